@@ -1,0 +1,2 @@
+//! The laboratory.
+fn main() {}

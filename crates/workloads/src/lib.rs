@@ -1,0 +1,2 @@
+//! Workloads.
+#![no_std]
