@@ -1,2 +1,61 @@
-//! The core.
+//! `quietmm`: a memory manager for machines with many CPUs that leaves other CPUs alone.
+//!
+//! A kernel, unikernel or hypervisor writes one [`Platform`], hands over memory, and gets page frames, address
+//! spaces, reclaim and the TLB flushes that these need; every interruption of another CPU is counted, has
+//! a reason, and is avoided where it can be proved unnecessary.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`platform`] | what a machine must offer |
+//! | [`cpu`] | CPU numbers, sets and shared masks |
+//! | `ipi` | the one door to other CPUs |
+//! | [`sync`] | the wrapper round shared memory; locks |
+//! | `pool` | typed slabs on frames |
+//! | `frame` | zones, the buddy allocator, watermarks |
+//! | `file` | page caches |
+//! | `paging` | tables, spaces, faults, which CPU uses what |
+//! | `tlb` | what must be flushed where: generations, ranges, the unmap batch |
+//! | `reclaim` | LRU lists, aging, the scan, `kswapd` |
+//! | [`event`] | what happened, and the counters that fold it |
+//! | [`policy`], [`rule`] | what can be chosen, and what can be broken to see what follows |
+//!
+//! There is no heap, no thread and no static in here. See `examples/smallest.rs` for a platform that runs on
+//! the host, and ARCHITECTURE.md for the way from a page fault down to the IPI.
+
 #![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod addr;
+pub mod cpu;
+pub mod error;
+pub mod event;
+mod file;
+mod frame;
+mod ipi;
+mod manager;
+mod paging;
+mod percpu;
+pub mod platform;
+pub mod policy;
+mod pool;
+mod reclaim;
+pub mod rule;
+pub mod sync;
+mod tlb;
+mod validate;
+
+pub use addr::{FrameNumber, NodeId, PageNumber, PageRange, PhysAddr, VirtAddr};
+pub use cpu::{CpuId, CpuSet};
+pub use error::Error;
+pub use event::{Counter, Event};
+pub use file::FileId;
+pub use frame::{AllocFrom, Frames, Kind, MAX_ORDER};
+pub use manager::{Config, Manager, Region};
+pub use paging::{Backing, Entry, Prot, SpaceId, UserAccess};
+pub use platform::Platform;
+pub use policy::Policy;
+pub use rule::Rule;
+pub use tlb::{Flushed, UnmapBatch};
+pub use validate::Audit;

@@ -1,0 +1,134 @@
+//! Numbers that must not be mixed up: frames, pages, addresses, nodes, generations.
+
+use core::fmt;
+
+/// Bytes in a small page and in a frame.
+pub const PAGE_SIZE: u64 = 4096;
+/// log2 of [`PAGE_SIZE`].
+pub const PAGE_SHIFT: u32 = 12;
+
+/// A physical page frame, counted in units of [`PAGE_SIZE`] from physical address 0.
+///
+/// `FrameNumber::NONE` stands for "no frame" in links; the number 2^32-1 is never managed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct FrameNumber(pub u32);
+
+impl FrameNumber {
+    /// No frame.
+    pub const NONE: FrameNumber = FrameNumber(u32::MAX);
+
+    /// The physical address of the first byte.
+    pub const fn phys(self) -> PhysAddr {
+        PhysAddr((self.0 as u64) << PAGE_SHIFT)
+    }
+
+    /// The frame `n` frames further on.
+    pub const fn add(self, n: u32) -> FrameNumber {
+        FrameNumber(self.0 + n)
+    }
+}
+
+impl fmt::Debug for FrameNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::NONE { f.write_str("frame -") } else { write!(f, "frame {:#x}", self.0) }
+    }
+}
+
+/// A physical address in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(transparent)]
+pub struct PhysAddr(pub u64);
+
+impl PhysAddr {
+    /// The frame that holds this byte.
+    pub const fn frame(self) -> FrameNumber {
+        FrameNumber((self.0 >> PAGE_SHIFT) as u32)
+    }
+}
+
+/// A virtual address in bytes. User addresses are below [`VirtAddr::USER_END`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(transparent)]
+pub struct VirtAddr(pub u64);
+
+impl VirtAddr {
+    /// One past the last user address: the lower half of four-level x86-64.
+    pub const USER_END: VirtAddr = VirtAddr(1 << 47);
+
+    /// The page that holds this byte.
+    pub const fn page(self) -> PageNumber {
+        PageNumber(self.0 >> PAGE_SHIFT)
+    }
+}
+
+/// A virtual page, counted in units of [`PAGE_SIZE`] from virtual address 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(transparent)]
+pub struct PageNumber(pub u64);
+
+impl PageNumber {
+    /// One past the last user page.
+    pub const USER_END: PageNumber = PageNumber(VirtAddr::USER_END.0 >> PAGE_SHIFT);
+
+    /// The address of the first byte.
+    pub const fn addr(self) -> VirtAddr {
+        VirtAddr(self.0 << PAGE_SHIFT)
+    }
+
+    /// The index into a table of `level` (0 is the leaf level) on the way to this page.
+    pub const fn index(self, level: u32) -> usize {
+        ((self.0 >> (9 * level)) & 511) as usize
+    }
+}
+
+/// A half-open range of virtual pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageRange {
+    /// The first page.
+    pub start: PageNumber,
+    /// How many pages.
+    pub pages: u64,
+}
+
+impl PageRange {
+    /// `pages` pages from `start`.
+    pub const fn new(start: PageNumber, pages: u64) -> Self {
+        PageRange { start, pages }
+    }
+
+    /// One past the last page.
+    pub const fn end(self) -> PageNumber {
+        PageNumber(self.start.0 + self.pages)
+    }
+
+    /// Whether `page` lies inside.
+    pub const fn contains(self, page: PageNumber) -> bool {
+        page.0 >= self.start.0 && page.0 < self.start.0 + self.pages
+    }
+
+    /// The part that both ranges cover, if there is one.
+    pub fn intersect(self, other: PageRange) -> Option<PageRange> {
+        let start = self.start.max(other.start);
+        let end = self.end().min(other.end());
+        (start < end).then(|| PageRange::new(start, end.0 - start.0))
+    }
+}
+
+/// A NUMA node, counted from 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(transparent)]
+pub struct NodeId(pub u16);
+
+/// How often the translations of a space were taken away or narrowed. Only grows.
+///
+/// 64 bits: at a billion steps a second it wraps after 584 years (PITFALLS 15 is a smaller number that
+/// wraps), so it is compared with `<` and never reset, not even when a space's slot is used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[repr(transparent)]
+pub struct Generation(pub u64);
+
+/// Time from the platform's clock, in nanoseconds since an arbitrary start.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[repr(transparent)]
+pub struct Nanos(pub u64);

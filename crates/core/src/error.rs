@@ -1,0 +1,90 @@
+//! What can go wrong. The core never panics on input: it says what was wrong and leaves its state as it was.
+
+use core::fmt;
+
+use crate::addr::{FrameNumber, PageNumber};
+
+/// Why an operation was refused. Nothing has changed, unless the variant says otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// No frame could be had, not even by reclaim.
+    OutOfMemory,
+    /// No memory was handed over, or too little for the bookkeeping.
+    TooLittleMemory,
+    /// Two regions overlap, or one is empty or beyond 16 TiB.
+    BadRegion,
+    /// More CPUs than 4096 or none, or a node beyond 63.
+    BadTopology,
+    /// A setting is out of its range.
+    BadSetting(&'static str),
+    /// The policy needs a guarantee that the platform does not declare.
+    GuaranteeMissing {
+        /// The policy.
+        policy: &'static str,
+        /// The guarantee, by the name of the method that declares it.
+        guarantee: &'static str,
+    },
+    /// Not a live address space.
+    NoSuchSpace,
+    /// Not a live file.
+    NoSuchFile,
+    /// The range is empty, reaches beyond user addresses, or wraps.
+    BadRange,
+    /// The range of the file lies beyond its end.
+    BeyondFile,
+    /// Something is mapped there already.
+    Overlaps(PageNumber),
+    /// Nothing is mapped there.
+    NotMapped(PageNumber),
+    /// The mapping does not allow this access.
+    NotPermitted(PageNumber),
+    /// A CPU still runs in this space, or a mapping still uses this file.
+    Busy,
+    /// The frame is not managed by the core.
+    NoSuchFrame(FrameNumber),
+    /// The frame is not allocated in a block of this order: a double free, or a wrong order.
+    NotAllocated(FrameNumber),
+    /// An order above 10.
+    BadOrder(u8),
+    /// A node that does not exist.
+    NoSuchNode,
+    /// The device could not read the page.
+    Device,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::OutOfMemory => f.write_str("no frame is free and none could be reclaimed"),
+            Error::TooLittleMemory => {
+                f.write_str("too little memory for the core's bookkeeping; hand over more")
+            }
+            Error::BadRegion => {
+                f.write_str("memory regions must be non-empty, disjoint, sorted, and end below 16 TiB")
+            }
+            Error::BadTopology => f.write_str("there must be 1 to 4096 CPUs on nodes 0 to 63"),
+            Error::BadSetting(which) => write!(f, "setting out of range: {which}"),
+            Error::GuaranteeMissing { policy, guarantee } => {
+                write!(f, "policy {policy} needs a guarantee that the platform does not declare: {guarantee}")
+            }
+            Error::NoSuchSpace => f.write_str("not a live address space"),
+            Error::NoSuchFile => f.write_str("not a live file"),
+            Error::BadRange => f.write_str("the range must be non-empty and inside user addresses"),
+            Error::BeyondFile => f.write_str("the range lies beyond the end of the file"),
+            Error::Overlaps(page) => write!(f, "{:#x} is mapped already", page.addr().0),
+            Error::NotMapped(page) => write!(f, "{:#x} is not mapped", page.addr().0),
+            Error::NotPermitted(page) => {
+                write!(f, "the mapping of {:#x} does not allow this access", page.addr().0)
+            }
+            Error::Busy => f.write_str("still in use"),
+            Error::NoSuchFrame(frame) => write!(f, "{frame:?} is not managed"),
+            Error::NotAllocated(frame) => write!(f, "{frame:?} is not allocated in this order"),
+            Error::BadOrder(order) => write!(f, "order {order} is above 10"),
+            Error::NoSuchNode => f.write_str("no such node"),
+            Error::Device => f.write_str("the device could not read the page"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}

@@ -1,0 +1,276 @@
+//! One typed stream of events. Counters fold it; profiles, timelines and counterexamples print it.
+//!
+//! Counters carry Linux's names where Linux counts the same thing.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::addr::{FrameNumber, PageNumber, PageRange};
+use crate::frame::Kind;
+use crate::paging::SpaceId;
+
+/// Why a TLB is flushed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlushReason {
+    /// Reclaim unmapped one page and flushes it at once.
+    ReclaimPage,
+    /// Reclaim flushes a batch of pages that it has unmapped.
+    ReclaimBatch,
+    /// A range was unmapped.
+    Unmap,
+    /// An operation completes a flush that reclaim deferred (INV-4), or a fault does (INV-12).
+    Deferred,
+    /// Aging cleared an accessed bit.
+    Aging,
+    /// Page tables are about to be freed.
+    Teardown,
+    /// A caller of the public interface asked.
+    Asked,
+    /// A CPU came back to a space that had moved on.
+    CaughtUp,
+}
+
+/// Who reclaims.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reclaimer {
+    /// The node's `kswapd`.
+    Kswapd,
+    /// A task that needs a frame.
+    Direct,
+}
+
+/// Something that happened on the CPU that reports it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// Interrupts were sent to this many CPUs.
+    IpiSent {
+        /// How many.
+        targets: u32,
+    },
+    /// An interrupt from another CPU arrived.
+    IpiReceived,
+    /// A flush was asked of other CPUs, interrupted or not.
+    RemoteFlush {
+        /// Why.
+        reason: FlushReason,
+        /// How many CPUs.
+        targets: u32,
+    },
+    /// A flush request from another CPU was carried out.
+    FlushServed,
+    /// This CPU flushed single pages of its TLB.
+    FlushedPages {
+        /// How many.
+        pages: u32,
+    },
+    /// This CPU flushed its whole TLB but the global entries.
+    FlushedAll,
+    /// A lazy CPU was left alone: it compares generations when it comes back (INV-6).
+    LazySkipped,
+    /// A block of frames was taken from the allocator.
+    Taken {
+        /// The first frame.
+        frame: FrameNumber,
+        /// log2 of how many.
+        order: u8,
+        /// What for.
+        kind: Kind,
+    },
+    /// A block of frames went back to the allocator: from here on no CPU may use it (INV-1).
+    Freed {
+        /// The first frame.
+        frame: FrameNumber,
+        /// log2 of how many.
+        order: u8,
+    },
+    /// A page was mapped.
+    Mapped {
+        /// The space.
+        space: SpaceId,
+        /// The page.
+        page: PageNumber,
+        /// Its frame.
+        frame: FrameNumber,
+    },
+    /// A page's entry was cleared. Until the flush, CPUs may still use it.
+    Unmapped {
+        /// The space.
+        space: SpaceId,
+        /// The page.
+        page: PageNumber,
+        /// The frame that it led to.
+        frame: FrameNumber,
+        /// Whether the flush is left to a batch.
+        deferred: bool,
+    },
+    /// An operation that promises a changed mapping is about to return (INV-4).
+    Revoked {
+        /// The space.
+        space: SpaceId,
+        /// The pages.
+        range: PageRange,
+    },
+    /// A batch of unmapped pages was flushed.
+    BatchFlushed {
+        /// How many entries had been cleared.
+        pages: u32,
+        /// On how many other CPUs.
+        targets: u32,
+    },
+    /// A flush that reclaim had deferred was completed early.
+    DeferredCompleted,
+    /// The content of a frame begins to be written out (INV-2).
+    WriteBegins {
+        /// The frame.
+        frame: FrameNumber,
+    },
+    /// The content of a frame has been written out.
+    WriteEnds {
+        /// The frame.
+        frame: FrameNumber,
+        /// Whether the device took it.
+        ok: bool,
+    },
+    /// A page fault was resolved.
+    Faulted {
+        /// Whether a page had to be made or read.
+        major: bool,
+    },
+    /// Reclaim looked at pages.
+    Scanned {
+        /// Who.
+        by: Reclaimer,
+        /// How many.
+        pages: u32,
+    },
+    /// Reclaim gave pages back.
+    Reclaimed {
+        /// Who.
+        by: Reclaimer,
+        /// How many.
+        pages: u32,
+    },
+    /// A page was found in use and moved to the active list.
+    Activated,
+    /// A page was moved from the active to the inactive list.
+    Deactivated,
+    /// A page was found in use once and goes round again.
+    Rotated,
+    /// A task had to reclaim for itself.
+    AllocStall,
+    /// `kswapd` of a node was woken.
+    KswapdWoken,
+}
+
+macro_rules! counters {
+    ($($variant:ident, $name:literal, $about:literal;)*) => {
+        /// What the core counts, on each CPU.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(usize)]
+        #[non_exhaustive]
+        pub enum Counter { $(#[doc = $about] $variant,)* }
+
+        impl Counter {
+            /// All of them.
+            pub const ALL: &'static [Counter] = &[$(Counter::$variant,)*];
+
+            /// The name.
+            pub const fn name(self) -> &'static str {
+                match self { $(Counter::$variant => $name,)* }
+            }
+
+            /// What it counts, in one line.
+            pub const fn about(self) -> &'static str {
+                match self { $(Counter::$variant => $about,)* }
+            }
+        }
+    };
+}
+
+counters! {
+    IpisSent, "ipis_sent", "interrupts sent to other CPUs";
+    IpisReceived, "ipis_received", "interrupts received from other CPUs";
+    RemoteFlush, "nr_tlb_remote_flush", "flushes asked of other CPUs";
+    RemoteFlushReceived, "nr_tlb_remote_flush_received", "flush requests from other CPUs carried out";
+    LocalFlushAll, "nr_tlb_local_flush_all", "flushes of a CPU's whole TLB but the global entries";
+    LocalFlushOne, "nr_tlb_local_flush_one", "pages flushed one by one";
+    LazySkipped, "tlb_lazy_skipped", "CPUs not interrupted because they were lazy";
+    BatchFlushes, "tlb_batch_flushes", "unmap batches flushed";
+    BatchPages, "tlb_batch_pages", "entries cleared whose flush was left to a batch";
+    DeferredCompleted, "tlb_deferred_completed", "deferred flushes completed early by an operation or a fault";
+    PgFault, "pgfault", "page faults resolved";
+    PgMajFault, "pgmajfault", "page faults for which a page was made or read";
+    PgAlloc, "pgalloc", "frames taken from the allocator";
+    PgFree, "pgfree", "frames given back to the allocator";
+    PgMapped, "pgmapped", "entries set";
+    PgUnmapped, "pgunmapped", "entries cleared";
+    PgScanKswapd, "pgscan_kswapd", "pages looked at by kswapd";
+    PgScanDirect, "pgscan_direct", "pages looked at by tasks that needed a frame";
+    PgStealKswapd, "pgsteal_kswapd", "pages reclaimed by kswapd";
+    PgStealDirect, "pgsteal_direct", "pages reclaimed by tasks that needed a frame";
+    PgActivate, "pgactivate", "pages moved to the active list";
+    PgDeactivate, "pgdeactivate", "pages moved to the inactive list";
+    PgRotated, "pgrotated", "pages in use once that go round again";
+    PgPgOut, "pgpgout", "pages written out";
+    PgPgOutFailed, "pgpgout_failed", "pages that the device did not take";
+    AllocStall, "allocstall", "tasks that had to reclaim for themselves";
+    KswapdWoken, "kswapd_woken", "times that a kswapd was woken";
+}
+
+const COUNTERS: usize = Counter::ALL.len();
+
+/// One CPU's counters. Only that CPU writes; anybody may sum up.
+#[repr(C)]
+pub(crate) struct Counters([AtomicU64; COUNTERS]);
+
+impl Counters {
+    #[inline]
+    fn add(&self, counter: Counter, n: u64) {
+        // One writer: a load and a store cost no locked instruction. Readers want no ordering.
+        let slot = &self.0[counter as usize];
+        slot.store(slot.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self, counter: Counter) -> u64 {
+        self.0[counter as usize].load(Ordering::Relaxed)
+    }
+
+    /// Folds an event in.
+    #[inline]
+    pub(crate) fn fold(&self, event: &Event) {
+        use Counter as C;
+        match *event {
+            Event::IpiSent { targets } => self.add(C::IpisSent, targets.into()),
+            Event::IpiReceived => self.add(C::IpisReceived, 1),
+            Event::RemoteFlush { .. } => self.add(C::RemoteFlush, 1),
+            Event::FlushServed => self.add(C::RemoteFlushReceived, 1),
+            Event::FlushedPages { pages } => self.add(C::LocalFlushOne, pages.into()),
+            Event::FlushedAll => self.add(C::LocalFlushAll, 1),
+            Event::LazySkipped => self.add(C::LazySkipped, 1),
+            Event::Taken { order, .. } => self.add(C::PgAlloc, 1 << order),
+            Event::Freed { order, .. } => self.add(C::PgFree, 1 << order),
+            Event::Mapped { .. } => self.add(C::PgMapped, 1),
+            Event::Unmapped { .. } => self.add(C::PgUnmapped, 1),
+            Event::Revoked { .. } | Event::WriteBegins { .. } => {}
+            Event::BatchFlushed { pages, .. } => {
+                self.add(C::BatchFlushes, 1);
+                self.add(C::BatchPages, pages.into());
+            }
+            Event::DeferredCompleted => self.add(C::DeferredCompleted, 1),
+            Event::WriteEnds { ok, .. } => self.add(if ok { C::PgPgOut } else { C::PgPgOutFailed }, 1),
+            Event::Faulted { major } => {
+                self.add(C::PgFault, 1);
+                self.add(C::PgMajFault, major.into());
+            }
+            Event::Scanned { by: Reclaimer::Kswapd, pages } => self.add(C::PgScanKswapd, pages.into()),
+            Event::Scanned { by: Reclaimer::Direct, pages } => self.add(C::PgScanDirect, pages.into()),
+            Event::Reclaimed { by: Reclaimer::Kswapd, pages } => self.add(C::PgStealKswapd, pages.into()),
+            Event::Reclaimed { by: Reclaimer::Direct, pages } => self.add(C::PgStealDirect, pages.into()),
+            Event::Activated => self.add(C::PgActivate, 1),
+            Event::Deactivated => self.add(C::PgDeactivate, 1),
+            Event::Rotated => self.add(C::PgRotated, 1),
+            Event::AllocStall => self.add(C::AllocStall, 1),
+            Event::KswapdWoken => self.add(C::KswapdWoken, 1),
+        }
+    }
+}

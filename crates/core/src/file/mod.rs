@@ -1,0 +1,160 @@
+//! Files: a page cache each, and the regions that show them.
+
+mod tree;
+
+use core::sync::atomic::Ordering;
+
+use crate::Manager;
+use crate::addr::FrameNumber;
+use crate::error::Error;
+use crate::frame::{AllocFrom, Kind};
+use crate::platform::Platform;
+use crate::pool::Zeroed;
+use crate::rule::Rule;
+use crate::sync::{RwLock, SpinLock, Word32, Word64};
+
+/// A file, by the handle of its slot.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(transparent)]
+pub struct FileId(pub u32);
+
+/// What the core keeps about a file.
+#[repr(C, align(64))]
+pub(crate) struct File {
+    /// Length in pages.
+    pub pages: Word64,
+    /// Guards the tree and the number of cached pages.
+    lock: SpinLock,
+    root: Word32,
+    levels: Word32,
+    cached: Word64,
+    /// Guards the list of regions: shared by the reverse map.
+    pub mapping_lock: RwLock,
+    /// First region that shows this file, plus one.
+    pub first_mapping: Word32,
+}
+
+// SAFETY: atomics and locks only.
+unsafe impl Zeroed for File {}
+
+/// The holds on a page that only reclaim and the cache hold.
+const CACHE_AND_CALLER: u32 = 2;
+
+impl<'p, P: Platform> Manager<'p, P> {
+    pub(crate) fn file(&self, id: FileId) -> &'p File {
+        self.root.files.get(self, id.0)
+    }
+
+    /// A new file of `pages` pages, all holes. The number in the handle is what the
+    /// [`BlockDevice`](crate::platform::BlockDevice) is asked with. May wait for memory.
+    ///
+    /// # Errors
+    /// [`Error::BadRange`] above 2^40 pages; [`Error::OutOfMemory`].
+    pub fn create_file(&self, pages: u64) -> Result<FileId, Error> {
+        let p = self.platform();
+        if pages == 0 || pages > 1 << 40 {
+            return Err(Error::BadRange);
+        }
+        let id = FileId(self.root.files.reserve(self, AllocFrom::HERE)?.commit());
+        let file = self.file(id);
+        file.root.set(p, FrameNumber::NONE.0);
+        file.levels.set(p, tree::levels(pages));
+        file.cached.set(p, 0);
+        file.first_mapping.set(p, 0);
+        file.pages.set(p, pages);
+        Ok(id)
+    }
+
+    /// Ends a file that nobody maps, and lets go of its cached pages. May wait.
+    /// Dirty pages are dropped. Costs no IPI: an unmapped page was flushed when it was unmapped.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchFile`]; [`Error::Busy`] while a region shows it.
+    pub fn destroy_file(&self, id: FileId) -> Result<(), Error> {
+        let p = self.platform();
+        let file = self.root.files.find(self, id.0).ok_or(Error::NoSuchFile)?;
+        let mapped = {
+            let _shared = file.mapping_lock.read(p);
+            file.first_mapping.get(p) != 0
+        };
+        if mapped {
+            return Err(Error::Busy);
+        }
+        let mut at = 0;
+        while let Some((index, n)) = self.next_cached(id, at) {
+            at = index + 1;
+            self.detach_cached(id, index);
+            // Whoever still works on the page (an LRU batch, reclaim) frees it when it lets go.
+            self.put_page(n);
+        }
+        self.root.files.release(self, id.0);
+        Ok(())
+    }
+
+    /// Pages of a file that are cached now.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchFile`].
+    pub fn cached_pages(&self, id: FileId) -> Result<u64, Error> {
+        let file = self.root.files.find(self, id.0).ok_or(Error::NoSuchFile)?;
+        Ok(file.cached.load(self.platform(), Ordering::Relaxed))
+    }
+
+    /// The frame of a file's page, held for the caller, and whether it had to be read. May wait.
+    pub(crate) fn file_page(&self, id: FileId, index: u64) -> Result<(FrameNumber, bool), Error> {
+        let p = self.platform();
+        if let Some(n) = self.find_cached(id, index) {
+            return Ok((n, false));
+        }
+        let n = self.alloc_one(Kind::File, AllocFrom::HERE)?;
+        let read = match p.device() {
+            Some(device) => device.read(id.0, index, n).map_err(|_| Error::Device),
+            None => {
+                p.clear_frame(n);
+                Ok(())
+            }
+        };
+        let frame = self.frames().get(n);
+        frame.owner.set(p, id.0);
+        frame.index.set(p, index);
+        frame.maps.set(p, 0);
+        frame.refs.store(p, CACHE_AND_CALLER, Ordering::Release);
+        match read.and_then(|()| self.insert_cached(id, index, n)) {
+            Ok(None) => {
+                self.lru_add(n);
+                Ok((n, true))
+            }
+            // Another CPU read it meanwhile.
+            Ok(Some(theirs)) => {
+                self.free_one(n);
+                Ok((theirs, false))
+            }
+            Err(error) => {
+                self.free_one(n);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes a page out of the cache if nobody but the cache and the caller holds it and nobody made it
+    /// dirty; the caller then owns it alone. The look and the taking are one step under the tree's lock,
+    /// where every new hold is taken too (PITFALLS 35).
+    pub(crate) fn remove_cached(&self, id: FileId, index: u64, n: FrameNumber) -> bool {
+        let p = self.platform();
+        let file = self.file(id);
+        let _guard = file.lock.lock(self);
+        let refs = &self.frames().get(n).refs;
+        // The file may have ended, and its handle may be another file's by now.
+        if self.cached_at(file, index) != Some(n) {
+            return false;
+        }
+        if p.broken(Rule::FreezeBeforeFree) {
+            refs.set(p, 0);
+        } else if refs.replace(p, CACHE_AND_CALLER, 0, Ordering::AcqRel).is_err() {
+            return false;
+        }
+        self.tree_remove(file, index);
+        file.cached.set(p, file.cached.get(p) - 1);
+        true
+    }
+}

@@ -1,0 +1,222 @@
+//! A page cache's index: a radix tree of frames, 1024 frame numbers each.
+
+use core::sync::atomic::Ordering;
+
+use super::{File, FileId};
+use crate::Manager;
+use crate::addr::{FrameNumber, PhysAddr};
+use crate::error::Error;
+use crate::frame::{AllocFrom, Kind};
+use crate::platform::Platform;
+use crate::sync::Word32;
+
+const SHIFT: u32 = 10;
+const MASK: u64 = (1 << SHIFT) - 1;
+const MAX_LEVELS: usize = 4;
+
+/// Levels that a file of so many pages needs.
+pub(super) fn levels(pages: u64) -> u32 {
+    (1..MAX_LEVELS as u32).find(|l| pages <= 1 << (SHIFT * l)).unwrap_or(MAX_LEVELS as u32)
+}
+
+/// Slots hold a frame number plus one, so that a cleared frame is an empty node. The node's frame counts its
+/// used slots in `refs`.
+fn slot<'p, P: Platform>(mm: &Manager<'p, P>, node: FrameNumber, index: u64, level: u32) -> &'p Word32 {
+    let at = PhysAddr(node.phys().0 + 4 * ((index >> (SHIFT * level)) & MASK));
+    // SAFETY: `node` is a frame of this tree, which the direct map covers and which is freed only under the
+    // tree's lock, as is every use of it; the slot lies inside, aligned.
+    unsafe { &*mm.platform().direct(at).cast() }
+}
+
+fn unpack(word: u32) -> Option<FrameNumber> {
+    word.checked_sub(1).map(FrameNumber)
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// The node that holds the slot of `index`, if it exists.
+    fn tree_leaf(&self, file: &File, index: u64) -> Option<FrameNumber> {
+        let p = self.platform();
+        let mut node = FrameNumber(file.root.get(p));
+        if node == FrameNumber::NONE {
+            return None;
+        }
+        for level in (1..file.levels.get(p)).rev() {
+            node = unpack(slot(self, node, index, level).get(p))?;
+        }
+        Some(node)
+    }
+
+    /// The cached page, with a hold for the caller.
+    pub(super) fn find_cached(&self, id: FileId, index: u64) -> Option<FrameNumber> {
+        let p = self.platform();
+        let file = self.file(id);
+        let _guard = file.lock.lock(self);
+        let found = self.cached_at(file, index)?;
+        self.frames().get(found).refs.fetch_add(p, 1, Ordering::Relaxed);
+        Some(found)
+    }
+
+    /// The cached page. Under the tree's lock.
+    pub(super) fn cached_at(&self, file: &File, index: u64) -> Option<FrameNumber> {
+        unpack(slot(self, self.tree_leaf(file, index)?, index, 0).get(self.platform()))
+    }
+
+    /// Takes a page out without a look at who holds it; the cache's hold is the caller's now.
+    pub(super) fn detach_cached(&self, id: FileId, index: u64) {
+        let p = self.platform();
+        let file = self.file(id);
+        let _guard = file.lock.lock(self);
+        self.tree_remove(file, index);
+        file.cached.set(p, file.cached.get(p) - 1);
+    }
+
+    /// Puts a page in, or gives the one that is there, with a hold for the caller. May wait for nodes.
+    pub(super) fn insert_cached(
+        &self,
+        id: FileId,
+        index: u64,
+        n: FrameNumber,
+    ) -> Result<Option<FrameNumber>, Error> {
+        let p = self.platform();
+        let file = self.file(id);
+        let mut spare = [FrameNumber::NONE; MAX_LEVELS];
+        let mut spares = 0;
+        let done = loop {
+            {
+                let _guard = file.lock.lock(self);
+                if let Some(done) = self.insert_with(file, index, n, &spare, &mut spares) {
+                    break Ok(done);
+                }
+            }
+            // Reserved outside the lock, then tried again.
+            match self.alloc_one(Kind::Kernel, AllocFrom::HERE) {
+                Ok(node) => {
+                    p.clear_frame(node);
+                    self.frames().get(node).refs.set(p, 0);
+                    spare[spares] = node;
+                    spares += 1;
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        spare[..spares].iter().for_each(|&node| self.free_one(node));
+        done
+    }
+
+    /// Inserts with the nodes at hand; `None` if there are too few, with nothing changed but nodes used.
+    fn insert_with(
+        &self,
+        file: &File,
+        index: u64,
+        n: FrameNumber,
+        spare: &[FrameNumber],
+        spares: &mut usize,
+    ) -> Option<Option<FrameNumber>> {
+        let p = self.platform();
+        let mut take = || {
+            *spares = spares.checked_sub(1)?;
+            Some(spare[*spares])
+        };
+        let mut node = FrameNumber(file.root.get(p));
+        if node == FrameNumber::NONE {
+            node = take()?;
+            file.root.set(p, node.0);
+        }
+        for level in (1..file.levels.get(p)).rev() {
+            let slot = slot(self, node, index, level);
+            node = match unpack(slot.get(p)) {
+                Some(below) => below,
+                None => {
+                    let below = take()?;
+                    slot.set(p, below.0 + 1);
+                    self.count_slot(node, 1);
+                    below
+                }
+            };
+        }
+        let slot = slot(self, node, index, 0);
+        if let Some(there) = unpack(slot.get(p)) {
+            self.frames().get(there).refs.fetch_add(p, 1, Ordering::Relaxed);
+            return Some(Some(there));
+        }
+        slot.set(p, n.0 + 1);
+        self.count_slot(node, 1);
+        file.cached.set(p, file.cached.get(p) + 1);
+        Some(None)
+    }
+
+    fn count_slot(&self, node: FrameNumber, by: i32) -> u32 {
+        let refs = &self.frames().get(node).refs;
+        let count = refs.get(self.platform()).wrapping_add_signed(by);
+        refs.set(self.platform(), count);
+        count
+    }
+
+    /// Empties a slot, and frees the nodes that this leaves empty. Under the tree's lock.
+    pub(super) fn tree_remove(&self, file: &File, index: u64) {
+        let p = self.platform();
+        let levels = file.levels.get(p);
+        let mut path = [FrameNumber::NONE; MAX_LEVELS];
+        let mut node = FrameNumber(file.root.get(p));
+        for level in (0..levels).rev() {
+            path[level as usize] = node;
+            node = match unpack(slot(self, node, index, level).get(p)) {
+                Some(below) => below,
+                None => return,
+            };
+        }
+        for (level, &node) in path[..levels as usize].iter().enumerate() {
+            slot(self, node, index, level as u32).set(p, 0);
+            if self.count_slot(node, -1) > 0 {
+                return;
+            }
+            self.free_one(node);
+        }
+        file.root.set(p, FrameNumber::NONE.0);
+    }
+
+    /// The first cached page at or after `from`, and its index.
+    pub(super) fn next_cached(&self, id: FileId, from: u64) -> Option<(u64, FrameNumber)> {
+        let p = self.platform();
+        let file = self.file(id);
+        let pages = file.pages.get(p);
+        let _guard = file.lock.lock(self);
+        let mut index = from;
+        while index < pages {
+            let mut node = FrameNumber(file.root.get(p));
+            if node == FrameNumber::NONE {
+                return None;
+            }
+            let mut level = file.levels.get(p);
+            loop {
+                level -= 1;
+                match unpack(slot(self, node, index, level).get(p)) {
+                    Some(found) if level == 0 => return Some((index, found)),
+                    Some(below) => node = below,
+                    None => {
+                        let span = 1 << (SHIFT * level);
+                        index = (index / span + 1) * span;
+                        break;
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Nodes of a file's tree: for audits of a quiet system.
+    pub(crate) fn tree_nodes(&self, id: FileId) -> u64 {
+        fn below<P: Platform>(mm: &Manager<'_, P>, node: FrameNumber, level: u32) -> u64 {
+            let children = (0..=MASK)
+                .filter(|_| level > 0)
+                .filter_map(|i| unpack(slot(mm, node, i << (SHIFT * level), level).get(mm.platform())));
+            1 + children.map(|child| below(mm, child, level - 1)).sum::<u64>()
+        }
+        let p = self.platform();
+        let file = self.file(id);
+        match FrameNumber(file.root.get(p)) {
+            FrameNumber::NONE => 0,
+            root => below(self, root, file.levels.get(p) - 1),
+        }
+    }
+}

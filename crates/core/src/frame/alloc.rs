@@ -1,0 +1,151 @@
+//! Who gets a frame: the nearest zone above its low watermark, then any above min, then whoever reclaims.
+
+use super::{Frame, Kind, MAX_ORDER, Zone};
+use crate::Manager;
+use crate::addr::{FrameNumber, NodeId};
+use crate::error::Error;
+use crate::event::Event;
+use crate::platform::Platform;
+
+/// A block of frames that its owner may use and must give back.
+///
+/// Not `Copy`: who frees it no longer has it.
+///
+/// ```compile_fail,E0382
+/// fn twice<P: quietmm::Platform>(mm: &quietmm::Manager<'_, P>, block: quietmm::Frames) {
+///     mm.free_frames(block);
+///     mm.free_frames(block); // error: use of moved value
+/// }
+/// ```
+#[must_use = "frames that are dropped are lost; give them back with `free_frames`"]
+#[derive(Debug, PartialEq, Eq)]
+pub struct Frames {
+    first: FrameNumber,
+    order: u8,
+}
+
+impl Frames {
+    /// The first frame.
+    pub fn first(&self) -> FrameNumber {
+        self.first
+    }
+
+    /// log2 of how many.
+    pub fn order(&self) -> u8 {
+        self.order
+    }
+
+    /// Forgets the ownership, to keep the number elsewhere. Back by [`Manager::free_frames_at`].
+    pub fn into_raw(self) -> (FrameNumber, u8) {
+        (self.first, self.order)
+    }
+}
+
+/// Where an allocation looks, and how hard.
+#[derive(Clone, Copy, Debug)]
+pub struct AllocFrom {
+    /// The node to start from; others follow by distance. `None`: the node of this CPU.
+    pub node: Option<NodeId>,
+    /// Whether the caller may wait while pages are reclaimed for it.
+    pub may_reclaim: bool,
+}
+
+impl AllocFrom {
+    /// This CPU's node first; may reclaim.
+    pub const HERE: AllocFrom = AllocFrom { node: None, may_reclaim: true };
+    /// This CPU's node first; never waits.
+    pub const NOW: AllocFrom = AllocFrom { node: None, may_reclaim: false };
+}
+
+/// How often a task reclaims for itself before it is told that there is no memory.
+const RETRIES: u32 = 16;
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Allocates a block of 2^`order` frames, not cleared. With `may_reclaim` it may wait and needs
+    /// interrupts on; otherwise any context but an interrupt handler.
+    ///
+    /// Costs no IPI unless it must reclaim.
+    ///
+    /// # Errors
+    /// [`Error::BadOrder`], [`Error::NoSuchNode`], [`Error::OutOfMemory`].
+    pub fn alloc_frames(&self, order: u8, from: AllocFrom) -> Result<Frames, Error> {
+        let first = self.alloc(order, Kind::Kernel, from)?;
+        Ok(Frames { first, order })
+    }
+
+    /// Gives a block back. Any context but an interrupt handler. Costs no IPI.
+    pub fn free_frames(&self, block: Frames) {
+        // A `Frames` exists only for an allocated block, so this can only be refused when somebody freed
+        // it by number behind the owner's back; that somebody had the error's chance, we keep the state.
+        let _ = self.free_frames_at(block.first, block.order);
+    }
+
+    /// Gives a block back by its number. Any context but an interrupt handler.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchFrame`]; [`Error::NotAllocated`] for a block that is free already, that the core
+    /// itself uses, or that has another order.
+    pub fn free_frames_at(&self, first: FrameNumber, order: u8) -> Result<(), Error> {
+        let frame = self.frames().find(first).ok_or(Error::NoSuchFrame(first))?;
+        let state = frame.state.get(self.platform());
+        match Frame::kind_of(state) {
+            Kind::Absent => return Err(Error::NoSuchFrame(first)),
+            Kind::Kernel if order <= MAX_ORDER => {}
+            _ => return Err(Error::NotAllocated(first)),
+        }
+        let zone = self.zone(Frame::zone_of(state));
+        let guard = zone.lock(self);
+        guard.check_allocated(first, order)?;
+        self.emit(Event::Freed { frame: first, order });
+        guard.put(first, order);
+        Ok(())
+    }
+
+    /// Frees one frame of the core's own.
+    pub(crate) fn free_one(&self, n: FrameNumber) {
+        let frame = self.frames().get(n);
+        let zone = self.zone(Frame::zone_of(frame.state.get(self.platform())));
+        let guard = zone.lock(self);
+        self.emit(Event::Freed { frame: n, order: 0 });
+        guard.put(n, 0);
+    }
+
+    pub(crate) fn alloc_one(&self, kind: Kind, from: AllocFrom) -> Result<FrameNumber, Error> {
+        self.alloc(0, kind, from)
+    }
+
+    fn alloc(&self, order: u8, kind: Kind, from: AllocFrom) -> Result<FrameNumber, Error> {
+        if order > MAX_ORDER {
+            return Err(Error::BadOrder(order));
+        }
+        let node = from.node.unwrap_or_else(|| self.node_here());
+        if !self.has_node(node) {
+            return Err(Error::NoSuchNode);
+        }
+        let take = |floor: fn(&Zone) -> u32| {
+            self.fallback(node).find_map(|zone| zone.take(self, order, kind, floor(zone).into()))
+        };
+        if let Some(found) = take(|zone| zone.watermarks.low) {
+            return Ok(found);
+        }
+        self.fallback(node).for_each(|zone| self.wake_kswapd(zone.node));
+        if let Some(found) = take(|zone| zone.watermarks.min) {
+            return Ok(found);
+        }
+        if !from.may_reclaim {
+            // Those who cannot wait may go half-way below the mark that all others respect.
+            return take(|zone| zone.watermarks.min / 2).ok_or(Error::OutOfMemory);
+        }
+        self.emit(Event::AllocStall);
+        for _ in 0..RETRIES {
+            let reclaimed = crate::reclaim::direct(self, node);
+            if let Some(found) = take(|zone| zone.watermarks.min) {
+                return Ok(found);
+            }
+            if reclaimed == 0 {
+                break;
+            }
+        }
+        take(|zone| zone.watermarks.min / 4).ok_or(Error::OutOfMemory)
+    }
+}

@@ -1,0 +1,172 @@
+//! A zone: a run of frames on one node, and a buddy allocator over it, orders 0 to 10.
+
+use super::{Frame, FrameTable, Kind, List};
+use crate::Manager;
+use crate::addr::{FrameNumber, NodeId};
+use crate::error::Error;
+use crate::event::Event;
+use crate::platform::Platform;
+use crate::sync::{SpinGuard, SpinLock, Word64};
+
+/// The largest order: blocks of 1024 frames.
+pub const MAX_ORDER: u8 = 10;
+/// How many orders there are.
+const ORDERS: usize = MAX_ORDER as usize + 1;
+
+/// A zone. The fields that are set at start lie apart from those that every allocation writes.
+#[repr(C, align(128))]
+pub(crate) struct Zone {
+    pub start: FrameNumber,
+    pub end: FrameNumber,
+    pub node: NodeId,
+    pub watermarks: Watermarks,
+    hot: Hot,
+}
+
+#[repr(C, align(64))]
+struct Hot {
+    lock: SpinLock,
+    free: Word64,
+    areas: [List; ORDERS],
+}
+
+/// Free frames at which something begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub struct Watermarks {
+    /// Below it, a task that wants a frame reclaims for itself.
+    pub min: u32,
+    /// Below it, `kswapd` is woken.
+    pub low: u32,
+    /// `kswapd` reclaims up to here.
+    pub high: u32,
+}
+
+impl Zone {
+    pub fn init<P: Platform>(&self, p: &P) {
+        self.hot.areas.iter().for_each(|area| area.init(p));
+    }
+
+    /// Free frames; without the lock a guess.
+    pub fn free<P: Platform>(&self, p: &P) -> u64 {
+        self.hot.free.get(p)
+    }
+
+    pub fn contains(&self, n: FrameNumber) -> bool {
+        n >= self.start && n < self.end
+    }
+
+    pub fn lock<'a, P: Platform>(&'a self, mm: &'a Manager<'_, P>) -> ZoneGuard<'a, P> {
+        ZoneGuard { zone: self, p: mm.platform(), frames: mm.frames(), _lock: self.hot.lock.lock(mm) }
+    }
+
+    /// Takes a block, if taking it leaves more than `floor` frames.
+    pub fn take<P: Platform>(
+        &self,
+        mm: &Manager<'_, P>,
+        order: u8,
+        kind: Kind,
+        floor: u64,
+    ) -> Option<FrameNumber> {
+        // A look before the lock: an exhausted zone is passed without moving its lock's line for writing.
+        if self.free(mm.platform()) < floor + (1 << order) {
+            return None;
+        }
+        let taken = self.lock(mm).take(order, kind, floor)?;
+        mm.emit(Event::Taken { frame: taken, order, kind });
+        Some(taken)
+    }
+}
+
+/// A zone with its lock held.
+pub(crate) struct ZoneGuard<'a, P: Platform> {
+    zone: &'a Zone,
+    p: &'a P,
+    frames: FrameTable<'a>,
+    _lock: SpinGuard<'a, P>,
+}
+
+impl<P: Platform> ZoneGuard<'_, P> {
+    fn hot(&self) -> &Hot {
+        &self.zone.hot
+    }
+
+    fn take(&self, order: u8, kind: Kind, floor: u64) -> Option<FrameNumber> {
+        let p = self.p;
+        let free = self.hot().free.get(p);
+        if free < floor + (1 << order) {
+            return None;
+        }
+        let (found, block) = (order..=MAX_ORDER)
+            .find_map(|o| Some((o, self.hot().areas[o as usize].pop_front(p, &self.frames)?)))?;
+        // Give back the upper halves until the block has the size that was asked for.
+        for o in (order..found).rev() {
+            self.insert(block.add(1 << o), o);
+        }
+        self.frames.get(block).set_kind(p, kind, order);
+        self.hot().free.set(p, free - (1 << order));
+        Some(block)
+    }
+
+    fn insert(&self, n: FrameNumber, order: u8) {
+        self.frames.get(n).set_kind(self.p, Kind::Free, order);
+        self.hot().areas[order as usize].push_front(self.p, &self.frames, n);
+    }
+
+    /// Puts a block back and merges it with free buddies.
+    pub fn put(&self, n: FrameNumber, order: u8) {
+        let p = self.p;
+        let free = &self.hot().free;
+        free.set(p, free.get(p) + (1 << order));
+        let (mut n, mut order) = (n, order);
+        while order < MAX_ORDER {
+            let buddy = FrameNumber(n.0 ^ (1 << order));
+            if !self.zone.contains(buddy) || !self.zone.contains(FrameNumber(buddy.0 | ((1 << order) - 1))) {
+                break;
+            }
+            let Some(frame) = self.frames.find(buddy) else { break };
+            let state = frame.state.get(p);
+            if Frame::kind_of(state) != Kind::Free || Frame::order_of(state) != order {
+                break;
+            }
+            self.hot().areas[order as usize].remove(p, &self.frames, buddy);
+            let upper = n.max(buddy);
+            self.frames.get(upper).set_kind(p, Kind::Tail, 0);
+            n = n.min(buddy);
+            order += 1;
+        }
+        self.insert(n, order);
+    }
+
+    /// Whether `n` is the first frame of an allocated block of this order.
+    pub fn check_allocated(&self, n: FrameNumber, order: u8) -> Result<(), Error> {
+        let frame = self.frames.find(n).ok_or(Error::NoSuchFrame(n))?;
+        let state = frame.state.get(self.p);
+        match Frame::kind_of(state) {
+            Kind::Absent => Err(Error::NoSuchFrame(n)),
+            Kind::Reserved | Kind::Free | Kind::Tail => Err(Error::NotAllocated(n)),
+            _ if Frame::order_of(state) != order => Err(Error::NotAllocated(n)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Walks the free lists: the frames on them, and whether every block looks as it should.
+    pub fn audit(&self) -> (u64, bool) {
+        let (mut total, mut good) = (0, true);
+        for (order, area) in self.hot().areas.iter().enumerate() {
+            let (mut n, mut len) = (area.first(self.p), 0);
+            while n != FrameNumber::NONE && len <= area.len(self.p) {
+                let state = self.frames.get(n).state.get(self.p);
+                good &= Frame::kind_of(state) == Kind::Free
+                    && Frame::order_of(state) as usize == order
+                    && n.0 % (1 << order) == 0
+                    && self.zone.contains(n);
+                len += 1;
+                n = self.frames.get(n).next(self.p);
+            }
+            good &= len == area.len(self.p);
+            total += len << order;
+        }
+        (total, good && total == self.hot().free.get(self.p))
+    }
+}

@@ -1,0 +1,235 @@
+//! Page frames: what each is used for, the zones that hold them, and who gets one.
+//!
+//! Bookkeeping is 32 bytes a frame plus a section table of 8 bytes per 1024 frames.
+
+mod alloc;
+pub(crate) mod boot;
+mod buddy;
+mod table;
+
+pub use alloc::{AllocFrom, Frames};
+pub use buddy::MAX_ORDER;
+pub(crate) use buddy::Zone;
+pub(crate) use table::FrameTable;
+
+use core::sync::atomic::Ordering;
+
+use crate::addr::{FrameNumber, NodeId};
+use crate::platform::Platform;
+use crate::sync::{SpinLock, Word32, Word64};
+
+/// What a frame is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// Not managed: a hole, or never handed over.
+    Absent = 0,
+    /// Taken at start for the core's bookkeeping.
+    Reserved = 1,
+    /// Free: the first frame of a block in the buddy allocator.
+    Free = 2,
+    /// A later frame of a block, free or allocated.
+    Tail = 3,
+    /// Used by the embedding kernel or by the core's pools.
+    Kernel = 4,
+    /// A page table.
+    Table = 5,
+    /// Anonymous user memory.
+    Anon = 6,
+    /// A page of a file, in its page cache.
+    File = 7,
+}
+
+impl Kind {
+    const ALL: [Kind; 8] = [
+        Kind::Absent,
+        Kind::Reserved,
+        Kind::Free,
+        Kind::Tail,
+        Kind::Kernel,
+        Kind::Table,
+        Kind::Anon,
+        Kind::File,
+    ];
+}
+
+/// Bits of a frame's state word, above the kind (bits 0-3) and the order (bits 4-7).
+pub(crate) mod flag {
+    /// Somebody reclaims or writes this page; others leave it alone.
+    pub const LOCKED: u32 = 1 << 8;
+    /// Aging saw one use: the next one activates.
+    pub const REFERENCED: u32 = 1 << 9;
+    /// On, or bound for, the active list.
+    pub const ACTIVE: u32 = 1 << 10;
+    /// On a list of its node. Clear while isolated or in a per-CPU batch.
+    pub const LISTED: u32 = 1 << 11;
+    /// Its content is newer than its file's.
+    pub const DIRTY: u32 = 1 << 12;
+    /// In an unmap batch, not flushed: a leak if no batch owns it.
+    pub const UNFLUSHED: u32 = 1 << 13;
+}
+
+const NODE_SHIFT: u32 = 24;
+const ZONE_SHIFT: u32 = 16;
+
+/// What the core keeps about one frame.
+#[repr(C, align(32))]
+pub(crate) struct Frame {
+    /// Kind, order, flags, zone (bits 16-23) and node (bits 24-31).
+    pub state: Word32,
+    /// Holders: the page cache, each mapping, whoever works on it. A table's: entries in use.
+    pub refs: Word32,
+    /// The neighbours on whatever list this frame is on. A table's: its lock.
+    link: Link,
+    /// Entries that lead here.
+    pub maps: Word32,
+    /// The file (kind `File`) or the space (kind `Anon`) that it belongs to.
+    pub owner: Word32,
+    /// The page of the file, or of the space.
+    pub index: Word64,
+}
+
+// SAFETY: atomics; zeros are an absent frame.
+unsafe impl crate::pool::Zeroed for Frame {}
+
+#[repr(C)]
+struct Link {
+    prev: Word32,
+    next: Word32,
+}
+
+impl Frame {
+    pub fn kind<P: Platform>(&self, p: &P) -> Kind {
+        Self::kind_of(self.state.get(p))
+    }
+
+    pub const fn kind_of(state: u32) -> Kind {
+        Kind::ALL[(state & 7) as usize]
+    }
+
+    pub const fn order_of(state: u32) -> u8 {
+        ((state >> 4) & 15) as u8
+    }
+
+    pub const fn node_of(state: u32) -> NodeId {
+        NodeId((state >> NODE_SHIFT) as u16)
+    }
+
+    pub const fn zone_of(state: u32) -> usize {
+        ((state >> ZONE_SHIFT) & 255) as usize
+    }
+
+    /// Gives a block's first frame a new use; keeps its zone and node, drops all flags.
+    pub fn set_kind<P: Platform>(&self, p: &P, kind: Kind, order: u8) {
+        let place = self.state.get(p) & (u32::MAX << ZONE_SHIFT);
+        self.state.set(p, place | (order as u32) << 4 | kind as u32);
+    }
+
+    pub fn set_flags<P: Platform>(&self, p: &P, flags: u32) {
+        self.state.fetch_or(p, flags, Ordering::AcqRel);
+    }
+
+    pub fn clear_flags<P: Platform>(&self, p: &P, flags: u32) {
+        self.state.fetch_and(p, !flags, Ordering::AcqRel);
+    }
+
+    /// Takes the page lock if it is free.
+    pub fn try_lock<P: Platform>(&self, p: &P) -> bool {
+        // Acquire: partner of the Release in `unlock`.
+        self.state.fetch_or(p, flag::LOCKED, Ordering::Acquire) & flag::LOCKED == 0
+    }
+
+    pub fn unlock<P: Platform>(&self, p: &P) {
+        self.state.fetch_and(p, !flag::LOCKED, Ordering::Release);
+    }
+
+    pub fn next<P: Platform>(&self, p: &P) -> FrameNumber {
+        FrameNumber(self.link.next.get(p))
+    }
+
+    /// The lock of the page table that this frame holds.
+    pub fn table_lock(&self) -> &SpinLock {
+        const { assert!(size_of::<SpinLock>() == size_of::<Link>()) };
+        // SAFETY: both are two `Word32` in `repr(C)`; a table's frame is on no list, so nothing else uses
+        // the link, and it was zeroed (unlocked) before the table was published.
+        unsafe { &*(&raw const self.link).cast() }
+    }
+
+    /// Makes the frame the lock and the count of a table that nobody sees yet.
+    pub fn prepare_table<P: Platform>(&self, p: &P) {
+        self.link.prev.set(p, 0);
+        self.link.next.set(p, 0);
+        self.refs.set(p, 0);
+    }
+}
+
+/// A doubly linked list of frames, guarded by somebody's lock. Needs [`List::init`].
+#[repr(C)]
+pub(crate) struct List {
+    head: Word32,
+    tail: Word32,
+    len: Word64,
+}
+
+impl List {
+    pub fn init<P: Platform>(&self, p: &P) {
+        self.head.set(p, FrameNumber::NONE.0);
+        self.tail.set(p, FrameNumber::NONE.0);
+    }
+
+    /// How many frames; without the lock a guess.
+    pub fn len<P: Platform>(&self, p: &P) -> u64 {
+        self.len.get(p)
+    }
+
+    pub fn first<P: Platform>(&self, p: &P) -> FrameNumber {
+        FrameNumber(self.head.get(p))
+    }
+
+    pub fn last<P: Platform>(&self, p: &P) -> FrameNumber {
+        FrameNumber(self.tail.get(p))
+    }
+
+    pub fn push_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
+        let head = self.head.get(p);
+        let frame = frames.get(n);
+        frame.link.prev.set(p, FrameNumber::NONE.0);
+        frame.link.next.set(p, head);
+        match FrameNumber(head) {
+            FrameNumber::NONE => self.tail.set(p, n.0),
+            head => frames.get(head).link.prev.set(p, n.0),
+        }
+        self.head.set(p, n.0);
+        self.len.set(p, self.len.get(p) + 1);
+    }
+
+    pub fn remove<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
+        let frame = frames.get(n);
+        let (prev, next) = (frame.link.prev.get(p), frame.link.next.get(p));
+        match FrameNumber(prev) {
+            FrameNumber::NONE => self.head.set(p, next),
+            prev => frames.get(prev).link.next.set(p, next),
+        }
+        match FrameNumber(next) {
+            FrameNumber::NONE => self.tail.set(p, prev),
+            next => frames.get(next).link.prev.set(p, prev),
+        }
+        self.len.set(p, self.len.get(p) - 1);
+    }
+
+    pub fn pop_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>) -> Option<FrameNumber> {
+        let n = self.first(p);
+        (n != FrameNumber::NONE).then(|| {
+            self.remove(p, frames, n);
+            n
+        })
+    }
+
+    pub fn pop_back<P: Platform>(&self, p: &P, frames: &FrameTable<'_>) -> Option<FrameNumber> {
+        let n = self.last(p);
+        (n != FrameNumber::NONE).then(|| {
+            self.remove(p, frames, n);
+            n
+        })
+    }
+}

@@ -1,0 +1,201 @@
+//! The one door to other CPUs: nothing else sends an interrupt.
+//!
+//! Each CPU has an *inbox* (a bit for every CPU that wants something of it) and one *request* (what it wants
+//! of others). To call, a CPU writes its request, sets its bit in each target's inbox, and interrupts only
+//! those whose inbox was empty: the others are about to look anyway. A target takes all bits at once, folds
+//! the requests into as few flushes as will do, flushes, and only then acknowledges (INV-5). So there is no
+//! queue to overflow and nothing to allocate, and a request is reused only when its last target has
+//! acknowledged (PITFALLS 13).
+
+use core::sync::atomic::{Ordering, fence};
+
+use crate::Manager;
+use crate::addr::{Generation, PageNumber, PageRange};
+use crate::cpu::{CpuId, MAX_CPUS, bits};
+use crate::event::Event;
+use crate::paging::SpaceId;
+use crate::percpu::Here;
+use crate::platform::Platform;
+use crate::rule::Rule;
+use crate::sync::{Word32, Word64};
+
+/// The CPUs that want something of this one.
+#[repr(C, align(64))]
+pub(crate) struct Inbox {
+    /// One bit per word of `senders` that may hold a bit.
+    summary: Word64,
+    senders: [Word64; (MAX_CPUS / 64) as usize],
+}
+
+/// What a CPU wants of others. Written only while nobody still owes an acknowledgement.
+#[repr(C, align(64))]
+pub(crate) struct Request {
+    /// The space plus one; 0 asks for everything that user addresses may have left.
+    space: Word32,
+    /// Whether page tables go too: lazy CPUs must let go of the space.
+    tables: Word32,
+    start: Word64,
+    /// 0: the whole space.
+    pages: Word64,
+    generation: Word64,
+    awaited: Awaited,
+}
+
+/// Apart from the request: the targets read that and write this.
+#[repr(C, align(64))]
+struct Awaited(Word32);
+
+/// A flush, asked of other CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Work {
+    /// Everything that user addresses may have left.
+    FlushAll,
+    /// A range of a space (`None`: all of it), which brings a CPU that has seen everything before up to
+    /// this generation.
+    Flush { space: SpaceId, range: Option<PageRange>, generation: Generation, tables: bool },
+}
+
+impl Request {
+    fn write<P: Platform>(&self, p: &P, work: Work) {
+        let Work::Flush { space, range, generation, tables } = work else {
+            return self.space.set(p, 0);
+        };
+        self.space.set(p, space.0 + 1);
+        self.tables.set(p, tables.into());
+        self.start.set(p, range.map_or(0, |r| r.start.0));
+        self.pages.set(p, range.map_or(0, |r| r.pages));
+        self.generation.set(p, generation.0);
+    }
+
+    fn read<P: Platform>(&self, p: &P) -> Work {
+        let Some(space) = self.space.get(p).checked_sub(1) else {
+            return Work::FlushAll;
+        };
+        let pages = self.pages.get(p);
+        Work::Flush {
+            space: SpaceId(space),
+            range: (pages != 0).then(|| PageRange::new(PageNumber(self.start.get(p)), pages)),
+            generation: Generation(self.generation.get(p)),
+            tables: self.tables.get(p) != 0,
+        }
+    }
+}
+
+/// Carries out `work` on the CPUs in `here.slot().targets` and `meanwhile` on this one; returns when all
+/// have acknowledged. The set must not hold this CPU.
+///
+/// Interrupts are off when it is called. They are as the caller of `Here` had them while it waits; where
+/// they are off, it serves the requests that reach this CPU (INV-8).
+pub(crate) fn call<P: Platform>(
+    here: Here<'_, '_, P>,
+    work: Work,
+    meanwhile: impl FnOnce(&Here<'_, '_, P>),
+) {
+    let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
+    let targets = slot.targets.len();
+    let awaited = &slot.request.awaited.0;
+    if targets > 0 {
+        slot.request.write(p, work);
+        // Relaxed: published, like the request, by the AcqRel of the bit below.
+        awaited.set(p, targets);
+        let me = here.cpu;
+        for target in slot.targets.iter() {
+            if post(mm, me, target) {
+                slot.sending.insert(target);
+            }
+        }
+        if !slot.sending.is_empty() {
+            mm.emit(Event::IpiSent { targets: slot.sending.len() });
+            p.interrupt(&slot.sending);
+            slot.sending.clear();
+        }
+        slot.targets.clear();
+    }
+    meanwhile(&here);
+    drop(here);
+    let mut rounds = 4;
+    // Acquire: partner of the Release in `serve`: the flush comes before what the caller does next.
+    while targets > 0 && awaited.load(p, Ordering::Acquire) != 0 {
+        serve_if_deaf(mm);
+        p.pause(rounds);
+        rounds = (rounds * 2).min(16);
+    }
+}
+
+/// Puts this CPU into the target's inbox; says whether it was empty.
+fn post<P: Platform>(mm: &Manager<'_, P>, me: CpuId, target: CpuId) -> bool {
+    let (p, inbox) = (mm.platform(), &mm.slot(target).inbox);
+    let (word, bit) = (me.index() / 64, 1 << (me.index() % 64));
+    // The bit before the summary: whoever takes the summary finds the bit. If the target takes the word in
+    // between, by an older summary bit, our summary bit costs it one look at an empty word.
+    //
+    //   this CPU                         target
+    //   senders[w] |= me
+    //   summary |= w  -> was not 0       summary.swap(0)      takes our w too, or
+    //     no interrupt: the swap         senders[w].swap(0)   had not begun: then was 0, interrupt
+    //     is still to come
+    inbox.senders[word].fetch_or(p, bit, Ordering::AcqRel);
+    inbox.summary.fetch_or(p, 1 << word, Ordering::AcqRel) == 0
+}
+
+/// An interrupt from another CPU. Interrupts are off.
+pub(crate) fn on_interrupt<P: Platform>(mm: &Manager<'_, P>) {
+    mm.emit(Event::IpiReceived);
+    serve(&Here::new(mm));
+}
+
+/// What those who wait call: with interrupts off nobody else would serve this CPU's inbox (INV-8).
+#[inline]
+pub(crate) fn serve_if_deaf<P: Platform>(mm: &Manager<'_, P>) {
+    let p = mm.platform();
+    let were_on = p.irqs_off();
+    if were_on {
+        p.irqs_on();
+    } else if !p.broken(Rule::ServeWhileWaiting) {
+        serve(&Here::new(mm));
+    }
+}
+
+/// Carries out every request in this CPU's inbox.
+pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>) {
+    let (mm, p) = (here.mm, here.mm.platform());
+    let inbox = &here.slot().inbox;
+    if inbox.summary.load(p, Ordering::Relaxed) == 0 {
+        return;
+    }
+    for word in bits(inbox.summary.swap(p, 0, Ordering::AcqRel)) {
+        // Acquire: partner of the Release in `post`; the requests of these senders are whole.
+        let senders = inbox.senders[word as usize].swap(p, 0, Ordering::AcqRel);
+        let sender = |bit: u32| mm.slot(CpuId((word * 64 + bit) as u16));
+        if p.broken(Rule::AcknowledgeAfterFlush) {
+            let mut works = [Work::FlushAll; 64];
+            bits(senders).for_each(|s| works[s as usize] = sender(s).request.read(p));
+            bits(senders).for_each(|s| acknowledge(p, &sender(s).request));
+            bits(senders).for_each(|s| crate::tlb::serve(here, works[s as usize]));
+            continue;
+        }
+        // All these requests were whole before this loop began, so one full flush answers all that want one.
+        let mut flushed_all = false;
+        for s in bits(senders) {
+            let request = &sender(s).request;
+            let work = request.read(p);
+            if !(work == Work::FlushAll && flushed_all) {
+                crate::tlb::serve(here, work);
+            }
+            flushed_all |= work == Work::FlushAll;
+            acknowledge(p, request);
+        }
+    }
+}
+
+/// INV-5: only after the flush.
+fn acknowledge<P: Platform>(p: &P, request: &Request) {
+    // Release: partner of the Acquire in `call`.
+    request.awaited.0.fetch_sub(p, 1, Ordering::Release);
+}
+
+/// Orders a store before a load of something else, on all CPUs that do the same.
+#[inline]
+pub(crate) fn full_fence() {
+    fence(Ordering::SeqCst);
+}

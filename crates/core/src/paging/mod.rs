@@ -1,0 +1,26 @@
+//! Address spaces: page tables, what is mapped where, and which CPUs use each.
+
+mod entry;
+mod fault;
+mod map;
+mod region;
+mod space;
+mod switch;
+pub(crate) mod table;
+
+pub use entry::Entry;
+pub use fault::UserAccess;
+pub use map::{Backing, Prot};
+pub(crate) use region::Region;
+pub(crate) use space::Space;
+pub use space::SpaceId;
+pub(crate) use switch::unload;
+
+use crate::addr::{PageNumber, PageRange};
+use crate::error::Error;
+
+/// The range, if it is not empty and inside user addresses.
+pub(crate) fn check_range(range: PageRange) -> Result<PageRange, Error> {
+    let end = range.start.0.checked_add(range.pages).ok_or(Error::BadRange)?;
+    if range.pages == 0 || end > PageNumber::USER_END.0 { Err(Error::BadRange) } else { Ok(range) }
+}

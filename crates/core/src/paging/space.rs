@@ -1,0 +1,88 @@
+//! An address space: its tables, the CPUs that use it, and how far it has been flushed.
+
+use core::sync::atomic::Ordering;
+
+use crate::Manager;
+use crate::addr::{FrameNumber, Generation};
+use crate::cpu::CpuMask;
+use crate::platform::Platform;
+use crate::pool::Zeroed;
+use crate::sync::{RwLock, Word32, Word64};
+
+/// An address space, by the handle of its slot.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(transparent)]
+pub struct SpaceId(pub u32);
+
+/// What the core keeps about an address space.
+///
+/// Three generations say all about flushing, and each only grows:
+/// - `generation`: raised *after* entries were cleared and *before* the CPU mask is read;
+/// - `deferred`: the generation of the newest clear whose flush reclaim left to a batch;
+/// - `flushed`: every clear up to here has been flushed everywhere.
+///
+/// So "is a deferred flush outstanding?" is `deferred > flushed`: nobody ever *clears* a pending flag, and
+/// none can be lost between two CPUs (PITFALLS 2). A slot that is used again goes on counting, so a CPU
+/// that still has a tag from its last use finds itself behind.
+#[repr(C, align(64))]
+pub(crate) struct Space {
+    generation: Word64,
+    deferred: Word64,
+    flushed: Word64,
+    pub root: Word32,
+    /// First of its regions plus one, in order of address.
+    pub first_region: Word32,
+    /// Shared by faults, had alone by whoever changes the regions.
+    pub regions: RwLock,
+    pub cpus: Mask,
+}
+
+/// On lines of its own: every context switch writes it.
+#[repr(C, align(64))]
+pub(crate) struct Mask(pub CpuMask);
+
+// SAFETY: atomics and locks only.
+unsafe impl Zeroed for Space {}
+
+impl Space {
+    pub fn root<P: Platform>(&self, p: &P) -> FrameNumber {
+        FrameNumber(self.root.get(p))
+    }
+
+    pub fn generation<P: Platform>(&self, p: &P) -> Generation {
+        Generation(self.generation.load(p, Ordering::SeqCst))
+    }
+
+    /// Entries were cleared: all that CPUs cached before is old from here on.
+    pub fn raise<P: Platform>(&self, p: &P) -> Generation {
+        Generation(self.generation.fetch_add(p, 1, Ordering::SeqCst) + 1)
+    }
+
+    /// The flush of a clear was left to a batch. Under the lock of the entry's table, so that whoever finds
+    /// the entry cleared finds this raised.
+    pub fn defer<P: Platform>(&self, p: &P, until: Generation) {
+        self.deferred.fetch_max(p, until.0, Ordering::AcqRel);
+    }
+
+    /// All clears up to here have been flushed everywhere.
+    pub fn flushed<P: Platform>(&self, p: &P, until: Generation) {
+        self.flushed.fetch_max(p, until.0, Ordering::AcqRel);
+    }
+
+    /// Whether a clear up to `until` still waits for its flush.
+    pub fn is_behind<P: Platform>(&self, p: &P, until: Generation) -> bool {
+        self.flushed.load(p, Ordering::Acquire) < until.0
+    }
+
+    /// Whether reclaim left any flush outstanding.
+    pub fn has_deferred<P: Platform>(&self, p: &P) -> bool {
+        let deferred = self.deferred.load(p, Ordering::Acquire);
+        self.is_behind(p, Generation(deferred))
+    }
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    pub(crate) fn space(&self, id: SpaceId) -> &'p Space {
+        self.root.spaces.get(self, id.0)
+    }
+}

@@ -1,0 +1,132 @@
+//! Which space a CPU uses, lazily or not.
+//!
+//! A CPU that loads a space enters its mask, and only then reads its generation; a flusher raises the
+//! generation, and only then reads the mask. With a full fence between the two steps on either side, one of
+//! them sees the other (PITFALLS 8 and 9):
+//!
+//! ```text
+//!   switcher                      flusher
+//!   mask |= me                    entry cleared
+//!   ---- fence ----               generation += 1
+//!   read generation               ---- fence ----
+//!   load, flush if it moved       read mask: sees me, or I saw the new generation
+//! ```
+//!
+//! Leaving lazy mode is the same with `lazy = 0` in place of the mask (PITFALLS 10).
+
+use core::sync::atomic::Ordering;
+
+use super::SpaceId;
+use crate::Manager;
+use crate::error::Error;
+use crate::event::FlushReason;
+use crate::ipi::full_fence;
+use crate::percpu::{Here, MAX_TAGS};
+use crate::platform::Platform;
+use crate::rule::Rule;
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Loads a space on this CPU, which may then touch its user addresses. Any context but an interrupt
+    /// handler. Sends no IPI; flushes this CPU only if it has no tag for the space, or missed a flush.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`].
+    pub fn switch_to(&self, id: SpaceId) -> Result<(), Error> {
+        let space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
+        let here = Here::new(self);
+        let (p, slot) = (self.platform(), here.slot());
+        if slot.tlb.loaded() == Some(id) {
+            leave_lazy(&here);
+            return Ok(());
+        }
+        let early = p.broken(Rule::MaskBeforeGeneration).then(|| space.generation(p));
+        space.cpus.0.insert(p, here.cpu);
+        full_fence();
+        let generation = early.unwrap_or_else(|| space.generation(p));
+
+        let tags = usize::from(p.tags()).clamp(1, MAX_TAGS);
+        let known = slot.tlb.tags[..tags].iter().position(|(s, _)| s.get() == id.0 + 1);
+        let tag = known.unwrap_or_else(|| {
+            let next = slot.tlb.next_tag.get();
+            slot.tlb.next_tag.set((next + 1) % tags as u16);
+            next as usize
+        });
+        let (tag_space, tag_generation) = &slot.tlb.tags[tag];
+        let current = known.is_some() && tag_generation.get() == generation.0;
+        let keep = tags > 1 && known.is_some() && (current || p.broken(Rule::SwitchFlush));
+        p.load_space(space.root(p), tag as u16, keep);
+        tag_space.set(id.0 + 1);
+        tag_generation.set(generation.0);
+        let old = slot.tlb.loaded();
+        slot.tlb.loaded.set(id.0 + 1);
+        slot.tlb.tag.set(tag as u16);
+        if slot.lazy.0.get(p) != 0 {
+            slot.lazy.0.store(p, 0, Ordering::Release);
+        }
+        if let Some(old) = old {
+            self.space(old).cpus.0.remove(p, here.cpu);
+        }
+        Ok(())
+    }
+
+    /// This CPU goes on without touching user addresses (a kernel thread, the idle loop): it keeps its space
+    /// loaded, and flushes that may wait leave it alone until [`leave_lazy`](Self::leave_lazy).
+    /// Any context but an interrupt handler. No IPI.
+    pub fn enter_lazy(&self) {
+        let here = Here::new(self);
+        let (p, slot) = (self.platform(), here.slot());
+        if slot.tlb.loaded().is_some() {
+            // Release: the CPU's last user access comes before. A flusher that sees it skips this CPU.
+            slot.lazy.0.store(p, 1, Ordering::Release);
+        }
+    }
+
+    /// This CPU is about to touch addresses of its loaded space again: catches up with what it missed.
+    /// Any context but an interrupt handler. No IPI.
+    pub fn leave_lazy(&self) {
+        leave_lazy(&Here::new(self));
+    }
+
+    /// This CPU lets go of its space: before it goes offline. Leaves no mask behind (PITFALLS 11), and
+    /// serves what others still want of it.
+    pub fn unload(&self) {
+        let here = Here::new(self);
+        unload(&here);
+        crate::ipi::serve(&here);
+        // A CPU that was switched off comes back with an empty TLB, but with the tags of others' spaces.
+        for (space, _) in &here.slot().tlb.tags {
+            space.set(0);
+        }
+    }
+
+    /// The space that this CPU has loaded, lazily or not.
+    pub fn loaded_space(&self) -> Option<SpaceId> {
+        Here::new(self).slot().tlb.loaded()
+    }
+}
+
+fn leave_lazy<P: Platform>(here: &Here<'_, '_, P>) {
+    let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
+    if slot.lazy.0.get(p) == 0 {
+        return;
+    }
+    slot.lazy.0.store(p, 0, Ordering::Relaxed);
+    full_fence();
+    let Some(id) = slot.tlb.loaded() else { return };
+    // INV-6: left alone while lazy, so look whether anything was flushed meanwhile.
+    if mm.space(id).generation(p) != slot.tlb.generation() && !p.broken(Rule::LazyReturnFlush) {
+        crate::tlb::catch_up(here, FlushReason::CaughtUp);
+    }
+}
+
+/// Loads the kernel's own table in place of whatever space is loaded.
+pub(crate) fn unload<P: Platform>(here: &Here<'_, '_, P>) {
+    let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
+    let Some(old) = slot.tlb.loaded() else { return };
+    let tag = slot.tlb.tag.get();
+    p.load_space(mm.kernel_root(), tag, false);
+    slot.tlb.loaded.set(0);
+    slot.tlb.tags[tag as usize].0.set(0);
+    slot.lazy.0.store(p, 0, Ordering::Relaxed);
+    mm.space(old).cpus.0.remove(p, here.cpu);
+}

@@ -1,0 +1,134 @@
+//! What each CPU has for itself, and the proof that a caller may use it.
+
+use core::cell::Cell;
+
+use crate::Manager;
+use crate::addr::{FrameNumber, Generation};
+use crate::cpu::{CpuId, CpuSet};
+use crate::event::Counters;
+use crate::ipi::{Inbox, Request};
+use crate::paging::SpaceId;
+use crate::platform::Platform;
+use crate::pool::Zeroed;
+use crate::sync::Word32;
+
+/// The most address-space tags that the core uses on a CPU.
+pub(crate) const MAX_TAGS: usize = 16;
+/// The largest LRU batch.
+pub(crate) const MAX_LRU_BATCH: usize = 64;
+
+/// One CPU's slot: first what others write, then what others read, then its own.
+#[repr(C, align(128))]
+pub(crate) struct CpuSlot {
+    /// Who wants something of this CPU.
+    pub inbox: Inbox,
+    /// What this CPU wants of others.
+    pub request: Request,
+    /// Whether this CPU is lazy: it keeps its space loaded and touches no user address.
+    pub lazy: Lazy,
+    /// CPUs that the request goes to, and those that must be interrupted for it.
+    pub targets: CpuSet,
+    pub sending: CpuSet,
+    pub tlb: TlbState,
+    /// Pages on their way to an LRU list.
+    pub lru: LruBatch,
+    /// The region in which this CPU's last fault lay, plus one.
+    pub last_region: Cell<u32>,
+    /// How many `Here`s exist on this CPU: above zero, interrupts are off.
+    pub deaf: Cell<u32>,
+    pub counters: Counters,
+}
+
+// SAFETY: everything in it is a cell or an atomic of integers, for which zeros are values: no space loaded
+// (`SpaceId` plus one is stored), no request, empty sets.
+unsafe impl Zeroed for CpuSlot {}
+// SAFETY: `Cell`s are reached only through `Here`, which proves that this CPU is the slot's own and takes no
+// interrupt meanwhile; all else is atomic.
+unsafe impl Sync for CpuSlot {}
+
+/// On a line of its own: flushers read it, and only lazy entry and exit write it.
+#[repr(C, align(64))]
+pub(crate) struct Lazy(pub Word32);
+
+/// What this CPU's TLB may hold.
+#[repr(C, align(64))]
+pub(crate) struct TlbState {
+    /// The loaded space plus one; 0 is the kernel's own table.
+    pub loaded: Cell<u32>,
+    /// The tag under which it is loaded.
+    pub tag: Cell<u16>,
+    /// The tag that is taken next when a space has none.
+    pub next_tag: Cell<u16>,
+    /// For each tag the space plus one, and the generation up to which it is flushed.
+    pub tags: [(Cell<u32>, Cell<u64>); MAX_TAGS],
+}
+
+impl TlbState {
+    pub fn loaded(&self) -> Option<SpaceId> {
+        self.loaded.get().checked_sub(1).map(SpaceId)
+    }
+
+    /// The generation up to which the loaded space is flushed here.
+    pub fn generation(&self) -> Generation {
+        Generation(self.tags[self.tag.get() as usize].1.get())
+    }
+
+    pub fn set_generation(&self, generation: Generation) {
+        self.tags[self.tag.get() as usize].1.set(generation.0);
+    }
+}
+
+/// Pages that wait to be put on an LRU list together.
+#[repr(C)]
+pub(crate) struct LruBatch {
+    len: Cell<u32>,
+    pages: [Cell<u32>; MAX_LRU_BATCH],
+}
+
+impl LruBatch {
+    pub fn len(&self) -> usize {
+        self.len.get() as usize
+    }
+
+    pub fn push(&self, page: FrameNumber) {
+        self.pages[self.len()].set(page.0);
+        self.len.set(self.len.get() + 1);
+    }
+
+    pub fn pop(&self) -> Option<FrameNumber> {
+        let len = self.len.get().checked_sub(1)?;
+        self.len.set(len);
+        Some(FrameNumber(self.pages[len as usize].get()))
+    }
+}
+
+/// This CPU, with interrupts off until it is dropped. The key to the CPU's slot.
+pub(crate) struct Here<'m, 'p, P: Platform> {
+    pub mm: &'m Manager<'p, P>,
+    pub cpu: CpuId,
+    were_on: bool,
+}
+
+impl<'m, 'p, P: Platform> Here<'m, 'p, P> {
+    pub fn new(mm: &'m Manager<'p, P>) -> Self {
+        let were_on = mm.platform().irqs_off();
+        let cpu = mm.platform().this_cpu();
+        let here = Here { mm, cpu, were_on };
+        here.slot().deaf.set(here.slot().deaf.get() + 1);
+        here
+    }
+
+    pub fn slot(&self) -> &'p CpuSlot {
+        self.mm.slot(self.cpu)
+    }
+}
+
+impl<P: Platform> Drop for Here<'_, '_, P> {
+    fn drop(&mut self) {
+        let deaf = &self.slot().deaf;
+        deaf.set(deaf.get() - 1);
+        if self.were_on {
+            self.mm.platform().irqs_on();
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! All that a machine must offer: one trait, to be written in an afternoon.
+
+use crate::addr::{FrameNumber, Nanos, NodeId, PhysAddr, VirtAddr};
+use crate::cpu::{CpuId, CpuSet};
+use crate::event::Event;
+use crate::rule::Rule;
+
+/// The machine under the core.
+///
+/// The core calls these from every CPU at once. It never blocks inside them except in [`wait`](Self::wait).
+/// The kernel around it must not switch tasks on a CPU that is inside the core, except in `wait`
+/// (interrupts may arrive wherever they are on).
+///
+/// # Safety
+/// The core's memory safety rests on the answers: [`direct`](Self::direct) must map all memory that was
+/// handed over, [`this_cpu`](Self::this_cpu) must be true and unique while interrupts are off, the flushes
+/// must have flushed when they return, and the copies must stay within their frames.
+pub unsafe trait Platform {
+    /// The CPU that executes this. Stable while interrupts are off.
+    fn this_cpu(&self) -> CpuId;
+    /// One more than the highest CPU number that can ever come online; at most 4096.
+    fn possible_cpus(&self) -> u32;
+    /// Whether the CPU runs now.
+    fn is_online(&self, cpu: CpuId) -> bool;
+    /// The node of a CPU.
+    fn node_of(&self, cpu: CpuId) -> NodeId;
+    /// The distance between nodes: 10 is local, 20 costs about twice as much (the ACPI SLIT's scale).
+    fn distance(&self, from: NodeId, to: NodeId) -> u32;
+
+    /// Flush one page of the loaded space on this CPU (INVLPG).
+    fn flush_page(&self, page: VirtAddr);
+    /// Flush all non-global entries of the loaded space on this CPU.
+    #[doc(alias = "flush_tlb_local")]
+    fn flush_space(&self);
+    /// Load the address space rooted at `root` under `tag` on this CPU. With `keep`, entries that an
+    /// earlier load left under this tag may stay; without it they must be gone when this returns.
+    fn load_space(&self, root: FrameNumber, tag: u16, keep: bool);
+    /// Address-space tags that each CPU can hold at once. With 1 (no tags) every load flushes.
+    fn tags(&self) -> u16 {
+        1
+    }
+
+    /// Interrupt these CPUs; each then calls [`Manager::on_interrupt`](crate::Manager::on_interrupt) with
+    /// interrupts off. Never called with this CPU in the set, and only with interrupts off.
+    fn interrupt(&self, targets: &CpuSet);
+    /// Turn interrupts off on this CPU; says whether they were on.
+    fn irqs_off(&self) -> bool;
+    /// Turn interrupts on again.
+    fn irqs_on(&self);
+
+    /// Where a physical address is mapped for the core. Valid for all memory handed over at start.
+    fn direct(&self, at: PhysAddr) -> *mut u8;
+    /// Fill a frame with zeros.
+    fn clear_frame(&self, frame: FrameNumber);
+    /// Copy a frame.
+    fn copy_frame(&self, from: FrameNumber, to: FrameNumber);
+    /// A clock that never runs backwards on one CPU.
+    fn now(&self) -> Nanos;
+    /// Spin for `rounds` spin hints (PAUSE).
+    fn pause(&self, rounds: u32);
+
+    /// Wait until `ready` answers true; called with interrupts on and no spin lock held. Whoever makes it
+    /// true then calls [`wake`](Self::wake) with the same key. A trivial platform spins here.
+    fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
+        let _ = key;
+        while !ready() {
+            self.pause(1);
+        }
+    }
+    /// Put the kernel's half into a new top-level table.
+    fn prepare_root(&self, root: FrameNumber) {
+        let _ = root;
+    }
+    /// A long piece of work is at a place where another task may run first. Interrupts on, no lock held.
+    fn breathe(&self) {}
+    /// Wake those who wait with this key. Any context.
+    fn wake(&self, key: WaitKey) {
+        let _ = key;
+    }
+
+    /// The device behind file pages, where there is one. Without it files are all holes, and pages that
+    /// were written stay in memory.
+    fn device(&self) -> Option<&dyn BlockDevice> {
+        None
+    }
+
+    /// What this machine's translation hardware guarantees. Nothing by default.
+    fn guarantees(&self) -> Guarantees {
+        Guarantees::none()
+    }
+
+    /// Called before every access of the core to memory that another CPU may write.
+    #[inline(always)]
+    fn touch(&self, at: *const u8, access: Access) {
+        let _ = (at, access);
+    }
+    /// Whether this rule is to be broken, to see what follows. `false` on every real platform.
+    #[inline(always)]
+    fn broken(&self, rule: Rule) -> bool {
+        let _ = rule;
+        false
+    }
+    /// Hear of an event. Called in any context, with locks held: note it and return.
+    #[inline(always)]
+    fn observe(&self, event: &Event) {
+        let _ = event;
+    }
+}
+
+/// How an access touches memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// A load.
+    Read,
+    /// A store.
+    Write,
+    /// An atomic read-modify-write.
+    Rmw,
+}
+
+/// What somebody waits for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum WaitKey {
+    /// The node's `kswapd` has work.
+    Kswapd(NodeId),
+    /// A sleeping lock, by the address of its word.
+    Lock(usize),
+}
+
+/// What the translation hardware guarantees beyond the necessary. Policies that need one of these are
+/// refused without it (PITFALLS 39).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Guarantees {
+    clean_write_walks: bool,
+    unflushed_accessed: bool,
+}
+
+impl Guarantees {
+    /// None of them.
+    pub const fn none() -> Self {
+        Guarantees { clean_write_walks: false, unflushed_accessed: false }
+    }
+
+    /// Declares that a write through a cached clean entry walks the table again, and faults if the entry
+    /// is gone. `unmap=batch-clean` and `unmap=batch` need it.
+    ///
+    /// # Safety
+    /// The hardware must do so. x86-64 does (Intel SDM 3A 4.10.4.3; AMD64 APM 2 5.5.2).
+    pub const unsafe fn with_clean_write_walks(mut self) -> Self {
+        self.clean_write_walks = true;
+        self
+    }
+
+    /// Declares that the accessed bit may be cleared without a flush: at worst it is not set again while
+    /// the entry stays cached. `aging=no-flush` needs it.
+    ///
+    /// # Safety
+    /// A stale accessed bit must do no harm beyond that.
+    pub const unsafe fn with_unflushed_accessed(mut self) -> Self {
+        self.unflushed_accessed = true;
+        self
+    }
+
+    /// See [`with_clean_write_walks`](Self::with_clean_write_walks).
+    pub const fn clean_write_walks(self) -> bool {
+        self.clean_write_walks
+    }
+
+    /// See [`with_unflushed_accessed`](Self::with_unflushed_accessed).
+    pub const fn unflushed_accessed(self) -> bool {
+        self.unflushed_accessed
+    }
+}
+
+/// Block I/O on file pages: needed only by those who page files in and out.
+///
+/// `block` counts in pages from the start of the file. Calls may wait; they come with interrupts on and
+/// no spin lock held.
+pub trait BlockDevice {
+    /// Fill `frame` with the page of the file. A hole is zeros.
+    fn read(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError>;
+    /// Write `frame` out; when it returns the content is safe.
+    fn write(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError>;
+}
+
+/// A device could not do it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceError;

@@ -1,0 +1,228 @@
+//! Policies are values: every mechanism has the behaviour from before and the better one.
+
+use core::fmt;
+
+use crate::error::Error;
+use crate::platform::Guarantees;
+
+/// How reclaim flushes the pages that it unmaps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unmap {
+    /// Flush each page on every CPU that may hold it, before the next.
+    PerPage,
+    /// Defer clean entries to one flush per batch, flush dirty ones at once (Linux 4.3).
+    BatchClean,
+    /// Defer both, and flush before any page is written out or freed (Linux 4.4).
+    Batch,
+}
+
+/// How aging clears accessed bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Aging {
+    /// Clear and flush the page.
+    #[doc(alias = "ptep_clear_flush_young")]
+    Flush,
+    /// Clear only (Linux 3.15 on x86): a page may look idle while its entry stays cached (INV-10).
+    NoFlush,
+}
+
+/// One mechanism that has policies.
+#[derive(Clone, Copy, Debug)]
+pub struct Mechanism {
+    /// Its name, before the `=`.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub about: &'static str,
+    /// Its choices: name and a line.
+    pub choices: &'static [(&'static str, &'static str)],
+}
+
+/// The choice for every mechanism.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Policy {
+    /// Reclaim's flush.
+    pub unmap: Unmap,
+    /// Aging's flush.
+    pub aging: Aging,
+}
+
+const BUNDLES: &[(&str, &str, Policy)] = &[
+    ("vanilla", "every mechanism as it was before", Policy { unmap: Unmap::PerPage, aging: Aging::Flush }),
+    ("linux", "the published mechanisms", Policy { unmap: Unmap::Batch, aging: Aging::NoFlush }),
+    ("quiet", "the best we have", Policy { unmap: Unmap::Batch, aging: Aging::NoFlush }),
+];
+
+const MECHANISMS: &[Mechanism] = &[
+    Mechanism {
+        name: "unmap",
+        about: "how reclaim flushes the pages that it unmaps",
+        choices: &[
+            ("per-page", "flush each page on every CPU that may hold it"),
+            ("batch-clean", "one flush per batch for clean entries, dirty ones at once (Linux 4.3)"),
+            ("batch", "one flush per batch, before I/O and before freeing"),
+        ],
+    },
+    Mechanism {
+        name: "aging",
+        about: "how aging clears accessed bits",
+        choices: &[
+            ("flush", "clear the bit and flush the page"),
+            ("no-flush", "clear the bit only (Linux 3.15, x86)"),
+        ],
+    },
+];
+
+impl Policy {
+    /// The bundles: name and a line.
+    pub fn bundles() -> impl Iterator<Item = (&'static str, &'static str)> {
+        BUNDLES.iter().map(|&(name, about, _)| (name, about))
+    }
+
+    /// The mechanisms.
+    pub fn mechanisms() -> &'static [Mechanism] {
+        MECHANISMS
+    }
+
+    /// A bundle by name.
+    pub fn bundle(name: &str) -> Option<Policy> {
+        BUNDLES.iter().find(|b| b.0 == name).map(|b| b.2)
+    }
+
+    /// Reads `linux` or `linux+unmap=per-page+aging=flush`.
+    pub fn parse(text: &str) -> Result<Policy, PolicyError<'_>> {
+        let mut parts = text.split('+');
+        let bundle = parts.next().unwrap_or("");
+        let mut policy = Policy::bundle(bundle).ok_or(PolicyError::Bundle(bundle))?;
+        for part in parts {
+            let (name, choice) = part.split_once('=').ok_or(PolicyError::NoChoice(part))?;
+            let mechanism =
+                MECHANISMS.iter().find(|m| m.name == name).ok_or(PolicyError::Mechanism(name))?;
+            let index = mechanism
+                .choices
+                .iter()
+                .position(|c| c.0 == choice)
+                .ok_or(PolicyError::Choice(mechanism, choice))?;
+            match mechanism.name {
+                "unmap" => policy.unmap = [Unmap::PerPage, Unmap::BatchClean, Unmap::Batch][index],
+                _ => policy.aging = [Aging::Flush, Aging::NoFlush][index],
+            }
+        }
+        Ok(policy)
+    }
+
+    /// The name of the choice for each mechanism, in the order of [`mechanisms`](Self::mechanisms).
+    pub fn choices(&self) -> [&'static str; 2] {
+        [MECHANISMS[0].choices[self.unmap as usize].0, MECHANISMS[1].choices[self.aging as usize].0]
+    }
+
+    /// Refuses a policy whose guarantee is not declared (PITFALLS 39).
+    pub fn check(&self, given: Guarantees) -> Result<(), Error> {
+        if self.unmap != Unmap::PerPage && !given.clean_write_walks() {
+            let policy = if self.unmap == Unmap::Batch { "unmap=batch" } else { "unmap=batch-clean" };
+            return Err(Error::GuaranteeMissing { policy, guarantee: "with_clean_write_walks" });
+        }
+        if self.aging == Aging::NoFlush && !given.unflushed_accessed() {
+            return Err(Error::GuaranteeMissing {
+                policy: "aging=no-flush",
+                guarantee: "with_unflushed_accessed",
+            });
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Policy {
+    /// The shortest text that [`parse`](Policy::parse) reads as this: the nearest bundle, then what differs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mine = self.choices();
+        let differs = |b: &Policy| b.choices().iter().zip(mine).filter(|(a, b)| **a != *b).count();
+        // `linux` first: published figures are compared with one mechanism changed from it.
+        let linux = &BUNDLES[1];
+        let base = BUNDLES.iter().find(|b| differs(&b.2) == 0 && b.0 != "quiet").unwrap_or(linux);
+        f.write_str(base.0)?;
+        for ((mechanism, own), theirs) in MECHANISMS.iter().zip(mine).zip(base.2.choices()) {
+            if own != theirs {
+                write!(f, "+{}={own}", mechanism.name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a text is not a policy.
+#[derive(Clone, Copy, Debug)]
+pub enum PolicyError<'t> {
+    /// No bundle of this name.
+    Bundle(&'t str),
+    /// A part without `=`.
+    NoChoice(&'t str),
+    /// No mechanism of this name.
+    Mechanism(&'t str),
+    /// No choice of this name.
+    Choice(&'static Mechanism, &'t str),
+}
+
+impl PolicyError<'_> {
+    /// The names that would have been right.
+    pub fn candidates(&self) -> impl Iterator<Item = &'static str> {
+        let bundles = matches!(self, Self::Bundle(_));
+        let mechanisms = matches!(self, Self::Mechanism(_) | Self::NoChoice(_));
+        let choices = if let Self::Choice(m, _) = self { m.choices } else { &[] };
+        BUNDLES
+            .iter()
+            .filter(move |_| bundles)
+            .map(|b| b.0)
+            .chain(MECHANISMS.iter().filter(move |_| mechanisms).map(|m| m.name))
+            .chain(choices.iter().map(|c| c.0))
+    }
+}
+
+impl fmt::Display for PolicyError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bundle(name) => write!(f, "unknown policy '{name}'; bundles are")?,
+            Self::NoChoice(part) => write!(f, "'{part}' is not MECHANISM=CHOICE; mechanisms are")?,
+            Self::Mechanism(name) => write!(f, "unknown mechanism '{name}'; mechanisms are")?,
+            Self::Choice(m, name) => write!(f, "unknown choice '{name}' for {}; choices are", m.name)?,
+        }
+        for (i, name) in self.candidates().enumerate() {
+            write!(f, "{} {name}", if i == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn policies_read_back_as_written() {
+        for text in ["vanilla", "linux", "linux+unmap=per-page", "linux+unmap=batch-clean+aging=flush"] {
+            assert_eq!(Policy::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(Policy::parse("vanilla+unmap=batch+aging=no-flush").unwrap().to_string(), "linux");
+    }
+
+    #[test]
+    fn a_wrong_name_lists_the_right_ones() {
+        let text = |t| Policy::parse(t).unwrap_err().to_string();
+        assert!(text("linix").contains("linux"));
+        assert!(text("linux+unmap=perpage").contains("per-page"));
+        assert!(text("linux+unmp=batch").contains("unmap"));
+        assert!(text("linux+batch").contains("MECHANISM=CHOICE"));
+        assert!(text("").contains("bundles"));
+    }
+
+    #[test]
+    fn a_policy_without_its_guarantee_is_refused() {
+        let none = Guarantees::none();
+        assert!(Policy::parse("vanilla").unwrap().check(none).is_ok());
+        assert!(matches!(
+            Policy::parse("vanilla+unmap=batch").unwrap().check(none),
+            Err(Error::GuaranteeMissing { policy: "unmap=batch", .. })
+        ));
+        assert!(Policy::parse("vanilla+aging=no-flush").unwrap().check(none).is_err());
+    }
+}

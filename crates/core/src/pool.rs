@@ -1,0 +1,153 @@
+//! Typed slabs on the core's own frames, addressed by `u32` handles: no heap.
+//!
+//! A slot is *reserved* before any lock is taken ([`Pool::reserve`] may reclaim), so that running out leaves
+//! the state unchanged. Slots are zeroed once, when their slab is made, and keep their content from one use
+//! to the next: what must survive (a space's generation) does, what must not is reset by its owner.
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering;
+
+use crate::Manager;
+use crate::addr::{FrameNumber, PAGE_SIZE};
+use crate::error::Error;
+use crate::frame::{AllocFrom, Kind};
+use crate::platform::Platform;
+use crate::sync::{SpinLock, Word32};
+
+/// A type for which all zeros is a valid value, shared by all CPUs through its own cells and atomics.
+///
+/// # Safety
+/// All-zero bytes must be a valid value, and `Drop` must not matter.
+pub(crate) unsafe trait Zeroed {}
+
+/// Slabs of one pool.
+const SLABS: usize = 2048;
+
+/// A pool of `T`. All zeros is an empty one.
+#[repr(C)]
+pub(crate) struct Pool<T> {
+    lock: SpinLock,
+    /// First free slot plus one.
+    free: Word32,
+    /// Slots that exist.
+    made: Word32,
+    slabs: [Word32; SLABS],
+    holds: PhantomData<T>,
+}
+
+// SAFETY: zeros are unlocked, empty and no slab.
+unsafe impl<T> Zeroed for Pool<T> {}
+
+/// A slot: the link of the free list, then the value.
+#[repr(C)]
+struct Slot<T> {
+    /// Next free slot plus one; `LIVE` while in use.
+    link: Word32,
+    value: T,
+}
+
+const LIVE: u32 = u32::MAX;
+
+/// A slot that was reserved and not used yet; [`Pool::release`] takes it back.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Reserved(u32);
+
+impl Reserved {
+    /// The handle, from now on in use.
+    pub fn commit(self) -> u32 {
+        self.0
+    }
+}
+
+impl<T: Zeroed> Pool<T> {
+    const PER_SLAB: u32 = {
+        let n = PAGE_SIZE as usize / size_of::<Slot<T>>();
+        assert!(n > 0, "a slot must fit in a frame");
+        n as u32
+    };
+
+    fn slot<'p, P: Platform>(&self, mm: &Manager<'p, P>, handle: u32) -> &'p Slot<T> {
+        // Acquire: partner of the Release in `grow`.
+        let slab = self.slabs[(handle / Self::PER_SLAB) as usize].load(mm.platform(), Ordering::Acquire);
+        let at = mm.platform().direct(FrameNumber(slab).phys()).cast::<Slot<T>>();
+        // SAFETY: `handle` is below `made`, so its slab is a frame that the pool owns for ever, zeroed before
+        // it was published, and zeros are a valid T. The slot lies inside the frame.
+        unsafe { &*at.add((handle % Self::PER_SLAB) as usize) }
+    }
+
+    /// The value behind a handle that the core itself keeps.
+    pub fn get<'p, P: Platform>(&self, mm: &Manager<'p, P>, handle: u32) -> &'p T {
+        &self.slot(mm, handle).value
+    }
+
+    /// The value behind a handle that a caller gave, if it is in use.
+    pub fn find<'p, P: Platform>(&self, mm: &Manager<'p, P>, handle: u32) -> Option<&'p T> {
+        let p = mm.platform();
+        if handle >= self.made.load(p, Ordering::Acquire) {
+            return None;
+        }
+        let slot = self.slot(mm, handle);
+        (slot.link.load(p, Ordering::Acquire) == LIVE).then_some(&slot.value)
+    }
+
+    /// Reserves a slot. May wait while memory is reclaimed, as `from` says; no lock may be held.
+    pub fn reserve<P: Platform>(&self, mm: &Manager<'_, P>, from: AllocFrom) -> Result<Reserved, Error> {
+        loop {
+            if let Some(slot) = self.pop(mm) {
+                return Ok(slot);
+            }
+            self.grow(mm, from)?;
+        }
+    }
+
+    fn pop<P: Platform>(&self, mm: &Manager<'_, P>) -> Option<Reserved> {
+        let p = mm.platform();
+        let _guard = self.lock.lock(mm);
+        let handle = self.free.get(p).checked_sub(1)?;
+        let slot = self.slot(mm, handle);
+        self.free.set(p, slot.link.get(p));
+        slot.link.store(p, LIVE, Ordering::Release);
+        Some(Reserved(handle))
+    }
+
+    fn grow<P: Platform>(&self, mm: &Manager<'_, P>, from: AllocFrom) -> Result<(), Error> {
+        let p = mm.platform();
+        let slab = mm.alloc_one(Kind::Kernel, from)?;
+        p.clear_frame(slab);
+        let guard = self.lock.lock(mm);
+        let made = self.made.get(p);
+        let index = (made / Self::PER_SLAB) as usize;
+        // Another CPU may have grown it meanwhile: then this slab is one too many.
+        if index >= SLABS || self.free.get(p) != 0 {
+            drop(guard);
+            mm.free_one(slab);
+            return if index >= SLABS { Err(Error::OutOfMemory) } else { Ok(()) };
+        }
+        self.slabs[index].store(p, slab.0, Ordering::Release);
+        self.made.store(p, made + Self::PER_SLAB, Ordering::Release);
+        for handle in (made..made + Self::PER_SLAB).rev() {
+            self.slot(mm, handle).link.set(p, self.free.get(p));
+            self.free.set(p, handle + 1);
+        }
+        Ok(())
+    }
+
+    /// Gives a slot back. Nobody may use its handle any more.
+    pub fn release<P: Platform>(&self, mm: &Manager<'_, P>, handle: u32) {
+        let p = mm.platform();
+        let _guard = self.lock.lock(mm);
+        self.slot(mm, handle).link.store(p, self.free.get(p), Ordering::Release);
+        self.free.set(p, handle + 1);
+    }
+
+    /// Handles below this exist; not all are in use.
+    pub fn bound<P: Platform>(&self, mm: &Manager<'_, P>) -> u32 {
+        self.made.load(mm.platform(), Ordering::Acquire)
+    }
+
+    /// Frames that the pool owns.
+    pub fn frames<P: Platform>(&self, mm: &Manager<'_, P>) -> u64 {
+        u64::from(self.bound(mm) / Self::PER_SLAB)
+    }
+}

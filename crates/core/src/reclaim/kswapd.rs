@@ -1,0 +1,54 @@
+//! `kswapd`: reclaims ahead of need, one per node. The core owns no thread: the embedding kernel calls
+//! [`Manager::kswapd`] in a loop.
+
+use core::sync::atomic::Ordering;
+
+use super::scan::shrink_node;
+use crate::Manager;
+use crate::addr::NodeId;
+use crate::error::Error;
+use crate::event::{Event, Reclaimer};
+use crate::frame::Zone;
+use crate::platform::{Platform, WaitKey};
+
+impl<P: Platform> Manager<'_, P> {
+    /// Waits until the node's memory runs short, then reclaims until each of its zones has its high
+    /// watermark free or nothing more is found. Call it in a loop from a task that runs in no user space
+    /// ([`enter_lazy`](Manager::enter_lazy)). May wait. IPIs as the `unmap` policy says.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`].
+    pub fn kswapd(&self, node: NodeId) -> Result<(), Error> {
+        if !self.has_node(node) {
+            return Err(Error::NoSuchNode);
+        }
+        let p = self.platform();
+        let wanted = &self.node(node).wanted.0;
+        p.wait(WaitKey::Kswapd(node), &mut || wanted.load(p, Ordering::Acquire) != 0);
+        while self.zones_of(node).any(|zone| zone.free(p) < zone.watermarks.high.into()) {
+            if shrink_node(self, node, Reclaimer::Kswapd, self.config().scan_batch) == 0 {
+                break;
+            }
+            p.breathe();
+        }
+        wanted.store(p, 0, Ordering::Release);
+        Ok(())
+    }
+
+    /// Wakes a node's `kswapd` if one of its zones is below its low watermark and nobody has done so yet.
+    pub(crate) fn wake_kswapd(&self, node: NodeId) {
+        let p = self.platform();
+        let wanted = &self.node(node).wanted.0;
+        if wanted.load(p, Ordering::Relaxed) == 0
+            && self.zones_of(node).any(|zone| zone.free(p) < zone.watermarks.low.into())
+            && wanted.swap(p, 1, Ordering::AcqRel) == 0
+        {
+            self.emit(Event::KswapdWoken);
+            p.wake(WaitKey::Kswapd(node));
+        }
+    }
+
+    fn zones_of(&self, node: NodeId) -> impl Iterator<Item = &Zone> {
+        self.zones().filter(move |zone| zone.node == node)
+    }
+}

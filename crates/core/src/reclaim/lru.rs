@@ -1,0 +1,190 @@
+//! The lists of a node, and the per-CPU batches through which pages get there.
+
+use core::sync::atomic::Ordering;
+
+use crate::Manager;
+use crate::addr::{FrameNumber, NodeId};
+use crate::frame::{Frame, List, flag};
+use crate::percpu::{Here, MAX_LRU_BATCH};
+use crate::platform::Platform;
+use crate::pool::Zeroed;
+use crate::sync::{SpinGuard, SpinLock, Word32};
+
+/// What reclaim keeps about a node.
+#[repr(C, align(128))]
+pub(crate) struct Node {
+    lock: SpinLock,
+    inactive: List,
+    active: List,
+    /// Whether somebody wants this node's `kswapd` to run.
+    pub wanted: Wanted,
+}
+
+/// On a line of its own: every allocation below the low watermark looks at it.
+#[repr(C, align(64))]
+pub(crate) struct Wanted(pub Word32);
+
+// SAFETY: atomics and locks only; `init` makes the lists.
+unsafe impl Zeroed for Node {}
+
+impl Node {
+    pub fn init<P: Platform>(&self, p: &P) {
+        self.inactive.init(p);
+        self.active.init(p);
+    }
+
+    fn list(&self, state: u32) -> &List {
+        if state & flag::ACTIVE != 0 { &self.active } else { &self.inactive }
+    }
+
+    /// Pages on the inactive and on the active list; a guess without the lock.
+    pub fn lens<P: Platform>(&self, p: &P) -> (u64, u64) {
+        (self.inactive.len(p), self.active.len(p))
+    }
+}
+
+/// A few pages on the stack.
+pub(crate) struct Few {
+    pages: [FrameNumber; MAX_LRU_BATCH],
+    len: usize,
+}
+
+impl Few {
+    pub const fn new() -> Self {
+        Few { pages: [FrameNumber::NONE; MAX_LRU_BATCH], len: 0 }
+    }
+
+    pub fn push(&mut self, page: FrameNumber) {
+        self.pages[self.len] = page;
+        self.len += 1;
+    }
+
+    pub fn as_slice(&self) -> &[FrameNumber] {
+        &self.pages[..self.len]
+    }
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    fn node_of(&self, n: FrameNumber) -> &'p Node {
+        self.node(Frame::node_of(self.frames().get(n).state.get(self.platform())))
+    }
+
+    /// A new page of a file, bound for its list. The batch has its own hold on the page until then.
+    pub(crate) fn lru_add(&self, n: FrameNumber) {
+        let p = self.platform();
+        self.frames().get(n).refs.fetch_add(p, 1, Ordering::Relaxed);
+        let full = {
+            let here = Here::new(self);
+            let batch = &here.slot().lru;
+            batch.push(n);
+            batch.len() >= self.config().lru_batch as usize
+        };
+        if full {
+            self.drain_lru_batch();
+        }
+    }
+
+    /// Puts this CPU's batch on the lists: before it goes offline, or to be certain. Any context but an
+    /// interrupt handler.
+    pub fn drain_lru_batch(&self) {
+        let mut pages = Few::new();
+        {
+            let here = Here::new(self);
+            while let Some(n) = here.slot().lru.pop() {
+                pages.push(n);
+            }
+        }
+        // The batch is a stack: the oldest page is the last to be taken out and goes first.
+        pages.pages[..pages.len].reverse();
+        self.put_back(pages.as_slice());
+    }
+
+    /// Puts pages at the head of their lists, and lets go of them. Oldest first.
+    pub(crate) fn put_back(&self, pages: &[FrameNumber]) {
+        let p = self.platform();
+        let mut held: Option<(*const Node, SpinGuard<'_, P>)> = None;
+        for &n in pages {
+            let node = self.node_of(n);
+            if held.as_ref().is_none_or(|(at, _)| !core::ptr::eq(*at, node)) {
+                drop(held.take());
+                held = Some((node, node.lock.lock(self)));
+            }
+            let state = self.frames().get(n).state.fetch_or(p, flag::LISTED, Ordering::AcqRel);
+            node.list(state).push_front(p, &self.frames(), n);
+        }
+        drop(held);
+        pages.iter().for_each(|&n| self.put_page(n));
+    }
+
+    /// Takes a page off its list, if it is on one: before it is freed.
+    pub(crate) fn unlist(&self, n: FrameNumber) {
+        let p = self.platform();
+        let frame = self.frames().get(n);
+        if frame.state.load(p, Ordering::Acquire) & flag::LISTED == 0 {
+            return;
+        }
+        let node = self.node_of(n);
+        let _guard = node.lock.lock(self);
+        let state = frame.state.fetch_and(p, !flag::LISTED, Ordering::AcqRel);
+        if state & flag::LISTED != 0 {
+            node.list(state).remove(p, &self.frames(), n);
+        }
+    }
+
+    /// Takes up to `want` pages off the old end of a list, each with a hold for the caller.
+    pub(crate) fn isolate(&self, id: NodeId, active: bool, want: usize) -> Few {
+        let p = self.platform();
+        let node = self.node(id);
+        let mut pages = Few::new();
+        let list = if active { &node.active } else { &node.inactive };
+        if list.len(p) == 0 {
+            return pages;
+        }
+        let _guard = node.lock.lock(self);
+        for _ in 0..want.min(MAX_LRU_BATCH) {
+            let Some(n) = list.pop_back(p, &self.frames()) else { break };
+            let frame = self.frames().get(n);
+            // A page whose last hold is gone is being freed by whoever dropped it, who waits for this lock.
+            if !get_unless_free(p, frame) {
+                list.push_front(p, &self.frames(), n);
+                continue;
+            }
+            frame.clear_flags(p, flag::LISTED);
+            pages.push(n);
+        }
+        pages
+    }
+
+    /// Pages on the lists of all nodes, and whether each list is as long as it says: for audits.
+    pub(crate) fn audit_lists(&self) -> (u64, bool) {
+        let p = self.platform();
+        let (mut total, mut good) = (0, true);
+        for node in self.nodes() {
+            let _guard = node.lock.lock(self);
+            for (list, want) in [(&node.inactive, 0), (&node.active, flag::ACTIVE)] {
+                let (mut n, mut len) = (list.first(p), 0);
+                while n != FrameNumber::NONE && len <= list.len(p) {
+                    let state = self.frames().get(n).state.get(p);
+                    good &= state & (flag::LISTED | flag::ACTIVE) == flag::LISTED | want;
+                    len += 1;
+                    n = self.frames().get(n).next(p);
+                }
+                good &= len == list.len(p);
+                total += len;
+            }
+        }
+        (total, good)
+    }
+}
+
+/// Takes a hold, unless the last one is gone already.
+fn get_unless_free<P: Platform>(p: &P, frame: &Frame) -> bool {
+    let mut seen = frame.refs.get(p);
+    while seen != 0 {
+        match frame.refs.replace(p, seen, seen + 1, Ordering::Acquire) {
+            Ok(_) => return true,
+            Err(now) => seen = now,
+        }
+    }
+    false
+}

@@ -1,0 +1,161 @@
+//! The scan: a few pages off the old end of a list, judged, unmapped, flushed once, freed.
+
+use super::aging::{self, Verdict};
+use super::lru::Few;
+use super::{pageout, unmap};
+use crate::Manager;
+use crate::addr::{FrameNumber, NodeId};
+use crate::event::{Event, Reclaimer};
+use crate::file::FileId;
+use crate::frame::flag;
+use crate::platform::Platform;
+use crate::rule::Rule;
+use crate::tlb::{Fate, UnmapBatch};
+
+/// A scan starts with this fraction of a list (2^-12) and doubles it while it finds nothing.
+const PRIORITY: u32 = 12;
+
+/// Reclaims for a task that needs a frame: a batch from the nearest node that yields one. Gives how many.
+/// Needs interrupts on and no spin lock held. May wait.
+pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId) -> u32 {
+    let want = mm.config().scan_batch;
+    let mut reclaimed = 0;
+    let mut last = None;
+    for zone in mm.fallback(from) {
+        if last.replace(zone.node) != Some(zone.node) {
+            reclaimed += shrink_node(mm, zone.node, Reclaimer::Direct, want);
+        }
+        if reclaimed >= want {
+            break;
+        }
+    }
+    reclaimed
+}
+
+/// Reclaims from a node until `want` pages are free or a full look at its lists has found no more.
+pub(super) fn shrink_node<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Reclaimer, want: u32) -> u32 {
+    let p = mm.platform();
+    let step = u64::from(mm.config().scan_batch);
+    let mut reclaimed = 0;
+    for priority in (0..=PRIORITY).rev() {
+        let (inactive, active) = mm.node(id).lens(p);
+        let mut left = (inactive >> priority).max(step).min(inactive.max(step));
+        while left > 0 {
+            if active > 0 && mm.node(id).lens(p).0 < mm.node(id).lens(p).1 {
+                shrink_active(mm, id, by);
+            }
+            let (scanned, freed) = shrink_inactive(mm, id, by);
+            reclaimed += freed;
+            if scanned == 0 {
+                break;
+            }
+            left = left.saturating_sub(scanned.into());
+            if reclaimed >= want {
+                return reclaimed;
+            }
+        }
+    }
+    reclaimed
+}
+
+/// Moves pages from the old end of the active list to the inactive list. Their accessed bits are cleared,
+/// so that what counts there is use from now on.
+fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Reclaimer) {
+    let p = mm.platform();
+    let pages = mm.isolate(id, true, mm.config().scan_batch as usize);
+    mm.emit(Event::Scanned { by, pages: pages.as_slice().len() as u32 });
+    for &n in pages.as_slice() {
+        let frame = mm.frames().get(n);
+        if frame.try_lock(p) {
+            aging::uses(mm, n);
+            frame.unlock(p);
+        }
+        frame.clear_flags(p, flag::ACTIVE | flag::REFERENCED);
+        mm.emit(Event::Deactivated);
+    }
+    mm.put_back(pages.as_slice());
+}
+
+/// One batch from the old end of the inactive list. Gives how many were looked at and how many are free.
+fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Reclaimer) -> (u32, u32) {
+    let p = mm.platform();
+    let Ok(batch) = UnmapBatch::new(mm) else { return (0, 0) };
+    let pages = mm.isolate(id, false, mm.config().scan_batch as usize);
+    let scanned = pages.as_slice().len() as u32;
+    mm.emit(Event::Scanned { by, pages: scanned });
+    let mut back = Few::new();
+    for &n in pages.as_slice() {
+        let frame = mm.frames().get(n);
+        if !frame.try_lock(p) {
+            back.push(n);
+            continue;
+        }
+        match aging::judge(mm, n) {
+            Verdict::Reclaim => {
+                frame.clear_flags(p, flag::REFERENCED);
+                let fate = detach(&batch, n);
+                batch.push(n, fate);
+                continue;
+            }
+            Verdict::Rotate => mm.emit(Event::Rotated),
+            Verdict::Activate => {
+                frame.set_flags(p, flag::ACTIVE);
+                mm.emit(Event::Activated);
+            }
+        }
+        frame.unlock(p);
+        back.push(n);
+    }
+    mm.put_back(back.as_slice());
+    let freed = batch.flush().settle();
+    mm.emit(Event::Reclaimed { by, pages: freed });
+    (scanned, freed)
+}
+
+/// Unmaps a page and says what is to become of it after the flush.
+fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Fate {
+    let mm = batch.manager();
+    let p = mm.platform();
+    let frame = mm.frames().get(n);
+    if frame.maps.get(p) > 0 && !unmap::unmap(batch, n) {
+        return Fate::Keep;
+    }
+    if frame.state.get(p) & flag::DIRTY != 0 {
+        // INV-2: a CPU may still write through its cached entry until the batch is flushed.
+        return if p.broken(Rule::FlushBeforeIo) && pageout::write(mm, n) { uncache(mm, n) } else { Fate::Write };
+    }
+    uncache(mm, n)
+}
+
+/// Takes a clean page from its file, if nobody else holds it.
+fn uncache<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Fate {
+    let p = mm.platform();
+    let frame = mm.frames().get(n);
+    let (file, index) = (FileId(frame.owner.get(p)), frame.index.get(p));
+    if mm.remove_cached(file, index, n) { Fate::Free } else { Fate::Keep }
+}
+
+impl<P: Platform> crate::tlb::Flushed<'_, '_, P> {
+    /// Frees the pages that nobody holds, writes the dirty ones out and frees those too if it can, puts all
+    /// others back on their lists. Gives how many are free. May wait.
+    pub fn settle(self) -> u32 {
+        let mm = self.manager();
+        let p = mm.platform();
+        let (mut freed, mut back) = (0, Few::new());
+        self.take_all(|n, fate| {
+            let fate = match fate {
+                Fate::Write if pageout::write(mm, n) => uncache(mm, n),
+                other => other,
+            };
+            if fate == Fate::Free {
+                mm.free_one(n);
+                freed += 1;
+            } else {
+                mm.frames().get(n).unlock(p);
+                back.push(n);
+            }
+        });
+        mm.put_back(back.as_slice());
+        freed
+    }
+}

@@ -1,0 +1,51 @@
+//! How reclaim unmaps a page, and when the flush follows.
+
+mod batch;
+mod per_page;
+
+use core::sync::atomic::Ordering;
+
+use super::rmap::{Mapping, walk};
+use crate::addr::FrameNumber;
+use crate::event::Event;
+use crate::frame::flag;
+use crate::paging::Entry;
+use crate::platform::Platform;
+use crate::policy::Unmap;
+use crate::tlb::UnmapBatch;
+
+/// Clears every entry that leads to a page, flushed or left to the batch as the policy says. Gives whether
+/// no entry is left. The caller holds and has locked the page. May wait.
+pub(super) fn unmap<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> bool {
+    let mm = batch.manager();
+    let p = mm.platform();
+    let frame = mm.frames().get(n);
+    walk(mm, n, |mapping| {
+        match mm.config().policy.unmap {
+            Unmap::PerPage => per_page::clear(mm, n, &mapping),
+            Unmap::BatchClean => batch::clear(batch, n, &mapping, |entry| !entry.has(Entry::DIRTY)),
+            Unmap::Batch => batch::clear(batch, n, &mapping, |_| true),
+        }
+        frame.maps.fetch_sub(p, 1, Ordering::Release);
+        // The caller's own hold keeps this from being the last.
+        frame.refs.fetch_sub(p, 1, Ordering::Release);
+    });
+    frame.maps.load(p, Ordering::Acquire) == 0
+}
+
+/// Takes the entry out and keeps what it knew of the page.
+fn take<P: Platform>(
+    mm: &crate::Manager<'_, P>,
+    n: FrameNumber,
+    mapping: &Mapping<'_, '_, P>,
+    deferred: bool,
+) -> Entry {
+    let old = mapping.leaf.take(mapping.page);
+    // Dirtiness moves to the page before its entry's lock is dropped: whoever finds the entry gone finds
+    // the page dirty (PITFALLS 4).
+    if old.has(Entry::DIRTY) {
+        mm.frames().get(n).set_flags(mm.platform(), flag::DIRTY);
+    }
+    mm.emit(Event::Unmapped { space: mapping.id, page: mapping.page, frame: n, deferred });
+    old
+}

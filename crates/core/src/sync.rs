@@ -1,0 +1,216 @@
+//! The one wrapper round memory that several CPUs share, and the locks made of it.
+//!
+//! Every access goes through [`Platform::touch`]: the simulated machine charges the cache line there and may
+//! switch to another CPU. Nothing may bypass it.
+//!
+//! Spin locks do not turn interrupts off, because no interrupt handler takes one: handlers touch only `ipi`
+//! and `tlb`. Where a caller has them off anyway, a spinning CPU serves the flush requests that reach it
+//! (INV-8, PITFALLS 14).
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::Manager;
+use crate::platform::{Access, Platform, WaitKey};
+
+macro_rules! word {
+    ($name:ident, $atomic:ident, $int:ident, $about:literal) => {
+        #[doc = $about]
+        #[derive(Default)]
+        #[repr(transparent)]
+        pub struct $name($atomic);
+
+        impl $name {
+            #[inline(always)]
+            fn touch<P: Platform>(&self, p: &P, access: Access) -> &$atomic {
+                p.touch((&raw const self.0).cast(), access);
+                &self.0
+            }
+            /// Loads.
+            #[inline(always)]
+            pub fn load<P: Platform>(&self, p: &P, order: Ordering) -> $int {
+                self.touch(p, Access::Read).load(order)
+            }
+            /// Stores.
+            #[inline(always)]
+            pub fn store<P: Platform>(&self, p: &P, value: $int, order: Ordering) {
+                self.touch(p, Access::Write).store(value, order)
+            }
+            /// Loads under a lock or by the only writer.
+            #[inline(always)]
+            pub fn get<P: Platform>(&self, p: &P) -> $int {
+                self.load(p, Ordering::Relaxed)
+            }
+            /// Stores under a lock.
+            #[inline(always)]
+            pub fn set<P: Platform>(&self, p: &P, value: $int) {
+                self.store(p, value, Ordering::Relaxed)
+            }
+            /// Swaps.
+            #[inline(always)]
+            pub fn swap<P: Platform>(&self, p: &P, value: $int, order: Ordering) -> $int {
+                self.touch(p, Access::Rmw).swap(value, order)
+            }
+            /// Adds; gives what was there.
+            #[inline(always)]
+            pub fn fetch_add<P: Platform>(&self, p: &P, value: $int, order: Ordering) -> $int {
+                self.touch(p, Access::Rmw).fetch_add(value, order)
+            }
+            /// Subtracts; gives what was there.
+            #[inline(always)]
+            pub fn fetch_sub<P: Platform>(&self, p: &P, value: $int, order: Ordering) -> $int {
+                self.touch(p, Access::Rmw).fetch_sub(value, order)
+            }
+            /// Sets bits; gives what was there.
+            #[inline(always)]
+            pub fn fetch_or<P: Platform>(&self, p: &P, value: $int, order: Ordering) -> $int {
+                self.touch(p, Access::Rmw).fetch_or(value, order)
+            }
+            /// Keeps only these bits; gives what was there.
+            #[inline(always)]
+            pub fn fetch_and<P: Platform>(&self, p: &P, value: $int, order: Ordering) -> $int {
+                self.touch(p, Access::Rmw).fetch_and(value, order)
+            }
+            /// Raises to at least `value`; gives what was there.
+            #[inline(always)]
+            pub fn fetch_max<P: Platform>(&self, p: &P, value: $int, order: Ordering) -> $int {
+                self.touch(p, Access::Rmw).fetch_max(value, order)
+            }
+            /// Replaces `old` by `new`, or gives what is there instead. Relaxed on failure.
+            #[inline(always)]
+            pub fn replace<P: Platform>(
+                &self,
+                p: &P,
+                old: $int,
+                new: $int,
+                order: Ordering,
+            ) -> Result<$int, $int> {
+                self.touch(p, Access::Rmw).compare_exchange(old, new, order, Ordering::Relaxed)
+            }
+        }
+    };
+}
+
+word!(Word32, AtomicU32, u32, "32 bits that several CPUs may use.");
+word!(Word64, AtomicU64, u64, "64 bits that several CPUs may use.");
+
+/// A ticket lock: fair, and two words on one line. All zeros is unlocked.
+#[repr(C)]
+pub struct SpinLock {
+    next: Word32,
+    serving: Word32,
+}
+
+impl SpinLock {
+    /// Takes the lock. Any context but an interrupt handler.
+    #[inline]
+    pub fn lock<'a, P: Platform>(&'a self, mm: &'a Manager<'_, P>) -> SpinGuard<'a, P> {
+        let p = mm.platform();
+        let ticket = self.next.fetch_add(p, 1, Ordering::Relaxed);
+        loop {
+            // Acquire: partner of the Release in `drop`.
+            let ahead = ticket.wrapping_sub(self.serving.load(p, Ordering::Acquire));
+            if ahead == 0 {
+                return SpinGuard { lock: self, p };
+            }
+            crate::ipi::serve_if_deaf(mm);
+            p.pause(4 * ahead.min(16));
+        }
+    }
+}
+
+/// The lock is held until this is dropped.
+#[must_use]
+pub struct SpinGuard<'a, P: Platform> {
+    lock: &'a SpinLock,
+    p: &'a P,
+}
+
+impl<P: Platform> Drop for SpinGuard<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        // Only the holder writes `serving`. Release: partner of the Acquire in `lock`.
+        let ticket = self.lock.serving.0.load(Ordering::Relaxed);
+        self.lock.serving.store(self.p, ticket.wrapping_add(1), Ordering::Release);
+    }
+}
+
+/// A lock for many readers or one writer, whose holders may wait. All zeros is unlocked.
+#[repr(C)]
+pub struct RwLock {
+    state: Word32,
+}
+
+const WRITER: u32 = 1 << 31;
+const WAITERS: u32 = 1 << 30;
+
+impl RwLock {
+    fn key(&self) -> WaitKey {
+        WaitKey::Lock((&raw const *self).addr())
+    }
+
+    /// Shares it. May wait.
+    pub fn read<'a, P: Platform>(&'a self, p: &'a P) -> ReadGuard<'a, P> {
+        // Acquire: partner of the Release of the writer's drop.
+        while self.state.fetch_add(p, 1, Ordering::Acquire) & (WRITER | WAITERS) != 0 {
+            self.drop_reader(p);
+            p.wait(self.key(), &mut || self.state.load(p, Ordering::Relaxed) & (WRITER | WAITERS) == 0);
+        }
+        ReadGuard { lock: self, p }
+    }
+
+    /// Has it alone. May wait. New readers stand behind a waiting writer.
+    pub fn write<'a, P: Platform>(&'a self, p: &'a P) -> WriteGuard<'a, P> {
+        loop {
+            let seen = self.state.load(p, Ordering::Relaxed);
+            if seen & !WAITERS == 0 {
+                // Acquire: partner of the Releases of earlier holders.
+                if self.state.replace(p, seen, WRITER | seen, Ordering::Acquire).is_ok() {
+                    return WriteGuard { lock: self, p };
+                }
+                continue;
+            }
+            self.state.fetch_or(p, WAITERS, Ordering::Relaxed);
+            p.wait(self.key(), &mut || {
+                let now = self.state.load(p, Ordering::Relaxed);
+                now & !WAITERS == 0 || now & WAITERS == 0
+            });
+        }
+    }
+
+    fn drop_reader<P: Platform>(&self, p: &P) {
+        let before = self.state.fetch_sub(p, 1, Ordering::Release);
+        if before & WAITERS != 0 && before & !(WAITERS | WRITER) == 1 {
+            self.state.fetch_and(p, !WAITERS, Ordering::Relaxed);
+            p.wake(self.key());
+        }
+    }
+}
+
+/// Shared until dropped.
+#[must_use]
+pub struct ReadGuard<'a, P: Platform> {
+    lock: &'a RwLock,
+    p: &'a P,
+}
+
+impl<P: Platform> Drop for ReadGuard<'_, P> {
+    fn drop(&mut self) {
+        self.lock.drop_reader(self.p);
+    }
+}
+
+/// Exclusive until dropped.
+#[must_use]
+pub struct WriteGuard<'a, P: Platform> {
+    lock: &'a RwLock,
+    p: &'a P,
+}
+
+impl<P: Platform> Drop for WriteGuard<'_, P> {
+    fn drop(&mut self) {
+        let before = self.lock.state.fetch_and(self.p, !(WRITER | WAITERS), Ordering::Release);
+        if before & WAITERS != 0 {
+            self.p.wake(self.lock.key());
+        }
+    }
+}

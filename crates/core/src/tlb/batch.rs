@@ -1,0 +1,191 @@
+//! The unmap batch: pages whose entries are cleared and whose flush is still owed.
+//!
+//! The batch *owns* its pages, those that will be kept too, and only its flush yields them ([`Flushed`]).
+//! A batch that is forgotten leaks its pages; it never frees one early (INV-1), and
+//! [`Manager::validate`] counts the leak.
+//!
+//! ```compile_fail,E0599
+//! fn early<P: quietmm::Platform>(batch: quietmm::UnmapBatch<'_, '_, P>) {
+//!     batch.settle(); // error: only `Flushed` pages can be freed
+//! }
+//! ```
+//! ```compile_fail,E0382
+//! fn again<P: quietmm::Platform>(batch: quietmm::UnmapBatch<'_, '_, P>) {
+//!     let flushed = batch.flush();
+//!     batch.flush(); // error: the batch is gone
+//!     flushed.settle();
+//! }
+//! ```
+
+use core::cell::Cell;
+use core::sync::atomic::Ordering;
+
+use super::{catch_up, leave_lazy_alone};
+use crate::Manager;
+use crate::addr::{FrameNumber, Generation};
+use crate::cpu::CpuSet;
+use crate::error::Error;
+use crate::event::{Event, FlushReason};
+use crate::frame::{AllocFrom, flag};
+use crate::ipi::{self, Work, full_fence};
+use crate::paging::{Space, SpaceId};
+use crate::percpu::Here;
+use crate::platform::Platform;
+use crate::pool::Zeroed;
+use crate::rule::Rule;
+
+/// The most pages that a batch takes.
+pub(crate) const CAPACITY: usize = 64;
+/// The most spaces whose generations a batch can vouch for. Of further spaces nothing is noted, and the
+/// next operation in one of them flushes once more than it had to.
+const SPACES: usize = 32;
+
+/// What becomes of a page once it is flushed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    /// Nobody else holds it: to the allocator.
+    Free,
+    /// Somebody still holds it: back to its list.
+    Keep,
+    /// Its content must be written out first.
+    Write,
+}
+
+/// The part of a batch that is too large for a stack. Owned by whoever reserved it.
+#[repr(C)]
+pub(crate) struct BatchSlot {
+    /// CPUs that may hold an entry that this batch cleared.
+    cpus: CpuSet,
+    cleared: Cell<u32>,
+    spaces: [(Cell<u32>, Cell<u64>); SPACES],
+    space_count: Cell<u32>,
+    pages: [Cell<(u32, u8)>; CAPACITY],
+    len: Cell<u32>,
+}
+
+// SAFETY: cells of integers.
+unsafe impl Zeroed for BatchSlot {}
+
+/// Pages that reclaim has unmapped and not flushed.
+#[must_use = "the pages of a batch that is dropped are lost; flush it"]
+pub struct UnmapBatch<'m, 'p, P: Platform> {
+    mm: &'m Manager<'p, P>,
+    handle: u32,
+}
+
+/// The pages of a batch, every CPU flushed.
+#[must_use = "the pages are lost when this is dropped"]
+pub struct Flushed<'m, 'p, P: Platform> {
+    mm: &'m Manager<'p, P>,
+    handle: u32,
+}
+
+impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
+    /// An empty batch. Never reclaims for itself: reclaim is what it is for.
+    pub(crate) fn new(mm: &'m Manager<'p, P>) -> Result<Self, Error> {
+        let handle = mm.root.batches.reserve(mm, AllocFrom::NOW)?.commit();
+        let batch = UnmapBatch { mm, handle };
+        let slot = batch.slot();
+        slot.cpus.clear();
+        slot.cleared.set(0);
+        slot.space_count.set(0);
+        slot.len.set(0);
+        Ok(batch)
+    }
+
+    fn slot(&self) -> &'p BatchSlot {
+        self.mm.root.batches.get(self.mm, self.handle)
+    }
+
+    pub(crate) fn manager(&self) -> &'m Manager<'p, P> {
+        self.mm
+    }
+
+    /// An entry of `space` was cleared and this batch owes its flush; gives the generation to wait for.
+    /// Under the lock of the entry's table.
+    #[doc(alias = "arch_tlbbatch_add_pending")]
+    pub(crate) fn defer(&self, id: SpaceId, space: &Space) -> Generation {
+        let (p, slot) = (self.mm.platform(), self.slot());
+        let generation = space.raise(p);
+        full_fence();
+        slot.cpus.insert_all(p, &space.cpus.0);
+        space.defer(p, generation);
+        slot.cleared.set(slot.cleared.get() + 1);
+        let count = slot.space_count.get() as usize;
+        let known = slot.spaces[..count].iter().find(|(s, _)| s.get() == id.0);
+        match known {
+            Some((_, newest)) => newest.set(generation.0),
+            None if count < SPACES => {
+                slot.spaces[count].0.set(id.0);
+                slot.spaces[count].1.set(generation.0);
+                slot.space_count.set(count as u32 + 1);
+            }
+            None => {}
+        }
+        generation
+    }
+
+    /// Hands a page over, isolated and locked.
+    pub(crate) fn push(&self, page: FrameNumber, fate: Fate) {
+        let (p, slot) = (self.mm.platform(), self.slot());
+        self.mm.frames().get(page).set_flags(p, flag::UNFLUSHED);
+        let len = slot.len.get();
+        slot.pages[len as usize].set((page.0, fate as u8));
+        slot.len.set(len + 1);
+    }
+
+    /// Flushes every CPU that may still hold one of the cleared entries: at most one IPI each, none to lazy
+    /// CPUs. Needs interrupts on.
+    #[doc(alias = "try_to_unmap_flush")]
+    pub fn flush(self) -> Flushed<'m, 'p, P> {
+        let (mm, p, slot) = (self.mm, self.mm.platform(), self.slot());
+        if slot.cleared.get() > 0 && !p.broken(Rule::FlushBeforeFree) {
+            let here = Here::new(mm);
+            let targets = &here.slot().targets;
+            for cpu in slot.cpus.iter().filter(|&cpu| cpu != here.cpu) {
+                targets.insert(cpu);
+            }
+            // Every space's generation was raised when its entry was cleared, so a lazy CPU catches up by
+            // itself, and so does one that has meanwhile switched away under a tag.
+            leave_lazy_alone(&here);
+            let count = targets.len();
+            let mine = slot.cpus.contains(here.cpu);
+            if count > 0 {
+                mm.emit(Event::RemoteFlush { reason: FlushReason::ReclaimBatch, targets: count });
+            }
+            mm.emit(Event::BatchFlushed { pages: slot.cleared.get(), targets: count });
+            ipi::call(here, Work::FlushAll, |here| {
+                if mine {
+                    catch_up(here, FlushReason::ReclaimBatch);
+                }
+            });
+            for (id, newest) in &slot.spaces[..slot.space_count.get() as usize] {
+                mm.space(SpaceId(id.get())).flushed(p, Generation(newest.get()));
+            }
+        }
+        Flushed { mm, handle: self.handle }
+    }
+}
+
+impl<'m, 'p, P: Platform> Flushed<'m, 'p, P> {
+    fn slot(&self) -> &'p BatchSlot {
+        self.mm.root.batches.get(self.mm, self.handle)
+    }
+
+    pub(crate) fn manager(&self) -> &'m Manager<'p, P> {
+        self.mm
+    }
+
+    /// Takes each page out: the caller frees it, writes it, or puts it back.
+    pub(crate) fn take_all(self, mut each: impl FnMut(FrameNumber, Fate)) {
+        let (p, slot) = (self.mm.platform(), self.slot());
+        for page in &slot.pages[..slot.len.get() as usize] {
+            let (page, fate) = page.get();
+            let fate = [Fate::Free, Fate::Keep, Fate::Write][fate as usize];
+            // Release: whoever sees the page out of the batch sees it flushed.
+            self.mm.frames().get(FrameNumber(page)).state.fetch_and(p, !flag::UNFLUSHED, Ordering::Release);
+            each(FrameNumber(page), fate);
+        }
+        self.mm.root.batches.release(self.mm, self.handle);
+    }
+}

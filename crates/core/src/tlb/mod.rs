@@ -1,0 +1,167 @@
+//! What must be flushed where.
+//!
+//! A flush raises the space's generation, reads the mask, and asks those CPUs that are not lazy; each CPU
+//! remembers up to which generation it has flushed, so a request that it has already outrun costs it
+//! nothing (INV-6).
+
+mod batch;
+
+pub(crate) use batch::{BatchSlot, Fate};
+pub use batch::{Flushed, UnmapBatch};
+
+use core::sync::atomic::Ordering;
+
+use crate::Manager;
+use crate::addr::{Generation, PageRange};
+use crate::error::Error;
+use crate::event::{Event, FlushReason};
+use crate::ipi::{self, Work, full_fence};
+use crate::paging::{Space, SpaceId, unload};
+use crate::percpu::Here;
+use crate::platform::Platform;
+use crate::rule::Rule;
+
+/// Flushes `range` of a space (`None`: all) on every CPU that may hold it, and returns when it is gone.
+/// Entries were cleared or narrowed before. With `tables`, lazy CPUs let go of the space too (INV-9).
+///
+/// At most one IPI per CPU that uses the space and is neither lazy nor this one; none if there is none.
+/// Any context but an interrupt handler.
+pub(crate) fn flush<P: Platform>(
+    mm: &Manager<'_, P>,
+    id: SpaceId,
+    range: Option<PageRange>,
+    reason: FlushReason,
+    tables: bool,
+) {
+    let p = mm.platform();
+    let space = mm.space(id);
+    let here = Here::new(mm);
+    let targets = &here.slot().targets;
+    let generation = if p.broken(Rule::GenerationBeforeMask) {
+        choose(&here, space, tables);
+        space.raise(p)
+    } else {
+        let generation = space.raise(p);
+        full_fence();
+        choose(&here, space, tables);
+        generation
+    };
+    let count = targets.len();
+    if count > 0 {
+        mm.emit(Event::RemoteFlush { reason, targets: count });
+    }
+    let work = Work::Flush { space: id, range, generation, tables };
+    ipi::call(here, work, |here| local(here, id, range, generation, tables));
+    space.flushed(p, generation);
+}
+
+/// Puts into `targets` the CPUs of the space's mask but this one and, if they may be left alone, the lazy.
+fn choose<P: Platform>(here: &Here<'_, '_, P>, space: &Space, tables: bool) {
+    let p = here.mm.platform();
+    let targets = &here.slot().targets;
+    targets.insert_all(p, &space.cpus.0);
+    targets.remove(here.cpu);
+    if !tables || p.broken(Rule::TablesToLazy) {
+        leave_lazy_alone(here);
+    }
+}
+
+/// Takes lazy CPUs out of `targets`: they compare generations before they touch a user address again, and
+/// the generation was raised before this looks (INV-6).
+fn leave_lazy_alone<P: Platform>(here: &Here<'_, '_, P>) {
+    let (mm, p) = (here.mm, here.mm.platform());
+    let targets = &here.slot().targets;
+    for cpu in targets.iter() {
+        if mm.slot(cpu).lazy.0.load(p, Ordering::Acquire) != 0 {
+            targets.remove(cpu);
+            mm.emit(Event::LazySkipped);
+        }
+    }
+}
+
+/// Carries out a request on this CPU.
+pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>, work: Work) {
+    here.mm.emit(Event::FlushServed);
+    match work {
+        Work::FlushAll => catch_up(here, FlushReason::ReclaimBatch),
+        Work::Flush { space, range, generation, tables } => local(here, space, range, generation, tables),
+    }
+}
+
+/// Flushes on this CPU what it has not flushed yet. A space that is not loaded needs nothing: its tag, if
+/// it has one, is compared when it is loaded again.
+fn local<P: Platform>(
+    here: &Here<'_, '_, P>,
+    id: SpaceId,
+    range: Option<PageRange>,
+    until: Generation,
+    tables: bool,
+) {
+    let (mm, p, tlb) = (here.mm, here.mm.platform(), &here.slot().tlb);
+    if tlb.loaded() != Some(id) {
+        return;
+    }
+    if tables && here.slot().lazy.0.get(p) != 0 {
+        return unload(here);
+    }
+    let mine = tlb.generation();
+    if mine >= until {
+        return;
+    }
+    let ceiling = u64::from(mm.config().flush_ceiling);
+    match range {
+        // All before was flushed here, so these pages are all that is missing.
+        Some(range) if range.pages <= ceiling && mine.0 + 1 == until.0 => {
+            for page in range.start.0..range.end().0 {
+                p.flush_page(crate::addr::PageNumber(page).addr());
+            }
+            mm.emit(Event::FlushedPages { pages: range.pages as u32 });
+            tlb.set_generation(until);
+        }
+        _ => catch_up(here, FlushReason::CaughtUp),
+    }
+}
+
+/// Flushes all that user addresses left on this CPU, and notes the generation that this covers.
+pub(crate) fn catch_up<P: Platform>(here: &Here<'_, '_, P>, _reason: FlushReason) {
+    let (mm, p, tlb) = (here.mm, here.mm.platform(), &here.slot().tlb);
+    let Some(id) = tlb.loaded() else { return };
+    // Read before the flush: entries cleared up to this generation cannot be cached again after it.
+    let covered = mm.space(id).generation(p);
+    p.flush_space();
+    mm.emit(Event::FlushedAll);
+    tlb.set_generation(covered);
+}
+
+/// Completes what reclaim deferred for this space, if anything is outstanding (INV-4, PITFALLS 1).
+pub(crate) fn complete_deferred<P: Platform>(mm: &Manager<'_, P>, id: SpaceId) {
+    if mm.space(id).has_deferred(mm.platform()) {
+        mm.emit(Event::DeferredCompleted);
+        flush(mm, id, None, FlushReason::Deferred, false);
+    }
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Flushes pages of a space on every CPU that may hold them. More pages than the flush ceiling flush
+    /// the whole space. At most one IPI per CPU that uses the space; none for lazy CPUs and for this one.
+    /// Any context but an interrupt handler.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`], [`Error::BadRange`].
+    pub fn flush_range(&self, id: SpaceId, range: PageRange) -> Result<(), Error> {
+        self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
+        let range = crate::paging::check_range(range)?;
+        flush(self, id, Some(range), FlushReason::Asked, false);
+        Ok(())
+    }
+
+    /// Flushes a whole space, like [`flush_range`](Self::flush_range).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`].
+    pub fn flush_space(&self, id: SpaceId) -> Result<(), Error> {
+        self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
+        flush(self, id, None, FlushReason::Asked, false);
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! Does everything add up? For the end of a test, on a quiet system.
+
+use crate::Manager;
+use crate::addr::PageNumber;
+use crate::file::FileId;
+use crate::frame::{Kind, flag};
+use crate::paging::{Entry, SpaceId, table};
+use crate::platform::Platform;
+
+/// What a look at every frame found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Audit {
+    /// Frames handed over.
+    pub total: u64,
+    /// Taken at start for bookkeeping.
+    pub reserved: u64,
+    /// Free.
+    pub free: u64,
+    /// Page tables.
+    pub tables: u64,
+    /// In the core's pools and page-cache indexes.
+    pub pools: u64,
+    /// Allocated by the embedding kernel, all frames of each block.
+    pub kernel: u64,
+    /// Anonymous pages.
+    pub anon: u64,
+    /// Cached file pages.
+    pub file: u64,
+    /// Pages of a batch that was forgotten: leaks.
+    pub leaked: u64,
+    /// Entries present in all spaces.
+    pub mapped: u64,
+    /// The first thing that does not add up.
+    pub broken: Option<&'static str>,
+}
+
+impl<P: Platform> Manager<'_, P> {
+    /// Walks all frames, lists, tables and trees, and compares. Nothing else may run meanwhile, on any CPU,
+    /// and every LRU batch is drained or counts as held.
+    pub fn validate(&self) -> Audit {
+        let p = self.platform();
+        let mut audit = Audit { reserved: self.reserved_frames(), ..Audit::default() };
+        let (mut allocated, mut listed, mut maps) = (0, 0, 0);
+        for (_, frame) in self.frames().iter(p) {
+            audit.total += 1;
+            let state = frame.state.get(p);
+            let block = 1 << crate::frame::Frame::order_of(state);
+            match frame.kind(p) {
+                Kind::Kernel => allocated += block,
+                Kind::Table => audit.tables += 1,
+                Kind::Anon => audit.anon += 1,
+                Kind::File => audit.file += 1,
+                Kind::Free => audit.free += block,
+                Kind::Absent | Kind::Reserved | Kind::Tail => continue,
+            }
+            audit.leaked += u64::from(state & flag::UNFLUSHED != 0);
+            listed += u64::from(state & flag::LISTED != 0);
+            if matches!(frame.kind(p), Kind::Anon | Kind::File) {
+                maps += u64::from(frame.maps.get(p));
+            }
+        }
+        let mut tables = 1; // the kernel's own root
+        for id in self.live(self.root.spaces.bound(self), |id| self.root.spaces.find(self, id).is_some()) {
+            tables += table::count(self, self.space(SpaceId(id)).root(p), &mut |_: PageNumber, entry: Entry| {
+                audit.mapped += u64::from(entry.is_present());
+            });
+        }
+        let root = self.root;
+        audit.pools = root.spaces.frames(self)
+            + root.regions.frames(self)
+            + root.files.frames(self)
+            + root.batches.frames(self);
+        let mut cached = 0;
+        for id in self.live(root.files.bound(self), |id| root.files.find(self, id).is_some()) {
+            audit.pools += self.tree_nodes(FileId(id));
+            cached += self.cached_pages(FileId(id)).unwrap_or(0);
+        }
+        audit.kernel = allocated - audit.pools.min(allocated);
+        let zones_good = self.zones().all(|zone| zone.lock(self).audit().1);
+        let (on_lists, lists_good) = self.audit_lists();
+        let sum = audit.reserved
+            + audit.free
+            + audit.tables
+            + audit.pools
+            + audit.kernel
+            + audit.anon
+            + audit.file;
+        let checks = [
+            (zones_good, "a zone's free lists and its count differ"),
+            (lists_good, "an LRU list and its count differ"),
+            (on_lists == listed, "pages marked as listed are not the pages on the lists"),
+            (audit.leaked == 0, "pages of an unmap batch that was never flushed"),
+            (sum == audit.total, "frames that are neither free nor in use"),
+            (tables == audit.tables, "page tables that no space reaches"),
+            (maps == audit.mapped, "mapping counts and present entries differ"),
+            (cached == audit.file, "file pages that no cache holds"),
+        ];
+        audit.broken = checks.iter().find(|(good, _)| !good).map(|(_, what)| *what);
+        audit
+    }
+
+    fn live(&self, bound: u32, is_live: impl Fn(u32) -> bool) -> impl Iterator<Item = u32> {
+        (0..bound).filter(move |&id| is_live(id))
+    }
+}

@@ -1,0 +1,131 @@
+//! `quietmm list`: what there is to choose from, each with a line.
+
+use quietmm_sim::machine::Machine;
+use quietmm_sim::{Policy, Rule, Workload};
+use serde_json::{Value as Json, json};
+
+use crate::cli::ListArgs;
+use crate::ending::{Ending, Failure};
+use crate::output::Output;
+use crate::shipped::SHIPPED;
+use crate::wrap::hanging;
+use crate::{json, plan};
+
+/// Names are padded to this width.
+const NAME: usize = 28;
+
+/// Prints everything, or one machine's constants.
+pub fn list(args: &ListArgs, output: &mut Output) -> Result<Ending, Failure> {
+    let text = match (&args.machine, args.json) {
+        (None, false) => everything(),
+        (None, true) => json::pretty(&everything_as_json()),
+        (Some(name), false) => constants(&plan::load(name)?),
+        (Some(name), true) => json::pretty(&constants_as_json(&plan::load(name)?)),
+    };
+    output.text(&text)?;
+    Ok(Ending::Good)
+}
+
+fn everything() -> String {
+    let mut out = String::new();
+    let mut section = |title: &str| {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        out.push_str(&hanging("", title));
+    };
+    section("Workloads");
+    for workload in Workload::ALL {
+        out.push_str(&entry(2, workload.name(), workload.about()));
+    }
+    out.push_str("\nMachines (constants of one: quietmm list --machine NAME)\n");
+    for (name, about) in machines() {
+        out.push_str(&entry(2, name, &about));
+    }
+    out.push_str("\nPolicies: a bundle, or a bundle with other choices: linux+unmap=per-page\n");
+    for (name, about) in Policy::bundles() {
+        out.push_str(&entry(2, name, about));
+    }
+    for mechanism in Policy::mechanisms() {
+        out.push_str(&entry(2, &format!("+{}=", mechanism.name), mechanism.about));
+        for (name, about) in mechanism.choices {
+            out.push_str(&entry(6, name, about));
+        }
+    }
+    if !SHIPPED.is_empty() {
+        out.push_str("\nTraces (for the workload trace: --trace NAME)\n");
+        for trace in SHIPPED {
+            out.push_str(&entry(2, trace.name, trace.about));
+        }
+    }
+    out.push_str("\nRules that can be broken (--break RULE)\n");
+    for rule in Rule::ALL {
+        out.push_str(&entry(2, rule.name(), rule.about()));
+    }
+    out
+}
+
+fn everything_as_json() -> Json {
+    let workloads = Workload::ALL.iter().map(|workload| {
+        json!({
+            "name": workload.name(),
+            "about": workload.about(),
+            "machine": workload.default_machine(),
+            "scale": workload.default_scale(),
+            "needs_trace": workload.needs_trace(),
+        })
+    });
+    let mechanisms = Policy::mechanisms().iter().map(|mechanism| {
+        let choices = mechanism.choices.iter().map(|(name, about)| named(name, about));
+        json!({ "name": mechanism.name, "about": mechanism.about, "choices": choices.collect::<Json>() })
+    });
+    json!({
+        "workloads": workloads.collect::<Json>(),
+        "machines": machines().iter().map(|(name, about)| named(name, about)).collect::<Json>(),
+        "policies": {
+            "bundles": Policy::bundles().iter().map(|(name, about)| named(name, about)).collect::<Json>(),
+            "mechanisms": mechanisms.collect::<Json>(),
+        },
+        "traces": SHIPPED.iter().map(|trace| named(trace.name, trace.about)).collect::<Json>(),
+        "rules": Rule::ALL.iter().map(|rule| named(rule.name(), rule.about())).collect::<Json>(),
+    })
+}
+
+fn constants(machine: &Machine) -> String {
+    let mut out = hanging("", &format!("{}: {}", machine.name, machine.about));
+    for constant in machine.constants() {
+        let value = format!("{} {}", constant.value, constant.unit);
+        out.push_str(&entry(2, &constant.key, &format!("{} ({})", value.trim_end(), constant.source)));
+    }
+    out
+}
+
+fn constants_as_json(machine: &Machine) -> Json {
+    let constants = machine.constants().into_iter().map(|constant| {
+        json!({
+            "key": constant.key,
+            "value": constant.value,
+            "unit": constant.unit,
+            "source": constant.source,
+        })
+    });
+    json!({
+        "name": machine.name,
+        "about": machine.about,
+        "cpus": machine.cpus,
+        "memory": machine.memory,
+        "constants": constants.collect::<Json>(),
+    })
+}
+
+fn machines() -> Vec<(&'static str, String)> {
+    Machine::builtin_names().map(|name| (name, Machine::builtin_about(name).unwrap_or_default())).collect()
+}
+
+fn named(name: &str, about: &str) -> Json {
+    json!({ "name": name, "about": about })
+}
+
+fn entry(indent: usize, name: &str, about: &str) -> String {
+    hanging(&format!("{:indent$}{name:<width$} ", "", width = NAME.saturating_sub(indent)), about)
+}

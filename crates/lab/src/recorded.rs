@@ -1,0 +1,44 @@
+//! The trace that a run replays: a shipped one by its name, or a file.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use quietmm_workloads::trace::Trace;
+
+use crate::ending::Failure;
+use crate::near;
+use crate::shipped::{SHIPPED, Shipped};
+use crate::trace;
+
+/// A trace and what it was called.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// As given to `--trace`.
+    pub name: String,
+    /// The whole trace.
+    pub bytes: Arc<[u8]>,
+}
+
+/// Finds a trace; without a name, the first that is shipped.
+pub fn find(name: Option<&str>) -> Result<Recorded, Failure> {
+    let Some(name) = name else {
+        return SHIPPED.first().map(shipped).ok_or_else(|| {
+            Failure::Input("no trace is shipped with this command; give one with --trace FILE".to_string())
+        });
+    };
+    if let Some(found) = SHIPPED.iter().find(|shipped| shipped.name == name) {
+        return Ok(shipped(found));
+    }
+    let path = Path::new(name);
+    if !path.exists() && !name.contains(['/', '.']) {
+        return Err(Failure::Input(near::unknown("trace", name, SHIPPED.iter().map(|shipped| shipped.name))));
+    }
+    // What is truncated, empty or foreign is refused before anything runs.
+    let bytes = trace::load(path).map_err(|error| Failure::Input(error.to_string()))?;
+    Trace::parse(&bytes).map_err(|error| Failure::Input(format!("{name}: {error}")))?;
+    Ok(Recorded { name: name.to_string(), bytes: bytes.into() })
+}
+
+fn shipped(shipped: &Shipped) -> Recorded {
+    Recorded { name: shipped.name.to_string(), bytes: shipped.bytes.into() }
+}

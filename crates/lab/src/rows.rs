@@ -1,0 +1,56 @@
+//! Which figures a table shows, in which order, under which label.
+
+use crate::figure::Figure;
+use crate::measure::Column;
+
+/// What mmtests calls the operations of a workload: `Ops WORKLOAD-elapsed`.
+const OPS: [(&str, &str); 3] =
+    [("elapsed_s", "elapsed"), ("time_range_s", "time_range"), ("time_stddev_s", "time_stddv")];
+
+/// Seconds of the whole machine.
+const TIMES: [(&str, &str); 3] = [("user_s", "User"), ("system_s", "System"), ("elapsed_s", "Elapsed")];
+
+/// What the CPUs did to each other.
+const TRAFFIC: [&str; 13] = [
+    "interrupts_per_s",
+    "ticks_per_s",
+    "ipis_sent",
+    "ipis_received",
+    "pages_reclaimed",
+    "ipis_sent_per_reclaimed_page",
+    "ipis_per_reclaimed_page",
+    "pages_per_flush",
+    "flushes_full",
+    "flushes_page",
+    "tlb_refills",
+    "stale_accesses",
+    "window_accesses",
+];
+
+/// A workload's own figures are named after it.
+const OWN: &str = "bystander_";
+
+/// Rows that belong together: label and key.
+pub type Group = Vec<(String, &'static str)>;
+
+/// The groups of rows for `workload`; `all` adds every counter. Figures that no column has are left out.
+pub fn groups(workload: &str, columns: &[Column<'_>], all: bool) -> Vec<Group> {
+    let known = |key: &str| columns.iter().find_map(|column| column.figure(key));
+    let all_figures = || columns.first().into_iter().flat_map(|column| &column.figures);
+    let named = |figure: &Figure| (figure.label.to_string(), figure.key);
+
+    let ops = OPS.iter().map(|(key, name)| (format!("Ops {workload}-{name}"), *key));
+    let times = TIMES.iter().map(|(key, name)| (name.to_string(), *key));
+    let traffic = TRAFFIC.iter().filter_map(|key| known(key)).map(named);
+    let own = all_figures().filter(|figure| figure.key.starts_with(OWN)).map(named);
+    let mut groups: Vec<Group> = vec![ops.collect(), times.collect(), traffic.collect(), own.collect()];
+    if all {
+        let shown: Vec<&str> = groups.iter().flatten().map(|(_, key)| *key).collect();
+        groups.push(all_figures().filter(|figure| !shown.contains(&figure.key)).map(named).collect());
+    }
+    for group in &mut groups {
+        group.retain(|(_, key)| known(key).is_some());
+    }
+    groups.retain(|group| !group.is_empty());
+    groups
+}

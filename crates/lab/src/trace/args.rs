@@ -1,0 +1,101 @@
+//! The arguments of `trace import` and `trace show`.
+
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::error::{ImportError, ShowError};
+use super::import::import;
+use super::options::Options;
+use super::show::{Shown, show};
+use super::summary::Summary;
+
+const BUFFER: usize = 1 << 20;
+
+/// Make a trace of what `valgrind --tool=lackey --trace-mem=yes PROGRAM` prints
+#[derive(Args, Clone, Debug)]
+pub struct ImportArgs {
+    /// Lackey's output, or - for the standard input
+    pub input: PathBuf,
+    /// The trace to write
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// What was recorded, with its version [default: the first word of the command line]
+    #[arg(long, value_name = "TEXT")]
+    pub program: Option<String>,
+    /// Its command line [default: the one that valgrind prints]
+    #[arg(long, value_name = "TEXT")]
+    pub command: Option<String>,
+    /// Leave instruction fetches out
+    #[arg(long)]
+    pub no_fetch: bool,
+    /// Stop after this many accesses
+    #[arg(long, value_name = "ACCESSES")]
+    pub limit: Option<u64>,
+    /// Leave out this many accesses at the start
+    #[arg(long, value_name = "ACCESSES", default_value_t = 0)]
+    pub skip: u64,
+    /// Fold accesses as long as they stay within this many pages (1: runs on one page only)
+    #[arg(long, value_name = "PAGES", default_value_t = 128)]
+    pub window: u32,
+    /// ... and for at most this many accesses
+    #[arg(long, value_name = "ACCESSES", default_value_t = 262_144)]
+    pub epoch: u32,
+    /// Accept this share of lines that are not lackey's, such as the program's own output
+    #[arg(long, value_name = "PERCENT", default_value_t = 10)]
+    pub foreign: u32,
+}
+
+impl ImportArgs {
+    /// Imports.
+    ///
+    /// # Errors
+    /// As [`import`], and an input that cannot be opened.
+    pub fn run(&self) -> Result<Summary, ImportError> {
+        let standard = self.input == Path::new("-");
+        let source = if standard { "standard input".to_owned() } else { self.input.display().to_string() };
+        let options = Options {
+            program: self.program.clone(),
+            command: self.command.clone(),
+            fetches: !self.no_fetch,
+            window: self.window,
+            epoch: self.epoch,
+            skip: self.skip,
+            limit: self.limit,
+            foreign_percent: self.foreign,
+            ..Options::new(source)
+        };
+        if standard {
+            let mut input = BufReader::with_capacity(BUFFER, io::stdin().lock());
+            return import(&mut input, &options, &self.output);
+        }
+        let file = File::open(&self.input).map_err(|error| ImportError::Read {
+            source: options.source.clone(),
+            line: 0,
+            error,
+        })?;
+        import(&mut BufReader::with_capacity(BUFFER, file), &options, &self.output)
+    }
+}
+
+/// Say what is in a trace
+#[derive(Args, Clone, Debug)]
+pub struct ShowArgs {
+    /// The trace
+    pub trace: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl ShowArgs {
+    /// Reads the trace; print the result's text, or its JSON form if `json` is set.
+    ///
+    /// # Errors
+    /// As [`show`].
+    pub fn run(&self) -> Result<Shown, ShowError> {
+        show(&self.trace)
+    }
+}

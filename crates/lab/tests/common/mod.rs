@@ -1,0 +1,40 @@
+//! Runs the built command.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::process::{Command, Output, Stdio};
+
+/// A comparison that is done at once: little memory, few CPUs.
+pub const QUICK: &[&str] = &["compare", "revisit", "--machine", "uma-8"];
+
+/// The command with these arguments.
+pub fn quietmm(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quietmm"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// What it printed, and how it ended.
+pub fn output(args: &[&str]) -> Output {
+    quietmm(args).output().expect("the command starts")
+}
+
+/// Standard output of a run that succeeds in silence.
+pub fn good(args: &[&str]) -> String {
+    let got = output(args);
+    let stderr = String::from_utf8_lossy(&got.stderr);
+    assert_eq!(got.status.code(), Some(0), "{args:?}: {stderr}");
+    assert_eq!(stderr, "", "{args:?}");
+    String::from_utf8(got.stdout).expect("output is UTF-8")
+}
+
+/// The one line of a refusal with exit code 2.
+pub fn refused(args: &[&str]) -> String {
+    let got = output(args);
+    let stderr = String::from_utf8(got.stderr).expect("errors are UTF-8");
+    assert_eq!(got.status.code(), Some(2), "{args:?}: {stderr}");
+    assert_eq!(String::from_utf8_lossy(&got.stdout), "", "{args:?}");
+    assert!(stderr.starts_with("quietmm: ") && stderr.ends_with('\n'), "{args:?}: {stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
+    stderr
+}

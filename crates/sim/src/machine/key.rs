@@ -1,0 +1,311 @@
+//! The one table of constants: what each is called, what it measures, what it may be and where it lives.
+//!
+//! A file, `--set` and the printed list all go through this table, so they cannot disagree.
+
+use super::quantity::Kind;
+use super::{MAX_CPUS, MAX_NODES, MIN_MEMORY_PER_CPU, MIN_MEMORY_PER_NODE, Machine};
+
+/// Whether a file must give a constant.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Need {
+    /// It must.
+    Required,
+    /// It may; without it, there is none.
+    Optional,
+    /// It may; without it, this value, unit and source stand.
+    Default(&'static str, &'static str, &'static str),
+}
+
+/// One constant.
+pub(super) struct Key {
+    pub(super) section: &'static str,
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    /// Smallest and largest value that make sense, in the kind's base units.
+    pub(super) least: u64,
+    pub(super) most: u64,
+    pub(super) need: Need,
+    /// Stores a value that is in range.
+    pub(super) put: fn(&mut Machine, u64),
+}
+
+impl Key {
+    pub(super) fn full_name(&self) -> String {
+        format!("{}.{}", self.section, self.name)
+    }
+
+    /// The range as words.
+    pub(super) fn range(&self) -> String {
+        match self.kind {
+            Kind::Count(_) | Kind::Percent => format!("{} to {}", self.least, self.kind.show(self.most)),
+            _ => format!("{} to {}", self.kind.show(self.least), self.kind.show(self.most)),
+        }
+    }
+}
+
+/// The sections of a file, in order.
+pub(super) const SECTIONS: [&str; 6] = ["cpu", "memory", "tlb", "cost", "device", "kernel"];
+
+/// Picoseconds in a second: no operation takes longer.
+const SECOND: u64 = 1_000_000_000_000;
+
+/// A constant that a file must give. The range fits the field, so the conversion never fails.
+macro_rules! must {
+    ($section:ident, $name:ident, $kind:expr, $least:expr, $most:expr, $($field:ident).+) => {
+        Key {
+            section: stringify!($section),
+            name: stringify!($name),
+            kind: $kind,
+            least: $least,
+            most: $most,
+            need: Need::Required,
+            put: |machine, value| machine.$($field).+ = value.try_into().unwrap_or_default(),
+        }
+    };
+}
+
+/// A cost in time.
+macro_rules! time {
+    ($name:ident) => {
+        must!(cost, $name, Kind::Time, 0, SECOND, cost.$name)
+    };
+    ($name:ident from $least:expr) => {
+        must!(cost, $name, Kind::Time, $least, SECOND, cost.$name)
+    };
+}
+
+/// A constant of the TLB.
+macro_rules! tlb {
+    ($name:ident, $word:literal, $least:expr, $most:expr) => {
+        must!(tlb, $name, Kind::Count($word), $least, $most, tlb.$name)
+    };
+}
+
+/// A choice of the kernel, with a default.
+macro_rules! choice {
+    ($name:ident, $kind:expr, $least:expr, $most:expr, $default:expr) => {
+        Key { need: $default, ..must!(kernel, $name, $kind, $least, $most, kernel.$name) }
+    };
+}
+
+/// Every constant but the distances. The clock comes first, since others may be given in its cycles.
+pub(super) static KEYS: &[Key] = &[
+    Key {
+        section: "cpu",
+        name: "mhz",
+        kind: Kind::Frequency,
+        least: 1_000_000,
+        most: 100_000_000_000,
+        need: Need::Optional,
+        put: |machine, value| machine.hz = Some(value),
+    },
+    must!(cpu, cpus, Kind::Count("CPUs"), 1, MAX_CPUS as u64, cpus),
+    must!(cpu, nodes, Kind::Count("nodes"), 1, MAX_NODES as u64, nodes),
+    must!(memory, size, Kind::Size, MIN_MEMORY_PER_NODE, 64 << 40, memory),
+    tlb!(l1_entries, "entries", 1, 65_536),
+    tlb!(l1_ways, "ways", 1, 65_536),
+    tlb!(l2_entries, "entries", 0, 65_536),
+    tlb!(l2_ways, "ways", 0, 65_536),
+    tlb!(large_entries, "entries", 1, 65_536),
+    // x86 has 12 bits of them.
+    tlb!(tags, "tags", 1, 4096),
+    tlb!(walk_cache, "entries", 0, 65_536),
+    time!(user_access),
+    time!(tlb_l2_hit),
+    time!(walk_step),
+    time!(invlpg),
+    time!(flush_all),
+    time!(load_space),
+    time!(trap_enter),
+    time!(trap_exit),
+    time!(irq_enter),
+    time!(irq_exit),
+    time!(ipi_send),
+    time!(ipi_flight_local),
+    time!(ipi_flight_hop),
+    time!(idle_wake),
+    time!(tick_work),
+    must!(cost, tick_hz, Kind::Frequency, 1, 100_000, cost.tick_hz),
+    time!(task_switch),
+    time!(cache_hit),
+    time!(line_local),
+    time!(line_hop),
+    time!(dram_local),
+    time!(dram_hop),
+    time!(cache_lifetime),
+    // A spin that costs nothing never ends.
+    time!(pause from 1),
+    time!(clear_frame),
+    time!(copy_frame),
+    time!(syscall),
+    time!(other_kernel_work),
+    must!(cost, other_kernel_work_irqs_off, Kind::Percent, 0, 100, cost.other_kernel_work_irqs_off),
+    must!(device, read_latency, Kind::Time, 0, SECOND, device.read_latency),
+    must!(device, write_latency, Kind::Time, 0, SECOND, device.write_latency),
+    must!(device, parallel, Kind::Count("commands"), 1, 65_536, device.parallel),
+    must!(device, bandwidth, Kind::Bandwidth, 100_000, 1_000_000_000_000, device.bandwidth),
+    choice!(
+        lru_batch,
+        Kind::Count("pages"),
+        1,
+        4096,
+        Need::Default("14", "pages", "default: PAGEVEC_SIZE, Linux 2.6 to 4.14")
+    ),
+    choice!(
+        scan_batch,
+        Kind::Count("pages"),
+        1,
+        4096,
+        Need::Default("32", "pages", "default: SWAP_CLUSTER_MAX, Linux include/linux/swap.h")
+    ),
+    choice!(
+        flush_ceiling,
+        Kind::Count("pages"),
+        0,
+        65_536,
+        Need::Default("33", "pages", "default: tlb_single_page_flush_ceiling, Linux arch/x86/mm/tlb.c")
+    ),
+    choice!(
+        time_slice,
+        Kind::Time,
+        1_000_000,
+        SECOND,
+        Need::Default(
+            "3",
+            "ms",
+            "default: CFS minimum granularity, 0.75 ms x (1 + log2 of 8 CPUs), Linux kernel/sched/fair.c"
+        )
+    ),
+    Key {
+        section: "kernel",
+        name: "min_free_kib",
+        kind: Kind::Kib,
+        least: 1,
+        most: 32 << 30,
+        need: Need::Optional,
+        put: |machine, value| machine.kernel.min_free_kib = Some(value),
+    },
+];
+
+/// The key called `section.name`, or `name` alone: no two sections share a name. `memory` is the memory's size.
+pub(super) fn find(text: &str) -> Option<usize> {
+    if text == "memory" {
+        return KEYS.iter().position(|key| key.section == "memory");
+    }
+    KEYS.iter().position(|key| match text.split_once('.') {
+        Some((section, name)) => key.section == section && key.name == name,
+        None => key.name == text,
+    })
+}
+
+/// What is wrong with a machine whose single constants are in range.
+pub(super) struct Conflict {
+    /// Index of the constant in `KEYS`, or `None` for the distances.
+    pub(super) key: Option<usize>,
+    pub(super) wrong: String,
+    pub(super) right: String,
+}
+
+fn conflict<T>(key: &str, wrong: String, right: String) -> Result<T, Conflict> {
+    Err(Conflict { key: find(key), wrong, right })
+}
+
+/// Checks what ties constants together.
+pub(super) fn check(machine: &Machine) -> Result<(), Conflict> {
+    let Machine { cpus, nodes, memory, tlb, .. } = machine;
+    if nodes > cpus {
+        return conflict(
+            "nodes",
+            format!("{nodes} nodes for {cpus} CPUs"),
+            format!("at most one node a CPU: nodes from 1 to {}", cpus.min(&MAX_NODES)),
+        );
+    }
+    let need = (u64::from(*nodes) * MIN_MEMORY_PER_NODE).max(u64::from(*cpus) * MIN_MEMORY_PER_CPU);
+    if *memory < need {
+        return conflict(
+            "size",
+            format!(
+                "{} of memory is less than the tables of {nodes} nodes and {cpus} CPUs need",
+                Kind::Size.show(*memory)
+            ),
+            format!("at least {}", Kind::Size.show(need)),
+        );
+    }
+    if !memory.is_multiple_of(4096) {
+        return conflict(
+            "size",
+            format!("{memory} bytes of memory end inside a frame"),
+            "a multiple of 4 KiB".to_owned(),
+        );
+    }
+    for (entries_key, entries, ways_key, ways) in [
+        ("l1_entries", tlb.l1_entries, "l1_ways", tlb.l1_ways),
+        ("l2_entries", tlb.l2_entries, "l2_ways", tlb.l2_ways),
+    ] {
+        if entries != 0 && (ways == 0 || !entries.is_multiple_of(ways)) {
+            return conflict(
+                ways_key,
+                format!("{ways} ways do not divide {entries} entries"),
+                format!(
+                    "`{ways_key}` that divides `{entries_key}`, such as {}",
+                    nearest_divisor(entries, ways)
+                ),
+            );
+        }
+    }
+    if let Some(kib) = machine.kernel.min_free_kib.filter(|&kib| kib > memory / 2048) {
+        return conflict(
+            "min_free_kib",
+            format!("a reserve of {kib} KiB is more than half of the memory"),
+            format!("at most {} KiB", memory / 2048),
+        );
+    }
+    check_distance(machine).map_err(|(wrong, right)| Conflict { key: None, wrong, right })
+}
+
+fn check_distance(machine: &Machine) -> Result<(), (String, String)> {
+    let nodes = machine.nodes as usize;
+    let rows = &machine.distance;
+    if rows.len() != nodes {
+        return Err((
+            format!("a distance matrix of {} rows for {nodes} nodes", rows.len()),
+            format!("{nodes} rows of {nodes} numbers"),
+        ));
+    }
+    for (a, row) in rows.iter().enumerate() {
+        if row.len() != nodes {
+            return Err((
+                format!("row {a} of the distance matrix has {} numbers", row.len()),
+                format!("a square matrix: {nodes} numbers in each row"),
+            ));
+        }
+    }
+    for (a, row) in rows.iter().enumerate() {
+        for (b, &distance) in row.iter().enumerate() {
+            if a == b && distance != 10 {
+                return Err((
+                    format!("node {a} is at distance {distance} from itself"),
+                    "10, the local distance, in the diagonal".to_owned(),
+                ));
+            }
+            if !(10..=254).contains(&distance) {
+                return Err((
+                    format!("distance {distance} from node {a} to node {b}"),
+                    "distances from 10 (local) to 254, as in the ACPI SLIT".to_owned(),
+                ));
+            }
+            if rows[b][a] != distance {
+                return Err((
+                    format!("distance {distance} from node {a} to node {b}, but {} back", rows[b][a]),
+                    "the same distance both ways".to_owned(),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The divisor of `entries` that is nearest to `ways`.
+fn nearest_divisor(entries: u32, ways: u32) -> u32 {
+    (1..=entries).filter(|&d| entries.is_multiple_of(d)).min_by_key(|&d| d.abs_diff(ways)).unwrap_or(1)
+}

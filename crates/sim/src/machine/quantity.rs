@@ -1,0 +1,253 @@
+//! Exact decimals and units.
+//!
+//! A quantity is read as `digits x 10^exponent` and multiplied by its unit's integer factor; what does not come
+//! out whole is refused, except for cycles, which are rounded to the nearest picosecond.
+
+/// What a constant measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Picoseconds.
+    Time,
+    /// Bytes.
+    Size,
+    /// KiB.
+    Kib,
+    /// Bytes a second.
+    Bandwidth,
+    /// Hundredths.
+    Percent,
+    /// Hertz.
+    Frequency,
+    /// A count of what the word names.
+    Count(&'static str),
+}
+
+const TIME: &[(&str, u64)] = &[
+    ("ps", 1),
+    ("ns", 1_000),
+    ("us", 1_000_000),
+    ("\u{b5}s", 1_000_000),
+    ("\u{3bc}s", 1_000_000),
+    ("ms", 1_000_000_000),
+    ("s", 1_000_000_000_000),
+];
+const SIZE: &[(&str, u64)] =
+    &[("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
+const KIB: &[(&str, u64)] = &[("KiB", 1), ("MiB", 1 << 10), ("GiB", 1 << 20)];
+const BANDWIDTH: &[(&str, u64)] = &[
+    ("B/s", 1),
+    ("KB/s", 1_000),
+    ("MB/s", 1_000_000),
+    ("GB/s", 1_000_000_000),
+    ("KiB/s", 1 << 10),
+    ("MiB/s", 1 << 20),
+    ("GiB/s", 1 << 30),
+];
+const PERCENT: &[(&str, u64)] = &[("percent", 1), ("%", 1)];
+const FREQUENCY: &[(&str, u64)] = &[("Hz", 1), ("kHz", 1_000), ("MHz", 1_000_000), ("GHz", 1_000_000_000)];
+
+impl Kind {
+    fn units(self) -> &'static [(&'static str, u64)] {
+        match self {
+            Kind::Time => TIME,
+            Kind::Size => SIZE,
+            Kind::Kib => KIB,
+            Kind::Bandwidth => BANDWIDTH,
+            Kind::Percent => PERCENT,
+            Kind::Frequency => FREQUENCY,
+            Kind::Count(_) => &[],
+        }
+    }
+
+    /// The units that fit, as words for a message.
+    pub(super) fn unit_names(self) -> String {
+        match self {
+            Kind::Count(word) => word.to_owned(),
+            Kind::Time => "ps, ns, us, ms, s, or cycles where [cpu] mhz is given".to_owned(),
+            other => other.units().iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "),
+        }
+    }
+
+    /// The unit that a bare number has when nothing else says so.
+    pub(super) fn natural_unit(self) -> &'static str {
+        match self {
+            Kind::Time => "ns",
+            Kind::Size => "B",
+            Kind::Kib => "KiB",
+            Kind::Bandwidth => "B/s",
+            Kind::Percent => "percent",
+            Kind::Frequency => "Hz",
+            Kind::Count(word) => word,
+        }
+    }
+
+    /// A value in base units, in the largest unit that keeps it whole: for messages.
+    pub(super) fn show(self, value: u64) -> String {
+        match self {
+            Kind::Count(word) => format!("{value} {word}"),
+            Kind::Percent => format!("{value} percent"),
+            _ => {
+                let whole = |&&(name, factor): &&(&str, u64)| name.is_ascii() && value.is_multiple_of(factor);
+                let natural = (self.natural_unit(), 1);
+                let (name, factor) = match value {
+                    0 => natural,
+                    _ => self
+                        .units()
+                        .iter()
+                        .filter(whole)
+                        .max_by_key(|unit| unit.1)
+                        .copied()
+                        .unwrap_or(natural),
+                };
+                format!("{} {name}", value / factor)
+            }
+        }
+    }
+}
+
+/// Why a quantity was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Not a decimal number.
+    NotANumber,
+    /// Below zero.
+    Negative,
+    /// `nan` or `inf`.
+    NotFinite,
+    /// More than any constant may be.
+    TooLarge,
+    /// Not a whole number of base units.
+    TooFine,
+    /// A unit of another kind, or no unit at all.
+    Unit,
+    /// In cycles, without a clock.
+    NoClock,
+}
+
+/// `digits / 10^places`, not negative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Decimal {
+    digits: u128,
+    places: u32,
+}
+
+/// Most digits before and after the point together: 10^18 times any factor below fits a `u128`.
+const MOST_DIGITS: usize = 18;
+
+fn decimal(text: &str) -> Result<Decimal, Refusal> {
+    let text = text.trim();
+    let (negative, text) = match text.as_bytes().first() {
+        Some(b'-') => (true, &text[1..]),
+        Some(b'+') => (false, &text[1..]),
+        _ => (false, text),
+    };
+    if matches!(text, "inf" | "nan" | "infinity" | "NaN") {
+        return Err(Refusal::NotFinite);
+    }
+    let (mantissa, exponent) = match text.find(['e', 'E']) {
+        Some(at) => {
+            (&text[..at], text[at + 1..].parse::<i32>().map_err(|_| exponent_refusal(&text[at + 1..]))?)
+        }
+        None => (text, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let plain = |part: &str| part.bytes().all(|b| b.is_ascii_digit() || b == b'_');
+    let digit = |b: &u8| b.is_ascii_digit();
+    if !plain(whole) || !plain(fraction) || !mantissa.bytes().any(|b| digit(&b)) {
+        return Err(Refusal::NotANumber);
+    }
+    let fraction: Vec<u8> = fraction.bytes().filter(digit).collect();
+    let fraction = &fraction[..fraction.iter().rposition(|&b| b != b'0').map_or(0, |at| at + 1)];
+    let mut digits: u128 = 0;
+    let mut count = 0;
+    for b in whole.bytes().filter(digit).chain(fraction.iter().copied()) {
+        digits = digits * 10 + u128::from(b - b'0');
+        if digits != 0 {
+            count += 1;
+        }
+        if count > MOST_DIGITS {
+            let small = whole.bytes().filter(digit).all(|b| b == b'0');
+            return Err(if small { Refusal::TooFine } else { Refusal::TooLarge });
+        }
+    }
+    if digits == 0 {
+        return Ok(Decimal { digits: 0, places: 0 });
+    }
+    if negative {
+        return Err(Refusal::Negative);
+    }
+    let mut places = i64::try_from(fraction.len()).unwrap_or(i64::MAX) - i64::from(exponent);
+    while places > 0 && digits.is_multiple_of(10) {
+        digits /= 10;
+        places -= 1;
+    }
+    while places < 0 {
+        digits *= 10;
+        places += 1;
+        if digits > 1_000_000_000_000_000_000 {
+            return Err(Refusal::TooLarge);
+        }
+    }
+    if places > 18 {
+        return Err(Refusal::TooFine);
+    }
+    Ok(Decimal { digits, places: u32::try_from(places).unwrap_or(18) })
+}
+
+/// An exponent that is no `i32` is absurd or no number.
+fn exponent_refusal(text: &str) -> Refusal {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        Refusal::NotANumber
+    } else if text.starts_with('-') {
+        Refusal::TooFine
+    } else {
+        Refusal::TooLarge
+    }
+}
+
+/// `text` in `unit`, as a whole number of the kind's base units.
+pub(super) fn base_units(kind: Kind, text: &str, unit: &str, hz: Option<u64>) -> Result<u64, Refusal> {
+    let number = decimal(text)?;
+    let scale = 10_u128.pow(number.places);
+    if kind == Kind::Time && unit == "cycles" {
+        let hz = u128::from(hz.filter(|&hz| hz != 0).ok_or(Refusal::NoClock)?);
+        // digits <= 10^18 and 10^12 ps a second: below 2^128.
+        let parts = number.digits * 1_000_000_000_000;
+        let whole = hz * scale;
+        let rounded = parts / whole + u128::from(parts % whole >= whole.div_ceil(2));
+        return u64::try_from(rounded).map_err(|_| Refusal::TooLarge);
+    }
+    let factor = match kind {
+        Kind::Count(word) if unit == word => 1,
+        _ => kind.units().iter().find(|(name, _)| *name == unit).ok_or(Refusal::Unit)?.1,
+    };
+    let parts = number.digits * u128::from(factor);
+    if !parts.is_multiple_of(scale) {
+        return Err(Refusal::TooFine);
+    }
+    u64::try_from(parts / scale).map_err(|_| Refusal::TooLarge)
+}
+
+/// Splits `120ns`, `120 ns` or `120` into the number and the unit, which may be empty.
+pub(super) fn split_number(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let bytes = text.as_bytes();
+    let mut end = 0;
+    while end < bytes.len() {
+        let b = bytes[end];
+        let sign = matches!(b, b'+' | b'-') && (end == 0 || matches!(bytes[end - 1], b'e' | b'E'));
+        let exponent = matches!(b, b'e' | b'E')
+            && end > 0
+            && matches!(bytes.get(end + 1), Some(b'0'..=b'9' | b'+' | b'-'));
+        if !(b.is_ascii_digit() || matches!(b, b'.' | b'_') || sign || exponent) {
+            break;
+        }
+        end += 1;
+    }
+    if end == 0 {
+        // No digits: the whole is the number, so that `nan` and `fast` are refused as numbers.
+        return (text, "");
+    }
+    (&text[..end], text[end..].trim())
+}

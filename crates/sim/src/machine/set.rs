@@ -1,0 +1,136 @@
+//! Changes to a machine: one constant, the number of CPUs.
+
+use super::error::{MachineError, near, one_line, quoted};
+use super::key::{self, KEYS};
+use super::parse::put;
+use super::quantity::split_number;
+use super::{MAX_CPUS, Machine, Note};
+
+/// The source of a constant that was changed.
+const BY_USER: &str = "set for this run";
+
+impl Machine {
+    /// Changes one constant: `invlpg` or `cost.invlpg` to `120ns`, `120 ns` or, in the unit that the machine's
+    /// file gives, `120`. `memory` is short for `memory.size`.
+    ///
+    /// The same checks hold as in a file, after each change. Setting `cpus` is [`Machine::with_cpus`]; `nodes`
+    /// can only become fewer, since a file alone knows distances. Setting `mhz` changes what is given in cycles.
+    ///
+    /// # Errors
+    /// An unknown key (with the near names), a bad value. The machine is then unchanged.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), MachineError> {
+        let key = key.trim();
+        let origin = format!("--set {}={}", one_line(key, 60), one_line(value, 60));
+        let error = |wrong: String, right: String| MachineError::new(&origin, None, wrong, right);
+        let Some(at) = key::find(key) else {
+            return Err(match key {
+                "distance" | "memory.distance" => {
+                    error("distances are a matrix".into(), "a machine file with its own `distance`".into())
+                }
+                "name" | "about" | "year" => {
+                    error(format!("`{key}` is no constant"), "a machine file with its own".into())
+                }
+                _ => error(format!("unknown constant {}", quoted(key)), near_keys(key)),
+            });
+        };
+        let key = &KEYS[at];
+        let (number, unit) = split_number(value);
+        let unit = match (unit, self.notes[at + 1].unit.as_str()) {
+            ("", "") => key.kind.natural_unit(),
+            ("", written) => written,
+            (unit, _) => unit,
+        };
+        let note =
+            Note { value_text: number.replace('_', ""), unit: unit.to_owned(), source: BY_USER.to_owned() };
+
+        let mut changed = self.clone();
+        put(&mut changed, at, key, note).map_err(|(wrong, right)| error(wrong, right))?;
+        match key.name {
+            "cpus" => {
+                let cpus = changed.cpus;
+                changed = self.clone().spread(cpus, self.nodes.min(cpus));
+            }
+            "nodes" => {
+                let nodes = changed.nodes;
+                if nodes > self.nodes {
+                    return Err(error(
+                        format!("the distances of only {} nodes are known", self.nodes),
+                        format!("1 to {} nodes, or a machine file with its own `distance`", self.nodes),
+                    ));
+                }
+                changed = self.clone().spread(self.cpus, nodes);
+            }
+            "mhz" => changed.recount_cycles().map_err(|(wrong, right)| error(wrong, right))?,
+            _ => {}
+        }
+        key::check(&changed).map_err(|conflict| error(conflict.wrong, conflict.right))?;
+        *self = changed;
+        Ok(())
+    }
+
+    /// The machine with another number of CPUs, spread over the nodes evenly. With fewer CPUs than nodes, the
+    /// first `cpus` nodes are left, and all memory is theirs.
+    ///
+    /// # Errors
+    /// 0 CPUs, more than [`MAX_CPUS`], or less memory than so many CPUs need.
+    pub fn with_cpus(self, cpus: u32) -> Result<Machine, MachineError> {
+        let origin = format!("{} with {cpus} CPUs", self.name);
+        let error = |wrong: String, right: String| MachineError::new(&origin, None, wrong, right);
+        if !(1..=MAX_CPUS).contains(&cpus) {
+            return Err(error(format!("a machine of {cpus} CPUs"), format!("1 to {MAX_CPUS} CPUs")));
+        }
+        if cpus == self.cpus {
+            return Ok(self);
+        }
+        let nodes = self.nodes.min(cpus);
+        let machine = self.spread(cpus, nodes);
+        key::check(&machine).map_err(|conflict| error(conflict.wrong, conflict.right))?;
+        Ok(machine)
+    }
+
+    /// Sets CPUs and nodes, which are not more than before, and keeps the notes true.
+    fn spread(mut self, cpus: u32, nodes: u32) -> Machine {
+        let changes = [("cpus", self.cpus, cpus), ("nodes", self.nodes, nodes)];
+        for (name, _, new) in changes.into_iter().filter(|(_, old, new)| old != new) {
+            if let Some(at) = key::find(name) {
+                let note = &mut self.notes[at + 1];
+                note.value_text = new.to_string();
+                note.source = BY_USER.to_owned();
+            }
+        }
+        self.cpus = cpus;
+        if nodes < self.nodes {
+            self.nodes = nodes;
+            self.distance.truncate(nodes as usize);
+            for row in &mut self.distance {
+                row.truncate(nodes as usize);
+            }
+            self.notes[0].value_text = self.distance_text();
+        }
+        self
+    }
+
+    /// Works out again what is given in cycles, after the clock changed.
+    fn recount_cycles(&mut self) -> Result<(), (String, String)> {
+        for (at, key) in KEYS.iter().enumerate() {
+            if self.notes[at + 1].unit == "cycles" {
+                let note = self.notes[at + 1].clone();
+                put(self, at, key, note)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The names most like `text`, or where to find all.
+fn near_keys(text: &str) -> String {
+    let full: Vec<String> = KEYS.iter().map(key::Key::full_name).collect();
+    let bare = text.rsplit('.').next().unwrap_or(text);
+    // The right name in the wrong section.
+    if let Some(at) = key::find(bare) {
+        return format!("`{}`", full[at]);
+    }
+    near(bare, KEYS.iter().map(|key| key.name))
+        .or_else(|| near(text, full.iter().map(String::as_str)))
+        .unwrap_or_else(|| "a constant of the machine's file, such as `cost.invlpg`".to_owned())
+}
