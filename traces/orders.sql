@@ -1,4 +1,4 @@
--- The job of sqlite-orders.qtrace: two tables, an index, joins and aggregates, in memory. No call of random(): the
+-- The job of traces/sqlite.qtrace: two tables, an index, joins and aggregates, in memory. No call of random(): the
 -- numbers come from a multiplication, so that each run does the same work. Rows are wide (some 330 bytes): many pages
 -- for few instructions.
 PRAGMA cache_size = -65536;

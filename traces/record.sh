@@ -39,7 +39,7 @@ if [ "$(wc -c <"$work/text.txt")" -ne 4194304 ]; then
 fi
 cp "$here/orders.sql" "$work"
 
-record sort-text "$(sort --version | head -n 1)" \
+record sort "$(sort --version | head -n 1)" \
     /usr/bin/sort --parallel=1 --buffer-size=64M --output=sorted.txt text.txt
-record sqlite-orders "SQLite shell $(sqlite3 --version | cut -d ' ' -f 1)" \
+record sqlite "SQLite shell $(sqlite3 --version | cut -d ' ' -f 1)" \
     /usr/bin/sqlite3 -init /dev/null :memory: '.read orders.sql'

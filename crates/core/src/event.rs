@@ -107,6 +107,8 @@ pub enum Event {
     Revoked {
         /// The space.
         space: SpaceId,
+        /// The root of its tables.
+        root: FrameNumber,
         /// The pages.
         range: PageRange,
     },

@@ -125,6 +125,8 @@ pub enum WaitKey {
     Kswapd(NodeId),
     /// A sleeping lock, by the address of its word.
     Lock(usize),
+    /// Something of the platform's own: a device, a timer.
+    Own(u64),
 }
 
 /// What the translation hardware guarantees beyond the necessary. Policies that need one of these are

@@ -21,6 +21,11 @@ macro_rules! rules {
                 match self { $(Rule::$variant => $name,)* }
             }
 
+            /// By its name.
+            pub fn parse(name: &str) -> Option<Rule> {
+                Self::ALL.iter().copied().find(|rule| rule.name() == name)
+            }
+
             /// The invariant that rests on it.
             pub const fn invariant(self) -> &'static str {
                 match self { $(Rule::$variant => $invariant,)* }

@@ -20,6 +20,11 @@ macro_rules! word {
         pub struct $name($atomic);
 
         impl $name {
+            /// With this value.
+            pub const fn new(value: $int) -> Self {
+                $name($atomic::new(value))
+            }
+
             #[inline(always)]
             fn touch<P: Platform>(&self, p: &P, access: Access) -> &$atomic {
                 p.touch((&raw const self.0).cast(), access);
@@ -101,6 +106,11 @@ pub struct SpinLock {
 }
 
 impl SpinLock {
+    /// Unlocked.
+    pub const fn new() -> Self {
+        SpinLock { next: Word32::new(0), serving: Word32::new(0) }
+    }
+
     /// Takes the lock. Any context but an interrupt handler.
     #[inline]
     pub fn lock<'a, P: Platform>(&'a self, mm: &'a Manager<'_, P>) -> SpinGuard<'a, P> {

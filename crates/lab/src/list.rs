@@ -83,7 +83,7 @@ fn everything_as_json() -> Json {
         "workloads": workloads.collect::<Json>(),
         "machines": machines().iter().map(|(name, about)| named(name, about)).collect::<Json>(),
         "policies": {
-            "bundles": Policy::bundles().iter().map(|(name, about)| named(name, about)).collect::<Json>(),
+            "bundles": Policy::bundles().map(|(name, about)| named(name, about)).collect::<Json>(),
             "mechanisms": mechanisms.collect::<Json>(),
         },
         "traces": SHIPPED.iter().map(|trace| named(trace.name, trace.about)).collect::<Json>(),
@@ -94,7 +94,7 @@ fn everything_as_json() -> Json {
 fn constants(machine: &Machine) -> String {
     let mut out = hanging("", &format!("{}: {}", machine.name, machine.about));
     for constant in machine.constants() {
-        let value = format!("{} {}", constant.value, constant.unit);
+        let value = format!("{} {}", constant.value_text, constant.unit);
         out.push_str(&entry(2, &constant.key, &format!("{} ({})", value.trim_end(), constant.source)));
     }
     out
@@ -104,7 +104,7 @@ fn constants_as_json(machine: &Machine) -> Json {
     let constants = machine.constants().into_iter().map(|constant| {
         json!({
             "key": constant.key,
-            "value": constant.value,
+            "value": constant.value_text,
             "unit": constant.unit,
             "source": constant.source,
         })

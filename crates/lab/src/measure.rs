@@ -119,6 +119,9 @@ pub fn measure(plans: Vec<Plan>, workers: usize) -> Result<Vec<Study>, Failure> 
 
 /// A run that failed, with what was running.
 fn failed(plan: &Plan, index: usize, error: &RunError) -> Failure {
+    if let RunError::Refused(why) = error {
+        return Failure::Input(why.clone());
+    }
     let spec = plan.spec(index);
     let (workload, policy, seed) = (spec.workload.name(), spec.policy, spec.seed);
     Failure::Run(format!("{workload} with {policy}, seed {seed}: {error}"))

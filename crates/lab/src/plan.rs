@@ -130,7 +130,7 @@ pub fn plans(
     let names = match form {
         Form::Run => policies.iter().map(Policy::to_string).collect(),
         Form::Compare => {
-            let mut names = Policy::differing(&policies);
+            let mut names = differing(&policies);
             // Policies that differ in nothing are called by what they are.
             for (name, policy) in names.iter_mut().zip(&policies) {
                 if name.is_empty() {
@@ -185,6 +185,15 @@ fn workload(name: &str) -> Result<Workload, Failure> {
     Workload::parse(name).ok_or_else(|| {
         Failure::Input(near::unknown("workload", name, Workload::ALL.iter().map(|workload| workload.name())))
     })
+}
+
+/// Short names for policies: their choices for the mechanisms in which they differ.
+fn differing(policies: &[Policy]) -> Vec<String> {
+    let choices: Vec<_> = policies.iter().map(Policy::choices).collect();
+    let differs = |i: &usize| choices.iter().any(|c| c[*i] != choices[0][*i]);
+    let columns: Vec<usize> = (0..Policy::mechanisms().len()).filter(differs).collect();
+    let name = |c: &[&str]| columns.iter().map(|&i| c[i]).collect::<Vec<_>>().join("+");
+    choices.iter().map(|c| name(c)).collect()
 }
 
 fn policy(text: &str) -> Result<Policy, Failure> {

@@ -1,1 +1,28 @@
-//! The simulated machine.
+//! `quietmm-sim`: a simulated SMP machine, deterministic to the byte, that runs the real core.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`machine`] | machine descriptions: what it is made of, what everything costs, and where that is from |
+//! | `sim` | the machine: time, turns, interrupts, user accesses; the core's `Platform` |
+//! | `cpu`, `order` | one CPU's state; whose turn it is |
+//! | `tlb`, `lines` | translations that CPUs cache; cache lines that move between them |
+//! | `truth` | what is true of every frame: the account of stale accesses |
+//! | `stacks` | the tasks' stacks |
+//! | `run`, `metrics` | one run from spec to report |
+
+mod cpu;
+mod lines;
+pub mod machine;
+mod metrics;
+mod order;
+mod run;
+mod sim;
+mod stacks;
+mod tlb;
+mod truth;
+
+pub use metrics::{Better, Metric, Value};
+pub use quietmm::{Policy, Rule};
+pub use quietmm_workloads::Workload;
+pub use run::{Host, Report, RunError, RunSpec, run};
+pub use sim::Watch;

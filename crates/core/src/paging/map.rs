@@ -188,7 +188,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         if let Some(spare) = spare {
             self.release_region(spare);
         }
-        self.emit(Event::Revoked { space: id, range });
+        self.emit(Event::Revoked { space: id, root: space.root(p), range });
         Ok(())
     }
 

@@ -191,11 +191,6 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
         self.word(page).store(self.mm.platform(), entry.0, Ordering::Release);
     }
 
-    /// Sets bits of a present entry.
-    pub fn set_bits(&self, page: PageNumber, bits: u64) {
-        self.word(page).fetch_or(self.mm.platform(), bits, Ordering::AcqRel);
-    }
-
     /// Clears bits of a present entry in one step (INV-10).
     pub fn clear_bits(&self, page: PageNumber, bits: u64) {
         self.word(page).fetch_and(self.mm.platform(), !bits, Ordering::AcqRel);
@@ -205,11 +200,6 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
     pub fn clear_bits_torn(&self, page: PageNumber, bits: u64) {
         let seen = self.read(page);
         self.word(page).store(self.mm.platform(), seen.0 & !bits, Ordering::Release);
-    }
-
-    /// Entries of this table that are present.
-    pub fn present(&self) -> u32 {
-        self.mm.frames().get(self.leaf.table).refs.get(self.mm.platform())
     }
 
     fn count(&self, by: i32) {

@@ -50,6 +50,7 @@ struct Reading<'a> {
     first_foreign: Option<u64>,
     command: Option<String>,
     exited: bool,
+    killed: bool,
     limit_reached: bool,
 }
 
@@ -67,6 +68,7 @@ impl<'a> Reading<'a> {
             first_foreign: None,
             command: None,
             exited: false,
+            killed: false,
             limit_reached: false,
         }
     }
@@ -146,6 +148,8 @@ impl<'a> Reading<'a> {
             self.command.get_or_insert_with(|| String::from_utf8_lossy(command).trim().to_owned());
         }
         self.exited |= text.starts_with(b"Exit code:");
+        // Lackey reports an exit code of 0 also for a program that a signal ended.
+        self.killed |= text.starts_with(b"Process terminating");
     }
 
     fn check(&self) -> Result<(), ImportError> {
@@ -194,7 +198,7 @@ impl<'a> Reading<'a> {
             program: &program,
             command: &command,
             fetches: self.options.fetches,
-            bounded: self.limit_reached || self.options.skip > 0 || !self.exited,
+            bounded: self.limit_reached || self.options.skip > 0 || !self.exited || self.killed,
             page_bytes: 1 << PAGE_SHIFT,
             window: self.options.window,
             epoch: self.options.epoch,

@@ -31,8 +31,8 @@ pub struct Summary {
     pub records: u64,
     /// Size of the file.
     pub bytes: u64,
-    /// The program did more than was imported: a limit was reached, a start was skipped, or valgrind's line with the exit
-    /// code is missing.
+    /// The program did more than was imported: a limit was reached, a start was skipped, a signal ended it, or
+    /// valgrind's line with the exit code is missing.
     pub bounded: bool,
 }
 

@@ -92,6 +92,15 @@ fn a_recording_becomes_a_trace() {
 }
 
 #[test]
+fn a_program_that_a_signal_ended_is_a_part_of_its_run() {
+    let scratch = Scratch::new("signal");
+    let text = SMALL
+        .replace("==12== Exit", "==12== Process terminating with default action of signal 15\n==12== Exit");
+    assert!(import_text(&text, &options(), &scratch.out()).unwrap().bounded);
+    assert!(show(&scratch.out()).unwrap().bounded);
+}
+
+#[test]
 fn a_window_of_one_page_keeps_each_run() {
     let scratch = Scratch::new("runs");
     let options = Options { window: 1, ..options() };

@@ -1,0 +1,113 @@
+//! The state of one simulated CPU.
+
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::collections::BTreeSet;
+
+use quietmm::addr::FrameNumber;
+use quietmm::platform::WaitKey;
+use quietmm_workloads::TaskId;
+
+use crate::order::NEVER;
+use crate::tlb::Tlb;
+
+/// What a CPU's time is spent on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum Mode {
+    /// User addresses and user computation.
+    User = 0,
+    /// The kernel.
+    System = 1,
+    /// Nothing.
+    Idle = 2,
+}
+
+/// One CPU. All cells: the simulator is one host thread.
+pub struct Cpu {
+    /// Its number.
+    pub id: u16,
+    /// Its clock, in picoseconds.
+    pub now: Cell<u64>,
+    /// At this time something else must be looked at: another CPU's turn, or an interrupt.
+    pub limit: Cell<u64>,
+    /// Whether interrupts are on.
+    pub irqs: Cell<bool>,
+    /// When the core's interrupt arrives, when the scheduler's does, and when the timer ticks.
+    pub ipi_at: Cell<u64>,
+    pub kick_at: Cell<u64>,
+    pub tick_at: Cell<u64>,
+    /// When the earliest alarm goes off, and all of them with what they wake.
+    pub alarm_at: Cell<u64>,
+    pub alarms: RefCell<BTreeSet<(u64, WaitKey)>>,
+    /// It has told the engine when it goes on, and an interrupt may wake it before.
+    pub parked: Cell<bool>,
+    /// The task whose context it runs.
+    pub task: Cell<TaskId>,
+    mode: Cell<Mode>,
+    mode_since: Cell<u64>,
+    spent: [Cell<u64>; 3],
+    /// What its translation hardware works with.
+    pub root: Cell<FrameNumber>,
+    pub tag: Cell<u16>,
+    pub roots: [Cell<FrameNumber>; 64],
+    pub tlb: UnsafeCell<Tlb>,
+    /// Counted for the report.
+    pub ticks: Cell<u64>,
+    pub kicks: Cell<u64>,
+    pub alarmed: Cell<u64>,
+    pub refills: Cell<u64>,
+}
+
+impl Cpu {
+    pub fn new(id: u16, first_tick: u64, tlb: Tlb) -> Cpu {
+        Cpu {
+            id,
+            now: Cell::new(0),
+            limit: Cell::new(0),
+            irqs: Cell::new(false),
+            ipi_at: Cell::new(NEVER),
+            kick_at: Cell::new(NEVER),
+            tick_at: Cell::new(first_tick),
+            alarm_at: Cell::new(NEVER),
+            alarms: RefCell::new(BTreeSet::new()),
+            parked: Cell::new(false),
+            task: Cell::new(TaskId(id.into())),
+            mode: Cell::new(Mode::System),
+            mode_since: Cell::new(0),
+            spent: [const { Cell::new(0) }; 3],
+            root: Cell::new(FrameNumber::NONE),
+            tag: Cell::new(0),
+            roots: [const { Cell::new(FrameNumber::NONE) }; 64],
+            tlb: UnsafeCell::new(tlb),
+            ticks: Cell::new(0),
+            kicks: Cell::new(0),
+            alarmed: Cell::new(0),
+            refills: Cell::new(0),
+        }
+    }
+
+    /// The earliest interrupt that it would take now.
+    #[inline]
+    pub fn next_irq(&self) -> u64 {
+        if self.irqs.get() {
+            self.ipi_at.get().min(self.kick_at.get()).min(self.tick_at.get()).min(self.alarm_at.get())
+        } else {
+            NEVER
+        }
+    }
+
+    /// From now on time counts as `mode`; gives what it counted as.
+    pub fn enter(&self, mode: Mode) -> Mode {
+        let (old, now) = (self.mode.get(), self.now.get());
+        let spent = &self.spent[old as usize];
+        spent.set(spent.get() + (now - self.mode_since.get()));
+        self.mode_since.set(now);
+        self.mode.set(mode);
+        old
+    }
+
+    /// Time spent in a mode, in picoseconds, up to the last change.
+    pub fn spent(&self, mode: Mode) -> u64 {
+        self.spent[mode as usize].get()
+    }
+}

@@ -1,0 +1,181 @@
+//! What an access to shared memory costs: a cache line that another CPU has must be moved, over a distance,
+//! and a contended one waits its turn.
+
+use quietmm::platform::Access;
+
+use crate::machine::{Cost, Machine};
+
+/// What is known of one 64-byte line.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Line {
+    /// CPUs that have it, by number modulo 64: with more CPUs some hits are assumed that are none.
+    holders: u64,
+    /// When its last move ended, or its last use: picoseconds.
+    since: u64,
+    /// Who wrote it last, plus one.
+    writer: u32,
+}
+
+/// All lines of the machine's memory.
+pub struct Lines {
+    /// Zero pages until a line is used.
+    lines: memmap2::MmapMut,
+    count: usize,
+    nodes: usize,
+    /// For each node the CPUs on it, modulo 64.
+    node_cpus: Vec<u64>,
+    node_of: Vec<u16>,
+    /// Cost of moving a line between nodes, and of fetching it from a node's memory.
+    line: Vec<u64>,
+    dram: Vec<u64>,
+    node_bytes: u64,
+    hit: u64,
+    lifetime: u64,
+}
+
+impl Lines {
+    /// Lines for `bytes` of memory, spread over the nodes evenly.
+    pub fn new(machine: &Machine, bytes: u64) -> std::io::Result<Lines> {
+        let count = (bytes / 64) as usize;
+        let lines = memmap2::MmapOptions::new()
+            .len((count * size_of::<Line>()).max(1))
+            .no_reserve_swap()
+            .map_anon()?;
+        let nodes = machine.nodes as usize;
+        let Cost { line_local, line_hop, dram_local, dram_hop, .. } = machine.cost;
+        let by_distance = |local: u64, hop: u64| {
+            let rows = machine.distance.iter();
+            rows.flat_map(|row| row.iter().map(move |&d| local + hop * u64::from(d - 10) / 10)).collect()
+        };
+        let node_of: Vec<u16> = (0..machine.cpus).map(|cpu| machine.node_of(cpu) as u16).collect();
+        let mut node_cpus = vec![0u64; nodes];
+        for (cpu, &node) in node_of.iter().enumerate() {
+            node_cpus[node as usize] |= 1 << (cpu % 64);
+        }
+        Ok(Lines {
+            lines,
+            count,
+            nodes,
+            node_cpus,
+            node_of,
+            line: by_distance(line_local, line_hop),
+            dram: by_distance(dram_local, dram_hop),
+            node_bytes: (bytes / nodes as u64).max(1),
+            hit: machine.cost.cache_hit,
+            lifetime: machine.cost.cache_lifetime,
+        })
+    }
+
+    /// The cost of an access at byte `offset` by `cpu` at time `now`, in picoseconds.
+    #[inline]
+    pub fn access(&mut self, cpu: u16, offset: u64, access: Access, now: u64) -> u64 {
+        let index = (offset / 64) as usize;
+        if index >= self.count {
+            return 0;
+        }
+        // SAFETY: the mapping holds `count` lines, page-aligned, and zeros are a line nobody has.
+        let line = unsafe { &mut *self.lines.as_mut_ptr().cast::<Line>().add(index) };
+        let mine = 1u64 << (cpu % 64);
+        let alive = now < line.since + self.lifetime;
+        let hit = match access {
+            Access::Read => line.holders & mine != 0,
+            Access::Write | Access::Rmw => line.holders == mine && line.writer == u32::from(cpu) + 1,
+        };
+        if hit && alive {
+            line.since = line.since.max(now);
+            return self.hit;
+        }
+        let node = self.node_of[cpu as usize] as usize;
+        if !alive || line.holders == 0 {
+            let home = ((offset / self.node_bytes) as usize).min(self.nodes - 1);
+            let cost = self.dram[node * self.nodes + home];
+            line.holders = mine;
+            line.writer = if access == Access::Read { 0 } else { u32::from(cpu) + 1 };
+            line.since = now + cost;
+            return cost;
+        }
+        match access {
+            Access::Read => {
+                // From whoever wrote it last, who must give it up first; once it is shared, any copy serves.
+                let from = line.writer.checked_sub(1).map_or(node, |w| self.node_of[w as usize] as usize);
+                let cost = self.line[node * self.nodes + from];
+                let exclusive = line.holders.count_ones() == 1 && line.writer != 0;
+                let wait = if exclusive { line.since.saturating_sub(now) } else { 0 };
+                line.holders |= mine;
+                line.since = line.since.max(now + wait + cost);
+                wait + cost
+            }
+            Access::Write | Access::Rmw => {
+                // Every copy must go: the farthest one decides.
+                let others = line.holders & !mine;
+                let far = (0..self.nodes)
+                    .filter(|&n| others & self.node_cpus[n] != 0)
+                    .map(|n| self.line[node * self.nodes + n])
+                    .max()
+                    .unwrap_or(self.hit);
+                let wait = line.since.saturating_sub(now);
+                line.holders = mine;
+                line.writer = u32::from(cpu) + 1;
+                line.since = now + wait + far;
+                wait + far
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines() -> (Lines, Cost) {
+        let machine = Machine::builtin("numa-4x12").unwrap();
+        (Lines::new(&machine, 4 << 20).unwrap(), machine.cost)
+    }
+
+    #[test]
+    fn a_line_of_ones_own_is_a_hit() {
+        let (mut lines, cost) = lines();
+        assert_eq!(lines.access(0, 64, Access::Write, 0), cost.dram_local);
+        let now = cost.dram_local;
+        assert_eq!(lines.access(0, 100, Access::Rmw, now), cost.cache_hit);
+    }
+
+    #[test]
+    fn a_line_of_another_cpu_is_moved_by_distance() {
+        let (mut lines, cost) = lines();
+        lines.access(0, 0, Access::Write, 0);
+        let near = lines.access(1, 0, Access::Rmw, 1_000_000);
+        let far = lines.access(47, 0, Access::Rmw, 2_000_000);
+        assert_eq!(near, cost.line_local);
+        assert!(far > near);
+    }
+
+    #[test]
+    fn a_contended_line_waits_its_turn() {
+        let (mut lines, cost) = lines();
+        lines.access(0, 0, Access::Write, 0);
+        let now = 1_000_000;
+        let first = lines.access(1, 0, Access::Rmw, now);
+        let second = lines.access(2, 0, Access::Rmw, now);
+        assert_eq!(second, first + cost.line_local);
+    }
+
+    #[test]
+    fn readers_share() {
+        let (mut lines, cost) = lines();
+        lines.access(0, 0, Access::Write, 0);
+        lines.access(1, 0, Access::Read, 1_000_000);
+        assert_eq!(lines.access(1, 0, Access::Read, 2_000_000), cost.cache_hit);
+        assert_eq!(lines.access(0, 0, Access::Read, 2_000_000), cost.cache_hit);
+        assert!(lines.access(0, 0, Access::Write, 3_000_000) > cost.cache_hit);
+    }
+
+    #[test]
+    fn an_old_line_comes_from_memory() {
+        let (mut lines, cost) = lines();
+        lines.access(0, 0, Access::Write, 0);
+        let later = 10 * cost.cache_lifetime;
+        assert_eq!(lines.access(0, 0, Access::Read, later), cost.dram_local);
+    }
+}

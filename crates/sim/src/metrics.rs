@@ -1,0 +1,71 @@
+//! What a run reports: one list of figures, each with its unit and what it means.
+
+/// Which way is better.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Better {
+    /// Less.
+    Less,
+    /// More.
+    More,
+    /// Neither: a count that explains others.
+    Neither,
+}
+
+/// A figure.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Value {
+    /// A count.
+    Int(u64),
+    /// Anything else, and the decimals worth printing.
+    Real {
+        /// The value.
+        value: f64,
+        /// Decimals.
+        decimals: u8,
+    },
+}
+
+/// A figure with its name.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Metric {
+    /// Its key in JSON.
+    pub key: &'static str,
+    /// Its name in a table.
+    pub label: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Which way is better.
+    pub better: Better,
+    /// The figure.
+    pub value: Value,
+    /// What it means, in a line.
+    pub about: &'static str,
+}
+
+impl Metric {
+    pub(crate) fn real(
+        key: &'static str,
+        label: &'static str,
+        unit: &'static str,
+        value: f64,
+        decimals: u8,
+        about: &'static str,
+    ) -> Metric {
+        Metric { key, label, unit, better: Better::Less, value: Value::Real { value, decimals }, about }
+    }
+
+    pub(crate) fn int(
+        key: &'static str,
+        label: &'static str,
+        better: Better,
+        value: u64,
+        about: &'static str,
+    ) -> Metric {
+        Metric { key, label, unit: "", better, value: Value::Int(value), about }
+    }
+
+    pub(crate) fn more(mut self) -> Metric {
+        self.better = Better::More;
+        self
+    }
+}

@@ -1,0 +1,304 @@
+//! One run: a workload on a machine with a policy, and what came of it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use quietmm::{Config, Counter, Error, Policy, Rule};
+use quietmm_workloads::{Params, System, TaskKind, TaskReport, Workload};
+
+use crate::cpu::Mode;
+use crate::machine::Machine;
+use crate::metrics::{Better, Metric};
+use crate::sim::{Sim, Stop, Watch};
+use quietmm_workloads::trace::Trace;
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub struct RunSpec {
+    /// The workload.
+    pub workload: Workload,
+    /// The machine, at full size.
+    pub machine: Machine,
+    /// The policy.
+    pub policy: Policy,
+    /// The machine's memory, and with it the work, is divided by this. CPUs, TLBs and costs are not.
+    pub scale: u32,
+    /// Varies the ticks' phases, start delays, and what random workloads do.
+    pub seed: u64,
+    /// A rule to be broken.
+    pub broken: Option<Rule>,
+    /// The trace to be replayed.
+    pub trace: Option<Arc<[u8]>>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The figures, in the order of a table.
+    pub metrics: Vec<Metric>,
+    /// What depends on the host.
+    pub host: Host,
+    /// The first stale accesses, several lines each.
+    pub stories: Vec<String>,
+    /// What a reader must know of the scale.
+    pub notes: Vec<String>,
+}
+
+/// What depends on the host.
+#[derive(Clone, Copy, Debug)]
+pub struct Host {
+    /// Seconds.
+    pub host_s: f64,
+    /// Events of the simulation.
+    pub events: u64,
+    /// Pages reclaimed in a second of the host's time.
+    pub reclaimed_pages_per_host_s: f64,
+}
+
+/// Why there is no report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunError {
+    /// Stopped by whoever watches.
+    Cancelled,
+    /// The machine, scale and workload do not go together. The user's to mend.
+    Refused(String),
+    /// A task failed, or the run came to nothing.
+    Failed(String),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::Cancelled => f.write_str("cancelled"),
+            RunError::Refused(why) | RunError::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+/// Runs it. The same spec gives the same report on any host, but for [`Report::host`].
+///
+/// # Errors
+/// See [`RunError`].
+pub fn run(spec: &RunSpec, watch: &dyn Watch) -> Result<Report, RunError> {
+    match spec.broken {
+        None => run_on::<false>(spec, watch),
+        Some(_) => run_on::<true>(spec, watch),
+    }
+}
+
+/// Frames that each CPU and each node need at least for their own bookkeeping and one task's tables.
+const LEAST_PER_CPU: u64 = 16;
+const LEAST_PER_NODE: u64 = 512;
+
+fn shrink(spec: &RunSpec) -> Result<Machine, RunError> {
+    let mut machine = spec.machine.clone();
+    let unit = 4096 * u64::from(machine.nodes);
+    machine.memory = machine.memory / u64::from(spec.scale.max(1)) / unit * unit;
+    let least = LEAST_PER_CPU * u64::from(machine.cpus) + LEAST_PER_NODE * u64::from(machine.nodes);
+    if machine.memory / 4096 < least {
+        return Err(RunError::Refused(format!(
+            "{} at scale 1/{} has {} KiB of memory, less than its tables need; at least {} KiB: a smaller --scale \
+             or --set memory=",
+            machine.name,
+            spec.scale,
+            machine.memory / 1024,
+            least * 4
+        )));
+    }
+    Ok(machine)
+}
+
+fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Report, RunError> {
+    let began = Instant::now();
+    let machine = shrink(spec)?;
+    let trace = match &spec.trace {
+        Some(bytes) if spec.workload.needs_trace() => {
+            Some(Trace::parse(bytes).map_err(|error| RunError::Refused(error.to_string()))?)
+        }
+        _ => None,
+    };
+    let config = Config {
+        lru_batch: machine.kernel.lru_batch,
+        scan_batch: machine.kernel.scan_batch,
+        flush_ceiling: machine.kernel.flush_ceiling,
+        min_free: machine.kernel.min_free_kib.map(|kib| (kib / 4 / u64::from(spec.scale.max(1))) as u32),
+        ..Config::new(spec.policy)
+    };
+    let tasks = machine.cpus + machine.nodes + spec.workload.tasks(machine.cpus);
+    let sim = Sim::<FAULTS>::new(machine, tasks as usize, spec.seed, spec.broken, watch)
+        .map_err(|error| RunError::Failed(format!("the host has no room for the machine's memory: {error}")))?;
+    let refused = |error: Error| {
+        RunError::Refused(format!(
+            "{} does not fit {} at scale 1/{}: {error}",
+            spec.workload.name(),
+            spec.machine.name,
+            spec.scale
+        ))
+    };
+    let system = System::new(&sim, &sim.regions(), config).map_err(refused)?;
+    let params = Params {
+        cpus: sim.machine.cpus,
+        frames: sim.machine.memory / 4096,
+        seed: spec.seed,
+        trace,
+    };
+    let total = spec.workload.set_up(&system, &params).map_err(refused)?;
+    sim.total.set(total);
+    let stop = sim.run(&system);
+    let tasks = system.reports();
+    match stop {
+        Stop::Finished => {}
+        Stop::Cancelled => return Err(RunError::Cancelled),
+        // With a rule broken anything may follow, a hang too; what was seen until then is the result.
+        _ if spec.broken.is_some() => {}
+        Stop::Deadlock => return Err(RunError::Failed("deadlock: every task waits and no CPU runs".into())),
+        Stop::Stuck => return Err(RunError::Failed("livelock: CPUs run and nothing gets done".into())),
+    }
+    if let Some(task) = tasks.iter().find(|t| t.result.is_err() && spec.broken.is_none()) {
+        let why = task.result.err().map_or(String::new(), |error| error.to_string());
+        return Err(RunError::Failed(format!("{} ended early: {why}", task.name)));
+    }
+    if sim.overflowed() {
+        return Err(RunError::Failed("a task ran over the end of its stack".into()));
+    }
+    let metrics = figures(&sim, &system, &tasks);
+    let host_s = began.elapsed().as_secs_f64();
+    let reclaimed = system.mm.counter(Counter::PgStealKswapd) + system.mm.counter(Counter::PgStealDirect);
+    let host =
+        Host { host_s, events: sim.events.get(), reclaimed_pages_per_host_s: reclaimed as f64 / host_s };
+    let notes = vec![format!(
+        "scale 1/{}: memory {} MiB and all files with it; watermarks by Linux's rule from that memory (they shrink \
+         with its root); CPUs, TLBs, costs and batches in full",
+        spec.scale,
+        sim.machine.memory >> 20
+    )];
+    Ok(Report { metrics, host, stories: sim.truth().stories.clone(), notes })
+}
+
+/// Seconds from picoseconds.
+fn s(ps: u64) -> f64 {
+    ps as f64 / 1e12
+}
+
+fn figures<const FAULTS: bool>(
+    sim: &Sim<'_, FAULTS>,
+    system: &System<'_, Sim<'_, FAULTS>>,
+    tasks: &[TaskReport],
+) -> Vec<Metric> {
+    let count = |counter| system.mm.counter(counter);
+    let users = || tasks.iter().filter(|t| matches!(t.kind, TaskKind::User(_)));
+    let last = users().filter_map(|t| t.ended).max().unwrap_or_else(|| {
+        sim.cpus.iter().map(|cpu| cpu.now.get() / 1000).max().unwrap_or(0)
+    });
+    let elapsed = last as f64 / 1e9;
+    let times: Vec<f64> = users().filter_map(|t| Some((t.ended? - t.started) as f64 / 1e9)).collect();
+    let range = times.iter().copied().fold(0.0, f64::max)
+        - times.iter().copied().fold(f64::INFINITY, f64::min).min(times.first().copied().unwrap_or(0.0));
+    let mean = times.iter().sum::<f64>() / times.len().max(1) as f64;
+    let variance = times.iter().map(|t| (t - mean) * (t - mean)).sum::<f64>() / times.len().max(1) as f64;
+    let all = |mode| sim.cpus.iter().map(|cpu| cpu.spent(mode)).sum::<u64>();
+    let sum = |of: fn(&crate::cpu::Cpu) -> u64| sim.cpus.iter().map(of).sum::<u64>();
+    let ticks = sum(|cpu| cpu.ticks.get());
+    let kicks = sum(|cpu| cpu.kicks.get());
+    let alarms = sum(|cpu| cpu.alarmed.get());
+    let reclaimed = count(Counter::PgStealKswapd) + count(Counter::PgStealDirect);
+    let per = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
+    let rate = |n: u64| if elapsed > 0.0 { n as f64 / elapsed } else { 0.0 };
+    let (sent, received) = (count(Counter::IpisSent), count(Counter::IpisReceived));
+    let truth = sim.truth();
+    let mut list = vec![
+        Metric::real("elapsed_s", "elapsed", "s", elapsed, 2, "from the start until the last task has ended"),
+        Metric::real("time_range_s", "time_range", "s", range, 2, "the slowest task's time less the fastest's"),
+        Metric::real("time_stddev_s", "time_stddv", "s", variance.sqrt(), 2, "standard deviation of tasks' times"),
+        Metric::real("user_s", "User", "s", s(all(Mode::User)), 2, "CPU time in user mode, all CPUs"),
+        Metric::real("system_s", "System", "s", s(all(Mode::System)), 2, "CPU time in the kernel, all CPUs"),
+        Metric::real("idle_s", "Idle", "s", s(all(Mode::Idle)), 2, "time that CPUs had nothing to do"),
+        Metric::real(
+            "interrupts_per_s",
+            "interrupts/s",
+            "/s",
+            rate(received + kicks + alarms),
+            0,
+            "IPIs, scheduler's interrupts and alarms that arrived in a second, all CPUs; ticks apart",
+        ),
+        Metric::real("ticks_per_s", "ticks/s", "/s", rate(ticks), 0, "timer ticks in a second, all CPUs"),
+        Metric::int("ipis_sent", "IPIs sent", Better::Less, sent, "interrupts sent by the memory manager"),
+        Metric::int("ipis_received", "IPIs received", Better::Less, received, "interrupts received from it"),
+        Metric::int("pages_reclaimed", "pages reclaimed", Better::Neither, reclaimed, "by kswapd and by tasks"),
+        Metric::real(
+            "ipis_sent_per_reclaimed_page",
+            "IPIs sent/page",
+            "",
+            per(sent, reclaimed),
+            4,
+            "IPIs sent for each page reclaimed",
+        ),
+        Metric::real(
+            "ipis_per_reclaimed_page",
+            "IPIs received/page",
+            "",
+            per(received, reclaimed),
+            4,
+            "IPIs received for each page reclaimed",
+        ),
+        Metric::real(
+            "pages_per_flush",
+            "pages/flush",
+            "",
+            per(count(Counter::PgUnmapped), count(Counter::RemoteFlush)),
+            2,
+            "entries cleared for each flush asked of other CPUs",
+        )
+        .more(),
+        Metric::int("flushes_full", "full flushes", Better::Less, count(Counter::LocalFlushAll), Counter::LocalFlushAll.about()),
+        Metric::int("flushes_page", "single flushes", Better::Less, count(Counter::LocalFlushOne), Counter::LocalFlushOne.about()),
+        Metric::int(
+            "tlb_refills",
+            "TLB refills",
+            Better::Less,
+            sum(|cpu| cpu.refills.get()),
+            "translations fetched by a walk of the tables",
+        ),
+        Metric::int(
+            "stale_accesses",
+            "stale accesses",
+            Better::Less,
+            truth.stale,
+            "uses of a page that was no longer there: 0, or a bug",
+        ),
+        Metric::int(
+            "window_accesses",
+            "window accesses",
+            Better::Neither,
+            truth.window,
+            "uses of a page whose flush was legally deferred",
+        ),
+    ];
+    if sim.counted.get() > 0 {
+        let bystanders = tasks.iter().filter(|t| matches!(t.kind, TaskKind::Background(_))).count();
+        let ns = elapsed * 1e9 * bystanders as f64 / sim.counted.get() as f64;
+        list.push(Metric::real(
+            "bystander_ns_per_access",
+            "bystander ns/access",
+            "ns",
+            ns,
+            3,
+            "time of one access of the hot set, with all that comes between",
+        ));
+    }
+    for &counter in Counter::ALL {
+        if !list.iter().any(|metric| metric.key == counter.name()) {
+            list.push(Metric::int(
+                counter.name(),
+                counter.name(),
+                Better::Neither,
+                count(counter),
+                counter.about(),
+            ));
+        }
+    }
+    list
+}

@@ -1,0 +1,37 @@
+//! Data under a spin lock that is held with interrupts off: the scheduler's own.
+
+use core::cell::UnsafeCell;
+
+use quietmm::sync::SpinLock;
+use quietmm::{Manager, Platform};
+
+/// A `T` that one CPU at a time may touch.
+pub struct Guarded<T> {
+    lock: SpinLock,
+    data: UnsafeCell<T>,
+}
+
+// SAFETY: `with` hands out the data to one CPU at a time, with interrupts off, so no handler can nest.
+unsafe impl<T: Send> Sync for Guarded<T> {}
+
+impl<T> Guarded<T> {
+    /// Unlocked.
+    pub fn new(data: T) -> Self {
+        Guarded { lock: SpinLock::new(), data: UnsafeCell::new(data) }
+    }
+
+    /// Works on the data. `work` must not come back here for the same data.
+    pub fn with<P: Platform, R>(&self, mm: &Manager<'_, P>, work: impl FnOnce(&mut T) -> R) -> R {
+        let p = mm.platform();
+        let were_on = p.irqs_off();
+        let result = {
+            let _guard = self.lock.lock(mm);
+            // SAFETY: the lock is held and interrupts are off, so nobody else has a reference.
+            work(unsafe { &mut *self.data.get() })
+        };
+        if were_on {
+            p.irqs_on();
+        }
+        result
+    }
+}

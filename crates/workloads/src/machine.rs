@@ -1,0 +1,70 @@
+//! What a running system needs of a machine, beyond the core's [`Platform`].
+
+use quietmm::addr::Nanos;
+use quietmm::platform::WaitKey;
+use quietmm::{CpuId, Error, Platform, UserAccess, VirtAddr};
+
+use crate::task::TaskId;
+
+/// A machine on which tasks can run.
+pub trait Machine: Platform {
+    /// Makes a context that, when it is first switched to, calls [`Kernel::run`] with this task.
+    fn spawn(&self, task: TaskId);
+    /// This CPU leaves the task that it runs and goes on with `to`. Returns when the task that left is
+    /// switched to again. Interrupts are off.
+    fn switch(&self, to: TaskId);
+    /// Turns interrupts on and waits for one, in one step. Called with interrupts off; returns with them on
+    /// after at least one was handled.
+    fn idle(&self);
+    /// Interrupts a CPU so that it looks at its run queue: [`Kernel::rescheduled`].
+    fn kick(&self, cpu: CpuId);
+    /// `count` user accesses within the page at `at`, as one piece of work that interrupts can split. Page
+    /// faults come back through [`Kernel::fault`], whose error ends the access.
+    ///
+    /// # Errors
+    /// What the fault handler said.
+    fn access(&self, at: VirtAddr, count: u32, access: UserAccess) -> Result<(), Error>;
+    /// `count` accesses' worth of user computation that touches no memory of interest.
+    fn compute(&self, count: u32);
+    /// The work that a kernel's page fault does outside memory management: file system, accounting. A real
+    /// kernel does it itself.
+    fn other_kernel_work(&self);
+    /// At `at` this CPU is interrupted and wakes whoever waits with `key`.
+    fn alarm(&self, at: Nanos, key: WaitKey);
+    /// `count` accesses were done by a task whose speed is reported.
+    fn counted(&self, count: u64);
+    /// A task enters the kernel of its own will.
+    fn enter_kernel(&self);
+    /// And leaves it.
+    fn leave_kernel(&self);
+    /// Length of a time slice, in nanoseconds.
+    fn time_slice(&self) -> u64;
+    /// Progress, for whoever watches: pages of work done.
+    fn progressed(&self, pages: u64);
+    /// The last user task has ended: stop.
+    fn finished(&self);
+}
+
+/// What a machine calls.
+pub trait Kernel {
+    /// An interrupt from [`Platform::interrupt`]. Interrupts are off.
+    fn interrupted(&self);
+    /// An interrupt from [`Machine::kick`]. Interrupts are off.
+    fn rescheduled(&self);
+    /// The periodic timer. Interrupts are off.
+    fn ticked(&self);
+    /// A page fault of the task that runs here. Interrupts are on.
+    ///
+    /// # Errors
+    /// Why it cannot be resolved.
+    fn fault(&self, at: VirtAddr, access: UserAccess) -> Result<(), Error>;
+    /// A task's whole life. Never returns for an idle task; for others the context is never switched to
+    /// again after this has switched away for the last time.
+    fn run(&self, task: TaskId);
+    /// [`Platform::wait`] of the task that runs here.
+    fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool);
+    /// [`Platform::wake`].
+    fn wake(&self, key: WaitKey);
+    /// [`Platform::breathe`].
+    fn breathe(&self);
+}

@@ -1,0 +1,369 @@
+//! A running system: the core, run queues, idle and lazy CPUs, one `kswapd` per node.
+//!
+//! The scheduler is as plain as can be: a queue per CPU, tasks taken in turn, each for a time slice. Tasks are
+//! never preempted inside the core: they are switched where they return to user addresses, where they
+//! wait, and where the core says that it is a good place.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use quietmm::addr::Nanos;
+use quietmm::platform::WaitKey;
+use quietmm::{Config, CpuId, Error, Manager, NodeId, Region, UserAccess, VirtAddr};
+
+use crate::guarded::Guarded;
+use crate::machine::{Kernel, Machine};
+use crate::task::{Body, State, Task, TaskId, TaskKind, TaskReport};
+
+/// One CPU's share of the scheduler.
+struct Queue {
+    current: TaskId,
+    ready: VecDeque<TaskId>,
+    /// When the current task's slice ends, in nanoseconds.
+    slice_ends: u64,
+    /// Somebody else should run here soon.
+    resched: bool,
+    /// The task whose context this CPU has just left.
+    left: Option<TaskId>,
+}
+
+struct Scheduler<'p, M: Machine> {
+    tasks: Vec<Task<'p, M>>,
+    queues: Vec<Queue>,
+    waiters: BTreeMap<WaitKey, VecDeque<TaskId>>,
+    users: u32,
+    /// For each node the CPU that took a kernel task last.
+    last_helper: Vec<u16>,
+}
+
+/// The system.
+pub struct System<'p, M: Machine> {
+    /// The memory manager.
+    pub mm: Manager<'p, M>,
+    sched: Guarded<Scheduler<'p, M>>,
+}
+
+// SAFETY of sharing: `Guarded` gives each CPU its turn; task bodies are run by one CPU at a time.
+impl<'p, M: Machine> System<'p, M> {
+    /// Makes the manager, an idle task for each CPU and a `kswapd` for each node.
+    ///
+    /// # Errors
+    /// Those of [`Manager::new`].
+    pub fn new(machine: &'p M, regions: &[Region], config: Config) -> Result<Self, Error> {
+        let mm = Manager::new(machine, regions, config)?;
+        let cpus = machine.possible_cpus() as usize;
+        let sched = Scheduler {
+            tasks: Vec::new(),
+            queues: (0..cpus).map(|cpu| Queue::new(TaskId(cpu as u32))).collect(),
+            waiters: BTreeMap::new(),
+            users: 0,
+            last_helper: alloc::vec![0; 64],
+        };
+        let system = System { mm, sched: Guarded::new(sched) };
+        for cpu in 0..cpus {
+            let cpu = CpuId(cpu as u16);
+            system.add(format!("idle/{}", cpu.0), TaskKind::Idle, cpu, None);
+        }
+        let mut nodes: Vec<NodeId> = regions.iter().map(|region| region.node).collect();
+        nodes.dedup();
+        for node in nodes {
+            let cpu = (0..cpus).map(|c| CpuId(c as u16)).find(|&c| machine.node_of(c) == node);
+            let body: Body<'p, M> = Box::new(move |system| {
+                loop {
+                    system.mm.kswapd(node)?;
+                }
+            });
+            system.add(
+                format!("kswapd/{}", node.0),
+                TaskKind::Kernel(node),
+                cpu.unwrap_or(CpuId(0)),
+                Some(body),
+            );
+        }
+        Ok(system)
+    }
+
+    fn machine(&self) -> &'p M {
+        self.mm.platform()
+    }
+
+    fn with<R>(&self, work: impl FnOnce(&mut Scheduler<'p, M>) -> R) -> R {
+        self.sched.with(&self.mm, work)
+    }
+
+    /// Adds a task on a CPU. Before the machine starts.
+    pub fn spawn(
+        &self,
+        name: String,
+        kind: TaskKind,
+        cpu: CpuId,
+        body: impl FnOnce(&System<'p, M>) -> Result<(), Error> + 'p,
+    ) -> TaskId {
+        self.add(name, kind, cpu, Some(Box::new(body)))
+    }
+
+    fn add(&self, name: String, kind: TaskKind, cpu: CpuId, body: Option<Body<'p, M>>) -> TaskId {
+        let id = self.with(|s| {
+            let id = TaskId(s.tasks.len() as u32);
+            let report = TaskReport { name, kind, started: u64::MAX, ended: None, result: Ok(()) };
+            let state = State::Runnable;
+            s.tasks.push(Task { report, state, cpu, on_cpu: kind == TaskKind::Idle, body });
+            s.users += u32::from(matches!(kind, TaskKind::User(_)));
+            if kind != TaskKind::Idle {
+                s.queues[cpu.index()].ready.push_back(id);
+            }
+            id
+        });
+        self.machine().spawn(id);
+        id
+    }
+
+    /// What can be said of every task that is neither idle nor `kswapd`.
+    pub fn reports(&self) -> Vec<TaskReport> {
+        self.with(|s| {
+            let users = s.tasks.iter().filter(|t| t.report.kind.space().is_some());
+            users.map(|t| t.report.clone()).collect()
+        })
+    }
+
+    /// The task that runs on this CPU.
+    pub fn current(&self) -> TaskId {
+        let cpu = self.machine().this_cpu();
+        self.with(|s| s.queues[cpu.index()].current)
+    }
+
+    /// A system call: `work` in the kernel, then perhaps another task, then back.
+    pub fn syscall<R>(&self, work: impl FnOnce(&Manager<'p, M>) -> R) -> R {
+        self.machine().enter_kernel();
+        let result = work(&self.mm);
+        self.machine().leave_kernel();
+        self.breathe();
+        result
+    }
+
+    /// User accesses; see [`Machine::access`].
+    ///
+    /// # Errors
+    /// Those of the page fault.
+    pub fn access(&self, at: VirtAddr, count: u32, access: UserAccess) -> Result<(), Error> {
+        self.machine().access(at, count, access)?;
+        self.breathe();
+        Ok(())
+    }
+
+    /// This task sleeps for so many nanoseconds.
+    pub fn nap(&self, ns: u64) {
+        let m = self.machine();
+        let until = Nanos(m.now().0 + ns);
+        let key = WaitKey::Own(self.current().0.into());
+        m.alarm(until, key);
+        self.wait(key, &mut || m.now() >= until);
+    }
+
+    /// Picks the next task of this CPU and switches to it. Returns when the caller runs again.
+    fn schedule(&self) {
+        let m = self.machine();
+        let were_on = m.irqs_off();
+        let cpu = m.this_cpu();
+        let now = m.now().0;
+        let slice = m.time_slice();
+        let (next, kind, switch) = self.with(|s| s.pick(cpu, now, slice));
+        if switch {
+            match kind.space() {
+                // The spaces of tasks live until the tasks have ended.
+                Some(space) => self.mm.switch_to(space).unwrap_or_default(),
+                None => self.mm.enter_lazy(),
+            }
+            m.switch(next);
+            self.arrived();
+        }
+        if were_on {
+            m.irqs_on();
+        }
+    }
+
+    /// After a switch, in the context that was switched to: the one that was left may now run elsewhere.
+    fn arrived(&self) {
+        let cpu = self.machine().this_cpu();
+        self.with(|s| {
+            if let Some(left) = s.queues[cpu.index()].left.take() {
+                s.tasks[left.0 as usize].on_cpu = false;
+            }
+        });
+    }
+}
+
+impl Queue {
+    fn new(idle: TaskId) -> Self {
+        Queue { current: idle, ready: VecDeque::new(), slice_ends: 0, resched: true, left: None }
+    }
+}
+
+impl<M: Machine> Scheduler<'_, M> {
+    /// The task that this CPU runs next, and whether that is a switch.
+    fn pick(&mut self, cpu: CpuId, now: u64, slice: u64) -> (TaskId, TaskKind, bool) {
+        let idle = TaskId(cpu.0.into());
+        let queue = &mut self.queues[cpu.index()];
+        queue.resched = false;
+        let old = queue.current;
+        let runnable = self.tasks[old.0 as usize].state == State::Runnable;
+        if runnable && old != idle {
+            queue.ready.push_back(old);
+        }
+        let next = queue.ready.pop_front().unwrap_or(idle);
+        queue.slice_ends = now + slice;
+        queue.current = next;
+        if next != old {
+            queue.left = Some(old);
+            self.tasks[next.0 as usize].on_cpu = true;
+            self.tasks[next.0 as usize].cpu = cpu;
+        }
+        (next, self.tasks[next.0 as usize].report.kind, next != old)
+    }
+
+    /// Makes a waiting task ready; gives the CPU to interrupt, if it is not this one.
+    fn ready<P: Fn(CpuId) -> NodeId>(&mut self, id: TaskId, here: CpuId, node_of: P) -> Option<CpuId> {
+        let cpus = self.queues.len() as u16;
+        let task = &mut self.tasks[id.0 as usize];
+        if task.state != State::Waiting {
+            return None;
+        }
+        task.state = State::Runnable;
+        if task.on_cpu {
+            // It has not left its CPU yet: it finds itself runnable when it tries to.
+            return None;
+        }
+        if let TaskKind::Kernel(node) = task.report.kind {
+            // An idle CPU of the node if there is one, else the node's CPUs in turn.
+            let idle = |c: &CpuId| self.queues[c.index()].current == TaskId(c.0.into());
+            let last = &mut self.last_helper[node.0 as usize];
+            let from = *last;
+            let mut mine =
+                (1..=cpus).map(|i| CpuId((from + i) % cpus)).filter(|&c| node_of(c) == node).peekable();
+            let first = mine.peek().copied();
+            if let Some(cpu) = mine.find(idle).or(first) {
+                task.cpu = cpu;
+                *last = cpu.0;
+            }
+        }
+        let cpu = task.cpu;
+        let queue = &mut self.queues[cpu.index()];
+        // Who was woken has waited: it goes first.
+        queue.ready.push_front(id);
+        queue.resched = true;
+        (cpu != here).then_some(cpu)
+    }
+}
+
+impl<'p, M: Machine> Kernel for System<'p, M> {
+    fn interrupted(&self) {
+        self.mm.on_interrupt();
+    }
+
+    fn rescheduled(&self) {
+        let cpu = self.machine().this_cpu();
+        self.with(|s| s.queues[cpu.index()].resched = true);
+    }
+
+    fn ticked(&self) {
+        let m = self.machine();
+        let (cpu, now) = (m.this_cpu(), m.now().0);
+        self.with(|s| {
+            let queue = &mut s.queues[cpu.index()];
+            if now >= queue.slice_ends && !queue.ready.is_empty() {
+                queue.resched = true;
+            }
+        });
+    }
+
+    fn fault(&self, at: VirtAddr, access: UserAccess) -> Result<(), Error> {
+        let m = self.machine();
+        m.other_kernel_work();
+        match self.mm.loaded_space() {
+            Some(space) => self.mm.fault(space, at, access),
+            None => Err(Error::NoSuchSpace),
+        }
+    }
+
+    fn run(&self, id: TaskId) {
+        let m = self.machine();
+        self.arrived();
+        m.irqs_on();
+        let now = m.now().0;
+        let body = self.with(|s| {
+            let task = &mut s.tasks[id.0 as usize];
+            task.report.started = now;
+            task.body.take()
+        });
+        let Some(body) = body else {
+            loop {
+                self.schedule();
+                // Interrupts off between the look and the wait: no wake-up is lost in between.
+                m.irqs_off();
+                let cpu = m.this_cpu();
+                if self.with(|s| s.queues[cpu.index()].resched) {
+                    m.irqs_on();
+                } else {
+                    m.idle();
+                }
+            }
+        };
+        let result = body(self);
+        let now = m.now().0;
+        let last = self.with(|s| {
+            let task = &mut s.tasks[id.0 as usize];
+            task.state = State::Ended;
+            task.report.ended = Some(now);
+            task.report.result = result;
+            let user = matches!(task.report.kind, TaskKind::User(_));
+            s.users -= u32::from(user);
+            user && (s.users == 0 || result.is_err())
+        });
+        if last {
+            m.finished();
+        }
+        self.schedule();
+    }
+
+    fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
+        while !ready() {
+            let me = self.current();
+            self.with(|s| {
+                s.tasks[me.0 as usize].state = State::Waiting;
+                s.waiters.entry(key).or_default().push_back(me);
+            });
+            // Again, now that whoever makes it true would find this task.
+            if ready() {
+                self.with(|s| {
+                    s.tasks[me.0 as usize].state = State::Runnable;
+                    if let Some(waiters) = s.waiters.get_mut(&key) {
+                        waiters.retain(|&w| w != me);
+                    }
+                });
+                return;
+            }
+            self.schedule();
+        }
+    }
+
+    fn wake(&self, key: WaitKey) {
+        let m = self.machine();
+        let here = m.this_cpu();
+        let woken = self.with(|s| s.waiters.remove(&key)).unwrap_or_default();
+        for task in woken {
+            if let Some(cpu) = self.with(|s| s.ready(task, here, |cpu| m.node_of(cpu))) {
+                m.kick(cpu);
+            }
+        }
+    }
+
+    fn breathe(&self) {
+        let cpu = self.machine().this_cpu();
+        if self.with(|s| s.queues[cpu.index()].resched) {
+            self.schedule();
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The workloads: what tasks do, the same on every machine.
+
+mod bystander;
+mod pressure;
+mod reader;
+mod replay;
+mod revisit;
+
+use alloc::vec::Vec;
+
+use quietmm::{Backing, CpuId, Error, FileId, PageNumber, PageRange, Prot, SpaceId};
+use rand_core::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256StarStar;
+
+use crate::machine::Machine;
+use crate::system::System;
+use crate::trace::Trace;
+
+/// Where workloads map their files.
+const BASE: PageNumber = PageNumber(0x10_0000);
+/// User accesses per page in a sequential read of 8 bytes at a time.
+const READS_PER_PAGE: u32 = 512;
+
+/// What a workload is sized by.
+#[derive(Clone, Copy)]
+pub struct Params<'t> {
+    /// CPUs.
+    pub cpus: u32,
+    /// Frames of memory, all nodes together.
+    pub frames: u64,
+    /// Varies what is random: start delays, and what random workloads do.
+    pub seed: u64,
+    /// The trace to be replayed.
+    pub trace: Option<Trace<'t>>,
+}
+
+macro_rules! workloads {
+    ($($variant:ident, $name:literal, $machine:literal, $scale:literal, $about:literal;)*) => {
+        /// A workload.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Workload { $(#[doc = $about] $variant,)* }
+
+        impl Workload {
+            /// All of them.
+            pub const ALL: &'static [Workload] = &[$(Workload::$variant,)*];
+
+            /// The name on the command line.
+            pub const fn name(self) -> &'static str {
+                match self { $(Workload::$variant => $name,)* }
+            }
+
+            /// What it does, in one line.
+            pub const fn about(self) -> &'static str {
+                match self { $(Workload::$variant => $about,)* }
+            }
+
+            /// The machine that it runs on unless another is named.
+            pub const fn default_machine(self) -> &'static str {
+                match self { $(Workload::$variant => $machine,)* }
+            }
+
+            /// Memory and work are divided by this unless something else is said.
+            pub const fn default_scale(self) -> u32 {
+                match self { $(Workload::$variant => $scale,)* }
+            }
+        }
+    };
+}
+
+workloads! {
+    Reader, "lru-file-mmap-read", "numa-4x12", 128,
+        "a process per CPU reads its own sparse file, 10 x memory in all, once and in order";
+    SharedReader, "lru-file-mmap-read-shared", "numa-4x12", 128,
+        "the same by the threads of one process, one per CPU";
+    NoPressure, "no-pressure", "numa-4x12", 128,
+        "a process per CPU reads a file four times; all files fit in half the memory";
+    Bystander, "tlb-bystander", "numa-4x12", 128,
+        "half the threads of a process use a hot set that fits the TLB, the others read cold pages";
+    Replay, "trace", "uma-8", 256,
+        "each CPU replays a recorded trace of a real program, memory being too small for all";
+    Revisit, "revisit", "uma-8", 256,
+        "threads re-read, unmap and map windows of files while memory is short and kernel threads run";
+}
+
+impl Workload {
+    /// By its name.
+    pub fn parse(name: &str) -> Option<Workload> {
+        Self::ALL.iter().copied().find(|w| w.name() == name)
+    }
+
+    /// Whether it replays a trace.
+    pub const fn needs_trace(self) -> bool {
+        matches!(self, Workload::Replay)
+    }
+
+    /// User tasks and others that it makes at most: what a machine keeps stacks for.
+    pub const fn tasks(self, cpus: u32) -> u32 {
+        match self {
+            Workload::Revisit => 3 * cpus,
+            _ => cpus,
+        }
+    }
+
+    /// Makes the spaces, files and tasks on a machine that does not run yet. Gives the pages of work, for
+    /// whoever shows progress.
+    ///
+    /// # Errors
+    /// The core's: memory too small for the tables that the work needs.
+    pub fn set_up<'p, M: Machine>(self, system: &System<'p, M>, params: &Params<'p>) -> Result<u64, Error> {
+        match self {
+            Workload::Reader => reader::processes(system, params),
+            Workload::SharedReader => reader::threads(system, params),
+            Workload::NoPressure => pressure::none(system, params),
+            Workload::Bystander => bystander::set_up(system, params),
+            Workload::Replay => replay::set_up(system, params),
+            Workload::Revisit => revisit::set_up(system, params),
+        }
+    }
+}
+
+impl Params<'_> {
+    /// Random numbers of one task.
+    fn rng(&self, task: u32) -> Xoshiro256StarStar {
+        Xoshiro256StarStar::seed_from_u64(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(task))
+    }
+
+    /// A short random delay before a task begins, in accesses: no two CPUs start in step.
+    fn delay(&self, task: u32) -> u32 {
+        (self.rng(task).next_u64() % 16_384) as u32
+    }
+}
+
+/// A space for each CPU.
+fn spaces<M: Machine>(system: &System<'_, M>, cpus: u32) -> Result<Vec<(CpuId, SpaceId)>, Error> {
+    (0..cpus).map(|cpu| Ok((CpuId(cpu as u16), system.mm.create_space()?))).collect()
+}
+
+/// A file of `pages` pages, mapped whole at `at`.
+fn map_file<M: Machine>(
+    system: &System<'_, M>,
+    space: SpaceId,
+    at: PageNumber,
+    pages: u64,
+    prot: Prot,
+) -> Result<FileId, Error> {
+    let file = system.mm.create_file(pages)?;
+    system.mm.map(space, PageRange::new(at, pages), Backing::File { file, offset: 0 }, prot)?;
+    Ok(file)
+}

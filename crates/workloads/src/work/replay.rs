@@ -1,0 +1,36 @@
+//! `trace`: each CPU replays a recorded trace of a real program against its own mapping of its own file, and
+//! memory is too small for all of them.
+
+use alloc::format;
+
+use quietmm::{Error, PageNumber, Prot, UserAccess};
+
+use super::{BASE, Params, map_file, spaces};
+use crate::machine::Machine;
+use crate::system::System;
+use crate::task::TaskKind;
+
+/// A process per CPU. Writes of the program are writes to its file: dirty pages go to the device.
+pub fn set_up<'p, M: Machine>(system: &System<'p, M>, params: &Params<'p>) -> Result<u64, Error> {
+    let Some(trace) = params.trace else { return Ok(0) };
+    let header = trace.header();
+    for (cpu, space) in spaces(system, params.cpus)? {
+        map_file(system, space, BASE, header.span.max(1), Prot::ReadWrite)?;
+        let delay = params.delay(cpu.0.into());
+        system.spawn(format!("replay/{}", cpu.0), TaskKind::User(space), cpu, move |system| {
+            system.mm.platform().compute(delay);
+            for record in trace.records() {
+                let at = PageNumber(BASE.0 + u64::from(record.page)).addr();
+                if record.reads > 0 {
+                    system.access(at, record.reads, UserAccess::Read)?;
+                }
+                if record.writes > 0 {
+                    system.access(at, record.writes, UserAccess::Write)?;
+                }
+                system.mm.platform().progressed(1);
+            }
+            Ok(())
+        });
+    }
+    Ok(header.totals.records * u64::from(params.cpus))
+}
