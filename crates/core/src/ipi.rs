@@ -113,12 +113,12 @@ pub(crate) fn call<P: Platform>(
     }
     meanwhile(&here);
     drop(here);
-    let mut rounds = 4;
+    let mut ns = 50;
     // Acquire: partner of the Release in `serve`: the flush comes before what the caller does next.
     while targets > 0 && awaited.load(p, Ordering::Acquire) != 0 {
         serve_if_deaf(mm);
-        p.pause(rounds);
-        rounds = (rounds * 2).min(16);
+        p.pause(ns);
+        ns = (ns * 2).min(200);
     }
 }
 

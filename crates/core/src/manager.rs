@@ -47,6 +47,14 @@ impl Config {
         Config { policy, lru_batch: 14, scan_batch: 32, flush_ceiling: 33, min_free: None }
     }
 
+    /// Linux's rule for a machine of so many frames: the square root of 16 times the memory in KiB, 128 KiB
+    /// to 64 MiB. In frames.
+    pub const fn linux_min_free(frames: u64) -> u64 {
+        let kib = (frames * 4 * 16).isqrt();
+        let kib = if kib < 128 { 128 } else { kib };
+        (if kib > 65536 { 65536 } else { kib }) / 4
+    }
+
     fn check(&self) -> Result<(), Error> {
         let fits = |n: u32| (1..=MAX_LRU_BATCH as u32).contains(&n);
         if !fits(self.lru_batch) {

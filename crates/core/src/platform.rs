@@ -56,8 +56,8 @@ pub unsafe trait Platform {
     fn copy_frame(&self, from: FrameNumber, to: FrameNumber);
     /// A clock that never runs backwards on one CPU.
     fn now(&self) -> Nanos;
-    /// Spin for `rounds` spin hints (PAUSE).
-    fn pause(&self, rounds: u32);
+    /// Spin for about `ns` nanoseconds, with the spin hint (PAUSE), at least once.
+    fn pause(&self, ns: u32);
 
     /// Wait until `ready` answers true; called with interrupts on and no spin lock held. Whoever makes it
     /// true then calls [`wake`](Self::wake) with the same key. A trivial platform spins here.

@@ -98,6 +98,9 @@ macro_rules! word {
 word!(Word32, AtomicU32, u32, "32 bits that several CPUs may use.");
 word!(Word64, AtomicU64, u64, "64 bits that several CPUs may use.");
 
+/// About how long a lock of the core is held, in nanoseconds.
+const HOLD_NS: u32 = 100;
+
 /// A ticket lock: fair, and two words on one line. All zeros is unlocked.
 #[repr(C)]
 pub struct SpinLock {
@@ -123,7 +126,9 @@ impl SpinLock {
                 return SpinGuard { lock: self, p };
             }
             crate::ipi::serve_if_deaf(mm);
-            p.pause(4 * ahead.min(16));
+            // Each of those ahead holds the lock for about this long: look again when it may be our turn,
+            // and leave its line alone meanwhile.
+            p.pause(HOLD_NS * ahead.min(16));
         }
     }
 }

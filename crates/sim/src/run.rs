@@ -111,6 +111,13 @@ fn shrink(spec: &RunSpec) -> Result<Machine, RunError> {
     Ok(machine)
 }
 
+/// The sum of the min watermarks, in frames. It buffers bursts of batches from every CPU, and neither batches
+/// nor CPUs are scaled: so it is that of the machine at full size, as far as the memory allows.
+fn min_free(spec: &RunSpec, shrunk: &Machine) -> u64 {
+    let full = Config::linux_min_free(spec.machine.memory / 4096);
+    spec.machine.kernel.min_free_kib.map_or(full, |kib| kib / 4).min(shrunk.memory / 4096 / 8)
+}
+
 fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Report, RunError> {
     let began = Instant::now();
     let machine = shrink(spec)?;
@@ -124,7 +131,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         lru_batch: machine.kernel.lru_batch,
         scan_batch: machine.kernel.scan_batch,
         flush_ceiling: machine.kernel.flush_ceiling,
-        min_free: machine.kernel.min_free_kib.map(|kib| (kib / 4 / u64::from(spec.scale.max(1))) as u32),
+        min_free: Some(min_free(spec, &machine) as u32),
         ..Config::new(spec.policy)
     };
     let tasks = machine.cpus + machine.nodes + spec.workload.tasks(machine.cpus);
@@ -170,10 +177,11 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     let host =
         Host { host_s, events: sim.events.get(), reclaimed_pages_per_host_s: reclaimed as f64 / host_s };
     let notes = vec![format!(
-        "scale 1/{}: memory {} MiB and all files with it; watermarks by Linux's rule from that memory (they shrink \
-         with its root); CPUs, TLBs, costs and batches in full",
+        "scale 1/{}: memory {} MiB and all files with it; watermarks of the full size (min {} KiB in all, never \
+         above 1/8); CPUs, TLBs, costs and batches in full",
         spec.scale,
-        sim.machine.memory >> 20
+        sim.machine.memory >> 20,
+        min_free(spec, &sim.machine) * 4
     )];
     Ok(Report { metrics, host, stories: sim.truth().stories.clone(), notes })
 }

@@ -584,9 +584,9 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     fn now(&self) -> Nanos {
         Nanos(self.cpu().now.get() / 1000)
     }
-    fn pause(&self, rounds: u32) {
+    fn pause(&self, ns: u32) {
         self.events.set(self.events.get() + 1);
-        self.advance(self.machine.cost.pause * u64::from(rounds));
+        self.advance((u64::from(ns) * 1000).next_multiple_of(self.machine.cost.pause));
     }
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
         self.kernel().wait(key, ready);

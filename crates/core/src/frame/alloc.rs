@@ -1,6 +1,6 @@
 //! Who gets a frame: the nearest zone above its low watermark, then any above min, then whoever reclaims.
 
-use super::{Frame, Kind, MAX_ORDER, Zone};
+use super::{Frame, Kind, MAX_ORDER, Zone, ZoneGuard};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
 use crate::error::Error;
@@ -103,11 +103,22 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Frees one frame of the core's own.
     pub(crate) fn free_one(&self, n: FrameNumber) {
-        let frame = self.frames().get(n);
-        let zone = self.zone(Frame::zone_of(frame.state.get(self.platform())));
-        let guard = zone.lock(self);
-        self.emit(Event::Freed { frame: n, order: 0 });
-        guard.put(n, 0);
+        self.free_all(&[n]);
+    }
+
+    /// Frees frames of the core's own, each run of one zone's under one hold of its lock.
+    pub(crate) fn free_all(&self, frames: &[FrameNumber]) {
+        let mut held: Option<(usize, ZoneGuard<'_, P>)> = None;
+        for &n in frames {
+            let index = Frame::zone_of(self.frames().get(n).state.get(self.platform()));
+            if held.as_ref().is_none_or(|(at, _)| *at != index) {
+                drop(held.take());
+                held = Some((index, self.zone(index).lock(self)));
+            }
+            let Some((_, guard)) = &held else { continue };
+            self.emit(Event::Freed { frame: n, order: 0 });
+            guard.put(n, 0);
+        }
     }
 
     pub(crate) fn alloc_one(&self, kind: Kind, from: AllocFrom) -> Result<FrameNumber, Error> {
@@ -122,13 +133,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         if !self.has_node(node) {
             return Err(Error::NoSuchNode);
         }
+        let p = self.platform();
         let take = |floor: fn(&Zone) -> u32| {
             self.fallback(node).find_map(|zone| zone.take(self, order, kind, floor(zone).into()))
         };
-        if let Some(found) = take(|zone| zone.watermarks.low) {
+        let plenty = self.fallback(node).filter(|zone| !zone.is_short(p));
+        let mut low = plenty.map(|zone| zone.take(self, order, kind, zone.watermarks.low.into()));
+        if let Some(found) = low.find_map(|taken| taken) {
             return Ok(found);
         }
-        self.fallback(node).for_each(|zone| self.wake_kswapd(zone.node));
+        self.fallback(node).for_each(|zone| self.wake_kswapd(zone));
         if let Some(found) = take(|zone| zone.watermarks.min) {
             return Ok(found);
         }

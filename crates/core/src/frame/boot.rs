@@ -251,13 +251,11 @@ pub(crate) fn fill<P: Platform>(mm: &crate::Manager<'_, P>) {
     }
 }
 
-/// Linux's rule: min is the square root of 16 times the memory in KiB (128 KiB to 64 MiB), shared out by
-/// size; low and high are 5/4 and 3/2 of it. `Config::min_free` replaces it.
+/// Min is what `Config` says, at most a quarter of the memory, shared out by size; low and high are 5/4 and
+/// 3/2 of it, as in Linux.
 fn watermarks(regions: &[Region], config: &Config) -> impl Fn(u32) -> super::buddy::Watermarks + use<> {
     let all: u64 = regions.iter().map(|r| u64::from(r.frames)).sum();
-    let frame_kib = PAGE_SIZE / 1024;
-    let min_kib = (all * frame_kib * 16).isqrt().clamp(128, 65536);
-    let min_all = config.min_free.map_or(min_kib / frame_kib, u64::from).min(all / 4);
+    let min_all = config.min_free.map_or_else(|| Config::linux_min_free(all), u64::from).min(all / 4);
     move |frames| {
         let min = (min_all * u64::from(frames) / all) as u32;
         super::buddy::Watermarks { min, low: min + min / 4 + 1, high: min + min / 2 + 2 }

@@ -6,7 +6,7 @@ use crate::addr::{FrameNumber, NodeId};
 use crate::error::Error;
 use crate::event::Event;
 use crate::platform::Platform;
-use crate::sync::{SpinGuard, SpinLock, Word64};
+use crate::sync::{SpinGuard, SpinLock, Word32, Word64};
 
 /// The largest order: blocks of 1024 frames.
 pub const MAX_ORDER: u8 = 10;
@@ -20,8 +20,14 @@ pub(crate) struct Zone {
     pub end: FrameNumber,
     pub node: NodeId,
     pub watermarks: Watermarks,
+    short: Short,
     hot: Hot,
 }
+
+/// Whether the zone fell below low and has not been above high since: a hint, on a line that is read by
+/// every allocation and written only when that changes.
+#[repr(C, align(64))]
+struct Short(Word32);
 
 #[repr(C, align(64))]
 struct Hot {
@@ -47,6 +53,11 @@ impl Zone {
         self.hot.areas.iter().for_each(|area| area.init(p));
     }
 
+    /// Whether memory is short here: below low, or on the way from there to high.
+    pub fn is_short<P: Platform>(&self, p: &P) -> bool {
+        self.short.0.get(p) != 0
+    }
+
     /// Free frames; without the lock a guess.
     pub fn free<P: Platform>(&self, p: &P) -> u64 {
         self.hot.free.get(p)
@@ -68,10 +79,6 @@ impl Zone {
         kind: Kind,
         floor: u64,
     ) -> Option<FrameNumber> {
-        // A look before the lock: an exhausted zone is passed without moving its lock's line for writing.
-        if self.free(mm.platform()) < floor + (1 << order) {
-            return None;
-        }
         let taken = self.lock(mm).take(order, kind, floor)?;
         mm.emit(Event::Taken { frame: taken, order, kind });
         Some(taken)
@@ -104,7 +111,11 @@ impl<P: Platform> ZoneGuard<'_, P> {
             self.insert(block.add(1 << o), o);
         }
         self.frames.get(block).set_kind(p, kind, order);
-        self.hot().free.set(p, free - (1 << order));
+        let left = free - (1 << order);
+        self.hot().free.set(p, left);
+        if left < self.zone.watermarks.low.into() && !self.zone.is_short(p) {
+            self.zone.short.0.set(p, 1);
+        }
         Some(block)
     }
 
@@ -116,8 +127,11 @@ impl<P: Platform> ZoneGuard<'_, P> {
     /// Puts a block back and merges it with free buddies.
     pub fn put(&self, n: FrameNumber, order: u8) {
         let p = self.p;
-        let free = &self.hot().free;
-        free.set(p, free.get(p) + (1 << order));
+        let free = self.hot().free.get(p) + (1 << order);
+        self.hot().free.set(p, free);
+        if free >= self.zone.watermarks.high.into() && self.zone.is_short(p) {
+            self.zone.short.0.set(p, 0);
+        }
         let (mut n, mut order) = (n, order);
         while order < MAX_ORDER {
             let buddy = FrameNumber(n.0 ^ (1 << order));

@@ -9,7 +9,7 @@ mod table;
 
 pub use alloc::{AllocFrom, Frames};
 pub use buddy::MAX_ORDER;
-pub(crate) use buddy::Zone;
+pub(crate) use buddy::{Zone, ZoneGuard};
 pub(crate) use table::FrameTable;
 
 use core::sync::atomic::Ordering;

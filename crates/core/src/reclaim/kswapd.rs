@@ -35,16 +35,16 @@ impl<P: Platform> Manager<'_, P> {
         Ok(())
     }
 
-    /// Wakes a node's `kswapd` if one of its zones is below its low watermark and nobody has done so yet.
-    pub(crate) fn wake_kswapd(&self, node: NodeId) {
+    /// Wakes the `kswapd` of a zone's node if memory is short there and nobody has done so yet.
+    pub(crate) fn wake_kswapd(&self, zone: &Zone) {
         let p = self.platform();
-        let wanted = &self.node(node).wanted.0;
-        if wanted.load(p, Ordering::Relaxed) == 0
-            && self.zones_of(node).any(|zone| zone.free(p) < zone.watermarks.low.into())
+        let wanted = &self.node(zone.node).wanted.0;
+        if zone.is_short(p)
+            && wanted.load(p, Ordering::Relaxed) == 0
             && wanted.swap(p, 1, Ordering::AcqRel) == 0
         {
             self.emit(Event::KswapdWoken);
-            p.wake(WaitKey::Kswapd(node));
+            p.wake(WaitKey::Kswapd(zone.node));
         }
     }
 

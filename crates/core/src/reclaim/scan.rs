@@ -141,21 +141,21 @@ impl<P: Platform> crate::tlb::Flushed<'_, '_, P> {
     pub fn settle(self) -> u32 {
         let mm = self.manager();
         let p = mm.platform();
-        let (mut freed, mut back) = (0, Few::new());
+        let (mut free, mut back) = (Few::new(), Few::new());
         self.take_all(|n, fate| {
             let fate = match fate {
                 Fate::Write if pageout::write(mm, n) => uncache(mm, n),
                 other => other,
             };
             if fate == Fate::Free {
-                mm.free_one(n);
-                freed += 1;
+                free.push(n);
             } else {
                 mm.frames().get(n).unlock(p);
                 back.push(n);
             }
         });
+        mm.free_all(free.as_slice());
         mm.put_back(back.as_slice());
-        freed
+        free.as_slice().len() as u32
     }
 }
