@@ -181,6 +181,11 @@ impl Guarantees {
 pub trait BlockDevice {
     /// Fill `frame` with the page of the file. A hole is zeros.
     fn read(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError>;
+    /// The page has left its file's cache: whoever keeps something for cached pages forgets it. Interrupts are
+    /// on and no spin lock is held, but the page may still be seen through stale translations.
+    fn forget(&self, file: u32, block: u64) {
+        let _ = (file, block);
+    }
     /// Write `frame` out; when it returns the content is safe.
     fn write(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError>;
 }

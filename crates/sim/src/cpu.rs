@@ -51,6 +51,8 @@ pub struct Cpu {
     pub tag: Cell<u16>,
     pub roots: [Cell<FrameNumber>; 64],
     pub tlb: UnsafeCell<Tlb>,
+    /// Work with interrupts off that is owed, in picoseconds, and by how many pages.
+    pub owed: Cell<(u64, u32)>,
     /// Counted for the report.
     pub ticks: Cell<u64>,
     pub kicks: Cell<u64>,
@@ -79,6 +81,7 @@ impl Cpu {
             tag: Cell::new(0),
             roots: [const { Cell::new(FrameNumber::NONE) }; 64],
             tlb: UnsafeCell::new(tlb),
+            owed: Cell::new((0, 0)),
             ticks: Cell::new(0),
             kicks: Cell::new(0),
             alarmed: Cell::new(0),

@@ -341,7 +341,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         if mode == Mode::Idle {
             self.advance(cost.idle_wake);
         }
-        self.advance(cost.irq_enter);
+        self.advance(cost.irq_enter + cost.irq_work);
         let now = cpu.now.get();
         if cpu.ipi_at.get() <= now {
             cpu.ipi_at.set(NEVER);
@@ -462,6 +462,25 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         let cpu = self.cpu();
         // SAFETY: one host thread; `access` does not come back here.
         unsafe { &mut *self.lines.get() }.access(cpu.id, offset, access, cpu.now.get())
+    }
+
+    /// `percent` of the kernel work that is not modelled, part of it with interrupts off.
+    fn unmodelled(&self, percent: u32) {
+        let all = self.machine.cost.other_kernel_work * u64::from(percent) / 100;
+        let off = all * u64::from(self.machine.cost.other_kernel_work_irqs_off) / 100;
+        let owed = &self.cpu().owed;
+        let (stretch, pages) = (owed.get().0 + off, owed.get().1 + 1);
+        if pages < self.machine.cost.other_kernel_work_pages {
+            owed.set((stretch, pages));
+        } else {
+            owed.set((0, 0));
+            let were_on = self.irqs_off();
+            self.work_through(stretch);
+            if were_on {
+                self.irqs_on();
+            }
+        }
+        self.work_through(all - off);
     }
 
     /// Waits for one command of the disk.
@@ -658,6 +677,9 @@ impl<const FAULTS: bool> BlockDevice for Sim<'_, FAULTS> {
         }
         Ok(())
     }
+    fn forget(&self, _file: u32, _block: u64) {
+        self.unmodelled(self.machine.cost.other_kernel_work_goes);
+    }
     fn write(&self, file: u32, block: u64, _frame: FrameNumber) -> Result<(), DeviceError> {
         self.written.borrow_mut().insert((file, block));
         self.command(self.machine.device.write_latency);
@@ -752,14 +774,7 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
     }
 
     fn other_kernel_work(&self) {
-        let all = self.machine.cost.other_kernel_work;
-        let off = all * u64::from(self.machine.cost.other_kernel_work_irqs_off) / 100;
-        let were_on = self.irqs_off();
-        self.work_through(off);
-        if were_on {
-            self.irqs_on();
-        }
-        self.work_through(all - off);
+        self.unmodelled(100 - self.machine.cost.other_kernel_work_goes);
     }
 
     fn alarm(&self, at: Nanos, key: WaitKey) {

@@ -2,7 +2,8 @@
 //!
 //! The scheduler is as plain as can be: a queue per CPU, tasks taken in turn, each for a time slice. Tasks are
 //! never preempted inside the core: they are switched where they return to user addresses, where they
-//! wait, and where the core says that it is a good place.
+//! wait, and where the core says that it is a good place. Kernel tasks move to the next CPU of their node
+//! with each slice, so that no user task has to share its CPU with one for long.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -187,12 +188,18 @@ impl<'p, M: Machine> System<'p, M> {
 
     /// After a switch, in the context that was switched to: the one that was left may now run elsewhere.
     fn arrived(&self) {
-        let cpu = self.machine().this_cpu();
-        self.with(|s| {
-            if let Some(left) = s.queues[cpu.index()].left.take() {
-                s.tasks[left.0 as usize].on_cpu = false;
-            }
+        let m = self.machine();
+        let cpu = m.this_cpu();
+        let kick = self.with(|s| {
+            let left = s.queues[cpu.index()].left.take()?;
+            let task = &mut s.tasks[left.0 as usize];
+            task.on_cpu = false;
+            let roams = matches!(task.report.kind, TaskKind::Kernel(_)) && task.state == State::Runnable;
+            if roams { s.place(left, cpu, |cpu| m.node_of(cpu)) } else { None }
         });
+        if let Some(cpu) = kick {
+            m.kick(cpu);
+        }
     }
 }
 
@@ -209,8 +216,10 @@ impl<M: Machine> Scheduler<'_, M> {
         let queue = &mut self.queues[cpu.index()];
         queue.resched = false;
         let old = queue.current;
-        let runnable = self.tasks[old.0 as usize].state == State::Runnable;
-        if runnable && old != idle {
+        let task = &self.tasks[old.0 as usize];
+        let stays = task.state == State::Runnable && old != idle;
+        // A kernel task that gives way is placed again once this CPU has left its context.
+        if stays && (queue.ready.is_empty() || !matches!(task.report.kind, TaskKind::Kernel(_))) {
             queue.ready.push_back(old);
         }
         let next = queue.ready.pop_front().unwrap_or(idle);
@@ -225,17 +234,20 @@ impl<M: Machine> Scheduler<'_, M> {
     }
 
     /// Makes a waiting task ready; gives the CPU to interrupt, if it is not this one.
-    fn ready<P: Fn(CpuId) -> NodeId>(&mut self, id: TaskId, here: CpuId, node_of: P) -> Option<CpuId> {
-        let cpus = self.queues.len() as u16;
+    fn ready(&mut self, id: TaskId, here: CpuId, node_of: impl Fn(CpuId) -> NodeId) -> Option<CpuId> {
         let task = &mut self.tasks[id.0 as usize];
         if task.state != State::Waiting {
             return None;
         }
         task.state = State::Runnable;
-        if task.on_cpu {
-            // It has not left its CPU yet: it finds itself runnable when it tries to.
-            return None;
-        }
+        // One that has not left its CPU yet finds itself runnable when it tries to.
+        if task.on_cpu { None } else { self.place(id, here, node_of) }
+    }
+
+    /// Puts a task that is on no CPU into a queue; gives the CPU to interrupt, if it is not this one.
+    fn place(&mut self, id: TaskId, here: CpuId, node_of: impl Fn(CpuId) -> NodeId) -> Option<CpuId> {
+        let cpus = self.queues.len() as u16;
+        let task = &mut self.tasks[id.0 as usize];
         if let TaskKind::Kernel(node) = task.report.kind {
             // An idle CPU of the node if there is one, else the node's CPUs in turn.
             let idle = |c: &CpuId| self.queues[c.index()].current == TaskId(c.0.into());

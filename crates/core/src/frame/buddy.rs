@@ -79,6 +79,10 @@ impl Zone {
         kind: Kind,
         floor: u64,
     ) -> Option<FrameNumber> {
+        // A look before the lock: an exhausted zone is passed without moving its lock's line for writing.
+        if self.free(mm.platform()) < floor + (1 << order) {
+            return None;
+        }
         let taken = self.lock(mm).take(order, kind, floor)?;
         mm.emit(Event::Taken { frame: taken, order, kind });
         Some(taken)

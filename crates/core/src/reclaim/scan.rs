@@ -132,7 +132,13 @@ fn uncache<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Fate {
     let p = mm.platform();
     let frame = mm.frames().get(n);
     let (file, index) = (FileId(frame.owner.get(p)), frame.index.get(p));
-    if mm.remove_cached(file, index, n) { Fate::Free } else { Fate::Keep }
+    if !mm.remove_cached(file, index, n) {
+        return Fate::Keep;
+    }
+    if let Some(device) = p.device() {
+        device.forget(file.0, index);
+    }
+    Fate::Free
 }
 
 impl<P: Platform> crate::tlb::Flushed<'_, '_, P> {

@@ -121,6 +121,8 @@ pub struct Cost {
     pub irq_exit: u64,
     /// The sender's cost for each target of an IPI: the ICR write.
     pub ipi_send: u64,
+    /// The kernel's own work for any interrupt: accounting, statistics, RCU, looking for soft interrupts.
+    pub irq_work: u64,
     /// From ICR write to vectoring on a target of the same node.
     pub ipi_flight_local: u64,
     /// Extra flight a hop: flight = `ipi_flight_local` + `ipi_flight_hop` * (distance - 10) / 10.
@@ -155,6 +157,11 @@ pub struct Cost {
     pub syscall: u64,
     /// Kernel work for each page fault that is not modelled: file system, accounting.
     pub other_kernel_work: u64,
+    /// Pages whose share of `other_kernel_work` with interrupts off is done in one stretch. 1 to 64.
+    pub other_kernel_work_pages: u32,
+    /// Percent of `other_kernel_work` that a page costs when it leaves the page cache; the rest is paid when it is
+    /// faulted in. 0 to 100.
+    pub other_kernel_work_goes: u32,
     /// Percent of `other_kernel_work` that runs with interrupts off, 0 to 100.
     pub other_kernel_work_irqs_off: u32,
 }
