@@ -5,6 +5,7 @@ use crate::cpu::CpuId;
 use crate::error::Error;
 use crate::event::{Counter, Event};
 use crate::file::File;
+use crate::frame::percpu::{MAX_PAGE_BATCH, batch_for};
 use crate::frame::boot::{self, Carved, MAX_NODES};
 use crate::frame::{AllocFrom, FrameTable, Zone};
 use crate::paging::{Region as Mapping, Space};
@@ -37,6 +38,8 @@ pub struct Config {
     pub scan_batch: u32,
     /// Pages above which a flush takes everything: at least 1. Linux: 33.
     pub flush_ceiling: u32,
+    /// Frames that a CPU takes from a zone at a time: 1 to 63. `None`: Linux's rule, by the size of the memory.
+    pub page_batch: Option<u32>,
     /// Frames kept free in all zones together (the sum of the min watermarks), instead of Linux's rule.
     pub min_free: Option<u32>,
 }
@@ -44,7 +47,12 @@ pub struct Config {
 impl Config {
     /// Linux's settings with this policy.
     pub const fn new(policy: Policy) -> Self {
-        Config { policy, lru_batch: 14, scan_batch: 32, flush_ceiling: 33, min_free: None }
+        Config { policy, lru_batch: 14, scan_batch: 32, flush_ceiling: 33, page_batch: None, min_free: None }
+    }
+
+    /// Linux's rule for `page_batch` on a zone of so many frames.
+    pub const fn linux_page_batch(frames: u64) -> u32 {
+        batch_for(frames)
     }
 
     /// Linux's rule for a machine of so many frames: the square root of 16 times the memory in KiB, 128 KiB
@@ -62,6 +70,9 @@ impl Config {
         }
         if !fits(self.scan_batch) {
             return Err(Error::BadSetting("scan_batch must be 1 to 64"));
+        }
+        if self.page_batch.is_some_and(|n| n == 0 || n > MAX_PAGE_BATCH as u32) {
+            return Err(Error::BadSetting("page_batch must be 1 to 63"));
         }
         if self.flush_ceiling == 0 {
             return Err(Error::BadSetting("flush_ceiling must be at least 1"));
@@ -86,6 +97,7 @@ unsafe impl Zeroed for Root {}
 pub struct Manager<'p, P: Platform> {
     p: &'p P,
     config: Config,
+    page_batch: u32,
     carved: Carved<'p>,
     pub(crate) root: &'p Root,
     kernel_root: FrameNumber,
@@ -104,7 +116,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         config.policy.check(p.guarantees())?;
         let carved = boot::carve(p, regions, &config)?;
         let root = carved.root;
-        let mut mm = Manager { p, config, carved, root, kernel_root: FrameNumber::NONE };
+        let largest = regions.iter().map(|r| u64::from(r.frames)).max().unwrap_or(0);
+        let page_batch = config.page_batch.unwrap_or(batch_for(largest));
+        let mut mm = Manager { p, config, page_batch, carved, root, kernel_root: FrameNumber::NONE };
         mm.nodes().for_each(|node| node.init(p));
         boot::fill(&mm);
         mm.kernel_root =
@@ -116,6 +130,15 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// What it was made with.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    pub(crate) fn page_batch(&self) -> u32 {
+        self.page_batch
+    }
+
+    /// Frames at hand on all CPUs.
+    pub(crate) fn at_hand(&self) -> u64 {
+        self.carved.cpus.iter().map(|slot| u64::from(slot.pages.len())).sum()
     }
 
     /// The machine under it.

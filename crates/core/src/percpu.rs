@@ -6,6 +6,7 @@ use crate::Manager;
 use crate::addr::{FrameNumber, Generation};
 use crate::cpu::{CpuId, CpuSet};
 use crate::event::Counters;
+use crate::frame::percpu::PageList;
 use crate::ipi::{Inbox, Request};
 use crate::paging::SpaceId;
 use crate::platform::Platform;
@@ -30,6 +31,8 @@ pub(crate) struct CpuSlot {
     pub targets: CpuSet,
     pub sending: CpuSet,
     pub tlb: TlbState,
+    /// Free frames at hand.
+    pub pages: PageList,
     /// Pages on their way to an LRU list.
     pub lru: LruBatch,
     /// The region in which this CPU's last fault lay, plus one.

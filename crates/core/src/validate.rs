@@ -39,7 +39,8 @@ impl<P: Platform> Manager<'_, P> {
     /// and every LRU batch is drained or counts as held.
     pub fn validate(&self) -> Audit {
         let p = self.platform();
-        let mut audit = Audit { reserved: self.reserved_frames(), ..Audit::default() };
+        let at_hand = self.at_hand();
+        let mut audit = Audit { reserved: self.reserved_frames(), free: at_hand, ..Audit::default() };
         let (mut allocated, mut listed, mut maps) = (0, 0, 0);
         for (_, frame) in self.frames().iter(p) {
             audit.total += 1;

@@ -118,6 +118,11 @@ fn min_free(spec: &RunSpec, shrunk: &Machine) -> u64 {
     spec.machine.kernel.min_free_kib.map_or(full, |kib| kib / 4).min(shrunk.memory / 4096 / 8)
 }
 
+/// Frames that a CPU takes at a time: that of the machine at full size, for the same reason.
+fn page_batch(spec: &RunSpec) -> u32 {
+    Config::linux_page_batch(spec.machine.memory / 4096 / u64::from(spec.machine.nodes))
+}
+
 fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Report, RunError> {
     let began = Instant::now();
     let machine = shrink(spec)?;
@@ -131,6 +136,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         lru_batch: machine.kernel.lru_batch,
         scan_batch: machine.kernel.scan_batch,
         flush_ceiling: machine.kernel.flush_ceiling,
+        page_batch: Some(page_batch(spec)),
         min_free: Some(min_free(spec, &machine) as u32),
         ..Config::new(spec.policy)
     };
@@ -177,11 +183,12 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     let host =
         Host { host_s, events: sim.events.get(), reclaimed_pages_per_host_s: reclaimed as f64 / host_s };
     let notes = vec![format!(
-        "scale 1/{}: memory {} MiB and all files with it; watermarks of the full size (min {} KiB in all, never \
-         above 1/8); CPUs, TLBs, costs and batches in full",
+        "scale 1/{}: memory {} MiB and all files with it; watermarks (min {} KiB in all, never above 1/8) and \
+         per-CPU batches ({} frames) of the full size; CPUs, TLBs and costs in full",
         spec.scale,
         sim.machine.memory >> 20,
-        min_free(spec, &sim.machine) * 4
+        min_free(spec, &sim.machine) * 4,
+        page_batch(spec)
     )];
     Ok(Report { metrics, host, stories: sim.truth().stories.clone(), notes })
 }

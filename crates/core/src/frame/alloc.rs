@@ -5,6 +5,7 @@ use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
 use crate::error::Error;
 use crate::event::Event;
+use crate::percpu::Here;
 use crate::platform::Platform;
 
 /// A block of frames that its owner may use and must give back.
@@ -101,6 +102,12 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(())
     }
 
+    /// Puts a frame that was at hand and never used back into its zone.
+    pub(crate) fn return_one(&self, n: FrameNumber) {
+        let index = Frame::zone_of(self.frames().get(n).state.get(self.platform()));
+        self.zone(index).lock(self).put(n, 0);
+    }
+
     /// Frees one frame of the core's own.
     pub(crate) fn free_one(&self, n: FrameNumber) {
         self.free_all(&[n]);
@@ -126,6 +133,12 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     fn alloc(&self, order: u8, kind: Kind, from: AllocFrom) -> Result<FrameNumber, Error> {
+        let frame = self.find_block(order, kind, from)?;
+        self.emit(Event::Taken { frame, order, kind });
+        Ok(frame)
+    }
+
+    fn find_block(&self, order: u8, kind: Kind, from: AllocFrom) -> Result<FrameNumber, Error> {
         if order > MAX_ORDER {
             return Err(Error::BadOrder(order));
         }
@@ -134,6 +147,13 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Err(Error::NoSuchNode);
         }
         let p = self.platform();
+        if order == 0 && from.node.is_none() {
+            let at_hand = Here::new(self).slot().pages.pop();
+            if let Some(n) = at_hand {
+                self.frames().get(n).set_kind(p, kind, 0);
+                return Ok(n);
+            }
+        }
         let take = |floor: fn(&Zone) -> u32| {
             self.fallback(node).find_map(|zone| zone.take(self, order, kind, floor(zone).into()))
         };

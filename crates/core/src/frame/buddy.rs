@@ -4,7 +4,7 @@ use super::{Frame, FrameTable, Kind, List};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
 use crate::error::Error;
-use crate::event::Event;
+use crate::percpu::Here;
 use crate::platform::Platform;
 use crate::sync::{SpinGuard, SpinLock, Word32, Word64};
 
@@ -83,8 +83,18 @@ impl Zone {
         if self.free(mm.platform()) < floor + (1 << order) {
             return None;
         }
-        let taken = self.lock(mm).take(order, kind, floor)?;
-        mm.emit(Event::Taken { frame: taken, order, kind });
+        let guard = self.lock(mm);
+        let taken = guard.take(order, kind, floor)?;
+        if order == 0 {
+            // The next ones of this CPU come without the lock.
+            let here = Here::new(mm);
+            for _ in here.slot().pages.len() + 1..mm.page_batch() {
+                match guard.take(0, Kind::Tail, floor) {
+                    Some(n) => here.slot().pages.push(n),
+                    None => break,
+                }
+            }
+        }
         Some(taken)
     }
 }

@@ -5,6 +5,7 @@
 mod alloc;
 pub(crate) mod boot;
 mod buddy;
+pub(crate) mod percpu;
 mod table;
 
 pub use alloc::{AllocFrom, Frames};
