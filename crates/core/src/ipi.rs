@@ -113,12 +113,14 @@ pub(crate) fn call<P: Platform>(
     }
     meanwhile(&here);
     drop(here);
-    let mut ns = 50;
+    let mut waited = 0;
     // Acquire: partner of the Release in `serve`: the flush comes before what the caller does next.
     while targets > 0 && awaited.load(p, Ordering::Acquire) != 0 {
         serve_if_deaf(mm);
+        // Look again after an eighth of what it took so far: few looks, and little is lost at the end.
+        let ns = (waited / 8).clamp(50, 400);
         p.pause(ns);
-        ns = (ns * 2).min(200);
+        waited += ns;
     }
 }
 

@@ -22,8 +22,9 @@ use crate::stacks::{Piece, Stacks};
 use crate::tlb::Tlb;
 use crate::truth::Truth;
 
-/// How far a CPU may run ahead of the slowest, in picoseconds: about the time of one line's move.
-const SLACK: u64 = 200_000;
+/// How far a CPU may run ahead of the slowest, in picoseconds: a few moves of a line. Half of it changes no
+/// figure by more than its spread over seeds.
+const SLACK: u64 = 400_000;
 /// Events without progress after which a run is given up.
 const STUCK: u64 = 400_000_000;
 
@@ -197,9 +198,8 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
     /// One CPU's turn, until it gives way.
     fn turn(&self, id: u16, time: u64) {
         let cpu = &self.cpus[id as usize];
-        self.order().set(id, NEVER);
         self.current.set(id);
-        self.horizon.set(self.order().first().0);
+        self.horizon.set(self.order().first_but(id));
         if cpu.parked.replace(false) {
             cpu.now.set(cpu.now.get().max(time));
         }

@@ -226,11 +226,40 @@ impl List {
         })
     }
 
-    pub fn pop_back<P: Platform>(&self, p: &P, frames: &FrameTable<'_>) -> Option<FrameNumber> {
-        let n = self.last(p);
-        (n != FrameNumber::NONE).then(|| {
-            self.remove(p, frames, n);
-            n
-        })
+    /// Cuts up to `want` frames off the old end, the oldest first: one write per list, one read per frame.
+    pub fn cut_back<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, out: &mut [FrameNumber]) -> usize {
+        let mut at = self.last(p);
+        let mut count = 0;
+        while count < out.len() && at != FrameNumber::NONE {
+            out[count] = at;
+            count += 1;
+            at = FrameNumber(frames.get(at).link.prev.get(p));
+        }
+        if count > 0 {
+            self.tail.set(p, at.0);
+            match at {
+                FrameNumber::NONE => self.head.set(p, FrameNumber::NONE.0),
+                new_last => frames.get(new_last).link.next.set(p, FrameNumber::NONE.0),
+            }
+            self.len.set(p, self.len.get(p) - count as u64);
+        }
+        count
+    }
+
+    /// Puts frames at the new end, the oldest first: one write per list, two per frame.
+    pub fn join_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, new: &[FrameNumber]) {
+        let (Some(oldest), Some(newest)) = (new.first(), new.last()) else { return };
+        let head = self.first(p);
+        for (i, &n) in new.iter().enumerate() {
+            let link = &frames.get(n).link;
+            link.next.set(p, if i == 0 { head.0 } else { new[i - 1].0 });
+            link.prev.set(p, new.get(i + 1).map_or(FrameNumber::NONE.0, |newer| newer.0));
+        }
+        match head {
+            FrameNumber::NONE => self.tail.set(p, oldest.0),
+            head => frames.get(head).link.prev.set(p, oldest.0),
+        }
+        self.head.set(p, newest.0);
+        self.len.set(p, self.len.get(p) + new.len() as u64);
     }
 }

@@ -8,7 +8,7 @@ use crate::frame::{Frame, List, flag};
 use crate::percpu::{Here, MAX_LRU_BATCH};
 use crate::platform::Platform;
 use crate::pool::Zeroed;
-use crate::sync::{SpinGuard, SpinLock, Word32};
+use crate::sync::{SpinLock, Word32};
 
 /// What reclaim keeps about a node.
 #[repr(C, align(128))]
@@ -102,17 +102,25 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Puts pages at the head of their lists, and lets go of them. Oldest first.
     pub(crate) fn put_back(&self, pages: &[FrameNumber]) {
         let p = self.platform();
-        let mut held: Option<(*const Node, SpinGuard<'_, P>)> = None;
-        for &n in pages {
-            let node = self.node_of(n);
-            if held.as_ref().is_none_or(|(at, _)| !core::ptr::eq(*at, node)) {
-                drop(held.take());
-                held = Some((node, node.lock.lock(self)));
+        // Nobody else changes these bits of a page that is on no list and in our hands.
+        let place = |n: FrameNumber| {
+            let state = self.frames().get(n).state.get(p);
+            (Frame::node_of(state), state & flag::ACTIVE)
+        };
+        let mut rest = pages;
+        while let Some(&first) = rest.first() {
+            // A run of pages bound for one list costs one hold of its lock.
+            let (node, active) = place(first);
+            let run = rest.iter().take_while(|&&n| place(n) == (node, active)).count();
+            let (run, after) = rest.split_at(run);
+            let node = self.node(node);
+            let _guard = node.lock.lock(self);
+            for &n in run {
+                self.frames().get(n).set_flags(p, flag::LISTED);
             }
-            let state = self.frames().get(n).state.fetch_or(p, flag::LISTED, Ordering::AcqRel);
-            node.list(state).push_front(p, &self.frames(), n);
+            node.list(active).join_front(p, &self.frames(), run);
+            rest = after;
         }
-        drop(held);
         pages.iter().for_each(|&n| self.put_page(n));
     }
 
@@ -140,17 +148,18 @@ impl<'p, P: Platform> Manager<'p, P> {
         if list.len(p) == 0 {
             return pages;
         }
+        let mut cut = [FrameNumber::NONE; MAX_LRU_BATCH];
         let _guard = node.lock.lock(self);
-        for _ in 0..want.min(MAX_LRU_BATCH) {
-            let Some(n) = list.pop_back(p, &self.frames()) else { break };
+        let count = list.cut_back(p, &self.frames(), &mut cut[..want.min(MAX_LRU_BATCH)]);
+        for &n in &cut[..count] {
             let frame = self.frames().get(n);
             // A page whose last hold is gone is being freed by whoever dropped it, who waits for this lock.
-            if !get_unless_free(p, frame) {
+            if get_unless_free(p, frame) {
+                frame.clear_flags(p, flag::LISTED);
+                pages.push(n);
+            } else {
                 list.push_front(p, &self.frames(), n);
-                continue;
             }
-            frame.clear_flags(p, flag::LISTED);
-            pages.push(n);
         }
         pages
     }

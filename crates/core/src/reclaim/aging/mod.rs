@@ -3,7 +3,7 @@
 mod flush;
 mod no_flush;
 
-use super::rmap::walk;
+use super::rmap::{Mapping, walk};
 use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::frame::flag;
@@ -22,28 +22,31 @@ pub(super) enum Verdict {
     Activate,
 }
 
-/// Clears the accessed bits of all entries that lead to a page and says how many were set.
+/// Clears the accessed bit of an entry and says whether it was set.
 ///
-/// With `no-flush` it costs no IPI; with `flush`, one per CPU that may hold the page, for each entry.
+/// With `no-flush` it costs no IPI; with `flush`, if the bit was set, one per CPU that may hold the page.
+pub(super) fn was_used<P: Platform>(mm: &Manager<'_, P>, mapping: &Mapping<'_, '_, P>) -> bool {
+    if !mapping.entry.has(Entry::ACCESSED) {
+        return false;
+    }
+    match mm.config().policy.aging {
+        Aging::Flush => flush::clear(mm, mapping),
+        Aging::NoFlush => no_flush::clear(mm, mapping),
+    }
+    true
+}
+
+/// Clears the accessed bits of all entries that lead to a page and says how many were set.
 pub(super) fn uses<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> u32 {
     let mut used = 0;
-    walk(mm, n, |mapping| {
-        if mapping.entry.has(Entry::ACCESSED) {
-            used += 1;
-            match mm.config().policy.aging {
-                Aging::Flush => flush::clear(mm, &mapping),
-                Aging::NoFlush => no_flush::clear(mm, &mapping),
-            }
-        }
-    });
+    walk(mm, n, |mapping| used += u32::from(was_used(mm, &mapping)));
     used
 }
 
 /// The second chance: no use, reclaim; the first, go round once more; another, or several at once, activate.
-pub(super) fn judge<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Verdict {
+pub(super) fn judge<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber, used: u32) -> Verdict {
     let p = mm.platform();
     let frame = mm.frames().get(n);
-    let used = if frame.maps.get(p) > 0 { uses(mm, n) } else { 0 };
     let before = frame.state.get(p) & flag::REFERENCED != 0;
     match used {
         0 => Verdict::Reclaim,

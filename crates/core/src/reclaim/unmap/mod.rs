@@ -20,17 +20,26 @@ pub(super) fn unmap<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) 
     let mm = batch.manager();
     let p = mm.platform();
     let frame = mm.frames().get(n);
-    walk(mm, n, |mapping| {
-        match mm.config().policy.unmap {
-            Unmap::PerPage => per_page::clear(mm, n, &mapping),
-            Unmap::BatchClean => batch::clear(batch, n, &mapping, |entry| !entry.has(Entry::DIRTY)),
-            Unmap::Batch => batch::clear(batch, n, &mapping, |_| true),
-        }
-        frame.maps.fetch_sub(p, 1, Ordering::Release);
-        // The caller's own hold keeps this from being the last.
-        frame.refs.fetch_sub(p, 1, Ordering::Release);
-    });
+    walk(mm, n, |mapping| clear(batch, n, &mapping));
     frame.maps.load(p, Ordering::Acquire) == 0
+}
+
+/// Clears one entry, flushed or left to the batch as the policy says.
+pub(super) fn clear<P: Platform>(
+    batch: &UnmapBatch<'_, '_, P>,
+    n: FrameNumber,
+    mapping: &Mapping<'_, '_, P>,
+) {
+    let mm = batch.manager();
+    match mm.config().policy.unmap {
+        Unmap::PerPage => per_page::clear(mm, n, mapping),
+        Unmap::BatchClean => batch::clear(batch, n, mapping, |entry| !entry.has(Entry::DIRTY)),
+        Unmap::Batch => batch::clear(batch, n, mapping, |_| true),
+    }
+    let frame = mm.frames().get(n);
+    frame.maps.fetch_sub(mm.platform(), 1, Ordering::Release);
+    // The caller's own hold keeps this from being the last.
+    frame.refs.fetch_sub(mm.platform(), 1, Ordering::Release);
 }
 
 /// Takes the entry out and keeps what it knew of the page.
