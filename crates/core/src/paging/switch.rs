@@ -40,6 +40,11 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Ok(());
         }
         let early = p.broken(Rule::MaskBeforeGeneration).then(|| space.generation(p));
+        // Before the mask: a flusher that finds this CPU there and takes it for lazy would leave it alone, and
+        // this CPU has read its generation by then.
+        if slot.lazy.0.get(p) != 0 {
+            slot.lazy.0.store(p, 0, Ordering::Relaxed);
+        }
         space.cpus.0.insert(p, here.cpu);
         full_fence();
         let generation = early.unwrap_or_else(|| space.generation(p));
@@ -60,9 +65,6 @@ impl<'p, P: Platform> Manager<'p, P> {
         let old = slot.tlb.loaded();
         slot.tlb.loaded.set(id.0 + 1);
         slot.tlb.tag.set(tag as u16);
-        if slot.lazy.0.get(p) != 0 {
-            slot.lazy.0.store(p, 0, Ordering::Release);
-        }
         if let Some(old) = old {
             self.space(old).cpus.0.remove(p, here.cpu);
         }
