@@ -21,8 +21,4 @@ mod summary;
 mod tests;
 
 pub use args::{ImportArgs, ShowArgs};
-pub use error::{ImportError, ShowError};
-pub use import::import;
-pub use options::Options;
-pub use show::{Folded, Hottest, Shown, WorkingSet, load, show};
-pub use summary::Summary;
+pub use show::load;
