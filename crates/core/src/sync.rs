@@ -165,36 +165,48 @@ impl RwLock {
 
     /// Shares it. May wait.
     pub fn read<'a, P: Platform>(&'a self, p: &'a P) -> ReadGuard<'a, P> {
-        // Acquire: partner of the Release of the writer's drop.
-        while self.state.fetch_add(p, 1, Ordering::Acquire) & (WRITER | WAITERS) != 0 {
+        // Acquire, here and below: partner of the Releases of earlier holders.
+        if self.state.fetch_add(p, 1, Ordering::Acquire) & (WRITER | WAITERS) != 0 {
             self.drop_reader(p);
-            p.wait(self.key(), &mut || self.state.load(p, Ordering::Relaxed) & (WRITER | WAITERS) == 0);
+            self.enter(p, 1, |seen| seen & (WRITER | WAITERS) == 0);
         }
         ReadGuard { lock: self, p }
     }
 
-    /// Has it alone. May wait. New readers stand behind a waiting writer.
+    /// Has it alone. May wait. New readers stand behind whoever waits.
     pub fn write<'a, P: Platform>(&'a self, p: &'a P) -> WriteGuard<'a, P> {
+        self.enter(p, WRITER, |_| false);
+        WriteGuard { lock: self, p }
+    }
+
+    /// Adds `holder` once nobody holds the lock, or once `may_join` the holders.
+    fn enter<P: Platform>(&self, p: &P, holder: u32, may_join: impl Fn(u32) -> bool) {
         loop {
             let seen = self.state.load(p, Ordering::Relaxed);
-            if seen & !WAITERS == 0 {
-                // Acquire: partner of the Releases of earlier holders.
-                if self.state.replace(p, seen, WRITER | seen, Ordering::Acquire).is_ok() {
-                    return WriteGuard { lock: self, p };
+            let free = seen & !WAITERS == 0;
+            if free || may_join(seen) {
+                let new = (seen & !WAITERS) + holder;
+                if self.state.replace(p, seen, new, Ordering::Acquire).is_ok() {
+                    // Who takes the bit away tells the others, who set it again if they must.
+                    if seen & WAITERS != 0 {
+                        p.wake(self.key());
+                    }
+                    return;
                 }
                 continue;
             }
-            self.state.fetch_or(p, WAITERS, Ordering::Relaxed);
+            // Whoever lets go last finds the bit, or has let go before it was set and the lock is free.
+            self.state.fetch_or(p, WAITERS, Ordering::AcqRel);
             p.wait(self.key(), &mut || {
                 let now = self.state.load(p, Ordering::Relaxed);
-                now & !WAITERS == 0 || now & WAITERS == 0
+                now & WAITERS == 0 || now & !WAITERS == 0
             });
         }
     }
 
     fn drop_reader<P: Platform>(&self, p: &P) {
         let before = self.state.fetch_sub(p, 1, Ordering::Release);
-        if before & WAITERS != 0 && before & !(WAITERS | WRITER) == 1 {
+        if before == WAITERS | 1 {
             self.state.fetch_and(p, !WAITERS, Ordering::Relaxed);
             p.wake(self.key());
         }

@@ -167,7 +167,11 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         Stop::Cancelled => return Err(RunError::Cancelled),
         // With a rule broken anything may follow, a hang too; what was seen until then is the result.
         _ if spec.broken.is_some() => {}
-        Stop::Deadlock => return Err(RunError::Failed("deadlock: every task waits and no CPU runs".into())),
+        Stop::Deadlock => {
+            let waiting: Vec<_> = system.waiting().iter().map(|(who, key)| format!("{who} for {key:?}")).collect();
+            let why = format!("deadlock: no CPU runs; {}", waiting.join(", "));
+            return Err(RunError::Failed(why));
+        }
         Stop::Stuck => return Err(RunError::Failed("livelock: CPUs run and nothing gets done".into())),
     }
     if let Some(task) = tasks.iter().find(|t| t.result.is_err() && spec.broken.is_none()) {

@@ -111,7 +111,8 @@ impl<'p, M: Machine> System<'p, M> {
             let id = TaskId(s.tasks.len() as u32);
             let report = TaskReport { name, kind, started: u64::MAX, ended: None, result: Ok(()) };
             let state = State::Runnable;
-            s.tasks.push(Task { report, state, cpu, on_cpu: kind == TaskKind::Idle, body });
+            let idle = kind == TaskKind::Idle;
+            s.tasks.push(Task { report, state, cpu, on_cpu: idle, queued: !idle, body });
             s.users += u32::from(matches!(kind, TaskKind::User(_)));
             if kind != TaskKind::Idle {
                 s.queues[cpu.index()].ready.push_back(id);
@@ -127,6 +128,14 @@ impl<'p, M: Machine> System<'p, M> {
         self.with(|s| {
             let users = s.tasks.iter().filter(|t| t.report.kind.space().is_some());
             users.map(|t| t.report.clone()).collect()
+        })
+    }
+
+    /// Who waits for what: for whoever looks into a deadlock.
+    pub fn waiting(&self) -> Vec<(String, WaitKey)> {
+        self.with(|s| {
+            let all = s.waiters.iter().flat_map(|(key, tasks)| tasks.iter().map(|task| (*task, *key)));
+            all.map(|(task, key)| (s.tasks[task.0 as usize].report.name.clone(), key)).collect()
         })
     }
 
@@ -194,8 +203,9 @@ impl<'p, M: Machine> System<'p, M> {
             let left = s.queues[cpu.index()].left.take()?;
             let task = &mut s.tasks[left.0 as usize];
             task.on_cpu = false;
-            let roams = matches!(task.report.kind, TaskKind::Kernel(_)) && task.state == State::Runnable;
-            if roams { s.place(left, cpu, |cpu| m.node_of(cpu)) } else { None }
+            // A kernel task moves on; any other was woken while it was on its way out.
+            let homeless = task.state == State::Runnable && !task.queued && left.0 != u32::from(cpu.0);
+            if homeless { s.place(left, cpu, |cpu| m.node_of(cpu)) } else { None }
         });
         if let Some(cpu) = kick {
             m.kick(cpu);
@@ -221,8 +231,10 @@ impl<M: Machine> Scheduler<'_, M> {
         // A kernel task that gives way is placed again once this CPU has left its context.
         if stays && (queue.ready.is_empty() || !matches!(task.report.kind, TaskKind::Kernel(_))) {
             queue.ready.push_back(old);
+            self.tasks[old.0 as usize].queued = true;
         }
         let next = queue.ready.pop_front().unwrap_or(idle);
+        self.tasks[next.0 as usize].queued = false;
         queue.slice_ends = now + slice;
         queue.current = next;
         if next != old {
@@ -240,7 +252,8 @@ impl<M: Machine> Scheduler<'_, M> {
             return None;
         }
         task.state = State::Runnable;
-        // One that has not left its CPU yet finds itself runnable when it tries to.
+        // One that has not left its CPU yet finds itself runnable when it tries to, or, if it has begun to,
+        // is placed by whoever comes after it (`arrived`).
         if task.on_cpu { None } else { self.place(id, here, node_of) }
     }
 
@@ -265,6 +278,7 @@ impl<M: Machine> Scheduler<'_, M> {
         let queue = &mut self.queues[cpu.index()];
         // Who was woken has waited: it goes first.
         queue.ready.push_front(id);
+        self.tasks[id.0 as usize].queued = true;
         queue.resched = true;
         (cpu != here).then_some(cpu)
     }
