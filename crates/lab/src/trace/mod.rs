@@ -21,4 +21,5 @@ mod summary;
 mod tests;
 
 pub use args::{ImportArgs, ShowArgs};
+pub use error::ImportError;
 pub use show::load;
