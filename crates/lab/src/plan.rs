@@ -65,7 +65,7 @@ impl Plan {
         RunSpec {
             workload: self.workload,
             machine: self.machine.clone(),
-            policy: self.policies[index / runs].clone(),
+            policy: self.policies[index / runs],
             scale: self.scale,
             seed: self.seed_of(index % runs),
             broken: self.broken,
