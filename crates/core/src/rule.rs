@@ -49,7 +49,7 @@ rules! {
     FlushBeforeIo, "flush-before-io", "INV-2",
         "flush a page that was writable before its content is written out";
     AcknowledgeAfterFlush, "acknowledge-after-flush", "INV-5",
-        "acknowledge a flush request after the flush, not before";
+        "acknowledge a flush request after the flush, not before (here: the flush is left to a later request)";
     LazyReturnFlush, "lazy-return-flush", "INV-6",
         "compare generations when a CPU leaves lazy mode, and flush if it missed one";
     GenerationBeforeMask, "generation-before-mask", "INV-6",

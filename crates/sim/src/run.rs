@@ -289,6 +289,13 @@ fn figures<const FAULTS: bool>(
             "uses of a page that was no longer there: 0, or a bug",
         ),
         Metric::int(
+            "lost_writes",
+            "lost writes",
+            Better::Less,
+            truth.lost,
+            "writes to a file that were neither written out nor in memory any more: 0, or a bug",
+        ),
+        Metric::int(
             "window_accesses",
             "window accesses",
             Better::Neither,

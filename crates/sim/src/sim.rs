@@ -394,7 +394,10 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         let by = crate::truth::Use { cpu: cpu.id, now: cpu.now.get(), page, write };
         if let Some((entry, hit)) = self.tlb(cpu).find(tag, page) {
             if !write || entry.dirty {
-                self.truth().judge(entry, &by);
+                self.truth().judge(entry, &by, || self.leads_elsewhere(cpu, page, entry.frame));
+                if write {
+                    self.truth().wrote(entry.frame, cpu.id);
+                }
                 if hit == crate::tlb::Hit::Second {
                     self.advance(cost.tlb_l2_hit);
                 }
@@ -422,6 +425,9 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         let filled = self.truth().filled(entry.frame());
         let dirty = entry.has(quietmm::Entry::DIRTY);
         self.tlb(cpu).fill(tag, page, entry.frame(), filled, dirty);
+        if write {
+            self.truth().wrote(entry.frame(), cpu.id);
+        }
         cpu.refills.set(cpu.refills.get() + 1);
         true
     }
@@ -430,6 +436,15 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
     fn missed(&self, cpu: &Cpu, tag: u16, page: quietmm::PageNumber) -> bool {
         self.tlb(cpu).flush_page(tag, page);
         false
+    }
+
+    /// Whether the tables lead to another frame than a cached entry does.
+    fn leads_elsewhere(&self, cpu: &Cpu, page: quietmm::PageNumber, cached: FrameNumber) -> bool {
+        self.walk(cpu.root.get(), page).is_some_and(|word| {
+            // SAFETY: as in `translate`.
+            let entry = quietmm::Entry(unsafe { *word });
+            entry.is_present() && entry.frame() != cached
+        })
     }
 
     /// The leaf entry's word on the way to a page, as the hardware finds it.
@@ -652,6 +667,7 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
                 for i in 0..1 << order {
                     self.data[frame.0 as usize + i].set(matches!(kind, Kind::Anon | Kind::File));
                 }
+                self.truth().observe(event, cpu.id, cpu.now.get());
             }
             Event::Revoked { root, range, .. } => {
                 for cpu in &self.cpus {
@@ -750,7 +766,7 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
                 let by =
                     crate::truth::Use { cpu: cpu.id, now: cpu.now.get(), page: at.page(), write };
                 if let Some((entry, _)) = self.tlb(cpu).find(cpu.tag.get(), at.page()) {
-                    self.truth().judge(entry, &by);
+                    self.truth().judge(entry, &by, || self.leads_elsewhere(cpu, at.page(), entry.frame));
                 }
                 continue;
             }

@@ -3,10 +3,12 @@
 //! A use through a cached entry is *stale* if the frame was freed after the entry was filled, if an
 //! operation that took the mapping away has returned, or if it writes while the content is being written out
 //! through an entry that was cleared before. A use of an entry that was cleared and not flushed yet is
-//! legal, and counted as a *window* access.
+//! legal, and counted as a *window* access, unless the address leads to another frame by now (INV-12).
+//!
+//! A write that is neither written out nor in memory any more when its frame is freed is *lost*.
 
 use quietmm::addr::{FrameNumber, PageNumber};
-use quietmm::{Event, Rule, SpaceId};
+use quietmm::{Event, Kind, Rule, SpaceId};
 
 use crate::tlb::{Cached, Filled};
 
@@ -19,6 +21,9 @@ struct Frame {
     filled: Filled,
     /// Being written out.
     io: bool,
+    /// A page of a file, and who wrote to it last since it was written out, plus one.
+    file: bool,
+    written_by: u16,
     unmapped_by: u16,
     freed_by: u16,
     space: u32,
@@ -34,6 +39,8 @@ pub struct Truth {
     pub stale: u64,
     /// Uses inside a legal deferral window.
     pub window: u64,
+    /// Writes to files that never reached the disk.
+    pub lost: u64,
     /// The first stale accesses, told.
     pub stories: Vec<String>,
     /// The last step that was left out: rule, CPU, time.
@@ -62,6 +69,8 @@ impl Truth {
         let fresh = Frame {
             filled: Filled::default(),
             io: false,
+            file: false,
+            written_by: 0,
             unmapped_by: 0,
             freed_by: 0,
             space: 0,
@@ -69,7 +78,7 @@ impl Truth {
             freed_at: 0,
             page: 0,
         };
-        Truth { frames: vec![fresh; frames], stale: 0, window: 0, stories: Vec::new(), skipped: None }
+        Truth { frames: vec![fresh; frames], stale: 0, window: 0, lost: 0, stories: Vec::new(), skipped: None }
     }
 
     /// What is true of a frame now.
@@ -87,21 +96,57 @@ impl Truth {
                 f.filled.cut = f.filled.cut.wrapping_add(1);
                 (f.unmapped_by, f.unmapped_at, f.space, f.page) = (cpu, now, space, page.0);
             }
+            Event::Taken { frame, order, kind } => {
+                for f in &mut self.frames[frame.0 as usize..][..1 << order] {
+                    (f.file, f.written_by) = (kind == Kind::File, 0);
+                }
+            }
             Event::Freed { frame, order } => {
                 for f in &mut self.frames[frame.0 as usize..][..1 << order] {
                     f.filled.life = f.filled.life.wrapping_add(1);
                     (f.freed_by, f.freed_at) = (cpu, now);
                 }
+                let f = self.frames[frame.0 as usize];
+                if f.file && f.written_by > 0 {
+                    self.lose(frame, &f);
+                }
             }
-            Event::WriteBegins { frame } => self.frames[frame.0 as usize].io = true,
+            Event::WriteBegins { frame } => {
+                let f = &mut self.frames[frame.0 as usize];
+                (f.io, f.written_by) = (true, 0);
+            }
             Event::WriteEnds { frame, .. } => self.frames[frame.0 as usize].io = false,
             _ => {}
         }
     }
 
-    /// Judges a use.
+    /// A CPU wrote through an entry that was sound when it was filled.
     #[inline]
-    pub fn judge(&mut self, entry: &Cached, by: &Use) {
+    pub fn wrote(&mut self, n: FrameNumber, cpu: u16) {
+        if let Some(f) = self.frames.get_mut(n.0 as usize) {
+            f.written_by = cpu + 1;
+        }
+    }
+
+    fn lose(&mut self, n: FrameNumber, f: &Frame) {
+        self.lost += 1;
+        if self.stories.len() < STORIES {
+            let by = self.skipped.map_or(String::new(), |(rule, ..)| format!(" {} rests on: {rule}.", rule.invariant()));
+            self.stories.push(format!(
+                "A write of CPU {} to {n:?} (page {:#x} of space {}) was lost: CPU {} freed the frame at {}, and it was \
+                 not written out since.{by}",
+                f.written_by - 1,
+                f.page << 12,
+                f.space,
+                f.freed_by,
+                us(f.freed_at)
+            ));
+        }
+    }
+
+    /// Judges a use. `elsewhere` says whether the address leads to another frame now.
+    #[inline]
+    pub fn judge(&mut self, entry: &Cached, by: &Use, elsewhere: impl FnOnce() -> bool) {
         let now = self.filled(entry.frame);
         if now == entry.filled && !entry.revoked {
             return;
@@ -113,6 +158,8 @@ impl Truth {
             "after the operation that unmapped it had returned"
         } else if frame.io && by.write {
             "while its content was being written out"
+        } else if elsewhere() {
+            "though the address leads to another frame by now"
         } else {
             self.window += 1;
             return;

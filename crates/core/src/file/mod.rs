@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::error::Error;
-use crate::frame::{AllocFrom, Kind};
+use crate::frame::{AllocFrom, Kind, flag};
 use crate::platform::Platform;
 use crate::pool::Zeroed;
 use crate::rule::Rule;
@@ -151,6 +151,13 @@ impl<'p, P: Platform> Manager<'p, P> {
         if p.broken(Rule::FreezeBeforeFree) {
             refs.set(p, 0);
         } else if refs.replace(p, CACHE_AND_CALLER, 0, Ordering::AcqRel).is_err() {
+            return false;
+        }
+        // Only now that nobody can reach the page: it may have been mapped, written and unmapped again since
+        // the caller looked.
+        let frame = self.frames().get(n);
+        if frame.state.load(p, Ordering::Acquire) & flag::DIRTY != 0 {
+            frame.refs.store(p, CACHE_AND_CALLER, Ordering::Release);
             return false;
         }
         self.tree_remove(file, index);

@@ -106,9 +106,14 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
     #[doc(alias = "arch_tlbbatch_add_pending")]
     pub(crate) fn defer(&self, id: SpaceId, space: &Space) -> Generation {
         let (p, slot) = (self.mm.platform(), self.slot());
+        if p.broken(Rule::GenerationBeforeMask) {
+            slot.cpus.insert_all(p, &space.cpus.0);
+        }
         let generation = space.raise(p);
         full_fence();
-        slot.cpus.insert_all(p, &space.cpus.0);
+        if !p.broken(Rule::GenerationBeforeMask) {
+            slot.cpus.insert_all(p, &space.cpus.0);
+        }
         space.defer(p, generation);
         slot.cleared.set(slot.cleared.get() + 1);
         let count = slot.space_count.get() as usize;
@@ -139,7 +144,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
     #[doc(alias = "try_to_unmap_flush")]
     pub fn flush(self) -> Flushed<'m, 'p, P> {
         let (mm, p, slot) = (self.mm, self.mm.platform(), self.slot());
-        if slot.cleared.get() > 0 && !p.broken(Rule::FlushBeforeFree) {
+        if slot.cleared.get() > 0 {
             let here = Here::new(mm);
             let targets = &here.slot().targets;
             for cpu in slot.cpus.iter().filter(|&cpu| cpu != here.cpu) {
@@ -148,8 +153,12 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
             // Every space's generation was raised when its entry was cleared, so a lazy CPU catches up by
             // itself, and so does one that has meanwhile switched away under a tag.
             leave_lazy_alone(&here);
+            let skip = p.broken(Rule::FlushBeforeFree);
+            if skip {
+                targets.clear();
+            }
             let count = targets.len();
-            let mine = slot.cpus.contains(here.cpu);
+            let mine = slot.cpus.contains(here.cpu) && !skip;
             if count > 0 {
                 mm.emit(Event::RemoteFlush { reason: FlushReason::ReclaimBatch, targets: count });
             }

@@ -78,8 +78,8 @@ workloads! {
         "half the threads of a process use a hot set that fits the TLB, the others read cold pages";
     Replay, "trace", "uma-8", 256,
         "each CPU replays a recorded trace of a real program, memory being too small for all";
-    Revisit, "revisit", "uma-8", 256,
-        "threads re-read, unmap and map windows of files while memory is short and kernel threads run";
+    Revisit, "revisit", "uma-8", 1024,
+        "threads re-read, write, unmap and map hot pages while memory is short and CPUs change spaces";
 }
 
 impl Workload {

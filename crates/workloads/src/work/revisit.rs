@@ -1,6 +1,7 @@
 //! `revisit`: everything that can go wrong with a flush, in a small space. Threads of a few processes re-read and
-//! write windows of files while memory is short, unmap windows under each other's feet and map them again, and
-//! kernel threads make CPUs lazy in between. Nothing stale may ever be used; with a rule broken, it is.
+//! write windows of files while memory is short, unmap hot pages under each other's feet and map them again; two
+//! processes share each CPU, and naps make CPUs lazy in between. Nothing stale may ever be used, and no
+//! write may be lost; with a rule broken, it is.
 
 use alloc::format;
 
@@ -13,16 +14,21 @@ use crate::system::System;
 use crate::task::TaskKind;
 
 /// Threads of a process.
-const THREADS: u32 = 4;
+const THREADS: u32 = 8;
 /// Windows of a process, and pages in each.
 const WINDOWS: u64 = 16;
 /// Steps of a thread.
-const STEPS: u64 = 20_000;
+const STEPS: u64 = 100_000;
+/// Of 512 steps of a thread so many are an unmap, in a stormy process, and so many a nap, in any.
+const STORM: u64 = 8;
+const NAPS: u64 = 24;
+/// Hot pages of a window.
+const HOT: u64 = 4;
 
-/// Processes of [`THREADS`] threads on neighbouring CPUs, and on each CPU a kernel thread that keeps it
-/// lazy now and then.
+/// Processes of [`THREADS`] threads, and two threads on each CPU: each CPU goes back and forth between two
+/// spaces, and each space is used by several CPUs.
 pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result<u64, Error> {
-    let processes = params.cpus.div_ceil(THREADS);
+    let processes = (2 * params.cpus).div_ceil(THREADS);
     // All windows together are half as large again as the memory.
     let window = (params.frames * 3 / 2 / u64::from(processes) / WINDOWS).max(4);
     for process in 0..processes {
@@ -32,13 +38,14 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
             show(&system.mm, space, file, index, window)?;
         }
         for thread in 0..THREADS {
-            let cpu = process * THREADS + thread;
-            if cpu < params.cpus {
-                worker(system, params, CpuId(cpu as u16), space, file, window);
+            let index = process * THREADS + thread;
+            if index < 2 * params.cpus {
+                let cpu = CpuId((index % params.cpus) as u16);
+                worker(system, params, (process, index), cpu, space, file, window);
             }
         }
     }
-    Ok(STEPS * u64::from(params.cpus))
+    Ok(STEPS * 2 * u64::from(params.cpus))
 }
 
 fn range(index: u64, window: u64) -> PageRange {
@@ -59,31 +66,36 @@ fn show<M: Machine>(
 fn worker<M: Machine>(
     system: &System<'_, M>,
     params: &Params<'_>,
+    (process, task): (u32, u32),
     cpu: CpuId,
     space: SpaceId,
     file: FileId,
     window: u64,
 ) {
-    let mut rng = params.rng(cpu.0.into());
-    system.spawn(format!("worker/{}", cpu.0), TaskKind::User(space), cpu, move |system| {
+    let mut rng = params.rng(task);
+    system.spawn(format!("worker/{task}"), TaskKind::User(space), cpu, move |system| {
         let mut pick = |n: u64| rng.next_u64() % n;
         for _ in 0..STEPS {
             let index = pick(WINDOWS);
-            match pick(64) {
-                0 => {
+            // Every other process is calm: nothing but memory pressure flushes its pages.
+            let unmaps = if process % 2 == 1 { STORM } else { 0 };
+            match pick(512) {
+                choice if choice < unmaps => {
                     // Another thread may have taken it away, or be about to put it back: both are in order.
-                    match system.syscall(|mm| mm.unmap(space, range(index, window))) {
-                        Ok(()) => system.syscall(|mm| show(mm, space, file, index, window))?,
+                    let hot = PageRange::new(range(index, window).start, HOT);
+                    let backing = Backing::File { file, offset: index * window };
+                    match system.syscall(|mm| mm.unmap(space, hot)) {
+                        Ok(()) => system.syscall(|mm| mm.map(space, hot, backing, Prot::ReadWrite))?,
                         Err(Error::NotMapped(_)) => {}
                         Err(other) => return Err(other),
                     }
                 }
-                1..=4 => system.nap(20_000 + pick(50_000)),
+                choice if choice < unmaps + NAPS => system.nap(1_000 + pick(10_000)),
                 choice => {
-                    // A hot page of the window, again and again, so that its entry stays cached.
-                    let page = if choice % 4 == 0 { pick(window) } else { pick(4) };
+                    // Mostly a hot page of the window, so that its entry stays cached while memory is short.
+                    let page = if choice % 2 == 0 { pick(window) } else { pick(HOT) };
                     let at = PageNumber(range(index, window).start.0 + page).addr();
-                    let access = if choice % 8 == 1 { UserAccess::Write } else { UserAccess::Read };
+                    let access = if choice % 16 == 1 { UserAccess::Write } else { UserAccess::Read };
                     match system.access(at, 64, access) {
                         Ok(()) | Err(Error::NotMapped(_)) => {}
                         Err(other) => return Err(other),
