@@ -187,8 +187,12 @@ pub fn parse() -> Result<Command, ExitCode> {
             let _ = write!(std::io::stderr(), "{}", error.render());
             ExitCode::from(2)
         }
-        _ => {
-            ending::complain(&one_line(&error.render().to_string()));
+        kind => {
+            let mut line = one_line(&error.render().to_string());
+            if kind == ErrorKind::InvalidSubcommand && !line.contains(';') {
+                line.push_str("; there are list, run, compare, trace, demo (quietmm --help)");
+            }
+            ending::complain(&line);
             ExitCode::from(2)
         }
     })

@@ -29,13 +29,25 @@ impl Figure {
         number(self.value)
     }
 
+    /// How many decimals it takes to say anything: a row shows the most that any of its figures needs.
+    pub fn decimals(&self) -> usize {
+        match (self.value, self.spread) {
+            (Value::Int(_), _) => 0,
+            (Value::Real { value, decimals }, None) => gain::decimals(value, usize::from(decimals)),
+            // Means of whole numbers: what is behind the point says something only about a few.
+            (Value::Real { value, decimals: 0 }, Some(spread)) => {
+                usize::from(value.abs() < 100.0 && spread > 0.0)
+            }
+            (Value::Real { value, decimals }, Some(_)) => gain::decimals(value, usize::from(decimals)),
+        }
+    }
+
     /// The value as a table shows it.
-    pub fn shown(&self) -> String {
+    pub fn shown(&self, decimals: usize) -> String {
         match (self.value, self.spread) {
             (Value::Int(value), None) => value.to_string(),
-            (Value::Real { value, decimals }, None) => gain::plain(value, usize::from(decimals)),
+            (Value::Real { value, .. }, None) => gain::plain(value, decimals),
             (value, Some(spread)) => {
-                let decimals = decimals_of_mean(value, spread);
                 format!("{} ±{}", gain::plain(number(value), decimals), gain::plain(spread, decimals))
             }
         }
@@ -67,15 +79,6 @@ fn over_seeds(metric: &Metric, reports: &[&Report]) -> Figure {
     };
     let Metric { key, label, unit, better, about, .. } = *metric;
     Figure { key, label, unit, better, about, value, spread }
-}
-
-/// Small means of whole numbers (a few page flushes a run) need decimals to say anything.
-fn decimals_of_mean(value: Value, spread: f64) -> usize {
-    match value {
-        Value::Real { value, decimals: 0 } if value < 100.0 && spread > 0.0 => 1,
-        Value::Real { decimals, .. } => usize::from(decimals),
-        Value::Int(_) => 0,
-    }
 }
 
 /// Mean and standard deviation of a sample of at least two.
@@ -115,9 +118,11 @@ mod tests {
             value,
             spread,
         };
-        assert_eq!(figure(Value::Int(u64::MAX), None).shown(), u64::MAX.to_string());
-        assert_eq!(figure(Value::Real { value: 120.678, decimals: 2 }, None).shown(), "120.68");
-        assert_eq!(figure(Value::Real { value: 120.678, decimals: 2 }, Some(0.123)).shown(), "120.68 ±0.12");
-        assert_eq!(figure(Value::Real { value: 3.5, decimals: 0 }, Some(0.5)).shown(), "3.5 ±0.5");
+        let shown = |figure: Figure| figure.shown(figure.decimals());
+        assert_eq!(shown(figure(Value::Int(u64::MAX), None)), u64::MAX.to_string());
+        assert_eq!(shown(figure(Value::Real { value: 120.678, decimals: 2 }, None)), "120.68");
+        assert_eq!(shown(figure(Value::Real { value: 120.678, decimals: 2 }, Some(0.123))), "120.68 ±0.12");
+        assert_eq!(shown(figure(Value::Real { value: 0.00467, decimals: 2 }, None)), "0.00467");
+        assert_eq!(shown(figure(Value::Real { value: 3.5, decimals: 0 }, Some(0.5))), "3.5 ±0.5");
     }
 }

@@ -56,6 +56,26 @@ pub fn plain(value: f64, decimals: usize) -> String {
     }
 }
 
+/// Digits that a figure shows at least, if it is not zero: 0.00 says nothing about 0.0047.
+const SIGNIFICANT: usize = 3;
+
+/// More decimals than these are never shown.
+const MOST_DECIMALS: usize = 9;
+
+/// `least` decimals, or more if `value` needs them to show three significant digits.
+pub fn decimals(value: f64, least: usize) -> usize {
+    if value == 0.0 || !value.is_finite() {
+        return least;
+    }
+    let (mut decimals, mut scaled) = (0, value.abs());
+    while scaled < 100.0 && decimals + 1 < MOST_DECIMALS + SIGNIFICANT {
+        scaled *= 10.0;
+        decimals += 1;
+    }
+    // 0.9996 with three decimals would be 1.000, which is four digits and no harm.
+    decimals.min(MOST_DECIMALS).max(least)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +93,23 @@ mod tests {
     fn a_baseline_of_zero_gives_no_percentage() {
         assert_eq!(Gain::of(Better::Less, 0.0, 5.0), Gain::Undefined);
         assert_eq!(Gain::of(Better::Less, 0.0, 0.0), Gain::Percent(0.0));
+    }
+
+    #[test]
+    fn small_figures_show_three_digits_and_large_ones_what_they_ask_for() {
+        for (value, least, shown) in [
+            (159.62, 2, "159.62"),
+            (0.784, 2, "0.784"),
+            (1.5, 2, "1.50"),
+            (0.00467, 2, "0.00467"),
+            (-0.0123, 0, "-0.0123"),
+            (77_645.4, 0, "77645"),
+            (3.5, 0, "3.50"),
+            (0.0, 2, "0.00"),
+            (1e-12, 2, "0.000000000"),
+        ] {
+            assert_eq!(plain(value, decimals(value, least)), shown);
+        }
     }
 
     #[test]

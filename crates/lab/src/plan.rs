@@ -65,7 +65,7 @@ impl Plan {
         RunSpec {
             workload: self.workload,
             machine: self.machine.clone(),
-            policy: self.policies[index / runs].clone(),
+            policy: self.policies[index / runs],
             scale: self.scale,
             seed: self.seed_of(index % runs),
             broken: self.broken,
@@ -176,7 +176,7 @@ fn machine(name: &str, common: &Common) -> Result<Machine, Failure> {
             machine.with_cpus(cpus).map_err(|error| Failure::Input(format!("--cpus {cpus}: {error}")))?;
     }
     for (key, value) in &common.sets {
-        machine.set(key, value).map_err(|error| Failure::Input(format!("--set {key}={value}: {error}")))?;
+        machine.set(key, value).map_err(|error| Failure::Input(error.to_string()))?;
     }
     Ok(machine)
 }

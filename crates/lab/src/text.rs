@@ -6,6 +6,7 @@ use quietmm_sim::Better;
 use quietmm_sim::machine::Machine;
 
 use crate::cli::Common;
+use crate::figure::Figure;
 use crate::gain::{self, Gain};
 use crate::measure::{Column, Study};
 use crate::plan::Form;
@@ -13,7 +14,7 @@ use crate::published::{self, Published};
 use crate::rows::{self, Group};
 use crate::table::{self, Cell, Line};
 use crate::verdict;
-use crate::wrap::{WIDTH, hanging};
+use crate::wrap::{self, WIDTH, hanging};
 
 /// More stories than this are only counted.
 const STORIES: usize = 3;
@@ -30,12 +31,19 @@ pub struct Depth {
     pub host: bool,
     /// What each row means.
     pub explain: bool,
+    /// Of where the figures are from, only what differs from study to study.
+    pub brief: bool,
 }
 
 impl Depth {
     /// As asked for on the command line; one run alone always shows every counter.
     pub fn of(form: Form, common: &Common) -> Depth {
-        Depth { all: common.stats || form == Form::Run, host: common.stats, explain: common.explain }
+        Depth {
+            all: common.stats || form == Form::Run,
+            host: common.stats,
+            explain: common.explain,
+            brief: false,
+        }
     }
 }
 
@@ -62,15 +70,17 @@ pub fn study(study: &Study, depth: Depth) -> String {
         out.push_str(&explanations(&columns, &groups));
     }
     out.push('\n');
-    out.push_str(&origin(study, &columns));
+    out.push_str(&origin(study, &columns, depth));
     out
 }
 
-/// Only the stories of stale accesses, at most `most` of them, and how to repeat them.
+/// Only the stories of stale accesses, at most `most` of them, and the line that repeats them.
 pub fn stories_alone(study: &Study, most: usize) -> String {
-    let columns = study.columns();
-    let told = stories(study, &columns, most);
-    format!("{}\n{}", told.trim_start(), origin(study, &columns))
+    if study.columns().is_empty() {
+        return interrupted(study);
+    }
+    let told = stories(study, &study.columns(), most);
+    format!("{}\nrepeat   {}\n", told.trim_start(), study.plan.command())
 }
 
 fn interrupted(study: &Study) -> String {
@@ -107,10 +117,11 @@ fn tables(
 fn row(label: &str, key: &str, columns: &[Column<'_>]) -> Line {
     // Without the first policy's runs nothing is the baseline.
     let base = columns.first().filter(|column| column.policy == 0).and_then(|column| column.figure(key));
+    let decimals = columns.iter().filter_map(|column| column.figure(key)).map(Figure::decimals).max();
     let cells = columns.iter().map(|column| match column.figure(key) {
         None => Cell { value: "-".to_string(), gain: Gain::None },
         Some(figure) => Cell {
-            value: figure.shown(),
+            value: figure.shown(decimals.unwrap_or(0)),
             gain: base.map_or(Gain::None, |base| Gain::of(base.better, base.number(), figure.number())),
         },
     });
@@ -160,16 +171,20 @@ fn stories(study: &Study, columns: &[Column<'_>], most: usize) -> String {
             );
         }
     }
-    let all: Vec<(usize, u64, &String)> = columns
+    let mut all: Vec<(usize, u64, &String)> = columns
         .iter()
         .flat_map(|column| column.runs.iter().map(move |(seed, report)| (column.policy, *seed, *report)))
         .flat_map(|(policy, seed, report)| report.stories.iter().map(move |story| (policy, seed, story)))
         .collect();
-    for (policy, seed, story) in all.iter().take(most) {
-        let _ = writeln!(out, "\n[{}, seed {seed}]\n{}", study.plan.policies[*policy], story.trim_end());
+    let told = all.len();
+    // A CPU that reads the same page again and again has one story.
+    all.dedup_by_key(|(policy, seed, story)| (*policy, *seed, story.lines().next()));
+    let shown = all.len().min(most);
+    for (policy, seed, story) in &all[..shown] {
+        let _ = write!(out, "\n[{}, seed {seed}]\n{}", study.plan.policies[*policy], wrap::story(story));
     }
-    if all.len() > most {
-        let _ = writeln!(out, "\n{} more; --json prints them all.", all.len() - most);
+    if told > shown {
+        let _ = writeln!(out, "\n(The first {told} are kept in full: --json prints them.)");
     }
     out
 }
@@ -191,7 +206,7 @@ fn explanations(columns: &[Column<'_>], groups: &[Group]) -> String {
 }
 
 /// Where the figures are from, and the line that repeats them.
-fn origin(study: &Study, columns: &[Column<'_>]) -> String {
+fn origin(study: &Study, columns: &[Column<'_>], depth: Depth) -> String {
     let plan = &study.plan;
     let mut out = String::new();
     let mut say = |what: &str, text: &str| out.push_str(&hanging(&format!("{what:<9}"), text));
@@ -205,7 +220,8 @@ fn origin(study: &Study, columns: &[Column<'_>]) -> String {
     for (key, value) in &plan.sets {
         say("set", &format!("{key} = {value}"));
     }
-    for (name, policy) in plan.names.iter().zip(plan.policies.iter().map(|policy| policy.to_string())) {
+    let policies = plan.policies.iter().map(|policy| policy.to_string());
+    for (name, policy) in plan.names.iter().zip(policies).filter(|_| !depth.brief) {
         say("policy", &if *name == policy { policy } else { format!("{name} is {policy}") });
     }
     say("scale", &format!("{} (memory and work are divided by it)", plan.scale));
@@ -219,7 +235,7 @@ fn origin(study: &Study, columns: &[Column<'_>]) -> String {
     if let Some(rule) = plan.broken {
         say("broken", &format!("{}: {}", rule.name(), rule.about()));
     }
-    for note in notes(columns) {
+    for note in notes(columns).into_iter().filter(|_| !depth.brief) {
         say("note", note);
     }
     // Not wrapped: it is there to be copied.
@@ -294,7 +310,9 @@ mod tests {
         let bad = study_of(vec![Some(report(2.0, 0)), Some(report(1.0, 5))]);
         let text = study(&bad, Depth::default());
         assert!(
-            text.contains("STALE ACCESSES: 5") && text.contains("story 2") && text.contains("2 more"),
+            text.contains("STALE ACCESSES: 5")
+                && text.contains("story 2")
+                && text.contains("first 5 are kept"),
             "{text}"
         );
         assert_eq!(bad.ending(), Ending::Stale);

@@ -4,6 +4,9 @@ use crate::gain::{self, Gain};
 use crate::measure::{Column, Study};
 use crate::published::Published;
 
+/// CPUs that are idle for more than this share of the time are mentioned.
+const MUCH_IDLE: f64 = 0.2;
+
 /// The sentence, or nothing unless exactly two policies finished on sound rules.
 pub fn verdict(study: &Study, columns: &[Column<'_>], published: Option<&Published>) -> Option<String> {
     let [base, other] = columns else { return None };
@@ -35,10 +38,17 @@ pub fn verdict(study: &Study, columns: &[Column<'_>], published: Option<&Publish
     if let (Some(before), Some(after)) = (base.figure(key), other.figure(key)) {
         let beside = published.map_or(String::new(), |published| {
             let (before, after) = published.per_page;
-            format!(" (published, ticks included: {before:.2} -> {after:.2})")
+            format!(" (published, ticks included: {} -> {})", short(before), short(after))
         });
         let (before, after) = (before.number(), after.number());
-        parts.push(format!("IPIs received per reclaimed page {before:.2} -> {after:.2}{beside}"));
+        parts.push(format!("IPIs received per reclaimed page {} -> {}{beside}", short(before), short(after)));
+    }
+    // Where CPUs wait for a device, elapsed says little about what they do to each other.
+    if let (Some(idle), Some(elapsed)) = (other.figure("idle_s"), other.figure("elapsed_s")) {
+        let share = idle.number() / (elapsed.number() * f64::from(study.plan.machine.cpus));
+        if share > MUCH_IDLE {
+            parts.push(format!("CPUs idle {:.0}% of the time, waiting for pages", 100.0 * share));
+        }
     }
     let stale = match study.stale() {
         0 => "no stale access".to_string(),
@@ -46,6 +56,10 @@ pub fn verdict(study: &Study, columns: &[Column<'_>], published: Option<&Publish
     };
     parts.push(stale);
     Some(parts.join("; "))
+}
+
+fn short(value: f64) -> String {
+    gain::plain(value, gain::decimals(value, 2))
 }
 
 fn worded(percent: f64, better: &str, worse: &str) -> String {

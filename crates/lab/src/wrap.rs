@@ -26,6 +26,16 @@ pub fn hanging(first: &str, text: &str) -> String {
     out
 }
 
+/// Lines of a story, those that are too long broken under their own start: behind the time, if they have one.
+pub fn story(text: &str) -> String {
+    let line = |line: &str| {
+        let behind_time = line.find(" us  ").map_or(0, |at| at + " us  ".len());
+        let start = behind_time.max(line.len() - line.trim_start().len());
+        hanging(&line[..start], &line[start..])
+    };
+    text.trim_end().lines().map(line).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,5 +52,14 @@ mod tests {
     fn a_word_wider_than_the_page_stands_alone() {
         let long = "x".repeat(100);
         assert_eq!(hanging("a ", &format!("{long} y")), format!("a {long}\n  y\n"));
+    }
+
+    #[test]
+    fn a_story_keeps_its_columns() {
+        let told = format!("CPU 0 read.\n    12.5 us  {}\n  INV-1", "word ".repeat(20));
+        let lines = story(&told);
+        let lines: Vec<&str> = lines.lines().collect();
+        assert_eq!((lines[0], lines[3]), ("CPU 0 read.", "  INV-1"));
+        assert!(lines[1].starts_with("    12.5 us  word") && lines[2].starts_with("             word"));
     }
 }

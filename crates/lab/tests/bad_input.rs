@@ -52,6 +52,9 @@ fn numbers_out_of_range_say_the_range() {
 fn a_constant_that_does_not_exist_or_make_sense_is_refused() {
     names(&["compare", "--set", "nothing"], "KEY=VALUE");
     names(&["compare", "--set", "no_such_constant=5"], "no_such_constant");
+    names(&["compare", "--set", "invlpg=-5ns"], "negative");
+    names(&["compare", "--set", "cpus=9999"], "1 to 4096");
+    names(&["compare", "--scale", "100000000"], "less than its tables need");
 }
 
 #[test]
@@ -60,6 +63,10 @@ fn a_machine_file_that_is_broken_or_missing_is_named() {
     let path = path.to_str().unwrap();
     names(&["compare", "--machine", path], "broken.toml");
     names(&["compare", "--machine", "/nowhere/machine.toml"], "machine.toml");
+    let path = file("empty.toml", b"");
+    names(&["compare", "--machine", path.to_str().unwrap()], "empty.toml:1");
+    let path = file("unknown.toml", b"name = \"x\"\nfoo = 1\n");
+    names(&["compare", "--machine", path.to_str().unwrap()], "unknown.toml:2");
 }
 
 #[test]
@@ -90,5 +97,6 @@ fn a_recording_cut_in_a_line_leaves_nothing_behind() {
 fn what_is_missing_is_said_in_one_line() {
     names(&["run"], "WORKLOAD");
     names(&["compar"], "compare");
+    names(&["xyzzy"], "demo");
     names(&["trace", "import"], "--output");
 }

@@ -29,12 +29,22 @@ const LINES_BEFORE_GIVING_UP: u64 = 1_000_000;
 /// # Errors
 /// Says at which line the input is wrong and what would be right. `out` is then as it was before.
 pub fn import(input: &mut dyn BufRead, options: &Options, out: &Path) -> Result<Summary, ImportError> {
+    let (summary, trace) = translate(input, options)?;
+    replace(out, &[&trace]).map_err(|error| ImportError::Write { path: out.to_owned(), error })?;
+    Ok(summary)
+}
+
+/// What [`import()`] does, with the trace in memory.
+pub(super) fn translate(
+    input: &mut dyn BufRead,
+    options: &Options,
+) -> Result<(Summary, Vec<u8>), ImportError> {
     options.check()?;
     let mut reading = Reading::new(options);
     let mut lines = Lines::new(input);
     reading.read(&mut lines)?;
     reading.check()?;
-    reading.write(out)
+    reading.encode()
 }
 
 /// An import under way.
@@ -174,7 +184,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn write(self, out: &Path) -> Result<Summary, ImportError> {
+    fn encode(self) -> Result<(Summary, Vec<u8>), ImportError> {
         let source = self.source();
         let encode_error = |error| ImportError::Encode { source: source.clone(), error };
         let (ids, records) = self.fold.finish();
@@ -212,8 +222,7 @@ impl<'a> Reading<'a> {
         file.extend_from_slice(&body);
         // A trace that cannot be read must not get the name of one.
         Trace::parse(&file).map_err(|error| ImportError::Unsound { source: source.clone(), error })?;
-        replace(out, &[&file]).map_err(|error| ImportError::Write { path: out.to_owned(), error })?;
-        Ok(Summary {
+        let summary = Summary {
             lines: self.line,
             valgrind_lines: self.valgrind_lines,
             foreign_lines: self.foreign_lines,
@@ -227,6 +236,7 @@ impl<'a> Reading<'a> {
             records: header.totals.records,
             bytes: file.len() as u64,
             bounded: header.bounded,
-        })
+        };
+        Ok((summary, file))
     }
 }

@@ -1,7 +1,7 @@
 //! Traces of real programs: recorded with valgrind, folded into a small file, described in a few lines.
 //!
 //! The file format and what it keeps is in [`quietmm_workloads::trace`]. Here is what needs a heap and files:
-//! [`import()`] turns the output of `valgrind --tool=lackey --trace-mem=yes PROGRAM` into a trace, [`show()`] says
+//! [`mod@import`] turns the output of `valgrind --tool=lackey --trace-mem=yes PROGRAM` into a trace, [`mod@show`] says
 //! what is in one.
 
 mod args;
@@ -21,8 +21,5 @@ mod summary;
 mod tests;
 
 pub use args::{ImportArgs, ShowArgs};
-pub use error::{ImportError, ShowError};
-pub use import::import;
-pub use options::Options;
-pub use show::{Folded, Hottest, Shown, WorkingSet, load, show};
-pub use summary::Summary;
+pub use error::ImportError;
+pub use show::load;

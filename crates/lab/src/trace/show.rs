@@ -130,7 +130,7 @@ pub fn show(path: &Path) -> Result<Shown, ShowError> {
 }
 
 impl Shown {
-    fn of(trace: &Trace<'_>, file_bytes: u64) -> Self {
+    pub(super) fn of(trace: &Trace<'_>, file_bytes: u64) -> Self {
         let header = trace.header();
         let totals = &header.totals;
         let counts = Counts::of(trace);

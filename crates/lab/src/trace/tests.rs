@@ -6,8 +6,12 @@ use std::path::{Path, PathBuf};
 
 use quietmm_workloads::trace::{Record, Trace};
 
+use super::error::{ImportError, ShowError};
 use super::fold::Fold;
-use super::*;
+use super::import::{import, translate};
+use super::options::Options;
+use super::show::{Shown, show};
+use super::summary::Summary;
 
 /// A directory of one test, removed at its end.
 struct Scratch(PathBuf);
@@ -253,19 +257,15 @@ fn what_is_no_trace_is_not_shown() {
 
 #[test]
 fn a_damaged_recording_is_imported_or_refused() {
-    let scratch = Scratch::new("damage");
+    // In memory: a file that is written and synced for each of 1,800 recordings takes a minute on a slow disk.
     for at in 0..SMALL.len() {
         for byte in [b'\n', b',', b' ', b'L', b'f', b'=', 0, 0xff] {
             let mut text = SMALL.as_bytes().to_vec();
             text[at] = byte;
-            let result = import(&mut text.as_slice(), &options(), &scratch.out());
-            assert_eq!(result.is_ok(), scratch.out().exists(), "byte {at} as {byte:#x}");
-            if let Ok(summary) = result {
-                let shown = show(&scratch.out()).unwrap();
-                assert_eq!((shown.pages, shown.accesses), (summary.pages, summary.accesses));
-                fs::remove_file(scratch.out()).unwrap();
+            if let Ok((summary, file)) = translate(&mut text.as_slice(), &options()) {
+                let shown = Shown::of(&Trace::parse(&file).unwrap(), file.len() as u64);
+                assert_eq!((shown.pages, shown.accesses), (summary.pages, summary.accesses), "byte {at}");
             }
-            assert!(scratch.names().is_empty());
         }
     }
 }

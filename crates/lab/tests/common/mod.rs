@@ -5,7 +5,10 @@
 use std::process::{Command, Output, Stdio};
 
 /// A comparison that is done at once: little memory, few CPUs.
-pub const QUICK: &[&str] = &["compare", "revisit", "--machine", "uma-8"];
+pub const QUICK: &[&str] = &["compare", "lru-file-mmap-read", "--machine", "uma-8", "--scale", "2048"];
+
+/// A run whose threads use freed memory as soon as no flush comes before it is freed.
+pub const BYSTANDER: &[&str] = &["run", "tlb-bystander", "--machine", "uma-8", "--scale", "2048"];
 
 /// The command with these arguments.
 pub fn quietmm(args: &[&str]) -> Command {
