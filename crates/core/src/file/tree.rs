@@ -6,7 +6,7 @@ use super::{File, FileId};
 use crate::Manager;
 use crate::addr::{FrameNumber, PhysAddr};
 use crate::error::Error;
-use crate::frame::{AllocFrom, Kind};
+use crate::frame::AllocFrom;
 use crate::platform::Platform;
 use crate::sync::Word32;
 
@@ -89,9 +89,8 @@ impl<'p, P: Platform> Manager<'p, P> {
                 }
             }
             // Reserved outside the lock, then tried again.
-            match self.alloc_one(Kind::Kernel, AllocFrom::HERE) {
+            match self.alloc_own(AllocFrom::HERE) {
                 Ok(node) => {
-                    p.clear_frame(node);
                     self.frames().get(node).refs.set(p, 0);
                     spare[spares] = node;
                     spares += 1;
