@@ -168,7 +168,14 @@ impl RwLock {
         // Acquire: partner of the Release of the writer's drop.
         while self.state.fetch_add(p, 1, Ordering::Acquire) & (WRITER | WAITERS) != 0 {
             self.drop_reader(p);
-            p.wait(self.key(), &mut || self.state.load(p, Ordering::Relaxed) & (WRITER | WAITERS) == 0);
+            // A writer that sees nobody waiting wakes nobody: be seen before going to sleep. Where there is no
+            // writer, whoever set `WAITERS` waits for the last reader, who wakes us both.
+            let seen = self.state.load(p, Ordering::Relaxed);
+            if seen & WRITER != 0 && self.state.replace(p, seen, seen | WAITERS, Ordering::Relaxed).is_err() {
+                continue;
+            }
+            // Whoever takes the bit back wakes; if the lock is still held, it is set once more.
+            p.wait(self.key(), &mut || self.state.load(p, Ordering::Relaxed) & WAITERS == 0);
         }
         ReadGuard { lock: self, p }
     }

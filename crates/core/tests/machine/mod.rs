@@ -84,6 +84,10 @@ pub struct Host {
     pub on_load: RefCell<VecDeque<Hook>>,
     /// What happens while a page is being written out.
     pub on_disk_write: RefCell<VecDeque<Hook>>,
+    /// What happens when a page has left its file's cache, and is perhaps not flushed.
+    pub on_forget: RefCell<VecDeque<Hook>>,
+    /// What happens when reclaim gives a page a second chance. Must not take a lock of the core.
+    pub on_rotated: RefCell<VecDeque<Hook>>,
     /// What happens while somebody sleeps.
     pub on_wait: RefCell<VecDeque<Box<dyn FnOnce()>>>,
 }
@@ -123,6 +127,8 @@ impl Host {
             on_pause: RefCell::default(),
             on_load: RefCell::default(),
             on_disk_write: RefCell::default(),
+            on_forget: RefCell::default(),
+            on_rotated: RefCell::default(),
             on_wait: RefCell::default(),
             setup,
         }
@@ -175,6 +181,13 @@ impl Host {
             some = true;
         }
         some
+    }
+
+    fn next(&self, hooks: &RefCell<VecDeque<Hook>>) -> bool {
+        let hook = hooks.borrow_mut().pop_front();
+        let Some(hook) = hook else { return false };
+        hook(self.manager());
+        true
     }
 
     fn note(&self, what: Happened) {
@@ -322,10 +335,7 @@ unsafe impl Platform for Host {
         tlb.cached.retain(|key, _| key.0 != tag);
     }
     fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
-        let hook = self.on_load.borrow_mut().pop_front();
-        if let Some(hook) = hook {
-            hook(self.manager());
-        }
+        self.next(&self.on_load);
         let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
         (tlb.root, tlb.tag) = (Some(root), tag);
         if !keep {
@@ -375,10 +385,7 @@ unsafe impl Platform for Host {
         Nanos(0)
     }
     fn pause(&self, _ns: u32) {
-        let hook = self.on_pause.borrow_mut().pop_front();
-        if let Some(hook) = hook {
-            hook(self.manager());
-        } else if !self.deliver_all() {
+        if !self.next(&self.on_pause) && !self.deliver_all() {
             self.idle_pauses.set(self.idle_pauses.get() + 1);
             assert!(self.idle_pauses.get() < 1_000_000, "somebody waits for ever");
         }
@@ -410,6 +417,9 @@ unsafe impl Platform for Host {
     }
     fn observe(&self, event: &Event) {
         self.note(Happened::Event(*event));
+        if *event == Event::Rotated {
+            self.next(&self.on_rotated);
+        }
     }
 }
 
@@ -422,13 +432,13 @@ impl BlockDevice for Host {
         self.word(frame, 0).store(self.on_disk(file, block).unwrap_or(0), Ordering::SeqCst);
         Ok(())
     }
+    fn forget(&self, _file: u32, _block: u64) {
+        self.next(&self.on_forget);
+    }
     fn write(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
         self.note(Happened::DiskWrite(file, block));
         let content = self.word(frame, 0).load(Ordering::SeqCst);
-        let hook = self.on_disk_write.borrow_mut().pop_front();
-        if let Some(hook) = hook {
-            hook(self.manager());
-        }
+        self.next(&self.on_disk_write);
         if self.fail_writes.get() {
             return Err(DeviceError);
         }
