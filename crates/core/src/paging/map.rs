@@ -72,15 +72,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         let alone = space.regions.write(p);
         {
             let here = Here::new(self);
-            if here.slot().tlb.loaded() == Some(id) {
-                super::unload(&here);
-            }
             let running = |cpu| self.slot(cpu).lazy.0.get(p) == 0;
             here.slot().targets.insert_all(p, &space.cpus.0);
+            here.slot().targets.remove(here.cpu);
             let busy = here.slot().targets.iter().any(running);
             here.slot().targets.clear();
             if busy {
                 return Err(Error::Busy);
+            }
+            if here.slot().tlb.loaded() == Some(id) {
+                super::unload(&here);
             }
         }
         while let Some((handle, region)) = self.regions_of(space).next() {
