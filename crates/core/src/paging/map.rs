@@ -139,8 +139,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let range = check_range(range)?;
         let space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
-        // For the second half of a region that is split.
-        let spare = self.root.regions.reserve(self, AllocFrom::HERE)?.commit();
+        // For the second half of a region that is split: reserved before the lock, missed only if it is needed.
+        let spare = self.root.regions.reserve(self, AllocFrom::HERE).map(|slot| slot.commit());
         let alone = space.regions.write(p);
         let mut at = range.start;
         for (_, region) in self.regions_of(space) {
@@ -151,11 +151,17 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         if at < range.end() {
             drop(alone);
-            self.release_region(spare);
+            if let Ok(spare) = spare {
+                self.release_region(spare);
+            }
             return Err(Error::NotMapped(at));
         }
+        let mut splits = self.regions_of(space).map(|(_, region)| region.range(p));
+        if splits.any(|whole| whole.start < range.start && whole.end() > range.end()) {
+            spare?;
+        }
         self.zap(id, range);
-        let mut spare = Some(spare);
+        let mut spare = spare.ok();
         while let Some((handle, whole, cut)) = self
             .regions_of(space)
             .find_map(|(h, r)| Some((h, r.range(p), r.range(p).intersect(range)?)))
