@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::error::Error;
-use crate::frame::{AllocFrom, Kind};
+use crate::frame::{AllocFrom, Kind, flag};
 use crate::platform::Platform;
 use crate::pool::Zeroed;
 use crate::rule::Rule;
@@ -151,6 +151,12 @@ impl<'p, P: Platform> Manager<'p, P> {
         if p.broken(Rule::FreezeBeforeFree) {
             refs.set(p, 0);
         } else if refs.replace(p, CACHE_AND_CALLER, 0, Ordering::AcqRel).is_err() {
+            return false;
+        } else if self.frames().get(n).state.load(p, Ordering::Acquire) & flag::DIRTY != 0 {
+            // Mapped again, written to and unmapped again while the caller judged or wrote it. Its dirtiness came
+            // before the holds were dropped. Nobody can have taken a new one: they come from the tree, or from a
+            // list that the page is not on.
+            refs.store(p, CACHE_AND_CALLER, Ordering::Release);
             return false;
         }
         self.tree_remove(file, index);
