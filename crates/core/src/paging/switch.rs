@@ -40,11 +40,6 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Ok(());
         }
         let early = p.broken(Rule::MaskBeforeGeneration).then(|| space.generation(p));
-        // Before the mask: a flusher that finds this CPU there and takes it for lazy would leave it alone, and
-        // this CPU has read its generation by then.
-        if slot.lazy.0.get(p) != 0 {
-            slot.lazy.0.store(p, 0, Ordering::Relaxed);
-        }
         space.cpus.0.insert(p, here.cpu);
         full_fence();
         let generation = early.unwrap_or_else(|| space.generation(p));
@@ -68,6 +63,17 @@ impl<'p, P: Platform> Manager<'p, P> {
         if let Some(old) = old {
             self.space(old).cpus.0.remove(p, here.cpu);
         }
+        // INV-6: a flusher that found us in the new mask, and still lazy, left us alone. So the generation that was
+        // read above may be old by now: look again.
+        //
+        //   this CPU, lazy in the old space    flusher in the new one
+        //   mask |= me
+        //   read generation
+        //                                      entry cleared, generation += 1
+        //                                      read mask: sees me; read lazy: 1, skip
+        //   load
+        //   lazy = 0, read generation again
+        leave_lazy(&here);
         Ok(())
     }
 
