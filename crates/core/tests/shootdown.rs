@@ -340,14 +340,13 @@ fn a_single_cpu_defers_nothing_and_sends_nothing() {
 }
 
 #[test]
-fn a_cpu_that_waits_with_interrupts_off_serves_its_inbox() {
+fn a_cpu_that_spins_with_interrupts_off_serves_by_hand() {
     let host = Host::new(Setup { cpus: 2, ..Setup::default() });
     host.run(bare("vanilla"), |mm| {
         use quietmm::Platform;
         let id = shared(mm, 2, &[0, 1]);
         host.hold_interrupts.set(true);
-        // Both flush with interrupts off, each wants the other: the inner one is served by `serve`, which the
-        // outer wait calls; the outer by the inner wait.
+        // Its interrupt cannot arrive: a kernel that spins on a lock of its own asks the core instead.
         host.on_pause.borrow_mut().push_back(Box::new(move |mm| {
             let host = mm.platform();
             host.on(1, || {
