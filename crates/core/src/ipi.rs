@@ -86,11 +86,7 @@ impl Request {
 ///
 /// Interrupts are off when it is called. They are as the caller of `Here` had them while it waits; where
 /// they are off, it serves the requests that reach this CPU (INV-8).
-pub(crate) fn call<P: Platform>(
-    here: Here<'_, '_, P>,
-    work: Work,
-    meanwhile: impl FnOnce(&Here<'_, '_, P>),
-) {
+pub(crate) fn call<P: Platform>(here: Here<'_, '_, P>, work: Work, meanwhile: impl FnOnce(&Here<'_, '_, P>)) {
     let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
     let targets = slot.targets.len();
     let awaited = &slot.request.awaited.0;

@@ -168,8 +168,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.fallback(node).find_map(|zone| zone.take(self, order, kind, floor(zone).into(), from_list))
         };
         let plenty = self.fallback(node).filter(|zone| !zone.is_short(p));
-        let mut low =
-            plenty.map(|zone| zone.take(self, order, kind, zone.watermarks.low.into(), from_list));
+        let mut low = plenty.map(|zone| zone.take(self, order, kind, zone.watermarks.low.into(), from_list));
         if let Some(found) = low.find_map(|taken| taken) {
             return Ok(found);
         }

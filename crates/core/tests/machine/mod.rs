@@ -245,14 +245,14 @@ impl Host {
         let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
         let (root, key) = (tlb.root?, (tlb.tag, page));
         let now = || self.walk(root, page).map_or(Entry::NONE, |word| Entry(word.load(Ordering::SeqCst)));
-        if let Some(entry) = tlb.cached.get(&key).copied() {
-            if !write || entry.has(Entry::DIRTY) {
-                let real = now();
-                if !real.is_present() || real.frame() != entry.frame() {
-                    self.stale.set(self.stale.get() + 1);
-                }
-                return Some(entry.frame());
+        if let Some(entry) = tlb.cached.get(&key).copied()
+            && (!write || entry.has(Entry::DIRTY))
+        {
+            let real = now();
+            if !real.is_present() || real.frame() != entry.frame() {
+                self.stale.set(self.stale.get() + 1);
             }
+            return Some(entry.frame());
         }
         // A write through a clean entry walks again: that is the guarantee that this machine declares.
         tlb.cached.remove(&key);
