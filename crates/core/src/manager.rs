@@ -124,6 +124,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         mm.kernel_root =
             crate::paging::table::make_table(&mm, AllocFrom::NOW).map_err(|_| Error::TooLittleMemory)?;
         p.prepare_root(mm.kernel_root);
+        // Reclaim must not need a frame to begin: the first batches exist before memory runs short.
+        let batch = mm.root.batches.reserve(&mm, AllocFrom::NOW).map_err(|_| Error::TooLittleMemory)?;
+        mm.root.batches.release(&mm, batch.commit());
         Ok(mm)
     }
 

@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 use crate::Manager;
 use crate::addr::{FrameNumber, PAGE_SIZE};
 use crate::error::Error;
-use crate::frame::{AllocFrom, Kind};
+use crate::frame::AllocFrom;
 use crate::platform::Platform;
 use crate::sync::{SpinLock, Word32};
 
@@ -113,8 +113,7 @@ impl<T: Zeroed> Pool<T> {
 
     fn grow<P: Platform>(&self, mm: &Manager<'_, P>, from: AllocFrom) -> Result<(), Error> {
         let p = mm.platform();
-        let slab = mm.alloc_one(Kind::Kernel, from)?;
-        p.clear_frame(slab);
+        let slab = mm.alloc_own(from)?;
         let guard = self.lock.lock(mm);
         let made = self.made.get(p);
         let index = (made / Self::PER_SLAB) as usize;

@@ -2,7 +2,7 @@
 //!
 //! A use through a cached entry is *stale* if the frame was freed after the entry was filled, if an
 //! operation that took the mapping away has returned, or if it writes while the content is being written out
-//! through an entry that was cleared before. A use of an entry that was cleared and not flushed yet is
+//! through an entry that was cleared before that began. A use of an entry that was cleared and not flushed yet is
 //! legal, and counted as a *window* access, unless the address leads to another frame by now (INV-12).
 //!
 //! A write that is neither written out nor in memory any more when its frame is freed is *lost*.
@@ -19,8 +19,9 @@ const STORIES: usize = 3;
 #[derive(Clone, Copy)]
 struct Frame {
     filled: Filled,
-    /// Being written out.
+    /// Being written out, and how often an entry to it had been cleared when that began.
     io: bool,
+    io_cut: u32,
     /// A page of a file, and who wrote to it last since it was written out, plus one.
     file: bool,
     written_by: u16,
@@ -69,6 +70,7 @@ impl Truth {
         let fresh = Frame {
             filled: Filled::default(),
             io: false,
+            io_cut: 0,
             file: false,
             written_by: 0,
             unmapped_by: 0,
@@ -113,7 +115,7 @@ impl Truth {
             }
             Event::WriteBegins { frame } => {
                 let f = &mut self.frames[frame.0 as usize];
-                (f.io, f.written_by) = (true, 0);
+                (f.io, f.io_cut, f.written_by) = (true, f.filled.cut, 0);
             }
             Event::WriteEnds { frame, .. } => self.frames[frame.0 as usize].io = false,
             _ => {}
@@ -156,7 +158,7 @@ impl Truth {
             "after the frame was freed"
         } else if entry.revoked {
             "after the operation that unmapped it had returned"
-        } else if frame.io && by.write {
+        } else if frame.io && by.write && (entry.filled.cut.wrapping_sub(frame.io_cut) as i32) < 0 {
             "while its content was being written out"
         } else if elsewhere() {
             "though the address leads to another frame by now"

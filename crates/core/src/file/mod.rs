@@ -154,7 +154,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             return false;
         }
         // Only now that nobody can reach the page: it may have been mapped, written and unmapped again since
-        // the caller looked.
+        // the caller looked, and its dirtiness came before those holds were dropped.
         let frame = self.frames().get(n);
         if frame.state.load(p, Ordering::Acquire) & flag::DIRTY != 0 {
             frame.refs.store(p, CACHE_AND_CALLER, Ordering::Release);

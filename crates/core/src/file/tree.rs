@@ -6,7 +6,7 @@ use super::{File, FileId};
 use crate::Manager;
 use crate::addr::{FrameNumber, PhysAddr};
 use crate::error::Error;
-use crate::frame::{AllocFrom, Kind};
+use crate::frame::AllocFrom;
 use crate::platform::Platform;
 use crate::sync::Word32;
 
@@ -89,14 +89,17 @@ impl<'p, P: Platform> Manager<'p, P> {
                 }
             }
             // Reserved outside the lock, then tried again.
-            match self.alloc_one(Kind::Kernel, AllocFrom::HERE) {
+            match self.alloc_own(AllocFrom::HERE) {
                 Ok(node) => {
-                    p.clear_frame(node);
                     self.frames().get(node).refs.set(p, 0);
                     spare[spares] = node;
                     spares += 1;
                 }
-                Err(error) => break Err(error),
+                Err(error) => {
+                    let _guard = file.lock.lock(self);
+                    self.tree_prune(file, index);
+                    break Err(error);
+                }
             }
         };
         spare[..spares].iter().for_each(|&node| self.free_one(node));
@@ -143,6 +146,36 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.count_slot(node, 1);
         file.cached.set(p, file.cached.get(p) + 1);
         Some(None)
+    }
+
+    /// Frees the nodes on the way to `index` that hold nothing: an insert that ran out of memory half-way put them
+    /// there. Under the tree's lock.
+    fn tree_prune(&self, file: &File, index: u64) {
+        let p = self.platform();
+        let levels = file.levels.get(p);
+        let mut path = [FrameNumber::NONE; MAX_LEVELS];
+        let mut next = Some(FrameNumber(file.root.get(p))).filter(|&root| root != FrameNumber::NONE);
+        for level in (0..levels).rev() {
+            let Some(node) = next else { break };
+            path[level as usize] = node;
+            next = unpack(slot(self, node, index, level).get(p)).filter(|_| level > 0);
+        }
+        for (level, &node) in path[..levels as usize].iter().enumerate() {
+            if node == FrameNumber::NONE {
+                continue;
+            }
+            if self.frames().get(node).refs.get(p) > 0 {
+                return;
+            }
+            self.free_one(node);
+            match path[..levels as usize].get(level + 1) {
+                Some(&above) => {
+                    slot(self, above, index, level as u32 + 1).set(p, 0);
+                    self.count_slot(above, -1);
+                }
+                None => file.root.set(p, FrameNumber::NONE.0),
+            }
+        }
     }
 
     fn count_slot(&self, node: FrameNumber, by: i32) -> u32 {

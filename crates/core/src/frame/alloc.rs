@@ -1,6 +1,6 @@
 //! Who gets a frame: the nearest zone above its low watermark, then any above min, then whoever reclaims.
 
-use super::{Frame, Kind, MAX_ORDER, Zone, ZoneGuard};
+use super::{Frame, Kind, MAX_ORDER, Zone, ZoneGuard, flag};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
 use crate::error::Error;
@@ -91,7 +91,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let state = frame.state.get(self.platform());
         match Frame::kind_of(state) {
             Kind::Absent => return Err(Error::NoSuchFrame(first)),
-            Kind::Kernel if order <= MAX_ORDER => {}
+            Kind::Kernel if order <= MAX_ORDER && state & flag::OWN == 0 => {}
             _ => return Err(Error::NotAllocated(first)),
         }
         let zone = self.zone(Frame::zone_of(state));
@@ -126,6 +126,14 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.emit(Event::Freed { frame: n, order: 0 });
             guard.put(n, 0);
         }
+    }
+
+    /// A cleared frame for the core's own bookkeeping: not to be freed by its number from outside.
+    pub(crate) fn alloc_own(&self, from: AllocFrom) -> Result<FrameNumber, Error> {
+        let n = self.alloc_one(Kind::Kernel, from)?;
+        self.frames().get(n).set_flags(self.platform(), flag::OWN);
+        self.platform().clear_frame(n);
+        Ok(n)
     }
 
     pub(crate) fn alloc_one(&self, kind: Kind, from: AllocFrom) -> Result<FrameNumber, Error> {

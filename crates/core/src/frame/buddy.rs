@@ -1,6 +1,6 @@
 //! A zone: a run of frames on one node, and a buddy allocator over it, orders 0 to 10.
 
-use super::{Frame, FrameTable, Kind, List};
+use super::{Frame, FrameTable, Kind, List, flag};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
 use crate::error::Error;
@@ -166,15 +166,15 @@ impl<P: Platform> ZoneGuard<'_, P> {
         self.insert(n, order);
     }
 
-    /// Whether `n` is the first frame of an allocated block of this order.
+    /// Whether `n` is the first frame of a block of this order that was handed out, and not the core's own. Looked at
+    /// under the lock: whoever frees twice may find the frame in other hands by now.
     pub fn check_allocated(&self, n: FrameNumber, order: u8) -> Result<(), Error> {
         let frame = self.frames.find(n).ok_or(Error::NoSuchFrame(n))?;
         let state = frame.state.get(self.p);
         match Frame::kind_of(state) {
             Kind::Absent => Err(Error::NoSuchFrame(n)),
-            Kind::Reserved | Kind::Free | Kind::Tail => Err(Error::NotAllocated(n)),
-            _ if Frame::order_of(state) != order => Err(Error::NotAllocated(n)),
-            _ => Ok(()),
+            Kind::Kernel if Frame::order_of(state) == order && state & flag::OWN == 0 => Ok(()),
+            _ => Err(Error::NotAllocated(n)),
         }
     }
 

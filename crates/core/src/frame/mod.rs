@@ -68,6 +68,8 @@ pub(crate) mod flag {
     pub const DIRTY: u32 = 1 << 12;
     /// In an unmap batch, not flushed: a leak if no batch owns it.
     pub const UNFLUSHED: u32 = 1 << 13;
+    /// The core's own, of kind `Kernel`: in a pool or an index. Nobody frees it by its number.
+    pub const OWN: u32 = 1 << 14;
 }
 
 const NODE_SHIFT: u32 = 24;

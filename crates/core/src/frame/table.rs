@@ -55,8 +55,12 @@ impl<'p> FrameTable<'p> {
 
     /// Every managed frame.
     pub fn iter<P: Platform>(&self, p: &P) -> impl Iterator<Item = (FrameNumber, &'p Frame)> {
-        (0..self.count * SECTION)
-            .filter_map(|n| Some((FrameNumber(n), self.find(FrameNumber(n))?)))
+        // By section: the number of frames up to the end of the last one may be 2^32.
+        (0..self.count)
+            .map(|section| FrameNumber(section * SECTION))
+            .filter(|&first| self.find(first).is_some())
+            .flat_map(|first| (0..SECTION).map(move |i| first.add(i)))
+            .filter_map(|n| Some((n, self.find(n)?)))
             .filter(|(_, frame)| frame.kind(p) != Kind::Absent)
     }
 }

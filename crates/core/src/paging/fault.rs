@@ -91,9 +91,12 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// What the tables of a space say of a page now: for kernels that look before they copy.
     ///
     /// # Errors
-    /// [`Error::NoSuchSpace`].
+    /// [`Error::NoSuchSpace`]; [`Error::BadRange`] beyond user addresses.
     pub fn lookup(&self, id: SpaceId, page: PageNumber) -> Result<Entry, Error> {
         let space: &Space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
+        if page >= PageNumber::USER_END {
+            return Err(Error::BadRange);
+        }
         let _shared = space.regions.read(self.platform());
         let leaf = table::find(self, space.root(self.platform()), page);
         Ok(leaf.map_or(Entry::NONE, |leaf| leaf.lock(self).read(page)))

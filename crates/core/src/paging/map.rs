@@ -72,15 +72,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         let alone = space.regions.write(p);
         {
             let here = Here::new(self);
-            if here.slot().tlb.loaded() == Some(id) {
-                super::unload(&here);
-            }
             let running = |cpu| self.slot(cpu).lazy.0.get(p) == 0;
             here.slot().targets.insert_all(p, &space.cpus.0);
+            here.slot().targets.remove(here.cpu);
             let busy = here.slot().targets.iter().any(running);
             here.slot().targets.clear();
             if busy {
                 return Err(Error::Busy);
+            }
+            if here.slot().tlb.loaded() == Some(id) {
+                super::unload(&here);
             }
         }
         while let Some((handle, region)) = self.regions_of(space).next() {
@@ -138,8 +139,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let range = check_range(range)?;
         let space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
-        // For the second half of a region that is split.
-        let spare = self.root.regions.reserve(self, AllocFrom::HERE)?.commit();
+        // For the second half of a region that is split: reserved before the lock, missed only if it is needed.
+        let spare = self.root.regions.reserve(self, AllocFrom::HERE).map(|slot| slot.commit());
         let alone = space.regions.write(p);
         let mut at = range.start;
         for (_, region) in self.regions_of(space) {
@@ -150,11 +151,17 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         if at < range.end() {
             drop(alone);
-            self.release_region(spare);
+            if let Ok(spare) = spare {
+                self.release_region(spare);
+            }
             return Err(Error::NotMapped(at));
         }
+        let mut splits = self.regions_of(space).map(|(_, region)| region.range(p));
+        if splits.any(|whole| whole.start < range.start && whole.end() > range.end()) {
+            spare?;
+        }
         self.zap(id, range);
-        let mut spare = Some(spare);
+        let mut spare = spare.ok();
         while let Some((handle, whole, cut)) = self
             .regions_of(space)
             .find_map(|(h, r)| Some((h, r.range(p), r.range(p).intersect(range)?)))

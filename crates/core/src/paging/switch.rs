@@ -60,12 +60,20 @@ impl<'p, P: Platform> Manager<'p, P> {
         let old = slot.tlb.loaded();
         slot.tlb.loaded.set(id.0 + 1);
         slot.tlb.tag.set(tag as u16);
-        if slot.lazy.0.get(p) != 0 {
-            slot.lazy.0.store(p, 0, Ordering::Release);
-        }
         if let Some(old) = old {
             self.space(old).cpus.0.remove(p, here.cpu);
         }
+        // INV-6: a flusher that found us in the new mask, and still lazy, left us alone. So the generation that was
+        // read above may be old by now: look again.
+        //
+        //   this CPU, lazy in the old space    flusher in the new one
+        //   mask |= me
+        //   read generation
+        //                                      entry cleared, generation += 1
+        //                                      read mask: sees me; read lazy: 1, skip
+        //   load
+        //   lazy = 0, read generation again
+        leave_lazy(&here);
         Ok(())
     }
 

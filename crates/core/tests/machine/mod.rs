@@ -1,0 +1,486 @@
+//! A machine of a few CPUs on the host, in one thread: the test says which CPU runs, when interrupts arrive,
+//! which rule is broken, and what happens while a CPU waits. Each CPU has a TLB that keeps what it may keep.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quietmm::addr::{Nanos, PAGE_SIZE, PageNumber, PhysAddr};
+use quietmm::platform::{BlockDevice, DeviceError, Guarantees, WaitKey};
+use quietmm::{
+    Audit, Config, Counter, CpuId, CpuSet, Entry, Error, Event, FrameNumber, Manager, NodeId, PageRange,
+    Platform, Policy, Region, Rule, SpaceId, UserAccess, VirtAddr,
+};
+
+pub type Mm<'p> = Manager<'p, Host>;
+type Hook = Box<dyn FnOnce(&Mm<'_>)>;
+
+/// What the machine is made of.
+#[derive(Clone)]
+pub struct Setup {
+    pub cpus: u32,
+    pub nodes: u16,
+    pub tags: u16,
+    /// Whether both guarantees are declared.
+    pub guarantees: bool,
+    pub disk: bool,
+    pub base: u32,
+    pub frames: u32,
+    /// `None`: one region, all of it.
+    pub regions: Option<Vec<Region>>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let (base, frames) = (0x1000, 4096);
+        Setup { cpus: 1, nodes: 1, tags: 1, guarantees: true, disk: true, base, frames, regions: None }
+    }
+}
+
+/// One thing that happened, in the order in which it did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Happened {
+    Interrupt(u16),
+    FlushPage(u16, u64),
+    FlushSpace(u16),
+    DiskWrite(u32, u64),
+    Event(Event),
+}
+
+#[derive(Default)]
+struct Tlb {
+    root: Option<FrameNumber>,
+    tag: u16,
+    /// By tag and page: the entry as it was cached.
+    cached: BTreeMap<(u16, u64), Entry>,
+}
+
+pub struct Host {
+    memory: *mut u8,
+    layout: Layout,
+    setup: Setup,
+    current: Cell<u16>,
+    irqs: Vec<Cell<bool>>,
+    pending: Vec<Cell<bool>>,
+    tlbs: Vec<RefCell<Tlb>>,
+    manager: Cell<*const Mm<'static>>,
+    idle_pauses: Cell<u32>,
+    woken: RefCell<Vec<WaitKey>>,
+    disk: RefCell<BTreeMap<(u32, u64), u64>>,
+    /// Interrupts stay on their way until somebody waits.
+    pub hold_interrupts: Cell<bool>,
+    pub broken: Cell<Option<Rule>>,
+    pub fail_reads: Cell<bool>,
+    pub fail_writes: Cell<bool>,
+    /// Uses of a cached translation that the tables no longer hold.
+    pub stale: Cell<u32>,
+    pub log: RefCell<Vec<Happened>>,
+    /// What happens when a CPU waits for another, once each.
+    pub on_pause: RefCell<VecDeque<Hook>>,
+    /// What happens just before a CPU loads a space.
+    pub on_load: RefCell<VecDeque<Hook>>,
+    /// What happens while a page is being written out.
+    pub on_disk_write: RefCell<VecDeque<Hook>>,
+    /// What happens when a page has left its file's cache, and is perhaps not flushed.
+    pub on_forget: RefCell<VecDeque<Hook>>,
+    /// What happens when reclaim gives a page a second chance. Must not take a lock of the core.
+    pub on_rotated: RefCell<VecDeque<Hook>>,
+    /// What happens while somebody sleeps.
+    pub on_wait: RefCell<VecDeque<Box<dyn FnOnce()>>>,
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout, and no manager outlives the host that it borrows.
+        unsafe { dealloc(self.memory, self.layout) }
+    }
+}
+
+impl Host {
+    pub fn new(setup: Setup) -> Host {
+        // One frame more, to align it ourselves: a block of ordinary alignment is mapped lazily by the host.
+        let layout = Layout::from_size_align((setup.frames as usize + 1) * 4096, 8).unwrap();
+        // SAFETY: the size is not zero.
+        let memory = unsafe { alloc_zeroed(layout) };
+        assert!(!memory.is_null());
+        let cpus = setup.cpus.min(4096) as usize;
+        Host {
+            memory,
+            layout,
+            current: Cell::new(0),
+            irqs: vec![Cell::new(true); cpus],
+            pending: vec![Cell::new(false); cpus],
+            tlbs: (0..cpus).map(|_| RefCell::default()).collect(),
+            manager: Cell::new(std::ptr::null()),
+            idle_pauses: Cell::new(0),
+            woken: RefCell::default(),
+            disk: RefCell::default(),
+            hold_interrupts: Cell::new(false),
+            broken: Cell::new(None),
+            fail_reads: Cell::new(false),
+            fail_writes: Cell::new(false),
+            stale: Cell::new(0),
+            log: RefCell::default(),
+            on_pause: RefCell::default(),
+            on_load: RefCell::default(),
+            on_disk_write: RefCell::default(),
+            on_forget: RefCell::default(),
+            on_rotated: RefCell::default(),
+            on_wait: RefCell::default(),
+            setup,
+        }
+    }
+
+    pub fn regions(&self) -> Vec<Region> {
+        let (start, frames) = (FrameNumber(self.setup.base), self.setup.frames);
+        self.setup.regions.clone().unwrap_or_else(|| vec![Region { start, frames, node: NodeId(0) }])
+    }
+
+    /// Makes a manager, gives it to `work`, and checks that everything adds up afterwards.
+    pub fn run<R>(&self, config: Config, work: impl FnOnce(&Mm<'_>) -> R) -> R {
+        let mm = Manager::new(self, &self.regions(), config).unwrap();
+        self.manager.set((&raw const mm).cast());
+        let result = work(&mm);
+        self.manager.set(std::ptr::null());
+        self.current.set(0);
+        if self.broken.get().is_none() {
+            assert_eq!(mm.validate().broken, None);
+        }
+        result
+    }
+
+    fn manager(&self) -> &Mm<'_> {
+        // SAFETY: set by `run` for as long as the manager is borrowed there, and only used meanwhile.
+        unsafe { self.manager.get().cast::<Mm<'_>>().as_ref() }.expect("inside `run`")
+    }
+
+    /// Does something as this CPU.
+    pub fn on<R>(&self, cpu: u16, work: impl FnOnce() -> R) -> R {
+        let before = self.current.replace(cpu);
+        let result = work();
+        self.current.set(before);
+        result
+    }
+
+    fn deliver(&self, cpu: u16) {
+        self.pending[cpu as usize].set(false);
+        self.irqs[cpu as usize].set(false);
+        self.on(cpu, || self.manager().on_interrupt());
+        self.irqs[cpu as usize].set(true);
+    }
+
+    /// Lets every interrupt that is on its way arrive where interrupts are on; says whether one did.
+    pub fn deliver_all(&self) -> bool {
+        let ready = |&cpu: &usize| self.pending[cpu].get() && self.irqs[cpu].get();
+        let mut some = false;
+        while let Some(cpu) = (0..self.pending.len()).find(ready) {
+            self.deliver(cpu as u16);
+            some = true;
+        }
+        some
+    }
+
+    fn next(&self, hooks: &RefCell<VecDeque<Hook>>) -> bool {
+        let hook = hooks.borrow_mut().pop_front();
+        let Some(hook) = hook else { return false };
+        hook(self.manager());
+        true
+    }
+
+    fn note(&self, what: Happened) {
+        self.log.borrow_mut().push(what);
+    }
+
+    pub fn forget(&self) {
+        self.log.borrow_mut().clear();
+    }
+
+    pub fn count(&self, which: impl Fn(&Happened) -> bool) -> usize {
+        self.log.borrow().iter().filter(|what| which(what)).count()
+    }
+
+    /// Interrupts sent to this CPU since [`forget`](Self::forget).
+    pub fn interrupts_to(&self, cpu: u16) -> usize {
+        self.count(|what| *what == Happened::Interrupt(cpu))
+    }
+
+    pub fn interrupts(&self) -> usize {
+        self.count(|what| matches!(what, Happened::Interrupt(_)))
+    }
+
+    /// Full flushes and single flushes of a CPU.
+    pub fn flushes(&self, cpu: u16) -> (usize, usize) {
+        let single = |what: &Happened| matches!(what, Happened::FlushPage(c, _) if *c == cpu);
+        (self.count(|what| *what == Happened::FlushSpace(cpu)), self.count(single))
+    }
+
+    pub fn on_disk(&self, file: u32, block: u64) -> Option<u64> {
+        self.disk.borrow().get(&(file, block)).copied()
+    }
+
+    fn word(&self, frame: FrameNumber, index: usize) -> &AtomicU64 {
+        let at = self.direct(PhysAddr(frame.phys().0 + 8 * index as u64));
+        // SAFETY: inside the memory (`direct` checks), aligned, and only used as an atomic.
+        unsafe { &*at.cast() }
+    }
+
+    /// The word of the leaf table for a page, as the hardware finds it.
+    fn walk(&self, root: FrameNumber, page: u64) -> Option<&AtomicU64> {
+        let mut table = root;
+        for level in (1..4).rev() {
+            let entry = Entry(self.word(table, PageNumber(page).index(level)).load(Ordering::SeqCst));
+            if !entry.is_present() {
+                return None;
+            }
+            table = entry.frame();
+        }
+        Some(self.word(table, PageNumber(page).index(0)))
+    }
+
+    /// Translates as the hardware does: `None` is a page fault.
+    fn translate(&self, page: u64, write: bool) -> Option<FrameNumber> {
+        let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
+        let (root, key) = (tlb.root?, (tlb.tag, page));
+        let now = || self.walk(root, page).map_or(Entry::NONE, |word| Entry(word.load(Ordering::SeqCst)));
+        if let Some(entry) = tlb.cached.get(&key).copied() {
+            if !write || entry.has(Entry::DIRTY) {
+                let real = now();
+                if !real.is_present() || real.frame() != entry.frame() {
+                    self.stale.set(self.stale.get() + 1);
+                }
+                return Some(entry.frame());
+            }
+        }
+        // A write through a clean entry walks again: that is the guarantee that this machine declares.
+        tlb.cached.remove(&key);
+        if !now().is_present() || write && !now().has(Entry::WRITABLE) {
+            return None;
+        }
+        let bits = Entry::ACCESSED | if write { Entry::DIRTY } else { 0 };
+        let entry = Entry(self.walk(root, page)?.fetch_or(bits, Ordering::SeqCst) | bits);
+        tlb.cached.insert(key, entry);
+        Some(entry.frame())
+    }
+
+    fn access(&self, mm: &Mm<'_>, id: SpaceId, page: u64, write: Option<u64>) -> Result<u64, Error> {
+        assert_eq!(mm.loaded_space(), Some(id), "this CPU runs elsewhere");
+        for _ in 0..3 {
+            if let Some(frame) = self.translate(page, write.is_some()) {
+                let word = self.word(frame, 0);
+                if let Some(value) = write {
+                    word.store(value, Ordering::SeqCst);
+                }
+                return Ok(word.load(Ordering::SeqCst));
+            }
+            let access = if write.is_some() { UserAccess::Write } else { UserAccess::Read };
+            mm.fault(id, PageNumber(page).addr(), access)?;
+        }
+        panic!("page {page:#x} faults again and again");
+    }
+
+    /// What this CPU reads at the start of a page of its space.
+    pub fn read(&self, mm: &Mm<'_>, id: SpaceId, page: u64) -> Result<u64, Error> {
+        self.access(mm, id, page, None)
+    }
+
+    pub fn write(&self, mm: &Mm<'_>, id: SpaceId, page: u64, value: u64) -> Result<(), Error> {
+        self.access(mm, id, page, Some(value)).map(|_| ())
+    }
+
+    /// Whether this CPU still has a translation of the page.
+    pub fn caches(&self, cpu: u16, page: u64) -> bool {
+        let tlb = self.tlbs[cpu as usize].borrow();
+        tlb.cached.contains_key(&(tlb.tag, page))
+    }
+
+    /// Whether the accessed bit is set; clears it in the table as a program that stops using the page would not.
+    pub fn accessed(&self, mm: &Mm<'_>, id: SpaceId, page: u64) -> bool {
+        mm.lookup(id, PageNumber(page)).unwrap().has(Entry::ACCESSED)
+    }
+}
+
+// SAFETY: `direct` checks that it stays inside the one block of memory, there is one thread, so the current CPU
+// is true and stable, the flushes take the entries out of the map, and the copies are of one frame.
+unsafe impl Platform for Host {
+    fn this_cpu(&self) -> CpuId {
+        CpuId(self.current.get())
+    }
+    fn possible_cpus(&self) -> u32 {
+        self.setup.cpus
+    }
+    fn is_online(&self, cpu: CpuId) -> bool {
+        u32::from(cpu.0) < self.setup.cpus
+    }
+    fn node_of(&self, cpu: CpuId) -> NodeId {
+        NodeId(cpu.0 % self.setup.nodes)
+    }
+    fn distance(&self, from: NodeId, to: NodeId) -> u32 {
+        if from == to { 10 } else { 20 }
+    }
+    fn flush_page(&self, page: VirtAddr) {
+        let cpu = self.current.get();
+        self.note(Happened::FlushPage(cpu, page.page().0));
+        let mut tlb = self.tlbs[cpu as usize].borrow_mut();
+        let tag = tlb.tag;
+        tlb.cached.remove(&(tag, page.page().0));
+    }
+    fn flush_space(&self) {
+        let cpu = self.current.get();
+        self.note(Happened::FlushSpace(cpu));
+        let mut tlb = self.tlbs[cpu as usize].borrow_mut();
+        let tag = tlb.tag;
+        tlb.cached.retain(|key, _| key.0 != tag);
+    }
+    fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
+        self.next(&self.on_load);
+        let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
+        (tlb.root, tlb.tag) = (Some(root), tag);
+        if !keep {
+            tlb.cached.retain(|key, _| key.0 != tag);
+        }
+    }
+    fn tags(&self) -> u16 {
+        self.setup.tags
+    }
+    fn interrupt(&self, targets: &CpuSet) {
+        assert!(!self.irqs[self.current.get() as usize].get(), "interrupts must be off");
+        for target in targets.iter() {
+            assert_ne!(target.0, self.current.get(), "a CPU does not interrupt itself");
+            self.note(Happened::Interrupt(target.0));
+            self.pending[target.index()].set(true);
+        }
+        if !self.hold_interrupts.get() {
+            self.deliver_all();
+        }
+    }
+    fn irqs_off(&self) -> bool {
+        self.irqs[self.current.get() as usize].replace(false)
+    }
+    fn irqs_on(&self) {
+        let cpu = self.current.get();
+        self.irqs[cpu as usize].set(true);
+        if self.pending[cpu as usize].get() && !self.hold_interrupts.get() {
+            self.deliver(cpu);
+        }
+    }
+    fn direct(&self, at: PhysAddr) -> *mut u8 {
+        let offset = at.0.checked_sub(u64::from(self.setup.base) * PAGE_SIZE).expect("below the memory");
+        assert!(offset < u64::from(self.setup.frames) * PAGE_SIZE, "beyond the memory");
+        let aligned = self.memory.addr().next_multiple_of(PAGE_SIZE as usize) - self.memory.addr();
+        // SAFETY: inside the block, as was just checked; it has room for the alignment.
+        unsafe { self.memory.add(aligned + offset as usize) }
+    }
+    fn clear_frame(&self, frame: FrameNumber) {
+        // SAFETY: `direct` checks the frame's first byte, and frames do not straddle the end.
+        unsafe { self.direct(frame.phys()).write_bytes(0, PAGE_SIZE as usize) }
+    }
+    fn copy_frame(&self, from: FrameNumber, to: FrameNumber) {
+        // SAFETY: as above, for both.
+        unsafe { self.direct(from.phys()).copy_to(self.direct(to.phys()), PAGE_SIZE as usize) }
+    }
+    fn now(&self) -> Nanos {
+        Nanos(0)
+    }
+    fn pause(&self, _ns: u32) {
+        if !self.next(&self.on_pause) && !self.deliver_all() {
+            self.idle_pauses.set(self.idle_pauses.get() + 1);
+            assert!(self.idle_pauses.get() < 1_000_000, "somebody waits for ever");
+        }
+    }
+    fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
+        while !ready() {
+            // Asleep: only `wake` ends it.
+            self.woken.borrow_mut().clear();
+            let other = self.on_wait.borrow_mut().pop_front();
+            other.expect("sleeps, and nobody else is there")();
+            assert!(self.woken.borrow().contains(&key), "{key:?} became ready and nobody woke the sleeper");
+        }
+    }
+    fn wake(&self, key: WaitKey) {
+        self.woken.borrow_mut().push(key);
+    }
+    fn device(&self) -> Option<&dyn BlockDevice> {
+        self.setup.disk.then_some(self as &dyn BlockDevice)
+    }
+    fn guarantees(&self) -> Guarantees {
+        if !self.setup.guarantees {
+            return Guarantees::none();
+        }
+        // SAFETY: `translate` does so.
+        unsafe { Guarantees::none().with_clean_write_walks().with_unflushed_accessed() }
+    }
+    fn broken(&self, rule: Rule) -> bool {
+        self.broken.get() == Some(rule)
+    }
+    fn observe(&self, event: &Event) {
+        self.note(Happened::Event(*event));
+        if *event == Event::Rotated {
+            self.next(&self.on_rotated);
+        }
+    }
+}
+
+impl BlockDevice for Host {
+    fn read(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        if self.fail_reads.get() {
+            return Err(DeviceError);
+        }
+        self.clear_frame(frame);
+        self.word(frame, 0).store(self.on_disk(file, block).unwrap_or(0), Ordering::SeqCst);
+        Ok(())
+    }
+    fn forget(&self, _file: u32, _block: u64) {
+        self.next(&self.on_forget);
+    }
+    fn write(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        self.note(Happened::DiskWrite(file, block));
+        let content = self.word(frame, 0).load(Ordering::SeqCst);
+        self.next(&self.on_disk_write);
+        if self.fail_writes.get() {
+            return Err(DeviceError);
+        }
+        self.disk.borrow_mut().insert((file, block), content);
+        Ok(())
+    }
+}
+
+pub fn config(policy: &str) -> Config {
+    Config::new(Policy::parse(policy).unwrap())
+}
+
+/// No watermarks and no frames at hand: every frame can be had, and counts are exact.
+pub fn bare(policy: &str) -> Config {
+    Config { page_batch: Some(1), min_free: Some(0), ..config(policy) }
+}
+
+pub fn pages(start: u64, pages: u64) -> PageRange {
+    PageRange::new(PageNumber(start), pages)
+}
+
+pub fn counted(mm: &Mm<'_>, counter: Counter) -> u64 {
+    mm.counter(counter)
+}
+
+/// The audit, after whatever was on its way is where it belongs, on every CPU.
+pub fn settled(mm: &Mm<'_>) -> Audit {
+    let p = mm.platform();
+    for cpu in 0..p.possible_cpus() as u16 {
+        p.on(cpu, || {
+            mm.drain_lru_batch();
+            mm.drain_page_list();
+        });
+    }
+    mm.validate()
+}
+
+/// Takes single frames until there are no more, reclaiming as much as can be.
+pub fn exhaust(mm: &Mm<'_>) -> Vec<quietmm::Frames> {
+    std::iter::from_fn(|| mm.alloc_frames(0, quietmm::AllocFrom::HERE).ok()).collect()
+}
+
+pub fn give_back(mm: &Mm<'_>, frames: Vec<quietmm::Frames>) {
+    frames.into_iter().for_each(|block| mm.free_frames(block));
+}
