@@ -89,8 +89,9 @@ pub fn run(spec: &RunSpec, watch: &dyn Watch) -> Result<Report, RunError> {
     }
 }
 
-/// Frames that each CPU and each node need at least for their own bookkeeping and one task's tables.
-const LEAST_PER_CPU: u64 = 16;
+/// Frames that each CPU and each node need at least: bookkeeping, one task's tables, and what sits in a CPU's
+/// batches while memory is short.
+const LEAST_PER_CPU: u64 = 128;
 const LEAST_PER_NODE: u64 = 512;
 
 fn shrink(spec: &RunSpec) -> Result<Machine, RunError> {

@@ -17,6 +17,7 @@ const STORIES: usize = 3;
 
 /// One frame.
 #[derive(Clone, Copy)]
+#[repr(C)]
 struct Frame {
     filled: Filled,
     /// Being written out, and how often an entry to it had been cleared when that began.
