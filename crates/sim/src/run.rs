@@ -141,8 +141,10 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         ..Config::new(spec.policy)
     };
     let tasks = machine.cpus + machine.nodes + spec.workload.tasks(machine.cpus);
-    let sim = Sim::<FAULTS>::new(machine, tasks as usize, spec.seed, spec.broken, watch)
-        .map_err(|error| RunError::Failed(format!("the host has no room for the machine's memory: {error}")))?;
+    let sim =
+        Sim::<FAULTS>::new(machine, tasks as usize, spec.seed, spec.broken, watch).map_err(|error| {
+            RunError::Failed(format!("the host has no room for the machine's memory: {error}"))
+        })?;
     let refused = |error: Error| {
         RunError::Refused(format!(
             "{} does not fit {} at scale 1/{}: {error}",
@@ -152,12 +154,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         ))
     };
     let system = System::new(&sim, &sim.regions(), config).map_err(refused)?;
-    let params = Params {
-        cpus: sim.machine.cpus,
-        frames: sim.machine.memory / 4096,
-        seed: spec.seed,
-        trace,
-    };
+    let params = Params { cpus: sim.machine.cpus, frames: sim.machine.memory / 4096, seed: spec.seed, trace };
     let total = spec.workload.set_up(&system, &params).map_err(refused)?;
     sim.total.set(total);
     let stop = sim.run(&system);
@@ -168,11 +165,14 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         // With a rule broken anything may follow, a hang too; what was seen until then is the result.
         _ if spec.broken.is_some() => {}
         Stop::Deadlock => {
-            let waiting: Vec<_> = system.waiting().iter().map(|(who, key)| format!("{who} for {key:?}")).collect();
+            let waiting: Vec<_> =
+                system.waiting().iter().map(|(who, key)| format!("{who} for {key:?}")).collect();
             let why = format!("deadlock: no CPU runs; {}", waiting.join(", "));
             return Err(RunError::Failed(why));
         }
-        Stop::Stuck => return Err(RunError::Failed("livelock: CPUs run and nothing gets done".into())),
+        Stop::Stuck => {
+            return Err(RunError::Failed("livelock: CPUs run and nothing gets done".into()));
+        }
     }
     if let Some(task) = tasks.iter().find(|t| t.result.is_err() && spec.broken.is_none()) {
         let why = task.result.err().map_or(String::new(), |error| error.to_string());
@@ -194,7 +194,25 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         min_free(spec, &sim.machine) * 4,
         page_batch(spec)
     )];
-    Ok(Report { metrics, host, stories: sim.truth().stories.clone(), notes })
+    let stories = sim.truth().stories.clone();
+    if spec.broken.is_none() && spec.workload.comes_to_rest() {
+        add_up(&sim, &system).map_err(RunError::Failed)?;
+    }
+    Ok(Report { metrics, host, stories, notes })
+}
+
+/// Whether every frame, list, table and tree of the core adds up once the machine is at rest.
+fn add_up<const FAULTS: bool>(
+    sim: &Sim<'_, FAULTS>,
+    system: &System<'_, Sim<'_, FAULTS>>,
+) -> Result<(), String> {
+    if !sim.rest(system) {
+        return Err("the user tasks have ended, and the kernel's do not come to rest".into());
+    }
+    let audit = system.mm.validate();
+    audit
+        .broken
+        .map_or(Ok(()), |what| Err(format!("the frames do not add up at the end: {what} ({audit:?})")))
 }
 
 /// Seconds from picoseconds.
@@ -209,9 +227,10 @@ fn figures<const FAULTS: bool>(
 ) -> Vec<Metric> {
     let count = |counter| system.mm.counter(counter);
     let users = || tasks.iter().filter(|t| matches!(t.kind, TaskKind::User(_)));
-    let last = users().filter_map(|t| t.ended).max().unwrap_or_else(|| {
-        sim.cpus.iter().map(|cpu| cpu.now.get() / 1000).max().unwrap_or(0)
-    });
+    let last = users()
+        .filter_map(|t| t.ended)
+        .max()
+        .unwrap_or_else(|| sim.cpus.iter().map(|cpu| cpu.now.get() / 1000).max().unwrap_or(0));
     let elapsed = last as f64 / 1e9;
     let times: Vec<f64> = users().filter_map(|t| Some((t.ended? - t.started) as f64 / 1e9)).collect();
     let range = times.iter().copied().fold(0.0, f64::max)
@@ -230,8 +249,22 @@ fn figures<const FAULTS: bool>(
     let truth = sim.truth();
     let mut list = vec![
         Metric::real("elapsed_s", "elapsed", "s", elapsed, 2, "from the start until the last task has ended"),
-        Metric::real("time_range_s", "time_range", "s", range, 2, "the slowest task's time less the fastest's"),
-        Metric::real("time_stddev_s", "time_stddv", "s", variance.sqrt(), 2, "standard deviation of tasks' times"),
+        Metric::real(
+            "time_range_s",
+            "time_range",
+            "s",
+            range,
+            2,
+            "the slowest task's time less the fastest's",
+        ),
+        Metric::real(
+            "time_stddev_s",
+            "time_stddv",
+            "s",
+            variance.sqrt(),
+            2,
+            "standard deviation of tasks' times",
+        ),
         Metric::real("user_s", "User", "s", s(all(Mode::User)), 2, "CPU time in user mode, all CPUs"),
         Metric::real("system_s", "System", "s", s(all(Mode::System)), 2, "CPU time in the kernel, all CPUs"),
         Metric::real("idle_s", "Idle", "s", s(all(Mode::Idle)), 2, "time that CPUs had nothing to do"),
@@ -246,7 +279,13 @@ fn figures<const FAULTS: bool>(
         Metric::real("ticks_per_s", "ticks/s", "/s", rate(ticks), 0, "timer ticks in a second, all CPUs"),
         Metric::int("ipis_sent", "IPIs sent", Better::Less, sent, "interrupts sent by the memory manager"),
         Metric::int("ipis_received", "IPIs received", Better::Less, received, "interrupts received from it"),
-        Metric::int("pages_reclaimed", "pages reclaimed", Better::Neither, reclaimed, "by kswapd and by tasks"),
+        Metric::int(
+            "pages_reclaimed",
+            "pages reclaimed",
+            Better::Neither,
+            reclaimed,
+            "by kswapd and by tasks",
+        ),
         Metric::real(
             "ipis_sent_per_reclaimed_page",
             "IPIs sent/page",
@@ -272,8 +311,20 @@ fn figures<const FAULTS: bool>(
             "entries cleared for each flush asked of other CPUs",
         )
         .more(),
-        Metric::int("flushes_full", "full flushes", Better::Less, count(Counter::LocalFlushAll), Counter::LocalFlushAll.about()),
-        Metric::int("flushes_page", "single flushes", Better::Less, count(Counter::LocalFlushOne), Counter::LocalFlushOne.about()),
+        Metric::int(
+            "flushes_full",
+            "full flushes",
+            Better::Less,
+            count(Counter::LocalFlushAll),
+            Counter::LocalFlushAll.about(),
+        ),
+        Metric::int(
+            "flushes_page",
+            "single flushes",
+            Better::Less,
+            count(Counter::LocalFlushOne),
+            Counter::LocalFlushOne.about(),
+        ),
         Metric::int(
             "tlb_refills",
             "TLB refills",

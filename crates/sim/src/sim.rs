@@ -27,6 +27,8 @@ use crate::truth::Truth;
 const SLACK: u64 = 400_000;
 /// Events without progress after which a run is given up.
 const STUCK: u64 = 400_000_000;
+/// Events after the end of the last user task within which all others must come to rest.
+const RESTLESS: u64 = 20_000_000;
 
 type Context = Coroutine<(), (), (), Piece>;
 
@@ -107,8 +109,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         watch: &'w dyn Watch,
     ) -> std::io::Result<Self> {
         let bytes = machine.memory;
-        let mut memory =
-            memmap2::MmapOptions::new().len(bytes as usize).no_reserve_swap().map_anon()?;
+        let mut memory = memmap2::MmapOptions::new().len(bytes as usize).no_reserve_swap().map_anon()?;
         let base = memory.as_mut_ptr();
         let frames = (bytes / 4096) as usize;
         let mut rng = rand_xoshiro::Xoshiro256StarStar::seed_from_u64(seed);
@@ -160,24 +161,33 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         let (nodes, frames) = (self.machine.nodes, (self.bytes / 4096) as u32);
         let each = frames / nodes;
         (0..nodes)
-            .map(|n| quietmm::Region {
-                start: FrameNumber(n * each),
-                frames: each,
-                node: NodeId(n as u16),
-            })
+            .map(|n| quietmm::Region { start: FrameNumber(n * each), frames: each, node: NodeId(n as u16) })
             .collect()
     }
 
     /// Runs until all user tasks have ended. `kernel` hears interrupts, ticks and faults.
     pub fn run(&self, kernel: &dyn Kernel) -> Stop {
-        // SAFETY: only the lifetime is forgotten; the pointer is used while this function runs, which the
-        // borrow outlives.
-        let kernel = unsafe { std::mem::transmute::<*const dyn Kernel, *const (dyn Kernel + 'static)>(kernel) };
-        self.kernel.set(Some(kernel));
-        self.running.set(true);
         for cpu in &self.cpus {
             self.order().set(cpu.id, 0);
         }
+        self.go(kernel, STUCK)
+    }
+
+    /// After a run has finished: goes on until nothing is left to do on any CPU, so that no lock is held and no
+    /// page is in anybody's hands. Gives false if that takes too long: a task without an end keeps a CPU busy.
+    pub fn rest(&self, kernel: &dyn Kernel) -> bool {
+        self.stop.set(None);
+        self.last_progress.set(self.events.get());
+        self.go(kernel, RESTLESS) == Stop::Deadlock
+    }
+
+    fn go(&self, kernel: &dyn Kernel, most: u64) -> Stop {
+        // SAFETY: only the lifetime is forgotten; the pointer is used while this function runs, which the
+        // borrow outlives.
+        let kernel =
+            unsafe { std::mem::transmute::<*const dyn Kernel, *const (dyn Kernel + 'static)>(kernel) };
+        self.kernel.set(Some(kernel));
+        self.running.set(true);
         let stop = loop {
             if let Some(stop) = self.stop.get() {
                 break stop;
@@ -186,7 +196,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             if time == NEVER {
                 break Stop::Deadlock;
             }
-            if self.events.get() - self.last_progress.get() > STUCK {
+            if self.events.get() - self.last_progress.get() > most {
                 break Stop::Stuck;
             }
             self.turn(id, time);
@@ -237,8 +247,8 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
     }
 
     fn kernel(&self) -> &dyn Kernel {
-        let kernel = self.kernel.get().expect("set by `run`");
-        // SAFETY: `run` has not returned, and the kernel outlives it.
+        let kernel = self.kernel.get().expect("set by `go`");
+        // SAFETY: `go` has not returned, and the kernel outlives it.
         unsafe { &*kernel }
     }
 
@@ -708,7 +718,7 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         let machine: *const () = std::ptr::from_ref(self).cast();
         let stack = self.stacks.borrow_mut().cut();
         let context = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
-            // SAFETY: contexts are resumed only by `run`, which borrows the machine.
+            // SAFETY: contexts are resumed only by `go`, which borrows the machine.
             let sim = unsafe { &*machine.cast::<Sim<'_, FAULTS>>() };
             sim.yielders.borrow()[task.0 as usize].set(yielder);
             sim.kernel().run(task);
@@ -763,8 +773,7 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
                 self.work(&mut left);
                 // What is used for a while is used until its end.
                 let cpu = self.cpu();
-                let by =
-                    crate::truth::Use { cpu: cpu.id, now: cpu.now.get(), page: at.page(), write };
+                let by = crate::truth::Use { cpu: cpu.id, now: cpu.now.get(), page: at.page(), write };
                 if let Some((entry, _)) = self.tlb(cpu).find(cpu.tag.get(), at.page()) {
                     self.truth().judge(entry, &by, || self.leads_elsewhere(cpu, at.page(), entry.frame));
                 }
