@@ -170,7 +170,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
             let why = format!("deadlock: no CPU runs; {}", waiting.join(", "));
             return Err(RunError::Failed(why));
         }
-        Stop::Stuck => {
+        Stop::Stuck | Stop::Collapsed => {
             return Err(RunError::Failed("livelock: CPUs run and nothing gets done".into()));
         }
     }

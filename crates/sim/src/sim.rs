@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use quietmm::addr::{FrameNumber, Nanos, NodeId, PhysAddr};
@@ -43,6 +44,8 @@ pub enum Stop {
     Deadlock,
     /// CPUs go round and nothing gets done.
     Stuck,
+    /// With a rule broken, the core found its own state impossible.
+    Collapsed,
 }
 
 /// Who watches a run.
@@ -199,7 +202,12 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             if self.events.get() - self.last_progress.get() > most {
                 break Stop::Stuck;
             }
-            self.turn(id, time);
+            if !FAULTS {
+                self.turn(id, time);
+            } else if catch_unwind(AssertUnwindSafe(|| self.turn(id, time))).is_err() {
+                // A frame freed twice, say. Everything here is cells, and only the account is read after this.
+                break Stop::Collapsed;
+            }
         };
         self.running.set(false);
         stop
