@@ -837,6 +837,10 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
             self.watch.progress(done, self.total.get());
             if self.watch.cancelled() {
                 self.stop.set(Some(Stop::Cancelled));
+                // A lone CPU has nobody to give way to, and would go on to its end.
+                let cpu = self.cpu();
+                self.order().set(cpu.id, cpu.now.get());
+                self.give_way();
             }
         }
     }
