@@ -171,7 +171,9 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
             let why = format!("deadlock: no CPU runs; {}", waiting.join(", "));
             return Err(RunError::Failed(why));
         }
-        Stop::Stuck => return Err(RunError::Failed("livelock: CPUs run and nothing gets done".into())),
+        Stop::Stuck | Stop::Collapsed => {
+            return Err(RunError::Failed("livelock: CPUs run and nothing gets done".into()));
+        }
     }
     if let Some(task) = tasks.iter().find(|t| t.result.is_err() && spec.broken.is_none()) {
         let why = task.result.err().map_or(String::new(), |error| error.to_string());
@@ -193,7 +195,25 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         min_free(spec, &sim.machine) * 4,
         page_batch(spec)
     )];
-    Ok(Report { metrics, host, stories: sim.truth().stories.clone(), notes })
+    let stories = sim.truth().stories.clone();
+    if spec.broken.is_none() && spec.workload.comes_to_rest() {
+        add_up(&sim, &system).map_err(RunError::Failed)?;
+    }
+    Ok(Report { metrics, host, stories, notes })
+}
+
+/// Whether every frame, list, table and tree of the core adds up once the machine is at rest.
+fn add_up<const FAULTS: bool>(
+    sim: &Sim<'_, FAULTS>,
+    system: &System<'_, Sim<'_, FAULTS>>,
+) -> Result<(), String> {
+    if !sim.rest(system) {
+        return Err("the user tasks have ended, and the kernel's do not come to rest".into());
+    }
+    let audit = system.mm.validate();
+    audit
+        .broken
+        .map_or(Ok(()), |what| Err(format!("the frames do not add up at the end: {what} ({audit:?})")))
 }
 
 /// Seconds from picoseconds.

@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use quietmm::Rule;
@@ -27,6 +28,8 @@ use crate::truth::Truth;
 const SLACK: u64 = 400_000;
 /// Events without progress after which a run is given up.
 const STUCK: u64 = 400_000_000;
+/// Events after the end of the last user task within which all others must come to rest.
+const RESTLESS: u64 = 20_000_000;
 
 pub(crate) type Context = Coroutine<(), (), (), Piece>;
 
@@ -41,6 +44,8 @@ pub enum Stop {
     Deadlock,
     /// CPUs go round and nothing gets done.
     Stuck,
+    /// With a rule broken, the core found its own state impossible.
+    Collapsed,
 }
 
 /// Who watches a run.
@@ -165,15 +170,27 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
 
     /// Runs until all user tasks have ended. `kernel` hears interrupts, ticks and faults.
     pub fn run(&self, kernel: &dyn Kernel) -> Stop {
+        for cpu in &self.cpus {
+            self.order().set(cpu.id, 0);
+        }
+        self.go(kernel, STUCK)
+    }
+
+    /// After a run has finished: goes on until nothing is left to do on any CPU, so that no lock is held and no
+    /// page is in anybody's hands. Gives false if that takes too long: a task without an end keeps a CPU busy.
+    pub fn rest(&self, kernel: &dyn Kernel) -> bool {
+        self.stop.set(None);
+        self.last_progress.set(self.events.get());
+        self.go(kernel, RESTLESS) == Stop::Deadlock
+    }
+
+    fn go(&self, kernel: &dyn Kernel, most: u64) -> Stop {
         // SAFETY: only the lifetime is forgotten; the pointer is used while this function runs, which the
         // borrow outlives.
         let kernel =
             unsafe { std::mem::transmute::<*const dyn Kernel, *const (dyn Kernel + 'static)>(kernel) };
         self.kernel.set(Some(kernel));
         self.running.set(true);
-        for cpu in &self.cpus {
-            self.order().set(cpu.id, 0);
-        }
         let stop = loop {
             if let Some(stop) = self.stop.get() {
                 break stop;
@@ -182,10 +199,15 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             if time == NEVER {
                 break Stop::Deadlock;
             }
-            if self.events.get() - self.last_progress.get() > STUCK {
+            if self.events.get() - self.last_progress.get() > most {
                 break Stop::Stuck;
             }
-            self.turn(id, time);
+            if !FAULTS {
+                self.turn(id, time);
+            } else if catch_unwind(AssertUnwindSafe(|| self.turn(id, time))).is_err() {
+                // A frame freed twice, say. Everything here is cells, and only the account is read after this.
+                break Stop::Collapsed;
+            }
         };
         self.running.set(false);
         stop
@@ -233,8 +255,8 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
     }
 
     pub(crate) fn kernel(&self) -> &dyn Kernel {
-        let kernel = self.kernel.get().expect("set by `run`");
-        // SAFETY: `run` has not returned, and the kernel outlives it.
+        let kernel = self.kernel.get().expect("set by `go`");
+        // SAFETY: `go` has not returned, and the kernel outlives it.
         unsafe { &*kernel }
     }
 

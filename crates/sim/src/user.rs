@@ -123,7 +123,7 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         let machine: *const () = std::ptr::from_ref(self).cast();
         let stack = self.stacks.borrow_mut().cut();
         let context = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
-            // SAFETY: contexts are resumed only by `run`, which borrows the machine.
+            // SAFETY: contexts are resumed only by `go`, which borrows the machine.
             let sim = unsafe { &*machine.cast::<Sim<'_, FAULTS>>() };
             sim.yielders.borrow()[task.0 as usize].set(yielder);
             sim.kernel().run(task);
@@ -232,6 +232,10 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
             self.watch.progress(done, self.total.get());
             if self.watch.cancelled() {
                 self.stop.set(Some(Stop::Cancelled));
+                // A lone CPU has nobody to give way to, and would go on to its end.
+                let cpu = self.cpu();
+                self.order().set(cpu.id, cpu.now.get());
+                self.give_way();
             }
         }
     }

@@ -93,6 +93,11 @@ impl Workload {
         matches!(self, Workload::Replay)
     }
 
+    /// Whether nothing runs any more once its user tasks have ended: it has no tasks that go on for ever.
+    pub const fn comes_to_rest(self) -> bool {
+        !matches!(self, Workload::Bystander)
+    }
+
     /// User tasks and others that it makes at most: what a machine keeps stacks for.
     pub const fn tasks(self, cpus: u32) -> u32 {
         match self {
