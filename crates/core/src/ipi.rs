@@ -27,19 +27,22 @@ pub(crate) struct Inbox {
     senders: [Word64; (MAX_CPUS / 64) as usize],
 }
 
-/// What a CPU wants of others. Written only while nobody still owes an acknowledgement.
+/// What a CPU wants of others, packed into three words of one line. Written only while nobody still owes an
+/// acknowledgement.
 #[repr(C, align(64))]
 pub(crate) struct Request {
-    /// The space plus one; 0 asks for everything that user addresses may have left.
-    space: Word32,
-    /// Whether page tables go too: lazy CPUs must let go of the space.
-    tables: Word32,
-    start: Word64,
-    /// 0: the whole space.
-    pages: Word64,
+    /// The space plus one, and `TABLES`; 0 asks for everything that user addresses may have left.
+    space: Word64,
+    /// The first page, and in the low bits how many; 0 pages are the whole space.
+    range: Word64,
     generation: Word64,
     awaited: Awaited,
 }
+
+/// Page tables go too: lazy CPUs must let go of the space.
+const TABLES: u64 = 1 << 32;
+/// Room for the pages of a range. A longer one is above every ceiling: it stands as the whole space.
+const PAGES: u64 = (1 << 20) - 1;
 
 /// Apart from the request: the targets read that and write this.
 #[repr(C, align(64))]
@@ -60,23 +63,24 @@ impl Request {
         let Work::Flush { space, range, generation, tables } = work else {
             return self.space.set(p, 0);
         };
-        self.space.set(p, space.0 + 1);
-        self.tables.set(p, tables.into());
-        self.start.set(p, range.map_or(0, |r| r.start.0));
-        self.pages.set(p, range.map_or(0, |r| r.pages));
+        let short = range.filter(|range| range.pages <= PAGES);
+        self.space.set(p, (u64::from(space.0) + 1) | if tables { TABLES } else { 0 });
+        self.range.set(p, short.map_or(0, |range| range.start.0 << PAGES.count_ones() | range.pages));
         self.generation.set(p, generation.0);
     }
 
     fn read<P: Platform>(&self, p: &P) -> Work {
-        let Some(space) = self.space.get(p).checked_sub(1) else {
+        let word = self.space.get(p);
+        let Some(space) = (word as u32).checked_sub(1) else {
             return Work::FlushAll;
         };
-        let pages = self.pages.get(p);
+        let range = self.range.get(p);
+        let (start, pages) = (PageNumber(range >> PAGES.count_ones()), range & PAGES);
         Work::Flush {
             space: SpaceId(space),
-            range: (pages != 0).then(|| PageRange::new(PageNumber(self.start.get(p)), pages)),
+            range: (pages != 0).then(|| PageRange::new(start, pages)),
             generation: Generation(self.generation.get(p)),
-            tables: self.tables.get(p) != 0,
+            tables: word & TABLES != 0,
         }
     }
 }
@@ -86,11 +90,7 @@ impl Request {
 ///
 /// Interrupts are off when it is called. They are as the caller of `Here` had them while it waits; where
 /// they are off, it serves the requests that reach this CPU (INV-8).
-pub(crate) fn call<P: Platform>(
-    here: Here<'_, '_, P>,
-    work: Work,
-    meanwhile: impl FnOnce(&Here<'_, '_, P>),
-) {
+pub(crate) fn call<P: Platform>(here: Here<'_, '_, P>, work: Work, meanwhile: impl FnOnce(&Here<'_, '_, P>)) {
     let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
     let targets = slot.targets.len();
     let awaited = &slot.request.awaited.0;
@@ -118,7 +118,7 @@ pub(crate) fn call<P: Platform>(
     while targets > 0 && awaited.load(p, Ordering::Acquire) != 0 {
         serve_if_deaf(mm);
         // Look again after an eighth of what it took so far: few looks, and little is lost at the end.
-        let ns = (waited / 8).clamp(50, 400);
+        let ns = (waited / 8).clamp(50, 2_000);
         p.pause(ns);
         waited += ns;
     }

@@ -95,8 +95,7 @@ impl Policy {
         let mut policy = Policy::bundle(bundle).ok_or(PolicyError::Bundle(bundle))?;
         for part in parts {
             let (name, choice) = part.split_once('=').ok_or(PolicyError::NoChoice(part))?;
-            let mechanism =
-                MECHANISMS.iter().find(|m| m.name == name).ok_or(PolicyError::Mechanism(name))?;
+            let mechanism = MECHANISMS.iter().find(|m| m.name == name).ok_or(PolicyError::Mechanism(name))?;
             let index = mechanism
                 .choices
                 .iter()

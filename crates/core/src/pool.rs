@@ -37,6 +37,9 @@ pub(crate) struct Pool<T> {
 
 // SAFETY: zeros are unlocked, empty and no slab.
 unsafe impl<T> Zeroed for Pool<T> {}
+// SAFETY: the pool itself is atomics. A slot may be of cells (an unmap batch): those belong to whoever reserved it,
+// and the lock hands it from one owner to the next.
+unsafe impl<T: Zeroed> Sync for Pool<T> {}
 
 /// A slot: the link of the free list, then the value.
 #[repr(C)]

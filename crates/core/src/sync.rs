@@ -102,6 +102,7 @@ word!(Word64, AtomicU64, u64, "64 bits that several CPUs may use.");
 const HOLD_NS: u32 = 100;
 
 /// A ticket lock: fair, and two words on one line. All zeros is unlocked.
+#[derive(Default)]
 #[repr(C)]
 pub struct SpinLock {
     next: Word32,

@@ -62,9 +62,10 @@ impl<P: Platform> Manager<'_, P> {
         }
         let mut tables = 1; // the kernel's own root
         for id in self.live(self.root.spaces.bound(self), |id| self.root.spaces.find(self, id).is_some()) {
-            tables += table::count(self, self.space(SpaceId(id)).root(p), &mut |_: PageNumber, entry: Entry| {
-                audit.mapped += u64::from(entry.is_present());
-            });
+            tables +=
+                table::count(self, self.space(SpaceId(id)).root(p), &mut |_: PageNumber, entry: Entry| {
+                    audit.mapped += u64::from(entry.is_present());
+                });
         }
         let root = self.root;
         audit.pools = root.spaces.frames(self)
@@ -79,13 +80,8 @@ impl<P: Platform> Manager<'_, P> {
         audit.kernel = allocated - audit.pools.min(allocated);
         let zones_good = self.zones().all(|zone| zone.lock(self).audit().1);
         let (on_lists, lists_good) = self.audit_lists();
-        let sum = audit.reserved
-            + audit.free
-            + audit.tables
-            + audit.pools
-            + audit.kernel
-            + audit.anon
-            + audit.file;
+        let sum =
+            audit.reserved + audit.free + audit.tables + audit.pools + audit.kernel + audit.anon + audit.file;
         let checks = [
             (zones_good, "a zone's free lists and its count differ"),
             (lists_good, "an LRU list and its count differ"),

@@ -357,3 +357,18 @@ fn what_a_frame_is_for_is_counted() {
         assert_eq!(mm.validate().kernel, 0);
     });
 }
+
+#[test]
+fn frames_at_hand_are_near_ones() {
+    let region = |start, node| Region { start: FrameNumber(BASE + start), frames: 2048, node: NodeId(node) };
+    let regions = Some(vec![region(0, 0), region(2048, 1)]);
+    let host = Host::new(Setup { cpus: 2, nodes: 2, regions, ..Setup::default() });
+    host.run(Config { page_batch: Some(31), ..bare("vanilla") }, |mm| {
+        let far = AllocFrom { node: Some(NodeId(1)), may_reclaim: false };
+        let block = mm.alloc_frames(0, far).unwrap();
+        assert!(block.first().0 >= BASE + 2048);
+        let near = mm.alloc_frames(0, AllocFrom::NOW).unwrap();
+        assert!(near.first().0 < BASE + 2048, "this node has plenty, and nobody asked for the other");
+        give_back(mm, vec![block, near]);
+    });
+}

@@ -216,7 +216,8 @@ fn origin(study: &Study, columns: &[Column<'_>], depth: Depth) -> String {
     if let Some(trace) = &plan.trace {
         say("trace", &trace.name);
     }
-    say("machine", &format!("{name} with {cpus} CPUs and {} GiB ({about})", trimmed(gib)));
+    let plural = if *cpus == 1 { "" } else { "s" };
+    say("machine", &format!("{name} with {cpus} CPU{plural} and {} GiB ({about})", trimmed(gib)));
     for (key, value) in &plan.sets {
         say("set", &format!("{key} = {value}"));
     }

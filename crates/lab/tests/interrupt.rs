@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::quietmm;
 
 /// Work that takes much longer than the test waits.
-const LONG: &[&str] = &["compare", "lru-file-mmap-read", "--scale", "1", "--jobs", "1"];
+const LONG: &[&str] = &["compare", "lru-file-mmap-read", "--machine", "uma-8", "--scale", "1", "--jobs", "1"];
 
 fn interrupt(child: &Child) {
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();

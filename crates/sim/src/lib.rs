@@ -3,7 +3,10 @@
 //! | module | holds |
 //! |---|---|
 //! | [`machine`] | machine descriptions: what it is made of, what everything costs, and where that is from |
-//! | `sim` | the machine: time, turns, interrupts, user accesses; the core's `Platform` |
+//! | `sim` | the machine: time, turns, interrupts |
+//! | `platform` | the core's `Platform` on it |
+//! | `user` | what programs see: user addresses, page faults, contexts |
+//! | `disk` | the block device |
 //! | `cpu`, `order` | one CPU's state; whose turn it is |
 //! | `tlb`, `lines` | translations that CPUs cache; cache lines that move between them |
 //! | `truth` | what is true of every frame: the account of stale accesses |
@@ -11,15 +14,18 @@
 //! | `run`, `metrics` | one run from spec to report |
 
 mod cpu;
+mod disk;
 mod lines;
 pub mod machine;
 mod metrics;
 mod order;
+mod platform;
 mod run;
 mod sim;
 mod stacks;
 mod tlb;
 mod truth;
+mod user;
 
 pub use metrics::{Better, Metric, Value};
 pub use quietmm::{Policy, Rule};

@@ -11,10 +11,26 @@ use crate::machine::{Cost, Machine};
 struct Line {
     /// CPUs that have it, by number modulo 64: with more CPUs some hits are assumed that are none.
     holders: u64,
-    /// When its last move ended, or its last use: picoseconds.
-    since: u64,
-    /// Who wrote it last, plus one.
-    writer: u32,
+    /// When its last move ended, or about when it was used last, in picoseconds; in the low bits who wrote it
+    /// last, plus one.
+    since_writer: u64,
+}
+
+/// Room for 4096 CPUs and none; 51 bits remain for picoseconds: 37 minutes.
+const WRITER_BITS: u32 = 13;
+
+impl Line {
+    fn since(&self) -> u64 {
+        self.since_writer >> WRITER_BITS
+    }
+
+    fn writer(&self) -> Option<u16> {
+        ((self.since_writer & ((1 << WRITER_BITS) - 1)) as u16).checked_sub(1)
+    }
+
+    fn set(&mut self, since: u64, writer: Option<u16>) {
+        self.since_writer = since << WRITER_BITS | writer.map_or(0, |cpu| u64::from(cpu) + 1);
+    }
 }
 
 /// All lines of the machine's memory.
@@ -77,33 +93,38 @@ impl Lines {
         // SAFETY: the mapping holds `count` lines, page-aligned, and zeros are a line nobody has.
         let line = unsafe { &mut *self.lines.as_mut_ptr().cast::<Line>().add(index) };
         let mine = 1u64 << (cpu % 64);
-        let alive = now < line.since + self.lifetime;
+        let (since, writer) = (line.since(), line.writer());
+        let alive = now < since + self.lifetime;
         let hit = match access {
             Access::Read => line.holders & mine != 0,
-            Access::Write | Access::Rmw => line.holders == mine && line.writer == u32::from(cpu) + 1,
+            Access::Write | Access::Rmw => line.holders == mine && writer == Some(cpu),
         };
         if hit && alive {
-            line.since = line.since.max(now);
+            // A line in steady use is not written for each use.
+            if now > since + self.lifetime / 16 {
+                line.set(now, writer);
+            }
             return self.hit;
         }
         let node = self.node_of[cpu as usize] as usize;
+        let new_writer = (access != Access::Read).then_some(cpu);
         if !alive || line.holders == 0 {
             let home = ((offset / self.node_bytes) as usize).min(self.nodes - 1);
             let cost = self.dram[node * self.nodes + home];
             line.holders = mine;
-            line.writer = if access == Access::Read { 0 } else { u32::from(cpu) + 1 };
-            line.since = now + cost;
+            line.set(now + cost, new_writer);
             return cost;
         }
+        let busy = since.saturating_sub(now);
         match access {
             Access::Read => {
                 // From whoever wrote it last, who must give it up first; once it is shared, any copy serves.
-                let from = line.writer.checked_sub(1).map_or(node, |w| self.node_of[w as usize] as usize);
+                let from = writer.map_or(node, |w| self.node_of[w as usize] as usize);
                 let cost = self.line[node * self.nodes + from];
-                let exclusive = line.holders.count_ones() == 1 && line.writer != 0;
-                let wait = if exclusive { line.since.saturating_sub(now) } else { 0 };
+                let exclusive = line.holders.count_ones() == 1 && writer.is_some();
+                let wait = if exclusive { busy } else { 0 };
                 line.holders |= mine;
-                line.since = line.since.max(now + wait + cost);
+                line.set(since.max(now + wait + cost), writer);
                 wait + cost
             }
             Access::Write | Access::Rmw => {
@@ -114,11 +135,9 @@ impl Lines {
                     .map(|n| self.line[node * self.nodes + n])
                     .max()
                     .unwrap_or(self.hit);
-                let wait = line.since.saturating_sub(now);
                 line.holders = mine;
-                line.writer = u32::from(cpu) + 1;
-                line.since = now + wait + far;
-                wait + far
+                line.set(now + busy + far, new_writer);
+                busy + far
             }
         }
     }

@@ -89,8 +89,9 @@ pub fn run(spec: &RunSpec, watch: &dyn Watch) -> Result<Report, RunError> {
     }
 }
 
-/// Frames that each CPU and each node need at least for their own bookkeeping and one task's tables.
-const LEAST_PER_CPU: u64 = 16;
+/// Frames that each CPU and each node need at least: bookkeeping, one task's tables, and what sits in a CPU's
+/// batches while memory is short.
+const LEAST_PER_CPU: u64 = 128;
 const LEAST_PER_NODE: u64 = 512;
 
 fn shrink(spec: &RunSpec) -> Result<Machine, RunError> {
@@ -141,8 +142,10 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         ..Config::new(spec.policy)
     };
     let tasks = machine.cpus + machine.nodes + spec.workload.tasks(machine.cpus);
-    let sim = Sim::<FAULTS>::new(machine, tasks as usize, spec.seed, spec.broken, watch)
-        .map_err(|error| RunError::Failed(format!("the host has no room for the machine's memory: {error}")))?;
+    let sim =
+        Sim::<FAULTS>::new(machine, tasks as usize, spec.seed, spec.broken, watch).map_err(|error| {
+            RunError::Failed(format!("the host has no room for the machine's memory: {error}"))
+        })?;
     let refused = |error: Error| {
         RunError::Refused(format!(
             "{} does not fit {} at scale 1/{}: {error}",
@@ -152,12 +155,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         ))
     };
     let system = System::new(&sim, &sim.regions(), config).map_err(refused)?;
-    let params = Params {
-        cpus: sim.machine.cpus,
-        frames: sim.machine.memory / 4096,
-        seed: spec.seed,
-        trace,
-    };
+    let params = Params { cpus: sim.machine.cpus, frames: sim.machine.memory / 4096, seed: spec.seed, trace };
     let total = spec.workload.set_up(&system, &params).map_err(refused)?;
     sim.total.set(total);
     let stop = sim.run(&system);
@@ -168,7 +166,8 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         // With a rule broken anything may follow, a hang too; what was seen until then is the result.
         _ if spec.broken.is_some() => {}
         Stop::Deadlock => {
-            let waiting: Vec<_> = system.waiting().iter().map(|(who, key)| format!("{who} for {key:?}")).collect();
+            let waiting: Vec<_> =
+                system.waiting().iter().map(|(who, key)| format!("{who} for {key:?}")).collect();
             let why = format!("deadlock: no CPU runs; {}", waiting.join(", "));
             return Err(RunError::Failed(why));
         }
@@ -209,9 +208,10 @@ fn figures<const FAULTS: bool>(
 ) -> Vec<Metric> {
     let count = |counter| system.mm.counter(counter);
     let users = || tasks.iter().filter(|t| matches!(t.kind, TaskKind::User(_)));
-    let last = users().filter_map(|t| t.ended).max().unwrap_or_else(|| {
-        sim.cpus.iter().map(|cpu| cpu.now.get() / 1000).max().unwrap_or(0)
-    });
+    let last = users()
+        .filter_map(|t| t.ended)
+        .max()
+        .unwrap_or_else(|| sim.cpus.iter().map(|cpu| cpu.now.get() / 1000).max().unwrap_or(0));
     let elapsed = last as f64 / 1e9;
     let times: Vec<f64> = users().filter_map(|t| Some((t.ended? - t.started) as f64 / 1e9)).collect();
     let range = times.iter().copied().fold(0.0, f64::max)
@@ -230,8 +230,22 @@ fn figures<const FAULTS: bool>(
     let truth = sim.truth();
     let mut list = vec![
         Metric::real("elapsed_s", "elapsed", "s", elapsed, 2, "from the start until the last task has ended"),
-        Metric::real("time_range_s", "time_range", "s", range, 2, "the slowest task's time less the fastest's"),
-        Metric::real("time_stddev_s", "time_stddv", "s", variance.sqrt(), 2, "standard deviation of tasks' times"),
+        Metric::real(
+            "time_range_s",
+            "time_range",
+            "s",
+            range,
+            2,
+            "the slowest task's time less the fastest's",
+        ),
+        Metric::real(
+            "time_stddev_s",
+            "time_stddv",
+            "s",
+            variance.sqrt(),
+            2,
+            "standard deviation of tasks' times",
+        ),
         Metric::real("user_s", "User", "s", s(all(Mode::User)), 2, "CPU time in user mode, all CPUs"),
         Metric::real("system_s", "System", "s", s(all(Mode::System)), 2, "CPU time in the kernel, all CPUs"),
         Metric::real("idle_s", "Idle", "s", s(all(Mode::Idle)), 2, "time that CPUs had nothing to do"),
@@ -246,7 +260,13 @@ fn figures<const FAULTS: bool>(
         Metric::real("ticks_per_s", "ticks/s", "/s", rate(ticks), 0, "timer ticks in a second, all CPUs"),
         Metric::int("ipis_sent", "IPIs sent", Better::Less, sent, "interrupts sent by the memory manager"),
         Metric::int("ipis_received", "IPIs received", Better::Less, received, "interrupts received from it"),
-        Metric::int("pages_reclaimed", "pages reclaimed", Better::Neither, reclaimed, "by kswapd and by tasks"),
+        Metric::int(
+            "pages_reclaimed",
+            "pages reclaimed",
+            Better::Neither,
+            reclaimed,
+            "by kswapd and by tasks",
+        ),
         Metric::real(
             "ipis_sent_per_reclaimed_page",
             "IPIs sent/page",
@@ -272,8 +292,20 @@ fn figures<const FAULTS: bool>(
             "entries cleared for each flush asked of other CPUs",
         )
         .more(),
-        Metric::int("flushes_full", "full flushes", Better::Less, count(Counter::LocalFlushAll), Counter::LocalFlushAll.about()),
-        Metric::int("flushes_page", "single flushes", Better::Less, count(Counter::LocalFlushOne), Counter::LocalFlushOne.about()),
+        Metric::int(
+            "flushes_full",
+            "full flushes",
+            Better::Less,
+            count(Counter::LocalFlushAll),
+            Counter::LocalFlushAll.about(),
+        ),
+        Metric::int(
+            "flushes_page",
+            "single flushes",
+            Better::Less,
+            count(Counter::LocalFlushOne),
+            Counter::LocalFlushOne.about(),
+        ),
         Metric::int(
             "tlb_refills",
             "TLB refills",

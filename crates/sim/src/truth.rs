@@ -17,6 +17,7 @@ const STORIES: usize = 3;
 
 /// One frame.
 #[derive(Clone, Copy)]
+#[repr(C)]
 struct Frame {
     filled: Filled,
     /// Being written out, and how often an entry to it had been cleared when that began.
@@ -80,7 +81,14 @@ impl Truth {
             freed_at: 0,
             page: 0,
         };
-        Truth { frames: vec![fresh; frames], stale: 0, window: 0, lost: 0, stories: Vec::new(), skipped: None }
+        Truth {
+            frames: vec![fresh; frames],
+            stale: 0,
+            window: 0,
+            lost: 0,
+            stories: Vec::new(),
+            skipped: None,
+        }
     }
 
     /// What is true of a frame now.
@@ -133,7 +141,9 @@ impl Truth {
     fn lose(&mut self, n: FrameNumber, f: &Frame) {
         self.lost += 1;
         if self.stories.len() < STORIES {
-            let by = self.skipped.map_or(String::new(), |(rule, ..)| format!(" {} rests on: {rule}.", rule.invariant()));
+            let by = self
+                .skipped
+                .map_or(String::new(), |(rule, ..)| format!(" {} rests on: {rule}.", rule.invariant()));
             self.stories.push(format!(
                 "A write of CPU {} to {n:?} (page {:#x} of space {}) was lost: CPU {} freed the frame at {}, and it was \
                  not written out since.{by}",
@@ -186,7 +196,10 @@ impl Truth {
             format!("CPU {} cleared the entry of {:#x} in space {}", f.unmapped_by, f.page << 12, f.space),
         )];
         if f.filled.life != entry.filled.life {
-            when.push((f.freed_at, format!("CPU {} gave {:?} back to the allocator", f.freed_by, entry.frame)));
+            when.push((
+                f.freed_at,
+                format!("CPU {} gave {:?} back to the allocator", f.freed_by, entry.frame),
+            ));
         }
         when.push((by.now, format!("CPU {} {verb} it all the same", by.cpu)));
         if let Some((rule, cpu, at)) = self.skipped {
@@ -195,7 +208,11 @@ impl Truth {
         when.sort_by_key(|w| w.0);
         lines.extend(when.into_iter().map(|(at, text)| format!("  {:>16}  {text}", us(at))));
         if let Some((rule, ..)) = self.skipped {
-            lines.push(format!("  {} rests on that step: CPU {} had to be flushed first.", rule.invariant(), by.cpu));
+            lines.push(format!(
+                "  {} rests on that step: CPU {} had to be flushed first.",
+                rule.invariant(),
+                by.cpu
+            ));
         }
         lines.join("\n")
     }

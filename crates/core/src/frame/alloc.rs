@@ -155,7 +155,9 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Err(Error::NoSuchNode);
         }
         let p = self.platform();
-        if order == 0 && from.node.is_none() {
+        // Who asks for a certain node gets that one frame: what is at hand is for those who ask for this CPU's.
+        let from_list = order == 0 && from.node.is_none();
+        if from_list {
             let at_hand = Here::new(self).slot().pages.pop();
             if let Some(n) = at_hand {
                 self.frames().get(n).set_kind(p, kind, 0);
@@ -163,10 +165,10 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
         }
         let take = |floor: fn(&Zone) -> u32| {
-            self.fallback(node).find_map(|zone| zone.take(self, order, kind, floor(zone).into()))
+            self.fallback(node).find_map(|zone| zone.take(self, order, kind, floor(zone).into(), from_list))
         };
         let plenty = self.fallback(node).filter(|zone| !zone.is_short(p));
-        let mut low = plenty.map(|zone| zone.take(self, order, kind, zone.watermarks.low.into()));
+        let mut low = plenty.map(|zone| zone.take(self, order, kind, zone.watermarks.low.into(), from_list));
         if let Some(found) = low.find_map(|taken| taken) {
             return Ok(found);
         }

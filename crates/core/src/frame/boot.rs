@@ -5,10 +5,10 @@ use crate::addr::{NodeId, PAGE_SIZE};
 use crate::cpu::{CpuId, MAX_CPUS};
 use crate::error::Error;
 use crate::frame::table::SECTION;
+use crate::manager::Root;
 use crate::percpu::CpuSlot;
 use crate::platform::Platform;
 use crate::reclaim::Node;
-use crate::manager::Root;
 use crate::{Config, Region};
 
 /// The most nodes.
@@ -85,8 +85,12 @@ fn check<P: Platform>(p: &P, regions: &[Region]) -> Result<(), Error> {
         end = start + u64::from(region.frames);
     }
     let cpus = p.possible_cpus();
-    let nodes = regions.iter().map(|r| r.node).chain((0..cpus.min(MAX_CPUS)).map(|c| p.node_of(CpuId(c as u16))));
-    if cpus == 0 || cpus > MAX_CPUS || regions.len() > MAX_ZONES || nodes.max() >= Some(NodeId(MAX_NODES as u16))
+    let nodes =
+        regions.iter().map(|r| r.node).chain((0..cpus.min(MAX_CPUS)).map(|c| p.node_of(CpuId(c as u16))));
+    if cpus == 0
+        || cpus > MAX_CPUS
+        || regions.len() > MAX_ZONES
+        || nodes.max() >= Some(NodeId(MAX_NODES as u16))
     {
         return Err(Error::BadTopology);
     }
@@ -109,11 +113,7 @@ pub(crate) fn carve<'p, P: Platform>(
     }
     let with = |index: usize, at: &[u64; MAX_ZONES]| -> Carver<'p, P> {
         let region = &regions[index];
-        Carver {
-            p,
-            next: at[index],
-            end: region.start.phys().0 + u64::from(region.frames) * PAGE_SIZE,
-        }
+        Carver { p, next: at[index], end: region.start.phys().0 + u64::from(region.frames) * PAGE_SIZE }
     };
     let place = |node: NodeId| regions.iter().position(|r| r.node == node).unwrap_or(0);
 
@@ -205,7 +205,7 @@ pub(crate) fn carve<'p, P: Platform>(
     }
     let mut reserved = 0;
     for (i, region) in regions.iter().enumerate() {
-        let used = at[i].next_multiple_of(PAGE_SIZE) / PAGE_SIZE - u64::from(region.start.0);
+        let used = at[i].div_ceil(PAGE_SIZE) - u64::from(region.start.0);
         if used + 8 > u64::from(region.frames) {
             return Err(Error::TooLittleMemory);
         }
@@ -214,10 +214,7 @@ pub(crate) fn carve<'p, P: Platform>(
     }
     // SAFETY: all elements were written.
     let (cpus, fallback) = unsafe {
-        (
-            &*(core::ptr::from_mut(cpus) as *const [&'p CpuSlot]),
-            &*(core::ptr::from_mut(order) as *const [u8]),
-        )
+        (&*(core::ptr::from_mut(cpus) as *const [&'p CpuSlot]), &*(core::ptr::from_mut(order) as *const [u8]))
     };
     Ok(Carved { frames, zones: zone_list, cpus, nodes: node_list, fallback, root, reserved })
 }

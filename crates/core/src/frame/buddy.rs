@@ -71,13 +71,14 @@ impl Zone {
         ZoneGuard { zone: self, p: mm.platform(), frames: mm.frames(), _lock: self.hot.lock.lock(mm) }
     }
 
-    /// Takes a block, if taking it leaves more than `floor` frames.
+    /// Takes a block, if taking it leaves `floor` frames. With `refill` the next single frames go to this CPU's list.
     pub fn take<P: Platform>(
         &self,
         mm: &Manager<'_, P>,
         order: u8,
         kind: Kind,
         floor: u64,
+        refill: bool,
     ) -> Option<FrameNumber> {
         // A look before the lock: an exhausted zone is passed without moving its lock's line for writing.
         if self.free(mm.platform()) < floor + (1 << order) {
@@ -85,7 +86,7 @@ impl Zone {
         }
         let guard = self.lock(mm);
         let taken = guard.take(order, kind, floor)?;
-        if order == 0 {
+        if refill {
             // The next ones of this CPU come without the lock.
             let here = Here::new(mm);
             for _ in here.slot().pages.len() + 1..mm.page_batch() {

@@ -162,9 +162,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         self.zap(id, range);
         let mut spare = spare.ok();
-        while let Some((handle, whole, cut)) = self
-            .regions_of(space)
-            .find_map(|(h, r)| Some((h, r.range(p), r.range(p).intersect(range)?)))
+        while let Some((handle, whole, cut)) =
+            self.regions_of(space).find_map(|(h, r)| Some((h, r.range(p), r.range(p).intersect(range)?)))
         {
             let head = PageRange::new(whole.start, cut.start.0 - whole.start.0);
             let tail = PageRange::new(cut.end(), whole.end().0 - cut.end().0);

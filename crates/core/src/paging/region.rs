@@ -57,7 +57,14 @@ impl Region {
         (into < self.pages.get(p)).then(|| PageNumber(self.start.get(p) + into))
     }
 
-    pub fn describe<P: Platform>(&self, p: &P, space: SpaceId, range: PageRange, backing: Backing, prot: Prot) {
+    pub fn describe<P: Platform>(
+        &self,
+        p: &P,
+        space: SpaceId,
+        range: PageRange,
+        backing: Backing,
+        prot: Prot,
+    ) {
         let (file, offset) = match backing {
             Backing::Anonymous => (0, 0),
             Backing::File { file, offset } => (file.0 + 1, offset),
@@ -78,19 +85,23 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The region that holds `page`. Under the region lock.
-    pub(crate) fn find_region(&self, id: SpaceId, space: &Space, page: PageNumber) -> Option<(u32, &'p Region)> {
+    pub(crate) fn find_region(
+        &self,
+        id: SpaceId,
+        space: &Space,
+        page: PageNumber,
+    ) -> Option<(u32, &'p Region)> {
         let p = self.platform();
         // This CPU's last fault was probably in the same region.
         let hint = Here::new(self).slot().last_region.get();
-        if let Some(hint) = hint.checked_sub(1) {
-            if let Some(region) = self.root.regions.find(self, hint) {
-                if region.space.get(p) == id.0 && region.range(p).contains(page) {
-                    return Some((hint, region));
-                }
-            }
+        if let Some(hint) = hint.checked_sub(1)
+            && let Some(region) = self.root.regions.find(self, hint)
+            && region.space.get(p) == id.0
+            && region.range(p).contains(page)
+        {
+            return Some((hint, region));
         }
-        let (handle, region) =
-            self.regions_of(space).find(|(_, region)| region.range(p).end() > page)?;
+        let (handle, region) = self.regions_of(space).find(|(_, region)| region.range(p).end() > page)?;
         if !region.range(p).contains(page) {
             return None;
         }

@@ -143,7 +143,11 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Fate {
     }
     if frame.state.get(p) & flag::DIRTY != 0 {
         // INV-2: a CPU may still write through its cached entry until the batch is flushed.
-        return if p.broken(Rule::FlushBeforeIo) && pageout::write(mm, n) { uncache(mm, n) } else { Fate::Write };
+        return if p.broken(Rule::FlushBeforeIo) && pageout::write(mm, n) {
+            uncache(mm, n)
+        } else {
+            Fate::Write
+        };
     }
     uncache(mm, n)
 }

@@ -109,7 +109,9 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
         if p.broken(Rule::GenerationBeforeMask) {
             slot.cpus.insert_all(p, &space.cpus.0);
         }
-        let generation = space.raise(p);
+        // Raising the generation is the part of the flush that reaches those who are left alone.
+        let skip = p.broken(Rule::FlushBeforeFree);
+        let generation = if skip { space.generation(p) } else { space.raise(p) };
         full_fence();
         if !p.broken(Rule::GenerationBeforeMask) {
             slot.cpus.insert_all(p, &space.cpus.0);

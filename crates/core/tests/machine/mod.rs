@@ -75,7 +75,7 @@ pub struct Host {
     pub broken: Cell<Option<Rule>>,
     pub fail_reads: Cell<bool>,
     pub fail_writes: Cell<bool>,
-    /// Uses of a cached translation that the tables no longer hold.
+    /// Uses of a cached translation that the tables no longer hold, and tables freed under a CPU.
     pub stale: Cell<u32>,
     pub log: RefCell<Vec<Happened>>,
     /// What happens when a CPU waits for another, once each.
@@ -245,14 +245,14 @@ impl Host {
         let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
         let (root, key) = (tlb.root?, (tlb.tag, page));
         let now = || self.walk(root, page).map_or(Entry::NONE, |word| Entry(word.load(Ordering::SeqCst)));
-        if let Some(entry) = tlb.cached.get(&key).copied() {
-            if !write || entry.has(Entry::DIRTY) {
-                let real = now();
-                if !real.is_present() || real.frame() != entry.frame() {
-                    self.stale.set(self.stale.get() + 1);
-                }
-                return Some(entry.frame());
+        if let Some(entry) = tlb.cached.get(&key).copied()
+            && (!write || entry.has(Entry::DIRTY))
+        {
+            let real = now();
+            if !real.is_present() || real.frame() != entry.frame() {
+                self.stale.set(self.stale.get() + 1);
             }
+            return Some(entry.frame());
         }
         // A write through a clean entry walks again: that is the guarantee that this machine declares.
         tlb.cached.remove(&key);
@@ -417,8 +417,14 @@ unsafe impl Platform for Host {
     }
     fn observe(&self, event: &Event) {
         self.note(Happened::Event(*event));
-        if *event == Event::Rotated {
-            self.next(&self.on_rotated);
+        match *event {
+            Event::Rotated => _ = self.next(&self.on_rotated),
+            // INV-9: a CPU could still walk these tables.
+            Event::Freed { frame, order: 0 } => {
+                let walked = self.tlbs.iter().filter(|tlb| tlb.borrow().root == Some(frame)).count();
+                self.stale.set(self.stale.get() + walked as u32);
+            }
+            _ => {}
         }
     }
 }

@@ -50,11 +50,11 @@ fn builtin_machines_are_good_and_named_as_they_are_found() {
 fn numbers_of_the_reference_machine_are_exact() {
     let machine = Machine::builtin("numa-4x12").unwrap();
     assert_eq!((machine.cpus, machine.nodes, machine.memory), (48, 4, 64 << 30));
-    assert_eq!(machine.cost.user_access, 7_100);
+    assert_eq!(machine.cost.user_access, 6_950);
     assert_eq!(machine.cost.invlpg, 100_000);
-    assert_eq!(machine.cost.other_kernel_work, 25_000_000);
-    // 298 cycles of 1866 MHz are 159699.89 ps.
-    assert_eq!(machine.cost.ipi_send, 159_700);
+    assert_eq!(machine.cost.ipi_send, 450_000);
+    // 1144 cycles of 1866 MHz are 613076.10 ps.
+    assert_eq!(machine.cost.trap_enter, 613_076);
     assert_eq!(machine.device.bandwidth, 500_000_000);
     assert_eq!(machine.kernel, Kernel::default());
     assert_eq!(machine.distance[0], [10, 20, 20, 20]);
@@ -236,7 +236,7 @@ fn a_constant_can_be_set_in_any_spelling() {
     assert_eq!(set("invlpg", "120").cost.invlpg, 120_000);
     assert_eq!(set("invlpg", "0.12us").cost.invlpg, 120_000);
     assert_eq!(set("invlpg", "1e2ns").cost.invlpg, 100_000);
-    assert_eq!(set("ipi_send", "1866").cost.ipi_send, 1_000_000);
+    assert_eq!(set("trap_enter", "1866").cost.trap_enter, 1_000_000);
     assert_eq!(set("tlb.tags", "6").tlb.tags, 6);
     assert_eq!(set("kernel.lru_batch", "7").kernel.lru_batch, 7);
     assert_eq!(set("lru_batch", "7 pages").kernel.lru_batch, 7);

@@ -68,11 +68,11 @@ macro_rules! workloads {
 }
 
 workloads! {
-    Reader, "lru-file-mmap-read", "numa-4x12", 128,
+    Reader, "lru-file-mmap-read", "numa-4x12", 64,
         "a process per CPU reads its own sparse file, 10 x memory in all, once and in order";
     SharedReader, "lru-file-mmap-read-shared", "numa-4x12", 128,
         "the same by the threads of one process, one per CPU";
-    NoPressure, "no-pressure", "numa-4x12", 128,
+    NoPressure, "no-pressure", "numa-4x12", 64,
         "a process per CPU reads a file four times; all files fit in half the memory";
     Bystander, "tlb-bystander", "numa-4x12", 128,
         "half the threads of a process use a hot set that fits the TLB, the others read cold pages";

@@ -1,0 +1,45 @@
+//! The machine's disk.
+
+use quietmm::Platform;
+use quietmm::addr::{FrameNumber, Nanos};
+use quietmm::platform::{BlockDevice, DeviceError, WaitKey};
+use quietmm_workloads::Machine as _;
+
+use crate::sim::Sim;
+
+impl<const FAULTS: bool> Sim<'_, FAULTS> {
+    /// Waits for one command of the disk.
+    pub(crate) fn command(&self, latency: u64) {
+        let now = self.cpu().now.get();
+        let done = {
+            let mut slots = self.disk.borrow_mut();
+            let slot = slots.iter_mut().min_by_key(|free_at| **free_at).expect("a disk takes commands");
+            *slot = now.max(*slot) + latency + 4096 * 1_000_000_000_000 / self.machine.device.bandwidth;
+            *slot
+        };
+        self.io.set(self.io.get() + 1);
+        let (done, key) = (Nanos(done.div_ceil(1000)), WaitKey::Own(1 << 32 | self.io.get()));
+        self.alarm(done, key);
+        self.wait(key, &mut || self.now() >= done);
+    }
+}
+
+/// The disk: `parallel` commands at once, each with its latency and its share of the bandwidth.
+impl<const FAULTS: bool> BlockDevice for Sim<'_, FAULTS> {
+    fn read(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        if self.written.borrow().contains(&(file, block)) {
+            self.command(self.machine.device.read_latency);
+        } else {
+            self.clear_frame(frame); // a hole
+        }
+        Ok(())
+    }
+    fn forget(&self, _file: u32, _block: u64) {
+        self.unmodelled(self.machine.cost.other_kernel_work_goes);
+    }
+    fn write(&self, file: u32, block: u64, _frame: FrameNumber) -> Result<(), DeviceError> {
+        self.written.borrow_mut().insert((file, block));
+        self.command(self.machine.device.write_latency);
+        Ok(())
+    }
+}

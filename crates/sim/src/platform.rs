@@ -1,0 +1,160 @@
+//! The core's `Platform` on the simulated machine.
+
+use quietmm::addr::{FrameNumber, Nanos, NodeId, PhysAddr};
+use quietmm::platform::{Access, BlockDevice, Guarantees, WaitKey};
+use quietmm::{CpuId, CpuSet, Event, Kind, Platform, Rule, VirtAddr};
+
+use crate::sim::Sim;
+
+// SAFETY: `direct` maps all of the machine's memory at `base`; there is one host thread, so `this_cpu` is
+// true; flushes act on the CPU's TLB at once.
+unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
+    #[inline]
+    fn this_cpu(&self) -> CpuId {
+        CpuId(self.current.get())
+    }
+    fn possible_cpus(&self) -> u32 {
+        self.machine.cpus
+    }
+    fn is_online(&self, _cpu: CpuId) -> bool {
+        true
+    }
+    fn node_of(&self, cpu: CpuId) -> NodeId {
+        NodeId(self.machine.node_of(cpu.0.into()) as u16)
+    }
+    fn distance(&self, from: NodeId, to: NodeId) -> u32 {
+        self.machine.distance[from.0 as usize][to.0 as usize]
+    }
+
+    fn flush_page(&self, page: VirtAddr) {
+        let cpu = self.cpu();
+        self.tlb(cpu).flush_page(cpu.tag.get(), page.page());
+        self.advance(self.machine.cost.invlpg);
+    }
+    fn flush_space(&self) {
+        let cpu = self.cpu();
+        self.tlb(cpu).flush_tag(cpu.tag.get());
+        self.advance(self.machine.cost.flush_all);
+    }
+    fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
+        let cpu = self.cpu();
+        if !keep {
+            self.tlb(cpu).flush_tag(tag);
+        }
+        cpu.root.set(root);
+        cpu.tag.set(tag);
+        cpu.roots[tag as usize].set(root);
+        self.advance(self.machine.cost.load_space);
+    }
+    fn tags(&self) -> u16 {
+        self.machine.tlb.tags as u16
+    }
+
+    fn interrupt(&self, targets: &CpuSet) {
+        for target in targets.iter() {
+            self.advance(self.machine.cost.ipi_send);
+            let (from, to) = (self.cpu(), &self.cpus[target.index()]);
+            self.post(to, &to.ipi_at, from.now.get() + self.flight(from, to));
+        }
+    }
+    fn irqs_off(&self) -> bool {
+        let cpu = self.cpu();
+        let were_on = cpu.irqs.replace(false);
+        if were_on {
+            self.set_limit(cpu);
+        }
+        were_on
+    }
+    fn irqs_on(&self) {
+        let cpu = self.cpu();
+        cpu.irqs.set(true);
+        if self.running.get() {
+            if cpu.next_irq() <= cpu.now.get() {
+                self.settle();
+            } else {
+                self.set_limit(cpu);
+            }
+        }
+    }
+
+    #[inline]
+    fn direct(&self, at: PhysAddr) -> *mut u8 {
+        self.base.wrapping_add(at.0 as usize)
+    }
+    fn clear_frame(&self, frame: FrameNumber) {
+        if !self.data[frame.0 as usize].get() {
+            // SAFETY: the frame lies in the machine's memory and belongs to the caller.
+            unsafe { self.direct(frame.phys()).write_bytes(0, 4096) };
+        }
+        self.advance(self.machine.cost.clear_frame);
+    }
+    fn copy_frame(&self, _from: FrameNumber, _to: FrameNumber) {
+        self.advance(self.machine.cost.copy_frame);
+    }
+    fn now(&self) -> Nanos {
+        Nanos(self.cpu().now.get() / 1000)
+    }
+    fn pause(&self, ns: u32) {
+        self.events.set(self.events.get() + 1);
+        self.advance((u64::from(ns) * 1000).next_multiple_of(self.machine.cost.pause));
+    }
+    fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
+        self.kernel().wait(key, ready);
+    }
+    fn breathe(&self) {
+        self.kernel().breathe();
+    }
+    fn wake(&self, key: WaitKey) {
+        if self.running.get() {
+            self.kernel().wake(key);
+        }
+    }
+    fn device(&self) -> Option<&dyn BlockDevice> {
+        Some(self)
+    }
+    fn guarantees(&self) -> Guarantees {
+        // SAFETY: `translate` walks again for a write through a clean entry, and sets accessed bits only
+        // when it fills, with no harm beyond a wrong guess.
+        unsafe { Guarantees::none().with_clean_write_walks().with_unflushed_accessed() }
+    }
+
+    #[inline]
+    fn touch(&self, at: *const u8, access: Access) {
+        if self.running.get() {
+            self.events.set(self.events.get() + 1);
+            let cost = self.line(at, access);
+            self.advance(cost);
+        }
+    }
+    #[inline(always)]
+    fn broken(&self, rule: Rule) -> bool {
+        if !FAULTS || self.broken != Some(rule) {
+            return false;
+        }
+        let cpu = self.cpu();
+        self.truth().skipped = Some((rule, cpu.id, cpu.now.get()));
+        true
+    }
+    #[inline]
+    fn observe(&self, event: &Event) {
+        let cpu = self.cpu();
+        match *event {
+            Event::Taken { frame, order, kind } => {
+                for i in 0..1 << order {
+                    self.data[frame.0 as usize + i].set(matches!(kind, Kind::Anon | Kind::File));
+                }
+                self.truth().observe(event, cpu.id, cpu.now.get());
+            }
+            Event::Revoked { root, range, .. } => {
+                for cpu in &self.cpus {
+                    for tag in 0..self.tags() {
+                        if cpu.roots[tag as usize].get() == root {
+                            self.tlb(cpu).revoke(tag, range);
+                        }
+                    }
+                }
+            }
+            _ => self.truth().observe(event, cpu.id, cpu.now.get()),
+        }
+    }
+}
