@@ -60,6 +60,8 @@ impl AllocFrom {
 
 /// How often a task reclaims for itself before it is told that there is no memory.
 const RETRIES: u32 = 16;
+/// How long it leaves others to finish when it finds nothing, in nanoseconds: about a write to a fast device.
+const RETRY_NS: u32 = 20_000;
 
 impl<'p, P: Platform> Manager<'p, P> {
     /// Allocates a block of 2^`order` frames, not cleared. With `may_reclaim` it may wait and needs
@@ -186,8 +188,11 @@ impl<'p, P: Platform> Manager<'p, P> {
             if let Some(found) = take(|zone| zone.watermarks.min) {
                 return Ok(found);
             }
-            if reclaimed == 0 {
-                break;
+            if reclaimed == 0 && p.possible_cpus() > 1 {
+                // What could be reclaimed is in other hands: isolated, or on its way to the device. They are
+                // done soon.
+                p.breathe();
+                p.pause(RETRY_NS);
             }
         }
         take(|zone| zone.watermarks.min / 4).ok_or(Error::OutOfMemory)
