@@ -109,6 +109,12 @@ impl Cpu {
         old
     }
 
+    /// Closes the account at the end of a run: who does nothing goes on doing so until then.
+    pub fn close(&self, end: u64) {
+        self.now.set(self.now.get().max(end));
+        self.enter(self.mode.get());
+    }
+
     /// Time spent in a mode, in picoseconds, up to the last change.
     pub fn spent(&self, mode: Mode) -> u64 {
         self.spent[mode as usize].get()

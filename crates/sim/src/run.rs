@@ -238,6 +238,7 @@ fn figures<const FAULTS: bool>(
         - times.iter().copied().fold(f64::INFINITY, f64::min).min(times.first().copied().unwrap_or(0.0));
     let mean = times.iter().sum::<f64>() / times.len().max(1) as f64;
     let variance = times.iter().map(|t| (t - mean) * (t - mean)).sum::<f64>() / times.len().max(1) as f64;
+    sim.cpus.iter().for_each(|cpu| cpu.close(last * 1000));
     let all = |mode| sim.cpus.iter().map(|cpu| cpu.spent(mode)).sum::<u64>();
     let sum = |of: fn(&crate::cpu::Cpu) -> u64| sim.cpus.iter().map(of).sum::<u64>();
     let ticks = sum(|cpu| cpu.ticks.get());

@@ -1,8 +1,6 @@
 //! What programs see of the machine: user addresses through the TLB and the tables, page faults, and the kernel
 //! work that is not modelled; the contexts of tasks.
 
-use std::cell::Cell;
-
 use corosensei::{Coroutine, Yielder};
 use quietmm::addr::{FrameNumber, Nanos};
 use quietmm::platform::{Access, WaitKey};
@@ -125,16 +123,14 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         let context = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
             // SAFETY: contexts are resumed only by `go`, which borrows the machine.
             let sim = unsafe { &*machine.cast::<Sim<'_, FAULTS>>() };
-            sim.yielders.borrow()[task.0 as usize].set(yielder);
+            sim.yielders[task.0 as usize].set(yielder);
             sim.kernel().run(task);
         });
-        let index = task.0 as usize;
-        // SAFETY: one host thread; no other reference to the table exists while a context runs, because
-        // `turn` takes the running one out.
+        // SAFETY: one host thread, and no other reference to the table exists. Its capacity was the number of tasks
+        // from the start, which `Stacks::cut` enforces: nothing moves.
         let contexts = unsafe { &mut *self.contexts.get() };
-        contexts.resize_with(contexts.len().max(index + 1), || None);
-        contexts[index] = Some(context);
-        self.yielders.borrow_mut().resize_with(contexts.len(), || Cell::new(std::ptr::null()));
+        assert_eq!(contexts.len(), task.0 as usize, "tasks are numbered as they are made");
+        contexts.push(Some(context));
     }
 
     fn switch(&self, to: TaskId) {
@@ -142,7 +138,7 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         let cpu = self.cpu();
         self.order().set(cpu.id, cpu.now.get());
         let from = cpu.task.replace(to);
-        let yielder = self.yielders.borrow()[from.0 as usize].get();
+        let yielder = self.yielders[from.0 as usize].get();
         // SAFETY: as in `give_way`: it is this context's own.
         unsafe { &*yielder }.suspend(());
     }
