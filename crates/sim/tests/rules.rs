@@ -69,9 +69,7 @@ fn nothing_stale_is_used_and_no_write_is_lost_while_all_rules_are_kept() {
 
 #[test]
 fn without_the_flush_before_free_a_freed_page_is_used() {
-    let report = broken(Rule::FlushBeforeFree);
-    assert!(report.stories.iter().any(|story| story.contains("after the frame was freed")));
-    assert_told(&report, Rule::FlushBeforeFree);
+    assert_stale(Rule::FlushBeforeFree);
 }
 
 #[test]
