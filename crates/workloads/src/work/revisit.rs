@@ -22,8 +22,10 @@ const STEPS: u64 = 100_000;
 /// Of 512 steps of a thread so many are an unmap, in a stormy process, and so many a nap, in any but on the first
 /// CPU.
 const STORM: u64 = 8;
-const NAPS: u64 = 24;
-/// Hot pages of a window.
+const NAPS: u64 = 64;
+/// Windows with hot pages: few, so that a page that is unmapped is soon looked for.
+const HOT_WINDOWS: u64 = 2;
+/// Hot pages of such a window.
 const HOT: u64 = 4;
 
 /// Processes of [`THREADS`] threads, and two threads on each CPU: each CPU goes back and forth between two
@@ -80,7 +82,7 @@ fn worker<M: Machine>(
         // a whole slice, long enough for reclaim to take the page away.
         let naps = if cpu.0 == 0 { 0 } else { NAPS };
         for _ in 0..STEPS {
-            let index = pick(WINDOWS);
+            let index = pick(HOT_WINDOWS);
             // Every other process is calm: nothing but memory pressure flushes its pages.
             let unmaps = if process % 2 == 1 { STORM } else { 0 };
             match pick(512) {
@@ -96,9 +98,10 @@ fn worker<M: Machine>(
                 }
                 choice if choice < unmaps + naps => system.nap(1_000 + pick(10_000)),
                 choice => {
-                    // Mostly a hot page of the window, so that its entry stays cached while memory is short.
-                    let page = if choice % 2 == 0 { pick(window) } else { pick(HOT) };
-                    let at = PageNumber(range(index, window).start.0 + page).addr();
+                    // Any page, to keep memory short, or a hot one, whose entry stays cached meanwhile.
+                    let cold = choice % 2 == 0;
+                    let page = if cold { pick(WINDOWS * window) } else { index * window + pick(HOT) };
+                    let at = PageNumber(BASE.0 + page).addr();
                     let access = if choice % 16 == 1 { UserAccess::Write } else { UserAccess::Read };
                     match system.access(at, 64, access) {
                         Ok(()) | Err(Error::NotMapped(_)) => {}
