@@ -25,8 +25,6 @@ pub enum FlushReason {
     Teardown,
     /// A caller of the public interface asked.
     Asked,
-    /// A CPU came back to a space that had moved on.
-    CaughtUp,
 }
 
 /// Who reclaims.

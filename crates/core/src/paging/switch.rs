@@ -19,7 +19,6 @@ use core::sync::atomic::Ordering;
 use super::SpaceId;
 use crate::Manager;
 use crate::error::Error;
-use crate::event::FlushReason;
 use crate::ipi::full_fence;
 use crate::percpu::{Here, MAX_TAGS};
 use crate::platform::Platform;
@@ -123,7 +122,7 @@ fn leave_lazy<P: Platform>(here: &Here<'_, '_, P>) {
     let Some(id) = slot.tlb.loaded() else { return };
     // INV-6: left alone while lazy, so look whether anything was flushed meanwhile.
     if mm.space(id).generation(p) != slot.tlb.generation() && !p.broken(Rule::LazyReturnFlush) {
-        crate::tlb::catch_up(here, FlushReason::CaughtUp);
+        crate::tlb::catch_up(here);
     }
 }
 

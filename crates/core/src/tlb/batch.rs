@@ -167,7 +167,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
             mm.emit(Event::BatchFlushed { pages: slot.cleared.get(), targets: count });
             ipi::call(here, Work::FlushAll, |here| {
                 if mine {
-                    catch_up(here, FlushReason::ReclaimBatch);
+                    catch_up(here);
                 }
             });
             for (id, newest) in &slot.spaces[..slot.space_count.get() as usize] {

@@ -83,7 +83,7 @@ fn leave_lazy_alone<P: Platform>(here: &Here<'_, '_, P>) {
 pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>, work: Work) {
     here.mm.emit(Event::FlushServed);
     match work {
-        Work::FlushAll => catch_up(here, FlushReason::ReclaimBatch),
+        Work::FlushAll => catch_up(here),
         Work::Flush { space, range, generation, tables } => local(here, space, range, generation, tables),
     }
 }
@@ -118,12 +118,12 @@ fn local<P: Platform>(
             mm.emit(Event::FlushedPages { pages: range.pages as u32 });
             tlb.set_generation(until);
         }
-        _ => catch_up(here, FlushReason::CaughtUp),
+        _ => catch_up(here),
     }
 }
 
 /// Flushes all that user addresses left on this CPU, and notes the generation that this covers.
-pub(crate) fn catch_up<P: Platform>(here: &Here<'_, '_, P>, _reason: FlushReason) {
+pub(crate) fn catch_up<P: Platform>(here: &Here<'_, '_, P>) {
     let (mm, p, tlb) = (here.mm, here.mm.platform(), &here.slot().tlb);
     let Some(id) = tlb.loaded() else { return };
     // Read before the flush: entries cleared up to this generation cannot be cached again after it.
