@@ -4,6 +4,10 @@ use core::fmt;
 
 /// Bytes in a small page and in a frame.
 pub const PAGE_SIZE: u64 = 4096;
+/// Small pages in a large one, of 2 MiB.
+pub const LARGE_PAGES: u64 = 512;
+/// log2 of [`LARGE_PAGES`]: the order of a large page's block of frames.
+pub const LARGE_ORDER: u8 = 9;
 /// log2 of [`PAGE_SIZE`].
 pub const PAGE_SHIFT: u32 = 12;
 
@@ -76,6 +80,11 @@ impl PageNumber {
         VirtAddr(self.0 << PAGE_SHIFT)
     }
 
+    /// The first page of the large page that covers this one.
+    pub const fn large(self) -> PageNumber {
+        PageNumber(self.0 & !(LARGE_PAGES - 1))
+    }
+
     /// The index into a table of `level` (0 is the leaf level) on the way to this page.
     pub const fn index(self, level: u32) -> usize {
         ((self.0 >> (9 * level)) & 511) as usize
@@ -102,9 +111,19 @@ impl PageRange {
         PageNumber(self.start.0 + self.pages)
     }
 
+    /// From `start` to before `end`.
+    pub const fn between(start: PageNumber, end: PageNumber) -> Self {
+        PageRange { start, pages: end.0 - start.0 }
+    }
+
     /// Whether `page` lies inside.
     pub const fn contains(self, page: PageNumber) -> bool {
         page.0 >= self.start.0 && page.0 < self.start.0 + self.pages
+    }
+
+    /// Whether all of `other` lies inside.
+    pub const fn covers(self, other: PageRange) -> bool {
+        self.start.0 <= other.start.0 && other.end().0 <= self.end().0
     }
 
     /// The part that both ranges cover, if there is one.

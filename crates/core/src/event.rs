@@ -19,6 +19,20 @@ pub enum FlushReason {
     Unmap,
     /// An operation completes a flush that reclaim deferred (INV-4), or a fault does (INV-12).
     Deferred,
+    /// Rights to a range were taken away.
+    Protect,
+    /// A range was moved.
+    Move,
+    /// A space was forked: what was its own is now read-only until it is copied.
+    Fork,
+    /// A range's content was given up.
+    Drop,
+    /// A write fault replaced a page by its copy.
+    Copy,
+    /// Write-back made pages clean.
+    Clean,
+    /// Pages were moved to other frames.
+    Migrate,
     /// Aging cleared an accessed bit.
     Aging,
     /// Page tables are about to be freed.
@@ -34,6 +48,15 @@ pub enum Reclaimer {
     Kswapd,
     /// A task that needs a frame.
     Direct,
+}
+
+/// What programs cannot do any more through what their CPUs had cached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Revoked {
+    /// Anything.
+    All,
+    /// Write.
+    Writes,
 }
 
 /// Something that happened on the CPU that reports it.
@@ -81,14 +104,16 @@ pub enum Event {
         /// log2 of how many.
         order: u8,
     },
-    /// A page was mapped.
+    /// A page, or a large one, was mapped.
     Mapped {
         /// The space.
         space: SpaceId,
         /// The page.
         page: PageNumber,
-        /// Its frame.
+        /// Its first frame.
         frame: FrameNumber,
+        /// How many small pages it is.
+        pages: u32,
     },
     /// A page's entry was cleared. Until the flush, CPUs may still use it.
     Unmapped {
@@ -96,10 +121,21 @@ pub enum Event {
         space: SpaceId,
         /// The page.
         page: PageNumber,
-        /// The frame that it led to.
+        /// The first frame that it led to.
         frame: FrameNumber,
+        /// How many small pages it was.
+        pages: u32,
         /// Whether the flush is left to a batch.
         deferred: bool,
+    },
+    /// A page's entry was made clean and read-only, and its flush left to a batch.
+    Cleaned {
+        /// The space.
+        space: SpaceId,
+        /// The page.
+        page: PageNumber,
+        /// The frame that it leads to.
+        frame: FrameNumber,
     },
     /// An operation that promises a changed mapping is about to return (INV-4).
     Revoked {
@@ -109,6 +145,8 @@ pub enum Event {
         root: FrameNumber,
         /// The pages.
         range: PageRange,
+        /// What was taken away.
+        what: Revoked,
     },
     /// A batch of unmapped pages was flushed.
     BatchFlushed {
@@ -131,6 +169,14 @@ pub enum Event {
         /// Whether the device took it.
         ok: bool,
     },
+    /// A write fault copied a page.
+    Copied,
+    /// A page was moved to another frame.
+    Migrated,
+    /// A large page was mapped.
+    LargeFaulted,
+    /// A large page was made small.
+    LargeSplit,
     /// A page fault was resolved.
     Faulted {
         /// Whether a page had to be made or read.
@@ -202,6 +248,10 @@ counters! {
     PgMajFault, "pgmajfault", "page faults for which a page was made or read";
     PgAlloc, "pgalloc", "frames taken from the allocator";
     PgFree, "pgfree", "frames given back to the allocator";
+    PgCopied, "pgcopied", "pages copied by a write fault";
+    PgMigrated, "pgmigrate_success", "pages moved to another frame";
+    LargeFault, "thp_fault_alloc", "large pages mapped by a fault";
+    LargeSplit, "thp_split_page", "large pages made small";
     PgMapped, "pgmapped", "entries set";
     PgUnmapped, "pgunmapped", "entries cleared";
     PgScanKswapd, "pgscan_kswapd", "pages looked at by kswapd";
@@ -249,13 +299,17 @@ impl Counters {
             Event::LazySkipped => self.add(C::LazySkipped, 1),
             Event::Taken { order, .. } => self.add(C::PgAlloc, 1 << order),
             Event::Freed { order, .. } => self.add(C::PgFree, 1 << order),
-            Event::Mapped { .. } => self.add(C::PgMapped, 1),
-            Event::Unmapped { .. } => self.add(C::PgUnmapped, 1),
-            Event::Revoked { .. } | Event::WriteBegins { .. } => {}
+            Event::Mapped { pages, .. } => self.add(C::PgMapped, pages.into()),
+            Event::Unmapped { pages, .. } => self.add(C::PgUnmapped, pages.into()),
+            Event::Revoked { .. } | Event::WriteBegins { .. } | Event::Cleaned { .. } => {}
             Event::BatchFlushed { pages, .. } => {
                 self.add(C::BatchFlushes, 1);
                 self.add(C::BatchPages, pages.into());
             }
+            Event::Copied => self.add(C::PgCopied, 1),
+            Event::Migrated => self.add(C::PgMigrated, 1),
+            Event::LargeFaulted => self.add(C::LargeFault, 1),
+            Event::LargeSplit => self.add(C::LargeSplit, 1),
             Event::DeferredCompleted => self.add(C::DeferredCompleted, 1),
             Event::WriteEnds { ok, .. } => self.add(if ok { C::PgPgOut } else { C::PgPgOutFailed }, 1),
             Event::Faulted { major } => {

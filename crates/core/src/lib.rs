@@ -11,6 +11,7 @@
 //! | `ipi` | the one door to other CPUs |
 //! | [`sync`] | the wrapper round shared memory; locks |
 //! | `pool` | typed slabs on frames |
+//! | `tree` | a search tree of such slots |
 //! | `frame` | zones, the buddy allocator, watermarks |
 //! | `file` | page caches |
 //! | `paging` | tables, spaces, faults, which CPU uses what |
@@ -44,6 +45,8 @@ mod reclaim;
 pub mod rule;
 pub mod sync;
 mod tlb;
+#[cfg_attr(not(test), expect(dead_code, reason = "not all of it has a user yet"))]
+mod tree;
 mod validate;
 
 pub use addr::{FrameNumber, NodeId, PageNumber, PageRange, PhysAddr, VirtAddr};
@@ -53,7 +56,7 @@ pub use event::{Counter, Event};
 pub use file::FileId;
 pub use frame::{AllocFrom, Frames, Kind, MAX_ORDER};
 pub use manager::{Config, Manager, Region};
-pub use paging::{Backing, Entry, Prot, SpaceId, UserAccess};
+pub use paging::{Advice, Backing, Entry, Prot, SpaceId, UserAccess};
 pub use platform::Platform;
 pub use policy::Policy;
 pub use rule::Rule;

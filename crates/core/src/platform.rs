@@ -125,6 +125,8 @@ pub enum WaitKey {
     Kswapd(NodeId),
     /// A sleeping lock, by the address of its word.
     Lock(usize),
+    /// A page that is being reclaimed or written out, by its frame.
+    Page(FrameNumber),
     /// Something of the platform's own: a device, a timer.
     Own(u64),
 }

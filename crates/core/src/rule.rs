@@ -68,6 +68,34 @@ rules! {
         "complete the deferred flush of an address before it is mapped again";
     FreezeBeforeFree, "freeze-before-free", "INV-1",
         "take a page from the page cache only when nobody else holds it";
+    FlushBeforeProtectReturns, "flush-before-protect-returns", "INV-4",
+        "flush the range whose rights were taken away before protect returns";
+    FlushBeforeForkReturns, "flush-before-fork-returns", "INV-4",
+        "flush what is read-only from now on before fork returns";
+    FlushBeforeMove, "flush-before-move", "INV-4",
+        "flush the old addresses before the pages appear at the new ones";
+    FlushBeforeDropReturns, "flush-before-drop-returns", "INV-4",
+        "flush a range whose content is given up before its frames are let go";
+    FlushBeforeMigrate, "flush-before-migrate", "INV-2",
+        "flush a page that moves to another frame before it is copied";
+    FlushNarrowed, "flush-narrowed", "INV-2",
+        "flush a read-only entry too before its page moves: it may be cached from when it was writable";
+    FlushBeforeCopyMaps, "flush-before-copy-maps", "INV-12",
+        "flush the old frame's address before a write fault maps its copy there";
+    TakenIsMapped, "taken-is-mapped", "INV-2",
+        "flush before write-back a space in which an operation has taken entries out and not flushed yet";
+    CleanProtects, "clean-protects", "INV-11",
+        "clear a dirty bit only together with the right to write, and flush";
+    WriteWaitsForIo, "write-waits-for-io", "INV-2",
+        "let no fault give the right to write to a page that is being written out";
+    DirtyBeforeUnlock, "dirty-before-unlock", "INV-2",
+        "move an entry's dirty bit to its page before the table's lock is dropped";
+    NoteWhatWasFlushed, "note-what-was-flushed", "INV-4",
+        "note as flushed the generation that the flush covered, not what others deferred meanwhile";
+    TablesAfterFlush, "tables-after-flush", "INV-9",
+        "free page tables only after a flush that lazy CPUs hear too";
+    AskGuarantees, "ask-guarantees", "INV-2",
+        "refuse a policy whose architecture guarantee the machine does not declare";
 }
 
 impl core::fmt::Display for Rule {

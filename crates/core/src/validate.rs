@@ -49,7 +49,7 @@ impl<P: Platform> Manager<'_, P> {
             match frame.kind(p) {
                 Kind::Kernel => allocated += block,
                 Kind::Table => audit.tables += 1,
-                Kind::Anon => audit.anon += 1,
+                Kind::Anon => audit.anon += block,
                 Kind::File => audit.file += 1,
                 Kind::Free => audit.free += block,
                 Kind::Absent | Kind::Reserved | Kind::Tail => continue,

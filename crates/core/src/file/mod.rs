@@ -1,6 +1,7 @@
 //! Files: a page cache each, and the regions that show them.
 
 mod tree;
+mod writeback;
 
 use core::sync::atomic::Ordering;
 

@@ -210,10 +210,24 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// The first cached page at or after `from`, and its index.
     pub(super) fn next_cached(&self, id: FileId, from: u64) -> Option<(u64, FrameNumber)> {
-        let p = self.platform();
         let file = self.file(id);
-        let pages = file.pages.get(p);
         let _guard = file.lock.lock(self);
+        self.next_cached_at(file, from)
+    }
+
+    /// The same, with a hold for the caller.
+    pub(super) fn hold_next_cached(&self, id: FileId, from: u64) -> Option<(u64, FrameNumber)> {
+        let file = self.file(id);
+        let _guard = file.lock.lock(self);
+        let (index, n) = self.next_cached_at(file, from)?;
+        self.frames().get(n).refs.fetch_add(self.platform(), 1, Ordering::Relaxed);
+        Some((index, n))
+    }
+
+    /// Under the tree's lock.
+    fn next_cached_at(&self, file: &File, from: u64) -> Option<(u64, FrameNumber)> {
+        let p = self.platform();
+        let pages = file.pages.get(p);
         let mut index = from;
         while index < pages {
             let mut node = FrameNumber(file.root.get(p));

@@ -115,7 +115,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.free_all(&[n]);
     }
 
-    /// Frees frames of the core's own, each run of one zone's under one hold of its lock.
+    /// Frees frames and large pages of the core's own, each run of one zone's under one hold of its lock.
     pub(crate) fn free_all(&self, frames: &[FrameNumber]) {
         let mut held: Option<(usize, ZoneGuard<'_, P>)> = None;
         for &n in frames {
@@ -125,8 +125,9 @@ impl<'p, P: Platform> Manager<'p, P> {
                 held = Some((index, self.zone(index).lock(self)));
             }
             let Some((_, guard)) = &held else { continue };
-            self.emit(Event::Freed { frame: n, order: 0 });
-            guard.put(n, 0);
+            let order = Frame::order_of(self.frames().get(n).state.get(self.platform()));
+            self.emit(Event::Freed { frame: n, order });
+            guard.put(n, order);
         }
     }
 
@@ -140,6 +141,16 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     pub(crate) fn alloc_one(&self, kind: Kind, from: AllocFrom) -> Result<FrameNumber, Error> {
         self.alloc(0, kind, from)
+    }
+
+    /// A block from a zone that has plenty, for who can do without.
+    pub(crate) fn alloc_spare(&self, order: u8, kind: Kind) -> Option<FrameNumber> {
+        let p = self.platform();
+        let low = |zone: &Zone| zone.watermarks.low.into();
+        let plenty = self.fallback(self.node_here()).filter(|zone| !zone.is_short(p));
+        let frame = plenty.filter_map(|zone| zone.take(self, order, kind, low(zone), false)).next()?;
+        self.emit(Event::Taken { frame, order, kind });
+        Some(frame)
     }
 
     fn alloc(&self, order: u8, kind: Kind, from: AllocFrom) -> Result<FrameNumber, Error> {

@@ -3,6 +3,7 @@
 //! Bookkeeping is 32 bytes a frame plus a section table of 8 bytes per 1024 frames.
 
 mod alloc;
+mod lock;
 pub(crate) mod boot;
 mod buddy;
 pub(crate) mod percpu;
@@ -68,6 +69,8 @@ pub(crate) mod flag {
     pub const DIRTY: u32 = 1 << 12;
     /// In an unmap batch, not flushed: a leak if no batch owns it.
     pub const UNFLUSHED: u32 = 1 << 13;
+    /// Somebody waits for the page's lock.
+    pub const AWAITED: u32 = 1 << 15;
     /// The core's own, of kind `Kernel`: in a pool or an index. Nobody frees it by its number.
     pub const OWN: u32 = 1 << 14;
 }
@@ -138,12 +141,8 @@ impl Frame {
 
     /// Takes the page lock if it is free.
     pub fn try_lock<P: Platform>(&self, p: &P) -> bool {
-        // Acquire: partner of the Release in `unlock`.
+        // Acquire: partner of the Release in `unlock_page`.
         self.state.fetch_or(p, flag::LOCKED, Ordering::Acquire) & flag::LOCKED == 0
-    }
-
-    pub fn unlock<P: Platform>(&self, p: &P) {
-        self.state.fetch_and(p, !flag::LOCKED, Ordering::Release);
     }
 
     pub fn next<P: Platform>(&self, p: &P) -> FrameNumber {

@@ -1,5 +1,6 @@
 //! One word of an x86-64 page table.
 
+use super::{Prot, UserAccess};
 use crate::addr::{FrameNumber, Generation, PAGE_SHIFT};
 
 /// What an entry says.
@@ -26,15 +27,21 @@ impl Entry {
     pub const GLOBAL: u64 = 1 << 8;
     /// Instructions may not be fetched.
     pub const NO_EXECUTE: u64 = 1 << 63;
+    /// What decides who may do what.
+    pub(crate) const RIGHTS: u64 = Self::USER | Self::WRITABLE;
     const FRAME: u64 = 0x000f_ffff_ffff_f000;
     /// In an entry that is not present: reclaim took the page, and the flush was deferred until the
     /// generation in the upper bits.
-    const DEFERRED: u64 = 1 << 1;
+    const DEFERRED: u64 = 1 << 8;
+    /// In an entry that is not present: an operation took it out and has not flushed yet; all other bits are as
+    /// they were.
+    const TAKEN: u64 = 1 << 9;
+    /// Where the generation of a deferred flush lies.
+    const GENERATION_SHIFT: u32 = 10;
 
-    /// A user page.
-    pub const fn page(frame: FrameNumber, writable: bool) -> Entry {
-        let write = if writable { Self::WRITABLE } else { 0 };
-        Entry(frame.phys().0 | Self::PRESENT | Self::USER | Self::ACCESSED | write)
+    /// A page that programs may use as `prot` says.
+    pub const fn page(frame: FrameNumber, prot: Prot) -> Entry {
+        Entry(frame.phys().0 | Self::PRESENT | Self::ACCESSED | prot.bits())
     }
 
     /// A table of the next level.
@@ -44,16 +51,31 @@ impl Entry {
 
     /// What reclaim leaves behind where it deferred the flush (INV-12).
     pub const fn deferred(generation: Generation) -> Entry {
-        Entry(generation.0 << 8 | Self::DEFERRED)
+        Entry(generation.0 << Self::GENERATION_SHIFT | Self::DEFERRED)
     }
 
     /// The generation of a deferred flush, if this is what reclaim left behind.
     pub const fn deferred_until(self) -> Option<Generation> {
-        if self.0 & (Self::PRESENT | Self::DEFERRED) == Self::DEFERRED {
-            Some(Generation(self.0 >> 8))
+        if self.0 & (Self::PRESENT | Self::TAKEN | Self::DEFERRED) == Self::DEFERRED {
+            Some(Generation(self.0 >> Self::GENERATION_SHIFT))
         } else {
             None
         }
+    }
+
+    /// A present entry as the operation that takes it out leaves it until it has flushed.
+    pub const fn taken(self) -> Entry {
+        Entry(self.0 & !Self::PRESENT | Self::TAKEN)
+    }
+
+    /// Whether an operation took it out and has not let go of its frame yet.
+    pub const fn is_taken(self) -> bool {
+        self.0 & (Self::PRESENT | Self::TAKEN) == Self::TAKEN
+    }
+
+    /// What a taken entry was.
+    pub const fn restored(self) -> Entry {
+        Entry(self.0 & !Self::TAKEN | Self::PRESENT)
     }
 
     /// Whether the hardware may use it.
@@ -66,7 +88,20 @@ impl Entry {
         self.0 & bits == bits
     }
 
-    /// The frame that a present entry leads to.
+    /// The same, leading to another frame.
+    pub(crate) const fn leading_to(self, frame: FrameNumber) -> Entry {
+        Entry(self.0 & !Self::FRAME | frame.phys().0)
+    }
+
+    /// Whether programs may do this through it.
+    pub const fn permits(self, access: UserAccess) -> bool {
+        match access {
+            UserAccess::Read => self.has(Self::PRESENT | Self::USER),
+            UserAccess::Write => self.has(Self::PRESENT | Self::USER | Self::WRITABLE),
+        }
+    }
+
+    /// The frame that a present or taken entry leads to.
     pub const fn frame(self) -> FrameNumber {
         FrameNumber(((self.0 & Self::FRAME) >> PAGE_SHIFT) as u32)
     }

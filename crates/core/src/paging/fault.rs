@@ -2,7 +2,8 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{Entry, Region, Space, SpaceId, table};
+use super::table::{self, Leaf, Way};
+use super::{Entry, Prot, Region, Space, SpaceId, UserAccess};
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PageRange, VirtAddr};
 use crate::error::Error;
@@ -12,19 +13,30 @@ use crate::platform::Platform;
 use crate::rule::Rule;
 use crate::tlb;
 
-/// What a user access does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum UserAccess {
-    /// It reads.
-    Read,
-    /// It writes.
-    Write,
+/// Where a fault stands.
+enum Step {
+    /// The access may be tried again.
+    Done,
+    /// Something changed under way, or had to be waited for: look again.
+    Again,
+}
+
+/// A fault, on its way.
+struct Fault<'a> {
+    id: SpaceId,
+    space: &'a Space,
+    region: &'a Region,
+    page: PageNumber,
+    leaf: Leaf,
+    access: UserAccess,
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
     /// Resolves a fault at `at` in `id`. Call it from the page-fault handler, with interrupts on. May wait
-    /// for memory and I/O. Sends no IPI, unless it reclaims or the address still waits for a deferred flush
-    /// (INV-12).
+    /// for memory and I/O.
+    ///
+    /// Sends no IPI, unless it reclaims, or the address still waits for a deferred flush (INV-12), or a write copies a page
+    /// that another space shares: then at most one per CPU that uses the space and is neither lazy nor this one.
     ///
     /// # Errors
     /// [`Error::NotMapped`] and [`Error::NotPermitted`] are the program's fault; [`Error::OutOfMemory`] and
@@ -38,57 +50,189 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let _shared = space.regions.read(p);
         let (_, region) = self.find_region(id, space, page).ok_or(Error::NotMapped(page))?;
-        let writable = region.is_writable(p);
-        if access == UserAccess::Write && !writable {
+        if !region.prot(p).permits(access) {
             return Err(Error::NotPermitted(page));
         }
+        if self.fault_large(id, space, region, page)? {
+            self.emit(Event::Faulted { major: true });
+            return Ok(());
+        }
         let leaf = table::find_or_make(self, space.root(p), page)?;
-        let (frame, major) = self.page_for(region, page)?;
-        loop {
-            let locked = leaf.lock(self);
-            let now = locked.read(page);
-            if now.is_present() {
-                // Another thread was faster.
-                drop(locked);
-                self.put_page(frame);
-                break;
-            }
-            if let Some(until) = now.deferred_until() {
-                // INV-12: another CPU may still see the old frame here. Finish that flush first, without
-                // the lock, and look again.
-                if space.is_behind(p, until) && !p.broken(Rule::RefaultAfterFlush) {
-                    drop(locked);
-                    self.emit(Event::DeferredCompleted);
-                    tlb::flush(self, id, Some(PageRange::new(page, 1)), FlushReason::Deferred, false);
-                    continue;
+        let mut major = false;
+        if leaf.is_large() {
+            self.fault_on_large(leaf, page, region, access);
+        } else {
+            let fault = Fault { id, space, region, page, leaf, access };
+            loop {
+                let now = leaf.peek(self, page);
+                // It may permit the access by now: another thread was faster, or rights were given and this CPU still
+                // had the old ones.
+                if now.permits(access) {
+                    break;
+                }
+                let step = if !now.is_present() {
+                    self.bring(&fault, &mut major)?
+                } else if access == UserAccess::Write {
+                    self.let_write(&fault)?
+                } else {
+                    Step::Again
+                };
+                if let Step::Done = step {
+                    break;
                 }
             }
-            self.frames().get(frame).maps.fetch_add(p, 1, Ordering::Relaxed);
-            locked.fill(page, Entry::page(frame, writable));
-            self.emit(Event::Mapped { space: id, page, frame });
-            break;
         }
         self.emit(Event::Faulted { major });
         Ok(())
     }
 
-    /// The frame for a page, held for the caller, and whether it had to be made or read.
-    fn page_for(&self, region: &Region, page: PageNumber) -> Result<(FrameNumber, bool), Error> {
+    /// Maps a page where none is.
+    fn bring(&self, fault: &Fault<'_>, major: &mut bool) -> Result<Step, Error> {
         let p = self.platform();
-        if let Some(file) = region.file(p) {
-            return self.file_page(file, region.file_page(p, page));
+        let (frame, prot, made) = self.page_for(fault)?;
+        *major |= made;
+        loop {
+            let locked = fault.leaf.lock(self);
+            let now = locked.read(fault.page);
+            if now.is_present() {
+                // Another thread was faster.
+                drop(locked);
+                self.put_page(frame);
+                return Ok(Step::Again);
+            }
+            if let Some(until) = now.deferred_until() {
+                // INV-12: another CPU may still see the old frame here. Finish that flush first, without
+                // the lock, and look again.
+                if fault.space.is_behind(p, until) && !p.broken(Rule::RefaultAfterFlush) {
+                    drop(locked);
+                    self.emit(Event::DeferredCompleted);
+                    let range = PageRange::new(fault.page, 1);
+                    tlb::flush(self, fault.id, Some(range), FlushReason::Deferred, false);
+                    continue;
+                }
+            }
+            // INV-2: while the page is being written out nobody may begin to write to it. Looked at under the lock
+            // under which write-back takes such rights away, after it has locked the page.
+            let busy = self.is_page_locked(frame) && !fault.region.is_private(p);
+            let prot = if busy && !p.broken(Rule::WriteWaitsForIo) { prot.read_only() } else { prot };
+            if !prot.permits(fault.access) {
+                drop(locked);
+                self.wait_page(frame);
+                continue;
+            }
+            self.frames().get(frame).maps.fetch_add(p, 1, Ordering::Relaxed);
+            locked.write(fault.page, Entry::page(frame, prot));
+            self.emit(Event::Mapped { space: fault.id, page: fault.page, frame, pages: 1 });
+            return Ok(Step::Done);
         }
-        let n = self.alloc_one(Kind::Anon, AllocFrom::HERE)?;
-        p.clear_frame(n);
-        let frame = self.frames().get(n);
-        frame.owner.set(p, region.space.get(p));
-        frame.index.set(p, page.0);
-        frame.maps.set(p, 0);
-        frame.refs.set(p, 1);
-        Ok((n, true))
     }
 
-    /// What the tables of a space say of a page now: for kernels that look before they copy.
+    /// The frame for a missing page, held for the caller; what may be done with it, and whether it had to be made or
+    /// read.
+    fn page_for(&self, fault: &Fault<'_>) -> Result<(FrameNumber, Prot, bool), Error> {
+        let p = self.platform();
+        let prot = fault.region.prot(p);
+        let Some(file) = fault.region.file(p) else {
+            let n = self.new_anon(fault)?;
+            p.clear_frame(n);
+            return Ok((n, prot, true));
+        };
+        let (n, made) = self.file_page(file, fault.region.file_page(p, fault.page))?;
+        if !fault.region.is_private(p) {
+            return Ok((n, prot, made));
+        }
+        if fault.access == UserAccess::Read {
+            return Ok((n, prot.read_only(), made));
+        }
+        // The first access is a write: the copy is mapped at once, and no CPU ever sees the original here.
+        let copy = self.new_anon(fault);
+        if let Ok(copy) = copy {
+            p.copy_frame(n, copy);
+            self.emit(Event::Copied);
+        }
+        self.put_page(n);
+        Ok((copy?, prot, true))
+    }
+
+    /// An anonymous frame, not cleared, with one hold.
+    fn new_anon(&self, fault: &Fault<'_>) -> Result<FrameNumber, Error> {
+        let p = self.platform();
+        let n = self.alloc_one(Kind::Anon, AllocFrom::HERE)?;
+        let frame = self.frames().get(n);
+        frame.owner.set(p, fault.id.0);
+        frame.index.set(p, fault.page.0);
+        frame.maps.set(p, 0);
+        frame.refs.set(p, 1);
+        Ok(n)
+    }
+
+    /// Lets the program write to a page that is there and read-only, or to its copy.
+    fn let_write(&self, fault: &Fault<'_>) -> Result<Step, Error> {
+        let p = self.platform();
+        let locked = fault.leaf.lock(self);
+        let now = locked.read(fault.page);
+        if !now.is_present() || now.permits(UserAccess::Write) {
+            return Ok(Step::Again);
+        }
+        let n = now.frame();
+        let frame = self.frames().get(n);
+        if !fault.region.is_private(p) {
+            if !self.is_page_locked(n) || p.broken(Rule::WriteWaitsForIo) {
+                locked.set_bits(fault.page, Entry::WRITABLE);
+                return Ok(Step::Done);
+            }
+            // INV-2: it is being written out.
+            frame.refs.fetch_add(p, 1, Ordering::Relaxed);
+            drop(locked);
+            self.wait_page(n);
+            self.put_page(n);
+            return Ok(Step::Again);
+        }
+        // Only a fork of this space could add a mapping to the only one, and a fork needs the regions alone.
+        if frame.kind(p) == Kind::Anon && frame.maps.load(p, Ordering::Acquire) == 1 {
+            locked.set_bits(fault.page, Entry::WRITABLE);
+            return Ok(Step::Done);
+        }
+        frame.refs.fetch_add(p, 1, Ordering::Relaxed);
+        drop(locked);
+        let done = self.copy_and_replace(fault, now, n);
+        self.put_page(n);
+        done
+    }
+
+    /// Copies a page that others have too, and maps the copy in its place.
+    fn copy_and_replace(&self, fault: &Fault<'_>, seen: Entry, old: FrameNumber) -> Result<Step, Error> {
+        let p = self.platform();
+        let copy = self.new_anon(fault)?;
+        p.copy_frame(old, copy);
+        let locked = fault.leaf.lock(self);
+        let now = locked.read(fault.page);
+        if !now.is_present() || now.frame() != old || now.permits(UserAccess::Write) {
+            // Another thread copied it meanwhile, or the others let go of it: what was copied may be half new.
+            drop(locked);
+            self.free_one(copy);
+            return Ok(Step::Again);
+        }
+        debug_assert_eq!(now.0 & Entry::RIGHTS, seen.0 & Entry::RIGHTS, "the regions are shared");
+        locked.take(fault.page);
+        self.emit(Event::Unmapped { space: fault.id, page: fault.page, frame: old, pages: 1, deferred: false });
+        // INV-12: no CPU may see the old frame here once another can see the copy. The lock is held meanwhile, so that no
+        // thread takes the address for one that was never touched.
+        if !p.broken(Rule::FlushBeforeCopyMaps) {
+            let range = PageRange::new(fault.page, 1);
+            tlb::flush(self, fault.id, Some(range), FlushReason::Copy, false);
+        }
+        self.frames().get(copy).maps.set(p, 1);
+        locked.write(fault.page, Entry::page(copy, fault.region.prot(p)));
+        self.emit(Event::Mapped { space: fault.id, page: fault.page, frame: copy, pages: 1 });
+        self.emit(Event::Copied);
+        drop(locked);
+        self.drop_mapping(old);
+        Ok(Step::Done)
+    }
+
+    /// What the tables of a space say of a page now: for kernels that look before they copy. Of a large page, the part
+    /// that `page` is.
     ///
     /// # Errors
     /// [`Error::NoSuchSpace`]; [`Error::BadRange`] beyond user addresses.
@@ -98,7 +242,13 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Err(Error::BadRange);
         }
         let _shared = space.regions.read(self.platform());
-        let leaf = table::find(self, space.root(self.platform()), page);
-        Ok(leaf.map_or(Entry::NONE, |leaf| leaf.lock(self).read(page)))
+        Ok(match table::find(self, space.root(self.platform()), page) {
+            Way::Gap(_) => Entry::NONE,
+            Way::Small(leaf) => leaf.lock(self).read(page),
+            Way::Large(leaf) => {
+                let entry = leaf.lock(self).read(page);
+                entry.leading_to(entry.frame().add(page.index(0) as u32))
+            }
+        })
     }
 }

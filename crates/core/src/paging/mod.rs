@@ -1,16 +1,23 @@
 //! Address spaces: page tables, what is mapped where, and which CPUs use each.
 
+mod advise;
 mod entry;
 mod fault;
+mod fork;
+mod holds;
+mod large;
 mod map;
+mod moving;
+mod prot;
+mod protect;
+mod range;
 mod region;
 mod space;
 mod switch;
 pub(crate) mod table;
 
 pub use entry::Entry;
-pub use fault::UserAccess;
-pub use map::{Backing, Prot};
+pub use prot::{Advice, Backing, Prot, UserAccess};
 pub(crate) use region::Region;
 pub(crate) use space::Space;
 pub use space::SpaceId;

@@ -8,6 +8,7 @@ use crate::cpu::CpuMask;
 use crate::platform::Platform;
 use crate::pool::Zeroed;
 use crate::sync::{RwLock, Word32, Word64};
+use crate::tree::Tree;
 
 /// An address space, by the handle of its slot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -30,8 +31,10 @@ pub(crate) struct Space {
     deferred: Word64,
     flushed: Word64,
     pub root: Word32,
-    /// First of its regions plus one, in order of address.
-    pub first_region: Word32,
+    /// Not 0 while an operation has changed entries of a range and not flushed them yet.
+    pub changing: Word32,
+    /// Its regions, by their first page.
+    pub by_address: Tree,
     /// Shared by faults, had alone by whoever changes the regions.
     pub regions: RwLock,
     pub cpus: Mask,
@@ -74,10 +77,19 @@ impl Space {
         self.flushed.load(p, Ordering::Acquire) < until.0
     }
 
+    /// Whether an operation has changed entries of a range and not flushed them yet.
+    pub fn is_changing<P: Platform>(&self, p: &P) -> bool {
+        self.changing.load(p, Ordering::Acquire) != 0
+    }
+
+    /// The newest clear whose flush reclaim left to a batch.
+    pub fn deferred<P: Platform>(&self, p: &P) -> Generation {
+        Generation(self.deferred.load(p, Ordering::Acquire))
+    }
+
     /// Whether reclaim left any flush outstanding.
     pub fn has_deferred<P: Platform>(&self, p: &P) -> bool {
-        let deferred = self.deferred.load(p, Ordering::Acquire);
-        self.is_behind(p, Generation(deferred))
+        self.is_behind(p, self.deferred(p))
     }
 }
 

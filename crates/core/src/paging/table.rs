@@ -1,14 +1,15 @@
 //! Four-level x86-64 tables on the direct map.
 //!
-//! A walk reads without a lock: tables are only ever added while a space lives, and are freed when it ends
-//! (INV-9). What a leaf table holds is changed under that table's own lock, which lies in its frame's
-//! bookkeeping. Its `refs` there count the entries that are present.
+//! A walk reads without a lock. Tables are added while their space's regions are shared; they are taken out of the
+//! tree only by who has the regions alone, and freed only when no CPU and no reverse map can be in them any more
+//! (INV-9). What a leaf table holds is changed under that table's own lock, which lies in its frame's bookkeeping;
+//! an entry for a large page under the lock of the table that holds it.
 
 use core::sync::atomic::Ordering;
 
 use super::Entry;
 use crate::Manager;
-use crate::addr::{FrameNumber, PageNumber, PhysAddr};
+use crate::addr::{FrameNumber, LARGE_PAGES, PageNumber, PageRange, PhysAddr};
 use crate::error::Error;
 use crate::frame::{AllocFrom, Frame, Kind};
 use crate::platform::Platform;
@@ -16,11 +17,27 @@ use crate::sync::{SpinGuard, Word64};
 
 /// The level of the table to which the root's entries lead to: 3 is the root's own.
 const ROOT_LEVEL: u32 = 3;
+/// The level of tables whose entries may be large pages.
+const LARGE_LEVEL: u32 = 1;
+/// The upper half of the root belongs to the kernel.
+const USER_ROOT_ENTRIES: usize = 256;
 
-/// A leaf table.
+/// A table that holds entries of pages: of small ones, or, a level up, of large ones.
 #[derive(Clone, Copy)]
 pub(crate) struct Leaf {
     table: FrameNumber,
+    level: u32,
+}
+
+/// Where the way to a page ends.
+#[derive(Clone, Copy)]
+pub(crate) enum Way {
+    /// In a table of small pages.
+    Small(Leaf),
+    /// At a large page, present or taken.
+    Large(Leaf),
+    /// Nowhere; the first page after it to which a way may lead.
+    Gap(PageNumber),
 }
 
 /// A leaf table with its lock held.
@@ -38,61 +55,86 @@ fn word<'p, P: Platform>(mm: &Manager<'p, P>, table: FrameNumber, index: usize) 
     unsafe { &*mm.platform().direct(at).cast() }
 }
 
-/// The leaf table on the way to `page`, if there is one.
-pub(crate) fn find<P: Platform>(mm: &Manager<'_, P>, root: FrameNumber, page: PageNumber) -> Option<Leaf> {
+/// Whether an entry of a table of this level is, or was until it was taken, a large page.
+fn is_large(entry: Entry, level: u32) -> bool {
+    level == LARGE_LEVEL && entry.has(Entry::LARGE) && (entry.is_present() || entry.is_taken())
+}
+
+/// The way to `page`, as far as it goes.
+pub(crate) fn find<P: Platform>(mm: &Manager<'_, P>, root: FrameNumber, page: PageNumber) -> Way {
     let mut table = root;
     for level in (1..=ROOT_LEVEL).rev() {
         // Acquire: partner of the Release that published the table.
         let entry = Entry(word(mm, table, page.index(level)).load(mm.platform(), Ordering::Acquire));
-        if !entry.is_present() {
-            return None;
+        if is_large(entry, level) {
+            return Way::Large(Leaf { table, level });
         }
-        table = entry.frame();
-    }
-    Some(Leaf { table })
-}
-
-/// The first page at or after `page` that a leaf table might map, given that `page` has none.
-pub(crate) fn skip<P: Platform>(mm: &Manager<'_, P>, root: FrameNumber, page: PageNumber) -> PageNumber {
-    let mut table = root;
-    for level in (1..=ROOT_LEVEL).rev() {
-        let entry = Entry(word(mm, table, page.index(level)).load(mm.platform(), Ordering::Acquire));
         if !entry.is_present() {
             let span = 1 << (9 * level);
-            return PageNumber((page.0 / span + 1) * span);
+            return Way::Gap(PageNumber((page.0 / span + 1) * span));
         }
         table = entry.frame();
     }
-    page
+    Way::Small(Leaf { table, level: 0 })
 }
 
-/// The leaf table on the way to `page`, made where it is missing. May reclaim; no lock may be held. Tables
+/// The table with the entry of `page`, small or large, made with those above it where it is missing. May reclaim; no lock may be held. Tables
 /// that were made before memory ran out stay, empty, and are found the next time.
 pub(crate) fn find_or_make<P: Platform>(
     mm: &Manager<'_, P>,
     root: FrameNumber,
     page: PageNumber,
 ) -> Result<Leaf, Error> {
-    let p = mm.platform();
     let mut table = root;
     for level in (1..=ROOT_LEVEL).rev() {
-        let slot = word(mm, table, page.index(level));
-        let entry = Entry(slot.load(p, Ordering::Acquire));
-        if entry.is_present() {
-            table = entry.frame();
-            continue;
-        }
-        let new = make_table(mm, AllocFrom::HERE)?;
-        // Release: the table is zeroed, its lock and count ready, before anybody can walk into it.
-        table = match slot.replace(p, entry.0, Entry::table(new).0, Ordering::AcqRel) {
-            Ok(_) => new,
-            Err(theirs) => {
-                mm.free_one(new);
-                Entry(theirs).frame()
-            }
+        table = match step(mm, table, level, page)? {
+            Ok(next) => next,
+            Err(large) => return Ok(large),
         };
     }
-    Ok(Leaf { table })
+    Ok(Leaf { table, level: 0 })
+}
+
+/// The table whose entry for `page` may be a large page, with the tables above it.
+pub(crate) fn find_or_make_large<P: Platform>(
+    mm: &Manager<'_, P>,
+    root: FrameNumber,
+    page: PageNumber,
+) -> Result<Leaf, Error> {
+    let mut table = root;
+    for level in (LARGE_LEVEL + 1..=ROOT_LEVEL).rev() {
+        if let Ok(next) = step(mm, table, level, page)? {
+            table = next;
+        }
+    }
+    Ok(Leaf { table, level: LARGE_LEVEL })
+}
+
+/// From a table to the next one below, made if it is missing; the inner error is a large page in its place.
+fn step<P: Platform>(
+    mm: &Manager<'_, P>,
+    table: FrameNumber,
+    level: u32,
+    page: PageNumber,
+) -> Result<Result<FrameNumber, Leaf>, Error> {
+    let p = mm.platform();
+    let slot = word(mm, table, page.index(level));
+    let entry = Entry(slot.load(p, Ordering::Acquire));
+    if is_large(entry, level) {
+        return Ok(Err(Leaf { table, level }));
+    }
+    if entry.is_present() {
+        return Ok(Ok(entry.frame()));
+    }
+    let new = make_table(mm, AllocFrom::HERE)?;
+    // Release: the table is zeroed and its lock ready, before anybody can walk into it.
+    match slot.replace(p, entry.0, Entry::table(new).0, Ordering::AcqRel) {
+        Ok(_) => Ok(Ok(new)),
+        Err(_) => {
+            mm.free_one(new);
+            step(mm, table, level, page)
+        }
+    }
 }
 
 /// An empty table.
@@ -103,28 +145,107 @@ pub(crate) fn make_table<P: Platform>(mm: &Manager<'_, P>, from: AllocFrom) -> R
     Ok(table)
 }
 
-/// Frees the tables under `root` and `root` itself. No CPU can walk them any more (INV-9), and no present
-/// leaf entry is left.
-pub(crate) fn free_tables<P: Platform>(mm: &Manager<'_, P>, root: FrameNumber) -> u64 {
-    fn below<P: Platform>(mm: &Manager<'_, P>, table: FrameNumber, level: u32) -> u64 {
-        let mut freed = 1;
-        if level > 0 {
-            // The upper half of the root belongs to the kernel.
-            let user = if level == ROOT_LEVEL { 256 } else { 512 };
-            for i in 0..user {
-                let entry = Entry(word(mm, table, i).load(mm.platform(), Ordering::Acquire));
-                if entry.is_present() {
-                    freed += below(mm, entry.frame(), level - 1);
-                }
-            }
-        }
-        mm.free_one(table);
-        freed
-    }
-    below(mm, root, ROOT_LEVEL)
+/// Tables that hang on no tree any more, with what is under them. CPUs may still walk them until a flush that lazy
+/// CPUs hear too.
+#[must_use = "these tables are lost unless they are freed"]
+pub(crate) struct Unhooked {
+    first: FrameNumber,
 }
 
-/// Tables under `root`, with it: for audits of a quiet system.
+impl Unhooked {
+    pub const NONE: Unhooked = Unhooked { first: FrameNumber::NONE };
+
+    pub fn is_empty(&self) -> bool {
+        self.first == FrameNumber::NONE
+    }
+}
+
+/// Takes every table on the way to `range` that leads to nothing but pages in `gap` out of the tree of `root`. By who
+/// has the regions alone, none of which lies in `gap` but those of `range`, which are being unmapped.
+pub(crate) fn unhook<P: Platform>(
+    mm: &Manager<'_, P>,
+    root: FrameNumber,
+    range: PageRange,
+    gap: PageRange,
+) -> Unhooked {
+    fn below<P: Platform>(
+        mm: &Manager<'_, P>,
+        table: FrameNumber,
+        (level, base): (u32, u64),
+        (range, gap): (PageRange, PageRange),
+        chain: &mut Unhooked,
+    ) {
+        let p = mm.platform();
+        let span = 1u64 << (9 * level);
+        let first = range.start.0.max(base);
+        let last = (range.end().0 - 1).min(base + span * 512 - 1);
+        for i in (first - base) / span..=(last - base) / span {
+            let slot = word(mm, table, i as usize);
+            let entry = Entry(slot.load(p, Ordering::Acquire));
+            if !entry.is_present() || is_large(entry, level) {
+                continue;
+            }
+            let (child, at) = (entry.frame(), base + i * span);
+            if gap.covers(PageRange::new(PageNumber(at), span)) {
+                slot.store(p, 0, Ordering::Release);
+                let frame = mm.frames().get(child);
+                frame.owner.set(p, chain.first.0);
+                frame.index.set(p, u64::from(level - 1));
+                chain.first = child;
+            } else if level > 1 {
+                below(mm, child, (level - 1, at), (range, gap), chain);
+            }
+        }
+    }
+    let mut chain = Unhooked::NONE;
+    below(mm, root, (ROOT_LEVEL, 0), (range, gap), &mut chain);
+    chain
+}
+
+/// Frees unhooked tables; `each` gets every entry of a page that is still in them. No CPU can walk them any more, and
+/// no reverse map leads to them (INV-9). Gives how many.
+pub(crate) fn free_unhooked<P: Platform>(
+    mm: &Manager<'_, P>,
+    tables: Unhooked,
+    each: &mut dyn FnMut(Entry),
+) -> u64 {
+    let p = mm.platform();
+    let (mut at, mut freed) = (tables.first, 0);
+    while at != FrameNumber::NONE {
+        let frame = mm.frames().get(at);
+        let (next, level) = (FrameNumber(frame.owner.get(p)), frame.index.get(p) as u32);
+        freed += free_below(mm, at, level, each);
+        at = next;
+    }
+    freed
+}
+
+/// Frees the tables under `root` and `root` itself. No CPU can walk them any more (INV-9), and no entry of a page is
+/// left.
+pub(crate) fn free_tables<P: Platform>(mm: &Manager<'_, P>, root: FrameNumber) -> u64 {
+    free_below(mm, root, ROOT_LEVEL, &mut |_| {})
+}
+
+fn free_below<P: Platform>(
+    mm: &Manager<'_, P>,
+    table: FrameNumber,
+    level: u32,
+    each: &mut dyn FnMut(Entry),
+) -> u64 {
+    let mut freed = 1;
+    for i in 0..if level == ROOT_LEVEL { USER_ROOT_ENTRIES } else { 512 } {
+        let entry = Entry(word(mm, table, i).load(mm.platform(), Ordering::Acquire));
+        if level == 0 || is_large(entry, level) {
+            each(entry);
+        } else if entry.is_present() {
+            freed += free_below(mm, entry.frame(), level - 1, each);
+        }
+    }
+    mm.free_one(table);
+    freed
+}
+
+/// Tables under `root`, with it, and every entry of a page: for audits of a quiet system.
 pub(crate) fn count<P: Platform>(
     mm: &Manager<'_, P>,
     root: FrameNumber,
@@ -137,15 +258,14 @@ pub(crate) fn count<P: Platform>(
         base: u64,
         visit: &mut dyn FnMut(PageNumber, Entry),
     ) -> u64 {
-        let user = if level == ROOT_LEVEL { 256 } else { 512 };
         let mut found = 1;
-        for i in 0..user {
+        for i in 0..if level == ROOT_LEVEL { USER_ROOT_ENTRIES } else { 512 } {
             let entry = Entry(word(mm, table, i).get(mm.platform()));
             let at = base + ((i as u64) << (9 * level));
-            match level {
-                0 => visit(PageNumber(at), entry),
-                _ if entry.is_present() => found += below(mm, entry.frame(), level - 1, at, visit),
-                _ => {}
+            if level == 0 || is_large(entry, level) {
+                visit(PageNumber(at), entry);
+            } else if entry.is_present() {
+                found += below(mm, entry.frame(), level - 1, at, visit);
             }
         }
         found
@@ -158,11 +278,36 @@ impl Leaf {
         let frame: &'p Frame = mm.frames().get(self.table);
         LockedLeaf { mm, leaf: self, _lock: frame.table_lock().lock(mm) }
     }
+
+    /// Pages that each of its entries covers.
+    pub fn step(self) -> u64 {
+        if self.level == 0 { 1 } else { LARGE_PAGES }
+    }
+
+    /// One past the last page that it covers from `page` on: of a table of large pages, one entry.
+    pub fn end(self, page: PageNumber) -> PageNumber {
+        PageNumber((page.0 / LARGE_PAGES + 1) * LARGE_PAGES)
+    }
+
+    /// Whether its entries are large pages.
+    pub fn is_large(self) -> bool {
+        self.level == LARGE_LEVEL
+    }
+
+    /// What an entry says, without the lock: it may be another a moment later.
+    pub fn peek<P: Platform>(self, mm: &Manager<'_, P>, page: PageNumber) -> Entry {
+        Entry(word(mm, self.table, page.index(self.level)).load(mm.platform(), Ordering::Acquire))
+    }
+
+    /// Writes an entry of a table that nobody can see yet.
+    pub fn prepare<P: Platform>(mm: &Manager<'_, P>, table: FrameNumber, index: usize, entry: Entry) {
+        word(mm, table, index).set(mm.platform(), entry.0);
+    }
 }
 
 impl<P: Platform> LockedLeaf<'_, '_, P> {
     fn word(&self, page: PageNumber) -> &Word64 {
-        word(self.mm, self.leaf.table, page.index(0))
+        word(self.mm, self.leaf.table, page.index(self.leaf.level))
     }
 
     /// What the entry says now. The hardware may set accessed and dirty bits at any time.
@@ -170,40 +315,39 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
         Entry(self.word(page).load(self.mm.platform(), Ordering::Acquire))
     }
 
-    /// Makes a page present where none is.
-    pub fn fill(&self, page: PageNumber, entry: Entry) {
+    /// Makes a page present where none is, or says in an entry that is not present what the next one must know.
+    pub fn write(&self, page: PageNumber, entry: Entry) {
         self.word(page).store(self.mm.platform(), entry.0, Ordering::Release);
-        self.count(1);
     }
 
-    /// Takes a present entry out in one step, so that a dirty bit set at the last moment is in what this
-    /// gives.
+    /// Makes a large page present where nothing is, not even a table.
+    pub fn fill_empty(&self, page: PageNumber, entry: Entry) -> bool {
+        self.word(page).replace(self.mm.platform(), 0, entry.0, Ordering::AcqRel).is_ok()
+    }
+
+    /// Puts a table of small pages in place of a large one, in one step; gives what was there.
+    pub fn put_table(&self, page: PageNumber, table: FrameNumber) -> Entry {
+        Entry(self.word(page).swap(self.mm.platform(), Entry::table(table).0, Ordering::AcqRel))
+    }
+
+    /// Takes an entry out in one step, so that a dirty bit set at the last moment is in what this gives.
     pub fn take(&self, page: PageNumber) -> Entry {
-        let old = Entry(self.word(page).swap(self.mm.platform(), Entry::NONE.0, Ordering::AcqRel));
-        if old.is_present() {
-            self.count(-1);
-        }
-        old
+        Entry(self.word(page).swap(self.mm.platform(), Entry::NONE.0, Ordering::AcqRel))
     }
 
-    /// Says in an entry that is not present that its flush was deferred, or that nothing is there.
-    pub fn mark(&self, page: PageNumber, entry: Entry) {
-        self.word(page).store(self.mm.platform(), entry.0, Ordering::Release);
+    /// Clears bits of a present entry in one step (INV-10); gives what was there.
+    pub fn clear_bits(&self, page: PageNumber, bits: u64) -> Entry {
+        Entry(self.word(page).fetch_and(self.mm.platform(), !bits, Ordering::AcqRel))
     }
 
-    /// Clears bits of a present entry in one step (INV-10).
-    pub fn clear_bits(&self, page: PageNumber, bits: u64) {
-        self.word(page).fetch_and(self.mm.platform(), !bits, Ordering::AcqRel);
+    /// Sets bits of a present entry in one step.
+    pub fn set_bits(&self, page: PageNumber, bits: u64) {
+        self.word(page).fetch_or(self.mm.platform(), bits, Ordering::AcqRel);
     }
 
     /// PITFALLS 38: what [`clear_bits`](Self::clear_bits) must not be.
     pub fn clear_bits_torn(&self, page: PageNumber, bits: u64) {
         let seen = self.read(page);
         self.word(page).store(self.mm.platform(), seen.0 & !bits, Ordering::Release);
-    }
-
-    fn count(&self, by: i32) {
-        let refs = &self.mm.frames().get(self.leaf.table).refs;
-        refs.set(self.mm.platform(), refs.get(self.mm.platform()).wrapping_add_signed(by));
     }
 }

@@ -5,12 +5,14 @@
 //! into one [`UnmapBatch`](crate::UnmapBatch), flushes that once, and only then frees them.
 
 mod aging;
+mod clean;
 mod kswapd;
 mod lru;
-mod pageout;
+pub(crate) mod pageout;
 mod rmap;
 mod scan;
 mod unmap;
 
+pub(crate) use clean::clean;
 pub(crate) use lru::Node;
 pub(crate) use scan::direct;

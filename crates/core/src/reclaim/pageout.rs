@@ -8,7 +8,7 @@ use crate::platform::Platform;
 
 /// Writes a page that nobody maps and every CPU has flushed. Gives whether the device has its content now;
 /// if not, the page stays dirty. The caller holds and has locked it. May wait.
-pub(super) fn write<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> bool {
+pub(crate) fn write<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> bool {
     let p = mm.platform();
     let frame = mm.frames().get(n);
     let Some(device) = p.device() else { return false };

@@ -4,7 +4,7 @@ use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber};
 use crate::file::FileId;
 use crate::frame::Kind;
-use crate::paging::table::{self, LockedLeaf};
+use crate::paging::table::{self, LockedLeaf, Way};
 use crate::paging::{Entry, Space, SpaceId};
 use crate::platform::Platform;
 
@@ -21,7 +21,17 @@ pub(super) struct Mapping<'a, 'p, P: Platform> {
 pub(super) fn walk<'p, P: Platform>(
     mm: &Manager<'p, P>,
     n: FrameNumber,
+    visit: impl FnMut(Mapping<'_, 'p, P>),
+) {
+    walk_all(mm, n, visit, |_, _| {});
+}
+
+/// The same; and names each space that shows the page at an address where no entry leads to it.
+pub(super) fn walk_all<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    n: FrameNumber,
     mut visit: impl FnMut(Mapping<'_, 'p, P>),
+    mut missing: impl FnMut(SpaceId, &'p Space),
 ) {
     let p = mm.platform();
     let frame = mm.frames().get(n);
@@ -35,11 +45,16 @@ pub(super) fn walk<'p, P: Platform>(
         let Some(page) = region.page_of(p, index) else { continue };
         let id = SpaceId(region.space.get(p));
         let space = mm.space(id);
-        let Some(leaf) = table::find(mm, space.root(p), page) else { continue };
+        let Way::Small(leaf) = table::find(mm, space.root(p), page) else {
+            missing(id, space);
+            continue;
+        };
         let leaf = leaf.lock(mm);
         let entry = leaf.read(page);
         if entry.is_present() && entry.frame() == n {
             visit(Mapping { id, space, page, leaf, entry });
+        } else {
+            missing(id, space);
         }
     }
 }

@@ -68,7 +68,7 @@ fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Reclaimer) {
         let frame = mm.frames().get(n);
         if frame.try_lock(p) {
             aging::uses(mm, n);
-            frame.unlock(p);
+            mm.unlock_page(n);
         }
         frame.clear_flags(p, flag::ACTIVE | flag::REFERENCED);
         mm.emit(Event::Deactivated);
@@ -103,7 +103,7 @@ fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Reclaimer) 
                 mm.emit(Event::Activated);
             }
         }
-        frame.unlock(p);
+        mm.unlock_page(n);
         back.push(n);
     }
     mm.put_back(back.as_slice());
@@ -171,7 +171,6 @@ impl<P: Platform> crate::tlb::Flushed<'_, '_, P> {
     /// others back on their lists. Gives how many are free. May wait.
     pub fn settle(self) -> u32 {
         let mm = self.manager();
-        let p = mm.platform();
         let (mut free, mut back) = (Few::new(), Few::new());
         self.take_all(|n, fate| {
             let fate = match fate {
@@ -181,7 +180,7 @@ impl<P: Platform> crate::tlb::Flushed<'_, '_, P> {
             if fate == Fate::Free {
                 free.push(n);
             } else {
-                mm.frames().get(n).unlock(p);
+                mm.unlock_page(n);
                 back.push(n);
             }
         });

@@ -49,6 +49,8 @@ pub(crate) enum Fate {
     Keep,
     /// Its content must be written out first.
     Write,
+    /// Its content is written out, and it stays where it is.
+    WriteBack,
 }
 
 /// The part of a batch that is too large for a stack. Owned by whoever reserved it.
@@ -192,7 +194,7 @@ impl<'m, 'p, P: Platform> Flushed<'m, 'p, P> {
         let (p, slot) = (self.mm.platform(), self.slot());
         for page in &slot.pages[..slot.len.get() as usize] {
             let (page, fate) = page.get();
-            let fate = [Fate::Free, Fate::Keep, Fate::Write][fate as usize];
+            let fate = [Fate::Free, Fate::Keep, Fate::Write, Fate::WriteBack][fate as usize];
             // Release: whoever sees the page out of the batch sees it flushed.
             self.mm.frames().get(FrameNumber(page)).state.fetch_and(p, !flag::UNFLUSHED, Ordering::Release);
             each(FrameNumber(page), fate);

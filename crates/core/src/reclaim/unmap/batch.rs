@@ -30,7 +30,7 @@ pub(super) fn clear<P: Platform>(
     if may_defer(old) {
         let until = batch.defer(mapping.id, mapping.space);
         // INV-12: whoever faults here again learns which flush must come first.
-        mapping.leaf.mark(mapping.page, Entry::deferred(until));
+        mapping.leaf.write(mapping.page, Entry::deferred(until));
     } else {
         per_page::flush(mm, mapping);
     }

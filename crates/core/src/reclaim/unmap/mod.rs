@@ -12,6 +12,7 @@ use crate::frame::flag;
 use crate::paging::Entry;
 use crate::platform::Platform;
 use crate::policy::Unmap;
+use crate::rule::Rule;
 use crate::tlb::UnmapBatch;
 
 /// Clears every entry that leads to a page, flushed or left to the batch as the policy says. Gives whether
@@ -52,9 +53,9 @@ fn take<P: Platform>(
     let old = mapping.leaf.take(mapping.page);
     // Dirtiness moves to the page before its entry's lock is dropped: whoever finds the entry gone finds
     // the page dirty (PITFALLS 4).
-    if old.has(Entry::DIRTY) {
+    if old.has(Entry::DIRTY) && !mm.platform().broken(Rule::DirtyBeforeUnlock) {
         mm.frames().get(n).set_flags(mm.platform(), flag::DIRTY);
     }
-    mm.emit(Event::Unmapped { space: mapping.id, page: mapping.page, frame: n, deferred });
+    mm.emit(Event::Unmapped { space: mapping.id, page: mapping.page, frame: n, pages: 1, deferred });
     old
 }

@@ -1,0 +1,61 @@
+//! Write-back: the dirty pages of a file to its device, while programs go on.
+
+use super::FileId;
+use crate::Manager;
+use crate::addr::FrameNumber;
+use crate::error::Error;
+use crate::platform::Platform;
+use crate::reclaim::{clean, pageout};
+use crate::tlb::{Fate, UnmapBatch};
+
+/// Pages made clean together, and flushed once.
+const TOGETHER: usize = 32;
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Writes every page of a file that was dirty when this was called to its device; gives how many. Programs may go on
+    /// writing: to a page that is on its way they wait until it is out (INV-2). May wait.
+    ///
+    /// One flush for up to 32 pages: at most one IPI per CPU that uses a space through which one of them was written and
+    /// is neither lazy nor this one (INV-11); none for pages that nobody has written to through a mapping.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchFile`], [`Error::OutOfMemory`]; [`Error::Device`] when the device did not take a page, or there is
+    /// none: the others are written, that one stays dirty.
+    #[doc(alias = "fsync")]
+    #[doc(alias = "page_mkclean")]
+    pub fn write_back(&self, id: FileId) -> Result<u64, Error> {
+        self.root.files.find(self, id.0).ok_or(Error::NoSuchFile)?;
+        let (mut at, mut written, mut failed) = (0, 0, false);
+        loop {
+            let batch = UnmapBatch::new(self)?;
+            let mut looked = 0;
+            while looked < TOGETHER
+                && let Some((index, n)) = self.hold_next_cached(id, at)
+            {
+                at = index + 1;
+                looked += 1;
+                self.lock_page(n);
+                if clean(&batch, n) {
+                    batch.push(n, Fate::WriteBack);
+                } else {
+                    self.let_go(n);
+                }
+            }
+            batch.flush().take_all(|n, _| {
+                match pageout::write(self, n) {
+                    true => written += 1,
+                    false => failed = true,
+                }
+                self.let_go(n);
+            });
+            if looked < TOGETHER {
+                return if failed { Err(Error::Device) } else { Ok(written) };
+            }
+        }
+    }
+
+    fn let_go(&self, n: FrameNumber) {
+        self.unlock_page(n);
+        self.put_page(n);
+    }
+}

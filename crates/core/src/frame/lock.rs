@@ -1,0 +1,46 @@
+//! The lock of a page: held by who reclaims it or writes it out.
+
+use core::sync::atomic::Ordering;
+
+use super::flag;
+use crate::Manager;
+use crate::addr::FrameNumber;
+use crate::platform::{Platform, WaitKey};
+
+impl<P: Platform> Manager<'_, P> {
+    /// Whether somebody reclaims the page or writes it out.
+    pub(crate) fn is_page_locked(&self, n: FrameNumber) -> bool {
+        self.frames().get(n).state.load(self.platform(), Ordering::Acquire) & flag::LOCKED != 0
+    }
+
+    /// Lets go of the page, and wakes who waits for it.
+    pub(crate) fn unlock_page(&self, n: FrameNumber) {
+        let p = self.platform();
+        // Release: partner of the Acquire of the next holder.
+        let state = self.frames().get(n).state.fetch_and(p, !(flag::LOCKED | flag::AWAITED), Ordering::Release);
+        if state & flag::AWAITED != 0 {
+            p.wake(WaitKey::Page(n));
+        }
+    }
+
+    /// Waits until the page is free, and locks it. The caller holds the page. May wait.
+    pub(crate) fn lock_page(&self, n: FrameNumber) {
+        self.await_page(n, &mut || self.frames().get(n).try_lock(self.platform()));
+    }
+
+    /// Waits until nobody has locked the page. The caller holds the page. May wait.
+    pub(crate) fn wait_page(&self, n: FrameNumber) {
+        self.await_page(n, &mut || !self.is_page_locked(n));
+    }
+
+    fn await_page(&self, n: FrameNumber, free: &mut dyn FnMut() -> bool) {
+        let p = self.platform();
+        p.wait(WaitKey::Page(n), &mut || {
+            // Asked again once the mark is set: who unlocks after that finds the mark.
+            free() || {
+                self.frames().get(n).set_flags(p, flag::AWAITED);
+                free()
+            }
+        });
+    }
+}

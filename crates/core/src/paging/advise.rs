@@ -1,0 +1,55 @@
+//! What a program says of a range.
+
+use super::range::Owed;
+use super::{Advice, SpaceId, check_range};
+use crate::Manager;
+use crate::addr::PageRange;
+use crate::error::Error;
+use crate::event::{FlushReason, Revoked};
+use crate::platform::Platform;
+use crate::rule::Rule;
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Takes advice about `range`, all of which must be mapped. May wait.
+    ///
+    /// [`Advice::Drop`]: when it returns no CPU can use the content that was there (INV-4). One flush, thus at most one
+    /// IPI per CPU that uses the space and is neither lazy nor this one; none if no page was present and nothing is
+    /// deferred. [`Advice::Large`] and [`Advice::Small`] say how pages come from now on, and cost no flush.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a region or a large
+    /// page must be split.
+    #[doc(alias = "madvise")]
+    pub fn advise(&self, id: SpaceId, range: PageRange, advice: Advice) -> Result<(), Error> {
+        let p = self.platform();
+        let range = check_range(range)?;
+        let space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
+        let _alone = space.regions.write(p);
+        match advice {
+            Advice::Drop => {
+                if let Some(hole) = self.first_unmapped(space, range) {
+                    return Err(Error::NotMapped(hole));
+                }
+                self.split_large_at(space, range.start)?;
+                self.split_large_at(space, range.end())?;
+                let mut owed = Owed::begin(p, space);
+                self.take_range(id, space, range, &mut owed);
+                let quiet = owed.flush(self, id, FlushReason::Drop, Rule::FlushBeforeDropReturns);
+                self.drop_taken(space, range, quiet);
+                self.revoke(id, space, range, Revoked::All);
+            }
+            Advice::Large | Advice::Small => {
+                self.carve(id, space, range)?;
+                for (_, region) in self.regions_from(space, range.start) {
+                    if region.range(p).start >= range.end() {
+                        break;
+                    }
+                    // Of a file there are only small pages.
+                    region.want_large(p, advice == Advice::Large && region.file(p).is_none());
+                }
+                self.mend(space, range);
+            }
+        }
+        Ok(())
+    }
+}

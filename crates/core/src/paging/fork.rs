@@ -1,0 +1,110 @@
+//! Fork: a second space that shows the same, and copies what either writes.
+
+use super::range::Owed;
+use super::table::{self, Way};
+use super::{Entry, Region, Space, SpaceId};
+use crate::Manager;
+use crate::addr::PageNumber;
+use crate::error::Error;
+use crate::event::{Event, FlushReason, Revoked};
+use crate::frame::{AllocFrom, Kind};
+use crate::platform::Platform;
+use crate::rule::Rule;
+use core::sync::atomic::Ordering;
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// A new space with the same mappings. What is a space's own (anonymous memory, copies of a file's pages) is shared
+    /// until one of them writes; shared mappings stay shared. Large pages become small ones in both. When it returns no
+    /// CPU can write to what is shared without a fault (INV-4). May wait.
+    ///
+    /// One flush of the old space, thus at most one IPI per CPU that uses it and is neither lazy nor this one; none if
+    /// none of its own pages was writable and nothing is deferred. A later write fault on a page that both have costs
+    /// one flush of that page in the space that writes; if the other has let go of it meanwhile, none.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`], [`Error::OutOfMemory`]: there is no new space then, and the old one shows what it did.
+    pub fn fork(&self, id: SpaceId) -> Result<SpaceId, Error> {
+        let p = self.platform();
+        let parent = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
+        let child = self.create_space()?;
+        let alone = parent.regions.write(p);
+        let mut owed = Owed::begin(p, parent);
+        let copied = self.copy_regions(parent, child, &mut owed);
+        owed.flush(self, id, FlushReason::Fork, Rule::FlushBeforeForkReturns).done();
+        for (_, region) in self.regions_of(parent).filter(|(_, region)| region.is_private(p)) {
+            self.revoke(id, parent, region.range(p), Revoked::Writes);
+        }
+        drop(alone);
+        if let Err(error) = copied {
+            // Nobody has seen it, so nobody runs in it.
+            self.destroy_space(child)?;
+            return Err(error);
+        }
+        Ok(child)
+    }
+
+    fn copy_regions(&self, parent: &Space, id: SpaceId, owed: &mut Owed<'_>) -> Result<(), Error> {
+        let p = self.platform();
+        let child = self.space(id);
+        for (_, region) in self.regions_of(parent) {
+            let handle = self.root.regions.reserve(self, AllocFrom::HERE)?.commit();
+            let range = region.range(p);
+            self.region(handle).describe_part(p, region, range, id);
+            let file = self.alone_with_file(region);
+            self.link_region(child, handle);
+            drop(file);
+            if region.is_private(p) {
+                self.split_all_large(parent, range)?;
+                self.copy_entries(parent, (id, child), region, owed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the child have every anonymous page that the parent has in a region, and neither write to it. Pages of a
+    /// file come by fault.
+    fn copy_entries(
+        &self,
+        parent: &Space,
+        (id, child): (SpaceId, &Space),
+        region: &Region,
+        owed: &mut Owed<'_>,
+    ) -> Result<(), Error> {
+        let p = self.platform();
+        let range = region.range(p);
+        let mut page = range.start;
+        while page < range.end() {
+            let from = match table::find(self, parent.root(p), page) {
+                Way::Gap(next) => {
+                    page = next;
+                    continue;
+                }
+                Way::Small(leaf) | Way::Large(leaf) => leaf,
+            };
+            let to = table::find_or_make(self, child.root(p), page)?;
+            let end = from.end(page).min(range.end());
+            let (from, to) = (from.lock(self), to.lock(self));
+            for page in (page.0..end.0).map(PageNumber) {
+                let entry = from.read(page);
+                if !entry.is_present() {
+                    continue;
+                }
+                let frame = self.frames().get(entry.frame());
+                if frame.kind(p) != Kind::Anon {
+                    continue;
+                }
+                if entry.has(Entry::WRITABLE) {
+                    from.clear_bits(page, Entry::WRITABLE);
+                    owed.add(page, 1);
+                }
+                // Relaxed: the parent's mapping keeps the page meanwhile.
+                frame.maps.fetch_add(p, 1, Ordering::Relaxed);
+                frame.refs.fetch_add(p, 1, Ordering::Relaxed);
+                to.write(page, Entry(entry.0 & !(Entry::WRITABLE | Entry::DIRTY)));
+                self.emit(Event::Mapped { space: id, page, frame: entry.frame(), pages: 1 });
+            }
+            page = end;
+        }
+        Ok(())
+    }
+}

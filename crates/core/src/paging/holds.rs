@@ -1,0 +1,72 @@
+//! Holds on pages: each mapping has one, and the last to go frees the page.
+
+use core::sync::atomic::Ordering;
+
+use crate::Manager;
+use crate::addr::FrameNumber;
+use crate::frame::{Frame, Kind};
+use crate::platform::Platform;
+
+/// Pages freed together at most.
+const TOGETHER: usize = 32;
+
+/// Pages whose mappings are gone and flushed: those that nobody holds any more are freed some at a time, each run of
+/// one zone's under one hold of its lock.
+#[must_use = "the last pages are not freed"]
+pub(super) struct Gone {
+    free: [FrameNumber; TOGETHER],
+    len: usize,
+}
+
+impl Gone {
+    pub const fn new() -> Gone {
+        Gone { free: [FrameNumber::NONE; TOGETHER], len: 0 }
+    }
+
+    /// A mapping of the page is gone and flushed: lets go of its hold.
+    pub fn add<P: Platform>(&mut self, mm: &Manager<'_, P>, n: FrameNumber) {
+        mm.frames().get(n).maps.fetch_sub(mm.platform(), 1, Ordering::Release);
+        if !mm.is_last_hold(n) {
+            return;
+        }
+        if self.len == TOGETHER {
+            mm.free_all(&self.free);
+            self.len = 0;
+        }
+        self.free[self.len] = n;
+        self.len += 1;
+    }
+
+    /// Frees the rest.
+    pub fn free<P: Platform>(self, mm: &Manager<'_, P>) {
+        mm.free_all(&self.free[..self.len]);
+    }
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// A mapping of the page is gone and flushed: lets go of its hold.
+    pub(crate) fn drop_mapping(&self, n: FrameNumber) {
+        self.frames().get(n).maps.fetch_sub(self.platform(), 1, Ordering::Release);
+        self.put_page(n);
+    }
+
+    /// Lets go of one hold on a page; the last one frees it.
+    pub(crate) fn put_page(&self, n: FrameNumber) {
+        if self.is_last_hold(n) {
+            self.free_one(n);
+        }
+    }
+
+    /// Lets go of one hold; whether the page is the caller's to free now.
+    fn is_last_hold(&self, n: FrameNumber) -> bool {
+        let p = self.platform();
+        let frame: &Frame = self.frames().get(n);
+        // AcqRel: every other holder's last use comes before the free.
+        if frame.refs.fetch_sub(p, 1, Ordering::AcqRel) != 1 {
+            return false;
+        }
+        debug_assert!(matches!(frame.kind(p), Kind::Anon | Kind::File));
+        self.unlist(n);
+        true
+    }
+}

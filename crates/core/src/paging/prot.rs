@@ -1,0 +1,88 @@
+//! What is mapped, and what may be done with it: the words of the public interface.
+
+use super::Entry;
+use crate::file::FileId;
+
+/// What programs may do with mapped pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Prot {
+    /// Nothing: every access is an error. The pages keep their content.
+    None,
+    /// Read.
+    Read,
+    /// Read and write.
+    ReadWrite,
+}
+
+impl Prot {
+    /// Its bits in an entry.
+    pub(crate) const fn bits(self) -> u64 {
+        match self {
+            Prot::None => 0,
+            Prot::Read => Entry::USER,
+            Prot::ReadWrite => Entry::USER | Entry::WRITABLE,
+        }
+    }
+
+    /// Without the right to write.
+    pub(crate) const fn read_only(self) -> Prot {
+        match self {
+            Prot::ReadWrite => Prot::Read,
+            other => other,
+        }
+    }
+
+    /// Whether it permits the access.
+    pub(crate) const fn permits(self, access: UserAccess) -> bool {
+        match access {
+            UserAccess::Read => !matches!(self, Prot::None),
+            UserAccess::Write => matches!(self, Prot::ReadWrite),
+        }
+    }
+}
+
+/// What a user access does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UserAccess {
+    /// It reads.
+    Read,
+    /// It writes.
+    Write,
+}
+
+/// What a mapping shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Backing {
+    /// Zeros until written, this space's own.
+    Anonymous,
+    /// Pages of a file, from page `offset` on, shared: what is written reaches the file, and all who map it.
+    File {
+        /// The file.
+        file: FileId,
+        /// Its first page that is shown.
+        offset: u64,
+    },
+    /// Pages of a file, from page `offset` on, privately: the first write to a page copies it, and the copy is
+    /// this space's own. Pages that were not written show the file as it is.
+    Private {
+        /// The file.
+        file: FileId,
+        /// Its first page that is shown.
+        offset: u64,
+    },
+}
+
+/// What a program says of the use that it will make of a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Advice {
+    /// Its content is not needed: anonymous pages become zeros again, private ones show their file again, shared
+    /// ones stay in the file's cache (`MADV_DONTNEED`).
+    #[doc(alias = "MADV_DONTNEED")]
+    Drop,
+    /// Large pages, where the range is anonymous and a large frame is free when it is touched.
+    #[doc(alias = "MADV_HUGEPAGE")]
+    Large,
+    /// Small pages, from the next touch on; large pages that are there stay.
+    #[doc(alias = "MADV_NOHUGEPAGE")]
+    Small,
+}

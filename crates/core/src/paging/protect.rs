@@ -1,0 +1,68 @@
+//! Change what may be done with a range.
+
+use super::range::Owed;
+use super::{Entry, Prot, SpaceId, check_range};
+use crate::Manager;
+use crate::addr::PageRange;
+use crate::error::Error;
+use crate::event::{FlushReason, Revoked};
+use crate::frame::Kind;
+use crate::platform::Platform;
+use crate::rule::Rule;
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Changes what may be done with `range`, all of which must be mapped. When it returns no CPU can do what is no
+    /// longer permitted (INV-4). May wait.
+    ///
+    /// Where rights are taken away: one flush, thus at most one IPI per CPU that uses the space and is neither lazy nor
+    /// this one. None if no page that is present loses a right and nothing is deferred: rights that are only given cost
+    /// nothing, since a CPU that still has the old ones faults and looks again.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a region or a large
+    /// page must be split.
+    #[doc(alias = "mprotect")]
+    pub fn protect(&self, id: SpaceId, range: PageRange, prot: Prot) -> Result<(), Error> {
+        let p = self.platform();
+        let range = check_range(range)?;
+        let space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
+        let _alone = space.regions.write(p);
+        self.carve(id, space, range)?;
+        for (_, region) in self.regions_from(space, range.start) {
+            if region.range(p).start >= range.end() {
+                break;
+            }
+            region.set_prot(p, prot);
+        }
+        let mut owed = Owed::begin(p, space);
+        self.visit(space, range, |leaf, page, entry, pages| {
+            if !entry.is_present() {
+                return;
+            }
+            let lost = entry.0 & Entry::RIGHTS & !prot.bits();
+            if lost != 0 {
+                leaf.clear_bits(page, lost);
+                owed.add(page, pages);
+            }
+            let gained = prot.bits() & !entry.0;
+            // Who may write is decided by a fault, where a page may have to be copied, or its device waited for; but
+            // what is this space's alone has nobody to ask.
+            let own = || {
+                let frame = self.frames().get(entry.frame());
+                frame.kind(p) == Kind::Anon && frame.maps.get(p) == 1
+            };
+            let gained = if gained & Entry::WRITABLE == 0 || own() { gained } else { gained & !Entry::WRITABLE };
+            if gained != 0 {
+                leaf.set_bits(page, gained);
+            }
+        });
+        owed.flush(self, id, FlushReason::Protect, Rule::FlushBeforeProtectReturns).done();
+        match prot {
+            Prot::None => self.revoke(id, space, range, Revoked::All),
+            Prot::Read => self.revoke(id, space, range, Revoked::Writes),
+            Prot::ReadWrite => {}
+        }
+        self.mend(space, range);
+        Ok(())
+    }
+}

@@ -1,0 +1,209 @@
+//! What all operations on a range have in common: change entries, flush once, and only then go on.
+//!
+//! The entries that an operation takes out stay in their tables, not present and marked as taken, until the flush: so
+//! a range of any size costs one flush and no memory. From the first change to the flush the space is marked as
+//! changing: write-back, which finds no entry of a page there, knows that a CPU may still write through one (INV-2,
+//! PITFALLS 4).
+
+use core::sync::atomic::Ordering;
+
+use super::holds::Gone;
+use super::table::{self, LockedLeaf, Unhooked, Way};
+use super::{Entry, Space, SpaceId};
+use crate::Manager;
+use crate::addr::{PageNumber, PageRange};
+use crate::error::Error;
+use crate::event::{Event, FlushReason, Revoked};
+use crate::frame::flag;
+use crate::platform::Platform;
+use crate::rule::Rule;
+use crate::tlb;
+
+/// The flush that an operation owes for the entries that it changed.
+#[must_use = "the entries are changed and not flushed"]
+pub(super) struct Owed<'p> {
+    space: &'p Space,
+    /// From the first to the last page changed.
+    changed: Option<PageRange>,
+    /// Tables that no space has any more.
+    tables: Unhooked,
+}
+
+/// No CPU can use what the operation took out or narrowed.
+#[must_use = "what was taken out must be put somewhere"]
+pub(super) struct Quiet {
+    tables: Unhooked,
+}
+
+impl<'p> Owed<'p> {
+    /// An operation begins to change entries. By who has the space's regions alone, until the flush.
+    pub fn begin<P: Platform>(p: &P, space: &'p Space) -> Owed<'p> {
+        space.changing.set(p, 1);
+        Owed { space, changed: None, tables: Unhooked::NONE }
+    }
+
+    pub fn add(&mut self, page: PageNumber, pages: u64) {
+        let new = PageRange::new(page, pages);
+        self.changed = Some(self.changed.map_or(new, |old| {
+            PageRange::between(old.start.min(new.start), old.end().max(new.end()))
+        }));
+    }
+
+    /// These tables are freed after the flush, too.
+    pub fn add_tables(&mut self, tables: Unhooked) {
+        self.tables = tables;
+    }
+
+    /// Flushes all of it at once, with whatever reclaim deferred in the space (INV-4): at most one IPI per CPU that
+    /// uses the space and, unless tables go, is not lazy; none if nothing was changed and nothing is deferred.
+    /// `rule` is the rule by which this flush can be left out.
+    pub fn flush<P: Platform>(self, mm: &Manager<'_, P>, id: SpaceId, reason: FlushReason, rule: Rule) -> Quiet {
+        let p = mm.platform();
+        let tables = !self.tables.is_empty() && !p.broken(Rule::TablesAfterFlush);
+        if (self.changed.is_some() || tables) && !p.broken(rule) {
+            tlb::flush(mm, id, self.changed, reason, tables);
+        }
+        // What reclaim cleared in this space and did not flush yet is gone too before the operation returns.
+        if !p.broken(Rule::DeferredBeforeUnmapReturns) {
+            tlb::complete_deferred(mm, id);
+        }
+        self.already_flushed(p)
+    }
+
+    /// For who has made all CPUs let go of the space before it took anything out.
+    pub fn already_flushed<P: Platform>(self, p: &P) -> Quiet {
+        // Release: whoever finds the space at rest finds every CPU flushed.
+        self.space.changing.store(p, 0, Ordering::Release);
+        Quiet { tables: self.tables }
+    }
+}
+
+impl Quiet {
+    /// Nothing was changed.
+    pub fn done(self) {
+        debug_assert!(self.tables.is_empty(), "tables were unhooked and not freed");
+    }
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Makes the ends of a range borders between regions, and between large pages. By who has the regions alone. May
+    /// wait for memory; costs no flush.
+    ///
+    /// # Errors
+    /// [`Error::NotMapped`] if not all of it is mapped; [`Error::OutOfMemory`].
+    pub(super) fn carve(&self, id: SpaceId, space: &Space, range: PageRange) -> Result<(), Error> {
+        if let Some(hole) = self.first_unmapped(space, range) {
+            return Err(Error::NotMapped(hole));
+        }
+        let ends = [range.start, range.end()];
+        let cut = |at| {
+            self.split_region_at(id, space, at)?;
+            self.split_large_at(space, at)
+        };
+        let done = ends.into_iter().try_for_each(cut);
+        if done.is_err() {
+            self.mend(space, range);
+        }
+        done
+    }
+
+    /// Joins the regions of a range with each other and with their neighbours where they are alike.
+    pub(super) fn mend(&self, space: &Space, range: PageRange) {
+        let p = self.platform();
+        self.merge_regions_at(space, range.start);
+        let mut at = range.start;
+        while let Some((_, region)) = self.region_from(space, at) {
+            at = region.range(p).end();
+            if region.range(p).start >= range.end() || at > range.end() {
+                break;
+            }
+            // Joined, the region ends later: the same place is a border no more.
+            self.merge_regions_at(space, at);
+        }
+    }
+
+    /// Visits every entry in a range that is not empty, with its table's lock held, and says how many pages it covers.
+    /// No large page lies across an end of the range: who changes entries has split those.
+    pub(super) fn visit(
+        &self,
+        space: &Space,
+        range: PageRange,
+        mut each: impl FnMut(&LockedLeaf<'_, 'p, P>, PageNumber, Entry, u64),
+    ) {
+        self.visit_until(space, range, |leaf, page, entry, pages| {
+            each(leaf, page, entry, pages);
+            true
+        });
+    }
+
+    /// The same until `each` wants no more; gives the page at which it said so.
+    pub(super) fn visit_until(
+        &self,
+        space: &Space,
+        range: PageRange,
+        mut each: impl FnMut(&LockedLeaf<'_, 'p, P>, PageNumber, Entry, u64) -> bool,
+    ) -> Option<PageNumber> {
+        let mut page = range.start;
+        while page < range.end() {
+            let leaf = match table::find(self, space.root(self.platform()), page) {
+                Way::Gap(next) => {
+                    page = next;
+                    continue;
+                }
+                Way::Small(leaf) | Way::Large(leaf) => leaf,
+            };
+            let end = leaf.end(page).min(range.end());
+            let locked = leaf.lock(self);
+            while page < end {
+                let entry = locked.read(page);
+                if entry != Entry::NONE && !each(&locked, page, entry, leaf.step()) {
+                    return Some(page);
+                }
+                page = PageNumber(page.0 + leaf.step());
+            }
+            page = end;
+        }
+        None
+    }
+
+    /// Takes every present entry of a range out, and leaves each marked as taken. What it knew of its page moves to
+    /// the page before the table's lock is dropped (PITFALLS 4).
+    pub(super) fn take_range(&self, id: SpaceId, space: &Space, range: PageRange, owed: &mut Owed<'_>) {
+        let p = self.platform();
+        self.visit(space, range, |leaf, page, entry, pages| {
+            if !entry.is_present() {
+                return;
+            }
+            let old = leaf.take(page);
+            leaf.write(page, old.taken());
+            if old.has(Entry::DIRTY) && !p.broken(Rule::DirtyBeforeUnlock) {
+                self.frames().get(old.frame()).set_flags(p, flag::DIRTY);
+            }
+            self.emit(Event::Unmapped { space: id, page, frame: old.frame(), pages: pages as u32, deferred: false });
+            owed.add(page, pages);
+        });
+    }
+
+    /// Lets go of the pages that an operation took out of a range, and of its tables.
+    pub(super) fn drop_taken(&self, space: &Space, range: PageRange, quiet: Quiet) {
+        let mut gone = Gone::new();
+        table::free_unhooked(self, quiet.tables, &mut |entry| {
+            if entry.is_taken() {
+                gone.add(self, entry.frame());
+            }
+        });
+        self.visit(space, range, |leaf, page, entry, _| {
+            // What reclaim left behind goes, too: its flush is done.
+            leaf.write(page, Entry::NONE);
+            if entry.is_taken() {
+                gone.add(self, entry.frame());
+            }
+        });
+        gone.free(self);
+    }
+
+    /// Tells that an operation which promises a changed mapping has flushed and will return (INV-4).
+    pub(super) fn revoke(&self, id: SpaceId, space: &Space, range: PageRange, what: Revoked) {
+        self.emit(Event::Revoked { space: id, root: space.root(self.platform()), range, what });
+    }
+}
