@@ -31,6 +31,8 @@ pub trait Machine: Platform {
     fn other_kernel_work(&self);
     /// At `at` this CPU is interrupted and wakes whoever waits with `key`.
     fn alarm(&self, at: Nanos, key: WaitKey);
+    /// A workload that checks what it reads found something else; a line that says what. Counted, and never in order.
+    fn wrong_content(&self, story: &str);
     /// `count` accesses were done by a task whose speed is reported.
     fn counted(&self, count: u64);
     /// A task enters the kernel of its own will.

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use quietmm::addr::Nanos;
 use quietmm::platform::WaitKey;
-use quietmm::{Config, CpuId, Error, Manager, NodeId, Region, UserAccess, VirtAddr};
+use quietmm::{Config, CpuId, Error, Manager, NodeId, Region, SpaceId, UserAccess, VirtAddr};
 
 use crate::guarded::Guarded;
 use crate::machine::{Kernel, Machine};
@@ -162,6 +162,27 @@ impl<'p, M: Machine> System<'p, M> {
         self.machine().access(at, count, access)?;
         self.breathe();
         Ok(())
+    }
+
+    /// The task that runs here does `work` in another space, and comes back to its own.
+    pub fn run_in<R>(&self, space: SpaceId, work: impl FnOnce() -> R) -> R {
+        let own = self.change_space(space);
+        let result = work();
+        self.change_space(own);
+        result
+    }
+
+    fn change_space(&self, to: SpaceId) -> SpaceId {
+        let me = self.current();
+        let old = self.with(|s| {
+            let kind = &mut s.tasks[me.0 as usize].report.kind;
+            let old = kind.space();
+            *kind = TaskKind::User(to);
+            old
+        });
+        // Whoever switches to this task from now on loads the new space.
+        self.mm.switch_to(to).unwrap_or_default();
+        old.unwrap_or(to)
     }
 
     /// This task sleeps for so many nanoseconds.

@@ -1,6 +1,7 @@
 //! The workloads: what tasks do, the same on every machine.
 
 mod bystander;
+mod churn;
 mod pressure;
 mod reader;
 mod replay;
@@ -78,6 +79,8 @@ workloads! {
         "half the threads of a process use a hot set that fits the TLB, the others read cold pages";
     Replay, "trace", "uma-8", 256,
         "each CPU replays a recorded trace of a real program, memory being too small for all";
+    Churn, "churn", "stress-4x4", 1,
+        "every operation at random on 2 to 16 CPUs that leave and return, memory short, every content checked";
     Revisit, "revisit", "uma-8", 1024,
         "threads re-read, write, unmap and map hot pages while memory is short and CPUs change spaces";
 }
@@ -102,6 +105,7 @@ impl Workload {
     pub const fn tasks(self, cpus: u32) -> u32 {
         match self {
             Workload::Revisit => 3 * cpus,
+            Workload::Churn => 2 * cpus,
             _ => cpus,
         }
     }
@@ -118,6 +122,7 @@ impl Workload {
             Workload::NoPressure => pressure::none(system, params),
             Workload::Bystander => bystander::set_up(system, params),
             Workload::Replay => replay::set_up(system, params),
+            Workload::Churn => churn::set_up(system, params),
             Workload::Revisit => revisit::set_up(system, params),
         }
     }
