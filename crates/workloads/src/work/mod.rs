@@ -5,6 +5,9 @@ mod pressure;
 mod reader;
 mod replay;
 mod revisit;
+mod shootdown;
+mod turns;
+mod unmap_storm;
 
 use alloc::vec::Vec;
 
@@ -80,6 +83,8 @@ workloads! {
         "each CPU replays a recorded trace of a real program, memory being too small for all";
     Revisit, "revisit", "uma-8", 1024,
         "threads re-read, write, unmap and map hot pages while memory is short and CPUs change spaces";
+    UnmapStorm, "unmap-storm", "numa-8x15", 64,
+        "one CPU unmaps a page that N have cached, for a curve of N; then all threads of a process unmap 1 to 512 pages";
 }
 
 impl Workload {
@@ -102,6 +107,7 @@ impl Workload {
     pub const fn tasks(self, cpus: u32) -> u32 {
         match self {
             Workload::Revisit => 3 * cpus,
+            Workload::UnmapStorm => unmap_storm::tasks(cpus),
             _ => cpus,
         }
     }
@@ -119,6 +125,7 @@ impl Workload {
             Workload::Bystander => bystander::set_up(system, params),
             Workload::Replay => replay::set_up(system, params),
             Workload::Revisit => revisit::set_up(system, params),
+            Workload::UnmapStorm => unmap_storm::set_up(system, params),
         }
     }
 }
