@@ -1,7 +1,7 @@
 //! A study as JSON. Keys keep their order, and numbers are written with fixed decimals, so that the same runs
 //! give the same bytes.
 
-use quietmm_sim::{Report, Value};
+use quietmm_sim::{Latencies, Latency, Report, Shot, Value};
 use serde_json::{Map, Number, Value as Json, json};
 
 use crate::figure::{self, mean_and_spread};
@@ -69,6 +69,10 @@ fn run(study: &Study, policy: &str, seed: u64, report: &Report, host: bool) -> J
     let metrics: Map<String, Json> =
         report.metrics.iter().map(|metric| (metric.key.to_string(), number(metric.value))).collect();
     out.insert("metrics".to_string(), Json::Object(metrics));
+    if !report.latencies.is_empty() {
+        out.insert("curve".to_string(), curve(&report.latencies));
+        out.insert("latency".to_string(), latencies(&report.latencies));
+    }
     if study.plan.broken.is_some() || !report.stories.is_empty() {
         out.insert("stories".to_string(), json!(report.stories));
     }
@@ -81,6 +85,39 @@ fn run(study: &Study, policy: &str, seed: u64, report: &Report, host: bool) -> J
         out.insert("host".to_string(), figures);
     }
     Json::Object(out)
+}
+
+/// The curve of one-page shootdowns.
+fn curve(latencies: &Latencies) -> Json {
+    let point = |shot: Shot| {
+        json!({
+            "cpus": shot.cpus,
+            "sockets": shot.sockets,
+            "rounds": shot.latency.count,
+            "mean_us": real(shot.latency.mean / 1e3),
+            "p50_us": real(shot.latency.p50 as f64 / 1e3),
+            "p99_us": real(shot.latency.p99 as f64 / 1e3),
+            "ipis": real(shot.ipis),
+        })
+    };
+    latencies.curve().map(point).collect()
+}
+
+/// By operation, then by pages, in nanoseconds.
+fn latencies(latencies: &Latencies) -> Json {
+    let of = |latency: Latency| {
+        let Latency { count, mean, p50, p90, p99, p999, max } = latency;
+        json!({
+            "count": count, "mean": real(mean), "p50": p50, "p90": p90, "p99": p99, "p999": p999, "max": max,
+        })
+    };
+    let by_pages = |op| {
+        let all = std::iter::once(("all".to_string(), of(latencies.over_all(op))));
+        let each = latencies.by_pages(op).map(|(pages, one)| (pages.to_string(), of(one)));
+        Json::Object(each.chain(all).collect())
+    };
+    let ops = latencies.ops();
+    Json::Object(ops.into_iter().map(|op| (op.name().to_string(), by_pages(op))).collect())
 }
 
 fn summary(study: &Study, column: &Column<'_>) -> Json {

@@ -15,6 +15,7 @@ mod gain;
 mod interrupt;
 mod jobs;
 mod json;
+mod latencies;
 mod list;
 mod measure;
 mod near;

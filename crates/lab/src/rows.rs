@@ -27,8 +27,8 @@ const TRAFFIC: [&str; 13] = [
     "window_accesses",
 ];
 
-/// A workload's own figures are named after it.
-const OWN: &str = "bystander_";
+/// A workload's own figures begin with one of these.
+const OWN: [&str; 3] = ["bystander_", "shootdown_", "unmap_"];
 
 /// Rows that belong together: label and key.
 pub type Group = Vec<(String, &'static str)>;
@@ -42,7 +42,7 @@ pub fn groups(workload: &str, columns: &[Column<'_>], all: bool) -> Vec<Group> {
     let ops = OPS.iter().map(|(key, name)| (format!("Ops {workload}-{name}"), *key));
     let times = TIMES.iter().map(|(key, name)| (name.to_string(), *key));
     let traffic = TRAFFIC.iter().filter_map(|key| known(key)).map(named);
-    let own = all_figures().filter(|figure| figure.key.starts_with(OWN)).map(named);
+    let own = all_figures().filter(|figure| OWN.iter().any(|own| figure.key.starts_with(own))).map(named);
     let mut groups: Vec<Group> = vec![ops.collect(), times.collect(), traffic.collect(), own.collect()];
     if all {
         let shown: Vec<&str> = groups.iter().flatten().map(|(_, key)| *key).collect();

@@ -8,6 +8,7 @@ use quietmm_sim::machine::Machine;
 use crate::cli::Common;
 use crate::figure::Figure;
 use crate::gain::{self, Gain};
+use crate::latencies;
 use crate::measure::{Column, Study};
 use crate::plan::Form;
 use crate::published::{self, Published};
@@ -61,6 +62,13 @@ pub fn study(study: &Study, depth: Depth) -> String {
         out.push('\n');
     }
     out.push_str(&tables(study, &columns, &groups, published, depth));
+    for column in &columns {
+        let name = &study.plan.names[column.policy];
+        // The first seed stands for all; the JSON has each.
+        if let Some((seed, report)) = column.runs.first() {
+            out.push_str(&latencies::tables(&format!("{name}, seed {seed}"), &report.latencies));
+        }
+    }
     if let Some(verdict) = verdict::verdict(study, &columns, published) {
         out.push('\n');
         out.push_str(&hanging("verdict  ", &verdict));
@@ -273,6 +281,7 @@ mod tests {
     fn report(elapsed: f64, stale: u64) -> Report {
         let metric = |key, better, value| Metric { key, label: key, unit: "", better, value, about: "" };
         Report {
+            latencies: Default::default(),
             metrics: vec![
                 metric("elapsed_s", Better::Less, Value::Real { value: elapsed, decimals: 2 }),
                 metric("stale_accesses", Better::Less, Value::Int(stale)),

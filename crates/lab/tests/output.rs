@@ -172,9 +172,15 @@ fn every_row_is_explained() {
 #[test]
 fn list_names_everything_that_can_be_chosen() {
     let text = good(&["list"]);
-    for name in
-        ["lru-file-mmap-read", "tlb-bystander", "numa-4x12", "vanilla", "per-page", "flush-before-free"]
-    {
+    for name in [
+        "lru-file-mmap-read",
+        "unmap-storm",
+        "numa-4x12",
+        "numa-8x15",
+        "vanilla",
+        "per-page",
+        "flush-before-free",
+    ] {
         assert!(text.contains(name), "{name}");
     }
     let all = json(&["list", "--json"]);

@@ -10,11 +10,13 @@
 //! | `cpu`, `order` | one CPU's state; whose turn it is |
 //! | `tlb`, `lines` | translations that CPUs cache; cache lines that move between them |
 //! | `truth` | what is true of every frame: the account of stale accesses |
+//! | `latency` | histograms of what workloads measure |
 //! | `stacks` | the tasks' stacks |
 //! | `run`, `metrics` | one run from spec to report |
 
 mod cpu;
 mod disk;
+mod latency;
 mod lines;
 pub mod machine;
 mod metrics;
@@ -27,8 +29,9 @@ mod tlb;
 mod truth;
 mod user;
 
+pub use latency::{Latencies, Latency, Shot};
 pub use metrics::{Better, Metric, Value};
 pub use quietmm::{Policy, Rule};
-pub use quietmm_workloads::Workload;
+pub use quietmm_workloads::{Op, Workload};
 pub use run::{Host, Report, RunError, RunSpec, run};
 pub use sim::Watch;

@@ -9,7 +9,7 @@ use crate::machine::{Cost, Machine};
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Line {
-    /// CPUs that have it, by number modulo 64: with more CPUs some hits are assumed that are none.
+    /// CPUs that have it, see `bit_of`: with more than 64 some hits are assumed that are none.
     holders: u64,
     /// When its last move ended, or about when it was used last, in picoseconds; in the low bits who wrote it
     /// last, plus one.
@@ -39,7 +39,9 @@ pub struct Lines {
     lines: memmap2::MmapMut,
     count: usize,
     nodes: usize,
-    /// For each node the CPUs on it, modulo 64.
+    /// Each CPU's bit in `Line::holders`, and for each node those of its CPUs. With more than 64 CPUs some
+    /// share a bit, but none with one of another node (unless there are more than 64): how far a line moves is right.
+    bit_of: Vec<u64>,
     node_cpus: Vec<u64>,
     node_of: Vec<u16>,
     /// Cost of moving a line between nodes, and of fetching it from a node's memory.
@@ -65,14 +67,22 @@ impl Lines {
             rows.flat_map(|row| row.iter().map(move |&d| local + hop * u64::from(d - 10) / 10)).collect()
         };
         let node_of: Vec<u16> = (0..machine.cpus).map(|cpu| machine.node_of(cpu) as u16).collect();
+        let each = 64 / nodes.min(64);
+        let bit_of: Vec<u64> = (0..node_of.len())
+            .map(|cpu| {
+                let node = usize::from(node_of[cpu]);
+                1 << if node_of.len() <= 64 { cpu } else { node % 64 * each + cpu % each }
+            })
+            .collect();
         let mut node_cpus = vec![0u64; nodes];
-        for (cpu, &node) in node_of.iter().enumerate() {
-            node_cpus[node as usize] |= 1 << (cpu % 64);
+        for (&bit, &node) in bit_of.iter().zip(&node_of) {
+            node_cpus[node as usize] |= bit;
         }
         Ok(Lines {
             lines,
             count,
             nodes,
+            bit_of,
             node_cpus,
             node_of,
             line: by_distance(line_local, line_hop),
@@ -92,11 +102,13 @@ impl Lines {
         }
         // SAFETY: the mapping holds `count` lines, page-aligned, and zeros are a line nobody has.
         let line = unsafe { &mut *self.lines.as_mut_ptr().cast::<Line>().add(index) };
-        let mine = 1u64 << (cpu % 64);
+        let mine = self.bit_of[cpu as usize];
         let (since, writer) = (line.since(), line.writer());
         let alive = now < since + self.lifetime;
+        let other = writer.filter(|&writer| writer != cpu);
         let hit = match access {
-            Access::Read => line.holders & mine != 0,
+            // One that another CPU alone has is none, even if the two share a bit.
+            Access::Read => line.holders & mine != 0 && !(line.holders == mine && other.is_some()),
             Access::Write | Access::Rmw => line.holders == mine && writer == Some(cpu),
         };
         if hit && alive {
@@ -130,8 +142,9 @@ impl Lines {
             Access::Write | Access::Rmw => {
                 // Every copy must go: the farthest one decides.
                 let others = line.holders & !mine;
+                let last = other.map(|writer| self.node_of[writer as usize] as usize);
                 let far = (0..self.nodes)
-                    .filter(|&n| others & self.node_cpus[n] != 0)
+                    .filter(|&n| others & self.node_cpus[n] != 0 || last == Some(n))
                     .map(|n| self.line[node * self.nodes + n])
                     .max()
                     .unwrap_or(self.hit);
@@ -188,6 +201,23 @@ mod tests {
         assert_eq!(lines.access(1, 0, Access::Read, 2_000_000), cost.cache_hit);
         assert_eq!(lines.access(0, 0, Access::Read, 2_000_000), cost.cache_hit);
         assert!(lines.access(0, 0, Access::Write, 3_000_000) > cost.cache_hit);
+    }
+
+    #[test]
+    fn with_more_cpus_than_bits_a_line_still_comes_from_where_it_is() {
+        let machine = Machine::builtin("numa-8x15").unwrap();
+        let mut lines = Lines::new(&machine, 4 << 20).unwrap();
+        // The line moves from CPU to CPU of one socket, and none of them takes another's for its own.
+        lines.access(0, 0, Access::Write, 0);
+        for cpu in 1..15 {
+            let now = u64::from(cpu) * 1_000_000;
+            assert_eq!(lines.access(cpu, 0, Access::Read, now), machine.cost.line_local, "read by {cpu}");
+            assert_eq!(lines.access(cpu, 0, Access::Rmw, now + 500_000), machine.cost.line_local);
+        }
+        assert_eq!(
+            lines.access(15, 0, Access::Rmw, 20_000_000),
+            machine.cost.line_local + machine.cost.line_hop
+        );
     }
 
     #[test]

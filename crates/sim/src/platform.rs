@@ -52,8 +52,8 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
 
     fn interrupt(&self, targets: &CpuSet) {
         for target in targets.iter() {
-            self.advance(self.machine.cost.ipi_send);
             let (from, to) = (self.cpu(), &self.cpus[target.index()]);
+            self.advance(self.sending(from, to));
             self.post(to, &to.ipi_at, from.now.get() + self.flight(from, to));
         }
     }

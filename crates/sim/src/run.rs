@@ -8,6 +8,7 @@ use quietmm::{Config, Counter, Error, Policy, Rule};
 use quietmm_workloads::{Params, System, TaskKind, TaskReport, Workload};
 
 use crate::cpu::Mode;
+use crate::latency::Latencies;
 use crate::machine::Machine;
 use crate::metrics::{Better, Metric};
 use crate::sim::{Sim, Stop, Watch};
@@ -39,6 +40,8 @@ pub struct Report {
     pub metrics: Vec<Metric>,
     /// What depends on the host.
     pub host: Host,
+    /// What the workload measured operation by operation; empty for most.
+    pub latencies: Latencies,
     /// The first stale accesses, several lines each.
     pub stories: Vec<String>,
     /// What a reader must know of the scale.
@@ -196,10 +199,11 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         page_batch(spec)
     )];
     let stories = sim.truth().stories.clone();
+    let latencies = sim.latencies.take();
     if spec.broken.is_none() && spec.workload.comes_to_rest() {
         add_up(&sim, &system).map_err(RunError::Failed)?;
     }
-    Ok(Report { metrics, host, stories, notes })
+    Ok(Report { metrics, latencies, host, stories, notes })
 }
 
 /// Whether every frame, list, table and tree of the core adds up once the machine is at rest.
@@ -368,6 +372,7 @@ fn figures<const FAULTS: bool>(
             "time of one access of the hot set, with all that comes between",
         ));
     }
+    list.extend(sim.latencies.borrow().metrics());
     for &counter in Counter::ALL {
         if !list.iter().any(|metric| metric.key == counter.name()) {
             list.push(Metric::int(

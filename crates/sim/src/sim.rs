@@ -16,6 +16,7 @@ use quietmm_workloads::Kernel;
 use rand_core::{Rng, SeedableRng};
 
 use crate::cpu::{Cpu, Mode};
+use crate::latency::Latencies;
 use crate::lines::Lines;
 use crate::machine::Machine;
 use crate::order::{NEVER, Order};
@@ -87,10 +88,14 @@ pub struct Sim<'w, const FAULTS: bool> {
     pub total: Cell<u64>,
     /// Accesses of tasks whose speed is reported.
     pub counted: Cell<u64>,
+    /// Latencies that the workload measured.
+    pub latencies: RefCell<Latencies>,
     /// Events so far, and at the last progress.
     pub events: Cell<u64>,
     pub(crate) last_progress: Cell<u64>,
     pub(crate) flights: Vec<u64>,
+    /// What a sender pays for a target, by nodes as `flights`.
+    sends: Vec<u64>,
     pub(crate) tick_period: u64,
     /// Pages of files that the disk holds: all others are holes.
     pub(crate) written: RefCell<BTreeSet<(u32, u64)>>,
@@ -120,12 +125,11 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         let cpus = (0..machine.cpus)
             .map(|id| Cpu::new(id as u16, rng.next_u64() % tick_period, Tlb::new(&machine.tlb)))
             .collect();
-        let flights = machine
-            .distance
-            .iter()
-            .flatten()
-            .map(|&d| machine.cost.ipi_flight_local + machine.cost.ipi_flight_hop * u64::from(d - 10) / 10)
-            .collect();
+        let by_distance = |local: u64, hop: u64| {
+            machine.distance.iter().flatten().map(|&d| local + hop * u64::from(d - 10) / 10).collect()
+        };
+        let flights = by_distance(machine.cost.ipi_flight_local, machine.cost.ipi_flight_hop);
+        let sends = by_distance(machine.cost.ipi_send, machine.cost.ipi_send_hop);
         Ok(Sim {
             lines: UnsafeCell::new(Lines::new(&machine, bytes)?),
             order: UnsafeCell::new(Order::new(machine.cpus as usize)),
@@ -145,9 +149,11 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             done: Cell::new(0),
             total: Cell::new(0),
             counted: Cell::new(0),
+            latencies: RefCell::default(),
             events: Cell::new(0),
             last_progress: Cell::new(0),
             flights,
+            sends,
             tick_period,
             written: RefCell::new(BTreeSet::new()),
             disk: RefCell::new(vec![0; machine.device.parallel as usize]),
@@ -398,8 +404,18 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
     }
 
     pub(crate) fn flight(&self, from: &Cpu, to: &Cpu) -> u64 {
+        self.flights[self.nodes_of(from, to)]
+    }
+
+    /// The sender's cost of an interrupt.
+    pub(crate) fn sending(&self, from: &Cpu, to: &Cpu) -> u64 {
+        self.sends[self.nodes_of(from, to)]
+    }
+
+    /// The place of a pair of nodes in a table of distances.
+    fn nodes_of(&self, from: &Cpu, to: &Cpu) -> usize {
         let (a, b) = (self.machine.node_of(from.id.into()), self.machine.node_of(to.id.into()));
-        self.flights[(a * self.machine.nodes + b) as usize]
+        (a * self.machine.nodes + b) as usize
     }
 
     /// What a line's access costs, by address; nothing outside the machine's memory.

@@ -5,7 +5,7 @@ use corosensei::{Coroutine, Yielder};
 use quietmm::addr::{FrameNumber, Nanos};
 use quietmm::platform::{Access, WaitKey};
 use quietmm::{CpuId, Error, Platform, UserAccess, VirtAddr};
-use quietmm_workloads::{Machine as Runs, TaskId};
+use quietmm_workloads::{Machine as Runs, Op, Shootdown, TaskId};
 
 use crate::cpu::{Cpu, Mode};
 use crate::order::NEVER;
@@ -160,8 +160,8 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
     }
 
     fn kick(&self, cpu: CpuId) {
-        self.advance(self.machine.cost.ipi_send);
         let (from, to) = (self.cpu(), &self.cpus[cpu.index()]);
+        self.advance(self.sending(from, to));
         self.post(to, &to.kick_at, from.now.get() + self.flight(from, to));
     }
 
@@ -209,6 +209,12 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
     }
     fn counted(&self, count: u64) {
         self.counted.set(self.counted.get() + count);
+    }
+    fn latency(&self, op: Op, pages: u64, ns: u64) {
+        self.latencies.borrow_mut().add(op, pages, ns);
+    }
+    fn shootdown(&self, shootdown: &Shootdown) {
+        self.latencies.borrow_mut().shot(shootdown);
     }
     fn enter_kernel(&self) {
         self.advance(self.machine.cost.syscall / 2);

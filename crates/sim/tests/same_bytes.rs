@@ -3,12 +3,15 @@
 
 mod common;
 
-use common::{Figures, policy, run, spec};
+use common::{Figures, machine, policy, run, spec};
 use quietmm_sim::{Report, Rule, RunSpec, Workload};
 
 /// Everything in a report that must not depend on the host, as text that shows every bit of every figure.
 fn bytes(report: &Report) -> String {
-    format!("{:?}\n{:?}\n{:?}\n{}", report.metrics, report.stories, report.notes, report.host.events)
+    format!(
+        "{:?}\n{:?}\n{:?}\n{:?}\n{}",
+        report.metrics, report.latencies, report.stories, report.notes, report.host.events
+    )
 }
 
 /// Small runs of different kinds: processes, threads, the bystander, a trace, and a rule broken.
@@ -23,6 +26,8 @@ fn specs() -> Vec<RunSpec> {
     let mut revisit = small(Workload::Revisit, 1024);
     // The fewest CPUs with which it has a process that unmaps.
     revisit.machine = revisit.machine.with_cpus(5).expect("five of its CPUs");
+    let mut storm = small(Workload::UnmapStorm, 64);
+    storm.machine = machine("uma-8");
     let mut broken = revisit.clone();
     broken.broken = Some(Rule::FlushBeforeUnmapReturns);
     let mut trace = small(Workload::Replay, 1024);
@@ -34,6 +39,7 @@ fn specs() -> Vec<RunSpec> {
         small(Workload::Bystander, 2048),
         trace,
         revisit,
+        storm,
         broken,
     ]
 }

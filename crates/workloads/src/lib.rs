@@ -9,12 +9,14 @@
 extern crate alloc;
 
 pub mod guarded;
+pub mod latency;
 pub mod machine;
 pub mod system;
 pub mod task;
 pub mod trace;
 pub mod work;
 
+pub use latency::{Op, Shootdown};
 pub use machine::{Kernel, Machine};
 pub use system::System;
 pub use task::{TaskId, TaskKind, TaskReport};

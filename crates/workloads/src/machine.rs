@@ -4,6 +4,7 @@ use quietmm::addr::Nanos;
 use quietmm::platform::WaitKey;
 use quietmm::{CpuId, Error, Platform, UserAccess, VirtAddr};
 
+use crate::latency::{Op, Shootdown};
 use crate::task::TaskId;
 
 /// A machine on which tasks can run.
@@ -35,6 +36,10 @@ pub trait Machine: Platform {
     fn wrong_content(&self, story: &str);
     /// `count` accesses were done by a task whose speed is reported.
     fn counted(&self, count: u64);
+    /// An operation on a range of so many pages took so many nanoseconds.
+    fn latency(&self, op: Op, pages: u64, ns: u64);
+    /// One CPU unmapped a page that others had cached.
+    fn shootdown(&self, shootdown: &Shootdown);
     /// A task enters the kernel of its own will.
     fn enter_kernel(&self);
     /// And leaves it.

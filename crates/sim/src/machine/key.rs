@@ -121,6 +121,7 @@ pub(super) static KEYS: &[Key] = &[
     time!(irq_enter),
     time!(irq_exit),
     time!(ipi_send),
+    Key { need: Need::Default("0", "ns", "default: the same for every target"), ..time!(ipi_send_hop) },
     time!(ipi_flight_local),
     time!(ipi_flight_hop),
     time!(idle_wake),

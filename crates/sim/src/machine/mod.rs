@@ -121,6 +121,8 @@ pub struct Cost {
     pub irq_exit: u64,
     /// The sender's cost for each target of an IPI: the ICR write.
     pub ipi_send: u64,
+    /// Extra a hop, as for `ipi_flight_hop`. 0 by default.
+    pub ipi_send_hop: u64,
     /// The kernel's own work for any interrupt: accounting, statistics, RCU, looking for soft interrupts.
     pub irq_work: u64,
     /// From ICR write to vectoring on a target of the same node.

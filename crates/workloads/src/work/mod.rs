@@ -6,6 +6,9 @@ mod pressure;
 mod reader;
 mod replay;
 mod revisit;
+mod shootdown;
+mod turns;
+mod unmap_storm;
 
 use alloc::vec::Vec;
 
@@ -83,6 +86,8 @@ workloads! {
         "every operation at random on 2 to 16 CPUs that leave and return, memory short, every content checked";
     Revisit, "revisit", "uma-8", 1024,
         "threads re-read, write, unmap and map hot pages while memory is short and CPUs change spaces";
+    UnmapStorm, "unmap-storm", "numa-8x15", 64,
+        "one CPU unmaps a page that N have cached, for a curve of N; then all threads of a process unmap 1 to 512 pages";
 }
 
 impl Workload {
@@ -106,6 +111,7 @@ impl Workload {
         match self {
             Workload::Revisit => 3 * cpus,
             Workload::Churn => 2 * cpus,
+            Workload::UnmapStorm => unmap_storm::tasks(cpus),
             _ => cpus,
         }
     }
@@ -124,6 +130,7 @@ impl Workload {
             Workload::Replay => replay::set_up(system, params),
             Workload::Churn => churn::set_up(system, params),
             Workload::Revisit => revisit::set_up(system, params),
+            Workload::UnmapStorm => unmap_storm::set_up(system, params),
         }
     }
 }

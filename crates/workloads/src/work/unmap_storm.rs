@@ -1,0 +1,99 @@
+//! `unmap-storm`: unmapping pages that every CPU may have cached, each operation's latency kept.
+//!
+//! First the calm before it, the curve of `shootdown.rs`: one page, N CPUs that have cached it, one CPU that unmaps it.
+//! Then the storm: the threads of one process, one a CPU, each map a range of 1 to 512 pages at a place of their
+//! own, touch every page, and unmap it, all at once. Every unmap interrupts every CPU, since all use the space.
+//!
+//! The work is bounded by the CPUs, not by the memory: about 2400 ranges in all, one a thread at least. On 4096 CPUs
+//! that is 4096 ranges with some ten million interrupts: a few minutes of one host core.
+
+use alloc::format;
+use alloc::sync::Arc;
+
+use quietmm::{Backing, CpuId, Error, PageNumber, PageRange, Prot, SpaceId, UserAccess};
+use rand_core::Rng;
+
+use super::turns::Turns;
+use super::{BASE, Params, shootdown};
+use crate::latency::Op;
+use crate::machine::Machine;
+use crate::system::System;
+use crate::task::TaskKind;
+
+/// Ranges that are unmapped, by all threads together.
+const RANGES: u32 = 2400;
+/// Binary logarithm of the pages of the largest range. A thread's stretch of addresses is as long: it has a page
+/// table of its own.
+const LARGEST: u32 = 9;
+
+/// Tasks of the curve and of the storm, at most.
+pub const fn tasks(cpus: u32) -> u32 {
+    shootdown::tasks(cpus) + cpus
+}
+
+/// The curve, then the storm.
+pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result<u64, Error> {
+    let turns = Arc::new(Turns::default());
+    let rounds = shootdown::set_up(system, &turns)?;
+    let turn = turns.add();
+    let space = system.mm.create_space()?;
+    let ranges = (RANGES / params.cpus).max(1);
+    // All threads at once take at most a quarter of the memory.
+    let largest = (params.frames / 4 / u64::from(params.cpus)).max(1).ilog2().min(LARGEST);
+    for cpu in 0..params.cpus {
+        let turns = turns.clone();
+        let at = PageNumber(BASE.0 + (u64::from(cpu) << LARGEST));
+        let mut rng = params.rng(cpu);
+        let delay = params.delay(cpu);
+        let body = move |system: &System<'_, M>| {
+            turns.wait(system, turn);
+            system.mm.platform().compute(delay);
+            // 1, 2, 4 and so on in an order of this thread's own, again and again.
+            let mut sizes = [0; LARGEST as usize + 1];
+            for nth in 0..ranges as usize {
+                let cycle = &mut sizes[..=largest as usize];
+                let left = nth % cycle.len();
+                if left == 0 {
+                    cycle.iter_mut().enumerate().for_each(|(log, pages)| *pages = 1 << log);
+                }
+                let pick = left + (rng.next_u64() % (cycle.len() - left) as u64) as usize;
+                cycle.swap(left, pick);
+                gust(system, space, PageRange::new(at, cycle[left]))?;
+            }
+            Ok(())
+        };
+        system.spawn(format!("storm/{cpu}"), TaskKind::User(space), CpuId(cpu as u16), body);
+    }
+    // Of whole cycles; the last may be cut short.
+    let pages = u64::from(ranges) * ((2 << largest) - 1) / u64::from(largest + 1);
+    Ok(rounds + pages * u64::from(params.cpus))
+}
+
+/// Maps, touches and unmaps one range.
+fn gust<M: Machine>(system: &System<'_, M>, space: SpaceId, range: PageRange) -> Result<(), Error> {
+    let m = system.mm.platform();
+    timed(system, Op::Map, range, || {
+        system.syscall(|mm| mm.map(space, range, Backing::Anonymous, Prot::ReadWrite))
+    })?;
+    timed(system, Op::Touch, range, || {
+        (range.start.0..range.end().0)
+            .try_for_each(|page| system.access(PageNumber(page).addr(), 1, UserAccess::Write))
+    })?;
+    timed(system, Op::Unmap, range, || system.syscall(|mm| mm.unmap(space, range)))?;
+    m.progressed(range.pages);
+    Ok(())
+}
+
+/// Does it, and tells the machine how long it took.
+fn timed<M: Machine>(
+    system: &System<'_, M>,
+    op: Op,
+    range: PageRange,
+    work: impl FnOnce() -> Result<(), Error>,
+) -> Result<(), Error> {
+    let m = system.mm.platform();
+    let start = m.now().0;
+    work()?;
+    m.latency(op, range.pages, m.now().0 - start);
+    Ok(())
+}
