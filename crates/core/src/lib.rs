@@ -9,6 +9,7 @@
 //! | [`platform`] | what a machine must offer |
 //! | [`cpu`] | CPU numbers, sets and shared masks |
 //! | `ipi` | the one door to other CPUs |
+//! | `hotplug` | CPUs that go and come |
 //! | [`sync`] | the wrapper round shared memory; locks |
 //! | `pool` | typed slabs on frames |
 //! | `frame` | zones, the buddy allocator, watermarks |
@@ -33,6 +34,7 @@ pub mod error;
 pub mod event;
 mod file;
 mod frame;
+mod hotplug;
 mod ipi;
 mod manager;
 mod paging;

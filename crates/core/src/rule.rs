@@ -68,6 +68,16 @@ rules! {
         "complete the deferred flush of an address before it is mapped again";
     FreezeBeforeFree, "freeze-before-free", "INV-1",
         "take a page from the page cache only when nobody else holds it";
+    OfflineLeavesMasks, "offline-leaves-masks", "INV-6",
+        "let go of the space, and leave its mask, before a CPU goes offline";
+    OnlineStartsEmpty, "online-starts-empty", "INV-6",
+        "forget all tags when a CPU comes online (here: they are taken for empty, and so for up to date)";
+    LeaveMaskAfterLoad, "leave-mask-after-load", "INV-9",
+        "leave the old space's CPU mask only after the new root is loaded";
+    WaitForAcknowledgement, "wait-for-acknowledgement", "INV-5",
+        "wait until every CPU that was asked to flush has acknowledged";
+    WholeGeneration, "whole-generation", "INV-6",
+        "compare generations whole when a CPU comes back (here: their low 8 bits)";
 }
 
 impl core::fmt::Display for Rule {
