@@ -15,6 +15,8 @@
 
 mod cpu;
 mod disk;
+#[cfg(test)]
+mod hotplug_tests;
 mod lines;
 pub mod machine;
 mod metrics;

@@ -10,6 +10,7 @@ extern crate alloc;
 
 pub mod guarded;
 pub mod machine;
+mod power;
 pub mod system;
 pub mod task;
 pub mod trace;
