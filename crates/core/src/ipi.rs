@@ -6,6 +6,9 @@
 //! the requests into as few flushes as will do, flushes, and only then acknowledges (INV-5). So there is no
 //! queue to overflow and nothing to allocate, and a request is reused only when its last target has
 //! acknowledged (PITFALLS 13).
+//!
+//! A CPU that goes offline says so, and looks into its inbox for the last time; who posts looks whether it is gone
+//! (`take_back`). So nobody waits for a CPU that is off.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -14,7 +17,7 @@ use crate::addr::{Generation, PageNumber, PageRange};
 use crate::cpu::{CpuId, MAX_CPUS, bits};
 use crate::event::Event;
 use crate::paging::SpaceId;
-use crate::percpu::Here;
+use crate::percpu::{Here, Presence};
 use crate::platform::Platform;
 use crate::rule::Rule;
 use crate::sync::{Word32, Word64};
@@ -25,6 +28,12 @@ pub(crate) struct Inbox {
     /// One bit per word of `senders` that may hold a bit.
     summary: Word64,
     senders: [Word64; (MAX_CPUS / 64) as usize],
+}
+
+impl Inbox {
+    pub fn is_empty<P: Platform>(&self, p: &P) -> bool {
+        self.senders.iter().all(|word| word.get(p) == 0)
+    }
 }
 
 /// What a CPU wants of others, packed into three words of one line. Written only while nobody still owes an
@@ -100,7 +109,12 @@ pub(crate) fn call<P: Platform>(here: Here<'_, '_, P>, work: Work, meanwhile: im
         awaited.set(p, targets);
         let me = here.cpu;
         for target in slot.targets.iter() {
-            if post(mm, me, target) {
+            let was_empty = post(mm, me, target);
+            if is_gone(mm, target) {
+                if take_back(mm, me, target) {
+                    acknowledge(p, &slot.request);
+                }
+            } else if was_empty {
                 slot.sending.insert(target);
             }
         }
@@ -115,7 +129,7 @@ pub(crate) fn call<P: Platform>(here: Here<'_, '_, P>, work: Work, meanwhile: im
     drop(here);
     let mut waited = 0;
     // Acquire: partner of the Release in `serve`: the flush comes before what the caller does next.
-    while targets > 0 && awaited.load(p, Ordering::Acquire) != 0 {
+    while targets > 0 && !p.broken(Rule::WaitForAcknowledgement) && awaited.load(p, Ordering::Acquire) != 0 {
         serve_if_deaf(mm);
         // Look again after an eighth of what it took so far: few looks, and little is lost at the end.
         let ns = (waited / 8).clamp(50, 2_000);
@@ -138,6 +152,36 @@ fn post<P: Platform>(mm: &Manager<'_, P>, me: CpuId, target: CpuId) -> bool {
     //     is still to come
     inbox.senders[word].fetch_or(p, bit, Ordering::AcqRel);
     inbox.summary.fetch_or(p, 1 << word, Ordering::AcqRel) == 0
+}
+
+/// Whether the CPU into whose inbox this one has just posted is offline. Its line was read when the targets were
+/// chosen, so this look costs a cache hit.
+///
+/// Each side writes its own word and, a full fence later, reads the other's, so one of them sees the other:
+///
+/// ```text
+///   sender                        target
+///   inbox |= me                   presence = OFFLINE
+///   ---- fence ----               ---- fence ----
+///   read presence                 take the inbox for the last time
+///     ACTIVE: the target's fence comes later, so its last look finds the bit
+///     OFFLINE: perhaps nobody will look again: `take_back`
+/// ```
+///
+/// The same with `presence = ACTIVE` when a CPU comes: its first look finds the bit, or the sender sees it there and
+/// interrupts it.
+fn is_gone<P: Platform>(mm: &Manager<'_, P>, target: CpuId) -> bool {
+    full_fence();
+    // Acquire: partner of the Release in `cpu_offline`: what the target did comes before what the caller does next.
+    mm.slot(target).presence.0.load(mm.platform(), Ordering::Acquire) == Presence::OFFLINE
+}
+
+/// Takes this CPU out of the inbox of a target that is offline. If its bit was still there nobody has seen it, nor
+/// will: an offline CPU holds nothing, so there was nothing to do (INV-6). If not, the target took it at its last
+/// look, or at its first one since, and acknowledges as ever. The summary's bit stays: the first look clears it.
+fn take_back<P: Platform>(mm: &Manager<'_, P>, me: CpuId, target: CpuId) -> bool {
+    let (word, bit) = (me.index() / 64, 1 << (me.index() % 64));
+    mm.slot(target).inbox.senders[word].fetch_and(mm.platform(), !bit, Ordering::AcqRel) & bit != 0
 }
 
 /// An interrupt from another CPU. Interrupts are off.

@@ -9,6 +9,7 @@
 //! | [`platform`] | what a machine must offer |
 //! | [`cpu`] | CPU numbers, sets and shared masks |
 //! | `ipi` | the one door to other CPUs |
+//! | `hotplug` | CPUs that go and come |
 //! | [`sync`] | the wrapper round shared memory; locks |
 //! | `pool` | typed slabs on frames |
 //! | `tree` | a search tree of such slots |
@@ -34,6 +35,7 @@ pub mod error;
 pub mod event;
 mod file;
 mod frame;
+mod hotplug;
 mod ipi;
 mod manager;
 mod paging;

@@ -123,6 +123,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let page_batch = config.page_batch.unwrap_or(batch_for(largest));
         let mut mm = Manager { p, config, page_batch, carved, root, kernel_root: FrameNumber::NONE };
         mm.nodes().for_each(|node| node.init(p));
+        mm.note_presence();
         boot::fill(&mm);
         mm.kernel_root =
             crate::paging::table::make_table(&mm, AllocFrom::NOW).map_err(|_| Error::TooLittleMemory)?;

@@ -25,8 +25,8 @@ pub(crate) struct CpuSlot {
     pub inbox: Inbox,
     /// What this CPU wants of others.
     pub request: Request,
-    /// Whether this CPU is lazy: it keeps its space loaded and touches no user address.
-    pub lazy: Lazy,
+    /// Whether this CPU takes part, and whether it may be left alone.
+    pub presence: Presence,
     /// CPUs that the request goes to, and those that must be interrupted for it.
     pub targets: CpuSet,
     pub sending: CpuSet,
@@ -49,9 +49,19 @@ unsafe impl Zeroed for CpuSlot {}
 // interrupt meanwhile; all else is atomic.
 unsafe impl Sync for CpuSlot {}
 
-/// On a line of its own: flushers read it, and only lazy entry and exit write it.
+/// On a line of its own: flushers read it, and only its CPU writes it, when it enters or leaves lazy mode, or
+/// goes or comes.
 #[repr(C, align(64))]
-pub(crate) struct Lazy(pub Word32);
+pub(crate) struct Presence(pub Word32);
+
+impl Presence {
+    /// It may touch user addresses: who flushes must ask it.
+    pub const ACTIVE: u32 = 0;
+    /// It keeps its space loaded and touches no user address.
+    pub const LAZY: u32 = 1;
+    /// It is switched off, holds nothing, and answers nothing.
+    pub const OFFLINE: u32 = 2;
+}
 
 /// What this CPU's TLB may hold.
 #[repr(C, align(64))]

@@ -20,7 +20,8 @@ pub unsafe trait Platform {
     fn this_cpu(&self) -> CpuId;
     /// One more than the highest CPU number that can ever come online; at most 4096.
     fn possible_cpus(&self) -> u32;
-    /// Whether the CPU runs now.
+    /// Whether the CPU runs now. Asked when the manager is made; after that CPUs tell the core themselves, by
+    /// `Manager::cpu_online` and `Manager::cpu_offline`.
     fn is_online(&self, cpu: CpuId) -> bool;
     /// The node of a CPU.
     fn node_of(&self, cpu: CpuId) -> NodeId;
@@ -41,7 +42,8 @@ pub unsafe trait Platform {
     }
 
     /// Interrupt these CPUs; each then calls [`Manager::on_interrupt`](crate::Manager::on_interrupt) with
-    /// interrupts off. Never called with this CPU in the set, and only with interrupts off.
+    /// interrupts off. Never called with this CPU in the set, and only with interrupts off. A target may have gone
+    /// offline between the core's look and this call: then it has answered already, and the interrupt may be lost.
     fn interrupt(&self, targets: &CpuSet);
     /// Turn interrupts off on this CPU; says whether they were on.
     fn irqs_off(&self) -> bool;

@@ -96,6 +96,16 @@ rules! {
         "free page tables only after a flush that lazy CPUs hear too";
     AskGuarantees, "ask-guarantees", "INV-2",
         "refuse a policy whose architecture guarantee the machine does not declare";
+    OfflineLeavesMasks, "offline-leaves-masks", "INV-6",
+        "let go of the space, and leave its mask, before a CPU goes offline";
+    OnlineStartsEmpty, "online-starts-empty", "INV-6",
+        "forget all tags when a CPU comes online (here: they are taken for empty, and so for up to date)";
+    LeaveMaskAfterLoad, "leave-mask-after-load", "INV-9",
+        "leave the old space's CPU mask only after the new root is loaded";
+    WaitForAcknowledgement, "wait-for-acknowledgement", "INV-5",
+        "wait until every CPU that was asked to flush has acknowledged";
+    WholeGeneration, "whole-generation", "INV-6",
+        "compare generations whole when a CPU comes back (here: their low 8 bits)";
 }
 
 impl core::fmt::Display for Rule {

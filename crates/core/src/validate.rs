@@ -2,6 +2,7 @@
 
 use crate::Manager;
 use crate::addr::PageNumber;
+use crate::cpu::CpuId;
 use crate::file::FileId;
 use crate::frame::{Kind, flag};
 use crate::paging::{Entry, SpaceId, table};
@@ -82,6 +83,11 @@ impl<P: Platform> Manager<'_, P> {
         let (on_lists, lists_good) = self.audit_lists();
         let sum =
             audit.reserved + audit.free + audit.tables + audit.pools + audit.kernel + audit.anon + audit.file;
+        let spaces =
+            || self.live(root.spaces.bound(self), |id| root.spaces.find(self, id).is_some()).map(SpaceId);
+        let mut offline =
+            (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| !self.is_online(cpu));
+        let left_nothing = offline.all(|cpu| self.left_nothing(cpu, spaces()));
         let checks = [
             (zones_good, "a zone's free lists and its count differ"),
             (lists_good, "an LRU list and its count differ"),
@@ -91,6 +97,7 @@ impl<P: Platform> Manager<'_, P> {
             (tables == audit.tables, "page tables that no space reaches"),
             (maps == audit.mapped, "mapping counts and present entries differ"),
             (cached == audit.file, "file pages that no cache holds"),
+            (left_nothing, "a CPU that is offline and still in a mask, or with frames, pages or requests"),
         ];
         audit.broken = checks.iter().find(|(good, _)| !good).map(|(_, what)| *what);
         audit

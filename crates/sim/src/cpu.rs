@@ -39,6 +39,10 @@ pub struct Cpu {
     /// When the earliest alarm goes off, and all of them with what they wake.
     pub alarm_at: Cell<u64>,
     pub alarms: RefCell<BTreeSet<(u64, WaitKey)>>,
+    /// It is switched off; when it is switched on, if it has been; and interrupts that were lost on it.
+    pub off: Cell<bool>,
+    pub on_at: Cell<u64>,
+    pub lost: Cell<u64>,
     /// It has told the engine when it goes on, and an interrupt may wake it before.
     pub parked: Cell<bool>,
     /// The task whose context it runs.
@@ -72,6 +76,9 @@ impl Cpu {
             tick_at: Cell::new(first_tick),
             alarm_at: Cell::new(NEVER),
             alarms: RefCell::new(BTreeSet::new()),
+            off: Cell::new(false),
+            on_at: Cell::new(NEVER),
+            lost: Cell::new(0),
             parked: Cell::new(false),
             task: Cell::new(TaskId(id.into())),
             mode: Cell::new(Mode::System),

@@ -17,6 +17,8 @@
 mod cpu;
 mod disk;
 mod latency;
+#[cfg(test)]
+mod hotplug_tests;
 mod lines;
 pub mod machine;
 mod metrics;

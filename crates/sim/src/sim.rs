@@ -392,8 +392,20 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
 
     /// An interrupt arrives at `target` at `at`.
     pub(crate) fn post(&self, target: &Cpu, slot: &Cell<u64>, at: u64) {
+        // Whoever waits for an answer to it waits for ever: a run in which somebody does so fails.
+        if target.off.get() {
+            target.lost.set(target.lost.get() + 1);
+            return;
+        }
         slot.set(slot.get().min(at));
-        if target.parked.get() && target.irqs.get() {
+        if target.irqs.get() {
+            self.rouse(target, at);
+        }
+    }
+
+    /// `target`, if it is parked, goes on at `at` at the latest.
+    pub(crate) fn rouse(&self, target: &Cpu, at: u64) {
+        if target.parked.get() {
             let at = at.max(target.now.get());
             if at < self.order().get(target.id) {
                 self.order().set(target.id, at);

@@ -159,6 +159,46 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         self.set_limit(cpu);
     }
 
+    fn hand_alarms(&self, to: CpuId) {
+        let (from, to) = (self.cpu(), &self.cpus[to.index()]);
+        from.alarm_at.set(NEVER);
+        let mut alarms = from.alarms.take();
+        if let Some(&(first, _)) = alarms.first() {
+            to.alarms.borrow_mut().append(&mut alarms);
+            self.post(to, &to.alarm_at, first);
+        }
+    }
+
+    fn switch_off(&self) {
+        // A deep sleep: the TLB keeps what it holds, and interrupts on their way are lost.
+        let cpu = self.cpu();
+        cpu.off.set(true);
+        cpu.ipi_at.set(NEVER);
+        cpu.kick_at.set(NEVER);
+        let tick = cpu.tick_at.replace(NEVER);
+        cpu.enter(Mode::Idle);
+        while cpu.on_at.get() > cpu.now.get() {
+            self.park(cpu.on_at.get());
+        }
+        cpu.on_at.set(NEVER);
+        cpu.off.set(false);
+        cpu.enter(Mode::System);
+        let behind = cpu.now.get().saturating_sub(tick).div_ceil(self.tick_period);
+        cpu.tick_at.set(tick + behind * self.tick_period);
+        self.set_limit(cpu);
+        self.advance(self.machine.cost.idle_wake);
+    }
+
+    fn switch_on(&self, cpu: CpuId) {
+        self.advance(self.machine.cost.ipi_send);
+        let (from, to) = (self.cpu(), &self.cpus[cpu.index()]);
+        let at = from.now.get() + self.flight(from, to);
+        to.on_at.set(at);
+        if to.off.get() {
+            self.rouse(to, at);
+        }
+    }
+
     fn kick(&self, cpu: CpuId) {
         let (from, to) = (self.cpu(), &self.cpus[cpu.index()]);
         self.advance(self.sending(from, to));

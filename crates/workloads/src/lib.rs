@@ -11,6 +11,7 @@ extern crate alloc;
 pub mod guarded;
 pub mod latency;
 pub mod machine;
+mod power;
 pub mod system;
 pub mod task;
 pub mod trace;

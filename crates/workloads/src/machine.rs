@@ -27,6 +27,14 @@ pub trait Machine: Platform {
     fn access(&self, at: VirtAddr, count: u32, access: UserAccess) -> Result<(), Error>;
     /// `count` accesses' worth of user computation that touches no memory of interest.
     fn compute(&self, count: u32);
+    /// All alarms of this CPU go off on `to` instead, or where they are handed on to from there. Interrupts are off;
+    /// called with the scheduler's lock held.
+    fn hand_alarms(&self, to: CpuId);
+    /// This CPU switches itself off: no timer ticks here, and interrupts are lost. Returns once another has switched
+    /// it on, or had done so already. Its TLB may keep what it holds. Interrupts are off, before and after.
+    fn switch_off(&self);
+    /// Switches a CPU on that is off or about to be.
+    fn switch_on(&self, cpu: CpuId);
     /// The work that a kernel's page fault does outside memory management: file system, accounting. A real
     /// kernel does it itself.
     fn other_kernel_work(&self);

@@ -3,7 +3,8 @@
 //! The scheduler is as plain as can be: a queue per CPU, tasks taken in turn, each for a time slice. Tasks are
 //! never preempted inside the core: they are switched where they return to user addresses, where they
 //! wait, and where the core says that it is a good place. Kernel tasks move to the next CPU of their node
-//! with each slice, so that no user task has to share its CPU with one for long.
+//! with each slice, so that no user task has to share its CPU with one for long. `power` takes CPUs away and brings
+//! them back: a task whose CPU is offline runs on the next one that is not.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -17,23 +18,27 @@ use quietmm::{Config, CpuId, Error, Manager, NodeId, Region, SpaceId, UserAccess
 
 use crate::guarded::Guarded;
 use crate::machine::{Kernel, Machine};
+use crate::power::Power;
 use crate::task::{Body, State, Task, TaskId, TaskKind, TaskReport};
 
 /// One CPU's share of the scheduler.
-struct Queue {
-    current: TaskId,
-    ready: VecDeque<TaskId>,
+pub(crate) struct Queue {
+    pub power: Power,
+    /// How often the CPU has gone or come.
+    pub changes: u32,
+    pub current: TaskId,
+    pub ready: VecDeque<TaskId>,
     /// When the current task's slice ends, in nanoseconds.
     slice_ends: u64,
     /// Somebody else should run here soon.
-    resched: bool,
+    pub resched: bool,
     /// The task whose context this CPU has just left.
     left: Option<TaskId>,
 }
 
-struct Scheduler<'p, M: Machine> {
-    tasks: Vec<Task<'p, M>>,
-    queues: Vec<Queue>,
+pub(crate) struct Scheduler<'p, M: Machine> {
+    pub tasks: Vec<Task<'p, M>>,
+    pub queues: Vec<Queue>,
     waiters: BTreeMap<WaitKey, VecDeque<TaskId>>,
     users: u32,
     /// For each node the CPU that took a kernel task last.
@@ -58,7 +63,9 @@ impl<'p, M: Machine> System<'p, M> {
         let cpus = machine.possible_cpus() as usize;
         let sched = Scheduler {
             tasks: Vec::new(),
-            queues: (0..cpus).map(|cpu| Queue::new(TaskId(cpu as u32))).collect(),
+            queues: (0..cpus as u16)
+                .map(|cpu| Queue::new(CpuId(cpu), machine.is_online(CpuId(cpu))))
+                .collect(),
             waiters: BTreeMap::new(),
             users: 0,
             last_helper: alloc::vec![0; 64],
@@ -87,11 +94,11 @@ impl<'p, M: Machine> System<'p, M> {
         Ok(system)
     }
 
-    fn machine(&self) -> &'p M {
+    pub(crate) fn machine(&self) -> &'p M {
         self.mm.platform()
     }
 
-    fn with<R>(&self, work: impl FnOnce(&mut Scheduler<'p, M>) -> R) -> R {
+    pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Scheduler<'p, M>) -> R) -> R {
         self.sched.with(&self.mm, work)
     }
 
@@ -107,19 +114,22 @@ impl<'p, M: Machine> System<'p, M> {
     }
 
     fn add(&self, name: String, kind: TaskKind, cpu: CpuId, body: Option<Body<'p, M>>) -> TaskId {
+        let m = self.machine();
         let id = self.with(|s| {
+            let home = cpu;
+            let cpu = if kind == TaskKind::Idle { cpu } else { s.seat(home, |c| m.node_of(c)) };
             let id = TaskId(s.tasks.len() as u32);
             let report = TaskReport { name, kind, started: u64::MAX, ended: None, result: Ok(()) };
             let state = State::Runnable;
             let idle = kind == TaskKind::Idle;
-            s.tasks.push(Task { report, state, cpu, on_cpu: idle, queued: !idle, body });
+            s.tasks.push(Task { report, state, home, cpu, on_cpu: idle, queued: !idle, body });
             s.users += u32::from(matches!(kind, TaskKind::User(_)));
             if kind != TaskKind::Idle {
                 s.queues[cpu.index()].ready.push_back(id);
             }
             id
         });
-        self.machine().spawn(id);
+        m.spawn(id);
         id
     }
 
@@ -201,7 +211,7 @@ impl<'p, M: Machine> System<'p, M> {
         let cpu = m.this_cpu();
         let now = m.now().0;
         let slice = m.time_slice();
-        let (next, kind, switch) = self.with(|s| s.pick(cpu, now, slice));
+        let (next, kind, switch) = self.with(|s| s.pick(cpu, now, slice, |cpu| m.node_of(cpu)));
         if switch {
             match kind.space() {
                 // The spaces of tasks live until the tasks have ended.
@@ -235,26 +245,41 @@ impl<'p, M: Machine> System<'p, M> {
 }
 
 impl Queue {
-    fn new(idle: TaskId) -> Self {
-        Queue { current: idle, ready: VecDeque::new(), slice_ends: 0, resched: true, left: None }
+    fn new(cpu: CpuId, online: bool) -> Self {
+        let power = if online { Power::On } else { Power::Off };
+        let current = TaskId(cpu.0.into());
+        Queue { power, changes: 0, current, ready: VecDeque::new(), slice_ends: 0, resched: true, left: None }
     }
 }
 
 impl<M: Machine> Scheduler<'_, M> {
     /// The task that this CPU runs next, and whether that is a switch.
-    fn pick(&mut self, cpu: CpuId, now: u64, slice: u64) -> (TaskId, TaskKind, bool) {
+    fn pick(
+        &mut self,
+        cpu: CpuId,
+        now: u64,
+        slice: u64,
+        node_of: impl Fn(CpuId) -> NodeId,
+    ) -> (TaskId, TaskKind, bool) {
         let idle = TaskId(cpu.0.into());
+        let old = self.queues[cpu.index()].current;
+        let task = &self.tasks[old.0 as usize];
+        let runs = task.state == State::Runnable && old != idle;
+        // One that belongs elsewhere now is placed there once this CPU has left its context.
+        let kernel = matches!(task.report.kind, TaskKind::Kernel(_));
+        let here = self.queues[cpu.index()].power == Power::On;
+        let stays = runs && here && (kernel || self.seat(task.home, &node_of) == cpu);
         let queue = &mut self.queues[cpu.index()];
         queue.resched = false;
-        let old = queue.current;
-        let task = &self.tasks[old.0 as usize];
-        let stays = task.state == State::Runnable && old != idle;
         // A kernel task that gives way is placed again once this CPU has left its context.
-        if stays && (queue.ready.is_empty() || !matches!(task.report.kind, TaskKind::Kernel(_))) {
+        if stays && (queue.ready.is_empty() || !kernel) {
             queue.ready.push_back(old);
             self.tasks[old.0 as usize].queued = true;
         }
         let next = queue.ready.pop_front().unwrap_or(idle);
+        let visits = next != idle && self.seat(self.tasks[next.0 as usize].home, &node_of) != cpu;
+        let queue = &mut self.queues[cpu.index()];
+        queue.resched = visits && (!here || self.tasks[next.0 as usize].report.kind.space().is_some());
         self.tasks[next.0 as usize].queued = false;
         queue.slice_ends = now + slice;
         queue.current = next;
@@ -279,16 +304,20 @@ impl<M: Machine> Scheduler<'_, M> {
     }
 
     /// Puts a task that is on no CPU into a queue; gives the CPU to interrupt, if it is not this one.
-    fn place(&mut self, id: TaskId, here: CpuId, node_of: impl Fn(CpuId) -> NodeId) -> Option<CpuId> {
+    pub fn place(&mut self, id: TaskId, here: CpuId, node_of: impl Fn(CpuId) -> NodeId) -> Option<CpuId> {
         let cpus = self.queues.len() as u16;
+        let home = self.tasks[id.0 as usize].home;
+        let seat = self.seat(home, &node_of);
         let task = &mut self.tasks[id.0 as usize];
+        task.cpu = seat;
         if let TaskKind::Kernel(node) = task.report.kind {
             // An idle CPU of the node if there is one, else the node's CPUs in turn.
             let idle = |c: &CpuId| self.queues[c.index()].current == TaskId(c.0.into());
             let last = &mut self.last_helper[node.0 as usize];
             let from = *last;
-            let mut mine =
-                (1..=cpus).map(|i| CpuId((from + i) % cpus)).filter(|&c| node_of(c) == node).peekable();
+            let on = |c: &CpuId| self.queues[c.index()].power == Power::On;
+            let all = (1..=cpus).map(|i| CpuId((from + i) % cpus));
+            let mut mine = all.filter(|&c| node_of(c) == node).filter(on).peekable();
             let first = mine.peek().copied();
             if let Some(cpu) = mine.find(idle).or(first) {
                 task.cpu = cpu;
@@ -351,7 +380,14 @@ impl<'p, M: Machine> Kernel for System<'p, M> {
                 // Interrupts off between the look and the wait: no wake-up is lost in between.
                 m.irqs_off();
                 let cpu = m.this_cpu();
-                if self.with(|s| s.queues[cpu.index()].resched) {
+                let (power, resched) = self.with(|s| {
+                    let queue = &s.queues[cpu.index()];
+                    (queue.power, queue.resched)
+                });
+                if power != Power::On {
+                    m.irqs_on();
+                    self.be_off(cpu);
+                } else if resched {
                     m.irqs_on();
                 } else {
                     m.idle();

@@ -64,6 +64,8 @@ pub(crate) enum State {
 pub(crate) struct Task<'p, M: Machine> {
     pub report: TaskReport,
     pub state: State,
+    /// Where it runs while that CPU is online.
+    pub home: CpuId,
     /// Where it runs or ran last.
     pub cpu: CpuId,
     /// It is on a CPU, or that CPU has not left its context yet.

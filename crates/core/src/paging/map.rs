@@ -7,7 +7,7 @@ use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;
 use crate::event::{FlushReason, Revoked};
 use crate::frame::AllocFrom;
-use crate::percpu::Here;
+use crate::percpu::{Here, Presence};
 use crate::platform::Platform;
 use crate::rule::Rule;
 use crate::tlb;
@@ -47,7 +47,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let alone = space.regions.write(p);
         {
             let here = Here::new(self);
-            let running = |cpu| self.slot(cpu).lazy.0.get(p) == 0;
+            let running = |cpu| self.slot(cpu).presence.0.get(p) == Presence::ACTIVE;
             here.slot().targets.insert_all(p, &space.cpus.0);
             here.slot().targets.remove(here.cpu);
             let busy = here.slot().targets.iter().any(running);

@@ -12,15 +12,16 @@
 //!   load, flush if it moved       read mask: sees me, or I saw the new generation
 //! ```
 //!
-//! Leaving lazy mode is the same with `lazy = 0` in place of the mask (PITFALLS 10).
+//! Leaving lazy mode is the same with `presence = ACTIVE` in place of the mask (PITFALLS 10).
 
 use core::sync::atomic::Ordering;
 
 use super::SpaceId;
 use crate::Manager;
+use crate::addr::Generation;
 use crate::error::Error;
 use crate::ipi::full_fence;
-use crate::percpu::{Here, MAX_TAGS};
+use crate::percpu::{Here, MAX_TAGS, Presence};
 use crate::platform::Platform;
 use crate::rule::Rule;
 
@@ -51,16 +52,28 @@ impl<'p, P: Platform> Manager<'p, P> {
             next as usize
         });
         let (tag_space, tag_generation) = &slot.tlb.tags[tag];
-        let current = known.is_some() && tag_generation.get() == generation.0;
+        let current = known.is_some() && is_current(p, Generation(tag_generation.get()), generation);
         let keep = tags > 1 && known.is_some() && (current || p.broken(Rule::SwitchFlush));
+        // INV-9: until the new root is loaded, this CPU can walk the old tables. It stays in their mask, so that who
+        // frees them waits (PITFALLS 8):
+        //
+        //   this CPU                     who ends the old space
+        //   old mask &= !me
+        //                                read mask: empty; free the tables
+        //   load the new root: too late
+        let old = slot.tlb.loaded();
+        let leave = || old.into_iter().for_each(|old| self.space(old).cpus.0.remove(p, here.cpu));
+        let early = p.broken(Rule::LeaveMaskAfterLoad);
+        if early {
+            leave();
+        }
         p.load_space(space.root(p), tag as u16, keep);
         tag_space.set(id.0 + 1);
         tag_generation.set(generation.0);
-        let old = slot.tlb.loaded();
         slot.tlb.loaded.set(id.0 + 1);
         slot.tlb.tag.set(tag as u16);
-        if let Some(old) = old {
-            self.space(old).cpus.0.remove(p, here.cpu);
+        if !early {
+            leave();
         }
         // INV-6: a flusher that found us in the new mask, and still lazy, left us alone. So the generation that was
         // read above may be old by now: look again.
@@ -69,9 +82,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         //   mask |= me
         //   read generation
         //                                      entry cleared, generation += 1
-        //                                      read mask: sees me; read lazy: 1, skip
+        //                                      read mask: sees me; read presence: LAZY, skip
         //   load
-        //   lazy = 0, read generation again
+        //   presence = ACTIVE, read generation again
         leave_lazy(&here);
         Ok(())
     }
@@ -84,7 +97,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (p, slot) = (self.platform(), here.slot());
         if slot.tlb.loaded().is_some() {
             // Release: the CPU's last user access comes before. A flusher that sees it skips this CPU.
-            slot.lazy.0.store(p, 1, Ordering::Release);
+            slot.presence.0.store(p, Presence::LAZY, Ordering::Release);
         }
     }
 
@@ -94,16 +107,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         leave_lazy(&Here::new(self));
     }
 
-    /// This CPU lets go of its space: before it goes offline. Leaves no mask behind (PITFALLS 11), and
-    /// serves what others still want of it.
+    /// This CPU lets go of its space, and leaves its mask. Any context but an interrupt handler. No IPI.
     pub fn unload(&self) {
-        let here = Here::new(self);
-        unload(&here);
-        crate::ipi::serve(&here);
-        // A CPU that was switched off comes back with an empty TLB, but with the tags of others' spaces.
-        for (space, _) in &here.slot().tlb.tags {
-            space.set(0);
-        }
+        unload(&Here::new(self));
     }
 
     /// The space that this CPU has loaded, lazily or not.
@@ -114,16 +120,23 @@ impl<'p, P: Platform> Manager<'p, P> {
 
 fn leave_lazy<P: Platform>(here: &Here<'_, '_, P>) {
     let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
-    if slot.lazy.0.get(p) == 0 {
+    if slot.presence.0.get(p) != Presence::LAZY {
         return;
     }
-    slot.lazy.0.store(p, 0, Ordering::Relaxed);
+    slot.presence.0.store(p, Presence::ACTIVE, Ordering::Relaxed);
     full_fence();
     let Some(id) = slot.tlb.loaded() else { return };
     // INV-6: left alone while lazy, so look whether anything was flushed meanwhile.
-    if mm.space(id).generation(p) != slot.tlb.generation() && !p.broken(Rule::LazyReturnFlush) {
+    let now = mm.space(id).generation(p);
+    if !is_current(p, slot.tlb.generation(), now) && !p.broken(Rule::LazyReturnFlush) {
         crate::tlb::catch_up(here);
     }
+}
+
+/// Whether what was flushed up to `mine` has missed nothing. Generations have 64 bits and never wrap; fewer would:
+/// a CPU that was away for exactly as many flushes would believe itself current (PITFALLS 15).
+fn is_current<P: Platform>(p: &P, mine: Generation, now: Generation) -> bool {
+    if p.broken(Rule::WholeGeneration) { mine.0 as u8 == now.0 as u8 } else { mine == now }
 }
 
 /// Loads the kernel's own table in place of whatever space is loaded.
@@ -134,6 +147,6 @@ pub(crate) fn unload<P: Platform>(here: &Here<'_, '_, P>) {
     p.load_space(mm.kernel_root(), tag, false);
     slot.tlb.loaded.set(0);
     slot.tlb.tags[tag as usize].0.set(0);
-    slot.lazy.0.store(p, 0, Ordering::Relaxed);
+    slot.presence.0.store(p, Presence::ACTIVE, Ordering::Relaxed);
     mm.space(old).cpus.0.remove(p, here.cpu);
 }

@@ -20,7 +20,7 @@
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
-use super::{catch_up, leave_lazy_alone};
+use super::{catch_up, leave_alone};
 use crate::Manager;
 use crate::addr::{FrameNumber, Generation};
 use crate::cpu::CpuSet;
@@ -156,7 +156,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
             }
             // Every space's generation was raised when its entry was cleared, so a lazy CPU catches up by
             // itself, and so does one that has meanwhile switched away under a tag.
-            leave_lazy_alone(&here);
+            leave_alone(&here, true);
             let skip = p.broken(Rule::FlushBeforeFree);
             if skip {
                 targets.clear();

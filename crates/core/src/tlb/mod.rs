@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::event::{Event, FlushReason};
 use crate::ipi::{self, Work, full_fence};
 use crate::paging::{Space, SpaceId, unload};
-use crate::percpu::Here;
+use crate::percpu::{Here, Presence};
 use crate::platform::Platform;
 use crate::rule::Rule;
 
@@ -59,26 +59,31 @@ pub(crate) fn flush<P: Platform>(
     space.flushed(p, generation);
 }
 
-/// Puts into `targets` the CPUs of the space's mask but this one and, if they may be left alone, the lazy.
+/// Puts into `targets` the CPUs of the space's mask but this one, those that are offline and, if they may be left
+/// alone, the lazy.
 fn choose<P: Platform>(here: &Here<'_, '_, P>, space: &Space, tables: bool) {
     let p = here.mm.platform();
     let targets = &here.slot().targets;
     targets.insert_all(p, &space.cpus.0);
     targets.remove(here.cpu);
-    if !tables || p.broken(Rule::TablesToLazy) {
-        leave_lazy_alone(here);
-    }
+    leave_alone(here, !tables || p.broken(Rule::TablesToLazy));
 }
 
-/// Takes lazy CPUs out of `targets`: they compare generations before they touch a user address again, and
-/// the generation was raised before this looks (INV-6).
-fn leave_lazy_alone<P: Platform>(here: &Here<'_, '_, P>) {
+/// Takes out of `targets` who needs no flush (INV-6). CPUs that are offline hold nothing, and start with nothing
+/// when they come back. Lazy ones, where asked for, compare generations before they touch a user address again,
+/// and the generation was raised before this looks.
+fn leave_alone<P: Platform>(here: &Here<'_, '_, P>, lazy: bool) {
     let (mm, p) = (here.mm, here.mm.platform());
     let targets = &here.slot().targets;
     for cpu in targets.iter() {
-        if mm.slot(cpu).lazy.0.load(p, Ordering::Acquire) != 0 {
-            targets.remove(cpu);
-            mm.emit(Event::LazySkipped);
+        // Acquire: partner of the Releases of `enter_lazy` and `cpu_offline`: its last use comes before.
+        match mm.slot(cpu).presence.0.load(p, Ordering::Acquire) {
+            Presence::OFFLINE => targets.remove(cpu),
+            Presence::LAZY if lazy => {
+                targets.remove(cpu);
+                mm.emit(Event::LazySkipped);
+            }
+            _ => {}
         }
     }
 }
@@ -105,7 +110,7 @@ fn local<P: Platform>(
     if tlb.loaded() != Some(id) {
         return;
     }
-    if tables && here.slot().lazy.0.get(p) != 0 {
+    if tables && here.slot().presence.0.get(p) == Presence::LAZY {
         return unload(here);
     }
     let mine = tlb.generation();

@@ -6,10 +6,11 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quietmm::addr::{Nanos, PAGE_SIZE, PageNumber, PhysAddr};
-use quietmm::platform::{BlockDevice, DeviceError, Guarantees, WaitKey};
+use quietmm::platform::{Access, BlockDevice, DeviceError, Guarantees, WaitKey};
 use quietmm::{
     Audit, Config, Counter, CpuId, CpuSet, Entry, Error, Event, FrameNumber, Manager, NodeId, PageRange,
     Platform, Policy, Region, Rule, SpaceId, UserAccess, VirtAddr,
@@ -17,6 +18,18 @@ use quietmm::{
 
 pub type Mm<'p> = Manager<'p, Host>;
 type Hook = Box<dyn FnOnce(&Mm<'_>)>;
+
+/// What a case ends with (by unwinding) that cannot be played in one thread: a CPU waits for one that stands still in
+/// the middle of something, with interrupts off or with a lock.
+pub struct StandsStill;
+
+/// What is to happen when a CPU touches shared memory.
+struct Placed {
+    cpu: u16,
+    /// Touches that come before.
+    left: u32,
+    hook: Hook,
+}
 
 /// What the machine is made of.
 #[derive(Clone)]
@@ -88,6 +101,11 @@ pub struct Host {
     pub on_forget: RefCell<VecDeque<Hook>>,
     /// What happens when reclaim gives a page a second chance. Must not take a lock of the core.
     pub on_rotated: RefCell<VecDeque<Hook>>,
+    /// What happens in the middle of what a CPU does, one after the other.
+    at_touch: RefCell<VecDeque<Placed>>,
+    placing: Cell<bool>,
+    /// CPUs that are switched off: interrupts to them are lost.
+    pub off: Vec<Cell<bool>>,
     /// What happens while somebody sleeps.
     pub on_wait: RefCell<VecDeque<Box<dyn FnOnce()>>>,
 }
@@ -130,6 +148,9 @@ impl Host {
             on_forget: RefCell::default(),
             on_rotated: RefCell::default(),
             on_wait: RefCell::default(),
+            at_touch: RefCell::default(),
+            placing: Cell::new(false),
+            off: vec![Cell::new(false); cpus],
             setup,
         }
     }
@@ -188,6 +209,17 @@ impl Host {
         let Some(hook) = hook else { return false };
         hook(self.manager());
         true
+    }
+
+    /// At the `n`th touch of shared memory by `cpu` from now on, or from the last such hook on, `hook` happens.
+    pub fn at_touch(&self, cpu: u16, n: u32, hook: impl FnOnce(&Mm<'_>) + 'static) {
+        self.at_touch.borrow_mut().push_back(Placed { cpu, left: n, hook: Box::new(hook) });
+    }
+
+    /// The end of what hooks are placed in; says whether all of them came.
+    pub fn all_placed(&self) -> bool {
+        self.placing.set(false);
+        self.at_touch.borrow().is_empty()
     }
 
     fn note(&self, what: Happened) {
@@ -350,7 +382,7 @@ unsafe impl Platform for Host {
         for target in targets.iter() {
             assert_ne!(target.0, self.current.get(), "a CPU does not interrupt itself");
             self.note(Happened::Interrupt(target.0));
-            self.pending[target.index()].set(true);
+            self.pending[target.index()].set(!self.off[target.index()].get());
         }
         if !self.hold_interrupts.get() {
             self.deliver_all();
@@ -386,6 +418,9 @@ unsafe impl Platform for Host {
     }
     fn pause(&self, _ns: u32) {
         if !self.next(&self.on_pause) && !self.deliver_all() {
+            if self.placing.get() {
+                resume_unwind(Box::new(StandsStill));
+            }
             self.idle_pauses.set(self.idle_pauses.get() + 1);
             assert!(self.idle_pauses.get() < 1_000_000, "somebody waits for ever");
         }
@@ -411,6 +446,19 @@ unsafe impl Platform for Host {
         }
         // SAFETY: `translate` does so.
         unsafe { Guarantees::none().with_clean_write_walks().with_unflushed_accessed() }
+    }
+    fn touch(&self, _at: *const u8, _access: Access) {
+        let due = |placed: &mut Placed| {
+            let mine = self.placing.get() && placed.cpu == self.current.get();
+            let due = mine && placed.left == 0;
+            placed.left -= u32::from(mine && !due);
+            due
+        };
+        let now = self.at_touch.borrow_mut().front_mut().is_some_and(due);
+        if now {
+            let placed = self.at_touch.borrow_mut().pop_front();
+            (placed.expect("it is due").hook)(self.manager());
+        }
     }
     fn broken(&self, rule: Rule) -> bool {
         self.broken.get() == Some(rule)
@@ -451,6 +499,25 @@ impl BlockDevice for Host {
         self.disk.borrow_mut().insert((file, block), content);
         Ok(())
     }
+}
+
+/// Plays `case` again and again on a new machine, with whatever it places at touch `n` for `n` from 0 on, until what it
+/// does has no such touch. Gives the results, and how many cases could not be played ([`StandsStill`]).
+pub fn everywhere<R>(setup: &Setup, broken: Option<Rule>, case: impl Fn(&Mm<'_>, u32) -> R) -> (Vec<R>, u32) {
+    let (mut results, mut skipped) = (Vec::new(), 0);
+    for n in 0.. {
+        let host = Host::new(setup.clone());
+        host.broken.set(broken);
+        host.placing.set(true);
+        let played = catch_unwind(AssertUnwindSafe(|| host.run(bare("vanilla"), |mm| case(mm, n))));
+        match played {
+            Ok(_) if !host.at_touch.borrow().is_empty() => break,
+            Ok(result) => results.push(result),
+            Err(payload) if payload.is::<StandsStill>() => skipped += 1,
+            Err(payload) => resume_unwind(payload),
+        }
+    }
+    (results, skipped)
 }
 
 pub fn config(policy: &str) -> Config {

@@ -1,0 +1,83 @@
+//! CPUs that go and come, each by itself, in the middle of everything.
+//!
+//! A CPU that is offline is in no mask, holds no frame and no page, and answers nothing. It says so in its presence
+//! word, which whoever flushes reads anyway. `ipi` draws the race with those who were about to ask it.
+
+use core::sync::atomic::Ordering;
+
+use crate::Manager;
+use crate::cpu::CpuId;
+use crate::ipi::{self, full_fence};
+use crate::paging::{SpaceId, unload};
+use crate::percpu::{Here, Presence};
+use crate::platform::Platform;
+use crate::rule::Rule;
+
+impl<P: Platform> Manager<'_, P> {
+    /// This CPU goes offline: it leaves no mask, no queue and no page behind (PITFALLS 11). Until
+    /// [`cpu_online`](Self::cpu_online) it may call nothing else of the core, and nobody waits for it.
+    ///
+    /// In a task's context, with interrupts on. The kernel has moved its tasks and timers to other CPUs before. An
+    /// interrupt may still arrive that was on its way, or be sent by a CPU that looked before: its request has been
+    /// answered, so it may be taken or lost. No IPI.
+    pub fn cpu_offline(&self) {
+        let p = self.platform();
+        // The pages first: what is freed on the way to its list goes to the frames at hand. Nothing comes after
+        // them, since this CPU runs nothing else and interrupt handlers take no frames.
+        self.drain_lru_batch();
+        self.drain_page_list();
+        let here = Here::new(self);
+        if !p.broken(Rule::OfflineLeavesMasks) {
+            unload(&here);
+        }
+        // Release: partner of the Acquires in `tlb` and `ipi`: what this CPU did comes before what those do who leave
+        // it alone.
+        here.slot().presence.0.store(p, Presence::OFFLINE, Ordering::Release);
+        // Partner: the fence in `ipi::is_gone`. Who posted before it is served here; who posts later sees OFFLINE.
+        full_fence();
+        ipi::serve(&here);
+    }
+
+    /// This CPU comes online: called on it before it may call anything else of the core. It runs on the kernel's own
+    /// table; its TLB may hold anything. Interrupts on or off. No IPI.
+    pub fn cpu_online(&self) {
+        let (p, here) = (self.platform(), Here::new(self));
+        // INV-6: whatever the TLB has kept of its tags, nobody flushed it meanwhile. A tag that is not known is flushed
+        // when it is loaded.
+        for (space, generation) in &here.slot().tlb.tags {
+            match space.get().checked_sub(1) {
+                Some(id) if p.broken(Rule::OnlineStartsEmpty) => {
+                    generation.set(self.space(SpaceId(id)).generation(p).0);
+                }
+                _ => space.set(0),
+            }
+        }
+        here.slot().presence.0.store(p, Presence::ACTIVE, Ordering::Relaxed);
+        // Partner: the fence in `ipi::is_gone`, as on the way out. The look also clears the summary that those have
+        // left who took their bits back: a full-looking inbox would never be rung again.
+        full_fence();
+        ipi::serve(&here);
+    }
+
+    /// Whether the core counts on this CPU. A moment's truth, for any CPU but the caller's own.
+    pub fn is_online(&self, cpu: CpuId) -> bool {
+        self.slot(cpu).presence.0.load(self.platform(), Ordering::Acquire) != Presence::OFFLINE
+    }
+
+    /// Before any CPU uses the manager: those that do not run yet are offline until they call `cpu_online`.
+    pub(crate) fn note_presence(&self) {
+        let p = self.platform();
+        for cpu in (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| !p.is_online(cpu)) {
+            self.slot(cpu).presence.0.set(p, Presence::OFFLINE);
+        }
+    }
+
+    /// Whether a CPU that is offline has left nothing behind. On a quiet system.
+    pub(crate) fn left_nothing(&self, cpu: CpuId, mut spaces: impl Iterator<Item = SpaceId>) -> bool {
+        let (p, slot) = (self.platform(), self.slot(cpu));
+        slot.pages.len() == 0
+            && slot.lru.len() == 0
+            && slot.inbox.is_empty(p)
+            && !spaces.any(|id| self.space(id).cpus.0.contains(p, cpu))
+    }
+}
