@@ -18,6 +18,8 @@
 mod content;
 mod cpu;
 mod disk;
+#[cfg(test)]
+mod hardware_tests;
 mod lines;
 pub mod machine;
 mod metrics;

@@ -29,6 +29,8 @@ struct Frame {
     /// When it was freed last, and when an entry to it was cleared last, by the account's clock; 0 is never.
     freed: u64,
     cut: u64,
+    /// In the allocator's hands.
+    free: bool,
     /// Being written out.
     io: bool,
     /// A page of a file; a page table.
@@ -125,14 +127,15 @@ impl Truth {
             Event::Unmapped { space, page, frame, .. } => self.cleared(frame, 1, (space, page), cpu, now),
             Event::Taken { frame, order, kind } => {
                 for f in &mut self.frames[frame.0 as usize..][..1 << order] {
-                    (f.file, f.table, f.written_by) = (kind == Kind::File, kind == Kind::Table, 0);
+                    (f.free, f.written_by) = (false, 0);
+                    (f.file, f.table) = (kind == Kind::File, kind == Kind::Table);
                 }
             }
             Event::Freed { frame, order } => {
                 let freed = self.tick();
                 for n in frame.0..frame.0 + (1 << order) {
                     let f = &mut self.frames[n as usize];
-                    (f.freed, f.freed_by, f.freed_at) = (freed, cpu, now);
+                    (f.free, f.freed, f.freed_by, f.freed_at) = (true, freed, cpu, now);
                     let f = *f;
                     if f.file && f.written_by > 0 {
                         self.lose(FrameNumber(n), &f);
@@ -198,10 +201,14 @@ impl Truth {
     pub fn judge(&mut self, entry: &Translation, by: &Use, elsewhere: impl FnOnce() -> bool) {
         let Some(&frame) = self.frames.get(entry.frame.0 as usize) else { return };
         let torn = frame.io && by.write;
-        if frame.freed.max(frame.cut) <= entry.filled && !entry.revoked && !torn {
+        // What the tables say, for all that the account knows.
+        let valid = frame.freed.max(frame.cut) <= entry.filled && !entry.revoked;
+        if valid && !torn && !frame.free {
             return;
         }
-        let what = if frame.freed > entry.filled {
+        let what = if frame.free && valid {
+            "though the frame is free"
+        } else if frame.freed > entry.filled {
             "after the frame was freed"
         } else if entry.revoked {
             "after the operation that unmapped it had returned"
@@ -215,9 +222,11 @@ impl Truth {
         };
         self.stale += 1;
         if self.stories.len() < STORIES {
-            let valid = frame.cut <= entry.filled && !entry.revoked && frame.freed <= entry.filled;
-            let story =
-                if valid { self.tell_torn(entry, by, &frame) } else { self.tell(entry, by, &frame, what) };
+            let story = if valid {
+                self.tell_valid(entry, by, &frame, what)
+            } else {
+                self.tell(entry, by, &frame, what)
+            };
             self.stories.push(story);
         }
     }
@@ -256,16 +265,18 @@ impl Truth {
         lines.join("\n")
     }
 
-    fn tell_torn(&self, entry: &Translation, by: &Use, f: &Frame) -> String {
+    /// A use through an entry that the tables bear out.
+    fn tell_valid(&self, entry: &Translation, by: &Use, f: &Frame, what: &str) -> String {
+        let (since, who) = if f.free { (f.freed_at, f.freed_by) } else { (f.io_at, f.io_by) };
         format!(
-            "CPU {} wrote to {:#x} ({:?}) through a valid mapping at {}, while its content was being written out since \
-             {} by CPU {}: nobody knows which of both the disk has (INV-2).{}",
+            "CPU {} {} {:#x} ({:?}) through a valid mapping at {}, {what} since {} by CPU {who} ({}).{}",
             by.cpu,
+            by.verb(),
             by.page.addr().0,
             entry.frame,
             us(by.now),
-            us(f.io_at),
-            f.io_by,
+            us(since),
+            if f.free { "INV-1" } else { "INV-2" },
             self.rests()
         )
     }

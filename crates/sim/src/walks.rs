@@ -67,11 +67,14 @@ impl WalkCache {
 
 #[cfg(test)]
 mod tests {
+    use quietmm::{Event, Kind};
+
     use super::*;
 
     #[test]
     fn the_oldest_table_is_forgotten_first_and_a_flush_forgets_all() {
         let mut truth = Truth::new(8).unwrap();
+        truth.observe(&Event::Taken { frame: FrameNumber(0), order: 3, kind: Kind::Table }, 0, 0);
         let mut walks = WalkCache::new(2);
         for n in 1..=3 {
             walks.remember(0, PageNumber(512 * n), FrameNumber(n as u32), &mut truth);

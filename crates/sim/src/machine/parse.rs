@@ -364,7 +364,7 @@ fn refusal_text(key: &Key, refusal: Refusal, unit: &str, value: &str) -> String 
     let name = key.name;
     let value = quoted(value);
     match refusal {
-        Refusal::NotABool => format!("`{name}`: {value} is neither true nor false"),
+        Refusal::NotABool => format!("`{name}`: {value} is no bool"),
         Refusal::NotANumber => format!("`{name}`: {value} is not a decimal number"),
         Refusal::Negative => format!("`{name}`: {value} is negative"),
         Refusal::NotFinite => format!("`{name}`: {value} is not finite"),

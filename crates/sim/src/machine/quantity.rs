@@ -114,7 +114,7 @@ impl Kind {
 pub(super) enum Refusal {
     /// Not a decimal number.
     NotANumber,
-    /// Neither true nor false.
+    /// Neither `true` nor `false`, nor `yes` or `no`.
     NotABool,
     /// Below zero.
     Negative,
