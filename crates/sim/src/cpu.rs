@@ -8,6 +8,7 @@ use quietmm::platform::WaitKey;
 use quietmm_workloads::TaskId;
 
 use crate::order::NEVER;
+use crate::stalls::Stalls;
 use crate::tlb::Tlb;
 
 /// What a CPU's time is spent on.
@@ -57,6 +58,8 @@ pub struct Cpu {
     pub tlb: UnsafeCell<Tlb>,
     /// Work with interrupts off that is owed, in picoseconds, and by how many pages.
     pub owed: Cell<(u64, u32)>,
+    /// When something takes the CPU away.
+    pub stalls: Stalls,
     /// Counted for the report.
     pub ticks: Cell<u64>,
     pub kicks: Cell<u64>,
@@ -65,7 +68,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    pub fn new(id: u16, first_tick: u64, tlb: Tlb) -> Cpu {
+    pub fn new(id: u16, first_tick: u64, tlb: Tlb, stalls: Stalls) -> Cpu {
         Cpu {
             id,
             now: Cell::new(0),
@@ -89,6 +92,7 @@ impl Cpu {
             roots: [const { Cell::new(FrameNumber::NONE) }; 64],
             tlb: UnsafeCell::new(tlb),
             owed: Cell::new((0, 0)),
+            stalls,
             ticks: Cell::new(0),
             kicks: Cell::new(0),
             alarmed: Cell::new(0),

@@ -25,10 +25,16 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
 }
 
 /// The disk: `parallel` commands at once, each with its latency and its share of the bandwidth.
+///
+/// It moves a page's content at some moment of the command; here at its end, the worst for whoever lets the page
+/// change meanwhile.
 impl<const FAULTS: bool> BlockDevice for Sim<'_, FAULTS> {
     fn read(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
-        if self.written.borrow().contains(&(file, block)) {
+        let known = self.written.borrow().contains_key(&(file, block));
+        if known {
             self.command(self.machine.device.read_latency);
+            let content = self.written.borrow().get(&(file, block)).copied().unwrap_or(0);
+            self.set_content(frame, content);
         } else {
             self.clear_frame(frame); // a hole
         }
@@ -37,9 +43,9 @@ impl<const FAULTS: bool> BlockDevice for Sim<'_, FAULTS> {
     fn forget(&self, _file: u32, _block: u64) {
         self.unmodelled(self.machine.cost.other_kernel_work_goes);
     }
-    fn write(&self, file: u32, block: u64, _frame: FrameNumber) -> Result<(), DeviceError> {
-        self.written.borrow_mut().insert((file, block));
+    fn write(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
         self.command(self.machine.device.write_latency);
+        self.written.borrow_mut().insert((file, block), self.content(frame));
         Ok(())
     }
 }

@@ -8,17 +8,22 @@
 //! | `user` | what programs see: user addresses, page faults, contexts |
 //! | `disk` | the block device |
 //! | `cpu`, `order` | one CPU's state; whose turn it is |
-//! | `tlb`, `lines` | translations that CPUs cache; cache lines that move between them |
+//! | `tlb`, `walks`, `lines` | translations and tables that CPUs cache; cache lines that move between them |
+//! | `content` | what user pages hold |
+//! | `stalls` | moments at which something takes a CPU away |
 //! | `truth` | what is true of every frame: the account of stale accesses |
 //! | `latency` | histograms of what workloads measure |
-//! | `stacks` | the tasks' stacks |
+//! | `stacks`, `zeroed` | the tasks' stacks; large arrays that cost nothing where they are not used |
 //! | `run`, `metrics` | one run from spec to report |
 
+mod content;
 mod cpu;
 mod disk;
 mod latency;
 #[cfg(test)]
 mod hotplug_tests;
+#[cfg(test)]
+mod hardware_tests;
 mod lines;
 pub mod machine;
 mod metrics;
@@ -27,9 +32,12 @@ mod platform;
 mod run;
 mod sim;
 mod stacks;
+mod stalls;
 mod tlb;
 mod truth;
 mod user;
+mod walks;
+mod zeroed;
 
 pub use latency::{Latencies, Latency, Shot};
 pub use metrics::{Better, Metric, Value};

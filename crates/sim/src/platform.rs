@@ -2,6 +2,7 @@
 
 use quietmm::addr::{FrameNumber, Nanos, NodeId, PhysAddr};
 use quietmm::platform::{Access, BlockDevice, Guarantees, WaitKey};
+use quietmm::event::Revoked;
 use quietmm::{CpuId, CpuSet, Event, Kind, Platform, Rule, VirtAddr};
 
 use crate::sim::Sim;
@@ -28,20 +29,21 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
 
     fn flush_page(&self, page: VirtAddr) {
         let cpu = self.cpu();
-        self.tlb(cpu).flush_page(cpu.tag.get(), page.page());
+        self.drop_page(cpu, cpu.tag.get(), page.page());
         self.advance(self.machine.cost.invlpg);
     }
     fn flush_space(&self) {
         let cpu = self.cpu();
-        self.tlb(cpu).flush_tag(cpu.tag.get());
+        self.drop_tag(cpu, cpu.tag.get());
         self.advance(self.machine.cost.flush_all);
     }
     fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
         let cpu = self.cpu();
         if !keep {
-            self.tlb(cpu).flush_tag(tag);
+            self.drop_tag(cpu, tag);
         }
-        cpu.root.set(root);
+        self.truth().walkable(root);
+        self.truth().not_walkable(cpu.root.replace(root));
         cpu.tag.set(tag);
         cpu.roots[tag as usize].set(root);
         self.advance(self.machine.cost.load_space);
@@ -82,13 +84,16 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
         self.base.wrapping_add(at.0 as usize)
     }
     fn clear_frame(&self, frame: FrameNumber) {
-        if !self.data[frame.0 as usize].get() {
+        if self.data[frame.0 as usize].get() {
+            self.set_content(frame, 0);
+        } else {
             // SAFETY: the frame lies in the machine's memory and belongs to the caller.
             unsafe { self.direct(frame.phys()).write_bytes(0, 4096) };
         }
         self.advance(self.machine.cost.clear_frame);
     }
-    fn copy_frame(&self, _from: FrameNumber, _to: FrameNumber) {
+    fn copy_frame(&self, from: FrameNumber, to: FrameNumber) {
+        self.set_content(to, self.content(from));
         self.advance(self.machine.cost.copy_frame);
     }
     fn now(&self) -> Nanos {
@@ -113,9 +118,16 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
         Some(self)
     }
     fn guarantees(&self) -> Guarantees {
-        // SAFETY: `translate` walks again for a write through a clean entry, and sets accessed bits only
-        // when it fills, with no harm beyond a wrong guess.
-        unsafe { Guarantees::none().with_clean_write_walks().with_unflushed_accessed() }
+        let (mut given, has) = (Guarantees::none(), &self.machine.guarantees);
+        if has.clean_write_walks {
+            // SAFETY: `translate` then walks again for a write through a clean entry.
+            given = unsafe { given.with_clean_write_walks() };
+        }
+        if has.unflushed_accessed {
+            // SAFETY: `translate` sets accessed bits only when it fills, with no harm beyond a wrong guess.
+            given = unsafe { given.with_unflushed_accessed() };
+        }
+        given
     }
 
     #[inline]
@@ -145,14 +157,20 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
                 }
                 self.truth().observe(event, cpu.id, cpu.now.get());
             }
-            Event::Revoked { root, range, .. } => {
+            Event::Revoked { root, range, what, .. } => {
                 for cpu in &self.cpus {
                     for tag in 0..self.tags() {
                         if cpu.roots[tag as usize].get() == root {
-                            self.tlb(cpu).revoke(tag, range);
+                            self.tlb(cpu).revoke(tag, range, what == Revoked::Writes);
                         }
                     }
                 }
+            }
+            Event::Freed { frame, order } => {
+                for n in frame.0..frame.0 + (1 << order) {
+                    self.judge_freed_table(FrameNumber(n));
+                }
+                self.truth().observe(event, cpu.id, cpu.now.get());
             }
             _ => self.truth().observe(event, cpu.id, cpu.now.get()),
         }

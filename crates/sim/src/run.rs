@@ -150,6 +150,14 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
             RunError::Failed(format!("the host has no room for the machine's memory: {error}"))
         })?;
     let refused = |error: Error| {
+        if let Error::GuaranteeMissing { policy, guarantee } = error {
+            let guarantee = guarantee.trim_start_matches("with_");
+            return RunError::Refused(format!(
+                "{policy} rests on {guarantee}, which {} does not guarantee; another policy, or --set \
+                 guarantees.{guarantee}=true",
+                spec.machine.name
+            ));
+        }
         RunError::Refused(format!(
             "{} does not fit {} at scale 1/{}: {error}",
             spec.workload.name(),
@@ -351,6 +359,13 @@ fn figures<const FAULTS: bool>(
             Better::Less,
             truth.lost,
             "writes to a file that were neither written out nor in memory any more: 0, or a bug",
+        ),
+        Metric::int(
+            "wrong_contents",
+            "wrong contents",
+            Better::Less,
+            truth.wrong,
+            "reads that a workload checked and that found something else: 0, or a bug",
         ),
         Metric::int(
             "window_accesses",

@@ -5,7 +5,7 @@
 //! `SLACK` ahead of the slowest, so that a switch of the host's stack is not needed at every line.
 
 use std::cell::{Cell, RefCell, UnsafeCell};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -21,8 +21,10 @@ use crate::lines::Lines;
 use crate::machine::Machine;
 use crate::order::{NEVER, Order};
 use crate::stacks::{Piece, Stacks};
+use crate::stalls::Stalls;
 use crate::tlb::Tlb;
 use crate::truth::Truth;
+use crate::zeroed::Zeroed;
 
 /// How far a CPU may run ahead of the slowest, in picoseconds: a few moves of a line. A third of it changes
 /// times by some percent and gains by less than a point, and takes half as long again.
@@ -67,8 +69,10 @@ pub struct Sim<'w, const FAULTS: bool> {
     pub(crate) lines: UnsafeCell<Lines>,
     pub(crate) order: UnsafeCell<Order>,
     pub(crate) truth: UnsafeCell<Truth>,
-    /// For each frame: it holds user data, which is not stored.
+    /// For each frame: it holds user data, which is stored as one number.
     pub(crate) data: Vec<Cell<bool>>,
+    /// That number.
+    pub(crate) contents: Zeroed<Cell<u64>>,
     /// All CPUs.
     pub cpus: Vec<Cpu>,
     pub(crate) current: Cell<u16>,
@@ -97,8 +101,8 @@ pub struct Sim<'w, const FAULTS: bool> {
     /// What a sender pays for a target, by nodes as `flights`.
     sends: Vec<u64>,
     pub(crate) tick_period: u64,
-    /// Pages of files that the disk holds: all others are holes.
-    pub(crate) written: RefCell<BTreeSet<(u32, u64)>>,
+    /// Pages of files that the disk holds, with their content: all others are holes.
+    pub(crate) written: RefCell<BTreeMap<(u32, u64), u64>>,
     /// When each of the disk's command slots is free.
     pub(crate) disk: RefCell<Vec<u64>>,
     pub(crate) io: Cell<u64>,
@@ -123,7 +127,10 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         let mut rng = rand_xoshiro::Xoshiro256StarStar::seed_from_u64(seed);
         let tick_period = 1_000_000_000_000 / u64::from(machine.cost.tick_hz);
         let cpus = (0..machine.cpus)
-            .map(|id| Cpu::new(id as u16, rng.next_u64() % tick_period, Tlb::new(&machine.tlb)))
+            .map(|id| {
+                let stalls = Stalls::new(&machine.cost, seed, id);
+                Cpu::new(id as u16, rng.next_u64() % tick_period, Tlb::new(&machine.tlb), stalls)
+            })
             .collect();
         let by_distance = |local: u64, hop: u64| {
             machine.distance.iter().flatten().map(|&d| local + hop * u64::from(d - 10) / 10).collect()
@@ -133,8 +140,9 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         Ok(Sim {
             lines: UnsafeCell::new(Lines::new(&machine, bytes)?),
             order: UnsafeCell::new(Order::new(machine.cpus as usize)),
-            truth: UnsafeCell::new(Truth::new(frames)),
+            truth: UnsafeCell::new(Truth::new(frames)?),
             data: vec![Cell::new(false); frames],
+            contents: Zeroed::new(frames)?,
             cpus,
             current: Cell::new(0),
             horizon: Cell::new(NEVER),
@@ -155,7 +163,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             flights,
             sends,
             tick_period,
-            written: RefCell::new(BTreeSet::new()),
+            written: RefCell::new(BTreeMap::new()),
             disk: RefCell::new(vec![0; machine.device.parallel as usize]),
             io: Cell::new(0),
             memory,
@@ -271,7 +279,8 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
 
     #[inline]
     pub(crate) fn set_limit(&self, cpu: &Cpu) {
-        cpu.limit.set(self.horizon.get().saturating_add(SLACK).min(cpu.next_irq()));
+        let soonest = cpu.next_irq().min(cpu.stalls.next());
+        cpu.limit.set(self.horizon.get().saturating_add(SLACK).min(soonest));
     }
 
     /// Time passes on this CPU.
@@ -285,14 +294,16 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         }
     }
 
-    /// Takes due interrupts, and lets CPUs that are behind go first.
+    /// Takes due interrupts, stands still when it is time for that, and lets CPUs that are behind go first.
     #[cold]
     #[inline(never)]
     pub(crate) fn settle(&self) {
         loop {
             let cpu = self.cpu();
             let now = cpu.now.get();
-            if cpu.next_irq() <= now {
+            if cpu.stalls.next() <= now {
+                cpu.now.set(cpu.stalls.take(now));
+            } else if cpu.next_irq() <= now {
                 self.take_interrupt();
             } else if now > self.horizon.get().saturating_add(SLACK) {
                 self.order().set(cpu.id, now);
@@ -358,7 +369,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         let cpu = self.cpu();
         let cost = &self.machine.cost;
         cpu.irqs.set(false);
-        cpu.limit.set(self.horizon.get().saturating_add(SLACK));
+        self.set_limit(cpu);
         let mode = cpu.enter(Mode::System);
         if mode == Mode::Idle {
             self.advance(cost.idle_wake);

@@ -1,44 +1,70 @@
-//! The TLB of a simulated CPU: two levels of sets and ways, address-space tags, and a cache of upper table
-//! levels.
+//! The TLB of a simulated CPU: two levels of sets and ways for small pages, an array for large ones, address-space
+//! tags.
 //!
-//! An entry remembers what was true of its frame when it was filled ([`Filled`]), so that a use of it
-//! after the frame was freed is seen.
+//! An entry remembers when it was filled, so that a use of it after its frame was freed is seen.
 
 use quietmm::addr::{FrameNumber, PageNumber, PageRange};
 
 use crate::machine;
+use crate::walks::WalkCache;
 
-/// What was true of a frame when an entry to it was filled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Filled {
-    /// How often the frame had been freed.
-    pub life: u32,
-    /// How often an entry to it had been cleared.
-    pub cut: u32,
-}
+/// Small pages in a large one.
+pub const LARGE_PAGES: u64 = 512;
 
-/// A cached translation.
-#[derive(Clone, Copy, Debug)]
-pub struct Cached {
-    /// Tag in the upper bits, page number below; `EMPTY` when the slot is free.
-    key: u64,
-    /// The frame.
+/// What a TLB entry says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Translation {
+    /// The frame; of a large page in the TLB, its first one.
     pub frame: FrameNumber,
-    /// What was true of it.
-    pub filled: Filled,
+    /// When it was filled, by the account's clock ([`crate::truth::Truth::now`]).
+    pub filled: u64,
+    /// The table entry allowed writes then.
+    pub writable: bool,
     /// The table entry's dirty bit was set when it was filled or since: writes do not walk again.
     pub dirty: bool,
     /// An operation that took this mapping away has returned: any use is stale.
     pub revoked: bool,
+}
+
+/// A cached translation of a small page.
+#[derive(Clone, Copy)]
+struct Cached {
+    /// Tag in the upper bits, page number below; `EMPTY` when the slot is free.
+    key: u64,
+    to: Translation,
     /// Time of the last use, for replacement.
     used: u32,
 }
 
-const EMPTY: u64 = u64::MAX;
-const TAG_SHIFT: u32 = 40;
+/// One of a large page.
+struct CachedLarge {
+    /// As in [`Cached`], with the page number / 512.
+    key: u64,
+    to: Translation,
+    /// `to.revoked` of each small page in it.
+    revoked: [u64; LARGE_PAGES as usize / 64],
+    used: u32,
+}
 
-fn key(tag: u16, page: PageNumber) -> u64 {
+pub(crate) const EMPTY: u64 = u64::MAX;
+/// Pages that are looked up one by one, where more are found by a look at every entry.
+const FEW: u64 = 64;
+pub(crate) const TAG_SHIFT: u32 = 40;
+
+pub(crate) fn key(tag: u16, page: PageNumber) -> u64 {
     u64::from(tag) << TAG_SHIFT | page.0
+}
+
+fn large_key(tag: u16, page: PageNumber) -> u64 {
+    key(tag, PageNumber(page.0 / LARGE_PAGES))
+}
+
+fn page_of(key: u64) -> PageNumber {
+    PageNumber(key & ((1 << TAG_SHIFT) - 1))
+}
+
+pub(crate) fn tag_of(key: u64) -> u64 {
+    key >> TAG_SHIFT
 }
 
 /// Sets of ways, the least recently used of a set goes first.
@@ -50,14 +76,14 @@ struct Level {
 
 impl Level {
     fn new(entries: u32, ways: u32) -> Level {
-        let none = Cached {
-            key: EMPTY,
+        let to = Translation {
             frame: FrameNumber::NONE,
-            filled: Filled::default(),
+            filled: 0,
+            writable: false,
             dirty: false,
             revoked: false,
-            used: 0,
         };
+        let none = Cached { key: EMPTY, to, used: 0 };
         let ways = ways.max(1) as usize;
         Level { slots: vec![none; entries as usize], ways, sets: (entries as u64 / ways as u64).max(1) }
     }
@@ -85,10 +111,34 @@ impl Level {
     }
 }
 
+/// Entries for large pages, fully associative.
+struct Large {
+    slots: Vec<CachedLarge>,
+    most: usize,
+}
+
+impl Large {
+    fn find(&mut self, key: u64) -> Option<&mut CachedLarge> {
+        self.slots.iter_mut().find(|slot| slot.key == key)
+    }
+
+    fn insert(&mut self, entry: CachedLarge) {
+        if self.slots.len() < self.most {
+            self.slots.push(entry);
+        } else if let Some(victim) = self.slots.iter_mut().min_by_key(|slot| slot.used) {
+            *victim = entry;
+        }
+    }
+
+    fn drop_key(&mut self, key: u64) {
+        self.slots.retain(|slot| slot.key != key);
+    }
+}
+
 /// Where a translation was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hit {
-    /// In the first level: its time is part of the access.
+    /// In the first level, or among the large pages: its time is part of the access.
     First,
     /// In the second.
     Second,
@@ -98,9 +148,9 @@ pub enum Hit {
 pub struct Tlb {
     first: Level,
     second: Level,
-    /// Tag and page / 512, of tables whose address the walker remembers.
-    walks: Vec<u64>,
-    next_walk: usize,
+    large: Large,
+    /// What the walker remembers of upper tables.
+    pub walks: WalkCache,
     clock: u32,
     /// Entries that may be in: an empty TLB is flushed for nothing.
     live: bool,
@@ -112,57 +162,70 @@ impl Tlb {
         Tlb {
             first: Level::new(shape.l1_entries, shape.l1_ways),
             second: Level::new(shape.l2_entries, shape.l2_ways),
-            walks: vec![EMPTY; shape.walk_cache as usize],
-            next_walk: 0,
+            large: Large { slots: Vec::new(), most: shape.large_entries as usize },
+            walks: WalkCache::new(shape.walk_cache),
             clock: 0,
             live: false,
         }
     }
 
-    /// Looks a page up; a hit in the second level moves it to the first.
-    pub fn find(&mut self, tag: u16, page: PageNumber) -> Option<(&mut Cached, Hit)> {
+    fn tick(&mut self) -> u32 {
         self.clock = self.clock.wrapping_add(1).max(1);
-        let (key, clock) = (key(tag, page), self.clock);
-        if self.first.find(key, page).is_none() {
-            let slot = self.second.find(key, page)?;
-            let found = Cached { used: clock, ..*slot };
-            slot.key = EMPTY;
-            self.place(page, found);
-            return self.first.find(key, page).map(|entry| (entry, Hit::Second));
-        }
-        let entry = self.first.find(key, page)?;
-        entry.used = clock;
-        Some((entry, Hit::First))
+        self.clock
     }
 
-    /// Fills in a translation.
-    pub fn fill(&mut self, tag: u16, page: PageNumber, frame: FrameNumber, filled: Filled, dirty: bool) {
+    /// Looks a small page up, by itself or as part of a large one; a hit in the second level moves it to the first.
+    pub fn find(&mut self, tag: u16, page: PageNumber) -> Option<(Translation, Hit)> {
+        let (key, used) = (key(tag, page), self.tick());
+        if let Some(entry) = self.first.find(key, page) {
+            entry.used = used;
+            return Some((entry.to, Hit::First));
+        }
+        if let Some(large) = self.large.find(large_key(tag, page)) {
+            large.used = used;
+            let at = page.0 % LARGE_PAGES;
+            let revoked = large.revoked[at as usize / 64] >> (at % 64) & 1 != 0;
+            return Some((
+                Translation { frame: large.to.frame.add(at as u32), revoked, ..large.to },
+                Hit::First,
+            ));
+        }
+        let slot = self.second.find(key, page)?;
+        let found = Cached { used, ..*slot };
+        slot.key = EMPTY;
+        self.place(page, found);
+        Some((found.to, Hit::Second))
+    }
+
+    /// Fills in a translation of a small page.
+    pub fn fill(&mut self, tag: u16, page: PageNumber, to: Translation) {
         self.drop_page(tag, page);
-        self.clock = self.clock.wrapping_add(1).max(1);
-        let key = key(tag, page);
+        let used = self.tick();
         self.live = true;
-        self.place(page, Cached { key, frame, filled, dirty, revoked: false, used: self.clock });
+        self.place(page, Cached { key: key(tag, page), to, used });
+    }
+
+    /// Fills in the large page that covers `page`; `to` leads to its first frame.
+    pub fn fill_large(&mut self, tag: u16, page: PageNumber, to: Translation) {
+        self.drop_page(tag, page);
+        let used = self.tick();
+        self.live = true;
+        self.large.insert(CachedLarge { key: large_key(tag, page), to, revoked: [0; 8], used });
     }
 
     fn place(&mut self, page: PageNumber, entry: Cached) {
         if let Some(out) = self.first.insert(page, entry) {
-            let page = PageNumber(out.key & ((1 << TAG_SHIFT) - 1));
-            self.second.insert(page, out);
+            self.second.insert(page_of(out.key), out);
         }
     }
 
-    /// Whether the walker remembers the leaf table on the way to a page; remembers it from now on.
-    pub fn walk_hits(&mut self, tag: u16, page: PageNumber) -> bool {
-        if self.walks.is_empty() {
-            return false;
+    /// The CPU wrote through the entry of a page and notes in it, and there only, that it is dirty.
+    pub fn set_dirty(&mut self, tag: u16, page: PageNumber) {
+        if let Some(entry) = self.first.find(key(tag, page), page) {
+            entry.to.dirty = true;
+        } else if let Some(large) = self.large.find(large_key(tag, page)) {
+            large.to.dirty = true;
         }
-        let key = key(tag, PageNumber(page.0 >> 9));
-        if self.walks.contains(&key) {
-            return true;
-        }
-        self.walks[self.next_walk] = key;
-        self.next_walk = (self.next_walk + 1) % self.walks.len();
-        false
     }
 
     fn drop_page(&mut self, tag: u16, page: PageNumber) {
@@ -172,32 +235,52 @@ impl Tlb {
                 slot.key = EMPTY;
             }
         }
+        self.large.drop_key(large_key(tag, page));
     }
 
-    /// INVLPG: the page, and all that the walker remembers.
+    /// INVLPG, but for what the walker remembers: the page, and with it the large one that covers it.
     pub fn flush_page(&mut self, tag: u16, page: PageNumber) {
         self.drop_page(tag, page);
-        self.walks.fill(EMPTY);
     }
 
-    /// Everything of a tag.
+    /// Everything of a tag, but for what the walker remembers.
     pub fn flush_tag(&mut self, tag: u16) {
         if !self.live {
             return;
         }
-        let same = |slot: &Cached| slot.key >> TAG_SHIFT == u64::from(tag);
-        self.first.drop_where(same);
-        self.second.drop_where(same);
-        self.walks.fill(EMPTY);
+        self.first.drop_where(|slot| tag_of(slot.key) == u64::from(tag));
+        self.second.drop_where(|slot| tag_of(slot.key) == u64::from(tag));
+        self.large.slots.retain(|slot| tag_of(slot.key) != u64::from(tag));
     }
 
-    /// Marks all entries of a tag in a range: whoever uses them from now on uses a stale one.
-    pub fn revoke(&mut self, tag: u16, range: PageRange) {
-        let page = |slot: &Cached| PageNumber(slot.key & ((1 << TAG_SHIFT) - 1));
+    /// Marks all entries of a tag in a range: whoever uses them from now on uses a stale one. Of a large page only
+    /// what lies in the range. With `writes` only those through which a write would not walk again.
+    pub fn revoke(&mut self, tag: u16, range: PageRange, writes: bool) {
+        if !self.live {
+            return;
+        }
+        let hit = |to: &Translation| !writes || to.dirty;
         for level in [&mut self.first, &mut self.second] {
-            for slot in level.slots.iter_mut().filter(|slot| slot.key != EMPTY) {
-                if slot.key >> TAG_SHIFT == u64::from(tag) && range.contains(page(slot)) {
-                    slot.revoked = true;
+            if range.pages <= FEW {
+                for page in (range.start.0..range.end().0).map(PageNumber) {
+                    if let Some(slot) = level.find(key(tag, page), page).filter(|slot| hit(&slot.to)) {
+                        slot.to.revoked = true;
+                    }
+                }
+                continue;
+            }
+            for slot in level.slots.iter_mut().filter(|slot| slot.key != EMPTY && hit(&slot.to)) {
+                if tag_of(slot.key) == u64::from(tag) && range.contains(page_of(slot.key)) {
+                    slot.to.revoked = true;
+                }
+            }
+        }
+        let tagged = |large: &&mut CachedLarge| tag_of(large.key) == u64::from(tag) && hit(&large.to);
+        for large in self.large.slots.iter_mut().filter(tagged) {
+            let whole = PageRange::new(PageNumber(page_of(large.key).0 * LARGE_PAGES), LARGE_PAGES);
+            if let Some(part) = whole.intersect(range) {
+                for at in part.start.0 - whole.start.0..part.end().0 - whole.start.0 {
+                    large.revoked[at as usize / 64] |= 1 << (at % 64);
                 }
             }
         }
@@ -208,20 +291,32 @@ impl Tlb {
 mod tests {
     use super::*;
 
-    fn small() -> Tlb {
-        Tlb::new(&machine::Tlb {
+    fn shape(large_entries: u32) -> machine::Tlb {
+        machine::Tlb {
             l1_entries: 4,
             l1_ways: 2,
             l2_entries: 8,
             l2_ways: 2,
-            large_entries: 0,
+            large_entries,
             tags: 2,
             walk_cache: 2,
-        })
+        }
+    }
+
+    fn small() -> Tlb {
+        Tlb::new(&shape(2))
+    }
+
+    fn to(frame: u32) -> Translation {
+        Translation { frame: FrameNumber(frame), filled: 0, writable: true, dirty: false, revoked: false }
     }
 
     fn fill(tlb: &mut Tlb, tag: u16, page: u64) {
-        tlb.fill(tag, PageNumber(page), FrameNumber(page as u32), Filled::default(), false);
+        tlb.fill(tag, PageNumber(page), to(page as u32));
+    }
+
+    fn frame(tlb: &mut Tlb, tag: u16, page: u64) -> Option<u32> {
+        tlb.find(tag, PageNumber(page)).map(|(to, _)| to.frame.0)
     }
 
     #[test]
@@ -254,8 +349,48 @@ mod tests {
         let mut tlb = small();
         fill(&mut tlb, 0, 1);
         fill(&mut tlb, 0, 2);
-        tlb.revoke(0, PageRange::new(PageNumber(1), 1));
+        tlb.revoke(0, PageRange::new(PageNumber(1), 1), false);
         assert!(tlb.find(0, PageNumber(1)).unwrap().0.revoked);
         assert!(!tlb.find(0, PageNumber(2)).unwrap().0.revoked);
+    }
+
+    #[test]
+    fn a_large_entry_serves_its_512_pages_and_goes_with_a_flush_of_any() {
+        let mut tlb = small();
+        tlb.fill_large(0, PageNumber(1024 + 7), to(5120));
+        assert_eq!(frame(&mut tlb, 0, 1024), Some(5120));
+        assert_eq!(frame(&mut tlb, 0, 1535), Some(5631));
+        assert_eq!(frame(&mut tlb, 0, 1536), None);
+        assert_eq!(frame(&mut tlb, 1, 1024), None, "another tag is another space");
+        tlb.flush_page(0, PageNumber(1300));
+        assert_eq!(frame(&mut tlb, 0, 1024), None);
+
+        tlb.fill_large(0, PageNumber(0), to(0));
+        tlb.fill_large(1, PageNumber(0), to(512));
+        tlb.flush_tag(0);
+        assert_eq!((frame(&mut tlb, 0, 3), frame(&mut tlb, 1, 3)), (None, Some(515)));
+    }
+
+    #[test]
+    fn the_large_entry_that_was_not_used_longest_goes_first() {
+        let mut tlb = small();
+        tlb.fill_large(0, PageNumber(0), to(0));
+        tlb.fill_large(0, PageNumber(512), to(512));
+        assert!(frame(&mut tlb, 0, 0).is_some());
+        tlb.fill_large(0, PageNumber(1024), to(1024));
+        assert!(frame(&mut tlb, 0, 0).is_some() && frame(&mut tlb, 0, 512).is_none());
+        let mut none = Tlb::new(&shape(0));
+        none.fill_large(0, PageNumber(0), to(0));
+        assert!(frame(&mut none, 0, 0).is_none(), "a TLB without large entries caches none");
+    }
+
+    #[test]
+    fn a_range_revokes_only_its_part_of_a_large_entry() {
+        let mut tlb = small();
+        tlb.fill_large(0, PageNumber(512), to(512));
+        tlb.revoke(0, PageRange::new(PageNumber(500), 77), false);
+        let revoked: Vec<u64> =
+            (512..1024).filter(|&page| tlb.find(0, PageNumber(page)).unwrap().0.revoked).collect();
+        assert_eq!(revoked, (512..577).collect::<Vec<_>>());
     }
 }

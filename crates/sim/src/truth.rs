@@ -1,48 +1,70 @@
 //! What is true of every frame, whatever the core believes: the account of stale accesses.
 //!
-//! A use through a cached entry is *stale* if the frame was freed after the entry was filled, if an
-//! operation that took the mapping away has returned, or if it writes while the content is being written out
-//! through an entry that was cleared before that began. A use of an entry that was cleared and not flushed yet is
+//! A use through a cached entry is *stale* if the frame was freed after the entry was filled, or if an
+//! operation that took the mapping away has returned. A write to a frame whose content is being written out is
+//! stale however it came there. A use of an entry that was cleared and not flushed yet is
 //! legal, and counted as a *window* access, unless the address leads to another frame by now (INV-12).
 //!
+//! A page table that is freed while a CPU has it loaded, or remembers it and might walk on from it, is stale
+//! at that moment (INV-9): hardware walks when it likes.
+//!
 //! A write that is neither written out nor in memory any more when its frame is freed is *lost*.
+//!
+//! The account has its own clock, which counts frees and cleared entries: whatever a CPU caches is stamped
+//! with it, and what happened to a frame later makes it old.
 
 use quietmm::addr::{FrameNumber, PageNumber};
 use quietmm::{Event, Kind, Rule, SpaceId};
 
-use crate::tlb::{Cached, Filled};
+use crate::tlb::Translation;
+use crate::zeroed::{Zero, Zeroed};
 
 /// Stories that a run keeps; all stale accesses are counted.
 const STORIES: usize = 3;
 
-/// One frame.
+/// One frame: a cache line of the host.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Frame {
-    filled: Filled,
-    /// Being written out, and how often an entry to it had been cleared when that began.
+    /// When it was freed last, and when an entry to it was cleared last, by the account's clock; 0 is never.
+    freed: u64,
+    cut: u64,
+    /// In the allocator's hands.
+    free: bool,
+    /// Being written out.
     io: bool,
-    io_cut: u32,
-    /// A page of a file, and who wrote to it last since it was written out, plus one.
+    /// A page of a file; a page table.
     file: bool,
+    table: bool,
+    /// Who wrote to it last since it was written out, plus one.
     written_by: u16,
     unmapped_by: u16,
     freed_by: u16,
+    io_by: u16,
     space: u32,
     unmapped_at: u64,
     freed_at: u64,
+    io_at: u64,
     page: u64,
 }
 
+// SAFETY: numbers and `false`.
+unsafe impl Zero for Frame {}
+
 /// The account.
 pub struct Truth {
-    frames: Vec<Frame>,
+    frames: Zeroed<Frame>,
+    /// For each frame in how many places CPUs have it as a table: loaded, or remembered.
+    walkable: Zeroed<u32>,
+    clock: u64,
     /// Uses of what was no longer there.
     pub stale: u64,
     /// Uses inside a legal deferral window.
     pub window: u64,
     /// Writes to files that never reached the disk.
     pub lost: u64,
+    /// What a workload read, checked and found to be something else.
+    pub wrong: u64,
     /// The first stale accesses, told.
     pub stories: Vec<String>,
     /// The last step that was left out: rule, CPU, time.
@@ -61,72 +83,93 @@ pub struct Use {
     pub write: bool,
 }
 
+impl Use {
+    fn verb(&self) -> &'static str {
+        if self.write { "wrote to" } else { "read" }
+    }
+}
+
 fn us(ps: u64) -> String {
     format!("{}.{:03} us", ps / 1_000_000, ps / 1000 % 1000)
 }
 
 impl Truth {
     /// Nothing has happened to `frames` frames.
-    pub fn new(frames: usize) -> Truth {
-        let fresh = Frame {
-            filled: Filled::default(),
-            io: false,
-            io_cut: 0,
-            file: false,
-            written_by: 0,
-            unmapped_by: 0,
-            freed_by: 0,
-            space: 0,
-            unmapped_at: 0,
-            freed_at: 0,
-            page: 0,
-        };
-        Truth {
-            frames: vec![fresh; frames],
+    ///
+    /// # Errors
+    /// The host has no address space for so many.
+    pub fn new(frames: usize) -> std::io::Result<Truth> {
+        Ok(Truth {
+            frames: Zeroed::new(frames)?,
+            walkable: Zeroed::new(frames)?,
+            clock: 0,
             stale: 0,
             window: 0,
             lost: 0,
+            wrong: 0,
             stories: Vec::new(),
             skipped: None,
-        }
+        })
     }
 
-    /// What is true of a frame now.
+    /// The account's clock: what a CPU caches now is stamped with it.
     #[inline]
-    pub fn filled(&self, n: FrameNumber) -> Filled {
-        self.frames.get(n.0 as usize).map_or(Filled::default(), |f| f.filled)
+    pub fn now(&self) -> u64 {
+        self.clock
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
     }
 
     /// Notes what the core did on `cpu` at `now`.
     #[inline]
     pub fn observe(&mut self, event: &Event, cpu: u16, now: u64) {
         match *event {
-            Event::Unmapped { space: SpaceId(space), page, frame, .. } => {
-                let f = &mut self.frames[frame.0 as usize];
-                f.filled.cut = f.filled.cut.wrapping_add(1);
-                (f.unmapped_by, f.unmapped_at, f.space, f.page) = (cpu, now, space, page.0);
+            Event::Unmapped { space, page, frame, pages, .. } => {
+                self.cleared(frame, pages, (space, page), cpu, now);
             }
             Event::Taken { frame, order, kind } => {
                 for f in &mut self.frames[frame.0 as usize..][..1 << order] {
-                    (f.file, f.written_by) = (kind == Kind::File, 0);
+                    (f.free, f.written_by) = (false, 0);
+                    (f.file, f.table) = (kind == Kind::File, kind == Kind::Table);
                 }
             }
             Event::Freed { frame, order } => {
-                for f in &mut self.frames[frame.0 as usize..][..1 << order] {
-                    f.filled.life = f.filled.life.wrapping_add(1);
-                    (f.freed_by, f.freed_at) = (cpu, now);
-                }
-                let f = self.frames[frame.0 as usize];
-                if f.file && f.written_by > 0 {
-                    self.lose(frame, &f);
+                let freed = self.tick();
+                for n in frame.0..frame.0 + (1 << order) {
+                    let f = &mut self.frames[n as usize];
+                    (f.free, f.freed, f.freed_by, f.freed_at) = (true, freed, cpu, now);
+                    let f = *f;
+                    if f.file && f.written_by > 0 {
+                        self.lose(FrameNumber(n), &f);
+                    }
                 }
             }
             Event::WriteBegins { frame } => {
                 let f = &mut self.frames[frame.0 as usize];
-                (f.io, f.io_cut, f.written_by) = (true, f.filled.cut, 0);
+                (f.io, f.io_by, f.io_at, f.written_by) = (true, cpu, now, 0);
             }
             Event::WriteEnds { frame, .. } => self.frames[frame.0 as usize].io = false,
             _ => {}
+        }
+    }
+
+    /// The entries that led to a run of frames were cleared: one small page's, or those of a part of a large page.
+    pub fn cleared(
+        &mut self,
+        frame: FrameNumber,
+        run: u32,
+        (SpaceId(space), page): (SpaceId, PageNumber),
+        cpu: u16,
+        now: u64,
+    ) {
+        let cut = self.tick();
+        for i in 0..run {
+            let f = &mut self.frames[(frame.0 + i) as usize];
+            f.cut = cut;
+            (f.unmapped_by, f.unmapped_at, f.space, f.page) = (cpu, now, space, page.0 + u64::from(i));
         }
     }
 
@@ -138,12 +181,18 @@ impl Truth {
         }
     }
 
+    /// A workload found a wrong content.
+    pub fn found_wrong(&mut self, story: &str) {
+        self.wrong += 1;
+        if self.stories.len() < STORIES {
+            self.stories.push(format!("Wrong content: {story}."));
+        }
+    }
+
     fn lose(&mut self, n: FrameNumber, f: &Frame) {
         self.lost += 1;
         if self.stories.len() < STORIES {
-            let by = self
-                .skipped
-                .map_or(String::new(), |(rule, ..)| format!(" {} rests on: {rule}.", rule.invariant()));
+            let by = self.rests();
             self.stories.push(format!(
                 "A write of CPU {} to {n:?} (page {:#x} of space {}) was lost: CPU {} freed the frame at {}, and it was \
                  not written out since.{by}",
@@ -156,19 +205,27 @@ impl Truth {
         }
     }
 
+    fn rests(&self) -> String {
+        self.skipped.map_or(String::new(), |(rule, ..)| format!(" {} rests on: {rule}.", rule.invariant()))
+    }
+
     /// Judges a use. `elsewhere` says whether the address leads to another frame now.
     #[inline]
-    pub fn judge(&mut self, entry: &Cached, by: &Use, elsewhere: impl FnOnce() -> bool) {
-        let now = self.filled(entry.frame);
-        if now == entry.filled && !entry.revoked {
+    pub fn judge(&mut self, entry: &Translation, by: &Use, elsewhere: impl FnOnce() -> bool) {
+        let Some(&frame) = self.frames.get(entry.frame.0 as usize) else { return };
+        let torn = frame.io && by.write;
+        // What the tables say, for all that the account knows.
+        let valid = frame.freed.max(frame.cut) <= entry.filled && !entry.revoked;
+        if valid && !torn && !frame.free {
             return;
         }
-        let frame = self.frames[entry.frame.0 as usize];
-        let what = if now.life != entry.filled.life {
+        let what = if frame.free && valid {
+            "though the frame is free"
+        } else if frame.freed > entry.filled {
             "after the frame was freed"
         } else if entry.revoked {
             "after the operation that unmapped it had returned"
-        } else if frame.io && by.write && (entry.filled.cut.wrapping_sub(frame.io_cut) as i32) < 0 {
+        } else if torn {
             "while its content was being written out"
         } else if elsewhere() {
             "though the address leads to another frame by now"
@@ -178,13 +235,17 @@ impl Truth {
         };
         self.stale += 1;
         if self.stories.len() < STORIES {
-            let story = self.tell(entry, by, &frame, what);
+            let story = if valid {
+                self.tell_valid(entry, by, &frame, what)
+            } else {
+                self.tell(entry, by, &frame, what)
+            };
             self.stories.push(story);
         }
     }
 
-    fn tell(&self, entry: &Cached, by: &Use, f: &Frame, what: &str) -> String {
-        let verb = if by.write { "wrote to" } else { "read" };
+    fn tell(&self, entry: &Translation, by: &Use, f: &Frame, what: &str) -> String {
+        let verb = by.verb();
         let mut lines = vec![format!(
             "CPU {} {verb} {:#x} ({:?}) through a stale TLB entry, {what}.",
             by.cpu,
@@ -195,7 +256,7 @@ impl Truth {
             f.unmapped_at,
             format!("CPU {} cleared the entry of {:#x} in space {}", f.unmapped_by, f.page << 12, f.space),
         )];
-        if f.filled.life != entry.filled.life {
+        if f.freed > entry.filled {
             when.push((
                 f.freed_at,
                 format!("CPU {} gave {:?} back to the allocator", f.freed_by, entry.frame),
@@ -215,5 +276,77 @@ impl Truth {
             ));
         }
         lines.join("\n")
+    }
+
+    /// A use through an entry that the tables bear out.
+    fn tell_valid(&self, entry: &Translation, by: &Use, f: &Frame, what: &str) -> String {
+        let (since, who) = if f.free { (f.freed_at, f.freed_by) } else { (f.io_at, f.io_by) };
+        format!(
+            "CPU {} {} {:#x} ({:?}) through a valid mapping at {}, {what} since {} by CPU {who} ({}).{}",
+            by.cpu,
+            by.verb(),
+            by.page.addr().0,
+            entry.frame,
+            us(by.now),
+            us(since),
+            if f.free { "INV-1" } else { "INV-2" },
+            self.rests()
+        )
+    }
+
+    /// A CPU has a table in one more place: loaded, or remembered.
+    pub fn walkable(&mut self, table: FrameNumber) {
+        if let Some(places) = self.walkable.get_mut(table.0 as usize) {
+            *places += 1;
+        }
+    }
+
+    /// And in one place less.
+    pub fn not_walkable(&mut self, table: FrameNumber) {
+        if let Some(places) = self.walkable.get_mut(table.0 as usize) {
+            *places -= 1;
+        }
+    }
+
+    /// Whether any CPU has a frame as a table, perhaps under a tag that is not in use.
+    #[inline]
+    pub fn is_walkable(&self, n: FrameNumber) -> bool {
+        self.frames[n.0 as usize].table && self.walkable[n.0 as usize] > 0
+    }
+
+    /// `cpu` freed a table at `now` that `walker` can still walk.
+    pub fn freed_under(&mut self, table: FrameNumber, cpu: u16, now: u64, walker: u16, how: &str) {
+        self.stale += 1;
+        if self.stories.len() < STORIES {
+            let by = self.rests();
+            self.stories.push(format!(
+                "CPU {cpu} freed {table:?} at {}, a page table that CPU {walker} {how}: its hardware may walk it at any \
+                 time (INV-9).{by}",
+                us(now)
+            ));
+        }
+    }
+
+    /// Judges a walk that went on from a table that was remembered since `since`.
+    #[inline]
+    pub fn judge_walk(&mut self, table: FrameNumber, since: u64, by: &Use) {
+        let Some(&f) = self.frames.get(table.0 as usize) else { return };
+        if f.freed <= since {
+            return;
+        }
+        self.stale += 1;
+        if self.stories.len() < STORIES {
+            self.stories.push(format!(
+                "CPU {} {} {:#x} at {} by way of {table:?}, a page table that it remembered and CPU {} had freed at {} \
+                 (INV-9).{}",
+                by.cpu,
+                by.verb(),
+                by.page.addr().0,
+                us(by.now),
+                f.freed_by,
+                us(f.freed_at),
+                self.rests()
+            ));
+        }
     }
 }

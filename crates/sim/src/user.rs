@@ -4,96 +4,252 @@
 use corosensei::{Coroutine, Yielder};
 use quietmm::addr::{FrameNumber, Nanos};
 use quietmm::platform::{Access, WaitKey};
-use quietmm::{CpuId, Error, Platform, UserAccess, VirtAddr};
+use quietmm::{CpuId, Entry, Error, PageNumber, Platform, UserAccess, VirtAddr};
 use quietmm_workloads::{Machine as Runs, Op, Shootdown, TaskId};
 
 use crate::cpu::{Cpu, Mode};
 use crate::order::NEVER;
 use crate::sim::{Sim, Stop};
+use crate::tlb::{Hit, LARGE_PAGES, Translation};
+use crate::truth::Use;
+
+fn used_by(cpu: &Cpu, page: PageNumber, write: bool) -> Use {
+    Use { cpu: cpu.id, now: cpu.now.get(), page, write }
+}
+
+/// Where a walk of the tables ends.
+#[derive(Clone, Copy)]
+struct Leaf {
+    /// The entry's word.
+    word: *mut u64,
+    /// The table that it is in.
+    table: FrameNumber,
+    /// It stands for a large page, one level up.
+    large: bool,
+}
+
+impl Leaf {
+    /// What the entry says now.
+    fn read(self) -> Entry {
+        // SAFETY: an aligned word of a table frame in the machine's memory; one host thread.
+        Entry(unsafe { *self.word })
+    }
+
+    /// Sets bits, as the hardware does.
+    fn set(self, bits: u64) {
+        // SAFETY: as in `read`.
+        unsafe { *self.word |= bits };
+    }
+
+    /// The frame that an entry leads to; of a large page the first.
+    fn head(self, entry: Entry) -> FrameNumber {
+        let frame = entry.frame();
+        if self.large { FrameNumber(frame.0 & !(LARGE_PAGES as u32 - 1)) } else { frame }
+    }
+
+    /// The frame that an entry leads to for one small page.
+    fn frame(self, entry: Entry, page: PageNumber) -> FrameNumber {
+        let inside = if self.large { page.0 % LARGE_PAGES } else { 0 };
+        self.head(entry).add(inside as u32)
+    }
+}
 
 impl<const FAULTS: bool> Sim<'_, FAULTS> {
-    /// Translates a user address, by the TLB or by a walk. Gives false for a page fault.
-    pub(crate) fn translate(&self, at: VirtAddr, write: bool) -> bool {
+    /// Translates a user address, by the TLB or by a walk, and does `each` to the frame in the same step. Gives
+    /// nothing for a page fault.
+    ///
+    /// An entry's rights count, not those of the tables above: the core gives all rights there.
+    pub(crate) fn translate<R>(
+        &self,
+        at: VirtAddr,
+        write: bool,
+        each: impl Fn(FrameNumber) -> R,
+    ) -> Option<R> {
         let cost = &self.machine.cost;
         let cpu = self.cpu();
         let (tag, page) = (cpu.tag.get(), at.page());
-        let by = crate::truth::Use { cpu: cpu.id, now: cpu.now.get(), page, write };
-        // A write through a cached clean entry walks the table again.
-        if let Some((entry, hit)) = self.tlb(cpu).find(tag, page)
-            && (!write || entry.dirty)
+        if let Some((to, hit)) = self.tlb(cpu).find(tag, page)
+            && (!write || self.may_write(cpu, page, &to))
         {
-            self.truth().judge(entry, &by, || self.leads_elsewhere(cpu, page, entry.frame));
-            if write {
-                self.truth().wrote(entry.frame, cpu.id);
-            }
-            if hit == crate::tlb::Hit::Second {
+            self.uses(cpu, page, &to, write);
+            let result = each(to.frame);
+            if hit == Hit::Second {
                 self.advance(cost.tlb_l2_hit);
             }
-            return true;
+            return Some(result);
         }
-        let near = self.tlb(cpu).walk_hits(tag, page);
-        let leaf = self.walk(cpu.root.get(), page);
-        let line = leaf.map_or(0, |word| self.line(word.cast(), Access::Read));
-        self.advance(cost.walk_step * if near { 1 } else { 4 } + line);
+        let remembered = self.tlb(cpu).walks.find(tag, page).is_some();
+        let leaf = self.leaf(cpu, page);
+        let mut steps = 4;
+        if remembered {
+            steps = 1;
+        } else if let Some(leaf) = leaf {
+            if leaf.large {
+                steps = 3;
+            } else {
+                self.tlb(cpu).walks.remember(tag, page, leaf.table, self.truth());
+            }
+        }
+        let line = leaf.map_or(0, |leaf| self.line(leaf.word.cast(), Access::Read));
+        self.advance(cost.walk_step * steps + line);
         // Time has passed: the walk that counts is the one now, in one step with the fill.
         let cpu = self.cpu();
-        let (tag, root) = (cpu.tag.get(), cpu.root.get());
-        let Some(word) = self.walk(root, page) else { return self.missed(cpu, tag, page) };
-        // SAFETY: an aligned word of a table frame in the machine's memory; one host thread.
-        let entry = quietmm::Entry(unsafe { *word });
-        if !entry.is_present() || (write && !entry.has(quietmm::Entry::WRITABLE)) {
+        let tag = cpu.tag.get();
+        if let Some((table, since)) = self.tlb(cpu).walks.find(tag, page) {
+            self.truth().judge_walk(table, since, &used_by(cpu, page, write));
+        }
+        let Some(leaf) = self.leaf(cpu, page) else { return self.missed(cpu, tag, page) };
+        let entry = leaf.read();
+        let needs = Entry::PRESENT | Entry::USER | if write { Entry::WRITABLE } else { 0 };
+        if !entry.has(needs) {
             return self.missed(cpu, tag, page);
         }
-        let bits = quietmm::Entry::ACCESSED | if write { quietmm::Entry::DIRTY } else { 0 };
-        // SAFETY: as above.
-        unsafe { *word |= bits };
-        let entry = quietmm::Entry(entry.0 | bits);
-        let filled = self.truth().filled(entry.frame());
-        let dirty = entry.has(quietmm::Entry::DIRTY);
-        self.tlb(cpu).fill(tag, page, entry.frame(), filled, dirty);
-        if write {
-            self.truth().wrote(entry.frame(), cpu.id);
+        leaf.set(Entry::ACCESSED | if write { Entry::DIRTY } else { 0 });
+        let to = Translation {
+            frame: leaf.head(entry),
+            filled: self.truth().now(),
+            writable: entry.has(Entry::WRITABLE),
+            dirty: write || entry.has(Entry::DIRTY),
+            revoked: false,
+        };
+        if leaf.large {
+            self.tlb(cpu).fill_large(tag, page, to);
+        } else {
+            self.tlb(cpu).fill(tag, page, to);
         }
+        let to = Translation { frame: leaf.frame(entry, page), ..to };
+        self.uses(cpu, page, &to, write);
         cpu.refills.set(cpu.refills.get() + 1);
+        Some(each(to.frame))
+    }
+
+    /// Whether a write may go through a cached entry; if not, the table is walked again. It is if the entry is
+    /// clean, so that the table hears of it or the CPU of what became of the table (the guarantee
+    /// `clean_write_walks`).
+    fn may_write(&self, cpu: &Cpu, page: PageNumber, to: &Translation) -> bool {
+        if !to.writable || to.dirty || self.machine.guarantees.clean_write_walks {
+            return to.writable && to.dirty;
+        }
+        // Without the guarantee the CPU writes at once. It tells the table if that still leads to the frame, and
+        // does not care if not.
+        if let Some(leaf) = self.leaf(cpu, page)
+            && leaf.read().has(Entry::PRESENT | Entry::WRITABLE)
+            && leaf.frame(leaf.read(), page) == to.frame
+        {
+            leaf.set(Entry::DIRTY);
+        }
+        self.tlb(cpu).set_dirty(cpu.tag.get(), page);
         true
     }
 
+    /// A page is used through an entry: the account judges it.
+    fn uses(&self, cpu: &Cpu, page: PageNumber, to: &Translation, write: bool) {
+        self.truth().judge(to, &used_by(cpu, page, write), || self.leads_elsewhere(cpu, page, to.frame));
+        if write {
+            self.truth().wrote(to.frame, cpu.id);
+        }
+    }
+
     /// The hardware drops what it had cached of a page for which it faults.
-    pub(crate) fn missed(&self, cpu: &Cpu, tag: u16, page: quietmm::PageNumber) -> bool {
+    fn missed<R>(&self, cpu: &Cpu, tag: u16, page: PageNumber) -> Option<R> {
+        self.drop_page(cpu, tag, page);
+        None
+    }
+
+    /// INVLPG: an entry of the TLB, and all that the walker remembers.
+    pub(crate) fn drop_page(&self, cpu: &Cpu, tag: u16, page: PageNumber) {
         self.tlb(cpu).flush_page(tag, page);
-        false
+        self.tlb(cpu).walks.forget(self.truth());
+    }
+
+    /// All entries of a tag, and all that the walker remembers.
+    pub(crate) fn drop_tag(&self, cpu: &Cpu, tag: u16) {
+        self.tlb(cpu).flush_tag(tag);
+        self.tlb(cpu).walks.forget(self.truth());
     }
 
     /// Whether the tables lead to another frame than a cached entry does.
-    pub(crate) fn leads_elsewhere(&self, cpu: &Cpu, page: quietmm::PageNumber, cached: FrameNumber) -> bool {
-        self.walk(cpu.root.get(), page).is_some_and(|word| {
-            // SAFETY: as in `translate`.
-            let entry = quietmm::Entry(unsafe { *word });
-            entry.is_present() && entry.frame() != cached
+    fn leads_elsewhere(&self, cpu: &Cpu, page: PageNumber, cached: FrameNumber) -> bool {
+        self.walk(cpu.root.get(), page).is_some_and(|leaf| {
+            let entry = leaf.read();
+            entry.is_present() && leaf.frame(entry, page) != cached
         })
     }
 
-    /// The leaf entry's word on the way to a page, as the hardware finds it.
-    pub(crate) fn walk(&self, root: FrameNumber, page: quietmm::PageNumber) -> Option<*mut u64> {
+    /// The leaf entry on the way to a page, as this CPU finds it: in the table that it remembers, or from the root.
+    fn leaf(&self, cpu: &Cpu, page: PageNumber) -> Option<Leaf> {
+        match self.tlb(cpu).walks.find(cpu.tag.get(), page) {
+            Some((table, _)) => Some(Leaf { word: self.entry_word(table, page, 0)?, table, large: false }),
+            None => self.walk(cpu.root.get(), page),
+        }
+    }
+
+    /// The leaf entry on the way to a page, from the root.
+    fn walk(&self, root: FrameNumber, page: PageNumber) -> Option<Leaf> {
         let mut table = root;
-        for level in (0..4).rev() {
-            let at = table.phys().0 + 8 * page.index(level) as u64;
-            if at + 8 > self.bytes {
-                return None;
-            }
-            // SAFETY: inside the machine's memory, aligned.
-            let word = unsafe { self.base.add(at as usize) }.cast::<u64>();
-            if level == 0 {
-                return Some(word);
-            }
-            // SAFETY: as above; one host thread.
-            let entry = quietmm::Entry(unsafe { *word });
+        for level in (1..4).rev() {
+            let word = self.entry_word(table, page, level)?;
+            let leaf = Leaf { word, table, large: true };
+            let entry = leaf.read();
             if !entry.is_present() {
                 return None;
             }
+            if level == 1 && entry.has(Entry::LARGE) {
+                return Some(leaf);
+            }
             table = entry.frame();
         }
-        None
+        Some(Leaf { word: self.entry_word(table, page, 0)?, table, large: false })
+    }
+
+    /// Where a table's entry for a page is; nowhere outside the machine's memory.
+    fn entry_word(&self, table: FrameNumber, page: PageNumber, level: u32) -> Option<*mut u64> {
+        let at = table.phys().0 + 8 * page.index(level) as u64;
+        // SAFETY: inside the machine's memory.
+        (at + 8 <= self.bytes).then(|| unsafe { self.base.add(at as usize) }.cast())
+    }
+
+    /// A frame is about to be freed: if it is a page table, no CPU may be able to walk it (INV-9), lazy or not.
+    /// What is remembered under a tag that is not in use cannot be walked: its next load decides.
+    pub(crate) fn judge_freed_table(&self, n: FrameNumber) {
+        if !self.truth().is_walkable(n) {
+            return;
+        }
+        let by = self.cpu();
+        for cpu in &self.cpus {
+            let how = if cpu.root.get() == n {
+                "has loaded"
+            } else if self.tlb(cpu).walks.leads_to(cpu.tag.get(), n) {
+                "remembers"
+            } else {
+                continue;
+            };
+            return self.truth().freed_under(n, by.id, by.now.get(), cpu.id, how);
+        }
+    }
+
+    /// The kernel resolves a page fault of the task that runs here.
+    fn page_fault(&self, at: VirtAddr, access: UserAccess) -> Result<(), Error> {
+        self.cpu().enter(Mode::System);
+        self.advance(self.machine.cost.trap_enter);
+        let result = self.kernel().fault(at, access);
+        self.advance(self.machine.cost.trap_exit);
+        result?;
+        self.cpu().enter(Mode::User);
+        Ok(())
+    }
+
+    /// One access to a word.
+    fn word<R>(&self, at: VirtAddr, access: UserAccess, each: impl Fn(FrameNumber) -> R) -> Result<R, Error> {
+        self.cpu().enter(Mode::User);
+        loop {
+            if let Some(result) = self.translate(at, access == UserAccess::Write, &each) {
+                self.work_through(self.machine.cost.user_access);
+                self.cpu().enter(Mode::System);
+                return Ok(result);
+            }
+            self.page_fault(at, access)?;
+        }
     }
 
     /// `percent` of the kernel work that is not modelled, part of it with interrupts off.
@@ -156,6 +312,7 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         cpu.enter(Mode::System);
         let behind = cpu.now.get().saturating_sub(tick).div_ceil(self.tick_period);
         cpu.tick_at.set(tick + behind * self.tick_period);
+        cpu.stalls.skip(cpu.now.get());
         self.set_limit(cpu);
     }
 
@@ -210,25 +367,28 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         let mut left = u64::from(count) * self.machine.cost.user_access;
         self.cpu().enter(Mode::User);
         while left > 0 {
-            if self.translate(at, write) {
-                self.work(&mut left);
-                // What is used for a while is used until its end.
-                let cpu = self.cpu();
-                let by = crate::truth::Use { cpu: cpu.id, now: cpu.now.get(), page: at.page(), write };
-                if let Some((entry, _)) = self.tlb(cpu).find(cpu.tag.get(), at.page()) {
-                    self.truth().judge(entry, &by, || self.leads_elsewhere(cpu, at.page(), entry.frame));
-                }
+            if self.translate(at, write, |_| ()).is_none() {
+                self.page_fault(at, access)?;
                 continue;
             }
-            self.cpu().enter(Mode::System);
-            self.advance(self.machine.cost.trap_enter);
-            let result = self.kernel().fault(at, access);
-            self.advance(self.machine.cost.trap_exit);
-            result?;
-            self.cpu().enter(Mode::User);
+            self.work(&mut left);
+            // What is used for a while is used until its end.
+            let cpu = self.cpu();
+            if let Some((to, _)) = self.tlb(cpu).find(cpu.tag.get(), at.page()) {
+                let by = used_by(cpu, at.page(), write);
+                self.truth().judge(&to, &by, || self.leads_elsewhere(cpu, at.page(), to.frame));
+            }
         }
         self.cpu().enter(Mode::System);
         Ok(())
+    }
+
+    fn store(&self, at: VirtAddr, value: u64) -> Result<(), Error> {
+        self.word(at, UserAccess::Write, |frame| self.set_content(frame, value))
+    }
+
+    fn load(&self, at: VirtAddr) -> Result<u64, Error> {
+        self.word(at, UserAccess::Read, |frame| self.content(frame))
     }
 
     fn compute(&self, count: u32) {
@@ -246,6 +406,9 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         cpu.alarms.borrow_mut().insert((at.0 * 1000, key));
         cpu.alarm_at.set(cpu.alarm_at.get().min(at.0 * 1000));
         self.set_limit(cpu);
+    }
+    fn wrong_content(&self, story: &str) {
+        self.truth().found_wrong(&format!("{story} at {} us", self.now().0 / 1000));
     }
     fn counted(&self, count: u64) {
         self.counted.set(self.counted.get() + count);

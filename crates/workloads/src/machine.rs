@@ -25,6 +25,20 @@ pub trait Machine: Platform {
     /// # Errors
     /// What the fault handler said.
     fn access(&self, at: VirtAddr, count: u32, access: UserAccess) -> Result<(), Error>;
+    /// One user access that stores `value` in the word at `at`, through whatever translation the CPU has. Page
+    /// faults as in [`access`](Self::access).
+    ///
+    /// A simulated machine keeps one number for a whole frame: workloads that look at what they have stored use
+    /// one word of each page, the first.
+    ///
+    /// # Errors
+    /// What the fault handler said.
+    fn store(&self, at: VirtAddr, value: u64) -> Result<(), Error>;
+    /// One user access that loads the word at `at`, likewise.
+    ///
+    /// # Errors
+    /// What the fault handler said.
+    fn load(&self, at: VirtAddr) -> Result<u64, Error>;
     /// `count` accesses' worth of user computation that touches no memory of interest.
     fn compute(&self, count: u32);
     /// All alarms of this CPU go off on `to` instead, or where they are handed on to from there. Interrupts are off;

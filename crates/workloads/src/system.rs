@@ -195,6 +195,26 @@ impl<'p, M: Machine> System<'p, M> {
         old.unwrap_or(to)
     }
 
+    /// A store to user memory; see [`Machine::store`].
+    ///
+    /// # Errors
+    /// Those of the page fault.
+    pub fn store(&self, at: VirtAddr, value: u64) -> Result<(), Error> {
+        self.machine().store(at, value)?;
+        self.breathe();
+        Ok(())
+    }
+
+    /// A load from user memory; see [`Machine::load`].
+    ///
+    /// # Errors
+    /// Those of the page fault.
+    pub fn load(&self, at: VirtAddr) -> Result<u64, Error> {
+        let value = self.machine().load(at)?;
+        self.breathe();
+        Ok(value)
+    }
+
     /// This task sleeps for so many nanoseconds.
     pub fn nap(&self, ns: u64) {
         let m = self.machine();

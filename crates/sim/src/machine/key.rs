@@ -37,6 +37,7 @@ impl Key {
     /// The range as words.
     pub(super) fn range(&self) -> String {
         match self.kind {
+            Kind::Bool => "true or false".to_owned(),
             Kind::Count(_) | Kind::Percent => format!("{} to {}", self.least, self.kind.show(self.most)),
             _ => format!("{} to {}", self.kind.show(self.least), self.kind.show(self.most)),
         }
@@ -44,7 +45,7 @@ impl Key {
 }
 
 /// The sections of a file, in order.
-pub(super) const SECTIONS: [&str; 6] = ["cpu", "memory", "tlb", "cost", "device", "kernel"];
+pub(super) const SECTIONS: [&str; 7] = ["cpu", "memory", "tlb", "cost", "device", "guarantees", "kernel"];
 
 /// Picoseconds in a second: no operation takes longer.
 const SECOND: u64 = 1_000_000_000_000;
@@ -81,6 +82,28 @@ macro_rules! tlb {
     };
 }
 
+/// A cost in time that most machines do not have.
+macro_rules! rare {
+    ($name:ident, $source:literal) => {
+        Key { need: Need::Default("0", "ns", $source), ..time!($name) }
+    };
+}
+
+/// A guarantee, which x86-64 gives.
+macro_rules! guarantee {
+    ($name:ident, $source:literal) => {
+        Key {
+            section: "guarantees",
+            name: stringify!($name),
+            kind: Kind::Bool,
+            least: 0,
+            most: 1,
+            need: Need::Default("true", "bool", $source),
+            put: |machine, value| machine.guarantees.$name = value != 0,
+        }
+    };
+}
+
 /// A choice of the kernel, with a default.
 macro_rules! choice {
     ($name:ident, $kind:expr, $least:expr, $most:expr, $default:expr) => {
@@ -106,7 +129,7 @@ pub(super) static KEYS: &[Key] = &[
     tlb!(l1_ways, "ways", 1, 65_536),
     tlb!(l2_entries, "entries", 0, 65_536),
     tlb!(l2_ways, "ways", 0, 65_536),
-    tlb!(large_entries, "entries", 1, 65_536),
+    tlb!(large_entries, "entries", 0, 65_536),
     // x86 has 12 bits of them.
     tlb!(tags, "tags", 1, 4096),
     tlb!(walk_cache, "entries", 0, 65_536),
@@ -144,10 +167,17 @@ pub(super) static KEYS: &[Key] = &[
     must!(cost, other_kernel_work_goes, Kind::Percent, 0, 100, cost.other_kernel_work_goes),
     must!(cost, other_kernel_work_pages, Kind::Count("pages"), 1, 64, cost.other_kernel_work_pages),
     must!(cost, other_kernel_work_irqs_off, Kind::Percent, 0, 100, cost.other_kernel_work_irqs_off),
+    rare!(stall_every, "default: nothing takes a CPU away from the kernel"),
+    rare!(stall, "default: nothing takes a CPU away from the kernel"),
     must!(device, read_latency, Kind::Time, 0, SECOND, device.read_latency),
     must!(device, write_latency, Kind::Time, 0, SECOND, device.write_latency),
     must!(device, parallel, Kind::Count("commands"), 1, 65_536, device.parallel),
     must!(device, bandwidth, Kind::Bandwidth, 100_000, 1_000_000_000_000, device.bandwidth),
+    guarantee!(clean_write_walks, "default: x86-64 (Intel SDM 3A 4.10.4.3, AMD64 APM 2 5.5.2)"),
+    guarantee!(
+        unflushed_accessed,
+        "default: x86-64, where a cached entry only keeps the accessed bit from being set again"
+    ),
     choice!(
         lru_batch,
         Kind::Count("pages"),

@@ -69,6 +69,8 @@ pub struct Machine {
     pub cost: Cost,
     /// The block device.
     pub device: Device,
+    /// What the translation hardware guarantees.
+    pub guarantees: Guarantees,
     /// Choices of the kernel that runs on the machine.
     pub kernel: Kernel,
     /// Clock in hertz, for constants given in cycles.
@@ -88,7 +90,7 @@ pub struct Tlb {
     pub l2_entries: u32,
     /// Ways of the second level; divides `l2_entries`; 0 only when there is no second level.
     pub l2_ways: u32,
-    /// Entries for 2 MiB pages, fully associative.
+    /// Entries for 2 MiB pages, fully associative; 0 means that each use walks the tables.
     pub large_entries: u32,
     /// Address-space tags usable at once; 1 means no tags: every switch of the space flushes.
     pub tags: u32,
@@ -166,6 +168,10 @@ pub struct Cost {
     pub other_kernel_work_goes: u32,
     /// Percent of `other_kernel_work` that runs with interrupts off, 0 to 100.
     pub other_kernel_work_irqs_off: u32,
+    /// Mean time between two moments at which something below the kernel takes a CPU away; 0 means never.
+    pub stall_every: u64,
+    /// Longest time that it is away.
+    pub stall: u64,
 }
 
 /// A block device.
@@ -179,6 +185,24 @@ pub struct Device {
     pub parallel: u32,
     /// Bytes a second, all commands together.
     pub bandwidth: u64,
+}
+
+/// What the translation hardware guarantees beyond the necessary: [`quietmm::platform::Guarantees`]. What is
+/// withdrawn is not declared to the core, which refuses the policies that rest on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guarantees {
+    /// A write through a cached clean entry walks the table again, and faults if the entry is gone. Withdrawn, it
+    /// goes through, and the table hears of it only if it still leads to the same frame.
+    pub clean_write_walks: bool,
+    /// The accessed bit may be cleared without a flush.
+    pub unflushed_accessed: bool,
+}
+
+impl Default for Guarantees {
+    /// Those of x86-64: all.
+    fn default() -> Self {
+        Guarantees { clean_write_walks: true, unflushed_accessed: true }
+    }
 }
 
 /// Choices of the kernel that runs on the machine. They do not depend on the machine, so a file may leave them
@@ -275,6 +299,7 @@ impl Machine {
             tlb: Tlb::default(),
             cost: Cost::default(),
             device: Device::default(),
+            guarantees: Guarantees::default(),
             kernel: Kernel::default(),
             hz: None,
             notes: vec![Note::default(); key::KEYS.len() + 1],

@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::{MachineError, near, one_line, quoted};
 use super::key::{self, KEYS, Key, Need, SECTIONS};
-use super::quantity::{Refusal, base_units};
+use super::quantity::{Kind, Refusal, base_units};
 use super::{Machine, Note};
 
 /// What a constant looks like, for messages.
@@ -207,7 +207,8 @@ impl<'t> Reader<'t> {
 
     fn constant(&self, key: &Key, node: &Node<'t>) -> Result<Written, MachineError> {
         let unit = key.kind.natural_unit();
-        let shape = format!("{{ value = 100, unit = \"{unit}\", source = \"where it is from\" }}");
+        let example = if key.kind == Kind::Bool { "true" } else { "100" };
+        let shape = format!("{{ value = {example}, unit = \"{unit}\", source = \"where it is from\" }}");
         let (value, unit, source) = self.parts(key.name, node, &shape)?;
         let line = self.line_of(value);
         let value_text = match value.get_ref() {
@@ -218,11 +219,13 @@ impl<'t> Reader<'t> {
                 })?
                 .to_string(),
             DeValue::Float(n) => n.as_str().replace('_', ""),
+            DeValue::Boolean(value) if key.kind == Kind::Bool => value.to_string(),
             other => {
+                let shape = if key.kind == Kind::Bool { "" } else { "a number without quotes, " };
                 return Err(self.error(
                     line,
                     format!("the value of `{}` is {}", key.name, describe(other)),
-                    format!("a number without quotes, {}", key.range()),
+                    format!("{shape}{}", key.range()),
                 ));
             }
         };
@@ -361,6 +364,7 @@ fn refusal_text(key: &Key, refusal: Refusal, unit: &str, value: &str) -> String 
     let name = key.name;
     let value = quoted(value);
     match refusal {
+        Refusal::NotABool => format!("`{name}`: {value} is no bool"),
         Refusal::NotANumber => format!("`{name}`: {value} is not a decimal number"),
         Refusal::Negative => format!("`{name}`: {value} is negative"),
         Refusal::NotFinite => format!("`{name}`: {value} is not finite"),

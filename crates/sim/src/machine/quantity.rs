@@ -18,6 +18,8 @@ pub(super) enum Kind {
     Percent,
     /// Hertz.
     Frequency,
+    /// Whether something holds: 1 or 0.
+    Bool,
     /// A count of what the word names.
     Count(&'static str),
 }
@@ -55,6 +57,7 @@ impl Kind {
             Kind::Bandwidth => BANDWIDTH,
             Kind::Percent => PERCENT,
             Kind::Frequency => FREQUENCY,
+            Kind::Bool => &[("bool", 1)],
             Kind::Count(_) => &[],
         }
     }
@@ -77,6 +80,7 @@ impl Kind {
             Kind::Bandwidth => "B/s",
             Kind::Percent => "percent",
             Kind::Frequency => "Hz",
+            Kind::Bool => "bool",
             Kind::Count(word) => word,
         }
     }
@@ -110,6 +114,8 @@ impl Kind {
 pub(super) enum Refusal {
     /// Not a decimal number.
     NotANumber,
+    /// Neither `true` nor `false`, nor `yes` or `no`.
+    NotABool,
     /// Below zero.
     Negative,
     /// `nan` or `inf`.
@@ -208,6 +214,14 @@ fn exponent_refusal(text: &str) -> Refusal {
 
 /// `text` in `unit`, as a whole number of the kind's base units.
 pub(super) fn base_units(kind: Kind, text: &str, unit: &str, hz: Option<u64>) -> Result<u64, Refusal> {
+    if kind == Kind::Bool {
+        return match (text, unit) {
+            ("true" | "yes", "bool") => Ok(1),
+            ("false" | "no", "bool") => Ok(0),
+            (_, "bool") => Err(Refusal::NotABool),
+            _ => Err(Refusal::Unit),
+        };
+    }
     let number = decimal(text)?;
     let scale = 10_u128.pow(number.places);
     if kind == Kind::Time && unit == "cycles" {

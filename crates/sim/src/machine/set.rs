@@ -3,7 +3,7 @@
 use super::error::{MachineError, near, one_line, quoted};
 use super::key::{self, KEYS};
 use super::parse::put;
-use super::quantity::split_number;
+use super::quantity::{Kind, split_number};
 use super::{MAX_CPUS, Machine, Note};
 
 /// The source of a constant that was changed.
@@ -34,7 +34,10 @@ impl Machine {
             });
         };
         let key = &KEYS[at];
-        let (number, unit) = split_number(value);
+        let (number, unit) = match key.kind {
+            Kind::Bool => (value.trim().trim_end_matches("bool").trim(), ""),
+            _ => split_number(value),
+        };
         let unit = match (unit, self.notes[at + 1].unit.as_str()) {
             ("", "") => key.kind.natural_unit(),
             ("", written) => written,

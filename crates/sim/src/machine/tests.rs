@@ -78,6 +78,21 @@ fn at_most_two_constants_are_fitted_and_all_have_a_source() {
 }
 
 #[test]
+fn guarantees_are_those_of_x86_unless_the_file_withdraws_them() {
+    assert_eq!(Machine::parse(good(), "m").unwrap().guarantees, Guarantees::default());
+    let file = |value: &str| {
+        format!(
+            "{}\n[guarantees]\nclean_write_walks = {{ value = {value}, unit = \"bool\", source = \"x\" }}\n",
+            good()
+        )
+    };
+    let machine = Machine::parse(&file("false"), "m").unwrap();
+    assert_eq!(machine.guarantees, Guarantees { clean_write_walks: false, unflushed_accessed: true });
+    assert!(refusal(&file("1")).contains("`1` is no bool; true or false"), "{}", refusal(&file("1")));
+    assert!(refusal(&file("\"no\"")).contains("is the string `no`; true or false"));
+}
+
+#[test]
 fn the_kernel_section_may_be_left_out() {
     let start = good().find("[kernel]").unwrap();
     let machine = Machine::parse(&good()[..start], "m").unwrap();
@@ -250,6 +265,10 @@ fn a_constant_can_be_set_in_any_spelling() {
     assert_eq!(set("memory", "32").memory, 32 << 30);
     assert_eq!(set("min_free_kib", "4096").kernel.min_free_kib, Some(4096));
     assert_eq!(set("min_free_kib", "8MiB").kernel.min_free_kib, Some(8192));
+    assert!(!set("guarantees.clean_write_walks", "no").guarantees.clean_write_walks);
+    assert!(set("clean_write_walks", "true bool").guarantees.clean_write_walks);
+    assert!(!set("unflushed_accessed", "false").guarantees.unflushed_accessed);
+    assert_eq!(set("stall_every", "1ms").cost.stall_every, 1_000_000_000);
     assert_eq!(set("other_kernel_work_irqs_off", "30%").cost.other_kernel_work_irqs_off, 30);
     assert_eq!(set("bandwidth", "1.5GB/s").device.bandwidth, 1_500_000_000);
     assert_eq!(set("mhz", "933").cost.trap_enter, 1_226_152);
