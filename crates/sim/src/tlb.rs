@@ -259,7 +259,7 @@ impl Tlb {
         if !self.live {
             return;
         }
-        let hit = |to: &Translation| !writes || to.dirty;
+        let hit = |to: &Translation| !writes || to.dirty && to.writable;
         for level in [&mut self.first, &mut self.second] {
             if range.pages <= FEW {
                 for page in (range.start.0..range.end().0).map(PageNumber) {
