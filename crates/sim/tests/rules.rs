@@ -101,3 +101,8 @@ fn a_cpu_that_comes_back_to_a_tag_without_a_look_uses_stale_pages() {
 fn a_page_that_is_freed_while_somebody_holds_it_loses_a_write_or_is_used_on() {
     broken(Rule::FreezeBeforeFree);
 }
+
+#[test]
+fn a_cpu_that_does_not_wait_for_the_acknowledgement_frees_what_others_still_use() {
+    assert_stale(Rule::WaitForAcknowledgement);
+}

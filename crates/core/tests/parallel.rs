@@ -1,0 +1,126 @@
+//! CPUs that are threads of the host: who waits goes on serving, and CPUs that go and come are neither waited for nor
+//! forgotten, in whatever order it happens.
+
+mod threads;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use quietmm::{Platform, Rule, SpaceId};
+use threads::{Mm, Threads, got_on};
+
+/// Two CPUs shoot at each other with interrupts off, again and again: whether both come to an end.
+fn shoot_at_each_other(broken: Option<Rule>) -> bool {
+    const ROUNDS: u32 = 300;
+    let done = AtomicU32::new(0);
+    let ready = AtomicU32::new(0);
+    Threads::run(
+        2,
+        broken,
+        |mm| mm.create_space().unwrap(),
+        |mm, &space, _| {
+            let machine = mm.platform();
+            mm.switch_to(space).unwrap();
+            ready.fetch_add(1, Ordering::SeqCst);
+            machine.wait_until(|| ready.load(Ordering::SeqCst) == 2);
+            for _ in 0..ROUNDS {
+                machine.irqs_off();
+                mm.flush_space(space).unwrap();
+                machine.irqs_on();
+                got_on();
+            }
+            done.fetch_add(1, Ordering::SeqCst);
+            machine.wait_until(|| done.load(Ordering::SeqCst) == 2);
+        },
+    )
+}
+
+#[test]
+fn p14_two_cpus_that_shoot_at_each_other_with_interrupts_off_both_come_to_an_end() {
+    assert!(shoot_at_each_other(None));
+    assert!(!shoot_at_each_other(Some(Rule::ServeWhileWaiting)), "each waits for the other, for ever");
+}
+
+/// What the CPUs of `go_and_come` share.
+struct Shared {
+    space: SpaceId,
+    /// Raised before each flush, and noted when the flush has returned.
+    version: AtomicU64,
+    flushed: AtomicU64,
+    working: AtomicU32,
+}
+
+/// CPU 0 flushes, the others go and come and use what they have cached in between. Whether nobody hung, and how often
+/// something was used that had been flushed.
+fn go_and_come(broken: Option<Rule>) -> (bool, u64) {
+    const OTHERS: u16 = 2;
+    const ROUNDS: u32 = 200;
+    let stale = AtomicU64::new(0);
+    let fine = Threads::run(
+        OTHERS + 1,
+        broken,
+        |mm| Shared {
+            space: mm.create_space().unwrap(),
+            version: AtomicU64::new(1),
+            flushed: AtomicU64::new(0),
+            working: AtomicU32::new(OTHERS.into()),
+        },
+        |mm, shared, cpu| {
+            if cpu == 0 {
+                while shared.working.load(Ordering::SeqCst) > 0 {
+                    let version = shared.version.fetch_add(1, Ordering::SeqCst);
+                    mm.flush_space(shared.space).unwrap();
+                    shared.flushed.store(version, Ordering::SeqCst);
+                    got_on();
+                    std::thread::yield_now();
+                }
+                return;
+            }
+            for _ in 0..ROUNDS {
+                mm.switch_to(shared.space).unwrap();
+                stale.fetch_add((0..8).filter(|_| uses_stale(mm, shared)).count() as u64, Ordering::SeqCst);
+                go_for_a_flush(mm, shared);
+                got_on();
+            }
+            mm.cpu_offline();
+            shared.working.fetch_sub(1, Ordering::SeqCst);
+        },
+    );
+    (fine, stale.load(Ordering::SeqCst))
+}
+
+/// Off, and deaf, until at least one flush has come and gone.
+fn go_for_a_flush(mm: &Mm<'_>, shared: &Shared) {
+    let machine = mm.platform();
+    let version = || shared.flushed.load(Ordering::SeqCst);
+    mm.cpu_offline();
+    machine.irqs_off();
+    let before = version();
+    machine.wait_until(|| version() > before + 1);
+    mm.cpu_online();
+    machine.irqs_on();
+}
+
+/// Uses what this CPU has cached, or caches what there is now. Whether it was flushed before this began.
+fn uses_stale(mm: &Mm<'_>, shared: &Shared) -> bool {
+    let machine = mm.platform();
+    let flushed = shared.flushed.load(Ordering::SeqCst);
+    match machine.cached() {
+        0 => {
+            // The walk and the fill are one step to interrupts, as on hardware.
+            let were_on = machine.irqs_off();
+            machine.cache(shared.version.load(Ordering::SeqCst));
+            if were_on {
+                machine.irqs_on();
+            }
+            false
+        }
+        version => version <= flushed,
+    }
+}
+
+#[test]
+fn p11_cpus_that_go_and_come_while_another_flushes_are_neither_waited_for_nor_forgotten() {
+    assert_eq!(go_and_come(None), (true, 0));
+    let (fine, stale) = go_and_come(Some(Rule::OfflineLeavesMasks));
+    assert!(fine && stale > 0, "they come back with what they had");
+}

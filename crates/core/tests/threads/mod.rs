@@ -1,0 +1,233 @@
+//! A machine whose CPUs are threads of the host: what the test orders in one thread happens here as it comes.
+//! Interrupts arrive where a CPU has them on and touches shared memory, pauses, or turns them on. Each CPU has a TLB of
+//! one page, which is enough to see what is stale.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
+use quietmm::platform::Access;
+use quietmm::{
+    Config, CpuId, CpuSet, FrameNumber, Manager, NodeId, Platform, Policy, Region, Rule, VirtAddr,
+};
+
+pub type Mm<'p> = Manager<'p, Threads>;
+
+const FRAMES: u32 = 1024;
+/// How long a CPU waits before it says that it is for ever. A host that is busy with other things is slow, not stuck.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+thread_local! {
+    static CPU: Cell<u16> = const { Cell::new(0) };
+    static IRQS: Cell<bool> = const { Cell::new(true) };
+    static GOT_ON: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// What a CPU ends with (by unwinding) that waits for ever, or when another does.
+pub struct Hung;
+
+#[derive(Default)]
+struct Line {
+    /// An interrupt is on its way.
+    pending: AtomicBool,
+    /// What the TLB holds: a generation of the test's own, or 0.
+    cached: AtomicU64,
+}
+
+pub struct Threads {
+    memory: *mut u8,
+    cpus: Vec<Line>,
+    broken: Option<Rule>,
+    hung: AtomicBool,
+    /// Interrupts that were sent.
+    pub sent: AtomicU32,
+    manager: Cell<*const Mm<'static>>,
+}
+
+// SAFETY: `memory` is shared as the core shares it, by atomics and under its locks; `manager` is written before the
+// threads begin and after they have ended.
+unsafe impl Sync for Threads {}
+
+fn layout() -> Layout {
+    Layout::from_size_align((FRAMES as u64 * PAGE_SIZE) as usize, PAGE_SIZE as usize).unwrap()
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `run` with this layout.
+        unsafe { dealloc(self.memory, layout()) }
+    }
+}
+
+impl Threads {
+    /// Runs each of `cpus` as a thread, its number in hand, after `first` on CPU 0 alone. Says whether all came to an
+    /// end.
+    pub fn run<S: Sync>(
+        cpus: u16,
+        broken: Option<Rule>,
+        first: impl FnOnce(&Mm<'_>) -> S,
+        each: impl Fn(&Mm<'_>, &S, u16) + Sync,
+    ) -> bool {
+        // SAFETY: the size is not zero.
+        let memory = unsafe { alloc_zeroed(layout()) };
+        assert!(!memory.is_null());
+        let machine = Threads {
+            memory,
+            cpus: (0..cpus).map(|_| Line::default()).collect(),
+            broken,
+            hung: AtomicBool::new(false),
+            sent: AtomicU32::new(0),
+            manager: Cell::new(std::ptr::null()),
+        };
+        let region = Region { start: FrameNumber(0), frames: FRAMES, node: NodeId(0) };
+        let config = Config {
+            page_batch: Some(1),
+            min_free: Some(0),
+            ..Config::new(Policy::parse("vanilla").unwrap())
+        };
+        let mm = Manager::new(&machine, &[region], config).unwrap();
+        machine.manager.set((&raw const mm).cast());
+        let shared = first(&mm);
+        let (mm, shared, each) = (Shared(&mm), &shared, &each);
+        std::thread::scope(|scope| {
+            for cpu in 0..cpus {
+                let mm = &mm;
+                scope.spawn(move || {
+                    CPU.set(cpu);
+                    let work = std::panic::AssertUnwindSafe(|| each(mm.0, shared, cpu));
+                    if let Err(payload) = std::panic::catch_unwind(work)
+                        && !payload.is::<Hung>()
+                    {
+                        std::panic::resume_unwind(payload);
+                    }
+                });
+            }
+        });
+        machine.manager.set(std::ptr::null());
+        !machine.hung.load(Ordering::SeqCst)
+    }
+
+    fn line(&self) -> &Line {
+        &self.cpus[CPU.get() as usize]
+    }
+
+    /// Takes an interrupt that has arrived, where they are on.
+    fn poll(&self) {
+        if IRQS.get() && self.line().pending.swap(false, Ordering::SeqCst) {
+            IRQS.set(false);
+            // SAFETY: set by `run` for as long as any thread runs.
+            if let Some(mm) = unsafe { self.manager.get().cast::<Mm<'_>>().as_ref() } {
+                mm.on_interrupt();
+            }
+            IRQS.set(true);
+        }
+    }
+
+    /// This CPU caches something of its loaded space, as of `version`.
+    pub fn cache(&self, version: u64) {
+        self.line().cached.store(version, Ordering::SeqCst);
+    }
+
+    /// What it has of it.
+    pub fn cached(&self) -> u64 {
+        self.line().cached.load(Ordering::SeqCst)
+    }
+
+    /// Waits for what another CPU does, with or without interrupts.
+    pub fn wait_until(&self, mut ready: impl FnMut() -> bool) {
+        while !ready() {
+            self.pause(1);
+        }
+    }
+}
+
+/// A manager that threads share.
+struct Shared<'a, 'p>(&'a Mm<'p>);
+// SAFETY: a manager is made to be used by all CPUs at once: what they share is atomic or under its locks, and the rest
+// is each CPU's own. It is not `Sync` by itself because it holds what the platform's memory holds.
+unsafe impl Sync for Shared<'_, '_> {}
+
+// SAFETY: `direct` is inside the block; each thread is one CPU and only it changes its interrupt flag; a flush empties
+// the CPU's one entry; nothing is copied.
+unsafe impl Platform for Threads {
+    fn this_cpu(&self) -> CpuId {
+        CpuId(CPU.get())
+    }
+    fn possible_cpus(&self) -> u32 {
+        self.cpus.len() as u32
+    }
+    fn is_online(&self, _cpu: CpuId) -> bool {
+        true
+    }
+    fn node_of(&self, _cpu: CpuId) -> NodeId {
+        NodeId(0)
+    }
+    fn distance(&self, _from: NodeId, _to: NodeId) -> u32 {
+        10
+    }
+    fn flush_page(&self, _page: VirtAddr) {
+        self.cache(0);
+    }
+    fn flush_space(&self) {
+        self.cache(0);
+    }
+    fn load_space(&self, _root: FrameNumber, _tag: u16, _keep: bool) {
+        self.cache(0);
+    }
+    fn interrupt(&self, targets: &CpuSet) {
+        for target in targets.iter() {
+            self.sent.fetch_add(1, Ordering::Relaxed);
+            self.cpus[target.index()].pending.store(true, Ordering::SeqCst);
+        }
+    }
+    fn irqs_off(&self) -> bool {
+        IRQS.replace(false)
+    }
+    fn irqs_on(&self) {
+        IRQS.set(true);
+        self.poll();
+    }
+    fn direct(&self, at: PhysAddr) -> *mut u8 {
+        assert!(at.0 < u64::from(FRAMES) * PAGE_SIZE);
+        // SAFETY: inside the block, as was just checked.
+        unsafe { self.memory.add(at.0 as usize) }
+    }
+    fn clear_frame(&self, frame: FrameNumber) {
+        // SAFETY: a frame of the block.
+        unsafe { self.direct(frame.phys()).write_bytes(0, PAGE_SIZE as usize) }
+    }
+    fn copy_frame(&self, _from: FrameNumber, _to: FrameNumber) {
+        unreachable!("nothing is copied");
+    }
+    fn now(&self) -> Nanos {
+        Nanos(0)
+    }
+    fn pause(&self, _ns: u32) {
+        self.poll();
+        if GOT_ON.get().is_none() {
+            got_on();
+        }
+        if GOT_ON.get().is_some_and(|since| since.elapsed() > PATIENCE) {
+            self.hung.store(true, Ordering::SeqCst);
+        }
+        if self.hung.load(Ordering::SeqCst) && !std::thread::panicking() {
+            std::panic::resume_unwind(Box::new(Hung));
+        }
+        std::thread::yield_now();
+    }
+    fn touch(&self, _at: *const u8, _access: Access) {
+        self.poll();
+    }
+    fn broken(&self, rule: Rule) -> bool {
+        self.broken == Some(rule)
+    }
+}
+
+/// This CPU has got on with its work: it starts waiting anew.
+pub fn got_on() {
+    GOT_ON.set(Some(Instant::now()));
+}
