@@ -9,7 +9,7 @@ use alloc::format;
 use alloc::sync::Arc;
 
 use quietmm::{
-    Advice, Backing, CpuId, Error, FileId, Manager, NodeId, PageNumber, PageRange, Prot, SpaceId,
+    Advice, AllocFrom, Backing, CpuId, Error, FileId, Frames, Manager, NodeId, PageNumber, PageRange, Prot, SpaceId,
 };
 use rand_core::Rng;
 use rand_xoshiro::Xoshiro256StarStar;
@@ -70,6 +70,21 @@ struct Thread<'s, 'p, M: Machine> {
     written: u64,
 }
 
+/// Frames that are left for programs where memory is short.
+const SPARE: u64 = 256;
+const SPARE_PER_CPU: u64 = 96;
+
+/// Frames for the kernel's own use, for good.
+fn take_all_but<M: Machine>(system: &System<'_, M>, nodes: u64, spare: u64) {
+    // From all nodes alike.
+    for node in (0..nodes).cycle() {
+        let from = AllocFrom { node: Some(NodeId(node as u16)), may_reclaim: false };
+        if system.mm.free_frame_count() <= spare || system.mm.alloc_frames(0, from).map(Frames::into_raw).is_err() {
+            return;
+        }
+    }
+}
+
 fn plain(page: u64) -> u64 {
     0xf11e_0000_0000_0000 | page
 }
@@ -82,6 +97,12 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
     let processes = 1 + cpus / 4;
     // Larger than the memory, so that pages come and go.
     let pages = params.frames * 3 / 2;
+    let node_of = |cpu: u32| u64::from(system.mm.platform().node_of(CpuId(cpu as u16)).0);
+    let nodes = (0..params.cpus).map(node_of).max().unwrap_or(0) + 1;
+    // Three seeds of four have no memory to spare; the fourth has, for large pages.
+    if params.seed % 4 != 0 {
+        take_all_but(system, nodes, SPARE + SPARE_PER_CPU * cpus);
+    }
     let world = Arc::new(World {
         file: system.mm.create_file(pages)?,
         pages,
@@ -91,7 +112,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
         )),
         plain: system.mm.create_file(PLAIN)?,
         cpus,
-        nodes: (0..params.cpus).map(|c| system.mm.platform().node_of(CpuId(c as u16)).0).max().unwrap_or(0) as u64 + 1,
+        nodes,
         threads,
         ready: Guarded::new(false),
     });
