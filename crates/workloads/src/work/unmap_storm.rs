@@ -2,11 +2,11 @@
 //!
 //! First the calm before it, the curve of `shootdown.rs`: one page, N CPUs that have cached it, one CPU that unmaps it.
 //! Then the storm: the threads of one process, one a CPU, each map a range of 1 to 512 pages at a place of their
-//! own, touch every page, and unmap it, all at once. Every unmap interrupts every CPU, since all use the space.
+//! own, touch every page, and unmap it, all at once. An unmap interrupts every CPU that runs a thread of the process;
+//! one whose thread sleeps, for the lock that they all share, is left alone.
 //!
-//! The work is bounded: about 1200 ranges in all, whatever the memory. On more than 512 CPUs, 512 threads spread over
-//! them do it, and the others compute and are interrupted: each unmap interrupts each CPU, so that the work grows
-//! with the CPUs, and not with their square.
+//! The work is bounded: about 1200 ranges in all, whatever the memory, and fewer on more than 800 CPUs. On more than
+//! 256 CPUs, about 256 threads spread over them unmap, and the others compute and are interrupted.
 
 use alloc::format;
 use alloc::sync::Arc;
@@ -24,8 +24,10 @@ use crate::task::TaskKind;
 
 /// Ranges that are unmapped, by all threads together.
 const RANGES: u32 = 1200;
+/// Ranges times CPUs, at most, but for one range a thread: each unmap interrupts each CPU.
+const RANGES_TIMES_CPUS: u32 = 1 << 20;
 /// Most threads that unmap.
-const MOST: u32 = 512;
+const MOST: u32 = 256;
 /// Accesses' worth of computation between two looks of the others at whether the storm is over: about 1 ms.
 const PIECE: u32 = 400_000;
 /// Binary logarithm of the pages of the largest range. A thread's stretch of addresses is as long: it has a page
@@ -45,7 +47,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
     let space = system.mm.create_space()?;
     let every = params.cpus.div_ceil(MOST);
     let busy = params.cpus.div_ceil(every);
-    let ranges = RANGES / busy;
+    let ranges = (RANGES.min(RANGES_TIMES_CPUS / params.cpus) / busy).max(1);
     // All threads at once take at most a quarter of the memory.
     let largest = (params.frames / 4 / u64::from(busy)).max(1).ilog2().min(LARGEST);
     // How many are not done yet.
