@@ -124,20 +124,12 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
     }
 
     /// Whether a write may go through a cached entry; if not, the table is walked again. It is if the entry is
-    /// clean, so that the table hears of it or the CPU of what became of the table (the guarantee
-    /// `clean_write_walks`).
+    /// clean: the table hears of the write, or the CPU of what became of the table (`clean_write_walks`).
     fn may_write(&self, cpu: &Cpu, page: PageNumber, to: &Translation) -> bool {
         if !to.writable || to.dirty || self.machine.guarantees.clean_write_walks {
             return to.writable && to.dirty;
         }
-        // Without the guarantee the CPU writes at once. It tells the table if that still leads to the frame, and
-        // does not care if not.
-        if let Some(leaf) = self.leaf(cpu, page)
-            && leaf.read().has(Entry::PRESENT | Entry::WRITABLE)
-            && leaf.frame(leaf.read(), page) == to.frame
-        {
-            leaf.set(Entry::DIRTY);
-        }
+        // Without the guarantee the CPU writes at once, and nobody but its own entry hears of it.
         self.tlb(cpu).set_dirty(cpu.tag.get(), page);
         true
     }

@@ -192,7 +192,7 @@ pub struct Device {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guarantees {
     /// A write through a cached clean entry walks the table again, and faults if the entry is gone. Withdrawn, it
-    /// goes through, and the table hears of it only if it still leads to the same frame.
+    /// goes through, and the table does not hear of it.
     pub clean_write_walks: bool,
     /// The accessed bit may be cleared without a flush.
     pub unflushed_accessed: bool,
