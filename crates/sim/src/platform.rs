@@ -81,6 +81,8 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
 
     #[inline]
     fn direct(&self, at: PhysAddr) -> *mut u8 {
+        // With a rule broken the core may come to believe anything. That ends its run, not the host's process.
+        assert!(!FAULTS || at.0 < self.bytes, "the core reaches beyond the machine's memory, to {at:?}");
         self.base.wrapping_add(at.0 as usize)
     }
     fn clear_frame(&self, frame: FrameNumber) {

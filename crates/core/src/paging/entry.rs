@@ -2,6 +2,7 @@
 
 use super::{Prot, UserAccess};
 use crate::addr::{FrameNumber, Generation, PAGE_SHIFT};
+use crate::platform::Platform;
 
 /// What an entry says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +77,12 @@ impl Entry {
     /// What a taken entry was.
     pub const fn restored(self) -> Entry {
         Entry(self.0 & !Self::TAKEN | Self::PRESENT)
+    }
+
+    /// Whether its page may have been written to through it, up to the flush. Without the guarantee that a write
+    /// through a cached clean entry walks again, the dirty bit alone does not say so.
+    pub(crate) fn may_be_dirty<P: Platform>(self, p: &P) -> bool {
+        self.has(Self::DIRTY) || self.has(Self::WRITABLE) && !p.guarantees().clean_write_walks()
     }
 
     /// Whether the hardware may use it.

@@ -176,7 +176,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
             let old = leaf.take(page);
             leaf.write(page, old.taken());
-            if old.has(Entry::DIRTY) && !p.broken(Rule::DirtyBeforeUnlock) {
+            if old.may_be_dirty(p) && !p.broken(Rule::DirtyBeforeUnlock) {
                 self.frames().get(old.frame()).set_flags(p, flag::DIRTY);
             }
             self.emit(Event::Unmapped { space: id, page, frame: old.frame(), pages: pages as u32, deferred: false });

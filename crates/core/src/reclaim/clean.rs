@@ -28,12 +28,8 @@ pub(crate) fn clean<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) 
                 return;
             }
             let old = mapping.leaf.clear_bits(mapping.page, Entry::WRITABLE | Entry::DIRTY);
-            if old.has(Entry::DIRTY) {
+            if old.may_be_dirty(p) {
                 frame.set_flags(p, flag::DIRTY);
-            }
-            // A write through a clean entry that a CPU has cached walks again and faults, where that is guaranteed.
-            let silent = if p.guarantees().clean_write_walks() { Entry::DIRTY } else { Entry::WRITABLE };
-            if old.has(silent) {
                 batch.defer(mapping.id, mapping.space);
                 mm.emit(Event::Cleaned { space: mapping.id, page: mapping.page, frame: n });
             }

@@ -53,8 +53,11 @@ fn take<P: Platform>(
     let old = mapping.leaf.take(mapping.page);
     // Dirtiness moves to the page before its entry's lock is dropped: whoever finds the entry gone finds
     // the page dirty (PITFALLS 4).
-    if old.has(Entry::DIRTY) && !mm.platform().broken(Rule::DirtyBeforeUnlock) {
-        mm.frames().get(n).set_flags(mm.platform(), flag::DIRTY);
+    let p = mm.platform();
+    // Who defers the flush relies on the dirty bit, and was refused without the guarantee for it (PITFALLS 39).
+    let dirty = if deferred { old.has(Entry::DIRTY) } else { old.may_be_dirty(p) };
+    if dirty && !p.broken(Rule::DirtyBeforeUnlock) {
+        mm.frames().get(n).set_flags(p, flag::DIRTY);
     }
     mm.emit(Event::Unmapped { space: mapping.id, page: mapping.page, frame: n, pages: 1, deferred });
     old

@@ -40,11 +40,13 @@ pub struct State {
     pub value: u64,
     /// Its content when it is dropped.
     pub base: u64,
+    /// The page of the shared file that it is.
+    pub file: Option<u64>,
 }
 
 impl State {
     /// Nothing is mapped.
-    pub const GONE: State = State { prot: None, value: 0, base: 0 };
+    pub const GONE: State = State { prot: None, value: 0, base: 0, file: None };
 
     /// What a load finds.
     pub fn shown(self) -> Shown {
@@ -127,7 +129,7 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    const READABLE: State = State { prot: Some(Prot::Read), value: 0, base: 0 };
+    const READABLE: State = State { prot: Some(Prot::Read), ..State::GONE };
 
     #[test]
     fn both_ends_of_a_step_may_be_seen_while_it_runs_and_only_the_new_one_after() {

@@ -7,6 +7,7 @@ mod ledger;
 
 use alloc::format;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use quietmm::{
     Advice, AllocFrom, Backing, CpuId, Error, FileId, Frames, Manager, NodeId, PageNumber, PageRange, Prot, SpaceId,
@@ -33,6 +34,9 @@ const SHARED: u64 = 0x20_0000;
 const LARGE: u64 = 0x40_0000;
 /// Pages of the file that private mappings show.
 const PLAIN: u64 = 64;
+/// Cold pages that are read together, and looks of a thread that lingers.
+const COLD: u64 = 16;
+const LOOKS: u64 = 40;
 /// The fewest and most CPUs that take part.
 const FEWEST: u64 = 2;
 const MOST: u64 = 16;
@@ -108,7 +112,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
         pages,
         owned: Guarded::new(Ledger::new(
             (threads * OWN) as usize,
-            State { prot: Some(Prot::ReadWrite), value: 0, base: 0 },
+            State { prot: Some(Prot::ReadWrite), ..State::GONE },
         )),
         plain: system.mm.create_file(PLAIN)?,
         cpus,
@@ -176,7 +180,11 @@ impl<M: Machine> Thread<'_, '_, M> {
                 }
                 22..28 => self.look_at_another(),
                 28..33 => self.look_at_the_file(),
-                33..36 => self.write_the_file(),
+                33..35 => {
+                    let page = self.index * OWN + self.pick(OWN);
+                    self.write_the_file(page, PageNumber(SHARED + page), Some(Prot::ReadWrite));
+                }
+                35 => self.linger(),
                 36..39 => self.cold_pages(),
                 39..44 => self.map(),
                 44..47 => self.unmap(),
@@ -274,7 +282,7 @@ impl<M: Machine> Thread<'_, '_, M> {
         work: impl FnOnce(&Manager<'_, M>, SpaceId, PageRange) -> Result<(), Error>,
     ) {
         let range = self.range(first, count);
-        let before: alloc::vec::Vec<State> = (first..first + count).map(|slot| self.state(slot)).collect();
+        let before: Vec<State> = (first..first + count).map(|slot| self.state(slot)).collect();
         let all = before.iter().all(|&state| possible(state));
         let after = |i: usize| if all { next(i as u64, before[i]) } else { before[i] };
         self.ledger(|ledger| {
@@ -291,23 +299,58 @@ impl<M: Machine> Thread<'_, '_, M> {
 
     fn store_own(&mut self) {
         let slot = self.pick(SLOTS);
-        let (old, value) = (self.state(slot), self.fresh());
+        let old = self.state(slot);
+        if let Some(page) = old.file {
+            return self.write_the_file(page, self.slot(slot), old.prot);
+        }
+        let value = self.fresh();
         let entry = self.entry(slot);
         let writable = old.prot == Some(Prot::ReadWrite);
         let new = if writable { State { value, ..old } } else { old };
         self.ledger(|ledger| ledger.begin(entry, new));
         let done = self.system.store(self.slot(slot).addr(), value);
-        let done = match done {
-            Ok(()) if writable => true,
-            Err(Error::NotPermitted(_)) if matches!(old.prot, Some(Prot::None | Prot::Read)) => false,
-            Err(Error::NotMapped(_)) if old.prot.is_none() => false,
-            Err(Error::OutOfMemory | Error::Device) => false,
-            other => {
-                self.wrong("stored at", self.slot(slot), Shown::of(other.map(|()| value)), old.shown());
-                false
-            }
-        };
+        let done = self.stored(self.slot(slot), done, old.prot);
         self.ledger(|ledger| ledger.end(entry, if done { new } else { old }));
+    }
+
+    /// Whether a store happened, which it must exactly where `prot` permits it.
+    fn stored(&self, at: PageNumber, done: Result<(), Error>, prot: Option<Prot>) -> bool {
+        match (done, prot) {
+            (Ok(()), Some(Prot::ReadWrite)) => true,
+            (Err(Error::NotPermitted(_)), Some(Prot::None | Prot::Read)) => false,
+            (Err(Error::NotMapped(_)), None) => false,
+            (Err(Error::OutOfMemory | Error::Device), _) => false,
+            (other, _) => {
+                let text = format!(
+                    "churn/{} stored at {:#x} of space {}, {prot:?}, and it gave {other:?}",
+                    self.index,
+                    at.addr().0,
+                    self.process.space.0
+                );
+                self.system.mm.platform().wrong_content(&text);
+                other.is_ok()
+            }
+        }
+    }
+
+    /// Writes to one of this thread's pages of the shared file, at an address that shows it.
+    fn write_the_file(&mut self, page: u64, at: PageNumber, prot: Option<Prot>) {
+        let value = self.fresh();
+        let mm = &self.system.mm;
+        let writable = prot == Some(Prot::ReadWrite);
+        let next = |old: State| if writable { State { value, ..old } } else { old };
+        let slots: Vec<(usize, State)> = (0..SLOTS)
+            .map(|slot| (self.entry(slot), self.state(slot)))
+            .filter(|(_, state)| state.file == Some(page))
+            .collect();
+        let old = self.world.owned.with(mm, |ledger| ledger.state(page as usize));
+        self.world.owned.with(mm, |ledger| ledger.begin(page as usize, next(old)));
+        self.ledger(|ledger| slots.iter().for_each(|&(entry, state)| ledger.begin(entry, next(state))));
+        let done = self.system.store(at.addr(), value);
+        let done = self.stored(at, done, prot);
+        let now = |old: State| if done { next(old) } else { old };
+        self.ledger(|ledger| slots.iter().for_each(|&(entry, state)| ledger.end(entry, now(state))));
+        self.world.owned.with(mm, |ledger| ledger.end(page as usize, now(old)));
     }
 
     /// What this thread left in a slot must be there.
@@ -343,28 +386,10 @@ impl<M: Machine> Thread<'_, '_, M> {
         }
     }
 
-    fn write_the_file(&mut self) {
-        let entry = (self.index * OWN + self.pick(OWN)) as usize;
-        let value = self.fresh();
-        let owned = &self.world.owned;
-        let old = owned.with(&self.system.mm, |ledger| {
-            let old = ledger.state(entry);
-            ledger.begin(entry, State { value, ..old });
-            old
-        });
-        let at = PageNumber(SHARED + entry as u64);
-        let done = self.system.store(at.addr(), value);
-        if let Err(Error::NotMapped(_) | Error::NotPermitted(_)) = done {
-            self.wrong("stored in the shared file at", at, Shown::of(done.map(|()| value)), old.shown());
-        }
-        let now = if done.is_ok() { State { value, ..old } } else { old };
-        owned.with(&self.system.mm, |ledger| ledger.end(entry, now));
-    }
-
     /// Pages that nobody owns or writes: they take memory from the others.
     fn cold_pages(&mut self) {
         let owned = self.world.threads * OWN;
-        for _ in 0..8 {
+        for _ in 0..COLD {
             let at = PageNumber(SHARED + owned + self.pick(self.world.pages - owned));
             let found = Shown::of(self.system.load(at.addr()));
             if found.is_some_and(|found| found != Shown::Value(0)) {
@@ -373,18 +398,48 @@ impl<M: Machine> Thread<'_, '_, M> {
         }
     }
 
+    /// Goes on looking at a few of its slots: what this CPU has cached of them stays so, while others work.
+    fn linger(&mut self) {
+        let first = self.pick(SLOTS - 3);
+        for look in 0..LOOKS {
+            self.check_own(first + look % 3);
+            self.system.mm.platform().compute(200);
+        }
+    }
+
     fn map(&mut self) {
         let slots = self.some_slots();
         let offset = self.pick(PLAIN - SLOTS);
-        let private = self.pick(2) == 0;
-        let file = self.world.plain;
-        let backing = if private { Backing::Private { file, offset } } else { Backing::Anonymous };
-        let base = move |i| if private { plain(offset + i) } else { 0 };
+        let own = self.index * OWN;
+        let (plain_file, file) = (self.world.plain, self.world.file);
+        let anonymous = State { prot: Some(Prot::ReadWrite), ..State::GONE };
+        match self.pick(3) {
+            0 => self.map_as(slots, Backing::Anonymous, |_| anonymous),
+            1 => self.map_as(slots, Backing::Private { file: plain_file, offset }, |i| State {
+                value: plain(offset + i),
+                base: plain(offset + i),
+                ..anonymous
+            }),
+            _ => {
+                let values: Vec<u64> = (own..own + OWN)
+                    .map(|page| self.world.owned.with(&self.system.mm, |l| l.state(page as usize).value))
+                    .collect();
+                let (first, count) = (slots.0, slots.1.min(OWN));
+                self.map_as((first, count), Backing::File { file, offset: own }, |i| State {
+                    value: values[i as usize],
+                    file: Some(own + i),
+                    ..anonymous
+                });
+            }
+        }
+    }
+
+    fn map_as(&mut self, slots: (u64, u64), backing: Backing, state: impl Fn(u64) -> State) {
         self.change(
             "map",
             slots,
             |state| state.prot.is_none(),
-            |i, _| State { prot: Some(Prot::ReadWrite), value: base(i), base: base(i) },
+            |i, _| state(i),
             |mm, space, range| mm.map(space, range, backing, Prot::ReadWrite),
         );
     }
@@ -413,7 +468,7 @@ impl<M: Machine> Thread<'_, '_, M> {
             "advise(drop)",
             slots,
             |state| state.prot.is_some(),
-            |_, state| State { value: state.base, ..state },
+            |_, state| if state.file.is_some() { state } else { State { value: state.base, ..state } },
             |mm, space, range| mm.advise(space, range, Advice::Drop),
         );
     }
@@ -437,7 +492,7 @@ impl<M: Machine> Thread<'_, '_, M> {
         let count = 1 + self.pick((half - first).min(8));
         let (from, to) = if self.pick(2) == 0 { (first, first + half) } else { (first + half, first) };
         let states = |first: u64| (first..first + count).map(|slot| self.state(slot));
-        let (old, target): (alloc::vec::Vec<_>, alloc::vec::Vec<_>) = (states(from).collect(), states(to).collect());
+        let (old, target): (Vec<_>, Vec<_>) = (states(from).collect(), states(to).collect());
         let possible = old.iter().all(|s| s.prot.is_some()) && target.iter().all(|s| s.prot.is_none());
         let mark = |done: Option<bool>| {
             self.ledger(|ledger| {
@@ -488,7 +543,7 @@ impl<M: Machine> Thread<'_, '_, M> {
                 if !own && found.is_some_and(|found| found != state.shown()) {
                     self.wrong("loaded in its child", self.slot(slot), found, state.shown());
                 }
-                if state.prot == Some(Prot::ReadWrite) && self.pick(2) == 0 {
+                if state.prot == Some(Prot::ReadWrite) && state.file.is_none() && self.pick(2) == 0 {
                     let _ = self.system.store(self.slot(slot).addr(), 0xc1d << 32 | slot);
                 }
             }
