@@ -169,10 +169,21 @@ impl Latencies {
             let about = "mean time to unmap one page that all CPUs have cached";
             us("shootdown_all_cpus_us", "shootdown all CPUs", shot.latency.mean / 1e3, about);
         }
+        let mut ns = |key, label, value, about| list.push(Metric::real(key, label, "ns", value, 0, about));
+        if self.ops().contains(&Op::Fork) {
+            let (fork, about) = (self.over_all(Op::Fork), "a process forks while its other threads write");
+            ns("fork_mean_ns", "fork, mean", fork.mean, about);
+            ns("fork_p50_ns", "fork, p50", fork.p50 as f64, about);
+            ns("fork_p99_ns", "fork, p99", fork.p99 as f64, about);
+            let (copy, about) = (self.over_all(Op::Copy), "a child's first write to a page");
+            ns("copy_mean_ns", "copy, mean", copy.mean, about);
+            ns("copy_p99_ns", "copy, p99", copy.p99 as f64, about);
+            let (exit, about) = (self.over_all(Op::Exit), "a child's space ends");
+            ns("exit_mean_ns", "exit, mean", exit.mean, about);
+        }
         if !self.ops().contains(&Op::Unmap) {
             return list;
         }
-        let mut ns = |key, label, value, about| list.push(Metric::real(key, label, "ns", value, 0, about));
         if let Some((_, one)) = self.by_pages(Op::Unmap).find(|(pages, _)| *pages == 1) {
             let about = "a thread unmaps one page while all others unmap too";
             ns("unmap_1_mean_ns", "unmap 1 page, mean", one.mean, about);

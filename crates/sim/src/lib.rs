@@ -19,11 +19,11 @@
 mod content;
 mod cpu;
 mod disk;
-mod latency;
-#[cfg(test)]
-mod hotplug_tests;
 #[cfg(test)]
 mod hardware_tests;
+#[cfg(test)]
+mod hotplug_tests;
+mod latency;
 mod lines;
 pub mod machine;
 mod metrics;

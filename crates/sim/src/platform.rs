@@ -1,8 +1,8 @@
 //! The core's `Platform` on the simulated machine.
 
 use quietmm::addr::{FrameNumber, Nanos, NodeId, PhysAddr};
-use quietmm::platform::{Access, BlockDevice, Guarantees, WaitKey};
 use quietmm::event::Revoked;
+use quietmm::platform::{Access, BlockDevice, Guarantees, WaitKey};
 use quietmm::{CpuId, CpuSet, Event, Kind, Platform, Rule, VirtAddr};
 
 use crate::sim::Sim;

@@ -9,6 +9,12 @@ pub enum Op {
     Touch,
     /// A system call that unmaps a range, all of which was touched.
     Unmap,
+    /// A system call that forks a space with so many pages of its own.
+    Fork,
+    /// A first write to a page that a fork has left shared.
+    Copy,
+    /// A system call that ends a space.
+    Exit,
 }
 
 impl Op {
@@ -18,6 +24,9 @@ impl Op {
             Op::Map => "map",
             Op::Touch => "touch",
             Op::Unmap => "unmap",
+            Op::Fork => "fork",
+            Op::Copy => "copy",
+            Op::Exit => "exit",
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod bystander;
 mod churn;
+mod fork_storm;
 mod pressure;
 mod reader;
 mod replay;
@@ -16,6 +17,7 @@ use quietmm::{Backing, CpuId, Error, FileId, PageNumber, PageRange, Prot, SpaceI
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256StarStar;
 
+use crate::latency::Op;
 use crate::machine::Machine;
 use crate::system::System;
 use crate::trace::Trace;
@@ -86,6 +88,8 @@ workloads! {
         "every operation at random on 2 to 16 CPUs that leave and return, memory short, every content checked";
     Revisit, "revisit", "uma-8", 1024,
         "threads re-read, write, unmap and map hot pages while memory is short and CPUs change spaces";
+    ForkStorm, "fork-storm", "uma-8", 256,
+        "a thread of each process forks again and again while the others write; children write a quarter and end";
     UnmapStorm, "unmap-storm", "numa-8x15", 64,
         "one CPU unmaps a page that N have cached, for a curve of N; then all threads of a process unmap 1 to 512 pages";
 }
@@ -130,6 +134,7 @@ impl Workload {
             Workload::Replay => replay::set_up(system, params),
             Workload::Churn => churn::set_up(system, params),
             Workload::Revisit => revisit::set_up(system, params),
+            Workload::ForkStorm => fork_storm::set_up(system, params),
             Workload::UnmapStorm => unmap_storm::set_up(system, params),
         }
     }
@@ -145,6 +150,20 @@ impl Params<'_> {
     fn delay(&self, task: u32) -> u32 {
         (self.rng(task).next_u64() % 16_384) as u32
     }
+}
+
+/// Does it, and tells the machine how long it took.
+fn timed<M: Machine, R>(
+    system: &System<'_, M>,
+    op: Op,
+    pages: u64,
+    work: impl FnOnce() -> Result<R, Error>,
+) -> Result<R, Error> {
+    let m = system.mm.platform();
+    let start = m.now().0;
+    let result = work()?;
+    m.latency(op, pages, m.now().0 - start);
+    Ok(result)
 }
 
 /// A space for each CPU.

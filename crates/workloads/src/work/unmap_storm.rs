@@ -16,7 +16,7 @@ use quietmm::{Backing, CpuId, Error, PageNumber, PageRange, Prot, SpaceId, UserA
 use rand_core::Rng;
 
 use super::turns::Turns;
-use super::{BASE, Params, shootdown};
+use super::{BASE, Params, shootdown, timed};
 use crate::latency::Op;
 use crate::machine::Machine;
 use crate::system::System;
@@ -91,28 +91,14 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
 /// Maps, touches and unmaps one range.
 fn gust<M: Machine>(system: &System<'_, M>, space: SpaceId, range: PageRange) -> Result<(), Error> {
     let m = system.mm.platform();
-    timed(system, Op::Map, range, || {
+    timed(system, Op::Map, range.pages, || {
         system.syscall(|mm| mm.map(space, range, Backing::Anonymous, Prot::ReadWrite))
     })?;
-    timed(system, Op::Touch, range, || {
+    timed(system, Op::Touch, range.pages, || {
         (range.start.0..range.end().0)
             .try_for_each(|page| system.access(PageNumber(page).addr(), 1, UserAccess::Write))
     })?;
-    timed(system, Op::Unmap, range, || system.syscall(|mm| mm.unmap(space, range)))?;
+    timed(system, Op::Unmap, range.pages, || system.syscall(|mm| mm.unmap(space, range)))?;
     m.progressed(range.pages);
-    Ok(())
-}
-
-/// Does it, and tells the machine how long it took.
-fn timed<M: Machine>(
-    system: &System<'_, M>,
-    op: Op,
-    range: PageRange,
-    work: impl FnOnce() -> Result<(), Error>,
-) -> Result<(), Error> {
-    let m = system.mm.platform();
-    let start = m.now().0;
-    work()?;
-    m.latency(op, range.pages, m.now().0 - start);
     Ok(())
 }

@@ -10,7 +10,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quietmm::{
-    Advice, AllocFrom, Backing, CpuId, Error, FileId, Frames, Manager, NodeId, PageNumber, PageRange, Prot, SpaceId,
+    Advice, AllocFrom, Backing, CpuId, Error, FileId, Frames, Manager, NodeId, PageNumber, PageRange, Prot,
+    SpaceId,
 };
 use rand_core::Rng;
 use rand_xoshiro::Xoshiro256StarStar;
@@ -83,7 +84,9 @@ fn take_all_but<M: Machine>(system: &System<'_, M>, nodes: u64, spare: u64) {
     // From all nodes alike.
     for node in (0..nodes).cycle() {
         let from = AllocFrom { node: Some(NodeId(node as u16)), may_reclaim: false };
-        if system.mm.free_frame_count() <= spare || system.mm.alloc_frames(0, from).map(Frames::into_raw).is_err() {
+        if system.mm.free_frame_count() <= spare
+            || system.mm.alloc_frames(0, from).map(Frames::into_raw).is_err()
+        {
             return;
         }
     }
@@ -592,8 +595,13 @@ impl<M: Machine> Thread<'_, '_, M> {
                 self.wrong("loaded from a large page", page, found, expected);
             }
         }
-        let (left, right) = (PageRange::between(range.start, part.start), PageRange::between(part.end(), range.end()));
-        let rest = if gone == Some(Shown::NotMapped) && done { [left, right] } else { [range, PageRange::new(range.end(), 0)] };
+        let (left, right) =
+            (PageRange::between(range.start, part.start), PageRange::between(part.end(), range.end()));
+        let rest = if gone == Some(Shown::NotMapped) && done {
+            [left, right]
+        } else {
+            [range, PageRange::new(range.end(), 0)]
+        };
         for range in rest.into_iter().filter(|range| range.pages > 0) {
             let ended = self.system.syscall(|mm| mm.unmap(space, range));
             self.did("unmap large", range.start, ended, true);
@@ -618,15 +626,16 @@ impl<M: Machine> Thread<'_, '_, M> {
     /// A flush that nobody owes, by a CPU that hears no interrupt while it waits: others do so at the same time.
     fn shoot_deaf(&mut self) {
         let (space, range) = (self.process.space, self.range(0, 4));
-        self.system.syscall(|mm| {
-            let were_on = mm.platform().irqs_off();
-            let done = mm.flush_range(space, range);
-            if were_on {
-                mm.platform().irqs_on();
-            }
-            done
-        })
-        .unwrap_or_default();
+        self.system
+            .syscall(|mm| {
+                let were_on = mm.platform().irqs_off();
+                let done = mm.flush_range(space, range);
+                if were_on {
+                    mm.platform().irqs_on();
+                }
+                done
+            })
+            .unwrap_or_default();
     }
 }
 
