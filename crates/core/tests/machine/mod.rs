@@ -332,6 +332,11 @@ impl Host {
         self.on_touch.borrow_mut().push_back(hook);
     }
 
+    pub fn watch_nothing(&self) {
+        self.watched.set((std::ptr::null(), 0));
+        self.on_touch.borrow_mut().clear();
+    }
+
     fn access(&self, mm: &Mm<'_>, id: SpaceId, page: u64, write: Option<u64>) -> Result<u64, Error> {
         assert_eq!(mm.loaded_space(), Some(id), "this CPU runs elsewhere");
         for _ in 0..3 {
