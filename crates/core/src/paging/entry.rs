@@ -78,6 +78,11 @@ impl Entry {
         Entry(self.0 & !Self::TAKEN | Self::PRESENT)
     }
 
+    /// The same, without the right to write.
+    pub(crate) const fn read_only(self) -> Entry {
+        Entry(self.0 & !Self::WRITABLE)
+    }
+
     /// Whether the hardware may use it.
     pub const fn is_present(self) -> bool {
         self.0 & Self::PRESENT != 0
