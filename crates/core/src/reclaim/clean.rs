@@ -31,9 +31,11 @@ pub(crate) fn clean<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) 
             if old.has(Entry::DIRTY) {
                 frame.set_flags(p, flag::DIRTY);
             }
-            // A write through a clean entry that a CPU has cached walks again and faults, where that is guaranteed.
-            let silent = if p.guarantees().clean_write_walks() { Entry::DIRTY } else { Entry::WRITABLE };
-            if old.has(silent) {
+            // A write through a clean entry that a CPU has cached walks again and faults, where that is guaranteed. Where
+            // it is not, a CPU may write through any entry that was writable, also one that an operation has made
+            // read-only and not flushed yet.
+            let walks = p.guarantees().clean_write_walks();
+            if old.has(Entry::DIRTY) || !walks && (old.has(Entry::WRITABLE) || mapping.space.is_changing(p)) {
                 batch.defer(mapping.id, mapping.space);
                 mm.emit(Event::Cleaned { space: mapping.id, page: mapping.page, frame: n });
             }
