@@ -495,6 +495,86 @@ fn p36_a_write_waits_until_the_page_is_out() {
     }
 }
 
+/// CPU 0 moves a page that CPU 2 has written to. While that waits for its flush, CPU 1 begins to write the page back, and
+/// stands still while the device has it. Whether CPU 2 can write at the new address then, and what is there in the end.
+fn written_after_a_move(broken: Option<Rule>) -> (bool, u64) {
+    let host = machine(3, broken);
+    host.run(bare("linux"), |mm| {
+        let (id, file) = showing(mm, 1, &[0, 2]);
+        write_first(mm, id, 2, 1);
+        host.on_disk_write.borrow_mut().push_back(Box::new(|mm| mm.platform().stop()));
+        let early = host.aside(
+            1,
+            || assert_eq!(mm.write_back(file), Ok(1)),
+            || {
+                host.hold_interrupts.set(true);
+                host.on_pause.borrow_mut().push_back(Box::new(|mm| {
+                    assert!(mm.platform().resume(), "the device has the page");
+                }));
+                mm.move_range(id, pages(AT, 1), PageNumber(TO)).unwrap();
+                host.hold_interrupts.set(false);
+                host.on(2, || host.try_write(TO, 2))
+            },
+        );
+        host.on(2, || host.write(mm, id, TO, 2).unwrap());
+        reclaim_all(mm);
+        assert_eq!(mm.cached_pages(file), Ok(0));
+        (early, host.read(mm, id, TO).unwrap())
+    })
+}
+
+#[test]
+fn p36_a_page_that_is_moved_cannot_be_written_until_it_is_out() {
+    assert_eq!(written_after_a_move(None), (false, 2));
+    assert_eq!(written_after_a_move(Some(Rule::WriteWaitsForIo)), (true, 2));
+}
+
+/// CPU 2 has written to a page, or only read it. CPU 0 makes it read-only; while that waits for its flush, CPU 1 writes
+/// the file back. Whether CPU 2 can still write when the device has the page.
+fn written_back_during_a_protect(broken: Option<Rule>, guarantees: bool, dirty_here: bool) -> bool {
+    let host = Host::new(Setup { cpus: 3, frames: 1024, guarantees, ..Setup::default() });
+    host.broken.set(broken);
+    host.run(bare("vanilla"), |mm| {
+        let (id, file) = showing(mm, 1, &[0, 2]);
+        write_first(mm, id, 0, 1);
+        if !dirty_here {
+            // Dirty is only the page, by an entry that is gone.
+            mm.unmap(id, pages(AT, 1)).unwrap();
+            mm.map(id, pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        }
+        host.on(2, || assert_eq!(host.read(mm, id, AT), Ok(1)));
+        if dirty_here {
+            host.on(2, || host.write(mm, id, AT, 1).unwrap());
+        }
+        host.hold_interrupts.set(true);
+        let (late, could_write) = found();
+        host.on_pause.borrow_mut().push_back(Box::new(move |mm| {
+            let host = mm.platform();
+            host.on_disk_write.borrow_mut().push_back(Box::new(move |mm| {
+                let host = mm.platform();
+                late.set(Some(host.on(2, || host.try_write(AT, 2))));
+            }));
+            assert_eq!(host.on(1, || mm.write_back(file)), Ok(1));
+        }));
+        mm.protect(id, pages(AT, 1), Prot::Read).unwrap();
+        could_write()
+    })
+}
+
+#[test]
+fn p36_a_page_that_becomes_read_only_is_flushed_before_its_io() {
+    for dirty_here in [true, false] {
+        for guarantees in [true, false] {
+            let late = written_back_during_a_protect(None, guarantees, dirty_here);
+            assert!(!late, "guarantees: {guarantees}, dirty: {dirty_here}");
+        }
+    }
+    for (guarantees, dirty_here) in [(true, true), (false, true), (false, false)] {
+        let late = written_back_during_a_protect(Some(Rule::CleanProtects), guarantees, dirty_here);
+        assert!(late, "guarantees: {guarantees}, dirty: {dirty_here}");
+    }
+}
+
 #[test]
 fn p37_an_address_is_flushed_before_it_is_mapped_again() {
     let seen = |broken| {
@@ -597,18 +677,49 @@ fn p39_a_policy_without_its_guarantee_is_refused() {
         let refused = Manager::new(&host, &host.regions(), bare(policy)).err();
         assert_eq!(refused, Some(Error::GuaranteeMissing { policy: name, guarantee }));
     }
-    assert_eq!(
-        written_without_a_walk(None, "vanilla", false),
-        (false, false),
-        "what needs no guarantee is sound"
-    );
-    assert_eq!(
-        written_without_a_walk(None, "linux", true),
-        (false, false),
-        "with the guarantee so is the other"
-    );
+    assert_eq!(written_without_a_walk(None, "vanilla", false), (false, false), "flushed before it leaves");
+    assert_eq!(written_without_a_walk(None, "linux", true), (false, false), "with the guarantee it walks");
     for policy in ["linux", "linux+unmap=batch-clean"] {
         let lost = written_without_a_walk(Some(Rule::AskGuarantees), policy, false);
         assert_eq!(lost, (true, true), "{policy}: made all the same, it loses a write");
+    }
+}
+
+const RULES: &str = include_str!("../../../docs/rules.md");
+
+/// What is between backticks in a text.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+#[test]
+fn every_rule_and_every_test_of_the_document_exists() {
+    let (_, faults) = RULES.split_once("## Known faults").expect("docs/rules.md: the list of faults");
+    let named: Vec<_> = quoted(faults).collect();
+    for rule in Rule::ALL {
+        assert!(named.contains(&rule.name()), "docs/rules.md names no fault for the rule {rule}");
+    }
+    let tests = named.iter().filter_map(|name| name.split_once(".rs: "));
+    let mut checked = 0;
+    for (file, test) in tests {
+        let at = format!("{}/tests/{file}.rs", env!("CARGO_MANIFEST_DIR"));
+        let exists = |what: &str| {
+            let text = std::fs::read_to_string(&at).unwrap_or_else(|error| panic!("{at}: {error}"));
+            text.contains(&format!("#[test]\nfn {what}"))
+        };
+        // A family that is announced, whose file is not there yet, is not missed.
+        match test.strip_suffix('*') {
+            Some(_) if !std::path::Path::new(&at).exists() => continue,
+            Some(family) => assert!(exists(family), "{file}.rs has no test that begins with {family}"),
+            None => assert!(exists(&format!("{test}()")), "{file}.rs has no test {test}"),
+        }
+        checked += 1;
+    }
+    assert!(checked >= 20, "only {checked} tests are named");
+    // And back: what is tested here is in the document.
+    let here = include_str!("pitfalls.rs").lines().filter_map(|line| line.strip_prefix("fn p"));
+    for test in here.filter_map(|line| line.strip_suffix("() {")) {
+        let name = format!("pitfalls.rs: p{test}");
+        assert!(named.contains(&name.as_str()), "docs/rules.md does not name {name}");
     }
 }
