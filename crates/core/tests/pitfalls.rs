@@ -298,6 +298,57 @@ fn p04_a_taken_entrys_dirt_is_its_pages_before_anybody_looks() {
     );
 }
 
+/// CPU 1 has written to a page. CPU 0 reclaims; just before its `nth` access to the page's entry CPU 2 maps the page in
+/// another space, so that it is in use after all. As soon as the next page has left its cache, and the batch is not
+/// flushed, CPU 3 writes the first one back, and CPU 1 writes to it, if it can, when the device has it. Whether it came
+/// to that, and whether the write is lost.
+fn mapped_at(policy: &str, nth: u32) -> (bool, bool) {
+    let host = machine(4, None);
+    host.run(bare(policy), |mm| {
+        let (other, file) = showing(mm, 1, &[2]);
+        // What was mapped last is found first.
+        let id = mm.create_space().unwrap();
+        mm.map(id, pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        run_in(mm, id, &[1]);
+        let others = mm.create_file(8).unwrap();
+        mm.map(id, pages(AT + 8, 8), Backing::File { file: others, offset: 0 }, Prot::ReadWrite).unwrap();
+        write_first(mm, id, 1, 1);
+        host.on(1, || {
+            (AT + 8..AT + 16).for_each(|page| assert!(host.read(mm, id, page).is_ok()));
+            mm.drain_lru_batch();
+        });
+        // The other space's tables are made before memory runs short.
+        mm.map(other, pages(AT + 8, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        host.on(2, || assert!(host.read(mm, other, AT + 8).is_ok()));
+        let (came, mapped) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
+        let (touched, late) = (Rc::clone(&came), Rc::clone(&mapped));
+        let map = move |mm: &Mm<'_>| {
+            touched.set(true);
+            mm.platform().on(2, || assert!(mm.platform().read(mm, other, AT).is_ok()));
+        };
+        host.on(1, || host.watch(AT, nth, Box::new(map)));
+        host.on_forget.borrow_mut().push_back(Box::new(|mm| _ = mm.platform().resume()));
+        host.on_disk_write.borrow_mut().push_back(Box::new(move |mm| {
+            let host = mm.platform();
+            late.set(u64::from(host.on(1, || host.try_write(AT, 2))));
+        }));
+        host.aside(3, || assert!(mm.write_back(file).is_ok()), || reclaim_all(mm));
+        host.watch_nothing();
+        reclaim_all(mm);
+        let expected = 1 + mapped.get();
+        (came.get(), host.on(1, || host.read(mm, id, AT)) != Ok(expected))
+    })
+}
+
+#[test]
+fn p04_a_page_that_is_kept_after_all_is_flushed_before_it_is_let_go() {
+    for policy in ["vanilla", "linux", "linux+unmap=batch-clean"] {
+        let lost: Vec<_> = (1..50).map(|nth| mapped_at(policy, nth)).take_while(|(came, _)| *came).collect();
+        assert!(lost.len() >= 4, "{policy}: {} accesses to the entry", lost.len());
+        assert!(lost.iter().all(|(_, lost)| !lost), "{policy}: {lost:?}");
+    }
+}
+
 /// CPU 2 has a file's page cached at `AT`. CPU 0 moves it to `TO`; while that waits for its flush, CPU 1 reclaims all it
 /// can. Later CPU 1 reclaims all again. Gives the cached pages after the first reclaim, and what CPU 2 then still
 /// reads at the old address.
