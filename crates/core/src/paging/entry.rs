@@ -85,6 +85,11 @@ impl Entry {
         self.has(Self::DIRTY) || self.has(Self::WRITABLE) && !p.guarantees().clean_write_walks()
     }
 
+    /// The same, without the right to write.
+    pub(crate) const fn read_only(self) -> Entry {
+        Entry(self.0 & !Self::WRITABLE)
+    }
+
     /// Whether the hardware may use it.
     pub const fn is_present(self) -> bool {
         self.0 & Self::PRESENT != 0

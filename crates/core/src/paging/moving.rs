@@ -66,8 +66,13 @@ impl<'p, P: Platform> Manager<'p, P> {
             let _file = self.alone_with_file(region);
             self.carry(space, range, |page, entry| {
                 let new = there(page);
+                // INV-2: write-back that saw no entry may be writing the page out, and nobody may begin to write to it
+                // then. It locks a page before it looks for entries, and looks with the file shared, which is ours
+                // alone here: so it has locked this one by now, or finds the new entry.
+                let busy = self.is_page_locked(entry.frame()) && !p.broken(Rule::WriteWaitsForIo);
+                let restored = if busy { entry.restored().read_only() } else { entry.restored() };
                 if let Way::Small(leaf) = table::find(self, space.root(p), new) {
-                    leaf.lock(self).write(new, entry.restored());
+                    leaf.lock(self).write(new, restored);
                 }
                 self.emit(Event::Mapped { space: id, page: new, frame: entry.frame(), pages: 1 });
             });

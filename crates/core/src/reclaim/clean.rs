@@ -30,6 +30,11 @@ pub(crate) fn clean<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) 
             let old = mapping.leaf.clear_bits(mapping.page, Entry::WRITABLE | Entry::DIRTY);
             if old.may_be_dirty(p) {
                 frame.set_flags(p, flag::DIRTY);
+            }
+            // Where no guarantee helps, a CPU may write through any entry that was writable, also one that an operation has
+            // made read-only and not flushed yet.
+            let narrowed = !p.guarantees().clean_write_walks() && mapping.space.is_changing(p);
+            if old.may_be_dirty(p) || narrowed {
                 batch.defer(mapping.id, mapping.space);
                 mm.emit(Event::Cleaned { space: mapping.id, page: mapping.page, frame: n });
             }

@@ -90,6 +90,7 @@ fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Reclaimer) 
             back.push(n);
             continue;
         }
+        let before = batch.cleared();
         match aging::judge(mm, n, look(&batch, n)) {
             Verdict::Reclaim => {
                 frame.clear_flags(p, flag::REFERENCED);
@@ -102,6 +103,12 @@ fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Reclaimer) 
                 frame.set_flags(p, flag::ACTIVE);
                 mm.emit(Event::Activated);
             }
+        }
+        if batch.cleared() > before {
+            // One of its entries is cleared and not flushed, and then another appeared that is in use. It stays locked
+            // until the flush like every page of the batch: who finds no entry must not write it out meanwhile (INV-2).
+            batch.push(n, Fate::Keep);
+            continue;
         }
         mm.unlock_page(n);
         back.push(n);

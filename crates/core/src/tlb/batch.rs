@@ -134,6 +134,11 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
         generation
     }
 
+    /// Entries that were cleared and whose flush this owes.
+    pub(crate) fn cleared(&self) -> u32 {
+        self.slot().cleared.get()
+    }
+
     /// Hands a page over, isolated and locked.
     pub(crate) fn push(&self, page: FrameNumber, fate: Fate) {
         let (p, slot) = (self.mm.platform(), self.slot());

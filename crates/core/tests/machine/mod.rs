@@ -3,9 +3,11 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+mod aside;
+
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -37,7 +39,8 @@ pub struct Setup {
     pub cpus: u32,
     pub nodes: u16,
     pub tags: u16,
-    /// Whether both guarantees are declared.
+    /// Whether both guarantees are declared. Where they are not, the hardware lacks the first: a write through a cached
+    /// clean entry looks at no table.
     pub guarantees: bool,
     pub disk: bool,
     pub base: u32,
@@ -69,6 +72,22 @@ struct Tlb {
     tag: u16,
     /// By tag and page: the entry as it was cached.
     cached: BTreeMap<(u16, u64), Entry>,
+    /// By tag: the tables that the CPU has walked since its last flush, and may walk again without a look above.
+    walked: BTreeSet<(u16, FrameNumber)>,
+}
+
+impl Tlb {
+    fn flush(&mut self) {
+        let tag = self.tag;
+        self.cached.retain(|key, _| key.0 != tag);
+        self.forget_tables();
+    }
+
+    /// What every flush does, of a single page too.
+    fn forget_tables(&mut self) {
+        let tag = self.tag;
+        self.walked.retain(|key| key.0 != tag);
+    }
 }
 
 pub struct Host {
@@ -106,6 +125,10 @@ pub struct Host {
     placing: Cell<bool>,
     /// CPUs that are switched off: interrupts to them are lost.
     pub off: Vec<Cell<bool>>,
+    /// What happens at the touch that [`watch`](Self::watch) waits for. May run under a lock of the core.
+    pub on_touch: RefCell<VecDeque<Hook>>,
+    watched: Cell<(*const u8, u32)>,
+    aside: aside::Aside,
     /// What happens while somebody sleeps.
     pub on_wait: RefCell<VecDeque<Box<dyn FnOnce()>>>,
 }
@@ -147,6 +170,9 @@ impl Host {
             on_disk_write: RefCell::default(),
             on_forget: RefCell::default(),
             on_rotated: RefCell::default(),
+            on_touch: RefCell::default(),
+            watched: Cell::new((std::ptr::null(), 0)),
+            aside: aside::Aside::default(),
             on_wait: RefCell::default(),
             at_touch: RefCell::default(),
             placing: Cell::new(false),
@@ -272,29 +298,75 @@ impl Host {
         Some(self.word(table, PageNumber(page).index(0)))
     }
 
+    /// The tables on the way to a page, as far as it goes.
+    fn tables(&self, root: FrameNumber, page: u64) -> Vec<FrameNumber> {
+        let mut tables = vec![root];
+        for level in (1..4).rev() {
+            let table = *tables.last().expect("the root at least");
+            let entry = Entry(self.word(table, PageNumber(page).index(level)).load(Ordering::SeqCst));
+            if !entry.is_present() || level == 1 && entry.has(Entry::LARGE) {
+                break;
+            }
+            tables.push(entry.frame());
+        }
+        tables
+    }
+
     /// Translates as the hardware does: `None` is a page fault.
     fn translate(&self, page: u64, write: bool) -> Option<FrameNumber> {
         let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
         let (root, key) = (tlb.root?, (tlb.tag, page));
+        let access = if write { UserAccess::Write } else { UserAccess::Read };
         let now = || self.walk(root, page).map_or(Entry::NONE, |word| Entry(word.load(Ordering::SeqCst)));
         if let Some(entry) = tlb.cached.get(&key).copied()
-            && (!write || entry.has(Entry::DIRTY))
+            && entry.permits(access)
+            && (!write || entry.has(Entry::DIRTY) || !self.setup.guarantees)
         {
             let real = now();
-            if !real.is_present() || real.frame() != entry.frame() {
+            if !real.permits(access) || real.frame() != entry.frame() {
                 self.stale.set(self.stale.get() + 1);
+                return Some(entry.frame());
             }
-            return Some(entry.frame());
+            if !write || entry.has(Entry::DIRTY) {
+                return Some(entry.frame());
+            }
         }
         // A write through a clean entry walks again: that is the guarantee that this machine declares.
         tlb.cached.remove(&key);
-        if !now().is_present() || write && !now().has(Entry::WRITABLE) {
+        tlb.walked.extend(self.tables(root, page).into_iter().map(|table| (key.0, table)));
+        if !now().permits(access) {
             return None;
         }
         let bits = Entry::ACCESSED | if write { Entry::DIRTY } else { 0 };
         let entry = Entry(self.walk(root, page)?.fetch_or(bits, Ordering::SeqCst) | bits);
         tlb.cached.insert(key, entry);
         Some(entry.frame())
+    }
+
+    /// What this CPU reads, if it reads on without a page fault.
+    pub fn try_read(&self, page: u64) -> Option<u64> {
+        let frame = self.translate(page, false)?;
+        Some(self.word(frame, 0).load(Ordering::SeqCst))
+    }
+
+    /// Writes, if that needs no page fault; says whether it did. The program stands at the access otherwise.
+    pub fn try_write(&self, page: u64, value: u64) -> bool {
+        let Some(frame) = self.translate(page, true) else { return false };
+        self.word(frame, 0).store(value, Ordering::SeqCst);
+        true
+    }
+
+    /// Runs `hook` just before the core's `nth` access from now on to the entry of a page of this CPU's space.
+    pub fn watch(&self, page: u64, nth: u32, hook: Hook) {
+        let root = self.tlbs[self.current.get() as usize].borrow().root.expect("it runs in a space");
+        let word: *const AtomicU64 = self.walk(root, page).expect("the page has a table");
+        self.watched.set((word.cast(), nth));
+        self.on_touch.borrow_mut().push_back(hook);
+    }
+
+    pub fn watch_nothing(&self) {
+        self.watched.set((std::ptr::null(), 0));
+        self.on_touch.borrow_mut().clear();
     }
 
     fn access(&self, mm: &Mm<'_>, id: SpaceId, page: u64, write: Option<u64>) -> Result<u64, Error> {
@@ -358,20 +430,19 @@ unsafe impl Platform for Host {
         let mut tlb = self.tlbs[cpu as usize].borrow_mut();
         let tag = tlb.tag;
         tlb.cached.remove(&(tag, page.page().0));
+        tlb.forget_tables();
     }
     fn flush_space(&self) {
         let cpu = self.current.get();
         self.note(Happened::FlushSpace(cpu));
-        let mut tlb = self.tlbs[cpu as usize].borrow_mut();
-        let tag = tlb.tag;
-        tlb.cached.retain(|key, _| key.0 != tag);
+        self.tlbs[cpu as usize].borrow_mut().flush();
     }
     fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
         self.next(&self.on_load);
         let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
         (tlb.root, tlb.tag) = (Some(root), tag);
         if !keep {
-            tlb.cached.retain(|key, _| key.0 != tag);
+            tlb.flush();
         }
     }
     fn tags(&self) -> u16 {
@@ -430,7 +501,11 @@ unsafe impl Platform for Host {
             // Asleep: only `wake` ends it.
             self.woken.borrow_mut().clear();
             let other = self.on_wait.borrow_mut().pop_front();
-            other.expect("sleeps, and nobody else is there")();
+            match other {
+                Some(other) => other(),
+                None if self.is_aside() => self.stop(),
+                None => panic!("sleeps, and nobody else is there"),
+            }
             assert!(self.woken.borrow().contains(&key), "{key:?} became ready and nobody woke the sleeper");
         }
     }
@@ -447,7 +522,14 @@ unsafe impl Platform for Host {
         // SAFETY: `translate` does so.
         unsafe { Guarantees::none().with_clean_write_walks().with_unflushed_accessed() }
     }
-    fn touch(&self, _at: *const u8, _access: Access) {
+    fn touch(&self, at: *const u8, _access: Access) {
+        let (watched, left) = self.watched.get();
+        if at == watched && left > 0 {
+            self.watched.set((watched, left - 1));
+            if left == 1 {
+                self.next(&self.on_touch);
+            }
+        }
         let due = |placed: &mut Placed| {
             let mine = self.placing.get() && placed.cpu == self.current.get();
             let due = mine && placed.left == 0;
@@ -469,7 +551,8 @@ unsafe impl Platform for Host {
             Event::Rotated => _ = self.next(&self.on_rotated),
             // INV-9: a CPU could still walk these tables.
             Event::Freed { frame, order: 0 } => {
-                let walked = self.tlbs.iter().filter(|tlb| tlb.borrow().root == Some(frame)).count();
+                let may_walk = |tlb: &Tlb| tlb.root == Some(frame) || tlb.walked.contains(&(tlb.tag, frame));
+                let walked = self.tlbs.iter().filter(|tlb| may_walk(&tlb.borrow())).count();
                 self.stale.set(self.stale.get() + walked as u32);
             }
             _ => {}
