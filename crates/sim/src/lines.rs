@@ -9,7 +9,8 @@ use crate::machine::{Cost, Machine};
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Line {
-    /// CPUs that have it, by number modulo 64: with more CPUs some hits are assumed that are none.
+    /// CPUs that have it. With more than 64, those of a node share the node's bits, and some hits are assumed that
+    /// are none: what another CPU of the socket has just read. Distances are true with any number.
     holders: u64,
     /// When its last move ended, or about when it was used last, in picoseconds; in the low bits who wrote it
     /// last, plus one.
@@ -39,8 +40,9 @@ pub struct Lines {
     lines: memmap2::MmapMut,
     count: usize,
     nodes: usize,
-    /// For each node the CPUs on it, modulo 64.
-    node_cpus: Vec<u64>,
+    /// For each CPU its bit among the holders, and for each node those of its CPUs.
+    bit_of: Vec<u8>,
+    node_bits: Vec<u64>,
     node_of: Vec<u16>,
     /// Cost of moving a line between nodes, and of fetching it from a node's memory.
     line: Vec<u64>,
@@ -65,15 +67,21 @@ impl Lines {
             rows.flat_map(|row| row.iter().map(move |&d| local + hop * u64::from(d - 10) / 10)).collect()
         };
         let node_of: Vec<u16> = (0..machine.cpus).map(|cpu| machine.node_of(cpu) as u16).collect();
-        let mut node_cpus = vec![0u64; nodes];
-        for (cpu, &node) in node_of.iter().enumerate() {
-            node_cpus[node as usize] |= 1 << (cpu % 64);
+        let share = 64 / nodes;
+        let bit = |(cpu, &node): (usize, &u16)| {
+            if machine.cpus <= 64 { cpu as u8 } else { (usize::from(node) * share + cpu % share) as u8 }
+        };
+        let bit_of: Vec<u8> = node_of.iter().enumerate().map(bit).collect();
+        let mut node_bits = vec![0u64; nodes];
+        for (&node, &bit) in node_of.iter().zip(&bit_of) {
+            node_bits[node as usize] |= 1 << bit;
         }
         Ok(Lines {
             lines,
             count,
             nodes,
-            node_cpus,
+            bit_of,
+            node_bits,
             node_of,
             line: by_distance(line_local, line_hop),
             dram: by_distance(dram_local, dram_hop),
@@ -92,7 +100,7 @@ impl Lines {
         }
         // SAFETY: the mapping holds `count` lines, page-aligned, and zeros are a line nobody has.
         let line = unsafe { &mut *self.lines.as_mut_ptr().cast::<Line>().add(index) };
-        let mine = 1u64 << (cpu % 64);
+        let mine = 1u64 << self.bit_of[cpu as usize];
         let (since, writer) = (line.since(), line.writer());
         let alive = now < since + self.lifetime;
         let hit = match access {
@@ -128,10 +136,12 @@ impl Lines {
                 wait + cost
             }
             Access::Write | Access::Rmw => {
-                // Every copy must go: the farthest one decides.
+                // Every copy must go: the farthest one decides. The last writer's may hide behind our own bit.
                 let others = line.holders & !mine;
+                let theirs = writer.filter(|&w| w != cpu).map(|w| self.node_of[w as usize] as usize);
                 let far = (0..self.nodes)
-                    .filter(|&n| others & self.node_cpus[n] != 0)
+                    .filter(|&n| others & self.node_bits[n] != 0)
+                    .chain(theirs)
                     .map(|n| self.line[node * self.nodes + n])
                     .max()
                     .unwrap_or(self.hit);
@@ -168,6 +178,20 @@ mod tests {
         let far = lines.access(47, 0, Access::Rmw, 2_000_000);
         assert_eq!(near, cost.line_local);
         assert!(far > near);
+    }
+
+    #[test]
+    fn distances_are_true_on_a_machine_of_more_cpus_than_bits() {
+        let machine = Machine::builtin("many-32x128").unwrap();
+        let mut lines = Lines::new(&machine, 4 << 20).unwrap();
+        lines.access(0, 0, Access::Write, 0);
+        // A neighbour, one with the same bit, and one in another box.
+        let steps = [(1, 10), (65, 10), (4095, 50), (4094, 10)];
+        for (step, (cpu, distance)) in (1..).zip(steps) {
+            let cost = lines.access(cpu, 0, Access::Rmw, step * 1_000_000);
+            let hops = machine.cost.line_hop * (distance - 10) / 10;
+            assert_eq!(cost, machine.cost.line_local + hops, "to CPU {cpu}");
+        }
     }
 
     #[test]
