@@ -47,7 +47,9 @@ fn every_machine_runs_every_workload_with_any_number_of_cpus() {
         for &workload in Workload::ALL {
             for cpus in [1, 2, 3, 8] {
                 let text = if cpus % 2 == 1 { "vanilla" } else { "linux" };
-                specs.push(RunSpec { policy: policy(text), ..small(workload, name, cpus, 16) });
+                let nodes = machine(name).nodes.min(cpus);
+                let mib = u64::from(nodes * 4).max(16);
+                specs.push(RunSpec { policy: policy(text), ..small(workload, name, cpus, mib) });
             }
         }
     }
