@@ -128,8 +128,9 @@ impl SpinLock {
             }
             crate::ipi::serve_if_deaf(mm);
             // Each of those ahead holds the lock for about this long: look again when it may be our turn,
-            // and leave its line alone meanwhile.
-            p.pause(HOLD_NS * ahead.min(16));
+            // and leave its line alone meanwhile. In a long queue that is nearly all of those ahead: if a thousand
+            // looked every microsecond, the holder would never get the line to let go.
+            p.pause(HOLD_NS * (ahead.min(16) + ahead.saturating_sub(64)));
         }
     }
 }

@@ -125,7 +125,7 @@ pub struct Common {
     /// Change a constant of the machine (see `quietmm list --machine NAME`); may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting)]
     pub sets: Vec<(String, String)>,
-    /// Divide memory and work by N (default: the workload's own)
+    /// Divide memory and work by N (default: the workload's own, or what leaves 4 GiB of a larger machine)
     #[arg(long, value_name = "N", value_parser = scale, allow_negative_numbers = true)]
     pub scale: Option<u32>,
     /// The seed of the first run

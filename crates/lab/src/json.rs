@@ -81,6 +81,7 @@ fn run(study: &Study, policy: &str, seed: u64, report: &Report, host: bool) -> J
             "host_s": real(report.host.host_s),
             "events": report.host.events,
             "reclaimed_pages_per_host_s": real(report.host.reclaimed_pages_per_host_s),
+            "host_peak_rss_mib": report.host.host_peak_rss_mib,
         });
         out.insert("host".to_string(), figures);
     }

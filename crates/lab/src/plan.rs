@@ -145,14 +145,15 @@ pub fn plans(
         .map(|workload| {
             let machine_name =
                 common.machine.clone().unwrap_or_else(|| workload.default_machine().to_string());
+            let machine = machine(&machine_name, common)?;
             Ok(Plan {
                 form,
                 workload,
-                machine: machine(&machine_name, common)?,
+                scale: common.scale.unwrap_or_else(|| default_scale(workload, &machine)),
+                machine,
                 machine_name,
                 policies: policies.clone(),
                 names: names.clone(),
-                scale: common.scale.unwrap_or_else(|| workload.default_scale()),
                 seed: common.seed,
                 runs: common.runs,
                 broken,
@@ -162,6 +163,15 @@ pub fn plans(
             })
         })
         .collect()
+}
+
+/// Memory of a run whose scale nobody chose, at most: some minutes of the host's time.
+const MOST_MEMORY: u64 = 4 << 30;
+
+/// The workload's own scale, unless the machine is so large that it would run for hours.
+fn default_scale(workload: Workload, machine: &Machine) -> u32 {
+    let fits = u32::try_from(machine.memory.div_ceil(MOST_MEMORY)).unwrap_or(u32::MAX);
+    workload.default_scale().max(fits)
 }
 
 /// A machine by name or file.

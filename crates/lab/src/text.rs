@@ -286,7 +286,7 @@ mod tests {
                 metric("elapsed_s", Better::Less, Value::Real { value: elapsed, decimals: 2 }),
                 metric("stale_accesses", Better::Less, Value::Int(stale)),
             ],
-            host: Host { host_s: 1.0, events: 1, reclaimed_pages_per_host_s: 1.0 },
+            host: Host { host_s: 1.0, events: 1, reclaimed_pages_per_host_s: 1.0, host_peak_rss_mib: 1 },
             stories: (0..stale).map(|nth| format!("story {nth}")).collect(),
             notes: Vec::new(),
         }

@@ -91,7 +91,7 @@ fn json_has_the_promised_keys_in_order() {
 #[test]
 fn the_host_appears_only_with_stats() {
     let all = json(&with(&["--json", "--stats"]));
-    for key in ["host_s", "events", "reclaimed_pages_per_host_s"] {
+    for key in ["host_s", "events", "reclaimed_pages_per_host_s", "host_peak_rss_mib"] {
         assert!(all["runs"][0]["host"][key].is_number(), "{key}");
     }
     assert!(good(&with(&["--stats"])).contains("host seconds"));

@@ -13,7 +13,7 @@ use crate::tlb::Tlb;
 
 /// What a CPU's time is spent on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(usize)]
+#[repr(u8)]
 pub enum Mode {
     /// User addresses and user computation.
     User = 0,
@@ -24,36 +24,42 @@ pub enum Mode {
 }
 
 /// One CPU. All cells: the simulator is one host thread.
+///
+/// What every turn reads comes first and fills one line of the host's cache: with thousands of CPUs each turn
+/// finds its CPU's state in memory, and a line of it costs more than most of the work done there.
+#[repr(C, align(64))]
 pub struct Cpu {
-    /// Its number.
-    pub id: u16,
     /// Its clock, in picoseconds.
     pub now: Cell<u64>,
     /// At this time something else must be looked at: another CPU's turn, or an interrupt.
     pub limit: Cell<u64>,
-    /// Whether interrupts are on.
-    pub irqs: Cell<bool>,
     /// When the core's interrupt arrives, when the scheduler's does, and when the timer ticks.
     pub ipi_at: Cell<u64>,
     pub kick_at: Cell<u64>,
     pub tick_at: Cell<u64>,
-    /// When the earliest alarm goes off, and all of them with what they wake.
+    /// When the earliest alarm goes off.
     pub alarm_at: Cell<u64>,
-    pub alarms: RefCell<BTreeSet<(u64, WaitKey)>>,
+    /// The task whose context it runs.
+    pub task: Cell<TaskId>,
+    /// What its translation hardware works with.
+    pub root: Cell<FrameNumber>,
+    pub tag: Cell<u16>,
+    /// Its number.
+    pub id: u16,
+    /// Whether interrupts are on.
+    pub irqs: Cell<bool>,
+    /// It has told the engine when it goes on, and an interrupt may wake it before.
+    pub parked: Cell<bool>,
+    mode: Cell<Mode>,
+
+    mode_since: Cell<u64>,
+    spent: [Cell<u64>; 3],
     /// It is switched off; when it is switched on, if it has been; and interrupts that were lost on it.
     pub off: Cell<bool>,
     pub on_at: Cell<u64>,
     pub lost: Cell<u64>,
-    /// It has told the engine when it goes on, and an interrupt may wake it before.
-    pub parked: Cell<bool>,
-    /// The task whose context it runs.
-    pub task: Cell<TaskId>,
-    mode: Cell<Mode>,
-    mode_since: Cell<u64>,
-    spent: [Cell<u64>; 3],
-    /// What its translation hardware works with.
-    pub root: Cell<FrameNumber>,
-    pub tag: Cell<u16>,
+    /// All alarms, with what they wake.
+    pub alarms: RefCell<BTreeSet<(u64, WaitKey)>>,
     pub roots: [Cell<FrameNumber>; 64],
     pub tlb: UnsafeCell<Tlb>,
     /// Work with interrupts off that is owed, in picoseconds, and by how many pages.
@@ -66,6 +72,8 @@ pub struct Cpu {
     pub alarmed: Cell<u64>,
     pub refills: Cell<u64>,
 }
+
+const _: () = assert!(std::mem::offset_of!(Cpu, mode_since) == 64);
 
 impl Cpu {
     pub fn new(id: u16, first_tick: u64, tlb: Tlb, stalls: Stalls) -> Cpu {

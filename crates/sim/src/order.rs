@@ -47,16 +47,16 @@ impl Order {
         (best >> CPU_BITS, (best & ((1 << CPU_BITS) - 1)) as u16)
     }
 
-    /// The earliest time of all CPUs but one.
+    /// The earliest time of all CPUs but one, and whose it is.
     #[inline]
-    pub fn first_but(&self, cpu: u16) -> u64 {
+    pub fn first_but(&self, cpu: u16) -> (u64, u16) {
         let mut node = self.leaves + cpu as usize;
         let mut best = u64::MAX;
         while node > 1 {
             best = best.min(self.nodes[node ^ 1]);
             node /= 2;
         }
-        best >> CPU_BITS
+        (best >> CPU_BITS, (best & ((1 << CPU_BITS) - 1)) as u16)
     }
 }
 
@@ -81,7 +81,7 @@ mod tests {
                 assert_eq!(time, plain[best]);
                 assert!(time == NEVER || first as usize == best);
                 let other = (0..cpus).filter(|&c| c != cpu).map(|c| plain[c]).min().unwrap_or(NEVER);
-                assert_eq!(order.first_but(cpu as u16), other);
+                assert_eq!(order.first_but(cpu as u16).0, other);
             }
         }
     }

@@ -57,6 +57,9 @@ pub struct Host {
     pub events: u64,
     /// Pages reclaimed in a second of the host's time.
     pub reclaimed_pages_per_host_s: f64,
+    /// The most memory that the process had in the host's memory so far, in MiB: with other runs side by side
+    /// theirs too. 0 where the host does not say.
+    pub host_peak_rss_mib: u64,
 }
 
 /// Why there is no report.
@@ -196,8 +199,12 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     let metrics = figures(&sim, &system, &tasks);
     let host_s = began.elapsed().as_secs_f64();
     let reclaimed = system.mm.counter(Counter::PgStealKswapd) + system.mm.counter(Counter::PgStealDirect);
-    let host =
-        Host { host_s, events: sim.events.get(), reclaimed_pages_per_host_s: reclaimed as f64 / host_s };
+    let host = Host {
+        host_s,
+        events: sim.events.get(),
+        reclaimed_pages_per_host_s: reclaimed as f64 / host_s,
+        host_peak_rss_mib: peak_rss_mib(),
+    };
     let notes = vec![format!(
         "scale 1/{}: memory {} MiB and all files with it; watermarks (min {} KiB in all, never above 1/8) and \
          per-CPU batches ({} frames) of the full size; CPUs, TLBs and costs in full",
@@ -226,6 +233,14 @@ fn add_up<const FAULTS: bool>(
     audit
         .broken
         .map_or(Ok(()), |what| Err(format!("the frames do not add up at the end: {what} ({audit:?})")))
+}
+
+/// The process's `VmHWM`, in MiB.
+fn peak_rss_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0).div_ceil(1024)
 }
 
 /// Seconds from picoseconds.

@@ -47,8 +47,8 @@ fn every_machine_runs_every_workload_with_any_number_of_cpus() {
         for &workload in Workload::ALL {
             for cpus in [1, 2, 3, 8] {
                 let text = if cpus % 2 == 1 { "vanilla" } else { "linux" };
-                // Eight nodes need more than 16 MiB for their tables.
-                let mib = 16.max(3 * u64::from(machine(name).nodes.min(cpus)));
+                let nodes = machine(name).nodes.min(cpus);
+                let mib = u64::from(nodes * 4).max(16);
                 specs.push(RunSpec { policy: policy(text), ..small(workload, name, cpus, mib) });
             }
         }
