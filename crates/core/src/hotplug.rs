@@ -26,6 +26,7 @@ impl<P: Platform> Manager<'_, P> {
         // them, since this CPU runs nothing else and interrupt handlers take no frames.
         self.drain_lru_batch();
         self.drain_page_list();
+        self.drain_batch();
         let here = Here::new(self);
         if !p.broken(Rule::OfflineLeavesMasks) {
             unload(&here);
@@ -77,6 +78,7 @@ impl<P: Platform> Manager<'_, P> {
         let (p, slot) = (self.platform(), self.slot(cpu));
         slot.pages.len() == 0
             && slot.lru.len() == 0
+            && slot.spare_batch.get() == 0
             && slot.inbox.is_empty(p)
             && !spaces.any(|id| self.space(id).cpus.0.contains(p, cpu))
     }

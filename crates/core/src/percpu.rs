@@ -35,6 +35,8 @@ pub(crate) struct CpuSlot {
     pub pages: PageList,
     /// Pages on their way to an LRU list.
     pub lru: LruBatch,
+    /// An unmap batch that nobody uses, plus one.
+    pub spare_batch: Cell<u32>,
     /// The region in which this CPU's last fault lay, plus one.
     pub last_region: Cell<u32>,
     /// How many `Here`s exist on this CPU: above zero, interrupts are off.

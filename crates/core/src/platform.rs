@@ -125,8 +125,12 @@ pub enum Access {
 pub enum WaitKey {
     /// The node's `kswapd` has work.
     Kswapd(NodeId),
-    /// A sleeping lock, by the address of its word.
+    /// The readers of a sleeping lock have left it to a writer, by the lock's address.
     Lock(usize),
+    /// The writer that readers of a sleeping lock stand behind has left.
+    Readers(usize),
+    /// The turn of the writer of a sleeping lock that has this ticket.
+    Turn(usize, u32),
     /// A page that is being reclaimed or written out, by its frame.
     Page(FrameNumber),
     /// Something of the platform's own: a device, a timer.

@@ -10,7 +10,11 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::Manager;
-use crate::platform::{Access, Platform, WaitKey};
+use crate::platform::{Access, Platform};
+
+mod rwlock;
+
+pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 
 macro_rules! word {
     ($name:ident, $atomic:ident, $int:ident, $about:literal) => {
@@ -148,98 +152,5 @@ impl<P: Platform> Drop for SpinGuard<'_, P> {
         // Only the holder writes `serving`. Release: partner of the Acquire in `lock`.
         let ticket = self.lock.serving.0.load(Ordering::Relaxed);
         self.lock.serving.store(self.p, ticket.wrapping_add(1), Ordering::Release);
-    }
-}
-
-/// A lock for many readers or one writer, whose holders may wait. All zeros is unlocked.
-#[repr(C)]
-pub struct RwLock {
-    state: Word32,
-}
-
-const WRITER: u32 = 1 << 31;
-const WAITERS: u32 = 1 << 30;
-
-impl RwLock {
-    fn key(&self) -> WaitKey {
-        WaitKey::Lock((&raw const *self).addr())
-    }
-
-    /// Shares it. May wait.
-    pub fn read<'a, P: Platform>(&'a self, p: &'a P) -> ReadGuard<'a, P> {
-        // Acquire, here and below: partner of the Releases of earlier holders.
-        if self.state.fetch_add(p, 1, Ordering::Acquire) & (WRITER | WAITERS) != 0 {
-            self.drop_reader(p);
-            self.enter(p, 1, |seen| seen & (WRITER | WAITERS) == 0);
-        }
-        ReadGuard { lock: self, p }
-    }
-
-    /// Has it alone. May wait. New readers stand behind whoever waits.
-    pub fn write<'a, P: Platform>(&'a self, p: &'a P) -> WriteGuard<'a, P> {
-        self.enter(p, WRITER, |_| false);
-        WriteGuard { lock: self, p }
-    }
-
-    /// Adds `holder` once nobody holds the lock, or once `may_join` the holders.
-    fn enter<P: Platform>(&self, p: &P, holder: u32, may_join: impl Fn(u32) -> bool) {
-        loop {
-            let seen = self.state.load(p, Ordering::Relaxed);
-            let free = seen & !WAITERS == 0;
-            if free || may_join(seen) {
-                let new = (seen & !WAITERS) + holder;
-                if self.state.replace(p, seen, new, Ordering::Acquire).is_ok() {
-                    // Who takes the bit away tells the others, who set it again if they must.
-                    if seen & WAITERS != 0 {
-                        p.wake(self.key());
-                    }
-                    return;
-                }
-                continue;
-            }
-            // Whoever lets go last finds the bit, or has let go before it was set and the lock is free.
-            self.state.fetch_or(p, WAITERS, Ordering::AcqRel);
-            p.wait(self.key(), &mut || {
-                let now = self.state.load(p, Ordering::Relaxed);
-                now & WAITERS == 0 || now & !WAITERS == 0
-            });
-        }
-    }
-
-    fn drop_reader<P: Platform>(&self, p: &P) {
-        let before = self.state.fetch_sub(p, 1, Ordering::Release);
-        if before == WAITERS | 1 {
-            self.state.fetch_and(p, !WAITERS, Ordering::Relaxed);
-            p.wake(self.key());
-        }
-    }
-}
-
-/// Shared until dropped.
-#[must_use]
-pub struct ReadGuard<'a, P: Platform> {
-    lock: &'a RwLock,
-    p: &'a P,
-}
-
-impl<P: Platform> Drop for ReadGuard<'_, P> {
-    fn drop(&mut self) {
-        self.lock.drop_reader(self.p);
-    }
-}
-
-/// Exclusive until dropped.
-#[must_use]
-pub struct WriteGuard<'a, P: Platform> {
-    lock: &'a RwLock,
-    p: &'a P,
-}
-
-impl<P: Platform> Drop for WriteGuard<'_, P> {
-    fn drop(&mut self) {
-        let before = self.lock.state.fetch_and(self.p, !(WRITER | WAITERS), Ordering::Release);
-        if before & WAITERS != 0 {
-            self.p.wake(self.lock.key());
-        }
     }
 }

@@ -200,7 +200,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Lets go of the pages that an operation took out of a range, and of its tables.
     pub(super) fn drop_taken(&self, space: &Space, range: PageRange, quiet: Quiet) {
         let mut gone = Gone::new();
-        table::free_unhooked(self, quiet.tables, &mut |entry| {
+        table::free_unhooked(self, quiet.tables, range, &mut |entry| {
             if entry.is_taken() {
                 gone.add(self, entry.frame());
             }

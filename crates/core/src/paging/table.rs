@@ -3,7 +3,8 @@
 //! A walk reads without a lock. Tables are added while their space's regions are shared; they are taken out of the
 //! tree only by who has the regions alone, and freed only when no CPU and no reverse map can be in them any more
 //! (INV-9). What a leaf table holds is changed under that table's own lock, which lies in its frame's bookkeeping;
-//! an entry for a large page under the lock of the table that holds it.
+//! an entry for a large page under the lock of the table that holds it. The `refs` of a table's frame count the tables
+//! below it.
 
 use core::sync::atomic::Ordering;
 
@@ -20,7 +21,7 @@ const ROOT_LEVEL: u32 = 3;
 /// The level of tables whose entries may be large pages.
 const LARGE_LEVEL: u32 = 1;
 /// The upper half of the root belongs to the kernel.
-const USER_ROOT_ENTRIES: usize = 256;
+const USER_ROOT_ENTRIES: u64 = 256;
 
 /// A table that holds entries of pages: of small ones, or, a level up, of large ones.
 #[derive(Clone, Copy)]
@@ -129,7 +130,10 @@ fn step<P: Platform>(
     let new = make_table(mm, AllocFrom::HERE)?;
     // Release: the table is zeroed and its lock ready, before anybody can walk into it.
     match slot.replace(p, entry.0, Entry::table(new).0, Ordering::AcqRel) {
-        Ok(_) => Ok(Ok(new)),
+        Ok(_) => {
+            mm.frames().get(table).refs.fetch_add(p, 1, Ordering::Relaxed);
+            Ok(Ok(new))
+        }
         Err(_) => {
             mm.free_one(new);
             step(mm, table, level, page)
@@ -188,9 +192,11 @@ pub(crate) fn unhook<P: Platform>(
             let (child, at) = (entry.frame(), base + i * span);
             if gap.covers(PageRange::new(PageNumber(at), span)) {
                 slot.store(p, 0, Ordering::Release);
+                mm.frames().get(table).refs.fetch_sub(p, 1, Ordering::Relaxed);
                 let frame = mm.frames().get(child);
                 frame.owner.set(p, chain.first.0);
-                frame.index.set(p, u64::from(level - 1));
+                // Its first page, and, in the low bits that are 0 there, its level.
+                frame.index.set(p, at | u64::from(level - 1));
                 chain.first = child;
             } else if level > 1 {
                 below(mm, child, (level - 1, at), (range, gap), chain);
@@ -202,19 +208,20 @@ pub(crate) fn unhook<P: Platform>(
     chain
 }
 
-/// Frees unhooked tables; `each` gets every entry of a page that is still in them. No CPU can walk them any more, and
-/// no reverse map leads to them (INV-9). Gives how many.
+/// Frees unhooked tables; `each` gets every entry of `range` that is still in them, and there are no others. No CPU can
+/// walk them any more, and no reverse map leads to them (INV-9). Gives how many.
 pub(crate) fn free_unhooked<P: Platform>(
     mm: &Manager<'_, P>,
     tables: Unhooked,
+    range: PageRange,
     each: &mut dyn FnMut(Entry),
 ) -> u64 {
     let p = mm.platform();
     let (mut at, mut freed) = (tables.first, 0);
     while at != FrameNumber::NONE {
         let frame = mm.frames().get(at);
-        let (next, level) = (FrameNumber(frame.owner.get(p)), frame.index.get(p) as u32);
-        freed += free_below(mm, at, level, each);
+        let (next, place) = (FrameNumber(frame.owner.get(p)), frame.index.get(p));
+        freed += free_below(mm, at, ((place & 511) as u32, place & !511), range, each);
         at = next;
     }
     freed
@@ -223,22 +230,36 @@ pub(crate) fn free_unhooked<P: Platform>(
 /// Frees the tables under `root` and `root` itself. No CPU can walk them any more (INV-9), and no entry of a page is
 /// left.
 pub(crate) fn free_tables<P: Platform>(mm: &Manager<'_, P>, root: FrameNumber) -> u64 {
-    free_below(mm, root, ROOT_LEVEL, &mut |_| {})
+    free_below(mm, root, (ROOT_LEVEL, 0), PageRange::new(PageNumber(0), 0), &mut |_| {})
 }
 
+/// Looks only where there may be something: at the entries of `range`, and further only for tables that are counted and
+/// were not found there.
 fn free_below<P: Platform>(
     mm: &Manager<'_, P>,
     table: FrameNumber,
-    level: u32,
+    (level, base): (u32, u64),
+    range: PageRange,
     each: &mut dyn FnMut(Entry),
 ) -> u64 {
+    let p = mm.platform();
+    let span = 1u64 << (9 * level);
+    let slots = if level == ROOT_LEVEL { USER_ROOT_ENTRIES } else { 512 };
+    let inside = PageRange::new(PageNumber(base), slots * span).intersect(range);
+    let inside = inside.map_or(0..0, |part| (part.start.0 - base) / span..(part.end().0 - 1 - base) / span + 1);
+    let outside = (0..slots).filter(|i| !inside.contains(i));
+    let mut tables = if level == 0 { 0 } else { mm.frames().get(table).refs.load(p, Ordering::Acquire) };
     let mut freed = 1;
-    for i in 0..if level == ROOT_LEVEL { USER_ROOT_ENTRIES } else { 512 } {
-        let entry = Entry(word(mm, table, i).load(mm.platform(), Ordering::Acquire));
+    for i in inside.clone().chain(outside) {
+        if tables == 0 && !inside.contains(&i) {
+            break;
+        }
+        let entry = Entry(word(mm, table, i as usize).load(p, Ordering::Acquire));
         if level == 0 || is_large(entry, level) {
             each(entry);
         } else if entry.is_present() {
-            freed += free_below(mm, entry.frame(), level - 1, each);
+            tables -= 1;
+            freed += free_below(mm, entry.frame(), (level - 1, base + i * span), range, each);
         }
     }
     mm.free_one(table);
@@ -260,8 +281,8 @@ pub(crate) fn count<P: Platform>(
     ) -> u64 {
         let mut found = 1;
         for i in 0..if level == ROOT_LEVEL { USER_ROOT_ENTRIES } else { 512 } {
-            let entry = Entry(word(mm, table, i).get(mm.platform()));
-            let at = base + ((i as u64) << (9 * level));
+            let entry = Entry(word(mm, table, i as usize).get(mm.platform()));
+            let at = base + (i << (9 * level));
             if level == 0 || is_large(entry, level) {
                 visit(PageNumber(at), entry);
             } else if entry.is_present() {
@@ -327,6 +348,7 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
 
     /// Puts a table of small pages in place of a large one, in one step; gives what was there.
     pub fn put_table(&self, page: PageNumber, table: FrameNumber) -> Entry {
+        self.mm.frames().get(self.leaf.table).refs.fetch_add(self.mm.platform(), 1, Ordering::Relaxed);
         Entry(self.word(page).swap(self.mm.platform(), Entry::table(table).0, Ordering::AcqRel))
     }
 

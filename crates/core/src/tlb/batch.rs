@@ -85,7 +85,12 @@ pub struct Flushed<'m, 'p, P: Platform> {
 impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
     /// An empty batch. Never reclaims for itself: reclaim is what it is for.
     pub(crate) fn new(mm: &'m Manager<'p, P>) -> Result<Self, Error> {
-        let handle = mm.root.batches.reserve(mm, AllocFrom::NOW)?.commit();
+        // This CPU's last one, if nobody has it: the pool's lock is the whole machine's.
+        let kept = Here::new(mm).slot().spare_batch.replace(0);
+        let handle = match kept.checked_sub(1) {
+            Some(handle) => handle,
+            None => mm.root.batches.reserve(mm, AllocFrom::NOW)?.commit(),
+        };
         let batch = UnmapBatch { mm, handle };
         let slot = batch.slot();
         slot.cpus.clear();
@@ -204,6 +209,22 @@ impl<'m, 'p, P: Platform> Flushed<'m, 'p, P> {
             self.mm.frames().get(FrameNumber(page)).state.fetch_and(p, !flag::UNFLUSHED, Ordering::Release);
             each(FrameNumber(page), fate);
         }
-        self.mm.root.batches.release(self.mm, self.handle);
+        let here = Here::new(self.mm);
+        if here.slot().spare_batch.get() == 0 {
+            here.slot().spare_batch.set(self.handle + 1);
+        } else {
+            drop(here);
+            self.mm.root.batches.release(self.mm, self.handle);
+        }
+    }
+}
+
+impl<P: Platform> Manager<'_, P> {
+    /// Gives back the batch that this CPU keeps: before it goes offline.
+    pub(crate) fn drain_batch(&self) {
+        let kept = Here::new(self).slot().spare_batch.replace(0);
+        if let Some(handle) = kept.checked_sub(1) {
+            self.root.batches.release(self, handle);
+        }
     }
 }

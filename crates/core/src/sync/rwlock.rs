@@ -1,0 +1,160 @@
+//! A lock for many readers or one writer, whose holders may wait.
+//!
+//! Fair by phases: readers that come while a writer has the lock or waits for it stand behind that one writer and no
+//! other; when it leaves they all have the lock at once. Writers go in the order in which they came. Who is next in
+//! line spins for a while, so that the lock does not lie idle while a sleeper is woken; all others sleep until they are
+//! next: with a thousand waiting, one is woken each time.
+
+use core::sync::atomic::{Ordering, fence};
+
+use super::{Word32, Word64};
+use crate::platform::{Platform, WaitKey};
+
+/// The lock. All zeros is unlocked.
+#[repr(C)]
+pub struct RwLock {
+    /// Readers that have the lock, readers that wait, whether a writer has it or waits for readers to leave, and the
+    /// phase, which changes when a writer leaves.
+    state: Word64,
+    /// The writers' queue: the next ticket, and the ticket whose turn it is.
+    next: Word32,
+    turn: Word32,
+}
+
+const READER: u64 = 1;
+const WAITING: u64 = 1 << 20;
+const WRITER: u64 = 1 << 40;
+const PHASE: u64 = 1 << 41;
+
+/// How long the next in line spins before it sleeps, and how often it looks, in nanoseconds: about what it costs to put a
+/// task to sleep and to wake it.
+const SPIN_NS: u32 = 20_000;
+const LOOK_NS: u32 = 500;
+
+/// Readers that have the lock, and those that wait.
+const fn readers(state: u64) -> (u64, u64) {
+    (state & (WAITING - 1), state >> 20 & (WAITING - 1))
+}
+
+impl RwLock {
+    fn at(&self) -> usize {
+        (&raw const *self).addr()
+    }
+
+    /// Shares it. May wait.
+    pub fn read<'a, P: Platform>(&'a self, p: &'a P) -> ReadGuard<'a, P> {
+        // Acquire, here and below: partner of the Releases of earlier holders.
+        let found = self.state.fetch_add(p, READER, Ordering::Acquire);
+        if found & WRITER != 0 {
+            self.stand_behind(p, found & PHASE);
+        }
+        ReadGuard { lock: self, p }
+    }
+
+    /// Waits for the writer of this phase to leave. This reader is counted as one that has the lock; if the writer leaves
+    /// before it has counted itself among the waiting, it has.
+    #[cold]
+    fn stand_behind<P: Platform>(&self, p: &P, phase: u64) {
+        loop {
+            let seen = self.state.load(p, Ordering::Acquire);
+            if seen & PHASE != phase {
+                return;
+            }
+            if self.state.replace(p, seen, seen - READER + WAITING, Ordering::AcqRel).is_ok() {
+                // The writer may have been waiting for just this one to go.
+                if readers(seen).0 == 1 {
+                    p.wake(WaitKey::Lock(self.at()));
+                }
+                // The phase changes once while this waits, not twice: from then on it has the lock.
+                return p.wait(WaitKey::Readers(self.at()), &mut || {
+                    self.state.load(p, Ordering::Acquire) & PHASE != phase
+                });
+            }
+        }
+    }
+
+    /// Has it alone. May wait.
+    pub fn write<'a, P: Platform>(&'a self, p: &'a P) -> WriteGuard<'a, P> {
+        let ticket = self.next.fetch_add(p, 1, Ordering::Relaxed);
+        // Partner: the fence in the guard's drop. One of the two sees the other.
+        fence(Ordering::SeqCst);
+        let ahead = || ticket.wrapping_sub(self.turn.load(p, Ordering::Acquire));
+        if ahead() > 0 {
+            self.queue(p, ticket, &ahead);
+        }
+        let found = self.state.fetch_or(p, WRITER, Ordering::Acquire);
+        if readers(found).0 > 0 {
+            p.wait(WaitKey::Lock(self.at()), &mut || readers(self.state.load(p, Ordering::Acquire)).0 == 0);
+        }
+        WriteGuard { lock: self, p }
+    }
+}
+
+impl RwLock {
+    /// Waits until no writer is ahead.
+    #[cold]
+    fn queue<P: Platform>(&self, p: &P, ticket: u32, ahead: &dyn Fn() -> u32) {
+        let key = WaitKey::Turn(self.at(), ticket);
+        if ahead() > 1 {
+            p.wait(key, &mut || ahead() <= 1);
+        }
+        for _ in 0..SPIN_NS / LOOK_NS {
+            if ahead() == 0 {
+                return;
+            }
+            p.pause(LOOK_NS);
+        }
+        p.wait(key, &mut || ahead() == 0);
+    }
+}
+
+/// Shared until dropped.
+#[must_use]
+pub struct ReadGuard<'a, P: Platform> {
+    lock: &'a RwLock,
+    p: &'a P,
+}
+
+impl<P: Platform> Drop for ReadGuard<'_, P> {
+    fn drop(&mut self) {
+        let before = self.lock.state.fetch_sub(self.p, READER, Ordering::Release);
+        if before & WRITER != 0 && readers(before).0 == 1 {
+            self.p.wake(WaitKey::Lock(self.lock.at()));
+        }
+    }
+}
+
+/// Exclusive until dropped.
+#[must_use]
+pub struct WriteGuard<'a, P: Platform> {
+    lock: &'a RwLock,
+    p: &'a P,
+}
+
+impl<P: Platform> Drop for WriteGuard<'_, P> {
+    fn drop(&mut self) {
+        let (lock, p) = (self.lock, self.p);
+        let mut seen = lock.state.load(p, Ordering::Relaxed);
+        let waited = loop {
+            let (have, wait) = readers(seen);
+            // All who wait have it now, with those who have counted themselves and not looked yet.
+            let next = (seen & PHASE ^ PHASE) | (have + wait);
+            match lock.state.replace(p, seen, next, Ordering::Release) {
+                Ok(_) => break wait > 0,
+                Err(now) => seen = now,
+            }
+        };
+        if waited {
+            p.wake(WaitKey::Readers(lock.at()));
+        }
+        // Only the holder writes it.
+        let next = lock.turn.get(p).wrapping_add(1);
+        lock.turn.store(p, next, Ordering::Release);
+        fence(Ordering::SeqCst);
+        // The next one, if it has stopped spinning; and the one after it, which is next in line now.
+        let waiting = lock.next.load(p, Ordering::Relaxed).wrapping_sub(next);
+        for ticket in 0..waiting.min(2) {
+            p.wake(WaitKey::Turn(lock.at(), next.wrapping_add(ticket)));
+        }
+    }
+}
