@@ -5,7 +5,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quietmm::addr::{Nanos, PAGE_SIZE, PageNumber, PhysAddr};
@@ -54,8 +54,30 @@ pub enum Happened {
 struct Tlb {
     root: Option<FrameNumber>,
     tag: u16,
-    /// By tag and page: the entry as it was cached.
-    cached: BTreeMap<(u16, u64), Entry>,
+    /// By tag, first page and whether it is a large page: the entry as it was cached.
+    cached: BTreeMap<(u16, u64, bool), Entry>,
+    /// By tag: tables that were walked since the last flush, which a walk cache may still lead to.
+    walked: BTreeSet<(u16, u32)>,
+}
+
+/// Where a translation of `page` can lie: the small one, and the large one that covers it.
+fn places(tag: u16, page: u64) -> [(u16, u64, bool); 2] {
+    [(tag, page, false), (tag, PageNumber(page).large().0, true)]
+}
+
+/// The frame that an entry, small or large, gives for `page`.
+fn frame_for(entry: Entry, page: u64) -> FrameNumber {
+    let part = if entry.has(Entry::LARGE) { PageNumber(page).index(0) as u32 } else { 0 };
+    entry.frame().add(part)
+}
+
+impl Tlb {
+    /// Everything under the loaded tag.
+    fn drop_tag(&mut self) {
+        let tag = self.tag;
+        self.cached.retain(|key, _| key.0 != tag);
+        self.walked.retain(|key| key.0 != tag);
+    }
 }
 
 pub struct Host {
@@ -75,7 +97,8 @@ pub struct Host {
     pub broken: Cell<Option<Rule>>,
     pub fail_reads: Cell<bool>,
     pub fail_writes: Cell<bool>,
-    /// Uses of a cached translation that the tables no longer hold, and tables freed under a CPU.
+    /// Uses of a cached translation that the tables no longer allow, and tables freed under a CPU that has them
+    /// loaded or has walked them since it flushed.
     pub stale: Cell<u32>,
     pub log: RefCell<Vec<Happened>>,
     /// What happens when a CPU waits for another, once each.
@@ -227,42 +250,54 @@ impl Host {
         unsafe { &*at.cast() }
     }
 
-    /// The word of the leaf table for a page, as the hardware finds it.
-    fn walk(&self, root: FrameNumber, page: u64) -> Option<&AtomicU64> {
-        let mut table = root;
+    /// The entry for a page, small or large, as the hardware finds it, and the tables on the way.
+    fn walk(&self, root: FrameNumber, page: u64) -> (Option<&AtomicU64>, Vec<FrameNumber>) {
+        let mut way = vec![root];
         for level in (1..4).rev() {
-            let entry = Entry(self.word(table, PageNumber(page).index(level)).load(Ordering::SeqCst));
+            let word = self.word(way[way.len() - 1], PageNumber(page).index(level));
+            let entry = Entry(word.load(Ordering::SeqCst));
             if !entry.is_present() {
-                return None;
+                return (None, way);
             }
-            table = entry.frame();
+            if level == 1 && entry.has(Entry::LARGE) {
+                return (Some(word), way);
+            }
+            way.push(entry.frame());
         }
-        Some(self.word(table, PageNumber(page).index(0)))
+        (Some(self.word(way[3], PageNumber(page).index(0))), way)
     }
 
     /// Translates as the hardware does: `None` is a page fault.
     fn translate(&self, page: u64, write: bool) -> Option<FrameNumber> {
         let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
-        let (root, key) = (tlb.root?, (tlb.tag, page));
-        let now = || self.walk(root, page).map_or(Entry::NONE, |word| Entry(word.load(Ordering::SeqCst)));
-        if let Some(entry) = tlb.cached.get(&key).copied()
-            && (!write || entry.has(Entry::DIRTY))
-        {
-            let real = now();
-            if !real.is_present() || real.frame() != entry.frame() {
-                self.stale.set(self.stale.get() + 1);
+        let (root, tag) = (tlb.root?, tlb.tag);
+        let (found, way) = self.walk(root, page);
+        let now = found.map_or(Entry::NONE, |word| Entry(word.load(Ordering::SeqCst)));
+        let access = if write { UserAccess::Write } else { UserAccess::Read };
+        for key in places(tag, page) {
+            let cached = tlb.cached.get(&key).copied().filter(|entry| entry.permits(access));
+            if let Some(entry) = cached
+                && (!write || entry.has(Entry::DIRTY))
+            {
+                // No longer there, somewhere else, or no longer permitted.
+                if !now.permits(access) || frame_for(now, page) != frame_for(entry, page) {
+                    self.stale.set(self.stale.get() + 1);
+                }
+                return Some(frame_for(entry, page));
             }
-            return Some(entry.frame());
         }
         // A write through a clean entry walks again: that is the guarantee that this machine declares.
-        tlb.cached.remove(&key);
-        if !now().is_present() || write && !now().has(Entry::WRITABLE) {
+        for key in places(tag, page) {
+            tlb.cached.remove(&key);
+        }
+        tlb.walked.extend(way.iter().map(|table| (tag, table.0)));
+        if !now.permits(access) {
             return None;
         }
         let bits = Entry::ACCESSED | if write { Entry::DIRTY } else { 0 };
-        let entry = Entry(self.walk(root, page)?.fetch_or(bits, Ordering::SeqCst) | bits);
-        tlb.cached.insert(key, entry);
-        Some(entry.frame())
+        let entry = Entry(found?.fetch_or(bits, Ordering::SeqCst) | bits);
+        tlb.cached.insert(places(tag, page)[usize::from(entry.has(Entry::LARGE))], entry);
+        Some(frame_for(entry, page))
     }
 
     fn access(&self, mm: &Mm<'_>, id: SpaceId, page: u64, write: Option<u64>) -> Result<u64, Error> {
@@ -293,7 +328,7 @@ impl Host {
     /// Whether this CPU still has a translation of the page.
     pub fn caches(&self, cpu: u16, page: u64) -> bool {
         let tlb = self.tlbs[cpu as usize].borrow();
-        tlb.cached.contains_key(&(tlb.tag, page))
+        places(tlb.tag, page).iter().any(|key| tlb.cached.contains_key(key))
     }
 
     /// Whether the accessed bit is set; clears it in the table as a program that stops using the page would not.
@@ -325,21 +360,23 @@ unsafe impl Platform for Host {
         self.note(Happened::FlushPage(cpu, page.page().0));
         let mut tlb = self.tlbs[cpu as usize].borrow_mut();
         let tag = tlb.tag;
-        tlb.cached.remove(&(tag, page.page().0));
+        for key in places(tag, page.page().0) {
+            tlb.cached.remove(&key);
+        }
+        // With one page go all walk caches of the tag (Intel SDM 3A 4.10.4.1).
+        tlb.walked.retain(|key| key.0 != tag);
     }
     fn flush_space(&self) {
         let cpu = self.current.get();
         self.note(Happened::FlushSpace(cpu));
-        let mut tlb = self.tlbs[cpu as usize].borrow_mut();
-        let tag = tlb.tag;
-        tlb.cached.retain(|key, _| key.0 != tag);
+        self.tlbs[cpu as usize].borrow_mut().drop_tag();
     }
     fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
         self.next(&self.on_load);
         let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
         (tlb.root, tlb.tag) = (Some(root), tag);
         if !keep {
-            tlb.cached.retain(|key, _| key.0 != tag);
+            tlb.drop_tag();
         }
     }
     fn tags(&self) -> u16 {
@@ -421,7 +458,8 @@ unsafe impl Platform for Host {
             Event::Rotated => _ = self.next(&self.on_rotated),
             // INV-9: a CPU could still walk these tables.
             Event::Freed { frame, order: 0 } => {
-                let walked = self.tlbs.iter().filter(|tlb| tlb.borrow().root == Some(frame)).count();
+                let walks = |tlb: &Tlb| tlb.root == Some(frame) || tlb.walked.contains(&(tlb.tag, frame.0));
+                let walked = self.tlbs.iter().filter(|tlb| walks(&tlb.borrow())).count();
                 self.stale.set(self.stale.get() + walked as u32);
             }
             _ => {}
