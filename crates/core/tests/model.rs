@@ -46,6 +46,8 @@ enum Step {
     WriteBack { cpu: u8 },
     Device { fails: bool },
     Read { cpu: u8, space: u8, at: u8 },
+    /// By every CPU that has the space loaded, lazily or not.
+    ReadByAll { space: u8, at: u8 },
     Write { cpu: u8, space: u8, at: u8, value: u64 },
     Lazy { cpu: u8 },
     Unload { cpu: u8 },
@@ -55,7 +57,8 @@ enum Step {
 
 /// A place that is touched: few, so that the same one is used again.
 fn place() -> impl Strategy<Value = u8> + Clone {
-    prop_oneof![3 => 0..SMALL, 1 => SMALL..SMALL + LARGE.len() as u8].boxed()
+    // The hottest lie on both sides of a border between tables.
+    prop_oneof![4 => 6u8..10, 2 => 0..SMALL, 2 => SMALL..SMALL + LARGE.len() as u8].boxed()
 }
 
 fn address(at: u8) -> u64 {
@@ -80,8 +83,9 @@ impl Part {
 fn step() -> impl Strategy<Value = Step> {
     // Most work is in two spaces; the others come by fork.
     let (cpu, at) = (0u8..4, place());
-    let space = prop_oneof![4 => 0u8..2, 1 => 2..SPACES as u8].boxed();
-    let part = (place(), 1u8..48).prop_map(|(at, count)| Part { at, count }).boxed();
+    let space = prop_oneof![5 => Just(0u8), 2 => Just(1), 1 => 2..SPACES as u8].boxed();
+    let count = prop_oneof![1u8..4, 1u8..48];
+    let part = (place(), count).prop_map(|(at, count)| Part { at, count }).boxed();
     let on = (space.clone(), part).boxed();
     prop_oneof![
         4 => (on.clone(), 0u8..4, 0u8..5)
@@ -90,12 +94,13 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (on.clone(), 0u8..4).prop_map(|((space, part), prot)| Step::Protect { space, part, prot }),
         2 => (on.clone(), at.clone()).prop_map(|((space, part), to)| Step::Move { space, part, to }),
         3 => (on.clone(), 0u8..4).prop_map(|((space, part), advice)| Step::Advise { space, part, advice }),
-        1 => (on, 0u16..2).prop_map(|((space, part), to)| Step::Migrate { space, part, to }),
+        2 => (on, 0u16..2).prop_map(|((space, part), to)| Step::Migrate { space, part, to }),
         2 => (cpu.clone(), space.clone(), space.clone())
             .prop_map(|(cpu, from, to)| Step::Fork { cpu, from, to }),
         2 => cpu.clone().prop_map(|cpu| Step::WriteBack { cpu }),
         1 => prop::bool::weighted(0.3).prop_map(|fails| Step::Device { fails }),
-        12 => (cpu.clone(), space.clone(), at.clone()).prop_map(|(cpu, space, at)| Step::Read { cpu, space, at }),
+        6 => (cpu.clone(), space.clone(), at.clone()).prop_map(|(cpu, space, at)| Step::Read { cpu, space, at }),
+        6 => (space.clone(), at.clone()).prop_map(|(space, at)| Step::ReadByAll { space, at }),
         12 => (cpu.clone(), space.clone(), at, 1u64..1000)
             .prop_map(|(cpu, space, at, value)| Step::Write { cpu, space, at, value }),
         4 => cpu.clone().prop_map(|cpu| Step::Lazy { cpu }),
@@ -135,10 +140,10 @@ struct Case {
     steps: Vec<Step>,
 }
 
-fn case(cpus: impl Strategy<Value = u32>) -> impl Strategy<Value = Case> {
+fn case(cpus: impl Strategy<Value = u32>, roomy: impl Strategy<Value = bool>) -> impl Strategy<Value = Case> {
     let policies =
         vec!["vanilla", "linux", "linux+unmap=batch-clean", "linux+aging=flush", "linux+unmap=per-page"];
-    let machine = (cpus, 1u16..4, 1u16..3, prop::bool::weighted(0.3));
+    let machine = (cpus, 1u16..4, 1u16..3, roomy);
     (machine, prop::sample::select(policies), prop::collection::vec(step(), 1..120)).prop_map(
         |((cpus, tags, nodes, roomy), policy, steps)| Case { cpus, tags, nodes, roomy, policy, steps },
     )
@@ -277,6 +282,13 @@ impl World<'_, '_> {
             }
             Step::Device { fails } => host.fail_writes.set(fails),
             Step::Read { cpu, space, at } => self.access(cpu, space, at, None)?,
+            Step::ReadByAll { space, at } => {
+                for cpu in 0..self.cpus {
+                    if host.on(cpu.into(), || mm.loaded_space()) == Some(self.spaces[space as usize]) {
+                        self.access(cpu, space, at, None)?;
+                    }
+                }
+            }
             Step::Write { cpu, space, at, value } => self.access(cpu, space, at, Some(value))?,
             Step::Lazy { cpu } => host.on((cpu % self.cpus).into(), || mm.enter_lazy()),
             Step::Unload { cpu } => host.on((cpu % self.cpus).into(), || mm.unload()),
@@ -297,7 +309,6 @@ impl World<'_, '_> {
             })?,
         }
         prop_assert_eq!(host.stale.get(), 0, "a CPU used what the tables no longer hold");
-        prop_assert_eq!(mm.validate().broken, None);
         Ok(())
     }
 
@@ -372,8 +383,12 @@ fn follow(case: &Case, broken: Option<Rule>) -> Result<(), TestCaseError> {
             shown: vec![BTreeMap::new(); SPACES],
             content: BTreeMap::new(),
         };
-        for step in &case.steps {
+        for (i, step) in case.steps.iter().enumerate() {
             world.take(step)?;
+            // A look at every frame takes long where there are many.
+            if broken.is_none() && (!case.roomy || i % 8 == 7) {
+                prop_assert_eq!(mm.validate().broken, None);
+            }
         }
         host.fail_writes.set(false);
         world.take(&Step::WriteBack { cpu: 0 })?;
@@ -395,10 +410,10 @@ fn follow(case: &Case, broken: Option<Rule>) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 320, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_address_shows_what_was_last_written_there(case in case(1u32..=4)) {
+    fn every_address_shows_what_was_last_written_there(case in case(1u32..=4, prop::bool::weighted(0.3))) {
         follow(&case, None)?;
     }
 }
@@ -431,7 +446,7 @@ fn the_model_sees_each_rule_that_is_broken() {
         // The same cases each time: whether a fault is seen must not be a matter of luck.
         let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
         let begun = std::time::Instant::now();
-        let run = runner.run(&case(2u32..=4), |case| follow(&case, Some(rule)));
+        let run = runner.run(&case(2u32..=4, Just(false)), |case| follow(&case, Some(rule)));
         eprintln!("{rule}: {:?} {}", begun.elapsed(), match &run { Err(TestError::Fail(why, _)) => why.message().to_string(), other => format!("{other:?}") });
         assert!(matches!(run, Err(TestError::Fail(..))), "nothing was seen with {rule} broken");
     }

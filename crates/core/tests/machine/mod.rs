@@ -113,6 +113,9 @@ pub struct Host {
     pub on_rotated: RefCell<VecDeque<Hook>>,
     /// What happens while somebody sleeps.
     pub on_wait: RefCell<VecDeque<Box<dyn FnOnce()>>>,
+    /// Who would sleep for a page goes on with this rule broken, once: on one stack nobody can sleep above the one
+    /// that he waits for.
+    pub instead_of_page_wait: Cell<Option<Rule>>,
 }
 
 impl Drop for Host {
@@ -153,6 +156,7 @@ impl Host {
             on_forget: RefCell::default(),
             on_rotated: RefCell::default(),
             on_wait: RefCell::default(),
+            instead_of_page_wait: Cell::new(None),
             setup,
         }
     }
@@ -429,6 +433,11 @@ unsafe impl Platform for Host {
     }
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
         while !ready() {
+            if matches!(key, WaitKey::Page(_))
+                && let Some(rule) = self.instead_of_page_wait.take()
+            {
+                return self.broken.set(Some(rule));
+            }
             // Asleep: only `wake` ends it.
             self.woken.borrow_mut().clear();
             let other = self.on_wait.borrow_mut().pop_front();
