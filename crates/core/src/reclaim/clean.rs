@@ -33,7 +33,10 @@ pub(crate) fn clean<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) 
             }
             // A write through a clean entry that a CPU has cached walks again and faults, where that is guaranteed.
             let silent = if p.guarantees().clean_write_walks() { Entry::DIRTY } else { Entry::WRITABLE };
-            if old.has(silent) {
+            // An operation may have taken the right away already, and not have flushed yet: a CPU still writes through
+            // what it has cached.
+            let narrowed = mapping.space.is_changing(p) && !p.broken(Rule::TakenIsMapped);
+            if old.has(silent) || narrowed {
                 batch.defer(mapping.id, mapping.space);
                 mm.emit(Event::Cleaned { space: mapping.id, page: mapping.page, frame: n });
             }
