@@ -67,7 +67,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.carry(space, range, |page, entry| {
                 let new = there(page);
                 if let Way::Small(leaf) = table::find(self, space.root(p), new) {
-                    leaf.lock(self).write(new, entry.restored());
+                    leaf.lock(self).write(new, self.without_busy_write(entry.restored()));
                 }
                 self.emit(Event::Mapped { space: id, page: new, frame: entry.frame(), pages: 1 });
             });
@@ -172,6 +172,28 @@ impl<'p, P: Platform> Manager<'p, P> {
             });
             carried.as_slice().iter().for_each(|&(page, entry)| put(page, entry));
         }
+    }
+
+    /// The entry, without the right to write if its page is being written out (INV-2): write-back, which found it taken
+    /// out, flushed the space and left it alone.
+    ///
+    /// ```text
+    ///   this CPU                           write-back
+    ///   entry taken out, not flushed
+    ///                                      page locked; no entry here, the space is changing
+    ///                                      flush, write begins
+    ///   flush
+    ///   page locked: entry read-only
+    ///                                      write ends, page unlocked
+    /// ```
+    ///
+    /// A page that is locked after this looked is found at its new place: the file's mapping lock is held until all is
+    /// there.
+    fn without_busy_write(&self, entry: Entry) -> Entry {
+        let p = self.platform();
+        let n = entry.frame();
+        let busy = self.frames().get(n).kind(p) == Kind::File && self.is_page_locked(n);
+        if busy && !p.broken(Rule::WriteWaitsForIo) { Entry(entry.0 & !Entry::WRITABLE) } else { entry }
     }
 
     /// Makes the tables to which the entries of `from` will move.
