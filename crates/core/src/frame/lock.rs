@@ -17,7 +17,8 @@ impl<P: Platform> Manager<'_, P> {
     pub(crate) fn unlock_page(&self, n: FrameNumber) {
         let p = self.platform();
         // Release: partner of the Acquire of the next holder.
-        let state = self.frames().get(n).state.fetch_and(p, !(flag::LOCKED | flag::AWAITED), Ordering::Release);
+        let state =
+            self.frames().get(n).state.fetch_and(p, !(flag::LOCKED | flag::AWAITED), Ordering::Release);
         if state & flag::AWAITED != 0 {
             p.wake(WaitKey::Page(n));
         }

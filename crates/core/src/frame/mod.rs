@@ -3,9 +3,9 @@
 //! Bookkeeping is 32 bytes a frame plus a section table of 8 bytes per 1024 frames.
 
 mod alloc;
-mod lock;
 pub(crate) mod boot;
 mod buddy;
+mod lock;
 pub(crate) mod percpu;
 mod table;
 

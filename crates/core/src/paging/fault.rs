@@ -215,7 +215,13 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         debug_assert_eq!(now.0 & Entry::RIGHTS, seen.0 & Entry::RIGHTS, "the regions are shared");
         locked.take(fault.page);
-        self.emit(Event::Unmapped { space: fault.id, page: fault.page, frame: old, pages: 1, deferred: false });
+        self.emit(Event::Unmapped {
+            space: fault.id,
+            page: fault.page,
+            frame: old,
+            pages: 1,
+            deferred: false,
+        });
         // INV-12: no CPU may see the old frame here once another can see the copy. The lock is held meanwhile, so that no
         // thread takes the address for one that was never touched.
         if !p.broken(Rule::FlushBeforeCopyMaps) {

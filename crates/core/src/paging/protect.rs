@@ -51,7 +51,8 @@ impl<'p, P: Platform> Manager<'p, P> {
                 let frame = self.frames().get(entry.frame());
                 frame.kind(p) == Kind::Anon && frame.maps.get(p) == 1
             };
-            let gained = if gained & Entry::WRITABLE == 0 || own() { gained } else { gained & !Entry::WRITABLE };
+            let gained =
+                if gained & Entry::WRITABLE == 0 || own() { gained } else { gained & !Entry::WRITABLE };
             if gained != 0 {
                 leaf.set_bits(page, gained);
             }

@@ -44,9 +44,10 @@ impl<'p> Owed<'p> {
 
     pub fn add(&mut self, page: PageNumber, pages: u64) {
         let new = PageRange::new(page, pages);
-        self.changed = Some(self.changed.map_or(new, |old| {
-            PageRange::between(old.start.min(new.start), old.end().max(new.end()))
-        }));
+        self.changed = Some(
+            self.changed
+                .map_or(new, |old| PageRange::between(old.start.min(new.start), old.end().max(new.end()))),
+        );
     }
 
     /// These tables are freed after the flush, too.
@@ -57,7 +58,13 @@ impl<'p> Owed<'p> {
     /// Flushes all of it at once, with whatever reclaim deferred in the space (INV-4): at most one IPI per CPU that
     /// uses the space and, unless tables go, is not lazy; none if nothing was changed and nothing is deferred.
     /// `rule` is the rule by which this flush can be left out.
-    pub fn flush<P: Platform>(self, mm: &Manager<'_, P>, id: SpaceId, reason: FlushReason, rule: Rule) -> Quiet {
+    pub fn flush<P: Platform>(
+        self,
+        mm: &Manager<'_, P>,
+        id: SpaceId,
+        reason: FlushReason,
+        rule: Rule,
+    ) -> Quiet {
         let p = mm.platform();
         let tables = !self.tables.is_empty() && !p.broken(Rule::TablesAfterFlush);
         if (self.changed.is_some() || tables) && !p.broken(rule) {
@@ -179,7 +186,13 @@ impl<'p, P: Platform> Manager<'p, P> {
             if old.has(Entry::DIRTY) && !p.broken(Rule::DirtyBeforeUnlock) {
                 self.frames().get(old.frame()).set_flags(p, flag::DIRTY);
             }
-            self.emit(Event::Unmapped { space: id, page, frame: old.frame(), pages: pages as u32, deferred: false });
+            self.emit(Event::Unmapped {
+                space: id,
+                page,
+                frame: old.frame(),
+                pages: pages as u32,
+                deferred: false,
+            });
             owed.add(page, pages);
         });
     }
