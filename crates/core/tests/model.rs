@@ -36,23 +36,76 @@ struct Part {
 /// One step. Numbers are taken modulo what there is.
 #[derive(Clone, Debug)]
 enum Step {
-    Map { space: u8, part: Part, backing: u8, prot: u8 },
-    Unmap { space: u8, part: Part },
-    Protect { space: u8, part: Part, prot: u8 },
-    Move { space: u8, part: Part, to: u8 },
-    Advise { space: u8, part: Part, advice: u8 },
-    Migrate { space: u8, part: Part, to: u16 },
-    Fork { cpu: u8, from: u8, to: u8 },
-    WriteBack { cpu: u8 },
-    Device { fails: bool },
-    Read { cpu: u8, space: u8, at: u8 },
+    Map {
+        space: u8,
+        part: Part,
+        backing: u8,
+        prot: u8,
+    },
+    Unmap {
+        space: u8,
+        part: Part,
+    },
+    Protect {
+        space: u8,
+        part: Part,
+        prot: u8,
+    },
+    Move {
+        space: u8,
+        part: Part,
+        to: u8,
+    },
+    Advise {
+        space: u8,
+        part: Part,
+        advice: u8,
+    },
+    Migrate {
+        space: u8,
+        part: Part,
+        to: u16,
+    },
+    Fork {
+        cpu: u8,
+        from: u8,
+        to: u8,
+    },
+    WriteBack {
+        cpu: u8,
+    },
+    Device {
+        fails: bool,
+    },
+    Read {
+        cpu: u8,
+        space: u8,
+        at: u8,
+    },
     /// By every CPU that has the space loaded, lazily or not.
-    ReadByAll { space: u8, at: u8 },
-    Write { cpu: u8, space: u8, at: u8, value: u64 },
-    Lazy { cpu: u8 },
-    Unload { cpu: u8 },
-    Renew { cpu: u8, space: u8 },
-    Reclaim { cpu: u8 },
+    ReadByAll {
+        space: u8,
+        at: u8,
+    },
+    Write {
+        cpu: u8,
+        space: u8,
+        at: u8,
+        value: u64,
+    },
+    Lazy {
+        cpu: u8,
+    },
+    Unload {
+        cpu: u8,
+    },
+    Renew {
+        cpu: u8,
+        space: u8,
+    },
+    Reclaim {
+        cpu: u8,
+    },
 }
 
 /// A place that is touched: few, so that the same one is used again.
@@ -447,7 +500,14 @@ fn the_model_sees_each_rule_that_is_broken() {
         let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
         let begun = std::time::Instant::now();
         let run = runner.run(&case(2u32..=4, Just(false)), |case| follow(&case, Some(rule)));
-        eprintln!("{rule}: {:?} {}", begun.elapsed(), match &run { Err(TestError::Fail(why, _)) => why.message().to_string(), other => format!("{other:?}") });
+        eprintln!(
+            "{rule}: {:?} {}",
+            begun.elapsed(),
+            match &run {
+                Err(TestError::Fail(why, _)) => why.message().to_string(),
+                other => format!("{other:?}"),
+            }
+        );
         assert!(matches!(run, Err(TestError::Fail(..))), "nothing was seen with {rule} broken");
     }
 }

@@ -5,10 +5,10 @@ mod machine;
 use std::cell::Cell;
 use std::rc::Rc;
 
-use machine::{Host, Mm, Setup, bare, counted, exhaust, give_back, pages, settled};
+use machine::{Host, Mm, Setup, Stop, Task, bare, counted, exhaust, give_back, pages, settled};
 use quietmm::{
-    Advice, Audit, Backing, Counter, Entry, Error, FileId, FrameNumber, NodeId, PageNumber, Prot, Region, Rule,
-    SpaceId,
+    Advice, Audit, Backing, Counter, Entry, Error, FileId, FrameNumber, NodeId, PageNumber, Prot, Region,
+    Rule, SpaceId,
 };
 
 const ANON: Backing = Backing::Anonymous;
@@ -717,6 +717,58 @@ fn write_back_in_the_middle_of_an_operation_flushes_before_it_writes() {
     }
 }
 
+/// CPU 0 moves a page. Before its flush CPU 2 begins to write the page out, and before that write ends the move
+/// does. Gives whether CPU 0 then had to wait to write to the page.
+fn waits_after_a_move_during_io(broken: Option<Rule>) -> bool {
+    let host = Host::new(Setup { cpus: 3, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(1).unwrap();
+        let id = mapped(mm, shared(file), 1);
+        host.write(mm, id, AT, 1).unwrap();
+        host.on(1, || mm.switch_to(id).unwrap());
+        host.on(1, || host.read(mm, id, AT)).unwrap();
+        host.hold_interrupts.set(true);
+        let moving = |mm: &Mm<'_>, stop: Rc<Stop>| {
+            // The flush waits for CPU 1.
+            mm.platform().on_pause.borrow_mut().push_back(Box::new(move |_| stop.stop()));
+            mm.move_range(id, pages(AT, 1), PageNumber(TO)).unwrap();
+        };
+        let waited = Rc::new(Cell::new(false));
+        let writing = |mm: &Mm<'_>, stop: Rc<Stop>| {
+            let (host, waited) = (mm.platform(), Rc::clone(&waited));
+            host.on_disk_write.borrow_mut().push_back(Box::new(move |mm| {
+                let host = mm.platform();
+                stop.stop();
+                host.instead_of_page_wait.set(Some(Rule::WriteWaitsForIo));
+                host.on(0, || host.write(mm, id, TO, 2)).unwrap();
+                host.broken.set(None);
+                waited.set(host.instead_of_page_wait.take().is_none());
+            }));
+            assert_eq!(mm.write_back(file), Ok(1));
+        };
+        Task::with(mm, 0, moving, |moving| {
+            Task::with(mm, 2, writing, |writing| {
+                assert!(!moving.resume(&host), "taken out and not flushed");
+                host.hold_interrupts.set(false);
+                assert!(!writing.resume(&host), "found nothing, flushed, and writes");
+                host.broken.set(broken);
+                assert!(moving.resume(&host), "moved");
+                assert!(writing.resume(&host), "written out");
+            });
+        });
+        assert_eq!(host.read(mm, id, TO), Ok(2));
+        assert_eq!((mm.write_back(file), host.on_disk(file.0, 0)), (Ok(1), Some(2)));
+        assert_eq!(host.stale.get(), 0);
+        waited.get()
+    })
+}
+
+#[test]
+fn a_page_that_moves_while_it_is_written_out_stays_read_only() {
+    assert!(waits_after_a_move_during_io(None));
+    assert!(!waits_after_a_move_during_io(Some(Rule::WriteWaitsForIo)));
+}
+
 #[test]
 fn pages_that_migrate_keep_their_content_and_leave_their_frames() {
     let host = Host::new(two_nodes());
@@ -784,7 +836,11 @@ fn tables_go_with_the_last_mapping_that_needs_them() {
         assert_eq!((host.interrupts_to(1), host.interrupts_to(2)), (1, 0), "a lazy CPU is left alone");
         mm.unmap(id, pages(LARGE + 500, 500)).unwrap();
         assert_eq!(mm.validate().tables, start + 4);
-        assert_eq!((host.interrupts_to(1), host.interrupts_to(2)), (2, 1), "or else it could walk what is freed");
+        assert_eq!(
+            (host.interrupts_to(1), host.interrupts_to(2)),
+            (2, 1),
+            "or else it could walk what is freed"
+        );
         assert_eq!(host.on(2, || mm.loaded_space()), None);
         mm.unmap(id, pages(LARGE + 1000, 24)).unwrap();
         assert_eq!(mm.validate().tables, start + 3);

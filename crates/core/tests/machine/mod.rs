@@ -6,7 +6,10 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
 
 use quietmm::addr::{Nanos, PAGE_SIZE, PageNumber, PhysAddr};
 use quietmm::platform::{BlockDevice, DeviceError, Guarantees, WaitKey};
@@ -536,4 +539,74 @@ pub fn exhaust(mm: &Mm<'_>) -> Vec<quietmm::Frames> {
 
 pub fn give_back(mm: &Mm<'_>, frames: Vec<quietmm::Frames>) {
     frames.into_iter().for_each(|block| mm.free_frames(block));
+}
+
+/// A task on a stack of its own: it runs only while somebody runs [`resume`](Task::resume), so that two operations
+/// can each stop in the middle of the other.
+pub struct Task {
+    go: mpsc::Sender<()>,
+    stopped: mpsc::Receiver<bool>,
+    cpu: Cell<u16>,
+}
+
+/// The task's side: it stops here.
+pub struct Stop {
+    go: mpsc::Receiver<()>,
+    stopped: mpsc::Sender<bool>,
+}
+
+impl Stop {
+    /// Lets the other side go on until it resumes this one.
+    pub fn stop(&self) {
+        self.stopped.send(false).unwrap();
+        self.go.recv().unwrap();
+    }
+}
+
+/// What crosses to the task's thread.
+struct Crossing<T>(T);
+
+// SAFETY: the two sides hand a baton to and fro (`Task::resume` and `Stop::stop` wait for each other over channels),
+// so only one of them runs at any time, and each sees all that the other did before.
+unsafe impl<T> Send for Crossing<T> {}
+
+impl<T> Crossing<T> {
+    fn open(self) -> T {
+        self.0
+    }
+}
+
+impl Task {
+    /// Runs `other` with a task that does `work` as `cpu`; the task has not begun. It must be done when `other` returns.
+    pub fn with<R>(
+        mm: &Mm<'_>,
+        cpu: u16,
+        work: impl FnOnce(&Mm<'_>, Rc<Stop>),
+        other: impl FnOnce(&Task) -> R,
+    ) -> R {
+        let ((go, gone), (stopping, stopped)) = (mpsc::channel(), mpsc::channel());
+        let crossing = Crossing((mm, work, Stop { go: gone, stopped: stopping }));
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let (mm, work, stop) = crossing.open();
+                let done = stop.stopped.clone();
+                stop.go.recv().unwrap();
+                let ended = catch_unwind(AssertUnwindSafe(|| work(mm, Rc::new(stop))));
+                // Whoever waits for it must not wait for ever when it fails; the scope then tells.
+                done.send(true).unwrap();
+                ended.unwrap_or_else(|failure| resume_unwind(failure));
+            });
+            let task = Task { go, stopped, cpu: Cell::new(cpu) };
+            other(&task)
+        })
+    }
+
+    /// Runs the task until it stops; says whether it is done.
+    pub fn resume(&self, host: &Host) -> bool {
+        let before = host.current.replace(self.cpu.get());
+        self.go.send(()).unwrap();
+        let done = self.stopped.recv().expect("the task failed");
+        self.cpu.set(host.current.replace(before));
+        done
+    }
 }
