@@ -498,16 +498,7 @@ fn the_model_sees_each_rule_that_is_broken() {
         };
         // The same cases each time: whether a fault is seen must not be a matter of luck.
         let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
-        let begun = std::time::Instant::now();
         let run = runner.run(&case(2u32..=4, Just(false)), |case| follow(&case, Some(rule)));
-        eprintln!(
-            "{rule}: {:?} {}",
-            begun.elapsed(),
-            match &run {
-                Err(TestError::Fail(why, _)) => why.message().to_string(),
-                other => format!("{other:?}"),
-            }
-        );
         assert!(matches!(run, Err(TestError::Fail(..))), "nothing was seen with {rule} broken");
     }
 }

@@ -25,6 +25,9 @@ fn private(file: FileId) -> Backing {
     Backing::Private { file, offset: 0 }
 }
 
+/// Something done to a space.
+type Operation = fn(&Mm<'_>, SpaceId);
+
 /// A space of this backing at `AT`, loaded on CPU 0.
 fn mapped(mm: &Mm<'_>, backing: Backing, count: u64) -> SpaceId {
     let id = mm.create_space().unwrap();
@@ -508,9 +511,8 @@ fn without_a_large_frame_the_pages_are_small() {
 
 #[test]
 fn what_concerns_a_part_of_a_large_page_makes_it_small() {
-    type Change = fn(&Mm<'_>, SpaceId);
     let part = pages(LARGE + 100, 300);
-    let changes: [(Change, u64); 5] = [
+    let changes: [(Operation, u64); 5] = [
         (|mm, id| mm.unmap(id, pages(LARGE + 100, 300)).unwrap(), 300),
         (|mm, id| mm.advise(id, pages(LARGE + 100, 300), Advice::Drop).unwrap(), 300),
         (|mm, id| mm.protect(id, pages(LARGE + 100, 300), Prot::Read).unwrap(), 0),
@@ -673,7 +675,7 @@ fn rights_that_are_given_during_the_write_out_wait_too() {
 
 /// While an operation on CPU 0 waits for CPU 1 to flush, CPU 2 writes the file back. Gives whether CPU 1 could write to
 /// the page without a fault when it was on its way to the device.
-fn writable_inside(policy: &str, operation: fn(&Mm<'_>, SpaceId), broken: Option<Rule>) -> bool {
+fn writable_inside(policy: &str, operation: Operation, broken: Option<Rule>) -> bool {
     let host = Host::new(Setup { cpus: 3, guarantees: policy != "vanilla", ..Setup::default() });
     host.run(bare(policy), |mm| {
         let file = mm.create_file(1).unwrap();
@@ -701,7 +703,7 @@ fn writable_inside(policy: &str, operation: fn(&Mm<'_>, SpaceId), broken: Option
 
 #[test]
 fn write_back_in_the_middle_of_an_operation_flushes_before_it_writes() {
-    let operations: [(&str, fn(&Mm<'_>, SpaceId)); 4] = [
+    let operations: [(&str, Operation); 4] = [
         ("protect", |mm, id| mm.protect(id, pages(AT, 1), Prot::Read).unwrap()),
         ("drop", |mm, id| mm.advise(id, pages(AT, 1), Advice::Drop).unwrap()),
         ("move", |mm, id| mm.move_range(id, pages(AT, 1), PageNumber(TO)).unwrap()),
