@@ -5,7 +5,7 @@ mod machine;
 use std::cell::Cell;
 use std::rc::Rc;
 
-use machine::{Host, Mm, Setup, Stop, Task, bare, counted, exhaust, give_back, pages, settled};
+use machine::{Happened, Host, Mm, Setup, Stop, Task, bare, counted, exhaust, give_back, pages, settled};
 use quietmm::{
     Advice, Audit, Backing, Counter, Entry, Error, FileId, FrameNumber, NodeId, PageNumber, Prot, Region,
     Rule, SpaceId,
@@ -851,5 +851,56 @@ fn tables_go_with_the_last_mapping_that_needs_them() {
         mm.unmap(id, pages(LARGE + 1030, 1)).unwrap();
         assert_eq!(mm.validate().tables, start);
         assert_eq!(host.stale.get(), 0);
+    });
+}
+
+#[test]
+fn a_page_that_is_only_read_is_flushed_too_before_it_migrates() {
+    for (broken, stale) in [(None, 0), (Some(Rule::FlushNarrowed), 1)] {
+        let host = Host::new(two_nodes());
+        host.broken.set(broken);
+        host.run(bare("linux"), |mm| {
+            let id = mapped(mm, ANON, 1);
+            write_all(mm, id, 1);
+            mm.protect(id, pages(AT, 1), Prot::Read).unwrap();
+            host.on(1, || mm.switch_to(id).unwrap());
+            host.on(1, || host.read(mm, id, AT)).unwrap();
+            assert_eq!(mm.migrate(id, pages(AT, 1), NodeId(1)), Ok(1));
+            host.on(1, || host.read(mm, id, AT)).unwrap();
+            assert_eq!(host.stale.get(), stale);
+        });
+    }
+}
+
+#[test]
+fn what_is_on_its_way_to_the_device_gets_there_before_its_file_ends() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(2).unwrap();
+        let id = mapped(mm, shared(file), 2);
+        write_all(mm, id, 2);
+        mm.unmap(id, pages(AT, 2)).unwrap();
+        let writing = |mm: &Mm<'_>, stop: Rc<Stop>| {
+            mm.platform().on_disk_write.borrow_mut().push_back(Box::new(move |_| stop.stop()));
+            assert_eq!(mm.write_back(file), Ok(2));
+        };
+        let ending = |mm: &Mm<'_>, stop: Rc<Stop>| {
+            mm.platform().on_wait.borrow_mut().push_back(Box::new(move || stop.stop()));
+            mm.destroy_file(file).unwrap();
+            // The next file may have the same number.
+            assert_eq!(mm.create_file(2), Ok(file));
+        };
+        Task::with(mm, 1, writing, |writing| {
+            Task::with(mm, 0, ending, |ending| {
+                assert!(!writing.resume(&host));
+                let ended = ending.resume(&host);
+                host.forget();
+                assert!(writing.resume(&host));
+                assert!(!ended, "it waits");
+                assert!(ending.resume(&host));
+                assert!(host.count(|what| matches!(what, Happened::DiskWrite(..))) <= 1);
+            });
+        });
+        assert_eq!((mm.cached_pages(file), settled(mm).file), (Ok(0), 0));
     });
 }
