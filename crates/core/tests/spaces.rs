@@ -255,9 +255,11 @@ fn unmapping_a_whole_region_needs_no_memory() {
         let two_slabs = mm.validate().pools;
         assert_eq!(two_slabs, one_slab + 1, "every slot of both slabs is in use");
         let held = exhaust(mm);
-        // The middle of a region would make it two: that takes a slot.
+        // The middle of a region is cut out at both ends: that takes two slots, and gives one back.
         refused(mm, Error::OutOfMemory, || mm.unmap(id, pages(32, 1)));
         mm.unmap(id, pages(20, 5)).unwrap();
+        refused(mm, Error::OutOfMemory, || mm.unmap(id, pages(32, 1)));
+        mm.unmap(id, pages(40, 5)).unwrap();
         mm.unmap(id, pages(32, 1)).unwrap();
         mm.unmap(id, pages(30, 2)).unwrap();
         give_back(mm, held);
