@@ -192,7 +192,7 @@ fn deferred_during_a_flush(broken: Option<Rule>) -> (Option<u64>, u64) {
         host.aside(
             1,
             || reclaim_all(mm),
-            || {
+            |_| {
                 host.hold_interrupts.set(true);
                 host.on_pause.borrow_mut().push_back(Box::new(|mm| {
                     assert!(mm.platform().resume(), "CPU 1 stands still, its batch not flushed");
@@ -332,7 +332,7 @@ fn mapped_at(policy: &str, nth: u32) -> (bool, bool) {
             let host = mm.platform();
             late.set(u64::from(host.on(1, || host.try_write(AT, 2))));
         }));
-        host.aside(3, || assert!(mm.write_back(file).is_ok()), || reclaim_all(mm));
+        host.aside(3, || assert!(mm.write_back(file).is_ok()), |_| reclaim_all(mm));
         host.watch_nothing();
         reclaim_all(mm);
         let expected = 1 + mapped.get();
@@ -527,7 +527,7 @@ fn written_during_write_back(broken: Option<Rule>, maps: bool) -> (bool, u64, u6
                 host.write(mm, id, AT, 2).unwrap();
                 seen.set(true);
             },
-            || assert_eq!(mm.write_back(file), Ok(1)),
+            |_| assert_eq!(mm.write_back(file), Ok(1)),
         );
         assert!(wrote.get(), "it writes as soon as the page is out");
         let read = host.on(1, || host.read(mm, id, AT).unwrap());
@@ -557,7 +557,7 @@ fn written_after_a_move(broken: Option<Rule>) -> (bool, u64) {
         let early = host.aside(
             1,
             || assert_eq!(mm.write_back(file), Ok(1)),
-            || {
+            |_| {
                 host.hold_interrupts.set(true);
                 host.on_pause.borrow_mut().push_back(Box::new(|mm| {
                     assert!(mm.platform().resume(), "the device has the page");

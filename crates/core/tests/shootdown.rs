@@ -184,10 +184,8 @@ fn up_to_the_ceiling_pages_go_one_by_one() {
 }
 
 #[test]
-fn an_unmap_costs_one_flush_for_each_64_pages_that_were_present() {
-    for (mapped, present, flushes) in
-        [(1000, 0, 0), (1000, 1, 1), (1000, 64, 1), (1000, 65, 2), (600, 600, 10)]
-    {
+fn an_unmap_costs_one_flush_however_many_pages_were_present() {
+    for (mapped, present, flushes) in [(1000, 0, 0), (1000, 1, 1), (1000, 65, 1), (600, 600, 1)] {
         let host = Host::new(Setup { cpus: 2, ..Setup::default() });
         host.run(bare("vanilla"), |mm| {
             let id = shared(mm, mapped, &[]);
