@@ -359,3 +359,16 @@ fn a_cpu_that_spins_with_interrupts_off_serves_by_hand() {
         assert!(!host.caches(0, AT) && !host.caches(1, AT) && host.caches(1, AT + 1));
     });
 }
+
+#[test]
+fn a_wait_of_seconds_ends_like_any_other() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("vanilla"), |mm| {
+        let id = shared(mm, 1, &[1]);
+        host.hold_interrupts.set(true);
+        // Each look is 2 us later at most: together more nanoseconds than 32 bits hold.
+        (0..2_200_000).for_each(|_| host.on_pause.borrow_mut().push_back(Box::new(|_| {})));
+        mm.unmap(id, pages(AT, 1)).unwrap();
+        assert!(host.on_pause.borrow().is_empty() && !host.caches(1, AT));
+    });
+}
