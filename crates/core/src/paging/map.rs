@@ -1,7 +1,7 @@
 //! Map, unmap, and the life of a space.
 
 use super::range::Owed;
-use super::{Backing, Prot, SpaceId, check_range, table};
+use super::{Backing, Prot, Region, SpaceId, check_range, table};
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;
@@ -125,19 +125,27 @@ impl<'p, P: Platform> Manager<'p, P> {
         let range = check_range(range)?;
         let space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
         let _alone = space.regions.write(p);
-        self.carve(id, space, range)?;
+        if let Some(hole) = self.first_unmapped(space, range) {
+            return Err(Error::NotMapped(hole));
+        }
+        // A region that goes on at both ends becomes two, and only that one needs a slot.
+        let inside = |(_, region): (u32, &Region)| {
+            region.range(p).start < range.start && region.range(p).end() > range.end()
+        };
+        let spare = match self.region_from(space, range.start).is_some_and(inside) {
+            true => Some(self.root.regions.reserve(self, AllocFrom::HERE)?.commit()),
+            false => None,
+        };
+        let ends = [range.start, range.end()];
+        if let Err(error) = ends.into_iter().try_for_each(|at| self.split_large_at(space, at)) {
+            spare.into_iter().for_each(|spare| self.release_region(spare));
+            return Err(error);
+        }
         let mut owed = Owed::begin(p, space);
         self.take_range(id, space, range, &mut owed);
         owed.add_tables(table::unhook(self, space.root(p), range, self.gap_around(space, range)));
         let quiet = owed.flush(self, id, FlushReason::Unmap, Rule::FlushBeforeUnmapReturns);
-        while let Some((handle, region)) =
-            self.region_from(space, range.start).filter(|(_, r)| range.covers(r.range(p)))
-        {
-            let file = self.alone_with_file(region);
-            self.unlink_region(space, handle);
-            drop(file);
-            self.release_region(handle);
-        }
+        self.cut_regions(id, space, range, spare);
         self.drop_taken(space, range, quiet);
         self.revoke(id, space, range, Revoked::All);
         Ok(())

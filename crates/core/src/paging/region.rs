@@ -361,13 +361,45 @@ impl<'p, P: Platform> Manager<'p, P> {
         region.range(p).intersect(range).map(|clash| clash.start)
     }
 
-    /// What lies between the nearest regions before and after `range`, which holds none outside it.
+    /// What would lie between regions around `range` if it held none.
     pub(crate) fn gap_around(&self, space: &Space, range: PageRange) -> PageRange {
         let p = self.platform();
-        let before = self.region_before(space, range.start).map_or(PageNumber(0), |(_, r)| r.range(p).end());
-        let after =
-            self.region_from(space, range.end()).map_or(PageNumber::USER_END, |(_, r)| r.range(p).start);
-        PageRange::between(before, after)
+        let before = self.region_before(space, range.start).map(|(_, region)| region.range(p).end());
+        let after = self.region_from(space, range.end()).map(|(_, region)| region.range(p).start);
+        PageRange::between(
+            before.map_or(PageNumber(0), |end| end.min(range.start)),
+            after.map_or(PageNumber::USER_END, |start| start.max(range.end())),
+        )
+    }
+
+    /// Takes `range` out of all regions, with nothing mapped in it any more. `spare` is the slot for the second half of
+    /// the one that goes on at both ends. Under the region lock, held alone.
+    pub(crate) fn cut_regions(&self, id: SpaceId, space: &Space, range: PageRange, mut spare: Option<u32>) {
+        let p = self.platform();
+        while let Some((handle, region)) =
+            self.region_from(space, range.start).filter(|(_, region)| region.range(p).start < range.end())
+        {
+            let whole = region.range(p);
+            let file = self.alone_with_file(region);
+            if whole.end() > range.end() {
+                let tail = PageRange::between(range.end(), whole.end());
+                if whole.start >= range.start {
+                    region.trim(p, tail);
+                    break;
+                }
+                if let Some(spare) = spare.take() {
+                    self.region(spare).describe_part(p, region, tail, id);
+                    self.link_region(space, spare);
+                }
+            }
+            if whole.start < range.start {
+                region.trim(p, PageRange::between(whole.start, range.start));
+                continue;
+            }
+            self.unlink_region(space, handle);
+            drop(file);
+            self.release_region(handle);
+        }
     }
 
     fn region_before(&self, space: &Space, page: PageNumber) -> Option<(u32, &'p Region)> {

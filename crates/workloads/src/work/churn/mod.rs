@@ -62,6 +62,8 @@ struct Process {
     space: SpaceId,
     arenas: Guarded<Ledger>,
     threads: u64,
+    /// Nothing but reclaim takes its pages away: what its CPUs have cached stays so for long.
+    calm: bool,
 }
 
 struct Thread<'s, 'p, M: Machine> {
@@ -101,7 +103,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
     let most = MOST.min(params.cpus.into());
     let cpus = (FEWEST + params.seed % (MOST - FEWEST + 1)).min(most);
     let threads = 2 * cpus;
-    let processes = 1 + cpus / 4;
+    let processes = 1 + cpus.div_ceil(4);
     // Larger than the memory, so that pages come and go.
     let pages = params.frames * 3 / 2;
     let node_of = |cpu: u32| u64::from(system.mm.platform().node_of(CpuId(cpu as u16)).0);
@@ -132,6 +134,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
             space,
             arenas: Guarded::new(Ledger::new((threads * SLOTS) as usize, State::GONE)),
             threads,
+            calm: process == processes - 1,
         });
         for place in 0..threads {
             let index = process + place * processes;
@@ -175,40 +178,60 @@ impl<M: Machine> Thread<'_, '_, M> {
 
     fn live(&mut self) -> Result<(), Error> {
         for _ in 0..STEPS {
-            match self.pick(64) {
-                0..12 => self.store_own(),
-                12..22 => {
-                    let slot = self.pick(SLOTS);
-                    self.check_own(slot);
-                }
-                22..28 => self.look_at_another(),
-                28..33 => self.look_at_the_file(),
-                33..35 => {
-                    let page = self.index * OWN + self.pick(OWN);
-                    self.write_the_file(page, PageNumber(SHARED + page), Some(Prot::ReadWrite));
-                }
-                35 => self.linger(),
-                36..39 => self.cold_pages(),
-                39..44 => self.map(),
-                44..47 => self.unmap(),
-                47..51 => self.protect(),
-                51..53 => self.drop_content(),
-                53..55 => self.move_slots(),
-                55 => self.migrate(),
-                56..58 => self.fork(),
-                58 => self.large(),
-                59 => self.write_back(),
-                60 => self.cpus_come_and_go(),
-                61 => self.shoot_deaf(),
-                _ => {
-                    let ns = 1_000 + self.pick(20_000);
-                    self.system.nap(ns);
-                }
+            match self.process.calm {
+                true => self.calm_step(),
+                false => self.stormy_step(),
             }
             self.system.mm.platform().progressed(1);
         }
         (0..SLOTS).for_each(|slot| self.check_own(slot));
         Ok(())
+    }
+
+    fn calm_step(&mut self) {
+        match self.pick(64) {
+            0..34 => self.linger_in_the_file(),
+            34..38 => self.write_own_page(),
+            38..58 => self.cold_pages(),
+            58 => self.write_back(),
+            59 => self.cpus_come_and_go(),
+            _ => self.nap(),
+        }
+    }
+
+    fn stormy_step(&mut self) {
+        match self.pick(64) {
+            0..12 => self.store_own(),
+            12..22 => {
+                let slot = self.pick(SLOTS);
+                self.check_own(slot);
+            }
+            22..28 => self.look_at_another(),
+            28..33 => {
+                let page = self.pick(self.world.threads * OWN);
+                self.look_at_page(page);
+            }
+            33..35 => self.write_own_page(),
+            35 => self.linger(),
+            36..39 => self.cold_pages(),
+            39..44 => self.map(),
+            44..47 => self.unmap(),
+            47..51 => self.protect(),
+            51..53 => self.drop_content(),
+            53..55 => self.move_slots(),
+            55 => self.migrate(),
+            56..58 => self.fork(),
+            58 => self.large(),
+            59 => self.write_back(),
+            60 => self.cpus_come_and_go(),
+            61 => self.shoot_deaf(),
+            _ => self.nap(),
+        }
+    }
+
+    fn nap(&mut self) {
+        let ns = 1_000 + self.pick(20_000);
+        self.system.nap(ns);
     }
 
     fn pick(&mut self, n: u64) -> u64 {
@@ -376,8 +399,26 @@ impl<M: Machine> Thread<'_, '_, M> {
         }
     }
 
-    fn look_at_the_file(&mut self) {
-        let entry = self.pick(self.world.threads * OWN);
+    /// Goes on looking at a few pages of the file, mostly others', and writing to one of its own.
+    fn linger_in_the_file(&mut self) {
+        let first = self.pick(self.world.threads * OWN - 3);
+        let own = self.index * OWN + self.pick(OWN);
+        for look in 0..LOOKS {
+            self.look_at_page(first + look % 3);
+            if look % 4 == 0 {
+                self.write_the_file(own, PageNumber(SHARED + own), Some(Prot::ReadWrite));
+            }
+            self.system.mm.platform().compute(200);
+        }
+    }
+
+    fn write_own_page(&mut self) {
+        let page = self.index * OWN + self.pick(OWN);
+        self.write_the_file(page, PageNumber(SHARED + page), Some(Prot::ReadWrite));
+    }
+
+    /// Whatever is found there must have been there while this thread looked.
+    fn look_at_page(&self, entry: u64) {
         let at = PageNumber(SHARED + entry);
         let owned = &self.world.owned;
         let look = owned.with(&self.system.mm, |ledger| ledger.look(entry as usize));
