@@ -10,7 +10,7 @@ use threads::{Mm, Threads};
 
 /// Two CPUs shoot at each other with interrupts off, again and again: whether both come to an end.
 fn shoot_at_each_other(broken: Option<Rule>) -> bool {
-    const ROUNDS: u32 = 300;
+    const ROUNDS: u32 = 100;
     let done = AtomicU32::new(0);
     let deaf = AtomicU32::new(0);
     Threads::run(
@@ -60,7 +60,7 @@ struct Shared {
 /// something was used that had been flushed.
 fn go_and_come(broken: Option<Rule>) -> (bool, u64) {
     const OTHERS: u16 = 2;
-    const ROUNDS: u32 = 200;
+    const ROUNDS: u32 = 100;
     let stale = AtomicU64::new(0);
     let fine = Threads::run(
         OTHERS + 1,

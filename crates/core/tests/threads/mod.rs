@@ -19,7 +19,7 @@ pub type Mm<'p> = Manager<'p, Threads>;
 const FRAMES: u32 = 1024;
 /// How many times all CPUs must have looked before one that waits says that it is for ever. Time says nothing: a thread
 /// that the host does not run looks at nothing, and so nobody loses patience with it.
-const PATIENCE: u32 = 200;
+const PATIENCE: u32 = 50;
 
 thread_local! {
     static CPU: Cell<u16> = const { Cell::new(0) };
