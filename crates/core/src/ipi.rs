@@ -127,14 +127,14 @@ pub(crate) fn call<P: Platform>(here: Here<'_, '_, P>, work: Work, meanwhile: im
     }
     meanwhile(&here);
     drop(here);
-    let mut waited = 0;
+    let mut waited: u32 = 0;
     // Acquire: partner of the Release in `serve`: the flush comes before what the caller does next.
     while targets > 0 && !p.broken(Rule::WaitForAcknowledgement) && awaited.load(p, Ordering::Acquire) != 0 {
         serve_if_deaf(mm);
         // Look again after an eighth of what it took so far: few looks, and little is lost at the end.
         let ns = (waited / 8).clamp(50, 2_000);
         p.pause(ns);
-        waited += ns;
+        waited = waited.saturating_add(ns);
     }
 }
 

@@ -233,7 +233,8 @@ fn ended_without_it(broken: Option<Rule>) -> (u32, usize) {
 #[test]
 fn p11_a_space_ends_without_the_cpus_that_are_offline() {
     assert_eq!(ended_without_it(None), (0, 0));
-    assert_eq!(ended_without_it(Some(Rule::OfflineLeavesMasks)), (1, 0), "its root is still loaded");
+    let (stale, _) = ended_without_it(Some(Rule::OfflineLeavesMasks));
+    assert!(stale > 0, "its root is still loaded, and it has walked the tables below");
 }
 
 #[test]

@@ -6,13 +6,13 @@ mod threads;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use quietmm::{Platform, Rule, SpaceId};
-use threads::{Mm, Threads, got_on};
+use threads::{Mm, Threads};
 
 /// Two CPUs shoot at each other with interrupts off, again and again: whether both come to an end.
 fn shoot_at_each_other(broken: Option<Rule>) -> bool {
-    const ROUNDS: u32 = 300;
+    const ROUNDS: u32 = 100;
     let done = AtomicU32::new(0);
-    let ready = AtomicU32::new(0);
+    let deaf = AtomicU32::new(0);
     Threads::run(
         2,
         broken,
@@ -20,16 +20,23 @@ fn shoot_at_each_other(broken: Option<Rule>) -> bool {
         |mm, &space, _| {
             let machine = mm.platform();
             mm.switch_to(space).unwrap();
-            ready.fetch_add(1, Ordering::SeqCst);
-            machine.wait_until(|| ready.load(Ordering::SeqCst) == 2);
-            for _ in 0..ROUNDS {
+            for round in 0..ROUNDS {
                 machine.irqs_off();
+                if round == 0 {
+                    // Both are deaf before either shoots. Later on that would be a wait that serves nobody.
+                    deaf.fetch_add(1, Ordering::SeqCst);
+                    machine.wait_until(|| deaf.load(Ordering::SeqCst) == 2);
+                }
                 mm.flush_space(space).unwrap();
                 machine.irqs_on();
-                got_on();
+                machine.got_on();
             }
             done.fetch_add(1, Ordering::SeqCst);
-            machine.wait_until(|| done.load(Ordering::SeqCst) == 2);
+            // It still serves, and leaves it to the other to say that it is stuck.
+            machine.wait_until(|| {
+                machine.got_on();
+                done.load(Ordering::SeqCst) == 2
+            });
         },
     )
 }
@@ -53,7 +60,7 @@ struct Shared {
 /// something was used that had been flushed.
 fn go_and_come(broken: Option<Rule>) -> (bool, u64) {
     const OTHERS: u16 = 2;
-    const ROUNDS: u32 = 200;
+    const ROUNDS: u32 = 100;
     let stale = AtomicU64::new(0);
     let fine = Threads::run(
         OTHERS + 1,
@@ -65,12 +72,13 @@ fn go_and_come(broken: Option<Rule>) -> (bool, u64) {
             working: AtomicU32::new(OTHERS.into()),
         },
         |mm, shared, cpu| {
+            let machine = mm.platform();
             if cpu == 0 {
                 while shared.working.load(Ordering::SeqCst) > 0 {
                     let version = shared.version.fetch_add(1, Ordering::SeqCst);
                     mm.flush_space(shared.space).unwrap();
                     shared.flushed.store(version, Ordering::SeqCst);
-                    got_on();
+                    machine.got_on();
                     std::thread::yield_now();
                 }
                 return;
@@ -79,7 +87,7 @@ fn go_and_come(broken: Option<Rule>) -> (bool, u64) {
                 mm.switch_to(shared.space).unwrap();
                 stale.fetch_add((0..8).filter(|_| uses_stale(mm, shared)).count() as u64, Ordering::SeqCst);
                 go_for_a_flush(mm, shared);
-                got_on();
+                machine.got_on();
             }
             mm.cpu_offline();
             shared.working.fetch_sub(1, Ordering::SeqCst);

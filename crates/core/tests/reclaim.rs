@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use machine::{Happened, Host, Mm, Setup, bare, exhaust, give_back, pages};
-use quietmm::{Backing, Config, Counter, Event, FileId, NodeId, PageNumber, Prot, Rule, SpaceId};
+use quietmm::{Advice, Backing, Config, Counter, Event, FileId, NodeId, PageNumber, Prot, Rule, SpaceId};
 
 const AT: u64 = 0x1000;
 
@@ -245,36 +245,49 @@ fn without_a_device_dirty_pages_stay_and_clean_ones_go() {
 }
 
 /// While a page is being written out, another CPU maps it again, writes to it and unmaps it: nobody holds it when
-/// the write is done, but its content is newer than the device's.
-#[test]
-fn a_page_that_was_written_to_during_its_io_is_not_dropped() {
+/// the write is done, but its content is newer than the device's. Gives whether that CPU had to wait.
+fn written_to_during_its_io(broken: Option<Rule>) -> bool {
     let host = Host::new(Setup { cpus: 2, ..Setup::default() });
     host.run(bare("linux"), |mm| {
         let (id, file) = mapped(mm, 1, &[1]);
         let other = mm.create_space().unwrap();
+        // A neighbour keeps the tables on the way, so that the access below needs no memory.
+        mm.map(other, pages(AT + 1, 1), Backing::Anonymous, Prot::Read).unwrap();
         mm.map(other, pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
-        // The tables on the way exist, so that the access below needs no memory.
         host.on(1, || {
             mm.switch_to(other).unwrap();
             host.read(mm, other, AT).unwrap();
-            mm.unmap(other, pages(AT, 1)).unwrap();
-            mm.map(other, pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+            mm.advise(other, pages(AT, 1), Advice::Drop).unwrap();
             mm.switch_to(id).unwrap();
         });
         each_page(mm, 1, &[1], |host, page| host.write(mm, id, page, 1).unwrap());
         host.on_disk_write.borrow_mut().push_back(Box::new(move |mm| {
             let host = mm.platform();
+            host.broken.set(broken);
+            host.instead_of_page_wait.set(Some(Rule::WriteWaitsForIo));
             host.on(1, || {
                 mm.switch_to(other).unwrap();
                 host.write(mm, other, AT, 2).unwrap();
                 mm.unmap(other, pages(AT, 1)).unwrap();
                 mm.switch_to(id).unwrap();
             });
+            host.broken.set(None);
         }));
         give_back(mm, exhaust(mm));
         assert!(mm.counter(Counter::PgPgOut) >= 1);
         assert_eq!(host.on(1, || host.read(mm, id, AT)), Ok(2));
-    });
+        host.instead_of_page_wait.take().is_none()
+    })
+}
+
+#[test]
+fn who_writes_to_a_page_that_reclaim_writes_out_waits_for_it() {
+    assert!(written_to_during_its_io(None));
+}
+
+#[test]
+fn a_page_that_was_written_to_during_its_io_is_not_dropped() {
+    assert!(!written_to_during_its_io(Some(Rule::WriteWaitsForIo)));
 }
 
 #[test]

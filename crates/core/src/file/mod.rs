@@ -82,10 +82,17 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Err(Error::Busy);
         }
         let mut at = 0;
-        while let Some((index, n)) = self.next_cached(id, at) {
+        while let Some((index, n)) = self.hold_next_cached(id, at) {
             at = index + 1;
+            // Who writes the page out does so under this file's number, which another file may have next: such a write
+            // ends first, and none begins.
+            self.lock_page(n);
+            self.frames().get(n).clear_flags(p, flag::DIRTY);
             self.detach_cached(id, index);
-            // Whoever still works on the page (an LRU batch, reclaim) frees it when it lets go.
+            self.unlock_page(n);
+            // Its own hold and the cache's. Whoever still works on the page (an LRU batch, reclaim) frees it when it
+            // lets go.
+            self.put_page(n);
             self.put_page(n);
         }
         self.root.files.release(self, id.0);

@@ -208,14 +208,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         file.root.set(p, FrameNumber::NONE.0);
     }
 
-    /// The first cached page at or after `from`, and its index.
-    pub(super) fn next_cached(&self, id: FileId, from: u64) -> Option<(u64, FrameNumber)> {
-        let file = self.file(id);
-        let _guard = file.lock.lock(self);
-        self.next_cached_at(file, from)
-    }
-
-    /// The same, with a hold for the caller.
+    /// The first cached page at or after `from`, and its index, with a hold for the caller.
     pub(super) fn hold_next_cached(&self, id: FileId, from: u64) -> Option<(u64, FrameNumber)> {
         let file = self.file(id);
         let _guard = file.lock.lock(self);
@@ -224,7 +217,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         Some((index, n))
     }
 
-    /// Under the tree's lock.
+    /// The first cached page at or after `from`, and its index. Under the tree's lock.
     fn next_cached_at(&self, file: &File, from: u64) -> Option<(u64, FrameNumber)> {
         let p = self.platform();
         let pages = file.pages.get(p);

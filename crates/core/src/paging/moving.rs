@@ -66,13 +66,8 @@ impl<'p, P: Platform> Manager<'p, P> {
             let _file = self.alone_with_file(region);
             self.carry(space, range, |page, entry| {
                 let new = there(page);
-                // INV-2: write-back that saw no entry may be writing the page out, and nobody may begin to write to it
-                // then. It locks a page before it looks for entries, and looks with the file shared, which is ours
-                // alone here: so it has locked this one by now, or finds the new entry.
-                let busy = self.is_page_locked(entry.frame()) && !p.broken(Rule::WriteWaitsForIo);
-                let restored = if busy { entry.restored().read_only() } else { entry.restored() };
                 if let Way::Small(leaf) = table::find(self, space.root(p), new) {
-                    leaf.lock(self).write(new, restored);
+                    leaf.lock(self).write(new, self.without_busy_write(entry.restored()));
                 }
                 self.emit(Event::Mapped { space: id, page: new, frame: entry.frame(), pages: 1 });
             });
@@ -177,6 +172,28 @@ impl<'p, P: Platform> Manager<'p, P> {
             });
             carried.as_slice().iter().for_each(|&(page, entry)| put(page, entry));
         }
+    }
+
+    /// The entry, without the right to write if its page is being written out (INV-2): write-back, which found it taken
+    /// out, flushed the space and left it alone.
+    ///
+    /// ```text
+    ///   this CPU                           write-back
+    ///   entry taken out, not flushed
+    ///                                      page locked; no entry here, the space is changing
+    ///                                      flush, write begins
+    ///   flush
+    ///   page locked: entry read-only
+    ///                                      write ends, page unlocked
+    /// ```
+    ///
+    /// It locks a page before it looks for entries, and looks with the file shared, which is this CPU's alone here: so it
+    /// has locked this one by now, or finds the entry at its new place.
+    fn without_busy_write(&self, entry: Entry) -> Entry {
+        let p = self.platform();
+        let n = entry.frame();
+        let busy = self.frames().get(n).kind(p) == Kind::File && self.is_page_locked(n);
+        if busy && !p.broken(Rule::WriteWaitsForIo) { entry.read_only() } else { entry }
     }
 
     /// Makes the tables to which the entries of `from` will move.

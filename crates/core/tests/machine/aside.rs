@@ -1,9 +1,10 @@
-//! The work of one CPU on a stack of its own, so that it can stop in the middle of an operation while others go on.
+//! The work of one CPU on a stack of its own, so that it can stop in the middle of an operation while others go on, and
+//! they in the middle of this one.
 //!
-//! A host thread lends the stack. Exactly one of the two runs at any time: the other waits for its turn.
+//! A host thread lends the stack. Exactly one of all runs at any time: the others wait for their turn.
 
-use std::cell::Cell;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::cell::RefCell;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::Host;
 
@@ -18,15 +19,27 @@ enum Turn {
     Abandoned,
 }
 
+/// Work on the side.
 #[derive(Default)]
 pub struct Aside {
     turn: Mutex<Turn>,
     changed: Condvar,
-    /// Whether the work on the side runs now.
-    running: Cell<bool>,
+}
+
+/// Those that are on their way.
+#[derive(Default)]
+pub struct Asides {
+    /// In the order in which they were lent a stack.
+    all: RefCell<Vec<Arc<Aside>>>,
+    /// Those that run now: each was resumed by the one before.
+    running: RefCell<Vec<Arc<Aside>>>,
 }
 
 impl Aside {
+    fn turn(&self) -> Turn {
+        *self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn set(&self, turn: Turn) {
         *self.turn.lock().unwrap_or_else(PoisonError::into_inner) = turn;
         self.changed.notify_all();
@@ -60,50 +73,61 @@ impl Drop for AtEnd<'_> {
 
 impl Host {
     /// Does `work` as `cpu`, a part at each [`resume`](Self::resume) in `main`, and the rest when `main` has ended.
-    pub fn aside<R>(&self, cpu: u16, work: impl FnOnce(), main: impl FnOnce() -> R) -> R {
-        self.aside.set(Turn::Main);
-        let lent = Lent((self, work));
+    /// `main` may put more on the side, each on a stack of its own.
+    pub fn aside<R>(&self, cpu: u16, work: impl FnOnce(), main: impl FnOnce(&Arc<Aside>) -> R) -> R {
+        let aside = Arc::new(Aside::default());
+        let lent = Lent((self, Arc::clone(&aside), work));
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                let (host, work) = lent.get();
-                let _over = AtEnd(&host.aside, Turn::Over);
-                if host.aside.wait_while(Turn::Main) == Turn::Aside {
+                let (host, aside, work) = lent.get();
+                let _over = AtEnd(&aside, Turn::Over);
+                if aside.wait_while(Turn::Main) == Turn::Aside {
                     host.on(cpu, work);
                 }
             });
-            let abandoned = AtEnd(&self.aside, Turn::Abandoned);
-            let result = main();
-            while self.resume() {}
+            let abandoned = AtEnd(&aside, Turn::Abandoned);
+            self.asides.all.borrow_mut().push(Arc::clone(&aside));
+            let result = main(&aside);
+            while self.resume_one(&aside) {}
+            self.asides.all.borrow_mut().pop();
             std::mem::forget(abandoned);
             result
         })
     }
 
-    /// Lets the work on the side go on until it stops or ends; says whether there is more of it.
+    /// Lets what was last put on the side go on until it stops or ends; says whether there is more of it.
     pub fn resume(&self) -> bool {
-        if *self.aside.turn.lock().unwrap_or_else(PoisonError::into_inner) == Turn::Over {
-            return false;
+        let last = self.asides.all.borrow().last().cloned();
+        self.resume_one(&last.expect("something is on the side"))
+    }
+
+    /// The same, for this one.
+    pub fn resume_one(&self, aside: &Arc<Aside>) -> bool {
+        match aside.turn() {
+            Turn::Main => {}
+            Turn::Over => return false,
+            turn => panic!("it cannot go on: {turn:?}"),
         }
         let cpu = self.current.get();
-        self.aside.running.set(true);
-        self.aside.set(Turn::Aside);
-        let now = self.aside.wait_while(Turn::Aside);
-        self.aside.running.set(false);
+        self.asides.running.borrow_mut().push(Arc::clone(aside));
+        aside.set(Turn::Aside);
+        let now = aside.wait_while(Turn::Aside);
+        self.asides.running.borrow_mut().pop();
         self.current.set(cpu);
         now == Turn::Main
     }
 
     /// In the work on the side: stops here until it is resumed.
     pub fn stop(&self) {
-        assert!(self.is_aside(), "only the work on the side can stop");
+        let aside = self.asides.running.borrow().last().cloned().expect("only work on the side can stop");
         let cpu = self.current.get();
-        self.aside.set(Turn::Main);
-        assert_eq!(self.aside.wait_while(Turn::Main), Turn::Aside, "the test ended meanwhile");
+        aside.set(Turn::Main);
+        assert_eq!(aside.wait_while(Turn::Main), Turn::Aside, "the test ended meanwhile");
         self.current.set(cpu);
     }
 
-    /// Whether the work on the side is what runs now.
+    /// Whether work on the side is what runs now.
     pub fn is_aside(&self) -> bool {
-        self.aside.running.get()
+        !self.asides.running.borrow().is_empty()
     }
 }

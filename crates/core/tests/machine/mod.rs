@@ -70,20 +70,32 @@ pub enum Happened {
 struct Tlb {
     root: Option<FrameNumber>,
     tag: u16,
-    /// By tag and page: the entry as it was cached.
-    cached: BTreeMap<(u16, u64), Entry>,
+    /// By tag, first page and whether it is a large page: the entry as it was cached.
+    cached: BTreeMap<(u16, u64, bool), Entry>,
     /// By tag: the tables that the CPU has walked since its last flush, and may walk again without a look above.
     walked: BTreeSet<(u16, FrameNumber)>,
 }
 
+/// Where a translation of `page` can lie: the small one, and the large one that covers it.
+fn places(tag: u16, page: u64) -> [(u16, u64, bool); 2] {
+    [(tag, page, false), (tag, PageNumber(page).large().0, true)]
+}
+
+/// The frame that an entry, small or large, gives for `page`.
+fn frame_for(entry: Entry, page: u64) -> FrameNumber {
+    let part = if entry.has(Entry::LARGE) { PageNumber(page).index(0) as u32 } else { 0 };
+    entry.frame().add(part)
+}
+
 impl Tlb {
+    /// Everything under the loaded tag.
     fn flush(&mut self) {
         let tag = self.tag;
         self.cached.retain(|key, _| key.0 != tag);
         self.forget_tables();
     }
 
-    /// What every flush does, of a single page too.
+    /// What every flush does, of a single page too (Intel SDM 3A 4.10.4.1).
     fn forget_tables(&mut self) {
         let tag = self.tag;
         self.walked.retain(|key| key.0 != tag);
@@ -107,7 +119,8 @@ pub struct Host {
     pub broken: Cell<Option<Rule>>,
     pub fail_reads: Cell<bool>,
     pub fail_writes: Cell<bool>,
-    /// Uses of a cached translation that the tables no longer hold, and tables freed under a CPU.
+    /// Uses of a cached translation that the tables no longer allow, and tables freed under a CPU that has them
+    /// loaded or has walked them since it flushed.
     pub stale: Cell<u32>,
     pub log: RefCell<Vec<Happened>>,
     /// What happens when a CPU waits for another, once each.
@@ -128,9 +141,12 @@ pub struct Host {
     /// What happens at the touch that [`watch`](Self::watch) waits for. May run under a lock of the core.
     pub on_touch: RefCell<VecDeque<Hook>>,
     watched: Cell<(*const u8, u32)>,
-    aside: aside::Aside,
+    asides: aside::Asides,
     /// What happens while somebody sleeps.
     pub on_wait: RefCell<VecDeque<Box<dyn FnOnce()>>>,
+    /// Who would sleep for a page goes on with this rule broken, once: on one stack nobody can sleep above the one
+    /// that he waits for.
+    pub instead_of_page_wait: Cell<Option<Rule>>,
 }
 
 impl Drop for Host {
@@ -172,11 +188,12 @@ impl Host {
             on_rotated: RefCell::default(),
             on_touch: RefCell::default(),
             watched: Cell::new((std::ptr::null(), 0)),
-            aside: aside::Aside::default(),
+            asides: aside::Asides::default(),
             on_wait: RefCell::default(),
             at_touch: RefCell::default(),
             placing: Cell::new(false),
             off: vec![Cell::new(false); cpus],
+            instead_of_page_wait: Cell::new(None),
             setup,
         }
     }
@@ -285,62 +302,59 @@ impl Host {
         unsafe { &*at.cast() }
     }
 
-    /// The word of the leaf table for a page, as the hardware finds it.
-    fn walk(&self, root: FrameNumber, page: u64) -> Option<&AtomicU64> {
-        let mut table = root;
+    /// The entry for a page, small or large, as the hardware finds it, and the tables on the way.
+    fn walk(&self, root: FrameNumber, page: u64) -> (Option<&AtomicU64>, Vec<FrameNumber>) {
+        let mut way = vec![root];
         for level in (1..4).rev() {
-            let entry = Entry(self.word(table, PageNumber(page).index(level)).load(Ordering::SeqCst));
+            let word = self.word(way[way.len() - 1], PageNumber(page).index(level));
+            let entry = Entry(word.load(Ordering::SeqCst));
             if !entry.is_present() {
-                return None;
+                return (None, way);
             }
-            table = entry.frame();
-        }
-        Some(self.word(table, PageNumber(page).index(0)))
-    }
-
-    /// The tables on the way to a page, as far as it goes.
-    fn tables(&self, root: FrameNumber, page: u64) -> Vec<FrameNumber> {
-        let mut tables = vec![root];
-        for level in (1..4).rev() {
-            let table = *tables.last().expect("the root at least");
-            let entry = Entry(self.word(table, PageNumber(page).index(level)).load(Ordering::SeqCst));
-            if !entry.is_present() || level == 1 && entry.has(Entry::LARGE) {
-                break;
+            if level == 1 && entry.has(Entry::LARGE) {
+                return (Some(word), way);
             }
-            tables.push(entry.frame());
+            way.push(entry.frame());
         }
-        tables
+        (Some(self.word(way[3], PageNumber(page).index(0))), way)
     }
 
     /// Translates as the hardware does: `None` is a page fault.
     fn translate(&self, page: u64, write: bool) -> Option<FrameNumber> {
         let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
-        let (root, key) = (tlb.root?, (tlb.tag, page));
+        let (root, tag) = (tlb.root?, tlb.tag);
+        let (found, way) = self.walk(root, page);
+        let now = found.map_or(Entry::NONE, |word| Entry(word.load(Ordering::SeqCst)));
         let access = if write { UserAccess::Write } else { UserAccess::Read };
-        let now = || self.walk(root, page).map_or(Entry::NONE, |word| Entry(word.load(Ordering::SeqCst)));
-        if let Some(entry) = tlb.cached.get(&key).copied()
-            && entry.permits(access)
-            && (!write || entry.has(Entry::DIRTY) || !self.setup.guarantees)
-        {
-            let real = now();
-            if !real.permits(access) || real.frame() != entry.frame() {
-                self.stale.set(self.stale.get() + 1);
-                return Some(entry.frame());
+        for key in places(tag, page) {
+            let Some(entry) = tlb.cached.get(&key).copied().filter(|entry| entry.permits(access)) else {
+                continue;
+            };
+            let clean = write && !entry.has(Entry::DIRTY);
+            // A write through a clean entry walks again: that is the guarantee, where it is declared.
+            if clean && self.setup.guarantees {
+                continue;
             }
-            if !write || entry.has(Entry::DIRTY) {
-                return Some(entry.frame());
+            // No longer there, somewhere else, or no longer permitted.
+            if !now.permits(access) || frame_for(now, page) != frame_for(entry, page) {
+                self.stale.set(self.stale.get() + 1);
+                return Some(frame_for(entry, page));
+            }
+            if !clean {
+                return Some(frame_for(entry, page));
             }
         }
-        // A write through a clean entry walks again: that is the guarantee that this machine declares.
-        tlb.cached.remove(&key);
-        tlb.walked.extend(self.tables(root, page).into_iter().map(|table| (key.0, table)));
-        if !now().permits(access) {
+        for key in places(tag, page) {
+            tlb.cached.remove(&key);
+        }
+        tlb.walked.extend(way.into_iter().map(|table| (tag, table)));
+        if !now.permits(access) {
             return None;
         }
         let bits = Entry::ACCESSED | if write { Entry::DIRTY } else { 0 };
-        let entry = Entry(self.walk(root, page)?.fetch_or(bits, Ordering::SeqCst) | bits);
-        tlb.cached.insert(key, entry);
-        Some(entry.frame())
+        let entry = Entry(found?.fetch_or(bits, Ordering::SeqCst) | bits);
+        tlb.cached.insert(places(tag, page)[usize::from(entry.has(Entry::LARGE))], entry);
+        Some(frame_for(entry, page))
     }
 
     /// What this CPU reads, if it reads on without a page fault.
@@ -359,7 +373,7 @@ impl Host {
     /// Runs `hook` just before the core's `nth` access from now on to the entry of a page of this CPU's space.
     pub fn watch(&self, page: u64, nth: u32, hook: Hook) {
         let root = self.tlbs[self.current.get() as usize].borrow().root.expect("it runs in a space");
-        let word: *const AtomicU64 = self.walk(root, page).expect("the page has a table");
+        let word: *const AtomicU64 = self.walk(root, page).0.expect("the page has a table");
         self.watched.set((word.cast(), nth));
         self.on_touch.borrow_mut().push_back(hook);
     }
@@ -397,7 +411,7 @@ impl Host {
     /// Whether this CPU still has a translation of the page.
     pub fn caches(&self, cpu: u16, page: u64) -> bool {
         let tlb = self.tlbs[cpu as usize].borrow();
-        tlb.cached.contains_key(&(tlb.tag, page))
+        places(tlb.tag, page).iter().any(|key| tlb.cached.contains_key(key))
     }
 
     /// Whether the accessed bit is set; clears it in the table as a program that stops using the page would not.
@@ -429,7 +443,9 @@ unsafe impl Platform for Host {
         self.note(Happened::FlushPage(cpu, page.page().0));
         let mut tlb = self.tlbs[cpu as usize].borrow_mut();
         let tag = tlb.tag;
-        tlb.cached.remove(&(tag, page.page().0));
+        for key in places(tag, page.page().0) {
+            tlb.cached.remove(&key);
+        }
         tlb.forget_tables();
     }
     fn flush_space(&self) {
@@ -498,6 +514,11 @@ unsafe impl Platform for Host {
     }
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
         while !ready() {
+            if matches!(key, WaitKey::Page(_))
+                && let Some(rule) = self.instead_of_page_wait.take()
+            {
+                return self.broken.set(Some(rule));
+            }
             // Asleep: only `wake` ends it.
             self.woken.borrow_mut().clear();
             let other = self.on_wait.borrow_mut().pop_front();

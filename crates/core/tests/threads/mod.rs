@@ -5,9 +5,8 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
 use quietmm::platform::Access;
@@ -18,13 +17,16 @@ use quietmm::{
 pub type Mm<'p> = Manager<'p, Threads>;
 
 const FRAMES: u32 = 1024;
-/// How long a CPU waits before it says that it is for ever. A host that is busy with other things is slow, not stuck.
-const PATIENCE: Duration = Duration::from_secs(4);
+/// How many times all CPUs must have looked before one that waits says that it is for ever. Time says nothing: a thread
+/// that the host does not run looks at nothing, and so nobody loses patience with it.
+const PATIENCE: u32 = 50;
 
 thread_local! {
     static CPU: Cell<u16> = const { Cell::new(0) };
     static IRQS: Cell<bool> = const { Cell::new(true) };
-    static GOT_ON: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// How often this CPU has seen all others look since it got on, and how far each was at the last time.
+    static WAITED: Cell<u32> = const { Cell::new(0) };
+    static SINCE: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
 /// What a CPU ends with (by unwinding) that waits for ever, or when another does.
@@ -36,6 +38,10 @@ struct Line {
     pending: AtomicBool,
     /// What the TLB holds: a generation of the test's own, or 0.
     cached: AtomicU64,
+    /// How often the CPU has paused or got on.
+    steps: AtomicU32,
+    /// Its work has ended: nobody waits for it to look.
+    ended: AtomicBool,
 }
 
 pub struct Threads {
@@ -91,6 +97,7 @@ impl Threads {
         };
         let mm = Manager::new(&machine, &[region], config).unwrap();
         machine.manager.set((&raw const mm).cast());
+        machine.got_on();
         let shared = first(&mm);
         let (mm, shared, each) = (Shared(&mm), &shared, &each);
         std::thread::scope(|scope| {
@@ -98,8 +105,12 @@ impl Threads {
                 let mm = &mm;
                 scope.spawn(move || {
                     CPU.set(cpu);
+                    let machine = mm.0.platform();
+                    machine.got_on();
                     let work = std::panic::AssertUnwindSafe(|| each(mm.0, shared, cpu));
-                    if let Err(payload) = std::panic::catch_unwind(work)
+                    let ended = std::panic::catch_unwind(work);
+                    machine.line().ended.store(true, Ordering::SeqCst);
+                    if let Err(payload) = ended
                         && !payload.is::<Hung>()
                     {
                         std::panic::resume_unwind(payload);
@@ -135,6 +146,36 @@ impl Threads {
     /// What it has of it.
     pub fn cached(&self) -> u64 {
         self.line().cached.load(Ordering::SeqCst)
+    }
+
+    fn steps(&self) -> impl Iterator<Item = u32> {
+        self.cpus.iter().map(|line| line.steps.load(Ordering::SeqCst))
+    }
+
+    /// This CPU has got on with its work: it starts waiting anew.
+    pub fn got_on(&self) {
+        self.line().steps.fetch_add(1, Ordering::SeqCst);
+        WAITED.set(0);
+        SINCE.with_borrow_mut(|since| {
+            since.clear();
+            since.extend(self.steps());
+        });
+    }
+
+    /// Whether every CPU has looked again and again, and this one has still not got on.
+    fn is_stuck(&self) -> bool {
+        self.line().steps.fetch_add(1, Ordering::SeqCst);
+        SINCE.with_borrow_mut(|since| {
+            let moved = |(line, &before): (&Line, &u32)| {
+                line.ended.load(Ordering::SeqCst) || line.steps.load(Ordering::SeqCst) != before
+            };
+            if self.cpus.iter().zip(since.iter()).all(moved) {
+                WAITED.set(WAITED.get() + 1);
+                since.clear();
+                since.extend(self.steps());
+            }
+        });
+        WAITED.get() > PATIENCE
     }
 
     /// Waits for what another CPU does, with or without interrupts.
@@ -208,10 +249,7 @@ unsafe impl Platform for Threads {
     }
     fn pause(&self, _ns: u32) {
         self.poll();
-        if GOT_ON.get().is_none() {
-            got_on();
-        }
-        if GOT_ON.get().is_some_and(|since| since.elapsed() > PATIENCE) {
+        if self.is_stuck() {
             self.hung.store(true, Ordering::SeqCst);
         }
         if self.hung.load(Ordering::SeqCst) && !std::thread::panicking() {
@@ -225,9 +263,4 @@ unsafe impl Platform for Threads {
     fn broken(&self, rule: Rule) -> bool {
         self.broken == Some(rule)
     }
-}
-
-/// This CPU has got on with its work: it starts waiting anew.
-pub fn got_on() {
-    GOT_ON.set(Some(Instant::now()));
 }
