@@ -71,7 +71,7 @@ fn mapped(changes: &[(&str, &str)]) -> Sim<'static, false> {
     }
     for i in 0..2 {
         taken(&sim, DATA.add(i), Kind::Anon);
-        let clean = Entry::page(DATA.add(i), true);
+        let clean = Entry::page(DATA.add(i), Prot::ReadWrite);
         put(&sim, LEAF, PAGE.index(0) + i as usize, Entry(clean.0 & !Entry::ACCESSED));
     }
     sim.load_space(ROOT, 0, false);
@@ -101,16 +101,16 @@ fn a_walk_sets_accessed_and_dirty_bits_and_needs_rights() {
     assert!(get(&sim, LEAF, 0).has(Entry::DIRTY));
     assert_eq!(used(&sim, 2, false), None, "nothing is there");
 
-    put(&sim, LEAF, 2, Entry::page(DATA, false));
+    put(&sim, LEAF, 2, Entry::page(DATA, Prot::Read));
     assert!(used(&sim, 2, false).is_some() && used(&sim, 2, true).is_none(), "it may be read only");
-    put(&sim, LEAF, 3, Entry(Entry::page(DATA, true).0 & !Entry::USER));
+    put(&sim, LEAF, 3, Entry(Entry::page(DATA, Prot::ReadWrite).0 & !Entry::USER));
     assert_eq!(used(&sim, 3, false), None, "it is not the user's");
 }
 
 #[test]
 fn a_dirty_entry_without_the_right_to_write_is_not_written_through() {
     let sim = mapped(&[]);
-    put(&sim, LEAF, 0, Entry(Entry::page(DATA, false).0 | Entry::DIRTY));
+    put(&sim, LEAF, 0, Entry(Entry::page(DATA, Prot::Read).0 | Entry::DIRTY));
     assert!(used(&sim, 0, false).is_some());
     assert_eq!(used(&sim, 0, true), None);
 }
@@ -118,7 +118,7 @@ fn a_dirty_entry_without_the_right_to_write_is_not_written_through() {
 /// `mapped`, with a large page at `PAGE` in place of the leaf table.
 fn mapped_large(changes: &[(&str, &str)]) -> Sim<'static, false> {
     let sim = mapped(changes);
-    let large = Entry::page(FrameNumber(512), true).0 & !Entry::ACCESSED | Entry::LARGE;
+    let large = Entry::page(FrameNumber(512), Prot::ReadWrite).0 & !Entry::ACCESSED | Entry::LARGE;
     put(&sim, UPPER, PAGE.index(1), Entry(large));
     sim
 }

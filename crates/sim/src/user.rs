@@ -425,7 +425,9 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         let (before, done) = (self.done.get(), self.done.get() + pages);
         self.done.set(done);
         self.last_progress.set(self.events.get());
-        if before / 1024 != done / 1024 {
+        // A thousand times in a run, and of a long one every thousand pages.
+        let step = (self.total.get() / 1024).clamp(1, 1024);
+        if before / step != done / step {
             self.watch.progress(done, self.total.get());
             if self.watch.cancelled() {
                 self.stop.set(Some(Stop::Cancelled));

@@ -246,7 +246,8 @@ fn free_below<P: Platform>(
     let span = 1u64 << (9 * level);
     let slots = if level == ROOT_LEVEL { USER_ROOT_ENTRIES } else { 512 };
     let inside = PageRange::new(PageNumber(base), slots * span).intersect(range);
-    let inside = inside.map_or(0..0, |part| (part.start.0 - base) / span..(part.end().0 - 1 - base) / span + 1);
+    let inside =
+        inside.map_or(0..0, |part| (part.start.0 - base) / span..(part.end().0 - 1 - base) / span + 1);
     let outside = (0..slots).filter(|i| !inside.contains(i));
     let mut tables = if level == 0 { 0 } else { mm.frames().get(table).refs.load(p, Ordering::Acquire) };
     let mut freed = 1;

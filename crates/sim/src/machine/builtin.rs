@@ -11,10 +11,10 @@ const BUILTIN: [(&str, &str); 7] = [
     ("numa-4x12", include_str!("../../../../machines/numa-4x12.toml")),
     ("uma-8", include_str!("../../../../machines/uma-8.toml")),
     ("modern-2x64", include_str!("../../../../machines/modern-2x64.toml")),
-    ("stress-4x4", include_str!("../../../../machines/stress-4x4.toml")),
     ("numa-8x15", include_str!("../../../../machines/numa-8x15.toml")),
     ("many-8x64", include_str!("../../../../machines/many-8x64.toml")),
     ("many-32x128", include_str!("../../../../machines/many-32x128.toml")),
+    ("stress-4x4", include_str!("../../../../machines/stress-4x4.toml")),
 ];
 
 /// A machine file is not larger.
