@@ -109,7 +109,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
     let node_of = |cpu: u32| u64::from(system.mm.platform().node_of(CpuId(cpu as u16)).0);
     let nodes = (0..params.cpus).map(node_of).max().unwrap_or(0) + 1;
     // Three seeds of four have no memory to spare; the fourth has, for large pages.
-    if params.seed % 4 != 0 {
+    if !params.seed.is_multiple_of(4) {
         take_all_but(system, nodes, SPARE + SPARE_PER_CPU * cpus);
     }
     let world = Arc::new(World {
