@@ -23,8 +23,10 @@ use crate::machine::Machine;
 use crate::system::System;
 use crate::task::TaskKind;
 
-/// Steps of a thread.
+/// Steps of a thread, and those of the first one before which a CPU leaves, and returns.
 const STEPS: u64 = 160;
+const LEAVES: u64 = 60;
+const RETURNS: u64 = 90;
 /// Addresses that a thread owns.
 const SLOTS: u64 = 32;
 /// Pages of the shared file that a thread owns.
@@ -177,7 +179,14 @@ impl<M: Machine> Thread<'_, '_, M> {
     }
 
     fn live(&mut self) -> Result<(), Error> {
-        for _ in 0..STEPS {
+        // Whatever chance says, in each run a CPU goes and comes back.
+        let last = CpuId(self.world.cpus as u16 - 1);
+        for step in 0..STEPS {
+            match (self.index, step) {
+                (0, LEAVES) => _ = self.system.take_offline(last),
+                (0, RETURNS) => _ = self.system.bring_online(last),
+                _ => {}
+            }
             match self.process.calm {
                 true => self.calm_step(),
                 false => self.stormy_step(),
