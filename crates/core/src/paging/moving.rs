@@ -113,7 +113,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             let old = leaf.take(page);
             leaf.write(page, old.taken());
             self.emit(Event::Unmapped { space: id, page, frame: old.frame(), pages: 1, deferred: false });
-            // An entry that is read-only now may be cached from when it was not (PITFALLS 6).
+            // Read-only ones too (PITFALLS 6): a CPU would go on reading the old frame.
             if old.has(Entry::WRITABLE) || !p.broken(Rule::FlushNarrowed) {
                 owed.add(page, pages);
             }
