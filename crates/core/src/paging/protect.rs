@@ -27,8 +27,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub fn protect(&self, id: SpaceId, range: PageRange, prot: Prot) -> Result<(), Error> {
         let p = self.platform();
         let range = check_range(range)?;
-        let space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
-        let _alone = space.regions.write(p);
+        let (space, _alone) = self.alone_in(id)?;
         self.carve(id, space, range)?;
         for (_, region) in self.regions_from(space, range.start) {
             if region.range(p).start >= range.end() {
