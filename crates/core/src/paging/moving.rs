@@ -43,8 +43,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let from = check_range(from)?;
         let target = check_range(PageRange::new(to, from.pages))?;
-        let space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
-        let _alone = space.regions.write(p);
+        let (space, _alone) = self.alone_in(id)?;
         if let Some(clash) = self.first_mapped(space, target) {
             return Err(Error::Overlaps(clash));
         }
@@ -91,11 +90,10 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub fn migrate(&self, id: SpaceId, range: PageRange, to: NodeId) -> Result<u64, Error> {
         let p = self.platform();
         let range = check_range(range)?;
-        let space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
+        let (space, _alone) = self.alone_in(id)?;
         if !self.has_node(to) {
             return Err(Error::NoSuchNode);
         }
-        let _alone = space.regions.write(p);
         if let Some(hole) = self.first_unmapped(space, range) {
             return Err(Error::NotMapped(hole));
         }
