@@ -194,6 +194,10 @@ pub trait BlockDevice {
     fn forget(&self, file: u32, block: u64) {
         let _ = (file, block);
     }
+    /// The file has ended, and its number may be another's from now on: whoever keeps its pages forgets them.
+    fn end(&self, file: u32) {
+        let _ = file;
+    }
     /// Write `frame` out; when it returns the content is safe.
     fn write(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError>;
 }

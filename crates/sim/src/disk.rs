@@ -43,6 +43,9 @@ impl<const FAULTS: bool> BlockDevice for Sim<'_, FAULTS> {
     fn forget(&self, _file: u32, _block: u64) {
         self.unmodelled(self.machine.cost.other_kernel_work_goes);
     }
+    fn end(&self, file: u32) {
+        self.written.borrow_mut().retain(|(of, _), _| *of != file);
+    }
     fn write(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
         self.command(self.machine.device.write_latency);
         self.written.borrow_mut().insert((file, block), self.content(frame));

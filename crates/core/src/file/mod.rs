@@ -33,6 +33,8 @@ pub(crate) struct File {
     pub mapping_lock: RwLock,
     /// First region that shows this file, plus one.
     pub first_mapping: Word32,
+    /// 0 from when it begins to end. Under the mapping lock.
+    pub alive: Word32,
 }
 
 // SAFETY: atomics and locks only.
@@ -63,6 +65,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         file.cached.set(p, 0);
         file.first_mapping.set(p, 0);
         file.pages.set(p, pages);
+        file.alive.set(p, 1);
         Ok(id)
     }
 
@@ -74,12 +77,16 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub fn destroy_file(&self, id: FileId) -> Result<(), Error> {
         let p = self.platform();
         let file = self.root.files.find(self, id.0).ok_or(Error::NoSuchFile)?;
-        let mapped = {
-            let _shared = file.mapping_lock.read(p);
-            file.first_mapping.get(p) != 0
-        };
-        if mapped {
-            return Err(Error::Busy);
+        {
+            // Marked under the lock under which regions come to it: from here on none does, and nobody else ends it.
+            let _alone = file.mapping_lock.write(p);
+            if file.alive.get(p) == 0 {
+                return Err(Error::NoSuchFile);
+            }
+            if file.first_mapping.get(p) != 0 {
+                return Err(Error::Busy);
+            }
+            file.alive.set(p, 0);
         }
         let mut at = 0;
         while let Some((index, n)) = self.hold_next_cached(id, at) {
@@ -94,6 +101,9 @@ impl<'p, P: Platform> Manager<'p, P> {
             // lets go.
             self.put_page(n);
             self.put_page(n);
+        }
+        if let Some(device) = p.device() {
+            device.end(id.0);
         }
         self.root.files.release(self, id.0);
         Ok(())

@@ -110,6 +110,12 @@ impl<'p, P: Platform> Manager<'p, P> {
         let region = self.region(handle);
         region.describe(p, id, range, backing, prot);
         let file = self.alone_with_file(region);
+        // Looked at again, now that nobody can end it.
+        if region.file(p).is_some_and(|file| self.file(file).alive.get(p) == 0) {
+            drop(file);
+            self.release_region(handle);
+            return Err(Error::NoSuchFile);
+        }
         self.link_region(space, handle);
         drop(file);
         self.mend(space, range);
