@@ -94,6 +94,8 @@ rules! {
         "note as flushed the generation that the flush covered, not what others deferred meanwhile";
     TablesAfterFlush, "tables-after-flush", "INV-9",
         "free page tables only after a flush that lazy CPUs hear too";
+    WalkBeforeIo, "walk-before-io", "INV-2",
+        "look for the entries of a dirty page before it is written out even if it seems to have none";
     AskGuarantees, "ask-guarantees", "INV-2",
         "refuse a policy whose architecture guarantee the machine does not declare";
     OfflineLeavesMasks, "offline-leaves-masks", "INV-6",

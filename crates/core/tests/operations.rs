@@ -943,8 +943,11 @@ fn written_during_pageout(mm: &Mm<'_>, n: u32) -> bool {
 
 #[test]
 fn a_fault_that_brings_back_a_page_gives_no_right_to_write_while_it_is_written_out() {
-    let (written, skipped) = everywhere(&Setup { cpus: 2, ..Setup::default() }, None, written_during_pageout);
+    let setup = Setup { cpus: 2, ..Setup::default() };
+    let (written, skipped) = everywhere(&setup, None, written_during_pageout);
     assert_eq!((written.iter().filter(|bad| **bad).count(), skipped), (0, 0), "of {}", written.len());
+    let (written, _) = everywhere(&setup, Some(Rule::WalkBeforeIo), written_during_pageout);
+    assert!(written.contains(&true), "none of {}", written.len());
 }
 
 /// CPU 1 has a page cached that is clean and writable; while CPU 0 takes the right to write away it writes.

@@ -19,7 +19,8 @@ fn harm(report: &Report) -> [u64; 3] {
 
 #[test]
 fn every_content_is_right_whatever_the_policy_and_the_number_of_cpus() {
-    let policies = ["linux", "vanilla", "linux+unmap=batch-clean", "linux+unmap=per-page", "linux+aging=flush"];
+    let policies =
+        ["linux", "vanilla", "linux+unmap=batch-clean", "linux+unmap=per-page", "linux+aging=flush"];
     let specs = policies.iter().zip(0..).flat_map(|(text, nth)| {
         let seeds = nth * SEEDS..(nth + 1) * SEEDS;
         seeds.map(|seed| RunSpec { policy: policy(text), seed, ..spec(Workload::Churn) })

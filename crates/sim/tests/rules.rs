@@ -116,6 +116,11 @@ fn closing_the_refault_window_costs_the_readers_no_interrupt() {
         report.count("ipis_sent")
     };
     for workload in [Workload::Reader, Workload::SharedReader] {
-        assert_eq!(sent(workload, None), sent(workload, Some(Rule::RefaultAfterFlush)), "{}", workload.name());
+        assert_eq!(
+            sent(workload, None),
+            sent(workload, Some(Rule::RefaultAfterFlush)),
+            "{}",
+            workload.name()
+        );
     }
 }

@@ -154,7 +154,8 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Fate {
     //                                      lock the page; no entry counted
     //   maps += 1, entry writable
     //                                      write the page out
-    if (frame.maps.get(p) > 0 || is_dirty()) && !unmap::unmap(batch, n) {
+    let look = frame.maps.get(p) > 0 || is_dirty() && !p.broken(Rule::WalkBeforeIo);
+    if look && !unmap::unmap(batch, n) {
         return Fate::Keep;
     }
     if is_dirty() {
