@@ -169,6 +169,10 @@ pub enum Event {
         /// Whether the device took it.
         ok: bool,
     },
+    /// This CPU goes offline.
+    CpuOffline,
+    /// This CPU is online again.
+    CpuOnline,
     /// A write fault copied a page.
     Copied,
     /// A page was moved to another frame.
@@ -244,6 +248,8 @@ counters! {
     BatchFlushes, "tlb_batch_flushes", "unmap batches flushed";
     BatchPages, "tlb_batch_pages", "entries cleared whose flush was left to a batch";
     DeferredCompleted, "tlb_deferred_completed", "deferred flushes completed early by an operation or a fault";
+    CpuOffline, "cpus_offline", "CPUs that went offline";
+    CpuOnline, "cpus_online", "CPUs that came online";
     PgFault, "pgfault", "page faults resolved";
     PgMajFault, "pgmajfault", "page faults for which a page was made or read";
     PgAlloc, "pgalloc", "frames taken from the allocator";
@@ -306,6 +312,8 @@ impl Counters {
                 self.add(C::BatchFlushes, 1);
                 self.add(C::BatchPages, pages.into());
             }
+            Event::CpuOffline => self.add(C::CpuOffline, 1),
+            Event::CpuOnline => self.add(C::CpuOnline, 1),
             Event::Copied => self.add(C::PgCopied, 1),
             Event::Migrated => self.add(C::PgMigrated, 1),
             Event::LargeFaulted => self.add(C::LargeFault, 1),

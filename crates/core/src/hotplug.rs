@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering;
 
 use crate::Manager;
 use crate::cpu::CpuId;
+use crate::event::Event;
 use crate::ipi::{self, full_fence};
 use crate::paging::{SpaceId, unload};
 use crate::percpu::{Here, Presence};
@@ -27,6 +28,7 @@ impl<P: Platform> Manager<'_, P> {
         self.drain_lru_batch();
         self.drain_page_list();
         self.drain_batch();
+        self.emit(Event::CpuOffline);
         let here = Here::new(self);
         if !p.broken(Rule::OfflineLeavesMasks) {
             unload(&here);
@@ -58,6 +60,7 @@ impl<P: Platform> Manager<'_, P> {
         // left who took their bits back: a full-looking inbox would never be rung again.
         full_fence();
         ipi::serve(&here);
+        self.emit(Event::CpuOnline);
     }
 
     /// Whether the core counts on this CPU. A moment's truth, for any CPU but the caller's own.

@@ -342,3 +342,30 @@ fn reclaim_begins_when_not_one_frame_is_free() {
         assert!(mm.cached_pages(file).unwrap() > 3900);
     });
 }
+
+/// CPU 1 reads a page of a file from the device and stands still with it. CPU 0 wants the same page, writes to it, and it is
+/// written out and forgotten. Whatever CPU 1 has in its hands must not be taken for the page after that.
+#[test]
+fn a_page_that_is_read_twice_at_once_is_one_page() {
+    // It stays: what happens while somebody sleeps outlives the test's frame.
+    let host: &'static Host = Box::leak(Box::new(Host::new(Setup { cpus: 2, ..Setup::default() })));
+    host.run(bare("linux"), |mm| {
+        let (id, file) = mapped(mm, 1, &[0, 1]);
+        host.on_disk_read.borrow_mut().push_back(Box::new(|mm| mm.platform().stop()));
+        host.aside(
+            1,
+            || assert!(matches!(host.read(mm, id, AT), Ok(0 | 7))),
+            |_| {
+                assert!(host.resume(), "CPU 1 stands still with what it has read");
+                host.on_wait.borrow_mut().push_back(Box::new(|| _ = host.resume()));
+                host.write(mm, id, AT, 7).unwrap();
+                mm.drain_lru_batch();
+                host.on(1, || mm.drain_lru_batch());
+                give_back(mm, exhaust(mm));
+                assert_eq!(mm.cached_pages(file), Ok(0));
+                host.resume();
+                assert_eq!(host.read(mm, id, AT), Ok(7));
+            },
+        );
+    });
+}

@@ -109,39 +109,83 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The frame of a file's page, held for the caller, and whether it had to be read. May wait.
+    ///
+    /// A page is in the cache, locked, before it is read: who wants it too waits, and does not read a second frame whose
+    /// content would be old once the first was written to, written out and forgotten.
     pub(crate) fn file_page(&self, id: FileId, index: u64) -> Result<(FrameNumber, bool), Error> {
-        let p = self.platform();
-        if let Some(n) = self.find_cached(id, index) {
-            return Ok((n, false));
+        loop {
+            if let Some(n) = self.find_cached(id, index) {
+                if self.is_read(n) {
+                    return Ok((n, false));
+                }
+                self.put_page(n);
+                continue;
+            }
+            let n = self.new_file_page(id, index)?;
+            match self.insert_cached(id, index, n) {
+                Ok(None) => return self.read_in(id, index, n).map(|()| (n, true)),
+                // Another CPU was faster.
+                Ok(Some(theirs)) => {
+                    self.free_one(n);
+                    self.put_page(theirs);
+                }
+                Err(error) => {
+                    self.free_one(n);
+                    return Err(error);
+                }
+            }
         }
+    }
+
+    /// Whether a cached page has its content; waits for who reads it.
+    fn is_read(&self, n: FrameNumber) -> bool {
+        let unread =
+            || self.frames().get(n).state.load(self.platform(), Ordering::Acquire) & flag::UNREAD != 0;
+        if !unread() {
+            return true;
+        }
+        self.wait_page(n);
+        // Still so: the device could not, and the page has left the cache.
+        !unread()
+    }
+
+    /// A frame for a page of a file that nobody sees yet: locked and without content, with the cache's hold and the
+    /// caller's.
+    fn new_file_page(&self, id: FileId, index: u64) -> Result<FrameNumber, Error> {
+        let p = self.platform();
         let n = self.alloc_one(Kind::File, AllocFrom::HERE)?;
+        let frame = self.frames().get(n);
+        frame.owner.set(p, id.0);
+        frame.index.set(p, index);
+        frame.maps.set(p, 0);
+        frame.refs.set(p, CACHE_AND_CALLER);
+        frame.state.set(p, frame.state.get(p) | flag::LOCKED | flag::UNREAD);
+        Ok(n)
+    }
+
+    /// Reads a page that is in the cache, locked, and lets go of the lock. May wait.
+    fn read_in(&self, id: FileId, index: u64, n: FrameNumber) -> Result<(), Error> {
+        let p = self.platform();
         let read = match p.device() {
-            Some(device) => device.read(id.0, index, n).map_err(|_| Error::Device),
+            Some(device) => device.read(id.0, index, n),
             None => {
                 p.clear_frame(n);
                 Ok(())
             }
         };
-        let frame = self.frames().get(n);
-        frame.owner.set(p, id.0);
-        frame.index.set(p, index);
-        frame.maps.set(p, 0);
-        frame.refs.store(p, CACHE_AND_CALLER, Ordering::Release);
-        match read.and_then(|()| self.insert_cached(id, index, n)) {
-            Ok(None) => {
-                self.lru_add(n);
-                Ok((n, true))
-            }
-            // Another CPU read it meanwhile.
-            Ok(Some(theirs)) => {
-                self.free_one(n);
-                Ok((theirs, false))
-            }
-            Err(error) => {
-                self.free_one(n);
-                Err(error)
-            }
+        if read.is_ok() {
+            // Release, with the unlock: who finds it read finds its content.
+            self.frames().get(n).clear_flags(p, flag::UNREAD);
+            self.unlock_page(n);
+            self.lru_add(n);
+            return Ok(());
         }
+        self.detach_cached(id, index);
+        self.unlock_page(n);
+        // The cache's hold, and the caller's. Those who wait have their own, and try for themselves.
+        self.put_page(n);
+        self.put_page(n);
+        Err(Error::Device)
     }
 
     /// Takes a page out of the cache if nobody but the cache and the caller holds it and nobody made it

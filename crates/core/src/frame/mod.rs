@@ -55,9 +55,11 @@ impl Kind {
     ];
 }
 
-/// Bits of a frame's state word, above the kind (bits 0-3) and the order (bits 4-7).
+/// Bits of a frame's state word, beside the kind (bits 0-2) and the order (bits 4-7).
 pub(crate) mod flag {
-    /// Somebody reclaims or writes this page; others leave it alone.
+    /// In its file's cache, and not read yet. Apart from the others: next to the kind.
+    pub const UNREAD: u32 = 1 << 3;
+    /// Somebody reclaims, reads or writes this page; others leave it alone.
     pub const LOCKED: u32 = 1 << 8;
     /// Aging saw one use: the next one activates.
     pub const REFERENCED: u32 = 1 << 9;

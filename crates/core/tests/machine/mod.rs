@@ -127,8 +127,9 @@ pub struct Host {
     pub on_pause: RefCell<VecDeque<Hook>>,
     /// What happens just before a CPU loads a space.
     pub on_load: RefCell<VecDeque<Hook>>,
-    /// What happens while a page is being written out.
+    /// What happens while a page is being written out, or has been read.
     pub on_disk_write: RefCell<VecDeque<Hook>>,
+    pub on_disk_read: RefCell<VecDeque<Hook>>,
     /// What happens when a page has left its file's cache, and is perhaps not flushed.
     pub on_forget: RefCell<VecDeque<Hook>>,
     /// What happens when reclaim gives a page a second chance. Must not take a lock of the core.
@@ -184,6 +185,7 @@ impl Host {
             on_pause: RefCell::default(),
             on_load: RefCell::default(),
             on_disk_write: RefCell::default(),
+            on_disk_read: RefCell::default(),
             on_forget: RefCell::default(),
             on_rotated: RefCell::default(),
             on_touch: RefCell::default(),
@@ -588,6 +590,7 @@ impl BlockDevice for Host {
         }
         self.clear_frame(frame);
         self.word(frame, 0).store(self.on_disk(file, block).unwrap_or(0), Ordering::SeqCst);
+        self.next(&self.on_disk_read);
         Ok(())
     }
     fn forget(&self, _file: u32, _block: u64) {

@@ -23,8 +23,10 @@ use crate::machine::Machine;
 use crate::system::System;
 use crate::task::TaskKind;
 
-/// Steps of a thread.
+/// Steps of a thread, and those of the first one before which a CPU leaves, and returns.
 const STEPS: u64 = 160;
+const LEAVES: u64 = 60;
+const RETURNS: u64 = 90;
 /// Addresses that a thread owns.
 const SLOTS: u64 = 32;
 /// Pages of the shared file that a thread owns.
@@ -109,7 +111,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
     let node_of = |cpu: u32| u64::from(system.mm.platform().node_of(CpuId(cpu as u16)).0);
     let nodes = (0..params.cpus).map(node_of).max().unwrap_or(0) + 1;
     // Three seeds of four have no memory to spare; the fourth has, for large pages.
-    if params.seed % 4 != 0 {
+    if !params.seed.is_multiple_of(4) {
         take_all_but(system, nodes, SPARE + SPARE_PER_CPU * cpus);
     }
     let world = Arc::new(World {
@@ -177,7 +179,14 @@ impl<M: Machine> Thread<'_, '_, M> {
     }
 
     fn live(&mut self) -> Result<(), Error> {
-        for _ in 0..STEPS {
+        // Whatever chance says, in each run a CPU goes and comes back.
+        let last = CpuId(self.world.cpus as u16 - 1);
+        for step in 0..STEPS {
+            match (self.index, step) {
+                (0, LEAVES) => _ = self.system.take_offline(last),
+                (0, RETURNS) => _ = self.system.bring_online(last),
+                _ => {}
+            }
             match self.process.calm {
                 true => self.calm_step(),
                 false => self.stormy_step(),
