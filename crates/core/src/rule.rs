@@ -78,8 +78,8 @@ rules! {
         "flush a range whose content is given up before its frames are let go";
     FlushBeforeMigrate, "flush-before-migrate", "INV-2",
         "flush a page that moves to another frame before it is copied";
-    FlushNarrowed, "flush-narrowed", "INV-2",
-        "flush a read-only entry too before its page moves: it may be cached from when it was writable";
+    FlushNarrowed, "flush-narrowed", "INV-1",
+        "flush a read-only entry too before its page moves and its old frame is freed";
     FlushBeforeCopyMaps, "flush-before-copy-maps", "INV-12",
         "flush the old frame's address before a write fault maps its copy there";
     TakenIsMapped, "taken-is-mapped", "INV-2",

@@ -5,10 +5,10 @@ mod machine;
 use std::cell::Cell;
 use std::rc::Rc;
 
-use machine::{Happened, Host, Mm, Setup, bare, counted, exhaust, give_back, pages, settled};
+use machine::{Happened, Host, Mm, Setup, bare, counted, everywhere, exhaust, give_back, pages, settled};
 use quietmm::{
     Advice, Audit, Backing, Counter, Entry, Error, FileId, FrameNumber, NodeId, PageNumber, Prot, Region,
-    Rule, SpaceId,
+    Rule, SpaceId, UserAccess,
 };
 
 const ANON: Backing = Backing::Anonymous;
@@ -902,4 +902,75 @@ fn what_is_on_its_way_to_the_device_gets_there_before_its_file_ends() {
         });
         assert_eq!((mm.cached_pages(file), settled(mm).file), (Ok(0), 0));
     });
+}
+
+/// A page that was written to, and that nobody maps now, is reclaimed by CPU 1 at the `n`th touch of a fault that brings
+/// it back. Gives whether the program could write to it while it was on its way to the device.
+fn written_during_pageout(mm: &Mm<'_>, n: u32) -> bool {
+    let host = mm.platform();
+    let (id, file) = (mm.create_space().unwrap(), mm.create_file(1).unwrap());
+    mm.map(id, pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+    mm.switch_to(id).unwrap();
+    host.write(mm, id, AT, 1).unwrap();
+    mm.drain_lru_batch();
+    mm.advise(id, pages(AT, 1), Advice::Drop).unwrap();
+    let in_io = Rc::new(Cell::new(false));
+    let inside = Rc::clone(&in_io);
+    host.on_disk_write.borrow_mut().push_back(Box::new(move |mm| {
+        inside.set(true);
+        mm.platform().stop();
+        inside.set(false);
+    }));
+    // On the side, who stands before a lock lets the other go on.
+    let give_way = |mm: &Mm<'_>| {
+        if mm.platform().is_aside() {
+            mm.platform().stop();
+        }
+    };
+    (0..50).for_each(|_| host.on_pause.borrow_mut().push_back(Box::new(give_way)));
+    let reclaim = || give_back(mm, exhaust(mm));
+    host.aside(1, reclaim, |_| {
+        host.at_touch(0, n, |mm| {
+            if !mm.platform().is_aside() {
+                mm.platform().resume();
+            }
+        });
+        assert_eq!(mm.fault(id, PageNumber(AT).addr(), UserAccess::Read), Ok(()));
+        host.all_placed();
+        in_io.get() && host.try_write(AT, 2)
+    })
+}
+
+#[test]
+fn a_fault_that_brings_back_a_page_gives_no_right_to_write_while_it_is_written_out() {
+    let (written, skipped) = everywhere(&Setup { cpus: 2, ..Setup::default() }, None, written_during_pageout);
+    assert_eq!((written.iter().filter(|bad| **bad).count(), skipped), (0, 0), "of {}", written.len());
+}
+
+/// CPU 1 has a page cached that is clean and writable; while CPU 0 takes the right to write away it writes.
+fn written_during_a_protect(guarantees: bool) -> (bool, Option<u64>) {
+    let host = Host::new(Setup { cpus: 2, guarantees, ..Setup::default() });
+    host.run(bare("vanilla"), |mm| {
+        let (id, file) = (mm.create_space().unwrap(), mm.create_file(1).unwrap());
+        mm.map(id, pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        host.on(1, || mm.switch_to(id).unwrap());
+        host.on(1, || host.read(mm, id, AT)).unwrap();
+        let wrote = Rc::new(Cell::new(false));
+        let seen = Rc::clone(&wrote);
+        host.hold_interrupts.set(true);
+        host.on_pause.borrow_mut().push_back(Box::new(move |mm| {
+            let host = mm.platform();
+            seen.set(host.on(1, || host.try_write(AT, 7)));
+            host.hold_interrupts.set(false);
+        }));
+        mm.protect(id, pages(AT, 1), Prot::Read).unwrap();
+        mm.write_back(file).unwrap();
+        (wrote.get(), host.on_disk(file.0, 0))
+    })
+}
+
+#[test]
+fn what_is_written_while_the_right_is_taken_away_reaches_the_file() {
+    assert_eq!(written_during_a_protect(true), (false, None));
+    assert_eq!(written_during_a_protect(false), (true, Some(7)));
 }

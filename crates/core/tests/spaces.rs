@@ -2,10 +2,13 @@
 
 mod machine;
 
-use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages, settled};
+use std::panic::resume_unwind;
+
+use machine::{Host, Mm, Setup, StandsStill, bare, everywhere, exhaust, give_back, pages, settled};
 use quietmm::{Backing, Entry, Error, FileId, PageNumber, PageRange, Prot, SpaceId, UserAccess, VirtAddr};
 
 const ANON: Backing = Backing::Anonymous;
+const AT: u64 = 0x1000;
 
 fn file(file: FileId, offset: u64) -> Backing {
     Backing::File { file, offset }
@@ -355,5 +358,38 @@ fn everything_comes_back_in_the_end() {
             assert!(end.pools <= pools, "only pools keep what they have");
             assert_eq!((end.tables, end.anon, end.file, end.kernel, end.leaked), (1, 0, 0, 0, 0));
         });
+    }
+}
+
+/// What a CPU does to a space while another one ends it.
+type Late = fn(&Mm<'_>, SpaceId) -> Result<(), Error>;
+
+#[test]
+fn who_comes_too_late_finds_no_space() {
+    let late: [(&str, Late); 5] = [
+        ("destroy", |mm, id| mm.destroy_space(id)),
+        ("map", |mm, id| mm.map(id, pages(AT + 8, 1), ANON, Prot::Read)),
+        ("lookup", |mm, id| mm.lookup(id, PageNumber(AT)).map(|_| ())),
+        ("fork", |mm, id| mm.fork(id).map(|_| ())),
+        ("unmap", |mm, id| mm.unmap(id, pages(AT, 1))),
+    ];
+    for (name, late) in late {
+        let (results, _) = everywhere(&Setup { cpus: 2, ..Setup::default() }, None, |mm, n| {
+            let host = mm.platform();
+            let id = mm.create_space().unwrap();
+            mm.map(id, pages(AT, 1), ANON, Prot::ReadWrite).unwrap();
+            mm.fault(id, PageNumber(AT).addr(), UserAccess::Write).unwrap();
+            host.at_touch(0, n, move |mm| {
+                mm.platform().on(1, || {
+                    mm.destroy_space(id).ok();
+                })
+            });
+            // Who ends the space has to wait for the other: nothing to see.
+            host.on_wait.borrow_mut().push_back(Box::new(|| resume_unwind(Box::new(StandsStill))));
+            let result = late(mm, id);
+            host.all_placed();
+            result
+        });
+        assert!(results.contains(&Err(Error::NoSuchSpace)), "{name}");
     }
 }

@@ -106,3 +106,16 @@ fn a_page_that_is_freed_while_somebody_holds_it_loses_a_write_or_is_used_on() {
 fn a_cpu_that_does_not_wait_for_the_acknowledgement_frees_what_others_still_use() {
     assert_stale(Rule::WaitForAcknowledgement);
 }
+
+/// INV-12: Linux leaves this window open; that ours is closed costs the readers not one interrupt more.
+#[test]
+fn closing_the_refault_window_costs_the_readers_no_interrupt() {
+    let sent = |workload, broken| {
+        let report = run(&RunSpec { scale: 1024, broken, ..spec(workload) });
+        assert!(report.count("tlb_batch_pages") > 1000, "flushes were deferred");
+        report.count("ipis_sent")
+    };
+    for workload in [Workload::Reader, Workload::SharedReader] {
+        assert_eq!(sent(workload, None), sent(workload, Some(Rule::RefaultAfterFlush)), "{}", workload.name());
+    }
+}

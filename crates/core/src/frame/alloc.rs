@@ -143,11 +143,11 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.alloc(0, kind, from)
     }
 
-    /// A block from a zone that has plenty, for who can do without.
+    /// A block of this CPU's node, if it has plenty: for who can do without.
     pub(crate) fn alloc_spare(&self, order: u8, kind: Kind) -> Option<FrameNumber> {
-        let p = self.platform();
+        let (p, here) = (self.platform(), self.node_here());
         let low = |zone: &Zone| zone.watermarks.low.into();
-        let plenty = self.fallback(self.node_here()).filter(|zone| !zone.is_short(p));
+        let plenty = self.zones().filter(|zone| zone.node == here && !zone.is_short(p));
         let frame = plenty.filter_map(|zone| zone.take(self, order, kind, low(zone), false)).next()?;
         self.emit(Event::Taken { frame, order, kind });
         Some(frame)

@@ -23,8 +23,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub fn advise(&self, id: SpaceId, range: PageRange, advice: Advice) -> Result<(), Error> {
         let p = self.platform();
         let range = check_range(range)?;
-        let space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
-        let _alone = space.regions.write(p);
+        let (space, _alone) = self.alone_in(id)?;
         match advice {
             Advice::Drop => {
                 if let Some(hole) = self.first_unmapped(space, range) {

@@ -44,11 +44,10 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub fn fault(&self, id: SpaceId, at: VirtAddr, access: UserAccess) -> Result<(), Error> {
         let p = self.platform();
         let page = at.page();
-        let space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
+        let (space, _shared) = self.shared_in(id)?;
         if page >= PageNumber::USER_END {
             return Err(Error::NotMapped(page));
         }
-        let _shared = space.regions.read(p);
         let (_, region) = self.find_region(id, space, page).ok_or(Error::NotMapped(page))?;
         if !region.prot(p).permits(access) {
             return Err(Error::NotPermitted(page));
@@ -243,11 +242,10 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::NoSuchSpace`]; [`Error::BadRange`] beyond user addresses.
     pub fn lookup(&self, id: SpaceId, page: PageNumber) -> Result<Entry, Error> {
-        let space: &Space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
+        let (space, _shared) = self.shared_in(id)?;
         if page >= PageNumber::USER_END {
             return Err(Error::BadRange);
         }
-        let _shared = space.regions.read(self.platform());
         Ok(match table::find(self, space.root(self.platform()), page) {
             Way::Gap(_) => Entry::NONE,
             Way::Small(leaf) => leaf.lock(self).read(page),

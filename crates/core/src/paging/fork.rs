@@ -25,9 +25,15 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::NoSuchSpace`], [`Error::OutOfMemory`]: there is no new space then, and the old one shows what it did.
     pub fn fork(&self, id: SpaceId) -> Result<SpaceId, Error> {
         let p = self.platform();
-        let parent = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
+        self.find_space(id)?;
         let child = self.create_space()?;
-        let alone = parent.regions.write(p);
+        let (parent, alone) = match self.alone_in(id) {
+            Ok(found) => found,
+            Err(error) => {
+                self.destroy_space(child)?;
+                return Err(error);
+            }
+        };
         let mut owed = Owed::begin(p, parent);
         let copied = self.copy_regions(parent, child, &mut owed);
         owed.flush(self, id, FlushReason::Fork, Rule::FlushBeforeForkReturns).done();

@@ -31,20 +31,19 @@ impl<'p, P: Platform> Manager<'p, P> {
         let id = SpaceId(slot.commit());
         let space = self.space(id);
         space.by_address.clear(p);
-        space.root.set(p, root.0);
+        space.begin(p, root);
         Ok(id)
     }
 
     /// Ends a space: makes lazy CPUs let go of it, unmaps all, and frees its tables (INV-9). No CPU may run
-    /// in it any more except lazily. May wait. One IPI per CPU that has it loaded lazily: nobody else can use any of
+    /// in it any more except lazily, and none may switch to it meanwhile. May wait. One IPI per CPU that has it loaded lazily: nobody else can use any of
     /// it, however much was mapped.
     ///
     /// # Errors
     /// [`Error::NoSuchSpace`]; [`Error::Busy`] when another CPU runs in it.
     pub fn destroy_space(&self, id: SpaceId) -> Result<(), Error> {
         let p = self.platform();
-        let space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
-        let alone = space.regions.write(p);
+        let (space, alone) = self.alone_in(id)?;
         {
             let here = Here::new(self);
             let running = |cpu| self.slot(cpu).presence.0.get(p) == Presence::ACTIVE;
@@ -74,6 +73,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.drop_taken(space, range, quiet);
         }
         table::free_tables(self, space.root(p));
+        space.end(p);
         drop(alone);
         self.root.spaces.release(self, id.0);
         Ok(())
@@ -88,7 +88,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub fn map(&self, id: SpaceId, range: PageRange, backing: Backing, prot: Prot) -> Result<(), Error> {
         let p = self.platform();
         let range = check_range(range)?;
-        let space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
+        self.find_space(id)?;
         if let Backing::File { file, offset } | Backing::Private { file, offset } = backing {
             let pages = self.root.files.find(self, file.0).ok_or(Error::NoSuchFile)?.pages.get(p);
             if offset.checked_add(range.pages).is_none_or(|end| end > pages) {
@@ -96,11 +96,17 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
         }
         let handle = self.root.regions.reserve(self, AllocFrom::HERE)?.commit();
-        let _alone = space.regions.write(p);
-        if let Some(clash) = self.first_mapped(space, range) {
-            self.release_region(handle);
-            return Err(Error::Overlaps(clash));
-        }
+        let free = self.alone_in(id).and_then(|(space, alone)| match self.first_mapped(space, range) {
+            Some(clash) => Err(Error::Overlaps(clash)),
+            None => Ok((space, alone)),
+        });
+        let (space, _alone) = match free {
+            Ok(found) => found,
+            Err(error) => {
+                self.release_region(handle);
+                return Err(error);
+            }
+        };
         let region = self.region(handle);
         region.describe(p, id, range, backing, prot);
         let file = self.alone_with_file(region);
@@ -123,8 +129,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub fn unmap(&self, id: SpaceId, range: PageRange) -> Result<(), Error> {
         let p = self.platform();
         let range = check_range(range)?;
-        let space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
-        let _alone = space.regions.write(p);
+        let (space, _alone) = self.alone_in(id)?;
         if let Some(hole) = self.first_unmapped(space, range) {
             return Err(Error::NotMapped(hole));
         }

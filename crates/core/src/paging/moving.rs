@@ -43,8 +43,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let from = check_range(from)?;
         let target = check_range(PageRange::new(to, from.pages))?;
-        let space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
-        let _alone = space.regions.write(p);
+        let (space, _alone) = self.alone_in(id)?;
         if let Some(clash) = self.first_mapped(space, target) {
             return Err(Error::Overlaps(clash));
         }
@@ -91,11 +90,10 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub fn migrate(&self, id: SpaceId, range: PageRange, to: NodeId) -> Result<u64, Error> {
         let p = self.platform();
         let range = check_range(range)?;
-        let space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
+        let (space, _alone) = self.alone_in(id)?;
         if !self.has_node(to) {
             return Err(Error::NoSuchNode);
         }
-        let _alone = space.regions.write(p);
         if let Some(hole) = self.first_unmapped(space, range) {
             return Err(Error::NotMapped(hole));
         }
@@ -113,7 +111,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             let old = leaf.take(page);
             leaf.write(page, old.taken());
             self.emit(Event::Unmapped { space: id, page, frame: old.frame(), pages: 1, deferred: false });
-            // An entry that is read-only now may be cached from when it was not (PITFALLS 6).
+            // Read-only ones too (PITFALLS 6): a CPU would go on reading the old frame.
             if old.has(Entry::WRITABLE) || !p.broken(Rule::FlushNarrowed) {
                 owed.add(page, pages);
             }

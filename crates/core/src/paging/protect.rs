@@ -1,12 +1,14 @@
 //! Change what may be done with a range.
 
+use core::sync::atomic::Ordering;
+
 use super::range::Owed;
 use super::{Entry, Prot, SpaceId, check_range};
 use crate::Manager;
 use crate::addr::PageRange;
 use crate::error::Error;
 use crate::event::{FlushReason, Revoked};
-use crate::frame::Kind;
+use crate::frame::{Kind, flag};
 use crate::platform::Platform;
 use crate::rule::Rule;
 
@@ -25,8 +27,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub fn protect(&self, id: SpaceId, range: PageRange, prot: Prot) -> Result<(), Error> {
         let p = self.platform();
         let range = check_range(range)?;
-        let space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
-        let _alone = space.regions.write(p);
+        let (space, _alone) = self.alone_in(id)?;
         self.carve(id, space, range)?;
         for (_, region) in self.regions_from(space, range.start) {
             if region.range(p).start >= range.end() {
@@ -41,7 +42,11 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
             let lost = entry.0 & Entry::RIGHTS & !prot.bits();
             if lost != 0 {
-                leaf.clear_bits(page, lost);
+                let old = leaf.clear_bits(page, lost);
+                // Until the flush a CPU may go on writing; where a clean entry lets it, no dirty bit will tell (INV-11).
+                if old.may_be_dirty(p) && !p.broken(Rule::DirtyBeforeUnlock) {
+                    self.frames().get(old.frame()).set_flags(p, flag::DIRTY);
+                }
                 owed.add(page, pages);
             }
             let gained = prot.bits() & !entry.0;
@@ -49,7 +54,8 @@ impl<'p, P: Platform> Manager<'p, P> {
             // what is this space's alone has nobody to ask.
             let own = || {
                 let frame = self.frames().get(entry.frame());
-                frame.kind(p) == Kind::Anon && frame.maps.get(p) == 1
+                // Acquire: as in a write fault, partner of the Release of whoever let go of the page.
+                frame.kind(p) == Kind::Anon && frame.maps.load(p, Ordering::Acquire) == 1
             };
             let gained =
                 if gained & Entry::WRITABLE == 0 || own() { gained } else { gained & !Entry::WRITABLE };

@@ -68,10 +68,11 @@ impl<'p> Owed<'p> {
         let p = mm.platform();
         let tables = !self.tables.is_empty() && !p.broken(Rule::TablesAfterFlush);
         if (self.changed.is_some() || tables) && !p.broken(rule) {
+            // A flush covers what reclaim deferred before it. What reclaim defers from here on lies elsewhere, or was
+            // narrowed by this operation before: the caller was not promised anything about it.
             tlb::flush(mm, id, self.changed, reason, tables);
-        }
-        // What reclaim cleared in this space and did not flush yet is gone too before the operation returns.
-        if !p.broken(Rule::DeferredBeforeUnmapReturns) {
+        } else if !p.broken(Rule::DeferredBeforeUnmapReturns) {
+            // What reclaim cleared in this space and did not flush yet is gone too before the operation returns.
             tlb::complete_deferred(mm, id);
         }
         self.already_flushed(p)

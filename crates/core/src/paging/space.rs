@@ -5,9 +5,10 @@ use core::sync::atomic::Ordering;
 use crate::Manager;
 use crate::addr::{FrameNumber, Generation};
 use crate::cpu::CpuMask;
+use crate::error::Error;
 use crate::platform::Platform;
 use crate::pool::Zeroed;
-use crate::sync::{RwLock, Word32, Word64};
+use crate::sync::{ReadGuard, RwLock, Word32, Word64, WriteGuard};
 use crate::tree::Tree;
 
 /// An address space, by the handle of its slot.
@@ -30,7 +31,8 @@ pub(crate) struct Space {
     generation: Word64,
     deferred: Word64,
     flushed: Word64,
-    pub root: Word32,
+    /// The frame of its top table, plus one; 0 before the space is made and once it has ended.
+    root: Word32,
     /// Not 0 while an operation has changed entries of a range and not flushed them yet.
     pub changing: Word32,
     /// Its regions, by their first page.
@@ -49,7 +51,22 @@ unsafe impl Zeroed for Space {}
 
 impl Space {
     pub fn root<P: Platform>(&self, p: &P) -> FrameNumber {
-        FrameNumber(self.root.get(p))
+        FrameNumber(self.root.get(p).wrapping_sub(1))
+    }
+
+    /// From now on the space can be used.
+    pub fn begin<P: Platform>(&self, p: &P, root: FrameNumber) {
+        // Release: partner of the Acquire in `is_live`; the slot is made ready before.
+        self.root.store(p, root.0 + 1, Ordering::Release);
+    }
+
+    /// The space ends. By who has its regions alone, and lets go of them after it.
+    pub fn end<P: Platform>(&self, p: &P) {
+        self.root.store(p, 0, Ordering::Release);
+    }
+
+    fn is_live<P: Platform>(&self, p: &P) -> bool {
+        self.root.load(p, Ordering::Acquire) != 0
     }
 
     pub fn generation<P: Platform>(&self, p: &P) -> Generation {
@@ -96,5 +113,25 @@ impl Space {
 impl<'p, P: Platform> Manager<'p, P> {
     pub(crate) fn space(&self, id: SpaceId) -> &'p Space {
         self.root.spaces.get(self, id.0)
+    }
+
+    /// A space, by the handle that a caller gave.
+    pub(crate) fn find_space(&self, id: SpaceId) -> Result<&'p Space, Error> {
+        let found = self.root.spaces.find(self, id.0);
+        found.filter(|space| space.is_live(self.platform())).ok_or(Error::NoSuchSpace)
+    }
+
+    /// A space with its regions alone. May wait; who waited for somebody that ended the space finds none.
+    pub(super) fn alone_in(&self, id: SpaceId) -> Result<(&'p Space, WriteGuard<'p, P>), Error> {
+        let space = self.find_space(id)?;
+        let alone = space.regions.write(self.platform());
+        if space.is_live(self.platform()) { Ok((space, alone)) } else { Err(Error::NoSuchSpace) }
+    }
+
+    /// A space with its regions shared, likewise.
+    pub(super) fn shared_in(&self, id: SpaceId) -> Result<(&'p Space, ReadGuard<'p, P>), Error> {
+        let space = self.find_space(id)?;
+        let shared = space.regions.read(self.platform());
+        if space.is_live(self.platform()) { Ok((space, shared)) } else { Err(Error::NoSuchSpace) }
     }
 }

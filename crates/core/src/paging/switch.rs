@@ -32,7 +32,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::NoSuchSpace`].
     pub fn switch_to(&self, id: SpaceId) -> Result<(), Error> {
-        let space = self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
+        let space = self.find_space(id)?;
         let here = Here::new(self);
         let (p, slot) = (self.platform(), here.slot());
         if slot.tlb.loaded() == Some(id) {
@@ -101,7 +101,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// This CPU is about to touch addresses of its loaded space again: catches up with what it missed.
+    /// This CPU is about to touch addresses of its loaded space again: catches up with what it missed. A flush that freed
+    /// tables may have unloaded the space meanwhile: see [`loaded_space`](Self::loaded_space), or call
+    /// [`switch_to`](Self::switch_to) instead, which does both.
     /// Any context but an interrupt handler. No IPI.
     pub fn leave_lazy(&self) {
         leave_lazy(&Here::new(self));

@@ -145,10 +145,19 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Fate {
     let mm = batch.manager();
     let p = mm.platform();
     let frame = mm.frames().get(n);
-    if frame.maps.get(p) > 0 && !unmap::unmap(batch, n) {
+    let is_dirty = || frame.state.get(p) & flag::DIRTY != 0;
+    // INV-2: of a page that will be written out the entries are looked for even if it seems to have none. A fault may have
+    // found it unlocked and be about to count and to write its entry; the walk waits for the lock of that entry's table:
+    //
+    //   fault, in its table's lock         reclaim
+    //   page not locked: may write
+    //                                      lock the page; no entry counted
+    //   maps += 1, entry writable
+    //                                      write the page out
+    if (frame.maps.get(p) > 0 || is_dirty()) && !unmap::unmap(batch, n) {
         return Fate::Keep;
     }
-    if frame.state.get(p) & flag::DIRTY != 0 {
+    if is_dirty() {
         // INV-2: a CPU may still write through its cached entry until the batch is flushed.
         return if p.broken(Rule::FlushBeforeIo) && pageout::write(mm, n) {
             uncache(mm, n)

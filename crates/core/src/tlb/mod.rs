@@ -158,7 +158,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::BadRange`].
     pub fn flush_range(&self, id: SpaceId, range: PageRange) -> Result<(), Error> {
-        self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
+        self.find_space(id)?;
         let range = crate::paging::check_range(range)?;
         flush(self, id, Some(range), FlushReason::Asked, false);
         Ok(())
@@ -169,7 +169,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::NoSuchSpace`].
     pub fn flush_space(&self, id: SpaceId) -> Result<(), Error> {
-        self.root.spaces.find(self, id.0).ok_or(Error::NoSuchSpace)?;
+        self.find_space(id)?;
         flush(self, id, None, FlushReason::Asked, false);
         Ok(())
     }
