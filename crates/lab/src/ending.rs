@@ -49,7 +49,7 @@ pub fn exit_code(ended: Result<Ending, Failure>) -> ExitCode {
     let (code, line) = match ended {
         Ok(Ending::Good) | Err(Failure::Closed) => (0, None),
         Ok(Ending::Stale) => {
-            (1, Some("stale accesses although no rule was broken: this is a bug".to_string()))
+            (1, Some("stale, lost or wrong data although no rule was broken: this is a bug".to_string()))
         }
         Ok(Ending::Interrupted) => (INTERRUPTED, None),
         Err(Failure::Input(line)) => (2, Some(line)),

@@ -68,20 +68,33 @@ impl Study {
         self.finished() < self.reports.len()
     }
 
-    /// How many stale accesses all runs saw.
-    pub fn stale(&self) -> u64 {
-        let metrics = self.reports.iter().flatten().flat_map(|report| &report.metrics);
-        metrics
-            .filter(|metric| metric.key == "stale_accesses")
-            .map(|metric| figure::number(metric.value) as u64)
-            .sum()
+    /// What all runs saw that must never be: how often, and what, in words.
+    pub fn harm(&self) -> Vec<(u64, &'static str)> {
+        let kinds = [
+            ("stale_accesses", "stale access", "stale accesses"),
+            ("lost_writes", "lost write", "lost writes"),
+            ("wrong_contents", "wrong content", "wrong contents"),
+        ];
+        let count = |key| {
+            let metrics = self.reports.iter().flatten().flat_map(|report| &report.metrics);
+            let found = metrics.filter(|metric| metric.key == key);
+            found.map(|metric| figure::number(metric.value) as u64).sum::<u64>()
+        };
+        let counted = kinds.map(|(key, one, many)| (count(key), one, many));
+        let seen = counted.into_iter().filter(|(count, ..)| *count > 0);
+        seen.map(|(count, one, many)| (count, if count == 1 { one } else { many })).collect()
     }
 
-    /// How the command ends because of this study. With a broken rule stale accesses are what was asked for.
+    /// The same in one phrase: `2 stale accesses, 1 lost write`.
+    pub fn harm_text(&self) -> String {
+        self.harm().iter().map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
+    }
+
+    /// How the command ends because of this study. With a broken rule harm is what was asked for.
     pub fn ending(&self) -> Ending {
         if self.interrupted() {
             Ending::Interrupted
-        } else if self.stale() > 0 && self.plan.broken.is_none() {
+        } else if !self.harm().is_empty() && self.plan.broken.is_none() {
             Ending::Stale
         } else {
             Ending::Good

@@ -159,23 +159,27 @@ fn host(columns: &[Column<'_>]) -> Vec<Line> {
 /// Stale accesses: expected with a broken rule, loud without.
 fn stories(study: &Study, columns: &[Column<'_>], most: usize) -> String {
     let mut out = String::new();
-    let (stale, broken) = (study.stale(), study.plan.broken);
-    match (stale, broken) {
-        (0, None) => return out,
-        (0, Some(rule)) => {
-            let _ = writeln!(out, "\nNo stale access was seen although {} was broken.", rule.name());
+    let (harm, broken) = (study.harm_text(), study.plan.broken);
+    match (harm.is_empty(), broken) {
+        (true, None) => return out,
+        (true, Some(rule)) => {
+            let _ = writeln!(
+                out,
+                "\nNo stale access, lost write or wrong content was seen although {} was broken.",
+                rule.name()
+            );
         }
-        (_, Some(rule)) => {
-            let accesses = if stale == 1 { "access" } else { "accesses" };
-            let head = format!("{stale} stale {accesses} with {} broken ({}):", rule.name(), rule.about());
+        (false, Some(rule)) => {
+            let head = format!("{harm} with {} broken ({}):", rule.name(), rule.about());
             out.push('\n');
             out.push_str(&hanging("", &head));
         }
-        (_, None) => {
+        (false, None) => {
             let bar = "!".repeat(WIDTH);
             let _ = writeln!(
                 out,
-                "\n{bar}\nSTALE ACCESSES: {stale}, although no rule was broken. This is a bug.\n{bar}"
+                "\n{bar}\n{}, although no rule was broken. This is a bug.\n{bar}",
+                harm.to_uppercase()
             );
         }
     }
@@ -320,7 +324,7 @@ mod tests {
         let bad = study_of(vec![Some(report(2.0, 0)), Some(report(1.0, 5))]);
         let text = study(&bad, Depth::default());
         assert!(
-            text.contains("STALE ACCESSES: 5")
+            text.contains("5 STALE ACCESSES")
                 && text.contains("story 2")
                 && text.contains("first 5 are kept"),
             "{text}"

@@ -50,11 +50,10 @@ pub fn verdict(study: &Study, columns: &[Column<'_>], published: Option<&Publish
             parts.push(format!("CPUs idle {:.0}% of the time, waiting for pages", 100.0 * share));
         }
     }
-    let stale = match study.stale() {
-        0 => "no stale access".to_string(),
-        stale => format!("{stale} STALE ACCESSES"),
-    };
-    parts.push(stale);
+    parts.push(match study.harm_text() {
+        none if none.is_empty() => "no stale access".to_string(),
+        harm => harm.to_uppercase(),
+    });
     Some(parts.join("; "))
 }
 
