@@ -142,7 +142,7 @@ fn main() -> Result<(), quietmm::Error> {
     mm.unmap(space, heap)?;
     mm.destroy_space(space)?;
     mm.destroy_file(file)?;
-    // Before a CPU goes offline it gives back what it has at hand.
+    // What this CPU has at hand goes back, as `cpu_offline` would see to, so that the audit finds it free.
     mm.drain_lru_batch();
     mm.drain_page_list();
 

@@ -36,11 +36,11 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Ends a space: makes lazy CPUs let go of it, unmaps all, and frees its tables (INV-9). No CPU may run
-    /// in it any more except lazily, and none may switch to it meanwhile. May wait. One IPI per CPU that has it loaded lazily: nobody else can use any of
-    /// it, however much was mapped.
+    /// in it any more except lazily, and none may switch to it meanwhile. May wait. One IPI per CPU that has it loaded
+    /// lazily: nobody else can use any of it, however much was mapped.
     ///
     /// # Errors
-    /// [`Error::NoSuchSpace`]; [`Error::Busy`] when another CPU runs in it.
+    /// [`Error::NoSuchSpace`]; [`Error::Busy`] when another CPU runs in it, or is about to leave it.
     pub fn destroy_space(&self, id: SpaceId) -> Result<(), Error> {
         let p = self.platform();
         let (space, alone) = self.alone_in(id)?;
