@@ -10,8 +10,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quietmm::{
-    Advice, AllocFrom, Backing, CpuId, Error, FileId, Frames, Manager, NodeId, PageNumber, PageRange, Prot,
-    SpaceId,
+    Advice, AllocFrom, Backing, Counter, CpuId, Error, FileId, Frames, Manager, NodeId, PageNumber,
+    PageRange, Prot, SpaceId,
 };
 use rand_core::Rng;
 use rand_xoshiro::Xoshiro256StarStar;
@@ -193,8 +193,20 @@ impl<M: Machine> Thread<'_, '_, M> {
             }
             self.system.mm.platform().progressed(1);
         }
+        if self.index == 0 && self.system.mm.counter(Counter::CpuOnline) == 0 {
+            self.one_comes_back();
+        }
         (0..SLOTS).for_each(|slot| self.check_own(slot));
         Ok(())
+    }
+
+    /// A CPU that is offline, or one that goes for this.
+    fn one_comes_back(&self) {
+        let all = || (0..self.world.cpus as u16).map(CpuId);
+        if !all().any(|cpu| self.system.bring_online(cpu)) {
+            let gone = all().find(|&cpu| self.system.take_offline(cpu));
+            gone.map(|cpu| self.system.bring_online(cpu));
+        }
     }
 
     fn calm_step(&mut self) {
