@@ -4,6 +4,8 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 mod aside;
+pub mod faults;
+pub mod showing;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};

@@ -1,0 +1,95 @@
+//! Where the faults of `docs/rules.md` are put back: a few CPUs that share a page or some.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use quietmm::{AllocFrom, Backing, Config, FileId, PageNumber, Prot, Rule, SpaceId};
+
+use super::{Host, Mm, Setup, bare, exhaust, give_back, pages};
+
+pub const AT: u64 = 0x1000;
+/// Where ranges are moved to: in another table.
+pub const TO: u64 = 0x3000;
+
+pub fn machine(cpus: u32, broken: Option<Rule>) -> Host {
+    let host = Host::new(Setup { cpus, frames: 1024, ..Setup::default() });
+    host.broken.set(broken);
+    host
+}
+
+/// A space with `count` pages of a file at `AT`, in which `cpus` run.
+pub fn showing(mm: &Mm<'_>, count: u64, cpus: &[u16]) -> (SpaceId, FileId) {
+    let (id, file) = (mm.create_space().unwrap(), mm.create_file(count).unwrap());
+    mm.map(id, pages(AT, count), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+    run_in(mm, id, cpus);
+    (id, file)
+}
+
+/// A space with `count` pages of its own at `AT`, in which `cpus` run.
+pub fn own(mm: &Mm<'_>, count: u64, cpus: &[u16]) -> SpaceId {
+    let id = mm.create_space().unwrap();
+    mm.map(id, pages(AT, count), Backing::Anonymous, Prot::ReadWrite).unwrap();
+    run_in(mm, id, cpus);
+    id
+}
+
+pub fn run_in(mm: &Mm<'_>, id: SpaceId, cpus: &[u16]) {
+    cpus.iter().for_each(|&cpu| mm.platform().on(cpu, || mm.switch_to(id).unwrap()));
+}
+
+/// This CPU reads every page, and what it brought to the cache goes to the LRU lists.
+pub fn read_all(mm: &Mm<'_>, id: SpaceId, cpu: u16, count: u64) {
+    let host = mm.platform();
+    host.on(cpu, || {
+        (AT..AT + count).for_each(|page| assert!(host.read(mm, id, page).is_ok()));
+        mm.drain_lru_batch();
+    });
+}
+
+/// This CPU writes `value` to the first page, and the page is on an LRU list.
+pub fn write_first(mm: &Mm<'_>, id: SpaceId, cpu: u16, value: u64) {
+    let host = mm.platform();
+    host.on(cpu, || {
+        host.write(mm, id, AT, value).unwrap();
+        mm.drain_lru_batch();
+    });
+}
+
+pub fn reclaim_all(mm: &Mm<'_>) {
+    give_back(mm, exhaust(mm));
+}
+
+/// What a hook found.
+pub fn found<T: Copy + 'static>() -> (Rc<Cell<Option<T>>>, impl Fn() -> T) {
+    let cell = Rc::new(Cell::new(None));
+    let result = Rc::clone(&cell);
+    (cell, move || result.get().expect("the hook ran"))
+}
+
+/// CPU 0 reclaims a file that CPUs 1 and 2 have cached. When the first page's entry is cleared and not flushed, CPU 1
+/// does `then`.
+pub fn in_the_window<T: Copy + 'static>(
+    broken: Option<Rule>,
+    then: impl FnOnce(&Mm<'_>, SpaceId) -> T + 'static,
+) -> T {
+    let host = machine(3, broken);
+    host.run(Config { page_batch: Some(31), ..bare("linux") }, |mm| {
+        let (id, _) = showing(mm, 32, &[1, 2]);
+        read_all(mm, id, 1, 32);
+        read_all(mm, id, 2, 32);
+        // What CPU 1 will need is at hand there.
+        host.on(1, || {
+            mm.drain_page_list();
+            mm.free_frames(mm.alloc_frames(0, AllocFrom::NOW).unwrap());
+        });
+        let (seen, result) = found();
+        host.on_forget.borrow_mut().push_back(Box::new(move |mm| {
+            let host = mm.platform();
+            assert!(!mm.lookup(id, PageNumber(AT)).unwrap().is_present());
+            assert!(host.caches(2, AT), "the window is open");
+            seen.set(Some(host.on(1, || then(mm, id))));
+        }));
+        reclaim_all(mm);
+        result()
+    })
+}
