@@ -246,7 +246,7 @@ counters! {
     LocalFlushOne, "nr_tlb_local_flush_one", "pages flushed one by one";
     LazySkipped, "tlb_lazy_skipped", "CPUs not interrupted because they were lazy";
     BatchFlushes, "tlb_batch_flushes", "unmap batches flushed";
-    BatchPages, "tlb_batch_pages", "entries cleared whose flush was left to a batch";
+    BatchPages, "tlb_batch_pages", "flushes of an entry that were left to a batch";
     DeferredCompleted, "tlb_deferred_completed", "deferred flushes completed early by an operation or a fault";
     CpuOffline, "cpus_offline", "CPUs that went offline";
     CpuOnline, "cpus_online", "CPUs that came online";

@@ -21,6 +21,9 @@
 //! | [`event`] | what happened, and the counters that fold it |
 //! | [`policy`], [`rule`] | what can be chosen, and what can be broken to see what follows |
 //!
+//! Each operation says how many CPUs it may interrupt for itself; one that needs memory and finds it short reclaims
+//! first, and pays for that too.
+//!
 //! There is no heap, no thread and no static in here. See `examples/smallest.rs` for a platform that runs on
 //! the host, and ARCHITECTURE.md for the way from a page fault down to the IPI.
 

@@ -135,7 +135,7 @@ pub struct Common {
     /// Run with N seeds, from --seed upwards, and show mean and standard deviation
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = runs, allow_negative_numbers = true)]
     pub runs: u32,
-    /// Break a rule of the memory manager (see `quietmm list`) and report the stale accesses that follow
+    /// Break a rule of the memory manager (see `quietmm list`) and report what follows: stale accesses, lost writes, wrong contents
     #[arg(long = "break", value_name = "RULE")]
     pub broken: Option<String>,
     /// The trace that the workload `trace` replays: a shipped one by name, or a file (default: the first shipped)

@@ -237,7 +237,7 @@ fn origin(study: &Study, columns: &[Column<'_>], depth: Depth) -> String {
     for (name, policy) in plan.names.iter().zip(policies).filter(|_| !depth.brief) {
         say("policy", &if *name == policy { policy } else { format!("{name} is {policy}") });
     }
-    say("scale", &format!("{} (memory and work are divided by it)", plan.scale));
+    say("scale", &format!("{} (memory, and the work that is sized by it, are divided by it)", plan.scale));
     match plan.runs {
         1 => say("seed", &plan.seed.to_string()),
         runs => {

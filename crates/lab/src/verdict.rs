@@ -47,7 +47,7 @@ pub fn verdict(study: &Study, columns: &[Column<'_>], published: Option<&Publish
     if let (Some(idle), Some(elapsed)) = (other.figure("idle_s"), other.figure("elapsed_s")) {
         let share = idle.number() / (elapsed.number() * f64::from(study.plan.machine.cpus));
         if share > MUCH_IDLE {
-            parts.push(format!("CPUs idle {:.0}% of the time, waiting for pages", 100.0 * share));
+            parts.push(format!("CPUs idle {:.0}% of the time", 100.0 * share));
         }
     }
     parts.push(match study.harm_text() {

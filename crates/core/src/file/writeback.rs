@@ -4,6 +4,7 @@ use super::FileId;
 use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::error::Error;
+use crate::event::FlushReason;
 use crate::platform::Platform;
 use crate::reclaim::{clean, pageout};
 use crate::tlb::{Fate, UnmapBatch};
@@ -41,7 +42,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                     self.let_go(n);
                 }
             }
-            batch.flush().take_all(|n, _| {
+            batch.flush_for(FlushReason::Clean).take_all(|n, _| {
                 match pageout::write(self, n) {
                     true => written += 1,
                     false => failed = true,

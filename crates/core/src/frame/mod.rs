@@ -5,6 +5,7 @@
 mod alloc;
 pub(crate) mod boot;
 mod buddy;
+mod few;
 mod lock;
 pub(crate) mod percpu;
 mod table;
@@ -12,6 +13,7 @@ mod table;
 pub use alloc::{AllocFrom, Frames};
 pub use buddy::MAX_ORDER;
 pub(crate) use buddy::{Zone, ZoneGuard};
+pub(crate) use few::Few;
 pub(crate) use table::FrameTable;
 
 use core::sync::atomic::Ordering;

@@ -4,23 +4,19 @@ use core::sync::atomic::Ordering;
 
 use crate::Manager;
 use crate::addr::FrameNumber;
-use crate::frame::{Frame, Kind};
+use crate::frame::{Few, Frame, Kind};
 use crate::platform::Platform;
-
-/// Pages freed together at most.
-const TOGETHER: usize = 32;
 
 /// Pages whose mappings are gone and flushed: those that nobody holds any more are freed some at a time, each run of
 /// one zone's under one hold of its lock.
 #[must_use = "the last pages are not freed"]
 pub(super) struct Gone {
-    free: [FrameNumber; TOGETHER],
-    len: usize,
+    free: Few,
 }
 
 impl Gone {
     pub const fn new() -> Gone {
-        Gone { free: [FrameNumber::NONE; TOGETHER], len: 0 }
+        Gone { free: Few::new() }
     }
 
     /// A mapping of the page is gone and flushed: lets go of its hold.
@@ -29,17 +25,16 @@ impl Gone {
         if !mm.is_last_hold(n) {
             return;
         }
-        if self.len == TOGETHER {
-            mm.free_all(&self.free);
-            self.len = 0;
+        if self.free.is_full() {
+            mm.free_all(self.free.as_slice());
+            self.free.clear();
         }
-        self.free[self.len] = n;
-        self.len += 1;
+        self.free.push(n);
     }
 
     /// Frees the rest.
     pub fn free<P: Platform>(self, mm: &Manager<'_, P>) {
-        mm.free_all(&self.free[..self.len]);
+        mm.free_all(self.free.as_slice());
     }
 }
 

@@ -79,8 +79,8 @@ pub(crate) fn find<P: Platform>(mm: &Manager<'_, P>, root: FrameNumber, page: Pa
     Way::Small(Leaf { table, level: 0 })
 }
 
-/// The table with the entry of `page`, small or large, made with those above it where it is missing. May reclaim; no lock may be held. Tables
-/// that were made before memory ran out stay, empty, and are found the next time.
+/// The table with the entry of `page`, small or large, made with those above it where it is missing. May reclaim; no
+/// spin lock may be held. Tables that were made before memory ran out stay, empty, and are found the next time.
 pub(crate) fn find_or_make<P: Platform>(
     mm: &Manager<'_, P>,
     root: FrameNumber,

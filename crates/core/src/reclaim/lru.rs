@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
-use crate::frame::{Frame, List, flag};
+use crate::frame::{Few, Frame, List, flag};
 use crate::percpu::{Here, MAX_LRU_BATCH};
 use crate::platform::Platform;
 use crate::pool::Zeroed;
@@ -43,27 +43,6 @@ impl Node {
     }
 }
 
-/// A few pages on the stack.
-pub(crate) struct Few {
-    pages: [FrameNumber; MAX_LRU_BATCH],
-    len: usize,
-}
-
-impl Few {
-    pub const fn new() -> Self {
-        Few { pages: [FrameNumber::NONE; MAX_LRU_BATCH], len: 0 }
-    }
-
-    pub fn push(&mut self, page: FrameNumber) {
-        self.pages[self.len] = page;
-        self.len += 1;
-    }
-
-    pub fn as_slice(&self) -> &[FrameNumber] {
-        &self.pages[..self.len]
-    }
-}
-
 impl<'p, P: Platform> Manager<'p, P> {
     fn node_of(&self, n: FrameNumber) -> &'p Node {
         self.node(Frame::node_of(self.frames().get(n).state.get(self.platform())))
@@ -95,7 +74,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
         }
         // The batch is a stack: the oldest page is the last to be taken out and goes first.
-        pages.pages[..pages.len].reverse();
+        pages.reverse();
         self.put_back(pages.as_slice());
     }
 

@@ -1,13 +1,12 @@
 //! The scan: a few pages off the old end of a list, judged, unmapped, flushed once, freed.
 
 use super::aging::{self, Verdict};
-use super::lru::Few;
 use super::{pageout, rmap, unmap};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
 use crate::event::{Event, Reclaimer};
 use crate::file::FileId;
-use crate::frame::flag;
+use crate::frame::{Few, flag};
 use crate::platform::Platform;
 use crate::rule::Rule;
 use crate::tlb::{Fate, UnmapBatch};

@@ -157,6 +157,11 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
     /// CPUs. Needs interrupts on.
     #[doc(alias = "try_to_unmap_flush")]
     pub fn flush(self) -> Flushed<'m, 'p, P> {
+        self.flush_for(FlushReason::ReclaimBatch)
+    }
+
+    /// The same, for this reason.
+    pub(crate) fn flush_for(self, reason: FlushReason) -> Flushed<'m, 'p, P> {
         let (mm, p, slot) = (self.mm, self.mm.platform(), self.slot());
         if slot.cleared.get() > 0 {
             let here = Here::new(mm);
@@ -174,7 +179,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
             let count = targets.len();
             let mine = slot.cpus.contains(here.cpu) && !skip;
             if count > 0 {
-                mm.emit(Event::RemoteFlush { reason: FlushReason::ReclaimBatch, targets: count });
+                mm.emit(Event::RemoteFlush { reason, targets: count });
             }
             mm.emit(Event::BatchFlushed { pages: slot.cleared.get(), targets: count });
             ipi::call(here, Work::FlushAll, |here| {

@@ -1,0 +1,130 @@
+//! A thread's life: what it does next, and CPUs that go and come meanwhile.
+
+use quietmm::{Backing, Counter, CpuId, Error, PageNumber, PageRange, Prot};
+use rand_core::Rng;
+
+use super::{LEAVES, OWN, PLAIN, RETURNS, SLOTS, STEPS, Thread, plain};
+use crate::machine::Machine;
+
+impl<M: Machine> Thread<'_, '_, M> {
+    /// Takes CPUs away that this seed does not want, and writes the file that private mappings show.
+    pub(super) fn prepare(&mut self, machine_cpus: u64) -> Result<(), Error> {
+        for cpu in self.world.cpus..machine_cpus {
+            self.system.take_offline(CpuId(cpu as u16));
+        }
+        let range = PageRange::new(self.slot(0), PLAIN.min(SLOTS));
+        for offset in (0..PLAIN).step_by(range.pages as usize) {
+            let backing = Backing::File { file: self.world.plain, offset };
+            self.system.syscall(|mm| mm.map(self.process.space, range, backing, Prot::ReadWrite))?;
+            for i in 0..range.pages {
+                self.system.store(PageNumber(range.start.0 + i).addr(), plain(offset + i))?;
+            }
+            self.system.syscall(|mm| mm.unmap(self.process.space, range))?;
+        }
+        self.world.ready.with(&self.system.mm, |ready| *ready = true);
+        Ok(())
+    }
+
+    pub(super) fn live(&mut self) -> Result<(), Error> {
+        // Whatever chance says, in each run a CPU goes and comes back.
+        let last = CpuId(self.world.cpus as u16 - 1);
+        for step in 0..STEPS {
+            match (self.index, step) {
+                (0, LEAVES) => _ = self.system.take_offline(last),
+                (0, RETURNS) => _ = self.system.bring_online(last),
+                _ => {}
+            }
+            match self.process.calm {
+                true => self.calm_step(),
+                false => self.stormy_step(),
+            }
+            self.system.mm.platform().progressed(1);
+        }
+        if self.index == 0 && self.system.mm.counter(Counter::CpuOnline) == 0 {
+            self.one_comes_back();
+        }
+        (0..SLOTS).for_each(|slot| self.check_own(slot));
+        Ok(())
+    }
+
+    /// A CPU that is offline, or one that goes for this.
+    pub(super) fn one_comes_back(&self) {
+        let all = || (0..self.world.cpus as u16).map(CpuId);
+        if !all().any(|cpu| self.system.bring_online(cpu)) {
+            let gone = all().find(|&cpu| self.system.take_offline(cpu));
+            gone.map(|cpu| self.system.bring_online(cpu));
+        }
+    }
+
+    pub(super) fn calm_step(&mut self) {
+        match self.pick(64) {
+            0..34 => self.linger_in_the_file(),
+            34..38 => self.write_own_page(),
+            38..58 => self.cold_pages(),
+            58 => self.write_back(),
+            59 => self.cpus_come_and_go(),
+            _ => self.nap(),
+        }
+    }
+
+    pub(super) fn stormy_step(&mut self) {
+        match self.pick(64) {
+            0..12 => self.store_own(),
+            12..22 => {
+                let slot = self.pick(SLOTS);
+                self.check_own(slot);
+            }
+            22..28 => self.look_at_another(),
+            28..33 => {
+                let page = self.pick(self.world.threads * OWN);
+                self.look_at_page(page);
+            }
+            33..35 => self.write_own_page(),
+            35 => self.linger(),
+            36..39 => self.cold_pages(),
+            39..44 => self.map(),
+            44..47 => self.unmap(),
+            47..51 => self.protect(),
+            51..53 => self.drop_content(),
+            53..55 => self.move_slots(),
+            55 => self.migrate(),
+            56..58 => self.fork(),
+            58 => self.large(),
+            59 => self.write_back(),
+            60 => self.cpus_come_and_go(),
+            61 => self.shoot_deaf(),
+            _ => self.nap(),
+        }
+    }
+
+    pub(super) fn nap(&mut self) {
+        let ns = 1_000 + self.pick(20_000);
+        self.system.nap(ns);
+    }
+
+    pub(super) fn pick(&mut self, n: u64) -> u64 {
+        self.rng.next_u64() % n
+    }
+
+    pub(super) fn cpus_come_and_go(&mut self) {
+        let cpu = CpuId(self.pick(self.world.cpus) as u16);
+        if !self.system.take_offline(cpu) {
+            self.system.bring_online(cpu);
+        }
+    }
+
+    /// A flush that nobody owes, by a CPU that hears no interrupt while it waits: others do so at the same time.
+    pub(super) fn shoot_deaf(&mut self) {
+        let (space, range) = (self.process.space, self.range(0, 4));
+        self.system
+            .syscall(|mm| {
+                let were_on = mm.platform().irqs_off();
+                let done = mm.flush_range(space, range);
+                if were_on {
+                    mm.platform().irqs_on();
+                }
+                done
+            })
+            .unwrap_or_default();
+    }
+}
