@@ -208,6 +208,16 @@ pub enum Event {
     Rotated,
     /// A task had to reclaim for itself.
     AllocStall,
+    /// And has got its frames, or the news that there are none.
+    AllocStallEnds {
+        /// How long it took, in nanoseconds.
+        ns: u64,
+    },
+    /// Nothing was left to reclaim, and the embedding kernel was asked for a victim.
+    OutOfMemory {
+        /// Whether it found one: the task tries again.
+        again: bool,
+    },
     /// `kswapd` of a node was woken.
     KswapdWoken,
 }
@@ -270,6 +280,7 @@ counters! {
     PgPgOut, "pgpgout", "pages written out";
     PgPgOutFailed, "pgpgout_failed", "pages that the device did not take";
     AllocStall, "allocstall", "tasks that had to reclaim for themselves";
+    OutOfMemory, "out_of_memory", "times that the embedding kernel was asked for a victim";
     KswapdWoken, "kswapd_woken", "times that a kswapd was woken";
 }
 
@@ -332,6 +343,8 @@ impl Counters {
             Event::Deactivated => self.add(C::PgDeactivate, 1),
             Event::Rotated => self.add(C::PgRotated, 1),
             Event::AllocStall => self.add(C::AllocStall, 1),
+            Event::AllocStallEnds { .. } => {}
+            Event::OutOfMemory { .. } => self.add(C::OutOfMemory, 1),
             Event::KswapdWoken => self.add(C::KswapdWoken, 1),
         }
     }

@@ -2,7 +2,7 @@
 
 use quietmm::addr::{FrameNumber, Nanos, NodeId, PhysAddr};
 use quietmm::event::Revoked;
-use quietmm::platform::{Access, BlockDevice, Guarantees, WaitKey};
+use quietmm::platform::{Access, BlockDevice, Guarantees, Shortage, WaitKey};
 use quietmm::{CpuId, CpuSet, Event, Kind, Platform, Rule, VirtAddr};
 
 use crate::sim::Sim;
@@ -110,6 +110,9 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     }
     fn breathe(&self) {
         self.kernel().breathe();
+    }
+    fn out_of_memory(&self, short: &Shortage) -> bool {
+        self.running.get() && self.kernel().out_of_memory(short)
     }
     fn wake(&self, key: WaitKey) {
         if self.running.get() {

@@ -1,7 +1,7 @@
 //! What a running system needs of a machine, beyond the core's [`Platform`].
 
 use quietmm::addr::Nanos;
-use quietmm::platform::WaitKey;
+use quietmm::platform::{Shortage, WaitKey};
 use quietmm::{CpuId, Error, Platform, UserAccess, VirtAddr};
 
 use crate::latency::{Op, Shootdown};
@@ -96,4 +96,6 @@ pub trait Kernel {
     fn wake(&self, key: WaitKey);
     /// [`Platform::breathe`].
     fn breathe(&self);
+    /// [`Platform::out_of_memory`].
+    fn out_of_memory(&self, short: &Shortage) -> bool;
 }

@@ -11,9 +11,10 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cell::OnceCell;
 
 use quietmm::addr::Nanos;
-use quietmm::platform::WaitKey;
+use quietmm::platform::{Shortage, WaitKey};
 use quietmm::{Config, CpuId, Error, Manager, NodeId, Region, SpaceId, UserAccess, VirtAddr};
 
 use crate::guarded::Guarded;
@@ -50,7 +51,12 @@ pub struct System<'p, M: Machine> {
     /// The memory manager.
     pub mm: Manager<'p, M>,
     sched: Guarded<Scheduler<'p, M>>,
+    /// Picks a victim when memory is out; none does so unless the workload says how.
+    victims: OnceCell<PickVictim<'p, M>>,
 }
+
+/// Finds somebody to end when no frame can be had, and says whether the task that wants one should try again.
+pub type PickVictim<'p, M> = Box<dyn Fn(&System<'p, M>, &Shortage) -> bool + 'p>;
 
 // SAFETY of sharing: `Guarded` gives each CPU its turn; task bodies are run by one CPU at a time.
 impl<'p, M: Machine> System<'p, M> {
@@ -70,7 +76,7 @@ impl<'p, M: Machine> System<'p, M> {
             users: 0,
             last_helper: alloc::vec![0; 64],
         };
-        let system = System { mm, sched: Guarded::new(sched) };
+        let system = System { mm, sched: Guarded::new(sched), victims: OnceCell::new() };
         for cpu in 0..cpus {
             let cpu = CpuId(cpu as u16);
             system.add(format!("idle/{}", cpu.0), TaskKind::Idle, cpu, None);
@@ -131,6 +137,12 @@ impl<'p, M: Machine> System<'p, M> {
         });
         m.spawn(id);
         id
+    }
+
+    /// Who picks the victims when memory is out. Before the machine starts, once.
+    pub fn pick_victims(&self, pick: impl Fn(&System<'p, M>, &Shortage) -> bool + 'p) {
+        // A second one is ignored: a system runs one workload.
+        let _ = self.victims.set(Box::new(pick));
     }
 
     /// What can be said of every task that is neither idle nor `kswapd`.
@@ -461,6 +473,10 @@ impl<'p, M: Machine> Kernel for System<'p, M> {
                 m.kick(cpu);
             }
         }
+    }
+
+    fn out_of_memory(&self, short: &Shortage) -> bool {
+        self.victims.get().is_some_and(|pick| pick(self, short))
     }
 
     fn breathe(&self) {

@@ -58,10 +58,15 @@ impl AllocFrom {
     pub const NOW: AllocFrom = AllocFrom { node: None, may_reclaim: false };
 }
 
-/// How often a task reclaims for itself before it is told that there is no memory.
-const RETRIES: u32 = 16;
-/// How long it leaves others to finish when it finds nothing, in nanoseconds: about a write to a fast device.
-const RETRY_NS: u32 = 20_000;
+/// What an allocation looks for.
+pub(super) struct Request {
+    pub order: u8,
+    pub kind: Kind,
+    /// The node that comes first.
+    pub node: NodeId,
+    /// Whether this CPU's frames at hand will do.
+    from_list: bool,
+}
 
 impl<'p, P: Platform> Manager<'p, P> {
     /// Allocates a block of 2^`order` frames, not cleared. With `may_reclaim` it may wait and needs
@@ -177,35 +182,27 @@ impl<'p, P: Platform> Manager<'p, P> {
                 return Ok(n);
             }
         }
-        let take = |floor: fn(&Zone) -> u32| {
-            self.fallback(node).find_map(|zone| zone.take(self, order, kind, floor(zone).into(), from_list))
-        };
+        let request = Request { order, kind, node, from_list };
         let plenty = self.fallback(node).filter(|zone| !zone.is_short(p));
         let mut low = plenty.map(|zone| zone.take(self, order, kind, zone.watermarks.low.into(), from_list));
         if let Some(found) = low.find_map(|taken| taken) {
             return Ok(found);
         }
         self.fallback(node).for_each(|zone| self.wake_kswapd(zone));
-        if let Some(found) = take(|zone| zone.watermarks.min) {
+        if let Some(found) = self.take_above(&request, |zone| zone.watermarks.min) {
             return Ok(found);
         }
         if !from.may_reclaim {
             // Those who cannot wait may go half-way below the mark that all others respect.
-            return take(|zone| zone.watermarks.min / 2).ok_or(Error::OutOfMemory);
+            let half = self.take_above(&request, |zone| zone.watermarks.min / 2);
+            return half.ok_or(Error::OutOfMemory);
         }
-        self.emit(Event::AllocStall);
-        for _ in 0..RETRIES {
-            let reclaimed = crate::reclaim::direct(self, node);
-            if let Some(found) = take(|zone| zone.watermarks.min) {
-                return Ok(found);
-            }
-            if reclaimed == 0 && p.possible_cpus() > 1 {
-                // What could be reclaimed is in other hands: isolated, or on its way to the device. They are
-                // done soon.
-                p.breathe();
-                p.pause(RETRY_NS);
-            }
-        }
-        take(|zone| zone.watermarks.min / 4).ok_or(Error::OutOfMemory)
+        self.stall(&request)
+    }
+
+    /// A block of the nearest zone that keeps at least `floor` frames.
+    pub(super) fn take_above(&self, request: &Request, floor: fn(&Zone) -> u32) -> Option<FrameNumber> {
+        let &Request { order, kind, node, from_list } = request;
+        self.fallback(node).find_map(|zone| zone.take(self, order, kind, floor(zone).into(), from_list))
     }
 }

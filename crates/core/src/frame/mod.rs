@@ -8,6 +8,7 @@ mod buddy;
 mod few;
 mod lock;
 pub(crate) mod percpu;
+mod stall;
 mod table;
 
 pub use alloc::{AllocFrom, Frames};
