@@ -1,10 +1,9 @@
 //! A zone: a run of frames on one node, and a buddy allocator over it, orders 0 to 10.
 
-use super::{Frame, FrameTable, Kind, List, flag};
+use super::percpu::Limits;
+use super::{Frame, FrameTable, Kind, List};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
-use crate::error::Error;
-use crate::percpu::Here;
 use crate::platform::Platform;
 use crate::sync::{SpinGuard, SpinLock, Word32, Word64};
 
@@ -19,7 +18,10 @@ pub(crate) struct Zone {
     pub start: FrameNumber,
     pub end: FrameNumber,
     pub node: NodeId,
+    pub index: u16,
     pub watermarks: Watermarks,
+    /// For the lists of each CPU.
+    pub limits: Limits,
     short: Short,
     hot: Hot,
 }
@@ -71,32 +73,24 @@ impl Zone {
         ZoneGuard { zone: self, p: mm.platform(), frames: mm.frames(), _lock: self.hot.lock.lock(mm) }
     }
 
-    /// Takes a block, if taking it leaves `floor` frames. With `refill` the next single frames go to this CPU's list.
+    /// Takes a block, if taking it leaves `floor` frames.
     pub fn take<P: Platform>(
         &self,
         mm: &Manager<'_, P>,
         order: u8,
         kind: Kind,
         floor: u64,
-        refill: bool,
     ) -> Option<FrameNumber> {
         // A look before the lock: an exhausted zone is passed without moving its lock's line for writing.
         if self.free(mm.platform()) < floor + (1 << order) {
             return None;
         }
-        let guard = self.lock(mm);
-        let taken = guard.take(order, kind, floor)?;
-        if refill {
-            // The next ones of this CPU come without the lock.
-            let here = Here::new(mm);
-            for _ in here.slot().pages.len() + 1..mm.page_batch() {
-                match guard.take(0, Kind::Tail, floor) {
-                    Some(n) => here.slot().pages.push(n),
-                    None => break,
-                }
-            }
-        }
-        Some(taken)
+        self.lock(mm).take(order, kind, floor)
+    }
+
+    /// Its place among all zones.
+    pub fn index(&self) -> usize {
+        usize::from(self.index)
     }
 }
 
@@ -113,7 +107,8 @@ impl<P: Platform> ZoneGuard<'_, P> {
         &self.zone.hot
     }
 
-    fn take(&self, order: u8, kind: Kind, floor: u64) -> Option<FrameNumber> {
+    /// A block, if taking it leaves `floor` frames.
+    pub fn take(&self, order: u8, kind: Kind, floor: u64) -> Option<FrameNumber> {
         let p = self.p;
         let free = self.hot().free.get(p);
         if free < floor + (1 << order) {
@@ -165,18 +160,6 @@ impl<P: Platform> ZoneGuard<'_, P> {
             order += 1;
         }
         self.insert(n, order);
-    }
-
-    /// Whether `n` is the first frame of a block of this order that was handed out, and not the core's own. Looked at
-    /// under the lock: whoever frees twice may find the frame in other hands by now.
-    pub fn check_allocated(&self, n: FrameNumber, order: u8) -> Result<(), Error> {
-        let frame = self.frames.find(n).ok_or(Error::NoSuchFrame(n))?;
-        let state = frame.state.get(self.p);
-        match Frame::kind_of(state) {
-            Kind::Absent => Err(Error::NoSuchFrame(n)),
-            Kind::Kernel if Frame::order_of(state) == order && state & flag::OWN == 0 => Ok(()),
-            _ => Err(Error::NotAllocated(n)),
-        }
     }
 
     /// Walks the free lists: the frames on them, and whether every block looks as it should.

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quietmm::addr::{Nanos, PAGE_SIZE, PageNumber, PhysAddr};
 use quietmm::platform::{Access, BlockDevice, DeviceError, Guarantees, WaitKey};
 use quietmm::{
-    Audit, Config, Counter, CpuId, CpuSet, Entry, Error, Event, FrameNumber, Manager, NodeId, PageRange,
-    Platform, Policy, Region, Rule, SpaceId, UserAccess, VirtAddr,
+    Audit, Config, Counter, CpuId, CpuSet, Entry, Error, Event, FrameNumber, ListLimits, Manager, NodeId,
+    PageRange, Platform, Policy, Region, Rule, SpaceId, UserAccess, VirtAddr,
 };
 
 pub type Mm<'p> = Manager<'p, Host>;
@@ -635,7 +635,15 @@ pub fn config(policy: &str) -> Config {
 
 /// No watermarks and no frames at hand: every frame can be had, and counts are exact.
 pub fn bare(policy: &str) -> Config {
-    Config { page_batch: Some(1), min_free: Some(0), ..config(policy) }
+    Config { page_lists: Some(NONE_AT_HAND), min_free: Some(0), ..config(policy) }
+}
+
+/// CPUs keep no frames at hand.
+pub const NONE_AT_HAND: ListLimits = ListLimits { batch: 1, high: 0 };
+
+/// CPUs take frames in such batches, and keep four at hand.
+pub fn at_hand(batch: u32) -> Option<ListLimits> {
+    Some(ListLimits { batch, high: 4 * batch })
 }
 
 pub fn pages(start: u64, pages: u64) -> PageRange {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
 use quietmm::platform::Access;
 use quietmm::{
-    Config, CpuId, CpuSet, FrameNumber, Manager, NodeId, Platform, Policy, Region, Rule, VirtAddr,
+    Config, CpuId, CpuSet, FrameNumber, ListLimits, Manager, NodeId, Platform, Policy, Region, Rule, VirtAddr,
 };
 
 pub type Mm<'p> = Manager<'p, Threads>;
@@ -91,7 +91,7 @@ impl Threads {
         };
         let region = Region { start: FrameNumber(0), frames: FRAMES, node: NodeId(0) };
         let config = Config {
-            page_batch: Some(1),
+            page_lists: Some(ListLimits { batch: 1, high: 0 }),
             min_free: Some(0),
             ..Config::new(Policy::parse("vanilla").unwrap())
         };
