@@ -234,6 +234,20 @@ pub enum Event {
         /// Whether at most half of the CPUs had frames. False if nobody looked.
         few: bool,
     },
+    /// A block of memory is offline.
+    MemoryOffline {
+        /// Its first frame.
+        first: FrameNumber,
+        /// How many.
+        frames: u32,
+    },
+    /// A block of memory is back.
+    MemoryOnline {
+        /// Its first frame.
+        first: FrameNumber,
+        /// How many.
+        frames: u32,
+    },
     /// Nothing was left to reclaim, and the embedding kernel was asked for a victim.
     OutOfMemory {
         /// Whether it found one: the task tries again.
@@ -287,6 +301,8 @@ counters! {
     PcpGlobalIpiSaved, "pcp_global_ipi_saved", "drains in which at most half of the CPUs had frames at hand";
     DrainIpisSent, "drain_ipis_sent", "CPUs interrupted for a drain";
     DrainIpisSaved, "drain_ipis_saved", "CPUs online and not interrupted for a drain";
+    MemoryOffline, "memory_blocks_offline", "blocks of memory that went offline";
+    MemoryOnline, "memory_blocks_online", "blocks of memory that came back";
     PgFault, "pgfault", "page faults resolved";
     PgMajFault, "pgmajfault", "page faults for which a page was made or read";
     PgAlloc, "pgalloc", "frames taken from the allocator";
@@ -377,6 +393,8 @@ impl Counters {
                 self.add(C::DrainIpisSent, sent.into());
                 self.add(C::DrainIpisSaved, saved.into());
             }
+            Event::MemoryOffline { .. } => self.add(C::MemoryOffline, 1),
+            Event::MemoryOnline { .. } => self.add(C::MemoryOnline, 1),
             Event::AllocStall => self.add(C::AllocStall, 1),
             Event::AllocStallEnds { .. } => {}
             Event::OutOfMemory { .. } => self.add(C::OutOfMemory, 1),

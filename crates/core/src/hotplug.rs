@@ -112,6 +112,7 @@ impl<P: Platform> Manager<'_, P> {
         let (p, slot) = (self.platform(), self.slot(cpu));
         slot.pages.held(p) == 0
             && slot.returned.is_empty(p)
+            && slot.returned_lru.is_empty(p)
             && slot.lru.len() == 0
             && slot.spare_batch.get() == 0
             && slot.inbox.is_empty(p)

@@ -41,7 +41,7 @@ impl Inbox {
 #[repr(C, align(64))]
 pub(crate) struct Request {
     /// The space plus one, and `TABLES`; 0 asks for everything that user addresses may have left, `DRAIN` for the frames
-    /// at hand.
+    /// at hand, `DRAIN_LRU` for the pages bound for their lists.
     space: Word64,
     /// The first page, and in the low bits how many; 0 pages are the whole space.
     range: Word64,
@@ -53,6 +53,8 @@ pub(crate) struct Request {
 const TABLES: u64 = 1 << 32;
 /// No flush: the frames at hand.
 const DRAIN: u64 = 1 << 33;
+/// No flush: the pages bound for their lists.
+const DRAIN_LRU: u64 = 1 << 34;
 /// Room for the pages of a range. A longer one is above every ceiling: it stands as the whole space.
 const PAGES: u64 = (1 << 20) - 1;
 
@@ -65,6 +67,8 @@ struct Awaited(Word32);
 pub(crate) enum Work {
     /// Give up the free frames at hand, to whoever asks.
     Drain,
+    /// Give up the pages that are bound for their lists, to whoever asks.
+    DrainLru,
     /// Flush everything that user addresses may have left.
     FlushAll,
     /// Flush a range of a space (`None`: all of it), which brings a CPU that has seen everything before up to
@@ -76,6 +80,7 @@ impl Request {
     fn write<P: Platform>(&self, p: &P, work: Work) {
         let (space, range, generation, tables) = match work {
             Work::Drain => return self.space.set(p, DRAIN),
+            Work::DrainLru => return self.space.set(p, DRAIN_LRU),
             Work::FlushAll => return self.space.set(p, 0),
             Work::Flush { space, range, generation, tables } => (space, range, generation, tables),
         };
@@ -89,6 +94,9 @@ impl Request {
         let word = self.space.get(p);
         if word & DRAIN != 0 {
             return Work::Drain;
+        }
+        if word & DRAIN_LRU != 0 {
+            return Work::DrainLru;
         }
         let Some(space) = (word as u32).checked_sub(1) else {
             return Work::FlushAll;
@@ -125,7 +133,7 @@ pub(crate) fn call<P: Platform>(
         let me = here.cpu;
         for target in slot.targets.iter() {
             let was_empty = post(mm, me, target);
-            if is_gone(mm, target) {
+            if is_gone(mm, target) && !p.broken(Rule::TakeBack) {
                 if take_back(mm, me, target) {
                     acknowledge(p, &slot.request);
                 }
@@ -243,6 +251,7 @@ pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>) {
             let work = request.read(p);
             match work {
                 Work::Drain => crate::frame::hand_over(here, cpu(s)),
+                Work::DrainLru => crate::reclaim::hand_over(here, cpu(s)),
                 Work::FlushAll if flushed_all => {}
                 work => crate::tlb::serve(here, work),
             }

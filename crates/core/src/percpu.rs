@@ -36,6 +36,8 @@ pub(crate) struct CpuSlot {
     pub pages: PageLists,
     /// Free frames that other CPUs have handed to this one.
     pub returned: Returned,
+    /// Pages bound for their lists, likewise.
+    pub returned_lru: Returned,
     /// Pages on their way to an LRU list.
     pub lru: LruBatch,
     /// An unmap batch that nobody uses, plus one.

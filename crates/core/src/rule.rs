@@ -116,6 +116,8 @@ rules! {
         "hold a zone's lock for a bounded number of drained frames at a time";
     CountWithList, "count-with-list", "INV-7",
         "take a list's count together with its frames";
+    TakeBack, "take-back", "INV-8",
+        "take a request back from a CPU that has gone offline and will never see it";
     LimitsAtPush, "limits-at-push", "INV-7",
         "read a list's limits where frames are put on it, not before";
     RemoteTakesLock, "remote-takes-lock", "INV-7",

@@ -18,7 +18,9 @@ pub struct Audit {
     pub reserved: u64,
     /// Free.
     pub free: u64,
-    /// Of these, at hand on CPUs.
+    /// Offline, or isolated on the way there.
+    pub offline: u64,
+    /// Of those that are free, at hand on CPUs.
     pub at_hand: u64,
     /// Page tables.
     pub tables: u64,
@@ -46,6 +48,8 @@ impl<P: Platform> Manager<'_, P> {
         let at_hand = self.frames_at_hand();
         let mut audit =
             Audit { reserved: self.reserved_frames(), free: at_hand, at_hand, ..Audit::default() };
+        audit.offline = self.offline_frames();
+        audit.total = audit.offline;
         let (mut allocated, mut listed, mut maps) = (0, 0, 0);
         for (_, frame) in self.frames().iter(p) {
             audit.total += 1;
@@ -87,8 +91,14 @@ impl<P: Platform> Manager<'_, P> {
         let mut cpus = (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16));
         let at_hand_good = cpus.all(|cpu| Section::of(self, cpu).audit());
         let (on_lists, lists_good) = self.audit_lists();
-        let sum =
-            audit.reserved + audit.free + audit.tables + audit.pools + audit.kernel + audit.anon + audit.file;
+        let sum = audit.reserved
+            + audit.free
+            + audit.tables
+            + audit.pools
+            + audit.kernel
+            + audit.anon
+            + audit.file
+            + audit.offline;
         let spaces =
             || self.live(root.spaces.bound(self), |id| root.spaces.find(self, id).is_some()).map(SpaceId);
         let mut offline =

@@ -35,6 +35,10 @@ struct Short(Word32);
 struct Hot {
     lock: SpinLock,
     free: Word64,
+    /// The block that is on its way offline: its first frame plus one, or 0.
+    leaving: Word32,
+    /// Frames of it that are retired.
+    left: Word32,
     areas: [List; ORDERS],
 }
 
@@ -63,6 +67,11 @@ impl Zone {
     /// Free frames; without the lock a guess.
     pub fn free<P: Platform>(&self, p: &P) -> u64 {
         self.hot.free.get(p)
+    }
+
+    /// The block that is on its way offline.
+    pub fn leaving<P: Platform>(&self, p: &P) -> Option<FrameNumber> {
+        self.hot.leaving.get(p).checked_sub(1).map(FrameNumber)
     }
 
     pub fn contains(&self, n: FrameNumber) -> bool {
@@ -121,12 +130,64 @@ impl<P: Platform> ZoneGuard<'_, P> {
             self.insert(block.add(1 << o), o);
         }
         self.frames.get(block).set_kind(p, kind, order);
-        let left = free - (1 << order);
+        self.fewer(order);
+        Some(block)
+    }
+
+    /// Counts a block off.
+    fn fewer(&self, order: u8) {
+        let p = self.p;
+        let left = self.hot().free.get(p) - (1 << order);
         self.hot().free.set(p, left);
         if left < self.zone.watermarks.low.into() && !self.zone.is_short(p) {
             self.zone.short.0.set(p, 1);
         }
-        Some(block)
+    }
+
+    /// From now on what is freed into this block is retired; false if another is on its way.
+    pub fn begin_leave(&self, first: FrameNumber) -> bool {
+        let (p, hot) = (self.p, self.hot());
+        let first_one = hot.leaving.get(p) == 0;
+        if first_one {
+            hot.leaving.set(p, first.0 + 1);
+            hot.left.set(p, 0);
+            self.zone.limits.pause(p, true);
+        }
+        first_one
+    }
+
+    /// Frames of the block on its way that are retired.
+    pub fn left(&self) -> u32 {
+        self.hot().left.get(self.p)
+    }
+
+    /// Ends the block's way if at least so many of its frames are retired; says whether it does.
+    pub fn end_leave(&self, least: u32) -> bool {
+        let ends = self.left() >= least;
+        if ends {
+            self.hot().leaving.set(self.p, 0);
+            self.zone.limits.pause(self.p, false);
+        }
+        ends
+    }
+
+    /// Takes the free block that begins here, if one does, off its list and out of use; gives the frame after it, or the
+    /// next one.
+    pub fn retire_if_free(&self, n: FrameNumber) -> FrameNumber {
+        let state = self.frames.get(n).state.get(self.p);
+        if Frame::kind_of(state) != Kind::Free {
+            return n.add(1);
+        }
+        let order = Frame::order_of(state);
+        self.hot().areas[order as usize].remove(self.p, &self.frames, n);
+        self.fewer(order);
+        self.retire(n, order);
+        n.add(1 << order)
+    }
+
+    fn retire(&self, n: FrameNumber, order: u8) {
+        (0..1 << order).for_each(|i| self.frames.get(n.add(i)).retire(self.p));
+        self.hot().left.set(self.p, self.left() + (1 << order));
     }
 
     fn insert(&self, n: FrameNumber, order: u8) {
@@ -137,6 +198,9 @@ impl<P: Platform> ZoneGuard<'_, P> {
     /// Puts a block back and merges it with free buddies.
     pub fn put(&self, n: FrameNumber, order: u8) {
         let p = self.p;
+        if self.zone.leaving(p).is_some_and(|block| (n.0 ^ block.0) >> MAX_ORDER == 0) {
+            return self.retire(n, order);
+        }
         let free = self.hot().free.get(p) + (1 << order);
         self.hot().free.set(p, free);
         if free >= self.zone.watermarks.high.into() && self.zone.is_short(p) {

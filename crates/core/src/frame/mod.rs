@@ -9,6 +9,8 @@ mod drain;
 mod few;
 mod list;
 mod lock;
+mod loose;
+mod offline;
 pub(crate) mod percpu;
 mod stall;
 mod table;
@@ -17,10 +19,12 @@ pub use alloc::{AllocFrom, Frames};
 pub use buddy::MAX_ORDER;
 pub(crate) use buddy::Zone;
 pub use drain::Certainty;
-pub(crate) use drain::{Returned, hand_over};
+pub(crate) use drain::hand_over;
 pub(crate) use few::Few;
 use list::Link;
 pub(crate) use list::{Chain, List};
+pub(crate) use loose::{Loose, Returned};
+pub use offline::{Leaving, Offline, Remains};
 pub use percpu::ListLimits;
 pub(crate) use table::FrameTable;
 
@@ -34,7 +38,7 @@ use crate::sync::{SpinLock, Word32, Word64};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
-    /// Not managed: a hole, or never handed over.
+    /// Not managed: a hole, never handed over, or offline.
     Absent = 0,
     /// Taken at start for the core's bookkeeping.
     Reserved = 1,
@@ -135,6 +139,11 @@ impl Frame {
     pub fn set_kind<P: Platform>(&self, p: &P, kind: Kind, order: u8) {
         let place = self.state.get(p) & (u32::MAX << ZONE_SHIFT);
         self.state.set(p, place | (order as u32) << 4 | kind as u32);
+    }
+
+    /// Takes a frame that is free out of use.
+    pub fn retire<P: Platform>(&self, p: &P) {
+        self.set_kind(p, Kind::Absent, 0);
     }
 
     /// Makes the first frame of a free block one that a CPU keeps at hand.

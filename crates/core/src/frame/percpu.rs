@@ -8,7 +8,7 @@
 //! a lock that is its own. No section takes another lock or waits, so nobody waits long for one, and an interrupt
 //! handler that empties the lists of its CPU never finds them half changed.
 
-use super::{Chain, Few, Frame, Kind, Zone, flag};
+use super::{Chain, Few, Frame, Kind, Loose, Zone, flag};
 use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::cpu::{CpuId, CpuMask};
@@ -123,43 +123,6 @@ impl ZoneLists {
 /// CPUs that may have frames at hand: set by the CPU that gets its first, cleared by whoever empties its lists.
 #[repr(C, align(64))]
 pub(crate) struct Holders(pub CpuMask);
-
-/// Frames taken off lists, blocks of any zone and order, linked one to the next. They belong to nobody else and are in
-/// no count: who has them puts them into their zones.
-#[must_use = "frames that are dropped are lost: `put_loose`"]
-pub(crate) struct Loose {
-    first: FrameNumber,
-    last: FrameNumber,
-}
-
-impl Loose {
-    pub const NONE: Loose = Loose { first: FrameNumber::NONE, last: FrameNumber::NONE };
-
-    fn append<P: Platform>(&mut self, mm: &Manager<'_, P>, first: FrameNumber, last: FrameNumber) {
-        match self.last {
-            FrameNumber::NONE => self.first = first,
-            end => mm.frames().get(end).set_next(mm.platform(), first),
-        }
-        self.last = last;
-    }
-
-    /// The chain as a number to keep elsewhere. Gives its first frame, and makes its last one lead to `next`.
-    pub fn first(&self) -> FrameNumber {
-        self.first
-    }
-
-    /// Makes what stands behind `next` the end of this.
-    pub fn lead_to<P: Platform>(&self, mm: &Manager<'_, P>, next: FrameNumber) {
-        if self.last != FrameNumber::NONE {
-            mm.frames().get(self.last).set_next(mm.platform(), next);
-        }
-    }
-
-    /// What [`first`](Self::first) and [`lead_to`](Self::lead_to) have put together.
-    pub fn from_first(first: FrameNumber) -> Self {
-        Loose { first, last: FrameNumber::NONE }
-    }
-}
 
 /// The lists of a CPU, to be changed.
 pub(crate) struct Section<'m, 'p, P: Platform> {
@@ -425,7 +388,7 @@ impl<P: Platform> Manager<'_, P> {
     /// (PITFALLS 19). Gives how many. Any context but an interrupt handler.
     pub(super) fn put_loose(&self, loose: Loose) -> u32 {
         let p = self.platform();
-        let (mut n, mut total) = (loose.first, 0);
+        let (mut n, mut total) = (loose.first(), 0);
         while n != FrameNumber::NONE {
             let zone = self.zone(Frame::zone_of(self.frames().get(n).state.get(p)));
             let mut frames = 0;

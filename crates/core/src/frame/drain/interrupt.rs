@@ -3,47 +3,14 @@
 //! The handler takes no lock. It hands the frames over as a chain, in a few stores, and whoever asked puts them into
 //! their zones: the interrupted CPU goes on at once, however much it held.
 
-use core::sync::atomic::Ordering;
-
 use super::Drained;
 use crate::Manager;
-use crate::addr::FrameNumber;
 use crate::cpu::CpuId;
-use crate::frame::percpu::{Loose, Section};
+use crate::frame::percpu::Section;
 use crate::ipi::{self, Work};
 use crate::percpu::Here;
 use crate::platform::Platform;
 use crate::rule::Rule;
-use crate::sync::Word32;
-
-/// What other CPUs have handed to this one. A stack of frames that many push and one takes whole, so that a number seen
-/// twice (ABA) does no harm. The first frame plus one; 0 is none.
-#[repr(C, align(64))]
-pub(crate) struct Returned(Word32);
-
-impl Returned {
-    fn push<P: Platform>(&self, mm: &Manager<'_, P>, loose: &Loose) {
-        let p = mm.platform();
-        let mut seen = self.0.get(p);
-        loop {
-            loose.lead_to(mm, FrameNumber(seen.wrapping_sub(1)));
-            // Release: partner of the Acquire in `take`. The links are whole.
-            match self.0.replace(p, seen, loose.first().0 + 1, Ordering::Release) {
-                Ok(_) => return,
-                Err(now) => seen = now,
-            }
-        }
-    }
-
-    fn take<P: Platform>(&self, p: &P) -> Loose {
-        Loose::from_first(FrameNumber(self.0.swap(p, 0, Ordering::Acquire).wrapping_sub(1)))
-    }
-
-    /// Whether nothing waits here. On a quiet system.
-    pub fn is_empty<P: Platform>(&self, p: &P) -> bool {
-        self.0.get(p) == 0
-    }
-}
 
 /// Asks every CPU that is online.
 pub(super) fn all<P: Platform>(mm: &Manager<'_, P>) -> Drained {
@@ -90,7 +57,5 @@ fn ask<P: Platform>(here: Here<'_, '_, P>, holders: Option<u32>) -> Drained {
 /// Empties this CPU's lists and hands the frames to `to`. Interrupts are off; in the handler of an interrupt too.
 pub(crate) fn hand_over<P: Platform>(here: &Here<'_, '_, P>, to: CpuId) {
     let loose = Section::of_handler(here).detach();
-    if loose.first() != FrameNumber::NONE {
-        here.mm.slot(to).returned.push(here.mm, &loose);
-    }
+    here.mm.slot(to).returned.push(here.mm, &loose);
 }

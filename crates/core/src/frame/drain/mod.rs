@@ -5,7 +5,7 @@
 mod interrupt;
 mod remote;
 
-pub(crate) use interrupt::{Returned, hand_over};
+pub(crate) use interrupt::hand_over;
 
 use super::percpu::Section;
 use crate::Manager;
