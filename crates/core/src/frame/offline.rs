@@ -160,7 +160,7 @@ impl<P: Platform> Manager<'_, P> {
 
     fn zone_of_block(&self, first: FrameNumber) -> Result<&Zone, Error> {
         let last = FrameNumber(first.0 | (FRAMES - 1));
-        let whole = first.0 % FRAMES == 0;
+        let whole = first.0.is_multiple_of(FRAMES);
         let zone = self.zones().find(|zone| whole && zone.contains(first) && zone.contains(last));
         zone.ok_or(Error::BadBlock(first))
     }
