@@ -64,6 +64,16 @@ pub struct Remains {
 }
 
 impl<P: Platform> Manager<'_, P> {
+    /// The blocks of memory that begin and end in one region, offline or not. Those with the core's bookkeeping can
+    /// never go offline.
+    pub fn blocks(&self) -> impl Iterator<Item = FrameNumber> {
+        self.zones().flat_map(|zone| {
+            let first = zone.start.0.next_multiple_of(FRAMES);
+            let end = zone.end.0 - zone.end.0 % FRAMES;
+            (first..end.max(first)).step_by(FRAMES as usize).map(FrameNumber)
+        })
+    }
+
     /// Begins to take the block of 2^[`MAX_ORDER`](crate::MAX_ORDER) frames at `first` offline: from now on nothing is
     /// allocated from it. At most one block of a zone at a time. With interrupts on and no lock held; may wait.
     ///

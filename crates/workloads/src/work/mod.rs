@@ -3,6 +3,7 @@
 mod bystander;
 mod churn;
 mod fork_storm;
+mod hotplug;
 mod pressure;
 mod reader;
 mod replay;
@@ -90,6 +91,8 @@ workloads! {
         "threads re-read, write, unmap and map hot pages while memory is short and CPUs change spaces";
     ForkStorm, "fork-storm", "uma-8", 256,
         "a thread of each process forks again and again while the others write; children write a quarter and end";
+    Hotplug, "hotplug", "stress-4x4", 1,
+        "CPUs and blocks of memory go and come while all CPUs take frames and free them, and drain";
     UnmapStorm, "unmap-storm", "numa-8x15", 64,
         "one CPU unmaps a page that N have cached, for a curve of N; then all threads of a process unmap 1 to 512 pages";
 }
@@ -115,6 +118,7 @@ impl Workload {
         match self {
             Workload::Revisit => 3 * cpus,
             Workload::Churn => 2 * cpus,
+            Workload::Hotplug => cpus + 1,
             Workload::UnmapStorm => unmap_storm::tasks(cpus),
             _ => cpus,
         }
@@ -135,6 +139,7 @@ impl Workload {
             Workload::Churn => churn::set_up(system, params),
             Workload::Revisit => revisit::set_up(system, params),
             Workload::ForkStorm => fork_storm::set_up(system, params),
+            Workload::Hotplug => hotplug::set_up(system, params),
             Workload::UnmapStorm => unmap_storm::set_up(system, params),
         }
     }
