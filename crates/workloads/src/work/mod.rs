@@ -3,6 +3,8 @@
 mod bystander;
 mod churn;
 mod fork_storm;
+mod hackbench;
+mod page_alloc;
 mod pressure;
 mod reader;
 mod replay;
@@ -92,6 +94,10 @@ workloads! {
         "a thread of each process forks again and again while the others write; children write a quarter and end";
     UnmapStorm, "unmap-storm", "numa-8x15", 64,
         "one CPU unmaps a page that N have cached, for a curve of N; then all threads of a process unmap 1 to 512 pages";
+    HackbenchOom, "hackbench-oom", "vm-8", 4,
+        "groups of 20 senders and 20 receivers pass messages, memory too small for all: victims end until the rest fits";
+    PageAlloc, "page-alloc", "modern-2x64", 64,
+        "each CPU allocates and frees frames in bulk, at random, in pairs and for another CPU, orders 0 and 9";
 }
 
 impl Workload {
@@ -110,12 +116,18 @@ impl Workload {
         !matches!(self, Workload::Bystander)
     }
 
-    /// User tasks and others that it makes at most: what a machine keeps stacks for.
-    pub const fn tasks(self, cpus: u32) -> u32 {
+    /// Whether it takes frames as a kernel does and does not give them back.
+    pub const fn keeps_frames(self) -> bool {
+        matches!(self, Workload::Churn)
+    }
+
+    /// User tasks and others that it makes at most, on so many CPUs with so many frames: what a machine keeps stacks for.
+    pub const fn tasks(self, cpus: u32, frames: u64) -> u32 {
         match self {
             Workload::Revisit => 3 * cpus,
             Workload::Churn => 2 * cpus,
             Workload::UnmapStorm => unmap_storm::tasks(cpus),
+            Workload::HackbenchOom => hackbench::tasks(cpus, frames),
             _ => cpus,
         }
     }
@@ -136,6 +148,8 @@ impl Workload {
             Workload::Revisit => revisit::set_up(system, params),
             Workload::ForkStorm => fork_storm::set_up(system, params),
             Workload::UnmapStorm => unmap_storm::set_up(system, params),
+            Workload::HackbenchOom => hackbench::set_up(system, params),
+            Workload::PageAlloc => page_alloc::set_up(system, params),
         }
     }
 }
