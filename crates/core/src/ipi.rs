@@ -40,7 +40,8 @@ impl Inbox {
 /// acknowledgement.
 #[repr(C, align(64))]
 pub(crate) struct Request {
-    /// The space plus one, and `TABLES`; 0 asks for everything that user addresses may have left.
+    /// The space plus one, and `TABLES`; 0 asks for everything that user addresses may have left, `DRAIN` for the frames
+    /// at hand, `DRAIN_LRU` for the pages bound for their lists.
     space: Word64,
     /// The first page, and in the low bits how many; 0 pages are the whole space.
     range: Word64,
@@ -50,6 +51,10 @@ pub(crate) struct Request {
 
 /// Page tables go too: lazy CPUs must let go of the space.
 const TABLES: u64 = 1 << 32;
+/// No flush: the frames at hand.
+const DRAIN: u64 = 1 << 33;
+/// No flush: the pages bound for their lists.
+const DRAIN_LRU: u64 = 1 << 34;
 /// Room for the pages of a range. A longer one is above every ceiling: it stands as the whole space.
 const PAGES: u64 = (1 << 20) - 1;
 
@@ -57,20 +62,27 @@ const PAGES: u64 = (1 << 20) - 1;
 #[repr(C, align(64))]
 struct Awaited(Word32);
 
-/// A flush, asked of other CPUs.
+/// What can be asked of other CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
-    /// Everything that user addresses may have left.
+    /// Give up the free frames at hand, to whoever asks.
+    Drain,
+    /// Give up the pages that are bound for their lists, to whoever asks.
+    DrainLru,
+    /// Flush everything that user addresses may have left.
     FlushAll,
-    /// A range of a space (`None`: all of it), which brings a CPU that has seen everything before up to
+    /// Flush a range of a space (`None`: all of it), which brings a CPU that has seen everything before up to
     /// this generation.
     Flush { space: SpaceId, range: Option<PageRange>, generation: Generation, tables: bool },
 }
 
 impl Request {
     fn write<P: Platform>(&self, p: &P, work: Work) {
-        let Work::Flush { space, range, generation, tables } = work else {
-            return self.space.set(p, 0);
+        let (space, range, generation, tables) = match work {
+            Work::Drain => return self.space.set(p, DRAIN),
+            Work::DrainLru => return self.space.set(p, DRAIN_LRU),
+            Work::FlushAll => return self.space.set(p, 0),
+            Work::Flush { space, range, generation, tables } => (space, range, generation, tables),
         };
         let short = range.filter(|range| range.pages <= PAGES);
         self.space.set(p, (u64::from(space.0) + 1) | if tables { TABLES } else { 0 });
@@ -80,6 +92,12 @@ impl Request {
 
     fn read<P: Platform>(&self, p: &P) -> Work {
         let word = self.space.get(p);
+        if word & DRAIN != 0 {
+            return Work::Drain;
+        }
+        if word & DRAIN_LRU != 0 {
+            return Work::DrainLru;
+        }
         let Some(space) = (word as u32).checked_sub(1) else {
             return Work::FlushAll;
         };
@@ -95,14 +113,19 @@ impl Request {
 }
 
 /// Carries out `work` on the CPUs in `here.slot().targets` and `meanwhile` on this one; returns when all
-/// have acknowledged. The set must not hold this CPU.
+/// have acknowledged. The set must not hold this CPU. Gives how many were interrupted.
 ///
 /// Interrupts are off when it is called. They are as the caller of `Here` had them while it waits; where
 /// they are off, it serves the requests that reach this CPU (INV-8).
-pub(crate) fn call<P: Platform>(here: Here<'_, '_, P>, work: Work, meanwhile: impl FnOnce(&Here<'_, '_, P>)) {
+pub(crate) fn call<P: Platform>(
+    here: Here<'_, '_, P>,
+    work: Work,
+    meanwhile: impl FnOnce(&Here<'_, '_, P>),
+) -> u32 {
     let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
     let targets = slot.targets.len();
     let awaited = &slot.request.awaited.0;
+    let mut sent = 0;
     if targets > 0 {
         slot.request.write(p, work);
         // Relaxed: published, like the request, by the AcqRel of the bit below.
@@ -110,7 +133,7 @@ pub(crate) fn call<P: Platform>(here: Here<'_, '_, P>, work: Work, meanwhile: im
         let me = here.cpu;
         for target in slot.targets.iter() {
             let was_empty = post(mm, me, target);
-            if is_gone(mm, target) {
+            if is_gone(mm, target) && !p.broken(Rule::TakeBack) {
                 if take_back(mm, me, target) {
                     acknowledge(p, &slot.request);
                 }
@@ -119,7 +142,8 @@ pub(crate) fn call<P: Platform>(here: Here<'_, '_, P>, work: Work, meanwhile: im
             }
         }
         if !slot.sending.is_empty() {
-            mm.emit(Event::IpiSent { targets: slot.sending.len() });
+            sent = slot.sending.len();
+            mm.emit(Event::IpiSent { targets: sent });
             p.interrupt(&slot.sending);
             slot.sending.clear();
         }
@@ -136,6 +160,7 @@ pub(crate) fn call<P: Platform>(here: Here<'_, '_, P>, work: Work, meanwhile: im
         p.pause(ns);
         waited = waited.saturating_add(ns);
     }
+    sent
 }
 
 /// Puts this CPU into the target's inbox; says whether it was empty.
@@ -212,9 +237,10 @@ pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>) {
     for word in bits(inbox.summary.swap(p, 0, Ordering::AcqRel)) {
         // Acquire: partner of the Release in `post`; the requests of these senders are whole.
         let senders = inbox.senders[word as usize].swap(p, 0, Ordering::AcqRel);
-        let sender = |bit: u32| mm.slot(CpuId((word * 64 + bit) as u16));
+        let cpu = |bit: u32| CpuId((word * 64 + bit) as u16);
+        let sender = |bit: u32| mm.slot(cpu(bit));
         if p.broken(Rule::AcknowledgeAfterFlush) {
-            // The flush is left to the next request: the senders go on as if it were done.
+            // The work is left to the next request: the senders go on as if it were done.
             bits(senders).for_each(|s| acknowledge(p, &sender(s).request));
             continue;
         }
@@ -223,8 +249,11 @@ pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>) {
         for s in bits(senders) {
             let request = &sender(s).request;
             let work = request.read(p);
-            if !(work == Work::FlushAll && flushed_all) {
-                crate::tlb::serve(here, work);
+            match work {
+                Work::Drain => crate::frame::hand_over(here, cpu(s)),
+                Work::DrainLru => crate::reclaim::hand_over(here, cpu(s)),
+                Work::FlushAll if flushed_all => {}
+                work => crate::tlb::serve(here, work),
             }
             flushed_all |= work == Work::FlushAll;
             acknowledge(p, request);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use quietmm::{Config, Counter, Error, Policy, Rule};
+use quietmm::{Config, Counter, Error, ListLimits, Policy, Rule};
 use quietmm_workloads::{Params, System, TaskKind, TaskReport, Workload};
 
 use crate::cpu::Mode;
@@ -125,9 +125,15 @@ fn min_free(spec: &RunSpec, shrunk: &Machine) -> u64 {
     spec.machine.kernel.min_free_kib.map_or(full, |kib| kib / 4).min(shrunk.memory / 4096 / 8)
 }
 
-/// Frames that a CPU takes at a time: that of the machine at full size, for the same reason.
-fn page_batch(spec: &RunSpec) -> u32 {
-    Config::linux_page_batch(spec.machine.memory / 4096 / u64::from(spec.machine.nodes))
+/// What a CPU keeps at hand of each zone: as on the machine at full size, for the same reason, but all CPUs together at
+/// most a sixteenth of the memory.
+fn page_lists(spec: &RunSpec, shrunk: &Machine) -> ListLimits {
+    let (machine, nodes) = (&spec.machine, u64::from(spec.machine.nodes));
+    let frames = machine.memory / 4096;
+    let min_free = machine.kernel.min_free_kib.map_or(Config::linux_min_free(frames), |kib| kib / 4);
+    let full = Config::linux_page_lists(frames / nodes, min_free / nodes, machine.cpus / machine.nodes);
+    let room = (shrunk.memory / 4096 / 16 / u64::from(machine.cpus)).clamp(1, u64::from(full.high)) as u32;
+    ListLimits { batch: full.batch.min(room.div_ceil(4)), high: room }
 }
 
 fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Report, RunError> {
@@ -143,7 +149,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         lru_batch: machine.kernel.lru_batch,
         scan_batch: machine.kernel.scan_batch,
         flush_ceiling: machine.kernel.flush_ceiling,
-        page_batch: Some(page_batch(spec)),
+        page_lists: Some(page_lists(spec, &machine)),
         min_free: Some(min_free(spec, &machine) as u32),
         ..Config::new(spec.policy)
     };
@@ -207,11 +213,11 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     };
     let notes = vec![format!(
         "scale 1/{}: memory {} MiB and all files with it; watermarks (min {} KiB in all, never above 1/8) and \
-         per-CPU batches ({} frames) of the full size; CPUs, TLBs and costs in full",
+         per-CPU lists (at most {} frames of a zone) of the full size; CPUs, TLBs and costs in full",
         spec.scale,
         sim.machine.memory >> 20,
         min_free(spec, &sim.machine) * 4,
-        page_batch(spec)
+        page_lists(spec, &sim.machine).high
     )];
     let stories = sim.truth().stories.clone();
     let latencies = sim.latencies.take();

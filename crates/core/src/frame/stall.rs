@@ -1,8 +1,9 @@
 //! The slow path: what becomes of a task that wants frames where no zone has any above its mark.
 //!
-//! It reclaims for itself, and looks again, a number of times. In the end it asks the embedding kernel for a victim
+//! It reclaims for itself and looks, has the frames that CPUs keep at hand drained and looks again, a number of times. In the end it asks the embedding kernel for a victim
 //! ([`Platform::out_of_memory`]): then it begins anew, or has to do without.
 
+use super::Certainty;
 use super::alloc::Request;
 use crate::Manager;
 use crate::addr::FrameNumber;
@@ -28,10 +29,15 @@ impl<P: Platform> Manager<'_, P> {
 
     fn struggle(&self, request: &Request) -> Result<FrameNumber, Error> {
         let p = self.platform();
-        let &Request { order, kind, node, .. } = request;
+        let &Request { order, kind, node } = request;
         loop {
             for _ in 0..RETRIES {
                 let reclaimed = crate::reclaim::direct(self, node);
+                if let Some(found) = self.take_above(request, |zone| zone.watermarks.min) {
+                    return Ok(found);
+                }
+                // What was reclaimed, and all else that is free, may be at hand on other CPUs.
+                self.drain_page_lists(Certainty::Likely);
                 if let Some(found) = self.take_above(request, |zone| zone.watermarks.min) {
                     return Ok(found);
                 }
