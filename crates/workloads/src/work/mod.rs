@@ -94,7 +94,7 @@ workloads! {
         "a thread of each process forks again and again while the others write; children write a quarter and end";
     UnmapStorm, "unmap-storm", "numa-8x15", 64,
         "one CPU unmaps a page that N have cached, for a curve of N; then all threads of a process unmap 1 to 512 pages";
-    HackbenchOom, "hackbench-oom", "vm-8", 4,
+    HackbenchOom, "hackbench-oom", "vm-8", 8,
         "groups of 20 senders and 20 receivers pass messages, memory too small for all: victims end until the rest fits";
     PageAlloc, "page-alloc", "modern-2x64", 64,
         "each CPU allocates and frees frames in bulk, at random, in pairs and for another CPU, orders 0 and 9";
