@@ -153,7 +153,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         min_free: Some(min_free(spec, &machine) as u32),
         ..Config::new(spec.policy)
     };
-    let tasks = machine.cpus + machine.nodes + spec.workload.tasks(machine.cpus);
+    let tasks = machine.cpus + machine.nodes + spec.workload.tasks(machine.cpus, machine.memory / 4096);
     let sim =
         Sim::<FAULTS>::new(machine, tasks as usize, spec.seed, spec.broken, watch).map_err(|error| {
             RunError::Failed(format!("the host has no room for the machine's memory: {error}"))
@@ -222,20 +222,25 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     let stories = sim.truth().stories.clone();
     let latencies = sim.latencies.take();
     if spec.broken.is_none() && spec.workload.comes_to_rest() {
-        add_up(&sim, &system).map_err(RunError::Failed)?;
+        add_up(&sim, &system, spec.workload).map_err(RunError::Failed)?;
     }
     Ok(Report { metrics, latencies, host, stories, notes })
 }
 
-/// Whether every frame, list, table and tree of the core adds up once the machine is at rest.
+/// Whether every frame, list, table and tree of the core adds up once the machine is at rest, and the workload has given
+/// back what it took as a kernel does.
 fn add_up<const FAULTS: bool>(
     sim: &Sim<'_, FAULTS>,
     system: &System<'_, Sim<'_, FAULTS>>,
+    workload: Workload,
 ) -> Result<(), String> {
     if !sim.rest(system) {
         return Err("the user tasks have ended, and the kernel's do not come to rest".into());
     }
     let audit = system.mm.validate();
+    if audit.kernel > 0 && !workload.keeps_frames() {
+        return Err(format!("{} of the workload's kernel frames were not given back", audit.kernel));
+    }
     audit
         .broken
         .map_or(Ok(()), |what| Err(format!("the frames do not add up at the end: {what} ({audit:?})")))
@@ -408,6 +413,7 @@ fn figures<const FAULTS: bool>(
             "time of one access of the hot set, with all that comes between",
         ));
     }
+    list.extend(sim.tallies.borrow().iter().map(|(&what, &count)| Metric::tally(what, count)));
     list.extend(sim.latencies.borrow().metrics());
     for &counter in Counter::ALL {
         if !list.iter().any(|metric| metric.key == counter.name()) {

@@ -12,7 +12,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 use quietmm::Rule;
 use quietmm::addr::{FrameNumber, NodeId};
 use quietmm::platform::Access;
-use quietmm_workloads::Kernel;
+use quietmm_workloads::{Kernel, Tally};
 use rand_core::{Rng, SeedableRng};
 
 use crate::cpu::{Cpu, Mode};
@@ -96,6 +96,8 @@ pub struct Sim<'w, const FAULTS: bool> {
     pub counted: Cell<u64>,
     /// Latencies that the workload measured.
     pub latencies: RefCell<Latencies>,
+    /// What the workload counted.
+    pub(crate) tallies: RefCell<BTreeMap<Tally, u64>>,
     /// Events so far, and at the last progress.
     pub events: Cell<u64>,
     pub(crate) last_progress: Cell<u64>,
@@ -161,6 +163,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             total: Cell::new(0),
             counted: Cell::new(0),
             latencies: RefCell::default(),
+            tallies: RefCell::default(),
             events: Cell::new(0),
             last_progress: Cell::new(0),
             flights,

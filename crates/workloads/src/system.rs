@@ -79,7 +79,7 @@ impl<'p, M: Machine> System<'p, M> {
         let system = System { mm, sched: Guarded::new(sched), victims: OnceCell::new() };
         for cpu in 0..cpus {
             let cpu = CpuId(cpu as u16);
-            system.add(format!("idle/{}", cpu.0), TaskKind::Idle, cpu, None);
+            system.add(format!("idle/{}", cpu.0), TaskKind::Idle, cpu, None, None);
         }
         let mut nodes: Vec<NodeId> = regions.iter().map(|region| region.node).collect();
         nodes.dedup();
@@ -94,6 +94,7 @@ impl<'p, M: Machine> System<'p, M> {
                 format!("kswapd/{}", node.0),
                 TaskKind::Kernel(node),
                 cpu.unwrap_or(CpuId(0)),
+                None,
                 Some(body),
             );
         }
@@ -116,22 +117,45 @@ impl<'p, M: Machine> System<'p, M> {
         cpu: CpuId,
         body: impl FnOnce(&System<'p, M>) -> Result<(), Error> + 'p,
     ) -> TaskId {
-        self.add(name, kind, cpu, Some(Box::new(body)))
+        self.add(name, kind, cpu, None, Some(Box::new(body)))
     }
 
-    fn add(&self, name: String, kind: TaskKind, cpu: CpuId, body: Option<Body<'p, M>>) -> TaskId {
+    /// Adds a task that begins when somebody wakes `key`: a process that is yet to be made. Before the machine starts.
+    pub fn spawn_asleep(
+        &self,
+        name: String,
+        kind: TaskKind,
+        cpu: CpuId,
+        key: WaitKey,
+        body: impl FnOnce(&System<'p, M>) -> Result<(), Error> + 'p,
+    ) -> TaskId {
+        self.add(name, kind, cpu, Some(key), Some(Box::new(body)))
+    }
+
+    fn add(
+        &self,
+        name: String,
+        kind: TaskKind,
+        cpu: CpuId,
+        asleep: Option<WaitKey>,
+        body: Option<Body<'p, M>>,
+    ) -> TaskId {
         let m = self.machine();
         let id = self.with(|s| {
             let home = cpu;
             let cpu = if kind == TaskKind::Idle { cpu } else { s.seat(home, |c| m.node_of(c)) };
             let id = TaskId(s.tasks.len() as u32);
             let report = TaskReport { name, kind, started: u64::MAX, ended: None, result: Ok(()) };
-            let state = State::Runnable;
+            let state = if asleep.is_some() { State::Waiting } else { State::Runnable };
             let idle = kind == TaskKind::Idle;
-            s.tasks.push(Task { report, state, home, cpu, on_cpu: idle, queued: !idle, body });
+            let queued = !idle && asleep.is_none();
+            s.tasks.push(Task { report, state, home, cpu, on_cpu: idle, queued, body });
             s.users += u32::from(matches!(kind, TaskKind::User(_)));
-            if kind != TaskKind::Idle {
+            if queued {
                 s.queues[cpu.index()].ready.push_back(id);
+            }
+            if let Some(key) = asleep {
+                s.waiters.entry(key).or_default().push_back(id);
             }
             id
         });
