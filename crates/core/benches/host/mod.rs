@@ -34,6 +34,8 @@ thread_local! {
 struct Pending(AtomicBool);
 
 pub struct Host {
+    block: *mut u8,
+    /// Physical address 0: the first page boundary in the block.
     memory: *mut u8,
     pending: Vec<Pending>,
     nodes: u16,
@@ -44,14 +46,17 @@ pub struct Host {
 // SAFETY: `memory` is shared as the core shares it, by atomics and under its locks.
 unsafe impl Sync for Host {}
 
+const SIZE: usize = FRAMES as usize * PAGE_SIZE as usize;
+
+/// Of no alignment, and a page more instead: aligned memory would be zeroed by writing to all of it.
 fn layout() -> Layout {
-    Layout::from_size_align(FRAMES as usize * PAGE_SIZE as usize, PAGE_SIZE as usize).unwrap()
+    Layout::from_size_align(SIZE + PAGE_SIZE as usize, 1).unwrap()
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
         // SAFETY: allocated in `run` with this layout.
-        unsafe { dealloc(self.memory, layout()) }
+        unsafe { dealloc(self.block, layout()) }
     }
 }
 
@@ -60,12 +65,14 @@ impl Host {
     /// the CPUs take turns on them.
     pub fn run<R>(cpus: u16, nodes: u16, config: Config, work: impl FnOnce(&Shared<'_, '_>) -> R) -> R {
         // SAFETY: the size is not zero.
-        let memory = unsafe { alloc_zeroed(layout()) };
-        if memory.is_null() {
+        let block = unsafe { alloc_zeroed(layout()) };
+        if block.is_null() {
             handle_alloc_error(layout());
         }
         let host = Host {
-            memory,
+            block,
+            // SAFETY: less than a page into a block that is a page longer than `SIZE`.
+            memory: unsafe { block.add(block.align_offset(PAGE_SIZE as usize)) },
             pending: (0..cpus).map(|_| Pending::default()).collect(),
             nodes,
             started: Instant::now(),
@@ -167,7 +174,7 @@ unsafe impl Platform for Host {
     }
     #[inline]
     fn direct(&self, at: PhysAddr) -> *mut u8 {
-        debug_assert!(at.0 < layout().size() as u64);
+        debug_assert!(at.0 < SIZE as u64);
         // SAFETY: the core asks for what it was handed, and the block is that.
         unsafe { self.memory.add(at.0 as usize) }
     }
