@@ -16,11 +16,13 @@ use std::time::{Duration, Instant};
 
 use buddy_system_allocator::LockedFrameAllocator;
 use criterion::{BenchmarkId, Criterion, SamplingMode};
-use quietmm::{AllocFrom, Config, Frames, MAX_ORDER, Policy};
+use quietmm::{AllocFrom, Config, Frames, ListLimits, MAX_ORDER, Policy};
 
 use host::{FRAMES, Host, Shared};
 
-const POLICIES: [&str; 1] = ["linux"];
+/// The first one runs everything, the others what depends on them.
+const POLICIES: [&str; 3] = ["linux+drain=all-cpus", "linux+drain=holding-cpus", "linux+drain=remote"];
+const NO_LISTS: ListLimits = ListLimits { batch: 1, high: 0 };
 const PEER: &str = "buddy_system_allocator";
 
 /// What the figures stand beside: measured elsewhere, so they say the order of magnitude.
@@ -80,8 +82,7 @@ const CASES: [Case; 9] = [
 impl Case {
     fn config(&self, policy: &str) -> Config {
         let config = Config::new(Policy::parse(policy).expect("a policy of this name"));
-        // A list of one frame is none.
-        if self.lists { config } else { Config { page_batch: Some(1), ..config } }
+        if self.lists { config } else { Config { page_lists: Some(NO_LISTS), ..config } }
     }
 
     /// Blocks that one thread holds.
