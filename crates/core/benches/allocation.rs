@@ -22,6 +22,8 @@ use host::{FRAMES, Host, Shared};
 
 /// The first one runs everything, the others what depends on them.
 const POLICIES: [&str; 3] = ["linux+drain=all-cpus", "linux+drain=holding-cpus", "linux+drain=remote"];
+/// A sample has at least so many blocks, or starting the threads and reading the clock would show.
+const FEWEST: u64 = 100_000;
 const NO_LISTS: ListLimits = ListLimits { batch: 1, high: 0 };
 const PEER: &str = "buddy_system_allocator";
 
@@ -296,7 +298,10 @@ fn measure<A: Allocator>(
     let mut group = criterion.benchmark_group(who);
     group.sampling_mode(SamplingMode::Flat);
     group.bench_function(BenchmarkId::new(case.name, threads), |bencher| {
-        bencher.iter_custom(|blocks| run(a, case, threads, blocks));
+        bencher.iter_custom(|blocks| {
+            let most = blocks.max(FEWEST);
+            run(a, case, threads, most).mul_f64(blocks as f64 / most as f64)
+        });
     });
     group.finish();
     row[usize::from(threads) - 1] = median(&estimates);
