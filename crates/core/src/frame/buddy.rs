@@ -1,7 +1,7 @@
 //! A zone: a run of frames on one node, and a buddy allocator over it, orders 0 to 10.
 
 use super::percpu::Limits;
-use super::{Frame, FrameTable, Kind, List};
+use super::{Chain, Frame, FrameTable, Kind};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
 use crate::platform::Platform;
@@ -39,7 +39,7 @@ struct Hot {
     leaving: Word32,
     /// Frames of it that are retired.
     left: Word32,
-    areas: [List; ORDERS],
+    areas: [Chain; ORDERS],
 }
 
 /// Free frames at which something begins.
@@ -209,7 +209,8 @@ impl<P: Platform> ZoneGuard<'_, P> {
         let (mut n, mut order) = (n, order);
         while order < MAX_ORDER {
             let buddy = FrameNumber(n.0 ^ (1 << order));
-            if !self.zone.contains(buddy) || !self.zone.contains(FrameNumber(buddy.0 | ((1 << order) - 1))) {
+            // A free block lies in the zone as a whole, so its first frame is all that must.
+            if !self.zone.contains(buddy) {
                 break;
             }
             let Some(frame) = self.frames.find(buddy) else { break };
@@ -231,7 +232,8 @@ impl<P: Platform> ZoneGuard<'_, P> {
         let (mut total, mut good) = (0, true);
         for (order, area) in self.hot().areas.iter().enumerate() {
             let (mut n, mut len) = (area.first(self.p), 0);
-            while n != FrameNumber::NONE && len <= area.len(self.p) {
+            // At most so many, should the list lead round in a circle.
+            while n != FrameNumber::NONE && len <= u64::from(self.zone.end.0 - self.zone.start.0) {
                 let state = self.frames.get(n).state.get(self.p);
                 good &= Frame::kind_of(state) == Kind::Free
                     && Frame::order_of(state) as usize == order
@@ -240,7 +242,6 @@ impl<P: Platform> ZoneGuard<'_, P> {
                 len += 1;
                 n = self.frames.get(n).next(self.p);
             }
-            good &= len == area.len(self.p);
             total += len << order;
         }
         (total, good && total == self.hot().free.get(self.p))

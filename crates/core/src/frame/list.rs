@@ -166,12 +166,6 @@ impl List {
         self.len.set(p, self.len.get(p) - 1);
     }
 
-    pub fn pop_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>) -> Option<FrameNumber> {
-        let n = self.chain.pop_front(p, frames)?;
-        self.len.set(p, self.len.get(p) - 1);
-        Some(n)
-    }
-
     /// Cuts up to `out.len()` frames off the old end, the oldest first.
     pub fn cut_back<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, out: &mut [FrameNumber]) -> usize {
         let mut count = 0;
