@@ -219,7 +219,8 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             if time == NEVER {
                 break Stop::Deadlock;
             }
-            if self.events.get() - self.last_progress.get() > most {
+            // Nothing lasts for an hour but waiting in vain; beyond it lies the end of time.
+            if time > NEVER / 2 || self.events.get() - self.last_progress.get() > most {
                 break Stop::Stuck;
             }
             if !FAULTS {
