@@ -29,6 +29,8 @@ use crate::zeroed::Zeroed;
 /// How far a CPU may run ahead of the slowest, in picoseconds: a few moves of a line. A third of it changes
 /// times by some percent and gains by less than a point, and takes half as long again.
 const SLACK: u64 = 600_000;
+/// Nothing lasts that long but waiting in vain; a clock that went on would reach [`NEVER`].
+const END: u64 = NEVER / 2;
 /// Events without progress after which a run is given up.
 const STUCK: u64 = 400_000_000;
 /// Events after the end of the last user task within which all others must come to rest.
@@ -219,8 +221,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             if time == NEVER {
                 break Stop::Deadlock;
             }
-            // Nothing lasts for an hour but waiting in vain; beyond it lies the end of time.
-            if time > NEVER / 2 || self.events.get() - self.last_progress.get() > most {
+            if time > END || self.events.get() - self.last_progress.get() > most {
                 break Stop::Stuck;
             }
             if !FAULTS {
@@ -324,7 +325,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
                 cpu.now.set(cpu.stalls.take(now));
             } else if cpu.next_irq() <= now {
                 self.take_interrupt();
-            } else if now > self.horizon.get().saturating_add(SLACK) {
+            } else if now > self.horizon.get().saturating_add(SLACK).min(END) {
                 self.order().set(cpu.id, now);
                 self.give_way();
             } else {
