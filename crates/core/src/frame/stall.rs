@@ -1,9 +1,9 @@
 //! The slow path: what becomes of a task that wants frames where no zone has any above its mark.
 //!
-//! From then on, until the zones have their low watermark free again, CPUs keep nothing at hand: what is freed is found by
-//! all, and needs no drain. The task reclaims for itself and looks, has the frames that CPUs keep at hand drained and looks
-//! again, a number of times. In the end it asks the embedding kernel for a victim ([`Platform::out_of_memory`]): then it
-//! begins anew, or has to do without.
+//! It reclaims for itself and looks, has the frames that CPUs keep at hand drained and looks again, a number of times.
+//! From the first drain on, until the zones have their low watermark free again, CPUs keep nothing at hand: what is freed
+//! is found by all, and the next drain has nobody to ask. In the end the task asks the embedding kernel for a victim
+//! ([`Platform::out_of_memory`]): then it begins anew, or has to do without.
 
 use super::Certainty;
 use super::alloc::Request;
@@ -24,7 +24,6 @@ impl<P: Platform> Manager<'_, P> {
         let p = self.platform();
         let began = p.now().0;
         self.emit(Event::AllocStall);
-        self.fallback(request.node).for_each(|zone| zone.starve(self));
         let found = self.struggle(request);
         self.emit(Event::AllocStallEnds { ns: p.now().0 - began });
         found
@@ -70,6 +69,7 @@ impl<P: Platform> Manager<'_, P> {
         if reclaimed == 0 && round > 0 && round + 1 < RETRIES {
             return (None, 0);
         }
+        self.fallback(request.node).for_each(|zone| zone.starve(self));
         self.drain_page_lists(Certainty::Likely);
         (look(), reclaimed)
     }
