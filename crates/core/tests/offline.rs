@@ -164,10 +164,8 @@ fn gone_in_the_middle(policy: &str, broken: Option<Rule>, orders: &'static [u8])
             mm.platform().on(0, || {
                 let leaving = mm.begin_offline(LAST).unwrap();
                 match mm.finish_offline(leaving) {
-                    Ok(block) => {
-                        note.set(true);
-                        std::mem::forget(block);
-                    }
+                    // It stays away.
+                    Ok(_block) => note.set(true),
                     Err(remains) => mm.cancel_offline(remains.leaving),
                 }
             });

@@ -32,7 +32,11 @@ fn every_frame_is_accounted_for_whatever_the_drain_while_cpus_and_memory_go_and_
             assert_eq!(report.count("memory_blocks_offline"), report.count("memory_blocks_online"));
             assert!(report.count("memory_blocks_offline") > 0, "{}", what(&spec));
             assert!(report.count("cpus_offline") > 0 || spec.machine.cpus == 1, "{}", what(&spec));
-            assert!(report.count("pcp_global_drain") > 0 && report.count("pcp_refill") > 0, "{}", what(&spec));
+            assert!(
+                report.count("pcp_global_drain") > 0 && report.count("pcp_refill") > 0,
+                "{}",
+                what(&spec)
+            );
         }
     };
     std::thread::scope(|scope| {
