@@ -238,6 +238,8 @@ pub enum Event {
         saved: u32,
         /// Whether at most half of the CPUs had frames. False if nobody looked.
         few: bool,
+        /// How long it took, in nanoseconds.
+        ns: u64,
     },
     /// A block of memory is offline.
     MemoryOffline {

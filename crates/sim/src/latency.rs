@@ -177,6 +177,12 @@ impl Latencies {
             us("direct_reclaim_p50_us", "direct reclaim, p50", one.p50 as f64 / 1e3, about);
             us("direct_reclaim_p99_us", "direct reclaim, p99", one.p99 as f64 / 1e3, about);
         }
+        if self.ops().contains(&Op::Drain) {
+            let drain = self.over_all(Op::Drain);
+            let about = "how long it took to drain the frames that CPUs have at hand";
+            us("drain_p50_us", "drain, p50", drain.p50 as f64 / 1e3, about);
+            us("drain_p99_us", "drain, p99", drain.p99 as f64 / 1e3, about);
+        }
         if self.ops().contains(&Op::AllocStall) {
             let all = self.over_all(Op::AllocStall);
             let about = "how long a task waited for frames in all, until it had them or was refused";

@@ -18,6 +18,8 @@ pub enum Op {
     /// A task that wanted frames reclaimed once for itself, had lists drained, and looked again. The core's own
     /// measurement, like the next, with any workload.
     DirectReclaim,
+    /// The frames that CPUs have at hand were drained; alone, or as a part of that.
+    Drain,
     /// All of that until it had its frames or was refused, with whatever it waited for in between.
     AllocStall,
     /// A block of frames is allocated, one of many in a row.
@@ -45,6 +47,7 @@ impl Op {
             Op::Copy => "copy",
             Op::Exit => "exit",
             Op::DirectReclaim => "direct-reclaim",
+            Op::Drain => "drain",
             Op::AllocStall => "alloc-stall",
             Op::BulkAlloc => "bulk-alloc",
             Op::BulkFree => "bulk-free",

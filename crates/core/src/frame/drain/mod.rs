@@ -45,6 +45,7 @@ impl<P: Platform> Manager<'_, P> {
     #[doc(alias = "drain_all_pages")]
     pub fn drain_page_lists(&self, certainty: Certainty) -> u32 {
         let p = self.platform();
+        let began = p.now().0;
         let force = certainty == Certainty::Certain && !p.broken(Rule::ForceAsksAll);
         // What the caller has changed before, such as limits, is seen by CPUs that come online from here on. Partner: the
         // fence in `cpu_online`.
@@ -60,6 +61,7 @@ impl<P: Platform> Manager<'_, P> {
             sent: drained.sent,
             saved: (online - 1).saturating_sub(drained.sent),
             few: drained.holders.is_some_and(|holders| 2 * holders <= online),
+            ns: p.now().0 - began,
         });
         drained.frames
     }
