@@ -4,26 +4,33 @@
 //!     cargo bench -p quietmm -- pair           those with "pair" in their names
 //!
 //! Every thread is a CPU of its own. A figure is the time of one thread from one operation to the next while all of
-//! them are at it: a pair (allocate, free), or the same per frame in bulk and at random.
+//! them are at it: a pair (allocate, free), or the same per block in bulk and at random.
+//!
+//! The host may be busy with other things, and what they cost is not ours. So each figure is the best of many short
+//! runs, those of one thread and of two by turns, and of the latter only those count in which both threads had a core
+//! all the time: one that is alone for a while has it too easy.
 
 mod host;
 
 use std::fs;
 use std::hint::black_box;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use buddy_system_allocator::LockedFrameAllocator;
-use criterion::{BenchmarkId, Criterion, SamplingMode};
 use quietmm::{AllocFrom, Config, Frames, ListLimits, MAX_ORDER, Policy};
 
 use host::{FRAMES, Host, Shared};
 
 /// The first one runs everything, the others what depends on them.
 const POLICIES: [&str; 3] = ["linux+drain=all-cpus", "linux+drain=holding-cpus", "linux+drain=remote"];
-/// A sample has at least so many blocks, or starting the threads and reading the clock would show.
-const FEWEST: u64 = 100_000;
+/// Blocks of one run: a few milliseconds.
+const BLOCKS: u64 = 100_000;
+/// For so long runs are repeated, and at least so often.
+const TIME: Duration = Duration::from_millis(1_500);
+const RUNS: u32 = 15;
+/// The least part of its time that a thread must have had a core.
+const ON_CORE: f64 = 0.97;
 const NO_LISTS: ListLimits = ListLimits { batch: 1, high: 0 };
 const PEER: &str = "buddy_system_allocator";
 
@@ -34,7 +41,7 @@ const ELSEWHERE: &str =
 /// What is asked of an allocator.
 #[derive(Clone, Copy, PartialEq)]
 enum Load {
-    /// Allocate a block, free it.
+    /// Allocate a frame, free it.
     Pair,
     /// Allocate many, then free them all.
     Bulk,
@@ -92,6 +99,12 @@ impl Case {
         if self.order == 0 { 4096 } else { 256 }
     }
 
+    /// Blocks that a thread allocates in one run.
+    fn in_a_run(&self) -> u64 {
+        let many = self.blocks() as u64;
+        if self.load == Load::Bulk { BLOCKS / many * many } else { BLOCKS }
+    }
+
     /// A zone knows nothing of policies.
     fn depends_on_policy(&self) -> bool {
         self.lists && self.order == 0
@@ -100,11 +113,6 @@ impl Case {
     /// The peer has neither lists nor nodes.
     fn fits_peer(&self) -> bool {
         self.nodes == 1 && !(self.lists && self.load == Load::Pair)
-    }
-
-    /// Whether there is something to see at so many threads.
-    fn runs_at(&self, threads: u16) -> bool {
-        threads >= self.nodes
     }
 }
 
@@ -119,9 +127,15 @@ trait Allocator: Sync {
 
 impl Allocator for Shared<'_, '_> {
     type Block = Frames;
+    #[inline(always)]
     fn take(&self, order: u8) -> Frames {
-        self.alloc_frames(order, AllocFrom::HERE).expect("plenty is free")
+        let block = self.alloc_frames(order, AllocFrom::HERE).expect("plenty is free");
+        // The number alone: a whole `Frames` would go through memory in parts of different sizes, and the processor
+        // waits where it reads more at once than was written at once.
+        black_box(block.first());
+        block
     }
+    #[inline(always)]
     fn give(&self, block: Frames, _order: u8) {
         (**self).free_frames(block);
     }
@@ -137,9 +151,11 @@ type Peer = LockedFrameAllocator<{ MAX_ORDER as usize + 1 }>;
 
 impl Allocator for Peer {
     type Block = usize;
+    #[inline(always)]
     fn take(&self, order: u8) -> usize {
-        self.lock().alloc(1 << order).expect("plenty is free")
+        black_box(self.lock().alloc(1 << order).expect("plenty is free"))
     }
+    #[inline(always)]
     fn give(&self, block: usize, order: u8) {
         self.lock().dealloc(block, 1 << order);
     }
@@ -174,16 +190,23 @@ impl Team {
     }
 
     /// How long so many steps take while the others are at theirs.
-    fn time(&self, steps: u64, idle: impl Fn(), mut step: impl FnMut()) -> Duration {
+    fn time(&self, steps: u64, idle: impl Fn(), mut step: impl FnMut()) -> Took {
         self.meet(&self.begun, idle);
         let (start, on_core) = (Instant::now(), time_on_core());
         for _ in 0..steps {
             step();
         }
-        let took = time_on_core().zip(on_core).map_or(start.elapsed(), |(after, before)| after - before);
+        let passed = start.elapsed();
+        let on_core = time_on_core().zip(on_core).map_or(passed, |(after, before)| after - before);
         self.meet(&self.done, step);
-        took
+        Took { on_core, passed }
     }
+}
+
+/// How long a thread took.
+struct Took {
+    on_core: Duration,
+    passed: Duration,
 }
 
 /// How long this thread has had a core, if the host says so (Linux): the time that others have it is not ours.
@@ -206,30 +229,27 @@ impl Dice {
     }
 }
 
-/// One thread's part: about `blocks` blocks are allocated and freed. The time for exactly so many.
-fn work<A: Allocator>(a: &A, case: &Case, team: &Team, cpu: u16, blocks: u64) -> Duration {
+/// One thread's part: so many blocks are allocated and freed.
+fn work<A: Allocator>(a: &A, case: &Case, team: &Team, cpu: u16) -> Took {
     let order = case.order;
     let many = case.blocks();
     let mut held = Vec::with_capacity(many);
     match case.load {
-        Load::Pair => team.time(blocks, || a.idle(), || a.give(black_box(a.take(order)), order)),
-        Load::Bulk => {
-            let rounds = blocks.div_ceil(many as u64);
-            let took = team.time(
-                rounds,
-                || a.idle(),
-                || {
-                    held.extend((0..many).map(|_| a.take(order)));
-                    held.drain(..).for_each(|block| a.give(block, order));
-                },
-            );
-            took.mul_f64(blocks as f64 / (rounds * many as u64) as f64)
-        }
+        // Written out: a kernel that asks for a page says so.
+        Load::Pair => team.time(BLOCKS, || a.idle(), || a.give(a.take(0), 0)),
+        Load::Bulk => team.time(
+            BLOCKS / many as u64,
+            || a.idle(),
+            || {
+                held.extend((0..many).map(|_| a.take(order)));
+                held.drain(..).for_each(|block| a.give(block, order));
+            },
+        ),
         Load::Random => {
             held.extend((0..many).map(|_| a.take(order)));
             let mut dice = Dice(0x9e37_79b9_7f4a_7c15 + u64::from(cpu));
             let took = team.time(
-                blocks,
+                BLOCKS,
                 || a.idle(),
                 || {
                     a.give(held.swap_remove(dice.below(many)), order);
@@ -242,21 +262,26 @@ fn work<A: Allocator>(a: &A, case: &Case, team: &Team, cpu: u16, blocks: u64) ->
     }
 }
 
-/// All threads at it; what one of them takes, on average.
-fn run<A: Allocator>(a: &A, case: &Case, threads: u16, blocks: u64) -> Duration {
+/// All threads at it: nanoseconds per block, if all of them had cores.
+fn run<A: Allocator>(a: &A, case: &Case, threads: u16) -> Option<f64> {
     let team = Team::new(threads);
     let part = |cpu| {
         Host::be(cpu);
-        let took = work(a, case, &team, cpu, blocks);
+        let took = work(a, case, &team, cpu);
         // The others may still want something of this CPU.
         team.meet(&team.left, || a.idle());
         took
     };
-    std::thread::scope(|scope| {
+    let parts: Vec<_> = std::thread::scope(|scope| {
         let parts: Vec<_> = (0..threads).map(|cpu| scope.spawn(move || part(cpu))).collect();
-        parts.into_iter().map(|part| part.join().expect("no thread panics")).sum::<Duration>()
-            / threads.into()
-    })
+        parts.into_iter().map(|part| part.join().expect("no thread panics")).collect()
+    });
+    let apart = |took: &Took| took.on_core < took.passed.mul_f64(ON_CORE);
+    if threads > 1 && parts.iter().any(apart) {
+        return None;
+    }
+    let all: Duration = parts.iter().map(|took| took.on_core).sum();
+    Some(all.as_nanos() as f64 / f64::from(threads) / case.in_a_run() as f64)
 }
 
 /// Takes nearly all frames, and frees half of them by chance.
@@ -269,105 +294,62 @@ fn use_half<A: Allocator>(a: &A) -> Vec<A::Block> {
     held
 }
 
-/// Where criterion puts its figures.
-fn home() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("criterion")
-}
+/// What one thread takes for a block, alone and beside another.
+type Row = [Option<f64>; 2];
 
-/// The median, in nanoseconds, of what criterion measured last under this name.
-fn median(estimates: &Path) -> Option<f64> {
-    let text = fs::read_to_string(estimates).ok()?;
-    let (_, median) = text.split_once("\"median\":")?;
-    let (_, point) = median.split_once("\"point_estimate\":")?;
-    point.split([',', '}']).next()?.trim().parse().ok()
-}
-
-/// Lets criterion measure a case, and adds to the table's row; nothing, if criterion's filter says so.
-fn measure<A: Allocator>(
-    criterion: &mut Criterion,
-    who: &str,
-    case: &Case,
-    threads: u16,
-    a: &A,
-    row: &mut [Option<f64>; 2],
-) {
+fn measure<A: Allocator>(case: &Case, a: &A) -> Row {
     let used = if case.memory == Memory::HalfUsed { use_half(a) } else { Vec::new() };
-    let estimates = home().join(format!("{who}/{}/{threads}/new/estimates.json", case.name));
-    // Only what is measured now counts.
-    let _ = fs::remove_file(&estimates);
-    let mut group = criterion.benchmark_group(who);
-    group.sampling_mode(SamplingMode::Flat);
-    group.bench_function(BenchmarkId::new(case.name, threads), |bencher| {
-        bencher.iter_custom(|blocks| {
-            let most = blocks.max(FEWEST);
-            run(a, case, threads, most).mul_f64(blocks as f64 / most as f64)
-        });
-    });
-    group.finish();
-    row[usize::from(threads) - 1] = median(&estimates);
+    let mut row: Row = [None; 2];
+    let (start, mut runs) = (Instant::now(), 0);
+    while runs < RUNS || start.elapsed() < TIME {
+        for (best, threads) in row.iter_mut().zip(1..) {
+            let took = run(a, case, threads);
+            *best = best.iter().copied().chain(took).reduce(f64::min);
+        }
+        runs += 1;
+    }
     used.into_iter().for_each(|block| a.give(block, 0));
-}
-
-fn measure_core(criterion: &mut Criterion, policy: &str, case: &Case) -> [Option<f64>; 2] {
-    let mut row = [None; 2];
-    for threads in (1..=2).filter(|&threads| case.runs_at(threads)) {
-        Host::run(threads, case.nodes, case.config(policy), |mm| {
-            let before = mm.validate();
-            measure(criterion, policy, case, threads, mm, &mut row);
-            let after = mm.validate();
-            assert_eq!(after.broken, None);
-            assert_eq!(
-                (after.free, after.kernel),
-                (before.free, before.kernel),
-                "frames were lost or doubled"
-            );
-        });
-    }
     row
 }
 
-fn measure_peer(criterion: &mut Criterion, case: &Case) -> [Option<f64>; 2] {
-    let mut row = [None; 2];
-    for threads in 1..=2 {
-        let peer = Peer::new();
-        peer.lock().add_frame(0, FRAMES as usize);
-        measure(criterion, PEER, case, threads, &peer, &mut row);
-    }
-    row
+fn measure_core(case: &Case, policy: &str) -> Row {
+    Host::run(2, case.nodes, case.config(policy), |mm| {
+        let before = mm.validate();
+        let row = measure(case, mm);
+        let after = mm.validate();
+        assert_eq!(after.broken, None);
+        assert_eq!((after.free, after.kernel), (before.free, before.kernel), "frames were lost or doubled");
+        row
+    })
 }
 
-fn print(rows: &[(&str, &str, [Option<f64>; 2])]) {
-    println!("\nNanoseconds per pair or frame, medians; {FRAMES} frames.\n");
-    println!("{:<40} {:<24} {:>9} {:>10} {:>7}", "", "", "1 thread", "2 threads", "ratio");
+fn measure_peer(case: &Case) -> Row {
+    let peer = Peer::new();
+    peer.lock().add_frame(0, FRAMES as usize);
+    measure(case, &peer)
+}
+
+fn print(case: &Case, who: &str, [one, two]: Row) {
     let show = |ns: Option<f64>, digits| ns.map_or("-".into(), |ns| format!("{ns:.digits$}"));
-    for (case, who, [one, two]) in rows {
-        let ratio = one.zip(*two).map(|(one, two)| two / one);
-        println!("{case:<40} {who:<24} {:>9} {:>10} {:>7}", show(*one, 1), show(*two, 1), show(ratio, 2));
-    }
-    println!("\n{ELSEWHERE}");
+    let ratio = one.zip(two).map(|(one, two)| two / one);
+    println!("{:<40} {who:<24} {:>9} {:>10} {:>7}", case.name, show(one, 1), show(two, 1), show(ratio, 2));
 }
 
 fn main() {
-    let mut criterion = Criterion::default()
-        .output_directory(&home())
-        .without_plots()
-        .sample_size(20)
-        .nresamples(2_000)
-        .warm_up_time(Duration::from_millis(200))
-        .measurement_time(Duration::from_millis(1_000))
-        .configure_from_args();
-    let mut rows = Vec::new();
-    for case in &CASES {
-        for (i, policy) in POLICIES.into_iter().enumerate() {
-            if i == 0 || case.depends_on_policy() {
-                rows.push((case.name, policy, measure_core(&mut criterion, policy, case)));
-            }
+    // Cargo adds options of its own.
+    let wanted: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    println!(
+        "Nanoseconds per pair or block, best of {RUNS} or more runs of {BLOCKS} blocks; {FRAMES} frames."
+    );
+    println!("\n{:<40} {:<24} {:>9} {:>10} {:>7}", "", "", "1 thread", "2 threads", "ratio");
+    for case in CASES.iter().filter(|case| wanted.iter().all(|word| case.name.contains(word.as_str()))) {
+        let policies = if case.depends_on_policy() { &POLICIES[..] } else { &POLICIES[..1] };
+        for policy in policies {
+            print(case, policy, measure_core(case, policy));
         }
         if case.fits_peer() {
-            rows.push((case.name, PEER, measure_peer(&mut criterion, case)));
+            print(case, PEER, measure_peer(case));
         }
     }
-    rows.retain(|(_, _, row)| *row != [None; 2]);
-    print(&rows);
-    criterion.final_summary();
+    println!("\n{ELSEWHERE}");
 }

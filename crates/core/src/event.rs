@@ -353,8 +353,8 @@ impl Counters {
         self.0[counter as usize].load(Ordering::Relaxed)
     }
 
-    /// Folds an event in.
-    #[inline]
+    /// Folds an event in. Where the event is made on the spot, one addition is left of this.
+    #[inline(always)]
     pub(crate) fn fold(&self, event: &Event) {
         use Counter as C;
         match *event {

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::event::{Counter, Event};
 use crate::file::File;
 use crate::frame::boot::{self, Carved, MAX_NODES};
-use crate::frame::percpu::{Holders, ZoneLists};
+use crate::frame::percpu::Holders;
 use crate::frame::{AllocFrom, FrameTable, ListLimits, Zone};
 use crate::paging::{Region as Mapping, Space};
 use crate::percpu::{CpuSlot, Here, MAX_LRU_BATCH};
@@ -146,16 +146,12 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.carved.cpus.iter().map(|slot| u64::from(slot.pages.held(self.p))).sum()
     }
 
-    /// A CPU's lists of free frames, by zone.
-    pub(crate) fn page_lists(&self, cpu: CpuId) -> &'p [ZoneLists] {
-        self.carved.lists[cpu.index()]
-    }
-
     pub(crate) fn holders(&self) -> &'p CpuMask {
         &self.root.holders.0
     }
 
     /// The machine under it.
+    #[inline(always)]
     pub fn platform(&self) -> &'p P {
         self.p
     }
@@ -181,19 +177,29 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.zones().map(|zone| zone.free(self.p)).sum()
     }
 
+    #[inline(always)]
     pub(crate) fn emit(&self, event: Event) {
-        self.slot(self.p.this_cpu()).counters.fold(&event);
+        self.emit_at(self.slot(self.p.this_cpu()), event);
+    }
+
+    /// The same for who has this CPU's slot at hand.
+    #[inline(always)]
+    pub(crate) fn emit_at(&self, slot: &CpuSlot, event: Event) {
+        slot.counters.fold(&event);
         self.p.observe(&event);
     }
 
+    #[inline(always)]
     pub(crate) fn frames(&self) -> FrameTable<'p> {
         self.carved.frames
     }
 
+    #[inline(always)]
     pub(crate) fn slot(&self, cpu: CpuId) -> &'p CpuSlot {
         self.carved.cpus[cpu.index()]
     }
 
+    #[inline(always)]
     pub(crate) fn zone(&self, index: usize) -> &'p Zone {
         self.carved.zones[index]
     }

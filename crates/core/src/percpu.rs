@@ -44,8 +44,6 @@ pub(crate) struct CpuSlot {
     pub spare_batch: Cell<u32>,
     /// The region in which this CPU's last fault lay, plus one.
     pub last_region: Cell<u32>,
-    /// How many `Here`s exist on this CPU: above zero, interrupts are off.
-    pub deaf: Cell<u32>,
     pub counters: Counters,
 }
 
@@ -126,27 +124,27 @@ impl LruBatch {
 pub(crate) struct Here<'m, 'p, P: Platform> {
     pub mm: &'m Manager<'p, P>,
     pub cpu: CpuId,
+    slot: &'p CpuSlot,
     were_on: bool,
 }
 
 impl<'m, 'p, P: Platform> Here<'m, 'p, P> {
+    #[inline(always)]
     pub fn new(mm: &'m Manager<'p, P>) -> Self {
         let were_on = mm.platform().irqs_off();
         let cpu = mm.platform().this_cpu();
-        let here = Here { mm, cpu, were_on };
-        here.slot().deaf.set(here.slot().deaf.get() + 1);
-        here
+        Here { mm, cpu, slot: mm.slot(cpu), were_on }
     }
 
+    #[inline(always)]
     pub fn slot(&self) -> &'p CpuSlot {
-        self.mm.slot(self.cpu)
+        self.slot
     }
 }
 
 impl<P: Platform> Drop for Here<'_, '_, P> {
+    #[inline(always)]
     fn drop(&mut self) {
-        let deaf = &self.slot().deaf;
-        deaf.set(deaf.get() - 1);
         if self.were_on {
             self.mm.platform().irqs_on();
         }

@@ -120,37 +120,67 @@ impl SpinLock {
     }
 
     /// Takes the lock. Any context but an interrupt handler.
-    #[inline]
+    #[inline(always)]
     pub fn lock<'a, 'p: 'a, P: Platform>(&'a self, mm: &Manager<'p, P>) -> SpinGuard<'a, P> {
+        SpinGuard { lock: self, p: mm.platform(), ticket: self.take(mm) }
+    }
+
+    /// Takes the lock, without a guard: [`lock`](Self::lock) says the rest.
+    #[inline(always)]
+    pub(crate) fn take<P: Platform>(&self, mm: &Manager<'_, P>) -> Ticket {
         let p = mm.platform();
         let ticket = self.next.fetch_add(p, 1, Ordering::Relaxed);
-        loop {
-            // Acquire: partner of the Release in `drop`.
-            let ahead = ticket.wrapping_sub(self.serving.load(p, Ordering::Acquire));
-            if ahead == 0 {
-                return SpinGuard { lock: self, p };
-            }
+        let ahead = self.ahead(p, ticket);
+        if ahead != 0 {
+            self.queue(mm, ticket, ahead);
+        }
+        Ticket(ticket)
+    }
+
+    #[inline(always)]
+    pub(crate) fn release<P: Platform>(&self, p: &P, Ticket(ticket): Ticket) {
+        // Only the holder writes `serving`. Release: partner of the Acquire in `ahead`.
+        self.serving.store(p, ticket.wrapping_add(1), Ordering::Release);
+    }
+
+    /// How many hold or get the lock before this ticket does.
+    #[inline(always)]
+    fn ahead<P: Platform>(&self, p: &P, ticket: u32) -> u32 {
+        // Acquire: partner of the Release in `release`.
+        ticket.wrapping_sub(self.serving.load(p, Ordering::Acquire))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn queue<P: Platform>(&self, mm: &Manager<'_, P>, ticket: u32, mut ahead: u32) {
+        let p = mm.platform();
+        while ahead != 0 {
             crate::ipi::serve_if_deaf(mm);
             // Each of those ahead holds the lock for about this long: look again when it may be our turn,
             // and leave its line alone meanwhile. In a long queue that is nearly all of those ahead: if a thousand
             // looked every microsecond, the holder would never get the line to let go.
             p.pause(HOLD_NS * (ahead.min(16) + ahead.saturating_sub(64)));
+            ahead = self.ahead(p, ticket);
         }
     }
 }
+
+/// Whose turn it is: the lock is held until [`SpinLock::release`] has it back.
+#[must_use]
+#[derive(Clone, Copy)]
+pub(crate) struct Ticket(u32);
 
 /// The lock is held until this is dropped.
 #[must_use]
 pub struct SpinGuard<'a, P: Platform> {
     lock: &'a SpinLock,
     p: &'a P,
+    ticket: Ticket,
 }
 
 impl<P: Platform> Drop for SpinGuard<'_, P> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        // Only the holder writes `serving`. Release: partner of the Acquire in `lock`.
-        let ticket = self.lock.serving.0.load(Ordering::Relaxed);
-        self.lock.serving.store(self.p, ticket.wrapping_add(1), Ordering::Release);
+        self.lock.release(self.p, self.ticket);
     }
 }

@@ -89,7 +89,7 @@ impl<P: Platform> Manager<'_, P> {
         audit.kernel = allocated - audit.pools.min(allocated);
         let zones_good = self.zones().all(|zone| zone.lock(self).audit().1);
         let mut cpus = (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16));
-        let at_hand_good = cpus.all(|cpu| Section::of(self, cpu).audit());
+        let at_hand_good = cpus.all(|cpu| Section::of(self, cpu, |section| section.audit()));
         let (on_lists, lists_good) = self.audit_lists();
         let sum = audit.reserved
             + audit.free

@@ -28,16 +28,26 @@ thread_local! {
     static LOOKED: Cell<u32> = const { Cell::new(0) };
 }
 
+/// The most CPUs.
+const CPUS: u16 = 2;
+
 /// Whether an interrupt is on its way to a CPU. On lines of its own: two share one where the hardware fetches pairs.
-#[derive(Default)]
 #[repr(align(128))]
 struct Pending(AtomicBool);
+
+/// A static, as there is one machine at a time: looking at it costs next to nothing, as in a kernel, whose hardware looks.
+static PENDING: [Pending; CPUS as usize] = [const { Pending(AtomicBool::new(false)) }; CPUS as usize];
+
+#[inline(always)]
+fn pending(cpu: CpuId) -> &'static AtomicBool {
+    &PENDING[cpu.index() % PENDING.len()].0
+}
 
 pub struct Host {
     block: *mut u8,
     /// Physical address 0: the first page boundary in the block.
     memory: *mut u8,
-    pending: Vec<Pending>,
+    cpus: u16,
     nodes: u16,
     started: Instant,
     manager: AtomicPtr<Mm<'static>>,
@@ -64,6 +74,7 @@ impl Host {
     /// A manager of `FRAMES` frames, for as long as `work` runs, which begins on CPU 0. The nodes have equal parts, and
     /// the CPUs take turns on them.
     pub fn run<R>(cpus: u16, nodes: u16, config: Config, work: impl FnOnce(&Shared<'_, '_>) -> R) -> R {
+        assert!(cpus <= CPUS);
         // SAFETY: the size is not zero.
         let block = unsafe { alloc_zeroed(layout()) };
         if block.is_null() {
@@ -73,7 +84,7 @@ impl Host {
             block,
             // SAFETY: less than a page into a block that is a page longer than `SIZE`.
             memory: unsafe { block.add(block.align_offset(PAGE_SIZE as usize)) },
-            pending: (0..cpus).map(|_| Pending::default()).collect(),
+            cpus,
             nodes,
             started: Instant::now(),
             manager: AtomicPtr::default(),
@@ -99,18 +110,19 @@ impl Host {
         std::thread::yield_now();
     }
 
-    #[inline]
+    #[inline(always)]
     fn take_interrupt(&self) {
         // A load first: the swap would cost what the whole allocation costs. Acquire: partner of the Release in
         // `interrupt`.
-        if IRQS.get() && self.pending[CPU.get() as usize].0.load(Ordering::Acquire) {
+        if IRQS.get() && pending(self.this_cpu()).load(Ordering::Acquire) {
             self.handle_interrupt();
         }
     }
 
     #[cold]
+    #[inline(never)]
     fn handle_interrupt(&self) {
-        self.pending[CPU.get() as usize].0.swap(false, Ordering::AcqRel);
+        pending(self.this_cpu()).swap(false, Ordering::AcqRel);
         IRQS.set(false);
         // SAFETY: set in `run` for as long as there is work, and the work waits for its threads.
         if let Some(mm) = unsafe { self.manager.load(Ordering::Acquire).cast::<Mm<'_>>().as_ref() } {
@@ -142,7 +154,7 @@ unsafe impl Platform for Host {
         CpuId(CPU.get())
     }
     fn possible_cpus(&self) -> u32 {
-        self.pending.len() as u32
+        self.cpus.into()
     }
     fn is_online(&self, _cpu: CpuId) -> bool {
         true
@@ -160,14 +172,14 @@ unsafe impl Platform for Host {
     fn interrupt(&self, targets: &CpuSet) {
         for target in targets.iter() {
             // Release: partner of the Acquire in `take_interrupt`.
-            self.pending[target.index()].0.store(true, Ordering::Release);
+            pending(target).store(true, Ordering::Release);
         }
     }
     #[inline]
     fn irqs_off(&self) -> bool {
         IRQS.replace(false)
     }
-    #[inline]
+    #[inline(always)]
     fn irqs_on(&self) {
         IRQS.set(true);
         self.take_interrupt();

@@ -1,5 +1,6 @@
 //! Who gets a frame: the nearest zone above its low watermark, then any above min, then whoever reclaims.
 
+use super::table::Block;
 use super::{Frame, Kind, MAX_ORDER, Zone, flag};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
@@ -73,19 +74,31 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// # Errors
     /// [`Error::BadOrder`], [`Error::NoSuchNode`], [`Error::OutOfMemory`].
+    // Inlined where the order is known: half of the instructions are about the order.
+    #[inline(always)]
     pub fn alloc_frames(&self, order: u8, from: AllocFrom) -> Result<Frames, Error> {
         let first = self.alloc(order, Kind::Kernel, from)?;
         Ok(Frames { first, order })
     }
 
     /// Gives a block back. Any context but an interrupt handler. Costs no IPI.
+    #[inline(always)] // As `alloc_frames`.
     pub fn free_frames(&self, block: Frames) {
-        // A `Frames` exists only for an allocated block, so this can only be refused when somebody freed
-        // it by number behind the owner's back; that somebody had the error's chance, we keep the state.
-        let _ = self.free_frames_at(block.first, block.order);
+        let p = self.platform();
+        let Frames { first, order } = block;
+        // A `Frames` exists only for an allocated block, so no other CPU frees it at this moment, and a look is enough.
+        // It fails if somebody has freed it by number behind the owner's back; that somebody had the error's chance, we
+        // keep the state.
+        if let Some(frame) = self.frames().find(first)
+            && let state = frame.state.get(p)
+            && Frame::is_given_out(state, order)
+        {
+            self.give(self.zone(Frame::zone_of(state)), Block { n: first, frame }, order);
+        }
     }
 
-    /// Gives a block back by its number. Any context but an interrupt handler.
+    /// Gives a block back by its number: one that no [`Frames`] stands for any more ([`Frames::into_raw`]). Of two who
+    /// free it so at once, one does. Any context but an interrupt handler.
     ///
     /// # Errors
     /// [`Error::NoSuchFrame`]; [`Error::NotAllocated`] for a block that is free already, that the core
@@ -97,8 +110,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             let absent = frame.kind(p) == Kind::Absent;
             return Err(if absent { Error::NoSuchFrame(first) } else { Error::NotAllocated(first) });
         }
-        self.emit(Event::Freed { frame: first, order });
-        self.give(first, order);
+        self.give(self.zone(Frame::zone_of(frame.state.get(p))), Block { n: first, frame }, order);
         Ok(())
     }
 
@@ -145,7 +157,18 @@ impl<'p, P: Platform> Manager<'p, P> {
         Some(frame)
     }
 
+    #[inline(always)]
     fn alloc(&self, order: u8, kind: Kind, from: AllocFrom) -> Result<FrameNumber, Error> {
+        if from.node.is_none()
+            && let Some(frame) = self.take_nearest(order, kind)
+        {
+            return Ok(frame);
+        }
+        self.alloc_anywhere(order, kind, from)
+    }
+
+    #[inline(never)]
+    fn alloc_anywhere(&self, order: u8, kind: Kind, from: AllocFrom) -> Result<FrameNumber, Error> {
         let frame = self.find_block(order, kind, from)?;
         self.emit(Event::Taken { frame, order, kind });
         Ok(frame)

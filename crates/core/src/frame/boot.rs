@@ -22,8 +22,6 @@ pub(crate) struct Carved<'p> {
     pub frames: FrameTable<'p>,
     pub zones: &'p [&'p Zone],
     pub cpus: &'p [&'p CpuSlot],
-    /// For each CPU its lists of free frames, by zone.
-    pub lists: &'p [&'p [ZoneLists]],
     /// By node; `None` for a node with neither memory nor CPUs is never asked for.
     pub nodes: &'p [Option<&'p Node>; MAX_NODES],
     /// For each node the zones in the order in which an allocation tries them.
@@ -191,21 +189,12 @@ pub(crate) fn carve<'p, P: Platform>(
     let mut first = with(0, &at);
     let cpus = first.carve::<&'p CpuSlot>(cpu_count)?;
     at[0] = first.next;
-    for (c, slot) in cpus.iter_mut().enumerate() {
+    for (c, place_of_slot) in cpus.iter_mut().enumerate() {
         let index = place(p.node_of(CpuId(c as u16)));
         let mut carver = with(index, &at);
-        slot.write(&carver.zeroed::<CpuSlot>(1)?[0]);
-        at[index] = carver.next;
-    }
-    let mut first = with(0, &at);
-    let lists = first.carve::<&'p [ZoneLists]>(cpu_count)?;
-    at[0] = first.next;
-    for (c, slot) in lists.iter_mut().enumerate() {
-        let index = place(p.node_of(CpuId(c as u16)));
-        let mut carver = with(index, &at);
-        let own = carver.zeroed::<ZoneLists>(regions.len())?;
-        own.iter().for_each(|lists| lists.init(p));
-        slot.write(own);
+        let slot = &carver.zeroed::<CpuSlot>(1)?[0];
+        slot.pages.init(p, carver.zeroed::<ZoneLists>(regions.len())?);
+        place_of_slot.write(slot);
         at[index] = carver.next;
     }
     let mut first = with(0, &at);
@@ -236,14 +225,15 @@ pub(crate) fn carve<'p, P: Platform>(
         mark(p, frames, i, region, used as u32);
     }
     // SAFETY: all elements were written.
-    let (cpus, lists, fallback) = unsafe {
-        (
-            &*(core::ptr::from_mut(cpus) as *const [&'p CpuSlot]),
-            &*(core::ptr::from_mut(lists) as *const [&'p [ZoneLists]]),
-            &*(core::ptr::from_mut(order) as *const [u8]),
-        )
+    let (cpus, fallback) = unsafe {
+        (&*(core::ptr::from_mut(cpus) as *const [&'p CpuSlot]), &*(core::ptr::from_mut(order) as *const [u8]))
     };
-    Ok(Carved { frames, zones: zone_list, cpus, lists, nodes: node_list, fallback, root, reserved })
+    let cpus: &'p [&'p CpuSlot] = cpus;
+    for (c, slot) in cpus.iter().enumerate() {
+        let node = p.node_of(CpuId(c as u16));
+        slot.pages.set_nearest(fallback[usize::from(node.0) * regions.len()].into());
+    }
+    Ok(Carved { frames, zones: zone_list, cpus, nodes: node_list, fallback, root, reserved })
 }
 
 /// Gives each frame of a region its place; the carved ones stay reserved.

@@ -1,6 +1,7 @@
 //! A zone: a run of frames on one node, and a buddy allocator over it, orders 0 to 10.
 
 use super::percpu::{Limits, Pause};
+use super::table::Block;
 use super::{Chain, Frame, FrameTable, Kind};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
@@ -132,13 +133,13 @@ impl<P: Platform> ZoneGuard<'_, P> {
         if free < floor + (1 << order) {
             return None;
         }
-        let (found, block) = (order..=MAX_ORDER)
+        let (found, Block { n: block, frame }) = (order..=MAX_ORDER)
             .find_map(|o| Some((o, self.hot().areas[o as usize].pop_front(p, &self.frames)?)))?;
         // Give back the upper halves until the block has the size that was asked for.
         for o in (order..found).rev() {
             self.insert(block.add(1 << o), o);
         }
-        self.frames.get(block).set_kind(p, kind, order);
+        frame.set_kind(p, kind, order);
         self.fewer(order);
         Some(block)
     }
@@ -200,8 +201,9 @@ impl<P: Platform> ZoneGuard<'_, P> {
     }
 
     fn insert(&self, n: FrameNumber, order: u8) {
-        self.frames.get(n).set_kind(self.p, Kind::Free, order);
-        self.hot().areas[order as usize].push_front(self.p, &self.frames, n);
+        let block = self.frames.block(n);
+        block.frame.set_kind(self.p, Kind::Free, order);
+        self.hot().areas[order as usize].push_front(self.p, &self.frames, block);
     }
 
     /// Puts a block back and merges it with free buddies.

@@ -1,5 +1,6 @@
 //! Lists of frames, linked through the frames themselves: a frame is on one list at most.
 
+use super::table::Block;
 use super::{Frame, FrameTable};
 use crate::addr::FrameNumber;
 use crate::platform::Platform;
@@ -32,6 +33,8 @@ impl Frame {
 }
 
 /// A doubly linked list of frames, guarded by somebody's lock. Needs [`Chain::init`].
+///
+/// The first frame's previous one and an empty list's last one mean nothing: who takes the first need not touch the next.
 #[repr(C)]
 pub(crate) struct Chain {
     head: Word32,
@@ -56,11 +59,10 @@ impl Chain {
         self.first(p) == FrameNumber::NONE
     }
 
-    pub fn push_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
+    #[inline(always)]
+    pub fn push_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, Block { n, frame }: Block<'_>) {
         let head = self.head.get(p);
-        let link = &frames.get(n).link;
-        link.prev.set(p, FrameNumber::NONE.0);
-        link.next.set(p, head);
+        frame.link.next.set(p, head);
         match FrameNumber(head) {
             FrameNumber::NONE => self.tail.set(p, n.0),
             head => frames.get(head).link.prev.set(p, n.0),
@@ -71,9 +73,10 @@ impl Chain {
     pub fn remove<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
         let link = &frames.get(n).link;
         let (prev, next) = (link.prev.get(p), link.next.get(p));
-        match FrameNumber(prev) {
-            FrameNumber::NONE => self.head.set(p, next),
-            prev => frames.get(prev).link.next.set(p, next),
+        if self.first(p) == n {
+            self.head.set(p, next);
+        } else {
+            frames.get(FrameNumber(prev)).link.next.set(p, next);
         }
         match FrameNumber(next) {
             FrameNumber::NONE => self.tail.set(p, prev),
@@ -81,18 +84,15 @@ impl Chain {
         }
     }
 
-    pub fn pop_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>) -> Option<FrameNumber> {
+    #[inline(always)]
+    pub fn pop_front<'p, P: Platform>(&self, p: &P, frames: &FrameTable<'p>) -> Option<Block<'p>> {
         let n = self.first(p);
         if n == FrameNumber::NONE {
             return None;
         }
-        let next = frames.get(n).next(p);
-        self.head.set(p, next.0);
-        match next {
-            FrameNumber::NONE => self.tail.set(p, FrameNumber::NONE.0),
-            next => frames.get(next).link.prev.set(p, FrameNumber::NONE.0),
-        }
-        Some(n)
+        let block = frames.block(n);
+        self.head.set(p, block.frame.next(p).0);
+        Some(block)
     }
 
     /// Cuts frames off the old end, the oldest first, for as long as `wanted` says so: one write per list, one read per
@@ -103,18 +103,20 @@ impl Chain {
         frames: &FrameTable<'_>,
         mut wanted: impl FnMut(FrameNumber) -> bool,
     ) {
-        let last = self.last(p);
-        let mut at = last;
-        while at != FrameNumber::NONE && wanted(at) {
-            at = FrameNumber(frames.get(at).link.prev.get(p));
-        }
-        if at == last {
+        let (first, last) = (self.first(p), self.last(p));
+        if first == FrameNumber::NONE {
             return;
         }
-        self.tail.set(p, at.0);
-        match at {
-            FrameNumber::NONE => self.head.set(p, FrameNumber::NONE.0),
-            new_last => frames.get(new_last).link.next.set(p, FrameNumber::NONE.0),
+        let mut at = last;
+        while wanted(at) {
+            if at == first {
+                return self.head.set(p, FrameNumber::NONE.0);
+            }
+            at = FrameNumber(frames.get(at).link.prev.get(p));
+        }
+        if at != last {
+            self.tail.set(p, at.0);
+            frames.get(at).link.next.set(p, FrameNumber::NONE.0);
         }
     }
 
@@ -157,7 +159,7 @@ impl List {
     }
 
     pub fn push_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
-        self.chain.push_front(p, frames, n);
+        self.chain.push_front(p, frames, frames.block(n));
         self.len.set(p, self.len.get(p) + 1);
     }
 

@@ -152,16 +152,18 @@ impl Frame {
         self.state.set(p, place | flag::LISTED | (order as u32) << 4 | Kind::Tail as u32);
     }
 
+    /// Whether a block in this state is one of this order that the embedding kernel has.
+    pub const fn is_given_out(state: u32, order: u8) -> bool {
+        const LOOK: u32 = 7 | 15 << 4 | flag::OWN;
+        order <= MAX_ORDER && state & LOOK == (order as u32) << 4 | Kind::Kernel as u32
+    }
+
     /// Takes a block of the embedding kernel's out of its hands, if it is one of this order that nobody has freed
     /// meanwhile: of two who free it, one does.
     pub fn claim<P: Platform>(&self, p: &P, order: u8) -> bool {
         let state = self.state.get(p);
-        let whole = order <= MAX_ORDER
-            && Self::kind_of(state) == Kind::Kernel
-            && Self::order_of(state) == order
-            && state & flag::OWN == 0;
         let freed = state & (u32::MAX << ZONE_SHIFT) | (order as u32) << 4 | Kind::Tail as u32;
-        whole && self.state.replace(p, state, freed, Ordering::AcqRel).is_ok()
+        Self::is_given_out(state, order) && self.state.replace(p, state, freed, Ordering::AcqRel).is_ok()
     }
 
     pub fn set_flags<P: Platform>(&self, p: &P, flags: u32) {

@@ -8,17 +8,20 @@
 //! a lock that is its own. No section takes another lock or waits, so nobody waits long for one, and an interrupt
 //! handler that empties the lists of its CPU never finds them half changed.
 
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use super::table::Block;
 use super::{Chain, Few, Frame, Kind, Loose, Zone, flag};
 use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::cpu::{CpuId, CpuMask};
 use crate::error::Error;
 use crate::event::Event;
-use crate::percpu::Here;
+use crate::percpu::{CpuSlot, Here};
 use crate::platform::Platform;
 use crate::policy::Drain;
 use crate::rule::Rule;
-use crate::sync::{SpinGuard, SpinLock, Word32, Word64};
+use crate::sync::{SpinLock, Ticket, Word32, Word64};
 
 /// Orders 0 to 3 are kept at hand. Linux: up to `PAGE_ALLOC_COSTLY_ORDER`.
 const ORDERS: usize = 4;
@@ -58,55 +61,62 @@ impl ListLimits {
     }
 }
 
-/// The limits of a zone, in one word: whoever reads them gets two that belong together.
-#[repr(transparent)]
-pub(crate) struct Limits(Word64);
-
 /// Why nothing is kept at hand for now.
 #[derive(Clone, Copy)]
-#[repr(u64)]
+#[repr(u32)]
 pub(crate) enum Pause {
     /// Memory of the zone goes offline.
-    Leaving = 1 << 63,
+    Leaving = 1,
     /// Tasks wait for frames: what is freed goes where they look, and needs no drain.
-    Starved = 1 << 62,
+    Starved = 2,
 }
 
-/// Either.
-const PAUSED: u64 = Pause::Leaving as u64 | Pause::Starved as u64;
+/// The limits of a zone: set under its lock, read without.
+#[repr(C)]
+pub(crate) struct Limits {
+    /// Those that count, in one word, so that whoever reads them gets two that belong together.
+    now: Word64,
+    /// What `high` is while it counts.
+    high: Word32,
+    /// A bit for each reason why it does not.
+    paused: Word32,
+}
 
 impl Limits {
-    /// Those that hold now.
+    /// Those that count now.
+    #[inline(always)]
     pub fn get<P: Platform>(&self, p: &P) -> ListLimits {
-        let word = self.0.get(p);
-        let high = if word & PAUSED != 0 { 0 } else { (word >> 32) as u32 };
-        ListLimits { batch: word as u32, high }
+        let now = self.now.get(p);
+        ListLimits { batch: now as u32, high: (now >> 32) as u32 }
     }
 
     /// Those that were set.
     pub fn chosen<P: Platform>(&self, p: &P) -> ListLimits {
-        let word = self.0.get(p) & !PAUSED;
-        ListLimits { batch: word as u32, high: (word >> 32) as u32 }
+        ListLimits { batch: self.get(p).batch, high: self.high.get(p) }
     }
 
-    /// Under the zone's lock.
+    /// Under the zone's lock, like all that follows.
     pub fn set<P: Platform>(&self, p: &P, limits: ListLimits) {
-        let paused = self.0.get(p) & PAUSED;
-        self.0.set(p, paused | u64::from(limits.high) << 32 | u64::from(limits.batch));
+        self.high.set(p, limits.high);
+        let high = if self.paused.get(p) == 0 { limits.high } else { 0 };
+        self.now.set(p, u64::from(high) << 32 | u64::from(limits.batch));
     }
 
+    /// Without the lock a guess.
     pub fn is_paused<P: Platform>(&self, p: &P, why: Pause) -> bool {
-        self.0.get(p) & why as u64 != 0
+        self.paused.get(p) & why as u32 != 0
     }
 
-    /// From now on nothing is kept at hand. Under the zone's lock.
+    /// From now on nothing is kept at hand.
     pub fn pause<P: Platform>(&self, p: &P, why: Pause) {
-        self.0.set(p, self.0.get(p) | why as u64);
+        self.paused.set(p, self.paused.get(p) | why as u32);
+        self.set(p, self.chosen(p));
     }
 
-    /// No longer for this reason. Under the zone's lock.
+    /// No longer for this reason.
     pub fn resume<P: Platform>(&self, p: &P, why: Pause) {
-        self.0.set(p, self.0.get(p) & !(why as u64));
+        self.paused.set(p, self.paused.get(p) & !(why as u32));
+        self.set(p, self.chosen(p));
     }
 }
 
@@ -119,9 +129,41 @@ pub(crate) struct PageLists {
     held: Word32,
     /// A bit for each zone that may have frames here, zones 64 apart sharing one. Zero: this CPU is in nobody's mask.
     zones: Word64,
+    /// The lists, one [`ZoneLists`] for each zone. Like the next two set at start, then only read.
+    lists: AtomicPtr<ZoneLists>,
+    zone_count: AtomicUsize,
+    /// Those of the zone that is nearest to this CPU.
+    nearest: AtomicPtr<ZoneLists>,
 }
 
 impl PageLists {
+    /// At start: where the lists are. They live as long as this does.
+    pub fn init<P: Platform>(&self, p: &P, lists: &[ZoneLists]) {
+        lists.iter().flat_map(|lists| &lists.chains).for_each(|chain| chain.init(p));
+        self.lists.store(lists.as_ptr().cast_mut(), Ordering::Relaxed);
+        self.zone_count.store(lists.len(), Ordering::Relaxed);
+        self.set_nearest(0);
+    }
+
+    /// At start: which zone is nearest.
+    pub fn set_nearest(&self, zone: usize) {
+        let nearest = &raw const self.lists()[zone];
+        self.nearest.store(nearest.cast_mut(), Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn lists(&self) -> &[ZoneLists] {
+        let (first, count) = (self.lists.load(Ordering::Relaxed), self.zone_count.load(Ordering::Relaxed));
+        // SAFETY: `init` has set both, before any other CPU ran.
+        unsafe { core::slice::from_raw_parts(first, count) }
+    }
+
+    #[inline(always)]
+    fn nearest(&self) -> &ZoneLists {
+        // SAFETY: `init` has set it, before any other CPU ran.
+        unsafe { &*self.nearest.load(Ordering::Relaxed) }
+    }
+
     /// Frames on all lists; a moment's truth for other CPUs.
     pub fn held<P: Platform>(&self, p: &P) -> u32 {
         self.held.get(p)
@@ -137,13 +179,18 @@ pub(crate) struct ZoneLists {
     chains: [Chain; ORDERS],
 }
 
-// SAFETY: atomics; `init` makes the chains.
+// SAFETY: atomics; `PageLists::init` makes the chains.
 unsafe impl crate::pool::Zeroed for ZoneLists {}
 
-impl ZoneLists {
-    pub fn init<P: Platform>(&self, p: &P) {
-        self.chains.iter().for_each(|chain| chain.init(p));
-    }
+/// What became of a block that was offered to a list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// It is on the list.
+    Within,
+    /// It is, and now the CPU has too much.
+    Above,
+    /// Not kept.
+    Not,
 }
 
 /// CPUs that may have frames at hand: set by the CPU that gets its first, cleared by whoever empties its lists.
@@ -151,81 +198,138 @@ impl ZoneLists {
 pub(crate) struct Holders(pub CpuMask);
 
 /// The lists of a CPU, to be changed.
+///
+/// Not a guard: what a guard does when a panic drops it would keep it in memory, with all its parts, for the whole of a
+/// path that takes a few nanoseconds. After a panic in a section of a CPU's own nobody else gets in, to see its lists half
+/// changed.
 pub(crate) struct Section<'m, 'p, P: Platform> {
     mm: &'m Manager<'p, P>,
     cpu: CpuId,
-    head: &'p PageLists,
-    zones: &'p [ZoneLists],
-    // In this order: the lock goes before interrupts come.
-    _lock: Option<SpinGuard<'p, P>>,
-    _here: Option<Here<'m, 'p, P>>,
+    slot: &'p CpuSlot,
+}
+
+/// What ends a section of a CPU's own.
+#[must_use = "a section that is never left keeps interrupts off"]
+struct Leave {
+    ticket: Option<Ticket>,
+    were_on: bool,
 }
 
 impl<'m, 'p, P: Platform> Section<'m, 'p, P> {
-    /// This CPU's own.
-    #[inline]
-    pub fn new(mm: &'m Manager<'p, P>) -> Self {
-        let here = Here::new(mm);
-        let cpu = here.cpu;
-        let head = &here.slot().pages;
-        let lock = Self::must_lock(mm).then(|| head.lock.lock(mm));
-        Section { mm, cpu, head, zones: mm.page_lists(cpu), _lock: lock, _here: Some(here) }
+    /// Works on this CPU's own.
+    pub fn own<R>(mm: &'m Manager<'p, P>, work: impl FnOnce(&Self) -> R) -> R {
+        let (section, leave) = Self::enter(mm);
+        let result = work(&section);
+        section.leave(leave);
+        result
     }
 
-    /// Those of this CPU, in the handler of an interrupt.
-    pub fn of_handler(here: &Here<'m, 'p, P>) -> Self {
-        let (mm, cpu) = (here.mm, here.cpu);
-        Section { mm, cpu, head: &here.slot().pages, zones: mm.page_lists(cpu), _lock: None, _here: None }
+    #[inline(always)]
+    fn enter(mm: &'m Manager<'p, P>) -> (Self, Leave) {
+        let p = mm.platform();
+        let were_on = p.irqs_off();
+        let section = Self::open(mm, p.this_cpu());
+        let must_lock = mm.config().policy.drain == Drain::Remote && !p.broken(Rule::RemoteTakesLock);
+        let ticket = must_lock.then(|| section.slot.pages.lock.take(mm));
+        (section, Leave { ticket, were_on })
     }
 
-    /// Those of any CPU: only where each takes its lock.
-    pub fn of(mm: &'m Manager<'p, P>, cpu: CpuId) -> Self {
-        // With interrupts off, so that the CPU whose lock this is never waits for a handler of ours.
-        let here = Here::new(mm);
-        let head = &mm.slot(cpu).pages;
-        let lock = (!mm.platform().broken(Rule::RemoteTakesLock)).then(|| head.lock.lock(mm));
-        Section { mm, cpu, head, zones: mm.page_lists(cpu), _lock: lock, _here: Some(here) }
-    }
-
-    fn must_lock(mm: &Manager<'p, P>) -> bool {
-        mm.config().policy.drain == Drain::Remote && !mm.platform().broken(Rule::RemoteTakesLock)
-    }
-
-    /// The youngest block of this order.
-    #[inline]
-    pub fn pop(&self, zone: usize, order: u8) -> Option<FrameNumber> {
-        let (p, lists) = (self.mm.platform(), &self.zones[zone]);
-        let n = lists.chains[usize::from(order)].pop_front(p, &self.mm.frames())?;
-        lists.count.set(p, lists.count.get(p) - (1 << order));
-        self.head.held.set(p, self.head.held.get(p) - (1 << order));
-        Some(n)
-    }
-
-    /// Puts a block on its list, if this many may be kept at hand.
-    #[inline]
-    pub fn push(&self, zone: usize, n: FrameNumber, order: u8) {
-        let (p, mm, lists) = (self.mm.platform(), self.mm, &self.zones[zone]);
-        mm.frames().get(n).set_at_hand(p, order);
-        lists.chains[usize::from(order)].push_front(p, &mm.frames(), n);
-        lists.count.set(p, lists.count.get(p) + (1 << order));
-        self.head.held.set(p, self.head.held.get(p) + (1 << order));
-        let (zones, bit) = (self.head.zones.get(p), 1 << (zone % 64));
-        if zones & bit == 0 {
-            self.head.zones.set(p, zones | bit);
-            if zones == 0 {
-                mm.holders().insert(p, self.cpu);
-            }
+    #[inline(always)]
+    fn leave(self, leave: Leave) {
+        let p = self.mm.platform();
+        // In this order: the lock goes before interrupts come.
+        if let Some(ticket) = leave.ticket {
+            self.slot.pages.lock.release(p, ticket);
+        }
+        if leave.were_on {
+            p.irqs_on();
         }
     }
 
-    /// Frames at hand of a zone.
-    pub fn count(&self, zone: usize) -> u32 {
-        self.zones[zone].count.get(self.mm.platform())
+    /// Works on those of this CPU, in the handler of an interrupt.
+    pub fn of_handler<R>(here: &Here<'m, 'p, P>, work: impl FnOnce(&Self) -> R) -> R {
+        work(&Self::open(here.mm, here.cpu))
+    }
+
+    /// Works on those of any CPU: only where each takes its lock.
+    pub fn of<R>(mm: &'m Manager<'p, P>, cpu: CpuId, work: impl FnOnce(&Self) -> R) -> R {
+        // With interrupts off, so that the CPU whose lock this is never waits for a handler of ours.
+        let _here = Here::new(mm);
+        let section = Self::open(mm, cpu);
+        let must_lock = !mm.platform().broken(Rule::RemoteTakesLock);
+        let _guard = must_lock.then(|| section.slot.pages.lock.lock(mm));
+        work(&section)
+    }
+
+    #[inline(always)]
+    fn open(mm: &'m Manager<'p, P>, cpu: CpuId) -> Self {
+        Section { mm, cpu, slot: mm.slot(cpu) }
+    }
+
+    /// Those of the zone that is nearest to this CPU.
+    #[inline(always)]
+    fn nearest(&self) -> &'p ZoneLists {
+        self.slot.pages.nearest()
+    }
+
+    #[inline(always)]
+    fn of_zone(&self, zone: usize) -> &'p ZoneLists {
+        &self.slot.pages.lists()[zone]
+    }
+
+    /// Counts what this CPU does in a section of its own.
+    #[inline(always)]
+    fn emit(&self, event: Event) {
+        self.mm.emit_at(self.slot, event);
+    }
+
+    /// The youngest block of this order, now used for this.
+    #[inline(always)]
+    fn pop(&self, lists: &ZoneLists, order: u8, kind: Kind) -> Option<FrameNumber> {
+        let p = self.mm.platform();
+        let Block { n, frame } = lists.chains[usize::from(order)].pop_front(p, &self.mm.frames())?;
+        frame.set_kind(p, kind, order);
+        lists.count.set(p, lists.count.get(p) - (1 << order));
+        let held = &self.slot.pages.held;
+        held.set(p, held.get(p) - (1 << order));
+        Some(n)
+    }
+
+    /// Puts a free block of a zone on its list, if that may be. The limits are to be read in this section (PITFALLS 20):
+    /// a drain that comes after they were changed cannot come between.
+    #[inline(always)]
+    fn keep(&self, zone: usize, block: Block<'_>, order: u8, limits: ListLimits) -> Kept {
+        if limits.high < 1 << order {
+            return Kept::Not;
+        }
+        let (p, mm, lists) = (self.mm.platform(), self.mm, self.of_zone(zone));
+        block.frame.set_at_hand(p, order);
+        lists.chains[usize::from(order)].push_front(p, &mm.frames(), block);
+        let before = lists.count.get(p);
+        lists.count.set(p, before + (1 << order));
+        let held = &self.slot.pages.held;
+        held.set(p, held.get(p) + (1 << order));
+        if before == 0 {
+            Self::note_holder(mm, self.slot, self.cpu, zone);
+        }
+        if before + (1 << order) > limits.high { Kept::Above } else { Kept::Within }
+    }
+
+    /// Marks that there are frames of this zone here.
+    #[cold]
+    #[inline(never)]
+    fn note_holder(mm: &Manager<'p, P>, slot: &CpuSlot, cpu: CpuId, zone: usize) {
+        let (p, zones) = (mm.platform(), &slot.pages.zones);
+        let before = zones.get(p);
+        zones.set(p, before | 1 << (zone % 64));
+        if before == 0 {
+            mm.holders().insert(p, cpu);
+        }
     }
 
     /// Cuts off about a batch of frames, the oldest of this order first, then of the others.
     pub fn cut(&self, zone: usize, order: u8, batch: u32) -> Few {
-        let (p, mm, lists) = (self.mm.platform(), self.mm, &self.zones[zone]);
+        let (p, mm, lists) = (self.mm.platform(), self.mm, self.of_zone(zone));
         let (mut cut, mut frames) = (Few::new(), 0);
         for o in (0..ORDERS).map(|i| (usize::from(order) + i) % ORDERS) {
             lists.chains[o].cut_back(p, &mm.frames(), |n| {
@@ -238,7 +342,7 @@ impl<'m, 'p, P: Platform> Section<'m, 'p, P> {
             });
         }
         lists.count.set(p, lists.count.get(p) - frames);
-        self.head.held.set(p, self.head.held.get(p) - frames);
+        self.slot.pages.held.set(p, self.slot.pages.held.get(p) - frames);
         cut
     }
 
@@ -246,11 +350,18 @@ impl<'m, 'p, P: Platform> Section<'m, 'p, P> {
     pub fn detach(&self) -> Loose {
         let (p, mm) = (self.mm.platform(), self.mm);
         let mut loose = Loose::NONE;
-        let zones = self.head.zones.get(p);
+        let zones = self.slot.pages.zones.get(p);
         if zones == 0 {
             return loose;
         }
-        for lists in self.zones.iter().enumerate().filter(|(z, _)| zones & 1 << (z % 64) != 0).map(|(_, l)| l)
+        for lists in self
+            .slot
+            .pages
+            .lists()
+            .iter()
+            .enumerate()
+            .filter(|(z, _)| zones & 1 << (z % 64) != 0)
+            .map(|(_, l)| l)
         {
             if lists.count.get(p) == 0 {
                 continue;
@@ -266,8 +377,8 @@ impl<'m, 'p, P: Platform> Section<'m, 'p, P> {
                 lists.count.set(p, 0);
             }
         }
-        self.head.held.set(p, 0);
-        self.head.zones.set(p, 0);
+        self.slot.pages.held.set(p, 0);
+        self.slot.pages.zones.set(p, 0);
         mm.holders().remove(p, self.cpu);
         loose
     }
@@ -277,7 +388,7 @@ impl<'m, 'p, P: Platform> Section<'m, 'p, P> {
         let (p, mm) = (self.mm.platform(), self.mm);
         let mut held = 0;
         let mut good = true;
-        for (z, lists) in self.zones.iter().enumerate() {
+        for (z, lists) in self.slot.pages.lists().iter().enumerate() {
             let mut count = 0;
             for (order, chain) in lists.chains.iter().enumerate() {
                 let mut n = chain.first(p);
@@ -292,43 +403,66 @@ impl<'m, 'p, P: Platform> Section<'m, 'p, P> {
                 }
             }
             good &= count == lists.count.get(p);
-            good &= count == 0 || self.head.zones.get(p) & 1 << (z % 64) != 0;
+            good &= count == 0 || self.slot.pages.zones.get(p) & 1 << (z % 64) != 0;
             held += count;
         }
-        good && held == self.head.held.get(p) && (held == 0 || mm.holders().contains(p, self.cpu))
+        good && held == self.slot.pages.held.get(p) && (held == 0 || mm.holders().contains(p, self.cpu))
     }
 }
 
 impl<P: Platform> Manager<'_, P> {
-    /// A block from this CPU's lists or, `floor` frames left, from the zone itself; with a batch for the list.
-    #[inline]
-    pub(super) fn take_from(&self, zone: &Zone, order: u8, kind: Kind, floor: u64) -> Option<FrameNumber> {
+    /// What most allocations need: a block that this CPU has at hand of the zone that is nearest to it. Counts it.
+    #[inline(always)]
+    pub(super) fn take_nearest(&self, order: u8, kind: Kind) -> Option<FrameNumber> {
         if usize::from(order) >= ORDERS {
-            return zone.take(self, order, kind, floor);
+            return None;
         }
-        self.take_at_hand(zone, order, kind).or_else(|| self.refill(zone, order, kind, floor))
+        let (section, leave) = Section::enter(self);
+        let found = section.pop(section.nearest(), order, kind);
+        if let Some(frame) = found {
+            section.emit(Event::Taken { frame, order, kind });
+        }
+        section.leave(leave);
+        found
     }
 
     /// A block from this CPU's list.
-    #[inline]
     pub(super) fn take_at_hand(&self, zone: &Zone, order: u8, kind: Kind) -> Option<FrameNumber> {
         if usize::from(order) >= ORDERS {
             return None;
         }
-        let n = Section::new(self).pop(zone.index(), order)?;
-        self.frames().get(n).set_kind(self.platform(), kind, order);
-        Some(n)
+        Section::own(self, |section| section.pop(section.of_zone(zone.index()), order, kind))
+    }
+
+    /// A block from this CPU's lists or, `floor` frames left, from the zone itself; with a batch for the list.
+    pub(super) fn take_from(&self, zone: &Zone, order: u8, kind: Kind, floor: u64) -> Option<FrameNumber> {
+        self.take_at_hand(zone, order, kind).or_else(|| self.take_fresh(zone, order, kind, floor))
+    }
+
+    /// A block from the zone, with a batch for this CPU's list.
+    fn take_fresh(&self, zone: &Zone, order: u8, kind: Kind, floor: u64) -> Option<FrameNumber> {
+        let limits = zone.limits.get(self.platform());
+        if usize::from(order) >= ORDERS || limits.high == 0 {
+            return zone.take(self, order, kind, floor);
+        }
+        self.refill(zone, order, kind, floor, limits)
     }
 
     #[cold]
-    fn refill(&self, zone: &Zone, order: u8, kind: Kind, floor: u64) -> Option<FrameNumber> {
+    fn refill(
+        &self,
+        zone: &Zone,
+        order: u8,
+        kind: Kind,
+        floor: u64,
+        limits: ListLimits,
+    ) -> Option<FrameNumber> {
         let p = self.platform();
         // A look before the lock: an exhausted zone is passed without moving its lock's line for writing.
         if zone.free(p) < floor + (1 << order) {
             return None;
         }
-        let limits = zone.limits.get(p);
-        let blocks = if limits.high == 0 { 1 } else { (limits.batch >> order).max(1) };
+        let blocks = (limits.batch >> order).max(1);
         let mut more = Few::new();
         let guard = zone.lock(self);
         let taken = guard.take(order, kind, floor)?;
@@ -348,8 +482,31 @@ impl<P: Platform> Manager<'_, P> {
         Some(taken)
     }
 
-    /// Puts free blocks of a zone, all of one order, where they are needed next: on this CPU's list or, if they are large
-    /// or nothing is kept at hand, into the zone.
+    /// Puts a block that was just freed where it is needed next: on this CPU's list or, if it is large or nothing is kept
+    /// at hand, into its zone. Counts it.
+    #[inline(always)]
+    pub(super) fn give(&self, zone: &Zone, block: Block<'_>, order: u8) {
+        if usize::from(order) >= ORDERS {
+            self.emit(Event::Freed { frame: block.n, order });
+            return self.give_zone(zone, block.n, order);
+        }
+        let (section, leave) = Section::enter(self);
+        section.emit(Event::Freed { frame: block.n, order });
+        let kept = section.keep(zone.index(), block, order, zone.limits.get(self.platform()));
+        section.leave(leave);
+        match kept {
+            Kept::Within => {}
+            Kept::Above => self.spill(zone, order),
+            Kept::Not => self.give_zone(zone, block.n, order),
+        }
+    }
+
+    #[inline(never)]
+    fn give_zone(&self, zone: &Zone, n: FrameNumber, order: u8) {
+        zone.lock(self).put(n, order);
+    }
+
+    /// The same for free blocks of a zone that are counted already, all of one order.
     pub(super) fn give_all(&self, zone: &Zone, blocks: &[FrameNumber], order: u8) {
         if usize::from(order) >= ORDERS {
             let guard = zone.lock(self);
@@ -358,50 +515,43 @@ impl<P: Platform> Manager<'_, P> {
         self.give_within(zone, blocks, order, || zone.limits.get(self.platform()));
     }
 
-    /// Puts free blocks on this CPU's list, and gives back what is too much.
-    #[inline]
     fn give_within(&self, zone: &Zone, blocks: &[FrameNumber], order: u8, limits: impl Fn() -> ListLimits) {
+        let frames = self.frames();
         let mut rest = blocks;
         while !rest.is_empty() {
-            let section = Section::new(self);
-            // PITFALLS 20: read in here, where a drain that comes after a change of the limits cannot come between.
-            let limits = limits();
-            if limits.high < 1 << order {
-                drop(section);
-                let guard = zone.lock(self);
-                rest.iter().for_each(|&n| guard.put(n, order));
-                return;
-            }
-            let mut spill = Few::new();
-            while let Some((&n, after)) = rest.split_first() {
-                section.push(zone.index(), n, order);
-                rest = after;
-                if section.count(zone.index()) > limits.high {
-                    spill = section.cut(zone.index(), order, limits.batch);
-                    break;
+            // As many as fit, in one section.
+            let kept = Section::own(self, |section| {
+                let limits = limits();
+                let mut kept = Kept::Within;
+                while let (Kept::Within, Some((&n, after))) = (kept, rest.split_first()) {
+                    kept = section.keep(zone.index(), frames.block(n), order, limits);
+                    rest = if kept == Kept::Not { rest } else { after };
+                }
+                kept
+            });
+            match kept {
+                Kept::Within => {}
+                Kept::Above => self.spill(zone, order),
+                Kept::Not => {
+                    let guard = zone.lock(self);
+                    return rest.iter().for_each(|&n| guard.put(n, order));
                 }
             }
-            drop(section);
-            self.spill(zone, spill.as_slice());
         }
     }
 
-    /// The same for one block.
-    #[inline]
-    pub(super) fn give(&self, n: FrameNumber, order: u8) {
-        let zone = Frame::zone_of(self.frames().get(n).state.get(self.platform()));
-        self.give_all(self.zone(zone), &[n], order);
-    }
-
-    /// Puts what was cut off a list into the zone: at most a batch, under one hold of the lock.
-    fn spill(&self, zone: &Zone, blocks: &[FrameNumber]) {
-        if blocks.is_empty() {
-            return;
-        }
+    /// Gives back a batch of what this CPU has too much of.
+    #[cold]
+    #[inline(never)]
+    fn spill(&self, zone: &Zone, order: u8) {
         let p = self.platform();
+        let blocks = Section::own(self, |section| section.cut(zone.index(), order, zone.limits.get(p).batch));
+        if blocks.as_slice().is_empty() {
+            return; // Somebody has drained them since.
+        }
         let mut frames = 0;
         let guard = zone.lock(self);
-        for &n in blocks {
+        for &n in blocks.as_slice() {
             let order = Frame::order_of(self.frames().get(n).state.get(p));
             guard.put(n, order);
             frames += 1 << order;

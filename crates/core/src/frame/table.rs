@@ -9,6 +9,13 @@ use crate::platform::Platform;
 /// Frames in a section: the bookkeeping of a section lies in one piece.
 pub(crate) const SECTION: u32 = 1024;
 
+/// A block of frames: its first one, and what is kept about that.
+#[derive(Clone, Copy)]
+pub(crate) struct Block<'p> {
+    pub n: FrameNumber,
+    pub frame: &'p Frame,
+}
+
 /// All frames' bookkeeping. Written at start, then only read.
 #[derive(Clone, Copy)]
 pub(crate) struct FrameTable<'p> {
@@ -31,7 +38,7 @@ impl<'p> FrameTable<'p> {
     }
 
     /// What is kept about a frame, if its section has memory.
-    #[inline]
+    #[inline(always)]
     pub fn find(&self, n: FrameNumber) -> Option<&'p Frame> {
         let section = n.0 / SECTION;
         if section >= self.count {
@@ -45,12 +52,18 @@ impl<'p> FrameTable<'p> {
     }
 
     /// What is kept about a frame that the core itself put on a list or into a table.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, n: FrameNumber) -> &'p Frame {
         match self.find(n) {
             Some(frame) => frame,
             None => unknown_frame(n),
         }
+    }
+
+    /// A block that the core itself put on a list.
+    #[inline(always)]
+    pub(super) fn block(&self, n: FrameNumber) -> Block<'p> {
+        Block { n, frame: self.get(n) }
     }
 
     /// Every managed frame.

@@ -57,6 +57,6 @@ fn ask<P: Platform>(here: Here<'_, '_, P>, holders: Option<u32>) -> Drained {
 
 /// Empties this CPU's lists and hands the frames to `to`. Interrupts are off; in the handler of an interrupt too.
 pub(crate) fn hand_over<P: Platform>(here: &Here<'_, '_, P>, to: CpuId) {
-    let loose = Section::of_handler(here).detach();
+    let loose = Section::of_handler(here, |section| section.detach());
     here.mm.slot(to).returned.push(here.mm, &loose);
 }

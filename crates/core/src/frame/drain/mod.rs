@@ -69,7 +69,7 @@ impl<P: Platform> Manager<'_, P> {
     /// Puts the frames that this CPU has at hand back into their zones: before it goes offline, or because it will be
     /// idle for long. Any context but an interrupt handler. No IPI.
     pub fn drain_page_list(&self) {
-        let loose = Section::new(self).detach();
+        let loose = Section::own(self, |section| section.detach());
         self.put_loose(loose);
     }
 }

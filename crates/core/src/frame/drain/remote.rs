@@ -16,7 +16,7 @@ pub(super) fn take<P: Platform>(mm: &Manager<'_, P>, force: bool) -> Drained {
         holders += u32::from(held);
         if held || force {
             // The section ends before the zones' locks are taken.
-            let loose = Section::of(mm, cpu).detach();
+            let loose = Section::of(mm, cpu, |section| section.detach());
             frames += mm.put_loose(loose);
         }
     };
