@@ -327,6 +327,15 @@ impl<'m, 'p, P: Platform> Section<'m, 'p, P> {
         }
     }
 
+    /// Leaves the mask, if nothing is at hand. Only where that lasts: else each refill would have to enter it again.
+    fn leave_holders(&self) {
+        let (p, pages) = (self.mm.platform(), &self.slot.pages);
+        if pages.zones.get(p) != 0 && pages.held.get(p) == 0 {
+            pages.zones.set(p, 0);
+            self.mm.holders().remove(p, self.cpu);
+        }
+    }
+
     /// Cuts off about a batch of frames, the oldest of this order first, then of the others.
     pub fn cut(&self, zone: usize, order: u8, batch: u32) -> Few {
         let (p, mm, lists) = (self.mm.platform(), self.mm, self.of_zone(zone));
@@ -442,6 +451,10 @@ impl<P: Platform> Manager<'_, P> {
     /// A block from the zone, with a batch for this CPU's list.
     fn take_fresh(&self, zone: &Zone, order: u8, kind: Kind, floor: u64) -> Option<FrameNumber> {
         let limits = zone.limits.get(self.platform());
+        if limits.high == 0 {
+            // Its lists stay empty for a while: drains need not look at this CPU.
+            Section::own(self, Section::leave_holders);
+        }
         if usize::from(order) >= ORDERS || limits.high == 0 {
             return zone.take(self, order, kind, floor);
         }
