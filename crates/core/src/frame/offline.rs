@@ -74,7 +74,7 @@ impl<P: Platform> Manager<'_, P> {
         })
     }
 
-    /// Begins to take the block of 2^[`MAX_ORDER`](crate::MAX_ORDER) frames at `first` offline: from now on nothing is
+    /// Begins to take the block of 2^[`MAX_ORDER`] frames at `first` offline: from now on nothing is
     /// allocated from it. At most one block of a zone at a time. With interrupts on and no lock held; may wait.
     ///
     /// IPIs: those of a certain [`drain_page_lists`](Self::drain_page_lists).
