@@ -50,6 +50,10 @@ pub(crate) struct Request {
 
 /// Page tables go too: lazy CPUs must let go of the space.
 const TABLES: u64 = 1 << 32;
+/// Instead of a space: kernel addresses.
+const KERNEL: u64 = 1 << 40;
+/// The part of a kernel page's number that differs from one to another.
+const KERNEL_PAGE: u64 = (1 << 36) - 1;
 /// Room for the pages of a range. A longer one is above every ceiling: it stands as the whole space.
 const PAGES: u64 = (1 << 20) - 1;
 
@@ -65,12 +69,22 @@ pub(crate) enum Work {
     /// A range of a space (`None`: all of it), which brings a CPU that has seen everything before up to
     /// this generation.
     Flush { space: SpaceId, range: Option<PageRange>, generation: Generation, tables: bool },
+    /// A range of kernel addresses (`None`: all of them), whatever space is loaded.
+    Kernel(Option<PageRange>),
 }
 
 impl Request {
     fn write<P: Platform>(&self, p: &P, work: Work) {
-        let Work::Flush { space, range, generation, tables } = work else {
-            return self.space.set(p, 0);
+        let (space, range, generation, tables) = match work {
+            Work::FlushAll => return self.space.set(p, 0),
+            Work::Kernel(range) => {
+                let short = range.filter(|range| range.pages <= PAGES);
+                let place =
+                    |range: PageRange| (range.start.0 & KERNEL_PAGE) << PAGES.count_ones() | range.pages;
+                self.range.set(p, short.map_or(0, place));
+                return self.space.set(p, KERNEL);
+            }
+            Work::Flush { space, range, generation, tables } => (space, range, generation, tables),
         };
         let short = range.filter(|range| range.pages <= PAGES);
         self.space.set(p, (u64::from(space.0) + 1) | if tables { TABLES } else { 0 });
@@ -80,6 +94,11 @@ impl Request {
 
     fn read<P: Platform>(&self, p: &P) -> Work {
         let word = self.space.get(p);
+        if word == KERNEL {
+            let range = self.range.get(p);
+            let start = PageNumber(range >> PAGES.count_ones() | PageNumber::KERNEL_START.0);
+            return Work::Kernel((range & PAGES != 0).then(|| PageRange::new(start, range & PAGES)));
+        }
         let Some(space) = (word as u32).checked_sub(1) else {
             return Work::FlushAll;
         };
@@ -219,14 +238,18 @@ pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>) {
             continue;
         }
         // All these requests were whole before this loop began, so one full flush answers all that want one.
-        let mut flushed_all = false;
+        let (mut flushed_all, mut flushed_kernel) = (false, false);
         for s in bits(senders) {
             let request = &sender(s).request;
             let work = request.read(p);
-            if !(work == Work::FlushAll && flushed_all) {
+            let done = match work {
+                Work::FlushAll => core::mem::replace(&mut flushed_all, true),
+                Work::Kernel(None) => core::mem::replace(&mut flushed_kernel, true),
+                _ => false,
+            };
+            if !done {
                 crate::tlb::serve(here, work);
             }
-            flushed_all |= work == Work::FlushAll;
             acknowledge(p, request);
         }
     }

@@ -26,6 +26,16 @@ pub enum Aging {
     NoFlush,
 }
 
+/// How kernel addresses are given out, and flushed when they are unmapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VmapPolicy {
+    /// One lock, a list of areas walked first fit, a flush on every CPU per unmap.
+    Eager,
+    /// Trees of extents; one flush for many unmaps; small maps from per-CPU blocks (Linux 2.6.28).
+    #[doc(alias = "purge_vmap_area_lazy")]
+    Lazy,
+}
+
 /// One mechanism that has policies.
 #[derive(Clone, Copy, Debug)]
 pub struct Mechanism {
@@ -44,12 +54,26 @@ pub struct Policy {
     pub unmap: Unmap,
     /// Aging's flush.
     pub aging: Aging,
+    /// Kernel addresses.
+    pub vmap: VmapPolicy,
 }
 
 const BUNDLES: &[(&str, &str, Policy)] = &[
-    ("vanilla", "every mechanism as it was before", Policy { unmap: Unmap::PerPage, aging: Aging::Flush }),
-    ("linux", "the published mechanisms", Policy { unmap: Unmap::Batch, aging: Aging::NoFlush }),
-    ("quiet", "the best we have", Policy { unmap: Unmap::Batch, aging: Aging::NoFlush }),
+    (
+        "vanilla",
+        "every mechanism as it was before",
+        Policy { unmap: Unmap::PerPage, aging: Aging::Flush, vmap: VmapPolicy::Eager },
+    ),
+    (
+        "linux",
+        "the published mechanisms",
+        Policy { unmap: Unmap::Batch, aging: Aging::NoFlush, vmap: VmapPolicy::Lazy },
+    ),
+    (
+        "quiet",
+        "the best we have",
+        Policy { unmap: Unmap::Batch, aging: Aging::NoFlush, vmap: VmapPolicy::Lazy },
+    ),
 ];
 
 const MECHANISMS: &[Mechanism] = &[
@@ -68,6 +92,14 @@ const MECHANISMS: &[Mechanism] = &[
         choices: &[
             ("flush", "clear the bit and flush the page"),
             ("no-flush", "clear the bit only (Linux 3.15, x86)"),
+        ],
+    },
+    Mechanism {
+        name: "vmap",
+        about: "how kernel addresses are given out, and flushed when they are unmapped",
+        choices: &[
+            ("eager", "one lock, a list, a flush on every CPU per unmap"),
+            ("lazy", "trees of extents, one flush for many unmaps, per-CPU blocks (Linux 2.6.28)"),
         ],
     },
 ];
@@ -103,6 +135,7 @@ impl Policy {
                 .ok_or(PolicyError::Choice(mechanism, choice))?;
             match mechanism.name {
                 "unmap" => policy.unmap = [Unmap::PerPage, Unmap::BatchClean, Unmap::Batch][index],
+                "vmap" => policy.vmap = [VmapPolicy::Eager, VmapPolicy::Lazy][index],
                 _ => policy.aging = [Aging::Flush, Aging::NoFlush][index],
             }
         }
@@ -110,8 +143,12 @@ impl Policy {
     }
 
     /// The name of the choice for each mechanism, in the order of [`mechanisms`](Self::mechanisms).
-    pub fn choices(&self) -> [&'static str; 2] {
-        [MECHANISMS[0].choices[self.unmap as usize].0, MECHANISMS[1].choices[self.aging as usize].0]
+    pub fn choices(&self) -> [&'static str; 3] {
+        [
+            MECHANISMS[0].choices[self.unmap as usize].0,
+            MECHANISMS[1].choices[self.aging as usize].0,
+            MECHANISMS[2].choices[self.vmap as usize].0,
+        ]
     }
 
     /// Refuses a policy whose guarantee is not declared (PITFALLS 39).
@@ -201,7 +238,10 @@ mod tests {
         for text in ["vanilla", "linux", "linux+unmap=per-page", "linux+unmap=batch-clean+aging=flush"] {
             assert_eq!(Policy::parse(text).unwrap().to_string(), text);
         }
-        assert_eq!(Policy::parse("vanilla+unmap=batch+aging=no-flush").unwrap().to_string(), "linux");
+        assert_eq!(
+            Policy::parse("vanilla+unmap=batch+aging=no-flush+vmap=lazy").unwrap().to_string(),
+            "linux"
+        );
     }
 
     #[test]

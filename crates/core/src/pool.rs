@@ -20,6 +20,9 @@ use crate::sync::{SpinLock, Word32};
 /// All-zero bytes must be a valid value, and `Drop` must not matter.
 pub(crate) unsafe trait Zeroed {}
 
+// SAFETY: an atomic integer.
+unsafe impl Zeroed for Word32 {}
+
 /// Slabs of one pool.
 const SLABS: usize = 2048;
 

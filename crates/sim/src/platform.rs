@@ -37,6 +37,16 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
         self.drop_tag(cpu, cpu.tag.get());
         self.advance(self.machine.cost.flush_all);
     }
+    // The simulated TLB keeps no kernel entries yet: no workload uses kernel addresses.
+    fn flush_kernel_page(&self, _page: VirtAddr) {
+        self.advance(self.machine.cost.invlpg);
+    }
+    fn flush_kernel(&self) {
+        // What goes with the global entries: all others.
+        let cpu = self.cpu();
+        (0..self.tags()).for_each(|tag| self.drop_tag(cpu, tag));
+        self.advance(self.machine.cost.flush_all);
+    }
     fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
         let cpu = self.cpu();
         if !keep {

@@ -216,6 +216,12 @@ unsafe impl Platform for Threads {
     fn flush_space(&self) {
         self.cache(0);
     }
+    fn flush_kernel_page(&self, _page: VirtAddr) {
+        self.cache(0);
+    }
+    fn flush_kernel(&self) {
+        self.cache(0);
+    }
     fn load_space(&self, _root: FrameNumber, _tag: u16, _keep: bool) {
         self.cache(0);
     }
