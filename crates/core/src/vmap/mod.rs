@@ -361,6 +361,17 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.vmap.is_some_and(|v| v.cpus[cpu.index()].block.load(self.platform(), Ordering::Acquire) != 0)
     }
 
+    /// Frees the frames that wait for a purge, if any do; gives how many. For who reclaims: may wait.
+    pub(crate) fn purge_frames(&self) -> u32 {
+        let Some(v) = &self.vmap else { return 0 };
+        let waits = purge::waits(self, v);
+        if waits.frames == 0 || crate::tlb::kernel::may_wait(self).is_err() {
+            return 0;
+        }
+        purge::purge(self, v, purge::Effort::Soft);
+        waits.frames.min(u32::MAX.into()) as u32
+    }
+
     /// CPUs came or went.
     pub(crate) fn adjust_vmap(&self) {
         if let Some(v) = &self.vmap {

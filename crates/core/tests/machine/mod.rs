@@ -5,6 +5,7 @@
 
 mod aside;
 pub mod faults;
+pub mod kernel;
 pub mod showing;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -155,6 +156,8 @@ pub struct Host {
     pub on_touch: RefCell<VecDeque<Hook>>,
     watched: Cell<(*const u8, u32)>,
     asides: aside::Asides,
+    /// What happens when a CPU turns interrupts on.
+    pub on_irqs_on: RefCell<VecDeque<Hook>>,
     /// What happens while somebody sleeps.
     pub on_wait: RefCell<VecDeque<Box<dyn FnOnce()>>>,
     /// Who would sleep for a page goes on with this rule broken, once: on one stack nobody can sleep above the one
@@ -206,6 +209,7 @@ impl Host {
             on_touch: RefCell::default(),
             watched: Cell::new((std::ptr::null(), 0)),
             asides: aside::Asides::default(),
+            on_irqs_on: RefCell::default(),
             on_wait: RefCell::default(),
             at_touch: RefCell::default(),
             placing: Cell::new(false),
@@ -409,6 +413,16 @@ impl Host {
         true
     }
 
+    /// Whether the entry of a kernel page lets code run there.
+    pub fn may_execute(&self, page: PageNumber) -> bool {
+        let root = self.kernel_root.get().expect("a kernel root");
+        let (found, _) = self.walk(root, page.0);
+        found.is_some_and(|word| {
+            let entry = Entry(word.load(Ordering::SeqCst));
+            entry.is_present() && !entry.has(Entry::NO_EXECUTE)
+        })
+    }
+
     /// Whether this CPU still has a translation of the kernel page.
     pub fn caches_kernel(&self, cpu: u16, page: PageNumber) -> bool {
         self.tlbs[cpu as usize].borrow().kernel.contains_key(&page.0)
@@ -565,6 +579,11 @@ unsafe impl Platform for Host {
         if self.pending[cpu as usize].get() && !self.hold_interrupts.get() {
             self.deliver(cpu);
         }
+        if !self.on_irqs_on.borrow().is_empty() {
+            self.irqs[cpu as usize].set(false);
+            self.next(&self.on_irqs_on);
+            self.irqs[cpu as usize].set(true);
+        }
     }
     fn direct(&self, at: PhysAddr) -> *mut u8 {
         let offset = at.0.checked_sub(u64::from(self.setup.base) * PAGE_SIZE).expect("below the memory");
@@ -690,12 +709,22 @@ impl BlockDevice for Host {
 /// Plays `case` again and again on a new machine, with whatever it places at touch `n` for `n` from 0 on, until what it
 /// does has no such touch. Gives the results, and how many cases could not be played ([`StandsStill`]).
 pub fn everywhere<R>(setup: &Setup, broken: Option<Rule>, case: impl Fn(&Mm<'_>, u32) -> R) -> (Vec<R>, u32) {
+    everywhere_with(setup, bare("vanilla"), broken, case)
+}
+
+/// The same, with this configuration.
+pub fn everywhere_with<R>(
+    setup: &Setup,
+    config: Config,
+    broken: Option<Rule>,
+    case: impl Fn(&Mm<'_>, u32) -> R,
+) -> (Vec<R>, u32) {
     let (mut results, mut skipped) = (Vec::new(), 0);
     for n in 0.. {
         let host = Host::new(setup.clone());
         host.broken.set(broken);
         host.placing.set(true);
-        let played = catch_unwind(AssertUnwindSafe(|| host.run(bare("vanilla"), |mm| case(mm, n))));
+        let played = catch_unwind(AssertUnwindSafe(|| host.run(config, |mm| case(mm, n))));
         match played {
             Ok(_) if !host.at_touch.borrow().is_empty() => break,
             Ok(result) => results.push(result),
