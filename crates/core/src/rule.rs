@@ -132,6 +132,8 @@ rules! {
         "give the addresses of a block back when nothing in it is mapped any more";
     GuardPage, "guard-page", "none",
         "leave the page after a kernel range unmapped where that was asked for";
+    ExactFit, "exact-fit", "none",
+        "look into holes that are long enough only if they lie well, where no other is left";
     BoundedHold, "bounded-hold", "none",
         "let go of a shard's lock after some extents of a purge";
     ClaimBeforeAddress, "claim-before-address", "INV-3",

@@ -427,9 +427,11 @@ fn an_interrupt_handler_may_unmap_in_the_middle_of_anything() {
         },
     ];
     for work in works {
-        interrupted(work, |mm, mine| mm.vunmap(mine.start).unwrap(), |mm, list| {
-            mm.vmap(list, BARE, RW).unwrap()
-        });
+        interrupted(
+            work,
+            |mm, mine| mm.vunmap(mine.start).unwrap(),
+            |mm, list| mm.vmap(list, BARE, RW).unwrap(),
+        );
         interrupted(work, |mm, mine| mm.vfree(mine.start).unwrap(), |mm, _| mm.vmalloc(3, BARE, RW).unwrap());
         interrupted(work, |mm, mine| mm.unmap_ram(mine).unwrap(), |mm, list| mm.map_ram(list, RW).unwrap());
     }
@@ -612,7 +614,7 @@ fn the_threshold_follows_the_cpus_that_are_online() {
     host.run(config, |mm| {
         let list = frames(mm, 1);
         // 32 MiB for each doubling: of 4 CPUs three times, of one once.
-        let mut asked_at = || {
+        let asked_at = || {
             let mut pages = 0;
             let before = counted(mm, Counter::VmapPurgeWanted);
             while counted(mm, Counter::VmapPurgeWanted) == before {

@@ -19,6 +19,7 @@ use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::platform::Platform;
 use crate::pool::{Pool, Zeroed};
+use crate::rule::Rule;
 use crate::sync::{Word32, Word64};
 use crate::tree::{Links, Nodes, Tree};
 
@@ -224,7 +225,8 @@ impl<'p> Vmap<'p> {
         let p = mm.platform();
         let surely = want.pages.checked_add(want.align - 1)?;
         let lengths = [surely, want.pages];
-        for length in &lengths[..if want.align == 1 { 1 } else { 2 }] {
+        let exact = want.align > 1 && !p.broken(Rule::ExactFit);
+        for length in &lengths[..if exact { 2 } else { 1 }] {
             let mut at = self.first_long(mm, tree, want.within.start, *length);
             while let Some(handle) = at {
                 let hole = self.extent(mm, handle).range(p);
