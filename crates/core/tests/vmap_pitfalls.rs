@@ -45,7 +45,11 @@ fn an_address_is_flushed_before_it_is_mapped_again() {
     for policy in ["vanilla", "linux"] {
         assert_eq!(mapped_again(policy, None), (Some(2), 0), "{policy}");
         let (read, stale) = mapped_again(policy, Some(Rule::FlushBeforeReuse));
-        assert_eq!((read, stale), (Some(2), 2), "{policy}: CPU 0 has written to the old frame, and CPU 1 reads it");
+        assert_eq!(
+            (read, stale),
+            (Some(2), 2),
+            "{policy}: CPU 0 has written to the old frame, and CPU 1 reads it"
+        );
     }
 }
 

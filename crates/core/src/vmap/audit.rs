@@ -8,6 +8,7 @@ use crate::addr::PageNumber;
 use crate::paging::{Entry, table};
 use crate::platform::Platform;
 use crate::policy::VmapPolicy;
+use crate::sync::Word32;
 
 /// What a look at the kernel range found.
 #[derive(Clone, Copy, Default)]
@@ -76,18 +77,18 @@ pub(super) fn look<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Findin
 fn lazy_sums<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Sums {
     let p = mm.platform();
     let mut sums = Sums { tree_good: v.free_tree_good(mm), ..Sums::default() };
+    // One that reaches across borders has a slot for each shard.
+    let slots_of = |handle| {
+        let link = |word: &Word32| word.get(p).checked_sub(1);
+        let more =
+            core::iter::successors(link(&v.extent(mm, handle).more), |&slot| link(&v.extent(mm, slot).next));
+        1 + more.count() as u32
+    };
     v.each_extent(mm, |handle, place| {
         let extent = v.extent(mm, handle);
         let (whole, mapped) = (extent.range(p).pages, extent.mapped(p).pages);
         let own = extent.purpose(p) == Purpose::Alloc;
-        sums.slots += 1;
-        if matches!(place, Place::Used | Place::Waits) {
-            let mut more = extent.more.get(p);
-            while let Some(slot) = more.checked_sub(1) {
-                sums.slots += 1;
-                more = v.extent(mm, slot).next.get(p);
-            }
-        }
+        sums.slots += if matches!(place, Place::Used | Place::Waits) { slots_of(handle) } else { 1 };
         match place {
             Place::Free => sums.free += whole,
             Place::Used => {
@@ -103,7 +104,7 @@ fn lazy_sums<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Sums {
         }
     });
     block::each(mm, v, |extent, mapped, dirty| {
-        sums.slots += 1;
+        sums.slots += slots_of(extent);
         sums.blocks += v.extent(mm, extent).range(p).pages;
         sums.present += mapped;
         sums.dirty += dirty;

@@ -124,6 +124,10 @@ impl Block {
         self.parts(v).iter().any(|part| first_run(part.taken.load(p, Ordering::Relaxed), pages).is_some())
     }
 
+    fn is_idle<P: Platform>(&self, p: &P, v: &Vmap<'_>) -> bool {
+        self.parts(v).iter().all(|part| part.taken.load(p, Ordering::Relaxed) == 0)
+    }
+
     /// Closes it if nothing in it is taken: from then on nobody finds room in it.
     fn close<P: Platform>(&self, p: &P, v: &Vmap<'_>) -> bool {
         let parts = self.parts(v);
@@ -253,14 +257,35 @@ fn list<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, list: &[Word32; 2], 
     new.place.set(p, LISTED);
 }
 
-/// Gives up the reference to a block: to its shard's list if it has room, to nobody if not.
+/// Gives up the reference to a block: its addresses go back if nothing is taken in it; else it goes to its shard's list if
+/// it has room, and to nobody if not.
 fn let_go<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {
     let (p, old) = (mm.platform(), block(mm, v, handle));
-    let shard = v.shard_of(PageNumber(old.start.get(p)));
-    v.with_blocks(mm, shard, |blocks| {
-        // Looked at under the lock: a purge that makes room does so before it takes the lock, and then asks whose it is.
-        if old.has_room(p, v, 1) { list(mm, v, blocks, handle) } else { old.place.set(p, LOOSE) }
-    });
+    let start = PageNumber(old.start.get(p));
+    loop {
+        let idle = v.with_blocks(mm, v.shard_of(start), |blocks| {
+            // Looked at under the lock: a purge that makes room does so before it takes the lock, and then asks whose it is.
+            let idle = old.is_idle(p, v) && !p.broken(Rule::EmptyBlocksGoBack);
+            if !idle && old.has_room(p, v, 1) {
+                list(mm, v, blocks, handle);
+            } else if !idle {
+                old.place.set(p, LOOSE);
+            }
+            idle
+        });
+        if !idle {
+            return;
+        }
+        // If that fails somebody has just claimed a slot: look again.
+        if old.close(p, v) {
+            break;
+        }
+    }
+    old.place.set(p, GONE);
+    v.set_block(mm, start, None);
+    // Every slot that was ever mapped in it has been flushed since: its bit was clear.
+    v.put_back(mm, Unmapped::cleared(old.extent.get(p)).flushed());
+    v.state.blocks.release(mm, handle);
 }
 
 /// Makes a block. The reference is the caller's. May wait.
@@ -350,12 +375,14 @@ pub(super) fn unmap<'p, P: Platform>(
     part.last.fetch_and(p, !(1 << (bit + pages - 1)), Ordering::Relaxed);
     entries::clear(mm, range);
     let Some(handle) = v.block_at(mm, range.start) else { return Err(not_mapped) };
-    purge::count(mm, v, range.start, pages, || {
+    let home = block(mm, v, handle);
+    // Counted and pushed where its block begins: a block may reach into another shard.
+    let start = PageNumber(home.start.get(p));
+    purge::count(mm, v, start, pages, || {
         // Release: partner of the Acquire in `gather`: the entries are cleared, and it is counted.
         part.dirty.fetch_or(p, run(bit, pages), Ordering::Release);
-        let home = block(mm, v, handle);
         if home.waits.swap(p, 1, Ordering::AcqRel) == 0 {
-            let waiting = &v.shards[v.shard_of(range.start)].waiting;
+            let waiting = &v.shards[v.shard_of(start)].waiting;
             Waiting::push(p, &waiting.blocks, &home.next_waiting, handle);
         }
     });
@@ -414,11 +441,10 @@ pub(super) fn settle<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, handle:
         // Release: partner of the Acquire in `claim`: the flush comes before the next map.
         part.taken.fetch_and(p, !part.flushing.get(p), Ordering::Release);
     }
-    let idle = flushed.parts(v).iter().all(|part| part.taken.load(p, Ordering::Relaxed) == 0);
     let shard = v.shard_of(PageNumber(flushed.start.get(p)));
     let mine = v.with_blocks(mm, shard, |blocks| {
         let place = flushed.place.get(p);
-        let back = idle && !p.broken(Rule::EmptyBlocksGoBack);
+        let back = flushed.is_idle(p, v) && !p.broken(Rule::EmptyBlocksGoBack);
         match place {
             LISTED if back => unlist(mm, v, blocks, flushed),
             LOOSE if back => {}
@@ -433,22 +459,8 @@ pub(super) fn settle<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, handle:
         true
     });
     if mine {
-        give_back(mm, v, handle);
+        let_go(mm, v, handle);
     }
-}
-
-/// Gives the addresses of a block back if nothing is taken in it, else lets go of it. By who has its reference.
-fn give_back<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {
-    let (p, idle) = (mm.platform(), block(mm, v, handle));
-    if !idle.close(p, v) {
-        return let_go(mm, v, handle);
-    }
-    idle.place.set(p, GONE);
-    let start = PageNumber(idle.start.get(p));
-    v.set_block(mm, start, None);
-    // Every slot that was ever mapped in it has been flushed since: its bit was clear.
-    v.put_back(mm, Unmapped::cleared(idle.extent.get(p)).flushed());
-    v.state.blocks.release(mm, handle);
 }
 
 /// Takes from every CPU the block in which nothing is mapped: addresses are short.
@@ -459,10 +471,9 @@ pub(super) fn give_up_idle<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
     }
     for cpu in v.cpus {
         let Some(handle) = cpu.block.load(p, Ordering::Acquire).checked_sub(1) else { continue };
-        let parts = block(mm, v, handle).parts(v);
-        let idle = parts.iter().all(|part| part.taken.load(p, Ordering::Relaxed) == 0);
-        if idle && cpu.block.replace(p, handle + 1, 0, Ordering::AcqRel).is_ok() {
-            give_back(mm, v, handle);
+        if block(mm, v, handle).is_idle(p, v) && cpu.block.replace(p, handle + 1, 0, Ordering::AcqRel).is_ok()
+        {
+            let_go(mm, v, handle);
         }
     }
 }
