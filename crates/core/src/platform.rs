@@ -76,7 +76,8 @@ pub unsafe trait Platform {
         }
     }
     /// Put the kernel's half into a new top-level table: first into the kernel's own, when the manager is made. The entries of
-    /// the kernel range of [`Config`](crate::Config) are the core's: it sets them after this call.
+    /// the kernel range of [`Config`](crate::Config) are the core's: it sets them after this call. A CPU that has loaded no
+    /// space yet must run on the kernel's own table before it uses an address of that range.
     fn prepare_root(&self, root: FrameNumber) {
         let _ = root;
     }
