@@ -158,14 +158,14 @@ fn p22_what_was_flushed_is_not_flushed_again() {
     assert_eq!(flushed_one_by_one(Some(Rule::ForgetWhatWasFlushed)), [4, 8]);
 }
 
-/// A purge that gives three extents back whose slots go to others at once: what can be mapped afterwards, of 256 pages.
+/// A purge that gives three extents back whose slots go to others at once: what can be mapped afterwards, of 4096 pages.
 fn left_after_a_purge(broken: Option<Rule>) -> u64 {
     let host = host(1, None);
-    host.run(kernel("linux", 256), |mm| {
+    host.run(kernel("linux", 4096), |mm| {
         let list = frames(mm, 1);
         let three = [0, 1, 2].map(|_| mm.vmap(&list, BARE, RW).unwrap());
         // As many slots are at hand as may be, so that one that is left over goes back to the pool.
-        assert_eq!(room(mm, list[0], 1), 253);
+        assert_eq!(room(mm, list[0], 1), 4093);
         mm.purge_vmap().unwrap();
         three.iter().for_each(|range| mm.vunmap(range.start).unwrap());
         host.broken.set(broken);
@@ -178,8 +178,8 @@ fn left_after_a_purge(broken: Option<Rule>) -> u64 {
 
 #[test]
 fn p23_a_purge_reads_on_before_it_gives_a_slot_away() {
-    assert_eq!(left_after_a_purge(None), 256);
-    assert!(left_after_a_purge(Some(Rule::NextBeforeRelease)) < 256, "the rest of the list is lost");
+    assert_eq!(left_after_a_purge(None), 4096);
+    assert!(left_after_a_purge(Some(Rule::NextBeforeRelease)) < 4096, "the rest of the list is lost");
 }
 
 /// CPU 1 purges at every touch of CPU 0's unmap. The largest number of pages that anybody was told of.

@@ -3,11 +3,13 @@
 //! | file | holds |
 //! |---|---|
 //! | `extent.rs` | runs of kernel pages, and what each may do next, as types |
-//! | `shard.rs` | the free and the used ones, in parts of the range with locks of their own |
+//! | `shard.rs`, `slots.rs` | the free ones, in parts of the range with locks of their own; slots at hand |
+//! | `across.rs`, `returning.rs` | what reaches across their borders; how extents become free |
+//! | `used.rs` | the ones in use, by address |
 //! | `request.rs` | what may be asked for |
 //! | `entries.rs` | the page tables that all spaces share |
 //! | `purge.rs` | unmapped extents wait for one flush, and become free after it (INV-3) |
-//! | `block.rs`, `index.rs` | small maps from per-CPU blocks; the block of an address |
+//! | `block.rs`, `bitmap.rs`, `index.rs` | small maps from per-CPU blocks; what is taken in one; the block of an address |
 //! | `eager.rs`, `lazy.rs` | the policies |
 //! | `audit.rs` | does everything add up |
 //!
@@ -15,7 +17,9 @@
 //! pool's. A shard's extents in use are under a lock of their own that is taken with interrupts off, alone. The policy
 //! `eager` has one lock instead of all these, and holds it while it flushes.
 
+mod across;
 mod audit;
+mod bitmap;
 mod block;
 mod eager;
 mod entries;
@@ -24,12 +28,16 @@ mod index;
 mod lazy;
 mod purge;
 mod request;
+mod returning;
 mod shard;
+mod slots;
+mod used;
 
 use core::sync::atomic::Ordering;
 
 pub(crate) use audit::Findings;
-use block::{Block, OnCpu};
+use bitmap::Block;
+use block::OnCpu;
 use extent::Extent;
 pub use purge::Waits;
 pub use request::VmapPlace;

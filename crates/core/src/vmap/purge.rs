@@ -8,9 +8,10 @@
 
 use core::sync::atomic::Ordering;
 
-use super::block::Block;
+use super::bitmap::Block;
 use super::extent::{Purpose, Unmapped};
-use super::shard::{MAX_SHARDS, Returning, Waiting};
+use super::returning::Returning;
+use super::shard::{MAX_SHARDS, Waiting};
 use super::{Vmap, block, entries};
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
