@@ -97,7 +97,8 @@ impl CpuSet {
     pub fn insert_all<P: Platform>(&self, p: &P, mask: &CpuMask) {
         let summary = mask.summary.load(p, Ordering::Relaxed);
         for w in bits(summary) {
-            let word = mask.words[w as usize].load(p, Ordering::Relaxed);
+            // Acquire: partner of the Release in `remove`, as in `for_each`.
+            let word = mask.words[w as usize].load(p, Ordering::Acquire);
             if word != 0 {
                 let mine = &self.words[w as usize];
                 mine.set(mine.get() | word);
@@ -136,6 +137,15 @@ impl CpuMask {
     /// Whether the CPU's bit is set.
     pub fn contains<P: Platform>(&self, p: &P, cpu: CpuId) -> bool {
         self.words[cpu.word()].load(p, Ordering::Acquire) & cpu.bit() != 0
+    }
+
+    /// Does `work` for each CPU in it, as they are read one word after the other.
+    pub fn for_each<P: Platform>(&self, p: &P, mut work: impl FnMut(CpuId)) {
+        for w in bits(self.summary.load(p, Ordering::Relaxed)) {
+            // Acquire: partner of the Release in `remove`: a CPU that is not in it has left before.
+            let word = self.words[w as usize].load(p, Ordering::Acquire);
+            bits(word).for_each(|b| work(CpuId((w * 64 + b) as u16)));
+        }
     }
 
     /// Whether no CPU is in it other than `but`.

@@ -39,7 +39,8 @@ pub enum Error {
     NotMapped(PageNumber),
     /// The mapping does not allow this access.
     NotPermitted(PageNumber),
-    /// A CPU still runs in this space, or a mapping still uses this file.
+    /// A CPU still runs in this space, a mapping still uses this file, or another block of the region is on its way
+    /// offline.
     Busy,
     /// The frame is not managed by the core.
     NoSuchFrame(FrameNumber),
@@ -47,6 +48,10 @@ pub enum Error {
     NotAllocated(FrameNumber),
     /// An order above 10.
     BadOrder(u8),
+    /// Not the start of a block of memory that could go offline.
+    BadBlock(FrameNumber),
+    /// The frame can never be freed: it holds the core's bookkeeping.
+    NotMovable(FrameNumber),
     /// A node that does not exist.
     NoSuchNode,
     /// The device could not read the page.
@@ -92,6 +97,13 @@ impl fmt::Display for Error {
             Error::NoSuchFrame(frame) => write!(f, "{frame:?} is not managed"),
             Error::NotAllocated(frame) => write!(f, "{frame:?} is not allocated in this order"),
             Error::BadOrder(order) => write!(f, "order {order} is above 10"),
+            Error::BadBlock(frame) => write!(
+                f,
+                "{frame:?} does not begin a block that can go offline: 1024 frames, aligned, whole in one region"
+            ),
+            Error::NotMovable(frame) => {
+                write!(f, "{frame:?} holds the core's bookkeeping and cannot be freed")
+            }
             Error::NoSuchNode => f.write_str("no such node"),
             Error::Device => f.write_str("the device could not read the page"),
             Error::NoKernelRange => f.write_str("no kernel range was given: set `vmap` in the configuration"),

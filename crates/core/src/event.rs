@@ -214,6 +214,51 @@ pub enum Event {
     Rotated,
     /// A task had to reclaim for itself.
     AllocStall,
+    /// And has got its frames, or the news that there are none.
+    AllocStallEnds {
+        /// How long it took, in nanoseconds.
+        ns: u64,
+    },
+    /// A CPU took a batch of frames from a zone, to have them at hand.
+    Refilled {
+        /// How many.
+        frames: u32,
+    },
+    /// Frames that CPUs had at hand went back to a zone, under one hold of its lock.
+    Spilled {
+        /// How many.
+        frames: u32,
+    },
+    /// The frames that CPUs had at hand were drained.
+    Drained {
+        /// How many went back to their zones.
+        frames: u32,
+        /// CPUs that were interrupted.
+        sent: u32,
+        /// Other CPUs that are online and were not.
+        saved: u32,
+        /// Whether at most half of the CPUs had frames. False if nobody looked.
+        few: bool,
+    },
+    /// A block of memory is offline.
+    MemoryOffline {
+        /// Its first frame.
+        first: FrameNumber,
+        /// How many.
+        frames: u32,
+    },
+    /// A block of memory is back.
+    MemoryOnline {
+        /// Its first frame.
+        first: FrameNumber,
+        /// How many.
+        frames: u32,
+    },
+    /// Nothing was left to reclaim, and the embedding kernel was asked for a victim.
+    OutOfMemory {
+        /// Whether it found one: the task tries again.
+        again: bool,
+    },
     /// `kswapd` of a node was woken.
     KswapdWoken,
     /// Unmapped kernel addresses were flushed on all CPUs, once for all of them.
@@ -268,6 +313,14 @@ counters! {
     DeferredCompleted, "tlb_deferred_completed", "deferred flushes completed early by an operation or a fault";
     CpuOffline, "cpus_offline", "CPUs that went offline";
     CpuOnline, "cpus_online", "CPUs that came online";
+    PcpRefill, "pcp_refill", "frames that CPUs took from zones to have them at hand";
+    PcpSpill, "pcp_spill", "frames at hand that went back to their zones";
+    PcpGlobalDrain, "pcp_global_drain", "drains of the frames that CPUs have at hand";
+    PcpGlobalIpiSaved, "pcp_global_ipi_saved", "drains in which at most half of the CPUs had frames at hand";
+    DrainIpisSent, "drain_ipis_sent", "CPUs interrupted for a drain";
+    DrainIpisSaved, "drain_ipis_saved", "CPUs online and not interrupted for a drain";
+    MemoryOffline, "memory_blocks_offline", "blocks of memory that went offline";
+    MemoryOnline, "memory_blocks_online", "blocks of memory that came back";
     PgFault, "pgfault", "page faults resolved";
     PgMajFault, "pgmajfault", "page faults for which a page was made or read";
     PgAlloc, "pgalloc", "frames taken from the allocator";
@@ -288,6 +341,7 @@ counters! {
     PgPgOut, "pgpgout", "pages written out";
     PgPgOutFailed, "pgpgout_failed", "pages that the device did not take";
     AllocStall, "allocstall", "tasks that had to reclaim for themselves";
+    OutOfMemory, "out_of_memory", "times that the embedding kernel was asked for a victim";
     KswapdWoken, "kswapd_woken", "times that a kswapd was woken";
     LocalFlushKernel, "nr_tlb_local_flush_kernel", "flushes of all kernel addresses that the core gives out";
     VmapPurges, "vmap_purges", "flushes of kernel addresses that were unmapped";
@@ -353,7 +407,19 @@ impl Counters {
             Event::Activated => self.add(C::PgActivate, 1),
             Event::Deactivated => self.add(C::PgDeactivate, 1),
             Event::Rotated => self.add(C::PgRotated, 1),
+            Event::Refilled { frames } => self.add(C::PcpRefill, frames.into()),
+            Event::Spilled { frames } => self.add(C::PcpSpill, frames.into()),
+            Event::Drained { sent, saved, few, .. } => {
+                self.add(C::PcpGlobalDrain, 1);
+                self.add(C::PcpGlobalIpiSaved, few.into());
+                self.add(C::DrainIpisSent, sent.into());
+                self.add(C::DrainIpisSaved, saved.into());
+            }
+            Event::MemoryOffline { .. } => self.add(C::MemoryOffline, 1),
+            Event::MemoryOnline { .. } => self.add(C::MemoryOnline, 1),
             Event::AllocStall => self.add(C::AllocStall, 1),
+            Event::AllocStallEnds { .. } => {}
+            Event::OutOfMemory { .. } => self.add(C::OutOfMemory, 1),
             Event::KswapdWoken => self.add(C::KswapdWoken, 1),
             Event::FlushedKernel => self.add(C::LocalFlushKernel, 1),
             Event::VmapPurged { pages } => {

@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::Manager;
-use crate::cpu::CpuId;
+use crate::cpu::{CpuId, CpuMask};
 use crate::event::Event;
 use crate::ipi::{self, full_fence};
 use crate::paging::{SpaceId, unload};
@@ -27,13 +27,17 @@ impl<P: Platform> Manager<'_, P> {
         // them, since this CPU runs nothing else and interrupt handlers take no frames.
         self.drain_lru_batch();
         self.leave_block();
-        self.drain_page_list();
+        if !p.broken(Rule::OfflineDrainsLists) {
+            self.drain_page_list();
+        }
         self.drain_batch();
         self.emit(Event::CpuOffline);
         let here = Here::new(self);
         if !p.broken(Rule::OfflineLeavesMasks) {
             unload(&here);
         }
+        // The lists are empty before: a drain that does not find this CPU here has nothing to ask of it.
+        self.set_online(here.cpu, false);
         // Release: partner of the Acquires in `tlb` and `ipi`: what this CPU did comes before what those do who leave
         // it alone.
         here.slot().presence.0.store(p, Presence::OFFLINE, Ordering::Release);
@@ -58,7 +62,9 @@ impl<P: Platform> Manager<'_, P> {
             }
         }
         here.slot().presence.0.store(p, Presence::ACTIVE, Ordering::Relaxed);
-        // Partner: the fence in `ipi::is_gone`, as on the way out. The look also clears the summary that those have
+        self.set_online(here.cpu, true);
+        // Partners: the fence in `ipi::is_gone`, as on the way out, and that of a drain: it finds this CPU, or what was
+        // changed before it is seen here. The look also clears the summary that those have
         // left who took their bits back: a full-looking inbox would never be rung again.
         full_fence();
         // INV-3: who unmapped kernel addresses meanwhile left this CPU alone, or asks it now. Partner: the fence in
@@ -79,15 +85,42 @@ impl<P: Platform> Manager<'_, P> {
     /// Before any CPU uses the manager: those that do not run yet are offline until they call `cpu_online`.
     pub(crate) fn note_presence(&self) {
         let p = self.platform();
-        for cpu in (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| !p.is_online(cpu)) {
-            self.slot(cpu).presence.0.set(p, Presence::OFFLINE);
+        for cpu in (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16)) {
+            if p.is_online(cpu) {
+                self.set_online(cpu, true);
+            } else {
+                self.slot(cpu).presence.0.set(p, Presence::OFFLINE);
+            }
         }
+    }
+
+    fn set_online(&self, cpu: CpuId, online: bool) {
+        let (p, root) = (self.platform(), self.root);
+        if online {
+            root.online.insert(p, cpu);
+            root.online_cpus.fetch_add(p, 1, Ordering::Relaxed);
+        } else {
+            root.online.remove(p, cpu);
+            root.online_cpus.fetch_sub(p, 1, Ordering::Relaxed);
+        }
+    }
+
+    /// CPUs that are online.
+    pub(crate) fn online(&self) -> &CpuMask {
+        &self.root.online
+    }
+
+    /// How many CPUs are online. A moment's truth.
+    pub fn online_cpus(&self) -> u32 {
+        self.root.online_cpus.load(self.platform(), Ordering::Relaxed)
     }
 
     /// Whether a CPU that is offline has left nothing behind. On a quiet system.
     pub(crate) fn left_nothing(&self, cpu: CpuId, mut spaces: impl Iterator<Item = SpaceId>) -> bool {
         let (p, slot) = (self.platform(), self.slot(cpu));
-        slot.pages.len() == 0
+        slot.pages.held(p) == 0
+            && slot.returned.is_empty(p)
+            && slot.returned_lru.is_empty(p)
             && slot.lru.len() == 0
             && slot.spare_batch.get() == 0
             && !self.has_block(cpu)

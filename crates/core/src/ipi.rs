@@ -40,7 +40,8 @@ impl Inbox {
 /// acknowledgement.
 #[repr(C, align(64))]
 pub(crate) struct Request {
-    /// The space plus one, and `TABLES`; 0 asks for everything that user addresses may have left.
+    /// The space plus one, and `TABLES`; 0 asks for everything that user addresses may have left, `DRAIN` for the frames
+    /// at hand, `DRAIN_LRU` for the pages bound for their lists.
     space: Word64,
     /// The first page, and in the low bits how many; 0 pages are the whole space.
     range: Word64,
@@ -50,6 +51,10 @@ pub(crate) struct Request {
 
 /// Page tables go too: lazy CPUs must let go of the space.
 const TABLES: u64 = 1 << 32;
+/// No flush: the frames at hand.
+const DRAIN: u64 = 1 << 33;
+/// No flush: the pages bound for their lists.
+const DRAIN_LRU: u64 = 1 << 34;
 /// Instead of a space: kernel addresses.
 const KERNEL: u64 = 1 << 40;
 /// The part of a kernel page's number that differs from one to another.
@@ -61,12 +66,16 @@ const PAGES: u64 = (1 << 20) - 1;
 #[repr(C, align(64))]
 struct Awaited(Word32);
 
-/// A flush, asked of other CPUs.
+/// What can be asked of other CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
-    /// Everything that user addresses may have left.
+    /// Give up the free frames at hand, to whoever asks.
+    Drain,
+    /// Give up the pages that are bound for their lists, to whoever asks.
+    DrainLru,
+    /// Flush everything that user addresses may have left.
     FlushAll,
-    /// A range of a space (`None`: all of it), which brings a CPU that has seen everything before up to
+    /// Flush a range of a space (`None`: all of it), which brings a CPU that has seen everything before up to
     /// this generation.
     Flush { space: SpaceId, range: Option<PageRange>, generation: Generation, tables: bool },
     /// A range of kernel addresses (`None`: all of them), whatever space is loaded.
@@ -76,6 +85,8 @@ pub(crate) enum Work {
 impl Request {
     fn write<P: Platform>(&self, p: &P, work: Work) {
         let (space, range, generation, tables) = match work {
+            Work::Drain => return self.space.set(p, DRAIN),
+            Work::DrainLru => return self.space.set(p, DRAIN_LRU),
             Work::FlushAll => return self.space.set(p, 0),
             Work::Kernel(range) => {
                 let short = range.filter(|range| range.pages <= PAGES);
@@ -99,6 +110,12 @@ impl Request {
             let start = PageNumber(range >> PAGES.count_ones() | PageNumber::KERNEL_START.0);
             return Work::Kernel((range & PAGES != 0).then(|| PageRange::new(start, range & PAGES)));
         }
+        if word & DRAIN != 0 {
+            return Work::Drain;
+        }
+        if word & DRAIN_LRU != 0 {
+            return Work::DrainLru;
+        }
         let Some(space) = (word as u32).checked_sub(1) else {
             return Work::FlushAll;
         };
@@ -114,14 +131,19 @@ impl Request {
 }
 
 /// Carries out `work` on the CPUs in `here.slot().targets` and `meanwhile` on this one; returns when all
-/// have acknowledged. The set must not hold this CPU.
+/// have acknowledged. The set must not hold this CPU. Gives how many were interrupted.
 ///
 /// Interrupts are off when it is called. They are as the caller of `Here` had them while it waits; where
 /// they are off, it serves the requests that reach this CPU (INV-8).
-pub(crate) fn call<P: Platform>(here: Here<'_, '_, P>, work: Work, meanwhile: impl FnOnce(&Here<'_, '_, P>)) {
+pub(crate) fn call<P: Platform>(
+    here: Here<'_, '_, P>,
+    work: Work,
+    meanwhile: impl FnOnce(&Here<'_, '_, P>),
+) -> u32 {
     let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
     let targets = slot.targets.len();
     let awaited = &slot.request.awaited.0;
+    let mut sent = 0;
     if targets > 0 {
         slot.request.write(p, work);
         // Relaxed: published, like the request, by the AcqRel of the bit below.
@@ -129,7 +151,7 @@ pub(crate) fn call<P: Platform>(here: Here<'_, '_, P>, work: Work, meanwhile: im
         let me = here.cpu;
         for target in slot.targets.iter() {
             let was_empty = post(mm, me, target);
-            if is_gone(mm, target) {
+            if is_gone(mm, target) && !p.broken(Rule::TakeBack) {
                 if take_back(mm, me, target) {
                     acknowledge(p, &slot.request);
                 }
@@ -138,7 +160,8 @@ pub(crate) fn call<P: Platform>(here: Here<'_, '_, P>, work: Work, meanwhile: im
             }
         }
         if !slot.sending.is_empty() {
-            mm.emit(Event::IpiSent { targets: slot.sending.len() });
+            sent = slot.sending.len();
+            mm.emit(Event::IpiSent { targets: sent });
             p.interrupt(&slot.sending);
             slot.sending.clear();
         }
@@ -155,6 +178,7 @@ pub(crate) fn call<P: Platform>(here: Here<'_, '_, P>, work: Work, meanwhile: im
         p.pause(ns);
         waited = waited.saturating_add(ns);
     }
+    sent
 }
 
 /// Puts this CPU into the target's inbox; says whether it was empty.
@@ -231,9 +255,10 @@ pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>) {
     for word in bits(inbox.summary.swap(p, 0, Ordering::AcqRel)) {
         // Acquire: partner of the Release in `post`; the requests of these senders are whole.
         let senders = inbox.senders[word as usize].swap(p, 0, Ordering::AcqRel);
-        let sender = |bit: u32| mm.slot(CpuId((word * 64 + bit) as u16));
+        let cpu = |bit: u32| CpuId((word * 64 + bit) as u16);
+        let sender = |bit: u32| mm.slot(cpu(bit));
         if p.broken(Rule::AcknowledgeAfterFlush) {
-            // The flush is left to the next request: the senders go on as if it were done.
+            // The work is left to the next request: the senders go on as if it were done.
             bits(senders).for_each(|s| acknowledge(p, &sender(s).request));
             continue;
         }
@@ -242,13 +267,12 @@ pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>) {
         for s in bits(senders) {
             let request = &sender(s).request;
             let work = request.read(p);
-            let done = match work {
-                Work::FlushAll => core::mem::replace(&mut flushed_all, true),
-                Work::Kernel(None) => core::mem::replace(&mut flushed_kernel, true),
-                _ => false,
-            };
-            if !done {
-                crate::tlb::serve(here, work);
+            match work {
+                Work::Drain => crate::frame::hand_over(here, cpu(s)),
+                Work::DrainLru => crate::reclaim::hand_over(here, cpu(s)),
+                Work::FlushAll if core::mem::replace(&mut flushed_all, true) => {}
+                Work::Kernel(None) if core::mem::replace(&mut flushed_kernel, true) => {}
+                work => crate::tlb::serve(here, work),
             }
             acknowledge(p, request);
         }

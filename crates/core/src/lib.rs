@@ -61,7 +61,7 @@ pub use cpu::{CpuId, CpuSet};
 pub use error::Error;
 pub use event::{Counter, Event};
 pub use file::FileId;
-pub use frame::{AllocFrom, Frames, Kind, MAX_ORDER};
+pub use frame::{AllocFrom, Certainty, Frames, Kind, Leaving, ListLimits, MAX_ORDER, Offline, Remains};
 pub use manager::{Config, Manager, Region};
 pub use paging::{Advice, Backing, Entry, KernelProt, Prot, SpaceId, UserAccess};
 pub use platform::Platform;

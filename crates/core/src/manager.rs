@@ -1,13 +1,13 @@
 //! The manager: made once from the platform's memory, used from every CPU.
 
 use crate::addr::{FrameNumber, NodeId, PageRange};
-use crate::cpu::CpuId;
+use crate::cpu::{CpuId, CpuMask};
 use crate::error::Error;
 use crate::event::{Counter, Event};
 use crate::file::File;
 use crate::frame::boot::{self, Carved, MAX_NODES};
-use crate::frame::percpu::{MAX_PAGE_BATCH, batch_for};
-use crate::frame::{AllocFrom, FrameTable, Zone};
+use crate::frame::percpu::{Holders, ZoneLists};
+use crate::frame::{AllocFrom, FrameTable, ListLimits, Zone};
 use crate::paging::{Region as Mapping, Space};
 use crate::percpu::{CpuSlot, Here, MAX_LRU_BATCH};
 use crate::platform::Platform;
@@ -15,6 +15,7 @@ use crate::policy::Policy;
 use crate::pool::{Pool, Zeroed};
 use crate::reclaim::Node;
 use crate::rule::Rule;
+use crate::sync::Word32;
 use crate::tlb::BatchSlot;
 use crate::vmap::Vmap;
 
@@ -40,8 +41,8 @@ pub struct Config {
     pub scan_batch: u32,
     /// Pages above which a flush takes everything: at least 1. Linux: 33.
     pub flush_ceiling: u32,
-    /// Frames that a CPU takes from a zone at a time: 1 to 63. `None`: Linux's rule, by the size of the memory.
-    pub page_batch: Option<u32>,
+    /// How many free frames of each zone a CPU keeps at hand. `None`: Linux's rule, by the size of the zone.
+    pub page_lists: Option<ListLimits>,
     /// Frames kept free in all zones together (the sum of the min watermarks), instead of Linux's rule.
     pub min_free: Option<u32>,
     /// Kernel pages that the core may give out, in the upper half of addresses: see [`Manager::vmap`]. `None`: none.
@@ -63,7 +64,7 @@ impl Config {
             lru_batch: 14,
             scan_batch: 32,
             flush_ceiling: 33,
-            page_batch: None,
+            page_lists: None,
             min_free: None,
             vmap: None,
             vmap_shards: None,
@@ -72,9 +73,10 @@ impl Config {
         }
     }
 
-    /// Linux's rule for `page_batch` on a zone of so many frames.
-    pub const fn linux_page_batch(frames: u64) -> u32 {
-        batch_for(frames)
+    /// Linux's rule for the lists of a zone of so many frames that keeps `min_free` of them free (its share), on a node
+    /// of so many CPUs.
+    pub const fn linux_page_lists(frames: u64, min_free: u64, cpus: u32) -> ListLimits {
+        ListLimits::linux(frames, min_free + min_free / 4 + 1, cpus)
     }
 
     /// Linux's rule for a machine of so many frames: the square root of 16 times the memory in KiB, 128 KiB
@@ -93,9 +95,7 @@ impl Config {
         if !fits(self.scan_batch) {
             return Err(Error::BadSetting("scan_batch must be 1 to 64"));
         }
-        if self.page_batch.is_some_and(|n| n == 0 || n > MAX_PAGE_BATCH as u32) {
-            return Err(Error::BadSetting("page_batch must be 1 to 63"));
-        }
+        self.page_lists.map_or(Ok(()), |limits| limits.check().map(drop))?;
         if self.flush_ceiling == 0 {
             return Err(Error::BadSetting("flush_ceiling must be at least 1"));
         }
@@ -110,6 +110,10 @@ pub(crate) struct Root {
     pub regions: Pool<Mapping>,
     pub files: Pool<File>,
     pub batches: Pool<BatchSlot>,
+    /// CPUs that run.
+    pub online: CpuMask,
+    pub online_cpus: Word32,
+    pub holders: Holders,
 }
 
 // SAFETY: pools are.
@@ -119,7 +123,6 @@ unsafe impl Zeroed for Root {}
 pub struct Manager<'p, P: Platform> {
     p: &'p P,
     config: Config,
-    page_batch: u32,
     carved: Carved<'p>,
     pub(crate) root: &'p Root,
     kernel_root: FrameNumber,
@@ -141,10 +144,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let carved = boot::carve(p, regions, &config)?;
         let root = carved.root;
-        let largest = regions.iter().map(|r| u64::from(r.frames)).max().unwrap_or(0);
-        let page_batch = config.page_batch.unwrap_or(batch_for(largest));
-        let mut mm =
-            Manager { p, config, page_batch, carved, root, kernel_root: FrameNumber::NONE, vmap: None };
+        let mut mm = Manager { p, config, carved, root, kernel_root: FrameNumber::NONE, vmap: None };
         mm.nodes().for_each(|node| node.init(p));
         mm.note_presence();
         boot::fill(&mm);
@@ -163,13 +163,19 @@ impl<'p, P: Platform> Manager<'p, P> {
         &self.config
     }
 
-    pub(crate) fn page_batch(&self) -> u32 {
-        self.page_batch
+    /// Free frames that CPUs have at hand, which only they can use until the lists are drained. While they run it is a
+    /// sum of moments.
+    pub fn frames_at_hand(&self) -> u64 {
+        self.carved.cpus.iter().map(|slot| u64::from(slot.pages.held(self.p))).sum()
     }
 
-    /// Frames at hand on all CPUs.
-    pub(crate) fn at_hand(&self) -> u64 {
-        self.carved.cpus.iter().map(|slot| u64::from(slot.pages.len())).sum()
+    /// A CPU's lists of free frames, by zone.
+    pub(crate) fn page_lists(&self, cpu: CpuId) -> &'p [ZoneLists] {
+        self.carved.lists[cpu.index()]
+    }
+
+    pub(crate) fn holders(&self) -> &'p CpuMask {
+        &self.root.holders.0
     }
 
     /// The machine under it.
@@ -193,7 +199,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.carved.cpus.iter().map(|slot| slot.counters.get(counter)).sum()
     }
 
-    /// Free frames in all zones.
+    /// Free frames in all zones, without those that CPUs have at hand ([`frames_at_hand`](Self::frames_at_hand)).
     pub fn free_frame_count(&self) -> u64 {
         self.zones().map(|zone| zone.free(self.p)).sum()
     }

@@ -6,7 +6,8 @@ use crate::Manager;
 use crate::addr::{FrameNumber, Generation};
 use crate::cpu::{CpuId, CpuSet};
 use crate::event::Counters;
-use crate::frame::percpu::PageList;
+use crate::frame::Returned;
+use crate::frame::percpu::PageLists;
 use crate::ipi::{Inbox, Request};
 use crate::paging::SpaceId;
 use crate::platform::Platform;
@@ -32,7 +33,11 @@ pub(crate) struct CpuSlot {
     pub sending: CpuSet,
     pub tlb: TlbState,
     /// Free frames at hand.
-    pub pages: PageList,
+    pub pages: PageLists,
+    /// Free frames that other CPUs have handed to this one.
+    pub returned: Returned,
+    /// Pages bound for their lists, likewise.
+    pub returned_lru: Returned,
     /// Pages on their way to an LRU list.
     pub lru: LruBatch,
     /// An unmap batch that nobody uses, plus one.

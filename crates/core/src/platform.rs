@@ -3,6 +3,7 @@
 use crate::addr::{FrameNumber, Nanos, NodeId, PhysAddr, VirtAddr};
 use crate::cpu::{CpuId, CpuSet};
 use crate::event::Event;
+use crate::frame::Kind;
 use crate::rule::Rule;
 
 /// The machine under the core.
@@ -88,6 +89,15 @@ pub unsafe trait Platform {
         let _ = key;
     }
 
+    /// No frame can be had for a task that may wait: reclaim has found nothing, and no CPU holds frames back. Whoever
+    /// embeds the core picks a victim here, and gives true when the task should try again: memory will come, or has
+    /// come. False, and the task gets [`Error::OutOfMemory`](crate::Error::OutOfMemory): right for the victim itself.
+    /// Interrupts are on and no spin lock is held; it may wait, and may free memory, but must not ask for any.
+    fn out_of_memory(&self, short: &Shortage) -> bool {
+        let _ = short;
+        false
+    }
+
     /// The device behind file pages, where there is one. Without it files are all holes, and pages that
     /// were written stay in memory.
     fn device(&self) -> Option<&dyn BlockDevice> {
@@ -115,6 +125,17 @@ pub unsafe trait Platform {
     fn observe(&self, event: &Event) {
         let _ = event;
     }
+}
+
+/// What could not be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shortage {
+    /// log2 of the frames in the block.
+    pub order: u8,
+    /// The node that was asked first; all others were asked too.
+    pub node: NodeId,
+    /// What the block was for.
+    pub kind: Kind,
 }
 
 /// How an access touches memory.

@@ -16,6 +16,18 @@ pub enum Unmap {
     Batch,
 }
 
+/// How the free frames that CPUs have at hand go back to their zones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Drain {
+    /// Interrupt every CPU that is online.
+    #[doc(alias = "drain_all_pages")]
+    AllCpus,
+    /// Interrupt those that have frames at hand (Linux 3.4).
+    HoldingCpus,
+    /// Take the frames without an interrupt: each CPU's lists have a lock (Linux 6.2 does likewise).
+    Remote,
+}
+
 /// How aging clears accessed bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Aging {
@@ -52,6 +64,8 @@ pub struct Mechanism {
 pub struct Policy {
     /// Reclaim's flush.
     pub unmap: Unmap,
+    /// The drain of the frames at hand.
+    pub drain: Drain,
     /// Aging's flush.
     pub aging: Aging,
     /// Kernel addresses.
@@ -62,17 +76,22 @@ const BUNDLES: &[(&str, &str, Policy)] = &[
     (
         "vanilla",
         "every mechanism as it was before",
-        Policy { unmap: Unmap::PerPage, aging: Aging::Flush, vmap: VmapPolicy::Eager },
+        Policy { unmap: Unmap::PerPage, drain: Drain::AllCpus, aging: Aging::Flush, vmap: VmapPolicy::Eager },
     ),
     (
         "linux",
         "the published mechanisms",
-        Policy { unmap: Unmap::Batch, aging: Aging::NoFlush, vmap: VmapPolicy::Lazy },
+        Policy {
+            unmap: Unmap::Batch,
+            drain: Drain::HoldingCpus,
+            aging: Aging::NoFlush,
+            vmap: VmapPolicy::Lazy,
+        },
     ),
     (
         "quiet",
         "the best we have",
-        Policy { unmap: Unmap::Batch, aging: Aging::NoFlush, vmap: VmapPolicy::Lazy },
+        Policy { unmap: Unmap::Batch, drain: Drain::Remote, aging: Aging::NoFlush, vmap: VmapPolicy::Lazy },
     ),
 ];
 
@@ -84,6 +103,15 @@ const MECHANISMS: &[Mechanism] = &[
             ("per-page", "flush each page on every CPU that may hold it"),
             ("batch-clean", "one flush per batch for clean entries, dirty ones at once (Linux 4.3)"),
             ("batch", "one flush per batch, before I/O and before freeing"),
+        ],
+    },
+    Mechanism {
+        name: "drain",
+        about: "how free frames at hand on CPUs go back to where others find them",
+        choices: &[
+            ("all-cpus", "interrupt every CPU that is online"),
+            ("holding-cpus", "interrupt the CPUs that have frames at hand (Linux 3.4)"),
+            ("remote", "take them without an interrupt"),
         ],
     },
     Mechanism {
@@ -136,6 +164,9 @@ impl Policy {
             match mechanism.name {
                 "unmap" => policy.unmap = [Unmap::PerPage, Unmap::BatchClean, Unmap::Batch][index],
                 "vmap" => policy.vmap = [VmapPolicy::Eager, VmapPolicy::Lazy][index],
+                "drain" => {
+                    policy.drain = [Drain::AllCpus, Drain::HoldingCpus, Drain::Remote][index];
+                }
                 _ => policy.aging = [Aging::Flush, Aging::NoFlush][index],
             }
         }
@@ -143,12 +174,9 @@ impl Policy {
     }
 
     /// The name of the choice for each mechanism, in the order of [`mechanisms`](Self::mechanisms).
-    pub fn choices(&self) -> [&'static str; 3] {
-        [
-            MECHANISMS[0].choices[self.unmap as usize].0,
-            MECHANISMS[1].choices[self.aging as usize].0,
-            MECHANISMS[2].choices[self.vmap as usize].0,
-        ]
+    pub fn choices(&self) -> [&'static str; 4] {
+        let chosen = [self.unmap as usize, self.drain as usize, self.aging as usize, self.vmap as usize];
+        core::array::from_fn(|i| MECHANISMS[i].choices[chosen[i]].0)
     }
 
     /// Refuses a policy whose guarantee is not declared (PITFALLS 39).
@@ -235,11 +263,19 @@ mod tests {
 
     #[test]
     fn policies_read_back_as_written() {
-        for text in ["vanilla", "linux", "linux+unmap=per-page", "linux+unmap=batch-clean+aging=flush"] {
+        for text in [
+            "vanilla",
+            "linux",
+            "linux+unmap=per-page",
+            "linux+unmap=batch-clean+aging=flush",
+            "linux+drain=remote",
+        ] {
             assert_eq!(Policy::parse(text).unwrap().to_string(), text);
         }
         assert_eq!(
-            Policy::parse("vanilla+unmap=batch+aging=no-flush+vmap=lazy").unwrap().to_string(),
+            Policy::parse("vanilla+unmap=batch+drain=holding-cpus+aging=no-flush+vmap=lazy")
+                .unwrap()
+                .to_string(),
             "linux"
         );
     }

@@ -106,6 +106,22 @@ rules! {
         "leave the old space's CPU mask only after the new root is loaded";
     WaitForAcknowledgement, "wait-for-acknowledgement", "INV-5",
         "wait until every CPU that was asked to flush has acknowledged";
+    OwnDrainSet, "own-drain-set", "INV-7",
+        "gather the CPUs to drain in a set that no other drain writes into";
+    ForceAsksAll, "force-asks-all", "INV-7",
+        "ask every CPU when a drain must be certain, whether it seems to hold frames or not";
+    OfflineDrainsLists, "offline-drains-lists", "INV-7",
+        "give back the frames at hand before a CPU goes offline";
+    DrainInChunks, "drain-in-chunks", "latency",
+        "hold a zone's lock for a bounded number of drained frames at a time";
+    CountWithList, "count-with-list", "INV-7",
+        "take a list's count together with its frames";
+    TakeBack, "take-back", "INV-8",
+        "take a request back from a CPU that has gone offline and will never see it";
+    LimitsAtPush, "limits-at-push", "INV-7",
+        "read a list's limits where frames are put on it, not before";
+    RemoteTakesLock, "remote-takes-lock", "INV-7",
+        "take a CPU's lock before its lists are emptied from elsewhere";
     WholeGeneration, "whole-generation", "INV-6",
         "compare generations whole when a CPU comes back (here: their low 8 bits)";
     FlushBeforeReuse, "flush-before-reuse", "INV-3",

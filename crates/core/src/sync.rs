@@ -121,7 +121,7 @@ impl SpinLock {
 
     /// Takes the lock. Any context but an interrupt handler.
     #[inline]
-    pub fn lock<'a, P: Platform>(&'a self, mm: &'a Manager<'_, P>) -> SpinGuard<'a, P> {
+    pub fn lock<'a, 'p: 'a, P: Platform>(&'a self, mm: &Manager<'p, P>) -> SpinGuard<'a, P> {
         let p = mm.platform();
         let ticket = self.next.fetch_add(p, 1, Ordering::Relaxed);
         loop {

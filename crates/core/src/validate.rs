@@ -4,6 +4,7 @@ use crate::Manager;
 use crate::addr::PageNumber;
 use crate::cpu::CpuId;
 use crate::file::FileId;
+use crate::frame::percpu::Section;
 use crate::frame::{Kind, flag};
 use crate::paging::{Entry, SpaceId, table};
 use crate::platform::Platform;
@@ -17,6 +18,10 @@ pub struct Audit {
     pub reserved: u64,
     /// Free.
     pub free: u64,
+    /// Offline, or isolated on the way there.
+    pub offline: u64,
+    /// Of those that are free, at hand on CPUs.
+    pub at_hand: u64,
     /// Page tables.
     pub tables: u64,
     /// In the core's pools and page-cache indexes.
@@ -44,8 +49,11 @@ impl<P: Platform> Manager<'_, P> {
     /// and every LRU batch is drained or counts as held.
     pub fn validate(&self) -> Audit {
         let p = self.platform();
-        let at_hand = self.at_hand();
-        let mut audit = Audit { reserved: self.reserved_frames(), free: at_hand, ..Audit::default() };
+        let at_hand = self.frames_at_hand();
+        let mut audit =
+            Audit { reserved: self.reserved_frames(), free: at_hand, at_hand, ..Audit::default() };
+        audit.offline = self.offline_frames();
+        audit.total = audit.offline;
         let (mut allocated, mut owned, mut listed, mut maps) = (0, 0, 0, 0);
         for (_, frame) in self.frames().iter(p) {
             audit.total += 1;
@@ -92,8 +100,17 @@ impl<P: Platform> Manager<'_, P> {
         let own = audit.pools + audit.vmalloc;
         audit.kernel = allocated - own.min(allocated);
         let zones_good = self.zones().all(|zone| zone.lock(self).audit().1);
+        let mut cpus = (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16));
+        let at_hand_good = cpus.all(|cpu| Section::of(self, cpu).audit());
         let (on_lists, lists_good) = self.audit_lists();
-        let sum = audit.reserved + audit.free + audit.tables + own + audit.kernel + audit.anon + audit.file;
+        let sum = audit.reserved
+            + audit.free
+            + audit.tables
+            + own
+            + audit.kernel
+            + audit.anon
+            + audit.file
+            + audit.offline;
         let spaces =
             || self.live(root.spaces.bound(self), |id| root.spaces.find(self, id).is_some()).map(SpaceId);
         let mut offline =
@@ -101,6 +118,7 @@ impl<P: Platform> Manager<'_, P> {
         let left_nothing = offline.all(|cpu| self.left_nothing(cpu, spaces()));
         let checks = [
             (zones_good, "a zone's free lists and its count differ"),
+            (at_hand_good, "a CPU's list of free frames and its count differ"),
             (lists_good, "an LRU list and its count differ"),
             (on_lists == listed, "pages marked as listed are not the pages on the lists"),
             (audit.leaked == 0, "pages of an unmap batch that was never flushed"),

@@ -4,9 +4,9 @@ mod machine;
 
 use std::collections::BTreeMap;
 
-use machine::{Host, Mm, Setup, bare, config, exhaust, give_back, settled};
+use machine::{Host, Mm, NONE_AT_HAND, Setup, at_hand, bare, config, exhaust, give_back, settled};
 use proptest::prelude::*;
-use quietmm::{AllocFrom, Config, Error, FrameNumber, Kind, Manager, NodeId, Region};
+use quietmm::{AllocFrom, Config, Error, FrameNumber, Kind, ListLimits, Manager, NodeId, Region};
 
 const BASE: u32 = 0x1000;
 
@@ -31,11 +31,11 @@ impl Model {
 }
 
 /// Asks for blocks and gives them back as `steps` say; checks each against the model.
-fn follow(steps: &[(u8, u16)], page_batch: u32) {
+fn follow(steps: &[(u8, u16)], page_lists: Option<ListLimits>) {
     let setup = Setup::default();
     let host = Host::new(setup.clone());
-    host.run(Config { page_batch: Some(page_batch), ..bare("vanilla") }, |mm| {
-        let start = mm.validate();
+    host.run(Config { page_lists, ..bare("vanilla") }, |mm| {
+        let start = settled(mm);
         let mut model = Model { taken: BTreeMap::new() };
         for &(order, pick) in steps {
             if order <= 10 {
@@ -87,9 +87,9 @@ proptest! {
     #[test]
     fn blocks_never_overlap_and_merge_back_to_the_start(
         steps in prop::collection::vec((0u8..=21, any::<u16>()), 1..60),
-        page_batch in prop::sample::select(vec![1u32, 31]),
+        page_lists in prop::sample::select(vec![Some(NONE_AT_HAND), at_hand(1), at_hand(31), None]),
     ) {
-        follow(&steps, page_batch);
+        follow(&steps, page_lists);
     }
 }
 
@@ -178,9 +178,9 @@ fn frames_of_the_core_itself_cannot_be_freed() {
 
 #[test]
 fn without_memory_each_order_is_refused_and_comes_back() {
-    for page_batch in [1, 31] {
+    for page_lists in [Some(NONE_AT_HAND), at_hand(31)] {
         let host = Host::new(Setup::default());
-        host.run(Config { page_batch: Some(page_batch), ..bare("vanilla") }, |mm| {
+        host.run(Config { page_lists, ..bare("vanilla") }, |mm| {
             let all = exhaust(mm);
             assert_eq!(mm.free_frame_count(), 0);
             for order in 0..=10 {
@@ -296,16 +296,17 @@ fn settings_out_of_range_are_named() {
         (Config { lru_batch: 65, ..base }, "lru_batch"),
         (Config { scan_batch: 0, ..base }, "scan_batch"),
         (Config { scan_batch: 65, ..base }, "scan_batch"),
-        (Config { page_batch: Some(0), ..base }, "page_batch"),
-        (Config { page_batch: Some(64), ..base }, "page_batch"),
+        (Config { page_lists: at_hand(0), ..base }, "batch"),
+        (Config { page_lists: at_hand(64), ..base }, "batch"),
+        (Config { page_lists: Some(ListLimits { batch: 8, high: 7 }), ..base }, "high"),
         (Config { flush_ceiling: 0, ..base }, "flush_ceiling"),
     ] {
         let error = made(Setup::default(), wrong).unwrap_err();
         assert!(matches!(error, Error::BadSetting(text) if text.contains(name)), "{error}");
     }
     for right in [
-        Config { lru_batch: 1, scan_batch: 1, page_batch: Some(1), flush_ceiling: 1, ..base },
-        Config { lru_batch: 64, scan_batch: 64, page_batch: Some(63), flush_ceiling: u32::MAX, ..base },
+        Config { lru_batch: 1, scan_batch: 1, page_lists: Some(NONE_AT_HAND), flush_ceiling: 1, ..base },
+        Config { lru_batch: 64, scan_batch: 64, page_lists: at_hand(63), flush_ceiling: u32::MAX, ..base },
         Config { min_free: Some(u32::MAX), ..base },
     ] {
         assert_eq!(made(Setup::default(), right), Ok(()));
@@ -363,7 +364,7 @@ fn frames_at_hand_are_near_ones() {
     let region = |start, node| Region { start: FrameNumber(BASE + start), frames: 2048, node: NodeId(node) };
     let regions = Some(vec![region(0, 0), region(2048, 1)]);
     let host = Host::new(Setup { cpus: 2, nodes: 2, regions, ..Setup::default() });
-    host.run(Config { page_batch: Some(31), ..bare("vanilla") }, |mm| {
+    host.run(Config { page_lists: at_hand(31), ..bare("vanilla") }, |mm| {
         let far = AllocFrom { node: Some(NodeId(1)), may_reclaim: false };
         let block = mm.alloc_frames(0, far).unwrap();
         assert!(block.first().0 >= BASE + 2048);

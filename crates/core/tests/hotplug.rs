@@ -240,7 +240,7 @@ fn p11_a_space_ends_without_the_cpus_that_are_offline() {
 #[test]
 fn p11_a_cpu_that_goes_offline_gives_its_frames_and_pages_back() {
     let host = Host::new(two());
-    host.run(quietmm::Config { page_batch: Some(31), ..bare("linux") }, |mm| {
+    host.run(quietmm::Config { page_lists: machine::at_hand(31), ..bare("linux") }, |mm| {
         let file = mm.create_file(4).unwrap();
         let id = mm.create_space().unwrap();
         mm.map(id, pages(AT, 4), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();

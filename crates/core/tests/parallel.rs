@@ -3,10 +3,13 @@
 
 mod threads;
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use quietmm::{Platform, Rule, SpaceId};
-use threads::{Mm, Threads};
+use quietmm::{
+    AllocFrom, Certainty, Config, FrameNumber, ListLimits, NodeId, Platform, Policy, Rule, SpaceId,
+};
+use threads::{FRAMES, Mm, Threads};
 
 /// Two CPUs shoot at each other with interrupts off, again and again: whether both come to an end.
 fn shoot_at_each_other(broken: Option<Rule>) -> bool {
@@ -131,4 +134,103 @@ fn p11_cpus_that_go_and_come_while_another_flushes_are_neither_waited_for_nor_fo
     assert_eq!(go_and_come(None), (true, 0));
     let (fine, stale) = go_and_come(Some(Rule::OfflineLeavesMasks));
     assert!(fine && stale > 0, "they come back with what they had");
+}
+
+/// What the CPUs of `take_and_free` share.
+struct Pool {
+    /// Blocks that one CPU has taken and another will free.
+    handed: Mutex<Vec<(FrameNumber, u8)>>,
+    /// By frame, whether somebody has it.
+    taken: Vec<AtomicBool>,
+}
+
+impl Pool {
+    /// Every frame of a block changes hands: nobody had it, or who gives it did.
+    fn note(&self, (first, order): (FrameNumber, u8), taken: bool) {
+        for n in first.0..first.0 + (1 << order) {
+            assert_ne!(
+                self.taken[n as usize].swap(taken, Ordering::SeqCst),
+                taken,
+                "frame {n} has two owners"
+            );
+        }
+    }
+}
+
+/// CPUs take and free blocks, their own and each other's, drain, go and come; limits change, and a block of memory goes
+/// and comes.
+fn take_and_free(mm: &Mm<'_>, pool: &Pool, cpu: u16) {
+    const STEPS: u64 = 4000;
+    let machine = mm.platform();
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(cpu) + 1);
+    for _ in 0..STEPS {
+        machine.got_on();
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let pick = (random >> 32) as u32;
+        let handed = || pool.handed.lock().unwrap();
+        match random % 128 {
+            0 => _ = mm.drain_page_lists(Certainty::Likely),
+            1 => _ = mm.drain_page_lists(Certainty::Certain),
+            2 => {
+                let high = pick % 64;
+                mm.set_list_limits(NodeId(0), ListLimits { batch: (high / 4).max(1), high }).unwrap();
+            }
+            3 if cpu != 0 => {
+                mm.cpu_offline();
+                mm.cpu_online();
+            }
+            4..8 if cpu == 0 => {
+                let leaving = mm.begin_offline(FrameNumber(FRAMES - 1024)).unwrap();
+                match mm.finish_offline(leaving) {
+                    Ok(block) => mm.bring_online(block),
+                    Err(remains) => mm.cancel_offline(remains.leaving),
+                }
+            }
+            8..72 => {
+                if let Ok(block) = mm.alloc_frames((pick % 5) as u8, AllocFrom::NOW) {
+                    let block = block.into_raw();
+                    pool.note(block, true);
+                    handed().push(block);
+                }
+            }
+            _ => {
+                let mut all = handed();
+                let block = if all.is_empty() { None } else { Some(pick as usize % all.len()) };
+                let block = block.map(|at| all.swap_remove(at));
+                drop(all);
+                if let Some(block) = block {
+                    pool.note(block, false);
+                    mm.free_frames_at(block.0, block.1).unwrap();
+                }
+            }
+        }
+    }
+    // Whoever has ended serves nobody.
+    mm.cpu_offline();
+}
+
+#[test]
+fn frames_add_up_when_cpus_are_threads_whatever_the_drain() {
+    for drain in ["all-cpus", "holding-cpus", "remote"] {
+        let config = Config {
+            page_lists: Some(ListLimits { batch: 8, high: 32 }),
+            min_free: Some(0),
+            ..Config::new(Policy::parse(&format!("vanilla+drain={drain}")).unwrap())
+        };
+        let pool = |_: &Mm<'_>| Pool {
+            handed: Mutex::default(),
+            taken: (0..FRAMES).map(|_| AtomicBool::new(false)).collect(),
+        };
+        let last = |mm: &Mm<'_>| {
+            let audit = mm.validate();
+            assert_eq!((audit.broken, audit.at_hand), (None, 0), "{drain}");
+            assert_eq!(mm.online_cpus(), 0);
+        };
+        assert!(
+            Threads::run_as(config, 3, None, pool, take_and_free, last),
+            "{drain}: somebody waits for ever"
+        );
+    }
 }

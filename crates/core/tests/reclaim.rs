@@ -97,7 +97,9 @@ fn reclaimed(policy: &str) -> (u64, u64, u64) {
         assert!((0..128).all(|i| !host.caches(1, AT + i) && !host.caches(2, AT + i)));
         assert_eq!(host.interrupts_to(1), host.interrupts_to(2));
         give_back(mm, held);
-        (host.interrupts() as u64, mm.counter(Counter::BatchFlushes), mm.counter(Counter::BatchPages))
+        // Those of drains, when nothing was left to reclaim, are another matter.
+        let interrupts = host.interrupts() as u64 - mm.counter(Counter::DrainIpisSent);
+        (interrupts, mm.counter(Counter::BatchFlushes), mm.counter(Counter::BatchPages))
     })
 }
 

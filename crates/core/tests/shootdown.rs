@@ -5,7 +5,7 @@ mod machine;
 use std::cell::Cell;
 use std::rc::Rc;
 
-use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages};
+use machine::{Host, Mm, Setup, at_hand, bare, exhaust, give_back, pages};
 use quietmm::{AllocFrom, Backing, Config, Counter, Error, FileId, PageNumber, Prot, Rule, SpaceId};
 
 const AT: u64 = 0x1000;
@@ -209,7 +209,7 @@ fn an_unmap_costs_one_flush_however_many_pages_were_present() {
 fn in_the_window(broken: Option<Rule>, then: impl Fn(&Mm<'_>, SpaceId) + 'static) -> (bool, u64) {
     let host = Host::new(Setup { cpus: 3, ..Setup::default() });
     host.broken.set(broken);
-    host.run(Config { page_batch: Some(31), ..bare("linux") }, |mm| {
+    host.run(Config { page_lists: at_hand(31), ..bare("linux") }, |mm| {
         let (id, file) = cached(mm, 32, &[1, 2]);
         // What CPU 1 will need is at hand there.
         host.on(1, || {

@@ -3,7 +3,7 @@
 mod machine;
 
 use machine::kernel::{BARE, RW, START, at, frames, free, kernel, room};
-use machine::{Host, Mm, Setup, bare, counted, everywhere_with, exhaust, give_back};
+use machine::{Host, Mm, Setup, bare, counted, everywhere_as, exhaust, give_back};
 use quietmm::{
     AllocFrom, Config, Counter, Error, FrameNumber, KernelProt, Manager, NodeId, PageNumber, PageRange,
     Platform, VmapPlace,
@@ -375,7 +375,7 @@ type Work = fn(&Mm<'_>, &[FrameNumber], PageRange);
 fn interrupted(work: Work, handler: fn(&Mm<'_>, PageRange), make: fn(&Mm<'_>, &[FrameNumber]) -> PageRange) {
     let setup = Setup { cpus: 2, frames: 1024, ..Setup::default() };
     let config = Config { vmap_shards: Some(2), ..kernel("linux", 2048) };
-    let (cases, stuck) = everywhere_with(&setup, config, None, |mm, n| {
+    let (cases, stuck) = everywhere_as(&setup, &config, None, |mm, n| {
         let host = mm.platform();
         let list = frames(mm, 3);
         let (mine, other) = (make(mm, &list), mm.vmap(&list, BARE, RW).unwrap());

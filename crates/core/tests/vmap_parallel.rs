@@ -6,7 +6,8 @@ mod threads;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use quietmm::{
-    AllocFrom, Config, Error, FrameNumber, KernelProt, PageNumber, PageRange, Policy, Rule, VmapPlace,
+    AllocFrom, Config, Error, FrameNumber, KernelProt, ListLimits, PageNumber, PageRange, Policy, Rule,
+    VmapPlace,
 };
 use threads::{Mm, Threads};
 
@@ -100,7 +101,7 @@ impl Own {
 /// How often an address led elsewhere, and how much was mapped.
 fn run(policy: &str, broken: Option<Rule>) -> (u32, u32) {
     let config = Config {
-        page_batch: Some(1),
+        page_lists: Some(ListLimits { batch: 1, high: 0 }),
         min_free: Some(0),
         vmap: Some(PageRange::new(PageNumber(START), PAGES)),
         vmap_shards: Some(3),
@@ -108,7 +109,7 @@ fn run(policy: &str, broken: Option<Rule>) -> (u32, u32) {
         ..Config::new(Policy::parse(policy).unwrap())
     };
     let (stale, mapped) = (AtomicU32::new(0), AtomicU32::new(0));
-    let ended = Threads::run_with(
+    let ended = Threads::run_as(
         config,
         CPUS,
         broken,
@@ -140,6 +141,11 @@ fn run(policy: &str, broken: Option<Rule>) -> (u32, u32) {
             });
             stale.fetch_max(shared.stale.load(Ordering::SeqCst), Ordering::SeqCst);
             mapped.fetch_max(shared.mapped.load(Ordering::SeqCst), Ordering::SeqCst);
+        },
+        |mm| {
+            if broken.is_none() {
+                assert_eq!(mm.validate().broken, None);
+            }
         },
     );
     assert!(ended, "{policy}: somebody waits for ever");

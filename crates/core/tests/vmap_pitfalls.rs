@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use machine::kernel::{BARE, RW, START, at, frames, free, kernel, room};
-use machine::{Happened, Host, Mm, Setup, everywhere_with, exhaust, give_back};
+use machine::{Happened, Host, Mm, Setup, everywhere_as, exhaust, give_back};
 use quietmm::{AllocFrom, Error, Event, FrameNumber, PageNumber, PageRange, Rule, VmapPlace};
 
 fn host(cpus: u32, broken: Option<Rule>) -> Host {
@@ -100,7 +100,7 @@ fn comes_online(broken: Option<Rule>) -> Vec<(bool, Option<u64>)> {
         free(mm, list);
         (came, read)
     };
-    let (results, stuck) = everywhere_with(&setup, kernel("linux", 64), broken, case);
+    let (results, stuck) = everywhere_as(&setup, &kernel("linux", 64), broken, case);
     assert_eq!(stuck, 0);
     assert!(results.len() > 10 && results.iter().all(|(came, _)| *came));
     results
@@ -185,7 +185,7 @@ fn p23_a_purge_reads_on_before_it_gives_a_slot_away() {
 /// CPU 1 purges at every touch of CPU 0's unmap. The largest number of pages that anybody was told of.
 fn counted_while_purged(broken: Option<Rule>) -> u64 {
     let setup = Setup { cpus: 2, frames: 512, ..Setup::default() };
-    let (results, _) = everywhere_with(&setup, kernel("linux", 256), broken, |mm, n| {
+    let (results, _) = everywhere_as(&setup, &kernel("linux", 256), broken, |mm, n| {
         let host = mm.platform();
         let list = frames(mm, 4);
         let (range, ram) = (mm.vmap(&list, BARE, RW).unwrap(), mm.map_ram(&list, RW).unwrap());
@@ -413,7 +413,7 @@ fn p30_a_purge_lets_go_of_its_lock_now_and_then() {
 /// its own elsewhere. In how many cases CPU 0 then maps where CPU 1 has mapped.
 fn block_taken_away(broken: Option<Rule>) -> usize {
     let setup = Setup { cpus: 2, frames: 512, ..Setup::default() };
-    let (results, _) = everywhere_with(&setup, kernel("linux", 256), broken, |mm, n| {
+    let (results, _) = everywhere_as(&setup, &kernel("linux", 256), broken, |mm, n| {
         let host = mm.platform();
         let list = frames(mm, 64);
         // CPU 0 has a block, and nothing in it.

@@ -16,6 +16,7 @@ Examples:
   quietmm compare --explain                     the same, and what each row means
   quietmm compare no-pressure tlb-bystander     where batching should not, and may, cost something
   quietmm compare --policies vanilla,linux,quiet --runs 5
+  quietmm run hackbench-oom                     memory too small for all: who waits how long, and who must end
   quietmm compare --set ipi_send=2us --cpus 96   another machine
   quietmm compare trace --trace sort            recorded accesses of a real program
   quietmm run revisit --break flush-before-free leave one flush out, and read what happens

@@ -27,8 +27,8 @@ const TRAFFIC: [&str; 13] = [
     "window_accesses",
 ];
 
-/// A workload's own figures begin with one of these.
-const OWN: [&str; 3] = ["bystander_", "shootdown_", "unmap_"];
+/// A workload's own figures begin with one of these, and those of tasks that had to reclaim for themselves.
+const OWN: [&str; 6] = ["bystander_", "shootdown_", "unmap_", "hackbench_", "page_alloc_", "direct_reclaim_"];
 
 /// Rows that belong together: label and key.
 pub type Group = Vec<(String, &'static str)>;

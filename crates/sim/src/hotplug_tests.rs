@@ -37,7 +37,7 @@ fn play<const FAULTS: bool>(seed: u64, broken: Option<Rule>, rounds: u64) -> Out
     let mut machine = Machine::builtin("uma-8").expect("a builtin machine");
     machine.memory = 16 << 20;
     let cpus = machine.cpus;
-    let tasks = cpus + machine.nodes + Workload::Revisit.tasks(cpus) + 1;
+    let tasks = cpus + machine.nodes + Workload::Revisit.tasks(cpus, machine.memory / 4096) + 1;
     let sim = Sim::<FAULTS>::new(machine, tasks as usize, seed, broken, &Nobody).expect("memory of the host");
     let config =
         Config { min_free: Some(256), ..Config::new(Policy::parse("linux").expect("a policy of this name")) };

@@ -1,5 +1,5 @@
-//! Latencies that a workload measured: a histogram for each operation and number of pages, and the curve of one-page
-//! shootdowns. Three digits are kept, and the exact mean and maximum.
+//! Latencies that a workload measured, and those of direct reclaim: a histogram for each operation and number of pages, and
+//! the curve of one-page shootdowns. Three digits are kept, and the exact mean and maximum.
 
 use std::collections::BTreeMap;
 
@@ -123,9 +123,9 @@ impl Latencies {
         ops
     }
 
-    /// Of one operation, by pages.
+    /// Of one operation, by pages; nothing for what is not done to a number of pages.
     pub fn by_pages(&self, op: Op) -> impl Iterator<Item = (u64, Latency)> + '_ {
-        self.of(op).map(|(pages, samples)| (pages, samples.summary()))
+        self.of(op).filter(|(pages, _)| *pages > 0).map(|(pages, samples)| (pages, samples.summary()))
     }
 
     /// Of one operation, whatever the pages.
@@ -168,6 +168,13 @@ impl Latencies {
         if let Some(shot) = self.curve().last() {
             let about = "mean time to unmap one page that all CPUs have cached";
             us("shootdown_all_cpus_us", "shootdown all CPUs", shot.latency.mean / 1e3, about);
+        }
+        if self.ops().contains(&Op::DirectReclaim) {
+            let one = self.over_all(Op::DirectReclaim);
+            let about = "how long a task had to reclaim for itself, until it had its frames or was refused";
+            us("direct_reclaim_mean_us", "direct reclaim, mean", one.mean / 1e3, about);
+            us("direct_reclaim_p50_us", "direct reclaim, p50", one.p50 as f64 / 1e3, about);
+            us("direct_reclaim_p99_us", "direct reclaim, p99", one.p99 as f64 / 1e3, about);
         }
         let mut ns = |key, label, value, about| list.push(Metric::real(key, label, "ns", value, 0, about));
         if self.ops().contains(&Op::Fork) {
@@ -229,6 +236,16 @@ mod tests {
         assert_eq!(by_pages, [(1, 100), (64, 300)]);
         let all = latencies.over_all(Op::Unmap);
         assert_eq!((all.count, all.mean, all.p50, all.max), (2, 200.0, 100, 300));
+    }
+
+    #[test]
+    fn what_is_not_done_to_a_number_of_pages_has_no_line_for_one() {
+        let mut latencies = Latencies::default();
+        latencies.add(Op::DirectReclaim, 0, 3000);
+        assert_eq!(latencies.by_pages(Op::DirectReclaim).count(), 0);
+        assert_eq!(latencies.over_all(Op::DirectReclaim).p99, 3000);
+        let keys: Vec<_> = latencies.metrics().iter().map(|metric| metric.key).collect();
+        assert_eq!(keys, ["direct_reclaim_mean_us", "direct_reclaim_p50_us", "direct_reclaim_p99_us"]);
     }
 
     #[test]

@@ -27,6 +27,8 @@ mod latency;
 mod lines;
 pub mod machine;
 mod metrics;
+#[cfg(test)]
+mod oom_tests;
 mod order;
 mod platform;
 mod run;

@@ -1,5 +1,7 @@
 //! What a run reports: one list of figures, each with its unit and what it means.
 
+use quietmm_workloads::Tally;
+
 /// Which way is better.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Better {
@@ -62,6 +64,37 @@ impl Metric {
         about: &'static str,
     ) -> Metric {
         Metric { key, label, unit: "", better, value: Value::Int(value), about }
+    }
+
+    /// What a workload counted.
+    pub(crate) fn tally(what: Tally, value: u64) -> Metric {
+        let (key, label, better, about) = match what {
+            Tally::GroupsCompleted => (
+                "hackbench_groups_completed",
+                "groups completed",
+                Better::More,
+                "groups all of whose processes came to their own end",
+            ),
+            Tally::ProcessesKilled => (
+                "hackbench_processes_killed",
+                "processes killed",
+                Better::Less,
+                "processes that were ended because memory was out",
+            ),
+            Tally::ForksFailed => {
+                ("hackbench_forks_failed", "forks failed", Better::Less, "processes that could not be made")
+            }
+            Tally::Messages => {
+                ("hackbench_messages", "messages passed", Better::More, "messages that were received")
+            }
+            Tally::BlocksRefused => (
+                "page_alloc_blocks_refused",
+                "blocks refused",
+                Better::Less,
+                "blocks of frames that were wanted and could not be had",
+            ),
+        };
+        Metric::int(key, label, better, value, about)
     }
 
     pub(crate) fn more(mut self) -> Metric {

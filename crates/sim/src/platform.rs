@@ -2,8 +2,9 @@
 
 use quietmm::addr::{FrameNumber, Nanos, NodeId, PhysAddr};
 use quietmm::event::Revoked;
-use quietmm::platform::{Access, BlockDevice, Guarantees, WaitKey};
+use quietmm::platform::{Access, BlockDevice, Guarantees, Shortage, WaitKey};
 use quietmm::{CpuId, CpuSet, Event, Kind, Platform, Rule, VirtAddr};
+use quietmm_workloads::Op;
 
 use crate::sim::Sim;
 
@@ -121,6 +122,9 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     fn breathe(&self) {
         self.kernel().breathe();
     }
+    fn out_of_memory(&self, short: &Shortage) -> bool {
+        self.running.get() && self.kernel().out_of_memory(short)
+    }
     fn wake(&self, key: WaitKey) {
         if self.running.get() {
             self.kernel().wake(key);
@@ -178,6 +182,8 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
                     }
                 }
             }
+            // The core cannot say of what size: this is not an operation on a range.
+            Event::AllocStallEnds { ns } => self.latencies.borrow_mut().add(Op::DirectReclaim, 0, ns),
             Event::Freed { frame, order } => {
                 for n in frame.0..frame.0 + (1 << order) {
                     self.judge_freed_table(FrameNumber(n));

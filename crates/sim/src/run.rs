@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use quietmm::{Config, Counter, Error, Policy, Rule};
+use quietmm::{Config, Counter, Error, ListLimits, Policy, Rule};
 use quietmm_workloads::{Params, System, TaskKind, TaskReport, Workload};
 
 use crate::cpu::Mode;
@@ -125,9 +125,15 @@ fn min_free(spec: &RunSpec, shrunk: &Machine) -> u64 {
     spec.machine.kernel.min_free_kib.map_or(full, |kib| kib / 4).min(shrunk.memory / 4096 / 8)
 }
 
-/// Frames that a CPU takes at a time: that of the machine at full size, for the same reason.
-fn page_batch(spec: &RunSpec) -> u32 {
-    Config::linux_page_batch(spec.machine.memory / 4096 / u64::from(spec.machine.nodes))
+/// What a CPU keeps at hand of each zone: as on the machine at full size, for the same reason, but all CPUs together at
+/// most a sixteenth of the memory.
+fn page_lists(spec: &RunSpec, shrunk: &Machine) -> ListLimits {
+    let (machine, nodes) = (&spec.machine, u64::from(spec.machine.nodes));
+    let frames = machine.memory / 4096;
+    let min_free = machine.kernel.min_free_kib.map_or(Config::linux_min_free(frames), |kib| kib / 4);
+    let full = Config::linux_page_lists(frames / nodes, min_free / nodes, machine.cpus / machine.nodes);
+    let room = (shrunk.memory / 4096 / 16 / u64::from(machine.cpus)).clamp(1, u64::from(full.high)) as u32;
+    ListLimits { batch: full.batch.min(room.div_ceil(4)), high: room }
 }
 
 fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Report, RunError> {
@@ -143,11 +149,11 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         lru_batch: machine.kernel.lru_batch,
         scan_batch: machine.kernel.scan_batch,
         flush_ceiling: machine.kernel.flush_ceiling,
-        page_batch: Some(page_batch(spec)),
+        page_lists: Some(page_lists(spec, &machine)),
         min_free: Some(min_free(spec, &machine) as u32),
         ..Config::new(spec.policy)
     };
-    let tasks = machine.cpus + machine.nodes + spec.workload.tasks(machine.cpus);
+    let tasks = machine.cpus + machine.nodes + spec.workload.tasks(machine.cpus, machine.memory / 4096);
     let sim =
         Sim::<FAULTS>::new(machine, tasks as usize, spec.seed, spec.broken, watch).map_err(|error| {
             RunError::Failed(format!("the host has no room for the machine's memory: {error}"))
@@ -207,29 +213,34 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     };
     let notes = vec![format!(
         "scale 1/{}: memory {} MiB and all files with it; watermarks (min {} KiB in all, never above 1/8) and \
-         per-CPU batches ({} frames) of the full size; CPUs, TLBs and costs in full",
+         per-CPU lists (at most {} frames of a zone) of the full size; CPUs, TLBs and costs in full",
         spec.scale,
         sim.machine.memory >> 20,
         min_free(spec, &sim.machine) * 4,
-        page_batch(spec)
+        page_lists(spec, &sim.machine).high
     )];
     let stories = sim.truth().stories.clone();
     let latencies = sim.latencies.take();
     if spec.broken.is_none() && spec.workload.comes_to_rest() {
-        add_up(&sim, &system).map_err(RunError::Failed)?;
+        add_up(&sim, &system, spec.workload).map_err(RunError::Failed)?;
     }
     Ok(Report { metrics, latencies, host, stories, notes })
 }
 
-/// Whether every frame, list, table and tree of the core adds up once the machine is at rest.
+/// Whether every frame, list, table and tree of the core adds up once the machine is at rest, and the workload has given
+/// back what it took as a kernel does.
 fn add_up<const FAULTS: bool>(
     sim: &Sim<'_, FAULTS>,
     system: &System<'_, Sim<'_, FAULTS>>,
+    workload: Workload,
 ) -> Result<(), String> {
     if !sim.rest(system) {
         return Err("the user tasks have ended, and the kernel's do not come to rest".into());
     }
     let audit = system.mm.validate();
+    if audit.kernel > 0 && !workload.keeps_frames() {
+        return Err(format!("{} of the workload's kernel frames were not given back", audit.kernel));
+    }
     audit
         .broken
         .map_or(Ok(()), |what| Err(format!("the frames do not add up at the end: {what} ({audit:?})")))
@@ -402,6 +413,7 @@ fn figures<const FAULTS: bool>(
             "time of one access of the hot set, with all that comes between",
         ));
     }
+    list.extend(sim.tallies.borrow().iter().map(|(&what, &count)| Metric::tally(what, count)));
     list.extend(sim.latencies.borrow().metrics());
     for &counter in Counter::ALL {
         if !list.iter().any(|metric| metric.key == counter.name()) {

@@ -12,7 +12,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 use quietmm::Rule;
 use quietmm::addr::{FrameNumber, NodeId};
 use quietmm::platform::Access;
-use quietmm_workloads::Kernel;
+use quietmm_workloads::{Kernel, Tally};
 use rand_core::{Rng, SeedableRng};
 
 use crate::cpu::{Cpu, Mode};
@@ -29,6 +29,8 @@ use crate::zeroed::Zeroed;
 /// How far a CPU may run ahead of the slowest, in picoseconds: a few moves of a line. A third of it changes
 /// times by some percent and gains by less than a point, and takes half as long again.
 const SLACK: u64 = 600_000;
+/// Nothing lasts that long but waiting in vain; a clock that went on would reach [`NEVER`].
+const END: u64 = NEVER / 2;
 /// Events without progress after which a run is given up.
 const STUCK: u64 = 400_000_000;
 /// Events after the end of the last user task within which all others must come to rest.
@@ -96,6 +98,8 @@ pub struct Sim<'w, const FAULTS: bool> {
     pub counted: Cell<u64>,
     /// Latencies that the workload measured.
     pub latencies: RefCell<Latencies>,
+    /// What the workload counted.
+    pub(crate) tallies: RefCell<BTreeMap<Tally, u64>>,
     /// Events so far, and at the last progress.
     pub events: Cell<u64>,
     pub(crate) last_progress: Cell<u64>,
@@ -161,6 +165,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             total: Cell::new(0),
             counted: Cell::new(0),
             latencies: RefCell::default(),
+            tallies: RefCell::default(),
             events: Cell::new(0),
             last_progress: Cell::new(0),
             flights,
@@ -216,7 +221,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             if time == NEVER {
                 break Stop::Deadlock;
             }
-            if self.events.get() - self.last_progress.get() > most {
+            if time > END || self.events.get() - self.last_progress.get() > most {
                 break Stop::Stuck;
             }
             if !FAULTS {
@@ -320,7 +325,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
                 cpu.now.set(cpu.stalls.take(now));
             } else if cpu.next_irq() <= now {
                 self.take_interrupt();
-            } else if now > self.horizon.get().saturating_add(SLACK) {
+            } else if now > self.horizon.get().saturating_add(SLACK).min(END) {
                 self.order().set(cpu.id, now);
                 self.give_way();
             } else {

@@ -5,7 +5,7 @@ use corosensei::{Coroutine, Yielder};
 use quietmm::addr::{FrameNumber, Nanos};
 use quietmm::platform::{Access, WaitKey};
 use quietmm::{CpuId, Entry, Error, PageNumber, Platform, UserAccess, VirtAddr};
-use quietmm_workloads::{Machine as Runs, Op, Shootdown, TaskId};
+use quietmm_workloads::{Machine as Runs, Op, Shootdown, Tally, TaskId};
 
 use crate::cpu::{Cpu, Mode};
 use crate::order::NEVER;
@@ -407,6 +407,9 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
     }
     fn latency(&self, op: Op, pages: u64, ns: u64) {
         self.latencies.borrow_mut().add(op, pages, ns);
+    }
+    fn tally(&self, what: Tally, count: u64) {
+        *self.tallies.borrow_mut().entry(what).or_default() += count;
     }
     fn shootdown(&self, shootdown: &Shootdown) {
         self.latencies.borrow_mut().shot(shootdown);

@@ -28,10 +28,10 @@ fn all_end_well(specs: Vec<RunSpec>) {
             if spec.machine.cpus == 1 {
                 assert_eq!(report.count("ipis_sent"), 0, "{}: there is nobody to interrupt", what(&spec));
             }
-            // A trace is as long as it is, and fits if few CPUs replay it; storms take part of the memory, and churn as
-            // much as its seed says.
-            use Workload::{Churn, ForkStorm, NoPressure, Replay, UnmapStorm};
-            if !matches!(spec.workload, NoPressure | Replay | UnmapStorm | ForkStorm | Churn) {
+            // A trace is as long as it is, and fits if few CPUs replay it; storms and page-alloc take part of the
+            // memory, and churn as much as its seed says.
+            use Workload::{Churn, ForkStorm, NoPressure, PageAlloc, Replay, UnmapStorm};
+            if !matches!(spec.workload, NoPressure | Replay | UnmapStorm | ForkStorm | PageAlloc | Churn) {
                 assert!(report.count("pages_reclaimed") > 0, "{}: memory was short", what(&spec));
             }
         }

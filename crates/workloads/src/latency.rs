@@ -1,4 +1,4 @@
-//! What workloads measure operation by operation, and a machine keeps.
+//! What workloads measure operation by operation, or count, and a machine keeps.
 
 /// An operation whose latency is kept.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -15,6 +15,21 @@ pub enum Op {
     Copy,
     /// A system call that ends a space.
     Exit,
+    /// A task that wanted frames and had to reclaim for itself, until it had them or was refused: the machine's own
+    /// measurement, with any workload.
+    DirectReclaim,
+    /// A block of frames is allocated, one of many in a row.
+    BulkAlloc,
+    /// And freed, one of many in a row.
+    BulkFree,
+    /// A block is allocated in a random mix of both.
+    RandomAlloc,
+    /// And freed, not in the order of allocation.
+    RandomFree,
+    /// A block is allocated and freed at once: both together.
+    Pair,
+    /// A block is freed that another CPU allocated.
+    HandedFree,
 }
 
 impl Op {
@@ -27,8 +42,36 @@ impl Op {
             Op::Fork => "fork",
             Op::Copy => "copy",
             Op::Exit => "exit",
+            Op::DirectReclaim => "direct-reclaim",
+            Op::BulkAlloc => "bulk-alloc",
+            Op::BulkFree => "bulk-free",
+            Op::RandomAlloc => "random-alloc",
+            Op::RandomFree => "random-free",
+            Op::Pair => "pair",
+            Op::HandedFree => "handed-free",
         }
     }
+
+    /// Whether its latency by number of pages is worth a line each in a table of one run.
+    pub const fn goes_by_pages(self) -> bool {
+        use Op::{BulkAlloc, BulkFree, HandedFree, Pair, RandomAlloc, RandomFree, Unmap};
+        matches!(self, Unmap | BulkAlloc | BulkFree | RandomAlloc | RandomFree | Pair | HandedFree)
+    }
+}
+
+/// Something that a workload counts, and that its report shows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Tally {
+    /// Groups of `hackbench-oom` all of whose processes came to their own end.
+    GroupsCompleted,
+    /// Its processes that were ended because memory was out.
+    ProcessesKilled,
+    /// Its processes that could not be made.
+    ForksFailed,
+    /// Its messages that were received.
+    Messages,
+    /// Blocks that `page-alloc` wanted and did not get.
+    BlocksRefused,
 }
 
 /// One CPU unmapped a page that others have cached.

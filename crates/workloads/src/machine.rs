@@ -1,10 +1,10 @@
 //! What a running system needs of a machine, beyond the core's [`Platform`].
 
 use quietmm::addr::Nanos;
-use quietmm::platform::WaitKey;
+use quietmm::platform::{Shortage, WaitKey};
 use quietmm::{CpuId, Error, Platform, UserAccess, VirtAddr};
 
-use crate::latency::{Op, Shootdown};
+use crate::latency::{Op, Shootdown, Tally};
 use crate::task::TaskId;
 
 /// A machine on which tasks can run.
@@ -60,6 +60,8 @@ pub trait Machine: Platform {
     fn counted(&self, count: u64);
     /// An operation on a range of so many pages took so many nanoseconds.
     fn latency(&self, op: Op, pages: u64, ns: u64);
+    /// So many more of what a workload counts. 0 says that it counts this at all.
+    fn tally(&self, what: Tally, count: u64);
     /// One CPU unmapped a page that others had cached.
     fn shootdown(&self, shootdown: &Shootdown);
     /// A task enters the kernel of its own will.
@@ -96,4 +98,6 @@ pub trait Kernel {
     fn wake(&self, key: WaitKey);
     /// [`Platform::breathe`].
     fn breathe(&self);
+    /// [`Platform::out_of_memory`].
+    fn out_of_memory(&self, short: &Shortage) -> bool;
 }

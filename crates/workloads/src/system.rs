@@ -11,9 +11,10 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cell::OnceCell;
 
 use quietmm::addr::Nanos;
-use quietmm::platform::WaitKey;
+use quietmm::platform::{Shortage, WaitKey};
 use quietmm::{Config, CpuId, Error, Manager, NodeId, Region, SpaceId, UserAccess, VirtAddr};
 
 use crate::guarded::Guarded;
@@ -50,7 +51,12 @@ pub struct System<'p, M: Machine> {
     /// The memory manager.
     pub mm: Manager<'p, M>,
     sched: Guarded<Scheduler<'p, M>>,
+    /// Picks a victim when memory is out; none does so unless the workload says how.
+    victims: OnceCell<PickVictim<'p, M>>,
 }
+
+/// Finds somebody to end when no frame can be had, and says whether the task that wants one should try again.
+pub type PickVictim<'p, M> = Box<dyn Fn(&System<'p, M>, &Shortage) -> bool + 'p>;
 
 // SAFETY of sharing: `Guarded` gives each CPU its turn; task bodies are run by one CPU at a time.
 impl<'p, M: Machine> System<'p, M> {
@@ -70,10 +76,10 @@ impl<'p, M: Machine> System<'p, M> {
             users: 0,
             last_helper: alloc::vec![0; 64],
         };
-        let system = System { mm, sched: Guarded::new(sched) };
+        let system = System { mm, sched: Guarded::new(sched), victims: OnceCell::new() };
         for cpu in 0..cpus {
             let cpu = CpuId(cpu as u16);
-            system.add(format!("idle/{}", cpu.0), TaskKind::Idle, cpu, None);
+            system.add(format!("idle/{}", cpu.0), TaskKind::Idle, cpu, None, None);
         }
         let mut nodes: Vec<NodeId> = regions.iter().map(|region| region.node).collect();
         nodes.dedup();
@@ -88,6 +94,7 @@ impl<'p, M: Machine> System<'p, M> {
                 format!("kswapd/{}", node.0),
                 TaskKind::Kernel(node),
                 cpu.unwrap_or(CpuId(0)),
+                None,
                 Some(body),
             );
         }
@@ -110,27 +117,56 @@ impl<'p, M: Machine> System<'p, M> {
         cpu: CpuId,
         body: impl FnOnce(&System<'p, M>) -> Result<(), Error> + 'p,
     ) -> TaskId {
-        self.add(name, kind, cpu, Some(Box::new(body)))
+        self.add(name, kind, cpu, None, Some(Box::new(body)))
     }
 
-    fn add(&self, name: String, kind: TaskKind, cpu: CpuId, body: Option<Body<'p, M>>) -> TaskId {
+    /// Adds a task that begins when somebody wakes `key`: a process that is yet to be made. Before the machine starts.
+    pub fn spawn_asleep(
+        &self,
+        name: String,
+        kind: TaskKind,
+        cpu: CpuId,
+        key: WaitKey,
+        body: impl FnOnce(&System<'p, M>) -> Result<(), Error> + 'p,
+    ) -> TaskId {
+        self.add(name, kind, cpu, Some(key), Some(Box::new(body)))
+    }
+
+    fn add(
+        &self,
+        name: String,
+        kind: TaskKind,
+        cpu: CpuId,
+        asleep: Option<WaitKey>,
+        body: Option<Body<'p, M>>,
+    ) -> TaskId {
         let m = self.machine();
         let id = self.with(|s| {
             let home = cpu;
             let cpu = if kind == TaskKind::Idle { cpu } else { s.seat(home, |c| m.node_of(c)) };
             let id = TaskId(s.tasks.len() as u32);
             let report = TaskReport { name, kind, started: u64::MAX, ended: None, result: Ok(()) };
-            let state = State::Runnable;
+            let state = if asleep.is_some() { State::Waiting } else { State::Runnable };
             let idle = kind == TaskKind::Idle;
-            s.tasks.push(Task { report, state, home, cpu, on_cpu: idle, queued: !idle, body });
+            let queued = !idle && asleep.is_none();
+            s.tasks.push(Task { report, state, home, cpu, on_cpu: idle, queued, body });
             s.users += u32::from(matches!(kind, TaskKind::User(_)));
-            if kind != TaskKind::Idle {
+            if queued {
                 s.queues[cpu.index()].ready.push_back(id);
+            }
+            if let Some(key) = asleep {
+                s.waiters.entry(key).or_default().push_back(id);
             }
             id
         });
         m.spawn(id);
         id
+    }
+
+    /// Who picks the victims when memory is out. Before the machine starts, once.
+    pub fn pick_victims(&self, pick: impl Fn(&System<'p, M>, &Shortage) -> bool + 'p) {
+        // A second one is ignored: a system runs one workload.
+        let _ = self.victims.set(Box::new(pick));
     }
 
     /// What can be said of every task that is neither idle nor `kswapd`.
@@ -461,6 +497,10 @@ impl<'p, M: Machine> Kernel for System<'p, M> {
                 m.kick(cpu);
             }
         }
+    }
+
+    fn out_of_memory(&self, short: &Shortage) -> bool {
+        self.victims.get().is_some_and(|pick| pick(self, short))
     }
 
     fn breathe(&self) {

@@ -1,11 +1,10 @@
 //! Who gets a frame: the nearest zone above its low watermark, then any above min, then whoever reclaims.
 
-use super::{Frame, Kind, MAX_ORDER, Zone, ZoneGuard, flag};
+use super::{Frame, Kind, MAX_ORDER, Zone, flag};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
 use crate::error::Error;
 use crate::event::Event;
-use crate::percpu::Here;
 use crate::platform::Platform;
 
 /// A block of frames that its owner may use and must give back.
@@ -58,10 +57,13 @@ impl AllocFrom {
     pub const NOW: AllocFrom = AllocFrom { node: None, may_reclaim: false };
 }
 
-/// How often a task reclaims for itself before it is told that there is no memory.
-const RETRIES: u32 = 16;
-/// How long it leaves others to finish when it finds nothing, in nanoseconds: about a write to a fast device.
-const RETRY_NS: u32 = 20_000;
+/// What an allocation looks for.
+pub(super) struct Request {
+    pub order: u8,
+    pub kind: Kind,
+    /// The node that comes first.
+    pub node: NodeId,
+}
 
 impl<'p, P: Platform> Manager<'p, P> {
     /// Allocates a block of 2^`order` frames, not cleared. With `may_reclaim` it may wait and needs
@@ -89,25 +91,15 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::NoSuchFrame`]; [`Error::NotAllocated`] for a block that is free already, that the core
     /// itself uses, or that has another order.
     pub fn free_frames_at(&self, first: FrameNumber, order: u8) -> Result<(), Error> {
+        let p = self.platform();
         let frame = self.frames().find(first).ok_or(Error::NoSuchFrame(first))?;
-        let state = frame.state.get(self.platform());
-        match Frame::kind_of(state) {
-            Kind::Absent => return Err(Error::NoSuchFrame(first)),
-            Kind::Kernel if order <= MAX_ORDER && state & flag::OWN == 0 => {}
-            _ => return Err(Error::NotAllocated(first)),
+        if !frame.claim(p, order) {
+            let absent = frame.kind(p) == Kind::Absent;
+            return Err(if absent { Error::NoSuchFrame(first) } else { Error::NotAllocated(first) });
         }
-        let zone = self.zone(Frame::zone_of(state));
-        let guard = zone.lock(self);
-        guard.check_allocated(first, order)?;
         self.emit(Event::Freed { frame: first, order });
-        guard.put(first, order);
+        self.give(first, order);
         Ok(())
-    }
-
-    /// Puts a frame that was at hand and never used back into its zone.
-    pub(crate) fn return_one(&self, n: FrameNumber) {
-        let index = Frame::zone_of(self.frames().get(n).state.get(self.platform()));
-        self.zone(index).lock(self).put(n, 0);
     }
 
     /// Frees one frame of the core's own.
@@ -115,19 +107,19 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.free_all(&[n]);
     }
 
-    /// Frees frames and large pages of the core's own, each run of one zone's under one hold of its lock.
+    /// Frees frames and large pages of the core's own.
     pub(crate) fn free_all(&self, frames: &[FrameNumber]) {
-        let mut held: Option<(usize, ZoneGuard<'_, P>)> = None;
-        for &n in frames {
-            let index = Frame::zone_of(self.frames().get(n).state.get(self.platform()));
-            if held.as_ref().is_none_or(|(at, _)| *at != index) {
-                drop(held.take());
-                held = Some((index, self.zone(index).lock(self)));
-            }
-            let Some((_, guard)) = &held else { continue };
-            let order = Frame::order_of(self.frames().get(n).state.get(self.platform()));
-            self.emit(Event::Freed { frame: n, order });
-            guard.put(n, order);
+        let p = self.platform();
+        let state = |n: FrameNumber| self.frames().get(n).state.get(p);
+        let place = |n: FrameNumber| (Frame::zone_of(state(n)), Frame::order_of(state(n)));
+        let mut rest = frames;
+        while let Some(&first) = rest.first() {
+            let (zone, order) = place(first);
+            let run = rest.iter().take_while(|&&n| place(n) == (zone, order)).count();
+            let (run, after) = rest.split_at(run);
+            run.iter().for_each(|&frame| self.emit(Event::Freed { frame, order }));
+            self.give_all(self.zone(zone), run, order);
+            rest = after;
         }
     }
 
@@ -148,7 +140,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (p, here) = (self.platform(), self.node_here());
         let low = |zone: &Zone| zone.watermarks.low.into();
         let plenty = self.zones().filter(|zone| zone.node == here && !zone.is_short(p));
-        let frame = plenty.filter_map(|zone| zone.take(self, order, kind, low(zone), false)).next()?;
+        let frame = plenty.filter_map(|zone| zone.take(self, order, kind, low(zone))).next()?;
         self.emit(Event::Taken { frame, order, kind });
         Some(frame)
     }
@@ -167,45 +159,33 @@ impl<'p, P: Platform> Manager<'p, P> {
         if !self.has_node(node) {
             return Err(Error::NoSuchNode);
         }
+        let request = Request { order, kind, node };
         let p = self.platform();
-        // Who asks for a certain node gets that one frame: what is at hand is for those who ask for this CPU's.
-        let from_list = order == 0 && from.node.is_none();
-        if from_list {
-            let at_hand = Here::new(self).slot().pages.pop();
-            if let Some(n) = at_hand {
-                self.frames().get(n).set_kind(p, kind, 0);
-                return Ok(n);
+        for zone in self.fallback(node) {
+            let found = if zone.is_short(p) {
+                self.take_at_hand(zone, order, kind)
+            } else {
+                self.take_from(zone, order, kind, zone.watermarks.low.into())
+            };
+            if let Some(found) = found {
+                return Ok(found);
             }
         }
-        let take = |floor: fn(&Zone) -> u32| {
-            self.fallback(node).find_map(|zone| zone.take(self, order, kind, floor(zone).into(), from_list))
-        };
-        let plenty = self.fallback(node).filter(|zone| !zone.is_short(p));
-        let mut low = plenty.map(|zone| zone.take(self, order, kind, zone.watermarks.low.into(), from_list));
-        if let Some(found) = low.find_map(|taken| taken) {
-            return Ok(found);
-        }
         self.fallback(node).for_each(|zone| self.wake_kswapd(zone));
-        if let Some(found) = take(|zone| zone.watermarks.min) {
+        if let Some(found) = self.take_above(&request, |zone| zone.watermarks.min) {
             return Ok(found);
         }
         if !from.may_reclaim {
             // Those who cannot wait may go half-way below the mark that all others respect.
-            return take(|zone| zone.watermarks.min / 2).ok_or(Error::OutOfMemory);
+            let half = self.take_above(&request, |zone| zone.watermarks.min / 2);
+            return half.ok_or(Error::OutOfMemory);
         }
-        self.emit(Event::AllocStall);
-        for _ in 0..RETRIES {
-            let reclaimed = crate::reclaim::direct(self, node);
-            if let Some(found) = take(|zone| zone.watermarks.min) {
-                return Ok(found);
-            }
-            if reclaimed == 0 && p.possible_cpus() > 1 {
-                // What could be reclaimed is in other hands: isolated, or on its way to the device. They are
-                // done soon.
-                p.breathe();
-                p.pause(RETRY_NS);
-            }
-        }
-        take(|zone| zone.watermarks.min / 4).ok_or(Error::OutOfMemory)
+        self.stall(&request)
+    }
+
+    /// A block of the nearest zone that has one at hand here, or keeps at least `floor` frames.
+    pub(super) fn take_above(&self, request: &Request, floor: fn(&Zone) -> u32) -> Option<FrameNumber> {
+        let &Request { order, kind, node } = request;
+        self.fallback(node).find_map(|zone| self.take_from(zone, order, kind, floor(zone).into()))
     }
 }

@@ -1,6 +1,7 @@
 //! At start: the core carves its bookkeeping out of the memory that the platform hands over.
 
-use super::{Frame, FrameTable, Kind, Zone};
+use super::percpu::ZoneLists;
+use super::{Frame, FrameTable, Kind, ListLimits, Zone};
 use crate::addr::{NodeId, PAGE_SIZE};
 use crate::cpu::{CpuId, MAX_CPUS};
 use crate::error::Error;
@@ -21,6 +22,8 @@ pub(crate) struct Carved<'p> {
     pub frames: FrameTable<'p>,
     pub zones: &'p [&'p Zone],
     pub cpus: &'p [&'p CpuSlot],
+    /// For each CPU its lists of free frames, by zone.
+    pub lists: &'p [&'p [ZoneLists]],
     /// By node; `None` for a node with neither memory nor CPUs is never asked for.
     pub nodes: &'p [Option<&'p Node>; MAX_NODES],
     /// For each node the zones in the order in which an allocation tries them.
@@ -151,10 +154,19 @@ pub(crate) fn carve<'p, P: Platform>(
             (&raw mut (*zone).start).write(region.start);
             (&raw mut (*zone).end).write(region.start.add(region.frames));
             (&raw mut (*zone).node).write(region.node);
+            (&raw mut (*zone).index).write(i as u16);
             (&raw mut (*zone).watermarks).write(watermarks(region.frames));
             &*zone
         };
         zone.init(p);
+        let limits = || {
+            let cpus = (0..p.possible_cpus()).map(|c| CpuId(c as u16));
+            let local = cpus.filter(|&c| p.node_of(c) == region.node).count() as u32;
+            // Memory without CPUs is everybody's.
+            let cpus = if local == 0 { p.possible_cpus() } else { local };
+            ListLimits::linux(region.frames.into(), zone.watermarks.low.into(), cpus)
+        };
+        zone.limits.set(p, config.page_lists.unwrap_or_else(limits));
         zones[i] = Some(zone);
         at[i] = carver.next;
     }
@@ -186,6 +198,17 @@ pub(crate) fn carve<'p, P: Platform>(
         at[index] = carver.next;
     }
     let mut first = with(0, &at);
+    let lists = first.carve::<&'p [ZoneLists]>(cpu_count)?;
+    at[0] = first.next;
+    for (c, slot) in lists.iter_mut().enumerate() {
+        let index = place(p.node_of(CpuId(c as u16)));
+        let mut carver = with(index, &at);
+        let own = carver.zeroed::<ZoneLists>(regions.len())?;
+        own.iter().for_each(|lists| lists.init(p));
+        slot.write(own);
+        at[index] = carver.next;
+    }
+    let mut first = with(0, &at);
     let zone_list = first.filled(regions.len(), |i| zones[i].expect("written above"))?;
     let node_list = &first.filled(1, |_| nodes)?[0];
     let root = &first.zeroed::<Root>(1)?[0];
@@ -213,10 +236,14 @@ pub(crate) fn carve<'p, P: Platform>(
         mark(p, frames, i, region, used as u32);
     }
     // SAFETY: all elements were written.
-    let (cpus, fallback) = unsafe {
-        (&*(core::ptr::from_mut(cpus) as *const [&'p CpuSlot]), &*(core::ptr::from_mut(order) as *const [u8]))
+    let (cpus, lists, fallback) = unsafe {
+        (
+            &*(core::ptr::from_mut(cpus) as *const [&'p CpuSlot]),
+            &*(core::ptr::from_mut(lists) as *const [&'p [ZoneLists]]),
+            &*(core::ptr::from_mut(order) as *const [u8]),
+        )
     };
-    Ok(Carved { frames, zones: zone_list, cpus, nodes: node_list, fallback, root, reserved })
+    Ok(Carved { frames, zones: zone_list, cpus, lists, nodes: node_list, fallback, root, reserved })
 }
 
 /// Gives each frame of a region its place; the carved ones stay reserved.

@@ -1,10 +1,9 @@
 //! A zone: a run of frames on one node, and a buddy allocator over it, orders 0 to 10.
 
-use super::{Frame, FrameTable, Kind, List, flag};
+use super::percpu::Limits;
+use super::{Chain, Frame, FrameTable, Kind};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
-use crate::error::Error;
-use crate::percpu::Here;
 use crate::platform::Platform;
 use crate::sync::{SpinGuard, SpinLock, Word32, Word64};
 
@@ -19,7 +18,10 @@ pub(crate) struct Zone {
     pub start: FrameNumber,
     pub end: FrameNumber,
     pub node: NodeId,
+    pub index: u16,
     pub watermarks: Watermarks,
+    /// For the lists of each CPU.
+    pub limits: Limits,
     short: Short,
     hot: Hot,
 }
@@ -33,7 +35,11 @@ struct Short(Word32);
 struct Hot {
     lock: SpinLock,
     free: Word64,
-    areas: [List; ORDERS],
+    /// The block that is on its way offline: its first frame plus one, or 0.
+    leaving: Word32,
+    /// Frames of it that are retired.
+    left: Word32,
+    areas: [Chain; ORDERS],
 }
 
 /// Free frames at which something begins.
@@ -63,6 +69,11 @@ impl Zone {
         self.hot.free.get(p)
     }
 
+    /// The block that is on its way offline.
+    pub fn leaving<P: Platform>(&self, p: &P) -> Option<FrameNumber> {
+        self.hot.leaving.get(p).checked_sub(1).map(FrameNumber)
+    }
+
     pub fn contains(&self, n: FrameNumber) -> bool {
         n >= self.start && n < self.end
     }
@@ -71,32 +82,24 @@ impl Zone {
         ZoneGuard { zone: self, p: mm.platform(), frames: mm.frames(), _lock: self.hot.lock.lock(mm) }
     }
 
-    /// Takes a block, if taking it leaves `floor` frames. With `refill` the next single frames go to this CPU's list.
+    /// Takes a block, if taking it leaves `floor` frames.
     pub fn take<P: Platform>(
         &self,
         mm: &Manager<'_, P>,
         order: u8,
         kind: Kind,
         floor: u64,
-        refill: bool,
     ) -> Option<FrameNumber> {
         // A look before the lock: an exhausted zone is passed without moving its lock's line for writing.
         if self.free(mm.platform()) < floor + (1 << order) {
             return None;
         }
-        let guard = self.lock(mm);
-        let taken = guard.take(order, kind, floor)?;
-        if refill {
-            // The next ones of this CPU come without the lock.
-            let here = Here::new(mm);
-            for _ in here.slot().pages.len() + 1..mm.page_batch() {
-                match guard.take(0, Kind::Tail, floor) {
-                    Some(n) => here.slot().pages.push(n),
-                    None => break,
-                }
-            }
-        }
-        Some(taken)
+        self.lock(mm).take(order, kind, floor)
+    }
+
+    /// Its place among all zones.
+    pub fn index(&self) -> usize {
+        usize::from(self.index)
     }
 }
 
@@ -113,7 +116,8 @@ impl<P: Platform> ZoneGuard<'_, P> {
         &self.zone.hot
     }
 
-    fn take(&self, order: u8, kind: Kind, floor: u64) -> Option<FrameNumber> {
+    /// A block, if taking it leaves `floor` frames.
+    pub fn take(&self, order: u8, kind: Kind, floor: u64) -> Option<FrameNumber> {
         let p = self.p;
         let free = self.hot().free.get(p);
         if free < floor + (1 << order) {
@@ -126,12 +130,64 @@ impl<P: Platform> ZoneGuard<'_, P> {
             self.insert(block.add(1 << o), o);
         }
         self.frames.get(block).set_kind(p, kind, order);
-        let left = free - (1 << order);
+        self.fewer(order);
+        Some(block)
+    }
+
+    /// Counts a block off.
+    fn fewer(&self, order: u8) {
+        let p = self.p;
+        let left = self.hot().free.get(p) - (1 << order);
         self.hot().free.set(p, left);
         if left < self.zone.watermarks.low.into() && !self.zone.is_short(p) {
             self.zone.short.0.set(p, 1);
         }
-        Some(block)
+    }
+
+    /// From now on what is freed into this block is retired; false if another is on its way.
+    pub fn begin_leave(&self, first: FrameNumber) -> bool {
+        let (p, hot) = (self.p, self.hot());
+        let first_one = hot.leaving.get(p) == 0;
+        if first_one {
+            hot.leaving.set(p, first.0 + 1);
+            hot.left.set(p, 0);
+            self.zone.limits.pause(p, true);
+        }
+        first_one
+    }
+
+    /// Frames of the block on its way that are retired.
+    pub fn left(&self) -> u32 {
+        self.hot().left.get(self.p)
+    }
+
+    /// Ends the block's way if at least so many of its frames are retired; says whether it does.
+    pub fn end_leave(&self, least: u32) -> bool {
+        let ends = self.left() >= least;
+        if ends {
+            self.hot().leaving.set(self.p, 0);
+            self.zone.limits.pause(self.p, false);
+        }
+        ends
+    }
+
+    /// Takes the free block that begins here, if one does, off its list and out of use; gives the frame after it, or the
+    /// next one.
+    pub fn retire_if_free(&self, n: FrameNumber) -> FrameNumber {
+        let state = self.frames.get(n).state.get(self.p);
+        if Frame::kind_of(state) != Kind::Free {
+            return n.add(1);
+        }
+        let order = Frame::order_of(state);
+        self.hot().areas[order as usize].remove(self.p, &self.frames, n);
+        self.fewer(order);
+        self.retire(n, order);
+        n.add(1 << order)
+    }
+
+    fn retire(&self, n: FrameNumber, order: u8) {
+        (0..1 << order).for_each(|i| self.frames.get(n.add(i)).retire(self.p));
+        self.hot().left.set(self.p, self.left() + (1 << order));
     }
 
     fn insert(&self, n: FrameNumber, order: u8) {
@@ -142,6 +198,9 @@ impl<P: Platform> ZoneGuard<'_, P> {
     /// Puts a block back and merges it with free buddies.
     pub fn put(&self, n: FrameNumber, order: u8) {
         let p = self.p;
+        if self.zone.leaving(p).is_some_and(|block| (n.0 ^ block.0) >> MAX_ORDER == 0) {
+            return self.retire(n, order);
+        }
         let free = self.hot().free.get(p) + (1 << order);
         self.hot().free.set(p, free);
         if free >= self.zone.watermarks.high.into() && self.zone.is_short(p) {
@@ -150,7 +209,8 @@ impl<P: Platform> ZoneGuard<'_, P> {
         let (mut n, mut order) = (n, order);
         while order < MAX_ORDER {
             let buddy = FrameNumber(n.0 ^ (1 << order));
-            if !self.zone.contains(buddy) || !self.zone.contains(FrameNumber(buddy.0 | ((1 << order) - 1))) {
+            // A free block lies in the zone as a whole, so its first frame is all that must.
+            if !self.zone.contains(buddy) {
                 break;
             }
             let Some(frame) = self.frames.find(buddy) else { break };
@@ -167,24 +227,13 @@ impl<P: Platform> ZoneGuard<'_, P> {
         self.insert(n, order);
     }
 
-    /// Whether `n` is the first frame of a block of this order that was handed out, and not the core's own. Looked at
-    /// under the lock: whoever frees twice may find the frame in other hands by now.
-    pub fn check_allocated(&self, n: FrameNumber, order: u8) -> Result<(), Error> {
-        let frame = self.frames.find(n).ok_or(Error::NoSuchFrame(n))?;
-        let state = frame.state.get(self.p);
-        match Frame::kind_of(state) {
-            Kind::Absent => Err(Error::NoSuchFrame(n)),
-            Kind::Kernel if Frame::order_of(state) == order && state & flag::OWN == 0 => Ok(()),
-            _ => Err(Error::NotAllocated(n)),
-        }
-    }
-
     /// Walks the free lists: the frames on them, and whether every block looks as it should.
     pub fn audit(&self) -> (u64, bool) {
         let (mut total, mut good) = (0, true);
         for (order, area) in self.hot().areas.iter().enumerate() {
             let (mut n, mut len) = (area.first(self.p), 0);
-            while n != FrameNumber::NONE && len <= area.len(self.p) {
+            // At most so many, should the list lead round in a circle.
+            while n != FrameNumber::NONE && len <= u64::from(self.zone.end.0 - self.zone.start.0) {
                 let state = self.frames.get(n).state.get(self.p);
                 good &= Frame::kind_of(state) == Kind::Free
                     && Frame::order_of(state) as usize == order
@@ -193,7 +242,6 @@ impl<P: Platform> ZoneGuard<'_, P> {
                 len += 1;
                 n = self.frames.get(n).next(self.p);
             }
-            good &= len == area.len(self.p);
             total += len << order;
         }
         (total, good && total == self.hot().free.get(self.p))

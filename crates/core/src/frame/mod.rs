@@ -5,20 +5,32 @@
 mod alloc;
 pub(crate) mod boot;
 mod buddy;
+mod drain;
 mod few;
+mod list;
 mod lock;
+mod loose;
+mod offline;
 pub(crate) mod percpu;
+mod stall;
 mod table;
 
 pub use alloc::{AllocFrom, Frames};
 pub use buddy::MAX_ORDER;
-pub(crate) use buddy::{Zone, ZoneGuard};
+pub(crate) use buddy::Zone;
+pub use drain::Certainty;
+pub(crate) use drain::hand_over;
 pub(crate) use few::Few;
+use list::Link;
+pub(crate) use list::{Chain, List};
+pub(crate) use loose::{Loose, Returned};
+pub use offline::{Leaving, Offline, Remains};
+pub use percpu::ListLimits;
 pub(crate) use table::FrameTable;
 
 use core::sync::atomic::Ordering;
 
-use crate::addr::{FrameNumber, NodeId};
+use crate::addr::NodeId;
 use crate::platform::Platform;
 use crate::sync::{SpinLock, Word32, Word64};
 
@@ -26,7 +38,7 @@ use crate::sync::{SpinLock, Word32, Word64};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
-    /// Not managed: a hole, or never handed over.
+    /// Not managed: a hole, never handed over, or offline.
     Absent = 0,
     /// Taken at start for the core's bookkeeping.
     Reserved = 1,
@@ -67,7 +79,7 @@ pub(crate) mod flag {
     pub const REFERENCED: u32 = 1 << 9;
     /// On, or bound for, the active list.
     pub const ACTIVE: u32 = 1 << 10;
-    /// On a list of its node. Clear while isolated or in a per-CPU batch.
+    /// On a list of its node; clear while isolated or in a per-CPU batch. A free block, of kind `Tail`: at hand on a CPU.
     pub const LISTED: u32 = 1 << 11;
     /// Its content is newer than its file's.
     pub const DIRTY: u32 = 1 << 12;
@@ -102,12 +114,6 @@ pub(crate) struct Frame {
 // SAFETY: atomics; zeros are an absent frame.
 unsafe impl crate::pool::Zeroed for Frame {}
 
-#[repr(C)]
-struct Link {
-    prev: Word32,
-    next: Word32,
-}
-
 impl Frame {
     pub fn kind<P: Platform>(&self, p: &P) -> Kind {
         Self::kind_of(self.state.get(p))
@@ -135,6 +141,29 @@ impl Frame {
         self.state.set(p, place | (order as u32) << 4 | kind as u32);
     }
 
+    /// Takes a frame that is free out of use.
+    pub fn retire<P: Platform>(&self, p: &P) {
+        self.set_kind(p, Kind::Absent, 0);
+    }
+
+    /// Makes the first frame of a free block one that a CPU keeps at hand.
+    pub fn set_at_hand<P: Platform>(&self, p: &P, order: u8) {
+        let place = self.state.get(p) & (u32::MAX << ZONE_SHIFT);
+        self.state.set(p, place | flag::LISTED | (order as u32) << 4 | Kind::Tail as u32);
+    }
+
+    /// Takes a block of the embedding kernel's out of its hands, if it is one of this order that nobody has freed
+    /// meanwhile: of two who free it, one does.
+    pub fn claim<P: Platform>(&self, p: &P, order: u8) -> bool {
+        let state = self.state.get(p);
+        let whole = order <= MAX_ORDER
+            && Self::kind_of(state) == Kind::Kernel
+            && Self::order_of(state) == order
+            && state & flag::OWN == 0;
+        let freed = state & (u32::MAX << ZONE_SHIFT) | (order as u32) << 4 | Kind::Tail as u32;
+        whole && self.state.replace(p, state, freed, Ordering::AcqRel).is_ok()
+    }
+
     pub fn set_flags<P: Platform>(&self, p: &P, flags: u32) {
         self.state.fetch_or(p, flags, Ordering::AcqRel);
     }
@@ -149,10 +178,6 @@ impl Frame {
         self.state.fetch_or(p, flag::LOCKED, Ordering::Acquire) & flag::LOCKED == 0
     }
 
-    pub fn next<P: Platform>(&self, p: &P) -> FrameNumber {
-        FrameNumber(self.link.next.get(p))
-    }
-
     /// The lock of the page table that this frame holds.
     pub fn table_lock(&self) -> &SpinLock {
         const { assert!(size_of::<SpinLock>() == size_of::<Link>()) };
@@ -163,108 +188,7 @@ impl Frame {
 
     /// Makes the frame the lock and the count of a table that nobody sees yet.
     pub fn prepare_table<P: Platform>(&self, p: &P) {
-        self.link.prev.set(p, 0);
-        self.link.next.set(p, 0);
+        self.link.clear(p);
         self.refs.set(p, 0);
-    }
-}
-
-/// A doubly linked list of frames, guarded by somebody's lock. Needs [`List::init`].
-#[repr(C)]
-pub(crate) struct List {
-    head: Word32,
-    tail: Word32,
-    len: Word64,
-}
-
-impl List {
-    pub fn init<P: Platform>(&self, p: &P) {
-        self.head.set(p, FrameNumber::NONE.0);
-        self.tail.set(p, FrameNumber::NONE.0);
-    }
-
-    /// How many frames; without the lock a guess.
-    pub fn len<P: Platform>(&self, p: &P) -> u64 {
-        self.len.get(p)
-    }
-
-    pub fn first<P: Platform>(&self, p: &P) -> FrameNumber {
-        FrameNumber(self.head.get(p))
-    }
-
-    pub fn last<P: Platform>(&self, p: &P) -> FrameNumber {
-        FrameNumber(self.tail.get(p))
-    }
-
-    pub fn push_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
-        let head = self.head.get(p);
-        let frame = frames.get(n);
-        frame.link.prev.set(p, FrameNumber::NONE.0);
-        frame.link.next.set(p, head);
-        match FrameNumber(head) {
-            FrameNumber::NONE => self.tail.set(p, n.0),
-            head => frames.get(head).link.prev.set(p, n.0),
-        }
-        self.head.set(p, n.0);
-        self.len.set(p, self.len.get(p) + 1);
-    }
-
-    pub fn remove<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
-        let frame = frames.get(n);
-        let (prev, next) = (frame.link.prev.get(p), frame.link.next.get(p));
-        match FrameNumber(prev) {
-            FrameNumber::NONE => self.head.set(p, next),
-            prev => frames.get(prev).link.next.set(p, next),
-        }
-        match FrameNumber(next) {
-            FrameNumber::NONE => self.tail.set(p, prev),
-            next => frames.get(next).link.prev.set(p, prev),
-        }
-        self.len.set(p, self.len.get(p) - 1);
-    }
-
-    pub fn pop_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>) -> Option<FrameNumber> {
-        let n = self.first(p);
-        (n != FrameNumber::NONE).then(|| {
-            self.remove(p, frames, n);
-            n
-        })
-    }
-
-    /// Cuts up to `want` frames off the old end, the oldest first: one write per list, one read per frame.
-    pub fn cut_back<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, out: &mut [FrameNumber]) -> usize {
-        let mut at = self.last(p);
-        let mut count = 0;
-        while count < out.len() && at != FrameNumber::NONE {
-            out[count] = at;
-            count += 1;
-            at = FrameNumber(frames.get(at).link.prev.get(p));
-        }
-        if count > 0 {
-            self.tail.set(p, at.0);
-            match at {
-                FrameNumber::NONE => self.head.set(p, FrameNumber::NONE.0),
-                new_last => frames.get(new_last).link.next.set(p, FrameNumber::NONE.0),
-            }
-            self.len.set(p, self.len.get(p) - count as u64);
-        }
-        count
-    }
-
-    /// Puts frames at the new end, the oldest first: one write per list, two per frame.
-    pub fn join_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, new: &[FrameNumber]) {
-        let (Some(oldest), Some(newest)) = (new.first(), new.last()) else { return };
-        let head = self.first(p);
-        for (i, &n) in new.iter().enumerate() {
-            let link = &frames.get(n).link;
-            link.next.set(p, if i == 0 { head.0 } else { new[i - 1].0 });
-            link.prev.set(p, new.get(i + 1).map_or(FrameNumber::NONE.0, |newer| newer.0));
-        }
-        match head {
-            FrameNumber::NONE => self.tail.set(p, oldest.0),
-            head => frames.get(head).link.prev.set(p, oldest.0),
-        }
-        self.head.set(p, newest.0);
-        self.len.set(p, self.len.get(p) + new.len() as u64);
     }
 }

@@ -4,7 +4,9 @@ use core::sync::atomic::Ordering;
 
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
-use crate::frame::{Few, Frame, List, flag};
+use crate::cpu::CpuId;
+use crate::frame::{Few, Frame, Kind, List, Loose, flag};
+use crate::ipi::{self, Work};
 use crate::percpu::{Here, MAX_LRU_BATCH};
 use crate::platform::Platform;
 use crate::pool::Zeroed;
@@ -143,6 +145,44 @@ impl<'p, P: Platform> Manager<'p, P> {
         pages
     }
 
+    /// Takes this page of a file off its list, with a hold for the caller, if it is on one.
+    pub(crate) fn isolate_one(&self, n: FrameNumber) -> bool {
+        let p = self.platform();
+        let (frame, node) = (self.frames().get(n), self.node_of(n));
+        let _guard = node.lock.lock(self);
+        // Only who holds this lock takes it off: it stays a page of a file, and on this list.
+        let state = frame.state.load(p, Ordering::Acquire);
+        let listed = Frame::kind_of(state) == Kind::File && state & flag::LISTED != 0;
+        let mine = listed && get_unless_free(p, frame);
+        if mine {
+            frame.clear_flags(p, flag::LISTED);
+            node.list(state).remove(p, &self.frames(), n);
+        }
+        mine
+    }
+
+    /// Puts the batches of all CPUs on the lists. With interrupts on and no lock held. One IPI per other CPU that is
+    /// online.
+    #[doc(alias = "lru_add_drain_all")]
+    pub fn drain_lru_batches(&self) {
+        let p = self.platform();
+        self.drain_lru_batch();
+        let here = Here::new(self);
+        let me = here.cpu;
+        here.slot().targets.insert_all(p, self.online());
+        here.slot().targets.remove(me);
+        ipi::call(here, Work::DrainLru, |_| {});
+        let mut n = self.slot(me).returned_lru.take(p).first();
+        while n != FrameNumber::NONE {
+            let mut pages = Few::new();
+            while n != FrameNumber::NONE && !pages.is_full() {
+                pages.push(n);
+                n = self.frames().get(n).next(p);
+            }
+            self.put_back(pages.as_slice());
+        }
+    }
+
     /// Pages on the lists of all nodes, and whether each list is as long as it says: for audits.
     pub(crate) fn audit_lists(&self) -> (u64, bool) {
         let p = self.platform();
@@ -163,6 +203,15 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         (total, good)
     }
+}
+
+/// Hands this CPU's batch to `to`, in the handler of an interrupt. The pages are on no list, so their links are free.
+pub(crate) fn hand_over<P: Platform>(here: &Here<'_, '_, P>, to: CpuId) {
+    let mut loose = Loose::NONE;
+    while let Some(n) = here.slot().lru.pop() {
+        loose.append(here.mm, n, n);
+    }
+    here.mm.slot(to).returned_lru.push(here.mm, &loose);
 }
 
 /// Takes a hold, unless the last one is gone already.

@@ -14,5 +14,5 @@ mod scan;
 mod unmap;
 
 pub(crate) use clean::clean;
-pub(crate) use lru::Node;
-pub(crate) use scan::direct;
+pub(crate) use lru::{Node, hand_over};
+pub(crate) use scan::{direct, evict};

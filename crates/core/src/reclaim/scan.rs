@@ -119,6 +119,23 @@ fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Reclaimer) 
     (scanned, freed)
 }
 
+/// Reclaims this page of a file, in use or not, if it is on a list and nobody works on it. May wait.
+pub(crate) fn evict<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) {
+    let p = mm.platform();
+    let Ok(batch) = UnmapBatch::new(mm) else { return };
+    if !mm.isolate_one(n) {
+        return;
+    }
+    let frame = mm.frames().get(n);
+    if !frame.try_lock(p) {
+        return mm.put_back(&[n]);
+    }
+    frame.clear_flags(p, flag::REFERENCED | flag::ACTIVE);
+    let fate = detach(&batch, n);
+    batch.push(n, fate);
+    batch.flush().settle();
+}
+
 /// How many of a page's mappings were used since the last look. A page with one mapping that was not used is
 /// unmapped in the same step: most pages that reclaim takes are such, and a walk is saved.
 fn look<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> u32 {

@@ -93,6 +93,7 @@ fn leave_alone<P: Platform>(here: &Here<'_, '_, P>, lazy: bool) {
 pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>, work: Work) {
     here.mm.emit(Event::FlushServed);
     match work {
+        Work::Drain | Work::DrainLru => {}
         Work::FlushAll => catch_up(here),
         Work::Flush { space, range, generation, tables } => local(here, space, range, generation, tables),
         Work::Kernel(range) => kernel::local(here, range),

@@ -101,6 +101,17 @@ impl Host {
         self.resume_one(&last.expect("something is on the side"))
     }
 
+    /// The same, if there is any on the side: false if there is none, or it has ended.
+    pub fn resume_any(&self) -> bool {
+        let last = self.asides.all.borrow().last().cloned();
+        last.is_some_and(|aside| {
+            aside.turn() == Turn::Main && {
+                self.resume_one(&aside);
+                true
+            }
+        })
+    }
+
     /// The same, for this one.
     pub fn resume_one(&self, aside: &Arc<Aside>) -> bool {
         match aside.turn() {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use quietmm::{AllocFrom, Backing, Config, FileId, PageNumber, Prot, Rule, SpaceId};
 
-use super::{Host, Mm, Setup, bare, exhaust, give_back, pages};
+use super::{Host, Mm, Setup, at_hand, bare, exhaust, give_back, pages};
 
 pub const AT: u64 = 0x1000;
 /// Where ranges are moved to: in another table.
@@ -73,7 +73,7 @@ pub fn in_the_window<T: Copy + 'static>(
     then: impl FnOnce(&Mm<'_>, SpaceId) -> T + 'static,
 ) -> T {
     let host = machine(3, broken);
-    host.run(Config { page_batch: Some(31), ..bare("linux") }, |mm| {
+    host.run(Config { page_lists: at_hand(31), ..bare("linux") }, |mm| {
         let (id, _) = showing(mm, 32, &[1, 2]);
         read_all(mm, id, 1, 32);
         read_all(mm, id, 2, 32);

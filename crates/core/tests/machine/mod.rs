@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quietmm::addr::{Nanos, PAGE_SIZE, PageNumber, PhysAddr};
 use quietmm::platform::{Access, BlockDevice, DeviceError, Guarantees, WaitKey};
 use quietmm::{
-    Audit, Config, Counter, CpuId, CpuSet, Entry, Error, Event, FrameNumber, Manager, NodeId, PageRange,
-    Platform, Policy, Region, Rule, SpaceId, UserAccess, VirtAddr,
+    Audit, Config, Counter, CpuId, CpuSet, Entry, Error, Event, FrameNumber, ListLimits, Manager, NodeId,
+    PageRange, Platform, Policy, Region, Rule, SpaceId, UserAccess, VirtAddr,
 };
 
 pub type Mm<'p> = Manager<'p, Host>;
@@ -150,6 +150,7 @@ pub struct Host {
     /// What happens in the middle of what a CPU does, one after the other.
     at_touch: RefCell<VecDeque<Placed>>,
     placing: Cell<bool>,
+    touches: Vec<Cell<u32>>,
     /// CPUs that are switched off: interrupts to them are lost.
     pub off: Vec<Cell<bool>>,
     /// What happens at the touch that [`watch`](Self::watch) waits for. May run under a lock of the core.
@@ -213,6 +214,7 @@ impl Host {
             on_wait: RefCell::default(),
             at_touch: RefCell::default(),
             placing: Cell::new(false),
+            touches: vec![Cell::new(0); cpus],
             off: vec![Cell::new(false); cpus],
             instead_of_page_wait: Cell::new(None),
             setup,
@@ -278,6 +280,16 @@ impl Host {
     /// At the `n`th touch of shared memory by `cpu` from now on, or from the last such hook on, `hook` happens.
     pub fn at_touch(&self, cpu: u16, n: u32, hook: impl FnOnce(&Mm<'_>) + 'static) {
         self.at_touch.borrow_mut().push_back(Placed { cpu, left: n, hook: Box::new(hook) });
+    }
+
+    /// From here on hooks are placed: who would wait for ever for one that stands still ends the case instead.
+    pub fn place(&self) {
+        self.placing.set(true);
+    }
+
+    /// How often a CPU has touched shared memory.
+    pub fn touches_of(&self, cpu: u16) -> u32 {
+        self.touches[cpu as usize].get()
     }
 
     /// The end of what hooks are placed in; says whether all of them came.
@@ -605,7 +617,10 @@ unsafe impl Platform for Host {
     }
     fn pause(&self, _ns: u32) {
         if !self.next(&self.on_pause) && !self.deliver_all() {
-            if self.placing.get() {
+            if self.placing.get() && self.is_aside() {
+                // Perhaps it is the other that stands still in the middle of something.
+                self.stop();
+            } else if self.placing.get() && !self.resume_any() {
                 resume_unwind(Box::new(StandsStill));
             }
             self.idle_pauses.set(self.idle_pauses.get() + 1);
@@ -644,6 +659,8 @@ unsafe impl Platform for Host {
         unsafe { Guarantees::none().with_clean_write_walks().with_unflushed_accessed() }
     }
     fn touch(&self, at: *const u8, _access: Access) {
+        let touches = &self.touches[self.current.get() as usize];
+        touches.set(touches.get() + 1);
         let (watched, left) = self.watched.get();
         if at == watched && left > 0 {
             self.watched.set((watched, left - 1));
@@ -709,13 +726,13 @@ impl BlockDevice for Host {
 /// Plays `case` again and again on a new machine, with whatever it places at touch `n` for `n` from 0 on, until what it
 /// does has no such touch. Gives the results, and how many cases could not be played ([`StandsStill`]).
 pub fn everywhere<R>(setup: &Setup, broken: Option<Rule>, case: impl Fn(&Mm<'_>, u32) -> R) -> (Vec<R>, u32) {
-    everywhere_with(setup, bare("vanilla"), broken, case)
+    everywhere_as(setup, &bare("vanilla"), broken, case)
 }
 
-/// The same, with this configuration.
-pub fn everywhere_with<R>(
+/// The same with this configuration.
+pub fn everywhere_as<R>(
     setup: &Setup,
-    config: Config,
+    config: &Config,
     broken: Option<Rule>,
     case: impl Fn(&Mm<'_>, u32) -> R,
 ) -> (Vec<R>, u32) {
@@ -724,7 +741,7 @@ pub fn everywhere_with<R>(
         let host = Host::new(setup.clone());
         host.broken.set(broken);
         host.placing.set(true);
-        let played = catch_unwind(AssertUnwindSafe(|| host.run(config, |mm| case(mm, n))));
+        let played = catch_unwind(AssertUnwindSafe(|| host.run(*config, |mm| case(mm, n))));
         match played {
             Ok(_) if !host.at_touch.borrow().is_empty() => break,
             Ok(result) => results.push(result),
@@ -741,7 +758,15 @@ pub fn config(policy: &str) -> Config {
 
 /// No watermarks and no frames at hand: every frame can be had, and counts are exact.
 pub fn bare(policy: &str) -> Config {
-    Config { page_batch: Some(1), min_free: Some(0), ..config(policy) }
+    Config { page_lists: Some(NONE_AT_HAND), min_free: Some(0), ..config(policy) }
+}
+
+/// CPUs keep no frames at hand.
+pub const NONE_AT_HAND: ListLimits = ListLimits { batch: 1, high: 0 };
+
+/// CPUs take frames in such batches, and keep four at hand.
+pub fn at_hand(batch: u32) -> Option<ListLimits> {
+    Some(ListLimits { batch, high: 4 * batch })
 }
 
 pub fn pages(start: u64, pages: u64) -> PageRange {

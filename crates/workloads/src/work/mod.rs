@@ -3,6 +3,9 @@
 mod bystander;
 mod churn;
 mod fork_storm;
+mod hackbench;
+mod hotplug;
+mod page_alloc;
 mod pressure;
 mod reader;
 mod replay;
@@ -90,8 +93,14 @@ workloads! {
         "threads re-read, write, unmap and map hot pages while memory is short and CPUs change spaces";
     ForkStorm, "fork-storm", "uma-8", 256,
         "a thread of each process forks again and again while the others write; children write a quarter and end";
+    Hotplug, "hotplug", "stress-4x4", 1,
+        "CPUs and blocks of memory go and come while all CPUs take frames and free them, and drain";
     UnmapStorm, "unmap-storm", "numa-8x15", 64,
         "one CPU unmaps a page that N have cached, for a curve of N; then all threads of a process unmap 1 to 512 pages";
+    HackbenchOom, "hackbench-oom", "vm-8", 8,
+        "groups of 20 senders and 20 receivers pass messages, memory too small for all: victims end until the rest fits";
+    PageAlloc, "page-alloc", "modern-2x64", 64,
+        "each CPU allocates and frees frames in bulk, at random, in pairs and for another CPU, orders 0 and 9";
 }
 
 impl Workload {
@@ -110,12 +119,19 @@ impl Workload {
         !matches!(self, Workload::Bystander)
     }
 
-    /// User tasks and others that it makes at most: what a machine keeps stacks for.
-    pub const fn tasks(self, cpus: u32) -> u32 {
+    /// Whether it takes frames as a kernel does and does not give them back.
+    pub const fn keeps_frames(self) -> bool {
+        matches!(self, Workload::Churn)
+    }
+
+    /// User tasks and others that it makes at most, on so many CPUs with so many frames: what a machine keeps stacks for.
+    pub const fn tasks(self, cpus: u32, frames: u64) -> u32 {
         match self {
             Workload::Revisit => 3 * cpus,
             Workload::Churn => 2 * cpus,
+            Workload::Hotplug => cpus + 1,
             Workload::UnmapStorm => unmap_storm::tasks(cpus),
+            Workload::HackbenchOom => hackbench::tasks(cpus, frames),
             _ => cpus,
         }
     }
@@ -135,7 +151,10 @@ impl Workload {
             Workload::Churn => churn::set_up(system, params),
             Workload::Revisit => revisit::set_up(system, params),
             Workload::ForkStorm => fork_storm::set_up(system, params),
+            Workload::Hotplug => hotplug::set_up(system, params),
             Workload::UnmapStorm => unmap_storm::set_up(system, params),
+            Workload::HackbenchOom => hackbench::set_up(system, params),
+            Workload::PageAlloc => page_alloc::set_up(system, params),
         }
     }
 }

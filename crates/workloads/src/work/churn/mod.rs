@@ -88,13 +88,14 @@ const SPARE_PER_CPU: u64 = 96;
 
 /// Frames for the kernel's own use, for good.
 fn take_all_but<M: Machine>(system: &System<'_, M>, nodes: u64, spare: u64) {
-    // From all nodes alike.
+    let mm = &system.mm;
+    // From all nodes alike. What this CPU has at hand after that goes back to where all find it.
     for node in (0..nodes).cycle() {
         let from = AllocFrom { node: Some(NodeId(node as u16)), may_reclaim: false };
-        if system.mm.free_frame_count() <= spare
-            || system.mm.alloc_frames(0, from).map(Frames::into_raw).is_err()
+        if mm.free_frame_count() + mm.frames_at_hand() <= spare
+            || mm.alloc_frames(0, from).map(Frames::into_raw).is_err()
         {
-            return;
+            return mm.drain_page_list();
         }
     }
 }
@@ -115,7 +116,9 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
     let nodes = (0..params.cpus).map(node_of).max().unwrap_or(0) + 1;
     // Three seeds of four have no memory to spare; the fourth has, for large pages.
     if !params.seed.is_multiple_of(4) {
-        take_all_but(system, nodes, SPARE + SPARE_PER_CPU * cpus);
+        // Below the watermark nobody gets a frame.
+        let min = system.mm.config().min_free.map_or(0, u64::from);
+        take_all_but(system, nodes, min + SPARE + SPARE_PER_CPU * cpus);
     }
     let world = Arc::new(World {
         file: system.mm.create_file(pages)?,

@@ -1,0 +1,73 @@
+//! Draining: the frames that CPUs have at hand go back to their zones, for somebody who finds nothing elsewhere.
+//!
+//! The policies differ in whom they bother: every CPU, those that hold frames, or none.
+
+mod interrupt;
+mod remote;
+
+pub(crate) use interrupt::hand_over;
+
+use super::percpu::Section;
+use crate::Manager;
+use crate::event::Event;
+use crate::ipi::full_fence;
+use crate::platform::Platform;
+use crate::policy::Drain;
+use crate::rule::Rule;
+
+/// Whom a drain must reach.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Certainty {
+    /// Whoever seems to hold frames. It may miss those that are freed while it looks.
+    Likely,
+    /// Everybody: when it returns, no frame that was on a list when it was called is still on one (INV-7). For memory
+    /// that goes offline.
+    Certain,
+}
+
+/// What a drain did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Drained {
+    /// Frames that are back in their zones.
+    frames: u32,
+    /// CPUs that were interrupted.
+    sent: u32,
+    /// CPUs that seemed to hold frames, this one too. `None`: nobody looked.
+    holders: Option<u32>,
+}
+
+impl<P: Platform> Manager<'_, P> {
+    /// Puts the frames that CPUs have at hand back into their zones. Gives how many this call has put back: another that
+    /// runs at the same time may have the rest.
+    ///
+    /// With interrupts on, and no spin lock held. IPIs as the `drain` policy says: one per other CPU that is online, one
+    /// per other CPU that holds frames (and, if it must be certain, one per other CPU that is online), or none.
+    #[doc(alias = "drain_all_pages")]
+    pub fn drain_page_lists(&self, certainty: Certainty) -> u32 {
+        let p = self.platform();
+        let force = certainty == Certainty::Certain && !p.broken(Rule::ForceAsksAll);
+        // What the caller has changed before, such as limits, is seen by CPUs that come online from here on. Partner: the
+        // fence in `cpu_online`.
+        full_fence();
+        let drained = match self.config().policy.drain {
+            Drain::AllCpus => interrupt::all(self),
+            Drain::HoldingCpus => interrupt::holding(self, force),
+            Drain::Remote => remote::take(self, force),
+        };
+        let online = self.online_cpus();
+        self.emit(Event::Drained {
+            frames: drained.frames,
+            sent: drained.sent,
+            saved: (online - 1).saturating_sub(drained.sent),
+            few: drained.holders.is_some_and(|holders| 2 * holders <= online),
+        });
+        drained.frames
+    }
+
+    /// Puts the frames that this CPU has at hand back into their zones: before it goes offline, or because it will be
+    /// idle for long. Any context but an interrupt handler. No IPI.
+    pub fn drain_page_list(&self) {
+        let loose = Section::new(self).detach();
+        self.put_loose(loose);
+    }
+}

@@ -1,0 +1,193 @@
+//! Lists of frames, linked through the frames themselves: a frame is on one list at most.
+
+use super::{Frame, FrameTable};
+use crate::addr::FrameNumber;
+use crate::platform::Platform;
+use crate::sync::{Word32, Word64};
+
+/// A frame's neighbours.
+#[repr(C)]
+pub(super) struct Link {
+    prev: Word32,
+    next: Word32,
+}
+
+impl Link {
+    pub fn clear<P: Platform>(&self, p: &P) {
+        self.prev.set(p, 0);
+        self.next.set(p, 0);
+    }
+}
+
+impl Frame {
+    /// The next older frame of the list that this one is on.
+    pub fn next<P: Platform>(&self, p: &P) -> FrameNumber {
+        FrameNumber(self.link.next.get(p))
+    }
+
+    /// Makes `n` the next of this frame, which nobody else can reach.
+    pub fn set_next<P: Platform>(&self, p: &P, n: FrameNumber) {
+        self.link.next.set(p, n.0);
+    }
+}
+
+/// A doubly linked list of frames, guarded by somebody's lock. Needs [`Chain::init`].
+#[repr(C)]
+pub(crate) struct Chain {
+    head: Word32,
+    tail: Word32,
+}
+
+impl Chain {
+    pub fn init<P: Platform>(&self, p: &P) {
+        self.head.set(p, FrameNumber::NONE.0);
+        self.tail.set(p, FrameNumber::NONE.0);
+    }
+
+    pub fn first<P: Platform>(&self, p: &P) -> FrameNumber {
+        FrameNumber(self.head.get(p))
+    }
+
+    pub fn last<P: Platform>(&self, p: &P) -> FrameNumber {
+        FrameNumber(self.tail.get(p))
+    }
+
+    pub fn is_empty<P: Platform>(&self, p: &P) -> bool {
+        self.first(p) == FrameNumber::NONE
+    }
+
+    pub fn push_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
+        let head = self.head.get(p);
+        let link = &frames.get(n).link;
+        link.prev.set(p, FrameNumber::NONE.0);
+        link.next.set(p, head);
+        match FrameNumber(head) {
+            FrameNumber::NONE => self.tail.set(p, n.0),
+            head => frames.get(head).link.prev.set(p, n.0),
+        }
+        self.head.set(p, n.0);
+    }
+
+    pub fn remove<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
+        let link = &frames.get(n).link;
+        let (prev, next) = (link.prev.get(p), link.next.get(p));
+        match FrameNumber(prev) {
+            FrameNumber::NONE => self.head.set(p, next),
+            prev => frames.get(prev).link.next.set(p, next),
+        }
+        match FrameNumber(next) {
+            FrameNumber::NONE => self.tail.set(p, prev),
+            next => frames.get(next).link.prev.set(p, prev),
+        }
+    }
+
+    pub fn pop_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>) -> Option<FrameNumber> {
+        let n = self.first(p);
+        if n == FrameNumber::NONE {
+            return None;
+        }
+        let next = frames.get(n).next(p);
+        self.head.set(p, next.0);
+        match next {
+            FrameNumber::NONE => self.tail.set(p, FrameNumber::NONE.0),
+            next => frames.get(next).link.prev.set(p, FrameNumber::NONE.0),
+        }
+        Some(n)
+    }
+
+    /// Cuts frames off the old end, the oldest first, for as long as `wanted` says so: one write per list, one read per
+    /// frame.
+    pub fn cut_back<P: Platform>(
+        &self,
+        p: &P,
+        frames: &FrameTable<'_>,
+        mut wanted: impl FnMut(FrameNumber) -> bool,
+    ) {
+        let last = self.last(p);
+        let mut at = last;
+        while at != FrameNumber::NONE && wanted(at) {
+            at = FrameNumber(frames.get(at).link.prev.get(p));
+        }
+        if at == last {
+            return;
+        }
+        self.tail.set(p, at.0);
+        match at {
+            FrameNumber::NONE => self.head.set(p, FrameNumber::NONE.0),
+            new_last => frames.get(new_last).link.next.set(p, FrameNumber::NONE.0),
+        }
+    }
+
+    /// Puts frames at the new end, the oldest first: one write per list, two per frame.
+    pub fn join_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, new: &[FrameNumber]) {
+        let (Some(oldest), Some(newest)) = (new.first(), new.last()) else { return };
+        let head = self.first(p);
+        for (i, &n) in new.iter().enumerate() {
+            let link = &frames.get(n).link;
+            link.next.set(p, if i == 0 { head.0 } else { new[i - 1].0 });
+            link.prev.set(p, new.get(i + 1).map_or(FrameNumber::NONE.0, |newer| newer.0));
+        }
+        match head {
+            FrameNumber::NONE => self.tail.set(p, oldest.0),
+            head => frames.get(head).link.prev.set(p, oldest.0),
+        }
+        self.head.set(p, newest.0);
+    }
+}
+
+/// A [`Chain`] that knows how long it is. Needs [`List::init`].
+#[repr(C)]
+pub(crate) struct List {
+    chain: Chain,
+    len: Word64,
+}
+
+impl List {
+    pub fn init<P: Platform>(&self, p: &P) {
+        self.chain.init(p);
+    }
+
+    /// How many frames; without the lock a guess.
+    pub fn len<P: Platform>(&self, p: &P) -> u64 {
+        self.len.get(p)
+    }
+
+    pub fn first<P: Platform>(&self, p: &P) -> FrameNumber {
+        self.chain.first(p)
+    }
+
+    pub fn push_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
+        self.chain.push_front(p, frames, n);
+        self.len.set(p, self.len.get(p) + 1);
+    }
+
+    pub fn remove<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
+        self.chain.remove(p, frames, n);
+        self.len.set(p, self.len.get(p) - 1);
+    }
+
+    /// Cuts up to `out.len()` frames off the old end, the oldest first.
+    pub fn cut_back<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, out: &mut [FrameNumber]) -> usize {
+        let mut count = 0;
+        self.chain.cut_back(p, frames, |n| {
+            let room = count < out.len();
+            if room {
+                out[count] = n;
+                count += 1;
+            }
+            room
+        });
+        if count > 0 {
+            self.len.set(p, self.len.get(p) - count as u64);
+        }
+        count
+    }
+
+    /// Puts frames at the new end, the oldest first.
+    pub fn join_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, new: &[FrameNumber]) {
+        if !new.is_empty() {
+            self.chain.join_front(p, frames, new);
+            self.len.set(p, self.len.get(p) + new.len() as u64);
+        }
+    }
+}
