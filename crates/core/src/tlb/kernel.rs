@@ -14,14 +14,15 @@
 
 use core::sync::atomic::Ordering;
 
+use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::cpu::CpuId;
+use crate::error::Error;
 use crate::event::{Event, FlushReason};
 use crate::ipi::{self, Work, full_fence};
 use crate::percpu::{Here, Presence};
 use crate::platform::Platform;
 use crate::rule::Rule;
-use crate::{Manager, error::Error};
 
 /// Flushes kernel pages on all CPUs, and returns when that is done. More pages than the flush ceiling flush all kernel
 /// addresses. One IPI per CPU that is online but this one.
