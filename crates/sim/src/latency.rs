@@ -188,6 +188,30 @@ impl Latencies {
             let (exit, about) = (self.over_all(Op::Exit), "a child's space ends");
             ns("exit_mean_ns", "exit, mean", exit.mean, about);
         }
+        let cycles = [
+            (
+                Op::MapCycle,
+                "ns_per_op",
+                "vmap, touch, vunmap",
+                "mean time in which a thread maps 4 scattered pages by vmap, touches each, and unmaps them",
+            ),
+            (Op::RamCycle, "ns_per_op_ram", "map_ram, touch, unmap_ram", "the same by map_ram and unmap_ram"),
+            (
+                Op::Vunmap,
+                "vunmap_mean_ns",
+                "vunmap, mean",
+                "4 pages that were touched are unmapped by vunmap",
+            ),
+            (
+                Op::UnmapAliases,
+                "unmap_aliases_mean_ns",
+                "unmap_aliases, mean",
+                "after one such vunmap, unmap_aliases: what it left for later is flushed",
+            ),
+        ];
+        for (op, key, label, about) in cycles.into_iter().filter(|cycle| self.ops().contains(&cycle.0)) {
+            ns(key, label, self.over_all(op).mean, about);
+        }
         if !self.ops().contains(&Op::Unmap) {
             return list;
         }

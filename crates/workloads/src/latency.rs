@@ -30,6 +30,14 @@ pub enum Op {
     Pair,
     /// A block is freed that another CPU allocated.
     HandedFree,
+    /// Scattered pages are mapped by `vmap`, touched and unmapped, and what comes between two of these.
+    MapCycle,
+    /// The same by `map_ram`.
+    RamCycle,
+    /// A `vunmap` of pages that were touched.
+    Vunmap,
+    /// An `unmap_aliases` when little waits for a flush.
+    UnmapAliases,
 }
 
 impl Op {
@@ -49,6 +57,10 @@ impl Op {
             Op::RandomFree => "random-free",
             Op::Pair => "pair",
             Op::HandedFree => "handed-free",
+            Op::MapCycle => "map-cycle",
+            Op::RamCycle => "ram-cycle",
+            Op::Vunmap => "vunmap",
+            Op::UnmapAliases => "unmap-aliases",
         }
     }
 

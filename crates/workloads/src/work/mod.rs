@@ -13,6 +13,7 @@ mod revisit;
 mod shootdown;
 mod turns;
 mod unmap_storm;
+mod vmap_touch;
 
 use alloc::vec::Vec;
 
@@ -41,6 +42,8 @@ pub struct Params<'t> {
     pub seed: u64,
     /// The trace to be replayed.
     pub trace: Option<Trace<'t>>,
+    /// Threads that work, where one may choose: 1 to `cpus`.
+    pub threads: u32,
 }
 
 macro_rules! workloads {
@@ -101,6 +104,8 @@ workloads! {
         "groups of 20 senders and 20 receivers pass messages, memory too small for all: victims end until the rest fits";
     PageAlloc, "page-alloc", "modern-2x64", 64,
         "each CPU allocates and frees frames in bulk, at random, in pairs and for another CPU, orders 0 and 9";
+    VmapTouch, "vmap-touch", "opteron-2x4", 16,
+        "threads map 4 scattered pages in the kernel, touch and unmap them: by vmap, then by map_ram (--threads N)";
 }
 
 impl Workload {
@@ -112,6 +117,19 @@ impl Workload {
     /// Whether it replays a trace.
     pub const fn needs_trace(self) -> bool {
         matches!(self, Workload::Replay)
+    }
+
+    /// Whether one may choose how many threads it has.
+    pub const fn takes_threads(self) -> bool {
+        matches!(self, Workload::VmapTouch)
+    }
+
+    /// Pages of the kernel range that it needs on so many CPUs; `None` if it maps nothing there.
+    pub const fn kernel_pages(self, cpus: u32) -> Option<u64> {
+        match self {
+            Workload::VmapTouch => Some(vmap_touch::kernel_pages(cpus)),
+            _ => None,
+        }
     }
 
     /// Whether nothing runs any more once its user tasks have ended: it has no tasks that go on for ever.
@@ -155,6 +173,7 @@ impl Workload {
             Workload::UnmapStorm => unmap_storm::set_up(system, params),
             Workload::HackbenchOom => hackbench::set_up(system, params),
             Workload::PageAlloc => page_alloc::set_up(system, params),
+            Workload::VmapTouch => vmap_touch::set_up(system, params),
         }
     }
 }
