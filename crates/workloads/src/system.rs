@@ -86,6 +86,8 @@ impl<'p, M: Machine> System<'p, M> {
             let body: Body<'p, M> = Box::new(|system| {
                 loop {
                     system.mm.vmap_purger()?;
+                    // Where more is unmapped all the time it never waits: the CPU's own task must not either.
+                    system.breathe();
                 }
             });
             let node = machine.node_of(CpuId(0));

@@ -281,14 +281,15 @@ pub(super) fn unmap<'p, P: Platform>(
     entries::clear(mm, range);
     let Some(handle) = v.block_at(mm, range.start) else { return Err(not_mapped) };
     let home = block(mm, v, handle);
-    // Counted and pushed where its block begins: a block may reach into another shard.
+    // Counted where its block begins: a block may reach into another shard.
     let start = PageNumber(home.start.get(p));
     purge::count(mm, v, start, pages, || {
         // Release: partner of the Acquire in `gather`: the entries are cleared, and it is counted.
         part.dirty.fetch_or(p, run(bit, pages), Ordering::Release);
+        // From here on it may be gone, if it was on the list before: then what is pushed is a slot with nothing to flush, or
+        // another block.
         if home.waits.swap(p, 1, Ordering::AcqRel) == 0 {
-            let waiting = &v.shards[v.shard_of(start)].waiting;
-            Waiting::push(p, &waiting.blocks, &home.next_waiting, handle);
+            Waiting::push(p, &v.state.waiting_blocks, &home.next_waiting, handle);
         }
     });
     Ok(())

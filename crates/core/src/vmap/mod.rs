@@ -80,6 +80,9 @@ struct State {
     running: Word32,
     /// Pages that wait before a purge is asked for.
     threshold: Word64,
+    /// Blocks with slots that were unmapped: handles plus one. One list, not one a shard: who pushes a block is not alone with
+    /// it any more, and it may be a block of another shard by then. Twice in one purge it would be lost.
+    waiting_blocks: Word32,
     /// Somebody was woken to purge, and has not begun.
     wanted: Word32,
     eager: eager::Areas,

@@ -121,12 +121,15 @@ pub(super) fn await_wanted<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
 /// nobody calls [`Manager::vmap_purger`].
 pub(super) fn ease<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
     let p = mm.platform();
+    let too_many = || waits(mm, v).pages >= v.state.threshold.load(p, Ordering::Relaxed).saturating_mul(2);
     // A cheap look first: nothing is asked for, so less than that waits.
-    if v.state.wanted.load(p, Ordering::Relaxed) != 0
-        && waits(mm, v).pages >= v.state.threshold.load(p, Ordering::Relaxed).saturating_mul(2)
-        && kernel::may_wait(mm).is_ok()
-    {
-        purge(mm, v, Effort::Soft);
+    if v.state.wanted.load(p, Ordering::Relaxed) != 0 && too_many() && kernel::may_wait(mm).is_ok() {
+        let alone = v.state.purging.write(p);
+        // Others may have stood in line before, and one purge was for all.
+        if too_many() {
+            purge_alone(mm, v, Effort::Soft);
+        }
+        drop(alone);
     }
 }
 
@@ -152,8 +155,13 @@ struct Flushed(Taken);
 
 /// Flushes all that waits and makes it free; gives how many pages. Waits for a running purge first. Interrupts are on.
 pub(super) fn purge<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: Effort) -> u64 {
+    let _alone = v.state.purging.write(mm.platform());
+    purge_alone(mm, v, effort)
+}
+
+/// The same by who has the purge's lock.
+fn purge_alone<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: Effort) -> u64 {
     let p = mm.platform();
-    let _alone = v.state.purging.write(p);
     v.state.running.store(p, 1, Ordering::Release);
     // Before the lists are taken: what is pushed later asks again.
     v.state.wanted.store(p, 0, Ordering::Release);
@@ -177,10 +185,6 @@ impl Taken {
                 // Acquire: partner of the Release of the push: the entries are cleared, and it is counted.
                 taken.extents[index] = waiting.extents.swap(p, 0, Ordering::AcqRel);
             }
-            let mut blocks = match waiting.blocks.load(p, Ordering::Relaxed) {
-                0 => 0,
-                _ => waiting.blocks.swap(p, 0, Ordering::AcqRel),
-            };
             let (mut pages, mut frames) = (0, 0);
             let mut next = taken.extents[index];
             while let Some(handle) = next.checked_sub(1) {
@@ -190,20 +194,27 @@ impl Taken {
                 frames += own_frames(mm, v, handle);
                 next = extent.next.get(p);
             }
-            while let Some(handle) = blocks.checked_sub(1) {
-                let block: &Block = v.state.blocks.get(mm, handle);
-                // First: once it is gathered it may be pushed again.
-                blocks = block.next_waiting.get(p);
-                let (dirty, span) = block::gather(mm, v, block);
-                pages += dirty;
-                span.into_iter().for_each(|span| taken.cover(span));
-                block.next_flushed.set(p, core::mem::replace(&mut taken.blocks, handle + 1));
-            }
             if pages > 0 {
                 waiting.pages.fetch_sub(p, pages, Ordering::Relaxed);
                 waiting.frames.fetch_sub(p, frames, Ordering::Relaxed);
             }
             taken.pages += pages;
+        }
+        let blocks = &v.state.waiting_blocks;
+        let mut next =
+            if blocks.load(p, Ordering::Relaxed) == 0 { 0 } else { blocks.swap(p, 0, Ordering::AcqRel) };
+        while let Some(handle) = next.checked_sub(1) {
+            let block: &Block = v.state.blocks.get(mm, handle);
+            // First: once it is gathered it may be pushed again.
+            next = block.next_waiting.get(p);
+            let (pages, span) = block::gather(mm, v, block);
+            if let Some(span) = span {
+                // Slots that were taken kept the block where it was when they were counted.
+                v.waiting(PageNumber(block.start.get(p))).pages.fetch_sub(p, pages, Ordering::Relaxed);
+                taken.cover(span);
+                taken.pages += pages;
+            }
+            block.next_flushed.set(p, core::mem::replace(&mut taken.blocks, handle + 1));
         }
         taken
     }

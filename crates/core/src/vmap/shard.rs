@@ -59,10 +59,9 @@ unsafe impl Zeroed for Shard {}
 /// What waits for a purge. Pushed without a lock, taken whole.
 #[repr(C, align(64))]
 pub(crate) struct Waiting {
-    /// Extents, and blocks with slots that were unmapped: handles plus one.
+    /// Extents: handles plus one.
     pub extents: Word32,
-    pub blocks: Word32,
-    /// How many pages that is, and how many frames go with them.
+    /// How many pages wait, those of slots of blocks that begin here too, and how many frames go with them.
     pub pages: Word64,
     pub frames: Word64,
 }
