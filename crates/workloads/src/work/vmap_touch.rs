@@ -24,10 +24,12 @@ use crate::task::TaskKind;
 const PAGES: usize = 4;
 /// Frames that a thread has: it maps others each time, so that a translation from before leads somewhere else.
 const FRAMES: usize = 4 * PAGES;
-/// Counted cycles of a part, all threads together, where each has at least [`FEWEST`].
-const CYCLES: u32 = 1 << 15;
+/// Counted cycles of a part, all threads together, where each has at least [`FEWEST`]: so many, and with less than 1 GiB of
+/// memory one for so many frames.
+const CYCLES: u64 = 1 << 15;
+const FRAMES_PER_CYCLE: u64 = 8;
 /// Cycles times CPUs, at most, but for [`FEWEST`] a thread: a cycle may interrupt each CPU.
-const CYCLES_TIMES_CPUS: u32 = 1 << 23;
+const CYCLES_TIMES_CPUS: u64 = 1 << 23;
 const FEWEST: u32 = 4;
 /// Of so many counted cycles, one more goes before, and at least one: no line comes from memory in those that count.
 const WARM: u32 = 8;
@@ -72,7 +74,8 @@ struct Thread<'s, 'p, M: Machine> {
 /// A task for each thread, spread over the machine.
 pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result<u64, Error> {
     let Params { cpus, threads, .. } = *params;
-    let cycles = (CYCLES.min(CYCLES_TIMES_CPUS / cpus) / threads).max(FEWEST);
+    let all = CYCLES.min(params.frames / FRAMES_PER_CYCLE).min(CYCLES_TIMES_CPUS / u64::from(cpus));
+    let cycles = (all as u32 / threads).max(FEWEST);
     let (left, ended) = (AtomicU32::new(threads), AtomicU32::new(0));
     let world = Arc::new(World { threads, cycles, turns: Turns::default(), left, ended });
     let [map, ram, aliases, end] = [(); 4].map(|()| world.turns.add());
