@@ -5,7 +5,7 @@ use corosensei::{Coroutine, Yielder};
 use quietmm::addr::{FrameNumber, Nanos};
 use quietmm::platform::{Access, WaitKey};
 use quietmm::{CpuId, Entry, Error, PageNumber, Platform, UserAccess, VirtAddr};
-use quietmm_workloads::{Machine as Runs, Op, Shootdown, Tally, TaskId};
+use quietmm_workloads::{Machine as Runs, Op, Pace, Shootdown, Tally, TaskId};
 
 use crate::cpu::{Cpu, Mode};
 use crate::order::NEVER;
@@ -472,6 +472,9 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
     }
     fn shootdown(&self, shootdown: &Shootdown) {
         self.latencies.borrow_mut().shot(shootdown);
+    }
+    fn pace(&self, pace: &Pace) {
+        self.latencies.borrow_mut().paced(pace);
     }
     fn enter_kernel(&self) {
         self.advance(self.machine.cost.syscall / 2);

@@ -46,6 +46,36 @@ fn on_every_machine_and_with_any_number_of_threads_nothing_stale_is_used() {
     }
 }
 
+/// 48 CPUs unmap faster than one purges: blocks are given back, and made anew elsewhere, in the middle of an unmap. Once a
+/// block was pushed on the list of the shard where it had been, and lost there; and the task that purges, which found more
+/// to do each time, kept its CPU for ever.
+#[test]
+fn where_more_is_unmapped_than_one_task_purges_all_come_to_an_end() {
+    for shards in ["6", "48"] {
+        let mut spec = touch("linux", 48);
+        spec.machine = machine("numa-4x12");
+        spec.scale = 256;
+        spec.machine.set("vmap_shards", shards).expect("a constant");
+        spec.machine.set("vmap_lazy_kib", "16384").expect("a constant");
+        let report = is_sound(&spec);
+        assert!(report.count("vmap_purges") > 64, "more than were asked for");
+    }
+}
+
+#[test]
+fn buffers_of_a_directory_are_mapped_more_often_by_the_new_way_the_less_else_there_is_to_do() {
+    let rates = |text| {
+        let mut spec = RunSpec { policy: policy(text), scale: 512, ..spec(Workload::DirBuffers) };
+        spec.machine = spec.machine.with_cpus(32).expect("half of its CPUs");
+        let report = run(&spec);
+        assert_eq!((report.count("stale_accesses"), report.count("window_accesses")), (0, 0), "{text}");
+        [0, 28, 100].map(|parts| report.figure(&format!("ops_per_s_{parts}")))
+    };
+    let (old, new) = (rates(EAGER), rates("linux"));
+    let gain = [0, 1, 2].map(|at| new[at] / old[at]);
+    assert!(gain[0] > gain[1] && gain[1] > gain[2] && gain[2] > 1.0, "{gain:?}");
+}
+
 #[test]
 fn the_old_way_costs_what_was_published_and_the_new_one_less() {
     let means = |text, threads| {

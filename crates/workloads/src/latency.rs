@@ -86,6 +86,17 @@ pub enum Tally {
     BlocksRefused,
 }
 
+/// One CPU did an operation again and again, with so many times as much other work beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pace {
+    /// Parts of other work to one of the operation.
+    pub parts: u32,
+    /// Operations.
+    pub operations: u64,
+    /// How long they took, other work included, in nanoseconds.
+    pub ns: u64,
+}
+
 /// One CPU unmapped a page that others have cached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shootdown {

@@ -4,7 +4,7 @@ use quietmm::addr::Nanos;
 use quietmm::platform::{Access, Shortage, WaitKey};
 use quietmm::{CpuId, Error, Platform, UserAccess, VirtAddr};
 
-use crate::latency::{Op, Shootdown, Tally};
+use crate::latency::{Op, Pace, Shootdown, Tally};
 use crate::task::TaskId;
 
 /// A machine on which tasks can run.
@@ -68,6 +68,8 @@ pub trait Machine: Platform {
     fn latency(&self, op: Op, pages: u64, ns: u64);
     /// So many more of what a workload counts. 0 says that it counts this at all.
     fn tally(&self, what: Tally, count: u64);
+    /// One CPU's pace.
+    fn pace(&self, pace: &Pace);
     /// One CPU unmapped a page that others had cached.
     fn shootdown(&self, shootdown: &Shootdown);
     /// A task enters the kernel of its own will.

@@ -2,6 +2,7 @@
 
 mod bystander;
 mod churn;
+mod dir_buffers;
 mod fork_storm;
 mod hackbench;
 mod hotplug;
@@ -106,6 +107,8 @@ workloads! {
         "each CPU allocates and frees frames in bulk, at random, in pairs and for another CPU, orders 0 and 9";
     VmapTouch, "vmap-touch", "opteron-2x4", 16,
         "threads map 4 scattered pages in the kernel, touch and unmap them: by vmap, then by map_ram (--threads N)";
+    DirBuffers, "dir-buffers", "sn2-64", 64,
+        "each CPU maps buffers of 1 to 16 scattered pages, searches and unmaps them, between 0 to 100 parts of other work";
 }
 
 impl Workload {
@@ -127,7 +130,7 @@ impl Workload {
     /// Pages of the kernel range that it needs on so many CPUs; `None` if it maps nothing there.
     pub const fn kernel_pages(self, cpus: u32) -> Option<u64> {
         match self {
-            Workload::VmapTouch => Some(vmap_touch::kernel_pages(cpus)),
+            Workload::VmapTouch | Workload::DirBuffers => Some(vmap_touch::kernel_pages(cpus)),
             _ => None,
         }
     }
@@ -174,6 +177,7 @@ impl Workload {
             Workload::HackbenchOom => hackbench::set_up(system, params),
             Workload::PageAlloc => page_alloc::set_up(system, params),
             Workload::VmapTouch => vmap_touch::set_up(system, params),
+            Workload::DirBuffers => dir_buffers::set_up(system, params),
         }
     }
 }
