@@ -28,7 +28,7 @@ const TRAFFIC: [&str; 13] = [
 ];
 
 /// A workload's own figures begin with one of these, and those of tasks that had to reclaim for themselves.
-const OWN: [&str; 9] = [
+const OWN: [&str; 10] = [
     "bystander_",
     "shootdown_",
     "unmap_",
@@ -38,6 +38,7 @@ const OWN: [&str; 9] = [
     "ns_per_op",
     "ops_per_s_",
     "vunmap_",
+    "vmap_mix_",
 ];
 
 /// Rows that belong together: label and key.

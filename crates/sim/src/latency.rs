@@ -236,6 +236,13 @@ impl Latencies {
                 "unmap_aliases, mean",
                 "after one such vunmap, unmap_aliases: what it left for later is flushed",
             ),
+            (
+                Op::MixMap,
+                "vmap_mix_map_mean_ns",
+                "vmap among many, mean",
+                "1 to 100 pages are mapped by vmap",
+            ),
+            (Op::MixUnmap, "vmap_mix_unmap_mean_ns", "vunmap among many, mean", "and unmapped by vunmap"),
         ];
         for (op, key, label, about) in cycles.into_iter().filter(|cycle| self.ops().contains(&cycle.0)) {
             ns(key, label, self.over_all(op).mean, about);

@@ -31,11 +31,19 @@ fn all_end_well(specs: Vec<RunSpec>) {
             // A trace is as long as it is, and fits if few CPUs replay it; storms and page-alloc take part of the
             // memory, and churn as much as its seed says.
             use Workload::{
-                Churn, DirBuffers, ForkStorm, NoPressure, PageAlloc, Replay, UnmapStorm, VmapTouch,
+                Churn, DirBuffers, ForkStorm, NoPressure, PageAlloc, Replay, UnmapStorm, VmapMix, VmapTouch,
             };
             if !matches!(
                 spec.workload,
-                NoPressure | Replay | UnmapStorm | ForkStorm | PageAlloc | Churn | VmapTouch | DirBuffers
+                NoPressure
+                    | Replay
+                    | UnmapStorm
+                    | ForkStorm
+                    | PageAlloc
+                    | Churn
+                    | VmapTouch
+                    | VmapMix
+                    | DirBuffers
             ) {
                 assert!(report.count("pages_reclaimed") > 0, "{}: memory was short", what(&spec));
             }

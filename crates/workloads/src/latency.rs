@@ -38,6 +38,10 @@ pub enum Op {
     Vunmap,
     /// An `unmap_aliases` when little waits for a flush.
     UnmapAliases,
+    /// A `vmap` among many mappings of all sizes.
+    MixMap,
+    /// And a `vunmap`.
+    MixUnmap,
 }
 
 impl Op {
@@ -61,6 +65,8 @@ impl Op {
             Op::RamCycle => "ram-cycle",
             Op::Vunmap => "vunmap",
             Op::UnmapAliases => "unmap-aliases",
+            Op::MixMap => "mix-map",
+            Op::MixUnmap => "mix-unmap",
         }
     }
 

@@ -14,6 +14,7 @@ mod revisit;
 mod shootdown;
 mod turns;
 mod unmap_storm;
+mod vmap_mix;
 mod vmap_touch;
 
 use alloc::vec::Vec;
@@ -107,6 +108,8 @@ workloads! {
         "each CPU allocates and frees frames in bulk, at random, in pairs and for another CPU, orders 0 and 9";
     VmapTouch, "vmap-touch", "opteron-2x4", 16,
         "threads map 4 scattered pages in the kernel, touch and unmap them: by vmap, then by map_ram (--threads N)";
+    VmapMix, "vmap-mix", "numa-4x12", 64,
+        "15,000 kernel mappings of 1 to 100 pages, aligned by up to 4 MiB: a quarter stays, the others come and go";
     DirBuffers, "dir-buffers", "sn2-64", 64,
         "each CPU maps buffers of 1 to 16 scattered pages, searches and unmaps them, between 0 to 100 parts of other work";
 }
@@ -130,6 +133,7 @@ impl Workload {
     /// Pages of the kernel range that it needs on so many CPUs; `None` if it maps nothing there.
     pub const fn kernel_pages(self, cpus: u32) -> Option<u64> {
         match self {
+            Workload::VmapMix => Some(vmap_mix::kernel_pages(cpus)),
             Workload::VmapTouch | Workload::DirBuffers => Some(vmap_touch::kernel_pages(cpus)),
             _ => None,
         }
@@ -177,6 +181,7 @@ impl Workload {
             Workload::HackbenchOom => hackbench::set_up(system, params),
             Workload::PageAlloc => page_alloc::set_up(system, params),
             Workload::VmapTouch => vmap_touch::set_up(system, params),
+            Workload::VmapMix => vmap_mix::set_up(system, params),
             Workload::DirBuffers => dir_buffers::set_up(system, params),
         }
     }
