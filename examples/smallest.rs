@@ -56,6 +56,9 @@ unsafe impl Platform for Host {
     fn flush_space(&self) {
         self.full_flushes.set(self.full_flushes.get() + 1);
     }
+    // For kernel addresses of `Config::vmap`, which are global: INVLPG, and a change of CR4.PGE. This kernel asks for none.
+    fn flush_kernel_page(&self, _page: VirtAddr) {}
+    fn flush_kernel(&self) {}
     // CR3 = root | tag; with `keep` bit 63 is set too. Nothing walks the tables here.
     fn load_space(&self, _root: FrameNumber, _tag: u16, _keep: bool) {}
 

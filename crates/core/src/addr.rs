@@ -75,6 +75,11 @@ impl PageNumber {
     /// One past the last user page.
     pub const USER_END: PageNumber = PageNumber(VirtAddr::USER_END.0 >> PAGE_SHIFT);
 
+    /// The first page of the kernel's half: the upper half of four-level x86-64.
+    pub const KERNEL_START: PageNumber = PageNumber(0xf_fff8_0000_0000);
+    /// One past the last page of the kernel's half.
+    pub const KERNEL_END: PageNumber = PageNumber(1 << (64 - PAGE_SHIFT));
+
     /// The address of the first byte.
     pub const fn addr(self) -> VirtAddr {
         VirtAddr(self.0 << PAGE_SHIFT)

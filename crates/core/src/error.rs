@@ -58,6 +58,17 @@ pub enum Error {
     NoSuchNode,
     /// The device could not read the page.
     Device,
+    /// No kernel range was given when the manager was made.
+    NoKernelRange,
+    /// An alignment that is not a power of two, or larger than the kernel range.
+    BadAlignment(u64),
+    /// No run of kernel addresses is long enough, not even after a purge.
+    NoAddress,
+    /// The kernel pages from here on were not mapped by the call that this one belongs to: `vmap` with `vunmap`, `vmalloc`
+    /// with `vfree`, `map_ram` with `unmap_ram`.
+    WrongRelease(PageNumber),
+    /// Interrupts must be on: this policy waits for other CPUs here.
+    NeedsInterrupts,
 }
 
 impl fmt::Display for Error {
@@ -98,6 +109,15 @@ impl fmt::Display for Error {
             }
             Error::NoSuchNode => f.write_str("no such node"),
             Error::Device => f.write_str("the device could not read the page"),
+            Error::NoKernelRange => f.write_str("no kernel range was given: set `vmap` in the configuration"),
+            Error::BadAlignment(pages) => {
+                write!(f, "an alignment of {pages} pages: it must be a power of two within the kernel range")
+            }
+            Error::NoAddress => f.write_str("no run of kernel addresses is long enough"),
+            Error::WrongRelease(page) => {
+                write!(f, "{:#x} is not the start of what this call releases", page.addr().0)
+            }
+            Error::NeedsInterrupts => f.write_str("interrupts must be on: vmap=eager waits for other CPUs"),
         }
     }
 }

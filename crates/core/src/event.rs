@@ -37,6 +37,10 @@ pub enum FlushReason {
     Aging,
     /// Page tables are about to be freed.
     Teardown,
+    /// Kernel addresses were unmapped.
+    KernelUnmap,
+    /// Kernel addresses that were unmapped become free again.
+    Purge,
     /// A caller of the public interface asked.
     Asked,
 }
@@ -86,6 +90,8 @@ pub enum Event {
     },
     /// This CPU flushed its whole TLB but the global entries.
     FlushedAll,
+    /// This CPU flushed all kernel addresses that the core gives out.
+    FlushedKernel,
     /// A lazy CPU was left alone: it compares generations when it comes back (INV-6).
     LazySkipped,
     /// A block of frames was taken from the allocator.
@@ -262,6 +268,18 @@ pub enum Event {
     },
     /// `kswapd` of a node was woken.
     KswapdWoken,
+    /// Unmapped kernel addresses were flushed on all CPUs, once for all of them.
+    VmapPurged {
+        /// How many pages.
+        pages: u64,
+    },
+    /// Extents became free again under one hold of their lock.
+    VmapReturned {
+        /// How many.
+        extents: u32,
+    },
+    /// Enough kernel addresses wait for a purge: who does that was woken.
+    VmapPurgeWanted,
 }
 
 macro_rules! counters {
@@ -333,6 +351,10 @@ counters! {
     DirectReclaim, "direct_reclaims", "rounds of reclaim by tasks that needed a frame";
     OutOfMemory, "out_of_memory", "times that the embedding kernel was asked for a victim";
     KswapdWoken, "kswapd_woken", "times that a kswapd was woken";
+    LocalFlushKernel, "nr_tlb_local_flush_kernel", "flushes of all kernel addresses that the core gives out";
+    VmapPurges, "vmap_purges", "flushes of kernel addresses that were unmapped";
+    VmapPurgedPages, "vmap_purged_pages", "pages that these flushes covered";
+    VmapPurgeWanted, "vmap_purge_wanted", "times that enough waited for a purge";
 }
 
 const COUNTERS: usize = Counter::ALL.len();
@@ -408,6 +430,13 @@ impl Counters {
             Event::AllocStallEnds { .. } => {}
             Event::OutOfMemory { .. } => self.add(C::OutOfMemory, 1),
             Event::KswapdWoken => self.add(C::KswapdWoken, 1),
+            Event::FlushedKernel => self.add(C::LocalFlushKernel, 1),
+            Event::VmapPurged { pages } => {
+                self.add(C::VmapPurges, 1);
+                self.add(C::VmapPurgedPages, pages);
+            }
+            Event::VmapReturned { .. } => {}
+            Event::VmapPurgeWanted => self.add(C::VmapPurgeWanted, 1),
         }
     }
 }

@@ -26,6 +26,7 @@ impl<P: Platform> Manager<'_, P> {
         // The pages first: what is freed on the way to its list goes to the frames at hand. Nothing comes after
         // them, since this CPU runs nothing else and interrupt handlers take no frames.
         self.drain_lru_batch();
+        self.leave_block();
         if !p.broken(Rule::OfflineDrainsLists) {
             self.drain_page_list();
         }
@@ -43,6 +44,7 @@ impl<P: Platform> Manager<'_, P> {
         // Partner: the fence in `ipi::is_gone`. Who posted before it is served here; who posts later sees OFFLINE.
         full_fence();
         ipi::serve(&here);
+        self.adjust_vmap();
     }
 
     /// This CPU comes online: called on it before it may call anything else of the core. It runs on the kernel's own
@@ -65,7 +67,13 @@ impl<P: Platform> Manager<'_, P> {
         // changed before it is seen here. The look also clears the summary that those have
         // left who took their bits back: a full-looking inbox would never be rung again.
         full_fence();
+        // INV-3: who unmapped kernel addresses meanwhile left this CPU alone, or asks it now. Partner: the fence in
+        // `tlb::kernel::flush`.
+        if self.has_kernel_range() && !p.broken(Rule::OnlineFlushesKernel) {
+            crate::tlb::kernel::local(&here, None);
+        }
         ipi::serve(&here);
+        self.adjust_vmap();
         self.emit(Event::CpuOnline);
     }
 
@@ -115,6 +123,7 @@ impl<P: Platform> Manager<'_, P> {
             && slot.returned_lru.is_empty(p)
             && slot.lru.len() == 0
             && slot.spare_batch.get() == 0
+            && !self.has_block(cpu)
             && slot.inbox.is_empty(p)
             && !spaces.any(|id| self.space(id).cpus.0.contains(p, cpu))
     }

@@ -55,6 +55,10 @@ const TABLES: u64 = 1 << 32;
 const DRAIN: u64 = 1 << 33;
 /// No flush: the pages bound for their lists.
 const DRAIN_LRU: u64 = 1 << 34;
+/// Instead of a space: kernel addresses.
+const KERNEL: u64 = 1 << 40;
+/// The part of a kernel page's number that differs from one to another.
+const KERNEL_PAGE: u64 = (1 << 36) - 1;
 /// Room for the pages of a range. A longer one is above every ceiling: it stands as the whole space.
 const PAGES: u64 = (1 << 20) - 1;
 
@@ -74,6 +78,8 @@ pub(crate) enum Work {
     /// Flush a range of a space (`None`: all of it), which brings a CPU that has seen everything before up to
     /// this generation.
     Flush { space: SpaceId, range: Option<PageRange>, generation: Generation, tables: bool },
+    /// A range of kernel addresses (`None`: all of them), whatever space is loaded.
+    Kernel(Option<PageRange>),
 }
 
 impl Request {
@@ -82,6 +88,13 @@ impl Request {
             Work::Drain => return self.space.set(p, DRAIN),
             Work::DrainLru => return self.space.set(p, DRAIN_LRU),
             Work::FlushAll => return self.space.set(p, 0),
+            Work::Kernel(range) => {
+                let short = range.filter(|range| range.pages <= PAGES);
+                let place =
+                    |range: PageRange| (range.start.0 & KERNEL_PAGE) << PAGES.count_ones() | range.pages;
+                self.range.set(p, short.map_or(0, place));
+                return self.space.set(p, KERNEL);
+            }
             Work::Flush { space, range, generation, tables } => (space, range, generation, tables),
         };
         let short = range.filter(|range| range.pages <= PAGES);
@@ -92,6 +105,11 @@ impl Request {
 
     fn read<P: Platform>(&self, p: &P) -> Work {
         let word = self.space.get(p);
+        if word == KERNEL {
+            let range = self.range.get(p);
+            let start = PageNumber(range >> PAGES.count_ones() | PageNumber::KERNEL_START.0);
+            return Work::Kernel((range & PAGES != 0).then(|| PageRange::new(start, range & PAGES)));
+        }
         if word & DRAIN != 0 {
             return Work::Drain;
         }
@@ -238,17 +256,17 @@ pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>) {
             continue;
         }
         // All these requests were whole before this loop began, so one full flush answers all that want one.
-        let mut flushed_all = false;
+        let (mut flushed_all, mut flushed_kernel) = (false, false);
         for s in bits(senders) {
             let request = &sender(s).request;
             let work = request.read(p);
             match work {
                 Work::Drain => crate::frame::hand_over(here, cpu(s)),
                 Work::DrainLru => crate::reclaim::hand_over(here, cpu(s)),
-                Work::FlushAll if flushed_all => {}
+                Work::FlushAll if core::mem::replace(&mut flushed_all, true) => {}
+                Work::Kernel(None) if core::mem::replace(&mut flushed_kernel, true) => {}
                 work => crate::tlb::serve(here, work),
             }
-            flushed_all |= work == Work::FlushAll;
             acknowledge(p, request);
         }
     }

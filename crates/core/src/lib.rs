@@ -17,6 +17,7 @@
 //! | `file` | page caches |
 //! | `paging` | tables, spaces, faults, which CPU uses what |
 //! | `tlb` | what must be flushed where: generations, ranges, the unmap batch |
+//! | `vmap` | kernel virtual ranges: extents, lazy purge, per-CPU blocks |
 //! | `reclaim` | LRU lists, aging, the scan, `kswapd` |
 //! | [`event`] | what happened, and the counters that fold it |
 //! | [`policy`], [`rule`] | what can be chosen, and what can be broken to see what follows |
@@ -53,6 +54,7 @@ mod tlb;
 #[cfg_attr(not(test), expect(dead_code, reason = "not all of it has a user yet"))]
 mod tree;
 mod validate;
+mod vmap;
 
 pub use addr::{FrameNumber, NodeId, PageNumber, PageRange, PhysAddr, VirtAddr};
 pub use cpu::{CpuId, CpuSet};
@@ -61,9 +63,10 @@ pub use event::{Counter, Event};
 pub use file::FileId;
 pub use frame::{AllocFrom, Certainty, Frames, Kind, Leaving, ListLimits, MAX_ORDER, Offline, Remains};
 pub use manager::{Config, Manager, Region};
-pub use paging::{Advice, Backing, Entry, Prot, SpaceId, UserAccess};
+pub use paging::{Advice, Backing, Entry, KernelProt, Prot, SpaceId, UserAccess};
 pub use platform::Platform;
 pub use policy::Policy;
 pub use rule::Rule;
 pub use tlb::{Flushed, UnmapBatch};
 pub use validate::Audit;
+pub use vmap::{VmapPlace, Waits};

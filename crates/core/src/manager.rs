@@ -1,6 +1,6 @@
 //! The manager: made once from the platform's memory, used from every CPU.
 
-use crate::addr::{FrameNumber, NodeId};
+use crate::addr::{FrameNumber, NodeId, PageRange};
 use crate::cpu::{CpuId, CpuMask};
 use crate::error::Error;
 use crate::event::{Counter, Event};
@@ -17,6 +17,7 @@ use crate::reclaim::Node;
 use crate::rule::Rule;
 use crate::sync::Word32;
 use crate::tlb::BatchSlot;
+use crate::vmap::Vmap;
 
 /// A run of memory handed over at start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,12 +45,32 @@ pub struct Config {
     pub page_lists: Option<ListLimits>,
     /// Frames kept free in all zones together (the sum of the min watermarks), instead of Linux's rule.
     pub min_free: Option<u32>,
+    /// Kernel pages that the core may give out, in the upper half of addresses: see [`Manager::vmap`]. `None`: none.
+    pub vmap: Option<PageRange>,
+    /// Parts of that range with locks of their own: 1 to 64. `None`: one for 8 CPUs, of 64 MiB at least.
+    pub vmap_shards: Option<u32>,
+    /// Kernel pages that are unmapped and wait, before a purge is asked for. `None`: Linux's rule, 32 MiB for each doubling
+    /// of the CPUs that are online.
+    pub vmap_lazy: Option<u64>,
+    /// [`Manager::vfree`] frees frames before their addresses are flushed, as Linux does: a CPU may still use them (INV-1).
+    pub vfree_at_once: bool,
 }
 
 impl Config {
     /// Linux's settings with this policy.
     pub const fn new(policy: Policy) -> Self {
-        Config { policy, lru_batch: 14, scan_batch: 32, flush_ceiling: 33, page_lists: None, min_free: None }
+        Config {
+            policy,
+            lru_batch: 14,
+            scan_batch: 32,
+            flush_ceiling: 33,
+            page_lists: None,
+            min_free: None,
+            vmap: None,
+            vmap_shards: None,
+            vmap_lazy: None,
+            vfree_at_once: false,
+        }
     }
 
     /// Linux's rule for the lists of a zone of so many frames that keeps `min_free` of them free (its share), on a node
@@ -78,7 +99,7 @@ impl Config {
         if self.flush_ceiling == 0 {
             return Err(Error::BadSetting("flush_ceiling must be at least 1"));
         }
-        Ok(())
+        self.check_vmap()
     }
 }
 
@@ -105,6 +126,7 @@ pub struct Manager<'p, P: Platform> {
     carved: Carved<'p>,
     pub(crate) root: &'p Root,
     kernel_root: FrameNumber,
+    pub(crate) vmap: Option<Vmap<'p>>,
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
@@ -122,13 +144,14 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let carved = boot::carve(p, regions, &config)?;
         let root = carved.root;
-        let mut mm = Manager { p, config, carved, root, kernel_root: FrameNumber::NONE };
+        let mut mm = Manager { p, config, carved, root, kernel_root: FrameNumber::NONE, vmap: None };
         mm.nodes().for_each(|node| node.init(p));
         mm.note_presence();
         boot::fill(&mm);
         mm.kernel_root =
             crate::paging::table::make_table(&mm, AllocFrom::NOW).map_err(|_| Error::TooLittleMemory)?;
         p.prepare_root(mm.kernel_root);
+        mm.vmap = config.vmap.map(|range| Vmap::new(&mm, range)).transpose()?;
         // Reclaim must not need a frame to begin: the first batches exist before memory runs short.
         let batch = mm.root.batches.reserve(&mm, AllocFrom::NOW).map_err(|_| Error::TooLittleMemory)?;
         mm.root.batches.release(&mm, batch.commit());

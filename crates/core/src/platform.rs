@@ -34,6 +34,12 @@ pub unsafe trait Platform {
     /// Flush all non-global entries of the loaded space on this CPU.
     #[doc(alias = "flush_tlb_local")]
     fn flush_space(&self);
+    /// Flush one page of the kernel range of [`Config`](crate::Config) on this CPU, whatever space is loaded: its entry is
+    /// global (INVLPG reaches it). Never called without such a range.
+    fn flush_kernel_page(&self, page: VirtAddr);
+    /// Flush all entries of that kernel range on this CPU, which are global: by a change of CR4.PGE, or INVPCID of all
+    /// contexts. More may go with them, also what is user's. INV-3 rests on it. Never called without such a range.
+    fn flush_kernel(&self);
     /// Load the address space rooted at `root` under `tag` on this CPU. With `keep`, entries that an
     /// earlier load left under this tag may stay; without it they must be gone when this returns.
     fn load_space(&self, root: FrameNumber, tag: u16, keep: bool);
@@ -70,7 +76,9 @@ pub unsafe trait Platform {
             self.pause(1);
         }
     }
-    /// Put the kernel's half into a new top-level table.
+    /// Put the kernel's half into a new top-level table: first into the kernel's own, when the manager is made. The entries of
+    /// the kernel range of [`Config`](crate::Config) are the core's: it sets them after this call. A CPU that has loaded no
+    /// space yet must run on the kernel's own table before it uses an address of that range.
     fn prepare_root(&self, root: FrameNumber) {
         let _ = root;
     }
@@ -154,6 +162,8 @@ pub enum WaitKey {
     Turn(usize, u32),
     /// A page that is being reclaimed or written out, by its frame.
     Page(FrameNumber),
+    /// Enough of the kernel range waits for a purge.
+    VmapPurge,
     /// Something of the platform's own: a device, a timer.
     Own(u64),
 }

@@ -38,6 +38,16 @@ pub enum Aging {
     NoFlush,
 }
 
+/// How kernel addresses are given out, and flushed when they are unmapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VmapPolicy {
+    /// One lock, a list of areas walked first fit, a flush on every CPU per unmap.
+    Eager,
+    /// Trees of extents; one flush for many unmaps; small maps from per-CPU blocks (Linux 2.6.28).
+    #[doc(alias = "purge_vmap_area_lazy")]
+    Lazy,
+}
+
 /// One mechanism that has policies.
 #[derive(Clone, Copy, Debug)]
 pub struct Mechanism {
@@ -58,23 +68,30 @@ pub struct Policy {
     pub drain: Drain,
     /// Aging's flush.
     pub aging: Aging,
+    /// Kernel addresses.
+    pub vmap: VmapPolicy,
 }
 
 const BUNDLES: &[(&str, &str, Policy)] = &[
     (
         "vanilla",
         "every mechanism as it was before",
-        Policy { unmap: Unmap::PerPage, drain: Drain::AllCpus, aging: Aging::Flush },
+        Policy { unmap: Unmap::PerPage, drain: Drain::AllCpus, aging: Aging::Flush, vmap: VmapPolicy::Eager },
     ),
     (
         "linux",
         "the published mechanisms",
-        Policy { unmap: Unmap::Batch, drain: Drain::HoldingCpus, aging: Aging::NoFlush },
+        Policy {
+            unmap: Unmap::Batch,
+            drain: Drain::HoldingCpus,
+            aging: Aging::NoFlush,
+            vmap: VmapPolicy::Lazy,
+        },
     ),
     (
         "quiet",
         "the best we have",
-        Policy { unmap: Unmap::Batch, drain: Drain::Remote, aging: Aging::NoFlush },
+        Policy { unmap: Unmap::Batch, drain: Drain::Remote, aging: Aging::NoFlush, vmap: VmapPolicy::Lazy },
     ),
 ];
 
@@ -103,6 +120,14 @@ const MECHANISMS: &[Mechanism] = &[
         choices: &[
             ("flush", "clear the bit and flush the page"),
             ("no-flush", "clear the bit only (Linux 3.15, x86)"),
+        ],
+    },
+    Mechanism {
+        name: "vmap",
+        about: "how kernel addresses are given out, and flushed when they are unmapped",
+        choices: &[
+            ("eager", "one lock, a list, a flush on every CPU per unmap"),
+            ("lazy", "trees of extents, one flush for many unmaps, per-CPU blocks (Linux 2.6.28)"),
         ],
     },
 ];
@@ -138,6 +163,7 @@ impl Policy {
                 .ok_or(PolicyError::Choice(mechanism, choice))?;
             match mechanism.name {
                 "unmap" => policy.unmap = [Unmap::PerPage, Unmap::BatchClean, Unmap::Batch][index],
+                "vmap" => policy.vmap = [VmapPolicy::Eager, VmapPolicy::Lazy][index],
                 "drain" => {
                     policy.drain = [Drain::AllCpus, Drain::HoldingCpus, Drain::Remote][index];
                 }
@@ -148,8 +174,8 @@ impl Policy {
     }
 
     /// The name of the choice for each mechanism, in the order of [`mechanisms`](Self::mechanisms).
-    pub fn choices(&self) -> [&'static str; 3] {
-        let chosen = [self.unmap as usize, self.drain as usize, self.aging as usize];
+    pub fn choices(&self) -> [&'static str; 4] {
+        let chosen = [self.unmap as usize, self.drain as usize, self.aging as usize, self.vmap as usize];
         core::array::from_fn(|i| MECHANISMS[i].choices[chosen[i]].0)
     }
 
@@ -247,7 +273,9 @@ mod tests {
             assert_eq!(Policy::parse(text).unwrap().to_string(), text);
         }
         assert_eq!(
-            Policy::parse("vanilla+unmap=batch+drain=holding-cpus+aging=no-flush").unwrap().to_string(),
+            Policy::parse("vanilla+unmap=batch+drain=holding-cpus+aging=no-flush+vmap=lazy")
+                .unwrap()
+                .to_string(),
             "linux"
         );
     }

@@ -20,6 +20,9 @@ use crate::sync::{SpinLock, Word32};
 /// All-zero bytes must be a valid value, and `Drop` must not matter.
 pub(crate) unsafe trait Zeroed {}
 
+// SAFETY: an atomic integer.
+unsafe impl Zeroed for Word32 {}
+
 /// Slabs that a directory names: a frame of their numbers.
 const PER_DIRECTORY: u32 = (PAGE_SIZE / 4) as u32;
 /// Directories of one pool: 65,536 slabs.

@@ -124,6 +124,38 @@ rules! {
         "take a CPU's lock before its lists are emptied from elsewhere";
     WholeGeneration, "whole-generation", "INV-6",
         "compare generations whole when a CPU comes back (here: their low 8 bits)";
+    FlushBeforeReuse, "flush-before-reuse", "INV-3",
+        "flush every CPU before an unmapped kernel address is free again";
+    KernelFlushToLazy, "kernel-flush-to-lazy", "INV-3",
+        "flush kernel addresses on lazy CPUs too: the kernel uses them there";
+    OnlineFlushesKernel, "online-flushes-kernel", "INV-3",
+        "flush all kernel addresses when a CPU comes online";
+    FramesWaitForPurge, "frames-wait-for-purge", "INV-1",
+        "free the frames of a kernel range only after its flush";
+    AliasesInFullBlocks, "aliases-in-full-blocks", "INV-3",
+        "flush what was unmapped in a block that has no room left, and still has maps";
+    ForgetWhatWasFlushed, "forget-what-was-flushed", "none",
+        "forget the slots of a block that were unmapped once they are flushed";
+    NextBeforeRelease, "next-before-release", "INV-3",
+        "read the next extent of a purge before this one is given back";
+    CountBeforeWaiting, "count-before-waiting", "none",
+        "count what waits for a purge before a purge can find it";
+    WaitForPurge, "wait-for-purge", "none",
+        "wait for a running purge before saying that no address is free";
+    GiveBackWhatFailed, "give-back-what-failed", "none",
+        "give the addresses back when their tables or frames cannot be had";
+    EmptyBlocksGoBack, "empty-blocks-go-back", "none",
+        "give the addresses of a block back when nothing in it is mapped any more";
+    GuardPage, "guard-page", "none",
+        "leave the page after a kernel range unmapped where that was asked for";
+    ExactFit, "exact-fit", "none",
+        "look into holes that are long enough only if they lie well, where no other is left";
+    BoundedHold, "bounded-hold", "none",
+        "let go of a shard's lock after some extents of a purge";
+    ClaimBeforeAddress, "claim-before-address", "INV-3",
+        "read where a block lies only after a slot of it was claimed";
+    CheckRequest, "check-request", "none",
+        "refuse a length or an alignment that makes no sense";
 }
 
 impl core::fmt::Display for Rule {

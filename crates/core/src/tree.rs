@@ -42,7 +42,8 @@ impl Links {
         self.children[side].get(p).checked_sub(1)
     }
 
-    fn parent<P: Platform>(&self, p: &P) -> Option<u32> {
+    /// The node above. For searches that go on from where one ended.
+    pub fn parent<P: Platform>(&self, p: &P) -> Option<u32> {
         self.parent.get(p).checked_sub(1)
     }
 }
@@ -314,6 +315,12 @@ mod tests {
             unreachable!()
         }
         fn flush_space(&self) {
+            unreachable!()
+        }
+        fn flush_kernel_page(&self, _: VirtAddr) {
+            unreachable!()
+        }
+        fn flush_kernel(&self) {
             unreachable!()
         }
         fn load_space(&self, _: FrameNumber, _: u16, _: bool) {

@@ -34,6 +34,10 @@ pub struct Audit {
     pub file: u64,
     /// Pages of a batch that was forgotten: leaks.
     pub leaked: u64,
+    /// Mapped by `vmalloc`, or waiting for the purge of its addresses.
+    pub vmalloc: u64,
+    /// Of these, frames that wait for a purge.
+    pub unpurged: u64,
     /// Entries present in all spaces.
     pub mapped: u64,
     /// The first thing that does not add up.
@@ -50,13 +54,16 @@ impl<P: Platform> Manager<'_, P> {
             Audit { reserved: self.reserved_frames(), free: at_hand, at_hand, ..Audit::default() };
         audit.offline = self.offline_frames();
         audit.total = audit.offline;
-        let (mut allocated, mut listed, mut maps) = (0, 0, 0);
+        let (mut allocated, mut owned, mut listed, mut maps) = (0, 0, 0, 0);
         for (_, frame) in self.frames().iter(p) {
             audit.total += 1;
             let state = frame.state.get(p);
             let block = 1 << crate::frame::Frame::order_of(state);
             match frame.kind(p) {
-                Kind::Kernel => allocated += block,
+                Kind::Kernel => {
+                    allocated += block;
+                    owned += if state & flag::OWN != 0 { block } else { 0 };
+                }
                 Kind::Table => audit.tables += 1,
                 Kind::Anon => audit.anon += block,
                 Kind::File => audit.file += 1,
@@ -86,7 +93,12 @@ impl<P: Platform> Manager<'_, P> {
             audit.pools += self.tree_nodes(FileId(id));
             cached += self.cached_pages(FileId(id)).unwrap_or(0);
         }
-        audit.kernel = allocated - audit.pools.min(allocated);
+        let vmap = self.audit_vmap();
+        audit.pools += vmap.pools;
+        tables += vmap.tables;
+        (audit.vmalloc, audit.unpurged) = (vmap.frames, vmap.waiting_frames);
+        let own = audit.pools + audit.vmalloc;
+        audit.kernel = allocated - own.min(allocated);
         let zones_good = self.zones().all(|zone| zone.lock(self).audit().1);
         let mut cpus = (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16));
         let at_hand_good = cpus.all(|cpu| Section::of(self, cpu, |section| section.audit()));
@@ -94,7 +106,7 @@ impl<P: Platform> Manager<'_, P> {
         let sum = audit.reserved
             + audit.free
             + audit.tables
-            + audit.pools
+            + own
             + audit.kernel
             + audit.anon
             + audit.file
@@ -110,6 +122,8 @@ impl<P: Platform> Manager<'_, P> {
             (lists_good, "an LRU list and its count differ"),
             (on_lists == listed, "pages marked as listed are not the pages on the lists"),
             (audit.leaked == 0, "pages of an unmap batch that was never flushed"),
+            (own == owned, "frames of the core's own that no pool, index or kernel range holds"),
+            (vmap.broken.is_none(), vmap.broken.unwrap_or_default()),
             (sum == audit.total, "frames that are neither free nor in use"),
             (tables == audit.tables, "page tables that no space reaches"),
             (maps == audit.mapped, "mapping counts and present entries differ"),

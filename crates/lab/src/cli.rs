@@ -19,6 +19,7 @@ Examples:
   quietmm run hackbench-oom                     memory too small for all: who waits how long, and who must end
   quietmm compare --set ipi_send=2us --cpus 96   another machine
   quietmm compare trace --trace sort            recorded accesses of a real program
+  quietmm compare vmap-touch --threads 2 --policies linux+vmap=eager,linux
   quietmm run revisit --break flush-before-free leave one flush out, and read what happens
   quietmm run lru-file-mmap-read --policy linux --stats --json
 
@@ -142,6 +143,9 @@ pub struct Common {
     /// The trace that the workload `trace` replays: a shipped one by name, or a file (default: the first shipped)
     #[arg(long, value_name = "NAME|FILE")]
     pub trace: Option<String>,
+    /// How many threads work, each on a CPU of its own, while the machine stays whole: for vmap-touch (default: one a CPU)
+    #[arg(long, value_name = "N", value_parser = cpus, allow_negative_numbers = true)]
+    pub threads: Option<u32>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -168,6 +172,7 @@ impl Default for Common {
             runs: 1,
             broken: None,
             trace: None,
+            threads: None,
             json: false,
             stats: false,
             explain: false,

@@ -35,6 +35,9 @@ fn study(study: &Study, host: bool) -> Json {
     if let Some(trace) = &plan.trace {
         put("trace", json!(trace.name));
     }
+    if let Some(threads) = plan.threads {
+        put("threads", json!(threads));
+    }
     if !plan.sets.is_empty() {
         let sets: Map<String, Json> =
             plan.sets.iter().map(|(key, value)| (key.clone(), json!(value))).collect();

@@ -42,6 +42,8 @@ pub struct Plan {
     pub broken: Option<Rule>,
     /// What the workload replays.
     pub trace: Option<Recorded>,
+    /// How many threads work, where the workload lets one choose.
+    pub threads: Option<u32>,
     /// `--cpus`, for the line that repeats the plan.
     pub cpus: Option<u32>,
     /// `--set`, for the line that repeats the plan.
@@ -70,6 +72,7 @@ impl Plan {
             seed: self.seed_of(index % runs),
             broken: self.broken,
             trace: self.trace.as_ref().map(|trace| trace.bytes.clone()),
+            threads: self.threads,
         }
     }
 
@@ -95,6 +98,9 @@ impl Plan {
         }
         if let Some(trace) = &self.trace {
             flag("--trace", &trace.name);
+        }
+        if let Some(threads) = self.threads {
+            flag("--threads", &threads.to_string());
         }
         flag("--scale", &self.scale.to_string());
         flag("--seed", &self.seed.to_string());
@@ -127,6 +133,14 @@ pub fn plans(
     if common.trace.is_some() && !workloads.iter().any(|workload| workload.needs_trace()) {
         return Err(Failure::Input("--trace: only the workload trace replays one".to_string()));
     }
+    if let Some(other) =
+        workloads.iter().find(|workload| common.threads.is_some() && !workload.takes_threads())
+    {
+        return Err(Failure::Input(format!(
+            "--threads: {} has the threads that it has; only vmap-touch lets you choose",
+            other.name()
+        )));
+    }
     let names = match form {
         Form::Run => policies.iter().map(Policy::to_string).collect(),
         Form::Compare => {
@@ -146,6 +160,11 @@ pub fn plans(
             let machine_name =
                 common.machine.clone().unwrap_or_else(|| workload.default_machine().to_string());
             let machine = machine(&machine_name, common)?;
+            if let Some(threads) = common.threads.filter(|&threads| threads > machine.cpus) {
+                let cpus = machine.cpus;
+                let wrong = format!("--threads {threads}: {machine_name} has {cpus} CPUs; 1 to {cpus}");
+                return Err(Failure::Input(wrong));
+            }
             Ok(Plan {
                 form,
                 workload,
@@ -158,6 +177,7 @@ pub fn plans(
                 runs: common.runs,
                 broken,
                 trace: workload.needs_trace().then(|| recorded::find(common.trace.as_deref())).transpose()?,
+                threads: common.threads,
                 cpus: common.cpus,
                 sets: common.sets.clone(),
             })

@@ -28,7 +28,18 @@ const TRAFFIC: [&str; 13] = [
 ];
 
 /// A workload's own figures begin with one of these, and those of tasks that had to reclaim for themselves.
-const OWN: [&str; 6] = ["bystander_", "shootdown_", "unmap_", "hackbench_", "page_alloc_", "direct_reclaim_"];
+const OWN: [&str; 10] = [
+    "bystander_",
+    "shootdown_",
+    "unmap_",
+    "hackbench_",
+    "page_alloc_",
+    "direct_reclaim_",
+    "ns_per_op",
+    "ops_per_s_",
+    "vunmap_",
+    "vmap_mix_",
+];
 
 /// Rows that belong together: label and key.
 pub type Group = Vec<(String, &'static str)>;

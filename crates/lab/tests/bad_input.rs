@@ -36,6 +36,13 @@ fn an_empty_policy_is_refused() {
 }
 
 #[test]
+fn threads_are_for_who_takes_them_and_at_most_one_a_cpu() {
+    names(&["run", "no-pressure", "--threads", "2"], "only vmap-touch");
+    names(&["run", "vmap-touch", "--machine", "uma-8", "--threads", "9"], "1 to 8");
+    names(&["run", "vmap-touch", "--threads", "0"], "from 1 to 4096");
+}
+
+#[test]
 fn numbers_out_of_range_say_the_range() {
     for cpus in ["0", "-1", "4097", "many"] {
         names(&["compare", "--cpus", cpus], "from 1 to 4096");

@@ -5,10 +5,11 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use quietmm::addr::{FrameNumber, PageRange};
+use quietmm::platform::Access;
 use quietmm::{
-    Backing, Config, CpuId, Entry, Event, Kind, PageNumber, Platform, Policy, Prot, SpaceId, VirtAddr,
+    Backing, Config, CpuId, Entry, Error, Event, Kind, PageNumber, Platform, Policy, Prot, SpaceId, VirtAddr,
 };
-use quietmm_workloads::{System, TaskKind};
+use quietmm_workloads::{Machine as _, System, TaskKind};
 
 use crate::machine::Machine;
 use crate::sim::{Sim, Stop, Watch};
@@ -310,4 +311,74 @@ fn what_is_stored_is_loaded_after_it_was_on_the_disk() {
     assert_eq!(*wrong.borrow(), []);
     assert!(sim.written.borrow().len() as u64 > pages / 4, "memory was short, and pages were written out");
     assert_eq!((sim.truth().stale, sim.truth().lost), (0, 0), "{:?}", sim.truth().stories);
+}
+
+/// `mapped`, with a page at a kernel address that leads to `DATA`, by the same lower tables.
+fn mapped_in_the_kernel() -> (Sim<'static, false>, VirtAddr) {
+    let sim = mapped(&[]);
+    let page = PageNumber(PageNumber::KERNEL_START.0 + PAGE.0 + 2);
+    put(&sim, ROOT, page.index(3), Entry::table(ROOT.add(1)));
+    put(&sim, LEAF, page.index(0), of_the_kernel(DATA));
+    (sim, page.addr())
+}
+
+fn of_the_kernel(frame: FrameNumber) -> Entry {
+    Entry(frame.phys().0 | Entry::PRESENT | Entry::WRITABLE | Entry::DIRTY | Entry::GLOBAL)
+}
+
+/// Refills, stale accesses and window accesses so far.
+fn seen(sim: &Sim<'_, false>) -> [u64; 3] {
+    [sim.cpu().refills.get(), sim.truth().stale, sim.truth().window]
+}
+
+#[test]
+fn a_global_entry_outlives_spaces_and_goes_with_a_flush_of_kernel_addresses() {
+    let (sim, at) = mapped_in_the_kernel();
+    let touch = || sim.kernel_access(at, 1, Access::Write);
+    assert_eq!(used(&sim, 0, false), Some(DATA.0));
+    touch().unwrap();
+    assert_eq!(seen(&sim), [2, 0, 0]);
+    sim.load_space(ROOT, 0, false);
+    sim.flush_space();
+    touch().unwrap();
+    assert_eq!(seen(&sim), [2, 0, 0], "it is still there");
+    sim.flush_kernel_page(at);
+    touch().unwrap();
+    sim.flush_kernel();
+    touch().unwrap();
+    assert_eq!(seen(&sim), [4, 0, 0]);
+    assert_eq!(sim.translate(at, false, |_| ()), None, "it is not the user's");
+}
+
+#[test]
+fn a_stale_use_of_a_kernel_address_is_seen() {
+    let (sim, at) = mapped_in_the_kernel();
+    let touch = || sim.kernel_access(at, 1, Access::Read);
+    touch().unwrap();
+    put(&sim, LEAF, at.page().index(0), Entry::NONE);
+    touch().unwrap();
+    // Two looks each: at the start of an access and at its end.
+    assert_eq!(seen(&sim), [1, 0, 2], "unmapped, and not flushed yet");
+    put(&sim, LEAF, at.page().index(0), of_the_kernel(DATA.add(1)));
+    touch().unwrap();
+    assert_eq!(seen(&sim), [1, 2, 2], "the address is another mapping's");
+    put(&sim, LEAF, at.page().index(0), of_the_kernel(DATA));
+    sim.observe(&Event::Freed { frame: DATA, order: 0 });
+    touch().unwrap();
+    assert_eq!(seen(&sim), [1, 4, 2], "the frame is free");
+    let stories = sim.truth().stories.join("\n");
+    for part in ["though the address leads to frame 0x65 by now", "after the frame was freed"] {
+        assert!(stories.contains(part), "{part}: {stories}");
+    }
+    sim.flush_kernel();
+    put(&sim, LEAF, at.page().index(0), Entry::NONE);
+    assert_eq!(touch(), Err(Error::NotMapped(at.page())), "nobody resolves a fault there");
+}
+
+#[test]
+fn a_read_only_kernel_page_is_not_written_to() {
+    let (sim, at) = mapped_in_the_kernel();
+    put(&sim, LEAF, at.page().index(0), Entry(of_the_kernel(DATA).0 & !Entry::WRITABLE));
+    sim.kernel_access(at, 1, Access::Read).unwrap();
+    assert!(sim.kernel_access(at, 1, Access::Write).is_err());
 }

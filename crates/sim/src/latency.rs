@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
-use quietmm_workloads::{Op, Shootdown};
+use quietmm_workloads::{Op, Pace, Shootdown};
 
 use crate::metrics::Metric;
 
@@ -17,6 +17,8 @@ pub struct Latencies {
     ops: BTreeMap<(Op, u64), Samples>,
     /// By CPUs and sockets.
     shootdowns: BTreeMap<(u32, u32), (Samples, u64)>,
+    /// Operations in 1000 s, all CPUs together, by parts of other work.
+    paces: BTreeMap<u32, u64>,
 }
 
 /// Latencies of one kind, in nanoseconds.
@@ -100,6 +102,11 @@ impl Latencies {
     /// One operation.
     pub(crate) fn add(&mut self, op: Op, pages: u64, ns: u64) {
         self.ops.entry((op, pages)).or_insert_with(Samples::new).add(ns);
+    }
+
+    /// One CPU's pace.
+    pub(crate) fn paced(&mut self, &Pace { parts, operations, ns }: &Pace) {
+        *self.paces.entry(parts).or_default() += operations * 1_000_000_000_000 / ns.max(1);
     }
 
     /// One shootdown.
@@ -200,6 +207,58 @@ impl Latencies {
             ns("copy_p99_ns", "copy, p99", copy.p99 as f64, about);
             let (exit, about) = (self.over_all(Op::Exit), "a child's space ends");
             ns("exit_mean_ns", "exit, mean", exit.mean, about);
+        }
+        for (&parts, &pace) in &self.paces {
+            let (key, label, about) = match parts {
+                0 => (
+                    "ops_per_s_0",
+                    "operations/s, nothing else",
+                    "buffers mapped, searched and unmapped, all CPUs",
+                ),
+                1 => ("ops_per_s_1", "operations/s, 1 part", "the same, with as much other work"),
+                4 => ("ops_per_s_4", "operations/s, 4 parts", "the same, with 4 times as much other work"),
+                28 => {
+                    ("ops_per_s_28", "operations/s, 28 parts", "the same, with 28 times as much other work")
+                }
+                _ => (
+                    "ops_per_s_100",
+                    "operations/s, 100 parts",
+                    "the same, with 100 times as much other work",
+                ),
+            };
+            list.push(Metric::real(key, label, "/s", pace as f64 / 1e3, 0, about).more());
+        }
+        let mut ns = |key, label, value, about| list.push(Metric::real(key, label, "ns", value, 0, about));
+        let cycles = [
+            (
+                Op::MapCycle,
+                "ns_per_op",
+                "vmap, touch, vunmap",
+                "mean time in which a thread maps 4 scattered pages by vmap, touches each, and unmaps them",
+            ),
+            (Op::RamCycle, "ns_per_op_ram", "map_ram, touch, unmap_ram", "the same by map_ram and unmap_ram"),
+            (
+                Op::Vunmap,
+                "vunmap_mean_ns",
+                "vunmap, mean",
+                "4 pages that were touched are unmapped by vunmap",
+            ),
+            (
+                Op::UnmapAliases,
+                "unmap_aliases_mean_ns",
+                "unmap_aliases, mean",
+                "after one such vunmap, unmap_aliases: what it left for later is flushed",
+            ),
+            (
+                Op::MixMap,
+                "vmap_mix_map_mean_ns",
+                "vmap among many, mean",
+                "1 to 100 pages are mapped by vmap",
+            ),
+            (Op::MixUnmap, "vmap_mix_unmap_mean_ns", "vunmap among many, mean", "and unmapped by vunmap"),
+        ];
+        for (op, key, label, about) in cycles.into_iter().filter(|cycle| self.ops().contains(&cycle.0)) {
+            ns(key, label, self.over_all(op).mean, about);
         }
         if !self.ops().contains(&Op::Unmap) {
             return list;

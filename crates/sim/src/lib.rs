@@ -5,7 +5,7 @@
 //! | [`machine`] | machine descriptions: what it is made of, what everything costs, and where that is from |
 //! | `sim` | the machine: time, turns, interrupts |
 //! | `platform` | the core's `Platform` on it |
-//! | `user` | what programs see: user addresses, page faults, contexts |
+//! | `user` | what programs and the kernel see: addresses, page faults, contexts |
 //! | `disk` | the block device |
 //! | `cpu`, `order` | one CPU's state; whose turn it is |
 //! | `tlb`, `walks`, `lines` | translations and tables that CPUs cache; cache lines that move between them |

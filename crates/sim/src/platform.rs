@@ -7,6 +7,7 @@ use quietmm::{CpuId, CpuSet, Event, Kind, Platform, Rule, VirtAddr};
 use quietmm_workloads::Op;
 
 use crate::sim::Sim;
+use crate::tlb::GLOBAL;
 
 // SAFETY: `direct` maps all of the machine's memory at `base`; there is one host thread, so `this_cpu` is
 // true; flushes act on the CPU's TLB at once.
@@ -36,6 +37,16 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     fn flush_space(&self) {
         let cpu = self.cpu();
         self.drop_tag(cpu, cpu.tag.get());
+        self.advance(self.machine.cost.flush_all);
+    }
+    fn flush_kernel_page(&self, page: VirtAddr) {
+        self.drop_page(self.cpu(), GLOBAL, page.page());
+        self.advance(self.machine.cost.invlpg);
+    }
+    fn flush_kernel(&self) {
+        // With the global entries go all others.
+        let cpu = self.cpu();
+        (0..self.tags()).chain([GLOBAL]).for_each(|tag| self.drop_tag(cpu, tag));
         self.advance(self.machine.cost.flush_all);
     }
     fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
@@ -105,6 +116,12 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     fn pause(&self, ns: u32) {
         self.events.set(self.events.get() + 1);
         self.advance((u64::from(ns) * 1000).next_multiple_of(self.machine.cost.pause));
+    }
+    fn prepare_root(&self, root: FrameNumber) {
+        // The first one is the kernel's own, on which CPUs run before they load a space.
+        if self.kernel_root.get() == FrameNumber::NONE {
+            self.kernel_root.set(root);
+        }
     }
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
         self.kernel().wait(key, ready);

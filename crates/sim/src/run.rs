@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use quietmm::{Config, Counter, Error, ListLimits, Policy, Rule};
+use quietmm::{Config, Counter, Error, ListLimits, PageNumber, PageRange, Policy, Rule};
 use quietmm_workloads::{Params, System, TaskKind, TaskReport, Workload};
 
 use crate::cpu::Mode;
@@ -31,6 +31,8 @@ pub struct RunSpec {
     pub broken: Option<Rule>,
     /// The trace to be replayed.
     pub trace: Option<Arc<[u8]>>,
+    /// How many threads work, where the workload lets one choose; at most one a CPU. `None`: one a CPU.
+    pub threads: Option<u32>,
 }
 
 /// What came of it.
@@ -95,6 +97,8 @@ pub fn run(spec: &RunSpec, watch: &dyn Watch) -> Result<Report, RunError> {
     }
 }
 
+/// Where the kernel range begins: where Linux's begins with four levels of tables.
+const KERNEL_RANGE: PageNumber = PageNumber(0xf_fffc_9000_0000);
 /// Frames that each CPU and each node need at least: bookkeeping, one task's tables, and what sits in a CPU's
 /// batches while memory is short.
 const LEAST_PER_CPU: u64 = 128;
@@ -139,21 +143,31 @@ fn page_lists(spec: &RunSpec, shrunk: &Machine) -> ListLimits {
 fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Report, RunError> {
     let began = Instant::now();
     let machine = shrink(spec)?;
+    if spec.threads.is_some_and(|threads| threads == 0 || threads > machine.cpus) {
+        let (name, cpus) = (&machine.name, machine.cpus);
+        return Err(RunError::Refused(format!("{name} has {cpus} CPUs, so 1 to {cpus} threads")));
+    }
     let trace = match &spec.trace {
         Some(bytes) if spec.workload.needs_trace() => {
             Some(Trace::parse(bytes).map_err(|error| RunError::Refused(error.to_string()))?)
         }
         _ => None,
     };
+    let kernel_pages = spec.workload.kernel_pages(machine.cpus);
     let config = Config {
         lru_batch: machine.kernel.lru_batch,
         scan_batch: machine.kernel.scan_batch,
         flush_ceiling: machine.kernel.flush_ceiling,
         page_lists: Some(page_lists(spec, &machine)),
         min_free: Some(min_free(spec, &machine) as u32),
+        vmap: kernel_pages.map(|pages| PageRange::new(KERNEL_RANGE, pages)),
+        vmap_shards: machine.kernel.vmap_shards,
+        vmap_lazy: machine.kernel.vmap_lazy_kib.map(|kib| kib / 4),
         ..Config::new(spec.policy)
     };
-    let tasks = machine.cpus + machine.nodes + spec.workload.tasks(machine.cpus, machine.memory / 4096);
+    let purgers = u32::from(kernel_pages.is_some());
+    let tasks =
+        machine.cpus + machine.nodes + purgers + spec.workload.tasks(machine.cpus, machine.memory / 4096);
     let sim =
         Sim::<FAULTS>::new(machine, tasks as usize, spec.seed, spec.broken, watch).map_err(|error| {
             RunError::Failed(format!("the host has no room for the machine's memory: {error}"))
@@ -175,7 +189,13 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         ))
     };
     let system = System::new(&sim, &sim.regions(), config).map_err(refused)?;
-    let params = Params { cpus: sim.machine.cpus, frames: sim.machine.memory / 4096, seed: spec.seed, trace };
+    let params = Params {
+        cpus: sim.machine.cpus,
+        frames: sim.machine.memory / 4096,
+        seed: spec.seed,
+        trace,
+        threads: spec.threads.unwrap_or(sim.machine.cpus),
+    };
     let total = spec.workload.set_up(&system, &params).map_err(refused)?;
     sim.total.set(total);
     let stop = sim.run(&system);

@@ -82,6 +82,8 @@ pub struct Sim<'w, const FAULTS: bool> {
     pub(crate) left_at: Vec<Cell<usize>>,
     /// The earliest time of any other CPU.
     pub(crate) horizon: Cell<u64>,
+    /// The kernel's own top table.
+    pub(crate) kernel_root: Cell<FrameNumber>,
     pub(crate) running: Cell<bool>,
     pub(crate) stop: Cell<Option<Stop>>,
     pub(crate) kernel: Cell<Option<*const dyn Kernel>>,
@@ -153,6 +155,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             current: Cell::new(0),
             left_at: vec![Cell::new(0); machine.cpus as usize],
             horizon: Cell::new(NEVER),
+            kernel_root: Cell::new(FrameNumber::NONE),
             running: Cell::new(false),
             stop: Cell::new(None),
             kernel: Cell::new(None),

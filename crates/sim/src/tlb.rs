@@ -1,5 +1,6 @@
 //! The TLB of a simulated CPU: two levels of sets and ways for small pages, an array for large ones, address-space
-//! tags.
+//! tags. Entries of kernel addresses are global: they have a tag of their own, which is no space's, so they outlive loads and
+//! flushes of spaces.
 //!
 //! An entry remembers when it was filled, so that a use of it after its frame was freed is seen.
 
@@ -50,9 +51,16 @@ pub(crate) const EMPTY: u64 = u64::MAX;
 /// Pages that are looked up one by one, where more are found by a look at every entry.
 const FEW: u64 = 64;
 pub(crate) const TAG_SHIFT: u32 = 40;
+/// The tag of global entries: no space has it, x86 has 12 bits of tags.
+pub(crate) const GLOBAL: u16 = u16::MAX;
+
+/// What an entry keeps of a page's number. The bits above are those of the sign: all kernel pages have the same.
+const fn kept(page: PageNumber) -> u64 {
+    page.0 & ((1 << TAG_SHIFT) - 1)
+}
 
 pub(crate) fn key(tag: u16, page: PageNumber) -> u64 {
-    u64::from(tag) << TAG_SHIFT | page.0
+    u64::from(tag) << TAG_SHIFT | kept(page)
 }
 
 fn large_key(tag: u16, page: PageNumber) -> u64 {
@@ -60,7 +68,7 @@ fn large_key(tag: u16, page: PageNumber) -> u64 {
 }
 
 fn page_of(key: u64) -> PageNumber {
-    PageNumber(key & ((1 << TAG_SHIFT) - 1))
+    PageNumber(kept(PageNumber(key)))
 }
 
 pub(crate) fn tag_of(key: u64) -> u64 {
@@ -92,7 +100,7 @@ impl Level {
         if self.slots.is_empty() {
             return &mut [];
         }
-        let first = (page.0 % self.sets) as usize * self.ways;
+        let first = (kept(page) % self.sets) as usize * self.ways;
         &mut self.slots[first..first + self.ways]
     }
 
@@ -342,6 +350,25 @@ mod tests {
         assert!(tlb.find(0, PageNumber(2)).is_some() && tlb.find(1, PageNumber(1)).is_some());
         tlb.flush_tag(0);
         assert!(tlb.find(0, PageNumber(2)).is_none() && tlb.find(1, PageNumber(1)).is_some());
+    }
+
+    #[test]
+    fn global_entries_outlive_the_flush_of_a_space() {
+        // Three sets: the bits above those that are kept would change a page's set.
+        let mut tlb = Tlb::new(&machine::Tlb { l1_entries: 6, l2_entries: 12, ..shape(2) });
+        let page = PageNumber(PageNumber::KERNEL_START.0 + 5);
+        tlb.fill(GLOBAL, page, to(5));
+        for n in [8, 11, 14, 17] {
+            tlb.fill(GLOBAL, PageNumber(PageNumber::KERNEL_START.0 + n), to(n as u32));
+        }
+        fill(&mut tlb, 0, 5);
+        tlb.flush_tag(0);
+        assert!(tlb.find(0, PageNumber(5)).is_none());
+        assert_eq!(tlb.find(GLOBAL, page).map(|(to, hit)| (to.frame.0, hit)), Some((5, Hit::Second)));
+        tlb.flush_page(GLOBAL, page);
+        assert!(tlb.find(GLOBAL, page).is_none());
+        tlb.flush_tag(GLOBAL);
+        assert!(tlb.find(GLOBAL, PageNumber(page.0 + 12)).is_none());
     }
 
     #[test]

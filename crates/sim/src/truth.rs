@@ -5,6 +5,10 @@
 //! stale however it came there. A use of an entry that was cleared and not flushed yet is
 //! legal, and counted as a *window* access, unless the address leads to another frame by now (INV-12).
 //!
+//! A kernel address has no space whose operations promise anything. A use of one is stale if the frame was freed, or if the
+//! table leads to another frame by now: the address was unmapped, became free and was mapped again before this CPU was
+//! flushed (INV-3). One of an entry that was cleared and leads nowhere yet is a window access.
+//!
 //! A page table that is freed while a CPU has it loaded, or remembers it and might walk on from it, is stale
 //! at that moment (INV-9): hardware walks when it likes.
 //!
@@ -238,23 +242,59 @@ impl Truth {
             let story = if valid {
                 self.tell_valid(entry, by, &frame, what)
             } else {
-                self.tell(entry, by, &frame, what)
+                self.tell_user(entry, by, &frame, what)
             };
             self.stories.push(story);
         }
     }
 
-    fn tell(&self, entry: &Translation, by: &Use, f: &Frame, what: &str) -> String {
+    /// Judges a use of a kernel address. `now` gives the frame that the address leads to now, if it does.
+    pub fn judge_kernel(&mut self, entry: &Translation, by: &Use, now: impl FnOnce() -> Option<FrameNumber>) {
+        let Some(&frame) = self.frames.get(entry.frame.0 as usize) else { return };
+        let what = if frame.freed > entry.filled {
+            "after the frame was freed".to_owned()
+        } else if frame.free {
+            "though the frame is free".to_owned()
+        } else {
+            match now() {
+                Some(now) if now == entry.frame => return,
+                Some(now) => format!("though the address leads to {now:?} by now"),
+                None => {
+                    self.window += 1;
+                    return;
+                }
+            }
+        };
+        self.stale += 1;
+        if self.stories.len() < STORIES {
+            let story = self.tell(entry, by, &frame, Vec::new(), &what);
+            self.stories.push(story);
+        }
+    }
+
+    fn tell_user(&self, entry: &Translation, by: &Use, f: &Frame, what: &str) -> String {
+        let cleared = (
+            f.unmapped_at,
+            format!("CPU {} cleared the entry of {:#x} in space {}", f.unmapped_by, f.page << 12, f.space),
+        );
+        self.tell(entry, by, f, vec![cleared], what)
+    }
+
+    /// What happened `when`, and before and after.
+    fn tell(
+        &self,
+        entry: &Translation,
+        by: &Use,
+        f: &Frame,
+        mut when: Vec<(u64, String)>,
+        what: &str,
+    ) -> String {
         let verb = by.verb();
         let mut lines = vec![format!(
             "CPU {} {verb} {:#x} ({:?}) through a stale TLB entry, {what}.",
             by.cpu,
             by.page.addr().0,
             entry.frame
-        )];
-        let mut when = vec![(
-            f.unmapped_at,
-            format!("CPU {} cleared the entry of {:#x} in space {}", f.unmapped_by, f.page << 12, f.space),
         )];
         if f.freed > entry.filled {
             when.push((

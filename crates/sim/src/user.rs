@@ -1,20 +1,42 @@
-//! What programs see of the machine: user addresses through the TLB and the tables, page faults, and the kernel
+//! What programs and the kernel see of the machine: addresses through the TLB and the tables, page faults, and the kernel
 //! work that is not modelled; the contexts of tasks.
 
 use corosensei::{Coroutine, Yielder};
 use quietmm::addr::{FrameNumber, Nanos};
 use quietmm::platform::{Access, WaitKey};
 use quietmm::{CpuId, Entry, Error, PageNumber, Platform, UserAccess, VirtAddr};
-use quietmm_workloads::{Machine as Runs, Op, Shootdown, Tally, TaskId};
+use quietmm_workloads::{Machine as Runs, Op, Pace, Shootdown, Tally, TaskId};
 
 use crate::cpu::{Cpu, Mode};
 use crate::order::NEVER;
 use crate::sim::{Sim, Stop};
-use crate::tlb::{Hit, LARGE_PAGES, Translation};
+use crate::tlb::{GLOBAL, Hit, LARGE_PAGES, Translation};
 use crate::truth::Use;
 
 fn used_by(cpu: &Cpu, page: PageNumber, write: bool) -> Use {
     Use { cpu: cpu.id, now: cpu.now.get(), page, write }
+}
+
+/// Whose address is translated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// A program's: by the space that is loaded.
+    User,
+    /// The kernel's: the same in all spaces, and its entries are global.
+    Kernel,
+}
+
+impl Whose {
+    /// The tag of its entries in the TLB.
+    fn tag(self, cpu: &Cpu) -> u16 {
+        if self == Whose::User { cpu.tag.get() } else { GLOBAL }
+    }
+
+    /// The rights that an entry must give.
+    fn needs(self, write: bool) -> u64 {
+        let user = if self == Whose::User { Entry::USER } else { 0 };
+        Entry::PRESENT | user | if write { Entry::WRITABLE } else { 0 }
+    }
 }
 
 /// Where a walk of the tables ends.
@@ -65,13 +87,25 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
         write: bool,
         each: impl Fn(FrameNumber) -> R,
     ) -> Option<R> {
+        self.look_up(Whose::User, at.page(), write, each)
+    }
+
+    /// The same for any address.
+    #[inline]
+    fn look_up<R>(
+        &self,
+        whose: Whose,
+        page: PageNumber,
+        write: bool,
+        each: impl Fn(FrameNumber) -> R,
+    ) -> Option<R> {
         let cost = &self.machine.cost;
         let cpu = self.cpu();
-        let (tag, page) = (cpu.tag.get(), at.page());
+        let tag = whose.tag(cpu);
         if let Some((to, hit)) = self.tlb(cpu).find(tag, page)
             && (!write || self.may_write(cpu, page, &to))
         {
-            self.uses(cpu, page, &to, write);
+            self.uses(cpu, whose, page, &to, write);
             let result = each(to.frame);
             if hit == Hit::Second {
                 self.advance(cost.tlb_l2_hit);
@@ -79,7 +113,7 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
             return Some(result);
         }
         let remembered = self.tlb(cpu).walks.find(tag, page).is_some();
-        let leaf = self.leaf(cpu, page);
+        let leaf = self.leaf(cpu, whose, page);
         let mut steps = 4;
         if remembered {
             steps = 1;
@@ -94,14 +128,13 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
         self.advance(cost.walk_step * steps + line);
         // Time has passed: the walk that counts is the one now, in one step with the fill.
         let cpu = self.cpu();
-        let tag = cpu.tag.get();
+        let tag = whose.tag(cpu);
         if let Some((table, since)) = self.tlb(cpu).walks.find(tag, page) {
             self.truth().judge_walk(table, since, &used_by(cpu, page, write));
         }
-        let Some(leaf) = self.leaf(cpu, page) else { return self.missed(cpu, tag, page) };
+        let Some(leaf) = self.leaf(cpu, whose, page) else { return self.missed(cpu, tag, page) };
         let entry = leaf.read();
-        let needs = Entry::PRESENT | Entry::USER | if write { Entry::WRITABLE } else { 0 };
-        if !entry.has(needs) {
+        if !entry.has(whose.needs(write)) {
             return self.missed(cpu, tag, page);
         }
         leaf.set(Entry::ACCESSED | if write { Entry::DIRTY } else { 0 });
@@ -118,7 +151,7 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
             self.tlb(cpu).fill(tag, page, to);
         }
         let to = Translation { frame: leaf.frame(entry, page), ..to };
-        self.uses(cpu, page, &to, write);
+        self.uses(cpu, whose, page, &to, write);
         cpu.refills.set(cpu.refills.get() + 1);
         Some(each(to.frame))
     }
@@ -135,8 +168,13 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
     }
 
     /// A page is used through an entry: the account judges it.
-    fn uses(&self, cpu: &Cpu, page: PageNumber, to: &Translation, write: bool) {
-        self.truth().judge(to, &used_by(cpu, page, write), || self.leads_elsewhere(cpu, page, to.frame));
+    fn uses(&self, cpu: &Cpu, whose: Whose, page: PageNumber, to: &Translation, write: bool) {
+        let by = used_by(cpu, page, write);
+        if whose == Whose::Kernel {
+            self.truth().judge_kernel(to, &by, || self.leads_to(cpu, page));
+            return;
+        }
+        self.truth().judge(to, &by, || self.leads_to(cpu, page).is_some_and(|now| now != to.frame));
         if write {
             self.truth().wrote(to.frame, cpu.id);
         }
@@ -160,19 +198,24 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
         self.tlb(cpu).walks.forget(self.truth());
     }
 
-    /// Whether the tables lead to another frame than a cached entry does.
-    fn leads_elsewhere(&self, cpu: &Cpu, page: PageNumber, cached: FrameNumber) -> bool {
-        self.walk(cpu.root.get(), page).is_some_and(|leaf| {
-            let entry = leaf.read();
-            entry.is_present() && leaf.frame(entry, page) != cached
-        })
+    /// The frame that the tables lead to now, if they do.
+    fn leads_to(&self, cpu: &Cpu, page: PageNumber) -> Option<FrameNumber> {
+        let leaf = self.walk(self.root(cpu), page)?;
+        let entry = leaf.read();
+        entry.is_present().then(|| leaf.frame(entry, page))
+    }
+
+    /// The top table that a CPU's hardware works with.
+    fn root(&self, cpu: &Cpu) -> FrameNumber {
+        let loaded = cpu.root.get();
+        if loaded == FrameNumber::NONE { self.kernel_root.get() } else { loaded }
     }
 
     /// The leaf entry on the way to a page, as this CPU finds it: in the table that it remembers, or from the root.
-    fn leaf(&self, cpu: &Cpu, page: PageNumber) -> Option<Leaf> {
-        match self.tlb(cpu).walks.find(cpu.tag.get(), page) {
+    fn leaf(&self, cpu: &Cpu, whose: Whose, page: PageNumber) -> Option<Leaf> {
+        match self.tlb(cpu).walks.find(whose.tag(cpu), page) {
             Some((table, _)) => Some(Leaf { word: self.entry_word(table, page, 0)?, table, large: false }),
-            None => self.walk(cpu.root.get(), page),
+            None => self.walk(self.root(cpu), page),
         }
     }
 
@@ -368,10 +411,26 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
             let cpu = self.cpu();
             if let Some((to, _)) = self.tlb(cpu).find(cpu.tag.get(), at.page()) {
                 let by = used_by(cpu, at.page(), write);
-                self.truth().judge(&to, &by, || self.leads_elsewhere(cpu, at.page(), to.frame));
+                let elsewhere = || self.leads_to(cpu, at.page()).is_some_and(|now| now != to.frame);
+                self.truth().judge(&to, &by, elsewhere);
             }
         }
         self.cpu().enter(Mode::System);
+        Ok(())
+    }
+
+    fn kernel_access(&self, at: VirtAddr, count: u32, access: Access) -> Result<(), Error> {
+        let (page, write) = (at.page(), access != Access::Read);
+        let mut left = u64::from(count) * self.machine.cost.user_access;
+        while left > 0 {
+            self.look_up(Whose::Kernel, page, write, |_| ()).ok_or(Error::NotMapped(page))?;
+            self.work(&mut left);
+            // What is used for a while is used until its end.
+            let cpu = self.cpu();
+            if let Some((to, _)) = self.tlb(cpu).find(GLOBAL, page) {
+                self.truth().judge_kernel(&to, &used_by(cpu, page, write), || self.leads_to(cpu, page));
+            }
+        }
         Ok(())
     }
 
@@ -413,6 +472,9 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
     }
     fn shootdown(&self, shootdown: &Shootdown) {
         self.latencies.borrow_mut().shot(shootdown);
+    }
+    fn pace(&self, pace: &Pace) {
+        self.latencies.borrow_mut().paced(pace);
     }
     fn enter_kernel(&self) {
         self.advance(self.machine.cost.syscall / 2);

@@ -30,8 +30,21 @@ fn all_end_well(specs: Vec<RunSpec>) {
             }
             // A trace is as long as it is, and fits if few CPUs replay it; storms and page-alloc take part of the
             // memory, and churn as much as its seed says.
-            use Workload::{Churn, ForkStorm, NoPressure, PageAlloc, Replay, UnmapStorm};
-            if !matches!(spec.workload, NoPressure | Replay | UnmapStorm | ForkStorm | PageAlloc | Churn) {
+            use Workload::{
+                Churn, DirBuffers, ForkStorm, NoPressure, PageAlloc, Replay, UnmapStorm, VmapMix, VmapTouch,
+            };
+            if !matches!(
+                spec.workload,
+                NoPressure
+                    | Replay
+                    | UnmapStorm
+                    | ForkStorm
+                    | PageAlloc
+                    | Churn
+                    | VmapTouch
+                    | VmapMix
+                    | DirBuffers
+            ) {
                 assert!(report.count("pages_reclaimed") > 0, "{}: memory was short", what(&spec));
             }
         }

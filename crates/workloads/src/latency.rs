@@ -34,6 +34,18 @@ pub enum Op {
     Pair,
     /// A block is freed that another CPU allocated.
     HandedFree,
+    /// Scattered pages are mapped by `vmap`, touched and unmapped, and what comes between two of these.
+    MapCycle,
+    /// The same by `map_ram`.
+    RamCycle,
+    /// A `vunmap` of pages that were touched.
+    Vunmap,
+    /// An `unmap_aliases` when little waits for a flush.
+    UnmapAliases,
+    /// A `vmap` among many mappings of all sizes.
+    MixMap,
+    /// And a `vunmap`.
+    MixUnmap,
 }
 
 impl Op {
@@ -55,6 +67,12 @@ impl Op {
             Op::RandomFree => "random-free",
             Op::Pair => "pair",
             Op::HandedFree => "handed-free",
+            Op::MapCycle => "map-cycle",
+            Op::RamCycle => "ram-cycle",
+            Op::Vunmap => "vunmap",
+            Op::UnmapAliases => "unmap-aliases",
+            Op::MixMap => "mix-map",
+            Op::MixUnmap => "mix-unmap",
         }
     }
 
@@ -78,6 +96,17 @@ pub enum Tally {
     Messages,
     /// Blocks that `page-alloc` wanted and did not get.
     BlocksRefused,
+}
+
+/// One CPU did an operation again and again, with so many times as much other work beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pace {
+    /// Parts of other work to one of the operation.
+    pub parts: u32,
+    /// Operations.
+    pub operations: u64,
+    /// How long they took, other work included, in nanoseconds.
+    pub ns: u64,
 }
 
 /// One CPU unmapped a page that others have cached.

@@ -17,7 +17,7 @@ pub mod task;
 pub mod trace;
 pub mod work;
 
-pub use latency::{Op, Shootdown, Tally};
+pub use latency::{Op, Pace, Shootdown, Tally};
 pub use machine::{Kernel, Machine};
 pub use system::System;
 pub use task::{TaskId, TaskKind, TaskReport};

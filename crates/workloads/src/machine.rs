@@ -1,10 +1,10 @@
 //! What a running system needs of a machine, beyond the core's [`Platform`].
 
 use quietmm::addr::Nanos;
-use quietmm::platform::{Shortage, WaitKey};
+use quietmm::platform::{Access, Shortage, WaitKey};
 use quietmm::{CpuId, Error, Platform, UserAccess, VirtAddr};
 
-use crate::latency::{Op, Shootdown, Tally};
+use crate::latency::{Op, Pace, Shootdown, Tally};
 use crate::task::TaskId;
 
 /// A machine on which tasks can run.
@@ -25,6 +25,12 @@ pub trait Machine: Platform {
     /// # Errors
     /// What the fault handler said.
     fn access(&self, at: VirtAddr, count: u32, access: UserAccess) -> Result<(), Error>;
+    /// `count` accesses of the kernel within the page at `at`, an address of the kernel range, as one piece of work that
+    /// interrupts can split. Nobody resolves a page fault there.
+    ///
+    /// # Errors
+    /// [`Error::NotMapped`]: nothing is mapped there, or what is may not be written to.
+    fn kernel_access(&self, at: VirtAddr, count: u32, access: Access) -> Result<(), Error>;
     /// One user access that stores `value` in the word at `at`, through whatever translation the CPU has. Page
     /// faults as in [`access`](Self::access).
     ///
@@ -62,6 +68,8 @@ pub trait Machine: Platform {
     fn latency(&self, op: Op, pages: u64, ns: u64);
     /// So many more of what a workload counts. 0 says that it counts this at all.
     fn tally(&self, what: Tally, count: u64);
+    /// One CPU's pace.
+    fn pace(&self, pace: &Pace);
     /// One CPU unmapped a page that others had cached.
     fn shootdown(&self, shootdown: &Shootdown);
     /// A task enters the kernel of its own will.

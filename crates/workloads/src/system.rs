@@ -1,4 +1,4 @@
-//! A running system: the core, run queues, idle and lazy CPUs, one `kswapd` per node.
+//! A running system: the core, run queues, idle and lazy CPUs, one `kswapd` per node, and who purges kernel addresses.
 //!
 //! The scheduler is as plain as can be: a queue per CPU, tasks taken in turn, each for a time slice. Tasks are
 //! never preempted inside the core: they are switched where they return to user addresses, where they
@@ -60,7 +60,8 @@ pub type PickVictim<'p, M> = Box<dyn Fn(&System<'p, M>, &Shortage) -> bool + 'p>
 
 // SAFETY of sharing: `Guarded` gives each CPU its turn; task bodies are run by one CPU at a time.
 impl<'p, M: Machine> System<'p, M> {
-    /// Makes the manager, an idle task for each CPU and a `kswapd` for each node.
+    /// Makes the manager, an idle task for each CPU, a `kswapd` for each node, and, where there is a kernel range, one task
+    /// that purges it.
     ///
     /// # Errors
     /// Those of [`Manager::new`].
@@ -80,6 +81,17 @@ impl<'p, M: Machine> System<'p, M> {
         for cpu in 0..cpus {
             let cpu = CpuId(cpu as u16);
             system.add(format!("idle/{}", cpu.0), TaskKind::Idle, cpu, None, None);
+        }
+        if config.vmap.is_some() {
+            let body: Body<'p, M> = Box::new(|system| {
+                loop {
+                    system.mm.vmap_purger()?;
+                    // Where more is unmapped all the time it never waits: the CPU's own task must not either.
+                    system.breathe();
+                }
+            });
+            let node = machine.node_of(CpuId(0));
+            system.add(String::from("vmap-purge"), TaskKind::Kernel(node), CpuId(0), None, Some(body));
         }
         let mut nodes: Vec<NodeId> = regions.iter().map(|region| region.node).collect();
         nodes.dedup();

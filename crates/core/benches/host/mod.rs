@@ -168,6 +168,8 @@ unsafe impl Platform for Host {
     }
     fn flush_page(&self, _page: VirtAddr) {}
     fn flush_space(&self) {}
+    fn flush_kernel_page(&self, _page: VirtAddr) {}
+    fn flush_kernel(&self) {}
     fn load_space(&self, _root: FrameNumber, _tag: u16, _keep: bool) {}
     fn interrupt(&self, targets: &CpuSet) {
         for target in targets.iter() {

@@ -1,6 +1,6 @@
 //! One word of an x86-64 page table.
 
-use super::{Prot, UserAccess};
+use super::{KernelProt, Prot, UserAccess};
 use crate::addr::{FrameNumber, Generation, PAGE_SHIFT};
 use crate::platform::Platform;
 
@@ -43,6 +43,13 @@ impl Entry {
     /// A page that programs may use as `prot` says.
     pub const fn page(frame: FrameNumber, prot: Prot) -> Entry {
         Entry(frame.phys().0 | Self::PRESENT | Self::ACCESSED | prot.bits())
+    }
+
+    /// A page of the kernel's own range. Accessed and dirty are set from the start, so that no CPU ever writes to the entry;
+    /// global, so that it outlives switches of space: only a flush of kernel addresses reaches it.
+    pub(crate) const fn kernel(frame: FrameNumber, prot: KernelProt) -> Entry {
+        let own = Self::PRESENT | Self::ACCESSED | Self::DIRTY | Self::GLOBAL;
+        Entry(frame.phys().0 | own | prot.bits())
     }
 
     /// A table of the next level.

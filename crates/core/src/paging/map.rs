@@ -28,6 +28,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
         };
         p.prepare_root(root);
+        self.share_kernel_range(root);
         let id = SpaceId(slot.commit());
         let space = self.space(id);
         space.by_address.clear(p);

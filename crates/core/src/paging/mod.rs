@@ -17,7 +17,7 @@ mod switch;
 pub(crate) mod table;
 
 pub use entry::Entry;
-pub use prot::{Advice, Backing, Prot, UserAccess};
+pub use prot::{Advice, Backing, KernelProt, Prot, UserAccess};
 pub(crate) use region::Region;
 pub(crate) use space::Space;
 pub use space::SpaceId;

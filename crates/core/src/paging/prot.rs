@@ -41,6 +41,28 @@ impl Prot {
     }
 }
 
+/// What the kernel may do with pages of its own range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KernelProt {
+    /// Read.
+    Read,
+    /// Read and write.
+    ReadWrite,
+    /// Read and execute: code that was loaded.
+    ReadExecute,
+}
+
+impl KernelProt {
+    /// Its bits in an entry.
+    pub(crate) const fn bits(self) -> u64 {
+        match self {
+            KernelProt::Read => Entry::NO_EXECUTE,
+            KernelProt::ReadWrite => Entry::NO_EXECUTE | Entry::WRITABLE,
+            KernelProt::ReadExecute => 0,
+        }
+    }
+}
+
 /// What a user access does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UserAccess {

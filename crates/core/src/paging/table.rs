@@ -141,6 +141,44 @@ fn step<P: Platform>(
     }
 }
 
+/// Makes the entries of a kernel range in the top table, once and for all: every space's root has the same ones, so that
+/// what is mapped below them is mapped in all spaces at once. Before any CPU uses the manager.
+pub(crate) fn make_kernel_top<P: Platform>(
+    mm: &Manager<'_, P>,
+    root: FrameNumber,
+    range: PageRange,
+) -> Result<(), Error> {
+    for slot in kernel_slots(mm, root, range) {
+        if !Entry(slot.get(mm.platform())).is_present() {
+            let table = make_table(mm, AllocFrom::NOW)?;
+            slot.store(mm.platform(), Entry::table(table).0, Ordering::Release);
+        }
+    }
+    Ok(())
+}
+
+/// Puts the kernel range's part of one top table into another, which nobody can see yet.
+pub(crate) fn share_kernel_top<P: Platform>(
+    mm: &Manager<'_, P>,
+    from: FrameNumber,
+    to: FrameNumber,
+    range: PageRange,
+) {
+    for (from, to) in kernel_slots(mm, from, range).zip(kernel_slots(mm, to, range)) {
+        to.set(mm.platform(), from.get(mm.platform()));
+    }
+}
+
+/// The words of a top table on the way to a kernel range.
+fn kernel_slots<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    root: FrameNumber,
+    range: PageRange,
+) -> impl Iterator<Item = &'p Word64> {
+    let last = PageNumber(range.end().0 - 1).index(ROOT_LEVEL);
+    (range.start.index(ROOT_LEVEL)..=last).map(move |index| word(mm, root, index))
+}
+
 /// An empty table.
 pub(crate) fn make_table<P: Platform>(mm: &Manager<'_, P>, from: AllocFrom) -> Result<FrameNumber, Error> {
     let table = mm.alloc_one(Kind::Table, from)?;
@@ -273,26 +311,40 @@ pub(crate) fn count<P: Platform>(
     root: FrameNumber,
     visit: &mut dyn FnMut(PageNumber, Entry),
 ) -> u64 {
-    fn below<P: Platform>(
-        mm: &Manager<'_, P>,
-        table: FrameNumber,
-        level: u32,
-        base: u64,
-        visit: &mut dyn FnMut(PageNumber, Entry),
-    ) -> u64 {
-        let mut found = 1;
-        for i in 0..if level == ROOT_LEVEL { USER_ROOT_ENTRIES } else { 512 } {
-            let entry = Entry(word(mm, table, i as usize).get(mm.platform()));
-            let at = base + (i << (9 * level));
-            if level == 0 || is_large(entry, level) {
-                visit(PageNumber(at), entry);
-            } else if entry.is_present() {
-                found += below(mm, entry.frame(), level - 1, at, visit);
-            }
+    1 + count_below(mm, root, (ROOT_LEVEL, 0), (0, USER_ROOT_ENTRIES - 1), visit)
+}
+
+/// The same below the part of the kernel's root that belongs to a kernel range, without the root.
+pub(crate) fn count_kernel<P: Platform>(
+    mm: &Manager<'_, P>,
+    root: FrameNumber,
+    range: PageRange,
+    visit: &mut dyn FnMut(PageNumber, Entry),
+) -> u64 {
+    let [first, last] = [range.start.0, range.end().0 - 1].map(|at| PageNumber(at).index(ROOT_LEVEL) as u64);
+    // Addresses of the upper half are those of the lower with all bits above set.
+    let base = PageNumber::KERNEL_START.0 - (USER_ROOT_ENTRIES << (9 * ROOT_LEVEL));
+    count_below(mm, root, (ROOT_LEVEL, base), (first, last), visit)
+}
+
+fn count_below<P: Platform>(
+    mm: &Manager<'_, P>,
+    table: FrameNumber,
+    (level, base): (u32, u64),
+    (first, last): (u64, u64),
+    visit: &mut dyn FnMut(PageNumber, Entry),
+) -> u64 {
+    let mut found = 0;
+    for i in first..=last {
+        let entry = Entry(word(mm, table, i as usize).get(mm.platform()));
+        let at = base + (i << (9 * level));
+        if level == 0 || is_large(entry, level) {
+            visit(PageNumber(at), entry);
+        } else if entry.is_present() {
+            found += 1 + count_below(mm, entry.frame(), (level - 1, at), (0, 511), visit);
         }
-        found
     }
-    below(mm, root, ROOT_LEVEL, 0, visit)
+    found
 }
 
 impl Leaf {
@@ -319,6 +371,11 @@ impl Leaf {
     /// What an entry says, without the lock: it may be another a moment later.
     pub fn peek<P: Platform>(self, mm: &Manager<'_, P>, page: PageNumber) -> Entry {
         Entry(word(mm, self.table, page.index(self.level)).load(mm.platform(), Ordering::Acquire))
+    }
+
+    /// Sets an entry of a kernel range, without a lock: it belongs to who has its extent.
+    pub fn put<P: Platform>(self, mm: &Manager<'_, P>, page: PageNumber, entry: Entry) {
+        word(mm, self.table, page.index(0)).store(mm.platform(), entry.0, Ordering::Release);
     }
 
     /// Writes an entry of a table that nobody can see yet.

@@ -18,7 +18,8 @@ const PRIORITY: u32 = 12;
 /// Needs interrupts on and no spin lock held. May wait.
 pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId) -> u32 {
     let want = mm.config().scan_batch;
-    let mut reclaimed = 0;
+    // Frames that wait for a flush of kernel addresses cost one flush, however many.
+    let mut reclaimed = mm.purge_frames();
     let mut last = None;
     for zone in mm.fallback(from) {
         if last.replace(zone.node) != Some(zone.node) {

@@ -5,6 +5,7 @@
 //! nothing (INV-6).
 
 mod batch;
+pub(crate) mod kernel;
 
 pub(crate) use batch::{BatchSlot, Fate};
 pub use batch::{Flushed, UnmapBatch};
@@ -95,6 +96,7 @@ pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>, work: Work) {
         Work::Drain | Work::DrainLru => {}
         Work::FlushAll => catch_up(here),
         Work::Flush { space, range, generation, tables } => local(here, space, range, generation, tables),
+        Work::Kernel(range) => kernel::local(here, range),
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod aside;
 pub mod faults;
+pub mod kernel;
 pub mod showing;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -64,6 +65,8 @@ pub enum Happened {
     Interrupt(u16),
     FlushPage(u16, u64),
     FlushSpace(u16),
+    FlushKernelPage(u16, u64),
+    FlushKernel(u16),
     DiskWrite(u32, u64),
     Event(Event),
 }
@@ -76,6 +79,8 @@ struct Tlb {
     cached: BTreeMap<(u16, u64, bool), Entry>,
     /// By tag: the tables that the CPU has walked since its last flush, and may walk again without a look above.
     walked: BTreeSet<(u16, FrameNumber)>,
+    /// By page: entries of kernel addresses, which are global.
+    kernel: BTreeMap<u64, Entry>,
 }
 
 /// Where a translation of `page` can lie: the small one, and the large one that covers it.
@@ -121,6 +126,12 @@ pub struct Host {
     pub broken: Cell<Option<Rule>>,
     pub fail_reads: Cell<bool>,
     pub fail_writes: Cell<bool>,
+    /// The kernel's own top table.
+    kernel_root: Cell<Option<FrameNumber>>,
+    /// Uses of a kernel address by what a CPU had cached: of one that is unmapped and waits for its flush, and of one
+    /// that is mapped to another frame meanwhile (INV-3).
+    pub kernel_window: Cell<u32>,
+    pub kernel_stale: Cell<u32>,
     /// Uses of a cached translation that the tables no longer allow, and tables freed under a CPU that has them
     /// loaded or has walked them since it flushed.
     pub stale: Cell<u32>,
@@ -146,6 +157,8 @@ pub struct Host {
     pub on_touch: RefCell<VecDeque<Hook>>,
     watched: Cell<(*const u8, u32)>,
     asides: aside::Asides,
+    /// What happens when a CPU turns interrupts on.
+    pub on_irqs_on: RefCell<VecDeque<Hook>>,
     /// What happens while somebody sleeps.
     pub on_wait: RefCell<VecDeque<Box<dyn FnOnce()>>>,
     /// Who would sleep for a page goes on with this rule broken, once: on one stack nobody can sleep above the one
@@ -183,6 +196,9 @@ impl Host {
             broken: Cell::new(None),
             fail_reads: Cell::new(false),
             fail_writes: Cell::new(false),
+            kernel_root: Cell::new(None),
+            kernel_window: Cell::new(0),
+            kernel_stale: Cell::new(0),
             stale: Cell::new(0),
             log: RefCell::default(),
             on_pause: RefCell::default(),
@@ -194,6 +210,7 @@ impl Host {
             on_touch: RefCell::default(),
             watched: Cell::new((std::ptr::null(), 0)),
             asides: aside::Asides::default(),
+            on_irqs_on: RefCell::default(),
             on_wait: RefCell::default(),
             at_touch: RefCell::default(),
             placing: Cell::new(false),
@@ -373,6 +390,62 @@ impl Host {
         Some(frame_for(entry, page))
     }
 
+    /// Translates a kernel address as the hardware does, whatever space is loaded.
+    fn translate_kernel(&self, page: u64, write: bool) -> Option<FrameNumber> {
+        let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
+        let root = tlb.root.or(self.kernel_root.get())?;
+        let (found, _) = self.walk(root, page);
+        let now = found.map_or(Entry::NONE, |word| Entry(word.load(Ordering::SeqCst)));
+        let permits = |entry: Entry| entry.is_present() && (!write || entry.has(Entry::WRITABLE));
+        if let Some(cached) = tlb.kernel.get(&page).copied().filter(|&entry| permits(entry)) {
+            if !now.is_present() {
+                self.kernel_window.set(self.kernel_window.get() + 1);
+            } else if now.frame() != cached.frame() {
+                self.kernel_stale.set(self.kernel_stale.get() + 1);
+            }
+            return Some(cached.frame());
+        }
+        assert!(now == Entry::NONE || now.is_taken() || now.has(Entry::GLOBAL | Entry::ACCESSED), "{now:?}");
+        permits(now).then(|| {
+            tlb.kernel.insert(page, now);
+            now.frame()
+        })
+    }
+
+    /// What this CPU reads at the start of a kernel page; `None` is a fault.
+    pub fn read_kernel(&self, page: PageNumber) -> Option<u64> {
+        let frame = self.translate_kernel(page.0, false)?;
+        Some(self.word(frame, 0).load(Ordering::SeqCst))
+    }
+
+    /// Writes there; says whether it could.
+    pub fn write_kernel(&self, page: PageNumber, value: u64) -> bool {
+        let Some(frame) = self.translate_kernel(page.0, true) else { return false };
+        self.word(frame, 0).store(value, Ordering::SeqCst);
+        true
+    }
+
+    /// Whether the entry of a kernel page lets code run there.
+    pub fn may_execute(&self, page: PageNumber) -> bool {
+        let root = self.kernel_root.get().expect("a kernel root");
+        let (found, _) = self.walk(root, page.0);
+        found.is_some_and(|word| {
+            let entry = Entry(word.load(Ordering::SeqCst));
+            entry.is_present() && !entry.has(Entry::NO_EXECUTE)
+        })
+    }
+
+    /// Whether this CPU still has a translation of the kernel page.
+    pub fn caches_kernel(&self, cpu: u16, page: PageNumber) -> bool {
+        self.tlbs[cpu as usize].borrow().kernel.contains_key(&page.0)
+    }
+
+    /// Full and single flushes of kernel addresses on a CPU.
+    pub fn kernel_flushes(&self, cpu: u16) -> (usize, usize) {
+        let single = |what: &Happened| matches!(what, Happened::FlushKernelPage(c, _) if *c == cpu);
+        (self.count(|what| *what == Happened::FlushKernel(cpu)), self.count(single))
+    }
+
     /// What this CPU reads, if it reads on without a page fault.
     pub fn try_read(&self, page: u64) -> Option<u64> {
         let frame = self.translate(page, false)?;
@@ -469,6 +542,24 @@ unsafe impl Platform for Host {
         self.note(Happened::FlushSpace(cpu));
         self.tlbs[cpu as usize].borrow_mut().flush();
     }
+    fn flush_kernel_page(&self, page: VirtAddr) {
+        let cpu = self.current.get();
+        self.note(Happened::FlushKernelPage(cpu, page.page().0));
+        self.tlbs[cpu as usize].borrow_mut().kernel.remove(&page.page().0);
+    }
+    fn flush_kernel(&self) {
+        let cpu = self.current.get();
+        self.note(Happened::FlushKernel(cpu));
+        let mut tlb = self.tlbs[cpu as usize].borrow_mut();
+        tlb.kernel.clear();
+        tlb.cached.clear();
+        tlb.walked.clear();
+    }
+    fn prepare_root(&self, root: FrameNumber) {
+        if self.kernel_root.get().is_none() {
+            self.kernel_root.set(Some(root));
+        }
+    }
     fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
         self.next(&self.on_load);
         let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
@@ -499,6 +590,11 @@ unsafe impl Platform for Host {
         self.irqs[cpu as usize].set(true);
         if self.pending[cpu as usize].get() && !self.hold_interrupts.get() {
             self.deliver(cpu);
+        }
+        if !self.on_irqs_on.borrow().is_empty() {
+            self.irqs[cpu as usize].set(false);
+            self.next(&self.on_irqs_on);
+            self.irqs[cpu as usize].set(true);
         }
     }
     fn direct(&self, at: PhysAddr) -> *mut u8 {

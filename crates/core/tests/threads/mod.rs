@@ -6,12 +6,14 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
 use quietmm::platform::Access;
 use quietmm::{
-    Config, CpuId, CpuSet, FrameNumber, ListLimits, Manager, NodeId, Platform, Policy, Region, Rule, VirtAddr,
+    Config, CpuId, CpuSet, FrameNumber, ListLimits, Manager, NodeId, PageNumber, Platform, Policy, Region,
+    Rule, VirtAddr,
 };
 
 pub type Mm<'p> = Manager<'p, Threads>;
@@ -26,6 +28,8 @@ thread_local! {
     static IRQS: Cell<bool> = const { Cell::new(true) };
     /// How often this CPU has seen all others look since it got on, and how far each was at the last time.
     static WAITED: Cell<u32> = const { Cell::new(0) };
+    /// What this CPU's TLB holds of kernel addresses: the frame of a page.
+    static KERNEL: RefCell<BTreeMap<u64, FrameNumber>> = const { RefCell::new(BTreeMap::new()) };
     static SINCE: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -111,10 +115,10 @@ impl Threads {
         machine.manager.set((&raw const mm).cast());
         machine.got_on();
         let shared = first(&mm);
-        let (mm, shared, each) = (Shared(&mm), &shared, &each);
+        let (all, shared, each) = (Shared(&mm), &shared, &each);
         std::thread::scope(|scope| {
             for cpu in 0..cpus {
-                let mm = &mm;
+                let mm = &all;
                 scope.spawn(move || {
                     CPU.set(cpu);
                     let machine = mm.0.platform();
@@ -132,7 +136,7 @@ impl Threads {
         });
         let fine = !machine.hung.load(Ordering::SeqCst);
         if fine {
-            last(mm.0);
+            last(all.0);
         }
         machine.manager.set(std::ptr::null());
         fine
@@ -162,6 +166,16 @@ impl Threads {
     /// What it has of it.
     pub fn cached(&self) -> u64 {
         self.line().cached.load(Ordering::SeqCst)
+    }
+
+    /// The frame that this CPU reaches at a kernel page: by its TLB, else by the tables, and the TLB keeps it.
+    pub fn kernel_frame(mm: &Mm<'_>, page: PageNumber) -> Option<FrameNumber> {
+        let cached = KERNEL.with_borrow(|tlb| tlb.get(&page.0).copied());
+        cached.or_else(|| {
+            let frame = mm.vmap_frame(page).ok()?;
+            KERNEL.with_borrow_mut(|tlb| tlb.insert(page.0, frame));
+            Some(frame)
+        })
     }
 
     fn steps(&self) -> impl Iterator<Item = u32> {
@@ -231,6 +245,12 @@ unsafe impl Platform for Threads {
     }
     fn flush_space(&self) {
         self.cache(0);
+    }
+    fn flush_kernel_page(&self, page: VirtAddr) {
+        KERNEL.with_borrow_mut(|tlb| _ = tlb.remove(&page.page().0));
+    }
+    fn flush_kernel(&self) {
+        KERNEL.with_borrow_mut(BTreeMap::clear);
     }
     fn load_space(&self, _root: FrameNumber, _tag: u16, _keep: bool) {
         self.cache(0);

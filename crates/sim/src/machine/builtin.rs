@@ -7,7 +7,7 @@ use std::path::Path;
 use super::Machine;
 use super::error::{MachineError, near, quoted};
 
-const BUILTIN: [(&str, &str); 8] = [
+const BUILTIN: [(&str, &str); 10] = [
     ("numa-4x12", include_str!("../../../../machines/numa-4x12.toml")),
     ("uma-8", include_str!("../../../../machines/uma-8.toml")),
     ("vm-8", include_str!("../../../../machines/vm-8.toml")),
@@ -15,6 +15,8 @@ const BUILTIN: [(&str, &str); 8] = [
     ("numa-8x15", include_str!("../../../../machines/numa-8x15.toml")),
     ("many-8x64", include_str!("../../../../machines/many-8x64.toml")),
     ("many-32x128", include_str!("../../../../machines/many-32x128.toml")),
+    ("opteron-2x4", include_str!("../../../../machines/opteron-2x4.toml")),
+    ("sn2-64", include_str!("../../../../machines/sn2-64.toml")),
     ("stress-4x4", include_str!("../../../../machines/stress-4x4.toml")),
 ];
 

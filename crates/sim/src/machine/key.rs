@@ -219,6 +219,24 @@ pub(super) static KEYS: &[Key] = &[
         need: Need::Optional,
         put: |machine, value| machine.kernel.min_free_kib = Some(value),
     },
+    Key {
+        section: "kernel",
+        name: "vmap_lazy_kib",
+        kind: Kind::Kib,
+        least: 4,
+        most: 32 << 30,
+        need: Need::Optional,
+        put: |machine, value| machine.kernel.vmap_lazy_kib = Some(value),
+    },
+    Key {
+        section: "kernel",
+        name: "vmap_shards",
+        kind: Kind::Count("shards"),
+        least: 1,
+        most: 64,
+        need: Need::Optional,
+        put: |machine, value| machine.kernel.vmap_shards = Some(value as u32),
+    },
 ];
 
 /// The key called `section.name`, or `name` alone: no two sections share a name. `memory` is the memory's size.

@@ -223,6 +223,11 @@ pub struct Kernel {
     /// Reserve in KiB that watermarks are computed from; `None` means from the memory size.
     #[doc(alias = "min_free_kbytes")]
     pub min_free_kib: Option<u64>,
+    /// KiB of kernel addresses that are unmapped and wait, before they are purged; `None` means from the number of CPUs.
+    #[doc(alias = "lazy_max_pages")]
+    pub vmap_lazy_kib: Option<u64>,
+    /// Parts of the kernel range with locks of their own; `None` means from the number of CPUs.
+    pub vmap_shards: Option<u32>,
 }
 
 impl Default for Kernel {
@@ -233,6 +238,8 @@ impl Default for Kernel {
             flush_ceiling: 33,
             time_slice: 3_000_000_000,
             min_free_kib: None,
+            vmap_lazy_kib: None,
+            vmap_shards: None,
         }
     }
 }

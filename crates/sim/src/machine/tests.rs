@@ -41,7 +41,10 @@ fn builtin_machines_are_good_and_named_as_they_are_found() {
         assert_eq!(machine.name, name);
         assert_eq!(Machine::load(name).unwrap(), machine);
         assert_eq!(Machine::builtin_about(name).unwrap(), machine.about);
-        assert!(machine.constants().len() >= KEYS.len());
+        assert!(
+            machine.constants().len()
+                >= KEYS.iter().filter(|key| !matches!(key.need, Need::Optional)).count()
+        );
     }
     assert!(Machine::builtin("none").is_none());
 }
@@ -70,7 +73,7 @@ fn at_most_two_constants_are_fitted_and_all_have_a_source() {
         let fitted = constants.iter().filter(|c| c.source.contains("fitted to")).count();
         let most = match name {
             "numa-4x12" => 2,
-            "numa-8x15" => 1,
+            "numa-8x15" | "opteron-2x4" => 1,
             _ => 0,
         };
         assert_eq!(fitted, most, "{name}");

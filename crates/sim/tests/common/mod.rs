@@ -32,6 +32,7 @@ pub fn spec(workload: Workload) -> RunSpec {
         seed: 1,
         broken: None,
         trace: workload.needs_trace().then(trace),
+        threads: None,
     }
 }
 

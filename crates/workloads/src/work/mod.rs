@@ -2,6 +2,7 @@
 
 mod bystander;
 mod churn;
+mod dir_buffers;
 mod fork_storm;
 mod hackbench;
 mod hotplug;
@@ -13,6 +14,8 @@ mod revisit;
 mod shootdown;
 mod turns;
 mod unmap_storm;
+mod vmap_mix;
+mod vmap_touch;
 
 use alloc::vec::Vec;
 
@@ -41,6 +44,8 @@ pub struct Params<'t> {
     pub seed: u64,
     /// The trace to be replayed.
     pub trace: Option<Trace<'t>>,
+    /// Threads that work, where one may choose: 1 to `cpus`.
+    pub threads: u32,
 }
 
 macro_rules! workloads {
@@ -101,6 +106,12 @@ workloads! {
         "groups of 20 senders and 20 receivers pass messages, memory too small for all: victims end until the rest fits";
     PageAlloc, "page-alloc", "modern-2x64", 64,
         "each CPU allocates and frees frames in bulk, at random, in pairs and for another CPU, orders 0 and 9";
+    VmapTouch, "vmap-touch", "opteron-2x4", 16,
+        "threads map 4 scattered pages in the kernel, touch and unmap them: by vmap, then by map_ram (--threads N)";
+    VmapMix, "vmap-mix", "numa-4x12", 64,
+        "15,000 kernel mappings of 1 to 100 pages, aligned by up to 4 MiB: a quarter stays, the others come and go";
+    DirBuffers, "dir-buffers", "sn2-64", 64,
+        "each CPU maps buffers of 1 to 16 scattered pages, searches and unmaps them, between 0 to 100 parts of other work";
 }
 
 impl Workload {
@@ -112,6 +123,20 @@ impl Workload {
     /// Whether it replays a trace.
     pub const fn needs_trace(self) -> bool {
         matches!(self, Workload::Replay)
+    }
+
+    /// Whether one may choose how many threads it has.
+    pub const fn takes_threads(self) -> bool {
+        matches!(self, Workload::VmapTouch)
+    }
+
+    /// Pages of the kernel range that it needs on so many CPUs; `None` if it maps nothing there.
+    pub const fn kernel_pages(self, cpus: u32) -> Option<u64> {
+        match self {
+            Workload::VmapMix => Some(vmap_mix::kernel_pages(cpus)),
+            Workload::VmapTouch | Workload::DirBuffers => Some(vmap_touch::kernel_pages(cpus)),
+            _ => None,
+        }
     }
 
     /// Whether nothing runs any more once its user tasks have ended: it has no tasks that go on for ever.
@@ -155,6 +180,9 @@ impl Workload {
             Workload::UnmapStorm => unmap_storm::set_up(system, params),
             Workload::HackbenchOom => hackbench::set_up(system, params),
             Workload::PageAlloc => page_alloc::set_up(system, params),
+            Workload::VmapTouch => vmap_touch::set_up(system, params),
+            Workload::VmapMix => vmap_mix::set_up(system, params),
+            Workload::DirBuffers => dir_buffers::set_up(system, params),
         }
     }
 }

@@ -1,0 +1,77 @@
+//! Flushes of kernel addresses: on every CPU that is online, whatever space it has loaded, lazily or not.
+//!
+//! There is no generation here: who is left alone is offline, and a CPU that comes online flushes all kernel addresses
+//! before it uses one (INV-3):
+//!
+//! ```text
+//!   who flushes                    a CPU that comes online
+//!   entry cleared                  presence = ACTIVE
+//!   ---- fence ----                ---- fence ----
+//!   read presence                  flush all kernel addresses
+//!     ACTIVE: it is asked
+//!     OFFLINE: its flush comes after the clearing
+//! ```
+
+use core::sync::atomic::Ordering;
+
+use crate::Manager;
+use crate::addr::{PageNumber, PageRange};
+use crate::cpu::CpuId;
+use crate::error::Error;
+use crate::event::{Event, FlushReason};
+use crate::ipi::{self, Work, full_fence};
+use crate::percpu::{Here, Presence};
+use crate::platform::Platform;
+use crate::rule::Rule;
+
+/// Flushes kernel pages on all CPUs, and returns when that is done. More pages than the flush ceiling flush all kernel
+/// addresses. One IPI per CPU that is online but this one.
+///
+/// Entries were cleared before. Interrupts are on.
+pub(crate) fn flush<P: Platform>(mm: &Manager<'_, P>, range: PageRange, reason: FlushReason) {
+    let p = mm.platform();
+    let range = (range.pages <= mm.config().flush_ceiling.into()).then_some(range);
+    let here = Here::new(mm);
+    let targets = &here.slot().targets;
+    full_fence();
+    for cpu in (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| cpu != here.cpu) {
+        // Acquire: partner of the Release in `cpu_offline`: its last use comes before.
+        match mm.slot(cpu).presence.0.load(p, Ordering::Acquire) {
+            Presence::OFFLINE => {}
+            Presence::LAZY if p.broken(Rule::KernelFlushToLazy) => {}
+            _ => targets.insert(cpu),
+        }
+    }
+    let count = targets.len();
+    if count > 0 {
+        mm.emit(Event::RemoteFlush { reason, targets: count });
+    }
+    ipi::call(here, Work::Kernel(range), |here| local(here, range));
+}
+
+/// Flushes kernel pages (`None`: all that the core gives out) on this CPU.
+pub(crate) fn local<P: Platform>(here: &Here<'_, '_, P>, range: Option<PageRange>) {
+    let (mm, p) = (here.mm, here.mm.platform());
+    match range {
+        Some(range) => {
+            for page in range.start.0..range.end().0 {
+                p.flush_kernel_page(PageNumber(page).addr());
+            }
+            mm.emit(Event::FlushedPages { pages: range.pages as u32 });
+        }
+        None => {
+            p.flush_kernel();
+            mm.emit(Event::FlushedKernel);
+        }
+    }
+}
+
+/// Whether this CPU may wait for others: interrupts are on.
+pub(crate) fn may_wait<P: Platform>(mm: &Manager<'_, P>) -> Result<(), Error> {
+    let p = mm.platform();
+    if p.irqs_off() {
+        p.irqs_on();
+        return Ok(());
+    }
+    Err(Error::NeedsInterrupts)
+}

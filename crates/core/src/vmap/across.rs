@@ -1,0 +1,80 @@
+//! Extents that reach across borders of shards: what no shard alone has room for.
+//!
+//! All shards are locked, from the lowest up, and each is looked at once. Such an extent has a slot for each shard that it lies
+//! in, so that it can become free without memory.
+
+use super::Vmap;
+use super::extent::{Owned, Want};
+use super::shard::MAX_SHARDS;
+use super::slots::Pile;
+use crate::Manager;
+use crate::addr::{PageNumber, PageRange};
+use crate::error::Error;
+use crate::platform::Platform;
+
+impl<'p> Vmap<'p> {
+    /// Looks for room that lies across borders of shards, with all of them locked from the lowest up: at most one look at
+    /// each. For what no shard has room for by itself.
+    pub(super) fn take_across<P: Platform>(
+        &self,
+        mm: &Manager<'p, P>,
+        want: &Want,
+    ) -> Result<Option<Owned>, Error> {
+        if want.within.pages < want.pages {
+            return Ok(None);
+        }
+        // A slot for each shard that it can reach into, and for a rest.
+        let parts = (want.pages / self.shard_pages + 2).min(self.shards.len() as u64) + 1;
+        let slots = Pile::reserve(mm, self, parts)?;
+        let mut guards = [const { None }; MAX_SHARDS as usize];
+        for (guard, shard) in guards.iter_mut().zip(self.shards) {
+            *guard = Some(shard.free.lock(mm));
+        }
+        let found = self.run_across(mm, want).and_then(|place| self.cut_across(mm, place, &slots));
+        drop(guards);
+        slots.release(mm, self);
+        Ok(found)
+    }
+
+    /// The first place in a run of free extents that touch each other at borders. Under all locks.
+    fn run_across<P: Platform>(&self, mm: &Manager<'p, P>, want: &Want) -> Option<PageRange> {
+        let (p, nodes) = (mm.platform(), self.free_by_address(mm));
+        let mut run: Option<PageNumber> = None;
+        for (index, shard) in self.shards.iter().enumerate() {
+            let part = self.part(index);
+            let first = shard.holes.first(p, &nodes).map(|hole| self.extent(mm, hole).range(p));
+            let first = first.filter(|hole| hole.start == part.start);
+            if let (Some(start), Some(first)) = (run, first)
+                && let Some(place) = want.fit(PageRange::between(start, first.end()))
+            {
+                return Some(place);
+            }
+            if first == Some(part) {
+                run = run.or(Some(part.start));
+                continue;
+            }
+            let last = shard.holes.at_or_before(p, &nodes, part.end().0);
+            let last =
+                last.map(|hole| self.extent(mm, hole).range(p)).filter(|hole| hole.end() == part.end());
+            run = last.map(|hole| hole.start);
+        }
+        None
+    }
+
+    /// Takes a place out of all shards that it lies in. Under all locks.
+    fn cut_across<P: Platform>(&self, mm: &Manager<'p, P>, place: PageRange, slots: &Pile) -> Option<Owned> {
+        let (p, nodes) = (mm.platform(), self.free_by_address(mm));
+        let (first, last) = (self.shard_of(place.start), self.shard_of(PageNumber(place.end().0 - 1)));
+        let taken = Pile::default();
+        for index in first..=last {
+            let shard = &self.shards[index];
+            let part = self.part(index).intersect(place)?;
+            let hole = shard.holes.at_or_before(p, &nodes, part.start.0)?;
+            let slot = self.cut(mm, shard, hole, part, || slots.pop(mm, self))?;
+            taken.push(mm, self, slot);
+        }
+        let owned = self.owned(mm, taken.pop(mm, self)?, place);
+        self.extent(mm, owned.handle()).more.set(p, taken.first.get());
+        Some(owned)
+    }
+}

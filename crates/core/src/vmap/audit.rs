@@ -1,0 +1,128 @@
+//! Does everything add up in the kernel range? For the end of a test, on a quiet system.
+
+use super::extent::Purpose;
+use super::shard::Place;
+use super::{Vmap, block, eager, purge};
+use crate::Manager;
+use crate::addr::PageNumber;
+use crate::paging::{Entry, table};
+use crate::platform::Platform;
+use crate::policy::VmapPolicy;
+use crate::sync::Word32;
+
+/// What a look at the kernel range found.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Findings {
+    /// Frames of its bookkeeping.
+    pub pools: u64,
+    /// Its page tables.
+    pub tables: u64,
+    /// Frames of `vmalloc`, those that wait for a purge too.
+    pub frames: u64,
+    pub waiting_frames: u64,
+    /// The first thing that does not add up.
+    pub broken: Option<&'static str>,
+}
+
+/// Sums over all extents and blocks.
+#[derive(Default)]
+struct Sums {
+    /// Pages of extents.
+    free: u64,
+    used: u64,
+    waiting: u64,
+    blocks: u64,
+    /// Pages that should be present, and those whose frames should be kept in taken entries.
+    present: u64,
+    taken: u64,
+    own: u64,
+    /// Slots of the pool.
+    slots: u32,
+    dirty: u64,
+    tree_good: bool,
+}
+
+pub(super) fn look<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Findings {
+    let state = v.state;
+    let (mut present, mut taken, mut astray) = (0, 0, false);
+    let tables = table::count_kernel(mm, mm.kernel_root(), v.range, &mut |page: PageNumber, entry: Entry| {
+        present += u64::from(entry.is_present());
+        taken += u64::from(entry.is_taken());
+        astray |= entry != Entry::NONE && (!v.range.contains(page) || !entry.has(Entry::GLOBAL));
+    });
+    let sums = if mm.config().policy.vmap == VmapPolicy::Lazy { lazy_sums(mm, v) } else { eager_sums(mm, v) };
+    let lazy = mm.config().policy.vmap == VmapPolicy::Lazy;
+    let in_use = (0..state.extents.bound(mm)).filter(|&slot| state.extents.find(mm, slot).is_some()).count();
+    let waits = purge::waits(mm, v);
+    let all = sums.free + sums.used + sums.waiting + sums.blocks;
+    let checks = [
+        (!astray, "an entry outside the kernel range, or one that is not global"),
+        (present == sums.present, "present kernel pages are not those of the extents in use"),
+        (taken == sums.taken, "frames kept in kernel entries are not those that wait for a purge"),
+        (!lazy || all == v.range.pages, "kernel pages that are neither free nor in use nor waiting"),
+        (in_use == sums.slots as usize, "slots of extents that nobody has"),
+        (sums.tree_good, "free kernel extents that touch, or a largest gap that is wrong"),
+        (waits.pages == sums.waiting + sums.dirty, "kernel pages that wait and their count differ"),
+        (waits.frames == sums.taken, "frames that wait for a purge and their count differ"),
+    ];
+    Findings {
+        pools: v.fixed_frames() + state.extents.frames(mm) + state.blocks.frames(mm) + v.index_frames(mm),
+        tables,
+        frames: sums.own + sums.taken,
+        waiting_frames: sums.taken,
+        broken: checks.iter().find(|(good, _)| !good).map(|(_, what)| *what),
+    }
+}
+
+fn lazy_sums<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Sums {
+    let p = mm.platform();
+    let mut sums = Sums { tree_good: v.free_tree_good(mm), ..Sums::default() };
+    // One that reaches across borders has a slot for each shard.
+    let slots_of = |handle| {
+        let link = |word: &Word32| word.get(p).checked_sub(1);
+        let more =
+            core::iter::successors(link(&v.extent(mm, handle).more), |&slot| link(&v.extent(mm, slot).next));
+        1 + more.count() as u32
+    };
+    v.each_extent(mm, |handle, place| {
+        let extent = v.extent(mm, handle);
+        let (whole, mapped) = (extent.range(p).pages, extent.mapped(p).pages);
+        let own = extent.purpose(p) == Purpose::Alloc;
+        sums.slots += if matches!(place, Place::Used | Place::Waits) { slots_of(handle) } else { 1 };
+        match place {
+            Place::Free => sums.free += whole,
+            Place::Used => {
+                sums.used += whole;
+                sums.present += mapped;
+                sums.own += if own { mapped } else { 0 };
+            }
+            Place::Waits => {
+                sums.waiting += whole;
+                sums.taken += purge::own_frames(mm, v, handle);
+            }
+            Place::Spare => {}
+        }
+    });
+    block::each(mm, v, |extent, mapped, dirty| {
+        sums.slots += slots_of(extent);
+        sums.blocks += v.extent(mm, extent).range(p).pages;
+        sums.present += mapped;
+        sums.dirty += dirty;
+    });
+    sums
+}
+
+fn eager_sums<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Sums {
+    let p = mm.platform();
+    let mut sums = Sums { tree_good: true, ..Sums::default() };
+    let mut end = v.range.start;
+    eager::each(mm, v, |handle| {
+        let extent = v.extent(mm, handle);
+        sums.tree_good &= extent.range(p).start >= end;
+        end = extent.range(p).end();
+        sums.slots += 1;
+        sums.present += extent.mapped(p).pages;
+        sums.own += if extent.purpose(p) == Purpose::Alloc { extent.mapped(p).pages } else { 0 };
+    });
+    sums
+}

@@ -1,0 +1,128 @@
+//! What a block keeps about its pages: runs of bits in words, claimed by one compare-and-swap each.
+
+use core::sync::atomic::Ordering;
+
+use super::Vmap;
+use crate::platform::Platform;
+use crate::pool::Zeroed;
+use crate::sync::{Word32, Word64};
+
+/// Pages that a word stands for.
+pub(super) const WORD: u64 = 64;
+const WORDS: usize = (super::BLOCK / WORD) as usize;
+/// A block.
+#[repr(C, align(64))]
+pub(crate) struct Block {
+    /// Its first page. Believed only by who has claimed a slot of it.
+    pub(super) start: Word64,
+    /// Its addresses.
+    pub(super) extent: Word32,
+    /// Who has the reference: `LOOSE` and so on. Under the lock of its shard's list, but for the start of its life.
+    pub(super) place: Word32,
+    /// The neighbours on that list, plus one.
+    pub(super) beside: [Word32; 2],
+    /// It is on the list of those that wait for a purge. Kept from one life of the slot to the next, like the link.
+    pub(super) waits: Word32,
+    pub(super) next_waiting: Word32,
+    /// The purge's own list.
+    pub(super) next_flushed: Word32,
+    pub(super) parts: [Part; WORDS],
+}
+
+/// What is known of 64 pages.
+#[repr(C)]
+pub(super) struct Part {
+    /// Mapped, or unmapped and not flushed.
+    pub taken: Word64,
+    /// The first page of each map, and the last.
+    pub first: Word64,
+    pub last: Word64,
+    /// Unmapped, and no purge has come for it.
+    pub dirty: Word64,
+    /// The same, and a purge is about to flush it.
+    pub flushing: Word64,
+}
+
+// SAFETY: atomics only.
+unsafe impl Zeroed for Block {}
+
+/// The bits of a run of pages in a word.
+pub(super) fn run(bit: u64, pages: u64) -> u64 {
+    (u64::MAX >> (WORD - pages)) << bit
+}
+
+/// The first run of `pages` clear bits.
+fn first_run(taken: u64, pages: u64) -> Option<u64> {
+    let (mut starts, mut have) = (!taken, 1);
+    while have < pages {
+        let step = have.min(pages - have);
+        // A one moves in only where that many follow; beyond the end of the word there are none.
+        starts &= starts >> step;
+        have += step;
+    }
+    (starts != 0).then(|| starts.trailing_zeros().into())
+}
+
+impl Block {
+    pub(super) fn parts(&self, v: &Vmap<'_>) -> &[Part] {
+        &self.parts[..(v.block_pages / WORD) as usize]
+    }
+
+    /// Claims so many pages; gives their place in the block.
+    pub(super) fn claim<P: Platform>(&self, p: &P, v: &Vmap<'_>, pages: u64) -> Option<u64> {
+        self.parts(v).iter().enumerate().find_map(|(index, part)| {
+            let mut taken = part.taken.load(p, Ordering::Relaxed);
+            loop {
+                let bit = first_run(taken, pages)?;
+                // Acquire: partner of the Releases in `settle` and `make`: the bits are flushed, and the block is whole.
+                match part.taken.replace(p, taken, taken | run(bit, pages), Ordering::AcqRel) {
+                    Ok(_) => return Some(index as u64 * WORD + bit),
+                    Err(now) => taken = now,
+                }
+            }
+        })
+    }
+
+    pub(super) fn has_room<P: Platform>(&self, p: &P, v: &Vmap<'_>, pages: u64) -> bool {
+        self.parts(v).iter().any(|part| first_run(part.taken.load(p, Ordering::Relaxed), pages).is_some())
+    }
+
+    pub(super) fn is_idle<P: Platform>(&self, p: &P, v: &Vmap<'_>) -> bool {
+        self.parts(v).iter().all(|part| part.taken.load(p, Ordering::Relaxed) == 0)
+    }
+
+    /// Closes it if nothing in it is taken: from then on nobody finds room in it.
+    pub(super) fn close<P: Platform>(&self, p: &P, v: &Vmap<'_>) -> bool {
+        let parts = self.parts(v);
+        let shut = |part: &Part| part.taken.replace(p, 0, u64::MAX, Ordering::AcqRel).is_ok();
+        let closed = parts.iter().take_while(|part| shut(part)).count();
+        if closed < parts.len() {
+            parts[..closed].iter().for_each(|part| part.taken.store(p, 0, Ordering::Release));
+        }
+        closed == parts.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{first_run, run};
+
+    #[test]
+    fn a_run_is_found_where_it_fits_and_nowhere_else() {
+        for (taken, pages, found) in [
+            (0, 64, Some(0)),
+            (1, 64, None),
+            (1, 63, Some(1)),
+            (u64::MAX, 1, None),
+            (u64::MAX >> 1, 1, Some(63)),
+            (u64::MAX >> 1, 2, None),
+            (0b1011, 1, Some(2)),
+            (0b1011, 2, Some(4)),
+            (!run(20, 5), 5, Some(20)),
+            (!run(20, 5), 6, None),
+            (!(run(3, 7) | run(40, 9)), 8, Some(40)),
+        ] {
+            assert_eq!(first_run(taken, pages), found, "{pages} pages in {taken:#x}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The entries of kernel pages, in tables that all spaces share and that are never freed: whoever walks them needs no lock.
+//!
+//! Who has an extent is alone with its entries. Where frames go with an extent, their numbers stay in the entries while it
+//! waits for its flush, marked as taken: so an unmap of any size needs no memory.
+
+use crate::Manager;
+use crate::addr::{FrameNumber, PageNumber, PageRange};
+use crate::error::Error;
+use crate::frame::{AllocFrom, Few, Kind, flag};
+use crate::paging::table::{Leaf, Way, find, find_or_make};
+use crate::paging::{Entry, KernelProt};
+use crate::platform::Platform;
+
+/// Calls `each` for every page of a range whose table exists.
+fn each<P: Platform>(mm: &Manager<'_, P>, range: PageRange, mut each: impl FnMut(Leaf, PageNumber)) {
+    let mut at = range.start;
+    while at < range.end() {
+        match find(mm, mm.kernel_root(), at) {
+            Way::Small(leaf) => {
+                let end = leaf.end(at).min(range.end());
+                (at.0..end.0).for_each(|page| each(leaf, PageNumber(page)));
+                at = end;
+            }
+            Way::Large(leaf) => at = leaf.end(at),
+            Way::Gap(next) => at = next,
+        }
+    }
+}
+
+/// What a page's entry says.
+pub(super) fn peek<P: Platform>(mm: &Manager<'_, P>, page: PageNumber) -> Entry {
+    match find(mm, mm.kernel_root(), page) {
+        Way::Small(leaf) => leaf.peek(mm, page),
+        _ => Entry::NONE,
+    }
+}
+
+/// Makes the tables of a range. May wait for memory. Those that were made before it ran out stay.
+pub(super) fn make_tables<P: Platform>(mm: &Manager<'_, P>, range: PageRange) -> Result<(), Error> {
+    let mut at = range.start;
+    while at < range.end() {
+        at = find_or_make(mm, mm.kernel_root(), at)?.end(at);
+    }
+    Ok(())
+}
+
+/// Makes the pages of a range present. Its tables exist and nothing is there: no CPU can have cached anything.
+pub(super) fn set<P: Platform>(
+    mm: &Manager<'_, P>,
+    range: PageRange,
+    frames: &[FrameNumber],
+    prot: KernelProt,
+) {
+    let mut frames = frames.iter();
+    each(mm, range, |leaf, page| {
+        if let Some(&frame) = frames.next() {
+            leaf.put(mm, page, Entry::kernel(frame, prot));
+        }
+    });
+}
+
+/// Allocates a frame for each page of a range, and makes all present, or none. May wait for memory.
+///
+/// Until all are there the entries are only marked, so that a failure leaves nothing that a CPU could have cached.
+pub(super) fn set_own<P: Platform>(
+    mm: &Manager<'_, P>,
+    range: PageRange,
+    from: AllocFrom,
+    prot: KernelProt,
+) -> Result<(), Error> {
+    let p = mm.platform();
+    for page in (range.start.0..range.end().0).map(PageNumber) {
+        let frame = match mm.alloc_one(Kind::Kernel, from) {
+            Ok(frame) => frame,
+            Err(error) => {
+                free_taken(mm, PageRange::between(range.start, page));
+                return Err(error);
+            }
+        };
+        mm.frames().get(frame).set_flags(p, flag::OWN);
+        each(mm, PageRange::new(page, 1), |leaf, page| {
+            leaf.put(mm, page, Entry::kernel(frame, prot).taken());
+        });
+    }
+    each(mm, range, |leaf, page| leaf.put(mm, page, leaf.peek(mm, page).restored()));
+    Ok(())
+}
+
+/// Clears the entries of a range. CPUs may go on using what they have cached.
+pub(super) fn clear<P: Platform>(mm: &Manager<'_, P>, range: PageRange) {
+    each(mm, range, |leaf, page| leaf.put(mm, page, Entry::NONE));
+}
+
+/// The same for frames that go with the range: their numbers stay.
+pub(super) fn take<P: Platform>(mm: &Manager<'_, P>, range: PageRange) {
+    each(mm, range, |leaf, page| leaf.put(mm, page, leaf.peek(mm, page).taken()));
+}
+
+/// Frees the frames of taken entries, some at a time. Who calls it answers for INV-1.
+pub(super) fn free_taken<P: Platform>(mm: &Manager<'_, P>, range: PageRange) {
+    let mut few = Few::new();
+    each(mm, range, |leaf, page| {
+        let entry = leaf.peek(mm, page);
+        if !entry.is_taken() {
+            return;
+        }
+        leaf.put(mm, page, Entry::NONE);
+        if few.is_full() {
+            mm.free_all(few.as_slice());
+            few.clear();
+        }
+        few.push(entry.frame());
+    });
+    mm.free_all(few.as_slice());
+}

@@ -1,0 +1,112 @@
+//! `vmap=lazy`: addresses from trees of extents; what is unmapped waits for a purge.
+
+use super::extent::{Owned, Purpose, Unmapped, Want};
+use super::purge::{Effort, defer, ease, is_running, purge};
+use super::{Vmap, VmapPlace, entries};
+use crate::Manager;
+use crate::addr::{FrameNumber, PageNumber, PageRange};
+use crate::error::Error;
+use crate::frame::AllocFrom;
+use crate::paging::KernelProt;
+use crate::platform::Platform;
+use crate::rule::Rule;
+use crate::tlb::kernel::may_wait;
+
+pub(super) fn map<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    v: &Vmap<'p>,
+    frames: &[FrameNumber],
+    place: VmapPlace,
+    prot: KernelProt,
+) -> Result<PageRange, Error> {
+    make(mm, v, frames.len() as u64, place, Purpose::Map, |range| {
+        entries::set(mm, range, frames, prot);
+        Ok(())
+    })
+}
+
+pub(super) fn alloc<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    v: &Vmap<'p>,
+    pages: u64,
+    place: VmapPlace,
+    prot: KernelProt,
+) -> Result<PageRange, Error> {
+    let from = AllocFrom { node: place.node, may_reclaim: true };
+    let fill = |range| entries::set_own(mm, range, from, prot);
+    make(mm, v, pages, place, Purpose::Alloc, fill)
+}
+
+/// Takes an extent, lets `fill` make its pages present, and makes it known.
+fn make<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    v: &Vmap<'p>,
+    pages: u64,
+    place: VmapPlace,
+    purpose: Purpose,
+    fill: impl Fn(PageRange) -> Result<(), Error>,
+) -> Result<PageRange, Error> {
+    let p = mm.platform();
+    let want = v.want(mm, pages, place)?;
+    ease(mm, v);
+    let owned = take(mm, v, &want)?;
+    let extent = v.extent(mm, owned.handle());
+    extent.set_purpose(p, Purpose::Unfinished, want.pages > pages);
+    let range = extent.mapped(p);
+    let filled = entries::make_tables(mm, range).and_then(|()| fill(range));
+    if let Err(error) = filled {
+        give_up(mm, v, owned);
+        return Err(error);
+    }
+    extent.finish(p, purpose);
+    v.publish(mm, owned.in_use());
+    Ok(range)
+}
+
+/// Gives an extent back that came to nothing (PITFALLS 26).
+pub(super) fn give_up<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, owned: Owned) {
+    if !mm.platform().broken(Rule::GiveBackWhatFailed) {
+        v.put_back(mm, owned.never_mapped());
+    }
+}
+
+/// Takes an extent, after a purge if there is no room without. May wait.
+pub(super) fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, want: &Want) -> Result<Owned, Error> {
+    if let Some(owned) = v.take(mm, want)? {
+        return Ok(owned);
+    }
+    // What is missing may be in the hands of a purge on another CPU: then there is room when it has ended (PITFALLS 25).
+    let others = mm.platform().broken(Rule::WaitForPurge) && is_running(mm, v);
+    if !others && may_wait(mm).is_ok() {
+        purge(mm, v, Effort::Hard);
+        if let Some(owned) = v.take(mm, want)? {
+            return Ok(owned);
+        }
+    }
+    Err(Error::NoAddress)
+}
+
+/// Takes an extent out of use, clears its entries, and leaves the flush to a purge. Any context.
+pub(super) fn unmap<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    v: &Vmap<'p>,
+    start: PageNumber,
+    purpose: Purpose,
+) -> Result<(), Error> {
+    let p = mm.platform();
+    let handle = v.withdraw(mm, start, purpose)?;
+    let range = v.extent(mm, handle).mapped(p);
+    if purpose != Purpose::Alloc {
+        entries::clear(mm, range);
+        defer(mm, v, Unmapped::cleared(handle), 0);
+        return Ok(());
+    }
+    entries::take(mm, range);
+    // A zone's lock may be held by whom this interrupts. INV-1 is the caller's where they are freed now: `Config` says so.
+    let at_once = mm.config().vfree_at_once && may_wait(mm).is_ok() || p.broken(Rule::FramesWaitForPurge);
+    if at_once {
+        entries::free_taken(mm, range);
+    }
+    defer(mm, v, Unmapped::cleared(handle), if at_once { 0 } else { range.pages });
+    Ok(())
+}

@@ -1,0 +1,397 @@
+//! Kernel virtual ranges: scattered frames at contiguous addresses.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `extent.rs` | runs of kernel pages, and what each may do next, as types |
+//! | `shard.rs`, `slots.rs` | the free ones, in parts of the range with locks of their own; slots at hand |
+//! | `across.rs`, `returning.rs` | what reaches across their borders; how extents become free |
+//! | `used.rs` | the ones in use, by address |
+//! | `request.rs` | what may be asked for |
+//! | `entries.rs` | the page tables that all spaces share |
+//! | `purge.rs` | unmapped extents wait for one flush, and become free after it (INV-3) |
+//! | `block.rs`, `bitmap.rs`, `index.rs` | small maps from per-CPU blocks; what is taken in one; the block of an address |
+//! | `eager.rs`, `lazy.rs` | the policies |
+//! | `audit.rs` | does everything add up |
+//!
+//! Locks, from the outside in: the purge's (sleeping), a shard's free extents (several only from the lowest shard up), a
+//! pool's. A shard's extents in use are under a lock of their own that is taken with interrupts off, alone. The policy
+//! `eager` has one lock instead of all these, and holds it while it flushes.
+
+mod across;
+mod audit;
+mod bitmap;
+mod block;
+mod eager;
+mod entries;
+mod extent;
+mod index;
+mod lazy;
+mod purge;
+mod request;
+mod returning;
+mod shard;
+mod slots;
+mod used;
+
+use core::sync::atomic::Ordering;
+
+pub(crate) use audit::Findings;
+use bitmap::Block;
+use block::OnCpu;
+use extent::Extent;
+pub use purge::Waits;
+pub use request::VmapPlace;
+use shard::{MAX_SHARDS, Shard, shards_for};
+
+use crate::addr::{FrameNumber, PAGE_SIZE, PageNumber, PageRange};
+use crate::cpu::CpuId;
+use crate::error::Error;
+use crate::frame::{AllocFrom, MAX_ORDER, flag};
+use crate::paging::{KernelProt, table};
+use crate::platform::Platform;
+use crate::policy::VmapPolicy;
+use crate::pool::{Pool, Zeroed};
+use crate::sync::{RwLock, Word32, Word64};
+use crate::{Config, Manager};
+
+/// What the manager keeps about its kernel range. All that CPUs share lies behind these references.
+#[derive(Clone, Copy)]
+pub(crate) struct Vmap<'p> {
+    range: PageRange,
+    /// Pages of each shard but the last, which has the rest too.
+    shard_pages: u64,
+    /// Pages of a per-CPU block: a power of two.
+    block_pages: u64,
+    state: &'p State,
+    shards: &'p [Shard],
+    cpus: &'p [OnCpu],
+    /// Frames of the index of blocks: see `index.rs`.
+    index: &'p [Word32],
+}
+
+/// What is there once.
+#[repr(C)]
+struct State {
+    extents: Pool<Extent>,
+    blocks: Pool<Block>,
+    /// Had alone by who purges.
+    purging: RwLock,
+    /// A purge is under way: see `Rule::WaitForPurge`.
+    running: Word32,
+    /// Pages that wait before a purge is asked for.
+    threshold: Word64,
+    /// Blocks with slots that were unmapped: handles plus one. One list, not one a shard: who pushes a block is not alone with
+    /// it any more, and it may be a block of another shard by then. Twice in one purge it would be lost.
+    waiting_blocks: Word32,
+    /// Somebody was woken to purge, and has not begun.
+    wanted: Word32,
+    eager: eager::Areas,
+}
+
+// SAFETY: pools, locks and atomics.
+unsafe impl Zeroed for State {}
+
+/// The most frames that [`Manager::map_ram`] takes.
+pub(crate) const MAX_RAM: usize = 64;
+/// Pages of the largest block, 4 MiB, and of the smallest.
+const BLOCK: u64 = 1024;
+const SMALLEST_BLOCK: u64 = 64;
+
+impl Config {
+    pub(crate) fn check_vmap(&self) -> Result<(), Error> {
+        let Some(range) = self.vmap else { return Ok(()) };
+        let end = range.start.0.checked_add(range.pages);
+        let inside = range.start >= PageNumber::KERNEL_START;
+        if range.pages == 0 || !inside || end.is_none_or(|end| end > PageNumber::KERNEL_END.0) {
+            return Err(Error::BadSetting("vmap must be a range of the upper half of addresses"));
+        }
+        if self.vmap_shards.is_some_and(|n| n == 0 || n > MAX_SHARDS || u64::from(n) > range.pages) {
+            return Err(Error::BadSetting("vmap_shards must be 1 to 64, and at most the pages of the range"));
+        }
+        Ok(())
+    }
+}
+
+/// The order of the block that `count` of `T` take.
+const fn order_of<T>(count: usize) -> u8 {
+    let frames = (size_of::<T>() as u64 * count as u64).div_ceil(PAGE_SIZE);
+    frames.next_power_of_two().trailing_zeros() as u8
+}
+
+/// Zeroed memory for `count` of `T`, for ever.
+fn own<'p, P: Platform, T: Zeroed>(mm: &Manager<'p, P>, count: usize) -> Result<&'p [T], Error> {
+    const { assert!(align_of::<T>() <= PAGE_SIZE as usize) };
+    let (p, order) = (mm.platform(), order_of::<T>(count));
+    if order > MAX_ORDER {
+        return Err(Error::TooLittleMemory);
+    }
+    let (first, _) = mm.alloc_frames(order, AllocFrom::NOW).map_err(|_| Error::TooLittleMemory)?.into_raw();
+    mm.frames().get(first).set_flags(p, flag::OWN);
+    (0..1 << order).for_each(|n| p.clear_frame(first.add(n)));
+    let at = p.direct(first.phys()).cast::<T>();
+    // SAFETY: the block is nobody else's, never given back, contiguous in the direct map as all memory that was handed
+    // over is, large enough, aligned to a page, and zeros are a valid T.
+    Ok(unsafe { core::slice::from_raw_parts(at, count) })
+}
+
+impl<'p> Vmap<'p> {
+    /// Frames of what is there from the start.
+    fn fixed_frames(&self) -> u64 {
+        let orders = [
+            order_of::<State>(1),
+            order_of::<Shard>(self.shards.len()),
+            order_of::<OnCpu>(self.cpus.len()),
+            order_of::<Word32>(self.index.len()),
+        ];
+        orders.iter().map(|order| 1 << order).sum()
+    }
+
+    /// The range of `config`, all of it free. Before any CPU uses the manager.
+    pub fn new<P: Platform>(mm: &Manager<'p, P>, range: PageRange) -> Result<Self, Error> {
+        let cpus = mm.platform().possible_cpus();
+        let count = mm.config().vmap_shards.unwrap_or_else(|| shards_for(cpus, range.pages));
+        // A sixteenth of what there is for a CPU, so that blocks leave room for all else on a small range.
+        let share = (range.pages / u64::from(cpus) / 16).max(1);
+        let block_pages = (1 << share.ilog2()).clamp(SMALLEST_BLOCK, BLOCK);
+        let v = Vmap {
+            range,
+            shard_pages: range.pages / u64::from(count),
+            block_pages,
+            state: &own::<P, State>(mm, 1)?[0],
+            shards: own(mm, count as usize)?,
+            cpus: own(mm, cpus as usize)?,
+            index: own(mm, index::tables(range, block_pages))?,
+        };
+        table::make_kernel_top(mm, mm.kernel_root(), range).map_err(|_| Error::TooLittleMemory)?;
+        if mm.config().policy.vmap == VmapPolicy::Lazy {
+            v.fill(mm).map_err(|_| Error::TooLittleMemory)?;
+        }
+        v.set_threshold(mm);
+        Ok(v)
+    }
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Maps frames, in this order, at contiguous kernel addresses; gives these. The frames stay the caller's, who must not
+    /// free them before [`vunmap`](Self::vunmap) and a purge: see [`unmap_aliases`](Self::unmap_aliases).
+    ///
+    /// In a task's context; may wait. Costs no IPI unless addresses are short and must be purged.
+    ///
+    /// # Errors
+    /// [`Error::NoKernelRange`], [`Error::BadRange`], [`Error::BadAlignment`], [`Error::NoSuchFrame`],
+    /// [`Error::NoAddress`], [`Error::OutOfMemory`].
+    pub fn vmap(
+        &self,
+        frames: &[FrameNumber],
+        place: VmapPlace,
+        prot: KernelProt,
+    ) -> Result<PageRange, Error> {
+        let v = self.kernel_range()?;
+        self.check_frames(frames)?;
+        match self.config().policy.vmap {
+            VmapPolicy::Eager => eager::map(self, v, frames, place, prot),
+            VmapPolicy::Lazy => lazy::map(self, v, frames, place, prot),
+        }
+    }
+
+    /// Unmaps what [`vmap`](Self::vmap) gave. CPUs may go on using the addresses until the next purge.
+    ///
+    /// With `vmap=lazy` in any context but a non-maskable interrupt, interrupts on or off: it never waits, and sends no
+    /// IPI. With `vmap=eager` interrupts must be on; one IPI per CPU that is online but this one.
+    ///
+    /// # Errors
+    /// [`Error::NoKernelRange`], [`Error::BadRange`], [`Error::NotMapped`], [`Error::WrongRelease`]; with `vmap=eager`
+    /// [`Error::NeedsInterrupts`].
+    pub fn vunmap(&self, start: PageNumber) -> Result<(), Error> {
+        self.release_kernel(start, extent::Purpose::Map)
+    }
+
+    /// Maps `pages` frames of its own, not cleared, at contiguous kernel addresses; gives these. `place` says of which node
+    /// the frames should be.
+    ///
+    /// Context and cost as of [`vmap`](Self::vmap).
+    ///
+    /// # Errors
+    /// Those of [`vmap`](Self::vmap); [`Error::NoSuchNode`].
+    pub fn vmalloc(&self, pages: u64, place: VmapPlace, prot: KernelProt) -> Result<PageRange, Error> {
+        let v = self.kernel_range()?;
+        if place.node.is_some_and(|node| !self.has_node(node)) {
+            return Err(Error::NoSuchNode);
+        }
+        match self.config().policy.vmap {
+            VmapPolicy::Eager => eager::alloc(self, v, pages, place, prot),
+            VmapPolicy::Lazy => lazy::alloc(self, v, pages, place, prot),
+        }
+    }
+
+    /// Unmaps what [`vmalloc`](Self::vmalloc) gave. Its frames are free after the next purge, or, with `vfree_at_once`,
+    /// when this returns, if interrupts are on.
+    ///
+    /// Context, cost and errors as of [`vunmap`](Self::vunmap).
+    pub fn vfree(&self, start: PageNumber) -> Result<(), Error> {
+        self.release_kernel(start, extent::Purpose::Alloc)
+    }
+
+    /// Maps at most 64 frames for a short time, from this CPU's block of addresses. Otherwise as [`vmap`](Self::vmap),
+    /// without a guard page; mostly without a lock.
+    ///
+    /// # Errors
+    /// [`Error::NoKernelRange`], [`Error::BadRange`] for none or more than 64, [`Error::NoSuchFrame`],
+    /// [`Error::NoAddress`], [`Error::OutOfMemory`].
+    #[doc(alias = "vm_map_ram")]
+    pub fn map_ram(&self, frames: &[FrameNumber], prot: KernelProt) -> Result<PageRange, Error> {
+        let v = self.kernel_range()?;
+        if frames.is_empty() || frames.len() > MAX_RAM {
+            return Err(Error::BadRange);
+        }
+        self.check_frames(frames)?;
+        match self.config().policy.vmap {
+            VmapPolicy::Eager => eager::map_ram(self, v, frames, prot),
+            VmapPolicy::Lazy => block::map(self, v, frames, prot),
+        }
+    }
+
+    /// Unmaps what [`map_ram`](Self::map_ram) gave: all of it.
+    ///
+    /// Context and cost as of [`vunmap`](Self::vunmap).
+    ///
+    /// # Errors
+    /// Those of [`vunmap`](Self::vunmap).
+    #[doc(alias = "vm_unmap_ram")]
+    pub fn unmap_ram(&self, range: PageRange) -> Result<(), Error> {
+        let v = self.kernel_range()?;
+        v.check_page(range.start)?;
+        match self.config().policy.vmap {
+            VmapPolicy::Eager => eager::unmap_ram(self, v, range),
+            VmapPolicy::Lazy => block::unmap(self, v, range),
+        }
+    }
+
+    /// When it returns no CPU can use any address that was unmapped before it was called: for who gives frames to somebody
+    /// that must not be seen through old mappings (PITFALLS 28). Free addresses and frames are a by-product.
+    ///
+    /// In a task's context with interrupts on; may wait for a running purge. At most one IPI per CPU that is online but
+    /// this one, none if nothing was unmapped since the last purge.
+    ///
+    /// # Errors
+    /// [`Error::NoKernelRange`]; [`Error::NeedsInterrupts`].
+    #[doc(alias = "vm_unmap_aliases")]
+    pub fn unmap_aliases(&self) -> Result<(), Error> {
+        self.purge_vmap().map(|_| ())
+    }
+
+    /// Flushes all that was unmapped, once, and makes it free; gives how many pages. Context, cost and errors as of
+    /// [`unmap_aliases`](Self::unmap_aliases).
+    #[doc(alias = "purge_vmap_area_lazy")]
+    pub fn purge_vmap(&self) -> Result<u64, Error> {
+        let v = self.kernel_range()?;
+        crate::tlb::kernel::may_wait(self)?;
+        Ok(purge::purge(self, v, purge::Effort::Soft))
+    }
+
+    /// Waits until enough is unmapped for a purge, then purges. Call it in a loop from a task of its own: unmapping never
+    /// does it by itself. May wait. At most one IPI per CPU that is online but this one.
+    ///
+    /// # Errors
+    /// [`Error::NoKernelRange`].
+    pub fn vmap_purger(&self) -> Result<(), Error> {
+        let v = self.kernel_range()?;
+        purge::await_wanted(self, v);
+        purge::purge(self, v, purge::Effort::Soft);
+        Ok(())
+    }
+
+    /// What waits for a purge. A sum of moments.
+    ///
+    /// # Errors
+    /// [`Error::NoKernelRange`].
+    pub fn vmap_waits(&self) -> Result<Waits, Error> {
+        Ok(purge::waits(self, self.kernel_range()?))
+    }
+
+    /// The kernel pages that were mapped together with this one: of `vmap`, `vmalloc` or `map_ram`. Any context with
+    /// `vmap=lazy`, never delayed by a purge.
+    ///
+    /// # Errors
+    /// [`Error::NoKernelRange`]; [`Error::NotMapped`].
+    #[doc(alias = "find_vm_area")]
+    pub fn vmap_at(&self, page: PageNumber) -> Result<PageRange, Error> {
+        let v = self.kernel_range()?;
+        v.check_page(page).map_err(|_| Error::NotMapped(page))?;
+        let found = match self.config().policy.vmap {
+            VmapPolicy::Eager => eager::find(self, v, page),
+            VmapPolicy::Lazy => block::find(self, v, page).or_else(|| v.find_used(self, page)),
+        };
+        found.ok_or(Error::NotMapped(page))
+    }
+
+    /// The frame that a kernel page leads to.
+    ///
+    /// # Errors
+    /// [`Error::NoKernelRange`]; [`Error::NotMapped`].
+    #[doc(alias = "vmalloc_to_page")]
+    pub fn vmap_frame(&self, page: PageNumber) -> Result<FrameNumber, Error> {
+        let v = self.kernel_range()?;
+        v.check_page(page).map_err(|_| Error::NotMapped(page))?;
+        let entry = entries::peek(self, page);
+        if entry.is_present() { Ok(entry.frame()) } else { Err(Error::NotMapped(page)) }
+    }
+
+    fn release_kernel(&self, start: PageNumber, purpose: extent::Purpose) -> Result<(), Error> {
+        let v = self.kernel_range()?;
+        v.check_page(start)?;
+        match self.config().policy.vmap {
+            VmapPolicy::Eager => eager::unmap(self, v, start, purpose),
+            VmapPolicy::Lazy => lazy::unmap(self, v, start, purpose),
+        }
+    }
+
+    fn kernel_range(&self) -> Result<&Vmap<'p>, Error> {
+        self.vmap.as_ref().ok_or(Error::NoKernelRange)
+    }
+
+    pub(crate) fn has_kernel_range(&self) -> bool {
+        self.vmap.is_some()
+    }
+
+    /// Puts what all spaces share into a new space's top table.
+    pub(crate) fn share_kernel_range(&self, root: FrameNumber) {
+        if let Some(v) = &self.vmap {
+            table::share_kernel_top(self, self.kernel_root(), root, v.range);
+        }
+    }
+
+    /// Before this CPU goes offline: others may have its block.
+    pub(crate) fn leave_block(&self) {
+        if let Some(v) = &self.vmap {
+            block::leave(self, v);
+        }
+    }
+
+    pub(crate) fn has_block(&self, cpu: CpuId) -> bool {
+        self.vmap.is_some_and(|v| v.cpus[cpu.index()].block.load(self.platform(), Ordering::Acquire) != 0)
+    }
+
+    /// Frees the frames that wait for a purge, if any do; gives how many. For who reclaims: may wait.
+    pub(crate) fn purge_frames(&self) -> u32 {
+        let Some(v) = &self.vmap else { return 0 };
+        let waits = purge::waits(self, v);
+        if waits.frames == 0 || crate::tlb::kernel::may_wait(self).is_err() {
+            return 0;
+        }
+        purge::purge(self, v, purge::Effort::Soft);
+        waits.frames.min(u32::MAX.into()) as u32
+    }
+
+    /// CPUs came or went.
+    pub(crate) fn adjust_vmap(&self) {
+        if let Some(v) = &self.vmap {
+            v.set_threshold(self);
+        }
+    }
+
+    /// What a look at a quiet system finds about the kernel range.
+    pub(crate) fn audit_vmap(&self) -> Findings {
+        self.vmap.as_ref().map_or(Findings::default(), |v| audit::look(self, v))
+    }
+}

@@ -1,0 +1,258 @@
+//! Shards: parts of the kernel range with locks of their own, so that many CPUs do not meet in one.
+//!
+//! A CPU takes addresses from the shard of its group, then from the others in turn. An extent that no shard alone has
+//! room for is looked for across their borders, under the locks of all of them, from the lowest up.
+//!
+//! A shard has two locks. That of its free extents is held for one search, or while [`HOLD`] extents come back (PITFALLS
+//! 30); no interrupt handler takes it. That of its extents in use is held for one search, insertion or removal, and
+//! always with interrupts off, so that an interrupt handler may unmap. A purge takes the first and never the second: who
+//! looks an address up does not wait for it.
+
+use core::sync::atomic::Ordering;
+
+use super::Vmap;
+use super::extent::{Owned, Purpose, Want};
+use super::slots::{Chain, Pile};
+use super::used::Busy;
+use crate::Manager;
+use crate::addr::{PageNumber, PageRange};
+use crate::cpu::CpuId;
+use crate::error::Error;
+use crate::frame::AllocFrom;
+use crate::platform::Platform;
+use crate::pool::Zeroed;
+use crate::sync::{SpinLock, Word32, Word64};
+use crate::tree::Tree;
+
+/// The most shards.
+pub(super) const MAX_SHARDS: u32 = 64;
+/// CPUs that share a shard, where nothing else is said.
+const GROUP: u32 = 8;
+/// No shard is shorter than this where nothing else is said, in pages: 64 MiB.
+const SHORTEST: u64 = 1 << 14;
+/// Extents that come back under one hold of a shard's lock.
+pub(super) const HOLD: u32 = 32;
+/// Slots that a shard takes from the pool at a time, and keeps at most. It keeps many: the pool's lock is the whole
+/// machine's, and what a purge brings is soon in use again.
+const REFILL: u32 = 16;
+pub(super) const KEEP: u32 = 2048;
+/// Slots that taking one extent can need: its own, and that of the rest behind it.
+const SLOTS: u32 = 2;
+
+/// A part of the kernel range.
+#[repr(C, align(64))]
+pub(crate) struct Shard {
+    pub free: SpinLock,
+    /// Free extents, by address.
+    pub holes: Tree,
+    /// Slots at hand.
+    pub spare: Chain,
+    /// Blocks with room that no CPU has: the first and the last, plus one.
+    pub listed: [Word32; 2],
+    pub busy: Busy,
+    pub waiting: Waiting,
+}
+
+// SAFETY: atomics, locks and trees.
+unsafe impl Zeroed for Shard {}
+
+/// What waits for a purge. Pushed without a lock, taken whole.
+#[repr(C, align(64))]
+pub(crate) struct Waiting {
+    /// Extents: handles plus one.
+    pub extents: Word32,
+    /// How many pages wait, those of slots of blocks that begin here too, and how many frames go with them.
+    pub pages: Word64,
+    pub frames: Word64,
+}
+
+/// Whether a shard could be looked into.
+enum Look {
+    Found(Owned),
+    NoRoom,
+    /// It has too few slots at hand.
+    NoSlots,
+}
+
+/// How many shards, where nothing else is said.
+pub(super) fn shards_for(cpus: u32, pages: u64) -> u32 {
+    let by_size = (pages / SHORTEST).clamp(1, MAX_SHARDS.into()) as u32;
+    cpus.div_ceil(GROUP).min(by_size)
+}
+
+impl<'p> Vmap<'p> {
+    /// The pages of a shard.
+    pub(super) fn part(&self, index: usize) -> PageRange {
+        let start = PageNumber(self.range.start.0 + index as u64 * self.shard_pages);
+        let last = index + 1 == self.shards.len();
+        let end = if last { self.range.end() } else { PageNumber(start.0 + self.shard_pages) };
+        PageRange::between(start, end)
+    }
+
+    /// Which shard a page of the range lies in.
+    pub(super) fn shard_of(&self, page: PageNumber) -> usize {
+        let index = (page.0 - self.range.start.0) / self.shard_pages;
+        (index as usize).min(self.shards.len() - 1)
+    }
+
+    /// The shard that a CPU looks into first.
+    pub(super) fn home(&self, cpu: CpuId) -> usize {
+        cpu.index() * self.shards.len() / self.cpus.len()
+    }
+
+    /// Makes every shard's part free. Before any CPU uses the manager.
+    pub(super) fn fill<P: Platform>(&self, mm: &Manager<'p, P>) -> Result<(), Error> {
+        for (index, shard) in self.shards.iter().enumerate() {
+            let handle = self.state.extents.reserve(mm, AllocFrom::NOW)?.commit();
+            self.extent(mm, handle).place(mm.platform(), self.part(index));
+            shard.holes.insert(mm.platform(), &self.free_by_address(mm), handle);
+        }
+        Ok(())
+    }
+
+    /// Takes an extent out of the first shard that has room for it, this CPU's first; `None` if none has. May wait for
+    /// memory.
+    pub(super) fn take<P: Platform>(&self, mm: &Manager<'p, P>, want: &Want) -> Result<Option<Owned>, Error> {
+        let (home, count) = (self.home(mm.platform().this_cpu()), self.shards.len());
+        for index in (home..count).chain(0..home) {
+            if self.part(index).intersect(want.within).is_none_or(|part| part.pages < want.pages) {
+                continue;
+            }
+            loop {
+                match self.look(mm, index, want) {
+                    Look::Found(owned) => return Ok(Some(owned)),
+                    Look::NoRoom => break,
+                    Look::NoSlots => self.refill(mm, index)?,
+                }
+            }
+        }
+        if count > 1 { self.take_across(mm, want) } else { Ok(None) }
+    }
+
+    fn look<P: Platform>(&self, mm: &Manager<'p, P>, index: usize, want: &Want) -> Look {
+        let shard = &self.shards[index];
+        let _guard = shard.free.lock(mm);
+        let Some((hole, place)) = self.find_free(mm, &shard.holes, want) else { return Look::NoRoom };
+        if shard.spare.len.get(mm.platform()) < SLOTS {
+            return Look::NoSlots;
+        }
+        let spare = || shard.spare.pop(mm, self);
+        match self.cut(mm, shard, hole, place, spare) {
+            Some(handle) => Look::Found(self.owned(mm, handle, place)),
+            None => Look::NoSlots,
+        }
+    }
+
+    pub(super) fn owned<P: Platform>(&self, mm: &Manager<'p, P>, handle: u32, place: PageRange) -> Owned {
+        let (p, extent) = (mm.platform(), self.extent(mm, handle));
+        extent.place(p, place);
+        extent.set_purpose(p, Purpose::Unfinished, false);
+        extent.more.set(p, 0);
+        Owned::new(handle)
+    }
+
+    /// Cuts `place` out of a free extent; gives a slot that describes nothing yet. `None`, with nothing changed, if there
+    /// are too few slots. Under the shard's lock.
+    pub(super) fn cut<P: Platform>(
+        &self,
+        mm: &Manager<'p, P>,
+        shard: &Shard,
+        hole: u32,
+        place: PageRange,
+        mut spare: impl FnMut() -> Option<u32>,
+    ) -> Option<u32> {
+        let (p, nodes) = (mm.platform(), self.free_by_address(mm));
+        let extent = self.extent(mm, hole);
+        let whole = extent.range(p);
+        let front = PageRange::between(whole.start, place.start);
+        let back = PageRange::between(place.end(), whole.end());
+        if front.pages == 0 && back.pages == 0 {
+            shard.holes.remove(p, &nodes, hole);
+            return Some(hole);
+        }
+        let taken = spare()?;
+        // Either end stays between its neighbours, so the node stays where it is in the tree.
+        extent.place(p, if front.pages > 0 { front } else { back });
+        shard.holes.refresh(p, &nodes, hole);
+        if front.pages > 0 && back.pages > 0 {
+            // Both were counted before: `SLOTS`.
+            let rest = spare()?;
+            self.extent(mm, rest).place(p, back);
+            shard.holes.insert(p, &nodes, rest);
+        }
+        Some(taken)
+    }
+
+    /// Puts slots at hand. No lock is held; may wait for memory.
+    fn refill<P: Platform>(&self, mm: &Manager<'p, P>, index: usize) -> Result<(), Error> {
+        let few = || Pile::reserve(mm, self, SLOTS.into());
+        let new = Pile::reserve(mm, self, REFILL.into()).or_else(|_| few())?;
+        let shard = &self.shards[index];
+        let _guard = shard.free.lock(mm);
+        while let Some(slot) = new.pop(mm, self) {
+            shard.spare.push(mm, self, slot);
+        }
+        Ok(())
+    }
+
+    /// Whatever a look at a quiet system needs: the free and the used extents of a shard.
+    pub(super) fn each_extent<P: Platform>(&self, mm: &Manager<'p, P>, mut each: impl FnMut(u32, Place)) {
+        let p = mm.platform();
+        for shard in self.shards {
+            for (tree, place) in [(&shard.holes, Place::Free), (&shard.busy.used, Place::Used)] {
+                let nodes = self.free_by_address(mm);
+                let mut at = tree.first(p, &nodes);
+                while let Some(handle) = at {
+                    each(handle, place);
+                    at = tree.next(p, &nodes, handle);
+                }
+            }
+            let lists =
+                [(shard.spare.first.get(p), Place::Spare), (shard.waiting.extents.get(p), Place::Waits)];
+            for (first, place) in lists {
+                let mut next = first;
+                while let Some(handle) = next.checked_sub(1) {
+                    each(handle, place);
+                    next = self.extent(mm, handle).next.get(p);
+                }
+            }
+        }
+    }
+
+    /// Blocks of a shard that no CPU has, under the lock that guards their list.
+    pub(super) fn with_blocks<P: Platform, R>(
+        &self,
+        mm: &Manager<'p, P>,
+        index: usize,
+        work: impl FnOnce(&[Word32; 2]) -> R,
+    ) -> R {
+        let shard = &self.shards[index];
+        let _guard = shard.free.lock(mm);
+        work(&shard.listed)
+    }
+}
+
+/// Where an extent is found by a look at a quiet system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    Free,
+    Used,
+    Spare,
+    Waits,
+}
+
+impl Waiting {
+    /// Pushes a node whose link is `next`. Any context, no lock.
+    pub fn push<P: Platform>(p: &P, head: &Word32, next: &Word32, handle: u32) {
+        let mut seen = head.load(p, Ordering::Relaxed);
+        loop {
+            next.set(p, seen);
+            // Release: partner of the Acquire of the swap in `purge`: the entries were cleared before. Nobody takes single
+            // ones, so a head that looks the same is the same.
+            match head.replace(p, seen, handle + 1, Ordering::AcqRel) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Slots of extents that describe nothing: at hand in a shard, or on their way.
+
+use core::cell::Cell;
+
+use super::Vmap;
+use crate::Manager;
+use crate::error::Error;
+use crate::frame::AllocFrom;
+use crate::platform::Platform;
+use crate::sync::Word32;
+
+/// Slots on a list, under somebody's lock.
+#[repr(C)]
+pub(super) struct Chain {
+    pub first: Word32,
+    pub len: Word32,
+}
+
+impl Chain {
+    pub fn push<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {
+        let p = mm.platform();
+        v.extent(mm, handle).next.set(p, self.first.get(p));
+        self.first.set(p, handle + 1);
+        self.len.set(p, self.len.get(p) + 1);
+    }
+
+    pub fn pop<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> Option<u32> {
+        let p = mm.platform();
+        let handle = self.first.get(p).checked_sub(1)?;
+        self.first.set(p, v.extent(mm, handle).next.get(p));
+        self.len.set(p, self.len.get(p) - 1);
+        Some(handle)
+    }
+}
+
+/// Slots that are this call's alone, linked like those of a [`Chain`].
+#[derive(Default)]
+pub(super) struct Pile {
+    /// The first one, plus one.
+    pub first: Cell<u32>,
+}
+
+impl Pile {
+    pub fn push<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {
+        v.extent(mm, handle).next.set(mm.platform(), self.first.replace(handle + 1));
+    }
+
+    pub fn pop<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> Option<u32> {
+        let handle = self.first.get().checked_sub(1)?;
+        self.first.set(v.extent(mm, handle).next.get(mm.platform()));
+        Some(handle)
+    }
+
+    /// Reserves so many slots, or none. No lock is held; may wait for memory.
+    pub fn reserve<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, count: u64) -> Result<Pile, Error> {
+        let pile = Pile::default();
+        for _ in 0..count {
+            match v.state.extents.reserve(mm, AllocFrom::HERE) {
+                Ok(slot) => pile.push(mm, v, slot.commit()),
+                Err(error) => {
+                    pile.release(mm, v);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(pile)
+    }
+
+    /// Gives all back to the pool.
+    pub fn release<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) {
+        while let Some(slot) = self.pop(mm, v) {
+            v.state.extents.release(mm, slot);
+        }
+    }
+}

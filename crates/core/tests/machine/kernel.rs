@@ -1,0 +1,39 @@
+//! Kernel ranges, frames to map there, and what a machine with one is made with.
+
+use quietmm::{AllocFrom, Config, FrameNumber, KernelProt, PageNumber, PageRange, VmapPlace};
+
+use super::{Mm, bare};
+
+/// Where the kernel range begins: not on the border of a page table.
+pub const START: PageNumber = PageNumber(0xf_fff8_1234_5700);
+pub const RW: KernelProt = KernelProt::ReadWrite;
+/// Anywhere, without a guard page.
+pub const BARE: VmapPlace = VmapPlace { align: 1, within: None, guard: false, node: None };
+
+/// A kernel range of so many pages, where nothing is purged unless it is asked for or addresses are short.
+pub fn kernel(policy: &str, pages: u64) -> Config {
+    Config { vmap: Some(PageRange::new(START, pages)), vmap_lazy: Some(u64::MAX), ..bare(policy) }
+}
+
+/// So many frames of the caller's own.
+pub fn frames(mm: &Mm<'_>, count: u64) -> Vec<FrameNumber> {
+    (0..count).map(|_| mm.alloc_frames(0, AllocFrom::NOW).unwrap().into_raw().0).collect()
+}
+
+/// Gives them back.
+pub fn free(mm: &Mm<'_>, frames: Vec<FrameNumber>) {
+    frames.into_iter().for_each(|frame| mm.free_frames_at(frame, 0).unwrap());
+}
+
+/// Pages from the start of the range on.
+pub fn at(page: u64, pages: u64) -> PageRange {
+    PageRange::new(PageNumber(START.0 + page), pages)
+}
+
+/// How many pages can be mapped in extents of this many until there is no room; unmaps them again.
+pub fn room(mm: &Mm<'_>, frame: FrameNumber, pages: u64) -> u64 {
+    let whole = vec![frame; pages as usize];
+    let mapped: Vec<_> = std::iter::from_fn(|| mm.vmap(&whole, BARE, RW).ok()).collect();
+    mapped.iter().for_each(|range| mm.vunmap(range.start).unwrap());
+    mapped.len() as u64 * pages
+}
