@@ -28,10 +28,14 @@ fn all_end_well(specs: Vec<RunSpec>) {
             if spec.machine.cpus == 1 {
                 assert_eq!(report.count("ipis_sent"), 0, "{}: there is nobody to interrupt", what(&spec));
             }
-            // A trace is as long as it is, and fits if few CPUs replay it; storms and page-alloc take part of the
+            // A trace is as long as it is, and fits if few CPUs replay it; storms, page-alloc and hotplug take part of the
             // memory, and churn as much as its seed says.
-            use Workload::{Churn, ForkStorm, NoPressure, PageAlloc, Replay, UnmapStorm};
-            if !matches!(spec.workload, NoPressure | Replay | UnmapStorm | ForkStorm | PageAlloc | Churn) {
+            use Workload::{Churn, ForkStorm, Hotplug, NoPressure, PageAlloc, Replay, UnmapStorm};
+            let short = !matches!(
+                spec.workload,
+                NoPressure | Replay | UnmapStorm | ForkStorm | PageAlloc | Hotplug | Churn
+            );
+            if short {
                 assert!(report.count("pages_reclaimed") > 0, "{}: memory was short", what(&spec));
             }
         }
