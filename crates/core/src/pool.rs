@@ -113,11 +113,24 @@ impl<T: Zeroed> Pool<T> {
 
     /// Reserves a slot. May wait while memory is reclaimed, as `from` says; no lock may be held.
     pub fn reserve<P: Platform>(&self, mm: &Manager<'_, P>, from: AllocFrom) -> Result<Reserved, Error> {
+        self.reserve_with(mm, || mm.alloc_own(from))
+    }
+
+    /// The same for reclaim itself: never waits, and takes the last frame if it must.
+    pub fn reserve_for_reclaim<P: Platform>(&self, mm: &Manager<'_, P>) -> Result<Reserved, Error> {
+        self.reserve_with(mm, || mm.alloc_for_reclaim())
+    }
+
+    fn reserve_with<P: Platform>(
+        &self,
+        mm: &Manager<'_, P>,
+        frame: impl Fn() -> Result<FrameNumber, Error>,
+    ) -> Result<Reserved, Error> {
         loop {
             if let Some(slot) = self.pop(mm) {
                 return Ok(slot);
             }
-            self.grow(mm, from)?;
+            self.grow(mm, frame()?)?;
         }
     }
 
@@ -131,10 +144,9 @@ impl<T: Zeroed> Pool<T> {
         Some(Reserved(handle))
     }
 
-    /// Makes a slab, or the directory that it needs first.
-    fn grow<P: Platform>(&self, mm: &Manager<'_, P>, from: AllocFrom) -> Result<(), Error> {
+    /// Makes a slab of this frame, or the directory that it needs first.
+    fn grow<P: Platform>(&self, mm: &Manager<'_, P>, new: FrameNumber) -> Result<(), Error> {
         let p = mm.platform();
-        let new = mm.alloc_own(from)?;
         let guard = self.lock.lock(mm);
         let made = self.made.get(p);
         let (slab, directories) = (made / Self::PER_SLAB, self.directories_made.get(p));

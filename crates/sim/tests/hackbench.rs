@@ -39,8 +39,13 @@ fn some_processes_are_ended_and_the_rest_fits_and_completes() {
         assert!((completed * 40_000..13 * 40_000).contains(&messages), "{messages} in {completed} groups");
         assert!(report.count("out_of_memory") >= killed, "somebody asked for each victim");
         assert!(report.count("pages_reclaimed") > 0, "cached files went first");
-        let stalls = report.latencies.over_all(Op::DirectReclaim);
-        assert_eq!(stalls.count, report.count("allocstall"), "each stall's time is known");
+        for (op, count) in [
+            (Op::AllocStall, "allocstall"),
+            (Op::DirectReclaim, "direct_reclaims"),
+            (Op::Drain, "pcp_global_drain"),
+        ] {
+            assert_eq!(report.latencies.over_all(op).count, report.count(count), "the time of each is known");
+        }
     }
 }
 

@@ -31,7 +31,8 @@ fn all_end_well(specs: Vec<RunSpec>) {
             // A trace is as long as it is, and fits if few CPUs replay it; storms and page-alloc take part of the
             // memory, and churn as much as its seed says.
             use Workload::{
-                Churn, DirBuffers, ForkStorm, NoPressure, PageAlloc, Replay, UnmapStorm, VmapMix, VmapTouch,
+                Churn, DirBuffers, ForkStorm, Hotplug, NoPressure, PageAlloc, Replay, UnmapStorm, VmapMix,
+                VmapTouch,
             };
             if !matches!(
                 spec.workload,
@@ -39,6 +40,7 @@ fn all_end_well(specs: Vec<RunSpec>) {
                     | Replay
                     | UnmapStorm
                     | ForkStorm
+                    | Hotplug
                     | PageAlloc
                     | Churn
                     | VmapTouch

@@ -230,6 +230,20 @@ impl<'p, M: Machine> System<'p, M> {
         result
     }
 
+    /// Ends a space in which no task runs any more. A CPU that has it loaded lazily may be on its way to another one at
+    /// this moment: it is waited for.
+    ///
+    /// # Errors
+    /// Those of [`Manager::destroy_space`], but for `Busy`.
+    pub fn end_space(&self, space: SpaceId) -> Result<(), Error> {
+        loop {
+            match self.syscall(|mm| mm.destroy_space(space)) {
+                Err(Error::Busy) => self.nap(1_000),
+                ended => return ended,
+            }
+        }
+    }
+
     fn change_space(&self, to: SpaceId) -> SpaceId {
         let me = self.current();
         let old = self.with(|s| {

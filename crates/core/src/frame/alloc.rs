@@ -137,10 +137,23 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// A cleared frame for the core's own bookkeeping: not to be freed by its number from outside.
     pub(crate) fn alloc_own(&self, from: AllocFrom) -> Result<FrameNumber, Error> {
-        let n = self.alloc_one(Kind::Kernel, from)?;
+        Ok(self.make_own(self.alloc_one(Kind::Kernel, from)?))
+    }
+
+    /// The same for reclaim itself, down to the very last one: it will free more. Wakes no `kswapd`: that would be one
+    /// that finds no frame waking another, for ever.
+    pub(crate) fn alloc_for_reclaim(&self) -> Result<FrameNumber, Error> {
+        let (order, kind) = (0, Kind::Kernel);
+        let any = |zone| self.take_at_hand(zone, order, kind).or_else(|| zone.take(self, order, kind, 0));
+        let frame = self.fallback(self.node_here()).find_map(any).ok_or(Error::OutOfMemory)?;
+        self.emit(Event::Taken { frame, order, kind });
+        Ok(self.make_own(frame))
+    }
+
+    fn make_own(&self, n: FrameNumber) -> FrameNumber {
         self.frames().get(n).set_flags(self.platform(), flag::OWN);
         self.platform().clear_frame(n);
-        Ok(n)
+        n
     }
 
     pub(crate) fn alloc_one(&self, kind: Kind, from: AllocFrom) -> Result<FrameNumber, Error> {

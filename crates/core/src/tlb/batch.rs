@@ -26,7 +26,7 @@ use crate::addr::{FrameNumber, Generation};
 use crate::cpu::CpuSet;
 use crate::error::Error;
 use crate::event::{Event, FlushReason};
-use crate::frame::{AllocFrom, flag};
+use crate::frame::flag;
 use crate::ipi::{self, Work, full_fence};
 use crate::paging::{Space, SpaceId};
 use crate::percpu::Here;
@@ -89,7 +89,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
         let kept = Here::new(mm).slot().spare_batch.replace(0);
         let handle = match kept.checked_sub(1) {
             Some(handle) => handle,
-            None => mm.root.batches.reserve(mm, AllocFrom::NOW)?.commit(),
+            None => mm.root.batches.reserve_for_reclaim(mm)?.commit(),
         };
         let batch = UnmapBatch { mm, handle };
         let slot = batch.slot();

@@ -73,6 +73,6 @@ fn fork_once<M: Machine>(system: &System<'_, M>, space: SpaceId, range: PageRang
             timed(system, Op::Copy, 1, || system.access(page.addr(), 1, UserAccess::Write))
         })
     });
-    timed(system, Op::Exit, range.pages, || system.syscall(|mm| mm.destroy_space(child)))?;
+    timed(system, Op::Exit, range.pages, || system.end_space(child))?;
     worked
 }

@@ -33,7 +33,7 @@ impl<M: Machine> Thread<'_, '_, M> {
                 }
             }
         });
-        let ended = self.system.syscall(|mm| mm.destroy_space(child));
+        let ended = self.system.end_space(child);
         self.did("destroy_space", self.slot(0), ended, true);
         let slot = self.pick(SLOTS);
         self.check_own(slot);

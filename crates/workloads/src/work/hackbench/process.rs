@@ -70,10 +70,8 @@ impl World {
         });
         self.group(me).leave(system, me);
         // Out of its space again.
-        let gone = system.syscall(|mm| {
-            mm.free_frames(stack);
-            mm.destroy_space(space)
-        });
+        system.syscall(|mm| mm.free_frames(stack));
+        let gone = system.end_space(space);
         let picked = self.victims.has_ended(me);
         self.group(me).ended(system, !picked);
         match lived {
