@@ -10,6 +10,8 @@ use crate::addr::{FrameNumber, PageNumber};
 pub enum Error {
     /// No frame could be had, not even by reclaim.
     OutOfMemory,
+    /// As many spaces, mappings or files exist as the core can name.
+    TooMany,
     /// No memory was handed over, or too little for the bookkeeping.
     TooLittleMemory,
     /// Two regions overlap, or one is empty or beyond 16 TiB.
@@ -73,6 +75,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::OutOfMemory => f.write_str("no frame is free and none could be reclaimed"),
+            Error::TooMany => f.write_str("too many spaces, mappings or files exist at once"),
             Error::TooLittleMemory => {
                 f.write_str("too little memory for the core's bookkeeping; hand over more")
             }

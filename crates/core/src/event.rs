@@ -214,6 +214,11 @@ pub enum Event {
     Rotated,
     /// A task had to reclaim for itself.
     AllocStall,
+    /// A round of that: it has reclaimed, perhaps drained, and looked for its frames.
+    DirectReclaim {
+        /// How long it took, in nanoseconds.
+        ns: u64,
+    },
     /// And has got its frames, or the news that there are none.
     AllocStallEnds {
         /// How long it took, in nanoseconds.
@@ -233,7 +238,7 @@ pub enum Event {
     Drained {
         /// How many went back to their zones.
         frames: u32,
-        /// CPUs that were interrupted.
+        /// CPUs that were asked, by an interrupt unless another was on its way to them.
         sent: u32,
         /// Other CPUs that are online and were not.
         saved: u32,
@@ -317,8 +322,8 @@ counters! {
     PcpSpill, "pcp_spill", "frames at hand that went back to their zones";
     PcpGlobalDrain, "pcp_global_drain", "drains of the frames that CPUs have at hand";
     PcpGlobalIpiSaved, "pcp_global_ipi_saved", "drains in which at most half of the CPUs had frames at hand";
-    DrainIpisSent, "drain_ipis_sent", "CPUs interrupted for a drain";
-    DrainIpisSaved, "drain_ipis_saved", "CPUs online and not interrupted for a drain";
+    DrainIpisSent, "drain_ipis_sent", "CPUs asked by interrupt for a drain";
+    DrainIpisSaved, "drain_ipis_saved", "other CPUs online and not asked for a drain";
     MemoryOffline, "memory_blocks_offline", "blocks of memory that went offline";
     MemoryOnline, "memory_blocks_online", "blocks of memory that came back";
     PgFault, "pgfault", "page faults resolved";
@@ -341,6 +346,7 @@ counters! {
     PgPgOut, "pgpgout", "pages written out";
     PgPgOutFailed, "pgpgout_failed", "pages that the device did not take";
     AllocStall, "allocstall", "tasks that had to reclaim for themselves";
+    DirectReclaim, "direct_reclaims", "rounds of reclaim by tasks that needed a frame";
     OutOfMemory, "out_of_memory", "times that the embedding kernel was asked for a victim";
     KswapdWoken, "kswapd_woken", "times that a kswapd was woken";
     LocalFlushKernel, "nr_tlb_local_flush_kernel", "flushes of all kernel addresses that the core gives out";
@@ -418,6 +424,7 @@ impl Counters {
             Event::MemoryOffline { .. } => self.add(C::MemoryOffline, 1),
             Event::MemoryOnline { .. } => self.add(C::MemoryOnline, 1),
             Event::AllocStall => self.add(C::AllocStall, 1),
+            Event::DirectReclaim { .. } => self.add(C::DirectReclaim, 1),
             Event::AllocStallEnds { .. } => {}
             Event::OutOfMemory { .. } => self.add(C::OutOfMemory, 1),
             Event::KswapdWoken => self.add(C::KswapdWoken, 1),

@@ -131,19 +131,14 @@ impl Request {
 }
 
 /// Carries out `work` on the CPUs in `here.slot().targets` and `meanwhile` on this one; returns when all
-/// have acknowledged. The set must not hold this CPU. Gives how many were interrupted.
+/// have acknowledged. The set must not hold this CPU.
 ///
 /// Interrupts are off when it is called. They are as the caller of `Here` had them while it waits; where
 /// they are off, it serves the requests that reach this CPU (INV-8).
-pub(crate) fn call<P: Platform>(
-    here: Here<'_, '_, P>,
-    work: Work,
-    meanwhile: impl FnOnce(&Here<'_, '_, P>),
-) -> u32 {
+pub(crate) fn call<P: Platform>(here: Here<'_, '_, P>, work: Work, meanwhile: impl FnOnce(&Here<'_, '_, P>)) {
     let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
     let targets = slot.targets.len();
     let awaited = &slot.request.awaited.0;
-    let mut sent = 0;
     if targets > 0 {
         slot.request.write(p, work);
         // Relaxed: published, like the request, by the AcqRel of the bit below.
@@ -160,8 +155,7 @@ pub(crate) fn call<P: Platform>(
             }
         }
         if !slot.sending.is_empty() {
-            sent = slot.sending.len();
-            mm.emit(Event::IpiSent { targets: sent });
+            mm.emit(Event::IpiSent { targets: slot.sending.len() });
             p.interrupt(&slot.sending);
             slot.sending.clear();
         }
@@ -178,7 +172,6 @@ pub(crate) fn call<P: Platform>(
         p.pause(ns);
         waited = waited.saturating_add(ns);
     }
-    sent
 }
 
 /// Puts this CPU into the target's inbox; says whether it was empty.

@@ -23,8 +23,10 @@ pub(crate) unsafe trait Zeroed {}
 // SAFETY: an atomic integer.
 unsafe impl Zeroed for Word32 {}
 
-/// Slabs of one pool.
-const SLABS: usize = 2048;
+/// Slabs that a directory names: a frame of their numbers.
+const PER_DIRECTORY: u32 = (PAGE_SIZE / 4) as u32;
+/// Directories of one pool: 65,536 slabs.
+const DIRECTORIES: usize = 64;
 
 /// A pool of `T`. All zeros is an empty one.
 #[repr(C)]
@@ -34,7 +36,9 @@ pub(crate) struct Pool<T> {
     free: Word32,
     /// Slots that exist.
     made: Word32,
-    slabs: [Word32; SLABS],
+    directories: [Word32; DIRECTORIES],
+    /// How many of them there are.
+    directories_made: Word32,
     holds: PhantomData<T>,
 }
 
@@ -73,9 +77,19 @@ impl<T: Zeroed> Pool<T> {
         n as u32
     };
 
+    /// Where the number of a slab's frame stands. Its directory exists.
+    fn slab<'p, P: Platform>(&self, mm: &Manager<'p, P>, slab: u32) -> &'p Word32 {
+        let p = mm.platform();
+        // Acquire: partner of the Release in `grow`.
+        let directory = self.directories[(slab / PER_DIRECTORY) as usize].load(p, Ordering::Acquire);
+        let at = p.direct(FrameNumber(directory).phys()).cast::<Word32>();
+        // SAFETY: a directory is a frame that the pool owns for ever, zeroed before it was published; the word lies in it.
+        unsafe { &*at.add((slab % PER_DIRECTORY) as usize) }
+    }
+
     fn slot<'p, P: Platform>(&self, mm: &Manager<'p, P>, handle: u32) -> &'p Slot<T> {
         // Acquire: partner of the Release in `grow`.
-        let slab = self.slabs[(handle / Self::PER_SLAB) as usize].load(mm.platform(), Ordering::Acquire);
+        let slab = self.slab(mm, handle / Self::PER_SLAB).load(mm.platform(), Ordering::Acquire);
         let at = mm.platform().direct(FrameNumber(slab).phys()).cast::<Slot<T>>();
         // SAFETY: `handle` is below `made`, so its slab is a frame that the pool owns for ever, zeroed before
         // it was published, and zeros are a valid T. The slot lies inside the frame.
@@ -117,19 +131,26 @@ impl<T: Zeroed> Pool<T> {
         Some(Reserved(handle))
     }
 
+    /// Makes a slab, or the directory that it needs first.
     fn grow<P: Platform>(&self, mm: &Manager<'_, P>, from: AllocFrom) -> Result<(), Error> {
         let p = mm.platform();
-        let slab = mm.alloc_own(from)?;
+        let new = mm.alloc_own(from)?;
         let guard = self.lock.lock(mm);
         let made = self.made.get(p);
-        let index = (made / Self::PER_SLAB) as usize;
-        // Another CPU may have grown it meanwhile: then this slab is one too many.
-        if index >= SLABS || self.free.get(p) != 0 {
+        let (slab, directories) = (made / Self::PER_SLAB, self.directories_made.get(p));
+        let full = slab == DIRECTORIES as u32 * PER_DIRECTORY;
+        // Another CPU may have grown it meanwhile: then this frame is one too many.
+        if full || self.free.get(p) != 0 {
             drop(guard);
-            mm.free_one(slab);
-            return if index >= SLABS { Err(Error::OutOfMemory) } else { Ok(()) };
+            mm.free_one(new);
+            return if full { Err(Error::TooMany) } else { Ok(()) };
         }
-        self.slabs[index].store(p, slab.0, Ordering::Release);
+        if slab == directories * PER_DIRECTORY {
+            self.directories[directories as usize].store(p, new.0, Ordering::Release);
+            self.directories_made.set(p, directories + 1);
+            return Ok(());
+        }
+        self.slab(mm, slab).store(p, new.0, Ordering::Release);
         self.made.store(p, made + Self::PER_SLAB, Ordering::Release);
         for handle in (made..made + Self::PER_SLAB).rev() {
             self.slot(mm, handle).link.set(p, self.free.get(p));
@@ -153,6 +174,6 @@ impl<T: Zeroed> Pool<T> {
 
     /// Frames that the pool owns.
     pub fn frames<P: Platform>(&self, mm: &Manager<'_, P>) -> u64 {
-        u64::from(self.bound(mm) / Self::PER_SLAB)
+        u64::from(self.bound(mm) / Self::PER_SLAB + self.directories_made.get(mm.platform()))
     }
 }

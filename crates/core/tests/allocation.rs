@@ -246,7 +246,7 @@ fn with_regions(regions: &[(u32, u32)]) -> Result<(), Error> {
 fn memory_that_cannot_be_is_refused() {
     assert_eq!(with_regions(&[]), Err(Error::TooLittleMemory));
     assert_eq!(with_regions(&[(BASE, 1)]), Err(Error::TooLittleMemory));
-    assert_eq!(with_regions(&[(BASE, 24)]), Err(Error::TooLittleMemory));
+    assert_eq!(with_regions(&[(BASE, 16)]), Err(Error::TooLittleMemory));
     for wrong in [
         &[(BASE, 0)][..],
         &[(BASE, 2048), (BASE + 2048, 0)],

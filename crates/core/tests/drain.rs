@@ -205,6 +205,28 @@ fn a_task_that_finds_no_memory_gets_what_others_have_at_hand() {
     }
 }
 
+/// Until the low watermark is reached again, what is freed is where all find it, without a drain.
+#[test]
+fn while_tasks_wait_for_memory_nothing_is_kept_at_hand() {
+    let host = Host::new(cpus(2));
+    host.run(Config { page_lists: at_hand(8), min_free: Some(64), ..machine::config("linux") }, |mm| {
+        let mut all = machine::exhaust(mm);
+        assert_eq!(mm.frames_at_hand(), 0);
+        let drains = mm.counter(Counter::PcpGlobalDrain);
+        let mut freed = 0;
+        while mm.frames_at_hand() == 0 {
+            assert_eq!(mm.list_limits(NodeId(0)), at_hand(8), "what was chosen stays so");
+            let block = all.pop().unwrap();
+            host.on(1, || mm.free_frames(block));
+            freed += 1;
+        }
+        // From a quarter of the min watermark, 16, to the low one, 81.
+        assert_eq!(freed, 81 - 16 + 1);
+        assert_eq!(mm.counter(Counter::PcpGlobalDrain), drains);
+        give(mm, 0, all);
+    });
+}
+
 /// A CPU with its interrupts off that spins for a lock gives its frames up.
 #[test]
 fn a_cpu_that_waits_with_interrupts_off_serves_a_drain() {

@@ -171,10 +171,17 @@ impl Latencies {
         }
         if self.ops().contains(&Op::DirectReclaim) {
             let one = self.over_all(Op::DirectReclaim);
-            let about = "how long a task had to reclaim for itself, until it had its frames or was refused";
+            let about =
+                "how long a task took to reclaim once for itself, to have lists drained, and to look again";
             us("direct_reclaim_mean_us", "direct reclaim, mean", one.mean / 1e3, about);
             us("direct_reclaim_p50_us", "direct reclaim, p50", one.p50 as f64 / 1e3, about);
             us("direct_reclaim_p99_us", "direct reclaim, p99", one.p99 as f64 / 1e3, about);
+        }
+        if self.ops().contains(&Op::AllocStall) {
+            let all = self.over_all(Op::AllocStall);
+            let about = "how long a task waited for frames in all, until it had them or was refused";
+            us("alloc_stall_p50_us", "allocation stall, p50", all.p50 as f64 / 1e3, about);
+            us("alloc_stall_p99_us", "allocation stall, p99", all.p99 as f64 / 1e3, about);
         }
         let mut ns = |key, label, value, about| list.push(Metric::real(key, label, "ns", value, 0, about));
         if self.ops().contains(&Op::Fork) {

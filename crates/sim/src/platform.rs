@@ -183,7 +183,8 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
                 }
             }
             // The core cannot say of what size: this is not an operation on a range.
-            Event::AllocStallEnds { ns } => self.latencies.borrow_mut().add(Op::DirectReclaim, 0, ns),
+            Event::DirectReclaim { ns } => self.latencies.borrow_mut().add(Op::DirectReclaim, 0, ns),
+            Event::AllocStallEnds { ns } => self.latencies.borrow_mut().add(Op::AllocStall, 0, ns),
             Event::Freed { frame, order } => {
                 for n in frame.0..frame.0 + (1 << order) {
                     self.judge_freed_table(FrameNumber(n));

@@ -15,9 +15,11 @@ pub enum Op {
     Copy,
     /// A system call that ends a space.
     Exit,
-    /// A task that wanted frames and had to reclaim for itself, until it had them or was refused: the machine's own
-    /// measurement, with any workload.
+    /// A task that wanted frames reclaimed once for itself, had lists drained, and looked again. The core's own
+    /// measurement, like the next, with any workload.
     DirectReclaim,
+    /// All of that until it had its frames or was refused, with whatever it waited for in between.
+    AllocStall,
     /// A block of frames is allocated, one of many in a row.
     BulkAlloc,
     /// And freed, one of many in a row.
@@ -43,6 +45,7 @@ impl Op {
             Op::Copy => "copy",
             Op::Exit => "exit",
             Op::DirectReclaim => "direct-reclaim",
+            Op::AllocStall => "alloc-stall",
             Op::BulkAlloc => "bulk-alloc",
             Op::BulkFree => "bulk-free",
             Op::RandomAlloc => "random-alloc",

@@ -1,6 +1,6 @@
 //! A zone: a run of frames on one node, and a buddy allocator over it, orders 0 to 10.
 
-use super::percpu::Limits;
+use super::percpu::{Limits, Pause};
 use super::{Chain, Frame, FrameTable, Kind};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
@@ -67,6 +67,15 @@ impl Zone {
     /// Free frames; without the lock a guess.
     pub fn free<P: Platform>(&self, p: &P) -> u64 {
         self.hot.free.get(p)
+    }
+
+    /// Tasks wait for frames: until the low watermark is reached again, CPUs keep nothing of this zone at hand.
+    pub fn starve<P: Platform>(&self, mm: &Manager<'_, P>) {
+        let p = mm.platform();
+        if !self.limits.is_paused(p, Pause::Starved) && self.free(p) < self.watermarks.low.into() {
+            let _guard = self.lock(mm);
+            self.limits.pause(p, Pause::Starved);
+        }
     }
 
     /// The block that is on its way offline.
@@ -151,7 +160,7 @@ impl<P: Platform> ZoneGuard<'_, P> {
         if first_one {
             hot.leaving.set(p, first.0 + 1);
             hot.left.set(p, 0);
-            self.zone.limits.pause(p, true);
+            self.zone.limits.pause(p, Pause::Leaving);
         }
         first_one
     }
@@ -166,7 +175,7 @@ impl<P: Platform> ZoneGuard<'_, P> {
         let ends = self.left() >= least;
         if ends {
             self.hot().leaving.set(self.p, 0);
-            self.zone.limits.pause(self.p, false);
+            self.zone.limits.resume(self.p, Pause::Leaving);
         }
         ends
     }
@@ -205,6 +214,9 @@ impl<P: Platform> ZoneGuard<'_, P> {
         self.hot().free.set(p, free);
         if free >= self.zone.watermarks.high.into() && self.zone.is_short(p) {
             self.zone.short.0.set(p, 0);
+        }
+        if free >= self.zone.watermarks.low.into() && self.zone.limits.is_paused(p, Pause::Starved) {
+            self.zone.limits.resume(p, Pause::Starved);
         }
         let (mut n, mut order) = (n, order);
         while order < MAX_ORDER {

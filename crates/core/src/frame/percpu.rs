@@ -62,25 +62,51 @@ impl ListLimits {
 #[repr(transparent)]
 pub(crate) struct Limits(Word64);
 
-/// Nothing is kept at hand for now: memory of the zone goes offline.
-const PAUSED: u64 = 1 << 63;
+/// Why nothing is kept at hand for now.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+pub(crate) enum Pause {
+    /// Memory of the zone goes offline.
+    Leaving = 1 << 63,
+    /// Tasks wait for frames: what is freed goes where they look, and needs no drain.
+    Starved = 1 << 62,
+}
+
+/// Either.
+const PAUSED: u64 = Pause::Leaving as u64 | Pause::Starved as u64;
 
 impl Limits {
+    /// Those that hold now.
     pub fn get<P: Platform>(&self, p: &P) -> ListLimits {
         let word = self.0.get(p);
         let high = if word & PAUSED != 0 { 0 } else { (word >> 32) as u32 };
         ListLimits { batch: word as u32, high }
     }
 
+    /// Those that were set.
+    pub fn chosen<P: Platform>(&self, p: &P) -> ListLimits {
+        let word = self.0.get(p) & !PAUSED;
+        ListLimits { batch: word as u32, high: (word >> 32) as u32 }
+    }
+
+    /// Under the zone's lock.
     pub fn set<P: Platform>(&self, p: &P, limits: ListLimits) {
         let paused = self.0.get(p) & PAUSED;
         self.0.set(p, paused | u64::from(limits.high) << 32 | u64::from(limits.batch));
     }
 
-    /// From now on, or no longer, nothing is kept at hand. Under the zone's lock.
-    pub fn pause<P: Platform>(&self, p: &P, paused: bool) {
-        let word = self.0.get(p);
-        self.0.set(p, if paused { word | PAUSED } else { word & !PAUSED });
+    pub fn is_paused<P: Platform>(&self, p: &P, why: Pause) -> bool {
+        self.0.get(p) & why as u64 != 0
+    }
+
+    /// From now on nothing is kept at hand. Under the zone's lock.
+    pub fn pause<P: Platform>(&self, p: &P, why: Pause) {
+        self.0.set(p, self.0.get(p) | why as u64);
+    }
+
+    /// No longer for this reason. Under the zone's lock.
+    pub fn resume<P: Platform>(&self, p: &P, why: Pause) {
+        self.0.set(p, self.0.get(p) & !(why as u64));
     }
 }
 
@@ -431,7 +457,7 @@ impl<P: Platform> Manager<'_, P> {
     /// The limits of the lists for a node's memory; `None` for a node without any.
     pub fn list_limits(&self, node: crate::NodeId) -> Option<ListLimits> {
         let zone = self.zones().find(|zone| zone.node == node)?;
-        Some(zone.limits.get(self.platform()))
+        Some(zone.limits.chosen(self.platform()))
     }
 }
 

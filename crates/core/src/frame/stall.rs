@@ -1,6 +1,8 @@
 //! The slow path: what becomes of a task that wants frames where no zone has any above its mark.
 //!
-//! It reclaims for itself and looks, has the frames that CPUs keep at hand drained and looks again, a number of times. In the end it asks the embedding kernel for a victim
+//! It reclaims for itself and looks, has the frames that CPUs keep at hand drained and looks again, a number of times.
+//! From the first drain on, until the zones have their low watermark free again, CPUs keep nothing at hand: what is freed
+//! is found by all, and the next drain has nobody to ask. In the end the task asks the embedding kernel for a victim
 //! ([`Platform::out_of_memory`]): then it begins anew, or has to do without.
 
 use super::Certainty;
@@ -31,14 +33,11 @@ impl<P: Platform> Manager<'_, P> {
         let p = self.platform();
         let &Request { order, kind, node } = request;
         loop {
-            for _ in 0..RETRIES {
-                let reclaimed = crate::reclaim::direct(self, node);
-                if let Some(found) = self.take_above(request, |zone| zone.watermarks.min) {
-                    return Ok(found);
-                }
-                // What was reclaimed, and all else that is free, may be at hand on other CPUs.
-                self.drain_page_lists(Certainty::Likely);
-                if let Some(found) = self.take_above(request, |zone| zone.watermarks.min) {
+            for round in 0..RETRIES {
+                let began = p.now().0;
+                let (found, reclaimed) = self.reclaim_once(request, round);
+                self.emit(Event::DirectReclaim { ns: p.now().0 - began });
+                if let Some(found) = found {
                     return Ok(found);
                 }
                 if reclaimed == 0 && p.possible_cpus() > 1 {
@@ -56,5 +55,22 @@ impl<P: Platform> Manager<'_, P> {
                 return reserve.ok_or(Error::OutOfMemory);
             }
         }
+    }
+
+    /// Reclaims once and looks; has the CPUs' lists drained and looks again. Gives the block, and how much was reclaimed.
+    fn reclaim_once(&self, request: &Request, round: u32) -> (Option<FrameNumber>, u32) {
+        let look = || self.take_above(request, |zone| zone.watermarks.min);
+        let reclaimed = crate::reclaim::direct(self, request.node);
+        if let Some(found) = look() {
+            return (Some(found), reclaimed);
+        }
+        // What was reclaimed, and all else that is free, may be at hand on other CPUs. Where nothing was, the first round
+        // has seen to that; the last one sees to it again, before anybody has to end for it.
+        if reclaimed == 0 && round > 0 && round + 1 < RETRIES {
+            return (None, 0);
+        }
+        self.fallback(request.node).for_each(|zone| zone.starve(self));
+        self.drain_page_lists(Certainty::Likely);
+        (look(), reclaimed)
     }
 }

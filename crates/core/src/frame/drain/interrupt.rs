@@ -48,7 +48,8 @@ pub(super) fn holding<P: Platform>(mm: &Manager<'_, P>, force: bool) -> Drained 
 fn ask<P: Platform>(here: Here<'_, '_, P>, holders: Option<u32>) -> Drained {
     let (mm, me) = (here.mm, here.cpu);
     here.slot().targets.remove(me);
-    let sent = ipi::call(here, Work::Drain, |here| hand_over(here, me));
+    let sent = here.slot().targets.len();
+    ipi::call(here, Work::Drain, |here| hand_over(here, me));
     // Every CPU that was asked has acknowledged: what it held is here, or with another who asked at the same time.
     let frames = mm.put_loose(mm.slot(me).returned.take(mm.platform()));
     Drained { frames, sent, holders }

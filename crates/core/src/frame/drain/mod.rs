@@ -30,7 +30,7 @@ pub enum Certainty {
 pub(super) struct Drained {
     /// Frames that are back in their zones.
     frames: u32,
-    /// CPUs that were interrupted.
+    /// CPUs that were asked by interrupt.
     sent: u32,
     /// CPUs that seemed to hold frames, this one too. `None`: nobody looked.
     holders: Option<u32>,
