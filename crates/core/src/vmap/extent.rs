@@ -99,7 +99,7 @@ impl Unmapped {
         self.0
     }
     /// Every CPU has flushed since the entries were cleared. For those who have just done so: the eager policy, and
-    /// [`Flushed`](super::purge::Flushed).
+    /// `Flushed` of the purge.
     pub fn flushed(self) -> Idle {
         Idle(self.0)
     }
