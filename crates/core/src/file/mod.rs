@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::frame::{AllocFrom, Kind, flag};
 use crate::platform::Platform;
 use crate::pool::Zeroed;
+use crate::profile::Scope;
 use crate::rule::Rule;
 use crate::sync::{RwLock, SpinLock, Word32, Word64};
 
@@ -25,12 +26,12 @@ pub(crate) struct File {
     /// Length in pages.
     pub pages: Word64,
     /// Guards the tree and the number of cached pages.
-    lock: SpinLock,
+    lock: SpinLock<{ Scope::FileTreeLock as u8 }>,
     root: Word32,
     levels: Word32,
     cached: Word64,
     /// Guards the list of regions: shared by the reverse map.
-    pub mapping_lock: RwLock,
+    pub mapping_lock: RwLock<{ Scope::FileRegionsLock as u8 }>,
     /// First region that shows this file, plus one.
     pub first_mapping: Word32,
     /// 0 from when it begins to end. Under the mapping lock.

@@ -32,6 +32,7 @@ use core::sync::atomic::Ordering;
 
 use crate::addr::NodeId;
 use crate::platform::Platform;
+use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32, Word64};
 
 /// What a frame is used for.
@@ -181,7 +182,7 @@ impl Frame {
     }
 
     /// The lock of the page table that this frame holds.
-    pub fn table_lock(&self) -> &SpinLock {
+    pub fn table_lock(&self) -> &SpinLock<{ Scope::TableLock as u8 }> {
         const { assert!(size_of::<SpinLock>() == size_of::<Link>()) };
         // SAFETY: both are two `Word32` in `repr(C)`; a table's frame is on no list, so nothing else uses
         // the link, and it was zeroed (unlocked) before the table was published.

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::event::{Event, FlushReason};
 use crate::frame::{AllocFrom, Kind};
 use crate::platform::Platform;
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 use crate::tlb;
 
@@ -42,6 +43,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::NotMapped`] and [`Error::NotPermitted`] are the program's fault; [`Error::OutOfMemory`] and
     /// [`Error::Device`] are not. [`Error::NoSuchSpace`].
     pub fn fault(&self, id: SpaceId, at: VirtAddr, access: UserAccess) -> Result<(), Error> {
+        let _scope = profile::scope(self.platform(), Scope::Fault);
         let p = self.platform();
         let page = at.page();
         let (space, _shared) = self.shared_in(id)?;

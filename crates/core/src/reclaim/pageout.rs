@@ -5,10 +5,12 @@ use crate::addr::FrameNumber;
 use crate::event::Event;
 use crate::frame::flag;
 use crate::platform::Platform;
+use crate::profile::{self, Scope};
 
 /// Writes a page that nobody maps and every CPU has flushed. Gives whether the device has its content now;
 /// if not, the page stays dirty. The caller holds and has locked it. May wait.
 pub(crate) fn write<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> bool {
+    let _scope = profile::scope(mm.platform(), Scope::PageOut);
     let p = mm.platform();
     let frame = mm.frames().get(n);
     let Some(device) = p.device() else { return false };

@@ -7,6 +7,7 @@ use crate::frame::Kind;
 use crate::paging::table::{self, LockedLeaf, Way};
 use crate::paging::{Entry, Space, SpaceId};
 use crate::platform::Platform;
+use crate::profile::{self, Scope};
 
 /// An entry that leads to the page, with its table's lock held.
 pub(super) struct Mapping<'a, 'p, P: Platform> {
@@ -34,6 +35,7 @@ pub(super) fn walk_all<'p, P: Platform>(
     mut missing: impl FnMut(SpaceId, &'p Space),
 ) {
     let p = mm.platform();
+    let _scope = profile::scope(p, Scope::RmapWalk);
     let frame = mm.frames().get(n);
     if frame.kind(p) != Kind::File {
         return; // Anonymous pages are on no list while there is no swap.

@@ -8,6 +8,7 @@ use crate::event::{Event, Reclaimer};
 use crate::file::FileId;
 use crate::frame::{Few, flag};
 use crate::platform::Platform;
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 use crate::tlb::{Fate, UnmapBatch};
 
@@ -17,6 +18,7 @@ const PRIORITY: u32 = 12;
 /// Reclaims for a task that needs a frame: a batch from the nearest node that yields one. Gives how many.
 /// Needs interrupts on and no spin lock held. May wait.
 pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId) -> u32 {
+    let _scope = profile::scope(mm.platform(), Scope::DirectReclaim);
     let want = mm.config().scan_batch;
     // Frames that wait for a flush of kernel addresses cost one flush, however many.
     let mut reclaimed = mm.purge_frames();
@@ -61,6 +63,7 @@ pub(super) fn shrink_node<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Recl
 /// Moves pages from the old end of the active list to the inactive list. Their accessed bits are cleared,
 /// so that what counts there is use from now on.
 fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Reclaimer) {
+    let _scope = profile::scope(mm.platform(), Scope::ShrinkActive);
     let p = mm.platform();
     let pages = mm.isolate(id, true, mm.config().scan_batch as usize);
     mm.emit(Event::Scanned { by, pages: pages.as_slice().len() as u32 });
@@ -78,6 +81,7 @@ fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Reclaimer) {
 
 /// One batch from the old end of the inactive list. Gives how many were looked at and how many are free.
 fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Reclaimer) -> (u32, u32) {
+    let _scope = profile::scope(mm.platform(), Scope::ShrinkInactive);
     let p = mm.platform();
     let Ok(batch) = UnmapBatch::new(mm) else { return (0, 0) };
     let pages = mm.isolate(id, false, mm.config().scan_batch as usize);

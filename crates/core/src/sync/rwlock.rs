@@ -9,10 +9,20 @@ use core::sync::atomic::{Ordering, fence};
 
 use super::{Word32, Word64};
 use crate::platform::{Platform, WaitKey};
+use crate::profile::{self, Scope};
 
 /// The lock. All zeros is unlocked.
+///
+/// `WHICH` is the number of the [`Scope`] that the time of taking it is charged to, and waiting for it; unsaid, it is
+/// [`Scope::OtherRwLock`].
 #[repr(C)]
-pub struct RwLock {
+pub struct RwLock<const WHICH: u8 = { Scope::OtherRwLock as u8 }> {
+    words: Words,
+}
+
+/// What the lock is made of, whatever its name.
+#[repr(C)]
+struct Words {
     /// Readers that have the lock, readers that wait, whether a writer has it or waits for readers to leave, and the
     /// phase, which changes when a writer leaves.
     state: Word64,
@@ -36,13 +46,28 @@ const fn readers(state: u64) -> (u64, u64) {
     (state & (WAITING - 1), state >> 20 & (WAITING - 1))
 }
 
-impl RwLock {
+impl<const WHICH: u8> RwLock<WHICH> {
+    const SCOPE: Scope = Scope::ALL[WHICH as usize];
+
+    /// Shares it. May wait.
+    pub fn read<'a, P: Platform>(&'a self, p: &'a P) -> ReadGuard<'a, P> {
+        let _taking = profile::scope(p, Self::SCOPE);
+        self.words.read(p)
+    }
+
+    /// Has it alone. May wait.
+    pub fn write<'a, P: Platform>(&'a self, p: &'a P) -> WriteGuard<'a, P> {
+        let _taking = profile::scope(p, Self::SCOPE);
+        self.words.write(p)
+    }
+}
+
+impl Words {
     fn at(&self) -> usize {
         (&raw const *self).addr()
     }
 
-    /// Shares it. May wait.
-    pub fn read<'a, P: Platform>(&'a self, p: &'a P) -> ReadGuard<'a, P> {
+    fn read<'a, P: Platform>(&'a self, p: &'a P) -> ReadGuard<'a, P> {
         // Acquire, here and below: partner of the Releases of earlier holders.
         let found = self.state.fetch_add(p, READER, Ordering::Acquire);
         if found & WRITER != 0 {
@@ -73,8 +98,7 @@ impl RwLock {
         }
     }
 
-    /// Has it alone. May wait.
-    pub fn write<'a, P: Platform>(&'a self, p: &'a P) -> WriteGuard<'a, P> {
+    fn write<'a, P: Platform>(&'a self, p: &'a P) -> WriteGuard<'a, P> {
         let ticket = self.next.fetch_add(p, 1, Ordering::Relaxed);
         // Partner: the fence in the guard's drop. One of the two sees the other.
         fence(Ordering::SeqCst);
@@ -88,9 +112,7 @@ impl RwLock {
         }
         WriteGuard { lock: self, p }
     }
-}
 
-impl RwLock {
     /// Waits until no writer is ahead.
     #[cold]
     fn queue<P: Platform>(&self, p: &P, ticket: u32, ahead: &dyn Fn() -> u32) {
@@ -111,7 +133,7 @@ impl RwLock {
 /// Shared until dropped.
 #[must_use]
 pub struct ReadGuard<'a, P: Platform> {
-    lock: &'a RwLock,
+    lock: &'a Words,
     p: &'a P,
 }
 
@@ -127,7 +149,7 @@ impl<P: Platform> Drop for ReadGuard<'_, P> {
 /// Exclusive until dropped.
 #[must_use]
 pub struct WriteGuard<'a, P: Platform> {
-    lock: &'a RwLock,
+    lock: &'a Words,
     p: &'a P,
 }
 
