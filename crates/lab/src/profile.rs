@@ -172,12 +172,12 @@ mod tests {
                 .join(" ")
         };
         assert!(text.contains("busy 80.00 % of it"), "{text}");
-        assert_eq!(row("user work"), "62.50 62.50 1000.000 ms 7 user work");
-        assert_eq!(row("spin_lock(eager list)"), "37.44 37.47 599.000 ms 12 spin_lock(eager list)");
-        assert_eq!(row("vunmap"), "0.03 37.50 0.500 ms 4 vunmap");
-        assert_eq!(row("2 others, each below 0.1 %"), "0.03 0.500 ms 6 2 others, each below 0.1 %");
-        assert_eq!(row("idle"), "400.000 ms 1 idle");
-        assert_eq!(row("device"), "5000.000 ms 3 device");
+        assert_eq!(row("user work"), "62.50 62.50 1.000 ms 7 user work");
+        assert_eq!(row("spin_lock(eager list)"), "37.44 37.47 0.599 ms 12 spin_lock(eager list)");
+        assert_eq!(row("vunmap"), "0.03 37.50 0.001 ms 4 vunmap");
+        assert_eq!(row("2 others, each below 0.1 %"), "0.03 0.001 ms 6 2 others, each below 0.1 %");
+        assert_eq!(row("idle"), "0.400 ms 1 idle");
+        assert_eq!(row("device"), "5.000 ms 3 device");
         assert!(text.contains("by room  vmap 37.50 %, locks 37.47 %"), "{text}");
     }
 

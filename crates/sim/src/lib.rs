@@ -33,6 +33,8 @@ mod oom_tests;
 mod order;
 mod platform;
 mod profile;
+#[cfg(test)]
+mod profile_tests;
 mod run;
 mod sim;
 mod stacks;

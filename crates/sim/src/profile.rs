@@ -392,3 +392,122 @@ impl Books {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAULT: Place = Place::Core(Scope::Fault);
+    const LOCK: Place = Place::Core(Scope::ZoneLock);
+    const TASKS: usize = 4;
+
+    fn at(cpu: u16, task: u32, ps: u64) -> Now {
+        Now { cpu, task, ps }
+    }
+
+    fn row(profile: &Profile, place: Place) -> (u64, u64, u64) {
+        let row = profile.rows.iter().find(|row| row.place == place);
+        row.map_or((0, 0, 0), |row| (row.own_ps, row.total_ps, row.calls))
+    }
+
+    fn adds_up(profile: &Profile) {
+        let all: u64 = profile.rows.iter().map(|row| row.own_ps).sum();
+        assert_eq!(all, u64::from(profile.cpus) * profile.span_ps, "{profile:?}");
+    }
+
+    #[test]
+    fn time_is_the_innermost_places_and_in_the_total_of_all_round_it() {
+        let account = Account::new(1, TASKS);
+        account.enter(at(0, 0, 10), FAULT);
+        account.enter(at(0, 0, 15), LOCK);
+        account.leave(at(0, 0, 35), LOCK);
+        account.leave(at(0, 0, 40), FAULT);
+        let profile = account.close([at(0, 0, 100)].into_iter());
+        assert_eq!(row(&profile, FAULT), (10, 30, 1));
+        assert_eq!(row(&profile, LOCK), (20, 20, 1));
+        assert_eq!(row(&profile, Place::Own(Own::Kernel)), (70, 70, 0));
+        assert_eq!(profile.rooms, [(Room::Locks, 20), (Room::Paging, 30)]);
+        adds_up(&profile);
+    }
+
+    #[test]
+    fn a_place_within_itself_is_in_its_total_once() {
+        let account = Account::new(1, TASKS);
+        account.enter(at(0, 0, 0), FAULT);
+        account.enter(at(0, 0, 10), LOCK);
+        account.enter(at(0, 0, 20), FAULT);
+        let profile = account.close([at(0, 0, 60)].into_iter());
+        assert_eq!(row(&profile, FAULT), (50, 60, 2));
+        assert_eq!(row(&profile, LOCK), (10, 50, 1));
+        adds_up(&profile);
+    }
+
+    #[test]
+    fn an_interrupt_is_nobodys_but_its_own() {
+        let (user, irq) = (Place::Own(Own::User), Place::Own(Own::Interrupt));
+        let account = Account::new(1, TASKS);
+        account.enter(at(0, 0, 0), user);
+        account.enter(at(0, 0, 30), irq);
+        account.enter(at(0, 0, 35), Place::Core(Scope::IpiServe));
+        account.leave(at(0, 0, 45), Place::Core(Scope::IpiServe));
+        account.leave(at(0, 0, 50), irq);
+        account.leave(at(0, 0, 90), user);
+        let profile = account.close([at(0, 0, 90)].into_iter());
+        assert_eq!(row(&profile, user), (70, 70, 1));
+        assert_eq!(row(&profile, irq), (10, 20, 1));
+        assert_eq!(profile.rooms, [(Room::Ipi, 10)]);
+        assert_eq!(profile.busy_ps(), 90);
+        adds_up(&profile);
+    }
+
+    #[test]
+    fn a_task_that_waits_goes_on_in_its_place_on_another_cpu() {
+        let idle = Place::Own(Own::Idle);
+        let lock = Place::Core(Scope::RegionsLock);
+        let account = Account::new(2, TASKS);
+        // CPU 1 is idle in task 1; task 2 waits on CPU 0 and goes on on CPU 1, whose clock is another.
+        account.enter(at(1, 1, 0), idle);
+        account.enter(at(0, 2, 5), FAULT);
+        account.enter(at(0, 2, 10), lock);
+        let before = account.begin_wait(2, WaitKey::Lock(0));
+        account.depart(at(0, 2, 12));
+        account.enter(at(0, 0, 12), idle);
+        account.leave(at(1, 1, 40), idle);
+        account.depart(at(1, 1, 41));
+        account.arrive(at(1, 2, 41));
+        account.end_wait(2, before);
+        account.leave(at(1, 2, 43), lock);
+        account.leave(at(1, 2, 50), FAULT);
+        let profile = account.close([at(0, 0, 30), at(1, 2, 50)].into_iter());
+        assert_eq!(row(&profile, lock), (2 + 2, 4, 1));
+        assert_eq!(row(&profile, FAULT), (5 + 7, 16, 1));
+        assert_eq!(row(&profile, idle), (38 + 40, 78, 2));
+        assert_eq!(profile.slept, [Slept { wait: Wait::Core(Scope::RegionsLock), ps: 29, count: 1 }]);
+        adds_up(&profile);
+    }
+
+    #[test]
+    fn who_still_sleeps_at_the_end_has_slept_until_then_and_who_has_nothing_to_do_does_not_count() {
+        let account = Account::new(1, TASKS);
+        for (task, key) in
+            [(1, WaitKey::Own(crate::disk::COMMANDS.start)), (2, WaitKey::VmapPurge), (3, WaitKey::Own(7))]
+        {
+            let _ = account.begin_wait(task, key);
+            account.depart(at(0, task, 10 * u64::from(task)));
+        }
+        let profile = account.close([at(0, 0, 100)].into_iter());
+        let slept = |wait, ps| Slept { wait, ps, count: 1 };
+        assert_eq!(profile.slept, [slept(Wait::Device, 90), slept(Wait::Workload, 70)]);
+        adds_up(&profile);
+    }
+
+    #[test]
+    fn a_look_at_the_account_does_not_change_it() {
+        let account = Account::new(1, TASKS);
+        account.enter(at(0, 0, 10), FAULT);
+        let first = account.close([at(0, 0, 20)].into_iter());
+        assert_eq!(first, account.close([at(0, 0, 20)].into_iter()));
+        account.leave(at(0, 0, 30), FAULT);
+        assert_eq!(row(&account.close([at(0, 0, 30)].into_iter()), FAULT), (20, 20, 1));
+    }
+}

@@ -45,13 +45,15 @@ struct World {
 /// A task for each CPU.
 pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result<u64, Error> {
     let cpus = params.cpus;
-    let buffers = (params.frames / FRAMES_PER_BUFFER / u64::from(cpus)).clamp(BUFFERS.0, BUFFERS.1);
+    let ratios: Vec<u32> =
+        RATIOS.into_iter().filter(|parts| params.parts.is_none_or(|only| only == *parts)).collect();
+    // One ratio alone has as many as all together.
+    let share = (RATIOS.len() / ratios.len().max(1)) as u64;
+    let buffers = share * (params.frames / FRAMES_PER_BUFFER / u64::from(cpus)).clamp(BUFFERS.0, BUFFERS.1);
     let (left, ended) = (AtomicU32::new(cpus), AtomicU32::new(0));
     let world = Arc::new(World { cpus, buffers, turns: Turns::default(), left, ended });
-    let ratios = RATIOS.into_iter().filter(|parts| params.parts.is_none_or(|only| only == *parts));
-    let turns: Vec<(u32, u32)> = ratios.map(|parts| (world.turns.add(), parts)).collect();
-    let last = turns.last().map(|(turn, _)| *turn);
-    let count = turns.len() as u64;
+    let turns: Vec<(u32, u32)> = ratios.into_iter().map(|parts| (world.turns.add(), parts)).collect();
+    let (last, count) = (turns.last().map(|(turn, _)| *turn), turns.len() as u64);
     let end = world.turns.add();
     let space = system.mm.create_space()?;
     for cpu in 0..cpus {
