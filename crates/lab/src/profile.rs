@@ -20,7 +20,7 @@ pub fn table(title: &str, profile: &Profile) -> String {
     out.push_str(&hanging(
         "",
         &format!(
-            "Where CPU time went [{title}]: {} CPU{plural} for {}, busy {} % of it. Percentages are of busy time; total is \
+            "Where CPU time went [{title}]: {} CPU{plural} for {}, busy {}% of it. Percentages are of busy time; total is \
              with what was called, without traps and interrupts that came between.",
             profile.cpus,
             ms(profile.span_ps),
@@ -51,7 +51,7 @@ pub fn table(title: &str, profile: &Profile) -> String {
     let mut rooms = profile.rooms.clone();
     rooms.sort_by_key(|(room, ps)| (u64::MAX - ps, *room));
     let rooms: Vec<String> =
-        rooms.iter().map(|(room, ps)| format!("{} {} %", room.name(), percent(*ps, busy.into()))).collect();
+        rooms.iter().map(|(room, ps)| format!("{} {}%", room.name(), percent(*ps, busy.into()))).collect();
     if !rooms.is_empty() {
         out.push_str(&hanging(
             "by room  ",
@@ -171,20 +171,20 @@ mod tests {
                 .collect::<Vec<_>>()
                 .join(" ")
         };
-        assert!(text.contains("busy 80.00 % of it"), "{text}");
+        assert!(text.contains("busy 80.00% of it"), "{text}");
         assert_eq!(row("user work"), "62.50 62.50 1.000 ms 7 user work");
         assert_eq!(row("spin_lock(eager list)"), "37.44 37.47 0.599 ms 12 spin_lock(eager list)");
         assert_eq!(row("vunmap"), "0.03 37.50 0.001 ms 4 vunmap");
         assert_eq!(row("2 others, each below 0.1 %"), "0.03 0.001 ms 6 2 others, each below 0.1 %");
         assert_eq!(row("idle"), "0.400 ms 1 idle");
         assert_eq!(row("device"), "5.000 ms 3 device");
-        assert!(text.contains("by room  vmap 37.50 %, locks 37.47 %"), "{text}");
+        assert!(text.contains("by room  vmap 37.50%, locks 37.47%"), "{text}");
     }
 
     #[test]
     fn a_machine_that_does_nothing_has_a_profile_too() {
         let nothing = Profile { cpus: 1, span_ps: 0, rows: vec![], rooms: vec![], slept: vec![] };
-        assert!(table("x", &nothing).contains("1 CPU for 0.000 ms, busy 0.00 %"));
+        assert!(table("x", &nothing).contains("1 CPU for 0.000 ms, busy 0.00%"));
         assert_eq!(json(&nothing)["busy_ps"], 0);
     }
 }
