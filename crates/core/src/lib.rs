@@ -35,6 +35,7 @@ extern crate std;
 
 pub mod addr;
 pub mod cpu;
+mod device;
 pub mod error;
 pub mod event;
 mod file;

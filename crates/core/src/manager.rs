@@ -52,6 +52,9 @@ pub struct Config {
     /// Kernel pages that are unmapped and wait, before a purge is asked for. `None`: Linux's rule, 32 MiB for each doubling
     /// of the CPUs that are online.
     pub vmap_lazy: Option<u64>,
+    /// Anonymous pages may be reclaimed: they are on the lists and can be found by the reverse map, and
+    /// [`Manager::swap_on`] is allowed. Costs a slot of 128 bytes for each mapping of memory that is a space's own.
+    pub swap: bool,
     /// [`Manager::vfree`] frees frames before their addresses are flushed, as Linux does: a CPU may still use them (INV-1).
     pub vfree_at_once: bool,
 }
@@ -69,6 +72,7 @@ impl Config {
             vmap: None,
             vmap_shards: None,
             vmap_lazy: None,
+            swap: false,
             vfree_at_once: false,
         }
     }

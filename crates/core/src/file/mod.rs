@@ -9,7 +9,7 @@ use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::error::Error;
 use crate::frame::{AllocFrom, Kind, flag};
-use crate::platform::Platform;
+use crate::platform::{Platform, Store};
 use crate::pool::Zeroed;
 use crate::rule::Rule;
 use crate::sync::{RwLock, SpinLock, Word32, Word64};
@@ -103,7 +103,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.put_page(n);
         }
         if let Some(device) = p.device() {
-            device.end(id.0);
+            device.end(Store::File(id.0));
         }
         self.root.files.release(self, id.0);
         Ok(())
@@ -177,7 +177,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     fn read_in(&self, id: FileId, index: u64, n: FrameNumber) -> Result<(), Error> {
         let p = self.platform();
         let read = match p.device() {
-            Some(device) => device.read(id.0, index, n),
+            Some(device) => device.read(Store::File(id.0), index, n),
             None => {
                 p.clear_frame(n);
                 Ok(())

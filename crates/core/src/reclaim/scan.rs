@@ -7,7 +7,7 @@ use crate::addr::{FrameNumber, NodeId};
 use crate::event::{Event, Reclaimer};
 use crate::file::FileId;
 use crate::frame::{Few, flag};
-use crate::platform::Platform;
+use crate::platform::{Platform, Store};
 use crate::rule::Rule;
 use crate::tlb::{Fate, UnmapBatch};
 
@@ -195,7 +195,7 @@ fn uncache<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Fate {
         return Fate::Keep;
     }
     if let Some(device) = p.device() {
-        device.forget(file.0, index);
+        device.forget(Store::File(file.0), index);
     }
     Fate::Free
 }
