@@ -152,6 +152,11 @@ impl Frame {
         self.state.set(p, place | (order as u32) << 4 | kind as u32);
     }
 
+    /// Makes the first frame of a large page a page by itself. All else stays.
+    pub fn make_small<P: Platform>(&self, p: &P) {
+        self.state.fetch_and(p, !(15 << 4), Ordering::AcqRel);
+    }
+
     /// Takes a frame that is free out of use.
     pub fn retire<P: Platform>(&self, p: &P) {
         self.set_kind(p, Kind::Absent, 0);

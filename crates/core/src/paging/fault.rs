@@ -148,7 +148,6 @@ impl<'p, P: Platform> Manager<'p, P> {
             drop(locked);
             self.unlock_page(n);
             self.put_page(n);
-            self.swap_trim(n, slot);
             return Ok(Step::Again);
         }
         let frame = self.frames().get(n);
@@ -174,7 +173,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Whether a new page goes to a list of its own once it is mapped: then it is held until it is on its way.
-    fn hold_for_list(&self, n: FrameNumber) -> bool {
+    pub(super) fn hold_for_list(&self, n: FrameNumber) -> bool {
         let (p, frame) = (self.platform(), self.frames().get(n));
         let list = self.config().swap && frame.kind(p) == Kind::Anon;
         if list {
@@ -183,7 +182,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         list
     }
 
-    fn list_held(&self, n: FrameNumber) {
+    pub(super) fn list_held(&self, n: FrameNumber) {
         self.lru_add(n);
         self.put_page(n);
     }

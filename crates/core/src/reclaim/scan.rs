@@ -7,7 +7,7 @@ use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
 use crate::event::{Event, Reclaimer};
 use crate::file::FileId;
-use crate::frame::{Few, flag};
+use crate::frame::{Few, Frame, flag};
 use crate::platform::{Platform, Store};
 use crate::rule::Rule;
 use crate::tlb::{Fate, UnmapBatch};
@@ -174,7 +174,7 @@ fn look<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> u32 {
             rmap::walk(mm, n, |mapping| {
                 if aging::was_used(mm, &mapping) {
                     used += 1;
-                } else if used == 0 && mm.may_leave(n) {
+                } else if used == 0 && !mapping.leaf.is_large() && mm.may_leave(n) {
                     unmap::clear(batch, n, &mapping);
                 }
             });
@@ -191,6 +191,11 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Fate {
     let frame = mm.frames().get(n);
     let anon = mm.may_swap(n);
     let is_dirty = || frame.state.get(p) & flag::DIRTY != 0;
+    if Frame::order_of(frame.state.get(p)) > 0 {
+        // A large page goes in small ones, each by itself: it, and they, are looked at again.
+        mm.split_idle(n);
+        return Fate::Keep;
+    }
     // INV-2: of a page of a file that will be written out the entries are looked for even if it seems to have none. A fault
     // may have found it unlocked and be about to count and to write its entry; the walk waits for the lock of that
     // entry's table:
