@@ -58,6 +58,12 @@ pub enum Error {
     NoSuchNode,
     /// The device could not read the page.
     Device,
+    /// The swap device that has this page cannot give it back.
+    SwapDevice(PageNumber),
+    /// Swap was not asked for when the manager was made.
+    NoSwap,
+    /// Not a swap device that is in use, or one that is already.
+    NoSuchSwapDevice,
     /// No kernel range was given when the manager was made.
     NoKernelRange,
     /// An alignment that is not a power of two, or larger than the kernel range.
@@ -109,6 +115,13 @@ impl fmt::Display for Error {
             }
             Error::NoSuchNode => f.write_str("no such node"),
             Error::Device => f.write_str("the device could not read the page"),
+            Error::SwapDevice(page) => {
+                write!(f, "the swap device cannot give back the page at {:#x}", page.addr().0)
+            }
+            Error::NoSwap => f.write_str("swap was not asked for: set `swap` in the configuration"),
+            Error::NoSuchSwapDevice => {
+                f.write_str("no swap device of this number is in use, or it is in use already")
+            }
             Error::NoKernelRange => f.write_str("no kernel range was given: set `vmap` in the configuration"),
             Error::BadAlignment(pages) => {
                 write!(f, "an alignment of {pages} pages: it must be a power of two within the kernel range")

@@ -212,6 +212,38 @@ pub enum Event {
     Deactivated,
     /// A page was found in use once and goes round again.
     Rotated,
+    /// Aging looked at all entries that lead to a page, and cleared their accessed bits.
+    Looked {
+        /// Its first frame.
+        frame: FrameNumber,
+        /// Whether one of them was set.
+        used: bool,
+    },
+    /// Reclaim has taken a page out of memory.
+    Evicted {
+        /// Its frame.
+        frame: FrameNumber,
+    },
+    /// A page that was reclaimed is wanted again.
+    Refaulted {
+        /// Whether it went so short a time ago that it goes to the active list.
+        activated: bool,
+    },
+    /// A page was written to a swap device.
+    SwappedOut,
+    /// A page was read from a swap device.
+    SwappedIn {
+        /// Nobody has asked for it yet: it lay beside one that was wanted.
+        ahead: bool,
+    },
+    /// A page that was read ahead is wanted.
+    AheadUsed,
+    /// A swap device did not give a page back.
+    SwapLost,
+    /// No swap device had a slot for a page.
+    SwapFull,
+    /// A task had to wait because as many pages as may be are being written out.
+    Throttled,
     /// A task had to reclaim for itself.
     AllocStall,
     /// A round of that: it has reclaimed, perhaps drained, and looked for its frames.
@@ -347,6 +379,16 @@ counters! {
     PgRotated, "pgrotated", "pages in use once that go round again";
     PgPgOut, "pgpgout", "pages written out";
     PgPgOutFailed, "pgpgout_failed", "pages that the device did not take";
+    PgEvicted, "pgevicted", "pages that reclaim took out of memory";
+    WorkingsetRefault, "workingset_refault", "reclaimed pages that were wanted again";
+    WorkingsetActivate, "workingset_activate", "of these, pages that went to the active list at once";
+    PswpOut, "pswpout", "pages written to swap devices";
+    PswpIn, "pswpin", "pages read from swap devices";
+    SwapRa, "swap_ra", "of these, pages read ahead";
+    SwapRaHit, "swap_ra_hit", "pages read ahead that were wanted";
+    SwapLost, "swap_lost", "pages that a swap device did not give back";
+    SwapFull, "swap_full", "pages that found no slot on a swap device";
+    Throttled, "pageout_throttled", "tasks that waited because too many pages were being written out";
     AllocStall, "allocstall", "tasks that had to reclaim for themselves";
     DirectReclaim, "direct_reclaims", "rounds of reclaim by tasks that needed a frame";
     OutOfMemory, "out_of_memory", "times that the embedding kernel was asked for a victim";
@@ -415,6 +457,21 @@ impl Counters {
             Event::Activated => self.add(C::PgActivate, 1),
             Event::Deactivated => self.add(C::PgDeactivate, 1),
             Event::Rotated => self.add(C::PgRotated, 1),
+            Event::Looked { .. } => {}
+            Event::Evicted { .. } => self.add(C::PgEvicted, 1),
+            Event::Refaulted { activated } => {
+                self.add(C::WorkingsetRefault, 1);
+                self.add(C::WorkingsetActivate, activated.into());
+            }
+            Event::SwappedOut => self.add(C::PswpOut, 1),
+            Event::SwappedIn { ahead } => {
+                self.add(C::PswpIn, 1);
+                self.add(C::SwapRa, ahead.into());
+            }
+            Event::AheadUsed => self.add(C::SwapRaHit, 1),
+            Event::SwapLost => self.add(C::SwapLost, 1),
+            Event::SwapFull => self.add(C::SwapFull, 1),
+            Event::Throttled => self.add(C::Throttled, 1),
             Event::Refilled { frames } => self.add(C::PcpRefill, frames.into()),
             Event::Spilled { frames } => self.add(C::PcpSpill, frames.into()),
             Event::Drained { sent, saved, few, .. } => {

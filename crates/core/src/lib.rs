@@ -36,6 +36,7 @@ extern crate std;
 
 pub mod addr;
 pub mod cpu;
+mod device;
 pub mod error;
 pub mod event;
 mod file;
@@ -51,6 +52,7 @@ mod pool;
 pub mod profile;
 mod reclaim;
 pub mod rule;
+mod swap;
 pub mod sync;
 mod tlb;
 #[cfg_attr(not(test), expect(dead_code, reason = "not all of it has a user yet"))]

@@ -7,6 +7,8 @@ use crate::frame::Kind;
 use crate::profile::Scope;
 use crate::rule::Rule;
 
+pub use crate::device::{BlockDevice, DeviceError, Store, Transfer};
+
 /// The machine under the core.
 ///
 /// The core calls these from every CPU at once. It never blocks inside them except in [`wait`](Self::wait).
@@ -99,7 +101,7 @@ pub unsafe trait Platform {
         false
     }
 
-    /// The device behind file pages, where there is one. Without it files are all holes, and pages that
+    /// The devices behind file pages and swap, where there are any. Without it files are all holes, and pages that
     /// were written stay in memory.
     fn device(&self) -> Option<&dyn BlockDevice> {
         None
@@ -177,6 +179,8 @@ pub enum WaitKey {
     Page(FrameNumber),
     /// Enough of the kernel range waits for a purge.
     VmapPurge,
+    /// Fewer pages are being written out.
+    PageOut,
     /// Something of the platform's own: a device, a timer.
     Own(u64),
 }
@@ -225,27 +229,3 @@ impl Guarantees {
         self.unflushed_accessed
     }
 }
-
-/// Block I/O on file pages: needed only by those who page files in and out.
-///
-/// `block` counts in pages from the start of the file. Calls may wait; they come with interrupts on and
-/// no spin lock held.
-pub trait BlockDevice {
-    /// Fill `frame` with the page of the file. A hole is zeros.
-    fn read(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError>;
-    /// The page has left its file's cache: whoever keeps something for cached pages forgets it. Interrupts are
-    /// on and no spin lock is held, but the page may still be seen through stale translations.
-    fn forget(&self, file: u32, block: u64) {
-        let _ = (file, block);
-    }
-    /// The file has ended, and its number may be another's from now on: whoever keeps its pages forgets them.
-    fn end(&self, file: u32) {
-        let _ = file;
-    }
-    /// Write `frame` out; when it returns the content is safe.
-    fn write(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError>;
-}
-
-/// A device could not do it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DeviceError;

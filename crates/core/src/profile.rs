@@ -40,6 +40,8 @@ scopes! {
     // The first is what a `SpinLock` is that says nothing of itself.
     EmbedderLock, Locks, "spin_lock(embedding kernel)", "taking a spin lock of the kernel around the core";
     ZoneLock, Locks, "spin_lock(zone)", "taking the lock of a zone's free frames";
+    ClusterLock, Locks, "spin_lock(swap cluster)", "taking the lock of a cluster of swap slots";
+    SwapOpenLock, Locks, "spin_lock(swap device)", "taking the lock of a swap device's clusters with room";
     CpuListsLock, Locks, "spin_lock(CPU's lists)", "taking the lock of frames that a CPU has at hand";
     PoolLock, Locks, "spin_lock(pool)", "taking the lock of a pool's free slots";
     TableLock, Locks, "spin_lock(table)", "taking the lock of a page table's entries";
@@ -51,7 +53,7 @@ scopes! {
     // The first is what an `RwLock` is that says nothing of itself.
     OtherRwLock, Locks, "rw_lock(other)", "taking a sleeping lock that has no name";
     RegionsLock, Locks, "rw_lock(space's regions)", "taking the lock of a space's regions";
-    FileRegionsLock, Locks, "rw_lock(file's regions)", "taking the lock of the regions that show a file";
+    ReverseMapLock, Locks, "rw_lock(reverse map)", "taking the lock of the regions that show a file, or a family of pages";
     PurgeLock, Locks, "rw_lock(purge)", "taking the lock of who purges kernel addresses";
     PageLock, Locks, "page_lock", "taking the lock of a page that is read, reclaimed or written out, or waiting for it";
 
@@ -81,6 +83,9 @@ scopes! {
     ShrinkInactive, Reclaim, "shrink_inactive", "judging, unmapping and freeing a batch of pages";
     RmapWalk, Reclaim, "rmap_walk", "visiting the entries that lead to a page";
     PageOut, Reclaim, "pageout", "writing a page out";
+
+    SwapIn, Swap, "swap_in", "finding a page in the swap cache, or reading it back";
+    SwapOff, Swap, "swap_off", "bringing all pages of a swap device back";
 
     UnmapDefer, Tlb, "unmap_batch_defer", "noting that an entry was cleared and is not flushed";
     UnmapFlush, Tlb, "unmap_batch_flush", "one flush for all that a batch has unmapped";
@@ -118,6 +123,8 @@ pub enum Room {
     Frame,
     /// Reclaim.
     Reclaim,
+    /// Swap.
+    Swap,
     /// Flushes.
     Tlb,
     /// Interrupts between CPUs.
@@ -134,6 +141,7 @@ impl Room {
         Room::File,
         Room::Frame,
         Room::Reclaim,
+        Room::Swap,
         Room::Tlb,
         Room::Ipi,
         Room::Vmap,
@@ -147,6 +155,7 @@ impl Room {
             Room::File => "file",
             Room::Frame => "frame",
             Room::Reclaim => "reclaim",
+            Room::Swap => "swap",
             Room::Tlb => "tlb",
             Room::Ipi => "ipi",
             Room::Vmap => "vmap",

@@ -40,6 +40,8 @@ pub struct Audit {
     pub unpurged: u64,
     /// Entries present in all spaces.
     pub mapped: u64,
+    /// Entries in all spaces that name swap slots.
+    pub swapped: u64,
     /// The first thing that does not add up.
     pub broken: Option<&'static str>,
 }
@@ -54,8 +56,8 @@ impl<P: Platform> Manager<'_, P> {
             Audit { reserved: self.reserved_frames(), free: at_hand, at_hand, ..Audit::default() };
         audit.offline = self.offline_frames();
         audit.total = audit.offline;
-        let (mut allocated, mut owned, mut listed, mut maps) = (0, 0, 0, 0);
-        for (_, frame) in self.frames().iter(p) {
+        let (mut allocated, mut owned, mut listed, mut maps, mut deposited) = (0, 0, 0, 0, 0);
+        for (n, frame) in self.frames().iter(p) {
             audit.total += 1;
             let state = frame.state.get(p);
             let block = 1 << crate::frame::Frame::order_of(state);
@@ -65,7 +67,10 @@ impl<P: Platform> Manager<'_, P> {
                     owned += if state & flag::OWN != 0 { block } else { 0 };
                 }
                 Kind::Table => audit.tables += 1,
-                Kind::Anon => audit.anon += block,
+                Kind::Anon => {
+                    audit.anon += block;
+                    deposited += u64::from(block > 1 && self.has_deposit(n));
+                }
                 Kind::File => audit.file += 1,
                 Kind::Free => audit.free += block,
                 Kind::Absent | Kind::Reserved | Kind::Tail => continue,
@@ -76,16 +81,18 @@ impl<P: Platform> Manager<'_, P> {
                 maps += u64::from(frame.maps.get(p));
             }
         }
-        let mut tables = 1; // the kernel's own root
+        let mut tables = 1 + deposited; // the kernel's own root, and those that large pages have with them
         for id in self.live(self.root.spaces.bound(self), |id| self.root.spaces.find(self, id).is_some()) {
             tables +=
                 table::count(self, self.space(SpaceId(id)).root(p), &mut |_: PageNumber, entry: Entry| {
                     audit.mapped += u64::from(entry.is_present());
+                    audit.swapped += u64::from(entry.is_swapped());
                 });
         }
         let root = self.root;
         audit.pools = root.spaces.frames(self)
             + root.regions.frames(self)
+            + root.families.frames(self)
             + root.files.frames(self)
             + root.batches.frames(self);
         let mut cached = 0;
@@ -93,6 +100,8 @@ impl<P: Platform> Manager<'_, P> {
             audit.pools += self.tree_nodes(FileId(id));
             cached += self.cached_pages(FileId(id)).unwrap_or(0);
         }
+        let (of_swap, swap_broken) = self.audit_swap(audit.swapped);
+        audit.pools += of_swap;
         let vmap = self.audit_vmap();
         audit.pools += vmap.pools;
         tables += vmap.tables;
@@ -123,6 +132,7 @@ impl<P: Platform> Manager<'_, P> {
             (on_lists == listed, "pages marked as listed are not the pages on the lists"),
             (audit.leaked == 0, "pages of an unmap batch that was never flushed"),
             (own == owned, "frames of the core's own that no pool, index or kernel range holds"),
+            (swap_broken.is_none(), swap_broken.unwrap_or_default()),
             (vmap.broken.is_none(), vmap.broken.unwrap_or_default()),
             (sum == audit.total, "frames that are neither free nor in use"),
             (tables == audit.tables, "page tables that no space reaches"),

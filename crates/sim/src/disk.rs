@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use quietmm::Platform;
 use quietmm::addr::{FrameNumber, Nanos};
-use quietmm::platform::{BlockDevice, DeviceError, WaitKey};
+use quietmm::platform::{BlockDevice, DeviceError, Store, WaitKey};
 use quietmm_workloads::Machine as _;
 
 use crate::sim::Sim;
@@ -34,26 +34,26 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
 /// It moves a page's content at some moment of the command; here at its end, the worst for whoever lets the page
 /// change meanwhile.
 impl<const FAULTS: bool> BlockDevice for Sim<'_, FAULTS> {
-    fn read(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
-        let known = self.written.borrow().contains_key(&(file, block));
+    fn read(&self, from: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        let known = self.written.borrow().contains_key(&(from, block));
         if known {
             self.command(self.machine.device.read_latency);
-            let content = self.written.borrow().get(&(file, block)).copied().unwrap_or(0);
+            let content = self.written.borrow().get(&(from, block)).copied().unwrap_or(0);
             self.set_content(frame, content);
         } else {
             self.clear_frame(frame); // a hole
         }
         Ok(())
     }
-    fn forget(&self, _file: u32, _block: u64) {
+    fn forget(&self, _store: Store, _block: u64) {
         self.unmodelled(self.machine.cost.other_kernel_work_goes);
     }
-    fn end(&self, file: u32) {
-        self.written.borrow_mut().retain(|(of, _), _| *of != file);
+    fn end(&self, store: Store) {
+        self.written.borrow_mut().retain(|(of, _), _| *of != store);
     }
-    fn write(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+    fn write(&self, to: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
         self.command(self.machine.device.write_latency);
-        self.written.borrow_mut().insert((file, block), self.content(frame));
+        self.written.borrow_mut().insert((to, block), self.content(frame));
         Ok(())
     }
 }

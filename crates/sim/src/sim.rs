@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use quietmm::Rule;
 use quietmm::addr::{FrameNumber, NodeId};
-use quietmm::platform::Access;
+use quietmm::platform::{Access, Store};
 use quietmm_workloads::{Kernel, Tally};
 use rand_core::{Rng, SeedableRng};
 
@@ -111,7 +111,7 @@ pub struct Sim<'w, const FAULTS: bool> {
     sends: Vec<u64>,
     pub(crate) tick_period: u64,
     /// Pages of files that the disk holds, with their content: all others are holes.
-    pub(crate) written: RefCell<BTreeMap<(u32, u64), u64>>,
+    pub(crate) written: RefCell<BTreeMap<(Store, u64), u64>>,
     /// When each of the disk's command slots is free.
     pub(crate) disk: RefCell<Vec<u64>>,
     pub(crate) io: Cell<u64>,

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::frame::{Few, Frame, Kind};
+use crate::paging::Entry;
 use crate::platform::Platform;
 
 /// Pages whose mappings are gone and flushed: those that nobody holds any more are freed some at a time, each run of
@@ -19,11 +20,20 @@ impl Gone {
         Gone { free: Few::new() }
     }
 
-    /// A mapping of the page is gone and flushed: lets go of its hold.
-    pub fn add<P: Platform>(&mut self, mm: &Manager<'_, P>, n: FrameNumber) {
+    /// An entry is out of its table, and flushed: lets go of the page or of the swap slot that it named.
+    pub fn add_entry<P: Platform>(&mut self, mm: &Manager<'_, P>, entry: Entry) {
+        if entry.is_taken() {
+            self.add(mm, entry.frame());
+        } else if let Some(slot) = entry.swap_slot() {
+            mm.swap_drop(slot);
+        }
+    }
+
+    fn add<P: Platform>(&mut self, mm: &Manager<'_, P>, n: FrameNumber) {
         mm.frames().get(n).maps.fetch_sub(mm.platform(), 1, Ordering::Release);
+        let slot = mm.slot_without_mapping(n);
         if !mm.is_last_hold(n) {
-            return;
+            return mm.trim(n, slot);
         }
         if self.free.is_full() {
             mm.free_all(self.free.as_slice());
@@ -47,8 +57,25 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Lets go of one hold on a page; the last one frees it.
     pub(crate) fn put_page(&self, n: FrameNumber) {
+        let slot = self.slot_without_mapping(n);
         if self.is_last_hold(n) {
             self.free_one(n);
+        } else {
+            self.trim(n, slot);
+        }
+    }
+
+    /// The swap slot of a page that no entry leads to. By who holds the page.
+    fn slot_without_mapping(&self, n: FrameNumber) -> Option<u32> {
+        let slot = self.slot_of(n)?;
+        (self.frames().get(n).maps.load(self.platform(), Ordering::Relaxed) == 0).then_some(slot)
+    }
+
+    /// Others hold the page: if that is only the swap cache, in the slot that the page had a moment ago, and nobody wants it,
+    /// it goes.
+    fn trim(&self, n: FrameNumber, slot: Option<u32>) {
+        if let Some(slot) = slot {
+            self.swap_trim(n, slot);
         }
     }
 
@@ -62,6 +89,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         debug_assert!(matches!(frame.kind(p), Kind::Anon | Kind::File));
         self.unlist(n);
+        if Frame::order_of(frame.state.get(p)) > 0 {
+            self.free_deposit(n);
+        }
         true
     }
 }

@@ -5,7 +5,7 @@ use crate::addr::{FrameNumber, PageNumber};
 use crate::file::FileId;
 use crate::frame::Kind;
 use crate::paging::table::{self, LockedLeaf, Way};
-use crate::paging::{Entry, Space, SpaceId};
+use crate::paging::{Entry, FamilyId, Region, Space, SpaceId};
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
 
@@ -27,6 +27,13 @@ pub(super) fn walk<'p, P: Platform>(
     walk_all(mm, n, visit, |_, _| {});
 }
 
+/// Where a page is shown that only one space shows: of a large page, its first small one.
+pub(crate) fn shown_at<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Option<(SpaceId, PageNumber)> {
+    let mut found = None;
+    walk(mm, n, |mapping| found = Some((mapping.id, mapping.page)));
+    found
+}
+
 /// The same; and names each space that shows the page at an address where no entry leads to it.
 pub(super) fn walk_all<'p, P: Platform>(
     mm: &Manager<'p, P>,
@@ -37,26 +44,39 @@ pub(super) fn walk_all<'p, P: Platform>(
     let p = mm.platform();
     let _scope = profile::scope(p, Scope::RmapWalk);
     let frame = mm.frames().get(n);
-    if frame.kind(p) != Kind::File {
-        return; // Anonymous pages are on no list while there is no swap.
-    }
-    let (file, index) = (FileId(frame.owner.get(p)), frame.index.get(p));
-    // Shared: regions stay linked, so their spaces' tables stay too, until this is dropped.
-    let _shared = mm.file(file).mapping_lock.read(p);
-    for (_, region) in mm.regions_of_file(file) {
-        let Some(page) = region.page_of(p, index) else { continue };
+    let owner = frame.owner.get(p);
+    let mut look = |region: &Region, page: Option<PageNumber>| {
+        let Some(page) = page else { return };
         let id = SpaceId(region.space.get(p));
         let space = mm.space(id);
-        let Way::Small(leaf) = table::find(mm, space.root(p), page) else {
-            missing(id, space);
-            continue;
+        let leaf = match table::find(mm, space.root(p), page) {
+            Way::Small(leaf) | Way::Large(leaf) => leaf,
+            Way::Gap(_) => return missing(id, space),
         };
+        // The entry of a large page begins at its own first page; whoever shows a part of it shows no page of ours.
+        if leaf.is_large() && page != page.large() {
+            return missing(id, space);
+        }
         let leaf = leaf.lock(mm);
         let entry = leaf.read(page);
         if entry.is_present() && entry.frame() == n {
             visit(Mapping { id, space, page, leaf, entry });
         } else {
             missing(id, space);
+        }
+    };
+    // Shared: regions stay linked, so their spaces' tables stay too, until the lock is dropped.
+    if frame.kind(p) == Kind::File {
+        let (file, index) = (FileId(owner), frame.index.get(p));
+        let _shared = mm.file(file).shown.lock.read(p);
+        for region in mm.regions_of_file(file) {
+            look(region, region.page_of(p, index));
+        }
+    } else if mm.config().swap {
+        let (family, index) = (FamilyId(owner), frame.family_index(p));
+        let _shared = mm.family(family).shown.lock.read(p);
+        for region in mm.regions_of_family(family) {
+            look(region, region.page_of_family(p, index));
         }
     }
 }

@@ -60,6 +60,12 @@ impl<const WHICH: u8> RwLock<WHICH> {
         let _taking = profile::scope(p, Self::SCOPE);
         self.words.write(p)
     }
+
+    /// Has it alone if nobody has it or wants it. Never waits.
+    pub fn try_write<'a, P: Platform>(&'a self, p: &'a P) -> Option<WriteGuard<'a, P>> {
+        let _taking = profile::scope(p, Self::SCOPE);
+        self.words.try_write(p)
+    }
 }
 
 impl Words {
@@ -111,6 +117,32 @@ impl Words {
             p.wait(WaitKey::Lock(self.at()), &mut || readers(self.state.load(p, Ordering::Acquire)).0 == 0);
         }
         WriteGuard { lock: self, p }
+    }
+
+    fn try_write<'a, P: Platform>(&'a self, p: &'a P) -> Option<WriteGuard<'a, P>> {
+        let turn = self.turn.load(p, Ordering::Acquire);
+        // The next ticket is the one whose turn it is: no writer has or wants the lock.
+        self.next.replace(p, turn, turn.wrapping_add(1), Ordering::Relaxed).ok()?;
+        fence(Ordering::SeqCst);
+        let seen = self.state.load(p, Ordering::Relaxed);
+        if readers(seen).0 == 0 && self.state.replace(p, seen, seen | WRITER, Ordering::Acquire).is_ok() {
+            return Some(WriteGuard { lock: self, p });
+        }
+        self.pass_on(p);
+        None
+    }
+
+    /// The writer whose turn it is leaves, and wakes those behind it.
+    fn pass_on<P: Platform>(&self, p: &P) {
+        // Only the holder writes it.
+        let next = self.turn.get(p).wrapping_add(1);
+        self.turn.store(p, next, Ordering::Release);
+        fence(Ordering::SeqCst);
+        // The next one, if it has stopped spinning; and the one after it, which is next in line now.
+        let waiting = self.next.load(p, Ordering::Relaxed).wrapping_sub(next);
+        for ticket in 0..waiting.min(2) {
+            p.wake(WaitKey::Turn(self.at(), next.wrapping_add(ticket)));
+        }
     }
 
     /// Waits until no writer is ahead.
@@ -169,14 +201,6 @@ impl<P: Platform> Drop for WriteGuard<'_, P> {
         if waited {
             p.wake(WaitKey::Readers(lock.at()));
         }
-        // Only the holder writes it.
-        let next = lock.turn.get(p).wrapping_add(1);
-        lock.turn.store(p, next, Ordering::Release);
-        fence(Ordering::SeqCst);
-        // The next one, if it has stopped spinning; and the one after it, which is next in line now.
-        let waiting = lock.next.load(p, Ordering::Relaxed).wrapping_sub(next);
-        for ticket in 0..waiting.min(2) {
-            p.wake(WaitKey::Turn(lock.at(), next.wrapping_add(ticket)));
-        }
+        lock.pass_on(p);
     }
 }

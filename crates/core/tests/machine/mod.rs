@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quietmm::addr::{Nanos, PAGE_SIZE, PageNumber, PhysAddr};
-use quietmm::platform::{Access, BlockDevice, DeviceError, Guarantees, WaitKey};
+use quietmm::platform::{Access, BlockDevice, DeviceError, Guarantees, Store, WaitKey};
 use quietmm::{
     Audit, Config, Counter, CpuId, CpuSet, Entry, Error, Event, FrameNumber, ListLimits, Manager, NodeId,
     PageRange, Platform, Policy, Region, Rule, SpaceId, UserAccess, VirtAddr,
@@ -67,7 +67,7 @@ pub enum Happened {
     FlushSpace(u16),
     FlushKernelPage(u16, u64),
     FlushKernel(u16),
-    DiskWrite(u32, u64),
+    DiskWrite(Store, u64),
     Event(Event),
 }
 
@@ -120,7 +120,7 @@ pub struct Host {
     manager: Cell<*const Mm<'static>>,
     idle_pauses: Cell<u32>,
     woken: RefCell<Vec<WaitKey>>,
-    disk: RefCell<BTreeMap<(u32, u64), u64>>,
+    disk: RefCell<BTreeMap<(Store, u64), u64>>,
     /// Interrupts stay on their way until somebody waits.
     pub hold_interrupts: Cell<bool>,
     pub broken: Cell<Option<Rule>>,
@@ -326,7 +326,12 @@ impl Host {
     }
 
     pub fn on_disk(&self, file: u32, block: u64) -> Option<u64> {
-        self.disk.borrow().get(&(file, block)).copied()
+        self.kept(Store::File(file), block)
+    }
+
+    /// What a store keeps of a page.
+    pub fn kept(&self, store: Store, block: u64) -> Option<u64> {
+        self.disk.borrow().get(&(store, block)).copied()
     }
 
     fn word(&self, frame: FrameNumber, index: usize) -> &AtomicU64 {
@@ -699,26 +704,26 @@ unsafe impl Platform for Host {
 }
 
 impl BlockDevice for Host {
-    fn read(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+    fn read(&self, from: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
         if self.fail_reads.get() {
-            return Err(DeviceError);
+            return Err(DeviceError::Failed);
         }
         self.clear_frame(frame);
-        self.word(frame, 0).store(self.on_disk(file, block).unwrap_or(0), Ordering::SeqCst);
+        self.word(frame, 0).store(self.kept(from, block).unwrap_or(0), Ordering::SeqCst);
         self.next(&self.on_disk_read);
         Ok(())
     }
-    fn forget(&self, _file: u32, _block: u64) {
+    fn forget(&self, _store: Store, _block: u64) {
         self.next(&self.on_forget);
     }
-    fn write(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
-        self.note(Happened::DiskWrite(file, block));
+    fn write(&self, to: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        self.note(Happened::DiskWrite(to, block));
         let content = self.word(frame, 0).load(Ordering::SeqCst);
         self.next(&self.on_disk_write);
         if self.fail_writes.get() {
-            return Err(DeviceError);
+            return Err(DeviceError::Failed);
         }
-        self.disk.borrow_mut().insert((file, block), content);
+        self.disk.borrow_mut().insert((to, block), content);
         Ok(())
     }
 }

@@ -1,0 +1,81 @@
+//! Where pages are kept outside memory: the trait behind file pages and swap.
+
+use crate::addr::FrameNumber;
+
+/// What keeps a page.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Store {
+    /// A file, by the number in its [`FileId`](crate::FileId).
+    File(u32),
+    /// A swap device, by the number with which it came to [`Manager::swap_on`](crate::Manager::swap_on).
+    Swap(u32),
+}
+
+/// One page on its way between memory and what keeps it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transfer {
+    /// What keeps it.
+    pub store: Store,
+    /// Its place there, in pages from the start.
+    pub block: u64,
+    /// Its frame.
+    pub frame: FrameNumber,
+    /// What became of it.
+    pub result: Result<(), DeviceError>,
+}
+
+impl Transfer {
+    /// A page that is yet to go.
+    pub const fn new(store: Store, block: u64, frame: FrameNumber) -> Self {
+        Transfer { store, block, frame, result: Err(DeviceError::Failed) }
+    }
+}
+
+/// Block I/O: needed only by those who page files in and out, or swap.
+///
+/// Blocks are pages, counted from the start of the file or of the swap device. Calls may wait; they come with interrupts
+/// on and no spin lock held. A kernel that has devices which take several commands at once starts all transfers of
+/// [`read_all`](Self::read_all) and [`write_all`](Self::write_all) before it waits for the first.
+pub trait BlockDevice {
+    /// Fill `frame` with the page. A hole of a file is zeros.
+    ///
+    /// # Errors
+    /// When the content cannot be had: of a file the fault that wants it fails, of swap that of this page alone.
+    fn read(&self, from: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError>;
+    /// Write `frame` out; when it returns the content is safe.
+    ///
+    /// # Errors
+    /// When it is not: the page stays in memory.
+    fn write(&self, to: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError>;
+    /// Several pages, of any stores; each gets its result. When this returns all are done.
+    fn read_all(&self, transfers: &mut [Transfer]) {
+        for one in transfers {
+            one.result = self.read(one.store, one.block, one.frame);
+        }
+    }
+    /// The same for writing.
+    fn write_all(&self, transfers: &mut [Transfer]) {
+        for one in transfers {
+            one.result = self.write(one.store, one.block, one.frame);
+        }
+    }
+    /// The page has left memory: whoever keeps something for cached pages forgets it. Interrupts are on and no spin lock
+    /// is held, but the page may still be seen through stale translations.
+    fn forget(&self, store: Store, block: u64) {
+        let _ = (store, block);
+    }
+    /// The file has ended, and its number may be another's from now on: whoever keeps its pages forgets them. Or the swap
+    /// device is not used any more.
+    fn end(&self, store: Store) {
+        let _ = store;
+    }
+}
+
+/// Why a device could not do it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeviceError {
+    /// Not this block, not this time.
+    Failed,
+    /// It is not there any more, or takes nothing any more. A swap device gets no new pages then.
+    Gone,
+}
