@@ -1,7 +1,8 @@
 //! `vmap=lazy`: addresses from trees of extents; what is unmapped waits for a purge.
 
 use super::extent::{Owned, Purpose, Unmapped, Want};
-use super::purge::{Effort, defer, ease, is_running, purge};
+use super::purge::{Effort, ease, is_running, purge};
+use super::stock::{self, defer};
 use super::{Vmap, VmapPlace, entries};
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PageRange};
@@ -49,7 +50,10 @@ fn make<'p, P: Platform>(
     let p = mm.platform();
     let want = v.want(mm, pages, place)?;
     ease(mm, v);
-    let owned = take(mm, v, &want)?;
+    let owned = match stock::take(mm, v, &want) {
+        Some(owned) => owned,
+        None => take(mm, v, &want)?,
+    };
     let extent = v.extent(mm, owned.handle());
     extent.set_purpose(p, Purpose::Unfinished, want.pages > pages);
     let range = extent.mapped(p);

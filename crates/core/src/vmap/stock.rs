@@ -1,0 +1,323 @@
+//! What each CPU has for itself: what it has unmapped, what of that was flushed since, and its blocks.
+//!
+//! Purges are numbered. What is unmapped is put on its CPU's own list, with the number of the purge that it waits for; once
+//! that purge has flushed, its CPU takes it back itself, when it maps next, and mostly gives the same extent out again.
+//! So nothing that is unmapped and mapped again leaves its CPU, and a purge looks at one line a CPU, not at extents.
+//!
+//! ```text
+//!   who unmaps, under its CPU's lock          who purges
+//!   (entries cleared)
+//!   `waits` = 1, if it was 0                  `started` = n
+//!   ---- fence, then ----                     ---- fence ----
+//!   reads `started`                           reads `waits` of each CPU
+//!     n: waits for purge n + 1                  0: who unmaps there next reads n
+//!     n - 1: waits for purge n                  1: takes the lock: counts it, with what it spans
+//!                                             flushes, then `ended` = n
+//! ```
+//!
+//! The lock is taken with interrupts off, for a few steps, by interrupt handlers too.
+
+use core::sync::atomic::Ordering;
+
+use super::Vmap;
+use super::block::Blocks;
+use super::extent::{Owned, Purpose, Unmapped, Want};
+use super::list::List;
+use super::purge::Waits;
+use crate::Manager;
+use crate::addr::{PageNumber, PageRange};
+use crate::event::Event;
+use crate::ipi::full_fence;
+use crate::percpu::Here;
+use crate::platform::{Platform, WaitKey};
+use crate::pool::Zeroed;
+use crate::rule::Rule;
+use crate::sync::{SpinLock, Word32, Word64};
+
+/// Extents at hand that a map looks at for one of just its size.
+const LOOKS: usize = 4;
+/// What is not of its size goes back to its shard, so many at a time.
+const BACK: usize = 2;
+/// Each CPU tells all others what it has unmapped when it comes to this part of its share of the threshold.
+const PART: u64 = 4;
+
+/// A CPU's own. Nobody else writes here but who purges, once a purge, and who is short of addresses.
+#[repr(C, align(128))]
+pub(crate) struct Stock {
+    lock: SpinLock,
+    /// Something was unmapped here since a purge came by.
+    waits: Word32,
+    /// Pages that no purge has come for, those of blocks too, and what they lie between.
+    pages: Word64,
+    from: Word64,
+    to: Word64,
+    /// Those of them that `State::reported` does not know of.
+    unreported: Word64,
+    /// Frames that wait.
+    frames: Word64,
+    fresh: Batch,
+    /// What waits for the purge before that of `fresh`.
+    sealed: Batch,
+    /// Extents with frames of their own, for the next purge to free.
+    owning: List,
+    /// Flushed, and at hand.
+    ready: List,
+    /// The same, and nobody wanted it from one purge to the next.
+    surplus: List,
+    pub blocks: Blocks,
+}
+
+// SAFETY: atomics only.
+unsafe impl Zeroed for Stock {}
+
+/// Extents that wait for the same purge.
+#[repr(C)]
+struct Batch {
+    extents: List,
+    /// The number of the purge; 0 if there are none.
+    purge: Word64,
+}
+
+/// What a purge found at a CPU.
+pub(super) struct Found {
+    pub pages: u64,
+    pub span: PageRange,
+}
+
+/// Purges, by their numbers.
+#[repr(C, align(64))]
+pub(super) struct Numbers {
+    /// The last one that has begun, and the last one that has flushed. Written by who has the purge's lock.
+    pub started: Word64,
+    pub ended: Word64,
+    /// Pages that wait before a purge is asked for.
+    pub threshold: Word64,
+    /// Somebody was woken to purge, and has not begun.
+    pub wanted: Word32,
+    /// A purge is under way: see `Rule::WaitForPurge`.
+    pub running: Word32,
+}
+
+impl Numbers {
+    /// The purge that covers what was unmapped before this is read.
+    pub fn next<P: Platform>(&self, p: &P) -> u64 {
+        // Acquire: partner of the Release in `begin`.
+        self.started.load(p, Ordering::Acquire) + 1
+    }
+
+    pub fn has_flushed<P: Platform>(&self, p: &P, purge: u64) -> bool {
+        // Acquire: partner of the Release in `purge_alone`: the flush comes before the next use.
+        self.ended.load(p, Ordering::Acquire) >= purge
+    }
+}
+
+impl<'p> Vmap<'p> {
+    /// Runs `work` on this CPU's own, under its lock, interrupts off.
+    pub(super) fn own<P: Platform, R>(&self, mm: &Manager<'p, P>, work: impl FnOnce(&'p Stock) -> R) -> R {
+        let here = Here::new(mm);
+        let stock = &self.cpus[here.cpu.index()];
+        let _guard = stock.lock.lock(mm);
+        work(stock)
+    }
+
+    pub(super) fn link<P: Platform>(&self, mm: &Manager<'p, P>) -> impl Fn(u32) -> &'p Word32 {
+        move |handle| &self.extent(mm, handle).next
+    }
+}
+
+impl Stock {
+    /// Runs `work` under the lock, interrupts off.
+    pub fn with<P: Platform, R>(&self, mm: &Manager<'_, P>, work: impl FnOnce() -> R) -> R {
+        let _here = Here::new(mm);
+        let _guard = self.lock.lock(mm);
+        work()
+    }
+
+    /// Moves on what was flushed meanwhile; gives the number of the purge that new things wait for. Under the lock.
+    fn turn<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> u64 {
+        let (p, numbers) = (mm.platform(), &v.state.numbers);
+        let next = numbers.next(p);
+        let oldest = [&self.sealed, &self.fresh].map(|batch| batch.purge.get(p)).into_iter().find(|&n| n != 0);
+        if oldest.is_none_or(|oldest| oldest == next) {
+            return next;
+        }
+        if oldest.is_some_and(|oldest| numbers.has_flushed(p, oldest)) {
+            self.surplus.take_over(p, &self.ready, v.link(mm));
+        }
+        for batch in [&self.sealed, &self.fresh] {
+            let purge = batch.purge.get(p);
+            if purge != 0 && numbers.has_flushed(p, purge) {
+                self.ready.take_over(p, &batch.extents, v.link(mm));
+                batch.purge.set(p, 0);
+            }
+        }
+        let fresh = self.fresh.purge.get(p);
+        if fresh != 0 && fresh < next {
+            // Its purge is under way. Those before have ended, so nothing is in `sealed`.
+            self.seal(mm, v, fresh);
+        }
+        next
+    }
+
+    /// What is in `fresh` waits for this purge, as does what is in `sealed`. Under the lock.
+    fn seal<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, purge: u64) {
+        let p = mm.platform();
+        self.sealed.extents.take_over(p, &self.fresh.extents, v.link(mm));
+        self.sealed.purge.set(p, purge);
+        self.fresh.purge.set(p, 0);
+    }
+
+    /// Counts pages that wait from here on; gives how many all should hear of, or 0. Under the lock.
+    fn count<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, range: PageRange) -> u64 {
+        let p = mm.platform();
+        let pages = self.pages.get(p);
+        if pages == 0 || range.start.0 < self.from.get(p) {
+            self.from.set(p, range.start.0);
+        }
+        if pages == 0 || range.end().0 > self.to.get(p) {
+            self.to.set(p, range.end().0);
+        }
+        self.pages.set(p, pages + range.pages);
+        let unreported = self.unreported.get(p) + range.pages;
+        let share = v.state.numbers.threshold.load(p, Ordering::Relaxed) / v.cpus.len() as u64;
+        let report = if unreported > share / PART { unreported } else { 0 };
+        self.unreported.set(p, unreported - report);
+        report
+    }
+
+    /// What waits here for purge `n`, which has begun. By who has the purge's lock.
+    pub fn visit<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, n: u64) -> Option<Found> {
+        let p = mm.platform();
+        // Relaxed: the fences order it: see above.
+        if self.waits.load(p, Ordering::Relaxed) == 0 {
+            return None;
+        }
+        self.with(mm, || {
+            self.turn(mm, v);
+            // What says that it waits for the next one is flushed by this one, too: it is here before the flush.
+            self.seal(mm, v, n);
+            let pages = self.pages.get(p);
+            let span = PageRange::between(PageNumber(self.from.get(p)), PageNumber(self.to.get(p)));
+            v.state.reported.fetch_sub(p, pages - self.unreported.get(p), Ordering::Relaxed);
+            // PITFALLS 22: it is not to be flushed again.
+            if !p.broken(Rule::ForgetWhatWasFlushed) {
+                self.pages.set(p, 0);
+                self.waits.store(p, 0, Ordering::Relaxed);
+            }
+            self.unreported.set(p, 0);
+            self.frames.set(p, 0);
+            v.state.owning.take_over(p, &self.owning, v.link(mm));
+            v.state.surplus.take_over(p, &self.surplus, v.link(mm));
+            Some(Found { pages, span })
+        })
+    }
+
+    /// Takes all that was flushed: a list of handles plus one. For who is short of addresses.
+    pub fn drain<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> u32 {
+        self.with(mm, || {
+            self.turn(mm, v);
+            self.surplus.take_over(mm.platform(), &self.ready, v.link(mm));
+            self.surplus.take_all(mm.platform())
+        })
+    }
+
+    pub fn waits<P: Platform>(&self, p: &P) -> Waits {
+        Waits {
+            pages: self.unreported.load(p, Ordering::Relaxed),
+            frames: self.frames.load(p, Ordering::Relaxed),
+        }
+    }
+
+    /// For a look at a quiet system: all extents, and whether they wait for a purge.
+    pub fn each<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, mut each: impl FnMut(u32, bool)) {
+        let p = mm.platform();
+        let waits = |batch: &Batch| !v.state.numbers.has_flushed(p, batch.purge.get(p));
+        for (list, waits) in [
+            (&self.owning, true),
+            (&self.fresh.extents, waits(&self.fresh)),
+            (&self.sealed.extents, waits(&self.sealed)),
+            (&self.ready, false),
+            (&self.surplus, false),
+        ] {
+            list.each(p, v.link(mm), |handle| each(handle, waits));
+        }
+    }
+}
+
+/// Counts what a CPU has unmapped, with `put` under the same hold of its CPU's lock, and asks for a purge when enough
+/// waits. Any context.
+fn wait_for_purge<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    v: &Vmap<'p>,
+    range: PageRange,
+    put: impl FnOnce(&Stock, u64),
+) {
+    let (p, reported) = (mm.platform(), &v.state.reported);
+    // PITFALLS 24: a purge that comes next subtracts it.
+    let late = p.broken(Rule::CountBeforeWaiting);
+    let mut report = v.own(mm, |stock| {
+        if stock.waits.get(p) == 0 {
+            stock.waits.store(p, 1, Ordering::Relaxed);
+            // Partner: the fence in `Taken::all`.
+            full_fence();
+        }
+        let report = stock.count(mm, v, range);
+        let before = if report > 0 && !late { reported.fetch_add(p, report, Ordering::Relaxed) } else { 0 };
+        put(stock, stock.turn(mm, v));
+        (report, before)
+    });
+    if report.0 > 0 && late {
+        report.1 = reported.fetch_add(p, report.0, Ordering::Relaxed);
+    }
+    let numbers = &v.state.numbers;
+    if report.0 > 0 && report.1.wrapping_add(report.0) >= numbers.threshold.load(p, Ordering::Relaxed) {
+        let wanted = &numbers.wanted;
+        if wanted.load(p, Ordering::Relaxed) == 0 && wanted.swap(p, 1, Ordering::AcqRel) == 0 {
+            mm.emit(Event::VmapPurgeWanted);
+            p.wake(WaitKey::VmapPurge);
+        }
+    }
+}
+
+/// An extent waits for a purge, with so many frames of its own. Any context.
+pub(super) fn defer<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, extent: Unmapped, frames: u64) {
+    let p = mm.platform();
+    let handle = extent.handle();
+    let slot = v.extent(mm, handle);
+    wait_for_purge(mm, v, slot.range(p), |stock, next| {
+        if frames > 0 {
+            stock.frames.set(p, stock.frames.get(p) + frames);
+            stock.owning.push(p, &slot.next, handle);
+        } else {
+            stock.fresh.extents.push(p, &slot.next, handle);
+            stock.fresh.purge.set(p, next);
+        }
+    });
+}
+
+/// Slots of a block wait for a purge. Any context.
+pub(super) fn defer_slots<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, range: PageRange) {
+    wait_for_purge(mm, v, range, |_, _| ());
+}
+
+/// Takes an extent of just this size that this CPU has at hand. If it has only others, some of them go back.
+pub(super) fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, want: &Want) -> Option<Owned> {
+    let p = mm.platform();
+    let fits = |handle: u32| {
+        let range = v.extent(mm, handle).range(p);
+        range.pages == want.pages && want.fit(range) == Some(range)
+    };
+    let (found, back) = v.own(mm, |stock| {
+        stock.turn(mm, v);
+        let lists = [&stock.surplus, &stock.ready];
+        if let Some(handle) = lists.iter().find_map(|list| list.take_one(p, v.link(mm), LOOKS, fits)) {
+            return (Some(handle), [None; BACK]);
+        }
+        (None, [(); BACK].map(|()| lists.iter().find_map(|list| list.pop(p, v.link(mm)))))
+    });
+    back.into_iter().flatten().for_each(|handle| v.put_back(mm, Unmapped::cleared(handle).flushed()));
+    found.map(|handle| {
+        v.extent(mm, handle).set_purpose(p, Purpose::Unfinished, false);
+        Owned::new(handle)
+    })
+}
