@@ -47,7 +47,7 @@ impl Blocks {
 
     fn push<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {
         let p = mm.platform();
-        self.line.push_back(p, |handle| &block(mm, v, handle).next, handle);
+        self.line.push(p, |handle| &block(mm, v, handle).next, handle);
         self.len.set(p, self.len.get(p) + 1);
     }
 
@@ -82,7 +82,8 @@ pub(super) fn map<'p, P: Platform>(
     purge::ease(mm, v);
     let start = slot(mm, v, pages)?;
     let (p, range) = (mm.platform(), PageRange::new(start, pages));
-    entries::set(mm, range, frames, prot);
+    // Tables of a block are there.
+    entries::set(mm, range, frames, prot)?;
     let (part, bit) = part_of(mm, v, start).ok_or(Error::NotMapped(start))?;
     part.last.fetch_or(p, 1 << (bit + pages - 1), Ordering::Relaxed);
     // Release: who finds the first page finds the last one too.
@@ -290,7 +291,7 @@ pub(super) fn freshen<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, back: 
     let p = mm.platform();
     for stock in v.cpus.iter().filter(|stock| stock.blocks.any(p)) {
         // A few under each hold. Those that come meanwhile were looked at by who brings them.
-        let mut left = stock.blocks.len.load(p, Ordering::Relaxed) as usize + 1;
+        let mut left = stock.blocks.len.get(p) as usize + 1;
         while left > 0 {
             let looks = left.min(LOOKS);
             let gone = stock.with(mm, || freshen_some(mm, v, stock, looks, back));

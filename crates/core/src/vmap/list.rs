@@ -1,4 +1,5 @@
-//! Lists of handles that are joined in one step, under somebody's lock.
+//! Lists of handles that are joined in one step, under somebody's lock. First in, first out: what comes round in equal times
+//! stays in the cache longer than what lies at the bottom of a pile.
 
 use crate::platform::Platform;
 use crate::sync::Word32;
@@ -16,18 +17,8 @@ impl List {
         self.first.get(p) == 0
     }
 
-    /// Puts it before all others.
-    pub fn push<P: Platform>(&self, p: &P, link: &Word32, handle: u32) {
-        let first = self.first.get(p);
-        link.set(p, first);
-        if first == 0 {
-            self.last.set(p, handle + 1);
-        }
-        self.first.set(p, handle + 1);
-    }
-
-    /// Puts it behind all others; `link_of` says where the last one's link is.
-    pub fn push_back<'p, P: Platform>(
+    /// Puts it behind all others; `link_of` says where a link is.
+    pub fn push<'p, P: Platform>(
         &self,
         p: &P,
         link_of: impl Fn(u32) -> &'p Word32,
@@ -49,18 +40,18 @@ impl List {
         Some(handle)
     }
 
-    /// Takes all of another list, and puts it before what is here.
+    /// Takes all of another list, and puts it behind what is here.
     pub fn take_over<'p, P: Platform>(&self, p: &P, other: &List, link_of: impl Fn(u32) -> &'p Word32) {
         let first = other.first.get(p);
         if first == 0 {
             return;
         }
         if self.is_empty(p) {
-            self.last.set(p, other.last.get(p));
+            self.first.set(p, first);
         } else {
-            link_of(other.last.get(p) - 1).set(p, self.first.get(p));
+            link_of(self.last.get(p) - 1).set(p, first);
         }
-        self.first.set(p, first);
+        self.last.set(p, other.last.get(p));
         other.first.set(p, 0);
     }
 
@@ -73,31 +64,27 @@ impl List {
         first
     }
 
-    /// Takes one out that fits, of the first so many.
-    pub fn take_one<'p, P: Platform>(
+    /// Takes one out that fits, of the first so many; gives it, and what `fits` said, which gives the link too.
+    pub fn take_one<'p, P: Platform, T>(
         &self,
         p: &P,
-        link_of: impl Fn(u32) -> &'p Word32,
         looks: usize,
-        fits: impl Fn(u32) -> bool,
-    ) -> Option<u32> {
-        let mut before: Option<u32> = None;
+        fits: impl Fn(u32) -> (&'p Word32, Option<T>),
+    ) -> Option<(u32, T)> {
+        let (mut from, mut before) = (None, None);
         let mut next = self.first.get(p);
         for _ in 0..looks {
             let handle = next.checked_sub(1)?;
-            let link = link_of(handle);
+            let (link, found) = fits(handle);
             next = link.get(p);
-            if fits(handle) {
-                match before {
-                    None => self.first.set(p, next),
-                    Some(before) => link_of(before).set(p, next),
-                }
+            if let Some(found) = found {
+                from.unwrap_or(&self.first).set(p, next);
                 if let (0, Some(before)) = (next, before) {
                     self.last.set(p, before + 1);
                 }
-                return Some(handle);
+                return Some((handle, found));
             }
-            before = Some(handle);
+            (from, before) = (Some(link), Some(handle));
         }
         None
     }

@@ -81,9 +81,8 @@ struct State {
     blocks: Apart<Pool<Block>>,
     /// Had alone by who purges.
     purging: Apart<RwLock>,
-    /// Of a running purge: extents with frames, and extents that are free and that nobody wanted.
+    /// Of a running purge: extents with frames.
     owning: List,
-    surplus: List,
     eager: eager::Areas,
 }
 

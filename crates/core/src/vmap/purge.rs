@@ -165,12 +165,12 @@ impl Taken {
 }
 
 impl Flushed {
-    /// Says so, and frees what its CPUs will not take back: what has frames, and what they did not want.
+    /// Says so, and makes that free which its CPUs do not take back: what has frames.
     fn settle<'p, P: Platform>(self, mm: &Manager<'p, P>, v: &Vmap<'p>) {
         let p = mm.platform();
         // Release: partner of the Acquire in `has_flushed`.
         v.state.numbers.ended.store(p, self.0.number, Ordering::Release);
-        let (owning, surplus) = (v.state.owning.take_all(p), v.state.surplus.take_all(p));
+        let owning = v.state.owning.take_all(p);
         // Frames first, without any shard's lock.
         let mut next = owning;
         while let Some(handle) = next.checked_sub(1) {
@@ -180,7 +180,6 @@ impl Flushed {
         }
         let mut returning = Returning::new(mm, v);
         give_back(mm, v, &mut returning, owning);
-        give_back(mm, v, &mut returning, surplus);
         returning.finish();
     }
 }

@@ -9,7 +9,7 @@
 //! looks an address up does not wait for it.
 
 use super::Vmap;
-use super::extent::{Owned, Purpose, Want};
+use super::extent::{Owned, Want};
 use super::slots::{Chain, Pile};
 use super::used::Busy;
 use crate::Manager;
@@ -131,9 +131,8 @@ impl<'p> Vmap<'p> {
     pub(super) fn owned<P: Platform>(&self, mm: &Manager<'p, P>, handle: u32, place: PageRange) -> Owned {
         let (p, extent) = (mm.platform(), self.extent(mm, handle));
         extent.place(p, place);
-        extent.set_purpose(p, Purpose::Unfinished, false);
         extent.more.set(p, 0);
-        Owned::new(handle)
+        Owned::new(handle, place)
     }
 
     /// Cuts `place` out of a free extent; gives a slot that describes nothing yet. `None`, with nothing changed, if there

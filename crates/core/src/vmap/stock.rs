@@ -21,7 +21,7 @@ use core::sync::atomic::Ordering;
 
 use super::Vmap;
 use super::block::Blocks;
-use super::extent::{Owned, Purpose, Unmapped, Want};
+use super::extent::{Owned, Unmapped, Want};
 use super::list::List;
 use super::purge::Waits;
 use crate::Manager;
@@ -33,6 +33,7 @@ use crate::platform::{Platform, WaitKey};
 use crate::pool::Zeroed;
 use crate::rule::Rule;
 use crate::sync::{SpinLock, Word32, Word64};
+use crate::tlb::kernel::may_wait;
 
 /// Extents at hand that a map looks at for one of just its size.
 const LOOKS: usize = 4;
@@ -51,8 +52,8 @@ pub(crate) struct Stock {
     pages: Word64,
     from: Word64,
     to: Word64,
-    /// Those of them that `State::reported` does not know of.
-    unreported: Word64,
+    /// As many of them as `State::reported` knows of.
+    told: Word64,
     /// Frames that wait.
     frames: Word64,
     fresh: Batch,
@@ -62,8 +63,9 @@ pub(crate) struct Stock {
     owning: List,
     /// Flushed, and at hand.
     ready: List,
-    /// The same, and nobody wanted it from one purge to the next.
+    /// The same, and not wanted from one purge to the next; and not wanted until one more.
     surplus: List,
+    excess: List,
     pub blocks: Blocks,
 }
 
@@ -142,6 +144,7 @@ impl Stock {
             return next;
         }
         if oldest.is_some_and(|oldest| numbers.has_flushed(p, oldest)) {
+            self.excess.take_over(p, &self.surplus, v.link(mm));
             self.surplus.take_over(p, &self.ready, v.link(mm));
         }
         for batch in [&self.sealed, &self.fresh] {
@@ -178,11 +181,13 @@ impl Stock {
             self.to.set(p, range.end().0);
         }
         self.pages.set(p, pages + range.pages);
-        let unreported = self.unreported.get(p) + range.pages;
+        let untold = pages + range.pages - self.told.get(p);
         let share = v.state.numbers.threshold.load(p, Ordering::Relaxed) / v.cpus.len() as u64;
-        let report = if unreported > share / PART { unreported } else { 0 };
-        self.unreported.set(p, unreported - report);
-        report
+        if untold <= share / PART {
+            return 0;
+        }
+        self.told.set(p, pages + range.pages);
+        untold
     }
 
     /// What waits here for purge `n`, which has begun. By who has the purge's lock.
@@ -198,16 +203,15 @@ impl Stock {
             self.seal(mm, v, n);
             let pages = self.pages.get(p);
             let span = PageRange::between(PageNumber(self.from.get(p)), PageNumber(self.to.get(p)));
-            v.state.reported.fetch_sub(p, pages - self.unreported.get(p), Ordering::Relaxed);
+            v.state.reported.fetch_sub(p, self.told.get(p), Ordering::Relaxed);
             // PITFALLS 22: it is not to be flushed again.
             if !p.broken(Rule::ForgetWhatWasFlushed) {
                 self.pages.set(p, 0);
                 self.waits.store(p, 0, Ordering::Relaxed);
             }
-            self.unreported.set(p, 0);
+            self.told.set(p, 0);
             self.frames.set(p, 0);
             v.state.owning.take_over(p, &self.owning, v.link(mm));
-            v.state.surplus.take_over(p, &self.surplus, v.link(mm));
             Some(Found { pages, span })
         })
     }
@@ -216,14 +220,16 @@ impl Stock {
     pub fn drain<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> u32 {
         self.with(mm, || {
             self.turn(mm, v);
-            self.surplus.take_over(mm.platform(), &self.ready, v.link(mm));
-            self.surplus.take_all(mm.platform())
+            let p = mm.platform();
+            self.excess.take_over(p, &self.surplus, v.link(mm));
+            self.excess.take_over(p, &self.ready, v.link(mm));
+            self.excess.take_all(p)
         })
     }
 
     pub fn waits<P: Platform>(&self, p: &P) -> Waits {
         Waits {
-            pages: self.unreported.load(p, Ordering::Relaxed),
+            pages: self.pages.load(p, Ordering::Relaxed).wrapping_sub(self.told.load(p, Ordering::Relaxed)),
             frames: self.frames.load(p, Ordering::Relaxed),
         }
     }
@@ -238,6 +244,7 @@ impl Stock {
             (&self.sealed.extents, waits(&self.sealed)),
             (&self.ready, false),
             (&self.surplus, false),
+            (&self.excess, false),
         ] {
             list.each(p, v.link(mm), |handle| each(handle, waits));
         }
@@ -279,20 +286,26 @@ fn wait_for_purge<'p, P: Platform>(
     }
 }
 
-/// An extent waits for a purge, with so many frames of its own. Any context.
-pub(super) fn defer<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, extent: Unmapped, frames: u64) {
+/// An extent of these pages waits for a purge, with so many frames of its own. Any context.
+pub(super) fn defer<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, extent: Unmapped, whole: PageRange, frames: u64) {
     let p = mm.platform();
     let handle = extent.handle();
-    let slot = v.extent(mm, handle);
-    wait_for_purge(mm, v, slot.range(p), |stock, next| {
+    let were_on = may_wait(mm).is_ok();
+    let mut back = [None; BACK];
+    wait_for_purge(mm, v, whole, |stock, next| {
         if frames > 0 {
             stock.frames.set(p, stock.frames.get(p) + frames);
-            stock.owning.push(p, &slot.next, handle);
+            stock.owning.push(p, v.link(mm), handle);
         } else {
-            stock.fresh.extents.push(p, &slot.next, handle);
+            stock.fresh.extents.push(p, v.link(mm), handle);
             stock.fresh.purge.set(p, next);
         }
+        // Not in an interrupt handler: it may have come in the middle of a shard's lock.
+        if !stock.excess.is_empty(p) && were_on {
+            back = [(); BACK].map(|()| stock.excess.pop(p, v.link(mm)));
+        }
     });
+    give_back(mm, v, back);
 }
 
 /// Slots of a block wait for a purge. Any context.
@@ -304,20 +317,25 @@ pub(super) fn defer_slots<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, ra
 pub(super) fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, want: &Want) -> Option<Owned> {
     let p = mm.platform();
     let fits = |handle: u32| {
-        let range = v.extent(mm, handle).range(p);
-        range.pages == want.pages && want.fit(range) == Some(range)
+        let extent = v.extent(mm, handle);
+        let range = extent.range(p);
+        (&extent.next, (range.pages == want.pages && want.fit(range) == Some(range)).then_some(range))
     };
-    let (found, back) = v.own(mm, |stock| {
+    let mut back = [None; BACK];
+    let found = v.own(mm, |stock| {
         stock.turn(mm, v);
-        let lists = [&stock.surplus, &stock.ready];
-        if let Some(handle) = lists.iter().find_map(|list| list.take_one(p, v.link(mm), LOOKS, fits)) {
-            return (Some(handle), [None; BACK]);
+        let lists = [&stock.surplus, &stock.ready, &stock.excess];
+        let found = lists.iter().find_map(|list| list.take_one(p, LOOKS, fits));
+        if found.is_none() {
+            back = [(); BACK].map(|()| lists.iter().find_map(|list| list.pop(p, v.link(mm))));
         }
-        (None, [(); BACK].map(|()| lists.iter().find_map(|list| list.pop(p, v.link(mm)))))
+        found.map(|(handle, place)| Owned::new(handle, place))
     });
+    give_back(mm, v, back);
+    found
+}
+
+/// Extents that every CPU has flushed.
+fn give_back<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, back: [Option<u32>; BACK]) {
     back.into_iter().flatten().for_each(|handle| v.put_back(mm, Unmapped::cleared(handle).flushed()));
-    found.map(|handle| {
-        v.extent(mm, handle).set_purpose(p, Purpose::Unfinished, false);
-        Owned::new(handle)
-    })
 }

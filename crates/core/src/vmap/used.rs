@@ -35,35 +35,34 @@ impl<'p> Vmap<'p> {
     }
 
     /// From now on whoever knows the address may look it up and unmap it.
-    pub(super) fn publish<P: Platform>(&self, mm: &Manager<'p, P>, handle: u32) {
+    pub(super) fn publish<P: Platform>(&self, mm: &Manager<'p, P>, start: PageNumber, handle: u32) {
         let (p, nodes) = (mm.platform(), self.busy_by_address(mm));
-        let start = self.extent(mm, handle).range(p).start;
         self.with_used(mm, start, |used| used.insert(p, &nodes, handle));
     }
 
-    /// Takes an extent out of use that starts here and is used for this. Whoever gets it is alone with it. Any context.
+    /// Takes an extent out of use that starts here and is used for this; gives it, its pages, and those without a guard.
+    /// Whoever gets it is alone with it. Any context.
     pub(super) fn withdraw<P: Platform>(
         &self,
         mm: &Manager<'p, P>,
         start: PageNumber,
         purpose: Purpose,
-    ) -> Result<u32, Error> {
+    ) -> Result<(u32, PageRange, PageRange), Error> {
         let (p, nodes) = (mm.platform(), self.busy_by_address(mm));
         self.with_used(mm, start, |used| {
-            let handle = self.covering(mm, used, start).ok_or(Error::NotMapped(start))?;
-            let extent = self.extent(mm, handle);
-            if extent.range(p).start != start || extent.purpose(p) != purpose {
+            let before = used.at_or_before(p, &nodes, start.0).ok_or(Error::NotMapped(start))?;
+            let extent = self.extent(mm, before);
+            let (whole, (used_for, guard)) = (extent.range(p), extent.used_for(p));
+            let range = PageRange::new(whole.start, whole.pages - guard);
+            if !range.contains(start) {
+                return Err(Error::NotMapped(start));
+            }
+            if range.start != start || used_for != purpose {
                 return Err(Error::WrongRelease(start));
             }
-            used.remove(p, &nodes, handle);
-            Ok(handle)
+            used.remove(p, &nodes, before);
+            Ok((before, whole, range))
         })
-    }
-
-    fn covering<P: Platform>(&self, mm: &Manager<'p, P>, used: &Tree, page: PageNumber) -> Option<u32> {
-        let p = mm.platform();
-        let handle = used.at_or_before(p, &self.busy_by_address(mm), page.0)?;
-        self.extent(mm, handle).mapped(p).contains(page).then_some(handle)
     }
 
     /// The pages of the extent in use that holds this one. Any context.
