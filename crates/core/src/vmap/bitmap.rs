@@ -21,6 +21,8 @@ pub(crate) struct Block {
     pub(super) next: Word32,
     /// The purge that what is `flushing` waits for; 0 if nothing is. This and the link are under the lock of its CPU.
     pub(super) purge: Word64,
+    /// The purge that the latest unmap in it waits for.
+    pub(super) latest: Word64,
     pub(super) parts: [Part; WORDS],
 }
 
@@ -69,7 +71,7 @@ impl Block {
             let mut taken = part.taken.load(p, Ordering::Relaxed);
             loop {
                 let bit = first_run(taken, pages)?;
-                // Acquire: partner of the Releases in `freshen_one` and `make`: the bits are flushed, and the block is whole.
+                // Acquire: partner of the Releases in `clear_flushed` and `make`: the bits are flushed, and the block is whole.
                 match part.taken.replace(p, taken, taken | run(bit, pages), Ordering::AcqRel) {
                     Ok(_) => return Some(index as u64 * WORD + bit),
                     Err(now) => taken = now,
@@ -80,6 +82,19 @@ impl Block {
 
     pub(super) fn has_room<P: Platform>(&self, p: &P, v: &Vmap<'_>, pages: u64) -> bool {
         self.parts(v).iter().any(|part| first_run(part.taken.load(p, Ordering::Relaxed), pages).is_some())
+    }
+
+    /// What was set aside was flushed: there is room again. Under the lock of its CPU.
+    pub(super) fn clear_flushed<P: Platform>(&self, p: &P, v: &Vmap<'_>) {
+        for part in self.parts(v) {
+            let flushed = part.flushing.get(p);
+            if flushed != 0 {
+                part.flushing.set(p, 0);
+                // Release: partner of the Acquire in `claim`: the flush comes before the next map.
+                part.taken.fetch_and(p, !flushed, Ordering::Release);
+            }
+        }
+        self.purge.set(p, 0);
     }
 
     /// Closes it if nothing in it is taken: from then on nobody finds room in it.

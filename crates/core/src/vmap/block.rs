@@ -7,8 +7,8 @@
 //!
 //! Each block is some CPU's: the one that it maps in, or in line behind it. When that one is full, the CPU looks at some
 //! of the others: dirty bits are set aside with the number of the purge that they wait for, and those whose purge has
-//! flushed are clear again. So a purge looks into no block, unless addresses are short: then all are looked at before and after
-//! it, and those in which nothing is taken are given back, by taking all bits of all words at once: whoever still looks
+//! flushed are clear again. So a purge looks into no block, unless addresses are short: then all are looked at after it, and
+//! those in which nothing is taken are given back, by taking all bits of all words at once: whoever still looks
 //! into such a block, having read of it before, finds no room. Slots of blocks are never memory for anything else, so that look is safe.
 
 use core::sync::atomic::Ordering;
@@ -84,7 +84,7 @@ pub(super) fn map<'p, P: Platform>(
     let (p, range) = (mm.platform(), PageRange::new(start, pages));
     // Tables of a block are there.
     entries::set(mm, range, frames, prot)?;
-    let (part, bit) = part_of(mm, v, start).ok_or(Error::NotMapped(start))?;
+    let (_, part, bit) = part_of(mm, v, start).ok_or(Error::NotMapped(start))?;
     part.last.fetch_or(p, 1 << (bit + pages - 1), Ordering::Relaxed);
     // Release: who finds the first page finds the last one too.
     part.first.fetch_or(p, 1 << bit, Ordering::Release);
@@ -132,35 +132,31 @@ fn turn_to_next<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, blocks: &Blo
     false
 }
 
-/// What was flushed is clear; what was unmapped since waits for the next purge. Under the lock of the CPU whose it is.
+/// What was flushed is clear. What was not is set aside, with the purge that it waits for. Under the lock of the CPU whose it
+/// is.
 fn freshen_one<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, found: &Block) {
-    let (p, numbers) = (mm.platform(), &v.state.numbers);
-    let purge = found.purge.get(p);
-    if purge != 0 && numbers.has_flushed(p, purge) {
-        for part in found.parts(v) {
-            let flushed = part.flushing.get(p);
-            if flushed != 0 {
-                part.flushing.set(p, 0);
-                // Release: partner of the Acquire in `claim`: the flush comes before the next map.
-                part.taken.fetch_and(p, !flushed, Ordering::Release);
+    let (p, parts) = (mm.platform(), found.parts(v));
+    // What was set aside before, what was unmapped since, and what was set aside meanwhile.
+    for _ in 0..3 {
+        let purge = found.purge.get(p);
+        if purge != 0 {
+            if !v.state.numbers.has_flushed(p, purge) {
+                return;
+            }
+            found.clear_flushed(p, v);
+        }
+        let mut any = false;
+        for part in parts {
+            if part.dirty.load(p, Ordering::Relaxed) != 0 {
+                // Acquire: partner of the Release in `unmap`: whoever set it has said before which purge it waits for.
+                part.flushing.set(p, part.dirty.swap(p, 0, Ordering::Acquire));
+                any = true;
             }
         }
-        found.purge.set(p, 0);
-    } else if purge != 0 && purge != numbers.next(p) {
-        return;
-    }
-    let mut any = found.purge.get(p) != 0;
-    for part in found.parts(v) {
-        if part.dirty.load(p, Ordering::Relaxed) != 0 {
-            // Acquire: partner of the Release in `unmap`: whoever set it had counted it, so that the number read below is
-            // that of a purge that comes after.
-            let dirty = part.dirty.swap(p, 0, Ordering::Acquire);
-            part.flushing.set(p, part.flushing.get(p) | dirty);
-            any = true;
+        if !any {
+            return;
         }
-    }
-    if any {
-        found.purge.set(p, numbers.next(p));
+        found.purge.set(p, found.latest.load(p, Ordering::Relaxed));
     }
 }
 
@@ -205,6 +201,7 @@ fn make<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Result<u32, Error
     new.start.set(p, range.start.0);
     new.extent.set(p, owned.in_use());
     new.purge.set(p, 0);
+    new.latest.set(p, 0);
     for part in &new.parts {
         part.first.set(p, 0);
         part.last.set(p, 0);
@@ -224,11 +221,15 @@ fn anywhere<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, pages: u64) -> O
     all.into_iter().find_map(|handle| claim_in(mm, v, handle + 1, pages))
 }
 
-/// The part of a block that says about this page, and its bit.
-fn part_of<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, page: PageNumber) -> Option<(&'p Part, u64)> {
+/// The block of this page, the part of it that says about the page, and its bit.
+fn part_of<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    v: &Vmap<'p>,
+    page: PageNumber,
+) -> Option<(&'p Block, &'p Part, u64)> {
     let found = block(mm, v, v.block_at(mm, page)?);
     let at = page.0.checked_sub(found.start.get(mm.platform())).filter(|&at| at < v.block_pages)?;
-    Some((&found.parts[(at / WORD) as usize], at % WORD))
+    Some((found, &found.parts[(at / WORD) as usize], at % WORD))
 }
 
 /// Unmaps a map. Any context: no lock.
@@ -239,7 +240,7 @@ pub(super) fn unmap<'p, P: Platform>(
 ) -> Result<(), Error> {
     let p = mm.platform();
     let not_mapped = Error::NotMapped(range.start);
-    let Some((part, bit)) = part_of(mm, v, range.start) else {
+    let Some((home, part, bit)) = part_of(mm, v, range.start) else {
         return Err(match v.find_used(mm, range.start) {
             Some(_) => Error::WrongRelease(range.start),
             None => not_mapped,
@@ -261,13 +262,13 @@ pub(super) fn unmap<'p, P: Platform>(
     part.last.fetch_and(p, !(1 << (bit + pages - 1)), Ordering::Relaxed);
     entries::clear(mm, range);
     // PITFALLS 21: a block is not done with because nobody can map in it any more.
-    let skip = p.broken(Rule::AliasesInFullBlocks)
-        && v.block_at(mm, range.start).is_some_and(|handle| !block(mm, v, handle).has_room(p, v, 1));
-    if !skip {
-        defer_slots(mm, v, range);
+    let skip = p.broken(Rule::AliasesInFullBlocks) && !home.has_room(p, v, 1);
+    let purge = if skip { v.state.numbers.next(p) } else { defer_slots(mm, v, range) };
+    if home.latest.load(p, Ordering::Relaxed) < purge {
+        home.latest.fetch_max(p, purge, Ordering::Relaxed);
     }
-    // Release: partner of the Acquire in `freshen_one`: the entries are cleared, and it is counted. From here on the block may
-    // be gone.
+    // Release: partner of the Acquire in `freshen_one`: the entries are cleared, it is counted, and the block knows which
+    // purge to wait for. From here on the block may be gone.
     part.dirty.fetch_or(p, run(bit, pages), Ordering::Release);
     Ok(())
 }
@@ -278,7 +279,7 @@ pub(super) fn find<'p, P: Platform>(
     v: &Vmap<'p>,
     page: PageNumber,
 ) -> Option<PageRange> {
-    let (p, (part, bit)) = (mm.platform(), part_of(mm, v, page)?);
+    let (p, (_, part, bit)) = (mm.platform(), part_of(mm, v, page)?);
     let until = part.first.load(p, Ordering::Acquire) & run(0, bit + 1);
     let first = u64::from(until.checked_ilog2()?);
     let last = u64::from((part.last.load(p, Ordering::Relaxed) >> first).trailing_zeros()) + first;

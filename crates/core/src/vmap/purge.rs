@@ -117,10 +117,6 @@ fn purge_alone<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: Effor
     numbers.running.store(p, 1, Ordering::Release);
     // Before anything is counted: what comes later asks again.
     numbers.wanted.store(p, 0, Ordering::Release);
-    if effort == Effort::Hard {
-        // Slots that were unmapped wait for this purge, too.
-        block::freshen(mm, v, false);
-    }
     let taken = Taken::all(mm, v);
     let pages = taken.pages;
     taken.flush(mm).settle(mm, v);

@@ -252,13 +252,13 @@ impl Stock {
 }
 
 /// Counts what a CPU has unmapped, with `put` under the same hold of its CPU's lock, and asks for a purge when enough
-/// waits. Any context.
+/// waits. Gives the number of the purge that it waits for. Any context.
 fn wait_for_purge<'p, P: Platform>(
     mm: &Manager<'p, P>,
     v: &Vmap<'p>,
     range: PageRange,
     put: impl FnOnce(&Stock, u64),
-) {
+) -> u64 {
     let (p, reported) = (mm.platform(), &v.state.reported);
     // PITFALLS 24: a purge that comes next subtracts it.
     let late = p.broken(Rule::CountBeforeWaiting);
@@ -270,8 +270,9 @@ fn wait_for_purge<'p, P: Platform>(
         }
         let report = stock.count(mm, v, range);
         let before = if report > 0 && !late { reported.fetch_add(p, report, Ordering::Relaxed) } else { 0 };
-        put(stock, stock.turn(mm, v));
-        (report, before)
+        let next = stock.turn(mm, v);
+        put(stock, next);
+        (report, before, next)
     });
     if report.0 > 0 && late {
         report.1 = reported.fetch_add(p, report.0, Ordering::Relaxed);
@@ -284,6 +285,7 @@ fn wait_for_purge<'p, P: Platform>(
             p.wake(WaitKey::VmapPurge);
         }
     }
+    report.2
 }
 
 /// An extent of these pages waits for a purge, with so many frames of its own. Any context.
@@ -308,9 +310,9 @@ pub(super) fn defer<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, extent: 
     give_back(mm, v, back);
 }
 
-/// Slots of a block wait for a purge. Any context.
-pub(super) fn defer_slots<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, range: PageRange) {
-    wait_for_purge(mm, v, range, |_, _| ());
+/// Slots of a block wait for a purge: for which one. Any context.
+pub(super) fn defer_slots<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, range: PageRange) -> u64 {
+    wait_for_purge(mm, v, range, |_, _| ())
 }
 
 /// Takes an extent of just this size that this CPU has at hand. If it has only others, some of them go back.
