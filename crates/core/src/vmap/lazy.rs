@@ -58,7 +58,7 @@ fn make<'p, P: Platform>(
         return Err(error);
     }
     v.extent(mm, owned.handle()).set_purpose(p, purpose, want.pages > pages);
-    v.publish(mm, range.start, owned.in_use());
+    v.publish(mm, owned.place(), owned.in_use());
     Ok(range)
 }
 

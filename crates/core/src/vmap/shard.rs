@@ -28,8 +28,8 @@ pub(super) const MAX_SHARDS: u32 = 4096;
 const SHORTEST: u64 = 1 << 14;
 /// Extents that come back under one hold of a shard's lock.
 pub(super) const HOLD: u32 = 32;
-/// Slots that a shard takes from the pool at a time, and keeps at most. It keeps many: the pool's lock is the whole
-/// machine's, and what a purge brings is soon in use again.
+/// Slots that a shard takes from the pool at a time, unless it gets a new slab of them, and keeps at most. It keeps many: the
+/// pool's lock is the whole machine's.
 const REFILL: u32 = 16;
 pub(super) const KEEP: u32 = 2048;
 /// Slots that taking one extent can need: its own, and that of the rest behind it.
@@ -169,8 +169,7 @@ impl<'p> Vmap<'p> {
 
     /// Puts slots at hand. No lock is held; may wait for memory.
     fn refill<P: Platform>(&self, mm: &Manager<'p, P>, index: usize) -> Result<(), Error> {
-        let few = || Pile::reserve(mm, self, SLOTS.into());
-        let new = Pile::reserve(mm, self, REFILL.into()).or_else(|_| few())?;
+        let new = Pile::some(mm, self, REFILL)?;
         let shard = &self.shards[index];
         let _guard = shard.free.lock(mm);
         while let Some(slot) = new.pop(mm, self) {

@@ -86,7 +86,7 @@ pub(super) struct Found {
     pub span: PageRange,
 }
 
-/// Purges, by their numbers.
+/// What all read and few write: purges, by their numbers.
 #[repr(C, align(64))]
 pub(super) struct Numbers {
     /// The last one that has begun, and the last one that has flushed. Written by who has the purge's lock.
@@ -98,6 +98,8 @@ pub(super) struct Numbers {
     pub wanted: Word32,
     /// A purge is under way: see `Rule::WaitForPurge`.
     pub running: Word32,
+    /// Extents in use that reach across borders of shards.
+    pub across: Word32,
 }
 
 impl Numbers {

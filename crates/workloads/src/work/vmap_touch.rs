@@ -35,7 +35,7 @@ const FEWEST: u32 = 4;
 /// Of so many counted cycles, one more goes before, and at least one: no line comes from memory in those that count.
 const WARM: u32 = 8;
 /// Where unmapping is lazy, so many purges go before, too: addresses come round, and tables are there, in those that count.
-const WARM_PURGES: u64 = 4;
+const WARM_PURGES: u64 = 12;
 /// Cycles of the last part.
 const ALIASES: u32 = 64;
 /// Kernel pages for each CPU, 128 MiB, and at least: room for the blocks of all, and for what may wait.
