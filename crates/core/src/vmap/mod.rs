@@ -77,6 +77,7 @@ struct State {
     numbers: Numbers,
     /// Pages that wait, without what CPUs have not told yet.
     reported: Apart<Word64>,
+    asked: Apart<purge::Asked>,
     extents: Apart<Pool<Extent>>,
     blocks: Apart<Pool<Block>>,
     /// Had alone by who purges.

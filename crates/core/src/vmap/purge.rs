@@ -19,6 +19,7 @@ use crate::event::{Event, FlushReason};
 use crate::ipi::full_fence;
 use crate::platform::{Platform, WaitKey};
 use crate::rule::Rule;
+use crate::sync::Word32;
 use crate::tlb::kernel;
 
 /// 32 MiB, in pages: what may wait for each doubling of the CPUs that are online.
@@ -31,6 +32,15 @@ pub(super) enum Effort {
     Soft,
     /// Also what CPUs have at hand, and blocks in which nothing is mapped.
     Hard,
+}
+
+/// Who purges, and who asks for it.
+#[repr(C)]
+pub(super) struct Asked {
+    /// Somebody was woken to purge, and has not begun.
+    pub wanted: Word32,
+    /// A purge is under way: see `Rule::WaitForPurge`.
+    pub running: Word32,
 }
 
 /// What waits for a purge of kernel addresses.
@@ -63,33 +73,47 @@ pub(super) fn waits<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Waits
     sum
 }
 
+/// So many pages wait: asks for a purge if that is enough. Any context.
+pub(super) fn ask<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, pages: u64) {
+    let (p, wanted) = (mm.platform(), &v.state.asked.wanted);
+    let threshold = v.state.numbers.threshold.load(p, Ordering::Relaxed);
+    if pages >= threshold && wanted.load(p, Ordering::Relaxed) == 0 && wanted.swap(p, 1, Ordering::AcqRel) == 0 {
+        mm.emit(Event::VmapPurgeWanted);
+        p.wake(WaitKey::VmapPurge);
+    }
+    if pages >= threshold.saturating_mul(2) {
+        v.state.numbers.pressing.store(p, 1, Ordering::Relaxed);
+    }
+}
+
 /// Waits until a purge is asked for.
 pub(super) fn await_wanted<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
     let p = mm.platform();
-    p.wait(WaitKey::VmapPurge, &mut || v.state.numbers.wanted.load(p, Ordering::Acquire) != 0);
+    p.wait(WaitKey::VmapPurge, &mut || v.state.asked.wanted.load(p, Ordering::Acquire) != 0);
 }
 
 /// Whoever maps purges if twice of what may wait does: who was woken has not come. So what waits is bounded even where
 /// nobody calls [`Manager::vmap_purger`].
 pub(super) fn ease<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
-    let (p, numbers) = (mm.platform(), &v.state.numbers);
+    let (p, pressing) = (mm.platform(), &v.state.numbers.pressing);
     let too_many = || {
-        let most = numbers.threshold.load(p, Ordering::Relaxed).saturating_mul(2);
+        let most = v.state.numbers.threshold.load(p, Ordering::Relaxed).saturating_mul(2);
         v.state.reported.load(p, Ordering::Relaxed) >= most
     };
-    // A cheap look first: nothing is asked for, so less than that waits.
-    if numbers.wanted.load(p, Ordering::Relaxed) != 0 && too_many() && kernel::may_wait(mm).is_ok() {
+    if pressing.load(p, Ordering::Relaxed) != 0 && kernel::may_wait(mm).is_ok() {
         let alone = v.state.purging.write(p);
         // Others may have stood in line before, and one purge was for all.
         if too_many() {
             purge_alone(mm, v, Effort::Soft);
+        } else {
+            pressing.store(p, 0, Ordering::Relaxed);
         }
         drop(alone);
     }
 }
 
 pub(super) fn is_running<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> bool {
-    v.state.numbers.running.load(mm.platform(), Ordering::Acquire) != 0
+    v.state.asked.running.load(mm.platform(), Ordering::Acquire) != 0
 }
 
 /// What one purge found.
@@ -114,9 +138,12 @@ pub(super) fn purge<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: 
 /// The same by who has the purge's lock.
 fn purge_alone<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: Effort) -> u64 {
     let (p, numbers) = (mm.platform(), &v.state.numbers);
-    numbers.running.store(p, 1, Ordering::Release);
+    v.state.asked.running.store(p, 1, Ordering::Release);
     // Before anything is counted: what comes later asks again.
-    numbers.wanted.store(p, 0, Ordering::Release);
+    v.state.asked.wanted.store(p, 0, Ordering::Release);
+    if numbers.pressing.load(p, Ordering::Relaxed) != 0 {
+        numbers.pressing.store(p, 0, Ordering::Relaxed);
+    }
     let taken = Taken::all(mm, v);
     let pages = taken.pages;
     taken.flush(mm).settle(mm, v);
@@ -126,7 +153,7 @@ fn purge_alone<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: Effor
         returning.finish();
         block::freshen(mm, v, !p.broken(Rule::EmptyBlocksGoBack));
     }
-    numbers.running.store(p, 0, Ordering::Release);
+    v.state.asked.running.store(p, 0, Ordering::Release);
     pages
 }
 

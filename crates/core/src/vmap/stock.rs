@@ -23,13 +23,12 @@ use super::Vmap;
 use super::block::Blocks;
 use super::extent::{Owned, Unmapped, Want};
 use super::list::List;
-use super::purge::Waits;
+use super::purge::{self, Waits};
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
-use crate::event::Event;
 use crate::ipi::full_fence;
 use crate::percpu::Here;
-use crate::platform::{Platform, WaitKey};
+use crate::platform::Platform;
 use crate::pool::Zeroed;
 use crate::rule::Rule;
 use crate::sync::{SpinLock, Word32, Word64};
@@ -86,7 +85,7 @@ pub(super) struct Found {
     pub span: PageRange,
 }
 
-/// What all read and few write: purges, by their numbers.
+/// What all read, and what is written twice a purge: where many CPUs map, each write costs each of them a move of the line.
 #[repr(C, align(64))]
 pub(super) struct Numbers {
     /// The last one that has begun, and the last one that has flushed. Written by who has the purge's lock.
@@ -94,10 +93,8 @@ pub(super) struct Numbers {
     pub ended: Word64,
     /// Pages that wait before a purge is asked for.
     pub threshold: Word64,
-    /// Somebody was woken to purge, and has not begun.
-    pub wanted: Word32,
-    /// A purge is under way: see `Rule::WaitForPurge`.
-    pub running: Word32,
+    /// Twice as much waits: who maps purges.
+    pub pressing: Word32,
     /// Extents in use that reach across borders of shards.
     pub across: Word32,
 }
@@ -279,13 +276,8 @@ fn wait_for_purge<'p, P: Platform>(
     if report.0 > 0 && late {
         report.1 = reported.fetch_add(p, report.0, Ordering::Relaxed);
     }
-    let numbers = &v.state.numbers;
-    if report.0 > 0 && report.1.wrapping_add(report.0) >= numbers.threshold.load(p, Ordering::Relaxed) {
-        let wanted = &numbers.wanted;
-        if wanted.load(p, Ordering::Relaxed) == 0 && wanted.swap(p, 1, Ordering::AcqRel) == 0 {
-            mm.emit(Event::VmapPurgeWanted);
-            p.wake(WaitKey::VmapPurge);
-        }
+    if report.0 > 0 {
+        purge::ask(mm, v, report.1.wrapping_add(report.0));
     }
     report.2
 }
