@@ -183,13 +183,14 @@ fn measure_core(what: &str, load: Load, small: bool) {
 }
 
 fn main() {
-    println!("Nanoseconds to free and take a range, or to take and free one; best of {RUNS} or more runs of {STEPS}.");
+    println!(
+        "Nanoseconds to free and take a range, or to take and free one; best of {RUNS} or more runs of {STEPS}."
+    );
     println!("\n{:<44} {:<20} {:>9} {:>10} {:>7}", "", "", "1 thread", "2 threads", "ratio");
     let free = 0..PAGES;
-    for (what, load) in [
-        ("free and take, 1 to 16 pages, 10,000 live", Load::Live),
-        ("take and free, 4 pages", Load::Four),
-    ] {
+    for (what, load) in
+        [("free and take, 1 to 16 pages, 10,000 live", Load::Live), ("take and free, 4 pages", Load::Four)]
+    {
         measure_core(what, load, false);
         measure_core(what, load, true);
         measure(what, "range-alloc", load, &Alloc(Mutex::new(RangeAllocator::new(free.clone()))));

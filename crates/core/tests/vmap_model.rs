@@ -395,8 +395,7 @@ fn every_address_is_free_in_use_or_waits() {
     let config = ProptestConfig {
         // More than it takes: a case has 80 of them, in the mean.
         cases: (most / 70 + 1) as u32,
-        source_file: Some(file!()),
-        test_name: Some("every_address_is_free_in_use_or_waits"),
+        failure_persistence: None,
         ..ProptestConfig::default()
     };
     let done = Cell::new(0);

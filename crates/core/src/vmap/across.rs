@@ -27,8 +27,7 @@ impl<'p> Vmap<'p> {
         let parts = (want.pages / self.shard_pages + 2).min(self.shards.len() as u64) + 1;
         let slots = Pile::reserve(mm, self, parts)?;
         let mut held = Held { mm, v: self, from: 0, to: 0 };
-        let found =
-            self.run_across(mm, want, &mut held).and_then(|place| self.cut_across(mm, place, &slots));
+        let found = self.run_across(mm, want, &mut held).and_then(|place| self.cut_across(mm, place, &slots));
         drop(held);
         slots.release(mm, self);
         Ok(found)

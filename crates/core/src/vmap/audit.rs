@@ -91,7 +91,8 @@ fn lazy_sums<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Sums {
         let extent = v.extent(mm, handle);
         let (whole, mapped) = (extent.range(p).pages, extent.mapped(p).pages);
         let own = extent.purpose(p) == Purpose::Alloc;
-        sums.slots += if matches!(place, Place::Used | Place::Waits | Place::AtHand) { slots_of(handle) } else { 1 };
+        sums.slots +=
+            if matches!(place, Place::Used | Place::Waits | Place::AtHand) { slots_of(handle) } else { 1 };
         match place {
             Place::Free => sums.free += whole,
             Place::Used => {

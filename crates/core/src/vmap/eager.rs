@@ -113,9 +113,7 @@ pub(super) fn map<'p, P: Platform>(
     place: VmapPlace,
     prot: KernelProt,
 ) -> Result<PageRange, Error> {
-    make(mm, v, (frames.len() as u64, place, Purpose::Map), |range| {
-        entries::set(mm, range, frames, prot)
-    })
+    make(mm, v, (frames.len() as u64, place, Purpose::Map), |range| entries::set(mm, range, frames, prot))
 }
 
 pub(super) fn alloc<'p, P: Platform>(
@@ -137,9 +135,7 @@ pub(super) fn map_ram<'p, P: Platform>(
     prot: KernelProt,
 ) -> Result<PageRange, Error> {
     let place = VmapPlace { guard: false, ..VmapPlace::ANYWHERE };
-    make(mm, v, (frames.len() as u64, place, Purpose::Ram), |range| {
-        entries::set(mm, range, frames, prot)
-    })
+    make(mm, v, (frames.len() as u64, place, Purpose::Ram), |range| entries::set(mm, range, frames, prot))
 }
 
 pub(super) fn unmap_ram<'p, P: Platform>(

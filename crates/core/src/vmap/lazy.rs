@@ -20,9 +20,7 @@ pub(super) fn map<'p, P: Platform>(
     place: VmapPlace,
     prot: KernelProt,
 ) -> Result<PageRange, Error> {
-    make(mm, v, frames.len() as u64, place, Purpose::Map, |range| {
-        entries::set(mm, range, frames, prot)
-    })
+    make(mm, v, frames.len() as u64, place, Purpose::Map, |range| entries::set(mm, range, frames, prot))
 }
 
 pub(super) fn alloc<'p, P: Platform>(

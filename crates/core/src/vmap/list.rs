@@ -18,12 +18,7 @@ impl List {
     }
 
     /// Puts it behind all others; `link_of` says where a link is.
-    pub fn push<'p, P: Platform>(
-        &self,
-        p: &P,
-        link_of: impl Fn(u32) -> &'p Word32,
-        handle: u32,
-    ) {
+    pub fn push<'p, P: Platform>(&self, p: &P, link_of: impl Fn(u32) -> &'p Word32, handle: u32) {
         link_of(handle).set(p, 0);
         if self.is_empty(p) {
             self.first.set(p, handle + 1);
@@ -90,7 +85,12 @@ impl List {
     }
 
     /// For a look at a quiet system.
-    pub fn each<'p, P: Platform>(&self, p: &P, link_of: impl Fn(u32) -> &'p Word32, mut each: impl FnMut(u32)) {
+    pub fn each<'p, P: Platform>(
+        &self,
+        p: &P,
+        link_of: impl Fn(u32) -> &'p Word32,
+        mut each: impl FnMut(u32),
+    ) {
         let mut next = self.first.get(p);
         while let Some(handle) = next.checked_sub(1) {
             each(handle);

@@ -116,7 +116,9 @@ impl Config {
             return Err(Error::BadSetting("vmap must be a range of the upper half of addresses"));
         }
         if self.vmap_shards.is_some_and(|n| n == 0 || n > MAX_SHARDS || u64::from(n) > range.pages) {
-            return Err(Error::BadSetting("vmap_shards must be 1 to 4096, and at most the pages of the range"));
+            return Err(Error::BadSetting(
+                "vmap_shards must be 1 to 4096, and at most the pages of the range",
+            ));
         }
         Ok(())
     }

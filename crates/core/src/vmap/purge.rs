@@ -77,7 +77,10 @@ pub(super) fn waits<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Waits
 pub(super) fn ask<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, pages: u64) {
     let (p, wanted) = (mm.platform(), &v.state.asked.wanted);
     let threshold = v.state.numbers.threshold.load(p, Ordering::Relaxed);
-    if pages >= threshold && wanted.load(p, Ordering::Relaxed) == 0 && wanted.swap(p, 1, Ordering::AcqRel) == 0 {
+    if pages >= threshold
+        && wanted.load(p, Ordering::Relaxed) == 0
+        && wanted.swap(p, 1, Ordering::AcqRel) == 0
+    {
         mm.emit(Event::VmapPurgeWanted);
         p.wake(WaitKey::VmapPurge);
     }

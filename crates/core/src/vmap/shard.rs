@@ -197,7 +197,9 @@ impl<'p> Vmap<'p> {
             }
         }
         for stock in self.cpus {
-            stock.each(mm, self, |handle, waits| each(handle, if waits { Place::Waits } else { Place::AtHand }));
+            stock.each(mm, self, |handle, waits| {
+                each(handle, if waits { Place::Waits } else { Place::AtHand })
+            });
         }
     }
 }

@@ -38,6 +38,9 @@ use crate::tlb::kernel::may_wait;
 const LOOKS: usize = 4;
 /// What is not of its size goes back to its shard, so many at a time.
 const BACK: usize = 2;
+/// Purges after which a CPU gives back what it has had at hand all the time. With many CPUs they come fast, and some have
+/// less to do than others in between.
+const LONG: u64 = 16;
 /// Each CPU tells all others what it has unmapped when it comes to this part of its share of the threshold.
 const PART: u64 = 4;
 
@@ -62,8 +65,10 @@ pub(crate) struct Stock {
     owning: List,
     /// Flushed, and at hand.
     ready: List,
-    /// The same, and not wanted from one purge to the next; and not wanted until one more.
+    /// The same, and not wanted from one purge to the next; some of it was there at this purge, and since.
     surplus: List,
+    since: Word64,
+    /// The same, and not wanted for [`LONG`] purges: it goes back.
     excess: List,
     pub blocks: Blocks,
 }
@@ -138,12 +143,18 @@ impl Stock {
     fn turn<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> u64 {
         let (p, numbers) = (mm.platform(), &v.state.numbers);
         let next = numbers.next(p);
-        let oldest = [&self.sealed, &self.fresh].map(|batch| batch.purge.get(p)).into_iter().find(|&n| n != 0);
+        let oldest =
+            [&self.sealed, &self.fresh].map(|batch| batch.purge.get(p)).into_iter().find(|&n| n != 0);
         if oldest.is_none_or(|oldest| oldest == next) {
             return next;
         }
         if oldest.is_some_and(|oldest| numbers.has_flushed(p, oldest)) {
-            self.excess.take_over(p, &self.surplus, v.link(mm));
+            if self.surplus.is_empty(p) {
+                self.since.set(p, next);
+            } else if next - self.since.get(p) > LONG {
+                self.excess.take_over(p, &self.surplus, v.link(mm));
+                self.since.set(p, next);
+            }
             self.surplus.take_over(p, &self.ready, v.link(mm));
         }
         for batch in [&self.sealed, &self.fresh] {
@@ -283,7 +294,13 @@ fn wait_for_purge<'p, P: Platform>(
 }
 
 /// An extent of these pages waits for a purge, with so many frames of its own. Any context.
-pub(super) fn defer<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, extent: Unmapped, whole: PageRange, frames: u64) {
+pub(super) fn defer<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    v: &Vmap<'p>,
+    extent: Unmapped,
+    whole: PageRange,
+    frames: u64,
+) {
     let p = mm.platform();
     let handle = extent.handle();
     let were_on = may_wait(mm).is_ok();
