@@ -23,8 +23,8 @@ use host::team::{Dice, ON_CORE, Team, Took};
 /// Operations of one run.
 const STEPS: u64 = 50_000;
 /// For so long runs are repeated, and at least so often.
-const TIME: Duration = Duration::from_millis(1_500);
-const RUNS: u32 = 15;
+const TIME: Duration = Duration::from_millis(1_000);
+const RUNS: u32 = 8;
 /// Ranges that are there all the time, all threads together, and how long one is: 1 to so many pages.
 const LIVE: usize = 10_000;
 const LONGEST: u64 = 16;
@@ -109,21 +109,23 @@ enum Load {
 /// One thread's part.
 fn work<R: Ranges>(r: &R, load: Load, team: &Team, cpu: u16, threads: u16) -> Took {
     match load {
-        Load::Four => team.time(STEPS, || r.idle(), || r.give(r.take(4))),
+        Load::Four => {
+            // Addresses come round, and their tables are there.
+            (0..STEPS).for_each(|_| r.give(r.take(4)));
+            team.time(STEPS, || r.idle(), || r.give(r.take(4)))
+        }
         Load::Live => {
             let mut dice = Dice(0x9e37_79b9_7f4a_7c15 + u64::from(cpu));
             let pages: Vec<_> =
                 (0..LIVE / usize::from(threads)).map(|_| 1 + dice.below(LONGEST as usize) as u64).collect();
             let mut held: Vec<_> = pages.iter().map(|&pages| r.take(pages)).collect();
-            let took = team.time(
-                STEPS,
-                || r.idle(),
-                || {
-                    let which = dice.below(held.len());
-                    r.give(held[which]);
-                    held[which] = r.take(pages[which]);
-                },
-            );
+            let mut step = || {
+                let which = dice.below(held.len());
+                r.give(held[which]);
+                held[which] = r.take(pages[which]);
+            };
+            (0..STEPS).for_each(|_| step());
+            let took = team.time(STEPS, || r.idle(), &mut step);
             held.into_iter().for_each(|range| r.give(range));
             took
         }
@@ -152,13 +154,12 @@ fn run<R: Ranges>(r: &R, load: Load, threads: u16) -> Option<f64> {
 }
 
 /// What one thread takes, alone and beside another, by turns.
-fn measure<R: Ranges>(what: &str, who: &str, load: Load, r: &R) {
+fn measure(what: &str, who: &str, mut run: impl FnMut(u16) -> Option<f64>) {
     let mut row: [Option<f64>; 2] = [None; 2];
     let (start, mut runs) = (Instant::now(), 0);
     while runs < RUNS || start.elapsed() < TIME {
         for (best, threads) in row.iter_mut().zip(1..) {
-            let took = run(r, load, threads);
-            *best = best.iter().copied().chain(took).reduce(f64::min);
+            *best = best.iter().copied().chain(run(threads)).reduce(f64::min);
         }
         runs += 1;
     }
@@ -168,18 +169,19 @@ fn measure<R: Ranges>(what: &str, who: &str, load: Load, r: &R) {
     println!("{what:<44} {who:<20} {:>9} {:>10} {:>7}", show(one, 1), show(two, 1), show(ratio, 2));
 }
 
-fn measure_core(what: &str, load: Load, small: bool) {
+/// On a machine of as many CPUs as threads: who purges waits for all that are online.
+fn run_core(load: Load, small: bool, threads: u16) -> Option<f64> {
     let policy = Policy::parse("linux").expect("a policy of this name");
     let config = Config { vmap: Some(PageRange::new(START, PAGES)), ..Config::new(policy) };
-    Host::run(2, 1, config, |mm| {
+    Host::run(threads, 1, config, |mm| {
         let frame = || mm.alloc_frames(0, AllocFrom::HERE).expect("plenty is free").into_raw().0;
         let frames: Vec<_> = (0..LONGEST).map(|_| frame()).collect();
         let core = Core { mm, frames, small };
-        measure(what, if small { "map_ram" } else { "vmap" }, load, &core);
-        mm.unmap_aliases().expect("interrupts are on");
+        let took = run(&core, load, threads);
         core.frames.iter().for_each(|&frame| mm.free_frames_at(frame, 0).expect("allocated above"));
         assert_eq!(mm.validate().broken, None);
-    });
+        took
+    })
 }
 
 fn main() {
@@ -191,9 +193,11 @@ fn main() {
     for (what, load) in
         [("free and take, 1 to 16 pages, 10,000 live", Load::Live), ("take and free, 4 pages", Load::Four)]
     {
-        measure_core(what, load, false);
-        measure_core(what, load, true);
-        measure(what, "range-alloc", load, &Alloc(Mutex::new(RangeAllocator::new(free.clone()))));
-        measure(what, "rangemap", load, &Set(Mutex::new(RangeSet::from_iter([free.clone()]))));
+        measure(what, "vmap", |threads| run_core(load, false, threads));
+        measure(what, "map_ram", |threads| run_core(load, true, threads));
+        let list = Alloc(Mutex::new(RangeAllocator::new(free.clone())));
+        measure(what, "range-alloc", |threads| run(&list, load, threads));
+        let set = Set(Mutex::new(RangeSet::from_iter([free.clone()])));
+        measure(what, "rangemap", |threads| run(&set, load, threads));
     }
 }

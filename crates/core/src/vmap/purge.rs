@@ -104,6 +104,11 @@ pub(super) fn ease<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
         v.state.reported.load(p, Ordering::Relaxed) >= most
     };
     if pressing.load(p, Ordering::Relaxed) != 0 && kernel::may_wait(mm).is_ok() {
+        if is_running(mm, v) {
+            // With a thousand CPUs here, each would have the lock in turn, to find that nothing is to be done. As readers they
+            // all go on at once when that purge has ended.
+            return drop(v.state.purging.read(p));
+        }
         let alone = v.state.purging.write(p);
         // Others may have stood in line before, and one purge was for all.
         if too_many() {
