@@ -35,7 +35,7 @@ use crate::sync::{SpinLock, Word32, Word64};
 use crate::tlb::kernel::may_wait;
 
 /// Extents at hand that a map looks at for one of just its size.
-const LOOKS: usize = 4;
+const LOOKS: usize = 32;
 /// What is not of its size goes back to its shard, so many at a time.
 const BACK: usize = 2;
 /// Purges after which a CPU gives back what it has had at hand all the time. With many CPUs they come fast, and some have
