@@ -12,14 +12,13 @@
 
 mod host;
 
-use std::fs;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use buddy_system_allocator::LockedFrameAllocator;
 use quietmm::{AllocFrom, Config, Frames, ListLimits, MAX_ORDER, Policy};
 
+use host::team::{Dice, ON_CORE, Team, Took};
 use host::{FRAMES, Host, Shared};
 
 /// The first one runs everything, the others what depends on them.
@@ -29,8 +28,6 @@ const BLOCKS: u64 = 100_000;
 /// For so long runs are repeated, and at least so often.
 const TIME: Duration = Duration::from_millis(1_500);
 const RUNS: u32 = 15;
-/// The least part of its time that a thread must have had a core.
-const ON_CORE: f64 = 0.97;
 const NO_LISTS: ListLimits = ListLimits { batch: 1, high: 0 };
 const PEER: &str = "buddy_system_allocator";
 
@@ -164,68 +161,6 @@ impl Allocator for Peer {
     }
     fn idle(&self) {
         std::thread::yield_now();
-    }
-}
-
-/// Threads that begin together and stay at work until the last has done its part.
-struct Team {
-    threads: u32,
-    begun: AtomicU32,
-    done: AtomicU32,
-    left: AtomicU32,
-}
-
-impl Team {
-    fn new(threads: u16) -> Team {
-        let zero = || AtomicU32::new(0);
-        Team { threads: threads.into(), begun: zero(), done: zero(), left: zero() }
-    }
-
-    /// Waits for the others at `place`, and does something meanwhile.
-    fn meet(&self, place: &AtomicU32, mut meanwhile: impl FnMut()) {
-        place.fetch_add(1, Ordering::AcqRel);
-        while place.load(Ordering::Acquire) < self.threads {
-            meanwhile();
-        }
-    }
-
-    /// How long so many steps take while the others are at theirs.
-    fn time(&self, steps: u64, idle: impl Fn(), mut step: impl FnMut()) -> Took {
-        self.meet(&self.begun, idle);
-        let (start, on_core) = (Instant::now(), time_on_core());
-        for _ in 0..steps {
-            step();
-        }
-        let passed = start.elapsed();
-        let on_core = time_on_core().zip(on_core).map_or(passed, |(after, before)| after - before);
-        self.meet(&self.done, step);
-        Took { on_core, passed }
-    }
-}
-
-/// How long a thread took.
-struct Took {
-    on_core: Duration,
-    passed: Duration,
-}
-
-/// How long this thread has had a core, if the host says so (Linux): the time that others have it is not ours.
-fn time_on_core() -> Option<Duration> {
-    // The account is brought up to date where the thread could lose its core.
-    std::thread::yield_now();
-    let account = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    account.split(' ').next()?.parse().ok().map(Duration::from_nanos)
-}
-
-/// A stream of numbers that will do to pick by (xorshift).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((u128::from(self.0) * n as u128) >> 64) as usize
     }
 }
 

@@ -48,7 +48,7 @@ pub struct Config {
     pub min_free: Option<u32>,
     /// Kernel pages that the core may give out, in the upper half of addresses: see [`Manager::vmap`]. `None`: none.
     pub vmap: Option<PageRange>,
-    /// Parts of that range with locks of their own: 1 to 64. `None`: one for 8 CPUs, of 64 MiB at least.
+    /// Parts of that range with locks of their own: 1 to 4096. `None`: one for each CPU, of 64 MiB at least.
     pub vmap_shards: Option<u32>,
     /// Kernel pages that are unmapped and wait, before a purge is asked for. `None`: Linux's rule, 32 MiB for each doubling
     /// of the CPUs that are online.

@@ -131,7 +131,39 @@ impl<T: Zeroed> Pool<T> {
             if let Some(slot) = self.pop(mm) {
                 return Ok(slot);
             }
-            self.grow(mm, frame()?)?;
+            self.grow(mm, frame()?, None)?;
+        }
+    }
+
+    /// Reserves some slots under one hold of the lock: at most `most` of those that are free, or, if none is, all of a new
+    /// slab; `each` gets them, in use. For who uses many: the pool's lock is the whole machine's. As
+    /// [`reserve`](Self::reserve) otherwise.
+    pub fn reserve_some<P: Platform>(
+        &self,
+        mm: &Manager<'_, P>,
+        from: AllocFrom,
+        most: u32,
+        mut each: impl FnMut(u32),
+    ) -> Result<(), Error> {
+        let p = mm.platform();
+        loop {
+            let guard = self.lock.lock(mm);
+            let mut found = false;
+            for _ in 0..most {
+                let Some(handle) = self.free.get(p).checked_sub(1) else { break };
+                let slot = self.slot(mm, handle);
+                self.free.set(p, slot.link.get(p));
+                slot.link.store(p, LIVE, Ordering::Release);
+                each(handle);
+                found = true;
+            }
+            drop(guard);
+            if found {
+                return Ok(());
+            }
+            if self.grow(mm, mm.alloc_own(from)?, Some(&mut each))? {
+                return Ok(());
+            }
         }
     }
 
@@ -145,8 +177,14 @@ impl<T: Zeroed> Pool<T> {
         Some(Reserved(handle))
     }
 
-    /// Makes a slab of this frame, or the directory that it needs first.
-    fn grow<P: Platform>(&self, mm: &Manager<'_, P>, new: FrameNumber) -> Result<(), Error> {
+    /// Makes a slab of this frame, or the directory that it needs first. The slots are free, or go to `each`, in use:
+    /// whether they did.
+    fn grow<P: Platform>(
+        &self,
+        mm: &Manager<'_, P>,
+        new: FrameNumber,
+        each: Option<&mut dyn FnMut(u32)>,
+    ) -> Result<bool, Error> {
         let p = mm.platform();
         let guard = self.lock.lock(mm);
         let made = self.made.get(p);
@@ -156,20 +194,28 @@ impl<T: Zeroed> Pool<T> {
         if full || self.free.get(p) != 0 {
             drop(guard);
             mm.free_one(new);
-            return if full { Err(Error::TooMany) } else { Ok(()) };
+            return if full { Err(Error::TooMany) } else { Ok(false) };
         }
         if slab == directories * PER_DIRECTORY {
             self.directories[directories as usize].store(p, new.0, Ordering::Release);
             self.directories_made.set(p, directories + 1);
-            return Ok(());
+            return Ok(false);
         }
         self.slab(mm, slab).store(p, new.0, Ordering::Release);
         self.made.store(p, made + Self::PER_SLAB, Ordering::Release);
-        for handle in (made..made + Self::PER_SLAB).rev() {
+        let slots = made..made + Self::PER_SLAB;
+        if let Some(each) = each {
+            for handle in slots {
+                self.slot(mm, handle).link.store(p, LIVE, Ordering::Release);
+                each(handle);
+            }
+            return Ok(true);
+        }
+        for handle in slots.rev() {
             self.slot(mm, handle).link.set(p, self.free.get(p));
             self.free.set(p, handle + 1);
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Gives a slot back. Nobody may use its handle any more.

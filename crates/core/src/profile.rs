@@ -40,6 +40,7 @@ scopes! {
     // The first is what a `SpinLock` is that says nothing of itself.
     EmbedderLock, Locks, "spin_lock(embedding kernel)", "taking a spin lock of the kernel around the core";
     ZoneLock, Locks, "spin_lock(zone)", "taking the lock of a zone's free frames";
+    SwapLock, Locks, "spin_lock(swap devices)", "taking the lock of which swap devices there are";
     ClusterLock, Locks, "spin_lock(swap cluster)", "taking the lock of a cluster of swap slots";
     SwapOpenLock, Locks, "spin_lock(swap device)", "taking the lock of a swap device's clusters with room";
     CpuListsLock, Locks, "spin_lock(CPU's lists)", "taking the lock of frames that a CPU has at hand";
@@ -48,6 +49,7 @@ scopes! {
     FileTreeLock, Locks, "spin_lock(file's tree)", "taking the lock of a page cache's tree";
     NodeListsLock, Locks, "spin_lock(node's lists)", "taking the lock of a node's LRU lists";
     FreeExtentsLock, Locks, "spin_lock(free extents)", "taking the lock of a shard's free kernel extents";
+    StockLock, Locks, "spin_lock(CPU's extents)", "taking the lock of what a CPU has unmapped and has at hand";
     UsedExtentsLock, Locks, "spin_lock(used extents)", "taking the lock of a shard's used kernel extents";
     EagerListLock, Locks, "spin_lock(eager list)", "taking the one lock of vmap=eager";
     // The first is what an `RwLock` is that says nothing of itself.

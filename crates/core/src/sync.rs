@@ -182,6 +182,17 @@ fn queue<P: Platform>(serving: &Word32, mm: &Manager<'_, P>, ticket: u32, mut be
 #[derive(Clone, Copy)]
 pub(crate) struct Ticket(u32);
 
+impl Ticket {
+    /// As a number, for who keeps it beside the lock.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    pub fn of(number: u32) -> Ticket {
+        Ticket(number)
+    }
+}
+
 /// The lock is held until this is dropped.
 #[must_use]
 pub struct SpinGuard<'a, P: Platform> {

@@ -5,7 +5,10 @@ mod machine;
 use std::fmt::Write;
 
 use machine::{Host, Mm, Setup, bare, pages};
-use quietmm::{Advice, Backing, Counter, FrameNumber, NodeId, PageNumber, Prot, Region, SpaceId, UserAccess};
+use quietmm::{
+    Advice, Backing, Config, Counter, FrameNumber, KernelProt, NodeId, PageNumber, PageRange, Prot, Region,
+    SpaceId, UserAccess, VmapPlace,
+};
 
 /// A range is in the middle of a mapping of this many pages, so that its table stays in use; but what is to empty whole
 /// tables begins at the first page.
@@ -16,6 +19,22 @@ const TO: u64 = 0x4000;
 const COUNTS: [u64; 3] = [1, 32, 512];
 /// How many CPUs use the space, and whether all but the one that does the operation are lazy.
 const MACHINES: [(u32, bool); 5] = [(1, false), (8, false), (48, false), (8, true), (48, true)];
+
+/// Where kernel pages are mapped.
+const KERNEL: PageNumber = PageNumber(0xf_fff8_0000_0000);
+
+const FRAME: FrameNumber = FrameNumber(0x1000);
+
+fn config() -> Config {
+    Config { vmap: Some(PageRange::new(KERNEL, 1 << 18)), vmap_lazy: Some(u64::MAX), ..bare("quiet") }
+}
+
+/// So many pages there, all of one frame.
+fn vmap(mm: &Mm<'_>, n: u64) {
+    let place = VmapPlace { within: Some(PageRange::new(KERNEL, n + 1)), ..VmapPlace::ANYWHERE };
+    let frames = vec![FRAME; n as usize];
+    mm.vmap(&frames, place, KernelProt::ReadWrite).unwrap();
+}
 
 const BEGIN: &str = "<!-- measured: begin -->\n";
 const END: &str = "<!-- measured: end -->\n";
@@ -36,6 +55,8 @@ struct Operation {
     flushes: fn(u64) -> u64,
     /// Whether lazy CPUs are interrupted too.
     reaches_lazy: bool,
+    /// The most pages that it takes.
+    most: u64,
 }
 
 const PLAIN: Operation = Operation {
@@ -48,9 +69,10 @@ const PLAIN: Operation = Operation {
     run: |_, _, _, _| {},
     flushes: |_| 1,
     reaches_lazy: false,
+    most: 512,
 };
 
-const OPERATIONS: [Operation; 13] = [
+const OPERATIONS: [Operation; 19] = [
     Operation {
         name: "`map`",
         run: |mm, id, _, n| mm.map(id, pages(TO, n), Backing::Anonymous, Prot::ReadWrite).unwrap(),
@@ -122,14 +144,61 @@ const OPERATIONS: [Operation; 13] = [
         reaches_lazy: true,
         ..PLAIN
     },
+    Operation { name: "`vmap`", run: |mm, _, _, n| vmap(mm, n), flushes: |_| 0, ..PLAIN },
+    Operation {
+        name: "`vunmap`",
+        before: |mm, _, _, n| vmap(mm, n),
+        run: |mm, _, _, _| mm.vunmap(KERNEL).unwrap(),
+        flushes: |_| 0,
+        ..PLAIN
+    },
+    Operation {
+        name: "`map_ram` and `unmap_ram`",
+        run: |mm, _, _, n| {
+            let range = mm.map_ram(&vec![FRAME; n as usize], KernelProt::ReadWrite).unwrap();
+            mm.unmap_ram(range).unwrap();
+        },
+        flushes: |_| 0,
+        most: 32,
+        ..PLAIN
+    },
+    Operation {
+        name: "`unmap_aliases` after `vunmap`",
+        before: |mm, _, _, n| {
+            vmap(mm, n);
+            mm.vunmap(KERNEL).unwrap();
+        },
+        run: |mm, _, _, _| mm.unmap_aliases().unwrap(),
+        reaches_lazy: true,
+        ..PLAIN
+    },
+    Operation {
+        name: "`purge_vmap` after 64 times `vunmap`",
+        before: |mm, _, _, n| {
+            let frames = vec![FRAME; n as usize];
+            let map = || mm.vmap(&frames, VmapPlace::ANYWHERE, KernelProt::ReadWrite).unwrap();
+            (0..64).for_each(|_| mm.vunmap(map().start).unwrap());
+        },
+        run: |mm, _, _, _| _ = mm.purge_vmap().unwrap(),
+        reaches_lazy: true,
+        ..PLAIN
+    },
+    Operation {
+        name: "`unmap_aliases`, nothing unmapped",
+        before: |mm, _, _, n| vmap(mm, n),
+        run: |mm, _, _, _| mm.unmap_aliases().unwrap(),
+        flushes: |_| 0,
+        ..PLAIN
+    },
 ];
 
 /// Interrupts, full flushes and flushes of one page, on all CPUs together.
 fn measure(operation: &Operation, count: u64, cpus: u32, lazy: bool) -> [u64; 3] {
-    let region = |node, at: u32| Region { start: FrameNumber(0x1000 + at), frames: 2048, node: NodeId(node) };
+    let region =
+        |node, at: u32| Region { start: FrameNumber(FRAME.0 + at), frames: 2048, node: NodeId(node) };
     let regions = Some(vec![region(0, 0), region(1, 2048)]);
     let host = Host::new(Setup { cpus, nodes: 2, regions, ..Setup::default() });
-    host.run(bare("quiet"), |mm| {
+    host.run(config(), |mm| {
         let id = mm.create_space().unwrap();
         let at = if operation.tables { AT } else { INSIDE };
         let backing = if operation.file {
@@ -180,7 +249,9 @@ fn table() -> String {
     text += &"--:|".repeat(MACHINES.len());
     text += "\n";
     for operation in &OPERATIONS {
-        for count in COUNTS.into_iter().filter(|&count| !operation.tables || count == 512) {
+        for count in
+            COUNTS.into_iter().filter(|&count| count <= operation.most && (!operation.tables || count == 512))
+        {
             write!(text, "| {} | {count} |", operation.name).unwrap();
             for (cpus, lazy) in MACHINES {
                 if operation.needs_lazy && cpus > 1 && !lazy {

@@ -3,6 +3,7 @@
 
 mod machine;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use machine::kernel::{RW, START, at, frames, free, kernel};
@@ -384,13 +385,30 @@ fn follow(case: &Case, broken: Option<Rule>) -> Result<(), TestCaseError> {
     })
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+/// Random operations in all: as many cases as it takes. `QUIETMM_VMAP_STEPS` asks for another number.
+const STEPS: u64 = 32_000;
 
-    #[test]
-    fn every_address_is_free_in_use_or_waits(case in case()) {
-        follow(&case, None)?;
-    }
+#[test]
+fn every_address_is_free_in_use_or_waits() {
+    let asked = std::env::var("QUIETMM_VMAP_STEPS").ok();
+    let most = asked.map_or(STEPS, |steps| steps.parse().expect("a number of operations"));
+    let config = ProptestConfig {
+        // More than it takes: a case has 80 of them, in the mean.
+        cases: (most / 70 + 1) as u32,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let done = Cell::new(0);
+    let run = TestRunner::new(config).run(&case(), |case| {
+        if done.get() < most {
+            done.set(done.get() + case.steps.len() as u64);
+            follow(&case, None)?;
+        }
+        Ok(())
+    });
+    println!("{} operations", done.get());
+    run.unwrap_or_else(|error| panic!("{error}"));
+    assert!(done.get() >= most);
 }
 
 /// The same work, with one rule broken: among as many cases as it takes one must be seen to fail.

@@ -4,6 +4,8 @@
 //! An interrupt is a flag that its CPU looks at where interrupts come on again, and while it pauses. So each CPU must
 //! go on to do either until no other is at work: [`Host::idle`].
 
+pub mod team;
+
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};

@@ -36,7 +36,7 @@ mod state {
 #[repr(C)]
 pub(crate) struct Swap {
     /// Guards which areas there are.
-    lock: SpinLock,
+    lock: SpinLock<{ Scope::SwapLock as u8 }>,
     /// Clusters that have numbers.
     numbered: Word32,
     /// Areas that there ever were.

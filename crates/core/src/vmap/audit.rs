@@ -31,6 +31,7 @@ struct Sums {
     free: u64,
     used: u64,
     waiting: u64,
+    at_hand: u64,
     blocks: u64,
     /// Pages that should be present, and those whose frames should be kept in taken entries.
     present: u64,
@@ -54,7 +55,9 @@ pub(super) fn look<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Findin
     let lazy = mm.config().policy.vmap == VmapPolicy::Lazy;
     let in_use = (0..state.extents.bound(mm)).filter(|&slot| state.extents.find(mm, slot).is_some()).count();
     let waits = purge::waits(mm, v);
-    let all = sums.free + sums.used + sums.waiting + sums.blocks;
+    let all = sums.free + sums.used + sums.waiting + sums.at_hand + sums.blocks;
+    // Slots of blocks that were flushed and not looked at since are dirty, too.
+    let counted = waits.pages.checked_sub(sums.waiting).is_some_and(|slots| slots <= sums.dirty);
     let checks = [
         (!astray, "an entry outside the kernel range, or one that is not global"),
         (present == sums.present, "present kernel pages are not those of the extents in use"),
@@ -62,7 +65,7 @@ pub(super) fn look<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Findin
         (!lazy || all == v.range.pages, "kernel pages that are neither free nor in use nor waiting"),
         (in_use == sums.slots as usize, "slots of extents that nobody has"),
         (sums.tree_good, "free kernel extents that touch, or a largest gap that is wrong"),
-        (waits.pages == sums.waiting + sums.dirty, "kernel pages that wait and their count differ"),
+        (counted, "kernel pages that wait and their count differ"),
         (waits.frames == sums.taken, "frames that wait for a purge and their count differ"),
     ];
     Findings {
@@ -88,7 +91,8 @@ fn lazy_sums<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Sums {
         let extent = v.extent(mm, handle);
         let (whole, mapped) = (extent.range(p).pages, extent.mapped(p).pages);
         let own = extent.purpose(p) == Purpose::Alloc;
-        sums.slots += if matches!(place, Place::Used | Place::Waits) { slots_of(handle) } else { 1 };
+        sums.slots +=
+            if matches!(place, Place::Used | Place::Waits | Place::AtHand) { slots_of(handle) } else { 1 };
         match place {
             Place::Free => sums.free += whole,
             Place::Used => {
@@ -100,6 +104,7 @@ fn lazy_sums<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Sums {
                 sums.waiting += whole;
                 sums.taken += purge::own_frames(mm, v, handle);
             }
+            Place::AtHand => sums.at_hand += whole,
             Place::Spare => {}
         }
     });

@@ -17,15 +17,12 @@ pub(crate) struct Block {
     pub(super) start: Word64,
     /// Its addresses.
     pub(super) extent: Word32,
-    /// Who has the reference: `LOOSE` and so on. Under the lock of its shard's list, but for the start of its life.
-    pub(super) place: Word32,
-    /// The neighbours on that list, plus one.
-    pub(super) beside: [Word32; 2],
-    /// It is on the list of those that wait for a purge. Kept from one life of the slot to the next, like the link.
-    pub(super) waits: Word32,
-    pub(super) next_waiting: Word32,
-    /// The purge's own list.
-    pub(super) next_flushed: Word32,
+    /// The next one of its CPU, plus one.
+    pub(super) next: Word32,
+    /// The purge that what is `flushing` waits for; 0 if nothing is. This and the link are under the lock of its CPU.
+    pub(super) purge: Word64,
+    /// The purge that the latest unmap in it waits for.
+    pub(super) latest: Word64,
     pub(super) parts: [Part; WORDS],
 }
 
@@ -37,9 +34,9 @@ pub(super) struct Part {
     /// The first page of each map, and the last.
     pub first: Word64,
     pub last: Word64,
-    /// Unmapped, and no purge has come for it.
+    /// Unmapped.
     pub dirty: Word64,
-    /// The same, and a purge is about to flush it.
+    /// The same, set aside until a purge has flushed it.
     pub flushing: Word64,
 }
 
@@ -74,7 +71,7 @@ impl Block {
             let mut taken = part.taken.load(p, Ordering::Relaxed);
             loop {
                 let bit = first_run(taken, pages)?;
-                // Acquire: partner of the Releases in `settle` and `make`: the bits are flushed, and the block is whole.
+                // Acquire: partner of the Releases in `clear_flushed` and `make`: the bits are flushed, and the block is whole.
                 match part.taken.replace(p, taken, taken | run(bit, pages), Ordering::AcqRel) {
                     Ok(_) => return Some(index as u64 * WORD + bit),
                     Err(now) => taken = now,
@@ -87,8 +84,17 @@ impl Block {
         self.parts(v).iter().any(|part| first_run(part.taken.load(p, Ordering::Relaxed), pages).is_some())
     }
 
-    pub(super) fn is_idle<P: Platform>(&self, p: &P, v: &Vmap<'_>) -> bool {
-        self.parts(v).iter().all(|part| part.taken.load(p, Ordering::Relaxed) == 0)
+    /// What was set aside was flushed: there is room again. Under the lock of its CPU.
+    pub(super) fn clear_flushed<P: Platform>(&self, p: &P, v: &Vmap<'_>) {
+        for part in self.parts(v) {
+            let flushed = part.flushing.get(p);
+            if flushed != 0 {
+                part.flushing.set(p, 0);
+                // Release: partner of the Acquire in `claim`: the flush comes before the next map.
+                part.taken.fetch_and(p, !flushed, Ordering::Release);
+            }
+        }
+        self.purge.set(p, 0);
     }
 
     /// Closes it if nothing in it is taken: from then on nobody finds room in it.

@@ -5,16 +5,18 @@
 //! block (PITFALLS 31). What is unmapped is *dirty*: its bits stay taken until a purge has flushed them (INV-3), and then
 //! the same block has room again.
 //!
-//! Who may give a block back is who has the *reference* to it: it is some CPU's, or on its shard's list of blocks with
-//! room, or, where it has no room, nobody's (`LOOSE`): then it comes back when something in it was unmapped and flushed.
-//! A block is given back by taking all bits of all words at once, none of which was taken: whoever still looks into it,
-//! having read of it before, finds no room. Slots of blocks are never memory for anything else, so that look is safe.
+//! Each block is some CPU's: the one that it maps in, or in line behind it. When that one is full, the CPU looks at some
+//! of the others: dirty bits are set aside with the number of the purge that they wait for, and those whose purge has
+//! flushed are clear again. So a purge looks into no block, unless addresses are short: then all are looked at after it, and
+//! those in which nothing is taken are given back, by taking all bits of all words at once: whoever still looks
+//! into such a block, having read of it before, finds no room. Slots of blocks are never memory for anything else, so that look is safe.
 
 use core::sync::atomic::Ordering;
 
 use super::bitmap::{Block, Part, WORD, run};
 use super::extent::{Purpose, Unmapped, Want};
-use super::shard::Waiting;
+use super::list::List;
+use super::stock::{Stock, defer_slots};
 use super::{Vmap, entries, lazy, purge};
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PageRange};
@@ -23,27 +25,48 @@ use crate::error::Error;
 use crate::frame::AllocFrom;
 use crate::paging::KernelProt;
 use crate::platform::Platform;
-use crate::pool::Zeroed;
 use crate::rule::Rule;
 use crate::sync::{Word32, Word64};
 
-/// Listed blocks that a map looks into before it makes a new one.
+/// Blocks that a map looks into before it makes a new one, and that are looked at under one hold of a CPU's lock.
 const LOOKS: usize = 8;
 
-const LOOSE: u32 = 0;
-const OF_A_CPU: u32 = 1;
-const LISTED: u32 = 2;
-const GONE: u32 = 3;
-
-/// A CPU's block.
-#[repr(C, align(64))]
-pub(crate) struct OnCpu {
-    /// Its handle, plus one.
-    pub block: Word32,
+/// A CPU's blocks. Changed under its lock.
+#[repr(C)]
+pub(super) struct Blocks {
+    /// The one in which it maps: its handle, plus one. Read without the lock, as a hint.
+    current: Word32,
+    line: List,
+    len: Word32,
 }
 
-// SAFETY: atomics only.
-unsafe impl Zeroed for OnCpu {}
+impl Blocks {
+    pub fn any<P: Platform>(&self, p: &P) -> bool {
+        self.current.load(p, Ordering::Relaxed) != 0 || !self.line.is_empty(p)
+    }
+
+    fn push<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {
+        let p = mm.platform();
+        self.line.push(p, |handle| &block(mm, v, handle).next, handle);
+        self.len.set(p, self.len.get(p) + 1);
+    }
+
+    fn pop<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> Option<u32> {
+        let p = mm.platform();
+        let handle = self.line.pop(p, |handle| &block(mm, v, handle).next)?;
+        self.len.set(p, self.len.get(p) - 1);
+        Some(handle)
+    }
+
+    /// From now on this CPU maps in another block.
+    fn change<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, new: Option<u32>) {
+        let p = mm.platform();
+        if let Some(old) = self.current.get(p).checked_sub(1) {
+            self.push(mm, v, old);
+        }
+        self.current.store(p, new.map_or(0, |handle| handle + 1), Ordering::Release);
+    }
+}
 
 fn block<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) -> &'p Block {
     v.state.blocks.get(mm, handle)
@@ -59,38 +82,81 @@ pub(super) fn map<'p, P: Platform>(
     purge::ease(mm, v);
     let start = slot(mm, v, pages)?;
     let (p, range) = (mm.platform(), PageRange::new(start, pages));
-    entries::set(mm, range, frames, prot);
-    let (part, bit) = part_of(mm, v, start).ok_or(Error::NotMapped(start))?;
+    // Tables of a block are there.
+    entries::set(mm, range, frames, prot)?;
+    let (_, part, bit) = part_of(mm, v, start).ok_or(Error::NotMapped(start))?;
     part.last.fetch_or(p, 1 << (bit + pages - 1), Ordering::Relaxed);
     // Release: who finds the first page finds the last one too.
     part.first.fetch_or(p, 1 << bit, Ordering::Release);
     Ok(range)
 }
 
-/// Claims addresses for so many pages: from this CPU's block, else from another, else from a new one.
+/// Claims addresses for so many pages: from this CPU's block, else from another of its own, else from a new one.
 fn slot<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, pages: u64) -> Result<PageNumber, Error> {
     let p = mm.platform();
     loop {
         // From here on only a hint: an interrupt may come, and others may take the block away.
-        let mine = &v.cpus[p.this_cpu().index()].block;
-        if let Some(start) = claim_in(mm, v, mine.load(p, Ordering::Acquire), pages) {
+        let mine = v.cpus[p.this_cpu().index()].blocks.current.load(p, Ordering::Acquire);
+        if let Some(start) = claim_in(mm, v, mine, pages) {
             return Ok(start);
         }
-        let other = match listed(mm, v, pages, v.home(p.this_cpu()), LOOKS) {
-            Some(handle) => handle,
-            None => match make(mm, v) {
-                Ok(handle) => handle,
-                Err(error) => return anywhere(mm, v, pages).ok_or(error),
-            },
-        };
-        let old = mine.swap(p, other + 1, Ordering::AcqRel);
-        let start = claim_in(mm, v, other + 1, pages);
-        if let Some(old) = old.checked_sub(1) {
-            let_go(mm, v, old);
+        if v.own(mm, |stock| turn_to_next(mm, v, &stock.blocks, pages)) {
+            continue;
         }
-        if let Some(start) = start {
-            return Ok(start);
+        match make(mm, v) {
+            Ok(handle) => v.own(mm, |stock| stock.blocks.change(mm, v, Some(handle))),
+            Err(error) => return anywhere(mm, v, pages).ok_or(error),
         }
+    }
+}
+
+/// Looks for room in what this CPU has; whether there is some in its current block then. Under its lock.
+fn turn_to_next<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, blocks: &Blocks, pages: u64) -> bool {
+    let p = mm.platform();
+    let room = |handle: u32| {
+        let found = block(mm, v, handle);
+        freshen_one(mm, v, found);
+        found.has_room(p, v, pages)
+    };
+    if blocks.current.get(p).checked_sub(1).is_some_and(room) {
+        return true;
+    }
+    for _ in 0..LOOKS.min(blocks.len.get(p) as usize) {
+        let Some(handle) = blocks.pop(mm, v) else { return false };
+        if room(handle) {
+            blocks.change(mm, v, Some(handle));
+            return true;
+        }
+        blocks.push(mm, v, handle);
+    }
+    false
+}
+
+/// What was flushed is clear. What was not is set aside, with the purge that it waits for. Under the lock of the CPU whose it
+/// is.
+fn freshen_one<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, found: &Block) {
+    let (p, parts) = (mm.platform(), found.parts(v));
+    // What was set aside before, what was unmapped since, and what was set aside meanwhile.
+    for _ in 0..3 {
+        let purge = found.purge.get(p);
+        if purge != 0 {
+            if !v.state.numbers.has_flushed(p, purge) {
+                return;
+            }
+            found.clear_flushed(p, v);
+        }
+        let mut any = false;
+        for part in parts {
+            if part.dirty.load(p, Ordering::Relaxed) != 0 {
+                // Acquire: partner of the Release in `unmap`: whoever set it has said before which purge it waits for.
+                part.flushing.set(p, part.dirty.swap(p, 0, Ordering::Acquire));
+                any = true;
+            }
+        }
+        if !any {
+            return;
+        }
+        found.purge.set(p, found.latest.load(p, Ordering::Relaxed));
     }
 }
 
@@ -112,88 +178,7 @@ fn claim_in<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, word: u32, pages
     Some(PageNumber(start + at))
 }
 
-/// Takes a block with room off the list of a shard, looking at so many. The reference is the caller's.
-fn listed<'p, P: Platform>(
-    mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
-    pages: u64,
-    shard: usize,
-    looks: usize,
-) -> Option<u32> {
-    let p = mm.platform();
-    v.with_blocks(mm, shard, |list| {
-        let mut next = list[0].get(p);
-        for _ in 0..looks {
-            let handle = next.checked_sub(1)?;
-            let found = block(mm, v, handle);
-            if found.has_room(p, v, pages) {
-                unlist(mm, v, list, found);
-                found.place.set(p, OF_A_CPU);
-                return Some(handle);
-            }
-            next = found.beside[1].get(p);
-        }
-        None
-    })
-}
-
-fn unlist<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, list: &[Word32; 2], gone: &Block) {
-    let p = mm.platform();
-    let [before, after] = [0, 1].map(|side| gone.beside[side].get(p));
-    let set = |beside: u32, side: usize, to: u32| match beside.checked_sub(1) {
-        Some(handle) => block(mm, v, handle).beside[side].set(p, to),
-        None => list[1 - side].set(p, to),
-    };
-    set(before, 1, after);
-    set(after, 0, before);
-}
-
-/// Puts it behind the others, by who has its reference.
-fn list<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, list: &[Word32; 2], handle: u32) {
-    let (p, new) = (mm.platform(), block(mm, v, handle));
-    let last = list[1].get(p);
-    new.beside[0].set(p, last);
-    new.beside[1].set(p, 0);
-    match last.checked_sub(1) {
-        Some(last) => block(mm, v, last).beside[1].set(p, handle + 1),
-        None => list[0].set(p, handle + 1),
-    }
-    list[1].set(p, handle + 1);
-    new.place.set(p, LISTED);
-}
-
-/// Gives up the reference to a block: its addresses go back if nothing is taken in it; else it goes to its shard's list if
-/// it has room, and to nobody if not.
-fn let_go<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {
-    let (p, old) = (mm.platform(), block(mm, v, handle));
-    let start = PageNumber(old.start.get(p));
-    loop {
-        let idle = v.with_blocks(mm, v.shard_of(start), |blocks| {
-            // Looked at under the lock: a purge that makes room does so before it takes the lock, and then asks whose it is.
-            let idle = old.is_idle(p, v) && !p.broken(Rule::EmptyBlocksGoBack);
-            if !idle && old.has_room(p, v, 1) {
-                list(mm, v, blocks, handle);
-            } else if !idle {
-                old.place.set(p, LOOSE);
-            }
-            idle
-        });
-        if !idle {
-            return;
-        }
-        // If that fails somebody has just claimed a slot: look again.
-        if old.close(p, v) {
-            break;
-        }
-    }
-    old.place.set(p, GONE);
-    v.set_block(mm, start, None);
-    // Every slot that was ever mapped in it has been flushed since: its bit was clear.
-    v.put_back(mm, Unmapped::cleared(old.extent.get(p)).flushed());
-    v.state.blocks.release(mm, handle);
-}
-
-/// Makes a block. The reference is the caller's. May wait.
+/// Makes a block, which is no CPU's yet. May wait.
 fn make<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Result<u32, Error> {
     let p = mm.platform();
     let want = Want { pages: v.block_pages, align: v.block_pages, within: v.range };
@@ -215,7 +200,8 @@ fn make<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Result<u32, Error
     let new = block(mm, v, reserved);
     new.start.set(p, range.start.0);
     new.extent.set(p, owned.in_use());
-    new.place.set(p, OF_A_CPU);
+    new.purge.set(p, 0);
+    new.latest.set(p, 0);
     for part in &new.parts {
         part.first.set(p, 0);
         part.last.set(p, 0);
@@ -228,26 +214,22 @@ fn make<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Result<u32, Error
     Ok(reserved)
 }
 
-/// Claims wherever there is room: on any list, or in the block of any CPU. For who would get nothing else.
+/// Claims wherever there is room, in the block of any CPU. For who would get nothing else. No lock.
 fn anywhere<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, pages: u64) -> Option<PageNumber> {
-    let p = mm.platform();
-    for shard in 0..v.shards.len() {
-        if let Some(handle) = listed(mm, v, pages, shard, usize::MAX) {
-            let start = claim_in(mm, v, handle + 1, pages);
-            let_go(mm, v, handle);
-            if start.is_some() {
-                return start;
-            }
-        }
-    }
-    v.cpus.iter().find_map(|cpu| claim_in(mm, v, cpu.block.load(p, Ordering::Acquire), pages))
+    let blocks = &v.state.blocks;
+    let all = (0..blocks.bound(mm)).filter(|&handle| blocks.find(mm, handle).is_some());
+    all.into_iter().find_map(|handle| claim_in(mm, v, handle + 1, pages))
 }
 
-/// The part of a block that says about this page, and its bit.
-fn part_of<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, page: PageNumber) -> Option<(&'p Part, u64)> {
+/// The block of this page, the part of it that says about the page, and its bit.
+fn part_of<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    v: &Vmap<'p>,
+    page: PageNumber,
+) -> Option<(&'p Block, &'p Part, u64)> {
     let found = block(mm, v, v.block_at(mm, page)?);
     let at = page.0.checked_sub(found.start.get(mm.platform())).filter(|&at| at < v.block_pages)?;
-    Some((&found.parts[(at / WORD) as usize], at % WORD))
+    Some((found, &found.parts[(at / WORD) as usize], at % WORD))
 }
 
 /// Unmaps a map. Any context: no lock.
@@ -258,7 +240,7 @@ pub(super) fn unmap<'p, P: Platform>(
 ) -> Result<(), Error> {
     let p = mm.platform();
     let not_mapped = Error::NotMapped(range.start);
-    let Some((part, bit)) = part_of(mm, v, range.start) else {
+    let Some((home, part, bit)) = part_of(mm, v, range.start) else {
         return Err(match v.find_used(mm, range.start) {
             Some(_) => Error::WrongRelease(range.start),
             None => not_mapped,
@@ -279,19 +261,15 @@ pub(super) fn unmap<'p, P: Platform>(
     }
     part.last.fetch_and(p, !(1 << (bit + pages - 1)), Ordering::Relaxed);
     entries::clear(mm, range);
-    let Some(handle) = v.block_at(mm, range.start) else { return Err(not_mapped) };
-    let home = block(mm, v, handle);
-    // Counted where its block begins: a block may reach into another shard.
-    let start = PageNumber(home.start.get(p));
-    purge::count(mm, v, start, pages, || {
-        // Release: partner of the Acquire in `gather`: the entries are cleared, and it is counted.
-        part.dirty.fetch_or(p, run(bit, pages), Ordering::Release);
-        // From here on it may be gone, if it was on the list before: then what is pushed is a slot with nothing to flush, or
-        // another block.
-        if home.waits.swap(p, 1, Ordering::AcqRel) == 0 {
-            Waiting::push(p, &v.state.waiting_blocks, &home.next_waiting, handle);
-        }
-    });
+    // PITFALLS 21: a block is not done with because nobody can map in it any more.
+    let skip = p.broken(Rule::AliasesInFullBlocks) && !home.has_room(p, v, 1);
+    let purge = if skip { v.state.numbers.next(p) } else { defer_slots(mm, v, range) };
+    if home.latest.load(p, Ordering::Relaxed) < purge {
+        home.latest.fetch_max(p, purge, Ordering::Relaxed);
+    }
+    // Release: partner of the Acquire in `freshen_one`: the entries are cleared, it is counted, and the block knows which
+    // purge to wait for. From here on the block may be gone.
+    part.dirty.fetch_or(p, run(bit, pages), Ordering::Release);
     Ok(())
 }
 
@@ -301,96 +279,74 @@ pub(super) fn find<'p, P: Platform>(
     v: &Vmap<'p>,
     page: PageNumber,
 ) -> Option<PageRange> {
-    let (p, (part, bit)) = (mm.platform(), part_of(mm, v, page)?);
+    let (p, (_, part, bit)) = (mm.platform(), part_of(mm, v, page)?);
     let until = part.first.load(p, Ordering::Acquire) & run(0, bit + 1);
     let first = u64::from(until.checked_ilog2()?);
     let last = u64::from((part.last.load(p, Ordering::Relaxed) >> first).trailing_zeros()) + first;
     (bit <= last && last < WORD).then(|| PageRange::new(PageNumber(page.0 - bit + first), last - first + 1))
 }
 
-/// Takes what is dirty in a block that waits: how many pages, and what they span. By who purges.
-pub(super) fn gather<'p, P: Platform>(
+/// Looks at all blocks of all CPUs: what was flushed is clear, and with `back` those in which nothing is taken are given
+/// back. For who is short of addresses.
+pub(super) fn freshen<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, back: bool) {
+    let p = mm.platform();
+    for stock in v.cpus.iter().filter(|stock| stock.blocks.any(p)) {
+        // A few under each hold. Those that come meanwhile were looked at by who brings them.
+        let mut left = stock.blocks.len.get(p) as usize + 1;
+        while left > 0 {
+            let looks = left.min(LOOKS);
+            let gone = stock.with(mm, || freshen_some(mm, v, stock, looks, back));
+            gone.into_iter().flatten().for_each(|handle| give_back(mm, v, handle));
+            left -= looks;
+        }
+    }
+}
+
+/// Looks at so many blocks of a CPU, at most [`LOOKS`]; gives those that are closed for good. Under its lock.
+fn freshen_some<'p, P: Platform>(
     mm: &Manager<'p, P>,
     v: &Vmap<'p>,
-    block: &Block,
-) -> (u64, Option<PageRange>) {
-    let p = mm.platform();
-    // Before the bits are taken: who sets one later pushes the block again. Whoever found it waiting set his before.
-    block.waits.swap(p, 0, Ordering::AcqRel);
-    let start = block.start.get(p);
-    let (mut pages, mut span) = (0, None::<(u64, u64)>);
-    // PITFALLS 21: a block is not done with because nobody can map in it any more.
-    if p.broken(Rule::AliasesInFullBlocks) && !block.has_room(p, v, 1) {
-        return (0, None);
-    }
-    for (index, part) in block.parts(v).iter().enumerate() {
-        let dirty = if p.broken(Rule::ForgetWhatWasFlushed) {
-            part.dirty.load(p, Ordering::Acquire)
+    stock: &Stock,
+    looks: usize,
+    back: bool,
+) -> [Option<u32>; LOOKS] {
+    let mut gone = [None; LOOKS];
+    // In line with the others: who maps next takes the first that has room.
+    stock.blocks.change(mm, v, None);
+    for place in &mut gone[..looks] {
+        let Some(handle) = stock.blocks.pop(mm, v) else { break };
+        let found = block(mm, v, handle);
+        freshen_one(mm, v, found);
+        // If that fails somebody has just claimed a slot.
+        if back && found.close(mm.platform(), v) {
+            *place = Some(handle);
         } else {
-            part.dirty.swap(p, 0, Ordering::AcqRel)
-        };
-        part.flushing.set(p, dirty);
-        if dirty != 0 {
-            pages += u64::from(dirty.count_ones());
-            let at = start + index as u64 * WORD;
-            let from = at + u64::from(dirty.trailing_zeros());
-            span = Some((span.map_or(from, |span| span.0), at + u64::from(dirty.ilog2()) + 1));
+            stock.blocks.push(mm, v, handle);
         }
     }
-    (pages, span.map(|(from, to)| PageRange::between(PageNumber(from), PageNumber(to))))
+    gone
 }
 
-/// What was gathered is flushed: there is room again, or the whole block goes back. By who purges.
-pub(super) fn settle<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {
-    let (p, flushed) = (mm.platform(), block(mm, v, handle));
-    for part in flushed.parts(v) {
-        // Release: partner of the Acquire in `claim`: the flush comes before the next map.
-        part.taken.fetch_and(p, !part.flushing.get(p), Ordering::Release);
-    }
-    let shard = v.shard_of(PageNumber(flushed.start.get(p)));
-    let mine = v.with_blocks(mm, shard, |blocks| {
-        let place = flushed.place.get(p);
-        let back = flushed.is_idle(p, v) && !p.broken(Rule::EmptyBlocksGoBack);
-        match place {
-            LISTED if back => unlist(mm, v, blocks, flushed),
-            LOOSE if back => {}
-            LOOSE => {
-                list(mm, v, blocks, handle);
-                return false;
-            }
-            // Somebody else's, or no block any more.
-            _ => return false,
-        }
-        flushed.place.set(p, OF_A_CPU);
-        true
-    });
-    if mine {
-        let_go(mm, v, handle);
-    }
+/// Gives the addresses of a block back that is closed and nobody's.
+fn give_back<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {
+    let (p, old) = (mm.platform(), block(mm, v, handle));
+    v.set_block(mm, PageNumber(old.start.get(p)), None);
+    // Every slot that was ever mapped in it has been flushed since: its bit was clear.
+    v.put_back(mm, Unmapped::cleared(old.extent.get(p)).flushed());
+    v.state.blocks.release(mm, handle);
 }
 
-/// Takes from every CPU the block in which nothing is mapped: addresses are short.
-pub(super) fn give_up_idle<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
-    let p = mm.platform();
-    if p.broken(Rule::EmptyBlocksGoBack) {
-        return;
-    }
-    for cpu in v.cpus {
-        let Some(handle) = cpu.block.load(p, Ordering::Acquire).checked_sub(1) else { continue };
-        if block(mm, v, handle).is_idle(p, v) && cpu.block.replace(p, handle + 1, 0, Ordering::AcqRel).is_ok()
-        {
-            let_go(mm, v, handle);
-        }
-    }
-}
-
-/// This CPU goes offline.
+/// This CPU goes offline: another one has its blocks.
 pub(super) fn leave<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
-    let CpuId(cpu) = mm.platform().this_cpu();
-    if let Some(handle) =
-        v.cpus[usize::from(cpu)].block.swap(mm.platform(), 0, Ordering::AcqRel).checked_sub(1)
-    {
-        let_go(mm, v, handle);
+    let me = mm.platform().this_cpu();
+    let others = (0..v.cpus.len()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| cpu != me);
+    let Some(heir) = others.into_iter().find(|&cpu| mm.is_online(cpu)) else { return };
+    let (mine, theirs) = (&v.cpus[me.index()], &v.cpus[heir.index()]);
+    while let Some(handle) = mine.with(mm, || {
+        mine.blocks.change(mm, v, None);
+        mine.blocks.pop(mm, v)
+    }) {
+        theirs.with(mm, || theirs.blocks.push(mm, v, handle));
     }
 }
 
@@ -402,7 +358,7 @@ pub(super) fn each<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, mut each:
         let sum = |bits: fn(&Part) -> &Word64| -> u64 {
             found.parts(v).iter().map(|part| u64::from(bits(part).get(p).count_ones())).sum()
         };
-        let dirty = sum(|part| &part.dirty);
+        let dirty = sum(|part| &part.dirty) + sum(|part| &part.flushing);
         each(found.extent.get(p), sum(|part| &part.taken) - dirty, dirty);
     }
 }

@@ -69,7 +69,7 @@ fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, want: &Want) -> Resu
     extent.set_purpose(p, Purpose::Unfinished, false);
     extent.next.set(p, link.get(p));
     link.set(p, slot + 1);
-    Ok(Owned::new(slot))
+    Ok(Owned::new(slot, place))
 }
 
 /// Takes an area off the list. Under the lock.
@@ -93,7 +93,7 @@ fn make<'p, P: Platform>(
     let extent = v.extent(mm, owned.handle());
     extent.set_purpose(p, Purpose::Unfinished, want.pages > pages);
     let range = extent.mapped(p);
-    if let Err(error) = entries::make_tables(mm, range).and_then(|()| fill(range)) {
+    if let Err(error) = fill(range) {
         if !p.broken(Rule::GiveBackWhatFailed) {
             let idle = owned.never_mapped();
             let guard = v.state.eager.lock.lock(mm);
@@ -104,7 +104,7 @@ fn make<'p, P: Platform>(
         return Err(error);
     }
     let _guard = v.state.eager.lock.lock(mm);
-    extent.finish(p, purpose);
+    extent.set_purpose(p, purpose, want.pages > pages);
     let _ = owned.in_use();
     Ok(range)
 }
@@ -116,10 +116,7 @@ pub(super) fn map<'p, P: Platform>(
     place: VmapPlace,
     prot: KernelProt,
 ) -> Result<PageRange, Error> {
-    make(mm, v, (frames.len() as u64, place, Purpose::Map), |range| {
-        entries::set(mm, range, frames, prot);
-        Ok(())
-    })
+    make(mm, v, (frames.len() as u64, place, Purpose::Map), |range| entries::set(mm, range, frames, prot))
 }
 
 pub(super) fn alloc<'p, P: Platform>(
@@ -141,10 +138,7 @@ pub(super) fn map_ram<'p, P: Platform>(
     prot: KernelProt,
 ) -> Result<PageRange, Error> {
     let place = VmapPlace { guard: false, ..VmapPlace::ANYWHERE };
-    make(mm, v, (frames.len() as u64, place, Purpose::Ram), |range| {
-        entries::set(mm, range, frames, prot);
-        Ok(())
-    })
+    make(mm, v, (frames.len() as u64, place, Purpose::Ram), |range| entries::set(mm, range, frames, prot))
 }
 
 pub(super) fn unmap_ram<'p, P: Platform>(

@@ -44,19 +44,35 @@ pub(super) fn make_tables<P: Platform>(mm: &Manager<'_, P>, range: PageRange) ->
     Ok(())
 }
 
-/// Makes the pages of a range present. Its tables exist and nothing is there: no CPU can have cached anything.
+/// Makes the pages of a range present, and its tables where they are missing; or does nothing. May wait for memory.
+/// Nothing is there: no CPU can have cached anything.
 pub(super) fn set<P: Platform>(
     mm: &Manager<'_, P>,
     range: PageRange,
     frames: &[FrameNumber],
     prot: KernelProt,
-) {
-    let mut frames = frames.iter();
-    each(mm, range, |leaf, page| {
-        if let Some(&frame) = frames.next() {
-            leaf.put(mm, page, Entry::kernel(frame, prot));
+) -> Result<(), Error> {
+    let put = |leaf: Leaf, from: PageNumber, to: PageNumber| {
+        let first = (from.0 - range.start.0) as usize;
+        for (page, &frame) in (from.0..to.0).zip(&frames[first..]) {
+            leaf.put(mm, PageNumber(page), Entry::kernel(frame, prot));
         }
-    });
+    };
+    let first = find_or_make(mm, mm.kernel_root(), range.start)?;
+    if first.end(range.start) >= range.end() {
+        put(first, range.start, range.end());
+        return Ok(());
+    }
+    // All of them before the first page is present.
+    make_tables(mm, range)?;
+    let mut at = range.start;
+    while at < range.end() {
+        let leaf = find_or_make(mm, mm.kernel_root(), at)?;
+        let end = leaf.end(at).min(range.end());
+        put(leaf, at, end);
+        at = end;
+    }
+    Ok(())
 }
 
 /// Allocates a frame for each page of a range, and makes all present, or none. May wait for memory.
@@ -69,6 +85,7 @@ pub(super) fn set_own<P: Platform>(
     prot: KernelProt,
 ) -> Result<(), Error> {
     let p = mm.platform();
+    make_tables(mm, range)?;
     for page in (range.start.0..range.end().0).map(PageNumber) {
         let frame = match mm.alloc_one(Kind::Kernel, from) {
             Ok(frame) => frame,

@@ -63,7 +63,10 @@ const GUARD: u32 = 1 << 8;
 /// An extent that was taken and that no entry leads to: nothing is owed for it.
 #[must_use = "its addresses are lost"]
 #[derive(Debug)]
-pub(super) struct Owned(u32);
+pub(super) struct Owned {
+    handle: u32,
+    place: PageRange,
+}
 
 /// An extent whose entries were cleared: CPUs may still use them.
 #[must_use = "it must wait for a purge, or be flushed"]
@@ -74,19 +77,24 @@ pub(super) struct Unmapped(u32);
 pub(super) struct Idle(u32);
 
 impl Owned {
-    pub(super) fn new(handle: u32) -> Owned {
-        Owned(handle)
+    /// With all its pages.
+    pub(super) fn new(handle: u32, place: PageRange) -> Owned {
+        Owned { handle, place }
     }
     pub fn handle(&self) -> u32 {
-        self.0
+        self.handle
+    }
+    /// Its pages, those of a guard too.
+    pub fn place(&self) -> PageRange {
+        self.place
     }
     /// Its entries are about to be set.
     pub fn in_use(self) -> u32 {
-        self.0
+        self.handle
     }
     /// No entry of it was ever present.
     pub fn never_mapped(self) -> Idle {
-        Idle(self.0)
+        Idle(self.handle)
     }
 }
 
@@ -119,8 +127,20 @@ impl Extent {
 
     /// Without.
     pub fn mapped<P: Platform>(&self, p: &P) -> PageRange {
-        let guard = u64::from(self.purpose.get(p) & GUARD != 0);
-        PageRange::new(PageNumber(self.start.get(p)), self.pages.get(p) - guard)
+        PageRange::new(PageNumber(self.start.get(p)), self.pages.get(p) - self.used_for(p).1)
+    }
+
+    /// What it is in use for, and how many pages its guard has.
+    pub fn used_for<P: Platform>(&self, p: &P) -> (Purpose, u64) {
+        let word = self.purpose.get(p);
+        let purpose = match word & (GUARD - 1) {
+            1 => Purpose::Map,
+            2 => Purpose::Alloc,
+            3 => Purpose::Ram,
+            4 => Purpose::Block,
+            _ => Purpose::Unfinished,
+        };
+        (purpose, u64::from(word & GUARD != 0))
     }
 
     pub fn place<P: Platform>(&self, p: &P, range: PageRange) {
@@ -129,22 +149,11 @@ impl Extent {
     }
 
     pub fn purpose<P: Platform>(&self, p: &P) -> Purpose {
-        match self.purpose.get(p) & (GUARD - 1) {
-            1 => Purpose::Map,
-            2 => Purpose::Alloc,
-            3 => Purpose::Ram,
-            4 => Purpose::Block,
-            _ => Purpose::Unfinished,
-        }
+        self.used_for(p).0
     }
 
     pub fn set_purpose<P: Platform>(&self, p: &P, purpose: Purpose, guard: bool) {
         self.purpose.set(p, purpose as u32 | if guard { GUARD } else { 0 });
-    }
-
-    /// The same guard as before.
-    pub fn finish<P: Platform>(&self, p: &P, purpose: Purpose) {
-        self.set_purpose(p, purpose, self.purpose.get(p) & GUARD != 0);
     }
 }
 

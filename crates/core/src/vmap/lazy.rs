@@ -1,7 +1,8 @@
 //! `vmap=lazy`: addresses from trees of extents; what is unmapped waits for a purge.
 
 use super::extent::{Owned, Purpose, Unmapped, Want};
-use super::purge::{Effort, defer, ease, is_running, purge};
+use super::purge::{Effort, ease, is_running, purge};
+use super::stock::{self, defer};
 use super::{Vmap, VmapPlace, entries};
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PageRange};
@@ -19,10 +20,7 @@ pub(super) fn map<'p, P: Platform>(
     place: VmapPlace,
     prot: KernelProt,
 ) -> Result<PageRange, Error> {
-    make(mm, v, frames.len() as u64, place, Purpose::Map, |range| {
-        entries::set(mm, range, frames, prot);
-        Ok(())
-    })
+    make(mm, v, frames.len() as u64, place, Purpose::Map, |range| entries::set(mm, range, frames, prot))
 }
 
 pub(super) fn alloc<'p, P: Platform>(
@@ -33,8 +31,7 @@ pub(super) fn alloc<'p, P: Platform>(
     prot: KernelProt,
 ) -> Result<PageRange, Error> {
     let from = AllocFrom { node: place.node, may_reclaim: true };
-    let fill = |range| entries::set_own(mm, range, from, prot);
-    make(mm, v, pages, place, Purpose::Alloc, fill)
+    make(mm, v, pages, place, Purpose::Alloc, |range| entries::set_own(mm, range, from, prot))
 }
 
 /// Takes an extent, lets `fill` make its pages present, and makes it known.
@@ -49,17 +46,17 @@ fn make<'p, P: Platform>(
     let p = mm.platform();
     let want = v.want(mm, pages, place)?;
     ease(mm, v);
-    let owned = take(mm, v, &want)?;
-    let extent = v.extent(mm, owned.handle());
-    extent.set_purpose(p, Purpose::Unfinished, want.pages > pages);
-    let range = extent.mapped(p);
-    let filled = entries::make_tables(mm, range).and_then(|()| fill(range));
-    if let Err(error) = filled {
+    let owned = match stock::take(mm, v, &want) {
+        Some(owned) => owned,
+        None => take(mm, v, &want)?,
+    };
+    let range = PageRange::new(owned.place().start, pages);
+    if let Err(error) = fill(range) {
         give_up(mm, v, owned);
         return Err(error);
     }
-    extent.finish(p, purpose);
-    v.publish(mm, owned.in_use());
+    v.extent(mm, owned.handle()).set_purpose(p, purpose, want.pages > pages);
+    v.publish(mm, owned.place(), owned.in_use());
     Ok(range)
 }
 
@@ -94,11 +91,10 @@ pub(super) fn unmap<'p, P: Platform>(
     purpose: Purpose,
 ) -> Result<(), Error> {
     let p = mm.platform();
-    let handle = v.withdraw(mm, start, purpose)?;
-    let range = v.extent(mm, handle).mapped(p);
+    let (handle, whole, range) = v.withdraw(mm, start, purpose)?;
     if purpose != Purpose::Alloc {
         entries::clear(mm, range);
-        defer(mm, v, Unmapped::cleared(handle), 0);
+        defer(mm, v, Unmapped::cleared(handle), whole, 0);
         return Ok(());
     }
     entries::take(mm, range);
@@ -107,6 +103,6 @@ pub(super) fn unmap<'p, P: Platform>(
     if at_once {
         entries::free_taken(mm, range);
     }
-    defer(mm, v, Unmapped::cleared(handle), if at_once { 0 } else { range.pages });
+    defer(mm, v, Unmapped::cleared(handle), whole, if at_once { 0 } else { range.pages });
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `extent.rs` | runs of kernel pages, and what each may do next, as types |
 //! | `shard.rs`, `slots.rs` | the free ones, in parts of the range with locks of their own; slots at hand |
+//! | `stock.rs`, `list.rs` | what each CPU has unmapped, and what of it was flushed and is at hand |
 //! | `across.rs`, `returning.rs` | what reaches across their borders; how extents become free |
 //! | `used.rs` | the ones in use, by address |
 //! | `request.rs` | what may be asked for |
@@ -14,8 +15,8 @@
 //! | `audit.rs` | does everything add up |
 //!
 //! Locks, from the outside in: the purge's (sleeping), a shard's free extents (several only from the lowest shard up), a
-//! pool's. A shard's extents in use are under a lock of their own that is taken with interrupts off, alone. The policy
-//! `eager` has one lock instead of all these, and holds it while it flushes.
+//! pool's. A shard's extents in use, and what a CPU has for itself, are each under a lock of their own that is taken with
+//! interrupts off, alone. The policy `eager` has one lock instead of all these, and holds it while it flushes.
 
 mod across;
 mod audit;
@@ -26,22 +27,23 @@ mod entries;
 mod extent;
 mod index;
 mod lazy;
+mod list;
 mod purge;
 mod request;
 mod returning;
 mod shard;
 mod slots;
+mod stock;
 mod used;
-
-use core::sync::atomic::Ordering;
 
 pub(crate) use audit::Findings;
 use bitmap::Block;
-use block::OnCpu;
 use extent::Extent;
+use list::List;
 pub use purge::Waits;
 pub use request::VmapPlace;
 use shard::{MAX_SHARDS, Shard, shards_for};
+use stock::{Numbers, Stock};
 
 use crate::addr::{FrameNumber, PAGE_SIZE, PageNumber, PageRange};
 use crate::cpu::CpuId;
@@ -65,28 +67,36 @@ pub(crate) struct Vmap<'p> {
     block_pages: u64,
     state: &'p State,
     shards: &'p [Shard],
-    cpus: &'p [OnCpu],
+    cpus: &'p [Stock],
     /// Frames of the index of blocks: see `index.rs`.
     index: &'p [Word32],
 }
 
-/// What is there once.
+/// What is there once. What all read has lines of its own.
 #[repr(C)]
 struct State {
-    extents: Pool<Extent>,
-    blocks: Pool<Block>,
+    numbers: Numbers,
+    /// Pages that wait, without what CPUs have not told yet.
+    reported: Apart<Word64>,
+    asked: Apart<purge::Asked>,
+    extents: Apart<Pool<Extent>>,
+    blocks: Apart<Pool<Block>>,
     /// Had alone by who purges.
-    purging: RwLock<{ Scope::PurgeLock as u8 }>,
-    /// A purge is under way: see `Rule::WaitForPurge`.
-    running: Word32,
-    /// Pages that wait before a purge is asked for.
-    threshold: Word64,
-    /// Blocks with slots that were unmapped: handles plus one. One list, not one a shard: who pushes a block is not alone with
-    /// it any more, and it may be a block of another shard by then. Twice in one purge it would be lost.
-    waiting_blocks: Word32,
-    /// Somebody was woken to purge, and has not begun.
-    wanted: Word32,
+    purging: Apart<RwLock<{ Scope::PurgeLock as u8 }>>,
+    /// Of a running purge: extents with frames.
+    owning: List,
     eager: eager::Areas,
+}
+
+/// On lines of its own.
+#[repr(C, align(64))]
+struct Apart<T>(T);
+
+impl<T> core::ops::Deref for Apart<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
 }
 
 // SAFETY: pools, locks and atomics.
@@ -107,7 +117,9 @@ impl Config {
             return Err(Error::BadSetting("vmap must be a range of the upper half of addresses"));
         }
         if self.vmap_shards.is_some_and(|n| n == 0 || n > MAX_SHARDS || u64::from(n) > range.pages) {
-            return Err(Error::BadSetting("vmap_shards must be 1 to 64, and at most the pages of the range"));
+            return Err(Error::BadSetting(
+                "vmap_shards must be 1 to 4096, and at most the pages of the range",
+            ));
         }
         Ok(())
     }
@@ -141,7 +153,7 @@ impl<'p> Vmap<'p> {
         let orders = [
             order_of::<State>(1),
             order_of::<Shard>(self.shards.len()),
-            order_of::<OnCpu>(self.cpus.len()),
+            order_of::<Stock>(self.cpus.len()),
             order_of::<Word32>(self.index.len()),
         ];
         orders.iter().map(|order| 1 << order).sum()
@@ -369,7 +381,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// Before this CPU goes offline: others may have its block.
+    /// Before this CPU goes offline: others may have its blocks.
     pub(crate) fn leave_block(&self) {
         if let Some(v) = &self.vmap {
             block::leave(self, v);
@@ -377,7 +389,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     pub(crate) fn has_block(&self, cpu: CpuId) -> bool {
-        self.vmap.is_some_and(|v| v.cpus[cpu.index()].block.load(self.platform(), Ordering::Acquire) != 0)
+        self.vmap.is_some_and(|v| v.cpus[cpu.index()].blocks.any(self.platform()))
     }
 
     /// Frees the frames that wait for a purge, if any do; gives how many. For who reclaims: may wait.

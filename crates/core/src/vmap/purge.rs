@@ -1,25 +1,26 @@
 //! Unmapped addresses wait, and one flush for all of them makes them free (INV-3).
 //!
-//! What waits is pushed without a lock and taken whole by who purges. So an unmap never waits, in whatever context, and no
-//! node is looked at by two (PITFALLS 23). Three types in a row: [`Taken`] off the lists, [`Flushed`] on every CPU, and
-//! only its extents are [`Idle`](super::extent::Idle).
+//! What waits stays where it is, on the lists of the CPUs that unmapped it (`stock.rs`): a purge counts it, flushes, and says
+//! so. Only what has frames of its own is taken off, because somebody may want the frames and its CPU may never map again.
+//! So an unmap never waits, in whatever context. Three types in a row: [`Taken`] says what one flush must cover,
+//! [`Flushed`] that every CPU has flushed it, and only its extents are [`Idle`](super::extent::Idle).
 //!
-//! Longest lock holds: none to take what waits, and [`HOLD`](super::shard) extents of O(log n) each to make it free.
+//! Longest lock holds: a few steps on each CPU's own, and [`HOLD`](super::shard) extents of O(log n) each to make them free.
 
 use core::sync::atomic::Ordering;
 
-use super::bitmap::Block;
 use super::extent::{Purpose, Unmapped};
 use super::returning::Returning;
-use super::shard::{MAX_SHARDS, Waiting};
 use super::{Vmap, block, entries};
 use crate::Manager;
-use crate::addr::{PageNumber, PageRange};
+use crate::addr::PageRange;
 use crate::cpu::CpuId;
 use crate::event::{Event, FlushReason};
+use crate::ipi::full_fence;
 use crate::platform::{Platform, WaitKey};
 use crate::profile::{self, Scope};
 use crate::rule::Rule;
+use crate::sync::Word32;
 use crate::tlb::kernel;
 
 /// 32 MiB, in pages: what may wait for each doubling of the CPUs that are online.
@@ -30,8 +31,17 @@ const LAZY: u64 = 8192;
 pub(super) enum Effort {
     /// What waits.
     Soft,
-    /// Also blocks in which nothing is mapped and that CPUs have for themselves.
+    /// Also what CPUs have at hand, and blocks in which nothing is mapped.
     Hard,
+}
+
+/// Who purges, and who asks for it.
+#[repr(C)]
+pub(super) struct Asked {
+    /// Somebody was woken to purge, and has not begun.
+    pub wanted: Word32,
+    /// A purge is under way: see `Rule::WaitForPurge`.
+    pub running: Word32,
 }
 
 /// What waits for a purge of kernel addresses.
@@ -49,102 +59,76 @@ impl<'p> Vmap<'p> {
         let p = mm.platform();
         let online = || (0..p.possible_cpus()).filter(|&cpu| mm.is_online(CpuId(cpu as u16))).count() as u32;
         let pages = mm.config().vmap_lazy.unwrap_or_else(|| u64::from(32 - online().leading_zeros()) * LAZY);
-        self.state.threshold.store(p, pages, Ordering::Relaxed);
-    }
-
-    fn waiting(&self, page: PageNumber) -> &'p Waiting {
-        &self.shards[self.shard_of(page)].waiting
+        self.state.numbers.threshold.store(p, pages, Ordering::Relaxed);
     }
 }
 
 pub(super) fn waits<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Waits {
     let p = mm.platform();
-    let mut sum = Waits::default();
-    for shard in v.shards {
-        sum.pages += shard.waiting.pages.load(p, Ordering::Relaxed);
-        sum.frames += shard.waiting.frames.load(p, Ordering::Relaxed);
+    let mut sum = Waits { pages: v.state.reported.load(p, Ordering::Relaxed), frames: 0 };
+    for stock in v.cpus {
+        let here = stock.waits(p);
+        sum.pages = sum.pages.wrapping_add(here.pages);
+        sum.frames += here.frames;
     }
     sum
 }
 
-/// An extent waits for a purge, with so many frames of its own. Any context: no lock.
-pub(super) fn defer<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, extent: Unmapped, frames: u64) {
-    let p = mm.platform();
-    let handle = extent.handle();
-    let slot = v.extent(mm, handle);
-    let range = slot.range(p);
-    let waiting = v.waiting(range.start);
-    let push = || Waiting::push(p, &waiting.extents, &slot.next, handle);
-    // The frames' number is the extent's to say when they are freed; here it is only counted.
-    waiting.frames.fetch_add(p, frames, Ordering::Relaxed);
-    count(mm, v, range.start, range.pages, push);
-}
-
-/// Counts pages, then lets `push` make them wait: a purge that finds them subtracts them (PITFALLS 24). Asks for a purge
-/// when enough wait.
-pub(super) fn count<'p, P: Platform>(
-    mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
-    page: PageNumber,
-    pages: u64,
-    push: impl FnOnce(),
-) {
-    let p = mm.platform();
-    let counter = &v.waiting(page).pages;
-    let before = if p.broken(Rule::CountBeforeWaiting) {
-        push();
-        counter.fetch_add(p, pages, Ordering::Relaxed)
-    } else {
-        // Release, with that of the push: whoever takes the node finds it counted.
-        let before = counter.fetch_add(p, pages, Ordering::Release);
-        push();
-        before
-    };
-    let threshold = v.state.threshold.load(p, Ordering::Relaxed);
-    // All shards are summed up only now and then: what waits is known to an eighth.
-    let step = (threshold / 8 / v.shards.len() as u64).max(1);
-    if before / step != (before.wrapping_add(pages)) / step && waits(mm, v).pages >= threshold {
-        let wanted = &v.state.wanted;
-        if wanted.load(p, Ordering::Relaxed) == 0 && wanted.swap(p, 1, Ordering::AcqRel) == 0 {
-            mm.emit(Event::VmapPurgeWanted);
-            p.wake(WaitKey::VmapPurge);
-        }
+/// So many pages wait: asks for a purge if that is enough. Any context.
+pub(super) fn ask<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, pages: u64) {
+    let (p, wanted) = (mm.platform(), &v.state.asked.wanted);
+    let threshold = v.state.numbers.threshold.load(p, Ordering::Relaxed);
+    if pages >= threshold
+        && wanted.load(p, Ordering::Relaxed) == 0
+        && wanted.swap(p, 1, Ordering::AcqRel) == 0
+    {
+        mm.emit(Event::VmapPurgeWanted);
+        p.wake(WaitKey::VmapPurge);
+    }
+    if pages >= threshold.saturating_mul(2) {
+        v.state.numbers.pressing.store(p, 1, Ordering::Relaxed);
     }
 }
 
 /// Waits until a purge is asked for.
 pub(super) fn await_wanted<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
     let p = mm.platform();
-    p.wait(WaitKey::VmapPurge, &mut || v.state.wanted.load(p, Ordering::Acquire) != 0);
+    p.wait(WaitKey::VmapPurge, &mut || v.state.asked.wanted.load(p, Ordering::Acquire) != 0);
 }
 
 /// Whoever maps purges if twice of what may wait does: who was woken has not come. So what waits is bounded even where
 /// nobody calls [`Manager::vmap_purger`].
 pub(super) fn ease<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
-    let p = mm.platform();
-    let too_many = || waits(mm, v).pages >= v.state.threshold.load(p, Ordering::Relaxed).saturating_mul(2);
-    // A cheap look first: nothing is asked for, so less than that waits.
-    if v.state.wanted.load(p, Ordering::Relaxed) != 0 && too_many() && kernel::may_wait(mm).is_ok() {
+    let (p, pressing) = (mm.platform(), &v.state.numbers.pressing);
+    let too_many = || {
+        let most = v.state.numbers.threshold.load(p, Ordering::Relaxed).saturating_mul(2);
+        v.state.reported.load(p, Ordering::Relaxed) >= most
+    };
+    if pressing.load(p, Ordering::Relaxed) != 0 && kernel::may_wait(mm).is_ok() {
+        if is_running(mm, v) {
+            // With a thousand CPUs here, each would have the lock in turn, to find that nothing is to be done. As readers they
+            // all go on at once when that purge has ended.
+            return drop(v.state.purging.read(p));
+        }
         let alone = v.state.purging.write(p);
         // Others may have stood in line before, and one purge was for all.
         if too_many() {
             purge_alone(mm, v, Effort::Soft);
+        } else {
+            pressing.store(p, 0, Ordering::Relaxed);
         }
         drop(alone);
     }
 }
 
 pub(super) fn is_running<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> bool {
-    v.state.running.load(mm.platform(), Ordering::Acquire) != 0
+    v.state.asked.running.load(mm.platform(), Ordering::Acquire) != 0
 }
 
-/// What one purge took off the lists.
+/// What one purge found.
 #[must_use = "these addresses are lost unless they are flushed and made free"]
 struct Taken {
-    /// By shard, the first of the list: handles plus one.
-    extents: [u32; MAX_SHARDS as usize],
-    /// Blocks with slots to flush, on a list of their own.
-    blocks: u32,
+    number: u64,
     /// What one flush must cover.
     span: Option<PageRange>,
     pages: u64,
@@ -163,68 +147,42 @@ pub(super) fn purge<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: 
 /// The same by who has the purge's lock.
 fn purge_alone<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: Effort) -> u64 {
     let _scope = profile::scope(mm.platform(), Scope::VmapPurge);
-    let p = mm.platform();
-    v.state.running.store(p, 1, Ordering::Release);
-    // Before the lists are taken: what is pushed later asks again.
-    v.state.wanted.store(p, 0, Ordering::Release);
+    let (p, numbers) = (mm.platform(), &v.state.numbers);
+    v.state.asked.running.store(p, 1, Ordering::Release);
+    // Before anything is counted: what comes later asks again.
+    v.state.asked.wanted.store(p, 0, Ordering::Release);
+    if numbers.pressing.load(p, Ordering::Relaxed) != 0 {
+        numbers.pressing.store(p, 0, Ordering::Relaxed);
+    }
     let taken = Taken::all(mm, v);
     let pages = taken.pages;
     taken.flush(mm).settle(mm, v);
     if effort == Effort::Hard {
-        block::give_up_idle(mm, v);
+        let mut returning = Returning::new(mm, v);
+        v.cpus.iter().for_each(|stock| give_back(mm, v, &mut returning, stock.drain(mm, v)));
+        returning.finish();
+        block::freshen(mm, v, !p.broken(Rule::EmptyBlocksGoBack));
     }
-    v.state.running.store(p, 0, Ordering::Release);
+    v.state.asked.running.store(p, 0, Ordering::Release);
     pages
 }
 
 impl Taken {
     fn all<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Taken {
-        let p = mm.platform();
-        let mut taken = Taken { extents: [0; MAX_SHARDS as usize], blocks: 0, span: None, pages: 0 };
-        for (index, shard) in v.shards.iter().enumerate() {
-            let waiting = &shard.waiting;
-            if waiting.extents.load(p, Ordering::Relaxed) != 0 {
-                // Acquire: partner of the Release of the push: the entries are cleared, and it is counted.
-                taken.extents[index] = waiting.extents.swap(p, 0, Ordering::AcqRel);
-            }
-            let (mut pages, mut frames) = (0, 0);
-            let mut next = taken.extents[index];
-            while let Some(handle) = next.checked_sub(1) {
-                let extent = v.extent(mm, handle);
-                taken.cover(extent.range(p));
-                pages += extent.range(p).pages;
-                frames += own_frames(mm, v, handle);
-                next = extent.next.get(p);
-            }
-            if pages > 0 {
-                waiting.pages.fetch_sub(p, pages, Ordering::Relaxed);
-                waiting.frames.fetch_sub(p, frames, Ordering::Relaxed);
-            }
-            taken.pages += pages;
-        }
-        let blocks = &v.state.waiting_blocks;
-        let mut next =
-            if blocks.load(p, Ordering::Relaxed) == 0 { 0 } else { blocks.swap(p, 0, Ordering::AcqRel) };
-        while let Some(handle) = next.checked_sub(1) {
-            let block: &Block = v.state.blocks.get(mm, handle);
-            // First: once it is gathered it may be pushed again.
-            next = block.next_waiting.get(p);
-            let (pages, span) = block::gather(mm, v, block);
-            if let Some(span) = span {
-                // Slots that were taken kept the block where it was when they were counted.
-                v.waiting(PageNumber(block.start.get(p))).pages.fetch_sub(p, pages, Ordering::Relaxed);
-                taken.cover(span);
-                taken.pages += pages;
-            }
-            block.next_flushed.set(p, core::mem::replace(&mut taken.blocks, handle + 1));
+        let (p, numbers) = (mm.platform(), &v.state.numbers);
+        let number = numbers.next(p);
+        let mut taken = Taken { number, span: None, pages: 0 };
+        // Release: partner of the Acquire in `next`: who waits for purge n + 1 knows that n - 1 has ended.
+        numbers.started.store(p, number, Ordering::Release);
+        // Partner: the fence in `wait_for_purge`. Who unmaps on a CPU where nothing is found waits for the next purge.
+        full_fence();
+        for found in v.cpus.iter().filter_map(|stock| stock.visit(mm, v, number)) {
+            taken.pages += found.pages;
+            let span = taken.span.unwrap_or(found.span);
+            let end = span.end().max(found.span.end());
+            taken.span = Some(PageRange::between(span.start.min(found.span.start), end));
         }
         taken
-    }
-
-    fn cover(&mut self, range: PageRange) {
-        let span = self.span.unwrap_or(range);
-        let end = span.end().max(range.end());
-        self.span = Some(PageRange::between(span.start.min(range.start), end));
     }
 
     /// One flush for all of it: at most one IPI per CPU that is online.
@@ -239,45 +197,48 @@ impl Taken {
     }
 }
 
+impl Flushed {
+    /// Says so, and makes that free which its CPUs do not take back: what has frames.
+    fn settle<'p, P: Platform>(self, mm: &Manager<'p, P>, v: &Vmap<'p>) {
+        let p = mm.platform();
+        // Release: partner of the Acquire in `has_flushed`.
+        v.state.numbers.ended.store(p, self.0.number, Ordering::Release);
+        let owning = v.state.owning.take_all(p);
+        // Frames first, without any shard's lock.
+        let mut next = owning;
+        while let Some(handle) = next.checked_sub(1) {
+            let extent = v.extent(mm, handle);
+            entries::free_taken(mm, extent.mapped(p));
+            next = extent.next.get(p);
+        }
+        let mut returning = Returning::new(mm, v);
+        give_back(mm, v, &mut returning, owning);
+        returning.finish();
+    }
+}
+
+/// Makes a list of extents free that every CPU has flushed: handles plus one.
+fn give_back<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    v: &Vmap<'p>,
+    returning: &mut Returning<'_, 'p, P>,
+    first: u32,
+) {
+    let p = mm.platform();
+    let mut next = first;
+    while let Some(handle) = next.checked_sub(1) {
+        let slot = v.extent(mm, handle);
+        // PITFALLS 23: the slot may be another extent's as soon as it is put back.
+        let after = slot.next.get(p);
+        returning.put(Unmapped::cleared(handle).flushed());
+        next = if p.broken(Rule::NextBeforeRelease) { slot.next.get(p) } else { after };
+    }
+}
+
 /// Frames that wait with an extent: its first entry says whether they do.
 pub(super) fn own_frames<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) -> u64 {
     let p = mm.platform();
     let (extent, range) = (v.extent(mm, handle), v.extent(mm, handle).mapped(p));
     let waits = extent.purpose(p) == Purpose::Alloc && entries::peek(mm, range.start).is_taken();
     if waits { range.pages } else { 0 }
-}
-
-impl Flushed {
-    /// Frees the frames, and makes the addresses free.
-    fn settle<'p, P: Platform>(self, mm: &Manager<'p, P>, v: &Vmap<'p>) {
-        let p = mm.platform();
-        // Frames first, without any shard's lock.
-        for first in self.0.extents {
-            let mut next = first;
-            while let Some(handle) = next.checked_sub(1) {
-                let extent = v.extent(mm, handle);
-                if extent.purpose(p) == Purpose::Alloc {
-                    entries::free_taken(mm, extent.mapped(p));
-                }
-                next = extent.next.get(p);
-            }
-        }
-        let mut returning = Returning::new(mm, v);
-        for first in self.0.extents {
-            let mut next = first;
-            while let Some(handle) = next.checked_sub(1) {
-                let slot = v.extent(mm, handle);
-                // PITFALLS 23: the slot may be another extent's as soon as it is put back.
-                let after = slot.next.get(p);
-                returning.put(Unmapped::cleared(handle).flushed());
-                next = if p.broken(Rule::NextBeforeRelease) { slot.next.get(p) } else { after };
-            }
-        }
-        returning.finish();
-        let mut next = self.0.blocks;
-        while let Some(handle) = next.checked_sub(1) {
-            next = v.state.blocks.get(mm, handle).next_flushed.get(p);
-            block::settle(mm, v, handle);
-        }
-    }
 }

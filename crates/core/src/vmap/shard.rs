@@ -1,6 +1,6 @@
 //! Shards: parts of the kernel range with locks of their own, so that many CPUs do not meet in one.
 //!
-//! A CPU takes addresses from the shard of its group, then from the others in turn. An extent that no shard alone has
+//! Mostly there is one for each CPU, so that page tables, too, are one CPU's. A CPU takes addresses from its own, then from the others in turn. An extent that no shard alone has
 //! room for is looked for across their borders, under the locks of all of them, from the lowest up.
 //!
 //! A shard has two locks. That of its free extents is held for one search, or while [`HOLD`] extents come back (PITFALLS
@@ -8,10 +8,8 @@
 //! always with interrupts off, so that an interrupt handler may unmap. A purge takes the first and never the second: who
 //! looks an address up does not wait for it.
 
-use core::sync::atomic::Ordering;
-
 use super::Vmap;
-use super::extent::{Owned, Purpose, Want};
+use super::extent::{Owned, Want};
 use super::slots::{Chain, Pile};
 use super::used::Busy;
 use crate::Manager;
@@ -22,19 +20,17 @@ use crate::frame::AllocFrom;
 use crate::platform::Platform;
 use crate::pool::Zeroed;
 use crate::profile::{self, Scope};
-use crate::sync::{SpinLock, Word32, Word64};
+use crate::sync::{SpinLock, Word32};
 use crate::tree::Tree;
 
 /// The most shards.
-pub(super) const MAX_SHARDS: u32 = 64;
-/// CPUs that share a shard, where nothing else is said.
-const GROUP: u32 = 8;
+pub(super) const MAX_SHARDS: u32 = 4096;
 /// No shard is shorter than this where nothing else is said, in pages: 64 MiB.
 const SHORTEST: u64 = 1 << 14;
 /// Extents that come back under one hold of a shard's lock.
 pub(super) const HOLD: u32 = 32;
-/// Slots that a shard takes from the pool at a time, and keeps at most. It keeps many: the pool's lock is the whole
-/// machine's, and what a purge brings is soon in use again.
+/// Slots that a shard takes from the pool at a time, unless it gets a new slab of them, and keeps at most. It keeps many: the
+/// pool's lock is the whole machine's.
 const REFILL: u32 = 16;
 pub(super) const KEEP: u32 = 2048;
 /// Slots that taking one extent can need: its own, and that of the rest behind it.
@@ -44,28 +40,17 @@ const SLOTS: u32 = 2;
 #[repr(C, align(64))]
 pub(crate) struct Shard {
     pub free: SpinLock<{ Scope::FreeExtentsLock as u8 }>,
+    /// Of who has the locks of several.
+    pub ticket: Word32,
     /// Free extents, by address.
     pub holes: Tree,
     /// Slots at hand.
     pub spare: Chain,
-    /// Blocks with room that no CPU has: the first and the last, plus one.
-    pub listed: [Word32; 2],
     pub busy: Busy,
-    pub waiting: Waiting,
 }
 
 // SAFETY: atomics, locks and trees.
 unsafe impl Zeroed for Shard {}
-
-/// What waits for a purge. Pushed without a lock, taken whole.
-#[repr(C, align(64))]
-pub(crate) struct Waiting {
-    /// Extents: handles plus one.
-    pub extents: Word32,
-    /// How many pages wait, those of slots of blocks that begin here too, and how many frames go with them.
-    pub pages: Word64,
-    pub frames: Word64,
-}
 
 /// Whether a shard could be looked into.
 enum Look {
@@ -78,7 +63,7 @@ enum Look {
 /// How many shards, where nothing else is said.
 pub(super) fn shards_for(cpus: u32, pages: u64) -> u32 {
     let by_size = (pages / SHORTEST).clamp(1, MAX_SHARDS.into()) as u32;
-    cpus.div_ceil(GROUP).min(by_size)
+    cpus.min(by_size)
 }
 
 impl<'p> Vmap<'p> {
@@ -148,9 +133,8 @@ impl<'p> Vmap<'p> {
     pub(super) fn owned<P: Platform>(&self, mm: &Manager<'p, P>, handle: u32, place: PageRange) -> Owned {
         let (p, extent) = (mm.platform(), self.extent(mm, handle));
         extent.place(p, place);
-        extent.set_purpose(p, Purpose::Unfinished, false);
         extent.more.set(p, 0);
-        Owned::new(handle)
+        Owned::new(handle, place)
     }
 
     /// Cuts `place` out of a free extent; gives a slot that describes nothing yet. `None`, with nothing changed, if there
@@ -187,8 +171,7 @@ impl<'p> Vmap<'p> {
 
     /// Puts slots at hand. No lock is held; may wait for memory.
     fn refill<P: Platform>(&self, mm: &Manager<'p, P>, index: usize) -> Result<(), Error> {
-        let few = || Pile::reserve(mm, self, SLOTS.into());
-        let new = Pile::reserve(mm, self, REFILL.into()).or_else(|_| few())?;
+        let new = Pile::some(mm, self, REFILL)?;
         let shard = &self.shards[index];
         let _guard = shard.free.lock(mm);
         while let Some(slot) = new.pop(mm, self) {
@@ -209,28 +192,17 @@ impl<'p> Vmap<'p> {
                     at = tree.next(p, &nodes, handle);
                 }
             }
-            let lists =
-                [(shard.spare.first.get(p), Place::Spare), (shard.waiting.extents.get(p), Place::Waits)];
-            for (first, place) in lists {
-                let mut next = first;
-                while let Some(handle) = next.checked_sub(1) {
-                    each(handle, place);
-                    next = self.extent(mm, handle).next.get(p);
-                }
+            let mut next = shard.spare.first.get(p);
+            while let Some(handle) = next.checked_sub(1) {
+                each(handle, Place::Spare);
+                next = self.extent(mm, handle).next.get(p);
             }
         }
-    }
-
-    /// Blocks of a shard that no CPU has, under the lock that guards their list.
-    pub(super) fn with_blocks<P: Platform, R>(
-        &self,
-        mm: &Manager<'p, P>,
-        index: usize,
-        work: impl FnOnce(&[Word32; 2]) -> R,
-    ) -> R {
-        let shard = &self.shards[index];
-        let _guard = shard.free.lock(mm);
-        work(&shard.listed)
+        for stock in self.cpus {
+            stock.each(mm, self, |handle, waits| {
+                each(handle, if waits { Place::Waits } else { Place::AtHand })
+            });
+        }
     }
 }
 
@@ -241,20 +213,6 @@ pub(super) enum Place {
     Used,
     Spare,
     Waits,
-}
-
-impl Waiting {
-    /// Pushes a node whose link is `next`. Any context, no lock.
-    pub fn push<P: Platform>(p: &P, head: &Word32, next: &Word32, handle: u32) {
-        let mut seen = head.load(p, Ordering::Relaxed);
-        loop {
-            next.set(p, seen);
-            // Release: partner of the Acquire of the swap in `purge`: the entries were cleared before. Nobody takes single
-            // ones, so a head that looks the same is the same.
-            match head.replace(p, seen, handle + 1, Ordering::AcqRel) {
-                Ok(_) => return,
-                Err(now) => seen = now,
-            }
-        }
-    }
+    /// Flushed, and some CPU's.
+    AtHand,
 }

@@ -66,6 +66,13 @@ impl Pile {
         Ok(pile)
     }
 
+    /// Reserves some slots, at least one. No lock is held; may wait for memory.
+    pub fn some<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, most: u32) -> Result<Pile, Error> {
+        let pile = Pile::default();
+        v.state.extents.reserve_some(mm, AllocFrom::HERE, most, |slot| pile.push(mm, v, slot))?;
+        Ok(pile)
+    }
+
     /// Gives all back to the pool.
     pub fn release<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) {
         while let Some(slot) = self.pop(mm, v) {

@@ -1,6 +1,8 @@
 //! Extents in use, by address: under a lock of their own, which is always held with interrupts off, so that interrupt handlers
 //! may unmap, and which no purge takes, so that nobody who looks an address up waits for one.
 
+use core::sync::atomic::Ordering;
+
 use super::Vmap;
 use super::extent::Purpose;
 use crate::Manager;
@@ -36,43 +38,51 @@ impl<'p> Vmap<'p> {
     }
 
     /// From now on whoever knows the address may look it up and unmap it.
-    pub(super) fn publish<P: Platform>(&self, mm: &Manager<'p, P>, handle: u32) {
+    pub(super) fn publish<P: Platform>(&self, mm: &Manager<'p, P>, whole: PageRange, handle: u32) {
         let (p, nodes) = (mm.platform(), self.busy_by_address(mm));
-        let start = self.extent(mm, handle).range(p).start;
-        self.with_used(mm, start, |used| used.insert(p, &nodes, handle));
+        if self.reaches_across(whole) {
+            self.state.numbers.across.fetch_add(p, 1, Ordering::Relaxed);
+        }
+        self.with_used(mm, whole.start, |used| used.insert(p, &nodes, handle));
     }
 
-    /// Takes an extent out of use that starts here and is used for this. Whoever gets it is alone with it. Any context.
+    /// Takes an extent out of use that starts here and is used for this; gives it, its pages, and those without a guard.
+    /// Whoever gets it is alone with it. Any context.
     pub(super) fn withdraw<P: Platform>(
         &self,
         mm: &Manager<'p, P>,
         start: PageNumber,
         purpose: Purpose,
-    ) -> Result<u32, Error> {
+    ) -> Result<(u32, PageRange, PageRange), Error> {
         let (p, nodes) = (mm.platform(), self.busy_by_address(mm));
-        self.with_used(mm, start, |used| {
-            let handle = self.covering(mm, used, start).ok_or(Error::NotMapped(start))?;
-            let extent = self.extent(mm, handle);
-            if extent.range(p).start != start || extent.purpose(p) != purpose {
+        let (handle, whole, range) = self.with_used(mm, start, |used| {
+            let before = used.at_or_before(p, &nodes, start.0).ok_or(Error::NotMapped(start))?;
+            let extent = self.extent(mm, before);
+            let (whole, (used_for, guard)) = (extent.range(p), extent.used_for(p));
+            let range = PageRange::new(whole.start, whole.pages - guard);
+            if !range.contains(start) {
+                return Err(Error::NotMapped(start));
+            }
+            if range.start != start || used_for != purpose {
                 return Err(Error::WrongRelease(start));
             }
-            used.remove(p, &nodes, handle);
-            Ok(handle)
-        })
-    }
-
-    fn covering<P: Platform>(&self, mm: &Manager<'p, P>, used: &Tree, page: PageNumber) -> Option<u32> {
-        let p = mm.platform();
-        let handle = used.at_or_before(p, &self.busy_by_address(mm), page.0)?;
-        self.extent(mm, handle).mapped(p).contains(page).then_some(handle)
+            used.remove(p, &nodes, before);
+            Ok((before, whole, range))
+        })?;
+        if self.reaches_across(whole) {
+            self.state.numbers.across.fetch_sub(p, 1, Ordering::Relaxed);
+        }
+        Ok((handle, whole, range))
     }
 
     /// The pages of the extent in use that holds this one. Any context.
     pub(super) fn find_used<P: Platform>(&self, mm: &Manager<'p, P>, page: PageNumber) -> Option<PageRange> {
         let (p, nodes) = (mm.platform(), self.busy_by_address(mm));
+        let here = self.shard_of(page);
         // One that reaches across borders is in the shard of its first page, and then nothing lies before the page in
-        // the shards in between.
-        (0..=self.shard_of(page))
+        // the shards in between. Who knows of such a page has seen that it was counted.
+        let across = self.state.numbers.across.load(p, Ordering::Relaxed) > 0;
+        (if across { 0 } else { here }..=here)
             .rev()
             .find_map(|index| {
                 self.with_used(mm, self.part(index).start, |used| {
@@ -80,5 +90,9 @@ impl<'p> Vmap<'p> {
                 })
             })
             .filter(|range| range.contains(page))
+    }
+
+    fn reaches_across(&self, whole: PageRange) -> bool {
+        self.part(self.shard_of(whole.start)).end() < whole.end()
     }
 }

@@ -233,7 +233,7 @@ pub(super) static KEYS: &[Key] = &[
         name: "vmap_shards",
         kind: Kind::Count("shards"),
         least: 1,
-        most: 64,
+        most: 4096,
         need: Need::Optional,
         put: |machine, value| machine.kernel.vmap_shards = Some(value as u32),
     },

@@ -11,7 +11,8 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use quietmm::platform::Access;
-use quietmm::{AllocFrom, CpuId, Error, FrameNumber, KernelProt, PageNumber, PageRange, VmapPlace};
+use quietmm::policy::VmapPolicy;
+use quietmm::{AllocFrom, Counter, CpuId, Error, FrameNumber, KernelProt, PageNumber, PageRange, VmapPlace};
 
 use super::turns::Turns;
 use super::{Params, timed};
@@ -33,6 +34,8 @@ const CYCLES_TIMES_CPUS: u64 = 1 << 23;
 const FEWEST: u32 = 4;
 /// Of so many counted cycles, one more goes before, and at least one: no line comes from memory in those that count.
 const WARM: u32 = 8;
+/// Where unmapping is lazy, so many purges go before, too: addresses come round, and tables are there, in those that count.
+const WARM_PURGES: u64 = 12;
 /// Cycles of the last part.
 const ALIASES: u32 = 64;
 /// Kernel pages for each CPU, 128 MiB, and at least: room for the blocks of all, and for what may wait.
@@ -156,8 +159,16 @@ impl<M: Machine> Thread<'_, '_, M> {
 
     fn play(&mut self, world: &World, how: How) -> Result<(), Error> {
         let m = self.system.mm.platform();
-        for _ in 0..world.cycles.div_ceil(WARM) {
-            self.cycle(how)?;
+        let purges = || self.system.mm.counter(Counter::VmapPurges);
+        let lazy = self.system.mm.config().policy.vmap == VmapPolicy::Lazy;
+        let warm = purges() + if lazy { WARM_PURGES } else { 0 };
+        loop {
+            for _ in 0..world.cycles.div_ceil(WARM) {
+                self.cycle(how)?;
+            }
+            if purges() >= warm {
+                break;
+            }
         }
         let mut before = m.now().0;
         for _ in 0..world.cycles {

@@ -1,0 +1,355 @@
+//! What each CPU has for itself: what it has unmapped, what of that was flushed since, and its blocks.
+//!
+//! Purges are numbered. What is unmapped is put on its CPU's own list, with the number of the purge that it waits for; once
+//! that purge has flushed, its CPU takes it back itself, when it maps next, and mostly gives the same extent out again.
+//! So nothing that is unmapped and mapped again leaves its CPU, and a purge looks at one line a CPU, not at extents.
+//!
+//! ```text
+//!   who unmaps, under its CPU's lock          who purges
+//!   (entries cleared)
+//!   `waits` = 1, if it was 0                  `started` = n
+//!   ---- fence, then ----                     ---- fence ----
+//!   reads `started`                           reads `waits` of each CPU
+//!     n: waits for purge n + 1                  0: who unmaps there next reads n
+//!     n - 1: waits for purge n                  1: takes the lock: counts it, with what it spans
+//!                                             flushes, then `ended` = n
+//! ```
+//!
+//! The lock is taken with interrupts off, for a few steps, by interrupt handlers too.
+
+use core::sync::atomic::Ordering;
+
+use super::Vmap;
+use super::block::Blocks;
+use super::extent::{Owned, Unmapped, Want};
+use super::list::List;
+use super::purge::{self, Waits};
+use crate::Manager;
+use crate::addr::{PageNumber, PageRange};
+use crate::ipi::full_fence;
+use crate::percpu::Here;
+use crate::platform::Platform;
+use crate::pool::Zeroed;
+use crate::profile::Scope;
+use crate::rule::Rule;
+use crate::sync::{SpinLock, Word32, Word64};
+use crate::tlb::kernel::may_wait;
+
+/// Extents at hand that a map looks at for one of just its size.
+const LOOKS: usize = 32;
+/// What is not of its size goes back to its shard, so many at a time.
+const BACK: usize = 2;
+/// Purges after which a CPU gives back what it has had at hand all the time. With many CPUs they come fast, and some have
+/// less to do than others in between.
+const LONG: u64 = 16;
+/// Each CPU tells all others what it has unmapped when it comes to this part of its share of the threshold.
+const PART: u64 = 4;
+
+/// A CPU's own. Nobody else writes here but who purges, once a purge, and who is short of addresses.
+#[repr(C, align(128))]
+pub(crate) struct Stock {
+    lock: SpinLock<{ Scope::StockLock as u8 }>,
+    /// Something was unmapped here since a purge came by.
+    waits: Word32,
+    /// Pages that no purge has come for, those of blocks too, and what they lie between.
+    pages: Word64,
+    from: Word64,
+    to: Word64,
+    /// As many of them as `State::reported` knows of.
+    told: Word64,
+    /// Frames that wait.
+    frames: Word64,
+    fresh: Batch,
+    /// What waits for the purge before that of `fresh`.
+    sealed: Batch,
+    /// Extents with frames of their own, for the next purge to free.
+    owning: List,
+    /// Flushed, and at hand.
+    ready: List,
+    /// The same, and not wanted from one purge to the next; some of it was there at this purge, and since.
+    surplus: List,
+    since: Word64,
+    /// The same, and not wanted for [`LONG`] purges: it goes back.
+    excess: List,
+    pub blocks: Blocks,
+}
+
+// SAFETY: atomics only.
+unsafe impl Zeroed for Stock {}
+
+/// Extents that wait for the same purge.
+#[repr(C)]
+struct Batch {
+    extents: List,
+    /// The number of the purge; 0 if there are none.
+    purge: Word64,
+}
+
+/// What a purge found at a CPU.
+pub(super) struct Found {
+    pub pages: u64,
+    pub span: PageRange,
+}
+
+/// What all read, and what is written twice a purge: where many CPUs map, each write costs each of them a move of the line.
+#[repr(C, align(64))]
+pub(super) struct Numbers {
+    /// The last one that has begun, and the last one that has flushed. Written by who has the purge's lock.
+    pub started: Word64,
+    pub ended: Word64,
+    /// Pages that wait before a purge is asked for.
+    pub threshold: Word64,
+    /// Twice as much waits: who maps purges.
+    pub pressing: Word32,
+    /// Extents in use that reach across borders of shards.
+    pub across: Word32,
+}
+
+impl Numbers {
+    /// The purge that covers what was unmapped before this is read.
+    pub fn next<P: Platform>(&self, p: &P) -> u64 {
+        // Acquire: partner of the Release in `begin`.
+        self.started.load(p, Ordering::Acquire) + 1
+    }
+
+    pub fn has_flushed<P: Platform>(&self, p: &P, purge: u64) -> bool {
+        // Acquire: partner of the Release in `purge_alone`: the flush comes before the next use.
+        self.ended.load(p, Ordering::Acquire) >= purge
+    }
+}
+
+impl<'p> Vmap<'p> {
+    /// Runs `work` on this CPU's own, under its lock, interrupts off.
+    pub(super) fn own<P: Platform, R>(&self, mm: &Manager<'p, P>, work: impl FnOnce(&'p Stock) -> R) -> R {
+        let here = Here::new(mm);
+        let stock = &self.cpus[here.cpu.index()];
+        let _guard = stock.lock.lock(mm);
+        work(stock)
+    }
+
+    pub(super) fn link<P: Platform>(&self, mm: &Manager<'p, P>) -> impl Fn(u32) -> &'p Word32 {
+        move |handle| &self.extent(mm, handle).next
+    }
+}
+
+impl Stock {
+    /// Runs `work` under the lock, interrupts off.
+    pub fn with<P: Platform, R>(&self, mm: &Manager<'_, P>, work: impl FnOnce() -> R) -> R {
+        let _here = Here::new(mm);
+        let _guard = self.lock.lock(mm);
+        work()
+    }
+
+    /// Moves on what was flushed meanwhile; gives the number of the purge that new things wait for. Under the lock.
+    fn turn<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> u64 {
+        let (p, numbers) = (mm.platform(), &v.state.numbers);
+        let next = numbers.next(p);
+        let oldest =
+            [&self.sealed, &self.fresh].map(|batch| batch.purge.get(p)).into_iter().find(|&n| n != 0);
+        if oldest.is_none_or(|oldest| oldest == next) {
+            return next;
+        }
+        if oldest.is_some_and(|oldest| numbers.has_flushed(p, oldest)) {
+            if self.surplus.is_empty(p) {
+                self.since.set(p, next);
+            } else if next - self.since.get(p) > LONG {
+                self.excess.take_over(p, &self.surplus, v.link(mm));
+                self.since.set(p, next);
+            }
+            self.surplus.take_over(p, &self.ready, v.link(mm));
+        }
+        for batch in [&self.sealed, &self.fresh] {
+            let purge = batch.purge.get(p);
+            if purge != 0 && numbers.has_flushed(p, purge) {
+                self.ready.take_over(p, &batch.extents, v.link(mm));
+                batch.purge.set(p, 0);
+            }
+        }
+        let fresh = self.fresh.purge.get(p);
+        if fresh != 0 && fresh < next {
+            // Its purge is under way. Those before have ended, so nothing is in `sealed`.
+            self.seal(mm, v, fresh);
+        }
+        next
+    }
+
+    /// What is in `fresh` waits for this purge, as does what is in `sealed`. Under the lock.
+    fn seal<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, purge: u64) {
+        let p = mm.platform();
+        self.sealed.extents.take_over(p, &self.fresh.extents, v.link(mm));
+        self.sealed.purge.set(p, purge);
+        self.fresh.purge.set(p, 0);
+    }
+
+    /// Counts pages that wait from here on; gives how many all should hear of, or 0. Under the lock.
+    fn count<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, range: PageRange) -> u64 {
+        let p = mm.platform();
+        let pages = self.pages.get(p);
+        if pages == 0 || range.start.0 < self.from.get(p) {
+            self.from.set(p, range.start.0);
+        }
+        if pages == 0 || range.end().0 > self.to.get(p) {
+            self.to.set(p, range.end().0);
+        }
+        self.pages.set(p, pages + range.pages);
+        let untold = pages + range.pages - self.told.get(p);
+        let share = v.state.numbers.threshold.load(p, Ordering::Relaxed) / v.cpus.len() as u64;
+        if untold <= share / PART {
+            return 0;
+        }
+        self.told.set(p, pages + range.pages);
+        untold
+    }
+
+    /// What waits here for purge `n`, which has begun. By who has the purge's lock.
+    pub fn visit<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, n: u64) -> Option<Found> {
+        let p = mm.platform();
+        // Relaxed: the fences order it: see above.
+        if self.waits.load(p, Ordering::Relaxed) == 0 {
+            return None;
+        }
+        self.with(mm, || {
+            self.turn(mm, v);
+            // What says that it waits for the next one is flushed by this one, too: it is here before the flush.
+            self.seal(mm, v, n);
+            let pages = self.pages.get(p);
+            let span = PageRange::between(PageNumber(self.from.get(p)), PageNumber(self.to.get(p)));
+            v.state.reported.fetch_sub(p, self.told.get(p), Ordering::Relaxed);
+            // PITFALLS 22: it is not to be flushed again.
+            if !p.broken(Rule::ForgetWhatWasFlushed) {
+                self.pages.set(p, 0);
+                self.waits.store(p, 0, Ordering::Relaxed);
+            }
+            self.told.set(p, 0);
+            self.frames.set(p, 0);
+            v.state.owning.take_over(p, &self.owning, v.link(mm));
+            Some(Found { pages, span })
+        })
+    }
+
+    /// Takes all that was flushed: a list of handles plus one. For who is short of addresses.
+    pub fn drain<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> u32 {
+        self.with(mm, || {
+            self.turn(mm, v);
+            let p = mm.platform();
+            self.excess.take_over(p, &self.surplus, v.link(mm));
+            self.excess.take_over(p, &self.ready, v.link(mm));
+            self.excess.take_all(p)
+        })
+    }
+
+    pub fn waits<P: Platform>(&self, p: &P) -> Waits {
+        Waits {
+            pages: self.pages.load(p, Ordering::Relaxed).wrapping_sub(self.told.load(p, Ordering::Relaxed)),
+            frames: self.frames.load(p, Ordering::Relaxed),
+        }
+    }
+
+    /// For a look at a quiet system: all extents, and whether they wait for a purge.
+    pub fn each<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, mut each: impl FnMut(u32, bool)) {
+        let p = mm.platform();
+        let waits = |batch: &Batch| !v.state.numbers.has_flushed(p, batch.purge.get(p));
+        for (list, waits) in [
+            (&self.owning, true),
+            (&self.fresh.extents, waits(&self.fresh)),
+            (&self.sealed.extents, waits(&self.sealed)),
+            (&self.ready, false),
+            (&self.surplus, false),
+            (&self.excess, false),
+        ] {
+            list.each(p, v.link(mm), |handle| each(handle, waits));
+        }
+    }
+}
+
+/// Counts what a CPU has unmapped, with `put` under the same hold of its CPU's lock, and asks for a purge when enough
+/// waits. Gives the number of the purge that it waits for. Any context.
+fn wait_for_purge<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    v: &Vmap<'p>,
+    range: PageRange,
+    put: impl FnOnce(&Stock, u64),
+) -> u64 {
+    let (p, reported) = (mm.platform(), &v.state.reported);
+    // PITFALLS 24: a purge that comes next subtracts it.
+    let late = p.broken(Rule::CountBeforeWaiting);
+    let mut report = v.own(mm, |stock| {
+        if stock.waits.get(p) == 0 {
+            stock.waits.store(p, 1, Ordering::Relaxed);
+            // Partner: the fence in `Taken::all`.
+            full_fence();
+        }
+        let report = stock.count(mm, v, range);
+        let before = if report > 0 && !late { reported.fetch_add(p, report, Ordering::Relaxed) } else { 0 };
+        let next = stock.turn(mm, v);
+        put(stock, next);
+        (report, before, next)
+    });
+    if report.0 > 0 && late {
+        report.1 = reported.fetch_add(p, report.0, Ordering::Relaxed);
+    }
+    if report.0 > 0 {
+        purge::ask(mm, v, report.1.wrapping_add(report.0));
+    }
+    report.2
+}
+
+/// An extent of these pages waits for a purge, with so many frames of its own. Any context.
+pub(super) fn defer<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    v: &Vmap<'p>,
+    extent: Unmapped,
+    whole: PageRange,
+    frames: u64,
+) {
+    let p = mm.platform();
+    let handle = extent.handle();
+    let were_on = may_wait(mm).is_ok();
+    let mut back = [None; BACK];
+    wait_for_purge(mm, v, whole, |stock, next| {
+        if frames > 0 {
+            stock.frames.set(p, stock.frames.get(p) + frames);
+            stock.owning.push(p, v.link(mm), handle);
+        } else {
+            stock.fresh.extents.push(p, v.link(mm), handle);
+            stock.fresh.purge.set(p, next);
+        }
+        // Not in an interrupt handler: it may have come in the middle of a shard's lock.
+        if !stock.excess.is_empty(p) && were_on {
+            back = [(); BACK].map(|()| stock.excess.pop(p, v.link(mm)));
+        }
+    });
+    give_back(mm, v, back);
+}
+
+/// Slots of a block wait for a purge: for which one. Any context.
+pub(super) fn defer_slots<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, range: PageRange) -> u64 {
+    wait_for_purge(mm, v, range, |_, _| ())
+}
+
+/// Takes an extent of just this size that this CPU has at hand. If it has only others, some of them go back.
+pub(super) fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, want: &Want) -> Option<Owned> {
+    let p = mm.platform();
+    let fits = |handle: u32| {
+        let extent = v.extent(mm, handle);
+        let range = extent.range(p);
+        (&extent.next, (range.pages == want.pages && want.fit(range) == Some(range)).then_some(range))
+    };
+    let mut back = [None; BACK];
+    let found = v.own(mm, |stock| {
+        stock.turn(mm, v);
+        let lists = [&stock.surplus, &stock.ready, &stock.excess];
+        let found = lists.iter().find_map(|list| list.take_one(p, LOOKS, fits));
+        if found.is_none() {
+            back = [(); BACK].map(|()| lists.iter().find_map(|list| list.pop(p, v.link(mm))));
+        }
+        found.map(|(handle, place)| Owned::new(handle, place))
+    });
+    give_back(mm, v, back);
+    found
+}
+
+/// Extents that every CPU has flushed.
+fn give_back<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, back: [Option<u32>; BACK]) {
+    back.into_iter().flatten().for_each(|handle| v.put_back(mm, Unmapped::cleared(handle).flushed()));
+}
