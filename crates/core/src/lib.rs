@@ -50,6 +50,7 @@ pub mod policy;
 mod pool;
 mod reclaim;
 pub mod rule;
+mod swap;
 pub mod sync;
 mod tlb;
 #[cfg_attr(not(test), expect(dead_code, reason = "not all of it has a user yet"))]

@@ -8,13 +8,14 @@ use crate::file::File;
 use crate::frame::boot::{self, Carved, MAX_NODES};
 use crate::frame::percpu::Holders;
 use crate::frame::{AllocFrom, FrameTable, ListLimits, Zone};
-use crate::paging::{Region as Mapping, Space};
+use crate::paging::{Family, Region as Mapping, Space};
 use crate::percpu::{CpuSlot, Here, MAX_LRU_BATCH};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::pool::{Pool, Zeroed};
 use crate::reclaim::Node;
 use crate::rule::Rule;
+use crate::swap::Swap;
 use crate::sync::Word32;
 use crate::tlb::BatchSlot;
 use crate::vmap::Vmap;
@@ -52,6 +53,9 @@ pub struct Config {
     /// Kernel pages that are unmapped and wait, before a purge is asked for. `None`: Linux's rule, 32 MiB for each doubling
     /// of the CPUs that are online.
     pub vmap_lazy: Option<u64>,
+    /// Pages that may be on their way to devices before tasks that reclaim must wait: at least 1. Linux has a limit per
+    /// device, of 128 commands.
+    pub pageout_limit: u32,
     /// Anonymous pages may be reclaimed: they are on the lists and can be found by the reverse map, and
     /// [`Manager::swap_on`] is allowed. Costs a slot of 128 bytes for each mapping of memory that is a space's own.
     pub swap: bool,
@@ -72,6 +76,7 @@ impl Config {
             vmap: None,
             vmap_shards: None,
             vmap_lazy: None,
+            pageout_limit: 1024,
             swap: false,
             vfree_at_once: false,
         }
@@ -100,6 +105,9 @@ impl Config {
             return Err(Error::BadSetting("scan_batch must be 1 to 64"));
         }
         self.page_lists.map_or(Ok(()), |limits| limits.check().map(drop))?;
+        if self.pageout_limit == 0 {
+            return Err(Error::BadSetting("pageout_limit must be at least 1"));
+        }
         if self.flush_ceiling == 0 {
             return Err(Error::BadSetting("flush_ceiling must be at least 1"));
         }
@@ -112,8 +120,10 @@ impl Config {
 pub(crate) struct Root {
     pub spaces: Pool<Space>,
     pub regions: Pool<Mapping>,
+    pub families: Pool<Family>,
     pub files: Pool<File>,
     pub batches: Pool<BatchSlot>,
+    pub swap: Swap,
     /// CPUs that run.
     pub online: CpuMask,
     pub online_cpus: Word32,

@@ -12,6 +12,7 @@ use crate::ipi::{Inbox, Request};
 use crate::paging::SpaceId;
 use crate::platform::Platform;
 use crate::pool::Zeroed;
+use crate::swap::SwapHint;
 use crate::sync::Word32;
 
 /// The most address-space tags that the core uses on a CPU.
@@ -44,6 +45,8 @@ pub(crate) struct CpuSlot {
     pub spare_batch: Cell<u32>,
     /// The region in which this CPU's last fault lay, plus one.
     pub last_region: Cell<u32>,
+    /// Where this CPU goes on with swap.
+    pub swap: SwapHint,
     pub counters: Counters,
 }
 

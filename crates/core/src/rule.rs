@@ -68,6 +68,12 @@ rules! {
         "complete the deferred flush of an address before it is mapped again";
     FreezeBeforeFree, "freeze-before-free", "INV-1",
         "take a page from the page cache only when nobody else holds it";
+    SlotHeldWhileRead, "slot-held-while-read", "INV-2",
+        "keep a swap slot while its page is being read back, though no entry names it any more";
+    SwapInLocks, "swap-in-locks", "INV-12",
+        "wait for a page of the swap cache that is being reclaimed, written out or read, before it is mapped";
+    KeepWhatFailed, "keep-what-failed", "INV-2",
+        "keep a page in memory, and dirty, when the device did not take it";
     FlushBeforeProtectReturns, "flush-before-protect-returns", "INV-4",
         "flush the range whose rights were taken away before protect returns";
     FlushBeforeForkReturns, "flush-before-fork-returns", "INV-4",

@@ -40,6 +40,8 @@ pub struct Audit {
     pub unpurged: u64,
     /// Entries present in all spaces.
     pub mapped: u64,
+    /// Entries in all spaces that name swap slots.
+    pub swapped: u64,
     /// The first thing that does not add up.
     pub broken: Option<&'static str>,
 }
@@ -81,11 +83,13 @@ impl<P: Platform> Manager<'_, P> {
             tables +=
                 table::count(self, self.space(SpaceId(id)).root(p), &mut |_: PageNumber, entry: Entry| {
                     audit.mapped += u64::from(entry.is_present());
+                    audit.swapped += u64::from(entry.is_swapped());
                 });
         }
         let root = self.root;
         audit.pools = root.spaces.frames(self)
             + root.regions.frames(self)
+            + root.families.frames(self)
             + root.files.frames(self)
             + root.batches.frames(self);
         let mut cached = 0;
@@ -93,6 +97,8 @@ impl<P: Platform> Manager<'_, P> {
             audit.pools += self.tree_nodes(FileId(id));
             cached += self.cached_pages(FileId(id)).unwrap_or(0);
         }
+        let (of_swap, swap_broken) = self.audit_swap(audit.swapped);
+        audit.pools += of_swap;
         let vmap = self.audit_vmap();
         audit.pools += vmap.pools;
         tables += vmap.tables;
@@ -123,6 +129,7 @@ impl<P: Platform> Manager<'_, P> {
             (on_lists == listed, "pages marked as listed are not the pages on the lists"),
             (audit.leaked == 0, "pages of an unmap batch that was never flushed"),
             (own == owned, "frames of the core's own that no pool, index or kernel range holds"),
+            (swap_broken.is_none(), swap_broken.unwrap_or_default()),
             (vmap.broken.is_none(), vmap.broken.unwrap_or_default()),
             (sum == audit.total, "frames that are neither free nor in use"),
             (tables == audit.tables, "page tables that no space reaches"),

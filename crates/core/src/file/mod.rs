@@ -9,10 +9,11 @@ use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::error::Error;
 use crate::frame::{AllocFrom, Kind, flag};
+use crate::paging::Shown;
 use crate::platform::{Platform, Store};
 use crate::pool::Zeroed;
 use crate::rule::Rule;
-use crate::sync::{RwLock, SpinLock, Word32, Word64};
+use crate::sync::{SpinLock, Word32, Word64};
 
 /// A file, by the handle of its slot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -29,11 +30,9 @@ pub(crate) struct File {
     root: Word32,
     levels: Word32,
     cached: Word64,
-    /// Guards the list of regions: shared by the reverse map.
-    pub mapping_lock: RwLock,
-    /// First region that shows this file, plus one.
-    pub first_mapping: Word32,
-    /// 0 from when it begins to end. Under the mapping lock.
+    /// The regions that show it.
+    pub shown: Shown,
+    /// 0 from when it begins to end. Under the lock of `shown`.
     pub alive: Word32,
 }
 
@@ -63,7 +62,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         file.root.set(p, FrameNumber::NONE.0);
         file.levels.set(p, tree::levels(pages));
         file.cached.set(p, 0);
-        file.first_mapping.set(p, 0);
+        file.shown.clear(p);
         file.pages.set(p, pages);
         file.alive.set(p, 1);
         Ok(id)
@@ -79,11 +78,11 @@ impl<'p, P: Platform> Manager<'p, P> {
         let file = self.root.files.find(self, id.0).ok_or(Error::NoSuchFile)?;
         {
             // Marked under the lock under which regions come to it: from here on none does, and nobody else ends it.
-            let _alone = file.mapping_lock.write(p);
+            let _alone = file.shown.lock.write(p);
             if file.alive.get(p) == 0 {
                 return Err(Error::NoSuchFile);
             }
-            if file.first_mapping.get(p) != 0 {
+            if !file.shown.is_empty(p) {
                 return Err(Error::Busy);
             }
             file.alive.set(p, 0);

@@ -5,6 +5,7 @@ use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::error::Error;
 use crate::event::FlushReason;
+use crate::frame::Few;
 use crate::platform::Platform;
 use crate::reclaim::{clean, pageout};
 use crate::tlb::{Fate, UnmapBatch};
@@ -42,8 +43,10 @@ impl<'p, P: Platform> Manager<'p, P> {
                     self.let_go(n);
                 }
             }
-            batch.flush_for(FlushReason::Clean).take_all(|n, _| {
-                match pageout::write(self, n) {
+            let mut dirty = Few::new();
+            batch.flush_for(FlushReason::Clean).take_all(|n, _| dirty.push(n));
+            pageout::write_all(self, dirty.as_slice(), |n, ok| {
+                match ok {
                     true => written += 1,
                     false => failed = true,
                 }

@@ -145,8 +145,10 @@ pub(crate) struct List {
 }
 
 impl List {
+    /// Makes it empty, whatever it was.
     pub fn init<P: Platform>(&self, p: &P) {
         self.chain.init(p);
+        self.len.set(p, 0);
     }
 
     /// How many frames; without the lock a guess.

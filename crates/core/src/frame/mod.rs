@@ -69,6 +69,9 @@ impl Kind {
     ];
 }
 
+/// The bits of a frame's state word that say its kind.
+pub(crate) const KIND: u32 = 7;
+
 /// Bits of a frame's state word, beside the kind (bits 0-2) and the order (bits 4-7).
 pub(crate) mod flag {
     /// In its file's cache, and not read yet. Apart from the others: next to the kind.
@@ -89,6 +92,8 @@ pub(crate) mod flag {
     pub const AWAITED: u32 = 1 << 15;
     /// The core's own, of kind `Kernel`: in a pool or an index. Nobody frees it by its number.
     pub const OWN: u32 = 1 << 14;
+    /// An anonymous page that was read from swap because it lay beside another, and that nobody has asked for yet.
+    pub const AHEAD: u32 = 1 << 14;
 }
 
 const NODE_SHIFT: u32 = 24;
@@ -105,11 +110,17 @@ pub(crate) struct Frame {
     link: Link,
     /// Entries that lead here.
     pub maps: Word32,
-    /// The file (kind `File`) or the space (kind `Anon`) that it belongs to.
+    /// The file (kind `File`) or the family (kind `Anon`) that it belongs to.
     pub owner: Word32,
-    /// The page of the file, or of the space.
+    /// The page of the file; or the index in the family, below [`MAX_INDEX`], and above it the swap slot plus one.
     pub index: Word64,
 }
+
+/// Indices in families are below this.
+pub(crate) const MAX_INDEX: u64 = 1 << INDEX_BITS;
+/// Swap slots are below this: 1 TiB of swap.
+pub(crate) const MAX_SLOT: u32 = (1 << (64 - INDEX_BITS)) - 1;
+const INDEX_BITS: u32 = 36;
 
 // SAFETY: atomics; zeros are an absent frame.
 unsafe impl crate::pool::Zeroed for Frame {}
@@ -120,7 +131,7 @@ impl Frame {
     }
 
     pub const fn kind_of(state: u32) -> Kind {
-        Kind::ALL[(state & 7) as usize]
+        Kind::ALL[(state & KIND) as usize]
     }
 
     pub const fn order_of(state: u32) -> u8 {
@@ -154,7 +165,7 @@ impl Frame {
 
     /// Whether a block in this state is one of this order that the embedding kernel has.
     pub const fn is_given_out(state: u32, order: u8) -> bool {
-        const LOOK: u32 = 7 | 15 << 4 | flag::OWN;
+        const LOOK: u32 = KIND | 15 << 4 | flag::OWN;
         order <= MAX_ORDER && state & LOOK == (order as u32) << 4 | Kind::Kernel as u32
     }
 
@@ -164,6 +175,27 @@ impl Frame {
         let state = self.state.get(p);
         let freed = state & (u32::MAX << ZONE_SHIFT) | (order as u32) << 4 | Kind::Tail as u32;
         Self::is_given_out(state, order) && self.state.replace(p, state, freed, Ordering::AcqRel).is_ok()
+    }
+
+    /// The index of an anonymous page in its family.
+    pub fn family_index<P: Platform>(&self, p: &P) -> u64 {
+        self.index.get(p) & (MAX_INDEX - 1)
+    }
+
+    /// By who has locked the page.
+    pub fn set_family_index<P: Platform>(&self, p: &P, index: u64) {
+        self.index.store(p, self.index.get(p) & !(MAX_INDEX - 1) | index, Ordering::Release);
+    }
+
+    /// The swap slot of an anonymous page: it is in the swap cache. For who holds the page; stable while it is locked.
+    pub fn slot<P: Platform>(&self, p: &P) -> Option<u32> {
+        (self.index.load(p, Ordering::Acquire) >> INDEX_BITS).checked_sub(1).map(|slot| slot as u32)
+    }
+
+    /// By who has locked the page, or has it alone, under the lock of the slot.
+    pub fn set_slot<P: Platform>(&self, p: &P, slot: Option<u32>) {
+        let above = slot.map_or(0, |slot| u64::from(slot) + 1) << INDEX_BITS;
+        self.index.store(p, self.family_index(p) | above, Ordering::Release);
     }
 
     pub fn set_flags<P: Platform>(&self, p: &P, flags: u32) {
@@ -186,6 +218,20 @@ impl Frame {
         // SAFETY: both are two `Word32` in `repr(C)`; a table's frame is on no list, so nothing else uses
         // the link, and it was zeroed (unlocked) before the table was published.
         unsafe { &*(&raw const self.link).cast() }
+    }
+
+    /// The lock of the cluster of swap slots that this frame holds.
+    pub fn cluster_lock(&self) -> &SpinLock {
+        const { assert!(size_of::<SpinLock>() == size_of::<Word64>()) };
+        const { assert!(align_of::<SpinLock>() <= align_of::<Word64>()) };
+        // SAFETY: both are 8 bytes of atomics; a cluster has no index, so nothing else uses the word, and it was zeroed
+        // (unlocked) before the cluster was published.
+        unsafe { &*(&raw const self.index).cast() }
+    }
+
+    /// Makes the frame the lock of a cluster that nobody uses yet.
+    pub fn prepare_cluster<P: Platform>(&self, p: &P) {
+        self.index.set(p, 0);
     }
 
     /// Makes the frame the lock and the count of a table that nobody sees yet.

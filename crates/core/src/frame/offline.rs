@@ -111,7 +111,7 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     /// Empties the block as far as it can, and takes it offline if nothing of it is in use any more. With interrupts on
-    /// and no lock held; may wait. IPIs: one batch for each page of a file that is mapped.
+    /// and no lock held; may wait. IPIs: one batch for each page that is mapped.
     ///
     /// # Errors
     /// What is left, with the block still isolated: to be tried again when it may have been freed, or cancelled.
@@ -124,7 +124,7 @@ impl<P: Platform> Manager<'_, P> {
             self.drain_lru_batches();
         }
         for n in (0..FRAMES).map(|i| first.add(i)) {
-            if self.frames().get(n).kind(p) == Kind::File {
+            if self.frames().get(n).kind(p) == Kind::File || self.may_swap(n) {
                 crate::reclaim::evict(self, n);
             }
         }

@@ -37,8 +37,12 @@ impl Entry {
     /// In an entry that is not present: an operation took it out and has not flushed yet; all other bits are as
     /// they were.
     const TAKEN: u64 = 1 << 9;
+    /// In an entry that is not present: the page is in the swap slot in the upper bits.
+    const SWAPPED: u64 = 1 << 11;
+    /// Where the slot lies.
+    const SLOT_SHIFT: u32 = 12;
     /// Where the generation of a deferred flush lies.
-    const GENERATION_SHIFT: u32 = 10;
+    const GENERATION_SHIFT: u32 = 12;
 
     /// A page that programs may use as `prot` says.
     pub const fn page(frame: FrameNumber, prot: Prot) -> Entry {
@@ -64,11 +68,26 @@ impl Entry {
 
     /// The generation of a deferred flush, if this is what reclaim left behind.
     pub const fn deferred_until(self) -> Option<Generation> {
-        if self.0 & (Self::PRESENT | Self::TAKEN | Self::DEFERRED) == Self::DEFERRED {
+        if self.0 & (Self::PRESENT | Self::TAKEN | Self::DEFERRED | Self::SWAPPED) == Self::DEFERRED {
             Some(Generation(self.0 >> Self::GENERATION_SHIFT))
         } else {
             None
         }
+    }
+
+    /// What reclaim leaves behind of a page that it gave a swap slot.
+    pub(crate) const fn swapped(slot: u32) -> Entry {
+        Entry((slot as u64) << Self::SLOT_SHIFT | Self::SWAPPED)
+    }
+
+    /// The swap slot of the page, if this is what reclaim left behind.
+    pub(crate) const fn swap_slot(self) -> Option<u32> {
+        if self.is_swapped() { Some((self.0 >> Self::SLOT_SHIFT) as u32) } else { None }
+    }
+
+    /// Whether the page that was here has a swap slot: it is on a device, on its way there, or still in memory.
+    pub const fn is_swapped(self) -> bool {
+        self.0 & (Self::PRESENT | Self::TAKEN | Self::DEFERRED | Self::SWAPPED) == Self::SWAPPED
     }
 
     /// A present entry as the operation that takes it out leaves it until it has flushed.

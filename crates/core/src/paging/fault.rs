@@ -8,9 +8,10 @@ use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PageRange, VirtAddr};
 use crate::error::Error;
 use crate::event::{Event, FlushReason};
-use crate::frame::{AllocFrom, Kind};
+use crate::frame::{AllocFrom, Kind, flag};
 use crate::platform::Platform;
 use crate::rule::Rule;
+use crate::swap::Back;
 use crate::tlb;
 
 /// Where a fault stands.
@@ -69,7 +70,9 @@ impl<'p, P: Platform> Manager<'p, P> {
                 if now.permits(access) {
                     break;
                 }
-                let step = if !now.is_present() {
+                let step = if let Some(slot) = now.swap_slot() {
+                    self.bring_back(&fault, slot, &mut major)?
+                } else if !now.is_present() {
                     self.bring(&fault, &mut major)?
                 } else if access == UserAccess::Write {
                     self.let_write(&fault)?
@@ -90,12 +93,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let (frame, prot, made) = self.page_for(fault)?;
         *major |= made;
+        let list = made && self.hold_for_list(frame);
         loop {
             let locked = fault.leaf.lock(self);
             let now = locked.read(fault.page);
-            if now.is_present() {
-                // Another thread was faster.
+            if now.is_present() || now.is_swapped() {
+                // Another thread was faster; and so may reclaim have been.
                 drop(locked);
+                if list {
+                    self.put_page(frame);
+                }
                 self.put_page(frame);
                 return Ok(Step::Again);
             }
@@ -122,8 +129,88 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.frames().get(frame).maps.fetch_add(p, 1, Ordering::Relaxed);
             locked.write(fault.page, Entry::page(frame, prot));
             self.emit(Event::Mapped { space: fault.id, page: fault.page, frame, pages: 1 });
+            drop(locked);
+            if list {
+                self.list_held(frame);
+            }
             return Ok(Step::Done);
         }
+    }
+
+    /// Maps the page of a swap slot again.
+    fn bring_back(&self, fault: &Fault<'_>, slot: u32, major: &mut bool) -> Result<Step, Error> {
+        let p = self.platform();
+        let Some(Back { page: n, read }) = self.swap_in(slot, fault.page)? else { return Ok(Step::Again) };
+        *major |= read;
+        // INV-12, and INV-2: the page is locked, so whoever took it out of memory has flushed, and nobody writes it out.
+        let locked = fault.leaf.lock(self);
+        if locked.read(fault.page).swap_slot() != Some(slot) {
+            drop(locked);
+            self.unlock_page(n);
+            self.put_page(n);
+            self.swap_trim(n, slot);
+            return Ok(Step::Again);
+        }
+        let frame = self.frames().get(n);
+        if let Some(family) = fault.region.family(p) {
+            // All entries that name this slot are of one family, at one index.
+            frame.owner.set(p, family.0);
+            frame.set_family_index(p, fault.region.family_index(p, fault.page));
+        }
+        let before = frame.maps.fetch_add(p, 1, Ordering::Relaxed);
+        let others = self.swap_undo(slot);
+        let prot = fault.region.prot(p);
+        let prot = if before == 0 && others == 0 { prot } else { prot.read_only() };
+        locked.write(fault.page, Entry::page(n, prot));
+        self.emit(Event::Mapped { space: fault.id, page: fault.page, frame: n, pages: 1 });
+        drop(locked);
+        if others == 0 && !self.swap_has_room() {
+            // Somebody needs the slot more. By who has the page locked, so nobody else looks at what it has.
+            frame.set_flags(p, flag::DIRTY);
+            self.swap_detach(n, slot);
+        }
+        self.unlock_page(n);
+        Ok(Step::Done)
+    }
+
+    /// Whether a new page goes to a list of its own once it is mapped: then it is held until it is on its way.
+    fn hold_for_list(&self, n: FrameNumber) -> bool {
+        let (p, frame) = (self.platform(), self.frames().get(n));
+        let list = self.config().swap && frame.kind(p) == Kind::Anon;
+        if list {
+            frame.refs.fetch_add(p, 1, Ordering::Relaxed);
+        }
+        list
+    }
+
+    fn list_held(&self, n: FrameNumber) {
+        self.lru_add(n);
+        self.put_page(n);
+    }
+
+    /// The first page from `from` on whose entry names a swap slot that is one of these. Nowhere in a space that ends.
+    pub(crate) fn next_swapped(
+        &self,
+        id: SpaceId,
+        from: PageNumber,
+        own: impl Fn(u32) -> bool,
+    ) -> Option<PageNumber> {
+        let (space, _shared) = self.shared_in(id).ok()?;
+        let range = PageRange::between(from, PageNumber::USER_END);
+        self.visit_until(space, range, |_, _, entry, _| !entry.swap_slot().is_some_and(&own))
+    }
+
+    /// Brings the page of an entry that names a swap slot back, whatever programs may do with it. May wait.
+    pub(crate) fn swap_in_at(&self, id: SpaceId, page: PageNumber) -> Result<(), Error> {
+        let p = self.platform();
+        let (space, _shared) = self.shared_in(id)?;
+        let (_, region) = self.find_region(id, space, page).ok_or(Error::NotMapped(page))?;
+        let leaf = table::find_or_make(self, space.root(p), page)?;
+        let fault = Fault { id, space, region, page, leaf, access: UserAccess::Read };
+        while let Some(slot) = leaf.peek(self, page).swap_slot() {
+            self.bring_back(&fault, slot, &mut false)?;
+        }
+        Ok(())
     }
 
     /// The frame for a missing page, held for the caller; what may be done with it, and whether it had to be made or
@@ -158,8 +245,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let n = self.alloc_one(Kind::Anon, AllocFrom::HERE)?;
         let frame = self.frames().get(n);
-        frame.owner.set(p, fault.id.0);
-        frame.index.set(p, fault.page.0);
+        frame.owner.set(p, fault.region.family(p).map_or(0, |family| family.0));
+        frame.index.set(p, fault.region.family_index(p, fault.page));
         frame.maps.set(p, 0);
         frame.refs.set(p, 1);
         Ok(n)
@@ -187,10 +274,33 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.put_page(n);
             return Ok(Step::Again);
         }
-        // Only a fork of this space could add a mapping to the only one, and a fork needs the regions alone.
-        if frame.kind(p) == Kind::Anon && frame.maps.load(p, Ordering::Acquire) == 1 {
-            locked.set_bits(fault.page, Entry::WRITABLE);
-            return Ok(Step::Done);
+        // Only a fork of this space could add a mapping to the only one, and a fork needs the regions alone. The mappings
+        // first, then the slot: if reclaim has just taken the other one, its entry names the slot by now.
+        let only = frame.kind(p) == Kind::Anon && frame.maps.load(p, Ordering::Acquire) == 1;
+        match self.slot_of(n) {
+            None if only => {
+                locked.set_bits(fault.page, Entry::WRITABLE);
+                return Ok(Step::Done);
+            }
+            Some(slot) if only => {
+                // While it is locked no entry that leads to the page becomes one that names its slot, nor the other way.
+                if !frame.try_lock(p) {
+                    frame.refs.fetch_add(p, 1, Ordering::Relaxed);
+                    drop(locked);
+                    self.wait_page(n);
+                    self.put_page(n);
+                    return Ok(Step::Again);
+                }
+                let only = frame.maps.load(p, Ordering::Acquire) == 1 && self.swap_users(slot) == 0;
+                if only {
+                    locked.set_bits(fault.page, Entry::WRITABLE);
+                }
+                self.unlock_page(n);
+                if only {
+                    return Ok(Step::Done);
+                }
+            }
+            _ => {}
         }
         frame.refs.fetch_add(p, 1, Ordering::Relaxed);
         drop(locked);
@@ -213,7 +323,10 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Ok(Step::Again);
         }
         debug_assert_eq!(now.0 & Entry::RIGHTS, seen.0 & Entry::RIGHTS, "the regions are shared");
-        locked.take(fault.page);
+        // The others see what was written here before they shared it: a slot that has older content is not theirs.
+        if locked.take(fault.page).has(Entry::DIRTY) {
+            self.frames().get(old).set_flags(p, flag::DIRTY);
+        }
         self.emit(Event::Unmapped {
             space: fault.id,
             page: fault.page,
@@ -227,11 +340,15 @@ impl<'p, P: Platform> Manager<'p, P> {
             let range = PageRange::new(fault.page, 1);
             tlb::flush(self, fault.id, Some(range), FlushReason::Copy, false);
         }
+        let list = self.hold_for_list(copy);
         self.frames().get(copy).maps.set(p, 1);
         locked.write(fault.page, Entry::page(copy, fault.region.prot(p)));
         self.emit(Event::Mapped { space: fault.id, page: fault.page, frame: copy, pages: 1 });
         self.emit(Event::Copied);
         drop(locked);
+        if list {
+            self.list_held(copy);
+        }
         self.drop_mapping(old);
         Ok(Step::Done)
     }

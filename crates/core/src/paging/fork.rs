@@ -56,9 +56,9 @@ impl<'p, P: Platform> Manager<'p, P> {
             let handle = self.root.regions.reserve(self, AllocFrom::HERE)?.commit();
             let range = region.range(p);
             self.region(handle).describe_part(p, region, range, id);
-            let file = self.alone_with_file(region);
+            let alone = self.alone_with_shown(region);
             self.link_region(child, handle);
-            drop(file);
+            drop(alone);
             if region.is_private(p) {
                 self.split_all_large(parent, range)?;
                 self.copy_entries(parent, (id, child), region, owed)?;
@@ -92,6 +92,10 @@ impl<'p, P: Platform> Manager<'p, P> {
             let (from, to) = (from.lock(self), to.lock(self));
             for page in (page.0..end.0).map(PageNumber) {
                 let entry = from.read(page);
+                if let Some(slot) = entry.swap_slot() {
+                    self.swap_dup(slot);
+                    to.write(page, entry);
+                }
                 if !entry.is_present() {
                     continue;
                 }

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::frame::{Few, Frame, Kind};
+use crate::paging::Entry;
 use crate::platform::Platform;
 
 /// Pages whose mappings are gone and flushed: those that nobody holds any more are freed some at a time, each run of
@@ -19,11 +20,20 @@ impl Gone {
         Gone { free: Few::new() }
     }
 
-    /// A mapping of the page is gone and flushed: lets go of its hold.
-    pub fn add<P: Platform>(&mut self, mm: &Manager<'_, P>, n: FrameNumber) {
+    /// An entry is out of its table, and flushed: lets go of the page or of the swap slot that it named.
+    pub fn add_entry<P: Platform>(&mut self, mm: &Manager<'_, P>, entry: Entry) {
+        if entry.is_taken() {
+            self.add(mm, entry.frame());
+        } else if let Some(slot) = entry.swap_slot() {
+            mm.swap_drop(slot);
+        }
+    }
+
+    fn add<P: Platform>(&mut self, mm: &Manager<'_, P>, n: FrameNumber) {
+        let slot = mm.slot_of(n);
         mm.frames().get(n).maps.fetch_sub(mm.platform(), 1, Ordering::Release);
         if !mm.is_last_hold(n) {
-            return;
+            return mm.after_mapping(n, slot);
         }
         if self.free.is_full() {
             mm.free_all(self.free.as_slice());
@@ -41,8 +51,17 @@ impl Gone {
 impl<'p, P: Platform> Manager<'p, P> {
     /// A mapping of the page is gone and flushed: lets go of its hold.
     pub(crate) fn drop_mapping(&self, n: FrameNumber) {
+        let slot = self.slot_of(n);
         self.frames().get(n).maps.fetch_sub(self.platform(), 1, Ordering::Release);
         self.put_page(n);
+        self.after_mapping(n, slot);
+    }
+
+    /// Others hold the page: if that is only the swap cache, in the slot that the page had a moment ago, it goes.
+    fn after_mapping(&self, n: FrameNumber, slot: Option<u32>) {
+        if let Some(slot) = slot {
+            self.swap_trim(n, slot);
+        }
     }
 
     /// Lets go of one hold on a page; the last one frees it.

@@ -63,14 +63,19 @@ impl<'p, P: Platform> Manager<'p, P> {
             fill(Entry::DIRTY | Entry::ACCESSED);
         }
         let head = self.frames().get(large.frame());
-        let owner = head.owner.get(p);
+        let (owner, index) = (head.owner.get(p), head.family_index(p));
         for i in 0..LARGE_PAGES as u32 {
             let frame = self.frames().get(large.frame().add(i));
             frame.set_kind(p, Kind::Anon, 0);
             frame.owner.set(p, owner);
-            frame.index.set(p, page.0 + u64::from(i));
+            frame.index.set(p, index + u64::from(i));
             frame.maps.set(p, 1);
             frame.refs.set(p, 1);
+        }
+        drop(locked);
+        if self.config().swap {
+            // The caller has the regions alone: nobody lets go of them meanwhile.
+            (0..LARGE_PAGES as u32).for_each(|i| self.lru_add(large.frame().add(i)));
         }
         self.emit(Event::LargeSplit);
         Ok(())
@@ -96,8 +101,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         let Some(first) = self.alloc_spare(LARGE_ORDER, Kind::Anon) else { return Ok(false) };
         (0..LARGE_PAGES as u32).for_each(|i| p.clear_frame(first.add(i)));
         let frame = self.frames().get(first);
-        frame.owner.set(p, id.0);
-        frame.index.set(p, span.start.0);
+        frame.owner.set(p, region.family(p).map_or(0, |family| family.0));
+        frame.index.set(p, region.family_index(p, span.start));
         frame.maps.set(p, 1);
         frame.refs.set(p, 1);
         let entry = Entry(Entry::page(first, region.prot(p)).0 | Entry::LARGE);

@@ -67,10 +67,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             let mut owed = Owed::begin(p, space);
             self.take_range(id, space, range, &mut owed);
             let quiet = owed.already_flushed(p);
-            let alone = self.alone_with_file(region);
-            self.unlink_region(space, handle);
-            drop(alone);
-            self.release_region(handle);
+            self.remove_region(space, handle, self.alone_with_shown(region));
             self.drop_taken(space, range, quiet);
         }
         table::free_tables(self, space.root(p));
@@ -97,6 +94,18 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
         }
         let handle = self.root.regions.reserve(self, AllocFrom::HERE)?.commit();
+        let own = !matches!(backing, Backing::File { .. });
+        let family = match if own { self.new_family() } else { Ok(None) } {
+            Ok(family) => family,
+            Err(error) => {
+                self.release_region(handle);
+                return Err(error);
+            }
+        };
+        let give_back = || {
+            self.release_region(handle);
+            family.into_iter().for_each(|family| self.release_family(family));
+        };
         let free = self.alone_in(id).and_then(|(space, alone)| match self.first_mapped(space, range) {
             Some(clash) => Err(Error::Overlaps(clash)),
             None => Ok((space, alone)),
@@ -104,21 +113,29 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (space, _alone) = match free {
             Ok(found) => found,
             Err(error) => {
-                self.release_region(handle);
+                give_back();
                 return Err(error);
             }
         };
         let region = self.region(handle);
         region.describe(p, id, range, backing, prot);
-        let file = self.alone_with_file(region);
+        let mut spare = None;
+        if let Some(own) = family {
+            let neighbour = self.neighbours_family(space, range);
+            spare = neighbour.map(|_| own);
+            let (family, index) = neighbour.unwrap_or((own, range.start.0));
+            region.join(p, family, index);
+        }
+        let alone = self.alone_with_shown(region);
         // Looked at again, now that nobody can end it.
         if region.file(p).is_some_and(|file| self.file(file).alive.get(p) == 0) {
-            drop(file);
-            self.release_region(handle);
+            drop(alone);
+            give_back();
             return Err(Error::NoSuchFile);
         }
         self.link_region(space, handle);
-        drop(file);
+        drop(alone);
+        spare.into_iter().for_each(|family| self.release_family(family));
         self.mend(space, range);
         Ok(())
     }

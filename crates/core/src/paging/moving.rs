@@ -62,13 +62,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         {
             let range = region.range(p);
             // Entries and region move in one step for the reverse map.
-            let _file = self.alone_with_file(region);
+            let _alone = self.alone_with_shown(region);
             self.carry(space, range, |page, entry| {
                 let new = there(page);
+                let moved = if entry.is_taken() { self.without_busy_write(entry.restored()) } else { entry };
                 if let Way::Small(leaf) = table::find(self, space.root(p), new) {
-                    leaf.lock(self).write(new, self.without_busy_write(entry.restored()));
+                    leaf.lock(self).write(new, moved);
                 }
-                self.emit(Event::Mapped { space: id, page: new, frame: entry.frame(), pages: 1 });
+                if moved.is_present() {
+                    self.emit(Event::Mapped { space: id, page: new, frame: entry.frame(), pages: 1 });
+                }
             });
             self.move_region(space, handle, there(range.start));
         }
@@ -105,7 +108,9 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
             let frame = self.frames().get(entry.frame());
             let elsewhere = Frame::node_of(frame.state.get(p)) != to;
-            if !elsewhere || frame.kind(p) != Kind::Anon || frame.maps.get(p) != 1 {
+            // What has a swap slot stays where it is: the slot would lead to the old frame.
+            let in_swap = self.slot_of(entry.frame()).is_some();
+            if !elsewhere || frame.kind(p) != Kind::Anon || frame.maps.get(p) != 1 || in_swap {
                 return;
             }
             let old = leaf.take(page);
@@ -119,6 +124,12 @@ impl<'p, P: Platform> Manager<'p, P> {
         owed.flush(self, id, FlushReason::Migrate, Rule::FlushBeforeMigrate).done();
         let mut moved = 0;
         self.carry(space, range, |page, entry| {
+            if entry.is_swapped() {
+                if let Way::Small(leaf) = table::find(self, space.root(p), page) {
+                    leaf.lock(self).write(page, entry);
+                }
+                return;
+            }
             let old = entry.frame();
             let new = self.copy_to(old, to);
             moved += u64::from(new.is_some());
@@ -152,13 +163,14 @@ impl<'p, P: Platform> Manager<'p, P> {
         Some(new)
     }
 
-    /// Takes the taken entries of a range out of their tables, a few at a time, and hands on each with no lock held.
+    /// Takes the taken entries of a range out of their tables, and those that name swap slots, a few at a time, and hands on
+    /// each with no lock held.
     fn carry(&self, space: &Space, range: PageRange, mut put: impl FnMut(PageNumber, Entry)) {
         let mut from = Some(range.start);
         while let Some(start) = from {
             let mut carried = Carried { entries: [(PageNumber(0), Entry::NONE); TOGETHER], len: 0 };
             from = self.visit_until(space, PageRange::between(start, range.end()), |leaf, page, entry, _| {
-                if entry.is_taken() {
+                if entry.is_taken() || entry.is_swapped() {
                     if carried.len == TOGETHER {
                         return false;
                     }

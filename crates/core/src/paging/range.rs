@@ -198,20 +198,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         });
     }
 
-    /// Lets go of the pages that an operation took out of a range, and of its tables.
+    /// Lets go of the pages that an operation took out of a range, of those that are in swap, and of its tables.
     pub(super) fn drop_taken(&self, space: &Space, range: PageRange, quiet: Quiet) {
         let mut gone = Gone::new();
         table::free_unhooked(self, quiet.tables, range, &mut |entry| {
-            if entry.is_taken() {
-                gone.add(self, entry.frame());
-            }
+            gone.add_entry(self, entry);
         });
         self.visit(space, range, |leaf, page, entry, _| {
             // What reclaim left behind goes, too: its flush is done.
             leaf.write(page, Entry::NONE);
-            if entry.is_taken() {
-                gone.add(self, entry.frame());
-            }
+            gone.add_entry(self, entry);
         });
         gone.free(self);
     }

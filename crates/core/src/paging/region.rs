@@ -10,13 +10,14 @@ use crate::frame::AllocFrom;
 use crate::percpu::Here;
 use crate::platform::Platform;
 use crate::pool::Zeroed;
-use crate::sync::{Word32, Word64, WriteGuard};
+use crate::sync::{Word32, Word64};
 use crate::tree::{Links, Nodes};
 
-use super::{Backing, Prot, Space, SpaceId};
+use super::shown::{Alone, Neighbours};
+use super::{Backing, FamilyId, Prot, Space, SpaceId};
 
-/// A run of pages mapped alike. Guarded by its space's region lock; its place on the file's list, and what
-/// the reverse map reads, by the file's mapping lock too.
+/// A run of pages mapped alike. Guarded by its space's region lock; its place on the lists of its file and its family, and
+/// what the reverse map reads, by their locks too.
 #[repr(C)]
 pub(crate) struct Region {
     pub start: Word64,
@@ -30,9 +31,12 @@ pub(crate) struct Region {
     flags: Word32,
     /// Its place in the space's tree.
     links: Links,
-    /// Next and previous on the file's list: handles plus one.
-    next_of_file: Word32,
-    prev_of_file: Word32,
+    /// The family of its anonymous pages plus one; 0 if it has none, or none can be reclaimed.
+    family: Word32,
+    /// The index in the family at `start`.
+    index: Word64,
+    pub(super) of_file: Neighbours,
+    pub(super) of_family: Neighbours,
 }
 
 // SAFETY: atomics only.
@@ -78,6 +82,10 @@ impl Region {
         self.file.get(p).checked_sub(1).map(FileId)
     }
 
+    pub fn family<P: Platform>(&self, p: &P) -> Option<FamilyId> {
+        self.family.get(p).checked_sub(1).map(FamilyId)
+    }
+
     pub fn prot<P: Platform>(&self, p: &P) -> Prot {
         match self.flags.get(p) & (flag::READ | flag::WRITE) {
             0 => Prot::None,
@@ -116,6 +124,23 @@ impl Region {
         (into < self.pages.get(p)).then(|| PageNumber(self.start.get(p) + into))
     }
 
+    /// The index in the family of an anonymous page that is shown at `page`.
+    pub fn family_index<P: Platform>(&self, p: &P, page: PageNumber) -> u64 {
+        self.index.get(p) + (page.0 - self.start.get(p))
+    }
+
+    /// Where this region shows what has this index in its family, if it does.
+    pub fn page_of_family<P: Platform>(&self, p: &P, index: u64) -> Option<PageNumber> {
+        let into = index.checked_sub(self.index.get(p))?;
+        (into < self.pages.get(p)).then(|| PageNumber(self.start.get(p) + into))
+    }
+
+    /// Its anonymous pages belong to this family from now on. Before it is linked.
+    pub fn join<P: Platform>(&self, p: &P, family: FamilyId, index: u64) {
+        self.family.set(p, family.0 + 1);
+        self.index.set(p, index);
+    }
+
     pub fn describe<P: Platform>(
         &self,
         p: &P,
@@ -134,6 +159,8 @@ impl Region {
         self.offset.set(p, offset);
         self.file.set(p, file);
         self.flags.set(p, prot_flags(prot) | private);
+        self.family.set(p, 0);
+        self.index.set(p, 0);
         // Last: a CPU whose hint still leads here believes it only once the space is its own.
         self.space.store(p, space.0, Ordering::Release);
     }
@@ -148,6 +175,9 @@ impl Region {
         self.offset.set(p, offset);
         self.file.set(p, whole.file.get(p));
         self.flags.set(p, whole.flags.get(p));
+        self.family.set(p, whole.family.get(p));
+        self.index
+            .set(p, if whole.family.get(p) == 0 { 0 } else { whole.index.get(p) + (range.start.0 - at) });
         self.space.store(p, space.0, Ordering::Release);
     }
 
@@ -158,12 +188,17 @@ impl Region {
             && self.flags.get(p) == next.flags.get(p)
             && self.file.get(p) == next.file.get(p)
             && (self.file.get(p) == 0 || self.file_page(p, end) == next.offset.get(p))
+            && self.family.get(p) == next.family.get(p)
+            && (self.family.get(p) == 0 || self.family_index(p, end) == next.index.get(p))
     }
 
     /// Moves its borders; what it shows where stays.
     fn trim<P: Platform>(&self, p: &P, to: PageRange) {
         if self.file.get(p) != 0 {
             self.offset.set(p, (self.offset.get(p) + to.start.0).wrapping_sub(self.start.get(p)));
+        }
+        if self.family.get(p) != 0 {
+            self.index.set(p, (self.index.get(p) + to.start.0).wrapping_sub(self.start.get(p)));
         }
         self.start.set(p, to.start.0);
         self.pages.set(p, to.pages);
@@ -206,18 +241,6 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.regions_from(space, PageNumber(0))
     }
 
-    /// The regions that show a file. Under the file's mapping lock.
-    pub(crate) fn regions_of_file(&self, file: FileId) -> impl Iterator<Item = (u32, &'p Region)> + '_ {
-        let p = self.platform();
-        let mut next = self.file(file).first_mapping.get(p);
-        core::iter::from_fn(move || {
-            let handle = next.checked_sub(1)?;
-            let region = self.region(handle);
-            next = region.next_of_file.get(p);
-            Some((handle, region))
-        })
-    }
-
     /// The regions of a space from the first whose end lies above `page`. Under the region lock.
     pub(crate) fn regions_from(
         &self,
@@ -242,46 +265,22 @@ impl<'p, P: Platform> Manager<'p, P> {
         Some((handle, self.region(handle)))
     }
 
-    /// Has the reverse map of a region's file alone, if it shows one: while its borders or its place change, so
-    /// that no reverse map misses an entry of it.
-    pub(crate) fn alone_with_file(&self, region: &Region) -> Option<WriteGuard<'p, P>> {
-        let p = self.platform();
-        region.file(p).map(|file| self.file(file).mapping_lock.write(p))
-    }
-
-    /// Puts a described region into its space and on its file's list. Under the region lock and the file's mapping
-    /// lock, both held alone.
+    /// Puts a described region into its space and on the lists of what it shows. Under the region lock and that of the
+    /// lists, all held alone.
     pub(crate) fn link_region(&self, space: &Space, handle: u32) {
-        let p = self.platform();
         self.place_region(space, handle);
-        let region = self.region(handle);
-        if let Some(file) = region.file(p) {
-            let file = self.file(file);
-            let first = file.first_mapping.get(p);
-            region.next_of_file.set(p, first);
-            region.prev_of_file.set(p, 0);
-            if let Some(first) = first.checked_sub(1) {
-                self.region(first).prev_of_file.set(p, handle + 1);
-            }
-            file.first_mapping.set(p, handle + 1);
-        }
+        self.link_shown(handle);
     }
 
-    /// Takes a region out of both. Under both locks. Afterwards no reverse map finds it.
-    pub(crate) fn unlink_region(&self, space: &Space, handle: u32) {
-        let p = self.platform();
+    /// Takes a region out of all, and lets go of `alone` and of the region. Under the region lock, held alone. Afterwards
+    /// no reverse map finds it; a CPU's hint may still lead to it.
+    pub(crate) fn remove_region(&self, space: &Space, handle: u32, alone: Alone<'p, P>) {
         self.displace_region(space, handle);
-        let region = self.region(handle);
-        if let Some(file) = region.file(p) {
-            let file = self.file(file);
-            let (prev, next) = (region.prev_of_file.get(p), region.next_of_file.get(p));
-            match prev.checked_sub(1) {
-                Some(prev) => self.region(prev).next_of_file.set(p, next),
-                None => file.first_mapping.set(p, next),
-            }
-            if let Some(next) = next.checked_sub(1) {
-                self.region(next).prev_of_file.set(p, prev);
-            }
+        let childless = self.unlink_shown(handle);
+        drop(alone);
+        self.release_region(handle);
+        if let Some(family) = childless {
+            self.release_family(family);
         }
     }
 
@@ -300,7 +299,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.place_region(space, handle);
     }
 
-    /// Gives an unlinked or never linked region back. A CPU's hint may still lead to it.
+    /// Gives a region back that is not linked.
     pub(crate) fn release_region(&self, handle: u32) {
         let region = self.region(handle);
         region.space.store(self.platform(), u32::MAX, Ordering::Release);
@@ -316,7 +315,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Ok(());
         }
         let tail = self.root.regions.reserve(self, AllocFrom::HERE)?.commit();
-        let _alone = self.alone_with_file(region);
+        let _alone = self.alone_with_shown(region);
         self.region(tail).describe_part(p, region, PageRange::between(page, whole.end()), id);
         region.trim(p, PageRange::between(whole.start, page));
         self.link_region(space, tail);
@@ -333,11 +332,9 @@ impl<'p, P: Platform> Manager<'p, P> {
             return;
         }
         let whole = PageRange::between(left.range(p).start, right.range(p).end());
-        let alone = self.alone_with_file(right);
-        self.unlink_region(space, handle);
+        let alone = self.alone_with_shown(right);
         left.trim(p, whole);
-        drop(alone);
-        self.release_region(handle);
+        self.remove_region(space, handle, alone);
     }
 
     /// The first page of `range` that no region holds. Under the region lock.
@@ -380,7 +377,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.region_from(space, range.start).filter(|(_, region)| region.range(p).start < range.end())
         {
             let whole = region.range(p);
-            let file = self.alone_with_file(region);
+            let alone = self.alone_with_shown(region);
             if whole.end() > range.end() {
                 let tail = PageRange::between(range.end(), whole.end());
                 if whole.start >= range.start {
@@ -396,13 +393,11 @@ impl<'p, P: Platform> Manager<'p, P> {
                 region.trim(p, PageRange::between(whole.start, range.start));
                 continue;
             }
-            self.unlink_region(space, handle);
-            drop(file);
-            self.release_region(handle);
+            self.remove_region(space, handle, alone);
         }
     }
 
-    fn region_before(&self, space: &Space, page: PageNumber) -> Option<(u32, &'p Region)> {
+    pub(super) fn region_before(&self, space: &Space, page: PageNumber) -> Option<(u32, &'p Region)> {
         let p = self.platform();
         let handle = space.by_address.at_or_before(p, &ByAddress(self), page.0.checked_sub(1)?)?;
         Some((handle, self.region(handle)))

@@ -412,7 +412,12 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
 
     /// Takes an entry out in one step, so that a dirty bit set at the last moment is in what this gives.
     pub fn take(&self, page: PageNumber) -> Entry {
-        Entry(self.word(page).swap(self.mm.platform(), Entry::NONE.0, Ordering::AcqRel))
+        self.replace(page, Entry::NONE)
+    }
+
+    /// The same, with an entry that is not present in its place.
+    pub fn replace(&self, page: PageNumber, with: Entry) -> Entry {
+        Entry(self.word(page).swap(self.mm.platform(), with.0, Ordering::AcqRel))
     }
 
     /// Clears bits of a present entry in one step (INV-10); gives what was there.

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
 use crate::cpu::CpuId;
-use crate::frame::{Few, Frame, Kind, List, Loose, flag};
+use crate::frame::{Few, Frame, KIND, Kind, List, Loose, flag};
 use crate::ipi::{self, Work};
 use crate::percpu::{Here, MAX_LRU_BATCH};
 use crate::platform::Platform;
@@ -16,10 +16,28 @@ use crate::sync::{SpinLock, Word32};
 #[repr(C, align(128))]
 pub(crate) struct Node {
     lock: SpinLock,
-    inactive: List,
-    active: List,
+    files: Lists,
+    anon: Lists,
+    /// How many pages of each were looked at lately: files, and anonymous ones.
+    looked: [Word32; 2],
     /// Whether somebody wants this node's `kswapd` to run.
     pub wanted: Wanted,
+}
+
+/// Two lists of pages of one sort.
+#[repr(C)]
+struct Lists {
+    inactive: List,
+    active: List,
+}
+
+/// Which pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sort {
+    /// Cached pages of files.
+    Files = 0,
+    /// Anonymous pages. They are on lists only where they may go to swap.
+    Anon = 1,
 }
 
 /// On a line of its own: every allocation below the low watermark looks at it.
@@ -31,19 +49,61 @@ unsafe impl Zeroed for Node {}
 
 impl Node {
     pub fn init<P: Platform>(&self, p: &P) {
-        self.inactive.init(p);
-        self.active.init(p);
+        for lists in [&self.files, &self.anon] {
+            lists.inactive.init(p);
+            lists.active.init(p);
+        }
+    }
+
+    fn lists(&self, sort: Sort) -> &Lists {
+        match sort {
+            Sort::Files => &self.files,
+            Sort::Anon => &self.anon,
+        }
     }
 
     fn list(&self, state: u32) -> &List {
-        if state & flag::ACTIVE != 0 { &self.active } else { &self.inactive }
+        let sort = if Frame::kind_of(state) == Kind::Anon { Sort::Anon } else { Sort::Files };
+        self.lists(sort).list(state & flag::ACTIVE != 0)
     }
 
     /// Pages on the inactive and on the active list; a guess without the lock.
-    pub fn lens<P: Platform>(&self, p: &P) -> (u64, u64) {
-        (self.inactive.len(p), self.active.len(p))
+    pub fn lens<P: Platform>(&self, p: &P, sort: Sort) -> (u64, u64) {
+        (self.lists(sort).inactive.len(p), self.lists(sort).active.len(p))
+    }
+
+    /// Pages of a sort were looked at.
+    pub fn note_looked<P: Platform>(&self, p: &P, sort: Sort, pages: u32) {
+        let looked = &self.looked[sort as usize];
+        if looked.fetch_add(p, pages, Ordering::Relaxed) > LATELY {
+            // Roughly: an error of a batch does no harm.
+            self.looked.iter().for_each(|looked| looked.set(p, looked.get(p) / 2));
+        }
+    }
+
+    /// Both sorts, first the one of which fewer pages were looked at lately for the pages that there are.
+    pub fn by_turns<P: Platform>(&self, p: &P) -> [Sort; 2] {
+        let all = |sort| {
+            let (inactive, active) = self.lens(p, sort);
+            inactive + active
+        };
+        let looked = |sort: Sort| u64::from(self.looked[sort as usize].get(p));
+        if looked(Sort::Files) * all(Sort::Anon) <= looked(Sort::Anon) * all(Sort::Files) {
+            [Sort::Files, Sort::Anon]
+        } else {
+            [Sort::Anon, Sort::Files]
+        }
     }
 }
+
+impl Lists {
+    fn list(&self, active: bool) -> &List {
+        if active { &self.active } else { &self.inactive }
+    }
+}
+
+/// Pages looked at after which those from before count half.
+const LATELY: u32 = 4096;
 
 impl<'p, P: Platform> Manager<'p, P> {
     fn node_of(&self, n: FrameNumber) -> &'p Node {
@@ -86,20 +146,20 @@ impl<'p, P: Platform> Manager<'p, P> {
         // Nobody else changes these bits of a page that is on no list and in our hands.
         let place = |n: FrameNumber| {
             let state = self.frames().get(n).state.get(p);
-            (Frame::node_of(state), state & flag::ACTIVE)
+            (Frame::node_of(state), state & (flag::ACTIVE | KIND))
         };
         let mut rest = pages;
         while let Some(&first) = rest.first() {
             // A run of pages bound for one list costs one hold of its lock.
-            let (node, active) = place(first);
-            let run = rest.iter().take_while(|&&n| place(n) == (node, active)).count();
+            let (node, list) = place(first);
+            let run = rest.iter().take_while(|&&n| place(n) == (node, list)).count();
             let (run, after) = rest.split_at(run);
             let node = self.node(node);
             let _guard = node.lock.lock(self);
             for &n in run {
                 self.frames().get(n).set_flags(p, flag::LISTED);
             }
-            node.list(active).join_front(p, &self.frames(), run);
+            node.list(list).join_front(p, &self.frames(), run);
             rest = after;
         }
         pages.iter().for_each(|&n| self.put_page(n));
@@ -121,11 +181,11 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Takes up to `want` pages off the old end of a list, each with a hold for the caller.
-    pub(crate) fn isolate(&self, id: NodeId, active: bool, want: usize) -> Few {
+    pub(crate) fn isolate(&self, id: NodeId, sort: Sort, active: bool, want: usize) -> Few {
         let p = self.platform();
         let node = self.node(id);
         let mut pages = Few::new();
-        let list = if active { &node.active } else { &node.inactive };
+        let list = node.lists(sort).list(active);
         if list.len(p) == 0 {
             return pages;
         }
@@ -145,14 +205,15 @@ impl<'p, P: Platform> Manager<'p, P> {
         pages
     }
 
-    /// Takes this page of a file off its list, with a hold for the caller, if it is on one.
+    /// Takes this page off its list, with a hold for the caller, if it is on one.
     pub(crate) fn isolate_one(&self, n: FrameNumber) -> bool {
         let p = self.platform();
         let (frame, node) = (self.frames().get(n), self.node_of(n));
         let _guard = node.lock.lock(self);
-        // Only who holds this lock takes it off: it stays a page of a file, and on this list.
+        // Only who holds this lock takes it off: it stays what it is, and on this list.
         let state = frame.state.load(p, Ordering::Acquire);
-        let listed = Frame::kind_of(state) == Kind::File && state & flag::LISTED != 0;
+        let page = matches!(Frame::kind_of(state), Kind::File | Kind::Anon);
+        let listed = page && state & flag::LISTED != 0;
         let mine = listed && get_unless_free(p, frame);
         if mine {
             frame.clear_flags(p, flag::LISTED);
@@ -189,11 +250,17 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (mut total, mut good) = (0, true);
         for node in self.nodes() {
             let _guard = node.lock.lock(self);
-            for (list, want) in [(&node.inactive, 0), (&node.active, flag::ACTIVE)] {
+            let (file, anon) = (Kind::File as u32, Kind::Anon as u32);
+            for (list, want) in [
+                (&node.files.inactive, file),
+                (&node.files.active, file | flag::ACTIVE),
+                (&node.anon.inactive, anon),
+                (&node.anon.active, anon | flag::ACTIVE),
+            ] {
                 let (mut n, mut len) = (list.first(p), 0);
                 while n != FrameNumber::NONE && len <= list.len(p) {
                     let state = self.frames().get(n).state.get(p);
-                    good &= state & (flag::LISTED | flag::ACTIVE) == flag::LISTED | want;
+                    good &= state & (flag::LISTED | flag::ACTIVE | KIND) == flag::LISTED | want;
                     len += 1;
                     n = self.frames().get(n).next(p);
                 }

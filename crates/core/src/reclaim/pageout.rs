@@ -4,21 +4,67 @@ use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::event::Event;
 use crate::frame::flag;
-use crate::platform::{Platform, Store};
+use crate::platform::{DeviceError, Platform, Transfer};
+use crate::rule::Rule;
 
-/// Writes a page that nobody maps and every CPU has flushed. Gives whether the device has its content now;
-/// if not, the page stays dirty. The caller holds and has locked it. May wait.
-pub(crate) fn write<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> bool {
+/// Pages that go to their devices at once.
+const TOGETHER: usize = 32;
+
+/// Writes pages out that nobody maps and every CPU has flushed, as many at once as the devices take; `each` hears of
+/// every page whether its device has its content now. If not, it stays dirty. The caller holds and has locked them. May
+/// wait.
+pub(crate) fn write_all<P: Platform>(
+    mm: &Manager<'_, P>,
+    pages: &[FrameNumber],
+    mut each: impl FnMut(FrameNumber, bool),
+) {
     let p = mm.platform();
-    let frame = mm.frames().get(n);
-    let Some(device) = p.device() else { return false };
-    // Before the write: who dirties the page from here on finds it clean and makes it dirty again.
-    frame.clear_flags(p, flag::DIRTY);
-    mm.emit(Event::WriteBegins { frame: n });
-    let ok = device.write(Store::File(frame.owner.get(p)), frame.index.get(p), n).is_ok();
-    mm.emit(Event::WriteEnds { frame: n, ok });
-    if !ok {
-        frame.set_flags(p, flag::DIRTY);
+    let Some(device) = p.device() else {
+        return pages.iter().for_each(|&n| each(n, false));
+    };
+    for some in pages.chunks(TOGETHER) {
+        let mut transfers = [Transfer::new(crate::platform::Store::File(0), 0, FrameNumber::NONE); TOGETHER];
+        let transfers = &mut transfers[..some.len()];
+        for (one, &n) in transfers.iter_mut().zip(some) {
+            // Before the write: who dirties the page from here on finds it clean and makes it dirty again.
+            mm.frames().get(n).clear_flags(p, flag::DIRTY);
+            mm.emit(Event::WriteBegins { frame: n });
+            let (store, block) = mm.kept_in(n);
+            *one = Transfer::new(store, block, n);
+        }
+        mm.writing_begins(some.len() as u32);
+        device.write_all(transfers);
+        mm.writing_ends(some.len() as u32);
+        for one in transfers {
+            let n = one.frame;
+            mm.emit(Event::WriteEnds { frame: n, ok: one.result.is_ok() });
+            if mm.may_swap(n) {
+                note_swapped(mm, one);
+            }
+            let kept = one.result.is_ok() || p.broken(Rule::KeepWhatFailed);
+            if !kept {
+                mm.frames().get(n).set_flags(p, flag::DIRTY);
+            }
+            each(n, kept);
+        }
     }
-    ok
+}
+
+/// The same for one page.
+pub(crate) fn write<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> bool {
+    let mut written = false;
+    write_all(mm, &[n], |_, ok| written = ok);
+    written
+}
+
+fn note_swapped<P: Platform>(mm: &Manager<'_, P>, one: &Transfer) {
+    match one.result {
+        Ok(()) => mm.emit(Event::SwappedOut),
+        Err(DeviceError::Failed) => {}
+        Err(DeviceError::Gone) => {
+            if let Some(slot) = mm.slot_of(one.frame) {
+                mm.note_gone(slot);
+            }
+        }
+    }
 }

@@ -5,7 +5,7 @@ use crate::addr::{FrameNumber, PageNumber};
 use crate::file::FileId;
 use crate::frame::Kind;
 use crate::paging::table::{self, LockedLeaf, Way};
-use crate::paging::{Entry, Space, SpaceId};
+use crate::paging::{Entry, FamilyId, Region, Space, SpaceId};
 use crate::platform::Platform;
 
 /// An entry that leads to the page, with its table's lock held.
@@ -35,19 +35,13 @@ pub(super) fn walk_all<'p, P: Platform>(
 ) {
     let p = mm.platform();
     let frame = mm.frames().get(n);
-    if frame.kind(p) != Kind::File {
-        return; // Anonymous pages are on no list while there is no swap.
-    }
-    let (file, index) = (FileId(frame.owner.get(p)), frame.index.get(p));
-    // Shared: regions stay linked, so their spaces' tables stay too, until this is dropped.
-    let _shared = mm.file(file).mapping_lock.read(p);
-    for (_, region) in mm.regions_of_file(file) {
-        let Some(page) = region.page_of(p, index) else { continue };
+    let owner = frame.owner.get(p);
+    let mut look = |region: &Region, page: Option<PageNumber>| {
+        let Some(page) = page else { return };
         let id = SpaceId(region.space.get(p));
         let space = mm.space(id);
         let Way::Small(leaf) = table::find(mm, space.root(p), page) else {
-            missing(id, space);
-            continue;
+            return missing(id, space);
         };
         let leaf = leaf.lock(mm);
         let entry = leaf.read(page);
@@ -55,6 +49,20 @@ pub(super) fn walk_all<'p, P: Platform>(
             visit(Mapping { id, space, page, leaf, entry });
         } else {
             missing(id, space);
+        }
+    };
+    // Shared: regions stay linked, so their spaces' tables stay too, until the lock is dropped.
+    if frame.kind(p) == Kind::File {
+        let (file, index) = (FileId(owner), frame.index.get(p));
+        let _shared = mm.file(file).shown.lock.read(p);
+        for region in mm.regions_of_file(file) {
+            look(region, region.page_of(p, index));
+        }
+    } else if mm.config().swap {
+        let (family, index) = (FamilyId(owner), frame.family_index(p));
+        let _shared = mm.family(family).shown.lock.read(p);
+        for region in mm.regions_of_family(family) {
+            look(region, region.page_of_family(p, index));
         }
     }
 }

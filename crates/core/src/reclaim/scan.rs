@@ -1,6 +1,7 @@
 //! The scan: a few pages off the old end of a list, judged, unmapped, flushed once, freed.
 
 use super::aging::{self, Verdict};
+use super::lru::Sort;
 use super::{pageout, rmap, unmap};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
@@ -18,6 +19,7 @@ const PRIORITY: u32 = 12;
 /// Needs interrupts on and no spin lock held. May wait.
 pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId) -> u32 {
     let want = mm.config().scan_batch;
+    mm.throttle();
     // Frames that wait for a flush of kernel addresses cost one flush, however many.
     let mut reclaimed = mm.purge_frames();
     let mut last = None;
@@ -34,24 +36,43 @@ pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId) -> u32 {
 
 /// Reclaims from a node until `want` pages are free or a full look at its lists has found no more.
 pub(super) fn shrink_node<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Reclaimer, want: u32) -> u32 {
+    if !mm.config().swap {
+        return shrink_sorts(mm, id, by, want, &[Sort::Files]);
+    }
+    let sorts = mm.node(id).by_turns(mm.platform());
+    shrink_sorts(mm, id, by, want, &sorts)
+}
+
+fn shrink_sorts<P: Platform>(
+    mm: &Manager<'_, P>,
+    id: NodeId,
+    by: Reclaimer,
+    want: u32,
+    sorts: &[Sort],
+) -> u32 {
     let p = mm.platform();
     let step = u64::from(mm.config().scan_batch);
     let mut reclaimed = 0;
     for priority in (0..=PRIORITY).rev() {
-        let (inactive, active) = mm.node(id).lens(p);
-        let mut left = (inactive >> priority).max(step).min(inactive.max(step));
-        while left > 0 {
-            if active > 0 && mm.node(id).lens(p).0 < mm.node(id).lens(p).1 {
-                shrink_active(mm, id, by);
+        for &sort in sorts {
+            if sort == Sort::Anon && !mm.swap_has_room() && !mm.swap_may_shrink() {
+                continue;
             }
-            let (scanned, freed) = shrink_inactive(mm, id, by);
-            reclaimed += freed;
-            if scanned == 0 {
-                break;
-            }
-            left = left.saturating_sub(scanned.into());
-            if reclaimed >= want {
-                return reclaimed;
+            let (inactive, active) = mm.node(id).lens(p, sort);
+            let mut left = (inactive >> priority).max(step).min(inactive.max(step));
+            while left > 0 {
+                if active > 0 && mm.node(id).lens(p, sort).0 < mm.node(id).lens(p, sort).1 {
+                    shrink_active(mm, id, sort, by);
+                }
+                let (scanned, freed) = shrink_inactive(mm, id, sort, by);
+                reclaimed += freed;
+                if scanned == 0 {
+                    break;
+                }
+                left = left.saturating_sub(scanned.into());
+                if reclaimed >= want {
+                    return reclaimed;
+                }
             }
         }
     }
@@ -60,14 +81,15 @@ pub(super) fn shrink_node<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Recl
 
 /// Moves pages from the old end of the active list to the inactive list. Their accessed bits are cleared,
 /// so that what counts there is use from now on.
-fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Reclaimer) {
+fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, sort: Sort, by: Reclaimer) {
     let p = mm.platform();
-    let pages = mm.isolate(id, true, mm.config().scan_batch as usize);
+    let pages = mm.isolate(id, sort, true, mm.config().scan_batch as usize);
     mm.emit(Event::Scanned { by, pages: pages.as_slice().len() as u32 });
     for &n in pages.as_slice() {
         let frame = mm.frames().get(n);
         if frame.try_lock(p) {
-            aging::uses(mm, n);
+            let used = aging::uses(mm, n) > 0;
+            mm.emit(Event::Looked { frame: n, used });
             mm.unlock_page(n);
         }
         frame.clear_flags(p, flag::ACTIVE | flag::REFERENCED);
@@ -77,11 +99,14 @@ fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Reclaimer) {
 }
 
 /// One batch from the old end of the inactive list. Gives how many were looked at and how many are free.
-fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Reclaimer) -> (u32, u32) {
+fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, sort: Sort, by: Reclaimer) -> (u32, u32) {
     let p = mm.platform();
     let Ok(batch) = UnmapBatch::new(mm) else { return (0, 0) };
-    let pages = mm.isolate(id, false, mm.config().scan_batch as usize);
+    let pages = mm.isolate(id, sort, false, mm.config().scan_batch as usize);
     let scanned = pages.as_slice().len() as u32;
+    if mm.config().swap {
+        mm.node(id).note_looked(p, sort, scanned);
+    }
     mm.emit(Event::Scanned { by, pages: scanned });
     let mut back = Few::new();
     for &n in pages.as_slice() {
@@ -91,7 +116,9 @@ fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Reclaimer) 
             continue;
         }
         let before = batch.cleared();
-        match aging::judge(mm, n, look(&batch, n)) {
+        let used = look(&batch, n);
+        mm.emit(Event::Looked { frame: n, used: used > 0 });
+        match aging::judge(mm, n, used) {
             Verdict::Reclaim => {
                 frame.clear_flags(p, flag::REFERENCED);
                 let fate = detach(&batch, n);
@@ -119,7 +146,7 @@ fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Reclaimer) 
     (scanned, freed)
 }
 
-/// Reclaims this page of a file, in use or not, if it is on a list and nobody works on it. May wait.
+/// Reclaims this page, in use or not, if it is on a list and nobody works on it. May wait.
 pub(crate) fn evict<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) {
     let p = mm.platform();
     let Ok(batch) = UnmapBatch::new(mm) else { return };
@@ -147,7 +174,7 @@ fn look<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> u32 {
             rmap::walk(mm, n, |mapping| {
                 if aging::was_used(mm, &mapping) {
                     used += 1;
-                } else if used == 0 {
+                } else if used == 0 && mm.may_leave(n) {
                     unmap::clear(batch, n, &mapping);
                 }
             });
@@ -162,18 +189,25 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Fate {
     let mm = batch.manager();
     let p = mm.platform();
     let frame = mm.frames().get(n);
+    let anon = mm.may_swap(n);
     let is_dirty = || frame.state.get(p) & flag::DIRTY != 0;
-    // INV-2: of a page that will be written out the entries are looked for even if it seems to have none. A fault may have
-    // found it unlocked and be about to count and to write its entry; the walk waits for the lock of that entry's table:
+    // INV-2: of a page of a file that will be written out the entries are looked for even if it seems to have none. A fault
+    // may have found it unlocked and be about to count and to write its entry; the walk waits for the lock of that
+    // entry's table:
     //
     //   fault, in its table's lock         reclaim
     //   page not locked: may write
     //                                      lock the page; no entry counted
     //   maps += 1, entry writable
     //                                      write the page out
-    let look = frame.maps.get(p) > 0 || is_dirty() && !p.broken(Rule::WalkBeforeIo);
-    if look && !unmap::unmap(batch, n) {
+    //
+    // A fault that brings an anonymous page back has the page's lock.
+    let look = frame.maps.get(p) > 0 || !anon && is_dirty() && !p.broken(Rule::WalkBeforeIo);
+    if look && !(mm.may_leave(n) && unmap::unmap(batch, n)) {
         return Fate::Keep;
+    }
+    if anon && !mm.swap_wants(n) {
+        return uncache(mm, n);
     }
     if is_dirty() {
         // INV-2: a CPU may still write through its cached entry until the batch is flushed.
@@ -186,17 +220,26 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Fate {
     uncache(mm, n)
 }
 
-/// Takes a clean page from its file, if nobody else holds it.
+/// Takes a clean page from its file or from the swap cache, if nobody else holds it.
 fn uncache<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Fate {
     let p = mm.platform();
     let frame = mm.frames().get(n);
-    let (file, index) = (FileId(frame.owner.get(p)), frame.index.get(p));
-    if !mm.remove_cached(file, index, n) {
+    let (taken, store, block) = if mm.may_swap(n) {
+        // None: it was never given a slot, and whoever drops its last hold frees it.
+        let Some(slot) = mm.slot_of(n) else { return Fate::Keep };
+        let (store, block) = mm.place_of(slot);
+        (mm.swap_remove(n, slot), store, block)
+    } else {
+        let (file, index) = (FileId(frame.owner.get(p)), frame.index.get(p));
+        (mm.remove_cached(file, index, n), Store::File(file.0), index)
+    };
+    if !taken {
         return Fate::Keep;
     }
     if let Some(device) = p.device() {
-        device.forget(Store::File(file.0), index);
+        device.forget(store, block);
     }
+    mm.emit(Event::Evicted { frame: n });
     Fate::Free
 }
 
@@ -205,18 +248,18 @@ impl<P: Platform> crate::tlb::Flushed<'_, '_, P> {
     /// others back on their lists. Gives how many are free. May wait.
     pub fn settle(self) -> u32 {
         let mm = self.manager();
-        let (mut free, mut back) = (Few::new(), Few::new());
-        self.take_all(|n, fate| {
-            let fate = match fate {
-                Fate::Write if pageout::write(mm, n) => uncache(mm, n),
-                other => other,
-            };
-            if fate == Fate::Free {
-                free.push(n);
-            } else {
-                mm.unlock_page(n);
-                back.push(n);
-            }
+        let (mut free, mut back, mut dirty) = (Few::new(), Few::new(), Few::new());
+        let mut keep = |n| {
+            mm.unlock_page(n);
+            back.push(n);
+        };
+        self.take_all(|n, fate| match fate {
+            Fate::Free => free.push(n),
+            Fate::Write => dirty.push(n),
+            Fate::Keep | Fate::WriteBack => keep(n),
+        });
+        pageout::write_all(mm, dirty.as_slice(), |n, written| {
+            if written && uncache(mm, n) == Fate::Free { free.push(n) } else { keep(n) }
         });
         mm.free_all(free.as_slice());
         mm.put_back(back.as_slice());

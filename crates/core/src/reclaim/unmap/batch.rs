@@ -29,8 +29,11 @@ pub(super) fn clear<P: Platform>(
     let old = take(mm, n, mapping, true);
     if may_defer(old) {
         let until = batch.defer(mapping.id, mapping.space);
-        // INV-12: whoever faults here again learns which flush must come first.
-        mapping.leaf.write(mapping.page, Entry::deferred(until));
+        // INV-12: whoever faults here again learns which flush must come first. Where the entry names a swap slot they find
+        // the page by it, and wait for its lock, which it has until the batch is flushed.
+        if mm.slot_of(n).is_none() {
+            mapping.leaf.write(mapping.page, Entry::deferred(until));
+        }
     } else {
         per_page::flush(mm, mapping);
     }

@@ -43,14 +43,22 @@ pub(super) fn clear<P: Platform>(
     frame.refs.fetch_sub(mm.platform(), 1, Ordering::Release);
 }
 
-/// Takes the entry out and keeps what it knew of the page.
+/// Takes the entry out and keeps what it knew of the page. What is left behind of an anonymous page names its swap slot,
+/// in the same step: a fault that looks without the lock never takes the address for one that was never touched.
 fn take<P: Platform>(
     mm: &crate::Manager<'_, P>,
     n: FrameNumber,
     mapping: &Mapping<'_, '_, P>,
     deferred: bool,
 ) -> Entry {
-    let old = mapping.leaf.take(mapping.page);
+    let old = match mm.slot_of(n) {
+        Some(slot) => {
+            // First: the slot is not free while an entry names it.
+            mm.swap_dup(slot);
+            mapping.leaf.replace(mapping.page, Entry::swapped(slot))
+        }
+        None => mapping.leaf.take(mapping.page),
+    };
     // Dirtiness moves to the page before its entry's lock is dropped: whoever finds the entry gone finds
     // the page dirty (PITFALLS 4).
     let p = mm.platform();

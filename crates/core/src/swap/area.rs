@@ -1,0 +1,393 @@
+//! Swap devices that are in use, and which of them a page goes to.
+
+use core::sync::atomic::Ordering;
+
+use super::slots::{CLUSTER, Cluster};
+use crate::Manager;
+use crate::addr::{FrameNumber, PageNumber, PhysAddr};
+use crate::error::Error;
+use crate::frame::{AllocFrom, List, MAX_SLOT};
+use crate::paging::SpaceId;
+use crate::platform::{Platform, Store};
+use crate::pool::Zeroed;
+use crate::sync::{SpinLock, Word32};
+
+/// The most devices at once.
+pub(crate) const MAX_AREAS: usize = 16;
+/// Directories of clusters.
+const DIRECTORIES: usize = (MAX_SLOT / (CLUSTER * PER_DIRECTORY)) as usize + 1;
+/// Clusters that a directory names: a frame of their numbers.
+const PER_DIRECTORY: u32 = 1024;
+
+/// What an area is doing.
+mod state {
+    /// It has no device.
+    pub const UNUSED: u32 = 0;
+    /// It is being made, or given up.
+    pub const BUSY: u32 = 1;
+    /// It takes pages.
+    pub const OPEN: u32 = 2;
+    /// Its device is gone: what it has may be asked for, in vain or not, and nothing goes there any more.
+    pub const GONE: u32 = 3;
+}
+
+/// All about swap. All zeros is no device.
+#[repr(C)]
+pub(crate) struct Swap {
+    /// Guards which areas there are.
+    lock: SpinLock,
+    /// Clusters that have numbers.
+    numbered: Word32,
+    /// Areas that there ever were.
+    made: Word32,
+    areas: [Area; MAX_AREAS],
+    directories: [Word32; DIRECTORIES],
+    /// Pages that are being written out, to any device.
+    pub writing: Writing,
+}
+
+/// On a line of its own.
+#[repr(C, align(64))]
+pub(crate) struct Writing(pub Word32);
+
+// SAFETY: atomics and locks; lists are made before use.
+unsafe impl Zeroed for Swap {}
+
+/// A device in use, and the clusters of its slots.
+#[repr(C, align(64))]
+pub(crate) struct Area {
+    state: Word32,
+    device: Word32,
+    /// An `i16` above zero: plus 2^15.
+    priority: Word32,
+    /// Its first cluster's number, how many it may have, and how many it has now.
+    first: Word32,
+    room: Word32,
+    clusters: Word32,
+    /// Guards `open`.
+    lock: SpinLock,
+    /// Clusters with a free slot.
+    open: List,
+}
+
+impl Area {
+    /// Whether pages may go there.
+    pub fn is_open<P: Platform>(&self, p: &P) -> bool {
+        self.state.load(p, Ordering::Acquire) == state::OPEN
+    }
+
+    fn is_used<P: Platform>(&self, p: &P) -> bool {
+        self.state.load(p, Ordering::Acquire) != state::UNUSED
+    }
+
+    fn slots<P: Platform>(&self, p: &P) -> core::ops::Range<u32> {
+        let first = self.first.get(p) * CLUSTER;
+        first..first + self.clusters.get(p) * CLUSTER
+    }
+
+    pub fn has<P: Platform>(&self, p: &P, slot: u32) -> bool {
+        self.slots(p).contains(&slot)
+    }
+
+    pub fn priority<P: Platform>(&self, p: &P) -> u32 {
+        self.priority.get(p)
+    }
+
+    /// Whether one of its slots is free: a moment's truth.
+    pub fn has_room<P: Platform>(&self, p: &P) -> bool {
+        self.is_open(p) && self.open.len(p) > 0
+    }
+
+    /// A cluster with a free slot, the one that has waited longest: so CPUs that fill clusters at the same time seldom
+    /// fill the same one.
+    pub fn next_open<P: Platform>(&self, mm: &Manager<'_, P>) -> Option<FrameNumber> {
+        let p = mm.platform();
+        let mut out = [FrameNumber::NONE];
+        let _guard = self.lock.lock(mm);
+        if self.open.cut_back(p, &mm.frames(), &mut out) == 0 {
+            return None;
+        }
+        self.open.push_front(p, &mm.frames(), out[0]);
+        Some(out[0])
+    }
+
+    /// This cluster has a free slot again. Under its lock.
+    pub fn opens<P: Platform>(&self, mm: &Manager<'_, P>, cluster: FrameNumber) {
+        let _guard = self.lock.lock(mm);
+        self.open.push_front(mm.platform(), &mm.frames(), cluster);
+    }
+
+    /// This cluster has no free slot any more. Under its lock.
+    pub fn closes<P: Platform>(&self, mm: &Manager<'_, P>, cluster: FrameNumber) {
+        let _guard = self.lock.lock(mm);
+        self.open.remove(mm.platform(), &mm.frames(), cluster);
+    }
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    pub(crate) fn area(&self, index: usize) -> &'p Area {
+        &self.root.swap.areas[index]
+    }
+
+    /// The areas that there ever were.
+    pub(super) fn areas(&self) -> core::ops::Range<usize> {
+        0..self.root.swap.made.load(self.platform(), Ordering::Acquire) as usize
+    }
+
+    /// The area of a slot that an entry or a page names.
+    fn area_of(&self, slot: u32) -> &'p Area {
+        self.area(self.frames().get(self.cluster_frame(slot)).owner.get(self.platform()) as usize)
+    }
+
+    /// Where the content of a slot is.
+    pub(crate) fn place_of(&self, slot: u32) -> (Store, u64) {
+        let p = self.platform();
+        let area = self.area_of(slot);
+        (Store::Swap(area.device.get(p)), u64::from(slot - area.slots(p).start))
+    }
+
+    /// Whether a page could get a slot: a moment's truth.
+    pub(crate) fn swap_has_room(&self) -> bool {
+        self.config().swap && self.areas().any(|index| self.area(index).has_room(self.platform()))
+    }
+
+    /// Whether anonymous pages may leave memory though no slot is free: some have one, or are not wanted any more.
+    pub(crate) fn swap_may_shrink(&self) -> bool {
+        self.areas().any(|index| self.area(index).is_used(self.platform()))
+    }
+
+    /// The word with the frame of a cluster, plus one.
+    fn cluster_word(&self, number: u32) -> &'p Word32 {
+        let p = self.platform();
+        // Acquire: partner of the Release in `make_clusters`.
+        let directory =
+            self.root.swap.directories[(number / PER_DIRECTORY) as usize].load(p, Ordering::Acquire);
+        let at = PhysAddr(FrameNumber(directory - 1).phys().0 + u64::from(number % PER_DIRECTORY) * 4);
+        // SAFETY: a directory is a frame that stays, zeroed before it was published; the word lies in it, aligned.
+        unsafe { &*p.direct(at).cast() }
+    }
+
+    /// The frame of the cluster that a slot belongs to. It stays for ever.
+    pub(super) fn cluster_frame(&self, slot: u32) -> FrameNumber {
+        FrameNumber(self.cluster_word(slot / CLUSTER).load(self.platform(), Ordering::Acquire) - 1)
+    }
+
+    /// Begins to use a swap device of so many pages. Pages go to the device of the highest priority that has room, and to
+    /// devices of equal priority by turns. `device` is the number in [`Store::Swap`]. Takes 8 bytes of memory for each
+    /// page of the device. May wait for memory.
+    ///
+    /// # Errors
+    /// [`Error::NoSwap`] unless [`Config::swap`](crate::Config::swap) was set; [`Error::BadRange`] for fewer than 512
+    /// pages or more than 1 TiB in all; [`Error::NoSuchSwapDevice`] if it is in use; [`Error::TooMany`] devices;
+    /// [`Error::OutOfMemory`].
+    #[doc(alias = "swapon")]
+    pub fn swap_on(&self, device: u32, pages: u64, priority: i16) -> Result<(), Error> {
+        if !self.config().swap {
+            return Err(Error::NoSwap);
+        }
+        // What is left of the last cluster is not used.
+        let clusters = pages / u64::from(CLUSTER);
+        if clusters == 0 || clusters > u64::from(MAX_SLOT / CLUSTER) {
+            return Err(Error::BadRange);
+        }
+        let clusters = clusters as u32;
+        let index = self.claim_area(device, clusters)?;
+        let (p, area) = (self.platform(), self.area(index));
+        if let Err(error) = self.make_clusters(index, clusters) {
+            area.state.store(p, state::UNUSED, Ordering::Release);
+            return Err(error);
+        }
+        area.priority.set(p, (i32::from(priority) + (1 << 15)) as u32);
+        // Release: partner of the Acquire in `is_open`.
+        area.state.store(p, state::OPEN, Ordering::Release);
+        Ok(())
+    }
+
+    /// An area for a device: one whose numbers suffice, or one that gets new ones.
+    fn claim_area(&self, device: u32, clusters: u32) -> Result<usize, Error> {
+        let (p, swap) = (self.platform(), &self.root.swap);
+        let _guard = swap.lock.lock(self);
+        if swap.areas.iter().any(|area| area.is_used(p) && area.device.get(p) == device) {
+            return Err(Error::NoSuchSwapDevice);
+        }
+        let unused = || (0..MAX_AREAS).filter(|&index| !swap.areas[index].is_used(p));
+        let index = match unused().find(|&index| swap.areas[index].room.get(p) >= clusters) {
+            Some(index) => index,
+            None => {
+                let index =
+                    unused().find(|&index| swap.areas[index].room.get(p) == 0).ok_or(Error::TooMany)?;
+                let first = swap.numbered.get(p);
+                if u64::from(first + clusters) * u64::from(CLUSTER) > u64::from(MAX_SLOT) {
+                    return Err(Error::BadRange);
+                }
+                swap.numbered.set(p, first + clusters);
+                swap.areas[index].first.set(p, first);
+                swap.areas[index].room.set(p, clusters);
+                index
+            }
+        };
+        let area = &swap.areas[index];
+        area.device.set(p, device);
+        area.clusters.set(p, clusters);
+        area.open.init(p);
+        area.state.store(p, state::BUSY, Ordering::Release);
+        // Release: partner of the Acquire in `areas`.
+        swap.made.fetch_max(p, index as u32 + 1, Ordering::Release);
+        Ok(index)
+    }
+
+    /// Makes an area's clusters, all free. What was made stays if memory runs out, and is found the next time.
+    fn make_clusters(&self, index: usize, clusters: u32) -> Result<(), Error> {
+        let (p, area) = (self.platform(), self.area(index));
+        let first = area.first.get(p);
+        for number in first..first + clusters {
+            let directory = &self.root.swap.directories[(number / PER_DIRECTORY) as usize];
+            if directory.load(p, Ordering::Acquire) == 0 {
+                let made = self.alloc_own(AllocFrom::HERE)?;
+                if directory.replace(p, 0, made.0 + 1, Ordering::AcqRel).is_err() {
+                    self.free_one(made);
+                }
+            }
+            let word = self.cluster_word(number);
+            if word.load(p, Ordering::Acquire) == 0 {
+                let made = self.alloc_own(AllocFrom::HERE)?;
+                word.store(p, made.0 + 1, Ordering::Release);
+            }
+            let cluster = FrameNumber(word.get(p) - 1);
+            Cluster::prepare(self, cluster, number * CLUSTER, index);
+            area.opens(self, cluster);
+        }
+        Ok(())
+    }
+
+    /// Its device does not take or give anything any more.
+    pub(crate) fn note_gone(&self, slot: u32) {
+        let (p, area) = (self.platform(), self.area_of(slot));
+        // Nothing is undone if another CPU noted it first.
+        _ = area.state.replace(p, state::OPEN, state::GONE, Ordering::AcqRel);
+    }
+
+    /// Brings all pages of a swap device back into memory, and uses it no more. May wait, and takes long; pages that the
+    /// device cannot give back stay where they are, and so does the device then.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSwapDevice`]; [`Error::SwapDevice`] for the first page that could not be read: nothing goes to the
+    /// device any more, and it can be asked again; [`Error::OutOfMemory`], likewise.
+    #[doc(alias = "swapoff")]
+    pub fn swap_off(&self, device: u32) -> Result<(), Error> {
+        let (p, swap) = (self.platform(), &self.root.swap);
+        let area = {
+            let _guard = swap.lock.lock(self);
+            let own = |area: &&Area| area.is_used(p) && area.device.get(p) == device;
+            let area = swap.areas.iter().find(own).ok_or(Error::NoSuchSwapDevice)?;
+            if area.state.get(p) == state::BUSY {
+                return Err(Error::NoSuchSwapDevice);
+            }
+            area.state.store(p, state::BUSY, Ordering::Release);
+            area
+        };
+        let back = self.bring_all_back(area);
+        // Release: partner of the Acquire in `is_used`: nobody has a slot of it any more.
+        let now = if back.is_ok() { state::UNUSED } else { state::GONE };
+        area.state.store(p, now, Ordering::Release);
+        back?;
+        if let Some(devices) = p.device() {
+            devices.end(Store::Swap(device));
+        }
+        Ok(())
+    }
+
+    fn bring_all_back(&self, area: &Area) -> Result<(), Error> {
+        let p = self.platform();
+        // Who takes a slot does so under its cluster's lock and looks whether the area is open: none does after this.
+        self.each_cluster(area, |cluster| _ = cluster.used());
+        // A space that forks meanwhile may have given entries to one that was looked at: so again until none is found.
+        loop {
+            let mut found = 0;
+            for id in (0..self.root.spaces.bound(self)).map(SpaceId) {
+                let mut from = PageNumber(0);
+                while let Some(page) = self.next_swapped(id, from, |slot| area.has(p, slot)) {
+                    found += 1;
+                    self.bring_back_at(id, page)?;
+                    from = page;
+                    p.breathe();
+                }
+            }
+            let mut held = 0;
+            self.each_cluster(area, |cluster| held += cluster.used());
+            if held > 0 {
+                held = self.let_go_of_slots(area);
+            }
+            if held == 0 {
+                return Ok(());
+            }
+            if found == 0 {
+                // Pages on their way: somebody reads or writes them, or lets go of them.
+                p.pause(1000);
+                p.breathe();
+            }
+        }
+    }
+
+    /// Brings the page of one entry back. An entry that leads elsewhere by now is left alone.
+    fn bring_back_at(&self, id: SpaceId, page: PageNumber) -> Result<(), Error> {
+        match self.swap_in_at(id, page) {
+            Err(Error::NoSuchSpace | Error::NotMapped(_)) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Takes every page that is in memory out of the swap cache of an area. Gives how many slots are left in use.
+    fn let_go_of_slots(&self, area: &Area) -> u32 {
+        let mut left = 0;
+        for slot in area.slots(self.platform()) {
+            if let Some(n) = self.swap_find(slot) {
+                self.lock_page(n);
+                self.swap_detach(n, slot);
+                self.unlock_page(n);
+                self.put_page(n);
+            }
+            left += u32::from(self.slot_in_use(slot));
+        }
+        left
+    }
+
+    pub(super) fn each_cluster(&self, area: &Area, mut each: impl FnMut(&Cluster<'_, 'p, P>)) {
+        let p = self.platform();
+        for slot in area.slots(p).step_by(CLUSTER as usize) {
+            each(&Cluster::of(self, slot));
+        }
+    }
+
+    /// Frames of the slots' bookkeeping, and what does not add up: for audits of a quiet system, in which so many
+    /// entries name slots.
+    pub(crate) fn audit_swap(&self, entries: u64) -> (u64, Option<&'static str>) {
+        let (p, swap) = (self.platform(), &self.root.swap);
+        let directories = swap.directories.iter().filter(|word| word.get(p) != 0).count() as u64;
+        let mut frames = directories;
+        for number in 0..swap.numbered.get(p) {
+            frames += u64::from(self.cluster_word(number).get(p) != 0);
+        }
+        let (mut users, mut wrong) = (0, None);
+        for area in swap.areas.iter().filter(|area| area.is_used(p)) {
+            let mut open = 0;
+            self.each_cluster(area, |cluster| {
+                let (of_cluster, good) = cluster.audit();
+                users += of_cluster;
+                open += u64::from(cluster.used() < CLUSTER);
+                if !good {
+                    wrong = Some(
+                        "a swap slot and the page that it leads to, or the count of slots in use, differ",
+                    );
+                }
+            });
+            if open != area.open.len(p) {
+                wrong = Some("a swap device's list of clusters with room is not that");
+            }
+        }
+        if users != entries {
+            wrong = Some("users of swap slots and entries that name slots differ");
+        }
+        (frames, wrong)
+    }
+}

@@ -1,0 +1,208 @@
+//! The swap cache: from a page to its slot and back.
+//!
+//! Lock order: a table's lock, then a cluster's; then those of frames. Frames are freed after the cluster's lock.
+
+use core::sync::atomic::Ordering;
+
+use super::slots::Cluster;
+use crate::Manager;
+use crate::addr::FrameNumber;
+use crate::event::Event;
+use crate::frame::{Kind, flag};
+use crate::platform::{Platform, Store};
+use crate::rule::Rule;
+
+/// The holds on a page that only reclaim and the swap cache hold.
+const CACHE_AND_CALLER: u32 = 2;
+
+/// What came of putting a page into the swap cache.
+pub(super) enum Inserted {
+    /// It is in.
+    Now,
+    /// Another page is, held for the caller.
+    Already(FrameNumber),
+    /// No entry names the slot any more.
+    NoUser,
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Whether a page is one that goes to swap: anonymous, on a machine that has asked for swap.
+    pub(crate) fn may_swap(&self, n: FrameNumber) -> bool {
+        self.config().swap && self.frames().get(n).kind(self.platform()) == Kind::Anon
+    }
+
+    /// The slot of an anonymous page in the swap cache. For who holds the page; stable while it is locked.
+    pub(crate) fn slot_of(&self, n: FrameNumber) -> Option<u32> {
+        if self.may_swap(n) { self.frames().get(n).slot(self.platform()) } else { None }
+    }
+
+    /// Gives a page a slot, if it has none and there is one: it is in the swap cache from now on, and dirty. By who has
+    /// locked it.
+    pub(crate) fn swap_add(&self, n: FrameNumber) -> bool {
+        if self.slot_of(n).is_some() {
+            return true;
+        }
+        let (p, frame) = (self.platform(), self.frames().get(n));
+        // The cache's hold comes first: whoever finds the page there has its own on top.
+        frame.refs.fetch_add(p, 1, Ordering::Relaxed);
+        let Some(slot) = self.take_slot(n) else {
+            frame.refs.fetch_sub(p, 1, Ordering::Relaxed);
+            self.emit(Event::SwapFull);
+            return false;
+        };
+        frame.set_flags(p, flag::DIRTY);
+        frame.set_slot(p, Some(slot));
+        true
+    }
+
+    /// Whether the entries of a page may be taken out: a page of a file has its file, an anonymous one needs a slot. By who
+    /// has locked it. Any spin lock but those of clusters may be held.
+    pub(crate) fn may_leave(&self, n: FrameNumber) -> bool {
+        !self.may_swap(n) || self.swap_add(n)
+    }
+
+    /// Whether an entry names the slot of an anonymous page, so that its content must be kept. By who has locked it.
+    pub(crate) fn swap_wants(&self, n: FrameNumber) -> bool {
+        self.slot_of(n).is_some_and(|slot| self.swap_users(slot) > 0)
+    }
+
+    /// What keeps a page that is to be written out, and where.
+    pub(crate) fn kept_in(&self, n: FrameNumber) -> (Store, u64) {
+        let (p, frame) = (self.platform(), self.frames().get(n));
+        match self.slot_of(n) {
+            Some(slot) => self.place_of(slot),
+            None => (Store::File(frame.owner.get(p)), frame.index.get(p)),
+        }
+    }
+
+    /// An entry is about to name this slot: reclaim puts it there, or fork copies one.
+    pub(crate) fn swap_dup(&self, slot: u32) {
+        Cluster::of(self, slot).add_user(slot);
+    }
+
+    /// Entries that name a slot. A moment's truth, but for who has its page locked: then none is added.
+    pub(crate) fn swap_users(&self, slot: u32) -> u32 {
+        Cluster::of(self, slot).users(slot)
+    }
+
+    /// The page in a slot, with a hold for the caller.
+    pub(super) fn swap_find(&self, slot: u32) -> Option<FrameNumber> {
+        let cluster = Cluster::of(self, slot);
+        let n = cluster.page(slot)?;
+        // Relaxed: the cache has a hold, and lets go of it only under this lock.
+        self.frames().get(n).refs.fetch_add(self.platform(), 1, Ordering::Relaxed);
+        Some(n)
+    }
+
+    /// Puts a page into the cache that is to be read from this slot. It is locked and has the cache's hold.
+    pub(super) fn swap_insert(&self, slot: u32, n: FrameNumber) -> Inserted {
+        let p = self.platform();
+        let cluster = Cluster::of(self, slot);
+        if let Some(there) = cluster.page(slot) {
+            self.frames().get(there).refs.fetch_add(p, 1, Ordering::Relaxed);
+            return Inserted::Already(there);
+        }
+        if cluster.users(slot) == 0 {
+            return Inserted::NoUser;
+        }
+        cluster.set_page(slot, n);
+        self.frames().get(n).set_slot(p, Some(slot));
+        Inserted::Now
+    }
+
+    /// Whether a slot waits to be read: entries name it, and its page is not in memory.
+    pub(super) fn swap_is_out(&self, slot: u32) -> bool {
+        let cluster = Cluster::of(self, slot);
+        cluster.users(slot) > 0 && cluster.page(slot).is_none()
+    }
+
+    pub(super) fn slot_in_use(&self, slot: u32) -> bool {
+        !Cluster::of(self, slot).is_free(slot)
+    }
+
+    /// An entry that named a slot leads to its page again, which the caller has locked and holds. Gives how many others
+    /// name it.
+    pub(crate) fn swap_undo(&self, slot: u32) -> u32 {
+        Cluster::of(self, slot).remove_user(slot)
+    }
+
+    /// An entry that named a slot is gone. A page that only the cache still holds goes too, and its slot is free.
+    pub(crate) fn swap_drop(&self, slot: u32) {
+        let cluster = Cluster::of(self, slot);
+        let left = cluster.remove_user(slot);
+        if left > 0 {
+            return;
+        }
+        if self.platform().broken(Rule::SlotHeldWhileRead) && cluster.page(slot).is_some() {
+            // PITFALLS 34: the slot is another's from here on, and its page is still being read.
+            return cluster.clear_page(slot);
+        }
+        self.drop_from_cache(cluster, slot);
+    }
+
+    /// A mapping of a page that was, or is, in this slot is gone: if nobody wants the page any more, it goes.
+    pub(crate) fn swap_trim(&self, n: FrameNumber, slot: u32) {
+        let cluster = Cluster::of(self, slot);
+        if cluster.page(slot) == Some(n) && cluster.users(slot) == 0 {
+            self.drop_from_cache(cluster, slot);
+        }
+    }
+
+    /// Takes a page out that nobody but the cache holds, and frees both. Who else holds it lets go of it later: it is
+    /// found without users then.
+    fn drop_from_cache(&self, cluster: Cluster<'_, 'p, P>, slot: u32) {
+        let p = self.platform();
+        let Some(n) = cluster.page(slot) else { return };
+        let frame = self.frames().get(n);
+        if frame.refs.replace(p, 1, 0, Ordering::AcqRel).is_err() {
+            return;
+        }
+        frame.set_slot(p, None);
+        cluster.clear_page(slot);
+        drop(cluster);
+        self.unlist(n);
+        self.free_one(n);
+    }
+
+    /// Takes a page out of the cache if nobody but the cache and the caller, who has locked it, holds it, and if its
+    /// slot has its content, or nobody wants that; the caller then owns the page alone. The look and the taking are one
+    /// step under the lock under which every hold by the cache's way is taken (PITFALLS 35).
+    pub(crate) fn swap_remove(&self, n: FrameNumber, slot: u32) -> bool {
+        let p = self.platform();
+        let cluster = Cluster::of(self, slot);
+        let frame = self.frames().get(n);
+        if frame.state.load(p, Ordering::Acquire) & flag::DIRTY != 0 && cluster.users(slot) > 0 {
+            return false;
+        }
+        if p.broken(Rule::FreezeBeforeFree) {
+            frame.refs.set(p, 0);
+        } else if frame.refs.replace(p, CACHE_AND_CALLER, 0, Ordering::AcqRel).is_err() {
+            return false;
+        }
+        frame.set_slot(p, None);
+        cluster.clear_page(slot);
+        true
+    }
+
+    /// Takes a page that the caller holds and has locked out of the cache, unless an entry names its slot or it is gone
+    /// from there.
+    pub(crate) fn swap_detach(&self, n: FrameNumber, slot: u32) {
+        let p = self.platform();
+        let cluster = Cluster::of(self, slot);
+        if cluster.page(slot) != Some(n) || cluster.users(slot) > 0 {
+            return;
+        }
+        self.frames().get(n).set_slot(p, None);
+        cluster.clear_page(slot);
+        // The caller has its own.
+        self.frames().get(n).refs.fetch_sub(p, 1, Ordering::AcqRel);
+    }
+
+    /// Takes a page out of the cache whose content could not be read. The entries go on naming the slot. By who has
+    /// locked it.
+    pub(super) fn swap_forget(&self, n: FrameNumber, slot: u32) {
+        let cluster = Cluster::of(self, slot);
+        self.frames().get(n).set_slot(self.platform(), None);
+        cluster.clear_page(slot);
+    }
+}

@@ -1,0 +1,203 @@
+//! Pages back from swap, and those beside them.
+
+use core::cell::Cell;
+use core::sync::atomic::Ordering;
+
+use super::area::MAX_AREAS;
+use super::cache::Inserted;
+use super::slots::{CLUSTER, RUN};
+use crate::Manager;
+use crate::addr::{FrameNumber, PageNumber};
+use crate::error::Error;
+use crate::event::Event;
+use crate::frame::{AllocFrom, Kind, flag};
+use crate::percpu::Here;
+use crate::platform::{DeviceError, Platform, Transfer};
+use crate::rule::Rule;
+
+/// The most pages that one fault reads: those of an aligned run of slots.
+const WINDOW: u32 = RUN;
+
+/// Where a CPU goes on: the device and the slots that it takes next, and how far it reads ahead. Its own, with interrupts
+/// off.
+#[repr(C)]
+pub(crate) struct SwapHint {
+    pub device: Cell<u32>,
+    /// Slots left before the next device's turn.
+    pub left: Cell<u32>,
+    /// For each area the next slot, plus one.
+    pub next: [Cell<u32>; MAX_AREAS],
+    /// log2 of the pages that the next fault reads.
+    window: Cell<u32>,
+    /// Pages read ahead that were wanted since the last fault that had to read.
+    hits: Cell<u32>,
+}
+
+/// A page that was read, or found in the cache: held, locked, and with its content.
+#[must_use = "it is locked"]
+pub(crate) struct Back {
+    pub page: FrameNumber,
+    /// Whether it had to be read.
+    pub read: bool,
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// The page of a slot that an entry at `at` names, from the cache or the device. `None`: it was there and went, or the
+    /// entry leads elsewhere by now; look again. Interrupts on, no spin lock held. May wait for memory and I/O.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; [`Error::SwapDevice`] if the device cannot give it.
+    pub(crate) fn swap_in(&self, slot: u32, at: PageNumber) -> Result<Option<Back>, Error> {
+        let p = self.platform();
+        if let Some(page) = self.swap_find(slot) {
+            return Ok(self.lock_cached(page, slot));
+        }
+        let page = self.new_swap_page(AllocFrom::HERE)?;
+        match self.swap_insert(slot, page) {
+            Inserted::Now => {}
+            Inserted::Already(there) => {
+                self.free_one(page);
+                return Ok(self.lock_cached(there, slot));
+            }
+            Inserted::NoUser => {
+                self.free_one(page);
+                return Ok(None);
+            }
+        }
+        let (store, block) = self.place_of(slot);
+        let mut transfers = [Transfer::new(store, block, page); WINDOW as usize];
+        let mut slots = [slot; WINDOW as usize];
+        let count = self.gather_ahead(slot, &mut slots, &mut transfers);
+        match p.device() {
+            Some(device) => device.read_all(&mut transfers[..count]),
+            None => transfers.iter_mut().for_each(|one| one.result = Err(DeviceError::Gone)),
+        }
+        for (one, &slot) in transfers[1..count].iter().zip(&slots[1..]) {
+            self.note_read(one, slot, true);
+            self.unlock_page(one.frame);
+            self.put_page(one.frame);
+        }
+        if self.note_read(&transfers[0], slot, false) {
+            return Ok(Some(Back { page, read: true }));
+        }
+        self.unlock_page(page);
+        self.put_page(page);
+        self.emit(Event::SwapLost);
+        Err(Error::SwapDevice(at))
+    }
+
+    /// A page for content that is yet to be read: locked, with the cache's hold and the caller's. Which family it belongs
+    /// to is known when it is mapped.
+    fn new_swap_page(&self, from: AllocFrom) -> Result<FrameNumber, Error> {
+        let p = self.platform();
+        let n = self.alloc_one(Kind::Anon, from)?;
+        let frame = self.frames().get(n);
+        frame.owner.set(p, 0);
+        frame.index.set(p, 0);
+        frame.maps.set(p, 0);
+        frame.refs.set(p, 2);
+        frame.state.set(p, frame.state.get(p) | flag::LOCKED | flag::UNREAD);
+        Ok(n)
+    }
+
+    /// A page that the cache had, once nobody works on it, if it is still there and has its content.
+    fn lock_cached(&self, page: FrameNumber, slot: u32) -> Option<Back> {
+        let p = self.platform();
+        let frame = self.frames().get(page);
+        if p.broken(Rule::SwapInLocks) {
+            // PITFALLS 35: it may be on its way out. Somebody else's lock will be let go of twice.
+            frame.set_flags(p, flag::LOCKED);
+        } else {
+            self.lock_page(page);
+        }
+        let state = frame.state.load(p, Ordering::Acquire);
+        if state & flag::UNREAD != 0 || self.slot_of(page) != Some(slot) {
+            self.unlock_page(page);
+            self.put_page(page);
+            return None;
+        }
+        if state & flag::AHEAD != 0 {
+            frame.clear_flags(p, flag::AHEAD);
+            let here = Here::new(self);
+            let hits = &here.slot().swap.hits;
+            hits.set(hits.get().saturating_add(1));
+            drop(here);
+            self.emit(Event::AheadUsed);
+        }
+        Some(Back { page, read: false })
+    }
+
+    /// What came of a read: with its content the page is on its way to a list.
+    fn note_read(&self, one: &Transfer, slot: u32, ahead: bool) -> bool {
+        let (p, n) = (self.platform(), one.frame);
+        let frame = self.frames().get(n);
+        if let Err(error) = one.result {
+            if error == DeviceError::Gone {
+                self.note_gone(slot);
+            }
+            self.swap_forget(n, slot);
+            // The cache's. Whoever waits for the page has its own hold, and finds it unread.
+            self.put_page(n);
+            return false;
+        }
+        if ahead {
+            frame.set_flags(p, flag::AHEAD);
+        }
+        // Release, with the unlock: who finds it read finds its content.
+        frame.clear_flags(p, flag::UNREAD);
+        self.emit(Event::SwappedIn { ahead });
+        self.lru_add(n);
+        true
+    }
+
+    /// How many pages to read with one that is wanted: twice as many as last time if one of those read ahead was wanted
+    /// since, half as many if not.
+    fn window(&self) -> u32 {
+        let here = Here::new(self);
+        let hint = &here.slot().swap;
+        let log = hint.window.get();
+        let next =
+            if hint.hits.replace(0) > 0 { (log + 1).min(WINDOW.ilog2()) } else { log.saturating_sub(1) };
+        // A window of one never learns: now and then one more is read.
+        let tries = next == 0 && hint.left.get() == 0;
+        hint.window.set(if tries { 1 } else { next });
+        1 << hint.window.get()
+    }
+
+    /// Makes ready what lies around a slot, in the same aligned run, and is not in memory. The first is there already.
+    /// Gives how many there are.
+    fn gather_ahead(&self, slot: u32, slots: &mut [u32], transfers: &mut [Transfer]) -> usize {
+        let window = self.window();
+        let first = slot / window * window;
+        debug_assert!(CLUSTER.is_multiple_of(WINDOW));
+        let mut count = 1;
+        for beside in (first..first + window).filter(|&beside| beside != slot) {
+            if !self.swap_is_out(beside) {
+                continue;
+            }
+            // Only what is to be had for nothing: nobody reclaims for pages that nobody has asked for.
+            let Some(page) = self.new_page_to_spare() else { break };
+            match self.swap_insert(beside, page) {
+                Inserted::Now => {
+                    let (store, block) = self.place_of(beside);
+                    slots[count] = beside;
+                    transfers[count] = Transfer::new(store, block, page);
+                    count += 1;
+                }
+                Inserted::Already(there) => {
+                    self.put_page(there);
+                    self.free_one(page);
+                }
+                Inserted::NoUser => self.free_one(page),
+            }
+        }
+        count
+    }
+
+    fn new_page_to_spare(&self) -> Option<FrameNumber> {
+        let p = self.platform();
+        let here = self.node_here();
+        let plenty = self.zones().any(|zone| zone.node == here && !zone.is_short(p));
+        plenty.then(|| self.new_swap_page(AllocFrom { node: None, may_reclaim: false }).ok()).flatten()
+    }
+}
