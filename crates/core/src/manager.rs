@@ -13,7 +13,7 @@ use crate::percpu::{CpuSlot, Here, MAX_LRU_BATCH};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::pool::{Pool, Zeroed};
-use crate::reclaim::Node;
+use crate::reclaim::{Clock, Node, Shadows};
 use crate::rule::Rule;
 use crate::swap::Swap;
 use crate::sync::Word32;
@@ -56,6 +56,8 @@ pub struct Config {
     /// Pages that may be on their way to devices before tasks that reclaim must wait: at least 1. Linux has a limit per
     /// device, of 128 commands.
     pub pageout_limit: u32,
+    /// Reclaim remembers which pages it took, to know those that are wanted again too soon. 4 bytes for each frame.
+    pub shadows: bool,
     /// Anonymous pages may be reclaimed: they are on the lists and can be found by the reverse map, and
     /// [`Manager::swap_on`] is allowed. Costs a slot of 128 bytes for each mapping of memory that is a space's own.
     pub swap: bool,
@@ -77,6 +79,7 @@ impl Config {
             vmap_shards: None,
             vmap_lazy: None,
             pageout_limit: 1024,
+            shadows: false,
             swap: false,
             vfree_at_once: false,
         }
@@ -124,6 +127,7 @@ pub(crate) struct Root {
     pub files: Pool<File>,
     pub batches: Pool<BatchSlot>,
     pub swap: Swap,
+    pub clock: Clock,
     /// CPUs that run.
     pub online: CpuMask,
     pub online_cpus: Word32,
@@ -250,6 +254,10 @@ impl<'p, P: Platform> Manager<'p, P> {
         let zones = self.carved.zones;
         let first = usize::from(node.0) * zones.len();
         self.carved.fallback[first..first + zones.len()].iter().map(|&z| zones[usize::from(z)])
+    }
+
+    pub(crate) fn shadows(&self) -> &Shadows<'p> {
+        &self.carved.shadows
     }
 
     pub(crate) fn has_node(&self, node: NodeId) -> bool {

@@ -70,6 +70,8 @@ rules! {
         "take a page from the page cache only when nobody else holds it";
     SlotHeldWhileRead, "slot-held-while-read", "INV-2",
         "keep a swap slot while its page is being read back, though no entry names it any more";
+    CacheUntilFlush, "cache-until-flush", "INV-12",
+        "keep a clean page in the swap cache until its entries are flushed";
     SwapInLocks, "swap-in-locks", "INV-12",
         "wait for a page of the swap cache that is being reclaimed, written out or read, before it is mapped";
     KeepWhatFailed, "keep-what-failed", "INV-2",

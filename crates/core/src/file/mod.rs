@@ -184,6 +184,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         };
         if read.is_ok() {
             // Release, with the unlock: who finds it read finds its content.
+            self.note_refault(n, Store::File(id.0), index);
             self.frames().get(n).clear_flags(p, flag::UNREAD);
             self.unlock_page(n);
             self.lru_add(n);

@@ -9,7 +9,7 @@ use crate::frame::table::SECTION;
 use crate::manager::Root;
 use crate::percpu::CpuSlot;
 use crate::platform::Platform;
-use crate::reclaim::Node;
+use crate::reclaim::{Bucket, Node, PER_BUCKET, Shadows};
 use crate::{Config, Region};
 
 /// The most nodes.
@@ -27,6 +27,7 @@ pub(crate) struct Carved<'p> {
     /// For each node the zones in the order in which an allocation tries them.
     pub fallback: &'p [u8],
     pub root: &'p Root,
+    pub shadows: Shadows<'p>,
     pub reserved: u64,
 }
 
@@ -197,7 +198,16 @@ pub(crate) fn carve<'p, P: Platform>(
         place_of_slot.write(slot);
         at[index] = carver.next;
     }
+    let mut parts: [&'p [Bucket]; MAX_ZONES] = [&[]; MAX_ZONES];
+    let with_shadows = if config.shadows { regions.len() } else { 0 };
+    for (i, region) in regions[..with_shadows].iter().enumerate() {
+        let mut carver = with(i, &at);
+        parts[i] = carver.zeroed(region.frames.div_ceil(PER_BUCKET as u32) as usize)?;
+        at[i] = carver.next;
+    }
     let mut first = with(0, &at);
+    let parts = first.filled(with_shadows, |i| parts[i])?;
+    let shadows = Shadows::new(parts, regions.iter().map(|r| u64::from(r.frames)).sum());
     let zone_list = first.filled(regions.len(), |i| zones[i].expect("written above"))?;
     let node_list = &first.filled(1, |_| nodes)?[0];
     let root = &first.zeroed::<Root>(1)?[0];
@@ -233,7 +243,7 @@ pub(crate) fn carve<'p, P: Platform>(
         let node = p.node_of(CpuId(c as u16));
         slot.pages.set_nearest(fallback[usize::from(node.0) * regions.len()].into());
     }
-    Ok(Carved { frames, zones: zone_list, cpus, nodes: node_list, fallback, root, reserved })
+    Ok(Carved { frames, zones: zone_list, cpus, nodes: node_list, fallback, root, shadows, reserved })
 }
 
 /// Gives each frame of a region its place; the carved ones stay reserved.

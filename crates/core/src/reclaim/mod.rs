@@ -11,8 +11,10 @@ mod lru;
 pub(crate) mod pageout;
 mod rmap;
 mod scan;
+mod shadow;
 mod unmap;
 
 pub(crate) use clean::clean;
 pub(crate) use lru::{Node, hand_over};
 pub(crate) use scan::{direct, evict};
+pub(crate) use shadow::{Bucket, Clock, PER_BUCKET, Shadows};

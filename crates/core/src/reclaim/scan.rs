@@ -217,6 +217,10 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Fate {
             Fate::Write
         };
     }
+    if anon && !p.broken(Rule::CacheUntilFlush) {
+        // INV-12: its entries name the slot. Were the page not found there, a fault would read another before the flush.
+        return Fate::Leave;
+    }
     uncache(mm, n)
 }
 
@@ -239,6 +243,7 @@ fn uncache<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Fate {
     if let Some(device) = p.device() {
         device.forget(store, block);
     }
+    mm.leave_shadow(store, block);
     mm.emit(Event::Evicted { frame: n });
     Fate::Free
 }
@@ -256,11 +261,13 @@ impl<P: Platform> crate::tlb::Flushed<'_, '_, P> {
         self.take_all(|n, fate| match fate {
             Fate::Free => free.push(n),
             Fate::Write => dirty.push(n),
-            Fate::Keep | Fate::WriteBack => keep(n),
+            Fate::Leave if uncache(mm, n) == Fate::Free => free.push(n),
+            Fate::Keep | Fate::Leave | Fate::WriteBack => keep(n),
         });
         pageout::write_all(mm, dirty.as_slice(), |n, written| {
             if written && uncache(mm, n) == Fate::Free { free.push(n) } else { keep(n) }
         });
+        mm.advance_clock(free.as_slice().len() as u32);
         mm.free_all(free.as_slice());
         mm.put_back(back.as_slice());
         free.as_slice().len() as u32

@@ -146,6 +146,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         // Release, with the unlock: who finds it read finds its content.
         frame.clear_flags(p, flag::UNREAD);
         self.emit(Event::SwappedIn { ahead });
+        if !ahead {
+            self.note_refault(n, one.store, one.block);
+        }
         self.lru_add(n);
         true
     }

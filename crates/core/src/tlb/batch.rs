@@ -49,8 +49,14 @@ pub(crate) enum Fate {
     Keep,
     /// Its content must be written out first.
     Write,
+    /// Its slot has its content: if nobody has asked for it by then, to the allocator.
+    Leave,
     /// Its content is written out, and it stays where it is.
     WriteBack,
+}
+
+impl Fate {
+    const ALL: [Fate; 5] = [Fate::Free, Fate::Keep, Fate::Write, Fate::Leave, Fate::WriteBack];
 }
 
 /// The part of a batch that is too large for a stack. Owned by whoever reserved it.
@@ -209,7 +215,7 @@ impl<'m, 'p, P: Platform> Flushed<'m, 'p, P> {
         let (p, slot) = (self.mm.platform(), self.slot());
         for page in &slot.pages[..slot.len.get() as usize] {
             let (page, fate) = page.get();
-            let fate = [Fate::Free, Fate::Keep, Fate::Write, Fate::WriteBack][fate as usize];
+            let fate = Fate::ALL[fate as usize];
             // Release: whoever sees the page out of the batch sees it flushed.
             self.mm.frames().get(FrameNumber(page)).state.fetch_and(p, !flag::UNFLUSHED, Ordering::Release);
             each(FrameNumber(page), fate);
