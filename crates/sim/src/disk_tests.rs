@@ -34,8 +34,8 @@ fn machine(changes: &[(&str, &str)]) -> Machine {
         ("swap.read_latency", "80us"),
         ("swap.write_latency", "20us"),
         // A page in a microsecond.
-        ("read_bandwidth", "4096000000"),
-        ("write_bandwidth", "4096000000"),
+        ("read_bandwidth", "4096MB/s"),
+        ("write_bandwidth", "4096MB/s"),
         ("swap.parallel", "8"),
     ];
     usual

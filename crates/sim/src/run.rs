@@ -175,6 +175,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         vmap_shards: machine.kernel.vmap_shards,
         vmap_lazy: machine.kernel.vmap_lazy_kib.map(|kib| kib / 4),
         swap: machine.swap.is_some(),
+        shadows: machine.swap.is_some(),
         ..Config::new(spec.policy)
     };
     let purgers = u32::from(kernel_pages.is_some());
