@@ -10,6 +10,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use quietmm::Platform;
 use quietmm::addr::{FrameNumber, Nanos};
@@ -23,6 +24,8 @@ use crate::ssd::{GARBAGE, MOST_PAGES, Way};
 /// Marks an alarm as the end of a command, and the key of who waits for a call's commands. No task has such a number.
 const COMMAND: u64 = 1 << 60;
 const CALL: u64 = 1 << 59;
+/// Keys of those who wait for commands.
+pub(crate) const COMMANDS: Range<u64> = CALL..COMMAND;
 
 /// A command on its way.
 pub(crate) struct Command {

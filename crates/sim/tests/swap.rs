@@ -73,7 +73,7 @@ fn a_hot_set_outlives_a_sweep() {
 #[test]
 fn without_the_flush_a_page_that_stays_in_the_tlb_is_reclaimed_wrongly() {
     let wrong = |text: &str| {
-        let mut spec = RunSpec { policy: policy(text), scale: 128, ..spec(Workload::ScanResist) };
+        let mut spec = RunSpec { policy: policy(text), scale: 64, ..spec(Workload::ScanResist) };
         // As large as the hot set: an entry stays until it is flushed.
         spec.machine.set("l2_entries", "65536").expect("so many");
         run(&spec).count("wrong_reclaims")

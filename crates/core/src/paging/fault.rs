@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::event::{Event, FlushReason};
 use crate::frame::{AllocFrom, Kind, flag};
 use crate::platform::Platform;
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 use crate::swap::Back;
 use crate::tlb;
@@ -43,6 +44,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::NotMapped`] and [`Error::NotPermitted`] are the program's fault; [`Error::OutOfMemory`] and
     /// [`Error::Device`] are not. [`Error::NoSuchSpace`].
     pub fn fault(&self, id: SpaceId, at: VirtAddr, access: UserAccess) -> Result<(), Error> {
+        let _scope = profile::scope(self.platform(), Scope::Fault);
         let p = self.platform();
         let page = at.page();
         let (space, _shared) = self.shared_in(id)?;
@@ -148,7 +150,6 @@ impl<'p, P: Platform> Manager<'p, P> {
             drop(locked);
             self.unlock_page(n);
             self.put_page(n);
-            self.swap_trim(n, slot);
             return Ok(Step::Again);
         }
         let frame = self.frames().get(n);
@@ -174,7 +175,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Whether a new page goes to a list of its own once it is mapped: then it is held until it is on its way.
-    fn hold_for_list(&self, n: FrameNumber) -> bool {
+    pub(super) fn hold_for_list(&self, n: FrameNumber) -> bool {
         let (p, frame) = (self.platform(), self.frames().get(n));
         let list = self.config().swap && frame.kind(p) == Kind::Anon;
         if list {
@@ -183,7 +184,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         list
     }
 
-    fn list_held(&self, n: FrameNumber) {
+    pub(super) fn list_held(&self, n: FrameNumber) {
         self.lru_add(n);
         self.put_page(n);
     }

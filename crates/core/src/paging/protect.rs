@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::event::{FlushReason, Revoked};
 use crate::frame::{Kind, flag};
 use crate::platform::Platform;
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 
 impl<'p, P: Platform> Manager<'p, P> {
@@ -25,6 +26,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// page must be split.
     #[doc(alias = "mprotect")]
     pub fn protect(&self, id: SpaceId, range: PageRange, prot: Prot) -> Result<(), Error> {
+        let _scope = profile::scope(self.platform(), Scope::Protect);
         let p = self.platform();
         let range = check_range(range)?;
         let (space, _alone) = self.alone_in(id)?;
