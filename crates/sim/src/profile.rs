@@ -54,7 +54,7 @@ own! {
     Trap, Busy, "trap", "into a page fault and back";
     Interrupt, Busy, "interrupt", "into an interrupt and back";
     Kick, Busy, "interrupt: run queue", "the handler of the scheduler's interrupt";
-    Alarm, Busy, "interrupt: alarm", "the handler of an alarm, which wakes a task";
+    Alarm, Busy, "interrupt: alarm", "the handler of an alarm or of a device, which wakes a task";
     Tick, Busy, "interrupt: timer tick", "the handler of the periodic timer";
     Wake, Busy, "leaving idle", "an idle CPU takes time until it executes again";
     Switch, Busy, "task switch", "from one task's context to another's";
