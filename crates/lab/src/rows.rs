@@ -27,8 +27,26 @@ const TRAFFIC: [&str; 13] = [
     "window_accesses",
 ];
 
+/// What swap did, on machines that swap.
+const SWAP: [&str; 14] = [
+    "swapouts_per_s",
+    "swapins_per_s",
+    "wrong_reclaims",
+    "wrong_reclaims_percent",
+    "workingset_refault",
+    "workingset_activate",
+    "swap_commands",
+    "swap_pages_per_command",
+    "swap_busy_percent",
+    "swap_in_flight",
+    "swap_command_us",
+    "swap_errors",
+    "io_interrupts",
+    "pageout_throttled",
+];
+
 /// A workload's own figures begin with one of these, and those of tasks that had to reclaim for themselves.
-const OWN: [&str; 10] = [
+const OWN: [&str; 11] = [
     "bystander_",
     "shootdown_",
     "unmap_",
@@ -39,6 +57,7 @@ const OWN: [&str; 10] = [
     "ops_per_s_",
     "vunmap_",
     "vmap_mix_",
+    "scan_",
 ];
 
 /// Rows that belong together: label and key.
@@ -53,8 +72,11 @@ pub fn groups(workload: &str, columns: &[Column<'_>], all: bool) -> Vec<Group> {
     let ops = OPS.iter().map(|(key, name)| (format!("Ops {workload}-{name}"), *key));
     let times = TIMES.iter().map(|(key, name)| (name.to_string(), *key));
     let traffic = TRAFFIC.iter().filter_map(|key| known(key)).map(named);
+    let swaps = known(SWAP[0]).is_some();
+    let swap = SWAP.iter().filter(|_| swaps).filter_map(|key| known(key)).map(named);
     let own = all_figures().filter(|figure| OWN.iter().any(|own| figure.key.starts_with(own))).map(named);
-    let mut groups: Vec<Group> = vec![ops.collect(), times.collect(), traffic.collect(), own.collect()];
+    let mut groups: Vec<Group> =
+        vec![ops.collect(), times.collect(), traffic.collect(), swap.collect(), own.collect()];
     if all {
         let shown: Vec<&str> = groups.iter().flatten().map(|(_, key)| *key).collect();
         groups.push(all_figures().filter(|figure| !shown.contains(&figure.key)).map(named).collect());

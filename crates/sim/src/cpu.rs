@@ -70,6 +70,7 @@ pub struct Cpu {
     pub ticks: Cell<u64>,
     pub kicks: Cell<u64>,
     pub alarmed: Cell<u64>,
+    pub io_irqs: Cell<u64>,
     pub refills: Cell<u64>,
 }
 
@@ -104,6 +105,7 @@ impl Cpu {
             ticks: Cell::new(0),
             kicks: Cell::new(0),
             alarmed: Cell::new(0),
+            io_irqs: Cell::new(0),
             refills: Cell::new(0),
         }
     }

@@ -382,3 +382,37 @@ fn a_read_only_kernel_page_is_not_written_to() {
     sim.kernel_access(at, 1, Access::Read).unwrap();
     assert!(sim.kernel_access(at, 1, Access::Write).is_err());
 }
+
+/// How many pages were reclaimed wrongly when a page that its CPU has cached was looked at twice, and used in between
+/// or not. The look clears the accessed bit, and flushes or not, as aging does.
+fn wrongly(flush: bool, uses: bool) -> u64 {
+    let sim = mapped(&[]);
+    let look = || {
+        let seen = get(&sim, LEAF, 0);
+        put(&sim, LEAF, 0, Entry(seen.0 & !Entry::ACCESSED));
+        if flush {
+            sim.flush_page(at(0));
+        }
+        sim.observe(&Event::Looked { frame: DATA, used: seen.has(Entry::ACCESSED) });
+        seen.has(Entry::ACCESSED)
+    };
+    assert_eq!(used(&sim, 0, false), Some(DATA.0));
+    assert!(look(), "it was walked to");
+    if uses {
+        assert_eq!(used(&sim, 0, false), Some(DATA.0));
+    }
+    let seen = look();
+    assert_eq!(seen, flush && uses, "a cached entry sets no bit");
+    if !seen {
+        sim.observe(&Event::Evicted { frame: DATA });
+    }
+    sim.truth().wrong_reclaims
+}
+
+#[test]
+fn a_page_is_wrongly_reclaimed_if_it_was_used_through_an_entry_that_was_not_flushed() {
+    assert_eq!(wrongly(false, true), 1);
+    assert_eq!(wrongly(true, true), 0, "with the flush its use is seen, and it stays");
+    assert_eq!(wrongly(false, false), 0, "it was idle");
+    assert_eq!(wrongly(true, false), 0);
+}

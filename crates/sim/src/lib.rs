@@ -6,7 +6,7 @@
 //! | `sim` | the machine: time, turns, interrupts |
 //! | `platform` | the core's `Platform` on it |
 //! | `user` | what programs and the kernel see: addresses, page faults, contexts |
-//! | `disk` | the block device |
+//! | `disk`, `ssd` | block devices: of files, and for swap; `swapping` what they are reported to have done |
 //! | `cpu`, `order` | one CPU's state; whose turn it is |
 //! | `tlb`, `walks`, `lines` | translations and tables that CPUs cache; cache lines that move between them |
 //! | `content` | what user pages hold |
@@ -20,6 +20,8 @@
 mod content;
 mod cpu;
 mod disk;
+#[cfg(test)]
+mod disk_tests;
 #[cfg(test)]
 mod hardware_tests;
 #[cfg(test)]
@@ -37,8 +39,10 @@ mod profile;
 mod profile_tests;
 mod run;
 mod sim;
+mod ssd;
 mod stacks;
 mod stalls;
+mod swapping;
 mod tlb;
 mod truth;
 mod user;

@@ -93,6 +93,24 @@ impl Metric {
                 Better::Less,
                 "blocks of frames that were wanted and could not be had",
             ),
+            Tally::HotPages => (
+                "scan_hot_pages",
+                "hot pages",
+                Better::Neither,
+                "pages that are used all the time while others sweep",
+            ),
+            Tally::HotRefaults => (
+                "scan_hot_refaults",
+                "hot pages back",
+                Better::Less,
+                "times that a hot page had been reclaimed and was wanted during the sweeps",
+            ),
+            Tally::HotLost => (
+                "scan_hot_lost",
+                "hot pages lost",
+                Better::Less,
+                "hot pages that were gone when the sweeps were over",
+            ),
         };
         Metric::int(key, label, better, value, about)
     }

@@ -54,7 +54,7 @@ own! {
     Trap, Busy, "trap", "into a page fault and back";
     Interrupt, Busy, "interrupt", "into an interrupt and back";
     Kick, Busy, "interrupt: run queue", "the handler of the scheduler's interrupt";
-    Alarm, Busy, "interrupt: alarm", "the handler of an alarm, which wakes a task";
+    Alarm, Busy, "interrupt: alarm", "the handler of an alarm or of a device, which wakes a task";
     Tick, Busy, "interrupt: timer tick", "the handler of the periodic timer";
     Wake, Busy, "leaving idle", "an idle CPU takes time until it executes again";
     Switch, Busy, "task switch", "from one task's context to another's";
@@ -340,7 +340,7 @@ impl Books {
         if places.is_empty() {
             self.places[innermost].total += ps;
         }
-        let (mut seen, mut rooms) = (0u128, 0u8);
+        let (mut seen, mut rooms) = (0u128, 0u32);
         for &index in places.iter().rev() {
             // One that is in itself counts once.
             if seen & 1 << index == 0 {
@@ -349,13 +349,13 @@ impl Books {
             }
             let place = Place::at(index.into());
             if let Place::Core(scope) = place {
-                rooms |= 1 << scope.room() as u8;
+                rooms |= 1 << scope.room() as u32;
             }
             if place.interrupts() {
                 break;
             }
         }
-        for room in Room::ALL.iter().filter(|&&room| rooms & 1 << room as u8 != 0) {
+        for room in Room::ALL.iter().filter(|&&room| rooms & 1 << room as u32 != 0) {
             self.rooms[*room as usize] += ps;
         }
     }

@@ -111,11 +111,16 @@ const KERNEL_RANGE: PageNumber = PageNumber(0xf_fffc_9000_0000);
 /// batches while memory is short.
 const LEAST_PER_CPU: u64 = 128;
 const LEAST_PER_NODE: u64 = 512;
+/// Pages that a swap device has at least, however small the scale.
+const LEAST_SWAP: u64 = 256;
 
 fn shrink(spec: &RunSpec) -> Result<Machine, RunError> {
     let mut machine = spec.machine.clone();
     let unit = 4096 * u64::from(machine.nodes);
     machine.memory = machine.memory / u64::from(spec.scale.max(1)) / unit * unit;
+    if let Some(swap) = &mut machine.swap {
+        swap.size = (swap.size / u64::from(spec.scale.max(1)) / 4096).max(LEAST_SWAP) * 4096;
+    }
     let least = LEAST_PER_CPU * u64::from(machine.cpus) + LEAST_PER_NODE * u64::from(machine.nodes);
     if machine.memory / 4096 < least {
         return Err(RunError::Refused(format!(
@@ -164,6 +169,12 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         }
         _ => None,
     };
+    if spec.workload.needs_swap() && machine.swap.is_none() {
+        let (name, machine) = (spec.workload.name(), &machine.name);
+        return Err(RunError::Refused(format!(
+            "{name} needs swap devices, and {machine} has none: a machine with a section [swap], such as ssd-8"
+        )));
+    }
     let kernel_pages = spec.workload.kernel_pages(machine.cpus);
     let config = Config {
         lru_batch: machine.kernel.lru_batch,
@@ -174,6 +185,8 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         vmap: kernel_pages.map(|pages| PageRange::new(KERNEL_RANGE, pages)),
         vmap_shards: machine.kernel.vmap_shards,
         vmap_lazy: machine.kernel.vmap_lazy_kib.map(|kib| kib / 4),
+        swap: machine.swap.is_some(),
+        shadows: machine.swap.is_some(),
         ..Config::new(spec.policy)
     };
     let purgers = u32::from(kernel_pages.is_some());
@@ -204,6 +217,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         ))
     };
     let system = System::new(&sim, &sim.regions(), config).map_err(refused)?;
+    sim.swap_on(&system).map_err(refused)?;
     let params = Params {
         cpus: sim.machine.cpus,
         frames: sim.machine.memory / 4096,
@@ -318,7 +332,7 @@ fn figures<const FAULTS: bool>(
     let sum = |of: fn(&crate::cpu::Cpu) -> u64| sim.cpus.iter().map(of).sum::<u64>();
     let ticks = sum(|cpu| cpu.ticks.get());
     let kicks = sum(|cpu| cpu.kicks.get());
-    let alarms = sum(|cpu| cpu.alarmed.get());
+    let alarms = sum(|cpu| cpu.alarmed.get() + cpu.io_irqs.get());
     let reclaimed = count(Counter::PgStealKswapd) + count(Counter::PgStealDirect);
     let per = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
     let rate = |n: u64| if elapsed > 0.0 { n as f64 / elapsed } else { 0.0 };
@@ -351,7 +365,7 @@ fn figures<const FAULTS: bool>(
             "/s",
             rate(received + kicks + alarms),
             0,
-            "IPIs, scheduler's interrupts and alarms that arrived in a second, all CPUs; ticks apart",
+            "IPIs and interrupts of scheduler, devices and alarms that arrived in a second, all CPUs; ticks apart",
         ),
         Metric::real("ticks_per_s", "ticks/s", "/s", rate(ticks), 0, "timer ticks in a second, all CPUs"),
         Metric::int("ipis_sent", "IPIs sent", Better::Less, sent, "interrupts sent by the memory manager"),
@@ -438,6 +452,7 @@ fn figures<const FAULTS: bool>(
             "uses of a page whose flush was legally deferred",
         ),
     ];
+    list.extend(sim.swapping(&system.mm, elapsed, reclaimed));
     if sim.counted.get() > 0 {
         let bystanders = tasks.iter().filter(|t| matches!(t.kind, TaskKind::Background(_))).count();
         let ns = elapsed * 1e9 * bystanders as f64 / sim.counted.get() as f64;

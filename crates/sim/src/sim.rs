@@ -16,11 +16,13 @@ use quietmm_workloads::{Kernel, Tally};
 use rand_core::{Rng, SeedableRng};
 
 use crate::cpu::{Cpu, Mode};
+use crate::disk::Flying;
 use crate::latency::Latencies;
 use crate::lines::Lines;
 use crate::machine::Machine;
 use crate::order::{NEVER, Order};
 use crate::profile::{Account, Now, Own, Place, Profile};
+use crate::ssd::Ssd;
 use crate::stacks::{Piece, Stacks, prefetch};
 use crate::stalls::Stalls;
 use crate::tlb::Tlb;
@@ -114,7 +116,10 @@ pub struct Sim<'w, const FAULTS: bool> {
     pub(crate) written: RefCell<BTreeMap<(Store, u64), u64>>,
     /// When each of the disk's command slots is free.
     pub(crate) disk: RefCell<Vec<u64>>,
-    pub(crate) io: Cell<u64>,
+    /// The swap devices.
+    pub(crate) ssds: RefCell<Vec<Ssd>>,
+    /// Commands to block devices that are on their way.
+    pub(crate) flying: RefCell<Flying>,
     /// Where the CPUs' time goes, if somebody wants to know.
     pub(crate) account: Option<Account>,
 }
@@ -148,6 +153,9 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         };
         let flights = by_distance(machine.cost.ipi_flight_local, machine.cost.ipi_flight_hop);
         let sends = by_distance(machine.cost.ipi_send, machine.cost.ipi_send_hop);
+        let devices =
+            machine.swap.iter().flat_map(|swap| (0..swap.devices).map(move |n| Ssd::new(swap, n, seed)));
+        let ssds = devices.collect::<Result<_, _>>()?;
         Ok(Sim {
             lines: UnsafeCell::new(Lines::new(&machine, bytes)?),
             order: UnsafeCell::new(Order::new(machine.cpus as usize)),
@@ -179,7 +187,8 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             tick_period,
             written: RefCell::new(BTreeMap::new()),
             disk: RefCell::new(vec![0; machine.device.parallel as usize]),
-            io: Cell::new(0),
+            ssds: RefCell::new(ssds),
+            flying: RefCell::default(),
             account: None,
             memory,
             base,
@@ -444,12 +453,14 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             let _kick = self.within(Own::Kick);
             self.kernel().rescheduled();
         } else if cpu.alarm_at.get() <= now {
-            cpu.alarmed.set(cpu.alarmed.get() + 1);
             let due = cpu.alarms.borrow_mut().pop_first();
             cpu.alarm_at.set(cpu.alarms.borrow().first().map_or(NEVER, |alarm| alarm.0));
             if let Some((_, key)) = due {
                 let _alarm = self.within(Own::Alarm);
-                self.kernel().wake(key);
+                if !self.command_ended(key) {
+                    cpu.alarmed.set(cpu.alarmed.get() + 1);
+                    self.kernel().wake(key);
+                }
             }
         } else if cpu.tick_at.get() <= now {
             cpu.tick_at.set(cpu.tick_at.get() + self.tick_period);

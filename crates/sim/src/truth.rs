@@ -14,6 +14,9 @@
 //!
 //! A write that is neither written out nor in memory any more when its frame is freed is *lost*.
 //!
+//! What programs use is known too, where the core knows accessed bits: a page that is reclaimed as idle although it was used
+//! since it was looked at before is *wrongly reclaimed*. It costs time and loses nothing (INV-10).
+//!
 //! The account has its own clock, which counts frees and cleared entries: whatever a CPU caches is stamped
 //! with it, and what happened to a frame later makes it old.
 
@@ -37,9 +40,10 @@ struct Frame {
     free: bool,
     /// Being written out.
     io: bool,
-    /// A page of a file; a page table.
-    file: bool,
-    table: bool,
+    /// What it is.
+    is: Is,
+    /// What is known of its use: `USED`, `OVERLOOKED`.
+    seen: u8,
     /// Who wrote to it last since it was written out, plus one.
     written_by: u16,
     unmapped_by: u16,
@@ -52,7 +56,23 @@ struct Frame {
     page: u64,
 }
 
-// SAFETY: numbers and `false`.
+const _: () = assert!(size_of::<Frame>() == 64);
+
+/// What a frame is, as far as the account wants to know.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Is {
+    Other = 0,
+    File,
+    Table,
+}
+
+/// Used since it was looked at.
+const USED: u8 = 1;
+/// The last look found it idle, though it had been used since the one before.
+const OVERLOOKED: u8 = 2;
+
+// SAFETY: numbers, `false`, and `Is::Other`.
 unsafe impl Zero for Frame {}
 
 /// The account.
@@ -69,6 +89,8 @@ pub struct Truth {
     pub lost: u64,
     /// What a workload read, checked and found to be something else.
     pub wrong: u64,
+    /// Pages that were reclaimed as idle and were not.
+    pub wrong_reclaims: u64,
     /// The first stale accesses, told.
     pub stories: Vec<String>,
     /// The last step that was left out: rule, CPU, time.
@@ -111,6 +133,7 @@ impl Truth {
             window: 0,
             lost: 0,
             wrong: 0,
+            wrong_reclaims: 0,
             stories: Vec::new(),
             skipped: None,
         })
@@ -136,8 +159,12 @@ impl Truth {
             }
             Event::Taken { frame, order, kind } => {
                 for f in &mut self.frames[frame.0 as usize..][..1 << order] {
-                    (f.free, f.written_by) = (false, 0);
-                    (f.file, f.table) = (kind == Kind::File, kind == Kind::Table);
+                    (f.free, f.written_by, f.seen) = (false, 0, 0);
+                    f.is = match kind {
+                        Kind::File => Is::File,
+                        Kind::Table => Is::Table,
+                        _ => Is::Other,
+                    };
                 }
             }
             Event::Freed { frame, order } => {
@@ -146,10 +173,18 @@ impl Truth {
                     let f = &mut self.frames[n as usize];
                     (f.free, f.freed, f.freed_by, f.freed_at) = (true, freed, cpu, now);
                     let f = *f;
-                    if f.file && f.written_by > 0 {
+                    if f.is == Is::File && f.written_by > 0 {
                         self.lose(FrameNumber(n), &f);
                     }
                 }
+            }
+            Event::Looked { frame, used } => {
+                let f = &mut self.frames[frame.0 as usize];
+                f.seen = if !used && f.seen & USED != 0 { OVERLOOKED } else { 0 };
+            }
+            Event::Evicted { frame } => {
+                let overlooked = self.frames[frame.0 as usize].seen & OVERLOOKED != 0;
+                self.wrong_reclaims += u64::from(overlooked);
             }
             Event::WriteBegins { frame } => {
                 let f = &mut self.frames[frame.0 as usize];
@@ -216,7 +251,9 @@ impl Truth {
     /// Judges a use. `elsewhere` says whether the address leads to another frame now.
     #[inline]
     pub fn judge(&mut self, entry: &Translation, by: &Use, elsewhere: impl FnOnce() -> bool) {
-        let Some(&frame) = self.frames.get(entry.frame.0 as usize) else { return };
+        let Some(frame) = self.frames.get_mut(entry.frame.0 as usize) else { return };
+        frame.seen |= USED;
+        let frame = *frame;
         let torn = frame.io && by.write;
         // What the tables say, for all that the account knows.
         let valid = frame.freed.max(frame.cut) <= entry.filled && !entry.revoked;
@@ -351,7 +388,7 @@ impl Truth {
     /// Whether any CPU has a frame as a table, perhaps under a tag that is not in use.
     #[inline]
     pub fn is_walkable(&self, n: FrameNumber) -> bool {
-        self.frames[n.0 as usize].table && self.walkable[n.0 as usize] > 0
+        self.frames[n.0 as usize].is == Is::Table && self.walkable[n.0 as usize] > 0
     }
 
     /// `cpu` freed a table at `now` that `walker` can still walk.

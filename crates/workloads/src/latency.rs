@@ -96,6 +96,12 @@ pub enum Tally {
     Messages,
     /// Blocks that `page-alloc` wanted and did not get.
     BlocksRefused,
+    /// Pages of `scan-resist` that are hot.
+    HotPages,
+    /// Of them those that came back while it was swept, each time.
+    HotRefaults,
+    /// And those that were gone when the sweeps were over.
+    HotLost,
 }
 
 /// One CPU did an operation again and again, with so many times as much other work beside it.

@@ -206,9 +206,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     fn new_page_to_spare(&self) -> Option<FrameNumber> {
-        let p = self.platform();
-        let here = self.node_here();
-        let plenty = self.zones().any(|zone| zone.node == here && !zone.is_short(p));
-        plenty.then(|| self.new_swap_page(AllocFrom { node: None, may_reclaim: false }).ok()).flatten()
+        // Above the min watermark. Where pages are read back memory is short all the time, and a page read ahead saves a
+        // command and a wait: asking for plenty here leaves most threads waiting for single pages.
+        self.new_swap_page(AllocFrom { node: None, may_reclaim: false }).ok()
     }
 }

@@ -45,7 +45,11 @@ impl Key {
 }
 
 /// The sections of a file, in order.
-pub(super) const SECTIONS: [&str; 7] = ["cpu", "memory", "tlb", "cost", "device", "guarantees", "kernel"];
+pub(super) const SECTIONS: [&str; 8] =
+    ["cpu", "memory", "tlb", "cost", "device", SWAP, "guarantees", "kernel"];
+
+/// The section that a file may leave out although it has constants that must be given: then there is no swap.
+pub(super) const SWAP: &str = "swap";
 
 /// Picoseconds in a second: no operation takes longer.
 const SECOND: u64 = 1_000_000_000_000;
@@ -86,6 +90,26 @@ macro_rules! tlb {
 macro_rules! rare {
     ($name:ident, $source:literal) => {
         Key { need: Need::Default("0", "ns", $source), ..time!($name) }
+    };
+}
+
+/// A constant of the swap devices, which a file gives if it has that section.
+macro_rules! swap {
+    ($name:ident, $kind:expr, $least:expr, $most:expr) => {
+        Key {
+            section: SWAP,
+            name: stringify!($name),
+            kind: $kind,
+            least: $least,
+            most: $most,
+            need: Need::Required,
+            put: |machine, value| {
+                machine.swap.get_or_insert_default().$name = value.try_into().unwrap_or_default();
+            },
+        }
+    };
+    ($name:ident, $kind:expr, $most:expr, default $unit:literal, $source:literal) => {
+        Key { need: Need::Default("0", $unit, $source), ..swap!($name, $kind, 0, $most) }
     };
 }
 
@@ -169,10 +193,24 @@ pub(super) static KEYS: &[Key] = &[
     must!(cost, other_kernel_work_irqs_off, Kind::Percent, 0, 100, cost.other_kernel_work_irqs_off),
     rare!(stall_every, "default: nothing takes a CPU away from the kernel"),
     rare!(stall, "default: nothing takes a CPU away from the kernel"),
+    rare!(io_submit, "default: in other_kernel_work"),
+    rare!(io_complete, "default: in irq_work"),
     must!(device, read_latency, Kind::Time, 0, SECOND, device.read_latency),
     must!(device, write_latency, Kind::Time, 0, SECOND, device.write_latency),
     must!(device, parallel, Kind::Count("commands"), 1, 65_536, device.parallel),
     must!(device, bandwidth, Kind::Bandwidth, 100_000, 1_000_000_000_000, device.bandwidth),
+    swap!(devices, Kind::Count("devices"), 1, 16),
+    swap!(size, Kind::Size, 1 << 20, 16 << 40),
+    swap!(read_latency, Kind::Time, 0, SECOND),
+    swap!(write_latency, Kind::Time, 0, SECOND),
+    swap!(parallel, Kind::Count("commands"), 1, 65_536),
+    swap!(read_bandwidth, Kind::Bandwidth, 100_000, 1_000_000_000_000),
+    swap!(write_bandwidth, Kind::Bandwidth, 100_000, 1_000_000_000_000),
+    swap!(priority_step, Kind::Count("steps"), 100, default "steps", "default: all alike, pages are striped"),
+    swap!(read_errors, Kind::Count("permille"), 1000, default "permille", "default: none"),
+    swap!(write_errors, Kind::Count("permille"), 1000, default "permille", "default: none"),
+    swap!(gone_at, Kind::Time, 1000 * SECOND, default "ms", "default: never"),
+    swap!(full_at, Kind::Time, 1000 * SECOND, default "ms", "default: never"),
     guarantee!(clean_write_walks, "default: x86-64 (Intel SDM 3A 4.10.4.3, AMD64 APM 2 5.5.2)"),
     guarantee!(
         unflushed_accessed,
@@ -239,7 +277,7 @@ pub(super) static KEYS: &[Key] = &[
     },
 ];
 
-/// The key called `section.name`, or `name` alone: no two sections share a name. `memory` is the memory's size.
+/// The key called `section.name`, or `name` alone, the first of that name. `memory` is the memory's size.
 pub(super) fn find(text: &str) -> Option<usize> {
     if text == "memory" {
         return KEYS.iter().position(|key| key.section == "memory");
@@ -248,6 +286,11 @@ pub(super) fn find(text: &str) -> Option<usize> {
         Some((section, name)) => key.section == section && key.name == name,
         None => key.name == text,
     })
+}
+
+/// The full names of all keys that are called `name`.
+pub(super) fn namesakes(name: &str) -> Vec<String> {
+    KEYS.iter().filter(|key| key.name == name).map(Key::full_name).collect()
 }
 
 /// What is wrong with a machine whose single constants are in range.
@@ -310,6 +353,13 @@ pub(super) fn check(machine: &Machine) -> Result<(), Conflict> {
             "min_free_kib",
             format!("a reserve of {kib} KiB is more than half of the memory"),
             format!("at most {} KiB", memory / 2048),
+        );
+    }
+    if let Some(swap) = machine.swap.as_ref().filter(|swap| !swap.size.is_multiple_of(4096)) {
+        return conflict(
+            "swap.size",
+            format!("{} bytes of a swap device end inside a page", swap.size),
+            "a multiple of 4 KiB".to_owned(),
         );
     }
     check_distance(machine).map_err(|(wrong, right)| Conflict { key: None, wrong, right })

@@ -67,8 +67,10 @@ pub struct Machine {
     pub tlb: Tlb,
     /// What each operation of the hardware costs, and the declared cost of what is not modelled.
     pub cost: Cost,
-    /// The block device.
+    /// The block device of files.
     pub device: Device,
+    /// The swap devices, if there are any: without, anonymous pages stay in memory.
+    pub swap: Option<Swap>,
     /// What the translation hardware guarantees.
     pub guarantees: Guarantees,
     /// Choices of the kernel that runs on the machine.
@@ -172,6 +174,10 @@ pub struct Cost {
     pub stall_every: u64,
     /// Longest time that it is away.
     pub stall: u64,
+    /// What a command to a block device costs the CPU that gives it: block layer and driver. 0 by default.
+    pub io_submit: u64,
+    /// What its completion costs the CPU that is interrupted, besides the interrupt. 0 by default.
+    pub io_complete: u64,
 }
 
 /// A block device.
@@ -185,6 +191,35 @@ pub struct Device {
     pub parallel: u32,
     /// Bytes a second, all commands together.
     pub bandwidth: u64,
+}
+
+/// The swap devices, all alike, each with queues and interrupts of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Swap {
+    /// How many.
+    pub devices: u32,
+    /// Bytes of each. A multiple of 4096.
+    pub size: u64,
+    /// Latency of a read of one page, without what its bytes take by the bandwidth, in picoseconds.
+    pub read_latency: u64,
+    /// That of a write.
+    pub write_latency: u64,
+    /// Commands that each device works on at once; more wait in its queue.
+    pub parallel: u32,
+    /// Bytes a second that one device reads, all its commands together.
+    pub read_bandwidth: u64,
+    /// And writes. Reads and writes share the device's time.
+    pub write_bandwidth: u64,
+    /// By so much each device's priority is below the one's before it; 0: pages are striped over all.
+    pub priority_step: u32,
+    /// Of a thousand pages that are read so many fail, at random by the seed.
+    pub read_errors: u32,
+    /// And of those that are written.
+    pub write_errors: u32,
+    /// From this time on the last device is not there any more, in picoseconds; 0 means never.
+    pub gone_at: u64,
+    /// From this time on the first device takes no more writes; 0 means never.
+    pub full_at: u64,
 }
 
 /// What the translation hardware guarantees beyond the necessary: [`quietmm::platform::Guarantees`]. What is
@@ -281,9 +316,10 @@ impl Machine {
     pub fn constants(&self) -> Vec<Constant> {
         let names =
             std::iter::once("memory.distance".to_owned()).chain(key::KEYS.iter().map(key::Key::full_name));
+        let there = |name: &str| self.swap.is_some() || name.split('.').next() != Some(key::SWAP);
         names
             .zip(&self.notes)
-            .filter(|(_, note)| !note.value_text.is_empty())
+            .filter(|(name, note)| !note.value_text.is_empty() && there(name))
             .map(|(key, note)| Constant {
                 key,
                 value_text: note.value_text.clone(),
@@ -306,6 +342,7 @@ impl Machine {
             tlb: Tlb::default(),
             cost: Cost::default(),
             device: Device::default(),
+            swap: None,
             guarantees: Guarantees::default(),
             kernel: Kernel::default(),
             hz: None,

@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{MachineError, near, one_line, quoted};
-use super::key::{self, KEYS, Key, Need, SECTIONS};
+use super::key::{self, KEYS, Key, Need, SECTIONS, SWAP};
 use super::quantity::{Kind, Refusal, base_units};
 use super::{Machine, Note};
 
@@ -121,7 +121,7 @@ impl<'t> Reader<'t> {
         let distance = section == "memory";
         let names = || keys().map(|(_, key)| key.name).chain(distance.then_some("distance"));
         let Some(node) = root.get(section) else {
-            if keys().all(|(_, key)| !matches!(key.need, Need::Required)) {
+            if section == SWAP || keys().all(|(_, key)| !matches!(key.need, Need::Required)) {
                 return Ok(());
             }
             let names: Vec<_> = names().take(8).collect();

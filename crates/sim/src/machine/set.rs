@@ -14,26 +14,37 @@ impl Machine {
     /// file gives, `120`. `memory` is short for `memory.size`.
     ///
     /// The same checks hold as in a file, after each change. Setting `cpus` is [`Machine::with_cpus`]; `nodes`
-    /// can only become fewer, since a file alone knows distances. Setting `mhz` changes what is given in cycles.
+    /// can only become fewer, since a file alone knows distances. Setting `mhz` changes what is given in cycles. What
+    /// several sections have needs the section's name on a machine with swap devices, and is the first without.
     ///
     /// # Errors
     /// An unknown key (with the near names), a bad value. The machine is then unchanged.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), MachineError> {
-        let key = key.trim();
-        let origin = format!("--set {}={}", one_line(key, 60), one_line(value, 60));
+        let text = key.trim();
+        let origin = format!("--set {}={}", one_line(text, 60), one_line(value, 60));
         let error = |wrong: String, right: String| MachineError::new(&origin, None, wrong, right);
-        let Some(at) = key::find(key) else {
-            return Err(match key {
+        let Some(at) = key::find(text) else {
+            return Err(match text {
                 "distance" | "memory.distance" => {
                     error("distances are a matrix".into(), "a machine file with its own `distance`".into())
                 }
                 "name" | "about" | "year" => {
-                    error(format!("`{key}` is no constant"), "a machine file with its own".into())
+                    error(format!("`{text}` is no constant"), "a machine file with its own".into())
                 }
-                _ => error(format!("unknown constant {}", quoted(key)), near_keys(key)),
+                _ => error(format!("unknown constant {}", quoted(text)), near_keys(text)),
             });
         };
         let key = &KEYS[at];
+        if key.section == key::SWAP && self.swap.is_none() {
+            let wrong = format!("{} has no swap devices", self.name);
+            return Err(error(wrong, "a machine with a section [swap], such as ssd-8".into()));
+        }
+        // Without swap devices the name says which it is; `memory` always does.
+        let alike = key::namesakes(text);
+        if alike.len() > 1 && self.swap.is_some() {
+            let right = alike.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
+            return Err(error(format!("several constants are called {}", quoted(text)), right));
+        }
         let (number, unit) = match key.kind {
             Kind::Bool => (value.trim().trim_end_matches("bool").trim(), ""),
             _ => split_number(value),

@@ -1,5 +1,5 @@
 use super::error::one_line;
-use super::key::{KEYS, Need};
+use super::key::{KEYS, Key, Need, SWAP};
 use super::quantity::{Kind, Refusal, base_units, split_number};
 use super::*;
 
@@ -41,10 +41,9 @@ fn builtin_machines_are_good_and_named_as_they_are_found() {
         assert_eq!(machine.name, name);
         assert_eq!(Machine::load(name).unwrap(), machine);
         assert_eq!(Machine::builtin_about(name).unwrap(), machine.about);
-        assert!(
-            machine.constants().len()
-                >= KEYS.iter().filter(|key| !matches!(key.need, Need::Optional)).count()
-        );
+        let there = |key: &&Key| machine.swap.is_some() || key.section != SWAP;
+        let due = KEYS.iter().filter(there).filter(|key| !matches!(key.need, Need::Optional)).count();
+        assert!(machine.constants().len() >= due, "{name}");
     }
     assert!(Machine::builtin("none").is_none());
 }
@@ -376,10 +375,12 @@ fn decimals_are_exact() {
 
 #[test]
 fn every_constant_has_its_own_name_and_keeps_both_ends_of_its_range() {
-    let base = Machine::builtin("uma-8").unwrap();
+    let base = Machine::builtin("ssd-8").unwrap();
     for (at, key) in KEYS.iter().enumerate() {
-        assert!(KEYS[..at].iter().all(|other| other.name != key.name), "{}", key.name);
-        assert_eq!(super::key::find(key.name), Some(at));
+        let first = KEYS[..at].iter().all(|other| other.name != key.name);
+        assert!(first || key.section == SWAP, "{}", key.name);
+        assert!(KEYS[..at].iter().all(|other| other.full_name() != key.full_name()), "{}", key.name);
+        assert_eq!(super::key::find(key.name) == Some(at), first);
         assert_eq!(super::key::find(&key.full_name()), Some(at));
         assert!(key.least < key.most);
         // `put` converts to the field's type and stores 0 for what does not fit.
@@ -406,6 +407,56 @@ fn every_constant_can_be_set_to_what_it_is() {
             assert_eq!((&machine.cost, &machine.tlb, &machine.device), (&base.cost, &base.tlb, &base.device));
         }
     }
+}
+
+#[test]
+fn swap_devices_are_optional_but_whole() {
+    let text = Machine::builtin_text("ssd-8").unwrap();
+    let (start, rest) = text.split_once("[swap]").unwrap();
+    let (section, end) = rest.split_once("[kernel]").unwrap();
+    let without = Machine::parse(&format!("{start}[kernel]{end}"), "m.toml").unwrap();
+    assert!(without.swap.is_none() && without.constants().iter().all(|c| !c.key.starts_with("swap.")));
+    let swap = Machine::parse(text, "m.toml").unwrap().swap.unwrap();
+    assert_eq!((swap.devices, swap.size, swap.read_latency), (4, 4 << 30, 76_000_000));
+    assert_eq!((swap.read_errors, swap.gone_at, swap.priority_step), (0, 0, 0), "nothing fails by default");
+
+    let refused = |section: &str| refusal(&format!("{start}[swap]{section}[kernel]{end}"));
+    assert!(refused("\n").contains("no `devices` in [swap]"));
+    let lines =
+        |name: &str| section.lines().filter(|line| !line.starts_with(name)).collect::<Vec<_>>().join("\n");
+    for name in ["devices", "size", "read_latency", "write_latency", "parallel", "read_bandwidth"] {
+        assert!(refused(&format!("{}\n", lines(name))).contains(&format!("no `{name}` in [swap]")), "{name}");
+    }
+    assert!(
+        refused(&section.replace("value = 4, unit = \"devices\"", "value = 0, unit = \"devices\""))
+            .contains("devices")
+    );
+    let odd = section.replace("value = 4, unit = \"GiB\"", "value = 4000001, unit = \"B\"");
+    assert!(refused(&odd).contains("inside a page"));
+    assert!(
+        refused(&section.replace("read_bandwidth", "bandwith")).contains("unknown key `bandwith` in [swap]")
+    );
+}
+
+#[test]
+fn what_files_and_swap_both_have_is_set_by_its_full_name() {
+    let mut ssd = Machine::builtin("ssd-8").unwrap();
+    let error = ssd.set("read_latency", "5us").unwrap_err().to_string();
+    assert!(error.contains("`device.read_latency` or `swap.read_latency`"), "{error}");
+    ssd.set("swap.read_latency", "5us").unwrap();
+    ssd.set("read_errors", "5").unwrap();
+    ssd.set("gone_at", "3").unwrap();
+    ssd.set("memory", "2GiB").unwrap();
+    let swap = ssd.swap.as_ref().unwrap();
+    assert_eq!((swap.read_latency, swap.read_errors, swap.gone_at), (5_000_000, 5, 3_000_000_000));
+    assert_eq!((ssd.device.read_latency, ssd.memory), (100_000_000, 2 << 30));
+
+    let mut without = Machine::builtin("uma-8").unwrap();
+    without.set("read_latency", "5us").unwrap();
+    assert_eq!(without.device.read_latency, 5_000_000);
+    let error = without.set("read_errors", "5").unwrap_err().to_string();
+    assert!(error.contains("uma-8 has no swap devices; a machine with a section [swap]"), "{error}");
+    assert!(without.swap.is_none());
 }
 
 /// Any text gives a machine or one line about a line that is there.

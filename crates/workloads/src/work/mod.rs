@@ -11,7 +11,9 @@ mod pressure;
 mod reader;
 mod replay;
 mod revisit;
+mod scan_resist;
 mod shootdown;
+mod swap_threads;
 mod turns;
 mod unmap_storm;
 mod vmap_mix;
@@ -96,6 +98,12 @@ workloads! {
         "each CPU replays a recorded trace of a real program, memory being too small for all";
     Churn, "churn", "stress-4x4", 1,
         "every operation at random on 2 to 16 CPUs that leave and return, memory short, every content checked";
+    SwapThreads, "swap-threads", "ssd-8", 32,
+        "a thread per CPU of one process sweeps through memory of 2 x the machine's, a hot part beside it, contents checked";
+    ScanResist, "scan-resist", "ssd-8", 32,
+        "threads use a hot set of 3/8 of memory while others sweep once through files and new memory: what is lost of it";
+    SwapChurn, "swap-churn", "stress-swap", 1,
+        "churn with more anonymous memory than fits, swap devices that fail at random, and pages given up that are lost";
     Revisit, "revisit", "uma-8", 1024,
         "threads re-read, write, unmap and map hot pages while memory is short and CPUs change spaces";
     ForkStorm, "fork-storm", "uma-8", 256,
@@ -129,7 +137,7 @@ impl Workload {
 
     /// Whether one may choose how many threads it has.
     pub const fn takes_threads(self) -> bool {
-        matches!(self, Workload::VmapTouch)
+        matches!(self, Workload::VmapTouch | Workload::SwapThreads)
     }
 
     /// Parts of other work to one of its own that one may choose among; none for most.
@@ -149,6 +157,11 @@ impl Workload {
         }
     }
 
+    /// Whether it says nothing on a machine without swap devices.
+    pub const fn needs_swap(self) -> bool {
+        matches!(self, Workload::SwapThreads | Workload::ScanResist | Workload::SwapChurn)
+    }
+
     /// Whether nothing runs any more once its user tasks have ended: it has no tasks that go on for ever.
     pub const fn comes_to_rest(self) -> bool {
         !matches!(self, Workload::Bystander)
@@ -156,14 +169,15 @@ impl Workload {
 
     /// Whether it takes frames as a kernel does and does not give them back.
     pub const fn keeps_frames(self) -> bool {
-        matches!(self, Workload::Churn)
+        matches!(self, Workload::Churn | Workload::SwapChurn)
     }
 
     /// User tasks and others that it makes at most, on so many CPUs with so many frames: what a machine keeps stacks for.
     pub const fn tasks(self, cpus: u32, frames: u64) -> u32 {
         match self {
             Workload::Revisit => 3 * cpus,
-            Workload::Churn => 2 * cpus,
+            Workload::Churn | Workload::SwapChurn => 2 * cpus,
+            Workload::ScanResist => cpus + 2,
             Workload::Hotplug => cpus + 1,
             Workload::UnmapStorm => unmap_storm::tasks(cpus),
             Workload::HackbenchOom => hackbench::tasks(cpus, frames),
@@ -183,7 +197,10 @@ impl Workload {
             Workload::NoPressure => pressure::none(system, params),
             Workload::Bystander => bystander::set_up(system, params),
             Workload::Replay => replay::set_up(system, params),
-            Workload::Churn => churn::set_up(system, params),
+            Workload::Churn => churn::set_up(system, params, churn::Kind::Plain),
+            Workload::SwapChurn => churn::set_up(system, params, churn::Kind::Swap),
+            Workload::SwapThreads => swap_threads::set_up(system, params),
+            Workload::ScanResist => scan_resist::set_up(system, params),
             Workload::Revisit => revisit::set_up(system, params),
             Workload::ForkStorm => fork_storm::set_up(system, params),
             Workload::Hotplug => hotplug::set_up(system, params),

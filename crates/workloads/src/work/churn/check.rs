@@ -76,6 +76,8 @@ impl<M: Machine> Thread<'_, '_, M> {
             (Err(Error::NotPermitted(_)), Some(Prot::None | Prot::Read)) => false,
             (Err(Error::NotMapped(_)), None) => false,
             (Err(Error::OutOfMemory | Error::Device), _) => false,
+            // The content is lost, and this page's alone.
+            (Err(Error::SwapDevice(page)), Some(Prot::ReadWrite)) if page == at => false,
             (other, _) => {
                 let text = format!(
                     "churn/{} stored at {:#x} of space {}, {prot:?}, and it gave {other:?}",
@@ -118,9 +120,24 @@ impl<M: Machine> Thread<'_, '_, M> {
     /// What this thread left in a slot must be there.
     pub(super) fn check_own(&mut self, slot: u64) {
         let expected = self.state(slot).shown();
-        let found = Shown::of(self.system.load(self.slot(slot).addr()));
+        let loaded = self.system.load(self.slot(slot).addr());
+        let found = Shown::of(loaded);
         if found.is_some_and(|found| found != expected) {
             self.wrong("loaded its own", self.slot(slot), found, expected);
+        }
+        if let Err(Error::SwapDevice(page)) = loaded {
+            self.give_up_slot(slot, page);
+        }
+    }
+
+    /// The device that had a slot's content says that it is lost.
+    fn give_up_slot(&mut self, slot: u64, page: PageNumber) {
+        if page != self.slot(slot) || self.state(slot).file.is_some() {
+            self.wrong("was told of another's loss at", self.slot(slot), None, Shown::NotMapped);
+        }
+        match self.pick(2) {
+            0 => self.drop_slots((slot, 1)),
+            _ => self.unmap_slots((slot, 1)),
         }
     }
 

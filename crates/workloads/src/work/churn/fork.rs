@@ -32,6 +32,7 @@ impl<M: Machine> Thread<'_, '_, M> {
                     let _ = self.system.store(self.slot(slot).addr(), 0xc1d << 32 | slot);
                 }
             }
+            self.use_heap_of_child();
         });
         let ended = self.system.end_space(child);
         self.did("destroy_space", self.slot(0), ended, true);

@@ -28,13 +28,16 @@ impl<M: Machine> Thread<'_, '_, M> {
     pub(super) fn live(&mut self) -> Result<(), Error> {
         // Whatever chance says, in each run a CPU goes and comes back.
         let last = CpuId(self.world.cpus as u16 - 1);
+        self.map_heap();
         for step in 0..STEPS {
             match (self.index, step) {
                 (0, LEAVES) => _ = self.system.take_offline(last),
                 (0, RETURNS) => _ = self.system.bring_online(last),
                 _ => {}
             }
+            let heap = !self.heap.is_empty() && self.pick(2) == 0;
             match self.process.calm {
+                _ if heap => self.heap_step(),
                 true => self.calm_step(),
                 false => self.stormy_step(),
             }
@@ -44,6 +47,7 @@ impl<M: Machine> Thread<'_, '_, M> {
             self.one_comes_back();
         }
         (0..SLOTS).for_each(|slot| self.check_own(slot));
+        (0..self.heap.len() as u64).for_each(|i| self.check_heap(i));
         Ok(())
     }
 

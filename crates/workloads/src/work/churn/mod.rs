@@ -2,10 +2,14 @@
 //! write back, while memory is short and CPUs leave and return. Each thread owns some addresses and some pages of a file
 //! that all share; it knows what it left there, and checks it; others look too, and must see what was there at some time
 //! while they looked.
+//!
+//! `swap-churn` is the same on a machine that swaps: each thread has a heap besides, all heaps together are twice the memory
+//! that is left for programs, and what a device has lost is given up, page by page.
 
 mod check;
 mod file;
 mod fork;
+mod heap;
 mod large;
 mod ledger;
 mod life;
@@ -13,6 +17,7 @@ mod own;
 
 use alloc::format;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use quietmm::{
     AllocFrom, Backing, CpuId, Error, FileId, Frames, NodeId, PageNumber, PageRange, Prot, SpaceId,
@@ -38,6 +43,8 @@ const OWN: u64 = 4;
 const ARENAS: u64 = 0x10_0000;
 const SHARED: u64 = 0x20_0000;
 const LARGE: u64 = 0x40_0000;
+/// Where threads have their heaps, far apart.
+const HEAP: u64 = 0x80_0000;
 /// Pages of the file that private mappings show.
 const PLAIN: u64 = 64;
 /// Cold pages that are read together, and looks of a thread that lingers.
@@ -46,6 +53,15 @@ const LOOKS: u64 = 40;
 /// The fewest and most CPUs that take part.
 const FEWEST: u64 = 2;
 const MOST: u64 = 16;
+
+/// With or without swap.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `churn`.
+    Plain,
+    /// `swap-churn`.
+    Swap,
+}
 
 /// What all threads know.
 struct World {
@@ -58,6 +74,8 @@ struct World {
     cpus: u64,
     nodes: u64,
     threads: u64,
+    /// Pages of each thread's heap; 0 without swap.
+    heap: u64,
     /// Thread 0 has put things in their places.
     ready: Guarded<bool>,
 }
@@ -80,11 +98,15 @@ struct Thread<'s, 'p, M: Machine> {
     index: u64,
     place: u64,
     written: u64,
+    /// What each page of its heap holds.
+    heap: Vec<u64>,
 }
 
 /// Frames that are left for programs where memory is short.
 const SPARE: u64 = 256;
 const SPARE_PER_CPU: u64 = 96;
+/// All heaps together are so many times that.
+const HEAPS: u64 = 2;
 
 /// Frames for the kernel's own use, for good.
 fn take_all_but<M: Machine>(system: &System<'_, M>, nodes: u64, spare: u64) {
@@ -105,7 +127,7 @@ fn plain(page: u64) -> u64 {
 }
 
 /// Threads on 2 to 16 of the machine's CPUs, as the seed says; the others are offline from the start.
-pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result<u64, Error> {
+pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>, kind: Kind) -> Result<u64, Error> {
     let most = MOST.min(params.cpus.into());
     let cpus = (FEWEST + params.seed % (MOST - FEWEST + 1)).min(most);
     let threads = 2 * cpus;
@@ -114,11 +136,12 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
     let pages = params.frames * 3 / 2;
     let node_of = |cpu: u32| u64::from(system.mm.platform().node_of(CpuId(cpu as u16)).0);
     let nodes = (0..params.cpus).map(node_of).max().unwrap_or(0) + 1;
-    // Three seeds of four have no memory to spare; the fourth has, for large pages.
-    if !params.seed.is_multiple_of(4) {
+    // Three seeds of four have no memory to spare; the fourth has, for large pages. With swap it is one of sixteen.
+    let (spare, every) = (SPARE + SPARE_PER_CPU * cpus, if kind == Kind::Swap { 16 } else { 4 });
+    if !params.seed.is_multiple_of(every) {
         // Below the watermark nobody gets a frame.
         let min = system.mm.config().min_free.map_or(0, u64::from);
-        take_all_but(system, nodes, min + SPARE + SPARE_PER_CPU * cpus);
+        take_all_but(system, nodes, min + spare);
     }
     let world = Arc::new(World {
         file: system.mm.create_file(pages)?,
@@ -131,6 +154,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
         cpus,
         nodes,
         threads,
+        heap: if kind == Kind::Swap { HEAPS * spare / threads } else { 0 },
         ready: Guarded::new(false),
     });
     for process in 0..processes {
@@ -151,7 +175,8 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
             let machine_cpus = params.cpus as u64;
             let home = CpuId((index % cpus) as u16);
             system.spawn(format!("churn/{index}"), TaskKind::User(space), home, move |system| {
-                let mut thread = Thread { system, world, process, rng, index, place, written: 0 };
+                let heap = Vec::new();
+                let mut thread = Thread { system, world, process, rng, index, place, written: 0, heap };
                 if index == 0 {
                     thread.prepare(machine_cpus)?;
                 }

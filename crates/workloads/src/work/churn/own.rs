@@ -73,6 +73,10 @@ impl<M: Machine> Thread<'_, '_, M> {
 
     pub(super) fn unmap(&mut self) {
         let slots = self.some_slots();
+        self.unmap_slots(slots);
+    }
+
+    pub(super) fn unmap_slots(&mut self, slots: (u64, u64)) {
         let mapped = |state: State| state.prot.is_some();
         self.change("unmap", slots, mapped, |_, _| State::GONE, |mm, space, range| mm.unmap(space, range));
     }
@@ -91,6 +95,10 @@ impl<M: Machine> Thread<'_, '_, M> {
 
     pub(super) fn drop_content(&mut self) {
         let slots = self.some_slots();
+        self.drop_slots(slots);
+    }
+
+    pub(super) fn drop_slots(&mut self, slots: (u64, u64)) {
         self.change(
             "advise(drop)",
             slots,
