@@ -54,8 +54,10 @@ impl<'p, P: Platform> Manager<'p, P> {
             // what is this space's alone has nobody to ask.
             let own = || {
                 let frame = self.frames().get(entry.frame());
-                // Acquire: as in a write fault, partner of the Release of whoever let go of the page.
-                frame.kind(p) == Kind::Anon && frame.maps.load(p, Ordering::Acquire) == 1
+                // Acquire: as in a write fault, partner of the Release of whoever let go of the page. Where it may go to
+                // swap another space may have it there: a fault will see.
+                let whole = pages > 1 || !self.config().swap;
+                whole && frame.kind(p) == Kind::Anon && frame.maps.load(p, Ordering::Acquire) == 1
             };
             let gained =
                 if gained & Entry::WRITABLE == 0 || own() { gained } else { gained & !Entry::WRITABLE };
