@@ -98,8 +98,8 @@ impl<P: Platform> Manager<'_, P> {
         let Some((bucket, own)) = self.shadows().place(store, block) else { return };
         let (p, now) = (self.platform(), self.shadow_time());
         let age = |word: &Word32| match word.load(p, Ordering::Relaxed) {
-            0 => u32::MAX,
-            // The page has one already: it was read beside another, and went unused.
+            0 => u32::MAX - 1,
+            // The page has one already: it was read beside another, and went unused. Two would be one too many.
             shadow if shadow & !TIME == own => u32::MAX,
             shadow => since(shadow, now),
         };
