@@ -6,7 +6,7 @@ use machine::race::{Cases, at_every_touch, race};
 use machine::swapping::{AT, DEVICE, anonymous, end, is_out, read, sound, squeeze, swapping, write, written};
 use machine::{Host, Mm, Setup, exhaust, give_back, pages};
 use quietmm::platform::{DeviceError, Store};
-use quietmm::{Backing, Error, NodeId, Prot, SpaceId};
+use quietmm::{Backing, Error, NodeId, PageNumber, Prot, SpaceId};
 
 fn setup(cpus: u32) -> Setup {
     Setup { cpus, frames: 768, ..Setup::default() }
@@ -168,5 +168,148 @@ fn a_write_fault_and_the_other_spaces_fault_do_not_share_what_is_written() {
         let cases = written_while_shared(slots);
         assert!(cases.results.len() > 20, "{}", cases.results.len());
         assert_eq!(cases.count(|&right| !right), 0, "{slots} slots free");
+    }
+}
+
+/// Something done to a space with four pages, perhaps with a child for its result; and what shows that it was done.
+#[derive(Clone, Copy)]
+struct Op {
+    name: &'static str,
+    run: fn(&Mm<'_>, SpaceId) -> Option<SpaceId>,
+    /// Page, and what is read there.
+    shows: fn(u64) -> Result<u64, Error>,
+}
+
+const NOT_THERE: fn(u64) -> Result<u64, Error> = |page| Err(Error::NotMapped(PageNumber(page)));
+/// Where ranges are moved to.
+const TO: u64 = 0x9000;
+
+const OPS: [Op; 7] = [
+    Op {
+        name: "unmap",
+        run: |mm, id| {
+            mm.unmap(id, pages(AT + 1, 2)).unwrap();
+            None
+        },
+        shows: |page| if (AT + 1..AT + 3).contains(&page) { NOT_THERE(page) } else { Ok(page) },
+    },
+    Op { name: "fork", run: |mm, id| Some(mm.fork(id).unwrap()), shows: Ok },
+    Op {
+        name: "move",
+        run: |mm, id| {
+            mm.move_range(id, pages(AT + 1, 2), PageNumber(TO + 1)).unwrap();
+            None
+        },
+        shows: |page| match page {
+            page if (AT + 1..AT + 3).contains(&page) => NOT_THERE(page),
+            page if page >= TO => Ok(page - TO + AT),
+            page => Ok(page),
+        },
+    },
+    Op {
+        name: "protect",
+        run: |mm, id| {
+            mm.protect(id, pages(AT + 1, 2), Prot::Read).unwrap();
+            mm.protect(id, pages(AT + 1, 1), Prot::ReadWrite).unwrap();
+            None
+        },
+        shows: Ok,
+    },
+    Op {
+        name: "drop",
+        run: |mm, id| {
+            mm.advise(id, pages(AT + 1, 2), quietmm::Advice::Drop).unwrap();
+            None
+        },
+        shows: |page| if (AT + 1..AT + 3).contains(&page) { Ok(0) } else { Ok(page) },
+    },
+    Op {
+        name: "swap off",
+        run: |mm, _| {
+            mm.swap_off(DEVICE).unwrap();
+            mm.swap_on(DEVICE, 512, 0).unwrap();
+            None
+        },
+        shows: Ok,
+    },
+    Op {
+        name: "faults",
+        run: |mm, id| {
+            assert_eq!(mm.platform().read(mm, id, AT), Ok(AT));
+            mm.platform().write(mm, id, AT + 3, AT + 3).unwrap();
+            None
+        },
+        shows: Ok,
+    },
+];
+
+/// Reclaim takes pages, as a task that needs memory would.
+fn take_pages(mm: &Mm<'_>, _: SpaceId) -> Option<SpaceId> {
+    give_back(mm, exhaust(mm));
+    None
+}
+
+/// One CPU works on the space, in whose middle the other works on it too. Two of its pages are out, two are back.
+fn meet(mm: &Mm<'_>, place: machine::race::Place, first: Op, second: Op) {
+    let host = mm.platform();
+    let id = written(mm, 512, 4);
+    host.on(1, || mm.switch_to(id).unwrap());
+    // So that reclaim finds no memory left, and is short.
+    let mut all = exhaust(mm);
+    let spare = all.split_off(all.len() - 40);
+    give_back(mm, spare);
+    assert!(is_out(mm, id, AT));
+    (AT + 2..AT + 4).for_each(|page| host.write(mm, id, page, page).unwrap());
+    let child = std::cell::Cell::new(None);
+    let other = race(mm, place, || child.set((first.run)(mm, id)), || (second.run)(mm, id));
+    give_back(mm, all);
+    assert_eq!(host.torn.get(), 0);
+    for _ in 0..2 {
+        sound(mm);
+        for page in [AT, AT + 1, AT + 2, AT + 3, TO + 1, TO + 2] {
+            let moved = [first, second].iter().any(|op| op.name == "move");
+            if page > TO && !moved {
+                continue;
+            }
+            let shown = [(first.shows)(page), (second.shows)(page)];
+            // Whichever of them changed it.
+            let plain = if page > TO { page - TO + AT } else { page };
+            let want = shown.into_iter().find(|&shown| shown != Ok(plain) && shown != Ok(page)).unwrap_or(Ok(plain));
+            assert_eq!(read(mm, id, page), want, "{:#x} after {} and {}", page, first.name, second.name);
+        }
+        for child in [child.get(), other].into_iter().flatten() {
+            assert!((AT..AT + 4).all(|page| read(mm, child, page) == Ok(page)), "{}", first.name);
+        }
+        squeeze(mm);
+    }
+    let spaces: Vec<_> = [Some(id), child.get(), other].into_iter().flatten().collect();
+    end(mm, &spaces, &[DEVICE]);
+}
+
+const RECLAIM: Op = Op { name: "reclaim", run: take_pages, shows: Ok };
+
+#[test]
+fn whatever_is_done_in_the_middle_of_reclaim_is_done() {
+    for op in OPS {
+        let cases = at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, RECLAIM, op));
+        assert!(cases.results.len() > 100, "{}: {}", op.name, cases.results.len());
+    }
+}
+
+#[test]
+fn reclaim_in_the_middle_of_whatever_is_done_takes_nothing_away() {
+    for op in OPS {
+        let cases = at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, op, RECLAIM));
+        assert!(cases.results.len() > 50, "{}: {}", op.name, cases.results.len());
+    }
+}
+
+#[test]
+fn faults_in_the_middle_of_whatever_is_done_find_every_page() {
+    let faults = OPS[6];
+    for op in OPS.into_iter().filter(|op| !matches!(op.name, "unmap" | "drop")) {
+        let cases = at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, op, faults));
+        assert!(cases.results.len() > 50, "{}: {}", op.name, cases.results.len());
+        at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, faults, op));
     }
 }

@@ -86,7 +86,7 @@ pub fn at_every_touch<R>(
     Cases { results: results.into_iter().flatten().collect(), fell: fell.get() + hung as usize }
 }
 
-/// Plays `case` at one place.
+/// Plays a case once.
 pub fn at<R>(
     setup: &Setup,
     config: &Config,
@@ -95,5 +95,26 @@ pub fn at<R>(
 ) -> R {
     let host = Host::new(setup.clone());
     host.broken.set(broken);
+    host.patient.set(true);
     host.run(*config, case)
+}
+
+impl<R> Cases<R> {
+    /// Plays the same at other places, too.
+    pub fn and_at(
+        mut self,
+        (setup, config, broken): (&Setup, &Config, Option<Rule>),
+        places: impl Iterator<Item = Place>,
+        case: impl Fn(&Mm<'_>, Place) -> R,
+    ) -> Self {
+        for place in places {
+            let played = AssertUnwindSafe(|| at(setup, config, broken, |mm| case(mm, place)));
+            match catch_unwind(played) {
+                Ok(result) => self.results.push(result),
+                Err(payload) if broken.is_none() => resume_unwind(payload),
+                Err(_) => self.fell += 1,
+            }
+        }
+        self
+    }
 }
