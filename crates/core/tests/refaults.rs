@@ -2,9 +2,11 @@
 
 mod machine;
 
+use std::cell::Cell;
+
 use machine::swapping::{AT, DEVICE, anonymous, end, is_out, read, sound, squeeze, swapping, take_free};
 use machine::{Host, Mm, Setup, give_back, pages};
-use quietmm::{AllocFrom, Backing, Config, Counter, FileId, Prot, SpaceId};
+use quietmm::{AllocFrom, Backing, Config, Counter, FileId, PageNumber, Prot, SpaceId};
 
 fn config(shadows: bool) -> Config {
     Config { shadows, ..swapping("linux") }
@@ -19,17 +21,24 @@ fn counts(mm: &Mm<'_>) -> (u64, u64) {
     (mm.counter(Counter::WorkingsetRefault), mm.counter(Counter::WorkingsetActivate))
 }
 
-/// A space with `hot` pages that reclaim has put on the active list: each was used again after it had been looked at.
-fn with_active(mm: &Mm<'_>, hot: u64) -> SpaceId {
-    let id = anonymous(mm, hot);
-    // No slot is needed for who is in use, and none is to be had: nothing goes out.
-    for _ in 0..3 {
+/// A space with `hot` pages that reclaim has put on the active list: each was used again after it had been looked at. None
+/// goes out, since another space, which this gives too, has all slots of the one device.
+fn with_active(mm: &Mm<'_>, hot: u64) -> [SpaceId; 2] {
+    mm.swap_on(DEVICE, 512, 0).unwrap();
+    let filler = anonymous(mm, 512);
+    squeeze(mm);
+    let id = anonymous(mm, hot.max(1));
+    for _ in 0..3 * hot.min(1) {
         squeeze(mm);
-        (AT..AT + hot).for_each(|page| assert!(mm.platform().read(mm, id, page).is_ok()));
-        mm.flush_space(id).unwrap();
-        (AT..AT + hot).for_each(|page| assert!(mm.platform().read(mm, id, page).is_ok()));
+        use_all(mm, id, hot);
     }
-    id
+    [id, filler]
+}
+
+/// So that each of its entries is marked as used.
+fn use_all(mm: &Mm<'_>, id: SpaceId, hot: u64) {
+    mm.flush_space(id).unwrap();
+    (AT..AT + hot).for_each(|page| assert_eq!(read(mm, id, page), Ok(page)));
 }
 
 /// A file of which `count` pages are read one after the other.
@@ -62,25 +71,38 @@ fn a_page_that_was_never_reclaimed_is_no_refault() {
     });
 }
 
-/// There are `hot` active pages; a page of a file goes, then `between` others, and then it is wanted again.
+/// There are `hot` active pages; a page of a file goes, then `between` others come and go, and then it is wanted again.
 fn comes_back(hot: u64, between: u64) -> (u64, u64) {
     let host = host();
     host.run(config(true), |mm| {
-        let keep = with_active(mm, hot);
-        let (id, _) = stream(mm, 1024);
-        assert_eq!(read(mm, id, AT), Ok(0));
-        squeeze(mm);
-        for page in AT + 1..AT + 1 + between {
-            assert_eq!(read(mm, id, page), Ok(0));
+        let (keep, _) = stream(mm, hot.max(1));
+        let (id, _) = stream(mm, 4096);
+        // What is hot is in use all the time.
+        let next = Cell::new(AT);
+        let read_on = || {
+            assert_eq!(read(mm, id, next.get()), Ok(0));
+            next.set(next.get() + 1);
+            mm.flush_space(keep).unwrap();
+            (AT..AT + hot).for_each(|page| assert_eq!(read(mm, keep, page), Ok(0)));
+        };
+        read_on();
+        // Memory is short from here on: each page that comes takes the place of another.
+        let mut all = take_free(mm);
+        give_back(mm, all.split_off(all.len() - 200));
+        (0..800).for_each(|_| read_on());
+        let page = next.get();
+        read_on();
+        while mm.lookup(id, PageNumber(page)).unwrap().is_present() {
+            read_on();
         }
-        squeeze(mm);
+        (0..between).for_each(|_| read_on());
         let before = counts(mm);
-        assert_eq!(before, (0, 0), "nothing has come back yet");
-        assert_eq!(read(mm, id, AT), Ok(0));
-        sound(mm);
+        assert_eq!(read(mm, id, page), Ok(0));
         let now = counts(mm);
+        give_back(mm, all);
+        sound(mm);
         end(mm, &[keep, id], &[]);
-        now
+        (now.0 - before.0, now.1 - before.1)
     })
 }
 
@@ -97,19 +119,24 @@ fn a_page_from_swap_that_comes_back_soon_is_activated() {
         let host = host();
         host.run(config(true), |mm| {
             let keep = with_active(mm, hot);
-            mm.swap_on(DEVICE, 512, 0).unwrap();
+            mm.swap_on(2, 512, 5).unwrap();
             let id = anonymous(mm, 1);
             let all = take_free(mm);
-            while !is_out(mm, id, AT) {
+            for _ in 0..500 {
                 mm.free_frames(mm.alloc_frames(0, AllocFrom::HERE).unwrap());
+                if is_out(mm, id, AT) {
+                    break;
+                }
+                use_all(mm, keep[0], hot);
             }
             give_back(mm, all);
+            assert!(is_out(mm, id, AT));
             let before = counts(mm);
             assert_eq!(read(mm, id, AT), Ok(AT));
             let now = counts(mm);
             assert_eq!((now.0 - before.0, now.1 - before.1), (1, activated), "{hot} hot pages");
             sound(mm);
-            end(mm, &[keep, id], &[DEVICE]);
+            end(mm, &[keep[0], keep[1], id], &[DEVICE, 2]);
         });
     }
 }
@@ -124,7 +151,7 @@ fn a_table_that_is_full_forgets_the_oldest() {
             assert_eq!(read(mm, id, page), Ok(0));
         }
         squeeze(mm);
-        assert_eq!(counts(mm), (0, 0));
+        assert!(counts(mm).0 < 16, "one page in 4096 or so is taken for another: {}", counts(mm).0);
         // The latest are known, the first are not.
         let known = |from: u64| {
             let before = counts(mm).0;
@@ -145,7 +172,7 @@ fn saturated(limit: u32) -> (u64, bool) {
         mm.swap_on(DEVICE, 512, 0).unwrap();
         let id = anonymous(mm, 16);
         let all = take_free(mm);
-        let done = std::cell::Cell::new(false);
+        let done = Cell::new(false);
         let first = || {
             mm.free_frames(mm.alloc_frames(0, AllocFrom::HERE).unwrap());
             done.set(true);

@@ -22,7 +22,8 @@ use crate::sync::Word32;
 /// Shadows in a bucket.
 pub(crate) const PER_BUCKET: usize = 16;
 /// The lower bits of a shadow are the time, in ticks of the clock; the upper ones say whose it is, and are not all 0.
-const TIME_BITS: u32 = 20;
+/// Sixteen of a bucket are looked at, so 16 bits of name make one page in 4096 taken for another.
+const TIME_BITS: u32 = 16;
 const TIME: u32 = (1 << TIME_BITS) - 1;
 
 /// A cache line of shadows. All zeros holds none.
@@ -63,7 +64,7 @@ impl<'p> Shadows<'p> {
         let hash = mix(mix(block) ^ u64::from(number) << 1 ^ sort);
         let part = self.parts[(hash >> 48) as usize % self.parts.len()];
         let bucket = &part[(hash & 0xffff_ffff) as usize % part.len()];
-        let own = ((hash >> 32) as u32 & 0xfff).max(1) << TIME_BITS;
+        let own = ((hash >> 32) as u32 & 0xffff).max(1) << TIME_BITS;
         Some((bucket, own))
     }
 }
