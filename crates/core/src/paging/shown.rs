@@ -114,9 +114,11 @@ impl<'p, P: Platform> Manager<'p, P> {
         };
         let after = || {
             let (_, region) = self.region_from(space, range.end())?;
-            let next_to = region.range(p).start == range.end();
+            if region.range(p).start != range.end() {
+                return None;
+            }
             let index = region.family_index(p, range.end()).checked_sub(range.pages)?;
-            Some((region.family(p).filter(|_| next_to)?, index))
+            Some((region.family(p)?, index))
         };
         let fits = |&(_, index): &(FamilyId, u64)| index + range.pages <= MAX_INDEX;
         before().filter(fits).or_else(|| after().filter(fits))
