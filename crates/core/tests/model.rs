@@ -222,8 +222,11 @@ fn swap_step() -> impl Strategy<Value = Step> {
 fn swap_case() -> impl Strategy<Value = Case> {
     let priorities = prop::sample::select(vec![[0, 0], [1, 0], [-5, 5]]);
     let steps = prop::collection::vec(swap_step(), 1..120);
-    (case(1u32..=4, Just(false)), priorities, steps)
-        .prop_map(|(case, priorities, steps)| Case { swap: Some(priorities), steps, ..case })
+    (case(1u32..=4, Just(false)), priorities, steps).prop_map(|(case, priorities, steps)| Case {
+        swap: Some(priorities),
+        steps,
+        ..case
+    })
 }
 
 fn case(cpus: impl Strategy<Value = u32>, roomy: impl Strategy<Value = bool>) -> impl Strategy<Value = Case> {

@@ -260,7 +260,13 @@ fn back_in_the_middle(policy: &str, clean: bool, mm: &Mm<'_>, place: Place) -> b
 fn reclaimed_and_wanted(policy: &str, clean: bool, broken: Option<Rule>) -> (usize, usize) {
     let config = swapping(policy);
     // Every touch with one policy; every third is enough to see a fault, and every seventh with the other policies.
-    let stride = if broken.is_some() { 3 } else if policy == "linux" { 1 } else { 7 };
+    let stride = if broken.is_some() {
+        3
+    } else if policy == "linux" {
+        1
+    } else {
+        7
+    };
     let case = |mm: &Mm<'_>, place| {
         let place = if let Place::Touch(n) = place { Place::Touch(n * stride + n % stride) } else { place };
         back_in_the_middle(policy, clean, mm, place)

@@ -151,9 +151,14 @@ fn written_while_shared(slots: u64) -> Cases<bool> {
         squeeze(mm);
         assert_eq!(read(mm, parent, AT), Ok(AT));
         assert!(is_out(mm, child, AT));
-        race(mm, place, || host.write(mm, parent, AT, 1).unwrap(), || {
-            assert_eq!(host.read(mm, child, AT), Ok(AT));
-        });
+        race(
+            mm,
+            place,
+            || host.write(mm, parent, AT, 1).unwrap(),
+            || {
+                assert_eq!(host.read(mm, child, AT), Ok(AT));
+            },
+        );
         let right = host.on(1, || host.read(mm, child, AT)) == Ok(AT);
         assert_eq!(host.read(mm, parent, AT), Ok(1));
         sound(mm);
@@ -288,7 +293,8 @@ fn meet(mm: &Mm<'_>, place: Place, first: Op, second: Op) {
             let shown = [(first.shows)(page), (second.shows)(page)];
             // Whichever of them changed it.
             let plain = if page > TO { page - TO + AT } else { page };
-            let want = shown.into_iter().find(|&shown| shown != Ok(plain) && shown != Ok(page)).unwrap_or(Ok(plain));
+            let want =
+                shown.into_iter().find(|&shown| shown != Ok(plain) && shown != Ok(page)).unwrap_or(Ok(plain));
             assert_eq!(read(mm, id, page), want, "{:#x} after {} and {}", page, first.name, second.name);
         }
         for child in [child.get(), other].into_iter().flatten() {
@@ -305,7 +311,8 @@ const RECLAIM: Op = Op { name: "reclaim", run: take_pages, shows: Ok };
 #[test]
 fn whatever_is_done_in_the_middle_of_reclaim_is_done() {
     for op in OPS {
-        let cases = at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, RECLAIM, op));
+        let cases =
+            at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, RECLAIM, op));
         assert!(cases.results.len() > 40, "{}: {}", op.name, cases.results.len());
     }
 }
@@ -313,7 +320,8 @@ fn whatever_is_done_in_the_middle_of_reclaim_is_done() {
 #[test]
 fn reclaim_in_the_middle_of_whatever_is_done_takes_nothing_away() {
     for op in OPS {
-        let cases = at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, op, RECLAIM));
+        let cases =
+            at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, op, RECLAIM));
         assert!(cases.results.len() > 15, "{}: {}", op.name, cases.results.len());
     }
 }
@@ -322,7 +330,8 @@ fn reclaim_in_the_middle_of_whatever_is_done_takes_nothing_away() {
 fn faults_in_the_middle_of_whatever_is_done_find_every_page() {
     let faults = OPS[6];
     for op in OPS.into_iter().filter(|op| !matches!(op.name, "unmap" | "drop")) {
-        let cases = at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, op, faults));
+        let cases =
+            at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, op, faults));
         assert!(cases.results.len() > 15, "{}: {}", op.name, cases.results.len());
         at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, faults, op));
     }

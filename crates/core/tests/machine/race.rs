@@ -87,12 +87,7 @@ pub fn at_every_touch<R>(
 }
 
 /// Plays a case once.
-pub fn at<R>(
-    setup: &Setup,
-    config: &Config,
-    broken: Option<Rule>,
-    case: impl FnOnce(&Mm<'_>) -> R,
-) -> R {
+pub fn at<R>(setup: &Setup, config: &Config, broken: Option<Rule>, case: impl FnOnce(&Mm<'_>) -> R) -> R {
     let host = Host::new(setup.clone());
     host.broken.set(broken);
     host.patient.set(true);
