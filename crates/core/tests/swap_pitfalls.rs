@@ -12,7 +12,10 @@ use machine::swapping::{
 };
 use machine::{Mm, Setup, give_back, pages, settled};
 use quietmm::platform::DeviceError;
-use quietmm::{Advice, Backing, Config, Counter, Error, PageNumber, Prot, Rule, SpaceId};
+use quietmm::{Advice, AllocFrom, Backing, Config, Counter, Error, PageNumber, Prot, Rule, SpaceId};
+
+/// Something done to a space; gives the space in which to look.
+type Way = fn(&Mm<'_>, SpaceId) -> SpaceId;
 
 fn setup(cpus: u32) -> Setup {
     Setup { cpus, frames: 768, ..Setup::default() }
@@ -52,7 +55,7 @@ fn p03_a_dirty_page_is_flushed_before_it_goes_to_swap() {
 }
 
 /// A page is read back, its slot kept, and changed to 5: what it shows after this, to whom this gives.
-fn changed_in_memory(broken: Option<Rule>, then: fn(&Mm<'_>, SpaceId) -> SpaceId) -> u64 {
+fn changed_in_memory(broken: Option<Rule>, then: Way) -> u64 {
     at(&setup(1), &swapping("linux"), broken, |mm| {
         let id = written(mm, 512, 1);
         squeeze(mm);
@@ -66,7 +69,7 @@ fn changed_in_memory(broken: Option<Rule>, then: fn(&Mm<'_>, SpaceId) -> SpaceId
 
 #[test]
 fn p04_what_an_entry_knew_of_a_page_with_a_slot_is_the_pages_before_anybody_looks() {
-    let ways: [(&str, fn(&Mm<'_>, SpaceId) -> SpaceId); 5] = [
+    let ways: [(&str, Way); 5] = [
         ("reclaimed", |_, id| id),
         ("made read-only", |mm, id| {
             mm.protect(id, pages(AT, 1), Prot::Read).unwrap();
@@ -166,7 +169,7 @@ fn p34_a_page_that_the_device_does_not_take_is_not_lost_and_the_others_of_its_ba
 
 #[test]
 fn p34_what_failed_can_be_unmapped_dropped_forked_moved_and_brought_back() {
-    let ways: [(&str, fn(&Mm<'_>, SpaceId) -> SpaceId); 6] = [
+    let ways: [(&str, Way); 6] = [
         ("unmapped", |mm, id| {
             mm.unmap(id, pages(AT + 4, 4)).unwrap();
             id
@@ -314,4 +317,68 @@ fn p35_an_error_of_the_device_in_the_middle_is_the_faults_that_waits_too() {
         end(mm, &[id], &[DEVICE]);
     });
     assert!(cases.results.len() > 50);
+}
+
+/// CPU 1 uses four pages that it has cached all the time, while CPU 0 needs one page more than there is. How many of them
+/// reclaim took for idle at its second look, flushes of aging, and whether what CPU 1 wrote is there.
+fn used_by_what_is_cached(policy: &str) -> (u64, usize, bool) {
+    at(&setup(2), &swapping(policy), None, |mm| {
+        let host = mm.platform();
+        mm.swap_on(DEVICE, 512, 0).unwrap();
+        let id = host.on(1, || anonymous(mm, 4));
+        let all = take_free(mm);
+        // In the middle of reclaim: each time that a page has got its second chance it is used again.
+        for round in 0..4 {
+            host.on_rotated.borrow_mut().push_back(Box::new(move |mm| {
+                let host = mm.platform();
+                (AT..AT + 4).for_each(|page| _ = host.on(1, || host.try_write(page, page + 1000 + round)));
+            }));
+        }
+        host.forget();
+        mm.free_frames(mm.alloc_frames(0, AllocFrom::HERE).unwrap());
+        let flushes = host.interrupts_to(1);
+        give_back(mm, all);
+        let out = mm.counter(Counter::PgEvicted);
+        host.on_rotated.borrow_mut().clear();
+        let values: Vec<_> =
+            host.on(1, || (AT..AT + 4).map(|page| host.read(mm, id, page).unwrap() - page).collect());
+        let whole = values.iter().all(|value| (1000..1004).contains(value));
+        squeeze(mm);
+        let again = host
+            .on(1, || (AT..).zip(&values).all(|(page, value)| host.read(mm, id, page) == Ok(page + value)));
+        end(mm, &[id], &[DEVICE]);
+        (out, flushes, whole && again)
+    })
+}
+
+/// INV-10: a use through a cached entry sets no bit. The page is taken though it is in use; what was written is not lost.
+#[test]
+fn a_page_that_is_used_through_a_cached_entry_looks_idle_and_loses_nothing() {
+    let (out, flushes, whole) = used_by_what_is_cached("linux+aging=no-flush");
+    assert_eq!((out, flushes, whole), (4, 1, true), "all four are taken, with one interrupt for the batch");
+    let (_, with_flush, whole) = used_by_what_is_cached("linux+aging=flush");
+    assert!(whole && with_flush > 4, "{with_flush}: one for each bit that was cleared");
+}
+
+/// CPU 0 reads a page back and the one beside it, which is another space's; CPU 1 lets go of that one, at every touch.
+#[test]
+fn a_page_that_is_read_ahead_can_be_let_go_of_meanwhile() {
+    let case = |mm: &Mm<'_>, place| {
+        let host = mm.platform();
+        let (a, b) = host.on(2, || (written(mm, 512, 1), anonymous(mm, 1)));
+        host.on(2, || squeeze(mm));
+        let unmap = || mm.unmap(b, pages(AT, 1)).unwrap();
+        race(mm, place, || assert_eq!(read(mm, a, AT), Ok(AT)), unmap);
+        assert!(mm.counter(Counter::PswpIn) >= 1);
+        sound(mm);
+        squeeze(mm);
+        assert_eq!(read(mm, a, AT), Ok(AT));
+        let ahead = mm.counter(Counter::SwapRa);
+        end(mm, &[a, b], &[DEVICE]);
+        ahead
+    };
+    let (setup, config) = (setup(3), swapping("linux"));
+    let cases = at_every_touch(&setup, &config, None, case);
+    let cases = cases.and_at((&setup, &config, None), (0..2).map(Place::Read), case);
+    assert!(cases.results.len() > 100 && cases.count(|&ahead| ahead > 0) > 50);
 }
