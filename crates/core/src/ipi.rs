@@ -19,6 +19,7 @@ use crate::event::Event;
 use crate::paging::SpaceId;
 use crate::percpu::{Here, Presence};
 use crate::platform::Platform;
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 use crate::sync::{Word32, Word64};
 
@@ -136,6 +137,7 @@ impl Request {
 /// Interrupts are off when it is called. They are as the caller of `Here` had them while it waits; where
 /// they are off, it serves the requests that reach this CPU (INV-8).
 pub(crate) fn call<P: Platform>(here: Here<'_, '_, P>, work: Work, meanwhile: impl FnOnce(&Here<'_, '_, P>)) {
+    let _scope = profile::scope(here.mm.platform(), Scope::IpiCall);
     let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
     let targets = slot.targets.len();
     let awaited = &slot.request.awaited.0;
@@ -163,9 +165,13 @@ pub(crate) fn call<P: Platform>(here: Here<'_, '_, P>, work: Work, meanwhile: im
     }
     meanwhile(&here);
     drop(here);
+    if targets == 0 {
+        return;
+    }
+    let _wait = profile::scope(p, Scope::IpiWait);
     let mut waited: u32 = 0;
     // Acquire: partner of the Release in `serve`: the flush comes before what the caller does next.
-    while targets > 0 && !p.broken(Rule::WaitForAcknowledgement) && awaited.load(p, Ordering::Acquire) != 0 {
+    while !p.broken(Rule::WaitForAcknowledgement) && awaited.load(p, Ordering::Acquire) != 0 {
         serve_if_deaf(mm);
         // Look again after an eighth of what it took so far: few looks, and little is lost at the end.
         let ns = (waited / 8).clamp(50, 2_000);
@@ -245,6 +251,7 @@ pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>) {
     if inbox.summary.load(p, Ordering::Relaxed) == 0 {
         return;
     }
+    let _scope = profile::scope(p, Scope::IpiServe);
     for word in bits(inbox.summary.swap(p, 0, Ordering::AcqRel)) {
         // Acquire: partner of the Release in `post`; the requests of these senders are whole.
         let senders = inbox.senders[word as usize].swap(p, 0, Ordering::AcqRel);

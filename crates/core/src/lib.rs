@@ -20,6 +20,7 @@
 //! | `vmap` | kernel virtual ranges: extents, lazy purge, per-CPU blocks |
 //! | `reclaim` | LRU lists, aging, the scan, `kswapd` |
 //! | [`event`] | what happened, and the counters that fold it |
+//! | [`profile`] | where time goes: functions and locks by name |
 //! | [`policy`], [`rule`] | what can be chosen, and what can be broken to see what follows |
 //!
 //! Each operation says how many CPUs it may interrupt for itself; one that needs memory and finds it short reclaims
@@ -48,6 +49,7 @@ mod percpu;
 pub mod platform;
 pub mod policy;
 mod pool;
+pub mod profile;
 mod reclaim;
 pub mod rule;
 mod swap;
@@ -68,6 +70,7 @@ pub use manager::{Config, Manager, Region};
 pub use paging::{Advice, Backing, Entry, KernelProt, Prot, SpaceId, UserAccess};
 pub use platform::Platform;
 pub use policy::Policy;
+pub use profile::Scope;
 pub use rule::Rule;
 pub use tlb::{Flushed, UnmapBatch};
 pub use validate::Audit;

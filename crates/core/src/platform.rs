@@ -4,6 +4,7 @@ use crate::addr::{FrameNumber, Nanos, NodeId, PhysAddr, VirtAddr};
 use crate::cpu::{CpuId, CpuSet};
 use crate::event::Event;
 use crate::frame::Kind;
+use crate::profile::Scope;
 use crate::rule::Rule;
 
 pub use crate::device::{BlockDevice, DeviceError, Store, Transfer};
@@ -121,6 +122,18 @@ pub unsafe trait Platform {
     fn broken(&self, rule: Rule) -> bool {
         let _ = rule;
         false
+    }
+    /// From here on this CPU's time is `scope`'s, until [`leave`](Self::leave) or a scope within: for a profile. Any context.
+    /// Scopes nest, each context has its own, and one that waits is still in its scopes when it goes on, on
+    /// whatever CPU. It may read the clock and must do nothing that the core could notice.
+    #[inline(always)]
+    fn enter(&self, scope: Scope) {
+        let _ = scope;
+    }
+    /// The innermost scope ends.
+    #[inline(always)]
+    fn leave(&self, scope: Scope) {
+        let _ = scope;
     }
     /// Hear of an event. Called in any context, with locks held: note it and return.
     #[inline(always)]

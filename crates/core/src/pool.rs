@@ -12,6 +12,7 @@ use crate::addr::{FrameNumber, PAGE_SIZE};
 use crate::error::Error;
 use crate::frame::AllocFrom;
 use crate::platform::Platform;
+use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32};
 
 /// A type for which all zeros is a valid value, shared by all CPUs through its own cells and atomics.
@@ -31,7 +32,7 @@ const DIRECTORIES: usize = 64;
 /// A pool of `T`. All zeros is an empty one.
 #[repr(C)]
 pub(crate) struct Pool<T> {
-    lock: SpinLock,
+    lock: SpinLock<{ Scope::PoolLock as u8 }>,
     /// First free slot plus one.
     free: Word32,
     /// Slots that exist.

@@ -70,6 +70,8 @@ rules! {
         "take a page from the page cache only when nobody else holds it";
     SlotHeldWhileRead, "slot-held-while-read", "INV-2",
         "keep a swap slot while its page is being read back, though no entry names it any more";
+    LargeAgingFlushes, "large-aging-flushes", "none",
+        "flush a large page whose accessed bit aging clears, whatever the policy";
     CacheUntilFlush, "cache-until-flush", "INV-12",
         "keep a clean page in the swap cache until its entries are flushed";
     SwapInLocks, "swap-in-locks", "INV-12",

@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::Manager;
 use crate::platform::{Access, Platform};
+use crate::profile::{self, Scope};
 
 mod rwlock;
 
@@ -106,14 +107,19 @@ word!(Word64, AtomicU64, u64, "64 bits that several CPUs may use.");
 const HOLD_NS: u32 = 100;
 
 /// A ticket lock: fair, and two words on one line. All zeros is unlocked.
+///
+/// `WHICH` is the number of the [`Scope`] that the time of taking it is charged to; unsaid, it is
+/// [`Scope::EmbedderLock`].
 #[derive(Default)]
 #[repr(C)]
-pub struct SpinLock {
+pub struct SpinLock<const WHICH: u8 = 0> {
     next: Word32,
     serving: Word32,
 }
 
-impl SpinLock {
+impl<const WHICH: u8> SpinLock<WHICH> {
+    const SCOPE: Scope = Scope::ALL[WHICH as usize];
+
     /// Unlocked.
     pub const fn new() -> Self {
         SpinLock { next: Word32::new(0), serving: Word32::new(0) }
@@ -122,46 +128,52 @@ impl SpinLock {
     /// Takes the lock. Any context but an interrupt handler.
     #[inline(always)]
     pub fn lock<'a, 'p: 'a, P: Platform>(&'a self, mm: &Manager<'p, P>) -> SpinGuard<'a, P> {
-        SpinGuard { lock: self, p: mm.platform(), ticket: self.take(mm) }
+        SpinGuard { serving: &self.serving, p: mm.platform(), ticket: self.take(mm) }
     }
 
     /// Takes the lock, without a guard: [`lock`](Self::lock) says the rest.
     #[inline(always)]
     pub(crate) fn take<P: Platform>(&self, mm: &Manager<'_, P>) -> Ticket {
         let p = mm.platform();
+        let _taking = profile::scope(p, Self::SCOPE);
         let ticket = self.next.fetch_add(p, 1, Ordering::Relaxed);
-        let ahead = self.ahead(p, ticket);
+        let ahead = ahead(&self.serving, p, ticket);
         if ahead != 0 {
-            self.queue(mm, ticket, ahead);
+            queue(&self.serving, mm, ticket, ahead);
         }
         Ticket(ticket)
     }
 
     #[inline(always)]
-    pub(crate) fn release<P: Platform>(&self, p: &P, Ticket(ticket): Ticket) {
-        // Only the holder writes `serving`. Release: partner of the Acquire in `ahead`.
-        self.serving.store(p, ticket.wrapping_add(1), Ordering::Release);
+    pub(crate) fn release<P: Platform>(&self, p: &P, ticket: Ticket) {
+        release(&self.serving, p, ticket);
     }
+}
 
-    /// How many hold or get the lock before this ticket does.
-    #[inline(always)]
-    fn ahead<P: Platform>(&self, p: &P, ticket: u32) -> u32 {
-        // Acquire: partner of the Release in `release`.
-        ticket.wrapping_sub(self.serving.load(p, Ordering::Acquire))
-    }
+#[inline(always)]
+fn release<P: Platform>(serving: &Word32, p: &P, Ticket(ticket): Ticket) {
+    // Only the holder writes `serving`. Release: partner of the Acquire in `ahead`.
+    serving.store(p, ticket.wrapping_add(1), Ordering::Release);
+}
 
-    #[cold]
-    #[inline(never)]
-    fn queue<P: Platform>(&self, mm: &Manager<'_, P>, ticket: u32, mut ahead: u32) {
-        let p = mm.platform();
-        while ahead != 0 {
-            crate::ipi::serve_if_deaf(mm);
-            // Each of those ahead holds the lock for about this long: look again when it may be our turn,
-            // and leave its line alone meanwhile. In a long queue that is nearly all of those ahead: if a thousand
-            // looked every microsecond, the holder would never get the line to let go.
-            p.pause(HOLD_NS * (ahead.min(16) + ahead.saturating_sub(64)));
-            ahead = self.ahead(p, ticket);
-        }
+/// How many hold or get the lock before this ticket does.
+#[inline(always)]
+fn ahead<P: Platform>(serving: &Word32, p: &P, ticket: u32) -> u32 {
+    // Acquire: partner of the Release in `release`.
+    ticket.wrapping_sub(serving.load(p, Ordering::Acquire))
+}
+
+#[cold]
+#[inline(never)]
+fn queue<P: Platform>(serving: &Word32, mm: &Manager<'_, P>, ticket: u32, mut before: u32) {
+    let p = mm.platform();
+    while before != 0 {
+        crate::ipi::serve_if_deaf(mm);
+        // Each of those ahead holds the lock for about this long: look again when it may be our turn,
+        // and leave its line alone meanwhile. In a long queue that is nearly all of those ahead: if a thousand
+        // looked every microsecond, the holder would never get the line to let go.
+        p.pause(HOLD_NS * (before.min(16) + before.saturating_sub(64)));
+        before = ahead(serving, p, ticket);
     }
 }
 
@@ -173,7 +185,7 @@ pub(crate) struct Ticket(u32);
 /// The lock is held until this is dropped.
 #[must_use]
 pub struct SpinGuard<'a, P: Platform> {
-    lock: &'a SpinLock,
+    serving: &'a Word32,
     p: &'a P,
     ticket: Ticket,
 }
@@ -181,6 +193,6 @@ pub struct SpinGuard<'a, P: Platform> {
 impl<P: Platform> Drop for SpinGuard<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.lock.release(self.p, self.ticket);
+        release(self.serving, self.p, self.ticket);
     }
 }

@@ -56,8 +56,8 @@ impl<P: Platform> Manager<'_, P> {
             Audit { reserved: self.reserved_frames(), free: at_hand, at_hand, ..Audit::default() };
         audit.offline = self.offline_frames();
         audit.total = audit.offline;
-        let (mut allocated, mut owned, mut listed, mut maps) = (0, 0, 0, 0);
-        for (_, frame) in self.frames().iter(p) {
+        let (mut allocated, mut owned, mut listed, mut maps, mut deposited) = (0, 0, 0, 0, 0);
+        for (n, frame) in self.frames().iter(p) {
             audit.total += 1;
             let state = frame.state.get(p);
             let block = 1 << crate::frame::Frame::order_of(state);
@@ -67,7 +67,10 @@ impl<P: Platform> Manager<'_, P> {
                     owned += if state & flag::OWN != 0 { block } else { 0 };
                 }
                 Kind::Table => audit.tables += 1,
-                Kind::Anon => audit.anon += block,
+                Kind::Anon => {
+                    audit.anon += block;
+                    deposited += u64::from(block > 1 && self.has_deposit(n));
+                }
                 Kind::File => audit.file += 1,
                 Kind::Free => audit.free += block,
                 Kind::Absent | Kind::Reserved | Kind::Tail => continue,
@@ -78,7 +81,7 @@ impl<P: Platform> Manager<'_, P> {
                 maps += u64::from(frame.maps.get(p));
             }
         }
-        let mut tables = 1; // the kernel's own root
+        let mut tables = 1 + deposited; // the kernel's own root, and those that large pages have with them
         for id in self.live(self.root.spaces.bound(self), |id| self.root.spaces.find(self, id).is_some()) {
             tables +=
                 table::count(self, self.space(SpaceId(id)).root(p), &mut |_: PageNumber, entry: Entry| {

@@ -4,7 +4,7 @@ mod machine;
 
 use machine::showing::{ANON, LARGE, Operation, TO, entry};
 use machine::{Host, Mm, Setup, bare, counted, exhaust, give_back, pages, settled};
-use quietmm::{Advice, Counter, Entry, Error, PageNumber, Prot, SpaceId};
+use quietmm::{Advice, Config, Counter, Entry, Error, PageNumber, Prot, Rule, SpaceId};
 
 /// A space of two large pages, advised and touched.
 fn large(mm: &Mm<'_>) -> SpaceId {
@@ -142,4 +142,65 @@ fn a_whole_large_page_is_protected_as_it_is() {
         assert_eq!(host.read(mm, id, LARGE), Ok(0));
         assert_eq!(counted(mm, Counter::LargeFault), 3, "and comes again as one");
     });
+}
+
+/// CPU 1 goes on using a large page through what it has cached, right after aging has cleared its accessed bit; idle small
+/// pages are beside it. How often the page was found in use again, and how often it was made small to go to swap.
+fn aged_in_use(broken: Option<Rule>) -> (u64, u64) {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.broken.set(broken);
+    host.run(Config { swap: true, ..bare("linux") }, |mm| {
+        mm.swap_on(0, 1024, 0).unwrap();
+        let id = mm.create_space().unwrap();
+        mm.map(id, pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+        mm.map(id, pages(TO, 64), ANON, Prot::ReadWrite).unwrap();
+        mm.advise(id, pages(LARGE, 512), Advice::Large).unwrap();
+        mm.switch_to(id).unwrap();
+        host.write(mm, id, LARGE + 3, 5).unwrap();
+        (TO..TO + 63).for_each(|page| host.write(mm, id, page, page).unwrap());
+        mm.drain_lru_batch();
+        host.on(1, || mm.switch_to(id).unwrap());
+        host.on(1, || assert_eq!(host.read(mm, id, LARGE + 3), Ok(5)));
+        // The oldest page is judged first.
+        host.on_rotated.borrow_mut().push_back(Box::new(move |mm| {
+            let host = mm.platform();
+            host.on(1, || assert_eq!(host.read(mm, id, LARGE + 3), Ok(5)));
+        }));
+        let mut held = Vec::new();
+        while counted(mm, Counter::PgStealDirect) == 0 {
+            held.push(mm.alloc_frames(0, quietmm::AllocFrom::HERE).unwrap());
+        }
+        give_back(mm, held);
+        assert_eq!(settled(mm).broken, None);
+        (counted(mm, Counter::PgActivate), counted(mm, Counter::LargeSplit))
+    })
+}
+
+#[test]
+fn p33_a_large_page_is_flushed_when_its_accessed_bit_is_cleared() {
+    assert_eq!(aged_in_use(None), (1, 0), "the use was seen");
+    assert_eq!(aged_in_use(Some(Rule::LargeAgingFlushes)), (0, 1), "the hottest memory looked idle");
+}
+
+#[test]
+fn an_idle_large_page_goes_to_swap_in_small_ones_and_comes_back_whole() {
+    for policy in ["vanilla", "linux", "quiet"] {
+        let host = Host::new(Setup::default());
+        host.run(Config { swap: true, ..bare(policy) }, |mm| {
+            mm.swap_on(0, 2048, 0).unwrap();
+            let id = large(mm);
+            mm.drain_lru_batch();
+            give_back(mm, exhaust(mm));
+            mm.drain_lru_batch();
+            give_back(mm, exhaust(mm));
+            assert_eq!((counted(mm, Counter::LargeSplit), settled(mm).swapped), (2, 1024), "{policy}");
+            for page in [LARGE, LARGE + 511, LARGE + 600] {
+                assert_eq!(host.read(mm, id, page), Ok(page), "{policy}");
+            }
+            assert_eq!(host.read(mm, id, LARGE + 1), Ok(0));
+            mm.unmap(id, pages(LARGE, 1024)).unwrap();
+            let end = settled(mm);
+            assert_eq!((end.broken, end.swapped, end.anon), (None, 0, 0), "{policy}");
+        });
+    }
 }

@@ -59,3 +59,27 @@ fn readers_share() {
     drop((a, b));
     drop(lock.write(host));
 }
+
+#[test]
+fn who_only_tries_takes_a_free_lock_and_leaves_a_taken_one_alone() {
+    let (host, lock, guards) = setting();
+    let writer = lock.try_write(host).expect("nobody has it");
+    assert!(lock.try_write(host).is_none());
+    drop(writer);
+    let reader = lock.read(host);
+    assert!(lock.try_write(host).is_none(), "a reader has it");
+    // The try has left nothing behind: others come and go as before.
+    drop((lock.read(host), reader));
+    drop(lock.write(host));
+    // One that waits behind readers is not overtaken.
+    guards.borrow_mut().push(Box::new(lock.read(host)));
+    host.on_wait.borrow_mut().push_back(Box::new({
+        let guards = Rc::clone(&guards);
+        move || {
+            assert!(lock.try_write(host).is_none(), "a writer waits");
+            guards.borrow_mut().clear();
+        }
+    }));
+    drop(lock.write(host));
+    drop(lock.try_write(host).expect("free again"));
+}

@@ -22,6 +22,7 @@ Examples:
   quietmm compare vmap-touch --threads 2 --policies linux+vmap=eager,linux
   quietmm run revisit --break flush-before-free leave one flush out, and read what happens
   quietmm run lru-file-mmap-read --policy linux --stats --json
+  quietmm compare dir-buffers --parts 28 --policies linux+vmap=eager,linux --profile
 
 Exit: 0 done; 1 a run failed, or memory was used after it was freed although no rule was broken;
 2 the command line or an input file is wrong; 130 interrupted (what had finished is printed).";
@@ -35,6 +36,11 @@ Example:
 const SEED_HELP: &str = "\
 The seed of the first run. What a machine leaves to chance is drawn from it: when each task starts and where the timer ticks fall. \
 The work itself is the same with every seed. The same seed prints the same bytes on any host";
+
+const PROFILE_HELP: &str = "\
+Print where CPU time went, for each policy, as `perf report` would: by function of the core, by lock, by interrupt, user work and \
+idle time; every picosecond of every CPU once. Below it how long tasks slept and for what, as `perf sched` would. With several \
+runs that of the first seed; with --json of each, under the key `profile`. Changes no other figure";
 
 /// The seed unless another is asked for.
 const FIRST_SEED: u64 = 1;
@@ -146,6 +152,12 @@ pub struct Common {
     /// How many threads work, each on a CPU of its own, while the machine stays whole: for vmap-touch (default: one a CPU)
     #[arg(long, value_name = "N", value_parser = cpus, allow_negative_numbers = true)]
     pub threads: Option<u32>,
+    /// With this many parts of other work to one of mapping, and no other ratio: for dir-buffers (default: all, one after another)
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub parts: Option<u32>,
+    /// Print where CPU time went, for each policy
+    #[arg(long, long_help = PROFILE_HELP)]
+    pub profile: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -173,6 +185,8 @@ impl Default for Common {
             broken: None,
             trace: None,
             threads: None,
+            parts: None,
+            profile: false,
             json: false,
             stats: false,
             explain: false,

@@ -6,7 +6,7 @@ use serde_json::{Map, Number, Value as Json, json};
 
 use crate::figure::{self, mean_and_spread};
 use crate::measure::{Column, Study};
-use crate::text;
+use crate::{profile, text};
 
 /// Digits behind the point of every real number: more than a table shows, so that gains can be computed again.
 const DECIMALS: usize = 6;
@@ -37,6 +37,9 @@ fn study(study: &Study, host: bool) -> Json {
     }
     if let Some(threads) = plan.threads {
         put("threads", json!(threads));
+    }
+    if let Some(parts) = plan.parts {
+        put("parts", json!(parts));
     }
     if !plan.sets.is_empty() {
         let sets: Map<String, Json> =
@@ -75,6 +78,9 @@ fn run(study: &Study, policy: &str, seed: u64, report: &Report, host: bool) -> J
     if !report.latencies.is_empty() {
         out.insert("curve".to_string(), curve(&report.latencies));
         out.insert("latency".to_string(), latencies(&report.latencies));
+    }
+    if let Some(profile) = &report.profile {
+        out.insert("profile".to_string(), profile::json(profile));
     }
     if study.plan.broken.is_some() || !report.stories.is_empty() {
         out.insert("stories".to_string(), json!(report.stories));
@@ -154,7 +160,7 @@ fn number(value: Value) -> Json {
 }
 
 /// A real number with fixed decimals; what is no number (never meant to happen) is null.
-fn real(value: f64) -> Json {
+pub fn real(value: f64) -> Json {
     let text = format!("{value:.DECIMALS$}");
     text.parse::<Number>().map_or(Json::Null, Json::Number)
 }

@@ -21,6 +21,7 @@ mod measure;
 mod near;
 mod output;
 mod plan;
+mod profile;
 mod progress;
 mod published;
 mod recorded;

@@ -44,6 +44,10 @@ pub struct Plan {
     pub trace: Option<Recorded>,
     /// How many threads work, where the workload lets one choose.
     pub threads: Option<u32>,
+    /// How much other work there is, where the workload lets one choose.
+    pub parts: Option<u32>,
+    /// Whether to say where time went. Changes no figure.
+    pub profile: bool,
     /// `--cpus`, for the line that repeats the plan.
     pub cpus: Option<u32>,
     /// `--set`, for the line that repeats the plan.
@@ -73,6 +77,8 @@ impl Plan {
             broken: self.broken,
             trace: self.trace.as_ref().map(|trace| trace.bytes.clone()),
             threads: self.threads,
+            parts: self.parts,
+            profile: self.profile,
         }
     }
 
@@ -101,6 +107,9 @@ impl Plan {
         }
         if let Some(threads) = self.threads {
             flag("--threads", &threads.to_string());
+        }
+        if let Some(parts) = self.parts {
+            flag("--parts", &parts.to_string());
         }
         flag("--scale", &self.scale.to_string());
         flag("--seed", &self.seed.to_string());
@@ -141,6 +150,9 @@ pub fn plans(
             other.name()
         )));
     }
+    for workload in &workloads {
+        check_parts(*workload, common.parts)?;
+    }
     let names = match form {
         Form::Run => policies.iter().map(Policy::to_string).collect(),
         Form::Compare => {
@@ -178,11 +190,26 @@ pub fn plans(
                 broken,
                 trace: workload.needs_trace().then(|| recorded::find(common.trace.as_deref())).transpose()?,
                 threads: common.threads,
+                parts: common.parts,
+                profile: common.profile,
                 cpus: common.cpus,
                 sets: common.sets.clone(),
             })
         })
         .collect()
+}
+
+/// Whether the workload has this ratio of other work.
+fn check_parts(workload: Workload, parts: Option<u32>) -> Result<(), Failure> {
+    let Some(parts) = parts.filter(|parts| !workload.parts().contains(parts)) else { return Ok(()) };
+    let name = workload.name();
+    let wrong = if workload.parts().is_empty() {
+        format!("--parts: {name} has no other work to choose; only dir-buffers has")
+    } else {
+        let all: Vec<String> = workload.parts().iter().map(u32::to_string).collect();
+        format!("--parts {parts}: {name} has {}", all.join(", "))
+    };
+    Err(Failure::Input(wrong))
 }
 
 /// Memory of a run whose scale nobody chose, at most: some minutes of the host's time.

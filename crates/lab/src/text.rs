@@ -11,6 +11,7 @@ use crate::gain::{self, Gain};
 use crate::latencies;
 use crate::measure::{Column, Study};
 use crate::plan::Form;
+use crate::profile;
 use crate::published::{self, Published};
 use crate::rows::{self, Group};
 use crate::table::{self, Cell, Line};
@@ -66,7 +67,11 @@ pub fn study(study: &Study, depth: Depth) -> String {
         let name = &study.plan.names[column.policy];
         // The first seed stands for all; the JSON has each.
         if let Some((seed, report)) = column.runs.first() {
-            out.push_str(&latencies::tables(&format!("{name}, seed {seed}"), &report.latencies));
+            let title = format!("{name}, seed {seed}");
+            out.push_str(&latencies::tables(&title, &report.latencies));
+            if let Some(profile) = &report.profile {
+                out.push_str(&profile::table(&title, profile));
+            }
         }
     }
     if let Some(verdict) = verdict::verdict(study, &columns, published) {
@@ -76,6 +81,8 @@ pub fn study(study: &Study, depth: Depth) -> String {
     out.push_str(&stories(study, &columns, STORIES));
     if depth.explain {
         out.push_str(&explanations(&columns, &groups));
+        let reports = columns.iter().filter_map(|column| column.runs.first());
+        out.push_str(&profile::explanations(reports.filter_map(|(_, report)| report.profile.as_ref())));
     }
     out.push('\n');
     out.push_str(&origin(study, &columns, depth));
@@ -286,6 +293,7 @@ mod tests {
         let metric = |key, better, value| Metric { key, label: key, unit: "", better, value, about: "" };
         Report {
             latencies: Default::default(),
+            profile: None,
             metrics: vec![
                 metric("elapsed_s", Better::Less, Value::Real { value: elapsed, decimals: 2 }),
                 metric("stale_accesses", Better::Less, Value::Int(stale)),

@@ -1,11 +1,16 @@
 //! The machine's disk.
 
+use std::ops::Range;
+
 use quietmm::Platform;
 use quietmm::addr::{FrameNumber, Nanos};
 use quietmm::platform::{BlockDevice, DeviceError, Store, WaitKey};
 use quietmm_workloads::Machine as _;
 
 use crate::sim::Sim;
+
+/// Keys of those who wait for a command.
+pub(crate) const COMMANDS: Range<u64> = 1 << 32..1 << 48;
 
 impl<const FAULTS: bool> Sim<'_, FAULTS> {
     /// Waits for one command of the disk.
@@ -18,7 +23,7 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
             *slot
         };
         self.io.set(self.io.get() + 1);
-        let (done, key) = (Nanos(done.div_ceil(1000)), WaitKey::Own(1 << 32 | self.io.get()));
+        let (done, key) = (Nanos(done.div_ceil(1000)), WaitKey::Own(COMMANDS.start | self.io.get()));
         self.alarm(done, key);
         self.wait(key, &mut || self.now() >= done);
     }

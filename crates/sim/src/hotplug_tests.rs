@@ -42,7 +42,8 @@ fn play<const FAULTS: bool>(seed: u64, broken: Option<Rule>, rounds: u64) -> Out
     let config =
         Config { min_free: Some(256), ..Config::new(Policy::parse("linux").expect("a policy of this name")) };
     let system = System::new(&sim, &sim.regions(), config).expect("enough memory");
-    let params = Params { cpus, frames: sim.machine.memory / 4096, seed, trace: None, threads: cpus };
+    let params =
+        Params { cpus, frames: sim.machine.memory / 4096, seed, trace: None, threads: cpus, parts: None };
     Workload::Revisit.set_up(&system, &params).expect("enough memory");
     let space = system.mm.create_space().expect("enough memory");
     let went = Rc::new(Cell::new(0));

@@ -14,6 +14,7 @@
 //! | `truth` | what is true of every frame: the account of stale accesses |
 //! | `latency` | histograms of what workloads measure |
 //! | `stacks`, `zeroed` | the tasks' stacks; large arrays that cost nothing where they are not used |
+//! | `profile` | where the CPUs' time went |
 //! | `run`, `metrics` | one run from spec to report |
 
 mod content;
@@ -31,6 +32,9 @@ mod metrics;
 mod oom_tests;
 mod order;
 mod platform;
+mod profile;
+#[cfg(test)]
+mod profile_tests;
 mod run;
 mod sim;
 mod stacks;
@@ -43,6 +47,8 @@ mod zeroed;
 
 pub use latency::{Latencies, Latency, Shot};
 pub use metrics::{Better, Metric, Value};
+pub use profile::{Own, Place, Profile, Row, Slept, Spent, Wait};
+pub use quietmm::profile::{Room, Scope};
 pub use quietmm::{Policy, Rule};
 pub use quietmm_workloads::{Op, Workload};
 pub use run::{Host, Report, RunError, RunSpec, run};

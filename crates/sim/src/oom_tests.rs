@@ -28,7 +28,7 @@ fn play(picks: bool) -> (Stop, Vec<Error>) {
         // The first one counts: the workload's own is not asked.
         system.pick_victims(|_, _| false);
     }
-    let params = Params { cpus, frames, seed: 1, trace: None, threads: cpus };
+    let params = Params { cpus, frames, seed: 1, trace: None, threads: cpus, parts: None };
     Workload::HackbenchOom.set_up(&system, &params).expect("enough memory");
     let stop = sim.run(&system);
     let errors = system.reports().into_iter().filter_map(|task| task.result.err()).collect();

@@ -3,9 +3,10 @@
 use quietmm::addr::{FrameNumber, Nanos, NodeId, PhysAddr};
 use quietmm::event::Revoked;
 use quietmm::platform::{Access, BlockDevice, Guarantees, Shortage, WaitKey};
-use quietmm::{CpuId, CpuSet, Event, Kind, Platform, Rule, VirtAddr};
+use quietmm::{CpuId, CpuSet, Event, Kind, Platform, Rule, Scope, VirtAddr};
 use quietmm_workloads::Op;
 
+use crate::profile::Place;
 use crate::sim::Sim;
 use crate::tlb::GLOBAL;
 
@@ -124,7 +125,11 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
         }
     }
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
+        let before = self.account.as_ref().map(|account| account.begin_wait(self.here().task, key));
         self.kernel().wait(key, ready);
+        if let (Some(account), Some(before)) = (&self.account, before) {
+            account.end_wait(self.here().task, before);
+        }
     }
     fn breathe(&self) {
         self.kernel().breathe();
@@ -169,6 +174,18 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
         let cpu = self.cpu();
         self.truth().skipped = Some((rule, cpu.id, cpu.now.get()));
         true
+    }
+    #[inline]
+    fn enter(&self, scope: Scope) {
+        if let Some(account) = &self.account {
+            account.enter(self.here(), Place::Core(scope));
+        }
+    }
+    #[inline]
+    fn leave(&self, scope: Scope) {
+        if let Some(account) = &self.account {
+            account.leave(self.here(), Place::Core(scope));
+        }
     }
     #[inline]
     fn observe(&self, event: &Event) {

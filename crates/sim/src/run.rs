@@ -11,6 +11,7 @@ use crate::cpu::Mode;
 use crate::latency::Latencies;
 use crate::machine::Machine;
 use crate::metrics::{Better, Metric};
+use crate::profile::Profile;
 use crate::sim::{Sim, Stop, Watch};
 use quietmm_workloads::trace::Trace;
 
@@ -33,6 +34,11 @@ pub struct RunSpec {
     pub trace: Option<Arc<[u8]>>,
     /// How many threads work, where the workload lets one choose; at most one a CPU. `None`: one a CPU.
     pub threads: Option<u32>,
+    /// How much other work there is for each part of the workload's own, where it lets one choose: one of
+    /// [`Workload::parts`]. `None`: all of them, one after another.
+    pub parts: Option<u32>,
+    /// Keeps an account of where the CPUs' time goes: [`Report::profile`]. Changes nothing else.
+    pub profile: bool,
 }
 
 /// What came of it.
@@ -44,6 +50,8 @@ pub struct Report {
     pub host: Host,
     /// What the workload measured operation by operation; empty for most.
     pub latencies: Latencies,
+    /// Where the CPUs' time went, if that was asked for.
+    pub profile: Option<Profile>,
     /// The first stale accesses, several lines each.
     pub stories: Vec<String>,
     /// What a reader must know of the scale.
@@ -147,6 +155,9 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         let (name, cpus) = (&machine.name, machine.cpus);
         return Err(RunError::Refused(format!("{name} has {cpus} CPUs, so 1 to {cpus} threads")));
     }
+    if let Some(parts) = spec.parts.filter(|parts| !spec.workload.parts().contains(parts)) {
+        return Err(RunError::Refused(format!("{} has no run with {parts} parts", spec.workload.name())));
+    }
     let trace = match &spec.trace {
         Some(bytes) if spec.workload.needs_trace() => {
             Some(Trace::parse(bytes).map_err(|error| RunError::Refused(error.to_string()))?)
@@ -168,10 +179,14 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     let purgers = u32::from(kernel_pages.is_some());
     let tasks =
         machine.cpus + machine.nodes + purgers + spec.workload.tasks(machine.cpus, machine.memory / 4096);
-    let sim =
+    let mut sim =
         Sim::<FAULTS>::new(machine, tasks as usize, spec.seed, spec.broken, watch).map_err(|error| {
             RunError::Failed(format!("the host has no room for the machine's memory: {error}"))
         })?;
+    if spec.profile {
+        sim.keep_profile();
+    }
+    let sim = sim;
     let refused = |error: Error| {
         if let Error::GuaranteeMissing { policy, guarantee } = error {
             let guarantee = guarantee.trim_start_matches("with_");
@@ -195,10 +210,12 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         seed: spec.seed,
         trace,
         threads: spec.threads.unwrap_or(sim.machine.cpus),
+        parts: spec.parts,
     };
     let total = spec.workload.set_up(&system, &params).map_err(refused)?;
     sim.total.set(total);
     let stop = sim.run(&system);
+    let profile = sim.profile();
     let tasks = system.reports();
     match stop {
         Stop::Finished => {}
@@ -244,7 +261,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     if spec.broken.is_none() && spec.workload.comes_to_rest() {
         add_up(&sim, &system, spec.workload).map_err(RunError::Failed)?;
     }
-    Ok(Report { metrics, latencies, host, stories, notes })
+    Ok(Report { metrics, latencies, profile, host, stories, notes })
 }
 
 /// Whether every frame, list, table and tree of the core adds up once the machine is at rest, and the workload has given

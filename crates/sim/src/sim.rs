@@ -20,6 +20,7 @@ use crate::latency::Latencies;
 use crate::lines::Lines;
 use crate::machine::Machine;
 use crate::order::{NEVER, Order};
+use crate::profile::{Account, Now, Own, Place, Profile};
 use crate::stacks::{Piece, Stacks, prefetch};
 use crate::stalls::Stalls;
 use crate::tlb::Tlb;
@@ -114,6 +115,8 @@ pub struct Sim<'w, const FAULTS: bool> {
     /// When each of the disk's command slots is free.
     pub(crate) disk: RefCell<Vec<u64>>,
     pub(crate) io: Cell<u64>,
+    /// Where the CPUs' time goes, if somebody wants to know.
+    pub(crate) account: Option<Account>,
 }
 
 impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
@@ -177,11 +180,39 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             written: RefCell::new(BTreeMap::new()),
             disk: RefCell::new(vec![0; machine.device.parallel as usize]),
             io: Cell::new(0),
+            account: None,
             memory,
             base,
             bytes,
             machine,
         })
+    }
+
+    /// From the start on, keeps an account of where the CPUs' time goes. Before the machine does anything.
+    pub fn keep_profile(&mut self) {
+        self.account = Some(Account::new(self.cpus.len(), self.yielders.len()));
+    }
+
+    /// Where the CPUs' time went, if an account was kept: up to the latest of their clocks.
+    pub fn profile(&self) -> Option<Profile> {
+        let now = |cpu: &Cpu| Now { cpu: cpu.id, task: cpu.task.get().0, ps: cpu.now.get() };
+        self.account.as_ref().map(|account| account.close(self.cpus.iter().map(now)))
+    }
+
+    /// This CPU, its task and its time, for the account.
+    #[inline]
+    pub(crate) fn here(&self) -> Now {
+        let cpu = self.cpu();
+        Now { cpu: cpu.id, task: cpu.task.get().0, ps: cpu.now.get() }
+    }
+
+    /// Time is charged to `own` until the guard is dropped.
+    #[inline]
+    pub(crate) fn within(&self, own: Own) -> Within<'_, 'w, FAULTS> {
+        if let Some(account) = &self.account {
+            account.enter(self.here(), Place::Own(own));
+        }
+        Within { sim: self, own }
     }
 
     /// The memory, as regions of equal size, one per node.
@@ -325,6 +356,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             let cpu = self.cpu();
             let now = cpu.now.get();
             if cpu.stalls.next() <= now {
+                let _stall = self.within(Own::Stall);
                 cpu.now.set(cpu.stalls.take(now));
             } else if cpu.next_irq() <= now {
                 self.take_interrupt();
@@ -396,7 +428,9 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         cpu.irqs.set(false);
         self.set_limit(cpu);
         let mode = cpu.enter(Mode::System);
+        let _interrupt = self.within(Own::Interrupt);
         if mode == Mode::Idle {
+            let _wake = self.within(Own::Wake);
             self.advance(cost.idle_wake);
         }
         self.advance(cost.irq_enter + cost.irq_work);
@@ -407,17 +441,20 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         } else if cpu.kick_at.get() <= now {
             cpu.kick_at.set(NEVER);
             cpu.kicks.set(cpu.kicks.get() + 1);
+            let _kick = self.within(Own::Kick);
             self.kernel().rescheduled();
         } else if cpu.alarm_at.get() <= now {
             cpu.alarmed.set(cpu.alarmed.get() + 1);
             let due = cpu.alarms.borrow_mut().pop_first();
             cpu.alarm_at.set(cpu.alarms.borrow().first().map_or(NEVER, |alarm| alarm.0));
             if let Some((_, key)) = due {
+                let _alarm = self.within(Own::Alarm);
                 self.kernel().wake(key);
             }
         } else if cpu.tick_at.get() <= now {
             cpu.tick_at.set(cpu.tick_at.get() + self.tick_period);
             cpu.ticks.set(cpu.ticks.get() + 1);
+            let _tick = self.within(Own::Tick);
             self.advance(cost.tick_work);
             self.kernel().ticked();
         }
@@ -478,6 +515,22 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
     /// Whether a task ran over the end of its stack.
     pub fn overflowed(&self) -> bool {
         self.stacks.borrow().overflowed()
+    }
+}
+
+/// See [`Sim::within`].
+#[must_use = "a place is left where this is dropped"]
+pub(crate) struct Within<'s, 'w, const FAULTS: bool> {
+    sim: &'s Sim<'w, FAULTS>,
+    own: Own,
+}
+
+impl<const FAULTS: bool> Drop for Within<'_, '_, FAULTS> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(account) = &self.sim.account {
+            account.leave(self.sim.here(), Place::Own(self.own));
+        }
     }
 }
 

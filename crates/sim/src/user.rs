@@ -9,6 +9,7 @@ use quietmm_workloads::{Machine as Runs, Op, Pace, Shootdown, Tally, TaskId};
 
 use crate::cpu::{Cpu, Mode};
 use crate::order::NEVER;
+use crate::profile::Own;
 use crate::sim::{Sim, Stop};
 use crate::tlb::{GLOBAL, Hit, LARGE_PAGES, Translation};
 use crate::truth::Use;
@@ -265,6 +266,7 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
 
     /// The kernel resolves a page fault of the task that runs here.
     fn page_fault(&self, at: VirtAddr, access: UserAccess) -> Result<(), Error> {
+        let _trap = self.within(Own::Trap);
         self.cpu().enter(Mode::System);
         self.advance(self.machine.cost.trap_enter);
         let result = self.kernel().fault(at, access);
@@ -276,6 +278,7 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
 
     /// One access to a word.
     fn word<R>(&self, at: VirtAddr, access: UserAccess, each: impl Fn(FrameNumber) -> R) -> Result<R, Error> {
+        let _user = self.within(Own::User);
         self.cpu().enter(Mode::User);
         loop {
             if let Some(result) = self.translate(at, access == UserAccess::Write, &each) {
@@ -289,6 +292,7 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
 
     /// `percent` of the kernel work that is not modelled, part of it with interrupts off.
     pub(crate) fn unmodelled(&self, percent: u32) {
+        let _work = self.within(Own::OtherWork);
         let all = self.machine.cost.other_kernel_work * u64::from(percent) / 100;
         let off = all * u64::from(self.machine.cost.other_kernel_work_irqs_off) / 100;
         let owed = &self.cpu().owed;
@@ -325,18 +329,27 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
     }
 
     fn switch(&self, to: TaskId) {
+        let switch = self.within(Own::Switch);
         self.advance(self.machine.cost.task_switch);
+        drop(switch);
         let cpu = self.cpu();
         self.order().set(cpu.id, cpu.now.get());
+        if let Some(account) = &self.account {
+            account.depart(self.here());
+        }
         let from = cpu.task.replace(to);
         let yielder = self.yielders[from.0 as usize].get();
         // SAFETY: as in `give_way`: it is this context's own.
         unsafe { &*yielder }.suspend(());
+        if let Some(account) = &self.account {
+            account.arrive(self.here());
+        }
     }
 
     fn idle(&self) {
         let cpu = self.cpu();
         cpu.enter(Mode::Idle);
+        let nothing = self.within(Own::Idle);
         // An idle CPU has no tick.
         let tick = cpu.tick_at.replace(NEVER);
         cpu.irqs.set(true);
@@ -344,6 +357,7 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         if cpu.next_irq() <= cpu.now.get() {
             self.take_interrupt();
         }
+        drop(nothing);
         cpu.enter(Mode::System);
         let behind = cpu.now.get().saturating_sub(tick).div_ceil(self.tick_period);
         cpu.tick_at.set(tick + behind * self.tick_period);
@@ -369,15 +383,18 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         cpu.kick_at.set(NEVER);
         let tick = cpu.tick_at.replace(NEVER);
         cpu.enter(Mode::Idle);
+        let off = self.within(Own::Off);
         while cpu.on_at.get() > cpu.now.get() {
             self.park(cpu.on_at.get());
         }
         cpu.on_at.set(NEVER);
         cpu.off.set(false);
+        drop(off);
         cpu.enter(Mode::System);
         let behind = cpu.now.get().saturating_sub(tick).div_ceil(self.tick_period);
         cpu.tick_at.set(tick + behind * self.tick_period);
         self.set_limit(cpu);
+        let _wake = self.within(Own::Wake);
         self.advance(self.machine.cost.idle_wake);
     }
 
@@ -400,6 +417,7 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
     fn access(&self, at: VirtAddr, count: u32, access: UserAccess) -> Result<(), Error> {
         let write = access == UserAccess::Write;
         let mut left = u64::from(count) * self.machine.cost.user_access;
+        let _user = self.within(Own::User);
         self.cpu().enter(Mode::User);
         while left > 0 {
             if self.translate(at, write, |_| ()).is_none() {
@@ -422,6 +440,7 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
     fn kernel_access(&self, at: VirtAddr, count: u32, access: Access) -> Result<(), Error> {
         let (page, write) = (at.page(), access != Access::Read);
         let mut left = u64::from(count) * self.machine.cost.user_access;
+        let _access = self.within(Own::KernelAccess);
         while left > 0 {
             self.look_up(Whose::Kernel, page, write, |_| ()).ok_or(Error::NotMapped(page))?;
             self.work(&mut left);
@@ -443,6 +462,7 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
     }
 
     fn compute(&self, count: u32) {
+        let _user = self.within(Own::User);
         self.cpu().enter(Mode::User);
         self.work_through(u64::from(count) * self.machine.cost.user_access);
         self.cpu().enter(Mode::System);
@@ -477,9 +497,11 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         self.latencies.borrow_mut().paced(pace);
     }
     fn enter_kernel(&self) {
+        let _syscall = self.within(Own::Syscall);
         self.advance(self.machine.cost.syscall / 2);
     }
     fn leave_kernel(&self) {
+        let _syscall = self.within(Own::Syscall);
         self.advance(self.machine.cost.syscall / 2);
     }
     fn time_slice(&self) -> u64 {

@@ -67,7 +67,7 @@ impl<M: Machine> System<'_, M> {
     }
 
     fn await_change(&self, cpu: CpuId, before: u32) {
-        self.wait(changed(cpu), &mut || self.with(|s| s.queues[cpu.index()].changes != before));
+        self.machine().wait(changed(cpu), &mut || self.with(|s| s.queues[cpu.index()].changes != before));
     }
 
     /// What the idle task of a CPU does that nobody wants any more. Interrupts are on. Returns when it is wanted again.

@@ -283,7 +283,7 @@ impl<'p, M: Machine> System<'p, M> {
         let until = Nanos(m.now().0 + ns);
         let key = WaitKey::Own(self.current().0.into());
         m.alarm(until, key);
-        self.wait(key, &mut || m.now() >= until);
+        m.wait(key, &mut || m.now() >= until);
     }
 
     /// Picks the next task of this CPU and switches to it. Returns when the caller runs again.

@@ -12,6 +12,7 @@ use crate::frame::{AllocFrom, Kind, flag};
 use crate::paging::Shown;
 use crate::platform::{Platform, Store};
 use crate::pool::Zeroed;
+use crate::profile::Scope;
 use crate::rule::Rule;
 use crate::sync::{SpinLock, Word32, Word64};
 
@@ -26,7 +27,7 @@ pub(crate) struct File {
     /// Length in pages.
     pub pages: Word64,
     /// Guards the tree and the number of cached pages.
-    lock: SpinLock,
+    lock: SpinLock<{ Scope::FileTreeLock as u8 }>,
     root: Word32,
     levels: Word32,
     cached: Word64,

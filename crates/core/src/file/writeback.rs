@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::event::FlushReason;
 use crate::frame::Few;
 use crate::platform::Platform;
+use crate::profile::{self, Scope};
 use crate::reclaim::{clean, pageout};
 use crate::tlb::{Fate, UnmapBatch};
 
@@ -26,6 +27,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     #[doc(alias = "fsync")]
     #[doc(alias = "page_mkclean")]
     pub fn write_back(&self, id: FileId) -> Result<u64, Error> {
+        let _scope = profile::scope(self.platform(), Scope::WriteBack);
         self.root.files.find(self, id.0).ok_or(Error::NoSuchFile)?;
         let (mut at, mut written, mut failed) = (0, 0, false);
         loop {

@@ -7,6 +7,7 @@ use crate::addr::{FrameNumber, NodeId};
 use crate::error::Error;
 use crate::event::Event;
 use crate::platform::Platform;
+use crate::profile::{self, Scope};
 
 /// A block of frames that its owner may use and must give back.
 ///
@@ -172,6 +173,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     #[inline(always)]
     fn alloc(&self, order: u8, kind: Kind, from: AllocFrom) -> Result<FrameNumber, Error> {
+        let _scope = profile::scope(self.platform(), Scope::AllocFrame);
         if from.node.is_none()
             && let Some(frame) = self.take_nearest(order, kind)
         {

@@ -6,6 +6,7 @@ use super::{Chain, Frame, FrameTable, Kind};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
 use crate::platform::Platform;
+use crate::profile::Scope;
 use crate::sync::{SpinGuard, SpinLock, Word32, Word64};
 
 /// The largest order: blocks of 1024 frames.
@@ -34,7 +35,7 @@ struct Short(Word32);
 
 #[repr(C, align(64))]
 struct Hot {
-    lock: SpinLock,
+    lock: SpinLock<{ Scope::ZoneLock as u8 }>,
     free: Word64,
     /// The block that is on its way offline: its first frame plus one, or 0.
     leaving: Word32,

@@ -6,6 +6,7 @@ use super::flag;
 use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::platform::{Platform, WaitKey};
+use crate::profile::{self, Scope};
 
 impl<P: Platform> Manager<'_, P> {
     /// Whether somebody reclaims the page or writes it out.
@@ -35,6 +36,7 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     fn await_page(&self, n: FrameNumber, free: &mut dyn FnMut() -> bool) {
+        let _scope = profile::scope(self.platform(), Scope::PageLock);
         let p = self.platform();
         p.wait(WaitKey::Page(n), &mut || {
             // Asked again once the mark is set: who unlocks after that finds the mark.

@@ -32,6 +32,7 @@ use core::sync::atomic::Ordering;
 
 use crate::addr::NodeId;
 use crate::platform::Platform;
+use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32, Word64};
 
 /// What a frame is used for.
@@ -152,6 +153,11 @@ impl Frame {
         self.state.set(p, place | (order as u32) << 4 | kind as u32);
     }
 
+    /// Makes the first frame of a large page a page by itself. All else stays.
+    pub fn make_small<P: Platform>(&self, p: &P) {
+        self.state.fetch_and(p, !(15 << 4), Ordering::AcqRel);
+    }
+
     /// Takes a frame that is free out of use.
     pub fn retire<P: Platform>(&self, p: &P) {
         self.set_kind(p, Kind::Absent, 0);
@@ -213,7 +219,7 @@ impl Frame {
     }
 
     /// The lock of the page table that this frame holds.
-    pub fn table_lock(&self) -> &SpinLock {
+    pub fn table_lock(&self) -> &SpinLock<{ Scope::TableLock as u8 }> {
         const { assert!(size_of::<SpinLock>() == size_of::<Link>()) };
         // SAFETY: both are two `Word32` in `repr(C)`; a table's frame is on no list, so nothing else uses
         // the link, and it was zeroed (unlocked) before the table was published.
@@ -221,7 +227,7 @@ impl Frame {
     }
 
     /// The lock of the cluster of swap slots that this frame holds.
-    pub fn cluster_lock(&self) -> &SpinLock {
+    pub fn cluster_lock(&self) -> &SpinLock<{ Scope::ClusterLock as u8 }> {
         const { assert!(size_of::<SpinLock>() == size_of::<Word64>()) };
         const { assert!(align_of::<SpinLock>() <= align_of::<Word64>()) };
         // SAFETY: both are 8 bytes of atomics; a cluster has no index, so nothing else uses the word, and it was zeroed

@@ -20,6 +20,7 @@ use crate::event::Event;
 use crate::percpu::{CpuSlot, Here};
 use crate::platform::Platform;
 use crate::policy::Drain;
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 use crate::sync::{SpinLock, Ticket, Word32, Word64};
 
@@ -124,7 +125,7 @@ impl Limits {
 #[repr(C, align(64))]
 pub(crate) struct PageLists {
     /// Taken only with `drain=remote`.
-    lock: SpinLock,
+    lock: SpinLock<{ Scope::CpuListsLock as u8 }>,
     /// Frames on all lists.
     held: Word32,
     /// A bit for each zone that may have frames here, zones 64 apart sharing one. Zero: this CPU is in nobody's mask.
@@ -499,6 +500,7 @@ impl<P: Platform> Manager<'_, P> {
     /// at hand, into its zone. Counts it.
     #[inline(always)]
     pub(super) fn give(&self, zone: &Zone, block: Block<'_>, order: u8) {
+        let _scope = profile::scope(self.platform(), Scope::FreeFrame);
         if usize::from(order) >= ORDERS {
             self.emit(Event::Freed { frame: block.n, order });
             return self.give_zone(zone, block.n, order);
@@ -521,6 +523,7 @@ impl<P: Platform> Manager<'_, P> {
 
     /// The same for free blocks of a zone that are counted already, all of one order.
     pub(super) fn give_all(&self, zone: &Zone, blocks: &[FrameNumber], order: u8) {
+        let _scope = profile::scope(self.platform(), Scope::FreeFrame);
         if usize::from(order) >= ORDERS {
             let guard = zone.lock(self);
             return blocks.iter().for_each(|&n| guard.put(n, order));

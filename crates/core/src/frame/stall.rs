@@ -12,6 +12,7 @@ use crate::addr::FrameNumber;
 use crate::error::Error;
 use crate::event::Event;
 use crate::platform::{Platform, Shortage};
+use crate::profile::{self, Scope};
 
 /// How many looks in a row find nothing before the embedding kernel is asked for a victim. Linux: 16.
 const RETRIES: u32 = 16;
@@ -21,6 +22,7 @@ const RETRY_NS: u32 = 20_000;
 impl<P: Platform> Manager<'_, P> {
     /// Reclaims until a block can be had. Needs interrupts on and no spin lock held. May wait.
     pub(super) fn stall(&self, request: &Request) -> Result<FrameNumber, Error> {
+        let _scope = profile::scope(self.platform(), Scope::AllocStall);
         let p = self.platform();
         let began = p.now().0;
         self.emit(Event::AllocStall);

@@ -7,6 +7,7 @@ use crate::addr::PageRange;
 use crate::error::Error;
 use crate::event::{FlushReason, Revoked};
 use crate::platform::Platform;
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 
 impl<'p, P: Platform> Manager<'p, P> {
@@ -21,6 +22,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// page must be split.
     #[doc(alias = "madvise")]
     pub fn advise(&self, id: SpaceId, range: PageRange, advice: Advice) -> Result<(), Error> {
+        let _scope = profile::scope(self.platform(), Scope::Advise);
         let p = self.platform();
         let range = check_range(range)?;
         let (space, _alone) = self.alone_in(id)?;

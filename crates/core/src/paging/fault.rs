@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::event::{Event, FlushReason};
 use crate::frame::{AllocFrom, Kind, flag};
 use crate::platform::Platform;
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 use crate::swap::Back;
 use crate::tlb;
@@ -43,6 +44,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::NotMapped`] and [`Error::NotPermitted`] are the program's fault; [`Error::OutOfMemory`] and
     /// [`Error::Device`] are not. [`Error::NoSuchSpace`].
     pub fn fault(&self, id: SpaceId, at: VirtAddr, access: UserAccess) -> Result<(), Error> {
+        let _scope = profile::scope(self.platform(), Scope::Fault);
         let p = self.platform();
         let page = at.page();
         let (space, _shared) = self.shared_in(id)?;
@@ -148,7 +150,6 @@ impl<'p, P: Platform> Manager<'p, P> {
             drop(locked);
             self.unlock_page(n);
             self.put_page(n);
-            self.swap_trim(n, slot);
             return Ok(Step::Again);
         }
         let frame = self.frames().get(n);
@@ -175,7 +176,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Whether a new page goes to a list of its own once it is mapped: then it is held until it is on its way.
-    fn hold_for_list(&self, n: FrameNumber) -> bool {
+    pub(super) fn hold_for_list(&self, n: FrameNumber) -> bool {
         let (p, frame) = (self.platform(), self.frames().get(n));
         let list = self.config().swap && frame.kind(p) == Kind::Anon;
         if list {
@@ -184,7 +185,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         list
     }
 
-    fn list_held(&self, n: FrameNumber) {
+    pub(super) fn list_held(&self, n: FrameNumber) {
         self.lru_add(n);
         self.put_page(n);
     }
@@ -275,30 +276,18 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.put_page(n);
             return Ok(Step::Again);
         }
-        // Only a fork of this space could add a mapping to the only one, and a fork needs the regions alone.
-        let only = frame.kind(p) == Kind::Anon && frame.maps.load(p, Ordering::Acquire) == 1;
-        if only && !self.may_swap(n) {
-            locked.set_bits(fault.page, Entry::WRITABLE);
-            return Ok(Step::Done);
-        }
-        if only {
-            // Or the fault of another space, of which the entry names the page's slot. While the page is locked no entry
-            // that leads to it becomes one that names its slot, nor the other way, and it keeps the slot: without the lock
-            // that fault may come between a look at the mappings and one at the slot, and have given the slot back.
-            if !frame.try_lock(p) {
+        match self.has_only_mapping(n) {
+            Some(true) => {
+                locked.set_bits(fault.page, Entry::WRITABLE);
+                return Ok(Step::Done);
+            }
+            Some(false) => {}
+            None => {
                 frame.refs.fetch_add(p, 1, Ordering::Relaxed);
                 drop(locked);
                 self.wait_page(n);
                 self.put_page(n);
                 return Ok(Step::Again);
-            }
-            let only = frame.maps.load(p, Ordering::Acquire) == 1 && !self.swap_wants(n);
-            if only {
-                locked.set_bits(fault.page, Entry::WRITABLE);
-            }
-            self.unlock_page(n);
-            if only {
-                return Ok(Step::Done);
             }
         }
         frame.refs.fetch_add(p, 1, Ordering::Relaxed);
@@ -306,6 +295,29 @@ impl<'p, P: Platform> Manager<'p, P> {
         let done = self.copy_and_replace(fault, now, n);
         self.put_page(n);
         done
+    }
+
+    /// Whether nobody but the one entry that leads to a page, under the lock of its table, has the page; `None` if somebody
+    /// works on it, who can be waited for.
+    ///
+    /// Only a fork of this space could add a mapping to the only one, and a fork needs the regions alone. Or the fault of
+    /// another space, of which the entry names the page's slot: while the page is locked no entry that leads to it becomes
+    /// one that names its slot, nor the other way, and it keeps the slot. Without the lock that fault could come between a
+    /// look at the mappings and one at the slot, and give the slot back.
+    pub(super) fn has_only_mapping(&self, n: FrameNumber) -> Option<bool> {
+        let (p, frame) = (self.platform(), self.frames().get(n));
+        // Acquire: partner of the Release of whoever let go of the page.
+        let only = || frame.kind(p) == Kind::Anon && frame.maps.load(p, Ordering::Acquire) == 1;
+        let mapped = only();
+        if !mapped || !self.may_swap(n) {
+            return Some(mapped);
+        }
+        if !frame.try_lock(p) {
+            return None;
+        }
+        let only = only() && !self.swap_wants(n);
+        self.unlock_page(n);
+        Some(only)
     }
 
     /// Copies a page that others have too, and maps the copy in its place.

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::event::{Event, FlushReason, Revoked};
 use crate::frame::{AllocFrom, Kind, flag};
 use crate::platform::Platform;
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 use core::sync::atomic::Ordering;
 
@@ -24,6 +25,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::OutOfMemory`]: there is no new space then, and the old one shows what it did.
     pub fn fork(&self, id: SpaceId) -> Result<SpaceId, Error> {
+        let _scope = profile::scope(self.platform(), Scope::Fork);
         let p = self.platform();
         self.find_space(id)?;
         let child = self.create_space()?;

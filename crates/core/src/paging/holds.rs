@@ -30,10 +30,10 @@ impl Gone {
     }
 
     fn add<P: Platform>(&mut self, mm: &Manager<'_, P>, n: FrameNumber) {
-        let slot = mm.slot_of(n);
         mm.frames().get(n).maps.fetch_sub(mm.platform(), 1, Ordering::Release);
+        let slot = mm.slot_without_mapping(n);
         if !mm.is_last_hold(n) {
-            return mm.after_mapping(n, slot);
+            return mm.trim(n, slot);
         }
         if self.free.is_full() {
             mm.free_all(self.free.as_slice());
@@ -51,23 +51,31 @@ impl Gone {
 impl<'p, P: Platform> Manager<'p, P> {
     /// A mapping of the page is gone and flushed: lets go of its hold.
     pub(crate) fn drop_mapping(&self, n: FrameNumber) {
-        let slot = self.slot_of(n);
         self.frames().get(n).maps.fetch_sub(self.platform(), 1, Ordering::Release);
         self.put_page(n);
-        self.after_mapping(n, slot);
-    }
-
-    /// Others hold the page: if that is only the swap cache, in the slot that the page had a moment ago, it goes.
-    fn after_mapping(&self, n: FrameNumber, slot: Option<u32>) {
-        if let Some(slot) = slot {
-            self.swap_trim(n, slot);
-        }
     }
 
     /// Lets go of one hold on a page; the last one frees it.
     pub(crate) fn put_page(&self, n: FrameNumber) {
+        let slot = self.slot_without_mapping(n);
         if self.is_last_hold(n) {
             self.free_one(n);
+        } else {
+            self.trim(n, slot);
+        }
+    }
+
+    /// The swap slot of a page that no entry leads to. By who holds the page.
+    fn slot_without_mapping(&self, n: FrameNumber) -> Option<u32> {
+        let slot = self.slot_of(n)?;
+        (self.frames().get(n).maps.load(self.platform(), Ordering::Relaxed) == 0).then_some(slot)
+    }
+
+    /// Others hold the page: if that is only the swap cache, in the slot that the page had a moment ago, and nobody wants it,
+    /// it goes.
+    fn trim(&self, n: FrameNumber, slot: Option<u32>) {
+        if let Some(slot) = slot {
+            self.swap_trim(n, slot);
         }
     }
 
@@ -81,6 +89,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         debug_assert!(matches!(frame.kind(p), Kind::Anon | Kind::File));
         self.unlist(n);
+        if Frame::order_of(frame.state.get(p)) > 0 {
+            self.free_deposit(n);
+        }
         true
     }
 }

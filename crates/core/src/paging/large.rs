@@ -6,15 +6,22 @@
 //! (Intel SDM 3A 4.10.2.3 wants one only where the page size changes together with frame or rights; the operation that
 //! comes next changes rights, and flushes for both). Machines with an erratum about two sizes of translation for one
 //! address must not be advised [`Advice::Large`](super::Advice::Large).
+//!
+//! Where pages may go to swap, a large page is on a list like others, and goes out in small ones: reclaim that finds it
+//! idle makes it small. Aging flushes when it clears the accessed bit of a large page, whatever the policy is
+//! (`reclaim/aging`, PITFALLS 33).
 
 use super::table::{self, Leaf, Way};
+use core::sync::atomic::Ordering;
+
 use super::{Entry, Region, Space, SpaceId, UserAccess};
 use crate::Manager;
-use crate::addr::{LARGE_ORDER, LARGE_PAGES, PageNumber, PageRange};
+use crate::addr::{FrameNumber, LARGE_ORDER, LARGE_PAGES, PageNumber, PageRange};
 use crate::error::Error;
 use crate::event::Event;
 use crate::frame::{AllocFrom, Kind};
 use crate::platform::Platform;
+use crate::sync::Word32;
 
 impl<'p, P: Platform> Manager<'p, P> {
     /// Makes the large page that lies across `page`, if there is one, small. By who has the regions alone.
@@ -23,7 +30,11 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Ok(());
         }
         match table::find(self, space.root(self.platform()), page) {
-            Way::Large(leaf) => self.split_large(leaf, page.large()),
+            Way::Large(leaf) => {
+                let first = leaf.peek(self, page.large()).frame();
+                self.split_large(leaf, page.large(), self.table_for(first)?);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -36,7 +47,8 @@ impl<'p, P: Platform> Manager<'p, P> {
                 Way::Gap(next) => next,
                 Way::Small(leaf) => leaf.end(page),
                 Way::Large(leaf) => {
-                    self.split_large(leaf, page.large())?;
+                    let first = leaf.peek(self, page.large()).frame();
+                    self.split_large(leaf, page.large(), self.table_for(first)?);
                     leaf.end(page)
                 }
             };
@@ -44,9 +56,76 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(())
     }
 
-    fn split_large(&self, leaf: Leaf, page: PageNumber) -> Result<(), Error> {
+    /// Makes a large page that reclaim has isolated, locked and found idle small, if its space's regions are to be had
+    /// without waiting: the small pages are on the lists then, as idle as it was, and
+    /// reclaim finds them one by one. Gives whether it did.
+    pub(crate) fn split_idle(&self, n: FrameNumber) -> bool {
         let p = self.platform();
-        let small = table::make_table(self, AllocFrom::HERE)?;
+        let Some((id, page)) = crate::reclaim::shown_at(self, n) else { return false };
+        let Ok(space) = self.find_space(id) else { return false };
+        // Reclaim may wait for nobody who may wait for it: a fault that has the regions may wait for this very page.
+        let Some(_alone) = space.regions.try_write(p) else { return false };
+        let still = |leaf: &Leaf| {
+            let entry = leaf.peek(self, page);
+            entry.is_present() && entry.frame() == n
+        };
+        match table::find(self, space.root(p), page) {
+            Way::Large(leaf) if self.find_space(id).is_ok() && still(&leaf) => {
+                let Some(table) = self.take_deposit(n) else { return false };
+                self.split_large(leaf, page, table);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Where memory may go to swap, each large page has the table with it that will take its place: reclaim makes it small
+    /// when no frame is free. Gives whether that is so.
+    fn deposit_table(&self, first: FrameNumber) -> bool {
+        if !self.config().swap {
+            return true;
+        }
+        let from = AllocFrom { node: None, may_reclaim: false };
+        let Ok(table) = table::make_table(self, from) else { return false };
+        self.deposit(first).set(self.platform(), table.0 + 1);
+        true
+    }
+
+    /// Where the table of a large page is noted: with its second frame, of which nothing else is kept.
+    fn deposit(&self, first: FrameNumber) -> &'p Word32 {
+        &self.frames().get(first.add(1)).owner
+    }
+
+    /// The table that a large page has with it; it is the caller's. By who has the page alone, or has it locked and its
+    /// regions alone.
+    fn take_deposit(&self, first: FrameNumber) -> Option<FrameNumber> {
+        let p = self.platform();
+        if !self.config().swap {
+            return None;
+        }
+        self.deposit(first).swap(p, 0, Ordering::AcqRel).checked_sub(1).map(FrameNumber)
+    }
+
+    /// A large page is about to be freed whole.
+    pub(super) fn free_deposit(&self, first: FrameNumber) {
+        if let Some(table) = self.take_deposit(first) {
+            self.free_one(table);
+        }
+    }
+
+    /// Whether a frame that begins a large page has a table with it: for audits.
+    pub(crate) fn has_deposit(&self, first: FrameNumber) -> bool {
+        self.config().swap && self.deposit(first).get(self.platform()) != 0
+    }
+
+    /// The table for a large page that an operation makes small: the one that it has with it, or a new one.
+    fn table_for(&self, first: FrameNumber) -> Result<FrameNumber, Error> {
+        self.take_deposit(first).map_or_else(|| table::make_table(self, AllocFrom::HERE), Ok)
+    }
+
+    /// Puts a table of small pages in place of a large one. By who has the regions alone.
+    fn split_large(&self, leaf: Leaf, page: PageNumber, small: FrameNumber) {
+        let p = self.platform();
         let locked = leaf.lock(self);
         let large = locked.read(page);
         let fill = |bits: u64| {
@@ -64,7 +143,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let head = self.frames().get(large.frame());
         let (owner, index) = (head.owner.get(p), head.family_index(p));
-        for i in 0..LARGE_PAGES as u32 {
+        // The first stays where it is, on a list or in the hands of reclaim: only its size is another.
+        head.make_small(p);
+        for i in 1..LARGE_PAGES as u32 {
             let frame = self.frames().get(large.frame().add(i));
             frame.set_kind(p, Kind::Anon, 0);
             frame.owner.set(p, owner);
@@ -75,10 +156,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         drop(locked);
         if self.config().swap {
             // The caller has the regions alone: nobody lets go of them meanwhile.
-            (0..LARGE_PAGES as u32).for_each(|i| self.lru_add(large.frame().add(i)));
+            (1..LARGE_PAGES as u32).for_each(|i| self.lru_add(large.frame().add(i)));
         }
         self.emit(Event::LargeSplit);
-        Ok(())
     }
 
     /// Puts a large page where `page` is missing, if the region wants one, it fits, and a large frame is to spare.
@@ -99,6 +179,10 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Ok(false);
         }
         let Some(first) = self.alloc_spare(LARGE_ORDER, Kind::Anon) else { return Ok(false) };
+        if !self.deposit_table(first) {
+            self.free_one(first);
+            return Ok(false);
+        }
         (0..LARGE_PAGES as u32).for_each(|i| p.clear_frame(first.add(i)));
         let frame = self.frames().get(first);
         frame.owner.set(p, region.family(p).map_or(0, |family| family.0));
@@ -106,9 +190,14 @@ impl<'p, P: Platform> Manager<'p, P> {
         frame.maps.set(p, 1);
         frame.refs.set(p, 1);
         let entry = Entry(Entry::page(first, region.prot(p)).0 | Entry::LARGE);
+        let list = self.hold_for_list(first);
         if !leaf.lock(self).fill_empty(span.start, entry) {
+            self.free_deposit(first);
             self.free_one(first);
             return Ok(false);
+        }
+        if list {
+            self.list_held(first);
         }
         self.emit(Event::LargeFaulted);
         self.emit(Event::Mapped { space: id, page: span.start, frame: first, pages: LARGE_PAGES as u32 });

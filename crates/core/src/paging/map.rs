@@ -9,6 +9,7 @@ use crate::event::{FlushReason, Revoked};
 use crate::frame::AllocFrom;
 use crate::percpu::{Here, Presence};
 use crate::platform::Platform;
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 use crate::tlb;
 
@@ -18,6 +19,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn create_space(&self) -> Result<SpaceId, Error> {
+        let _scope = profile::scope(self.platform(), Scope::CreateSpace);
         let p = self.platform();
         let slot = self.root.spaces.reserve(self, AllocFrom::HERE)?;
         let root = match table::make_table(self, AllocFrom::HERE) {
@@ -43,6 +45,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::NoSuchSpace`]; [`Error::Busy`] when another CPU runs in it, or is about to leave it.
     pub fn destroy_space(&self, id: SpaceId) -> Result<(), Error> {
+        let _scope = profile::scope(self.platform(), Scope::DestroySpace);
         let p = self.platform();
         let (space, alone) = self.alone_in(id)?;
         {
@@ -84,6 +87,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::NoSuchSpace`], [`Error::NoSuchFile`], [`Error::BadRange`], [`Error::BeyondFile`],
     /// [`Error::Overlaps`], [`Error::OutOfMemory`].
     pub fn map(&self, id: SpaceId, range: PageRange, backing: Backing, prot: Prot) -> Result<(), Error> {
+        let _scope = profile::scope(self.platform(), Scope::Map);
         let p = self.platform();
         let range = check_range(range)?;
         self.find_space(id)?;
@@ -151,6 +155,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a region or a large
     /// page must be split.
     pub fn unmap(&self, id: SpaceId, range: PageRange) -> Result<(), Error> {
+        let _scope = profile::scope(self.platform(), Scope::Unmap);
         let p = self.platform();
         let range = check_range(range)?;
         let (space, _alone) = self.alone_in(id)?;

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::event::{Event, FlushReason, Revoked};
 use crate::frame::{AllocFrom, Frame, Kind};
 use crate::platform::Platform;
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 
 /// Entries carried at a time.
@@ -40,6 +41,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// overlap), [`Error::OutOfMemory`].
     #[doc(alias = "mremap")]
     pub fn move_range(&self, id: SpaceId, from: PageRange, to: PageNumber) -> Result<(), Error> {
+        let _scope = profile::scope(self.platform(), Scope::MoveRange);
         let p = self.platform();
         let from = check_range(from)?;
         let target = check_range(PageRange::new(to, from.pages))?;
@@ -91,6 +93,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// (no table to split a large page).
     #[doc(alias = "move_pages")]
     pub fn migrate(&self, id: SpaceId, range: PageRange, to: NodeId) -> Result<u64, Error> {
+        let _scope = profile::scope(self.platform(), Scope::Migrate);
         let p = self.platform();
         let range = check_range(range)?;
         let (space, _alone) = self.alone_in(id)?;

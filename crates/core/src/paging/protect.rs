@@ -1,15 +1,14 @@
 //! Change what may be done with a range.
 
-use core::sync::atomic::Ordering;
-
 use super::range::Owed;
 use super::{Entry, Prot, SpaceId, check_range};
 use crate::Manager;
 use crate::addr::PageRange;
 use crate::error::Error;
 use crate::event::{FlushReason, Revoked};
-use crate::frame::{Kind, flag};
+use crate::frame::flag;
 use crate::platform::Platform;
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 
 impl<'p, P: Platform> Manager<'p, P> {
@@ -25,6 +24,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// page must be split.
     #[doc(alias = "mprotect")]
     pub fn protect(&self, id: SpaceId, range: PageRange, prot: Prot) -> Result<(), Error> {
+        let _scope = profile::scope(self.platform(), Scope::Protect);
         let p = self.platform();
         let range = check_range(range)?;
         let (space, _alone) = self.alone_in(id)?;
@@ -53,11 +53,8 @@ impl<'p, P: Platform> Manager<'p, P> {
             // Who may write is decided by a fault, where a page may have to be copied, or its device waited for; but
             // what is this space's alone has nobody to ask.
             let own = || {
-                let frame = self.frames().get(entry.frame());
-                // Acquire: as in a write fault, partner of the Release of whoever let go of the page. Where it may go to
-                // swap another space may have it there: a fault will see.
-                let whole = pages > 1 || !self.config().swap;
-                whole && frame.kind(p) == Kind::Anon && frame.maps.load(p, Ordering::Acquire) == 1
+                // A large page is never shared. Of a page that somebody works on a fault will see.
+                pages > 1 || self.has_only_mapping(entry.frame()) == Some(true)
             };
             let gained =
                 if gained & Entry::WRITABLE == 0 || own() { gained } else { gained & !Entry::WRITABLE };

@@ -16,13 +16,14 @@ use crate::file::FileId;
 use crate::frame::{AllocFrom, MAX_INDEX};
 use crate::platform::Platform;
 use crate::pool::Zeroed;
+use crate::profile::Scope;
 use crate::sync::{RwLock, Word32, WriteGuard};
 
 /// The regions that show something.
 #[repr(C)]
 pub(crate) struct Shown {
     /// Shared by the reverse map; had alone by whoever changes the list, or the borders or the place of a region on it.
-    pub lock: RwLock,
+    pub lock: RwLock<{ Scope::ReverseMapLock as u8 }>,
     /// Handle plus one.
     first: Word32,
 }
@@ -110,15 +111,13 @@ impl<'p, P: Platform> Manager<'p, P> {
         let before = || {
             let (_, region) = self.region_before(space, range.start)?;
             let next_to = region.range(p).end() == range.start;
-            Some((region.family(p).filter(|_| next_to)?, region.family_index(p, range.start)))
+            next_to.then(|| Some((region.family(p)?, region.family_index(p, range.start)))).flatten()
         };
         let after = || {
             let (_, region) = self.region_from(space, range.end())?;
-            if region.range(p).start != range.end() {
-                return None;
-            }
-            let index = region.family_index(p, range.end()).checked_sub(range.pages)?;
-            Some((region.family(p)?, index))
+            let next_to = region.range(p).start == range.end();
+            let index = || region.family_index(p, range.end()).checked_sub(range.pages);
+            next_to.then(|| Some((region.family(p)?, index()?))).flatten()
         };
         let fits = |&(_, index): &(FamilyId, u64)| index + range.pages <= MAX_INDEX;
         before().filter(fits).or_else(|| after().filter(fits))

@@ -8,6 +8,7 @@ use crate::cpu::CpuMask;
 use crate::error::Error;
 use crate::platform::Platform;
 use crate::pool::Zeroed;
+use crate::profile::Scope;
 use crate::sync::{ReadGuard, RwLock, Word32, Word64, WriteGuard};
 use crate::tree::Tree;
 
@@ -38,7 +39,7 @@ pub(crate) struct Space {
     /// Its regions, by their first page.
     pub by_address: Tree,
     /// Shared by faults, had alone by whoever changes the regions.
-    pub regions: RwLock,
+    pub regions: RwLock<{ Scope::RegionsLock as u8 }>,
     pub cpus: Mask,
 }
 

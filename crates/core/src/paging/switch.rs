@@ -23,6 +23,7 @@ use crate::error::Error;
 use crate::ipi::full_fence;
 use crate::percpu::{Here, MAX_TAGS, Presence};
 use crate::platform::Platform;
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 
 impl<'p, P: Platform> Manager<'p, P> {
@@ -32,6 +33,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::NoSuchSpace`].
     pub fn switch_to(&self, id: SpaceId) -> Result<(), Error> {
+        let _scope = profile::scope(self.platform(), Scope::SwitchTo);
         let space = self.find_space(id)?;
         let here = Here::new(self);
         let (p, slot) = (self.platform(), here.slot());
@@ -93,6 +95,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// loaded, and flushes that may wait leave it alone until [`leave_lazy`](Self::leave_lazy).
     /// Any context but an interrupt handler. No IPI.
     pub fn enter_lazy(&self) {
+        let _scope = profile::scope(self.platform(), Scope::EnterLazy);
         let here = Here::new(self);
         let (p, slot) = (self.platform(), here.slot());
         if slot.tlb.loaded().is_some() {

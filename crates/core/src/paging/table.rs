@@ -385,6 +385,11 @@ impl Leaf {
 }
 
 impl<P: Platform> LockedLeaf<'_, '_, P> {
+    /// Whether its entries are large pages.
+    pub fn is_large(&self) -> bool {
+        self.leaf.is_large()
+    }
+
     fn word(&self, page: PageNumber) -> &Word64 {
         word(self.mm, self.leaf.table, page.index(self.leaf.level))
     }

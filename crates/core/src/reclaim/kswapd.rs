@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::event::{Event, Reclaimer};
 use crate::frame::Zone;
 use crate::platform::{Platform, WaitKey};
+use crate::profile::{self, Scope};
 
 impl<P: Platform> Manager<'_, P> {
     /// Waits until the node's memory runs short, then reclaims until each of its zones has its high
@@ -26,9 +27,11 @@ impl<P: Platform> Manager<'_, P> {
         let wanted = &self.node(node).wanted.0;
         p.wait(WaitKey::Kswapd(node), &mut || wanted.load(p, Ordering::Acquire) != 0);
         while self.zones_of(node).any(|zone| zone.free(p) < zone.watermarks.high.into()) {
+            let scope = profile::scope(p, Scope::Kswapd);
             if shrink_node(self, node, Reclaimer::Kswapd, self.config().scan_batch) == 0 {
                 break;
             }
+            drop(scope);
             p.breathe();
         }
         wanted.store(p, 0, Ordering::Release);

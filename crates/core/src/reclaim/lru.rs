@@ -10,12 +10,13 @@ use crate::ipi::{self, Work};
 use crate::percpu::{Here, MAX_LRU_BATCH};
 use crate::platform::Platform;
 use crate::pool::Zeroed;
+use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32};
 
 /// What reclaim keeps about a node.
 #[repr(C, align(128))]
 pub(crate) struct Node {
-    lock: SpinLock,
+    lock: SpinLock<{ Scope::NodeListsLock as u8 }>,
     files: Lists,
     anon: Lists,
     /// How many pages of each were looked at lately: files, and anonymous ones.

@@ -16,5 +16,6 @@ mod unmap;
 
 pub(crate) use clean::clean;
 pub(crate) use lru::{Node, hand_over};
+pub(crate) use rmap::shown_at;
 pub(crate) use scan::{direct, evict};
 pub(crate) use shadow::{Bucket, Clock, PER_BUCKET, Shadows};

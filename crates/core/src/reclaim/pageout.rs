@@ -5,6 +5,7 @@ use crate::addr::FrameNumber;
 use crate::event::Event;
 use crate::frame::flag;
 use crate::platform::{DeviceError, Platform, Transfer};
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 
 /// Pages that go to their devices at once.
@@ -18,6 +19,7 @@ pub(crate) fn write_all<P: Platform>(
     pages: &[FrameNumber],
     mut each: impl FnMut(FrameNumber, bool),
 ) {
+    let _scope = profile::scope(mm.platform(), Scope::PageOut);
     let p = mm.platform();
     let Some(device) = p.device() else {
         return pages.iter().for_each(|&n| each(n, false));

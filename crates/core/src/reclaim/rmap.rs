@@ -7,6 +7,7 @@ use crate::frame::Kind;
 use crate::paging::table::{self, LockedLeaf, Way};
 use crate::paging::{Entry, FamilyId, Region, Space, SpaceId};
 use crate::platform::Platform;
+use crate::profile::{self, Scope};
 
 /// An entry that leads to the page, with its table's lock held.
 pub(super) struct Mapping<'a, 'p, P: Platform> {
@@ -26,6 +27,13 @@ pub(super) fn walk<'p, P: Platform>(
     walk_all(mm, n, visit, |_, _| {});
 }
 
+/// Where a page is shown that only one space shows: of a large page, its first small one.
+pub(crate) fn shown_at<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Option<(SpaceId, PageNumber)> {
+    let mut found = None;
+    walk(mm, n, |mapping| found = Some((mapping.id, mapping.page)));
+    found
+}
+
 /// The same; and names each space that shows the page at an address where no entry leads to it.
 pub(super) fn walk_all<'p, P: Platform>(
     mm: &Manager<'p, P>,
@@ -34,15 +42,21 @@ pub(super) fn walk_all<'p, P: Platform>(
     mut missing: impl FnMut(SpaceId, &'p Space),
 ) {
     let p = mm.platform();
+    let _scope = profile::scope(p, Scope::RmapWalk);
     let frame = mm.frames().get(n);
     let owner = frame.owner.get(p);
     let mut look = |region: &Region, page: Option<PageNumber>| {
         let Some(page) = page else { return };
         let id = SpaceId(region.space.get(p));
         let space = mm.space(id);
-        let Way::Small(leaf) = table::find(mm, space.root(p), page) else {
-            return missing(id, space);
+        let leaf = match table::find(mm, space.root(p), page) {
+            Way::Small(leaf) | Way::Large(leaf) => leaf,
+            Way::Gap(_) => return missing(id, space),
         };
+        // The entry of a large page begins at its own first page; whoever shows a part of it shows no page of ours.
+        if leaf.is_large() && page != page.large() {
+            return missing(id, space);
+        }
         let leaf = leaf.lock(mm);
         let entry = leaf.read(page);
         if entry.is_present() && entry.frame() == n {

@@ -7,8 +7,9 @@ use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
 use crate::event::{Event, Reclaimer};
 use crate::file::FileId;
-use crate::frame::{Few, flag};
+use crate::frame::{Few, Frame, flag};
 use crate::platform::{Platform, Store};
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 use crate::tlb::{Fate, UnmapBatch};
 
@@ -18,6 +19,7 @@ const PRIORITY: u32 = 12;
 /// Reclaims for a task that needs a frame: a batch from the nearest node that yields one. Gives how many.
 /// Needs interrupts on and no spin lock held. May wait.
 pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId) -> u32 {
+    let _scope = profile::scope(mm.platform(), Scope::DirectReclaim);
     let want = mm.config().scan_batch;
     mm.throttle();
     // Frames that wait for a flush of kernel addresses cost one flush, however many.
@@ -82,6 +84,7 @@ fn shrink_sorts<P: Platform>(
 /// Moves pages from the old end of the active list to the inactive list. Their accessed bits are cleared,
 /// so that what counts there is use from now on.
 fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, sort: Sort, by: Reclaimer) {
+    let _scope = profile::scope(mm.platform(), Scope::ShrinkActive);
     let p = mm.platform();
     let pages = mm.isolate(id, sort, true, mm.config().scan_batch as usize);
     mm.emit(Event::Scanned { by, pages: pages.as_slice().len() as u32 });
@@ -100,6 +103,7 @@ fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, sort: Sort, by: R
 
 /// One batch from the old end of the inactive list. Gives how many were looked at and how many are free.
 fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, sort: Sort, by: Reclaimer) -> (u32, u32) {
+    let _scope = profile::scope(mm.platform(), Scope::ShrinkInactive);
     let p = mm.platform();
     let Ok(batch) = UnmapBatch::new(mm) else { return (0, 0) };
     let pages = mm.isolate(id, sort, false, mm.config().scan_batch as usize);
@@ -174,7 +178,7 @@ fn look<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> u32 {
             rmap::walk(mm, n, |mapping| {
                 if aging::was_used(mm, &mapping) {
                     used += 1;
-                } else if used == 0 && mm.may_leave(n) {
+                } else if used == 0 && !mapping.leaf.is_large() && mm.may_leave(n) {
                     unmap::clear(batch, n, &mapping);
                 }
             });
@@ -191,6 +195,11 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Fate {
     let frame = mm.frames().get(n);
     let anon = mm.may_swap(n);
     let is_dirty = || frame.state.get(p) & flag::DIRTY != 0;
+    if Frame::order_of(frame.state.get(p)) > 0 {
+        // A large page goes in small ones, each by itself: it, and they, are looked at again.
+        mm.split_idle(n);
+        return Fate::Keep;
+    }
     // INV-2: of a page of a file that will be written out the entries are looked for even if it seems to have none. A fault
     // may have found it unlocked and be about to count and to write its entry; the walk waits for the lock of that
     // entry's table:

@@ -10,6 +10,7 @@ use crate::frame::{AllocFrom, List, MAX_SLOT};
 use crate::paging::SpaceId;
 use crate::platform::{Platform, Store};
 use crate::pool::Zeroed;
+use crate::profile::{self, Scope};
 use crate::sync::{SpinLock, Word32};
 
 /// The most devices at once.
@@ -65,7 +66,7 @@ pub(crate) struct Area {
     room: Word32,
     clusters: Word32,
     /// Guards `open`.
-    lock: SpinLock,
+    lock: SpinLock<{ Scope::SwapOpenLock as u8 }>,
     /// Clusters with a free slot.
     open: List,
 }
@@ -284,6 +285,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     #[doc(alias = "swapoff")]
     pub fn swap_off(&self, device: u32) -> Result<(), Error> {
         let (p, swap) = (self.platform(), &self.root.swap);
+        let _scope = profile::scope(p, Scope::SwapOff);
         let area = {
             let _guard = swap.lock.lock(self);
             let own = |area: &&Area| area.is_used(p) && area.device.get(p) == device;

@@ -13,10 +13,13 @@ use crate::event::Event;
 use crate::frame::{AllocFrom, Kind, flag};
 use crate::percpu::Here;
 use crate::platform::{DeviceError, Platform, Transfer};
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 
 /// The most pages that one fault reads: those of an aligned run of slots.
 const WINDOW: u32 = RUN;
+/// Faults that read one page alone before one tries two.
+const TRY_AFTER: u32 = 16;
 
 /// Where a CPU goes on: the device and the slots that it takes next, and how far it reads ahead. Its own, with interrupts
 /// off.
@@ -31,6 +34,8 @@ pub(crate) struct SwapHint {
     window: Cell<u32>,
     /// Pages read ahead that were wanted since the last fault that had to read.
     hits: Cell<u32>,
+    /// Faults that have read one page alone, since one read more.
+    alone: Cell<u32>,
 }
 
 /// A page that was read, or found in the cache: held, locked, and with its content.
@@ -49,6 +54,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::OutOfMemory`]; [`Error::SwapDevice`] if the device cannot give it.
     pub(crate) fn swap_in(&self, slot: u32, at: PageNumber) -> Result<Option<Back>, Error> {
         let p = self.platform();
+        let _scope = profile::scope(p, Scope::SwapIn);
         if let Some(page) = self.swap_find(slot) {
             return Ok(self.lock_cached(page, slot));
         }
@@ -162,7 +168,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         let next =
             if hint.hits.replace(0) > 0 { (log + 1).min(WINDOW.ilog2()) } else { log.saturating_sub(1) };
         // A window of one never learns: now and then one more is read.
-        let tries = next == 0 && hint.left.get() == 0;
+        let alone = if next == 0 { hint.alone.get() + 1 } else { 0 };
+        let tries = alone == TRY_AFTER;
+        hint.alone.set(if tries { 0 } else { alone });
         hint.window.set(if tries { 1 } else { next });
         1 << hint.window.get()
     }

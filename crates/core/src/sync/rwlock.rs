@@ -9,10 +9,20 @@ use core::sync::atomic::{Ordering, fence};
 
 use super::{Word32, Word64};
 use crate::platform::{Platform, WaitKey};
+use crate::profile::{self, Scope};
 
 /// The lock. All zeros is unlocked.
+///
+/// `WHICH` is the number of the [`Scope`] that the time of taking it is charged to, and waiting for it; unsaid, it is
+/// [`Scope::OtherRwLock`].
 #[repr(C)]
-pub struct RwLock {
+pub struct RwLock<const WHICH: u8 = { Scope::OtherRwLock as u8 }> {
+    words: Words,
+}
+
+/// What the lock is made of, whatever its name.
+#[repr(C)]
+struct Words {
     /// Readers that have the lock, readers that wait, whether a writer has it or waits for readers to leave, and the
     /// phase, which changes when a writer leaves.
     state: Word64,
@@ -36,13 +46,34 @@ const fn readers(state: u64) -> (u64, u64) {
     (state & (WAITING - 1), state >> 20 & (WAITING - 1))
 }
 
-impl RwLock {
+impl<const WHICH: u8> RwLock<WHICH> {
+    const SCOPE: Scope = Scope::ALL[WHICH as usize];
+
+    /// Shares it. May wait.
+    pub fn read<'a, P: Platform>(&'a self, p: &'a P) -> ReadGuard<'a, P> {
+        let _taking = profile::scope(p, Self::SCOPE);
+        self.words.read(p)
+    }
+
+    /// Has it alone. May wait.
+    pub fn write<'a, P: Platform>(&'a self, p: &'a P) -> WriteGuard<'a, P> {
+        let _taking = profile::scope(p, Self::SCOPE);
+        self.words.write(p)
+    }
+
+    /// Has it alone if nobody has it or wants it. Never waits.
+    pub fn try_write<'a, P: Platform>(&'a self, p: &'a P) -> Option<WriteGuard<'a, P>> {
+        let _taking = profile::scope(p, Self::SCOPE);
+        self.words.try_write(p)
+    }
+}
+
+impl Words {
     fn at(&self) -> usize {
         (&raw const *self).addr()
     }
 
-    /// Shares it. May wait.
-    pub fn read<'a, P: Platform>(&'a self, p: &'a P) -> ReadGuard<'a, P> {
+    fn read<'a, P: Platform>(&'a self, p: &'a P) -> ReadGuard<'a, P> {
         // Acquire, here and below: partner of the Releases of earlier holders.
         let found = self.state.fetch_add(p, READER, Ordering::Acquire);
         if found & WRITER != 0 {
@@ -73,8 +104,7 @@ impl RwLock {
         }
     }
 
-    /// Has it alone. May wait.
-    pub fn write<'a, P: Platform>(&'a self, p: &'a P) -> WriteGuard<'a, P> {
+    fn write<'a, P: Platform>(&'a self, p: &'a P) -> WriteGuard<'a, P> {
         let ticket = self.next.fetch_add(p, 1, Ordering::Relaxed);
         // Partner: the fence in the guard's drop. One of the two sees the other.
         fence(Ordering::SeqCst);
@@ -88,9 +118,33 @@ impl RwLock {
         }
         WriteGuard { lock: self, p }
     }
-}
 
-impl RwLock {
+    fn try_write<'a, P: Platform>(&'a self, p: &'a P) -> Option<WriteGuard<'a, P>> {
+        let turn = self.turn.load(p, Ordering::Acquire);
+        // The next ticket is the one whose turn it is: no writer has or wants the lock.
+        self.next.replace(p, turn, turn.wrapping_add(1), Ordering::Relaxed).ok()?;
+        fence(Ordering::SeqCst);
+        let seen = self.state.load(p, Ordering::Relaxed);
+        if readers(seen).0 == 0 && self.state.replace(p, seen, seen | WRITER, Ordering::Acquire).is_ok() {
+            return Some(WriteGuard { lock: self, p });
+        }
+        self.pass_on(p);
+        None
+    }
+
+    /// The writer whose turn it is leaves, and wakes those behind it.
+    fn pass_on<P: Platform>(&self, p: &P) {
+        // Only the holder writes it.
+        let next = self.turn.get(p).wrapping_add(1);
+        self.turn.store(p, next, Ordering::Release);
+        fence(Ordering::SeqCst);
+        // The next one, if it has stopped spinning; and the one after it, which is next in line now.
+        let waiting = self.next.load(p, Ordering::Relaxed).wrapping_sub(next);
+        for ticket in 0..waiting.min(2) {
+            p.wake(WaitKey::Turn(self.at(), next.wrapping_add(ticket)));
+        }
+    }
+
     /// Waits until no writer is ahead.
     #[cold]
     fn queue<P: Platform>(&self, p: &P, ticket: u32, ahead: &dyn Fn() -> u32) {
@@ -111,7 +165,7 @@ impl RwLock {
 /// Shared until dropped.
 #[must_use]
 pub struct ReadGuard<'a, P: Platform> {
-    lock: &'a RwLock,
+    lock: &'a Words,
     p: &'a P,
 }
 
@@ -127,7 +181,7 @@ impl<P: Platform> Drop for ReadGuard<'_, P> {
 /// Exclusive until dropped.
 #[must_use]
 pub struct WriteGuard<'a, P: Platform> {
-    lock: &'a RwLock,
+    lock: &'a Words,
     p: &'a P,
 }
 
@@ -147,14 +201,6 @@ impl<P: Platform> Drop for WriteGuard<'_, P> {
         if waited {
             p.wake(WaitKey::Readers(lock.at()));
         }
-        // Only the holder writes it.
-        let next = lock.turn.get(p).wrapping_add(1);
-        lock.turn.store(p, next, Ordering::Release);
-        fence(Ordering::SeqCst);
-        // The next one, if it has stopped spinning; and the one after it, which is next in line now.
-        let waiting = lock.next.load(p, Ordering::Relaxed).wrapping_sub(next);
-        for ticket in 0..waiting.min(2) {
-            p.wake(WaitKey::Turn(lock.at(), next.wrapping_add(ticket)));
-        }
+        lock.pass_on(p);
     }
 }

@@ -32,6 +32,7 @@ use crate::paging::{Space, SpaceId};
 use crate::percpu::Here;
 use crate::platform::Platform;
 use crate::pool::Zeroed;
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 
 /// The most pages that a batch takes.
@@ -118,6 +119,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
     /// Under the lock of the entry's table.
     #[doc(alias = "arch_tlbbatch_add_pending")]
     pub(crate) fn defer(&self, id: SpaceId, space: &Space) -> Generation {
+        let _scope = profile::scope(self.mm.platform(), Scope::UnmapDefer);
         let (p, slot) = (self.mm.platform(), self.slot());
         if p.broken(Rule::GenerationBeforeMask) {
             slot.cpus.insert_all(p, &space.cpus.0);
@@ -168,6 +170,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
 
     /// The same, for this reason.
     pub(crate) fn flush_for(self, reason: FlushReason) -> Flushed<'m, 'p, P> {
+        let _scope = profile::scope(self.mm.platform(), Scope::UnmapFlush);
         let (mm, p, slot) = (self.mm, self.mm.platform(), self.slot());
         if slot.cleared.get() > 0 {
             let here = Here::new(mm);

@@ -22,6 +22,7 @@ use crate::event::{Event, FlushReason};
 use crate::ipi::{self, Work, full_fence};
 use crate::percpu::{Here, Presence};
 use crate::platform::Platform;
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 
 /// Flushes kernel pages on all CPUs, and returns when that is done. More pages than the flush ceiling flush all kernel
@@ -29,6 +30,7 @@ use crate::rule::Rule;
 ///
 /// Entries were cleared before. Interrupts are on.
 pub(crate) fn flush<P: Platform>(mm: &Manager<'_, P>, range: PageRange, reason: FlushReason) {
+    let _scope = profile::scope(mm.platform(), Scope::KernelFlush);
     let p = mm.platform();
     let range = (range.pages <= mm.config().flush_ceiling.into()).then_some(range);
     let here = Here::new(mm);
@@ -51,6 +53,7 @@ pub(crate) fn flush<P: Platform>(mm: &Manager<'_, P>, range: PageRange, reason: 
 
 /// Flushes kernel pages (`None`: all that the core gives out) on this CPU.
 pub(crate) fn local<P: Platform>(here: &Here<'_, '_, P>, range: Option<PageRange>) {
+    let _scope = profile::scope(here.mm.platform(), Scope::LocalFlush);
     let (mm, p) = (here.mm, here.mm.platform());
     match range {
         Some(range) => {

@@ -20,6 +20,7 @@ use crate::ipi::{self, Work, full_fence};
 use crate::paging::{Space, SpaceId, unload};
 use crate::percpu::{Here, Presence};
 use crate::platform::Platform;
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 
 /// Flushes `range` of a space (`None`: all) on every CPU that may hold it, and returns when it is gone.
@@ -34,6 +35,7 @@ pub(crate) fn flush<P: Platform>(
     reason: FlushReason,
     tables: bool,
 ) {
+    let _scope = profile::scope(mm.platform(), Scope::TlbFlush);
     let p = mm.platform();
     let space = mm.space(id);
     let here = Here::new(mm);
@@ -109,6 +111,7 @@ fn local<P: Platform>(
     until: Generation,
     tables: bool,
 ) {
+    let _scope = profile::scope(here.mm.platform(), Scope::LocalFlush);
     let (mm, p, tlb) = (here.mm, here.mm.platform(), &here.slot().tlb);
     if tlb.loaded() != Some(id) {
         return;

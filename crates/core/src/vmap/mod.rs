@@ -51,6 +51,7 @@ use crate::paging::{KernelProt, table};
 use crate::platform::Platform;
 use crate::policy::VmapPolicy;
 use crate::pool::{Pool, Zeroed};
+use crate::profile::{self, Scope};
 use crate::sync::{RwLock, Word32, Word64};
 use crate::{Config, Manager};
 
@@ -75,7 +76,7 @@ struct State {
     extents: Pool<Extent>,
     blocks: Pool<Block>,
     /// Had alone by who purges.
-    purging: RwLock,
+    purging: RwLock<{ Scope::PurgeLock as u8 }>,
     /// A purge is under way: see `Rule::WaitForPurge`.
     running: Word32,
     /// Pages that wait before a purge is asked for.
@@ -186,6 +187,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         place: VmapPlace,
         prot: KernelProt,
     ) -> Result<PageRange, Error> {
+        let _scope = profile::scope(self.platform(), Scope::Vmap);
         let v = self.kernel_range()?;
         self.check_frames(frames)?;
         match self.config().policy.vmap {
@@ -203,6 +205,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::NoKernelRange`], [`Error::BadRange`], [`Error::NotMapped`], [`Error::WrongRelease`]; with `vmap=eager`
     /// [`Error::NeedsInterrupts`].
     pub fn vunmap(&self, start: PageNumber) -> Result<(), Error> {
+        let _scope = profile::scope(self.platform(), Scope::Vunmap);
         self.release_kernel(start, extent::Purpose::Map)
     }
 
@@ -214,6 +217,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// Those of [`vmap`](Self::vmap); [`Error::NoSuchNode`].
     pub fn vmalloc(&self, pages: u64, place: VmapPlace, prot: KernelProt) -> Result<PageRange, Error> {
+        let _scope = profile::scope(self.platform(), Scope::Vmalloc);
         let v = self.kernel_range()?;
         if place.node.is_some_and(|node| !self.has_node(node)) {
             return Err(Error::NoSuchNode);
@@ -229,6 +233,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// Context, cost and errors as of [`vunmap`](Self::vunmap).
     pub fn vfree(&self, start: PageNumber) -> Result<(), Error> {
+        let _scope = profile::scope(self.platform(), Scope::Vfree);
         self.release_kernel(start, extent::Purpose::Alloc)
     }
 
@@ -240,6 +245,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::NoAddress`], [`Error::OutOfMemory`].
     #[doc(alias = "vm_map_ram")]
     pub fn map_ram(&self, frames: &[FrameNumber], prot: KernelProt) -> Result<PageRange, Error> {
+        let _scope = profile::scope(self.platform(), Scope::MapRam);
         let v = self.kernel_range()?;
         if frames.is_empty() || frames.len() > MAX_RAM {
             return Err(Error::BadRange);
@@ -259,6 +265,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Those of [`vunmap`](Self::vunmap).
     #[doc(alias = "vm_unmap_ram")]
     pub fn unmap_ram(&self, range: PageRange) -> Result<(), Error> {
+        let _scope = profile::scope(self.platform(), Scope::UnmapRam);
         let v = self.kernel_range()?;
         v.check_page(range.start)?;
         match self.config().policy.vmap {
@@ -316,6 +323,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::NoKernelRange`]; [`Error::NotMapped`].
     #[doc(alias = "find_vm_area")]
     pub fn vmap_at(&self, page: PageNumber) -> Result<PageRange, Error> {
+        let _scope = profile::scope(self.platform(), Scope::VmapFind);
         let v = self.kernel_range()?;
         v.check_page(page).map_err(|_| Error::NotMapped(page))?;
         let found = match self.config().policy.vmap {

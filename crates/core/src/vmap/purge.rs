@@ -18,6 +18,7 @@ use crate::addr::{PageNumber, PageRange};
 use crate::cpu::CpuId;
 use crate::event::{Event, FlushReason};
 use crate::platform::{Platform, WaitKey};
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 use crate::tlb::kernel;
 
@@ -161,6 +162,7 @@ pub(super) fn purge<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: 
 
 /// The same by who has the purge's lock.
 fn purge_alone<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: Effort) -> u64 {
+    let _scope = profile::scope(mm.platform(), Scope::VmapPurge);
     let p = mm.platform();
     v.state.running.store(p, 1, Ordering::Release);
     // Before the lists are taken: what is pushed later asks again.

@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::frame::AllocFrom;
 use crate::platform::Platform;
 use crate::pool::Zeroed;
+use crate::profile::{self, Scope};
 use crate::sync::{SpinLock, Word32, Word64};
 use crate::tree::Tree;
 
@@ -42,7 +43,7 @@ const SLOTS: u32 = 2;
 /// A part of the kernel range.
 #[repr(C, align(64))]
 pub(crate) struct Shard {
-    pub free: SpinLock,
+    pub free: SpinLock<{ Scope::FreeExtentsLock as u8 }>,
     /// Free extents, by address.
     pub holes: Tree,
     /// Slots at hand.
@@ -130,6 +131,7 @@ impl<'p> Vmap<'p> {
     }
 
     fn look<P: Platform>(&self, mm: &Manager<'p, P>, index: usize, want: &Want) -> Look {
+        let _scope = profile::scope(mm.platform(), Scope::ExtentSearch);
         let shard = &self.shards[index];
         let _guard = shard.free.lock(mm);
         let Some((hole, place)) = self.find_free(mm, &shard.holes, want) else { return Look::NoRoom };

@@ -8,13 +8,14 @@ use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;
 use crate::percpu::Here;
 use crate::platform::Platform;
+use crate::profile::Scope;
 use crate::sync::SpinLock;
 use crate::tree::Tree;
 
 /// On lines of its own: those who free do not disturb those who take.
 #[repr(C, align(64))]
 pub(super) struct Busy {
-    lock: SpinLock,
+    lock: SpinLock<{ Scope::UsedExtentsLock as u8 }>,
     /// Extents in use, by address.
     pub used: Tree,
 }

@@ -33,6 +33,8 @@ pub fn spec(workload: Workload) -> RunSpec {
         broken: None,
         trace: workload.needs_trace().then(trace),
         threads: None,
+        parts: None,
+        profile: false,
     }
 }
 

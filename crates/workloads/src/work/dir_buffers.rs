@@ -22,7 +22,7 @@ use crate::system::System;
 use crate::task::TaskKind;
 
 /// Parts of other work to one of mapping, searching and unmapping.
-const RATIOS: [u32; 5] = [0, 1, 4, 28, 100];
+pub(super) const RATIOS: [u32; 5] = [0, 1, 4, 28, 100];
 /// One part, in accesses: about what one buffer takes with `vmap=lazy` on one CPU of sn2-64, nobody else in the way.
 const PART: u32 = 1000;
 /// Pages of the largest buffer, and accesses with which a page is searched: each of its lines.
@@ -45,14 +45,20 @@ struct World {
 /// A task for each CPU.
 pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result<u64, Error> {
     let cpus = params.cpus;
-    let buffers = (params.frames / FRAMES_PER_BUFFER / u64::from(cpus)).clamp(BUFFERS.0, BUFFERS.1);
+    let ratios: Vec<u32> =
+        RATIOS.into_iter().filter(|parts| params.parts.is_none_or(|only| only == *parts)).collect();
+    // One ratio alone has as many as all together.
+    let share = (RATIOS.len() / ratios.len().max(1)) as u64;
+    let buffers = share * (params.frames / FRAMES_PER_BUFFER / u64::from(cpus)).clamp(BUFFERS.0, BUFFERS.1);
     let (left, ended) = (AtomicU32::new(cpus), AtomicU32::new(0));
     let world = Arc::new(World { cpus, buffers, turns: Turns::default(), left, ended });
-    let turns = RATIOS.map(|parts| (world.turns.add(), parts));
+    let turns: Vec<(u32, u32)> = ratios.into_iter().map(|parts| (world.turns.add(), parts)).collect();
+    let (last, count) = (turns.last().map(|(turn, _)| *turn), turns.len() as u64);
     let end = world.turns.add();
     let space = system.mm.create_space()?;
     for cpu in 0..cpus {
-        let (world, mut rng, delay) = (world.clone(), params.rng(cpu), params.delay(cpu));
+        let (world, turns, mut rng, delay) =
+            (world.clone(), turns.clone(), params.rng(cpu), params.delay(cpu));
         system.spawn(format!("dir-buffers/{cpu}"), TaskKind::User(space), CpuId(cpu as u16), move |system| {
             let mm = &system.mm;
             let take = || mm.alloc_frames(0, AllocFrom::HERE).map(|frame| frame.into_raw().0);
@@ -65,7 +71,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
                 if world.ended.fetch_add(1, Ordering::AcqRel) + 1 == world.cpus {
                     world.ended.store(0, Ordering::Relaxed);
                     world.left.store(world.cpus, Ordering::Relaxed);
-                    if parts == RATIOS[RATIOS.len() - 1] {
+                    if Some(turn) == last {
                         // The frames may be others' from here on: nothing leads to them any more.
                         mm.unmap_aliases()?;
                     }
@@ -76,7 +82,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
             frames.into_iter().try_for_each(|frame| mm.free_frames_at(frame, 0))
         });
     }
-    Ok(world.buffers * u64::from(cpus) * RATIOS.len() as u64)
+    Ok(world.buffers * u64::from(cpus) * count)
 }
 
 /// One CPU, with one ratio. It goes on, uncounted, until the last CPU is done.

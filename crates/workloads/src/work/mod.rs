@@ -46,6 +46,8 @@ pub struct Params<'t> {
     pub trace: Option<Trace<'t>>,
     /// Threads that work, where one may choose: 1 to `cpus`.
     pub threads: u32,
+    /// How much other work there is, where one may choose: one of [`Workload::parts`], or all of them.
+    pub parts: Option<u32>,
 }
 
 macro_rules! workloads {
@@ -128,6 +130,14 @@ impl Workload {
     /// Whether one may choose how many threads it has.
     pub const fn takes_threads(self) -> bool {
         matches!(self, Workload::VmapTouch)
+    }
+
+    /// Parts of other work to one of its own that one may choose among; none for most.
+    pub const fn parts(self) -> &'static [u32] {
+        match self {
+            Workload::DirBuffers => &dir_buffers::RATIOS,
+            _ => &[],
+        }
     }
 
     /// Pages of the kernel range that it needs on so many CPUs; `None` if it maps nothing there.

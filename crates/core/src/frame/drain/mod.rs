@@ -13,6 +13,7 @@ use crate::event::Event;
 use crate::ipi::full_fence;
 use crate::platform::Platform;
 use crate::policy::Drain;
+use crate::profile::{self, Scope};
 use crate::rule::Rule;
 
 /// Whom a drain must reach.
@@ -44,6 +45,7 @@ impl<P: Platform> Manager<'_, P> {
     /// per other CPU that holds frames (and, if it must be certain, one per other CPU that is online), or none.
     #[doc(alias = "drain_all_pages")]
     pub fn drain_page_lists(&self, certainty: Certainty) -> u32 {
+        let _scope = profile::scope(self.platform(), Scope::Drain);
         let p = self.platform();
         let began = p.now().0;
         let force = certainty == Certainty::Certain && !p.broken(Rule::ForceAsksAll);

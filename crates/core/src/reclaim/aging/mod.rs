@@ -10,6 +10,7 @@ use crate::frame::flag;
 use crate::paging::Entry;
 use crate::platform::Platform;
 use crate::policy::Aging;
+use crate::rule::Rule;
 
 /// What aging advises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,12 +26,19 @@ pub(super) enum Verdict {
 /// Clears the accessed bit of an entry and says whether it was set.
 ///
 /// With `no-flush` it costs no IPI; with `flush`, if the bit was set, one per CPU that may hold the page.
+///
+/// **A large page is flushed under both** (PITFALLS 33). One bit stands for 512 pages, and a TLB that holds a whole working
+/// set in a few large entries never drops them by itself, as it drops small ones: cleared without a flush, the bit would
+/// stay clear for as long as the page is in use, and the hottest memory would look idlest. The price is one flush for
+/// 512 pages.
 pub(super) fn was_used<P: Platform>(mm: &Manager<'_, P>, mapping: &Mapping<'_, '_, P>) -> bool {
     if !mapping.entry.has(Entry::ACCESSED) {
         return false;
     }
+    let large = mapping.leaf.is_large() && !mm.platform().broken(Rule::LargeAgingFlushes);
     match mm.config().policy.aging {
         Aging::Flush => flush::clear(mm, mapping),
+        Aging::NoFlush if large => flush::clear(mm, mapping),
         Aging::NoFlush => no_flush::clear(mm, mapping),
     }
     true
