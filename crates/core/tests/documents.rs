@@ -40,7 +40,9 @@ fn every_rule_and_every_test_of_the_document_exists() {
     }
     assert!(checked >= 60, "only {checked} tests are named");
     // And back: the tests of faults are in the document.
-    for file in ["pitfalls", "entries", "hotplug", "parallel", "drain", "offline", "vmap_pitfalls"] {
+    for file in
+        ["pitfalls", "entries", "hotplug", "parallel", "drain", "offline", "vmap_pitfalls", "swap_pitfalls"]
+    {
         let text = source(file);
         let tests = text.lines().filter_map(|line| line.strip_prefix("fn p")?.strip_suffix("() {"));
         for test in tests.filter(|test| test.starts_with(|first: char| first.is_ascii_digit())) {

@@ -77,6 +77,17 @@ enum Step {
     Device {
         fails: bool,
     },
+    /// Reads fail for the next access.
+    FailRead {
+        cpu: u8,
+        space: u8,
+        at: u8,
+    },
+    /// A swap device goes off, and comes back.
+    SwapOff {
+        cpu: u8,
+        device: bool,
+    },
     Read {
         cpu: u8,
         space: u8,
@@ -190,7 +201,32 @@ struct Case {
     /// Whether there is room for large pages; without it memory is short.
     roomy: bool,
     policy: &'static str,
+    /// The priorities of two swap devices, if there is swap.
+    swap: Option<[i16; 2]>,
     steps: Vec<Step>,
+}
+
+/// What only machines with swap do, among the rest.
+fn swap_step() -> impl Strategy<Value = Step> {
+    let (cpu, at) = (0u8..4, place());
+    let space = prop_oneof![5 => Just(0u8), 2 => Just(1), 1 => 2..SPACES as u8];
+    prop_oneof![
+        30 => step(),
+        5 => cpu.clone().prop_map(|cpu| Step::Reclaim { cpu }),
+        2 => (cpu.clone(), space, at).prop_map(|(cpu, space, at)| Step::FailRead { cpu, space, at }),
+        1 => (cpu, any::<bool>()).prop_map(|(cpu, device)| Step::SwapOff { cpu, device }),
+    ]
+}
+
+/// The same on a machine with two swap devices, where memory is short.
+fn swap_case() -> impl Strategy<Value = Case> {
+    let priorities = prop::sample::select(vec![[0, 0], [1, 0], [-5, 5]]);
+    let steps = prop::collection::vec(swap_step(), 1..120);
+    (case(1u32..=4, Just(false)), priorities, steps).prop_map(|(case, priorities, steps)| Case {
+        swap: Some(priorities),
+        steps,
+        ..case
+    })
 }
 
 fn case(cpus: impl Strategy<Value = u32>, roomy: impl Strategy<Value = bool>) -> impl Strategy<Value = Case> {
@@ -198,7 +234,15 @@ fn case(cpus: impl Strategy<Value = u32>, roomy: impl Strategy<Value = bool>) ->
         vec!["vanilla", "linux", "linux+unmap=batch-clean", "linux+aging=flush", "linux+unmap=per-page"];
     let machine = (cpus, 1u16..4, 1u16..3, roomy);
     (machine, prop::sample::select(policies), prop::collection::vec(step(), 1..120)).prop_map(
-        |((cpus, tags, nodes, roomy), policy, steps)| Case { cpus, tags, nodes, roomy, policy, steps },
+        |((cpus, tags, nodes, roomy), policy, steps)| Case {
+            cpus,
+            tags,
+            nodes,
+            roomy,
+            policy,
+            swap: None,
+            steps,
+        },
     )
 }
 
@@ -222,6 +266,7 @@ struct World<'m, 'p> {
     host: &'p Host,
     cpus: u8,
     nodes: u16,
+    swap: Option<[i16; 2]>,
     file: FileId,
     spaces: Vec<SpaceId>,
     /// What each space shows at each page.
@@ -334,6 +379,31 @@ impl World<'_, '_> {
                 }
             }
             Step::Device { fails } => host.fail_writes.set(fails),
+            Step::FailRead { cpu, space, at } => {
+                host.fail_reads.set(true);
+                let failed = self.try_access(cpu, space, at, None);
+                host.fail_reads.set(false);
+                match failed {
+                    // Only where something had to be read: it changes nothing, as the next access shows.
+                    Err(Error::Device) => {}
+                    Err(Error::SwapDevice(page)) => prop_assert_eq!(page, PageNumber(address(at))),
+                    _ => {
+                        let want = self.expect(space, at, None);
+                        prop_assert_eq!(failed, want);
+                    }
+                }
+                self.access(cpu, space, at, None)?;
+            }
+            Step::SwapOff { cpu, device } => {
+                if let Some(priorities) = self.swap {
+                    let device = u32::from(device);
+                    host.on((cpu % self.cpus).into(), || {
+                        prop_assert_eq!(mm.swap_off(device), Ok(()));
+                        prop_assert_eq!(mm.swap_on(device, 512, priorities[device as usize]), Ok(()));
+                        Ok(())
+                    })?;
+                }
+            }
             Step::Read { cpu, space, at } => self.access(cpu, space, at, None)?,
             Step::ReadByAll { space, at } => {
                 for cpu in 0..self.cpus {
@@ -387,16 +457,28 @@ impl World<'_, '_> {
     }
 
     fn access(&mut self, cpu: u8, space: u8, at: u8, write: Option<u64>) -> Result<(), TestCaseError> {
+        let done = self.try_access(cpu, space, at, write);
+        let want = self.expect(space, at, write);
+        prop_assert_eq!(done, want, "page {:#x} of space {}", address(at), space);
+        Ok(())
+    }
+
+    fn try_access(&self, cpu: u8, space: u8, at: u8, write: Option<u64>) -> Result<u64, Error> {
         let (mm, host, page) = (self.mm, self.host, address(at));
         let id = self.spaces[space as usize];
-        let done = host.on((cpu % self.cpus).into(), || {
+        host.on((cpu % self.cpus).into(), || {
             mm.switch_to(id)?;
             match write {
                 Some(value) => host.write(mm, id, page, value).map(|()| value),
                 None => host.read(mm, id, page),
             }
-        });
-        let want = match (self.shown[space as usize].get_mut(&page), write) {
+        })
+    }
+
+    /// What an access must give, and what is there after it.
+    fn expect(&mut self, space: u8, at: u8, write: Option<u64>) -> Result<u64, Error> {
+        let page = address(at);
+        match (self.shown[space as usize].get_mut(&page), write) {
             (None, _) => Err(Error::NotMapped(PageNumber(page))),
             (Some(Page { prot: Prot::None, .. }), _) | (Some(Page { prot: Prot::Read, .. }), Some(_)) => {
                 Err(Error::NotPermitted(PageNumber(page)))
@@ -414,16 +496,20 @@ impl World<'_, '_> {
             (Some(Page { origin: Origin::File(at) | Origin::Private(at), .. }), None) => {
                 Ok(self.content.get(at).copied().unwrap_or(0))
             }
-        };
-        prop_assert_eq!(done, want, "page {:#x} of space {}", page, space);
-        Ok(())
+        }
     }
 }
 
 fn follow(case: &Case, broken: Option<Rule>) -> Result<(), TestCaseError> {
     let host = Host::new(case.setup());
     host.broken.set(broken);
-    host.run(Config { lru_batch: 3, scan_batch: 8, flush_ceiling: 7, ..bare(case.policy) }, |mm| {
+    let swap = case.swap.is_some();
+    let config =
+        Config { lru_batch: 3, scan_batch: 8, flush_ceiling: 7, swap, shadows: swap, ..bare(case.policy) };
+    host.run(config, |mm| {
+        for (device, priority) in (0..).zip(case.swap.into_iter().flatten()) {
+            prop_assert_eq!(mm.swap_on(device, 512, priority), Ok(()));
+        }
         let file = mm.create_file(2 * PAGES).unwrap();
         let spaces: Vec<_> = (0..SPACES).map(|_| mm.create_space().unwrap()).collect();
         let mut world = World {
@@ -431,6 +517,7 @@ fn follow(case: &Case, broken: Option<Rule>) -> Result<(), TestCaseError> {
             host: &host,
             cpus: case.cpus as u8,
             nodes: case.nodes,
+            swap: case.swap,
             file,
             spaces,
             shown: vec![BTreeMap::new(); SPACES],
@@ -451,8 +538,11 @@ fn follow(case: &Case, broken: Option<Rule>) -> Result<(), TestCaseError> {
             prop_assert_eq!(mm.destroy_space(id), Ok(()));
         }
         prop_assert_eq!(mm.destroy_file(file), Ok(()));
+        for device in 0..2 * u32::from(swap) {
+            prop_assert_eq!(mm.swap_off(device), Ok(()), "no slot is in use");
+        }
         let end = settled(mm);
-        prop_assert_eq!(end.broken, None);
+        prop_assert_eq!((end.broken, end.swapped), (None, 0));
         prop_assert_eq!((end.tables, end.anon, end.file, end.kernel, end.mapped), (1, 0, 0, 0, 0));
         prop_assert_eq!(host.interrupts() as u64, mm.counter(Counter::IpisReceived));
         if case.cpus == 1 {
@@ -467,6 +557,15 @@ proptest! {
 
     #[test]
     fn every_address_shows_what_was_last_written_there(case in case(1u32..=4, prop::bool::weighted(0.3))) {
+        follow(&case, None)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn with_swap_every_address_shows_what_was_last_written_there(case in swap_case()) {
         follow(&case, None)?;
     }
 }
@@ -499,6 +598,22 @@ fn the_model_sees_each_rule_that_is_broken() {
         // The same cases each time: whether a fault is seen must not be a matter of luck.
         let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
         let run = runner.run(&case(2u32..=4, Just(false)), |case| follow(&case, Some(rule)));
+        assert!(matches!(run, Err(TestError::Fail(..))), "nothing was seen with {rule} broken");
+    }
+}
+
+/// The rules of swap that do not take two CPUs in the middle of each other's work.
+#[test]
+fn the_model_sees_each_rule_of_swap_that_is_broken() {
+    for rule in [Rule::KeepWhatFailed, Rule::DirtyBeforeUnlock, Rule::FlushBeforeForkReturns] {
+        let config = ProptestConfig {
+            cases: 4000,
+            max_shrink_iters: 0,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        };
+        let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+        let run = runner.run(&swap_case(), |case| follow(&case, Some(rule)));
         assert!(matches!(run, Err(TestError::Fail(..))), "nothing was seen with {rule} broken");
     }
 }

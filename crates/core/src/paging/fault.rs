@@ -164,13 +164,14 @@ impl<'p, P: Platform> Manager<'p, P> {
         let prot = if before == 0 && others == 0 { prot } else { prot.read_only() };
         locked.write(fault.page, Entry::page(n, prot));
         self.emit(Event::Mapped { space: fault.id, page: fault.page, frame: n, pages: 1 });
-        drop(locked);
         if others == 0 && !self.swap_has_room() {
             // Somebody needs the slot more. By who has the page locked, so nobody else looks at what it has.
             frame.set_flags(p, flag::DIRTY);
             self.swap_detach(n, slot);
         }
+        // The mapping has the caller's hold now: the page may be gone as soon as others reach the entry.
         self.unlock_page(n);
+        drop(locked);
         Ok(Step::Done)
     }
 
@@ -275,39 +276,48 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.put_page(n);
             return Ok(Step::Again);
         }
-        // Only a fork of this space could add a mapping to the only one, and a fork needs the regions alone. The mappings
-        // first, then the slot: if reclaim has just taken the other one, its entry names the slot by now.
-        let only = frame.kind(p) == Kind::Anon && frame.maps.load(p, Ordering::Acquire) == 1;
-        match self.slot_of(n) {
-            None if only => {
+        match self.has_only_mapping(n) {
+            Some(true) => {
                 locked.set_bits(fault.page, Entry::WRITABLE);
                 return Ok(Step::Done);
             }
-            Some(slot) if only => {
-                // While it is locked no entry that leads to the page becomes one that names its slot, nor the other way.
-                if !frame.try_lock(p) {
-                    frame.refs.fetch_add(p, 1, Ordering::Relaxed);
-                    drop(locked);
-                    self.wait_page(n);
-                    self.put_page(n);
-                    return Ok(Step::Again);
-                }
-                let only = frame.maps.load(p, Ordering::Acquire) == 1 && self.swap_users(slot) == 0;
-                if only {
-                    locked.set_bits(fault.page, Entry::WRITABLE);
-                }
-                self.unlock_page(n);
-                if only {
-                    return Ok(Step::Done);
-                }
+            Some(false) => {}
+            None => {
+                frame.refs.fetch_add(p, 1, Ordering::Relaxed);
+                drop(locked);
+                self.wait_page(n);
+                self.put_page(n);
+                return Ok(Step::Again);
             }
-            _ => {}
         }
         frame.refs.fetch_add(p, 1, Ordering::Relaxed);
         drop(locked);
         let done = self.copy_and_replace(fault, now, n);
         self.put_page(n);
         done
+    }
+
+    /// Whether nobody but the one entry that leads to a page, under the lock of its table, has the page; `None` if somebody
+    /// works on it, who can be waited for.
+    ///
+    /// Only a fork of this space could add a mapping to the only one, and a fork needs the regions alone. Or the fault of
+    /// another space, of which the entry names the page's slot: while the page is locked no entry that leads to it becomes
+    /// one that names its slot, nor the other way, and it keeps the slot. Without the lock that fault could come between a
+    /// look at the mappings and one at the slot, and give the slot back.
+    pub(super) fn has_only_mapping(&self, n: FrameNumber) -> Option<bool> {
+        let (p, frame) = (self.platform(), self.frames().get(n));
+        // Acquire: partner of the Release of whoever let go of the page.
+        let only = || frame.kind(p) == Kind::Anon && frame.maps.load(p, Ordering::Acquire) == 1;
+        let mapped = only();
+        if !mapped || !self.may_swap(n) {
+            return Some(mapped);
+        }
+        if !frame.try_lock(p) {
+            return None;
+        }
+        let only = only() && !self.swap_wants(n);
+        self.unlock_page(n);
+        Some(only)
     }
 
     /// Copies a page that others have too, and maps the copy in its place.
@@ -325,7 +335,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         debug_assert_eq!(now.0 & Entry::RIGHTS, seen.0 & Entry::RIGHTS, "the regions are shared");
         // The others see what was written here before they shared it: a slot that has older content is not theirs.
-        if locked.take(fault.page).has(Entry::DIRTY) {
+        if locked.take(fault.page).has(Entry::DIRTY) && !p.broken(Rule::DirtyBeforeUnlock) {
             self.frames().get(old).set_flags(p, flag::DIRTY);
         }
         self.emit(Event::Unmapped {

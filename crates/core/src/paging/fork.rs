@@ -7,7 +7,7 @@ use crate::Manager;
 use crate::addr::PageNumber;
 use crate::error::Error;
 use crate::event::{Event, FlushReason, Revoked};
-use crate::frame::{AllocFrom, Kind};
+use crate::frame::{AllocFrom, Kind, flag};
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
 use crate::rule::Rule;
@@ -106,7 +106,11 @@ impl<'p, P: Platform> Manager<'p, P> {
                     continue;
                 }
                 if entry.has(Entry::WRITABLE) {
-                    from.clear_bits(page, Entry::WRITABLE);
+                    let old = from.clear_bits(page, Entry::WRITABLE);
+                    // Until the flush a CPU may go on writing; where a clean entry lets it, no dirty bit will tell.
+                    if old.may_be_dirty(p) && !p.broken(Rule::DirtyBeforeUnlock) {
+                        frame.set_flags(p, flag::DIRTY);
+                    }
                     owed.add(page, 1);
                 }
                 // Relaxed: the parent's mapping keeps the page meanwhile.

@@ -141,9 +141,12 @@ impl<'p, P: Platform> Manager<'p, P> {
                 leaf.lock(self).write(page, entry.restored().leading_to(frame));
             }
             self.emit(Event::Mapped { space: id, page, frame, pages: 1 });
-            if new.is_some() {
+            if let Some(new) = new {
                 self.emit(Event::Migrated);
                 self.drop_mapping(old);
+                if self.config().swap {
+                    self.lru_add(new);
+                }
             }
         });
         Ok(moved)
@@ -160,7 +163,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         p.copy_frame(old, new);
         let (from, copy) = (self.frames().get(old), self.frames().get(new));
         copy.owner.set(p, from.owner.get(p));
-        copy.index.set(p, from.index.get(p));
+        // Without the slot: reclaim may have given one to the old page since this operation looked.
+        copy.index.set(p, from.family_index(p));
         copy.maps.set(p, 1);
         copy.refs.set(p, 1);
         Some(new)

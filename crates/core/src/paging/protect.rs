@@ -1,14 +1,12 @@
 //! Change what may be done with a range.
 
-use core::sync::atomic::Ordering;
-
 use super::range::Owed;
 use super::{Entry, Prot, SpaceId, check_range};
 use crate::Manager;
 use crate::addr::PageRange;
 use crate::error::Error;
 use crate::event::{FlushReason, Revoked};
-use crate::frame::{Kind, flag};
+use crate::frame::flag;
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
 use crate::rule::Rule;
@@ -55,9 +53,8 @@ impl<'p, P: Platform> Manager<'p, P> {
             // Who may write is decided by a fault, where a page may have to be copied, or its device waited for; but
             // what is this space's alone has nobody to ask.
             let own = || {
-                let frame = self.frames().get(entry.frame());
-                // Acquire: as in a write fault, partner of the Release of whoever let go of the page.
-                frame.kind(p) == Kind::Anon && frame.maps.load(p, Ordering::Acquire) == 1
+                // A large page is never shared. Of a page that somebody works on a fault will see.
+                pages > 1 || self.has_only_mapping(entry.frame()) == Some(true)
             };
             let gained =
                 if gained & Entry::WRITABLE == 0 || own() { gained } else { gained & !Entry::WRITABLE };

@@ -22,7 +22,8 @@ use crate::sync::Word32;
 /// Shadows in a bucket.
 pub(crate) const PER_BUCKET: usize = 16;
 /// The lower bits of a shadow are the time, in ticks of the clock; the upper ones say whose it is, and are not all 0.
-const TIME_BITS: u32 = 20;
+/// Sixteen of a bucket are looked at, so 16 bits of name make one page in 4096 taken for another.
+const TIME_BITS: u32 = 16;
 const TIME: u32 = (1 << TIME_BITS) - 1;
 
 /// A cache line of shadows. All zeros holds none.
@@ -63,7 +64,7 @@ impl<'p> Shadows<'p> {
         let hash = mix(mix(block) ^ u64::from(number) << 1 ^ sort);
         let part = self.parts[(hash >> 48) as usize % self.parts.len()];
         let bucket = &part[(hash & 0xffff_ffff) as usize % part.len()];
-        let own = ((hash >> 32) as u32 & 0xfff).max(1) << TIME_BITS;
+        let own = ((hash >> 32) as u32 & 0xffff).max(1) << TIME_BITS;
         Some((bucket, own))
     }
 }
@@ -98,8 +99,8 @@ impl<P: Platform> Manager<'_, P> {
         let Some((bucket, own)) = self.shadows().place(store, block) else { return };
         let (p, now) = (self.platform(), self.shadow_time());
         let age = |word: &Word32| match word.load(p, Ordering::Relaxed) {
-            0 => u32::MAX,
-            // The page has one already: it was read beside another, and went unused.
+            0 => u32::MAX - 1,
+            // The page has one already: it was read beside another, and went unused. Two would be one too many.
             shadow if shadow & !TIME == own => u32::MAX,
             shadow => since(shadow, now),
         };

@@ -140,6 +140,11 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.area(self.frames().get(self.cluster_frame(slot)).owner.get(self.platform()) as usize)
     }
 
+    /// Whether the device of a slot takes pages.
+    pub(super) fn takes_pages(&self, slot: u32) -> bool {
+        self.area_of(slot).is_open(self.platform())
+    }
+
     /// Where the content of a slot is.
     pub(crate) fn place_of(&self, slot: u32) -> (Store, u64) {
         let p = self.platform();
@@ -157,20 +162,22 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.areas().any(|index| self.area(index).is_used(self.platform()))
     }
 
-    /// The word with the frame of a cluster, plus one.
-    fn cluster_word(&self, number: u32) -> &'p Word32 {
+    /// The word with the frame of a cluster, plus one, if its directory is made.
+    fn cluster_word(&self, number: u32) -> Option<&'p Word32> {
         let p = self.platform();
         // Acquire: partner of the Release in `make_clusters`.
         let directory =
             self.root.swap.directories[(number / PER_DIRECTORY) as usize].load(p, Ordering::Acquire);
-        let at = PhysAddr(FrameNumber(directory - 1).phys().0 + u64::from(number % PER_DIRECTORY) * 4);
+        let frame = FrameNumber(directory.checked_sub(1)?);
+        let at = PhysAddr(frame.phys().0 + u64::from(number % PER_DIRECTORY) * 4);
         // SAFETY: a directory is a frame that stays, zeroed before it was published; the word lies in it, aligned.
-        unsafe { &*p.direct(at).cast() }
+        Some(unsafe { &*p.direct(at).cast() })
     }
 
     /// The frame of the cluster that a slot belongs to. It stays for ever.
     pub(super) fn cluster_frame(&self, slot: u32) -> FrameNumber {
-        FrameNumber(self.cluster_word(slot / CLUSTER).load(self.platform(), Ordering::Acquire) - 1)
+        let word = self.cluster_word(slot / CLUSTER).expect("a slot that was given out has a cluster");
+        FrameNumber(word.load(self.platform(), Ordering::Acquire) - 1)
     }
 
     /// Begins to use a swap device of so many pages. Pages go to the device of the highest priority that has room, and to
@@ -249,13 +256,14 @@ impl<'p, P: Platform> Manager<'p, P> {
                     self.free_one(made);
                 }
             }
-            let word = self.cluster_word(number);
+            let word = self.cluster_word(number).expect("its directory was just made");
             if word.load(p, Ordering::Acquire) == 0 {
                 let made = self.alloc_own(AllocFrom::HERE)?;
+                // Once: of a cluster that was used before somebody may have the lock, to look in vain for a page.
+                Cluster::prepare(self, made, number * CLUSTER, index);
                 word.store(p, made.0 + 1, Ordering::Release);
             }
             let cluster = FrameNumber(word.get(p) - 1);
-            Cluster::prepare(self, cluster, number * CLUSTER, index);
             area.opens(self, cluster);
         }
         Ok(())
@@ -368,7 +376,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let directories = swap.directories.iter().filter(|word| word.get(p) != 0).count() as u64;
         let mut frames = directories;
         for number in 0..swap.numbered.get(p) {
-            frames += u64::from(self.cluster_word(number).get(p) != 0);
+            frames += u64::from(self.cluster_word(number).is_some_and(|word| word.get(p) != 0));
         }
         let (mut users, mut wrong) = (0, None);
         for area in swap.areas.iter().filter(|area| area.is_used(p)) {

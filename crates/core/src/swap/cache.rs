@@ -36,11 +36,17 @@ impl<'p, P: Platform> Manager<'p, P> {
         if self.may_swap(n) { self.frames().get(n).slot(self.platform()) } else { None }
     }
 
-    /// Gives a page a slot, if it has none and there is one: it is in the swap cache from now on, and dirty. By who has
-    /// locked it.
+    /// Gives a page a slot, if it has none and there is one: it is in the swap cache from now on, and dirty. One whose
+    /// device takes nothing any more is given back for another, unless an entry names it. By who has locked the page.
     pub(crate) fn swap_add(&self, n: FrameNumber) -> bool {
-        if self.slot_of(n).is_some() {
-            return true;
+        if let Some(slot) = self.slot_of(n) {
+            if self.takes_pages(slot) {
+                return true;
+            }
+            self.swap_detach(n, slot);
+            if self.slot_of(n).is_some() {
+                return true;
+            }
         }
         let (p, frame) = (self.platform(), self.frames().get(n));
         // The cache's hold comes first: whoever finds the page there has its own on top.

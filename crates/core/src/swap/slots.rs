@@ -36,7 +36,7 @@ pub(crate) struct Cluster<'a, 'p, P: Platform> {
 }
 
 impl<'a, 'p, P: Platform> Cluster<'a, 'p, P> {
-    /// Makes a frame, zeroed once, the empty cluster of this area.
+    /// Makes a frame, zeroed once, the empty cluster of this area, whose it stays.
     pub fn prepare(mm: &Manager<'_, P>, cluster: FrameNumber, first: u32, area: usize) {
         let (p, frame) = (mm.platform(), mm.frames().get(cluster));
         debug_assert_eq!(frame.kind(p), Kind::Kernel);

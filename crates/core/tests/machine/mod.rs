@@ -6,7 +6,9 @@
 mod aside;
 pub mod faults;
 pub mod kernel;
+pub mod race;
 pub mod showing;
+pub mod swapping;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
@@ -23,6 +25,8 @@ use quietmm::{
 
 pub type Mm<'p> = Manager<'p, Host>;
 type Hook = Box<dyn FnOnce(&Mm<'_>)>;
+/// What a device says to a transfer that it refuses.
+pub type Refuse = fn(Store, u64) -> Option<DeviceError>;
 
 /// What a case ends with (by unwinding) that cannot be played in one thread: a CPU waits for one that stands still in
 /// the middle of something, with interrupts off or with a lock.
@@ -119,6 +123,7 @@ pub struct Host {
     tlbs: Vec<RefCell<Tlb>>,
     manager: Cell<*const Mm<'static>>,
     idle_pauses: Cell<u32>,
+    /// All that was ever woken.
     woken: RefCell<Vec<WaitKey>>,
     disk: RefCell<BTreeMap<(Store, u64), u64>>,
     /// Interrupts stay on their way until somebody waits.
@@ -126,6 +131,13 @@ pub struct Host {
     pub broken: Cell<Option<Rule>>,
     pub fail_reads: Cell<bool>,
     pub fail_writes: Cell<bool>,
+    /// The same for one page, or one device: what the device says.
+    pub refuse_reads: Cell<Option<Refuse>>,
+    pub refuse_writes: Cell<Option<Refuse>>,
+    /// Pages that changed while they were being written out (INV-2).
+    pub torn: Cell<u32>,
+    /// What the page held that is being written out.
+    pub goes_out: Cell<u64>,
     /// The kernel's own top table.
     kernel_root: Cell<Option<FrameNumber>>,
     /// Uses of a kernel address by what a CPU had cached: of one that is unmapped and waits for its flush, and of one
@@ -150,6 +162,8 @@ pub struct Host {
     /// What happens in the middle of what a CPU does, one after the other.
     at_touch: RefCell<VecDeque<Placed>>,
     placing: Cell<bool>,
+    /// Who pauses while hooks are placed, and nobody stands still, may do so: to let others get on.
+    pub patient: Cell<bool>,
     touches: Vec<Cell<u32>>,
     /// CPUs that are switched off: interrupts to them are lost.
     pub off: Vec<Cell<bool>>,
@@ -196,6 +210,10 @@ impl Host {
             broken: Cell::new(None),
             fail_reads: Cell::new(false),
             fail_writes: Cell::new(false),
+            refuse_reads: Cell::new(None),
+            refuse_writes: Cell::new(None),
+            torn: Cell::new(0),
+            goes_out: Cell::new(0),
             kernel_root: Cell::new(None),
             kernel_window: Cell::new(0),
             kernel_stale: Cell::new(0),
@@ -214,6 +232,7 @@ impl Host {
             on_wait: RefCell::default(),
             at_touch: RefCell::default(),
             placing: Cell::new(false),
+            patient: Cell::new(false),
             touches: vec![Cell::new(0); cpus],
             off: vec![Cell::new(false); cpus],
             instead_of_page_wait: Cell::new(None),
@@ -625,7 +644,7 @@ unsafe impl Platform for Host {
             if self.placing.get() && self.is_aside() {
                 // Perhaps it is the other that stands still in the middle of something.
                 self.stop();
-            } else if self.placing.get() && !self.resume_any() {
+            } else if self.placing.get() && !self.resume_any() && !self.patient.get() {
                 resume_unwind(Box::new(StandsStill));
             }
             self.idle_pauses.set(self.idle_pauses.get() + 1);
@@ -633,21 +652,33 @@ unsafe impl Platform for Host {
         }
     }
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
+        // Asleep: only `wake` ends it.
+        let mut woken = true;
         while !ready() {
             if matches!(key, WaitKey::Page(_))
                 && let Some(rule) = self.instead_of_page_wait.take()
             {
                 return self.broken.set(Some(rule));
             }
-            // Asleep: only `wake` ends it.
-            self.woken.borrow_mut().clear();
+            assert!(woken || self.placing.get(), "{key:?}: somebody else was woken");
+            let before = self.woken.borrow().len();
             let other = self.on_wait.borrow_mut().pop_front();
             match other {
                 Some(other) => other(),
                 None if self.is_aside() => self.stop(),
+                None if self.placing.get() && self.resume_any() => {}
                 None => panic!("sleeps, and nobody else is there"),
             }
-            assert!(self.woken.borrow().contains(&key), "{key:?} became ready and nobody woke the sleeper");
+            self.idle_pauses.set(self.idle_pauses.get() + 1);
+            assert!(self.idle_pauses.get() < 1_000_000, "somebody sleeps for ever");
+            woken = self.woken.borrow()[before..].contains(&key);
+        }
+        let said = format!("{key:?} became ready and nobody woke the sleeper");
+        match self.broken.get() {
+            None => assert!(woken, "{said}"),
+            // Seen; there is no need to say so.
+            Some(_) if !woken => resume_unwind(Box::new(said)),
+            Some(_) => {}
         }
     }
     fn wake(&self, key: WaitKey) {
@@ -708,6 +739,9 @@ impl BlockDevice for Host {
         if self.fail_reads.get() {
             return Err(DeviceError::Failed);
         }
+        if let Some(error) = self.refuse_reads.get().and_then(|refuse| refuse(from, block)) {
+            return Err(error);
+        }
         self.clear_frame(frame);
         self.word(frame, 0).store(self.kept(from, block).unwrap_or(0), Ordering::SeqCst);
         self.next(&self.on_disk_read);
@@ -719,9 +753,15 @@ impl BlockDevice for Host {
     fn write(&self, to: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
         self.note(Happened::DiskWrite(to, block));
         let content = self.word(frame, 0).load(Ordering::SeqCst);
+        self.goes_out.set(content);
         self.next(&self.on_disk_write);
+        let changed = self.word(frame, 0).load(Ordering::SeqCst) != content;
+        self.torn.set(self.torn.get() + u32::from(changed));
         if self.fail_writes.get() {
             return Err(DeviceError::Failed);
+        }
+        if let Some(error) = self.refuse_writes.get().and_then(|refuse| refuse(to, block)) {
+            return Err(error);
         }
         self.disk.borrow_mut().insert((to, block), content);
         Ok(())

@@ -7,13 +7,14 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
-use quietmm::platform::Access;
+use quietmm::platform::{Access, BlockDevice, DeviceError, Guarantees, Store};
 use quietmm::{
-    Config, CpuId, CpuSet, FrameNumber, ListLimits, Manager, NodeId, PageNumber, Platform, Policy, Region,
-    Rule, VirtAddr,
+    Config, CpuId, CpuSet, Entry, FrameNumber, ListLimits, Manager, NodeId, PageNumber, Platform, Policy,
+    Region, Rule, UserAccess, VirtAddr,
 };
 
 pub type Mm<'p> = Manager<'p, Threads>;
@@ -26,6 +27,8 @@ const PATIENCE: u32 = 1000;
 thread_local! {
     static CPU: Cell<u16> = const { Cell::new(0) };
     static IRQS: Cell<bool> = const { Cell::new(true) };
+    /// The tables that this CPU walks.
+    static ROOT: Cell<Option<FrameNumber>> = const { Cell::new(None) };
     /// How often this CPU has seen all others look since it got on, and how far each was at the last time.
     static WAITED: Cell<u32> = const { Cell::new(0) };
     /// What this CPU's TLB holds of kernel addresses: the frame of a page.
@@ -53,6 +56,11 @@ pub struct Threads {
     cpus: Vec<Line>,
     broken: Option<Rule>,
     hung: AtomicBool,
+    /// What the devices keep: the first word of each page.
+    disk: Mutex<BTreeMap<(Store, u64), u64>>,
+    /// Every so many transfers one fails; 0 for none.
+    pub fail_one_in: AtomicU32,
+    transfers: AtomicU32,
     /// Interrupts that were sent.
     pub sent: AtomicU32,
     manager: Cell<*const Mm<'static>>,
@@ -107,6 +115,9 @@ impl Threads {
             cpus: (0..cpus).map(|_| Line::default()).collect(),
             broken,
             hung: AtomicBool::new(false),
+            disk: Mutex::default(),
+            fail_one_in: AtomicU32::new(0),
+            transfers: AtomicU32::new(0),
             sent: AtomicU32::new(0),
             manager: Cell::new(std::ptr::null()),
         };
@@ -140,6 +151,53 @@ impl Threads {
         }
         machine.manager.set(std::ptr::null());
         fine
+    }
+
+    fn word(&self, frame: FrameNumber, index: usize) -> &AtomicU64 {
+        // SAFETY: inside the block (`direct` checks), aligned, and only used as an atomic.
+        unsafe { &*self.direct(PhysAddr(frame.phys().0 + 8 * index as u64)).cast() }
+    }
+
+    /// A program's access to the start of a page, as hardware whose TLB forgets at once would do it: the walk, the marks in
+    /// the entry and the access are one step to interrupts, so who has flushed this CPU finds it done. `None` is a fault.
+    pub fn access(&self, page: PageNumber, write: Option<u64>) -> Option<u64> {
+        let were_on = self.irqs_off();
+        let done = self.translate(page, write.is_some()).map(|frame| {
+            let word = self.word(frame, 0);
+            if let Some(value) = write {
+                word.store(value, Ordering::SeqCst);
+            }
+            word.load(Ordering::SeqCst)
+        });
+        if were_on {
+            self.irqs_on();
+        }
+        done
+    }
+
+    fn translate(&self, page: PageNumber, write: bool) -> Option<FrameNumber> {
+        let mut table = ROOT.get()?;
+        for level in (1..4).rev() {
+            let entry = Entry(self.word(table, page.index(level)).load(Ordering::SeqCst));
+            if !entry.is_present() {
+                return None;
+            }
+            table = entry.frame();
+        }
+        let (access, marks) = match write {
+            true => (UserAccess::Write, Entry::ACCESSED | Entry::DIRTY),
+            false => (UserAccess::Read, Entry::ACCESSED),
+        };
+        let mark = |entry| Entry(entry).permits(access).then_some(entry | marks);
+        let entry = self.word(table, page.index(0)).fetch_update(Ordering::SeqCst, Ordering::SeqCst, mark);
+        entry.ok().map(|entry| Entry(entry).frame())
+    }
+
+    fn transfer(&self) -> Result<(), DeviceError> {
+        let every = self.fail_one_in.load(Ordering::SeqCst);
+        let number = self.transfers.fetch_add(1, Ordering::SeqCst);
+        std::thread::yield_now();
+        if every > 0 && number.is_multiple_of(every) { Err(DeviceError::Failed) } else { Ok(()) }
     }
 
     fn line(&self) -> &Line {
@@ -252,7 +310,8 @@ unsafe impl Platform for Threads {
     fn flush_kernel(&self) {
         KERNEL.with_borrow_mut(BTreeMap::clear);
     }
-    fn load_space(&self, _root: FrameNumber, _tag: u16, _keep: bool) {
+    fn load_space(&self, root: FrameNumber, _tag: u16, _keep: bool) {
+        ROOT.set(Some(root));
         self.cache(0);
     }
     fn interrupt(&self, targets: &CpuSet) {
@@ -277,8 +336,16 @@ unsafe impl Platform for Threads {
         // SAFETY: a frame of the block.
         unsafe { self.direct(frame.phys()).write_bytes(0, PAGE_SIZE as usize) }
     }
-    fn copy_frame(&self, _from: FrameNumber, _to: FrameNumber) {
-        unreachable!("nothing is copied");
+    fn copy_frame(&self, from: FrameNumber, to: FrameNumber) {
+        // What programs use of a page is its first word.
+        self.word(to, 0).store(self.word(from, 0).load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+    fn device(&self) -> Option<&dyn BlockDevice> {
+        Some(self)
+    }
+    fn guarantees(&self) -> Guarantees {
+        // SAFETY: nothing is cached: `translate` walks each time.
+        unsafe { Guarantees::none().with_clean_write_walks().with_unflushed_accessed() }
     }
     fn now(&self) -> Nanos {
         Nanos(0)
@@ -298,5 +365,21 @@ unsafe impl Platform for Threads {
     }
     fn broken(&self, rule: Rule) -> bool {
         self.broken == Some(rule)
+    }
+}
+
+impl BlockDevice for Threads {
+    fn read(&self, from: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        self.transfer()?;
+        let content = self.disk.lock().unwrap().get(&(from, block)).copied();
+        self.word(frame, 0).store(content.unwrap_or(0), Ordering::SeqCst);
+        Ok(())
+    }
+    fn write(&self, to: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        let content = self.word(frame, 0).load(Ordering::SeqCst);
+        self.transfer()?;
+        assert_eq!(self.word(frame, 0).load(Ordering::SeqCst), content, "written to while the device has it");
+        self.disk.lock().unwrap().insert((to, block), content);
+        Ok(())
     }
 }

@@ -1,0 +1,115 @@
+//! Two CPUs in the middle of each other's work, at every place where that can be.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use quietmm::{Config, Rule};
+
+use super::{Host, Mm, Setup, StandsStill, everywhere_as};
+
+/// Where one stands still until the other is done, or waits for him.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// At this touch of shared memory.
+    Touch(u32),
+    /// While the device has this page of those that he writes out.
+    Write(u32),
+    /// When the device has read this page of those that he reads.
+    Read(u32),
+}
+
+fn stop(mm: &Mm<'_>) {
+    // An interrupt that another CPU sends is served on that one's stack.
+    if mm.platform().is_aside() {
+        mm.platform().stop();
+    }
+}
+
+/// CPU 0 does `first` and stands still at a place; CPU 1 does `second`, and where it has to wait CPU 0 goes on, as it
+/// does in the end.
+pub fn race<R>(mm: &Mm<'_>, place: Place, first: impl FnOnce(), second: impl FnOnce() -> R) -> R {
+    let host = mm.platform();
+    host.place();
+    let result = host.aside(0, first, |_| {
+        let at_io = |hooks: &std::cell::RefCell<std::collections::VecDeque<super::Hook>>, n| {
+            (0..n).for_each(|_| hooks.borrow_mut().push_back(Box::new(|_| {})));
+            hooks.borrow_mut().push_back(Box::new(stop));
+        };
+        match place {
+            Place::Touch(n) => host.at_touch(0, n, stop),
+            Place::Write(n) => at_io(&host.on_disk_write, n),
+            Place::Read(n) => at_io(&host.on_disk_read, n),
+        }
+        host.resume();
+        host.on(1, second)
+    });
+    host.all_placed();
+    result
+}
+
+/// What came of each case.
+pub struct Cases<R> {
+    pub results: Vec<R>,
+    /// Cases that ended with a panic of the core, or that hung: only with a rule broken.
+    pub fell: usize,
+}
+
+impl<R> Cases<R> {
+    /// How many came out so, and how many fell.
+    pub fn count(&self, bad: impl Fn(&R) -> bool) -> usize {
+        self.results.iter().filter(|result| bad(result)).count() + self.fell
+    }
+}
+
+/// Plays `case` at every touch of CPU 0's. With no rule broken none may fall, nor hang.
+pub fn at_every_touch<R>(
+    setup: &Setup,
+    config: &Config,
+    broken: Option<Rule>,
+    case: impl Fn(&Mm<'_>, Place) -> R,
+) -> Cases<R> {
+    let fell = std::cell::Cell::new(0);
+    let (results, hung) = everywhere_as(setup, config, broken, |mm, n| {
+        // Only from `race` on is anything placed.
+        mm.platform().all_placed();
+        mm.platform().patient.set(true);
+        assert!(n < 50_000, "the work has no end");
+        match catch_unwind(AssertUnwindSafe(|| case(mm, Place::Touch(n)))) {
+            Ok(result) => Some(result),
+            Err(payload) if broken.is_none() || payload.is::<StandsStill>() => resume_unwind(payload),
+            Err(_) => {
+                fell.set(fell.get() + 1);
+                None
+            }
+        }
+    });
+    assert!(broken.is_some() || hung == 0, "{hung} cases in which a CPU waits for ever");
+    Cases { results: results.into_iter().flatten().collect(), fell: fell.get() + hung as usize }
+}
+
+/// Plays a case once.
+pub fn at<R>(setup: &Setup, config: &Config, broken: Option<Rule>, case: impl FnOnce(&Mm<'_>) -> R) -> R {
+    let host = Host::new(setup.clone());
+    host.broken.set(broken);
+    host.patient.set(true);
+    host.run(*config, case)
+}
+
+impl<R> Cases<R> {
+    /// Plays the same at other places, too.
+    pub fn and_at(
+        mut self,
+        (setup, config, broken): (&Setup, &Config, Option<Rule>),
+        places: impl Iterator<Item = Place>,
+        case: impl Fn(&Mm<'_>, Place) -> R,
+    ) -> Self {
+        for place in places {
+            let played = AssertUnwindSafe(|| at(setup, config, broken, |mm| case(mm, place)));
+            match catch_unwind(played) {
+                Ok(result) => self.results.push(result),
+                Err(payload) if broken.is_none() => resume_unwind(payload),
+                Err(_) => self.fell += 1,
+            }
+        }
+        self
+    }
+}
