@@ -72,6 +72,7 @@ pub use platform::Platform;
 pub use policy::Policy;
 pub use profile::Scope;
 pub use rule::Rule;
+pub use swap::SwapUsage;
 pub use tlb::{Flushed, UnmapBatch};
 pub use validate::Audit;
 pub use vmap::{VmapPlace, Waits};

@@ -358,3 +358,27 @@ fn pages_are_read_ahead_and_those_that_nobody_wants_cost_no_write() {
         assert!(host.count(|what| matches!(what, Happened::DiskWrite(Store::Swap(DEVICE), _))) == 512);
     });
 }
+
+#[test]
+fn more_than_memory_and_swap_together_is_out_of_memory() {
+    let host = Host::new(Setup { frames: 1024, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        mm.swap_on(DEVICE, 512, 0).unwrap();
+        let id = mm.create_space().unwrap();
+        mm.map(id, pages(AT, 4096), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.switch_to(id).unwrap();
+        let refused = (AT..AT + 4096).find(|&page| host.write(mm, id, page, page).is_err()).unwrap();
+        let (kept, frames) = (refused - AT, mm.free_frame_count());
+        assert_eq!(host.write(mm, id, refused, 1), Err(Error::OutOfMemory));
+        assert!(kept > 512 + 900 && frames < 8, "{kept} pages fit, {frames} frames are free");
+        sound(mm);
+        // What is out finds no frame, and nothing can go for it; what is in memory is at hand.
+        assert!((AT..refused).all(|page| read(mm, id, page)
+            == if swapped(mm, id, page) { Err(Error::OutOfMemory) } else { Ok(page) }));
+        // With a little room all of it goes round.
+        mm.unmap(id, pages(refused - 32, 4096 - kept + 32)).unwrap();
+        assert!((AT..refused - 32).all(|page| read(mm, id, page) == Ok(page)));
+        assert!((AT..refused - 32).rev().all(|page| read(mm, id, page) == Ok(page)));
+        sound(mm);
+    });
+}

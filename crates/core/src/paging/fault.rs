@@ -164,7 +164,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let prot = if before == 0 && others == 0 { prot } else { prot.read_only() };
         locked.write(fault.page, Entry::page(n, prot));
         self.emit(Event::Mapped { space: fault.id, page: fault.page, frame: n, pages: 1 });
-        if others == 0 && !self.swap_has_room() {
+        if others == 0 && self.swap_is_tight() {
             // Somebody needs the slot more. By who has the page locked, so nobody else looks at what it has.
             frame.set_flags(p, flag::DIRTY);
             self.swap_detach(n, slot);

@@ -57,7 +57,7 @@ fn shrink_sorts<P: Platform>(
     let mut reclaimed = 0;
     for priority in (0..=PRIORITY).rev() {
         for &sort in sorts {
-            if sort == Sort::Anon && !mm.swap_has_room() && !mm.swap_may_shrink() {
+            if sort == Sort::Anon && !mm.swap_may_shrink() {
                 continue;
             }
             let (inactive, active) = mm.node(id).lens(p, sort);

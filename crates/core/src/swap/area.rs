@@ -20,6 +20,17 @@ const DIRECTORIES: usize = (MAX_SLOT / (CLUSTER * PER_DIRECTORY)) as usize + 1;
 /// Clusters that a directory names: a frame of their numbers.
 const PER_DIRECTORY: u32 = 1024;
 
+/// How full swap is, in pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SwapUsage {
+    /// Slots of all devices in use.
+    pub slots: u64,
+    /// Slots that are not free.
+    pub used: u64,
+    /// Of these, slots whose page is in memory too.
+    pub cached: u64,
+}
+
 /// What an area is doing.
 mod state {
     /// It has no device.
@@ -69,6 +80,16 @@ pub(crate) struct Area {
     lock: SpinLock<{ Scope::SwapOpenLock as u8 }>,
     /// Clusters with a free slot.
     open: List,
+    counts: Counts,
+}
+
+/// On a line of its own: every slot that is taken or freed changes it.
+#[repr(C, align(64))]
+struct Counts {
+    /// Slots in use.
+    used: Word32,
+    /// Of these, slots whose page is in memory.
+    cached: Word32,
 }
 
 impl Area {
@@ -97,6 +118,24 @@ impl Area {
     /// Whether one of its slots is free: a moment's truth.
     pub fn has_room<P: Platform>(&self, p: &P) -> bool {
         self.is_open(p) && self.open.len(p) > 0
+    }
+
+    /// A slot is in use from now on. Relaxed, as all of these: nothing is ordered by the counts.
+    pub fn count_taken<P: Platform>(&self, p: &P) {
+        self.counts.used.fetch_add(p, 1, Ordering::Relaxed);
+    }
+
+    pub fn count_freed<P: Platform>(&self, p: &P) {
+        self.counts.used.fetch_sub(p, 1, Ordering::Relaxed);
+    }
+
+    /// The page of a slot is in memory from now on.
+    pub fn count_cached<P: Platform>(&self, p: &P) {
+        self.counts.cached.fetch_add(p, 1, Ordering::Relaxed);
+    }
+
+    pub fn count_left<P: Platform>(&self, p: &P) {
+        self.counts.cached.fetch_sub(p, 1, Ordering::Relaxed);
     }
 
     /// A cluster with a free slot, the one that has waited longest: so CPUs that fill clusters at the same time seldom
@@ -152,14 +191,30 @@ impl<'p, P: Platform> Manager<'p, P> {
         (Store::Swap(area.device.get(p)), u64::from(slot - area.slots(p).start))
     }
 
-    /// Whether a page could get a slot: a moment's truth.
-    pub(crate) fn swap_has_room(&self) -> bool {
-        self.config().swap && self.areas().any(|index| self.area(index).has_room(self.platform()))
+    /// Whether an anonymous page could leave memory: a slot is free, or some page in memory has one. A moment's truth.
+    pub(crate) fn swap_may_shrink(&self) -> bool {
+        let p = self.platform();
+        let some = |area: &Area| area.has_room(p) || area.is_used(p) && area.counts.cached.get(p) > 0;
+        self.areas().any(|index| some(self.area(index)))
     }
 
-    /// Whether anonymous pages may leave memory though no slot is free: some have one, or are not wanted any more.
-    pub(crate) fn swap_may_shrink(&self) -> bool {
-        self.areas().any(|index| self.area(index).is_used(self.platform()))
+    /// Whether slots are short: more than half are in use. Then who has a page in memory does not keep its slot for
+    /// later (Linux's rule).
+    pub(crate) fn swap_is_tight(&self) -> bool {
+        let usage = self.swap_usage();
+        usage.used * 2 > usage.slots
+    }
+
+    /// How full swap is. A moment's truth.
+    pub fn swap_usage(&self) -> SwapUsage {
+        let p = self.platform();
+        let mut usage = SwapUsage::default();
+        for area in self.areas().map(|index| self.area(index)).filter(|area| area.is_used(p)) {
+            usage.slots += u64::from(area.clusters.get(p)) * u64::from(CLUSTER);
+            usage.used += u64::from(area.counts.used.get(p));
+            usage.cached += u64::from(area.counts.cached.get(p));
+        }
+        usage
     }
 
     /// The word with the frame of a cluster, plus one, if its directory is made.
@@ -238,6 +293,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         area.device.set(p, device);
         area.clusters.set(p, clusters);
         area.open.init(p);
+        area.counts.used.set(p, 0);
+        area.counts.cached.set(p, 0);
         area.state.store(p, state::BUSY, Ordering::Release);
         // Release: partner of the Acquire in `areas`.
         swap.made.fetch_max(p, index as u32 + 1, Ordering::Release);
@@ -380,10 +437,11 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let (mut users, mut wrong) = (0, None);
         for area in swap.areas.iter().filter(|area| area.is_used(p)) {
-            let mut open = 0;
+            let (mut open, mut used, mut cached) = (0, 0, 0);
             self.each_cluster(area, |cluster| {
-                let (of_cluster, good) = cluster.audit();
+                let (of_cluster, pages, good) = cluster.audit();
                 users += of_cluster;
+                (used, cached) = (used + cluster.used(), cached + pages);
                 open += u64::from(cluster.used() < CLUSTER);
                 if !good {
                     wrong = Some(
@@ -391,6 +449,9 @@ impl<'p, P: Platform> Manager<'p, P> {
                     );
                 }
             });
+            if (used, cached) != (area.counts.used.get(p), area.counts.cached.get(p)) {
+                wrong = Some("a swap device's counts of its slots differ from its slots");
+            }
             if open != area.open.len(p) {
                 wrong = Some("a swap device's list of clusters with room is not that");
             }

@@ -25,4 +25,5 @@ mod read;
 mod slots;
 
 pub(crate) use area::Swap;
+pub use area::SwapUsage;
 pub(crate) use read::{Back, SwapHint};

@@ -4,7 +4,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::area::MAX_AREAS;
+use super::area::{Area, MAX_AREAS};
 use crate::Manager;
 use crate::addr::{FrameNumber, PAGE_SIZE, PhysAddr};
 use crate::frame::{Frame, Kind};
@@ -84,6 +84,11 @@ impl<'a, 'p, P: Platform> Cluster<'a, 'p, P> {
     /// Puts a page in a slot that is in use.
     pub fn set_page(&self, slot: u32, page: FrameNumber) {
         self.slot(slot).frame.set(self.mm.platform(), page.0 + 1);
+        self.area().count_cached(self.mm.platform());
+    }
+
+    fn area(&self) -> &'p Area {
+        self.mm.area(self.own().owner.get(self.mm.platform()) as usize)
     }
 
     /// One more entry names the slot.
@@ -105,6 +110,7 @@ impl<'a, 'p, P: Platform> Cluster<'a, 'p, P> {
     /// Takes the page out of the slot.
     pub fn clear_page(&self, slot: u32) {
         self.slot(slot).frame.set(self.mm.platform(), 0);
+        self.area().count_left(self.mm.platform());
         self.settle(slot);
     }
 
@@ -116,15 +122,16 @@ impl<'a, 'p, P: Platform> Cluster<'a, 'p, P> {
         let p = self.mm.platform();
         let used = self.used();
         self.own().refs.set(p, used - 1);
+        self.area().count_freed(p);
         if used == CLUSTER {
-            self.mm.area(self.own().owner.get(p) as usize).opens(self.mm, self.frame);
+            self.area().opens(self.mm, self.frame);
         }
     }
 
     /// Takes a free slot for a page, from `from` on and round, if there is one and the area is open.
     fn take(&self, from: u32, page: FrameNumber) -> Option<u32> {
         let p = self.mm.platform();
-        let area = self.mm.area(self.own().owner.get(p) as usize);
+        let area = self.area();
         let used = self.used();
         if used == CLUSTER || !area.is_open(p) {
             return None;
@@ -133,25 +140,27 @@ impl<'a, 'p, P: Platform> Cluster<'a, 'p, P> {
         let slot = round.map(|into| self.first + into).find(|&slot| self.is_free(slot))?;
         self.set_page(slot, page);
         self.own().refs.set(p, used + 1);
+        area.count_taken(p);
         if used + 1 == CLUSTER {
             area.closes(self.mm, self.frame);
         }
         Some(slot)
     }
 
-    /// Entries that name its slots, and whether slots and pages agree: for audits.
-    pub fn audit(&self) -> (u64, bool) {
+    /// Entries that name its slots, its pages in memory, and whether slots and pages agree: for audits.
+    pub fn audit(&self) -> (u64, u32, bool) {
         let p = self.mm.platform();
-        let (mut users, mut used, mut good) = (0, 0, true);
+        let (mut users, mut used, mut pages, mut good) = (0, 0, 0, true);
         for slot in self.first..self.first + CLUSTER {
             users += u64::from(self.users(slot));
             used += u32::from(!self.is_free(slot));
             if let Some(n) = self.page(slot) {
+                pages += 1;
                 let frame = self.mm.frames().get(n);
                 good &= frame.kind(p) == Kind::Anon && frame.slot(p) == Some(slot);
             }
         }
-        (users, good && used == self.used())
+        (users, pages, good && used == self.used())
     }
 }
 
