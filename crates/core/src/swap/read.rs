@@ -18,8 +18,9 @@ use crate::rule::Rule;
 
 /// The most pages that one fault reads: those of an aligned run of slots.
 const WINDOW: u32 = RUN;
-/// Faults that read one page alone before one tries two.
-const TRY_AFTER: u32 = 16;
+/// Of so many faults that would read one page alone the first tries two. Odd: with an even number every try of a program
+/// that goes from slot to slot could fall on the second of a pair, whose first it has.
+const TRY_ONE_IN: u32 = 15;
 
 /// Where a CPU goes on: the device and the slots that it takes next, and how far it reads ahead. Its own, with interrupts
 /// off.
@@ -168,9 +169,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         let next =
             if hint.hits.replace(0) > 0 { (log + 1).min(WINDOW.ilog2()) } else { log.saturating_sub(1) };
         // A window of one never learns: now and then one more is read.
-        let alone = if next == 0 { hint.alone.get() + 1 } else { 0 };
-        let tries = alone == TRY_AFTER;
-        hint.alone.set(if tries { 0 } else { alone });
+        let alone = hint.alone.get();
+        let tries = next == 0 && alone == 0;
+        hint.alone.set(if next == 0 { (alone + 1) % TRY_ONE_IN } else { 1 });
         hint.window.set(if tries { 1 } else { next });
         1 << hint.window.get()
     }
