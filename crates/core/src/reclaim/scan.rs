@@ -195,7 +195,7 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Fate {
     let frame = mm.frames().get(n);
     let anon = mm.may_swap(n);
     let is_dirty = || frame.state.get(p) & flag::DIRTY != 0;
-    if Frame::order_of(frame.state.get(p)) > 0 {
+    if anon && Frame::order_of(frame.state.get(p)) > 0 {
         // A large page goes in small ones, each by itself: it, and they, are looked at again.
         mm.split_idle(n);
         return Fate::Keep;
@@ -212,7 +212,11 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Fate {
     //
     // A fault that brings an anonymous page back has the page's lock.
     let look = frame.maps.get(p) > 0 || !anon && is_dirty() && !p.broken(Rule::WalkBeforeIo);
-    if look && !(mm.may_leave(n) && unmap::unmap(batch, n)) {
+    if look && !mm.may_leave(n) {
+        mm.emit(Event::SwapFull);
+        return Fate::Keep;
+    }
+    if look && !unmap::unmap(batch, n) {
         return Fate::Keep;
     }
     if anon && !mm.swap_wants(n) {

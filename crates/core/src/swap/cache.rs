@@ -53,7 +53,6 @@ impl<'p, P: Platform> Manager<'p, P> {
         frame.refs.fetch_add(p, 1, Ordering::Relaxed);
         let Some(slot) = self.take_slot(n) else {
             frame.refs.fetch_sub(p, 1, Ordering::Relaxed);
-            self.emit(Event::SwapFull);
             return false;
         };
         frame.set_flags(p, flag::DIRTY);
