@@ -1,0 +1,109 @@
+//! The pages of files: what was written is kept, and what never was is zeros, or, where asked for, made up from the file's
+//! number and the page's, so that whoever reads one page can tell it from all others.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use quietmm::platform::{BlockDevice, DeviceError};
+use quietmm::{FrameNumber, VirtAddr};
+
+use crate::lock::Lock;
+use crate::paging::direct;
+use crate::{cpu, heap, tasks};
+
+const WORDS: usize = 512;
+/// What the heap keeps for itself when pages want to be written.
+const HEAP_RESERVE: usize = 4 << 20;
+
+type Page = Box<[u64; WORDS]>;
+
+/// Files, in memory.
+pub struct Store {
+    tags: bool,
+    written: Lock<BTreeMap<(u32, u64), Page>>,
+}
+
+/// What each word of a made-up page holds.
+pub const fn tag(file: u32, block: u64) -> u64 {
+    (block << 24 | file as u64 | 1 << 63).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The sum of the words of such a page.
+pub const fn tag_sum(file: u32, block: u64) -> u64 {
+    tag(file, block).wrapping_mul(WORDS as u64)
+}
+
+impl Store {
+    /// Empty; with `tags` pages that were never written are made up.
+    pub const fn new(tags: bool) -> Self {
+        Store { tags, written: Lock::new(BTreeMap::new()) }
+    }
+
+    /// Whether pages that were never written are made up.
+    pub fn tags(&self) -> bool {
+        self.tags
+    }
+}
+
+fn words(frame: FrameNumber) -> *mut [u64; WORDS] {
+    direct(frame.phys().0).cast()
+}
+
+impl BlockDevice for Store {
+    fn read(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        let to = words(frame);
+        let known = self.written.with(|written| {
+            // SAFETY: the frame is the caller's until this returns, and mapped.
+            written.get(&(file, block)).map(|page| unsafe { to.write(**page) }).is_some()
+        });
+        if !known {
+            let fill = if self.tags { tag(file, block) } else { 0 };
+            // SAFETY: as above.
+            unsafe { to.write([fill; WORDS]) };
+        }
+        Ok(())
+    }
+    fn end(&self, file: u32) {
+        self.written.with(|written| written.retain(|&(of, _), _| of != file));
+    }
+    fn write(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        if heap::left() < HEAP_RESERVE {
+            return Err(DeviceError);
+        }
+        let mut page = Box::new([0; WORDS]);
+        let from = words(frame);
+        for (i, word) in page.iter_mut().enumerate() {
+            // SAFETY: the frame is held by the caller, and mapped. Volatile: a program that may still write there, which
+            // it must not, shall be seen and not be undefined.
+            *word = unsafe { (&raw const (*from)[i]).read_volatile() };
+        }
+        self.written.with(|written| written.insert((file, block), page));
+        Ok(())
+    }
+}
+
+/// An interrupt of the disk. There is none.
+pub fn interrupted() {}
+
+/// For each task its last read of user addresses: where, how many words, their sum.
+static LAST: [[AtomicU64; 3]; tasks::MOST] = [const { [const { AtomicU64::new(0) }; 3] }; tasks::MOST];
+
+fn last() -> &'static [AtomicU64; 3] {
+    &LAST[cpu::here().task.get() as usize]
+}
+
+/// The task that runs here has read so many words, with this sum.
+pub fn note_read(at: VirtAddr, count: u32, sum: u64) {
+    let [place, words, result] = last();
+    place.store(at.0, Ordering::Relaxed);
+    words.store(count.into(), Ordering::Relaxed);
+    result.store(sum, Ordering::Relaxed);
+}
+
+/// The sum, if that was its last read.
+pub fn noted_read(at: VirtAddr, count: u32) -> Option<u64> {
+    let [place, words, result] = last();
+    let same = place.load(Ordering::Relaxed) == at.0 && words.load(Ordering::Relaxed) == u64::from(count);
+    same.then(|| result.load(Ordering::Relaxed))
+}
