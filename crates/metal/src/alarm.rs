@@ -118,3 +118,27 @@ pub fn no_tick() {
     cpu.tick_at.set(u64::MAX);
     arm(cpu, clock::now());
 }
+
+/// Spinning longer than this is no short wait: the one waited for may not have a processor.
+const LONG: u64 = 20_000;
+/// Pauses as close as this belong to one wait.
+const CLOSE: u64 = 5_000;
+
+/// Waits for about so many nanoseconds, by the spin hint. A virtual CPU that has done so for long stands still meanwhile
+/// where interrupts are on: whoever it waits for may need its processor.
+pub fn pause(ns: u64) {
+    let (cpu, now) = (cpu::here(), clock::now());
+    if now > cpu.spun_at.get() + CLOSE {
+        cpu.spins_since.set(now);
+    }
+    if now > cpu.spins_since.get() + LONG && !clock::counts_instructions() && cpu::irqs_are_on() {
+        irqs_off();
+        let first = cpu.tick_at.get().min(cpu.alarm_at.load(Ordering::Relaxed));
+        // Whoever is interrupted arms the timer anew for what else is due.
+        apic::arm(first.saturating_sub(now).clamp(1, LONG.max(ns)) as u32);
+        cpu::wait_for_interrupt();
+    } else {
+        clock::spin(ns);
+    }
+    cpu.spun_at.set(clock::now());
+}

@@ -2,13 +2,14 @@
 
 use core::arch::x86_64::_rdtsc;
 use core::hint::spin_loop;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::apic;
 
 /// When the machine began, and nanoseconds in 2^32 counts.
 static BEGAN: AtomicU64 = AtomicU64::new(0);
 static FACTOR: AtomicU64 = AtomicU64::new(1 << 32);
+static EXACT: AtomicBool = AtomicBool::new(false);
 
 /// How long the measurement takes, in counts of the APIC's timer.
 const SAMPLE: u32 = 5_000_000;
@@ -26,7 +27,13 @@ pub fn start() {
     let exact = counted.abs_diff(ns) < ns / 1000;
     let factor = if exact { 1 << 32 } else { ((u128::from(ns) << 32) / u128::from(counted)) as u64 };
     FACTOR.store(factor, Ordering::Relaxed);
+    EXACT.store(exact, Ordering::Relaxed);
     BEGAN.store(counts(), Ordering::Relaxed);
+}
+
+/// Whether instructions are the clock: CPUs take turns, and a pause ends one.
+pub fn counts_instructions() -> bool {
+    EXACT.load(Ordering::Relaxed)
 }
 
 /// Nanoseconds since the machine began. Does not run backwards on one CPU.

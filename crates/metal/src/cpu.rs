@@ -39,8 +39,14 @@ pub struct Cpu {
     pub task: Cell<u32>,
     /// When the next tick is due, in nanoseconds of the clock; `u64::MAX` while there is none.
     pub tick_at: Cell<u64>,
+    /// When this CPU began to spin for something, and when it last did, likewise.
+    pub spins_since: Cell<u64>,
+    /// See `spins_since`.
+    pub spun_at: Cell<u64>,
     /// When the first alarm is due, likewise.
     pub alarm_at: AtomicU64,
+    /// Something has happened here that may have made another task's turn come.
+    pub look: AtomicBool,
     /// It has nothing to do and waits for an interrupt.
     pub idle: AtomicBool,
     /// It is switched off: interrupts are lost.
@@ -125,7 +131,10 @@ impl Cpu {
             },
             task: Cell::new(number),
             tick_at: Cell::new(u64::MAX),
+            spins_since: Cell::new(0),
+            spun_at: Cell::new(0),
             alarm_at: AtomicU64::new(u64::MAX),
+            look: AtomicBool::new(true),
             idle: AtomicBool::new(false),
             off: AtomicBool::new(false),
             on: AtomicBool::new(false),
@@ -196,6 +205,14 @@ pub fn irqs_off() -> bool {
     let flags: u64;
     // SAFETY: reads the flags by way of the stack, and clears one.
     unsafe { asm!("pushfq", "pop {}", "cli", out(reg) flags) };
+    flags & 0x200 != 0
+}
+
+/// Whether interrupts are on.
+pub fn irqs_are_on() -> bool {
+    let flags: u64;
+    // SAFETY: reads the flags by way of the stack.
+    unsafe { asm!("pushfq", "pop {}", out(reg) flags, options(preserves_flags)) };
     flags & 0x200 != 0
 }
 

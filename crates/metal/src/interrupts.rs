@@ -116,6 +116,8 @@ fn handle(work: impl FnOnce(&'static cpu::Cpu, &'static dyn Kernel)) {
         && let Some(kernel) = kernel()
     {
         work(cpu, kernel);
+        // After the work: a look that comes between the two would miss what it did. Interrupts are off.
+        cpu.look.store(true, Ordering::Relaxed);
     }
 }
 

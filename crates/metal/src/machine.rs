@@ -97,6 +97,7 @@ impl<const FAULTS: bool> Machine for Metal<FAULTS> {
     }
     fn switch(&self, to: TaskId) {
         tasks::switch(to);
+        cpu::here().look.store(true, Ordering::Relaxed);
     }
     fn idle(&self) {
         let cpu = cpu::here();
@@ -188,6 +189,11 @@ impl<const FAULTS: bool> Machine for Metal<FAULTS> {
     fn switch_on(&self, cpu: CpuId) {
         cpu::get(cpu.0.into()).on.store(true, Ordering::Release);
         self.kick(cpu);
+    }
+    fn may_give_way(&self) -> bool {
+        // Two steps: what comes in between has come in time, and is seen the next time if it came late.
+        let look = &cpu::here().look;
+        look.load(Ordering::Relaxed) && look.swap(false, Ordering::Relaxed)
     }
     fn other_kernel_work(&self) {}
     fn alarm(&self, at: Nanos, key: WaitKey) {

@@ -9,7 +9,7 @@ use quietmm::{CpuId, CpuSet, FrameNumber, Platform, Rule, VirtAddr};
 use quietmm_workloads::Kernel;
 
 use crate::store::Store;
-use crate::{apic, clock, cpu, interrupts, paging};
+use crate::{alarm, apic, clock, cpu, interrupts, paging};
 
 /// The machine. With `FAULTS` a rule can be broken, to see what follows; without, the question compiles to nothing.
 pub struct Metal<const FAULTS: bool> {
@@ -111,7 +111,7 @@ unsafe impl<const FAULTS: bool> Platform for Metal<FAULTS> {
         Nanos(clock::now())
     }
     fn pause(&self, ns: u32) {
-        clock::spin(ns.into());
+        alarm::pause(ns.into());
     }
 
     fn prepare_root(&self, root: FrameNumber) {
@@ -135,7 +135,10 @@ unsafe impl<const FAULTS: bool> Platform for Metal<FAULTS> {
         kernel().into_iter().for_each(Kernel::breathe);
     }
     fn wake(&self, key: WaitKey) {
-        kernel().into_iter().for_each(|kernel| kernel.wake(key));
+        if let Some(kernel) = kernel() {
+            kernel.wake(key);
+            cpu::here().look.store(true, Ordering::Relaxed);
+        }
     }
     fn out_of_memory(&self, short: &Shortage) -> bool {
         kernel().is_some_and(|kernel| kernel.out_of_memory(short))

@@ -60,6 +60,11 @@ pub trait Machine: Platform {
     fn switch_off(&self);
     /// Switches a CPU on that is off or about to be.
     fn switch_on(&self, cpu: CpuId);
+    /// Whether anything has happened on this CPU since it was last asked that may have made another task's turn come: an
+    /// interrupt, a wake-up from here, a switch. A machine that does not keep account says yes, and a lock is taken to look.
+    fn may_give_way(&self) -> bool {
+        true
+    }
     /// The work that a kernel's page fault does outside memory management: file system, accounting. A real
     /// kernel does it itself.
     fn other_kernel_work(&self);

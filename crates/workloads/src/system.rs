@@ -530,6 +530,9 @@ impl<'p, M: Machine> Kernel for System<'p, M> {
     }
 
     fn breathe(&self) {
+        if !self.machine().may_give_way() {
+            return;
+        }
         let cpu = self.machine().this_cpu();
         if self.with(|s| s.queues[cpu.index()].resched) {
             self.schedule();
