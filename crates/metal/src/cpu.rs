@@ -33,7 +33,7 @@ struct TaskState {
 pub struct Cpu {
     this: *const Cpu,
     number: u32,
-    gdt: [u64; 5],
+    gdt: [u64; 7],
     state: TaskState,
     /// The task that runs here.
     pub task: Cell<u32>,
@@ -73,7 +73,8 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 
 const CODE: u64 = 0x00af_9b00_0000_ffff;
 const DATA: u64 = 0x00cf_9300_0000_ffff;
-const STATE_SELECTOR: u16 = 24;
+const OF_PROGRAMS: u64 = 3 << 45;
+const STATE_SELECTOR: u16 = 40;
 
 /// Makes what `count` CPUs need. On the first CPU, once.
 pub fn make(count: u32) {
@@ -84,8 +85,10 @@ pub fn make(count: u32) {
         let limit = size_of::<TaskState>() as u64 - 1;
         cpu.gdt[1] = CODE;
         cpu.gdt[2] = DATA;
-        cpu.gdt[3] = limit | (at & 0xff_ffff) << 16 | 0x89 << 40 | (at >> 24 & 0xff) << 56;
-        cpu.gdt[4] = at >> 32;
+        cpu.gdt[3] = DATA | OF_PROGRAMS;
+        cpu.gdt[4] = CODE | OF_PROGRAMS;
+        cpu.gdt[5] = limit | (at & 0xff_ffff) << 16 | 0x89 << 40 | (at >> 24 & 0xff) << 56;
+        cpu.gdt[6] = at >> 32;
         CPUS[number as usize].store(cpu, Ordering::Release);
     }
     COUNT.store(count, Ordering::Release);
@@ -119,7 +122,7 @@ impl Cpu {
         Cpu {
             this: ptr::null(),
             number,
-            gdt: [0; 5],
+            gdt: [0; 7],
             state: TaskState {
                 reserved: 0,
                 privileged: [0; 3],

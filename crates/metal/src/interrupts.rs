@@ -16,6 +16,10 @@ pub const KICK: u8 = 0xf1;
 pub const TIMER: u8 = 0xf2;
 /// The disk's vector.
 pub const DEVICE: u8 = 0xe0;
+/// By which ring 3 ends an access.
+const LEAVE: u8 = 0x80;
+/// In a gate: ring 3 may use it.
+const OF_PROGRAMS: u64 = 3 << 45;
 /// Interrupts that the APIC took back.
 pub const SPURIOUS: u8 = 0xff;
 
@@ -50,6 +54,7 @@ unsafe extern "C" {
     fn entry_timer();
     fn entry_device();
     fn entry_spurious();
+    fn entry_leave();
 }
 
 /// An interrupt gate: interrupts are off inside.
@@ -72,6 +77,8 @@ pub fn make() {
     for (vector, entry) in others {
         table[usize::from(vector)] = gate(entry as *const () as u64, stack::INTERRUPT);
     }
+    let Gate(low, high) = gate(entry_leave as *const () as u64, stack::INTERRUPT);
+    table[usize::from(LEAVE)] = Gate(low | OF_PROGRAMS, high);
 }
 
 /// Loads the table on this CPU.

@@ -84,12 +84,15 @@ entry_page_fault:
     pushq %rax
     pushq %rcx
     movq 24(%rsp), %rax
-    movabsq $user_access_begin, %rcx
+    testb $3, 32(%rsp)                  # all that ring 3 executes are such accesses
+    jnz 2f
+    movq $user_access_begin, %rcx
     cmpq %rcx, %rax
     jb 1f
-    movabsq $user_access_end, %rcx
+    movq $user_access_end, %rcx
     cmpq %rcx, %rax
     jae 1f
+2:
     movq 48(%rsp), %rax
     subq $128 + 13 * 8, %rax
     andq $-16, %rax

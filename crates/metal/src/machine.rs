@@ -12,7 +12,8 @@ use quietmm_workloads::{Machine, Op, Pace, Shootdown, Tally, TaskId};
 use crate::cpu::{self, irqs_off, irqs_on};
 use crate::lock::Lock;
 use crate::platform::Metal;
-use crate::{alarm, apic, interrupts, line, run, store, tasks, user};
+use crate::user::{self, By};
+use crate::{alarm, apic, interrupts, line, run, store, tasks};
 
 /// Words in a page.
 const WORDS: u32 = 512;
@@ -81,11 +82,11 @@ fn beside_the_first(at: VirtAddr) -> VirtAddr {
     VirtAddr(if at.0.is_multiple_of(4096) { at.0 + 8 } else { at.0 })
 }
 
-fn write(at: VirtAddr, mut count: u32) -> Result<(), Error> {
+fn write(by: By, at: VirtAddr, mut count: u32) -> Result<(), Error> {
     let at = beside_the_first(at);
     let room = ((4096 - at.0 % 4096) / 8) as u32;
     while count > 0 {
-        user::write(at, count.min(room))?;
+        user::write(by, at, count.min(room))?;
         count -= count.min(room);
     }
     Ok(())
@@ -126,17 +127,17 @@ impl<const FAULTS: bool> Machine for Metal<FAULTS> {
     fn access(&self, at: VirtAddr, count: u32, access: UserAccess) -> Result<(), Error> {
         match access {
             UserAccess::Read => {
-                let sum = user::read(at, count)?;
+                let sum = user::read(By::Program, at, count)?;
                 store::note_read(at, count, sum);
                 Ok(())
             }
-            UserAccess::Write => write(at, count),
+            UserAccess::Write => write(By::Program, at, count),
         }
     }
     fn kernel_access(&self, at: VirtAddr, count: u32, access: Access) -> Result<(), Error> {
         match access {
-            Access::Read => user::read(at, count).map(drop),
-            Access::Write | Access::Rmw => user::write(at, count),
+            Access::Read => user::read(By::Kernel, at, count).map(drop),
+            Access::Write | Access::Rmw => write(By::Kernel, at, count),
         }
     }
     fn store(&self, at: VirtAddr, value: u64) -> Result<(), Error> {
@@ -152,7 +153,7 @@ impl<const FAULTS: bool> Machine for Metal<FAULTS> {
         let expected = store::tag_sum(file.0, block);
         let found = match store::noted_read(at, WORDS) {
             Some(sum) => Ok(sum),
-            None => user::read(at, WORDS),
+            None => user::read(By::Program, at, WORDS),
         };
         self.notes.checked.fetch_add(1, Ordering::Relaxed);
         if found.is_ok_and(|sum| sum != expected) {

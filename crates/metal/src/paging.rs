@@ -13,9 +13,14 @@ pub const DIRECT: u64 = 0xffff_ff80_0000_0000;
 const STACKS: u64 = 0xffff_ffc0_0000_0000;
 /// Bytes of a task's stack: the deepest way, from a page fault through reclaim, takes a quarter of it.
 pub const STACK_BYTES: u64 = 64 << 10;
+/// Where programs may execute the page of `user.s`.
+const ACCESSES: u64 = 0xffff_ffe0_0000_0000;
 const STACK_STRIDE: u64 = STACK_BYTES + 4096;
 /// The entry of the root that the kernel has.
 pub const KERNEL_ENTRY: usize = 511;
+/// Present and writable; and, of tables, a program's: the last entry decides.
+const OURS: u64 = 3;
+const TABLE: u64 = OURS | Entry::USER;
 const IMAGE: u64 = 0xffff_ffff_8000_0000;
 /// Physical memory that the direct map has room for: what lies below the stacks.
 pub const MOST: u64 = STACKS - DIRECT;
@@ -24,6 +29,7 @@ unsafe extern "C" {
     static mut boot_root: [u64; 512];
     static mut boot_upper: [u64; 512];
     static image_end: u8;
+    static user_access_begin: u8;
 }
 
 /// Where a physical address is mapped.
@@ -48,7 +54,7 @@ pub fn image_end_at() -> u64 {
 
 /// The word that every root has in its last entry.
 pub fn kernel_word() -> u64 {
-    of_image(&raw const boot_upper) | 3
+    of_image(&raw const boot_upper) | TABLE
 }
 
 /// Frames for the kernel's own tables, stacks and heap, cut from one run of memory before the core has the rest.
@@ -88,7 +94,7 @@ fn below(word: *mut u64) -> *mut u64 {
     let entry = unsafe { word.read_volatile() };
     let table = if entry & 1 != 0 { Entry(entry).frame().phys().0 } else { cut(4096) };
     // SAFETY: as above.
-    unsafe { word.write_volatile(table | 3) };
+    unsafe { word.write_volatile(table | TABLE) };
     direct(table).cast()
 }
 
@@ -110,17 +116,33 @@ pub fn map_direct(end: u64) {
     reload();
 }
 
+/// The word of a table that leads to a small page of the kernel's half, with the tables above it.
+fn leaf_word(at: u64) -> *mut u64 {
+    let upper = (&raw mut boot_upper).cast::<u64>();
+    let middle = below(upper.wrapping_add((at >> 30) as usize % 512));
+    let leaf = below(middle.wrapping_add((at >> 21) as usize % 512));
+    leaf.wrapping_add((at >> 12) as usize % 512)
+}
+
+/// Lets programs execute the page of `user.s`. On the first CPU, while it is alone.
+pub fn map_accesses() {
+    let word = of_image(&raw const user_access_begin) | Entry::PRESENT | Entry::USER;
+    // SAFETY: a word of the kernel's tables, which nobody else changes.
+    unsafe { leaf_word(ACCESSES).write_volatile(word) };
+}
+
+/// Where ring 3 finds a function of that page.
+pub fn in_ring_3(function: *const ()) -> u64 {
+    ACCESSES + (function.addr() as u64 - (&raw const user_access_begin).addr() as u64)
+}
+
 /// Makes a stack: gives its end. On the first CPU, while it is alone.
 pub fn make_stack(number: u64) -> u64 {
     let start = STACKS + number * STACK_STRIDE + 4096;
     let frames = cut(STACK_BYTES);
-    let upper = (&raw mut boot_upper).cast::<u64>();
     for offset in (0..STACK_BYTES).step_by(4096) {
-        let at = start + offset;
-        let middle = below(upper.wrapping_add((at >> 30) as usize % 512));
-        let leaf = below(middle.wrapping_add((at >> 21) as usize % 512));
-        // SAFETY: a word of the table that was just found.
-        unsafe { leaf.wrapping_add((at >> 12) as usize % 512).write_volatile(frames + offset | 3) };
+        // SAFETY: a word of the kernel's tables, which nobody else changes.
+        unsafe { leaf_word(start + offset).write_volatile(frames + offset | OURS) };
     }
     start + STACK_BYTES
 }

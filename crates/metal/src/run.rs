@@ -10,7 +10,7 @@ use quietmm::{Config, PageNumber, PageRange, Region};
 use quietmm_workloads::{Params, System, Workload};
 
 use crate::command::{Command, What};
-use crate::cpu::{self, irqs_off, irqs_on};
+use crate::cpu::{self, irqs_on};
 use crate::end::{End, Flat, end};
 use crate::platform::Metal;
 use crate::store::Store;
@@ -20,8 +20,6 @@ use crate::{alarm, clock, interrupts, line, report};
 const KERNEL_RANGE: PageNumber = PageNumber(0xf_fffc_9000_0000);
 /// How long the machine may take to come to rest once the work is done.
 const RESTLESS_NS: u64 = 5_000_000_000;
-/// How long nothing must happen.
-const QUIET_NS: u64 = 200_000;
 
 /// What is asked of a run, whichever machine it is on.
 trait Run: Sync {
@@ -29,6 +27,8 @@ trait Run: Sync {
     fn report(&self) -> !;
     /// Whether they will be.
     fn rests(&self) -> bool;
+    /// Whether no task wants to run.
+    fn is_at_rest(&self) -> bool;
 }
 
 struct Running<const FAULTS: bool> {
@@ -143,48 +143,24 @@ pub fn finished() {
 static SETTLER: AtomicU32 = AtomicU32::new(0);
 static FINISHED_AT: AtomicU64 = AtomicU64::new(0);
 
-/// What an idle CPU does once the work is done: one of them looks whether all others are idle too, and stay so, and then
-/// reports. False if that is another one's; true, with interrupts on, if there is something to do here. Interrupts are off.
+/// What an idle CPU does once the work is done: one of them looks whether no task is left that wants to run, and then
+/// reports. False if that is another one's; true, with interrupts on, if there may be something to do here. Interrupts are
+/// off.
 pub fn settle() -> bool {
-    let me = cpu::here();
-    let mine = me.number() + 1;
+    let mine = cpu::number() + 1;
     let settler = SETTLER.compare_exchange(0, mine, Ordering::AcqRel, Ordering::Acquire).unwrap_or_else(|now| now);
     if settler != 0 && settler != mine {
         return false;
     }
-    alarm::no_tick();
-    let began = clock::now();
-    let before = interrupts_of_all();
-    let interrupted = me.interrupts.load(Ordering::Relaxed);
-    loop {
-        irqs_on();
-        clock::spin(1_000);
-        irqs_off();
-        if me.interrupts.load(Ordering::Relaxed) != interrupted || alarm::any() || clock::now() > began + RESTLESS_NS {
-            break;
-        }
-        if !all_idle_but(me.number()) || interrupts_of_all() != before {
-            break;
-        }
-        if clock::now() > began + QUIET_NS {
-            running().report();
-        }
+    if running().is_at_rest() && !alarm::any() {
+        running().report();
     }
-    if clock::now() > RESTLESS_NS + FINISHED_AT.load(Ordering::Relaxed) {
+    if clock::now() > FINISHED_AT.load(Ordering::Relaxed) + RESTLESS_NS {
         refuse("the work is done, and the machine does not come to rest");
     }
-    alarm::tick();
     irqs_on();
+    alarm::pause(10_000);
     true
-}
-
-fn interrupts_of_all() -> u64 {
-    cpu::all().map(|cpu| cpu.interrupts.load(Ordering::Relaxed)).sum()
-}
-
-fn all_idle_but(me: u32) -> bool {
-    let rests = |cpu: &cpu::Cpu| cpu.idle.load(Ordering::Acquire) || cpu.off.load(Ordering::Acquire);
-    cpu::all().all(|cpu| cpu.number() == me || rests(cpu))
 }
 
 impl<const FAULTS: bool> Run for Running<FAULTS> {
@@ -193,6 +169,10 @@ impl<const FAULTS: bool> Run for Running<FAULTS> {
             What::Workload(work) => work.comes_to_rest(),
             What::Test(_) => true,
         }
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.system.is_at_rest()
     }
 
     fn report(&self) -> ! {

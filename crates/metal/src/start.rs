@@ -42,6 +42,7 @@ pub unsafe extern "C" fn metal_start(info: u32) -> ! {
     heap::give(paging::direct(paging::cut(command.heap << 20)) as usize, (command.heap << 20) as usize);
     let last = handed.memory().map(|(start, bytes)| start + bytes).max().unwrap_or(0);
     paging::map_direct(last);
+    paging::map_accesses();
     let count = count_cpus();
     interrupts::make();
     cpu::make(count);
