@@ -132,13 +132,19 @@ pub fn pause(ns: u64) {
         cpu.spins_since.set(now);
     }
     if now > cpu.spins_since.get() + LONG && !clock::counts_instructions() && cpu::irqs_are_on() {
-        irqs_off();
-        let first = cpu.tick_at.get().min(cpu.alarm_at.load(Ordering::Relaxed));
-        // Whoever is interrupted arms the timer anew for what else is due.
-        apic::arm(first.saturating_sub(now).clamp(1, LONG.max(ns)) as u32);
-        cpu::wait_for_interrupt();
+        stand_still(LONG.max(ns));
     } else {
         clock::spin(ns);
     }
     cpu.spun_at.set(clock::now());
+}
+
+/// This CPU waits for an interrupt, at most for so many nanoseconds. To the core it is as busy as before. Interrupts are on.
+pub fn stand_still(ns: u64) {
+    irqs_off();
+    let (cpu, now) = (cpu::here(), clock::now());
+    let first = cpu.tick_at.get().min(cpu.alarm_at.load(Ordering::Relaxed));
+    // Whoever is interrupted arms the timer anew for what else is due.
+    apic::arm(first.saturating_sub(now).clamp(1, ns.min(u32::MAX.into())) as u32);
+    cpu::wait_for_interrupt();
 }

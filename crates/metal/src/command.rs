@@ -126,10 +126,12 @@ impl Command {
 
     /// Whether pages of files that were never written are made up: for workloads that read them and look.
     pub fn tags(&self) -> bool {
-        let reads = matches!(
-            self.what,
-            What::Workload(Workload::Reader | Workload::SharedReader | Workload::NoPressure | Workload::Bystander)
-        );
+        let reads = match self.what {
+            What::Workload(work) => {
+                matches!(work, Workload::Reader | Workload::SharedReader | Workload::NoPressure | Workload::Bystander)
+            }
+            What::Test(test) => test.tags,
+        };
         self.tags.unwrap_or(reads)
     }
 }

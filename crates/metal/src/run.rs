@@ -196,6 +196,10 @@ impl<const FAULTS: bool> Running<FAULTS> {
         if wrong > 0 {
             return Some(format!("{wrong} contents were not what they should be"));
         }
+        let changed = self.machine.store.changed();
+        if changed > 0 {
+            return Some(format!("{changed} pages changed while they were written out"));
+        }
         if let Some((task, error)) = reports.iter().find_map(|task| Some((task, task.result.err()?))) {
             return Some(format!("{} ended early: {error}", task.name));
         }

@@ -3,18 +3,21 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use quietmm::platform::{BlockDevice, DeviceError};
 use quietmm::{FrameNumber, VirtAddr};
 
 use crate::lock::Lock;
 use crate::paging::direct;
-use crate::{cpu, heap, tasks};
+use crate::{clock, cpu, heap, tasks};
 
 const WORDS: usize = 512;
 /// What the heap keeps for itself when pages want to be written.
 const HEAP_RESERVE: usize = 4 << 20;
+
+/// How long a write takes while pages are looked at twice.
+const WATCHED_NS: u64 = 100_000;
 
 type Page = Box<[u64; WORDS]>;
 
@@ -22,6 +25,8 @@ type Page = Box<[u64; WORDS]>;
 pub struct Store {
     tags: bool,
     written: Lock<BTreeMap<(u32, u64), Page>>,
+    watch: AtomicBool,
+    changed: AtomicU64,
 }
 
 /// What each word of a made-up page holds.
@@ -37,12 +42,34 @@ pub const fn tag_sum(file: u32, block: u64) -> u64 {
 impl Store {
     /// Empty; with `tags` pages that were never written are made up.
     pub const fn new(tags: bool) -> Self {
-        Store { tags, written: Lock::new(BTreeMap::new()) }
+        Store {
+            tags,
+            written: Lock::new(BTreeMap::new()),
+            watch: AtomicBool::new(false),
+            changed: AtomicU64::new(0),
+        }
     }
 
     /// Whether pages that were never written are made up.
     pub fn tags(&self) -> bool {
         self.tags
+    }
+}
+
+impl Store {
+    /// From now on each page that is written is looked at twice.
+    pub fn watch(&self) {
+        self.watch.store(true, Ordering::Relaxed);
+    }
+
+    /// Pages that had changed between the two looks: each is a bug (INV-2).
+    pub fn changed(&self) -> u64 {
+        self.changed.load(Ordering::Relaxed)
+    }
+
+    /// The first word of a page as it was last written.
+    pub fn first_word(&self, file: u32, block: u64) -> Option<u64> {
+        self.written.with(|written| written.get(&(file, block)).map(|page| page[0]))
     }
 }
 
@@ -77,6 +104,16 @@ impl BlockDevice for Store {
             // SAFETY: the frame is held by the caller, and mapped. Volatile: a program that may still write there, which
             // it must not, shall be seen and not be undefined.
             *word = unsafe { (&raw const (*from)[i]).read_volatile() };
+        }
+        if self.watch.load(Ordering::Relaxed) {
+            // A device is slow: it may take any word at any time until it is done.
+            clock::spin(WATCHED_NS);
+            let now = words(frame);
+            // SAFETY: as above.
+            let same = |(i, word): (usize, &u64)| unsafe { (&raw const (*now)[i]).read_volatile() } == *word;
+            if !page.iter().enumerate().all(same) {
+                self.changed.fetch_add(1, Ordering::Relaxed);
+            }
         }
         self.written.with(|written| written.insert((file, block), page));
         Ok(())

@@ -108,7 +108,15 @@ pub fn write(by: By, at: VirtAddr, count: u32) -> Result<(), Error> {
 /// # Errors
 /// What the fault handler said.
 pub fn load(at: VirtAddr) -> Result<u64, Error> {
-    access(By::Program, user_load, at, 0)
+    load_by(By::Program, at)
+}
+
+/// Loads a word.
+///
+/// # Errors
+/// What the fault handler said.
+pub fn load_by(by: By, at: VirtAddr) -> Result<u64, Error> {
+    access(by, user_load, at, 0)
 }
 
 /// A program stores a word.
