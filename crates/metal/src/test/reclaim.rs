@@ -2,6 +2,7 @@
 
 use alloc::format;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use quietmm::{Backing, Counter, CpuId, Error, PageNumber, PageRange, Prot, UserAccess};
@@ -82,24 +83,21 @@ pub fn write_back(system: &Sys, params: &Params<'static>) -> Result<(), Error> {
     system.mm.platform().store.watch();
     let over = Arc::new(AtomicU32::new(0));
     let last: Arc<[AtomicU64]> = (0..cpus).map(|_| AtomicU64::new(0)).collect();
-    let (begun, ended) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let ended = Arc::new(AtomicU32::new(0));
     for cpu in 1..params.cpus {
-        let (over, last) = (over.clone(), last.clone());
-        let (begun, ended) = (begun.clone(), ended.clone());
+        let (over, last, ended) = (over.clone(), last.clone(), ended.clone());
         system.spawn(format!("writer/{cpu}"), TaskKind::User(space), CpuId(cpu as u16), move |system| {
             let mine = PageNumber(HOT.0 + u64::from(cpu)).addr();
             let mut value = u64::from(cpu) << 32;
-            system.store(mine, value)?;
-            begun.fetch_add(1, Ordering::Release);
             while over.load(Ordering::Relaxed) == 0 {
                 value += 1;
                 system.store(mine, value)?;
+                last[cpu as usize].store(value, Ordering::Relaxed);
                 if value % 64 == 0 {
                     // CPUs that share a processor take turns.
                     alarm::stand_still(BETWEEN_NS * u64::from(params_cpus(system)));
                 }
             }
-            last[cpu as usize].store(value, Ordering::Relaxed);
             ended.fetch_add(1, Ordering::Release);
             Ok(())
         });
@@ -108,18 +106,19 @@ pub fn write_back(system: &Sys, params: &Params<'static>) -> Result<(), Error> {
     system.spawn("leader".into(), TaskKind::User(space), CpuId(0), move |system| {
         let mm = &system.mm;
         let mut written = 0;
-        wait_until(system, || begun.load(Ordering::Acquire) == writers);
+        let now = |page: u64| last[page as usize].load(Ordering::Relaxed);
         for _ in 0..(256 / cpus).max(8) {
+            let before: Vec<u64> = (0..cpus).map(now).collect();
             written += mm.write_back(file)?;
-            system.mm.platform().compute(500);
+            wait_until(system, || (1..cpus).all(|page| now(page) != before[page as usize]));
         }
         over.store(1, Ordering::Relaxed);
         wait_until(system, || ended.load(Ordering::Acquire) == writers);
         mm.write_back(file)?;
         check(system, written > 0, || "nothing was written back: the test shows nothing".into());
         for page in 1..cpus {
-            let (on_disk, last) = (mm.platform().store.first_word(file.0, page), last[page as usize].load(Ordering::Relaxed));
-            check(system, on_disk == Some(last), || format!("page {page} holds {on_disk:x?} instead of {last:x}"));
+            let (on_disk, last) = (mm.platform().store.first_word(file.0, page), now(page));
+            check(system, on_disk == Some(last), || format!("page {page} holds {on_disk:x?}, not {last:x}"));
         }
         Ok(())
     });

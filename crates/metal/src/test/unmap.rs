@@ -11,7 +11,7 @@ use super::team::{Team, check};
 const PAGE: PageNumber = PageNumber(0x10_0000);
 
 fn rounds(cpus: u32) -> u32 {
-    (192 / cpus).clamp(4, 24)
+    (96 / cpus).clamp(2, 8)
 }
 
 /// After an unmap nobody reads the page any more. Without the flush CPUs go on reading the old frame: this emulator, like
