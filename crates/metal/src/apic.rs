@@ -102,6 +102,10 @@ pub fn start_others(page: u8, others: u32) {
     let limit = clock::now() + 10_000_000_000;
     while ARRIVED.load(Ordering::Acquire) < others {
         spin_loop();
-        assert!(clock::now() < limit, "{} of {others} other CPUs have not come", others - ARRIVED.load(Ordering::Relaxed));
+        assert!(
+            clock::now() < limit,
+            "{} of {others} other CPUs have not come",
+            others - ARRIVED.load(Ordering::Relaxed)
+        );
     }
 }

@@ -128,7 +128,10 @@ impl Command {
     pub fn tags(&self) -> bool {
         let reads = match self.what {
             What::Workload(work) => {
-                matches!(work, Workload::Reader | Workload::SharedReader | Workload::NoPressure | Workload::Bystander)
+                matches!(
+                    work,
+                    Workload::Reader | Workload::SharedReader | Workload::NoPressure | Workload::Bystander
+                )
             }
             What::Test(test) => test.tags,
         };

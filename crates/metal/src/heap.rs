@@ -22,7 +22,8 @@ unsafe impl Send for Free {}
 #[derive(Default)]
 pub struct Heap;
 
-static FREE: Lock<Free> = Lock::new(Free { lists: [ptr::null_mut(); (LARGEST + 1) as usize], next: 0, end: 0 });
+static FREE: Lock<Free> =
+    Lock::new(Free { lists: [ptr::null_mut(); (LARGEST + 1) as usize], next: 0, end: 0 });
 
 /// Hands over a run of memory, once.
 pub fn give(start: usize, bytes: usize) {

@@ -72,8 +72,13 @@ pub fn make() {
         *entry = gate(exceptions as *const () as u64 + 16 * vector as u64, stack);
     }
     table[PAGE_FAULT] = gate(entry_page_fault as *const () as u64, stack::PAGE_FAULT);
-    let others: [(u8, unsafe extern "C" fn()); 5] =
-        [(IPI, entry_ipi), (KICK, entry_kick), (TIMER, entry_timer), (DEVICE, entry_device), (SPURIOUS, entry_spurious)];
+    let others: [(u8, unsafe extern "C" fn()); 5] = [
+        (IPI, entry_ipi),
+        (KICK, entry_kick),
+        (TIMER, entry_timer),
+        (DEVICE, entry_device),
+        (SPURIOUS, entry_spurious),
+    ];
     for (vector, entry) in others {
         table[usize::from(vector)] = gate(entry as *const () as u64, stack::INTERRUPT);
     }
@@ -172,7 +177,8 @@ extern "C" fn on_exception(at: &Exception) -> ! {
     let address: u64;
     // SAFETY: reads a register.
     unsafe { asm!("mov {}, cr2", out(reg) address, options(nomem, nostack, preserves_flags)) };
-    let what = if at.vector == PAGE_FAULT as u64 && paging::is_guard(address) { " (a stack's end)" } else { "" };
+    let what =
+        if at.vector == PAGE_FAULT as u64 && paging::is_guard(address) { " (a stack's end)" } else { "" };
     panic!(
         "exception {} error {:#x} at {:#x}, address {address:#x}{what}, flags {:#x}, rsp {:#x}, registers {:x?}",
         at.vector, at.error, at.rip, at.flags, at.rsp, at.registers

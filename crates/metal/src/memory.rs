@@ -9,7 +9,9 @@ use core::arch::asm;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, n: usize) -> *mut u8 {
     // SAFETY: the caller's. The direction flag is clear by the ABI.
-    unsafe { asm!("rep movsb", inout("rcx") n => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags)) };
+    unsafe {
+        asm!("rep movsb", inout("rcx") n => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags))
+    };
     to
 }
 
@@ -25,7 +27,9 @@ pub unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, n: usize) -> *mut
     }
     let (last_to, last_from) = (to.wrapping_add(n).wrapping_sub(1), from.wrapping_add(n).wrapping_sub(1));
     // SAFETY: the caller's; going down for the same reason, and the flag is put back.
-    unsafe { asm!("std", "rep movsb", "cld", inout("rcx") n => _, inout("rdi") last_to => _, inout("rsi") last_from => _, options(nostack)) };
+    unsafe {
+        asm!("std", "rep movsb", "cld", inout("rcx") n => _, inout("rdi") last_to => _, inout("rsi") last_from => _, options(nostack))
+    };
     to
 }
 
@@ -36,7 +40,9 @@ pub unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, n: usize) -> *mut
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memset(to: *mut u8, byte: i32, n: usize) -> *mut u8 {
     // SAFETY: the caller's.
-    unsafe { asm!("rep stosb", inout("rcx") n => _, inout("rdi") to => _, in("al") byte as u8, options(nostack, preserves_flags)) };
+    unsafe {
+        asm!("rep stosb", inout("rcx") n => _, inout("rdi") to => _, in("al") byte as u8, options(nostack, preserves_flags))
+    };
     to
 }
 

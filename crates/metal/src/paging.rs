@@ -37,6 +37,17 @@ pub fn direct(physical: u64) -> *mut u8 {
     ptr::with_exposed_provenance_mut((DIRECT + physical) as usize)
 }
 
+/// Fills a page with one word. Nobody else uses the frame.
+pub fn fill_page(physical: u64, word: u64) {
+    // SAFETY: the caller's frame, which is mapped. The direction flag is clear by the ABI.
+    unsafe {
+        core::arch::asm!(
+            "rep stosq", inout("rdi") direct(physical) => _, inout("rcx") 512 => _, in("rax") word,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
 /// The physical address of something in the image.
 fn of_image<T>(what: *const T) -> u64 {
     what.addr() as u64 - IMAGE

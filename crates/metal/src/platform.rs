@@ -96,10 +96,7 @@ unsafe impl<const FAULTS: bool> Platform for Metal<FAULTS> {
         paging::direct(at.0)
     }
     fn clear_frame(&self, frame: FrameNumber) {
-        // SAFETY: the frame is the caller's, and mapped.
-        unsafe {
-            asm!("rep stosq", inout("rdi") self.direct(frame.phys()) => _, inout("rcx") 512 => _, in("rax") 0, options(nostack, preserves_flags));
-        }
+        paging::fill_page(frame.phys().0, 0);
     }
     fn copy_frame(&self, from: FrameNumber, to: FrameNumber) {
         // SAFETY: both frames are held by the caller, and mapped. Not a Rust copy: a program may write to `from`.

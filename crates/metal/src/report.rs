@@ -53,7 +53,8 @@ pub fn counters<const FAULTS: bool>(mm: &Manager<'_, Metal<FAULTS>>, notes: &Not
         put(tally_name(what), count);
     }
     let users = || tasks.iter().filter(|task| matches!(task.kind, TaskKind::User(_)));
-    let (began, ended) = (users().map(|task| task.started).min(), users().filter_map(|task| task.ended).max());
+    let (began, ended) =
+        (users().map(|task| task.started).min(), users().filter_map(|task| task.ended).max());
     put("elapsed_ns", ended.unwrap_or(0).saturating_sub(began.unwrap_or(0)));
     line!("{{\"counters\":{{{text}}}}}");
     // A thousandth of a thousandth: there are no floating-point numbers here.

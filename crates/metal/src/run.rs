@@ -148,7 +148,8 @@ static FINISHED_AT: AtomicU64 = AtomicU64::new(0);
 /// off.
 pub fn settle() -> bool {
     let mine = cpu::number() + 1;
-    let settler = SETTLER.compare_exchange(0, mine, Ordering::AcqRel, Ordering::Acquire).unwrap_or_else(|now| now);
+    let settler =
+        SETTLER.compare_exchange(0, mine, Ordering::AcqRel, Ordering::Acquire).unwrap_or_else(|now| now);
     if settler != 0 && settler != mine {
         return false;
     }

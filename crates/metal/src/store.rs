@@ -9,7 +9,7 @@ use quietmm::platform::{BlockDevice, DeviceError};
 use quietmm::{FrameNumber, VirtAddr};
 
 use crate::lock::Lock;
-use crate::paging::direct;
+use crate::paging::{self, direct};
 use crate::{clock, cpu, heap, tasks};
 
 const WORDS: usize = 512;
@@ -85,9 +85,7 @@ impl BlockDevice for Store {
             written.get(&(file, block)).map(|page| unsafe { to.write(**page) }).is_some()
         });
         if !known {
-            let fill = if self.tags { tag(file, block) } else { 0 };
-            // SAFETY: as above.
-            unsafe { to.write([fill; WORDS]) };
+            paging::fill_page(frame.phys().0, if self.tags { tag(file, block) } else { 0 });
         }
         Ok(())
     }

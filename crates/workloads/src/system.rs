@@ -199,7 +199,8 @@ impl<'p, M: Machine> System<'p, M> {
 
     /// Whether no CPU has anything to do: none runs a task, and none is ready. Who naps will be.
     pub fn is_at_rest(&self) -> bool {
-        let idle = |(cpu, queue): (usize, &Queue)| queue.current == TaskId(cpu as u32) && queue.ready.is_empty();
+        let idle =
+            |(cpu, queue): (usize, &Queue)| queue.current == TaskId(cpu as u32) && queue.ready.is_empty();
         self.with(|s| s.queues.iter().enumerate().all(idle))
     }
 

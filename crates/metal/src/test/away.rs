@@ -4,8 +4,8 @@ use alloc::format;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use quietmm::{Backing, Counter, CpuId, Error, PageNumber, PageRange, Platform, Prot, SpaceId};
 use quietmm::platform::WaitKey;
+use quietmm::{Backing, Counter, CpuId, Error, PageNumber, PageRange, Platform, Prot, SpaceId};
 use quietmm_workloads::{Kernel, Params, TaskKind};
 
 use super::Sys;
@@ -50,7 +50,11 @@ fn sleepers(
     system.spawn("leader".into(), TaskKind::User(space), CpuId(0), move |system| {
         for round in 1..=rounds {
             let change = || change(system, space, round);
-            if round == 1 { change()? } else { between(system, &change)? }
+            if round == 1 {
+                change()?
+            } else {
+                between(system, &change)?
+            }
             bed.looked.store(0, Ordering::Relaxed);
             bed.round.store(round, Ordering::Release);
             system.wake(KEY);
@@ -103,7 +107,9 @@ pub fn hotplug(system: &Sys, params: &Params<'static>) -> Result<(), Error> {
     let first = last.saturating_sub(7).max(1);
     sleepers(system, params, 4, move |system, change| {
         for cpu in first..=last {
-            check(system, system.take_offline(CpuId(cpu as u16)), || format!("CPU {cpu} does not go offline"));
+            check(system, system.take_offline(CpuId(cpu as u16)), || {
+                format!("CPU {cpu} does not go offline")
+            });
         }
         change()?;
         for cpu in first..=last {

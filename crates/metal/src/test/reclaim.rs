@@ -9,8 +9,8 @@ use quietmm::{Backing, Counter, CpuId, Error, PageNumber, PageRange, Prot, UserA
 use quietmm_workloads::{Kernel, Machine, Params, TaskKind};
 
 use super::Sys;
-use crate::alarm;
 use super::team::{check, wait_until};
+use crate::alarm;
 
 const HOT: PageNumber = PageNumber(0x10_0000);
 const COLD: PageNumber = PageNumber(0x20_0000);

@@ -46,18 +46,23 @@ impl Team {
         });
         for cpu in 1..=followers {
             let (team, follow) = (team.clone(), follow.clone());
-            system.spawn(format!("follower/{cpu}"), TaskKind::User(space), CpuId(cpu as u16), move |system| {
-                for number in 1..=steps {
-                    // Acquire: partner of the Release in `begin`.
-                    wait_until(system, || team.step.load(Ordering::Acquire) >= number);
-                    if let Err(error) = follow(system, Step { number, cpu }) {
-                        wrong(system, format!("step {number} on CPU {cpu}: {error}"));
+            system.spawn(
+                format!("follower/{cpu}"),
+                TaskKind::User(space),
+                CpuId(cpu as u16),
+                move |system| {
+                    for number in 1..=steps {
+                        // Acquire: partner of the Release in `begin`.
+                        wait_until(system, || team.step.load(Ordering::Acquire) >= number);
+                        if let Err(error) = follow(system, Step { number, cpu }) {
+                            wrong(system, format!("step {number} on CPU {cpu}: {error}"));
+                        }
+                        // Release: partner of the Acquire in `finish`.
+                        team.done.fetch_add(1, Ordering::Release);
                     }
-                    // Release: partner of the Acquire in `finish`.
-                    team.done.fetch_add(1, Ordering::Release);
-                }
-                Ok(())
-            });
+                    Ok(())
+                },
+            );
         }
         system.spawn(String::from("leader"), TaskKind::User(space), CpuId(0), move |system| {
             let result = lead(system, &team);

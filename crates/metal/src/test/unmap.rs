@@ -82,8 +82,12 @@ fn writes_after_unmap(system: &Sys, params: &Params<'static>, dirty: bool) -> Re
             return system.load(mine).map(drop);
         }
         let (read, written) = (system.load(mine), system.store(mine, 2));
-        check(system, read.is_ok(), || format!("CPU {} has no stale entry: the test shows nothing", step.cpu));
-        check(system, written.is_err(), || format!("CPU {} wrote through a page that is not there", step.cpu));
+        check(system, read.is_ok(), || {
+            format!("CPU {} has no stale entry: the test shows nothing", step.cpu)
+        });
+        check(system, written.is_err(), || {
+            format!("CPU {} wrote through a page that is not there", step.cpu)
+        });
         Ok(())
     });
     Ok(())
