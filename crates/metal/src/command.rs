@@ -45,6 +45,8 @@ pub struct Command {
     pub lru_batch: Option<u32>,
     /// See `lru_batch`.
     pub scan_batch: Option<u32>,
+    /// Parts of the kernel range with locks of their own, if not the core's own number.
+    pub vmap_shards: Option<u32>,
 }
 
 fn wrong(word: &str, why: &str) -> ! {
@@ -77,6 +79,7 @@ impl Command {
             heap: 32,
             lru_batch: None,
             scan_batch: None,
+            vmap_shards: None,
         };
         for word in text.split_ascii_whitespace() {
             let Some((key, value)) = word.split_once('=') else { wrong(word, "not of the form key=value") };
@@ -115,6 +118,7 @@ impl Command {
                 "heap" => command.heap = number(word, value, 1 << 20),
                 "lru_batch" => command.lru_batch = Some(short(64)),
                 "scan_batch" => command.scan_batch = Some(short(64)),
+                "vmap_shards" => command.vmap_shards = Some(short(64)),
                 // The emulator says where its devices are.
                 "virtio_mmio.device" => {}
                 _ => wrong(word, "no such key"),

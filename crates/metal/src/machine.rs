@@ -13,12 +13,14 @@ use crate::cpu::{self, irqs_off, irqs_on};
 use crate::lock::Lock;
 use crate::platform::Metal;
 use crate::user::{self, By};
-use crate::{alarm, apic, interrupts, line, run, store, tasks};
+use crate::{alarm, apic, clock, interrupts, line, run, store, tasks};
 
 /// Words in a page.
 const WORDS: u32 = 512;
 /// How long a task runs before another one's turn, in nanoseconds.
 const TIME_SLICE: u64 = 4_000_000;
+/// Accesses' worth of computation, a nanosecond each, beyond which a CPU stands still instead.
+const LONG_COMPUTATION: u32 = 20_000;
 /// Stories of wrong content that are printed.
 const STORIES: u64 = 8;
 
@@ -162,6 +164,14 @@ impl<const FAULTS: bool> Machine for Metal<FAULTS> {
     }
 
     fn compute(&self, count: u32) {
+        if count > LONG_COMPUTATION && !clock::counts_instructions() {
+            // A virtual CPU that would only keep others from their processor.
+            let until = clock::now() + u64::from(count);
+            while clock::now() < until {
+                alarm::stand_still(until.saturating_sub(clock::now()).max(1));
+            }
+            return;
+        }
         for _ in 0..count {
             // SAFETY: nothing; an instruction that the compiler cannot take away.
             unsafe { core::arch::asm!("nop", options(nomem, nostack, preserves_flags)) };

@@ -94,6 +94,7 @@ fn config(command: &Command, kernel_pages: Option<u64>) -> Config {
         vmap: kernel_pages.map(|pages| PageRange::new(KERNEL_RANGE, pages)),
         lru_batch: command.lru_batch.unwrap_or(plain.lru_batch),
         scan_batch: command.scan_batch.unwrap_or(plain.scan_batch),
+        vmap_shards: command.vmap_shards,
         ..plain
     }
 }

@@ -10,7 +10,7 @@ use quietmm_workloads::{Kernel, Machine, Params, TaskKind};
 
 use super::Sys;
 use super::team::{check, wait_until};
-use crate::alarm;
+use crate::{alarm, clock};
 
 const HOT: PageNumber = PageNumber(0x10_0000);
 const COLD: PageNumber = PageNumber(0x20_0000);
@@ -54,7 +54,11 @@ pub fn batch(system: &Sys, params: &Params<'static>) -> Result<(), Error> {
                     system.access(at, 512, UserAccess::Read)?;
                     m.shows(at, file, page);
                 }
-                alarm::stand_still(BETWEEN_NS * u64::from(params_cpus(system)));
+                if clock::counts_instructions() {
+                    m.compute(1000);
+                } else {
+                    alarm::stand_still(BETWEEN_NS * u64::from(params_cpus(system)));
+                }
                 system.breathe();
             }
             if cpu + 1 == params_cpus(system) {
