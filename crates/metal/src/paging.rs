@@ -153,7 +153,7 @@ pub fn make_stack(number: u64) -> u64 {
     let frames = cut(STACK_BYTES);
     for offset in (0..STACK_BYTES).step_by(4096) {
         // SAFETY: a word of the kernel's tables, which nobody else changes.
-        unsafe { leaf_word(start + offset).write_volatile(frames + offset | OURS) };
+        unsafe { leaf_word(start + offset).write_volatile((frames + offset) | OURS) };
     }
     start + STACK_BYTES
 }

@@ -57,10 +57,9 @@ pub fn counters<const FAULTS: bool>(mm: &Manager<'_, Metal<FAULTS>>, notes: &Not
         (users().map(|task| task.started).min(), users().filter_map(|task| task.ended).max());
     put("elapsed_ns", ended.unwrap_or(0).saturating_sub(began.unwrap_or(0)));
     line!("{{\"counters\":{{{text}}}}}");
-    // A thousandth of a thousandth: there are no floating-point numbers here.
+    // In millionths: no floating-point numbers are needed.
     let received = mm.counter(Counter::RemoteFlushReceived);
-    if reclaimed > 0 {
-        let micro = received * 1_000_000 / reclaimed;
+    if let Some(micro) = (received * 1_000_000).checked_div(reclaimed) {
         line!("{{\"flushes_received_per_reclaimed_page\":{}.{:06}}}", micro / 1_000_000, micro % 1_000_000);
     }
 }
