@@ -119,7 +119,7 @@ impl Command {
                 "lru_batch" => command.lru_batch = Some(short(64)),
                 "scan_batch" => command.scan_batch = Some(short(64)),
                 "vmap_shards" => command.vmap_shards = Some(short(64)),
-                // The emulator says where its devices are.
+                // The emulator may say where its devices are: they are looked for.
                 "virtio_mmio.device" => {}
                 _ => wrong(word, "no such key"),
             }

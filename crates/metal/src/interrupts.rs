@@ -14,8 +14,6 @@ pub const IPI: u8 = 0xf0;
 pub const KICK: u8 = 0xf1;
 /// The timer's vector.
 pub const TIMER: u8 = 0xf2;
-/// The disk's vector.
-pub const DEVICE: u8 = 0xe0;
 /// By which ring 3 ends an access.
 const LEAVE: u8 = 0x80;
 /// In a gate: ring 3 may use it.
@@ -52,7 +50,6 @@ unsafe extern "C" {
     fn entry_ipi();
     fn entry_kick();
     fn entry_timer();
-    fn entry_device();
     fn entry_spurious();
     fn entry_leave();
 }
@@ -72,13 +69,8 @@ pub fn make() {
         *entry = gate(exceptions as *const () as u64 + 16 * vector as u64, stack);
     }
     table[PAGE_FAULT] = gate(entry_page_fault as *const () as u64, stack::PAGE_FAULT);
-    let others: [(u8, unsafe extern "C" fn()); 5] = [
-        (IPI, entry_ipi),
-        (KICK, entry_kick),
-        (TIMER, entry_timer),
-        (DEVICE, entry_device),
-        (SPURIOUS, entry_spurious),
-    ];
+    let others: [(u8, unsafe extern "C" fn()); 4] =
+        [(IPI, entry_ipi), (KICK, entry_kick), (TIMER, entry_timer), (SPURIOUS, entry_spurious)];
     for (vector, entry) in others {
         table[usize::from(vector)] = gate(entry as *const () as u64, stack::INTERRUPT);
     }
@@ -149,11 +141,6 @@ extern "C" fn on_kick() {
 #[unsafe(no_mangle)]
 extern "C" fn on_timer() {
     handle(alarm::due);
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn on_device() {
-    handle(|_, _| crate::store::interrupted());
 }
 
 #[unsafe(no_mangle)]

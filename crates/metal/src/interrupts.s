@@ -52,7 +52,6 @@
 INTERRUPT entry_ipi, on_ipi
 INTERRUPT entry_kick, on_kick
 INTERRUPT entry_timer, on_timer
-INTERRUPT entry_device, on_device
 INTERRUPT entry_spurious, on_spurious
 
 # Exceptions that end the machine: 16 bytes each, the vector and an error code pushed.

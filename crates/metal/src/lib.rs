@@ -11,7 +11,7 @@
 //! | [`paging`] | where memory is mapped; stacks with a guard page |
 //! | `user.s`, [`user`] | accesses that may fault |
 //! | [`platform`], [`machine`], [`tasks`] | the core's `Platform`, the workloads' `Machine`, contexts |
-//! | [`store`] | the pages of files |
+//! | [`store`], [`disk`] | the pages of files; virtio-blk |
 //! | [`serial`], [`lock`], [`heap`], [`memory`], [`end`] | the console, a lock, the heap, `memcpy` and its like, the end |
 //! | [`run`], [`report`] | one workload or test from start to report |
 //!
@@ -30,6 +30,7 @@ pub mod apic;
 pub mod clock;
 pub mod command;
 pub mod cpu;
+pub mod disk;
 pub mod end;
 pub mod heap;
 pub mod interrupts;

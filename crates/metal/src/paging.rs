@@ -147,6 +147,16 @@ pub fn in_ring_3(function: *const ()) -> u64 {
     ACCESSES + (function.addr() as u64 - (&raw const user_access_begin).addr() as u64)
 }
 
+/// The physical address of something in the direct map, in the image, or on a task's stack.
+pub fn physical(at: u64) -> u64 {
+    match at {
+        IMAGE.. => at - IMAGE,
+        // SAFETY: a word of the kernel's tables, which no longer change.
+        STACKS.. => Entry(unsafe { leaf_word(at).read_volatile() }).frame().phys().0 + at % 4096,
+        _ => at - DIRECT,
+    }
+}
+
 /// Makes a stack: gives its end. On the first CPU, while it is alone.
 pub fn make_stack(number: u64) -> u64 {
     let start = STACKS + number * STACK_STRIDE + 4096;

@@ -9,6 +9,7 @@ use quietmm_workloads::{TaskKind, TaskReport};
 
 use crate::command::{Command, What};
 use crate::cpu;
+use crate::disk::{self, Way};
 use crate::line;
 use crate::machine::{self, Notes, tallies};
 use crate::platform::Metal;
@@ -45,6 +46,8 @@ pub fn counters<const FAULTS: bool>(mm: &Manager<'_, Metal<FAULTS>>, notes: &Not
     put("kicks", sum(|cpu| cpu.kicks.load(Ordering::Relaxed)));
     put("alarms", sum(|cpu| cpu.alarms.load(Ordering::Relaxed)));
     put("user_faults", sum(|cpu| cpu.faults.load(Ordering::Relaxed)));
+    put("disk_reads", disk::DONE[Way::In as usize].load(Ordering::Relaxed));
+    put("disk_writes", disk::DONE[Way::Out as usize].load(Ordering::Relaxed));
     put("wrong_contents", notes.wrong.load(Ordering::Relaxed));
     put("pages_checked", notes.checked.load(Ordering::Relaxed));
     put("counted", notes.counted.load(Ordering::Relaxed));

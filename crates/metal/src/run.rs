@@ -50,29 +50,34 @@ fn refuse(why: impl core::fmt::Display) -> ! {
 
 /// Makes the system and its tasks. On the first CPU, while the others wait. `regions` says what memory is left once so
 /// many stacks have theirs.
-pub fn prepare(command: &Command, regions: impl Fn(u64) -> Vec<Region>) {
+pub fn prepare(command: &Command, disk: Option<u64>, regions: impl Fn(u64) -> Vec<Region>) {
     let cpus = cpu::count();
     if command.late >= cpus {
         refuse("all CPUs are to come late");
     }
     match (command.what, command.broken) {
-        (What::Workload(work), None) => workload::<false>(command, work, regions),
-        (What::Workload(work), Some(_)) => workload::<true>(command, work, regions),
+        (What::Workload(work), None) => workload::<false>(command, work, disk, regions),
+        (What::Workload(work), Some(_)) => workload::<true>(command, work, disk, regions),
         (What::Test(test), _) => {
             let config = Config { min_free: Some(64), ..config(command, test.kernel_pages) };
-            let run = make::<true>(command, config, cpus + test.tasks(cpus), regions);
+            let run = make::<true>(command, config, cpus + test.tasks(cpus), disk, regions);
             (test.set_up)(&run.system, &params(command, run.frames)).unwrap_or_else(|error| refuse(error));
             start(run);
         }
     }
 }
 
-fn workload<const FAULTS: bool>(command: &Command, work: Workload, regions: impl Fn(u64) -> Vec<Region>) {
+fn workload<const FAULTS: bool>(
+    command: &Command,
+    work: Workload,
+    disk: Option<u64>,
+    regions: impl Fn(u64) -> Vec<Region>,
+) {
     let cpus = cpu::count();
     // An upper bound of what there is.
     let frames: u64 = regions(0).iter().map(|region| u64::from(region.frames)).sum();
     let tasks = cpus + work.tasks(cpus, command.work.unwrap_or(frames));
-    let run = make::<FAULTS>(command, config(command, work.kernel_pages(cpus)), tasks, regions);
+    let run = make::<FAULTS>(command, config(command, work.kernel_pages(cpus)), tasks, disk, regions);
     if let Err(error) = work.set_up(&run.system, &params(command, run.frames)) {
         refuse(error);
     }
@@ -103,9 +108,10 @@ fn make<const FAULTS: bool>(
     command: &Command,
     config: Config,
     tasks: u32,
+    disk: Option<u64>,
     regions: impl Fn(u64) -> Vec<Region>,
 ) -> Box<Running<FAULTS>> {
-    let store = Store::new(command.tags());
+    let store = Store::new(command.tags(), disk);
     let machine: &'static _ =
         Box::leak(Box::new(Metal::<FAULTS>::new(command.broken, cpu::count() - command.late, store)));
     // One more each for `kswapd` and for whoever purges kernel addresses.

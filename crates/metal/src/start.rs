@@ -8,7 +8,7 @@ use crate::command::Command;
 use crate::platform::load_kernel_root;
 use crate::pvh::Handed;
 use crate::serial::{in8, out16};
-use crate::{alarm, apic, clock, cpu, heap, interrupts, paging, run, tasks};
+use crate::{alarm, apic, clock, cpu, disk, heap, interrupts, paging, run, tasks};
 
 /// The page below 1 MiB at which the other CPUs begin.
 const TRAMPOLINE_PAGE: u8 = 8;
@@ -50,13 +50,14 @@ pub unsafe extern "C" fn metal_start(info: u32) -> ! {
     assert!(apic::number() == 0, "the first CPU is not number 0");
     apic::enable();
     clock::start();
+    let disk = disk::open();
     start_others(count);
     alarm::set_period(match command.period {
         0 => command.tick_ns,
         // One instruction is a nanosecond, and all CPUs together take a turn each.
         period => period * u64::from(count),
     });
-    run::prepare(&command, |stacks| regions(&handed, (first, end), stacks));
+    run::prepare(&command, disk, |stacks| regions(&handed, (first, end), stacks));
     GO.store(true, Ordering::Release);
     (1..count).for_each(|cpu| apic::send(cpu, interrupts::KICK));
     go()

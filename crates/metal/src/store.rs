@@ -1,13 +1,15 @@
-//! The pages of files: what was written is kept, and what never was is zeros, or, where asked for, made up from the file's
+//! The pages of files: what was written is kept, on the disk where there is one, else in memory, and what never was is zeros, or, where asked for, made up from the file's
 //! number and the page's, so that whoever reads one page can tell it from all others.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use quietmm::platform::{BlockDevice, DeviceError};
 use quietmm::{FrameNumber, VirtAddr};
 
+use crate::disk::{self, Way};
 use crate::lock::Lock;
 use crate::paging::{self, direct};
 use crate::{clock, cpu, heap, tasks};
@@ -21,12 +23,43 @@ const WATCHED_NS: u64 = 100_000;
 
 type Page = Box<[u64; WORDS]>;
 
-/// Files, in memory.
+/// Files.
 pub struct Store {
     tags: bool,
     written: Lock<BTreeMap<(u32, u64), Page>>,
+    slots: Option<Lock<Slots>>,
     watch: AtomicBool,
     changed: AtomicU64,
+}
+
+/// Which page of the disk holds which page of which file.
+struct Slots {
+    of: BTreeMap<(u32, u64), u64>,
+    free: Vec<u64>,
+    next: u64,
+    end: u64,
+}
+
+impl Slots {
+    fn take(&mut self, file: u32, block: u64) -> Option<u64> {
+        let known = self.of.get(&(file, block)).copied();
+        let slot = known.or_else(|| self.free.pop()).or_else(|| {
+            self.next += 1;
+            (self.next <= self.end).then(|| self.next - 1)
+        })?;
+        self.of.insert((file, block), slot);
+        Some(slot)
+    }
+
+    fn end(&mut self, file: u32) {
+        let Slots { of, free, .. } = self;
+        of.retain(|&(owner, _), &mut slot| {
+            if owner == file {
+                free.push(slot);
+            }
+            owner != file
+        });
+    }
 }
 
 /// What each word of a made-up page holds.
@@ -40,11 +73,14 @@ pub const fn tag_sum(file: u32, block: u64) -> u64 {
 }
 
 impl Store {
-    /// Empty; with `tags` pages that were never written are made up.
-    pub const fn new(tags: bool) -> Self {
+    /// Empty; with `tags` pages that were never written are made up; with a disk of so many pages those that were lie
+    /// there.
+    pub fn new(tags: bool, disk: Option<u64>) -> Self {
+        let slots = |end| Lock::new(Slots { of: BTreeMap::new(), free: Vec::new(), next: 0, end });
         Store {
             tags,
             written: Lock::new(BTreeMap::new()),
+            slots: disk.map(slots),
             watch: AtomicBool::new(false),
             changed: AtomicU64::new(0),
         }
@@ -79,6 +115,11 @@ fn words(frame: FrameNumber) -> *mut [u64; WORDS] {
 
 impl BlockDevice for Store {
     fn read(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        let slot =
+            self.slots.as_ref().and_then(|slots| slots.with(|slots| slots.of.get(&(file, block)).copied()));
+        if let Some(slot) = slot {
+            return disk::transfer(Way::In, slot, frame);
+        }
         let to = words(frame);
         let known = self.written.with(|written| {
             // SAFETY: the frame is the caller's until this returns, and mapped.
@@ -90,9 +131,14 @@ impl BlockDevice for Store {
         Ok(())
     }
     fn end(&self, file: u32) {
+        self.slots.iter().for_each(|slots| slots.with(|slots| slots.end(file)));
         self.written.with(|written| written.retain(|&(of, _), _| of != file));
     }
     fn write(&self, file: u32, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        if let Some(slots) = &self.slots {
+            let slot = slots.with(|slots| slots.take(file, block)).ok_or(DeviceError)?;
+            return disk::transfer(Way::Out, slot, frame);
+        }
         if heap::left() < HEAP_RESERVE {
             return Err(DeviceError);
         }
@@ -117,9 +163,6 @@ impl BlockDevice for Store {
         Ok(())
     }
 }
-
-/// An interrupt of the disk. There is none.
-pub fn interrupted() {}
 
 /// For each task its last read of user addresses: where, how many words, their sum.
 static LAST: [[AtomicU64; 3]; tasks::MOST] = [const { [const { AtomicU64::new(0) }; 3] }; tasks::MOST];

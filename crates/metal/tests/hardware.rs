@@ -162,6 +162,18 @@ fn racing_operations_leave_every_content_right_wherever_a_timer_interrupts() {
     m.fails("workload=churn heap=16 break=clean-protects", WRONG);
 }
 
+/// As above, with pages that go to a disk and come back from it.
+#[test]
+fn what_goes_to_the_disk_comes_back() {
+    for m in [Machine::threads(4).with_mib(64), Machine::threads(48), Machine::instructions(PERIODS[7])] {
+        let sound = m.with_disk().passes("workload=churn heap=16 seed=3");
+        let (reads, writes) = (sound.counter("disk_reads"), sound.counter("disk_writes"));
+        assert!(reads > 10 && writes > 10, "{reads} reads, {writes} writes");
+    }
+    let m = Machine::instructions(PERIODS[7]).with_disk();
+    m.fails("workload=churn heap=16 seed=3 break=clean-protects", WRONG);
+}
+
 #[test]
 fn two_runs_that_count_instructions_print_the_same() {
     let run =

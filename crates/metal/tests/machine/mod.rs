@@ -1,7 +1,10 @@
 //! A fresh machine for each run: the emulator, its exit code, and what it printed.
 
+use std::fs::File;
 use std::io::Read;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,6 +30,8 @@ pub struct Machine {
     pub cpus: u32,
     pub mib: u32,
     pub accel: Accel,
+    /// Whether it has a disk, empty at first.
+    pub disk: bool,
 }
 
 /// How it ended.
@@ -51,15 +56,19 @@ pub struct Outcome {
 
 impl Machine {
     pub const fn threads(cpus: u32) -> Machine {
-        Machine { cpus, mib: 128, accel: Accel::Threads }
+        Machine { cpus, mib: 128, accel: Accel::Threads, disk: false }
     }
 
     pub const fn instructions(period: u32) -> Machine {
-        Machine { cpus: 4, mib: 64, accel: Accel::Instructions { period } }
+        Machine { cpus: 4, mib: 64, accel: Accel::Instructions { period }, disk: false }
     }
 
     pub const fn with_mib(self, mib: u32) -> Machine {
         Machine { mib, ..self }
+    }
+
+    pub const fn with_disk(self) -> Machine {
+        Machine { disk: true, ..self }
     }
 
     /// Boots the image with this command line.
@@ -86,6 +95,11 @@ impl Machine {
                 command.args(["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"])
             }
         };
+        let disk = self.disk.then(|| Scratch::new(256 << 20));
+        if let Some(disk) = &disk {
+            let drive = format!("id=disk,if=none,format=raw,cache=unsafe,file={}", disk.0.display());
+            command.args(["-drive", &drive, "-device", "virtio-blk-device,drive=disk"]);
+        }
         command.args(["-append", &words]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("qemu-system-x86_64 runs");
         let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
@@ -137,6 +151,27 @@ impl Machine {
     #[track_caller]
     pub fn fails(self, words: &str, how: &str) -> Outcome {
         self.boot(words).ended(End::Failed).says(how)
+    }
+}
+
+/// A file that goes when this does.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(bytes: u64) -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let nth = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("quietmm-disk-{}-{nth}", std::process::id()));
+        File::create_new(&path)
+            .and_then(|file| file.set_len(bytes))
+            .expect("room for a disk that holds nothing");
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 
