@@ -25,5 +25,6 @@ extern "C" fn _Unwind_Resume() -> ! {
     panic!("unwinding")
 }
 
+/// `boot.s` calls it by its name, which nobody else does.
 #[used]
 static KEEP: unsafe extern "C" fn(u32) -> ! = quietmm_metal::start::metal_start;

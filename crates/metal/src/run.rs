@@ -14,7 +14,7 @@ use crate::cpu::{self, irqs_on};
 use crate::end::{End, Flat, end};
 use crate::platform::Metal;
 use crate::store::Store;
-use crate::{alarm, clock, interrupts, line, report};
+use crate::{alarm, clock, interrupts, line, report, tasks};
 
 /// Where the kernel range begins: where Linux's begins with four levels of tables.
 const KERNEL_RANGE: PageNumber = PageNumber(0xf_fffc_9000_0000);
@@ -111,11 +111,15 @@ fn make<const FAULTS: bool>(
     disk: Option<u64>,
     regions: impl Fn(u64) -> Vec<Region>,
 ) -> Box<Running<FAULTS>> {
+    // One more each for `kswapd` and for whoever purges kernel addresses.
+    let stacks = tasks + 2;
+    if stacks as usize > tasks::MOST {
+        refuse(format!("{stacks} tasks, and there is room for {}", tasks::MOST));
+    }
     let store = Store::new(command.tags(), disk);
     let machine: &'static _ =
         Box::leak(Box::new(Metal::<FAULTS>::new(command.broken, cpu::count() - command.late, store)));
-    // One more each for `kswapd` and for whoever purges kernel addresses.
-    let regions = regions(u64::from(tasks) + 2);
+    let regions = regions(stacks.into());
     let frames = regions.iter().map(|region| u64::from(region.frames)).sum();
     let system = System::new(machine, &regions, config).unwrap_or_else(|error| refuse(error));
     Box::new(Running { command: *command, machine, system, frames })
