@@ -32,27 +32,36 @@ pub fn batch(system: &Sys, params: &Params<'static>) -> Result<(), Error> {
     mm.map(space, PageRange::new(HOT, HOT_PAGES), Backing::File { file, offset: 0 }, Prot::Read)?;
     mm.map(space, PageRange::new(COLD, pages), Backing::File { file, offset: HOT_PAGES }, Prot::Read)?;
     let readers = (params.cpus / 2).clamp(1, MOST_READERS);
-    let left = Arc::new(AtomicU32::new(readers));
+    let (left, begun) = (Arc::new(AtomicU32::new(readers)), Arc::new(AtomicU32::new(0)));
     for cpu in 0..params.cpus {
-        let left = left.clone();
+        let (left, begun) = (left.clone(), begun.clone());
         let share = pages / u64::from(readers);
         let name = format!("reader/{cpu}");
         system.spawn(name, TaskKind::User(space), CpuId(cpu as u16), move |system| {
             let m = system.mm.platform();
             if cpu < readers {
+                wait_until(system, || begun.load(Ordering::Acquire) == params_cpus(system) - readers);
                 let first = u64::from(cpu) * share;
                 for page in first..first + share {
                     let at = PageNumber(COLD.0 + page).addr();
                     system.access(at, 8, UserAccess::Read)?;
                 }
-                left.fetch_sub(1, Ordering::Relaxed);
+                left.fetch_sub(1, Ordering::Release);
                 return Ok(());
             }
-            while left.load(Ordering::Relaxed) > 0 {
+            for pass in 0.. {
+                // The last pass begins when the cold pages are through: what is stale by then is seen.
+                let over = left.load(Ordering::Acquire) == 0;
                 for page in 0..HOT_PAGES {
                     let at = PageNumber(HOT.0 + page).addr();
                     system.access(at, 512, UserAccess::Read)?;
                     m.shows(at, file, page);
+                }
+                if pass == 0 {
+                    begun.fetch_add(1, Ordering::Release);
+                }
+                if over {
+                    break;
                 }
                 if clock::counts_instructions() {
                     m.compute(1000);
