@@ -15,6 +15,8 @@ mod power;
 pub mod system;
 pub mod task;
 pub mod trace;
+#[cfg(feature = "unfair")]
+mod unfair;
 pub mod work;
 
 pub use latency::{Op, Pace, Shootdown, Tally};

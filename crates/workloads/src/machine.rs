@@ -2,7 +2,7 @@
 
 use quietmm::addr::Nanos;
 use quietmm::platform::{Access, Shortage, WaitKey};
-use quietmm::{CpuId, Error, Platform, UserAccess, VirtAddr};
+use quietmm::{CpuId, Error, FileId, Platform, UserAccess, VirtAddr};
 
 use crate::latency::{Op, Pace, Shootdown, Tally};
 use crate::task::TaskId;
@@ -45,6 +45,11 @@ pub trait Machine: Platform {
     /// # Errors
     /// What the fault handler said.
     fn load(&self, at: VirtAddr) -> Result<u64, Error>;
+    /// The page at `at`, of which a whole one was just read, shows this page of a file that nobody writes to. A machine
+    /// whose device makes up what such files hold looks whether that is what was read.
+    fn shows(&self, at: VirtAddr, file: FileId, block: u64) {
+        let _ = (at, file, block);
+    }
     /// `count` accesses' worth of user computation that touches no memory of interest.
     fn compute(&self, count: u32);
     /// All alarms of this CPU go off on `to` instead, or where they are handed on to from there. Interrupts are off;
@@ -55,6 +60,11 @@ pub trait Machine: Platform {
     fn switch_off(&self);
     /// Switches a CPU on that is off or about to be.
     fn switch_on(&self, cpu: CpuId);
+    /// Whether anything has happened on this CPU since it was last asked that may have made another task's turn come: an
+    /// interrupt, a wake-up from here, a switch. A machine that does not keep account says yes, and a lock is taken to look.
+    fn may_give_way(&self) -> bool {
+        true
+    }
     /// The work that a kernel's page fault does outside memory management: file system, accounting. A real
     /// kernel does it itself.
     fn other_kernel_work(&self);

@@ -197,6 +197,13 @@ impl<'p, M: Machine> System<'p, M> {
         })
     }
 
+    /// Whether no CPU has anything to do: none runs a task, and none is ready. Who naps will be.
+    pub fn is_at_rest(&self) -> bool {
+        let idle =
+            |(cpu, queue): (usize, &Queue)| queue.current == TaskId(cpu as u32) && queue.ready.is_empty();
+        self.with(|s| s.queues.iter().enumerate().all(idle))
+    }
+
     /// The task that runs on this CPU.
     pub fn current(&self) -> TaskId {
         let cpu = self.machine().this_cpu();
@@ -530,6 +537,9 @@ impl<'p, M: Machine> Kernel for System<'p, M> {
     }
 
     fn breathe(&self) {
+        if !self.machine().may_give_way() {
+            return;
+        }
         let cpu = self.machine().this_cpu();
         if self.with(|s| s.queues[cpu.index()].resched) {
             self.schedule();

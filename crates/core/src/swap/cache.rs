@@ -7,7 +7,6 @@ use core::sync::atomic::Ordering;
 use super::slots::Cluster;
 use crate::Manager;
 use crate::addr::FrameNumber;
-use crate::event::Event;
 use crate::frame::{Kind, flag};
 use crate::platform::{Platform, Store};
 use crate::rule::Rule;

@@ -44,12 +44,14 @@ pub(super) fn reader<M: Machine>(
     at: PageNumber,
     pages: u64,
 ) -> Result<(), Error> {
-    map_file(system, space, at, pages, Prot::Read)?;
+    let file = map_file(system, space, at, pages, Prot::Read)?;
     let delay = params.delay(cpu.0.into());
     system.spawn(format!("reader/{}", cpu.0), TaskKind::User(space), cpu, move |system| {
         system.mm.platform().compute(delay);
         for page in 0..pages {
-            system.access(PageNumber(at.0 + page).addr(), READS_PER_PAGE, UserAccess::Read)?;
+            let here = PageNumber(at.0 + page).addr();
+            system.access(here, READS_PER_PAGE, UserAccess::Read)?;
+            system.mm.platform().shows(here, file, page);
             system.mm.platform().progressed(1);
         }
         Ok(())

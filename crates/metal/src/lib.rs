@@ -1,0 +1,59 @@
+//! `quietmm` on bare x86-64: the platform for real page tables, real interrupts and as many CPUs as the local APIC can
+//! name, and an image of it that boots.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `boot.s`, [`start`] | from the loader to the first Rust; the order in which the machine comes up |
+//! | [`pvh`], [`command`] | what the loader says: memory, the command line |
+//! | [`cpu`] | what each CPU has for itself: segments, interrupt stacks, counters |
+//! | [`apic`], [`clock`], [`alarm`] | interrupts to other CPUs; time; the timer |
+//! | `interrupts.s`, [`interrupts`] | entries and handlers |
+//! | [`paging`] | where memory is mapped; stacks with a guard page |
+//! | `user.s`, [`user`] | accesses that may fault |
+//! | [`platform`], [`machine`], [`tasks`] | the core's `Platform`, the workloads' `Machine`, contexts |
+//! | [`store`], [`disk`] | the pages of files; virtio-blk |
+//! | [`serial`], [`lock`], [`heap`], [`memory`], [`end`] | the console, a lock, the heap, `memcpy` and its like, the end |
+//! | [`run`], [`report`] | one workload or test from start to report |
+//!
+//! The image runs one workload or one test per boot; README.md has its command line and what it prints.
+//!
+//! Without the feature `image` there is nothing in here: no host's program has a use for it, and `memcpy` is not to be
+//! defined twice. Lints and documentation see it all the same.
+
+#![no_std]
+#![cfg(all(target_arch = "x86_64", any(feature = "image", clippy, doc)))]
+
+extern crate alloc;
+
+pub mod alarm;
+pub mod apic;
+pub mod clock;
+pub mod command;
+pub mod cpu;
+pub mod disk;
+pub mod end;
+pub mod heap;
+pub mod interrupts;
+pub mod lock;
+pub mod machine;
+pub mod memory;
+pub mod paging;
+pub mod platform;
+pub mod pvh;
+pub mod report;
+pub mod run;
+pub mod serial;
+pub mod start;
+pub mod store;
+pub mod tasks;
+pub mod test;
+pub mod user;
+
+#[cfg(feature = "image")]
+core::arch::global_asm!(
+    include_str!("boot.s"),
+    include_str!("interrupts.s"),
+    include_str!("tasks.s"),
+    include_str!("user.s"),
+    options(att_syntax)
+);

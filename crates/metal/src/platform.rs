@@ -1,0 +1,157 @@
+//! The core's `Platform` on x86-64.
+
+use core::arch::asm;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use quietmm::addr::{Nanos, NodeId, PhysAddr};
+use quietmm::platform::{BlockDevice, Guarantees, Shortage, WaitKey};
+use quietmm::{CpuId, CpuSet, FrameNumber, Platform, Rule, VirtAddr};
+use quietmm_workloads::Kernel;
+
+use crate::store::Store;
+use crate::{alarm, apic, clock, cpu, interrupts, paging};
+
+/// The machine. With `FAULTS` a rule can be broken, to see what follows; without, the question compiles to nothing.
+pub struct Metal<const FAULTS: bool> {
+    broken: Option<Rule>,
+    /// CPUs that run when the core is made; those above come later.
+    early: u32,
+    /// The pages of files.
+    pub store: Store,
+    /// What the run has to say at its end.
+    pub notes: crate::machine::Notes,
+}
+
+/// The kernel's own root, as the core has made it; 0 before.
+static KERNEL_ROOT: AtomicU64 = AtomicU64::new(0);
+
+/// This CPU goes on upon the kernel's own tables: what it booted with leads to low addresses, which are programs'.
+pub fn load_kernel_root() {
+    paging::load_root(KERNEL_ROOT.load(Ordering::Acquire));
+    paging::flush_global();
+}
+
+impl<const FAULTS: bool> Metal<FAULTS> {
+    /// The machine, all of whose CPUs are there; only the first `early` count as online.
+    pub fn new(broken: Option<Rule>, early: u32, store: Store) -> Self {
+        assert!(FAULTS || broken.is_none(), "this one cannot break a rule");
+        Metal { broken, early, store, notes: crate::machine::Notes::default() }
+    }
+}
+
+fn kernel() -> Option<&'static dyn Kernel> {
+    interrupts::kernel()
+}
+
+// SAFETY: `direct` maps all memory up to the last run's end; a CPU's number is that of its APIC; INVLPG and writes to CR3
+// and CR4 have flushed when they are done (SDM 3A 4.10.4.1); copies are of one frame.
+unsafe impl<const FAULTS: bool> Platform for Metal<FAULTS> {
+    #[inline]
+    fn this_cpu(&self) -> CpuId {
+        CpuId(cpu::number() as u16)
+    }
+    fn possible_cpus(&self) -> u32 {
+        cpu::count()
+    }
+    fn is_online(&self, cpu: CpuId) -> bool {
+        u32::from(cpu.0) < self.early
+    }
+    fn node_of(&self, _cpu: CpuId) -> NodeId {
+        NodeId(0)
+    }
+    fn distance(&self, _from: NodeId, _to: NodeId) -> u32 {
+        10
+    }
+
+    fn flush_page(&self, page: VirtAddr) {
+        paging::flush_page(page.0);
+    }
+    fn flush_space(&self) {
+        paging::reload();
+    }
+    fn flush_kernel_page(&self, page: VirtAddr) {
+        paging::flush_page(page.0);
+    }
+    fn flush_kernel(&self) {
+        paging::flush_global();
+    }
+    fn load_space(&self, root: FrameNumber, _tag: u16, _keep: bool) {
+        paging::load_root(root.phys().0);
+    }
+
+    fn interrupt(&self, targets: &CpuSet) {
+        targets.iter().for_each(|target| apic::send(target.0.into(), interrupts::IPI));
+    }
+    #[inline]
+    fn irqs_off(&self) -> bool {
+        cpu::irqs_off()
+    }
+    #[inline]
+    fn irqs_on(&self) {
+        cpu::irqs_on();
+    }
+
+    #[inline]
+    fn direct(&self, at: PhysAddr) -> *mut u8 {
+        paging::direct(at.0)
+    }
+    fn clear_frame(&self, frame: FrameNumber) {
+        paging::fill_page(frame.phys().0, 0);
+    }
+    fn copy_frame(&self, from: FrameNumber, to: FrameNumber) {
+        // SAFETY: both frames are held by the caller, and mapped. Not a Rust copy: a program may write to `from`.
+        unsafe {
+            asm!("rep movsq", inout("rdi") self.direct(to.phys()) => _, inout("rsi") self.direct(from.phys()) => _, inout("rcx") 512 => _, options(nostack, preserves_flags));
+        }
+    }
+    fn now(&self) -> Nanos {
+        Nanos(clock::now())
+    }
+    fn pause(&self, ns: u32) {
+        alarm::pause(ns.into());
+    }
+
+    fn prepare_root(&self, root: FrameNumber) {
+        let word = self.direct(root.phys()).cast::<u64>().wrapping_add(paging::KERNEL_ENTRY);
+        // SAFETY: a word of the new table, which is the caller's.
+        unsafe { word.write(paging::kernel_word()) };
+        // The first one is the kernel's own. Release: partner of the Acquire in `load_kernel_root`.
+        let _ = KERNEL_ROOT.compare_exchange(0, root.phys().0, Ordering::Release, Ordering::Relaxed);
+    }
+    fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
+        match kernel() {
+            Some(kernel) => kernel.wait(key, ready),
+            None => {
+                while !ready() {
+                    self.pause(1);
+                }
+            }
+        }
+    }
+    fn breathe(&self) {
+        kernel().into_iter().for_each(Kernel::breathe);
+    }
+    fn wake(&self, key: WaitKey) {
+        if let Some(kernel) = kernel() {
+            kernel.wake(key);
+            cpu::here().look.store(true, Ordering::Relaxed);
+        }
+    }
+    fn out_of_memory(&self, short: &Shortage) -> bool {
+        kernel().is_some_and(|kernel| kernel.out_of_memory(short))
+    }
+    fn device(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.store)
+    }
+    fn guarantees(&self) -> Guarantees {
+        // SAFETY: x86-64 walks again for a write through a clean entry (SDM 3A 4.8: the dirty bit is set by an atomic
+        // step that looks at the entry as it is), and so does the emulator. An entry that stays cached while its accessed
+        // bit is cleared only leaves that bit clear (SDM 3A 4.10.4.3).
+        unsafe { Guarantees::none().with_clean_write_walks().with_unflushed_accessed() }
+    }
+
+    #[inline(always)]
+    fn broken(&self, rule: Rule) -> bool {
+        FAULTS && self.broken == Some(rule)
+    }
+}

@@ -1,0 +1,61 @@
+//! Tests of the core on this hardware: one a boot, chosen by `test=NAME`. With `break=RULE` a step of the core is left out,
+//! and the test must fail: the negative control. `crates/metal/tests` says which are run how.
+
+mod away;
+mod ends;
+mod kernel;
+mod reclaim;
+mod team;
+mod unmap;
+
+use quietmm::Error;
+use quietmm_workloads::{Params, System};
+
+use crate::platform::Metal;
+
+/// The system that tests run on.
+pub type Sys = System<'static, Metal<true>>;
+
+type SetUp = fn(&Sys, &Params<'static>) -> Result<(), Error>;
+
+/// A test.
+pub struct Test {
+    /// Its name.
+    pub name: &'static str,
+    /// Pages of the kernel range that it needs.
+    pub kernel_pages: Option<u64>,
+    /// Whether pages of files that were never written are made up.
+    pub tags: bool,
+    /// Makes its tasks, which report what is wrong by `wrong_content`.
+    pub set_up: SetUp,
+}
+
+impl Test {
+    const fn new(name: &'static str, set_up: SetUp) -> Test {
+        Test { name, kernel_pages: None, tags: false, set_up }
+    }
+
+    /// Tasks that it makes at most.
+    pub fn tasks(&self, cpus: u32) -> u32 {
+        cpus + 2
+    }
+}
+
+static ALL: &[Test] = &[
+    Test::new("stale-unmap", unmap::stale),
+    Test::new("clean-write", unmap::clean_write),
+    Test::new("dirty-write", unmap::dirty_write),
+    Test { tags: true, ..Test::new("batch", reclaim::batch) },
+    Test::new("write-back", reclaim::write_back),
+    Test::new("lazy", away::lazy),
+    Test::new("hotplug", away::hotplug),
+    Test::new("late", away::late),
+    Test { kernel_pages: Some(kernel::PAGES), ..Test::new("vunmap", kernel::vunmap) },
+    Test::new("panics", ends::panics),
+    Test::new("overflow", ends::overflow),
+];
+
+/// A test by its name.
+pub fn find(name: &str) -> Option<&'static Test> {
+    ALL.iter().find(|test| test.name == name)
+}

@@ -1,0 +1,222 @@
+//! The core on real page tables, real interrupts and real concurrency, each test in a fresh machine, with its negative
+//! control: the same test with a step of the core left out must fail. `scripts/test-metal` runs them.
+
+mod machine;
+
+use machine::{End, Machine};
+
+/// What the timer's periods are, in instructions: primes, so that no loop of the core falls into step with them.
+const PERIODS: [u32; 10] = [211, 307, 401, 503, 701, 907, 1201, 1511, 2003, 3001];
+const WRONG: &str = "\"wrong\":";
+
+/// With 4 and with 48 CPUs, each a thread of the host.
+fn concurrently(run: impl Fn(Machine)) {
+    [4, 48].map(Machine::threads).into_iter().for_each(run);
+}
+
+/// With each period of the timer.
+fn preempted(run: impl Fn(Machine)) {
+    PERIODS.map(Machine::instructions).into_iter().for_each(run);
+}
+
+#[test]
+fn a_stale_entry_is_seen_without_the_flush_and_gone_with_it() {
+    concurrently(|m| {
+        let sound = m.passes("test=stale-unmap");
+        assert!(sound.counter("ipis_received") >= u64::from(m.cpus - 1), "all but one had the page");
+        m.fails("test=stale-unmap break=flush-before-unmap-returns", WRONG);
+    });
+}
+
+#[test]
+fn a_stale_entry_is_gone_wherever_a_timer_interrupts() {
+    preempted(|m| drop(m.passes("test=stale-unmap")));
+    Machine::instructions(PERIODS[0]).fails("test=stale-unmap break=flush-before-unmap-returns", WRONG);
+}
+
+#[test]
+fn an_acknowledgement_before_the_flush_is_seen() {
+    concurrently(|m| drop(m.fails("test=stale-unmap break=acknowledge-after-flush", WRONG)));
+}
+
+#[test]
+fn a_write_through_a_clean_entry_faults_and_through_a_dirty_one_does_not() {
+    let machines = [Machine::threads(4), Machine::threads(48), Machine::instructions(PERIODS[1])];
+    for m in machines {
+        m.passes("test=clean-write break=flush-before-unmap-returns");
+        m.fails(
+            "test=dirty-write break=flush-before-unmap-returns",
+            "wrote through a page that is not there",
+        );
+        // With the flush nobody has a stale entry, and the test says that it shows nothing.
+        m.fails("test=clean-write", "shows nothing");
+    }
+}
+
+#[test]
+fn what_reclaim_takes_in_a_batch_is_gone_after_the_batchs_flush() {
+    concurrently(|m| {
+        let m = m.with_mib(64);
+        let sound = m.passes("test=batch heap=8");
+        assert!(sound.counter("tlb_batch_pages") > 1000 && sound.counter("pages_checked") > 1000);
+        // With many CPUs on few processors a hot page may not be taken while somebody has it cached.
+        if m.cpus == 4 {
+            m.fails("test=batch heap=8 break=flush-before-free", "does not show what the file holds");
+        }
+    });
+}
+
+#[test]
+fn a_batch_is_flushed_wherever_a_timer_interrupts() {
+    preempted(|m| drop(m.with_mib(24).passes("test=batch heap=5")));
+    let m = Machine::instructions(PERIODS[9]).with_mib(24);
+    m.fails("test=batch heap=5 break=flush-before-free", WRONG);
+}
+
+#[test]
+fn a_page_does_not_change_while_it_is_written_out() {
+    concurrently(|m| {
+        let sound = m.passes("test=write-back");
+        assert!(sound.counter("pgpgout") > u64::from(m.cpus));
+        m.fails("test=write-back break=write-waits-for-io", "changed while they were written out");
+        m.fails("test=write-back break=clean-protects", WRONG);
+    });
+}
+
+#[test]
+fn a_page_is_written_out_whole_wherever_a_timer_interrupts() {
+    preempted(|m| drop(m.passes("test=write-back")));
+    Machine::instructions(PERIODS[2]).fails("test=write-back break=clean-protects", WRONG);
+}
+
+#[test]
+fn lazy_cpus_are_left_alone_and_see_nothing_stale() {
+    concurrently(|m| {
+        let sound = m.passes("test=lazy");
+        assert!(sound.counter("tlb_lazy_skipped") >= u64::from(m.cpus - 1));
+        m.fails("test=lazy break=lazy-return-flush", WRONG);
+    });
+}
+
+#[test]
+fn lazy_cpus_see_nothing_stale_wherever_a_timer_interrupts() {
+    preempted(|m| drop(m.passes("test=lazy")));
+    Machine::instructions(PERIODS[3]).fails("test=lazy break=lazy-return-flush", WRONG);
+}
+
+#[test]
+fn cpus_that_go_and_come_back_see_nothing_stale() {
+    concurrently(|m| {
+        let sound = m.passes("test=hotplug");
+        assert!(sound.counter("cpus_offline") >= 9 && sound.counter("cpus_online") >= 9);
+        m.fails("test=hotplug break=offline-leaves-masks", WRONG);
+    });
+}
+
+#[test]
+fn cpus_go_and_come_wherever_a_timer_interrupts() {
+    preempted(|m| drop(m.passes("test=hotplug")));
+    Machine::instructions(PERIODS[4]).fails("test=hotplug break=offline-leaves-masks", WRONG);
+}
+
+#[test]
+fn cpus_that_come_late_do_as_the_others_do() {
+    concurrently(|m| {
+        assert_eq!(m.passes("test=late late=2").counter("cpus_online"), 2);
+        m.fails("test=late", "all CPUs are early");
+    });
+}
+
+#[test]
+fn kernel_addresses_are_unmapped_with_interrupts_off_and_flushed_before_they_come_again() {
+    concurrently(|m| {
+        let sound = m.passes("test=vunmap");
+        assert!(sound.counter("nr_tlb_local_flush_kernel") + sound.counter("nr_tlb_local_flush_one") > 0);
+        m.fails("test=vunmap break=flush-before-reuse", WRONG);
+    });
+}
+
+#[test]
+fn kernel_addresses_are_flushed_wherever_a_timer_interrupts() {
+    preempted(|m| drop(m.passes("test=vunmap")));
+    Machine::instructions(PERIODS[5]).fails("test=vunmap break=flush-before-reuse", WRONG);
+}
+
+/// Unmaps, faults, protects, moves, forks, reclaims, write-back, and CPUs that go and come, all content checked.
+#[test]
+fn thousands_of_racing_operations_leave_every_content_right() {
+    // The seed says how many CPUs take part: 16 at most.
+    for seed in [2, 6, 14, 29] {
+        let few = Machine::threads(4).with_mib(64).passes(&format!("workload=churn heap=16 seed={seed}"));
+        let many = Machine::threads(48).passes(&format!("workload=churn heap=16 seed={seed}"));
+        assert!(few.counter("progress") > 500 && many.counter("progress") > 500);
+    }
+    let broken = "workload=churn heap=16 break=flush-before-unmap-returns";
+    Machine::threads(4).with_mib(64).fails(broken, WRONG);
+    Machine::threads(48).fails(broken, WRONG);
+}
+
+#[test]
+fn racing_operations_leave_every_content_right_wherever_a_timer_interrupts() {
+    for (i, period) in PERIODS.into_iter().enumerate() {
+        Machine::instructions(period).passes(&format!("workload=churn heap=16 seed={}", i + 1));
+    }
+    let m = Machine::instructions(PERIODS[0]);
+    m.fails("workload=churn heap=16 break=clean-protects", WRONG);
+}
+
+/// As above, with pages that go to a disk and come back from it.
+#[test]
+fn what_goes_to_the_disk_comes_back() {
+    for m in [Machine::threads(4).with_mib(64), Machine::threads(48), Machine::instructions(PERIODS[7])] {
+        let sound = m.with_disk().passes("workload=churn heap=16 seed=3");
+        let (reads, writes) = (sound.counter("disk_reads"), sound.counter("disk_writes"));
+        assert!(reads > 10 && writes > 10, "{reads} reads, {writes} writes");
+    }
+    let m = Machine::instructions(PERIODS[7]).with_disk();
+    m.fails("workload=churn heap=16 seed=3 break=clean-protects", WRONG);
+}
+
+#[test]
+fn two_runs_that_count_instructions_print_the_same() {
+    let run =
+        |seed| Machine::instructions(PERIODS[6]).passes(&format!("workload=churn heap=16 seed={seed}")).text;
+    assert_eq!(run(3), run(3));
+    assert_ne!(run(3), run(4), "the seed makes a difference: equal runs mean something");
+}
+
+#[test]
+fn readers_of_files_larger_than_memory_find_what_the_files_hold() {
+    let batch = Machine::threads(8).passes("workload=lru-file-mmap-read work=5000 heap=16");
+    assert!(batch.counter("pages_checked") >= 49_000 && batch.counter("pages_reclaimed") > 10_000);
+    let page = Machine::threads(8)
+        .passes("workload=lru-file-mmap-read work=5000 heap=16 policy=linux+unmap=per-page");
+    let rate = |o: &machine::Outcome| {
+        o.counter("nr_tlb_remote_flush_received") * 1000 / o.counter("pages_reclaimed")
+    };
+    assert!(rate(&batch) * 4 < rate(&page), "{} and {} in 1000 pages", rate(&batch), rate(&page));
+}
+
+#[test]
+fn a_panic_says_where_on_which_cpu_and_ends_the_machine() {
+    for m in [Machine::threads(4), Machine::threads(48)] {
+        let last = format!("\"cpu\":{}", m.cpus - 1);
+        m.boot("test=panics").ended(End::Panicked).says("as asked for").says("ends.rs").says(&last);
+        m.boot("test=overflow").ended(End::Panicked).says("a stack's end").says(&last);
+    }
+}
+
+#[test]
+fn a_command_line_that_makes_no_sense_is_refused_with_a_word_on_why() {
+    let m = Machine::threads(1);
+    for (words, why) in [
+        ("", "what is to run?"),
+        ("workload=no-such", "no such workload"),
+        ("workload=churn policy=linix", "unknown policy"),
+        ("workload=churn seed=x", "not a number"),
+        ("workload=churn nonsense", "key=value"),
+        ("workload=churn break=no-such", "no such rule"),
+    ] {
+        m.boot(words).ended(End::Usage).says(why);
+    }
+}
