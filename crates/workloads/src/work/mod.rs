@@ -177,7 +177,7 @@ impl Workload {
         match self {
             Workload::Revisit => 3 * cpus,
             Workload::Churn | Workload::SwapChurn => 2 * cpus,
-            Workload::ScanResist => cpus + 2,
+            Workload::ScanResist => cpus + cpus.div_ceil(2) + 2,
             Workload::Hotplug => cpus + 1,
             Workload::UnmapStorm => unmap_storm::tasks(cpus),
             Workload::HackbenchOom => hackbench::tasks(cpus, frames),

@@ -1,6 +1,9 @@
 //! `scan-resist`: what a one-time sweep does to those who use their memory. Threads on every other CPU use a hot set of 3/8 of
 //! the memory, over and over; the others sweep once: through files of twice the memory, or through new anonymous memory of as
 //! much. Nothing that a sweep has used is wanted again, so whatever comes back was hot and should not have gone.
+//!
+//! A small program of another process takes turns with each hot thread, as on a machine that has more to do: without
+//! address-space tags each turn flushes what the TLB has of the hot set, with tags it stays.
 
 use alloc::format;
 use alloc::sync::Arc;
@@ -25,6 +28,9 @@ const ACCESSES: u32 = 64;
 const SWEEP_ACCESSES: u32 = 512;
 /// Of so many uses of a hot page one is a write.
 const WRITES: u64 = 4;
+/// Pages of each of the small programs, and accesses to one.
+const SMALL: u64 = 16;
+const SMALL_ACCESSES: u32 = 4096;
 /// Pages that the hot threads use before they ask whether the sweeps are over.
 const ASK: u64 = 64;
 
@@ -103,6 +109,19 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
                 Ok(())
             },
         );
+    }
+    let other = system.mm.create_space()?;
+    system.mm.map(other, PageRange::new(BASE, SMALL * threads), Backing::Anonymous, Prot::ReadWrite)?;
+    for thread in 0..threads {
+        let (phase, mut rng) = (phase.clone(), params.rng((threads + thread) as u32));
+        let cpu = CpuId(2 * thread as u16);
+        system.spawn(format!("small/{thread}"), TaskKind::User(other), cpu, move |system| {
+            while phase.sweeping.load(Relaxed) > 0 {
+                let page = BASE.0 + SMALL * thread + rng.next_u64() % SMALL;
+                system.access(PageNumber(page).addr(), SMALL_ACCESSES, UserAccess::Read)?;
+            }
+            Ok(())
+        });
     }
     let each = [sweeps.div_ceil(2), sweeps / 2].map(|several| TIMES_MEMORY * params.frames / several);
     let stride = (each[0].max(each[1]) + 1).next_multiple_of(512);
