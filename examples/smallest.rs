@@ -1,6 +1,7 @@
 //! The smallest platform that works: one CPU, a block of host memory, no interrupts, no disk.
 //!
-//! Start here to embed the core. Everything below `impl Platform` is what a kernel does with it.
+//! Start here to embed the core; `docs/embedding.md` is the guide. Everything below `impl Platform` is what a kernel does
+//! with it.
 //!
 //!     cargo run --example smallest
 

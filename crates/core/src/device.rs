@@ -34,15 +34,17 @@ impl Transfer {
 /// Block I/O: needed only by those who page files in and out, or swap.
 ///
 /// Blocks are pages, counted from the start of the file or of the swap device. Calls may wait; they come with interrupts
-/// on and no spin lock held. A kernel that has devices which take several commands at once starts all transfers of
+/// on and no spin lock held. Pages are written out by reclaim: what a write needs of memory must be there before, or come by
+/// [`AllocFrom::NOW`](crate::AllocFrom::NOW). A kernel that has devices which take several commands at once starts all transfers of
 /// [`read_all`](Self::read_all) and [`write_all`](Self::write_all) before it waits for the first.
 pub trait BlockDevice {
-    /// Fill `frame` with the page. A hole of a file is zeros.
+    /// Fill `frame` with the page; when it returns nothing writes to the frame any more. A hole of a file is zeros.
     ///
     /// # Errors
     /// When the content cannot be had: of a file the fault that wants it fails, of swap that of this page alone.
     fn read(&self, from: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError>;
-    /// Write `frame` out; when it returns the content is safe.
+    /// Write `frame` out; when it returns the content is safe, and nothing reads the frame any more: it may be another page
+    /// next (INV-2).
     ///
     /// # Errors
     /// When it is not: the page stays in memory.

@@ -26,8 +26,8 @@
 //! Each operation says how many CPUs it may interrupt for itself; one that needs memory and finds it short reclaims
 //! first, and pays for that too.
 //!
-//! There is no heap, no thread and no static in here. See `examples/smallest.rs` for a platform that runs on
-//! the host, and ARCHITECTURE.md for the way from a page fault down to the IPI.
+//! There is no heap, no thread and no static in here. See `docs/embedding.md` for the guide to embed it,
+//! `examples/smallest.rs` for a platform that runs on the host, and ARCHITECTURE.md for the way from a page fault down to the IPI.
 
 #![no_std]
 
@@ -76,3 +76,8 @@ pub use swap::SwapUsage;
 pub use tlb::{Flushed, UnmapBatch};
 pub use validate::Audit;
 pub use vmap::{VmapPlace, Waits};
+
+// The guide's examples are compiled by `cargo test`.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedding.md")]
+struct EmbeddingGuide;

@@ -203,7 +203,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Serves what other CPUs want of this one: for kernels that spin on locks of their own with interrupts
-    /// off (INV-8). Any context.
+    /// off (INV-8). Any context but a non-maskable interrupt.
     pub fn serve(&self) {
         crate::ipi::serve(&Here::new(self));
     }

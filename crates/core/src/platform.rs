@@ -11,16 +11,18 @@ pub use crate::device::{BlockDevice, DeviceError, Store, Transfer};
 
 /// The machine under the core.
 ///
-/// The core calls these from every CPU at once. It never blocks inside them except in [`wait`](Self::wait).
-/// The kernel around it must not switch tasks on a CPU that is inside the core, except in `wait`
-/// (interrupts may arrive wherever they are on).
+/// The core calls these from every CPU at once. The kernel around it must not switch tasks on a CPU that is inside the
+/// core, except in [`wait`](Self::wait), [`breathe`](Self::breathe), [`out_of_memory`](Self::out_of_memory) and the
+/// methods of [`BlockDevice`]: no spin lock is held there, but sleeping locks may be. Interrupts may arrive wherever
+/// they are on, and must come back to where they came from. `docs/embedding.md` is the guide.
 ///
 /// # Safety
 /// The core's memory safety rests on the answers: [`direct`](Self::direct) must map all memory that was
 /// handed over, [`this_cpu`](Self::this_cpu) must be true and unique while interrupts are off, the flushes
 /// must have flushed when they return, and the copies must stay within their frames.
 pub unsafe trait Platform {
-    /// The CPU that executes this. Stable while interrupts are off.
+    /// The CPU that executes this. Asked with interrupts on too: a task inside the core stays on its CPU but where the
+    /// trait says that it may be switched.
     fn this_cpu(&self) -> CpuId;
     /// One more than the highest CPU number that can ever come online; at most 4096.
     fn possible_cpus(&self) -> u32;
@@ -32,9 +34,10 @@ pub unsafe trait Platform {
     /// The distance between nodes: 10 is local, 20 costs about twice as much (the ACPI SLIT's scale).
     fn distance(&self, from: NodeId, to: NodeId) -> u32;
 
-    /// Flush one page of the loaded space on this CPU (INVLPG).
+    /// Flush one page of the loaded space on this CPU (INVLPG), of whatever size its entry is, and all that this CPU keeps of
+    /// the tables on the way to it: these may be freed next (INV-9). Interrupts are off.
     fn flush_page(&self, page: VirtAddr);
-    /// Flush all non-global entries of the loaded space on this CPU.
+    /// Flush all non-global entries of the loaded space on this CPU, and what it keeps of its tables. Interrupts are off.
     #[doc(alias = "flush_tlb_local")]
     fn flush_space(&self);
     /// Flush one page of the kernel range of [`Config`](crate::Config) on this CPU, whatever space is loaded: its entry is
@@ -44,7 +47,8 @@ pub unsafe trait Platform {
     /// contexts. More may go with them, also what is user's. INV-3 rests on it. Never called without such a range.
     fn flush_kernel(&self);
     /// Load the address space rooted at `root` under `tag` on this CPU. With `keep`, entries that an
-    /// earlier load left under this tag may stay; without it they must be gone when this returns.
+    /// earlier load left under this tag may stay; without it they must be gone when this returns. From then on this
+    /// CPU walks the old tables no more (INV-9). Interrupts are off. `tag` is below [`tags`](Self::tags), and below 16.
     fn load_space(&self, root: FrameNumber, tag: u16, keep: bool);
     /// Address-space tags that each CPU can hold at once. With 1 (no tags) every load flushes.
     fn tags(&self) -> u16 {
@@ -55,24 +59,30 @@ pub unsafe trait Platform {
     /// interrupts off. Never called with this CPU in the set, and only with interrupts off. A target may have gone
     /// offline between the core's look and this call: then it has answered already, and the interrupt may be lost.
     fn interrupt(&self, targets: &CpuSet);
-    /// Turn interrupts off on this CPU; says whether they were on.
+    /// Turn interrupts off on this CPU; says whether they were on. Calls nest: only whoever hears "on" turns them on again.
     fn irqs_off(&self) -> bool;
     /// Turn interrupts on again.
     fn irqs_on(&self);
 
-    /// Where a physical address is mapped for the core. Valid for all memory handed over at start.
+    /// Where a physical address is mapped for the core: writable, on every CPU, whatever space is loaded, for as long as the
+    /// manager lives. Each region that was handed over is mapped in one piece, as contiguous as it is physically, and
+    /// pages lie at page borders.
     fn direct(&self, at: PhysAddr) -> *mut u8;
     /// Fill a frame with zeros.
     fn clear_frame(&self, frame: FrameNumber);
-    /// Copy a frame.
+    /// Copy a frame. A program may write to `from` meanwhile; what is copied of that may be old or new.
     fn copy_frame(&self, from: FrameNumber, to: FrameNumber);
     /// A clock that never runs backwards on one CPU.
     fn now(&self) -> Nanos;
-    /// Spin for about `ns` nanoseconds, with the spin hint (PAUSE), at least once.
+    /// Spin for about `ns` nanoseconds, with the spin hint (PAUSE), at least once. Interrupts on or off; spin locks may be
+    /// held, so no other task may run here.
     fn pause(&self, ns: u32);
 
     /// Wait until `ready` answers true; called with interrupts on and no spin lock held. Whoever makes it
     /// true then calls [`wake`](Self::wake) with the same key. A trivial platform spins here.
+    ///
+    /// Who sleeps must ask once more after whoever wakes could find it, or a wake-up is lost. `ready` may take what is
+    /// waited for (the lock of a page): it is asked by the task that waits, and **never again once it has answered true**.
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
         let _ = key;
         while !ready() {
@@ -85,9 +95,10 @@ pub unsafe trait Platform {
     fn prepare_root(&self, root: FrameNumber) {
         let _ = root;
     }
-    /// A long piece of work is at a place where another task may run first. Interrupts on, no lock held.
+    /// A long piece of work is at a place where another task may run first. Interrupts on, no spin lock held.
     fn breathe(&self) {}
-    /// Wake those who wait with this key. Any context.
+    /// Wake those who wait with this key. Any context: interrupts may be off, spin locks of the core held, and with
+    /// `vmap=lazy` it may come from an interrupt handler. It must not wait.
     fn wake(&self, key: WaitKey) {
         let _ = key;
     }
@@ -95,7 +106,8 @@ pub unsafe trait Platform {
     /// No frame can be had for a task that may wait: reclaim has found nothing, and no CPU holds frames back. Whoever
     /// embeds the core picks a victim here, and gives true when the task should try again: memory will come, or has
     /// come. False, and the task gets [`Error::OutOfMemory`](crate::Error::OutOfMemory): right for the victim itself.
-    /// Interrupts are on and no spin lock is held; it may wait, and may free memory, but must not ask for any.
+    /// Interrupts are on and no spin lock is held; it may wait, and may free frames, but must not ask for any. The task may
+    /// have the regions of its space: no space is changed or ended here, and a victim ends by itself, later.
     fn out_of_memory(&self, short: &Shortage) -> bool {
         let _ = short;
         false
@@ -107,7 +119,7 @@ pub unsafe trait Platform {
         None
     }
 
-    /// What this machine's translation hardware guarantees. Nothing by default.
+    /// What this machine's translation hardware guarantees. Nothing by default. Always the same answer.
     fn guarantees(&self) -> Guarantees {
         Guarantees::none()
     }

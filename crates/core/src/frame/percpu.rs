@@ -603,8 +603,8 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     /// Changes how many free frames each CPU keeps at hand of each zone of a node. Lists that are too long then shrink
-    /// with the next free; [`drain_page_lists`](Self::drain_page_lists) empties them at once. Any context, while all
-    /// CPUs allocate and free. No IPI.
+    /// with the next free; [`drain_page_lists`](Self::drain_page_lists) empties them at once. Any context but an
+    /// interrupt handler, while all CPUs allocate and free. No IPI.
     ///
     /// # Errors
     /// [`Error::BadSetting`], [`Error::NoSuchNode`].

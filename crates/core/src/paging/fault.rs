@@ -41,8 +41,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// that another space shares: then at most one per CPU that uses the space and is neither lazy nor this one.
     ///
     /// # Errors
-    /// [`Error::NotMapped`] and [`Error::NotPermitted`] are the program's fault; [`Error::OutOfMemory`] and
-    /// [`Error::Device`] are not. [`Error::NoSuchSpace`].
+    /// [`Error::NotMapped`] and [`Error::NotPermitted`] are the program's fault; [`Error::OutOfMemory`],
+    /// [`Error::Device`] and [`Error::SwapDevice`] are not. [`Error::NoSuchSpace`].
     pub fn fault(&self, id: SpaceId, at: VirtAddr, access: UserAccess) -> Result<(), Error> {
         let _scope = profile::scope(self.platform(), Scope::Fault);
         let p = self.platform();
