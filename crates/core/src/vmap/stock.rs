@@ -20,6 +20,7 @@
 use core::sync::atomic::Ordering;
 
 use super::Vmap;
+use super::bins::{self, Bins};
 use super::block::Blocks;
 use super::extent::{Owned, Unmapped, Want};
 use super::list::List;
@@ -35,9 +36,9 @@ use crate::rule::Rule;
 use crate::sync::{SpinLock, Word32, Word64};
 use crate::tlb::kernel::may_wait;
 
-/// Extents at hand that a map looks at for one of just its size.
+/// Extents at hand that a map looks at for one of just its size, where sizes share a list or an alignment is asked for.
 const LOOKS: usize = 32;
-/// What is not of its size goes back to its shard, so many at a time.
+/// What is not wanted goes back to its shard, so many at a time.
 const BACK: usize = 2;
 /// Purges after which a CPU gives back what it has had at hand all the time. With many CPUs they come fast, and some have
 /// less to do than others in between.
@@ -65,9 +66,9 @@ pub(crate) struct Stock {
     /// Extents with frames of their own, for the next purge to free.
     owning: List,
     /// Flushed, and at hand.
-    ready: List,
+    ready: Bins,
     /// The same, and not wanted from one purge to the next; some of it was there at this purge, and since.
-    surplus: List,
+    surplus: Bins,
     since: Word64,
     /// The same, and not wanted for [`LONG`] purges: it goes back.
     excess: List,
@@ -80,7 +81,7 @@ unsafe impl Zeroed for Stock {}
 /// Extents that wait for the same purge.
 #[repr(C)]
 struct Batch {
-    extents: List,
+    extents: Bins,
     /// The number of the purge; 0 if there are none.
     purge: Word64,
 }
@@ -101,8 +102,6 @@ pub(super) struct Numbers {
     pub threshold: Word64,
     /// Twice as much waits: who maps purges.
     pub pressing: Word32,
-    /// Extents in use that reach across borders of shards.
-    pub across: Word32,
 }
 
 impl Numbers {
@@ -153,15 +152,15 @@ impl Stock {
             if self.surplus.is_empty(p) {
                 self.since.set(p, next);
             } else if next - self.since.get(p) > LONG {
-                self.excess.take_over(p, &self.surplus, v.link(mm));
+                self.surplus.empty_into(mm, v, &self.excess);
                 self.since.set(p, next);
             }
-            self.surplus.take_over(p, &self.ready, v.link(mm));
+            self.surplus.take_over(mm, v, &self.ready);
         }
         for batch in [&self.sealed, &self.fresh] {
             let purge = batch.purge.get(p);
             if purge != 0 && numbers.has_flushed(p, purge) {
-                self.ready.take_over(p, &batch.extents, v.link(mm));
+                self.ready.take_over(mm, v, &batch.extents);
                 batch.purge.set(p, 0);
             }
         }
@@ -176,7 +175,7 @@ impl Stock {
     /// What is in `fresh` waits for this purge, as does what is in `sealed`. Under the lock.
     fn seal<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, purge: u64) {
         let p = mm.platform();
-        self.sealed.extents.take_over(p, &self.fresh.extents, v.link(mm));
+        self.sealed.extents.take_over(mm, v, &self.fresh.extents);
         self.sealed.purge.set(p, purge);
         self.fresh.purge.set(p, 0);
     }
@@ -232,8 +231,8 @@ impl Stock {
         self.with(mm, || {
             self.turn(mm, v);
             let p = mm.platform();
-            self.excess.take_over(p, &self.surplus, v.link(mm));
-            self.excess.take_over(p, &self.ready, v.link(mm));
+            self.surplus.empty_into(mm, v, &self.excess);
+            self.ready.empty_into(mm, v, &self.excess);
             self.excess.take_all(p)
         })
     }
@@ -249,15 +248,15 @@ impl Stock {
     pub fn each<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, mut each: impl FnMut(u32, bool)) {
         let p = mm.platform();
         let waits = |batch: &Batch| !v.state.numbers.has_flushed(p, batch.purge.get(p));
-        for (list, waits) in [
-            (&self.owning, true),
+        self.owning.each(p, v.link(mm), |handle| each(handle, true));
+        self.excess.each(p, v.link(mm), |handle| each(handle, false));
+        for (bins, waits) in [
             (&self.fresh.extents, waits(&self.fresh)),
             (&self.sealed.extents, waits(&self.sealed)),
             (&self.ready, false),
             (&self.surplus, false),
-            (&self.excess, false),
         ] {
-            list.each(p, v.link(mm), |handle| each(handle, waits));
+            bins.each(mm, v, |handle| each(handle, waits));
         }
     }
 }
@@ -311,7 +310,7 @@ pub(super) fn defer<'p, P: Platform>(
             stock.frames.set(p, stock.frames.get(p) + frames);
             stock.owning.push(p, v.link(mm), handle);
         } else {
-            stock.fresh.extents.push(p, v.link(mm), handle);
+            stock.fresh.extents.push(mm, v, whole.pages, handle);
             stock.fresh.purge.set(p, next);
         }
         // Not in an interrupt handler: it may have come in the middle of a shard's lock.
@@ -327,21 +326,20 @@ pub(super) fn defer_slots<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, ra
     wait_for_purge(mm, v, range, |_, _| ())
 }
 
-/// Takes an extent of just this size that this CPU has at hand. If it has only others, some of them go back.
+/// Takes an extent of just this size that this CPU has at hand. If it has only others, some of them go back: longer ones,
+/// or such as nobody has wanted for long. Small sizes come round, and a list of them that has run out once does so less and
+/// less often if others stay.
 pub(super) fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, want: &Want) -> Option<Owned> {
     let p = mm.platform();
-    let fits = |handle: u32| {
-        let extent = v.extent(mm, handle);
-        let range = extent.range(p);
-        (&extent.next, (range.pages == want.pages && want.fit(range) == Some(range)).then_some(range))
-    };
     let mut back = [None; BACK];
     let found = v.own(mm, |stock| {
         stock.turn(mm, v);
-        let lists = [&stock.surplus, &stock.ready, &stock.excess];
-        let found = lists.iter().find_map(|list| list.take_one(p, LOOKS, fits));
+        let bins = [&stock.surplus, &stock.ready];
+        let found = bins.iter().find_map(|bins| bins.take(mm, v, want, LOOKS));
         if found.is_none() {
-            back = [(); BACK].map(|()| lists.iter().find_map(|list| list.pop(p, v.link(mm))));
+            let long = || bins.iter().find_map(|bins| bins.pop_long(mm, v));
+            let next = || stock.excess.pop(p, v.link(mm)).or_else(|| bins::is_long(want.pages).then(long)?);
+            back = [(); BACK].map(|()| next());
         }
         found.map(|(handle, place)| Owned::new(handle, place))
     });
