@@ -44,9 +44,10 @@ const BACK: usize = 2;
 /// less to do than others in between.
 const LONG: u64 = 16;
 /// Each CPU tells all others what it has unmapped when it comes to this part of its share of the threshold.
-const PART: u64 = 4;
+const PART: u64 = 2;
 
-/// A CPU's own. Nobody else writes here but who purges, once a purge, and who is short of addresses.
+/// A CPU's own. Nobody else writes here but who purges, once a purge and on the first line alone, and who is short of
+/// addresses.
 #[repr(C, align(128))]
 pub(crate) struct Stock {
     lock: SpinLock<{ Scope::StockLock as u8 }>,
@@ -58,8 +59,10 @@ pub(crate) struct Stock {
     to: Word64,
     /// As many of them as `State::reported` knows of.
     told: Word64,
-    /// Frames that wait.
+    /// Frames that wait: some do as long as there is something in `owning`.
     frames: Word64,
+    /// The last purge that came by. Where nothing `waits` since, it covers all that is in `fresh` and `sealed`.
+    visited: Word64,
     fresh: Batch,
     /// What waits for the purge before that of `fresh`.
     sealed: Batch,
@@ -180,6 +183,19 @@ impl Stock {
         self.fresh.purge.set(p, 0);
     }
 
+    /// What says that it waits for the purge after the one that came by was here before, and is flushed by that one too. Its
+    /// CPU says so itself, before anything new comes: the purge touches one line here. Under the lock.
+    fn heed_visit<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) {
+        let p = mm.platform();
+        if self.waits.get(p) == 0 && self.fresh.purge.get(p) > self.visited.get(p) {
+            // Those before are moved on first: they may have ended.
+            self.turn(mm, v);
+            if self.fresh.purge.get(p) != 0 {
+                self.seal(mm, v, self.visited.get(p));
+            }
+        }
+    }
+
     /// Counts pages that wait from here on; gives how many all should hear of, or 0. Under the lock.
     fn count<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, range: PageRange) -> u64 {
         let p = mm.platform();
@@ -208,9 +224,6 @@ impl Stock {
             return None;
         }
         self.with(mm, || {
-            self.turn(mm, v);
-            // What says that it waits for the next one is flushed by this one, too: it is here before the flush.
-            self.seal(mm, v, n);
             let pages = self.pages.get(p);
             let span = PageRange::between(PageNumber(self.from.get(p)), PageNumber(self.to.get(p)));
             v.state.reported.fetch_sub(p, self.told.get(p), Ordering::Relaxed);
@@ -220,8 +233,11 @@ impl Stock {
                 self.waits.store(p, 0, Ordering::Relaxed);
             }
             self.told.set(p, 0);
-            self.frames.set(p, 0);
-            v.state.owning.take_over(p, &self.owning, v.link(mm));
+            if self.frames.get(p) > 0 {
+                self.frames.set(p, 0);
+                v.state.owning.take_over(p, &self.owning, v.link(mm));
+            }
+            self.visited.set(p, n);
             Some(Found { pages, span })
         })
     }
@@ -229,6 +245,7 @@ impl Stock {
     /// Takes all that was flushed: a list of handles plus one. For who is short of addresses.
     pub fn drain<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> u32 {
         self.with(mm, || {
+            self.heed_visit(mm, v);
             self.turn(mm, v);
             let p = mm.platform();
             self.surplus.empty_into(mm, v, &self.excess);
@@ -247,7 +264,8 @@ impl Stock {
     /// For a look at a quiet system: all extents, and whether they wait for a purge.
     pub fn each<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, mut each: impl FnMut(u32, bool)) {
         let p = mm.platform();
-        let waits = |batch: &Batch| !v.state.numbers.has_flushed(p, batch.purge.get(p));
+        let covered = if self.waits.get(p) == 0 { self.visited.get(p) } else { u64::MAX };
+        let waits = |batch: &Batch| !v.state.numbers.has_flushed(p, batch.purge.get(p).min(covered));
         self.owning.each(p, v.link(mm), |handle| each(handle, true));
         self.excess.each(p, v.link(mm), |handle| each(handle, false));
         for (bins, waits) in [
@@ -274,6 +292,7 @@ fn wait_for_purge<'p, P: Platform>(
     let late = p.broken(Rule::CountBeforeWaiting);
     let mut report = v.own(mm, |stock| {
         if stock.waits.get(p) == 0 {
+            stock.heed_visit(mm, v);
             stock.waits.store(p, 1, Ordering::Relaxed);
             // Partner: the fence in `Taken::all`.
             full_fence();
