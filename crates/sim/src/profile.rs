@@ -340,7 +340,8 @@ impl Books {
         if places.is_empty() {
             self.places[innermost].total += ps;
         }
-        let (mut seen, mut rooms) = (0u128, 0u8);
+        const { assert!(Room::ALL.len() <= u16::BITS as usize) };
+        let (mut seen, mut rooms) = (0u128, 0u16);
         for &index in places.iter().rev() {
             // One that is in itself counts once.
             if seen & 1 << index == 0 {
