@@ -147,7 +147,9 @@ impl<T: Zeroed> Pool<T> {
     ) -> Result<(), Error> {
         let p = mm.platform();
         loop {
-            let guard = self.lock.lock(mm);
+            // Nothing is free, and a slab has to be made: no need to stand in line to see that.
+            let most = if self.free.load(p, Ordering::Relaxed) == 0 { 0 } else { most };
+            let guard = (most > 0).then(|| self.lock.lock(mm));
             let mut found = false;
             for _ in 0..most {
                 let Some(handle) = self.free.get(p).checked_sub(1) else { break };
@@ -205,6 +207,8 @@ impl<T: Zeroed> Pool<T> {
         self.made.store(p, made + Self::PER_SLAB, Ordering::Release);
         let slots = made..made + Self::PER_SLAB;
         if let Some(each) = each {
+            // Nobody else knows of them, and their lines come from memory: not under the lock.
+            drop(guard);
             for handle in slots {
                 self.slot(mm, handle).link.store(p, LIVE, Ordering::Release);
                 each(handle);

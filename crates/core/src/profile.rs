@@ -50,7 +50,6 @@ scopes! {
     NodeListsLock, Locks, "spin_lock(node's lists)", "taking the lock of a node's LRU lists";
     FreeExtentsLock, Locks, "spin_lock(free extents)", "taking the lock of a shard's free kernel extents";
     StockLock, Locks, "spin_lock(CPU's extents)", "taking the lock of what a CPU has unmapped and has at hand";
-    UsedExtentsLock, Locks, "spin_lock(used extents)", "taking the lock of a shard's used kernel extents";
     EagerListLock, Locks, "spin_lock(eager list)", "taking the one lock of vmap=eager";
     // The first is what an `RwLock` is that says nothing of itself.
     OtherRwLock, Locks, "rw_lock(other)", "taking a sleeping lock that has no name";

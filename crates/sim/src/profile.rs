@@ -340,6 +340,7 @@ impl Books {
         if places.is_empty() {
             self.places[innermost].total += ps;
         }
+        const { assert!(Room::ALL.len() <= u32::BITS as usize) };
         let (mut seen, mut rooms) = (0u128, 0u32);
         for &index in places.iter().rev() {
             // One that is in itself counts once.

@@ -21,10 +21,10 @@ impl Team {
         Team { threads: threads.into(), begun: zero(), done: zero(), left: zero() }
     }
 
-    /// Waits for the others at `place`, and does something meanwhile.
+    /// Waits for the others at `place`, and does something meanwhile. They may meet there again and again.
     pub fn meet(&self, place: &AtomicU32, mut meanwhile: impl FnMut()) {
-        place.fetch_add(1, Ordering::AcqRel);
-        while place.load(Ordering::Acquire) < self.threads {
+        let all = (place.fetch_add(1, Ordering::AcqRel) / self.threads + 1) * self.threads;
+        while place.load(Ordering::Acquire) < all {
             meanwhile();
         }
     }

@@ -69,7 +69,11 @@ pub(super) fn look<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Findin
         (waits.frames == sums.taken, "frames that wait for a purge and their count differ"),
     ];
     Findings {
-        pools: v.fixed_frames() + state.extents.frames(mm) + state.blocks.frames(mm) + v.index_frames(mm),
+        pools: v.fixed_frames()
+            + state.extents.frames(mm)
+            + state.blocks.frames(mm)
+            + v.index_frames(mm)
+            + v.used_frames(mm),
         tables,
         frames: sums.own + sums.taken,
         waiting_frames: sums.taken,

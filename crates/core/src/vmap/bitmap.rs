@@ -29,8 +29,9 @@ pub(crate) struct Block {
 /// What is known of 64 pages.
 #[repr(C)]
 pub(super) struct Part {
-    /// Mapped, or unmapped and not flushed.
-    pub taken: Word64,
+    /// Neither mapped nor waiting for a flush. Zero, as in a slot that was never a block, is no room: whoever looks into such a
+    /// one by mistake finds none.
+    pub free: Word64,
     /// The first page of each map, and the last.
     pub first: Word64,
     pub last: Word64,
@@ -68,20 +69,20 @@ impl Block {
     /// Claims so many pages; gives their place in the block.
     pub(super) fn claim<P: Platform>(&self, p: &P, v: &Vmap<'_>, pages: u64) -> Option<u64> {
         self.parts(v).iter().enumerate().find_map(|(index, part)| {
-            let mut taken = part.taken.load(p, Ordering::Relaxed);
+            let mut free = part.free.load(p, Ordering::Relaxed);
             loop {
-                let bit = first_run(taken, pages)?;
+                let bit = first_run(!free, pages)?;
                 // Acquire: partner of the Releases in `clear_flushed` and `make`: the bits are flushed, and the block is whole.
-                match part.taken.replace(p, taken, taken | run(bit, pages), Ordering::AcqRel) {
+                match part.free.replace(p, free, free & !run(bit, pages), Ordering::AcqRel) {
                     Ok(_) => return Some(index as u64 * WORD + bit),
-                    Err(now) => taken = now,
+                    Err(now) => free = now,
                 }
             }
         })
     }
 
     pub(super) fn has_room<P: Platform>(&self, p: &P, v: &Vmap<'_>, pages: u64) -> bool {
-        self.parts(v).iter().any(|part| first_run(part.taken.load(p, Ordering::Relaxed), pages).is_some())
+        self.parts(v).iter().any(|part| first_run(!part.free.load(p, Ordering::Relaxed), pages).is_some())
     }
 
     /// What was set aside was flushed: there is room again. Under the lock of its CPU.
@@ -91,7 +92,7 @@ impl Block {
             if flushed != 0 {
                 part.flushing.set(p, 0);
                 // Release: partner of the Acquire in `claim`: the flush comes before the next map.
-                part.taken.fetch_and(p, !flushed, Ordering::Release);
+                part.free.fetch_or(p, flushed, Ordering::Release);
             }
         }
         self.purge.set(p, 0);
@@ -100,10 +101,10 @@ impl Block {
     /// Closes it if nothing in it is taken: from then on nobody finds room in it.
     pub(super) fn close<P: Platform>(&self, p: &P, v: &Vmap<'_>) -> bool {
         let parts = self.parts(v);
-        let shut = |part: &Part| part.taken.replace(p, 0, u64::MAX, Ordering::AcqRel).is_ok();
+        let shut = |part: &Part| part.free.replace(p, u64::MAX, 0, Ordering::AcqRel).is_ok();
         let closed = parts.iter().take_while(|part| shut(part)).count();
         if closed < parts.len() {
-            parts[..closed].iter().for_each(|part| part.taken.store(p, 0, Ordering::Release));
+            parts[..closed].iter().for_each(|part| part.free.store(p, u64::MAX, Ordering::Release));
         }
         closed == parts.len()
     }

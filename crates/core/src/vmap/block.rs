@@ -38,6 +38,8 @@ pub(super) struct Blocks {
     current: Word32,
     line: List,
     len: Word32,
+    /// Slots at hand, which were never blocks.
+    spare: List,
 }
 
 impl Blocks {
@@ -178,11 +180,29 @@ fn claim_in<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, word: u32, pages
     Some(PageNumber(start + at))
 }
 
+/// A slot for a block: one at hand, else from the pool. Who makes a slab of them keeps them all, because the pool's lock is
+/// the whole machine's. May wait.
+fn reserve<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Result<u32, Error> {
+    let (p, link) = (mm.platform(), |handle| &block(mm, v, handle).next);
+    if let Some(slot) = v.own(mm, |stock| stock.blocks.spare.pop(p, link)) {
+        return Ok(slot);
+    }
+    let (mut first, more) = (None, List::default());
+    v.state.blocks.reserve_some(mm, AllocFrom::HERE, 1, |slot| match first {
+        None => first = Some(slot),
+        Some(_) => more.push(p, link, slot),
+    })?;
+    if !more.is_empty(p) {
+        v.own(mm, |stock| stock.blocks.spare.take_over(p, &more, link));
+    }
+    first.ok_or(Error::OutOfMemory)
+}
+
 /// Makes a block, which is no CPU's yet. May wait.
 fn make<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Result<u32, Error> {
     let p = mm.platform();
     let want = Want { pages: v.block_pages, align: v.block_pages, within: v.range };
-    let reserved = v.state.blocks.reserve(mm, AllocFrom::HERE)?.commit();
+    let reserved = reserve(mm, v)?;
     let owned = match lazy::take(mm, v, &want) {
         Ok(owned) => owned,
         Err(error) => {
@@ -209,8 +229,8 @@ fn make<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Result<u32, Error
         part.flushing.set(p, 0);
     }
     v.set_block(mm, range.start, Some(reserved));
-    // Last, and Release: who claims finds the rest. Until here it was closed, or nobody knew it.
-    new.parts(v).iter().for_each(|part| part.taken.store(p, 0, Ordering::Release));
+    // Last, and Release: who claims finds the rest. Until here it was closed.
+    new.parts(v).iter().for_each(|part| part.free.store(p, u64::MAX, Ordering::Release));
     Ok(reserved)
 }
 
@@ -355,10 +375,14 @@ pub(super) fn each<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, mut each:
     let p = mm.platform();
     for handle in (0..v.state.blocks.bound(mm)).filter(|&handle| v.state.blocks.find(mm, handle).is_some()) {
         let found = block(mm, v, handle);
+        // A slot at hand, which was never a block.
+        if found.start.get(p) == 0 {
+            continue;
+        }
         let sum = |bits: fn(&Part) -> &Word64| -> u64 {
             found.parts(v).iter().map(|part| u64::from(bits(part).get(p).count_ones())).sum()
         };
         let dirty = sum(|part| &part.dirty) + sum(|part| &part.flushing);
-        each(found.extent.get(p), sum(|part| &part.taken) - dirty, dirty);
+        each(found.extent.get(p), v.block_pages - sum(|part| &part.free) - dirty, dirty);
     }
 }

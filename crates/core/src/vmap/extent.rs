@@ -157,11 +157,10 @@ impl Extent {
     }
 }
 
-/// Extents by their address, with the longest below where they are free.
+/// Free extents by their address, with the longest below.
 pub(super) struct ByAddress<'a, 'p, P: Platform> {
     mm: &'a Manager<'p, P>,
     pool: &'p Pool<Extent>,
-    free: bool,
 }
 
 impl<P: Platform> ByAddress<'_, '_, P> {
@@ -178,9 +177,6 @@ impl<P: Platform> Nodes for ByAddress<'_, '_, P> {
         self.pool.get(self.mm, handle).start.get(self.mm.platform())
     }
     fn update(&self, handle: u32) {
-        if !self.free {
-            return;
-        }
         let (p, extent) = (self.mm.platform(), self.pool.get(self.mm, handle));
         let below = extent.links.children(p).into_iter().flatten().map(|child| self.longest(child));
         let longest = below.fold(extent.pages.get(p), u64::max);
@@ -214,11 +210,7 @@ impl<'p> Vmap<'p> {
     }
 
     pub(super) fn free_by_address<'a, P: Platform>(&self, mm: &'a Manager<'p, P>) -> ByAddress<'a, 'p, P> {
-        ByAddress { mm, pool: &self.state.extents, free: true }
-    }
-
-    pub(super) fn busy_by_address<'a, P: Platform>(&self, mm: &'a Manager<'p, P>) -> ByAddress<'a, 'p, P> {
-        ByAddress { mm, pool: &self.state.extents, free: false }
+        ByAddress { mm, pool: &self.state.extents }
     }
 
     /// The first free extent in which `want` has a place, and the place. Under the tree's lock.

@@ -51,7 +51,7 @@ fn make<'p, P: Platform>(
         None => take(mm, v, &want)?,
     };
     let range = PageRange::new(owned.place().start, pages);
-    if let Err(error) = fill(range) {
+    if let Err(error) = v.make_findable(mm, owned.place()).and_then(|()| fill(range)) {
         give_up(mm, v, owned);
         return Err(error);
     }

@@ -6,6 +6,7 @@ use crate::sync::Word32;
 
 /// Handles, plus one, from the first to the last. Where a handle's link is, the caller says.
 #[repr(C)]
+#[derive(Default)]
 pub(super) struct List {
     pub first: Word32,
     /// Believed only where there is a first one.

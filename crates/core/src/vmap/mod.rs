@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `extent.rs` | runs of kernel pages, and what each may do next, as types |
 //! | `shard.rs`, `slots.rs` | the free ones, in parts of the range with locks of their own; slots at hand |
-//! | `stock.rs`, `list.rs` | what each CPU has unmapped, and what of it was flushed and is at hand |
+//! | `stock.rs`, `bins.rs`, `list.rs` | what each CPU has unmapped, and what of it was flushed and is at hand |
 //! | `across.rs`, `returning.rs` | what reaches across their borders; how extents become free |
 //! | `used.rs` | the ones in use, by address |
 //! | `request.rs` | what may be asked for |
@@ -15,11 +15,12 @@
 //! | `audit.rs` | does everything add up |
 //!
 //! Locks, from the outside in: the purge's (sleeping), a shard's free extents (several only from the lowest shard up), a
-//! pool's. A shard's extents in use, and what a CPU has for itself, are each under a lock of their own that is taken with
-//! interrupts off, alone. The policy `eager` has one lock instead of all these, and holds it while it flushes.
+//! pool's. What a CPU has for itself is under a lock of its own that is taken with interrupts off, alone. Extents in use are
+//! found without a lock. The policy `eager` has one lock instead of all these, and holds it while it flushes.
 
 mod across;
 mod audit;
+mod bins;
 mod bitmap;
 mod block;
 mod eager;
@@ -70,6 +71,8 @@ pub(crate) struct Vmap<'p> {
     cpus: &'p [Stock],
     /// Frames of the index of blocks: see `index.rs`.
     index: &'p [Word32],
+    /// Frames of the words that say which extent is in use where: see `used.rs`.
+    used: &'p [Word32],
 }
 
 /// What is there once. What all read has lines of its own.
@@ -155,6 +158,7 @@ impl<'p> Vmap<'p> {
             order_of::<Shard>(self.shards.len()),
             order_of::<Stock>(self.cpus.len()),
             order_of::<Word32>(self.index.len()),
+            order_of::<Word32>(self.used.len()),
         ];
         orders.iter().map(|order| 1 << order).sum()
     }
@@ -174,6 +178,7 @@ impl<'p> Vmap<'p> {
             shards: own(mm, count as usize)?,
             cpus: own(mm, cpus as usize)?,
             index: own(mm, index::tables(range, block_pages))?,
+            used: own(mm, used::tables(range))?,
         };
         table::make_kernel_top(mm, mm.kernel_root(), range).map_err(|_| Error::TooLittleMemory)?;
         if mm.config().policy.vmap == VmapPolicy::Lazy {

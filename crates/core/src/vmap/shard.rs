@@ -3,15 +3,12 @@
 //! Mostly there is one for each CPU, so that page tables, too, are one CPU's. A CPU takes addresses from its own, then from the others in turn. An extent that no shard alone has
 //! room for is looked for across their borders, under the locks of all of them, from the lowest up.
 //!
-//! A shard has two locks. That of its free extents is held for one search, or while [`HOLD`] extents come back (PITFALLS
-//! 30); no interrupt handler takes it. That of its extents in use is held for one search, insertion or removal, and
-//! always with interrupts off, so that an interrupt handler may unmap. A purge takes the first and never the second: who
-//! looks an address up does not wait for it.
+//! A shard's lock is held for one search, or while [`HOLD`] extents come back (PITFALLS 30); no interrupt handler takes it.
+//! Extents in use are found without it: see `used.rs`.
 
 use super::Vmap;
 use super::extent::{Owned, Want};
 use super::slots::{Chain, Pile};
-use super::used::Busy;
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::cpu::CpuId;
@@ -46,7 +43,6 @@ pub(crate) struct Shard {
     pub holes: Tree,
     /// Slots at hand.
     pub spare: Chain,
-    pub busy: Busy,
 }
 
 // SAFETY: atomics, locks and trees.
@@ -184,13 +180,11 @@ impl<'p> Vmap<'p> {
     pub(super) fn each_extent<P: Platform>(&self, mm: &Manager<'p, P>, mut each: impl FnMut(u32, Place)) {
         let p = mm.platform();
         for shard in self.shards {
-            for (tree, place) in [(&shard.holes, Place::Free), (&shard.busy.used, Place::Used)] {
-                let nodes = self.free_by_address(mm);
-                let mut at = tree.first(p, &nodes);
-                while let Some(handle) = at {
-                    each(handle, place);
-                    at = tree.next(p, &nodes, handle);
-                }
+            let nodes = self.free_by_address(mm);
+            let mut at = shard.holes.first(p, &nodes);
+            while let Some(handle) = at {
+                each(handle, Place::Free);
+                at = shard.holes.next(p, &nodes, handle);
             }
             let mut next = shard.spare.first.get(p);
             while let Some(handle) = next.checked_sub(1) {
@@ -198,6 +192,7 @@ impl<'p> Vmap<'p> {
                 next = self.extent(mm, handle).next.get(p);
             }
         }
+        self.each_used(mm, |handle| each(handle, Place::Used));
         for stock in self.cpus {
             stock.each(mm, self, |handle, waits| {
                 each(handle, if waits { Place::Waits } else { Place::AtHand })

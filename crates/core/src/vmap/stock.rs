@@ -20,6 +20,7 @@
 use core::sync::atomic::Ordering;
 
 use super::Vmap;
+use super::bins::{self, Bins};
 use super::block::Blocks;
 use super::extent::{Owned, Unmapped, Want};
 use super::list::List;
@@ -35,17 +36,18 @@ use crate::rule::Rule;
 use crate::sync::{SpinLock, Word32, Word64};
 use crate::tlb::kernel::may_wait;
 
-/// Extents at hand that a map looks at for one of just its size.
+/// Extents at hand that a map looks at for one of just its size, where sizes share a list or an alignment is asked for.
 const LOOKS: usize = 32;
-/// What is not of its size goes back to its shard, so many at a time.
+/// What is not wanted goes back to its shard, so many at a time.
 const BACK: usize = 2;
 /// Purges after which a CPU gives back what it has had at hand all the time. With many CPUs they come fast, and some have
 /// less to do than others in between.
 const LONG: u64 = 16;
 /// Each CPU tells all others what it has unmapped when it comes to this part of its share of the threshold.
-const PART: u64 = 4;
+const PART: u64 = 2;
 
-/// A CPU's own. Nobody else writes here but who purges, once a purge, and who is short of addresses.
+/// A CPU's own. Nobody else writes here but who purges, once a purge and on the first line alone, and who is short of
+/// addresses.
 #[repr(C, align(128))]
 pub(crate) struct Stock {
     lock: SpinLock<{ Scope::StockLock as u8 }>,
@@ -57,17 +59,19 @@ pub(crate) struct Stock {
     to: Word64,
     /// As many of them as `State::reported` knows of.
     told: Word64,
-    /// Frames that wait.
+    /// Frames that wait: some do as long as there is something in `owning`.
     frames: Word64,
+    /// The last purge that came by. Where nothing `waits` since, it covers all that is in `fresh` and `sealed`.
+    visited: Word64,
     fresh: Batch,
     /// What waits for the purge before that of `fresh`.
     sealed: Batch,
     /// Extents with frames of their own, for the next purge to free.
     owning: List,
     /// Flushed, and at hand.
-    ready: List,
+    ready: Bins,
     /// The same, and not wanted from one purge to the next; some of it was there at this purge, and since.
-    surplus: List,
+    surplus: Bins,
     since: Word64,
     /// The same, and not wanted for [`LONG`] purges: it goes back.
     excess: List,
@@ -80,7 +84,7 @@ unsafe impl Zeroed for Stock {}
 /// Extents that wait for the same purge.
 #[repr(C)]
 struct Batch {
-    extents: List,
+    extents: Bins,
     /// The number of the purge; 0 if there are none.
     purge: Word64,
 }
@@ -101,8 +105,6 @@ pub(super) struct Numbers {
     pub threshold: Word64,
     /// Twice as much waits: who maps purges.
     pub pressing: Word32,
-    /// Extents in use that reach across borders of shards.
-    pub across: Word32,
 }
 
 impl Numbers {
@@ -153,15 +155,15 @@ impl Stock {
             if self.surplus.is_empty(p) {
                 self.since.set(p, next);
             } else if next - self.since.get(p) > LONG {
-                self.excess.take_over(p, &self.surplus, v.link(mm));
+                self.surplus.empty_into(mm, v, &self.excess);
                 self.since.set(p, next);
             }
-            self.surplus.take_over(p, &self.ready, v.link(mm));
+            self.surplus.take_over(mm, v, &self.ready);
         }
         for batch in [&self.sealed, &self.fresh] {
             let purge = batch.purge.get(p);
             if purge != 0 && numbers.has_flushed(p, purge) {
-                self.ready.take_over(p, &batch.extents, v.link(mm));
+                self.ready.take_over(mm, v, &batch.extents);
                 batch.purge.set(p, 0);
             }
         }
@@ -176,9 +178,22 @@ impl Stock {
     /// What is in `fresh` waits for this purge, as does what is in `sealed`. Under the lock.
     fn seal<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, purge: u64) {
         let p = mm.platform();
-        self.sealed.extents.take_over(p, &self.fresh.extents, v.link(mm));
+        self.sealed.extents.take_over(mm, v, &self.fresh.extents);
         self.sealed.purge.set(p, purge);
         self.fresh.purge.set(p, 0);
+    }
+
+    /// What says that it waits for the purge after the one that came by was here before, and is flushed by that one too. Its
+    /// CPU says so itself, before anything new comes: the purge touches one line here. Under the lock.
+    fn heed_visit<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) {
+        let p = mm.platform();
+        if self.waits.get(p) == 0 && self.fresh.purge.get(p) > self.visited.get(p) {
+            // Those before are moved on first: they may have ended.
+            self.turn(mm, v);
+            if self.fresh.purge.get(p) != 0 {
+                self.seal(mm, v, self.visited.get(p));
+            }
+        }
     }
 
     /// Counts pages that wait from here on; gives how many all should hear of, or 0. Under the lock.
@@ -209,9 +224,6 @@ impl Stock {
             return None;
         }
         self.with(mm, || {
-            self.turn(mm, v);
-            // What says that it waits for the next one is flushed by this one, too: it is here before the flush.
-            self.seal(mm, v, n);
             let pages = self.pages.get(p);
             let span = PageRange::between(PageNumber(self.from.get(p)), PageNumber(self.to.get(p)));
             v.state.reported.fetch_sub(p, self.told.get(p), Ordering::Relaxed);
@@ -221,8 +233,11 @@ impl Stock {
                 self.waits.store(p, 0, Ordering::Relaxed);
             }
             self.told.set(p, 0);
-            self.frames.set(p, 0);
-            v.state.owning.take_over(p, &self.owning, v.link(mm));
+            if self.frames.get(p) > 0 {
+                self.frames.set(p, 0);
+                v.state.owning.take_over(p, &self.owning, v.link(mm));
+            }
+            self.visited.set(p, n);
             Some(Found { pages, span })
         })
     }
@@ -230,10 +245,11 @@ impl Stock {
     /// Takes all that was flushed: a list of handles plus one. For who is short of addresses.
     pub fn drain<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> u32 {
         self.with(mm, || {
+            self.heed_visit(mm, v);
             self.turn(mm, v);
             let p = mm.platform();
-            self.excess.take_over(p, &self.surplus, v.link(mm));
-            self.excess.take_over(p, &self.ready, v.link(mm));
+            self.surplus.empty_into(mm, v, &self.excess);
+            self.ready.empty_into(mm, v, &self.excess);
             self.excess.take_all(p)
         })
     }
@@ -248,16 +264,17 @@ impl Stock {
     /// For a look at a quiet system: all extents, and whether they wait for a purge.
     pub fn each<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, mut each: impl FnMut(u32, bool)) {
         let p = mm.platform();
-        let waits = |batch: &Batch| !v.state.numbers.has_flushed(p, batch.purge.get(p));
-        for (list, waits) in [
-            (&self.owning, true),
+        let covered = if self.waits.get(p) == 0 { self.visited.get(p) } else { u64::MAX };
+        let waits = |batch: &Batch| !v.state.numbers.has_flushed(p, batch.purge.get(p).min(covered));
+        self.owning.each(p, v.link(mm), |handle| each(handle, true));
+        self.excess.each(p, v.link(mm), |handle| each(handle, false));
+        for (bins, waits) in [
             (&self.fresh.extents, waits(&self.fresh)),
             (&self.sealed.extents, waits(&self.sealed)),
             (&self.ready, false),
             (&self.surplus, false),
-            (&self.excess, false),
         ] {
-            list.each(p, v.link(mm), |handle| each(handle, waits));
+            bins.each(mm, v, |handle| each(handle, waits));
         }
     }
 }
@@ -275,6 +292,7 @@ fn wait_for_purge<'p, P: Platform>(
     let late = p.broken(Rule::CountBeforeWaiting);
     let mut report = v.own(mm, |stock| {
         if stock.waits.get(p) == 0 {
+            stock.heed_visit(mm, v);
             stock.waits.store(p, 1, Ordering::Relaxed);
             // Partner: the fence in `Taken::all`.
             full_fence();
@@ -311,7 +329,7 @@ pub(super) fn defer<'p, P: Platform>(
             stock.frames.set(p, stock.frames.get(p) + frames);
             stock.owning.push(p, v.link(mm), handle);
         } else {
-            stock.fresh.extents.push(p, v.link(mm), handle);
+            stock.fresh.extents.push(mm, v, whole.pages, handle);
             stock.fresh.purge.set(p, next);
         }
         // Not in an interrupt handler: it may have come in the middle of a shard's lock.
@@ -327,21 +345,20 @@ pub(super) fn defer_slots<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, ra
     wait_for_purge(mm, v, range, |_, _| ())
 }
 
-/// Takes an extent of just this size that this CPU has at hand. If it has only others, some of them go back.
+/// Takes an extent of just this size that this CPU has at hand. If it has only others, some of them go back: longer ones,
+/// or such as nobody has wanted for long. Small sizes come round, and a list of them that has run out once does so less and
+/// less often if others stay.
 pub(super) fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, want: &Want) -> Option<Owned> {
     let p = mm.platform();
-    let fits = |handle: u32| {
-        let extent = v.extent(mm, handle);
-        let range = extent.range(p);
-        (&extent.next, (range.pages == want.pages && want.fit(range) == Some(range)).then_some(range))
-    };
     let mut back = [None; BACK];
     let found = v.own(mm, |stock| {
         stock.turn(mm, v);
-        let lists = [&stock.surplus, &stock.ready, &stock.excess];
-        let found = lists.iter().find_map(|list| list.take_one(p, LOOKS, fits));
+        let bins = [&stock.surplus, &stock.ready];
+        let found = bins.iter().find_map(|bins| bins.take(mm, v, want, LOOKS));
         if found.is_none() {
-            back = [(); BACK].map(|()| lists.iter().find_map(|list| list.pop(p, v.link(mm))));
+            let long = || bins.iter().find_map(|bins| bins.pop_long(mm, v));
+            let next = || stock.excess.pop(p, v.link(mm)).or_else(|| bins::is_long(want.pages).then(long)?);
+            back = [(); BACK].map(|()| next());
         }
         found.map(|(handle, place)| Owned::new(handle, place))
     });
