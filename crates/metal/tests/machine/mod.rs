@@ -152,6 +152,15 @@ impl Machine {
     pub fn fails(self, words: &str, how: &str) -> Outcome {
         self.boot(words).ended(End::Failed).says(how)
     }
+
+    /// Boots it with a rule broken under which a program may write to any frame, the core's own too: it must be seen, by a
+    /// wrong content, and however it goes on from there, or at least by a panic.
+    #[track_caller]
+    pub fn shows_harm(self, words: &str) {
+        let Outcome { end, text, what } = self.boot(words);
+        let seen = text.contains("{\"wrong\":") && end != End::Well;
+        assert!(seen || end == End::Panicked, "{what}: nothing was seen, and it ended {end:?}\n{text}");
+    }
 }
 
 /// A file that goes when this does.
