@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Boots that a control has where races are real.
+const BOOTS: u32 = 6;
 /// How long a machine may take. Alone on the host none takes a quarter of it.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -147,19 +149,36 @@ impl Machine {
         self.boot(words).ended(End::Well)
     }
 
-    /// Boots it; it must find something wrong.
+    /// Boots it; it must find something wrong. Where races are real it may not meet its moment, on a busy host above all: then
+    /// it is booted again, a few times. Where instructions are counted once is enough.
     #[track_caller]
     pub fn fails(self, words: &str, how: &str) -> Outcome {
-        self.boot(words).ended(End::Failed).says(how)
+        self.until(words, |outcome| outcome.end == End::Failed).ended(End::Failed).says(how)
+    }
+
+    /// Boots it until it ends as wanted, as often as it may; gives the last.
+    fn until(self, words: &str, wanted: impl Fn(&Outcome) -> bool) -> Outcome {
+        let boots = if matches!(self.accel, Accel::Threads) { BOOTS } else { 1 };
+        let mut outcome = self.boot(words);
+        for _ in 1..boots {
+            if wanted(&outcome) {
+                break;
+            }
+            outcome = self.boot(words);
+        }
+        outcome
     }
 
     /// Boots it with a rule broken under which a program may write to any frame, the core's own too: it must be seen, by a
     /// wrong content, and however it goes on from there, or at least by a panic.
     #[track_caller]
     pub fn shows_harm(self, words: &str) {
-        let Outcome { end, text, what } = self.boot(words);
-        let seen = text.contains("{\"wrong\":") && end != End::Well;
-        assert!(seen || end == End::Panicked, "{what}: nothing was seen, and it ended {end:?}\n{text}");
+        let harm = |outcome: &Outcome| {
+            outcome.end == End::Panicked || outcome.text.contains("{\"wrong\":") && outcome.end != End::Well
+        };
+        let last = self.until(words, harm);
+        let Outcome { end, text, what } = &last;
+        assert!(harm(&last), "{what}: nothing was seen, and it ended {end:?}\n{text}");
     }
 }
 
