@@ -1,6 +1,6 @@
 //! What is there before: shared by several situations.
 
-use quietmm::{Backing, Prot};
+use quietmm::{Backing, Config, ListLimits, Prot};
 
 use crate::machine::Setup;
 use crate::task::Task;
@@ -76,8 +76,18 @@ pub(super) fn make_idle(task: &Task<'_>) {
     // Looks at all of them, and takes the last.
     task.promise(task.reclaim(), "there is one to take");
     task.give_back(8);
-    spare(task, 5, 3);
+    crowded(task, 3);
+}
+
+/// So many pages that nobody maps are there for whoever reclaims, and no memory is free. By CPU 0, likewise.
+pub(super) fn crowded(task: &Task<'_>, spares: u64) {
+    spare(task, 5, spares);
     task.take_all_memory();
+}
+
+/// What a CPU frees stays at hand there, for its own next fault.
+pub(super) fn at_hand(config: &mut Config) {
+    config.page_lists = Some(ListLimits { batch: 1, high: 4 });
 }
 
 /// So many pages of the first file are in memory, and nobody maps them.

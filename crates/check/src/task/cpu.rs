@@ -100,4 +100,9 @@ impl Task<'_> {
         use quietmm::Platform;
         self.machine.pause(1);
     }
+
+    /// The hardware forgets all that this CPU has cached, as it may.
+    pub fn evict(&self) {
+        self.machine.evict(self.id);
+    }
 }

@@ -35,6 +35,11 @@ impl Task<'_> {
         }
     }
 
+    /// The same, whether there was one or not.
+    pub fn reclaim_one(&self) {
+        self.reclaim();
+    }
+
     /// So many frames for the scenario, for kernel maps; all of order 0.
     pub fn frames(&self, count: usize) -> Vec<FrameNumber> {
         (0..count)
