@@ -69,8 +69,14 @@ fn moving() -> Scenario {
 
 fn drop() -> Scenario {
     idle("reclaim-drop", "reclaim takes a page that another CPU gives up, and maps again")
-        .shows(&[Rule::DeferredBeforeUnmapReturns])
-        .repeats(&[1])
+        .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::DirtyBeforeUnlock])
+        .repeats(&[1, 4])
+        .config(at_hand)
+        .before(|task| {
+            written(task, 2);
+            make_idle(task);
+            task.give_back(2);
+        })
         .cpu(|task| {
             task.drop_pages(0, AT, 1);
             let _ = task.peek(0, AT);
@@ -216,19 +222,26 @@ fn exit() -> Scenario {
 }
 
 fn fork() -> Scenario {
-    idle("reclaim-fork", "reclaim takes pages to swap while their space is forked, and its program writes")
+    idle("reclaim-fork", "reclaim takes a space's only own page to swap while the space is forked, and its program writes")
         .config(|config| config.swap = true)
+        .config(|config| config.page_lists = Some(quietmm::ListLimits { batch: 1, high: 16 }))
         .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeForkReturns])
         .repeats(&[1])
         .before(|task| {
-            let () = task.must("swap_on", |mm| mm.swap_on(0, 512, 0));
-            written(task, 2);
-            task.map(0, TO, 1);
-            for cpu in 0..2 {
-                task.as_cpu(cpu, |task| task.promise(task.write(0, TO).is_ok(), "it is mapped"));
+            task.must("swap_on", |mm| mm.swap_on(0, 512, 0));
+            task.create_file(8);
+            let space = task.create_space();
+            task.map(space, TO, 1);
+            for cpu in [1, 0] {
+                task.as_cpu(cpu, |task| {
+                    task.run_in(space);
+                    task.promise(task.write(space, TO).is_ok(), "it is mapped");
+                });
             }
+            task.settle();
             make_idle(task);
-            task.give_back(8);
+            // What the fork needs.
+            task.give_back(12);
         })
         .cpu(|task| {
             task.fork(0);

@@ -15,6 +15,14 @@ fn dirty(name: &'static str, about: &'static str) -> Scenario {
     Scenario::new(name, about, "linux").cpus(3).machine(small).watch(AT, 4).before(|task| written(task, 2))
 }
 
+/// Only the first of the two in the middle is dirty: no flush for another one hides what this one lacks.
+fn one_dirty(task: &Task<'_>) {
+    showing(task, 2);
+    for cpu in 0..2 {
+        task.as_cpu(cpu, |task| task.promise(task.write(0, FIRST).is_ok(), "it is mapped"));
+    }
+}
+
 fn writes_back(task: &Task<'_>) {
     task.write_back(0);
 }
@@ -35,8 +43,9 @@ fn write() -> Scenario {
 
 fn unmap() -> Scenario {
     dirty("writeback-unmap", "a page is written back while another CPU unmaps it, and a third writes to it")
-        .shows(&[Rule::TakenIsMapped, Rule::DirtyBeforeUnlock])
+        .shows(&[Rule::TakenIsMapped])
         .repeats(&[4])
+        .before(one_dirty)
         .cpu(|task| {
             task.unmap(0, FIRST, 1);
             task.map_as(0, FIRST, 1, backing(task, 1), Prot::Read);
@@ -50,7 +59,7 @@ fn unmap() -> Scenario {
 
 fn protect() -> Scenario {
     dirty("writeback-protect", "a page is written back while another CPU makes it read-only, and a third writes to it")
-        .shows(&[Rule::CleanProtects, Rule::TakenIsMapped])
+        .shows(&[Rule::CleanProtects])
         .repeats(&[36])
         .cpu(|task| task.protect(0, FIRST, 2, Prot::Read))
         .cpu(|task| {
@@ -77,7 +86,8 @@ fn protect_unsure() -> Scenario {
 fn moving() -> Scenario {
     dirty("writeback-move", "a page is written back while another CPU moves it, and a third writes at both addresses")
         .shows(&[Rule::WriteWaitsForIo, Rule::TakenIsMapped])
-        .repeats(&[36])
+        .repeats(&[4, 36])
+        .before(one_dirty)
         .cpu(|task| {
             task.move_pages(0, FIRST, 1, TO);
             let _ = task.write(0, TO);

@@ -8,8 +8,17 @@ use super::Task;
 impl Task<'_> {
     /// Takes all frames that are free, so that whoever wants one must reclaim.
     pub fn take_all_memory(&self) {
-        while let Ok(frames) = self.mm.alloc_frames(0, AllocFrom::NOW) {
-            self.lend(frames.first());
+        self.take_all_of(0);
+    }
+
+    /// The same where there is much of it: as blocks, as large as they come.
+    pub fn take_all_blocks(&self) {
+        (0..=9).rev().for_each(|order| self.take_all_of(order));
+    }
+
+    fn take_all_of(&self, order: u8) {
+        while let Ok(frames) = self.mm.alloc_frames(order, AllocFrom::NOW) {
+            (0..1 << order).for_each(|n| self.lend(frames.first().add(n)));
             self.world.frames.borrow_mut().push(frames);
         }
     }
