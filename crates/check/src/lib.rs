@@ -9,6 +9,7 @@
 pub mod act;
 pub mod driver;
 pub mod explore;
+pub mod hunt;
 pub mod machine;
 mod panics;
 pub mod replay;
