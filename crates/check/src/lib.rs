@@ -9,11 +9,15 @@
 pub mod act;
 pub mod driver;
 pub mod explore;
+pub mod hunt;
 pub mod machine;
 mod panics;
+pub mod replay;
 pub mod runner;
 pub mod scenario;
 pub mod scenarios;
+pub mod shrink;
 mod stacks;
 pub mod task;
+pub mod timeline;
 pub mod violation;

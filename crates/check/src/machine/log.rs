@@ -18,6 +18,8 @@ pub struct Entry {
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum What {
+    /// Everything is there; the scripts begin.
+    Begins,
     /// The script calls the core.
     Call(&'static str),
     /// And comes back; `false` with an error.

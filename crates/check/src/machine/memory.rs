@@ -55,11 +55,6 @@ impl Memory {
         Memory { at, layout, states: states.collect(), dirty: Cell::default() }
     }
 
-    /// How many frames there are.
-    pub fn frames(&self) -> u32 {
-        self.states.len() as u32
-    }
-
     /// As it was when it was new.
     pub fn wipe(&self) {
         for state in &self.states {

@@ -286,6 +286,7 @@ impl Machine {
     /// Scripts begin.
     pub(crate) fn start(&self) {
         self.steps.set(0);
+        self.note(|| What::Begins);
         self.interleaved.set(true);
         self.running.set(true);
     }
