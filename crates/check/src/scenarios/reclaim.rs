@@ -239,7 +239,8 @@ fn fork() -> Scenario {
                 });
             }
             task.settle();
-            make_idle(task);
+            // Reclaim takes turns: first this one, with what it frees of its file, then the own page.
+            crowded(task, 1);
             // What the fork needs.
             task.give_back(12);
         })
@@ -249,5 +250,8 @@ fn fork() -> Scenario {
         .cpu(|task| {
             let _ = task.write(0, TO);
         })
-        .cpu(reclaims)
+        .cpu(|task| {
+            reclaims(task);
+            task.reclaim();
+        })
 }
