@@ -291,10 +291,13 @@ impl Machine {
         self.running.set(true);
     }
 
-    /// Who goes first.
+    /// Who goes first. Hardware does nothing of itself before: no CPU is there yet to say what came of it.
     pub(crate) fn first_act(&self) -> Act {
         self.current.set(0);
-        self.decide()
+        let hardware = self.hardware.replace(super::Hardware::Quiet);
+        let act = self.decide();
+        self.hardware.set(hardware);
+        act
     }
 
     /// The life of a CPU: its script, and then interrupts, until the run ends.
