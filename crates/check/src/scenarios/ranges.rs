@@ -7,7 +7,7 @@ use crate::scenario::Scenario;
 use crate::task::Task;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![unmap_write(), protect_write(), drop_write(), move_write(), migrate_write(), fork_write(), shoot_shoot()]
+    vec![unmap_write(), protect_write(), drop_write(), move_write(), migrate_write(), fork_write(), fork_unsure(), shoot_shoot()]
 }
 
 /// Two CPUs run in a space of their own pages.
@@ -97,6 +97,20 @@ fn fork_write() -> Scenario {
             let _ = task.write(0, SECOND);
         })
         .cpu(uses)
+}
+
+fn fork_unsure() -> Scenario {
+    let mut same = fork_write();
+    (same.name, same.about) = ("fork-unsure", "the same where a clean entry lets a CPU write unseen");
+    same.config.policy = quietmm::Policy::parse("vanilla").expect("a bundle");
+    same.machine(|setup| setup.guarantees = false).before(|task| {
+        own(task, 1);
+        // Cached and writable, and clean as far as CPU 1 knows.
+        task.as_cpu(1, |task| {
+            task.run_in(0);
+            (AT..AT + 4).for_each(|page| task.promise(task.peek(0, page).is_ok(), "it is mapped"));
+        });
+    })
 }
 
 fn shoot_shoot() -> Scenario {

@@ -7,7 +7,9 @@ use crate::scenario::Scenario;
 use crate::task::Task;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![unmap(), protect(), moving(), drop(), fault(), write(), age(), lazy(), switch(), hotplug(), exit(), fork()]
+    let against = [unmap(), protect(), moving(), drop(), fault(), fork(), exit(), lazy(), switch(), hotplug()];
+    let in_and_out = [write(), write_clean(), write_each(), write_unsure(), age(), age_each()];
+    against.into_iter().chain(in_and_out).collect()
 }
 
 /// Pages of a file that nobody has used since the last look, in a space in which CPUs 0 and 1 run; no memory is free.
@@ -124,6 +126,42 @@ fn write() -> Scenario {
             let _ = task.write(0, AT);
         })
         .cpu(reclaims)
+}
+
+/// The same under another policy.
+fn under(mut scenario: Scenario, name: &'static str, about: &'static str, policy: &str) -> Scenario {
+    (scenario.name, scenario.about) = (name, about);
+    scenario.config.policy = quietmm::Policy::parse(policy).expect("a policy's name");
+    scenario
+}
+
+fn write_clean() -> Scenario {
+    let about = "the same where only clean pages are left to a batch";
+    under(write(), "reclaim-write-clean", about, "linux+unmap=batch-clean")
+        .shows(&[Rule::FlushBeforeFree, Rule::DirtyBeforeUnlock, Rule::FreezeBeforeFree])
+}
+
+fn write_each() -> Scenario {
+    let about = "the same where every page is flushed by itself, and aging flushes";
+    under(write(), "reclaim-write-each", about, "vanilla")
+        .shows(&[Rule::FlushBeforeFree, Rule::DirtyBeforeUnlock, Rule::FreezeBeforeFree])
+}
+
+fn age_each() -> Scenario {
+    let about = "the same where aging flushes";
+    under(age(), "reclaim-age-each", about, "vanilla")
+}
+
+fn write_unsure() -> Scenario {
+    let about = "the same where a clean entry lets a CPU write unseen";
+    under(write(), "reclaim-write-unsure", about, "vanilla")
+        .machine(|setup| setup.guarantees = false)
+        .shows(&[Rule::FlushBeforeFree, Rule::DirtyBeforeUnlock, Rule::FreezeBeforeFree])
+        .before(|task| {
+            showing(task, 2);
+            make_idle(task);
+            task.give_back(1);
+        })
 }
 
 fn age() -> Scenario {
