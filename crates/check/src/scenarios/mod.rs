@@ -12,5 +12,8 @@ use crate::scenario::Scenario;
 
 /// All of them, by room.
 pub fn all() -> Vec<Scenario> {
-    [ranges::all(), switching::all(), hotplug::all(), reclaim::all(), writeback::all(), hardware::all()].into_iter().flatten().collect()
+    [ranges::all(), switching::all(), hotplug::all(), reclaim::all(), writeback::all(), hardware::all()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

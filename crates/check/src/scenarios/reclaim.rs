@@ -7,7 +7,8 @@ use crate::scenario::Scenario;
 use crate::task::Task;
 
 pub(super) fn all() -> Vec<Scenario> {
-    let against = [unmap(), protect(), moving(), drop(), fault(), fork(), exit(), lazy(), switch(), hotplug()];
+    let against =
+        [unmap(), protect(), moving(), drop(), fault(), fork(), exit(), lazy(), switch(), hotplug()];
     let in_and_out = [write(), write_clean(), write_each(), write_unsure(), age(), age_each()];
     against.into_iter().chain(in_and_out).collect()
 }
@@ -58,15 +59,18 @@ fn protect() -> Scenario {
 }
 
 fn moving() -> Scenario {
-    idle("reclaim-move", "reclaim takes a page that another CPU moves, and that a third wants at its new address")
-        .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeMove])
-        .repeats(&[1, 5])
-        .cpu(|task| {
-            task.move_pages(0, AT, 1, TO);
-            let _ = task.peek(0, TO);
-        })
-        .cpu(|_| ())
-        .cpu(reclaims)
+    idle(
+        "reclaim-move",
+        "reclaim takes a page that another CPU moves, and that a third wants at its new address",
+    )
+    .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeMove])
+    .repeats(&[1, 5])
+    .cpu(|task| {
+        task.move_pages(0, AT, 1, TO);
+        let _ = task.peek(0, TO);
+    })
+    .cpu(|_| ())
+    .cpu(reclaims)
 }
 
 fn drop() -> Scenario {
@@ -137,14 +141,20 @@ fn under(mut scenario: Scenario, name: &'static str, about: &'static str, policy
 
 fn write_clean() -> Scenario {
     let about = "the same where only clean pages are left to a batch";
-    under(write(), "reclaim-write-clean", about, "linux+unmap=batch-clean")
-        .shows(&[Rule::FlushBeforeFree, Rule::DirtyBeforeUnlock, Rule::FreezeBeforeFree])
+    under(write(), "reclaim-write-clean", about, "linux+unmap=batch-clean").shows(&[
+        Rule::FlushBeforeFree,
+        Rule::DirtyBeforeUnlock,
+        Rule::FreezeBeforeFree,
+    ])
 }
 
 fn write_each() -> Scenario {
     let about = "the same where every page is flushed by itself, and aging flushes";
-    under(write(), "reclaim-write-each", about, "vanilla")
-        .shows(&[Rule::FlushBeforeFree, Rule::DirtyBeforeUnlock, Rule::FreezeBeforeFree])
+    under(write(), "reclaim-write-each", about, "vanilla").shows(&[
+        Rule::FlushBeforeFree,
+        Rule::DirtyBeforeUnlock,
+        Rule::FreezeBeforeFree,
+    ])
 }
 
 fn age_each() -> Scenario {
@@ -260,36 +270,39 @@ fn exit() -> Scenario {
 }
 
 fn fork() -> Scenario {
-    idle("reclaim-fork", "reclaim takes a space's only own page to swap while the space is forked, and its program writes")
-        .config(|config| config.swap = true)
-        .config(|config| config.page_lists = Some(quietmm::ListLimits { batch: 1, high: 16 }))
-        .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeForkReturns])
-        .repeats(&[1])
-        .before(|task| {
-            task.must("swap_on", |mm| mm.swap_on(0, 512, 0));
-            task.create_file(8);
-            let space = task.create_space();
-            task.map(space, TO, 1);
-            for cpu in [1, 0] {
-                task.as_cpu(cpu, |task| {
-                    task.run_in(space);
-                    task.promise(task.write(space, TO).is_ok(), "it is mapped");
-                });
-            }
-            task.settle();
-            // Reclaim takes turns: first this one, with what it frees of its file, then the own page.
-            crowded(task, 1);
-            // What the fork needs.
-            task.give_back(12);
-        })
-        .cpu(|task| {
-            task.fork(0);
-        })
-        .cpu(|task| {
-            let _ = task.write(0, TO);
-        })
-        .cpu(|task| {
-            reclaims(task);
-            task.reclaim();
-        })
+    idle(
+        "reclaim-fork",
+        "reclaim takes a space's only own page to swap while the space is forked, and its program writes",
+    )
+    .config(|config| config.swap = true)
+    .config(|config| config.page_lists = Some(quietmm::ListLimits { batch: 1, high: 16 }))
+    .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeForkReturns])
+    .repeats(&[1])
+    .before(|task| {
+        task.must("swap_on", |mm| mm.swap_on(0, 512, 0));
+        task.create_file(8);
+        let space = task.create_space();
+        task.map(space, TO, 1);
+        for cpu in [1, 0] {
+            task.as_cpu(cpu, |task| {
+                task.run_in(space);
+                task.promise(task.write(space, TO).is_ok(), "it is mapped");
+            });
+        }
+        task.settle();
+        // Reclaim takes turns: first this one, with what it frees of its file, then the own page.
+        crowded(task, 1);
+        // What the fork needs.
+        task.give_back(12);
+    })
+    .cpu(|task| {
+        task.fork(0);
+    })
+    .cpu(|task| {
+        let _ = task.write(0, TO);
+    })
+    .cpu(|task| {
+        reclaims(task);
+        task.reclaim();
+    })
 }
