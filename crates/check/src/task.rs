@@ -64,7 +64,11 @@ impl<'a> Task<'a> {
     }
 
     /// Calls the core. Meanwhile no program runs on this CPU; afterwards it may use all that the CPU has cached.
-    pub fn call<R>(&self, name: &'static str, work: impl FnOnce(&Mm<'a>) -> Result<R, Error>) -> Result<R, Error> {
+    pub fn call<R>(
+        &self,
+        name: &'static str,
+        work: impl FnOnce(&Mm<'a>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
         let cpu = self.machine.cpu();
         self.machine.note(|| What::Call(name));
         cpu.depth.set(cpu.depth.get() + 1);
@@ -237,7 +241,10 @@ impl<'a> Task<'a> {
         let key = (self.space(n), page, self.id);
         let wanted = self.world.ledger.borrow().get(&key).copied();
         if let Some(wanted) = wanted.filter(|&wanted| wanted != found) {
-            self.fail("content", format!("CPU {} reads {found} from page {page:#x}, and wrote {wanted}", self.id));
+            self.fail(
+                "content",
+                format!("CPU {} reads {found} from page {page:#x}, and wrote {wanted}", self.id),
+            );
         }
         Ok(())
     }
@@ -254,14 +261,21 @@ impl<'a> Task<'a> {
     /// What was written to these pages is given up.
     pub fn forget(&self, n: usize, page: u64, pages: u64) {
         let space = self.space(n);
-        self.world.ledger.borrow_mut().retain(|key, _| key.0 != space || !(page..page + pages).contains(&key.1));
+        self.world
+            .ledger
+            .borrow_mut()
+            .retain(|key, _| key.0 != space || !(page..page + pages).contains(&key.1));
     }
 
     /// What was written in one space can be read in another: after a fork.
     pub fn inherit(&self, from: usize, to: usize) {
         let (from, to) = (self.space(from), self.space(to));
         let mut ledger = self.world.ledger.borrow_mut();
-        let copies: Vec<_> = ledger.iter().filter(|(key, _)| key.0 == from).map(|(key, &value)| ((to, key.1, key.2), value)).collect();
+        let copies: Vec<_> = ledger
+            .iter()
+            .filter(|(key, _)| key.0 == from)
+            .map(|(key, &value)| ((to, key.1, key.2), value))
+            .collect();
         ledger.extend(copies);
     }
 
@@ -363,7 +377,10 @@ impl<'a> Task<'a> {
     pub fn use_kernel(&self, page: PageNumber, frame: FrameNumber) {
         let found = self.machine.kernel_access(page.0);
         if found != Some(frame) {
-            let said = format!("CPU {} finds {found:?} at kernel page {:#x}, where {frame:?} is mapped", self.id, page.0);
+            let said = format!(
+                "CPU {} finds {found:?} at kernel page {:#x}, where {frame:?} is mapped",
+                self.id, page.0
+            );
             self.fail("INV-3", said);
         }
     }
@@ -397,8 +414,14 @@ impl<'a> Task<'a> {
                 let Some(number) = number else { return };
                 match task.peek(number, page) {
                     Ok(found) if found == value => {}
-                    Ok(found) => task.fail("content", format!("page {page:#x} holds {found} of CPU {lane}, who wrote {value}")),
-                    Err(error) => task.fail("content", format!("page {page:#x}, which CPU {lane} wrote, cannot be read: {error}")),
+                    Ok(found) => task.fail(
+                        "content",
+                        format!("page {page:#x} holds {found} of CPU {lane}, who wrote {value}"),
+                    ),
+                    Err(error) => task.fail(
+                        "content",
+                        format!("page {page:#x}, which CPU {lane} wrote, cannot be read: {error}"),
+                    ),
                 }
             });
         }
