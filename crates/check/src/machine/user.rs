@@ -67,6 +67,8 @@ impl Machine {
         tlb.user.retain(|cached| cached.tag != tag || cached.page != first || cached.large != large);
         let life = self.life(entry.frame());
         tlb.user.push(Cached { tag, page: first, large, entry, life, revoked: None });
+        // Who judges what this CPU could use reads it.
+        self.record(Place::Tlb(id), true);
         let tables: Vec<FrameNumber> = way.tables.iter().flatten().copied().collect();
         tlb.remember(&tables);
     }
