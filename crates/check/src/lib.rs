@@ -16,4 +16,5 @@ pub mod scenario;
 pub mod scenarios;
 mod stacks;
 pub mod task;
+mod task_kernel;
 pub mod violation;
