@@ -1,13 +1,13 @@
 //! Kernel ranges: what one CPU unmaps and maps again, while others use, map and purge.
 
-use quietmm::Rule;
+use quietmm::{Error, KernelProt, Rule, VmapPlace};
 
 use crate::scenario::Scenario;
 use crate::task::Task;
-use crate::task_kernel::{BARE, kernel_range};
+use crate::task_kernel::{BARE, kernel, kernel_range};
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![purge(), online(), frees()]
+    vec![purge(), eager(), online(), frees(), exhaustion(), short(), guard(), hole(), many(), count()]
 }
 
 /// Three frames; the first is mapped at a page that every CPU has used, and the second at another, for good. CPU 2 is lazy.
@@ -57,6 +57,25 @@ fn purge() -> Scenario {
         })
 }
 
+fn eager() -> Scenario {
+    Scenario::new("vmap-eager", "an address is unmapped and mapped again, each unmap flushed at once", "vanilla")
+        .cpus(3)
+        .config(|config| kernel_range(config, 64))
+        .shows(&[Rule::FlushBeforeReuse, Rule::KernelFlushToLazy])
+        .repeats(&[28])
+        .before(used_by_all)
+        .cpu(|task| {
+            task.vunmap(task.kept(0));
+            task.no_alias(task.frame(0));
+            task.vmap(2, 1, BARE);
+        })
+        .cpu(|task| task.vunmap(task.vmap(3, 1, BARE)))
+        .cpu(|task| {
+            task.use_kernel(task.kept(1).start, task.frame(1));
+            task.leave_lazy();
+        })
+}
+
 fn online() -> Scenario {
     Scenario::new("vmap-online", "a CPU goes and comes while an address is purged and mapped again", "linux")
         .config(|config| kernel_range(config, 64))
@@ -81,5 +100,147 @@ fn frees() -> Scenario {
         .cpu(|task| {
             task.unmap_aliases();
             task.vmalloc(2);
+        })
+}
+
+fn exhaustion() -> Scenario {
+    Scenario::new("vmap-exhaustion", "all addresses wait for a purge: one CPU purges, two want one", "linux")
+        .cpus(3)
+        .config(|config| kernel_range(config, 16))
+        .shows(&[Rule::WaitForPurge, Rule::FlushBeforeReuse])
+        .repeats(&[25])
+        .before(|task| {
+            task.take_frames(3);
+            let ranges = [(); 4].map(|()| task.vmap_filled(0, 4, BARE));
+            for cpu in 0..3 {
+                task.as_cpu(cpu, |task| task.use_kernel(ranges[0].start, task.frame(0)));
+            }
+            ranges.into_iter().for_each(|range| task.vunmap(range));
+        })
+        .cpu(|task| {
+            task.vmap(1, 1, BARE);
+        })
+        .cpu(|task| task.unmap_aliases())
+        .cpu(|task| {
+            task.vmap(2, 1, BARE);
+        })
+}
+
+fn short() -> Scenario {
+    Scenario::new("vmalloc-short", "two CPUs want two frames each, and there are three", "linux")
+        .config(|config| kernel_range(config, 8))
+        .shows(&[Rule::GiveBackWhatFailed])
+        .repeats(&[26])
+        .before(|task| {
+            // What tables, slots and words it takes is there afterwards.
+            let ranges = [(); 4].map(|()| task.vmalloc(2));
+            ranges.into_iter().for_each(|range| task.vfree(range));
+            task.unmap_aliases();
+            task.take_all_memory();
+            task.give_back(3);
+        })
+        .cpu(want_two)
+        .cpu(want_two)
+        .after(|task| {
+            task.unmap_aliases();
+            task.vunmap(task.vmap_filled(0, 8, BARE));
+            task.give_back(usize::MAX);
+        })
+}
+
+fn want_two(task: &Task<'_>) {
+    if let Ok(range) = task.try_vmalloc(2) {
+        task.vfree(range);
+    }
+}
+
+fn guard() -> Scenario {
+    Scenario::new("vmap-guard", "two ranges with guard pages, which just fit, and requests that make no sense", "linux")
+        .config(|config| kernel_range(config, 4))
+        .shows(&[Rule::GuardPage, Rule::CheckRequest])
+        .repeats(&[29, 32])
+        .before(|task| task.take_frames(2))
+        .cpu(guarded)
+        .cpu(guarded)
+}
+
+fn guarded(task: &Task<'_>) {
+    let odd = VmapPlace { align: 3, ..BARE };
+    let frame = task.frame(0);
+    let refused = task.call("vmap", |mm| mm.vmap(&[frame], odd, KernelProt::ReadWrite));
+    task.promise(refused == Err(Error::BadAlignment(3)), "an alignment of 3 pages is refused");
+    let refused = task.call("vmap", |mm| mm.vmap(&[], BARE, KernelProt::ReadWrite));
+    task.promise(refused == Err(Error::BadRange), "a range of no pages is refused");
+    let range = task.vmap(usize::from(task.id()), 1, VmapPlace::ANYWHERE);
+    let beyond = task.call("vmap_frame", |mm| mm.vmap_frame(range.end()));
+    task.promise(beyond.is_err(), "the page behind the range leads nowhere");
+}
+
+fn hole() -> Scenario {
+    Scenario::new("vmap-hole", "an aligned range that fits into the last hole only, while another CPU unmaps", "linux")
+        .config(|config| kernel_range(config, 16))
+        .shows(&[Rule::ExactFit])
+        .repeats(&[29])
+        .before(|task| {
+            task.take_frames(1);
+            // All but the four pages from the fourth on, and the last.
+            let low = task.vmap_filled(0, 4, BARE);
+            let hole = task.vmap_filled(0, 4, BARE);
+            task.vmap_filled(0, 7, BARE);
+            task.keep(low);
+            task.vunmap(hole);
+            task.unmap_aliases();
+        })
+        .cpu(|task| {
+            let range = task.vmap_filled(0, 4, VmapPlace { align: 4, ..BARE });
+            task.promise(range == kernel(4, 4) || range == kernel(0, 4), "it lies in a hole");
+        })
+        .cpu(|task| task.vunmap(task.kept(0)))
+}
+
+fn many() -> Scenario {
+    Scenario::new("vmap-many", "a purge of more ranges than become free under one hold of a lock", "linux")
+        .config(|config| kernel_range(config, 40))
+        .shows(&[Rule::BoundedHold])
+        .repeats(&[30])
+        .before(|task| {
+            task.take_frames(2);
+            let ranges: Vec<_> = (0..40).map(|_| task.vmap(0, 1, BARE)).collect();
+            ranges.into_iter().for_each(|range| task.vunmap(range));
+            task.unmap_aliases();
+        })
+        .cpu(|task| {
+            // No CPU has two pages in a row at hand.
+            task.vmap_filled(0, 2, BARE);
+        })
+        .cpu(|task| {
+            task.vmap(1, 1, BARE);
+        })
+        .after(|task| task.promise(task.told().returned.get() <= 32, "at most 32 ranges become free under one hold"))
+}
+
+fn count() -> Scenario {
+    Scenario::new("vmap-count", "less is unmapped than a purge is asked for, while another CPU purges", "linux")
+        .config(|config| {
+            kernel_range(config, 64);
+            config.vmap_lazy = Some(10);
+        })
+        .shows(&[Rule::CountBeforeWaiting, Rule::ForgetWhatWasFlushed])
+        .repeats(&[22, 24])
+        .before(|task| {
+            task.take_frames(1);
+            task.keep(task.vmap_filled(0, 4, BARE));
+            task.keep(task.vmap_filled(0, 3, BARE));
+        })
+        .cpu(|task| task.vunmap(task.kept(0)))
+        .cpu(|task| {
+            task.unmap_aliases();
+            task.vunmap(task.kept(1));
+            task.unmap_aliases();
+        })
+        .after(|task| {
+            task.unmap_aliases();
+            task.promise(task.told().purged.get() == 7, "seven pages were unmapped, and each was flushed once");
+            task.promise(task.told().wanted.get() == 0, "nobody asks for a purge of less than ten pages");
         })
 }
