@@ -127,31 +127,28 @@ fn exhaustion() -> Scenario {
 }
 
 fn short() -> Scenario {
-    Scenario::new("vmalloc-short", "two CPUs want two frames each, and there are three", "linux")
+    Scenario::new("vmalloc-short", "a CPU wants two frames, of which there is one, while another maps and unmaps", "linux")
         .config(|config| kernel_range(config, 8))
         .shows(&[Rule::GiveBackWhatFailed])
         .repeats(&[26])
         .before(|task| {
-            // What tables, slots and words it takes is there afterwards.
-            let ranges = [(); 4].map(|()| task.vmalloc(2));
-            ranges.into_iter().for_each(|range| task.vfree(range));
+            // The tables, slots and words that it takes are there.
+            task.vfree(task.vmalloc(2));
             task.unmap_aliases();
             task.take_all_memory();
-            task.give_back(3);
+            task.give_back(1);
         })
-        .cpu(want_two)
-        .cpu(want_two)
+        .cpu(|task| {
+            let range = task.try_vmalloc(2);
+            task.promise(range == Err(Error::OutOfMemory), "there are not two frames");
+        })
+        .cpu(|task| task.vunmap(task.vmap(0, 2, BARE)))
         .after(|task| {
             task.unmap_aliases();
             task.vunmap(task.vmap_filled(0, 8, BARE));
+            task.unmap_aliases();
             task.give_back(usize::MAX);
         })
-}
-
-fn want_two(task: &Task<'_>) {
-    if let Ok(range) = task.try_vmalloc(2) {
-        task.vfree(range);
-    }
 }
 
 fn guard() -> Scenario {
@@ -184,12 +181,9 @@ fn hole() -> Scenario {
         .before(|task| {
             task.take_frames(1);
             // All but the four pages from the fourth on, and the last.
-            let low = task.vmap_filled(0, 4, BARE);
-            let hole = task.vmap_filled(0, 4, BARE);
-            task.vmap_filled(0, 7, BARE);
-            task.keep(low);
-            task.vunmap(hole);
-            task.unmap_aliases();
+            let within = |pages| VmapPlace { within: Some(pages), ..BARE };
+            task.keep(task.vmap_filled(0, 4, within(kernel(0, 4))));
+            task.vmap_filled(0, 7, within(kernel(8, 7)));
         })
         .cpu(|task| {
             let range = task.vmap_filled(0, 4, VmapPlace { align: 4, ..BARE });
@@ -221,6 +215,7 @@ fn many() -> Scenario {
 
 fn count() -> Scenario {
     Scenario::new("vmap-count", "less is unmapped than a purge is asked for, while another CPU purges", "linux")
+        .cpus(3)
         .config(|config| {
             kernel_range(config, 64);
             config.vmap_lazy = Some(10);
@@ -233,11 +228,8 @@ fn count() -> Scenario {
             task.keep(task.vmap_filled(0, 3, BARE));
         })
         .cpu(|task| task.vunmap(task.kept(0)))
-        .cpu(|task| {
-            task.unmap_aliases();
-            task.vunmap(task.kept(1));
-            task.unmap_aliases();
-        })
+        .cpu(|task| task.unmap_aliases())
+        .cpu(|task| task.vunmap(task.kept(1)))
         .after(|task| {
             task.unmap_aliases();
             task.promise(task.told().purged.get() == 7, "seven pages were unmapped, and each was flushed once");
