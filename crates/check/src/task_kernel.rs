@@ -91,6 +91,13 @@ impl Task<'_> {
         self.use_given(range, frames[0])
     }
 
+    /// The same with one frame in as many pages.
+    pub fn map_ram_filled(&self, frame: usize, pages: u64) -> PageRange {
+        let frame = self.frame(frame);
+        let range = self.must("map_ram", |mm| mm.map_ram(&vec![frame; pages as usize], RW));
+        self.use_given(range, frame)
+    }
+
     /// Unmaps such a range.
     pub fn unmap_ram(&self, range: PageRange) {
         self.must("unmap_ram", |mm| mm.unmap_ram(range));
