@@ -19,5 +19,6 @@ pub mod scenarios;
 pub mod shrink;
 mod stacks;
 pub mod task;
+mod task_kernel;
 pub mod timeline;
 pub mod violation;

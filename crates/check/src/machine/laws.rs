@@ -126,6 +126,7 @@ impl Machine {
                 let how = if tlb.root == Some(frame) { "has loaded it" } else { "may walk it" };
                 Some(("INV-9", format!("the page table in {frame:?} is freed, and CPU {id} {how}")))
             } else if !state.lent.get()
+                && cpu.in_kernel()
                 && let Some(cached) = tlb.kernel.iter().find(|cached| cached.entry.frame() == frame)
             {
                 let page = cached.page;
@@ -183,7 +184,7 @@ impl Machine {
 
     /// These kernel addresses were just given to somebody: nobody may have anything else cached for them (INV-3).
     pub(crate) fn judge_given(&self, range: PageRange) {
-        for (id, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.online.get()) {
+        for (id, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.in_kernel()) {
             let stale = |cached: &&CachedKernel| {
                 range.contains(quietmm::PageNumber(cached.page))
                     && self.kernel_entry(cached.page).is_none_or(|now| now.frame() != cached.entry.frame())
@@ -198,9 +199,27 @@ impl Machine {
         }
     }
 
+    /// A CPU has come online: from here on the kernel may use all that it has cached (INV-3, INV-1). What was unmapped since
+    /// and waits for a purge may be there; not what is mapped again, or freed.
+    pub(crate) fn judge_arrival(&self, id: u16) {
+        let stale = |cached: &&CachedKernel| {
+            let frame = cached.entry.frame();
+            self.kernel_entry(cached.page).is_some_and(|now| now.frame() != frame)
+                || self.memory.state(frame).is_some_and(|state| state.life.get() != cached.life)
+        };
+        let found = self.cpus[usize::from(id)].tlb.borrow().kernel.iter().find(stale).copied();
+        if let Some(CachedKernel { page, entry, .. }) = found {
+            let frame = entry.frame();
+            let said = format!(
+                "CPU {id} has come online, and still has {frame:?} at kernel page {page:#x}, which is another's"
+            );
+            self.fail(Violation::new("INV-3", id, said));
+        }
+    }
+
     /// Nobody may have this frame cached at a kernel address (`unmap_aliases`).
     pub(crate) fn judge_no_alias(&self, frame: FrameNumber) {
-        for (id, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.online.get()) {
+        for (id, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.in_kernel()) {
             let found = cpu.tlb.borrow().kernel.iter().find(|cached| cached.entry.frame() == frame).copied();
             if let Some(CachedKernel { page, .. }) = found {
                 let said = format!(

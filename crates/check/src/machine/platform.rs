@@ -165,6 +165,7 @@ unsafe impl Platform for Machine {
         if self.falling.get() {
             return;
         }
+        self.told.hear(event);
         match *event {
             Event::Taken { frame, order, kind } => {
                 for n in 0..1 << order {
@@ -181,6 +182,8 @@ unsafe impl Platform for Machine {
                     }
                 }
             }
+            // From here on its interrupts are off, and it runs nothing but the rest of this call.
+            Event::CpuOffline => self.cpu().leaves_or_comes.set(true),
             Event::Freed { frame, order } => (0..1 << order).for_each(|n| self.judge_freed(frame.add(n))),
             Event::Revoked { root, range, what, .. } => self.judge_revoked(root, range, what),
             _ => {}

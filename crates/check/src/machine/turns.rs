@@ -300,10 +300,17 @@ impl Machine {
         self.running.set(true);
     }
 
-    /// Who goes first.
+    /// Who goes first, once hardware has done what it does before.
     pub(crate) fn first_act(&self) -> Act {
         self.current.set(0);
-        self.decide()
+        loop {
+            let act = self.decide();
+            match act.kind() {
+                Kind::Evict(cpu) => self.evict(cpu),
+                Kind::Fetch(cpu) => self.fetch(cpu),
+                _ => return act,
+            }
+        }
     }
 
     /// The life of a CPU: its script, and then interrupts, until the run ends.

@@ -26,19 +26,23 @@ fn unmap_offline() -> Scenario {
 }
 
 fn unmap_restart() -> Scenario {
-    Scenario::new("unmap-restart", "a CPU unmaps while another goes offline and comes back to the space", "linux")
-        .machine(small)
-        .watch(AT, 4)
-        .shows(&[Rule::OfflineLeavesMasks])
-        .repeats(&[11])
-        .before(|task| own(task, 2))
-        .cpu(|task| task.unmap(0, FIRST, 1))
-        .cpu(|task| {
-            task.go_offline();
-            task.come_online();
-            task.run_in(0);
-            let _ = task.read(0, FIRST);
-        })
+    Scenario::new(
+        "unmap-restart",
+        "a CPU unmaps while another goes offline and comes back to the space",
+        "linux",
+    )
+    .machine(small)
+    .watch(AT, 4)
+    .shows(&[Rule::OfflineLeavesMasks])
+    .repeats(&[11])
+    .before(|task| own(task, 2))
+    .cpu(|task| task.unmap(0, FIRST, 1))
+    .cpu(|task| {
+        task.go_offline();
+        task.come_online();
+        task.run_in(0);
+        let _ = task.read(0, FIRST);
+    })
 }
 
 fn unmap_online() -> Scenario {

@@ -7,7 +7,15 @@ use crate::scenario::Scenario;
 use crate::task::Task;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![unmap_write(), protect_write(), drop_write(), move_write(), migrate_write(), fork_write(), shoot_shoot()]
+    vec![
+        unmap_write(),
+        protect_write(),
+        drop_write(),
+        move_write(),
+        migrate_write(),
+        fork_write(),
+        shoot_shoot(),
+    ]
 }
 
 /// Two CPUs run in a space of their own pages.

@@ -47,20 +47,24 @@ fn unmap_lazy() -> Scenario {
 }
 
 fn unmap_switch() -> Scenario {
-    Scenario::new("unmap-switch", "a CPU unmaps while another comes back to the space, under its tag", "linux")
-        .machine(tagged)
-        .watch(AT, 4)
-        .shows(&[Rule::MaskBeforeGeneration, Rule::SwitchFlush, Rule::GenerationBeforeMask])
-        .repeats(&[8, 9])
-        .before(|task| {
-            two_spaces(task);
-            task.as_cpu(1, |task| task.run_in(1));
-        })
-        .cpu(|task| task.unmap(0, FIRST, 1))
-        .cpu(|task| {
-            task.run_in(0);
-            looks(task);
-        })
+    Scenario::new(
+        "unmap-switch",
+        "a CPU unmaps while another comes back to the space, under its tag",
+        "linux",
+    )
+    .machine(tagged)
+    .watch(AT, 4)
+    .shows(&[Rule::MaskBeforeGeneration, Rule::SwitchFlush, Rule::GenerationBeforeMask])
+    .repeats(&[8, 9])
+    .before(|task| {
+        two_spaces(task);
+        task.as_cpu(1, |task| task.run_in(1));
+    })
+    .cpu(|task| task.unmap(0, FIRST, 1))
+    .cpu(|task| {
+        task.run_in(0);
+        looks(task);
+    })
 }
 
 fn unmap_away() -> Scenario {

@@ -28,17 +28,20 @@ fn writes_back(task: &Task<'_>) {
 }
 
 fn write() -> Scenario {
-    dirty("writeback-write", "a file is written back while programs write to it, by old entries and by faults")
-        .shows(&[Rule::CleanProtects, Rule::WriteWaitsForIo])
-        .repeats(&[36])
-        .cpu(|task| {
-            let _ = task.write(0, AT);
-            let _ = task.write(0, FIRST);
-        })
-        .cpu(|task| {
-            let _ = task.write(0, FIRST);
-        })
-        .cpu(writes_back)
+    dirty(
+        "writeback-write",
+        "a file is written back while programs write to it, by old entries and by faults",
+    )
+    .shows(&[Rule::CleanProtects, Rule::WriteWaitsForIo])
+    .repeats(&[36])
+    .cpu(|task| {
+        let _ = task.write(0, AT);
+        let _ = task.write(0, FIRST);
+    })
+    .cpu(|task| {
+        let _ = task.write(0, FIRST);
+    })
+    .cpu(writes_back)
 }
 
 fn unmap() -> Scenario {
@@ -58,15 +61,18 @@ fn unmap() -> Scenario {
 }
 
 fn protect() -> Scenario {
-    dirty("writeback-protect", "a page is written back while another CPU makes it read-only, and a third writes to it")
-        .shows(&[Rule::CleanProtects])
-        .repeats(&[36])
-        .cpu(|task| task.protect(0, FIRST, 2, Prot::Read))
-        .cpu(|task| {
-            let _ = task.write(0, FIRST);
-        })
-        .cpu(writes_back)
-        .after(|task| task.protect(0, FIRST, 2, Prot::ReadWrite))
+    dirty(
+        "writeback-protect",
+        "a page is written back while another CPU makes it read-only, and a third writes to it",
+    )
+    .shows(&[Rule::CleanProtects])
+    .repeats(&[36])
+    .cpu(|task| task.protect(0, FIRST, 2, Prot::Read))
+    .cpu(|task| {
+        let _ = task.write(0, FIRST);
+    })
+    .cpu(writes_back)
+    .after(|task| task.protect(0, FIRST, 2, Prot::ReadWrite))
 }
 
 fn protect_unsure() -> Scenario {
@@ -84,19 +90,22 @@ fn protect_unsure() -> Scenario {
 }
 
 fn moving() -> Scenario {
-    dirty("writeback-move", "a page is written back while another CPU moves it, and a third writes at both addresses")
-        .shows(&[Rule::WriteWaitsForIo, Rule::TakenIsMapped])
-        .repeats(&[4, 36])
-        .before(one_dirty)
-        .cpu(|task| {
-            task.move_pages(0, FIRST, 1, TO);
-            let _ = task.write(0, TO);
-        })
-        .cpu(|task| {
-            let _ = task.write(0, FIRST);
-            let _ = task.write(0, TO);
-        })
-        .cpu(writes_back)
+    dirty(
+        "writeback-move",
+        "a page is written back while another CPU moves it, and a third writes at both addresses",
+    )
+    .shows(&[Rule::WriteWaitsForIo, Rule::TakenIsMapped])
+    .repeats(&[4, 36])
+    .before(one_dirty)
+    .cpu(|task| {
+        task.move_pages(0, FIRST, 1, TO);
+        let _ = task.write(0, TO);
+    })
+    .cpu(|task| {
+        let _ = task.write(0, FIRST);
+        let _ = task.write(0, TO);
+    })
+    .cpu(writes_back)
 }
 
 fn remap() -> Scenario {

@@ -81,7 +81,10 @@ impl Task<'_> {
     pub fn use_kernel(&self, page: PageNumber, frame: FrameNumber) {
         let found = self.machine.kernel_access(page.0);
         if found != Some(frame) {
-            let said = format!("CPU {} finds {found:?} at kernel page {:#x}, where {frame:?} is mapped", self.id, page.0);
+            let said = format!(
+                "CPU {} finds {found:?} at kernel page {:#x}, where {frame:?} is mapped",
+                self.id, page.0
+            );
             self.fail("INV-3", said);
         }
     }

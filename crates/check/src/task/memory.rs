@@ -55,7 +55,10 @@ impl Task<'_> {
         let key = (self.space(n), page, self.id);
         let wanted = self.world.ledger.borrow().get(&key).copied();
         if let Some(wanted) = wanted.filter(|&wanted| wanted != found) {
-            self.fail("content", format!("CPU {} reads {found} from page {page:#x}, and wrote {wanted}", self.id));
+            self.fail(
+                "content",
+                format!("CPU {} reads {found} from page {page:#x}, and wrote {wanted}", self.id),
+            );
         }
         Ok(())
     }
@@ -72,14 +75,21 @@ impl Task<'_> {
     /// What was written to these pages is given up.
     pub fn forget(&self, n: usize, page: u64, pages: u64) {
         let space = self.space(n);
-        self.world.ledger.borrow_mut().retain(|key, _| key.0 != space || !(page..page + pages).contains(&key.1));
+        self.world
+            .ledger
+            .borrow_mut()
+            .retain(|key, _| key.0 != space || !(page..page + pages).contains(&key.1));
     }
 
     /// What was written in one space can be read in another: after a fork.
     pub fn inherit(&self, from: usize, to: usize) {
         let (from, to) = (self.space(from), self.space(to));
         let mut ledger = self.world.ledger.borrow_mut();
-        let copies: Vec<_> = ledger.iter().filter(|(key, _)| key.0 == from).map(|(key, &value)| ((to, key.1, key.2), value)).collect();
+        let copies: Vec<_> = ledger
+            .iter()
+            .filter(|(key, _)| key.0 == from)
+            .map(|(key, &value)| ((to, key.1, key.2), value))
+            .collect();
         ledger.extend(copies);
     }
 

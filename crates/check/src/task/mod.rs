@@ -65,7 +65,11 @@ impl<'a> Task<'a> {
     }
 
     /// Calls the core. Meanwhile no program runs on this CPU; afterwards it may use all that the CPU has cached.
-    pub fn call<R>(&self, name: &'static str, work: impl FnOnce(&Mm<'a>) -> Result<R, Error>) -> Result<R, Error> {
+    pub fn call<R>(
+        &self,
+        name: &'static str,
+        work: impl FnOnce(&Mm<'a>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
         let cpu = self.machine.cpu();
         self.machine.note(|| What::Call(name));
         cpu.depth.set(cpu.depth.get() + 1);
@@ -127,8 +131,14 @@ impl<'a> Task<'a> {
                 let Some(number) = number else { return };
                 match task.peek(number, page) {
                     Ok(found) if found == value => {}
-                    Ok(found) => task.fail("content", format!("page {page:#x} holds {found} of CPU {lane}, who wrote {value}")),
-                    Err(error) => task.fail("content", format!("page {page:#x}, which CPU {lane} wrote, cannot be read: {error}")),
+                    Ok(found) => task.fail(
+                        "content",
+                        format!("page {page:#x} holds {found} of CPU {lane}, who wrote {value}"),
+                    ),
+                    Err(error) => task.fail(
+                        "content",
+                        format!("page {page:#x}, which CPU {lane} wrote, cannot be read: {error}"),
+                    ),
                 }
             });
         }
