@@ -190,7 +190,7 @@ impl Machine {
                     && self.kernel_entry(cached.page).is_none_or(|now| now.frame() != cached.entry.frame())
             };
             let found = cpu.tlb.borrow().kernel.iter().find(stale).copied();
-            if let Some(CachedKernel { page, entry }) = found {
+            if let Some(CachedKernel { page, entry, .. }) = found {
                 let frame = entry.frame();
                 let said =
                     format!("kernel page {page:#x} was given out, and CPU {id} still has {frame:?} there");

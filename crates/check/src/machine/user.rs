@@ -159,9 +159,10 @@ impl Machine {
     }
 
     fn cache_kernel(&self, id: u16, page: u64, entry: Entry) {
+        let life = self.life(entry.frame());
         let mut tlb = self.cpus[usize::from(id)].tlb.borrow_mut();
         if !tlb.kernel.iter().any(|cached| cached.page == page) {
-            tlb.kernel.push(CachedKernel { page, entry });
+            tlb.kernel.push(CachedKernel { page, entry, life });
         }
     }
 
