@@ -51,7 +51,8 @@ impl Machine {
         self.step();
         self.arbitrate();
         self.record(place, write);
-        if write {
+        // What a CPU keeps for itself is nothing that others wait for.
+        if write && !matches!(place, Place::Own(_)) {
             self.did();
         }
     }
