@@ -91,7 +91,7 @@ pub(super) fn at_hand(config: &mut Config) {
 }
 
 /// So many pages of the first file are in memory, and nobody maps them.
-fn spare(task: &Task<'_>, first: u64, count: u64) {
+pub(super) fn spare(task: &Task<'_>, first: u64, count: u64) {
     for offset in first..first + count {
         task.map_as(0, SPARE, 1, backing(task, offset), Prot::Read);
         task.promise(task.peek(0, SPARE).is_ok(), "it is mapped");

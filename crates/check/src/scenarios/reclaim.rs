@@ -7,20 +7,7 @@ use crate::scenario::Scenario;
 use crate::task::Task;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![
-        unmap(),
-        protect(),
-        moving(),
-        drop(),
-        fault(),
-        write(),
-        age(),
-        lazy(),
-        switch(),
-        hotplug(),
-        exit(),
-        fork(),
-    ]
+    vec![unmap(), protect(), moving(), drop(), fault(), write(), age(), lazy(), switch(), hotplug(), exit(), fork()]
 }
 
 /// Pages of a file that nobody has used since the last look, in a space in which CPUs 0 and 1 run; no memory is free.
@@ -69,18 +56,15 @@ fn protect() -> Scenario {
 }
 
 fn moving() -> Scenario {
-    idle(
-        "reclaim-move",
-        "reclaim takes a page that another CPU moves, and that a third wants at its new address",
-    )
-    .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeMove])
-    .repeats(&[1, 5])
-    .cpu(|task| {
-        task.move_pages(0, AT, 1, TO);
-        let _ = task.peek(0, TO);
-    })
-    .cpu(|_| ())
-    .cpu(reclaims)
+    idle("reclaim-move", "reclaim takes a page that another CPU moves, and that a third wants at its new address")
+        .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeMove])
+        .repeats(&[1, 5])
+        .cpu(|task| {
+            task.move_pages(0, AT, 1, TO);
+            let _ = task.peek(0, TO);
+        })
+        .cpu(|_| ())
+        .cpu(reclaims)
 }
 
 fn drop() -> Scenario {
@@ -238,35 +222,36 @@ fn exit() -> Scenario {
 }
 
 fn fork() -> Scenario {
-    idle(
-        "reclaim-fork",
-        "reclaim takes a space's only own page to swap while the space is forked, and its program writes",
-    )
-    .config(|config| config.swap = true)
-    .config(|config| config.page_lists = Some(quietmm::ListLimits { batch: 1, high: 16 }))
-    .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeForkReturns])
-    .repeats(&[1])
-    .before(|task| {
-        task.must("swap_on", |mm| mm.swap_on(0, 512, 0));
-        task.create_file(8);
-        let space = task.create_space();
-        task.map(space, TO, 1);
-        for cpu in [1, 0] {
-            task.as_cpu(cpu, |task| {
-                task.run_in(space);
-                task.promise(task.write(space, TO).is_ok(), "it is mapped");
-            });
-        }
-        task.settle();
-        make_idle(task);
-        // What the fork needs.
-        task.give_back(12);
-    })
-    .cpu(|task| {
-        task.fork(0);
-    })
-    .cpu(|task| {
-        let _ = task.write(0, TO);
-    })
-    .cpu(reclaims)
+    idle("reclaim-fork", "reclaim takes a space's only own page to swap while the space is forked, and its program writes")
+        .config(|config| config.swap = true)
+        .config(|config| config.page_lists = Some(quietmm::ListLimits { batch: 1, high: 16 }))
+        .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeForkReturns])
+        .repeats(&[1])
+        .before(|task| {
+            task.must("swap_on", |mm| mm.swap_on(0, 512, 0));
+            task.create_file(8);
+            let space = task.create_space();
+            task.map(space, TO, 1);
+            for cpu in [1, 0] {
+                task.as_cpu(cpu, |task| {
+                    task.run_in(space);
+                    task.promise(task.write(space, TO).is_ok(), "it is mapped");
+                });
+            }
+            task.settle();
+            // Reclaim takes turns: first this one, with what it frees of its file, then the own page.
+            crowded(task, 1);
+            // What the fork needs.
+            task.give_back(12);
+        })
+        .cpu(|task| {
+            task.fork(0);
+        })
+        .cpu(|task| {
+            let _ = task.write(0, TO);
+        })
+        .cpu(|task| {
+            reclaims(task);
+            task.reclaim();
+        })
 }

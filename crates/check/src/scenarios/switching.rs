@@ -7,7 +7,7 @@ use crate::scenario::Scenario;
 use crate::task::Task;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![unmap_lazy(), unmap_switch(), unmap_away(), tables_lazy(), tables_use(), exit_switch()]
+    vec![unmap_lazy(), unmap_switch(), unmap_away(), tables_lazy(), tables_use(), exit_switch(), exit_lazy()]
 }
 
 /// Two CPUs run in a space of their own pages; there is another space.
@@ -131,24 +131,41 @@ fn tables_use() -> Scenario {
         })
 }
 
+/// Ends the first space: who is still there is in the way, until he has gone.
+fn ends(task: &Task<'_>) {
+    while task.end(0).is_err() {
+        task.wait();
+    }
+}
+
 fn exit_switch() -> Scenario {
-    Scenario::new("exit-switch", "a space ends while one CPU leaves it and another is lazy in it", "linux")
-        .cpus(3)
+    Scenario::new("exit-switch", "a space ends while another CPU switches away from it", "linux")
         .machine(tagged)
         .watch(AT, 4)
-        .shows(&[Rule::LeaveMaskAfterLoad, Rule::TablesToLazy])
+        .shows(&[Rule::LeaveMaskAfterLoad])
+        .repeats(&[8])
+        .before(|task| {
+            two_spaces(task);
+            task.unload();
+        })
+        .cpu(ends)
+        .cpu(|task| task.run_in(1))
+}
+
+fn exit_lazy() -> Scenario {
+    Scenario::new("exit-lazy", "a space ends while one CPU is lazy in it and another, also lazy, leaves it", "linux")
+        .cpus(3)
+        .machine(small)
+        .watch(AT, 4)
+        .shows(&[Rule::TablesToLazy, Rule::LeaveMaskAfterLoad])
         .repeats(&[7, 8])
         .before(|task| {
             own(task, 3);
             task.create_space();
             task.unload();
+            task.as_cpu(1, Task::go_lazy);
             task.as_cpu(2, Task::go_lazy);
         })
-        .cpu(|task| {
-            // Who is still there is in the way, until he has gone.
-            while task.end(0).is_err() {
-                task.wait();
-            }
-        })
+        .cpu(ends)
         .cpu(|task| task.run_in(1))
 }
