@@ -17,4 +17,5 @@ pub mod scenarios;
 mod stacks;
 pub mod task;
 mod task_kernel;
+mod task_swap;
 pub mod violation;
