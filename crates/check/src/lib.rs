@@ -21,4 +21,5 @@ mod stacks;
 pub mod task;
 mod task_kernel;
 pub mod timeline;
+mod task_swap;
 pub mod violation;
