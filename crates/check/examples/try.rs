@@ -35,7 +35,16 @@ fn main() {
                 tally.decisions,
                 tally.schedules as f64 / e,
                 search.complete,
-                found.map_or("-".into(), |f| format!("{:?} {} {} after {} of {} {:?} {:?}", f.hardware, f.violation.invariant, f.violation.what, f.after, f.schedule.len(), f.violation.skipped, &f.schedule[..f.schedule.len().min(4)]))
+                found.map_or("-".into(), |f| format!(
+                    "{:?} {} {} after {} of {} {:?} {:?}",
+                    f.hardware,
+                    f.violation.invariant,
+                    f.violation.what,
+                    f.after,
+                    f.schedule.len(),
+                    f.violation.skipped,
+                    &f.schedule[..f.schedule.len().min(4)]
+                ))
             );
         }
     }

@@ -19,5 +19,7 @@ pub mod scenarios;
 pub mod shrink;
 mod stacks;
 pub mod task;
+mod task_kernel;
 pub mod timeline;
+mod task_swap;
 pub mod violation;

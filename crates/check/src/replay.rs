@@ -89,12 +89,17 @@ impl Replay {
         let hardware =
             Hardware::parse(&file.hardware).ok_or(Unreadable::Unknown("hardware", file.hardware))?;
         if file.departures.len() > MOST {
-            return Err(Unreadable::Departures(format!("{} departures, at most {MOST}", file.departures.len())));
+            return Err(Unreadable::Departures(format!(
+                "{} departures, at most {MOST}",
+                file.departures.len()
+            )));
         }
         let mut schedule: Vec<Deviation> = Vec::with_capacity(file.departures.len());
         for (at, act) in file.departures {
             if schedule.last().is_some_and(|last| last.at >= at) {
-                return Err(Unreadable::Departures(format!("departure {at} does not come after the one before it")));
+                return Err(Unreadable::Departures(format!(
+                    "departure {at} does not come after the one before it"
+                )));
             }
             let act = Act::parse(&act).ok_or(Unreadable::Unknown("act", act))?;
             schedule.push(Deviation { at, act });

@@ -41,7 +41,12 @@ impl Shrinking<'_, '_> {
         self.takes_if(schedule, hardware, |_| true)
     }
 
-    fn takes_if(&mut self, schedule: Vec<Deviation>, hardware: Hardware, good: impl FnOnce(&Outcome) -> bool) -> bool {
+    fn takes_if(
+        &mut self,
+        schedule: Vec<Deviation>,
+        hardware: Hardware,
+        good: impl FnOnce(&Outcome) -> bool,
+    ) -> bool {
         if self.runs >= RUNS {
             return false;
         }
@@ -53,7 +58,8 @@ impl Shrinking<'_, '_> {
             log: false,
             trace: None,
         });
-        let same = outcome.violation.as_ref().is_some_and(|seen| seen.invariant == self.found.violation.invariant);
+        let same =
+            outcome.violation.as_ref().is_some_and(|seen| seen.invariant == self.found.violation.invariant);
         if !same || !good(&outcome) {
             return false;
         }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use quietmm::Event;
 use quietmm::addr::FrameNumber;
 use quietmm::event::Revoked;
 use quietmm::platform::{Store, WaitKey};
-use quietmm::Event;
 
 use crate::machine::{LogEntry, What};
 use crate::runner::Outcome;
@@ -174,14 +174,17 @@ impl Names {
             What::Arrives => "--> interrupt".to_string(),
             What::Leaves => "<-- done".to_string(),
             What::Access { page, frame, write, cached } => {
-                let (does, how) = (if *write { "writes" } else { "reads" }, if *cached { ", by its TLB" } else { "" });
+                let (does, how) =
+                    (if *write { "writes" } else { "reads" }, if *cached { ", by its TLB" } else { "" });
                 format!("{does} page {page:#x} in {}{how}", self.frame(*frame))
             }
             What::Fault(page) => format!("page {page:#x} faults"),
             What::Sleeps(key) => format!("sleeps for {}", self.key(key)),
             What::Wakes => "goes on".to_string(),
             What::Spins => "spins".to_string(),
-            What::Fetched { page, frame } => format!("caches page {page:#x} in {} of itself", self.frame(*frame)),
+            What::Fetched { page, frame } => {
+                format!("caches page {page:#x} in {} of itself", self.frame(*frame))
+            }
             What::Evicted => "the TLB forgets everything".to_string(),
             What::GoesOut(store, block, frame) => {
                 format!("{} begins to read {} for page {block}", of_store(*store), self.frame(*frame))
@@ -211,7 +214,8 @@ impl Names {
 
     /// What of the core's events belongs to the story.
     fn event(&mut self, event: &Event, seen: &str) -> Option<String> {
-        let matters = |names: &Self, frame| names.frames.contains(&frame) || seen.contains(&format!("{frame:?}"));
+        let matters =
+            |names: &Self, frame| names.frames.contains(&frame) || seen.contains(&format!("{frame:?}"));
         Some(match *event {
             Event::Mapped { page, frame, .. } => format!("maps page {:#x} to {}", page.0, self.frame(frame)),
             Event::Unmapped { page, frame, deferred, .. } => {
@@ -222,7 +226,9 @@ impl Names {
                 format!("makes page {:#x} ({}) clean and read-only", page.0, self.frame(frame))
             }
             Event::Freed { frame, .. } if matters(self, frame) => format!("frees {}", self.frame(frame)),
-            Event::Taken { frame, kind, .. } if matters(self, frame) => format!("takes {} for {kind:?}", self.frame(frame)),
+            Event::Taken { frame, kind, .. } if matters(self, frame) => {
+                format!("takes {} for {kind:?}", self.frame(frame))
+            }
             Event::Revoked { range, what, .. } => {
                 let what = if what == Revoked::All { "" } else { ", writes" };
                 format!("promises: {} pages from {:#x}{what}", range.pages, range.start.0)

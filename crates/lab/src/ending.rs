@@ -57,8 +57,12 @@ pub fn exit_code(ended: Result<Ending, Failure>) -> ExitCode {
         Ok(Ending::Stale) => {
             (1, Some("stale, lost or wrong data although no rule was broken: this is a bug".to_string()))
         }
-        Ok(Ending::Broken) => (1, Some("an invariant was broken although no rule was: this is a bug".to_string())),
-        Ok(Ending::Missed) => (1, Some("a rule was broken, and no schedule that was tried shows it".to_string())),
+        Ok(Ending::Broken) => {
+            (1, Some("an invariant was broken although no rule was: this is a bug".to_string()))
+        }
+        Ok(Ending::Missed) => {
+            (1, Some("a rule was broken, and no schedule that was tried shows it".to_string()))
+        }
         Ok(Ending::Otherwise) => (1, Some("the file did not do what it says".to_string())),
         Ok(Ending::Interrupted) => (INTERRUPTED, None),
         Err(Failure::Input(line)) => (2, Some(line)),

@@ -10,6 +10,7 @@ mod log;
 mod memory;
 mod platform;
 mod tlb;
+mod told;
 mod turns;
 mod user;
 
@@ -26,10 +27,11 @@ use crate::driver::Driver;
 use crate::violation::{Skipped, Violation};
 
 pub use log::{Entry as LogEntry, What};
-pub use memory::{BASE, Content, LANES};
-pub(crate) use turns::Place;
 use memory::Memory;
+pub use memory::{BASE, Content, LANES};
 use tlb::Tlb;
+pub use told::Told;
+pub(crate) use turns::Place;
 
 /// The core on this machine.
 pub type Mm<'m> = Manager<'m, Machine>;
@@ -126,6 +128,8 @@ pub(crate) struct Cpu {
     /// Outside of calls it runs a program of the loaded space.
     pub user: Cell<bool>,
     pub online: Cell<bool>,
+    /// On its way offline or online: it hears interrupts, and the kernel uses nothing of what it has cached.
+    pub leaves_or_comes: Cell<bool>,
     /// What this CPU has done to what others may see.
     pub own: Cell<u64>,
     pub tlb: RefCell<Tlb>,
@@ -142,6 +146,7 @@ impl Cpu {
             depth: Cell::new(0),
             user: Cell::new(false),
             online: Cell::new(online),
+            leaves_or_comes: Cell::new(false),
             own: Cell::new(0),
             tlb: RefCell::default(),
         }
@@ -150,6 +155,11 @@ impl Cpu {
     /// Whether a program runs on it now, and may use whatever the CPU has cached.
     pub fn in_user_mode(&self) -> bool {
         self.user.get() && self.depth.get() == 0 && !self.in_handler.get()
+    }
+
+    /// Whether the kernel runs on it, and may use whatever the CPU has cached of kernel addresses.
+    pub fn in_kernel(&self) -> bool {
+        self.online.get() && !self.leaves_or_comes.get()
     }
 }
 
@@ -189,6 +199,8 @@ pub struct Machine {
     pub(crate) disk: RefCell<BTreeMap<(Store, u64), Content>>,
     /// Pages of which a device has lost the content, and said so.
     pub(crate) device_errors: Cell<u32>,
+    /// What the core has said.
+    pub told: Told,
 }
 
 impl Machine {
@@ -220,6 +232,7 @@ impl Machine {
             log: RefCell::default(),
             disk: RefCell::default(),
             device_errors: Cell::new(0),
+            told: Told::default(),
             setup,
         }
     }
@@ -247,6 +260,7 @@ impl Machine {
         self.driver = RefCell::default();
         self.sleepers = RefCell::default();
         self.device_errors.set(0);
+        self.told = Told::default();
     }
 
     /// The memory as the core takes it over: a region for each node.

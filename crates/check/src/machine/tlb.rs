@@ -59,6 +59,8 @@ pub struct CachedKernel {
     pub page: u64,
     /// The entry as it was.
     pub entry: Entry,
+    /// How often its frame had been freed.
+    pub life: u32,
 }
 
 /// Everything that one CPU has cached.

@@ -18,6 +18,8 @@ pub(crate) enum Place {
     Tlb(u16),
     /// Interrupts on their way to a CPU.
     Line(u16),
+    /// What a CPU keeps for itself, and its interrupt handler too.
+    Own(u16),
     /// What a CPU has written to a frame.
     Content(u32, u16),
     /// What devices keep.
@@ -33,6 +35,7 @@ impl Place {
             Place::Line(cpu) => 2 << 40 | u64::from(cpu),
             Place::Content(frame, lane) => 3 << 40 | u64::from(frame) << 4 | u64::from(lane),
             Place::Disk => 4 << 40,
+            Place::Own(cpu) => 5 << 40 | u64::from(cpu),
             Place::Word(offset) => offset >> 2,
         }
     }
@@ -48,7 +51,8 @@ impl Machine {
         self.step();
         self.arbitrate();
         self.record(place, write);
-        if write {
+        // What a CPU keeps for itself is nothing that others wait for.
+        if write && !matches!(place, Place::Own(_)) {
             self.did();
         }
     }
@@ -105,7 +109,8 @@ impl Machine {
 
     /// Somebody else goes on; comes back when this CPU is told to do something.
     pub(crate) fn give_way(&self, act: Act) {
-        let who = if self.interleaved.get() { usize::from(self.current.get()) } else { self.yielders.len() - 1 };
+        let who =
+            if self.interleaved.get() { usize::from(self.current.get()) } else { self.yielders.len() - 1 };
         self.next.set(act);
         let yielder = self.yielders[who].get();
         // SAFETY: set by this very context when it began, and it lives as long as the context.
@@ -194,6 +199,7 @@ impl Machine {
             cpu.status.set(Status::Busy);
         }
         self.record(Place::Line(self.current.get()), true);
+        self.record(Place::Own(self.current.get()), true);
         self.note(|| What::Arrives);
         self.did();
         self.mm().on_interrupt();
@@ -271,7 +277,11 @@ impl Machine {
             cpu.status.set(before);
             self.note(|| What::Wakes);
         }
-        self.fail(Violation::new("livelock", self.current.get(), format!("{key:?} is woken for nothing, for ever")));
+        self.fail(Violation::new(
+            "livelock",
+            self.current.get(),
+            format!("{key:?} is woken for nothing, for ever"),
+        ));
     }
 
     /// Wakes all who sleep with this key, or are about to.
@@ -291,13 +301,17 @@ impl Machine {
         self.running.set(true);
     }
 
-    /// Who goes first. Hardware does nothing of itself before: no CPU is there yet to say what came of it.
+    /// Who goes first, once hardware has done what it does before.
     pub(crate) fn first_act(&self) -> Act {
         self.current.set(0);
-        let hardware = self.hardware.replace(super::Hardware::Quiet);
-        let act = self.decide();
-        self.hardware.set(hardware);
-        act
+        loop {
+            let act = self.decide();
+            match act.kind() {
+                Kind::Evict(cpu) => self.evict(cpu),
+                Kind::Fetch(cpu) => self.fetch(cpu),
+                _ => return act,
+            }
+        }
     }
 
     /// The life of a CPU: its script, and then interrupts, until the run ends.

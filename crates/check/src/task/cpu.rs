@@ -77,11 +77,15 @@ impl Task<'_> {
 
     /// And comes back. Its TLB has kept what it had.
     pub fn come_online(&self) {
-        self.machine.cpu().online.set(true);
+        let cpu = self.machine.cpu();
+        cpu.leaves_or_comes.set(true);
+        cpu.online.set(true);
         let _ = self.call("cpu_online", |mm| {
             mm.cpu_online();
             Ok(())
         });
+        cpu.leaves_or_comes.set(false);
+        self.machine.judge_arrival(self.id);
     }
 
     /// With interrupts off.

@@ -89,7 +89,9 @@ fn report(
 ) -> Result<Ending, Failure> {
     let mut total = Tally::default();
     let mut rows = vec![
-        ["scenario", "schedules", "distinct", "points", "departed", "all", "violations"].map(String::from).to_vec(),
+        ["scenario", "schedules", "distinct", "points", "departed", "all", "violations"]
+            .map(String::from)
+            .to_vec(),
     ];
     let mut list: Vec<Json> = Vec::new();
     let mut stories = Vec::new();

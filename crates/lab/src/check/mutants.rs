@@ -63,7 +63,12 @@ pub fn mutants(
     report(args, scenarios, &rows, output)
 }
 
-fn report(args: &CheckArgs, scenarios: &[Scenario], rows: &[Row], output: &mut Output) -> Result<Ending, Failure> {
+fn report(
+    args: &CheckArgs,
+    scenarios: &[Scenario],
+    rows: &[Row],
+    output: &mut Output,
+) -> Result<Ending, Failure> {
     let missed: Vec<&Row> = rows.iter().filter(|row| row.first().is_none()).collect();
     let only_exhaustive: Vec<&str> = rows
         .iter()
@@ -95,7 +100,10 @@ fn report(args: &CheckArgs, scenarios: &[Scenario], rows: &[Row], output: &mut O
         output.text(&format!("\n{} of {} found.", rows.len() - missed.len(), rows.len()))?;
         output.text(" Schedules until one showed it; `-N`: none of N did.\n")?;
         if !only_exhaustive.is_empty() {
-            let text = format!("Missed by the random walk, found by the exhaustive way: {}.\n", only_exhaustive.join(", "));
+            let text = format!(
+                "Missed by the random walk, found by the exhaustive way: {}.\n",
+                only_exhaustive.join(", ")
+            );
             output.text(&crate::wrap::hanging("", text.trim_end()))?;
         }
         if !missed.is_empty() {

@@ -54,7 +54,10 @@ pub fn replay(file: &Path, as_json: bool, output: &mut Output) -> Result<Ending,
             output.text(&format!("\nThe file says {}; this run broke {saw}.\n", replay.invariant))?;
         }
         if outcome.missed > 0 {
-            output.text(&format!("{} departures could not be made: the core has changed since.\n", outcome.missed))?;
+            output.text(&format!(
+                "{} departures could not be made: the core has changed since.\n",
+                outcome.missed
+            ))?;
         }
     }
     Ok(if again { Ending::Good } else { Ending::Otherwise })
