@@ -2,19 +2,16 @@
 
 use quietmm::{Prot, Rule};
 
-use super::before::{AT, FIRST, SECOND, TO, at_hand, crowded, make_idle, showing, small, tagged, written};
+use super::before::{AT, SECOND, TO, at_hand, crowded, make_idle, showing, small, tagged, written};
 use crate::scenario::Scenario;
 use crate::task::Task;
 
 pub(super) fn all() -> Vec<Scenario> {
-    let against =
-        [unmap(), protect(), moving(), drop(), fault(), fork(), exit(), lazy(), switch(), hotplug()];
-    let in_and_out = [write(), write_clean(), write_each(), write_unsure(), age(), age_each()];
-    against.into_iter().chain(in_and_out).collect()
+    vec![unmap(), protect(), moving(), drop(), fault(), fork(), exit(), lazy(), switch(), hotplug()]
 }
 
 /// Pages of a file that nobody has used since the last look, in a space in which CPUs 0 and 1 run; no memory is free.
-fn idle(name: &'static str, about: &'static str) -> Scenario {
+pub(super) fn idle(name: &'static str, about: &'static str) -> Scenario {
     Scenario::new(name, about, "linux")
         .cpus(3)
         .machine(small)
@@ -32,7 +29,7 @@ fn give_all_back(task: &Task<'_>) {
 }
 
 /// Two batches.
-fn reclaims(task: &Task<'_>) {
+pub(super) fn reclaims(task: &Task<'_>) {
     task.reclaim();
     task.reclaim();
 }
@@ -108,84 +105,6 @@ fn fault() -> Scenario {
         })
         .cpu(|task| {
             let _ = task.peek(0, AT);
-        })
-        .cpu(reclaims)
-}
-
-fn write() -> Scenario {
-    idle("reclaim-write", "reclaim writes out pages that programs go on writing to")
-        .shows(&[Rule::FlushBeforeIo, Rule::DirtyBeforeUnlock, Rule::FreezeBeforeFree])
-        .repeats(&[3, 4])
-        .config(at_hand)
-        .before(|task| {
-            written(task, 2);
-            make_idle(task);
-            task.give_back(1);
-        })
-        .cpu(|task| {
-            let _ = task.write(0, AT);
-        })
-        .cpu(|task| {
-            let _ = task.write(0, FIRST);
-            let _ = task.write(0, AT);
-        })
-        .cpu(reclaims)
-}
-
-/// The same under another policy.
-fn under(mut scenario: Scenario, name: &'static str, about: &'static str, policy: &str) -> Scenario {
-    (scenario.name, scenario.about) = (name, about);
-    scenario.config.policy = quietmm::Policy::parse(policy).expect("a policy's name");
-    scenario
-}
-
-fn write_clean() -> Scenario {
-    let about = "the same where only clean pages are left to a batch";
-    under(write(), "reclaim-write-clean", about, "linux+unmap=batch-clean").shows(&[
-        Rule::FlushBeforeFree,
-        Rule::DirtyBeforeUnlock,
-        Rule::FreezeBeforeFree,
-    ])
-}
-
-fn write_each() -> Scenario {
-    let about = "the same where every page is flushed by itself, and aging flushes";
-    under(write(), "reclaim-write-each", about, "vanilla").shows(&[
-        Rule::FlushBeforeFree,
-        Rule::DirtyBeforeUnlock,
-        Rule::FreezeBeforeFree,
-    ])
-}
-
-fn age_each() -> Scenario {
-    let about = "the same where aging flushes";
-    under(age(), "reclaim-age-each", about, "vanilla")
-}
-
-fn write_unsure() -> Scenario {
-    let about = "the same where a clean entry lets a CPU write unseen";
-    under(write(), "reclaim-write-unsure", about, "vanilla")
-        .machine(|setup| setup.guarantees = false)
-        .shows(&[Rule::FlushBeforeFree, Rule::DirtyBeforeUnlock, Rule::FreezeBeforeFree])
-        .before(|task| {
-            showing(task, 2);
-            make_idle(task);
-            task.give_back(1);
-        })
-}
-
-fn age() -> Scenario {
-    idle("reclaim-age", "aging clears the accessed bits of pages that a program writes to")
-        .shows(&[Rule::AtomicAccessedClear])
-        .repeats(&[38])
-        .cpus(2)
-        .before(|task| {
-            showing(task, 1);
-            // All are in use: reclaim looks twice.
-            crowded(task, 1);
-        })
-        .cpu(|task| {
-            let _ = task.write(0, AT);
         })
         .cpu(reclaims)
 }
@@ -290,8 +209,8 @@ fn fork() -> Scenario {
             });
         }
         task.settle();
-        // Reclaim takes turns: first this one, with what it frees of its file, then the own page.
-        crowded(task, 1);
+        // Reclaim takes turns: one of these; another, when it has seen that the own page is in use; the own page.
+        crowded(task, 3);
         // What the fork needs.
         task.give_back(12);
     })
