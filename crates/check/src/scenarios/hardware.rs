@@ -43,40 +43,47 @@ fn no_guarantees() -> Scenario {
 }
 
 fn age_large() -> Scenario {
-    Scenario::new("age-large", "aging clears the accessed bit of a large page that another CPU goes on using", "linux")
-        .machine(|setup| setup.frames = 2048)
-        .config(|config| (config.swap, config.scan_batch) = (true, 1))
-        .shows(&[Rule::LargeAgingFlushes])
-        .repeats(&[33])
-        .before(|task| {
-            task.must("swap_on", |mm| mm.swap_on(0, 512, 0));
-            let space = task.create_space();
-            task.create_file(8);
-            task.map(space, LARGE, 512);
-            task.must("advise", |mm| mm.advise(task.space(space), range(LARGE, 512), Advice::Large));
-            task.run_in(space);
-            task.promise(task.write(space, LARGE).is_ok(), "it is mapped");
-            // Pages for reclaim to take without a flush: only aging's is left. It takes turns, and looks at the large one
-            // the second time.
-            spare(task, 0, 3);
-            task.take_all_blocks();
-        })
-        .cpu(|task| {
-            let _ = task.peek(0, LARGE);
-        })
-        .cpu(|task| {
-            task.reclaim();
-            task.reclaim();
-        })
-        .after(|task| {
-            in_use(task);
-            task.give_back(usize::MAX);
-        })
+    Scenario::new(
+        "age-large",
+        "aging clears the accessed bit of a large page that another CPU goes on using",
+        "linux",
+    )
+    .machine(|setup| setup.frames = 2048)
+    .config(|config| (config.swap, config.scan_batch) = (true, 1))
+    .shows(&[Rule::LargeAgingFlushes])
+    .repeats(&[33])
+    .before(|task| {
+        task.must("swap_on", |mm| mm.swap_on(0, 512, 0));
+        let space = task.create_space();
+        task.create_file(8);
+        task.map(space, LARGE, 512);
+        task.must("advise", |mm| mm.advise(task.space(space), range(LARGE, 512), Advice::Large));
+        task.run_in(space);
+        task.promise(task.write(space, LARGE).is_ok(), "it is mapped");
+        // Pages for reclaim to take without a flush: only aging's is left. It takes turns, and looks at the large one
+        // the second time.
+        spare(task, 0, 3);
+        task.take_all_blocks();
+    })
+    .cpu(|task| {
+        let _ = task.peek(0, LARGE);
+    })
+    .cpu(|task| {
+        task.reclaim();
+        task.reclaim();
+    })
+    .after(|task| {
+        in_use(task);
+        task.give_back(usize::MAX);
+    })
 }
 
 /// A large page that is used is found in use by whoever looks next.
 fn in_use(task: &Task<'_>) {
     task.promise(task.read(0, LARGE).is_ok(), "it is mapped");
     let entry = task.must("lookup", |mm| mm.lookup(task.space(0), PageNumber(LARGE)));
-    task.promise(entry.has(Entry::ACCESSED), "a page that was used since it was looked at has its accessed bit set");
+    task.promise(
+        entry.has(Entry::ACCESSED),
+        "a page that was used since it was looked at has its accessed bit set",
+    );
 }

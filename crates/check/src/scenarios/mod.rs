@@ -5,6 +5,7 @@ mod blocks;
 mod drain;
 mod hardware;
 mod hotplug;
+mod pageout;
 mod ranges;
 mod reclaim;
 mod swap;
@@ -16,8 +17,8 @@ use crate::scenario::Scenario;
 
 /// All of them, by room.
 pub fn all() -> Vec<Scenario> {
-    let paging =
-        [ranges::all(), switching::all(), hotplug::all(), reclaim::all(), writeback::all(), hardware::all()];
+    let paging = [ranges::all(), switching::all(), hotplug::all(), hardware::all()];
+    let memory = [reclaim::all(), pageout::all(), writeback::all()];
     let rest = [drain::all(), swap::all(), vmap::all(), blocks::all()];
-    paging.into_iter().chain(rest).flatten().collect()
+    paging.into_iter().chain(memory).chain(rest).flatten().collect()
 }

@@ -14,6 +14,7 @@ pub(super) fn all() -> Vec<Scenario> {
         move_write(),
         migrate_write(),
         fork_write(),
+        fork_unsure(),
         shoot_shoot(),
     ]
 }
@@ -105,6 +106,20 @@ fn fork_write() -> Scenario {
             let _ = task.write(0, SECOND);
         })
         .cpu(uses)
+}
+
+fn fork_unsure() -> Scenario {
+    let mut same = fork_write();
+    (same.name, same.about) = ("fork-unsure", "the same where a clean entry lets a CPU write unseen");
+    same.config.policy = quietmm::Policy::parse("vanilla").expect("a bundle");
+    same.machine(|setup| setup.guarantees = false).before(|task| {
+        own(task, 1);
+        // Cached and writable, and clean as far as CPU 1 knows.
+        task.as_cpu(1, |task| {
+            task.run_in(0);
+            (AT..AT + 4).for_each(|page| task.promise(task.peek(0, page).is_ok(), "it is mapped"));
+        });
+    })
 }
 
 fn shoot_shoot() -> Scenario {

@@ -2,16 +2,16 @@
 
 use quietmm::{Prot, Rule};
 
-use super::before::{AT, FIRST, SECOND, TO, at_hand, crowded, make_idle, showing, small, tagged, written};
+use super::before::{AT, SECOND, TO, at_hand, crowded, make_idle, showing, small, tagged, written};
 use crate::scenario::Scenario;
 use crate::task::Task;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![unmap(), protect(), moving(), drop(), fault(), write(), age(), lazy(), switch(), hotplug(), exit(), fork()]
+    vec![unmap(), protect(), moving(), drop(), fault(), fork(), exit(), lazy(), switch(), hotplug()]
 }
 
 /// Pages of a file that nobody has used since the last look, in a space in which CPUs 0 and 1 run; no memory is free.
-fn idle(name: &'static str, about: &'static str) -> Scenario {
+pub(super) fn idle(name: &'static str, about: &'static str) -> Scenario {
     Scenario::new(name, about, "linux")
         .cpus(3)
         .machine(small)
@@ -29,7 +29,7 @@ fn give_all_back(task: &Task<'_>) {
 }
 
 /// Two batches.
-fn reclaims(task: &Task<'_>) {
+pub(super) fn reclaims(task: &Task<'_>) {
     task.reclaim();
     task.reclaim();
 }
@@ -56,15 +56,18 @@ fn protect() -> Scenario {
 }
 
 fn moving() -> Scenario {
-    idle("reclaim-move", "reclaim takes a page that another CPU moves, and that a third wants at its new address")
-        .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeMove])
-        .repeats(&[1, 5])
-        .cpu(|task| {
-            task.move_pages(0, AT, 1, TO);
-            let _ = task.peek(0, TO);
-        })
-        .cpu(|_| ())
-        .cpu(reclaims)
+    idle(
+        "reclaim-move",
+        "reclaim takes a page that another CPU moves, and that a third wants at its new address",
+    )
+    .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeMove])
+    .repeats(&[1, 5])
+    .cpu(|task| {
+        task.move_pages(0, AT, 1, TO);
+        let _ = task.peek(0, TO);
+    })
+    .cpu(|_| ())
+    .cpu(reclaims)
 }
 
 fn drop() -> Scenario {
@@ -102,42 +105,6 @@ fn fault() -> Scenario {
         })
         .cpu(|task| {
             let _ = task.peek(0, AT);
-        })
-        .cpu(reclaims)
-}
-
-fn write() -> Scenario {
-    idle("reclaim-write", "reclaim writes out pages that programs go on writing to")
-        .shows(&[Rule::FlushBeforeIo, Rule::DirtyBeforeUnlock, Rule::FreezeBeforeFree])
-        .repeats(&[3, 4])
-        .config(at_hand)
-        .before(|task| {
-            written(task, 2);
-            make_idle(task);
-            task.give_back(1);
-        })
-        .cpu(|task| {
-            let _ = task.write(0, AT);
-        })
-        .cpu(|task| {
-            let _ = task.write(0, FIRST);
-            let _ = task.write(0, AT);
-        })
-        .cpu(reclaims)
-}
-
-fn age() -> Scenario {
-    idle("reclaim-age", "aging clears the accessed bits of pages that a program writes to")
-        .shows(&[Rule::AtomicAccessedClear])
-        .repeats(&[38])
-        .cpus(2)
-        .before(|task| {
-            showing(task, 1);
-            // All are in use: reclaim looks twice.
-            crowded(task, 1);
-        })
-        .cpu(|task| {
-            let _ = task.write(0, AT);
         })
         .cpu(reclaims)
 }
@@ -222,36 +189,39 @@ fn exit() -> Scenario {
 }
 
 fn fork() -> Scenario {
-    idle("reclaim-fork", "reclaim takes a space's only own page to swap while the space is forked, and its program writes")
-        .config(|config| config.swap = true)
-        .config(|config| config.page_lists = Some(quietmm::ListLimits { batch: 1, high: 16 }))
-        .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeForkReturns])
-        .repeats(&[1])
-        .before(|task| {
-            task.must("swap_on", |mm| mm.swap_on(0, 512, 0));
-            task.create_file(8);
-            let space = task.create_space();
-            task.map(space, TO, 1);
-            for cpu in [1, 0] {
-                task.as_cpu(cpu, |task| {
-                    task.run_in(space);
-                    task.promise(task.write(space, TO).is_ok(), "it is mapped");
-                });
-            }
-            task.settle();
-            // Reclaim takes turns: first this one, with what it frees of its file, then the own page.
-            crowded(task, 1);
-            // What the fork needs.
-            task.give_back(12);
-        })
-        .cpu(|task| {
-            task.fork(0);
-        })
-        .cpu(|task| {
-            let _ = task.write(0, TO);
-        })
-        .cpu(|task| {
-            reclaims(task);
-            task.reclaim();
-        })
+    idle(
+        "reclaim-fork",
+        "reclaim takes a space's only own page to swap while the space is forked, and its program writes",
+    )
+    .config(|config| config.swap = true)
+    .config(|config| config.page_lists = Some(quietmm::ListLimits { batch: 1, high: 16 }))
+    .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeForkReturns])
+    .repeats(&[1])
+    .before(|task| {
+        task.must("swap_on", |mm| mm.swap_on(0, 512, 0));
+        task.create_file(8);
+        let space = task.create_space();
+        task.map(space, TO, 1);
+        for cpu in [1, 0] {
+            task.as_cpu(cpu, |task| {
+                task.run_in(space);
+                task.promise(task.write(space, TO).is_ok(), "it is mapped");
+            });
+        }
+        task.settle();
+        // Reclaim takes turns: one of these; another, when it has seen that the own page is in use; the own page.
+        crowded(task, 3);
+        // What the fork needs.
+        task.give_back(12);
+    })
+    .cpu(|task| {
+        task.fork(0);
+    })
+    .cpu(|task| {
+        let _ = task.write(0, TO);
+    })
+    .cpu(|task| {
+        reclaims(task);
+        task.reclaim();
+    })
 }

@@ -153,19 +153,23 @@ fn exit_switch() -> Scenario {
 }
 
 fn exit_lazy() -> Scenario {
-    Scenario::new("exit-lazy", "a space ends while one CPU is lazy in it and another, also lazy, leaves it", "linux")
-        .cpus(3)
-        .machine(small)
-        .watch(AT, 4)
-        .shows(&[Rule::TablesToLazy, Rule::LeaveMaskAfterLoad])
-        .repeats(&[7, 8])
-        .before(|task| {
-            own(task, 3);
-            task.create_space();
-            task.unload();
-            task.as_cpu(1, Task::go_lazy);
-            task.as_cpu(2, Task::go_lazy);
-        })
-        .cpu(ends)
-        .cpu(|task| task.run_in(1))
+    Scenario::new(
+        "exit-lazy",
+        "a space ends while one CPU is lazy in it and another, also lazy, leaves it",
+        "linux",
+    )
+    .cpus(3)
+    .machine(small)
+    .watch(AT, 4)
+    .shows(&[Rule::TablesToLazy, Rule::LeaveMaskAfterLoad])
+    .repeats(&[7, 8])
+    .before(|task| {
+        own(task, 3);
+        task.create_space();
+        task.unload();
+        task.as_cpu(1, Task::go_lazy);
+        task.as_cpu(2, Task::go_lazy);
+    })
+    .cpu(ends)
+    .cpu(|task| task.run_in(1))
 }
