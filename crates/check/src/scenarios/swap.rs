@@ -8,20 +8,23 @@ use crate::task_swap::{DEVICE, swapping};
 
 /// The page that everything is about.
 const AT: u64 = 0x11f8;
+/// Pages that are mapped there. Reclaim takes two at a time.
+const PAGES: u64 = 4;
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![dirty(), clean(), unmap(), errors()]
 }
 
-/// Two pages in a space in which CPUs 1 and 2 run, which both have written to, and two that nobody has touched.
+/// Four pages in a space in which CPUs 1 and 2 run, both of which have written to them.
 fn written(task: &Task<'_>) {
     task.swap_on(DEVICE);
     let space = task.create_space();
-    task.map(space, AT, 4);
+    task.map(space, AT, PAGES);
     for cpu in 1..3 {
         task.as_cpu(cpu, |task| {
             task.run_in(space);
-            task.promise(task.write(space, AT).is_ok() && task.write(space, AT + 1).is_ok(), "there is memory");
+            let all = (AT..AT + PAGES).all(|page| task.write(space, page).is_ok());
+            task.promise(all, "there is memory");
         });
     }
 }
@@ -33,27 +36,29 @@ fn in_memory(task: &Task<'_>) {
     task.take_all_memory();
 }
 
-/// The same, and both pages are out.
+/// The same, and all pages are out.
 fn out(task: &Task<'_>) {
     written(task);
-    task.swap_out(0, AT, 2);
+    task.swap_out(0, AT, PAGES);
 }
 
-/// The same, and both pages are back, clean.
+/// The same, and all pages are back, clean.
 fn back(task: &Task<'_>) {
     out(task);
-    task.give_back(2);
+    task.give_back(PAGES as usize);
     for cpu in 1..3 {
         task.as_cpu(cpu, |task| {
-            task.promise(task.peek(0, AT).is_ok() && task.peek(0, AT + 1).is_ok(), "there is memory");
+            let all = (AT..AT + PAGES).all(|page| task.peek(0, page).is_ok());
+            task.promise(all, "there is memory");
         });
     }
     task.settle();
     task.take_all_memory();
 }
 
-/// Both are used, if there is memory for them.
-fn use_both(task: &Task<'_>) {
+/// Two pages are used, for which there is memory from here on.
+fn use_two(task: &Task<'_>) {
+    task.give_back(1);
     let _ = (task.read(0, AT), task.write(0, AT + 1));
 }
 
@@ -69,7 +74,10 @@ fn reclaimed(name: &'static str, about: &'static str, policy: &str) -> Scenario 
     Scenario::new(name, about, policy)
         .cpus(3)
         .watch(AT, 4)
-        .config(swapping)
+        .config(|config| {
+            swapping(config);
+            config.scan_batch = 2;
+        })
         .cpu(reclaim)
         .after(|task| task.give_back(usize::MAX))
 }
@@ -79,8 +87,8 @@ fn dirty() -> Scenario {
         .shows(&[Rule::SwapInLocks])
         .repeats(&[3, 34, 35])
         .before(in_memory)
-        .cpu(use_both)
-        .cpu(use_both)
+        .cpu(use_two)
+        .cpu(use_two)
 }
 
 fn clean() -> Scenario {
@@ -88,8 +96,8 @@ fn clean() -> Scenario {
         .shows(&[Rule::CacheUntilFlush])
         .repeats(&[35])
         .before(back)
-        .cpu(use_both)
-        .cpu(use_both)
+        .cpu(use_two)
+        .cpu(use_two)
 }
 
 fn errors() -> Scenario {
@@ -98,8 +106,8 @@ fn errors() -> Scenario {
         .shows(&[Rule::KeepWhatFailed])
         .repeats(&[34])
         .before(in_memory)
-        .cpu(use_both)
-        .cpu(use_both)
+        .cpu(use_two)
+        .cpu(use_two)
 }
 
 fn unmap() -> Scenario {
