@@ -73,7 +73,7 @@ fn reclaim(task: &Task<'_>) {
 fn reclaimed(name: &'static str, about: &'static str, policy: &str) -> Scenario {
     Scenario::new(name, about, policy)
         .cpus(3)
-        .watch(AT, 4)
+        .watch(AT, PAGES)
         .config(|config| {
             swapping(config);
             config.scan_batch = 2;
@@ -113,13 +113,13 @@ fn errors() -> Scenario {
 fn unmap() -> Scenario {
     Scenario::new("swap-unmap", "pages are read back while another CPU unmaps them", "linux")
         .cpus(3)
-        .watch(AT, 4)
+        .watch(AT, PAGES)
         .config(swapping)
         .shows(&[Rule::SlotHeldWhileRead])
         .repeats(&[34])
         .before(|task| {
             out(task);
-            task.give_back(3);
+            task.give_back(PAGES as usize);
         })
         .cpu(|_| ())
         .cpu(|task| {
@@ -129,5 +129,11 @@ fn unmap() -> Scenario {
             task.must("unmap", |mm| mm.unmap(task.space(0), range(AT, 2)));
             task.forget(0, AT, 2);
         })
-        .after(|task| task.give_back(usize::MAX))
+        .after(|task| {
+            // What is left in memory goes out, and what nobody wants is freed.
+            task.settle();
+            task.take_all_memory();
+            while task.reclaim() {}
+            task.give_back(usize::MAX);
+        })
 }
