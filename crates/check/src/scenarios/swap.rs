@@ -12,7 +12,7 @@ const AT: u64 = 0x11f8;
 const PAGES: u64 = 4;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![dirty(), clean(), unmap(), errors()]
+    vec![dirty(), clean(), fork(), errors(), unmap(), exit(), off(), unreadable()]
 }
 
 /// Four pages in a space in which CPUs 1 and 2 run, both of which have written to them.
@@ -69,6 +69,14 @@ fn reclaim(task: &Task<'_>) {
     }
 }
 
+/// What is left in memory goes out, and what nobody wants is freed.
+fn squeeze(task: &Task<'_>) {
+    task.settle();
+    task.take_all_memory();
+    while task.reclaim() {}
+    task.give_back(usize::MAX);
+}
+
 /// No memory is free: CPU 0 reclaims, and CPUs 1 and 2 run in the space.
 fn reclaimed(name: &'static str, about: &'static str, policy: &str) -> Scenario {
     Scenario::new(name, about, policy)
@@ -110,6 +118,22 @@ fn errors() -> Scenario {
         .cpu(use_two)
 }
 
+fn fork() -> Scenario {
+    reclaimed("swap-fork", "reclaim swaps pages out of a space that is forked, and used", "linux")
+        .repeats(&[3, 35])
+        .before(in_memory)
+        .cpu(|task| {
+            task.give_back(8);
+            let parent = task.space(0);
+            let child = task.must("fork", |mm| mm.fork(parent));
+            task.world.spaces.borrow_mut().push(child);
+            task.inherit(0, 1);
+        })
+        .cpu(|task| {
+            let _ = (task.read(0, AT), task.read(0, AT + 1));
+        })
+}
+
 fn unmap() -> Scenario {
     Scenario::new("swap-unmap", "pages are read back while another CPU unmaps them", "linux")
         .cpus(3)
@@ -129,11 +153,74 @@ fn unmap() -> Scenario {
             task.must("unmap", |mm| mm.unmap(task.space(0), range(AT, 2)));
             task.forget(0, AT, 2);
         })
-        .after(|task| {
-            // What is left in memory goes out, and what nobody wants is freed.
-            task.settle();
-            task.take_all_memory();
-            while task.reclaim() {}
-            task.give_back(usize::MAX);
+        .after(squeeze)
+}
+
+fn exit() -> Scenario {
+    Scenario::new("swap-exit", "a page is read back, with those beside it of a space that ends", "linux")
+        .cpus(3)
+        .watch(AT, PAGES)
+        .config(swapping)
+        .shows(&[Rule::SlotHeldWhileRead])
+        .repeats(&[34])
+        .before(|task| {
+            written(task);
+            task.as_cpu(2, |task| {
+                let space = task.create_space();
+                task.map(space, AT, PAGES);
+                task.run_in(space);
+                task.promise((AT..AT + PAGES).all(|page| task.write(space, page).is_ok()), "there is memory");
+            });
+            task.swap_out(1, AT, PAGES);
+            task.give_back(4);
+            task.as_cpu(2, |task| task.unload());
         })
+        .cpu(|_| ())
+        .cpu(|task| {
+            let _ = (task.read(0, AT), task.read(0, AT + 1));
+        })
+        .cpu(|task| {
+            let space = task.space(1);
+            task.must("destroy_space", |mm| mm.destroy_space(space));
+            task.forget(1, AT, PAGES);
+        })
+        .after(squeeze)
+}
+
+fn off() -> Scenario {
+    Scenario::new("swap-off", "a device goes off while two CPUs use what is on it", "linux")
+        .cpus(3)
+        .watch(AT, PAGES)
+        .config(swapping)
+        .repeats(&[34])
+        .before(|task| {
+            out(task);
+            task.give_back(8);
+        })
+        .cpu(|task| task.promise(task.swap_off(DEVICE).is_ok(), "all pages come back"))
+        .cpu(|task| {
+            let _ = (task.read(0, AT), task.write(0, AT + 1));
+        })
+        .cpu(|task| {
+            task.must("unmap", |mm| mm.unmap(task.space(0), range(AT + 2, 1)));
+            task.forget(0, AT + 2, 1);
+        })
+        .after(|task| task.give_back(usize::MAX))
+}
+
+fn unreadable() -> Scenario {
+    Scenario::new("swap-unreadable", "two CPUs want pages back, and the device fails now and then", "linux")
+        .cpus(3)
+        .machine(|setup| setup.devices_fail = true)
+        .watch(AT, PAGES)
+        .config(swapping)
+        .repeats(&[34])
+        .before(|task| {
+            out(task);
+            task.give_back(8);
+        })
+        .cpu(|_| ())
+        .cpu(use_two)
+        .cpu(use_two)
+        .after(squeeze)
 }
