@@ -107,7 +107,7 @@ fn empty() -> Scenario {
 fn offline() -> Scenario {
     Scenario::new("block-offline", "a CPU goes offline with a block, and comes back, while another wants all addresses", "linux")
         .config(|config| kernel_range(config, 192))
-        .shows(&[Rule::OnlineFlushesKernel, Rule::EmptyBlocksGoBack])
+        .shows(&[Rule::EmptyBlocksGoBack, Rule::FlushBeforeReuse])
         .repeats(&[27])
         .before(|task| {
             task.take_frames(3);
@@ -115,6 +115,7 @@ fn offline() -> Scenario {
                 let range = task.map_ram(0, 1);
                 task.unmap_ram(range);
                 task.keep(task.map_ram(1, 1));
+                task.use_kernel(task.kept(0).start, task.frame(1));
             });
         })
         .cpu(|task| {
@@ -127,5 +128,9 @@ fn offline() -> Scenario {
             task.come_online();
             task.unmap_ram(task.map_ram(2, 1));
         })
-        .after(|task| task.vunmap(task.vmap_filled(0, 192, BARE)))
+        .after(|task| {
+            task.unmap_aliases();
+            task.no_alias(task.frame(1));
+            task.vunmap(task.vmap_filled(0, 192, BARE));
+        })
 }

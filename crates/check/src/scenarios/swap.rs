@@ -120,6 +120,7 @@ fn errors() -> Scenario {
 
 fn fork() -> Scenario {
     reclaimed("swap-fork", "reclaim swaps pages out of a space that is forked, and used", "linux")
+        .shows(&[Rule::FlushBeforeIo])
         .repeats(&[3, 35])
         .before(in_memory)
         .cpu(|task| {
@@ -164,20 +165,22 @@ fn exit() -> Scenario {
         .shows(&[Rule::SlotHeldWhileRead])
         .repeats(&[34])
         .before(|task| {
-            written(task);
-            task.as_cpu(2, |task| {
-                let space = task.create_space();
-                task.map(space, AT, PAGES);
-                task.run_in(space);
-                task.promise((AT..AT + PAGES).all(|page| task.write(space, page).is_ok()), "there is memory");
-            });
-            task.swap_out(1, AT, PAGES);
-            task.give_back(4);
+            task.swap_on(DEVICE);
+            for cpu in 1..3 {
+                let n = task.create_space();
+                task.map(n, AT, PAGES);
+                task.as_cpu(cpu, |task| {
+                    task.run_in(n);
+                    task.promise(task.write(n, AT).is_ok(), "there is memory");
+                });
+            }
             task.as_cpu(2, |task| task.unload());
+            (0..2).for_each(|n| task.swap_out(n, AT, 1));
+            task.give_back(4);
         })
         .cpu(|_| ())
         .cpu(|task| {
-            let _ = (task.read(0, AT), task.read(0, AT + 1));
+            let _ = task.read(0, AT);
         })
         .cpu(|task| {
             let space = task.space(1);
@@ -214,6 +217,7 @@ fn unreadable() -> Scenario {
         .machine(|setup| setup.devices_fail = true)
         .watch(AT, PAGES)
         .config(swapping)
+        .shows(&[Rule::SwapInLocks])
         .repeats(&[34])
         .before(|task| {
             out(task);
