@@ -15,6 +15,16 @@ fn main() {
             let found = search.go(way, 1, &budget, &mut |_| true);
             let e = t.elapsed().as_secs_f64();
             let tally = &search.tally;
+            let found = found.map(|mut f| {
+                if std::env::var_os("DRAW").is_some() {
+                    let n = f.schedule.len();
+                    let runs = quietmm_check::shrink::shrink(&s, &mut f);
+                    println!("shrunk from {n} in {runs} runs\n{}", quietmm_check::replay::write(&f));
+                    let replay = quietmm_check::replay::Replay::from(&f);
+                    println!("{}", quietmm_check::timeline::draw(&s, &replay.run(&s), 120));
+                }
+                f
+            });
             println!(
                 "{} {}: {} schedules, {} distinct, {}/{} points, {:.0}/s, complete {}: {}",
                 s.name,
@@ -25,7 +35,16 @@ fn main() {
                 tally.decisions,
                 tally.schedules as f64 / e,
                 search.complete,
-                found.map_or("-".into(), |f| format!("{:?} {} {} after {} of {} {:?} {:?}", f.hardware, f.violation.invariant, f.violation.what, f.after, f.schedule.len(), f.violation.skipped, &f.schedule[..f.schedule.len().min(4)]))
+                found.map_or("-".into(), |f| format!(
+                    "{:?} {} {} after {} of {} {:?} {:?}",
+                    f.hardware,
+                    f.violation.invariant,
+                    f.violation.what,
+                    f.after,
+                    f.schedule.len(),
+                    f.violation.skipped,
+                    &f.schedule[..f.schedule.len().min(4)]
+                ))
             );
         }
     }

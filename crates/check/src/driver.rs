@@ -154,14 +154,11 @@ impl Driver {
             },
             Strategy::Random { rng, one_in } => {
                 let one_in = if enabled & Act::DEVICE_FAILS.bit() == 0 { *one_in } else { 4 };
-                if rng.next_u32() % one_in == 0 {
-                    pick(rng, enabled)
-                } else {
-                    ordinary
-                }
+                if rng.next_u32() % one_in == 0 { pick(rng, enabled) } else { ordinary }
             }
             Strategy::Priorities { rng, priority, changes, lowest } => {
-                let of_itself = Act::of_set(enabled).filter(|act| is_hardware(*act)).fold(0, |set, act| set | act.bit());
+                let of_itself =
+                    Act::of_set(enabled).filter(|act| is_hardware(*act)).fold(0, |set, act| set | act.bit());
                 if of_itself != 0 && rng.next_u32() % 16 == 0 {
                     pick(rng, of_itself)
                 } else {

@@ -9,13 +9,17 @@
 pub mod act;
 pub mod driver;
 pub mod explore;
+pub mod hunt;
 pub mod machine;
 mod panics;
+pub mod replay;
 pub mod runner;
 pub mod scenario;
 pub mod scenarios;
+pub mod shrink;
 mod stacks;
 pub mod task;
 mod task_kernel;
+pub mod timeline;
 mod task_swap;
 pub mod violation;

@@ -28,7 +28,11 @@ pub fn install() {
 }
 
 /// Does `work`; a panic in it sets `running` to false and `falling` to true before anything is unwound.
-pub fn catch(running: &Cell<bool>, falling: &Cell<bool>, work: impl FnOnce()) -> Result<(), Box<dyn Any + Send>> {
+pub fn catch(
+    running: &Cell<bool>,
+    falling: &Cell<bool>,
+    work: impl FnOnce(),
+) -> Result<(), Box<dyn Any + Send>> {
     RUN.set(Some((running, falling)));
     catch_unwind(AssertUnwindSafe(work))
 }

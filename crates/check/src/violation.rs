@@ -46,10 +46,14 @@ pub fn sentence(invariant: &str) -> &'static str {
         "INV-1" => "No frame reaches the allocator while a CPU could still use a translation to it.",
         "INV-2" => "No I/O reads a page while a CPU may still write it through a cached translation.",
         "INV-3" => "No kernel address is reused before every CPU has flushed it since it was unmapped.",
-        "INV-4" => "An operation that promises a changed mapping returns with no flush of that space outstanding.",
+        "INV-4" => {
+            "An operation that promises a changed mapping returns with no flush of that space outstanding."
+        }
         "INV-5" => "A CPU acknowledges after it has flushed, never before.",
         "INV-6" => "A CPU that is left alone provably uses nothing stale.",
-        "INV-7" => "After a forced drain no page that was on a per-CPU list when it was called is stranded there.",
+        "INV-7" => {
+            "After a forced drain no page that was on a per-CPU list when it was called is stranded there."
+        }
         "INV-8" => "A CPU that waits keeps serving flush requests: no deadlock.",
         "INV-9" => "Page-table frames are freed only when no CPU can walk them any more, lazy CPUs included.",
         "INV-10" => "Clearing the accessed bit without a flush may age a page wrongly; it never loses data.",

@@ -56,6 +56,8 @@ pub struct Budget {
 pub struct Tally {
     /// Schedules that were run.
     pub schedules: u64,
+    /// Of these, those in which something was broken.
+    pub violations: u64,
     /// Of the exhaustive way, those that differ in something that matters.
     pub distinct: u64,
     /// Decisions at which somebody went another way than the ordinary one.
@@ -69,6 +71,7 @@ pub struct Tally {
 impl Tally {
     fn add(&mut self, outcome: &Outcome, is_new: Option<bool>) {
         self.schedules += 1;
+        self.violations += u64::from(outcome.violation.is_some());
         self.distinct += u64::from(is_new == Some(true));
         self.steps += u64::from(outcome.steps);
         self.points.extend(outcome.made.iter().map(|made| made.at));
@@ -82,6 +85,7 @@ impl Tally {
     /// Both together.
     pub fn merge(&mut self, other: &Tally) {
         self.schedules += other.schedules;
+        self.violations += other.violations;
         self.distinct += other.distinct;
         self.steps += other.steps;
         self.decisions = self.decisions.max(other.decisions);

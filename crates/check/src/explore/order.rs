@@ -47,6 +47,13 @@ pub fn look(trace: &Trace) -> Found {
         let thread = usize::from(access.thread);
         let last = places.entry(access.place).or_default();
         let mine = &mut clocks[thread];
+        if !access.write
+            && let Some((at, _)) = &mut last.reads[thread]
+        {
+            // It looks again, and nothing has changed: who spins does so, and nothing depends on how often.
+            *at = index as u32;
+            continue;
+        }
         if let Some((at, whose, time)) = last.write
             && whose != access.thread
             && mine[usize::from(whose)] < time
@@ -118,7 +125,10 @@ mod tests {
     fn trace(accesses: &[(u8, u64, bool)]) -> Trace {
         let both = Act::run(0).bit() | Act::run(1).bit();
         Trace {
-            decisions: accesses.iter().map(|a| Decision { enabled: both, chosen: Act::run(a.0.into()) }).collect(),
+            decisions: accesses
+                .iter()
+                .map(|a| Decision { enabled: both, chosen: Act::run(a.0.into()) })
+                .collect(),
             accesses: accesses
                 .iter()
                 .enumerate()

@@ -52,6 +52,7 @@ impl BlockDevice for Machine {
         self.judge_going_out(frame);
         let fails = self.device_fails();
         self.point(Place::Disk, true);
+        (0..self.setup.cpus).for_each(|lane| self.record(Place::Content(frame.0, lane), false));
         let after = self.memory.state(frame).map(|state| state.content.get()).unwrap_or_default();
         if after != content {
             let said = format!("{frame:?} changed while a device read it");

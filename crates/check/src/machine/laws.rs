@@ -8,7 +8,7 @@ use quietmm::Rule;
 use quietmm::addr::{FrameNumber, PageRange};
 use quietmm::event::Revoked;
 
-use super::tlb::{CachedKernel, Cached};
+use super::tlb::{Cached, CachedKernel};
 use super::{Machine, What};
 use crate::violation::{Skipped, Violation};
 
@@ -52,15 +52,28 @@ impl Machine {
         }
         match cached.revoked {
             Some(Revoked::All) => {
-                return says("INV-4", format!("CPU {id} can use page {page:#x} ({frame:?}) after the operation that took it away"));
+                return says(
+                    "INV-4",
+                    format!(
+                        "CPU {id} can use page {page:#x} ({frame:?}) after the operation that took it away"
+                    ),
+                );
             }
             Some(Revoked::Writes) if self.writes_unseen(cached) => {
-                return says("INV-4", format!("CPU {id} can write to page {page:#x} ({frame:?}) after the operation that forbade it"));
+                return says(
+                    "INV-4",
+                    format!(
+                        "CPU {id} can write to page {page:#x} ({frame:?}) after the operation that forbade it"
+                    ),
+                );
             }
             _ => {}
         }
         if state.going_out.get() > 0 && self.writes_unseen(cached) {
-            return says("INV-2", format!("CPU {id} can write to page {page:#x} while a device reads {frame:?}"));
+            return says(
+                "INV-2",
+                format!("CPU {id} can write to page {page:#x} while a device reads {frame:?}"),
+            );
         }
         self.other_frame(id, cached)
     }
@@ -73,7 +86,8 @@ impl Machine {
                 continue;
             }
             let tlb = cpu.tlb.borrow();
-            let theirs = tlb.find(cached.page).filter(|_| tlb.root == root).map(|theirs| theirs.frame(cached.page));
+            let theirs =
+                tlb.find(cached.page).filter(|_| tlb.root == root).map(|theirs| theirs.frame(cached.page));
             if let Some(theirs) = theirs.filter(|&theirs| theirs != cached.frame(cached.page)) {
                 let (page, mine) = (cached.page, cached.frame(cached.page));
                 let said = format!("page {page:#x} is {mine:?} for CPU {id}, and {theirs:?} for CPU {other}");
@@ -104,7 +118,10 @@ impl Machine {
             let said = if cpu.in_user_mode()
                 && let Some(cached) = tlb.usable().find(|cached| cached.leads_to(frame))
             {
-                Some(("INV-1", format!("{frame:?} is freed, and CPU {id} can still use page {:#x} in it", cached.page)))
+                Some((
+                    "INV-1",
+                    format!("{frame:?} is freed, and CPU {id} can still use page {:#x} in it", cached.page),
+                ))
             } else if state.table.get() && tlb.can_walk(frame) {
                 let how = if tlb.root == Some(frame) { "has loaded it" } else { "may walk it" };
                 Some(("INV-9", format!("the page table in {frame:?} is freed, and CPU {id} {how}")))
@@ -113,7 +130,10 @@ impl Machine {
                 && let Some(cached) = tlb.kernel.iter().find(|cached| cached.entry.frame() == frame)
             {
                 let page = cached.page;
-                Some(("INV-1", format!("{frame:?} is freed, and CPU {id} can still use kernel page {page:#x} in it")))
+                Some((
+                    "INV-1",
+                    format!("{frame:?} is freed, and CPU {id} can still use kernel page {page:#x} in it"),
+                ))
             } else {
                 None
             };
@@ -134,10 +154,14 @@ impl Machine {
         for (id, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.in_user_mode()) {
             let found = {
                 let tlb = cpu.tlb.borrow();
-                tlb.usable().find(|cached| cached.leads_to(frame) && self.writes_unseen(cached)).map(|cached| cached.page)
+                tlb.usable()
+                    .find(|cached| cached.leads_to(frame) && self.writes_unseen(cached))
+                    .map(|cached| cached.page)
             };
             if let Some(page) = found {
-                let said = format!("a device begins to read {frame:?}, and CPU {id} can write to it as page {page:#x}");
+                let said = format!(
+                    "a device begins to read {frame:?}, and CPU {id} can write to it as page {page:#x}"
+                );
                 self.fail(Violation::new("INV-2", id as u16, said));
             }
         }
@@ -168,7 +192,8 @@ impl Machine {
             let found = cpu.tlb.borrow().kernel.iter().find(stale).copied();
             if let Some(CachedKernel { page, entry, .. }) = found {
                 let frame = entry.frame();
-                let said = format!("kernel page {page:#x} was given out, and CPU {id} still has {frame:?} there");
+                let said =
+                    format!("kernel page {page:#x} was given out, and CPU {id} still has {frame:?} there");
                 self.fail(Violation::new("INV-3", id as u16, said));
             }
         }
@@ -185,7 +210,9 @@ impl Machine {
         let found = self.cpus[usize::from(id)].tlb.borrow().kernel.iter().find(stale).copied();
         if let Some(CachedKernel { page, entry, .. }) = found {
             let frame = entry.frame();
-            let said = format!("CPU {id} has come online, and still has {frame:?} at kernel page {page:#x}, which is another's");
+            let said = format!(
+                "CPU {id} has come online, and still has {frame:?} at kernel page {page:#x}, which is another's"
+            );
             self.fail(Violation::new("INV-3", id, said));
         }
     }
@@ -195,7 +222,9 @@ impl Machine {
         for (id, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.in_kernel()) {
             let found = cpu.tlb.borrow().kernel.iter().find(|cached| cached.entry.frame() == frame).copied();
             if let Some(CachedKernel { page, .. }) = found {
-                let said = format!("CPU {id} still has {frame:?} at kernel page {page:#x}, after all aliases were unmapped");
+                let said = format!(
+                    "CPU {id} still has {frame:?} at kernel page {page:#x}, after all aliases were unmapped"
+                );
                 self.fail(Violation::new("INV-3", id as u16, said));
             }
         }

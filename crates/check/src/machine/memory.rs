@@ -55,11 +55,6 @@ impl Memory {
         Memory { at, layout, states: states.collect(), dirty: Cell::default() }
     }
 
-    /// How many frames there are.
-    pub fn frames(&self) -> u32 {
-        self.states.len() as u32
-    }
-
     /// As it was when it was new.
     pub fn wipe(&self) {
         for state in &self.states {
@@ -109,7 +104,10 @@ impl Memory {
     /// Where a physical address is. Panics outside the memory: the core must never ask.
     pub fn direct(&self, at: PhysAddr) -> *mut u8 {
         let offset = at.0.wrapping_sub(u64::from(BASE) * PAGE_SIZE);
-        assert!(offset < self.layout.size() as u64, "the core reaches outside the machine's memory, to {at:?}");
+        assert!(
+            offset < self.layout.size() as u64,
+            "the core reaches outside the machine's memory, to {at:?}"
+        );
         self.will_be_written(FrameNumber((at.0 / PAGE_SIZE) as u32));
         self.at.wrapping_add(offset as usize)
     }

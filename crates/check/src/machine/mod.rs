@@ -27,11 +27,11 @@ use crate::driver::Driver;
 use crate::violation::{Skipped, Violation};
 
 pub use log::{Entry as LogEntry, What};
-pub use memory::{BASE, Content, LANES};
-pub(crate) use turns::Place;
 use memory::Memory;
+pub use memory::{BASE, Content, LANES};
 use tlb::Tlb;
 pub use told::Told;
+pub(crate) use turns::Place;
 
 /// The core on this machine.
 pub type Mm<'m> = Manager<'m, Machine>;

@@ -1,6 +1,6 @@
 //! The core's `Platform`.
 
-use quietmm::addr::{FrameNumber, NodeId, PAGE_SIZE, Nanos, PhysAddr, VirtAddr};
+use quietmm::addr::{FrameNumber, Nanos, NodeId, PAGE_SIZE, PhysAddr, VirtAddr};
 use quietmm::platform::{Access, BlockDevice, Guarantees, WaitKey};
 use quietmm::{CpuId, CpuSet, Event, Kind, Platform, Rule};
 
@@ -73,16 +73,20 @@ unsafe impl Platform for Machine {
             // One that is switched off hears nothing.
             cpu.pending.set(cpu.pending.get() || cpu.online.get());
         }
-        if !self.running.get() && !self.falling.get() {
+        if !self.interleaved.get() && !self.falling.get() {
             self.deliver_all();
         }
     }
     fn irqs_off(&self) -> bool {
+        if self.cpu().irqs.get() {
+            // What a CPU keeps for itself is reached with interrupts off: an interrupt comes before all of it, or after.
+            self.point(Place::Own(self.current.get()), true);
+        }
         self.cpu().irqs.replace(false)
     }
     fn irqs_on(&self) {
         self.cpu().irqs.set(true);
-        if !self.running.get() && !self.falling.get() {
+        if !self.interleaved.get() && !self.falling.get() {
             self.deliver_all();
         }
     }

@@ -1,5 +1,6 @@
 //! Whose turn it is. Every CPU has a stack of its own; exactly one runs, and gives way at points.
 
+use quietmm::Entry;
 use quietmm::platform::WaitKey;
 
 use super::{Machine, Status, What};
@@ -18,6 +19,8 @@ pub(crate) enum Place {
     Tlb(u16),
     /// Interrupts on their way to a CPU.
     Line(u16),
+    /// What a CPU keeps for itself, and its interrupt handler too.
+    Own(u16),
     /// What a CPU has written to a frame.
     Content(u32, u16),
     /// What devices keep.
@@ -33,6 +36,7 @@ impl Place {
             Place::Line(cpu) => 2 << 40 | u64::from(cpu),
             Place::Content(frame, lane) => 3 << 40 | u64::from(frame) << 4 | u64::from(lane),
             Place::Disk => 4 << 40,
+            Place::Own(cpu) => 5 << 40 | u64::from(cpu),
             Place::Word(offset) => offset >> 2,
         }
     }
@@ -48,7 +52,8 @@ impl Machine {
         self.step();
         self.arbitrate();
         self.record(place, write);
-        if write {
+        // What a CPU keeps for itself is nothing that others wait for.
+        if write && !matches!(place, Place::Own(_)) {
             self.did();
         }
     }
@@ -105,7 +110,8 @@ impl Machine {
 
     /// Somebody else goes on; comes back when this CPU is told to do something.
     pub(crate) fn give_way(&self, act: Act) {
-        let who = if self.interleaved.get() { usize::from(self.current.get()) } else { self.yielders.len() - 1 };
+        let who =
+            if self.interleaved.get() { usize::from(self.current.get()) } else { self.yielders.len() - 1 };
         self.next.set(act);
         let yielder = self.yielders[who].get();
         // SAFETY: set by this very context when it began, and it lives as long as the context.
@@ -194,6 +200,7 @@ impl Machine {
             cpu.status.set(Status::Busy);
         }
         self.record(Place::Line(self.current.get()), true);
+        self.record(Place::Own(self.current.get()), true);
         self.note(|| What::Arrives);
         self.did();
         self.mm().on_interrupt();
@@ -271,7 +278,11 @@ impl Machine {
             cpu.status.set(before);
             self.note(|| What::Wakes);
         }
-        self.fail(Violation::new("livelock", self.current.get(), format!("{key:?} is woken for nothing, for ever")));
+        self.fail(Violation::new(
+            "livelock",
+            self.current.get(),
+            format!("{key:?} is woken for nothing, for ever"),
+        ));
     }
 
     /// Wakes all who sleep with this key, or are about to.
@@ -283,9 +294,26 @@ impl Machine {
         }
     }
 
+    /// For people: what each CPU has cached.
+    fn note_what_is_there(&self) {
+        let before = self.current.get();
+        for (id, cpu) in self.cpus.iter().enumerate() {
+            self.current.set(id as u16);
+            self.note(|| {
+                let tlb = cpu.tlb.borrow();
+                let kernel = tlb.kernel.iter().map(|cached| (cached.page, cached.entry));
+                let all = tlb.usable().map(|cached| (cached.page, cached.entry)).chain(kernel);
+                What::Has(all.map(|(page, entry)| (page, entry.frame(), entry.has(Entry::DIRTY))).collect())
+            });
+        }
+        self.current.set(before);
+    }
+
     /// Scripts begin.
     pub(crate) fn start(&self) {
         self.steps.set(0);
+        self.note_what_is_there();
+        self.note(|| What::Begins);
         self.interleaved.set(true);
         self.running.set(true);
     }

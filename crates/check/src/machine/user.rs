@@ -37,7 +37,9 @@ impl Machine {
         let mut way = Way::default();
         let mut table = root;
         for level in (0..4).rev() {
-            let Some(word) = self.memory.word(table, PageNumber(page).index(level)) else { return (way, None) };
+            let Some(word) = self.memory.word(table, PageNumber(page).index(level)) else {
+                return (way, None);
+            };
             way.tables[level as usize] = Some(table);
             way.words[level as usize] = Some(word);
             let leaf = Leaf { word, large: level == 1 };
@@ -65,6 +67,8 @@ impl Machine {
         tlb.user.retain(|cached| cached.tag != tag || cached.page != first || cached.large != large);
         let life = self.life(entry.frame());
         tlb.user.push(Cached { tag, page: first, large, entry, life, revoked: None });
+        // Who judges what this CPU could use reads it.
+        self.record(Place::Tlb(id), true);
         let tables: Vec<FrameNumber> = way.tables.iter().flatten().copied().collect();
         tlb.remember(&tables);
     }
@@ -83,7 +87,10 @@ impl Machine {
                 // Without the guarantee the CPU writes at once, and nobody but its own entry hears of it.
                 let mut tlb = self.cpu().tlb.borrow_mut();
                 let tag = tlb.tag;
-                let mine = tlb.user.iter_mut().find(|c| c.tag == tag && c.page == cached.page && c.large == cached.large);
+                let mine = tlb
+                    .user
+                    .iter_mut()
+                    .find(|c| c.tag == tag && c.page == cached.page && c.large == cached.large);
                 mine.into_iter().for_each(|mine| mine.entry = Entry(mine.entry.0 | Entry::DIRTY));
             }
             if !write || dirty || !self.setup.guarantees {
@@ -163,7 +170,8 @@ impl Machine {
     pub(crate) fn kernel_access(&self, page: u64) -> Option<FrameNumber> {
         let id = self.current.get();
         self.point(Place::Tlb(id), false);
-        let cached = self.cpu().tlb.borrow().kernel.iter().find(|cached| cached.page == page).map(|c| c.entry);
+        let cached =
+            self.cpu().tlb.borrow().kernel.iter().find(|cached| cached.page == page).map(|c| c.entry);
         let entry = cached.or_else(|| self.kernel_entry(page))?;
         self.cache_kernel(id, page, entry);
         self.note(|| What::Access { page, frame: entry.frame(), write: false, cached: cached.is_some() });

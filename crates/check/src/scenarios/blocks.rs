@@ -38,21 +38,25 @@ fn aliases() -> Scenario {
 }
 
 fn reuse() -> Scenario {
-    Scenario::new("block-reuse", "the last slot of a block is unmapped and wanted again while another CPU purges", "linux")
-        .config(|config| kernel_range(config, 64))
-        .shows(&[Rule::FlushBeforeReuse, Rule::ForgetWhatWasFlushed])
-        .repeats(&[22])
-        .before(full)
-        .cpu(|task| {
-            task.unmap_ram(task.kept(1));
-            // There is no other place than the one that was unmapped.
-            task.map_ram(2, 1);
-        })
-        .cpu(|task| task.unmap_aliases())
-        .after(|task| {
-            task.unmap_aliases();
-            task.promise(task.told().purged.get() == 1, "one page was unmapped, and it was flushed once");
-        })
+    Scenario::new(
+        "block-reuse",
+        "the last slot of a block is unmapped and wanted again while another CPU purges",
+        "linux",
+    )
+    .config(|config| kernel_range(config, 64))
+    .shows(&[Rule::FlushBeforeReuse, Rule::ForgetWhatWasFlushed])
+    .repeats(&[22])
+    .before(full)
+    .cpu(|task| {
+        task.unmap_ram(task.kept(1));
+        // There is no other place than the one that was unmapped.
+        task.map_ram(2, 1);
+    })
+    .cpu(|task| task.unmap_aliases())
+    .after(|task| {
+        task.unmap_aliases();
+        task.promise(task.told().purged.get() == 1, "one page was unmapped, and it was flushed once");
+    })
 }
 
 fn taken_away() -> Scenario {
@@ -85,23 +89,27 @@ fn taken_away() -> Scenario {
 }
 
 fn empty() -> Scenario {
-    Scenario::new("block-empty", "two CPUs map and unmap in blocks of their own, and a third wants all addresses", "linux")
-        .cpus(3)
-        .config(|config| kernel_range(config, 192))
-        .shows(&[Rule::EmptyBlocksGoBack])
-        .repeats(&[27])
-        .before(|task| task.take_frames(3))
-        .cpu(|task| task.unmap_ram(task.map_ram(0, 1)))
-        .cpu(|task| task.unmap_ram(task.map_ram(1, 1)))
-        .cpu(|task| {
-            let frame = task.frame(2);
-            let place = VmapPlace { align: 64, ..BARE };
-            let whole = task.call("vmap", |mm| mm.vmap(&[frame; 3], place, quietmm::KernelProt::ReadWrite));
-            if let Ok(range) = whole {
-                task.vunmap(task.given(range));
-            }
-        })
-        .after(|task| task.vunmap(task.vmap_filled(0, 192, BARE)))
+    Scenario::new(
+        "block-empty",
+        "two CPUs map and unmap in blocks of their own, and a third wants all addresses",
+        "linux",
+    )
+    .cpus(3)
+    .config(|config| kernel_range(config, 192))
+    .shows(&[Rule::EmptyBlocksGoBack])
+    .repeats(&[27])
+    .before(|task| task.take_frames(3))
+    .cpu(|task| task.unmap_ram(task.map_ram(0, 1)))
+    .cpu(|task| task.unmap_ram(task.map_ram(1, 1)))
+    .cpu(|task| {
+        let frame = task.frame(2);
+        let place = VmapPlace { align: 64, ..BARE };
+        let whole = task.call("vmap", |mm| mm.vmap(&[frame; 3], place, quietmm::KernelProt::ReadWrite));
+        if let Ok(range) = whole {
+            task.vunmap(task.given(range));
+        }
+    })
+    .after(|task| task.vunmap(task.vmap_filled(0, 192, BARE)))
 }
 
 fn offline() -> Scenario {

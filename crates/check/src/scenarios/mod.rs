@@ -1,14 +1,23 @@
 //! The situations that come along.
 
+mod before;
 mod blocks;
 mod drain;
+mod hardware;
+mod hotplug;
+mod ranges;
 mod reclaim;
 mod swap;
+mod switching;
 mod vmap;
+mod writeback;
 
 use crate::scenario::Scenario;
 
 /// All of them, by room.
 pub fn all() -> Vec<Scenario> {
-    [reclaim::all(), drain::all(), swap::all(), vmap::all(), blocks::all()].concat()
+    let paging =
+        [ranges::all(), switching::all(), hotplug::all(), reclaim::all(), writeback::all(), hardware::all()];
+    let rest = [drain::all(), swap::all(), vmap::all(), blocks::all()];
+    paging.into_iter().chain(rest).flatten().collect()
 }

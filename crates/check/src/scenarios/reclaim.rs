@@ -1,50 +1,257 @@
-//! Reclaim against everything that touches the same page.
+//! Reclaim against everything that touches the same page. CPU 2 reclaims; it runs no program.
 
-use quietmm::Rule;
+use quietmm::{Prot, Rule};
 
+use super::before::{AT, FIRST, SECOND, TO, at_hand, crowded, make_idle, showing, small, tagged, written};
 use crate::scenario::Scenario;
-use crate::task::{Task, range};
-
-/// The page that everything is about.
-const AT: u64 = 0x11f8;
+use crate::task::Task;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![unmap()]
+    vec![unmap(), protect(), moving(), drop(), fault(), write(), age(), lazy(), switch(), hotplug(), exit(), fork()]
 }
 
-/// A file's page in one space; every CPU but the last runs there. No memory is free.
-fn shared_space(task: &Task<'_>) {
-    let (space, _file) = (task.create_space(), task.create_file(4));
-    let backing = quietmm::Backing::File { file: task.file(0), offset: 0 };
-    task.map_as(space, AT, 2, backing, quietmm::Prot::ReadWrite);
-    for cpu in 0..2 {
-        task.as_cpu(cpu, |task| {
-            task.run_in(space);
-            let _ = task.peek(space, AT);
-            let _ = task.peek(space, AT + 1);
-        });
-    }
-    task.mm().drain_lru_batch();
-    task.take_all_memory();
+/// Pages of a file that nobody has used since the last look, in a space in which CPUs 0 and 1 run; no memory is free.
+fn idle(name: &'static str, about: &'static str) -> Scenario {
+    Scenario::new(name, about, "linux")
+        .cpus(3)
+        .machine(small)
+        .config(|config| config.scan_batch = 1)
+        .watch(AT, 4)
+        .before(|task| {
+            showing(task, 2);
+            make_idle(task);
+        })
+        .after(give_all_back)
+}
+
+fn give_all_back(task: &Task<'_>) {
+    task.give_back(usize::MAX);
+}
+
+/// Two batches.
+fn reclaims(task: &Task<'_>) {
+    task.reclaim();
+    task.reclaim();
 }
 
 fn unmap() -> Scenario {
-    Scenario::new("reclaim-unmap", "reclaim takes a page that another CPU unmaps, and a third uses", "linux")
-        .cpus(3)
-        .watch(AT, 2)
-        .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeFree])
-        .repeats(&[1])
-        .before(shared_space)
+    idle("reclaim-unmap", "reclaim takes pages that another CPU unmaps, and a third has cached")
+        .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeFree, Rule::NoteWhatWasFlushed])
+        .repeats(&[1, 2])
         .cpu(|task| {
-            task.must("unmap", |mm| mm.unmap(task.space(0), range(AT, 2)));
-            task.forget(0, AT, 2);
+            task.unmap(0, SECOND, 1);
+            task.unmap(0, AT, 1);
+        })
+        .cpu(|_| ())
+        .cpu(reclaims)
+}
+
+fn protect() -> Scenario {
+    idle("reclaim-protect", "reclaim takes a page that another CPU makes unreadable")
+        .shows(&[Rule::DeferredBeforeUnmapReturns])
+        .repeats(&[1])
+        .cpu(|task| task.protect(0, AT, 1, Prot::None))
+        .cpu(|_| ())
+        .cpu(|task| task.reclaim_one())
+}
+
+fn moving() -> Scenario {
+    idle("reclaim-move", "reclaim takes a page that another CPU moves, and that a third wants at its new address")
+        .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeMove])
+        .repeats(&[1, 5])
+        .cpu(|task| {
+            task.move_pages(0, AT, 1, TO);
+            let _ = task.peek(0, TO);
+        })
+        .cpu(|_| ())
+        .cpu(reclaims)
+}
+
+fn drop() -> Scenario {
+    idle("reclaim-drop", "reclaim takes a page that another CPU gives up, and maps again")
+        .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::DirtyBeforeUnlock])
+        .repeats(&[1, 4])
+        .config(at_hand)
+        .before(|task| {
+            written(task, 2);
+            make_idle(task);
+            task.give_back(2);
+        })
+        .cpu(|task| {
+            task.drop_pages(0, AT, 1);
+            let _ = task.peek(0, AT);
+        })
+        .cpu(|_| ())
+        .cpu(|task| task.reclaim_one())
+}
+
+fn fault() -> Scenario {
+    idle("reclaim-fault", "reclaim takes a page that one CPU has cached, and another faults in again")
+        .shows(&[Rule::RefaultAfterFlush, Rule::FreezeBeforeFree])
+        .repeats(&[35, 37])
+        .config(at_hand)
+        .before(|task| {
+            showing(task, 2);
+            make_idle(task);
+            // It has forgotten what CPU 1 has not; and it has the frame that it will need.
+            task.evict();
+            task.give_back(1);
         })
         .cpu(|task| {
             let _ = task.peek(0, AT);
         })
         .cpu(|task| {
-            task.reclaim();
+            let _ = task.peek(0, AT);
+        })
+        .cpu(reclaims)
+}
+
+fn write() -> Scenario {
+    idle("reclaim-write", "reclaim writes out pages that programs go on writing to")
+        .shows(&[Rule::FlushBeforeIo, Rule::DirtyBeforeUnlock, Rule::FreezeBeforeFree])
+        .repeats(&[3, 4])
+        .config(at_hand)
+        .before(|task| {
+            written(task, 2);
+            make_idle(task);
+            task.give_back(1);
+        })
+        .cpu(|task| {
+            let _ = task.write(0, AT);
+        })
+        .cpu(|task| {
+            let _ = task.write(0, FIRST);
+            let _ = task.write(0, AT);
+        })
+        .cpu(reclaims)
+}
+
+fn age() -> Scenario {
+    idle("reclaim-age", "aging clears the accessed bits of pages that a program writes to")
+        .shows(&[Rule::AtomicAccessedClear])
+        .repeats(&[38])
+        .cpus(2)
+        .before(|task| {
+            showing(task, 1);
+            // All are in use: reclaim looks twice.
+            crowded(task, 1);
+        })
+        .cpu(|task| {
+            let _ = task.write(0, AT);
+        })
+        .cpu(reclaims)
+}
+
+fn lazy() -> Scenario {
+    idle("reclaim-lazy", "reclaim takes a page while a CPU leaves lazy mode, and another enters it")
+        .shows(&[Rule::LazyReturnFlush])
+        .repeats(&[10])
+        .before(|task| {
+            showing(task, 2);
+            make_idle(task);
+            task.as_cpu(1, Task::go_lazy);
+        })
+        .cpu(|task| {
+            task.go_lazy();
+            task.leave_lazy();
+        })
+        .cpu(|task| {
+            task.leave_lazy();
+        })
+        .cpu(|task| task.reclaim_one())
+}
+
+fn switch() -> Scenario {
+    idle("reclaim-switch", "reclaim takes a page while a CPU comes back to its space, and another leaves it")
+        .machine(tagged)
+        .shows(&[Rule::GenerationBeforeMask, Rule::MaskBeforeGeneration, Rule::SwitchFlush])
+        .repeats(&[8, 9])
+        .before(|task| {
+            showing(task, 2);
+            let other = task.create_space();
+            make_idle(task);
+            task.as_cpu(1, |task| task.run_in(other));
+        })
+        .cpu(|task| {
+            task.run_in(1);
+            task.run_in(0);
+        })
+        .cpu(|task| task.run_in(0))
+        .cpu(|task| task.reclaim_one())
+}
+
+fn hotplug() -> Scenario {
+    idle("reclaim-hotplug", "reclaim takes a page while one CPU that has it goes offline, and another comes")
+        .machine(tagged)
+        .shows(&[Rule::TakeBack, Rule::OnlineStartsEmpty])
+        .repeats(&[11])
+        .before(|task| {
+            showing(task, 2);
+            let other = task.create_space();
+            make_idle(task);
+            task.as_cpu(1, |task| {
+                task.run_in(other);
+                task.go_offline();
+            });
+        })
+        .cpu(|task| task.go_offline())
+        .cpu(|task| {
+            task.come_online();
+            task.run_in(0);
+        })
+        .cpu(reclaims)
+        .after(|task| {
+            task.come_online();
+            give_all_back(task);
+        })
+}
+
+fn exit() -> Scenario {
+    idle("reclaim-exit", "reclaim takes pages of a space that ends, and in which a CPU is lazy")
+        .shows(&[Rule::TablesToLazy])
+        .repeats(&[7])
+        .before(|task| {
+            showing(task, 2);
+            make_idle(task);
+            task.unload();
+            task.as_cpu(1, Task::go_lazy);
+        })
+        .cpu(|task| task.promise(task.end(0).is_ok(), "nobody runs there"))
+        .cpu(|_| ())
+        .cpu(reclaims)
+}
+
+fn fork() -> Scenario {
+    idle("reclaim-fork", "reclaim takes a space's only own page to swap while the space is forked, and its program writes")
+        .config(|config| config.swap = true)
+        .config(|config| config.page_lists = Some(quietmm::ListLimits { batch: 1, high: 16 }))
+        .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeForkReturns])
+        .repeats(&[1])
+        .before(|task| {
+            task.must("swap_on", |mm| mm.swap_on(0, 512, 0));
+            task.create_file(8);
+            let space = task.create_space();
+            task.map(space, TO, 1);
+            for cpu in [1, 0] {
+                task.as_cpu(cpu, |task| {
+                    task.run_in(space);
+                    task.promise(task.write(space, TO).is_ok(), "it is mapped");
+                });
+            }
+            task.settle();
+            // Reclaim takes turns: first this one, with what it frees of its file, then the own page.
+            crowded(task, 1);
+            // What the fork needs.
+            task.give_back(12);
+        })
+        .cpu(|task| {
+            task.fork(0);
+        })
+        .cpu(|task| {
+            let _ = task.write(0, TO);
+        })
+        .cpu(|task| {
+            reclaims(task);
             task.reclaim();
         })
-        .after(|task| task.give_back(usize::MAX))
 }

@@ -38,42 +38,50 @@ fn map_again(task: &Task<'_>) {
 }
 
 fn purge() -> Scenario {
-    Scenario::new("vmap-purge", "an address is unmapped, purged and mapped again while others use kernel pages", "linux")
-        .cpus(3)
-        .config(|config| kernel_range(config, 64))
-        .shows(&[Rule::FlushBeforeReuse, Rule::KernelFlushToLazy, Rule::ForgetWhatWasFlushed])
-        .repeats(&[22, 28])
-        .before(used_by_all)
-        .cpu(map_again)
-        .cpu(|task| task.vunmap(task.vmap(3, 1, BARE)))
-        .cpu(|task| {
-            task.use_kernel(task.kept(1).start, task.frame(1));
-            task.leave_lazy();
-            task.use_kernel(task.kept(1).start, task.frame(1));
-        })
-        .after(|task| {
-            task.unmap_aliases();
-            task.promise(task.told().purged.get() == 2, "two pages were unmapped, and each was flushed once");
-        })
+    Scenario::new(
+        "vmap-purge",
+        "an address is unmapped, purged and mapped again while others use kernel pages",
+        "linux",
+    )
+    .cpus(3)
+    .config(|config| kernel_range(config, 64))
+    .shows(&[Rule::FlushBeforeReuse, Rule::KernelFlushToLazy, Rule::ForgetWhatWasFlushed])
+    .repeats(&[22, 28])
+    .before(used_by_all)
+    .cpu(map_again)
+    .cpu(|task| task.vunmap(task.vmap(3, 1, BARE)))
+    .cpu(|task| {
+        task.use_kernel(task.kept(1).start, task.frame(1));
+        task.leave_lazy();
+        task.use_kernel(task.kept(1).start, task.frame(1));
+    })
+    .after(|task| {
+        task.unmap_aliases();
+        task.promise(task.told().purged.get() == 2, "two pages were unmapped, and each was flushed once");
+    })
 }
 
 fn eager() -> Scenario {
-    Scenario::new("vmap-eager", "an address is unmapped and mapped again, each unmap flushed at once", "vanilla")
-        .cpus(3)
-        .config(|config| kernel_range(config, 64))
-        .shows(&[Rule::FlushBeforeReuse, Rule::KernelFlushToLazy])
-        .repeats(&[28])
-        .before(used_by_all)
-        .cpu(|task| {
-            task.vunmap(task.kept(0));
-            task.no_alias(task.frame(0));
-            task.vmap(2, 1, BARE);
-        })
-        .cpu(|task| task.vunmap(task.vmap(3, 1, BARE)))
-        .cpu(|task| {
-            task.use_kernel(task.kept(1).start, task.frame(1));
-            task.leave_lazy();
-        })
+    Scenario::new(
+        "vmap-eager",
+        "an address is unmapped and mapped again, each unmap flushed at once",
+        "vanilla",
+    )
+    .cpus(3)
+    .config(|config| kernel_range(config, 64))
+    .shows(&[Rule::FlushBeforeReuse, Rule::KernelFlushToLazy])
+    .repeats(&[28])
+    .before(used_by_all)
+    .cpu(|task| {
+        task.vunmap(task.kept(0));
+        task.no_alias(task.frame(0));
+        task.vmap(2, 1, BARE);
+    })
+    .cpu(|task| task.vunmap(task.vmap(3, 1, BARE)))
+    .cpu(|task| {
+        task.use_kernel(task.kept(1).start, task.frame(1));
+        task.leave_lazy();
+    })
 }
 
 fn online() -> Scenario {
@@ -91,16 +99,20 @@ fn online() -> Scenario {
 }
 
 fn frees() -> Scenario {
-    Scenario::new("vmalloc-purge", "three ranges are freed while another CPU purges and wants their frames", "linux")
-        .config(|config| kernel_range(config, 64))
-        .shows(&[Rule::FramesWaitForPurge, Rule::NextBeforeRelease])
-        .repeats(&[23, 28])
-        .before(|task| (0..3).for_each(|_| task.keep(task.vmalloc(1))))
-        .cpu(|task| (0..3).for_each(|n| task.vfree(task.kept(n))))
-        .cpu(|task| {
-            task.unmap_aliases();
-            task.vmalloc(2);
-        })
+    Scenario::new(
+        "vmalloc-purge",
+        "three ranges are freed while another CPU purges and wants their frames",
+        "linux",
+    )
+    .config(|config| kernel_range(config, 64))
+    .shows(&[Rule::FramesWaitForPurge, Rule::NextBeforeRelease])
+    .repeats(&[23, 28])
+    .before(|task| (0..3).for_each(|_| task.keep(task.vmalloc(1))))
+    .cpu(|task| (0..3).for_each(|n| task.vfree(task.kept(n))))
+    .cpu(|task| {
+        task.unmap_aliases();
+        task.vmalloc(2);
+    })
 }
 
 fn exhaustion() -> Scenario {
@@ -127,38 +139,46 @@ fn exhaustion() -> Scenario {
 }
 
 fn short() -> Scenario {
-    Scenario::new("vmalloc-short", "a CPU wants two frames, of which there is one, while another maps and unmaps", "linux")
-        .config(|config| kernel_range(config, 8))
-        .shows(&[Rule::GiveBackWhatFailed])
-        .repeats(&[26])
-        .before(|task| {
-            // The tables, slots and words that it takes are there.
-            task.vfree(task.vmalloc(2));
-            task.unmap_aliases();
-            task.take_all_memory();
-            task.give_back(1);
-        })
-        .cpu(|task| {
-            let range = task.try_vmalloc(2);
-            task.promise(range == Err(Error::OutOfMemory), "there are not two frames");
-        })
-        .cpu(|task| task.vunmap(task.vmap(0, 2, BARE)))
-        .after(|task| {
-            task.unmap_aliases();
-            task.vunmap(task.vmap_filled(0, 8, BARE));
-            task.unmap_aliases();
-            task.give_back(usize::MAX);
-        })
+    Scenario::new(
+        "vmalloc-short",
+        "a CPU wants two frames, of which there is one, while another maps and unmaps",
+        "linux",
+    )
+    .config(|config| kernel_range(config, 8))
+    .shows(&[Rule::GiveBackWhatFailed])
+    .repeats(&[26])
+    .before(|task| {
+        // The tables, slots and words that it takes are there.
+        task.vfree(task.vmalloc(2));
+        task.unmap_aliases();
+        task.take_all_memory();
+        task.give_back(1);
+    })
+    .cpu(|task| {
+        let range = task.try_vmalloc(2);
+        task.promise(range == Err(Error::OutOfMemory), "there are not two frames");
+    })
+    .cpu(|task| task.vunmap(task.vmap(0, 2, BARE)))
+    .after(|task| {
+        task.unmap_aliases();
+        task.vunmap(task.vmap_filled(0, 8, BARE));
+        task.unmap_aliases();
+        task.give_back(usize::MAX);
+    })
 }
 
 fn guard() -> Scenario {
-    Scenario::new("vmap-guard", "two ranges with guard pages, which just fit, and requests that make no sense", "linux")
-        .config(|config| kernel_range(config, 4))
-        .shows(&[Rule::GuardPage, Rule::CheckRequest])
-        .repeats(&[29, 32])
-        .before(|task| task.take_frames(2))
-        .cpu(guarded)
-        .cpu(guarded)
+    Scenario::new(
+        "vmap-guard",
+        "two ranges with guard pages, which just fit, and requests that make no sense",
+        "linux",
+    )
+    .config(|config| kernel_range(config, 4))
+    .shows(&[Rule::GuardPage, Rule::CheckRequest])
+    .repeats(&[29, 32])
+    .before(|task| task.take_frames(2))
+    .cpu(guarded)
+    .cpu(guarded)
 }
 
 fn guarded(task: &Task<'_>) {
@@ -174,22 +194,26 @@ fn guarded(task: &Task<'_>) {
 }
 
 fn hole() -> Scenario {
-    Scenario::new("vmap-hole", "an aligned range that fits into the last hole only, while another CPU unmaps", "linux")
-        .config(|config| kernel_range(config, 16))
-        .shows(&[Rule::ExactFit])
-        .repeats(&[29])
-        .before(|task| {
-            task.take_frames(1);
-            // All but the four pages from the fourth on, and the last.
-            let within = |pages| VmapPlace { within: Some(pages), ..BARE };
-            task.keep(task.vmap_filled(0, 4, within(kernel(0, 4))));
-            task.vmap_filled(0, 7, within(kernel(8, 7)));
-        })
-        .cpu(|task| {
-            let range = task.vmap_filled(0, 4, VmapPlace { align: 4, ..BARE });
-            task.promise(range == kernel(4, 4) || range == kernel(0, 4), "it lies in a hole");
-        })
-        .cpu(|task| task.vunmap(task.kept(0)))
+    Scenario::new(
+        "vmap-hole",
+        "an aligned range that fits into the last hole only, while another CPU unmaps",
+        "linux",
+    )
+    .config(|config| kernel_range(config, 16))
+    .shows(&[Rule::ExactFit])
+    .repeats(&[29])
+    .before(|task| {
+        task.take_frames(1);
+        // All but the four pages from the fourth on, and the last.
+        let within = |pages| VmapPlace { within: Some(pages), ..BARE };
+        task.keep(task.vmap_filled(0, 4, within(kernel(0, 4))));
+        task.vmap_filled(0, 7, within(kernel(8, 7)));
+    })
+    .cpu(|task| {
+        let range = task.vmap_filled(0, 4, VmapPlace { align: 4, ..BARE });
+        task.promise(range == kernel(4, 4) || range == kernel(0, 4), "it lies in a hole");
+    })
+    .cpu(|task| task.vunmap(task.kept(0)))
 }
 
 fn many() -> Scenario {
@@ -210,29 +234,35 @@ fn many() -> Scenario {
         .cpu(|task| {
             task.vmap(1, 1, BARE);
         })
-        .after(|task| task.promise(task.told().returned.get() <= 32, "at most 32 ranges become free under one hold"))
+        .after(|task| {
+            task.promise(task.told().returned.get() <= 32, "at most 32 ranges become free under one hold")
+        })
 }
 
 fn count() -> Scenario {
-    Scenario::new("vmap-count", "less is unmapped than a purge is asked for, while another CPU purges", "linux")
-        .cpus(3)
-        .config(|config| {
-            kernel_range(config, 64);
-            config.vmap_lazy = Some(10);
-        })
-        .shows(&[Rule::CountBeforeWaiting, Rule::ForgetWhatWasFlushed])
-        .repeats(&[22, 24])
-        .before(|task| {
-            task.take_frames(1);
-            task.keep(task.vmap_filled(0, 4, BARE));
-            task.keep(task.vmap_filled(0, 3, BARE));
-        })
-        .cpu(|task| task.vunmap(task.kept(0)))
-        .cpu(|task| task.unmap_aliases())
-        .cpu(|task| task.vunmap(task.kept(1)))
-        .after(|task| {
-            task.unmap_aliases();
-            task.promise(task.told().purged.get() == 7, "seven pages were unmapped, and each was flushed once");
-            task.promise(task.told().wanted.get() == 0, "nobody asks for a purge of less than ten pages");
-        })
+    Scenario::new(
+        "vmap-count",
+        "less is unmapped than a purge is asked for, while another CPU purges",
+        "linux",
+    )
+    .cpus(3)
+    .config(|config| {
+        kernel_range(config, 64);
+        config.vmap_lazy = Some(10);
+    })
+    .shows(&[Rule::CountBeforeWaiting, Rule::ForgetWhatWasFlushed])
+    .repeats(&[22, 24])
+    .before(|task| {
+        task.take_frames(1);
+        task.keep(task.vmap_filled(0, 4, BARE));
+        task.keep(task.vmap_filled(0, 3, BARE));
+    })
+    .cpu(|task| task.vunmap(task.kept(0)))
+    .cpu(|task| task.unmap_aliases())
+    .cpu(|task| task.vunmap(task.kept(1)))
+    .after(|task| {
+        task.unmap_aliases();
+        task.promise(task.told().purged.get() == 7, "seven pages were unmapped, and each was flushed once");
+        task.promise(task.told().wanted.get() == 0, "nobody asks for a purge of less than ten pages");
+    })
 }
