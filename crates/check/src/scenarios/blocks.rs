@@ -113,32 +113,36 @@ fn empty() -> Scenario {
 }
 
 fn offline() -> Scenario {
-    Scenario::new("block-offline", "a CPU goes offline with a block, and comes back, while another wants all addresses", "linux")
-        .config(|config| kernel_range(config, 192))
-        .shows(&[Rule::EmptyBlocksGoBack, Rule::FlushBeforeReuse])
-        .repeats(&[27])
-        .before(|task| {
-            task.take_frames(3);
-            task.as_cpu(1, |task| {
-                let range = task.map_ram(0, 1);
-                task.unmap_ram(range);
-                task.keep(task.map_ram(1, 1));
-                task.use_kernel(task.kept(0).start, task.frame(1));
-            });
-        })
-        .cpu(|task| {
-            task.unmap_aliases();
-            task.unmap_ram(task.map_ram(2, 1));
-        })
-        .cpu(|task| {
-            task.unmap_ram(task.kept(0));
-            task.go_offline();
-            task.come_online();
-            task.unmap_ram(task.map_ram(2, 1));
-        })
-        .after(|task| {
-            task.unmap_aliases();
-            task.no_alias(task.frame(1));
-            task.vunmap(task.vmap_filled(0, 192, BARE));
-        })
+    Scenario::new(
+        "block-offline",
+        "a CPU goes offline with a block, and comes back, while another wants all addresses",
+        "linux",
+    )
+    .config(|config| kernel_range(config, 192))
+    .shows(&[Rule::EmptyBlocksGoBack, Rule::FlushBeforeReuse])
+    .repeats(&[27])
+    .before(|task| {
+        task.take_frames(3);
+        task.as_cpu(1, |task| {
+            let range = task.map_ram(0, 1);
+            task.unmap_ram(range);
+            task.keep(task.map_ram(1, 1));
+            task.use_kernel(task.kept(0).start, task.frame(1));
+        });
+    })
+    .cpu(|task| {
+        task.unmap_aliases();
+        task.unmap_ram(task.map_ram(2, 1));
+    })
+    .cpu(|task| {
+        task.unmap_ram(task.kept(0));
+        task.go_offline();
+        task.come_online();
+        task.unmap_ram(task.map_ram(2, 1));
+    })
+    .after(|task| {
+        task.unmap_aliases();
+        task.no_alias(task.frame(1));
+        task.vunmap(task.vmap_filled(0, 192, BARE));
+    })
 }

@@ -100,12 +100,16 @@ fn dirty() -> Scenario {
 }
 
 fn clean() -> Scenario {
-    reclaimed("swap-clean", "reclaim drops clean pages of the swap cache that two CPUs use and want back", "linux")
-        .shows(&[Rule::CacheUntilFlush])
-        .repeats(&[35])
-        .before(back)
-        .cpu(use_two)
-        .cpu(use_two)
+    reclaimed(
+        "swap-clean",
+        "reclaim drops clean pages of the swap cache that two CPUs use and want back",
+        "linux",
+    )
+    .shows(&[Rule::CacheUntilFlush])
+    .repeats(&[35])
+    .before(back)
+    .cpu(use_two)
+    .cpu(use_two)
 }
 
 fn errors() -> Scenario {
