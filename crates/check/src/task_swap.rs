@@ -31,7 +31,8 @@ impl Task<'_> {
         self.settle();
         self.take_all_memory();
         let space = self.space(n);
-        let is_out = |page| self.mm().lookup(space, quietmm::PageNumber(page)).is_ok_and(|entry| entry.is_swapped());
+        let is_out =
+            |page| self.mm().lookup(space, quietmm::PageNumber(page)).is_ok_and(|entry| entry.is_swapped());
         while !(page..page + pages).all(is_out) {
             self.promise(self.reclaim(), "there is a page to be reclaimed");
         }

@@ -32,7 +32,8 @@ pub fn draw(scenario: &Scenario, outcome: &Outcome, width: usize) -> String {
             rows.rule("the scripts begin");
             continue;
         }
-        if n < begins && !tells_what_is_there(&entry.what) {
+        // Before that, only what came of it.
+        if n < begins && !matches!(entry.what, What::Has(_)) {
             continue;
         }
         let Some(said) = names.tell(&entry.what, seen) else { continue };
@@ -53,12 +54,6 @@ pub fn draw(scenario: &Scenario, outcome: &Outcome, width: usize) -> String {
         }
     }
     text
-}
-
-/// Of what happens before the scripts begin: which page is where, and who has used it.
-fn tells_what_is_there(what: &What) -> bool {
-    matches!(what, What::Access { .. } | What::Fetched { .. } | What::GoesOut(..) | What::IsOut(..))
-        || matches!(what, What::Core(Event::Mapped { .. } | Event::Unmapped { .. } | Event::CpuOffline))
 }
 
 /// Not everything that is repeated is told.
@@ -160,6 +155,13 @@ impl Names {
             What::Return("fault", false) => "the fault fails".to_string(),
             What::Return(name, ok) => format!("}} {name}{}", if *ok { "" } else { ": error" }),
             What::Begins => return None,
+            What::Has(all) if all.is_empty() => return None,
+            What::Has(all) => {
+                let one = |(page, frame, dirty): &(u64, FrameNumber, bool)| {
+                    format!("{page:#x} in {}{}", self.frame(*frame), if *dirty { " (written)" } else { "" })
+                };
+                format!("has cached {}", all.iter().map(one).collect::<Vec<_>>().join(", "))
+            }
             What::Core(event) => return self.event(event, seen),
             What::Skip(rule) => format!("SKIPS {rule}"),
             What::FlushPage(page) => format!("flushes page {page:#x}"),

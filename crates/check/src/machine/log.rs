@@ -18,6 +18,8 @@ pub struct Entry {
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum What {
+    /// What the CPU has cached when the scripts begin: pages with their frames, and whether it has written to them.
+    Has(Vec<(u64, FrameNumber, bool)>),
     /// Everything is there; the scripts begin.
     Begins,
     /// The script calls the core.

@@ -1,5 +1,6 @@
 //! Whose turn it is. Every CPU has a stack of its own; exactly one runs, and gives way at points.
 
+use quietmm::Entry;
 use quietmm::platform::WaitKey;
 
 use super::{Machine, Status, What};
@@ -293,9 +294,25 @@ impl Machine {
         }
     }
 
+    /// For people: what each CPU has cached.
+    fn note_what_is_there(&self) {
+        let before = self.current.get();
+        for (id, cpu) in self.cpus.iter().enumerate() {
+            self.current.set(id as u16);
+            self.note(|| {
+                let tlb = cpu.tlb.borrow();
+                let kernel = tlb.kernel.iter().map(|cached| (cached.page, cached.entry));
+                let all = tlb.usable().map(|cached| (cached.page, cached.entry)).chain(kernel);
+                What::Has(all.map(|(page, entry)| (page, entry.frame(), entry.has(Entry::DIRTY))).collect())
+            });
+        }
+        self.current.set(before);
+    }
+
     /// Scripts begin.
     pub(crate) fn start(&self) {
         self.steps.set(0);
+        self.note_what_is_there();
         self.note(|| What::Begins);
         self.interleaved.set(true);
         self.running.set(true);

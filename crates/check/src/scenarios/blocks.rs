@@ -7,7 +7,7 @@ use crate::task::Task;
 use crate::task_kernel::{BARE, kernel, kernel_range};
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![aliases(), reuse(), taken_away(), empty()]
+    vec![aliases(), reuse(), taken_away(), empty(), offline()]
 }
 
 /// CPU 0's block is full: of a map of 63 pages, and one of a page that all CPUs have used.
@@ -110,4 +110,39 @@ fn empty() -> Scenario {
         }
     })
     .after(|task| task.vunmap(task.vmap_filled(0, 192, BARE)))
+}
+
+fn offline() -> Scenario {
+    Scenario::new(
+        "block-offline",
+        "a CPU goes offline with a block, and comes back, while another wants all addresses",
+        "linux",
+    )
+    .config(|config| kernel_range(config, 192))
+    .shows(&[Rule::EmptyBlocksGoBack, Rule::FlushBeforeReuse])
+    .repeats(&[27])
+    .before(|task| {
+        task.take_frames(3);
+        task.as_cpu(1, |task| {
+            let range = task.map_ram(0, 1);
+            task.unmap_ram(range);
+            task.keep(task.map_ram(1, 1));
+            task.use_kernel(task.kept(0).start, task.frame(1));
+        });
+    })
+    .cpu(|task| {
+        task.unmap_aliases();
+        task.unmap_ram(task.map_ram(2, 1));
+    })
+    .cpu(|task| {
+        task.unmap_ram(task.kept(0));
+        task.go_offline();
+        task.come_online();
+        task.unmap_ram(task.map_ram(2, 1));
+    })
+    .after(|task| {
+        task.unmap_aliases();
+        task.no_alias(task.frame(1));
+        task.vunmap(task.vmap_filled(0, 192, BARE));
+    })
 }

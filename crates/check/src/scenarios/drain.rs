@@ -8,11 +8,21 @@ use crate::task::Task;
 pub(super) fn all() -> Vec<Scenario> {
     vec![
         together(),
-        against_alloc("drain-alloc", "linux").shows(&[Rule::ForceAsksAll, Rule::LimitsAtPush, Rule::CountWithList]),
-        against_alloc("drain-alloc-all", "linux+drain=all-cpus").shows(&[Rule::LimitsAtPush, Rule::CountWithList]),
+        against_alloc("drain-alloc", "linux").shows(&[
+            Rule::ForceAsksAll,
+            Rule::LimitsAtPush,
+            Rule::CountWithList,
+        ]),
+        against_alloc("drain-alloc-all", "linux+drain=all-cpus")
+            .shows(&[Rule::LimitsAtPush, Rule::CountWithList]),
         against_alloc("drain-alloc-remote", "quiet").shows(REMOTE),
-        offline("drain-offline", "linux").shows(&[Rule::OfflineDrainsLists, Rule::TakeBack, Rule::OwnDrainSet]),
-        offline("drain-offline-all", "linux+drain=all-cpus").shows(&[Rule::OfflineDrainsLists, Rule::TakeBack]),
+        offline("drain-offline", "linux").shows(&[
+            Rule::OfflineDrainsLists,
+            Rule::TakeBack,
+            Rule::OwnDrainSet,
+        ]),
+        offline("drain-offline-all", "linux+drain=all-cpus")
+            .shows(&[Rule::OfflineDrainsLists, Rule::TakeBack]),
         offline("drain-offline-remote", "quiet").shows(&[Rule::RemoteTakesLock, Rule::CountWithList]),
         online("drain-online", "linux").shows(&[Rule::ForceAsksAll, Rule::LimitsAtPush]),
         online("drain-online-remote", "quiet").shows(REMOTE),
@@ -87,16 +97,20 @@ fn offline(name: &'static str, policy: &str) -> Scenario {
 }
 
 fn online(name: &'static str, policy: &str) -> Scenario {
-    Scenario::new(name, "frames at hand are switched off while a CPU comes online, and takes and frees some", policy)
-        .machine(|setup| setup.offline = 1)
-        .config(keeps_some)
-        .repeats(&[18, 20])
-        .cpu(switch_off)
-        .cpu(|task| {
-            task.come_online();
-            take_and_give(task);
-        })
-        .after(|task| task.nothing_at_hand())
+    Scenario::new(
+        name,
+        "frames at hand are switched off while a CPU comes online, and takes and frees some",
+        policy,
+    )
+    .machine(|setup| setup.offline = 1)
+    .config(keeps_some)
+    .repeats(&[18, 20])
+    .cpu(switch_off)
+    .cpu(|task| {
+        task.come_online();
+        take_and_give(task);
+    })
+    .after(|task| task.nothing_at_hand())
 }
 
 fn many(name: &'static str, policy: &str) -> Scenario {
@@ -107,5 +121,7 @@ fn many(name: &'static str, policy: &str) -> Scenario {
         .cpu(drain_all)
         .cpu(|task| task.drain(Certainty::Likely))
         // 63 and the rest of a block.
-        .after(|task| task.promise(task.told().spilled.get() <= 70, "a lock is held for 63 frames and a block at most"))
+        .after(|task| {
+            task.promise(task.told().spilled.get() <= 70, "a lock is held for 63 frames and a block at most")
+        })
 }
