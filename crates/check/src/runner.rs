@@ -98,6 +98,11 @@ fn play(scenario: &Scenario, machine: &Machine, stacks: &mut Vec<Piece>, world: 
         match Manager::new(machine, &machine.regions(), scenario.config) {
             Err(Error::GuaranteeMissing { .. }) if scenario.refused => {}
             Err(error) => panic!("the manager cannot be made: {error}"),
+            // With a rule broken the laws say what comes of it.
+            Ok(_) if scenario.refused && machine.broken.get().is_none() => {
+                let said = "the manager was made, and should have been refused".to_string();
+                machine.fail(Violation::new("promise", 0, said));
+            }
             Ok(mm) => made = Some(mm),
         };
     });
