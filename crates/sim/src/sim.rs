@@ -32,8 +32,9 @@ use crate::zeroed::Zeroed;
 /// How far a CPU may run ahead of the slowest, in picoseconds: a few moves of a line. A third of it changes
 /// times by some percent and gains by less than a point, and takes half as long again.
 const SLACK: u64 = 600_000;
-/// Nothing lasts that long but waiting in vain; a clock that went on would reach [`NEVER`].
-const END: u64 = NEVER / 2;
+/// A run that lasts longer is given up, after 37 minutes of simulated time: it waits in vain, or its machine is far too
+/// slow for its work. A clock that went on would reach [`NEVER`].
+pub(crate) const END: u64 = NEVER / 2;
 /// Events without progress after which a run is given up.
 const STUCK: u64 = 400_000_000;
 /// Events after the end of the last user task within which all others must come to rest.
@@ -52,6 +53,8 @@ pub enum Stop {
     Deadlock,
     /// CPUs go round and nothing gets done.
     Stuck,
+    /// The simulated time is over: see `END`.
+    TooLate,
     /// With a rule broken, the core found its own state impossible.
     Collapsed,
 }
@@ -75,7 +78,7 @@ pub struct Sim<'w, const FAULTS: bool> {
     pub(crate) order: UnsafeCell<Order>,
     pub(crate) truth: UnsafeCell<Truth>,
     /// For each frame: it holds user data, which is stored as one number.
-    pub(crate) data: Vec<Cell<bool>>,
+    pub(crate) data: Zeroed<Cell<bool>>,
     /// That number.
     pub(crate) contents: Zeroed<Cell<u64>>,
     /// All CPUs.
@@ -160,7 +163,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             lines: UnsafeCell::new(Lines::new(&machine, bytes)?),
             order: UnsafeCell::new(Order::new(machine.cpus as usize)),
             truth: UnsafeCell::new(Truth::new(frames)?),
-            data: vec![Cell::new(false); frames],
+            data: Zeroed::new(frames)?,
             contents: Zeroed::new(frames)?,
             cpus,
             current: Cell::new(0),
@@ -264,7 +267,10 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             if time == NEVER {
                 break Stop::Deadlock;
             }
-            if time > END || self.events.get() - self.last_progress.get() > most {
+            if time > END {
+                break Stop::TooLate;
+            }
+            if self.events.get() - self.last_progress.get() > most {
                 break Stop::Stuck;
             }
             if !FAULTS {
@@ -413,7 +419,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             return false;
         }
         let start = cpu.now.get();
-        let stopped = self.park(start + *ps);
+        let stopped = self.park(start.saturating_add(*ps).min(NEVER - 1));
         *ps = (*ps).saturating_sub(stopped - start);
         let due = cpu.next_irq() <= stopped;
         if due {
@@ -434,6 +440,8 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
     pub(crate) fn take_interrupt(&self) {
         let cpu = self.cpu();
         let cost = &self.machine.cost;
+        // A CPU that does nothing but take interrupts gets nowhere, and must be seen to.
+        self.events.set(self.events.get() + 1);
         cpu.irqs.set(false);
         self.set_limit(cpu);
         let mode = cpu.enter(Mode::System);
