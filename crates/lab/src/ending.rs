@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use crate::plain;
+
 /// The exit code of a command that was stopped by Ctrl-C, as shells have it (128 + SIGINT).
 pub const INTERRUPTED: u8 = 130;
 
@@ -68,7 +70,7 @@ pub fn exit_code(ended: Result<Ending, Failure>) -> ExitCode {
 /// One line on standard error. A closed standard error is nothing to fail for.
 pub fn complain(line: &str) {
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let _ = writeln!(io::stderr(), "quietmm: {line}");
+    let _ = writeln!(io::stderr(), "quietmm: {}", plain::line(&line));
 }
 
 #[cfg(test)]
