@@ -292,7 +292,14 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     let stories = sim.truth().stories.clone();
     let latencies = sim.latencies.take();
     if spec.broken.is_none() && spec.workload.comes_to_rest() {
-        add_up(&sim, &system, spec.workload).map_err(RunError::Failed)?;
+        match sim.rest(&system) {
+            Stop::Deadlock => add_up(&system, spec.workload).map_err(RunError::Failed)?,
+            Stop::Cancelled => return Err(RunError::Cancelled),
+            _ => {
+                let why = "the user tasks have ended, and the kernel's do not come to rest";
+                return Err(RunError::Failed(why.into()));
+            }
+        }
     }
     Ok(Report { metrics, latencies, profile, host, stories, notes })
 }
@@ -300,13 +307,9 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
 /// Whether every frame, list, table and tree of the core adds up once the machine is at rest, and the workload has given
 /// back what it took as a kernel does.
 fn add_up<const FAULTS: bool>(
-    sim: &Sim<'_, FAULTS>,
     system: &System<'_, Sim<'_, FAULTS>>,
     workload: Workload,
 ) -> Result<(), String> {
-    if !sim.rest(system) {
-        return Err("the user tasks have ended, and the kernel's do not come to rest".into());
-    }
     let audit = system.mm.validate();
     if audit.kernel > 0 && !workload.keeps_frames() {
         return Err(format!("{} of the workload's kernel frames were not given back", audit.kernel));

@@ -37,6 +37,8 @@ const SLACK: u64 = 600_000;
 pub(crate) const END: u64 = NEVER / 2;
 /// Events without progress after which a run is given up.
 const STUCK: u64 = 400_000_000;
+/// Events after which whoever watches is asked, if there was no progress at which to ask.
+const ASK: u64 = 1 << 20;
 /// Events after the end of the last user task within which all others must come to rest.
 const RESTLESS: u64 = 20_000_000;
 
@@ -245,11 +247,12 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
     }
 
     /// After a run has finished: goes on until nothing is left to do on any CPU, so that no lock is held and no
-    /// page is in anybody's hands. Gives false if that takes too long: a task without an end keeps a CPU busy.
-    pub fn rest(&self, kernel: &dyn Kernel) -> bool {
+    /// page is in anybody's hands: then it gives `Deadlock`, and `Stuck` if that takes too long, because a task without an
+    /// end keeps a CPU busy.
+    pub fn rest(&self, kernel: &dyn Kernel) -> Stop {
         self.stop.set(None);
         self.last_progress.set(self.events.get());
-        self.go(kernel, RESTLESS) == Stop::Deadlock
+        self.go(kernel, RESTLESS)
     }
 
     fn go(&self, kernel: &dyn Kernel, most: u64) -> Stop {
@@ -259,6 +262,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             unsafe { std::mem::transmute::<*const dyn Kernel, *const (dyn Kernel + 'static)>(kernel) };
         self.kernel.set(Some(kernel));
         self.running.set(true);
+        let mut ask = self.events.get() + ASK;
         let stop = loop {
             if let Some(stop) = self.stop.get() {
                 break stop;
@@ -270,8 +274,15 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             if time > END {
                 break Stop::TooLate;
             }
-            if self.events.get() - self.last_progress.get() > most {
+            let events = self.events.get();
+            if events - self.last_progress.get() > most {
                 break Stop::Stuck;
+            }
+            if events >= ask {
+                ask = events + ASK;
+                if self.watch.cancelled() {
+                    break Stop::Cancelled;
+                }
             }
             if !FAULTS {
                 self.turn(id, time);

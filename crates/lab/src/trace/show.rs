@@ -108,9 +108,9 @@ pub(super) const MOST_BYTES: u64 = 1 << 30;
 pub fn load(path: &Path) -> Result<Vec<u8>, ShowError> {
     let read_error = |error| ShowError::Read { path: path.to_owned(), error };
     // Asked before opening: opening a FIFO would wait for a writer.
-    let kind = std::fs::metadata(path).map_err(read_error)?.file_type();
-    if !kind.is_file() {
-        let what = if kind.is_dir() { "a directory" } else { "not a regular file" };
+    let about = std::fs::metadata(path).map_err(read_error)?;
+    if !about.is_file() {
+        let what = if about.is_dir() { "a directory" } else { "not a regular file" };
         return Err(read_error(io::Error::other(what)));
     }
     let mut file = File::open(path).map_err(read_error)?;
@@ -121,12 +121,13 @@ pub fn load(path: &Path) -> Result<Vec<u8>, ShowError> {
     {
         return Err(ShowError::Trace { path: path.to_owned(), error });
     }
-    let most = MOST_BYTES + 1 - bytes.len() as u64;
-    file.take(most).read_to_end(&mut bytes).map_err(read_error)?;
-    if bytes.len() as u64 > MOST_BYTES {
-        return Err(ShowError::TooLarge { path: path.to_owned(), most: MOST_BYTES });
+    let too_large = || ShowError::TooLarge { path: path.to_owned(), most: MOST_BYTES };
+    if about.len() > MOST_BYTES {
+        return Err(too_large());
     }
-    Ok(bytes)
+    // Once more, since a file may grow while it is read.
+    file.take(MOST_BYTES + 1 - bytes.len() as u64).read_to_end(&mut bytes).map_err(read_error)?;
+    if bytes.len() as u64 > MOST_BYTES { Err(too_large()) } else { Ok(bytes) }
 }
 
 /// Says what is in the trace at `path`.
