@@ -15,6 +15,19 @@ pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, acts)
 }
 
+/// `text` with at most `most` characters: the beginning, which says what is wrong, and the end, which says what would be
+/// right.
+pub fn short(text: &str, most: usize) -> Cow<'_, str> {
+    let count = text.chars().count();
+    if count <= most {
+        return Cow::Borrowed(text);
+    }
+    let tail = most / 2;
+    let head: String = text.chars().take(most - tail - 3).collect();
+    let tail: String = text.chars().skip(count - tail).collect();
+    Cow::Owned(format!("{head}...{tail}"))
+}
+
 /// Whether a terminal would act on it rather than show it.
 fn acts(c: char) -> bool {
     // U+2028.. and the bidirectional controls break or reorder a line without being `control`.
@@ -46,6 +59,12 @@ mod tests {
         assert_eq!(plain("a\u{1b}[31mb\r\nc\u{9b}d\u{202e}e"), "a\\u001b[31mb\\u000d\nc\\u009bd\\u202ee");
         assert_eq!(line("one\ntwo"), "one\\u000atwo");
         assert_eq!(plain("räume ± 5 µs\n"), "räume ± 5 µs\n");
+    }
+
+    #[test]
+    fn a_long_text_keeps_its_beginning_and_its_end() {
+        assert_eq!(short("as it is", 8), "as it is");
+        assert_eq!(short("0123456789µ", 9), "01...789µ".to_owned());
     }
 
     #[test]
