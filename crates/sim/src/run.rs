@@ -113,8 +113,8 @@ const LEAST_PER_CPU: u64 = 128;
 const LEAST_PER_NODE: u64 = 512;
 /// Memory of a run, in bytes, is below this: frames have numbers of 32 bits, of which the last means none.
 const MOST_MEMORY: u64 = u32::MAX as u64 * 4096;
-/// Pages that a swap device has at least, however small the scale.
-const LEAST_SWAP: u64 = 256;
+/// Pages that a swap device has at least, however small the scale: one cluster of slots.
+const LEAST_SWAP: u64 = 512;
 
 fn shrink(spec: &RunSpec) -> Result<Machine, RunError> {
     let mut machine = spec.machine.clone();

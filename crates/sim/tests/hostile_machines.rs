@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{machine, policy};
@@ -267,5 +268,55 @@ proptest! {
             }
         }
         runs(&machine, workload, policy)?;
+    }
+}
+
+/// Somebody who stops a run at the first question, and counts what was done until then.
+#[derive(Default)]
+struct AtOnce(AtomicU64);
+
+impl Watch for AtOnce {
+    fn progress(&self, _done: u64, _total: u64) {
+        // Relaxed: one thread counts.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+    fn cancelled(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_run_without_progress_can_be_stopped() {
+    // Whoever waits for a lock spins a hundred million times while its line is on its way.
+    let mut machine = machine("uma-8");
+    machine.set("line_local", "1s").expect("in range");
+    let spec = RunSpec { machine, scale: 1024, ..common::spec(Workload::SharedReader) };
+    let watch = AtOnce::default();
+    assert_eq!(run(&spec, &watch).err(), Some(RunError::Cancelled));
+    assert_eq!(watch.0.load(Ordering::Relaxed), 0, "it was asked when a page was done, not before");
+}
+
+#[test]
+fn what_no_host_or_core_can_have_is_refused() {
+    let refused = |workload, sets: &[(&str, &str)], scale| {
+        let mut machine = machine("ssd-8");
+        let mut set =
+            |(key, value): &(&str, &str)| machine.set(key, value).map_err(|error| error.to_string());
+        if let Err(error) = sets.iter().try_for_each(&mut set) {
+            return error;
+        }
+        let spec = RunSpec { machine, scale, ..common::spec(workload) };
+        run(&spec, &Patience(Instant::now())).expect_err("it ran").to_string()
+    };
+    for (sets, scale, what) in [
+        // 17 TiB of 4 KiB frames are more than 2^32: as many as 1 TiB if they are cut off.
+        (&[("memory", "17TiB")][..], 1, "more than frames can be numbered"),
+        (&[("memory", "17TiB")], 1_000_000_000, "less than its tables need"),
+        (&[("tick_hz", "100000"), ("tick_work", "10us")], 64, "leave a CPU no time"),
+        (&[("memory", "64GiB"), ("cpus", "4096"), ("l2_entries", "65536")], 64, "more than can be simulated"),
+        (&[("swap.size", "1MiB")], 64, "2 MiB to 16 TiB"),
+    ] {
+        let error = refused(Workload::NoPressure, sets, scale);
+        assert!(error.contains(what) && is_one_line(&error), "{sets:?}: {error}");
     }
 }

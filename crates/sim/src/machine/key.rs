@@ -203,7 +203,8 @@ pub(super) static KEYS: &[Key] = &[
     must!(device, parallel, Kind::Count("commands"), 1, 65_536, device.parallel),
     must!(device, bandwidth, Kind::Bandwidth, 100_000, 1_000_000_000_000, device.bandwidth),
     swap!(devices, Kind::Count("devices"), 1, 16),
-    swap!(size, Kind::Size, 1 << 20, 16 << 40),
+    // One cluster of slots at least.
+    swap!(size, Kind::Size, 2 << 20, 16 << 40),
     swap!(read_latency, Kind::Time, 0, SECOND),
     swap!(write_latency, Kind::Time, 0, SECOND),
     swap!(parallel, Kind::Count("commands"), 1, 65_536),
