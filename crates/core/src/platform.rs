@@ -147,6 +147,27 @@ pub unsafe trait Platform {
     fn leave(&self, scope: Scope) {
         let _ = scope;
     }
+    /// Only with `--cfg loom`: one step on a word that CPUs share, at the place in the core that calls. A model plays it on
+    /// a word of its own; who says nothing has it done on the word itself.
+    ///
+    /// # Errors
+    /// What the word holds, where [`Step::Replace`](crate::sync::modelled::Step::Replace) found something else.
+    #[cfg(loom)]
+    #[track_caller]
+    fn model_step(
+        &self,
+        word: crate::sync::modelled::Shared<'_>,
+        step: crate::sync::modelled::Step,
+        order: core::sync::atomic::Ordering,
+    ) -> Result<u64, u64> {
+        word.play(step, order)
+    }
+    /// Only with `--cfg loom`: a full fence, at the place in the core that calls.
+    #[cfg(loom)]
+    #[track_caller]
+    fn model_fence(&self) {
+        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+    }
     /// Hear of an event. Called in any context, with locks held: note it and return.
     #[inline(always)]
     fn observe(&self, event: &Event) {
