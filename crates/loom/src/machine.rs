@@ -1,0 +1,487 @@
+//! The machine of a model: memory on the host, CPUs that are threads of `loom`.
+
+use std::alloc::{Layout, alloc_zeroed};
+use std::cell::{Cell, RefCell, RefMut};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::thread::Thread;
+use quietmm::addr::{Nanos, PAGE_SIZE, PageNumber, PhysAddr};
+use quietmm::platform::WaitKey;
+use quietmm::sync::modelled::{Shared, Step};
+use quietmm::{
+    CpuId, CpuSet, Entry, Event, FrameNumber, Manager, NodeId, Platform, Region, Rule, VirtAddr,
+};
+
+use crate::words::Words;
+
+/// The manager of a model.
+pub type Mm = Manager<'static, Machine>;
+
+const BASE: u32 = 1024;
+const FRAMES: u32 = 1024;
+const PAGE: usize = PAGE_SIZE as usize;
+
+/// What the machine is made of.
+#[derive(Clone, Copy)]
+pub struct Setup {
+    /// CPUs: those of the model, and others that only prepare.
+    pub cpus: u32,
+    /// Address-space tags of each CPU.
+    pub tags: u16,
+}
+
+#[derive(Clone, Default)]
+struct Tlb {
+    root: Option<FrameNumber>,
+    tag: u16,
+    /// By tag and page.
+    cached: BTreeMap<(u16, u64), FrameNumber>,
+    /// Kernel pages.
+    kernel: BTreeMap<u64, FrameNumber>,
+}
+
+#[derive(Default)]
+struct Processor {
+    irqs: Cell<bool>,
+    tlb: RefCell<Tlb>,
+    /// What the TLB held when all was prepared.
+    saved: RefCell<Tlb>,
+}
+
+/// What `loom` has of a machine besides its words: made anew for every execution.
+struct Played {
+    /// An interrupt is on its way, by CPU.
+    pending: Vec<AtomicBool>,
+    /// CPUs that have come to their end.
+    done: AtomicUsize,
+    /// Who waits for that.
+    main: Thread,
+    /// Tasks that sleep: what for, and where. (`loom`'s own locks print a line each time.)
+    sleepers: RefCell<Vec<(WaitKey, u16)>>,
+    /// Stands for the lock of that: a step on it comes before each use.
+    queue: AtomicUsize,
+    /// Frames that are watched, by number.
+    frames: BTreeMap<u32, UnsafeCell<()>>,
+}
+
+/// The platform.
+pub struct Machine {
+    setup: Setup,
+    memory: *mut u8,
+    /// Pages of memory as they were when all was prepared: those that hold anything.
+    saved: RefCell<BTreeMap<usize, Box<[u8; PAGE]>>>,
+    cleared: RefCell<BTreeSet<usize>>,
+    cpus: Vec<Processor>,
+    /// Who runs while all is prepared.
+    current: Cell<u16>,
+    /// The words.
+    pub words: Words,
+    watched: RefCell<BTreeSet<u32>>,
+    found: Cell<bool>,
+    played: RefCell<Option<Rc<Played>>>,
+    kernel_root: Cell<Option<FrameNumber>>,
+    /// The rule that is broken.
+    pub broken: Cell<Option<Rule>>,
+    /// An interrupt does not order what was before it.
+    pub weak_interrupts: Cell<bool>,
+    manager: Cell<Option<&'static Mm>>,
+}
+
+loom::thread_local! {
+    static CPU: Cell<u16> = Cell::new(0);
+}
+
+// SAFETY: all threads of a model are coroutines on one thread of the host, and change only inside calls of `loom`; no
+// borrow of a cell is held across one.
+unsafe impl Sync for Machine {}
+// SAFETY: as above; a machine is made and used on one thread of the host.
+unsafe impl Send for Machine {}
+
+impl Played {
+    /// The list of sleepers, as if under its lock: nothing may be played while it is used.
+    fn sleepers(&self) -> RefMut<'_, Vec<(WaitKey, u16)>> {
+        self.queue.fetch_add(1, Ordering::AcqRel);
+        self.sleepers.borrow_mut()
+    }
+}
+
+impl Machine {
+    /// A machine for the rest of the process: models are few, and managers borrow it.
+    pub fn new(setup: Setup) -> &'static Machine {
+        let layout = Layout::from_size_align(FRAMES as usize * PAGE, PAGE).expect("a size that fits");
+        // SAFETY: the size is not zero.
+        let memory = unsafe { alloc_zeroed(layout) };
+        assert!(!memory.is_null(), "no memory");
+        Box::leak(Box::new(Machine {
+            setup,
+            memory,
+            saved: RefCell::default(),
+            cleared: RefCell::default(),
+            cpus: (0..setup.cpus).map(|_| Processor::default()).collect(),
+            current: Cell::new(0),
+            words: Words::default(),
+            watched: RefCell::default(),
+            found: Cell::new(false),
+            played: RefCell::default(),
+            kernel_root: Cell::new(None),
+            broken: Cell::new(None),
+            weak_interrupts: Cell::new(false),
+            manager: Cell::new(None),
+        }))
+    }
+
+    /// The memory that the manager gets.
+    pub fn regions() -> [Region; 1] {
+        [Region { start: FrameNumber(BASE), frames: FRAMES, node: NodeId(0) }]
+    }
+
+    /// Does something as this CPU, while all is prepared.
+    pub fn on<R>(&self, cpu: u16, work: impl FnOnce() -> R) -> R {
+        assert!(!self.words.playing.get(), "the CPUs of a model are its threads");
+        let before = self.current.replace(cpu);
+        let result = work();
+        self.current.set(before);
+        result
+    }
+
+    /// Interrupts go to this manager.
+    pub fn serve(&self, mm: &'static Mm) {
+        self.manager.set(Some(mm));
+    }
+
+    /// All is prepared: every execution begins from here.
+    pub fn save(&self) {
+        for page in 0..FRAMES as usize {
+            let mut bytes = Box::new([0; PAGE]);
+            // SAFETY: inside the memory; nobody else runs.
+            unsafe { bytes.as_mut_ptr().copy_from(self.memory.add(page * PAGE), PAGE) };
+            if bytes.iter().any(|&byte| byte != 0) {
+                self.saved.borrow_mut().insert(page, bytes);
+            }
+        }
+        for cpu in &self.cpus {
+            *cpu.saved.borrow_mut() = cpu.tlb.borrow().clone();
+        }
+    }
+
+    /// Begins an execution. With `all`, memory that was not modelled may have changed anywhere.
+    pub fn begin(&self, cpus: usize, all: bool) {
+        self.words.playing.set(false);
+        let saved = self.saved.borrow();
+        let cleared = std::mem::take(&mut *self.cleared.borrow_mut());
+        for page in 0..FRAMES as usize {
+            // SAFETY: inside the memory; nobody else runs.
+            unsafe {
+                match saved.get(&page) {
+                    Some(bytes) => self.memory.add(page * PAGE).copy_from(bytes.as_ptr(), PAGE),
+                    None if all || cleared.contains(&page) => {
+                        self.memory.add(page * PAGE).write_bytes(0, PAGE);
+                    }
+                    None => {}
+                }
+            }
+        }
+        for cpu in &self.cpus {
+            *cpu.tlb.borrow_mut() = cpu.saved.borrow().clone();
+            cpu.irqs.set(true);
+        }
+        *self.played.borrow_mut() = Some(Rc::new(Played {
+            pending: self.cpus.iter().map(|_| AtomicBool::new(false)).collect(),
+            done: AtomicUsize::new(self.cpus.len() - cpus),
+            main: loom::thread::current(),
+            sleepers: RefCell::default(),
+            queue: AtomicUsize::new(0),
+            frames: self.watched.borrow().iter().map(|&n| (n, UnsafeCell::new(()))).collect(),
+        }));
+        // SAFETY: the words lie in the machine's memory or in what the model keeps for all executions; nobody else runs.
+        unsafe { self.words.make() };
+    }
+
+    /// The end of a round that may have been cut short.
+    pub fn stop(&self) {
+        self.words.playing.set(false);
+    }
+
+    /// Whether something was met that was not modelled in this round, and will be in the next one.
+    pub fn found_new(&self) -> bool {
+        self.words.found_new() | self.found.replace(false)
+    }
+
+    /// The same as a question.
+    pub fn meets_new(&self) -> bool {
+        self.words.meets_new() || self.found.get()
+    }
+
+    fn played(&self) -> Option<Rc<Played>> {
+        let plays = self.words.playing.get() && !std::thread::panicking();
+        plays.then(|| self.played.borrow().clone()).flatten()
+    }
+
+    /// From now on the thread that calls is this CPU.
+    pub fn become_cpu(&self, cpu: u16) {
+        CPU.with(|this| this.set(cpu));
+    }
+
+    fn here(&self) -> &Processor {
+        &self.cpus[self.this_cpu().index()]
+    }
+
+    /// Uses a frame: its owner writes it (`alone`), or a CPU reads it through a translation.
+    #[track_caller]
+    pub fn use_frame(&self, frame: FrameNumber, alone: bool) {
+        let Some(played) = self.played() else { return };
+        match played.frames.get(&frame.0) {
+            Some(cell) if alone => cell.with_mut(|_| ()),
+            Some(cell) => cell.with(|_| ()),
+            None => {
+                self.watched.borrow_mut().insert(frame.0);
+                self.found.set(true);
+            }
+        }
+    }
+
+    /// Takes an interrupt that has come, where they are on.
+    pub fn deliver(&self) {
+        let (cpu, Some(played), Some(mm)) = (self.this_cpu(), self.played(), self.manager.get()) else { return };
+        let (pending, here) = (&played.pending[cpu.index()], self.here());
+        let (seen, took) = match self.weak_interrupts.get() {
+            true => (Ordering::Relaxed, Ordering::Relaxed),
+            false => (Ordering::Acquire, Ordering::AcqRel),
+        };
+        if here.irqs.get() && pending.load(seen) && pending.swap(false, took) {
+            here.irqs.set(false);
+            mm.on_interrupt();
+            here.irqs.set(true);
+        }
+    }
+
+    /// This CPU has done its part; until all have it takes interrupts.
+    pub fn idle(&self) {
+        let Some(played) = self.played() else { return };
+        if played.done.fetch_add(1, Ordering::AcqRel) + 1 == self.cpus.len() {
+            played.main.unpark();
+        }
+        while played.done.load(Ordering::Acquire) < self.cpus.len() {
+            self.deliver();
+            loom::thread::yield_now();
+        }
+    }
+
+    /// Waits until all CPUs have done their part: for the thread that is none.
+    pub fn wait_for_end(&self) {
+        let Some(played) = self.played() else { return };
+        while played.done.load(Ordering::Acquire) < self.cpus.len() {
+            loom::thread::park();
+        }
+    }
+
+    fn entry(&self, table: FrameNumber, index: usize) -> Entry {
+        self.use_frame(table, false);
+        let at = self.direct(PhysAddr(table.phys().0 + 8 * index as u64));
+        // SAFETY: inside the memory (`direct` checks), aligned, and only used as an atomic.
+        let word = unsafe { std::sync::atomic::AtomicU64::from_ptr(at.cast()) };
+        // Acquire: hardware reads the next table by what it found in this one.
+        Entry(self.words.step(Shared::Wide(word), Step::Load, Ordering::Acquire).unwrap_or_default())
+    }
+
+    fn walk(&self, root: FrameNumber, page: u64) -> Option<FrameNumber> {
+        let mut table = root;
+        for level in (0..4).rev() {
+            let entry = self.entry(table, PageNumber(page).index(level));
+            if !entry.is_present() {
+                return None;
+            }
+            table = entry.frame();
+        }
+        Some(table)
+    }
+
+    /// This CPU reads a page of its space through its TLB; gives its frame. `None` is a page fault.
+    #[track_caller]
+    pub fn read(&self, page: u64) -> Option<FrameNumber> {
+        let tlb = &self.here().tlb;
+        let (root, tag) = (tlb.borrow().root?, tlb.borrow().tag);
+        let cached = tlb.borrow().cached.get(&(tag, page)).copied();
+        let frame = match cached {
+            Some(frame) => frame,
+            None => {
+                let frame = self.walk(root, page)?;
+                tlb.borrow_mut().cached.insert((tag, page), frame);
+                frame
+            }
+        };
+        self.use_frame(frame, false);
+        Some(frame)
+    }
+
+    /// The same with a kernel page.
+    #[track_caller]
+    pub fn read_kernel(&self, page: PageNumber) -> Option<FrameNumber> {
+        let tlb = &self.here().tlb;
+        let root = self.kernel_root.get()?;
+        let cached = tlb.borrow().kernel.get(&page.0).copied();
+        let frame = match cached {
+            Some(frame) => frame,
+            None => {
+                let frame = self.walk(root, page.0)?;
+                tlb.borrow_mut().kernel.insert(page.0, frame);
+                frame
+            }
+        };
+        self.use_frame(frame, false);
+        Some(frame)
+    }
+
+    /// The tables of a page of this CPU's space, from the top down.
+    pub fn tables(&self, page: u64) -> [FrameNumber; 4] {
+        let mut table = self.here().tlb.borrow().root.expect("a space is loaded");
+        [3, 2, 1, 0].map(|level| {
+            let here = table;
+            table = self.entry(here, PageNumber(page).index(level)).frame();
+            here
+        })
+    }
+}
+
+// SAFETY: `direct` checks that it stays inside the one block of memory; the current CPU is the thread's, or what the one
+// thread says that prepares; the flushes take entries out of the map.
+unsafe impl Platform for Machine {
+    fn this_cpu(&self) -> CpuId {
+        if self.words.playing.get() && !std::thread::panicking() {
+            return CpuId(CPU.with(Cell::get));
+        }
+        CpuId(self.current.get())
+    }
+    fn possible_cpus(&self) -> u32 {
+        self.setup.cpus
+    }
+    fn is_online(&self, cpu: CpuId) -> bool {
+        u32::from(cpu.0) < self.setup.cpus
+    }
+    fn node_of(&self, _cpu: CpuId) -> NodeId {
+        NodeId(0)
+    }
+    fn distance(&self, _from: NodeId, _to: NodeId) -> u32 {
+        10
+    }
+    fn flush_page(&self, page: VirtAddr) {
+        let mut tlb = self.here().tlb.borrow_mut();
+        let tag = tlb.tag;
+        tlb.cached.remove(&(tag, page.page().0));
+    }
+    fn flush_space(&self) {
+        let mut tlb = self.here().tlb.borrow_mut();
+        let tag = tlb.tag;
+        tlb.cached.retain(|key, _| key.0 != tag);
+    }
+    fn flush_kernel_page(&self, page: VirtAddr) {
+        self.here().tlb.borrow_mut().kernel.remove(&page.page().0);
+    }
+    fn flush_kernel(&self) {
+        self.here().tlb.borrow_mut().kernel.clear();
+    }
+    fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
+        let old = self.here().tlb.borrow().root;
+        // Until now this CPU may walk the old tables, at any time.
+        if let Some(old) = old {
+            self.use_frame(old, false);
+        }
+        {
+            let mut tlb = self.here().tlb.borrow_mut();
+            (tlb.root, tlb.tag) = (Some(root), tag);
+        }
+        if !keep {
+            self.flush_space();
+        }
+        self.use_frame(root, false);
+    }
+    fn tags(&self) -> u16 {
+        self.setup.tags
+    }
+    fn interrupt(&self, targets: &CpuSet) {
+        let Some(played) = self.played() else { return };
+        assert!(!self.here().irqs.get(), "interrupts must be off");
+        let order = if self.weak_interrupts.get() { Ordering::Relaxed } else { Ordering::Release };
+        for target in targets.iter() {
+            assert_ne!(target, self.this_cpu(), "a CPU does not interrupt itself");
+            played.pending[target.index()].store(true, order);
+        }
+    }
+    fn irqs_off(&self) -> bool {
+        self.here().irqs.replace(false)
+    }
+    fn irqs_on(&self) {
+        self.here().irqs.set(true);
+    }
+    fn direct(&self, at: PhysAddr) -> *mut u8 {
+        let offset = at.0.checked_sub(u64::from(BASE) * PAGE_SIZE).expect("below the memory");
+        assert!(offset < u64::from(FRAMES) * PAGE_SIZE, "beyond the memory");
+        // SAFETY: inside the block, as was just checked.
+        unsafe { self.memory.add(offset as usize) }
+    }
+    fn clear_frame(&self, frame: FrameNumber) {
+        self.use_frame(frame, true);
+        self.cleared.borrow_mut().insert((frame.0 - BASE) as usize);
+        // SAFETY: `direct` checks the frame's first byte, and frames do not straddle the end; it is the caller's.
+        unsafe { self.words.clear(self.direct(frame.phys()), PAGE) }
+    }
+    fn copy_frame(&self, from: FrameNumber, to: FrameNumber) {
+        self.use_frame(from, false);
+        self.use_frame(to, true);
+    }
+    fn now(&self) -> Nanos {
+        Nanos(0)
+    }
+    fn pause(&self, _ns: u32) {
+        if self.played().is_some() {
+            self.deliver();
+            loom::thread::yield_now();
+        }
+    }
+    fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
+        let Some(played) = self.played() else {
+            assert!(ready(), "{key:?}: nobody else runs");
+            return;
+        };
+        // As a kernel does: known to who wakes, then asked once more, and then asleep.
+        let me = (key, self.this_cpu().0);
+        played.sleepers().push(me);
+        while !ready() {
+            while played.sleepers().contains(&me) {
+                self.pause(0);
+            }
+            played.sleepers().push(me);
+        }
+        played.sleepers().retain(|sleeper| *sleeper != me);
+    }
+    fn wake(&self, key: WaitKey) {
+        if let Some(played) = self.played() {
+            played.sleepers().retain(|sleeper| sleeper.0 != key);
+        }
+    }
+    fn broken(&self, rule: Rule) -> bool {
+        self.broken.get() == Some(rule)
+    }
+    fn prepare_root(&self, root: FrameNumber) {
+        if self.kernel_root.get().is_none() {
+            self.kernel_root.set(Some(root));
+        }
+    }
+    fn observe(&self, event: &Event) {
+        if let Event::Freed { frame, order: 0 } = *event {
+            // INV-1 and INV-9: the allocator's from here on.
+            self.use_frame(frame, true);
+        }
+    }
+    #[track_caller]
+    fn model_step(&self, word: Shared<'_>, step: Step, order: Ordering) -> Result<u64, u64> {
+        self.words.step(word, step, order)
+    }
+    #[track_caller]
+    fn model_fence(&self) {
+        self.words.fence();
+    }
+}
