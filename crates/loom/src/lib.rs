@@ -10,12 +10,14 @@
 //! |---|---|
 //! | [`machine`] | memory, TLBs, interrupts and sleep: the `Platform` |
 //! | [`words`] | the words, and orderings that are taken out by their place in the source |
+//! | [`case`] | what many cases begin with |
 //! | [`model`] | a case: what is prepared, what each CPU does, and how it is checked |
 //!
 //! `scripts/loom` runs it; `docs/checking.md` says what is checked, and what that cannot see. Without the flag the crate is empty.
 
 #![cfg(loom)]
 
+pub mod case;
 pub mod machine;
 pub mod model;
 pub mod words;

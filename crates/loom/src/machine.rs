@@ -22,6 +22,8 @@ pub type Mm = Manager<'static, Machine>;
 
 const BASE: u32 = 1024;
 const FRAMES: u32 = 1024;
+/// Looks at what has not changed that are worth playing: a load may still give older values a few times.
+const LOOKS: u32 = 2;
 const PAGE: usize = PAGE_SIZE as usize;
 
 /// What the machine is made of.
@@ -46,6 +48,8 @@ struct Tlb {
 #[derive(Default)]
 struct Processor {
     irqs: Cell<bool>,
+    /// What had changed when it last looked, and how often it has looked since.
+    spins: Cell<(u64, u32)>,
     tlb: RefCell<Tlb>,
     /// What the TLB held when all was prepared.
     saved: RefCell<Tlb>,
@@ -55,10 +59,13 @@ struct Processor {
 struct Played {
     /// An interrupt is on its way, by CPU.
     pending: Vec<AtomicBool>,
-    /// CPUs that have come to their end.
-    done: AtomicUsize,
-    /// Who waits for that.
-    main: Thread,
+    /// CPUs that have come to their end, of so many; a CPU that has and sleeps until an interrupt; all threads.
+    done: Cell<usize>,
+    cpus: usize,
+    halted: Vec<Cell<bool>>,
+    threads: RefCell<Vec<Thread>>,
+    /// What orders the end after all that they did, where somebody looks at it then.
+    end: AtomicUsize,
     /// Tasks that sleep: what for, and where. (`loom`'s own locks print a line each time.)
     sleepers: RefCell<Vec<(WaitKey, u16)>>,
     /// Stands for the lock of that: a step on it comes before each use.
@@ -87,11 +94,18 @@ pub struct Machine {
     pub broken: Cell<Option<Rule>>,
     /// An interrupt does not order what was before it.
     pub weak_interrupts: Cell<bool>,
+    /// What all have done comes before the look at the end.
+    pub ends_together: Cell<bool>,
     manager: Cell<Option<&'static Mm>>,
 }
 
 loom::thread_local! {
     static CPU: Cell<u16> = Cell::new(0);
+}
+
+/// The CPU of the thread that plays.
+pub(crate) fn this_cpu() -> u16 {
+    CPU.with(Cell::get)
 }
 
 // SAFETY: all threads of a model are coroutines on one thread of the host, and change only inside calls of `loom`; no
@@ -101,6 +115,10 @@ unsafe impl Sync for Machine {}
 unsafe impl Send for Machine {}
 
 impl Played {
+    fn is_over(&self) -> bool {
+        self.done.get() == self.cpus
+    }
+
     /// The list of sleepers, as if under its lock: nothing may be played while it is used.
     fn sleepers(&self) -> RefMut<'_, Vec<(WaitKey, u16)>> {
         self.queue.fetch_add(1, Ordering::AcqRel);
@@ -129,6 +147,7 @@ impl Machine {
             kernel_root: Cell::new(None),
             broken: Cell::new(None),
             weak_interrupts: Cell::new(false),
+            ends_together: Cell::new(false),
             manager: Cell::new(None),
         }))
     }
@@ -187,11 +206,17 @@ impl Machine {
         for cpu in &self.cpus {
             *cpu.tlb.borrow_mut() = cpu.saved.borrow().clone();
             cpu.irqs.set(true);
+            cpu.spins.set((0, 0));
         }
+        self.words.writes.set(1);
         *self.played.borrow_mut() = Some(Rc::new(Played {
             pending: self.cpus.iter().map(|_| AtomicBool::new(false)).collect(),
-            done: AtomicUsize::new(self.cpus.len() - cpus),
-            main: loom::thread::current(),
+            done: Cell::new(0),
+            cpus,
+            halted: self.cpus.iter().map(|_| Cell::new(false)).collect(),
+            // This thread's is the last one.
+            threads: RefCell::new(vec![loom::thread::current(); cpus + 1]),
+            end: AtomicUsize::new(0),
             sleepers: RefCell::default(),
             queue: AtomicUsize::new(0),
             frames: self.watched.borrow().iter().map(|&n| (n, UnsafeCell::new(()))).collect(),
@@ -220,9 +245,33 @@ impl Machine {
         plays.then(|| self.played.borrow().clone()).flatten()
     }
 
+    /// Lets others run. Orders in which a CPU looks again and again, and nothing has changed, are not looked at further:
+    /// with two that wait for a third there is no end of them.
+    fn spin(&self) {
+        let (here, writes) = (self.here(), self.words.writes.get());
+        let (before, looks) = here.spins.get();
+        let looks = if before == writes { looks + 1 } else { 0 };
+        here.spins.set((writes, looks));
+        if looks > LOOKS {
+            loom::skip_branch();
+        }
+        loom::thread::yield_now();
+    }
+
     /// From now on the thread that calls is this CPU.
     pub fn become_cpu(&self, cpu: u16) {
         CPU.with(|this| this.set(cpu));
+        if let Some(played) = self.played() {
+            played.threads.borrow_mut()[usize::from(cpu)] = loom::thread::current();
+        }
+    }
+
+    fn take(&self) {
+        let (here, Some(mm)) = (self.here(), self.manager.get()) else { return };
+        self.words.note(|| "takes an interrupt".to_string());
+        here.irqs.set(false);
+        mm.on_interrupt();
+        here.irqs.set(true);
     }
 
     fn here(&self) -> &Processor {
@@ -245,36 +294,47 @@ impl Machine {
 
     /// Takes an interrupt that has come, where they are on.
     pub fn deliver(&self) {
-        let (cpu, Some(played), Some(mm)) = (self.this_cpu(), self.played(), self.manager.get()) else { return };
-        let (pending, here) = (&played.pending[cpu.index()], self.here());
+        let (cpu, Some(played)) = (self.this_cpu(), self.played()) else { return };
+        let pending = &played.pending[cpu.index()];
         let (seen, took) = match self.weak_interrupts.get() {
             true => (Ordering::Relaxed, Ordering::Relaxed),
             false => (Ordering::Acquire, Ordering::AcqRel),
         };
-        if here.irqs.get() && pending.load(seen) && pending.swap(false, took) {
-            here.irqs.set(false);
-            mm.on_interrupt();
-            here.irqs.set(true);
+        if self.here().irqs.get() && pending.load(seen) && pending.swap(false, took) {
+            self.take();
         }
     }
 
     /// This CPU has done its part; until all have it takes interrupts.
     pub fn idle(&self) {
-        let Some(played) = self.played() else { return };
-        if played.done.fetch_add(1, Ordering::AcqRel) + 1 == self.cpus.len() {
-            played.main.unpark();
+        let (cpu, Some(played)) = (self.this_cpu().index(), self.played()) else { return };
+        if self.ends_together.get() {
+            played.end.fetch_add(1, Ordering::AcqRel);
         }
-        while played.done.load(Ordering::Acquire) < self.cpus.len() {
-            self.deliver();
-            loom::thread::yield_now();
+        played.done.set(played.done.get() + 1);
+        if played.is_over() {
+            return played.threads.borrow().iter().for_each(Thread::unpark);
+        }
+        // Halted: an interrupt brings its sender's past along. Nobody else runs between the look and the halt.
+        while !played.is_over() {
+            if played.pending[cpu].swap(false, Ordering::AcqRel) {
+                self.take();
+                continue;
+            }
+            played.halted[cpu].set(true);
+            loom::thread::park();
+            played.halted[cpu].set(false);
         }
     }
 
     /// Waits until all CPUs have done their part: for the thread that is none.
     pub fn wait_for_end(&self) {
         let Some(played) = self.played() else { return };
-        while played.done.load(Ordering::Acquire) < self.cpus.len() {
+        while !played.is_over() {
             loom::thread::park();
+        }
+        if self.ends_together.get() {
+            played.end.fetch_add(1, Ordering::AcqRel);
         }
     }
 
@@ -297,6 +357,13 @@ impl Machine {
             table = entry.frame();
         }
         Some(table)
+    }
+
+    /// The hardware of this CPU walks the tables of the space that is loaded, as it may at any time.
+    #[track_caller]
+    pub fn walk_loaded(&self) {
+        let root = self.here().tlb.borrow().root;
+        root.into_iter().for_each(|root| self.use_frame(root, false));
     }
 
     /// This CPU reads a page of its space through its TLB; gives its frame. `None` is a page fault.
@@ -351,7 +418,7 @@ impl Machine {
 unsafe impl Platform for Machine {
     fn this_cpu(&self) -> CpuId {
         if self.words.playing.get() && !std::thread::panicking() {
-            return CpuId(CPU.with(Cell::get));
+            return CpuId(this_cpu());
         }
         CpuId(self.current.get())
     }
@@ -384,11 +451,7 @@ unsafe impl Platform for Machine {
         self.here().tlb.borrow_mut().kernel.clear();
     }
     fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
-        let old = self.here().tlb.borrow().root;
-        // Until now this CPU may walk the old tables, at any time.
-        if let Some(old) = old {
-            self.use_frame(old, false);
-        }
+        self.walk_loaded();
         {
             let mut tlb = self.here().tlb.borrow_mut();
             (tlb.root, tlb.tag) = (Some(root), tag);
@@ -406,8 +469,14 @@ unsafe impl Platform for Machine {
         assert!(!self.here().irqs.get(), "interrupts must be off");
         let order = if self.weak_interrupts.get() { Ordering::Relaxed } else { Ordering::Release };
         for target in targets.iter() {
+            self.words.note(|| format!("interrupts {target:?}"));
             assert_ne!(target, self.this_cpu(), "a CPU does not interrupt itself");
-            played.pending[target.index()].store(true, order);
+            // A swap: one that finds another on its way goes with it, and brings its sender's past along.
+            played.pending[target.index()].swap(true, order);
+            self.words.writes.set(self.words.writes.get() + 1);
+            if played.halted[target.index()].get() {
+                played.threads.borrow()[target.index()].unpark();
+            }
         }
     }
     fn irqs_off(&self) -> bool {
@@ -438,7 +507,7 @@ unsafe impl Platform for Machine {
     fn pause(&self, _ns: u32) {
         if self.played().is_some() {
             self.deliver();
-            loom::thread::yield_now();
+            self.spin();
         }
     }
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
@@ -458,9 +527,11 @@ unsafe impl Platform for Machine {
         played.sleepers().retain(|sleeper| *sleeper != me);
     }
     fn wake(&self, key: WaitKey) {
-        if let Some(played) = self.played() {
-            played.sleepers().retain(|sleeper| sleeper.0 != key);
-        }
+        let Some(played) = self.played() else { return };
+        let mut sleepers = played.sleepers();
+        let before = sleepers.len();
+        sleepers.retain(|sleeper| sleeper.0 != key);
+        self.words.writes.set(self.words.writes.get() + u64::from(sleepers.len() < before));
     }
     fn broken(&self, rule: Rule) -> bool {
         self.broken.get() == Some(rule)

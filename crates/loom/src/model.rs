@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use quietmm::{Config, Manager, Policy, Rule};
+use quietmm::{Config, Manager, Rule};
 
 use crate::machine::{Machine, Mm, Setup};
 use crate::words::Place;
@@ -12,7 +12,7 @@ use crate::words::Place;
 /// Rounds that only find words, at most.
 const ROUNDS: u32 = 400;
 /// Steps of all CPUs in one execution, at most: beyond it somebody waits for ever.
-const STEPS: usize = 20_000;
+const STEPS: usize = 10_000;
 /// Words of a CPU's stack.
 const STACK: usize = 0x8000;
 
@@ -32,9 +32,14 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// One ordering, or one fence, is taken out.
+    /// The ordering in the only line of this file of the core's that has `code` is taken out.
     pub fn without(file: &str, code: &str) -> Fault {
-        Fault::Without(vec![Place::of(file, code)])
+        Fault::Without(vec![Place::of(file, code, code)])
+    }
+
+    /// The first full fence behind the only line that has `from` is taken out.
+    pub fn without_fence(file: &str, from: &str) -> Fault {
+        Fault::Without(vec![Place::of(file, from, "full_fence(")])
     }
 }
 
@@ -106,12 +111,14 @@ impl<S: Copy + Send + Sync + 'static> Model<S> {
         machine.serve(mm);
         let state = (self.prepare)(mm);
         machine.save();
+        machine.ends_together.set(self.after.is_some());
         match fault {
             Fault::Nothing => {}
             Fault::Broken(rule) => machine.broken.set(Some(*rule)),
             Fault::Without(places) => machine.words.take_out(places),
             Fault::WeakInterrupts => machine.weak_interrupts.set(true),
         }
+        machine.words.tells.set(std::env::var_os("QUIETMM_LOOM_TELL").is_some());
         for round in 0..ROUNDS {
             let played = Arc::new(AtomicUsize::new(0));
             let count = played.clone();
@@ -124,6 +131,7 @@ impl<S: Copy + Send + Sync + 'static> Model<S> {
             let execution = move || {
                 let first = count.fetch_add(1, Ordering::Relaxed) == 0;
                 machine.begin(cpus.len(), first && round > 0);
+                machine.words.told();
                 let spawn = |(n, work): (usize, &Work<S>)| {
                     let work = work.clone();
                     let run = move || {
@@ -147,10 +155,13 @@ impl<S: Copy + Send + Sync + 'static> Model<S> {
             if machine.found_new() {
                 continue;
             }
+            if ended.is_err() {
+                machine.words.told().iter().for_each(|line| println!("  {line}"));
+            }
             let executions = played.load(Ordering::Relaxed);
             return match ended {
                 Ok(()) => {
-                    Ok(Checked { executions, all: executions < self.most, places: machine.words.places() })
+                    Ok(Checked { executions, all: executions + 1 < self.most, places: machine.words.places() })
                 }
                 Err(payload) => Err(payload
                     .downcast::<String>()
@@ -167,9 +178,26 @@ impl<S: Copy + Send + Sync + 'static> Model<S> {
     /// # Panics
     /// If one does not, or there are more than the model may play.
     pub fn holds(&self) {
+        let began = std::time::Instant::now();
         let checked = self.play(&Fault::Nothing).unwrap_or_else(|said| panic!("{said}"));
+        print!("{:.1} s ", began.elapsed().as_secs_f64());
         println!("{} executions, {}", checked.executions, if checked.all { "all" } else { "not all" });
         assert!(checked.all, "there are more executions than it may play");
+    }
+
+    /// Takes out each ordering and each fence that this case meets, one at a time, and prints which of them it misses: for who
+    /// wants to know what the cases are worth.
+    ///
+    /// # Panics
+    /// If it does not even hold as it is.
+    pub fn sweep(&self, name: &str) {
+        let checked = self.play(&Fault::Nothing).unwrap_or_else(|said| panic!("{said}"));
+        println!("{name}: {} executions, {}", checked.executions, if checked.all { "all" } else { "not all" });
+        for (place, what) in checked.places {
+            let seen = self.play(&Fault::Without(vec![place])).is_err();
+            let seen = if seen { "seen" } else { "not seen" };
+            println!("{}:{}\t{what}\t{seen}\t{name}", place.file, place.line);
+        }
     }
 
     /// With this fault some order of it goes wrong.
@@ -182,11 +210,4 @@ impl<S: Copy + Send + Sync + 'static> Model<S> {
             Err(said) => println!("{fault:?}: {}", said.lines().next().unwrap_or_default()),
         }
     }
-}
-
-/// A configuration without watermarks and without frames at hand: few words.
-pub fn bare(policy: &str) -> Config {
-    let policy = Policy::parse(policy).expect("a policy");
-    let page_lists = Some(quietmm::ListLimits { batch: 1, high: 0 });
-    Config { page_lists, min_free: Some(0), ..Config::new(policy) }
 }

@@ -5,12 +5,15 @@
 //! the next one begins with it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::Location;
 use std::rc::Rc;
 
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use quietmm::sync::modelled::{Shared, Step};
+
+/// Steps that are kept of an execution.
+const LAST: usize = 400;
 
 /// One of `loom`'s words.
 enum Word {
@@ -50,18 +53,21 @@ pub struct Place {
 }
 
 impl Place {
-    /// Where `code` stands: in the core's file of this name, once.
+    /// Where `code` stands: in the core's file of this name, once; or once from the only line on that has `from`.
     ///
     /// # Panics
-    /// If it does not stand there, or more than once: then the control must be written anew.
-    pub fn of(name: &str, code: &str) -> Place {
+    /// If it does not stand there, or `from` stands there more than once: then the control must be written anew.
+    pub fn of(name: &str, from: &str, code: &str) -> Place {
         let file = format!("crates/core/src/{name}");
         let path = format!("{}/../core/src/{name}", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let lines: Vec<u32> =
-            (1..).zip(text.lines()).filter(|(_, line)| line.contains(code)).map(|(n, _)| n).collect();
-        let [line] = lines[..] else { panic!("{name} has {} lines with {code:?}, not one", lines.len()) };
-        Place { file: file.leak(), line }
+        let at = |with: &str| {
+            let lines = (1..).zip(text.lines()).filter(|(_, line)| line.contains(with));
+            lines.map(|(n, _)| n).collect::<Vec<u32>>()
+        };
+        let [from] = at(from)[..] else { panic!("{name} has {} lines with {from:?}, not one", at(from).len()) };
+        let line = at(code).into_iter().find(|&line| line >= from);
+        Place { file: file.leak(), line: line.unwrap_or_else(|| panic!("{name} has no {code:?} there")) }
     }
 
     fn is(&self, at: &Location<'_>) -> bool {
@@ -84,6 +90,11 @@ pub struct Words {
     without: RefCell<Vec<Place>>,
     /// Every place that orders anything, for a sweep: with what is there.
     seen: RefCell<BTreeMap<Place, &'static str>>,
+    /// Steps so far that may have changed anything.
+    pub writes: Cell<u64>,
+    /// The last steps are kept.
+    pub tells: Cell<bool>,
+    told: RefCell<VecDeque<String>>,
 }
 
 impl Words {
@@ -157,10 +168,32 @@ impl Words {
             },
             order => order,
         };
-        match &*word {
+        if step != Step::Load {
+            self.writes.set(self.writes.get() + 1);
+        }
+        let result = match &*word {
             Word::Narrow(word) => play!(word, step, order, u32),
             Word::Wide(word) => play!(word, step, order, u64),
+        };
+        let caller = Location::caller();
+        self.note(|| format!("{} {at:#x} {step:x?} {order:?} -> {result:x?}", caller));
+        result
+    }
+
+    /// Notes what a CPU does, for who asked to see it.
+    pub fn note(&self, what: impl FnOnce() -> String) {
+        if self.tells.get() && self.playing.get() {
+            let mut told = self.told.borrow_mut();
+            told.push_back(format!("CPU {} {}", crate::machine::this_cpu(), what()));
+            if told.len() > LAST {
+                told.pop_front();
+            }
         }
+    }
+
+    /// The last steps of an execution.
+    pub fn told(&self) -> Vec<String> {
+        self.told.borrow_mut().drain(..).collect()
     }
 
     /// A full fence.
@@ -168,6 +201,8 @@ impl Words {
     pub fn fence(&self) {
         let plays = self.playing.get() && !std::thread::panicking();
         if plays && !self.is_out(Location::caller(), "fence") {
+            let caller = Location::caller();
+            self.note(|| format!("{caller} fence"));
             loom::sync::atomic::fence(Ordering::SeqCst);
         }
     }
