@@ -48,6 +48,8 @@ struct Tlb {
 #[derive(Default)]
 struct Processor {
     irqs: Cell<bool>,
+    /// Interrupts to it are lost.
+    off: Cell<bool>,
     /// What had changed when it last looked, and how often it has looked since.
     spins: Cell<(u64, u32)>,
     tlb: RefCell<Tlb>,
@@ -207,6 +209,7 @@ impl Machine {
             *cpu.tlb.borrow_mut() = cpu.saved.borrow().clone();
             cpu.irqs.set(true);
             cpu.spins.set((0, 0));
+            cpu.off.set(false);
         }
         self.words.writes.set(1);
         *self.played.borrow_mut() = Some(Rc::new(Played {
@@ -266,8 +269,16 @@ impl Machine {
         }
     }
 
+    /// This CPU is off: it takes no interrupt.
+    pub fn switch_off(&self) {
+        self.here().off.set(true);
+    }
+
     fn take(&self) {
         let (here, Some(mm)) = (self.here(), self.manager.get()) else { return };
+        if here.off.get() {
+            return;
+        }
         self.words.note(|| "takes an interrupt".to_string());
         here.irqs.set(false);
         mm.on_interrupt();

@@ -13,6 +13,8 @@ use crate::words::Place;
 const ROUNDS: u32 = 400;
 /// Steps of all CPUs in one execution, at most: beyond it somebody waits for ever.
 const STEPS: usize = 10_000;
+/// Executions for each fault of a sweep, at most.
+const SWEPT: usize = 5_000;
 /// Words of a CPU's stack.
 const STACK: usize = 0x8000;
 
@@ -190,7 +192,8 @@ impl<S: Copy + Send + Sync + 'static> Model<S> {
     ///
     /// # Panics
     /// If it does not even hold as it is.
-    pub fn sweep(&self, name: &str) {
+    pub fn sweep(mut self, name: &str) {
+        self.most = self.most.min(SWEPT);
         let checked = self.play(&Fault::Nothing).unwrap_or_else(|said| panic!("{said}"));
         println!("{name}: {} executions, {}", checked.executions, if checked.all { "all" } else { "not all" });
         for (place, what) in checked.places {

@@ -162,7 +162,6 @@ fn orderings_that_are_missing_are_seen() {
     unmap_and_leave_lazy().fails(flush);
     unmap_and_enter_lazy().fails(Fault::without("paging/switch.rs", "Presence::LAZY, Ordering::Release"));
     unmap_and_enter_lazy().fails(Fault::without("tlb/mod.rs", "presence.0.load(p, Ordering::Acquire)"));
-    unmap_and_leave().fails(Fault::without("cpu.rs", "fetch_and(p, !cpu.bit(), Ordering::Release)"));
     end_and_leave().fails(Fault::without("cpu.rs", "fetch_and(p, !cpu.bit(), Ordering::Release)"));
 }
 
