@@ -413,6 +413,14 @@ impl Machine {
         Some(frame)
     }
 
+    /// A word of a frame, for what CPUs of a model tell each other.
+    #[track_caller]
+    pub fn word(&self, frame: FrameNumber, step: Step, order: Ordering) -> u64 {
+        // SAFETY: the first word of a frame (`direct` checks) that a case has for this, only used as an atomic.
+        let word = unsafe { std::sync::atomic::AtomicU64::from_ptr(self.direct(frame.phys()).cast()) };
+        self.words.step(Shared::Wide(word), step, order).unwrap_or_default()
+    }
+
     /// The tables of a page of this CPU's space, from the top down.
     pub fn tables(&self, page: u64) -> [FrameNumber; 4] {
         let mut table = self.here().tlb.borrow().root.expect("a space is loaded");
@@ -476,7 +484,12 @@ unsafe impl Platform for Machine {
         self.setup.tags
     }
     fn interrupt(&self, targets: &CpuSet) {
-        let Some(played) = self.played() else { return };
+        let Some(played) = self.played() else {
+            if !std::thread::panicking() {
+                targets.iter().for_each(|target| self.on(target.0, || self.take()));
+            }
+            return;
+        };
         assert!(!self.here().irqs.get(), "interrupts must be off");
         let order = if self.weak_interrupts.get() { Ordering::Relaxed } else { Ordering::Release };
         for target in targets.iter() {

@@ -2,8 +2,9 @@
 #![cfg(loom)]
 
 use quietmm::cpu::CpuMask;
-use quietmm::{AllocFrom, CpuId, FrameNumber, Rule};
+use quietmm::{AllocFrom, CpuId, FrameNumber};
 use quietmm_loom::case::bare;
+use quietmm_loom::words::Place;
 use quietmm_loom::{Fault, Mm, Model, Setup};
 
 const THREE: Setup = Setup { cpus: 3, tags: 1 };
@@ -34,6 +35,7 @@ fn enter(first: u16, second: u16) -> Model<(&'static CpuMask, FrameNumber)> {
             mask.for_each(mm.platform(), |cpu| found.push(cpu.0));
             assert_eq!(found, [first, second]);
         })
+        .bound(3)
 }
 
 /// One uses a frame and leaves; who finds it gone has the frame for itself.
@@ -74,8 +76,8 @@ fn who_is_gone_has_left_before() {
 #[test]
 fn orderings_that_are_missing_are_seen() {
     leave().fails(Fault::without("cpu.rs", "fetch_and(p, !cpu.bit(), Ordering::Release)"));
-    let empty = "let word = self.words[w as usize].load(p, Ordering::Acquire);\n            let mine";
-    let _ = (empty, Rule::MaskBeforeGeneration);
+    let look = |from| Fault::Without(vec![Place::of("cpu.rs", from, "load(p, Ordering::Acquire)")]);
+    leave().fails(look("pub fn is_empty_but"));
 }
 
 #[test]

@@ -58,6 +58,8 @@ fn two_ask_one() -> Model<SpaceId> {
         let id = space(mm, 2);
         used_on_1(mm, id, 2);
         mm.platform().on(0, || mm.unload());
+        // What CPU 1 would do if it read an old request of CPU 2's.
+        mm.platform().on(2, || mm.flush_range(id, page(0)).unwrap());
         id
     })
     .cpu(|mm, id| mm.flush_space(id).unwrap())
