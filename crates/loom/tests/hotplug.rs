@@ -27,8 +27,12 @@ fn unmap_and_go() -> Model<SpaceId> {
 fn unmap_and_come() -> Model<SpaceId> {
     Model::new(TAGS, bare("vanilla"), |mm| {
         let id = space(mm, 2);
+        let other = mm.create_space().unwrap();
         used_on_1(mm, id, 2);
-        mm.platform().on(1, || mm.cpu_offline());
+        mm.platform().on(1, || {
+            mm.switch_to(other).unwrap();
+            mm.cpu_offline();
+        });
         id
     })
     .cpu(|mm, id| mm.unmap(id, page(0)).unwrap())
