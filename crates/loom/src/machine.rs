@@ -9,10 +9,10 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread::Thread;
 use quietmm::addr::{Nanos, PAGE_SIZE, PageNumber, PhysAddr};
-use quietmm::platform::WaitKey;
+use quietmm::platform::{BlockDevice, DeviceError, Store, WaitKey};
 use quietmm::sync::modelled::{Shared, Step};
 use quietmm::{
-    CpuId, CpuSet, Entry, Event, FrameNumber, Manager, NodeId, Platform, Region, Rule, VirtAddr,
+    CpuId, CpuSet, Entry, Event, FrameNumber, Manager, NodeId, Platform, Region, Rule, UserAccess, VirtAddr,
 };
 
 use crate::words::Words;
@@ -39,8 +39,8 @@ pub struct Setup {
 struct Tlb {
     root: Option<FrameNumber>,
     tag: u16,
-    /// By tag and page.
-    cached: BTreeMap<(u16, u64), FrameNumber>,
+    /// By tag and page: the frame, and whether it may be written, and is dirty in the table.
+    cached: BTreeMap<(u16, u64), (FrameNumber, bool)>,
     /// Kernel pages.
     kernel: BTreeMap<u64, FrameNumber>,
 }
@@ -384,15 +384,58 @@ impl Machine {
         let (root, tag) = (tlb.borrow().root?, tlb.borrow().tag);
         let cached = tlb.borrow().cached.get(&(tag, page)).copied();
         let frame = match cached {
-            Some(frame) => frame,
+            Some((frame, _)) => frame,
             None => {
                 let frame = self.walk(root, page)?;
-                tlb.borrow_mut().cached.insert((tag, page), frame);
+                tlb.borrow_mut().cached.insert((tag, page), (frame, false));
                 frame
             }
         };
         self.use_frame(frame, false);
         Some(frame)
+    }
+
+    /// The same with a write: what is cached counts if it was written through before; else the tables are walked, and the
+    /// entry's dirty bit is set in one step, if it still permits that.
+    #[track_caller]
+    pub fn write(&self, page: u64) -> Option<FrameNumber> {
+        let tlb = &self.here().tlb;
+        let (root, tag) = (tlb.borrow().root?, tlb.borrow().tag);
+        let cached = tlb.borrow().cached.get(&(tag, page)).copied();
+        let frame = match cached {
+            Some((frame, true)) => frame,
+            _ => {
+                let frame = self.walk_dirty(root, page)?;
+                tlb.borrow_mut().cached.insert((tag, page), (frame, true));
+                frame
+            }
+        };
+        self.use_frame(frame, true);
+        Some(frame)
+    }
+
+    fn walk_dirty(&self, root: FrameNumber, page: u64) -> Option<FrameNumber> {
+        let mut table = root;
+        for level in (1..4).rev() {
+            let entry = self.entry(table, PageNumber(page).index(level));
+            if !entry.is_present() {
+                return None;
+            }
+            table = entry.frame();
+        }
+        let at = self.direct(PhysAddr(table.phys().0 + 8 * PageNumber(page).index(0) as u64));
+        // SAFETY: as in `entry`.
+        let word = unsafe { std::sync::atomic::AtomicU64::from_ptr(at.cast()) };
+        let mut entry = self.entry(table, PageNumber(page).index(0));
+        while entry.permits(UserAccess::Write) {
+            let dirty = Step::Replace(entry.0, entry.0 | Entry::ACCESSED | Entry::DIRTY);
+            // Relaxed: hardware orders nothing by it.
+            match self.words.step(Shared::Wide(word), dirty, Ordering::Relaxed) {
+                Ok(_) => return Some(entry.frame()),
+                Err(now) => entry = Entry(now),
+            }
+        }
+        None
     }
 
     /// The same with a kernel page.
@@ -557,6 +600,9 @@ unsafe impl Platform for Machine {
         sleepers.retain(|sleeper| sleeper.0 != key);
         self.words.writes.set(self.words.writes.get() + u64::from(sleepers.len() < before));
     }
+    fn device(&self) -> Option<&dyn BlockDevice> {
+        Some(self)
+    }
     fn broken(&self, rule: Rule) -> bool {
         self.broken.get() == Some(rule)
     }
@@ -578,5 +624,17 @@ unsafe impl Platform for Machine {
     #[track_caller]
     fn model_fence(&self) {
         self.words.fence();
+    }
+}
+
+/// A device that takes everything: it reads the frame from the beginning of the transfer to its end (INV-2).
+impl BlockDevice for Machine {
+    fn read(&self, _from: Store, _block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        self.use_frame(frame, true);
+        Ok(())
+    }
+    fn write(&self, _to: Store, _block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        self.use_frame(frame, false);
+        Ok(())
     }
 }
