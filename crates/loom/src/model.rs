@@ -14,7 +14,7 @@ const ROUNDS: u32 = 400;
 /// Steps of all CPUs in one execution, at most: beyond it somebody waits for ever.
 const STEPS: usize = 10_000;
 /// Executions for each fault of a sweep, at most.
-const SWEPT: usize = 5_000;
+const SWEPT: usize = 2_000;
 /// Words of a CPU's stack.
 const STACK: usize = 0x8000;
 
