@@ -1,8 +1,6 @@
 //! What many cases begin with.
 
-use quietmm::{
-    Backing, Config, ListLimits, PageNumber, PageRange, Policy, Prot, SpaceId, UserAccess,
-};
+use quietmm::{Backing, Config, ListLimits, PageNumber, PageRange, Policy, Prot, SpaceId, UserAccess};
 
 use crate::machine::Mm;
 
@@ -12,11 +10,7 @@ pub const PAGE: u64 = 0x400;
 /// A configuration without watermarks and without frames at hand: few words.
 pub fn bare(policy: &str) -> Config {
     let policy = Policy::parse(policy).expect("a policy");
-    Config {
-        page_lists: Some(ListLimits { batch: 1, high: 0 }),
-        min_free: Some(0),
-        ..Config::new(policy)
-    }
+    Config { page_lists: Some(ListLimits { batch: 1, high: 0 }), min_free: Some(0), ..Config::new(policy) }
 }
 
 /// So many pages from [`PAGE`] on.
@@ -29,17 +23,26 @@ pub fn page(n: u64) -> PageRange {
     PageRange::new(PageNumber(PAGE + n), 1)
 }
 
-/// A space with so many pages in memory, loaded on the CPU that asks.
+/// A space with so many pages in memory, that no CPU has loaded yet.
+///
+/// # Panics
+/// If it cannot be had.
+pub fn space_of_nobody(mm: &Mm, count: u64) -> SpaceId {
+    let id = mm.create_space().expect("a space");
+    mm.map(id, pages(count), Backing::Anonymous, Prot::ReadWrite).expect("a range");
+    for page in PAGE..PAGE + count {
+        mm.fault(id, PageNumber(page).addr(), UserAccess::Write).expect("memory");
+    }
+    id
+}
+
+/// The same, loaded on the CPU that asks.
 ///
 /// # Panics
 /// If it cannot be had.
 pub fn space(mm: &Mm, count: u64) -> SpaceId {
-    let id = mm.create_space().expect("a space");
-    mm.map(id, pages(count), Backing::Anonymous, Prot::ReadWrite).expect("a range");
+    let id = space_of_nobody(mm, count);
     mm.switch_to(id).expect("it is live");
-    for page in PAGE..PAGE + count {
-        mm.fault(id, PageNumber(page).addr(), UserAccess::Write).expect("memory");
-    }
     id
 }
 

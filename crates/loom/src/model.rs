@@ -162,9 +162,11 @@ impl<S: Copy + Send + Sync + 'static> Model<S> {
             }
             let executions = played.load(Ordering::Relaxed);
             return match ended {
-                Ok(()) => {
-                    Ok(Checked { executions, all: executions + 1 < self.most, places: machine.words.places() })
-                }
+                Ok(()) => Ok(Checked {
+                    executions,
+                    all: executions + 1 < self.most,
+                    places: machine.words.places(),
+                }),
                 Err(payload) => Err(payload
                     .downcast::<String>()
                     .map(|said| *said)
@@ -195,7 +197,11 @@ impl<S: Copy + Send + Sync + 'static> Model<S> {
     pub fn sweep(mut self, name: &str) {
         self.most = self.most.min(SWEPT);
         let checked = self.play(&Fault::Nothing).unwrap_or_else(|said| panic!("{said}"));
-        println!("{name}: {} executions, {}", checked.executions, if checked.all { "all" } else { "not all" });
+        println!(
+            "{name}: {} executions, {}",
+            checked.executions,
+            if checked.all { "all" } else { "not all" }
+        );
         for (place, what) in checked.places {
             let seen = self.play(&Fault::Without(vec![place])).is_err();
             let seen = if seen { "seen" } else { "not seen" };

@@ -65,7 +65,9 @@ impl Place {
             let lines = (1..).zip(text.lines()).filter(|(_, line)| line.contains(with));
             lines.map(|(n, _)| n).collect::<Vec<u32>>()
         };
-        let [from] = at(from)[..] else { panic!("{name} has {} lines with {from:?}, not one", at(from).len()) };
+        let [from] = at(from)[..] else {
+            panic!("{name} has {} lines with {from:?}, not one", at(from).len())
+        };
         let line = at(code).into_iter().find(|&line| line >= from);
         Place { file: file.leak(), line: line.unwrap_or_else(|| panic!("{name} has no {code:?} there")) }
     }

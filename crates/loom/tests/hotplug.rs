@@ -110,7 +110,8 @@ fn broken_rules_are_seen() {
 fn orderings_that_are_missing_are_seen() {
     unmap_and_go().fails(Fault::without_fence("ipi.rs", "fn is_gone"));
     unmap_and_go().fails(Fault::without_fence("hotplug.rs", "Presence::OFFLINE, Ordering::Release"));
-    unmap_kernel_and_come().fails(Fault::without_fence("tlb/kernel.rs", "let targets = &here.slot().targets"));
+    unmap_kernel_and_come()
+        .fails(Fault::without_fence("tlb/kernel.rs", "let targets = &here.slot().targets"));
     unmap_kernel_and_come().fails(Fault::without_fence("hotplug.rs", "Presence::ACTIVE, Ordering::Relaxed"));
 }
 

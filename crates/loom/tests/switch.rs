@@ -2,7 +2,7 @@
 #![cfg(loom)]
 
 use quietmm::{Error, Rule, SpaceId};
-use quietmm_loom::case::{PAGE, bare, page, pages, space, used_on_1};
+use quietmm_loom::case::{PAGE, bare, page, pages, space, space_of_nobody, used_on_1};
 use quietmm_loom::{Fault, Model, Setup};
 
 const TAGS: Setup = Setup { cpus: 2, tags: 2 };
@@ -22,6 +22,19 @@ fn unmap_and_enter() -> Model<SpaceId> {
         mm.switch_to(id).unwrap();
         mm.platform().read(PAGE);
     })
+}
+
+/// Two CPUs are the first that enter a space, side by side in its mask, while CPU 0 unmaps.
+fn unmap_and_enter_first() -> Model<SpaceId> {
+    let enter = |mm: &'static quietmm_loom::Mm, id| {
+        mm.switch_to(id).unwrap();
+        mm.platform().read(PAGE);
+    };
+    Model::new(Setup { cpus: 3, tags: 1 }, bare("vanilla"), |mm| space_of_nobody(mm, 2))
+        .cpu(|mm, id| mm.unmap(id, page(0)).unwrap())
+        .cpu(enter)
+        .cpu(enter)
+        .bound(2)
 }
 
 /// The same, and it is lazy in the space that it leaves.
@@ -127,6 +140,7 @@ fn end_and_enter_lazy() -> Model<SpaceId> {
 fn who_enters_a_space_misses_no_flush() {
     unmap_and_enter().holds();
     unmap_and_enter_from_lazy().holds();
+    unmap_and_enter_first().holds();
 }
 
 #[test]
@@ -157,6 +171,7 @@ fn orderings_that_are_missing_are_seen() {
     let switch = |from| Fault::without_fence("paging/switch.rs", from);
     unmap_and_enter().fails(switch("space.cpus.0.insert(p, here.cpu)"));
     unmap_and_leave_lazy().fails(switch("if slot.presence.0.get(p) != Presence::LAZY"));
+    unmap_and_enter_first().fails(switch("space.cpus.0.insert(p, here.cpu)"));
     let flush = Fault::without_fence("tlb/mod.rs", "let generation = space.raise(p);");
     unmap_and_enter().fails(flush.clone());
     unmap_and_leave_lazy().fails(flush);

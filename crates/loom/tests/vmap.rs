@@ -19,12 +19,11 @@ fn lazy(pages: u64) -> Config {
     Config { vmap, vmap_shards: Some(1), vmap_lazy: Some(u64::MAX / 4), ..bare("vanilla+vmap=lazy") }
 }
 
-/// What the CPUs have: the pages that are mapped and go, another frame for the same addresses, and one in which who has
+/// What the CPUs have: the pages that are mapped and go, a frame for the same addresses, and one in which who has
 /// mapped it says where.
 #[derive(Clone, Copy)]
 struct Case {
     range: PageRange,
-    old: FrameNumber,
     new: FrameNumber,
     told: FrameNumber,
 }
@@ -35,7 +34,7 @@ impl Case {
         let (old, new, told) = (frame(), frame(), frame());
         mm.platform().clear_frame(told);
         let range = map(old);
-        Case { range, old, new, told }
+        Case { range, new, told }
     }
 
     /// Says that the new frame is mapped here.
@@ -140,9 +139,13 @@ fn broken_rules_are_seen() {
 
 #[test]
 fn orderings_that_are_missing_are_seen() {
-    remap_and_purge().fails(Fault::without_fence("vmap/stock.rs", "stock.waits.store(p, 1, Ordering::Relaxed)"));
+    remap_and_purge()
+        .fails(Fault::without_fence("vmap/stock.rs", "stock.waits.store(p, 1, Ordering::Relaxed)"));
     remap_and_purge().fails(Fault::without_fence("vmap/purge.rs", "numbers.started.store(p, number"));
-    claim().fails(Fault::without("vmap/block.rs", "part.last.fetch_and(p, !(1 << (bit + pages - 1)), Ordering::Release)"));
+    claim().fails(Fault::without(
+        "vmap/block.rs",
+        "part.last.fetch_and(p, !(1 << (bit + pages - 1)), Ordering::Release)",
+    ));
     claim().fails(Fault::without("vmap/block.rs", "part.last.load(p, Ordering::Acquire)"));
     claim().fails(Fault::without("vmap/block.rs", "part.first.fetch_or(p, 1 << bit, Ordering::Release)"));
 }

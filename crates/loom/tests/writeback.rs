@@ -80,7 +80,8 @@ fn broken_rules_are_seen() {
 
 #[test]
 fn orderings_that_are_missing_are_seen() {
-    write_back_and_fault(0).fails(Fault::without_fence("paging/fault.rs", "INV-2: before the look at the page's lock"));
+    write_back_and_fault(0)
+        .fails(Fault::without_fence("paging/fault.rs", "INV-2: before the look at the page's lock"));
     write_back_and_fault(0).fails(Fault::without_fence("reclaim/rmap.rs", "The page was locked before"));
 }
 
