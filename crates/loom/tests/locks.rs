@@ -95,6 +95,10 @@ fn orderings_that_are_missing_are_seen() {
     reader_and_writer().fails(rwlock("fetch_sub(self.p, READER, Ordering::Release)"));
     reader_and_writer().fails(rwlock("fetch_or(p, WRITER, Ordering::Acquire)"));
     reader_and_writer().fails(rwlock("replace(p, seen, next, Ordering::Release)"));
+    // A wake-up is lost.
+    let queue = |from| Fault::without_fence("sync/rwlock.rs", from);
+    writers().fails(queue("Partner: the fence in the guard's drop"));
+    writers().fails(queue("self.turn.store(p, next, Ordering::Release)"));
 }
 
 #[test]

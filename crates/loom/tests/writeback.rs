@@ -65,9 +65,32 @@ fn write_back_and_write() -> Model<(FileId, SpaceId)> {
     .bound(3)
 }
 
+/// CPU 1 has written to the page, keeps its tag, and comes back while CPU 0 writes the page out: the flush is a batch's.
+fn write_back_and_enter() -> Model<(FileId, SpaceId)> {
+    Model::new(Setup { cpus: 2, tags: 2 }, bare("vanilla"), |mm| {
+        let file = mm.create_file(1).unwrap();
+        let id = mm.create_space().unwrap();
+        let other = mm.create_space().unwrap();
+        mm.map(id, range(PAGE, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        mm.platform().on(1, || {
+            mm.switch_to(id).unwrap();
+            write(mm, id, PAGE);
+            mm.switch_to(other).unwrap();
+        });
+        (file, id)
+    })
+    .cpu(|mm, (file, _)| assert_eq!(mm.write_back(file), Ok(1)))
+    .cpu(|mm, (_, id)| {
+        mm.switch_to(id).unwrap();
+        write(mm, id, PAGE);
+    })
+    .bound(2)
+}
+
 #[test]
 fn who_writes_waits_until_the_page_is_out() {
     write_back_and_write().holds();
+    write_back_and_enter().holds();
     write_back_and_fault(1).holds();
     write_back_and_fault(0).holds();
 }
@@ -76,12 +99,15 @@ fn who_writes_waits_until_the_page_is_out() {
 fn broken_rules_are_seen() {
     write_back_and_fault(1).fails(Fault::Broken(Rule::WriteWaitsForIo));
     write_back_and_write().fails(Fault::Broken(Rule::CleanProtects));
+    write_back_and_enter().fails(Fault::Broken(Rule::GenerationBeforeMask));
+    write_back_and_enter().fails(Fault::Broken(Rule::SwitchFlush));
 }
 
 #[test]
 fn orderings_that_are_missing_are_seen() {
     write_back_and_fault(0)
         .fails(Fault::without_fence("paging/fault.rs", "INV-2: before the look at the page's lock"));
+    write_back_and_enter().fails(Fault::without_fence("tlb/batch.rs", "let generation = if skip"));
     write_back_and_fault(0).fails(Fault::without_fence("reclaim/rmap.rs", "The page was locked before"));
 }
 
@@ -89,6 +115,7 @@ fn orderings_that_are_missing_are_seen() {
 #[ignore = "long: says which orderings these cases miss"]
 fn sweep() {
     write_back_and_write().sweep("write_back_and_write");
+    write_back_and_enter().sweep("write_back_and_enter");
     write_back_and_fault(1).sweep("write_back_and_fault(1)");
     write_back_and_fault(0).sweep("write_back_and_fault(0)");
 }
