@@ -278,8 +278,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let n = now.frame();
         let frame = self.frames().get(n);
         if !fault.region.is_private(p) {
-            // As in `page_for`: somebody else may have made the table, and mapped the page for reading.
-            full_fence(p);
+            // No fence here: whoever mapped the page for reading has passed the one in `page_for`, under this table's lock.
             if !self.is_page_locked(n) || p.broken(Rule::WriteWaitsForIo) {
                 locked.set_bits(fault.page, Entry::WRITABLE);
                 return Ok(Step::Done);
