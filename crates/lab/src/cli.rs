@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
+use crate::check::CheckArgs;
 use crate::ending;
 use crate::trace::{ImportArgs, ShowArgs};
 
@@ -32,6 +33,18 @@ Example:
   valgrind --tool=lackey --trace-mem=yes --log-file=sort.lackey sort README.md >/dev/null
   quietmm trace import sort.lackey --output sort.qtrace
   quietmm compare trace --trace sort.qtrace";
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  quietmm check                                    every scenario, with nothing broken
+  quietmm check reclaim-unmap --schedules 100000   one of them, further
+  quietmm check --mutant flush-before-free         leave one step out: the counterexample, drawn and saved
+  quietmm check --mutant all --json                each rule in turn
+  quietmm check --replay reclaim-unmap.flush-before-free.replay.toml
+  quietmm check --deep                             until Ctrl-C
+
+Exit: 0 nothing is broken, all mutants were found, or the file did what it says; 1 otherwise; 2 the command line or the file
+is wrong; 130 interrupted (what was covered is printed).";
 
 const SEED_HELP: &str = "\
 The seed of the first run. What a machine leaves to chance is drawn from it: when each task starts and where the timer ticks fall. \
@@ -73,6 +86,12 @@ pub enum Command {
         #[command(subcommand)]
         command: TraceCommand,
     },
+    /// Look for a schedule, an interrupt or a freak of hardware that breaks an invariant
+    #[command(long_about = "Look for a schedule, an interrupt or a freak of hardware that breaks an invariant.\n\n\
+        Small situations over the real memory manager, 2 to 4 CPUs and a handful of pages, are played in thousands of orders: at \
+        random, by random priorities, and exhaustively up to a few departures from the ordinary order. After each step it is \
+        judged what every CPU could use. With --mutant a rule is broken, and a schedule must show it.", after_help = CHECK_EXAMPLES)]
+    Check(CheckArgs),
     /// What `make run` shows: the comparison, a recorded trace, and what one missing flush does
     Demo(DemoArgs),
 }
@@ -210,7 +229,7 @@ pub fn parse() -> Result<Command, ExitCode> {
         kind => {
             let mut line = one_line(&error.render().to_string());
             if kind == ErrorKind::InvalidSubcommand && !line.contains(';') {
-                line.push_str("; there are list, run, compare, trace, demo (quietmm --help)");
+                line.push_str("; there are list, run, compare, check, trace, demo (quietmm --help)");
             }
             ending::complain(&line);
             ExitCode::from(2)
@@ -252,12 +271,24 @@ fn runs(text: &str) -> Result<u32, String> {
     whole(text, 1, 1000).map(|value| value as u32)
 }
 
-fn jobs(text: &str) -> Result<usize, String> {
+/// Host threads that can be asked for.
+pub fn jobs(text: &str) -> Result<usize, String> {
     whole(text, 1, 1024).map(|value| value as usize)
 }
 
-fn seed(text: &str) -> Result<u64, String> {
+/// A seed.
+pub fn seed(text: &str) -> Result<u64, String> {
     whole(text, 0, u64::MAX)
+}
+
+/// Schedules that can be asked for.
+pub fn schedules(text: &str) -> Result<u64, String> {
+    whole(text, 1, 1_000_000_000)
+}
+
+/// Departures that can be asked for.
+pub fn departures(text: &str) -> Result<usize, String> {
+    whole(text, 0, 6).map(|value| value as usize)
 }
 
 fn whole(text: &str, least: u64, most: u64) -> Result<u64, String> {

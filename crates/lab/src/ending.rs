@@ -18,6 +18,12 @@ pub enum Ending {
     Good,
     /// Memory was used after it was freed although no rule was broken: a bug, already printed.
     Stale,
+    /// An invariant was broken although no rule was: a bug, already printed.
+    Broken,
+    /// A rule was broken and no schedule showed it, already printed.
+    Missed,
+    /// A file of a counterexample did not do what it says, already printed.
+    Otherwise,
     /// Ctrl-C: what had finished has been printed.
     Interrupted,
 }
@@ -27,7 +33,7 @@ impl Ending {
     pub fn worse(self, other: Ending) -> Ending {
         let rank = |ending| match ending {
             Ending::Good => 0,
-            Ending::Stale => 1,
+            Ending::Stale | Ending::Broken | Ending::Missed | Ending::Otherwise => 1,
             Ending::Interrupted => 2,
         };
         if rank(other) > rank(self) { other } else { self }
@@ -56,6 +62,13 @@ pub fn exit_code(ended: Result<Ending, Failure>) -> ExitCode {
         Ok(Ending::Stale) => {
             (1, Some("stale, lost or wrong data although no rule was broken: this is a bug".to_string()))
         }
+        Ok(Ending::Broken) => {
+            (1, Some("an invariant was broken although no rule was: this is a bug".to_string()))
+        }
+        Ok(Ending::Missed) => {
+            (1, Some("a rule was broken, and no schedule that was tried shows it".to_string()))
+        }
+        Ok(Ending::Otherwise) => (1, Some("the file did not do what it says".to_string())),
         Ok(Ending::Interrupted) => (INTERRUPTED, None),
         Err(Failure::Input(line)) => (2, Some(line)),
         Err(Failure::Run(line)) => (1, Some(line)),

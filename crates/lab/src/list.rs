@@ -58,7 +58,11 @@ fn everything() -> String {
             out.push_str(&entry(2, trace.name, trace.about));
         }
     }
-    out.push_str("\nRules that can be broken (--break RULE)\n");
+    out.push_str("\nScenarios (quietmm check SCENARIO)\n");
+    for scenario in quietmm_check::scenarios::all() {
+        out.push_str(&entry(2, scenario.name, scenario.about));
+    }
+    out.push_str("\nRules that can be broken (--break RULE, check --mutant RULE)\n");
     for rule in Rule::ALL {
         out.push_str(&entry(2, rule.name(), rule.about()));
     }
@@ -88,6 +92,7 @@ fn everything_as_json() -> Json {
         },
         "traces": SHIPPED.iter().map(|trace| named(trace.name, trace.about)).collect::<Json>(),
         "rules": Rule::ALL.iter().map(|rule| named(rule.name(), rule.about())).collect::<Json>(),
+        "scenarios": quietmm_check::scenarios::all().iter().map(|one| named(one.name, one.about)).collect::<Json>(),
     })
 }
 

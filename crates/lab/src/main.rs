@@ -4,8 +4,9 @@
 //! The way through: [`cli`] reads the command line, [`plan`] holds it against what exists, [`measure`] runs
 //! every policy with every seed on the host's cores ([`jobs`]), [`rows`] picks the figures, and [`text`] or
 //! [`json`] prints them. [`traces`] imports and shows recorded
-//! programs. [`demo`] is what `make run` shows.
+//! programs. [`check`] looks for schedules that break an invariant. [`demo`] is what `make run` shows.
 
+mod check;
 mod cli;
 mod compare;
 mod demo;
@@ -57,6 +58,7 @@ fn obey(command: &Command, output: &mut Output) -> Result<Ending, Failure> {
         Command::Run(args) => compare::run(args, output),
         Command::Compare(args) => compare::compare(args, output),
         Command::Trace { command } => traces::obey(command, output),
+        Command::Check(args) => check::check(args, output),
         Command::Demo(args) => demo::demo(args, output),
     }
 }

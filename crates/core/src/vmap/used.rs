@@ -155,5 +155,6 @@ impl<'p> Vmap<'p> {
 
 /// The words of the frame that this one names, if there is one, with their numbers.
 fn words<'p, P: Platform>(mm: &Manager<'p, P>, slot: &Word32) -> impl Iterator<Item = (u64, &'p Word32)> {
-    (0..PER_FRAME).filter_map(move |n| Some((n as u64, below(mm, slot, n)?)))
+    let count = if slot.get(mm.platform()) == 0 { 0 } else { PER_FRAME };
+    (0..count).filter_map(move |n| Some((n as u64, below(mm, slot, n)?)))
 }

@@ -1,0 +1,76 @@
+//! What keeps pages: it takes as long as the schedule lets it, and fails where the schedule says so.
+
+use quietmm::addr::FrameNumber;
+use quietmm::platform::{BlockDevice, DeviceError, Store};
+
+use super::{Machine, Place, What};
+use crate::act::Act;
+use crate::violation::Violation;
+
+impl Machine {
+    /// Whether the device fails here.
+    fn device_fails(&self) -> bool {
+        if !self.running.get() || !self.setup.devices_fail {
+            return false;
+        }
+        let ordinary = Act::run(self.current.get());
+        let act = self.driver.borrow_mut().decide(ordinary.bit() | Act::DEVICE_FAILS.bit(), ordinary);
+        act == Act::DEVICE_FAILS
+    }
+
+    fn going_out(&self, frame: FrameNumber, by: i32) {
+        if let Some(state) = self.memory.state(frame) {
+            state.going_out.set(state.going_out.get().wrapping_add_signed(by));
+        }
+    }
+}
+
+impl BlockDevice for Machine {
+    fn read(&self, from: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        self.point(Place::Disk, false);
+        let fails = self.device_fails();
+        if !fails {
+            let kept = self.disk.borrow().get(&(from, block)).copied().unwrap_or_default();
+            if let Some(state) = self.memory.state(frame) {
+                state.content.set(kept);
+            }
+        }
+        self.point(Place::Disk, false);
+        self.note(|| What::IsIn(from, block, !fails));
+        if fails {
+            self.device_errors.set(self.device_errors.get() + 1);
+            return Err(DeviceError::Failed);
+        }
+        Ok(())
+    }
+
+    fn write(&self, to: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        self.point(Place::Disk, true);
+        self.note(|| What::GoesOut(to, block, frame));
+        let content = self.memory.state(frame).map(|state| state.content.get()).unwrap_or_default();
+        self.going_out(frame, 1);
+        self.judge_going_out(frame);
+        let fails = self.device_fails();
+        self.point(Place::Disk, true);
+        (0..self.setup.cpus).for_each(|lane| self.record(Place::Content(frame.0, lane), false));
+        let after = self.memory.state(frame).map(|state| state.content.get()).unwrap_or_default();
+        if after != content {
+            let said = format!("{frame:?} changed while a device read it");
+            self.fail(Violation::new("INV-2", self.current.get(), said));
+        }
+        self.going_out(frame, -1);
+        self.note(|| What::IsOut(to, block, !fails));
+        if fails {
+            self.device_errors.set(self.device_errors.get() + 1);
+            return Err(DeviceError::Failed);
+        }
+        self.disk.borrow_mut().insert((to, block), content);
+        Ok(())
+    }
+    fn forget(&self, _store: Store, _block: u64) {
+        self.point(Place::Disk, true);
+    }
+    fn end(&self, store: Store) {
+        self.disk.borrow_mut().retain(|key, _| key.0 != store);
+    }
+}

@@ -1,0 +1,232 @@
+//! The invariants, as the machine sees them: whatever a CPU *could* do next is judged, not only what it does.
+//!
+//! A CPU that runs a program may use, at any moment, everything that it has cached of its space. So each law is looked
+//! at where it could come to be broken: when a frame is freed, when a device begins to read it, when an operation returns,
+//! when a CPU goes back to its program.
+
+use quietmm::Rule;
+use quietmm::addr::{FrameNumber, PageRange};
+use quietmm::event::Revoked;
+
+use super::tlb::{Cached, CachedKernel};
+use super::{Machine, What};
+use crate::violation::{Skipped, Violation};
+
+impl Machine {
+    /// A step is left out here, if this is the one.
+    #[inline]
+    pub(crate) fn leaves_out(&self, rule: Rule) -> bool {
+        if self.broken.get() != Some(rule) {
+            return false;
+        }
+        self.skipped.set(Some(Skipped { rule, cpu: self.current.get(), step: self.steps.get() }));
+        self.note(|| What::Skip(rule));
+        true
+    }
+
+    /// Whether a write through this entry goes to its frame without a look at the table.
+    fn writes_unseen(&self, cached: &Cached) -> bool {
+        cached.entry.has(quietmm::Entry::WRITABLE)
+            && (cached.entry.has(quietmm::Entry::DIRTY) || !self.setup.guarantees)
+    }
+
+    /// What a program on this CPU could use now.
+    pub(crate) fn judge_user(&self, id: u16) {
+        let wrong = {
+            let tlb = self.cpus[usize::from(id)].tlb.borrow();
+            tlb.usable().find_map(|cached| self.wrong_with(id, cached))
+        };
+        if let Some(violation) = wrong {
+            self.fail(violation);
+        }
+    }
+
+    /// Judges one entry that a program on this CPU could use.
+    fn wrong_with(&self, id: u16, cached: &Cached) -> Option<Violation> {
+        let (page, frame) = (cached.page, cached.frame(cached.page));
+        let state = self.memory.state(frame)?;
+        let says = |invariant, what: String| Some(Violation::new(invariant, id, what));
+        if state.free.get() || state.life.get() != cached.life {
+            let now = if state.free.get() { "is free" } else { "is somebody else's by now" };
+            return says("INV-1", format!("CPU {id} can use page {page:#x} in {frame:?}, which {now}"));
+        }
+        match cached.revoked {
+            Some(Revoked::All) => {
+                return says(
+                    "INV-4",
+                    format!(
+                        "CPU {id} can use page {page:#x} ({frame:?}) after the operation that took it away"
+                    ),
+                );
+            }
+            Some(Revoked::Writes) if self.writes_unseen(cached) => {
+                return says(
+                    "INV-4",
+                    format!(
+                        "CPU {id} can write to page {page:#x} ({frame:?}) after the operation that forbade it"
+                    ),
+                );
+            }
+            _ => {}
+        }
+        if state.going_out.get() > 0 && self.writes_unseen(cached) {
+            return says(
+                "INV-2",
+                format!("CPU {id} can write to page {page:#x} while a device reads {frame:?}"),
+            );
+        }
+        self.other_frame(id, cached)
+    }
+
+    /// Another program of the space can use the same page in another frame (INV-12).
+    fn other_frame(&self, id: u16, cached: &Cached) -> Option<Violation> {
+        let root = self.cpus[usize::from(id)].tlb.borrow().root;
+        for (other, cpu) in self.cpus.iter().enumerate() {
+            if other == usize::from(id) || !cpu.in_user_mode() {
+                continue;
+            }
+            let tlb = cpu.tlb.borrow();
+            let theirs =
+                tlb.find(cached.page).filter(|_| tlb.root == root).map(|theirs| theirs.frame(cached.page));
+            if let Some(theirs) = theirs.filter(|&theirs| theirs != cached.frame(cached.page)) {
+                let (page, mine) = (cached.page, cached.frame(cached.page));
+                let said = format!("page {page:#x} is {mine:?} for CPU {id}, and {theirs:?} for CPU {other}");
+                return Some(Violation::new("INV-12", id, said));
+            }
+        }
+        None
+    }
+
+    /// What all CPUs have cached matters here.
+    fn looks_at_all(&self) {
+        (0..self.setup.cpus).for_each(|cpu| self.record(super::Place::Tlb(cpu), false));
+    }
+
+    /// The core gives frames back.
+    pub(crate) fn judge_freed(&self, frame: FrameNumber) {
+        let Some(state) = self.memory.state(frame) else { return };
+        let by = self.current.get();
+        self.looks_at_all();
+        if state.free.get() {
+            self.fail(Violation::new("INV-1", by, format!("{frame:?} is freed twice")));
+        }
+        if state.going_out.get() > 0 {
+            self.fail(Violation::new("INV-2", by, format!("{frame:?} is freed while a device reads it")));
+        }
+        for (id, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.online.get()) {
+            let tlb = cpu.tlb.borrow();
+            let said = if cpu.in_user_mode()
+                && let Some(cached) = tlb.usable().find(|cached| cached.leads_to(frame))
+            {
+                Some((
+                    "INV-1",
+                    format!("{frame:?} is freed, and CPU {id} can still use page {:#x} in it", cached.page),
+                ))
+            } else if state.table.get() && tlb.can_walk(frame) {
+                let how = if tlb.root == Some(frame) { "has loaded it" } else { "may walk it" };
+                Some(("INV-9", format!("the page table in {frame:?} is freed, and CPU {id} {how}")))
+            } else if !state.lent.get()
+                && cpu.in_kernel()
+                && let Some(cached) = tlb.kernel.iter().find(|cached| cached.entry.frame() == frame)
+            {
+                let page = cached.page;
+                Some((
+                    "INV-1",
+                    format!("{frame:?} is freed, and CPU {id} can still use kernel page {page:#x} in it"),
+                ))
+            } else {
+                None
+            };
+            drop(tlb);
+            if let Some((invariant, said)) = said {
+                self.fail(Violation::new(invariant, id as u16, said));
+            }
+        }
+        state.free.set(true);
+        state.table.set(false);
+        state.lent.set(false);
+        state.life.set(state.life.get() + 1);
+    }
+
+    /// A device begins to read a frame.
+    pub(crate) fn judge_going_out(&self, frame: FrameNumber) {
+        self.looks_at_all();
+        for (id, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.in_user_mode()) {
+            let found = {
+                let tlb = cpu.tlb.borrow();
+                tlb.usable()
+                    .find(|cached| cached.leads_to(frame) && self.writes_unseen(cached))
+                    .map(|cached| cached.page)
+            };
+            if let Some(page) = found {
+                let said = format!(
+                    "a device begins to read {frame:?}, and CPU {id} can write to it as page {page:#x}"
+                );
+                self.fail(Violation::new("INV-2", id as u16, said));
+            }
+        }
+    }
+
+    /// An operation that took this away is about to return (INV-4).
+    pub(crate) fn judge_revoked(&self, root: FrameNumber, range: PageRange, what: Revoked) {
+        self.looks_at_all();
+        for (id, cpu) in self.cpus.iter().enumerate() {
+            {
+                let mut tlb = cpu.tlb.borrow_mut();
+                let roots = tlb.roots;
+                tlb.revoke(|tag| roots[usize::from(tag)] == Some(root), range, what);
+            }
+            if cpu.in_user_mode() {
+                self.judge_user(id as u16);
+            }
+        }
+    }
+
+    /// These kernel addresses were just given to somebody: nobody may have anything else cached for them (INV-3).
+    pub(crate) fn judge_given(&self, range: PageRange) {
+        for (id, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.in_kernel()) {
+            let stale = |cached: &&CachedKernel| {
+                range.contains(quietmm::PageNumber(cached.page))
+                    && self.kernel_entry(cached.page).is_none_or(|now| now.frame() != cached.entry.frame())
+            };
+            let found = cpu.tlb.borrow().kernel.iter().find(stale).copied();
+            if let Some(CachedKernel { page, entry, .. }) = found {
+                let frame = entry.frame();
+                let said =
+                    format!("kernel page {page:#x} was given out, and CPU {id} still has {frame:?} there");
+                self.fail(Violation::new("INV-3", id as u16, said));
+            }
+        }
+    }
+
+    /// A CPU has come online: from here on the kernel may use all that it has cached (INV-3, INV-1). What was unmapped since
+    /// and waits for a purge may be there; not what is mapped again, or freed.
+    pub(crate) fn judge_arrival(&self, id: u16) {
+        let stale = |cached: &&CachedKernel| {
+            let frame = cached.entry.frame();
+            self.kernel_entry(cached.page).is_some_and(|now| now.frame() != frame)
+                || self.memory.state(frame).is_some_and(|state| state.life.get() != cached.life)
+        };
+        let found = self.cpus[usize::from(id)].tlb.borrow().kernel.iter().find(stale).copied();
+        if let Some(CachedKernel { page, entry, .. }) = found {
+            let frame = entry.frame();
+            let said = format!(
+                "CPU {id} has come online, and still has {frame:?} at kernel page {page:#x}, which is another's"
+            );
+            self.fail(Violation::new("INV-3", id, said));
+        }
+    }
+
+    /// Nobody may have this frame cached at a kernel address (`unmap_aliases`).
+    pub(crate) fn judge_no_alias(&self, frame: FrameNumber) {
+        for (id, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.in_kernel()) {
+            let found = cpu.tlb.borrow().kernel.iter().find(|cached| cached.entry.frame() == frame).copied();
+            if let Some(CachedKernel { page, .. }) = found {
+                let said = format!(
+                    "CPU {id} still has {frame:?} at kernel page {page:#x}, after all aliases were unmapped"
+                );
+                self.fail(Violation::new("INV-3", id as u16, said));
+            }
+        }
+    }
+}

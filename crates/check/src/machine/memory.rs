@@ -1,0 +1,140 @@
+//! The memory of the machine: real for tables and for the core's own, one number for each CPU where a page's content is.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::Cell;
+
+use quietmm::addr::{FrameNumber, PAGE_SIZE, PhysAddr};
+
+/// CPUs at most, and so the numbers that a page holds: each CPU writes its own.
+pub const LANES: usize = 4;
+
+/// What a page of a program holds: a number of each CPU.
+pub type Content = [u64; LANES];
+
+/// The first frame. Not 0, so that a forgotten entry leads nowhere.
+pub const BASE: u32 = 0x1000;
+
+/// What the machine knows about a frame.
+#[derive(Default)]
+pub struct FrameState {
+    /// How often it was freed: a translation that was cached in an earlier life is stale.
+    pub life: Cell<u32>,
+    /// In the allocator's hands.
+    pub free: Cell<bool>,
+    /// It holds content, not words.
+    pub data: Cell<bool>,
+    /// It is a page table, perhaps.
+    pub table: Cell<bool>,
+    /// It is the scenario's own: allocated by a script.
+    pub lent: Cell<bool>,
+    /// Devices that read from it now.
+    pub going_out: Cell<u32>,
+    /// Its content.
+    pub content: Cell<Content>,
+    /// Words of it were handed to the core since the memory was last wiped.
+    dirty: Cell<bool>,
+}
+
+/// All frames.
+pub struct Memory {
+    at: *mut u8,
+    layout: Layout,
+    states: Vec<FrameState>,
+    dirty: Cell<Vec<u32>>,
+}
+
+impl Memory {
+    /// So many frames, all zeros.
+    pub fn new(frames: u32) -> Memory {
+        let bytes = frames as usize * PAGE_SIZE as usize;
+        let layout = Layout::from_size_align(bytes, PAGE_SIZE as usize).expect("a few megabytes");
+        // SAFETY: there is at least one frame, so the size is not zero.
+        let at = unsafe { alloc_zeroed(layout) };
+        assert!(!at.is_null(), "the host has no memory");
+        let states = (0..frames).map(|_| FrameState { free: Cell::new(true), ..FrameState::default() });
+        Memory { at, layout, states: states.collect(), dirty: Cell::default() }
+    }
+
+    /// As it was when it was new.
+    pub fn wipe(&self) {
+        for state in &self.states {
+            let life = state.life.get();
+            if life != 0 || state.data.get() || state.lent.get() {
+                state.content.set(Content::default());
+            }
+            state.life.set(0);
+            state.free.set(true);
+            state.data.set(false);
+            state.table.set(false);
+            state.lent.set(false);
+            state.going_out.set(0);
+        }
+        for frame in self.dirty.take() {
+            self.states[frame as usize].dirty.set(false);
+            // SAFETY: a frame of the block.
+            unsafe { self.at.add(frame as usize * PAGE_SIZE as usize).write_bytes(0, PAGE_SIZE as usize) };
+        }
+    }
+
+    /// Whether every word is zero.
+    pub fn is_wiped(&self) -> bool {
+        let words = self.states.len() * (PAGE_SIZE as usize / 8);
+        // SAFETY: the whole block, aligned, and initialised from the start.
+        let words = unsafe { std::slice::from_raw_parts(self.at.cast::<u64>(), words) };
+        words.iter().all(|&word| word == 0)
+    }
+
+    /// What is known of a frame; nothing of one outside.
+    pub fn state(&self, frame: FrameNumber) -> Option<&FrameState> {
+        self.states.get(frame.0.checked_sub(BASE)? as usize)
+    }
+
+    /// The frame is not only touched by its content.
+    pub fn will_be_written(&self, frame: FrameNumber) {
+        let Some(index) = frame.0.checked_sub(BASE) else { return };
+        if let Some(state) = self.states.get(index as usize)
+            && !state.dirty.replace(true)
+        {
+            let mut dirty = self.dirty.take();
+            dirty.push(index);
+            self.dirty.set(dirty);
+        }
+    }
+
+    /// Where a physical address is. Panics outside the memory: the core must never ask.
+    pub fn direct(&self, at: PhysAddr) -> *mut u8 {
+        let offset = at.0.wrapping_sub(u64::from(BASE) * PAGE_SIZE);
+        assert!(
+            offset < self.layout.size() as u64,
+            "the core reaches outside the machine's memory, to {at:?}"
+        );
+        self.will_be_written(FrameNumber((at.0 / PAGE_SIZE) as u32));
+        self.at.wrapping_add(offset as usize)
+    }
+
+    /// The frame in which an address of the host lies.
+    pub fn frame_of(&self, at: *const u8) -> Option<FrameNumber> {
+        let offset = at.addr().wrapping_sub(self.at.addr());
+        (offset < self.layout.size()).then(|| FrameNumber(BASE + (offset / PAGE_SIZE as usize) as u32))
+    }
+
+    /// How far into the memory an address of the host lies.
+    #[inline]
+    pub fn offset_of(&self, at: *const u8) -> Option<u64> {
+        let offset = at.addr().wrapping_sub(self.at.addr());
+        (offset < self.layout.size()).then_some(offset as u64)
+    }
+
+    /// A word of a table; nothing outside the memory.
+    pub fn word(&self, table: FrameNumber, index: usize) -> Option<*mut u64> {
+        let offset = table.0.checked_sub(BASE)? as usize * PAGE_SIZE as usize + 8 * index;
+        (offset + 8 <= self.layout.size()).then(|| self.at.wrapping_add(offset).cast())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout; no manager outlives the machine that it borrows.
+        unsafe { dealloc(self.at, self.layout) }
+    }
+}

@@ -1,0 +1,338 @@
+//! The machine that is explored: the real core on real page tables, a few CPUs, and no time. At each point where CPUs can
+//! interleave, somebody outside says who goes on.
+//!
+//! The machine of `quietmm-sim` computes what things cost; this one has no cost at all, so that a run is as short as the
+//! core's own code, and it lets hardware do whatever the architecture allows.
+
+mod device;
+mod laws;
+mod log;
+mod memory;
+mod platform;
+mod tlb;
+mod told;
+mod turns;
+mod user;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use corosensei::Yielder;
+use quietmm::addr::{FrameNumber, NodeId, PageNumber, PageRange};
+use quietmm::platform::{Store, WaitKey};
+use quietmm::{Manager, Region, Rule};
+
+use crate::act::Act;
+use crate::driver::Driver;
+use crate::violation::{Skipped, Violation};
+
+pub use log::{Entry as LogEntry, What};
+use memory::Memory;
+pub use memory::{BASE, Content, LANES};
+use tlb::Tlb;
+pub use told::Told;
+pub(crate) use turns::Place;
+
+/// The core on this machine.
+pub type Mm<'m> = Manager<'m, Machine>;
+
+/// What a machine is made of.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// CPUs, 1 to 4.
+    pub cpus: u16,
+    /// Of these, the last ones are offline at first.
+    pub offline: u16,
+    /// Frames of memory.
+    pub frames: u32,
+    /// Nodes of equal size; CPU n is on node n modulo this.
+    pub nodes: u16,
+    /// Address-space tags of each CPU.
+    pub tags: u16,
+    /// Whether the hardware gives both guarantees, and says so.
+    pub guarantees: bool,
+    /// Whether devices may fail, where the schedule says so.
+    pub devices_fail: bool,
+    /// The pages of programs that matter: what hardware may fetch before it is asked to.
+    pub watched: Vec<PageNumber>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup {
+            cpus: 2,
+            offline: 0,
+            frames: 512,
+            nodes: 1,
+            tags: 1,
+            guarantees: true,
+            devices_fail: false,
+            watched: Vec::new(),
+        }
+    }
+}
+
+/// How much the hardware does of itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Hardware {
+    /// It caches what is used, for ever.
+    Quiet,
+    /// Just before an entry changes, every CPU that could walk to it has cached it, and for ever.
+    Grasping,
+    /// As `Quiet`; besides, where the schedule says so, a CPU forgets all it has cached, or fetches all it can.
+    Fickle,
+}
+
+impl Hardware {
+    /// All of them.
+    pub const ALL: [Hardware; 3] = [Hardware::Quiet, Hardware::Grasping, Hardware::Fickle];
+
+    /// The name in replay files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Hardware::Quiet => "quiet",
+            Hardware::Grasping => "grasping",
+            Hardware::Fickle => "fickle",
+        }
+    }
+
+    /// By its name.
+    pub fn parse(name: &str) -> Option<Hardware> {
+        Hardware::ALL.into_iter().find(|hardware| hardware.name() == name)
+    }
+}
+
+/// What a CPU is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Status {
+    /// Its script goes on.
+    Busy,
+    /// It spins, and nobody else has done anything since this much was done.
+    Spins(u64),
+    /// It sleeps until this is woken.
+    Sleeps(WaitKey),
+    /// Its script has ended. Interrupts are still heard.
+    Done,
+}
+
+/// A CPU.
+pub(crate) struct Cpu {
+    pub irqs: Cell<bool>,
+    pub pending: Cell<bool>,
+    pub in_handler: Cell<bool>,
+    pub status: Cell<Status>,
+    /// The sleeper was woken.
+    pub woken: Cell<bool>,
+    /// Calls into the core that have not returned.
+    pub depth: Cell<u32>,
+    /// Outside of calls it runs a program of the loaded space.
+    pub user: Cell<bool>,
+    pub online: Cell<bool>,
+    /// On its way offline or online: it hears interrupts, and the kernel uses nothing of what it has cached.
+    pub leaves_or_comes: Cell<bool>,
+    /// What this CPU has done to what others may see.
+    pub own: Cell<u64>,
+    pub tlb: RefCell<Tlb>,
+}
+
+impl Cpu {
+    fn new(online: bool) -> Cpu {
+        Cpu {
+            irqs: Cell::new(true),
+            pending: Cell::new(false),
+            in_handler: Cell::new(false),
+            status: Cell::new(Status::Busy),
+            woken: Cell::new(false),
+            depth: Cell::new(0),
+            user: Cell::new(false),
+            online: Cell::new(online),
+            leaves_or_comes: Cell::new(false),
+            own: Cell::new(0),
+            tlb: RefCell::default(),
+        }
+    }
+
+    /// Whether a program runs on it now, and may use whatever the CPU has cached.
+    pub fn in_user_mode(&self) -> bool {
+        self.user.get() && self.depth.get() == 0 && !self.in_handler.get()
+    }
+
+    /// Whether the kernel runs on it, and may use whatever the CPU has cached of kernel addresses.
+    pub fn in_kernel(&self) -> bool {
+        self.online.get() && !self.leaves_or_comes.get()
+    }
+}
+
+/// The machine.
+pub struct Machine {
+    pub(crate) setup: Setup,
+    pub(crate) memory: Memory,
+    pub(crate) cpus: Vec<Cpu>,
+    pub(crate) current: Cell<u16>,
+    /// Scripts run, and every point is somebody's to decide.
+    pub(crate) running: Cell<bool>,
+    /// Each CPU is on its own stack.
+    pub(crate) interleaved: Cell<bool>,
+    /// The core has panicked, and unwinds: nothing is judged any more.
+    pub(crate) falling: Cell<bool>,
+    pub(crate) kernel_root: Cell<Option<FrameNumber>>,
+    pub(crate) kernel_range: Cell<Option<PageRange>>,
+    pub(crate) hardware: Cell<Hardware>,
+    pub(crate) broken: Cell<Option<Rule>>,
+    pub(crate) skipped: Cell<Option<Skipped>>,
+    /// Points passed.
+    pub(crate) steps: Cell<u32>,
+    /// What all CPUs have done to what others may see.
+    pub(crate) progress: Cell<u64>,
+    /// Rounds in which nobody could go on but those who spin.
+    pub(crate) idle_rounds: Cell<u32>,
+    pub(crate) driver: RefCell<Driver>,
+    /// Who sleeps, or is about to, and for what.
+    pub(crate) sleepers: RefCell<Vec<(u16, WaitKey)>>,
+    pub(crate) command: Cell<Act>,
+    pub(crate) next: Cell<Act>,
+    /// Of each CPU, and of what is not interleaved.
+    pub(crate) yielders: Vec<Cell<*const Yielder<(), ()>>>,
+    pub(crate) manager: Cell<*const Mm<'static>>,
+    pub(crate) violation: RefCell<Option<Violation>>,
+    pub(crate) log: RefCell<Option<Vec<LogEntry>>>,
+    pub(crate) disk: RefCell<BTreeMap<(Store, u64), Content>>,
+    /// Pages of which a device has lost the content, and said so.
+    pub(crate) device_errors: Cell<u32>,
+    /// What the core has said.
+    pub told: Told,
+}
+
+impl Machine {
+    /// A machine at rest.
+    pub fn new(setup: Setup) -> Machine {
+        assert!((1..=LANES as u16).contains(&setup.cpus), "1 to {LANES} CPUs");
+        Machine {
+            memory: Memory::new(setup.frames),
+            cpus: Vec::new(),
+            current: Cell::new(0),
+            running: Cell::new(false),
+            interleaved: Cell::new(false),
+            falling: Cell::new(false),
+            kernel_root: Cell::new(None),
+            kernel_range: Cell::new(None),
+            hardware: Cell::new(Hardware::Quiet),
+            broken: Cell::new(None),
+            skipped: Cell::new(None),
+            steps: Cell::new(0),
+            progress: Cell::new(0),
+            idle_rounds: Cell::new(0),
+            driver: RefCell::default(),
+            sleepers: RefCell::default(),
+            command: Cell::new(Act::END),
+            next: Cell::new(Act::END),
+            yielders: (0..=setup.cpus).map(|_| Cell::new(std::ptr::null())).collect(),
+            manager: Cell::new(std::ptr::null()),
+            violation: RefCell::default(),
+            log: RefCell::default(),
+            disk: RefCell::default(),
+            device_errors: Cell::new(0),
+            told: Told::default(),
+            setup,
+        }
+    }
+
+    /// As new, for another run.
+    pub fn reset(&mut self, hardware: Hardware, broken: Option<Rule>, keep_log: bool) {
+        self.memory.wipe();
+        let online = self.setup.cpus - self.setup.offline;
+        self.cpus = (0..self.setup.cpus).map(|id| Cpu::new(id < online)).collect();
+        self.current.set(0);
+        self.running.set(false);
+        self.interleaved.set(false);
+        self.falling.set(false);
+        self.kernel_root.set(None);
+        self.kernel_range.set(None);
+        self.hardware.set(hardware);
+        self.broken.set(broken);
+        self.skipped.set(None);
+        self.steps.set(0);
+        self.progress.set(0);
+        self.idle_rounds.set(0);
+        self.violation = RefCell::default();
+        self.log = RefCell::new(keep_log.then(Vec::new));
+        self.disk = RefCell::default();
+        self.driver = RefCell::default();
+        self.sleepers = RefCell::default();
+        self.device_errors.set(0);
+        self.told = Told::default();
+    }
+
+    /// The memory as the core takes it over: a region for each node.
+    pub fn regions(&self) -> Vec<Region> {
+        let each = self.setup.frames / u32::from(self.setup.nodes);
+        (0..self.setup.nodes)
+            .map(|node| Region {
+                start: FrameNumber(BASE + each * u32::from(node)),
+                frames: each,
+                node: NodeId(node),
+            })
+            .collect()
+    }
+
+    /// What the manager took for itself before anybody asked it for anything.
+    pub(crate) fn note_bookkeeping(&self, mm: &Mm<'_>, kernel: Option<PageRange>) {
+        self.kernel_range.set(kernel);
+        for region in self.regions() {
+            let reserved = mm.reserved_frames().min(u64::from(region.frames)) as u32;
+            (0..reserved).for_each(|n| self.memory.will_be_written(region.start.add(n)));
+        }
+    }
+
+    pub(crate) fn memory_is_wiped(&self) -> bool {
+        self.memory.is_wiped()
+    }
+
+    /// What the machine is made of.
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    #[inline]
+    pub(crate) fn cpu(&self) -> &Cpu {
+        &self.cpus[usize::from(self.current.get())]
+    }
+
+    /// The core. Only while a run has one.
+    pub(crate) fn mm(&self) -> &Mm<'_> {
+        // SAFETY: set by `Runner` for as long as the manager lives, and null otherwise.
+        unsafe { self.manager.get().cast::<Mm<'_>>().as_ref() }.expect("inside a run")
+    }
+
+    /// Notes what happens, if somebody wants to read it.
+    #[inline]
+    pub(crate) fn note(&self, what: impl FnOnce() -> What) {
+        if let Ok(mut log) = self.log.try_borrow_mut()
+            && let Some(log) = log.as_mut()
+        {
+            log.push(LogEntry { step: self.steps.get(), cpu: self.current.get(), what: what() });
+        }
+    }
+
+    /// A law was broken: the run ends here. Comes back to nobody.
+    pub(crate) fn fail(&self, mut violation: Violation) -> ! {
+        violation.step = self.steps.get();
+        violation.skipped = self.skipped.get();
+        self.note(|| What::Broken(violation.invariant));
+        if let Ok(mut first) = self.violation.try_borrow_mut() {
+            first.get_or_insert(violation);
+        }
+        loop {
+            self.give_way(Act::END);
+        }
+    }
+
+    /// What the CPU just did may matter to others.
+    #[inline]
+    pub(crate) fn did(&self) {
+        self.progress.set(self.progress.get() + 1);
+        let own = &self.cpu().own;
+        own.set(own.get() + 1);
+        self.idle_rounds.set(0);
+    }
+}

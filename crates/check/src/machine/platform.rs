@@ -1,0 +1,192 @@
+//! The core's `Platform`.
+
+use quietmm::addr::{FrameNumber, Nanos, NodeId, PAGE_SIZE, PhysAddr, VirtAddr};
+use quietmm::platform::{Access, BlockDevice, Guarantees, WaitKey};
+use quietmm::{CpuId, CpuSet, Event, Kind, Platform, Rule};
+
+use super::{Machine, Place, What};
+use crate::violation::Violation;
+
+// SAFETY: `direct` maps all of the memory and checks its bounds; one host thread runs one CPU at a time, so
+// `this_cpu` is true; flushes take entries out at once; copies are of one frame's content.
+unsafe impl Platform for Machine {
+    fn this_cpu(&self) -> CpuId {
+        CpuId(self.current.get())
+    }
+    fn possible_cpus(&self) -> u32 {
+        u32::from(self.setup.cpus)
+    }
+    fn is_online(&self, cpu: CpuId) -> bool {
+        self.cpus[cpu.index()].online.get()
+    }
+    fn node_of(&self, cpu: CpuId) -> NodeId {
+        NodeId(cpu.0 % self.setup.nodes)
+    }
+    fn distance(&self, from: NodeId, to: NodeId) -> u32 {
+        if from == to { 10 } else { 20 }
+    }
+
+    fn flush_page(&self, page: VirtAddr) {
+        self.point(Place::Tlb(self.current.get()), true);
+        self.note(|| What::FlushPage(page.page().0));
+        self.cpu().tlb.borrow_mut().flush_page(page.page().0);
+    }
+    fn flush_space(&self) {
+        self.point(Place::Tlb(self.current.get()), true);
+        self.note(|| What::FlushSpace);
+        let mut tlb = self.cpu().tlb.borrow_mut();
+        let tag = tlb.tag;
+        tlb.flush_tag(tag);
+    }
+    fn flush_kernel_page(&self, page: VirtAddr) {
+        self.point(Place::Tlb(self.current.get()), true);
+        self.note(|| What::FlushKernelPage(page.page().0));
+        self.cpu().tlb.borrow_mut().kernel.retain(|cached| cached.page != page.page().0);
+    }
+    fn flush_kernel(&self) {
+        self.point(Place::Tlb(self.current.get()), true);
+        self.note(|| What::FlushKernel);
+        let mut tlb = self.cpu().tlb.borrow_mut();
+        tlb.kernel.clear();
+        tlb.user.clear();
+        tlb.walked.clear();
+    }
+    fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
+        self.point(Place::Tlb(self.current.get()), true);
+        self.note(|| What::Load(root, keep));
+        let mut tlb = self.cpu().tlb.borrow_mut();
+        if !keep {
+            tlb.flush_tag(tag);
+        }
+        (tlb.root, tlb.tag) = (Some(root), tag);
+        tlb.roots[usize::from(tag)] = Some(root);
+    }
+    fn tags(&self) -> u16 {
+        self.setup.tags
+    }
+
+    fn interrupt(&self, targets: &CpuSet) {
+        for target in targets.iter() {
+            self.point(Place::Line(target.0), true);
+            self.note(|| What::Interrupt(target.0));
+            let cpu = &self.cpus[target.index()];
+            // One that is switched off hears nothing.
+            cpu.pending.set(cpu.pending.get() || cpu.online.get());
+        }
+        if !self.interleaved.get() && !self.falling.get() {
+            self.deliver_all();
+        }
+    }
+    fn irqs_off(&self) -> bool {
+        if self.cpu().irqs.get() {
+            // What a CPU keeps for itself is reached with interrupts off: an interrupt comes before all of it, or after.
+            self.point(Place::Own(self.current.get()), true);
+        }
+        self.cpu().irqs.replace(false)
+    }
+    fn irqs_on(&self) {
+        self.cpu().irqs.set(true);
+        if !self.interleaved.get() && !self.falling.get() {
+            self.deliver_all();
+        }
+    }
+
+    fn direct(&self, at: PhysAddr) -> *mut u8 {
+        self.memory.direct(at)
+    }
+    fn clear_frame(&self, frame: FrameNumber) {
+        let Some(state) = self.memory.state(frame) else { return };
+        state.content.set(Default::default());
+        if !state.data.get() {
+            // SAFETY: `direct` checks the frame's first byte, and a frame does not reach over the end.
+            unsafe { self.direct(frame.phys()).write_bytes(0, PAGE_SIZE as usize) };
+        }
+    }
+    fn copy_frame(&self, from: FrameNumber, to: FrameNumber) {
+        for lane in 0..self.setup.cpus {
+            self.point(Place::Content(from.0, lane), false);
+            if let (Some(from), Some(to)) = (self.memory.state(from), self.memory.state(to)) {
+                let mut content = to.content.get();
+                content[usize::from(lane)] = from.content.get()[usize::from(lane)];
+                to.content.set(content);
+            }
+        }
+    }
+    fn now(&self) -> Nanos {
+        Nanos(u64::from(self.steps.get()) * 100)
+    }
+    fn pause(&self, _ns: u32) {
+        self.spin();
+    }
+    fn prepare_root(&self, root: FrameNumber) {
+        if self.kernel_root.get().is_none() {
+            self.kernel_root.set(Some(root));
+        }
+    }
+    fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
+        self.sleep(key, ready);
+    }
+    fn wake(&self, key: WaitKey) {
+        self.wake_all(key);
+    }
+    fn breathe(&self) {
+        if self.running.get() {
+            self.arbitrate();
+        }
+    }
+    fn device(&self) -> Option<&dyn BlockDevice> {
+        Some(self)
+    }
+    fn guarantees(&self) -> Guarantees {
+        if !self.setup.guarantees {
+            return Guarantees::none();
+        }
+        // SAFETY: `translate` does so.
+        unsafe { Guarantees::none().with_clean_write_walks().with_unflushed_accessed() }
+    }
+
+    #[inline]
+    fn touch(&self, at: *const u8, access: Access) {
+        let write = access != Access::Read;
+        if self.running.get() {
+            let offset = self.memory.offset_of(at).unwrap_or(0);
+            self.point(Place::Word(offset), write);
+        }
+        if write {
+            self.before_change(at);
+        }
+    }
+    #[inline]
+    fn broken(&self, rule: Rule) -> bool {
+        self.leaves_out(rule)
+    }
+    fn observe(&self, event: &Event) {
+        self.note(|| What::Core(*event));
+        if self.falling.get() {
+            return;
+        }
+        self.told.hear(event);
+        match *event {
+            Event::Taken { frame, order, kind } => {
+                for n in 0..1 << order {
+                    let Some(state) = self.memory.state(frame.add(n)) else { continue };
+                    if !state.free.get() {
+                        let said = format!("{:?} is given out twice", frame.add(n));
+                        self.fail(Violation::new("INV-1", self.current.get(), said));
+                    }
+                    state.free.set(false);
+                    state.data.set(matches!(kind, Kind::Anon | Kind::File));
+                    state.table.set(kind == Kind::Table);
+                    if !state.data.get() {
+                        self.memory.will_be_written(frame.add(n));
+                    }
+                }
+            }
+            // From here on its interrupts are off, and it runs nothing but the rest of this call.
+            Event::CpuOffline => self.cpu().leaves_or_comes.set(true),
+            Event::Freed { frame, order } => (0..1 << order).for_each(|n| self.judge_freed(frame.add(n))),
+            Event::Revoked { root, range, what, .. } => self.judge_revoked(root, range, what),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What a CPU has cached of the tables: whatever it may keep, it keeps, until it is flushed or the schedule says otherwise.
+
+use quietmm::addr::{FrameNumber, PageNumber, PageRange};
+use quietmm::event::Revoked;
+use quietmm::{Entry, UserAccess};
+
+/// Pages in a large one.
+pub const LARGE_PAGES: u64 = 512;
+
+/// A cached translation of a program's page.
+#[derive(Clone, Copy, Debug)]
+pub struct Cached {
+    /// The tag under which it was cached.
+    pub tag: u16,
+    /// The page; of a large one the first.
+    pub page: u64,
+    /// Whether it stands for a large page.
+    pub large: bool,
+    /// The entry as it was, with what the CPU set since.
+    pub entry: Entry,
+    /// How often its frame had been freed.
+    pub life: u32,
+    /// An operation that took the page away, or the right to write to it, has returned.
+    pub revoked: Option<Revoked>,
+}
+
+impl Cached {
+    /// The frame for one small page.
+    pub fn frame(&self, page: u64) -> FrameNumber {
+        if self.large {
+            FrameNumber(self.entry.frame().0 & !(LARGE_PAGES as u32 - 1)).add((page % LARGE_PAGES) as u32)
+        } else {
+            self.entry.frame()
+        }
+    }
+
+    /// Whether it translates this page.
+    pub fn covers(&self, page: u64) -> bool {
+        self.page == if self.large { page & !(LARGE_PAGES - 1) } else { page }
+    }
+
+    /// Whether it leads to this frame.
+    pub fn leads_to(&self, frame: FrameNumber) -> bool {
+        let first = self.frame(self.page);
+        let frames = if self.large { LARGE_PAGES as u32 } else { 1 };
+        (first.0..first.0 + frames).contains(&frame.0)
+    }
+
+    /// Whether a program may do this through it.
+    pub fn permits(&self, access: UserAccess) -> bool {
+        self.entry.permits(access)
+    }
+}
+
+/// A cached translation of the kernel's own range: global.
+#[derive(Clone, Copy, Debug)]
+pub struct CachedKernel {
+    /// The page.
+    pub page: u64,
+    /// The entry as it was.
+    pub entry: Entry,
+    /// How often its frame had been freed.
+    pub life: u32,
+}
+
+/// Everything that one CPU has cached.
+#[derive(Default)]
+pub struct Tlb {
+    /// The top table that is loaded.
+    pub root: Option<FrameNumber>,
+    /// The tag in use.
+    pub tag: u16,
+    /// What was last loaded under each tag.
+    pub roots: [Option<FrameNumber>; 16],
+    /// Of programs.
+    pub user: Vec<Cached>,
+    /// Of the kernel.
+    pub kernel: Vec<CachedKernel>,
+    /// Tables that the CPU has walked, by tag: it may walk them again without a look above.
+    pub walked: Vec<(u16, FrameNumber)>,
+}
+
+impl Tlb {
+    /// What is cached for a page under the tag in use.
+    pub fn find(&self, page: u64) -> Option<&Cached> {
+        self.user.iter().find(|cached| cached.tag == self.tag && cached.covers(page))
+    }
+
+    /// What a program of the loaded space can use.
+    pub fn usable(&self) -> impl Iterator<Item = &Cached> {
+        self.user.iter().filter(|cached| cached.tag == self.tag)
+    }
+
+    /// Forgets one page under the tag in use, and all tables on the way to any.
+    pub fn flush_page(&mut self, page: u64) {
+        let tag = self.tag;
+        self.user.retain(|cached| cached.tag != tag || !cached.covers(page));
+        self.walked.retain(|walked| walked.0 != tag);
+    }
+
+    /// Forgets all of a tag.
+    pub fn flush_tag(&mut self, tag: u16) {
+        self.user.retain(|cached| cached.tag != tag);
+        self.walked.retain(|walked| walked.0 != tag);
+    }
+
+    /// Remembers the tables of a walk.
+    pub fn remember(&mut self, way: &[FrameNumber]) {
+        for &table in way {
+            if !self.walked.contains(&(self.tag, table)) {
+                self.walked.push((self.tag, table));
+            }
+        }
+    }
+
+    /// Whether the CPU can walk this table: it is loaded, or remembered under the tag in use.
+    pub fn can_walk(&self, table: FrameNumber) -> bool {
+        self.root == Some(table) || self.walked.contains(&(self.tag, table))
+    }
+
+    /// An operation that took this away has returned.
+    pub fn revoke(&mut self, tags: impl Fn(u16) -> bool, range: PageRange, what: Revoked) {
+        let inside = |page: u64| range.contains(PageNumber(page));
+        for cached in &mut self.user {
+            let hit = if cached.large {
+                cached.page < range.end().0 && range.start.0 < cached.page + LARGE_PAGES
+            } else {
+                inside(cached.page)
+            };
+            if hit && tags(cached.tag) && cached.revoked != Some(Revoked::All) {
+                cached.revoked = Some(what);
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! One run of a scenario under one schedule.
+
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+
+use corosensei::{Coroutine, Yielder};
+use quietmm::{Error, Manager, Rule};
+
+use crate::act::{Act, Kind};
+use crate::driver::{Deviation, Driver, Strategy, Trace};
+use crate::machine::{Hardware, LogEntry, Machine, Mm};
+use crate::scenario::Scenario;
+use crate::stacks::Piece;
+use crate::task::{Task, World};
+use crate::violation::Violation;
+
+/// What is to be run.
+pub struct Order {
+    /// How decisions are made.
+    pub strategy: Strategy,
+    /// What hardware does of itself.
+    pub hardware: Hardware,
+    /// What is left out.
+    pub broken: Option<Rule>,
+    /// Whether to keep what happened, for people.
+    pub log: bool,
+    /// Whether to keep what matters for the order, in a trace that was used before.
+    pub trace: Option<Trace>,
+}
+
+/// What came of it.
+pub struct Outcome {
+    /// What was broken, if anything.
+    pub violation: Option<Violation>,
+    /// The decisions that were not the ordinary ones.
+    pub made: Vec<Deviation>,
+    /// Decisions of a list that could not be made.
+    pub missed: u32,
+    /// Decisions in which there was a choice.
+    pub decisions: u32,
+    /// Points passed.
+    pub steps: u32,
+    /// What happened.
+    pub log: Vec<LogEntry>,
+    /// What matters for the order.
+    pub trace: Option<Trace>,
+}
+
+type Context = Coroutine<(), (), (), Piece>;
+
+/// Runs one scenario, again and again.
+pub struct Runner<'s> {
+    scenario: &'s Scenario,
+    machine: Machine,
+    stacks: Vec<Piece>,
+}
+
+impl<'s> Runner<'s> {
+    /// For this scenario.
+    pub fn new(scenario: &'s Scenario) -> Runner<'s> {
+        crate::panics::install();
+        let stacks = (0..=scenario.setup.cpus).map(|_| Piece::new()).collect();
+        Runner { scenario, machine: Machine::new(scenario.setup.clone()), stacks }
+    }
+
+    /// One run.
+    pub fn run(&mut self, order: Order) -> Outcome {
+        self.machine.reset(order.hardware, order.broken, order.log);
+        *self.machine.driver.borrow_mut() = Driver::new(order.strategy, order.trace);
+        let world = World::default();
+        play(self.scenario, &self.machine, &mut self.stacks, &world);
+        crate::panics::done();
+        self.machine.running.set(false);
+        self.machine.manager.set(std::ptr::null());
+        assert!(!self.stacks.iter().any(Piece::overflowed), "{}: a stack is too small", self.scenario.name);
+        let mut driver = self.machine.driver.take();
+        Outcome {
+            violation: self.machine.violation.take(),
+            decisions: driver.decisions(),
+            missed: driver.missed,
+            made: std::mem::take(&mut driver.made),
+            steps: self.machine.steps.get(),
+            log: self.machine.log.take().unwrap_or_default(),
+            trace: driver.trace.take(),
+        }
+    }
+
+    /// Whether the memory is as new after a reset: what the speed of `reset` rests on.
+    pub fn leaves_nothing_behind(&mut self) -> bool {
+        self.machine.reset(Hardware::Quiet, None, false);
+        self.machine.memory_is_wiped()
+    }
+}
+
+fn play(scenario: &Scenario, machine: &Machine, stacks: &mut Vec<Piece>, world: &World) {
+    let mut made = None;
+    alone(machine, stacks, || {
+        match Manager::new(machine, &machine.regions(), scenario.config) {
+            Err(Error::GuaranteeMissing { .. }) if scenario.refused => {}
+            Err(error) => panic!("the manager cannot be made: {error}"),
+            Ok(mm) => made = Some(mm),
+        };
+    });
+    // Never dropped: after a violation CPUs stand in the middle of something, for ever. It owns nothing.
+    let Some(mm) = made.map(ManuallyDrop::new) else { return };
+    machine.note_bookkeeping(&mm, scenario.config.vmap);
+    machine.manager.set((&raw const *mm).cast());
+    let first = Task::new(machine, &mm, world, 0);
+    let whole = || machine.violation.borrow().is_none();
+    if whole() {
+        alone(machine, stacks, || (scenario.before)(&first));
+    }
+    if whole() {
+        interleave(scenario, machine, stacks, &mm, world);
+    }
+    if whole() {
+        alone(machine, stacks, || {
+            (scenario.after)(&first);
+            first.audit();
+        });
+    }
+}
+
+/// Does what is not interleaved, as CPU 0, on a stack of its own: a violation leaves it where it is.
+fn alone(machine: &Machine, stacks: &mut Vec<Piece>, work: impl FnOnce()) {
+    machine.current.set(0);
+    machine.interleaved.set(false);
+    let stack = stacks.pop().expect("one more than there are CPUs, and all come back");
+    let place = machine.yielders.len() - 1;
+    let body = move |yielder: &Yielder<(), ()>, ()| {
+        machine.yielders[place].set(yielder);
+        machine.guarded(work);
+    };
+    // SAFETY: the context ends before this function returns, as in `interleave`.
+    let mut context: Context = unsafe { Coroutine::with_stack_unchecked(stack, body) };
+    context.resume(());
+    stacks.push(end(context));
+}
+
+/// The context's stack; what still is on it is never used again.
+fn end(mut context: Context) -> Piece {
+    if !context.started() {
+        // Drops the closure; there is nothing to unwind.
+        context.force_unwind();
+    } else if !context.done() {
+        // SAFETY: what is on the stack are borrows of what outlives it, and what scripts own, which is leaked: a run that
+        // broke something has a few vectors, others none.
+        unsafe { context.force_reset() };
+    }
+    context.into_stack()
+}
+
+/// Runs all scripts until they have ended, or something is broken.
+fn interleave(scenario: &Scenario, machine: &Machine, stacks: &mut Vec<Piece>, mm: &Mm<'_>, world: &World) {
+    machine.start();
+    let mut contexts: Vec<Context> = Vec::new();
+    for id in 0..scenario.setup.cpus {
+        let stack = stacks.pop().expect("one for each CPU, and all come back");
+        let script = scenario.scripts.get(usize::from(id)).copied();
+        let body = move |yielder: &Yielder<(), ()>, ()| {
+            machine.yielders[usize::from(id)].set(yielder);
+            let task = Task::new(machine, mm, world, id);
+            let run = move || script.into_iter().for_each(|script| script(&task));
+            machine.live(id, Some(&run));
+        };
+        // SAFETY: the context borrows the machine, the manager and the world. It ends before this function returns, by
+        // `end` below; nothing in the loop panics, and it is not sent to another thread.
+        contexts.push(unsafe { Coroutine::with_stack_unchecked(stack, body) });
+    }
+    let ended = Cell::new(false);
+    let mut act = machine.first_act();
+    while !ended.get() {
+        match act.kind() {
+            Kind::Run(cpu) | Kind::Interrupt(cpu) => {
+                machine.current.set(cpu);
+                machine.command.set(act);
+                contexts[usize::from(cpu)].resume(());
+                act = machine.next.replace(Act::END);
+            }
+            _ => ended.set(true),
+        }
+    }
+    machine.running.set(false);
+    stacks.extend(contexts.into_iter().map(end));
+}

@@ -1,0 +1,131 @@
+//! Operations on ranges against programs that use them.
+
+use quietmm::{Prot, Rule};
+
+use super::before::{AT, FIRST, SECOND, TO, own, small};
+use crate::scenario::Scenario;
+use crate::task::Task;
+
+pub(super) fn all() -> Vec<Scenario> {
+    vec![
+        unmap_write(),
+        protect_write(),
+        drop_write(),
+        move_write(),
+        migrate_write(),
+        fork_write(),
+        fork_unsure(),
+        shoot_shoot(),
+    ]
+}
+
+/// Two CPUs run in a space of their own pages.
+fn two(name: &'static str, about: &'static str) -> Scenario {
+    Scenario::new(name, about, "linux").machine(small).watch(AT, 4).before(|task| own(task, 2))
+}
+
+/// A program that uses both pages in the middle, if it may.
+fn uses(task: &Task<'_>) {
+    let _ = task.write(0, FIRST);
+    let _ = task.read(0, SECOND);
+}
+
+fn unmap_write() -> Scenario {
+    two("unmap-write", "a CPU unmaps what another writes to")
+        .shows(&[Rule::FlushBeforeUnmapReturns, Rule::AcknowledgeAfterFlush, Rule::WaitForAcknowledgement])
+        .repeats(&[1, 12, 13])
+        .cpu(|task| task.unmap(0, FIRST, 2))
+        .cpu(uses)
+}
+
+fn protect_write() -> Scenario {
+    two("protect-write", "a CPU makes read-only, and then unreadable, what another writes to")
+        .shows(&[Rule::FlushBeforeProtectReturns])
+        .repeats(&[1])
+        .cpu(|task| {
+            task.protect(0, FIRST, 2, Prot::Read);
+            task.protect(0, FIRST, 1, Prot::None);
+        })
+        .cpu(uses)
+        .after(|task| task.protect(0, FIRST, 2, Prot::ReadWrite))
+}
+
+fn drop_write() -> Scenario {
+    two("drop-write", "a CPU gives up what another writes to")
+        .shows(&[Rule::FlushBeforeDropReturns])
+        .repeats(&[1])
+        .cpu(|task| {
+            task.drop_pages(0, FIRST, 2);
+            // Whatever the other writes from here on stays, but nobody knows what came before.
+            task.forget(0, FIRST, 2);
+        })
+        .cpu(|task| {
+            let _ = task.peek(0, SECOND);
+            let _ = task.peek(0, FIRST);
+        })
+}
+
+fn move_write() -> Scenario {
+    two("move-write", "a CPU moves what another writes to, at the old address and at the new one")
+        .shows(&[Rule::FlushBeforeMove])
+        .repeats(&[5])
+        .cpu(|task| task.move_pages(0, FIRST, 2, TO))
+        .cpu(|task| {
+            uses(task);
+            let _ = task.write(0, TO);
+        })
+}
+
+fn migrate_write() -> Scenario {
+    two("migrate-write", "a page that is written to, and one that is only read, move to another node")
+        .machine(|setup| (setup.frames, setup.nodes) = (384, 2))
+        .shows(&[Rule::FlushBeforeMigrate, Rule::FlushNarrowed])
+        .repeats(&[6])
+        .before(|task| {
+            own(task, 2);
+            task.protect(0, SECOND, 1, Prot::Read);
+            for cpu in 0..2 {
+                task.as_cpu(cpu, |task| task.promise(task.read(0, SECOND).is_ok(), "it may be read"));
+            }
+        })
+        .cpu(|task| {
+            // The other CPU is on node 1, and touched them first.
+            task.promise(task.migrate(0, FIRST, 2, 0) == 2, "there is room");
+            let _ = task.read(0, SECOND);
+        })
+        .cpu(uses)
+}
+
+fn fork_write() -> Scenario {
+    two("fork-write", "a space is forked while its other CPU writes, and both go on")
+        .shows(&[Rule::FlushBeforeForkReturns, Rule::FlushBeforeCopyMaps])
+        .repeats(&[1, 37])
+        .cpu(|task| {
+            task.fork(0);
+            let _ = task.read(0, FIRST);
+            let _ = task.write(0, SECOND);
+        })
+        .cpu(uses)
+}
+
+fn fork_unsure() -> Scenario {
+    let mut same = fork_write();
+    (same.name, same.about) = ("fork-unsure", "the same where a clean entry lets a CPU write unseen");
+    same.config.policy = quietmm::Policy::parse("vanilla").expect("a bundle");
+    same.machine(|setup| setup.guarantees = false).before(|task| {
+        own(task, 1);
+        // Cached and writable, and clean as far as CPU 1 knows.
+        task.as_cpu(1, |task| {
+            task.run_in(0);
+            (AT..AT + 4).for_each(|page| task.promise(task.peek(0, page).is_ok(), "it is mapped"));
+        });
+    })
+}
+
+fn shoot_shoot() -> Scenario {
+    two("shoot-shoot", "two CPUs flush each other, with interrupts off")
+        .shows(&[Rule::ServeWhileWaiting])
+        .repeats(&[14])
+        .cpu(|task| task.deaf(|| task.flush(0)))
+        .cpu(|task| task.deaf(|| task.flush(0)))
+}

@@ -1,0 +1,227 @@
+//! Reclaim against everything that touches the same page. CPU 2 reclaims; it runs no program.
+
+use quietmm::{Prot, Rule};
+
+use super::before::{AT, SECOND, TO, at_hand, crowded, make_idle, showing, small, tagged, written};
+use crate::scenario::Scenario;
+use crate::task::Task;
+
+pub(super) fn all() -> Vec<Scenario> {
+    vec![unmap(), protect(), moving(), drop(), fault(), fork(), exit(), lazy(), switch(), hotplug()]
+}
+
+/// Pages of a file that nobody has used since the last look, in a space in which CPUs 0 and 1 run; no memory is free.
+pub(super) fn idle(name: &'static str, about: &'static str) -> Scenario {
+    Scenario::new(name, about, "linux")
+        .cpus(3)
+        .machine(small)
+        .config(|config| config.scan_batch = 1)
+        .watch(AT, 4)
+        .before(|task| {
+            showing(task, 2);
+            make_idle(task);
+        })
+        .after(give_all_back)
+}
+
+fn give_all_back(task: &Task<'_>) {
+    task.give_back(usize::MAX);
+}
+
+/// Two batches.
+pub(super) fn reclaims(task: &Task<'_>) {
+    task.reclaim();
+    task.reclaim();
+}
+
+fn unmap() -> Scenario {
+    idle("reclaim-unmap", "reclaim takes pages that another CPU unmaps, and a third has cached")
+        .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeFree, Rule::NoteWhatWasFlushed])
+        .repeats(&[1, 2])
+        .cpu(|task| {
+            task.unmap(0, SECOND, 1);
+            task.unmap(0, AT, 1);
+        })
+        .cpu(|_| ())
+        .cpu(reclaims)
+}
+
+fn protect() -> Scenario {
+    idle("reclaim-protect", "reclaim takes a page that another CPU makes unreadable")
+        .shows(&[Rule::DeferredBeforeUnmapReturns])
+        .repeats(&[1])
+        .cpu(|task| task.protect(0, AT, 1, Prot::None))
+        .cpu(|_| ())
+        .cpu(|task| task.reclaim_one())
+}
+
+fn moving() -> Scenario {
+    idle(
+        "reclaim-move",
+        "reclaim takes a page that another CPU moves, and that a third wants at its new address",
+    )
+    .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeMove])
+    .repeats(&[1, 5])
+    .cpu(|task| {
+        task.move_pages(0, AT, 1, TO);
+        let _ = task.peek(0, TO);
+    })
+    .cpu(|_| ())
+    .cpu(reclaims)
+}
+
+fn drop() -> Scenario {
+    idle("reclaim-drop", "reclaim takes a page that another CPU gives up, and maps again")
+        .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::DirtyBeforeUnlock])
+        .repeats(&[1, 4])
+        .config(at_hand)
+        .before(|task| {
+            written(task, 2);
+            make_idle(task);
+            task.give_back(2);
+        })
+        .cpu(|task| {
+            task.drop_pages(0, AT, 1);
+            let _ = task.peek(0, AT);
+        })
+        .cpu(|_| ())
+        .cpu(|task| task.reclaim_one())
+}
+
+fn fault() -> Scenario {
+    idle("reclaim-fault", "reclaim takes a page that one CPU has cached, and another faults in again")
+        .shows(&[Rule::RefaultAfterFlush, Rule::FreezeBeforeFree])
+        .repeats(&[35, 37])
+        .config(at_hand)
+        .before(|task| {
+            showing(task, 2);
+            make_idle(task);
+            // It has forgotten what CPU 1 has not; and it has the frame that it will need.
+            task.evict();
+            task.give_back(1);
+        })
+        .cpu(|task| {
+            let _ = task.peek(0, AT);
+        })
+        .cpu(|task| {
+            let _ = task.peek(0, AT);
+        })
+        .cpu(reclaims)
+}
+
+fn lazy() -> Scenario {
+    idle("reclaim-lazy", "reclaim takes a page while a CPU leaves lazy mode, and another enters it")
+        .shows(&[Rule::LazyReturnFlush])
+        .repeats(&[10])
+        .before(|task| {
+            showing(task, 2);
+            make_idle(task);
+            task.as_cpu(1, Task::go_lazy);
+        })
+        .cpu(|task| {
+            task.go_lazy();
+            task.leave_lazy();
+        })
+        .cpu(|task| {
+            task.leave_lazy();
+        })
+        .cpu(|task| task.reclaim_one())
+}
+
+fn switch() -> Scenario {
+    idle("reclaim-switch", "reclaim takes a page while a CPU comes back to its space, and another leaves it")
+        .machine(tagged)
+        .shows(&[Rule::GenerationBeforeMask, Rule::MaskBeforeGeneration, Rule::SwitchFlush])
+        .repeats(&[8, 9])
+        .before(|task| {
+            showing(task, 2);
+            let other = task.create_space();
+            make_idle(task);
+            task.as_cpu(1, |task| task.run_in(other));
+        })
+        .cpu(|task| {
+            task.run_in(1);
+            task.run_in(0);
+        })
+        .cpu(|task| task.run_in(0))
+        .cpu(|task| task.reclaim_one())
+}
+
+fn hotplug() -> Scenario {
+    idle("reclaim-hotplug", "reclaim takes a page while one CPU that has it goes offline, and another comes")
+        .machine(tagged)
+        .shows(&[Rule::TakeBack, Rule::OnlineStartsEmpty])
+        .repeats(&[11])
+        .before(|task| {
+            showing(task, 2);
+            let other = task.create_space();
+            make_idle(task);
+            task.as_cpu(1, |task| {
+                task.run_in(other);
+                task.go_offline();
+            });
+        })
+        .cpu(|task| task.go_offline())
+        .cpu(|task| {
+            task.come_online();
+            task.run_in(0);
+        })
+        .cpu(reclaims)
+        .after(|task| {
+            task.come_online();
+            give_all_back(task);
+        })
+}
+
+fn exit() -> Scenario {
+    idle("reclaim-exit", "reclaim takes pages of a space that ends, and in which a CPU is lazy")
+        .shows(&[Rule::TablesToLazy])
+        .repeats(&[7])
+        .before(|task| {
+            showing(task, 2);
+            make_idle(task);
+            task.unload();
+            task.as_cpu(1, Task::go_lazy);
+        })
+        .cpu(|task| task.promise(task.end(0).is_ok(), "nobody runs there"))
+        .cpu(|_| ())
+        .cpu(reclaims)
+}
+
+fn fork() -> Scenario {
+    idle(
+        "reclaim-fork",
+        "reclaim takes a space's only own page to swap while the space is forked, and its program writes",
+    )
+    .config(|config| config.swap = true)
+    .config(|config| config.page_lists = Some(quietmm::ListLimits { batch: 1, high: 16 }))
+    .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeForkReturns])
+    .repeats(&[1])
+    .before(|task| {
+        task.must("swap_on", |mm| mm.swap_on(0, 512, 0));
+        task.create_file(8);
+        let space = task.create_space();
+        task.map(space, TO, 1);
+        for cpu in [1, 0] {
+            task.as_cpu(cpu, |task| {
+                task.run_in(space);
+                task.promise(task.write(space, TO).is_ok(), "it is mapped");
+            });
+        }
+        task.settle();
+        // Reclaim takes turns: one of these; another, when it has seen that the own page is in use; the own page.
+        crowded(task, 3);
+        // What the fork needs.
+        task.give_back(12);
+    })
+    .cpu(|task| {
+        task.fork(0);
+    })
+    .cpu(|task| {
+        let _ = task.write(0, TO);
+    })
+    .cpu(|task| {
+        reclaims(task);
+        task.reclaim();
+    })
+}

@@ -1,0 +1,234 @@
+//! Pages that go to swap and come back, against who uses, unmaps and ends them, and devices that fail.
+
+use quietmm::Rule;
+
+use crate::scenario::Scenario;
+use crate::task::{Task, range};
+use crate::task_swap::{DEVICE, swapping};
+
+/// The page that everything is about.
+const AT: u64 = 0x11f8;
+/// Pages that are mapped there. Reclaim takes two at a time.
+const PAGES: u64 = 4;
+
+pub(super) fn all() -> Vec<Scenario> {
+    vec![dirty(), clean(), fork(), errors(), unmap(), exit(), off(), unreadable()]
+}
+
+/// Four pages in a space in which CPUs 1 and 2 run, both of which have written to them.
+fn written(task: &Task<'_>) {
+    task.swap_on(DEVICE);
+    let space = task.create_space();
+    task.map(space, AT, PAGES);
+    for cpu in 1..3 {
+        task.as_cpu(cpu, |task| {
+            task.run_in(space);
+            let all = (AT..AT + PAGES).all(|page| task.write(space, page).is_ok());
+            task.promise(all, "there is memory");
+        });
+    }
+}
+
+/// The same; no memory is free.
+fn in_memory(task: &Task<'_>) {
+    written(task);
+    task.settle();
+    task.take_all_memory();
+}
+
+/// The same, and all pages are out.
+fn out(task: &Task<'_>) {
+    written(task);
+    task.swap_out(0, AT, PAGES);
+}
+
+/// The same, and all pages are back, clean.
+fn back(task: &Task<'_>) {
+    out(task);
+    task.give_back(PAGES as usize);
+    for cpu in 1..3 {
+        task.as_cpu(cpu, |task| {
+            let all = (AT..AT + PAGES).all(|page| task.peek(0, page).is_ok());
+            task.promise(all, "there is memory");
+        });
+    }
+    task.settle();
+    task.take_all_memory();
+}
+
+/// Two pages are used, for which there is memory from here on.
+fn use_two(task: &Task<'_>) {
+    task.give_back(1);
+    let _ = (task.read(0, AT), task.write(0, AT + 1));
+}
+
+/// Takes a frame by reclaim, which takes some more, and gives it back.
+fn reclaim(task: &Task<'_>) {
+    if task.reclaim() {
+        task.give_back(1);
+    }
+}
+
+/// What is left in memory goes out, and what nobody wants is freed.
+fn squeeze(task: &Task<'_>) {
+    task.settle();
+    task.take_all_memory();
+    while task.reclaim() {}
+    task.give_back(usize::MAX);
+}
+
+/// No memory is free: CPU 0 reclaims, and CPUs 1 and 2 run in the space.
+fn reclaimed(name: &'static str, about: &'static str, policy: &str) -> Scenario {
+    Scenario::new(name, about, policy)
+        .cpus(3)
+        .watch(AT, PAGES)
+        .config(|config| {
+            swapping(config);
+            config.scan_batch = 2;
+        })
+        .cpu(reclaim)
+        .after(|task| task.give_back(usize::MAX))
+}
+
+fn dirty() -> Scenario {
+    reclaimed("swap-dirty", "reclaim swaps pages out that two CPUs use and want back", "linux")
+        .shows(&[Rule::SwapInLocks])
+        .repeats(&[3, 34, 35])
+        .before(in_memory)
+        .cpu(use_two)
+        .cpu(use_two)
+}
+
+fn clean() -> Scenario {
+    reclaimed(
+        "swap-clean",
+        "reclaim drops clean pages of the swap cache that two CPUs use and want back",
+        "linux",
+    )
+    .shows(&[Rule::CacheUntilFlush])
+    .repeats(&[35])
+    .before(back)
+    .cpu(use_two)
+    .cpu(use_two)
+}
+
+fn errors() -> Scenario {
+    reclaimed("swap-errors", "a device fails now and then, while pages go out and are wanted back", "linux")
+        .machine(|setup| setup.devices_fail = true)
+        .shows(&[Rule::KeepWhatFailed])
+        .repeats(&[34])
+        .before(in_memory)
+        .cpu(use_two)
+        .cpu(use_two)
+}
+
+fn fork() -> Scenario {
+    reclaimed("swap-fork", "reclaim swaps pages out of a space that is forked, and used", "linux")
+        .shows(&[Rule::FlushBeforeIo])
+        .repeats(&[3, 35])
+        .before(in_memory)
+        .cpu(|task| {
+            task.give_back(8);
+            let parent = task.space(0);
+            let child = task.must("fork", |mm| mm.fork(parent));
+            task.world.spaces.borrow_mut().push(child);
+            task.inherit(0, 1);
+        })
+        .cpu(|task| {
+            let _ = (task.read(0, AT), task.read(0, AT + 1));
+        })
+}
+
+fn unmap() -> Scenario {
+    Scenario::new("swap-unmap", "pages are read back while another CPU unmaps them", "linux")
+        .cpus(3)
+        .watch(AT, PAGES)
+        .config(swapping)
+        .shows(&[Rule::SlotHeldWhileRead])
+        .repeats(&[34])
+        .before(|task| {
+            out(task);
+            task.give_back(PAGES as usize);
+        })
+        .cpu(|_| ())
+        .cpu(|task| {
+            let _ = (task.peek(0, AT), task.peek(0, AT + 1));
+        })
+        .cpu(|task| {
+            task.must("unmap", |mm| mm.unmap(task.space(0), range(AT, 2)));
+            task.forget(0, AT, 2);
+        })
+        .after(squeeze)
+}
+
+fn exit() -> Scenario {
+    Scenario::new("swap-exit", "a page is read back, with those beside it of a space that ends", "linux")
+        .cpus(3)
+        .watch(AT, PAGES)
+        .config(swapping)
+        .shows(&[Rule::SlotHeldWhileRead])
+        .repeats(&[34])
+        .before(|task| {
+            task.swap_on(DEVICE);
+            for cpu in 1..3 {
+                let n = task.create_space();
+                task.map(n, AT, PAGES);
+                task.as_cpu(cpu, |task| {
+                    task.run_in(n);
+                    task.promise(task.write(n, AT).is_ok(), "there is memory");
+                });
+            }
+            task.as_cpu(2, |task| task.unload());
+            (0..2).for_each(|n| task.swap_out(n, AT, 1));
+            task.give_back(4);
+        })
+        .cpu(|_| ())
+        .cpu(|task| {
+            let _ = task.read(0, AT);
+        })
+        .cpu(|task| {
+            let space = task.space(1);
+            task.must("destroy_space", |mm| mm.destroy_space(space));
+            task.forget(1, AT, PAGES);
+        })
+        .after(squeeze)
+}
+
+fn off() -> Scenario {
+    Scenario::new("swap-off", "a device goes off while two CPUs use what is on it", "linux")
+        .cpus(3)
+        .watch(AT, PAGES)
+        .config(swapping)
+        .repeats(&[34])
+        .before(|task| {
+            out(task);
+            task.give_back(8);
+        })
+        .cpu(|task| task.promise(task.swap_off(DEVICE).is_ok(), "all pages come back"))
+        .cpu(|task| {
+            let _ = (task.read(0, AT), task.write(0, AT + 1));
+        })
+        .cpu(|task| {
+            task.must("unmap", |mm| mm.unmap(task.space(0), range(AT + 2, 1)));
+            task.forget(0, AT + 2, 1);
+        })
+        .after(|task| task.give_back(usize::MAX))
+}
+
+fn unreadable() -> Scenario {
+    Scenario::new("swap-unreadable", "two CPUs want pages back, and the device fails now and then", "linux")
+        .cpus(3)
+        .machine(|setup| setup.devices_fail = true)
+        .watch(AT, PAGES)
+        .config(swapping)
+        .shows(&[Rule::SwapInLocks])
+        .repeats(&[34])
+        .before(|task| {
+            out(task);
+            task.give_back(8);
+        })
+        .cpu(|_| ())
+        .cpu(use_two)
+        .cpu(use_two)
+        .after(squeeze)
+}

@@ -1,0 +1,150 @@
+//! Write-back, and write-out by reclaim, against programs that write and operations that move pages about.
+
+use quietmm::{Prot, Rule};
+
+use super::before::{AT, FIRST, SECOND, TO, at_hand, backing, crowded, showing, small, written};
+use crate::scenario::Scenario;
+use crate::task::Task;
+
+pub(super) fn all() -> Vec<Scenario> {
+    vec![write(), unmap(), protect(), protect_unsure(), moving(), remap(), reclaim()]
+}
+
+/// CPUs 0 and 1 have written to pages of a file.
+fn dirty(name: &'static str, about: &'static str) -> Scenario {
+    Scenario::new(name, about, "linux").cpus(3).machine(small).watch(AT, 4).before(|task| written(task, 2))
+}
+
+/// Only the first of the two in the middle is dirty: no flush for another one hides what this one lacks.
+fn one_dirty(task: &Task<'_>) {
+    showing(task, 2);
+    for cpu in 0..2 {
+        task.as_cpu(cpu, |task| task.promise(task.write(0, FIRST).is_ok(), "it is mapped"));
+    }
+}
+
+fn writes_back(task: &Task<'_>) {
+    task.write_back(0);
+}
+
+fn write() -> Scenario {
+    dirty(
+        "writeback-write",
+        "a file is written back while programs write to it, by old entries and by faults",
+    )
+    .shows(&[Rule::CleanProtects, Rule::WriteWaitsForIo])
+    .repeats(&[36])
+    .cpu(|task| {
+        let _ = task.write(0, AT);
+        let _ = task.write(0, FIRST);
+    })
+    .cpu(|task| {
+        let _ = task.write(0, FIRST);
+    })
+    .cpu(writes_back)
+}
+
+fn unmap() -> Scenario {
+    dirty("writeback-unmap", "a page is written back while another CPU unmaps it, and a third writes to it")
+        .shows(&[Rule::TakenIsMapped])
+        .repeats(&[4])
+        .before(one_dirty)
+        .cpu(|task| {
+            task.unmap(0, FIRST, 1);
+            task.map_as(0, FIRST, 1, backing(task, 1), Prot::Read);
+            let _ = task.peek(0, FIRST);
+        })
+        .cpu(|task| {
+            let _ = task.write(0, FIRST);
+        })
+        .cpu(writes_back)
+}
+
+fn protect() -> Scenario {
+    dirty(
+        "writeback-protect",
+        "a page is written back while another CPU makes it read-only, and a third writes to it",
+    )
+    .shows(&[Rule::CleanProtects])
+    .repeats(&[36])
+    .cpu(|task| task.protect(0, FIRST, 2, Prot::Read))
+    .cpu(|task| {
+        let _ = task.write(0, FIRST);
+    })
+    .cpu(writes_back)
+    .after(|task| task.protect(0, FIRST, 2, Prot::ReadWrite))
+}
+
+fn protect_unsure() -> Scenario {
+    let mut same = protect();
+    (same.name, same.about) = ("writeback-unsure", "the same where a clean entry lets a CPU write unseen");
+    same.config.policy = quietmm::Policy::parse("vanilla").expect("a bundle");
+    same.machine(|setup| setup.guarantees = false).before(|task| {
+        written(task, 2);
+        task.write_back(0);
+        // Cached, writable, and clean.
+        for cpu in 0..2 {
+            task.as_cpu(cpu, |task| task.promise(task.peek(0, FIRST).is_ok(), "it is mapped"));
+        }
+    })
+}
+
+fn moving() -> Scenario {
+    dirty(
+        "writeback-move",
+        "a page is written back while another CPU moves it, and a third writes at both addresses",
+    )
+    .shows(&[Rule::WriteWaitsForIo, Rule::TakenIsMapped])
+    .repeats(&[4, 36])
+    .before(one_dirty)
+    .cpu(|task| {
+        task.move_pages(0, FIRST, 1, TO);
+        let _ = task.write(0, TO);
+    })
+    .cpu(|task| {
+        let _ = task.write(0, FIRST);
+        let _ = task.write(0, TO);
+    })
+    .cpu(writes_back)
+}
+
+fn remap() -> Scenario {
+    dirty("writeback-fault", "a dirty page that nobody maps is written back while a program maps it again")
+        .shows(&[Rule::WriteWaitsForIo])
+        .repeats(&[36])
+        .before(|task| {
+            written(task, 2);
+            task.drop_pages(0, AT, 4);
+        })
+        .cpu(|task| {
+            let _ = task.peek(0, FIRST);
+            let _ = task.write(0, FIRST);
+        })
+        .cpu(|task| {
+            let _ = task.write(0, SECOND);
+        })
+        .cpu(writes_back)
+}
+
+fn reclaim() -> Scenario {
+    dirty("pageout-fault", "reclaim writes out a dirty page that nobody maps, while a program maps it again")
+        .shows(&[Rule::WalkBeforeIo, Rule::FreezeBeforeFree])
+        .repeats(&[35, 36])
+        .config(|config| config.scan_batch = 1)
+        .config(at_hand)
+        .before(|task| {
+            showing(task, 1);
+            let _ = task.write(0, AT);
+            task.drop_pages(0, AT, 4);
+            crowded(task, 2);
+            task.give_back(2);
+        })
+        .cpu(|task| {
+            let _ = task.peek(0, AT);
+            let _ = task.write(0, AT);
+        })
+        .cpu(|task| {
+            task.reclaim();
+        })
+        .after(|task| task.give_back(usize::MAX))
+}

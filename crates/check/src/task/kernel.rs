@@ -1,0 +1,96 @@
+//! What a script does with frames, and with the kernel's own addresses.
+
+use quietmm::addr::FrameNumber;
+use quietmm::{AllocFrom, PageNumber, PageRange};
+
+use super::Task;
+
+impl Task<'_> {
+    /// Takes all frames that are free, so that whoever wants one must reclaim.
+    pub fn take_all_memory(&self) {
+        self.take_all_of(0);
+    }
+
+    /// The same where there is much of it: as blocks, as large as they come.
+    pub fn take_all_blocks(&self) {
+        (0..=9).rev().for_each(|order| self.take_all_of(order));
+    }
+
+    fn take_all_of(&self, order: u8) {
+        while let Ok(frames) = self.mm.alloc_frames(order, AllocFrom::NOW) {
+            (0..1 << order).for_each(|n| self.lend(frames.first().add(n)));
+            self.world.frames.borrow_mut().push(frames);
+        }
+    }
+
+    /// Gives back so many of the frames that the scenario holds.
+    pub fn give_back(&self, count: usize) {
+        for _ in 0..count {
+            let Some(frames) = self.world.frames.borrow_mut().pop() else { return };
+            self.mm.free_frames(frames);
+        }
+    }
+
+    /// One frame for the scenario, by reclaim if there is no other; says whether there was one.
+    pub fn reclaim(&self) -> bool {
+        let frames = self.call("alloc_frames", |mm| mm.alloc_frames(0, AllocFrom::HERE));
+        match frames {
+            Ok(frames) => {
+                self.lend(frames.first());
+                self.world.frames.borrow_mut().push(frames);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// The same, whether there was one or not.
+    pub fn reclaim_one(&self) {
+        self.reclaim();
+    }
+
+    /// So many frames for the scenario, for kernel maps; all of order 0.
+    pub fn frames(&self, count: usize) -> Vec<FrameNumber> {
+        (0..count)
+            .map(|_| {
+                let frames = self.must("alloc_frames", |mm| mm.alloc_frames(0, AllocFrom::NOW));
+                self.lend(frames.first());
+                frames.into_raw().0
+            })
+            .collect()
+    }
+
+    /// Gives one of these back.
+    pub fn free_frame(&self, frame: FrameNumber) {
+        self.must("free_frames", |mm| mm.free_frames_at(frame, 0));
+    }
+
+    pub(crate) fn lend(&self, frame: FrameNumber) {
+        if let Some(state) = self.machine.memory.state(frame) {
+            state.lent.set(true);
+        }
+    }
+
+    /// The core has just given these kernel addresses out.
+    pub fn given(&self, range: PageRange) -> PageRange {
+        self.machine.judge_given(range);
+        range
+    }
+
+    /// The kernel uses a page of its own: it must lead to this frame.
+    pub fn use_kernel(&self, page: PageNumber, frame: FrameNumber) {
+        let found = self.machine.kernel_access(page.0);
+        if found != Some(frame) {
+            let said = format!(
+                "CPU {} finds {found:?} at kernel page {:#x}, where {frame:?} is mapped",
+                self.id, page.0
+            );
+            self.fail("INV-3", said);
+        }
+    }
+
+    /// No CPU may have this frame at any kernel address.
+    pub fn no_alias(&self, frame: FrameNumber) {
+        self.machine.judge_no_alias(frame);
+    }
+}

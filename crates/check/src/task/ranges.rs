@@ -1,0 +1,68 @@
+//! Operations on ranges, and what they do to what programs expect.
+
+use quietmm::addr::NodeId;
+use quietmm::{Advice, Error, PageNumber, Prot};
+
+use super::{Task, range};
+
+impl Task<'_> {
+    /// Unmaps pages; what was written there is given up.
+    pub fn unmap(&self, n: usize, page: u64, pages: u64) {
+        let id = self.space(n);
+        self.must("unmap", |mm| mm.unmap(id, range(page, pages)));
+        self.forget(n, page, pages);
+    }
+
+    /// Changes what may be done with pages.
+    pub fn protect(&self, n: usize, page: u64, pages: u64, prot: Prot) {
+        let id = self.space(n);
+        self.must("protect", |mm| mm.protect(id, range(page, pages), prot));
+    }
+
+    /// Gives up what is in pages; of a file's pages that is nothing.
+    pub fn drop_pages(&self, n: usize, page: u64, pages: u64) {
+        let id = self.space(n);
+        self.must("advise", |mm| mm.advise(id, range(page, pages), Advice::Drop));
+    }
+
+    /// Moves pages elsewhere, with what was written there.
+    pub fn move_pages(&self, n: usize, from: u64, pages: u64, to: u64) {
+        let id = self.space(n);
+        self.must("move_range", |mm| mm.move_range(id, range(from, pages), PageNumber(to)));
+        self.moved(n, from, to, pages);
+    }
+
+    /// Moves pages to frames of another node; gives how many went.
+    pub fn migrate(&self, n: usize, page: u64, pages: u64, node: u16) -> u64 {
+        let id = self.space(n);
+        self.must("migrate", |mm| mm.migrate(id, range(page, pages), NodeId(node)))
+    }
+
+    /// Forks a space; gives the child's number in the world. What the child must see is for the script to say.
+    pub fn fork(&self, n: usize) -> usize {
+        let id = self.space(n);
+        let child = self.must("fork", |mm| mm.fork(id));
+        self.world.spaces.borrow_mut().push(child);
+        self.world.spaces.borrow().len() - 1
+    }
+
+    /// Ends a space, unless somebody runs there.
+    pub fn end(&self, n: usize) -> Result<(), Error> {
+        let id = self.space(n);
+        self.call("destroy_space", |mm| mm.destroy_space(id))?;
+        self.forget(n, 0, u64::MAX);
+        Ok(())
+    }
+
+    /// Flushes a space.
+    pub fn flush(&self, n: usize) {
+        let id = self.space(n);
+        self.must("flush_space", |mm| mm.flush_space(id));
+    }
+
+    /// Writes a file's dirty pages out; gives how many.
+    pub fn write_back(&self, file: usize) -> u64 {
+        let id = self.file(file);
+        self.must("write_back", |mm| mm.write_back(id))
+    }
+}

@@ -1,0 +1,259 @@
+//! A run as people read it: a column for each CPU, time downwards, and the invariant's sentence at the end.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use quietmm::Event;
+use quietmm::addr::FrameNumber;
+use quietmm::event::Revoked;
+use quietmm::platform::{Store, WaitKey};
+
+use crate::machine::{LogEntry, What};
+use crate::runner::Outcome;
+use crate::scenario::Scenario;
+
+/// The narrowest column that can be read.
+const NARROW: usize = 18;
+
+/// Draws what happened, in lines of at most `width` characters.
+pub fn draw(scenario: &Scenario, outcome: &Outcome, width: usize) -> String {
+    let cpus = usize::from(scenario.setup.cpus);
+    let column = ((width.saturating_sub(7)) / cpus).saturating_sub(2).max(NARROW);
+    let mut names = Names::default();
+    let seen = outcome.violation.as_ref().map_or("", |violation| &violation.what);
+    let begins = outcome.log.iter().position(|entry| matches!(entry.what, What::Begins)).unwrap_or(0);
+    let mut text = String::new();
+    let mut rows = Rows { text: &mut text, column, cpus };
+    rows.row("step", &(0..cpus).map(|cpu| format!("CPU {cpu}")).collect::<Vec<_>>());
+    rows.row("----", &vec!["-".repeat(column.min(24)); cpus]);
+    let mut calm = Calm::default();
+    for (n, entry) in outcome.log.iter().enumerate() {
+        if n == begins {
+            rows.rule("the scripts begin");
+            continue;
+        }
+        // Before that, only what came of it.
+        if n < begins && !matches!(entry.what, What::Has(_)) {
+            continue;
+        }
+        let Some(said) = names.tell(&entry.what, seen) else { continue };
+        if !calm.is_news(entry, &said) {
+            continue;
+        }
+        let mut cells = vec![String::new(); cpus];
+        cells[usize::from(entry.cpu)] = said;
+        rows.row(&entry.step.to_string(), &cells);
+    }
+    if let Some(violation) = &outcome.violation {
+        let number = violation.invariant;
+        let _ = writeln!(text, "\n{number}: {}", violation.sentence());
+        let _ = writeln!(text, "Here: {}.", names.in_words(&violation.what));
+        if let Some(skipped) = violation.skipped {
+            let (cpu, step, about) = (skipped.cpu, skipped.step, skipped.rule.about());
+            let _ = writeln!(text, "CPU {cpu} left out, at step {step}: {about} (`{}`).", skipped.rule);
+        }
+    }
+    text
+}
+
+/// Not everything that is repeated is told.
+#[derive(Default)]
+struct Calm {
+    last: BTreeMap<u16, String>,
+}
+
+impl Calm {
+    fn is_news(&mut self, entry: &LogEntry, said: &str) -> bool {
+        let spins = matches!(entry.what, What::Spins);
+        let again = self.last.get(&entry.cpu).is_some_and(|last| last == said);
+        self.last.insert(entry.cpu, said.to_string());
+        !(spins && again)
+    }
+}
+
+struct Rows<'t> {
+    text: &'t mut String,
+    column: usize,
+    cpus: usize,
+}
+
+impl Rows<'_> {
+    /// A line across all columns.
+    fn rule(&mut self, text: &str) {
+        let _ = writeln!(self.text, "       -- {text} --");
+    }
+
+    /// One row, in as many lines as its longest cell needs.
+    fn row(&mut self, step: &str, cells: &[String]) {
+        let wrapped: Vec<Vec<String>> = cells.iter().map(|cell| wrap(cell, self.column)).collect();
+        let lines = wrapped.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        for line in 0..lines {
+            let mut row = format!("{:>5}  ", if line == 0 { step } else { "" });
+            for (cpu, cell) in wrapped.iter().enumerate() {
+                let part = cell.get(line).map_or("", String::as_str);
+                row.push_str(part);
+                if cpu + 1 < self.cpus {
+                    let pad = (self.column + 2).saturating_sub(part.chars().count());
+                    row.extend(std::iter::repeat_n(' ', pad));
+                }
+            }
+            let _ = writeln!(self.text, "{}", row.trim_end());
+        }
+    }
+}
+
+/// Breaks at spaces; a word that is too long stands alone.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            // What follows the first line is indented.
+            Some(_) => lines.push(format!("  {word}")),
+            None => lines.push(word.to_string()),
+        }
+    }
+    lines
+}
+
+/// Short names for frames: `A`, `B`, … in the order in which they are told of.
+#[derive(Default)]
+struct Names {
+    frames: Vec<FrameNumber>,
+}
+
+impl Names {
+    fn frame(&mut self, frame: FrameNumber) -> String {
+        let n = self.frames.iter().position(|&known| known == frame).unwrap_or_else(|| {
+            self.frames.push(frame);
+            self.frames.len() - 1
+        });
+        let letter = char::from(b'A' + (n % 26) as u8);
+        if n < 26 { format!("frame {letter}") } else { format!("frame {letter}{}", n / 26) }
+    }
+
+    /// The same in a sentence, for those that were told of.
+    fn in_words(&self, text: &str) -> String {
+        let mut text = text.to_string();
+        for (n, frame) in self.frames.iter().enumerate() {
+            let letter = char::from(b'A' + (n % 26) as u8);
+            let name = if n < 26 { format!("frame {letter}") } else { format!("frame {letter}{}", n / 26) };
+            text = text.replace(&format!("{frame:?}"), &name);
+        }
+        text
+    }
+
+    /// In words, if it belongs to the story that ends with `seen`.
+    fn tell(&mut self, what: &What, seen: &str) -> Option<String> {
+        Some(match what {
+            What::Call("fault") => return None,
+            What::Call(name) => format!("{name}() {{"),
+            What::Return("fault", true) => return None,
+            What::Return("fault", false) => "the fault fails".to_string(),
+            What::Return(name, ok) => format!("}} {name}{}", if *ok { "" } else { ": error" }),
+            What::Begins => return None,
+            What::Has(all) if all.is_empty() => return None,
+            What::Has(all) => {
+                let one = |(page, frame, dirty): &(u64, FrameNumber, bool)| {
+                    format!("{page:#x} in {}{}", self.frame(*frame), if *dirty { " (written)" } else { "" })
+                };
+                format!("has cached {}", all.iter().map(one).collect::<Vec<_>>().join(", "))
+            }
+            What::Core(event) => return self.event(event, seen),
+            What::Skip(rule) => format!("SKIPS {rule}"),
+            What::FlushPage(page) => format!("flushes page {page:#x}"),
+            What::FlushSpace => "flushes its space".to_string(),
+            What::FlushKernelPage(page) => format!("flushes kernel page {page:#x}"),
+            What::FlushKernel => "flushes all kernel pages".to_string(),
+            What::Load(root, keep) => {
+                let root = self.frame(*root);
+                format!("loads the tables in {root}{}", if *keep { ", keeps its TLB" } else { ", flushes" })
+            }
+            What::Interrupt(cpu) => format!("interrupts CPU {cpu} -->"),
+            What::Arrives => "--> interrupt".to_string(),
+            What::Leaves => "<-- done".to_string(),
+            What::Access { page, frame, write, cached } => {
+                let (does, how) =
+                    (if *write { "writes" } else { "reads" }, if *cached { ", by its TLB" } else { "" });
+                format!("{does} page {page:#x} in {}{how}", self.frame(*frame))
+            }
+            What::Fault(page) => format!("page {page:#x} faults"),
+            What::Sleeps(key) => format!("sleeps for {}", self.key(key)),
+            What::Wakes => "goes on".to_string(),
+            What::Spins => "spins".to_string(),
+            What::Fetched { page, frame } => {
+                format!("caches page {page:#x} in {} of itself", self.frame(*frame))
+            }
+            What::Evicted => "the TLB forgets everything".to_string(),
+            What::GoesOut(store, block, frame) => {
+                format!("{} begins to read {} for page {block}", of_store(*store), self.frame(*frame))
+            }
+            What::IsOut(store, block, ok) => {
+                format!("{} has page {block}{}", of_store(*store), if *ok { "" } else { ": FAILED" })
+            }
+            What::IsIn(store, block, ok) => {
+                format!("page {block} from {}{}", of_store(*store), if *ok { "" } else { ": FAILED" })
+            }
+            What::Says(text) => (*text).to_string(),
+            What::Done => "has done its work".to_string(),
+            What::Broken(invariant) => format!("*** {invariant}"),
+        })
+    }
+
+    fn key(&mut self, key: &WaitKey) -> String {
+        match key {
+            WaitKey::Page(frame) => self.frame(*frame),
+            WaitKey::Lock(_) | WaitKey::Readers(_) | WaitKey::Turn(..) => "a lock".to_string(),
+            WaitKey::Kswapd(_) => "work".to_string(),
+            WaitKey::VmapPurge => "enough to purge".to_string(),
+            WaitKey::PageOut => "pages to be out".to_string(),
+            WaitKey::Own(n) => format!("event {n}"),
+        }
+    }
+
+    /// What of the core's events belongs to the story.
+    fn event(&mut self, event: &Event, seen: &str) -> Option<String> {
+        let matters =
+            |names: &Self, frame| names.frames.contains(&frame) || seen.contains(&format!("{frame:?}"));
+        Some(match *event {
+            Event::Mapped { page, frame, .. } => format!("maps page {:#x} to {}", page.0, self.frame(frame)),
+            Event::Unmapped { page, frame, deferred, .. } => {
+                let later = if deferred { ", flush deferred" } else { "" };
+                format!("clears the entry of page {:#x} ({}){later}", page.0, self.frame(frame))
+            }
+            Event::Cleaned { page, frame, .. } => {
+                format!("makes page {:#x} ({}) clean and read-only", page.0, self.frame(frame))
+            }
+            Event::Freed { frame, .. } if matters(self, frame) => format!("frees {}", self.frame(frame)),
+            Event::Taken { frame, kind, .. } if matters(self, frame) => {
+                format!("takes {} for {kind:?}", self.frame(frame))
+            }
+            Event::Revoked { range, what, .. } => {
+                let what = if what == Revoked::All { "" } else { ", writes" };
+                format!("promises: {} pages from {:#x}{what}", range.pages, range.start.0)
+            }
+            Event::RemoteFlush { reason, targets } => format!("asks {targets} CPUs to flush ({reason:?})"),
+            Event::LazySkipped => "leaves a lazy CPU alone".to_string(),
+            Event::BatchFlushed { pages, targets } => format!("flushed {pages} pages on {targets} others"),
+            Event::DeferredCompleted => "completes what reclaim deferred".to_string(),
+            Event::FlushServed => "has flushed, as asked".to_string(),
+            Event::CpuOffline => "is offline".to_string(),
+            Event::CpuOnline => "is online".to_string(),
+            Event::Copied => "copies the page".to_string(),
+            Event::SwapLost => "the content is lost, and said so".to_string(),
+            Event::VmapPurged { pages } => format!("purges {pages} kernel pages"),
+            Event::Drained { frames, sent, .. } => format!("drains {frames} frames, asked {sent} CPUs"),
+            _ => return None,
+        })
+    }
+}
+
+fn of_store(store: Store) -> String {
+    match store {
+        Store::File(n) => format!("file {n}"),
+        Store::Swap(n) => format!("swap {n}"),
+    }
+}

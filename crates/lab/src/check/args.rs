@@ -1,0 +1,50 @@
+//! `quietmm check`: what can be asked.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cli;
+
+/// Random schedules of each way and scenario, unless others are asked for.
+pub const SCHEDULES: u64 = 2000;
+/// Departures of the exhaustive way, unless others are asked for.
+const DEPARTURES: usize = 2;
+
+/// `quietmm check`
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The scenarios (default: all; see `quietmm list`)
+    #[arg(value_name = "SCENARIO")]
+    pub scenarios: Vec<String>,
+    /// Break this rule, or each rule in turn, and look for a schedule that shows it
+    #[arg(long, value_name = "RULE|all", conflicts_with_all = ["deep", "replay"])]
+    pub mutant: Option<String>,
+    /// Run a counterexample's file again, and draw what happens
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["deep", "scenarios"])]
+    pub replay: Option<PathBuf>,
+    /// Explore more and more until Ctrl-C, then report what was covered
+    #[arg(long)]
+    pub deep: bool,
+    /// Random schedules of each way and scenario; the exhaustive way gets twice as many for each kind of hardware
+    #[arg(long, value_name = "N", default_value_t = SCHEDULES, value_parser = cli::schedules, allow_negative_numbers = true)]
+    pub schedules: u64,
+    /// At how many decisions a schedule of the exhaustive way may depart from the ordinary one, 0 to 6
+    #[arg(long, value_name = "N", default_value_t = DEPARTURES, value_parser = cli::departures, allow_negative_numbers = true)]
+    pub departures: usize,
+    /// The seed of the random ways: the same seed tries the same schedules on any host
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = cli::seed, allow_negative_numbers = true)]
+    pub seed: u64,
+    /// Where files of counterexamples are put (default: where you are)
+    #[arg(long, value_name = "DIR")]
+    pub save: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print what depends on the host, too: schedules a second
+    #[arg(long)]
+    pub stats: bool,
+    /// How many host threads search side by side (default: every core); changes no figure
+    #[arg(long, value_name = "N", value_parser = cli::jobs, allow_negative_numbers = true)]
+    pub jobs: Option<usize>,
+}

@@ -1,0 +1,174 @@
+//! The sound core under every scenario: what was tried, and that nothing broke.
+
+use std::sync::Mutex;
+use std::time::Instant;
+
+use quietmm_check::explore::{Budget, Counterexample, Search, Tally, Way};
+use quietmm_check::scenario::Scenario;
+use quietmm_sim::Watch;
+use serde_json::{Value as Json, json};
+
+use super::args::CheckArgs;
+use super::{budget, columns, rate, story};
+use crate::ending::{Ending, Failure};
+use crate::json::pretty;
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::{interrupt, jobs};
+
+/// What one scenario was put through.
+#[derive(Clone, Default)]
+struct Covered {
+    tally: Tally,
+    /// The exhaustive way came to its end.
+    complete: bool,
+    found: Option<Counterexample>,
+}
+
+/// `quietmm check`, with `--deep` or without.
+pub fn coverage(args: &CheckArgs, scenarios: &[Scenario], output: &mut Output) -> Result<Ending, Failure> {
+    interrupt::listen();
+    let since = Instant::now();
+    let mut all = vec![Covered::default(); scenarios.len()];
+    let mut budget = budget(args);
+    let mut round = 0;
+    loop {
+        explore(args, scenarios, &budget, args.seed + round, &mut all);
+        let broken = all.iter().any(|covered| covered.found.is_some());
+        if !args.deep || broken || interrupt::requested() {
+            break;
+        }
+        // Further each time: other seeds, and more departures once all with fewer were tried.
+        round += 1;
+        budget.random = budget.random.saturating_mul(2);
+        budget.exhaustive = budget.exhaustive.saturating_mul(4);
+        budget.departures = (budget.departures + 1).min(6);
+    }
+    report(args, scenarios, all, since, output)
+}
+
+/// One round: each scenario in each way.
+fn explore(args: &CheckArgs, scenarios: &[Scenario], budget: &Budget, seed: u64, all: &mut [Covered]) {
+    let work: Vec<(usize, Way)> = (0..scenarios.len()).flat_map(|n| Way::ALL.map(|way| (n, way))).collect();
+    let progress = Progress::new(work.len());
+    // What a search that was stopped has covered is told, too.
+    let merged = Mutex::new(&mut *all);
+    let job = |index: usize| {
+        let (n, way) = work[index];
+        let mut search = Search::new(&scenarios[n], None);
+        let lane = progress.lane(index);
+        let total = if way == Way::Exhaustive { 2 * budget.exhaustive } else { budget.random };
+        let found = search.go(way, seed, budget, &mut |tally| {
+            if tally.schedules % 64 == 0 {
+                lane.progress(tally.schedules, total);
+            }
+            !interrupt::requested()
+        });
+        lane.progress(1, 1);
+        let complete = search.complete;
+        let mut merged = merged.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let covered = &mut merged[n];
+        covered.tally.merge(&search.tally);
+        covered.complete |= complete;
+        // The ways have an order, whoever comes first.
+        if found.as_ref().is_some_and(|new| covered.found.as_ref().is_none_or(|old| new.way < old.way)) {
+            covered.found = found;
+        }
+        Ok::<_, Failure>(Some(()))
+    };
+    let _ = jobs::in_order(work.len(), jobs::workers(args.jobs), interrupt::requested, job);
+    progress.clear();
+}
+
+fn report(
+    args: &CheckArgs,
+    scenarios: &[Scenario],
+    all: Vec<Covered>,
+    since: Instant,
+    output: &mut Output,
+) -> Result<Ending, Failure> {
+    let mut total = Tally::default();
+    let mut rows = vec![
+        ["scenario", "schedules", "distinct", "points", "departed", "all", "violations"]
+            .map(String::from)
+            .to_vec(),
+    ];
+    let mut list: Vec<Json> = Vec::new();
+    let mut stories = Vec::new();
+    let (mut points, mut departed) = (0, 0);
+    for (scenario, covered) in scenarios.iter().zip(all) {
+        let tally = &covered.tally;
+        points += u64::from(tally.decisions);
+        departed += tally.departed();
+        total.merge(tally);
+        rows.push(vec![
+            scenario.name.to_string(),
+            tally.schedules.to_string(),
+            tally.distinct.to_string(),
+            tally.decisions.to_string(),
+            percent(tally.departed(), tally.decisions.into()),
+            if covered.complete { "yes" } else { "no" }.to_string(),
+            u32::from(covered.found.is_some()).to_string(),
+        ]);
+        list.push(json!({
+            "scenario": scenario.name,
+            "schedules": tally.schedules,
+            "distinct": tally.distinct,
+            "steps": tally.steps,
+            "points": tally.decisions,
+            "departed": tally.departed(),
+            "complete": covered.complete,
+            "violation": covered.found.as_ref().map(|found| found.violation.invariant),
+        }));
+        if let Some(found) = covered.found {
+            stories.push(story::tell(scenario, found, args.save.as_deref())?);
+        }
+    }
+    if args.json {
+        let mut out = json!({
+            "scenarios": list,
+            "schedules": total.schedules,
+            "steps": total.steps,
+            "points": points,
+            "departed": departed,
+            "violations": stories.iter().map(story::Story::json).collect::<Json>(),
+            "interrupted": interrupt::requested(),
+        });
+        if args.stats || args.deep {
+            out["seconds"] = json!(since.elapsed().as_secs());
+        }
+        output.text(&pretty(&out))?;
+    } else {
+        output.text(&columns(&rows))?;
+        output.text(&format!(
+            "\n{} scenarios, {} schedules, {} points passed; of {points} decisions of the ordinary runs {} were made otherwise.\n",
+            scenarios.len(),
+            total.schedules,
+            total.steps,
+            percent(departed, points)
+        ))?;
+        if args.stats || args.deep {
+            let (seconds, a_second) = (since.elapsed().as_secs(), rate(total.schedules, since));
+            let workers = jobs::workers(args.jobs);
+            output.text(&format!("{seconds} s on {workers} threads: {a_second} schedules a second.\n"))?;
+        }
+        for story in &stories {
+            output.text(&format!("\n{}", story.text()))?;
+        }
+        if stories.is_empty() {
+            output.text("No violation.\n")?;
+        }
+    }
+    Ok(match (stories.is_empty(), interrupt::requested()) {
+        (false, _) => Ending::Broken,
+        (true, true) if !args.deep => Ending::Interrupted,
+        _ => Ending::Good,
+    })
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    match whole {
+        0 => "-".to_string(),
+        _ => format!("{}.{} %", 100 * part / whole, 1000 * part / whole % 10),
+    }
+}

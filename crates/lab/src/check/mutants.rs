@@ -1,0 +1,155 @@
+//! Each rule broken in turn: is there a schedule that shows it?
+
+use quietmm_check::explore::Way;
+use quietmm_check::hunt::{self, Hunted};
+use quietmm_check::scenario::Scenario;
+use quietmm_sim::{Rule, Watch};
+use serde_json::{Value as Json, json};
+
+use super::args::CheckArgs;
+use super::{budget, columns, story};
+use crate::ending::{Ending, Failure};
+use crate::json::pretty;
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::{interrupt, jobs, near};
+
+/// What became of a rule, by way.
+struct Row {
+    rule: Rule,
+    ways: Vec<Option<Hunted>>,
+}
+
+impl Row {
+    fn first(&self) -> Option<&Hunted> {
+        self.ways.iter().flatten().find(|hunted| hunted.found.is_some())
+    }
+
+    fn found_by(&self, way: Way) -> bool {
+        let n = Way::ALL.iter().position(|&known| known == way);
+        n.and_then(|n| self.ways[n].as_ref()).is_some_and(|hunted| hunted.found.is_some())
+    }
+}
+
+/// `quietmm check --mutant`
+pub fn mutants(
+    args: &CheckArgs,
+    scenarios: &[Scenario],
+    name: &str,
+    output: &mut Output,
+) -> Result<Ending, Failure> {
+    let rules: Vec<Rule> = if name == "all" {
+        Rule::ALL.to_vec()
+    } else {
+        let known = || Rule::ALL.iter().map(|rule| rule.name()).chain(["all"]);
+        vec![Rule::parse(name).ok_or_else(|| Failure::Input(near::unknown("rule", name, known())))?]
+    };
+    interrupt::listen();
+    let budget = budget(args);
+    let work: Vec<(Rule, Way)> = rules.iter().flat_map(|&rule| Way::ALL.map(|way| (rule, way))).collect();
+    let progress = Progress::new(work.len());
+    let job = |index: usize| {
+        let (rule, way) = work[index];
+        let hunted = hunt::hunt(scenarios, rule, way, args.seed, &budget, &mut || !interrupt::requested());
+        progress.lane(index).progress(1, 1);
+        Ok::<_, Failure>((!hunted.stopped).then_some(hunted))
+    };
+    let mut results =
+        jobs::in_order(work.len(), jobs::workers(args.jobs), interrupt::requested, job)?.into_iter();
+    progress.clear();
+    let ways = Way::ALL.len();
+    let rows: Vec<Row> =
+        rules.iter().map(|&rule| Row { rule, ways: results.by_ref().take(ways).collect() }).collect();
+    report(args, scenarios, &rows, output)
+}
+
+fn report(
+    args: &CheckArgs,
+    scenarios: &[Scenario],
+    rows: &[Row],
+    output: &mut Output,
+) -> Result<Ending, Failure> {
+    let missed: Vec<&Row> = rows.iter().filter(|row| row.first().is_none()).collect();
+    let only_exhaustive: Vec<&str> = rows
+        .iter()
+        .filter(|row| !row.found_by(Way::Random) && row.found_by(Way::Exhaustive))
+        .map(|row| row.rule.name())
+        .collect();
+    let mut story = None;
+    if let [row] = rows
+        && let Some(found) = row.first().and_then(|hunted| hunted.found.clone())
+        && let Some(scenario) = scenarios.iter().find(|scenario| scenario.name == found.scenario)
+    {
+        story = Some(story::tell(scenario, found, args.save.as_deref())?);
+    }
+    if args.json {
+        let mut out = json!({
+            "mutants": rows.len(),
+            "found": rows.len() - missed.len(),
+            "missed": missed.iter().map(|row| row.rule.name()).collect::<Json>(),
+            "missed_by_random_found_by_exhaustive": only_exhaustive,
+            "rules": rows.iter().map(as_json).collect::<Json>(),
+            "interrupted": interrupt::requested(),
+        });
+        if let Some(story) = &story {
+            out["counterexample"] = story.json();
+        }
+        output.text(&pretty(&out))?;
+    } else {
+        output.text(&columns(&table(rows)))?;
+        output.text(&format!("\n{} of {} found.", rows.len() - missed.len(), rows.len()))?;
+        output.text(" Schedules until one showed it; `-N`: none of N did.\n")?;
+        if !only_exhaustive.is_empty() {
+            let text = format!(
+                "Missed by the random walk, found by the exhaustive way: {}.\n",
+                only_exhaustive.join(", ")
+            );
+            output.text(&crate::wrap::hanging("", text.trim_end()))?;
+        }
+        if !missed.is_empty() {
+            let names: Vec<&str> = missed.iter().map(|row| row.rule.name()).collect();
+            output.text(&crate::wrap::hanging("", &format!("Missed: {}.", names.join(", "))))?;
+        }
+        if let Some(story) = &story {
+            output.text(&format!("\n{}", story.text()))?;
+        }
+    }
+    Ok(match (interrupt::requested(), missed.is_empty()) {
+        (true, _) => Ending::Interrupted,
+        (false, false) => Ending::Missed,
+        (false, true) => Ending::Good,
+    })
+}
+
+fn table(rows: &[Row]) -> Vec<Vec<String>> {
+    let mut table = vec![["rule", "breaks", "in scenario"].map(String::from).to_vec()];
+    table[0].extend(Way::ALL.map(|way| way.name().to_string()));
+    for row in rows {
+        let found = row.first().and_then(|hunted| hunted.found.as_ref());
+        let (broke, scenario) = found.map_or(("-", "-"), |found| (found.violation.invariant, found.scenario));
+        let mut cells = vec![row.rule.name().to_string(), broke.to_string(), scenario.to_string()];
+        cells.extend(row.ways.iter().map(|hunted| match hunted {
+            None => "?".to_string(),
+            Some(Hunted { found: Some(_), schedules, .. }) => schedules.to_string(),
+            Some(Hunted { found: None, schedules: 0, .. }) => "-".to_string(),
+            Some(Hunted { found: None, schedules, .. }) => format!("-{schedules}"),
+        }));
+        table.push(cells);
+    }
+    table
+}
+
+fn as_json(row: &Row) -> Json {
+    let mut out = json!({ "rule": row.rule.name(), "about": row.rule.about() });
+    for (way, hunted) in Way::ALL.iter().zip(&row.ways) {
+        out[way.name()] = match hunted {
+            None => Json::Null,
+            Some(hunted) => json!({
+                "schedules": hunted.schedules,
+                "scenario": hunted.found.as_ref().map(|found| found.scenario),
+                "invariant": hunted.found.as_ref().map(|found| found.violation.invariant),
+            }),
+        };
+    }
+    out
+}

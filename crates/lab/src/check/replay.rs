@@ -1,0 +1,64 @@
+//! A counterexample's file, run again.
+
+use std::io::Read;
+use std::path::Path;
+
+use quietmm_check::replay::Replay;
+use quietmm_check::{scenarios, timeline};
+use serde_json::json;
+
+use super::story::WIDTH;
+use crate::ending::{Ending, Failure};
+use crate::json::pretty;
+use crate::near;
+use crate::output::Output;
+
+/// Bytes of a file at most: one with as many departures as can be.
+const MOST: u64 = 8 << 20;
+
+/// `quietmm check --replay`
+pub fn replay(file: &Path, as_json: bool, output: &mut Output) -> Result<Ending, Failure> {
+    let input = |what: String| Failure::Input(format!("{}: {what}", file.display()));
+    let mut text = String::new();
+    std::fs::File::open(file)
+        .and_then(|open| open.take(MOST + 1).read_to_string(&mut text))
+        .map_err(|error| input(error.to_string()))?;
+    if text.len() as u64 > MOST {
+        return Err(input(format!("more than {} MiB, which no counterexample has", MOST >> 20)));
+    }
+    let replay = Replay::parse(&text).map_err(|error| input(error.to_string()))?;
+    let all = scenarios::all();
+    let scenario = all.iter().find(|scenario| scenario.name == replay.scenario).ok_or_else(|| {
+        input(near::unknown("scenario", &replay.scenario, all.iter().map(|scenario| scenario.name)))
+    })?;
+    let outcome = replay.run(scenario);
+    let seen = outcome.violation.as_ref();
+    let again = seen.is_some_and(|violation| violation.invariant == replay.invariant);
+    if as_json {
+        let out = json!({
+            "scenario": scenario.name,
+            "rule": replay.broken.map(|rule| rule.name()),
+            "invariant": seen.map(|violation| violation.invariant),
+            "what": seen.map(|violation| violation.what.clone()),
+            "step": seen.map(|violation| violation.step),
+            "steps": outcome.steps,
+            "missed_departures": outcome.missed,
+            "as_saved": again,
+        });
+        output.text(&pretty(&out))?;
+    } else {
+        output.text(&format!("{}: {}\n\n", scenario.name, scenario.about))?;
+        output.text(&timeline::draw(scenario, &outcome, WIDTH))?;
+        if !again {
+            let saw = seen.map_or("nothing", |violation| violation.invariant);
+            output.text(&format!("\nThe file says {}; this run broke {saw}.\n", replay.invariant))?;
+        }
+        if outcome.missed > 0 {
+            output.text(&format!(
+                "{} departures could not be made: the core has changed since.\n",
+                outcome.missed
+            ))?;
+        }
+    }
+    Ok(if again { Ending::Good } else { Ending::Otherwise })
+}

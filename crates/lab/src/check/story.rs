@@ -1,0 +1,75 @@
+//! A counterexample, shrunk, drawn, and saved.
+
+use std::path::{Path, PathBuf};
+
+use quietmm_check::explore::Counterexample;
+use quietmm_check::replay::{self, Replay};
+use quietmm_check::scenario::Scenario;
+use quietmm_check::{shrink, timeline};
+use serde_json::{Value as Json, json};
+
+use crate::ending::Failure;
+
+/// Characters in a line of a timeline: of a terminal that is not narrow, and short enough for a mailing list.
+pub const WIDTH: usize = 110;
+
+/// A counterexample for people.
+pub struct Story {
+    /// As short as it became.
+    pub found: Counterexample,
+    /// Departures before.
+    pub was: usize,
+    /// The drawing.
+    pub drawn: String,
+    /// Its file.
+    pub saved: PathBuf,
+}
+
+/// Shrinks, draws and saves.
+pub fn tell(scenario: &Scenario, mut found: Counterexample, save: Option<&Path>) -> Result<Story, Failure> {
+    let was = found.schedule.len();
+    shrink::shrink(scenario, &mut found);
+    let drawn = timeline::draw(scenario, &Replay::from(&found).run(scenario), WIDTH);
+    let rule = found.broken.map_or(String::new(), |rule| format!(".{rule}"));
+    let saved = save.unwrap_or(Path::new(".")).join(format!("{}{rule}.replay.toml", found.scenario));
+    std::fs::write(&saved, replay::write(&found))
+        .map_err(|error| Failure::Input(format!("cannot write {}: {error}", saved.display())))?;
+    Ok(Story { found, was, drawn, saved })
+}
+
+impl Story {
+    /// As text.
+    pub fn text(&self) -> String {
+        let found = &self.found;
+        let rule = found.broken.map_or("no rule broken".to_string(), |rule| format!("{rule} broken"));
+        let departures = found.schedule.len();
+        format!(
+            "{}, {rule}: found by {} after {} schedules; {} departures, shrunk to {departures}\n\n{}\nSaved: {}\n\
+             Again: quietmm check --replay {}\n",
+            found.scenario,
+            found.way.name(),
+            found.after,
+            self.was,
+            self.drawn,
+            self.saved.display(),
+            self.saved.display()
+        )
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> Json {
+        let found = &self.found;
+        json!({
+            "scenario": found.scenario,
+            "rule": found.broken.map(|rule| rule.name()),
+            "invariant": found.violation.invariant,
+            "what": found.violation.what,
+            "step": found.violation.step,
+            "way": found.way.name(),
+            "after": found.after,
+            "hardware": found.hardware.name(),
+            "departures": found.schedule.iter().map(|made| json!([made.at, made.act.to_string()])).collect::<Json>(),
+            "file": self.saved.display().to_string(),
+        })
+    }
+}
