@@ -13,7 +13,8 @@ fn seen(scenario: &Scenario) -> Option<&'static str> {
 
 #[test]
 fn a_manager_that_is_made_though_it_must_be_refused_is_seen() {
-    let named = |name| scenarios::all().into_iter().find(|scenario| scenario.name == name).expect("one of them");
+    let named =
+        |name| scenarios::all().into_iter().find(|scenario| scenario.name == name).expect("one of them");
     assert_eq!(seen(&named("no-guarantees")), None);
     let mut made = named("unmap-write");
     assert_eq!(seen(&made), None);
