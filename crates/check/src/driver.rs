@@ -38,7 +38,7 @@ pub enum Strategy {
         /// Where chance comes from.
         rng: Xoshiro256StarStar,
         /// Of each act; the highest goes first.
-        priority: [u32; 64],
+        priority: Box<[u32; 64]>,
         /// At which decisions whoever runs becomes the last.
         changes: Vec<u32>,
         /// The next lowest priority.
@@ -57,7 +57,7 @@ impl Strategy {
     /// By priorities, with so many changes in a run of about so many decisions.
     pub fn priorities(seed: u64, changes: u32, decisions: u32) -> Strategy {
         let mut rng = Xoshiro256StarStar::seed_from_u64(seed);
-        let mut priority = [0; 64];
+        let mut priority = Box::new([0; 64]);
         priority.iter_mut().for_each(|one| *one = 1000 + rng.next_u32() % 1_000_000);
         let mut changes: Vec<u32> = (0..changes).map(|_| rng.next_u32() % decisions.max(1)).collect();
         changes.sort_unstable();

@@ -20,6 +20,6 @@ pub mod shrink;
 mod stacks;
 pub mod task;
 mod task_kernel;
-pub mod timeline;
 mod task_swap;
+pub mod timeline;
 pub mod violation;

@@ -34,7 +34,10 @@ fn what_is_wrong_is_said() {
 fn a_schedule_that_cannot_be_is_played_as_far_as_it_can() {
     let all = scenarios::all();
     for scenario in all.iter().step_by(9) {
-        let text = GOOD.replace("[7, \"interrupt 0\"]", "[3, \"device fails\"], [9, \"run 3\"], [4000000000, \"evict 1\"]");
+        let text = GOOD.replace(
+            "[7, \"interrupt 0\"]",
+            "[3, \"device fails\"], [9, \"run 3\"], [4000000000, \"evict 1\"]",
+        );
         let mut replay = Replay::parse(&text).expect("well formed");
         replay.broken = None;
         let outcome = replay.run(scenario);

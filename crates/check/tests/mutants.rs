@@ -71,7 +71,14 @@ fn the_timeline_names_who_left_out_what_and_what_was_promised() {
     let (scenario, mut found) = counterexample(Rule::DeferredBeforeUnmapReturns);
     shrink::shrink(&scenario, &mut found);
     let drawn = timeline::draw(&scenario, &Replay::from(&found).run(&scenario), 160);
-    for needed in ["CPU 0", "CPU 1", "SKIPS deferred-before-unmap-returns", found.violation.invariant, "left out, at step", "promises"] {
+    for needed in [
+        "CPU 0",
+        "CPU 1",
+        "SKIPS deferred-before-unmap-returns",
+        found.violation.invariant,
+        "left out, at step",
+        "promises",
+    ] {
         assert!(drawn.contains(needed), "{needed:?} is missing:\n{drawn}");
     }
     // A narrow terminal gets narrow columns, not a mess.

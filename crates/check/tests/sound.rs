@@ -27,10 +27,16 @@ fn the_same_seed_plays_the_same_schedules() {
         let play = |runner: &mut Runner<'_>, seed| {
             let hardware = Hardware::ALL[seed as usize % 3];
             let order = |strategy| Order { strategy, hardware, broken: None, log: true, trace: None };
-            let (one, two) =
-                (runner.run(order(Strategy::random(seed))), runner.run(order(Strategy::priorities(seed, 3, 200))));
+            let (one, two) = (
+                runner.run(order(Strategy::random(seed))),
+                runner.run(order(Strategy::priorities(seed, 3, 200))),
+            );
             let told = |outcome: &quietmm_check::runner::Outcome| {
-                outcome.log.iter().map(|entry| format!("{} {} {:?}", entry.step, entry.cpu, entry.what)).collect::<Vec<_>>()
+                outcome
+                    .log
+                    .iter()
+                    .map(|entry| format!("{} {} {:?}", entry.step, entry.cpu, entry.what))
+                    .collect::<Vec<_>>()
             };
             // Addresses of locks are the host's.
             let same = |line: &String| !line.contains("Sleeps");

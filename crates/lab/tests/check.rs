@@ -23,7 +23,10 @@ fn a_sound_core_gets_a_table_and_no_violation() {
     let args = ["check", "unmap-lazy", "tables-lazy", "unmap-lazy", "--schedules", "60"];
     let text = good(&args);
     assert_eq!(text.lines().filter(|line| line.starts_with("unmap-lazy")).count(), 1, "{text}");
-    assert!(text.contains("departed") && text.contains("2 scenarios") && text.ends_with("No violation.\n"), "{text}");
+    assert!(
+        text.contains("departed") && text.contains("2 scenarios") && text.ends_with("No violation.\n"),
+        "{text}"
+    );
     let as_json = json(&good(&[&args[..], &["--json"]].concat()));
     assert_eq!(as_json["violations"], Value::Array(Vec::new()));
     assert!(as_json["scenarios"][0]["schedules"].as_u64() >= Some(120));
@@ -31,11 +34,13 @@ fn a_sound_core_gets_a_table_and_no_violation() {
 
 #[test]
 fn the_same_seed_prints_the_same_bytes_with_any_number_of_threads() {
-    let args = ["check", "unmap-switch", "reclaim-fault", "--schedules", "100", "--seed", "5", "--json", "--jobs"];
+    let args =
+        ["check", "unmap-switch", "reclaim-fault", "--schedules", "100", "--seed", "5", "--json", "--jobs"];
     let one = good(&[&args[..], &["1"]].concat());
     assert_eq!(one, good(&[&args[..], &["1"]].concat()));
     assert_eq!(one, good(&[&args[..], &["3"]].concat()));
-    let other = good(&["check", "unmap-switch", "reclaim-fault", "--schedules", "100", "--seed", "6", "--json"]);
+    let other =
+        good(&["check", "unmap-switch", "reclaim-fault", "--schedules", "100", "--seed", "6", "--json"]);
     assert_ne!(one, other, "another seed, other schedules");
 }
 
@@ -43,8 +48,12 @@ fn the_same_seed_prints_the_same_bytes_with_any_number_of_threads() {
 fn a_broken_rule_is_found_drawn_saved_and_played_again() {
     let folder = folder("mutant");
     let save = folder.to_str().unwrap();
-    let text = good(&["check", "--mutant", "flush-before-unmap-returns", "--schedules", "200", "--save", save]);
-    assert!(text.contains("1 of 1 found") && text.contains("SKIPS") && text.contains("left out, at step"), "{text}");
+    let text =
+        good(&["check", "--mutant", "flush-before-unmap-returns", "--schedules", "200", "--save", save]);
+    assert!(
+        text.contains("1 of 1 found") && text.contains("SKIPS") && text.contains("left out, at step"),
+        "{text}"
+    );
     let files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     let [file] = &files[..] else { panic!("one file: {files:?}") };
     let file = file.to_str().unwrap();
@@ -55,7 +64,8 @@ fn a_broken_rule_is_found_drawn_saved_and_played_again() {
 
     // Without the rule it breaks nothing, and says that it did not do what it says.
     let text = std::fs::read_to_string(file).unwrap();
-    let sound: String = text.lines().filter(|line| !line.starts_with("rule")).map(|line| format!("{line}\n")).collect();
+    let sound: String =
+        text.lines().filter(|line| !line.starts_with("rule")).map(|line| format!("{line}\n")).collect();
     let path = folder.join("sound.toml");
     std::fs::write(&path, sound).unwrap();
     let got = output(&["check", "--replay", path.to_str().unwrap()]);
@@ -89,12 +99,15 @@ fn what_cannot_be_is_refused_in_a_line() {
     assert!(refused(&["check", "--deep", "--mutant", "all"]).contains("--deep"));
     assert!(refused(&["check", "--replay", "/proc/version"]).contains("/proc/version"));
     let folder = folder("bad");
-    for (name, text) in [("empty", ""), ("binary", "\u{0}\u{1}\u{7f}"), ("other", "a = 1\n"), ("deep", &"[".repeat(100_000))] {
+    for (name, text) in
+        [("empty", ""), ("binary", "\u{0}\u{1}\u{7f}"), ("other", "a = 1\n"), ("deep", &"[".repeat(100_000))]
+    {
         let path = folder.join(name);
         std::fs::write(&path, text).unwrap();
         assert!(refused(&["check", "--replay", path.to_str().unwrap()]).contains(name));
     }
-    let unknown = "format = 1\nscenario = \"unmap-lzay\"\nhardware = \"quiet\"\ninvariant = \"INV-1\"\nwhat = \"\"\n";
+    let unknown =
+        "format = 1\nscenario = \"unmap-lzay\"\nhardware = \"quiet\"\ninvariant = \"INV-1\"\nwhat = \"\"\n";
     let path = folder.join("unknown");
     std::fs::write(&path, unknown).unwrap();
     assert!(refused(&["check", "--replay", path.to_str().unwrap()]).contains("unmap-lazy"));
