@@ -8,11 +8,12 @@ use core::sync::atomic::Ordering;
 use crate::Manager;
 use crate::cpu::{CpuId, CpuMask};
 use crate::event::Event;
-use crate::ipi::{self, full_fence};
+use crate::ipi;
 use crate::paging::{SpaceId, unload};
 use crate::percpu::{Here, Presence};
 use crate::platform::Platform;
 use crate::rule::Rule;
+use crate::sync::full_fence;
 
 impl<P: Platform> Manager<'_, P> {
     /// This CPU goes offline: it leaves no mask, no queue and no page behind (PITFALLS 11). Until
@@ -42,7 +43,7 @@ impl<P: Platform> Manager<'_, P> {
         // it alone.
         here.slot().presence.0.store(p, Presence::OFFLINE, Ordering::Release);
         // Partner: the fence in `ipi::is_gone`. Who posted before it is served here; who posts later sees OFFLINE.
-        full_fence();
+        full_fence(p);
         ipi::serve(&here);
         self.adjust_vmap();
     }
@@ -66,7 +67,7 @@ impl<P: Platform> Manager<'_, P> {
         // Partners: the fence in `ipi::is_gone`, as on the way out, and that of a drain: it finds this CPU, or what was
         // changed before it is seen here. The look also clears the summary that those have
         // left who took their bits back: a full-looking inbox would never be rung again.
-        full_fence();
+        full_fence(p);
         // INV-3: who unmapped kernel addresses meanwhile left this CPU alone, or asks it now. Partner: the fence in
         // `tlb::kernel::flush`.
         if self.has_kernel_range() && !p.broken(Rule::OnlineFlushesKernel) {

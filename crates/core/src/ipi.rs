@@ -10,7 +10,7 @@
 //! A CPU that goes offline says so, and looks into its inbox for the last time; who posts looks whether it is gone
 //! (`take_back`). So nobody waits for a CPU that is off.
 
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::Ordering;
 
 use crate::Manager;
 use crate::addr::{Generation, PageNumber, PageRange};
@@ -21,7 +21,7 @@ use crate::percpu::{Here, Presence};
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
 use crate::rule::Rule;
-use crate::sync::{Word32, Word64};
+use crate::sync::{Word32, Word64, full_fence};
 
 /// The CPUs that want something of this one.
 #[repr(C, align(64))]
@@ -213,7 +213,7 @@ fn post<P: Platform>(mm: &Manager<'_, P>, me: CpuId, target: CpuId) -> bool {
 /// The same with `presence = ACTIVE` when a CPU comes: its first look finds the bit, or the sender sees it there and
 /// interrupts it.
 fn is_gone<P: Platform>(mm: &Manager<'_, P>, target: CpuId) -> bool {
-    full_fence();
+    full_fence(mm.platform());
     // Acquire: partner of the Release in `cpu_offline`: what the target did comes before what the caller does next.
     mm.slot(target).presence.0.load(mm.platform(), Ordering::Acquire) == Presence::OFFLINE
 }
@@ -283,10 +283,4 @@ pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>) {
 fn acknowledge<P: Platform>(p: &P, request: &Request) {
     // Release: partner of the Acquire in `call`.
     request.awaited.0.fetch_sub(p, 1, Ordering::Release);
-}
-
-/// Orders a store before a load of something else, on all CPUs that do the same.
-#[inline]
-pub(crate) fn full_fence() {
-    fence(Ordering::SeqCst);
 }

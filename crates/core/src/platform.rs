@@ -58,6 +58,10 @@ pub unsafe trait Platform {
     /// Interrupt these CPUs; each then calls [`Manager::on_interrupt`](crate::Manager::on_interrupt) with
     /// interrupts off. Never called with this CPU in the set, and only with interrupts off. A target may have gone
     /// offline between the core's look and this call: then it has answered already, and the interrupt may be lost.
+    ///
+    /// What this CPU wrote before, the handler must see: x86's x2APIC wants `MFENCE; LFENCE` before its `WRMSR` (Intel SDM 3A
+    /// 11.12.3), Arm's interrupt controller a `DSB` before the register is written. An interrupt that finds another on its
+    /// way to the same CPU may go with that one, and then brings its sender's writes along too.
     fn interrupt(&self, targets: &CpuSet);
     /// Turn interrupts off on this CPU; says whether they were on. Calls nest: only whoever hears "on" turns them on again.
     fn irqs_off(&self) -> bool;
@@ -146,6 +150,27 @@ pub unsafe trait Platform {
     #[inline(always)]
     fn leave(&self, scope: Scope) {
         let _ = scope;
+    }
+    /// Only with `--cfg loom`: one step on a word that CPUs share, at the place in the core that calls. A model plays it on
+    /// a word of its own; who says nothing has it done on the word itself.
+    ///
+    /// # Errors
+    /// What the word holds, where [`Step::Replace`](crate::sync::modelled::Step::Replace) found something else.
+    #[cfg(loom)]
+    #[track_caller]
+    fn model_step(
+        &self,
+        word: crate::sync::modelled::Shared<'_>,
+        step: crate::sync::modelled::Step,
+        order: core::sync::atomic::Ordering,
+    ) -> Result<u64, u64> {
+        word.play(step, order)
+    }
+    /// Only with `--cfg loom`: a full fence, at the place in the core that calls.
+    #[cfg(loom)]
+    #[track_caller]
+    fn model_fence(&self) {
+        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
     }
     /// Hear of an event. Called in any context, with locks held: note it and return.
     #[inline(always)]

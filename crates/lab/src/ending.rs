@@ -3,8 +3,13 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use crate::plain;
+
 /// The exit code of a command that was stopped by Ctrl-C, as shells have it (128 + SIGINT).
 pub const INTERRUPTED: u8 = 130;
+
+/// The longest complaint, in characters: a name that was given may be longer than anybody wants to read again.
+const LONGEST: usize = 1000;
 
 /// An end with its results printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +86,7 @@ pub fn exit_code(ended: Result<Ending, Failure>) -> ExitCode {
 /// One line on standard error. A closed standard error is nothing to fail for.
 pub fn complain(line: &str) {
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let _ = writeln!(io::stderr(), "quietmm: {line}");
+    let _ = writeln!(io::stderr(), "quietmm: {}", plain::short(&plain::line(&line), LONGEST));
 }
 
 #[cfg(test)]

@@ -43,7 +43,10 @@ pub fn in_order<T: Send, E: Send>(
     };
     thread::scope(|scope| {
         for _ in 1..workers.clamp(1, count.max(1)) {
-            scope.spawn(work);
+            // A host that has no more threads has the work done by those there are.
+            if thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                break;
+            }
         }
         work();
     });

@@ -21,6 +21,7 @@ mod list;
 mod measure;
 mod near;
 mod output;
+mod plain;
 mod plan;
 mod profile;
 mod progress;

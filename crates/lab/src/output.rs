@@ -3,6 +3,7 @@
 use std::io::{self, BufWriter, StdoutLock, Write};
 
 use crate::ending::Failure;
+use crate::plain::plain;
 
 /// Buffered standard output. A reader who leaves early (`| head`) ends the command quietly.
 pub struct Output {
@@ -15,9 +16,9 @@ impl Output {
         Output { writer: BufWriter::new(io::stdout().lock()) }
     }
 
-    /// Writes `text` as it is.
+    /// Writes `text`, without what a terminal would act on ([`plain`]).
     pub fn text(&mut self, text: &str) -> Result<(), Failure> {
-        self.writer.write_all(text.as_bytes()).map_err(failure)
+        self.writer.write_all(plain(text).as_bytes()).map_err(failure)
     }
 
     /// Hands everything to the reader.

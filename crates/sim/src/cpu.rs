@@ -11,6 +11,9 @@ use crate::order::NEVER;
 use crate::stalls::Stalls;
 use crate::tlb::Tlb;
 
+/// Address-space tags that a CPU keeps apart, however many the machine has: the core uses 16.
+pub const MOST_TAGS: usize = 64;
+
 /// What a CPU's time is spent on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -60,7 +63,7 @@ pub struct Cpu {
     pub lost: Cell<u64>,
     /// All alarms, with what they wake.
     pub alarms: RefCell<BTreeSet<(u64, WaitKey)>>,
-    pub roots: [Cell<FrameNumber>; 64],
+    pub roots: [Cell<FrameNumber>; MOST_TAGS],
     pub tlb: UnsafeCell<Tlb>,
     /// Work with interrupts off that is owed, in picoseconds, and by how many pages.
     pub owed: Cell<(u64, u32)>,
@@ -98,7 +101,7 @@ impl Cpu {
             spent: [const { Cell::new(0) }; 3],
             root: Cell::new(FrameNumber::NONE),
             tag: Cell::new(0),
-            roots: [const { Cell::new(FrameNumber::NONE) }; 64],
+            roots: [const { Cell::new(FrameNumber::NONE) }; MOST_TAGS],
             tlb: UnsafeCell::new(tlb),
             owed: Cell::new((0, 0)),
             stalls,

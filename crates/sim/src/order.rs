@@ -26,7 +26,8 @@ impl Order {
     #[inline]
     pub fn set(&mut self, cpu: u16, time: u64) {
         let mut node = self.leaves + cpu as usize;
-        let mut best = time << CPU_BITS | u64::from(cpu);
+        // A later time would lose its upper bits, and be the first.
+        let mut best = time.min(NEVER) << CPU_BITS | u64::from(cpu);
         self.nodes[node] = best;
         while node > 1 {
             best = best.min(self.nodes[node ^ 1]);

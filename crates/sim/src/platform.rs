@@ -6,6 +6,7 @@ use quietmm::platform::{Access, BlockDevice, Guarantees, Shortage, WaitKey};
 use quietmm::{CpuId, CpuSet, Event, Kind, Platform, Rule, Scope, VirtAddr};
 use quietmm_workloads::Op;
 
+use crate::cpu::MOST_TAGS;
 use crate::profile::Place;
 use crate::sim::Sim;
 use crate::tlb::GLOBAL;
@@ -62,7 +63,7 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
         self.advance(self.machine.cost.load_space);
     }
     fn tags(&self) -> u16 {
-        self.machine.tlb.tags as u16
+        self.machine.tlb.tags.min(MOST_TAGS as u32) as u16
     }
 
     fn interrupt(&self, targets: &CpuSet) {

@@ -12,7 +12,7 @@ use crate::latency::Latencies;
 use crate::machine::Machine;
 use crate::metrics::{Better, Metric};
 use crate::profile::Profile;
-use crate::sim::{Sim, Stop, Watch};
+use crate::sim::{END, Sim, Stop, Watch};
 use quietmm_workloads::trace::Trace;
 
 /// What is to be run.
@@ -111,8 +111,10 @@ const KERNEL_RANGE: PageNumber = PageNumber(0xf_fffc_9000_0000);
 /// batches while memory is short.
 const LEAST_PER_CPU: u64 = 128;
 const LEAST_PER_NODE: u64 = 512;
-/// Pages that a swap device has at least, however small the scale.
-const LEAST_SWAP: u64 = 256;
+/// Memory of a run, in bytes, is below this: frames have numbers of 32 bits, of which the last means none.
+const MOST_MEMORY: u64 = u32::MAX as u64 * 4096;
+/// Pages that a swap device has at least, however small the scale: one cluster of slots.
+const LEAST_SWAP: u64 = 512;
 
 fn shrink(spec: &RunSpec) -> Result<Machine, RunError> {
     let mut machine = spec.machine.clone();
@@ -122,6 +124,16 @@ fn shrink(spec: &RunSpec) -> Result<Machine, RunError> {
         swap.size = (swap.size / u64::from(spec.scale.max(1)) / 4096).max(LEAST_SWAP) * 4096;
     }
     let least = LEAST_PER_CPU * u64::from(machine.cpus) + LEAST_PER_NODE * u64::from(machine.nodes);
+    if machine.memory >= MOST_MEMORY {
+        return Err(RunError::Refused(format!(
+            "{} at scale 1/{} has {} GiB of memory, more than frames can be numbered; below {} GiB: a larger --scale \
+             or --set memory=",
+            machine.name,
+            spec.scale,
+            machine.memory >> 30,
+            MOST_MEMORY >> 30
+        )));
+    }
     if machine.memory / 4096 < least {
         return Err(RunError::Refused(format!(
             "{} at scale 1/{} has {} KiB of memory, less than its tables need; at least {} KiB: a smaller --scale \
@@ -242,6 +254,13 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
             let why = format!("deadlock: no CPU runs; {}", waiting.join(", "));
             return Err(RunError::Failed(why));
         }
+        Stop::TooLate => {
+            return Err(RunError::Failed(format!(
+                "{} minutes of simulated time have passed and the work is not done; less work, or a machine with \
+                 shorter times",
+                END / 60_000_000_000_000
+            )));
+        }
         Stop::Stuck | Stop::Collapsed => {
             return Err(RunError::Failed("livelock: CPUs run and nothing gets done".into()));
         }
@@ -273,7 +292,14 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     let stories = sim.truth().stories.clone();
     let latencies = sim.latencies.take();
     if spec.broken.is_none() && spec.workload.comes_to_rest() {
-        add_up(&sim, &system, spec.workload).map_err(RunError::Failed)?;
+        match sim.rest(&system) {
+            Stop::Deadlock => add_up(&system, spec.workload).map_err(RunError::Failed)?,
+            Stop::Cancelled => return Err(RunError::Cancelled),
+            _ => {
+                let why = "the user tasks have ended, and the kernel's do not come to rest";
+                return Err(RunError::Failed(why.into()));
+            }
+        }
     }
     Ok(Report { metrics, latencies, profile, host, stories, notes })
 }
@@ -281,13 +307,9 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
 /// Whether every frame, list, table and tree of the core adds up once the machine is at rest, and the workload has given
 /// back what it took as a kernel does.
 fn add_up<const FAULTS: bool>(
-    sim: &Sim<'_, FAULTS>,
     system: &System<'_, Sim<'_, FAULTS>>,
     workload: Workload,
 ) -> Result<(), String> {
-    if !sim.rest(system) {
-        return Err("the user tasks have ended, and the kernel's do not come to rest".into());
-    }
     let audit = system.mm.validate();
     if audit.kernel > 0 && !workload.keeps_frames() {
         return Err(format!("{} of the workload's kernel frames were not given back", audit.kernel));

@@ -32,10 +32,13 @@ use crate::zeroed::Zeroed;
 /// How far a CPU may run ahead of the slowest, in picoseconds: a few moves of a line. A third of it changes
 /// times by some percent and gains by less than a point, and takes half as long again.
 const SLACK: u64 = 600_000;
-/// Nothing lasts that long but waiting in vain; a clock that went on would reach [`NEVER`].
-const END: u64 = NEVER / 2;
+/// A run that lasts longer is given up, after 37 minutes of simulated time: it waits in vain, or its machine is far too
+/// slow for its work. A clock that went on would reach [`NEVER`].
+pub(crate) const END: u64 = NEVER / 2;
 /// Events without progress after which a run is given up.
 const STUCK: u64 = 400_000_000;
+/// Events after which whoever watches is asked, if there was no progress at which to ask.
+const ASK: u64 = 1 << 20;
 /// Events after the end of the last user task within which all others must come to rest.
 const RESTLESS: u64 = 20_000_000;
 
@@ -52,6 +55,8 @@ pub enum Stop {
     Deadlock,
     /// CPUs go round and nothing gets done.
     Stuck,
+    /// The simulated time is over: see `END`.
+    TooLate,
     /// With a rule broken, the core found its own state impossible.
     Collapsed,
 }
@@ -75,7 +80,7 @@ pub struct Sim<'w, const FAULTS: bool> {
     pub(crate) order: UnsafeCell<Order>,
     pub(crate) truth: UnsafeCell<Truth>,
     /// For each frame: it holds user data, which is stored as one number.
-    pub(crate) data: Vec<Cell<bool>>,
+    pub(crate) data: Zeroed<Cell<bool>>,
     /// That number.
     pub(crate) contents: Zeroed<Cell<u64>>,
     /// All CPUs.
@@ -160,7 +165,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             lines: UnsafeCell::new(Lines::new(&machine, bytes)?),
             order: UnsafeCell::new(Order::new(machine.cpus as usize)),
             truth: UnsafeCell::new(Truth::new(frames)?),
-            data: vec![Cell::new(false); frames],
+            data: Zeroed::new(frames)?,
             contents: Zeroed::new(frames)?,
             cpus,
             current: Cell::new(0),
@@ -242,11 +247,12 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
     }
 
     /// After a run has finished: goes on until nothing is left to do on any CPU, so that no lock is held and no
-    /// page is in anybody's hands. Gives false if that takes too long: a task without an end keeps a CPU busy.
-    pub fn rest(&self, kernel: &dyn Kernel) -> bool {
+    /// page is in anybody's hands: then it gives `Deadlock`, and `Stuck` if that takes too long, because a task without an
+    /// end keeps a CPU busy.
+    pub fn rest(&self, kernel: &dyn Kernel) -> Stop {
         self.stop.set(None);
         self.last_progress.set(self.events.get());
-        self.go(kernel, RESTLESS) == Stop::Deadlock
+        self.go(kernel, RESTLESS)
     }
 
     fn go(&self, kernel: &dyn Kernel, most: u64) -> Stop {
@@ -256,6 +262,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             unsafe { std::mem::transmute::<*const dyn Kernel, *const (dyn Kernel + 'static)>(kernel) };
         self.kernel.set(Some(kernel));
         self.running.set(true);
+        let mut ask = self.events.get() + ASK;
         let stop = loop {
             if let Some(stop) = self.stop.get() {
                 break stop;
@@ -264,8 +271,18 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             if time == NEVER {
                 break Stop::Deadlock;
             }
-            if time > END || self.events.get() - self.last_progress.get() > most {
+            if time > END {
+                break Stop::TooLate;
+            }
+            let events = self.events.get();
+            if events - self.last_progress.get() > most {
                 break Stop::Stuck;
+            }
+            if events >= ask {
+                ask = events + ASK;
+                if self.watch.cancelled() {
+                    break Stop::Cancelled;
+                }
             }
             if !FAULTS {
                 self.turn(id, time);
@@ -413,7 +430,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             return false;
         }
         let start = cpu.now.get();
-        let stopped = self.park(start + *ps);
+        let stopped = self.park(start.saturating_add(*ps).min(NEVER - 1));
         *ps = (*ps).saturating_sub(stopped - start);
         let due = cpu.next_irq() <= stopped;
         if due {
@@ -434,6 +451,8 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
     pub(crate) fn take_interrupt(&self) {
         let cpu = self.cpu();
         let cost = &self.machine.cost;
+        // A CPU that does nothing but take interrupts gets nowhere, and must be seen to.
+        self.events.set(self.events.get() + 1);
         cpu.irqs.set(false);
         self.set_limit(cpu);
         let mode = cpu.enter(Mode::System);

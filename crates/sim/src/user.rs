@@ -416,7 +416,7 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
 
     fn access(&self, at: VirtAddr, count: u32, access: UserAccess) -> Result<(), Error> {
         let write = access == UserAccess::Write;
-        let mut left = u64::from(count) * self.machine.cost.user_access;
+        let mut left = u64::from(count).saturating_mul(self.machine.cost.user_access);
         let _user = self.within(Own::User);
         self.cpu().enter(Mode::User);
         while left > 0 {
@@ -439,7 +439,7 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
 
     fn kernel_access(&self, at: VirtAddr, count: u32, access: Access) -> Result<(), Error> {
         let (page, write) = (at.page(), access != Access::Read);
-        let mut left = u64::from(count) * self.machine.cost.user_access;
+        let mut left = u64::from(count).saturating_mul(self.machine.cost.user_access);
         let _access = self.within(Own::KernelAccess);
         while left > 0 {
             self.look_up(Whose::Kernel, page, write, |_| ()).ok_or(Error::NotMapped(page))?;
@@ -464,7 +464,7 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
     fn compute(&self, count: u32) {
         let _user = self.within(Own::User);
         self.cpu().enter(Mode::User);
-        self.work_through(u64::from(count) * self.machine.cost.user_access);
+        self.work_through(u64::from(count).saturating_mul(self.machine.cost.user_access));
         self.cpu().enter(Mode::System);
     }
 

@@ -21,6 +21,8 @@ pub unsafe trait Zero {}
 unsafe impl Zero for u32 {}
 // SAFETY: 0 is a `u64`.
 unsafe impl Zero for u64 {}
+// SAFETY: 0 is `false`, and a `Cell` has the layout of what it holds.
+unsafe impl Zero for Cell<bool> {}
 // SAFETY: 0 is a `u64`, and a `Cell` has the layout of what it holds.
 unsafe impl Zero for Cell<u64> {}
 

@@ -124,8 +124,7 @@ impl<'a> Task<'a> {
         let wanted: Vec<_> = self.world.ledger.borrow().iter().map(|(&key, &value)| (key, value)).collect();
         for ((space, page, lane), value) in wanted {
             self.as_cpu(lane, |task| {
-                let switched = task.must("switch_to", |mm| mm.switch_to(space));
-                let () = switched;
+                task.must("switch_to", |mm| mm.switch_to(space));
                 task.go_back();
                 let number = task.world.spaces.borrow().iter().position(|&known| known == space);
                 let Some(number) = number else { return };

@@ -13,6 +13,7 @@ use crate::platform::Platform;
 use crate::profile::{self, Scope};
 use crate::rule::Rule;
 use crate::swap::Back;
+use crate::sync::full_fence;
 use crate::tlb;
 
 /// Where a fault stands.
@@ -227,6 +228,18 @@ impl<'p, P: Platform> Manager<'p, P> {
         };
         let (n, made) = self.file_page(file, fault.region.file_page(p, fault.page))?;
         if !fault.region.is_private(p) {
+            // INV-2: before the look at the page's lock. The reverse map may not see a table yet that this fault has made,
+            // or found; where it does, the table's lock orders the two.
+            //
+            //   this CPU                  write-back
+            //   table made, or found      page locked
+            //   ---- fence ----           ---- fence ----
+            //   is the page locked?       walk: is there a table?
+            //     yes: read-only            yes: its entry loses the right to write
+            //     no: it finds the table    no: it finds the page locked
+            //
+            // Partner: the fence in `reclaim::rmap::walk_all`.
+            full_fence(p);
             return Ok((n, prot, made));
         }
         if fault.access == UserAccess::Read {
@@ -265,6 +278,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let n = now.frame();
         let frame = self.frames().get(n);
         if !fault.region.is_private(p) {
+            // No fence here: whoever mapped the page for reading has passed the one in `page_for`, under this table's lock.
             if !self.is_page_locked(n) || p.broken(Rule::WriteWaitsForIo) {
                 locked.set_bits(fault.page, Entry::WRITABLE);
                 return Ok(Step::Done);

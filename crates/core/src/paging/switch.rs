@@ -20,11 +20,11 @@ use super::SpaceId;
 use crate::Manager;
 use crate::addr::Generation;
 use crate::error::Error;
-use crate::ipi::full_fence;
 use crate::percpu::{Here, MAX_TAGS, Presence};
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
 use crate::rule::Rule;
+use crate::sync::full_fence;
 
 impl<'p, P: Platform> Manager<'p, P> {
     /// Loads a space on this CPU, which may then touch its user addresses. Any context but an interrupt
@@ -43,7 +43,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let early = p.broken(Rule::MaskBeforeGeneration).then(|| space.generation(p));
         space.cpus.0.insert(p, here.cpu);
-        full_fence();
+        full_fence(p);
         let generation = early.unwrap_or_else(|| space.generation(p));
 
         let tags = usize::from(p.tags()).clamp(1, MAX_TAGS);
@@ -129,7 +129,7 @@ fn leave_lazy<P: Platform>(here: &Here<'_, '_, P>) {
         return;
     }
     slot.presence.0.store(p, Presence::ACTIVE, Ordering::Relaxed);
-    full_fence();
+    full_fence(p);
     let Some(id) = slot.tlb.loaded() else { return };
     // INV-6: left alone while lazy, so look whether anything was flushed meanwhile.
     let now = mm.space(id).generation(p);

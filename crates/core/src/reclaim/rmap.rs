@@ -8,6 +8,7 @@ use crate::paging::table::{self, LockedLeaf, Way};
 use crate::paging::{Entry, FamilyId, Region, Space, SpaceId};
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
+use crate::sync::full_fence;
 
 /// An entry that leads to the page, with its table's lock held.
 pub(super) struct Mapping<'a, 'p, P: Platform> {
@@ -67,6 +68,8 @@ pub(super) fn walk_all<'p, P: Platform>(
     };
     // Shared: regions stay linked, so their spaces' tables stay too, until the lock is dropped.
     if frame.kind(p) == Kind::File {
+        // The page was locked before; tables are read next. Partner: the fences in a fault on a shared file, which draws it.
+        full_fence(p);
         let (file, index) = (FileId(owner), frame.index.get(p));
         let _shared = mm.file(file).shown.lock.read(p);
         for region in mm.regions_of_file(file) {

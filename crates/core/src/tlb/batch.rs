@@ -27,13 +27,14 @@ use crate::cpu::CpuSet;
 use crate::error::Error;
 use crate::event::{Event, FlushReason};
 use crate::frame::flag;
-use crate::ipi::{self, Work, full_fence};
+use crate::ipi::{self, Work};
 use crate::paging::{Space, SpaceId};
 use crate::percpu::Here;
 use crate::platform::Platform;
 use crate::pool::Zeroed;
 use crate::profile::{self, Scope};
 use crate::rule::Rule;
+use crate::sync::full_fence;
 
 /// The most pages that a batch takes.
 pub(crate) const CAPACITY: usize = 64;
@@ -127,7 +128,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
         // Raising the generation is the part of the flush that reaches those who are left alone.
         let skip = p.broken(Rule::FlushBeforeFree);
         let generation = if skip { space.generation(p) } else { space.raise(p) };
-        full_fence();
+        full_fence(p);
         if !p.broken(Rule::GenerationBeforeMask) {
             slot.cpus.insert_all(p, &space.cpus.0);
         }

@@ -19,11 +19,12 @@ use crate::addr::{PageNumber, PageRange};
 use crate::cpu::CpuId;
 use crate::error::Error;
 use crate::event::{Event, FlushReason};
-use crate::ipi::{self, Work, full_fence};
+use crate::ipi::{self, Work};
 use crate::percpu::{Here, Presence};
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
 use crate::rule::Rule;
+use crate::sync::full_fence;
 
 /// Flushes kernel pages on all CPUs, and returns when that is done. More pages than the flush ceiling flush all kernel
 /// addresses. One IPI per CPU that is online but this one.
@@ -35,7 +36,7 @@ pub(crate) fn flush<P: Platform>(mm: &Manager<'_, P>, range: PageRange, reason: 
     let range = (range.pages <= mm.config().flush_ceiling.into()).then_some(range);
     let here = Here::new(mm);
     let targets = &here.slot().targets;
-    full_fence();
+    full_fence(p);
     for cpu in (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| cpu != here.cpu) {
         // Acquire: partner of the Release in `cpu_offline`: its last use comes before.
         match mm.slot(cpu).presence.0.load(p, Ordering::Acquire) {

@@ -16,12 +16,13 @@ use crate::Manager;
 use crate::addr::{Generation, PageRange};
 use crate::error::Error;
 use crate::event::{Event, FlushReason};
-use crate::ipi::{self, Work, full_fence};
+use crate::ipi::{self, Work};
 use crate::paging::{Space, SpaceId, unload};
 use crate::percpu::{Here, Presence};
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
 use crate::rule::Rule;
+use crate::sync::full_fence;
 
 /// Flushes `range` of a space (`None`: all) on every CPU that may hold it, and returns when it is gone.
 /// Entries were cleared or narrowed before. With `tables`, lazy CPUs let go of the space too (INV-9).
@@ -45,7 +46,7 @@ pub(crate) fn flush<P: Platform>(
         space.raise(p)
     } else {
         let generation = space.raise(p);
-        full_fence();
+        full_fence(p);
         choose(&here, space, tables);
         generation
     };

@@ -279,7 +279,8 @@ pub(super) fn unmap<'p, P: Platform>(
     if part.first.fetch_and(p, !(1 << bit), Ordering::AcqRel) & 1 << bit == 0 {
         return Err(not_mapped);
     }
-    part.last.fetch_and(p, !(1 << (bit + pages - 1)), Ordering::Relaxed);
+    // Release: partner of the Acquire in `find`.
+    part.last.fetch_and(p, !(1 << (bit + pages - 1)), Ordering::Release);
     entries::clear(mm, range);
     // PITFALLS 21: a block is not done with because nobody can map in it any more.
     let skip = p.broken(Rule::AliasesInFullBlocks) && !home.has_room(p, v, 1);
@@ -300,10 +301,26 @@ pub(super) fn find<'p, P: Platform>(
     page: PageNumber,
 ) -> Option<PageRange> {
     let (p, (_, part, bit)) = (mm.platform(), part_of(mm, v, page)?);
-    let until = part.first.load(p, Ordering::Acquire) & run(0, bit + 1);
-    let first = u64::from(until.checked_ilog2()?);
-    let last = u64::from((part.last.load(p, Ordering::Relaxed) >> first).trailing_zeros()) + first;
-    (bit <= last && last < WORD).then(|| PageRange::new(PageNumber(page.0 - bit + first), last - first + 1))
+    loop {
+        // Acquire: partner of the Release in `map`: the last page of each map that is found here is known.
+        let until = part.first.load(p, Ordering::Acquire) & run(0, bit + 1);
+        let first = u64::from(until.checked_ilog2()?);
+        // What is found may be unmapped by now, and what lies behind it mapped: then the next last page is another map's.
+        //
+        //   this CPU                  one who unmaps page 0      one who maps page 1
+        //   first: page 0
+        //                             first -= 0, last -= 0
+        //                                                        last += 1, first += 1
+        //   last: page 1
+        //   first: no longer the same, so look again
+        //
+        // Acquire: partner of the Release in `unmap`: who misses that last page misses its first page below.
+        let last = u64::from((part.last.load(p, Ordering::Acquire) >> first).trailing_zeros()) + first;
+        if part.first.load(p, Ordering::Relaxed) & run(0, bit + 1) == until {
+            let found = PageRange::new(PageNumber(page.0 - bit + first), last - first + 1);
+            return (bit <= last && last < WORD).then_some(found);
+        }
+    }
 }
 
 /// Looks at all blocks of all CPUs: what was flushed is clear, and with `back` those in which nothing is taken are given

@@ -2,7 +2,7 @@
 //! for under the lock.
 
 use super::extent::{Idle, Owned, Purpose, Unmapped, Want};
-use super::{Vmap, VmapPlace, entries};
+use super::{Asked, Vmap, VmapPlace, entries};
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PageRange};
 use crate::error::Error;
@@ -81,10 +81,11 @@ fn unlink<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, idle: &Idle) {
     }
 }
 
-fn make<'p, P: Platform>(
+/// See [`Manager::make_kernel`].
+pub(super) fn make<'p, P: Platform>(
     mm: &Manager<'p, P>,
     v: &Vmap<'p>,
-    (pages, place, purpose): (u64, VmapPlace, Purpose),
+    Asked { pages, place, purpose }: Asked,
     fill: impl FnOnce(PageRange) -> Result<(), Error>,
 ) -> Result<PageRange, Error> {
     let p = mm.platform();
@@ -109,27 +110,6 @@ fn make<'p, P: Platform>(
     Ok(range)
 }
 
-pub(super) fn map<'p, P: Platform>(
-    mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
-    frames: &[FrameNumber],
-    place: VmapPlace,
-    prot: KernelProt,
-) -> Result<PageRange, Error> {
-    make(mm, v, (frames.len() as u64, place, Purpose::Map), |range| entries::set(mm, range, frames, prot))
-}
-
-pub(super) fn alloc<'p, P: Platform>(
-    mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
-    pages: u64,
-    place: VmapPlace,
-    prot: KernelProt,
-) -> Result<PageRange, Error> {
-    let from = AllocFrom { node: place.node, may_reclaim: true };
-    make(mm, v, (pages, place, Purpose::Alloc), |range| entries::set_own(mm, range, from, prot))
-}
-
 /// There were no blocks then: an area like any other, without a guard.
 pub(super) fn map_ram<'p, P: Platform>(
     mm: &Manager<'p, P>,
@@ -138,7 +118,8 @@ pub(super) fn map_ram<'p, P: Platform>(
     prot: KernelProt,
 ) -> Result<PageRange, Error> {
     let place = VmapPlace { guard: false, ..VmapPlace::ANYWHERE };
-    make(mm, v, (frames.len() as u64, place, Purpose::Ram), |range| entries::set(mm, range, frames, prot))
+    let asked = Asked { pages: frames.len() as u64, place, purpose: Purpose::Ram };
+    make(mm, v, asked, |range| entries::set(mm, range, frames, prot))
 }
 
 pub(super) fn unmap_ram<'p, P: Platform>(

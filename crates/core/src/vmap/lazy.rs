@@ -3,45 +3,20 @@
 use super::extent::{Owned, Purpose, Unmapped, Want};
 use super::purge::{Effort, ease, is_running, purge};
 use super::stock::{self, defer};
-use super::{Vmap, VmapPlace, entries};
+use super::{Asked, Vmap, entries};
 use crate::Manager;
-use crate::addr::{FrameNumber, PageNumber, PageRange};
+use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;
-use crate::frame::AllocFrom;
-use crate::paging::KernelProt;
 use crate::platform::Platform;
 use crate::rule::Rule;
 use crate::tlb::kernel::may_wait;
 
-pub(super) fn map<'p, P: Platform>(
+/// See [`Manager::make_kernel`].
+pub(super) fn make<'p, P: Platform>(
     mm: &Manager<'p, P>,
     v: &Vmap<'p>,
-    frames: &[FrameNumber],
-    place: VmapPlace,
-    prot: KernelProt,
-) -> Result<PageRange, Error> {
-    make(mm, v, frames.len() as u64, place, Purpose::Map, |range| entries::set(mm, range, frames, prot))
-}
-
-pub(super) fn alloc<'p, P: Platform>(
-    mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
-    pages: u64,
-    place: VmapPlace,
-    prot: KernelProt,
-) -> Result<PageRange, Error> {
-    let from = AllocFrom { node: place.node, may_reclaim: true };
-    make(mm, v, pages, place, Purpose::Alloc, |range| entries::set_own(mm, range, from, prot))
-}
-
-/// Takes an extent, lets `fill` make its pages present, and makes it known.
-fn make<'p, P: Platform>(
-    mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
-    pages: u64,
-    place: VmapPlace,
-    purpose: Purpose,
-    fill: impl Fn(PageRange) -> Result<(), Error>,
+    Asked { pages, place, purpose }: Asked,
+    fill: impl FnOnce(PageRange) -> Result<(), Error>,
 ) -> Result<PageRange, Error> {
     let p = mm.platform();
     let want = v.want(mm, pages, place)?;

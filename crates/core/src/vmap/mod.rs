@@ -42,6 +42,7 @@ use bitmap::Block;
 use extent::Extent;
 use list::List;
 pub use purge::Waits;
+use request::Asked;
 pub use request::VmapPlace;
 use shard::{MAX_SHARDS, Shard, shards_for};
 use stock::{Numbers, Stock};
@@ -207,10 +208,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         let _scope = profile::scope(self.platform(), Scope::Vmap);
         let v = self.kernel_range()?;
         self.check_frames(frames)?;
-        match self.config().policy.vmap {
-            VmapPolicy::Eager => eager::map(self, v, frames, place, prot),
-            VmapPolicy::Lazy => lazy::map(self, v, frames, place, prot),
-        }
+        let asked = Asked { pages: frames.len() as u64, place, purpose: extent::Purpose::Map };
+        self.make_kernel(v, asked, |range| entries::set(self, range, frames, prot))
     }
 
     /// Unmaps what [`vmap`](Self::vmap) gave. CPUs may go on using the addresses until the next purge.
@@ -239,10 +238,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         if place.node.is_some_and(|node| !self.has_node(node)) {
             return Err(Error::NoSuchNode);
         }
-        match self.config().policy.vmap {
-            VmapPolicy::Eager => eager::alloc(self, v, pages, place, prot),
-            VmapPolicy::Lazy => lazy::alloc(self, v, pages, place, prot),
-        }
+        let from = AllocFrom { node: place.node, may_reclaim: true };
+        let asked = Asked { pages, place, purpose: extent::Purpose::Alloc };
+        self.make_kernel(v, asked, |range| entries::set_own(self, range, from, prot))
     }
 
     /// Unmaps what [`vmalloc`](Self::vmalloc) gave. Its frames are free after the next purge, or, with `vfree_at_once`,
@@ -360,6 +358,19 @@ impl<'p, P: Platform> Manager<'p, P> {
         v.check_page(page).map_err(|_| Error::NotMapped(page))?;
         let entry = entries::peek(self, page);
         if entry.is_present() { Ok(entry.frame()) } else { Err(Error::NotMapped(page)) }
+    }
+
+    /// Takes addresses, has `fill` make their pages present, and makes them known. What `fill` cannot do leaves nothing.
+    fn make_kernel(
+        &self,
+        v: &Vmap<'p>,
+        asked: Asked,
+        fill: impl FnOnce(PageRange) -> Result<(), Error>,
+    ) -> Result<PageRange, Error> {
+        match self.config().policy.vmap {
+            VmapPolicy::Eager => eager::make(self, v, asked, fill),
+            VmapPolicy::Lazy => lazy::make(self, v, asked, fill),
+        }
     }
 
     fn release_kernel(&self, start: PageNumber, purpose: extent::Purpose) -> Result<(), Error> {

@@ -16,11 +16,10 @@ use crate::Manager;
 use crate::addr::PageRange;
 use crate::cpu::CpuId;
 use crate::event::{Event, FlushReason};
-use crate::ipi::full_fence;
 use crate::platform::{Platform, WaitKey};
 use crate::profile::{self, Scope};
 use crate::rule::Rule;
-use crate::sync::Word32;
+use crate::sync::{Word32, full_fence};
 use crate::tlb::kernel;
 
 /// 32 MiB, in pages: what may wait for each doubling of the CPUs that are online.
@@ -175,7 +174,7 @@ impl Taken {
         // Release: partner of the Acquire in `next`: who waits for purge n + 1 knows that n - 1 has ended.
         numbers.started.store(p, number, Ordering::Release);
         // Partner: the fence in `wait_for_purge`. Who unmaps on a CPU where nothing is found waits for the next purge.
-        full_fence();
+        full_fence(p);
         for found in v.cpus.iter().filter_map(|stock| stock.visit(mm, v, number)) {
             taken.pages += found.pages;
             let span = taken.span.unwrap_or(found.span);

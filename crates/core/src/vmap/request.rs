@@ -1,7 +1,7 @@
 //! What may be asked for. What makes no sense is refused before anything changes (PITFALLS 32).
 
 use super::Vmap;
-use super::extent::Want;
+use super::extent::{Purpose, Want};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId, PageNumber, PageRange};
 use crate::error::Error;
@@ -30,6 +30,17 @@ impl Default for VmapPlace {
     fn default() -> Self {
         Self::ANYWHERE
     }
+}
+
+/// A mapping that is wanted, before anything is checked.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    /// Its pages, without a guard page.
+    pub pages: u64,
+    /// Where it is to be.
+    pub place: VmapPlace,
+    /// What for, and so by which operation it goes.
+    pub purpose: Purpose,
 }
 
 impl Vmap<'_> {

@@ -27,13 +27,12 @@ use super::list::List;
 use super::purge::{self, Waits};
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
-use crate::ipi::full_fence;
 use crate::percpu::Here;
 use crate::platform::Platform;
 use crate::pool::Zeroed;
 use crate::profile::Scope;
 use crate::rule::Rule;
-use crate::sync::{SpinLock, Word32, Word64};
+use crate::sync::{SpinLock, Word32, Word64, full_fence};
 use crate::tlb::kernel::may_wait;
 
 /// Extents at hand that a map looks at for one of just its size, where sizes share a list or an alignment is asked for.
@@ -295,7 +294,7 @@ fn wait_for_purge<'p, P: Platform>(
             stock.heed_visit(mm, v);
             stock.waits.store(p, 1, Ordering::Relaxed);
             // Partner: the fence in `Taken::all`.
-            full_fence();
+            full_fence(p);
         }
         let report = stock.count(mm, v, range);
         let before = if report > 0 && !late { reported.fetch_add(p, report, Ordering::Relaxed) } else { 0 };

@@ -75,6 +75,24 @@ pub enum ImportError {
         /// The bound.
         most: usize,
     },
+    /// The trace would be larger than any that is read.
+    TooLarge {
+        /// Name of the input.
+        source: String,
+        /// The line that was reached.
+        line: u64,
+        /// The bound, in bytes.
+        most: u64,
+    },
+    /// A line does not end.
+    Endless {
+        /// Name of the input.
+        source: String,
+        /// The line.
+        line: u64,
+        /// How far it was read, in bytes.
+        most: u64,
+    },
     /// The pages lie too far apart, even compacted.
     Span {
         /// Name of the input.
@@ -146,6 +164,16 @@ impl fmt::Display for ImportError {
                 f,
                 "{source}:{line}: more than {most} records; a shorter recording (--limit) or a larger --window is needed"
             ),
+            Self::TooLarge { source, line, most } => write!(
+                f,
+                "{source}:{line}: the trace would have more than {most} bytes; a shorter recording (--limit) or a larger \
+                 --window is needed"
+            ),
+            Self::Endless { source, line, most } => write!(
+                f,
+                "{source}:{line}: a line of more than {most} bytes; the output of 'valgrind --tool=lackey --trace-mem=yes \
+                 PROGRAM' is expected, in short lines"
+            ),
             Self::Span { source, line, span } => write!(
                 f,
                 "{source}:{line}: the pages span {span} pages, even compacted; at most 2^32 are possible: use --limit"
@@ -186,6 +214,13 @@ pub enum ShowError {
         /// What is wrong.
         error: TraceError,
     },
+    /// The file is larger than any trace.
+    TooLarge {
+        /// Which.
+        path: PathBuf,
+        /// The bound, in bytes.
+        most: u64,
+    },
     /// The header's number of distinct pages is wrong. Only counting, which needs memory, tells.
     Pages {
         /// Which.
@@ -204,6 +239,11 @@ impl fmt::Display for ShowError {
                 write!(f, "{}: {error}; a readable .qtrace file is needed", path.display())
             }
             Self::Trace { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::TooLarge { path, most } => write!(
+                f,
+                "{}: more than {most} bytes; record less of the program, or fold it with a larger --window",
+                path.display()
+            ),
             Self::Pages { path, header, body } => write!(
                 f,
                 "{}: byte 64: the header says {header} distinct pages; the records touch {body}",

@@ -3,21 +3,24 @@
 use std::io::BufRead;
 use std::path::Path;
 
-use quietmm_workloads::trace::{BodyEncoder, Header, Record, Trace};
+use quietmm_workloads::trace::{BodyEncoder, FIXED_BYTES, Header, Record, Trace};
 
 use super::compact::{GAP, compact};
 use super::error::ImportError;
 use super::fold::{Fold, Full, MOST_PAGES, MOST_RECORDS};
 use super::line::{Access, Kind, Line};
-use super::lines::Lines;
+use super::lines::{ENDLESS, Lines};
 use super::options::Options;
 use super::replace::replace;
+use super::show::MOST_BYTES;
 use super::summary::Summary;
 
 const PAGE_SHIFT: u32 = 12;
 
 /// A few foreign lines are accepted whatever their share: a short recording has short output around it.
 const FOREIGN_FREE: u64 = 64;
+/// What is left of a trace for its body, whatever its texts.
+const MOST_BODY: u64 = MOST_BYTES - (FIXED_BYTES + 2 * u16::MAX as usize) as u64;
 /// An input that has shown no access in so many lines is not lackey's; its other gigabytes are not read.
 const LINES_BEFORE_GIVING_UP: u64 = 1_000_000;
 
@@ -91,6 +94,10 @@ impl<'a> Reading<'a> {
         while !self.limit_reached {
             let line = match lines.next() {
                 Ok(Some(text)) if text.complete => Line::read(text.bytes),
+                Ok(Some(text)) if text.length > ENDLESS => {
+                    let (line, most) = (self.line + 1, ENDLESS);
+                    return Err(ImportError::Endless { source: self.source(), line, most });
+                }
                 Ok(Some(_)) => {
                     return Err(ImportError::Cut {
                         source: self.source(),
@@ -198,6 +205,10 @@ impl<'a> Reading<'a> {
         for &Record { page, reads, writes } in &records {
             let page = numbers[page as usize];
             encoder.push(Record { page, reads, writes }, &mut body).map_err(encode_error)?;
+            if body.len() as u64 > MOST_BODY {
+                let (line, most) = (self.line, MOST_BYTES);
+                return Err(ImportError::TooLarge { source: source.clone(), line, most });
+            }
         }
         drop(records);
 

@@ -5,6 +5,9 @@
 
 use std::io::{BufRead, ErrorKind, Result};
 
+/// A line of more bytes is not read to its end, which it may not have.
+pub(super) const ENDLESS: u64 = 64 << 20;
+
 /// What is kept of a line, in bytes.
 const LONGEST: usize = 64 * 1024;
 
@@ -23,8 +26,10 @@ pub(super) struct Lines<'a> {
 /// A line without its line feed.
 pub(super) struct Text<'a> {
     pub(super) bytes: &'a [u8],
-    /// The line ends with a line feed. If not, it is the last and the input is cut.
+    /// The line ends with a line feed. If not, it is the last and the input is cut, or it is longer than [`ENDLESS`].
     pub(super) complete: bool,
+    /// How much of the line was read, its line feed too.
+    pub(super) length: u64,
 }
 
 impl<'a> Lines<'a> {
@@ -36,19 +41,24 @@ impl<'a> Lines<'a> {
     pub(super) fn next(&mut self) -> Result<Option<Text<'_>>> {
         self.input.consume(std::mem::take(&mut self.lent));
         self.carry.clear();
-        let mut begun = false;
+        let (mut begun, before) = (false, self.bytes);
         loop {
+            let length = self.bytes - before;
+            if length > ENDLESS {
+                return Ok(Some(Text { bytes: &self.carry, complete: false, length }));
+            }
             let buffer = match self.input.fill_buf() {
                 Ok(buffer) => buffer,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
             if buffer.is_empty() {
-                return Ok(begun.then_some(Text { bytes: &self.carry, complete: false }));
+                return Ok(begun.then_some(Text { bytes: &self.carry, complete: false, length }));
             }
             let end = buffer.iter().position(|&byte| byte == b'\n');
             let taken = end.map_or(buffer.len(), |end| end + 1);
             self.bytes += taken as u64;
+            let length = self.bytes - before;
             if !begun {
                 self.number += 1;
             }
@@ -57,7 +67,7 @@ impl<'a> Lines<'a> {
                 Some(end) if !begun => {
                     self.lent = taken;
                     let buffer = self.input.fill_buf()?;
-                    return Ok(Some(Text { bytes: &buffer[..end], complete: true }));
+                    return Ok(Some(Text { bytes: &buffer[..end], complete: true, length }));
                 }
                 _ => {
                     let text = &buffer[..end.unwrap_or(taken)];
@@ -66,7 +76,7 @@ impl<'a> Lines<'a> {
                     self.input.consume(taken);
                     begun = true;
                     if end.is_some() {
-                        return Ok(Some(Text { bytes: &self.carry, complete: true }));
+                        return Ok(Some(Text { bytes: &self.carry, complete: true, length }));
                     }
                 }
             }
@@ -110,5 +120,14 @@ mod tests {
         let found = all(&vec![b'x'; 10 * LONGEST], 4096);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].0.len(), found[0].1, found[0].3), (LONGEST, false, 10 * LONGEST as u64));
+    }
+
+    #[test]
+    fn a_line_that_does_not_end_is_given_up() {
+        let mut input = BufReader::with_capacity(1 << 20, std::io::repeat(b'x'));
+        let mut lines = Lines::new(&mut input);
+        let line = lines.next().unwrap().unwrap();
+        assert_eq!((line.bytes.len(), line.complete), (LONGEST, false));
+        assert!((ENDLESS..ENDLESS + (2 << 20)).contains(&line.length), "{}", line.length);
     }
 }

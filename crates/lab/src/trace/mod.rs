@@ -18,6 +18,8 @@ mod show;
 mod summary;
 
 #[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
 mod tests;
 
 pub use args::{ImportArgs, ShowArgs};

@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use quietmm_workloads::trace::{FIXED_BYTES, Trace};
 use serde::Serialize;
+
+use crate::plain;
 
 use super::counts::{Counts, ratio};
 use super::error::ShowError;
@@ -95,13 +97,22 @@ pub struct Hottest {
     pub percent_of_accesses: f64,
 }
 
+/// The largest trace that is made and read, in bytes: it is held in memory as a whole.
+pub(super) const MOST_BYTES: u64 = 1 << 30;
+
 /// The bytes of a trace. A file that does not begin like one is not read further: it may be a recording of many
 /// gigabytes that still has to be imported.
 ///
 /// # Errors
-/// The file cannot be read, or is none. What follows the header's first bytes is unchecked.
+/// The file cannot be read, is none, or is larger than any trace. What follows the header's first bytes is unchecked.
 pub fn load(path: &Path) -> Result<Vec<u8>, ShowError> {
     let read_error = |error| ShowError::Read { path: path.to_owned(), error };
+    // Asked before opening: opening a FIFO would wait for a writer.
+    let about = std::fs::metadata(path).map_err(read_error)?;
+    if !about.is_file() {
+        let what = if about.is_dir() { "a directory" } else { "not a regular file" };
+        return Err(read_error(io::Error::other(what)));
+    }
     let mut file = File::open(path).map_err(read_error)?;
     let mut bytes = Vec::new();
     file.by_ref().take(FIXED_BYTES as u64).read_to_end(&mut bytes).map_err(read_error)?;
@@ -110,8 +121,13 @@ pub fn load(path: &Path) -> Result<Vec<u8>, ShowError> {
     {
         return Err(ShowError::Trace { path: path.to_owned(), error });
     }
-    file.read_to_end(&mut bytes).map_err(read_error)?;
-    Ok(bytes)
+    let too_large = || ShowError::TooLarge { path: path.to_owned(), most: MOST_BYTES };
+    if about.len() > MOST_BYTES {
+        return Err(too_large());
+    }
+    // Once more, since a file may grow while it is read.
+    file.take(MOST_BYTES + 1 - bytes.len() as u64).read_to_end(&mut bytes).map_err(read_error)?;
+    if bytes.len() as u64 > MOST_BYTES { Err(too_large()) } else { Ok(bytes) }
 }
 
 /// Says what is in the trace at `path`.
@@ -172,8 +188,8 @@ impl Shown {
 impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = if self.bounded { " (a part of its run)" } else { "" };
-        writeln!(f, "program      {}{part}", self.program)?;
-        writeln!(f, "command      {}", self.command)?;
+        writeln!(f, "program      {}{part}", plain::line(&self.program))?;
+        writeln!(f, "command      {}", plain::line(&self.command))?;
         let fetches = if self.fetches { "with" } else { "without" };
         writeln!(
             f,

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+#[cfg(unix)]
+pub mod limits;
+
 use std::process::{Command, Output, Stdio};
 
 /// A comparison that is done at once: little memory, few CPUs.

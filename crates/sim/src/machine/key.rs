@@ -51,6 +51,9 @@ pub(super) const SECTIONS: [&str; 8] =
 /// The section that a file may leave out although it has constants that must be given: then there is no swap.
 pub(super) const SWAP: &str = "swap";
 
+/// Entries of all TLBs and walk caches of a machine: less than 2 GiB of the host's memory.
+const MOST_TLB_ENTRIES: u64 = 1 << 24;
+
 /// Picoseconds in a second: no operation takes longer.
 const SECOND: u64 = 1_000_000_000_000;
 
@@ -200,7 +203,8 @@ pub(super) static KEYS: &[Key] = &[
     must!(device, parallel, Kind::Count("commands"), 1, 65_536, device.parallel),
     must!(device, bandwidth, Kind::Bandwidth, 100_000, 1_000_000_000_000, device.bandwidth),
     swap!(devices, Kind::Count("devices"), 1, 16),
-    swap!(size, Kind::Size, 1 << 20, 16 << 40),
+    // One cluster of slots at least.
+    swap!(size, Kind::Size, 2 << 20, 16 << 40),
     swap!(read_latency, Kind::Time, 0, SECOND),
     swap!(write_latency, Kind::Time, 0, SECOND),
     swap!(parallel, Kind::Count("commands"), 1, 65_536),
@@ -348,6 +352,8 @@ pub(super) fn check(machine: &Machine) -> Result<(), Conflict> {
             );
         }
     }
+    check_ticks(machine)?;
+    check_tlb_room(machine)?;
     if let Some(kib) = machine.kernel.min_free_kib.filter(|&kib| kib > memory / 2048) {
         return conflict(
             "min_free_kib",
@@ -363,6 +369,42 @@ pub(super) fn check(machine: &Machine) -> Result<(), Conflict> {
         );
     }
     check_distance(machine).map_err(|(wrong, right)| Conflict { key: None, wrong, right })
+}
+
+/// A CPU whose ticks take all its time never comes to anything else.
+fn check_ticks(machine: &Machine) -> Result<(), Conflict> {
+    let cost = &machine.cost;
+    let tick = cost.irq_enter + cost.irq_work + cost.tick_work + cost.irq_exit;
+    if tick < SECOND / u64::from(cost.tick_hz.max(1)) {
+        return Ok(());
+    }
+    conflict(
+        "tick_hz",
+        format!("{} ticks a second of {} each leave a CPU no time", cost.tick_hz, Kind::Time.show(tick)),
+        "fewer ticks, or less irq_enter, irq_work, tick_work and irq_exit".to_owned(),
+    )
+}
+
+/// The TLBs of all CPUs are in the host's memory.
+fn check_tlb_room(machine: &Machine) -> Result<(), Conflict> {
+    let Machine { cpus, tlb, .. } = machine;
+    let parts = [
+        ("l1_entries", tlb.l1_entries),
+        ("l2_entries", tlb.l2_entries),
+        ("large_entries", tlb.large_entries),
+        ("walk_cache", tlb.walk_cache),
+    ];
+    let each: u64 = parts.iter().map(|(_, entries)| u64::from(*entries)).sum();
+    let most = MOST_TLB_ENTRIES / u64::from(*cpus);
+    if each <= most {
+        return Ok(());
+    }
+    let largest = parts.iter().max_by_key(|(_, entries)| *entries).map_or("l1_entries", |(name, _)| name);
+    conflict(
+        largest,
+        format!("{cpus} CPUs with TLBs and walk caches of {each} entries are more than can be simulated"),
+        format!("at most {most} entries a CPU, all levels together"),
+    )
 }
 
 fn check_distance(machine: &Machine) -> Result<(), (String, String)> {

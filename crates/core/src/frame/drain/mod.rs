@@ -10,11 +10,11 @@ pub(crate) use interrupt::hand_over;
 use super::percpu::Section;
 use crate::Manager;
 use crate::event::Event;
-use crate::ipi::full_fence;
 use crate::platform::Platform;
 use crate::policy::Drain;
 use crate::profile::{self, Scope};
 use crate::rule::Rule;
+use crate::sync::full_fence;
 
 /// Whom a drain must reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +51,7 @@ impl<P: Platform> Manager<'_, P> {
         let force = certainty == Certainty::Certain && !p.broken(Rule::ForceAsksAll);
         // What the caller has changed before, such as limits, is seen by CPUs that come online from here on. Partner: the
         // fence in `cpu_online`.
-        full_fence();
+        full_fence(p);
         let drained = match self.config().policy.drain {
             Drain::AllCpus => interrupt::all(self),
             Drain::HoldingCpus => interrupt::holding(self, force),

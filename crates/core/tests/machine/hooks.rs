@@ -1,0 +1,122 @@
+//! What a test places in the middle of what the core does: at a touch of shared memory, while a CPU waits, while a device
+//! works.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::AtomicU64;
+
+use quietmm::{Config, Rule};
+
+use super::{Host, Mm, Setup, bare};
+
+/// Something that happens once.
+pub(super) type Hook = Box<dyn FnOnce(&Mm<'_>)>;
+
+/// What a case ends with (by unwinding) that cannot be played in one thread: a CPU waits for one that stands still in
+/// the middle of something, with interrupts off or with a lock.
+pub struct StandsStill;
+
+/// What is to happen when a CPU touches shared memory.
+pub(super) struct Placed {
+    cpu: u16,
+    /// Touches that come before.
+    left: u32,
+    hook: Hook,
+}
+
+impl Host {
+    pub(super) fn next(&self, hooks: &RefCell<VecDeque<Hook>>) -> bool {
+        let hook = hooks.borrow_mut().pop_front();
+        let Some(hook) = hook else { return false };
+        hook(self.manager());
+        true
+    }
+
+    /// At the `n`th touch of shared memory by `cpu` from now on, or from the last such hook on, `hook` happens.
+    pub fn at_touch(&self, cpu: u16, n: u32, hook: impl FnOnce(&Mm<'_>) + 'static) {
+        self.at_touch.borrow_mut().push_back(Placed { cpu, left: n, hook: Box::new(hook) });
+    }
+
+    /// From here on hooks are placed: who would wait for ever for one that stands still ends the case instead.
+    pub fn place(&self) {
+        self.placing.set(true);
+    }
+
+    /// How often a CPU has touched shared memory.
+    pub fn touches_of(&self, cpu: u16) -> u32 {
+        self.touches[cpu as usize].get()
+    }
+
+    /// The end of what hooks are placed in; says whether all of them came.
+    pub fn all_placed(&self) -> bool {
+        self.placing.set(false);
+        self.at_touch.borrow().is_empty()
+    }
+
+    /// Runs `hook` just before the core's `nth` access from now on to the entry of a page of this CPU's space.
+    pub fn watch(&self, page: u64, nth: u32, hook: Hook) {
+        let root = self.tlbs[self.current.get() as usize].borrow().root.expect("it runs in a space");
+        let word: *const AtomicU64 = self.walk(root, page).0.expect("the page has a table");
+        self.watched.set((word.cast(), nth));
+        self.on_touch.borrow_mut().push_back(hook);
+    }
+
+    pub fn watch_nothing(&self) {
+        self.watched.set((std::ptr::null(), 0));
+        self.on_touch.borrow_mut().clear();
+    }
+
+    /// A CPU touches shared memory.
+    pub(super) fn touched(&self, at: *const u8) {
+        let touches = &self.touches[self.current.get() as usize];
+        touches.set(touches.get() + 1);
+        let (watched, left) = self.watched.get();
+        if at == watched && left > 0 {
+            self.watched.set((watched, left - 1));
+            if left == 1 {
+                self.next(&self.on_touch);
+            }
+        }
+        let due = |placed: &mut Placed| {
+            let mine = self.placing.get() && placed.cpu == self.current.get();
+            let due = mine && placed.left == 0;
+            placed.left -= u32::from(mine && !due);
+            due
+        };
+        let now = self.at_touch.borrow_mut().front_mut().is_some_and(due);
+        if now {
+            let placed = self.at_touch.borrow_mut().pop_front();
+            (placed.expect("it is due").hook)(self.manager());
+        }
+    }
+}
+
+/// Plays `case` again and again on a new machine, with whatever it places at touch `n` for `n` from 0 on, until what it
+/// does has no such touch. Gives the results, and how many cases could not be played ([`StandsStill`]).
+pub fn everywhere<R>(setup: &Setup, broken: Option<Rule>, case: impl Fn(&Mm<'_>, u32) -> R) -> (Vec<R>, u32) {
+    everywhere_as(setup, &bare("vanilla"), broken, case)
+}
+
+/// The same with this configuration.
+pub fn everywhere_as<R>(
+    setup: &Setup,
+    config: &Config,
+    broken: Option<Rule>,
+    case: impl Fn(&Mm<'_>, u32) -> R,
+) -> (Vec<R>, u32) {
+    let (mut results, mut skipped) = (Vec::new(), 0);
+    for n in 0.. {
+        let host = Host::new(setup.clone());
+        host.broken.set(broken);
+        host.placing.set(true);
+        let played = catch_unwind(AssertUnwindSafe(|| host.run(*config, |mm| case(mm, n))));
+        match played {
+            Ok(_) if !host.at_touch.borrow().is_empty() => break,
+            Ok(result) => results.push(result),
+            Err(payload) if payload.is::<StandsStill>() => skipped += 1,
+            Err(payload) => resume_unwind(payload),
+        }
+    }
+    (results, skipped)
+}

@@ -1,0 +1,58 @@
+//! What happened on the machine, in order, and how often.
+
+use std::cell::RefCell;
+
+use quietmm::Event;
+use quietmm::platform::Store;
+
+use super::Host;
+
+/// One thing that happened, in the order in which it did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Happened {
+    Interrupt(u16),
+    FlushPage(u16, u64),
+    FlushSpace(u16),
+    FlushKernelPage(u16, u64),
+    FlushKernel(u16),
+    DiskWrite(Store, u64),
+    Event(Event),
+}
+
+/// All that happened since [`Host::forget`].
+pub type Log = RefCell<Vec<Happened>>;
+
+impl Host {
+    pub(super) fn note(&self, what: Happened) {
+        self.log.borrow_mut().push(what);
+    }
+
+    pub fn forget(&self) {
+        self.log.borrow_mut().clear();
+    }
+
+    pub fn count(&self, which: impl Fn(&Happened) -> bool) -> usize {
+        self.log.borrow().iter().filter(|what| which(what)).count()
+    }
+
+    /// Interrupts sent to this CPU since [`forget`](Self::forget).
+    pub fn interrupts_to(&self, cpu: u16) -> usize {
+        self.count(|what| *what == Happened::Interrupt(cpu))
+    }
+
+    pub fn interrupts(&self) -> usize {
+        self.count(|what| matches!(what, Happened::Interrupt(_)))
+    }
+
+    /// Full flushes and single flushes of a CPU.
+    pub fn flushes(&self, cpu: u16) -> (usize, usize) {
+        let single = |what: &Happened| matches!(what, Happened::FlushPage(c, _) if *c == cpu);
+        (self.count(|what| *what == Happened::FlushSpace(cpu)), self.count(single))
+    }
+
+    /// Full and single flushes of kernel addresses on a CPU.
+    pub fn kernel_flushes(&self, cpu: u16) -> (usize, usize) {
+        let single = |what: &Happened| matches!(what, Happened::FlushKernelPage(c, _) if *c == cpu);
+        (self.count(|what| *what == Happened::FlushKernel(cpu)), self.count(single))
+    }
+}

@@ -1,0 +1,192 @@
+//! What the core asks of the machine.
+
+use std::panic::resume_unwind;
+
+use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
+use quietmm::platform::{Access, BlockDevice, Guarantees, WaitKey};
+use quietmm::{CpuId, CpuSet, Event, FrameNumber, NodeId, Platform, Rule, VirtAddr};
+
+use super::translation::{Tlb, places};
+use super::{Happened, Host, StandsStill};
+
+// SAFETY: `direct` checks that it stays inside the one block of memory, there is one thread, so the current CPU
+// is true and stable, the flushes take the entries out of the map, and the copies are of one frame.
+unsafe impl Platform for Host {
+    fn this_cpu(&self) -> CpuId {
+        CpuId(self.current.get())
+    }
+    fn possible_cpus(&self) -> u32 {
+        self.setup.cpus
+    }
+    fn is_online(&self, cpu: CpuId) -> bool {
+        u32::from(cpu.0) < self.setup.cpus
+    }
+    fn node_of(&self, cpu: CpuId) -> NodeId {
+        NodeId(cpu.0 % self.setup.nodes)
+    }
+    fn distance(&self, from: NodeId, to: NodeId) -> u32 {
+        if from == to { 10 } else { 20 }
+    }
+    fn flush_page(&self, page: VirtAddr) {
+        let cpu = self.current.get();
+        self.note(Happened::FlushPage(cpu, page.page().0));
+        let mut tlb = self.tlbs[cpu as usize].borrow_mut();
+        let tag = tlb.tag;
+        for key in places(tag, page.page().0) {
+            tlb.cached.remove(&key);
+        }
+        tlb.forget_tables();
+    }
+    fn flush_space(&self) {
+        let cpu = self.current.get();
+        self.note(Happened::FlushSpace(cpu));
+        self.tlbs[cpu as usize].borrow_mut().flush();
+    }
+    fn flush_kernel_page(&self, page: VirtAddr) {
+        let cpu = self.current.get();
+        self.note(Happened::FlushKernelPage(cpu, page.page().0));
+        self.tlbs[cpu as usize].borrow_mut().kernel.remove(&page.page().0);
+    }
+    fn flush_kernel(&self) {
+        let cpu = self.current.get();
+        self.note(Happened::FlushKernel(cpu));
+        let mut tlb = self.tlbs[cpu as usize].borrow_mut();
+        tlb.kernel.clear();
+        tlb.cached.clear();
+        tlb.walked.clear();
+    }
+    fn prepare_root(&self, root: FrameNumber) {
+        if self.kernel_root.get().is_none() {
+            self.kernel_root.set(Some(root));
+        }
+    }
+    fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
+        self.next(&self.on_load);
+        let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
+        (tlb.root, tlb.tag) = (Some(root), tag);
+        if !keep {
+            tlb.flush();
+        }
+    }
+    fn tags(&self) -> u16 {
+        self.setup.tags
+    }
+    fn interrupt(&self, targets: &CpuSet) {
+        assert!(!self.irqs[self.current.get() as usize].get(), "interrupts must be off");
+        for target in targets.iter() {
+            assert_ne!(target.0, self.current.get(), "a CPU does not interrupt itself");
+            self.note(Happened::Interrupt(target.0));
+            self.pending[target.index()].set(!self.off[target.index()].get());
+        }
+        if !self.hold_interrupts.get() {
+            self.deliver_all();
+        }
+    }
+    fn irqs_off(&self) -> bool {
+        self.irqs[self.current.get() as usize].replace(false)
+    }
+    fn irqs_on(&self) {
+        let cpu = self.current.get();
+        self.irqs[cpu as usize].set(true);
+        if self.pending[cpu as usize].get() && !self.hold_interrupts.get() {
+            self.deliver(cpu);
+        }
+        if !self.on_irqs_on.borrow().is_empty() {
+            self.irqs[cpu as usize].set(false);
+            self.next(&self.on_irqs_on);
+            self.irqs[cpu as usize].set(true);
+        }
+    }
+    fn direct(&self, at: PhysAddr) -> *mut u8 {
+        let offset = at.0.checked_sub(u64::from(self.setup.base) * PAGE_SIZE).expect("below the memory");
+        assert!(offset < u64::from(self.setup.frames) * PAGE_SIZE, "beyond the memory");
+        let aligned = self.memory.addr().next_multiple_of(PAGE_SIZE as usize) - self.memory.addr();
+        // SAFETY: inside the block, as was just checked; it has room for the alignment.
+        unsafe { self.memory.add(aligned + offset as usize) }
+    }
+    fn clear_frame(&self, frame: FrameNumber) {
+        // SAFETY: `direct` checks the frame's first byte, and frames do not straddle the end.
+        unsafe { self.direct(frame.phys()).write_bytes(0, PAGE_SIZE as usize) }
+    }
+    fn copy_frame(&self, from: FrameNumber, to: FrameNumber) {
+        // SAFETY: as above, for both.
+        unsafe { self.direct(from.phys()).copy_to(self.direct(to.phys()), PAGE_SIZE as usize) }
+    }
+    fn now(&self) -> Nanos {
+        Nanos(0)
+    }
+    fn pause(&self, _ns: u32) {
+        if !self.next(&self.on_pause) && !self.deliver_all() {
+            if self.placing.get() && self.is_aside() {
+                // Perhaps it is the other that stands still in the middle of something.
+                self.stop();
+            } else if self.placing.get() && !self.resume_any() && !self.patient.get() {
+                resume_unwind(Box::new(StandsStill));
+            }
+            self.idle_pauses.set(self.idle_pauses.get() + 1);
+            assert!(self.idle_pauses.get() < 1_000_000, "somebody waits for ever");
+        }
+    }
+    fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
+        // Asleep: only `wake` ends it.
+        let mut woken = true;
+        while !ready() {
+            if matches!(key, WaitKey::Page(_))
+                && let Some(rule) = self.instead_of_page_wait.take()
+            {
+                return self.broken.set(Some(rule));
+            }
+            assert!(woken || self.placing.get(), "{key:?}: somebody else was woken");
+            let before = self.woken.borrow().len();
+            let other = self.on_wait.borrow_mut().pop_front();
+            match other {
+                Some(other) => other(),
+                None if self.is_aside() => self.stop(),
+                None if self.placing.get() && self.resume_any() => {}
+                None => panic!("sleeps, and nobody else is there"),
+            }
+            self.idle_pauses.set(self.idle_pauses.get() + 1);
+            assert!(self.idle_pauses.get() < 1_000_000, "somebody sleeps for ever");
+            woken = self.woken.borrow()[before..].contains(&key);
+        }
+        let said = format!("{key:?} became ready and nobody woke the sleeper");
+        match self.broken.get() {
+            None => assert!(woken, "{said}"),
+            // Seen; there is no need to say so.
+            Some(_) if !woken => resume_unwind(Box::new(said)),
+            Some(_) => {}
+        }
+    }
+    fn wake(&self, key: WaitKey) {
+        self.woken.borrow_mut().push(key);
+    }
+    fn device(&self) -> Option<&dyn BlockDevice> {
+        self.setup.disk.then_some(self as &dyn BlockDevice)
+    }
+    fn guarantees(&self) -> Guarantees {
+        if !self.setup.guarantees {
+            return Guarantees::none();
+        }
+        // SAFETY: `translate` does so.
+        unsafe { Guarantees::none().with_clean_write_walks().with_unflushed_accessed() }
+    }
+    fn touch(&self, at: *const u8, _access: Access) {
+        self.touched(at);
+    }
+    fn broken(&self, rule: Rule) -> bool {
+        self.broken.get() == Some(rule)
+    }
+    fn observe(&self, event: &Event) {
+        self.note(Happened::Event(*event));
+        match *event {
+            Event::Rotated => _ = self.next(&self.on_rotated),
+            // INV-9: a CPU could still walk these tables.
+            Event::Freed { frame, order: 0 } => {
+                let may_walk = |tlb: &Tlb| tlb.root == Some(frame) || tlb.walked.contains(&(tlb.tag, frame));
+                let walked = self.tlbs.iter().filter(|tlb| may_walk(&tlb.borrow())).count();
+                self.stale.set(self.stale.get() + walked as u32);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! How a CPU translates: a TLB that keeps what it may keep, walks of the real tables, and what a program or the kernel
+//! reads and writes through them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quietmm::addr::PhysAddr;
+use quietmm::{Entry, Error, FrameNumber, PageNumber, Platform, SpaceId, UserAccess};
+
+use super::{Host, Mm};
+
+#[derive(Default)]
+pub(super) struct Tlb {
+    pub(super) root: Option<FrameNumber>,
+    pub(super) tag: u16,
+    /// By tag, first page and whether it is a large page: the entry as it was cached.
+    pub(super) cached: BTreeMap<(u16, u64, bool), Entry>,
+    /// By tag: the tables that the CPU has walked since its last flush, and may walk again without a look above.
+    pub(super) walked: BTreeSet<(u16, FrameNumber)>,
+    /// By page: entries of kernel addresses, which are global.
+    pub(super) kernel: BTreeMap<u64, Entry>,
+}
+
+/// Where a translation of `page` can lie: the small one, and the large one that covers it.
+pub(super) fn places(tag: u16, page: u64) -> [(u16, u64, bool); 2] {
+    [(tag, page, false), (tag, PageNumber(page).large().0, true)]
+}
+
+/// The frame that an entry, small or large, gives for `page`.
+fn frame_for(entry: Entry, page: u64) -> FrameNumber {
+    let part = if entry.has(Entry::LARGE) { PageNumber(page).index(0) as u32 } else { 0 };
+    entry.frame().add(part)
+}
+
+impl Tlb {
+    /// Everything under the loaded tag.
+    pub(super) fn flush(&mut self) {
+        let tag = self.tag;
+        self.cached.retain(|key, _| key.0 != tag);
+        self.forget_tables();
+    }
+
+    /// What every flush does, of a single page too (Intel SDM 3A 4.10.4.1).
+    pub(super) fn forget_tables(&mut self) {
+        let tag = self.tag;
+        self.walked.retain(|key| key.0 != tag);
+    }
+}
+
+impl Host {
+    pub(super) fn word(&self, frame: FrameNumber, index: usize) -> &AtomicU64 {
+        let at = self.direct(PhysAddr(frame.phys().0 + 8 * index as u64));
+        // SAFETY: inside the memory (`direct` checks), aligned, and only used as an atomic.
+        unsafe { &*at.cast() }
+    }
+
+    /// The entry for a page, small or large, as the hardware finds it, and the tables on the way.
+    pub(super) fn walk(&self, root: FrameNumber, page: u64) -> (Option<&AtomicU64>, Vec<FrameNumber>) {
+        let mut way = vec![root];
+        for level in (1..4).rev() {
+            let word = self.word(way[way.len() - 1], PageNumber(page).index(level));
+            let entry = Entry(word.load(Ordering::SeqCst));
+            if !entry.is_present() {
+                return (None, way);
+            }
+            if level == 1 && entry.has(Entry::LARGE) {
+                return (Some(word), way);
+            }
+            way.push(entry.frame());
+        }
+        (Some(self.word(way[3], PageNumber(page).index(0))), way)
+    }
+
+    /// Translates as the hardware does: `None` is a page fault.
+    fn translate(&self, page: u64, write: bool) -> Option<FrameNumber> {
+        let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
+        let (root, tag) = (tlb.root?, tlb.tag);
+        let (found, way) = self.walk(root, page);
+        let now = found.map_or(Entry::NONE, |word| Entry(word.load(Ordering::SeqCst)));
+        let access = if write { UserAccess::Write } else { UserAccess::Read };
+        for key in places(tag, page) {
+            let Some(entry) = tlb.cached.get(&key).copied().filter(|entry| entry.permits(access)) else {
+                continue;
+            };
+            let clean = write && !entry.has(Entry::DIRTY);
+            // A write through a clean entry walks again: that is the guarantee, where it is declared.
+            if clean && self.setup.guarantees {
+                continue;
+            }
+            // No longer there, somewhere else, or no longer permitted.
+            if !now.permits(access) || frame_for(now, page) != frame_for(entry, page) {
+                self.stale.set(self.stale.get() + 1);
+                return Some(frame_for(entry, page));
+            }
+            if !clean {
+                return Some(frame_for(entry, page));
+            }
+        }
+        for key in places(tag, page) {
+            tlb.cached.remove(&key);
+        }
+        tlb.walked.extend(way.into_iter().map(|table| (tag, table)));
+        if !now.permits(access) {
+            return None;
+        }
+        let bits = Entry::ACCESSED | if write { Entry::DIRTY } else { 0 };
+        let entry = Entry(found?.fetch_or(bits, Ordering::SeqCst) | bits);
+        tlb.cached.insert(places(tag, page)[usize::from(entry.has(Entry::LARGE))], entry);
+        Some(frame_for(entry, page))
+    }
+
+    /// Translates a kernel address as the hardware does, whatever space is loaded.
+    fn translate_kernel(&self, page: u64, write: bool) -> Option<FrameNumber> {
+        let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
+        let root = tlb.root.or(self.kernel_root.get())?;
+        let (found, _) = self.walk(root, page);
+        let now = found.map_or(Entry::NONE, |word| Entry(word.load(Ordering::SeqCst)));
+        let permits = |entry: Entry| entry.is_present() && (!write || entry.has(Entry::WRITABLE));
+        if let Some(cached) = tlb.kernel.get(&page).copied().filter(|&entry| permits(entry)) {
+            if !now.is_present() {
+                self.kernel_window.set(self.kernel_window.get() + 1);
+            } else if now.frame() != cached.frame() {
+                self.kernel_stale.set(self.kernel_stale.get() + 1);
+            }
+            return Some(cached.frame());
+        }
+        assert!(now == Entry::NONE || now.is_taken() || now.has(Entry::GLOBAL | Entry::ACCESSED), "{now:?}");
+        permits(now).then(|| {
+            tlb.kernel.insert(page, now);
+            now.frame()
+        })
+    }
+
+    /// What this CPU reads at the start of a kernel page; `None` is a fault.
+    pub fn read_kernel(&self, page: PageNumber) -> Option<u64> {
+        let frame = self.translate_kernel(page.0, false)?;
+        Some(self.word(frame, 0).load(Ordering::SeqCst))
+    }
+
+    /// Writes there; says whether it could.
+    pub fn write_kernel(&self, page: PageNumber, value: u64) -> bool {
+        let Some(frame) = self.translate_kernel(page.0, true) else { return false };
+        self.word(frame, 0).store(value, Ordering::SeqCst);
+        true
+    }
+
+    /// Whether the entry of a kernel page lets code run there.
+    pub fn may_execute(&self, page: PageNumber) -> bool {
+        let root = self.kernel_root.get().expect("a kernel root");
+        let (found, _) = self.walk(root, page.0);
+        found.is_some_and(|word| {
+            let entry = Entry(word.load(Ordering::SeqCst));
+            entry.is_present() && !entry.has(Entry::NO_EXECUTE)
+        })
+    }
+
+    /// Whether this CPU still has a translation of the kernel page.
+    pub fn caches_kernel(&self, cpu: u16, page: PageNumber) -> bool {
+        self.tlbs[cpu as usize].borrow().kernel.contains_key(&page.0)
+    }
+
+    /// What this CPU reads, if it reads on without a page fault.
+    pub fn try_read(&self, page: u64) -> Option<u64> {
+        let frame = self.translate(page, false)?;
+        Some(self.word(frame, 0).load(Ordering::SeqCst))
+    }
+
+    /// Writes, if that needs no page fault; says whether it did. The program stands at the access otherwise.
+    pub fn try_write(&self, page: u64, value: u64) -> bool {
+        let Some(frame) = self.translate(page, true) else { return false };
+        self.word(frame, 0).store(value, Ordering::SeqCst);
+        true
+    }
+
+    fn access(&self, mm: &Mm<'_>, id: SpaceId, page: u64, write: Option<u64>) -> Result<u64, Error> {
+        assert_eq!(mm.loaded_space(), Some(id), "this CPU runs elsewhere");
+        for _ in 0..3 {
+            if let Some(frame) = self.translate(page, write.is_some()) {
+                let word = self.word(frame, 0);
+                if let Some(value) = write {
+                    word.store(value, Ordering::SeqCst);
+                }
+                return Ok(word.load(Ordering::SeqCst));
+            }
+            let access = if write.is_some() { UserAccess::Write } else { UserAccess::Read };
+            mm.fault(id, PageNumber(page).addr(), access)?;
+        }
+        panic!("page {page:#x} faults again and again");
+    }
+
+    /// What this CPU reads at the start of a page of its space.
+    pub fn read(&self, mm: &Mm<'_>, id: SpaceId, page: u64) -> Result<u64, Error> {
+        self.access(mm, id, page, None)
+    }
+
+    pub fn write(&self, mm: &Mm<'_>, id: SpaceId, page: u64, value: u64) -> Result<(), Error> {
+        self.access(mm, id, page, Some(value)).map(|_| ())
+    }
+
+    /// Whether this CPU still has a translation of the page.
+    pub fn caches(&self, cpu: u16, page: u64) -> bool {
+        let tlb = self.tlbs[cpu as usize].borrow();
+        places(tlb.tag, page).iter().any(|key| tlb.cached.contains_key(key))
+    }
+
+    /// Whether the accessed bit is set; clears it in the table as a program that stops using the page would not.
+    pub fn accessed(&self, mm: &Mm<'_>, id: SpaceId, page: u64) -> bool {
+        mm.lookup(id, PageNumber(page)).unwrap().has(Entry::ACCESSED)
+    }
+}

@@ -1,0 +1,51 @@
+//! Words that many tests use: configurations, ranges, and all frames that there are.
+
+use quietmm::{Audit, Config, Counter, ListLimits, PageNumber, PageRange, Platform, Policy};
+
+use super::Mm;
+
+pub fn config(policy: &str) -> Config {
+    Config::new(Policy::parse(policy).unwrap())
+}
+
+/// No watermarks and no frames at hand: every frame can be had, and counts are exact.
+pub fn bare(policy: &str) -> Config {
+    Config { page_lists: Some(NONE_AT_HAND), min_free: Some(0), ..config(policy) }
+}
+
+/// CPUs keep no frames at hand.
+pub const NONE_AT_HAND: ListLimits = ListLimits { batch: 1, high: 0 };
+
+/// CPUs take frames in such batches, and keep four at hand.
+pub fn at_hand(batch: u32) -> Option<ListLimits> {
+    Some(ListLimits { batch, high: 4 * batch })
+}
+
+pub fn pages(start: u64, pages: u64) -> PageRange {
+    PageRange::new(PageNumber(start), pages)
+}
+
+pub fn counted(mm: &Mm<'_>, counter: Counter) -> u64 {
+    mm.counter(counter)
+}
+
+/// The audit, after whatever was on its way is where it belongs, on every CPU.
+pub fn settled(mm: &Mm<'_>) -> Audit {
+    let p = mm.platform();
+    for cpu in 0..p.possible_cpus() as u16 {
+        p.on(cpu, || {
+            mm.drain_lru_batch();
+            mm.drain_page_list();
+        });
+    }
+    mm.validate()
+}
+
+/// Takes single frames until there are no more, reclaiming as much as can be.
+pub fn exhaust(mm: &Mm<'_>) -> Vec<quietmm::Frames> {
+    std::iter::from_fn(|| mm.alloc_frames(0, quietmm::AllocFrom::HERE).ok()).collect()
+}
+
+pub fn give_back(mm: &Mm<'_>, frames: Vec<quietmm::Frames>) {
+    frames.into_iter().for_each(|block| mm.free_frames(block));
+}
