@@ -1,6 +1,6 @@
 //! What programs, the kernel and the hardware itself do with addresses.
 
-use quietmm::addr::{FrameNumber, PageNumber};
+use quietmm::addr::{FrameNumber, PAGE_SIZE, PageNumber};
 use quietmm::{Entry, UserAccess};
 
 use super::tlb::{Cached, CachedKernel};
@@ -227,7 +227,12 @@ impl Machine {
 
     fn fetch_kernel(&self, id: u16, only: Option<*const u8>) {
         let (Some(root), Some(range)) = (self.kernel_root.get(), self.kernel_range.get()) else { return };
-        for page in range.start.0..range.end().0 {
+        // The place of an entry in its table says which pages it can be of.
+        let index = only
+            .and_then(|at| self.memory.offset_of(at))
+            .map(|offset| offset as usize % PAGE_SIZE as usize / 8);
+        let may_be = |page: &u64| index.is_none_or(|index| PageNumber(*page).index(0) == index);
+        for page in (range.start.0..range.end().0).filter(may_be) {
             let (way, leaf) = self.walk(root, page);
             let is_it = |at: *const u8| way.words[0].is_some_and(|word| word.cast_const().cast() == at);
             if only.is_some_and(|at| !is_it(at)) {
