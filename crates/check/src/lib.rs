@@ -19,7 +19,5 @@ pub mod scenarios;
 pub mod shrink;
 mod stacks;
 pub mod task;
-mod task_kernel;
-mod task_swap;
 pub mod timeline;
 pub mod violation;

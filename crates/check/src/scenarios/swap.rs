@@ -3,8 +3,8 @@
 use quietmm::Rule;
 
 use crate::scenario::Scenario;
+use crate::task::swap::{DEVICE, swapping};
 use crate::task::{Task, range};
-use crate::task_swap::{DEVICE, swapping};
 
 /// The page that everything is about.
 const AT: u64 = 0x11f8;

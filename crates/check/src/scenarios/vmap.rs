@@ -4,7 +4,7 @@ use quietmm::{Error, KernelProt, Rule, VmapPlace};
 
 use crate::scenario::Scenario;
 use crate::task::Task;
-use crate::task_kernel::{BARE, kernel, kernel_range};
+use crate::task::vmap::{BARE, kernel, kernel_range};
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![purge(), eager(), online(), frees(), exhaustion(), short(), guard(), hole(), many(), count()]

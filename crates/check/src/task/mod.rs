@@ -4,6 +4,8 @@ mod cpu;
 mod kernel;
 mod memory;
 mod ranges;
+pub mod swap;
+pub mod vmap;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
