@@ -4,7 +4,7 @@
 //! The way through: [`cli`] reads the command line, [`plan`] holds it against what exists, [`measure`] runs
 //! every policy with every seed on the host's cores ([`jobs`]), [`rows`] picks the figures, and [`text`] or
 //! [`json`] prints them. [`traces`] imports and shows recorded
-//! programs. [`demo`] is what `make run` shows.
+//! programs. [`metal`] boots the same work on an emulated machine. [`demo`] is what `make run` shows.
 
 mod cli;
 mod compare;
@@ -18,6 +18,7 @@ mod json;
 mod latencies;
 mod list;
 mod measure;
+mod metal;
 mod near;
 mod output;
 mod plan;
@@ -55,6 +56,7 @@ fn obey(command: &Command, output: &mut Output) -> Result<Ending, Failure> {
         Command::List(args) => list::list(args, output),
         Command::Run(args) => compare::run(args, output),
         Command::Compare(args) => compare::compare(args, output),
+        Command::Boot(args) => metal::boot(args, output),
         Command::Trace { command } => traces::obey(command, output),
         Command::Demo(args) => demo::demo(args, output),
     }
