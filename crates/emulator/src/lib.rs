@@ -137,7 +137,14 @@ impl Machine {
 
     fn command(&self, image: &Path, words: &str) -> Result<Command, BootError> {
         let mut command = Command::new(EMULATOR);
-        command.args(["-M", "microvm,pic=off,pit=off,rtc=off", "-nodefaults", "-display", "none", "-no-reboot"]);
+        command.args([
+            "-M",
+            "microvm,pic=off,pit=off,rtc=off",
+            "-nodefaults",
+            "-display",
+            "none",
+            "-no-reboot",
+        ]);
         command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]);
         command.args(["-smp", &self.cpus.to_string(), "-m", &format!("{}M", self.mib)]);
         command.args(match self.accel {

@@ -72,9 +72,11 @@ pub enum Command {
         comparison were published they stand below the computed ones.")]
     Compare(CompareArgs),
     /// Boot the same work on an emulated machine, once for each policy, and print the same table
-    #[command(long_about = "Boot the same work on an emulated machine, once for each policy, and print the same table.\n\n\
+    #[command(
+        long_about = "Boot the same work on an emulated machine, once for each policy, and print the same table.\n\n\
         The same core runs on page tables, interrupts and processors that we did not write: x86-64 in QEMU. Work is small \
-        enough for an emulator; counts are what to compare.")]
+        enough for an emulator; counts are what to compare."
+    )]
     Boot(BootArgs),
     /// Import a recording of a real program, or tell what is in a trace
     Trace {

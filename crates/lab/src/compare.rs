@@ -15,7 +15,9 @@ pub fn compare(args: &CompareArgs, output: &mut Output) -> Result<Ending, Failur
         return metal::compare(args, output);
     }
     if let Some(flag) = args.metal.given() {
-        return Err(Failure::Input(format!("{flag}: only for a machine that boots; with --on metal or both")));
+        return Err(Failure::Input(format!(
+            "{flag}: only for a machine that boots; with --on metal or both"
+        )));
     }
     let plans = plans(Form::Compare, &args.workloads, &args.policies, &args.common)?;
     print(plans, Form::Compare, &args.common, output)

@@ -193,7 +193,9 @@ pub fn check_threads(workload: Workload, threads: Option<u32>) -> Result<(), Fai
         return Ok(());
     }
     let name = workload.name();
-    Err(Failure::Input(format!("--threads: {name} has the threads that it has; only vmap-touch lets you choose")))
+    Err(Failure::Input(format!(
+        "--threads: {name} has the threads that it has; only vmap-touch lets you choose"
+    )))
 }
 
 /// Whether the workload has this ratio of other work.

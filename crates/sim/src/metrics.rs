@@ -134,7 +134,13 @@ pub fn traffic(count: impl Fn(Counter) -> u64) -> Vec<Metric> {
     vec![
         Metric::int("ipis_sent", "IPIs sent", Better::Less, sent, "interrupts sent by the memory manager"),
         Metric::int("ipis_received", "IPIs received", Better::Less, received, "interrupts received from it"),
-        Metric::int("pages_reclaimed", "pages reclaimed", Better::Neither, reclaimed, "by kswapd and by tasks"),
+        Metric::int(
+            "pages_reclaimed",
+            "pages reclaimed",
+            Better::Neither,
+            reclaimed,
+            "by kswapd and by tasks",
+        ),
         real(
             "ipis_sent_per_reclaimed_page",
             "IPIs sent/page",

@@ -192,8 +192,10 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         ..Config::new(spec.policy)
     };
     let purgers = u32::from(kernel_pages.is_some());
-    let tasks =
-        machine.cpus + machine.nodes + purgers + spec.workload.tasks(machine.cpus, spec.work.unwrap_or(machine.memory / 4096));
+    let tasks = machine.cpus
+        + machine.nodes
+        + purgers
+        + spec.workload.tasks(machine.cpus, spec.work.unwrap_or(machine.memory / 4096));
     let mut sim =
         Sim::<FAULTS>::new(machine, tasks as usize, spec.seed, spec.broken, watch).map_err(|error| {
             RunError::Failed(format!("the host has no room for the machine's memory: {error}"))

@@ -11,9 +11,12 @@ use crate::cli::{self, CompareArgs};
 const CPUS: u32 = 8;
 /// Memory unless another size is asked for, in MiB.
 const MEMORY: u64 = 512;
-/// What `--on both` has instead: small work, that the simulation and a machine with a host thread a CPU do in seconds.
+/// What `--on both` has instead: small work, and CPUs that take turns as finely as those of the simulated machine do. A host
+/// thread for each CPU would have them run as the host's scheduler likes, thousands of instructions in a row.
 const CPUS_BOTH: u32 = 4;
 const MEMORY_BOTH: u64 = 128;
+const ACCEL_BOTH: AccelName = AccelName::Icount;
+const PERIOD_BOTH: u64 = 1009;
 /// Seconds that a machine has.
 const TIMEOUT: u64 = 600;
 /// The least and the most memory, in MiB: below it the image has no room for itself.
@@ -111,10 +114,10 @@ pub struct MachineArgs {
     /// Size the work as if memory were so much (default: all; for readers two fifths, whose files are 10 x that)
     #[arg(long, value_name = "SIZE", value_parser = work, allow_negative_numbers = true)]
     pub work: Option<u64>,
-    /// How the machine that boots executes (default: tcg)
+    /// How the machine that boots executes (default: tcg; with --on both icount)
     #[arg(long, value_name = "HOW")]
     pub accel: Option<AccelName>,
-    /// With icount: a timer interrupts each CPU after so many instructions of its own, and CPUs take turns as finely
+    /// With icount: a timer interrupts each CPU after so many of its own, and CPUs take turns as finely (--on both: 1009)
     #[arg(long, value_name = "INSTRUCTIONS", value_parser = period, allow_negative_numbers = true)]
     pub period: Option<u64>,
     /// The bootable image (default: the repository's, built when it is older than its sources)
@@ -154,6 +157,8 @@ pub struct Asked<'a> {
     pub cpus: u32,
     /// MiB.
     pub memory: u64,
+    pub accel: AccelName,
+    pub period: Option<u64>,
     pub machine: &'a MachineArgs,
     pub sets: &'a [(String, String)],
     pub seed: u64,
@@ -172,6 +177,8 @@ impl<'a> Asked<'a> {
             policies: &args.policies,
             cpus: args.cpus,
             memory: args.machine.memory.unwrap_or(MEMORY),
+            accel: args.machine.accel.unwrap_or(AccelName::Tcg),
+            period: args.machine.period,
             machine: &args.machine,
             sets: &args.sets,
             seed: args.seed,
@@ -186,12 +193,20 @@ impl<'a> Asked<'a> {
 
     pub fn compare(args: &'a CompareArgs) -> Asked<'a> {
         let common = &args.common;
-        let (cpus, memory) = if args.on == On::Both { (CPUS_BOTH, MEMORY_BOTH) } else { (CPUS, MEMORY) };
+        let (cpus, memory, accel, period) = if args.on == On::Both {
+            (CPUS_BOTH, MEMORY_BOTH, ACCEL_BOTH, Some(PERIOD_BOTH))
+        } else {
+            (CPUS, MEMORY, AccelName::Tcg, None)
+        };
+        let accel = args.metal.accel.unwrap_or(accel);
+        let period = args.metal.period.or(period.filter(|_| accel == AccelName::Icount));
         Asked {
             workloads: &args.workloads,
             policies: &args.policies,
             cpus: common.cpus.unwrap_or(cpus),
             memory: args.metal.memory.unwrap_or(memory),
+            accel,
+            period,
             machine: &args.metal,
             sets: &common.sets,
             seed: common.seed,
@@ -247,7 +262,10 @@ mod tests {
 
     #[test]
     fn sizes_have_units_and_borders() {
-        assert_eq!([memory("512M"), memory("2G"), memory("2g"), memory("16777216")], [512, 2048, 2048, 16].map(Ok));
+        assert_eq!(
+            [memory("512M"), memory("2G"), memory("2g"), memory("16777216")],
+            [512, 2048, 2048, 16].map(Ok)
+        );
         for wrong in ["", "M", "-5M", "15M", "1025G", "1.5G", "16777217", "99999999999G", "lots", "1M1"] {
             assert!(memory(wrong).is_err(), "{wrong}");
         }

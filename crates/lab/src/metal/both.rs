@@ -96,7 +96,11 @@ pub fn show(asked: &Asked<'_>, common: &Common, output: &mut Output) -> Result<E
     let mut all = Vec::new();
     for (nth, study) in booted.iter().enumerate() {
         let pairs = pairs(study, &machine, jobs::workers(common.jobs))?;
-        ending = ending.worse(if pairs.len() < study.plan.policies.len() { Ending::Interrupted } else { study.ending() });
+        ending = ending.worse(if pairs.len() < study.plan.policies.len() {
+            Ending::Interrupted
+        } else {
+            study.ending()
+        });
         if asked.json {
             all.push(as_json(study, &pairs, machine_name));
         } else {
@@ -116,7 +120,9 @@ fn machine(name: &str, asked: &Asked<'_>) -> Result<Machine, Failure> {
     let machine = Machine::load(name).map_err(|error| input(&error))?;
     if machine.nodes != 1 {
         let nodes = machine.nodes;
-        return Err(Failure::Input(format!("--machine {name} has {nodes} nodes, and the machine that boots has one")));
+        return Err(Failure::Input(format!(
+            "--machine {name} has {nodes} nodes, and the machine that boots has one"
+        )));
     }
     let mut machine = machine.with_cpus(asked.cpus).map_err(|error| input(&error))?;
     for (key, value) in asked.sets {
@@ -150,7 +156,8 @@ fn pairs(study: &Study, machine: &Machine, workers: usize) -> Result<Vec<Pair>, 
     let pair = |policy: usize| {
         let mine = || done.iter().zip(&reports).filter(move |((of, ..), _)| *of == policy);
         // A policy is shown if all its seeds came to an end on both.
-        let simulated: Vec<&[Metric]> = mine().filter_map(|(_, report)| Some(&report.as_ref()?.metrics[..])).collect();
+        let simulated: Vec<&[Metric]> =
+            mine().filter_map(|(_, report)| Some(&report.as_ref()?.metrics[..])).collect();
         let metal: Vec<&[Metric]> = mine().map(|((.., boot), _)| &boot.metrics[..]).collect();
         let whole = simulated.len() == plan.runs as usize && metal.len() == plan.runs as usize;
         whole.then(|| Pair { policy, metal: figure::figures(&metal), simulated: figure::figures(&simulated) })
@@ -204,18 +211,30 @@ fn as_text(study: &Study, pairs: &[Pair], machine: &Machine, machine_name: &str)
     out.push('\n');
     out.push_str(&hanging("verdict  ", &verdict(pairs, plan)));
     out.push_str(&text::origin(plan));
-    let frames = study.boots.iter().flatten().find_map(|boot| boot.printed.head.as_ref()).map_or(0, |head| head.frames);
+    let frames = study
+        .boots
+        .iter()
+        .flatten()
+        .find_map(|boot| boot.printed.head.as_ref())
+        .map_or(0, |head| head.frames);
     let mib = gain::plain(frames as f64 / 256.0, 1);
     out.push_str(&hanging(
         "beside   ",
-        &format!("{machine_name} with {} CPUs and as much memory as the image left to the core, {mib} MiB", machine.cpus),
+        &format!(
+            "{machine_name} with {} CPUs and as much memory as the image left to the core, {mib} MiB",
+            machine.cpus
+        ),
     ));
     let _ = writeln!(out, "repeat   {}", command(plan, machine_name));
     out
 }
 
 fn command(plan: &Plan, machine_name: &str) -> String {
-    let machine = if machine_name == MACHINE { String::new() } else { format!(" --machine {}", crate::plan::quoted(machine_name)) };
+    let machine = if machine_name == MACHINE {
+        String::new()
+    } else {
+        format!(" --machine {}", crate::plan::quoted(machine_name))
+    };
     plan.command(Some("both")) + &machine
 }
 
@@ -225,21 +244,31 @@ fn verdict(pairs: &[Pair], plan: &Plan) -> String {
         let (metal, simulated) = pair.row(key)?;
         difference(metal.number(), simulated.number())
     };
-    let signed = |far: Option<f64>| far.map_or("no figure".to_string(), |far| format!("{}{}%", if far > 0.0 { "+" } else { "" }, gain::plain(far, 1)));
+    let signed = |far: Option<f64>| {
+        far.map_or("no figure".to_string(), |far| {
+            format!("{}{}%", if far > 0.0 { "+" } else { "" }, gain::plain(far, 1))
+        })
+    };
     let mut parts: Vec<String> = pairs
         .iter()
         .map(|pair| {
-            let [ipis, flushes, pages] =
-                ["ipis_received", "nr_tlb_remote_flush_received", "pages_reclaimed"].map(|key| signed(far(pair, key)));
-            format!("{}: IPIs {ipis}, flush requests {flushes}, pages reclaimed {pages}", plan.names[pair.policy])
+            let [ipis, flushes, pages] = ["ipis_received", "nr_tlb_remote_flush_received", "pages_reclaimed"]
+                .map(|key| signed(far(pair, key)));
+            format!(
+                "{}: IPIs {ipis}, flush requests {flushes}, pages reclaimed {pages}",
+                plan.names[pair.policy]
+            )
         })
         .collect();
     let much = |pair: &Pair| {
         let rows = pair.rows().map(|(metal, simulated)| difference(metal.number(), simulated.number()));
         rows.filter(|far| far.is_none_or(|far| far.abs() > MUCH)).count()
     };
-    let (much, all) = (pairs.iter().map(much).sum::<usize>(), pairs.iter().map(|pair| pair.rows().count()).sum::<usize>());
-    parts.push(format!("{much} of {all} rows differ by more than {MUCH}% (*), which docs/fidelity.md explains"));
+    let (much, all) =
+        (pairs.iter().map(much).sum::<usize>(), pairs.iter().map(|pair| pair.rows().count()).sum::<usize>());
+    parts.push(format!(
+        "{much} of {all} rows differ by more than {MUCH}% (*), which docs/fidelity.md explains"
+    ));
     parts.join("; ")
 }
 
@@ -259,7 +288,8 @@ fn as_json(study: &Study, pairs: &[Pair], machine_name: &str) -> Json {
                 (metal.key.to_string(), far.map_or(Json::Null, real))
             })
             .collect();
-        let frames = study.of(pair.policy).find_map(|(_, boot)| boot.printed.head.as_ref()).map(|head| head.frames);
+        let frames =
+            study.of(pair.policy).find_map(|(_, boot)| boot.printed.head.as_ref()).map(|head| head.frames);
         json!({
             "policy": plan.policies[pair.policy].to_string(),
             "frames": frames,

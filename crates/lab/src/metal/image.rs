@@ -19,7 +19,8 @@ const BUILT: &str = "metal/x86_64-unknown-linux-gnu/metal/quietmm-metal";
 /// How often is looked whether a build has ended.
 const LOOK: Duration = Duration::from_millis(20);
 /// How to get one.
-const HOW: &str = "run quietmm in its repository, where scripts/metal builds the image, or name one with --image FILE";
+const HOW: &str =
+    "run quietmm in its repository, where scripts/metal builds the image, or name one with --image FILE";
 
 /// The image to boot.
 pub fn find(named: Option<&Path>) -> Result<PathBuf, Failure> {
@@ -33,7 +34,8 @@ pub fn find(named: Option<&Path>) -> Result<PathBuf, Failure> {
     let Some(root) = repository() else {
         return Err(Failure::Input(format!("there is no bootable image; {HOW}")));
     };
-    let built = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
+    let built =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
     let image = built.join(BUILT);
     if is_stale(&image, &root) { build(&root) } else { Ok(image) }
 }
@@ -83,7 +85,8 @@ fn build(root: &Path) -> Result<PathBuf, Failure> {
     if interrupt::requested() {
         return Err(Failure::Interrupted);
     }
-    let built = built.map_err(|_| failed("it was not waited for"))?.map_err(|error| failed(&error.to_string()))?;
+    let built =
+        built.map_err(|_| failed("it was not waited for"))?.map_err(|error| failed(&error.to_string()))?;
     if !built.status.success() {
         return Err(failed(reason(&String::from_utf8_lossy(&built.stderr))));
     }
@@ -106,7 +109,14 @@ mod tests {
     fn tree(name: &str) -> (PathBuf, PathBuf) {
         let root = std::env::temp_dir().join(format!("quietmm-tree-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&root);
-        for file in ["Cargo.toml", "Cargo.lock", "crates/core/src/lib.rs", "crates/workloads/src/lib.rs", "crates/metal/image.ld", SCRIPT] {
+        for file in [
+            "Cargo.toml",
+            "Cargo.lock",
+            "crates/core/src/lib.rs",
+            "crates/workloads/src/lib.rs",
+            "crates/metal/image.ld",
+            SCRIPT,
+        ] {
             let path = root.join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(&path, "").unwrap();
@@ -143,7 +153,10 @@ mod tests {
 
     #[test]
     fn a_build_that_fails_is_told_by_its_first_error() {
-        assert_eq!(reason("warning: x\nerror[E0425]: no such value\n --> src\nerror: aborting"), "error[E0425]: no such value");
+        assert_eq!(
+            reason("warning: x\nerror[E0425]: no such value\n --> src\nerror: aborting"),
+            "error[E0425]: no such value"
+        );
         assert_eq!(reason("scripts/metal: 12: cargo: not found\n"), "scripts/metal: 12: cargo: not found");
         assert_eq!(reason(""), "it says nothing");
     }

@@ -19,7 +19,8 @@ fn study(study: &Study, host: bool) -> Json {
         out.insert("interrupted".to_string(), json!(true));
     }
     let policies = 0..plan.policies.len();
-    let runs = policies.flat_map(|policy| study.of(policy).map(move |(seed, boot)| run(plan, policy, seed, boot, host)));
+    let runs = policies
+        .flat_map(|policy| study.of(policy).map(move |(seed, boot)| run(plan, policy, seed, boot, host)));
     out.insert("runs".to_string(), runs.collect());
     out.insert("command".to_string(), json!(plan.command(None)));
     Json::Object(out)
@@ -71,7 +72,8 @@ fn run(plan: &Plan, policy: usize, seed: u64, boot: &Boot, host: bool) -> Json {
     let printed = &boot.printed;
     if !printed.operations.is_empty() {
         let operations = printed.operations.iter().map(|one| {
-            let times = json!({ "count": one.count, "mean": real(one.mean), "least": one.least, "most": one.most });
+            let times =
+                json!({ "count": one.count, "mean": real(one.mean), "least": one.least, "most": one.most });
             (one.name.clone(), times)
         });
         put("operations", operations.collect());

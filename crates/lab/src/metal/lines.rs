@@ -166,14 +166,17 @@ mod tests {
 
     #[test]
     fn values_of_the_wrong_kind_are_not_taken() {
-        let printed = read("{\"workload\":\"churn\",\"policy\":1,\"cpus\":-1}\n{\"counters\":{\"a\":-1,\"b\":1.5,\"c\":2}}\n{\"end\":3}");
+        let printed = read(
+            "{\"workload\":\"churn\",\"policy\":1,\"cpus\":-1}\n{\"counters\":{\"a\":-1,\"b\":1.5,\"c\":2}}\n{\"end\":3}",
+        );
         assert_eq!((printed.head, printed.last), (None, None));
         assert_eq!(printed.counters, [("c".to_string(), 2)]);
     }
 
     #[test]
     fn a_panic_says_where_and_the_first_one_counts() {
-        let printed = read("garbage {\n{\"panic\":\"at a.rs:1: first\",\"cpu\":3}\n{\"panic\":\"second\",\"cpu\":1}\n");
+        let printed =
+            read("garbage {\n{\"panic\":\"at a.rs:1: first\",\"cpu\":3}\n{\"panic\":\"second\",\"cpu\":1}\n");
         let first = Last::Panicked { text: "at a.rs:1: first".to_string(), cpu: Some(3) };
         assert_eq!(printed.last, Some(first));
     }

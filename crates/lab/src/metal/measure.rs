@@ -162,7 +162,9 @@ fn judge(plan: &Plan, index: usize, outcome: &Outcome, printed: &Printed) -> Ver
         (End::Late, _) => {
             let seconds = plan.limit.as_secs();
             let said = saying(outcome, printed);
-            Verdict::Wrong(format!("the machine had not ended after {seconds} s and was killed (--timeout){said}"))
+            Verdict::Wrong(format!(
+                "the machine had not ended after {seconds} s and was killed (--timeout){said}"
+            ))
         }
         (End::Other(code), _) => {
             let code = code.map_or_else(|| "by a signal".to_string(), |code| format!("with code {code}"));
@@ -183,7 +185,9 @@ fn foreign(plan: &Plan, index: usize, printed: &Printed) -> Option<String> {
     let ran = (head.workload.as_str(), head.policy.as_str(), head.cpus);
     if asked != ran {
         let (workload, policy, cpus) = ran;
-        return Some(format!("the image ran {workload} with {policy} on {cpus} CPUs, which is not what was asked for"));
+        return Some(format!(
+            "the image ran {workload} with {policy} on {cpus} CPUs, which is not what was asked for"
+        ));
     }
     printed.counters.is_empty().then(|| "the image printed no counters".to_string())
 }
@@ -192,11 +196,16 @@ fn foreign(plan: &Plan, index: usize, printed: &Printed) -> Option<String> {
 fn saying(outcome: &Outcome, printed: &Printed) -> String {
     let complaint = outcome.complained.lines().map(str::trim).find(|line| !line.is_empty());
     let strange = || printed.strange.as_deref().map(|line| format!("it printed '{line}'"));
-    complaint.map(str::to_string).or_else(strange).and_then(|text| quoted(&text)).map_or_else(String::new, |text| format!(": {text}"))
+    complaint
+        .map(str::to_string)
+        .or_else(strange)
+        .and_then(|text| quoted(&text))
+        .map_or_else(String::new, |text| format!(": {text}"))
 }
 
 /// A text of others, made fit for one line of a terminal; nothing if it is empty.
 fn quoted(text: &str) -> Option<String> {
-    let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST_QUOTED).collect();
+    let clean: String =
+        text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST_QUOTED).collect();
     Some(clean.trim().to_string()).filter(|text| !text.is_empty())
 }

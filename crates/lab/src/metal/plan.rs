@@ -65,7 +65,8 @@ impl Plan {
     /// The image's command line for this boot.
     pub fn words(&self, index: usize) -> String {
         let (policy, seed) = self.of(index);
-        let mut words = format!("workload={} policy={} seed={seed}", self.workload.name(), self.policies[policy]);
+        let mut words =
+            format!("workload={} policy={} seed={seed}", self.workload.name(), self.policies[policy]);
         let mut put = |key: &str, value: &dyn std::fmt::Display| words += &format!(" {key}={value}");
         if let Some(frames) = self.work {
             put("work", &frames);
@@ -129,8 +130,7 @@ pub fn plans(asked: &Asked<'_>) -> Result<Vec<Plan>, Failure> {
     let workloads = asked.workloads.iter().map(|name| plan::workload(name)).collect::<Result<Vec<_>, _>>()?;
     let policies = asked.policies.iter().map(|text| plan::policy(text)).collect::<Result<Vec<_>, _>>()?;
     let broken = asked.broken.map(plan::rule).transpose()?;
-    let accel = asked.machine.accel.unwrap_or(AccelName::Tcg);
-    if asked.machine.period.is_some() && accel != AccelName::Icount {
+    if asked.period.is_some() && asked.accel != AccelName::Icount {
         return wrong("--period: only with --accel icount are instructions the clock".to_string());
     }
     if asked.seed.checked_add(u64::from(asked.runs) - 1).is_none() {
@@ -163,10 +163,10 @@ pub fn plans(asked: &Asked<'_>) -> Result<Vec<Plan>, Failure> {
                 workload,
                 policies: policies.clone(),
                 names: names(&policies),
-                machine: Machine { cpus: asked.cpus, mib: asked.memory, accel: accel.accel(), disk },
-                accel,
+                machine: Machine { cpus: asked.cpus, mib: asked.memory, accel: asked.accel.accel(), disk },
+                accel: asked.accel,
                 work: asked.machine.work.or_else(|| work(workload, asked.memory)),
-                period: asked.machine.period,
+                period: asked.period,
                 sets: asked.sets.to_vec(),
                 seed: asked.seed,
                 runs: asked.runs,

@@ -51,7 +51,8 @@ fn groups(plan: &Plan, columns: &[Column<'_>], all: bool) -> Vec<Group> {
     let mut groups = rows::groups(plan.workload.name(), columns, all);
     let own = |key: &&str| {
         let figure = columns.iter().find_map(|column| column.figure(key))?;
-        let says = !key.starts_with("disk_") || columns.iter().any(|column| column.figure(key).is_some_and(|f| f.number() > 0.0));
+        let says = !key.starts_with("disk_")
+            || columns.iter().any(|column| column.figure(key).is_some_and(|f| f.number() > 0.0));
         says.then(|| (figure.label.to_string(), figure.key))
     };
     let own: Group = OWN.iter().filter_map(own).collect();
@@ -157,7 +158,9 @@ pub fn origin(plan: &Plan) -> String {
     let plural = if plan.machine.cpus == 1 { "" } else { "s" };
     let disk = plan.machine.disk.map_or_else(String::new, |bytes| format!(", a disk of {} MiB", bytes >> 20));
     let how = match plan.machine.accel {
-        Accel::Threads => "emulated, a host thread for each CPU: times say little, and counts differ from run to run",
+        Accel::Threads => {
+            "emulated, a host thread for each CPU: times say little, and counts differ from run to run"
+        }
         Accel::Instructions if plan.repeats() => {
             "emulated, CPUs take turns, an instruction is a nanosecond: each run prints the same"
         }

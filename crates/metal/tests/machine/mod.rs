@@ -59,8 +59,9 @@ impl Machine {
         };
         let disk = self.disk.then_some(DISK);
         let machine = quietmm_emulator::Machine { cpus: self.cpus, mib: self.mib, accel, disk };
-        let outcome =
-            machine.boot(Path::new(&image), &words, LIMIT, &|| false).unwrap_or_else(|error| panic!("{error}"));
+        let outcome = machine
+            .boot(Path::new(&image), &words, LIMIT, &|| false)
+            .unwrap_or_else(|error| panic!("{error}"));
         let text = outcome.printed + &outcome.complained;
         Outcome { end: outcome.end, text, what: format!("{self:?}: {words}") }
     }
