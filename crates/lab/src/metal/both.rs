@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use quietmm_sim::machine::Machine;
-use quietmm_sim::{Metric, Report, RunError, RunSpec};
+use quietmm_sim::{Better, Counter, Metric, Report, RunError, RunSpec};
 use serde_json::{Map, Value as Json, json};
 
 use crate::cli::Common;
@@ -19,6 +19,7 @@ use crate::metal::measure::{self, Boot, Study};
 use crate::metal::plan::Plan;
 use crate::metal::{image, json, plan, text};
 use crate::output::Output;
+use crate::plan::quoted;
 use crate::progress::Progress;
 use crate::table::{self, Cell, Line};
 use crate::wrap::hanging;
@@ -28,7 +29,7 @@ use crate::{interrupt, jobs};
 const MACHINE: &str = "uma-8";
 
 /// What is compared: counts that both machines have. Times are not: an emulator's are none.
-const ROWS: [&str; 20] = [
+const ROWS: [&str; 23] = [
     "ipis_sent",
     "ipis_received",
     "nr_tlb_remote_flush",
@@ -41,11 +42,14 @@ const ROWS: [&str; 20] = [
     "flushes_page",
     "nr_tlb_local_flush_kernel",
     "tlb_lazy_skipped",
+    "flush_targets",
     "tlb_batch_flushes",
     "tlb_batch_pages",
     "pgfault",
     "pgmajfault",
     "pgalloc",
+    "pgsteal_kswapd",
+    "pgsteal_direct",
     "pgscan_kswapd",
     "pgscan_direct",
     "vmap_purges",
@@ -75,6 +79,19 @@ impl Pair {
     }
 }
 
+/// With one figure more: CPUs that had a page of a flush, whether they were interrupted or, being lazy, left alone. How the
+/// pages of a batch are mixed decides it, and nothing else.
+fn with_targets(metrics: &[Metric]) -> Vec<Metric> {
+    let count = |counter: Counter| {
+        let found = metrics.iter().find(|metric| metric.key == counter.name());
+        found.map_or(0, |metric| figure::number(metric.value) as u64)
+    };
+    let all = count(Counter::RemoteFlushReceived) + count(Counter::LazySkipped);
+    let about = "CPUs that had pages of a flush: interrupted, or lazy and left alone";
+    let targets = Metric::int("flush_targets", "CPUs flushed or lazy", Better::Less, all, about);
+    metrics.iter().copied().chain([targets]).collect()
+}
+
 /// By how many per cent of metal's figure the simulation's is larger; nothing if metal's is zero.
 fn difference(metal: f64, simulated: f64) -> Option<f64> {
     (metal != 0.0).then(|| 100.0 * (simulated - metal) / metal)
@@ -102,10 +119,10 @@ pub fn show(asked: &Asked<'_>, common: &Common, output: &mut Output) -> Result<E
             study.ending()
         });
         if asked.json {
-            all.push(as_json(study, &pairs, machine_name));
+            all.push(as_json(study, &pairs, machine_name, asked));
         } else {
             let gap = if nth > 0 { "\n\n" } else { "" };
-            output.text(&format!("{gap}{}", as_text(study, &pairs, &machine, machine_name)))?;
+            output.text(&format!("{gap}{}", as_text(study, &pairs, &machine, machine_name, asked)))?;
         }
     }
     if asked.json {
@@ -126,8 +143,7 @@ fn machine(name: &str, asked: &Asked<'_>) -> Result<Machine, Failure> {
     }
     let mut machine = machine.with_cpus(asked.cpus).map_err(|error| input(&error))?;
     for (key, value) in asked.sets {
-        // The image's own settings are none of the simulation's.
-        if !["content", "heap", "hz", "late"].contains(&key.as_str()) {
+        if !plan::ONLY_IMAGE.contains(&key.as_str()) {
             machine.set(key, value).map_err(|error| input(&error))?;
         }
     }
@@ -156,11 +172,13 @@ fn pairs(study: &Study, machine: &Machine, workers: usize) -> Result<Vec<Pair>, 
     let pair = |policy: usize| {
         let mine = || done.iter().zip(&reports).filter(move |((of, ..), _)| *of == policy);
         // A policy is shown if all its seeds came to an end on both.
-        let simulated: Vec<&[Metric]> =
-            mine().filter_map(|(_, report)| Some(&report.as_ref()?.metrics[..])).collect();
-        let metal: Vec<&[Metric]> = mine().map(|((.., boot), _)| &boot.metrics[..]).collect();
-        let whole = simulated.len() == plan.runs as usize && metal.len() == plan.runs as usize;
-        whole.then(|| Pair { policy, metal: figure::figures(&metal), simulated: figure::figures(&simulated) })
+        let metal: Vec<Vec<Metric>> = mine().map(|((.., boot), _)| with_targets(&boot.metrics)).collect();
+        let simulated: Vec<Vec<Metric>> =
+            mine().filter_map(|(_, report)| Some(with_targets(&report.as_ref()?.metrics))).collect();
+        let all = plan.runs as usize;
+        let figures = |runs: &[Vec<Metric>]| figure::figures(&runs.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        (metal.len() == all && simulated.len() == all)
+            .then(|| Pair { policy, metal: figures(&metal), simulated: figures(&simulated) })
     };
     let pairs: Vec<Pair> = (0..plan.policies.len()).filter_map(pair).collect();
     if pairs.is_empty() { Err(Failure::Interrupted) } else { Ok(pairs) }
@@ -185,7 +203,7 @@ fn spec(plan: &Plan, policy: usize, seed: u64, boot: &Boot, machine: &Machine) -
     }
 }
 
-fn as_text(study: &Study, pairs: &[Pair], machine: &Machine, machine_name: &str) -> String {
+fn as_text(study: &Study, pairs: &[Pair], machine: &Machine, machine_name: &str, asked: &Asked<'_>) -> String {
     let plan = &study.plan;
     let mut out = String::new();
     if pairs.len() < plan.policies.len() {
@@ -225,17 +243,24 @@ fn as_text(study: &Study, pairs: &[Pair], machine: &Machine, machine_name: &str)
             machine.cpus
         ),
     ));
-    let _ = writeln!(out, "repeat   {}", command(plan, machine_name));
+    for (key, value) in asked.sets.iter().filter(|set| !plan.sets.contains(set)) {
+        out.push_str(&hanging("         ", &format!("{key} = {value}")));
+    }
+    let _ = writeln!(out, "repeat   {}", command(plan, machine_name, asked));
     out
 }
 
-fn command(plan: &Plan, machine_name: &str) -> String {
-    let machine = if machine_name == MACHINE {
-        String::new()
-    } else {
-        format!(" --machine {}", crate::plan::quoted(machine_name))
-    };
-    plan.command(Some("both")) + &machine
+/// The line that repeats it: the plan's, and what only the simulated machine was told.
+fn command(plan: &Plan, machine_name: &str, asked: &Asked<'_>) -> String {
+    let mut line = plan.command(Some("both"));
+    let mut flag = |name: &str, value: &str| line += &format!(" {name} {}", quoted(value));
+    if machine_name != MACHINE {
+        flag("--machine", machine_name);
+    }
+    for (key, value) in asked.sets.iter().filter(|set| !plan.sets.contains(set)) {
+        flag("--set", &format!("{key}={value}"));
+    }
+    line
 }
 
 /// How far the three counts differ that matter most, and how many rows differ much.
@@ -272,7 +297,7 @@ fn verdict(pairs: &[Pair], plan: &Plan) -> String {
     parts.join("; ")
 }
 
-fn as_json(study: &Study, pairs: &[Pair], machine_name: &str) -> Json {
+fn as_json(study: &Study, pairs: &[Pair], machine_name: &str, asked: &Asked<'_>) -> Json {
     let plan = &study.plan;
     let mut out = json::head(plan);
     out.insert("on".to_string(), json!("both"));
@@ -302,7 +327,7 @@ fn as_json(study: &Study, pairs: &[Pair], machine_name: &str) -> Json {
         out.insert("interrupted".to_string(), json!(true));
     }
     out.insert("pairs".to_string(), pairs.iter().map(pair).collect());
-    out.insert("command".to_string(), json!(command(plan, machine_name)));
+    out.insert("command".to_string(), json!(command(plan, machine_name, asked)));
     Json::Object(out)
 }
 

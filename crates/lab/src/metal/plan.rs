@@ -12,6 +12,8 @@ use crate::plan::{self, names, quoted};
 
 /// Constants that `--set` takes: those of the core, and the image's own (`crates/metal/README.md`).
 const SETTINGS: [&str; 7] = ["lru_batch", "scan_batch", "vmap_shards", "content", "heap", "hz", "late"];
+/// Of these, those that only the image has.
+pub const ONLY_IMAGE: [&str; 4] = ["content", "heap", "hz", "late"];
 
 /// Memory below which the image's heap, 32 MiB unless it is told, leaves the core too little: it gets an eighth, in MiB.
 const SMALL: u64 = 256;
@@ -136,7 +138,10 @@ pub fn plans(asked: &Asked<'_>) -> Result<Vec<Plan>, Failure> {
     if asked.seed.checked_add(u64::from(asked.runs) - 1).is_none() {
         return wrong(format!("--seed {} leaves no room for {} seeds", asked.seed, asked.runs));
     }
-    for (key, value) in asked.sets {
+    // What stands beside has constants of its own, and says itself what is none.
+    let (sets, others): (Vec<_>, Vec<_>) =
+        asked.sets.iter().cloned().partition(|(key, _)| SETTINGS.contains(&key.as_str()));
+    for (key, value) in sets.iter().chain(others.iter().filter(|_| !asked.beside)) {
         if !SETTINGS.contains(&key.as_str()) {
             return wrong(near::unknown("constant", key, SETTINGS));
         }
@@ -167,7 +172,7 @@ pub fn plans(asked: &Asked<'_>) -> Result<Vec<Plan>, Failure> {
                 accel: asked.accel,
                 work: asked.machine.work.or_else(|| work(workload, asked.memory)),
                 period: asked.period,
-                sets: asked.sets.to_vec(),
+                sets: sets.clone(),
                 seed: asked.seed,
                 runs: asked.runs,
                 broken,
