@@ -1,82 +1,36 @@
-//! `quietmm compare --on both`: the same work on a simulated machine and on one that boots, side by side, and how far the
-//! counts differ.
+//! `quietmm compare --on both`: the same work on a simulated machine and on one that boots.
 //!
 //! Metal goes first: what the image leaves to the core is what the simulated machine has for its memory, to the frame.
-
-use std::fmt::Write;
+//! [`beside`](crate::metal::beside) prints what came of it.
 
 use quietmm_sim::machine::Machine;
 use quietmm_sim::{Better, Counter, Metric, Report, RunError, RunSpec};
-use serde_json::{Map, Value as Json, json};
+use serde_json::Value as Json;
 
 use crate::cli::Common;
 use crate::ending::{Ending, Failure};
 use crate::figure::{self, Figure};
-use crate::gain::{self, Gain};
-use crate::json::{number, pretty, real};
+use crate::json::pretty;
 use crate::metal::args::Asked;
+use crate::metal::beside::{self, Beside};
 use crate::metal::measure::{self, Boot, Study};
 use crate::metal::plan::Plan;
-use crate::metal::{image, json, plan, text};
+use crate::metal::{image, plan};
 use crate::output::Output;
-use crate::plan::quoted;
 use crate::progress::Progress;
-use crate::table::{self, Cell, Line};
-use crate::wrap::hanging;
 use crate::{interrupt, jobs};
 
 /// The simulated machine unless another is named: one node, like the machine that boots.
-const MACHINE: &str = "uma-8";
-
-/// What is compared: counts that both machines have. Times are not: an emulator's are none.
-const ROWS: [&str; 23] = [
-    "ipis_sent",
-    "ipis_received",
-    "nr_tlb_remote_flush",
-    "nr_tlb_remote_flush_received",
-    "pages_reclaimed",
-    "ipis_per_reclaimed_page",
-    "flushes_received_per_reclaimed_page",
-    "pages_per_flush",
-    "flushes_full",
-    "flushes_page",
-    "nr_tlb_local_flush_kernel",
-    "tlb_lazy_skipped",
-    "flush_targets",
-    "tlb_batch_flushes",
-    "tlb_batch_pages",
-    "pgfault",
-    "pgmajfault",
-    "pgalloc",
-    "pgsteal_kswapd",
-    "pgsteal_direct",
-    "pgscan_kswapd",
-    "pgscan_direct",
-    "vmap_purges",
-];
-
-/// A difference above this many per cent is pointed at.
-const MUCH: f64 = 10.0;
+pub const MACHINE: &str = "uma-8";
 
 /// One policy on both machines.
-struct Pair {
-    policy: usize,
-    metal: Vec<Figure>,
-    simulated: Vec<Figure>,
-}
-
-impl Pair {
-    /// Both figures of a row.
-    fn row(&self, key: &str) -> Option<(&Figure, &Figure)> {
-        let find = |figures: &'_ [Figure]| figures.iter().position(|figure| figure.key == key);
-        Some((&self.metal[find(&self.metal)?], &self.simulated[find(&self.simulated)?]))
-    }
-
-    /// The rows that say anything: not those that are zero on both.
-    fn rows(&self) -> impl Iterator<Item = (&Figure, &Figure)> {
-        let rows = ROWS.iter().filter_map(|key| self.row(key));
-        rows.filter(|(metal, simulated)| metal.number() != 0.0 || simulated.number() != 0.0)
-    }
+pub struct Pair {
+    /// Which of the plan's policies it is.
+    pub policy: usize,
+    /// What was counted on metal.
+    pub metal: Vec<Figure>,
+    /// And in the simulation.
+    pub simulated: Vec<Figure>,
 }
 
 /// With one figure more: CPUs that had a page of a flush, whether they were interrupted or, being lazy, left alone. How the
@@ -91,12 +45,6 @@ fn with_targets(metrics: &[Metric]) -> Vec<Metric> {
     let targets = Metric::int("flush_targets", "CPUs flushed or lazy", Better::Less, all, about);
     metrics.iter().copied().chain([targets]).collect()
 }
-
-/// By how many per cent of metal's figure the simulation's is larger; nothing if metal's is zero.
-fn difference(metal: f64, simulated: f64) -> Option<f64> {
-    (metal != 0.0).then(|| 100.0 * (simulated - metal) / metal)
-}
-
 /// Boots, simulates, and prints both.
 pub fn show(asked: &Asked<'_>, common: &Common, output: &mut Output) -> Result<Ending, Failure> {
     if asked.broken.is_some() {
@@ -118,11 +66,12 @@ pub fn show(asked: &Asked<'_>, common: &Common, output: &mut Output) -> Result<E
         } else {
             study.ending()
         });
+        let beside = Beside { study, pairs: &pairs, machine: &machine, machine_name, asked };
         if asked.json {
-            all.push(as_json(study, &pairs, machine_name, asked));
+            all.push(beside::json(&beside));
         } else {
             let gap = if nth > 0 { "\n\n" } else { "" };
-            output.text(&format!("{gap}{}", as_text(study, &pairs, &machine, machine_name, asked)))?;
+            output.text(&format!("{gap}{}", beside::text(&beside)))?;
         }
     }
     if asked.json {
@@ -149,7 +98,6 @@ fn machine(name: &str, asked: &Asked<'_>) -> Result<Machine, Failure> {
     }
     Ok(machine)
 }
-
 /// Simulates what was booted.
 fn pairs(study: &Study, machine: &Machine, workers: usize) -> Result<Vec<Pair>, Failure> {
     let plan = &study.plan;
@@ -176,14 +124,17 @@ fn pairs(study: &Study, machine: &Machine, workers: usize) -> Result<Vec<Pair>, 
         let simulated: Vec<Vec<Metric>> =
             mine().filter_map(|(_, report)| Some(with_targets(&report.as_ref()?.metrics))).collect();
         let all = plan.runs as usize;
-        let figures = |runs: &[Vec<Metric>]| figure::figures(&runs.iter().map(Vec::as_slice).collect::<Vec<_>>());
-        (metal.len() == all && simulated.len() == all)
-            .then(|| Pair { policy, metal: figures(&metal), simulated: figures(&simulated) })
+        let figures =
+            |runs: &[Vec<Metric>]| figure::figures(&runs.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        (metal.len() == all && simulated.len() == all).then(|| Pair {
+            policy,
+            metal: figures(&metal),
+            simulated: figures(&simulated),
+        })
     };
     let pairs: Vec<Pair> = (0..plan.policies.len()).filter_map(pair).collect();
     if pairs.is_empty() { Err(Failure::Interrupted) } else { Ok(pairs) }
 }
-
 fn spec(plan: &Plan, policy: usize, seed: u64, boot: &Boot, machine: &Machine) -> RunSpec {
     let frames = boot.printed.head.as_ref().map_or(plan.machine.mib * 256, |head| head.frames);
     let mut machine = machine.clone();
@@ -200,145 +151,5 @@ fn spec(plan: &Plan, policy: usize, seed: u64, boot: &Boot, machine: &Machine) -
         parts: None,
         work: plan.work,
         profile: false,
-    }
-}
-
-fn as_text(study: &Study, pairs: &[Pair], machine: &Machine, machine_name: &str, asked: &Asked<'_>) -> String {
-    let plan = &study.plan;
-    let mut out = String::new();
-    if pairs.len() < plan.policies.len() {
-        let _ = writeln!(out, "INTERRUPTED: {} of {} policies finished\n", pairs.len(), plan.policies.len());
-    }
-    let mut lines = Vec::new();
-    for pair in pairs {
-        lines.push(Line::Title(plan.policies[pair.policy].to_string()));
-        lines.extend(pair.rows().map(|(metal, simulated)| {
-            let decimals = metal.decimals().max(simulated.decimals());
-            let far = difference(metal.number(), simulated.number());
-            let cells = vec![
-                Cell { value: metal.shown(decimals), gain: Gain::None },
-                Cell { value: simulated.shown(decimals), gain: far.map_or(Gain::Undefined, Gain::Percent) },
-            ];
-            let much = far.is_none_or(|far| far.abs() > MUCH);
-            Line::Row(simulated.label.to_string(), cells, if much { "*" } else { "" })
-        }));
-        lines.push(Line::Gap);
-    }
-    lines.pop();
-    out.push_str(&table::lay_out(&["metal".to_string(), "simulation".to_string()], &lines));
-    out.push('\n');
-    out.push_str(&hanging("verdict  ", &verdict(pairs, plan)));
-    out.push_str(&text::origin(plan));
-    let frames = study
-        .boots
-        .iter()
-        .flatten()
-        .find_map(|boot| boot.printed.head.as_ref())
-        .map_or(0, |head| head.frames);
-    let mib = gain::plain(frames as f64 / 256.0, 1);
-    out.push_str(&hanging(
-        "beside   ",
-        &format!(
-            "{machine_name} with {} CPUs and as much memory as the image left to the core, {mib} MiB",
-            machine.cpus
-        ),
-    ));
-    for (key, value) in asked.sets.iter().filter(|set| !plan.sets.contains(set)) {
-        out.push_str(&hanging("         ", &format!("{key} = {value}")));
-    }
-    let _ = writeln!(out, "repeat   {}", command(plan, machine_name, asked));
-    out
-}
-
-/// The line that repeats it: the plan's, and what only the simulated machine was told.
-fn command(plan: &Plan, machine_name: &str, asked: &Asked<'_>) -> String {
-    let mut line = plan.command(Some("both"));
-    let mut flag = |name: &str, value: &str| line += &format!(" {name} {}", quoted(value));
-    if machine_name != MACHINE {
-        flag("--machine", machine_name);
-    }
-    for (key, value) in asked.sets.iter().filter(|set| !plan.sets.contains(set)) {
-        flag("--set", &format!("{key}={value}"));
-    }
-    line
-}
-
-/// How far the three counts differ that matter most, and how many rows differ much.
-fn verdict(pairs: &[Pair], plan: &Plan) -> String {
-    let far = |pair: &Pair, key| {
-        let (metal, simulated) = pair.row(key)?;
-        difference(metal.number(), simulated.number())
-    };
-    let signed = |far: Option<f64>| {
-        far.map_or("no figure".to_string(), |far| {
-            format!("{}{}%", if far > 0.0 { "+" } else { "" }, gain::plain(far, 1))
-        })
-    };
-    let mut parts: Vec<String> = pairs
-        .iter()
-        .map(|pair| {
-            let [ipis, flushes, pages] = ["ipis_received", "nr_tlb_remote_flush_received", "pages_reclaimed"]
-                .map(|key| signed(far(pair, key)));
-            format!(
-                "{}: IPIs {ipis}, flush requests {flushes}, pages reclaimed {pages}",
-                plan.names[pair.policy]
-            )
-        })
-        .collect();
-    let much = |pair: &Pair| {
-        let rows = pair.rows().map(|(metal, simulated)| difference(metal.number(), simulated.number()));
-        rows.filter(|far| far.is_none_or(|far| far.abs() > MUCH)).count()
-    };
-    let (much, all) =
-        (pairs.iter().map(much).sum::<usize>(), pairs.iter().map(|pair| pair.rows().count()).sum::<usize>());
-    parts.push(format!(
-        "{much} of {all} rows differ by more than {MUCH}% (*), which docs/fidelity.md explains"
-    ));
-    parts.join("; ")
-}
-
-fn as_json(study: &Study, pairs: &[Pair], machine_name: &str, asked: &Asked<'_>) -> Json {
-    let plan = &study.plan;
-    let mut out = json::head(plan);
-    out.insert("on".to_string(), json!("both"));
-    out.insert("machine".to_string(), json!(machine_name));
-    let pair = |pair: &Pair| {
-        let side = |figures: &[Figure]| -> Json {
-            figures.iter().map(|figure| (figure.key.to_string(), number(figure.value))).collect()
-        };
-        let far: Map<String, Json> = pair
-            .rows()
-            .map(|(metal, simulated)| {
-                let far = difference(metal.number(), simulated.number());
-                (metal.key.to_string(), far.map_or(Json::Null, real))
-            })
-            .collect();
-        let frames =
-            study.of(pair.policy).find_map(|(_, boot)| boot.printed.head.as_ref()).map(|head| head.frames);
-        json!({
-            "policy": plan.policies[pair.policy].to_string(),
-            "frames": frames,
-            "difference_percent": far,
-            "metal": side(&pair.metal),
-            "simulation": side(&pair.simulated),
-        })
-    };
-    if pairs.len() < plan.policies.len() {
-        out.insert("interrupted".to_string(), json!(true));
-    }
-    out.insert("pairs".to_string(), pairs.iter().map(pair).collect());
-    out.insert("command".to_string(), json!(command(plan, machine_name, asked)));
-    Json::Object(out)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_difference_is_of_metals_figure_and_has_a_sign() {
-        assert_eq!(difference(100.0, 125.0), Some(25.0));
-        assert_eq!(difference(100.0, 75.0), Some(-25.0));
-        assert_eq!(difference(0.0, 1.0), None);
     }
 }

@@ -3,10 +3,11 @@
 //!
 //! The way through: [`args`] has the flags, [`plan`] holds them against what exists, [`image`] finds the bootable image or has
 //! it built, [`measure`] boots it once for each policy and seed, [`lines`] reads what each machine printed, [`figures`]
-//! makes the same figures of it that the simulation has, [`text`] and [`json`] print them. [`both`] sets simulation and
-//! metal side by side.
+//! makes the same figures of it that the simulation has, [`text`] and [`json`] print them. [`both`] simulates the same
+//! work too, and [`beside`] sets simulation and metal side by side.
 
 pub mod args;
+mod beside;
 mod both;
 mod figures;
 mod image;
