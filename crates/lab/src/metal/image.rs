@@ -92,13 +92,13 @@ fn build(root: &Path) -> Result<PathBuf, Failure> {
     }
     // Relative to the root, if the directory for what is built is.
     let out = String::from_utf8_lossy(&built.stdout);
-    out.lines().last().map(|line| root.join(line.trim())).ok_or_else(|| failed("it names none"))
+    out.lines().next_back().map(|line| root.join(line.trim())).ok_or_else(|| failed("it names none"))
 }
 
 /// The line that says most: the first error, or the last line.
 fn reason(complaint: &str) -> &str {
     let lines = || complaint.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines().find(|line| line.contains("error")).or_else(|| lines().last()).unwrap_or("it says nothing")
+    lines().find(|line| line.contains("error")).or_else(|| lines().next_back()).unwrap_or("it says nothing")
 }
 
 #[cfg(test)]

@@ -163,7 +163,7 @@ pub fn plans(asked: &Asked<'_>) -> Result<Vec<Plan>, Failure> {
                 let wrong = format!("--threads {threads}: the machine has {0} CPUs; 1 to {0}", asked.cpus);
                 return Err(Failure::Input(wrong));
             }
-            let disk = workload.needs_swap().then_some(DISK * asked.memory << 20);
+            let disk = workload.needs_swap().then_some((DISK * asked.memory) << 20);
             Ok(Plan {
                 workload,
                 policies: policies.clone(),
