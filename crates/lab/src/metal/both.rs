@@ -1,7 +1,7 @@
 //! `quietmm compare --on both`: the same work on a simulated machine and on one that boots.
 //!
 //! Metal goes first: what the image leaves to the core is what the simulated machine has for its memory, to the frame.
-//! [`beside`](crate::metal::beside) prints what came of it.
+//! [`beside`] prints what came of it.
 
 use quietmm_sim::machine::Machine;
 use quietmm_sim::{Better, Counter, Metric, Report, RunError, RunSpec};
