@@ -102,7 +102,9 @@ fn take(printed: &mut Printed, line: &Json) {
     } else if let Some(text) = word("panic") {
         // The first one is the cause.
         if !matches!(printed.last, Some(Last::Panicked { .. })) {
-            printed.last = Some(Last::Panicked { text, cpu: number("cpu") });
+            // Before CPUs have numbers it says the largest there is.
+            let cpu = number("cpu").filter(|&cpu| cpu < u64::from(u32::MAX));
+            printed.last = Some(Last::Panicked { text, cpu });
         }
     } else if let Some(text) = word("usage") {
         printed.last = Some(Last::Usage(text));
@@ -179,5 +181,7 @@ mod tests {
             read("garbage {\n{\"panic\":\"at a.rs:1: first\",\"cpu\":3}\n{\"panic\":\"second\",\"cpu\":1}\n");
         let first = Last::Panicked { text: "at a.rs:1: first".to_string(), cpu: Some(3) };
         assert_eq!(printed.last, Some(first));
+        let early = read("{\"panic\":\"no memory\",\"cpu\":4294967295}");
+        assert_eq!(early.last, Some(Last::Panicked { text: "no memory".to_string(), cpu: None }));
     }
 }
