@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::check::CheckArgs;
 use crate::ending;
+use crate::metal::args::{BootArgs, MachineArgs, On};
 use crate::trace::{ImportArgs, ShowArgs};
 
 const EXAMPLES: &str = "\
@@ -24,6 +25,8 @@ Examples:
   quietmm run revisit --break flush-before-free leave one flush out, and read what happens
   quietmm run lru-file-mmap-read --policy linux --stats --json
   quietmm compare dir-buffers --parts 28 --policies linux+vmap=eager,linux --profile
+  quietmm boot lru-file-mmap-read               the same core on real page tables and interrupts, in QEMU
+  quietmm compare --on both                     and how far the simulation's counts are from that
 
 Exit: 0 done; 1 a run failed, or memory was used after it was freed although no rule was broken;
 2 the command line or an input file is wrong; 130 interrupted (what had finished is printed).";
@@ -81,6 +84,13 @@ pub enum Command {
         The first policy is the baseline; columns are named by what differs. Where figures for the same \
         comparison were published they stand below the computed ones.")]
     Compare(CompareArgs),
+    /// Boot the same work on an emulated machine, once for each policy, and print the same table
+    #[command(
+        long_about = "Boot the same work on an emulated machine, once for each policy, and print the same table.\n\n\
+        The same core runs on page tables, interrupts and processors that we did not write: x86-64 in QEMU. Work is small \
+        enough for an emulator; counts are what to compare."
+    )]
+    Boot(BootArgs),
     /// Import a recording of a real program, or tell what is in a trace
     Trace {
         #[command(subcommand)]
@@ -128,6 +138,11 @@ pub struct CompareArgs {
     /// The policies, separated by commas; the first is the baseline
     #[arg(long, value_name = "A,B,...", value_delimiter = ',', default_value = "linux+unmap=per-page,linux")]
     pub policies: Vec<String>,
+    /// Where: simulated, booted on an emulated machine, or both side by side
+    #[arg(long, value_name = "WHERE", default_value = "sim")]
+    pub on: On,
+    #[command(flatten)]
+    pub metal: MachineArgs,
     #[command(flatten)]
     pub common: Common,
 }
@@ -229,7 +244,7 @@ pub fn parse() -> Result<Command, ExitCode> {
         kind => {
             let mut line = one_line(&error.render().to_string());
             if kind == ErrorKind::InvalidSubcommand && !line.contains(';') {
-                line.push_str("; there are list, run, compare, check, trace, demo (quietmm --help)");
+                line.push_str("; there are list, run, compare, boot, check, trace, demo (quietmm --help)");
             }
             ending::complain(&line);
             ExitCode::from(2)
@@ -267,7 +282,7 @@ fn scale(text: &str) -> Result<u32, String> {
     whole(text, 1, u64::from(u32::MAX)).map(|value| value as u32)
 }
 
-fn runs(text: &str) -> Result<u32, String> {
+pub fn runs(text: &str) -> Result<u32, String> {
     whole(text, 1, 1000).map(|value| value as u32)
 }
 
@@ -291,14 +306,15 @@ pub fn departures(text: &str) -> Result<usize, String> {
     whole(text, 0, 6).map(|value| value as usize)
 }
 
-fn whole(text: &str, least: u64, most: u64) -> Result<u64, String> {
+/// A whole number between two others.
+pub fn whole(text: &str, least: u64, most: u64) -> Result<u64, String> {
     match text.parse::<u64>() {
         Ok(value) if (least..=most).contains(&value) => Ok(value),
         _ => Err(format!("must be a whole number from {least} to {most}")),
     }
 }
 
-fn setting(text: &str) -> Result<(String, String), String> {
+pub fn setting(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() && !value.trim().is_empty() => {
             Ok((key.trim().to_string(), value.trim().to_string()))

@@ -3,13 +3,22 @@
 use crate::cli::{Common, CompareArgs, RunArgs};
 use crate::ending::{Ending, Failure};
 use crate::measure::{Study, measure};
+use crate::metal::args::On;
 use crate::output::Output;
 use crate::plan::{Form, Plan, plans};
 use crate::text::{self, Depth};
-use crate::{interrupt, jobs, json};
+use crate::{interrupt, jobs, json, metal};
 
 /// Several policies side by side.
 pub fn compare(args: &CompareArgs, output: &mut Output) -> Result<Ending, Failure> {
+    if args.on != On::Sim {
+        return metal::compare(args, output);
+    }
+    if let Some(flag) = args.metal.given() {
+        return Err(Failure::Input(format!(
+            "{flag}: only for a machine that boots; with --on metal or both"
+        )));
+    }
     let plans = plans(Form::Compare, &args.workloads, &args.policies, &args.common)?;
     print(plans, Form::Compare, &args.common, output)
 }

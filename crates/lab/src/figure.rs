@@ -1,6 +1,6 @@
 //! One figure of one policy: of a single run as it is, of several seeds as mean and spread.
 
-use quietmm_sim::{Better, Metric, Report, Value};
+use quietmm_sim::{Better, Metric, Value};
 
 use crate::gain;
 
@@ -55,15 +55,15 @@ impl Figure {
 }
 
 /// The figures of all finished runs of one policy, in the order of the report.
-pub fn figures(reports: &[&Report]) -> Vec<Figure> {
-    let Some(first) = reports.first() else { return Vec::new() };
-    first.metrics.iter().map(|metric| over_seeds(metric, reports)).collect()
+pub fn figures(runs: &[&[Metric]]) -> Vec<Figure> {
+    let Some(first) = runs.first() else { return Vec::new() };
+    first.iter().map(|metric| over_seeds(metric, runs)).collect()
 }
 
-fn over_seeds(metric: &Metric, reports: &[&Report]) -> Figure {
-    let values: Vec<f64> = reports
+fn over_seeds(metric: &Metric, runs: &[&[Metric]]) -> Figure {
+    let values: Vec<f64> = runs
         .iter()
-        .filter_map(|report| report.metrics.iter().find(|other| other.key == metric.key))
+        .filter_map(|metrics| metrics.iter().find(|other| other.key == metric.key))
         .map(|other| number(other.value))
         .collect();
     let (value, spread) = match (values.len(), metric.value) {

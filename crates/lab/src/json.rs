@@ -152,7 +152,8 @@ fn summary(study: &Study, column: &Column<'_>) -> Json {
     })
 }
 
-fn number(value: Value) -> Json {
+/// A figure: a count as it is, anything else with fixed decimals.
+pub fn number(value: Value) -> Json {
     match value {
         Value::Int(value) => json!(value),
         Value::Real { value, .. } => real(value),

@@ -4,7 +4,8 @@
 //! The way through: [`cli`] reads the command line, [`plan`] holds it against what exists, [`measure`] runs
 //! every policy with every seed on the host's cores ([`jobs`]), [`rows`] picks the figures, and [`text`] or
 //! [`json`] prints them. [`traces`] imports and shows recorded
-//! programs. [`check`] looks for schedules that break an invariant. [`demo`] is what `make run` shows.
+//! programs. [`metal`] boots the same work on an emulated machine. [`check`] looks for schedules that break an invariant.
+//! [`demo`] is what `make run` shows.
 
 mod check;
 mod cli;
@@ -19,6 +20,7 @@ mod json;
 mod latencies;
 mod list;
 mod measure;
+mod metal;
 mod near;
 mod output;
 mod plain;
@@ -57,6 +59,7 @@ fn obey(command: &Command, output: &mut Output) -> Result<Ending, Failure> {
         Command::List(args) => list::list(args, output),
         Command::Run(args) => compare::run(args, output),
         Command::Compare(args) => compare::compare(args, output),
+        Command::Boot(args) => metal::boot(args, output),
         Command::Trace { command } => traces::obey(command, output),
         Command::Check(args) => check::check(args, output),
         Command::Demo(args) => demo::demo(args, output),

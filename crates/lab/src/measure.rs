@@ -1,6 +1,6 @@
 //! Runs plans: every policy with every seed, on the host's cores, with results in a fixed order.
 
-use quietmm_sim::{Report, RunError};
+use quietmm_sim::{Metric, Report, RunError};
 
 use crate::ending::{Ending, Failure};
 use crate::figure::{self, Figure};
@@ -52,8 +52,8 @@ impl Study {
                     .iter()
                     .filter_map(|(seed, index)| self.reports[*index].as_ref().map(|report| (*seed, report)))
                     .collect();
-                let reports: Vec<&Report> = runs.iter().map(|(_, report)| *report).collect();
-                Column { policy, figures: figure::figures(&reports), runs }
+                let metrics: Vec<&[Metric]> = runs.iter().map(|(_, report)| &report.metrics[..]).collect();
+                Column { policy, figures: figure::figures(&metrics), runs }
             })
             .collect()
     }

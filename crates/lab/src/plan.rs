@@ -46,6 +46,8 @@ pub struct Plan {
     pub threads: Option<u32>,
     /// How much other work there is, where the workload lets one choose.
     pub parts: Option<u32>,
+    /// Frames by which the work is sized, if not the machine's.
+    pub work: Option<u64>,
     /// Whether to say where time went. Changes no figure.
     pub profile: bool,
     /// `--cpus`, for the line that repeats the plan.
@@ -78,6 +80,7 @@ impl Plan {
             trace: self.trace.as_ref().map(|trace| trace.bytes.clone()),
             threads: self.threads,
             parts: self.parts,
+            work: self.work,
             profile: self.profile,
         }
     }
@@ -142,29 +145,13 @@ pub fn plans(
     if common.trace.is_some() && !workloads.iter().any(|workload| workload.needs_trace()) {
         return Err(Failure::Input("--trace: only the workload trace replays one".to_string()));
     }
-    if let Some(other) =
-        workloads.iter().find(|workload| common.threads.is_some() && !workload.takes_threads())
-    {
-        return Err(Failure::Input(format!(
-            "--threads: {} has the threads that it has; only vmap-touch lets you choose",
-            other.name()
-        )));
-    }
     for workload in &workloads {
+        check_threads(*workload, common.threads)?;
         check_parts(*workload, common.parts)?;
     }
-    let names = match form {
+    let short = match form {
         Form::Run => policies.iter().map(Policy::to_string).collect(),
-        Form::Compare => {
-            let mut names = differing(&policies);
-            // Policies that differ in nothing are called by what they are.
-            for (name, policy) in names.iter_mut().zip(&policies) {
-                if name.is_empty() {
-                    *name = policy.to_string();
-                }
-            }
-            names
-        }
+        Form::Compare => names(&policies),
     };
     workloads
         .into_iter()
@@ -184,19 +171,31 @@ pub fn plans(
                 machine,
                 machine_name,
                 policies: policies.clone(),
-                names: names.clone(),
+                names: short.clone(),
                 seed: common.seed,
                 runs: common.runs,
                 broken,
                 trace: workload.needs_trace().then(|| recorded::find(common.trace.as_deref())).transpose()?,
                 threads: common.threads,
                 parts: common.parts,
+                work: None,
                 profile: common.profile,
                 cpus: common.cpus,
                 sets: common.sets.clone(),
             })
         })
         .collect()
+}
+
+/// Whether the workload lets one choose how many threads it has, if one does.
+pub fn check_threads(workload: Workload, threads: Option<u32>) -> Result<(), Failure> {
+    if threads.is_none() || workload.takes_threads() {
+        return Ok(());
+    }
+    let name = workload.name();
+    Err(Failure::Input(format!(
+        "--threads: {name} has the threads that it has; only vmap-touch lets you choose"
+    )))
 }
 
 /// Whether the workload has this ratio of other work.
@@ -238,13 +237,26 @@ fn machine(name: &str, common: &Common) -> Result<Machine, Failure> {
     Ok(machine)
 }
 
-fn workload(name: &str) -> Result<Workload, Failure> {
+/// A workload by its name.
+pub fn workload(name: &str) -> Result<Workload, Failure> {
     Workload::parse(name).ok_or_else(|| {
         Failure::Input(near::unknown("workload", name, Workload::ALL.iter().map(|workload| workload.name())))
     })
 }
 
-/// Short names for policies: their choices for the mechanisms in which they differ.
+/// Short names for policies, by what differs.
+pub fn names(policies: &[Policy]) -> Vec<String> {
+    let mut names = differing(policies);
+    // Policies that differ in nothing are called by what they are.
+    for (name, policy) in names.iter_mut().zip(policies) {
+        if name.is_empty() {
+            *name = policy.to_string();
+        }
+    }
+    names
+}
+
+/// Their choices for the mechanisms in which they differ.
 fn differing(policies: &[Policy]) -> Vec<String> {
     let choices: Vec<_> = policies.iter().map(Policy::choices).collect();
     let differs = |i: &usize| choices.iter().any(|c| c[*i] != choices[0][*i]);
@@ -253,17 +265,19 @@ fn differing(policies: &[Policy]) -> Vec<String> {
     choices.iter().map(|c| name(c)).collect()
 }
 
-fn policy(text: &str) -> Result<Policy, Failure> {
+/// A policy as the command line has it.
+pub fn policy(text: &str) -> Result<Policy, Failure> {
     Policy::parse(text).map_err(|error| Failure::Input(error.to_string()))
 }
 
-fn rule(name: &str) -> Result<Rule, Failure> {
+/// A rule by its name.
+pub fn rule(name: &str) -> Result<Rule, Failure> {
     Rule::parse(name)
         .ok_or_else(|| Failure::Input(near::unknown("rule", name, Rule::ALL.iter().map(|rule| rule.name()))))
 }
 
 /// A word as a POSIX shell reads it back.
-fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+,./:@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_string()

@@ -11,7 +11,7 @@ const OPS: [(&str, &str); 3] =
 const TIMES: [(&str, &str); 3] = [("user_s", "User"), ("system_s", "System"), ("elapsed_s", "Elapsed")];
 
 /// What the CPUs did to each other.
-const TRAFFIC: [&str; 13] = [
+const TRAFFIC: [&str; 14] = [
     "interrupts_per_s",
     "ticks_per_s",
     "ipis_sent",
@@ -19,6 +19,7 @@ const TRAFFIC: [&str; 13] = [
     "pages_reclaimed",
     "ipis_sent_per_reclaimed_page",
     "ipis_per_reclaimed_page",
+    "flushes_received_per_reclaimed_page",
     "pages_per_flush",
     "flushes_full",
     "flushes_page",

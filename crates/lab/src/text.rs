@@ -129,7 +129,8 @@ fn tables(
     table::lay_out(&names, &lines)
 }
 
-fn row(label: &str, key: &str, columns: &[Column<'_>]) -> Line {
+/// A row with its gains over the first policy.
+pub fn row(label: &str, key: &str, columns: &[Column<'_>]) -> Line {
     // Without the first policy's runs nothing is the baseline.
     let base = columns.first().filter(|column| column.policy == 0).and_then(|column| column.figure(key));
     let decimals = columns.iter().filter_map(|column| column.figure(key)).map(Figure::decimals).max();
@@ -208,7 +209,8 @@ fn stories(study: &Study, columns: &[Column<'_>], most: usize) -> String {
     out
 }
 
-fn explanations(columns: &[Column<'_>], groups: &[Group]) -> String {
+/// What each row means.
+pub fn explanations(columns: &[Column<'_>], groups: &[Group]) -> String {
     let mut out = "\nWhat the rows mean\n".to_string();
     for (label, key) in groups.iter().flatten() {
         let Some(figure) = columns.iter().find_map(|column| column.figure(key)) else { continue };

@@ -50,10 +50,10 @@ mod walks;
 mod zeroed;
 
 pub use latency::{Latencies, Latency, Shot};
-pub use metrics::{Better, Metric, Value};
+pub use metrics::{Better, Metric, Value, traffic};
 pub use profile::{Own, Place, Profile, Row, Slept, Spent, Wait};
 pub use quietmm::profile::{Room, Scope};
-pub use quietmm::{Policy, Rule};
-pub use quietmm_workloads::{Op, Workload};
+pub use quietmm::{Counter, Policy, Rule};
+pub use quietmm_workloads::{Op, Tally, Workload};
 pub use run::{Host, Report, RunError, RunSpec, run};
 pub use sim::Watch;

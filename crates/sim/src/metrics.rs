@@ -1,5 +1,6 @@
 //! What a run reports: one list of figures, each with its unit and what it means.
 
+use quietmm::Counter;
 use quietmm_workloads::Tally;
 
 /// Which way is better.
@@ -45,7 +46,8 @@ pub struct Metric {
 }
 
 impl Metric {
-    pub(crate) fn real(
+    /// A real number; less of it is better.
+    pub fn real(
         key: &'static str,
         label: &'static str,
         unit: &'static str,
@@ -56,7 +58,8 @@ impl Metric {
         Metric { key, label, unit, better: Better::Less, value: Value::Real { value, decimals }, about }
     }
 
-    pub(crate) fn int(
+    /// A count.
+    pub fn int(
         key: &'static str,
         label: &'static str,
         better: Better,
@@ -67,7 +70,7 @@ impl Metric {
     }
 
     /// What a workload counted.
-    pub(crate) fn tally(what: Tally, value: u64) -> Metric {
+    pub fn tally(what: Tally, value: u64) -> Metric {
         let (key, label, better, about) = match what {
             Tally::GroupsCompleted => (
                 "hackbench_groups_completed",
@@ -115,8 +118,71 @@ impl Metric {
         Metric::int(key, label, better, value, about)
     }
 
-    pub(crate) fn more(mut self) -> Metric {
+    /// More of it is better.
+    pub fn more(mut self) -> Metric {
         self.better = Better::More;
         self
     }
+}
+
+/// What CPUs did to each other, from the core's counters: the same figures of any machine.
+pub fn traffic(count: impl Fn(Counter) -> u64) -> Vec<Metric> {
+    let per = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
+    let (sent, received) = (count(Counter::IpisSent), count(Counter::IpisReceived));
+    let reclaimed = count(Counter::PgStealKswapd) + count(Counter::PgStealDirect);
+    let real = |key, label, value, decimals, about| Metric::real(key, label, "", value, decimals, about);
+    vec![
+        Metric::int("ipis_sent", "IPIs sent", Better::Less, sent, "interrupts sent by the memory manager"),
+        Metric::int("ipis_received", "IPIs received", Better::Less, received, "interrupts received from it"),
+        Metric::int(
+            "pages_reclaimed",
+            "pages reclaimed",
+            Better::Neither,
+            reclaimed,
+            "by kswapd and by tasks",
+        ),
+        real(
+            "ipis_sent_per_reclaimed_page",
+            "IPIs sent/page",
+            per(sent, reclaimed),
+            4,
+            "IPIs sent for each page reclaimed",
+        ),
+        real(
+            "ipis_per_reclaimed_page",
+            "IPIs received/page",
+            per(received, reclaimed),
+            4,
+            "IPIs received for each page reclaimed",
+        ),
+        real(
+            "flushes_received_per_reclaimed_page",
+            "flush requests/page",
+            per(count(Counter::RemoteFlushReceived), reclaimed),
+            4,
+            "flushes that other CPUs asked for, received, for each page reclaimed: what Linux's TLB line counts",
+        ),
+        real(
+            "pages_per_flush",
+            "pages/flush",
+            per(count(Counter::PgUnmapped), count(Counter::RemoteFlush)),
+            2,
+            "entries cleared for each flush asked of other CPUs",
+        )
+        .more(),
+        Metric::int(
+            "flushes_full",
+            "full flushes",
+            Better::Less,
+            count(Counter::LocalFlushAll),
+            Counter::LocalFlushAll.about(),
+        ),
+        Metric::int(
+            "flushes_page",
+            "single flushes",
+            Better::Less,
+            count(Counter::LocalFlushOne),
+            Counter::LocalFlushOne.about(),
+        ),
+    ]
 }

@@ -10,7 +10,7 @@ use quietmm_workloads::{Params, System, TaskKind, TaskReport, Workload};
 use crate::cpu::Mode;
 use crate::latency::Latencies;
 use crate::machine::Machine;
-use crate::metrics::{Better, Metric};
+use crate::metrics::{Better, Metric, traffic};
 use crate::profile::Profile;
 use crate::sim::{END, Sim, Stop, Watch};
 use quietmm_workloads::trace::Trace;
@@ -37,6 +37,8 @@ pub struct RunSpec {
     /// How much other work there is for each part of the workload's own, where it lets one choose: one of
     /// [`Workload::parts`]. `None`: all of them, one after another.
     pub parts: Option<u32>,
+    /// Frames by which the work is sized, instead of the machine's.
+    pub work: Option<u64>,
     /// Keeps an account of where the CPUs' time goes: [`Report::profile`]. Changes nothing else.
     pub profile: bool,
 }
@@ -202,8 +204,10 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         ..Config::new(spec.policy)
     };
     let purgers = u32::from(kernel_pages.is_some());
-    let tasks =
-        machine.cpus + machine.nodes + purgers + spec.workload.tasks(machine.cpus, machine.memory / 4096);
+    let tasks = machine.cpus
+        + machine.nodes
+        + purgers
+        + spec.workload.tasks(machine.cpus, spec.work.unwrap_or(machine.memory / 4096));
     let mut sim =
         Sim::<FAULTS>::new(machine, tasks as usize, spec.seed, spec.broken, watch).map_err(|error| {
             RunError::Failed(format!("the host has no room for the machine's memory: {error}"))
@@ -232,7 +236,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     sim.swap_on(&system).map_err(refused)?;
     let params = Params {
         cpus: sim.machine.cpus,
-        frames: sim.machine.memory / 4096,
+        frames: spec.work.unwrap_or(sim.machine.memory / 4096),
         seed: spec.seed,
         trace,
         threads: spec.threads.unwrap_or(sim.machine.cpus),
@@ -356,9 +360,8 @@ fn figures<const FAULTS: bool>(
     let kicks = sum(|cpu| cpu.kicks.get());
     let alarms = sum(|cpu| cpu.alarmed.get() + cpu.io_irqs.get());
     let reclaimed = count(Counter::PgStealKswapd) + count(Counter::PgStealDirect);
-    let per = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
     let rate = |n: u64| if elapsed > 0.0 { n as f64 / elapsed } else { 0.0 };
-    let (sent, received) = (count(Counter::IpisSent), count(Counter::IpisReceived));
+    let received = count(Counter::IpisReceived);
     let truth = sim.truth();
     let mut list = vec![
         Metric::real("elapsed_s", "elapsed", "s", elapsed, 2, "from the start until the last task has ended"),
@@ -390,54 +393,9 @@ fn figures<const FAULTS: bool>(
             "IPIs and interrupts of scheduler, devices and alarms that arrived in a second, all CPUs; ticks apart",
         ),
         Metric::real("ticks_per_s", "ticks/s", "/s", rate(ticks), 0, "timer ticks in a second, all CPUs"),
-        Metric::int("ipis_sent", "IPIs sent", Better::Less, sent, "interrupts sent by the memory manager"),
-        Metric::int("ipis_received", "IPIs received", Better::Less, received, "interrupts received from it"),
-        Metric::int(
-            "pages_reclaimed",
-            "pages reclaimed",
-            Better::Neither,
-            reclaimed,
-            "by kswapd and by tasks",
-        ),
-        Metric::real(
-            "ipis_sent_per_reclaimed_page",
-            "IPIs sent/page",
-            "",
-            per(sent, reclaimed),
-            4,
-            "IPIs sent for each page reclaimed",
-        ),
-        Metric::real(
-            "ipis_per_reclaimed_page",
-            "IPIs received/page",
-            "",
-            per(received, reclaimed),
-            4,
-            "IPIs received for each page reclaimed",
-        ),
-        Metric::real(
-            "pages_per_flush",
-            "pages/flush",
-            "",
-            per(count(Counter::PgUnmapped), count(Counter::RemoteFlush)),
-            2,
-            "entries cleared for each flush asked of other CPUs",
-        )
-        .more(),
-        Metric::int(
-            "flushes_full",
-            "full flushes",
-            Better::Less,
-            count(Counter::LocalFlushAll),
-            Counter::LocalFlushAll.about(),
-        ),
-        Metric::int(
-            "flushes_page",
-            "single flushes",
-            Better::Less,
-            count(Counter::LocalFlushOne),
-            Counter::LocalFlushOne.about(),
-        ),
+    ];
+    list.extend(traffic(count));
+    list.extend([
         Metric::int(
             "tlb_refills",
             "TLB refills",
@@ -473,7 +431,7 @@ fn figures<const FAULTS: bool>(
             truth.window,
             "uses of a page whose flush was legally deferred",
         ),
-    ];
+    ]);
     list.extend(sim.swapping(&system.mm, elapsed, reclaimed));
     if sim.counted.get() > 0 {
         let bystanders = tasks.iter().filter(|t| matches!(t.kind, TaskKind::Background(_))).count();

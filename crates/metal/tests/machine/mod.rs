@@ -1,52 +1,28 @@
 //! A fresh machine for each run: the emulator, its exit code, and what it printed.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
+
+use quietmm_emulator::Accel;
+pub use quietmm_emulator::End;
 
 /// Boots that a control has where races are real, or a disk takes part.
 const BOOTS: u32 = 6;
 /// How long a machine may take. Alone on the host none takes a quarter of it.
 const LIMIT: Duration = Duration::from_secs(60);
+/// The size of a disk, in bytes.
+const DISK: u64 = 256 << 20;
 
-/// How the emulator executes.
-#[derive(Clone, Copy, Debug)]
-pub enum Accel {
-    /// A host thread for each CPU: real races.
-    Threads,
-    /// CPUs take turns, and instructions are the clock: a timer interrupts each CPU about every so many instructions of its
-    /// own, and any two runs are the same.
-    Instructions {
-        /// How many.
-        period: u32,
-    },
-}
-
-/// A machine.
+/// A machine, and how a timer interrupts it.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
     pub cpus: u32,
-    pub mib: u32,
-    pub accel: Accel,
+    pub mib: u64,
+    /// A timer that interrupts each CPU about every so many instructions of its own: CPUs take turns, and any two runs are
+    /// the same. Without it each CPU is a host thread: real races.
+    pub period: Option<u32>,
     /// Whether it has a disk, empty at first.
     pub disk: bool,
-}
-
-/// How it ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
-    Well,
-    Failed,
-    Panicked,
-    Usage,
-    /// It did not end in time and was stopped.
-    Stopped,
-    /// The emulator's own.
-    Other(Option<i32>),
 }
 
 /// What came of a run.
@@ -58,14 +34,14 @@ pub struct Outcome {
 
 impl Machine {
     pub const fn threads(cpus: u32) -> Machine {
-        Machine { cpus, mib: 128, accel: Accel::Threads, disk: false }
+        Machine { cpus, mib: 128, period: None, disk: false }
     }
 
     pub const fn instructions(period: u32) -> Machine {
-        Machine { cpus: 4, mib: 64, accel: Accel::Instructions { period }, disk: false }
+        Machine { cpus: 4, mib: 64, period: Some(period), disk: false }
     }
 
-    pub const fn with_mib(self, mib: u32) -> Machine {
+    pub const fn with_mib(self, mib: u64) -> Machine {
         Machine { mib, ..self }
     }
 
@@ -77,70 +53,17 @@ impl Machine {
     pub fn boot(self, words: &str) -> Outcome {
         let image = std::env::var("QUIETMM_IMAGE")
             .expect("QUIETMM_IMAGE names the image; scripts/test-metal sets it");
-        let mut command = Command::new("qemu-system-x86_64");
-        command.args([
-            "-M",
-            "microvm,pic=off,pit=off,rtc=off",
-            "-cpu",
-            "max",
-            "-nodefaults",
-            "-display",
-            "none",
-        ]);
-        command.args(["-serial", "stdio", "-no-reboot", "-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]);
-        command.args(["-smp", &self.cpus.to_string(), "-m", &format!("{}M", self.mib), "-kernel", &image]);
-        let mut words = words.to_owned();
-        match self.accel {
-            Accel::Threads => command.args(["-accel", "tcg,thread=multi"]),
-            Accel::Instructions { period } => {
-                words += &format!(" period={period}");
-                command.args(["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"])
-            }
+        let (accel, words) = match self.period {
+            None => (Accel::Threads, words.to_owned()),
+            Some(period) => (Accel::Instructions, format!("{words} period={period}")),
         };
-        let disk = self.disk.then(|| Scratch::new(256 << 20));
-        if let Some(disk) = &disk {
-            let drive = format!("id=disk,if=none,format=raw,cache=unsafe,file={}", disk.0.display());
-            command.args(["-drive", &drive, "-device", "virtio-blk-device,drive=disk"]);
-        }
-        command.args(["-append", &words]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("qemu-system-x86_64 runs");
-        let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        let mut text = String::new();
-        let end = thread::scope(|scope| {
-            let errors = scope.spawn(move || {
-                let mut text = String::new();
-                let _ = err.read_to_string(&mut text);
-                text
-            });
-            let printed = scope.spawn(move || {
-                let mut bytes = Vec::new();
-                let _ = out.read_to_end(&mut bytes);
-                String::from_utf8_lossy(&bytes).into_owned()
-            });
-            let began = Instant::now();
-            let status = loop {
-                if let Some(status) = child.try_wait().unwrap() {
-                    break Some(status);
-                }
-                if began.elapsed() > LIMIT {
-                    let _ = child.kill();
-                    let _ = child.wait();
-                    break None;
-                }
-                thread::sleep(Duration::from_millis(10));
-            };
-            text += &printed.join().unwrap();
-            text += &errors.join().unwrap();
-            match status.map(|status| status.code()) {
-                None => End::Stopped,
-                Some(Some(33)) => End::Well,
-                Some(Some(35)) => End::Failed,
-                Some(Some(37)) => End::Panicked,
-                Some(Some(39)) => End::Usage,
-                Some(other) => End::Other(other),
-            }
-        });
-        Outcome { end, text, what: format!("{self:?}: {words}") }
+        let disk = self.disk.then_some(DISK);
+        let machine = quietmm_emulator::Machine { cpus: self.cpus, mib: self.mib, accel, disk };
+        let outcome = machine
+            .boot(Path::new(&image), &words, LIMIT, &|| false)
+            .unwrap_or_else(|error| panic!("{error}"));
+        let text = outcome.printed + &outcome.complained;
+        Outcome { end: outcome.end, text, what: format!("{self:?}: {words}") }
     }
 
     /// Boots it; all must be well.
@@ -159,7 +82,7 @@ impl Machine {
     /// Boots it until it ends as wanted, as often as it may; gives the last.
     fn until(self, words: &str, wanted: impl Fn(&Outcome) -> bool) -> Outcome {
         // A disk answers when the host has time, also where instructions are counted.
-        let real = self.disk || matches!(self.accel, Accel::Threads);
+        let real = self.disk || self.period.is_none();
         let boots = if real { BOOTS } else { 1 };
         let mut outcome = self.boot(words);
         for _ in 1..boots {
@@ -181,27 +104,6 @@ impl Machine {
         let last = self.until(words, harm);
         let Outcome { end, text, what } = &last;
         assert!(harm(&last), "{what}: nothing was seen, and it ended {end:?}\n{text}");
-    }
-}
-
-/// A file that goes when this does.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(bytes: u64) -> Scratch {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let nth = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("quietmm-disk-{}-{nth}", std::process::id()));
-        File::create_new(&path)
-            .and_then(|file| file.set_len(bytes))
-            .expect("room for a disk that holds nothing");
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 

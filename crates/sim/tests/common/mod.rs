@@ -34,6 +34,7 @@ pub fn spec(workload: Workload) -> RunSpec {
         trace: workload.needs_trace().then(trace),
         threads: None,
         parts: None,
+        work: None,
         profile: false,
     }
 }

@@ -1,0 +1,222 @@
+//! Boots the bare-metal image in QEMU, from a host: a fresh machine for each run, under a time limit. What it printed and
+//! how it ended come back; nothing stays behind, neither a process nor a file.
+//!
+//! The command `quietmm boot` and the hardware tests of `quietmm-metal` both start their machines here.
+
+mod scratch;
+
+use std::fmt;
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The program that is started, by its name.
+pub const EMULATOR: &str = "qemu-system-x86_64";
+/// The package of Debian and Ubuntu that has it.
+pub const PACKAGE: &str = "qemu-system-x86";
+/// The most CPUs: what the image's APIC can name.
+pub const MOST_CPUS: u32 = 255;
+
+/// More of what a machine prints is thrown away, in bytes. A run prints some kilobytes.
+const MOST_PRINTED: u64 = 16 << 20;
+/// How often is looked whether the machine has ended, or should.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How the emulator executes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Accel {
+    /// A host thread for each CPU: real races.
+    Threads,
+    /// CPUs take turns, and instructions are the clock: any two runs are the same.
+    Instructions,
+    /// The host's own processors, by KVM.
+    Kvm,
+}
+
+/// A machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Machine {
+    /// CPUs, at most [`MOST_CPUS`].
+    pub cpus: u32,
+    /// Memory, in MiB.
+    pub mib: u64,
+    /// How it executes.
+    pub accel: Accel,
+    /// The size of its disk in bytes, a multiple of 512, if it has one. It is all zeros at first, and gone with the machine.
+    pub disk: Option<u64>,
+}
+
+/// How a machine ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// The run went well.
+    Well,
+    /// The run failed, or was refused.
+    Failed,
+    /// A panic, or an exception that nobody expected.
+    Panicked,
+    /// The image's command line makes no sense.
+    Usage,
+    /// It had not ended when its time was over, and was killed.
+    Late,
+    /// It was killed because the caller no longer wants it.
+    Stopped,
+    /// The emulator's own end: it could not start the machine, or something killed it. Its exit code, if it has one.
+    Other(Option<i32>),
+}
+
+/// What came of a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// How it ended.
+    pub end: End,
+    /// What the machine printed on its console.
+    pub printed: String,
+    /// What the emulator itself had to say.
+    pub complained: String,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Why there was no run.
+#[derive(Debug)]
+pub enum BootError {
+    /// There is no emulator on this host.
+    Missing,
+    /// It cannot be started.
+    Start(io::Error),
+    /// There is no room for the machine's disk.
+    Disk(io::Error),
+}
+
+impl fmt::Display for BootError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BootError::Missing => {
+                write!(f, "{EMULATOR} is missing; on Debian or Ubuntu: sudo apt-get install {PACKAGE}")
+            }
+            BootError::Start(error) => write!(f, "cannot start {EMULATOR}: {error}"),
+            BootError::Disk(error) => write!(f, "no room for the machine's disk: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for BootError {}
+
+impl Machine {
+    /// Boots `image` with this command line. It is killed when it takes longer than `limit`, or as soon as `stop` says so,
+    /// which is asked all the time.
+    ///
+    /// # Errors
+    /// The emulator or the disk cannot be had. However the machine itself ends is an [`Outcome`].
+    pub fn boot(
+        &self,
+        image: &Path,
+        words: &str,
+        limit: Duration,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Outcome, BootError> {
+        let began = Instant::now();
+        let mut child = self.command(image, words)?.spawn().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => BootError::Missing,
+            _ => BootError::Start(error),
+        })?;
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        let (end, printed, complained) = thread::scope(|scope| {
+            let printed = scope.spawn(move || text(out));
+            let complained = scope.spawn(move || text(err));
+            let end = until_ended(&mut child, began, limit, stop);
+            (end, printed.join().unwrap_or_default(), complained.join().unwrap_or_default())
+        });
+        let end = end.map_err(BootError::Start)?;
+        Ok(Outcome { end, printed, complained, took: began.elapsed() })
+    }
+
+    fn command(&self, image: &Path, words: &str) -> Result<Command, BootError> {
+        let mut command = Command::new(EMULATOR);
+        command.args([
+            "-M",
+            "microvm,pic=off,pit=off,rtc=off",
+            "-nodefaults",
+            "-display",
+            "none",
+            "-no-reboot",
+        ]);
+        command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]);
+        command.args(["-smp", &self.cpus.to_string(), "-m", &format!("{}M", self.mib)]);
+        command.args(match self.accel {
+            Accel::Threads => &["-cpu", "max", "-accel", "tcg,thread=multi"][..],
+            Accel::Instructions => {
+                &["-cpu", "max", "-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"]
+            }
+            // Some hosts announce registers of theirs that they do not let the emulator set.
+            Accel::Kvm => &["-cpu", "host,-arch-capabilities", "-accel", "kvm"],
+        });
+        command.arg("-kernel").arg(image).args(["-append", words]);
+        // Not by `stdio`: standard input may be the disk.
+        command.args(["-serial", "file:/proc/self/fd/1"]);
+        let input = match self.disk {
+            None => Stdio::null(),
+            Some(bytes) => {
+                let drive = "id=disk,if=none,format=raw,cache=unsafe,file=/proc/self/fd/0";
+                command.args(["-drive", drive, "-device", "virtio-blk-device,drive=disk"]);
+                scratch::nameless(bytes).map_err(BootError::Disk)?.into()
+            }
+        };
+        command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // In a group of its own: Ctrl-C at the terminal is for the caller, who says when the machine has to stop.
+        command.process_group(0);
+        Ok(command)
+    }
+}
+
+/// All that comes, up to [`MOST_PRINTED`]; what is no UTF-8 is replaced.
+fn text(from: Option<impl Read>) -> String {
+    let Some(from) = from else { return String::new() };
+    let mut from = from.take(MOST_PRINTED);
+    let mut bytes = Vec::new();
+    // What could be read until an error is what there is.
+    let _ = from.read_to_end(&mut bytes);
+    // The rest goes nowhere: a pipe that nobody reads would hold the machine up.
+    let _ = io::copy(from.get_mut(), &mut io::sink());
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn until_ended(
+    child: &mut Child,
+    began: Instant,
+    limit: Duration,
+    stop: &dyn Fn() -> bool,
+) -> io::Result<End> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(end(status));
+        }
+        let end = if stop() {
+            End::Stopped
+        } else if began.elapsed() > limit {
+            End::Late
+        } else {
+            thread::sleep(LOOK);
+            continue;
+        };
+        // It may have ended by itself in between: then there is nothing to kill.
+        let _ = child.kill();
+        child.wait()?;
+        return Ok(end);
+    }
+}
+
+/// The image's codes: twice what it writes to the exit port, and one more.
+fn end(status: ExitStatus) -> End {
+    match status.code() {
+        Some(33) => End::Well,
+        Some(35) => End::Failed,
+        Some(37) => End::Panicked,
+        Some(39) => End::Usage,
+        other => End::Other(other),
+    }
+}

@@ -1,0 +1,120 @@
+//! `quietmm boot` with machines that really boot. `scripts/test-metal` runs them: they need the emulator and the image.
+
+mod common;
+
+use common::good;
+use serde_json::Value;
+
+fn image() -> String {
+    std::env::var("QUIETMM_IMAGE").expect("QUIETMM_IMAGE names the image; scripts/test-metal sets it")
+}
+
+fn boot(args: &[&str]) -> String {
+    let image = image();
+    let image = ["--image", image.as_str()];
+    good(&[args, &image].concat())
+}
+
+/// Readers of 50 MiB of files in all, with 32 MiB of memory.
+const SMALL: &[&str] = &["boot", "lru-file-mmap-read", "--cpus", "4", "--memory", "32M", "--work", "5M"];
+
+#[test]
+fn a_batch_takes_fewer_interrupts_and_every_page_is_checked() {
+    let all: Value = serde_json::from_str(&boot(&[SMALL, &["--json"]].concat())).unwrap();
+    let metric = |run: usize, key: &str| {
+        all["runs"][run]["metrics"][key].as_u64().unwrap_or_else(|| panic!("{key}: {all}"))
+    };
+    for run in [0, 1] {
+        assert!(metric(run, "pages_reclaimed") > 5000 && metric(run, "pages_checked") >= 12_800, "{all}");
+        assert_eq!(metric(run, "wrong_contents"), 0);
+    }
+    assert!(metric(1, "ipis_received") * 3 < metric(0, "ipis_received"), "{all}");
+}
+
+#[test]
+fn two_runs_that_count_instructions_print_the_same_bytes() {
+    let counted = |seed| {
+        boot(&[SMALL, &["--accel", "icount", "--policies", "linux", "--stats", "--seed", seed]].concat())
+    };
+    // What depends on the host is the one line that may differ.
+    let same = |text: String| {
+        text.lines().filter(|line| !line.starts_with("host seconds")).map(str::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(same(counted("3")), same(counted("3")));
+    let json = |seed| {
+        boot(&[SMALL, &["--accel", "icount", "--policies", "linux", "--json", "--seed", seed]].concat())
+    };
+    assert_eq!(json("3"), json("3"));
+    assert_ne!(json("3"), json("4"), "the seed makes a difference: equal runs mean something");
+}
+
+#[test]
+fn instructions_per_operation_are_the_same_in_every_run() {
+    let args = [
+        "boot",
+        "vmap-touch",
+        "--cpus",
+        "2",
+        "--memory",
+        "64M",
+        "--threads",
+        "1",
+        "--accel",
+        "icount",
+        "--json",
+    ];
+    let cycles = |text: String| {
+        serde_json::from_str::<Value>(&text).unwrap()["runs"][1]["operations"]["map-cycle"].clone()
+    };
+    let first = cycles(boot(&args));
+    assert!(first["count"].as_u64().unwrap() > 1000 && first["least"].as_u64().unwrap() > 100, "{first}");
+    assert_eq!(first, cycles(boot(&args)));
+}
+
+#[test]
+fn what_swaps_has_a_disk() {
+    let text =
+        boot(&["boot", "swap-threads", "--cpus", "2", "--memory", "32M", "--policies", "linux", "--json"]);
+    let all: Value = serde_json::from_str(&text).unwrap();
+    let metrics = &all["runs"][0]["metrics"];
+    assert!(
+        metrics["disk_writes"].as_u64().unwrap() > 1000 && metrics["disk_reads"].as_u64().unwrap() > 1000,
+        "{text}"
+    );
+}
+
+#[test]
+fn a_flush_that_is_left_out_is_seen_on_metal_too() {
+    let args = [
+        "boot",
+        "churn",
+        "--cpus",
+        "4",
+        "--memory",
+        "64M",
+        "--policies",
+        "linux",
+        "--accel",
+        "icount",
+        "--period",
+        "211",
+    ];
+    let broken: Value =
+        serde_json::from_str(&boot(&[&args[..], &["--break", "clean-protects", "--json"]].concat())).unwrap();
+    assert_ne!(broken["runs"][0]["end"], "well", "{broken}");
+    // The control: with all rules kept it ends well, or the command would fail.
+    boot(&args);
+}
+
+#[test]
+fn simulation_and_metal_reclaim_the_same_pages_of_the_same_work() {
+    let text =
+        boot(&["compare", "--on", "both", "--cpus", "4", "--memory", "64M", "--policies", "linux", "--json"]);
+    let all: Value = serde_json::from_str(&text).unwrap();
+    let far = |key: &str| {
+        all["pairs"][0]["difference_percent"][key].as_f64().unwrap_or_else(|| panic!("{key}: {text}"))
+    };
+    for key in ["pages_reclaimed", "pgfault", "pgalloc"] {
+        assert!(far(key).abs() < 10.0, "{key}: {}", far(key));
+    }
+}
