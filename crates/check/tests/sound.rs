@@ -71,3 +71,11 @@ fn names_are_unique_and_each_has_a_line() {
         assert!(scenario.scripts.len() <= usize::from(scenario.setup.cpus), "{}", scenario.name);
     }
 }
+
+#[test]
+fn each_known_fault_of_other_systems_has_a_scenario() {
+    let all = scenarios::all();
+    let without: Vec<u8> =
+        (1..=39).filter(|n| !all.iter().any(|scenario| scenario.pitfalls.contains(n))).collect();
+    assert_eq!(without, [], "numbers of docs/rules.md");
+}
