@@ -105,7 +105,7 @@ pub struct Driver {
     /// What was decided differently.
     pub made: Vec<Deviation>,
     /// Decisions of the list that could not be made.
-    pub missed: u32,
+    missed: u32,
     /// What happened, if somebody asked.
     pub trace: Option<Trace>,
 }
@@ -119,6 +119,12 @@ impl Driver {
     /// Decisions so far in which there was a choice.
     pub fn decisions(&self) -> u32 {
         self.decisions
+    }
+
+    /// Decisions of a list that could not be made, or would have come after the end.
+    pub fn missed(&self) -> u32 {
+        let list = if let Strategy::Follow(list) = &self.strategy { list.len() } else { 0 };
+        self.missed + list.saturating_sub(self.next) as u32
     }
 
     /// Something was done.

@@ -17,7 +17,6 @@ pub mod runner;
 pub mod scenario;
 pub mod scenarios;
 pub mod shrink;
-mod stacks;
 pub mod task;
 pub mod timeline;
 pub mod violation;

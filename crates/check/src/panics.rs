@@ -18,7 +18,7 @@ pub fn install() {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             let Some((running, falling)) = RUN.get() else { return before(info) };
-            // SAFETY: set by `catch`, and reset by `done` before either goes away.
+            // SAFETY: set by `catch`, and reset when `UnderWay` is dropped, before either goes away.
             unsafe {
                 (*running).set(false);
                 (*falling).set(true);
@@ -37,7 +37,11 @@ pub fn catch(
     catch_unwind(AssertUnwindSafe(work))
 }
 
-/// No run is under way on this thread any more.
-pub fn done() {
-    RUN.set(None);
+/// As long as it lives a run is under way on this thread.
+pub struct UnderWay;
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        RUN.set(None);
+    }
 }

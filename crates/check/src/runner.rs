@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 
+use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
 use quietmm::{Error, Manager, Rule};
 
@@ -10,7 +11,6 @@ use crate::act::{Act, Kind};
 use crate::driver::{Deviation, Driver, Strategy, Trace};
 use crate::machine::{Hardware, LogEntry, Machine, Mm};
 use crate::scenario::Scenario;
-use crate::stacks::Piece;
 use crate::task::{Task, World};
 use crate::violation::Violation;
 
@@ -46,20 +46,27 @@ pub struct Outcome {
     pub trace: Option<Trace>,
 }
 
-type Context = Coroutine<(), (), (), Piece>;
+type Context = Coroutine<(), (), (), DefaultStack>;
+
+/// Bytes of a stack: below it lies a page that nobody may touch.
+const STACK_BYTES: usize = 256 << 10;
 
 /// Runs one scenario, again and again.
 pub struct Runner<'s> {
     scenario: &'s Scenario,
     machine: Machine,
-    stacks: Vec<Piece>,
+    stacks: Vec<DefaultStack>,
 }
 
 impl<'s> Runner<'s> {
     /// For this scenario.
+    ///
+    /// # Panics
+    /// When the host has no memory for it.
     pub fn new(scenario: &'s Scenario) -> Runner<'s> {
         crate::panics::install();
-        let stacks = (0..=scenario.setup.cpus).map(|_| Piece::new()).collect();
+        let stack = |_| DefaultStack::new(STACK_BYTES).expect("256 KiB for a stack");
+        let stacks = (0..=scenario.setup.cpus).map(stack).collect();
         Runner { scenario, machine: Machine::new(scenario.setup.clone()), stacks }
     }
 
@@ -68,16 +75,16 @@ impl<'s> Runner<'s> {
         self.machine.reset(order.hardware, order.broken, order.log);
         *self.machine.driver.borrow_mut() = Driver::new(order.strategy, order.trace);
         let world = World::default();
+        let under_way = crate::panics::UnderWay;
         play(self.scenario, &self.machine, &mut self.stacks, &world);
-        crate::panics::done();
+        drop(under_way);
         self.machine.running.set(false);
         self.machine.manager.set(std::ptr::null());
-        assert!(!self.stacks.iter().any(Piece::overflowed), "{}: a stack is too small", self.scenario.name);
         let mut driver = self.machine.driver.take();
         Outcome {
             violation: self.machine.violation.take(),
             decisions: driver.decisions(),
-            missed: driver.missed,
+            missed: driver.missed(),
             made: std::mem::take(&mut driver.made),
             steps: self.machine.steps.get(),
             log: self.machine.log.take().unwrap_or_default(),
@@ -92,7 +99,7 @@ impl<'s> Runner<'s> {
     }
 }
 
-fn play(scenario: &Scenario, machine: &Machine, stacks: &mut Vec<Piece>, world: &World) {
+fn play(scenario: &Scenario, machine: &Machine, stacks: &mut Vec<DefaultStack>, world: &World) {
     let mut made = None;
     alone(machine, stacks, || {
         match Manager::new(machine, &machine.regions(), scenario.config) {
@@ -127,7 +134,7 @@ fn play(scenario: &Scenario, machine: &Machine, stacks: &mut Vec<Piece>, world: 
 }
 
 /// Does what is not interleaved, as CPU 0, on a stack of its own: a violation leaves it where it is.
-fn alone(machine: &Machine, stacks: &mut Vec<Piece>, work: impl FnOnce()) {
+fn alone(machine: &Machine, stacks: &mut Vec<DefaultStack>, work: impl FnOnce()) {
     machine.current.set(0);
     machine.interleaved.set(false);
     let stack = stacks.pop().expect("one more than there are CPUs, and all come back");
@@ -143,7 +150,7 @@ fn alone(machine: &Machine, stacks: &mut Vec<Piece>, work: impl FnOnce()) {
 }
 
 /// The context's stack; what still is on it is never used again.
-fn end(mut context: Context) -> Piece {
+fn end(mut context: Context) -> DefaultStack {
     if !context.started() {
         // Drops the closure; there is nothing to unwind.
         context.force_unwind();
@@ -156,7 +163,13 @@ fn end(mut context: Context) -> Piece {
 }
 
 /// Runs all scripts until they have ended, or something is broken.
-fn interleave(scenario: &Scenario, machine: &Machine, stacks: &mut Vec<Piece>, mm: &Mm<'_>, world: &World) {
+fn interleave(
+    scenario: &Scenario,
+    machine: &Machine,
+    stacks: &mut Vec<DefaultStack>,
+    mm: &Mm<'_>,
+    world: &World,
+) {
     machine.start();
     let mut contexts: Vec<Context> = Vec::new();
     for id in 0..scenario.setup.cpus {

@@ -10,12 +10,12 @@ use crate::machine::Hardware;
 use crate::runner::{Order, Outcome, Runner};
 use crate::scenario::Scenario;
 
-/// Runs after which a counterexample is short enough.
-const RUNS: u32 = 20_000;
+/// Points after which a counterexample is short enough: some ten seconds.
+const POINTS: u64 = 100_000_000;
 
-/// Makes a counterexample short. Gives how many runs it took.
-pub fn shrink(scenario: &Scenario, found: &mut Counterexample) -> u32 {
-    let mut shrinking = Shrinking { runner: Runner::new(scenario), found, runs: 0 };
+/// Makes a counterexample short, while `go_on` says so. Gives how many runs it took.
+pub fn shrink(scenario: &Scenario, found: &mut Counterexample, go_on: &mut dyn FnMut() -> bool) -> u32 {
+    let mut shrinking = Shrinking { runner: Runner::new(scenario), found, go_on, runs: 0, points: 0 };
     shrinking.tame();
     loop {
         let before = shrinking.found.schedule.len();
@@ -32,7 +32,9 @@ pub fn shrink(scenario: &Scenario, found: &mut Counterexample) -> u32 {
 struct Shrinking<'s, 'c> {
     runner: Runner<'s>,
     found: &'c mut Counterexample,
+    go_on: &'c mut dyn FnMut() -> bool,
     runs: u32,
+    points: u64,
 }
 
 impl Shrinking<'_, '_> {
@@ -47,7 +49,7 @@ impl Shrinking<'_, '_> {
         hardware: Hardware,
         good: impl FnOnce(&Outcome) -> bool,
     ) -> bool {
-        if self.runs >= RUNS {
+        if self.points >= POINTS || !(self.go_on)() {
             return false;
         }
         self.runs += 1;
@@ -58,6 +60,7 @@ impl Shrinking<'_, '_> {
             log: false,
             trace: None,
         });
+        self.points += u64::from(outcome.steps);
         let same =
             outcome.violation.as_ref().is_some_and(|seen| seen.invariant == self.found.violation.invariant);
         if !same || !good(&outcome) {

@@ -14,6 +14,8 @@ use crate::scenario::Scenario;
 
 /// The narrowest column that can be read.
 const NARROW: usize = 18;
+/// Things that happened, at most, that are looked at.
+const ROWS: usize = 4000;
 
 /// Draws what happened, in lines of at most `width` characters.
 pub fn draw(scenario: &Scenario, outcome: &Outcome, width: usize) -> String {
@@ -21,19 +23,24 @@ pub fn draw(scenario: &Scenario, outcome: &Outcome, width: usize) -> String {
     let column = ((width.saturating_sub(7)) / cpus).saturating_sub(2).max(NARROW);
     let mut names = Names::default();
     let seen = outcome.violation.as_ref().map_or("", |violation| &violation.what);
-    let begins = outcome.log.iter().position(|entry| matches!(entry.what, What::Begins)).unwrap_or(0);
+    let begins = outcome.log.iter().position(|entry| matches!(entry.what, What::Begins));
+    // A run that ends before any script begins is told from its start, and of one that has no end the last part.
+    let first = begins.unwrap_or(0).max(outcome.log.len().saturating_sub(ROWS));
     let mut text = String::new();
     let mut rows = Rows { text: &mut text, column, cpus };
     rows.row("step", &(0..cpus).map(|cpu| format!("CPU {cpu}")).collect::<Vec<_>>());
     rows.row("----", &vec!["-".repeat(column.min(24)); cpus]);
     let mut calm = Calm::default();
     for (n, entry) in outcome.log.iter().enumerate() {
-        if n == begins {
+        if Some(n) == begins {
             rows.rule("the scripts begin");
             continue;
         }
+        if n == first && begins.is_none_or(|begins| begins < first) {
+            rows.rule(if first == 0 { "before the scripts begin" } else { "much is left out here" });
+        }
         // Before that, only what came of it.
-        if n < begins && !matches!(entry.what, What::Has(_)) {
+        if n < first && !matches!(entry.what, What::Has(_)) {
             continue;
         }
         let Some(said) = names.tell(&entry.what, seen) else { continue };
@@ -204,14 +211,7 @@ impl Names {
     }
 
     fn key(&mut self, key: &WaitKey) -> String {
-        match key {
-            WaitKey::Page(frame) => self.frame(*frame),
-            WaitKey::Lock(_) | WaitKey::Readers(_) | WaitKey::Turn(..) => "a lock".to_string(),
-            WaitKey::Kswapd(_) => "work".to_string(),
-            WaitKey::VmapPurge => "enough to purge".to_string(),
-            WaitKey::PageOut => "pages to be out".to_string(),
-            WaitKey::Own(n) => format!("event {n}"),
-        }
+        if let WaitKey::Page(frame) = key { self.frame(*frame) } else { crate::machine::key(key) }
     }
 
     /// What of the core's events belongs to the story.

@@ -48,7 +48,7 @@ fn counterexample(rule: Rule) -> (Scenario, Counterexample) {
 fn a_counterexample_becomes_shorter_and_stays_one() {
     let (scenario, mut found) = counterexample(Rule::FlushBeforeUnmapReturns);
     let (before, invariant) = (found.schedule.len(), found.violation.invariant);
-    shrink::shrink(&scenario, &mut found);
+    shrink::shrink(&scenario, &mut found, &mut || true);
     assert!(found.schedule.len() <= before.min(3), "{:?}", found.schedule);
     assert_eq!(found.violation.invariant, invariant);
 }
@@ -69,7 +69,7 @@ fn a_file_plays_the_same_again() {
 #[test]
 fn the_timeline_names_who_left_out_what_and_what_was_promised() {
     let (scenario, mut found) = counterexample(Rule::DeferredBeforeUnmapReturns);
-    shrink::shrink(&scenario, &mut found);
+    shrink::shrink(&scenario, &mut found, &mut || true);
     let drawn = timeline::draw(&scenario, &Replay::from(&found).run(&scenario), 160);
     for needed in [
         "CPU 0",

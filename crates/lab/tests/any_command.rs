@@ -143,7 +143,25 @@ fn command() -> impl Strategy<Value = Vec<String>> {
     // `demo` and what is short for nothing: a long run, and no grammar.
     let chaos = vec(anything(), 0..5)
         .prop_filter("a subcommand by chance", |words| words.first().is_none_or(|w| w != "demo"));
-    prop_oneof![6 => work, 2 => list, 2 => show, 2 => import, 2 => chaos]
+    let scenarios = ["unmap-lazy", "tables-lazy", "drain-online", "unmap-lzay", "", "-"];
+    let asked = prop_oneof![
+        3 => words(&["--mutant=tables-to-lazy", "--mutant=nonsense", "--mutant=", "--deep=1", "--departures=3", "--departures=9"]),
+        1 => words(&["--replay=Cargo.toml", "--replay=/dev/null", "--replay=/dev/zero", "--replay=.", "--replay=/nowhere"]),
+        1 => anything(),
+    ];
+    // What is found is not to be left in the sources.
+    let check =
+        (vec(words(&scenarios), 1..4), vec(asked, 0..3), flags()).prop_map(|(scenarios, asked, flags)| {
+            let fixed = ["--schedules=20", "--save=/nowhere"].map(String::from);
+            ["check".to_owned()]
+                .into_iter()
+                .chain(scenarios)
+                .chain(fixed)
+                .chain(asked)
+                .chain(flags)
+                .collect::<Vec<_>>()
+        });
+    prop_oneof![6 => work, 2 => list, 2 => show, 2 => import, 3 => check, 2 => chaos]
 }
 
 proptest! {

@@ -16,6 +16,9 @@ use crate::driver::{Deviation, Strategy, Trace};
 use crate::machine::Hardware;
 use crate::runner::{Order, Outcome, Runner};
 
+/// Schedules that are remembered at most: with two or three departures some 100 MB.
+const KNOWN: usize = 1 << 20;
+
 /// Such a search, as far as it has come.
 pub struct Exhaustive {
     hardware: Hardware,
@@ -27,6 +30,8 @@ pub struct Exhaustive {
     known: BTreeSet<Vec<Deviation>>,
     /// Runs that were, by fingerprint.
     seen: BTreeSet<u64>,
+    /// Some were not even noted.
+    cut: bool,
     trace: Option<Trace>,
 }
 
@@ -36,12 +41,21 @@ impl Exhaustive {
         let mut waiting = vec![VecDeque::new(); bound + 1];
         waiting[0].push_back(Vec::new());
         let (known, seen) = (BTreeSet::new(), BTreeSet::new());
-        Exhaustive { hardware, broken, bound, waiting, known, seen, trace: Some(Trace::default()) }
+        Exhaustive {
+            hardware,
+            broken,
+            bound,
+            waiting,
+            known,
+            seen,
+            cut: false,
+            trace: Some(Trace::default()),
+        }
     }
 
-    /// Schedules that are known and were not tried.
-    pub fn left(&self) -> usize {
-        self.waiting.iter().map(VecDeque::len).sum()
+    /// Whether nothing is left that the bound allows.
+    pub fn is_complete(&self) -> bool {
+        !self.cut && self.waiting.iter().all(VecDeque::is_empty)
     }
 
     /// Tries the next schedule.
@@ -67,7 +81,12 @@ impl Exhaustive {
                 // Up to there all is as it was; what was decided later is decided anew.
                 let kept = list.iter().take_while(|made| made.at < at);
                 let next: Vec<Deviation> = kept.copied().chain([Deviation { at, act }]).collect();
-                if next.len() <= self.bound && self.known.insert(next.clone()) {
+                if next.len() > self.bound {
+                    continue;
+                }
+                if self.known.len() >= KNOWN {
+                    self.cut = true;
+                } else if self.known.insert(next.clone()) {
                     self.waiting[next.len()].push_back(next);
                 }
             }

@@ -194,6 +194,7 @@ impl<'s> Search<'s> {
                 let Some(outcome) = search.next(&mut self.runner, &mut self.tally) else { break };
                 after += 1;
                 if let Some(violation) = outcome.violation {
+                    self.complete = false;
                     return Some(self.found(Way::Exhaustive, hardware, outcome.made, violation, after));
                 }
                 if !go_on(&self.tally) {
@@ -201,7 +202,7 @@ impl<'s> Search<'s> {
                     return None;
                 }
             }
-            self.complete &= search.left() == 0;
+            self.complete &= search.is_complete();
         }
         None
     }

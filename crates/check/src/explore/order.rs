@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::act::Act;
-use crate::driver::Trace;
+use crate::driver::{Decision, Trace};
 use crate::machine::LANES;
 
 /// Scripts, and their CPUs' interrupt handlers.
@@ -105,6 +105,12 @@ fn reversals(trace: &Trace, races: &[(u32, u8)]) -> Vec<(u32, Act)> {
         let acts = if wanted == 0 { others } else { wanted };
         all.extend(Act::of_set(acts).map(|act| (at, act)));
     }
+    // A device may fail wherever it is asked.
+    let fails = |(at, decision): (usize, &Decision)| {
+        let can = decision.enabled & !decision.chosen.bit() & Act::DEVICE_FAILS.bit() != 0;
+        can.then_some((at as u32, Act::DEVICE_FAILS))
+    };
+    all.extend(trace.decisions.iter().enumerate().filter_map(fails));
     all.sort_unstable();
     all.dedup();
     all
@@ -120,7 +126,7 @@ fn mix(value: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::{Access, Decision};
+    use crate::driver::Access;
 
     fn trace(accesses: &[(u8, u64, bool)]) -> Trace {
         let both = Act::run(0).bit() | Act::run(1).bit();

@@ -29,13 +29,14 @@ impl BlockDevice for Machine {
     fn read(&self, from: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
         self.point(Place::Disk, false);
         let fails = self.device_fails();
-        if !fails {
-            let kept = self.disk.borrow().get(&(from, block)).copied().unwrap_or_default();
-            if let Some(state) = self.memory.state(frame) {
-                state.content.set(kept);
-            }
-        }
+        let set = |content| self.memory.state(frame).into_iter().for_each(|state| state.content.set(content));
+        // Until it is there, and for good if it fails, there is something else.
+        set([u64::MAX; super::LANES]);
         self.point(Place::Disk, false);
+        if !fails {
+            set(self.disk.borrow().get(&(from, block)).copied().unwrap_or_default());
+        }
+        (0..self.setup.cpus).for_each(|lane| self.record(Place::Content(frame.0, lane), true));
         self.note(|| What::IsIn(from, block, !fails));
         if fails {
             self.device_errors.set(self.device_errors.get() + 1);

@@ -8,7 +8,7 @@ use quietmm::Rule;
 use quietmm::addr::{FrameNumber, PageRange};
 use quietmm::event::Revoked;
 
-use super::tlb::{Cached, CachedKernel};
+use super::tlb::{Cached, CachedKernel, LARGE_PAGES, Tlb, Walked};
 use super::{Machine, What};
 use crate::violation::{Skipped, Violation};
 
@@ -34,18 +34,45 @@ impl Machine {
     pub(crate) fn judge_user(&self, id: u16) {
         let wrong = {
             let tlb = self.cpus[usize::from(id)].tlb.borrow();
-            tlb.usable().find_map(|cached| self.wrong_with(id, cached))
+            tlb.usable()
+                .find_map(|cached| self.wrong_with(id, tlb.root, cached))
+                .or_else(|| self.wrong_way(id, &tlb))
         };
         if let Some(violation) = wrong {
             self.fail(violation);
         }
     }
 
+    /// A table that this CPU remembers the way to is no table any more (INV-9).
+    fn wrong_way(&self, id: u16, tlb: &Tlb) -> Option<Violation> {
+        let gone = |walked: &&Walked| {
+            let state = self.memory.state(walked.table);
+            walked.tag == tlb.tag
+                && state.is_some_and(|state| state.free.get() || state.life.get() != walked.life)
+        };
+        let table = tlb.walked.iter().find(gone)?.table;
+        let said = format!("CPU {id} runs a program, and can walk {table:?}, which was a page table");
+        Some(Violation::new("INV-9", id, said))
+    }
+
     /// Judges one entry that a program on this CPU could use.
-    fn wrong_with(&self, id: u16, cached: &Cached) -> Option<Violation> {
+    fn wrong_with(&self, id: u16, root: Option<FrameNumber>, cached: &Cached) -> Option<Violation> {
         let (page, frame) = (cached.page, cached.frame(cached.page));
         let state = self.memory.state(frame)?;
         let says = |invariant, what: String| Some(Violation::new(invariant, id, what));
+        if cached.root != root {
+            return says("INV-6", format!("CPU {id} can use page {page:#x} ({frame:?}) of another space"));
+        }
+        let freed = |n: &u32| self.memory.state(frame.add(*n)).is_some_and(|state| state.free.get());
+        if cached.large
+            && let Some(n) = (0..LARGE_PAGES as u32).find(freed)
+        {
+            let frame = frame.add(n);
+            return says(
+                "INV-1",
+                format!("CPU {id} can use the large page {page:#x} in {frame:?}, which is free"),
+            );
+        }
         if state.free.get() || state.life.get() != cached.life {
             let now = if state.free.get() { "is free" } else { "is somebody else's by now" };
             return says("INV-1", format!("CPU {id} can use page {page:#x} in {frame:?}, which {now}"));
@@ -184,6 +211,7 @@ impl Machine {
 
     /// These kernel addresses were just given to somebody: nobody may have anything else cached for them (INV-3).
     pub(crate) fn judge_given(&self, range: PageRange) {
+        self.looks_at_all();
         for (id, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.in_kernel()) {
             let stale = |cached: &&CachedKernel| {
                 range.contains(quietmm::PageNumber(cached.page))
@@ -202,6 +230,7 @@ impl Machine {
     /// A CPU has come online: from here on the kernel may use all that it has cached (INV-3, INV-1). What was unmapped since
     /// and waits for a purge may be there; not what is mapped again, or freed.
     pub(crate) fn judge_arrival(&self, id: u16) {
+        self.looks_at_all();
         let stale = |cached: &&CachedKernel| {
             let frame = cached.entry.frame();
             self.kernel_entry(cached.page).is_some_and(|now| now.frame() != frame)
@@ -219,6 +248,7 @@ impl Machine {
 
     /// Nobody may have this frame cached at a kernel address (`unmap_aliases`).
     pub(crate) fn judge_no_alias(&self, frame: FrameNumber) {
+        self.looks_at_all();
         for (id, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.in_kernel()) {
             let found = cpu.tlb.borrow().kernel.iter().find(|cached| cached.entry.frame() == frame).copied();
             if let Some(CachedKernel { page, .. }) = found {

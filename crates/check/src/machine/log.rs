@@ -4,6 +4,18 @@ use quietmm::addr::FrameNumber;
 use quietmm::platform::{Store, WaitKey};
 use quietmm::{Event, Rule};
 
+/// What somebody sleeps for, in words that are the same on every host.
+pub fn key(key: &WaitKey) -> String {
+    match key {
+        WaitKey::Page(frame) => format!("{frame:?}"),
+        WaitKey::Lock(_) | WaitKey::Readers(_) | WaitKey::Turn(..) => "a lock".to_string(),
+        WaitKey::Kswapd(_) => "work".to_string(),
+        WaitKey::VmapPurge => "enough to purge".to_string(),
+        WaitKey::PageOut => "pages to be out".to_string(),
+        WaitKey::Own(n) => format!("event {n}"),
+    }
+}
+
 /// One thing that happened.
 #[derive(Clone, Debug)]
 pub struct Entry {

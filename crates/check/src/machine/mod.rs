@@ -26,7 +26,7 @@ use crate::act::Act;
 use crate::driver::Driver;
 use crate::violation::{Skipped, Violation};
 
-pub use log::{Entry as LogEntry, What};
+pub use log::{Entry as LogEntry, What, key};
 use memory::Memory;
 pub use memory::{BASE, Content, LANES};
 use tlb::Tlb;
@@ -175,11 +175,15 @@ pub struct Machine {
     pub(crate) interleaved: Cell<bool>,
     /// The core has panicked, and unwinds: nothing is judged any more.
     pub(crate) falling: Cell<bool>,
+    /// Pages of programs that hardware may fetch before it is asked to.
+    pub(crate) watched: RefCell<Vec<u64>>,
     pub(crate) kernel_root: Cell<Option<FrameNumber>>,
     pub(crate) kernel_range: Cell<Option<PageRange>>,
     pub(crate) hardware: Cell<Hardware>,
     pub(crate) broken: Cell<Option<Rule>>,
     pub(crate) skipped: Cell<Option<Skipped>>,
+    /// Accesses where nothing is interleaved.
+    pub(crate) alone: Cell<u32>,
     /// Points passed.
     pub(crate) steps: Cell<u32>,
     /// What all CPUs have done to what others may see.
@@ -203,6 +207,9 @@ pub struct Machine {
     pub told: Told,
 }
 
+/// Pages that hardware looks at of itself, at most: each costs a walk at every change of a table.
+const WATCHED: usize = 16;
+
 impl Machine {
     /// A machine at rest.
     pub fn new(setup: Setup) -> Machine {
@@ -214,11 +221,13 @@ impl Machine {
             running: Cell::new(false),
             interleaved: Cell::new(false),
             falling: Cell::new(false),
+            watched: RefCell::default(),
             kernel_root: Cell::new(None),
             kernel_range: Cell::new(None),
             hardware: Cell::new(Hardware::Quiet),
             broken: Cell::new(None),
             skipped: Cell::new(None),
+            alone: Cell::new(0),
             steps: Cell::new(0),
             progress: Cell::new(0),
             idle_rounds: Cell::new(0),
@@ -246,12 +255,15 @@ impl Machine {
         self.running.set(false);
         self.interleaved.set(false);
         self.falling.set(false);
+        *self.watched.borrow_mut() = self.setup.watched.iter().map(|page| page.0).collect();
         self.kernel_root.set(None);
         self.kernel_range.set(None);
         self.hardware.set(hardware);
         self.broken.set(broken);
         self.skipped.set(None);
+        self.alone.set(0);
         self.steps.set(0);
+        self.yielders.iter().for_each(|yielder| yielder.set(std::ptr::null()));
         self.progress.set(0);
         self.idle_rounds.set(0);
         self.violation = RefCell::default();
@@ -281,6 +293,16 @@ impl Machine {
         for region in self.regions() {
             let reserved = mm.reserved_frames().min(u64::from(region.frames)) as u32;
             (0..reserved).for_each(|n| self.memory.will_be_written(region.start.add(n)));
+        }
+    }
+
+    /// Hardware may fetch these pages before it is asked to, if they are few.
+    pub(crate) fn watch(&self, page: u64, pages: u64) {
+        let mut watched = self.watched.borrow_mut();
+        for page in (page..page + pages).take(WATCHED) {
+            if !watched.contains(&page) && watched.len() < WATCHED {
+                watched.push(page);
+            }
         }
     }
 

@@ -46,10 +46,8 @@ unsafe impl Platform for Machine {
     fn flush_kernel(&self) {
         self.point(Place::Tlb(self.current.get()), true);
         self.note(|| What::FlushKernel);
-        let mut tlb = self.cpu().tlb.borrow_mut();
-        tlb.kernel.clear();
-        tlb.user.clear();
-        tlb.walked.clear();
+        // Real hardware may forget more; what the core may rely on is this.
+        self.cpu().tlb.borrow_mut().kernel.clear();
     }
     fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
         self.point(Place::Tlb(self.current.get()), true);
@@ -148,10 +146,8 @@ unsafe impl Platform for Machine {
     #[inline]
     fn touch(&self, at: *const u8, access: Access) {
         let write = access != Access::Read;
-        if self.running.get() {
-            let offset = self.memory.offset_of(at).unwrap_or(0);
-            self.point(Place::Word(offset), write);
-        }
+        let offset = self.memory.offset_of(at).unwrap_or(0);
+        self.point(Place::Word(offset), write);
         if write {
             self.before_change(at);
         }

@@ -20,6 +20,8 @@ pub struct Cached {
     pub entry: Entry,
     /// How often its frame had been freed.
     pub life: u32,
+    /// The top table from which it was found.
+    pub root: Option<FrameNumber>,
     /// An operation that took the page away, or the right to write to it, has returned.
     pub revoked: Option<Revoked>,
 }
@@ -77,7 +79,30 @@ pub struct Tlb {
     /// Of the kernel.
     pub kernel: Vec<CachedKernel>,
     /// Tables that the CPU has walked, by tag: it may walk them again without a look above.
-    pub walked: Vec<(u16, FrameNumber)>,
+    pub walked: Vec<Walked>,
+}
+
+/// A table that a CPU remembers the way to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Walked {
+    /// The tag under which it was walked.
+    pub tag: u16,
+    /// Its frame.
+    pub table: FrameNumber,
+    /// How often that had been freed.
+    pub life: u32,
+    /// 0 for a table of pages, 3 for the top table.
+    pub level: u8,
+    /// A page on the way to which it lies.
+    pub page: u64,
+}
+
+impl Walked {
+    /// Whether it lies on the way to this page.
+    fn leads_to(&self, page: u64) -> bool {
+        let part = |page: u64| page >> (9 * (u32::from(self.level) + 1));
+        part(page) == part(self.page)
+    }
 }
 
 impl Tlb {
@@ -91,31 +116,33 @@ impl Tlb {
         self.user.iter().filter(|cached| cached.tag == self.tag)
     }
 
-    /// Forgets one page under the tag in use, and all tables on the way to any.
+    /// Forgets one page under the tag in use, and all tables on the way to it.
     pub fn flush_page(&mut self, page: u64) {
         let tag = self.tag;
         self.user.retain(|cached| cached.tag != tag || !cached.covers(page));
-        self.walked.retain(|walked| walked.0 != tag);
+        self.walked.retain(|walked| walked.tag != tag || !walked.leads_to(page));
     }
 
     /// Forgets all of a tag.
     pub fn flush_tag(&mut self, tag: u16) {
         self.user.retain(|cached| cached.tag != tag);
-        self.walked.retain(|walked| walked.0 != tag);
+        self.walked.retain(|walked| walked.tag != tag);
     }
 
-    /// Remembers the tables of a walk.
-    pub fn remember(&mut self, way: &[FrameNumber]) {
-        for &table in way {
-            if !self.walked.contains(&(self.tag, table)) {
-                self.walked.push((self.tag, table));
-            }
+    /// Remembers a table of a walk.
+    pub fn remember(&mut self, walked: Walked) {
+        let same = |known: &Walked| {
+            known.tag == walked.tag && known.table == walked.table && known.life == walked.life
+        };
+        if !self.walked.iter().any(same) {
+            self.walked.push(walked);
         }
     }
 
     /// Whether the CPU can walk this table: it is loaded, or remembered under the tag in use.
     pub fn can_walk(&self, table: FrameNumber) -> bool {
-        self.root == Some(table) || self.walked.contains(&(self.tag, table))
+        self.root == Some(table)
+            || self.walked.iter().any(|walked| walked.tag == self.tag && walked.table == table)
     }
 
     /// An operation that took this away has returned.

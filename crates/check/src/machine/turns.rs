@@ -9,6 +9,8 @@ use crate::violation::Violation;
 
 /// Points after which a run is given up: none of the scenarios comes near.
 const STEPS: u32 = 200_000;
+/// The same for what is not interleaved: it may fill memory, and read all of a device.
+const ALONE: u32 = 50_000_000;
 /// Rounds in which only those who spin go on, after which nobody will.
 const IDLE_ROUNDS: u32 = 100;
 
@@ -47,7 +49,7 @@ impl Machine {
     #[inline]
     pub(crate) fn point(&self, place: Place, write: bool) {
         if !self.running.get() {
-            return;
+            return self.step_alone();
         }
         self.step();
         self.arbitrate();
@@ -63,6 +65,16 @@ impl Machine {
         self.steps.set(steps);
         if steps > STEPS {
             let said = format!("no end after {STEPS} points; {}", self.who_waits());
+            self.fail(Violation::new("livelock", self.current.get(), said));
+        }
+    }
+
+    /// The same before the scripts begin, and after they have ended.
+    fn step_alone(&self) {
+        let steps = self.alone.get() + 1;
+        self.alone.set(steps);
+        if steps > ALONE && !self.falling.get() {
+            let said = "no end before the scripts begin, or after they have ended".to_string();
             self.fail(Violation::new("livelock", self.current.get(), said));
         }
     }
@@ -181,7 +193,7 @@ impl Machine {
             let what = match cpu.status.get() {
                 Status::Busy => "runs".to_string(),
                 Status::Spins(_) => "spins".to_string(),
-                Status::Sleeps(key) => format!("sleeps for {key:?}"),
+                Status::Sleeps(key) => format!("sleeps for {}", super::log::key(&key)),
                 Status::Done => "has done its work".to_string(),
             };
             format!("CPU {id} {what}{deaf}")
@@ -281,7 +293,7 @@ impl Machine {
         self.fail(Violation::new(
             "livelock",
             self.current.get(),
-            format!("{key:?} is woken for nothing, for ever"),
+            format!("who sleeps for {} is woken for nothing, for ever", super::log::key(&key)),
         ));
     }
 
@@ -318,36 +330,30 @@ impl Machine {
         self.running.set(true);
     }
 
-    /// Who goes first, once hardware has done what it does before.
+    /// Who goes first. Hardware does nothing of itself before: no CPU is there yet to say what came of it.
     pub(crate) fn first_act(&self) -> Act {
         self.current.set(0);
-        loop {
-            let act = self.decide();
-            match act.kind() {
-                Kind::Evict(cpu) => self.evict(cpu),
-                Kind::Fetch(cpu) => self.fetch(cpu),
-                _ => return act,
-            }
-        }
+        let hardware = self.hardware.replace(super::Hardware::Quiet);
+        let act = self.decide();
+        self.hardware.set(hardware);
+        act
     }
 
     /// The life of a CPU: its script, and then interrupts, until the run ends.
     pub(crate) fn live(&self, id: u16, script: Option<&dyn Fn()>) {
-        if self.command.get() != Act::run(id) {
-            // Something arrives before the script begins.
+        self.guarded(|| {
+            // Perhaps something arrives before the script begins.
             let mut act = self.command.get();
             while act != Act::run(id) {
                 act = self.obey(id, act);
             }
-        }
-        if let Some(script) = script {
-            self.guarded(script);
-        }
-        self.note(|| What::Done);
-        self.cpu().status.set(Status::Done);
-        self.did();
-        self.arbitrate();
-        unreachable!("who has done its work is never told to go on");
+            script.into_iter().for_each(|script| script());
+            self.note(|| What::Done);
+            self.cpu().status.set(Status::Done);
+            self.did();
+            self.arbitrate();
+            unreachable!("who has done its work is never told to go on");
+        });
     }
 
     /// A panic of the core, or of the script, is a violation too.

@@ -3,7 +3,7 @@
 use quietmm::addr::{FrameNumber, PAGE_SIZE, PageNumber};
 use quietmm::{Entry, UserAccess};
 
-use super::tlb::{Cached, CachedKernel};
+use super::tlb::{Cached, CachedKernel, Tlb, Walked};
 use super::{Hardware, Machine, Place, What};
 use crate::violation::Violation;
 
@@ -66,11 +66,19 @@ impl Machine {
         let first = if large { PageNumber(page).large().0 } else { page };
         tlb.user.retain(|cached| cached.tag != tag || cached.page != first || cached.large != large);
         let life = self.life(entry.frame());
-        tlb.user.push(Cached { tag, page: first, large, entry, life, revoked: None });
+        let root = tlb.root;
+        tlb.user.push(Cached { tag, page: first, large, entry, life, root, revoked: None });
         // Who judges what this CPU could use reads it.
         self.record(Place::Tlb(id), true);
-        let tables: Vec<FrameNumber> = way.tables.iter().flatten().copied().collect();
-        tlb.remember(&tables);
+        self.remember(&mut tlb, page, way);
+    }
+
+    /// The CPU remembers the way to a page.
+    fn remember(&self, tlb: &mut Tlb, page: u64, way: &Way) {
+        for (level, table) in way.tables.iter().enumerate() {
+            let Some(table) = *table else { continue };
+            tlb.remember(Walked { tag: tlb.tag, table, life: self.life(table), level: level as u8, page });
+        }
     }
 
     /// Translates as the hardware does, in one step; nothing is a page fault.
@@ -163,6 +171,7 @@ impl Machine {
         let mut tlb = self.cpus[usize::from(id)].tlb.borrow_mut();
         if !tlb.kernel.iter().any(|cached| cached.page == page) {
             tlb.kernel.push(CachedKernel { page, entry, life });
+            self.record(Place::Tlb(id), true);
         }
     }
 
@@ -172,6 +181,12 @@ impl Machine {
         self.point(Place::Tlb(id), false);
         let cached =
             self.cpu().tlb.borrow().kernel.iter().find(|cached| cached.page == page).map(|c| c.entry);
+        if cached.is_none()
+            && let Some(root) = self.kernel_root.get()
+        {
+            let (way, _) = self.walk(root, page);
+            way.words.iter().flatten().for_each(|word| self.record_word(word.cast(), false));
+        }
         let entry = cached.or_else(|| self.kernel_entry(page))?;
         self.cache_kernel(id, page, entry);
         self.note(|| What::Access { page, frame: entry.frame(), write: false, cached: cached.is_some() });
@@ -194,8 +209,9 @@ impl Machine {
                 continue;
             }
             let root = cpu.tlb.borrow().root;
-            for page in root.iter().flat_map(|_| &self.setup.watched) {
-                self.fetch_one(id, page.0, Some(at));
+            let watched = self.watched.borrow();
+            for &page in root.iter().flat_map(|_| watched.iter()) {
+                self.fetch_one(id, page, Some(at));
             }
             self.fetch_kernel(id, Some(at));
         }
@@ -210,8 +226,7 @@ impl Machine {
             return;
         }
         // Tables are remembered only once an entry in them was used, as far down as it is present.
-        let tables: Vec<FrameNumber> = way.tables.iter().flatten().copied().collect();
-        cpu.tlb.borrow_mut().remember(&tables);
+        self.remember(&mut cpu.tlb.borrow_mut(), page, &way);
         if let Some(leaf) = leaf
             && leaf.read().has(Entry::PRESENT | Entry::USER | Entry::ACCESSED)
             && cpu.tlb.borrow().find(page).is_none()
@@ -246,8 +261,8 @@ impl Machine {
 
     /// A CPU fetches all that it can.
     pub(crate) fn fetch(&self, id: u16) {
-        for page in &self.setup.watched {
-            self.fetch_one(id, page.0, None);
+        for &page in self.watched.borrow().iter() {
+            self.fetch_one(id, page, None);
         }
         self.fetch_kernel(id, None);
         self.did();

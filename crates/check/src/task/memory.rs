@@ -41,6 +41,7 @@ impl Task<'_> {
     /// Maps whatever it is.
     pub fn map_as(&self, n: usize, page: u64, pages: u64, backing: Backing, prot: Prot) {
         let id = self.space(n);
+        self.machine.watch(page, pages);
         self.must("map", |mm| mm.map(id, range(page, pages), backing, prot));
     }
 

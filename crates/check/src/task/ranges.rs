@@ -28,6 +28,7 @@ impl Task<'_> {
     /// Moves pages elsewhere, with what was written there.
     pub fn move_pages(&self, n: usize, from: u64, pages: u64, to: u64) {
         let id = self.space(n);
+        self.machine.watch(to, pages);
         self.must("move_range", |mm| mm.move_range(id, range(from, pages), PageNumber(to)));
         self.moved(n, from, to, pages);
     }

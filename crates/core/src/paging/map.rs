@@ -177,7 +177,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let mut owed = Owed::begin(p, space);
         self.take_range(id, space, range, &mut owed);
-        owed.add_tables(table::unhook(self, space.root(p), range, self.gap_around(space, range)));
+        owed.add_tables(table::unhook(self, space.root(p), range, self.gap_around(space, range)), range);
         let quiet = owed.flush(self, id, FlushReason::Unmap, Rule::FlushBeforeUnmapReturns);
         self.cut_regions(id, space, range, spare);
         self.drop_taken(space, range, quiet);

@@ -50,8 +50,12 @@ impl<'p> Owed<'p> {
         );
     }
 
-    /// These tables are freed after the flush, too.
-    pub fn add_tables(&mut self, tables: Unhooked) {
+    /// These tables are freed after the flush, too. Each of them lies on the way to a page of `range`, and a flush of a page
+    /// reaches only what CPUs keep of the tables on the way to it (INV-9): so all of it is flushed, changed or not.
+    pub fn add_tables(&mut self, tables: Unhooked, range: PageRange) {
+        if !tables.is_empty() {
+            self.add(range.start, range.pages);
+        }
         self.tables = tables;
     }
 

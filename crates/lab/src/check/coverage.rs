@@ -33,7 +33,7 @@ pub fn coverage(args: &CheckArgs, scenarios: &[Scenario], output: &mut Output) -
     let mut budget = budget(args);
     let mut round = 0;
     loop {
-        explore(args, scenarios, &budget, args.seed + round, &mut all);
+        explore(args, scenarios, &budget, args.seed.wrapping_add(round), &mut all);
         let broken = all.iter().any(|covered| covered.found.is_some());
         if !args.deep || broken || interrupt::requested() {
             break;
@@ -69,7 +69,9 @@ fn explore(args: &CheckArgs, scenarios: &[Scenario], budget: &Budget, seed: u64,
         let mut merged = merged.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let covered = &mut merged[n];
         covered.tally.merge(&search.tally);
-        covered.complete |= complete;
+        if way == Way::Exhaustive {
+            covered.complete = complete;
+        }
         // The ways have an order, whoever comes first.
         if found.as_ref().is_some_and(|new| covered.found.as_ref().is_none_or(|old| new.way < old.way)) {
             covered.found = found;
@@ -121,7 +123,7 @@ fn report(
             "violation": covered.found.as_ref().map(|found| found.violation.invariant),
         }));
         if let Some(found) = covered.found {
-            stories.push(story::tell(scenario, found, args.save.as_deref())?);
+            stories.push(story::tell(scenario, found, args.save.as_deref()));
         }
     }
     if args.json {

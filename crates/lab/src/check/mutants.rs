@@ -80,7 +80,7 @@ fn report(
         && let Some(found) = row.first().and_then(|hunted| hunted.found.clone())
         && let Some(scenario) = scenarios.iter().find(|scenario| scenario.name == found.scenario)
     {
-        story = Some(story::tell(scenario, found, args.save.as_deref())?);
+        story = Some(story::tell(scenario, found, args.save.as_deref()));
     }
     if args.json {
         let mut out = json!({

@@ -20,6 +20,10 @@ const MOST: u64 = 8 << 20;
 pub fn replay(file: &Path, as_json: bool, output: &mut Output) -> Result<Ending, Failure> {
     let input = |what: String| Failure::Input(format!("{}: {what}", file.display()));
     let mut text = String::new();
+    // A pipe may have no writer, and no end.
+    if std::fs::metadata(file).is_ok_and(|found| !found.is_file()) {
+        return Err(input("not a regular file".to_string()));
+    }
     std::fs::File::open(file)
         .and_then(|open| open.take(MOST + 1).read_to_string(&mut text))
         .map_err(|error| input(error.to_string()))?;

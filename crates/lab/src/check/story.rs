@@ -8,7 +8,7 @@ use quietmm_check::scenario::Scenario;
 use quietmm_check::{shrink, timeline};
 use serde_json::{Value as Json, json};
 
-use crate::ending::Failure;
+use crate::interrupt;
 
 /// Characters in a line of a timeline: of a terminal that is not narrow, and short enough for a mailing list.
 pub const WIDTH: usize = 110;
@@ -21,20 +21,23 @@ pub struct Story {
     pub was: usize,
     /// The drawing.
     pub drawn: String,
-    /// Its file.
-    pub saved: PathBuf,
+    /// Its file, or why there is none.
+    pub saved: Result<PathBuf, String>,
 }
 
-/// Shrinks, draws and saves.
-pub fn tell(scenario: &Scenario, mut found: Counterexample, save: Option<&Path>) -> Result<Story, Failure> {
+/// Shrinks, draws and saves. What cannot be saved is told all the same.
+pub fn tell(scenario: &Scenario, mut found: Counterexample, save: Option<&Path>) -> Story {
     let was = found.schedule.len();
-    shrink::shrink(scenario, &mut found);
+    shrink::shrink(scenario, &mut found, &mut || !interrupt::requested());
     let drawn = timeline::draw(scenario, &Replay::from(&found).run(scenario), WIDTH);
     let rule = found.broken.map_or(String::new(), |rule| format!(".{rule}"));
     let saved = save.unwrap_or(Path::new(".")).join(format!("{}{rule}.replay.toml", found.scenario));
-    std::fs::write(&saved, replay::write(&found))
-        .map_err(|error| Failure::Input(format!("cannot write {}: {error}", saved.display())))?;
-    Ok(Story { found, was, drawn, saved })
+    let written = std::fs::write(&saved, replay::write(&found));
+    let saved = match written {
+        Ok(()) => Ok(saved),
+        Err(error) => Err(format!("cannot write {}: {error}", saved.display())),
+    };
+    Story { found, was, drawn, saved }
 }
 
 impl Story {
@@ -43,16 +46,17 @@ impl Story {
         let found = &self.found;
         let rule = found.broken.map_or("no rule broken".to_string(), |rule| format!("{rule} broken"));
         let departures = found.schedule.len();
+        let saved = match &self.saved {
+            Ok(file) => format!("Saved: {0}\nAgain: quietmm check --replay {0}\n", file.display()),
+            Err(why) => format!("Not saved: {why}\n"),
+        };
         format!(
-            "{}, {rule}: found by {} after {} schedules; {} departures, shrunk to {departures}\n\n{}\nSaved: {}\n\
-             Again: quietmm check --replay {}\n",
+            "{}, {rule}: found by {} after {} schedules; {} departures, shrunk to {departures}\n\n{}\n{saved}",
             found.scenario,
             found.way.name(),
             found.after,
             self.was,
             self.drawn,
-            self.saved.display(),
-            self.saved.display()
         )
     }
 
@@ -69,7 +73,8 @@ impl Story {
             "after": found.after,
             "hardware": found.hardware.name(),
             "departures": found.schedule.iter().map(|made| json!([made.at, made.act.to_string()])).collect::<Json>(),
-            "file": self.saved.display().to_string(),
+            "file": self.saved.as_ref().ok().map(|file| file.display().to_string()),
+            "not_saved": self.saved.as_ref().err(),
         })
     }
 }
