@@ -21,7 +21,23 @@ const STEPS: [&str; 13] = [
 ];
 
 /// Functions with such a step and no rule of their own, and why.
-const WITHOUT: &[(&str, &str, &str)] = &[];
+const WITHOUT: &[(&str, &str, &str)] = &[
+    ("hotplug.rs", "note_presence", "before any CPU but this one uses the manager"),
+    (
+        "paging/map.rs",
+        "destroy_space",
+        "its flush is for lazy CPUs only, and asks `tables-to-lazy` in `tlb::flush`",
+    ),
+    (
+        "paging/switch.rs",
+        "enter_lazy",
+        "a CPU that is not marked as lazy is flushed: nothing is lost without it",
+    ),
+    ("reclaim/aging/flush.rs", "clear", "a policy: nothing rests on it, `aging=no-flush` does without"),
+    ("tlb/kernel.rs", "local", "does what it was asked to; who asks has the rule"),
+    ("tlb/mod.rs", "local", "the same"),
+    ("tlb/mod.rs", "catch_up", "the same: `lazy-return-flush`, `acknowledge-after-flush`"),
+];
 
 fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("the sources") {

@@ -27,6 +27,8 @@ pub(super) struct Owed<'p> {
     changed: Option<PageRange>,
     /// Tables that no space has any more.
     tables: Unhooked,
+    /// Pages on the way to which these lie.
+    under_tables: PageRange,
 }
 
 /// No CPU can use what the operation took out or narrowed.
@@ -39,7 +41,8 @@ impl<'p> Owed<'p> {
     /// An operation begins to change entries. By who has the space's regions alone, until the flush.
     pub fn begin<P: Platform>(p: &P, space: &'p Space) -> Owed<'p> {
         space.changing.set(p, 1);
-        Owed { space, changed: None, tables: Unhooked::NONE }
+        let under_tables = PageRange::new(PageNumber(0), 0);
+        Owed { space, changed: None, tables: Unhooked::NONE, under_tables }
     }
 
     pub fn add(&mut self, page: PageNumber, pages: u64) {
@@ -50,20 +53,16 @@ impl<'p> Owed<'p> {
         );
     }
 
-    /// These tables are freed after the flush, too. Each of them lies on the way to a page of `range`, and a flush of a page
-    /// reaches only what CPUs keep of the tables on the way to it (INV-9): so all of it is flushed, changed or not.
+    /// These tables are freed after the flush, too. Each of them lies on the way to a page of `range`.
     pub fn add_tables(&mut self, tables: Unhooked, range: PageRange) {
-        if !tables.is_empty() {
-            self.add(range.start, range.pages);
-        }
-        self.tables = tables;
+        (self.tables, self.under_tables) = (tables, range);
     }
 
     /// Flushes all of it at once, with whatever reclaim deferred in the space (INV-4): at most one IPI per CPU that
     /// uses the space and, unless tables go, is not lazy; none if nothing was changed and nothing is deferred.
     /// `rule` is the rule by which this flush can be left out.
     pub fn flush<P: Platform>(
-        self,
+        mut self,
         mm: &Manager<'_, P>,
         id: SpaceId,
         reason: FlushReason,
@@ -71,7 +70,12 @@ impl<'p> Owed<'p> {
     ) -> Quiet {
         let p = mm.platform();
         let tables = !self.tables.is_empty() && !p.broken(Rule::TablesAfterFlush);
-        if (self.changed.is_some() || tables) && !p.broken(rule) {
+        if tables {
+            // INV-9: a flush of a page reaches what CPUs keep of the tables on the way to it, and of no others. So all
+            // pages are flushed, changed or not.
+            self.add(self.under_tables.start, self.under_tables.pages);
+        }
+        if self.changed.is_some() && !p.broken(rule) {
             // A flush covers what reclaim deferred before it. What reclaim defers from here on lies elsewhere, or was
             // narrowed by this operation before: the caller was not promised anything about it.
             tlb::flush(mm, id, self.changed, reason, tables);

@@ -149,9 +149,17 @@ pub(crate) fn unload<P: Platform>(here: &Here<'_, '_, P>) {
     let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
     let Some(old) = slot.tlb.loaded() else { return };
     let tag = slot.tlb.tag.get();
+    // INV-9: as in `switch_to`, the mask is left last.
+    let leave = || mm.space(old).cpus.0.remove(p, here.cpu);
+    let early = p.broken(Rule::LeaveMaskAfterLoad);
+    if early {
+        leave();
+    }
     p.load_space(mm.kernel_root(), tag, false);
     slot.tlb.loaded.set(0);
     slot.tlb.tags[tag as usize].0.set(0);
     slot.presence.0.store(p, Presence::ACTIVE, Ordering::Relaxed);
-    mm.space(old).cpus.0.remove(p, here.cpu);
+    if !early {
+        leave();
+    }
 }
