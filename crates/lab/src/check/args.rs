@@ -7,7 +7,7 @@ use clap::Args;
 use crate::cli;
 
 /// Random schedules of each way and scenario, unless others are asked for.
-pub const SCHEDULES: u64 = 5000;
+pub const SCHEDULES: u64 = 4000;
 /// Departures of the exhaustive way, unless others are asked for.
 const DEPARTURES: usize = 2;
 
