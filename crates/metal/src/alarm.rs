@@ -68,12 +68,17 @@ fn wake(cpu: &'static Cpu, kernel: &'static dyn Kernel, now: u64) {
         let Some((_, key)) = next else { return };
         count_one(&cpu.alarms);
         kernel.wake(key);
+        // Only now: whoever finds none of them finds the task ready. SeqCst, as in `none_since`.
+        AHEAD.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// Whoever waits with `key` is woken by this CPU at `at`.
 pub fn set(at: u64, key: WaitKey) {
     let were_on = irqs_off();
+    // SeqCst: partner of `none_since`.
+    SET.fetch_add(1, Ordering::SeqCst);
+    AHEAD.fetch_add(1, Ordering::SeqCst);
     add(cpu::here(), [(at, key)]);
     arm(cpu::here(), clock::now());
     if were_on {
@@ -100,9 +105,21 @@ pub fn hand_over(to: u32) -> bool {
     any
 }
 
-/// Whether anybody sleeps on any CPU.
-pub fn any() -> bool {
-    cpu::all().any(|cpu| cpu.alarm_at.load(Ordering::Relaxed) != u64::MAX)
+/// Alarms that were ever set.
+static SET: AtomicU64 = AtomicU64::new(0);
+/// Alarms whose task has not been woken yet.
+static AHEAD: AtomicU64 = AtomicU64::new(0);
+
+/// How many alarms were ever set: for [`none_since`].
+pub fn ever_set() -> u64 {
+    SET.load(Ordering::SeqCst)
+}
+
+/// Whether `look` holds, and while it looked nobody slept until an alarm. Two looks one after the other would not do: between
+/// them an alarm goes off, and its task is ready only after the one and has no alarm any more at the other.
+pub fn none_since(set: u64, look: impl FnOnce() -> bool) -> bool {
+    // All whose alarm went off are ready by now, and nobody has set one since `set` was read.
+    AHEAD.load(Ordering::SeqCst) == 0 && look() && SET.load(Ordering::SeqCst) == set
 }
 
 /// Ticks begin, or go on. Interrupts are off.

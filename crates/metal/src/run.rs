@@ -178,7 +178,8 @@ pub fn settle() -> bool {
     if settler != 0 && settler != mine {
         return false;
     }
-    if running().is_at_rest() && !alarm::any() {
+    let set = alarm::ever_set();
+    if alarm::none_since(set, || running().is_at_rest()) {
         running().report();
     }
     if clock::now() > FINISHED_AT.load(Ordering::Relaxed) + RESTLESS_NS {
