@@ -1,5 +1,6 @@
 //! `quietmm boot` with machines that really boot. `scripts/test-metal` runs them: they need the emulator and the image.
 
+#[path = "suite/common/mod.rs"]
 mod common;
 
 use common::good;

@@ -1,0 +1,375 @@
+//! Frames: who gets which, what is refused, and what it all costs in bookkeeping.
+
+use crate::machine;
+
+use std::collections::BTreeMap;
+
+use machine::{Host, Mm, NONE_AT_HAND, Setup, at_hand, bare, config, exhaust, give_back, settled};
+use proptest::prelude::*;
+use quietmm::{AllocFrom, Config, Error, FrameNumber, Kind, ListLimits, Manager, NodeId, Region};
+
+const BASE: u32 = 0x1000;
+
+/// Free blocks as the plain model sees them: a bit per frame.
+struct Model {
+    taken: BTreeMap<u32, u8>,
+}
+
+impl Model {
+    fn take(&mut self, first: u32, order: u8, setup: &Setup) {
+        let len = 1 << order;
+        assert_eq!(first % len, 0, "a block of order {order} is aligned to its size");
+        assert!(first >= setup.base && first + len <= setup.base + setup.frames, "inside the memory");
+        let below = self.taken.range(..first + len).next_back();
+        assert!(below.is_none_or(|(&f, &o)| f + (1 << o) <= first), "two owners of one frame");
+        self.taken.insert(first, order);
+    }
+
+    fn frames(&self) -> u64 {
+        self.taken.values().map(|&order| 1 << order).sum()
+    }
+}
+
+/// Asks for blocks and gives them back as `steps` say; checks each against the model.
+fn follow(steps: &[(u8, u16)], page_lists: Option<ListLimits>) {
+    let setup = Setup::default();
+    let host = Host::new(setup.clone());
+    host.run(Config { page_lists, ..bare("vanilla") }, |mm| {
+        let start = settled(mm);
+        let mut model = Model { taken: BTreeMap::new() };
+        for &(order, pick) in steps {
+            if order <= 10 {
+                match mm.alloc_frames(order, AllocFrom::NOW) {
+                    Ok(block) => {
+                        let (first, order) = block.into_raw();
+                        model.take(first.0, order, &setup);
+                    }
+                    Err(error) => assert_eq!(error, Error::OutOfMemory),
+                }
+            } else if !model.taken.is_empty() {
+                let index = pick as usize % model.taken.len();
+                let (&first, &order) = model.taken.iter().nth(index).unwrap();
+                model.taken.remove(&first);
+                mm.free_frames_at(FrameNumber(first), order).unwrap();
+            }
+            let audit = mm.validate();
+            assert_eq!(audit.broken, None);
+            assert_eq!(audit.kernel, model.frames());
+            assert_eq!(audit.free, start.free - model.frames());
+        }
+        for (first, order) in model.taken {
+            mm.free_frames_at(FrameNumber(first), order).unwrap();
+        }
+        assert_eq!(settled(mm), start);
+        assert_eq!(mm.free_frame_count(), start.free);
+        // Merged back: as many of the largest blocks as a fresh manager gives.
+        let largest = || std::iter::from_fn(|| mm.alloc_frames(10, AllocFrom::NOW).ok()).collect::<Vec<_>>();
+        let blocks = largest();
+        assert_eq!(blocks.len(), fresh_largest_blocks());
+        give_back(mm, blocks);
+    });
+}
+
+fn fresh_largest_blocks() -> usize {
+    let host = Host::new(Setup::default());
+    host.run(bare("vanilla"), |mm| {
+        let blocks: Vec<_> = std::iter::from_fn(|| mm.alloc_frames(10, AllocFrom::NOW).ok()).collect();
+        let count = blocks.len();
+        give_back(mm, blocks);
+        count
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Orders 0 to 10 half the time, else a block goes back.
+    #[test]
+    fn blocks_never_overlap_and_merge_back_to_the_start(
+        steps in prop::collection::vec((0u8..=21, any::<u16>()), 1..60),
+        page_lists in prop::sample::select(vec![Some(NONE_AT_HAND), at_hand(1), at_hand(31), None]),
+    ) {
+        follow(&steps, page_lists);
+    }
+}
+
+/// Runs `attempt`, which must be refused with `error` and must leave everything as it was.
+fn refused<T: std::fmt::Debug>(mm: &Mm<'_>, error: Error, attempt: impl FnOnce() -> Result<T, Error>) {
+    let before = (mm.validate(), mm.free_frame_count());
+    assert_eq!(attempt().unwrap_err(), error);
+    assert_eq!((mm.validate(), mm.free_frame_count()), before);
+}
+
+#[test]
+fn a_bad_request_is_refused_and_changes_nothing() {
+    let host = Host::new(Setup::default());
+    host.run(bare("vanilla"), |mm| {
+        refused(mm, Error::BadOrder(11), || mm.alloc_frames(11, AllocFrom::HERE));
+        refused(mm, Error::BadOrder(255), || mm.alloc_frames(255, AllocFrom::NOW));
+        for node in [1, 63, 64, u16::MAX] {
+            let from = AllocFrom { node: Some(NodeId(node)), may_reclaim: true };
+            refused(mm, Error::NoSuchNode, || mm.alloc_frames(0, from));
+            refused(mm, Error::NoSuchNode, || mm.kswapd(NodeId(node)));
+        }
+    });
+}
+
+#[test]
+fn a_block_is_freed_once_whole_and_by_its_first_frame() {
+    let host = Host::new(Setup::default());
+    host.run(bare("vanilla"), |mm| {
+        let (first, order) = mm.alloc_frames(3, AllocFrom::NOW).unwrap().into_raw();
+        for wrong in [0, 2, 4, 10, 11, 255] {
+            refused(mm, Error::NotAllocated(first), || mm.free_frames_at(first, wrong));
+        }
+        refused(mm, Error::NotAllocated(first.add(1)), || mm.free_frames_at(first.add(1), 0));
+        refused(mm, Error::NotAllocated(first.add(4)), || mm.free_frames_at(first.add(4), 2));
+        mm.free_frames_at(first, order).unwrap();
+        refused(mm, Error::NotAllocated(first), || mm.free_frames_at(first, order));
+        refused(mm, Error::NotAllocated(first), || mm.free_frames_at(first, 0));
+    });
+}
+
+#[test]
+fn frames_that_were_never_handed_out_cannot_be_freed() {
+    let setup = Setup::default();
+    let host = Host::new(setup.clone());
+    host.run(bare("vanilla"), |mm| {
+        let end = setup.base + setup.frames;
+        for outside in [0, BASE - 1, end, u32::MAX - 1, u32::MAX] {
+            let n = FrameNumber(outside);
+            refused(mm, Error::NoSuchFrame(n), || mm.free_frames_at(n, 0));
+        }
+        // The first frames hold the bookkeeping, the last ones are free.
+        for inside in [BASE, BASE + 1, end - 1] {
+            let n = FrameNumber(inside);
+            refused(mm, Error::NotAllocated(n), || mm.free_frames_at(n, 0));
+        }
+    });
+}
+
+#[test]
+fn frames_of_the_core_itself_cannot_be_freed() {
+    let setup = Setup::default();
+    let host = Host::new(setup.clone());
+    // With single frames and files of two index levels: pools, index nodes, tables, pages of both kinds.
+    host.run(bare("vanilla"), |mm| {
+        let space = mm.create_space().unwrap();
+        let file = mm.create_file(5000).unwrap();
+        let backing = quietmm::Backing::File { file, offset: 0 };
+        mm.map(space, machine::pages(0x400, 4), quietmm::Backing::Anonymous, quietmm::Prot::ReadWrite)
+            .unwrap();
+        mm.map(space, machine::pages(0x800, 5000), backing, quietmm::Prot::ReadWrite).unwrap();
+        mm.switch_to(space).unwrap();
+        host.write(mm, space, 0x400, 1).unwrap();
+        host.write(mm, space, 0x800, 1).unwrap();
+        mm.drain_lru_batch();
+        let before = mm.validate();
+        assert_eq!(before.broken, None);
+        assert!(before.pools >= 5 && before.tables >= 4 && before.anon == 1 && before.file == 1);
+        for n in (setup.base..setup.base + setup.frames).map(FrameNumber) {
+            assert_eq!(mm.free_frames_at(n, 0), Err(Error::NotAllocated(n)));
+        }
+        assert_eq!(mm.validate(), before);
+        mm.destroy_space(space).unwrap();
+        mm.destroy_file(file).unwrap();
+    });
+}
+
+#[test]
+fn without_memory_each_order_is_refused_and_comes_back() {
+    for page_lists in [Some(NONE_AT_HAND), at_hand(31)] {
+        let host = Host::new(Setup::default());
+        host.run(Config { page_lists, ..bare("vanilla") }, |mm| {
+            let all = exhaust(mm);
+            assert_eq!(mm.free_frame_count(), 0);
+            for order in 0..=10 {
+                refused(mm, Error::OutOfMemory, || mm.alloc_frames(order, AllocFrom::HERE));
+                refused(mm, Error::OutOfMemory, || mm.alloc_frames(order, AllocFrom::NOW));
+            }
+            assert_eq!(mm.create_space().unwrap_err(), Error::OutOfMemory);
+            assert_eq!(mm.create_file(1).unwrap_err(), Error::OutOfMemory);
+            give_back(mm, all);
+            mm.drain_page_list();
+            give_back(mm, vec![mm.alloc_frames(10, AllocFrom::NOW).unwrap()]);
+        });
+    }
+}
+
+#[test]
+fn whoever_cannot_wait_goes_below_the_mark_that_others_respect() {
+    let host = Host::new(Setup::default());
+    host.run(Config { min_free: Some(400), ..bare("vanilla") }, |mm| {
+        let held: Vec<_> = std::iter::from_fn(|| mm.alloc_frames(0, AllocFrom::NOW).ok()).collect();
+        assert_eq!(mm.free_frame_count(), 200);
+        give_back(mm, held);
+    });
+}
+
+#[test]
+fn frames_come_from_the_node_that_was_asked_for_and_then_from_the_next() {
+    let region = |start, node| Region { start: FrameNumber(BASE + start), frames: 2048, node: NodeId(node) };
+    let regions = Some(vec![region(0, 0), region(2048, 1)]);
+    let host = Host::new(Setup { cpus: 2, nodes: 2, regions, ..Setup::default() });
+    host.run(bare("vanilla"), |mm| {
+        let node_of = |block: &quietmm::Frames| u16::from(block.first().0 >= BASE + 2048);
+        let mut held = Vec::new();
+        for node in [0, 1] {
+            let from = AllocFrom { node: Some(NodeId(node)), may_reclaim: false };
+            held.push(mm.alloc_frames(0, from).unwrap());
+            assert_eq!(node_of(held.last().unwrap()), node);
+            held.push(host.on(node, || mm.alloc_frames(0, AllocFrom::NOW).unwrap()));
+            assert_eq!(node_of(held.last().unwrap()), node);
+        }
+        let rest = exhaust(mm);
+        let first_far = rest.iter().position(|block| node_of(block) == 1).unwrap();
+        // But for the last frame of the near zone, which its low watermark holds back at first.
+        let (_, far) = rest[first_far..].split_last().unwrap();
+        assert!(first_far > 1000 && far.iter().filter(|block| node_of(block) == 0).count() <= 1);
+        give_back(mm, rest);
+        give_back(mm, held);
+    });
+}
+
+fn made(setup: Setup, config: Config) -> Result<(), Error> {
+    let host = Host::new(setup);
+    Manager::new(&host, &host.regions(), config).map(|_| ())
+}
+
+fn with_regions(regions: &[(u32, u32)]) -> Result<(), Error> {
+    let region =
+        |&(start, frames): &(u32, u32)| Region { start: FrameNumber(start), frames, node: NodeId(0) };
+    made(Setup { regions: Some(regions.iter().map(region).collect()), ..Setup::default() }, config("vanilla"))
+}
+
+#[test]
+fn memory_that_cannot_be_is_refused() {
+    assert_eq!(with_regions(&[]), Err(Error::TooLittleMemory));
+    assert_eq!(with_regions(&[(BASE, 1)]), Err(Error::TooLittleMemory));
+    assert_eq!(with_regions(&[(BASE, 16)]), Err(Error::TooLittleMemory));
+    for wrong in [
+        &[(BASE, 0)][..],
+        &[(BASE, 2048), (BASE + 2048, 0)],
+        &[(BASE, 2048), (BASE + 2047, 1024)],
+        &[(BASE, 2048), (BASE, 2048)],
+        &[(BASE + 2048, 2048), (BASE, 1024)],
+        &[(BASE, 2048), (u32::MAX - 10, 100)],
+        &[(BASE, 2048), (u32::MAX, 1)],
+    ] {
+        assert_eq!(with_regions(wrong), Err(Error::BadRegion), "{wrong:?}");
+    }
+    // Neighbours in one section are fine, and so is a hole.
+    assert_eq!(with_regions(&[(BASE, 1500), (BASE + 1500, 1500)]), Ok(()));
+    assert_eq!(with_regions(&[(BASE, 1500), (BASE + 2600, 1400)]), Ok(()));
+}
+
+#[test]
+fn memory_up_to_the_last_frame_number_is_managed() {
+    let frames = 32768;
+    let base = u32::MAX - frames;
+    let regions = Some(vec![Region { start: FrameNumber(base), frames: frames - 1, node: NodeId(0) }]);
+    let host = Host::new(Setup { base, frames, regions, ..Setup::default() });
+    host.run(bare("vanilla"), |mm| {
+        let all = exhaust(mm);
+        assert_eq!(mm.validate().total, u64::from(frames) - 1);
+        give_back(mm, all);
+    });
+}
+
+#[test]
+fn a_machine_has_1_to_4096_cpus_on_64_nodes() {
+    let cpus = |cpus, frames| made(Setup { cpus, frames, ..Setup::default() }, config("vanilla"));
+    assert_eq!(cpus(0, 4096), Err(Error::BadTopology));
+    assert_eq!(cpus(4097, 32768), Err(Error::BadTopology));
+    assert_eq!(cpus(4096, 32768), Ok(()));
+    assert_eq!(cpus(4096, 1024), Err(Error::TooLittleMemory));
+    let nodes = |nodes| made(Setup { cpus: 100, nodes, ..Setup::default() }, config("vanilla"));
+    assert_eq!(nodes(64), Ok(()));
+    assert_eq!(nodes(65), Err(Error::BadTopology));
+}
+
+#[test]
+fn settings_out_of_range_are_named() {
+    let base = config("vanilla");
+    for (wrong, name) in [
+        (Config { lru_batch: 0, ..base }, "lru_batch"),
+        (Config { lru_batch: 65, ..base }, "lru_batch"),
+        (Config { scan_batch: 0, ..base }, "scan_batch"),
+        (Config { scan_batch: 65, ..base }, "scan_batch"),
+        (Config { page_lists: at_hand(0), ..base }, "batch"),
+        (Config { page_lists: at_hand(64), ..base }, "batch"),
+        (Config { page_lists: Some(ListLimits { batch: 8, high: 7 }), ..base }, "high"),
+        (Config { flush_ceiling: 0, ..base }, "flush_ceiling"),
+    ] {
+        let error = made(Setup::default(), wrong).unwrap_err();
+        assert!(matches!(error, Error::BadSetting(text) if text.contains(name)), "{error}");
+    }
+    for right in [
+        Config { lru_batch: 1, scan_batch: 1, page_lists: Some(NONE_AT_HAND), flush_ceiling: 1, ..base },
+        Config { lru_batch: 64, scan_batch: 64, page_lists: at_hand(63), flush_ceiling: u32::MAX, ..base },
+        Config { min_free: Some(u32::MAX), ..base },
+    ] {
+        assert_eq!(made(Setup::default(), right), Ok(()));
+    }
+}
+
+#[test]
+fn a_policy_whose_guarantee_is_missing_is_refused_by_name() {
+    let without = || Setup { guarantees: false, ..Setup::default() };
+    for (policy, refused, wants) in [
+        ("linux", "unmap=batch", "with_clean_write_walks"),
+        ("vanilla+unmap=batch-clean", "unmap=batch-clean", "with_clean_write_walks"),
+        ("vanilla+aging=no-flush", "aging=no-flush", "with_unflushed_accessed"),
+    ] {
+        let error = made(without(), config(policy)).unwrap_err();
+        assert_eq!(error, Error::GuaranteeMissing { policy: refused, guarantee: wants });
+        assert!(error.to_string().contains(refused) && error.to_string().contains(wants));
+        assert_eq!(made(Setup::default(), config(policy)), Ok(()), "with the guarantees it is accepted");
+    }
+    assert_eq!(made(without(), config("vanilla")), Ok(()));
+}
+
+#[test]
+fn bookkeeping_is_at_most_64_bytes_a_frame() {
+    for (gib, cpus) in [(1u32, 1u32), (1, 64), (4, 4)] {
+        let frames = gib << 18;
+        let host = Host::new(Setup { base: 0x100, frames, cpus, ..Setup::default() });
+        host.run(config("vanilla"), |mm| {
+            let bytes = mm.reserved_frames() * 4096;
+            let per_frame = (bytes - u64::from(cpus) * 4096) / u64::from(frames);
+            assert!(per_frame <= 64, "{per_frame} bytes a frame with {gib} GiB and {cpus} CPUs");
+        });
+    }
+}
+
+#[test]
+fn what_a_frame_is_for_is_counted() {
+    let host = Host::new(Setup::default());
+    host.run(bare("vanilla"), |mm| {
+        let block = mm.alloc_frames(4, AllocFrom::HERE).unwrap();
+        let taken = machine::Happened::Event(quietmm::Event::Taken {
+            frame: block.first(),
+            order: 4,
+            kind: Kind::Kernel,
+        });
+        assert_eq!(host.count(|what| *what == taken), 1);
+        assert_eq!(mm.validate().kernel, 16);
+        mm.free_frames(block);
+        assert_eq!(mm.validate().kernel, 0);
+    });
+}
+
+#[test]
+fn frames_at_hand_are_near_ones() {
+    let region = |start, node| Region { start: FrameNumber(BASE + start), frames: 2048, node: NodeId(node) };
+    let regions = Some(vec![region(0, 0), region(2048, 1)]);
+    let host = Host::new(Setup { cpus: 2, nodes: 2, regions, ..Setup::default() });
+    host.run(Config { page_lists: at_hand(31), ..bare("vanilla") }, |mm| {
+        let far = AllocFrom { node: Some(NodeId(1)), may_reclaim: false };
+        let block = mm.alloc_frames(0, far).unwrap();
+        assert!(block.first().0 >= BASE + 2048);
+        let near = mm.alloc_frames(0, AllocFrom::NOW).unwrap();
+        assert!(near.first().0 < BASE + 2048, "this node has plenty, and nobody asked for the other");
+        give_back(mm, vec![block, near]);
+    });
+}

@@ -1,0 +1,206 @@
+//! Large pages: when they come, what makes them small, and how they go.
+
+use crate::machine;
+
+use machine::showing::{ANON, LARGE, Operation, TO, entry};
+use machine::{Host, Mm, Setup, bare, counted, exhaust, give_back, pages, settled};
+use quietmm::{Advice, Config, Counter, Entry, Error, PageNumber, Prot, Rule, SpaceId};
+
+/// A space of two large pages, advised and touched.
+fn large(mm: &Mm<'_>) -> SpaceId {
+    let id = mm.create_space().unwrap();
+    mm.map(id, pages(LARGE, 1024), ANON, Prot::ReadWrite).unwrap();
+    mm.advise(id, pages(LARGE, 1024), Advice::Large).unwrap();
+    mm.switch_to(id).unwrap();
+    for page in [LARGE, LARGE + 511, LARGE + 600] {
+        mm.platform().write(mm, id, page, page).unwrap();
+    }
+    assert_eq!(counted(mm, Counter::LargeFault), 2);
+    id
+}
+
+#[test]
+fn a_large_page_comes_by_one_fault_and_goes_whole() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let id = large(mm);
+        assert_eq!(counted(mm, Counter::PgFault), 2);
+        let first = entry(mm, id, LARGE);
+        assert!(first.has(Entry::LARGE));
+        for part in [0, 1, 300, 511] {
+            let part = part as u32;
+            assert_eq!(entry(mm, id, LARGE + u64::from(part)).frame(), first.frame().add(part));
+        }
+        let now = settled(mm);
+        assert_eq!((now.anon, now.mapped), (1024, 2));
+        mm.unmap(id, pages(LARGE, 512)).unwrap();
+        let after = settled(mm);
+        assert_eq!((after.anon, after.mapped, after.free), (512, 1, now.free + 512));
+        assert_eq!(counted(mm, Counter::LargeSplit), 0);
+        // A block of that order can be had again.
+        mm.unmap(id, pages(LARGE + 512, 512)).unwrap();
+        assert_eq!((settled(mm).anon, host.stale.get()), (0, 0));
+    });
+}
+
+#[test]
+fn without_a_large_frame_the_pages_are_small() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let id = mm.create_space().unwrap();
+        mm.map(id, pages(LARGE, 1024), ANON, Prot::ReadWrite).unwrap();
+        mm.advise(id, pages(LARGE, 1024), Advice::Large).unwrap();
+        mm.switch_to(id).unwrap();
+        let mut held = exhaust(mm);
+        // Every other frame: enough, and none of them next to another.
+        let mut other = Vec::new();
+        for (i, block) in held.drain(..).enumerate() {
+            if i % 2 == 0 { other.push(block) } else { mm.free_frames(block) }
+        }
+        host.write(mm, id, LARGE + 3, 5).unwrap();
+        assert_eq!((counted(mm, Counter::LargeFault), settled(mm).anon), (0, 1));
+        give_back(mm, other);
+        host.write(mm, id, LARGE + 4, 6).unwrap();
+        assert_eq!(counted(mm, Counter::LargeFault), 0, "small pages are there");
+        host.write(mm, id, LARGE + 512, 7).unwrap();
+        assert_eq!(counted(mm, Counter::LargeFault), 1);
+        // Not where the region ends inside, and not where nobody asked.
+        let (b, c) = (LARGE + 2048, LARGE + 4096);
+        mm.map(id, pages(b, 511), ANON, Prot::ReadWrite).unwrap();
+        mm.advise(id, pages(b, 511), Advice::Large).unwrap();
+        mm.map(id, pages(c, 512), ANON, Prot::ReadWrite).unwrap();
+        host.write(mm, id, b, 8).unwrap();
+        host.write(mm, id, c, 9).unwrap();
+        assert_eq!(counted(mm, Counter::LargeFault), 1);
+        mm.advise(id, pages(LARGE, 1024), Advice::Small).unwrap();
+        assert!(entry(mm, id, LARGE + 512).has(Entry::LARGE), "what is there stays");
+        assert_eq!((host.read(mm, id, LARGE + 3), host.read(mm, id, LARGE + 512)), (Ok(5), Ok(7)));
+    });
+}
+
+#[test]
+fn what_concerns_a_part_of_a_large_page_makes_it_small() {
+    let part = pages(LARGE + 100, 300);
+    let changes: [(Operation, u64); 5] = [
+        (|mm, id| mm.unmap(id, pages(LARGE + 100, 300)).unwrap(), 300),
+        (|mm, id| mm.advise(id, pages(LARGE + 100, 300), Advice::Drop).unwrap(), 300),
+        (|mm, id| mm.protect(id, pages(LARGE + 100, 300), Prot::Read).unwrap(), 0),
+        (|mm, id| mm.move_range(id, pages(LARGE + 100, 300), PageNumber(TO)).unwrap(), 0),
+        (|mm, id| _ = mm.fork(id).unwrap(), 0),
+    ];
+    for (i, (change, freed)) in changes.into_iter().enumerate() {
+        let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+        host.run(bare("linux"), |mm| {
+            let id = large(mm);
+            host.write(mm, id, LARGE + 200, 200).unwrap();
+            host.on(1, || {
+                mm.switch_to(id).unwrap();
+                host.write(mm, id, LARGE + 1, 1).unwrap();
+            });
+            host.forget();
+            change(mm, id);
+            assert_eq!(host.interrupts_to(1), 1, "change {i}");
+            assert!(!entry(mm, id, LARGE).has(Entry::LARGE));
+            let fork = i == 4;
+            assert_eq!(entry(mm, id, LARGE + 512).has(Entry::LARGE), !fork);
+            assert_eq!(settled(mm).anon, 1024 - freed);
+            for cpu in [0, 1] {
+                host.on(cpu, || {
+                    let value = host.read(mm, id, LARGE + 200);
+                    let hole = Err(Error::NotMapped(PageNumber(LARGE + 200)));
+                    assert_eq!(value, [hole, Ok(0), Ok(200), hole, Ok(200)][i], "change {i}");
+                    assert_eq!(host.read(mm, id, LARGE + 511), Ok(LARGE + 511));
+                    assert_eq!(host.read(mm, id, LARGE + 1), Ok(1));
+                    host.write(mm, id, LARGE + 2, 2).unwrap();
+                    let inside = host.write(mm, id, part.start.0 + 7, 3);
+                    assert_eq!(inside.is_ok(), matches!(i, 1 | 4), "change {i}");
+                });
+            }
+            if i == 3 {
+                assert_eq!(host.read(mm, id, TO + 100), Ok(200));
+            }
+            assert_eq!(host.stale.get(), 0);
+        });
+    }
+}
+
+#[test]
+fn a_whole_large_page_is_protected_as_it_is() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let id = large(mm);
+        mm.protect(id, pages(LARGE, 512), Prot::Read).unwrap();
+        assert_eq!(host.write(mm, id, LARGE + 9, 1), Err(Error::NotPermitted(PageNumber(LARGE + 9))));
+        mm.protect(id, pages(LARGE, 1024), Prot::None).unwrap();
+        assert_eq!(host.read(mm, id, LARGE + 600), Err(Error::NotPermitted(PageNumber(LARGE + 600))));
+        mm.protect(id, pages(LARGE, 1024), Prot::ReadWrite).unwrap();
+        assert_eq!(host.read(mm, id, LARGE + 600), Ok(LARGE + 600));
+        host.write(mm, id, LARGE + 9, 1).unwrap();
+        assert_eq!((counted(mm, Counter::LargeSplit), settled(mm).anon), (0, 1024));
+        mm.advise(id, pages(LARGE, 512), Advice::Drop).unwrap();
+        assert_eq!((counted(mm, Counter::LargeSplit), settled(mm).anon), (0, 512));
+        assert_eq!(host.read(mm, id, LARGE), Ok(0));
+        assert_eq!(counted(mm, Counter::LargeFault), 3, "and comes again as one");
+    });
+}
+
+/// CPU 1 goes on using a large page through what it has cached, right after aging has cleared its accessed bit; idle small
+/// pages are beside it. How often the page was found in use again, and how often it was made small to go to swap.
+fn aged_in_use(broken: Option<Rule>) -> (u64, u64) {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.broken.set(broken);
+    host.run(Config { swap: true, ..bare("linux") }, |mm| {
+        mm.swap_on(0, 1024, 0).unwrap();
+        let id = mm.create_space().unwrap();
+        mm.map(id, pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+        mm.map(id, pages(TO, 64), ANON, Prot::ReadWrite).unwrap();
+        mm.advise(id, pages(LARGE, 512), Advice::Large).unwrap();
+        mm.switch_to(id).unwrap();
+        host.write(mm, id, LARGE + 3, 5).unwrap();
+        (TO..TO + 63).for_each(|page| host.write(mm, id, page, page).unwrap());
+        mm.drain_lru_batch();
+        host.on(1, || mm.switch_to(id).unwrap());
+        host.on(1, || assert_eq!(host.read(mm, id, LARGE + 3), Ok(5)));
+        // The oldest page is judged first.
+        host.on_rotated.borrow_mut().push_back(Box::new(move |mm| {
+            let host = mm.platform();
+            host.on(1, || assert_eq!(host.read(mm, id, LARGE + 3), Ok(5)));
+        }));
+        let mut held = Vec::new();
+        while counted(mm, Counter::PgStealDirect) == 0 {
+            held.push(mm.alloc_frames(0, quietmm::AllocFrom::HERE).unwrap());
+        }
+        give_back(mm, held);
+        assert_eq!(settled(mm).broken, None);
+        (counted(mm, Counter::PgActivate), counted(mm, Counter::LargeSplit))
+    })
+}
+
+#[test]
+fn p33_a_large_page_is_flushed_when_its_accessed_bit_is_cleared() {
+    assert_eq!(aged_in_use(None), (1, 0), "the use was seen");
+    assert_eq!(aged_in_use(Some(Rule::LargeAgingFlushes)), (0, 1), "the hottest memory looked idle");
+}
+
+#[test]
+fn an_idle_large_page_goes_to_swap_in_small_ones_and_comes_back_whole() {
+    for policy in ["vanilla", "linux", "quiet"] {
+        let host = Host::new(Setup::default());
+        host.run(Config { swap: true, ..bare(policy) }, |mm| {
+            mm.swap_on(0, 2048, 0).unwrap();
+            let id = large(mm);
+            mm.drain_lru_batch();
+            give_back(mm, exhaust(mm));
+            mm.drain_lru_batch();
+            give_back(mm, exhaust(mm));
+            assert_eq!((counted(mm, Counter::LargeSplit), settled(mm).swapped), (2, 1024), "{policy}");
+            for page in [LARGE, LARGE + 511, LARGE + 600] {
+                assert_eq!(host.read(mm, id, page), Ok(page), "{policy}");
+            }
+            assert_eq!(host.read(mm, id, LARGE + 1), Ok(0));
+            mm.unmap(id, pages(LARGE, 1024)).unwrap();
+            let end = settled(mm);
+            assert_eq!((end.broken, end.swapped, end.anon), (None, 0, 0), "{policy}");
+        });
+    }
+}

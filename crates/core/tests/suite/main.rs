@@ -1,0 +1,33 @@
+//! All tests of this crate from outside, in one binary: the core is generic, and would be compiled anew for each.
+
+mod allocation;
+mod documents;
+mod drain;
+mod entries;
+mod hotplug;
+mod ipis;
+mod large;
+mod locks;
+mod machine;
+mod model;
+mod obligations;
+mod offline;
+mod operations;
+mod parallel;
+mod pitfalls;
+mod readme;
+mod reclaim;
+mod refaults;
+mod shootdown;
+mod spaces;
+mod steps;
+mod swap;
+mod swap_parallel;
+mod swap_pitfalls;
+mod swap_races;
+mod threads;
+mod vmap;
+mod vmap_model;
+mod vmap_parallel;
+mod vmap_pitfalls;
+mod writeback;

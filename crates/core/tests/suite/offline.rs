@@ -1,0 +1,286 @@
+//! Memory that goes offline and comes back: every frame of the block is accounted for, whatever goes on meanwhile.
+
+use crate::machine;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use machine::faults::{AT, read_all, showing};
+use machine::{Host, Mm, Setup, at_hand, bare, everywhere_as, give_back, settled};
+use proptest::prelude::*;
+use quietmm::{AllocFrom, Config, Counter, Error, FrameNumber, Frames, Kind, Leaving, Offline, Region, Rule};
+
+/// Blocks of the machine's memory: the core's bookkeeping is in the first.
+const FIRST: FrameNumber = FrameNumber(0x1000);
+const BLOCK: u32 = 1024;
+const SECOND: FrameNumber = FrameNumber(0x1400);
+const LAST: FrameNumber = FrameNumber(0x1c00);
+
+const POLICIES: [&str; 3] = ["linux+drain=all-cpus", "linux+drain=holding-cpus", "linux+drain=remote"];
+
+fn small(policy: &str) -> Config {
+    Config { page_lists: at_hand(8), ..bare(policy) }
+}
+
+fn cpus(cpus: u32) -> Setup {
+    Setup { cpus, ..Setup::default() }
+}
+
+fn is_in(block: FrameNumber, frame: FrameNumber) -> bool {
+    (block.0..block.0 + BLOCK).contains(&frame.0)
+}
+
+fn all(mm: &Mm<'_>) -> Vec<Frames> {
+    std::iter::from_fn(|| mm.alloc_frames(0, AllocFrom::NOW).ok()).collect()
+}
+
+fn finished(mm: &Mm<'_>, leaving: Leaving) -> Offline {
+    mm.finish_offline(leaving).unwrap_or_else(|remains| panic!("{remains:?}"))
+}
+
+#[test]
+fn a_free_block_goes_offline_and_comes_back() {
+    for policy in POLICIES {
+        let host = Host::new(cpus(2));
+        host.run(small(policy), |mm| {
+            let start = settled(mm);
+            let leaving = mm.begin_offline(LAST).unwrap();
+            assert_eq!(leaving.first(), LAST);
+            let block = finished(mm, leaving);
+            let audit = settled(mm);
+            assert_eq!((audit.offline, audit.free), (1024, start.free - 1024));
+            assert_eq!((audit.total, audit.broken), (start.total, None));
+            let frames = all(mm);
+            assert_eq!(frames.len() as u64, audit.free);
+            assert!(!frames.iter().any(|frame| is_in(LAST, frame.first())));
+            assert_eq!(mm.free_frames_at(LAST, 0), Err(Error::NoSuchFrame(LAST)));
+            give_back(mm, frames);
+            mm.bring_online(block);
+            assert_eq!(settled(mm), start);
+            assert_eq!(mm.counter(Counter::MemoryOffline), 1);
+            assert_eq!(mm.counter(Counter::MemoryOnline), 1);
+            // Whole again.
+            let whole: Vec<_> = std::iter::from_fn(|| mm.alloc_frames(10, AllocFrom::NOW).ok()).collect();
+            assert!(whole.iter().any(|block| block.first() == LAST));
+            give_back(mm, whole);
+        });
+    }
+}
+
+#[test]
+fn a_block_that_cannot_go_is_refused_and_nothing_changes() {
+    let host = Host::new(cpus(1));
+    host.run(small("linux"), |mm| {
+        let start = settled(mm);
+        let refused = |first, error| {
+            assert_eq!(mm.begin_offline(first), Err(error));
+            assert_eq!(settled(mm), start);
+        };
+        refused(FIRST, Error::NotMovable(FIRST));
+        refused(FrameNumber(0x1401), Error::BadBlock(FrameNumber(0x1401)));
+        refused(FrameNumber(0x2000), Error::BadBlock(FrameNumber(0x2000)));
+        refused(FrameNumber(0), Error::BadBlock(FrameNumber(0)));
+        refused(FrameNumber(u32::MAX - 1023), Error::BadBlock(FrameNumber(u32::MAX - 1023)));
+        let leaving = mm.begin_offline(LAST).unwrap();
+        assert_eq!(mm.begin_offline(SECOND), Err(Error::Busy), "one at a time");
+        assert_eq!(mm.begin_offline(LAST), Err(Error::Busy), "it is on its way");
+        let block = finished(mm, leaving);
+        assert_eq!(mm.begin_offline(LAST), Err(Error::NoSuchFrame(LAST)), "it is gone");
+        let second = finished(mm, mm.begin_offline(SECOND).unwrap());
+        mm.bring_online(block);
+        mm.bring_online(second);
+        assert_eq!(settled(mm), start);
+    });
+    // Half a block at the end.
+    let region = Region { start: FIRST, frames: 2048 + 512, node: quietmm::NodeId(0) };
+    let host = Host::new(Setup { regions: Some(vec![region]), ..cpus(1) });
+    host.run(small("linux"), |mm| {
+        assert_eq!(mm.begin_offline(FrameNumber(0x1800)), Err(Error::BadBlock(FrameNumber(0x1800))));
+    });
+}
+
+#[test]
+fn a_frame_in_use_is_named_and_the_block_waits_for_it_or_stays() {
+    let host = Host::new(cpus(1));
+    host.run(small("linux"), |mm| {
+        let start = settled(mm);
+        let mut frames = all(mm);
+        let at = frames.iter().position(|frame| is_in(LAST, frame.first())).unwrap();
+        let one = frames.swap_remove(at);
+        let in_use = one.first();
+        give_back(mm, frames);
+        let leaving = mm.begin_offline(LAST).unwrap();
+        let remains = mm.finish_offline(leaving).unwrap_err();
+        assert_eq!((remains.frame, remains.kind), (in_use, Kind::Kernel));
+        // Given up: all is as it was.
+        mm.cancel_offline(remains.leaving);
+        assert_eq!(settled(mm).free, start.free - 1);
+        assert_eq!(mm.list_limits(quietmm::NodeId(0)), at_hand(8));
+        // Freed while it is on its way: it is not handed out again.
+        let leaving = mm.begin_offline(LAST).unwrap();
+        mm.free_frames(one);
+        assert!(
+            !all(mm).into_iter().map(|frame| (frame.first(), mm.free_frames(frame)).0).any(|n| n == in_use)
+        );
+        mm.bring_online(finished(mm, leaving));
+        assert_eq!(settled(mm), start);
+    });
+}
+
+#[test]
+fn pages_of_files_make_room_with_what_was_written_to_them() {
+    let host = Host::new(cpus(2));
+    host.run(small("linux"), |mm| {
+        // All memory but the block is taken, so that the file's pages are there.
+        let (in_block, others): (Vec<_>, Vec<_>) =
+            all(mm).into_iter().partition(|frame| is_in(LAST, frame.first()));
+        let spare = others.len() - 64;
+        let (keep, near) = others.into_iter().enumerate().partition::<Vec<_>, _>(|(i, _)| *i < spare);
+        give_back(mm, near.into_iter().map(|(_, frame)| frame).collect());
+        let (id, file) = showing(mm, 48, &[0]);
+        read_all(mm, id, 0, 8);
+        give_back(mm, in_block);
+        // The last of them wait in this CPU's batch.
+        (AT..AT + 48).for_each(|page| assert!(host.read(mm, id, page).is_ok()));
+        let page = AT + 20;
+        host.on(0, || host.write(mm, id, page, 77)).unwrap();
+        let leaving = host.on(1, || mm.begin_offline(LAST).unwrap());
+        let block = host.on(1, || finished(mm, leaving));
+        assert!(mm.cached_pages(file).unwrap() < 48);
+        assert_eq!(host.on(0, || host.read(mm, id, page)), Ok(77));
+        mm.bring_online(block);
+        give_back(mm, keep.into_iter().map(|(_, frame)| frame).collect());
+    });
+}
+
+/// At each touch of what CPU 1 does, CPU 0 takes a block offline. Whether CPU 1 was given a frame of it afterwards.
+fn gone_in_the_middle(policy: &str, broken: Option<Rule>, orders: &'static [u8]) -> (Vec<bool>, u32) {
+    everywhere_as(&cpus(2), &small(policy), broken, |mm, n| {
+        settled(mm);
+        let host = mm.platform();
+        let gone = Rc::new(Cell::new(false));
+        let note = Rc::clone(&gone);
+        host.at_touch(1, n, move |mm| {
+            mm.platform().on(0, || {
+                let leaving = mm.begin_offline(LAST).unwrap();
+                match mm.finish_offline(leaving) {
+                    // It stays away.
+                    Ok(_block) => note.set(true),
+                    Err(remains) => mm.cancel_offline(remains.leaving),
+                }
+            });
+        });
+        let given = host.on(1, || {
+            let blocks: Vec<_> =
+                orders.iter().map(|&order| mm.alloc_frames(order, AllocFrom::NOW).unwrap()).collect();
+            let given = blocks.iter().any(|block| is_in(LAST, block.first()));
+            give_back(mm, blocks);
+            given
+        });
+        host.all_placed();
+        if broken.is_none() {
+            assert_eq!(settled(mm).broken, None);
+            assert_eq!(settled(mm).offline, if gone.get() { 1024 } else { 0 });
+        }
+        // High frames are handed out first in this test: what CPU 1 gets is of the last block while that is there.
+        given && gone.get()
+    })
+}
+
+#[test]
+fn no_frame_of_a_block_that_is_gone_is_handed_out() {
+    for policy in POLICIES {
+        for orders in [&[0, 0, 0][..], &[3, 0], &[5]] {
+            let (given, _) = gone_in_the_middle(policy, None, orders);
+            assert!(given.len() > 5, "{policy} {orders:?}: {} cases", given.len());
+            assert!(!given.contains(&true), "{policy} {orders:?}");
+        }
+    }
+}
+
+/// At each touch of CPU 0's taking a block offline, CPU 1 takes and frees, or goes.
+fn others_meanwhile(policy: &str, other: fn(&Mm<'_>)) -> (Vec<()>, u32) {
+    everywhere_as(&cpus(2), &small(policy), None, |mm, n| {
+        settled(mm);
+        let host = mm.platform();
+        host.on(1, || give_back(mm, (0..9).map(|_| mm.alloc_frames(0, AllocFrom::NOW).unwrap()).collect()));
+        host.at_touch(0, n, move |mm| mm.platform().on(1, || other(mm)));
+        let leaving = mm.begin_offline(SECOND).unwrap();
+        let offline = match mm.finish_offline(leaving) {
+            Ok(_block) => 1024,
+            Err(remains) => {
+                mm.cancel_offline(remains.leaving);
+                0
+            }
+        };
+        host.all_placed();
+        let audit = mm.validate();
+        assert_eq!((audit.broken, audit.offline), (None, offline), "{policy}, touch {n}");
+    })
+}
+
+#[test]
+fn p18_whatever_others_do_meanwhile_every_frame_is_accounted_for() {
+    for policy in POLICIES {
+        let (cases, _) = others_meanwhile(policy, |mm| {
+            let frames = (0..3).map(|_| mm.alloc_frames(0, AllocFrom::NOW).unwrap()).collect();
+            give_back(mm, frames);
+        });
+        assert!(cases.len() > 100, "{policy}: {}", cases.len());
+        let (cases, _) = others_meanwhile(policy, |mm| {
+            mm.cpu_offline();
+            mm.platform().off[1].set(true);
+        });
+        assert!(cases.len() > 100, "{policy}: {}", cases.len());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Blocks of memory come and go while two CPUs take and free, limits change and lists are drained.
+    #[test]
+    fn frames_add_up_while_memory_comes_and_goes(
+        steps in prop::collection::vec((0u8..16, any::<u16>()), 1..80),
+        policy in prop::sample::select(POLICIES.to_vec()),
+    ) {
+        let host = Host::new(cpus(2));
+        host.run(small(policy), |mm| {
+            let start = settled(mm);
+            let (mut taken, mut gone) = (Vec::<Frames>::new(), Vec::<Offline>::new());
+            for &(what, pick) in &steps {
+                host.on(pick % 2, || match what {
+                    0..8 => taken.extend(mm.alloc_frames(what % 4, AllocFrom::NOW)),
+                    8..12 if !taken.is_empty() => mm.free_frames(taken.swap_remove(pick as usize % taken.len())),
+                    12 => {
+                        if let Ok(leaving) = mm.begin_offline(FrameNumber(0x1000 + BLOCK * u32::from(pick % 4))) {
+                            match mm.finish_offline(leaving) {
+                                Ok(block) => gone.push(block),
+                                Err(remains) => mm.cancel_offline(remains.leaving),
+                            }
+                        }
+                    }
+                    13 => gone.pop().into_iter().for_each(|block| mm.bring_online(block)),
+                    14 => {
+                        let high = u32::from(pick % 64);
+                        let limits = quietmm::ListLimits { batch: (high / 2).max(1), high };
+                        mm.set_list_limits(quietmm::NodeId(0), limits).unwrap();
+                    }
+                    15 => _ = mm.drain_page_lists(quietmm::Certainty::Likely),
+                    _ => {}
+                });
+                let audit = mm.validate();
+                assert_eq!(audit.broken, None);
+                let mine: u64 = taken.iter().map(|block| 1 << block.order()).sum();
+                let offline = 1024 * gone.len() as u64;
+                assert_eq!((audit.kernel, audit.offline, audit.free), (mine, offline, start.free - mine - offline));
+                for block in &taken {
+                    assert!(!gone.iter().any(|gone| is_in(gone.first(), block.first())));
+                }
+            }
+            give_back(mm, taken);
+            gone.into_iter().for_each(|block| mm.bring_online(block));
+            assert_eq!(settled(mm), start);
+        });
+    }
+}

@@ -1,0 +1,469 @@
+//! Protect, move, fork, advise, migrate: what they change, what they cost, and what an error leaves.
+
+use crate::machine;
+
+use machine::showing::{
+    ANON, AT, LARGE, TO, frame, mapped, private, read_in, shared, two_nodes, write_all, write_in,
+};
+use machine::{Host, Mm, Setup, bare, counted, exhaust, give_back, pages, settled};
+use quietmm::{Advice, Audit, Counter, Error, NodeId, PageNumber, Prot, Rule, SpaceId};
+
+/// Tries with 0, 1, 2 … frames free until it works; after each failure `check` must hold. Gives how often it failed.
+fn until_it_fits<T>(
+    mm: &Mm<'_>,
+    mut attempt: impl FnMut() -> Result<T, Error>,
+    mut check: impl FnMut(usize),
+) -> (usize, T) {
+    for frames in 0..64 {
+        let mut held = exhaust(mm);
+        let free = held.split_off(held.len() - frames);
+        give_back(mm, free);
+        let done = attempt();
+        give_back(mm, held);
+        assert_eq!(mm.validate().broken, None, "with {frames} frames");
+        match done {
+            Ok(done) => return (frames, done),
+            Err(error) => assert_eq!(error, Error::OutOfMemory),
+        }
+        check(frames);
+        assert_eq!(mm.platform().stale.get(), 0);
+    }
+    panic!("it never fits");
+}
+
+/// Maps single pages, in a space of their own, until every slot for regions is taken: the next region needs a frame.
+fn fill_the_region_pool(mm: &Mm<'_>) {
+    let (id, mut at) = (mm.create_space().unwrap(), 0);
+    let mut until_it_grows = || {
+        let (pools, mut count) = (mm.validate().pools, 0);
+        while mm.validate().pools == pools {
+            at += 2;
+            mm.map(id, pages(at, 1), ANON, Prot::Read).unwrap();
+            count += 1;
+        }
+        count
+    };
+    until_it_grows();
+    let slab = until_it_grows();
+    // One slot of the newest slab is in use.
+    (1..slab).for_each(|i| mm.map(id, pages((1 << 20) + 2 * i, 1), ANON, Prot::Read).unwrap());
+}
+
+#[test]
+fn a_fork_that_runs_out_of_memory_leaves_everything_as_it_was() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(8).unwrap();
+        let id = mapped(mm, ANON, 16);
+        mm.map(id, pages(1 << 30, 4), private(file), Prot::ReadWrite).unwrap();
+        mm.map(id, pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+        mm.advise(id, pages(LARGE, 512), Advice::Large).unwrap();
+        write_all(mm, id, 16);
+        host.write(mm, id, 1 << 30, 5).unwrap();
+        host.write(mm, id, LARGE + 7, 6).unwrap();
+        fill_the_region_pool(mm);
+        // Pages of the file that reclaim can take are gone before it is asked to.
+        settled(mm);
+        give_back(mm, exhaust(mm));
+        let before = settled(mm);
+        let check = |frames| {
+            let now = settled(mm);
+            // The large page was made small at most.
+            let small = now.tables - before.tables;
+            let want = Audit { free: before.free - small - (now.pools - before.pools), ..before };
+            let want = Audit { tables: now.tables, pools: now.pools, mapped: now.mapped, ..want };
+            assert_eq!(now, want, "with {frames} frames");
+            assert_eq!(now.mapped, before.mapped + 511 * small);
+            for page in (AT..AT + 16).rev() {
+                assert_eq!(host.read(mm, id, page), Ok(page));
+                host.write(mm, id, page, page).unwrap();
+            }
+            host.write(mm, id, 1 << 30, 5).unwrap();
+            host.write(mm, id, LARGE + 7, 6).unwrap();
+        };
+        let (failed, child) = until_it_fits(mm, || mm.fork(id), check);
+        assert!(failed > 6, "{failed}: root, regions, tables");
+        for (page, value) in [(AT, AT), (AT + 15, AT + 15), (1 << 30, 5), (LARGE + 7, 6), (LARGE + 8, 0)] {
+            assert_eq!(read_in(mm, child, page), Ok(value));
+        }
+        mm.destroy_space(child).unwrap();
+    });
+}
+
+#[test]
+fn operations_that_run_out_of_memory_leave_the_state_as_it_was() {
+    type Attempt = fn(&Mm<'_>, SpaceId) -> Result<(), Error>;
+    let attempts: [(&str, Attempt); 6] = [
+        ("unmap", |mm, id| mm.unmap(id, pages(AT + 4, 4))),
+        ("protect", |mm, id| mm.protect(id, pages(AT + 4, 4), Prot::None)),
+        ("move", |mm, id| mm.move_range(id, pages(AT + 4, 8), PageNumber((1 << 30) - 4))),
+        ("advise", |mm, id| mm.advise(id, pages(AT + 4, 4), Advice::Large)),
+        ("unmap of a part of a large page", |mm, id| mm.unmap(id, pages(LARGE + 3, 4))),
+        ("drop of a part of a large page", |mm, id| mm.advise(id, pages(LARGE + 3, 4), Advice::Drop)),
+    ];
+    for (name, attempt) in attempts {
+        let host = Host::new(Setup::default());
+        host.run(bare("linux"), |mm| {
+            let id = mapped(mm, ANON, 16);
+            mm.map(id, pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+            mm.advise(id, pages(LARGE, 512), Advice::Large).unwrap();
+            write_all(mm, id, 16);
+            host.write(mm, id, LARGE + 3, 6).unwrap();
+            fill_the_region_pool(mm);
+            let before = settled(mm);
+            let check = |_| {
+                let now = settled(mm);
+                assert_eq!((now.anon, now.mapped), (before.anon, before.mapped), "{name}");
+                for page in AT..AT + 16 {
+                    assert_eq!(host.read(mm, id, page), Ok(page), "{name}");
+                    host.write(mm, id, page, page).unwrap();
+                }
+                assert_eq!(host.read(mm, id, LARGE + 3), Ok(6), "{name}");
+            };
+            let (failed, ()) = until_it_fits(mm, || attempt(mm, id), check);
+            assert!(failed > 0, "{name} needs memory");
+        });
+    }
+}
+
+#[test]
+fn regions_join_again_when_they_are_alike() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(64).unwrap();
+        for (backing, from) in [(ANON, 0x100), (shared(file), 0x8100), (private(file), 0x10100)] {
+            let id = mm.create_space().unwrap();
+            mm.map(id, pages(from, 64), backing, Prot::ReadWrite).unwrap();
+            let pools = mm.validate().pools;
+            // More than a slab of regions, if each left one behind.
+            for i in 0..300 {
+                let part = pages(from + i % 60, 1 + i % 4);
+                mm.protect(id, part, Prot::Read).unwrap();
+                mm.protect(id, part, Prot::ReadWrite).unwrap();
+                mm.move_range(id, part, PageNumber(from + 0x1000)).unwrap();
+                mm.move_range(id, pages(from + 0x1000, part.pages), part.start).unwrap();
+                if backing == ANON {
+                    mm.advise(id, part, Advice::Large).unwrap();
+                    mm.advise(id, part, Advice::Small).unwrap();
+                }
+            }
+            assert_eq!(mm.validate().pools, pools, "{backing:?}");
+            // One region again: taking it out as a whole needs no memory.
+            let held = exhaust(mm);
+            mm.unmap(id, pages(from, 64)).unwrap();
+            give_back(mm, held);
+            mm.destroy_space(id).unwrap();
+        }
+    });
+}
+
+#[test]
+fn after_a_fork_each_side_sees_only_its_own_writes() {
+    let host = Host::new(Setup { cpus: 2, tags: 4, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let id = mapped(mm, ANON, 16);
+        write_all(mm, id, 16);
+        host.on(1, || {
+            mm.switch_to(id).unwrap();
+            write_all(mm, id, 16); // cached, writable and dirty
+        });
+        host.forget();
+        let child = mm.fork(id).unwrap();
+        assert_eq!(host.interrupts_to(1), 1, "one flush for all");
+        let grandchild = mm.fork(child).unwrap();
+        assert_eq!(host.interrupts(), 1, "nobody runs in the child");
+        host.on(1, || host.write(mm, id, AT, 1)).unwrap();
+        write_in(mm, child, AT + 1, 2).unwrap();
+        write_in(mm, grandchild, AT, 3).unwrap();
+        write_in(mm, grandchild, AT + 9, 4).unwrap();
+        let see = |id| [AT, AT + 1, AT + 9].map(|page| read_in(mm, id, page).unwrap());
+        assert_eq!(see(id), [1, AT + 1, AT + 9]);
+        assert_eq!(see(child), [AT, 2, AT + 9]);
+        assert_eq!(see(grandchild), [3, AT + 1, 4]);
+        assert_eq!(host.on(1, || host.read(mm, id, AT)), Ok(1));
+        assert_eq!(counted(mm, Counter::PgCopied), 4);
+        assert_eq!(settled(mm).anon, 16 + 4);
+        mm.destroy_space(child).unwrap();
+        assert_eq!(see(grandchild), [3, AT + 1, 4]);
+        assert_eq!(host.stale.get(), 0);
+    });
+}
+
+#[test]
+fn the_last_owner_writes_in_place() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let id = mapped(mm, ANON, 4);
+        write_all(mm, id, 4);
+        host.on(1, || mm.switch_to(id).unwrap());
+        let child = mm.fork(id).unwrap();
+        let old = frame(mm, id, AT);
+        mm.destroy_space(child).unwrap();
+        host.on(1, || host.read(mm, id, AT).unwrap());
+        host.forget();
+        host.write(mm, id, AT, 7).unwrap();
+        assert_eq!(frame(mm, id, AT), old);
+        assert_eq!((counted(mm, Counter::PgCopied), host.interrupts()), (0, 0));
+        assert_eq!(host.flushes(0), (0, 0));
+        assert_eq!(host.on(1, || host.read(mm, id, AT)), Ok(7));
+    });
+}
+
+#[test]
+fn a_private_page_shows_its_file_until_it_is_written() {
+    let host = Host::new(Setup { cpus: 2, tags: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(4).unwrap();
+        let writer = mapped(mm, shared(file), 4);
+        host.on(1, || {
+            let id = mapped(mm, private(file), 4);
+            assert_eq!(host.read(mm, id, AT), Ok(0));
+            host.on(0, || host.write(mm, writer, AT, 5).unwrap());
+            assert_eq!(host.read(mm, id, AT), Ok(5), "not written yet");
+            host.write(mm, id, AT, 6).unwrap();
+            host.write(mm, id, AT + 1, 7).unwrap(); // without a read before
+            host.on(0, || host.write(mm, writer, AT, 8).unwrap());
+            assert_eq!((host.read(mm, id, AT), host.read(mm, id, AT + 1)), (Ok(6), Ok(7)));
+            assert_eq!(host.on(0, || host.read(mm, writer, AT + 1)), Ok(0), "the file does not see it");
+            assert_eq!(counted(mm, Counter::PgCopied), 2);
+            // What is dropped shows the file again, as it is now.
+            mm.advise(id, pages(AT, 4), Advice::Drop).unwrap();
+            assert_eq!((host.read(mm, id, AT), host.read(mm, id, AT + 1)), (Ok(8), Ok(0)));
+            assert_eq!(mm.write_back(file), Ok(1), "only what the shared mapping wrote");
+            assert_eq!(host.on_disk(file.0, 0), Some(8));
+        });
+        assert_eq!(settled(mm).anon, 0);
+    });
+}
+
+#[test]
+fn a_page_that_may_not_be_touched_keeps_its_content() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(16).unwrap();
+        for backing in [ANON, shared(file), private(file)] {
+            let id = mapped(mm, backing, 16);
+            host.on(1, || mm.switch_to(id).unwrap());
+            write_all(mm, id, 16);
+            host.on(1, || write_all(mm, id, 16));
+            host.forget();
+            mm.protect(id, pages(AT + 4, 8), Prot::None).unwrap();
+            assert_eq!(host.interrupts_to(1), 1);
+            mm.protect(id, pages(AT + 4, 8), Prot::None).unwrap();
+            assert_eq!(host.interrupts_to(1), 1, "nothing is lost the second time");
+            for cpu in [0, 1] {
+                host.on(cpu, || {
+                    let no = Error::NotPermitted(PageNumber(AT + 4));
+                    assert_eq!(host.read(mm, id, AT + 4), Err(no));
+                    assert_eq!(host.write(mm, id, AT + 4, 1), Err(no));
+                    assert_eq!(host.write(mm, id, AT + 3, AT + 3), Ok(()));
+                });
+            }
+            mm.protect(id, pages(AT + 4, 8), Prot::Read).unwrap();
+            assert_eq!(host.read(mm, id, AT + 4), Ok(AT + 4));
+            assert_eq!(host.write(mm, id, AT + 4, 1), Err(Error::NotPermitted(PageNumber(AT + 4))));
+            mm.protect(id, pages(AT, 16), Prot::ReadWrite).unwrap();
+            assert_eq!(host.interrupts_to(1), 1, "rights that are given cost nothing");
+            for page in AT..AT + 16 {
+                assert_eq!(host.on(1, || host.read(mm, id, page)), Ok(page));
+                assert_eq!(host.on(1, || host.write(mm, id, page, page)), Ok(()));
+            }
+            host.on(1, || mm.unload());
+            mm.destroy_space(id).unwrap();
+        }
+        assert_eq!(host.stale.get(), 0);
+    });
+}
+
+#[test]
+fn a_range_that_moves_keeps_its_content() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(16).unwrap();
+        for (backing, cached) in [(ANON, 0), (private(file), 0), (shared(file), 16)] {
+            let id = mapped(mm, backing, 16);
+            host.on(1, || mm.switch_to(id).unwrap());
+            write_all(mm, id, 16);
+            host.on(1, || write_all(mm, id, 16));
+            let old = frame(mm, id, AT + 5);
+            host.forget();
+            mm.move_range(id, pages(AT + 2, 12), PageNumber(TO)).unwrap();
+            assert_eq!(host.interrupts_to(1), 1);
+            assert_eq!(frame(mm, id, TO + 3), old);
+            for (i, page) in (AT + 2..AT + 14).enumerate() {
+                assert_eq!(host.on(1, || host.read(mm, id, page)), Err(Error::NotMapped(PageNumber(page))));
+                assert_eq!(host.on(1, || host.read(mm, id, TO + i as u64)), Ok(page));
+            }
+            assert_eq!(host.read(mm, id, AT + 14), Ok(AT + 14));
+            if cached > 0 {
+                assert_eq!(mm.write_back(file), Ok(16), "dirty wherever it lies");
+                host.write(mm, id, TO, 99).unwrap();
+                mm.move_range(id, pages(TO, 12), PageNumber(TO + 100)).unwrap();
+                mm.drain_lru_batch();
+                host.on(1, || mm.drain_lru_batch());
+                give_back(mm, exhaust(mm));
+                assert_eq!(mm.cached_pages(file), Ok(0), "reclaim finds it at its new place");
+                assert_eq!(host.on_disk(file.0, 2), Some(99));
+                assert_eq!(host.read(mm, id, TO + 100), Ok(99));
+            }
+            host.on(1, || mm.unload());
+            mm.destroy_space(id).unwrap();
+        }
+        assert_eq!(host.stale.get(), 0);
+    });
+}
+
+#[test]
+fn a_range_does_not_move_onto_what_is_mapped() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let id = mapped(mm, ANON, 16);
+        mm.map(id, pages(TO, 1), ANON, Prot::Read).unwrap();
+        write_all(mm, id, 16);
+        let before = settled(mm);
+        host.forget();
+        for (from, to, error) in [
+            (pages(AT, 16), AT, Error::Overlaps(PageNumber(AT))),
+            (pages(AT, 8), AT + 4, Error::Overlaps(PageNumber(AT + 4))),
+            (pages(AT + 4, 8), AT - 2, Error::Overlaps(PageNumber(AT))),
+            (pages(AT, 4), TO - 3, Error::Overlaps(PageNumber(TO))),
+            (pages(AT, 17), TO + 1, Error::NotMapped(PageNumber(AT + 16))),
+            (pages(AT - 1, 4), TO + 1, Error::NotMapped(PageNumber(AT - 1))),
+            (pages(AT, 4), PageNumber::USER_END.0 - 3, Error::BadRange),
+            (pages(AT, 4), u64::MAX, Error::BadRange),
+            (pages(AT, 0), TO + 1, Error::BadRange),
+        ] {
+            assert_eq!(mm.move_range(id, from, PageNumber(to)), Err(error));
+            assert_eq!((settled(mm), host.flushes(0)), (before, (0, 0)));
+        }
+        (AT..AT + 16).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(page)));
+    });
+}
+
+#[test]
+fn what_is_dropped_is_zeros_again() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(16).unwrap();
+        let id = mapped(mm, ANON, 16);
+        mm.map(id, pages(TO, 16), shared(file), Prot::ReadWrite).unwrap();
+        host.on(1, || mm.switch_to(id).unwrap());
+        host.on(1, || write_all(mm, id, 16));
+        host.on(1, || host.write(mm, id, TO, 9)).unwrap();
+        host.forget();
+        mm.advise(id, pages(AT + 4, 4), Advice::Drop).unwrap();
+        assert_eq!(host.interrupts_to(1), 1);
+        mm.advise(id, pages(AT + 4, 4), Advice::Drop).unwrap();
+        assert_eq!(host.interrupts_to(1), 1, "nothing is there");
+        assert_eq!(settled(mm).anon, 12);
+        for page in AT..AT + 16 {
+            let gone = (AT + 4..AT + 8).contains(&page);
+            assert_eq!(host.on(1, || host.read(mm, id, page)), Ok(if gone { 0 } else { page }));
+        }
+        mm.advise(id, pages(TO, 16), Advice::Drop).unwrap();
+        assert_eq!(mm.write_back(file), Ok(1), "what was dropped from the space is dirty in the cache");
+        assert_eq!(host.read(mm, id, TO), Ok(9));
+        assert_eq!(mm.advise(id, pages(AT, 17), Advice::Drop), Err(Error::NotMapped(PageNumber(AT + 16))));
+    });
+}
+
+#[test]
+fn pages_that_migrate_keep_their_content_and_leave_their_frames() {
+    let host = Host::new(two_nodes());
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(4).unwrap();
+        let id = mapped(mm, ANON, 16);
+        mm.map(id, pages(TO, 4), shared(file), Prot::ReadWrite).unwrap();
+        host.on(1, || mm.switch_to(id).unwrap());
+        write_all(mm, id, 16);
+        host.write(mm, id, TO, 4).unwrap();
+        host.on(1, || write_all(mm, id, 16));
+        let node = |page| NodeId(u16::from(frame(mm, id, page).0 >= 0x1000 + 2048));
+        assert_eq!(node(AT), NodeId(0));
+        let before = settled(mm);
+        host.forget();
+        assert_eq!(mm.migrate(id, pages(AT + 4, 8), NodeId(1)), Ok(8));
+        assert_eq!((host.interrupts_to(1), counted(mm, Counter::PgMigrated)), (1, 8));
+        assert_eq!((node(AT + 3), node(AT + 4), node(AT + 12)), (NodeId(0), NodeId(1), NodeId(0)));
+        assert_eq!(settled(mm), before, "the old frames are free");
+        host.forget();
+        assert_eq!(mm.migrate(id, pages(AT + 4, 8), NodeId(1)), Ok(0));
+        assert_eq!(mm.migrate(id, pages(TO, 4), NodeId(1)), Ok(0), "pages of a file stay");
+        assert_eq!(mm.migrate(id, pages(AT, 1), NodeId(2)), Err(Error::NoSuchNode));
+        assert_eq!(mm.migrate(id, pages(AT, 17), NodeId(1)), Err(Error::NotMapped(PageNumber(AT + 16))));
+        assert_eq!(host.interrupts(), 0);
+        for page in AT..AT + 16 {
+            assert_eq!(host.on(1, || host.read(mm, id, page)), Ok(page));
+            host.on(1, || host.write(mm, id, page, page + 1)).unwrap();
+            assert_eq!(host.read(mm, id, page), Ok(page + 1));
+        }
+        // What two spaces share stays; so does what finds no room.
+        let child = mm.fork(id).unwrap();
+        assert_eq!(mm.migrate(id, pages(AT, 4), NodeId(1)), Ok(0));
+        mm.destroy_space(child).unwrap();
+        let held = exhaust(mm);
+        assert_eq!(mm.migrate(id, pages(AT, 4), NodeId(1)), Ok(0));
+        give_back(mm, held);
+        (AT..AT + 4).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(page + 1)));
+        assert_eq!(host.stale.get(), 0);
+    });
+}
+
+#[test]
+fn tables_go_with_the_last_mapping_that_needs_them() {
+    let host = Host::new(Setup { cpus: 3, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let id = mm.create_space().unwrap();
+        let start = mm.validate().tables;
+        mm.map(id, pages(LARGE, 1024), ANON, Prot::ReadWrite).unwrap();
+        mm.map(id, pages(LARGE + 1030, 2), ANON, Prot::ReadWrite).unwrap();
+        mm.switch_to(id).unwrap();
+        for page in [0, 512, 1030].map(|page| LARGE + page) {
+            host.write(mm, id, page, page).unwrap();
+        }
+        host.on(1, || mm.switch_to(id).unwrap());
+        host.on(1, || host.read(mm, id, LARGE).unwrap());
+        host.on(2, || {
+            mm.switch_to(id).unwrap();
+            mm.enter_lazy();
+        });
+        assert_eq!(mm.validate().tables, start + 5);
+        host.forget();
+        mm.unmap(id, pages(LARGE, 500)).unwrap();
+        assert_eq!(mm.validate().tables, start + 5, "the rest of the table is mapped");
+        assert_eq!((host.interrupts_to(1), host.interrupts_to(2)), (1, 0), "a lazy CPU is left alone");
+        mm.unmap(id, pages(LARGE + 500, 500)).unwrap();
+        assert_eq!(mm.validate().tables, start + 4);
+        assert_eq!(
+            (host.interrupts_to(1), host.interrupts_to(2)),
+            (2, 1),
+            "or else it could walk what is freed"
+        );
+        assert_eq!(host.on(2, || mm.loaded_space()), None);
+        mm.unmap(id, pages(LARGE + 1000, 24)).unwrap();
+        assert_eq!(mm.validate().tables, start + 3);
+        mm.unmap(id, pages(LARGE + 1031, 1)).unwrap();
+        assert_eq!(host.read(mm, id, LARGE + 1030), Ok(LARGE + 1030), "a neighbour lives there");
+        mm.unmap(id, pages(LARGE + 1030, 1)).unwrap();
+        assert_eq!(mm.validate().tables, start);
+        assert_eq!(host.stale.get(), 0);
+    });
+}
+
+#[test]
+fn a_page_that_is_only_read_is_flushed_too_before_it_migrates() {
+    for (broken, stale) in [(None, 0), (Some(Rule::FlushNarrowed), 1)] {
+        let host = Host::new(two_nodes());
+        host.broken.set(broken);
+        host.run(bare("linux"), |mm| {
+            let id = mapped(mm, ANON, 1);
+            write_all(mm, id, 1);
+            mm.protect(id, pages(AT, 1), Prot::Read).unwrap();
+            host.on(1, || mm.switch_to(id).unwrap());
+            host.on(1, || host.read(mm, id, AT)).unwrap();
+            assert_eq!(mm.migrate(id, pages(AT, 1), NodeId(1)), Ok(1));
+            host.on(1, || host.read(mm, id, AT)).unwrap();
+            assert_eq!(host.stale.get(), stale);
+        });
+    }
+}

@@ -1,0 +1,384 @@
+//! Swap: anonymous pages go out and come back whole, slots are free when nobody wants them, and devices may fail.
+
+use crate::machine;
+
+use machine::{Happened, Host, Mm, Setup, bare, exhaust, give_back, pages, settled};
+use quietmm::platform::Store;
+use quietmm::{Advice, Backing, Config, Counter, Error, NodeId, PageNumber, Prot, Rule, SpaceId};
+
+const AT: u64 = 0x1000;
+const DEVICE: u32 = 7;
+
+fn swapping(policy: &str) -> Config {
+    Config { swap: true, ..bare(policy) }
+}
+
+/// A space with `count` anonymous pages, each written with its number, on a machine with a swap device of 1024 pages.
+fn written(mm: &Mm<'_>, count: u64) -> SpaceId {
+    mm.swap_on(DEVICE, 1024, 0).unwrap();
+    anonymous(mm, count)
+}
+
+fn anonymous(mm: &Mm<'_>, count: u64) -> SpaceId {
+    let id = mm.create_space().unwrap();
+    mm.map(id, pages(AT, count), Backing::Anonymous, Prot::ReadWrite).unwrap();
+    mm.switch_to(id).unwrap();
+    for page in AT..AT + count {
+        mm.platform().write(mm, id, page, page).unwrap();
+    }
+    mm.drain_lru_batch();
+    id
+}
+
+/// All memory is wanted for a moment: what can be reclaimed is.
+fn squeeze(mm: &Mm<'_>) {
+    mm.drain_lru_batch();
+    let held = exhaust(mm);
+    give_back(mm, held);
+}
+
+fn swapped(mm: &Mm<'_>, id: SpaceId, page: u64) -> bool {
+    mm.lookup(id, PageNumber(page)).unwrap().is_swapped()
+}
+
+fn read(mm: &Mm<'_>, id: SpaceId, page: u64) -> Result<u64, Error> {
+    mm.switch_to(id).unwrap();
+    mm.platform().read(mm, id, page)
+}
+
+fn write(mm: &Mm<'_>, id: SpaceId, page: u64, value: u64) -> Result<(), Error> {
+    mm.switch_to(id).unwrap();
+    mm.platform().write(mm, id, page, value)
+}
+
+fn sound(mm: &Mm<'_>) {
+    assert_eq!(settled(mm).broken, None);
+}
+
+#[test]
+fn pages_go_out_and_come_back_whole() {
+    for policy in ["vanilla", "linux", "quiet", "linux+unmap=batch-clean", "linux+aging=flush"] {
+        let host = Host::new(Setup::default());
+        host.run(swapping(policy), |mm| {
+            let id = written(mm, 64);
+            squeeze(mm);
+            assert!((AT..AT + 64).all(|page| swapped(mm, id, page)), "{policy}");
+            assert_eq!((mm.counter(Counter::PswpOut), mm.validate().swapped), (64, 64));
+            sound(mm);
+            assert!((AT..AT + 64).all(|page| read(mm, id, page) == Ok(page)), "{policy}");
+            assert_eq!(mm.counter(Counter::PswpIn), 64);
+            sound(mm);
+            // They are clean: they go again, and nothing is written.
+            squeeze(mm);
+            assert_eq!(mm.counter(Counter::PswpOut), 64);
+            // One is changed, and is written again.
+            write(mm, id, AT + 3, 1).unwrap();
+            squeeze(mm);
+            assert_eq!((mm.counter(Counter::PswpOut), read(mm, id, AT + 3)), (65, Ok(1)));
+            sound(mm);
+            mm.unmap(id, pages(AT, 64)).unwrap();
+            assert_eq!((settled(mm).swapped, settled(mm).anon, settled(mm).broken), (0, 0, None));
+            mm.swap_off(DEVICE).unwrap();
+        });
+    }
+}
+
+#[test]
+fn without_a_device_or_without_swap_anonymous_pages_stay() {
+    for config in [swapping("linux"), bare("linux")] {
+        let host = Host::new(Setup::default());
+        host.run(config, |mm| {
+            let id = anonymous(mm, 16);
+            squeeze(mm);
+            assert!((AT..AT + 16).all(|page| !swapped(mm, id, page) && read(mm, id, page) == Ok(page)));
+            sound(mm);
+        });
+    }
+}
+
+#[test]
+fn a_device_is_asked_for_once_and_only_where_swap_is() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| assert_eq!(mm.swap_on(0, 512, 0), Err(Error::NoSwap)));
+    let host = Host::new(Setup::default());
+    host.run(swapping("linux"), |mm| {
+        assert_eq!(mm.swap_on(0, 511, 0), Err(Error::BadRange));
+        assert_eq!(mm.swap_on(0, 1 << 40, 0), Err(Error::BadRange));
+        assert_eq!(mm.swap_off(0), Err(Error::NoSuchSwapDevice));
+        assert_eq!(mm.swap_on(0, 512, 0), Ok(()));
+        assert_eq!(mm.swap_on(0, 512, 0), Err(Error::NoSuchSwapDevice));
+        for device in 1..16 {
+            assert_eq!(mm.swap_on(device, 512, 0), Ok(()));
+        }
+        assert_eq!(mm.swap_on(16, 512, 0), Err(Error::TooMany));
+        assert_eq!(mm.swap_off(3), Ok(()));
+        assert_eq!(mm.swap_on(16, 512, 0), Ok(()), "in the place of the one that is off");
+        sound(mm);
+    });
+}
+
+#[test]
+fn fork_shares_what_is_out_and_the_last_one_frees_the_slot() {
+    let host = Host::new(Setup::default());
+    host.run(swapping("linux"), |mm| {
+        let a = written(mm, 32);
+        squeeze(mm);
+        let b = mm.fork(a).unwrap();
+        assert_eq!(settled(mm).swapped, 64);
+        assert_eq!((read(mm, a, AT), read(mm, b, AT)), (Ok(AT), Ok(AT)));
+        // Both have the page; who writes gets a copy.
+        write(mm, b, AT, 1).unwrap();
+        assert_eq!((read(mm, a, AT), read(mm, b, AT)), (Ok(AT), Ok(1)));
+        sound(mm);
+        // What one has in memory and the other in its entry only is shared too.
+        assert_eq!(read(mm, b, AT + 1), Ok(AT + 1));
+        write(mm, b, AT + 1, 2).unwrap();
+        assert_eq!((read(mm, a, AT + 1), read(mm, b, AT + 1)), (Ok(AT + 1), Ok(2)));
+        squeeze(mm);
+        assert_eq!((read(mm, a, AT), read(mm, b, AT), read(mm, b, AT + 1)), (Ok(AT), Ok(1), Ok(2)));
+        sound(mm);
+        mm.switch_to(a).unwrap();
+        mm.destroy_space(b).unwrap();
+        assert!((AT..AT + 32).all(|page| read(mm, a, page) == Ok(page)));
+        mm.unmap(a, pages(AT, 32)).unwrap();
+        sound(mm);
+        mm.swap_off(DEVICE).unwrap();
+        assert_eq!(settled(mm).broken, None);
+    });
+}
+
+#[test]
+fn what_was_written_before_a_fork_is_not_lost_with_the_copy() {
+    let host = Host::new(Setup::default());
+    host.run(swapping("linux"), |mm| {
+        let a = written(mm, 1);
+        squeeze(mm);
+        // Read back, its slot kept; then changed, and shared.
+        write(mm, a, AT, 5).unwrap();
+        let b = mm.fork(a).unwrap();
+        write(mm, a, AT, 6).unwrap();
+        squeeze(mm);
+        assert_eq!((read(mm, a, AT), read(mm, b, AT)), (Ok(6), Ok(5)));
+        sound(mm);
+    });
+}
+
+#[test]
+fn pages_are_found_where_they_were_moved() {
+    let host = Host::new(Setup::default());
+    host.run(swapping("linux"), |mm| {
+        let id = written(mm, 32);
+        mm.move_range(id, pages(AT + 8, 8), PageNumber(0x9000)).unwrap();
+        squeeze(mm);
+        assert!((0x9000..0x9008).all(|page| swapped(mm, id, page)), "the reverse map has found them");
+        mm.move_range(id, pages(0x9004, 4), PageNumber(0xa000)).unwrap();
+        assert!((0..4).all(|i| read(mm, id, 0x9000 + i) == Ok(AT + 8 + i)));
+        assert!((0..4).all(|i| read(mm, id, 0xa000 + i) == Ok(AT + 12 + i)));
+        assert!((0..8).all(|i| read(mm, id, AT + i) == Ok(AT + i)));
+        sound(mm);
+    });
+}
+
+#[test]
+fn rights_and_advice_hold_for_what_is_out() {
+    let host = Host::new(Setup::default());
+    host.run(swapping("linux"), |mm| {
+        let id = written(mm, 32);
+        squeeze(mm);
+        mm.protect(id, pages(AT, 8), Prot::Read).unwrap();
+        assert_eq!(read(mm, id, AT), Ok(AT));
+        assert_eq!(write(mm, id, AT, 1), Err(Error::NotPermitted(PageNumber(AT))));
+        mm.advise(id, pages(AT + 8, 8), Advice::Drop).unwrap();
+        assert!((AT + 8..AT + 16).all(|page| read(mm, id, page) == Ok(0)));
+        // A node is no place for what is out; the call leaves it there.
+        mm.migrate(id, pages(AT, 32), NodeId(0)).unwrap();
+        assert!((AT + 16..AT + 32).all(|page| read(mm, id, page) == Ok(page)));
+        sound(mm);
+    });
+}
+
+#[test]
+fn copies_of_a_files_pages_go_to_swap_and_the_file_stays_as_it_was() {
+    let host = Host::new(Setup::default());
+    host.run(swapping("linux"), |mm| {
+        mm.swap_on(DEVICE, 1024, 0).unwrap();
+        let (id, file) = (mm.create_space().unwrap(), mm.create_file(16).unwrap());
+        mm.map(id, pages(AT, 16), Backing::Private { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        mm.switch_to(id).unwrap();
+        (AT..AT + 8).for_each(|page| write(mm, id, page, page).unwrap());
+        (AT + 8..AT + 16).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(0)));
+        mm.drain_lru_batch();
+        squeeze(mm);
+        assert_eq!((mm.counter(Counter::PswpOut), mm.cached_pages(file)), (8, Ok(0)));
+        assert!((AT..AT + 8).all(|page| read(mm, id, page) == Ok(page)));
+        assert!((AT + 8..AT + 16).all(|page| read(mm, id, page) == Ok(0)));
+        sound(mm);
+    });
+}
+
+#[test]
+fn a_full_device_takes_no_more_and_the_next_one_does() {
+    let host = Host::new(Setup { frames: 2048, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        mm.swap_on(1, 512, 5).unwrap();
+        mm.swap_on(2, 512, 1).unwrap();
+        let id = anonymous(mm, 1200);
+        squeeze(mm);
+        let of = |device| (0..512).filter(|&block| host.kept(Store::Swap(device), block).is_some()).count();
+        assert_eq!((of(1), of(2)), (512, 512), "the one of higher priority first, then the other");
+        assert_eq!(mm.validate().swapped, 1024);
+        assert!((AT..AT + 1200).all(|page| read(mm, id, page) == Ok(page)));
+        sound(mm);
+    });
+}
+
+#[test]
+fn devices_of_equal_priority_share() {
+    let host = Host::new(Setup { frames: 2048, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        (0..4).for_each(|device| mm.swap_on(device, 512, 0).unwrap());
+        anonymous(mm, 512);
+        squeeze(mm);
+        let of = |device| (0..512).filter(|&block| host.kept(Store::Swap(device), block).is_some()).count();
+        assert!((0..4).all(|device| of(device) == 128), "by turns, eight at a time");
+    });
+}
+
+#[test]
+fn a_page_that_the_device_does_not_take_stays_in_memory() {
+    for (broken, lost) in [(None, 0), (Some(Rule::KeepWhatFailed), 16)] {
+        let host = Host::new(Setup::default());
+        host.broken.set(broken);
+        host.run(swapping("linux"), |mm| {
+            let id = written(mm, 16);
+            host.fail_writes.set(true);
+            squeeze(mm);
+            host.fail_writes.set(false);
+            assert!(mm.counter(Counter::PgPgOutFailed) >= 16);
+            let wrong = (AT..AT + 16).filter(|&page| read(mm, id, page) != Ok(page)).count();
+            assert_eq!(wrong, lost, "{broken:?}");
+            sound(mm);
+            squeeze(mm);
+            assert!(broken.is_some() || (AT..AT + 16).all(|page| read(mm, id, page) == Ok(page)));
+        });
+    }
+}
+
+#[test]
+fn a_page_that_cannot_be_read_fails_its_fault_and_no_other() {
+    let host = Host::new(Setup::default());
+    host.run(swapping("linux"), |mm| {
+        let id = written(mm, 16);
+        squeeze(mm);
+        host.fail_reads.set(true);
+        let error = Error::SwapDevice(PageNumber(AT + 5));
+        assert_eq!(read(mm, id, AT + 5), Err(error));
+        assert_eq!((mm.counter(Counter::SwapLost), read(mm, id, AT + 5)), (1, Err(error)), "each time");
+        sound(mm);
+        host.fail_reads.set(false);
+        assert!((AT..AT + 16).all(|page| read(mm, id, page) == Ok(page)));
+        sound(mm);
+        // Given up, it shows zeros.
+        squeeze(mm);
+        host.fail_reads.set(true);
+        assert!(read(mm, id, AT).is_err());
+        mm.advise(id, pages(AT, 1), Advice::Drop).unwrap();
+        assert_eq!(read(mm, id, AT), Ok(0));
+        mm.unmap(id, pages(AT, 16)).unwrap();
+        sound(mm);
+    });
+}
+
+#[test]
+fn a_device_that_goes_off_gives_everything_back() {
+    let host = Host::new(Setup { frames: 2048, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let a = written(mm, 64);
+        let b = mm.fork(a).unwrap();
+        mm.protect(a, pages(AT + 10, 4), Prot::None).unwrap();
+        squeeze(mm);
+        assert_eq!(read(mm, a, AT), Ok(AT));
+        host.fail_reads.set(true);
+        assert!(matches!(mm.swap_off(DEVICE), Err(Error::SwapDevice(_))), "not what it cannot read");
+        host.fail_reads.set(false);
+        assert_eq!(mm.swap_off(DEVICE), Ok(()));
+        assert_eq!(settled(mm).swapped, 0);
+        sound(mm);
+        assert_eq!(write(mm, b, AT + 1, 9), Ok(()));
+        mm.protect(a, pages(AT + 10, 4), Prot::ReadWrite).unwrap();
+        assert!((AT..AT + 64).all(|page| read(mm, a, page) == Ok(page)));
+        assert_eq!((read(mm, b, AT + 1), read(mm, b, AT + 2)), (Ok(9), Ok(AT + 2)));
+        squeeze(mm);
+        assert_eq!(settled(mm).swapped, 0, "nothing goes there any more");
+        assert_eq!(mm.swap_on(DEVICE, 1024, 0), Ok(()));
+        squeeze(mm);
+        assert!(settled(mm).swapped > 0);
+        sound(mm);
+    });
+}
+
+#[test]
+fn a_batch_costs_an_interrupt_a_cpu_for_dirty_pages_too() {
+    let ipis = |policy: &str| {
+        let host = Host::new(Setup { cpus: 3, ..Setup::default() });
+        host.run(swapping(policy), |mm| {
+            let id = written(mm, 128);
+            for cpu in [1, 2] {
+                host.on(cpu, || {
+                    mm.switch_to(id).unwrap();
+                    (AT..AT + 128).for_each(|page| write(mm, id, page, page).unwrap());
+                });
+            }
+            host.forget();
+            squeeze(mm);
+            assert_eq!(mm.counter(Counter::PswpOut), 128);
+            host.interrupts() as u64 - mm.counter(Counter::DrainIpisSent)
+        })
+    };
+    assert_eq!(ipis("linux"), 2 * 4, "32 pages in a batch");
+    assert_eq!(ipis("linux+unmap=per-page"), 2 * 128);
+    assert_eq!(ipis("linux+aging=flush"), 2 * 4 + 2 * 128);
+}
+
+#[test]
+fn pages_are_read_ahead_and_those_that_nobody_wants_cost_no_write() {
+    let host = Host::new(Setup { frames: 2048, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let id = written(mm, 512);
+        squeeze(mm);
+        for page in AT..AT + 512 {
+            assert_eq!(read(mm, id, page), Ok(page));
+        }
+        let (ahead, hits) = (mm.counter(Counter::SwapRa), mm.counter(Counter::SwapRaHit));
+        assert!(ahead > 300 && hits > ahead * 9 / 10, "{hits} of {ahead}");
+        let written = mm.counter(Counter::PswpOut);
+        squeeze(mm);
+        assert_eq!(mm.counter(Counter::PswpOut), written);
+        sound(mm);
+        assert!(host.count(|what| matches!(what, Happened::DiskWrite(Store::Swap(DEVICE), _))) == 512);
+    });
+}
+
+#[test]
+fn more_than_memory_and_swap_together_is_out_of_memory() {
+    let host = Host::new(Setup { frames: 1024, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        mm.swap_on(DEVICE, 512, 0).unwrap();
+        let id = mm.create_space().unwrap();
+        mm.map(id, pages(AT, 4096), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.switch_to(id).unwrap();
+        let refused = (AT..AT + 4096).find(|&page| host.write(mm, id, page, page).is_err()).unwrap();
+        let (kept, frames) = (refused - AT, mm.free_frame_count());
+        assert_eq!(host.write(mm, id, refused, 1), Err(Error::OutOfMemory));
+        assert!(kept > 512 + 900 && frames < 8, "{kept} pages fit, {frames} frames are free");
+        sound(mm);
+        // What is out finds no frame, and nothing can go for it; what is in memory is at hand.
+        assert!((AT..refused).all(|page| read(mm, id, page)
+            == if swapped(mm, id, page) { Err(Error::OutOfMemory) } else { Ok(page) }));
+        // With a little room all of it goes round.
+        mm.unmap(id, pages(refused - 32, 4096 - kept + 32)).unwrap();
+        assert!((AT..refused - 32).all(|page| read(mm, id, page) == Ok(page)));
+        assert!((AT..refused - 32).rev().all(|page| read(mm, id, page) == Ok(page)));
+        sound(mm);
+    });
+}

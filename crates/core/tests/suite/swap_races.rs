@@ -1,0 +1,338 @@
+//! What others do to a page while it goes out or comes back: each at every place where two CPUs can be.
+
+use crate::machine;
+
+use machine::race::{Cases, Place, at_every_touch, race};
+use machine::swapping::{AT, DEVICE, anonymous, end, is_out, read, sound, squeeze, swapping, write, written};
+use machine::{Host, Mm, Setup, exhaust, give_back, pages};
+use quietmm::platform::{DeviceError, Store};
+use quietmm::{Backing, Error, NodeId, PageNumber, Platform, Prot, SpaceId};
+
+fn setup(cpus: u32) -> Setup {
+    Setup { cpus, frames: 768, ..Setup::default() }
+}
+
+/// Parent and child share a page, which the parent has read back and the child has not.
+fn shared(mm: &Mm<'_>, slots: u64) -> (SpaceId, SpaceId) {
+    let parent = written(mm, slots, 1);
+    let child = mm.fork(parent).unwrap();
+    squeeze(mm);
+    assert_eq!(read(mm, parent, AT), Ok(AT));
+    assert!(is_out(mm, child, AT));
+    (parent, child)
+}
+
+#[test]
+fn rights_given_back_do_not_let_write_to_what_another_has_in_swap() {
+    let host = Host::new(setup(1));
+    host.run(swapping("linux"), |mm| {
+        let (parent, child) = shared(mm, 512);
+        mm.protect(parent, pages(AT, 1), Prot::Read).unwrap();
+        mm.protect(parent, pages(AT, 1), Prot::ReadWrite).unwrap();
+        assert_eq!(write(mm, parent, AT, 1), Ok(()));
+        assert_eq!((read(mm, child, AT), read(mm, parent, AT)), (Ok(AT), Ok(1)));
+        end(mm, &[parent, child], &[DEVICE]);
+    });
+}
+
+#[test]
+fn a_page_that_moved_to_another_node_goes_to_swap_too() {
+    let host = Host::new(machine::showing::two_nodes());
+    host.run(swapping("linux"), |mm| {
+        let id = written(mm, 512, 8);
+        let far = |page| !(0x1000..0x1800).contains(&machine::showing::frame(mm, id, page).0);
+        let to = NodeId(u16::from(!far(AT)));
+        assert_eq!(mm.migrate(id, pages(AT, 8), to), Ok(8));
+        squeeze(mm);
+        assert!((AT..AT + 8).all(|page| is_out(mm, id, page)));
+        assert!((AT..AT + 8).all(|page| read(mm, id, page) == Ok(page)));
+        end(mm, &[id], &[DEVICE]);
+    });
+}
+
+#[test]
+fn a_page_that_gets_a_slot_on_its_way_to_another_node_keeps_it_to_itself() {
+    let setup = Setup { frames: 1024, ..setup(2) };
+    let region = |node: u16| quietmm::Region {
+        start: quietmm::FrameNumber(setup.base + 512 * u32::from(node)),
+        frames: 512,
+        node: NodeId(node),
+    };
+    let setup = Setup { nodes: 2, regions: Some(vec![region(0), region(1)]), ..setup };
+    let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
+        let id = written(mm, 512, 2);
+        let here = machine::showing::frame(mm, id, AT).0 < 0x1200;
+        let to = NodeId(u16::from(here));
+        race(mm, place, || _ = mm.migrate(id, pages(AT, 2), to).unwrap(), || squeeze(mm));
+        sound(mm);
+        let other = mm.create_space().unwrap();
+        mm.map(other, pages(AT, 8), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        (AT..AT + 8).for_each(|page| write(mm, other, page, 7).unwrap());
+        squeeze(mm);
+        sound(mm);
+        assert!((AT..AT + 2).all(|page| read(mm, id, page) == Ok(page)));
+        assert!((AT..AT + 8).all(|page| read(mm, other, page) == Ok(7)));
+        end(mm, &[id, other], &[DEVICE]);
+    });
+    assert!(cases.results.len() > 50, "{}", cases.results.len());
+}
+
+#[test]
+fn a_swap_device_for_which_memory_does_not_suffice_can_be_asked_for_later() {
+    let host = Host::new(setup(1));
+    host.run(swapping("linux"), |mm| {
+        let all = exhaust(mm);
+        assert_eq!(mm.swap_on(DEVICE, 4096, 0), Err(Error::OutOfMemory));
+        sound(mm);
+        give_back(mm, all);
+        sound(mm);
+        assert_eq!(mm.swap_on(DEVICE, 4096, 0), Ok(()));
+        let id = anonymous(mm, 8);
+        squeeze(mm);
+        assert!((AT..AT + 8).all(|page| read(mm, id, page) == Ok(page)));
+        end(mm, &[id], &[DEVICE]);
+    });
+}
+
+/// What hardware that does not walk again for a write through a clean entry leaves of a write before a fork.
+#[test]
+fn what_was_written_silently_before_a_fork_is_not_lost() {
+    let host = Host::new(Setup { guarantees: false, ..setup(2) });
+    host.run(swapping("vanilla"), |mm| {
+        let a = written(mm, 512, 1);
+        squeeze(mm);
+        // Read back, its slot kept; its entry is cached clean and writable, and nobody notes the write.
+        host.on(1, || assert_eq!(read(mm, a, AT), Ok(AT)));
+        host.hold_interrupts.set(true);
+        host.on_pause.borrow_mut().push_back(Box::new(|mm| {
+            // The fork has narrowed the entry, and its flush is on its way.
+            assert!(mm.platform().on(1, || mm.platform().try_write(AT, 5)));
+        }));
+        let b = mm.fork(a).unwrap();
+        host.hold_interrupts.set(false);
+        squeeze(mm);
+        assert_eq!((read(mm, a, AT), read(mm, b, AT)), (Ok(5), Ok(5)));
+        end(mm, &[a, b], &[DEVICE]);
+    });
+}
+
+#[test]
+fn pages_whose_device_is_gone_go_to_another_once_they_are_back() {
+    let host = Host::new(setup(1));
+    host.run(swapping("linux"), |mm| {
+        mm.swap_on(1, 512, 5).unwrap();
+        mm.swap_on(2, 512, 1).unwrap();
+        let id = anonymous(mm, 64);
+        host.refuse_writes.set(Some(|store, _| (store == Store::Swap(1)).then_some(DeviceError::Gone)));
+        squeeze(mm);
+        let out = (0..512).filter(|&block| host.kept(Store::Swap(2), block).is_some()).count();
+        assert!(out > 40 && out < 64, "{out}: the others go on, and what was on its way stays");
+        assert!((AT..AT + 64).all(|page| read(mm, id, page) == Ok(page)));
+        (AT..AT + 64).for_each(|page| write(mm, id, page, page + 1).unwrap());
+        squeeze(mm);
+        let out = (0..512).filter(|&block| host.kept(Store::Swap(2), block).is_some()).count();
+        assert_eq!(out, 64, "none of them has a slot on the device that is gone");
+        assert_eq!(mm.swap_off(1), Ok(()));
+        assert!((AT..AT + 64).all(|page| read(mm, id, page) == Ok(page + 1)));
+        end(mm, &[id], &[2]);
+    });
+}
+
+/// While the parent is about to be let write to a page, the child, which has it in swap, reads it, and perhaps no slot is
+/// free: the page has a slot no more, and two entries.
+fn written_while_shared(slots: u64) -> Cases<bool> {
+    at_every_touch(&Setup { frames: 1536, ..setup(2) }, &swapping("linux"), None, |mm, place| {
+        let host = mm.platform();
+        let (parent, child) = shared(mm, 512);
+        host.on(1, || mm.switch_to(child).unwrap());
+        // Another space has all slots but so many.
+        let other = anonymous(mm, 511 - slots);
+        mm.unload();
+        squeeze(mm);
+        assert_eq!(read(mm, parent, AT), Ok(AT));
+        assert!(is_out(mm, child, AT));
+        race(
+            mm,
+            place,
+            || host.write(mm, parent, AT, 1).unwrap(),
+            || {
+                assert_eq!(host.read(mm, child, AT), Ok(AT));
+            },
+        );
+        let right = host.on(1, || host.read(mm, child, AT)) == Ok(AT);
+        assert_eq!(host.read(mm, parent, AT), Ok(1));
+        sound(mm);
+        end(mm, &[parent, child, other], &[DEVICE]);
+        right
+    })
+}
+
+#[test]
+fn a_write_fault_and_the_other_spaces_fault_do_not_share_what_is_written() {
+    for slots in [0, 8] {
+        let cases = written_while_shared(slots);
+        assert!(cases.results.len() > 20, "{}", cases.results.len());
+        assert_eq!(cases.count(|&right| !right), 0, "{slots} slots free");
+    }
+}
+
+/// Tries again where memory was short: the other CPU has it, and gives it back.
+fn insist<T>(mm: &Mm<'_>, attempt: impl Fn() -> Result<T, Error>) -> T {
+    for _ in 0..1000 {
+        match attempt() {
+            Err(Error::OutOfMemory) => mm.platform().pause(1),
+            done => return done.unwrap(),
+        }
+    }
+    panic!("no memory came back");
+}
+
+/// Something done to a space with four pages, perhaps with a child for its result; and what shows that it was done.
+#[derive(Clone, Copy)]
+struct Op {
+    name: &'static str,
+    run: fn(&Mm<'_>, SpaceId) -> Option<SpaceId>,
+    /// Page, and what is read there.
+    shows: fn(u64) -> Result<u64, Error>,
+}
+
+const NOT_THERE: fn(u64) -> Result<u64, Error> = |page| Err(Error::NotMapped(PageNumber(page)));
+/// Where ranges are moved to.
+const TO: u64 = 0x9000;
+
+const OPS: [Op; 7] = [
+    Op {
+        name: "unmap",
+        run: |mm, id| {
+            insist(mm, || mm.unmap(id, pages(AT + 1, 2)));
+            None
+        },
+        shows: |page| if (AT + 1..AT + 3).contains(&page) { NOT_THERE(page) } else { Ok(page) },
+    },
+    Op { name: "fork", run: |mm, id| Some(insist(mm, || mm.fork(id))), shows: Ok },
+    Op {
+        name: "move",
+        run: |mm, id| {
+            insist(mm, || mm.move_range(id, pages(AT + 1, 2), PageNumber(TO + 1)));
+            None
+        },
+        shows: |page| match page {
+            page if (AT + 1..AT + 3).contains(&page) => NOT_THERE(page),
+            page if page >= TO => Ok(page - TO + AT),
+            page => Ok(page),
+        },
+    },
+    Op {
+        name: "protect",
+        run: |mm, id| {
+            insist(mm, || mm.protect(id, pages(AT + 1, 2), Prot::Read));
+            insist(mm, || mm.protect(id, pages(AT + 1, 1), Prot::ReadWrite));
+            None
+        },
+        shows: Ok,
+    },
+    Op {
+        name: "drop",
+        run: |mm, id| {
+            insist(mm, || mm.advise(id, pages(AT + 1, 2), quietmm::Advice::Drop));
+            None
+        },
+        shows: |page| if (AT + 1..AT + 3).contains(&page) { Ok(0) } else { Ok(page) },
+    },
+    Op {
+        name: "swap off",
+        run: |mm, _| {
+            insist(mm, || mm.swap_off(DEVICE));
+            insist(mm, || mm.swap_on(DEVICE, 512, 0));
+            None
+        },
+        shows: Ok,
+    },
+    Op {
+        name: "faults",
+        run: |mm, id| {
+            assert_eq!(insist(mm, || mm.platform().read(mm, id, AT)), AT);
+            insist(mm, || mm.platform().write(mm, id, AT + 3, AT + 3));
+            None
+        },
+        shows: Ok,
+    },
+];
+
+/// Reclaim takes pages, as a task that needs memory would.
+fn take_pages(mm: &Mm<'_>, _: SpaceId) -> Option<SpaceId> {
+    give_back(mm, exhaust(mm));
+    None
+}
+
+/// One CPU works on the space, in whose middle the other works on it too. Two of its pages are out, two are back.
+fn meet(mm: &Mm<'_>, place: Place, first: Op, second: Op) {
+    let host = mm.platform();
+    // Every fifth touch, not quite regularly; of reclaim, which looks again and again, fewer.
+    let stride = if first.name == "reclaim" { 29 } else { 5 };
+    let place = if let Place::Touch(n) = place { Place::Touch(n * stride + n % stride) } else { place };
+    let id = written(mm, 512, 4);
+    host.on(1, || mm.switch_to(id).unwrap());
+    // So that reclaim finds no memory left, and is short.
+    let mut all = exhaust(mm);
+    let spare = all.split_off(all.len() - 40);
+    give_back(mm, spare);
+    assert!(is_out(mm, id, AT));
+    (AT + 2..AT + 4).for_each(|page| host.write(mm, id, page, page).unwrap());
+    let child = std::cell::Cell::new(None);
+    let other = race(mm, place, || child.set((first.run)(mm, id)), || (second.run)(mm, id));
+    give_back(mm, all);
+    assert_eq!(host.torn.get(), 0);
+    for _ in 0..2 {
+        sound(mm);
+        for page in [AT, AT + 1, AT + 2, AT + 3, TO + 1, TO + 2] {
+            let moved = [first, second].iter().any(|op| op.name == "move");
+            if page > TO && !moved {
+                continue;
+            }
+            let shown = [(first.shows)(page), (second.shows)(page)];
+            // Whichever of them changed it.
+            let plain = if page > TO { page - TO + AT } else { page };
+            let want =
+                shown.into_iter().find(|&shown| shown != Ok(plain) && shown != Ok(page)).unwrap_or(Ok(plain));
+            assert_eq!(read(mm, id, page), want, "{:#x} after {} and {}", page, first.name, second.name);
+        }
+        for child in [child.get(), other].into_iter().flatten() {
+            assert!((AT..AT + 4).all(|page| read(mm, child, page) == Ok(page)), "{}", first.name);
+        }
+        squeeze(mm);
+    }
+    let spaces: Vec<_> = [Some(id), child.get(), other].into_iter().flatten().collect();
+    end(mm, &spaces, &[DEVICE]);
+}
+
+const RECLAIM: Op = Op { name: "reclaim", run: take_pages, shows: Ok };
+
+#[test]
+fn whatever_is_done_in_the_middle_of_reclaim_is_done() {
+    for op in OPS {
+        let cases =
+            at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, RECLAIM, op));
+        assert!(cases.results.len() > 40, "{}: {}", op.name, cases.results.len());
+    }
+}
+
+#[test]
+fn reclaim_in_the_middle_of_whatever_is_done_takes_nothing_away() {
+    for op in OPS {
+        let cases =
+            at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, op, RECLAIM));
+        assert!(cases.results.len() > 15, "{}: {}", op.name, cases.results.len());
+    }
+}
+
+#[test]
+fn faults_in_the_middle_of_whatever_is_done_find_every_page() {
+    let faults = OPS[6];
+    for op in OPS.into_iter().filter(|op| !matches!(op.name, "unmap" | "drop")) {
+        let cases =
+            at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, op, faults));
+        assert!(cases.results.len() > 15, "{}: {}", op.name, cases.results.len());
+        at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, faults, op));
+    }
+}

@@ -1,0 +1,685 @@
+//! Kernel virtual ranges: what is mapped where, what it costs in interrupts, and what is refused.
+
+use crate::machine;
+
+use machine::kernel::{BARE, RW, START, at, frames, free, kernel, room};
+use machine::{Host, Mm, Setup, bare, counted, everywhere_as, exhaust, give_back};
+use quietmm::{
+    AllocFrom, Config, Counter, Error, FrameNumber, KernelProt, Manager, NodeId, PageNumber, PageRange,
+    Platform, VmapPlace,
+};
+
+fn host(cpus: u32) -> Host {
+    Host::new(Setup { cpus, ..Setup::default() })
+}
+
+fn next(page: PageNumber, by: u64) -> PageNumber {
+    PageNumber(page.0 + by)
+}
+
+#[test]
+fn without_a_kernel_range_every_call_is_refused() {
+    host(1).run(bare("linux"), |mm| {
+        let (frame, none) = (FrameNumber(0x1000), Error::NoKernelRange);
+        assert_eq!(mm.vmap(&[frame], BARE, RW), Err(none));
+        assert_eq!(mm.vmalloc(1, BARE, RW), Err(none));
+        assert_eq!(mm.map_ram(&[frame], RW), Err(none));
+        assert_eq!(mm.vunmap(START), Err(none));
+        assert_eq!(mm.vfree(START), Err(none));
+        assert_eq!(mm.unmap_ram(at(0, 1)), Err(none));
+        assert_eq!(mm.unmap_aliases(), Err(none));
+        assert_eq!(mm.purge_vmap(), Err(none));
+        assert_eq!(mm.vmap_purger(), Err(none));
+        assert_eq!(mm.vmap_at(START), Err(none));
+        assert_eq!(mm.vmap_frame(START), Err(none));
+        assert_eq!(mm.vmap_waits(), Err(none));
+    });
+}
+
+#[test]
+fn a_kernel_range_must_lie_in_the_upper_half() {
+    let host = host(1);
+    let end = PageNumber::KERNEL_END;
+    for range in [
+        PageRange::new(START, 0),
+        PageRange::new(PageNumber(0x1000), 8),
+        PageRange::new(PageNumber(PageNumber::KERNEL_START.0 - 1), 8),
+        PageRange::new(next(end, 0), 1),
+        PageRange::new(PageNumber(end.0 - 4), 8),
+        PageRange::new(START, u64::MAX),
+    ] {
+        let config = Config { vmap: Some(range), ..bare("linux") };
+        let made = Manager::new(&host, &host.regions(), config).map(|_| ());
+        assert!(matches!(made, Err(Error::BadSetting(_))), "{range:?}: {made:?}");
+    }
+    for shards in [0, 4097] {
+        let config = Config { vmap_shards: Some(shards), ..kernel("linux", 4096) };
+        let made = Manager::new(&host, &host.regions(), config).map(|_| ());
+        assert!(matches!(made, Err(Error::BadSetting(_))), "{shards} shards: {made:?}");
+    }
+}
+
+#[test]
+fn frames_are_seen_in_their_order_from_every_cpu_and_every_space() {
+    for policy in ["vanilla", "linux"] {
+        let host = host(3);
+        host.run(kernel(policy, 4096), |mm| {
+            let before = mm.create_space().unwrap();
+            let list = frames(mm, 600);
+            let range = mm.vmap(&list, VmapPlace::ANYWHERE, RW).unwrap();
+            assert_eq!(range.pages, 600);
+            let after = mm.create_space().unwrap();
+            let child = mm.fork(before).unwrap();
+            host.on(1, || mm.switch_to(before).unwrap());
+            for i in [0, 255, 256, 511, 599] {
+                assert!(host.write_kernel(next(range.start, i), 100 + i));
+                assert_eq!(mm.vmap_frame(next(range.start, i)), Ok(list[i as usize]));
+                assert_eq!(host.on(1, || host.read_kernel(next(range.start, i))), Some(100 + i));
+                for space in [after, child] {
+                    let read = || {
+                        mm.switch_to(space).unwrap();
+                        host.read_kernel(next(range.start, i))
+                    };
+                    assert_eq!(host.on(2, read), Some(100 + i), "{policy}");
+                }
+                assert_eq!(mm.vmap_at(next(range.start, i)), Ok(range));
+            }
+            assert_eq!(mm.vmap_at(range.end()), Err(Error::NotMapped(range.end())), "the guard page");
+            (0..3).for_each(|cpu| host.on(cpu, || mm.unload()));
+            [before, after, child].into_iter().for_each(|id| mm.destroy_space(id).unwrap());
+            mm.vunmap(range.start).unwrap();
+            mm.unmap_aliases().unwrap();
+            assert_eq!(host.read_kernel(range.start), None);
+            free(mm, list);
+        });
+    }
+}
+
+#[test]
+fn a_lazy_unmap_interrupts_nobody_and_a_purge_each_cpu_once() {
+    let host = host(4);
+    host.run(kernel("linux", 4096), |mm| {
+        let list = frames(mm, 4);
+        let mut used = Vec::new();
+        host.forget();
+        for _ in 0..50 {
+            let range = mm.vmap(&list, BARE, RW).unwrap();
+            for cpu in 0..4 {
+                assert!(host.on(cpu, || host.read_kernel(range.start)).is_some());
+            }
+            assert!(!used.contains(&range.start), "{range:?} was given out again before its flush");
+            used.push(range.start);
+            mm.vunmap(range.start).unwrap();
+        }
+        assert_eq!(host.interrupts(), 0);
+        assert_eq!(mm.vmap_waits().unwrap().pages, 200);
+        assert!(host.caches_kernel(3, used[0]), "nobody has flushed");
+        assert_eq!(mm.purge_vmap(), Ok(200));
+        assert_eq!([0, 1, 2, 3].map(|cpu| host.interrupts_to(cpu)), [0, 1, 1, 1]);
+        assert_eq!([0, 1, 2, 3].map(|cpu| host.kernel_flushes(cpu)), [(1, 0); 4]);
+        assert_eq!(mm.vmap_waits().unwrap().pages, 0);
+        assert_eq!(mm.vmap(&list, BARE, RW).unwrap().start, used[0], "the lowest is free again");
+        mm.vunmap(used[0]).unwrap();
+        host.forget();
+        assert_eq!(mm.purge_vmap(), Ok(4));
+        assert_eq!([0, 1, 2, 3].map(|cpu| host.kernel_flushes(cpu)), [(0, 4); 4], "few: one by one");
+        host.forget();
+        assert_eq!(mm.purge_vmap(), Ok(0));
+        assert_eq!((host.interrupts(), host.kernel_flushes(0)), (0, (0, 0)), "nothing was unmapped since");
+        assert_eq!(counted(mm, Counter::VmapPurges), 2);
+        assert_eq!(host.kernel_stale.get(), 0);
+        free(mm, list);
+    });
+}
+
+#[test]
+fn an_eager_unmap_interrupts_every_other_cpu() {
+    let host = host(4);
+    host.run(kernel("vanilla", 4096), |mm| {
+        let list = frames(mm, 4);
+        host.on(3, || mm.cpu_offline());
+        host.forget();
+        for n in 1..=10 {
+            let range = mm.vmap(&list, BARE, RW).unwrap();
+            assert_eq!(range.start, START, "the first place is free at once");
+            assert!(host.on(2, || host.read_kernel(range.start)).is_some());
+            mm.vunmap(range.start).unwrap();
+            assert_eq!([1, 2, 3].map(|cpu| host.interrupts_to(cpu)), [n, n, 0]);
+            assert_eq!(host.on(2, || host.read_kernel(range.start)), None);
+        }
+        let range = mm.map_ram(&list, RW).unwrap();
+        mm.unmap_ram(range).unwrap();
+        assert_eq!(host.interrupts_to(1), 11);
+        mm.unmap_aliases().unwrap();
+        assert_eq!(host.interrupts_to(1), 11, "nothing waits");
+        host.on(3, || mm.cpu_online());
+        free(mm, list);
+    });
+}
+
+#[test]
+fn a_flush_of_aliases_costs_what_one_eager_unmap_costs() {
+    let cost = |policy| {
+        let host = host(4);
+        host.run(kernel(policy, 4096), |mm| {
+            let list = frames(mm, 4);
+            let range = mm.vmap(&list, BARE, RW).unwrap();
+            host.forget();
+            mm.vunmap(range.start).unwrap();
+            mm.unmap_aliases().unwrap();
+            free(mm, list);
+            (host.interrupts(), (0..4).map(|cpu| host.kernel_flushes(cpu)).collect::<Vec<_>>())
+        })
+    };
+    assert_eq!(cost("vanilla"), cost("linux"));
+    assert_eq!(cost("linux"), (3, vec![(0, 4); 4]));
+}
+
+#[test]
+fn lazy_cpus_are_flushed_too_and_those_that_are_off_are_not_asked() {
+    let host = host(4);
+    host.run(kernel("linux", 4096), |mm| {
+        let (list, id) = (frames(mm, 1), mm.create_space().unwrap());
+        let range = mm.vmap(&list, BARE, RW).unwrap();
+        host.on(1, || {
+            mm.switch_to(id).unwrap();
+            mm.enter_lazy();
+        });
+        for cpu in 0..4 {
+            assert!(host.on(cpu, || host.read_kernel(range.start)).is_some());
+        }
+        host.on(3, || mm.cpu_offline());
+        mm.vunmap(range.start).unwrap();
+        host.forget();
+        mm.unmap_aliases().unwrap();
+        assert_eq!([1, 2, 3].map(|cpu| host.interrupts_to(cpu)), [1, 1, 0]);
+        assert_eq!([0, 1, 2, 3].map(|cpu| host.caches_kernel(cpu, range.start)), [false, false, false, true]);
+        host.on(3, || mm.cpu_online());
+        assert!(!host.caches_kernel(3, range.start), "who comes online starts with everything flushed");
+        host.on(1, || mm.unload());
+        mm.destroy_space(id).unwrap();
+        free(mm, list);
+    });
+}
+
+#[test]
+fn frames_of_their_own_wait_for_the_purge_and_are_counted() {
+    for at_once in [false, true] {
+        let host = host(2);
+        let config = Config { vfree_at_once: at_once, ..kernel("linux", 4096) };
+        host.run(config, |mm| {
+            mm.purge_vmap().unwrap();
+            let range = mm.vmalloc(10, VmapPlace::ANYWHERE, RW).unwrap();
+            assert!(host.write_kernel(next(range.start, 9), 7));
+            assert_eq!(host.on(1, || host.read_kernel(next(range.start, 9))), Some(7));
+            let before = mm.free_frame_count();
+            mm.vfree(range.start).unwrap();
+            let waits = if at_once { 0 } else { 10 };
+            assert_eq!(mm.vmap_waits().unwrap().frames, waits);
+            assert_eq!(mm.free_frame_count() - before, 10 - waits);
+            assert_eq!((mm.validate().vmalloc, mm.validate().unpurged), (waits, waits));
+            assert_eq!(mm.purge_vmap(), Ok(11), "with the guard page");
+            assert_eq!(mm.free_frame_count() - before, 10);
+            // With interrupts off they wait in any case: a lock may be held by whom this interrupts.
+            let range = mm.vmalloc(10, VmapPlace::ANYWHERE, RW).unwrap();
+            host.irqs_off();
+            mm.vfree(range.start).unwrap();
+            host.irqs_on();
+            assert_eq!(mm.vmap_waits().unwrap().frames, 10);
+            mm.purge_vmap().unwrap();
+        });
+    }
+    host(2).run(kernel("vanilla", 4096), |mm| {
+        let before = {
+            let range = mm.vmalloc(10, BARE, RW).unwrap();
+            mm.vfree(range.start).unwrap();
+            mm.free_frame_count()
+        };
+        let range = mm.vmalloc(10, BARE, RW).unwrap();
+        mm.vfree(range.start).unwrap();
+        assert_eq!(mm.free_frame_count(), before, "eager: at once, and flushed");
+    });
+}
+
+#[test]
+fn alignment_limits_and_nodes_are_kept_to() {
+    for policy in ["vanilla", "linux"] {
+        let host = Host::new(machine::showing::two_nodes());
+        host.run(kernel(policy, 4096), |mm| {
+            let list = frames(mm, 3);
+            for align in [1, 2, 64, 1024] {
+                let place = VmapPlace { align, ..VmapPlace::ANYWHERE };
+                let range = mm.vmap(&list, place, RW).unwrap();
+                assert_eq!(range.start.0 % align, 0, "{policy}");
+                mm.vunmap(range.start).unwrap();
+            }
+            let within = at(3000, 3);
+            let place = VmapPlace { within: Some(within), guard: false, ..VmapPlace::ANYWHERE };
+            assert_eq!(mm.vmap(&list, place, RW), Ok(within));
+            assert_eq!(mm.vmap(&list, place, RW), Err(Error::NoAddress), "{policy}");
+            mm.vunmap(within.start).unwrap();
+            for node in [0, 1] {
+                let place = VmapPlace { node: Some(NodeId(node)), ..VmapPlace::ANYWHERE };
+                let range = mm.vmalloc(5, place, RW).unwrap();
+                for i in 0..5 {
+                    let frame = mm.vmap_frame(next(range.start, i)).unwrap().0;
+                    assert_eq!((frame - 0x1000) / 2048, u32::from(node), "{policy}");
+                }
+                mm.vfree(range.start).unwrap();
+            }
+            let nowhere = VmapPlace { node: Some(NodeId(7)), ..VmapPlace::ANYWHERE };
+            assert_eq!(mm.vmalloc(5, nowhere, RW), Err(Error::NoSuchNode));
+            mm.unmap_aliases().unwrap();
+            free(mm, list);
+        });
+    }
+}
+
+#[test]
+fn what_is_read_only_cannot_be_written() {
+    let host = host(1);
+    host.run(kernel("linux", 4096), |mm| {
+        let list = frames(mm, 1);
+        for (prot, writable, executable) in [
+            (KernelProt::Read, false, false),
+            (KernelProt::ReadWrite, true, false),
+            (KernelProt::ReadExecute, false, true),
+        ] {
+            let range = mm.vmap(&list, BARE, prot).unwrap();
+            assert!(host.read_kernel(range.start).is_some());
+            assert_eq!(host.write_kernel(range.start, 1), writable, "{prot:?}");
+            assert_eq!(host.may_execute(range.start), executable, "{prot:?}");
+            mm.vunmap(range.start).unwrap();
+        }
+        mm.unmap_aliases().unwrap();
+        free(mm, list);
+    });
+}
+
+#[test]
+fn nonsense_is_refused_and_changes_nothing() {
+    for policy in ["vanilla", "linux"] {
+        let host = host(2);
+        host.run(kernel(policy, 4096), |mm| {
+            let list = frames(mm, 4);
+            let other = mm.vmap(&list, VmapPlace::ANYWHERE, RW).unwrap();
+            let own = mm.vmalloc(2, VmapPlace::ANYWHERE, RW).unwrap();
+            let ram = mm.map_ram(&list, RW).unwrap();
+            let before = (mm.validate(), mm.vmap_waits().unwrap());
+            let place = |align| VmapPlace { align, ..BARE };
+            let within = |range| VmapPlace { within: Some(range), ..BARE };
+            let check = |what: Result<PageRange, Error>, error| assert_eq!(what, Err(error), "{policy}");
+            check(mm.vmap(&[], BARE, RW), Error::BadRange);
+            check(mm.vmalloc(0, BARE, RW), Error::BadRange);
+            check(mm.vmalloc(4097, BARE, RW), Error::BadRange);
+            check(mm.vmalloc(u64::MAX, BARE, RW), Error::BadRange);
+            for align in [0, 3, 1 << 40, u64::MAX] {
+                check(mm.vmap(&list, place(align), RW), Error::BadAlignment(align));
+            }
+            check(mm.vmap(&list, within(at(0, 3)), RW), Error::BadRange);
+            check(mm.vmap(&list, within(at(4096, 8)), RW), Error::BadRange);
+            check(mm.vmap(&list, within(PageRange::new(START, u64::MAX)), RW), Error::BadRange);
+            check(mm.vmap(&[FrameNumber(1)], BARE, RW), Error::NoSuchFrame(FrameNumber(1)));
+            check(mm.map_ram(&[], RW), Error::BadRange);
+            check(mm.map_ram(&[list[0]; 65], RW), Error::BadRange);
+            let far = PageNumber(0x1000);
+            let last = next(START, 4095);
+            for (what, error) in [
+                (mm.vunmap(far), Error::BadRange),
+                (mm.vunmap(next(START, 4096)), Error::BadRange),
+                (mm.vunmap(last), Error::NotMapped(last)),
+                (mm.vunmap(next(other.start, 1)), Error::WrongRelease(next(other.start, 1))),
+                (mm.vfree(other.start), Error::WrongRelease(other.start)),
+                (mm.vunmap(own.start), Error::WrongRelease(own.start)),
+                (mm.unmap_ram(own), Error::WrongRelease(own.start)),
+                (mm.unmap_ram(PageRange::new(ram.start, 3)), Error::BadRange),
+                (mm.unmap_ram(PageRange::new(last, 1)), Error::NotMapped(last)),
+                (mm.unmap_ram(PageRange::new(far, 1)), Error::BadRange),
+            ] {
+                assert_eq!(what, Err(error), "{policy}");
+            }
+            assert!(mm.vunmap(ram.start).is_err() && mm.vfree(ram.start).is_err(), "{policy}");
+            assert_eq!((mm.validate(), mm.vmap_waits().unwrap()), before, "{policy}");
+            assert_eq!(mm.vmap_at(next(ram.start, 2)), Ok(ram));
+            mm.unmap_ram(ram).unwrap();
+            assert_eq!(mm.unmap_ram(ram), Err(Error::NotMapped(ram.start)), "{policy}");
+            mm.vunmap(other.start).unwrap();
+            assert_eq!(mm.vunmap(other.start), Err(Error::NotMapped(other.start)), "{policy}");
+            mm.vfree(own.start).unwrap();
+            assert_eq!(mm.vfree(own.start), Err(Error::NotMapped(own.start)), "{policy}");
+            mm.unmap_aliases().unwrap();
+            free(mm, list);
+        });
+    }
+}
+
+#[test]
+fn who_needs_interrupts_on_says_so() {
+    let host = host(2);
+    host.run(kernel("vanilla", 4096), |mm| {
+        let list = frames(mm, 1);
+        let range = mm.vmap(&list, BARE, RW).unwrap();
+        host.irqs_off();
+        assert_eq!(mm.vunmap(range.start), Err(Error::NeedsInterrupts));
+        assert_eq!(mm.unmap_aliases(), Err(Error::NeedsInterrupts));
+        host.irqs_on();
+        assert_eq!(mm.vunmap(range.start), Ok(()));
+        free(mm, list);
+    });
+}
+
+/// What an interrupt handler is to do, and in the middle of what.
+type Work = fn(&Mm<'_>, &[FrameNumber], PageRange);
+
+/// CPU 0 is interrupted at every touch of shared memory, where it has interrupts on, by a handler that unmaps.
+fn interrupted(work: Work, handler: fn(&Mm<'_>, PageRange), make: fn(&Mm<'_>, &[FrameNumber]) -> PageRange) {
+    let setup = Setup { cpus: 2, frames: 1024, ..Setup::default() };
+    let config = Config { vmap_shards: Some(2), ..kernel("linux", 2048) };
+    let (cases, stuck) = everywhere_as(&setup, &config, None, |mm, n| {
+        let host = mm.platform();
+        let list = frames(mm, 3);
+        let (mine, other) = (make(mm, &list), mm.vmap(&list, BARE, RW).unwrap());
+        host.at_touch(0, n, move |mm| {
+            let host = mm.platform();
+            // Where they are off none can come: it comes when they are on again.
+            if host.irqs_off() {
+                handler(mm, mine);
+                host.irqs_on();
+            } else {
+                host.on_irqs_on.borrow_mut().push_back(Box::new(move |mm| handler(mm, mine)));
+            }
+        });
+        work(mm, &list, other);
+        let all = host.all_placed();
+        if all {
+            mm.unmap_aliases().unwrap();
+            assert_eq!(mm.vmap_waits().unwrap(), quietmm::Waits::default());
+            assert_eq!(mm.vmap_at(mine.start), Err(Error::NotMapped(mine.start)));
+            free(mm, list);
+        }
+        all
+    });
+    assert!(cases.len() > 20, "{} cases", cases.len());
+    assert_eq!(stuck, 0, "a handler waits for whom it has interrupted");
+}
+
+#[test]
+fn an_interrupt_handler_may_unmap_in_the_middle_of_anything() {
+    let works: [Work; 5] = [
+        |mm, _, other| mm.vunmap(other.start).unwrap(),
+        |mm, list, other| {
+            let range = mm.vmap(list, BARE, RW).unwrap();
+            mm.vunmap(range.start).unwrap();
+            mm.vunmap(other.start).unwrap();
+        },
+        |mm, list, other| {
+            let range = mm.map_ram(list, RW).unwrap();
+            mm.unmap_ram(range).unwrap();
+            mm.vunmap(other.start).unwrap();
+        },
+        |mm, _, other| {
+            mm.vunmap(other.start).unwrap();
+            mm.unmap_aliases().unwrap();
+        },
+        |mm, _, other| {
+            assert_eq!(mm.vmap_at(other.start), Ok(other));
+            mm.vunmap(other.start).unwrap();
+        },
+    ];
+    for work in works {
+        interrupted(
+            work,
+            |mm, mine| mm.vunmap(mine.start).unwrap(),
+            |mm, list| mm.vmap(list, BARE, RW).unwrap(),
+        );
+        interrupted(work, |mm, mine| mm.vfree(mine.start).unwrap(), |mm, _| mm.vmalloc(3, BARE, RW).unwrap());
+        interrupted(work, |mm, mine| mm.unmap_ram(mine).unwrap(), |mm, list| mm.map_ram(list, RW).unwrap());
+    }
+}
+
+#[test]
+fn exhaustion_purges_and_then_says_so() {
+    let host = host(3);
+    host.run(kernel("linux", 512), |mm| {
+        let list = frames(mm, 1);
+        assert_eq!(room(mm, list[0], 1), 512);
+        host.forget();
+        assert_eq!(mm.vmap_waits().unwrap().pages, 512);
+        let range = mm.vmap(&[list[0]; 512], BARE, RW).unwrap();
+        assert_eq!((range, host.interrupts()), (at(0, 512), 2), "one purge found room");
+        assert_eq!(mm.vmap(&list, BARE, RW), Err(Error::NoAddress));
+        mm.vunmap(range.start).unwrap();
+        assert_eq!(room(mm, list[0], 4), 512);
+        mm.unmap_aliases().unwrap();
+        free(mm, list);
+    });
+}
+
+#[test]
+fn an_extent_may_reach_across_shards() {
+    let host = Host::new(Setup { cpus: 4, ..Setup::default() });
+    host.run(Config { vmap_shards: Some(4), ..kernel("linux", 1000) }, |mm| {
+        let list = frames(mm, 1);
+        let whole = mm.vmap(&[list[0]; 1000], BARE, RW).unwrap();
+        assert_eq!(whole, at(0, 1000));
+        assert_eq!(mm.vmap_at(next(START, 999)), Ok(whole));
+        mm.vunmap(whole.start).unwrap();
+        assert_eq!(mm.purge_vmap(), Ok(1000));
+        // Each CPU takes from its own part; what is left reaches from one into the next.
+        let parts = [0, 1, 2, 3].map(|cpu| host.on(cpu, || mm.vmap(&[list[0]; 100], BARE, RW).unwrap()));
+        assert_eq!(parts, [0, 250, 500, 750].map(|page| at(page, 100)));
+        host.on(1, || mm.vunmap(parts[1].start).unwrap());
+        assert_eq!(mm.vmap(&[list[0]; 400], BARE, RW), Ok(at(100, 400)), "after a purge");
+        assert_eq!(mm.vmap_at(next(START, 300)), Ok(at(100, 400)));
+        mm.vunmap(at(100, 400).start).unwrap();
+        [0, 2, 3].into_iter().for_each(|i| mm.vunmap(parts[i].start).unwrap());
+        mm.unmap_aliases().unwrap();
+        assert_eq!(mm.vmap(&[list[0]; 1000], BARE, RW), Ok(whole));
+        mm.vunmap(whole.start).unwrap();
+        mm.unmap_aliases().unwrap();
+        free(mm, list);
+    });
+}
+
+#[test]
+fn small_maps_come_from_a_block_of_each_cpu() {
+    let host = host(2);
+    host.run(kernel("linux", 1 << 16), |mm| {
+        let list = frames(mm, 64);
+        let [mine, other] = [0, 1].map(|cpu| host.on(cpu, || mm.map_ram(&list[..4], RW).unwrap()));
+        assert_ne!(mine.start.0 / 1024, other.start.0 / 1024, "1024 pages each");
+        assert_eq!(mm.map_ram(&list[..1], RW).unwrap().start, mine.end());
+        host.forget();
+        let mut used = Vec::new();
+        for _ in 0..100 {
+            let range = mm.map_ram(&list[..4], RW).unwrap();
+            assert!(host.on(1, || host.read_kernel(next(range.start, 3))).is_some());
+            assert!(!used.contains(&range.start), "a slot is used again before its flush");
+            used.push(range.start);
+            mm.unmap_ram(range).unwrap();
+        }
+        assert_eq!(host.interrupts(), 0);
+        assert_eq!(mm.purge_vmap(), Ok(400));
+        assert_eq!(host.interrupts_to(1), 1);
+        // Its CPU looks what was flushed when its block is full.
+        let mut live = Vec::new();
+        let again = loop {
+            let range = mm.map_ram(&list[..4], RW).unwrap();
+            if used.contains(&range.start) {
+                break range;
+            }
+            assert_eq!(range.start.0 / 1024, mine.start.0 / 1024, "the same block");
+            live.push(range);
+        };
+        assert_eq!(again.start, used[0], "the slot has room again");
+        assert!(live.len() < 1024 / 4);
+        live.into_iter().for_each(|range| mm.unmap_ram(range).unwrap());
+        // All sizes; none crosses a word's end, and none touches another.
+        let mut live = Vec::new();
+        for pages in (1..=64).chain(1..=64) {
+            let range = mm.map_ram(&list[..pages], RW).unwrap();
+            assert_eq!(range.pages, pages as u64);
+            live.push(range);
+        }
+        live.sort_unstable_by_key(|range| range.start);
+        assert!(live.windows(2).all(|pair| pair[0].end() <= pair[1].start));
+        live.into_iter().for_each(|range| mm.unmap_ram(range).unwrap());
+        mm.unmap_ram(mine).unwrap();
+        mm.unmap_ram(other).unwrap();
+        mm.unmap_ram(PageRange::new(mine.end(), 1)).unwrap();
+        mm.unmap_ram(PageRange::new(used[0], 4)).unwrap();
+        mm.unmap_aliases().unwrap();
+        assert_eq!(host.kernel_stale.get(), 0);
+        free(mm, list);
+    });
+}
+
+#[test]
+fn blocks_are_smaller_where_the_range_is_small_and_give_way_when_it_is_full() {
+    let host = host(4);
+    host.run(kernel("linux", 1024), |mm| {
+        let list = frames(mm, 8);
+        let all = [0, 1, 2, 3].map(|cpu| host.on(cpu, || mm.map_ram(&list, RW).unwrap()));
+        assert!(all.iter().all(|range| range.start.0 - START.0 < 4 * 64 + 64), "64 pages each: {all:?}");
+        for (cpu, range) in (0..4).zip(all) {
+            host.on(cpu, || mm.unmap_ram(range).unwrap());
+        }
+        let whole = mm.vmap(&[list[0]; 1024], BARE, RW).unwrap();
+        assert_eq!(mm.map_ram(&list, RW), Err(Error::NoAddress));
+        mm.vunmap(whole.start).unwrap();
+        let range = mm.map_ram(&list, RW).unwrap();
+        mm.unmap_ram(range).unwrap();
+        mm.unmap_aliases().unwrap();
+        free(mm, list);
+    });
+}
+
+#[test]
+fn a_map_finds_room_in_whatever_block_there_is() {
+    let host = host(2);
+    host.run(kernel("linux", 256), |mm| {
+        let list = frames(mm, 64);
+        let hog = mm.vmap(&[list[0]; 64], BARE, RW).unwrap();
+        let mut live: Vec<_> = std::iter::from_fn(|| mm.map_ram(&list[..8], RW).ok()).collect();
+        assert!(live.len() >= 16, "{} maps", live.len());
+        // Room in the middle of a block of CPU 0, found by CPU 1.
+        let hole = live.remove(5);
+        mm.unmap_ram(hole).unwrap();
+        let found = host.on(1, || mm.map_ram(&list[..3], RW).unwrap());
+        assert!(hole.contains(found.start), "{hole:?} {found:?}");
+        live.push(found);
+        live.into_iter().for_each(|range| mm.unmap_ram(range).unwrap());
+        mm.vunmap(hog.start).unwrap();
+        assert_eq!(mm.vmap(&[list[0]; 256], BARE, RW), Ok(at(0, 256)));
+        mm.vunmap(START).unwrap();
+        mm.unmap_aliases().unwrap();
+        free(mm, list);
+    });
+}
+
+#[test]
+fn a_cpu_that_goes_offline_leaves_its_block_to_others() {
+    let host = host(2);
+    host.run(kernel("linux", 4096), |mm| {
+        let list = frames(mm, 2);
+        let range = host.on(1, || {
+            let range = mm.map_ram(&list, RW).unwrap();
+            mm.cpu_offline();
+            range
+        });
+        assert_eq!(mm.validate().broken, None);
+        let next = mm.map_ram(&list, RW).unwrap();
+        assert_eq!(next.start, range.end(), "the same block");
+        [range, next].into_iter().for_each(|range| mm.unmap_ram(range).unwrap());
+        host.on(1, || mm.cpu_online());
+        mm.unmap_aliases().unwrap();
+        free(mm, list);
+    });
+}
+
+#[test]
+fn a_purge_is_asked_for_at_the_threshold_and_done_by_who_maps_at_twice_that() {
+    let host = host(2);
+    host.run(Config { vmap_lazy: Some(120), ..kernel("linux", 4096) }, |mm| {
+        let list = frames(mm, 1);
+        // A CPU tells the others what waits as it comes to half its share: 40 pages at a time.
+        let once = || mm.vunmap(mm.vmap(&[list[0]; 10], BARE, RW).unwrap().start).unwrap();
+        (0..9).for_each(|_| once());
+        assert_eq!(counted(mm, Counter::VmapPurgeWanted), 0);
+        (0..10).for_each(|_| once());
+        assert_eq!(counted(mm, Counter::VmapPurgeWanted), 1, "asked once");
+        assert_eq!(mm.vmap_waits().unwrap().pages, 190);
+        mm.vmap_purger().unwrap();
+        assert_eq!(mm.vmap_waits().unwrap().pages, 0);
+        (0..24).for_each(|_| once());
+        assert_eq!(mm.vmap_waits().unwrap().pages, 240);
+        once();
+        assert_eq!(mm.vmap_waits().unwrap().pages, 10, "who maps has purged first");
+        mm.unmap_aliases().unwrap();
+        free(mm, list);
+    });
+}
+
+#[test]
+fn the_threshold_follows_the_cpus_that_are_online() {
+    let host = Host::new(Setup { cpus: 4, frames: 1024, ..Setup::default() });
+    let config = Config { vmap_lazy: None, ..kernel("linux", 1 << 20) };
+    host.run(config, |mm| {
+        let list = frames(mm, 1);
+        // 32 MiB for each doubling: of 4 CPUs three times, of one once.
+        let asked_at = || {
+            let mut pages = 0;
+            let before = counted(mm, Counter::VmapPurgeWanted);
+            while counted(mm, Counter::VmapPurgeWanted) == before {
+                let range = mm.vmap(&[list[0]; 1024], BARE, RW).unwrap();
+                mm.vunmap(range.start).unwrap();
+                pages += 1024;
+            }
+            mm.purge_vmap().unwrap();
+            pages
+        };
+        assert_eq!(asked_at(), 3 * 8192);
+        (1..4).for_each(|cpu| host.on(cpu, || mm.cpu_offline()));
+        assert_eq!(asked_at(), 8192);
+        (1..4).for_each(|cpu| host.on(cpu, || mm.cpu_online()));
+        free(mm, list);
+    });
+}
+
+#[test]
+fn running_out_of_memory_leaves_everything_as_it_was() {
+    for policy in ["vanilla", "linux"] {
+        let host = Host::new(Setup { cpus: 1, frames: 512, ..Setup::default() });
+        host.run(kernel(policy, 1 << 16), |mm| {
+            let list = frames(mm, 1);
+            let all = exhaust(mm);
+            assert_eq!(mm.vmalloc(4, BARE, RW), Err(Error::OutOfMemory), "{policy}");
+            assert_eq!(mm.vmap(&[list[0]; 1024], BARE, RW), Err(Error::OutOfMemory), "{policy}");
+            assert_eq!(mm.map_ram(&list, RW), Err(Error::OutOfMemory), "{policy}");
+            assert_eq!(mm.validate().broken, None, "{policy}");
+            give_back(mm, all);
+            let free_frames = mm.free_frame_count();
+            assert_eq!(mm.vmalloc(free_frames, BARE, RW), Err(Error::OutOfMemory), "{policy}");
+            assert_eq!(mm.validate().broken, None, "{policy}");
+            assert_eq!(mm.vmap(&[list[0]; 1024], BARE, RW), Ok(at(0, 1024)), "nothing was taken");
+            mm.vunmap(START).unwrap();
+            mm.unmap_aliases().unwrap();
+            free(mm, list);
+        });
+    }
+}
+
+#[test]
+fn frames_that_wait_are_found_when_memory_is_short() {
+    let host = Host::new(Setup { cpus: 2, frames: 512, ..Setup::default() });
+    host.run(kernel("linux", 1 << 16), |mm| {
+        let range = mm.vmalloc(100, BARE, RW).unwrap();
+        let all = exhaust(mm);
+        mm.vfree(range.start).unwrap();
+        assert_eq!(mm.vmap_waits().unwrap().frames, 100);
+        let one = mm.alloc_frames(0, AllocFrom::HERE).expect("reclaim purges");
+        assert_eq!(mm.vmap_waits().unwrap().frames, 0);
+        mm.free_frames(one);
+        give_back(mm, all);
+    });
+}

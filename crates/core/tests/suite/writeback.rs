@@ -1,0 +1,312 @@
+//! Writing dirty pages out while programs go on: what is written, who waits, and what may not be lost.
+
+use crate::machine;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use machine::showing::{AT, Operation, TO, mapped, private, shared, write_all};
+use machine::{Happened, Host, Mm, Setup, bare, everywhere, exhaust, give_back, pages, settled};
+use quietmm::{Advice, Backing, Error, FileId, PageNumber, Prot, Rule, SpaceId, UserAccess};
+
+#[test]
+fn write_back_writes_what_is_dirty_and_costs_one_flush_for_many_pages() {
+    for (guarantees, policy) in [(true, "linux"), (false, "vanilla")] {
+        let host = Host::new(Setup { cpus: 2, guarantees, ..Setup::default() });
+        host.run(bare(policy), |mm| {
+            let file = mm.create_file(64).unwrap();
+            let id = mapped(mm, shared(file), 64);
+            host.on(1, || {
+                mm.switch_to(id).unwrap();
+                (AT..AT + 32).for_each(|page| host.write(mm, id, page, page).unwrap());
+            });
+            host.forget();
+            assert_eq!(mm.write_back(file), Ok(32));
+            assert_eq!(host.interrupts_to(1), 1);
+            assert!((0..32).all(|i| host.on_disk(file.0, i) == Some(AT + i)));
+            host.forget();
+            assert_eq!((mm.write_back(file), host.interrupts()), (Ok(0), 0));
+            host.on(1, || host.write(mm, id, AT + 3, 5)).unwrap();
+            assert_eq!((mm.write_back(file), host.on_disk(file.0, 3)), (Ok(1), Some(5)));
+            assert_eq!(mm.write_back(FileId(file.0 + 1)), Err(Error::NoSuchFile));
+            assert_eq!(host.stale.get(), 0);
+        });
+    }
+}
+
+#[test]
+fn what_the_device_does_not_take_stays_dirty() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(8).unwrap();
+        let id = mapped(mm, shared(file), 8);
+        write_all(mm, id, 3);
+        host.fail_writes.set(true);
+        assert_eq!(mm.write_back(file), Err(Error::Device));
+        host.fail_writes.set(false);
+        assert_eq!(mm.write_back(file), Ok(3));
+        assert_eq!(host.on_disk(file.0, 2), Some(AT + 2));
+    });
+}
+
+/// While CPU 0 writes the page at `AT` out CPU 1 does `work`; gives whether it had to wait for the page.
+fn waits_during_io(work: impl FnOnce(&Mm<'_>, SpaceId) + 'static) -> bool {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(2).unwrap();
+        let id = mapped(mm, shared(file), 2);
+        host.on(1, || mm.switch_to(id).unwrap());
+        host.write(mm, id, AT, 1).unwrap();
+        host.write(mm, id, AT + 1, 1).unwrap();
+        host.on_disk_write.borrow_mut().push_back(Box::new(move |mm| {
+            let host = mm.platform();
+            host.instead_of_page_wait.set(Some(Rule::WriteWaitsForIo));
+            host.on(1, || work(mm, id));
+            host.broken.set(None);
+        }));
+        assert_eq!(mm.write_back(file), Ok(2));
+        assert_eq!(host.on_disk(file.0, 0), Some(1), "what it was when it was flushed");
+        assert_eq!(host.stale.get(), 0);
+        host.instead_of_page_wait.take().is_none()
+    })
+}
+
+#[test]
+fn who_writes_to_a_page_on_its_way_to_the_device_waits_and_who_reads_does_not() {
+    assert!(waits_during_io(|mm, id| mm.platform().write(mm, id, AT, 2).unwrap()));
+    assert!(!waits_during_io(|mm, id| assert_eq!(mm.platform().read(mm, id, AT), Ok(1))));
+    // Not mapped at the time, thus brought by the fault.
+    let dropped = |mm: &Mm<'_>, id| mm.advise(id, pages(AT, 1), Advice::Drop).unwrap();
+    assert!(waits_during_io(move |mm, id| {
+        dropped(mm, id);
+        mm.platform().write(mm, id, AT, 2).unwrap();
+    }));
+    assert!(!waits_during_io(move |mm, id| {
+        dropped(mm, id);
+        assert_eq!(mm.platform().read(mm, id, AT), Ok(1));
+    }));
+    // A private copy is no business of the device.
+    assert!(!waits_during_io(|mm, _| {
+        let id = mm.create_space().unwrap();
+        mm.map(id, pages(AT, 1), private(FileId(0)), Prot::ReadWrite).unwrap();
+        mm.switch_to(id).unwrap();
+        mm.platform().write(mm, id, AT, 2).unwrap();
+    }));
+}
+
+#[test]
+fn rights_that_are_given_during_the_write_out_wait_too() {
+    assert!(waits_during_io(|mm, id| {
+        mm.protect(id, pages(AT, 1), Prot::Read).unwrap();
+        mm.protect(id, pages(AT, 1), Prot::ReadWrite).unwrap();
+        mm.platform().write(mm, id, AT, 2).unwrap();
+    }));
+    assert!(waits_during_io(|mm, id| {
+        mm.move_range(id, pages(AT, 1), PageNumber(TO)).unwrap();
+        mm.platform().write(mm, id, TO, 2).unwrap();
+    }));
+}
+
+/// While an operation on CPU 0 waits for CPU 1 to flush, CPU 2 writes the file back. Gives whether CPU 1 could write to
+/// the page without a fault when it was on its way to the device.
+fn writable_inside(policy: &str, operation: Operation, broken: Option<Rule>) -> bool {
+    let host = Host::new(Setup { cpus: 3, guarantees: policy != "vanilla", ..Setup::default() });
+    host.run(bare(policy), |mm| {
+        let file = mm.create_file(1).unwrap();
+        let id = mapped(mm, shared(file), 1);
+        host.on(1, || mm.switch_to(id).unwrap());
+        host.on(1, || host.write(mm, id, AT, 1)).unwrap();
+        let writable = Rc::new(Cell::new(false));
+        let seen = Rc::clone(&writable);
+        host.hold_interrupts.set(true);
+        host.broken.set(broken);
+        host.on_pause.borrow_mut().push_back(Box::new(move |mm| {
+            let host = mm.platform();
+            let look = move |mm: &Mm<'_>| seen.set(mm.platform().caches(1, AT));
+            host.on_disk_write.borrow_mut().push_back(Box::new(look));
+            host.on(2, || assert_eq!(mm.write_back(file), Ok(1)));
+        }));
+        operation(mm, id);
+        host.hold_interrupts.set(false);
+        host.deliver_all();
+        host.broken.set(None);
+        assert_eq!((host.on_disk(file.0, 0), host.stale.get()), (Some(1), 0));
+        writable.get()
+    })
+}
+
+#[test]
+fn write_back_in_the_middle_of_an_operation_flushes_before_it_writes() {
+    let operations: [(&str, Operation); 4] = [
+        ("protect", |mm, id| mm.protect(id, pages(AT, 1), Prot::Read).unwrap()),
+        ("drop", |mm, id| mm.advise(id, pages(AT, 1), Advice::Drop).unwrap()),
+        ("move", |mm, id| mm.move_range(id, pages(AT, 1), PageNumber(TO)).unwrap()),
+        ("unmap", |mm, id| mm.unmap(id, pages(AT, 1)).unwrap()),
+    ];
+    for (name, operation) in operations {
+        for policy in ["linux", "vanilla"] {
+            assert!(!writable_inside(policy, operation, None), "{name}, {policy}");
+            // Protect takes nothing out, and leaves the dirty bit in its entry.
+            let seen = writable_inside(policy, operation, Some(Rule::TakenIsMapped));
+            assert_eq!(seen, name != "protect", "{name}, {policy}");
+        }
+    }
+}
+
+/// CPU 0 moves a page. Before its flush CPU 2 begins to write the page out, and before that write ends the move
+/// does. Gives whether CPU 0 then had to wait to write to the page.
+fn waits_after_a_move_during_io(broken: Option<Rule>) -> bool {
+    let host = Host::new(Setup { cpus: 3, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(1).unwrap();
+        let id = mapped(mm, shared(file), 1);
+        host.write(mm, id, AT, 1).unwrap();
+        host.on(1, || mm.switch_to(id).unwrap());
+        host.on(1, || host.read(mm, id, AT)).unwrap();
+        host.hold_interrupts.set(true);
+        let moving = || {
+            // The flush waits for CPU 1.
+            host.on_pause.borrow_mut().push_back(Box::new(|mm| mm.platform().stop()));
+            mm.move_range(id, pages(AT, 1), PageNumber(TO)).unwrap();
+        };
+        let waited = Rc::new(Cell::new(false));
+        let writing = || {
+            let waited = Rc::clone(&waited);
+            host.on_disk_write.borrow_mut().push_back(Box::new(move |mm| {
+                let host = mm.platform();
+                host.stop();
+                host.instead_of_page_wait.set(Some(Rule::WriteWaitsForIo));
+                host.on(0, || host.write(mm, id, TO, 2)).unwrap();
+                host.broken.set(None);
+                waited.set(host.instead_of_page_wait.take().is_none());
+            }));
+            assert_eq!(mm.write_back(file), Ok(1));
+        };
+        host.aside(0, moving, |moving| {
+            host.aside(2, writing, |writing| {
+                assert!(host.resume_one(moving), "taken out and not flushed");
+                host.hold_interrupts.set(false);
+                assert!(host.resume_one(writing), "found nothing, flushed, and writes");
+                host.broken.set(broken);
+                assert!(!host.resume_one(moving), "moved");
+                assert!(!host.resume_one(writing), "written out");
+            });
+        });
+        assert_eq!(host.read(mm, id, TO), Ok(2));
+        assert_eq!((mm.write_back(file), host.on_disk(file.0, 0)), (Ok(1), Some(2)));
+        assert_eq!(host.stale.get(), 0);
+        waited.get()
+    })
+}
+
+#[test]
+fn a_page_that_moves_while_it_is_written_out_stays_read_only() {
+    assert!(waits_after_a_move_during_io(None));
+    assert!(!waits_after_a_move_during_io(Some(Rule::WriteWaitsForIo)));
+}
+
+#[test]
+fn what_is_on_its_way_to_the_device_gets_there_before_its_file_ends() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(2).unwrap();
+        let id = mapped(mm, shared(file), 2);
+        write_all(mm, id, 2);
+        mm.unmap(id, pages(AT, 2)).unwrap();
+        let writing = || {
+            host.on_disk_write.borrow_mut().push_back(Box::new(|mm| mm.platform().stop()));
+            assert_eq!(mm.write_back(file), Ok(2));
+        };
+        let ending = || {
+            mm.destroy_file(file).unwrap();
+            // The next file may have the same number.
+            assert_eq!(mm.create_file(2), Ok(file));
+        };
+        host.aside(1, writing, |writing| {
+            host.aside(0, ending, |ending| {
+                assert!(host.resume_one(writing));
+                let waits = host.resume_one(ending);
+                host.forget();
+                assert!(!host.resume_one(writing));
+                assert!(waits, "until the device has the page");
+                assert!(!host.resume_one(ending));
+                assert!(host.count(|what| matches!(what, Happened::DiskWrite(..))) <= 1);
+            });
+        });
+        assert_eq!((mm.cached_pages(file), settled(mm).file), (Ok(0), 0));
+    });
+}
+
+/// A page that was written to, and that nobody maps now, is reclaimed by CPU 1 at the `n`th touch of a fault that brings
+/// it back. Gives whether the program could write to it while it was on its way to the device.
+fn written_during_pageout(mm: &Mm<'_>, n: u32) -> bool {
+    let host = mm.platform();
+    let (id, file) = (mm.create_space().unwrap(), mm.create_file(1).unwrap());
+    mm.map(id, pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+    mm.switch_to(id).unwrap();
+    host.write(mm, id, AT, 1).unwrap();
+    mm.drain_lru_batch();
+    mm.advise(id, pages(AT, 1), Advice::Drop).unwrap();
+    let in_io = Rc::new(Cell::new(false));
+    let inside = Rc::clone(&in_io);
+    host.on_disk_write.borrow_mut().push_back(Box::new(move |mm| {
+        inside.set(true);
+        mm.platform().stop();
+        inside.set(false);
+    }));
+    // On the side, who stands before a lock lets the other go on.
+    let give_way = |mm: &Mm<'_>| {
+        if mm.platform().is_aside() {
+            mm.platform().stop();
+        }
+    };
+    (0..50).for_each(|_| host.on_pause.borrow_mut().push_back(Box::new(give_way)));
+    let reclaim = || give_back(mm, exhaust(mm));
+    host.aside(1, reclaim, |_| {
+        host.at_touch(0, n, |mm| {
+            if !mm.platform().is_aside() {
+                mm.platform().resume();
+            }
+        });
+        assert_eq!(mm.fault(id, PageNumber(AT).addr(), UserAccess::Read), Ok(()));
+        host.all_placed();
+        in_io.get() && host.try_write(AT, 2)
+    })
+}
+
+#[test]
+fn a_fault_that_brings_back_a_page_gives_no_right_to_write_while_it_is_written_out() {
+    let setup = Setup { cpus: 2, ..Setup::default() };
+    let (written, skipped) = everywhere(&setup, None, written_during_pageout);
+    assert_eq!((written.iter().filter(|bad| **bad).count(), skipped), (0, 0), "of {}", written.len());
+    let (written, _) = everywhere(&setup, Some(Rule::WalkBeforeIo), written_during_pageout);
+    assert!(written.contains(&true), "none of {}", written.len());
+}
+
+/// CPU 1 has a page cached that is clean and writable; while CPU 0 takes the right to write away it writes.
+fn written_during_a_protect(guarantees: bool) -> (bool, Option<u64>) {
+    let host = Host::new(Setup { cpus: 2, guarantees, ..Setup::default() });
+    host.run(bare("vanilla"), |mm| {
+        let (id, file) = (mm.create_space().unwrap(), mm.create_file(1).unwrap());
+        mm.map(id, pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        host.on(1, || mm.switch_to(id).unwrap());
+        host.on(1, || host.read(mm, id, AT)).unwrap();
+        let wrote = Rc::new(Cell::new(false));
+        let seen = Rc::clone(&wrote);
+        host.hold_interrupts.set(true);
+        host.on_pause.borrow_mut().push_back(Box::new(move |mm| {
+            let host = mm.platform();
+            seen.set(host.on(1, || host.try_write(AT, 7)));
+            host.hold_interrupts.set(false);
+        }));
+        mm.protect(id, pages(AT, 1), Prot::Read).unwrap();
+        mm.write_back(file).unwrap();
+        (wrote.get(), host.on_disk(file.0, 0))
+    })
+}
+
+#[test]
+fn what_is_written_while_the_right_is_taken_away_reaches_the_file() {
+    assert_eq!(written_during_a_protect(true), (false, None));
+    assert_eq!(written_during_a_protect(false), (true, Some(7)));
+}

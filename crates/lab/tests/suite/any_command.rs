@@ -1,0 +1,204 @@
+//! Any command line: words of the grammar in any order, with values that are right, nearly right, and anything.
+
+use crate::common;
+
+use std::time::Duration;
+
+use common::limits::{behaves, limited};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+const WORKLOADS: [&str; 6] =
+    ["no-pressure", "fork-storm", "page-alloc", "vmap-mix", "lru-file-mmap-read", "lru-file-map-read"];
+
+fn words(words: &[&'static str]) -> impl Strategy<Value = String> + use<> {
+    select(words.to_vec()).prop_map(String::from)
+}
+
+/// Text as nobody means it. No NUL, which no argument can have.
+fn anything() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[^\u{0}]{0,12}",
+        words(&[
+            "",
+            "-",
+            "--",
+            "-1",
+            "0",
+            "1e9",
+            "99999999999999999999",
+            "../..",
+            "/",
+            "\u{1b}[31m",
+            "a\nb",
+            "=",
+            ",",
+            "%n"
+        ]),
+        (1usize..5000).prop_map(|n| "x".repeat(n)),
+    ]
+}
+
+/// A flag with its value, if it takes one. No `--output`, and no `--scale`: see `command`.
+fn flag() -> impl Strategy<Value = Vec<String>> {
+    let number = || prop_oneof![6 => (0u32..5).prop_map(|n| n.to_string()), 2 => any::<u64>().prop_map(|n| n.to_string())];
+    let key = words(&[
+        "invlpg",
+        "cost.pause",
+        "tags",
+        "tlb.l1_ways",
+        "memory",
+        "cpus",
+        "nodes",
+        "swap.size",
+        "tick_hz",
+        "mhz",
+    ]);
+    let value =
+        words(&["0", "1", "7ns", "3us", "1s", "16MiB", "1GiB", "9e9", "-1", "true", "64TiB", "100000"]);
+    let with = |name: &'static str, value: BoxedStrategy<String>| {
+        let value = prop_oneof![9 => value, 1 => anything()];
+        value.prop_map(move |value| vec![name.to_owned(), value]).boxed()
+    };
+    let machines = [
+        "uma-8",
+        "vm-8",
+        "ssd-8",
+        "stress-4x4",
+        "numa-4x12",
+        "uma-9",
+        "/nowhere/m.toml",
+        "Cargo.toml",
+        ".",
+        "/dev/null",
+    ];
+    let policies = [
+        "vanilla",
+        "linux",
+        "quiet",
+        "linux,quiet",
+        "linux+vmap=eager,linux",
+        "linux+x=y",
+        "linux+",
+        ",",
+        "+",
+    ];
+    prop_oneof![
+        with("--machine", words(&machines).boxed()),
+        with("--cpus", number().boxed()),
+        with("--set", (key, value).prop_map(|(key, value)| format!("{key}={value}")).boxed()),
+        with("--set", (anything(), anything()).prop_map(|(key, value)| format!("{key}={value}")).boxed()),
+        with("--seed", any::<u64>().prop_map(|n| n.to_string()).boxed()),
+        with("--runs", number().prop_filter("a thousand runs take long", |n| n.len() != 3).boxed()),
+        with("--break", words(&["flush-before-free", "flush-befor-free", "give-back-what-failed"]).boxed()),
+        with("--trace", words(&["sort", "/nowhere", "Cargo.toml", "/dev/zero", "."]).boxed()),
+        with("--threads", number().boxed()),
+        with("--parts", number().boxed()),
+        with("--policy", words(&policies).boxed()),
+        with("--policies", words(&policies).boxed()),
+        with("--jobs", number().boxed()),
+        words(&[
+            "--profile",
+            "--json",
+            "--stats",
+            "--explain",
+            "--help",
+            "--version",
+            "-h",
+            "--",
+            "--no-such"
+        ])
+        .prop_map(|word| vec![word]),
+    ]
+}
+
+/// A whole command line. What runs has a scale, so that a run that is right is short too.
+fn command() -> impl Strategy<Value = Vec<String>> {
+    let flags = || vec(flag(), 0..5).prop_map(|flags| flags.concat());
+    let scale = || prop_oneof![9 => words(&["2048", "3000", "1024"]), 1 => words(&["4294967295", "100000", "0", "-1", "x", ""])];
+    let work = (words(&["run", "compare"]), vec(words(&WORKLOADS), 0..3), scale(), flags()).prop_map(
+        |(form, workloads, scale, flags)| {
+            // On a small machine unless the flags say another.
+            let machine = if flags.iter().any(|flag| flag == "--machine") {
+                vec![]
+            } else {
+                vec!["--machine", "uma-8"]
+            };
+            let fixed =
+                ["--scale".to_owned(), scale].into_iter().chain(machine.into_iter().map(String::from));
+            [form].into_iter().chain(workloads).chain(fixed).chain(flags).collect::<Vec<_>>()
+        },
+    );
+    let list = flags().prop_map(|flags| [vec!["list".to_owned()], flags].concat());
+    let show = (anything(), flags())
+        .prop_map(|(file, flags)| [vec!["trace".to_owned(), "show".to_owned(), file], flags].concat());
+    let import = (anything(), words(&["--window", "--epoch", "--limit", "--skip", "--foreign"]), anything())
+        .prop_map(|(file, flag, value)| {
+            let words = ["trace", "import", &file, "--output", "/nowhere/x.qtrace", &flag, &value];
+            words.map(str::to_owned).to_vec()
+        });
+    // `demo` and what is short for nothing: a long run, and no grammar.
+    let chaos = vec(anything(), 0..5)
+        .prop_filter("a subcommand by chance", |words| words.first().is_none_or(|w| w != "demo"));
+    let scenarios = ["unmap-lazy", "tables-lazy", "drain-online", "unmap-lzay", "", "-"];
+    let asked = prop_oneof![
+        3 => words(&["--mutant=tables-to-lazy", "--mutant=nonsense", "--mutant=", "--deep=1", "--departures=3", "--departures=9"]),
+        1 => words(&["--replay=Cargo.toml", "--replay=/dev/null", "--replay=/dev/zero", "--replay=.", "--replay=/nowhere"]),
+        1 => anything(),
+    ];
+    // What is found is not to be left in the sources.
+    let check =
+        (vec(words(&scenarios), 1..4), vec(asked, 0..3), flags()).prop_map(|(scenarios, asked, flags)| {
+            let fixed = ["--schedules=20", "--save=/nowhere"].map(String::from);
+            ["check".to_owned()]
+                .into_iter()
+                .chain(scenarios)
+                .chain(fixed)
+                .chain(asked)
+                .chain(flags)
+                .collect::<Vec<_>>()
+        });
+    prop_oneof![6 => work, 2 => list, 2 => show, 2 => import, 3 => check, 2 => chaos]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn any_command_line_ends_in_success_or_one_line(args in command()) {
+        if let Err(wrong) = behaves(&args) {
+            prop_assert!(false, "{args:?}: {wrong}");
+        }
+    }
+}
+
+/// The controls: what must never be is seen.
+#[test]
+fn what_a_command_must_not_do_is_seen() {
+    let judged = |script: &str| {
+        let args = ["-c", script].map(String::from);
+        limited("sh", &args, Duration::from_secs(2)).expect("a shell").judged()
+    };
+    for (script, what) in [
+        ("echo \"thread 'main' panicked at x.rs\" >&2; exit 1", "a panic"),
+        ("exit 101", "a foreign exit code"),
+        ("kill -ABRT $$", "a signal ended it"),
+        ("exec sleep 1000", "it did not end"),
+        ("echo 'quietmm: one' >&2; echo two >&2; exit 2", "not one line"),
+        ("exit 2", "not one line"),
+        ("echo 'error: x' >&2; exit 2", "not a line of its own"),
+        ("echo some; echo 'quietmm: x' >&2; exit 2", "output, and yet refused"),
+        ("echo 'quietmm: x' >&2", "a complaint, and yet success"),
+        ("printf '\\033[31mred\\n'", "control characters"),
+        ("printf '\\377\\n'", "not UTF-8"),
+    ] {
+        let wrong = judged(script).expect_err(script);
+        assert!(wrong.starts_with(what), "{script}: {wrong}");
+    }
+    assert_eq!(judged("echo 'quietmm: x; y' >&2; exit 2"), Ok(2));
+    assert_eq!(judged("echo done"), Ok(0));
+    // And the limit of memory holds: this asks for more.
+    let hog = judged("v=$(ulimit -v); [ \"$v\" != unlimited ] && echo \"$v\"");
+    assert_eq!(hog, Ok(0));
+}

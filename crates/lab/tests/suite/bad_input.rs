@@ -1,0 +1,109 @@
+//! What cannot be is refused in one line that says what would be right, with exit code 2.
+
+use crate::common;
+
+use std::path::PathBuf;
+
+use common::refused;
+
+#[track_caller]
+fn names(args: &[&str], word: &str) {
+    let line = refused(args);
+    assert!(line.contains(word), "{args:?} should name {word}: {line}");
+}
+
+fn file(name: &str, content: &[u8]) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, content).unwrap();
+    path
+}
+
+#[test]
+fn an_unknown_name_lists_the_near_ones() {
+    names(&["compare", "lru-file-map-read"], "lru-file-mmap-read");
+    names(&["run", "bystander"], "tlb-bystander");
+    names(&["compare", "--machine", "numa-4x21"], "numa-4x12");
+    names(&["compare", "--policies", "linux,linxu"], "linux");
+    names(&["run", "no-pressure", "--policy", "linux+unmap=per-pag"], "per-page");
+    names(&["compare", "--break", "flush-befor-free"], "flush-before-free");
+    names(&["compare", "--polices", "linux"], "--policies");
+}
+
+#[test]
+fn an_empty_policy_is_refused() {
+    refused(&["compare", "--policies", "linux,"]);
+    refused(&["compare", "--policies", ""]);
+}
+
+#[test]
+fn threads_are_for_who_takes_them_and_at_most_one_a_cpu() {
+    names(&["run", "no-pressure", "--threads", "2"], "only vmap-touch");
+    names(&["run", "vmap-touch", "--machine", "uma-8", "--threads", "9"], "1 to 8");
+    names(&["run", "vmap-touch", "--threads", "0"], "from 1 to 4096");
+}
+
+#[test]
+fn numbers_out_of_range_say_the_range() {
+    for cpus in ["0", "-1", "4097", "many"] {
+        names(&["compare", "--cpus", cpus], "from 1 to 4096");
+    }
+    for (flag, value) in
+        [("--scale", "0"), ("--runs", "0"), ("--seed", "-1"), ("--jobs", "0"), ("--scale", "0.5")]
+    {
+        names(&["compare", flag, value], "must be a whole number");
+    }
+    names(&["compare", "--seed", "18446744073709551615", "--runs", "2"], "--seed");
+}
+
+#[test]
+fn a_constant_that_does_not_exist_or_make_sense_is_refused() {
+    names(&["compare", "--set", "nothing"], "KEY=VALUE");
+    names(&["compare", "--set", "no_such_constant=5"], "no_such_constant");
+    names(&["compare", "--set", "invlpg=-5ns"], "negative");
+    names(&["compare", "--set", "cpus=9999"], "1 to 4096");
+    names(&["compare", "--scale", "100000000"], "less than its tables need");
+}
+
+#[test]
+fn a_machine_file_that_is_broken_or_missing_is_named() {
+    let path = file("broken.toml", b"name = [");
+    let path = path.to_str().unwrap();
+    names(&["compare", "--machine", path], "broken.toml");
+    names(&["compare", "--machine", "/nowhere/machine.toml"], "machine.toml");
+    let path = file("empty.toml", b"");
+    names(&["compare", "--machine", path.to_str().unwrap()], "empty.toml:1");
+    let path = file("unknown.toml", b"name = \"x\"\nfoo = 1\n");
+    names(&["compare", "--machine", path.to_str().unwrap()], "unknown.toml:2");
+}
+
+#[test]
+fn a_trace_that_is_none_is_named() {
+    for (name, content) in
+        [("empty.qtrace", &b""[..]), ("foreign.qtrace", b"#!/bin/sh\necho no trace at all\n")]
+    {
+        let path = file(name, content);
+        names(&["run", "trace", "--trace", path.to_str().unwrap()], name);
+        names(&["trace", "show", path.to_str().unwrap()], name);
+    }
+    names(&["run", "trace", "--trace", "/nowhere/at.qtrace"], "at.qtrace");
+    names(&["run", "trace", "--trace", "no-such-name"], "no-such-name");
+    names(&["run", "no-pressure", "--trace", "sort"], "trace");
+}
+
+#[test]
+fn a_recording_cut_in_a_line_leaves_nothing_behind() {
+    let input = file("cut.lackey", b"==1== Lackey\nI  04001000,3\n L 0400");
+    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("cut.qtrace");
+    let _ = std::fs::remove_file(&out);
+    let line = refused(&["trace", "import", input.to_str().unwrap(), "--output", out.to_str().unwrap()]);
+    assert!(line.contains("cut.lackey:3"), "{line}");
+    assert!(!out.exists());
+}
+
+#[test]
+fn what_is_missing_is_said_in_one_line() {
+    names(&["run"], "WORKLOAD");
+    names(&["compar"], "compare");
+    names(&["xyzzy"], "demo");
+    names(&["trace", "import"], "--output");
+}

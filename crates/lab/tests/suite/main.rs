@@ -1,0 +1,15 @@
+//! All tests of this crate from outside, in one binary: the core is generic, and would be compiled anew for each.
+
+#[cfg(unix)]
+mod any_command;
+mod bad_input;
+mod check;
+mod common;
+#[cfg(unix)]
+mod corpus;
+#[cfg(unix)]
+mod interrupt;
+#[cfg(target_os = "linux")]
+mod metal;
+mod output;
+mod profile;

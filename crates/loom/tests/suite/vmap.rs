@@ -1,0 +1,158 @@
+//! Kernel addresses: what is unmapped is not used again before every CPU has flushed it (INV-3).
+use std::sync::atomic::Ordering;
+
+use quietmm::sync::modelled::Step;
+use quietmm::{AllocFrom, Config, FrameNumber, KernelProt, PageNumber, PageRange, Platform, Rule, VmapPlace};
+use quietmm_loom::case::bare;
+use quietmm_loom::{Fault, Mm, Model, Setup};
+
+const TWO: Setup = Setup { cpus: 2, tags: 1 };
+const THREE: Setup = Setup { cpus: 3, tags: 1 };
+const RW: KernelProt = KernelProt::ReadWrite;
+
+/// Room for so many pages.
+fn lazy(pages: u64) -> Config {
+    let start = PageNumber(PageNumber::KERNEL_START.0 + 0x1000);
+    let vmap = Some(PageRange::new(start, pages));
+    Config { vmap, vmap_shards: Some(1), vmap_lazy: Some(u64::MAX / 4), ..bare("vanilla+vmap=lazy") }
+}
+
+/// What the CPUs have: the pages that are mapped and go, a frame for the same addresses, and one in which who has
+/// mapped it says where.
+#[derive(Clone, Copy)]
+struct Case {
+    range: PageRange,
+    new: FrameNumber,
+    told: FrameNumber,
+}
+
+impl Case {
+    fn new(mm: &Mm, map: impl Fn(FrameNumber) -> PageRange) -> Case {
+        let frame = || mm.alloc_frames(0, AllocFrom::HERE).unwrap().into_raw().0;
+        let (old, new, told) = (frame(), frame(), frame());
+        mm.platform().clear_frame(told);
+        let range = map(old);
+        Case { range, new, told }
+    }
+
+    /// Says that the new frame is mapped here.
+    fn tell(&self, mm: &Mm, range: PageRange) {
+        mm.platform().word(self.told, Step::Store(range.start.0), Ordering::Release);
+    }
+
+    /// Looks where the new frame is mapped, if it is, and uses it.
+    fn look(&self, mm: &Mm) {
+        let at = mm.platform().word(self.told, Step::Load, Ordering::Acquire);
+        if at != 0 {
+            let found = mm.platform().read_kernel(PageNumber(at));
+            assert_eq!(found, Some(self.new), "{at:#x} leads to what was there before");
+        }
+    }
+}
+
+/// CPU 0 unmaps an extent and maps another; CPU 1 purges, and has the first in its TLB.
+fn remap_and_purge() -> Model<Case> {
+    Model::new(TWO, lazy(0x800), |mm| {
+        let case = Case::new(mm, |old| mm.vmap(&[old], VmapPlace::ANYWHERE, RW).unwrap());
+        mm.platform().on(1, || mm.platform().read_kernel(case.range.start).unwrap());
+        case
+    })
+    .cpu(|mm, case| {
+        mm.vunmap(case.range.start).unwrap();
+        case.tell(mm, mm.vmap(&[case.new], VmapPlace::ANYWHERE, RW).unwrap());
+    })
+    .cpu(|mm, case| {
+        mm.purge_vmap().unwrap();
+        case.look(mm);
+    })
+    .bound(4)
+}
+
+/// The same with a small map, in a block that has no room besides.
+fn remap_in_block_and_purge() -> Model<Case> {
+    Model::new(TWO, lazy(0x800), |mm| {
+        // All of the smallest block.
+        let case = Case::new(mm, |old| mm.map_ram(&[old; 64], RW).unwrap());
+        mm.platform().on(1, || mm.platform().read_kernel(case.range.start).unwrap());
+        case
+    })
+    .cpu(|mm, case| {
+        mm.unmap_ram(case.range).unwrap();
+        case.tell(mm, mm.map_ram(&[case.new; 64], RW).unwrap());
+    })
+    .cpu(|mm, case| {
+        mm.purge_vmap().unwrap();
+        case.look(mm);
+    })
+    .bound(3)
+}
+
+/// Two CPUs unmap the same: one of them does.
+fn unmap_twice() -> Model<Case> {
+    let unmap = |mm: &'static Mm, case: Case| {
+        if mm.vunmap(case.range.start).is_ok() {
+            mm.platform().use_frame(case.told, true);
+        }
+    };
+    Model::new(TWO, lazy(0x800), |mm| Case::new(mm, |old| mm.vmap(&[old], VmapPlace::ANYWHERE, RW).unwrap()))
+        .cpu(unmap)
+        .cpu(unmap)
+        .bound(3)
+}
+
+/// Two CPUs make small maps in the same block and a third looks one of them up: it finds all of it, or nothing.
+fn claim() -> Model<Case> {
+    Model::new(THREE, lazy(0x800), |mm| Case::new(mm, |old| mm.map_ram(&[old], RW).unwrap()))
+        .cpu(|mm, case| case.tell(mm, mm.map_ram(&[case.new], RW).unwrap()))
+        .cpu(|mm, case| {
+            mm.unmap_ram(case.range).unwrap();
+            case.look(mm);
+        })
+        .cpu(|mm, case| {
+            let at = PageNumber(case.range.start.0 + 1);
+            if let Ok(found) = mm.vmap_at(at) {
+                assert_eq!(found, PageRange::new(at, 1));
+                assert_eq!(mm.platform().read_kernel(at), Some(case.new));
+            }
+        })
+        .bound(2)
+}
+
+#[test]
+fn an_address_is_flushed_before_it_is_used_again() {
+    remap_and_purge().holds();
+    remap_in_block_and_purge().holds();
+}
+
+#[test]
+fn a_map_is_one_cpus() {
+    unmap_twice().holds();
+    claim().holds();
+}
+
+#[test]
+fn broken_rules_are_seen() {
+    remap_and_purge().fails(Fault::Broken(Rule::FlushBeforeReuse));
+}
+
+#[test]
+fn orderings_that_are_missing_are_seen() {
+    remap_and_purge()
+        .fails(Fault::without_fence("vmap/stock.rs", "stock.waits.store(p, 1, Ordering::Relaxed)"));
+    remap_and_purge().fails(Fault::without_fence("vmap/purge.rs", "numbers.started.store(p, number"));
+    claim().fails(Fault::without(
+        "vmap/block.rs",
+        "part.last.fetch_and(p, !(1 << (bit + pages - 1)), Ordering::Release)",
+    ));
+    claim().fails(Fault::without("vmap/block.rs", "part.last.load(p, Ordering::Acquire)"));
+    claim().fails(Fault::without("vmap/block.rs", "part.first.fetch_or(p, 1 << bit, Ordering::Release)"));
+}
+
+#[test]
+#[ignore = "long: says which orderings these cases miss"]
+fn sweep() {
+    remap_and_purge().sweep("remap_and_purge");
+    remap_in_block_and_purge().sweep("remap_in_block_and_purge");
+    unmap_twice().sweep("unmap_kernel_twice");
+    claim().sweep("claim");
+}

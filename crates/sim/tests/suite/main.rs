@@ -1,0 +1,16 @@
+//! All tests of this crate from outside, in one binary: the core is generic, and would be compiled anew for each.
+
+mod churn;
+mod common;
+mod hackbench;
+mod hardware;
+mod hostile_machines;
+mod hotplug;
+mod machines;
+mod profile;
+mod published;
+mod rules;
+mod same_bytes;
+mod shootdown;
+mod swap;
+mod vmap;

@@ -1,0 +1,103 @@
+//! The same spec gives the same report, whatever ran before and whatever runs beside it: nothing in a run may
+//! depend on an address, a host clock, or the order of host threads.
+
+use crate::common;
+
+use common::{Figures, machine, policy, run, spec};
+use quietmm_sim::{Report, Rule, RunSpec, Workload};
+
+/// Everything in a report that must not depend on the host, as text that shows every bit of every figure.
+fn bytes(report: &Report) -> String {
+    format!(
+        "{:?}\n{:?}\n{:?}\n{:?}\n{}",
+        report.metrics, report.latencies, report.stories, report.notes, report.host.events
+    )
+}
+
+/// Small runs of different kinds: processes, threads, the bystander, a trace, and a rule broken.
+fn specs() -> Vec<RunSpec> {
+    let small = |workload: Workload, scale| {
+        let mut spec = spec(workload);
+        spec.scale = scale;
+        spec
+    };
+    let mut per_page = small(Workload::Reader, 2048);
+    per_page.policy = policy("linux+unmap=per-page");
+    let mut revisit = small(Workload::Revisit, 1024);
+    // The fewest CPUs with which it has a process that unmaps.
+    revisit.machine = revisit.machine.with_cpus(5).expect("five of its CPUs");
+    let mut storm = small(Workload::UnmapStorm, 64);
+    storm.machine = machine("uma-8");
+    let mut broken = revisit.clone();
+    broken.broken = Some(Rule::FlushBeforeUnmapReturns);
+    let mut trace = small(Workload::Replay, 1024);
+    trace.machine = trace.machine.with_cpus(2).expect("two of its CPUs");
+    vec![
+        small(Workload::Reader, 2048),
+        per_page,
+        small(Workload::SharedReader, 2048),
+        small(Workload::Bystander, 2048),
+        trace,
+        revisit,
+        storm,
+        broken,
+    ]
+}
+
+#[test]
+fn the_same_spec_gives_the_same_report_whatever_ran_before_and_runs_beside_it() {
+    let specs = specs();
+    let all = || specs.iter().map(|spec| bytes(&run(spec))).collect::<Vec<_>>();
+    // Two host threads at once, one of them in the opposite order: memory is handed out differently, and each
+    // run has others before and beside it.
+    let (forward, backward) = std::thread::scope(|scope| {
+        let forward = scope.spawn(all);
+        let backward = scope.spawn(|| {
+            let mut reports: Vec<_> = specs.iter().rev().map(|spec| bytes(&run(spec))).collect();
+            reports.reverse();
+            reports
+        });
+        (forward.join().expect("runs end"), backward.join().expect("runs end"))
+    });
+    for ((spec, a), b) in specs.iter().zip(&forward).zip(&backward) {
+        assert_eq!(a, b, "{}", common::what(spec));
+    }
+    assert!(
+        forward.last().is_some_and(|report| report.contains("skipped a step")),
+        "stories are compared too"
+    );
+}
+
+#[test]
+fn another_process_with_other_addresses_gives_the_same_report() {
+    // The host lays out every process anew. The child runs this same test, told to print.
+    const CHILD: &str = "SAME_BYTES_CHILD";
+    let specs = specs();
+    let own: String = [0, 5].iter().map(|&i| bytes(&run(&specs[i]))).collect();
+    if std::env::var_os(CHILD).is_some() {
+        println!("report:{}:end", own.replace('\n', "\\"));
+        return;
+    }
+    let name = "another_process_with_other_addresses_gives_the_same_report";
+    let child = std::process::Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", name, "--nocapture"])
+        .env(CHILD, "1")
+        // Moves the stack, and heap blocks with it.
+        .env("PADDING", "x".repeat(5000))
+        .output()
+        .expect("the same test again");
+    let out = String::from_utf8_lossy(&child.stdout);
+    let said = out.split("report:").nth(1).and_then(|rest| rest.split(":end").next());
+    assert_eq!(said, Some(own.replace('\n', "\\").as_str()));
+}
+
+#[test]
+fn another_seed_gives_other_figures() {
+    for mut spec in [specs().swap_remove(0), specs().swap_remove(5)] {
+        let first = run(&spec);
+        spec.seed = 2;
+        let second = run(&spec);
+        assert_ne!(bytes(&first), bytes(&second), "{}", common::what(&spec));
+        assert_ne!(first.figure("elapsed_s"), second.figure("elapsed_s"), "{}", common::what(&spec));
+    }
+}
