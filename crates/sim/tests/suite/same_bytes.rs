@@ -78,7 +78,7 @@ fn another_process_with_other_addresses_gives_the_same_report() {
         println!("report:{}:end", own.replace('\n', "\\"));
         return;
     }
-    let name = "another_process_with_other_addresses_gives_the_same_report";
+    let name = "same_bytes::another_process_with_other_addresses_gives_the_same_report";
     let child = std::process::Command::new(std::env::current_exe().expect("this test"))
         .args(["--exact", name, "--nocapture"])
         .env(CHILD, "1")
