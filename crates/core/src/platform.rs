@@ -12,7 +12,7 @@ pub use crate::device::{BlockDevice, DeviceError, Store, Transfer};
 /// The machine under the core.
 ///
 /// The core calls these from every CPU at once. The kernel around it must not switch tasks on a CPU that is inside the
-/// core, except in [`wait`](Self::wait), [`breathe`](Self::breathe), [`out_of_memory`](Self::out_of_memory) and the
+/// core, except in [`wait`](Self::wait), [`cond_resched`](Self::cond_resched), [`out_of_memory`](Self::out_of_memory) and the
 /// methods of [`BlockDevice`]: no spin lock is held there, but sleeping locks may be. Interrupts may arrive wherever
 /// they are on, and must come back to where they came from. `docs/embedding.md` is the guide.
 ///
@@ -99,8 +99,9 @@ pub unsafe trait Platform {
     fn prepare_root(&self, root: FrameNumber) {
         let _ = root;
     }
-    /// A long piece of work is at a place where another task may run first. Interrupts on, no spin lock held.
-    fn breathe(&self) {}
+    /// A long piece of work is at a place where another task may run first, if its turn has come. Interrupts on, no spin lock
+    /// held; sleeping locks may be.
+    fn cond_resched(&self) {}
     /// Wake those who wait with this key. Any context: interrupts may be off, spin locks of the core held, and with
     /// `vmap=lazy` it may come from an interrupt handler. It must not wait.
     fn wake(&self, key: WaitKey) {

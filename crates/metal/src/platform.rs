@@ -128,8 +128,8 @@ unsafe impl<const FAULTS: bool> Platform for Metal<FAULTS> {
             }
         }
     }
-    fn breathe(&self) {
-        kernel().into_iter().for_each(Kernel::breathe);
+    fn cond_resched(&self) {
+        kernel().into_iter().for_each(Kernel::cond_resched);
     }
     fn wake(&self, key: WaitKey) {
         if let Some(kernel) = kernel() {

@@ -132,8 +132,8 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
             account.end_wait(self.here().task, before);
         }
     }
-    fn breathe(&self) {
-        self.kernel().breathe();
+    fn cond_resched(&self) {
+        self.kernel().cond_resched();
     }
     fn out_of_memory(&self, short: &Shortage) -> bool {
         self.running.get() && self.kernel().out_of_memory(short)

@@ -114,8 +114,8 @@ pub trait Kernel {
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool);
     /// [`Platform::wake`].
     fn wake(&self, key: WaitKey);
-    /// [`Platform::breathe`].
-    fn breathe(&self);
+    /// [`Platform::cond_resched`].
+    fn cond_resched(&self);
     /// [`Platform::out_of_memory`].
     fn out_of_memory(&self, short: &Shortage) -> bool;
 }

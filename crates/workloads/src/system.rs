@@ -87,7 +87,7 @@ impl<'p, M: Machine> System<'p, M> {
                 loop {
                     system.mm.vmap_purger()?;
                     // Where more is unmapped all the time it never waits: the CPU's own task must not either.
-                    system.breathe();
+                    system.cond_resched();
                 }
             });
             let node = machine.node_of(CpuId(0));
@@ -215,7 +215,7 @@ impl<'p, M: Machine> System<'p, M> {
         self.machine().enter_kernel();
         let result = work(&self.mm);
         self.machine().leave_kernel();
-        self.breathe();
+        self.cond_resched();
         result
     }
 
@@ -225,7 +225,7 @@ impl<'p, M: Machine> System<'p, M> {
     /// Those of the page fault.
     pub fn access(&self, at: VirtAddr, count: u32, access: UserAccess) -> Result<(), Error> {
         self.machine().access(at, count, access)?;
-        self.breathe();
+        self.cond_resched();
         Ok(())
     }
 
@@ -270,7 +270,7 @@ impl<'p, M: Machine> System<'p, M> {
     /// Those of the page fault.
     pub fn store(&self, at: VirtAddr, value: u64) -> Result<(), Error> {
         self.machine().store(at, value)?;
-        self.breathe();
+        self.cond_resched();
         Ok(())
     }
 
@@ -280,7 +280,7 @@ impl<'p, M: Machine> System<'p, M> {
     /// Those of the page fault.
     pub fn load(&self, at: VirtAddr) -> Result<u64, Error> {
         let value = self.machine().load(at)?;
-        self.breathe();
+        self.cond_resched();
         Ok(value)
     }
 
@@ -536,7 +536,7 @@ impl<'p, M: Machine> Kernel for System<'p, M> {
         self.victims.get().is_some_and(|pick| pick(self, short))
     }
 
-    fn breathe(&self) {
+    fn cond_resched(&self) {
         if !self.machine().may_give_way() {
             return;
         }

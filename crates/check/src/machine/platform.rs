@@ -127,7 +127,7 @@ unsafe impl Platform for Machine {
     fn wake(&self, key: WaitKey) {
         self.wake_all(key);
     }
-    fn breathe(&self) {
+    fn cond_resched(&self) {
         if self.running.get() {
             self.arbitrate();
         }

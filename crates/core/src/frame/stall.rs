@@ -45,7 +45,7 @@ impl<P: Platform> Manager<'_, P> {
                 if reclaimed == 0 && p.possible_cpus() > 1 {
                     // What could be reclaimed is in other hands: isolated, or on its way to the device. They are
                     // done soon.
-                    p.breathe();
+                    p.cond_resched();
                     p.pause(RETRY_NS);
                 }
             }

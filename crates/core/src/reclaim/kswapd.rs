@@ -32,7 +32,7 @@ impl<P: Platform> Manager<'_, P> {
                 break;
             }
             drop(scope);
-            p.breathe();
+            p.cond_resched();
         }
         wanted.store(p, 0, Ordering::Release);
         Ok(())

@@ -377,7 +377,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                     found += 1;
                     self.bring_back_at(id, page)?;
                     from = page;
-                    p.breathe();
+                    p.cond_resched();
                 }
             }
             let mut held = 0;
@@ -391,7 +391,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             if found == 0 {
                 // Pages on their way: somebody reads or writes them, or lets go of them.
                 p.pause(1000);
-                p.breathe();
+                p.cond_resched();
             }
         }
     }

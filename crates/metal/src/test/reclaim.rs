@@ -68,7 +68,7 @@ pub fn batch(system: &Sys, params: &Params<'static>) -> Result<(), Error> {
                 } else {
                     alarm::stand_still(BETWEEN_NS * u64::from(params_cpus(system)));
                 }
-                system.breathe();
+                system.cond_resched();
             }
             if cpu + 1 == params_cpus(system) {
                 let flushed = system.mm.counter(Counter::BatchFlushes);

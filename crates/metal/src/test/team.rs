@@ -97,7 +97,7 @@ impl Team {
 pub fn wait_until(system: &Sys, ready: impl Fn() -> bool) {
     while !ready() {
         system.mm.platform().pause(1_000);
-        system.breathe();
+        system.cond_resched();
     }
 }
 

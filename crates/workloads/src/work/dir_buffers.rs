@@ -126,6 +126,6 @@ fn buffer<M: Machine>(
     mm.unmap_ram(range)?;
     m.compute(parts * PART);
     // Whoever purges may want this CPU.
-    m.breathe();
+    m.cond_resched();
     Ok(())
 }

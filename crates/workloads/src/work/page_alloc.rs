@@ -178,7 +178,7 @@ impl<M: Machine> Share<'_, '_, M> {
         if result.is_err() {
             m.tally(Tally::BlocksRefused, 1);
         }
-        m.breathe();
+        m.cond_resched();
         result.ok()
     }
 }

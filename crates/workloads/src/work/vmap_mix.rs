@@ -115,7 +115,7 @@ impl<M: Machine> Share<'_, '_, M> {
         let mm = &self.system.mm;
         timed(self.system, Op::MixUnmap, range.pages, || mm.vunmap(range.start))?;
         mm.platform().progressed(1);
-        mm.platform().breathe();
+        mm.platform().cond_resched();
         Ok(())
     }
 
@@ -142,7 +142,7 @@ impl<M: Machine> Share<'_, '_, M> {
             m.kernel_access(page.addr(), 1, Access::Write)?;
         }
         m.progressed(1);
-        m.breathe();
+        m.cond_resched();
         Ok(())
     }
 }

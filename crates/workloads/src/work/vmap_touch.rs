@@ -153,7 +153,7 @@ impl<M: Machine> Thread<'_, '_, M> {
             }
         }
         // Whoever purges may want this CPU.
-        mm.platform().breathe();
+        mm.platform().cond_resched();
         Ok(())
     }
 
