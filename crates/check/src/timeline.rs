@@ -253,7 +253,7 @@ impl Names {
 
 fn of_store(store: Store) -> String {
     match store {
-        Store::File(n) => format!("file {n}"),
+        Store::File(n) => format!("file {}", n.index()),
         Store::Swap(n) => format!("swap {n}"),
     }
 }

@@ -1,12 +1,13 @@
 //! Where pages are kept outside memory: the trait behind file pages and swap.
 
 use crate::addr::FrameNumber;
+use crate::file::FileId;
 
 /// What keeps a page.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Store {
-    /// A file, by the number in its [`FileId`](crate::FileId).
-    File(u32),
+    /// A file. No later one has this handle, so nothing of an ended file can be taken for another's.
+    File(FileId),
     /// A swap device, by the number with which it came to [`Manager::swap_on`](crate::Manager::swap_on).
     Swap(u32),
 }
@@ -66,8 +67,8 @@ pub trait BlockDevice {
     fn forget(&self, store: Store, block: u64) {
         let _ = (store, block);
     }
-    /// The file has ended, and its number may be another's from now on: whoever keeps its pages forgets them. Or the swap
-    /// device is not used any more.
+    /// The file has ended, and no other will have its handle: whoever keeps its pages forgets them. Or the swap device is not
+    /// used any more; its number may come back with the next [`swap_on`](crate::Manager::swap_on).
     fn end(&self, store: Store) {
         let _ = store;
     }

@@ -9,7 +9,7 @@ use crate::Manager;
 use crate::cpu::{CpuId, CpuMask};
 use crate::event::Event;
 use crate::ipi;
-use crate::paging::{SpaceId, unload};
+use crate::paging::{SpaceId, SpaceSlot, unload};
 use crate::percpu::{Here, Presence};
 use crate::platform::Platform;
 use crate::rule::Rule;
@@ -57,7 +57,7 @@ impl<P: Platform> Manager<'_, P> {
         for (space, generation) in &here.slot().tlb.tags {
             match space.get().checked_sub(1) {
                 Some(id) if p.broken(Rule::OnlineStartsEmpty) => {
-                    generation.set(self.space(SpaceId(id)).generation(p).0);
+                    generation.set(self.space(SpaceSlot(id)).generation(p).0);
                 }
                 _ => space.set(0),
             }

@@ -16,7 +16,7 @@ use crate::Manager;
 use crate::addr::{Generation, PageNumber, PageRange};
 use crate::cpu::{CpuId, MAX_CPUS, bits};
 use crate::event::Event;
-use crate::paging::SpaceId;
+use crate::paging::SpaceSlot;
 use crate::percpu::{Here, Presence};
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
@@ -78,7 +78,7 @@ pub(crate) enum Work {
     FlushAll,
     /// Flush a range of a space (`None`: all of it), which brings a CPU that has seen everything before up to
     /// this generation.
-    Flush { space: SpaceId, range: Option<PageRange>, generation: Generation, tables: bool },
+    Flush { space: SpaceSlot, range: Option<PageRange>, generation: Generation, tables: bool },
     /// A range of kernel addresses (`None`: all of them), whatever space is loaded.
     Kernel(Option<PageRange>),
 }
@@ -123,7 +123,7 @@ impl Request {
         let range = self.range.get(p);
         let (start, pages) = (PageNumber(range >> PAGES.count_ones()), range & PAGES);
         Work::Flush {
-            space: SpaceId(space),
+            space: SpaceSlot(space),
             range: (pages != 0).then(|| PageRange::new(start, pages)),
             generation: Generation(self.generation.get(p)),
             tables: word & TABLES != 0,

@@ -11,7 +11,7 @@
 //! | `ipi` | the one door to other CPUs |
 //! | `hotplug` | CPUs that go and come |
 //! | [`sync`] | the wrapper round shared memory; locks |
-//! | `pool` | typed slabs on frames |
+//! | `pool`, `life` | typed slabs on frames; handles to what lies in them |
 //! | `tree` | a search tree of such slots |
 //! | `frame` | zones, the buddy allocator, watermarks |
 //! | `file` | page caches |
@@ -43,6 +43,7 @@ mod file;
 mod frame;
 mod hotplug;
 mod ipi;
+mod life;
 mod manager;
 mod paging;
 mod percpu;

@@ -9,7 +9,7 @@ use crate::event::Counters;
 use crate::frame::Returned;
 use crate::frame::percpu::PageLists;
 use crate::ipi::{Inbox, Request};
-use crate::paging::SpaceId;
+use crate::paging::SpaceSlot;
 use crate::platform::Platform;
 use crate::pool::Zeroed;
 use crate::swap::SwapHint;
@@ -51,7 +51,7 @@ pub(crate) struct CpuSlot {
 }
 
 // SAFETY: everything in it is a cell or an atomic of integers, for which zeros are values: no space loaded
-// (`SpaceId` plus one is stored), no request, empty sets.
+// (`SpaceSlot` plus one is stored), no request, empty sets.
 unsafe impl Zeroed for CpuSlot {}
 // SAFETY: `Cell`s are reached only through `Here`, which proves that this CPU is the slot's own and takes no
 // interrupt meanwhile; all else is atomic.
@@ -85,8 +85,8 @@ pub(crate) struct TlbState {
 }
 
 impl TlbState {
-    pub fn loaded(&self) -> Option<SpaceId> {
-        self.loaded.get().checked_sub(1).map(SpaceId)
+    pub fn loaded(&self) -> Option<SpaceSlot> {
+        self.loaded.get().checked_sub(1).map(SpaceSlot)
     }
 
     /// The generation up to which the loaded space is flushed here.

@@ -102,6 +102,12 @@ impl<T: Zeroed> Pool<T> {
         &self.slot(mm, handle).value
     }
 
+    /// The value behind a number that a caller gave, if there is such a slot. What is in it may be another's.
+    pub fn made<'p, P: Platform>(&self, mm: &Manager<'p, P>, handle: u32) -> Option<&'p T> {
+        // Acquire: partner of the Release in `grow`.
+        (handle < self.made.load(mm.platform(), Ordering::Acquire)).then(|| self.get(mm, handle))
+    }
+
     /// The value behind a handle that a caller gave, if it is in use.
     pub fn find<'p, P: Platform>(&self, mm: &Manager<'p, P>, handle: u32) -> Option<&'p T> {
         let p = mm.platform();

@@ -3,10 +3,9 @@
 use crate::Manager;
 use crate::addr::PageNumber;
 use crate::cpu::CpuId;
-use crate::file::FileId;
 use crate::frame::percpu::Section;
 use crate::frame::{Kind, flag};
-use crate::paging::{Entry, SpaceId, table};
+use crate::paging::{Entry, table};
 use crate::platform::Platform;
 
 /// What a look at every frame found.
@@ -82,12 +81,11 @@ impl<P: Platform> Manager<'_, P> {
             }
         }
         let mut tables = 1 + deposited; // the kernel's own root, and those that large pages have with them
-        for id in self.live(self.root.spaces.bound(self), |id| self.root.spaces.find(self, id).is_some()) {
-            tables +=
-                table::count(self, self.space(SpaceId(id)).root(p), &mut |_: PageNumber, entry: Entry| {
-                    audit.mapped += u64::from(entry.is_present());
-                    audit.swapped += u64::from(entry.is_swapped());
-                });
+        for id in self.live_spaces() {
+            tables += table::count(self, self.space(id).root(p), &mut |_: PageNumber, entry: Entry| {
+                audit.mapped += u64::from(entry.is_present());
+                audit.swapped += u64::from(entry.is_swapped());
+            });
         }
         let root = self.root;
         audit.pools = root.spaces.frames(self)
@@ -96,9 +94,9 @@ impl<P: Platform> Manager<'_, P> {
             + root.files.frames(self)
             + root.batches.frames(self);
         let mut cached = 0;
-        for id in self.live(root.files.bound(self), |id| root.files.find(self, id).is_some()) {
-            audit.pools += self.tree_nodes(FileId(id));
-            cached += self.cached_pages(FileId(id)).unwrap_or(0);
+        for id in self.live_files() {
+            audit.pools += self.tree_nodes(id.slot());
+            cached += self.cached_pages(id).unwrap_or(0);
         }
         let (of_swap, swap_broken) = self.audit_swap(audit.swapped);
         audit.pools += of_swap;
@@ -120,11 +118,9 @@ impl<P: Platform> Manager<'_, P> {
             + audit.anon
             + audit.file
             + audit.offline;
-        let spaces =
-            || self.live(root.spaces.bound(self), |id| root.spaces.find(self, id).is_some()).map(SpaceId);
         let mut offline =
             (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| !self.is_online(cpu));
-        let left_nothing = offline.all(|cpu| self.left_nothing(cpu, spaces()));
+        let left_nothing = offline.all(|cpu| self.left_nothing(cpu, self.live_spaces()));
         let checks = [
             (zones_good, "a zone's free lists and its count differ"),
             (at_hand_good, "a CPU's list of free frames and its count differ"),
@@ -142,9 +138,5 @@ impl<P: Platform> Manager<'_, P> {
         ];
         audit.broken = checks.iter().find(|(good, _)| !good).map(|(_, what)| *what);
         audit
-    }
-
-    fn live(&self, bound: u32, is_live: impl Fn(u32) -> bool) -> impl Iterator<Item = u32> {
-        (0..bound).filter(move |&id| is_live(id))
     }
 }

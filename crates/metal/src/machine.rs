@@ -152,7 +152,7 @@ impl<const FAULTS: bool> Machine for Metal<FAULTS> {
         if !self.store.tags() {
             return;
         }
-        let expected = store::tag_sum(file.0, block);
+        let expected = store::tag_sum(file.index(), block);
         let found = match store::noted_read(at, WORDS) {
             Some(sum) => Ok(sum),
             None => user::read(By::Program, at, WORDS),

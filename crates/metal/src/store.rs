@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use quietmm::platform::{BlockDevice, DeviceError, Store as Keeper};
-use quietmm::{FrameNumber, VirtAddr};
+use quietmm::{FileId, FrameNumber, VirtAddr};
 
 use crate::disk::{self, Way};
 use crate::lock::Lock;
@@ -104,7 +104,7 @@ impl Store {
     }
 
     /// The first word of a page as it was last written.
-    pub fn first_word(&self, file: u32, block: u64) -> Option<u64> {
+    pub fn first_word(&self, file: FileId, block: u64) -> Option<u64> {
         self.written.with(|written| written.get(&(Keeper::File(file), block)).map(|page| page[0]))
     }
 }
@@ -127,7 +127,7 @@ impl BlockDevice for Store {
         });
         if !known {
             let made_up = match from {
-                Keeper::File(file) if self.tags => tag(file, block),
+                Keeper::File(file) if self.tags => tag(file.index(), block),
                 _ => 0,
             };
             paging::fill_page(frame.phys().0, made_up);

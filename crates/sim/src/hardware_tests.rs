@@ -7,7 +7,7 @@ use std::rc::Rc;
 use quietmm::addr::{FrameNumber, PageRange};
 use quietmm::platform::Access;
 use quietmm::{
-    Backing, Config, CpuId, Entry, Error, Event, Kind, PageNumber, Platform, Policy, Prot, SpaceId, VirtAddr,
+    Backing, Config, CpuId, Entry, Error, Event, Kind, PageNumber, Platform, Policy, Prot, VirtAddr,
 };
 use quietmm_workloads::{Machine as _, System, TaskKind};
 
@@ -90,7 +90,7 @@ fn used(sim: &Sim<'_, false>, page: u64, write: bool) -> Option<u32> {
 
 /// The core's `Unmapped` of a page.
 fn cut(sim: &Sim<'_, false>, frame: FrameNumber) {
-    sim.truth().cleared(frame, 1, (SpaceId(0), PAGE), 1, 0);
+    sim.truth().cleared(frame, 1, (0, PAGE), 1, 0);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_cached_large_entry_outlives_the_table_and_is_judged_by_the_small_frame() {
     assert!(used(&sim, 0, false).is_some());
     put(&sim, UPPER, PAGE.index(1), Entry::NONE);
     // The second half of the page is unmapped, and one frame of it is freed.
-    sim.truth().cleared(FrameNumber(768), 256, (SpaceId(0), PageNumber(PAGE.0 + 256)), 1, 0);
+    sim.truth().cleared(FrameNumber(768), 256, (0, PageNumber(PAGE.0 + 256)), 1, 0);
     assert_eq!(used(&sim, 0, false), Some(512));
     assert_eq!((sim.truth().window, sim.truth().stale), (0, 0));
     assert_eq!(used(&sim, 300, false), Some(812));

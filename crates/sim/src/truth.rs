@@ -21,7 +21,7 @@
 //! with it, and what happened to a frame later makes it old.
 
 use quietmm::addr::{FrameNumber, PageNumber};
-use quietmm::{Event, Kind, Rule, SpaceId};
+use quietmm::{Event, Kind, Rule};
 
 use crate::tlb::Translation;
 use crate::zeroed::{Zero, Zeroed};
@@ -155,7 +155,7 @@ impl Truth {
     pub fn observe(&mut self, event: &Event, cpu: u16, now: u64) {
         match *event {
             Event::Unmapped { space, page, frame, pages, .. } => {
-                self.cleared(frame, pages, (space, page), cpu, now);
+                self.cleared(frame, pages, (space.index(), page), cpu, now);
             }
             Event::Taken { frame, order, kind } => {
                 for f in &mut self.frames[frame.0 as usize..][..1 << order] {
@@ -200,7 +200,7 @@ impl Truth {
         &mut self,
         frame: FrameNumber,
         run: u32,
-        (SpaceId(space), page): (SpaceId, PageNumber),
+        (space, page): (u32, PageNumber),
         cpu: u16,
         now: u64,
     ) {

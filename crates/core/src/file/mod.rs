@@ -3,12 +3,14 @@
 mod tree;
 mod writeback;
 
+use core::fmt;
 use core::sync::atomic::Ordering;
 
 use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::error::Error;
 use crate::frame::{AllocFrom, Kind, flag};
+use crate::life::{Life, nth};
 use crate::paging::Shown;
 use crate::platform::{Platform, Store};
 use crate::pool::Zeroed;
@@ -16,10 +18,50 @@ use crate::profile::Scope;
 use crate::rule::Rule;
 use crate::sync::{SpinLock, Word32, Word64};
 
-/// A file, by the handle of its slot.
+/// A handle to a file: [`Manager::create_file`] returns it, and the
+/// [`BlockDevice`](crate::platform::BlockDevice) is asked with it.
+///
+/// It names this file only. Once the file has ended the handle names nothing, for ever: every call gets
+/// [`Error::NoSuchFile`], also when a new file has the old one's place in memory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId {
+    slot: FileSlot,
+    life: u64,
+}
+
+impl FileId {
+    /// A small number that no other living file has; a later one may. For tables of the embedding kernel.
+    pub const fn index(self) -> u32 {
+        self.slot.0
+    }
+
+    pub(crate) const fn slot(self) -> FileSlot {
+        self.slot
+    }
+
+    /// How many files had this number, with this one.
+    pub(crate) const fn nth(self) -> u64 {
+        nth(self.life)
+    }
+}
+
+impl fmt::Debug for FileId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "file {}.{}", self.slot.0, self.nth())
+    }
+}
+
+/// Where the core keeps a file: what it stores instead of a handle where it knows that the file lives, or that it makes no
+/// difference.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(transparent)]
-pub struct FileId(pub u32);
+pub(crate) struct FileSlot(pub u32);
+
+impl From<FileId> for FileSlot {
+    fn from(id: FileId) -> FileSlot {
+        id.slot
+    }
+}
 
 /// What the core keeps about a file.
 #[repr(C, align(64))]
@@ -33,8 +75,8 @@ pub(crate) struct File {
     cached: Word64,
     /// The regions that show it.
     pub shown: Shown,
-    /// 0 from when it begins to end. Under the lock of `shown`.
-    pub alive: Word32,
+    /// Which use of the slot this is. It ends, under the lock of `shown`, before its pages are let go.
+    life: Life,
 }
 
 // SAFETY: atomics and locks only.
@@ -43,13 +85,37 @@ unsafe impl Zeroed for File {}
 /// The holds on a page that only reclaim and the cache hold.
 const CACHE_AND_CALLER: u32 = 2;
 
+impl File {
+    /// Whether this is still the file that a handle names.
+    pub fn is<P: Platform>(&self, p: &P, id: FileId) -> bool {
+        self.life.is(p, id.life)
+    }
+}
+
 impl<'p, P: Platform> Manager<'p, P> {
-    pub(crate) fn file(&self, id: FileId) -> &'p File {
-        self.root.files.get(self, id.0)
+    pub(crate) fn file(&self, slot: impl Into<FileSlot>) -> &'p File {
+        self.root.files.get(self, slot.into().0)
     }
 
-    /// A new file of `pages` pages, all holes. The number in the handle is what the
-    /// [`BlockDevice`](crate::platform::BlockDevice) is asked with. May wait for memory.
+    /// A file, by the handle that a caller gave.
+    pub(crate) fn find_file(&self, id: FileId) -> Result<&'p File, Error> {
+        let found = self.root.files.made(self, id.slot.0);
+        found.filter(|file| file.is(self.platform(), id)).ok_or(Error::NoSuchFile)
+    }
+
+    /// The handle of the file that is in a slot, also while it ends.
+    pub(crate) fn file_id(&self, slot: FileSlot) -> FileId {
+        FileId { slot, life: self.file(slot).life.now(self.platform()) }
+    }
+
+    /// The files that live. A moment's truth for each.
+    pub(crate) fn live_files(&self) -> impl Iterator<Item = FileId> {
+        let slots = (0..self.root.files.bound(self)).map(FileSlot);
+        slots.map(|slot| self.file_id(slot)).filter(|&id| self.find_file(id).is_ok())
+    }
+
+    /// A new file of `pages` pages, all holes. The [`BlockDevice`](crate::platform::BlockDevice) is asked with the handle.
+    /// May wait for memory.
     ///
     /// # Errors
     /// [`Error::BadRange`] above 2^40 pages; [`Error::OutOfMemory`].
@@ -58,15 +124,15 @@ impl<'p, P: Platform> Manager<'p, P> {
         if pages == 0 || pages > 1 << 40 {
             return Err(Error::BadRange);
         }
-        let id = FileId(self.root.files.reserve(self, AllocFrom::HERE)?.commit());
-        let file = self.file(id);
+        let slot = FileSlot(self.root.files.reserve(self, AllocFrom::HERE)?.commit());
+        let file = self.file(slot);
         file.root.set(p, FrameNumber::NONE.0);
         file.levels.set(p, tree::levels(pages));
         file.cached.set(p, 0);
         file.shown.clear(p);
         file.pages.set(p, pages);
-        file.alive.set(p, 1);
-        Ok(id)
+        file.life.begin(p);
+        Ok(self.file_id(slot))
     }
 
     /// Ends a file that nobody maps, and lets go of its cached pages. May wait.
@@ -76,26 +142,25 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::NoSuchFile`]; [`Error::Busy`] while a region shows it.
     pub fn destroy_file(&self, id: FileId) -> Result<(), Error> {
         let p = self.platform();
-        let file = self.root.files.find(self, id.0).ok_or(Error::NoSuchFile)?;
+        let file = self.find_file(id)?;
         {
-            // Marked under the lock under which regions come to it: from here on none does, and nobody else ends it.
+            // Ended under the lock under which regions come to it: from here on none does, and nobody else ends it.
             let _alone = file.shown.lock.write(p);
-            if file.alive.get(p) == 0 {
+            if !file.is(p, id) {
                 return Err(Error::NoSuchFile);
             }
             if !file.shown.is_empty(p) {
                 return Err(Error::Busy);
             }
-            file.alive.set(p, 0);
+            file.life.end(p);
         }
         let mut at = 0;
-        while let Some((index, n)) = self.hold_next_cached(id, at) {
+        while let Some((index, n)) = self.hold_next_cached(id.slot, at) {
             at = index + 1;
-            // Who writes the page out does so under this file's number, which another file may have next: such a write
-            // ends first, and none begins.
+            // Who writes the page out does so to this file: such a write ends first, and none begins.
             self.lock_page(n);
             self.frames().get(n).clear_flags(p, flag::DIRTY);
-            self.detach_cached(id, index);
+            self.detach_cached(id.slot, index);
             self.unlock_page(n);
             // Its own hold and the cache's. Whoever still works on the page (an LRU batch, reclaim) frees it when it
             // lets go.
@@ -103,9 +168,9 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.put_page(n);
         }
         if let Some(device) = p.device() {
-            device.end(Store::File(id.0));
+            device.end(Store::File(id));
         }
-        self.root.files.release(self, id.0);
+        self.root.files.release(self, id.slot.0);
         Ok(())
     }
 
@@ -114,7 +179,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::NoSuchFile`].
     pub fn cached_pages(&self, id: FileId) -> Result<u64, Error> {
-        let file = self.root.files.find(self, id.0).ok_or(Error::NoSuchFile)?;
+        let file = self.find_file(id)?;
         Ok(file.cached.load(self.platform(), Ordering::Relaxed))
     }
 
@@ -122,7 +187,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// A page is in the cache, locked, before it is read: who wants it too waits, and does not read a second frame whose
     /// content would be old once the first was written to, written out and forgotten.
-    pub(crate) fn file_page(&self, id: FileId, index: u64) -> Result<(FrameNumber, bool), Error> {
+    pub(crate) fn file_page(&self, id: FileSlot, index: u64) -> Result<(FrameNumber, bool), Error> {
         loop {
             if let Some(n) = self.find_cached(id, index) {
                 if self.is_read(n) {
@@ -161,7 +226,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// A frame for a page of a file that nobody sees yet: locked and without content, with the cache's hold and the
     /// caller's.
-    fn new_file_page(&self, id: FileId, index: u64) -> Result<FrameNumber, Error> {
+    fn new_file_page(&self, id: FileSlot, index: u64) -> Result<FrameNumber, Error> {
         let p = self.platform();
         let n = self.alloc_one(Kind::File, AllocFrom::HERE)?;
         let frame = self.frames().get(n);
@@ -174,10 +239,11 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Reads a page that is in the cache, locked, and lets go of the lock. May wait.
-    fn read_in(&self, id: FileId, index: u64, n: FrameNumber) -> Result<(), Error> {
+    fn read_in(&self, id: FileSlot, index: u64, n: FrameNumber) -> Result<(), Error> {
         let p = self.platform();
+        let store = Store::File(self.file_id(id));
         let read = match p.device() {
-            Some(device) => device.read(Store::File(id.0), index, n),
+            Some(device) => device.read(store, index, n),
             None => {
                 p.clear_frame(n);
                 Ok(())
@@ -185,7 +251,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         };
         if read.is_ok() {
             // Release, with the unlock: who finds it read finds its content.
-            self.note_refault(n, Store::File(id.0), index);
+            self.note_refault(n, store, index);
             self.frames().get(n).clear_flags(p, flag::UNREAD);
             self.unlock_page(n);
             self.lru_add(n);
@@ -202,12 +268,12 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Takes a page out of the cache if nobody but the cache and the caller holds it and nobody made it
     /// dirty; the caller then owns it alone. The look and the taking are one step under the tree's lock,
     /// where every new hold is taken too (PITFALLS 35).
-    pub(crate) fn remove_cached(&self, id: FileId, index: u64, n: FrameNumber) -> bool {
+    pub(crate) fn remove_cached(&self, id: FileSlot, index: u64, n: FrameNumber) -> bool {
         let p = self.platform();
         let file = self.file(id);
         let _guard = file.lock.lock(self);
         let refs = &self.frames().get(n).refs;
-        // The file may have ended, and its handle may be another file's by now.
+        // The file may have ended, and its slot may be another file's by now.
         if self.cached_at(file, index) != Some(n) {
             return false;
         }

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{File, FileId};
+use super::{File, FileSlot};
 use crate::Manager;
 use crate::addr::{FrameNumber, PhysAddr};
 use crate::error::Error;
@@ -47,7 +47,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The cached page, with a hold for the caller.
-    pub(super) fn find_cached(&self, id: FileId, index: u64) -> Option<FrameNumber> {
+    pub(super) fn find_cached(&self, id: FileSlot, index: u64) -> Option<FrameNumber> {
         let p = self.platform();
         let file = self.file(id);
         let _guard = file.lock.lock(self);
@@ -62,7 +62,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Takes a page out without a look at who holds it; the cache's hold is the caller's now.
-    pub(super) fn detach_cached(&self, id: FileId, index: u64) {
+    pub(super) fn detach_cached(&self, id: FileSlot, index: u64) {
         let p = self.platform();
         let file = self.file(id);
         let _guard = file.lock.lock(self);
@@ -73,7 +73,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Puts a page in, or gives the one that is there, with a hold for the caller. May wait for nodes.
     pub(super) fn insert_cached(
         &self,
-        id: FileId,
+        id: FileSlot,
         index: u64,
         n: FrameNumber,
     ) -> Result<Option<FrameNumber>, Error> {
@@ -209,7 +209,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The first cached page at or after `from`, and its index, with a hold for the caller.
-    pub(super) fn hold_next_cached(&self, id: FileId, from: u64) -> Option<(u64, FrameNumber)> {
+    pub(super) fn hold_next_cached(&self, id: FileSlot, from: u64) -> Option<(u64, FrameNumber)> {
         let file = self.file(id);
         let _guard = file.lock.lock(self);
         let (index, n) = self.next_cached_at(file, from)?;
@@ -245,7 +245,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Nodes of a file's tree: for audits of a quiet system.
-    pub(crate) fn tree_nodes(&self, id: FileId) -> u64 {
+    pub(crate) fn tree_nodes(&self, id: FileSlot) -> u64 {
         fn below<P: Platform>(mm: &Manager<'_, P>, node: FrameNumber, level: u32) -> u64 {
             let children = (0..=MASK)
                 .filter(|_| level > 0)

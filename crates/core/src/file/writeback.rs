@@ -28,14 +28,20 @@ impl<'p, P: Platform> Manager<'p, P> {
     #[doc(alias = "page_mkclean")]
     pub fn write_back(&self, id: FileId) -> Result<u64, Error> {
         let _scope = profile::scope(self.platform(), Scope::WriteBack);
-        self.root.files.find(self, id.0).ok_or(Error::NoSuchFile)?;
+        self.find_file(id)?;
         let (mut at, mut written, mut failed) = (0, 0, false);
         loop {
             let batch = UnmapBatch::new(self)?;
-            let mut looked = 0;
+            let (mut looked, mut ended) = (0, false);
             while looked < TOGETHER
-                && let Some((index, n)) = self.hold_next_cached(id, at)
+                && let Some((index, n)) = self.hold_next_cached(id.slot(), at)
             {
+                ended = self.find_file(id).is_err();
+                if ended {
+                    // Perhaps another file's page: this one's were all let go before.
+                    self.put_page(n);
+                    break;
+                }
                 at = index + 1;
                 looked += 1;
                 self.lock_page(n);
@@ -54,6 +60,9 @@ impl<'p, P: Platform> Manager<'p, P> {
                 }
                 self.let_go(n);
             });
+            if ended {
+                return Err(Error::NoSuchFile);
+            }
             if looked < TOGETHER {
                 return if failed { Err(Error::Device) } else { Ok(written) };
             }

@@ -1,7 +1,7 @@
 //! Map, unmap, and the life of a space.
 
 use super::range::Owed;
-use super::{Backing, Prot, Region, SpaceId, check_range, table};
+use super::{Backing, Prot, Region, SpaceId, SpaceSlot, check_range, table};
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;
@@ -31,11 +31,11 @@ impl<'p, P: Platform> Manager<'p, P> {
         };
         p.prepare_root(root);
         self.share_kernel_range(root);
-        let id = SpaceId(slot.commit());
-        let space = self.space(id);
+        let slot = SpaceSlot(slot.commit());
+        let space = self.space(slot);
         space.by_address.clear(p);
         space.begin(p, root);
-        Ok(id)
+        Ok(self.space_id(slot))
     }
 
     /// Ends a space: makes lazy CPUs let go of it, unmaps all, and frees its tables (INV-9). No CPU may run
@@ -58,7 +58,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             if busy {
                 return Err(Error::Busy);
             }
-            if here.slot().tlb.loaded() == Some(id) {
+            if here.slot().tlb.loaded() == Some(id.slot()) {
                 super::unload(&here);
             }
         }
@@ -76,7 +76,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         table::free_tables(self, space.root(p));
         space.end(p);
         drop(alone);
-        self.root.spaces.release(self, id.0);
+        self.root.spaces.release(self, id.index());
         Ok(())
     }
 
@@ -91,8 +91,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let range = check_range(range)?;
         self.find_space(id)?;
-        if let Backing::File { file, offset } | Backing::Private { file, offset } = backing {
-            let pages = self.root.files.find(self, file.0).ok_or(Error::NoSuchFile)?.pages.get(p);
+        if let Some((file, offset)) = backing.file() {
+            let pages = self.find_file(file)?.pages.get(p);
             if offset.checked_add(range.pages).is_none_or(|end| end > pages) {
                 return Err(Error::BeyondFile);
             }
@@ -132,10 +132,10 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let alone = self.alone_with_shown(region);
         // Looked at again, now that nobody can end it.
-        if region.file(p).is_some_and(|file| self.file(file).alive.get(p) == 0) {
+        if let Err(error) = backing.file().map_or(Ok(()), |(file, _)| self.find_file(file).map(drop)) {
             drop(alone);
             give_back();
-            return Err(Error::NoSuchFile);
+            return Err(error);
         }
         self.link_region(space, handle);
         drop(alone);

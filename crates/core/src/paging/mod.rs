@@ -23,6 +23,7 @@ pub(crate) use region::Region;
 pub(crate) use shown::{Family, FamilyId, Shown};
 pub(crate) use space::Space;
 pub use space::SpaceId;
+pub(crate) use space::SpaceSlot;
 pub(crate) use switch::unload;
 
 use crate::addr::{PageNumber, PageRange};

@@ -94,6 +94,16 @@ pub enum Backing {
     },
 }
 
+impl Backing {
+    /// The file and its first page, if it is one.
+    pub(crate) fn file(self) -> Option<(FileId, u64)> {
+        match self {
+            Backing::Anonymous => None,
+            Backing::File { file, offset } | Backing::Private { file, offset } => Some((file, offset)),
+        }
+    }
+}
+
 /// What a program says of the use that it will make of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Advice {

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;
-use crate::file::FileId;
+use crate::file::FileSlot;
 use crate::frame::AllocFrom;
 use crate::percpu::Here;
 use crate::platform::Platform;
@@ -78,8 +78,8 @@ impl Region {
         PageRange::new(PageNumber(self.start.get(p)), self.pages.get(p))
     }
 
-    pub fn file<P: Platform>(&self, p: &P) -> Option<FileId> {
-        self.file.get(p).checked_sub(1).map(FileId)
+    pub fn file<P: Platform>(&self, p: &P) -> Option<FileSlot> {
+        self.file.get(p).checked_sub(1).map(FileSlot)
     }
 
     pub fn family<P: Platform>(&self, p: &P) -> Option<FamilyId> {
@@ -151,8 +151,8 @@ impl Region {
     ) {
         let (file, offset, private) = match backing {
             Backing::Anonymous => (0, 0, 0),
-            Backing::File { file, offset } => (file.0 + 1, offset, 0),
-            Backing::Private { file, offset } => (file.0 + 1, offset, flag::PRIVATE),
+            Backing::File { file, offset } => (file.index() + 1, offset, 0),
+            Backing::Private { file, offset } => (file.index() + 1, offset, flag::PRIVATE),
         };
         self.start.set(p, range.start.0);
         self.pages.set(p, range.pages);
@@ -162,7 +162,7 @@ impl Region {
         self.family.set(p, 0);
         self.index.set(p, 0);
         // Last: a CPU whose hint still leads here believes it only once the space is its own.
-        self.space.store(p, space.0, Ordering::Release);
+        self.space.store(p, space.index(), Ordering::Release);
     }
 
     /// Makes this the part `range` of what `whole` shows, in `space`.
@@ -178,7 +178,7 @@ impl Region {
         self.family.set(p, whole.family.get(p));
         self.index
             .set(p, if whole.family.get(p) == 0 { 0 } else { whole.index.get(p) + (range.start.0 - at) });
-        self.space.store(p, space.0, Ordering::Release);
+        self.space.store(p, space.index(), Ordering::Release);
     }
 
     /// Whether `next` goes on where this ends, in every respect.
@@ -222,7 +222,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let hint = Here::new(self).slot().last_region.get();
         if let Some(hint) = hint.checked_sub(1)
             && let Some(region) = self.root.regions.find(self, hint)
-            && region.space.get(p) == id.0
+            && region.space.get(p) == id.index()
             && region.range(p).contains(page)
         {
             return Some((hint, region));

@@ -12,7 +12,7 @@ use super::{Region, Space};
 use crate::Manager;
 use crate::addr::PageRange;
 use crate::error::Error;
-use crate::file::FileId;
+use crate::file::FileSlot;
 use crate::frame::{AllocFrom, MAX_INDEX};
 use crate::platform::Platform;
 use crate::pool::Zeroed;
@@ -167,7 +167,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The regions that show a file. Under its lock.
-    pub(crate) fn regions_of_file(&self, file: FileId) -> impl Iterator<Item = &'p Region> + '_ {
+    pub(crate) fn regions_of_file(&self, file: FileSlot) -> impl Iterator<Item = &'p Region> + '_ {
         self.regions_on(&self.file(file).shown, |region| &region.of_file)
     }
 

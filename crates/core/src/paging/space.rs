@@ -1,21 +1,57 @@
 //! An address space: its tables, the CPUs that use it, and how far it has been flushed.
 
+use core::fmt;
 use core::sync::atomic::Ordering;
 
 use crate::Manager;
 use crate::addr::{FrameNumber, Generation};
 use crate::cpu::CpuMask;
 use crate::error::Error;
+use crate::life::{Life, nth};
 use crate::platform::Platform;
 use crate::pool::Zeroed;
 use crate::profile::Scope;
 use crate::sync::{ReadGuard, RwLock, Word32, Word64, WriteGuard};
 use crate::tree::Tree;
 
-/// An address space, by the handle of its slot.
+/// A handle to an address space: [`Manager::create_space`] and [`Manager::fork`] return them.
+///
+/// It names this space only. Once the space has ended the handle names nothing, for ever: every call gets
+/// [`Error::NoSuchSpace`], also when a new space has the old one's place in memory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpaceId {
+    slot: SpaceSlot,
+    life: u64,
+}
+
+impl SpaceId {
+    /// A small number that no other living space has; a later one may. For tables of the embedding kernel.
+    pub const fn index(self) -> u32 {
+        self.slot.0
+    }
+
+    pub(crate) const fn slot(self) -> SpaceSlot {
+        self.slot
+    }
+}
+
+impl fmt::Debug for SpaceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "space {}.{}", self.slot.0, nth(self.life))
+    }
+}
+
+/// Where the core keeps a space: what it stores instead of a handle where it knows that the space lives, or that it
+/// makes no difference.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(transparent)]
-pub struct SpaceId(pub u32);
+pub(crate) struct SpaceSlot(pub u32);
+
+impl From<SpaceId> for SpaceSlot {
+    fn from(id: SpaceId) -> SpaceSlot {
+        id.slot
+    }
+}
 
 /// What the core keeps about an address space.
 ///
@@ -32,7 +68,9 @@ pub(crate) struct Space {
     generation: Word64,
     deferred: Word64,
     flushed: Word64,
-    /// The frame of its top table, plus one; 0 before the space is made and once it has ended.
+    /// Which use of the slot this is.
+    life: Life,
+    /// The frame of its top table.
     root: Word32,
     /// Not 0 while an operation has changed entries of a range and not flushed them yet.
     pub changing: Word32,
@@ -52,22 +90,22 @@ unsafe impl Zeroed for Space {}
 
 impl Space {
     pub fn root<P: Platform>(&self, p: &P) -> FrameNumber {
-        FrameNumber(self.root.get(p).wrapping_sub(1))
+        FrameNumber(self.root.get(p))
     }
 
     /// From now on the space can be used.
     pub fn begin<P: Platform>(&self, p: &P, root: FrameNumber) {
-        // Release: partner of the Acquire in `is_live`; the slot is made ready before.
-        self.root.store(p, root.0 + 1, Ordering::Release);
+        self.root.set(p, root.0);
+        self.life.begin(p);
     }
 
     /// The space ends. By who has its regions alone, and lets go of them after it.
     pub fn end<P: Platform>(&self, p: &P) {
-        self.root.store(p, 0, Ordering::Release);
+        self.life.end(p);
     }
 
-    fn is_live<P: Platform>(&self, p: &P) -> bool {
-        self.root.load(p, Ordering::Acquire) != 0
+    fn is<P: Platform>(&self, p: &P, id: SpaceId) -> bool {
+        self.life.is(p, id.life)
     }
 
     pub fn generation<P: Platform>(&self, p: &P) -> Generation {
@@ -112,27 +150,38 @@ impl Space {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    pub(crate) fn space(&self, id: SpaceId) -> &'p Space {
-        self.root.spaces.get(self, id.0)
+    pub(crate) fn space(&self, slot: impl Into<SpaceSlot>) -> &'p Space {
+        self.root.spaces.get(self, slot.into().0)
     }
 
     /// A space, by the handle that a caller gave.
     pub(crate) fn find_space(&self, id: SpaceId) -> Result<&'p Space, Error> {
-        let found = self.root.spaces.find(self, id.0);
-        found.filter(|space| space.is_live(self.platform())).ok_or(Error::NoSuchSpace)
+        let found = self.root.spaces.made(self, id.slot.0);
+        found.filter(|space| space.is(self.platform(), id)).ok_or(Error::NoSuchSpace)
+    }
+
+    /// The handle of the space that lives in a slot.
+    pub(crate) fn space_id(&self, slot: SpaceSlot) -> SpaceId {
+        SpaceId { slot, life: self.space(slot).life.now(self.platform()) }
+    }
+
+    /// The spaces that live. A moment's truth for each.
+    pub(crate) fn live_spaces(&self) -> impl Iterator<Item = SpaceId> {
+        let slots = (0..self.root.spaces.bound(self)).map(SpaceSlot);
+        slots.map(|slot| self.space_id(slot)).filter(|&id| self.find_space(id).is_ok())
     }
 
     /// A space with its regions alone. May wait; who waited for somebody that ended the space finds none.
     pub(super) fn alone_in(&self, id: SpaceId) -> Result<(&'p Space, WriteGuard<'p, P>), Error> {
         let space = self.find_space(id)?;
         let alone = space.regions.write(self.platform());
-        if space.is_live(self.platform()) { Ok((space, alone)) } else { Err(Error::NoSuchSpace) }
+        if space.is(self.platform(), id) { Ok((space, alone)) } else { Err(Error::NoSuchSpace) }
     }
 
     /// A space with its regions shared, likewise.
     pub(super) fn shared_in(&self, id: SpaceId) -> Result<(&'p Space, ReadGuard<'p, P>), Error> {
         let space = self.find_space(id)?;
         let shared = space.regions.read(self.platform());
-        if space.is_live(self.platform()) { Ok((space, shared)) } else { Err(Error::NoSuchSpace) }
+        if space.is(self.platform(), id) { Ok((space, shared)) } else { Err(Error::NoSuchSpace) }
     }
 }

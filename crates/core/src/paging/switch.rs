@@ -37,7 +37,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let space = self.find_space(id)?;
         let here = Here::new(self);
         let (p, slot) = (self.platform(), here.slot());
-        if slot.tlb.loaded() == Some(id) {
+        if slot.tlb.loaded() == Some(id.slot()) {
             leave_lazy(&here);
             return Ok(());
         }
@@ -47,7 +47,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let generation = early.unwrap_or_else(|| space.generation(p));
 
         let tags = usize::from(p.tags()).clamp(1, MAX_TAGS);
-        let known = slot.tlb.tags[..tags].iter().position(|(s, _)| s.get() == id.0 + 1);
+        let known = slot.tlb.tags[..tags].iter().position(|(s, _)| s.get() == id.index() + 1);
         let tag = known.unwrap_or_else(|| {
             let next = slot.tlb.next_tag.get();
             slot.tlb.next_tag.set((next + 1) % tags as u16);
@@ -70,9 +70,9 @@ impl<'p, P: Platform> Manager<'p, P> {
             leave();
         }
         p.load_space(space.root(p), tag as u16, keep);
-        tag_space.set(id.0 + 1);
+        tag_space.set(id.index() + 1);
         tag_generation.set(generation.0);
-        slot.tlb.loaded.set(id.0 + 1);
+        slot.tlb.loaded.set(id.index() + 1);
         slot.tlb.tag.set(tag as u16);
         if !early {
             leave();
@@ -119,7 +119,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// The space that this CPU has loaded, lazily or not.
     pub fn loaded_space(&self) -> Option<SpaceId> {
-        Here::new(self).slot().tlb.loaded()
+        Here::new(self).slot().tlb.loaded().map(|slot| self.space_id(slot))
     }
 }
 

@@ -4,7 +4,7 @@ use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::event::Event;
 use crate::frame::flag;
-use crate::platform::{DeviceError, Platform, Transfer};
+use crate::platform::{DeviceError, Platform, Store, Transfer};
 use crate::profile::{self, Scope};
 use crate::rule::Rule;
 
@@ -25,7 +25,7 @@ pub(crate) fn write_all<P: Platform>(
         return pages.iter().for_each(|&n| each(n, false));
     };
     for some in pages.chunks(TOGETHER) {
-        let mut transfers = [Transfer::new(crate::platform::Store::File(0), 0, FrameNumber::NONE); TOGETHER];
+        let mut transfers = [Transfer::new(Store::Swap(0), 0, FrameNumber::NONE); TOGETHER];
         let transfers = &mut transfers[..some.len()];
         for (one, &n) in transfers.iter_mut().zip(some) {
             // Before the write: who dirties the page from here on finds it clean and makes it dirty again.

@@ -2,10 +2,10 @@
 
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber};
-use crate::file::FileId;
+use crate::file::FileSlot;
 use crate::frame::Kind;
 use crate::paging::table::{self, LockedLeaf, Way};
-use crate::paging::{Entry, FamilyId, Region, Space, SpaceId};
+use crate::paging::{Entry, FamilyId, Region, Space, SpaceId, SpaceSlot};
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
 use crate::sync::full_fence;
@@ -48,7 +48,7 @@ pub(super) fn walk_all<'p, P: Platform>(
     let owner = frame.owner.get(p);
     let mut look = |region: &Region, page: Option<PageNumber>| {
         let Some(page) = page else { return };
-        let id = SpaceId(region.space.get(p));
+        let id = mm.space_id(SpaceSlot(region.space.get(p)));
         let space = mm.space(id);
         let leaf = match table::find(mm, space.root(p), page) {
             Way::Small(leaf) | Way::Large(leaf) => leaf,
@@ -70,7 +70,7 @@ pub(super) fn walk_all<'p, P: Platform>(
     if frame.kind(p) == Kind::File {
         // The page was locked before; tables are read next. Partner: the fences in a fault on a shared file, which draws it.
         full_fence(p);
-        let (file, index) = (FileId(owner), frame.index.get(p));
+        let (file, index) = (FileSlot(owner), frame.index.get(p));
         let _shared = mm.file(file).shown.lock.read(p);
         for region in mm.regions_of_file(file) {
             look(region, region.page_of(p, index));

@@ -6,7 +6,7 @@ use super::{pageout, rmap, unmap};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
 use crate::event::{Event, Reclaimer};
-use crate::file::FileId;
+use crate::file::FileSlot;
 use crate::frame::{Few, Frame, flag};
 use crate::platform::{Platform, Store};
 use crate::profile::{self, Scope};
@@ -247,8 +247,9 @@ fn uncache<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Fate {
         let (store, block) = mm.place_of(slot);
         (mm.swap_remove(n, slot), store, block)
     } else {
-        let (file, index) = (FileId(frame.owner.get(p)), frame.index.get(p));
-        (mm.remove_cached(file, index, n), Store::File(file.0), index)
+        let (file, index) = (FileSlot(frame.owner.get(p)), frame.index.get(p));
+        let id = mm.file_id(file);
+        (mm.remove_cached(file, index, n), Store::File(id), index)
     };
     if !taken {
         return Fate::Keep;

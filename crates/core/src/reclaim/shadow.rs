@@ -58,10 +58,11 @@ impl<'p> Shadows<'p> {
             return None;
         }
         let (sort, number) = match store {
-            Store::File(file) => (0, file),
-            Store::Swap(device) => (1, device),
+            // What is remembered of an ended file is not its successor's.
+            Store::File(file) => (0, u64::from(file.index()) ^ (file.nth() - 1) << 32),
+            Store::Swap(device) => (1, u64::from(device)),
         };
-        let hash = mix(mix(block) ^ u64::from(number) << 1 ^ sort);
+        let hash = mix(mix(block) ^ number << 1 ^ sort);
         let part = self.parts[(hash >> 48) as usize % self.parts.len()];
         let bucket = &part[(hash & 0xffff_ffff) as usize % part.len()];
         let own = ((hash >> 32) as u32 & 0xffff).max(1) << TIME_BITS;

@@ -371,7 +371,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         // A space that forks meanwhile may have given entries to one that was looked at: so again until none is found.
         loop {
             let mut found = 0;
-            for id in (0..self.root.spaces.bound(self)).map(SpaceId) {
+            for id in self.live_spaces() {
                 let mut from = PageNumber(0);
                 while let Some(page) = self.next_swapped(id, from, |slot| area.has(p, slot)) {
                     found += 1;

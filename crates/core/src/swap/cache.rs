@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering;
 use super::slots::Cluster;
 use crate::Manager;
 use crate::addr::FrameNumber;
+use crate::file::FileSlot;
 use crate::frame::{Kind, flag};
 use crate::platform::{Platform, Store};
 use crate::rule::Rule;
@@ -75,7 +76,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (p, frame) = (self.platform(), self.frames().get(n));
         match self.slot_of(n) {
             Some(slot) => self.place_of(slot),
-            None => (Store::File(frame.owner.get(p)), frame.index.get(p)),
+            None => (Store::File(self.file_id(FileSlot(frame.owner.get(p)))), frame.index.get(p)),
         }
     }
 

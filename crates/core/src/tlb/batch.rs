@@ -28,7 +28,7 @@ use crate::error::Error;
 use crate::event::{Event, FlushReason};
 use crate::frame::flag;
 use crate::ipi::{self, Work};
-use crate::paging::{Space, SpaceId};
+use crate::paging::{Space, SpaceId, SpaceSlot};
 use crate::percpu::Here;
 use crate::platform::Platform;
 use crate::pool::Zeroed;
@@ -135,11 +135,11 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
         space.defer(p, generation);
         slot.cleared.set(slot.cleared.get() + 1);
         let count = slot.space_count.get() as usize;
-        let known = slot.spaces[..count].iter().find(|(s, _)| s.get() == id.0);
+        let known = slot.spaces[..count].iter().find(|(s, _)| s.get() == id.index());
         match known {
             Some((_, newest)) => newest.set(generation.0),
             None if count < SPACES => {
-                slot.spaces[count].0.set(id.0);
+                slot.spaces[count].0.set(id.index());
                 slot.spaces[count].1.set(generation.0);
                 slot.space_count.set(count as u32 + 1);
             }
@@ -198,7 +198,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
                 }
             });
             for (id, newest) in &slot.spaces[..slot.space_count.get() as usize] {
-                mm.space(SpaceId(id.get())).flushed(p, Generation(newest.get()));
+                mm.space(SpaceSlot(id.get())).flushed(p, Generation(newest.get()));
             }
         }
         Flushed { mm, handle: self.handle }

@@ -17,7 +17,7 @@ use crate::addr::{Generation, PageRange};
 use crate::error::Error;
 use crate::event::{Event, FlushReason};
 use crate::ipi::{self, Work};
-use crate::paging::{Space, SpaceId, unload};
+use crate::paging::{Space, SpaceId, SpaceSlot, unload};
 use crate::percpu::{Here, Presence};
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
@@ -38,7 +38,7 @@ pub(crate) fn flush<P: Platform>(
 ) {
     let _scope = profile::scope(mm.platform(), Scope::TlbFlush);
     let p = mm.platform();
-    let space = mm.space(id);
+    let (id, space) = (id.slot(), mm.space(id));
     let here = Here::new(mm);
     let targets = &here.slot().targets;
     let generation = if p.broken(Rule::GenerationBeforeMask) {
@@ -107,7 +107,7 @@ pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>, work: Work) {
 /// it has one, is compared when it is loaded again.
 fn local<P: Platform>(
     here: &Here<'_, '_, P>,
-    id: SpaceId,
+    id: SpaceSlot,
     range: Option<PageRange>,
     until: Generation,
     tables: bool,

@@ -20,7 +20,7 @@ fn written_after_write_back(broken: Option<Rule>, guarantees: bool) -> u64 {
         let (id, file) = showing(mm, 1, &[1]);
         write_first(mm, id, 1, 1);
         assert_eq!(mm.write_back(file), Ok(1));
-        assert_eq!(host.on_disk(file.0, 0), Some(1));
+        assert_eq!(host.on_disk(file, 0), Some(1));
         host.on(1, || host.write(mm, id, AT, 2).unwrap());
         reclaim_all(mm);
         assert_eq!(mm.cached_pages(file), Ok(0));

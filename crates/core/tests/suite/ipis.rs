@@ -2,12 +2,13 @@
 
 use crate::machine;
 
+use std::cell::Cell;
 use std::fmt::Write;
 
 use machine::{Host, Mm, Setup, bare, pages};
 use quietmm::{
-    Advice, Backing, Config, Counter, FrameNumber, KernelProt, NodeId, PageNumber, PageRange, Prot, Region,
-    SpaceId, UserAccess, VmapPlace,
+    Advice, Backing, Config, Counter, FileId, FrameNumber, KernelProt, NodeId, PageNumber, PageRange, Prot,
+    Region, SpaceId, UserAccess, VmapPlace,
 };
 
 /// A range is in the middle of a mapping of this many pages, so that its table stays in use; but what is to empty whole
@@ -27,6 +28,11 @@ const FRAME: FrameNumber = FrameNumber(0x1000);
 
 fn config() -> Config {
     Config { vmap: Some(PageRange::new(KERNEL, 1 << 18)), vmap_lazy: Some(u64::MAX), ..bare("quiet") }
+}
+
+thread_local! {
+    /// The file that is mapped.
+    static FILE: Cell<Option<FileId>> = const { Cell::new(None) };
 }
 
 /// So many pages there, all of one frame.
@@ -133,7 +139,7 @@ const OPERATIONS: [Operation; 19] = [
     Operation {
         name: "`write_back`",
         file: true,
-        run: |mm, _, _, n| assert_eq!(mm.write_back(quietmm::FileId(0)), Ok(n)),
+        run: |mm, _, _, n| assert_eq!(mm.write_back(FILE.get().unwrap()), Ok(n)),
         flushes: |n| n.div_ceil(32),
         ..PLAIN
     },
@@ -203,7 +209,7 @@ fn measure(operation: &Operation, count: u64, cpus: u32, lazy: bool) -> [u64; 3]
         let at = if operation.tables { AT } else { INSIDE };
         let backing = if operation.file {
             let file = mm.create_file(MAPPED).unwrap();
-            assert_eq!(file.0, 0);
+            FILE.set(Some(file));
             Backing::File { file, offset: 0 }
         } else {
             Backing::Anonymous

@@ -4,6 +4,7 @@ mod allocation;
 mod documents;
 mod drain;
 mod entries;
+mod handles;
 mod hotplug;
 mod ipis;
 mod large;

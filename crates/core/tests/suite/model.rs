@@ -451,7 +451,7 @@ impl World<'_, '_> {
     /// After write-back the device has what the file shows.
     fn check_device(&self) -> Result<(), TestCaseError> {
         for (&at, &value) in &self.content {
-            prop_assert_eq!(self.host.on_disk(self.file.0, at), Some(value), "page {} of the file", at);
+            prop_assert_eq!(self.host.on_disk(self.file, at), Some(value), "page {} of the file", at);
         }
         Ok(())
     }

@@ -230,7 +230,7 @@ fn a_private_page_shows_its_file_until_it_is_written() {
             mm.advise(id, pages(AT, 4), Advice::Drop).unwrap();
             assert_eq!((host.read(mm, id, AT), host.read(mm, id, AT + 1)), (Ok(8), Ok(0)));
             assert_eq!(mm.write_back(file), Ok(1), "only what the shared mapping wrote");
-            assert_eq!(host.on_disk(file.0, 0), Some(8));
+            assert_eq!(host.on_disk(file, 0), Some(8));
         });
         assert_eq!(settled(mm).anon, 0);
     });
@@ -303,7 +303,7 @@ fn a_range_that_moves_keeps_its_content() {
                 host.on(1, || mm.drain_lru_batch());
                 give_back(mm, exhaust(mm));
                 assert_eq!(mm.cached_pages(file), Ok(0), "reclaim finds it at its new place");
-                assert_eq!(host.on_disk(file.0, 2), Some(99));
+                assert_eq!(host.on_disk(file, 2), Some(99));
                 assert_eq!(host.read(mm, id, TO + 100), Ok(99));
             }
             host.on(1, || mm.unload());

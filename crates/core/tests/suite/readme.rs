@@ -63,7 +63,7 @@ fn the_other_operations() -> Result<(), Error> {
         // What the comments say.
         assert!(mm.fault(space, text.start.addr(), UserAccess::Read).is_err(), "it was moved");
         assert!(mm.fault(space, heap.start.addr(), UserAccess::Read).is_err(), "it was unmapped");
-        assert_eq!(host.on_disk(file.0, 0), Some(7), "it was written back");
+        assert_eq!(host.on_disk(file, 0), Some(7), "it was written back");
         mm.switch_to(child)?;
         mm.fault(child, heap.start.addr(), UserAccess::Read)?;
         Ok(())

@@ -157,7 +157,7 @@ fn writable_during_io(policy: &str, broken: Option<Rule>) -> u32 {
         let held = exhaust(mm);
         give_back(mm, held);
         assert_eq!((mm.counter(Counter::PgPgOut), mm.cached_pages(file)), (16, Ok(0)));
-        assert!((0..16).all(|i| host.on_disk(file.0, i) == Some(AT + i)));
+        assert!((0..16).all(|i| host.on_disk(file, i) == Some(AT + i)));
         // And it comes back.
         host.on(1, || (AT..AT + 16).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(page))));
         early.get()
@@ -220,7 +220,7 @@ fn a_page_whose_write_fails_stays_dirty_and_in_memory() {
             host.fail_writes.set(false);
             give_back(mm, exhaust(mm));
             assert_eq!(mm.cached_pages(file), Ok(0));
-            assert!((0..16).all(|i| host.on_disk(file.0, i) == Some(AT + i)), "still dirty, so written now");
+            assert!((0..16).all(|i| host.on_disk(file, i) == Some(AT + i)), "still dirty, so written now");
         });
     }
 }

@@ -46,9 +46,12 @@ fn a_mapping_that_cannot_be_is_refused_and_changes_nothing() {
         for (count, offset) in [(11, 0), (1, 10), (10, 1), (1, u64::MAX), (2, u64::MAX)] {
             refused(mm, Error::BeyondFile, map(pages(500, count), file(f, offset)));
         }
-        refused(mm, Error::NoSuchFile, map(pages(500, 1), file(FileId(f.0 + 1), 0)));
-        refused(mm, Error::NoSuchFile, map(pages(500, 1), file(FileId(u32::MAX), 0)));
-        for unknown in [SpaceId(id.0 + 1), SpaceId(u32::MAX)] {
+        // Handles of another machine's, which has more of both.
+        let (spaces, files) = elsewhere();
+        for &unknown in &files[1..] {
+            refused(mm, Error::NoSuchFile, map(pages(500, 1), file(unknown, 0)));
+        }
+        for &unknown in &spaces[1..] {
             refused(mm, Error::NoSuchSpace, || mm.map(unknown, pages(1, 1), ANON, Prot::Read));
             refused(mm, Error::NoSuchSpace, || mm.unmap(unknown, pages(1, 1)));
             refused(mm, Error::NoSuchSpace, || mm.switch_to(unknown));
@@ -64,6 +67,14 @@ fn a_mapping_that_cannot_be_is_refused_and_changes_nothing() {
         mm.map(id, pages(0, 100), ANON, Prot::Read).unwrap();
         mm.map(id, pages(end - 10, 10), file(f, 0), Prot::Read).unwrap();
     });
+}
+
+/// Handles of spaces and files, of which this machine has one each.
+fn elsewhere() -> (Vec<SpaceId>, Vec<FileId>) {
+    Host::new(Setup::default()).run(bare("vanilla"), |mm| {
+        let spaces = std::iter::repeat_with(|| mm.create_space().unwrap()).take(20).collect();
+        (spaces, std::iter::repeat_with(|| mm.create_file(1).unwrap()).take(40).collect())
+    })
 }
 
 #[test]

@@ -23,12 +23,14 @@ fn write_back_writes_what_is_dirty_and_costs_one_flush_for_many_pages() {
             host.forget();
             assert_eq!(mm.write_back(file), Ok(32));
             assert_eq!(host.interrupts_to(1), 1);
-            assert!((0..32).all(|i| host.on_disk(file.0, i) == Some(AT + i)));
+            assert!((0..32).all(|i| host.on_disk(file, i) == Some(AT + i)));
             host.forget();
             assert_eq!((mm.write_back(file), host.interrupts()), (Ok(0), 0));
             host.on(1, || host.write(mm, id, AT + 3, 5)).unwrap();
-            assert_eq!((mm.write_back(file), host.on_disk(file.0, 3)), (Ok(1), Some(5)));
-            assert_eq!(mm.write_back(FileId(file.0 + 1)), Err(Error::NoSuchFile));
+            assert_eq!((mm.write_back(file), host.on_disk(file, 3)), (Ok(1), Some(5)));
+            let other = mm.create_file(1).unwrap();
+            mm.destroy_file(other).unwrap();
+            assert_eq!(mm.write_back(other), Err(Error::NoSuchFile));
             assert_eq!(host.stale.get(), 0);
         });
     }
@@ -45,12 +47,16 @@ fn what_the_device_does_not_take_stays_dirty() {
         assert_eq!(mm.write_back(file), Err(Error::Device));
         host.fail_writes.set(false);
         assert_eq!(mm.write_back(file), Ok(3));
-        assert_eq!(host.on_disk(file.0, 2), Some(AT + 2));
+        assert_eq!(host.on_disk(file, 2), Some(AT + 2));
     });
 }
 
 /// While CPU 0 writes the page at `AT` out CPU 1 does `work`; gives whether it had to wait for the page.
 fn waits_during_io(work: impl FnOnce(&Mm<'_>, SpaceId) + 'static) -> bool {
+    waits_during_io_of(|mm, id, _| work(mm, id))
+}
+
+fn waits_during_io_of(work: impl FnOnce(&Mm<'_>, SpaceId, FileId) + 'static) -> bool {
     let host = Host::new(Setup { cpus: 2, ..Setup::default() });
     host.run(bare("linux"), |mm| {
         let file = mm.create_file(2).unwrap();
@@ -61,11 +67,11 @@ fn waits_during_io(work: impl FnOnce(&Mm<'_>, SpaceId) + 'static) -> bool {
         host.on_disk_write.borrow_mut().push_back(Box::new(move |mm| {
             let host = mm.platform();
             host.instead_of_page_wait.set(Some(Rule::WriteWaitsForIo));
-            host.on(1, || work(mm, id));
+            host.on(1, || work(mm, id, file));
             host.broken.set(None);
         }));
         assert_eq!(mm.write_back(file), Ok(2));
-        assert_eq!(host.on_disk(file.0, 0), Some(1), "what it was when it was flushed");
+        assert_eq!(host.on_disk(file, 0), Some(1), "what it was when it was flushed");
         assert_eq!(host.stale.get(), 0);
         host.instead_of_page_wait.take().is_none()
     })
@@ -86,9 +92,9 @@ fn who_writes_to_a_page_on_its_way_to_the_device_waits_and_who_reads_does_not() 
         assert_eq!(mm.platform().read(mm, id, AT), Ok(1));
     }));
     // A private copy is no business of the device.
-    assert!(!waits_during_io(|mm, _| {
+    assert!(!waits_during_io_of(|mm, _, file| {
         let id = mm.create_space().unwrap();
-        mm.map(id, pages(AT, 1), private(FileId(0)), Prot::ReadWrite).unwrap();
+        mm.map(id, pages(AT, 1), private(file), Prot::ReadWrite).unwrap();
         mm.switch_to(id).unwrap();
         mm.platform().write(mm, id, AT, 2).unwrap();
     }));
@@ -130,7 +136,7 @@ fn writable_inside(policy: &str, operation: Operation, broken: Option<Rule>) -> 
         host.hold_interrupts.set(false);
         host.deliver_all();
         host.broken.set(None);
-        assert_eq!((host.on_disk(file.0, 0), host.stale.get()), (Some(1), 0));
+        assert_eq!((host.on_disk(file, 0), host.stale.get()), (Some(1), 0));
         writable.get()
     })
 }
@@ -193,7 +199,7 @@ fn waits_after_a_move_during_io(broken: Option<Rule>) -> bool {
             });
         });
         assert_eq!(host.read(mm, id, TO), Ok(2));
-        assert_eq!((mm.write_back(file), host.on_disk(file.0, 0)), (Ok(1), Some(2)));
+        assert_eq!((mm.write_back(file), host.on_disk(file, 0)), (Ok(1), Some(2)));
         assert_eq!(host.stale.get(), 0);
         waited.get()
     })
@@ -213,14 +219,16 @@ fn what_is_on_its_way_to_the_device_gets_there_before_its_file_ends() {
         let id = mapped(mm, shared(file), 2);
         write_all(mm, id, 2);
         mm.unmap(id, pages(AT, 2)).unwrap();
+        let next = Cell::new(None);
         let writing = || {
             host.on_disk_write.borrow_mut().push_back(Box::new(|mm| mm.platform().stop()));
             assert_eq!(mm.write_back(file), Ok(2));
         };
         let ending = || {
             mm.destroy_file(file).unwrap();
-            // The next file may have the same number.
-            assert_eq!(mm.create_file(2), Ok(file));
+            // The next file has the same slot.
+            next.set(mm.create_file(2).ok());
+            assert_eq!(next.get().map(FileId::index), Some(file.index()));
         };
         host.aside(1, writing, |writing| {
             host.aside(0, ending, |ending| {
@@ -233,7 +241,7 @@ fn what_is_on_its_way_to_the_device_gets_there_before_its_file_ends() {
                 assert!(host.count(|what| matches!(what, Happened::DiskWrite(..))) <= 1);
             });
         });
-        assert_eq!((mm.cached_pages(file), settled(mm).file), (Ok(0), 0));
+        assert_eq!((mm.cached_pages(next.get().unwrap()), settled(mm).file), (Ok(0), 0));
     });
 }
 
@@ -301,7 +309,7 @@ fn written_during_a_protect(guarantees: bool) -> (bool, Option<u64>) {
         }));
         mm.protect(id, pages(AT, 1), Prot::Read).unwrap();
         mm.write_back(file).unwrap();
-        (wrote.get(), host.on_disk(file.0, 0))
+        (wrote.get(), host.on_disk(file, 0))
     })
 }
 

@@ -130,7 +130,7 @@ pub fn write_back(system: &Sys, params: &Params<'static>) -> Result<(), Error> {
         mm.write_back(file)?;
         check(system, written > 0, || "nothing was written back: the test shows nothing".into());
         for page in 1..cpus {
-            let (on_disk, last) = (mm.platform().store.first_word(file.0, page), now(page));
+            let (on_disk, last) = (mm.platform().store.first_word(file, page), now(page));
             check(system, on_disk == Some(last), || format!("page {page} holds {on_disk:x?}, not {last:x}"));
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use quietmm::platform::{BlockDevice, DeviceError, Store};
-use quietmm::{FrameNumber, Platform};
+use quietmm::{FileId, FrameNumber, Platform};
 
 use super::{Happened, Host};
 
@@ -11,7 +11,7 @@ use super::{Happened, Host};
 pub type Refuse = fn(Store, u64) -> Option<DeviceError>;
 
 impl Host {
-    pub fn on_disk(&self, file: u32, block: u64) -> Option<u64> {
+    pub fn on_disk(&self, file: FileId, block: u64) -> Option<u64> {
         self.kept(Store::File(file), block)
     }
 

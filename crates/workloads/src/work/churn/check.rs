@@ -50,7 +50,7 @@ impl<M: Machine> Thread<'_, '_, M> {
             "churn/{} {what} {:#x} of space {} and found {found:x?} instead of {expected:x?}",
             self.index,
             at.addr().0,
-            self.process.space.0
+            self.process.space.index()
         );
         self.system.mm.platform().wrong_content(&text);
     }
@@ -83,7 +83,7 @@ impl<M: Machine> Thread<'_, '_, M> {
                     "churn/{} stored at {:#x} of space {}, {prot:?}, and it gave {other:?}",
                     self.index,
                     at.addr().0,
-                    self.process.space.0
+                    self.process.space.index()
                 );
                 self.system.mm.platform().wrong_content(&text);
                 other.is_ok()

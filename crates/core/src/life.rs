@@ -1,0 +1,45 @@
+//! Handles that name one use of a slot and no later one.
+
+use core::sync::atomic::Ordering;
+
+use crate::platform::Platform;
+use crate::sync::Word64;
+
+/// Which use of a slot this is, where callers hold handles to it. It counts beginnings and ends, so it is odd while what is
+/// in the slot lives, and no two lives of a slot have the same number: 64 bits never wrap (PITFALLS 15).
+///
+/// A slot's memory stays a slot's for ever, so a look with an old handle is safe, and finds another number.
+#[repr(transparent)]
+pub(crate) struct Life(Word64);
+
+impl Life {
+    /// The slot is ready, and found from now on.
+    pub fn begin<P: Platform>(&self, p: &P) {
+        debug_assert!(self.0.get(p).is_multiple_of(2), "a slot in use begins again");
+        // Release: partner of the Acquire in `is`.
+        self.0.store(p, self.0.get(p) + 1, Ordering::Release);
+    }
+
+    /// No handle leads here any more.
+    pub fn end<P: Platform>(&self, p: &P) {
+        debug_assert!(!self.0.get(p).is_multiple_of(2), "a slot that is free ends again");
+        // Release: partner of the Acquire in `is`.
+        self.0.store(p, self.0.get(p) + 1, Ordering::Release);
+    }
+
+    /// Whether this is still the life that a handle names.
+    pub fn is<P: Platform>(&self, p: &P, life: u64) -> bool {
+        // Acquire: partner of the Releases in `begin` and `end`.
+        self.0.load(p, Ordering::Acquire) == life
+    }
+
+    /// The number of this life, or of the last one.
+    pub fn now<P: Platform>(&self, p: &P) -> u64 {
+        self.0.load(p, Ordering::Acquire).saturating_sub(1) | 1
+    }
+}
+
+/// Counts the lives of a slot from 1, for people.
+pub(crate) const fn nth(life: u64) -> u64 {
+    life.div_ceil(2)
+}
