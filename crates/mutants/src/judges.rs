@@ -1,0 +1,159 @@
+//! What judges the mutants: sets of tests, how long each takes, and which mutants it reaches.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fs, io, thread};
+
+use serde::{Deserialize, Serialize};
+
+use crate::compile::{Places, build};
+use crate::process::{self, Binary, Ended};
+
+/// A set of tests.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Set {
+    /// The core's own tests, but for the long ones.
+    Core,
+    /// The long ones.
+    Long,
+    /// The checker's scenarios, each under some hundred schedules.
+    Check,
+    /// The simulator's tests.
+    Sim,
+}
+
+impl Set {
+    pub const ALL: [Set; 4] = [Set::Core, Set::Long, Set::Check, Set::Sim];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Set::Core => "core",
+            Set::Long => "long",
+            Set::Check => "check",
+            Set::Sim => "sim",
+        }
+    }
+
+    /// Builds it in the copy.
+    pub fn build(self, places: &Places) -> io::Result<Vec<Binary>> {
+        let args: &[&str] = match self {
+            Set::Core | Set::Long => &["test", "--no-run", "-p", "quietmm", "--lib", "--test", "suite"],
+            Set::Check => &["build", "-p", "quietmm-judge"],
+            Set::Sim => &["test", "--no-run", "-p", "quietmm-sim", "--test", "suite"],
+        };
+        let package = if let Set::Sim = self { "sim" } else { "core" };
+        let folder = places.copy().join("crates").join(package);
+        let built = build(places, args)?;
+        let binary = |path| Binary { path, folder: folder.clone() };
+        Ok(built.into_iter().map(binary).collect())
+    }
+}
+
+/// A test, and what is known of it.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Test {
+    /// Its binary's place in the list.
+    pub binary: usize,
+    pub name: String,
+    /// What it takes with no mutant.
+    pub cpu: Duration,
+    /// The numbers of the mutants that it reaches.
+    pub reaches: BTreeSet<u32>,
+}
+
+/// A set that is ready to judge.
+pub struct Judge {
+    pub set: Set,
+    pub binaries: Vec<Binary>,
+    pub tests: Vec<Test>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Known {
+    built: Vec<(PathBuf, u64)>,
+    tests: Vec<Test>,
+}
+
+impl Judge {
+    /// Runs each test once, unless that was done with just these binaries.
+    ///
+    /// # Errors
+    /// When a test fails with no mutant: nothing can be said with it.
+    pub fn new(set: Set, places: &Places, jobs: usize) -> io::Result<Judge> {
+        let binaries = set.build(places)?;
+        let built: Vec<(PathBuf, u64)> =
+            binaries.iter().map(|binary| (binary.path.clone(), written(&binary.path))).collect();
+        let of = if set == Set::Long { Set::Core } else { set };
+        let path = places.ours.join(format!("reach-{}.json", of.name()));
+        let known: Option<Known> = fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        if let Some(known) = known.filter(|known| known.built == built) {
+            return Ok(Judge::of(set, binaries, known.tests));
+        }
+        let all: Vec<(usize, String)> = binaries
+            .iter()
+            .enumerate()
+            .flat_map(|(at, binary)| process::list(binary).into_iter().map(move |name| (at, name)))
+            .collect();
+        let (next, tests, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        thread::scope(|scope| {
+            for job in 0..jobs {
+                let (all, binaries, next, tests, failed) = (&all, &binaries, &next, &tests, &failed);
+                let file = places.ours.join(format!("reach-{job}.tmp"));
+                scope.spawn(move || {
+                    while let Some((binary, name)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let _ = fs::remove_file(&file);
+                        let told = format!("reach:{}", file.display());
+                        let run = process::run(&binaries[*binary], &[name], &told, Duration::from_secs(1200));
+                        if run.ended != Ended::Passed {
+                            failed.lock().expect("no panic").push(format!("{name}: {:?}", run.ended));
+                        }
+                        let reaches = reached(&fs::read(&file).unwrap_or_default());
+                        let test = Test { binary: *binary, name: name.clone(), cpu: run.cpu, reaches };
+                        tests.lock().expect("no panic").push(test);
+                    }
+                    let _ = fs::remove_file(&file);
+                });
+            }
+        });
+        let failed = failed.into_inner().expect("no panic");
+        if !failed.is_empty() {
+            let text = format!("tests that fail without any mutant:\n  {}", failed.join("\n  "));
+            return Err(io::Error::other(text));
+        }
+        let mut tests = tests.into_inner().expect("no panic");
+        tests.sort_by(|one: &Test, two| (one.cpu, &one.name).cmp(&(two.cpu, &two.name)));
+        fs::write(path, serde_json::to_vec(&Known { built, tests: tests.clone() })?)?;
+        Ok(Judge::of(set, binaries, tests))
+    }
+
+    fn of(set: Set, binaries: Vec<Binary>, mut tests: Vec<Test>) -> Judge {
+        match set {
+            Set::Core => tests.retain(|test| test.cpu < LONG),
+            Set::Long => tests.retain(|test| test.cpu >= LONG),
+            Set::Check | Set::Sim => {}
+        }
+        Judge { set, binaries, tests }
+    }
+}
+
+/// CPU time of a long test.
+const LONG: Duration = Duration::from_millis(700);
+
+/// When a file was written, in nanoseconds.
+fn written(path: &PathBuf) -> u64 {
+    let time = fs::metadata(path).and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// The numbers in what `mutation.rs` writes: the first of a run, and how many.
+fn reached(bytes: &[u8]) -> BTreeSet<u32> {
+    let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four of them"));
+    bytes
+        .chunks_exact(8)
+        .flat_map(|pair| number(&pair[..4])..number(&pair[..4]) + number(&pair[4..]))
+        .collect()
+}

@@ -1,0 +1,100 @@
+//! What came of it, by room.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::explained;
+use crate::mutant::Mutant;
+use crate::results::{Results, Verdict};
+use crate::rooms::room;
+
+/// Counts of a room.
+#[derive(Default, Clone, Copy)]
+struct Counts {
+    killed: usize,
+    explained: usize,
+    survived: usize,
+    unreached: usize,
+    open: usize,
+}
+
+impl Counts {
+    fn cells(&self, name: &str) -> String {
+        let behave = self.killed + self.survived + self.unreached;
+        let score = 100.0 * self.killed as f64 / behave.max(1) as f64;
+        let all = behave + self.explained + self.open;
+        let Counts { killed, explained, survived, unreached, open } = self;
+        format!(
+            "| {name} | {all} | {killed} | {explained} | {survived} | {unreached} | {open} | {score:.1} % |"
+        )
+    }
+    fn add(&mut self, other: &Counts) {
+        self.killed += other.killed;
+        self.explained += other.explained;
+        self.survived += other.survived;
+        self.unreached += other.unreached;
+        self.open += other.open;
+    }
+}
+
+/// A table in Markdown, a row for each room.
+pub fn table(mutants: &[Mutant], results: &Results) -> String {
+    let list = explained::list();
+    let mut rooms: BTreeMap<&str, Counts> = BTreeMap::new();
+    for mutant in mutants {
+        let counts = rooms.entry(room(&mutant.key.file)).or_default();
+        match results.known.get(&mutant.key) {
+            Some(Verdict::Killed { .. }) => counts.killed += 1,
+            _ if explained::why(&list, mutant).is_some() => counts.explained += 1,
+            None => counts.open += 1,
+            Some(Verdict::Survived { reached: 0, .. }) => counts.unreached += 1,
+            Some(Verdict::Survived { .. }) => counts.survived += 1,
+        }
+    }
+    let mut text = String::from(
+        "| room | mutants | killed | explained | survived | not reached | not judged | score |\n",
+    );
+    text.push_str("|---|--:|--:|--:|--:|--:|--:|--:|\n");
+    let mut sum = Counts::default();
+    for (name, counts) in &rooms {
+        let _ = writeln!(text, "{}", counts.cells(&format!("`{name}`")));
+        sum.add(counts);
+    }
+    let _ = writeln!(text, "{}", sum.cells("all"));
+    text
+}
+
+/// Those that nobody has seen and that are not explained, with some of the tests that reach them.
+pub fn survivors(mutants: &[Mutant], results: &Results) -> String {
+    let list = explained::list();
+    let mut text = String::new();
+    for mutant in mutants.iter().filter(|mutant| explained::why(&list, mutant).is_none()) {
+        if let Some(Verdict::Survived { reached, tests, sets }) = results.known.get(&mutant.key) {
+            let sets: Vec<&str> = sets.iter().map(|set| set.name()).collect();
+            let _ = writeln!(text, "{}", mutant.line());
+            let _ =
+                writeln!(text, "    {} tests of {} reach it: {}", reached, sets.join(", "), tests.join(", "));
+        }
+    }
+    text
+}
+
+/// Explanations of mutants that a test sees after all, or that there are not.
+pub fn stale(mutants: &[Mutant], results: &Results) -> Vec<String> {
+    let list = explained::list();
+    let mut stale = Vec::new();
+    for entry in &list {
+        let one = std::slice::from_ref(entry);
+        let meant: Vec<&Mutant> =
+            mutants.iter().filter(|mutant| explained::why(one, mutant).is_some()).collect();
+        if meant.is_empty() {
+            stale.push(format!("matches nothing: {}", entry.pattern));
+        }
+        for mutant in meant {
+            if let Some(Verdict::Killed { by, .. }) = results.known.get(&mutant.key) {
+                stale.push(format!("is seen by {by}: {}", mutant.line()));
+            }
+        }
+    }
+    stale
+}

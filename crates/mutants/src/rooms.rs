@@ -1,0 +1,21 @@
+//! The rooms of the core that are mutated.
+
+/// The rooms whose faults corrupt memory or lose it.
+pub const ROOMS: [&str; 17] = [
+    "addr", "cpu", "device", "file", "frame", "hotplug", "ipi", "manager", "paging", "percpu", "pool",
+    "reclaim", "swap", "sync", "tlb", "tree", "vmap",
+];
+
+/// Not mutated: what tests look with, and a model of memory for another checker.
+const NOT: [&str; 2] = ["vmap/audit.rs", "sync/modelled.rs"];
+
+/// The room of a file below `crates/core/src`.
+pub fn room(path: &str) -> &str {
+    path.split('/').next().unwrap_or(path).trim_end_matches(".rs")
+}
+
+/// Whether a file is mutated when these rooms are asked for: none means all. A file or folder may be named too.
+pub fn is_wanted(path: &str, rooms: &[String]) -> bool {
+    let asked = || rooms.iter().any(|asked| room(path) == asked || path.starts_with(asked.as_str()));
+    ROOMS.contains(&room(path)) && !NOT.contains(&path) && (rooms.is_empty() || asked())
+}
