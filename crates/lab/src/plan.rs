@@ -164,10 +164,14 @@ pub fn plans(
                 let wrong = format!("--threads {threads}: {machine_name} has {cpus} CPUs; 1 to {cpus}");
                 return Err(Failure::Input(wrong));
             }
+            let trace =
+                workload.needs_trace().then(|| recorded::find(common.trace.as_deref())).transpose()?;
+            let own_scale =
+                if trace.as_ref().is_some_and(Recorded::has_threads) { 1 } else { workload.default_scale() };
             Ok(Plan {
                 form,
                 workload,
-                scale: common.scale.unwrap_or_else(|| default_scale(workload, &machine)),
+                scale: common.scale.unwrap_or_else(|| default_scale(own_scale, &machine)),
                 machine,
                 machine_name,
                 policies: policies.clone(),
@@ -175,7 +179,7 @@ pub fn plans(
                 seed: common.seed,
                 runs: common.runs,
                 broken,
-                trace: workload.needs_trace().then(|| recorded::find(common.trace.as_deref())).transpose()?,
+                trace,
                 threads: common.threads,
                 parts: common.parts,
                 work: None,
@@ -215,9 +219,9 @@ fn check_parts(workload: Workload, parts: Option<u32>) -> Result<(), Failure> {
 const MOST_MEMORY: u64 = 4 << 30;
 
 /// The workload's own scale, unless the machine is so large that it would run for hours.
-fn default_scale(workload: Workload, machine: &Machine) -> u32 {
+fn default_scale(own: u32, machine: &Machine) -> u32 {
     let fits = u32::try_from(machine.memory.div_ceil(MOST_MEMORY)).unwrap_or(u32::MAX);
-    workload.default_scale().max(fits)
+    own.max(fits)
 }
 
 /// A machine by name or file.

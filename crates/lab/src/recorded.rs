@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use quietmm_workloads::trace::Trace;
+use quietmm_workloads::trace::AnyTrace;
 
 use crate::ending::Failure;
 use crate::near;
@@ -17,6 +17,13 @@ pub struct Recorded {
     pub name: String,
     /// The whole trace.
     pub bytes: Arc<[u8]>,
+}
+
+impl Recorded {
+    /// Whether it is of threads and what they asked for: it needs the memory that it needs, at any scale.
+    pub fn has_threads(&self) -> bool {
+        matches!(AnyTrace::parse(&self.bytes), Ok(AnyTrace::Operations(_)))
+    }
 }
 
 /// Finds a trace; without a name, the first that is shipped.
@@ -35,7 +42,7 @@ pub fn find(name: Option<&str>) -> Result<Recorded, Failure> {
     }
     // What is truncated, empty or foreign is refused before anything runs.
     let bytes = trace::load(path).map_err(|error| Failure::Input(error.to_string()))?;
-    Trace::parse(&bytes).map_err(|error| Failure::Input(format!("{name}: {error}")))?;
+    AnyTrace::parse(&bytes).map_err(|error| Failure::Input(format!("{name}: {error}")))?;
     Ok(Recorded { name: name.to_string(), bytes: bytes.into() })
 }
 

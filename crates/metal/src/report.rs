@@ -78,6 +78,7 @@ const fn tally_name(what: quietmm_workloads::Tally) -> &'static str {
         Tally::HotPages => "hot_pages",
         Tally::HotRefaults => "hot_refaults",
         Tally::HotLost => "hot_lost",
+        Tally::StepsMended => "steps_mended",
     }
 }
 

@@ -114,6 +114,12 @@ impl Metric {
                 Better::Less,
                 "hot pages that were gone when the sweeps were over",
             ),
+            Tally::StepsMended => (
+                "trace_steps_mended",
+                "steps mended",
+                Better::Neither,
+                "steps of a recording that were impossible, or added because they must have been",
+            ),
         };
         Metric::int(key, label, better, value, about)
     }

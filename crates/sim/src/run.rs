@@ -13,7 +13,8 @@ use crate::machine::Machine;
 use crate::metrics::{Better, Metric, traffic};
 use crate::profile::Profile;
 use crate::sim::{END, Sim, Stop, Watch};
-use quietmm_workloads::trace::Trace;
+use quietmm_workloads::trace::AnyTrace;
+use quietmm_workloads::work::replay;
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -169,7 +170,7 @@ fn page_lists(spec: &RunSpec, shrunk: &Machine) -> ListLimits {
 
 fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Report, RunError> {
     let began = Instant::now();
-    let machine = shrink(spec)?;
+    let mut machine = shrink(spec)?;
     if spec.threads.is_some_and(|threads| threads == 0 || threads > machine.cpus) {
         let (name, cpus) = (&machine.name, machine.cpus);
         return Err(RunError::Refused(format!("{name} has {cpus} CPUs, so 1 to {cpus} threads")));
@@ -179,10 +180,14 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     }
     let trace = match &spec.trace {
         Some(bytes) if spec.workload.needs_trace() => {
-            Some(Trace::parse(bytes).map_err(|error| RunError::Refused(error.to_string()))?)
+            Some(AnyTrace::parse(bytes).map_err(|error| RunError::Refused(error.to_string()))?)
         }
         _ => None,
     };
+    if let Some(AnyTrace::Operations(_)) = &trace {
+        // What the program waited for devices is in the recording: its threads slept.
+        (machine.device.read_latency, machine.device.write_latency) = (0, 0);
+    }
     if spec.workload.needs_swap() && machine.swap.is_none() {
         let (name, machine) = (spec.workload.name(), &machine.name);
         return Err(RunError::Refused(format!(
@@ -204,10 +209,11 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         ..Config::new(spec.policy)
     };
     let purgers = u32::from(kernel_pages.is_some());
-    let tasks = machine.cpus
-        + machine.nodes
-        + purgers
-        + spec.workload.tasks(machine.cpus, spec.work.unwrap_or(machine.memory / 4096));
+    let users = match &trace {
+        Some(trace) => replay::tasks(trace, machine.cpus),
+        None => spec.workload.tasks(machine.cpus, spec.work.unwrap_or(machine.memory / 4096)),
+    };
+    let tasks = machine.cpus + machine.nodes + purgers + users;
     let mut sim =
         Sim::<FAULTS>::new(machine, tasks as usize, spec.seed, spec.broken, watch).map_err(|error| {
             RunError::Failed(format!("the host has no room for the machine's memory: {error}"))

@@ -468,6 +468,13 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         self.cpu().enter(Mode::System);
     }
 
+    fn run_for(&self, ns: u64) {
+        let _user = self.within(Own::User);
+        self.cpu().enter(Mode::User);
+        self.work_through(ns * 1000);
+        self.cpu().enter(Mode::System);
+    }
+
     fn other_kernel_work(&self) {
         self.unmodelled(100 - self.machine.cost.other_kernel_work_goes);
     }

@@ -9,6 +9,12 @@ pub enum Op {
     Touch,
     /// A system call that unmaps a range, all of which was touched.
     Unmap,
+    /// A system call that changes the rights of a range.
+    Protect,
+    /// A system call that gives advice on a range.
+    Advise,
+    /// A system call that moves a range.
+    Move,
     /// A system call that forks a space with so many pages of its own.
     Fork,
     /// A first write to a page that a fork has left shared.
@@ -55,6 +61,9 @@ impl Op {
             Op::Map => "map",
             Op::Touch => "touch",
             Op::Unmap => "unmap",
+            Op::Protect => "protect",
+            Op::Advise => "advise",
+            Op::Move => "move",
             Op::Fork => "fork",
             Op::Copy => "copy",
             Op::Exit => "exit",
@@ -102,6 +111,8 @@ pub enum Tally {
     HotRefaults,
     /// And those that were gone when the sweeps were over.
     HotLost,
+    /// Operations of a recording that were left out because they were impossible there, or added because they must have been.
+    StepsMended,
 }
 
 /// One CPU did an operation again and again, with so many times as much other work beside it.

@@ -52,6 +52,13 @@ pub trait Machine: Platform {
     }
     /// `count` accesses' worth of user computation that touches no memory of interest.
     fn compute(&self, count: u32);
+    /// User computation that takes so many nanoseconds of this CPU, without what interrupts take.
+    fn run_for(&self, ns: u64) {
+        let until = self.now().0 + ns;
+        while self.now().0 < until {
+            self.compute(64);
+        }
+    }
     /// All alarms of this CPU go off on `to` instead, or where they are handed on to from there. Interrupts are off;
     /// called with the scheduler's lock held.
     fn hand_alarms(&self, to: CpuId);

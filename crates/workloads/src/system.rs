@@ -42,6 +42,8 @@ pub(crate) struct Scheduler<'p, M: Machine> {
     pub queues: Vec<Queue>,
     waiters: BTreeMap<WaitKey, VecDeque<TaskId>>,
     users: u32,
+    /// Some tasks may change CPUs.
+    pub roaming: bool,
     /// For each node the CPU that took a kernel task last.
     last_helper: Vec<u16>,
 }
@@ -75,6 +77,7 @@ impl<'p, M: Machine> System<'p, M> {
                 .collect(),
             waiters: BTreeMap::new(),
             users: 0,
+            roaming: false,
             last_helper: alloc::vec![0; 64],
         };
         let system = System { mm, sched: Guarded::new(sched), victims: OnceCell::new() };
@@ -132,6 +135,27 @@ impl<'p, M: Machine> System<'p, M> {
         self.add(name, kind, cpu, None, Some(Box::new(body)))
     }
 
+    /// Adds a task that goes to another CPU when its own is busy and that one is not. Before the machine starts.
+    pub fn spawn_roaming(
+        &self,
+        name: String,
+        kind: TaskKind,
+        cpu: CpuId,
+        body: impl FnOnce(&System<'p, M>) -> Result<(), Error> + 'p,
+    ) -> TaskId {
+        let id = self.add(name, kind, cpu, None, Some(Box::new(body)));
+        self.with(|s| {
+            s.tasks[id.0 as usize].roams = true;
+            s.roaming = true;
+        });
+        id
+    }
+
+    /// Lets another task run here, if it is somebody else's turn: for a task that computes for long.
+    pub fn give_way(&self) {
+        self.cond_resched();
+    }
+
     /// Adds a task that begins when somebody wakes `key`: a process that is yet to be made. Before the machine starts.
     pub fn spawn_asleep(
         &self,
@@ -161,7 +185,7 @@ impl<'p, M: Machine> System<'p, M> {
             let state = if asleep.is_some() { State::Waiting } else { State::Runnable };
             let idle = kind == TaskKind::Idle;
             let queued = !idle && asleep.is_none();
-            s.tasks.push(Task { report, state, home, cpu, on_cpu: idle, queued, body });
+            s.tasks.push(Task { report, state, home, cpu, on_cpu: idle, queued, roams: false, body });
             s.users += u32::from(matches!(kind, TaskKind::User(_)));
             if queued {
                 s.queues[cpu.index()].ready.push_back(id);
@@ -251,7 +275,8 @@ impl<'p, M: Machine> System<'p, M> {
         }
     }
 
-    fn change_space(&self, to: SpaceId) -> SpaceId {
+    /// The task that runs here goes on in another space. Returns the one that it was in.
+    pub(crate) fn change_space(&self, to: SpaceId) -> SpaceId {
         let me = self.current();
         let old = self.with(|s| {
             let kind = &mut s.tasks[me.0 as usize].report.kind;
@@ -365,7 +390,7 @@ impl<M: Machine> Scheduler<'_, M> {
             queue.ready.push_back(old);
             self.tasks[old.0 as usize].queued = true;
         }
-        let next = queue.ready.pop_front().unwrap_or(idle);
+        let next = queue.ready.pop_front().or_else(|| self.pull(cpu, here)).unwrap_or(idle);
         let visits = next != idle && self.seat(self.tasks[next.0 as usize].home, &node_of) != cpu;
         let queue = &mut self.queues[cpu.index()];
         queue.resched = visits && (!here || self.tasks[next.0 as usize].report.kind.space().is_some());
@@ -378,6 +403,42 @@ impl<M: Machine> Scheduler<'_, M> {
             self.tasks[next.0 as usize].cpu = cpu;
         }
         (next, self.tasks[next.0 as usize].report.kind, next != old)
+    }
+
+    /// A roaming task that is ready on the CPU with most such, for one that has nothing to do.
+    fn pull(&mut self, to: CpuId, on: bool) -> Option<TaskId> {
+        if !self.roaming || !on {
+            return None;
+        }
+        let tasks = &self.tasks;
+        // One that stands in a queue may not have left its CPU's context yet.
+        let roams = |id: &&TaskId| tasks[id.0 as usize].roams && !tasks[id.0 as usize].on_cpu;
+        let of = |queue: &Queue| queue.ready.iter().filter(roams).count();
+        let most =
+            self.queues.iter().map(of).enumerate().max_by_key(|&(cpu, count)| (count, usize::MAX - cpu));
+        let from = most.filter(|&(_, count)| count > 0)?.0;
+        let at = self.queues[from].ready.iter().rposition(|id| roams(&id))?;
+        let id = self.queues[from].ready.remove(at)?;
+        let task = &mut self.tasks[id.0 as usize];
+        (task.home, task.cpu) = (to, to);
+        Some(id)
+    }
+
+    /// Where a roaming task goes that becomes ready: to its own CPU, unless that is busy and another is not.
+    fn roam(&mut self, id: TaskId) {
+        let task = &self.tasks[id.0 as usize];
+        let idle = |cpu: usize| {
+            let queue = &self.queues[cpu];
+            queue.power == Power::On && queue.current == TaskId(cpu as u32) && queue.ready.is_empty()
+        };
+        if !task.roams || idle(task.home.index()) {
+            return;
+        }
+        let cpus = self.queues.len();
+        let home = task.home.index();
+        if let Some(cpu) = (1..cpus).map(|step| (home + step) % cpus).find(|&cpu| idle(cpu)) {
+            self.tasks[id.0 as usize].home = CpuId(cpu as u16);
+        }
     }
 
     /// Makes a waiting task ready; gives the CPU to interrupt, if it is not this one.
@@ -394,6 +455,7 @@ impl<M: Machine> Scheduler<'_, M> {
 
     /// Puts a task that is on no CPU into a queue; gives the CPU to interrupt, if it is not this one.
     pub fn place(&mut self, id: TaskId, here: CpuId, node_of: impl Fn(CpuId) -> NodeId) -> Option<CpuId> {
+        self.roam(id);
         let cpus = self.queues.len() as u16;
         let home = self.tasks[id.0 as usize].home;
         let seat = self.seat(home, &node_of);

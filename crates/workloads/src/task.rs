@@ -70,6 +70,8 @@ pub(crate) struct Task<'p, M: Machine> {
     pub cpu: CpuId,
     /// It is on a CPU, or that CPU has not left its context yet.
     pub on_cpu: bool,
+    /// It may go to another CPU when its own is busy.
+    pub roams: bool,
     /// It stands in a run queue.
     pub queued: bool,
     pub body: Option<Body<'p, M>>,

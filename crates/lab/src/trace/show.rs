@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use quietmm_workloads::trace::{FIXED_BYTES, Trace};
+use quietmm_workloads::trace::{AnyTrace, FIXED_BYTES, Trace};
 use serde::Serialize;
 
 use crate::plain;
@@ -116,7 +116,7 @@ pub fn load(path: &Path) -> Result<Vec<u8>, ShowError> {
     let mut file = File::open(path).map_err(read_error)?;
     let mut bytes = Vec::new();
     file.by_ref().take(FIXED_BYTES as u64).read_to_end(&mut bytes).map_err(read_error)?;
-    if let Err(error) = Trace::parse(&bytes)
+    if let Err(error) = AnyTrace::parse(&bytes)
         && error.at == 0
     {
         return Err(ShowError::Trace { path: path.to_owned(), error });

@@ -9,6 +9,7 @@ mod hotplug;
 mod machines;
 mod profile;
 mod published;
+mod replay;
 mod rules;
 mod same_bytes;
 mod shootdown;

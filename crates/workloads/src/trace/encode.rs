@@ -23,6 +23,13 @@ pub enum EncodeError {
         /// Its length.
         bytes: usize,
     },
+    /// An event names something that is not there.
+    Unknown {
+        /// What.
+        what: &'static str,
+        /// Which event, counted from 0.
+        event: u64,
+    },
 }
 
 impl fmt::Display for EncodeError {
@@ -32,6 +39,9 @@ impl fmt::Display for EncodeError {
                 write!(f, "a record of page {page} without accesses; it needs a read or a write")
             }
             Self::TextTooLong { bytes } => write!(f, "a text of {bytes} bytes; at most {} fit", u16::MAX),
+            Self::Unknown { what, event } => {
+                write!(f, "event {event} names a {what} that is not there; what is named comes before")
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::header::{FIXED_BYTES, MAX_SPAN, VERSION};
+use super::header::{FIXED_BYTES, MAX_SPAN, RECORDING_VERSION, VERSION};
 
 /// Why bytes are not a trace. Displays as one line: `byte 8: version 7; this build reads version 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,19 @@ pub enum Fault {
         /// What it adds up to.
         body: u64,
     },
+    /// An event of a kind that there is not, or with bits that mean nothing.
+    Event,
+    /// An event names something that is not there yet.
+    Unknown {
+        /// What.
+        of: &'static str,
+    },
+    /// A thread's number is too large.
+    Thread,
+    /// A CPU's number is too large, or there is none.
+    Cpu,
+    /// A range of pages is empty or ends beyond 64 bits of address.
+    Pages64,
 }
 
 impl Fault {
@@ -113,9 +126,14 @@ impl fmt::Display for Fault {
                 write!(f, "the file ends here; it needs {need} bytes (a header alone has {FIXED_BYTES})")
             }
             Self::TooLong => write!(f, "bytes behind the body; the file should end here"),
-            Self::Version { found } => write!(f, "version {found}; this build reads version {VERSION}"),
+            Self::Version { found } => {
+                write!(f, "version {found}; this build reads versions {VERSION} and {RECORDING_VERSION}")
+            }
             Self::Flags { found } => {
-                write!(f, "flags {found:#x}; version {VERSION} knows bits 0 and 1")
+                write!(
+                    f,
+                    "flags {found:#x}; version {VERSION} knows bits 0 and 1, version {RECORDING_VERSION} bits 0 to 3"
+                )
             }
             Self::HeaderChecksum { found, computed } => {
                 write!(
@@ -146,6 +164,15 @@ impl fmt::Display for Fault {
             Self::Total { of, header, body } => {
                 write!(f, "the header says {header} {of}; the records add up to {body}")
             }
+            Self::Event => {
+                write!(f, "no event; its kind, and each of its bits, must be one that has a meaning")
+            }
+            Self::Unknown { of } => {
+                write!(f, "an event names a {of} that is not there; what is named comes before")
+            }
+            Self::Thread => write!(f, "a thread's number above 32 bits"),
+            Self::Cpu => write!(f, "a machine has 1 to 65,535 CPUs, counted from 0"),
+            Self::Pages64 => write!(f, "a range of no pages, or beyond page 2^52; addresses have 64 bits"),
         }
     }
 }

@@ -6,8 +6,10 @@ use super::error::{Fault, TraceError};
 
 /// The first bytes of every trace. The line feed at the end does not survive a transfer as text.
 pub const MAGIC: [u8; 8] = *b"\x89QTRACE\n";
-/// The only version there is.
+/// The version of traces of accesses.
 pub const VERSION: u16 = 1;
+/// The version of recordings of operations.
+pub const RECORDING_VERSION: u16 = 2;
 /// Length of the header without its texts.
 pub const FIXED_BYTES: usize = 104;
 /// Page numbers are 32 bits wide: the span is at most this many pages.
@@ -195,16 +197,22 @@ impl<'a> Header<'a> {
     }
 }
 
+/// The version of what begins as a trace does.
+pub(super) fn version(bytes: &[u8]) -> Option<u16> {
+    let bytes = bytes.strip_prefix(&MAGIC)?;
+    Some(u16::from_le_bytes([*bytes.first()?, *bytes.get(1)?]))
+}
+
 // The offsets are constants below `FIXED_BYTES`, so the indexing cannot fail.
 
-fn u16_at(fixed: &[u8; FIXED_BYTES], at: usize) -> u16 {
+pub(super) fn u16_at(fixed: &[u8; FIXED_BYTES], at: usize) -> u16 {
     u16::from_le_bytes([fixed[at], fixed[at + 1]])
 }
 
-fn u32_at(fixed: &[u8; FIXED_BYTES], at: usize) -> u32 {
+pub(super) fn u32_at(fixed: &[u8; FIXED_BYTES], at: usize) -> u32 {
     u32::from(u16_at(fixed, at)) | (u32::from(u16_at(fixed, at + 2)) << 16)
 }
 
-fn u64_at(fixed: &[u8; FIXED_BYTES], at: usize) -> u64 {
+pub(super) fn u64_at(fixed: &[u8; FIXED_BYTES], at: usize) -> u64 {
     u64::from(u32_at(fixed, at)) | (u64::from(u32_at(fixed, at + 4)) << 32)
 }

@@ -24,6 +24,11 @@
 //! the memory of the replay: an epoch's pages should all fit in it, and in the TLB's last level, or the
 //! replay misses where the program did not. The importer's default is 128 pages and 262,144 accesses.
 //!
+//! # Two versions
+//!
+//! What follows is version 1: accesses of one program, as a tool sees them that looks at each. [`Recording`] is version 2: what
+//! threads and processes asked of the memory manager, as the kernel sees it. [`AnyTrace`] reads either.
+//!
 //! # The format
 //!
 //! All numbers are little-endian. The header is [`FIXED_BYTES`] long, then follow the two texts, then the body.
@@ -68,6 +73,7 @@ mod encode;
 mod error;
 mod header;
 mod record;
+pub mod recording;
 mod varint;
 
 #[cfg(test)]
@@ -76,5 +82,38 @@ mod tests;
 pub use decode::{Records, Trace};
 pub use encode::{BodyEncoder, EncodeError};
 pub use error::{Fault, TraceError};
-pub use header::{FIXED_BYTES, Header, MAGIC, MAX_SPAN, Totals, VERSION};
+pub use header::{FIXED_BYTES, Header, MAGIC, MAX_SPAN, RECORDING_VERSION, Totals, VERSION};
 pub use record::Record;
+pub use recording::Recording;
+
+/// A trace of either version.
+#[derive(Clone, Copy, Debug)]
+pub enum AnyTrace<'a> {
+    /// Version 1: accesses.
+    Accesses(Trace<'a>),
+    /// Version 2: operations of threads and processes.
+    Operations(Recording<'a>),
+}
+
+impl<'a> AnyTrace<'a> {
+    /// Checks `bytes` from the first to the last. Takes time in proportion to the length, no memory. May be called in any context.
+    ///
+    /// # Errors
+    /// Says at which byte the file is wrong, and what would be right. Never panics, whatever the bytes.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, TraceError> {
+        if header::version(bytes) == Some(RECORDING_VERSION) {
+            Recording::parse(bytes).map(AnyTrace::Operations)
+        } else {
+            Trace::parse(bytes).map(AnyTrace::Accesses)
+        }
+    }
+
+    /// What was recorded.
+    #[must_use]
+    pub fn program(&self) -> &'a str {
+        match self {
+            AnyTrace::Accesses(trace) => trace.header().program,
+            AnyTrace::Operations(recording) => recording.header().about.program,
+        }
+    }
+}

@@ -199,7 +199,7 @@ fn errors_say_where_and_what_would_be_right() {
     let mut file = written(&SOME, |_| ());
     file[8] = 7;
     let error = Trace::parse(&file).unwrap_err();
-    assert_eq!(error.to_string(), "byte 8: version 7; this build reads version 1");
+    assert_eq!(error.to_string(), "byte 8: version 7; this build reads versions 1 and 2");
     let error = Trace::parse(b"\x7fELF").unwrap_err();
     assert_eq!(error.to_string(), "byte 0: not a trace; a .qtrace file begins with the bytes 89 'QTRACE' 0a");
     let error = Trace::parse(b"").unwrap_err();

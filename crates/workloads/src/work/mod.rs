@@ -9,7 +9,7 @@ mod hotplug;
 mod page_alloc;
 mod pressure;
 mod reader;
-mod replay;
+pub mod replay;
 mod revisit;
 mod scan_resist;
 mod shootdown;
@@ -28,7 +28,7 @@ use rand_xoshiro::Xoshiro256StarStar;
 use crate::latency::Op;
 use crate::machine::Machine;
 use crate::system::System;
-use crate::trace::Trace;
+use crate::trace::AnyTrace;
 
 /// Where workloads map their files.
 const BASE: PageNumber = PageNumber(0x10_0000);
@@ -45,7 +45,7 @@ pub struct Params<'t> {
     /// Varies what is random: start delays, and what random workloads do.
     pub seed: u64,
     /// The trace to be replayed.
-    pub trace: Option<Trace<'t>>,
+    pub trace: Option<AnyTrace<'t>>,
     /// Threads that work, where one may choose: 1 to `cpus`.
     pub threads: u32,
     /// How much other work there is, where one may choose: one of [`Workload::parts`], or all of them.
@@ -95,7 +95,7 @@ workloads! {
     Bystander, "tlb-bystander", "numa-4x12", 128,
         "half the threads of a process use a hot set that fits the TLB, the others read cold pages";
     Replay, "trace", "uma-8", 256,
-        "each CPU replays a recorded trace of a real program, memory being too small for all";
+        "recorded work of a real program: a copy of its accesses on each CPU, or its threads and what they asked for";
     Churn, "churn", "stress-4x4", 1,
         "every operation at random on 2 to 16 CPUs that leave and return, memory short, every content checked";
     SwapThreads, "swap-threads", "ssd-8", 32,

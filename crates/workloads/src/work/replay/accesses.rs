@@ -1,18 +1,21 @@
-//! `trace`: each CPU replays a recorded trace of a real program against its own mapping of its own file, and
-//! memory is too small for all of them.
+//! Accesses: each CPU replays them against its own mapping of its own file, and memory is too small for all of them.
 
 use alloc::format;
 
 use quietmm::{Error, PageNumber, Prot, UserAccess};
 
-use super::{BASE, Params, map_file, spaces};
+use super::super::{BASE, Params, map_file, spaces};
 use crate::machine::Machine;
 use crate::system::System;
 use crate::task::TaskKind;
+use crate::trace::Trace;
 
 /// A process per CPU. Writes of the program are writes to its file: dirty pages go to the device.
-pub fn set_up<'p, M: Machine>(system: &System<'p, M>, params: &Params<'p>) -> Result<u64, Error> {
-    let Some(trace) = params.trace else { return Ok(0) };
+pub fn set_up<'p, M: Machine>(
+    system: &System<'p, M>,
+    params: &Params<'p>,
+    trace: Trace<'p>,
+) -> Result<u64, Error> {
     let header = trace.header();
     for (cpu, space) in spaces(system, params.cpus)? {
         map_file(system, space, BASE, header.span.max(1), Prot::ReadWrite)?;

@@ -1,0 +1,220 @@
+//! Operations: each recorded thread is a task, in a space that it shares with those that shared it. It does the same to
+//! the same pages, runs and sleeps for as long in between, and waits where it depends on others. The scheduler gives a task
+//! another CPU when its own is busy: a recording of 2 CPUs spreads over 64.
+
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use quietmm::platform::WaitKey;
+use quietmm::{CpuId, Error, FileId, Manager, PageNumber, PageRange, SpaceId, UserAccess};
+
+use super::order::Done;
+use super::plan::{Life, Plan, Step, plan};
+use crate::guarded::Guarded;
+use crate::latency::{Op, Tally};
+use crate::machine::Machine;
+use crate::system::System;
+use crate::task::TaskKind;
+use crate::trace::Recording;
+use crate::trace::recording::Pages;
+
+/// A thread that runs looks so often whether another one's turn has come, in nanoseconds.
+const PIECE: u64 = 100_000;
+/// A page fault takes no more of what the thread then need not run: what is longer was waiting.
+const MOST_FAULT: u64 = 10_000;
+
+/// What all tasks of a replay share.
+struct World {
+    lives: Vec<Life>,
+    /// How many steps each thread has done.
+    done: Vec<AtomicU32>,
+    /// The spaces that there are now.
+    spaces: Guarded<Vec<Option<SpaceId>>>,
+    files: Vec<FileId>,
+    /// Where a task is before and after its threads.
+    nursery: SpaceId,
+}
+
+/// What somebody waits with for a thread: apart from naps, devices and turns.
+const fn key(thread: u32) -> WaitKey {
+    WaitKey::Own(1 << 62 | thread as u64)
+}
+
+/// Makes a task for each seat.
+pub fn set_up<M: Machine>(system: &System<'_, M>, recording: &Recording<'_>) -> Result<u64, Error> {
+    let Plan { lives, seats, spaces, files, mended } = plan(recording);
+    system.mm.platform().tally(Tally::StepsMended, mended);
+    let mut made = alloc::vec![None; spaces as usize];
+    for life in lives.iter().filter(|life| life.founds) {
+        made[life.space as usize] = Some(system.mm.create_space()?);
+    }
+    let all = lives.iter().map(|life| life.steps.len() as u64).sum();
+    let world = Arc::new(World {
+        done: lives.iter().map(|_| AtomicU32::new(0)).collect(),
+        spaces: Guarded::new(made),
+        files: files.iter().map(|&pages| system.mm.create_file(pages.max(1))).collect::<Result<_, _>>()?,
+        nursery: system.mm.create_space()?,
+        lives,
+    });
+    let mut turns: Vec<Vec<u32>> = alloc::vec![Vec::new(); seats.count as usize];
+    for (thread, &seat) in seats.of.iter().enumerate() {
+        turns[seat as usize].push(thread as u32);
+    }
+    let cpus = system.mm.platform().possible_cpus();
+    for (seat, threads) in turns.into_iter().enumerate() {
+        let world = world.clone();
+        let cpu = CpuId((seat as u32 % cpus) as u16);
+        system.spawn_roaming(format!("thread/{seat}"), TaskKind::User(world.nursery), cpu, move |system| {
+            threads.iter().try_for_each(|&thread| Thread::new(system, &world, thread).live())
+        });
+    }
+    Ok(all)
+}
+
+/// A thread that is alive.
+struct Thread<'a, 'p, M: Machine> {
+    system: &'a System<'p, M>,
+    world: &'a World,
+    me: u32,
+    space: SpaceId,
+    /// Nanoseconds that page faults have taken here: the recorded time on a CPU has those of the recorded machine.
+    owed: u64,
+}
+
+fn range(pages: Pages) -> PageRange {
+    PageRange::new(PageNumber(pages.start), pages.count)
+}
+
+impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
+    fn new(system: &'a System<'p, M>, world: &'a World, me: u32) -> Self {
+        Thread { system, world, me, space: world.nursery, owed: 0 }
+    }
+
+    fn machine(&self) -> &'p M {
+        self.system.mm.platform()
+    }
+
+    fn live(&mut self) -> Result<(), Error> {
+        let life = &self.world.lives[self.me as usize];
+        if let Some(after) = life.after {
+            self.await_done(after);
+        }
+        self.enter(life.space);
+        let mut awaited = life.awaited.iter().copied().peekable();
+        for (done, step) in (1..).zip(&life.steps) {
+            self.act(step)?;
+            // Release: partner of the Acquire in `await_done`.
+            self.world.done[self.me as usize].store(done, Ordering::Release);
+            if awaited.next_if_eq(&done).is_some() {
+                self.machine().wake(key(self.me));
+            }
+            self.machine().progressed(1);
+        }
+        Ok(())
+    }
+
+    fn await_done(&self, Done { thread, steps }: Done) {
+        let done = &self.world.done[thread as usize];
+        self.machine().wait(key(thread), &mut || done.load(Ordering::Acquire) >= steps);
+    }
+
+    /// Goes on in a space that somebody has made.
+    fn enter(&mut self, space: u32) {
+        let there = self.world.spaces.with(&self.system.mm, |spaces| spaces[space as usize]);
+        // Whoever makes it is waited for.
+        self.space = there.unwrap_or(self.world.nursery);
+        self.system.change_space(self.space);
+    }
+
+    fn made(&self, space: u32, id: SpaceId) {
+        self.world.spaces.with(&self.system.mm, |spaces| spaces[space as usize] = Some(id));
+    }
+
+    /// Leaves the space for the nursery, and ends it if nobody is left there.
+    fn leave(&mut self, ends: bool) -> Result<(), Error> {
+        let old = self.space;
+        self.space = self.world.nursery;
+        self.system.change_space(self.space);
+        if ends { self.timed(Op::Exit, 0, |system| system.end_space(old)) } else { Ok(()) }
+    }
+
+    fn timed(
+        &self,
+        op: Op,
+        pages: u64,
+        work: impl FnOnce(&System<'p, M>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        super::super::timed(self.system, op, pages, || work(self.system))
+    }
+
+    fn call(
+        &self,
+        op: Op,
+        pages: u64,
+        work: impl FnOnce(&Manager<'p, M>, SpaceId) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.timed(op, pages, |system| system.syscall(|mm| work(mm, self.space)))
+    }
+
+    fn act(&mut self, step: &Step) -> Result<(), Error> {
+        match *step {
+            Step::Run(ns) => {
+                let paid = self.owed.min(ns);
+                self.owed -= paid;
+                self.run(ns - paid);
+            }
+            Step::Sleep(ns) => self.system.nap(ns),
+            Step::Await(done) => self.await_done(done),
+            Step::Map { pages, shows, prot } => {
+                let backing = shows.backing(&self.world.files);
+                self.call(Op::Map, pages.count, |mm, space| mm.map(space, range(pages), backing, prot))?;
+            }
+            Step::Unmap(pages) => {
+                self.call(Op::Unmap, pages.count, |mm, space| mm.unmap(space, range(pages)))?;
+            }
+            Step::Protect { pages, prot } => {
+                self.call(Op::Protect, pages.count, |mm, space| mm.protect(space, range(pages), prot))?;
+            }
+            Step::Advise { pages, advice } => {
+                self.call(Op::Advise, pages.count, |mm, space| mm.advise(space, range(pages), advice))?;
+            }
+            Step::Move { pages, to } => {
+                let to = PageNumber(to);
+                self.call(Op::Move, pages.count, |mm, space| mm.move_range(space, range(pages), to))?;
+            }
+            Step::Touch { page, write, count } => {
+                let access = if write { UserAccess::Write } else { UserAccess::Read };
+                let begin = self.machine().now().0;
+                self.system.access(PageNumber(page).addr(), count, access)?;
+                self.owed += (self.machine().now().0 - begin).min(MOST_FAULT);
+            }
+            Step::Fork { to } => {
+                self.timed(Op::Fork, 0, |system| {
+                    let child = system.syscall(|mm| mm.fork(self.space))?;
+                    self.made(to, child);
+                    Ok(())
+                })?;
+            }
+            Step::Exec { to, ends } => {
+                self.leave(ends)?;
+                let new = self.system.syscall(|mm| mm.create_space())?;
+                self.made(to, new);
+                self.enter(to);
+            }
+            Step::End { ends } => self.leave(ends)?,
+        }
+        Ok(())
+    }
+
+    fn run(&self, ns: u64) {
+        let mut left = ns;
+        while left > 0 {
+            let piece = left.min(PIECE);
+            self.machine().run_for(piece);
+            self.system.give_way();
+            left -= piece;
+        }
+    }
+}

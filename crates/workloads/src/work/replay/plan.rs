@@ -1,0 +1,471 @@
+//! From a recording to what each thread does: only what is possible, in an order that keeps what depends on each other.
+
+use alloc::vec::Vec;
+
+use quietmm::{Advice, Prot};
+
+use super::order::{Done, Order};
+use super::space::{Mapped, Shows, Space, USER_END};
+use crate::trace::Recording;
+use crate::trace::recording::{Backing, Pages, Rights, What};
+
+/// The most pages that are touched because they were populated at once.
+const MOST_POPULATED: u64 = 1 << 18;
+
+/// One step of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// It runs in user mode for so many nanoseconds.
+    Run(u64),
+    /// It sleeps.
+    Sleep(u64),
+    /// It waits until another thread has done so many of its steps.
+    Await(Done),
+    /// A new mapping. Nothing is mapped there.
+    Map { pages: Pages, shows: Shows, prot: Prot },
+    /// All is mapped.
+    Unmap(Pages),
+    /// All is mapped.
+    Protect { pages: Pages, prot: Prot },
+    /// All is mapped.
+    Advise { pages: Pages, advice: Advice },
+    /// All is mapped, and nothing is at `to`.
+    Move { pages: Pages, to: u64 },
+    /// So many accesses to a page that is mapped with the right to do this.
+    Touch { page: u64, write: bool, count: u32 },
+    /// The thread makes space `to` of its own.
+    Fork { to: u32 },
+    /// It leaves its space, which nobody uses any more if `ends`, and makes a new one, in which it goes on.
+    Exec { to: u32, ends: bool },
+    /// It leaves its space, which nobody uses any more if `ends`. The last step.
+    End { ends: bool },
+}
+
+/// The life of a thread.
+#[derive(Debug, Default)]
+pub struct Life {
+    /// Where it begins.
+    pub space: u32,
+    /// When: after this.
+    pub after: Option<Done>,
+    /// Whether nobody makes its first space: it is there from the beginning.
+    pub founds: bool,
+    pub steps: Vec<Step>,
+    /// After how many of them somebody else may go on, in ascending order.
+    pub awaited: Vec<u32>,
+}
+
+/// Who takes which seat: threads that were never alive at the same time share a task.
+pub struct Seats {
+    pub count: u32,
+    /// The seat of each thread.
+    pub of: Vec<u32>,
+}
+
+/// What all do.
+pub struct Plan {
+    pub lives: Vec<Life>,
+    pub seats: Seats,
+    pub spaces: u32,
+    /// Pages of each file.
+    pub files: Vec<u64>,
+    /// Steps that were left out because they were impossible, or were added because they must have been.
+    pub mended: u64,
+}
+
+/// Gives each thread a seat that is free when it begins. One that is not said to have ended keeps its seat.
+pub fn seats(recording: &Recording<'_>) -> Seats {
+    let mut seats = Seats { count: 0, of: Vec::new() };
+    let mut free = Vec::new();
+    let mut ended = Vec::new();
+    for event in recording.events() {
+        match event.what {
+            What::Start { .. } => {
+                let seat = free.pop().unwrap_or_else(|| {
+                    seats.count += 1;
+                    seats.count - 1
+                });
+                seats.of.push(seat);
+                ended.push(false);
+            }
+            What::End if !ended[event.thread as usize] => {
+                ended[event.thread as usize] = true;
+                free.push(seats.of[event.thread as usize]);
+            }
+            _ => {}
+        }
+    }
+    seats
+}
+
+/// Makes a plan. Memory is in proportion to the events.
+pub fn plan(recording: &Recording<'_>) -> Plan {
+    let mut planner = Planner::new(seats(recording));
+    for event in recording.events() {
+        planner.take(event.thread, event.ran, &event.what);
+    }
+    planner.finish()
+}
+
+/// A plan under way.
+struct Planner {
+    seats: Seats,
+    lives: Vec<Life>,
+    /// The space that each thread is in now; none once it has ended.
+    now_in: Vec<Option<u32>>,
+    spaces: Vec<Space>,
+    files: Vec<u64>,
+    order: Order,
+    mended: u64,
+}
+
+fn prot(rights: Rights) -> Prot {
+    match rights {
+        Rights { write: true, .. } => Prot::ReadWrite,
+        Rights { read: false, execute: false, .. } => Prot::None,
+        _ => Prot::Read,
+    }
+}
+
+/// What Linux's number of an advice is here, if it is anything.
+fn advice(number: u32) -> Option<Advice> {
+    match number {
+        // MADV_DONTNEED, MADV_FREE, MADV_REMOVE, MADV_PAGEOUT, MADV_DONTNEED_LOCKED, MADV_GUARD_INSTALL.
+        4 | 8 | 9 | 21 | 24 | 102 => Some(Advice::Drop),
+        14 => Some(Advice::Large),
+        15 => Some(Advice::Small),
+        _ => None,
+    }
+}
+
+/// The part that a program can have.
+fn user(pages: Pages) -> Option<Pages> {
+    Pages::new(pages.start, pages.end().min(USER_END).checked_sub(pages.start)?)
+}
+
+impl Planner {
+    fn new(seats: Seats) -> Planner {
+        Planner {
+            seats,
+            lives: Vec::new(),
+            now_in: Vec::new(),
+            spaces: Vec::new(),
+            files: Vec::new(),
+            order: Order::default(),
+            mended: 0,
+        }
+    }
+
+    fn take(&mut self, thread: u32, ran: u64, what: &What<'_>) {
+        if let What::Start { by, shares, .. } = *what {
+            return self.start(thread, by, shares);
+        }
+        if let What::File(_) = what {
+            self.files.push(0);
+        }
+        let Some(space) = self.now_in[thread as usize] else { return };
+        if ran > 0 {
+            self.step(thread, Step::Run(ran));
+        }
+        match *what {
+            What::Sleep { ns } => self.step(thread, Step::Sleep(ns)),
+            What::Join(other) => self.join(thread, other),
+            What::Exec(_) => self.exec(thread, space),
+            What::End => self.end(thread, space),
+            What::Map { pages, rights, backing, populate, .. } => {
+                self.map(thread, space, pages, rights, backing, populate);
+            }
+            What::Unmap { pages, .. } => self.unmap(thread, space, pages),
+            What::Protect { pages, rights, .. } => self.protect(thread, space, pages, prot(rights)),
+            What::Advise { pages, advice: number, .. } => {
+                if let (Some(advice), Some(pages)) = (advice(number), user(pages)) {
+                    self.advise(thread, space, pages, advice);
+                }
+            }
+            What::Move { from, to, .. } => self.remap(thread, space, from, to),
+            What::Fault { page, write } => self.touch(thread, space, page, write, 1),
+            What::Access { page, reads, writes } => {
+                if reads > 0 {
+                    self.touch(thread, space, page, false, reads);
+                }
+                if writes > 0 {
+                    self.touch(thread, space, page, true, writes);
+                }
+            }
+            What::Name(_)
+            | What::File(_)
+            | What::Stack(_)
+            | What::Start { .. }
+            | What::Shootdown { .. }
+            | What::Lost { .. } => {}
+        }
+    }
+
+    fn step(&mut self, thread: u32, step: Step) {
+        self.lives[thread as usize].steps.push(step);
+    }
+
+    /// Where the thread will be when it has done one more step than it has now.
+    fn next(&self, thread: u32) -> Done {
+        Done { thread, steps: self.lives[thread as usize].steps.len() as u32 + 1 }
+    }
+
+    fn here(&self, thread: u32) -> Done {
+        Done { thread, steps: self.lives[thread as usize].steps.len() as u32 }
+    }
+
+    fn after(&mut self, thread: u32, before: impl IntoIterator<Item = Done>) {
+        self.order.after(thread, before, &mut self.lives[thread as usize].steps);
+    }
+
+    fn new_space(&mut self, space: Space) -> u32 {
+        self.spaces.push(space);
+        self.spaces.len() as u32 - 1
+    }
+
+    fn start(&mut self, thread: u32, by: u32, shares: bool) {
+        self.lives.push(Life::default());
+        self.now_in.push(None);
+        self.order.add_thread();
+        let maker = if by == thread { None } else { self.now_in[by as usize] };
+        let (space, after) = match maker {
+            Some(space) if shares => (space, self.begun(by)),
+            Some(space) => {
+                let before = self.spaces[space as usize].everything();
+                self.after(by, before);
+                let done = self.next(by);
+                let child = self.spaces[space as usize].forked(done);
+                let child = self.new_space(child);
+                self.spaces[space as usize].note(done);
+                self.step(by, Step::Fork { to: child });
+                (child, Some(done))
+            }
+            // Made before the recording, or by somebody of whom it knows no more.
+            None => (self.new_space(Space::new(None)), None),
+        };
+        // It waits before its first step.
+        self.order.after(thread, after, &mut Vec::new());
+        self.spaces[space as usize].users += 1;
+        self.now_in[thread as usize] = Some(space);
+        let life = &mut self.lives[thread as usize];
+        (life.space, life.after, life.founds) = (space, after, maker.is_none());
+    }
+
+    /// Where a thread is, so that its space is there and whoever it makes can begin.
+    fn begun(&self, thread: u32) -> Option<Done> {
+        let here = self.here(thread);
+        if here.steps > 0 { Some(here) } else { self.lives[thread as usize].after }
+    }
+
+    fn join(&mut self, thread: u32, other: u32) {
+        if other == thread || self.now_in[other as usize].is_some() {
+            // Nobody has waited for the end of one that goes on.
+            self.mended += 1;
+            return;
+        }
+        // It slept because it waited: here it waits. The step stays, since others may count on its number.
+        let steps = &mut self.lives[thread as usize].steps;
+        if let Some(slept @ Step::Sleep(_)) = steps.last_mut() {
+            *slept = Step::Run(0);
+        }
+        let done = self.here(other);
+        self.after(thread, [done]);
+    }
+
+    fn exec(&mut self, thread: u32, old: u32) {
+        let ends = self.leave(thread, old);
+        let to = self.new_space(Space::new(None));
+        self.spaces[to as usize].users = 1;
+        self.now_in[thread as usize] = Some(to);
+        self.step(thread, Step::Exec { to, ends });
+    }
+
+    fn end(&mut self, thread: u32, space: u32) {
+        let ends = self.leave(thread, space);
+        self.now_in[thread as usize] = None;
+        self.step(thread, Step::End { ends });
+    }
+
+    /// Whether nobody uses the space any more. Then the thread waits for the others to have left.
+    fn leave(&mut self, thread: u32, space: u32) -> bool {
+        let next = self.next(thread);
+        let left = &mut self.spaces[space as usize];
+        left.users -= 1;
+        let ends = left.users == 0;
+        let before = if ends { left.everything() } else { Vec::new() };
+        left.note(next);
+        self.after(thread, before);
+        ends
+    }
+
+    fn map(
+        &mut self,
+        thread: u32,
+        space: u32,
+        pages: Pages,
+        rights: Rights,
+        backing: Backing,
+        populate: bool,
+    ) {
+        let Some(pages) = user(pages) else { return };
+        let shows = match backing {
+            Backing::Anonymous => Shows::Anonymous,
+            Backing::Private { file, offset } => Shows::File { file, offset, shared: false },
+            Backing::Shared { file, offset } => Shows::File { file, offset, shared: true },
+        };
+        self.clear(thread, space, pages);
+        self.map_free(thread, space, pages, Mapped { backing: shows, prot: prot(rights) });
+        if populate && prot(rights) != Prot::None {
+            let write = rights.write;
+            for page in pages.start..pages.end().min(pages.start + MOST_POPULATED) {
+                self.touch(thread, space, page, write, 1);
+            }
+        }
+    }
+
+    /// Maps where nothing is mapped.
+    fn map_free(&mut self, thread: u32, space: u32, pages: Pages, mapped: Mapped) {
+        if let Shows::File { file, offset, .. } = mapped.backing {
+            let size = &mut self.files[file as usize];
+            *size = (*size).max(offset.saturating_add(pages.count));
+        }
+        let before = self.spaces[space as usize].before_change(pages);
+        self.after(thread, before);
+        let done = self.next(thread);
+        self.step(thread, Step::Map { pages, shows: mapped.backing, prot: mapped.prot });
+        self.spaces[space as usize].set(pages, Some(mapped), done);
+    }
+
+    /// Unmaps what is mapped there.
+    fn clear(&mut self, thread: u32, space: u32, pages: Pages) {
+        let runs = self.spaces[space as usize].runs(pages);
+        if runs.is_empty() {
+            return;
+        }
+        let before = self.spaces[space as usize].before_change(pages);
+        self.after(thread, before);
+        for run in runs {
+            let done = self.next(thread);
+            self.step(thread, Step::Unmap(run));
+            self.spaces[space as usize].set(run, None, done);
+        }
+    }
+
+    fn unmap(&mut self, thread: u32, space: u32, pages: Pages) {
+        if let Some(pages) = user(pages) {
+            self.clear(thread, space, pages);
+        }
+    }
+
+    fn protect(&mut self, thread: u32, space: u32, pages: Pages, prot: Prot) {
+        let Some(pages) = user(pages) else { return };
+        let runs = self.spaces[space as usize].runs(pages);
+        if runs.is_empty() {
+            return;
+        }
+        let before = self.spaces[space as usize].before_change(pages);
+        self.after(thread, before);
+        for run in runs {
+            let done = self.next(thread);
+            self.step(thread, Step::Protect { pages: run, prot });
+            self.spaces[space as usize].protect(run, prot, done);
+        }
+    }
+
+    fn advise(&mut self, thread: u32, space: u32, pages: Pages, advice: Advice) {
+        let runs = self.spaces[space as usize].runs(pages);
+        if runs.is_empty() {
+            return;
+        }
+        let before = self.spaces[space as usize].before_change(pages);
+        self.after(thread, before);
+        for run in runs {
+            let done = self.next(thread);
+            self.step(thread, Step::Advise { pages: run, advice });
+            self.spaces[space as usize].advise(run, done);
+        }
+    }
+
+    fn remap(&mut self, thread: u32, space: u32, from: Pages, to: Pages) {
+        let (Some(from), Some(to)) = (user(from), user(to)) else { return };
+        let stays = from.start == to.start;
+        if !stays && from.start < to.end() && to.start < from.end() {
+            // No kernel does that.
+            self.mended += 1;
+            return;
+        }
+        let common = from.count.min(to.count);
+        let parts = self.spaces[space as usize].mapped(Pages { start: from.start, count: common });
+        if !stays {
+            self.clear(thread, space, to);
+            for &(part, mapped) in &parts {
+                let there = Pages { start: part.start - from.start + to.start, count: part.count };
+                let now = &self.spaces[space as usize];
+                let before: Vec<Done> =
+                    now.before_change(part).into_iter().chain(now.before_change(there)).collect();
+                self.after(thread, before);
+                let done = self.next(thread);
+                self.step(thread, Step::Move { pages: part, to: there.start });
+                self.spaces[space as usize].set(part, None, done);
+                self.spaces[space as usize].set(there, Some(mapped), done);
+            }
+        }
+        if let Some(rest) = Pages::new(from.start + common, from.count - common) {
+            self.clear(thread, space, rest);
+        }
+        if let (Some(rest), Some(&(last, mapped))) =
+            (Pages::new(to.start + common, to.count - common), parts.last())
+        {
+            let mapped = Mapped { backing: mapped.backing.further(last.count), ..mapped };
+            self.clear(thread, space, rest);
+            self.map_free(thread, space, rest, mapped);
+        }
+    }
+
+    fn touch(&mut self, thread: u32, space: u32, page: u64, write: bool, count: u32) {
+        if page >= USER_END {
+            return;
+        }
+        if self.spaces[space as usize].at(page).is_none() {
+            let hole = self.spaces[space as usize].hole(page);
+            self.mended += 1;
+            self.map_free(thread, space, hole, Mapped { backing: Shows::Anonymous, prot: Prot::ReadWrite });
+        }
+        let now = &self.spaces[space as usize];
+        let allowed = match now.at(page).map(|mapped| mapped.prot) {
+            Some(Prot::ReadWrite) => true,
+            Some(Prot::Read) => !write,
+            _ => false,
+        };
+        if !allowed {
+            // A program that lets itself be told by a signal, or a change of rights that the recording has a moment later.
+            self.mended += 1;
+            return;
+        }
+        let before: Vec<Done> = now.before_touch(page).collect();
+        self.after(thread, before);
+        let done = self.next(thread);
+        self.step(thread, Step::Touch { page, write, count });
+        self.spaces[space as usize].touch(page, done);
+    }
+
+    /// Threads that go on when the recording ends end here, so that all comes to rest.
+    fn finish(mut self) -> Plan {
+        for thread in 0..self.lives.len() as u32 {
+            if let Some(space) = self.now_in[thread as usize] {
+                self.end(thread, space);
+            }
+        }
+        let mut lives = self.lives;
+        for (life, awaited) in lives.iter_mut().zip(self.order.finish()) {
+            life.awaited = awaited;
+        }
+        Plan {
+            lives,
+            seats: self.seats,
+            spaces: self.spaces.len() as u32,
+            files: self.files,
+            mended: self.mended,
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What is mapped in a recorded space at each moment, so that what is replayed is always possible: recordings begin late,
+//! lose events, and order those of different CPUs by clocks that agree only roughly.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use quietmm::{Backing, Prot};
+
+use super::order::Done;
+use crate::trace::recording::Pages;
+
+/// Programs have no pages from here on.
+pub const USER_END: u64 = quietmm::PageNumber::USER_END.0;
+/// Pages that are mapped together where a fault shows that something must be there: a stack that grows, for one.
+const GUESS: u64 = 16;
+
+/// What a piece of a space shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapped {
+    pub backing: Shows,
+    pub prot: Prot,
+}
+
+/// As `quietmm::Backing`, of files by their numbers in the recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shows {
+    Anonymous,
+    File { file: u32, offset: u64, shared: bool },
+}
+
+impl Shows {
+    /// What is shown so many pages further on.
+    pub fn further(self, pages: u64) -> Shows {
+        match self {
+            Shows::File { file, offset, shared } => Shows::File { file, offset: offset + pages, shared },
+            Shows::Anonymous => self,
+        }
+    }
+
+    /// For the core.
+    pub fn backing(self, files: &[quietmm::FileId]) -> Backing {
+        match self {
+            Shows::Anonymous => Backing::Anonymous,
+            Shows::File { file, offset, shared: true } => {
+                Backing::File { file: files[file as usize], offset }
+            }
+            Shows::File { file, offset, shared: false } => {
+                Backing::Private { file: files[file as usize], offset }
+            }
+        }
+    }
+}
+
+/// A run of pages with one history. Nothing is mapped there if `mapped` is none; its history still counts.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    end: u64,
+    mapped: Option<Mapped>,
+    by: Done,
+}
+
+/// A space.
+#[derive(Clone, Default)]
+pub struct Space {
+    pieces: BTreeMap<u64, Piece>,
+    /// Who touched a page last since it was last changed.
+    touched: BTreeMap<u64, Done>,
+    /// The latest of each thread.
+    latest: BTreeMap<u32, u32>,
+    /// All that is done here comes after this: the fork that made it, or that copied it.
+    since: Option<Done>,
+    /// Threads that live in it.
+    pub users: u32,
+}
+
+impl Space {
+    /// A space in which everything comes after `since`.
+    pub fn new(since: Option<Done>) -> Space {
+        Space { since, ..Space::default() }
+    }
+
+    /// The copy that a fork makes of this one, for which everything so far must be done.
+    pub fn forked(&mut self, by: Done) -> Space {
+        self.since = Some(by);
+        self.touched.clear();
+        let by = |piece: &Piece| Piece { by, ..*piece };
+        let pieces = self.pieces.iter().filter(|(_, piece)| piece.mapped.is_some());
+        Space { pieces: pieces.map(|(&at, piece)| (at, by(piece))).collect(), ..Space::new(self.since) }
+    }
+
+    /// Everything that was done here so far.
+    pub fn everything(&self) -> Vec<Done> {
+        let latest = self.latest.iter().map(|(&thread, &steps)| Done { thread, steps });
+        latest.chain(self.since).collect()
+    }
+
+    /// What an operation on these pages must come after.
+    pub fn before_change(&self, pages: Pages) -> Vec<Done> {
+        let changes = self.overlapping(pages).map(|(_, piece)| piece.by);
+        let touches = self.touched.range(pages.start..pages.end()).map(|(_, &done)| done);
+        let mut latest = BTreeMap::new();
+        for done in changes.chain(touches).chain(self.since) {
+            let steps: &mut u32 = latest.entry(done.thread).or_default();
+            *steps = done.steps.max(*steps);
+        }
+        latest.into_iter().map(|(thread, steps)| Done { thread, steps }).collect()
+    }
+
+    /// What a touch of this page must come after.
+    pub fn before_touch(&self, page: u64) -> impl Iterator<Item = Done> {
+        let piece = self.piece(page).map(|(_, piece)| piece.by);
+        piece.into_iter().chain(self.touched.get(&page).copied()).chain(self.since)
+    }
+
+    /// The page was touched.
+    pub fn touch(&mut self, page: u64, by: Done) {
+        self.touched.insert(page, by);
+        self.note(by);
+    }
+
+    /// What is mapped at a page.
+    pub fn at(&self, page: u64) -> Option<Mapped> {
+        self.piece(page).and_then(|(_, piece)| piece.mapped)
+    }
+
+    /// The parts of these pages in which something is mapped, neighbours of different kinds apart.
+    pub fn mapped(&self, pages: Pages) -> Vec<(Pages, Mapped)> {
+        let part = |(start, piece): (u64, &Piece)| {
+            let mapped = piece.mapped?;
+            let from = start.max(pages.start);
+            let to = piece.end.min(pages.end());
+            let backing = mapped.backing.further(from - start);
+            Some((Pages { start: from, count: to - from }, Mapped { backing, ..mapped }))
+        };
+        self.overlapping(pages).filter_map(part).collect()
+    }
+
+    /// The same, neighbours together.
+    pub fn runs(&self, pages: Pages) -> Vec<Pages> {
+        let mut runs: Vec<Pages> = Vec::new();
+        for (part, _) in self.mapped(pages) {
+            match runs.last_mut() {
+                Some(last) if last.end() == part.start => last.count += part.count,
+                _ => runs.push(part),
+            }
+        }
+        runs
+    }
+
+    /// From now on this is mapped there, or nothing.
+    pub fn set(&mut self, pages: Pages, mapped: Option<Mapped>, by: Done) {
+        self.cut(pages.start);
+        self.cut(pages.end());
+        let old: Vec<u64> = self.pieces.range(pages.start..pages.end()).map(|(&at, _)| at).collect();
+        for at in old {
+            self.pieces.remove(&at);
+        }
+        self.pieces.insert(pages.start, Piece { end: pages.end(), mapped, by });
+        self.changed(pages, by);
+    }
+
+    /// These pages have other rights from now on, where something is mapped.
+    pub fn protect(&mut self, pages: Pages, prot: Prot, by: Done) {
+        self.change(pages, by, |mapped| mapped.prot = prot);
+    }
+
+    /// Something was done to these pages that changes neither what they show nor their rights.
+    pub fn advise(&mut self, pages: Pages, by: Done) {
+        self.change(pages, by, |_| ());
+    }
+
+    fn change(&mut self, pages: Pages, by: Done, each: impl Fn(&mut Mapped)) {
+        self.cut(pages.start);
+        self.cut(pages.end());
+        for (_, piece) in self.pieces.range_mut(pages.start..pages.end()) {
+            piece.mapped.iter_mut().for_each(&each);
+            piece.by = by;
+        }
+        self.changed(pages, by);
+    }
+
+    /// Who comes later on these pages comes after this: those that were touched, too.
+    fn changed(&mut self, pages: Pages, by: Done) {
+        let touched: Vec<u64> = self.touched.range(pages.start..pages.end()).map(|(&at, _)| at).collect();
+        touched.iter().for_each(|page| {
+            self.touched.remove(page);
+        });
+        self.note(by);
+    }
+
+    /// Something was done here.
+    pub fn note(&mut self, by: Done) {
+        self.latest.insert(by.thread, by.steps);
+    }
+
+    /// A hole round a page in which nothing is mapped, for what must have been there.
+    pub fn hole(&self, page: u64) -> Pages {
+        let from = page / GUESS * GUESS;
+        let before = self.pieces.range(..page).rev().find(|(_, piece)| piece.mapped.is_some());
+        let after = self.pieces.range(page..).find(|(_, piece)| piece.mapped.is_some());
+        let start = before.map_or(from, |(_, piece)| piece.end.max(from));
+        let end = after.map_or(from + GUESS, |(&at, _)| at.min(from + GUESS)).min(USER_END);
+        Pages { start, count: end - start }
+    }
+
+    fn piece(&self, page: u64) -> Option<(u64, &Piece)> {
+        let (&at, piece) = self.pieces.range(..=page).next_back()?;
+        (page < piece.end).then_some((at, piece))
+    }
+
+    fn overlapping(&self, pages: Pages) -> impl Iterator<Item = (u64, &Piece)> {
+        let first = self.piece(pages.start).map(|(at, _)| at).unwrap_or(pages.start);
+        self.pieces.range(first..pages.end()).map(|(&at, piece)| (at, piece))
+    }
+
+    /// Makes `at` a border of pieces.
+    fn cut(&mut self, at: u64) {
+        let Some((start, &piece)) = self.piece(at) else { return };
+        if start == at {
+            return;
+        }
+        let further = |mapped: Mapped| Mapped { backing: mapped.backing.further(at - start), ..mapped };
+        self.pieces.insert(start, Piece { end: at, ..piece });
+        self.pieces.insert(at, Piece { mapped: piece.mapped.map(further), ..piece });
+    }
+}

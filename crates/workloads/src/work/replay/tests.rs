@@ -1,0 +1,335 @@
+//! Plans of random recordings, played in random orders on a model of spaces: nothing impossible, no deadlock, and the
+//! recorded order wherever pages are the same.
+
+extern crate std;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::vec;
+use std::vec::Vec;
+
+use proptest::collection::vec as list;
+use proptest::prelude::*;
+use quietmm::Prot;
+
+use super::order::Done;
+use super::plan::{Plan, Step, plan};
+use crate::trace::AnyTrace;
+use crate::trace::recording::{
+    About, Backing, Call, Event, Pages, RecordingEncoder, RecordingHeader, Rights, Shootdowns, What,
+};
+
+fn recorded(events: &[(u32, u64, What<'_>)]) -> Vec<u8> {
+    let (mut body, mut encoder) = (Vec::new(), RecordingEncoder::new(2));
+    for (at, &(thread, ran, what)) in events.iter().enumerate() {
+        let event = Event { at: at as u64, thread, cpu: 0, ran, what };
+        encoder.push(&event, &mut body).unwrap();
+    }
+    let about = About {
+        program: "test",
+        command: "",
+        method: "",
+        faults: true,
+        bounded: false,
+        times: true,
+        shootdowns: false,
+        cpus: 2,
+        duration: events.len() as u64,
+        lost: 0,
+        received: Shootdowns::default(),
+    };
+    let mut file = Vec::new();
+    RecordingHeader { about, sums: encoder.finish() }.encode(&mut file).unwrap();
+    file.extend(body);
+    file
+}
+
+fn planned(events: &[(u32, u64, What<'_>)]) -> Plan {
+    let file = recorded(events);
+    match AnyTrace::parse(&file).unwrap() {
+        AnyTrace::Operations(recording) => plan(&recording),
+        AnyTrace::Accesses(_) => panic!("a recording was read as accesses"),
+    }
+}
+
+const NO_CALL: Call = Call { took: 0, stack: 0 };
+
+fn start(by: u32, shares: bool) -> What<'static> {
+    What::Start { by, shares, call: NO_CALL }
+}
+
+fn pages(start: u64, count: u64) -> Pages {
+    Pages::new(start, count).unwrap()
+}
+
+fn map(start: u64, count: u64) -> What<'static> {
+    let rights = Rights::from_bits(3);
+    What::Map {
+        pages: pages(start, count),
+        rights,
+        backing: Backing::Anonymous,
+        populate: false,
+        call: NO_CALL,
+    }
+}
+
+fn unmap(start: u64, count: u64) -> What<'static> {
+    What::Unmap { pages: pages(start, count), call: NO_CALL }
+}
+
+fn touch(page: u64) -> What<'static> {
+    What::Fault { page, write: true }
+}
+
+/// Spaces of a machine that plays a plan, and how far each thread is.
+struct Model<'a> {
+    plan: &'a Plan,
+    spaces: Vec<Option<BTreeMap<u64, Prot>>>,
+    done: Vec<u32>,
+    space: Vec<Option<u32>>,
+    /// For each seat the threads that are still to sit on it.
+    seats: Vec<Vec<u32>>,
+}
+
+impl<'a> Model<'a> {
+    fn new(plan: &'a Plan) -> Self {
+        let mut spaces = vec![None; plan.spaces as usize];
+        for life in plan.lives.iter().filter(|life| life.founds) {
+            spaces[life.space as usize] = Some(BTreeMap::new());
+        }
+        let mut seats = vec![Vec::new(); plan.seats.count as usize];
+        for (thread, &seat) in plan.seats.of.iter().enumerate().rev() {
+            seats[seat as usize].push(thread as u32);
+        }
+        let done = vec![0; plan.lives.len()];
+        Model { plan, spaces, done, space: vec![None; plan.lives.len()], seats }
+    }
+
+    fn is_done(&self, done: Done) -> bool {
+        let life = &self.plan.lives[done.thread as usize];
+        assert!(life.awaited.contains(&done.steps), "nobody would be woken after {done:?}");
+        self.done[done.thread as usize] >= done.steps
+    }
+
+    /// The thread on a seat does one step. Returns whether it could.
+    fn step(&mut self, seat: usize) -> bool {
+        let Some(&thread) = self.seats[seat].last() else { return false };
+        let life = &self.plan.lives[thread as usize];
+        if self.space[thread as usize].is_none() {
+            if life.after.is_some_and(|after| !self.is_done(after)) {
+                return false;
+            }
+            assert!(self.spaces[life.space as usize].is_some(), "its space is there when it begins");
+            self.space[thread as usize] = Some(life.space);
+        }
+        let step = &life.steps[self.done[thread as usize] as usize];
+        if let Step::Await(done) = step
+            && !self.is_done(*done)
+        {
+            return false;
+        }
+        self.act(thread, step);
+        self.done[thread as usize] += 1;
+        if self.done[thread as usize] as usize == life.steps.len() {
+            assert!(matches!(step, Step::End { .. }));
+            self.seats[seat].pop();
+        }
+        true
+    }
+
+    fn act(&mut self, thread: u32, step: &Step) {
+        let here = self.space[thread as usize].unwrap();
+        let space = self.spaces[here as usize].as_mut().expect("a space lives as long as its threads");
+        let all = |pages: Pages| pages.start..pages.end();
+        match *step {
+            Step::Run(_) | Step::Sleep(_) | Step::Await(_) => {}
+            Step::Map { pages, prot, .. } => {
+                for page in all(pages) {
+                    assert_eq!(space.insert(page, prot), None, "{page} is mapped already");
+                }
+            }
+            Step::Unmap(pages) => {
+                all(pages).for_each(|page| assert!(space.remove(&page).is_some(), "{page} is not mapped"));
+            }
+            Step::Protect { pages, prot } => {
+                all(pages).for_each(|page| *space.get_mut(&page).expect("mapped") = prot);
+            }
+            Step::Advise { pages, .. } => all(pages).for_each(|page| assert!(space.contains_key(&page))),
+            Step::Move { pages, to } => {
+                let prots: Vec<Prot> = all(pages).map(|page| space.remove(&page).expect("mapped")).collect();
+                for (page, prot) in (to..).zip(prots) {
+                    assert_eq!(space.insert(page, prot), None, "{page} is mapped already");
+                }
+            }
+            Step::Touch { page, write, .. } => {
+                let prot = space[&page];
+                assert!(prot == Prot::ReadWrite || (prot == Prot::Read && !write), "no right to {page}");
+            }
+            Step::Fork { to } => {
+                let copy = space.clone();
+                self.spaces[to as usize] = Some(copy);
+            }
+            Step::Exec { to, ends } => {
+                self.leave(thread, here, ends);
+                self.spaces[to as usize] = Some(BTreeMap::new());
+                self.space[thread as usize] = Some(to);
+            }
+            Step::End { ends } => self.leave(thread, here, ends),
+        }
+    }
+
+    fn leave(&mut self, thread: u32, space: u32, ends: bool) {
+        self.space[thread as usize] = None;
+        if ends {
+            assert!(!self.space.contains(&Some(space)), "somebody is left in a space that ends");
+            self.spaces[space as usize] = None;
+        } else {
+            self.space[thread as usize] = Some(u32::MAX);
+        }
+    }
+
+    /// Plays all, one seat's step at a time, as `choose` says.
+    fn play(&mut self, mut choose: impl FnMut(usize) -> usize) {
+        while self.seats.iter().any(|seat| !seat.is_empty()) {
+            let first = choose(self.seats.len());
+            let moved = (0..self.seats.len()).any(|nth| self.step((first + nth) % self.seats.len()));
+            assert!(moved, "deadlock");
+        }
+        assert!(self.spaces.iter().all(Option::is_none), "all spaces have ended");
+    }
+}
+
+/// Anything that up to 6 threads may do to a few pages, among them what makes no sense.
+fn any_events() -> impl Strategy<Value = Vec<(u32, u64, What<'static>)>> {
+    let range = || (0u64..40, 1u64..12).prop_map(|(start, count)| pages(start, count));
+    let what = prop_oneof![
+        4 => (range(), 0u64..8, any::<bool>()).prop_map(|(pages, bits, populate)| What::Map {
+            pages,
+            rights: Rights::from_bits(bits),
+            backing: Backing::Anonymous,
+            populate,
+            call: NO_CALL,
+        }),
+        3 => range().prop_map(|pages| What::Unmap { pages, call: NO_CALL }),
+        2 => (range(), 0u64..8).prop_map(|(pages, bits)| What::Protect {
+            pages,
+            rights: Rights::from_bits(bits),
+            call: NO_CALL
+        }),
+        1 => range().prop_map(|pages| What::Advise { pages, advice: 4, call: NO_CALL }),
+        1 => (range(), range()).prop_map(|(from, to)| What::Move { from, to, call: NO_CALL }),
+        8 => (0u64..50, any::<bool>()).prop_map(|(page, write)| What::Fault { page, write }),
+        1 => (0u64..9).prop_map(|ns| What::Sleep { ns }),
+        1 => Just(What::Exec("other")),
+        1 => Just(What::End),
+        1 => (0u32..6).prop_map(What::Join),
+        2 => (0u32..6, any::<bool>()).prop_map(|(by, shares)| start(by, shares)),
+    ];
+    list((0u32..6, 0u64..3, what), 0..120).prop_map(|drawn| {
+        let mut events = vec![(0, 0, start(0, false))];
+        let mut threads = 1;
+        for (thread, ran, what) in drawn {
+            match what {
+                What::Start { by, shares, .. } => {
+                    let by = by.min(threads);
+                    events.push((threads, 0, start(by, shares)));
+                    threads += 1;
+                }
+                What::Join(other) => events.push((thread % threads, ran, What::Join(other % threads))),
+                what => events.push((thread % threads, ran, what)),
+            }
+        }
+        events
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_recording_can_be_played_in_any_order(events in any_events(), orders in list(list(any::<u8>(), 64), 4)) {
+        let plan = planned(&events);
+        for order in orders {
+            let mut at = 0;
+            Model::new(&plan).play(|seats| {
+                at += 1;
+                // Long runs of one seat too.
+                usize::from(order[at / 7 % order.len()]) % seats
+            });
+        }
+    }
+
+    #[test]
+    fn threads_share_a_seat_only_one_after_another(events in any_events()) {
+        let plan = planned(&events);
+        let mut sitting = BTreeSet::new();
+        let mut ended = BTreeSet::new();
+        for (thread, _, what) in &events {
+            match what {
+                What::Start { .. } => {
+                    prop_assert!(sitting.insert(plan.seats.of[*thread as usize]), "the seat is taken");
+                }
+                What::End if ended.insert(*thread) => {
+                    sitting.remove(&plan.seats.of[*thread as usize]);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn a_touch_waits_for_the_mapping_that_another_thread_made_and_an_unmap_for_the_touch() {
+    let plan = planned(&[
+        (0, 0, start(0, false)),
+        (1, 0, start(0, true)),
+        (0, 0, map(10, 4)),
+        (1, 0, touch(11)),
+        (0, 0, unmap(10, 4)),
+    ]);
+    assert_eq!(plan.lives[1].steps[0], Step::Await(Done { thread: 0, steps: 1 }));
+    assert!(plan.lives[0].steps.contains(&Step::Await(Done { thread: 1, steps: 2 })));
+    assert_eq!(plan.mended, 0);
+}
+
+#[test]
+fn threads_that_work_on_pages_of_their_own_do_not_wait() {
+    let mut events = vec![(0, 0, start(0, false)), (1, 0, start(0, true))];
+    for round in 0..5 {
+        for thread in 0..2 {
+            let at = 100 * u64::from(thread) + round;
+            events.extend([(thread, 5, map(at, 1)), (thread, 5, touch(at)), (thread, 5, unmap(at, 1))]);
+        }
+    }
+    let plan = planned(&events);
+    let waits =
+        |life: &super::plan::Life| life.steps.iter().filter(|step| matches!(step, Step::Await(_))).count();
+    // The last one to leave waits for the other.
+    assert_eq!((waits(&plan.lives[0]), waits(&plan.lives[1])), (0, 1));
+}
+
+#[test]
+fn a_join_takes_the_place_of_the_sleep_in_which_it_was_waited() {
+    let plan = planned(&[
+        (0, 0, start(0, false)),
+        (1, 0, start(0, false)),
+        (1, 7, What::End),
+        (0, 3, What::Sleep { ns: 1000 }),
+        (0, 0, What::Join(1)),
+    ]);
+    let steps = &plan.lives[0].steps;
+    assert_eq!(steps[1..4], [Step::Run(3), Step::Run(0), Step::Await(Done { thread: 1, steps: 2 })]);
+}
+
+#[test]
+fn what_must_have_been_there_is_added_and_counted() {
+    // A fault where nothing is known, a mapping over another one, a write without the right to.
+    let plan = planned(&[
+        (0, 0, start(0, false)),
+        (0, 0, touch(100)),
+        (0, 0, map(90, 20)),
+        (0, 0, What::Protect { pages: pages(90, 1), rights: Rights::from_bits(1), call: NO_CALL }),
+        (0, 0, touch(90)),
+    ]);
+    assert_eq!(plan.mended, 2);
+    let steps = &plan.lives[0].steps;
+    assert!(matches!(steps[0], Step::Map { pages: Pages { start: 96, count: 16 }, .. }), "{steps:?}");
+    assert!(matches!(steps[2], Step::Unmap(Pages { start: 96, count: 14 })), "what lies under it: {steps:?}");
+}
