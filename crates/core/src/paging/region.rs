@@ -46,6 +46,8 @@ unsafe impl Zeroed for Region {}
 struct ByAddress<'a, 'p, P: Platform>(&'a Manager<'p, P>);
 
 impl<P: Platform> Nodes for ByAddress<'_, '_, P> {
+    type Key = u64;
+
     fn links(&self, handle: u32) -> &Links {
         &self.0.region(handle).links
     }

@@ -170,19 +170,22 @@ impl<P: Platform> ByAddress<'_, '_, P> {
 }
 
 impl<P: Platform> Nodes for ByAddress<'_, '_, P> {
+    type Key = u64;
     fn links(&self, handle: u32) -> &Links {
         &self.pool.get(self.mm, handle).links
     }
     fn key(&self, handle: u32) -> u64 {
         self.pool.get(self.mm, handle).start.get(self.mm.platform())
     }
-    fn update(&self, handle: u32) {
+    fn update(&self, handle: u32) -> bool {
         let (p, extent) = (self.mm.platform(), self.pool.get(self.mm, handle));
         let below = extent.links.children(p).into_iter().flatten().map(|child| self.longest(child));
         let longest = below.fold(extent.pages.get(p), u64::max);
-        if extent.longest.get(p) != longest {
+        let is_new = extent.longest.get(p) != longest;
+        if is_new {
             extent.longest.set(p, longest);
         }
+        is_new
     }
 }
 
