@@ -34,7 +34,8 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// One of two CPUs under this policy, with no frames at hand, no watermarks, and short lists: everything happens at once.
+    /// One of two CPUs under this policy, with no frames at hand, no watermarks, and short lists: everything happens at once,
+    /// and the core gives way wherever it may.
     ///
     /// # Panics
     /// When the policy has no such name.
@@ -45,6 +46,8 @@ impl Scenario {
             min_free: Some(0),
             lru_batch: 1,
             scan_batch: 4,
+            // Others may run wherever there is a point for it.
+            resched_after: 1,
             ..Config::new(policy)
         };
         Scenario {

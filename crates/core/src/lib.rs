@@ -52,11 +52,11 @@ pub mod policy;
 mod pool;
 pub mod profile;
 mod reclaim;
+mod resched;
 pub mod rule;
 mod swap;
 pub mod sync;
 mod tlb;
-#[cfg_attr(not(test), expect(dead_code, reason = "not all of it has a user yet"))]
 mod tree;
 mod validate;
 mod vmap;

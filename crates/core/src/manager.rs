@@ -61,6 +61,9 @@ pub struct Config {
     /// Anonymous pages may be reclaimed: they are on the lists and can be found by the reverse map, and
     /// [`Manager::swap_on`] is allowed. Costs a slot of 128 bytes for each mapping of memory that is a space's own.
     pub swap: bool,
+    /// How much a task does in the core before it lets others run ([`Platform::cond_resched`]), in looks at page-table
+    /// entries: at least 1. What is dearer counts for more: 1024 is some 64 VMAs, or 64 frames that are freed or copied.
+    pub resched_after: u32,
     /// [`Manager::vfree`] frees frames before their addresses are flushed, as Linux does: a CPU may still use them (INV-1).
     pub vfree_at_once: bool,
 }
@@ -81,6 +84,7 @@ impl Config {
             pageout_limit: 1024,
             shadows: false,
             swap: false,
+            resched_after: 1024,
             vfree_at_once: false,
         }
     }
@@ -110,6 +114,9 @@ impl Config {
         self.page_lists.map_or(Ok(()), |limits| limits.check().map(drop))?;
         if self.pageout_limit == 0 {
             return Err(Error::BadSetting("pageout_limit must be at least 1"));
+        }
+        if self.resched_after == 0 {
+            return Err(Error::BadSetting("resched_after must be at least 1"));
         }
         if self.flush_ceiling == 0 {
             return Err(Error::BadSetting("flush_ceiling must be at least 1"));

@@ -48,6 +48,9 @@ pub(crate) struct CpuSlot {
     /// Where this CPU goes on with swap.
     pub swap: SwapHint,
     pub counters: Counters,
+    /// Spin locks that this CPU holds.
+    #[cfg(debug_assertions)]
+    pub spin_locks: Cell<u32>,
 }
 
 // SAFETY: everything in it is a cell or an atomic of integers, for which zeros are values: no space loaded
@@ -56,6 +59,14 @@ unsafe impl Zeroed for CpuSlot {}
 // SAFETY: `Cell`s are reached only through `Here`, which proves that this CPU is the slot's own and takes no
 // interrupt meanwhile; all else is atomic.
 unsafe impl Sync for CpuSlot {}
+
+#[cfg(debug_assertions)]
+impl<'p, P: Platform> Manager<'p, P> {
+    /// How many spin locks this CPU holds. Whoever holds one stays on its CPU.
+    pub(crate) fn spin_locks_held(&self) -> &'p Cell<u32> {
+        &self.slot(self.platform().this_cpu()).spin_locks
+    }
+}
 
 /// On a line of its own: flushers read it, and only its CPU writes it, when it enters or leaves lazy mode, or
 /// goes or comes.

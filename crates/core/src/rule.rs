@@ -106,6 +106,8 @@ rules! {
         "free page tables only after a flush that lazy CPUs hear too";
     WalkBeforeIo, "walk-before-io", "INV-2",
         "look for the entries of a dirty page before it is written out even if it seems to have none";
+    RewalkAfterMerge, "rewalk-after-merge", "INV-2",
+        "begin a reverse-map walk anew when VMAs were merged while it gave way: what they show may lie behind it";
     AskGuarantees, "ask-guarantees", "INV-2",
         "refuse a policy whose architecture guarantee the machine does not declare";
     OfflineLeavesMasks, "offline-leaves-masks", "INV-6",

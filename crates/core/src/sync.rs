@@ -7,6 +7,8 @@
 //! and `tlb`. Where a caller has them off anyway, a spinning CPU serves the flush requests that reach it
 //! (INV-8, PITFALLS 14).
 
+#[cfg(debug_assertions)]
+use core::cell::Cell;
 #[cfg(not(loom))]
 use core::sync::atomic::fence;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -167,7 +169,14 @@ impl<const WHICH: u8> SpinLock<WHICH> {
     /// Takes the lock. Any context but an interrupt handler.
     #[inline(always)]
     pub fn lock<'a, 'p: 'a, P: Platform>(&'a self, mm: &Manager<'p, P>) -> SpinGuard<'a, P> {
-        SpinGuard { serving: &self.serving, p: mm.platform(), ticket: self.take(mm) }
+        let ticket = self.take(mm);
+        SpinGuard {
+            serving: &self.serving,
+            p: mm.platform(),
+            ticket,
+            #[cfg(debug_assertions)]
+            held: mm.spin_locks_held(),
+        }
     }
 
     /// Takes the lock, without a guard: [`lock`](Self::lock) says the rest.
@@ -180,13 +189,23 @@ impl<const WHICH: u8> SpinLock<WHICH> {
         if ahead != 0 {
             queue(&self.serving, mm, ticket, ahead);
         }
+        #[cfg(debug_assertions)]
+        count(mm.spin_locks_held(), 1);
         Ticket(ticket)
     }
 
     #[inline(always)]
-    pub(crate) fn release<P: Platform>(&self, p: &P, ticket: Ticket) {
-        release(&self.serving, p, ticket);
+    pub(crate) fn release<P: Platform>(&self, mm: &Manager<'_, P>, ticket: Ticket) {
+        #[cfg(debug_assertions)]
+        count(mm.spin_locks_held(), -1);
+        release(&self.serving, mm.platform(), ticket);
     }
+}
+
+/// A handler that interrupts this leaves the count as it found it.
+#[cfg(debug_assertions)]
+fn count(held: &Cell<u32>, by: i32) {
+    held.set(held.get().wrapping_add_signed(by));
 }
 
 #[inline(always)]
@@ -238,11 +257,16 @@ pub struct SpinGuard<'a, P: Platform> {
     serving: &'a Word32,
     p: &'a P,
     ticket: Ticket,
+    /// How many this CPU holds.
+    #[cfg(debug_assertions)]
+    held: &'a Cell<u32>,
 }
 
 impl<P: Platform> Drop for SpinGuard<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
+        #[cfg(debug_assertions)]
+        count(self.held, -1);
         release(self.serving, self.p, self.ticket);
     }
 }

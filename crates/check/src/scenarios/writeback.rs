@@ -7,7 +7,7 @@ use crate::scenario::Scenario;
 use crate::task::Task;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![write(), unmap(), protect(), protect_unsure(), moving(), remap(), reclaim()]
+    vec![write(), unmap(), protect(), protect_unsure(), moving(), merging(), remap(), reclaim()]
 }
 
 /// CPUs 0 and 1 have written to pages of a file.
@@ -105,6 +105,31 @@ fn moving() -> Scenario {
         let _ = task.write(0, FIRST);
         let _ = task.write(0, TO);
     })
+    .cpu(writes_back)
+}
+
+fn merging() -> Scenario {
+    dirty(
+        "writeback-merge",
+        "a file is written back while one of two spaces that map it joins two VMAs, and its program writes",
+    )
+    .shows(&[Rule::RewalkAfterMerge])
+    .before(|task| {
+        showing(task, 1);
+        task.protect(0, AT, 1, Prot::Read);
+        let other = task.create_space();
+        task.map_as(other, AT, 4, backing(task, 0), Prot::ReadWrite);
+        task.as_cpu(1, |task| {
+            task.run_in(other);
+            task.promise(task.write(other, FIRST).is_ok(), "it is mapped");
+        });
+        task.promise(task.write(0, FIRST).is_ok(), "it is mapped");
+    })
+    .cpu(|task| {
+        task.protect(0, AT, 1, Prot::ReadWrite);
+        let _ = task.write(0, FIRST);
+    })
+    .cpu(|_| ())
     .cpu(writes_back)
 }
 

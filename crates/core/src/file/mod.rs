@@ -15,6 +15,7 @@ use crate::paging::Shown;
 use crate::platform::{Platform, Store};
 use crate::pool::Zeroed;
 use crate::profile::Scope;
+use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::sync::{SpinLock, Word32, Word64};
 
@@ -154,7 +155,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
             file.life.end(p);
         }
-        let mut at = 0;
+        let (mut at, mut work) = (0, Work::begin(self));
         while let Some((index, n)) = self.hold_next_cached(id.slot, at) {
             at = index + 1;
             // Who writes the page out does so to this file: such a write ends first, and none begins.
@@ -166,6 +167,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             // lets go.
             self.put_page(n);
             self.put_page(n);
+            work.did(cost::FRAME);
         }
         if let Some(device) = p.device() {
             device.end(Store::File(id));

@@ -9,6 +9,7 @@ use crate::frame::Few;
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
 use crate::reclaim::{clean, pageout};
+use crate::resched::{Work, cost};
 use crate::tlb::{Fate, UnmapBatch};
 
 /// Pages made clean together, and flushed once.
@@ -30,6 +31,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let _scope = profile::scope(self.platform(), Scope::WriteBack);
         self.find_file(id)?;
         let (mut at, mut written, mut failed) = (0, 0, false);
+        let mut work = Work::begin(self);
         loop {
             let batch = UnmapBatch::new(self)?;
             let (mut looked, mut ended) = (0, false);
@@ -66,6 +68,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             if looked < TOGETHER {
                 return if failed { Err(Error::Device) } else { Ok(written) };
             }
+            work.did(looked as u32 * cost::FRAME);
         }
     }
 

@@ -38,6 +38,7 @@ impl<P: Platform> Manager<'_, P> {
     fn await_page(&self, n: FrameNumber, free: &mut dyn FnMut() -> bool) {
         let _scope = profile::scope(self.platform(), Scope::PageLock);
         let p = self.platform();
+        self.might_sleep();
         p.wait(WaitKey::Page(n), &mut || {
             // Asked again once the mark is set: who unlocks after that finds the mark.
             free() || {

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::frame::Certainty;
 use crate::platform::Platform;
+use crate::resched::{Work, cost};
 
 /// Frames of a block.
 const FRAMES: u32 = 1 << MAX_ORDER;
@@ -97,7 +98,7 @@ impl<P: Platform> Manager<'_, P> {
         if !zone.lock(self).begin_leave(first) {
             return Err(Error::Busy);
         }
-        let mut n = first;
+        let (mut n, mut work) = (first, Work::begin(self));
         while n < first.add(FRAMES) {
             // What is freed behind this walk is retired by whoever frees it.
             let guard = zone.lock(self);
@@ -105,6 +106,8 @@ impl<P: Platform> Manager<'_, P> {
             while n < end {
                 n = guard.retire_if_free(n);
             }
+            drop(guard);
+            work.did(STEP * cost::ENTRY);
         }
         self.drain_page_lists(Certainty::Certain);
         Ok(Leaving { first })
@@ -123,9 +126,11 @@ impl<P: Platform> Manager<'_, P> {
             // Pages on their way to a list are held by that.
             self.drain_lru_batches();
         }
+        let mut work = Work::begin(self);
         for n in (0..FRAMES).map(|i| first.add(i)) {
             if self.frames().get(n).kind(p) == Kind::File || self.may_swap(n) {
                 crate::reclaim::evict(self, n);
+                work.did(2 * cost::RECLAIM);
             }
         }
         // What eviction has freed was freed here, into the block.
@@ -133,6 +138,7 @@ impl<P: Platform> Manager<'_, P> {
             self.emit(Event::MemoryOffline { first, frames: FRAMES });
             return Ok(Offline { first });
         }
+        work.did(FRAMES);
         let in_use = |n: &FrameNumber| !matches!(self.frames().get(*n).kind(p), Kind::Absent | Kind::Tail);
         // A tail alone: it is being freed at this moment, or belongs to a block that is named instead.
         let frame = (0..FRAMES).map(|i| first.add(i)).find(in_use).unwrap_or(first);

@@ -240,7 +240,7 @@ impl<'m, 'p, P: Platform> Section<'m, 'p, P> {
         let p = self.mm.platform();
         // In this order: the lock goes before interrupts come.
         if let Some(ticket) = leave.ticket {
-            self.slot.pages.lock.release(p, ticket);
+            self.slot.pages.lock.release(self.mm, ticket);
         }
         if leave.were_on {
             p.irqs_on();

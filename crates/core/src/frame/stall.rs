@@ -24,6 +24,7 @@ impl<P: Platform> Manager<'_, P> {
     pub(super) fn stall(&self, request: &Request) -> Result<FrameNumber, Error> {
         let _scope = profile::scope(self.platform(), Scope::AllocStall);
         let p = self.platform();
+        self.might_sleep();
         let began = p.now().0;
         self.emit(Event::AllocStall);
         let found = self.struggle(request);

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::event::{FlushReason, Revoked};
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
+use crate::resched::{Work, cost};
 use crate::rule::Rule;
 
 impl<'p, P: Platform> Manager<'p, P> {
@@ -25,30 +26,32 @@ impl<'p, P: Platform> Manager<'p, P> {
         let _scope = profile::scope(self.platform(), Scope::Advise);
         let p = self.platform();
         let range = check_range(range)?;
+        let mut work = Work::begin(self);
         let (space, _alone) = self.alone_in(id)?;
         match advice {
             Advice::Drop => {
-                if let Some(hole) = self.first_unmapped(space, range) {
+                if let Some(hole) = self.first_unmapped(space, range, &mut work) {
                     return Err(Error::NotMapped(hole));
                 }
                 self.split_large_at(space, range.start)?;
                 self.split_large_at(space, range.end())?;
                 let mut owed = Owed::begin(p, space);
-                self.take_range(id, space, range, &mut owed);
+                self.take_range(id, space, range, &mut owed, &mut work);
                 let quiet = owed.flush(self, id, FlushReason::Drop, Rule::FlushBeforeDropReturns);
-                self.drop_taken(space, range, quiet);
+                self.drop_taken(space, range, quiet, &mut work);
                 self.revoke(id, space, range, Revoked::All);
             }
             Advice::Large | Advice::Small => {
-                self.carve(id, space, range)?;
+                self.carve(id, space, range, &mut work)?;
                 for (_, region) in self.regions_from(space, range.start) {
                     if region.range(p).start >= range.end() {
                         break;
                     }
                     // Of a file there are only small pages.
                     region.want_large(p, advice == Advice::Large && region.file(p).is_none());
+                    work.did(cost::VMA);
                 }
-                self.mend(space, range);
+                self.mend(space, range, &mut work);
             }
         }
         Ok(())

@@ -11,6 +11,7 @@ use crate::event::{Event, FlushReason};
 use crate::frame::{AllocFrom, Kind, flag};
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
+use crate::resched::Work;
 use crate::rule::Rule;
 use crate::swap::Back;
 use crate::sync::full_fence;
@@ -200,7 +201,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     ) -> Option<PageNumber> {
         let (space, _shared) = self.shared_in(id).ok()?;
         let range = PageRange::between(from, PageNumber::USER_END);
-        self.visit_until(space, range, |_, _, entry, _| !entry.swap_slot().is_some_and(&own))
+        let work = &mut Work::begin(self);
+        self.visit_until(space, range, (work, 1), |_, _, entry, _| !entry.swap_slot().is_some_and(&own))
     }
 
     /// Brings the page of an entry that names a swap slot back, whatever programs may do with it. May wait.

@@ -10,6 +10,7 @@ use crate::event::{Event, FlushReason, Revoked};
 use crate::frame::{AllocFrom, Kind, flag};
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
+use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use core::sync::atomic::Ordering;
 
@@ -36,11 +37,14 @@ impl<'p, P: Platform> Manager<'p, P> {
                 return Err(error);
             }
         };
-        let mut owed = Owed::begin(p, parent);
-        let copied = self.copy_regions(parent, child, &mut owed);
+        let (mut owed, mut work) = (Owed::begin(p, parent), Work::begin(self));
+        let copied = self.copy_regions(parent, child, &mut owed, &mut work);
         owed.flush(self, id, FlushReason::Fork, Rule::FlushBeforeForkReturns).done();
-        for (_, region) in self.regions_of(parent).filter(|(_, region)| region.is_private(p)) {
-            self.revoke(id, parent, region.range(p), Revoked::Writes);
+        for (_, region) in self.regions_of(parent) {
+            if region.is_private(p) {
+                self.revoke(id, parent, region.range(p), Revoked::Writes);
+            }
+            work.did(cost::VMA);
         }
         drop(alone);
         if let Err(error) = copied {
@@ -51,7 +55,13 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(child)
     }
 
-    fn copy_regions(&self, parent: &Space, id: SpaceId, owed: &mut Owed<'_>) -> Result<(), Error> {
+    fn copy_regions(
+        &self,
+        parent: &Space,
+        id: SpaceId,
+        owed: &mut Owed<'_>,
+        work: &mut Work<'_, 'p, P>,
+    ) -> Result<(), Error> {
         let p = self.platform();
         let child = self.space(id);
         for (_, region) in self.regions_of(parent) {
@@ -61,9 +71,10 @@ impl<'p, P: Platform> Manager<'p, P> {
             let alone = self.alone_with_shown(region);
             self.link_region(child, handle);
             drop(alone);
+            work.did(cost::LINK);
             if region.is_private(p) {
-                self.split_all_large(parent, range)?;
-                self.copy_entries(parent, (id, child), region, owed)?;
+                self.split_all_large(parent, range, work)?;
+                self.copy_entries(parent, (id, child), region, owed, work)?;
             }
         }
         Ok(())
@@ -77,11 +88,13 @@ impl<'p, P: Platform> Manager<'p, P> {
         (id, child): (SpaceId, &Space),
         region: &Region,
         owed: &mut Owed<'_>,
+        work: &mut Work<'_, 'p, P>,
     ) -> Result<(), Error> {
         let p = self.platform();
         let range = region.range(p);
         let mut page = range.start;
         while page < range.end() {
+            work.did(cost::TABLE);
             let from = match table::find(self, parent.root(p), page) {
                 Way::Gap(next) => {
                     page = next;
@@ -92,11 +105,15 @@ impl<'p, P: Platform> Manager<'p, P> {
             let to = table::find_or_make(self, child.root(p), page)?;
             let end = from.end(page).min(range.end());
             let (from, to) = (from.lock(self), to.lock(self));
-            for page in (page.0..end.0).map(PageNumber) {
-                let entry = from.read(page);
+            let mut due = false;
+            while page < end && !due {
+                let at = page;
+                page = PageNumber(at.0 + 1);
+                let entry = from.read(at);
+                due = work.is_due(if entry == Entry::NONE { 1 } else { cost::ENTRY });
                 if let Some(slot) = entry.swap_slot() {
                     self.swap_dup(slot);
-                    to.write(page, entry);
+                    to.write(at, entry);
                 }
                 if !entry.is_present() {
                     continue;
@@ -106,20 +123,19 @@ impl<'p, P: Platform> Manager<'p, P> {
                     continue;
                 }
                 if entry.has(Entry::WRITABLE) {
-                    let old = from.clear_bits(page, Entry::WRITABLE);
+                    let old = from.clear_bits(at, Entry::WRITABLE);
                     // Until the flush a CPU may go on writing; where a clean entry lets it, no dirty bit will tell.
                     if old.may_be_dirty(p) && !p.broken(Rule::DirtyBeforeUnlock) {
                         frame.set_flags(p, flag::DIRTY);
                     }
-                    owed.add(page, 1);
+                    owed.add(at, 1);
                 }
                 // Relaxed: the parent's mapping keeps the page meanwhile.
                 frame.maps.fetch_add(p, 1, Ordering::Relaxed);
                 frame.refs.fetch_add(p, 1, Ordering::Relaxed);
-                to.write(page, Entry(entry.0 & !(Entry::WRITABLE | Entry::DIRTY)));
-                self.emit(Event::Mapped { space: id, page, frame: entry.frame(), pages: 1 });
+                to.write(at, Entry(entry.0 & !(Entry::WRITABLE | Entry::DIRTY)));
+                self.emit(Event::Mapped { space: id, page: at, frame: entry.frame(), pages: 1 });
             }
-            page = end;
         }
         Ok(())
     }

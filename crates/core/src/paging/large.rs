@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::frame::{AllocFrom, Kind};
 use crate::platform::Platform;
+use crate::resched::{Work, cost};
 use crate::sync::Word32;
 
 impl<'p, P: Platform> Manager<'p, P> {
@@ -40,7 +41,12 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Makes every large page in a range small. By who has the regions alone.
-    pub(super) fn split_all_large(&self, space: &Space, range: PageRange) -> Result<(), Error> {
+    pub(super) fn split_all_large(
+        &self,
+        space: &Space,
+        range: PageRange,
+        work: &mut Work<'_, 'p, P>,
+    ) -> Result<(), Error> {
         let mut page = range.start;
         while page < range.end() {
             page = match table::find(self, space.root(self.platform()), page) {
@@ -49,9 +55,11 @@ impl<'p, P: Platform> Manager<'p, P> {
                 Way::Large(leaf) => {
                     let first = leaf.peek(self, page.large()).frame();
                     self.split_large(leaf, page.large(), self.table_for(first)?);
+                    work.did(LARGE_PAGES as u32);
                     leaf.end(page)
                 }
             };
+            work.did(cost::TABLE);
         }
         Ok(())
     }
@@ -183,7 +191,11 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.free_one(first);
             return Ok(false);
         }
-        (0..LARGE_PAGES as u32).for_each(|i| p.clear_frame(first.add(i)));
+        let mut work = Work::begin(self);
+        for i in 0..LARGE_PAGES as u32 {
+            p.clear_frame(first.add(i));
+            work.did(cost::FRAME);
+        }
         let frame = self.frames().get(first);
         frame.owner.set(p, region.family(p).map_or(0, |family| family.0));
         frame.index.set(p, region.family_index(p, span.start));

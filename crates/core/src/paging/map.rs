@@ -10,6 +10,7 @@ use crate::frame::AllocFrom;
 use crate::percpu::{Here, Presence};
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
+use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::tlb;
 
@@ -65,15 +66,17 @@ impl<'p, P: Platform> Manager<'p, P> {
         // INV-9: whoever still has the tables loaded, lazily, lets go of them. After that no CPU can use anything of
         // this space: what a CPU has left under a tag is older than this generation.
         tlb::flush(self, id, None, FlushReason::Teardown, true);
+        let mut work = Work::begin(self);
         while let Some((handle, region)) = self.region_from(space, PageNumber(0)) {
             let range = region.range(p);
             let mut owed = Owed::begin(p, space);
-            self.take_range(id, space, range, &mut owed);
+            self.take_range(id, space, range, &mut owed, &mut work);
             let quiet = owed.already_flushed(p);
             self.remove_region(space, handle, self.alone_with_shown(region));
-            self.drop_taken(space, range, quiet);
+            self.drop_taken(space, range, quiet, &mut work);
+            work.did(cost::LINK);
         }
-        table::free_tables(self, space.root(p));
+        table::free_tables(self, space.root(p), &mut work);
         space.end(p);
         drop(alone);
         self.root.spaces.release(self, id.index());
@@ -140,7 +143,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.link_region(space, handle);
         drop(alone);
         spare.into_iter().for_each(|family| self.release_family(family));
-        self.mend(space, range);
+        self.mend(space, range, &mut Work::begin(self));
         Ok(())
     }
 
@@ -158,8 +161,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         let _scope = profile::scope(self.platform(), Scope::Unmap);
         let p = self.platform();
         let range = check_range(range)?;
+        let mut work = Work::begin(self);
         let (space, _alone) = self.alone_in(id)?;
-        if let Some(hole) = self.first_unmapped(space, range) {
+        if let Some(hole) = self.first_unmapped(space, range, &mut work) {
             return Err(Error::NotMapped(hole));
         }
         // A region that goes on at both ends becomes two, and only that one needs a slot.
@@ -176,11 +180,11 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Err(error);
         }
         let mut owed = Owed::begin(p, space);
-        self.take_range(id, space, range, &mut owed);
+        self.take_range(id, space, range, &mut owed, &mut work);
         owed.add_tables(table::unhook(self, space.root(p), range, self.gap_around(space, range)), range);
         let quiet = owed.flush(self, id, FlushReason::Unmap, Rule::FlushBeforeUnmapReturns);
-        self.cut_regions(id, space, range, spare);
-        self.drop_taken(space, range, quiet);
+        self.cut_regions(id, space, range, spare, &mut work);
+        self.drop_taken(space, range, quiet, &mut work);
         self.revoke(id, space, range, Revoked::All);
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use super::range::Owed;
 use super::table::{self, Way};
-use super::{Entry, Space, SpaceId, check_range};
+use super::{Entry, Region, Space, SpaceId, check_range};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId, PageNumber, PageRange};
 use crate::error::Error;
@@ -11,6 +11,7 @@ use crate::event::{Event, FlushReason, Revoked};
 use crate::frame::{AllocFrom, Frame, Kind};
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
+use crate::resched::{Work, cost};
 use crate::rule::Rule;
 
 /// Entries carried at a time.
@@ -45,27 +46,28 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let from = check_range(from)?;
         let target = check_range(PageRange::new(to, from.pages))?;
+        let mut work = Work::begin(self);
         let (space, _alone) = self.alone_in(id)?;
         if let Some(clash) = self.first_mapped(space, target) {
             return Err(Error::Overlaps(clash));
         }
-        self.carve(id, space, from)?;
-        let ready = self.split_all_large(space, from).and_then(|()| self.make_way(space, from, to));
+        self.carve(id, space, from, &mut work)?;
+        let ready = self
+            .split_all_large(space, from, &mut work)
+            .and_then(|()| self.make_way(space, from, to, &mut work))
+            .and_then(|()| self.link_moved((id, space), from, to, &mut work));
         if let Err(error) = ready {
-            self.mend(space, from);
+            self.mend(space, from, &mut work);
             return Err(error);
         }
         let mut owed = Owed::begin(p, space);
-        self.take_range(id, space, from, &mut owed);
+        self.take_range(id, space, from, &mut owed, &mut work);
         owed.flush(self, id, FlushReason::Move, Rule::FlushBeforeMove).done();
         let there = |page: PageNumber| PageNumber(page.0 - from.start.0 + to.0);
-        while let Some((handle, region)) =
-            self.region_from(space, from.start).filter(|(_, r)| from.covers(r.range(p)))
-        {
-            let range = region.range(p);
-            // Entries and region move in one step for the reverse map.
-            let _alone = self.alone_with_shown(region);
-            self.carry(space, range, |page, entry| {
+        while let Some((handle, region)) = self.region_inside(space, from) {
+            let together = || self.alone_with_shown(region);
+            let units = cost::ENTRY;
+            self.carry(space, region.range(p), (&mut work, units), together, |page, entry| {
                 let new = there(page);
                 let moved = if entry.is_taken() { self.without_busy_write(entry.restored()) } else { entry };
                 if let Way::Small(leaf) = table::find(self, space.root(p), new) {
@@ -75,10 +77,11 @@ impl<'p, P: Platform> Manager<'p, P> {
                     self.emit(Event::Mapped { space: id, page: new, frame: entry.frame(), pages: 1 });
                 }
             });
-            self.move_region(space, handle, there(range.start));
+            self.remove_region(space, handle, self.alone_with_shown(region));
+            work.did(cost::LINK);
         }
         self.revoke(id, space, from, Revoked::All);
-        self.mend(space, target);
+        self.mend(space, target, &mut work);
         Ok(())
     }
 
@@ -96,16 +99,17 @@ impl<'p, P: Platform> Manager<'p, P> {
         let _scope = profile::scope(self.platform(), Scope::Migrate);
         let p = self.platform();
         let range = check_range(range)?;
+        let mut work = Work::begin(self);
         let (space, _alone) = self.alone_in(id)?;
         if !self.has_node(to) {
             return Err(Error::NoSuchNode);
         }
-        if let Some(hole) = self.first_unmapped(space, range) {
+        if let Some(hole) = self.first_unmapped(space, range, &mut work) {
             return Err(Error::NotMapped(hole));
         }
-        self.split_all_large(space, range)?;
+        self.split_all_large(space, range, &mut work)?;
         let mut owed = Owed::begin(p, space);
-        self.visit(space, range, |leaf, page, entry, pages| {
+        self.visit(space, range, (&mut work, cost::ENTRY), |leaf, page, entry, pages| {
             if !entry.is_present() {
                 return;
             }
@@ -126,29 +130,35 @@ impl<'p, P: Platform> Manager<'p, P> {
         });
         owed.flush(self, id, FlushReason::Migrate, Rule::FlushBeforeMigrate).done();
         let mut moved = 0;
-        self.carry(space, range, |page, entry| {
-            if entry.is_swapped() {
+        self.carry(
+            space,
+            range,
+            (&mut work, cost::FRAME),
+            || (),
+            |page, entry| {
+                if entry.is_swapped() {
+                    if let Way::Small(leaf) = table::find(self, space.root(p), page) {
+                        leaf.lock(self).write(page, entry);
+                    }
+                    return;
+                }
+                let old = entry.frame();
+                let new = self.copy_to(old, to);
+                moved += u64::from(new.is_some());
+                let frame = new.unwrap_or(old);
                 if let Way::Small(leaf) = table::find(self, space.root(p), page) {
-                    leaf.lock(self).write(page, entry);
+                    leaf.lock(self).write(page, entry.restored().leading_to(frame));
                 }
-                return;
-            }
-            let old = entry.frame();
-            let new = self.copy_to(old, to);
-            moved += u64::from(new.is_some());
-            let frame = new.unwrap_or(old);
-            if let Way::Small(leaf) = table::find(self, space.root(p), page) {
-                leaf.lock(self).write(page, entry.restored().leading_to(frame));
-            }
-            self.emit(Event::Mapped { space: id, page, frame, pages: 1 });
-            if let Some(new) = new {
-                self.emit(Event::Migrated);
-                self.drop_mapping(old);
-                if self.config().swap {
-                    self.lru_add(new);
+                self.emit(Event::Mapped { space: id, page, frame, pages: 1 });
+                if let Some(new) = new {
+                    self.emit(Event::Migrated);
+                    self.drop_mapping(old);
+                    if self.config().swap {
+                        self.lru_add(new);
+                    }
                 }
-            }
-        });
+            },
+        );
         Ok(moved)
     }
 
@@ -170,24 +180,85 @@ impl<'p, P: Platform> Manager<'p, P> {
         Some(new)
     }
 
-    /// Takes the taken entries of a range out of their tables, and those that name swap slots, a few at a time, and hands on
-    /// each with no lock held.
-    fn carry(&self, space: &Space, range: PageRange, mut put: impl FnMut(PageNumber, Entry)) {
-        let mut from = Some(range.start);
-        while let Some(start) = from {
-            let mut carried = Carried { entries: [(PageNumber(0), Entry::NONE); TOGETHER], len: 0 };
-            from = self.visit_until(space, PageRange::between(start, range.end()), |leaf, page, entry, _| {
-                if entry.is_taken() || entry.is_swapped() {
-                    if carried.len == TOGETHER {
-                        return false;
+    /// Links a VMA at the new address of each one in `from`, which shows the same and has no entries yet. The old one stays
+    /// linked until its entries have moved, and comes first in the trees of the reverse map: a walk finds each entry at
+    /// the one or at the other, however often it lets go of the tree's lock in between (`shown.rs`).
+    fn link_moved(
+        &self,
+        (id, space): (SpaceId, &Space),
+        from: PageRange,
+        to: PageNumber,
+        work: &mut Work<'_, 'p, P>,
+    ) -> Result<(), Error> {
+        let p = self.platform();
+        let there = |page: PageNumber| PageNumber(page.0 - from.start.0 + to.0);
+        for (_, region) in self.regions_from(space, from.start) {
+            if region.range(p).start >= from.end() {
+                break;
+            }
+            let handle = match self.root.regions.reserve(self, AllocFrom::HERE) {
+                Ok(slot) => slot.commit(),
+                Err(error) => {
+                    let made = PageRange::between(to, there(region.range(p).start));
+                    while let Some((handle, region)) = self.region_inside(space, made) {
+                        self.remove_region(space, handle, self.alone_with_shown(region));
                     }
-                    leaf.write(page, Entry::NONE);
-                    carried.entries[carried.len] = (page, entry);
-                    carried.len += 1;
+                    return Err(error);
                 }
-                true
-            });
+            };
+            self.region(handle).describe_moved(p, region, there(region.range(p).start), id);
+            let alone = self.alone_with_shown(region);
+            self.link_region(space, handle);
+            drop(alone);
+            work.did(cost::LINK);
+        }
+        Ok(())
+    }
+
+    /// The first VMA in a range, if it lies in it whole.
+    fn region_inside(&self, space: &Space, range: PageRange) -> Option<(u32, &'p Region)> {
+        self.region_from(space, range.start).filter(|(_, region)| range.covers(region.range(self.platform())))
+    }
+
+    /// Takes the taken entries of a range out of their tables, and those that name swap slots, a few at a time, and hands on
+    /// each with no spin lock held. Counts `units` for each. What `together` returns is held but where this gives way,
+    /// and then no entry is on its way.
+    fn carry<G>(
+        &self,
+        space: &Space,
+        range: PageRange,
+        (work, units): (&mut Work<'_, 'p, P>, u32),
+        together: impl Fn() -> G,
+        mut put: impl FnMut(PageNumber, Entry),
+    ) {
+        let mut page = range.start;
+        let mut held = Some(together());
+        while page < range.end() {
+            let mut carried = Carried { entries: [(PageNumber(0), Entry::NONE); TOGETHER], len: 0 };
+            let mut looked = cost::TABLE;
+            match table::find(self, space.root(self.platform()), page) {
+                Way::Gap(next) => page = next,
+                Way::Small(leaf) | Way::Large(leaf) => {
+                    let end = leaf.end(page).min(range.end());
+                    let locked = leaf.lock(self);
+                    while page < end && carried.len < TOGETHER {
+                        let entry = locked.read(page);
+                        if entry.is_taken() || entry.is_swapped() {
+                            locked.write(page, Entry::NONE);
+                            carried.entries[carried.len] = (page, entry);
+                            carried.len += 1;
+                        }
+                        page = PageNumber(page.0 + leaf.step()).min(end);
+                        looked += 1;
+                    }
+                }
+            }
             carried.as_slice().iter().for_each(|&(page, entry)| put(page, entry));
+            if work.is_due(looked + units * carried.len as u32) {
+                drop(held.take());
+                work.give_way();
+                held = Some(together());
+            }
         }
     }
 
@@ -204,8 +275,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///                                      write ends, page unlocked
     /// ```
     ///
-    /// It locks a page before it looks for entries, and looks with the file shared, which is this CPU's alone here: so it
-    /// has locked this one by now, or finds the entry at its new place.
+    /// It locks a page before it looks for entries, and looks with the tree of the file's VMAs shared, which is this CPU's
+    /// alone here: so it has locked this one by now, or finds the entry at its new place.
     fn without_busy_write(&self, entry: Entry) -> Entry {
         let p = self.platform();
         let n = entry.frame();
@@ -214,11 +285,18 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Makes the tables to which the entries of `from` will move.
-    fn make_way(&self, space: &Space, from: PageRange, to: PageNumber) -> Result<(), Error> {
+    fn make_way(
+        &self,
+        space: &Space,
+        from: PageRange,
+        to: PageNumber,
+        work: &mut Work<'_, 'p, P>,
+    ) -> Result<(), Error> {
         let root = space.root(self.platform());
         let there = |page: PageNumber| PageNumber(page.0 - from.start.0 + to.0);
         let mut page = from.start;
         while page < from.end() {
+            work.did(cost::FRAME);
             match table::find(self, root, page) {
                 Way::Gap(next) => page = next,
                 Way::Small(leaf) | Way::Large(leaf) => {

@@ -9,6 +9,7 @@ use crate::event::{FlushReason, Revoked};
 use crate::frame::flag;
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
+use crate::resched::{Work, cost};
 use crate::rule::Rule;
 
 impl<'p, P: Platform> Manager<'p, P> {
@@ -27,16 +28,18 @@ impl<'p, P: Platform> Manager<'p, P> {
         let _scope = profile::scope(self.platform(), Scope::Protect);
         let p = self.platform();
         let range = check_range(range)?;
+        let mut work = Work::begin(self);
         let (space, _alone) = self.alone_in(id)?;
-        self.carve(id, space, range)?;
+        self.carve(id, space, range, &mut work)?;
         for (_, region) in self.regions_from(space, range.start) {
             if region.range(p).start >= range.end() {
                 break;
             }
             region.set_prot(p, prot);
+            work.did(cost::VMA);
         }
         let mut owed = Owed::begin(p, space);
-        self.visit(space, range, |leaf, page, entry, pages| {
+        self.visit(space, range, (&mut work, cost::ENTRY), |leaf, page, entry, pages| {
             if !entry.is_present() {
                 return;
             }
@@ -68,7 +71,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             Prot::Read => self.revoke(id, space, range, Revoked::Writes),
             Prot::ReadWrite => {}
         }
-        self.mend(space, range);
+        self.mend(space, range, &mut work);
         Ok(())
     }
 }

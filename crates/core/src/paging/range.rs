@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::event::{Event, FlushReason, Revoked};
 use crate::frame::flag;
 use crate::platform::Platform;
+use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::tlb;
 
@@ -107,8 +108,14 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// # Errors
     /// [`Error::NotMapped`] if not all of it is mapped; [`Error::OutOfMemory`].
-    pub(super) fn carve(&self, id: SpaceId, space: &Space, range: PageRange) -> Result<(), Error> {
-        if let Some(hole) = self.first_unmapped(space, range) {
+    pub(super) fn carve(
+        &self,
+        id: SpaceId,
+        space: &Space,
+        range: PageRange,
+        work: &mut Work<'_, 'p, P>,
+    ) -> Result<(), Error> {
+        if let Some(hole) = self.first_unmapped(space, range, work) {
             return Err(Error::NotMapped(hole));
         }
         let ends = [range.start, range.end()];
@@ -118,13 +125,13 @@ impl<'p, P: Platform> Manager<'p, P> {
         };
         let done = ends.into_iter().try_for_each(cut);
         if done.is_err() {
-            self.mend(space, range);
+            self.mend(space, range, work);
         }
         done
     }
 
     /// Joins the regions of a range with each other and with their neighbours where they are alike.
-    pub(super) fn mend(&self, space: &Space, range: PageRange) {
+    pub(super) fn mend(&self, space: &Space, range: PageRange, work: &mut Work<'_, 'p, P>) {
         let p = self.platform();
         self.merge_regions_at(space, range.start);
         let mut at = range.start;
@@ -135,18 +142,21 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
             // Joined, the region ends later: the same place is a border no more.
             self.merge_regions_at(space, at);
+            work.did(cost::LINK);
         }
     }
 
     /// Visits every entry in a range that is not empty, with its table's lock held, and says how many pages it covers.
-    /// No large page lies across an end of the range: who changes entries has split those.
+    /// Counts `units` for each, and gives way in between with the lock let go; the caller has the regions. No large
+    /// page lies across an end of the range: who changes entries has split those.
     pub(super) fn visit(
         &self,
         space: &Space,
         range: PageRange,
+        (work, units): (&mut Work<'_, 'p, P>, u32),
         mut each: impl FnMut(&LockedLeaf<'_, 'p, P>, PageNumber, Entry, u64),
     ) {
-        self.visit_until(space, range, |leaf, page, entry, pages| {
+        self.visit_until(space, range, (work, units), |leaf, page, entry, pages| {
             each(leaf, page, entry, pages);
             true
         });
@@ -157,10 +167,12 @@ impl<'p, P: Platform> Manager<'p, P> {
         &self,
         space: &Space,
         range: PageRange,
+        (work, units): (&mut Work<'_, 'p, P>, u32),
         mut each: impl FnMut(&LockedLeaf<'_, 'p, P>, PageNumber, Entry, u64) -> bool,
     ) -> Option<PageNumber> {
         let mut page = range.start;
         while page < range.end() {
+            work.did(cost::TABLE);
             let leaf = match table::find(self, space.root(self.platform()), page) {
                 Way::Gap(next) => {
                     page = next;
@@ -170,23 +182,31 @@ impl<'p, P: Platform> Manager<'p, P> {
             };
             let end = leaf.end(page).min(range.end());
             let locked = leaf.lock(self);
-            while page < end {
+            let mut due = false;
+            while page < end && !due {
                 let entry = locked.read(page);
                 if entry != Entry::NONE && !each(&locked, page, entry, leaf.step()) {
                     return Some(page);
                 }
-                page = PageNumber(page.0 + leaf.step());
+                due = work.is_due(if entry == Entry::NONE { 1 } else { units });
+                page = PageNumber(page.0 + leaf.step()).min(end);
             }
-            page = end;
         }
         None
     }
 
     /// Takes every present entry of a range out, and leaves each marked as taken. What it knew of its page moves to
     /// the page before the table's lock is dropped (PITFALLS 4).
-    pub(super) fn take_range(&self, id: SpaceId, space: &Space, range: PageRange, owed: &mut Owed<'_>) {
+    pub(super) fn take_range(
+        &self,
+        id: SpaceId,
+        space: &Space,
+        range: PageRange,
+        owed: &mut Owed<'_>,
+        work: &mut Work<'_, 'p, P>,
+    ) {
         let p = self.platform();
-        self.visit(space, range, |leaf, page, entry, pages| {
+        self.visit(space, range, (work, cost::ENTRY), |leaf, page, entry, pages| {
             if !entry.is_present() {
                 return;
             }
@@ -207,12 +227,16 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Lets go of the pages that an operation took out of a range, of those that are in swap, and of its tables.
-    pub(super) fn drop_taken(&self, space: &Space, range: PageRange, quiet: Quiet) {
+    pub(super) fn drop_taken(
+        &self,
+        space: &Space,
+        range: PageRange,
+        quiet: Quiet,
+        work: &mut Work<'_, 'p, P>,
+    ) {
         let mut gone = Gone::new();
-        table::free_unhooked(self, quiet.tables, range, &mut |entry| {
-            gone.add_entry(self, entry);
-        });
-        self.visit(space, range, |leaf, page, entry, _| {
+        table::free_unhooked(self, quiet.tables, range, work, &mut |entry| gone.add_entry(self, entry));
+        self.visit(space, range, (work, cost::FRAME), |leaf, page, entry, _| {
             // What reclaim left behind goes, too: its flush is done.
             leaf.write(page, Entry::NONE);
             gone.add_entry(self, entry);

@@ -1,4 +1,4 @@
-//! What is mapped where: regions of a space, in order of address, each on its file's list too.
+//! What is mapped where: the VMAs of a space, in order of address, each in the trees of what it shows too.
 
 use core::sync::atomic::Ordering;
 
@@ -10,33 +10,36 @@ use crate::frame::AllocFrom;
 use crate::percpu::Here;
 use crate::platform::Platform;
 use crate::pool::Zeroed;
+use crate::resched::{Work, cost};
 use crate::sync::{Word32, Word64};
 use crate::tree::{Links, Nodes};
 
-use super::shown::{Alone, Neighbours};
+use super::shown::{Alone, Of, Place};
 use super::{Backing, FamilyId, Prot, Space, SpaceId};
 
-/// A run of pages mapped alike. Guarded by its space's region lock; its place on the lists of its file and its family, and
-/// what the reverse map reads, by their locks too.
+/// A VMA: a run of pages mapped alike. Guarded by its space's region lock; its place in the trees of its file and its
+/// family, and what the reverse map reads, by their locks too.
 #[repr(C)]
 pub(crate) struct Region {
     pub start: Word64,
     pub pages: Word64,
     /// The page of the file at `start`.
     offset: Word64,
+    /// The index in the family at `start`.
+    index: Word64,
     pub space: Word32,
     /// The file plus one; 0 is anonymous memory.
     file: Word32,
+    /// The family of its anonymous pages plus one; 0 if it has none, or none can be reclaimed.
+    family: Word32,
     /// See `flag`.
     flags: Word32,
     /// Its place in the space's tree.
     links: Links,
-    /// The family of its anonymous pages plus one; 0 if it has none, or none can be reclaimed.
-    family: Word32,
-    /// The index in the family at `start`.
-    index: Word64,
-    pub(super) of_file: Neighbours,
-    pub(super) of_family: Neighbours,
+    of_file: Place,
+    of_family: Place,
+    /// Among those that show the same from the same index on: a later one has a higher number.
+    pub(super) serial: Word64,
 }
 
 // SAFETY: atomics only.
@@ -120,21 +123,25 @@ impl Region {
         self.offset.get(p) + (page.0 - self.start.get(p))
     }
 
-    /// Where this region shows page `index` of its file, if it does.
-    pub fn page_of<P: Platform>(&self, p: &P, index: u64) -> Option<PageNumber> {
-        let into = index.checked_sub(self.offset.get(p))?;
-        (into < self.pages.get(p)).then(|| PageNumber(self.start.get(p) + into))
+    /// The first page of its file, or the first index in its family, that it shows.
+    pub(super) fn first_index<P: Platform>(&self, p: &P, of: Of) -> u64 {
+        match of {
+            Of::File => self.offset.get(p),
+            Of::Family => self.index.get(p),
+        }
+    }
+
+    /// Its place in one of its trees.
+    pub(super) fn place(&self, of: Of) -> &Place {
+        match of {
+            Of::File => &self.of_file,
+            Of::Family => &self.of_family,
+        }
     }
 
     /// The index in the family of an anonymous page that is shown at `page`.
     pub fn family_index<P: Platform>(&self, p: &P, page: PageNumber) -> u64 {
         self.index.get(p) + (page.0 - self.start.get(p))
-    }
-
-    /// Where this region shows what has this index in its family, if it does.
-    pub fn page_of_family<P: Platform>(&self, p: &P, index: u64) -> Option<PageNumber> {
-        let into = index.checked_sub(self.index.get(p))?;
-        (into < self.pages.get(p)).then(|| PageNumber(self.start.get(p) + into))
     }
 
     /// Its anonymous pages belong to this family from now on. Before it is linked.
@@ -167,6 +174,12 @@ impl Region {
         self.space.store(p, space.index(), Ordering::Release);
     }
 
+    /// Makes this show at `to` what `whole` shows where it is. Not linked yet.
+    pub fn describe_moved<P: Platform>(&self, p: &P, whole: &Region, to: PageNumber, space: SpaceId) {
+        self.describe_part(p, whole, whole.range(p), space);
+        self.start.set(p, to.0);
+    }
+
     /// Makes this the part `range` of what `whole` shows, in `space`.
     pub fn describe_part<P: Platform>(&self, p: &P, whole: &Region, range: PageRange, space: SpaceId) {
         let at = whole.start.get(p);
@@ -194,8 +207,8 @@ impl Region {
             && (self.family.get(p) == 0 || self.family_index(p, end) == next.index.get(p))
     }
 
-    /// Moves its borders; what it shows where stays.
-    fn trim<P: Platform>(&self, p: &P, to: PageRange) {
+    /// Moves its borders; what it shows where stays. While it is in no tree where that changes its place.
+    pub(super) fn trim<P: Platform>(&self, p: &P, to: PageRange) {
         if self.file.get(p) != 0 {
             self.offset.set(p, (self.offset.get(p) + to.start.0).wrapping_sub(self.start.get(p)));
         }
@@ -267,8 +280,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         Some((handle, self.region(handle)))
     }
 
-    /// Puts a described region into its space and on the lists of what it shows. Under the region lock and that of the
-    /// lists, all held alone.
+    /// Puts a described region into its space and into the trees of what it shows. Under the region lock and those of the
+    /// trees, all held alone.
     pub(crate) fn link_region(&self, space: &Space, handle: u32) {
         self.place_region(space, handle);
         self.link_shown(handle);
@@ -294,13 +307,6 @@ impl<'p, P: Platform> Manager<'p, P> {
         space.by_address.remove(self.platform(), &ByAddress(self), handle);
     }
 
-    /// Moves a region to another place in its space, where nothing is mapped. Under both locks.
-    pub(crate) fn move_region(&self, space: &Space, handle: u32, to: PageNumber) {
-        self.displace_region(space, handle);
-        self.region(handle).start.set(self.platform(), to.0);
-        self.place_region(space, handle);
-    }
-
     /// Gives a region back that is not linked.
     pub(crate) fn release_region(&self, handle: u32) {
         let region = self.region(handle);
@@ -311,7 +317,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Makes `page` a border between regions. Under the region lock, held alone. May wait for memory.
     pub(crate) fn split_region_at(&self, id: SpaceId, space: &Space, page: PageNumber) -> Result<(), Error> {
         let p = self.platform();
-        let Some((_, region)) = self.region_from(space, page) else { return Ok(()) };
+        let Some((handle, region)) = self.region_from(space, page) else { return Ok(()) };
         let whole = region.range(p);
         if whole.start >= page {
             return Ok(());
@@ -319,7 +325,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let tail = self.root.regions.reserve(self, AllocFrom::HERE)?.commit();
         let _alone = self.alone_with_shown(region);
         self.region(tail).describe_part(p, region, PageRange::between(page, whole.end()), id);
-        region.trim(p, PageRange::between(whole.start, page));
+        self.trim_shown(handle, PageRange::between(whole.start, page));
         self.link_region(space, tail);
         Ok(())
     }
@@ -329,18 +335,24 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let Some(before) = page.0.checked_sub(1).map(PageNumber) else { return };
         let mut both = self.regions_from(space, before);
-        let (Some((_, left)), Some((handle, right))) = (both.next(), both.next()) else { return };
+        let (Some((first, left)), Some((handle, right))) = (both.next(), both.next()) else { return };
         if right.range(p).start != page || !left.continues_in(p, right) {
             return;
         }
         let whole = PageRange::between(left.range(p).start, right.range(p).end());
         let alone = self.alone_with_shown(right);
-        left.trim(p, whole);
+        self.note_lowered(left);
+        self.trim_shown(first, whole);
         self.remove_region(space, handle, alone);
     }
 
     /// The first page of `range` that no region holds. Under the region lock.
-    pub(crate) fn first_unmapped(&self, space: &Space, range: PageRange) -> Option<PageNumber> {
+    pub(crate) fn first_unmapped(
+        &self,
+        space: &Space,
+        range: PageRange,
+        work: &mut Work<'_, 'p, P>,
+    ) -> Option<PageNumber> {
         let p = self.platform();
         let mut at = range.start;
         for (_, region) in self.regions_from(space, range.start) {
@@ -349,6 +361,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 break;
             }
             at = found.end();
+            work.did(cost::VMA);
         }
         (at < range.end()).then_some(at)
     }
@@ -373,7 +386,14 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Takes `range` out of all regions, with nothing mapped in it any more. `spare` is the slot for the second half of
     /// the one that goes on at both ends. Under the region lock, held alone.
-    pub(crate) fn cut_regions(&self, id: SpaceId, space: &Space, range: PageRange, mut spare: Option<u32>) {
+    pub(crate) fn cut_regions(
+        &self,
+        id: SpaceId,
+        space: &Space,
+        range: PageRange,
+        mut spare: Option<u32>,
+        work: &mut Work<'_, 'p, P>,
+    ) {
         let p = self.platform();
         while let Some((handle, region)) =
             self.region_from(space, range.start).filter(|(_, region)| region.range(p).start < range.end())
@@ -383,7 +403,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             if whole.end() > range.end() {
                 let tail = PageRange::between(range.end(), whole.end());
                 if whole.start >= range.start {
-                    region.trim(p, tail);
+                    self.trim_shown(handle, tail);
                     break;
                 }
                 if let Some(spare) = spare.take() {
@@ -392,10 +412,11 @@ impl<'p, P: Platform> Manager<'p, P> {
                 }
             }
             if whole.start < range.start {
-                region.trim(p, PageRange::between(whole.start, range.start));
+                self.trim_shown(handle, PageRange::between(whole.start, range.start));
                 continue;
             }
             self.remove_region(space, handle, alone);
+            work.did(cost::LINK);
         }
     }
 

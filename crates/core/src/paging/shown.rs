@@ -1,38 +1,73 @@
-//! Who shows a page: the regions of a file, or of a family.
+//! The reverse map's trees: which VMAs show a page of a file, or an anonymous page?
 //!
-//! A **family** is a mapping of anonymous memory, or of a file's private copies, with all that splits, moves and forks
-//! made of it. An anonymous page belongs to a family and has an index there: the page at which the family showed it
-//! first. So the reverse map finds its entries wherever they have gone: it asks each region of the family where it
-//! shows this index, and looks whether the entry there leads to the page. Two regions of a family may show one index
+//! A **family** (Linux: `anon_vma`) is a mapping of anonymous memory, or of a file's private copies, with all that splits,
+//! moves and forks made of it. An anonymous page belongs to a family and has an index there: the page at which the family
+//! showed it first. So the reverse map finds its entries wherever they have gone: it asks each VMA of the family that
+//! shows this index, and looks whether the entry there leads to the page. Two VMAs of a family may show one index
 //! differently, as after a copied write: then the frame in the entry tells them apart.
+//!
+//! A file and a family have an interval tree each, so a page's walk visits those VMAs that show its index and no others,
+//! however many there are. The walk lets go of the tree's lock now and then: whoever maps, unmaps, execs or exits waits
+//! for a bounded part of it. It goes on after the last one it has visited, by its key:
+//!
+//! - **One order.** VMAs are sorted by the first index that they show, and among equals by when they were linked. An entry only
+//!   moves from a VMA to one that comes later: fork links the child's VMA, and a move that at the new address, while the
+//!   old one is linked and before the first entry goes there. So a walk that has passed the old one with the
+//!   entry still there has dealt with it, and one that has not comes by the new one. (Linux relies on the same order in `fork`
+//!   and `mremap`.)
+//! - **What begins lower.** Where two VMAs become one, what the second showed is found at the key of the first, which a
+//!   walk may have passed. So merging counts `lowered` up, and a walk that finds it changed begins anew; after a few times
+//!   it keeps the lock instead, so that it ends.
+//! - **What may be missed all the same**: an entry that a fault makes behind the walk. Reclaim asks the page's map count, not
+//!   the walk, whether an entry is left; aging counts too few; and of a page that write-back has locked no fault makes an
+//!   entry that may be written through (INV-2). A VMA may be visited twice, when it was split in between: what users of the
+//!   walk do is the same done twice.
 
-use core::sync::atomic::Ordering;
+use core::ops::ControlFlow;
 
 use super::{Region, Space};
 use crate::Manager;
-use crate::addr::PageRange;
+use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;
-use crate::file::FileSlot;
 use crate::frame::{AllocFrom, MAX_INDEX};
 use crate::platform::Platform;
 use crate::pool::Zeroed;
 use crate::profile::Scope;
-use crate::sync::{RwLock, Word32, WriteGuard};
+use crate::resched::{Work, cost};
+use crate::rule::Rule;
+use crate::sync::{RwLock, Word32, Word64, WriteGuard};
+use crate::tree::interval::{Intervals, update_end};
+use crate::tree::{Links, Nodes, Tree};
 
-/// The regions that show something.
+/// How often a walk begins anew because VMAs were merged, before it keeps the lock.
+const REWALKS: u32 = 3;
+
+/// The VMAs that show something.
 #[repr(C)]
 pub(crate) struct Shown {
-    /// Shared by the reverse map; had alone by whoever changes the list, or the borders or the place of a region on it.
+    /// Shared by the reverse map; had alone by whoever changes the tree, or the borders of a VMA in it.
     pub lock: RwLock<{ Scope::ReverseMapLock as u8 }>,
-    /// Handle plus one.
-    first: Word32,
+    by_index: Tree,
+    /// How often a VMA began to show what one with a higher key had shown.
+    lowered: Word32,
+    /// The serial number of the VMA that was linked last.
+    linked: Word64,
 }
 
-/// A region's neighbours on such a list: handles plus one.
+/// A VMA's place in such a tree.
 #[repr(C)]
-pub(crate) struct Neighbours {
-    next: Word32,
-    prev: Word32,
+pub(crate) struct Place {
+    links: Links,
+    highest_end: Word64,
+}
+
+/// Which of its two trees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Of {
+    /// That of its file.
+    File,
+    /// That of its family.
+    Family,
 }
 
 /// A family, by the handle of its slot.
@@ -48,44 +83,54 @@ pub(crate) struct Family {
 // SAFETY: atomics and locks only; zeros are shown by nobody.
 unsafe impl Zeroed for Family {}
 
-/// The reverse map cannot look at a region meanwhile: neither through its file nor through its family.
+/// The reverse map cannot look at a VMA meanwhile: neither through its file nor through its family.
 pub(crate) struct Alone<'p, P: Platform> {
     _file: Option<WriteGuard<'p, P>>,
     _family: Option<WriteGuard<'p, P>>,
 }
 
+/// The VMAs of a file, or of a family, by what they show first.
+struct ByIndex<'a, 'p, P: Platform> {
+    mm: &'a Manager<'p, P>,
+    of: Of,
+}
+
+impl<P: Platform> Nodes for ByIndex<'_, '_, P> {
+    /// The first index; the serial number.
+    type Key = (u64, u64);
+
+    fn links(&self, handle: u32) -> &Links {
+        &self.mm.region(handle).place(self.of).links
+    }
+    fn key(&self, handle: u32) -> (u64, u64) {
+        let (p, region) = (self.mm.platform(), self.mm.region(handle));
+        (region.first_index(p, self.of), region.serial.get(p))
+    }
+    fn update(&self, handle: u32) -> bool {
+        update_end(self.mm.platform(), self, handle)
+    }
+}
+
+impl<P: Platform> Intervals for ByIndex<'_, '_, P> {
+    fn start(&self, handle: u32) -> u64 {
+        self.mm.region(handle).first_index(self.mm.platform(), self.of)
+    }
+    fn end(&self, handle: u32) -> u64 {
+        let (p, region) = (self.mm.platform(), self.mm.region(handle));
+        region.first_index(p, self.of) + region.pages.get(p)
+    }
+    fn highest_end(&self, handle: u32) -> &Word64 {
+        &self.mm.region(handle).place(self.of).highest_end
+    }
+}
+
 impl Shown {
     pub fn clear<P: Platform>(&self, p: &P) {
-        self.first.set(p, 0);
+        self.by_index.clear(p);
     }
 
     pub fn is_empty<P: Platform>(&self, p: &P) -> bool {
-        self.first.get(p) == 0
-    }
-
-    fn link<P: Platform>(&self, mm: &Manager<'_, P>, handle: u32, of: impl Fn(&Region) -> &Neighbours) {
-        let p = mm.platform();
-        let first = self.first.get(p);
-        let own = of(mm.region(handle));
-        own.next.set(p, first);
-        own.prev.set(p, 0);
-        if let Some(first) = first.checked_sub(1) {
-            of(mm.region(first)).prev.set(p, handle + 1);
-        }
-        self.first.set(p, handle + 1);
-    }
-
-    fn unlink<P: Platform>(&self, mm: &Manager<'_, P>, handle: u32, of: impl Fn(&Region) -> &Neighbours) {
-        let p = mm.platform();
-        let own = of(mm.region(handle));
-        let (prev, next) = (own.prev.get(p), own.next.get(p));
-        match prev.checked_sub(1) {
-            Some(prev) => of(mm.region(prev)).next.set(p, next),
-            None => self.first.set(p, next),
-        }
-        if let Some(next) = next.checked_sub(1) {
-            of(mm.region(next)).prev.set(p, prev);
-        }
+        self.by_index.is_empty(p)
     }
 }
 
@@ -123,13 +168,13 @@ impl<'p, P: Platform> Manager<'p, P> {
         before().filter(fits).or_else(|| after().filter(fits))
     }
 
-    /// Gives a family back to which no region belongs. Pages that somebody still works on may name it: the reverse map
-    /// then finds nothing, or regions of another family, and no entry that leads to them.
+    /// Gives a family back to which no VMA belongs. Pages that somebody still works on may name it: the reverse map
+    /// then finds nothing, or VMAs of another family, and no entry that leads to them.
     pub(super) fn release_family(&self, id: FamilyId) {
         self.root.families.release(self, id.0);
     }
 
-    /// Has the reverse map of a region's file and of its family alone: while its borders or its place change, so that no
+    /// Has the reverse map of a VMA's file and of its family alone: while its borders or its place change, so that no
     /// reverse map misses an entry of it. May wait.
     pub(crate) fn alone_with_shown(&self, region: &Region) -> Alone<'p, P> {
         let p = self.platform();
@@ -139,54 +184,112 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// Puts a described region on the lists of what it shows. Under their locks, held alone.
+    /// Puts a described VMA into the trees of what it shows, behind all that show the same from the same index on. Under
+    /// their locks, held alone.
     pub(super) fn link_shown(&self, handle: u32) {
-        let p = self.platform();
-        let region = self.region(handle);
-        if let Some(file) = region.file(p) {
-            self.file(file).shown.link(self, handle, |region| &region.of_file);
-        }
-        if let Some(family) = region.family(p) {
-            self.family(family).shown.link(self, handle, |region| &region.of_family);
-        }
+        let (p, region) = (self.platform(), self.region(handle));
+        let trees = || self.trees_of(region).map(|(_, shown)| shown);
+        let serial = 1 + trees().map(|shown| shown.linked.get(p)).max().unwrap_or(0);
+        trees().for_each(|shown| shown.linked.set(p, serial));
+        region.serial.set(p, serial);
+        self.insert_shown(handle);
     }
 
-    /// Takes a region off both lists. Under their locks, held alone. Gives its family if it was the last of it: to be
+    /// Takes a VMA out of both trees. Under their locks, held alone. Returns its family if it was the last of it: to be
     /// released once the locks are.
     #[must_use]
     pub(super) fn unlink_shown(&self, handle: u32) -> Option<FamilyId> {
-        let p = self.platform();
-        let region = self.region(handle);
-        if let Some(file) = region.file(p) {
-            self.file(file).shown.unlink(self, handle, |region| &region.of_file);
+        let (p, region) = (self.platform(), self.region(handle));
+        self.remove_shown(handle);
+        region.family(p).filter(|&family| self.family(family).shown.is_empty(p))
+    }
+
+    /// Moves the borders of a VMA; what it shows where stays. Under the locks of its trees, held alone.
+    pub(super) fn trim_shown(&self, handle: u32, to: PageRange) {
+        let (p, region) = (self.platform(), self.region(handle));
+        if region.range(p).start == to.start {
+            region.trim(p, to);
+            for (of, shown) in self.trees_of(region) {
+                shown.by_index.refresh(p, &ByIndex { mm: self, of }, handle);
+            }
+        } else {
+            // Others may begin between its old place and its new one.
+            self.remove_shown(handle);
+            region.trim(p, to);
+            self.insert_shown(handle);
         }
-        let family = region.family(p)?;
-        let shown = &self.family(family).shown;
-        shown.unlink(self, handle, |region| &region.of_family);
-        shown.is_empty(p).then_some(family)
     }
 
-    /// The regions that show a file. Under its lock.
-    pub(crate) fn regions_of_file(&self, file: FileSlot) -> impl Iterator<Item = &'p Region> + '_ {
-        self.regions_on(&self.file(file).shown, |region| &region.of_file)
+    /// What a VMA with a higher key has shown is this one's from now on. Under the locks of its trees, held alone.
+    pub(super) fn note_lowered(&self, region: &Region) {
+        let p = self.platform();
+        self.trees_of(region)
+            .for_each(|(_, shown)| shown.lowered.set(p, shown.lowered.get(p).wrapping_add(1)));
     }
 
-    /// The regions of a family. Under its lock.
-    pub(crate) fn regions_of_family(&self, family: FamilyId) -> impl Iterator<Item = &'p Region> + '_ {
-        self.regions_on(&self.family(family).shown, |region| &region.of_family)
+    fn insert_shown(&self, handle: u32) {
+        for (of, shown) in self.trees_of(self.region(handle)) {
+            shown.by_index.insert(self.platform(), &ByIndex { mm: self, of }, handle);
+        }
     }
 
-    fn regions_on(
+    fn remove_shown(&self, handle: u32) {
+        for (of, shown) in self.trees_of(self.region(handle)) {
+            shown.by_index.remove(self.platform(), &ByIndex { mm: self, of }, handle);
+        }
+    }
+
+    /// The trees that a VMA belongs to.
+    fn trees_of(&self, region: &Region) -> impl Iterator<Item = (Of, &'p Shown)> {
+        let p = self.platform();
+        let file = region.file(p).map(|file| (Of::File, &self.file(file).shown));
+        let family = region.family(p).map(|family| (Of::Family, &self.family(family).shown));
+        file.into_iter().chain(family)
+    }
+
+    /// Visits the VMAs that show `index` of a file, or of a family, with the address where they do, until `each` has
+    /// enough. Gives way between some of them, with the lock let go: the module says what that means. The caller holds no
+    /// spin lock, and neither this lock nor one inside it.
+    pub(crate) fn each_that_shows(
         &self,
         shown: &Shown,
-        of: impl Fn(&Region) -> &Neighbours,
-    ) -> impl Iterator<Item = &'p Region> {
-        let p = self.platform();
-        let mut next = shown.first.load(p, Ordering::Relaxed);
-        core::iter::from_fn(move || {
-            let region = self.region(next.checked_sub(1)?);
-            next = of(region).next.get(p);
-            Some(region)
-        })
+        of: Of,
+        index: u64,
+        mut each: impl FnMut(&'p Region, PageNumber) -> ControlFlow<()>,
+    ) {
+        let (p, nodes) = (self.platform(), ByIndex { mm: self, of });
+        let tree = &shown.by_index;
+        let mut work = Work::begin(self);
+        let (mut after, mut rewalks) = (None, 0);
+        let mut lowered = None;
+        loop {
+            let shared = shown.lock.read(p);
+            let now = shown.lowered.get(p);
+            if lowered.replace(now).is_some_and(|before| before != now) && !p.broken(Rule::RewalkAfterMerge) {
+                (after, rewalks) = (None, rewalks + 1);
+            }
+            let mut at = match after {
+                None => tree.first_over(p, &nodes, index),
+                Some((start, serial)) => tree.first_over_from(p, &nodes, (start, serial + 1), index),
+            };
+            loop {
+                let Some(handle) = at else { return };
+                let region = self.region(handle);
+                let page = PageNumber(region.start.get(p) + (index - region.first_index(p, of)));
+                if each(region, page).is_break() {
+                    return;
+                }
+                if work.is_due(cost::VMA) {
+                    if rewalks < REWALKS {
+                        after = Some(nodes.key(handle));
+                        break;
+                    }
+                    work.give_way();
+                }
+                at = tree.next_over(p, &nodes, handle, index);
+            }
+            drop(shared);
+            work.give_way();
+        }
     }
 }

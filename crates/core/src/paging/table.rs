@@ -14,6 +14,7 @@ use crate::addr::{FrameNumber, LARGE_PAGES, PageNumber, PageRange, PhysAddr};
 use crate::error::Error;
 use crate::frame::{AllocFrom, Frame, Kind};
 use crate::platform::Platform;
+use crate::resched::{Work, cost};
 use crate::sync::{SpinGuard, Word64};
 
 /// The level of the table to which the root's entries lead to: 3 is the root's own.
@@ -247,28 +248,28 @@ pub(crate) fn unhook<P: Platform>(
 }
 
 /// Frees unhooked tables; `each` gets every entry of `range` that is still in them, and there are no others. No CPU can
-/// walk them any more, and no reverse map leads to them (INV-9). Gives how many.
+/// walk them any more, and no reverse map leads to them (INV-9). Gives way between entries.
 pub(crate) fn free_unhooked<P: Platform>(
     mm: &Manager<'_, P>,
     tables: Unhooked,
     range: PageRange,
+    work: &mut Work<'_, '_, P>,
     each: &mut dyn FnMut(Entry),
-) -> u64 {
+) {
     let p = mm.platform();
-    let (mut at, mut freed) = (tables.first, 0);
+    let mut at = tables.first;
     while at != FrameNumber::NONE {
         let frame = mm.frames().get(at);
         let (next, place) = (FrameNumber(frame.owner.get(p)), frame.index.get(p));
-        freed += free_below(mm, at, ((place & 511) as u32, place & !511), range, each);
+        free_below(mm, at, ((place & 511) as u32, place & !511), range, work, each);
         at = next;
     }
-    freed
 }
 
 /// Frees the tables under `root` and `root` itself. No CPU can walk them any more (INV-9), and no entry of a page is
-/// left.
-pub(crate) fn free_tables<P: Platform>(mm: &Manager<'_, P>, root: FrameNumber) -> u64 {
-    free_below(mm, root, (ROOT_LEVEL, 0), PageRange::new(PageNumber(0), 0), &mut |_| {})
+/// left. Gives way between tables.
+pub(crate) fn free_tables<P: Platform>(mm: &Manager<'_, P>, root: FrameNumber, work: &mut Work<'_, '_, P>) {
+    free_below(mm, root, (ROOT_LEVEL, 0), PageRange::new(PageNumber(0), 0), work, &mut |_| {});
 }
 
 /// Looks only where there may be something: at the entries of `range`, and further only for tables that are counted and
@@ -278,8 +279,9 @@ fn free_below<P: Platform>(
     table: FrameNumber,
     (level, base): (u32, u64),
     range: PageRange,
+    work: &mut Work<'_, '_, P>,
     each: &mut dyn FnMut(Entry),
-) -> u64 {
+) {
     let p = mm.platform();
     let span = 1u64 << (9 * level);
     let slots = if level == ROOT_LEVEL { USER_ROOT_ENTRIES } else { 512 };
@@ -288,7 +290,6 @@ fn free_below<P: Platform>(
         inside.map_or(0..0, |part| (part.start.0 - base) / span..(part.end().0 - 1 - base) / span + 1);
     let outside = (0..slots).filter(|i| !inside.contains(i));
     let mut tables = if level == 0 { 0 } else { mm.frames().get(table).refs.load(p, Ordering::Acquire) };
-    let mut freed = 1;
     for i in inside.clone().chain(outside) {
         if tables == 0 && !inside.contains(&i) {
             break;
@@ -296,13 +297,14 @@ fn free_below<P: Platform>(
         let entry = Entry(word(mm, table, i as usize).load(p, Ordering::Acquire));
         if level == 0 || is_large(entry, level) {
             each(entry);
+            work.did(if entry == Entry::NONE { 1 } else { cost::FRAME });
         } else if entry.is_present() {
             tables -= 1;
-            freed += free_below(mm, entry.frame(), (level - 1, base + i * span), range, each);
+            free_below(mm, entry.frame(), (level - 1, base + i * span), range, work, each);
         }
     }
     mm.free_one(table);
-    freed
+    work.did(cost::FRAME);
 }
 
 /// Tables under `root`, with it, and every entry of a page: for audits of a quiet system.

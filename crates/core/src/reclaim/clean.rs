@@ -1,5 +1,7 @@
 //! Making a page clean everywhere before it is written back (INV-11).
 
+use core::ops::ControlFlow;
+
 use super::rmap;
 use crate::addr::FrameNumber;
 use crate::event::Event;
@@ -25,7 +27,7 @@ pub(crate) fn clean<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) 
                 if mapping.leaf.clear_bits(mapping.page, Entry::DIRTY).has(Entry::DIRTY) {
                     frame.set_flags(p, flag::DIRTY);
                 }
-                return;
+                return ControlFlow::Continue(());
             }
             let old = mapping.leaf.clear_bits(mapping.page, Entry::WRITABLE | Entry::DIRTY);
             if old.may_be_dirty(p) {
@@ -38,6 +40,7 @@ pub(crate) fn clean<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) 
                 batch.defer(mapping.id, mapping.space);
                 mm.emit(Event::Cleaned { space: mapping.id, page: mapping.page, frame: n });
             }
+            ControlFlow::Continue(())
         },
         |id, space| {
             // PITFALLS 4: an operation may have taken an entry of this page out, moved its dirty bit to the page, and

@@ -1,5 +1,7 @@
 //! The scan: a few pages off the old end of a list, judged, unmapped, flushed once, freed.
 
+use core::ops::ControlFlow;
+
 use super::aging::{self, Verdict};
 use super::lru::Sort;
 use super::{pageout, rmap, unmap};
@@ -10,6 +12,7 @@ use crate::file::FileSlot;
 use crate::frame::{Few, Frame, flag};
 use crate::platform::{Platform, Store};
 use crate::profile::{self, Scope};
+use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::tlb::{Fate, UnmapBatch};
 
@@ -54,7 +57,7 @@ fn shrink_sorts<P: Platform>(
 ) -> u32 {
     let p = mm.platform();
     let step = u64::from(mm.config().scan_batch);
-    let mut reclaimed = 0;
+    let (mut reclaimed, mut work) = (0, Work::begin(mm));
     for priority in (0..=PRIORITY).rev() {
         for &sort in sorts {
             if sort == Sort::Anon && !mm.swap_may_shrink() {
@@ -71,6 +74,7 @@ fn shrink_sorts<P: Platform>(
                 if scanned == 0 {
                     break;
                 }
+                work.did(scanned * cost::RECLAIM);
                 left = left.saturating_sub(scanned.into());
                 if reclaimed >= want {
                     return reclaimed;
@@ -181,6 +185,7 @@ fn look<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> u32 {
                 } else if used == 0 && !mapping.leaf.is_large() && mm.may_leave(n) {
                     unmap::clear(batch, n, &mapping);
                 }
+                ControlFlow::Break(())
             });
             used
         }

@@ -11,6 +11,7 @@ use crate::paging::SpaceId;
 use crate::platform::{Platform, Store};
 use crate::pool::Zeroed;
 use crate::profile::{self, Scope};
+use crate::resched::{Work, cost};
 use crate::sync::{SpinLock, Word32};
 
 /// The most devices at once.
@@ -406,7 +407,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Takes every page that is in memory out of the swap cache of an area. Gives how many slots are left in use.
     fn let_go_of_slots(&self, area: &Area) -> u32 {
-        let mut left = 0;
+        let (mut left, mut work) = (0, Work::begin(self));
         for slot in area.slots(self.platform()) {
             if let Some(n) = self.swap_find(slot) {
                 self.lock_page(n);
@@ -415,6 +416,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 self.put_page(n);
             }
             left += u32::from(self.slot_in_use(slot));
+            work.did(cost::FRAME);
         }
         left
     }

@@ -115,7 +115,7 @@ impl<P: Platform> Held<'_, '_, P> {
     fn release_below(&mut self, end: usize) {
         let p = self.mm.platform();
         for shard in &self.v.shards[self.from..end] {
-            shard.free.release(p, Ticket::of(shard.ticket.get(p)));
+            shard.free.release(self.mm, Ticket::of(shard.ticket.get(p)));
         }
         self.from = end;
     }

@@ -19,6 +19,8 @@ mod pitfalls;
 mod readme;
 mod reclaim;
 mod refaults;
+mod resched;
+mod reverse_map;
 mod shootdown;
 mod spaces;
 mod steps;

@@ -3,6 +3,8 @@
 mod flush;
 mod no_flush;
 
+use core::ops::ControlFlow;
+
 use super::rmap::{Mapping, walk};
 use crate::Manager;
 use crate::addr::FrameNumber;
@@ -46,8 +48,13 @@ pub(super) fn was_used<P: Platform>(mm: &Manager<'_, P>, mapping: &Mapping<'_, '
 
 /// Clears the accessed bits of all entries that lead to a page and says how many were set.
 pub(super) fn uses<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> u32 {
-    let mut used = 0;
-    walk(mm, n, |mapping| used += u32::from(was_used(mm, &mapping)));
+    let (mut used, mut seen) = (0, 0);
+    let maps = mm.frames().get(n).maps.get(mm.platform());
+    walk(mm, n, |mapping| {
+        used += u32::from(was_used(mm, &mapping));
+        seen += 1;
+        if seen == maps { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
     used
 }
 

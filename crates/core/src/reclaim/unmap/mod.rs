@@ -3,6 +3,7 @@
 mod batch;
 mod per_page;
 
+use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
 
 use super::rmap::{Mapping, walk};
@@ -21,8 +22,12 @@ pub(super) fn unmap<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) 
     let mm = batch.manager();
     let p = mm.platform();
     let frame = mm.frames().get(n);
-    walk(mm, n, |mapping| clear(batch, n, &mapping));
-    frame.maps.load(p, Ordering::Acquire) == 0
+    let is_unmapped = || frame.maps.load(p, Ordering::Acquire) == 0;
+    walk(mm, n, |mapping| {
+        clear(batch, n, &mapping);
+        if is_unmapped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    is_unmapped()
 }
 
 /// Clears one entry, flushed or left to the batch as the policy says.

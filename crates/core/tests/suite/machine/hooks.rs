@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
 use quietmm::{Config, Rule};
@@ -12,6 +13,9 @@ use super::{Host, Mm, Setup, bare};
 
 /// Something that happens once.
 pub(super) type Hook = Box<dyn FnOnce(&Mm<'_>)>;
+
+/// Something that happens again and again.
+pub(super) type Always = Rc<dyn Fn(&Mm<'_>)>;
 
 /// What a case ends with (by unwinding) that cannot be played in one thread: a CPU waits for one that stands still in
 /// the middle of something, with interrupts off or with a lock.
@@ -46,6 +50,24 @@ impl Host {
     /// How often a CPU has touched shared memory.
     pub fn touches_of(&self, cpu: u16) -> u32 {
         self.touches[cpu as usize].get()
+    }
+
+    /// `happens` wherever the core lets other tasks run, from now on.
+    pub fn at_cond_resched(&self, happens: impl Fn(&Mm<'_>) + 'static) {
+        *self.on_cond_resched.borrow_mut() = Some(Rc::new(happens));
+    }
+
+    /// The most touches of this CPU's between two places where the core lets other tasks run, in what `work` does.
+    pub fn longest_stretch(&self, work: impl FnOnce()) -> u32 {
+        self.stretch.set((self.touches_of(self.current.get()), 0));
+        work();
+        self.end_stretch();
+        self.stretch.get().1
+    }
+
+    pub(super) fn end_stretch(&self) {
+        let ((began, longest), now) = (self.stretch.get(), self.touches_of(self.current.get()));
+        self.stretch.set((now, longest.max(now.saturating_sub(began))));
     }
 
     /// The end of what hooks are placed in; says whether all of them came.

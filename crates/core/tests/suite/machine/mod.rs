@@ -24,7 +24,7 @@ use quietmm::platform::{Store, WaitKey};
 use quietmm::{Config, FrameNumber, Manager, NodeId, Region, Rule};
 
 pub use device::Refuse;
-use hooks::{Hook, Placed};
+use hooks::{Always, Hook, Placed};
 pub use hooks::{StandsStill, everywhere, everywhere_as};
 pub use log::Happened;
 use log::Log;
@@ -116,6 +116,11 @@ pub struct Host {
     asides: aside::Asides,
     /// What happens when a CPU turns interrupts on.
     pub on_irqs_on: RefCell<VecDeque<Hook>>,
+    /// What happens wherever the core lets other tasks run.
+    pub on_cond_resched: RefCell<Option<Always>>,
+    /// How often it has, and by touches: when it last did, and the most in between.
+    pub rescheds: Cell<u32>,
+    stretch: Cell<(u32, u32)>,
     /// What happens while somebody sleeps.
     pub on_wait: RefCell<VecDeque<Box<dyn FnOnce()>>>,
     /// Who would sleep for a page goes on with this rule broken, once: on one stack nobody can sleep above the one
@@ -172,6 +177,9 @@ impl Host {
             watched: Cell::new((std::ptr::null(), 0)),
             asides: aside::Asides::default(),
             on_irqs_on: RefCell::default(),
+            on_cond_resched: RefCell::default(),
+            rescheds: Cell::new(0),
+            stretch: Cell::new((0, 0)),
             on_wait: RefCell::default(),
             at_touch: RefCell::default(),
             placing: Cell::new(false),

@@ -157,6 +157,12 @@ unsafe impl Platform for Host {
             Some(_) => {}
         }
     }
+    fn cond_resched(&self) {
+        self.rescheds.set(self.rescheds.get() + 1);
+        self.end_stretch();
+        let happens = self.on_cond_resched.borrow().clone();
+        happens.into_iter().for_each(|happens| happens(self.manager()));
+    }
     fn wake(&self, key: WaitKey) {
         self.woken.borrow_mut().push(key);
     }

@@ -10,7 +10,7 @@ pub fn config(policy: &str) -> Config {
 
 /// No watermarks and no frames at hand: every frame can be had, and counts are exact.
 pub fn bare(policy: &str) -> Config {
-    Config { page_lists: Some(NONE_AT_HAND), min_free: Some(0), ..config(policy) }
+    Config { page_lists: Some(NONE_AT_HAND), min_free: Some(0), resched_after: 1, ..config(policy) }
 }
 
 /// CPUs keep no frames at hand.

@@ -1,0 +1,204 @@
+//! Whatever is long lets other tasks run after a bounded piece of work, with no spin lock held.
+
+use crate::machine;
+
+use machine::showing::{self, ANON, AT, TO, mapped, shared, write_all};
+use machine::swapping::{self, DEVICE};
+use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages};
+use quietmm::sync::SpinLock;
+use quietmm::{Advice, AllocFrom, Backing, Config, FrameNumber, NodeId, PageNumber, Prot, Region, SpaceId};
+
+/// Pages of a long range: 32 MiB.
+const COUNT: u64 = 8192;
+/// VMAs of a range that has many.
+const VMAS: u64 = 1500;
+/// No piece of work touches shared memory more often than this. A table of 512 pages that are let go one by one, with the
+/// caches of the machine off, takes about half as many.
+const MOST: u32 = 8000;
+
+/// Does something long; returns the most touches of shared memory between two places where others may run.
+type Long = fn(&Mm<'_>) -> u32;
+
+fn machine() -> Setup {
+    let region = |node: u16| Region {
+        start: FrameNumber(0x1000 + 0x8000 * u32::from(node)),
+        frames: 0x8000,
+        node: NodeId(node),
+    };
+    let regions = Some(vec![region(0), region(1)]);
+    Setup { nodes: 2, cpus: 2, frames: 0x10000, regions, ..Setup::default() }
+}
+
+fn own(mm: &Mm<'_>) -> SpaceId {
+    let id = mapped(mm, ANON, COUNT);
+    write_all(mm, id, COUNT);
+    id
+}
+
+fn range<R>(
+    mm: &Mm<'_>,
+    id: SpaceId,
+    work: impl FnOnce(&Mm<'_>, SpaceId) -> Result<R, quietmm::Error>,
+) -> u32 {
+    mm.platform().longest_stretch(|| _ = work(mm, id).unwrap())
+}
+
+/// A space with many VMAs side by side, of which no two can be merged.
+fn striped(mm: &Mm<'_>) -> SpaceId {
+    let id = mm.create_space().unwrap();
+    let file = mm.create_file(1).unwrap();
+    for n in 0..VMAS {
+        mm.map(id, pages(AT + n, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+    }
+    id
+}
+
+fn file_pages(mm: &Mm<'_>) -> (SpaceId, quietmm::FileId) {
+    let file = mm.create_file(COUNT).unwrap();
+    let id = mapped(mm, shared(file), COUNT);
+    write_all(mm, id, COUNT);
+    (id, file)
+}
+
+const ALL: &[(&str, Long)] = &[
+    ("unmap", |mm| range(mm, own(mm), |mm, id| mm.unmap(id, pages(AT, COUNT)))),
+    ("unmap, tables stay", |mm| {
+        let id = own(mm);
+        mm.map(id, pages(AT + COUNT, 512), ANON, Prot::Read).unwrap();
+        mm.map(id, pages(AT - 512, 512), ANON, Prot::Read).unwrap();
+        (0..COUNT).step_by(512).for_each(|n| mm.unmap(id, pages(AT + n, 1)).unwrap());
+        (0..COUNT).step_by(512).for_each(|n| mm.map(id, pages(AT + n, 1), ANON, Prot::Read).unwrap());
+        range(mm, id, |mm, id| mm.unmap(id, pages(AT, COUNT - 256)))
+    }),
+    ("unmap of what was never touched", |mm| {
+        let id = mapped(mm, ANON, 1 << 33);
+        (0..200).for_each(|n| mm.platform().write(mm, id, AT + (n << 20), n).unwrap());
+        range(mm, id, |mm, id| mm.unmap(id, pages(AT, 1 << 33)))
+    }),
+    ("unmap of many VMAs", |mm| range(mm, striped(mm), |mm, id| mm.unmap(id, pages(AT, VMAS)))),
+    ("protect", |mm| range(mm, own(mm), |mm, id| mm.protect(id, pages(AT, COUNT), Prot::Read))),
+    ("protect of many VMAs", |mm| {
+        range(mm, striped(mm), |mm, id| mm.protect(id, pages(AT, VMAS), Prot::Read))
+    }),
+    ("drop", |mm| range(mm, own(mm), |mm, id| mm.advise(id, pages(AT, COUNT), Advice::Drop))),
+    ("advice about many VMAs", |mm| {
+        range(mm, striped(mm), |mm, id| mm.advise(id, pages(AT, VMAS), Advice::Small))
+    }),
+    ("move", |mm| range(mm, own(mm), |mm, id| mm.move_range(id, pages(AT, COUNT), PageNumber(TO + COUNT)))),
+    ("move of many VMAs", |mm| {
+        range(mm, striped(mm), |mm, id| mm.move_range(id, pages(AT, VMAS), PageNumber(TO + COUNT)))
+    }),
+    ("migrate", |mm| range(mm, own(mm), |mm, id| mm.migrate(id, pages(AT, COUNT), NodeId(1)))),
+    ("fork", |mm| range(mm, own(mm), |mm, id| mm.fork(id))),
+    ("fork of many VMAs", |mm| range(mm, striped(mm), |mm, id| mm.fork(id))),
+    ("destroy_space", |mm| {
+        let id = own(mm);
+        mm.unload();
+        range(mm, id, |mm, id| mm.destroy_space(id))
+    }),
+    ("destroy_space with many VMAs", |mm| range(mm, striped(mm), |mm, id| mm.destroy_space(id))),
+    ("destroy_file", |mm| {
+        let (id, file) = file_pages(mm);
+        mm.unmap(id, pages(AT, COUNT)).unwrap();
+        range(mm, id, |mm, _| mm.destroy_file(file))
+    }),
+    ("write_back", |mm| {
+        let (id, file) = file_pages(mm);
+        range(mm, id, |mm, _| mm.write_back(file))
+    }),
+    ("a walk to many", |mm| {
+        let file = mm.create_file(1).unwrap();
+        let id = mapped(mm, shared(file), 1);
+        mm.platform().write(mm, id, AT, 1).unwrap();
+        for _ in 0..VMAS {
+            let id = mm.create_space().unwrap();
+            mm.map(id, pages(AT, 1), shared(file), Prot::Read).unwrap();
+        }
+        range(mm, id, |mm, _| mm.write_back(file))
+    }),
+    ("direct reclaim", |mm| {
+        file_pages(mm);
+        mm.drain_lru_batch();
+        let held: Vec<_> = std::iter::from_fn(|| mm.alloc_frames(0, AllocFrom::NOW).ok()).collect();
+        // A block of eight does not come together by chance: batch after batch.
+        let longest = mm.platform().longest_stretch(|| {
+            mm.alloc_frames(5, AllocFrom::HERE).into_iter().for_each(|block| mm.free_frames(block));
+        });
+        give_back(mm, held);
+        longest
+    }),
+    ("offline", |mm| {
+        let (id, _) = file_pages(mm);
+        mm.drain_lru_batch();
+        let inside = showing::frame(mm, id, AT + COUNT / 2);
+        let busy = mm.blocks().filter(|block| block.0 <= inside.0).last().unwrap();
+        let mut left = None;
+        let longest = mm.platform().longest_stretch(|| {
+            left = Some(mm.finish_offline(mm.begin_offline(busy).unwrap()));
+        });
+        match left.unwrap() {
+            Ok(block) => mm.bring_online(block),
+            Err(remains) => mm.cancel_offline(remains.leaving),
+        }
+        longest
+    }),
+    ("swap_off", |mm| {
+        mm.swap_on(DEVICE, 4096, 0).unwrap();
+        let id = swapping::anonymous(mm, 2048);
+        mm.drain_lru_batch();
+        give_back(mm, exhaust(mm));
+        range(mm, id, |mm, _| mm.swap_off(DEVICE))
+    }),
+];
+
+fn longest(name: &str, resched_after: u32) -> u32 {
+    let (_, long) = ALL.iter().find(|(known, _)| *known == name).expect("one of them");
+    let swap = name == "swap_off";
+    Host::new(machine()).run(Config { resched_after, swap, ..bare("linux") }, |mm| {
+        let longest = long(mm);
+        mm.drain_lru_batch();
+        longest
+    })
+}
+
+#[test]
+fn what_is_long_lets_others_run_after_a_bounded_piece() {
+    let found: Vec<_> =
+        ALL.iter().map(|(name, _)| (*name, longest(name, 1024), longest(name, u32::MAX))).collect();
+    println!("{found:#?}");
+    let too_long: Vec<_> = found.iter().filter(|(_, longest, _)| *longest > MOST).collect();
+    assert!(too_long.is_empty(), "{too_long:?}");
+    // What is never let go is longer: the look sees it.
+    let unseen: Vec<_> =
+        found.iter().filter(|(_, longest, whole)| whole < longest || *whole <= MOST).collect();
+    assert!(unseen.is_empty(), "{unseen:?}");
+}
+
+#[test]
+fn a_large_page_is_cleared_in_parts() {
+    let rescheds = |resched_after| {
+        let host = Host::new(Setup::default());
+        host.run(Config { resched_after, ..bare("linux") }, |mm| {
+            let id = mapped(mm, ANON, 2048);
+            mm.advise(id, pages(AT, 2048), Advice::Large).unwrap();
+            let before = host.rescheds.get();
+            mm.fault(id, PageNumber(0x1400).addr(), quietmm::UserAccess::Write).unwrap();
+            assert_eq!(mm.counter(quietmm::Counter::LargeFault), 1);
+            host.rescheds.get() - before
+        })
+    };
+    assert_eq!((rescheds(1024), rescheds(u32::MAX)), (8, 0), "64 pages of 512 at a time");
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "with a spin lock held")]
+fn who_gives_way_with_a_spin_lock_held_is_seen() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let id = mapped(mm, ANON, 2);
+        let lock = SpinLock::<0>::new();
+        let _held = lock.lock(mm);
+        mm.unmap(id, pages(AT, 2)).unwrap();
+    });
+}

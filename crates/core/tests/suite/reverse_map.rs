@@ -1,0 +1,225 @@
+//! The reverse map: whom a page's walk visits, what that costs, and what may happen where it lets others go on.
+
+use crate::machine;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use machine::showing::{AT, TO, mapped, shared};
+use machine::swapping::{self, DEVICE, anonymous, is_out, reclaim, swapping, take_free};
+use machine::{Happened, Host, Mm, Setup, bare, give_back, pages};
+use quietmm::{Backing, Config, Event, FileId, PageNumber, Prot, Rule, SpaceId};
+
+/// Others may go on now and then, as by default.
+fn ordinary() -> Config {
+    Config { resched_after: 1024, ..bare("linux") }
+}
+
+fn space_with(mm: &Mm<'_>, file: FileId, offset: u64, count: u64) -> SpaceId {
+    let id = mm.create_space().unwrap();
+    mm.map(id, pages(AT, count), Backing::File { file, offset }, Prot::ReadWrite).unwrap();
+    id
+}
+
+/// Touches of shared memory that it takes to write back page 4 of a file, which `here` spaces map, and of which `elsewhere`
+/// map other pages.
+fn cost_of_a_walk(here: u64, elsewhere: u64) -> u32 {
+    let host = Host::new(Setup { frames: 16_000, ..Setup::default() });
+    host.run(ordinary(), |mm| {
+        let file = mm.create_file(8).unwrap();
+        let first = mapped(mm, shared(file), 8);
+        (1..here).for_each(|n| _ = space_with(mm, file, 1 + n % 4, 4));
+        for n in 0..elsewhere {
+            match n % 4 {
+                0 => space_with(mm, file, 0, 1 + n % 3),
+                1 => space_with(mm, file, n % 3, 4 - n % 3),
+                2 => space_with(mm, file, 5 + n % 3, 1),
+                _ => space_with(mm, file, 5, 3),
+            };
+        }
+        host.write(mm, first, AT + 4, 1).unwrap();
+        let before = host.touches_of(0);
+        assert_eq!(mm.write_back(file), Ok(1));
+        host.touches_of(0) - before
+    })
+}
+
+#[test]
+fn a_walk_costs_what_those_cost_who_map_the_page_however_many_map_the_file() {
+    let (few, many) = (cost_of_a_walk(10, 0), cost_of_a_walk(10, 9_990));
+    assert!(many < 3 * few, "{few} touches with 10 spaces, {many} with 10,000");
+    // What is counted grows with those who map this page.
+    let all = cost_of_a_walk(1_000, 0);
+    assert!(all > 30 * few, "{few} touches with 10 spaces, {all} with 1,000");
+}
+
+#[test]
+fn who_comes_and_goes_waits_for_a_part_of_a_walk() {
+    let host = Host::new(Setup { cpus: 2, frames: 8192, ..Setup::default() });
+    host.run(ordinary(), |mm| {
+        let file = mm.create_file(4).unwrap();
+        let id = mapped(mm, shared(file), 1);
+        (0..300).for_each(|_| _ = space_with(mm, file, 0, 1));
+        host.write(mm, id, AT, 1).unwrap();
+        let met = Rc::new(Cell::new(0));
+        let count = Rc::clone(&met);
+        host.at_cond_resched(move |mm| {
+            // On a stack above the walk's: if that had the lock of the tree, this would wait for ever.
+            mm.platform().on(1, || {
+                let new = space_with(mm, file, count.get(), 1);
+                mm.destroy_space(new).unwrap();
+            });
+            count.set(count.get() + 1);
+        });
+        assert_eq!(mm.write_back(file), Ok(1));
+        assert!(met.get() >= 3, "{} times", met.get());
+    });
+}
+
+/// A walk for the second page of a file has visited one space that shows it, and gives way; meanwhile another joins a VMA
+/// that shows this page with the one before it. Returns whether its program could then write to the page while the
+/// device had it.
+fn written_behind_a_walk(broken: Option<Rule>) -> bool {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.broken.set(broken);
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(2).unwrap();
+        let joins = mapped(mm, shared(file), 2);
+        mm.protect(joins, pages(AT, 1), Prot::Read).unwrap();
+        host.write(mm, joins, AT + 1, 1).unwrap();
+        let other = space_with(mm, file, 0, 2);
+        host.on(1, || mm.switch_to(other).unwrap());
+        host.on(1, || host.write(mm, other, AT + 1, 2)).unwrap();
+        let joined = Rc::new(Cell::new(false));
+        let once = Rc::clone(&joined);
+        host.at_cond_resched(move |mm| {
+            if !once.replace(true) {
+                mm.protect(joins, pages(AT, 1), Prot::ReadWrite).unwrap();
+            }
+        });
+        let written = Rc::new(Cell::new(false));
+        let seen = Rc::clone(&written);
+        host.on_disk_write.borrow_mut().push_back(Box::new(move |mm| {
+            seen.set(mm.platform().on(0, || mm.platform().try_write(AT + 1, 3)));
+        }));
+        host.on(1, || assert_eq!(mm.write_back(file), Ok(1)));
+        assert!(joined.get());
+        assert_eq!(written.get(), host.torn.get() > 0);
+        written.get()
+    })
+}
+
+#[test]
+fn what_was_merged_behind_a_walk_is_visited_all_the_same() {
+    assert!(!written_behind_a_walk(None));
+    assert!(written_behind_a_walk(Some(Rule::RewalkAfterMerge)));
+}
+
+#[test]
+fn a_walk_that_is_overtaken_again_and_again_comes_to_an_end() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(2).unwrap();
+        let joins = mapped(mm, shared(file), 2);
+        host.write(mm, joins, AT + 1, 1).unwrap();
+        (0..4).for_each(|_| _ = space_with(mm, file, 0, 2));
+        let (merges, over) = (Cell::new(0), Cell::new(false));
+        let merge = || {
+            while !over.get() {
+                mm.protect(joins, pages(AT, 1), Prot::Read).unwrap();
+                mm.protect(joins, pages(AT, 1), Prot::ReadWrite).unwrap();
+                merges.set(merges.get() + 1);
+                host.stop();
+            }
+        };
+        host.place();
+        host.aside(1, merge, |_| {
+            host.at_cond_resched(|mm| {
+                if !mm.platform().is_aside() {
+                    mm.platform().resume();
+                }
+            });
+            assert_eq!(mm.write_back(file), Ok(1));
+            host.on_cond_resched.take();
+            // From some time on the walk kept the lock.
+            assert!((3..10).contains(&merges.get()), "{} merges", merges.get());
+            over.set(true);
+        });
+        host.all_placed();
+    });
+}
+
+#[test]
+fn a_walk_comes_by_an_entry_that_a_fork_copies_before_it() {
+    let host = Host::new(Setup { cpus: 2, frames: 512, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        mm.swap_on(DEVICE, 512, 0).unwrap();
+        let parent = anonymous(mm, 1);
+        let child = mm.fork(parent).unwrap();
+        mm.drain_lru_batch();
+        mm.unload();
+        // What the fork needs comes back in the middle.
+        let mut held = take_free(mm);
+        let spare = Cell::new(Some(held.split_off(held.len() - 16)));
+        host.forget();
+        let third = Rc::new(Cell::new(None));
+        let made = Rc::clone(&third);
+        host.at_cond_resched(move |mm| {
+            let host = mm.platform();
+            let taken = host.count(|what| matches!(what, Happened::Event(Event::Unmapped { .. })));
+            // Reclaim has taken the parent's entry, and comes to the child's next.
+            if taken == 1
+                && let Some(spare) = spare.take()
+            {
+                host.on(1, || {
+                    give_back(mm, spare);
+                    made.set(Some(mm.fork(child).unwrap()));
+                });
+            }
+        });
+        reclaim(mm);
+        reclaim(mm);
+        host.on_cond_resched.take();
+        give_back(mm, held);
+        let spaces = [parent, child, third.get().expect("the walk gave way in the middle")];
+        assert!(spaces.iter().all(|&id| is_out(mm, id, swapping::AT)), "one walk found all entries");
+        swapping::end(mm, &spaces, &[DEVICE]);
+    });
+}
+
+#[test]
+fn a_page_is_found_wherever_a_move_has_got_to() {
+    const COUNT: u64 = 100;
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(COUNT).unwrap();
+        let id = mapped(mm, shared(file), COUNT);
+        (AT..AT + COUNT).for_each(|page| host.write(mm, id, page, page).unwrap());
+        let (times, inside) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
+        let count = Rc::clone(&times);
+        host.at_cond_resched(move |mm| {
+            let host = mm.platform();
+            if inside.replace(true) {
+                return;
+            }
+            (0..COUNT).for_each(|_| {
+                host.on_disk_write.borrow_mut().push_back(Box::new(move |mm| {
+                    let host = mm.platform();
+                    let last = host.log.borrow().last().copied();
+                    let Some(Happened::DiskWrite(_, page)) = last else { panic!("a write was noted") };
+                    assert!(!host.on(0, || host.try_write(AT + page, 1) || host.try_write(TO + page, 1)));
+                }));
+            });
+            host.on(1, || mm.write_back(file)).unwrap();
+            host.on_disk_write.borrow_mut().clear();
+            count.set(count.get() + 1);
+            inside.set(false);
+        });
+        mm.move_range(id, pages(AT, COUNT), PageNumber(TO)).unwrap();
+        host.on_cond_resched.take();
+        assert!(times.get() > 3, "{} times", times.get());
+        assert!((0..COUNT).all(|n| host.read(mm, id, TO + n) == Ok(AT + n)));
+        assert!((0..COUNT).all(|n| host.on_disk(file, n) == Some(AT + n)));
+        assert_eq!((host.torn.get(), host.stale.get()), (0, 0));
+    });
+}
