@@ -73,6 +73,10 @@ pub enum Error {
     /// The kernel pages from here on were not mapped by the call that this one belongs to: `vmap` with `vunmap`, `vmalloc`
     /// with `vfree`, `map_ram` with `unmap_ram`.
     WrongRelease(PageNumber),
+    /// This CPU is offline, or has never come online.
+    NotOnline,
+    /// This CPU is online already.
+    AlreadyOnline,
     /// Interrupts must be on: this policy waits for other CPUs here.
     NeedsInterrupts,
 }
@@ -129,6 +133,10 @@ impl fmt::Display for Error {
             Error::NoAddress => f.write_str("no run of kernel addresses is long enough"),
             Error::WrongRelease(page) => {
                 write!(f, "{:#x} is not the start of what this call releases", page.addr().0)
+            }
+            Error::NotOnline => f.write_str("this CPU is not online: it must call `cpu_online` first"),
+            Error::AlreadyOnline => {
+                f.write_str("this CPU is online already, by `Platform::is_online` or an earlier `cpu_online`")
             }
             Error::NeedsInterrupts => f.write_str("interrupts must be on: vmap=eager waits for other CPUs"),
         }

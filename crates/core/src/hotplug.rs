@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering;
 
 use crate::Manager;
 use crate::cpu::{CpuId, CpuMask};
+use crate::error::Error;
 use crate::event::Event;
 use crate::ipi;
 use crate::paging::{SpaceId, SpaceSlot, unload};
@@ -22,8 +23,14 @@ impl<P: Platform> Manager<'_, P> {
     /// In a task's context, with interrupts on. The kernel has moved its tasks and timers to other CPUs before. An
     /// interrupt may still arrive that was on its way, or be sent by a CPU that looked before: its request has been
     /// answered, so it may be taken or lost. No IPI.
-    pub fn cpu_offline(&self) {
+    ///
+    /// # Errors
+    /// [`Error::NotOnline`]: it is offline already, or never came online.
+    pub fn cpu_offline(&self) -> Result<(), Error> {
         let p = self.platform();
+        if !self.is_online(p.this_cpu()) {
+            return Err(Error::NotOnline);
+        }
         // The pages first: what is freed on the way to its list goes to the frames at hand. Nothing comes after
         // them, since this CPU runs nothing else and interrupt handlers take no frames.
         self.drain_lru_batch();
@@ -46,12 +53,19 @@ impl<P: Platform> Manager<'_, P> {
         full_fence(p);
         ipi::serve(&here);
         self.adjust_vmap();
+        Ok(())
     }
 
     /// This CPU comes online: called on it before it may call anything else of the core. It runs on the kernel's own
     /// table; its TLB may hold anything. Interrupts on or off. No IPI.
-    pub fn cpu_online(&self) {
+    ///
+    /// # Errors
+    /// [`Error::AlreadyOnline`]: it has said so before, or [`Platform::is_online`] has when the manager was made.
+    pub fn cpu_online(&self) -> Result<(), Error> {
         let (p, here) = (self.platform(), Here::new(self));
+        if self.is_online(here.cpu) {
+            return Err(Error::AlreadyOnline);
+        }
         // INV-6: whatever the TLB has kept of its tags, nobody flushed it meanwhile. A tag that is not known is flushed
         // when it is loaded.
         for (space, generation) in &here.slot().tlb.tags {
@@ -76,11 +90,14 @@ impl<P: Platform> Manager<'_, P> {
         ipi::serve(&here);
         self.adjust_vmap();
         self.emit(Event::CpuOnline);
+        Ok(())
     }
 
-    /// Whether the core counts on this CPU. A moment's truth, for any CPU but the caller's own.
+    /// Whether the core counts on this CPU; not on one that cannot exist. A moment's truth, for any CPU but the caller's
+    /// own.
     pub fn is_online(&self, cpu: CpuId) -> bool {
-        self.slot(cpu).presence.0.load(self.platform(), Ordering::Acquire) != Presence::OFFLINE
+        let possible = u32::from(cpu.0) < self.platform().possible_cpus();
+        possible && self.slot(cpu).presence.0.load(self.platform(), Ordering::Acquire) != Presence::OFFLINE
     }
 
     /// Before any CPU uses the manager: those that do not run yet are offline until they call `cpu_online`.
@@ -114,6 +131,15 @@ impl<P: Platform> Manager<'_, P> {
     /// How many CPUs are online. A moment's truth.
     pub fn online_cpus(&self) -> u32 {
         self.root.online_cpus.load(self.platform(), Ordering::Relaxed)
+    }
+
+    /// Whether the CPUs that say they are online are those that are counted. On a quiet system.
+    pub(crate) fn online_adds_up(&self) -> bool {
+        let p = self.platform();
+        let mut cpus = (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16));
+        let count = cpus.clone().filter(|&cpu| self.is_online(cpu)).count();
+        count as u32 == self.online_cpus()
+            && cpus.all(|cpu| self.online().contains(p, cpu) == self.is_online(cpu))
     }
 
     /// Whether a CPU that is offline has left nothing behind. On a quiet system.

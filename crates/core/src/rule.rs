@@ -116,6 +116,12 @@ rules! {
         "forget all tags when a CPU comes online (here: they are taken for empty, and so for up to date)";
     LeaveMaskAfterLoad, "leave-mask-after-load", "INV-9",
         "leave the old space's CPU mask only after the new root is loaded";
+    EndBeforeMask, "end-before-mask", "INV-9",
+        "mark a space as ending before its CPU mask is read, to see whether it is used";
+    LifeAfterMask, "life-after-mask", "INV-9",
+        "look whether a space has ended once its CPU mask is entered, and do not load it then";
+    LifeAfterLazy, "life-after-lazy", "INV-9",
+        "look whether the loaded space has ended when a CPU leaves lazy mode, and unload it then";
     WaitForAcknowledgement, "wait-for-acknowledgement", "INV-5",
         "wait until every CPU that was asked to flush has acknowledged";
     OwnDrainSet, "own-drain-set", "INV-7",

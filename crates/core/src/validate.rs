@@ -134,6 +134,7 @@ impl<P: Platform> Manager<'_, P> {
             (tables == audit.tables, "page tables that no space reaches"),
             (maps == audit.mapped, "mapping counts and present entries differ"),
             (cached == audit.file, "file pages that no cache holds"),
+            (self.online_adds_up(), "CPUs that are online, and their mask or their count, differ"),
             (left_nothing, "a CPU that is offline and still in a mask, or with frames, pages or requests"),
         ];
         audit.broken = checks.iter().find(|(good, _)| !good).map(|(_, what)| *what);

@@ -73,9 +73,8 @@ impl<M: Machine> System<'_, M> {
     /// What the idle task of a CPU does that nobody wants any more. Interrupts are on. Returns when it is wanted again.
     pub(crate) fn be_off(&self, cpu: CpuId) {
         let m = self.machine();
-        if self.mm.is_online(cpu) {
-            self.mm.cpu_offline();
-        }
+        // Not online: it has never been on.
+        self.mm.cpu_offline().unwrap_or_default();
         m.irqs_off();
         let was_on = self.with(|s| {
             let was_on = s.queues[cpu.index()].power == Power::Leaving;
@@ -91,7 +90,7 @@ impl<M: Machine> System<'_, M> {
             self.wake(changed(cpu));
         }
         m.switch_off();
-        self.mm.cpu_online();
+        self.mm.cpu_online().unwrap_or_default();
         self.with(|s| s.come(cpu));
         self.wake(changed(cpu));
         m.irqs_on();

@@ -1,13 +1,23 @@
 //! Flushes against CPUs that come to a space and leave it: lazily, under a tag, for good.
 
-use quietmm::Rule;
+use quietmm::{Error, Rule};
 
 use super::before::{AT, FIRST, SECOND, TO, own, small, tagged};
 use crate::scenario::Scenario;
 use crate::task::Task;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![unmap_lazy(), unmap_switch(), unmap_away(), tables_lazy(), tables_use(), exit_switch(), exit_lazy()]
+    vec![
+        unmap_lazy(),
+        unmap_switch(),
+        unmap_away(),
+        tables_lazy(),
+        tables_use(),
+        exit_switch(),
+        exit_lazy(),
+        exit_enter(),
+        exit_return(),
+    ]
 }
 
 /// Two CPUs run in a space of their own pages; there is another space.
@@ -172,4 +182,62 @@ fn exit_lazy() -> Scenario {
     })
     .cpu(ends)
     .cpu(|task| task.run_in(1))
+}
+
+/// Tries to end the first space once: somebody may be there.
+fn tries_to_end(task: &Task<'_>) {
+    let ended = task.end(0);
+    task.promise(matches!(ended, Ok(()) | Err(Error::Busy)), "a space ends, or somebody is there");
+}
+
+fn exit_enter() -> Scenario {
+    Scenario::new(
+        "exit-enter",
+        "a space ends while other CPUs, one of them lazy elsewhere, switch to it",
+        "linux",
+    )
+    .cpus(3)
+    .machine(tagged)
+    .watch(AT, 4)
+    .shows(&[Rule::EndBeforeMask, Rule::LifeAfterMask, Rule::LifeAfterLazy])
+    .before(|task| {
+        two_spaces(task);
+        task.unload();
+        task.as_cpu(1, |task| task.run_in(1));
+        task.as_cpu(2, |task| {
+            task.run_in(1);
+            task.go_lazy();
+        });
+    })
+    .cpu(tries_to_end)
+    .cpu(comes)
+    .cpu(comes)
+}
+
+fn exit_return() -> Scenario {
+    Scenario::new("exit-return", "a space ends while CPUs that are lazy in it come back", "linux")
+        .cpus(3)
+        .machine(small)
+        .watch(AT, 4)
+        .shows(&[Rule::LifeAfterLazy, Rule::EndBeforeMask])
+        .before(|task| {
+            own(task, 3);
+            task.unload();
+            task.as_cpu(1, Task::go_lazy);
+            task.as_cpu(2, Task::go_lazy);
+        })
+        .cpu(tries_to_end)
+        .cpu(comes)
+        .cpu(|task| {
+            if task.leave_lazy() {
+                looks(task);
+            }
+        })
+}
+
+/// Runs in the first space, if it has not ended.
+fn comes(task: &Task<'_>) {
+    if task.try_run_in(0).is_ok() {
+        looks(task);
+    }
 }

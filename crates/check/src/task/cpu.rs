@@ -44,10 +44,7 @@ impl Task<'_> {
 
     /// Back to the program, if its space is still loaded; says whether it is.
     pub fn leave_lazy(&self) -> bool {
-        let loaded = self.call("leave_lazy", |mm| {
-            mm.leave_lazy();
-            Ok(mm.loaded_space().is_some())
-        });
+        let loaded = self.call("leave_lazy", |mm| Ok(mm.leave_lazy().is_some()));
         if loaded == Ok(true) {
             self.go_back();
         }
@@ -66,10 +63,7 @@ impl Task<'_> {
     /// This CPU goes offline: it hears nothing any more.
     pub fn go_offline(&self) {
         self.stop_program();
-        let _ = self.call("cpu_offline", |mm| {
-            mm.cpu_offline();
-            Ok(())
-        });
+        self.must("cpu_offline", |mm| mm.cpu_offline());
         let cpu = self.machine.cpu();
         cpu.online.set(false);
         cpu.pending.set(false);
@@ -80,10 +74,7 @@ impl Task<'_> {
         let cpu = self.machine.cpu();
         cpu.leaves_or_comes.set(true);
         cpu.online.set(true);
-        let _ = self.call("cpu_online", |mm| {
-            mm.cpu_online();
-            Ok(())
-        });
+        self.must("cpu_online", |mm| mm.cpu_online());
         cpu.leaves_or_comes.set(false);
         self.machine.judge_arrival(self.id);
     }

@@ -44,11 +44,15 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// # Errors
     /// [`Error::NotMapped`] and [`Error::NotPermitted`] are the program's fault; [`Error::OutOfMemory`],
-    /// [`Error::Device`] and [`Error::SwapDevice`] are not. [`Error::NoSuchSpace`].
+    /// [`Error::Device`] and [`Error::SwapDevice`] are not. [`Error::NoSuchSpace`]. [`Error::NotOnline`] on a CPU that has not
+    /// called [`cpu_online`](Self::cpu_online): nobody would flush what it caches.
     pub fn fault(&self, id: SpaceId, at: VirtAddr, access: UserAccess) -> Result<(), Error> {
         let _scope = profile::scope(self.platform(), Scope::Fault);
         let p = self.platform();
         let page = at.page();
+        if !self.is_online(p.this_cpu()) {
+            return Err(Error::NotOnline);
+        }
         let (space, _shared) = self.shared_in(id)?;
         if page >= PageNumber::USER_END {
             return Err(Error::NotMapped(page));

@@ -7,7 +7,6 @@ use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;
 use crate::event::{FlushReason, Revoked};
 use crate::frame::AllocFrom;
-use crate::percpu::{Here, Presence};
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
 use crate::resched::{Work, cost};
@@ -39,30 +38,18 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(self.space_id(slot))
     }
 
-    /// Ends a space: makes lazy CPUs let go of it, unmaps all, and frees its tables (INV-9). No CPU may run
-    /// in it any more except lazily, and none may switch to it meanwhile. May wait. One IPI per CPU that has it loaded
-    /// lazily: nobody else can use any of it, however much was mapped.
+    /// Ends a space: makes lazy CPUs let go of it, unmaps all, and frees its tables (INV-9). A CPU that switches to it
+    /// meanwhile is refused, or is there first. May wait. One IPI per CPU that has it loaded lazily: nobody else can use
+    /// any of it, however much was mapped.
     ///
     /// # Errors
-    /// [`Error::NoSuchSpace`]; [`Error::Busy`] when another CPU runs in it, or is about to leave it.
+    /// [`Error::NoSuchSpace`]; [`Error::Busy`] when another CPU runs in it, or is about to leave it: it goes on as if it had
+    /// not been asked.
     pub fn destroy_space(&self, id: SpaceId) -> Result<(), Error> {
         let _scope = profile::scope(self.platform(), Scope::DestroySpace);
         let p = self.platform();
         let (space, alone) = self.alone_in(id)?;
-        {
-            let here = Here::new(self);
-            let running = |cpu| self.slot(cpu).presence.0.get(p) == Presence::ACTIVE;
-            here.slot().targets.insert_all(p, &space.cpus.0);
-            here.slot().targets.remove(here.cpu);
-            let busy = here.slot().targets.iter().any(running);
-            here.slot().targets.clear();
-            if busy {
-                return Err(Error::Busy);
-            }
-            if here.slot().tlb.loaded() == Some(id.slot()) {
-                super::unload(&here);
-            }
-        }
+        self.end_unless_used(id, space)?;
         // INV-9: whoever still has the tables loaded, lazily, lets go of them. After that no CPU can use anything of
         // this space: what a CPU has left under a tag is older than this generation.
         tlb::flush(self, id, None, FlushReason::Teardown, true);
@@ -77,7 +64,6 @@ impl<'p, P: Platform> Manager<'p, P> {
             work.did(cost::LINK);
         }
         table::free_tables(self, space.root(p), &mut work);
-        space.end(p);
         drop(alone);
         self.root.spaces.release(self, id.index());
         Ok(())

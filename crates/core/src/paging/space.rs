@@ -69,7 +69,7 @@ pub(crate) struct Space {
     deferred: Word64,
     flushed: Word64,
     /// Which use of the slot this is.
-    life: Life,
+    pub(super) life: Life,
     /// The frame of its top table.
     root: Word32,
     /// Not 0 while an operation has changed entries of a range and not flushed them yet.
@@ -97,11 +97,6 @@ impl Space {
     pub fn begin<P: Platform>(&self, p: &P, root: FrameNumber) {
         self.root.set(p, root.0);
         self.life.begin(p);
-    }
-
-    /// The space ends. By who has its regions alone, and lets go of them after it.
-    pub fn end<P: Platform>(&self, p: &P) {
-        self.life.end(p);
     }
 
     fn is<P: Platform>(&self, p: &P, id: SpaceId) -> bool {

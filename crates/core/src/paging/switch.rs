@@ -13,10 +13,24 @@
 //! ```
 //!
 //! Leaving lazy mode is the same with `presence = ACTIVE` in place of the mask (PITFALLS 10).
+//!
+//! Who ends a space frees its tables, so it and a switcher must not miss each other either (INV-9). By the same fences:
+//!
+//! ```text
+//!   switcher                      who ends the space
+//!   mask |= me                    the end is being decided
+//!   ---- fence ----               ---- fence ----
+//!   does it go on?                read mask, and who in it is not lazy
+//!     no: leave the mask            somebody: it goes on, `Busy`
+//!     yes: load                     nobody: it has ended; lazy CPUs are made to let go
+//! ```
+//!
+//! A lazy CPU does not count as one that runs there. It looks again behind `presence = ACTIVE`, and lets go by itself of a
+//! space that has ended. So does one that was lazy elsewhere when it switched: it was in the mask and still lazy.
 
 use core::sync::atomic::Ordering;
 
-use super::SpaceId;
+use super::{Space, SpaceId};
 use crate::Manager;
 use crate::addr::Generation;
 use crate::error::Error;
@@ -31,19 +45,26 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// handler. Sends no IPI; flushes this CPU only if it has no tag for the space, or missed a flush.
     ///
     /// # Errors
-    /// [`Error::NoSuchSpace`].
+    /// [`Error::NoSuchSpace`], also when the space ends at this moment: then the CPU has no space loaded, or the one that it
+    /// had. [`Error::NotOnline`] on a CPU that has not called [`cpu_online`](Self::cpu_online).
     pub fn switch_to(&self, id: SpaceId) -> Result<(), Error> {
         let _scope = profile::scope(self.platform(), Scope::SwitchTo);
         let space = self.find_space(id)?;
         let here = Here::new(self);
         let (p, slot) = (self.platform(), here.slot());
+        if slot.presence.0.get(p) == Presence::OFFLINE {
+            return Err(Error::NotOnline);
+        }
         if slot.tlb.loaded() == Some(id.slot()) {
-            leave_lazy(&here);
-            return Ok(());
+            return leave_lazy(&here);
         }
         let early = p.broken(Rule::MaskBeforeGeneration).then(|| space.generation(p));
         space.cpus.0.insert(p, here.cpu);
         full_fence(p);
+        if !space.life.goes_on(p) && !p.broken(Rule::LifeAfterMask) {
+            space.cpus.0.remove(p, here.cpu);
+            return Err(Error::NoSuchSpace);
+        }
         let generation = early.unwrap_or_else(|| space.generation(p));
 
         let tags = usize::from(p.tags()).clamp(1, MAX_TAGS);
@@ -87,8 +108,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         //                                      read mask: sees me; read presence: LAZY, skip
         //   load
         //   presence = ACTIVE, read generation again
-        leave_lazy(&here);
-        Ok(())
+        leave_lazy(&here)
     }
 
     /// This CPU goes on without touching user addresses (a kernel thread, the idle loop): it keeps its space
@@ -104,12 +124,41 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// This CPU is about to touch addresses of its loaded space again: catches up with what it missed. A flush that freed
-    /// tables may have unloaded the space meanwhile: see [`loaded_space`](Self::loaded_space), or call
-    /// [`switch_to`](Self::switch_to) instead, which does both.
-    /// Any context but an interrupt handler. No IPI.
-    pub fn leave_lazy(&self) {
-        leave_lazy(&Here::new(self));
+    /// This CPU is about to touch addresses of its loaded space again: catches up with what it missed. Returns the space
+    /// that is loaded; `None` if there is none any more: a flush that freed tables has unloaded it, or it has ended.
+    /// [`switch_to`](Self::switch_to) instead does both. Any context but an interrupt handler. No IPI.
+    pub fn leave_lazy(&self) -> Option<SpaceId> {
+        let here = Here::new(self);
+        // It says the same as what is loaded then.
+        let _ = leave_lazy(&here);
+        here.slot().tlb.loaded().map(|slot| self.space_id(slot))
+    }
+
+    /// Ends a space unless another CPU runs in it: then nothing has changed. By who has its regions alone. Lazy CPUs may
+    /// still have it loaded.
+    pub(super) fn end_unless_used(&self, id: SpaceId, space: &Space) -> Result<(), Error> {
+        let here = Here::new(self);
+        let (p, targets) = (self.platform(), &here.slot().targets);
+        if !p.broken(Rule::EndBeforeMask) {
+            space.life.decide(p);
+        }
+        // Partners: the fences in `switch_to` and `leave_lazy`.
+        full_fence(p);
+        targets.insert_all(p, &space.cpus.0);
+        targets.remove(here.cpu);
+        // Acquire: partner of the Release in `enter_lazy`: its last use of the space comes before.
+        let runs = |cpu| self.slot(cpu).presence.0.load(p, Ordering::Acquire) == Presence::ACTIVE;
+        let busy = targets.iter().any(runs);
+        targets.clear();
+        if busy {
+            space.life.stay(p);
+            return Err(Error::Busy);
+        }
+        space.life.end(p);
+        if here.slot().tlb.loaded() == Some(id.slot()) {
+            unload(&here);
+        }
+        Ok(())
     }
 
     /// This CPU lets go of its space, and leaves its mask. Any context but an interrupt handler. No IPI.
@@ -123,19 +172,26 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 }
 
-fn leave_lazy<P: Platform>(here: &Here<'_, '_, P>) {
+/// Fails if the loaded space has ended meanwhile: none is loaded then.
+fn leave_lazy<P: Platform>(here: &Here<'_, '_, P>) -> Result<(), Error> {
     let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
     if slot.presence.0.get(p) != Presence::LAZY {
-        return;
+        return Ok(());
     }
     slot.presence.0.store(p, Presence::ACTIVE, Ordering::Relaxed);
     full_fence(p);
-    let Some(id) = slot.tlb.loaded() else { return };
+    let Some(id) = slot.tlb.loaded() else { return Ok(()) };
+    // INV-9: left alone as lazy, so look whether it was ended meanwhile.
+    if !mm.space(id).life.goes_on(p) && !p.broken(Rule::LifeAfterLazy) {
+        unload(here);
+        return Err(Error::NoSuchSpace);
+    }
     // INV-6: left alone while lazy, so look whether anything was flushed meanwhile.
     let now = mm.space(id).generation(p);
     if !is_current(p, slot.tlb.generation(), now) && !p.broken(Rule::LazyReturnFlush) {
         crate::tlb::catch_up(here);
     }
+    Ok(())
 }
 
 /// Whether what was flushed up to `mine` has missed nothing. Generations have 64 bits and never wrap; fewer would:

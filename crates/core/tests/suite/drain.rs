@@ -337,7 +337,7 @@ fn left_in_a_drain(policy: &str, broken: Option<Rule>) -> (Vec<u64>, u32) {
         hold(mm, 1, 10);
         let host = mm.platform();
         host.at_touch(0, n, |mm| {
-            mm.platform().on(1, || mm.cpu_offline());
+            mm.platform().on(1, || mm.cpu_offline().unwrap());
             mm.platform().off[1].set(true);
         });
         drain(mm, 0, Certainty::Certain);
@@ -356,7 +356,7 @@ fn drained_in_a_leave(policy: &str, broken: Option<Rule>) -> (Vec<u64>, u32) {
         hold(mm, 1, 10);
         let host = mm.platform();
         host.at_touch(1, n, |mm| _ = drain(mm, 0, Certainty::Likely));
-        host.on(1, || mm.cpu_offline());
+        host.on(1, || mm.cpu_offline().unwrap());
         host.off[1].set(true);
         mm.frames_at_hand()
     })
@@ -462,12 +462,12 @@ fn a_cpu_that_comes_back_holds_nothing_and_is_asked_again() {
         let host = Host::new(cpus(2));
         host.run(small(policy), |mm| {
             hold(mm, 1, 10);
-            host.on(1, || mm.cpu_offline());
+            host.on(1, || mm.cpu_offline().unwrap());
             assert_eq!(mm.online_cpus(), 1);
             host.forget();
             drain(mm, 0, Certainty::Certain);
             assert_eq!((host.interrupts(), mm.frames_at_hand()), (0, 0));
-            host.on(1, || mm.cpu_online());
+            host.on(1, || mm.cpu_online().unwrap());
             assert!(mm.is_online(CpuId(1)) && mm.online_cpus() == 2);
             hold(mm, 1, 10);
             assert!(drain(mm, 0, Certainty::Likely) > 0);

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use machine::{Host, Mm, Setup, bare, everywhere, pages};
-use quietmm::{AllocFrom, Backing, Counter, CpuId, Error, PageNumber, Prot, Rule, SpaceId};
+use quietmm::{AllocFrom, Backing, Counter, CpuId, Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
 
 const AT: u64 = 0x1000;
 
@@ -56,13 +56,16 @@ fn look(mm: &Mm<'_>, id: SpaceId) -> u32 {
 }
 
 fn go_offline(mm: &Mm<'_>) {
-    mm.platform().on(0, || mm.cpu_offline());
+    mm.platform().on(0, || mm.cpu_offline().unwrap());
     mm.platform().off[0].set(true);
 }
 
 fn come_online(mm: &Mm<'_>) {
     mm.platform().off[0].set(false);
-    mm.platform().on(0, || mm.cpu_online());
+    // The last case has no such touch: then it has not gone.
+    if !mm.is_online(CpuId(0)) {
+        mm.platform().on(0, || mm.cpu_online().unwrap());
+    }
 }
 
 /// Never stale with all rules kept, and in some case with this one broken. Gives the cases that could not be played.
@@ -118,7 +121,7 @@ fn p10_who_leaves_lazy_mode_in_the_middle_of_a_flush_catches_up() {
     let skipped = shows(Rule::LazyReturnFlush, |mm, n| {
         let id = shared(mm, &[0]);
         mm.enter_lazy();
-        mm.platform().at_touch(1, n, move |mm| mm.platform().on(0, || mm.leave_lazy()));
+        mm.platform().at_touch(1, n, move |mm| _ = mm.platform().on(0, || mm.leave_lazy()));
         unmap_on_1(mm, id);
         look(mm, id)
     });
@@ -271,7 +274,9 @@ fn p11_an_interrupt_that_comes_late_finds_nothing_to_do() {
     host.run(bare("vanilla"), |mm| {
         let id = shared(mm, &[0, 1]);
         host.hold_interrupts.set(true);
-        host.on_pause.borrow_mut().push_back(Box::new(|mm| mm.platform().on(0, || mm.cpu_offline())));
+        host.on_pause
+            .borrow_mut()
+            .push_back(Box::new(|mm| mm.platform().on(0, || mm.cpu_offline().unwrap())));
         unmap_on_1(mm, id);
         host.hold_interrupts.set(false);
         let served = mm.counter(Counter::RemoteFlushReceived);
@@ -375,4 +380,44 @@ fn p15_a_cpu_that_was_away_for_256_flushes_does_not_believe_itself_current() {
             assert_eq!(away_for(flushes, lazily, Some(Rule::WholeGeneration)), stale, "{flushes} flushes");
         }
     }
+}
+
+#[test]
+fn a_cpu_says_once_that_it_goes_and_once_that_it_comes() {
+    let host = Host::new(two());
+    host.run(bare("linux"), |mm| {
+        for _ in 0..3 {
+            assert_eq!(host.on(1, || mm.cpu_online()), Err(Error::AlreadyOnline));
+            assert_eq!((mm.online_cpus(), mm.is_online(CpuId(1))), (2, true));
+            host.on(1, || mm.cpu_offline()).unwrap();
+            for _ in 0..2 {
+                assert_eq!(host.on(1, || mm.cpu_offline()), Err(Error::NotOnline));
+                assert_eq!((mm.online_cpus(), mm.is_online(CpuId(1))), (1, false));
+            }
+            assert_eq!(mm.validate().broken, None);
+            host.on(1, || mm.cpu_online()).unwrap();
+        }
+        assert!(!mm.is_online(CpuId(2)) && !mm.is_online(CpuId(4095)) && !mm.is_online(CpuId(u16::MAX)));
+    });
+}
+
+/// A kernel starts a CPU and forgets to say so. Were it not told, it would cache what nobody flushes there.
+#[test]
+fn a_cpu_that_has_not_come_online_runs_nothing() {
+    let host = Host::new(Setup { cpus: 2, first_alone: true, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let id = mm.create_space().unwrap();
+        mm.map(id, pages(AT, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.fault(id, PageNumber(AT).addr(), UserAccess::Write).unwrap();
+        host.on(1, || {
+            assert_eq!(mm.switch_to(id), Err(Error::NotOnline));
+            assert_eq!(mm.fault(id, PageNumber(AT).addr(), UserAccess::Read), Err(Error::NotOnline));
+            assert_eq!(mm.loaded_space(), None);
+            mm.cpu_online().unwrap();
+            mm.switch_to(id).unwrap();
+            host.read(mm, id, AT).unwrap();
+        });
+        mm.unmap(id, pages(AT, 1)).unwrap();
+        assert_eq!(host.interrupts_to(1), 1);
+    });
 }

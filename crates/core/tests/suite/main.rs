@@ -3,6 +3,7 @@
 mod allocation;
 mod documents;
 mod drain;
+mod ends;
 mod entries;
 mod handles;
 mod hotplug;

@@ -228,7 +228,7 @@ fn p18_whatever_others_do_meanwhile_every_frame_is_accounted_for() {
         });
         assert!(cases.len() > 100, "{policy}: {}", cases.len());
         let (cases, _) = others_meanwhile(policy, |mm| {
-            mm.cpu_offline();
+            mm.cpu_offline().unwrap();
             mm.platform().off[1].set(true);
         });
         assert!(cases.len() > 100, "{policy}: {}", cases.len());

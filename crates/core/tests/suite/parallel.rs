@@ -92,7 +92,7 @@ fn go_and_come(broken: Option<Rule>) -> (bool, u64) {
                 go_for_a_flush(mm, shared);
                 machine.got_on();
             }
-            mm.cpu_offline();
+            mm.cpu_offline().unwrap();
             shared.working.fetch_sub(1, Ordering::SeqCst);
         },
     );
@@ -103,11 +103,11 @@ fn go_and_come(broken: Option<Rule>) -> (bool, u64) {
 fn go_for_a_flush(mm: &Mm<'_>, shared: &Shared) {
     let machine = mm.platform();
     let version = || shared.flushed.load(Ordering::SeqCst);
-    mm.cpu_offline();
+    mm.cpu_offline().unwrap();
     machine.irqs_off();
     let before = version();
     machine.wait_until(|| version() > before + 1);
-    mm.cpu_online();
+    mm.cpu_online().unwrap();
     machine.irqs_on();
 }
 
@@ -178,8 +178,8 @@ fn take_and_free(mm: &Mm<'_>, pool: &Pool, cpu: u16) {
                 mm.set_list_limits(NodeId(0), ListLimits { batch: (high / 4).max(1), high }).unwrap();
             }
             3 if cpu != 0 => {
-                mm.cpu_offline();
-                mm.cpu_online();
+                mm.cpu_offline().unwrap();
+                mm.cpu_online().unwrap();
             }
             4..8 if cpu == 0 => {
                 let leaving = mm.begin_offline(FrameNumber(FRAMES - 1024)).unwrap();
@@ -208,7 +208,7 @@ fn take_and_free(mm: &Mm<'_>, pool: &Pool, cpu: u16) {
         }
     }
     // Whoever has ended serves nobody.
-    mm.cpu_offline();
+    mm.cpu_offline().unwrap();
 }
 
 #[test]

@@ -57,9 +57,9 @@ fn the_other_operations() -> Result<(), Error> {
         mm.unmap(space, heap)?;                             // when it returns, no CPU can use it
         mm.enter_lazy();                                    // the idle loop: leave this CPU alone
         host.on(1, || {
-            mm.cpu_offline();                                   // on the CPU that goes; cpu_online() when it is back
-            mm.cpu_online();
-        });
+            mm.cpu_offline()?;                                  // on the CPU that goes; cpu_online() when it is back
+            mm.cpu_online()
+        })?;
         // What the comments say.
         assert!(mm.fault(space, text.start.addr(), UserAccess::Read).is_err(), "it was moved");
         assert!(mm.fault(space, heap.start.addr(), UserAccess::Read).is_err(), "it was unmapped");

@@ -122,7 +122,7 @@ fn work(mm: &Mm<'_>, shared: &Shared, cpu: u16, cpus: u16) {
         }
     }
     (0..PAGES).for_each(|at| assert_eq!(access(mm, id, page(cpu, at), None), own[at as usize]));
-    mm.cpu_offline();
+    mm.cpu_offline().unwrap();
 }
 
 fn last(mm: &Mm<'_>, policy: &str) {

@@ -137,7 +137,7 @@ fn an_eager_unmap_interrupts_every_other_cpu() {
     let host = host(4);
     host.run(kernel("vanilla", 4096), |mm| {
         let list = frames(mm, 4);
-        host.on(3, || mm.cpu_offline());
+        host.on(3, || mm.cpu_offline().unwrap());
         host.forget();
         for n in 1..=10 {
             let range = mm.vmap(&list, BARE, RW).unwrap();
@@ -152,7 +152,7 @@ fn an_eager_unmap_interrupts_every_other_cpu() {
         assert_eq!(host.interrupts_to(1), 11);
         mm.unmap_aliases().unwrap();
         assert_eq!(host.interrupts_to(1), 11, "nothing waits");
-        host.on(3, || mm.cpu_online());
+        host.on(3, || mm.cpu_online().unwrap());
         free(mm, list);
     });
 }
@@ -188,13 +188,13 @@ fn lazy_cpus_are_flushed_too_and_those_that_are_off_are_not_asked() {
         for cpu in 0..4 {
             assert!(host.on(cpu, || host.read_kernel(range.start)).is_some());
         }
-        host.on(3, || mm.cpu_offline());
+        host.on(3, || mm.cpu_offline().unwrap());
         mm.vunmap(range.start).unwrap();
         host.forget();
         mm.unmap_aliases().unwrap();
         assert_eq!([1, 2, 3].map(|cpu| host.interrupts_to(cpu)), [1, 1, 0]);
         assert_eq!([0, 1, 2, 3].map(|cpu| host.caches_kernel(cpu, range.start)), [false, false, false, true]);
-        host.on(3, || mm.cpu_online());
+        host.on(3, || mm.cpu_online().unwrap());
         assert!(!host.caches_kernel(3, range.start), "who comes online starts with everything flushed");
         host.on(1, || mm.unload());
         mm.destroy_space(id).unwrap();
@@ -584,14 +584,14 @@ fn a_cpu_that_goes_offline_leaves_its_block_to_others() {
         let list = frames(mm, 2);
         let range = host.on(1, || {
             let range = mm.map_ram(&list, RW).unwrap();
-            mm.cpu_offline();
+            mm.cpu_offline().unwrap();
             range
         });
         assert_eq!(mm.validate().broken, None);
         let next = mm.map_ram(&list, RW).unwrap();
         assert_eq!(next.start, range.end(), "the same block");
         [range, next].into_iter().for_each(|range| mm.unmap_ram(range).unwrap());
-        host.on(1, || mm.cpu_online());
+        host.on(1, || mm.cpu_online().unwrap());
         mm.unmap_aliases().unwrap();
         free(mm, list);
     });
@@ -639,9 +639,9 @@ fn the_threshold_follows_the_cpus_that_are_online() {
             pages
         };
         assert_eq!(asked_at(), 3 * 8192);
-        (1..4).for_each(|cpu| host.on(cpu, || mm.cpu_offline()));
+        (1..4).for_each(|cpu| host.on(cpu, || mm.cpu_offline().unwrap()));
         assert_eq!(asked_at(), 8192);
-        (1..4).for_each(|cpu| host.on(cpu, || mm.cpu_online()));
+        (1..4).for_each(|cpu| host.on(cpu, || mm.cpu_online().unwrap()));
         free(mm, list);
     });
 }

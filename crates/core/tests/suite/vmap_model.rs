@@ -325,11 +325,11 @@ impl World<'_, '_> {
             }),
             Step::GoAndCome { cpu } if self.case.cpus > 1 => {
                 // It is away for one purge of another CPU.
-                self.on(cpu, || self.mm.cpu_offline());
+                self.on(cpu, || self.mm.cpu_offline().unwrap());
                 let other = cpu % self.case.cpus + 1;
                 prop_assert!(self.on(other, || self.mm.purge_vmap()).is_ok());
                 self.note_purges();
-                self.on(cpu, || self.mm.cpu_online());
+                self.on(cpu, || self.mm.cpu_online().unwrap());
             }
             _ => {}
         }

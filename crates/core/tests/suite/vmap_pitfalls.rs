@@ -90,10 +90,10 @@ fn comes_online(broken: Option<Rule>) -> Vec<(bool, Option<u64>)> {
         let range = mm.vmap(&list, BARE, RW).unwrap();
         host.on(1, || {
             assert!(host.read_kernel(range.start).is_some());
-            mm.cpu_offline();
+            mm.cpu_offline().unwrap();
         });
         mm.vunmap(range.start).unwrap();
-        host.at_touch(0, n, |mm| mm.platform().on(1, || mm.cpu_online()));
+        host.at_touch(0, n, |mm| mm.platform().on(1, || mm.cpu_online().unwrap()));
         mm.unmap_aliases().unwrap();
         let came = host.all_placed();
         let read = host.on(1, || host.read_kernel(range.start));

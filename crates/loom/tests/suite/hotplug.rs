@@ -16,7 +16,7 @@ fn unmap_and_go() -> Model<SpaceId> {
     .cpu(|mm, id| mm.unmap(id, page(0)).unwrap())
     .cpu(|mm, _| {
         mm.platform().read(PAGE);
-        mm.cpu_offline();
+        mm.cpu_offline().unwrap();
         mm.platform().switch_off();
     })
 }
@@ -29,13 +29,13 @@ fn unmap_and_come() -> Model<SpaceId> {
         used_on_1(mm, id, 2);
         mm.platform().on(1, || {
             mm.switch_to(other).unwrap();
-            mm.cpu_offline();
+            mm.cpu_offline().unwrap();
         });
         id
     })
     .cpu(|mm, id| mm.unmap(id, page(0)).unwrap())
     .cpu(|mm, id| {
-        mm.cpu_online();
+        mm.cpu_online().unwrap();
         mm.switch_to(id).unwrap();
         mm.platform().read(PAGE);
     })
@@ -50,8 +50,8 @@ fn unmap_and_go_and_come() -> Model<SpaceId> {
     })
     .cpu(|mm, id| mm.unmap(id, page(0)).unwrap())
     .cpu(|mm, id| {
-        mm.cpu_offline();
-        mm.cpu_online();
+        mm.cpu_offline().unwrap();
+        mm.cpu_online().unwrap();
         mm.switch_to(id).unwrap();
         mm.platform().read(PAGE);
     })
@@ -71,7 +71,7 @@ fn unmap_kernel_and_come() -> Model<(PageNumber, FrameNumber)> {
         let start = mm.vmap(&[frame], VmapPlace::ANYWHERE, KernelProt::ReadWrite).unwrap().start;
         mm.platform().on(1, || {
             mm.platform().read_kernel(start).unwrap();
-            mm.cpu_offline();
+            mm.cpu_offline().unwrap();
         });
         (start, frame)
     })
@@ -80,7 +80,7 @@ fn unmap_kernel_and_come() -> Model<(PageNumber, FrameNumber)> {
         mm.platform().use_frame(frame, true);
     })
     .cpu(|mm, (start, _)| {
-        mm.cpu_online();
+        mm.cpu_online().unwrap();
         mm.platform().read_kernel(start);
     })
 }

@@ -108,10 +108,7 @@ fn end_and_leave() -> Model<(SpaceId, SpaceId)> {
         mm.platform().on(0, || mm.unload());
         (id, other)
     })
-    .cpu(|mm, (id, _)| match mm.destroy_space(id) {
-        Ok(()) | Err(Error::Busy) => {}
-        Err(error) => panic!("{error}"),
-    })
+    .cpu(|mm, (id, _)| try_to_end(mm, id))
     .cpu(|mm, (_, other)| mm.switch_to(other).unwrap())
 }
 
@@ -123,15 +120,69 @@ fn end_and_enter_lazy() -> Model<SpaceId> {
         mm.platform().on(0, || mm.unload());
         id
     })
-    .cpu(|mm, id| match mm.destroy_space(id) {
-        Ok(()) | Err(Error::Busy) => {}
-        Err(error) => panic!("{error}"),
-    })
+    .cpu(try_to_end)
     .cpu(|mm, _| {
         mm.platform().read(PAGE);
         mm.enter_lazy();
         mm.platform().walk_loaded();
     })
+}
+
+/// CPU 0 ends a space that CPU 1 switches to.
+fn end_and_enter() -> Model<SpaceId> {
+    Model::new(NO_TAGS, bare("vanilla"), |mm| {
+        let id = space(mm, 1);
+        mm.platform().on(0, || mm.unload());
+        id
+    })
+    .cpu(try_to_end)
+    .cpu(|mm, id| {
+        if mm.switch_to(id).is_ok() {
+            mm.platform().read(PAGE);
+            mm.platform().deliver();
+            mm.platform().walk_loaded();
+        }
+    })
+}
+
+/// CPU 0 ends a space in which CPU 1 is lazy, and to which it comes back.
+fn end_and_return() -> Model<SpaceId> {
+    Model::new(NO_TAGS, bare("vanilla"), |mm| {
+        let id = space(mm, 1);
+        used_on_1(mm, id, 1);
+        mm.platform().on(0, || mm.unload());
+        mm.platform().on(1, || mm.enter_lazy());
+        id
+    })
+    .cpu(try_to_end)
+    .cpu(|mm, _| {
+        if mm.leave_lazy().is_some() {
+            mm.platform().read(PAGE);
+            mm.platform().deliver();
+            mm.platform().walk_loaded();
+        }
+    })
+}
+
+fn try_to_end(mm: &'static quietmm_loom::Mm, id: SpaceId) {
+    match mm.destroy_space(id) {
+        Ok(()) | Err(Error::Busy) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn who_comes_to_a_space_that_ends_is_refused_or_there_first() {
+    end_and_enter().holds();
+    end_and_return().holds();
+    end_and_enter().fails(Fault::Broken(Rule::EndBeforeMask));
+    end_and_enter().fails(Fault::Broken(Rule::LifeAfterMask));
+    end_and_return().fails(Fault::Broken(Rule::LifeAfterLazy));
+    let switch = |from| Fault::without_fence("paging/switch.rs", from);
+    end_and_enter().fails(switch("space.life.decide(p);"));
+    end_and_enter().fails(switch("space.cpus.0.insert(p, here.cpu)"));
+    end_and_return().fails(switch("space.life.decide(p);"));
+    end_and_return().fails(switch("if slot.presence.0.get(p) != Presence::LAZY"));
 }
 
 #[test]
@@ -188,4 +239,6 @@ fn sweep() {
     unmap_and_leave().sweep("unmap_and_leave");
     end_and_leave().sweep("end_and_leave");
     end_and_enter_lazy().sweep("end_and_enter_lazy");
+    end_and_enter().sweep("end_and_enter");
+    end_and_return().sweep("end_and_return");
 }

@@ -43,6 +43,8 @@ pub struct Setup {
     /// clean entry looks at no table.
     pub guarantees: bool,
     pub disk: bool,
+    /// Whether only CPU 0 is online when the manager is made.
+    pub first_alone: bool,
     pub base: u32,
     pub frames: u32,
     /// `None`: one region, all of it.
@@ -52,7 +54,8 @@ pub struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         let (base, frames) = (0x1000, 4096);
-        Setup { cpus: 1, nodes: 1, tags: 1, guarantees: true, disk: true, base, frames, regions: None }
+        let (guarantees, disk, first_alone) = (true, true, false);
+        Setup { cpus: 1, nodes: 1, tags: 1, guarantees, disk, first_alone, base, frames, regions: None }
     }
 }
 

@@ -19,7 +19,7 @@ unsafe impl Platform for Host {
         self.setup.cpus
     }
     fn is_online(&self, cpu: CpuId) -> bool {
-        u32::from(cpu.0) < self.setup.cpus
+        cpu == CpuId(0) || u32::from(cpu.0) < self.setup.cpus && !self.setup.first_alone
     }
     fn node_of(&self, cpu: CpuId) -> NodeId {
         NodeId(cpu.0 % self.setup.nodes)
