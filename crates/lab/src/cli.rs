@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::check::CheckArgs;
 use crate::ending;
+use crate::host::RecordArgs;
 use crate::metal::args::{BootArgs, MachineArgs, On};
 use crate::trace::{ImportArgs, ShowArgs};
 
@@ -36,6 +37,13 @@ Example:
   valgrind --tool=lackey --trace-mem=yes --log-file=sort.lackey sort README.md >/dev/null
   quietmm trace import sort.lackey --output sort.qtrace
   quietmm compare trace --trace sort.qtrace";
+
+const RECORD_EXAMPLES: &str = "\
+Examples:
+  quietmm record -- make -j8                 by the best way that this host allows; says which
+  quietmm record -p 1234 --seconds 10        a program that runs
+  quietmm record --by ptrace -o sort.qtrace -- sort big.txt
+  quietmm compare trace --trace make.qtrace --machine modern-2x64";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -91,6 +99,9 @@ pub enum Command {
         enough for an emulator; counts are what to compare."
     )]
     Boot(BootArgs),
+    /// Record what a program on this host asks of the kernel's memory manager
+    #[command(after_help = RECORD_EXAMPLES)]
+    Record(RecordArgs),
     /// Import a recording of a real program, or tell what is in a trace
     Trace {
         #[command(subcommand)]
@@ -244,7 +255,9 @@ pub fn parse() -> Result<Command, ExitCode> {
         kind => {
             let mut line = one_line(&error.render().to_string());
             if kind == ErrorKind::InvalidSubcommand && !line.contains(';') {
-                line.push_str("; there are list, run, compare, boot, check, trace, demo (quietmm --help)");
+                line.push_str(
+                    "; there are list, run, compare, boot, check, record, trace, demo (quietmm --help)",
+                );
             }
             ending::complain(&line);
             ExitCode::from(2)

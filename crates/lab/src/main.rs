@@ -4,7 +4,7 @@
 //! The way through: [`cli`] reads the command line, [`plan`] holds it against what exists, [`measure`] runs
 //! every policy with every seed on the host's cores ([`jobs`]), [`rows`] picks the figures, and [`text`] or
 //! [`json`] prints them. [`traces`] imports and shows recorded
-//! programs. [`metal`] boots the same work on an emulated machine. [`check`] looks for schedules that break an invariant.
+//! programs, [`host`] records them. [`metal`] boots the same work on an emulated machine. [`check`] looks for schedules that break an invariant.
 //! [`demo`] is what `make run` shows.
 
 mod check;
@@ -14,6 +14,7 @@ mod demo;
 mod ending;
 mod figure;
 mod gain;
+mod host;
 mod interrupt;
 mod jobs;
 mod json;
@@ -60,6 +61,7 @@ fn obey(command: &Command, output: &mut Output) -> Result<Ending, Failure> {
         Command::Run(args) => compare::run(args, output),
         Command::Compare(args) => compare::compare(args, output),
         Command::Boot(args) => metal::boot(args, output),
+        Command::Record(args) => host::record(args, output),
         Command::Trace { command } => traces::obey(command, output),
         Command::Check(args) => check::check(args, output),
         Command::Demo(args) => demo::demo(args, output),

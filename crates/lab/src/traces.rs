@@ -2,6 +2,7 @@
 
 use crate::cli::TraceCommand;
 use crate::ending::{Ending, Failure};
+use crate::host;
 use crate::json;
 use crate::output::Output;
 use crate::trace::ImportError;
@@ -10,6 +11,10 @@ use crate::trace::ImportError;
 pub fn obey(command: &TraceCommand, output: &mut Output) -> Result<Ending, Failure> {
     match command {
         TraceCommand::Import(args) => {
+            if let Some(text) = host::import(args)? {
+                output.text(&text)?;
+                return Ok(Ending::Good);
+            }
             let summary = args.run().map_err(|error| match error {
                 ImportError::Unsound { .. } => Failure::Run(error.to_string()),
                 _ => Failure::Input(error.to_string()),
@@ -17,6 +22,10 @@ pub fn obey(command: &TraceCommand, output: &mut Output) -> Result<Ending, Failu
             output.text(&format!("{}: {summary}\n", args.output.display()))?;
         }
         TraceCommand::Show(args) => {
+            if let Some(text) = host::show(args)? {
+                output.text(&text)?;
+                return Ok(Ending::Good);
+            }
             let shown = args.run().map_err(|error| Failure::Input(error.to_string()))?;
             let text = if args.json { json::pretty(&shown.to_json()) } else { shown.to_string() };
             output.text(&text)?;

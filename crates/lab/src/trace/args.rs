@@ -14,10 +14,10 @@ use super::summary::Summary;
 
 const BUFFER: usize = 1 << 20;
 
-/// Make a trace of what `valgrind --tool=lackey --trace-mem=yes PROGRAM` prints
+/// Make a trace of what valgrind's lackey, `perf script`, ftrace or `strace -f -ttt -T` printed
 #[derive(Args, Clone, Debug)]
 pub struct ImportArgs {
-    /// Lackey's output, or - for the standard input
+    /// The text, or - for the standard input; `valgrind --tool=lackey --trace-mem=yes` for accesses, the others for threads and calls
     pub input: PathBuf,
     /// The trace to write
     #[arg(short, long, value_name = "FILE")]

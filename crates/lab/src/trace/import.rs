@@ -9,11 +9,11 @@ use super::compact::{GAP, compact};
 use super::error::ImportError;
 use super::fold::{Fold, Full, MOST_PAGES, MOST_RECORDS};
 use super::line::{Access, Kind, Line};
-use super::lines::{ENDLESS, Lines};
 use super::options::Options;
 use super::replace::replace;
 use super::show::MOST_BYTES;
 use super::summary::Summary;
+use quietmm_host::lines::{ENDLESS, Lines};
 
 const PAGE_SHIFT: u32 = 12;
 

@@ -11,7 +11,6 @@ mod error;
 mod fold;
 mod import;
 mod line;
-mod lines;
 mod options;
 mod replace;
 mod show;

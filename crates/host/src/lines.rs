@@ -6,39 +6,41 @@
 use std::io::{BufRead, ErrorKind, Result};
 
 /// A line of more bytes is not read to its end, which it may not have.
-pub(super) const ENDLESS: u64 = 64 << 20;
+pub const ENDLESS: u64 = 64 << 20;
 
 /// What is kept of a line, in bytes.
 const LONGEST: usize = 64 * 1024;
 
 /// The lines of an input, with the place that has been reached.
-pub(super) struct Lines<'a> {
+pub struct Lines<'a> {
     input: &'a mut dyn BufRead,
     carry: Vec<u8>,
     /// Bytes of the buffer that the line lent last still occupies.
     lent: usize,
     /// Lines begun, so the number of the current line, from 1.
-    pub(super) number: u64,
+    pub number: u64,
     /// Bytes read, up to the end of the current line.
-    pub(super) bytes: u64,
+    pub bytes: u64,
 }
 
 /// A line without its line feed.
-pub(super) struct Text<'a> {
-    pub(super) bytes: &'a [u8],
+pub struct Text<'a> {
+    /// What it says.
+    pub bytes: &'a [u8],
     /// The line ends with a line feed. If not, it is the last and the input is cut, or it is longer than [`ENDLESS`].
-    pub(super) complete: bool,
+    pub complete: bool,
     /// How much of the line was read, its line feed too.
-    pub(super) length: u64,
+    pub length: u64,
 }
 
 impl<'a> Lines<'a> {
-    pub(super) fn new(input: &'a mut dyn BufRead) -> Self {
+    /// None was read.
+    pub fn new(input: &'a mut dyn BufRead) -> Self {
         Self { input, carry: Vec::new(), lent: 0, number: 0, bytes: 0 }
     }
 
     /// The next line, or `None` at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Text<'_>>> {
+    pub fn next(&mut self) -> Result<Option<Text<'_>>> {
         self.input.consume(std::mem::take(&mut self.lent));
         self.carry.clear();
         let (mut begun, before) = (false, self.bytes);

@@ -1,0 +1,219 @@
+//! System calls: what they did, once they have come back.
+
+use std::io;
+
+use quietmm_workloads::trace::recording::{Backing, Call, Event, Pages, Rights, What};
+
+use super::task::Pending;
+use super::{Assembly, Sink};
+use crate::seen::Seen;
+use crate::syscall::{MAP_ANONYMOUS, MAP_POPULATED, MAP_SHARED, Syscall, failed, pages};
+
+impl<S: Sink> Assembly<S> {
+    pub(super) fn enter(
+        &mut self,
+        seen: Seen<'_>,
+        call: Syscall,
+        args: [u64; 6],
+        path: Option<&str>,
+        stack: &str,
+    ) -> io::Result<()> {
+        let stack = self.stack(seen, stack)?;
+        let file = path.map(|path| (path.to_owned(), 0));
+        let pending = Pending { call, args, since: seen.at, ran: 0, stack, file };
+        let task = self.task(seen.tid);
+        let cut = task.pending.is_some();
+        task.begin(pending, seen.at);
+        self.odd.halves += u64::from(cut);
+        Ok(())
+    }
+
+    pub(super) fn leave(&mut self, seen: Seen<'_>, call: Syscall, result: i64) -> io::Result<()> {
+        let pending = self.task(seen.tid).pending.take();
+        let Some(pending) = pending.filter(|pending| pending.call == call) else {
+            // A new thread's first is the end of the call that made it; a program that was begun has one too.
+            let own = call.makes_task() || matches!(call, Syscall::Execve | Syscall::Execveat);
+            self.odd.halves += u64::from(!own);
+            return Ok(());
+        };
+        if failed(result) {
+            return Ok(());
+        }
+        let [first, second, third, fourth, ..] = pending.args;
+        let took = Call { took: seen.at - pending.since, stack: pending.stack };
+        match call {
+            Syscall::Mmap => self.mmap(seen, &pending, result as u64, took),
+            Syscall::Munmap => match pages(first, second) {
+                Some(pages) => self.done(seen, &pending, What::Unmap { pages, call: took }),
+                None => Ok(()),
+            },
+            Syscall::Mprotect | Syscall::PkeyMprotect => match pages(first, second) {
+                Some(pages) => {
+                    let rights = Rights::from_bits(third);
+                    self.done(seen, &pending, What::Protect { pages, rights, call: took })
+                }
+                None => Ok(()),
+            },
+            Syscall::Madvise => match (pages(first, second), u32::try_from(third)) {
+                (Some(pages), Ok(advice)) => {
+                    self.done(seen, &pending, What::Advise { pages, advice, call: took })
+                }
+                _ => Ok(()),
+            },
+            Syscall::Mremap => match (pages(first, second), pages(result as u64, third)) {
+                (Some(from), Some(to)) => self.done(seen, &pending, What::Move { from, to, call: took }),
+                _ => Ok(()),
+            },
+            Syscall::Brk => self.brk(seen, &pending, result as u64, took),
+            Syscall::Wait4 => {
+                let child = i32::try_from(result).ok().and_then(|child| self.ended.get(&child));
+                match child {
+                    Some(&child) => self.emit(seen, What::Join(child)),
+                    None => Ok(()),
+                }
+            }
+            Syscall::ProcessMadvise | Syscall::Shmdt => {
+                self.odd.opaque += 1;
+                Ok(())
+            }
+            Syscall::Shmat => {
+                let length = pending.file.as_ref().map_or(0, |(_, length)| *length);
+                let Some(pages) = pages(result as u64, length) else {
+                    self.odd.opaque += 1;
+                    return Ok(());
+                };
+                let file = self.file(seen, None)?;
+                let rights = Rights { read: true, write: fourth & 0x1000 == 0, execute: false };
+                let backing = Backing::Shared { file, offset: 0 };
+                self.done(seen, &pending, What::Map { pages, rights, backing, populate: false, call: took })
+            }
+            Syscall::Clone
+            | Syscall::Clone3
+            | Syscall::Fork
+            | Syscall::Vfork
+            | Syscall::Execve
+            | Syscall::Execveat => {
+                // What they made was seen by itself. The time in the call is not the thread's own.
+                self.task(seen.tid).ran_before(&pending, seen.at);
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes an event of a call that has ended.
+    fn done(&mut self, seen: Seen<'_>, pending: &Pending, what: What<'_>) -> io::Result<()> {
+        let at = self.elapsed();
+        let task = self.task(seen.tid);
+        let ran = task.ran_before(pending, seen.at);
+        let event = Event { at, thread: task.thread, cpu: seen.cpu, ran, what };
+        self.sink.take(&event)
+    }
+
+    fn mmap(&mut self, seen: Seen<'_>, pending: &Pending, address: u64, call: Call) -> io::Result<()> {
+        let [_, length, prot, flags, _, offset] = pending.args;
+        let Some(pages) = pages(address, length) else { return Ok(()) };
+        let named = pending.file.as_ref().map(|(path, _)| path.as_str());
+        let backing = self.backing(seen, flags, offset, named)?;
+        let rights = Rights::from_bits(prot);
+        let populate = flags & MAP_POPULATED != 0;
+        self.done(seen, pending, What::Map { pages, rights, backing, populate, call })
+    }
+
+    fn backing(
+        &mut self,
+        seen: Seen<'_>,
+        flags: u64,
+        offset: u64,
+        path: Option<&str>,
+    ) -> io::Result<Backing> {
+        let shared = flags & MAP_SHARED != 0;
+        let anonymous = flags & MAP_ANONYMOUS != 0;
+        if anonymous && !shared {
+            return Ok(Backing::Anonymous);
+        }
+        let offset = if anonymous { 0 } else { offset >> 12 };
+        let file = self.file(seen, path.filter(|_| !anonymous))?;
+        Ok(if shared { Backing::Shared { file, offset } } else { Backing::Private { file, offset } })
+    }
+
+    /// The number of a file; one without a name is no other's.
+    fn file(&mut self, seen: Seen<'_>, path: Option<&str>) -> io::Result<u32> {
+        let next = self.next_file;
+        if let Some(path) = path {
+            if let Some(&known) = self.files.get(path) {
+                return Ok(known);
+            }
+            self.files.insert(path.to_owned(), next);
+        }
+        self.next_file += 1;
+        let (at, thread) = (self.elapsed(), self.task(seen.tid).thread);
+        let what = What::File(path.unwrap_or(""));
+        self.sink.take(&Event { at, thread, cpu: seen.cpu, ran: 0, what })?;
+        Ok(next)
+    }
+
+    fn stack(&mut self, seen: Seen<'_>, stack: &str) -> io::Result<u32> {
+        if stack.is_empty() {
+            return Ok(0);
+        }
+        if let Some(&known) = self.stacks.get(stack) {
+            return Ok(known);
+        }
+        let number = self.stacks.len() as u32 + 1;
+        self.stacks.insert(stack.to_owned(), number);
+        let (at, thread) = (self.elapsed(), self.task(seen.tid).thread);
+        self.sink.take(&Event { at, thread, cpu: seen.cpu, ran: 0, what: What::Stack(stack) })?;
+        Ok(number)
+    }
+
+    fn brk(&mut self, seen: Seen<'_>, pending: &Pending, end: u64, call: Call) -> io::Result<()> {
+        let space = self.task(seen.tid).space;
+        let old = self.spaces[space].brk.replace(end);
+        let page = |address: u64| address.div_ceil(4096);
+        let Some(old) = old else { return Ok(()) };
+        let (old, new) = (page(old), page(end));
+        let range = Pages::new(old.min(new), old.abs_diff(new));
+        match range {
+            Some(pages) if new > old => {
+                let rights = Rights { read: true, write: true, execute: false };
+                let backing = Backing::Anonymous;
+                self.done(seen, pending, What::Map { pages, rights, backing, populate: false, call })
+            }
+            Some(pages) => self.done(seen, pending, What::Unmap { pages, call }),
+            None => Ok(()),
+        }
+    }
+
+    /// The kernel says what is mapped: in a call that maps, its file; else what a new program begins with.
+    #[expect(clippy::too_many_arguments, reason = "they are what the kernel says of a mapping")]
+    pub(super) fn mapped(
+        &mut self,
+        seen: Seen<'_>,
+        address: u64,
+        length: u64,
+        offset: u64,
+        prot: u64,
+        flags: u64,
+        path: &str,
+    ) -> io::Result<()> {
+        let file = path.starts_with('/') && !path.starts_with("//");
+        match &mut self.task(seen.tid).pending {
+            None | Some(Pending { call: Syscall::Execve | Syscall::Execveat, .. }) => {}
+            Some(pending) => {
+                if matches!(pending.call, Syscall::Mmap | Syscall::Shmat) {
+                    pending.file = Some((path.to_owned(), length));
+                }
+                return Ok(());
+            }
+        }
+        let Some(pages) = pages(address, length) else { return Ok(()) };
+        if path == "[heap]" {
+            let space = self.task(seen.tid).space;
+            self.spaces[space].brk = Some(address + length);
+        }
+        let anonymous = if file { 0 } else { MAP_ANONYMOUS };
+        let backing = self.backing(seen, flags & MAP_SHARED | anonymous, offset, Some(path))?;
+        let (rights, call) = (Rights::from_bits(prot), Call::default());
+        self.emit(seen, What::Map { pages, rights, backing, populate: false, call })
+    }
+}

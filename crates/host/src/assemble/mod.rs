@@ -1,0 +1,409 @@
+//! From what was seen to a recording: which thread it was, in which space, what the call did, how long it ran and slept.
+//!
+//! Sources lose events, begin in the middle, and use a thread's number again. Nothing of that is an error here: what is
+//! missing is counted, and what follows is read as well as can be.
+
+mod calls;
+mod task;
+
+use std::collections::BTreeMap;
+use std::io;
+
+use quietmm_workloads::trace::recording::{Call, Event, Victim, What};
+
+use crate::seen::{Saw, Seen};
+use crate::syscall::Syscall;
+use task::{Pending, Task};
+
+/// A sleep of less is not worth an event: so long takes a switch there and back.
+const SHORTEST_SLEEP: u64 = 2_000;
+/// Flush requests of threads that are not recorded are forgotten after this time.
+const LONGEST_FLIGHT: u64 = 50_000_000;
+
+/// Where the events go.
+pub trait Sink {
+    /// Takes an event.
+    ///
+    /// # Errors
+    /// It cannot be kept.
+    fn take(&mut self, event: &Event<'_>) -> io::Result<()>;
+}
+
+impl Sink for crate::write::Writer {
+    fn take(&mut self, event: &Event<'_>) -> io::Result<()> {
+        self.push(event)
+    }
+}
+
+impl Sink for Vec<Event<'static>> {
+    /// Texts are lost.
+    fn take(&mut self, event: &Event<'_>) -> io::Result<()> {
+        let what = match event.what {
+            What::Name(_) => What::Name(""),
+            What::File(_) => What::File(""),
+            What::Stack(_) => What::Stack(""),
+            What::Exec(_) => What::Exec(""),
+            What::Start { by, shares, call } => What::Start { by, shares, call },
+            What::End => What::End,
+            What::Sleep { ns } => What::Sleep { ns },
+            What::Join(thread) => What::Join(thread),
+            What::Map { pages, rights, backing, populate, call } => {
+                What::Map { pages, rights, backing, populate, call }
+            }
+            What::Unmap { pages, call } => What::Unmap { pages, call },
+            What::Protect { pages, rights, call } => What::Protect { pages, rights, call },
+            What::Advise { pages, advice, call } => What::Advise { pages, advice, call },
+            What::Move { from, to, call } => What::Move { from, to, call },
+            What::Fault { page, write } => What::Fault { page, write },
+            What::Access { page, reads, writes } => What::Access { page, reads, writes },
+            What::Shootdown { victim, pages } => What::Shootdown { victim, pages },
+            What::Lost { count } => What::Lost { count },
+        };
+        self.push(Event { at: event.at, thread: event.thread, cpu: event.cpu, ran: event.ran, what });
+        Ok(())
+    }
+}
+
+/// What could not be made sense of, for whoever reads the recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Oddities {
+    /// Times that went back by more than clocks of CPUs differ, and were taken for the latest before.
+    pub back_in_time: u64,
+    /// Calls that ended without having begun, or began and did not end.
+    pub halves: u64,
+    /// Threads that were there without anybody having made them.
+    pub strangers: u64,
+    /// Threads that began again without having ended.
+    pub again: u64,
+    /// Calls whose effect is not in their arguments: `process_madvise`, `shmat` without its size.
+    pub opaque: u64,
+    /// Flush requests received of which nobody is known to have sent them.
+    pub unsent: u64,
+}
+
+/// Whether a thread that nobody has made belongs to the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Strangers {
+    /// It does: the source shows nothing else.
+    Belong,
+    /// It does not: the source shows the whole machine.
+    Leave,
+}
+
+/// A recording under way.
+pub struct Assembly<S> {
+    sink: S,
+    cpus: u16,
+    strangers: Strangers,
+    /// Whether the source says when threads are on a CPU.
+    switches: bool,
+    first: Option<u64>,
+    now: u64,
+    tasks: BTreeMap<i32, Task>,
+    /// Threads that have ended, for those who wait for them.
+    ended: BTreeMap<i32, u32>,
+    threads: u32,
+    spaces: Vec<task::Space>,
+    files: BTreeMap<String, u32>,
+    next_file: u32,
+    stacks: BTreeMap<String, u32>,
+    /// Who has sent each CPU a request that has not arrived yet.
+    in_flight: BTreeMap<u16, (u64, u32)>,
+    lost: u64,
+    shootdowns: u64,
+    odd: Oddities,
+}
+
+/// What came of it.
+pub struct Assembled<S> {
+    /// Where the events went.
+    pub sink: S,
+    /// Events that the source says are missing.
+    pub lost: u64,
+    /// Flush requests that CPUs received for the program.
+    pub shootdowns: u64,
+    /// From the first to the last thing that was seen, in nanoseconds.
+    pub duration: u64,
+    /// What could not be made sense of.
+    pub odd: Oddities,
+}
+
+impl<S: Sink> Assembly<S> {
+    /// Nothing has been seen. CPUs from `cpus` on count as the last.
+    pub fn new(sink: S, cpus: u16, strangers: Strangers, switches: bool) -> Self {
+        Assembly {
+            sink,
+            cpus: cpus.max(1),
+            strangers,
+            switches,
+            first: None,
+            now: 0,
+            tasks: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            threads: 0,
+            spaces: Vec::new(),
+            files: BTreeMap::new(),
+            next_file: 0,
+            stacks: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            lost: 0,
+            shootdowns: 0,
+            odd: Oddities::default(),
+        }
+    }
+
+    /// A process is there from the beginning, with these threads; the first is the one that has the process's number.
+    ///
+    /// # Errors
+    /// The sink's.
+    pub fn known(&mut self, at: u64, process: i32, threads: &[i32]) -> io::Result<()> {
+        for &tid in threads {
+            self.time(at);
+            self.add(Seen { at, cpu: 0, tid, saw: Saw::On }, process, None)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a thread is recorded.
+    pub fn knows(&self, tid: i32) -> bool {
+        self.tasks.contains_key(&tid)
+    }
+
+    /// The process that a recorded thread belongs to.
+    pub fn process_of(&self, tid: i32) -> Option<i32> {
+        self.tasks.get(&tid).map(|task| task.process)
+    }
+
+    /// Threads that have not ended.
+    pub fn alive(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Takes in what was seen, in the order of time.
+    ///
+    /// # Errors
+    /// The sink's.
+    pub fn take(&mut self, seen: Seen<'_>) -> io::Result<()> {
+        // What is lost has no time of its own.
+        let at = if let Saw::Lost(_) = seen.saw { self.now } else { self.time(seen.at) };
+        let seen = Seen { at, cpu: seen.cpu.min(self.cpus - 1), ..seen };
+        match seen.saw {
+            Saw::Lost(count) => {
+                self.lost = self.lost.saturating_add(count);
+                return match self.tasks.values().next() {
+                    Some(task) => {
+                        let (at, thread) = (self.elapsed(), task.thread);
+                        let what = What::Lost { count };
+                        self.sink.take(&Event { at, thread, cpu: seen.cpu, ran: 0, what })
+                    }
+                    None => Ok(()),
+                };
+            }
+            Saw::Flushed { pages } => return self.flushed(seen, pages),
+            Saw::Gone if !self.knows(seen.tid) => return Ok(()),
+            _ => {}
+        }
+        if !self.knows(seen.tid) && !self.admit(seen)? {
+            return Ok(());
+        }
+        match seen.saw {
+            Saw::Enter { call, args, path, stack } => self.enter(seen, call, args, path, stack),
+            Saw::Leave { call, result } => self.leave(seen, call, result),
+            Saw::Fault { address, write } => {
+                let what = What::Fault { page: address >> 12, write };
+                self.emit(seen, what)
+            }
+            Saw::Mapped { address, length, offset, prot, flags, path } => {
+                self.mapped(seen, address, length, offset, prot, flags, path)
+            }
+            Saw::Made { tid, process, shares } => self.made(seen, tid, process, shares),
+            Saw::Exec(program) => self.exec(seen, program),
+            Saw::Name(name) => self.emit(seen, What::Name(name)),
+            Saw::Gone => self.gone(seen),
+            Saw::On => self.on(seen),
+            Saw::Off { preempted } => {
+                self.task(seen.tid).off(seen.at, preempted);
+                Ok(())
+            }
+            Saw::Sends(mask) => {
+                let thread = self.task(seen.tid).thread;
+                for cpu in (0..self.cpus).filter(|&cpu| {
+                    mask.get(usize::from(cpu / 64)).is_some_and(|word| word >> (cpu % 64) & 1 != 0)
+                }) {
+                    self.in_flight.insert(cpu, (seen.at, thread));
+                }
+                Ok(())
+            }
+            Saw::Process(_) | Saw::Flushed { .. } | Saw::Lost(_) => Ok(()),
+        }
+    }
+
+    /// Threads that are still there go on beyond the recording.
+    pub fn finish(mut self) -> Assembled<S> {
+        self.odd.halves += self.tasks.values().filter(|task| task.pending.is_some()).count() as u64;
+        Assembled {
+            duration: self.elapsed(),
+            sink: self.sink,
+            lost: self.lost,
+            shootdowns: self.shootdowns,
+            odd: self.odd,
+        }
+    }
+
+    /// What could not be made sense of so far.
+    pub fn odd(&self) -> Oddities {
+        self.odd
+    }
+
+    /// Time does not go back.
+    fn time(&mut self, at: u64) -> u64 {
+        /// So much may clocks of two CPUs differ.
+        const SKEW: u64 = 1_000_000;
+        self.first.get_or_insert(at);
+        if at.saturating_add(SKEW) < self.now {
+            self.odd.back_in_time += 1;
+        }
+        self.now = self.now.max(at);
+        self.now
+    }
+
+    fn elapsed(&self) -> u64 {
+        self.now - self.first.unwrap_or(self.now)
+    }
+
+    fn task(&mut self, tid: i32) -> &mut Task {
+        // Whoever asks has looked, or has let it in.
+        self.tasks.entry(tid).or_default()
+    }
+
+    /// Writes an event of a thread, with how long it ran since its event before.
+    fn emit(&mut self, seen: Seen<'_>, what: What<'_>) -> io::Result<()> {
+        let at = self.elapsed();
+        let task = self.task(seen.tid);
+        let ran = task.ran(seen.at);
+        let event = Event { at, thread: task.thread, cpu: seen.cpu, ran, what };
+        self.sink.take(&event)
+    }
+
+    /// A thread of which nobody has said where it comes from. Returns whether it belongs here.
+    fn admit(&mut self, seen: Seen<'_>) -> io::Result<bool> {
+        let process = match seen.saw {
+            Saw::Process(process) => process,
+            _ => seen.tid,
+        };
+        if self.strangers == Strangers::Leave {
+            return Ok(false);
+        }
+        self.odd.strangers += u64::from(self.threads > 0);
+        self.add(seen, process, None)?;
+        Ok(true)
+    }
+
+    /// Adds a thread to a process, in a space of its own unless one of that process is there, or made by another thread.
+    fn add(&mut self, seen: Seen<'_>, process: i32, made: Option<(i32, bool, Call)>) -> io::Result<()> {
+        if let Some(old) = self.tasks.remove(&seen.tid) {
+            // Its end was not seen.
+            self.odd.again += 1;
+            let at = self.elapsed();
+            let event = Event { at, thread: old.thread, cpu: seen.cpu, ran: 0, what: What::End };
+            self.sink.take(&event)?;
+        }
+        let thread = self.threads;
+        let sibling = self.tasks.values().find(|task| task.process == process);
+        let (by, shares, call, space) = match (made, sibling) {
+            (Some((maker, shares, call)), _) => {
+                let maker = &self.tasks[&maker];
+                (maker.thread, shares, call, shares.then_some(maker.space))
+            }
+            (None, Some(sibling)) => (sibling.thread, true, Call::default(), Some(sibling.space)),
+            (None, None) => (thread, false, Call::default(), None),
+        };
+        let space = space.unwrap_or_else(|| {
+            let copied = made.map(|(maker, ..)| self.spaces[self.tasks[&maker].space]);
+            self.spaces.push(copied.unwrap_or_default());
+            self.spaces.len() - 1
+        });
+        self.threads += 1;
+        self.tasks.insert(seen.tid, Task::new(thread, process, space, seen.at, self.switches));
+        let at = self.elapsed();
+        self.sink.take(&Event { at, thread, cpu: seen.cpu, ran: 0, what: What::Start { by, shares, call } })
+    }
+
+    fn made(
+        &mut self,
+        seen: Seen<'_>,
+        tid: i32,
+        process: Option<i32>,
+        shares: Option<bool>,
+    ) -> io::Result<()> {
+        if tid == seen.tid {
+            return Ok(());
+        }
+        let maker = self.task(seen.tid);
+        let own = maker.process;
+        let process = process.unwrap_or(tid);
+        let shares = shares.or(maker.shares()).unwrap_or(process == own);
+        let stack = maker.pending.as_ref().map_or(0, |pending| pending.stack);
+        let took = maker.pending.as_ref().map_or(0, |pending| seen.at - pending.since);
+        let made = (seen.tid, shares, Call { took, stack });
+        self.add(Seen { tid, ..seen }, if shares && process == tid { tid } else { process }, Some(made))
+    }
+
+    fn exec(&mut self, seen: Seen<'_>, program: &str) -> io::Result<()> {
+        self.emit(seen, What::Exec(program))?;
+        self.spaces.push(task::Space::default());
+        let space = self.spaces.len() - 1;
+        self.task(seen.tid).space = space;
+        Ok(())
+    }
+
+    fn gone(&mut self, seen: Seen<'_>) -> io::Result<()> {
+        self.emit(seen, What::End)?;
+        if let Some(task) = self.tasks.remove(&seen.tid) {
+            self.ended.insert(seen.tid, task.thread);
+        }
+        Ok(())
+    }
+
+    /// The thread has a CPU again: what was between was a sleep, unless it was in a call that is recorded anyway.
+    fn on(&mut self, seen: Seen<'_>) -> io::Result<()> {
+        let task = self.task(seen.tid);
+        let slept = task.slept(seen.at);
+        let waits = match &task.pending {
+            // That it waits for a child is what `Join` says; else the call's duration has it.
+            Some(Pending { call: Syscall::Wait4, .. }) | None => true,
+            Some(_) => false,
+        };
+        match slept {
+            Some(ns) if waits && ns >= SHORTEST_SLEEP => {
+                self.emit(seen, What::Sleep { ns })?;
+            }
+            _ => {}
+        }
+        self.task(seen.tid).run(seen.at);
+        Ok(())
+    }
+
+    /// A CPU was interrupted. It counts if a thread of the program has asked for it.
+    fn flushed(&mut self, seen: Seen<'_>, pages: u64) -> io::Result<()> {
+        let sender = self.in_flight.remove(&seen.cpu).filter(|(at, _)| seen.at - at < LONGEST_FLIGHT);
+        let victim = match self.tasks.get(&seen.tid) {
+            Some(task) => Victim::Thread(task.thread),
+            None if seen.tid == 0 => Victim::Idle,
+            None => Victim::Other,
+        };
+        let thread = match (sender, victim) {
+            (Some((_, thread)), _) => thread,
+            // Nobody is seen to send here. Then it was one of its own, if it was interrupted itself.
+            (None, Victim::Thread(thread)) => {
+                self.odd.unsent += 1;
+                thread
+            }
+            (None, _) => return Ok(()),
+        };
+        self.shootdowns += 1;
+        let at = self.elapsed();
+        let what = What::Shootdown { victim, pages };
+        self.sink.take(&Event { at, thread, cpu: seen.cpu, ran: 0, what })
+    }
+}

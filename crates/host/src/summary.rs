@@ -1,0 +1,190 @@
+//! What is in a recording, short enough to be pasted in a mail.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use quietmm_workloads::trace::Recording;
+use quietmm_workloads::trace::recording::{Victim, What};
+
+/// Calls of one kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Calls {
+    /// How many.
+    pub count: u64,
+    /// Pages in all.
+    pub pages: u64,
+    /// Nanoseconds in all.
+    pub took: u64,
+}
+
+/// What is in a recording.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Summary {
+    /// What was recorded.
+    pub program: String,
+    /// Its command line.
+    pub command: String,
+    /// How.
+    pub method: String,
+    /// A part of its run.
+    pub bounded: bool,
+    /// CPUs of the machine.
+    pub cpus: u16,
+    /// Threads, most of them alive at once, and processes.
+    pub threads: u32,
+    /// Most that were there at the same time.
+    pub most_alive: u32,
+    /// Spaces: processes, and programs that they went on with.
+    pub spaces: u32,
+    /// Events.
+    pub events: u64,
+    /// Nanoseconds.
+    pub duration: u64,
+    /// Nanoseconds on a CPU, all threads.
+    pub ran: u64,
+    /// Events that are missing.
+    pub lost: u64,
+    /// Page faults, if recorded.
+    pub faults: Option<u64>,
+    /// Of these, writes.
+    pub write_faults: u64,
+    /// Calls by name.
+    pub calls: BTreeMap<&'static str, Calls>,
+    /// Flush requests received for the program, if recorded.
+    pub received: Option<u64>,
+    /// Flush requests that the whole machine's CPUs received.
+    pub machine: Option<u64>,
+    /// Who was interrupted: recorded threads, idle CPUs, others.
+    pub victims: [u64; 3],
+    /// Size of the file.
+    pub file_bytes: u64,
+}
+
+impl Summary {
+    /// Of a recording in a file of so many bytes.
+    #[must_use]
+    pub fn of(recording: &Recording<'_>, file_bytes: u64) -> Summary {
+        let (about, sums) = (recording.header().about, recording.header().sums);
+        let mut summary = Summary {
+            program: about.program.to_owned(),
+            command: about.command.to_owned(),
+            method: about.method.to_owned(),
+            bounded: about.bounded,
+            cpus: about.cpus,
+            threads: sums.threads,
+            most_alive: 0,
+            spaces: 0,
+            events: sums.events,
+            duration: about.duration,
+            ran: 0,
+            lost: about.lost,
+            faults: about.faults.then_some(0),
+            write_faults: 0,
+            calls: BTreeMap::new(),
+            received: about.received.program,
+            machine: about.received.machine,
+            victims: [0; 3],
+            file_bytes,
+        };
+        let mut alive = 0u32;
+        for event in recording.events() {
+            summary.ran = summary.ran.saturating_add(event.ran);
+            let (name, pages, call) = match event.what {
+                What::Start { by, shares, call } => {
+                    alive += 1;
+                    summary.most_alive = summary.most_alive.max(alive);
+                    summary.spaces += u32::from(!shares);
+                    if by == event.thread {
+                        continue;
+                    }
+                    (if shares { "clone" } else { "fork" }, 0, call)
+                }
+                What::End => {
+                    alive = alive.saturating_sub(1);
+                    continue;
+                }
+                What::Exec(_) => {
+                    summary.spaces += 1;
+                    continue;
+                }
+                What::Map { pages, call, .. } => ("mmap", pages.count, call),
+                What::Unmap { pages, call } => ("munmap", pages.count, call),
+                What::Protect { pages, call, .. } => ("mprotect", pages.count, call),
+                What::Advise { pages, call, .. } => ("madvise", pages.count, call),
+                What::Move { from, call, .. } => ("mremap", from.count, call),
+                What::Fault { write, .. } => {
+                    summary.faults = Some(summary.faults.unwrap_or(0) + 1);
+                    summary.write_faults += u64::from(write);
+                    continue;
+                }
+                What::Shootdown { victim, .. } => {
+                    summary.victims[match victim {
+                        Victim::Thread(_) => 0,
+                        Victim::Idle => 1,
+                        Victim::Other => 2,
+                    }] += 1;
+                    continue;
+                }
+                _ => continue,
+            };
+            let calls = summary.calls.entry(name).or_default();
+            calls.count += 1;
+            calls.pages = calls.pages.saturating_add(pages);
+            calls.took = calls.took.saturating_add(call.took);
+        }
+        summary
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = if self.bounded { " (a part of its run)" } else { "" };
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        writeln!(f, "program      {}{part}", plain(&self.program))?;
+        writeln!(f, "command      {}", plain(&self.command))?;
+        writeln!(f, "recorded by  {}, on {} CPUs", plain(&self.method), self.cpus)?;
+        writeln!(
+            f,
+            "time         {:.3} s, {:.3} s on CPUs outside of what follows",
+            seconds(self.duration),
+            seconds(self.ran)
+        )?;
+        writeln!(
+            f,
+            "threads      {}, at most {} at once; {} spaces",
+            self.threads, self.most_alive, self.spaces
+        )?;
+        writeln!(
+            f,
+            "events       {}, {} lost; the file has {} bytes",
+            self.events, self.lost, self.file_bytes
+        )?;
+        match self.faults {
+            Some(faults) => writeln!(f, "page faults  {faults}, {} of them writes", self.write_faults)?,
+            None => writeln!(f, "page faults  not recorded")?,
+        }
+        for (name, calls) in &self.calls {
+            let mean = calls.took as f64 / calls.count.max(1) as f64 / 1e3;
+            writeln!(f, "{name:<12} {} calls, {} pages, {mean:.1} us each", calls.count, calls.pages)?;
+        }
+        match self.received {
+            Some(received) => writeln!(
+                f,
+                "shootdowns   {received} flush requests received for the program: by threads of it {}, idle CPUs {}, others {}",
+                self.victims[0], self.victims[1], self.victims[2]
+            )?,
+            None => writeln!(f, "shootdowns   not recorded")?,
+        }
+        match self.machine {
+            Some(machine) => {
+                writeln!(f, "             {machine} received by all CPUs meanwhile, whoever they were for")
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// A text from a file, without what a terminal would act on.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}

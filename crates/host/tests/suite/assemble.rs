@@ -1,0 +1,222 @@
+//! From what a source sees to events: who shares a space, what a call did, how long a thread ran.
+
+use proptest::collection::vec as list;
+use proptest::prelude::*;
+use quietmm_host::assemble::{Assembled, Assembly, Strangers};
+use quietmm_host::seen::{Saw, Seen};
+use quietmm_host::syscall::{CLONE_THREAD, CLONE_VM, Syscall};
+use quietmm_workloads::trace::recording::{
+    Backing, Call, Event, Pages, RecordingEncoder, Rights, Victim, What,
+};
+
+type Events = Vec<Event<'static>>;
+
+/// The events of what was seen of a program whose first thread is 100.
+fn assembled(seen: &[(u64, i32, Saw<'_>)]) -> Assembled<Events> {
+    let mut assembly = Assembly::new(Vec::new(), 4, Strangers::Leave, true);
+    assembly.known(1000, 100, &[100]).unwrap();
+    for &(at, tid, saw) in seen {
+        assembly.take(Seen { at, cpu: 1, tid, saw }).unwrap();
+    }
+    assembly.finish()
+}
+
+fn events(seen: &[(u64, i32, Saw<'_>)]) -> Vec<(u32, u64, What<'static>)> {
+    let all = assembled(seen).sink.into_iter().skip(1);
+    all.map(|event| (event.thread, event.ran, event.what)).collect()
+}
+
+fn enter(call: Syscall, args: [u64; 6]) -> Saw<'static> {
+    Saw::Enter { call, args, path: None, stack: "" }
+}
+
+fn leave(call: Syscall, result: i64) -> Saw<'static> {
+    Saw::Leave { call, result }
+}
+
+fn call(took: u64) -> Call {
+    Call { took, stack: 0 }
+}
+
+fn pages(start: u64, count: u64) -> Pages {
+    Pages::new(start, count).unwrap()
+}
+
+#[test]
+fn a_call_is_what_it_did_when_it_came_back() {
+    const RW: u64 = 3;
+    let found = events(&[
+        (1000, 100, Saw::On),
+        (3000, 100, enter(Syscall::Mmap, [0, 5000, RW, 0x22, u64::MAX, 0])),
+        (3500, 100, leave(Syscall::Mmap, 0x7000)),
+        (5500, 100, Saw::Fault { address: 0x7abc, write: true }),
+        (6000, 100, enter(Syscall::Munmap, [0x7000, 0x2000, 0, 0, 0, 0])),
+        (6300, 100, leave(Syscall::Munmap, -22)),
+        (6500, 100, enter(Syscall::Mprotect, [0x7000, 1, 1, 0, 0, 0])),
+        (6600, 100, leave(Syscall::Mprotect, 0)),
+        (6700, 100, enter(Syscall::Mremap, [0x7000, 0x1000, 0x3000, 1, 0, 0])),
+        (6800, 100, leave(Syscall::Mremap, 0x9000)),
+    ]);
+    let (map, rights) = (pages(7, 2), Rights::from_bits(RW));
+    assert_eq!(
+        found,
+        [
+            (
+                0,
+                2000,
+                What::Map {
+                    pages: map,
+                    rights,
+                    backing: Backing::Anonymous,
+                    populate: false,
+                    call: call(500)
+                }
+            ),
+            (0, 2000, What::Fault { page: 7, write: true }),
+            // The unmap that failed did nothing; its time was the thread's.
+            (0, 1000, What::Protect { pages: pages(7, 1), rights: Rights::from_bits(1), call: call(100) }),
+            (0, 100, What::Move { from: pages(7, 1), to: pages(9, 3), call: call(100) }),
+        ]
+    );
+}
+
+#[test]
+fn the_heap_grows_and_shrinks_by_whole_pages() {
+    let brk = |at: u64, to: i64| {
+        [(at, 100, enter(Syscall::Brk, [to as u64; 6])), (at, 100, leave(Syscall::Brk, to))]
+    };
+    let seen = [brk(1, 0x5000), brk(2, 0x7001), brk(3, 0x7fff), brk(4, 0x6000)].concat();
+    let found: Vec<_> = events(&seen).into_iter().map(|event| event.2).collect();
+    assert!(matches!(found[0], What::Map { pages: Pages { start: 5, count: 3 }, .. }), "{found:?}");
+    assert!(matches!(found[1], What::Unmap { pages: Pages { start: 6, count: 2 }, .. }), "{found:?}");
+    assert_eq!(found.len(), 2);
+}
+
+#[test]
+fn threads_share_children_copy_and_a_vfork_shares_until_it_runs_another_program() {
+    let made = |tid, process, flags| Saw::Made { tid, process, shares: Some(flags & CLONE_VM != 0) };
+    let assembled = assembled(&[
+        (1000, 100, made(101, Some(100), CLONE_VM | CLONE_THREAD)),
+        (1001, 101, made(102, None, 0)),
+        (1002, 100, made(103, None, CLONE_VM)),
+        (1003, 103, Saw::Exec("sh")),
+        (1004, 103, Saw::Gone),
+        (1005, 100, enter(Syscall::Wait4, [0; 6])),
+        (1006, 100, leave(Syscall::Wait4, 103)),
+        (1007, 555, Saw::Fault { address: 0x1000, write: false }),
+    ]);
+    let found: Vec<_> = assembled.sink.iter().map(|event| (event.thread, event.what)).collect();
+    let start = |by, shares| What::Start { by, shares, call: call(0) };
+    assert_eq!(
+        found,
+        [
+            (0, start(0, false)),
+            (1, start(0, true)),
+            (2, start(1, false)),
+            (3, start(0, true)),
+            (3, What::Exec("")),
+            (3, What::End),
+            (0, What::Join(3)),
+        ]
+    );
+}
+
+#[test]
+fn time_on_a_cpu_counts_and_sleep_is_told_but_not_that_of_a_call() {
+    let found = events(&[
+        (10_000, 100, Saw::On),
+        (15_000, 100, Saw::Off { preempted: true }),
+        (25_000, 100, Saw::On),
+        (28_000, 100, Saw::Off { preempted: false }),
+        (78_000, 100, Saw::On),
+        (79_000, 100, enter(Syscall::Munmap, [0x1000, 0x1000, 0, 0, 0, 0])),
+        (80_000, 100, Saw::Off { preempted: false }),
+        (99_000, 100, Saw::On),
+        (99_500, 100, leave(Syscall::Munmap, 0)),
+        (99_900, 100, Saw::Gone),
+    ]);
+    assert_eq!(
+        found,
+        [
+            (0, 8000, What::Sleep { ns: 50_000 }),
+            (0, 1000, What::Unmap { pages: pages(1, 1), call: call(20_500) }),
+            (0, 400, What::End),
+        ]
+    );
+}
+
+#[test]
+fn a_shootdown_has_a_sender_and_a_victim() {
+    let assembled = assembled(&[
+        (2000, 100, Saw::Made { tid: 101, process: Some(100), shares: Some(true) }),
+        (2001, 100, Saw::Sends(&[0b1010])),
+        (2002, 101, Saw::Flushed { pages: 3 }),
+        // Nobody has sent to this CPU since, and it is none of ours.
+        (2003, 7, Saw::Flushed { pages: 1 }),
+        // One of ours is interrupted, and who sent it was not seen.
+        (2004, 101, Saw::Flushed { pages: 0 }),
+    ]);
+    let found: Vec<_> = assembled.sink.iter().skip(2).map(|event| (event.thread, event.what)).collect();
+    let shot = |victim, pages| What::Shootdown { victim, pages };
+    assert_eq!(found, [(0, shot(Victim::Thread(1), 3)), (1, shot(Victim::Thread(1), 0))]);
+    assert_eq!((assembled.shootdowns, assembled.odd.unsent), (2, 1));
+}
+
+#[test]
+fn a_number_that_comes_again_is_another_thread() {
+    let made = Saw::Made { tid: 101, process: None, shares: Some(false) };
+    let assembled = assembled(&[(1, 100, made), (2, 100, made), (3, 101, Saw::Gone)]);
+    let found: Vec<_> = assembled.sink.iter().skip(1).map(|event| (event.thread, event.what)).collect();
+    let start = What::Start { by: 0, shares: false, call: call(0) };
+    assert_eq!(found, [(1, start), (1, What::End), (2, start), (2, What::End)]);
+    assert_eq!(assembled.odd.again, 1);
+}
+
+fn any_saw() -> impl Strategy<Value = Saw<'static>> {
+    let syscall = || any::<prop::sample::Index>().prop_map(|at| Syscall::ALL[at.index(Syscall::ALL.len())]);
+    let number = || prop_oneof![0u64..10, (0u64..64).prop_map(|page| page << 12), any::<u64>()];
+    let tid = || 95i32..105;
+    prop_oneof![
+        (syscall(), [number(), number(), number(), number(), number(), number()])
+            .prop_map(|(call, args)| enter(call, args)),
+        (syscall(), prop_oneof![-5i64..200, any::<i64>()]).prop_map(|(call, result)| leave(call, result)),
+        (any::<u64>(), any::<bool>()).prop_map(|(address, write)| Saw::Fault { address, write }),
+        (number(), number(), number(), number(), number()).prop_map(
+            |(address, length, offset, prot, flags)| {
+                Saw::Mapped { address, length, offset, prot, flags, path: "/lib" }
+            }
+        ),
+        (tid(), prop::option::of(tid()), prop::option::of(any::<bool>()))
+            .prop_map(|(tid, process, shares)| Saw::Made { tid, process, shares }),
+        Just(Saw::Exec("x")),
+        Just(Saw::Name("y")),
+        Just(Saw::Gone),
+        Just(Saw::On),
+        any::<bool>().prop_map(|preempted| Saw::Off { preempted }),
+        Just(Saw::Sends(&[7])),
+        Just(Saw::Sends(&[])),
+        any::<u64>().prop_map(|pages| Saw::Flushed { pages }),
+        any::<u64>().prop_map(Saw::Lost),
+    ]
+}
+
+proptest! {
+    /// Whatever a source says, what comes of it is a recording.
+    #[test]
+    fn anything_that_is_seen_makes_a_recording(
+        seen in list((prop_oneof![0u64..9000, any::<u64>()], any::<u16>(), 95i32..105, any_saw()), 0..200),
+        belong in any::<bool>(),
+        switches in any::<bool>(),
+    ) {
+        let strangers = if belong { Strangers::Belong } else { Strangers::Leave };
+        let mut assembly = Assembly::new(Events::new(), 4, strangers, switches);
+        assembly.known(5, 100, &[100, 99]).unwrap();
+        for &(at, cpu, tid, saw) in &seen {
+            assembly.take(Seen { at, cpu, tid, saw }).unwrap();
+        }
+        let (mut encoder, mut body) = (RecordingEncoder::new(4), Vec::new());
+        for event in assembly.finish().sink {
+            encoder.push(&event, &mut body).unwrap();
+        }
+    }
+}

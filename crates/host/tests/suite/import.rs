@@ -1,0 +1,263 @@
+//! Captures as text: what is sound is taken, what is not is told with its line, and nothing brings the importer down.
+
+use std::io::{self, BufRead, Read};
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use quietmm_host::import::{Form, ImportError, Imported, Options, import};
+use quietmm_host::summary::Summary;
+use quietmm_workloads::trace::AnyTrace;
+use quietmm_workloads::trace::recording::{Event, What};
+
+/// A place for a recording, gone with the value.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Place {
+        Place(std::env::temp_dir().join(format!("quietmm-{}-{name}.qtrace", std::process::id())))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn imported(name: &str, input: &mut dyn BufRead, form: Form) -> Result<(Imported, Vec<u8>), ImportError> {
+    let place = Place::new(name);
+    let options = Options { source: "cap.txt".into(), program: Some("p".into()), ..Options::default() };
+    let imported = import(input, form, &options, &place.0)?;
+    Ok((imported, std::fs::read(&place.0).unwrap()))
+}
+
+fn parsed(bytes: &[u8]) -> (Summary, Vec<(u32, What<'_>)>) {
+    let AnyTrace::Operations(recording) = AnyTrace::parse(bytes).unwrap() else { panic!("not a recording") };
+    let events = recording.events().map(|Event { thread, what, .. }| (thread, what)).collect();
+    (Summary::of(&recording, bytes.len() as u64), events)
+}
+
+fn notes(imported: &Imported) -> Vec<(u64, u64, &str)> {
+    imported.notes.iter().map(|note| (note.line, note.count, note.what.as_str())).collect()
+}
+
+const PERF: &str = "\
+ sort  1234/1234 [001]  7526.571669:      raw_syscalls:sys_enter: NR 9 (0, 2000, 3, 22, ffffffff, 0)
+ sort  1234/1234 [001]  7526.571679:      raw_syscalls:sys_exit: NR 9 = 139970000003072
+ sort  1234/1234 [001]  7526.571690:      exceptions:page_fault_user: address=0x7f4d7702b5e0 ip=0x1 error_code=0x6
+ sort  1234/1234 [001]  7526.571700:      task:task_newtask: pid=1235 comm=sort clone_flags=3d0f00 oom_score_adj=0
+ sort  1234/1234 [001]  7526.571705:      ipi:ipi_send_cpu: cpu=0 callsite=on_each_cpu_cond_mask+0x20 callback=generic_smp_call_function_single_interrupt+0x0
+ sort  1234/1235 [000]  7526.571710:      tlb:tlb_flush: pages:2 reason:remote shootdown (1)
+ sort  1234/1235 [000]  7526.571711:      tlb:tlb_flush: pages:2 reason:remote IPI send (4)
+ sort  1234/1235 [000]  7526.571712:      syscalls:sys_enter_munmap: addr: 0x7f4d7702b000, len: 0x00002000
+ sort  1234/1235 [000]  7526.571722:      syscalls:sys_exit_munmap: 0x0
+ sort  1234/1235 [000]  7526.571730:      sched:sched_process_exit: comm=sort pid=1235 prio=120
+";
+
+const FTRACE: &str = "\
+# tracer: nop
+#           TASK-PID     TGID     CPU#  |||||  TIMESTAMP  FUNCTION
+     my sort-1234    (   1234) [001] d.... 17284.993652: sys_mmap(addr: 0, len: 2000, prot: 3, flags: 22, fd: ffffffffffffffff, off: 0)
+     my sort-1234    (   1234) [001] d.... 17284.993660: sys_mmap -> 0x7f4d77000000
+     my sort-1234    (   1234) [001] d.... 17284.993670: page_fault_user: address=0x7f4d77000000 ip=0x1 error_code=0x6
+CPU:1 [LOST 12 EVENTS]
+     my sort-1234    (   1234) [001] d..2. 17284.993680: sched_switch: prev_comm=my sort prev_pid=1234 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120
+      <idle>-0       (-------) [001] d..2. 17284.994680: sched_switch: prev_comm=swapper/1 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=my sort next_pid=1234 next_prio=120
+     my sort-1234    (   1234) [001] d.... 17284.995000: sys_enter: NR 28 (7f4d77000000, 1000, 4, 0, 0, 0)
+     my sort-1234    (   1234) [001] d.... 17284.995010: sys_exit: NR 28 = 0
+";
+
+const STRACE: &str = "\
+100 1700000000.000001 execve(\"/usr/bin/sort\", [\"sort\", \"a, b\"], 0x7ffe /* 3 vars */) = 0 <0.000500>
+100 1700000000.001000 mmap(NULL, 8192, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) = 0x7f0000000000 <0.000010>
+100 1700000000.001100 openat(AT_FDCWD, \"/lib/x.so\", O_RDONLY) = 3 <0.000010>
+100 1700000000.001200 mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, 3</lib/x.so>, 0x1000) = 0x7f0000010000 <0.000010>
+101 1700000000.002050 munmap(0x7f0000000000, 4096) = 0 <0.000020>
+100 1700000000.002000 clone3({flags=CLONE_VM|CLONE_FS|CLONE_THREAD|CLONE_SETTLS, child_tid=0x1, exit_signal=0} => {parent_tid=[101]}, 88) = 101 <0.000100>
+100 1700000000.003000 mprotect(0x7f0000001000, 4096, PROT_NONE <unfinished ...>
+101 1700000000.003010 madvise(0x7f0000010000, 4096, MADV_DONTNEED) = 0 <0.000010>
+100 1700000000.003030 <... mprotect resumed>) = 0 <0.000030>
+101 1700000000.003040 munmap(0x1, 1) = -1 EINVAL (Invalid argument) <0.000001>
+101 1700000000.003050 +++ exited with 0 +++
+100 1700000000.004000 fork() = 102 <0.000100>
+102 1700000000.005000 +++ killed by SIGKILL +++
+100 1700000000.004500 wait4(-1, NULL, 0, NULL) = 102 <0.001000>
+100 1700000000.006000 +++ exited with 0 +++
+";
+
+#[test]
+fn the_forms_are_told_apart() {
+    assert_eq!(Form::of(PERF.as_bytes()), Some(Form::Events));
+    assert_eq!(Form::of(FTRACE.as_bytes()), Some(Form::Events));
+    assert_eq!(Form::of(STRACE.as_bytes()), Some(Form::Strace));
+    assert_eq!(Form::of(b"==12== Lackey\nI  0023C790,2\n L 04222C50,8\n"), None);
+    assert_eq!(Form::of(b""), None);
+    assert_eq!(Form::of(&[0xff; 10_000]), None);
+}
+
+#[test]
+fn perf_script_is_read() {
+    let (imported, bytes) = imported("perf", &mut PERF.as_bytes(), Form::Events).unwrap();
+    let (summary, events) = parsed(&bytes);
+    assert_eq!(notes(&imported), []);
+    assert_eq!((summary.threads, summary.spaces, summary.cpus), (2, 1, 2));
+    assert_eq!((summary.faults, summary.received), (Some(1), Some(1)));
+    assert_eq!(summary.victims, [1, 0, 0]);
+    assert_eq!((summary.calls["mmap"].took, summary.calls["munmap"].pages), (10_000, 2));
+    assert_eq!(events.last(), Some(&(1, What::End)));
+}
+
+#[test]
+fn ftrace_is_read_and_what_it_lost_is_counted() {
+    let (imported, bytes) = imported("ftrace", &mut FTRACE.as_bytes(), Form::Events).unwrap();
+    let (summary, events) = parsed(&bytes);
+    assert_eq!((imported.lost, summary.lost), (12, 12));
+    assert_eq!(notes(&imported), [(6, 1, "events are missing here, says the capture")]);
+    assert!(events.contains(&(0, What::Sleep { ns: 1_000_000 })), "{events:?}");
+    assert_eq!((summary.calls["mmap"].pages, summary.calls["madvise"].pages), (2, 1));
+}
+
+#[test]
+fn strace_is_read_with_halves_and_threads_that_come_before_they_are_made() {
+    let (imported, bytes) = imported("strace", &mut STRACE.as_bytes(), Form::Strace).unwrap();
+    let (summary, events) = parsed(&bytes);
+    assert_eq!(notes(&imported).iter().filter(|note| !note.2.contains("clock")).count(), 0, "{imported}");
+    assert_eq!((summary.threads, summary.spaces), (3, 3));
+    let calls = |name: &str| summary.calls[name].count;
+    assert_eq!((calls("mmap"), calls("munmap"), calls("mprotect"), calls("madvise")), (2, 1, 1, 1));
+    assert_eq!((calls("clone"), calls("fork")), (1, 1));
+    assert!(events.contains(&(0, What::File("/lib/x.so"))), "{events:?}");
+    assert!(events.contains(&(0, What::Join(2))), "{events:?}");
+    assert_eq!(summary.calls["mprotect"].took, 30_000);
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_line_and_the_rest_is_taken() {
+    let mut text = PERF.to_owned();
+    text.push_str("nonsense\n");
+    text.push_str(" sort  1234/1234 [001]  7526.500000:      raw_syscalls:sys_exit: NR 11 = 0\n");
+    text.push_str(" sort  1234/1234 [001]  7526.600000:      block:block_rq_issue: 8,0 R 4096\n");
+    text.push_str(" sort  1234/1234 [001]  7526.600001:      block:block_rq_issue: 8,0 R 4096\n");
+    text.push_str(" sort  1234/1234 [001]  7526.6000");
+    let (imported, bytes) = imported("wrong", &mut text.as_bytes(), Form::Events).unwrap();
+    assert_eq!(
+        notes(&imported),
+        [
+            (11, 1, "a line that is no event; left out"),
+            (12, 1, "the clock jumps back; taken for the latest time before"),
+            (12, 1, "a call without its beginning or end; left out"),
+            (13, 2, "events `block_rq_issue` say nothing here; left out"),
+            (15, 1, "the last line is cut; left out"),
+        ]
+    );
+    let shown = imported.to_string();
+    assert!(
+        shown
+            .contains("cap.txt:13: events `block_rq_issue` say nothing here; left out (2 times, first here)"),
+        "{shown}"
+    );
+    assert_eq!(parsed(&bytes).0.calls["munmap"].count, 1);
+}
+
+#[test]
+fn an_input_of_another_kind_is_refused_and_leaves_nothing() {
+    let place = Place::new("other");
+    let options = Options { source: "mail.txt".into(), ..Options::default() };
+    let error = import(&mut b"Dear all,\nhello\n".as_slice(), Form::Events, &options, &place.0).unwrap_err();
+    assert!(error.to_string().starts_with("mail.txt:2: no event that is known up to here; "), "{error}");
+    assert!(!place.0.exists());
+}
+
+/// So many rounds of a map and an unmap, made as they are read.
+struct Endless {
+    round: u64,
+    rounds: u64,
+    line: Vec<u8>,
+    at: usize,
+}
+
+impl Read for Endless {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let available = self.fill_buf()?;
+        let taken = available.len().min(buffer.len());
+        buffer[..taken].copy_from_slice(&available[..taken]);
+        self.consume(taken);
+        Ok(taken)
+    }
+}
+
+impl BufRead for Endless {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.at == self.line.len() && self.round < self.rounds {
+            let (s, us, tid) = (self.round / 10_000, self.round % 10_000 * 100, 100 + self.round % 7);
+            self.line = format!(
+                " p 100/{tid} [001] {s}.{us:06}: raw_syscalls:sys_enter: NR 11 ({:x}000, 1000, 0, 0, 0, 0)\n\
+                  p 100/{tid} [001] {s}.{:06}: raw_syscalls:sys_exit: NR 11 = 0\n",
+                self.round % 1000,
+                us + 9
+            )
+            .into_bytes();
+            (self.at, self.round) = (0, self.round + 1);
+        }
+        Ok(&self.line[self.at..])
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.at += amount;
+    }
+}
+
+/// Memory of this process, in KiB.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn a_long_capture_takes_no_more_memory_than_a_short_one() {
+    let import_of = |rounds| {
+        let mut input = Endless { round: 0, rounds, line: Vec::new(), at: 0 };
+        let place = Place::new(&format!("long-{rounds}"));
+        let options = Options { source: "long".into(), ..Options::default() };
+        import(&mut input, Form::Events, &options, &place.0).unwrap().sums.events
+    };
+    import_of(1000);
+    let before = resident();
+    // About 40 MB of text.
+    assert_eq!(import_of(300_000), 300_000 + 7);
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 16 << 10, "{grown} KiB more");
+}
+
+proptest! {
+    #[test]
+    fn damaged_captures_are_read_or_refused(
+        which in 0usize..3,
+        cuts in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0usize..4), 0..12),
+    ) {
+        let (text, form) = [(PERF, Form::Events), (FTRACE, Form::Events), (STRACE, Form::Strace)][which];
+        let mut bytes = text.as_bytes().to_vec();
+        for (at, byte, how) in cuts {
+            let at = at.index(bytes.len());
+            match how {
+                0 => bytes[at] = byte,
+                1 => drop(bytes.remove(at)),
+                2 => bytes.insert(at, byte),
+                _ => {
+                    let line = bytes[at..].iter().position(|&byte| byte == b'\n').map_or(bytes.len(), |end| at + end);
+                    bytes.extend_from_within(at..line);
+                }
+            }
+            if bytes.is_empty() {
+                break;
+            }
+        }
+        for form in [form, Form::Events, Form::Strace] {
+            match imported("damaged", &mut bytes.as_slice(), form) {
+                Ok((_, recording)) => drop(parsed(&recording)),
+                Err(error) => prop_assert!(error.to_string().starts_with("cap.txt:"), "{error}"),
+            }
+        }
+    }
+}

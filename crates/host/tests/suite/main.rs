@@ -1,0 +1,6 @@
+//! All tests of this crate from outside, in one binary.
+
+mod assemble;
+mod import;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod record;

@@ -1,0 +1,172 @@
+//! This host: programs are recorded on it, and captures that were made elsewhere are imported.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use quietmm_host::import::{self, Form};
+use quietmm_host::summary::{Calls, Summary};
+use quietmm_workloads::trace::{AnyTrace, MAGIC};
+use serde_json::{Map, Value, json};
+
+use crate::ending::{Ending, Failure};
+use crate::json;
+use crate::output::Output;
+use crate::trace::{ImportArgs, ShowArgs, load};
+
+/// `quietmm record`
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// The program and its arguments
+    #[arg(
+        value_name = "COMMAND",
+        trailing_var_arg = true,
+        required_unless_present = "pid",
+        conflicts_with = "pid"
+    )]
+    command: Vec<OsString>,
+    /// A process that runs, instead of a command
+    #[arg(short, long, value_name = "PID")]
+    pid: Option<i32>,
+    /// For so many seconds at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: Option<u64>,
+    /// How: perf, ptrace or strace (default: the best that this host allows)
+    #[arg(long, value_name = "METHOD", value_parser = ["perf", "ptrace", "strace"])]
+    by: Option<String>,
+    /// Where the recording goes (default: the program's name with .qtrace)
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Records a program.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub fn record(args: &RecordArgs, output: &mut Output) -> Result<Ending, Failure> {
+    use crate::interrupt;
+    use quietmm_host::record::{Ended, Method, Options, RecordError, What, record};
+
+    let what = args.pid.map_or_else(|| What::Command(args.command.clone()), What::Process);
+    let name = match &what {
+        What::Command(words) => {
+            words.first().and_then(|word| Path::new(word).file_name()).map(OsString::from)
+        }
+        What::Process(process) => Some(OsString::from(process.to_string())),
+    };
+    let out = args.output.clone().unwrap_or_else(|| {
+        let mut name = name.unwrap_or_else(|| "program".into());
+        name.push(".qtrace");
+        PathBuf::from(name)
+    });
+    let method = args.by.as_deref().and_then(|name| Method::ALL.into_iter().find(|m| m.name() == name));
+    let at_most = args.seconds.map(Duration::from_secs);
+    interrupt::listen();
+    let recorded = record(&Options { what, method, at_most, out: out.clone() }, &interrupt::requested);
+    let recorded = recorded.map_err(|error| match error {
+        RecordError::Io(error) => Failure::Run(format!("{}: {error}", out.display())),
+        error => Failure::Input(error.to_string()),
+    })?;
+    let mut text = match read(&out)? {
+        Some((bytes, _)) => parsed(&bytes, &out)?.to_string(),
+        None => String::new(),
+    };
+    for missing in &recorded.missing {
+        text.push_str(&format!("not recorded {missing}\n"));
+    }
+    if recorded.lost > 0 {
+        text.push_str(&format!("{} events were lost: the host was too busy to take them\n", recorded.lost));
+    }
+    match recorded.ended {
+        Some(Ended::Code(0)) => {}
+        Some(Ended::Code(code)) => text.push_str(&format!("the program ended with exit code {code}\n")),
+        Some(Ended::Signal(signal)) => text.push_str(&format!("the program was ended by signal {signal}\n")),
+        None => text.push_str("the program goes on\n"),
+    }
+    text.push_str(&format!("replay it: quietmm compare trace --trace {}\n", out.display()));
+    output.text(&text)?;
+    Ok(Ending::Good)
+}
+
+/// Nothing is recorded elsewhere.
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+pub fn record(_: &RecordArgs, _: &mut Output) -> Result<Ending, Failure> {
+    let wrong = "programs are recorded on Linux on x86-64; elsewhere `quietmm trace import` takes a capture";
+    Err(Failure::Input(wrong.into()))
+}
+
+/// Imports a capture of threads and calls. Nothing if the input is something else, such as lackey's.
+pub fn import(args: &ImportArgs) -> Result<Option<String>, Failure> {
+    let path = &args.input;
+    let failed = |error| Failure::Input(format!("{}: {error}", path.display()));
+    // Standard input cannot be looked at twice: only a file is.
+    if path == Path::new("-") || !path.is_file() {
+        return Ok(None);
+    }
+    let mut input = BufReader::with_capacity(1 << 20, File::open(path).map_err(failed)?);
+    let head = input.fill_buf().map_err(failed)?;
+    let Some(form) = Form::of(&head[..head.len().min(1 << 18)]) else { return Ok(None) };
+    let source = path.display().to_string();
+    let options = import::Options { source, program: args.program.clone(), command: args.command.clone() };
+    let imported = import::import(&mut input, form, &options, &args.output);
+    let imported = imported.map_err(|error| Failure::Input(error.to_string()))?;
+    Ok(Some(format!("{}: {imported}\n", args.output.display())))
+}
+
+/// What is in a recording of threads. Nothing if the trace is one of accesses.
+pub fn show(args: &ShowArgs) -> Result<Option<String>, Failure> {
+    let Some((bytes, true)) = read(&args.trace)? else { return Ok(None) };
+    let shown = parsed(&bytes, &args.trace)?;
+    Ok(Some(if args.json { json::pretty(&to_json(&shown)) + "\n" } else { shown.to_string() }))
+}
+
+/// The same, for programs.
+fn to_json(shown: &Summary) -> Value {
+    let calls = |(name, calls): (&&str, &Calls)| {
+        let Calls { count, pages, took } = calls;
+        ((*name).to_owned(), json!({ "count": count, "pages": pages, "ns": took }))
+    };
+    let [threads, idle, others] = shown.victims;
+    json!({
+        "program": shown.program,
+        "command": shown.command,
+        "method": shown.method,
+        "bounded": shown.bounded,
+        "cpus": shown.cpus,
+        "threads": shown.threads,
+        "most_alive": shown.most_alive,
+        "spaces": shown.spaces,
+        "events": shown.events,
+        "lost": shown.lost,
+        "duration_ns": shown.duration,
+        "ran_ns": shown.ran,
+        "faults": shown.faults,
+        "write_faults": shown.write_faults,
+        "calls": shown.calls.iter().map(calls).collect::<Map<_, _>>(),
+        "flushes_received": shown.received,
+        "flushes_received_machine": shown.machine,
+        "victims": { "threads": threads, "idle": idle, "others": others },
+        "file_bytes": shown.file_bytes,
+    })
+}
+
+/// The bytes of a trace, and whether it is a recording of threads; nothing if it is no trace at all.
+fn read(path: &Path) -> Result<Option<(Vec<u8>, bool)>, Failure> {
+    let mut head = Vec::new();
+    let opened = File::open(path).and_then(|file| file.take(10).read_to_end(&mut head));
+    if opened.is_err() || !head.starts_with(&MAGIC) {
+        return Ok(None);
+    }
+    let bytes = load(path).map_err(|error| Failure::Input(error.to_string()))?;
+    let threads = matches!(head.get(8..10), Some([2, 0]));
+    Ok(Some((bytes, threads)))
+}
+
+fn parsed(bytes: &[u8], path: &Path) -> Result<Summary, Failure> {
+    match AnyTrace::parse(bytes) {
+        Ok(AnyTrace::Operations(recording)) => Ok(Summary::of(&recording, bytes.len() as u64)),
+        Ok(AnyTrace::Accesses(_)) => Err(Failure::Input(format!("{}: a trace of accesses", path.display()))),
+        Err(error) => Err(Failure::Input(format!("{}: {error}", path.display()))),
+    }
+}
