@@ -11,6 +11,7 @@ mod ipis;
 mod large;
 mod locks;
 mod machine;
+mod many_cpus;
 mod model;
 mod obligations;
 mod offline;

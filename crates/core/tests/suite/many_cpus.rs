@@ -1,0 +1,229 @@
+//! A machine of 4096 CPUs: who is asked, who asks, who is waited for and what each has at hand does not depend on a CPU's
+//! number.
+
+use crate::machine;
+
+use machine::{Happened, Host, Mm, Setup, at_hand, bare, pages, settled};
+use quietmm::{
+    AllocFrom, Backing, Certainty, Config, Counter, CpuId, CpuSet, Error, PageNumber, Prot, SpaceId,
+};
+
+const AT: u64 = 0x1000;
+const CPUS: u32 = 4096;
+/// Both sides of every border that a number of so many bits can have.
+const SOME: [u16; 16] = [0, 1, 62, 63, 64, 65, 127, 128, 255, 256, 257, 1023, 1024, 2047, 2048, 4095];
+
+fn large() -> Setup {
+    Setup { cpus: CPUS, frames: 24 << 10, ..Setup::default() }
+}
+
+/// One CPU for each 64, at another place in each 64.
+fn one_of_each_64() -> Vec<u16> {
+    (0..64).map(|word| word * 64 + word * 7 % 64).collect()
+}
+
+/// A space with `count` pages, in the TLB of each of `cpus`, which run in it.
+fn shared(mm: &Mm<'_>, count: u64, cpus: &[u16]) -> SpaceId {
+    let id = mm.create_space().unwrap();
+    mm.map(id, pages(AT, count), Backing::Anonymous, Prot::ReadWrite).unwrap();
+    cpus.iter().for_each(|&cpu| cache(mm, id, count, cpu));
+    mm.platform().forget();
+    id
+}
+
+fn cache(mm: &Mm<'_>, id: SpaceId, count: u64, cpu: u16) {
+    mm.platform().on(cpu, || {
+        mm.switch_to(id).unwrap();
+        (AT..AT + count).for_each(|page| mm.platform().write(mm, id, page, page).unwrap());
+    });
+}
+
+/// Who was interrupted, each as often as it was.
+fn interrupted(host: &Host) -> Vec<u16> {
+    let log = host.log.borrow();
+    let cpu = |what: &Happened| if let Happened::Interrupt(cpu) = what { Some(*cpu) } else { None };
+    let mut cpus: Vec<u16> = log.iter().filter_map(cpu).collect();
+    cpus.sort_unstable();
+    cpus
+}
+
+fn others(cpus: &[u16], but: u16) -> Vec<u16> {
+    cpus.iter().copied().filter(|&cpu| cpu != but).collect()
+}
+
+#[test]
+fn whoever_uses_the_space_is_asked_and_nobody_else() {
+    let host = Host::new(large());
+    host.run(bare("vanilla"), |mm| {
+        let id = shared(mm, 2, &SOME);
+        for asks in SOME.into_iter().chain([2, 300, 4094]) {
+            SOME.iter().for_each(|&cpu| cache(mm, id, 2, cpu));
+            host.forget();
+            let sent = mm.counter(Counter::IpisSent);
+            host.on(asks, || mm.flush_range(id, pages(AT, 1)).unwrap());
+            assert_eq!(interrupted(&host), others(&SOME, asks), "CPU {asks} asks");
+            assert_eq!(mm.counter(Counter::IpisSent) - sent, others(&SOME, asks).len() as u64);
+            for cpu in SOME {
+                assert_eq!((host.caches(cpu, AT), host.caches(cpu, AT + 1)), (false, true), "CPU {cpu}");
+                assert_eq!(host.flushes(cpu), (0, 1), "CPU {cpu}");
+            }
+        }
+        // Whoever leaves is not asked any more; whoever is left is.
+        for (at, leaves) in SOME.into_iter().enumerate() {
+            host.on(leaves, || mm.unload());
+            host.forget();
+            host.on(300, || mm.flush_space(id).unwrap());
+            assert_eq!(interrupted(&host), SOME[at + 1..]);
+        }
+    });
+}
+
+#[test]
+fn an_inbox_has_room_for_a_request_of_each() {
+    let host = Host::new(large());
+    host.run(bare("vanilla"), |mm| {
+        for target in [0, 255, 256, 4095] {
+            let senders = others(&one_of_each_64(), target);
+            let count = senders.len() as u64;
+            let id = shared(mm, count + 1, &[target]);
+            let served = mm.counter(Counter::RemoteFlushReceived);
+            host.hold_interrupts.set(true);
+            // While each waits for the target, which does not look, the next one asks for a page of its own.
+            for (at, &cpu) in senders.iter().enumerate().skip(1) {
+                host.on_pause.borrow_mut().push_back(Box::new(move |mm| {
+                    let page = pages(AT + at as u64, 1);
+                    mm.platform().on(cpu, || mm.flush_range(id, page).unwrap());
+                }));
+            }
+            host.on(senders[0], || mm.flush_range(id, pages(AT, 1)).unwrap());
+            host.hold_interrupts.set(false);
+            assert_eq!(interrupted(&host), [target], "an inbox that is not empty is not rung again");
+            assert_eq!(mm.counter(Counter::RemoteFlushReceived) - served, count);
+            assert!((0..count).all(|at| !host.caches(target, AT + at)), "CPU {target} took each request");
+            host.on(target, || mm.unload());
+            mm.destroy_space(id).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_cpu_that_goes_while_it_is_asked_is_not_waited_for_whatever_its_number() {
+    for (asks, goes) in [(0, 64), (63, 65), (64, 255), (65, 256), (257, 4095), (4095, 1), (2048, 2047)] {
+        let setup = Setup { cpus: CPUS, frames: 24 << 10, tags: 2, ..Setup::default() };
+        let host = Host::new(setup);
+        host.run(bare("vanilla"), |mm| {
+            let id = shared(mm, 2, &[asks, goes]);
+            host.hold_interrupts.set(true);
+            // It goes with the request in its inbox, and takes it along.
+            host.on_pause.borrow_mut().push_back(Box::new(move |mm| {
+                mm.platform().on(goes, || mm.cpu_offline());
+                mm.platform().off[usize::from(goes)].set(true);
+            }));
+            host.on(asks, || mm.unmap(id, pages(AT, 1)).unwrap());
+            assert!(host.on_pause.borrow().is_empty() && !mm.is_online(CpuId(goes)));
+            // It is off now: nobody rings it, nor waits.
+            host.forget();
+            host.on(asks, || mm.flush_space(id).unwrap());
+            assert_eq!(interrupted(&host), []);
+            host.off[usize::from(goes)].set(false);
+            host.hold_interrupts.set(false);
+            host.on(goes, || {
+                mm.cpu_online();
+                mm.switch_to(id).unwrap();
+                assert_eq!(host.read(mm, id, AT), Err(Error::NotMapped(PageNumber(AT))));
+            });
+            assert_eq!(host.stale.get(), 0);
+        });
+    }
+}
+
+#[test]
+fn a_request_to_a_cpu_that_has_just_gone_is_taken_back_whatever_the_numbers() {
+    for (asks, goes) in [(64, 1), (65, 4095), (255, 0), (4095, 255)] {
+        let host = Host::new(large());
+        host.run(bare("vanilla"), |mm| {
+            let id = shared(mm, 1, &[asks]);
+            // At each of the sender's steps, until it has no more.
+            for n in 0.. {
+                cache(mm, id, 1, goes);
+                host.place();
+                host.at_touch(asks, n, move |mm| {
+                    mm.platform().on(goes, || mm.cpu_offline());
+                    mm.platform().off[usize::from(goes)].set(true);
+                });
+                host.on(asks, || mm.flush_space(id).unwrap());
+                let there_is_more = host.all_placed();
+                if !there_is_more {
+                    assert!(n > 10);
+                    break;
+                }
+                assert_eq!(mm.validate().broken, None, "step {n}: CPU {goes} left nothing behind");
+                host.off[usize::from(goes)].set(false);
+                host.on(goes, || mm.cpu_online());
+            }
+        });
+    }
+}
+
+#[test]
+fn frames_at_hand_on_any_cpu_are_drained() {
+    for policy in ["linux+drain=all-cpus", "linux+drain=holding-cpus", "linux+drain=remote"] {
+        for certainty in [Certainty::Likely, Certainty::Certain] {
+            let host = Host::new(large());
+            host.run(Config { page_lists: at_hand(8), ..bare(policy) }, |mm| {
+                settled(mm);
+                for cpu in SOME {
+                    host.on(cpu, || mm.free_frames(mm.alloc_frames(0, AllocFrom::NOW).unwrap()));
+                }
+                let all = mm.free_frame_count() + mm.frames_at_hand();
+                assert!(mm.frames_at_hand() >= SOME.len() as u64);
+                host.on(300, || mm.drain_page_lists(certainty));
+                assert_eq!((mm.frames_at_hand(), mm.free_frame_count()), (0, all), "{policy}, {certainty:?}");
+            });
+        }
+    }
+}
+
+#[test]
+fn kernel_addresses_are_flushed_on_every_cpu() {
+    let host = Host::new(large());
+    host.run(machine::kernel::kernel("linux", 64), |mm| {
+        let frames = machine::kernel::frames(mm, 1);
+        let range = mm.vmap(&frames, machine::kernel::BARE, machine::kernel::RW).unwrap();
+        for cpu in SOME {
+            host.on(cpu, || assert_eq!(host.read_kernel(range.start), Some(0)));
+        }
+        mm.vunmap(range.start).unwrap();
+        host.forget();
+        host.on(300, || mm.purge_vmap().unwrap());
+        assert_eq!(interrupted(&host), others(&(0..CPUS as u16).collect::<Vec<_>>(), 300));
+        assert!(SOME.iter().all(|&cpu| !host.caches_kernel(cpu, range.start)));
+        machine::kernel::free(mm, frames);
+    });
+}
+
+#[test]
+fn a_set_holds_each_cpu_by_itself() {
+    // A set is made of zeros, half a kilobyte of them, and never lies on a stack of the core's.
+    let set: Box<CpuSet> = zeroed();
+    let all = || set.iter().map(|cpu| cpu.0).collect::<Vec<_>>();
+    for cpu in SOME {
+        assert!(!set.contains(CpuId(cpu)));
+        set.insert(CpuId(cpu));
+        set.insert(CpuId(cpu));
+        assert!(set.contains(CpuId(cpu)));
+    }
+    assert_eq!((all(), set.len()), (SOME.to_vec(), SOME.len() as u32));
+    for (at, cpu) in SOME.into_iter().enumerate() {
+        set.remove(CpuId(cpu));
+        assert_eq!((all(), set.is_empty()), (SOME[at + 1..].to_vec(), at + 1 == SOME.len()));
+    }
+    SOME.iter().for_each(|&cpu| set.insert(CpuId(cpu)));
+    set.clear();
+    assert_eq!((all(), set.len(), set.is_empty()), (Vec::new(), 0, true));
+}
+
+fn zeroed() -> Box<CpuSet> {
+    // SAFETY: all zeros is the empty set, as its document says.
+    unsafe { Box::<CpuSet>::new_zeroed().assume_init() }
+}
