@@ -81,8 +81,10 @@ struct Known {
 impl Judge {
     /// Runs each test once, unless that was done with just these binaries.
     ///
+    /// One that fails with no mutant is left out: it reads the core's source, which is not the same here.
+    ///
     /// # Errors
-    /// When a test fails with no mutant: nothing can be said with it.
+    /// When many do.
     pub fn new(set: Set, places: &Places, jobs: usize) -> io::Result<Judge> {
         let binaries = set.build(places)?;
         let built: Vec<(PathBuf, u64)> =
@@ -110,6 +112,7 @@ impl Judge {
                         let run = process::run(&binaries[*binary], &[name], &told, Duration::from_secs(1200));
                         if run.ended != Ended::Passed {
                             failed.lock().expect("no panic").push(format!("{name}: {:?}", run.ended));
+                            continue;
                         }
                         let reaches = reached(&fs::read(&file).unwrap_or_default());
                         let test = Test { binary: *binary, name: name.clone(), cpu: run.cpu, reaches };
@@ -120,9 +123,11 @@ impl Judge {
             }
         });
         let failed = failed.into_inner().expect("no panic");
-        if !failed.is_empty() {
-            let text = format!("tests that fail without any mutant:\n  {}", failed.join("\n  "));
-            return Err(io::Error::other(text));
+        failed.iter().for_each(|failed| println!("left out, because it fails without any mutant: {failed}"));
+        if failed.len() * 20 > all.len() {
+            return Err(io::Error::other(
+                "too many tests fail without any mutant: nothing can be said with the rest",
+            ));
         }
         let mut tests = tests.into_inner().expect("no panic");
         tests.sort_by(|one: &Test, two| (one.cpu, &one.name).cmp(&(two.cpu, &two.name)));

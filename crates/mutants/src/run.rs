@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::judges::{Judge, Set, Test};
-use crate::mutant::Mutant;
+use crate::mutant::{Mutant, hash};
 use crate::process::{self, Ended};
 use crate::results::{Results, Verdict};
 
@@ -40,7 +40,10 @@ pub fn run(order: &Order<'_>, judge: &Judge, results: &mut Results) -> io::Resul
         Some(Verdict::Survived { sets, .. }) => order.again || !sets.contains(&judge.set),
     };
     let all: Vec<(usize, &Mutant)> = order.mutants.iter().enumerate().collect();
-    let queue: VecDeque<(usize, &Mutant)> = all.iter().filter(wanted).copied().collect();
+    let mut queue: Vec<(usize, &Mutant)> = all.iter().filter(wanted).copied().collect();
+    // In an order that has nothing to do with the source: those that are through at any time are a sample of all.
+    queue.sort_by_key(|(_, mutant)| hash(&mutant.place_and_change()));
+    let queue: VecDeque<(usize, &Mutant)> = queue.into();
     let total = queue.len();
     let state =
         Mutex::new(State { queue, seen: Seen::new(), results, done: 0, killed: 0, told: Instant::now() });
