@@ -59,7 +59,8 @@ pub fn sentence(invariant: &str) -> &'static str {
         "INV-10" => "Clearing the accessed bit without a flush may age a page wrongly; it never loses data.",
         "INV-11" => "A dirty bit is cleared only together with write protection and a flush.",
         "INV-12" => {
-            "An address unmapped with a deferred flush is not mapped to another frame in that space before the flush."
+            "An address unmapped with a deferred flush is not mapped to another frame in that space before the flush, \
+             and a page of a file or of swap is never in two frames that CPUs can use."
         }
         "content" => "What a program wrote is what it reads, until it gives it up.",
         "audit" => "Every frame, entry and address is accounted for, once.",

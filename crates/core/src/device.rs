@@ -62,8 +62,8 @@ pub trait BlockDevice {
             one.result = self.write(one.store, one.block, one.frame);
         }
     }
-    /// The page has left memory: whoever keeps something for cached pages forgets it. Interrupts are on and no spin lock
-    /// is held, but the page may still be seen through stale translations.
+    /// The page has left memory, and no CPU can use it any more: whoever keeps something for cached pages forgets it.
+    /// Interrupts are on and no spin lock is held.
     fn forget(&self, store: Store, block: u64) {
         let _ = (store, block);
     }

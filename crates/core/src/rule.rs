@@ -73,7 +73,7 @@ rules! {
     LargeAgingFlushes, "large-aging-flushes", "none",
         "flush a large page whose accessed bit aging clears, whatever the policy";
     CacheUntilFlush, "cache-until-flush", "INV-12",
-        "keep a clean page in the swap cache until its entries are flushed";
+        "keep a clean page in its cache, a file's or that of swap, until its entries are flushed";
     SwapInLocks, "swap-in-locks", "INV-12",
         "wait for a page of the swap cache that is being reclaimed, written out or read, before it is mapped";
     KeepWhatFailed, "keep-what-failed", "INV-2",

@@ -38,6 +38,11 @@ impl BlockDevice for Machine {
         }
         (0..self.setup.cpus).for_each(|lane| self.record(Place::Content(frame.0, lane), true));
         self.note(|| What::IsIn(from, block, !fails));
+        // What was read is the page that was there; `set_holds` is for what takes its place.
+        self.memory
+            .state(frame)
+            .into_iter()
+            .for_each(|state| state.holds.set((!fails).then_some((from, block))));
         if fails {
             self.device_errors.set(self.device_errors.get() + 1);
             return Err(DeviceError::Failed);
@@ -66,6 +71,7 @@ impl BlockDevice for Machine {
             return Err(DeviceError::Failed);
         }
         self.disk.borrow_mut().insert((to, block), content);
+        self.memory.set_holds(frame, to, block);
         Ok(())
     }
     fn forget(&self, _store: Store, _block: u64) {
@@ -73,5 +79,6 @@ impl BlockDevice for Machine {
     }
     fn end(&self, store: Store) {
         self.disk.borrow_mut().retain(|key, _| key.0 != store);
+        self.memory.end_store(store);
     }
 }

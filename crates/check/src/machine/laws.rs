@@ -102,7 +102,7 @@ impl Machine {
                 format!("CPU {id} can write to page {page:#x} while a device reads {frame:?}"),
             );
         }
-        self.other_frame(id, cached)
+        self.other_frame(id, cached).or_else(|| self.second_frame(id, cached))
     }
 
     /// Another program of the space can use the same page in another frame (INV-12).
@@ -118,6 +118,30 @@ impl Machine {
             if let Some(theirs) = theirs.filter(|&theirs| theirs != cached.frame(cached.page)) {
                 let (page, mine) = (cached.page, cached.frame(cached.page));
                 let said = format!("page {page:#x} is {mine:?} for CPU {id}, and {theirs:?} for CPU {other}");
+                return Some(Violation::new("INV-12", id, said));
+            }
+        }
+        None
+    }
+
+    /// A program, of whatever space, can use the same page of a file or of swap in another frame (INV-12).
+    fn second_frame(&self, id: u16, cached: &Cached) -> Option<Violation> {
+        let frame = cached.frame(cached.page);
+        let holds = |frame| self.memory.state(frame).and_then(|state| state.holds.get());
+        let (store, block) = holds(frame)?;
+        for (other, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.in_user_mode()) {
+            let tlb = cpu.tlb.borrow();
+            let elsewhere = |theirs: &&Cached| {
+                let second = theirs.frame(theirs.page);
+                second != frame && !theirs.large && holds(second) == Some((store, block))
+            };
+            if let Some(theirs) = tlb.usable().find(elsewhere) {
+                let (mine, second) = (cached.page, theirs.frame(theirs.page));
+                let said = format!(
+                    "block {block} of {store:?} is {frame:?} for CPU {id}, at page {mine:#x}, and {second:?} for CPU \
+                     {other}, at page {:#x}",
+                    theirs.page
+                );
                 return Some(Violation::new("INV-12", id, said));
             }
         }
@@ -172,6 +196,7 @@ impl Machine {
         state.free.set(true);
         state.table.set(false);
         state.lent.set(false);
+        state.holds.set(None);
         state.life.set(state.life.get() + 1);
     }
 

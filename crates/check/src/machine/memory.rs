@@ -4,6 +4,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
 
 use quietmm::addr::{FrameNumber, PAGE_SIZE, PhysAddr};
+use quietmm::platform::Store;
 
 /// CPUs at most, and so the numbers that a page holds: each CPU writes its own.
 pub const LANES: usize = 4;
@@ -31,6 +32,8 @@ pub struct FrameState {
     pub going_out: Cell<u32>,
     /// Its content.
     pub content: Cell<Content>,
+    /// The page of a file, or of a swap device, that it holds: it was read from there, or written there, in this life.
+    pub holds: Cell<Option<(Store, u64)>>,
     /// Words of it were handed to the core since the memory was last wiped.
     dirty: Cell<bool>,
 }
@@ -68,6 +71,7 @@ impl Memory {
             state.table.set(false);
             state.lent.set(false);
             state.going_out.set(0);
+            state.holds.set(None);
         }
         for frame in self.dirty.take() {
             self.states[frame as usize].dirty.set(false);
@@ -87,6 +91,25 @@ impl Memory {
     /// What is known of a frame; nothing of one outside.
     pub fn state(&self, frame: FrameNumber) -> Option<&FrameState> {
         self.states.get(frame.0.checked_sub(BASE)? as usize)
+    }
+
+    /// From here on the page is in this frame. What swap keeps is of one page at a time: another that was there before is
+    /// somewhere else by now. Of a file no page is ever another.
+    pub fn set_holds(&self, frame: FrameNumber, store: Store, block: u64) {
+        let page = Some((store, block));
+        if let Store::Swap(_) = store {
+            self.states
+                .iter()
+                .filter(|state| state.holds.get() == page)
+                .for_each(|state| state.holds.set(None));
+        }
+        self.state(frame).into_iter().for_each(|state| state.holds.set(page));
+    }
+
+    /// Nothing is kept there any more.
+    pub fn end_store(&self, store: Store) {
+        let of_it = |state: &&FrameState| state.holds.get().is_some_and(|(its, _)| its == store);
+        self.states.iter().filter(of_it).for_each(|state| state.holds.set(None));
     }
 
     /// The frame is not only touched by its content.

@@ -1,6 +1,6 @@
 //! What is there before: shared by several situations.
 
-use quietmm::{Backing, Config, ListLimits, Prot};
+use quietmm::{Backing, Config, FileId, ListLimits, Prot};
 
 use crate::machine::Setup;
 use crate::task::Task;
@@ -37,8 +37,13 @@ pub(super) fn own(task: &Task<'_>, cpus: u16) {
 
 /// Four pages of a file in a space; so many CPUs run there and have read all of them.
 pub(super) fn showing(task: &Task<'_>, cpus: u16) {
+    showing_as(task, cpus, |file| Backing::File { file, offset: 0 });
+}
+
+/// The same of whatever shows the file.
+pub(super) fn showing_as(task: &Task<'_>, cpus: u16, shown: fn(FileId) -> Backing) {
     let (space, _) = (task.create_space(), task.create_file(8));
-    task.map_as(space, AT, 4, backing(task, 0), Prot::ReadWrite);
+    task.map_as(space, AT, 4, shown(task.file(0)), Prot::ReadWrite);
     for cpu in (0..cpus).rev() {
         task.as_cpu(cpu, |task| {
             task.run_in(space);

@@ -1,13 +1,28 @@
 //! Reclaim against everything that touches the same page. CPU 2 reclaims; it runs no program.
 
-use quietmm::{Prot, Rule};
+use quietmm::{Backing, Prot, Rule};
 
-use super::before::{AT, SECOND, TO, at_hand, crowded, make_idle, showing, small, tagged, written};
+use super::before::{
+    AT, SECOND, TO, at_hand, backing, crowded, make_idle, showing, showing_as, small, tagged, written,
+};
 use crate::scenario::Scenario;
 use crate::task::Task;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![unmap(), protect(), moving(), drop(), fault(), fork(), exit(), lazy(), switch(), hotplug()]
+    vec![
+        unmap(),
+        protect(),
+        moving(),
+        drop(),
+        fault(),
+        copy(),
+        share(),
+        fork(),
+        exit(),
+        lazy(),
+        switch(),
+        hotplug(),
+    ]
 }
 
 /// Pages of a file that nobody has used since the last look, in a space in which CPUs 0 and 1 run; no memory is free.
@@ -90,8 +105,8 @@ fn drop() -> Scenario {
 
 fn fault() -> Scenario {
     idle("reclaim-fault", "reclaim takes a page that one CPU has cached, and another faults in again")
-        .shows(&[Rule::RefaultAfterFlush, Rule::FreezeBeforeFree])
-        .repeats(&[35, 37])
+        .shows(&[Rule::CacheUntilFlush, Rule::FreezeBeforeFree])
+        .repeats(&[35])
         .config(at_hand)
         .before(|task| {
             showing(task, 2);
@@ -105,6 +120,61 @@ fn fault() -> Scenario {
         })
         .cpu(|task| {
             let _ = task.peek(0, AT);
+        })
+        .cpu(reclaims)
+}
+
+fn copy() -> Scenario {
+    idle(
+        "reclaim-copy",
+        "reclaim takes a page that one CPU has cached, and of which another makes its own copy",
+    )
+    .shows(&[Rule::RefaultAfterFlush])
+    .repeats(&[37])
+    .config(at_hand)
+    .before(|task| {
+        showing_as(task, 2, |file| Backing::Private { file, offset: 0 });
+        make_idle(task);
+        task.evict();
+        task.give_back(1);
+    })
+    .cpu(|task| {
+        let _ = task.write(0, AT);
+    })
+    .cpu(|task| {
+        let _ = task.peek(0, AT);
+    })
+    .cpu(reclaims)
+}
+
+fn share() -> Scenario {
+    idle("reclaim-share", "reclaim takes a page of a file that two spaces show, and both write to")
+        .shows(&[Rule::CacheUntilFlush, Rule::FreezeBeforeFree])
+        .repeats(&[35])
+        .config(at_hand)
+        .before(|task| {
+            // CPU 0 has cached nothing: CPU 1's is the only use that a look finds.
+            for cpu in 0..2 {
+                let space = task.create_space();
+                if cpu == 0 {
+                    task.create_file(8);
+                }
+                task.map_as(space, AT, 4, backing(task, 0), Prot::ReadWrite);
+                task.as_cpu(cpu, |task| {
+                    task.run_in(space);
+                    (AT..AT + 4).for_each(|page| task.bring(space, page));
+                });
+            }
+            task.as_cpu(1, |task| (AT..AT + 4).for_each(|page| _ = task.peek(1, page)));
+            task.settle();
+            make_idle(task);
+            task.give_back(1);
+        })
+        .cpu(|task| {
+            let _ = task.write(0, AT);
+        })
+        .cpu(|task| {
+            let _ = task.write(1, AT);
         })
         .cpu(reclaims)
 }

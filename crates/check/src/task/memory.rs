@@ -45,6 +45,12 @@ impl Task<'_> {
         self.must("map", |mm| mm.map(id, range(page, pages), backing, prot));
     }
 
+    /// The page is mapped, and no program has used it yet.
+    pub fn bring(&self, n: usize, page: u64) {
+        let id = self.space(n);
+        self.must("fault", |mm| mm.fault(id, PageNumber(page).addr(), UserAccess::Read));
+    }
+
     /// The program reads its own number in a page; an error where that is not allowed (any more).
     pub fn peek(&self, n: usize, page: u64) -> Result<u64, Error> {
         self.access(n, page, None)

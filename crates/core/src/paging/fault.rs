@@ -115,9 +115,11 @@ impl<'p, P: Platform> Manager<'p, P> {
                 return Ok(Step::Again);
             }
             if let Some(until) = now.deferred_until() {
-                // INV-12: another CPU may still see the old frame here. Finish that flush first, without
-                // the lock, and look again.
-                if fault.space.is_behind(p, until) && !p.broken(Rule::RefaultAfterFlush) {
+                // INV-12: another CPU may still see the file's page here. That page may be mapped again: it is in its cache
+                // until the flush, so what was found there is the same frame, or was read after it. A copy of it may not:
+                // finish that flush first, without the lock, and look again.
+                let is_copy = self.frames().get(frame).kind(p) == Kind::Anon;
+                if is_copy && fault.space.is_behind(p, until) && !p.broken(Rule::RefaultAfterFlush) {
                     drop(locked);
                     self.emit(Event::DeferredCompleted);
                     let range = PageRange::new(fault.page, 1);

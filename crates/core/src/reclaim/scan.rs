@@ -235,11 +235,13 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Fate {
             Fate::Write
         };
     }
-    if anon && !p.broken(Rule::CacheUntilFlush) {
-        // INV-12: its entries name the slot. Were the page not found there, a fault would read another before the flush.
-        return Fate::Leave;
+    if p.broken(Rule::CacheUntilFlush) {
+        return uncache(mm, n);
     }
-    uncache(mm, n)
+    // INV-12: it is found in its cache until the flush. Were it not, a fault would read a second frame, in this space (an
+    // entry names its slot) or in another that maps the file, while a CPU still uses this one. A fault that finds it takes
+    // a hold, and so keeps it: `uncache` leaves it alone then.
+    Fate::Leave
 }
 
 /// Takes a clean page from its file or from the swap cache, if nobody else holds it.

@@ -51,7 +51,8 @@ pub(crate) enum Fate {
     Keep,
     /// Its content must be written out first.
     Write,
-    /// Its slot has its content: if nobody has asked for it by then, to the allocator.
+    /// Its file or its slot has its content: it leaves its cache and goes to the allocator, unless somebody has asked for
+    /// it by then (INV-12).
     Leave,
     /// Its content is written out, and it stays where it is.
     WriteBack,

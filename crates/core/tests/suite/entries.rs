@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use machine::faults::{
-    AT, TO, found, in_the_window, machine, own, read_all, reclaim_all, showing, write_first,
+    AT, TO, found, in_the_window_of, machine, own, read_all, reclaim_all, showing, write_first,
 };
 use machine::{Host, Mm, Setup, bare, pages};
 use quietmm::{Backing, Error, Manager, PageNumber, Prot, Rule};
@@ -160,9 +160,10 @@ fn p36_a_page_that_becomes_read_only_is_flushed_before_its_io() {
 }
 
 #[test]
-fn p37_an_address_is_flushed_before_it_is_mapped_again() {
+fn p37_an_address_is_flushed_before_a_copy_is_mapped_there() {
+    let private = |file| Backing::Private { file, offset: 0 };
     let seen = |broken| {
-        in_the_window(broken, |mm, id| {
+        in_the_window_of(broken, private, |mm, id| {
             let host = mm.platform();
             host.write(mm, id, AT, 7).unwrap();
             (host.read(mm, id, AT).unwrap(), host.on(2, || host.read(mm, id, AT).unwrap()))
@@ -232,7 +233,7 @@ fn p38_a_dirty_bit_set_while_the_accessed_bit_is_cleared_survives() {
 }
 
 /// CPU 1 has read a page of a machine that promises nothing of writes through clean entries. CPU 0 reclaims the page,
-/// and as soon as it has left the cache CPU 1 writes. Whether it could, and whether the write is lost.
+/// and as soon as its entry is out CPU 1 writes. Whether it could, and whether the write is lost.
 fn written_without_a_walk(broken: Option<Rule>, policy: &str, guarantees: bool) -> (bool, bool) {
     let host = Host::new(Setup { cpus: 2, frames: 1024, guarantees, ..Setup::default() });
     host.broken.set(broken);
@@ -240,10 +241,10 @@ fn written_without_a_walk(broken: Option<Rule>, policy: &str, guarantees: bool) 
         let (id, _) = showing(mm, 1, &[1]);
         read_all(mm, id, 1, 1);
         let (wrote, could_write) = found();
-        host.on_forget.borrow_mut().push_back(Box::new(move |mm| {
+        host.when_unmapped(id, AT, move |mm| {
             let host = mm.platform();
             wrote.set(Some(host.on(1, || host.try_write(AT, 9))));
-        }));
+        });
         reclaim_all(mm);
         let kept = host.on(1, || host.read(mm, id, AT)) == Ok(9);
         (could_write(), could_write() && !kept)

@@ -15,6 +15,7 @@ mod many_cpus;
 mod model;
 mod obligations;
 mod offline;
+mod one_page;
 mod operations;
 mod parallel;
 mod pitfalls;

@@ -103,7 +103,7 @@ fn deferred_during_a_flush(broken: Option<Rule>) -> (Option<u64>, u64) {
     host.run(bare("linux"), |mm| {
         let (id, _) = showing(mm, 32, &[0, 2]);
         read_all(mm, id, 2, 32);
-        host.on_forget.borrow_mut().push_back(Box::new(|mm| mm.platform().stop()));
+        host.when_unmapped(id, AT, |mm| mm.platform().stop());
         host.aside(
             1,
             || reclaim_all(mm),
@@ -214,7 +214,7 @@ fn p04_a_taken_entrys_dirt_is_its_pages_before_anybody_looks() {
 }
 
 /// CPU 1 has written to a page. CPU 0 reclaims; just before its `nth` access to the page's entry CPU 2 maps the page in
-/// another space, so that it is in use after all. As soon as the next page has left its cache, and the batch is not
+/// another space, so that it is in use after all. As soon as the entry of the next page is out, and the batch is not
 /// flushed, CPU 3 writes the first one back, and CPU 1 writes to it, if it can, when the device has it. Whether it came
 /// to that, and whether the write is lost.
 fn mapped_at(policy: &str, nth: u32) -> (bool, bool) {
@@ -242,7 +242,7 @@ fn mapped_at(policy: &str, nth: u32) -> (bool, bool) {
             mm.platform().on(2, || assert!(mm.platform().read(mm, other, AT).is_ok()));
         };
         host.on(1, || host.watch(AT, nth, Box::new(map)));
-        host.on_forget.borrow_mut().push_back(Box::new(|mm| _ = mm.platform().resume()));
+        host.when_unmapped(id, AT + 8, |mm| _ = mm.platform().resume());
         host.on_disk_write.borrow_mut().push_back(Box::new(move |mm| {
             let host = mm.platform();
             late.set(u64::from(host.on(1, || host.try_write(AT, 2))));

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use quietmm::{AllocFrom, Backing, Config, FileId, PageNumber, Prot, Rule, SpaceId};
+use quietmm::{AllocFrom, Backing, Config, FileId, Prot, Rule, SpaceId};
 
 use super::{Host, Mm, Setup, at_hand, bare, exhaust, give_back, pages};
 
@@ -19,10 +19,16 @@ pub fn machine(cpus: u32, broken: Option<Rule>) -> Host {
 
 /// A space with `count` pages of a file at `AT`, in which `cpus` run.
 pub fn showing(mm: &Mm<'_>, count: u64, cpus: &[u16]) -> (SpaceId, FileId) {
-    let (id, file) = (mm.create_space().unwrap(), mm.create_file(count).unwrap());
-    mm.map(id, pages(AT, count), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+    let file = mm.create_file(count).unwrap();
+    (showing_as(mm, Backing::File { file, offset: 0 }, count, cpus), file)
+}
+
+/// The same of whatever is shown.
+pub fn showing_as(mm: &Mm<'_>, backing: Backing, count: u64, cpus: &[u16]) -> SpaceId {
+    let id = mm.create_space().unwrap();
+    mm.map(id, pages(AT, count), backing, Prot::ReadWrite).unwrap();
     run_in(mm, id, cpus);
-    (id, file)
+    id
 }
 
 /// A space with `count` pages of its own at `AT`, in which `cpus` run.
@@ -72,9 +78,18 @@ pub fn in_the_window<T: Copy + 'static>(
     broken: Option<Rule>,
     then: impl FnOnce(&Mm<'_>, SpaceId) -> T + 'static,
 ) -> T {
+    in_the_window_of(broken, |file| Backing::File { file, offset: 0 }, then)
+}
+
+/// The same where the file is shown in another way.
+pub fn in_the_window_of<T: Copy + 'static>(
+    broken: Option<Rule>,
+    shown: fn(FileId) -> Backing,
+    then: impl FnOnce(&Mm<'_>, SpaceId) -> T + 'static,
+) -> T {
     let host = machine(3, broken);
     host.run(Config { page_lists: at_hand(31), ..bare("linux") }, |mm| {
-        let (id, _) = showing(mm, 32, &[1, 2]);
+        let id = showing_as(mm, shown(mm.create_file(32).unwrap()), 32, &[1, 2]);
         read_all(mm, id, 1, 32);
         read_all(mm, id, 2, 32);
         // What CPU 1 will need is at hand there.
@@ -83,12 +98,11 @@ pub fn in_the_window<T: Copy + 'static>(
             mm.free_frames(mm.alloc_frames(0, AllocFrom::NOW).unwrap());
         });
         let (seen, result) = found();
-        host.on_forget.borrow_mut().push_back(Box::new(move |mm| {
+        host.when_unmapped(id, AT, move |mm| {
             let host = mm.platform();
-            assert!(!mm.lookup(id, PageNumber(AT)).unwrap().is_present());
             assert!(host.caches(2, AT), "the window is open");
             seen.set(Some(host.on(1, || then(mm, id))));
-        }));
+        });
         reclaim_all(mm);
         result()
     })

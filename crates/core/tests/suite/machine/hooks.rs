@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
-use quietmm::{Config, Rule};
+use quietmm::{Config, PageNumber, Rule, SpaceId};
 
 use super::{Host, Mm, Setup, bare};
 
@@ -35,6 +35,23 @@ impl Host {
         let Some(hook) = hook else { return false };
         hook(self.manager());
         true
+    }
+
+    /// Once reclaim has taken the entry of this page out, `hook` happens, before the flush if that is left to a batch: at the
+    /// end of the look at the page, or, where several entries lead to it, at the next one. The core holds no lock there but
+    /// those of the batch's pages.
+    pub fn when_unmapped(&self, id: SpaceId, page: u64, hook: impl FnOnce(&Mm<'_>) + 'static) {
+        self.on_unmapped.borrow_mut().push_back((id, page, Box::new(hook)));
+    }
+
+    /// Reclaim has looked at a page.
+    pub(super) fn looked(&self) {
+        let first = self.on_unmapped.borrow().front().map(|&(id, page, _)| (id, page));
+        let is_out = |(id, page)| !self.manager().lookup(id, PageNumber(page)).unwrap().is_present();
+        if first.is_some_and(is_out) {
+            let found = self.on_unmapped.borrow_mut().pop_front();
+            (found.expect("it was there").2)(self.manager());
+        }
     }
 
     /// At the `n`th touch of shared memory by `cpu` from now on, or from the last such hook on, `hook` happens.

@@ -21,7 +21,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 
 use quietmm::platform::{Store, WaitKey};
-use quietmm::{Config, FrameNumber, Manager, NodeId, Region, Rule};
+use quietmm::{Config, FrameNumber, Manager, NodeId, Region, Rule, SpaceId};
 
 pub use device::Refuse;
 use hooks::{Always, Hook, Placed};
@@ -101,8 +101,11 @@ pub struct Host {
     /// What happens while a page is being written out, or has been read.
     pub on_disk_write: RefCell<VecDeque<Hook>>,
     pub on_disk_read: RefCell<VecDeque<Hook>>,
-    /// What happens when a page has left its file's cache, and is perhaps not flushed.
+    /// What happens when a page has left its cache.
     pub on_forget: RefCell<VecDeque<Hook>>,
+    /// What happens when reclaim has taken the entry of a page out, and has not flushed it: see
+    /// [`when_unmapped`](Self::when_unmapped).
+    on_unmapped: RefCell<VecDeque<(SpaceId, u64, Hook)>>,
     /// What happens when reclaim gives a page a second chance. Must not take a lock of the core.
     pub on_rotated: RefCell<VecDeque<Hook>>,
     /// What happens in the middle of what a CPU does, one after the other.
@@ -175,6 +178,7 @@ impl Host {
             on_disk_write: RefCell::default(),
             on_disk_read: RefCell::default(),
             on_forget: RefCell::default(),
+            on_unmapped: RefCell::default(),
             on_rotated: RefCell::default(),
             on_touch: RefCell::default(),
             watched: Cell::new((std::ptr::null(), 0)),

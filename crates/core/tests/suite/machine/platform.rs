@@ -186,6 +186,7 @@ unsafe impl Platform for Host {
         self.note(Happened::Event(*event));
         match *event {
             Event::Rotated => _ = self.next(&self.on_rotated),
+            Event::Looked { .. } => self.looked(),
             // INV-9: a CPU could still walk these tables.
             Event::Freed { frame, order: 0 } => {
                 let may_walk = |tlb: &Tlb| tlb.root == Some(frame) || tlb.walked.contains(&(tlb.tag, frame));

@@ -203,7 +203,13 @@ impl Host {
         places(tlb.tag, page).iter().any(|key| tlb.cached.contains_key(key))
     }
 
-    /// Whether the accessed bit is set; clears it in the table as a program that stops using the page would not.
+    /// The entry of a page of this CPU's space looks unused since it was last looked at; what is cached of it stays.
+    pub fn make_idle(&self, page: u64) {
+        let root = self.tlbs[self.current.get() as usize].borrow().root.expect("it runs in a space");
+        self.walk(root, page).0.expect("the page has a table").fetch_and(!Entry::ACCESSED, Ordering::SeqCst);
+    }
+
+    /// Whether the accessed bit is set.
     pub fn accessed(&self, mm: &Mm<'_>, id: SpaceId, page: u64) -> bool {
         mm.lookup(id, PageNumber(page)).unwrap().has(Entry::ACCESSED)
     }
