@@ -74,7 +74,6 @@ pub use policy::Policy;
 pub use profile::Scope;
 pub use rule::Rule;
 pub use swap::SwapUsage;
-pub use tlb::{Flushed, UnmapBatch};
 pub use validate::Audit;
 pub use vmap::{VmapPlace, Waits};
 

@@ -31,8 +31,10 @@ pub struct Audit {
     pub anon: u64,
     /// Cached file pages.
     pub file: u64,
-    /// Pages of a batch that was forgotten: leaks.
+    /// Pages of a batch that was never flushed: leaks.
     pub leaked: u64,
+    /// Unmap batches in use: leaks, where nobody reclaims.
+    pub batches: u64,
     /// Mapped by `vmalloc`, or waiting for the purge of its addresses.
     pub vmalloc: u64,
     /// Of these, frames that wait for a purge.
@@ -93,6 +95,7 @@ impl<P: Platform> Manager<'_, P> {
             + root.families.frames(self)
             + root.files.frames(self)
             + root.batches.frames(self);
+        audit.batches = self.batches_in_use();
         let mut cached = 0;
         for id in self.live_files() {
             audit.pools += self.tree_nodes(id.slot());
@@ -127,6 +130,7 @@ impl<P: Platform> Manager<'_, P> {
             (lists_good, "an LRU list and its count differ"),
             (on_lists == listed, "pages marked as listed are not the pages on the lists"),
             (audit.leaked == 0, "pages of an unmap batch that was never flushed"),
+            (audit.batches == 0, "an unmap batch that nobody flushes"),
             (own == owned, "frames of the core's own that no pool, index or kernel range holds"),
             (swap_broken.is_none(), swap_broken.unwrap_or_default()),
             (vmap.broken.is_none(), vmap.broken.unwrap_or_default()),

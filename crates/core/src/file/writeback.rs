@@ -33,28 +33,27 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (mut at, mut written, mut failed) = (0, 0, false);
         let mut work = Work::begin(self);
         loop {
-            let batch = UnmapBatch::new(self)?;
-            let (mut looked, mut ended) = (0, false);
-            while looked < TOGETHER
-                && let Some((index, n)) = self.hold_next_cached(id.slot(), at)
-            {
-                ended = self.find_file(id).is_err();
-                if ended {
-                    // Perhaps another file's page: this one's were all let go before.
-                    self.put_page(n);
-                    break;
+            let (mut looked, mut ended, mut dirty) = (0, false, Few::new());
+            let make_clean = |batch: &UnmapBatch<'_, '_, P>| {
+                while looked < TOGETHER
+                    && let Some((index, n)) = self.hold_next_cached(id.slot(), at)
+                {
+                    ended = self.find_file(id).is_err();
+                    if ended {
+                        // Perhaps another file's page: this one's were all let go before.
+                        return self.put_page(n);
+                    }
+                    at = index + 1;
+                    looked += 1;
+                    self.lock_page(n);
+                    if clean(batch, n) {
+                        batch.push(n, Fate::WriteBack);
+                    } else {
+                        self.let_go(n);
+                    }
                 }
-                at = index + 1;
-                looked += 1;
-                self.lock_page(n);
-                if clean(&batch, n) {
-                    batch.push(n, Fate::WriteBack);
-                } else {
-                    self.let_go(n);
-                }
-            }
-            let mut dirty = Few::new();
-            batch.flush_for(FlushReason::Clean).take_all(|n, _| dirty.push(n));
+            };
+            UnmapBatch::fill(self, FlushReason::Clean, make_clean, |n, _| dirty.push(n))?;
             pageout::write_all(self, dirty.as_slice(), |n, ok| {
                 match ok {
                     true => written += 1,

@@ -2,7 +2,7 @@
 //!
 //! Pages of files are on two lists per node, active and inactive, and so are anonymous pages where they may go to swap. New ones come to the inactive list through
 //! small per-CPU batches; a scan takes 32 from its end, gives those in use a second chance, unmaps the rest
-//! into one [`UnmapBatch`](crate::UnmapBatch), flushes that once, and only then frees them.
+//! into one [`UnmapBatch`](crate::tlb::UnmapBatch), flushes that once, and only then frees them.
 
 mod aging;
 mod clean;

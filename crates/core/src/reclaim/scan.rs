@@ -7,7 +7,8 @@ use super::lru::Sort;
 use super::{pageout, rmap, unmap};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
-use crate::event::{Event, Reclaimer};
+use crate::error::Error;
+use crate::event::{Event, FlushReason, Reclaimer};
 use crate::file::FileSlot;
 use crate::frame::{Few, Frame, flag};
 use crate::platform::{Platform, Store};
@@ -109,55 +110,59 @@ fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, sort: Sort, by: R
 fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, sort: Sort, by: Reclaimer) -> (u32, u32) {
     let _scope = profile::scope(mm.platform(), Scope::ShrinkInactive);
     let p = mm.platform();
-    let Ok(batch) = UnmapBatch::new(mm) else { return (0, 0) };
-    let pages = mm.isolate(id, sort, false, mm.config().scan_batch as usize);
-    let scanned = pages.as_slice().len() as u32;
-    if mm.config().swap {
-        mm.node(id).note_looked(p, sort, scanned);
-    }
-    mm.emit(Event::Scanned { by, pages: scanned });
-    let mut back = Few::new();
-    for &n in pages.as_slice() {
-        let frame = mm.frames().get(n);
-        if !frame.try_lock(p) {
-            back.push(n);
-            continue;
+    let looked = take_out(mm, |batch| {
+        let pages = mm.isolate(id, sort, false, mm.config().scan_batch as usize);
+        let scanned = pages.as_slice().len() as u32;
+        if mm.config().swap {
+            mm.node(id).note_looked(p, sort, scanned);
         }
-        let before = batch.cleared();
-        let used = look(&batch, n);
-        mm.emit(Event::Looked { frame: n, used: used > 0 });
-        match aging::judge(mm, n, used) {
-            Verdict::Reclaim => {
-                frame.clear_flags(p, flag::REFERENCED);
-                let fate = detach(&batch, n);
+        mm.emit(Event::Scanned { by, pages: scanned });
+        let mut back = Few::new();
+        for &n in pages.as_slice() {
+            if !mm.frames().get(n).try_lock(p) {
+                back.push(n);
+            } else if let Some(fate) = consider(batch, n) {
                 batch.push(n, fate);
-                continue;
-            }
-            Verdict::Rotate => mm.emit(Event::Rotated),
-            Verdict::Activate => {
-                frame.set_flags(p, flag::ACTIVE);
-                mm.emit(Event::Activated);
+            } else {
+                mm.unlock_page(n);
+                back.push(n);
             }
         }
-        if batch.cleared() > before {
-            // One of its entries is cleared and not flushed, and then another appeared that is in use. It stays locked
-            // until the flush like every page of the batch: who finds no entry must not write it out meanwhile (INV-2).
-            batch.push(n, Fate::Keep);
-            continue;
-        }
-        mm.unlock_page(n);
-        back.push(n);
-    }
-    mm.put_back(back.as_slice());
-    let freed = batch.flush().settle();
+        mm.put_back(back.as_slice());
+        scanned
+    });
+    let Ok((scanned, freed)) = looked else { return (0, 0) };
     mm.emit(Event::Reclaimed { by, pages: freed });
     (scanned, freed)
+}
+
+/// Looks at a locked page, and unmaps it if it is idle; gives what is to become of it after the flush. `None`: it stays, and
+/// none of its entries was cleared.
+fn consider<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Option<Fate> {
+    let mm = batch.manager();
+    let frame = mm.frames().get(n);
+    let before = batch.cleared();
+    let used = look(batch, n);
+    mm.emit(Event::Looked { frame: n, used: used > 0 });
+    match aging::judge(mm, n, used) {
+        Verdict::Reclaim => {
+            frame.clear_flags(mm.platform(), flag::REFERENCED);
+            return Some(detach(batch, n));
+        }
+        Verdict::Rotate => mm.emit(Event::Rotated),
+        Verdict::Activate => {
+            frame.set_flags(mm.platform(), flag::ACTIVE);
+            mm.emit(Event::Activated);
+        }
+    }
+    // If one of its entries is cleared and not flushed, and then another appeared that is in use, it stays locked until the
+    // flush like every page of the batch: who finds no entry must not write it out meanwhile (INV-2).
+    (batch.cleared() > before).then_some(Fate::Keep)
 }
 
 /// Reclaims this page, in use or not, if it is on a list and nobody works on it. May wait.
 pub(crate) fn evict<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) {
     let p = mm.platform();
-    let Ok(batch) = UnmapBatch::new(mm) else { return };
     if !mm.isolate_one(n) {
         return;
     }
@@ -166,9 +171,41 @@ pub(crate) fn evict<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) {
         return mm.put_back(&[n]);
     }
     frame.clear_flags(p, flag::REFERENCED | flag::ACTIVE);
-    let fate = detach(&batch, n);
-    batch.push(n, fate);
-    batch.flush().settle();
+    let gone = take_out(mm, |batch| {
+        let fate = detach(batch, n);
+        batch.push(n, fate);
+    });
+    if gone.is_err() {
+        mm.unlock_page(n);
+        mm.put_back(&[n]);
+    }
+}
+
+/// Has pages unmapped into a batch, flushes it, and does what their fates say: frees those that nobody holds, writes the
+/// dirty ones out and frees those too if it can, puts all others back on their lists. Gives what `unmap` gave, and how many
+/// are free. May wait.
+fn take_out<'p, P: Platform, R>(
+    mm: &Manager<'p, P>,
+    unmap: impl FnOnce(&UnmapBatch<'_, 'p, P>) -> R,
+) -> Result<(R, u32), Error> {
+    let (mut free, mut back, mut dirty) = (Few::new(), Few::new(), Few::new());
+    let mut keep = |n| {
+        mm.unlock_page(n);
+        back.push(n);
+    };
+    let result = UnmapBatch::fill(mm, FlushReason::ReclaimBatch, unmap, |n, fate| match fate {
+        Fate::Free => free.push(n),
+        Fate::Write => dirty.push(n),
+        Fate::Leave if uncache(mm, n) == Fate::Free => free.push(n),
+        Fate::Keep | Fate::Leave | Fate::WriteBack => keep(n),
+    })?;
+    pageout::write_all(mm, dirty.as_slice(), |n, written| {
+        if written && uncache(mm, n) == Fate::Free { free.push(n) } else { keep(n) }
+    });
+    mm.advance_clock(free.as_slice().len() as u32);
+    mm.free_all(free.as_slice());
+    mm.put_back(back.as_slice());
+    Ok((result, free.as_slice().len() as u32))
 }
 
 /// How many of a page's mappings were used since the last look. A page with one mapping that was not used is
@@ -267,30 +304,4 @@ fn uncache<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Fate {
     mm.leave_shadow(store, block);
     mm.emit(Event::Evicted { frame: n });
     Fate::Free
-}
-
-impl<P: Platform> crate::tlb::Flushed<'_, '_, P> {
-    /// Frees the pages that nobody holds, writes the dirty ones out and frees those too if it can, puts all
-    /// others back on their lists. Gives how many are free. May wait.
-    pub fn settle(self) -> u32 {
-        let mm = self.manager();
-        let (mut free, mut back, mut dirty) = (Few::new(), Few::new(), Few::new());
-        let mut keep = |n| {
-            mm.unlock_page(n);
-            back.push(n);
-        };
-        self.take_all(|n, fate| match fate {
-            Fate::Free => free.push(n),
-            Fate::Write => dirty.push(n),
-            Fate::Leave if uncache(mm, n) == Fate::Free => free.push(n),
-            Fate::Keep | Fate::Leave | Fate::WriteBack => keep(n),
-        });
-        pageout::write_all(mm, dirty.as_slice(), |n, written| {
-            if written && uncache(mm, n) == Fate::Free { free.push(n) } else { keep(n) }
-        });
-        mm.advance_clock(free.as_slice().len() as u32);
-        mm.free_all(free.as_slice());
-        mm.put_back(back.as_slice());
-        free.as_slice().len() as u32
-    }
 }

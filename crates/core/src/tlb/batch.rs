@@ -1,21 +1,8 @@
 //! The unmap batch: pages whose entries are cleared and whose flush is still owed.
 //!
-//! The batch *owns* its pages, those that will be kept too, and only its flush yields them ([`Flushed`]).
-//! A batch that is forgotten leaks its pages; it never frees one early (INV-1), and
-//! [`Manager::validate`] counts the leak.
-//!
-//! ```compile_fail,E0599
-//! fn early<P: quietmm::Platform>(batch: quietmm::UnmapBatch<'_, '_, P>) {
-//!     batch.settle(); // error: only `Flushed` pages can be freed
-//! }
-//! ```
-//! ```compile_fail,E0382
-//! fn again<P: quietmm::Platform>(batch: quietmm::UnmapBatch<'_, '_, P>) {
-//!     let flushed = batch.flush();
-//!     batch.flush(); // error: the batch is gone
-//!     flushed.settle();
-//! }
-//! ```
+//! The batch *owns* its pages, those that will be kept too, and only its flush yields them ([`Flushed`], INV-1). Nobody can
+//! forget one: [`UnmapBatch::fill`] lends it to whoever fills it, flushes it, and hands the pages on, however the filling
+//! ends. [`Manager::validate`] counts batches in use, and pages in one.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
@@ -23,7 +10,7 @@ use core::sync::atomic::Ordering;
 use super::{catch_up, leave_alone};
 use crate::Manager;
 use crate::addr::{FrameNumber, Generation};
-use crate::cpu::CpuSet;
+use crate::cpu::{CpuId, CpuSet};
 use crate::error::Error;
 use crate::event::{Event, FlushReason};
 use crate::frame::flag;
@@ -78,22 +65,40 @@ pub(crate) struct BatchSlot {
 unsafe impl Zeroed for BatchSlot {}
 
 /// Pages that reclaim has unmapped and not flushed.
-#[must_use = "the pages of a batch that is dropped are lost; flush it"]
-pub struct UnmapBatch<'m, 'p, P: Platform> {
+#[must_use = "its pages are lost unless it is flushed"]
+pub(crate) struct UnmapBatch<'m, 'p, P: Platform> {
     mm: &'m Manager<'p, P>,
     handle: u32,
 }
 
 /// The pages of a batch, every CPU flushed.
-#[must_use = "the pages are lost when this is dropped"]
-pub struct Flushed<'m, 'p, P: Platform> {
+#[must_use = "its pages are lost unless they are handed on"]
+struct Flushed<'m, 'p, P: Platform> {
     mm: &'m Manager<'p, P>,
     handle: u32,
 }
 
 impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
-    /// An empty batch. Never reclaims for itself: reclaim is what it is for.
-    pub(crate) fn new(mm: &'m Manager<'p, P>) -> Result<Self, Error> {
+    /// Has a batch filled; then flushes, for this reason, every CPU that may still hold one of the cleared entries, and hands
+    /// each page on: to be freed, written or put back. At most one IPI each, none to lazy CPUs. Needs interrupts on; never
+    /// reclaims for itself: reclaim is what it is for.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], or [`Error::TooMany`], where there is no batch: then nothing has been done.
+    #[doc(alias = "try_to_unmap_flush")]
+    pub(crate) fn fill<R>(
+        mm: &'m Manager<'p, P>,
+        reason: FlushReason,
+        with: impl FnOnce(&Self) -> R,
+        each: impl FnMut(FrameNumber, Fate),
+    ) -> Result<R, Error> {
+        let batch = Self::new(mm)?;
+        let result = with(&batch);
+        batch.flush(reason).hand_on(each);
+        Ok(result)
+    }
+
+    fn new(mm: &'m Manager<'p, P>) -> Result<Self, Error> {
         // This CPU's last one, if nobody has it: the pool's lock is the whole machine's.
         let kept = Here::new(mm).slot().spare_batch.replace(0);
         let handle = match kept.checked_sub(1) {
@@ -163,15 +168,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
         slot.len.set(len + 1);
     }
 
-    /// Flushes every CPU that may still hold one of the cleared entries: at most one IPI each, none to lazy
-    /// CPUs. Needs interrupts on.
-    #[doc(alias = "try_to_unmap_flush")]
-    pub fn flush(self) -> Flushed<'m, 'p, P> {
-        self.flush_for(FlushReason::ReclaimBatch)
-    }
-
-    /// The same, for this reason.
-    pub(crate) fn flush_for(self, reason: FlushReason) -> Flushed<'m, 'p, P> {
+    fn flush(self, reason: FlushReason) -> Flushed<'m, 'p, P> {
         let _scope = profile::scope(self.mm.platform(), Scope::UnmapFlush);
         let (mm, p, slot) = (self.mm, self.mm.platform(), self.slot());
         if slot.cleared.get() > 0 {
@@ -211,12 +208,8 @@ impl<'m, 'p, P: Platform> Flushed<'m, 'p, P> {
         self.mm.root.batches.get(self.mm, self.handle)
     }
 
-    pub(crate) fn manager(&self) -> &'m Manager<'p, P> {
-        self.mm
-    }
-
-    /// Takes each page out: the caller frees it, writes it, or puts it back.
-    pub(crate) fn take_all(self, mut each: impl FnMut(FrameNumber, Fate)) {
+    /// Takes each page out, and keeps the empty batch for this CPU's next.
+    fn hand_on(self, mut each: impl FnMut(FrameNumber, Fate)) {
         let (p, slot) = (self.mm.platform(), self.slot());
         for page in &slot.pages[..slot.len.get() as usize] {
             let (page, fate) = page.get();
@@ -236,6 +229,15 @@ impl<'m, 'p, P: Platform> Flushed<'m, 'p, P> {
 }
 
 impl<P: Platform> Manager<'_, P> {
+    /// Batches that somebody fills, or has lost: for audits of a quiet system, where there is none.
+    pub(crate) fn batches_in_use(&self) -> u64 {
+        let batches = &self.root.batches;
+        let all = (0..batches.bound(self)).filter(|&handle| batches.find(self, handle).is_some()).count();
+        let cpus = (0..self.platform().possible_cpus()).map(|cpu| CpuId(cpu as u16));
+        let kept = cpus.filter(|&cpu| self.slot(cpu).spare_batch.get() != 0).count();
+        all as u64 - kept as u64
+    }
+
     /// Gives back the batch that this CPU keeps: before it goes offline.
     pub(crate) fn drain_batch(&self) {
         let kept = Here::new(self).slot().spare_batch.replace(0);

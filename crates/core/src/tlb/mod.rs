@@ -7,8 +7,7 @@
 mod batch;
 pub(crate) mod kernel;
 
-pub(crate) use batch::{BatchSlot, Fate};
-pub use batch::{Flushed, UnmapBatch};
+pub(crate) use batch::{BatchSlot, Fate, UnmapBatch};
 
 use core::sync::atomic::Ordering;
 

@@ -153,6 +153,46 @@ fn pages_of_files_make_room_with_what_was_written_to_them() {
     });
 }
 
+/// A block cannot go while one of its pages is being read: how many frames the pools have more after it was tried so often.
+#[test]
+fn a_page_that_somebody_works_on_costs_nothing_however_often_its_block_is_tried() {
+    let host = Host::new(cpus(1));
+    host.run(bare("linux"), |mm| {
+        let (id, file) = showing(mm, 2, &[0]);
+        // The tables are there; the page comes when the first block is full.
+        assert_eq!(host.read(mm, id, AT + 1), Ok(0));
+        let (low, high): (Vec<_>, Vec<_>) = all(mm).into_iter().partition(|frame| frame.first() < SECOND);
+        give_back(mm, high);
+        let read = Rc::new(Cell::new(None));
+        let found = Rc::clone(&read);
+        host.on_disk_read.borrow_mut().push_back(Box::new(move |mm| {
+            let before = mm.validate();
+            let mut remains = 0;
+            for block in mm.blocks().collect::<Vec<_>>() {
+                for _ in 0..20 {
+                    let Ok(leaving) = mm.begin_offline(block) else { break };
+                    match mm.finish_offline(leaving) {
+                        Ok(offline) => mm.bring_online(offline),
+                        Err(left) => {
+                            remains += u32::from(left.kind == Kind::File);
+                            mm.cancel_offline(left.leaving);
+                        }
+                    }
+                }
+            }
+            let after = mm.validate();
+            found.set(Some((remains, after.pools - before.pools, after.batches)));
+        }));
+        assert_eq!(host.read(mm, id, AT), Ok(0));
+        assert_eq!(read.get(), Some((20, 0, 0)));
+        mm.unload();
+        mm.destroy_space(id).unwrap();
+        mm.destroy_file(file).unwrap();
+        give_back(mm, low);
+        assert_eq!(settled(mm).broken, None);
+    });
+}
+
 /// At each touch of what CPU 1 does, CPU 0 takes a block offline. Whether CPU 1 was given a frame of it afterwards.
 fn gone_in_the_middle(policy: &str, broken: Option<Rule>, orders: &'static [u8]) -> (Vec<bool>, u32) {
     everywhere_as(&cpus(2), &small(policy), broken, |mm, n| {
