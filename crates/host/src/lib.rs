@@ -8,12 +8,17 @@
 //! | `write` | a recording on its way to its file |
 //! | `import` | sources that are text: `perf script`, `ftrace`, `strace` |
 //! | `record` | sources that run: perf events, ptrace, strace |
+//! | `own` | workloads of one's own, without a program |
 //! | `summary` | what is in a recording |
+//! | `measure` | what this machine takes for what a memory manager does |
 //! | `syscall`, `lines` | system calls that matter; lines of any input in bounded memory |
 
 pub mod assemble;
 pub mod import;
 pub mod lines;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod measure;
+pub mod own;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod record;
 pub mod seen;

@@ -40,7 +40,7 @@ impl<'a> Lines<'a> {
     }
 
     /// The next line, or `None` at the end.
-    pub fn next(&mut self) -> Result<Option<Text<'_>>> {
+    pub fn read(&mut self) -> Result<Option<Text<'_>>> {
         self.input.consume(std::mem::take(&mut self.lent));
         self.carry.clear();
         let (mut begun, before) = (false, self.bytes);
@@ -95,7 +95,7 @@ mod tests {
         let mut input = BufReader::with_capacity(buffer, text);
         let mut lines = Lines::new(&mut input);
         let mut found = Vec::new();
-        while let Some(line) = lines.next().unwrap() {
+        while let Some(line) = lines.read().unwrap() {
             let (bytes, complete) = (line.bytes.to_vec(), line.complete);
             found.push((bytes, complete, lines.number, lines.bytes));
         }
@@ -128,7 +128,7 @@ mod tests {
     fn a_line_that_does_not_end_is_given_up() {
         let mut input = BufReader::with_capacity(1 << 20, std::io::repeat(b'x'));
         let mut lines = Lines::new(&mut input);
-        let line = lines.next().unwrap().unwrap();
+        let line = lines.read().unwrap().unwrap();
         assert_eq!((line.bytes.len(), line.complete), (LONGEST, false));
         assert!((ENDLESS..ENDLESS + (2 << 20)).contains(&line.length), "{}", line.length);
     }

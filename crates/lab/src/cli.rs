@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::check::CheckArgs;
 use crate::ending;
-use crate::host::RecordArgs;
+use crate::host::{MachineCommand, RecordArgs};
 use crate::metal::args::{BootArgs, MachineArgs, On};
 use crate::trace::{ImportArgs, ShowArgs};
 
@@ -22,6 +22,7 @@ Examples:
   quietmm run hackbench-oom                     memory too small for all: who waits how long, and who must end
   quietmm compare --set ipi_send=2us --cpus 96   another machine
   quietmm compare trace --trace sort            recorded accesses of a real program
+  quietmm run trace --trace own:threads=16,operation=munmap,pages=4,rate=1000 --machine modern-2x64
   quietmm compare vmap-touch --threads 2 --policies linux+vmap=eager,linux
   quietmm run revisit --break flush-before-free leave one flush out, and read what happens
   quietmm run lru-file-mmap-read --policy linux --stats --json
@@ -102,6 +103,11 @@ pub enum Command {
     /// Record what a program on this host asks of the kernel's memory manager
     #[command(after_help = RECORD_EXAMPLES)]
     Record(RecordArgs),
+    /// This host as a machine to simulate
+    Machine {
+        #[command(subcommand)]
+        command: MachineCommand,
+    },
     /// Import a recording of a real program, or tell what is in a trace
     Trace {
         #[command(subcommand)]
@@ -191,7 +197,8 @@ pub struct Common {
     /// Break a rule of the memory manager (see `quietmm list`) and report what follows: stale accesses, lost writes, wrong contents
     #[arg(long = "break", value_name = "RULE")]
     pub broken: Option<String>,
-    /// The trace that the workload `trace` replays: a shipped one by name, or a file (default: the first shipped)
+    /// The trace that the workload `trace` replays: a shipped one by name, a file, or threads of your own, as in
+    /// own:threads=16,operation=munmap,pages=4,rate=1000 (default: the first shipped)
     #[arg(long, value_name = "NAME|FILE")]
     pub trace: Option<String>,
     /// How many threads work, each on a CPU of its own, while the machine stays whole: for vmap-touch (default: one a CPU)
@@ -256,7 +263,7 @@ pub fn parse() -> Result<Command, ExitCode> {
             let mut line = one_line(&error.render().to_string());
             if kind == ErrorKind::InvalidSubcommand && !line.contains(';') {
                 line.push_str(
-                    "; there are list, run, compare, boot, check, record, trace, demo (quietmm --help)",
+                    "; there are list, run, compare, boot, check, record, machine, trace, demo (quietmm --help)",
                 );
             }
             ending::complain(&line);

@@ -6,12 +6,13 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use quietmm_host::import::{self, Form};
 use quietmm_host::summary::{Calls, Summary};
 use quietmm_workloads::trace::{AnyTrace, MAGIC};
 use serde_json::{Map, Value, json};
 
+use crate::cost::{self, CostArgs};
 use crate::ending::{Ending, Failure};
 use crate::json;
 use crate::output::Output;
@@ -40,6 +41,74 @@ pub struct RecordArgs {
     /// Where the recording goes (default: the program's name with .qtrace)
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+}
+
+/// `quietmm machine`
+#[derive(Debug, Subcommand)]
+pub enum MachineCommand {
+    /// Measure what this host takes, and print a machine file: quietmm machine measure > mine.toml
+    Measure(MeasureArgs),
+    /// What a measured rate of flush requests costs a machine, and where it goes
+    Cost(CostArgs),
+}
+
+/// `quietmm machine measure`
+#[derive(Debug, Args)]
+pub struct MeasureArgs {
+    /// The machine that has what user space cannot measure
+    #[arg(long, value_name = "NAME|FILE", default_value = "modern-2x64")]
+    base: String,
+    /// What the machine is called
+    #[arg(long, value_name = "NAME", default_value = "mine")]
+    name: String,
+}
+
+/// Measures this host, or reckons.
+pub fn machine(command: &MachineCommand, output: &mut Output) -> Result<Ending, Failure> {
+    match command {
+        MachineCommand::Measure(args) => measured(args, output),
+        MachineCommand::Cost(args) => cost::cost(args, output),
+    }
+}
+
+/// Measures this host.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn measured(args: &MeasureArgs, output: &mut Output) -> Result<Ending, Failure> {
+    use quietmm_host::measure::{Base, OfBase, measure};
+
+    let base = crate::plan::load(&args.base)?;
+    let (cost, ns) = (&base.cost, |ps: u64| ps as f64 / 1e3);
+    let measured = measure(&Base {
+        name: base.name.clone(),
+        trap: ns(cost.trap_enter + cost.trap_exit),
+        irq_enter: ns(cost.irq_enter),
+        irq_exit: ns(cost.irq_exit),
+        flush_all: ns(cost.flush_all),
+        ipi_send: ns(cost.ipi_send),
+        goes: f64::from(cost.other_kernel_work_goes),
+    });
+    let measured =
+        measured.map_err(|error| Failure::Run(format!("this host cannot be measured: {error}")))?;
+    let others: Vec<OfBase> = base
+        .constants()
+        .into_iter()
+        .filter_map(|constant| {
+            let (section, name) = constant.key.split_once('.')?;
+            Some((section.into(), name.into(), constant.value_text, constant.unit, constant.source))
+        })
+        .collect();
+    let text = measured.to_toml(&args.name, base.year, &others);
+    // What is printed must be what can be read: better to fail here than where it is used.
+    quietmm_sim::machine::Machine::parse(&text, "what was measured")
+        .map_err(|error| Failure::Run(format!("a bug of the measurement: {error}")))?;
+    output.text(&text)?;
+    Ok(Ending::Good)
+}
+
+/// Nothing is measured elsewhere.
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+fn measured(_: &MeasureArgs, _: &mut Output) -> Result<Ending, Failure> {
+    Err(Failure::Input("machines are measured on Linux on x86-64".into()))
 }
 
 /// Records a program.

@@ -10,6 +10,7 @@
 mod check;
 mod cli;
 mod compare;
+mod cost;
 mod demo;
 mod ending;
 mod figure;
@@ -62,6 +63,7 @@ fn obey(command: &Command, output: &mut Output) -> Result<Ending, Failure> {
         Command::Compare(args) => compare::compare(args, output),
         Command::Boot(args) => metal::boot(args, output),
         Command::Record(args) => host::record(args, output),
+        Command::Machine { command } => host::machine(command, output),
         Command::Trace { command } => traces::obey(command, output),
         Command::Check(args) => check::check(args, output),
         Command::Demo(args) => demo::demo(args, output),

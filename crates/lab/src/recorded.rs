@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use quietmm_host::own::{self, Own};
 use quietmm_workloads::trace::AnyTrace;
 
 use crate::ending::Failure;
@@ -36,6 +37,10 @@ pub fn find(name: Option<&str>) -> Result<Recorded, Failure> {
     if let Some(found) = SHIPPED.iter().find(|shipped| shipped.name == name) {
         return Ok(shipped(found));
     }
+    if let Some(own) = own(name)? {
+        let bytes = own.recording();
+        return Ok(Recorded { name: name.to_string(), bytes: bytes.into() });
+    }
     let path = Path::new(name);
     if !path.exists() && !name.contains(['/', '.']) {
         return Err(Failure::Input(near::unknown("trace", name, SHIPPED.iter().map(|shipped| shipped.name))));
@@ -44,6 +49,17 @@ pub fn find(name: Option<&str>) -> Result<Recorded, Failure> {
     let bytes = trace::load(path).map_err(|error| Failure::Input(error.to_string()))?;
     AnyTrace::parse(&bytes).map_err(|error| Failure::Input(format!("{name}: {error}")))?;
     Ok(Recorded { name: name.to_string(), bytes: bytes.into() })
+}
+
+/// A workload of one's own: after `own:`, or in a file that ends in .toml.
+fn own(name: &str) -> Result<Option<Own>, Failure> {
+    let text = match name.strip_prefix(own::PREFIX) {
+        Some(text) => text.to_string(),
+        None if name.ends_with(".toml") => std::fs::read_to_string(name)
+            .map_err(|error| Failure::Input(format!("{name}: {error}; a readable file is needed")))?,
+        None => return Ok(None),
+    };
+    Own::parse(&text).map(Some).map_err(|error| Failure::Input(format!("{name}: {error}")))
 }
 
 fn shipped(shipped: &Shipped) -> Recorded {

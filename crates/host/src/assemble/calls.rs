@@ -5,7 +5,7 @@ use std::io;
 use quietmm_workloads::trace::recording::{Backing, Call, Event, Pages, Rights, What};
 
 use super::task::Pending;
-use super::{Assembly, Sink};
+use super::{Assembly, SHORTEST_SLEEP, Sink};
 use crate::seen::Seen;
 use crate::syscall::{MAP_ANONYMOUS, MAP_POPULATED, MAP_SHARED, Syscall, failed, pages};
 
@@ -20,7 +20,7 @@ impl<S: Sink> Assembly<S> {
     ) -> io::Result<()> {
         let stack = self.stack(seen, stack)?;
         let file = path.map(|path| (path.to_owned(), 0));
-        let pending = Pending { call, args, since: seen.at, ran: 0, stack, file };
+        let pending = Pending { call, args, since: seen.at, ran: 0, stack, away: 0, file };
         let task = self.task(seen.tid);
         let cut = task.pending.is_some();
         task.begin(pending, seen.at);
@@ -40,7 +40,14 @@ impl<S: Sink> Assembly<S> {
             return Ok(());
         }
         let [first, second, third, fourth, ..] = pending.args;
-        let took = Call { took: seen.at - pending.since, stack: pending.stack };
+        if pending.away >= SHORTEST_SLEEP && call != Syscall::Wait4 {
+            // Other programs had its CPU: neither its own time nor the call's.
+            let (at, thread) = (self.elapsed(), self.task(seen.tid).thread);
+            let what = What::Sleep { ns: pending.away };
+            self.sink.take(&Event { at, thread, cpu: seen.cpu, ran: 0, what })?;
+        }
+        let took = (seen.at - pending.since).saturating_sub(pending.away);
+        let took = Call { took, stack: pending.stack };
         match call {
             Syscall::Mmap => self.mmap(seen, &pending, result as u64, took),
             Syscall::Munmap => match pages(first, second) {

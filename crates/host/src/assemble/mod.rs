@@ -13,7 +13,7 @@ use quietmm_workloads::trace::recording::{Call, Event, Victim, What};
 
 use crate::seen::{Saw, Seen};
 use crate::syscall::Syscall;
-use task::{Pending, Task};
+use task::{Off, Pending, Task};
 
 /// A sleep of less is not worth an event: so long takes a switch there and back.
 const SHORTEST_SLEEP: u64 = 2_000;
@@ -109,6 +109,8 @@ pub struct Assembly<S> {
     stacks: BTreeMap<String, u32>,
     /// Who has sent each CPU a request that has not arrived yet.
     in_flight: BTreeMap<u16, (u64, u32)>,
+    /// For how long each CPU has run recorded threads, and since when it runs one.
+    running: BTreeMap<u16, (u64, Option<u64>)>,
     lost: u64,
     shootdowns: u64,
     odd: Oddities,
@@ -146,6 +148,7 @@ impl<S: Sink> Assembly<S> {
             next_file: 0,
             stacks: BTreeMap::new(),
             in_flight: BTreeMap::new(),
+            running: BTreeMap::new(),
             lost: 0,
             shootdowns: 0,
             odd: Oddities::default(),
@@ -222,7 +225,7 @@ impl<S: Sink> Assembly<S> {
             Saw::Gone => self.gone(seen),
             Saw::On => self.on(seen),
             Saw::Off { preempted } => {
-                self.task(seen.tid).off(seen.at, preempted);
+                self.off(seen, preempted);
                 Ok(())
             }
             Saw::Sends(mask) => {
@@ -365,22 +368,46 @@ impl<S: Sink> Assembly<S> {
         Ok(())
     }
 
-    /// The thread has a CPU again: what was between was a sleep, unless it was in a call that is recorded anyway.
+    /// The thread leaves its CPU.
+    fn off(&mut self, seen: Seen<'_>, preempted: bool) {
+        let busy = self.busy(seen);
+        let off = Off { since: seen.at, preempted, cpu: seen.cpu, busy };
+        if self.task(seen.tid).leave(seen.at, off) {
+            self.running.insert(seen.cpu, (busy, None));
+        }
+    }
+
+    /// For how long a CPU has run recorded threads.
+    fn busy(&self, seen: Seen<'_>) -> u64 {
+        let (busy, since) = self.running.get(&seen.cpu).copied().unwrap_or_default();
+        busy + since.map_or(0, |since| seen.at.saturating_sub(since))
+    }
+
+    /// The thread has a CPU again. What was between was a sleep, also where other programs had its CPU; not where
+    /// threads had it that are recorded themselves, nor where it waited in a call, whose duration says so.
     fn on(&mut self, seen: Seen<'_>) -> io::Result<()> {
-        let task = self.task(seen.tid);
-        let slept = task.slept(seen.at);
-        let waits = match &task.pending {
-            // That it waits for a child is what `Join` says; else the call's duration has it.
-            Some(Pending { call: Syscall::Wait4, .. }) | None => true,
-            Some(_) => false,
-        };
-        match slept {
-            Some(ns) if waits && ns >= SHORTEST_SLEEP => {
-                self.emit(seen, What::Sleep { ns })?;
+        let off = self.task(seen.tid).off();
+        let away = off.filter(|off| off.cpu != u16::MAX).map_or(0, |off| {
+            let gone = seen.at.saturating_sub(off.since);
+            let busy = self.busy(Seen { cpu: off.cpu, ..seen }).saturating_sub(off.busy);
+            if off.preempted { gone.saturating_sub(busy) } else { gone }
+        });
+        let preempted = off.is_some_and(|off| off.preempted);
+        let slept = match &mut self.task(seen.tid).pending {
+            // That it waits for a child is what `Join` says.
+            Some(Pending { call: Syscall::Wait4, .. }) | None => away,
+            Some(pending) if preempted => {
+                pending.away += away;
+                0
             }
-            _ => {}
+            Some(_) => 0,
+        };
+        if slept >= SHORTEST_SLEEP {
+            self.emit(seen, What::Sleep { ns: slept })?;
         }
         self.task(seen.tid).run(seen.at);
+        let busy = self.busy(seen);
+        self.running.insert(seen.cpu, (busy, Some(seen.at)));
         Ok(())
     }
 

@@ -11,6 +11,8 @@ pub struct Pending {
     /// What the thread had run when it began.
     pub ran: u64,
     pub stack: u32,
+    /// For how long other programs had its CPU meanwhile.
+    pub away: u64,
     /// The file that it maps, as the kernel says: path, length, offset.
     pub file: Option<(String, u64)>,
 }
@@ -20,6 +22,17 @@ pub struct Pending {
 pub struct Space {
     /// The end of its heap.
     pub brk: Option<u64>,
+}
+
+/// Why a thread is on no CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Off {
+    pub since: u64,
+    /// It would go on if it could.
+    pub preempted: bool,
+    /// The CPU that it left (all ones: it was on none yet), and for how long that one had run recorded threads by then.
+    pub cpu: u16,
+    pub busy: u64,
 }
 
 /// A thread.
@@ -34,7 +47,7 @@ pub struct Task {
     spent: u64,
     /// On a CPU since then, unless `off`.
     counted: u64,
-    off: Option<(u64, bool)>,
+    off: Option<Off>,
     /// What it had spent at its last event.
     mark: u64,
 }
@@ -42,7 +55,7 @@ pub struct Task {
 impl Task {
     /// One that begins at `at`. Where the source says when threads are on a CPU it is on none yet.
     pub fn new(thread: u32, process: i32, space: usize, at: u64, switches: bool) -> Task {
-        let off = switches.then_some((at, true));
+        let off = switches.then_some(Off { since: at, preempted: true, cpu: u16::MAX, busy: 0 });
         Task { thread, process, space, counted: at, off, ..Task::default() }
     }
 
@@ -72,17 +85,16 @@ impl Task {
         self.pending = Some(Pending { ran, ..pending });
     }
 
-    /// It leaves its CPU.
-    pub fn off(&mut self, now: u64, preempted: bool) {
+    /// It leaves its CPU. Returns whether it was on one.
+    pub fn leave(&mut self, now: u64, off: Off) -> bool {
         self.spent = self.spent(now);
         self.counted = now;
-        self.off = Some((now, preempted));
+        self.off.replace(off).is_none()
     }
 
-    /// How long it has slept, if it is on no CPU and not because it was preempted.
-    pub fn slept(&self, now: u64) -> Option<u64> {
-        let (since, preempted) = self.off?;
-        (!preempted).then(|| now.saturating_sub(since))
+    /// Why it is on no CPU, if it is on none.
+    pub fn off(&self) -> Option<Off> {
+        self.off
     }
 
     /// It is on a CPU.

@@ -312,7 +312,7 @@ pub(crate) fn assemble(
     let mut lines = Lines::new(input);
     let (mut known, mut number) = (0u64, 0u64);
     loop {
-        let text = match lines.next() {
+        let text = match lines.read() {
             Ok(Some(text)) => text,
             Ok(None) => break,
             Err(error) => {

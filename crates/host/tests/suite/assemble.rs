@@ -125,8 +125,6 @@ fn threads_share_children_copy_and_a_vfork_shares_until_it_runs_another_program(
 fn time_on_a_cpu_counts_and_sleep_is_told_but_not_that_of_a_call() {
     let found = events(&[
         (10_000, 100, Saw::On),
-        (15_000, 100, Saw::Off { preempted: true }),
-        (25_000, 100, Saw::On),
         (28_000, 100, Saw::Off { preempted: false }),
         (78_000, 100, Saw::On),
         (79_000, 100, enter(Syscall::Munmap, [0x1000, 0x1000, 0, 0, 0, 0])),
@@ -138,9 +136,36 @@ fn time_on_a_cpu_counts_and_sleep_is_told_but_not_that_of_a_call() {
     assert_eq!(
         found,
         [
-            (0, 8000, What::Sleep { ns: 50_000 }),
+            (0, 18_000, What::Sleep { ns: 50_000 }),
             (0, 1000, What::Unmap { pages: pages(1, 1), call: call(20_500) }),
             (0, 400, What::End),
+        ]
+    );
+}
+
+#[test]
+fn a_cpu_that_other_programs_took_is_a_sleep_and_one_that_a_sibling_took_is_not() {
+    let made = Saw::Made { tid: 101, process: Some(100), shares: Some(true) };
+    let found = events(&[
+        (10_000, 100, Saw::On),
+        (10_000, 100, made),
+        (20_000, 100, Saw::Off { preempted: true }),
+        // Its sibling has the CPU for 30 of 45 microseconds.
+        (25_000, 101, Saw::On),
+        (55_000, 101, Saw::Off { preempted: true }),
+        (65_000, 100, Saw::On),
+        (66_000, 100, enter(Syscall::Munmap, [0x1000, 0x1000, 0, 0, 0, 0])),
+        (67_000, 100, Saw::Off { preempted: true }),
+        (87_000, 100, Saw::On),
+        (88_000, 100, leave(Syscall::Munmap, 0)),
+    ]);
+    assert_eq!(
+        found[1..],
+        [
+            (0, 10_000, What::Sleep { ns: 15_000 }),
+            (0, 0, What::Sleep { ns: 20_000 }),
+            // 22 microseconds, of which others had the CPU for 20.
+            (0, 1000, What::Unmap { pages: pages(1, 1), call: call(2000) }),
         ]
     );
 }

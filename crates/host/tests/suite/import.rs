@@ -216,6 +216,15 @@ fn resident() -> u64 {
 
 #[test]
 fn a_long_capture_takes_no_more_memory_than_a_short_one() {
+    // In a process of its own: other tests take memory too.
+    const ALONE: &str = "QUIETMM_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let name = "import::a_long_capture_takes_no_more_memory_than_a_short_one";
+        let own = std::env::current_exe().unwrap();
+        let alone = std::process::Command::new(own).args(["--exact", name]).env(ALONE, "1").output().unwrap();
+        assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stdout));
+        return;
+    }
     let import_of = |rounds| {
         let mut input = Endless { round: 0, rounds, line: Vec::new(), at: 0 };
         let place = Place::new(&format!("long-{rounds}"));

@@ -3,4 +3,7 @@
 mod assemble;
 mod import;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod measure;
+mod own;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod record;

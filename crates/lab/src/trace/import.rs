@@ -92,7 +92,7 @@ impl<'a> Reading<'a> {
 
     fn read(&mut self, lines: &mut Lines<'_>) -> Result<(), ImportError> {
         while !self.limit_reached {
-            let line = match lines.next() {
+            let line = match lines.read() {
                 Ok(Some(text)) if text.complete => Line::read(text.bytes),
                 Ok(Some(text)) if text.length > ENDLESS => {
                     let (line, most) = (self.line + 1, ENDLESS);

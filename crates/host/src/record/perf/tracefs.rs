@@ -60,7 +60,7 @@ fn number(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(value))
 }
 
-/// The names, offsets and sizes of `field:unsigned long args[6];	offset:16;	size:48;	signed:0;`.
+/// The names, offsets and sizes of lines such as `field:unsigned long args[6]; offset:16; size:48; signed:0;`.
 fn fields(format: &str) -> Vec<(String, usize, usize)> {
     let field = |line: &str| {
         let mut parts = line.trim().strip_prefix("field:")?.split(';').map(str::trim);
