@@ -13,7 +13,7 @@ pub const PAGE_SHIFT: u32 = 12;
 
 /// A physical page frame, counted in units of [`PAGE_SIZE`] from physical address 0.
 ///
-/// `FrameNumber::NONE` stands for "no frame" in links; the number 2^32-1 is never managed.
+/// `FrameNumber::NONE` stands for "no frame" in links; numbers from [`FrameNumber::END`] on are never managed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct FrameNumber(pub u32);
@@ -21,6 +21,9 @@ pub struct FrameNumber(pub u32);
 impl FrameNumber {
     /// No frame.
     pub const NONE: FrameNumber = FrameNumber(u32::MAX);
+    /// One past the last frame that can be handed over: 8 TiB. What lies in entries that are not present reads as a frame
+    /// above it ([`Entry`](crate::Entry) says why).
+    pub const END: FrameNumber = FrameNumber(1 << 31);
 
     /// The physical address of the first byte.
     pub const fn phys(self) -> PhysAddr {
@@ -106,6 +109,16 @@ pub struct PageRange {
 }
 
 impl PageRange {
+    /// What programs can map: all user addresses but the first 64 KiB and the last page.
+    ///
+    /// The first, so that a null pointer faults, with an offset too, in programs and in a kernel that follows one (Linux's
+    /// `mmap_min_addr`). The last, so that no instruction ends where the next address is not canonical: a `SYSRET` to there
+    /// faults in the kernel on Intel's CPUs, on a stack that the program has chosen (CVE-2012-0217).
+    #[doc(alias = "mmap_min_addr")]
+    #[doc(alias = "TASK_SIZE_MAX")]
+    pub const MAPPABLE: PageRange =
+        PageRange::between(PageNumber(16), PageNumber(PageNumber::USER_END.0 - 1));
+
     /// `pages` pages from `start`.
     pub const fn new(start: PageNumber, pages: u64) -> Self {
         PageRange { start, pages }

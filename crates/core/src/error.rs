@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::addr::{FrameNumber, PageNumber};
+use crate::addr::{FrameNumber, PageNumber, PageRange};
 
 /// Why an operation was refused. Nothing has changed, unless the variant says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,7 +14,7 @@ pub enum Error {
     TooMany,
     /// No memory was handed over, or too little for the bookkeeping.
     TooLittleMemory,
-    /// Two regions overlap, or one is empty or beyond 16 TiB.
+    /// Two regions overlap, or one is empty or reaches beyond [`FrameNumber::END`].
     BadRegion,
     /// More CPUs than 4096 or none, or a node beyond 63.
     BadTopology,
@@ -33,6 +33,8 @@ pub enum Error {
     NoSuchFile,
     /// The range is empty, reaches beyond user addresses, or wraps.
     BadRange,
+    /// No program may map this page: it lies outside [`PageRange::MAPPABLE`](crate::PageRange::MAPPABLE).
+    NotMappable(PageNumber),
     /// The range of the file lies beyond its end.
     BeyondFile,
     /// Something is mapped there already.
@@ -90,7 +92,7 @@ impl fmt::Display for Error {
                 f.write_str("too little memory for the core's bookkeeping; hand over more")
             }
             Error::BadRegion => {
-                f.write_str("memory regions must be non-empty, disjoint, sorted, and end below 16 TiB")
+                f.write_str("memory regions must be non-empty, disjoint, sorted, and end at 8 TiB or before")
             }
             Error::BadTopology => f.write_str("there must be 1 to 4096 CPUs on nodes 0 to 63"),
             Error::BadSetting(which) => write!(f, "setting out of range: {which}"),
@@ -100,6 +102,11 @@ impl fmt::Display for Error {
             Error::NoSuchSpace => f.write_str("not a live address space"),
             Error::NoSuchFile => f.write_str("not a live file"),
             Error::BadRange => f.write_str("the range must be non-empty and inside user addresses"),
+            Error::NotMappable(page) => {
+                let all = PageRange::MAPPABLE;
+                let (page, first, end) = (page.addr().0, all.start.addr().0, all.end().addr().0);
+                write!(f, "{page:#x} cannot be mapped: programs may map from {first:#x} up to {end:#x}")
+            }
             Error::BeyondFile => f.write_str("the range lies beyond the end of the file"),
             Error::Overlaps(page) => write!(f, "{:#x} is mapped already", page.addr().0),
             Error::NotMapped(page) => write!(f, "{:#x} is not mapped", page.addr().0),

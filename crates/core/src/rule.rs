@@ -72,6 +72,8 @@ rules! {
         "keep a swap slot while its page is being read back, though no entry names it any more";
     LargeAgingFlushes, "large-aging-flushes", "none",
         "flush a large page whose accessed bit aging clears, whatever the policy";
+    SplitWhole, "split-whole", "INV-1",
+        "finish the table that takes a large page's place before reclaim can find it there";
     CacheUntilFlush, "cache-until-flush", "INV-12",
         "keep a clean page in its cache, a file's or that of swap, until its entries are flushed";
     SwapInLocks, "swap-in-locks", "INV-12",
@@ -96,6 +98,8 @@ rules! {
         "flush before write-back a space in which an operation has taken entries out and not flushed yet";
     CleanProtects, "clean-protects", "INV-11",
         "clear a dirty bit only together with the right to write, and flush";
+    FlushWritable, "flush-writable", "INV-2",
+        "flush a clean entry too from which write-back takes the right to write: a write may have begun";
     WriteWaitsForIo, "write-waits-for-io", "INV-2",
         "let no fault give the right to write to a page that is being written out";
     DirtyBeforeUnlock, "dirty-before-unlock", "INV-2",

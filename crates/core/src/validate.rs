@@ -39,7 +39,7 @@ pub struct Audit {
     pub vmalloc: u64,
     /// Of these, frames that wait for a purge.
     pub unpurged: u64,
-    /// Entries present in all spaces.
+    /// Entries in all spaces that lead to pages, those of [`Prot::None`](crate::Prot::None) too.
     pub mapped: u64,
     /// Entries in all spaces that name swap slots.
     pub swapped: u64,
@@ -85,7 +85,7 @@ impl<P: Platform> Manager<'_, P> {
         let mut tables = 1 + deposited; // the kernel's own root, and those that large pages have with them
         for id in self.live_spaces() {
             tables += table::count(self, self.space(id).root(p), &mut |_: PageNumber, entry: Entry| {
-                audit.mapped += u64::from(entry.is_present());
+                audit.mapped += u64::from(entry.is_mapped());
                 audit.swapped += u64::from(entry.is_swapped());
             });
         }
@@ -136,7 +136,7 @@ impl<P: Platform> Manager<'_, P> {
             (vmap.broken.is_none(), vmap.broken.unwrap_or_default()),
             (sum == audit.total, "frames that are neither free nor in use"),
             (tables == audit.tables, "page tables that no space reaches"),
-            (maps == audit.mapped, "mapping counts and present entries differ"),
+            (maps == audit.mapped, "mapping counts and entries that lead to pages differ"),
             (cached == audit.file, "file pages that no cache holds"),
             (self.online_adds_up(), "CPUs that are online, and their mask or their count, differ"),
             (left_nothing, "a CPU that is offline and still in a mask, or with frames, pages or requests"),

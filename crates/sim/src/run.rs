@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use quietmm::{Config, Counter, Error, ListLimits, PageNumber, PageRange, Policy, Rule};
+use quietmm::{Config, Counter, Error, FrameNumber, ListLimits, PageNumber, PageRange, Policy, Rule};
 use quietmm_workloads::{Params, System, TaskKind, TaskReport, Workload};
 
 use crate::cpu::Mode;
@@ -114,8 +114,8 @@ const KERNEL_RANGE: PageNumber = PageNumber(0xf_fffc_9000_0000);
 /// batches while memory is short.
 const LEAST_PER_CPU: u64 = 128;
 const LEAST_PER_NODE: u64 = 512;
-/// Memory of a run, in bytes, is below this: frames have numbers of 32 bits, of which the last means none.
-const MOST_MEMORY: u64 = u32::MAX as u64 * 4096;
+/// Memory of a run, in bytes, at most.
+const MOST_MEMORY: u64 = FrameNumber::END.phys().0;
 /// Pages that a swap device has at least, however small the scale: one cluster of slots.
 const LEAST_SWAP: u64 = 512;
 
@@ -127,9 +127,9 @@ fn shrink(spec: &RunSpec) -> Result<Machine, RunError> {
         swap.size = (swap.size / u64::from(spec.scale.max(1)) / 4096).max(LEAST_SWAP) * 4096;
     }
     let least = LEAST_PER_CPU * u64::from(machine.cpus) + LEAST_PER_NODE * u64::from(machine.nodes);
-    if machine.memory >= MOST_MEMORY {
+    if machine.memory > MOST_MEMORY {
         return Err(RunError::Refused(format!(
-            "{} at scale 1/{} has {} GiB of memory, more than frames can be numbered; below {} GiB: a larger --scale \
+            "{} at scale 1/{} has {} GiB of memory, more than frames can be numbered; at most {} GiB: a larger --scale \
              or --set memory=",
             machine.name,
             spec.scale,

@@ -4,9 +4,9 @@
 //! at where it could come to be broken: when a frame is freed, when a device begins to read it, when an operation returns,
 //! when a CPU goes back to its program.
 
-use quietmm::Rule;
 use quietmm::addr::{FrameNumber, PageRange};
 use quietmm::event::Revoked;
+use quietmm::{Entry, PageNumber, Rule};
 
 use super::tlb::{Cached, CachedKernel, LARGE_PAGES, Tlb, Walked};
 use super::{Machine, What};
@@ -26,8 +26,7 @@ impl Machine {
 
     /// Whether a write through this entry goes to its frame without a look at the table.
     fn writes_unseen(&self, cached: &Cached) -> bool {
-        cached.entry.has(quietmm::Entry::WRITABLE)
-            && (cached.entry.has(quietmm::Entry::DIRTY) || !self.setup.guarantees)
+        cached.entry.has(Entry::WRITABLE) && (cached.entry.has(Entry::DIRTY) || !self.setup.guarantees)
     }
 
     /// What a program on this CPU could use now.
@@ -216,12 +215,48 @@ impl Machine {
                 );
                 self.fail(Violation::new("INV-2", id as u16, said));
             }
+            if cpu.begun.get() == Some(frame) {
+                let said =
+                    format!("a device begins to read {frame:?}, and CPU {id} has begun to write to it");
+                self.fail(Violation::new("INV-2", id as u16, said));
+            }
         }
+    }
+
+    /// What is not present leads nowhere: a CPU that speculates takes its address bits for an address (L1TF). By what stands
+    /// in the word until it is changed.
+    pub(crate) fn judge_entry(&self, at: *const u8) {
+        // SAFETY: a word of a table, aligned, in the machine's memory, which one host thread uses.
+        let entry = Entry(unsafe { *at.cast::<u64>() });
+        let address = entry.0 >> 12 & 0xff_ffff_ffff;
+        if !entry.is_present() && entry != Entry::NONE && address < u64::from(FrameNumber::END.0) {
+            let said =
+                format!("an entry that is not present has the address of frame {address:#x}: {entry:?}");
+            self.fail(Violation::new("nowhere", self.current.get(), said));
+        }
+    }
+
+    /// Somebody, the kernel at least, can use a page that an operation has taken away from all.
+    fn still_there(&self, root: FrameNumber, range: PageRange) -> Option<Violation> {
+        let watched = self.watched.borrow();
+        let (page, frame) = watched
+            .iter()
+            .filter(|&&page| range.contains(PageNumber(page)))
+            .find_map(|&page| Some((page, self.present_at(root, page)?)))?;
+        let said = format!(
+            "page {page:#x} ({frame:?}) is present when the operation that took it away returns: the kernel can use it"
+        );
+        Some(Violation::new("INV-4", self.current.get(), said))
     }
 
     /// An operation that took this away is about to return (INV-4).
     pub(crate) fn judge_revoked(&self, root: FrameNumber, range: PageRange, what: Revoked) {
         self.looks_at_all();
+        if what == Revoked::All
+            && let Some(violation) = self.still_there(root, range)
+        {
+            self.fail(violation);
+        }
         for (id, cpu) in self.cpus.iter().enumerate() {
             {
                 let mut tlb = cpu.tlb.borrow_mut();
@@ -239,7 +274,7 @@ impl Machine {
         self.looks_at_all();
         for (id, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.in_kernel()) {
             let stale = |cached: &&CachedKernel| {
-                range.contains(quietmm::PageNumber(cached.page))
+                range.contains(PageNumber(cached.page))
                     && self.kernel_entry(cached.page).is_none_or(|now| now.frame() != cached.entry.frame())
             };
             let found = cpu.tlb.borrow().kernel.iter().find(stale).copied();

@@ -77,7 +77,8 @@ impl Default for Setup {
 pub enum Hardware {
     /// It caches what is used, for ever.
     Quiet,
-    /// Just before an entry changes, every CPU that could walk to it has cached it, and for ever.
+    /// Just before an entry changes, every CPU that could walk to it has cached it, and for ever. A write that has found an entry
+    /// that allows it sets the dirty bit as late as it can, and looks only whether the entry is still there.
     Grasping,
     /// As `Quiet`; besides, where the schedule says so, a CPU forgets all it has cached, or fetches all it can.
     Fickle,
@@ -133,6 +134,8 @@ pub(crate) struct Cpu {
     /// What this CPU has done to what others may see.
     pub own: Cell<u64>,
     pub tlb: RefCell<Tlb>,
+    /// The frame to which a write has begun: the walk is done.
+    pub begun: Cell<Option<FrameNumber>>,
 }
 
 impl Cpu {
@@ -149,6 +152,7 @@ impl Cpu {
             leaves_or_comes: Cell::new(false),
             own: Cell::new(0),
             tlb: RefCell::default(),
+            begun: Cell::new(None),
         }
     }
 

@@ -112,6 +112,7 @@ impl Machine {
             self.record_word(word.cast(), false);
         }
         let leaf = leaf.filter(|leaf| leaf.read().permits(access));
+        let leaf = leaf.filter(|leaf| !write || self.may_go_on(page, leaf));
         let Some(leaf) = leaf else {
             // The hardware drops what it had cached of a page for which it faults.
             self.cpu().tlb.borrow_mut().flush_page(page);
@@ -126,6 +127,24 @@ impl Machine {
         let frame = self.cpu().tlb.borrow().find(page)?.frame(page);
         self.note(|| What::Access { page, frame, write, cached: false });
         Some(frame)
+    }
+
+    /// A write has found an entry that allows it, and its dirty bit clear. Whether the entry is still there when the dirty bit
+    /// is set: more than that [`Hardware::Grasping`] does not look at by then. An interrupt comes before the write or after it.
+    fn may_go_on(&self, page: u64, leaf: &Leaf) -> bool {
+        let entry = leaf.read();
+        let part = if leaf.large { PageNumber(page).index(0) as u32 } else { 0 };
+        if self.hardware.get() != Hardware::Grasping || entry.has(Entry::DIRTY) || !self.running.get() {
+            return true;
+        }
+        let cpu = self.cpu();
+        let irqs = cpu.irqs.replace(false);
+        cpu.begun.set(Some(entry.frame().add(part)));
+        self.point(Place::Word(self.memory.offset_of(leaf.word.cast()).unwrap_or(0)), true);
+        cpu.begun.set(None);
+        cpu.irqs.set(irqs);
+        let now = leaf.read();
+        now.is_present() && now.frame() == entry.frame() && now.has(Entry::LARGE) == entry.has(Entry::LARGE)
     }
 
     fn record_word(&self, at: *const u8, write: bool) {
@@ -158,6 +177,38 @@ impl Machine {
             }
         }
         Some(now)
+    }
+
+    /// The frame of a page that is present in these tables, whoever may use it.
+    pub(crate) fn present_at(&self, root: FrameNumber, page: u64) -> Option<FrameNumber> {
+        let (way, leaf) = self.walk(root, page);
+        way.words.iter().flatten().for_each(|word| self.record_word(word.cast(), false));
+        leaf.map(|leaf| leaf.read()).filter(|entry| entry.is_present()).map(|entry| entry.frame())
+    }
+
+    /// The kernel on this CPU reads this CPU's number in a page of the program's. It may use whatever is present. Nothing
+    /// for a page fault.
+    pub(crate) fn kernel_reads(&self, page: u64) -> Option<u64> {
+        let id = self.current.get();
+        self.point(Place::Tlb(id), false);
+        let root = self.cpu().tlb.borrow().root?;
+        let cached = self.cpu().tlb.borrow().find(page).copied();
+        let hit = cached.is_some();
+        if !hit {
+            let (way, leaf) = self.walk(root, page);
+            way.words.iter().flatten().for_each(|word| self.record_word(word.cast(), false));
+            let leaf = leaf.filter(|leaf| leaf.read().is_present())?;
+            if !leaf.read().has(Entry::ACCESSED) {
+                self.record_word(leaf.word.cast(), true);
+                leaf.set(Entry::ACCESSED);
+            }
+            self.cache(id, page, leaf.large, leaf.read(), &way);
+        }
+        let frame = self.cpu().tlb.borrow().find(page)?.frame(page);
+        self.note(|| What::Access { page, frame, write: false, cached: hit });
+        self.judge_user(id);
+        self.record(Place::Content(frame.0, id), false);
+        Some(self.memory.state(frame)?.content.get()[usize::from(id)])
     }
 
     /// The entry of a kernel page, if it is mapped.
@@ -195,11 +246,12 @@ impl Machine {
 
     /// A word is about to be changed. If a table's, every CPU that could walk to it has done so just before.
     pub(crate) fn before_change(&self, at: *const u8) {
-        if self.hardware.get() != Hardware::Grasping {
-            return;
-        }
         let Some(frame) = self.memory.frame_of(at) else { return };
         if !self.memory.state(frame).is_some_and(|state| state.table.get()) {
+            return;
+        }
+        self.judge_entry(at);
+        if self.hardware.get() != Hardware::Grasping {
             return;
         }
         // The word of an entry has 8 bytes; a lock in a table's frame is none.

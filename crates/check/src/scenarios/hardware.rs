@@ -1,6 +1,6 @@
 //! What the hardware guarantees, and what the core makes of it.
 
-use quietmm::{Advice, Entry, PageNumber, Rule};
+use quietmm::{Advice, Entry, PageNumber, Prot, Rule};
 
 use super::before::{AT, make_idle, showing, small, spare};
 use crate::scenario::Scenario;
@@ -10,7 +10,7 @@ use crate::task::{Task, range};
 const LARGE: u64 = 0x4000;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![no_guarantees(), age_large()]
+    vec![no_guarantees(), age_large(), split_reclaim()]
 }
 
 fn no_guarantees() -> Scenario {
@@ -76,6 +76,59 @@ fn age_large() -> Scenario {
         in_use(task);
         task.give_back(usize::MAX);
     })
+}
+
+/// The page of the large one that CPU 2 uses.
+const USED: u64 = LARGE + 1;
+
+/// CPUs 0 and 2 run in a space with a large page, which was read and never written, and which aging has found idle. Memory is
+/// short.
+fn idle_large(task: &Task<'_>) {
+    task.must("swap_on", |mm| mm.swap_on(0, 1024, 0));
+    let space = task.create_space();
+    task.create_file(16);
+    task.map(space, LARGE, 512);
+    task.must("advise", |mm| mm.advise(task.space(space), range(LARGE, 512), Advice::Large));
+    for cpu in [2, 0] {
+        task.as_cpu(cpu, |task| {
+            task.run_in(space);
+            task.promise(task.peek(space, USED).is_ok(), "it is mapped");
+        });
+    }
+    // For reclaim to take until the large page was looked at once.
+    spare(task, 0, 6);
+    task.take_all_blocks();
+    let looks_used = |task: &Task<'_>| {
+        let entry = task.must("lookup", |mm| mm.lookup(task.space(space), PageNumber(LARGE)));
+        task.promise(entry.has(Entry::LARGE), "it is still a large page");
+        entry.has(Entry::ACCESSED)
+    };
+    while looks_used(task) {
+        task.promise(task.reclaim(), "there is one to take");
+    }
+    // Now there is nothing but the large page.
+    task.must("destroy_file", |mm| mm.destroy_file(task.file(0)));
+    task.take_all_blocks();
+}
+
+fn split_reclaim() -> Scenario {
+    Scenario::new(
+        "split-reclaim",
+        "a large page is made small while a program begins to write to it and reclaim takes it out",
+        "linux",
+    )
+    .cpus(3)
+    .machine(|setup| setup.frames = 2048)
+    .config(|config| (config.swap, config.scan_batch, config.lru_batch) = (true, 1, 64))
+    .watch(LARGE, 2)
+    .shows(&[Rule::SplitWhole])
+    .before(idle_large)
+    .cpu(|task| task.protect(0, LARGE + 2, 1, Prot::Read))
+    .cpu(|task| task.reclaim_one())
+    .cpu(|task| {
+        let _ = task.write(0, USED);
+    })
+    .after(|task| task.give_back(usize::MAX))
 }
 
 /// A large page that is used is found in use by whoever looks next.

@@ -10,6 +10,7 @@ pub(super) fn all() -> Vec<Scenario> {
     vec![
         unmap_write(),
         protect_write(),
+        protect_kernel(),
         drop_write(),
         move_write(),
         migrate_write(),
@@ -48,6 +49,23 @@ fn protect_write() -> Scenario {
         })
         .cpu(uses)
         .after(|task| task.protect(0, FIRST, 2, Prot::ReadWrite))
+}
+
+fn protect_kernel() -> Scenario {
+    two("protect-kernel", "a CPU makes pages unreadable that the kernel reads for a program")
+        .shows(&[Rule::FlushBeforeProtectReturns])
+        .repeats(&[1])
+        .cpu(|task| {
+            task.protect(0, FIRST, 2, Prot::None);
+            task.promise(task.kernel_peek(0, FIRST).is_err(), "nobody may read it, the kernel neither");
+            task.unmap(0, SECOND, 1);
+        })
+        .cpu(|task| {
+            let _ = task.write(0, FIRST);
+            let _ = task.kernel_peek(0, FIRST);
+            let _ = task.kernel_peek(0, SECOND);
+        })
+        .after(|task| task.protect(0, FIRST, 1, Prot::ReadWrite))
 }
 
 fn drop_write() -> Scenario {

@@ -7,7 +7,7 @@ use crate::scenario::Scenario;
 use crate::task::Task;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![write(), unmap(), protect(), protect_unsure(), moving(), merging(), remap(), reclaim()]
+    vec![write(), begun(), unmap(), protect(), protect_unsure(), moving(), merging(), remap(), reclaim()]
 }
 
 /// CPUs 0 and 1 have written to pages of a file.
@@ -40,6 +40,27 @@ fn write() -> Scenario {
     })
     .cpu(|task| {
         let _ = task.write(0, FIRST);
+    })
+    .cpu(writes_back)
+}
+
+fn begun() -> Scenario {
+    dirty(
+        "writeback-begun",
+        "a page is written back that one space has written to, while a program of another begins to, by a clean entry",
+    )
+    .shows(&[Rule::FlushWritable])
+    .before(|task| {
+        showing(task, 2);
+        task.as_cpu(1, |task| task.promise(task.write(0, FIRST).is_ok(), "it is mapped"));
+        // Write-back looks at this one first, before it is known that there is something to write.
+        let other = task.create_space();
+        task.map_as(other, AT, 4, backing(task, 0), Prot::ReadWrite);
+        task.run_in(other);
+        task.promise(task.peek(other, FIRST).is_ok(), "it is mapped");
+    })
+    .cpu(|task| {
+        let _ = task.write(1, FIRST);
     })
     .cpu(writes_back)
 }

@@ -51,6 +51,11 @@ impl Task<'_> {
         self.must("fault", |mm| mm.fault(id, PageNumber(page).addr(), UserAccess::Read));
     }
 
+    /// The kernel reads this CPU's number in a page for the program, as in a system call; an error where that is not allowed.
+    pub fn kernel_peek(&self, n: usize, page: u64) -> Result<u64, Error> {
+        self.try_until(n, page, UserAccess::Read, || self.machine.kernel_reads(page))
+    }
+
     /// The program reads its own number in a page; an error where that is not allowed (any more).
     pub fn peek(&self, n: usize, page: u64) -> Result<u64, Error> {
         self.access(n, page, None)
@@ -115,15 +120,26 @@ impl Task<'_> {
     }
 
     fn access(&self, n: usize, page: u64, write: Option<u64>) -> Result<u64, Error> {
+        let access = if write.is_some() { UserAccess::Write } else { UserAccess::Read };
+        self.try_until(n, page, access, || self.machine.access(page, write))
+    }
+
+    /// Tries it, and again after each fault.
+    fn try_until(
+        &self,
+        n: usize,
+        page: u64,
+        access: UserAccess,
+        access_it: impl Fn() -> Option<u64>,
+    ) -> Result<u64, Error> {
         let id = self.space(n);
         for _ in 0..FAULTS {
             if self.mm_loaded() != Some(id) || !self.machine.cpu().user.get() {
                 return Err(Error::NoSuchSpace);
             }
-            if let Some(value) = self.machine.access(page, write) {
+            if let Some(value) = access_it() {
                 return Ok(value);
             }
-            let access = if write.is_some() { UserAccess::Write } else { UserAccess::Read };
             self.machine.note(|| What::Fault(page));
             self.call("fault", |mm| mm.fault(id, PageNumber(page).addr(), access))?;
         }

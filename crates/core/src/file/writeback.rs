@@ -19,8 +19,9 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Writes every page of a file that was dirty when this was called to its device; gives how many. Programs may go on
     /// writing: to a page that is on its way they wait until it is out (INV-2). May wait.
     ///
-    /// One flush for up to 32 pages: at most one IPI per CPU that uses a space through which one of them was written and
-    /// is neither lazy nor this one (INV-11); none for pages that nobody has written to through a mapping.
+    /// One flush for up to 32 pages: at most one IPI per CPU that uses a space through which one that is written out could be
+    /// written to, and is neither lazy nor this one (INV-11, INV-2); none for pages that nobody has written to through a
+    /// mapping.
     ///
     /// # Errors
     /// [`Error::NoSuchFile`], [`Error::OutOfMemory`]; [`Error::Device`] when the device did not take a page, or there is

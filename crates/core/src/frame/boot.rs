@@ -2,7 +2,7 @@
 
 use super::percpu::ZoneLists;
 use super::{Frame, FrameTable, Kind, ListLimits, Zone};
-use crate::addr::{NodeId, PAGE_SIZE};
+use crate::addr::{FrameNumber, NodeId, PAGE_SIZE};
 use crate::cpu::{CpuId, MAX_CPUS};
 use crate::error::Error;
 use crate::frame::table::SECTION;
@@ -81,10 +81,11 @@ fn check<P: Platform>(p: &P, regions: &[Region]) -> Result<(), Error> {
     let mut end = 0u64;
     for region in regions {
         let start = u64::from(region.start.0);
-        if region.frames == 0 || start < end || start + u64::from(region.frames) >= u64::from(u32::MAX) {
+        let (before, after) = (end, start + u64::from(region.frames));
+        if region.frames == 0 || start < before || after > u64::from(FrameNumber::END.0) {
             return Err(Error::BadRegion);
         }
-        end = start + u64::from(region.frames);
+        end = after;
     }
     let cpus = p.possible_cpus();
     let nodes =

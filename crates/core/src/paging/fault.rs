@@ -80,7 +80,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 }
                 let step = if let Some(slot) = now.swap_slot() {
                     self.bring_back(&fault, slot, &mut major)?
-                } else if !now.is_present() {
+                } else if !now.is_mapped() {
                     self.bring(&fault, &mut major)?
                 } else if access == UserAccess::Write {
                     self.let_write(&fault)?
@@ -105,7 +105,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         loop {
             let locked = fault.leaf.lock(self);
             let now = locked.read(fault.page);
-            if now.is_present() || now.is_swapped() {
+            if now.is_mapped() || now.is_swapped() {
                 // Another thread was faster; and so may reclaim have been.
                 drop(locked);
                 if list {
@@ -114,7 +114,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 self.put_page(frame);
                 return Ok(Step::Again);
             }
-            if let Some(until) = now.deferred_until() {
+            if let Some(until) = now.deferred_until(|| fault.space.generation(p)) {
                 // INV-12: another CPU may still see the file's page here. That page may be mapped again: it is in its cache
                 // until the flush, so what was found there is the same frame, or was read after it. A copy of it may not:
                 // finish that flush first, without the lock, and look again.

@@ -115,7 +115,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                     self.swap_dup(slot);
                     to.write(at, entry);
                 }
-                if !entry.is_present() {
+                if !entry.is_mapped() {
                     continue;
                 }
                 let frame = self.frames().get(entry.frame());

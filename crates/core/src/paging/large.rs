@@ -75,7 +75,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let Some(_alone) = space.regions.try_write(p) else { return false };
         let still = |leaf: &Leaf| {
             let entry = leaf.peek(self, page);
-            entry.is_present() && entry.frame() == n
+            entry.is_mapped() && entry.frame() == n
         };
         match table::find(self, space.root(p), page) {
             Way::Large(leaf) if self.find_space(id).is_ok() && still(&leaf) => {
@@ -132,39 +132,56 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Puts a table of small pages in place of a large one. By who has the regions alone.
+    ///
+    /// Reclaim asks nobody for the regions: from the step on in which the table takes its place, it takes entries out of it.
+    /// So all is ready before (INV-1), also what the hardware has said in the large entry until then:
+    ///
+    /// ```text
+    ///   this CPU, under the large table's lock     a CPU that writes
+    ///   reads the large entry: clean
+    ///   fills the small table: clean
+    ///                                              walks, sets accessed and dirty in the large entry, caches it
+    ///   compare-and-swap finds another entry
+    ///   fills the small table: accessed, dirty
+    ///   compare-and-swap: the table is there
+    ///                                              writes on through what it has cached
+    /// ```
+    ///
+    /// So each small entry says of its page what the large one said of all: dirty, if a CPU writes on through a dirty
+    /// translation without a look at the tables; idle (not accessed) only if no CPU has used the large one since that bit was
+    /// cleared, with a flush under this lock (`reclaim/aging`). What a CPU has begun to write through a clean translation when
+    /// the table comes, and sees in no entry, is not lost: none of the pages has a slot, so each is dirty when it gets one, and
+    /// is flushed before it is written out (INV-2).
     fn split_large(&self, leaf: Leaf, page: PageNumber, small: FrameNumber) {
         let p = self.platform();
         let locked = leaf.lock(self);
         let large = locked.read(page);
-        let fill = |bits: u64| {
-            for i in 0..LARGE_PAGES as u32 {
-                let entry = Entry(large.0 & !Entry::LARGE | bits).leading_to(large.frame().add(i));
+        let first = large.frame();
+        let fill = |large: Entry| {
+            // The one that reclaim may be looking for comes last.
+            for i in (0..LARGE_PAGES as u32).rev() {
+                let entry = Entry(large.0 & !Entry::LARGE).leading_to(first.add(i));
                 Leaf::prepare(self, small, i as usize, entry);
             }
         };
-        // What a CPU writes from here on through the large entry it has cached was written through a dirty one: so
-        // all of it is dirty if any is.
-        fill(0);
-        let old = locked.put_table(page, small);
-        if old.has(Entry::DIRTY) && !large.has(Entry::DIRTY) {
-            fill(Entry::DIRTY | Entry::ACCESSED);
-        }
-        let head = self.frames().get(large.frame());
+        fill(large);
+        let head = self.frames().get(first);
         let (owner, index) = (head.owner.get(p), head.family_index(p));
         // The first stays where it is, on a list or in the hands of reclaim: only its size is another.
         head.make_small(p);
         for i in 1..LARGE_PAGES as u32 {
-            let frame = self.frames().get(large.frame().add(i));
+            let frame = self.frames().get(first.add(i));
             frame.set_kind(p, Kind::Anon, 0);
             frame.owner.set(p, owner);
             frame.index.set(p, index + u64::from(i));
             frame.maps.set(p, 1);
             frame.refs.set(p, 1);
         }
+        locked.put_table(page, large, small, fill);
         drop(locked);
         if self.config().swap {
             // The caller has the regions alone: nobody lets go of them meanwhile.
-            (1..LARGE_PAGES as u32).for_each(|i| self.lru_add(large.frame().add(i)));
+            (1..LARGE_PAGES as u32).for_each(|i| self.lru_add(first.add(i)));
         }
         self.emit(Event::LargeSplit);
     }

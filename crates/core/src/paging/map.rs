@@ -1,7 +1,7 @@
 //! Map, unmap, and the life of a space.
 
 use super::range::Owed;
-use super::{Backing, Prot, Region, SpaceId, SpaceSlot, check_range, table};
+use super::{Backing, Prot, Region, SpaceId, SpaceSlot, check_mappable, check_range, table};
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;
@@ -69,16 +69,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(())
     }
 
-    /// Maps `range`; pages come when they are touched. May wait. Costs no IPI and no flush: what was not
+    /// Maps `range`, which must lie in [`PageRange::MAPPABLE`]; pages come when they are touched. May wait. Costs no IPI and no flush: what was not
     /// present is cached by nobody.
     ///
     /// # Errors
-    /// [`Error::NoSuchSpace`], [`Error::NoSuchFile`], [`Error::BadRange`], [`Error::BeyondFile`],
-    /// [`Error::Overlaps`], [`Error::OutOfMemory`].
+    /// [`Error::NoSuchSpace`], [`Error::NoSuchFile`], [`Error::BadRange`], [`Error::NotMappable`],
+    /// [`Error::BeyondFile`], [`Error::Overlaps`], [`Error::OutOfMemory`].
     pub fn map(&self, id: SpaceId, range: PageRange, backing: Backing, prot: Prot) -> Result<(), Error> {
         let _scope = profile::scope(self.platform(), Scope::Map);
         let p = self.platform();
-        let range = check_range(range)?;
+        let range = check_mappable(range)?;
         self.find_space(id)?;
         if let Some((file, offset)) = backing.file() {
             let pages = self.find_file(file)?.pages.get(p);

@@ -34,3 +34,13 @@ pub(crate) fn check_range(range: PageRange) -> Result<PageRange, Error> {
     let end = range.start.0.checked_add(range.pages).ok_or(Error::BadRange)?;
     if range.pages == 0 || end > PageNumber::USER_END.0 { Err(Error::BadRange) } else { Ok(range) }
 }
+
+/// The range, if something can be mapped there.
+fn check_mappable(range: PageRange) -> Result<PageRange, Error> {
+    let (range, all) = (check_range(range)?, PageRange::MAPPABLE);
+    match range.start {
+        start if start < all.start => Err(Error::NotMappable(start)),
+        _ if range.end() > all.end() => Err(Error::NotMappable(all.end())),
+        _ => Ok(range),
+    }
+}

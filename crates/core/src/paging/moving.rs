@@ -3,7 +3,7 @@
 
 use super::range::Owed;
 use super::table::{self, Way};
-use super::{Entry, Region, Space, SpaceId, check_range};
+use super::{Entry, Region, Space, SpaceId, check_mappable, check_range};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId, PageNumber, PageRange};
 use crate::error::Error;
@@ -38,14 +38,14 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// was present and nothing is deferred.
     ///
     /// # Errors
-    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`], [`Error::Overlaps`] (also where the two ranges
-    /// overlap), [`Error::OutOfMemory`].
+    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMappable`], [`Error::NotMapped`], [`Error::Overlaps`] (also
+    /// where the two ranges overlap), [`Error::OutOfMemory`].
     #[doc(alias = "mremap")]
     pub fn move_range(&self, id: SpaceId, from: PageRange, to: PageNumber) -> Result<(), Error> {
         let _scope = profile::scope(self.platform(), Scope::MoveRange);
         let p = self.platform();
         let from = check_range(from)?;
-        let target = check_range(PageRange::new(to, from.pages))?;
+        let target = check_mappable(PageRange::new(to, from.pages))?;
         let mut work = Work::begin(self);
         let (space, _alone) = self.alone_in(id)?;
         if let Some(clash) = self.first_mapped(space, target) {
@@ -73,7 +73,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 if let Way::Small(leaf) = table::find(self, space.root(p), new) {
                     leaf.lock(self).write(new, moved);
                 }
-                if moved.is_present() {
+                if moved.is_mapped() {
                     self.emit(Event::Mapped { space: id, page: new, frame: entry.frame(), pages: 1 });
                 }
             });
@@ -110,7 +110,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.split_all_large(space, range, &mut work)?;
         let mut owed = Owed::begin(p, space);
         self.visit(space, range, (&mut work, cost::ENTRY), |leaf, page, entry, pages| {
-            if !entry.is_present() {
+            if !entry.is_mapped() {
                 return;
             }
             let frame = self.frames().get(entry.frame());

@@ -40,12 +40,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let mut owed = Owed::begin(p, space);
         self.visit(space, range, (&mut work, cost::ENTRY), |leaf, page, entry, pages| {
-            if !entry.is_present() {
+            if !entry.is_mapped() {
                 return;
             }
             let lost = entry.0 & Entry::RIGHTS & !prot.bits();
             if lost != 0 {
-                let old = leaf.clear_bits(page, lost);
+                // What nobody may use is not present: rights alone would leave it to the kernel.
+                let old = match prot {
+                    Prot::None => leaf.set_prot(page, prot),
+                    _ => leaf.clear_bits(page, lost),
+                };
                 // Until the flush a CPU may go on writing; where a clean entry lets it, no dirty bit will tell (INV-11).
                 if old.may_be_dirty(p) && !p.broken(Rule::DirtyBeforeUnlock) {
                     self.frames().get(old.frame()).set_flags(p, flag::DIRTY);
@@ -59,9 +63,13 @@ impl<'p, P: Platform> Manager<'p, P> {
                 // A large page is never shared. Of a page that somebody works on a fault will see.
                 pages > 1 || self.has_only_mapping(entry.frame()) == Some(true)
             };
-            let gained =
-                if gained & Entry::WRITABLE == 0 || own() { gained } else { gained & !Entry::WRITABLE };
-            if gained != 0 {
+            let read_only = gained & Entry::WRITABLE != 0 && !own();
+            let (gained, prot) =
+                if read_only { (gained & !Entry::WRITABLE, prot.read_only()) } else { (gained, prot) };
+            if entry.is_prot_none() && gained != 0 {
+                // It is not present: no CPU changes it, nor has it.
+                leaf.write(page, entry.with_prot(prot));
+            } else if gained != 0 {
                 leaf.set_bits(page, gained);
             }
         });

@@ -195,7 +195,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         None
     }
 
-    /// Takes every present entry of a range out, and leaves each marked as taken. What it knew of its page moves to
+    /// Takes every entry of a range that leads to a page out, and leaves each marked as taken. What it knew of its page moves to
     /// the page before the table's lock is dropped (PITFALLS 4).
     pub(super) fn take_range(
         &self,
@@ -207,7 +207,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     ) {
         let p = self.platform();
         self.visit(space, range, (work, cost::ENTRY), |leaf, page, entry, pages| {
-            if !entry.is_present() {
+            if !entry.is_mapped() {
                 return;
             }
             let old = leaf.take(page);
@@ -222,7 +222,10 @@ impl<'p, P: Platform> Manager<'p, P> {
                 pages: pages as u32,
                 deferred: false,
             });
-            owed.add(page, pages);
+            // What nobody may use was flushed when it became so, and was not present since: no CPU has it.
+            if old.is_present() {
+                owed.add(page, pages);
+            }
         });
     }
 

@@ -8,13 +8,14 @@
 
 use core::sync::atomic::Ordering;
 
-use super::Entry;
+use super::{Entry, Prot};
 use crate::Manager;
 use crate::addr::{FrameNumber, LARGE_PAGES, PageNumber, PageRange, PhysAddr};
 use crate::error::Error;
 use crate::frame::{AllocFrom, Frame, Kind};
 use crate::platform::Platform;
 use crate::resched::{Work, cost};
+use crate::rule::Rule;
 use crate::sync::{SpinGuard, Word64};
 
 /// The level of the table to which the root's entries lead to: 3 is the root's own.
@@ -36,7 +37,7 @@ pub(crate) struct Leaf {
 pub(crate) enum Way {
     /// In a table of small pages.
     Small(Leaf),
-    /// At a large page, present or taken.
+    /// At a large page, mapped or taken.
     Large(Leaf),
     /// Nowhere; the first page after it to which a way may lead.
     Gap(PageNumber),
@@ -59,7 +60,7 @@ fn word<'p, P: Platform>(mm: &Manager<'p, P>, table: FrameNumber, index: usize) 
 
 /// Whether an entry of a table of this level is, or was until it was taken, a large page.
 fn is_large(entry: Entry, level: u32) -> bool {
-    level == LARGE_LEVEL && entry.has(Entry::LARGE) && (entry.is_present() || entry.is_taken())
+    level == LARGE_LEVEL && entry.has(Entry::LARGE) && (entry.is_mapped() || entry.is_taken())
 }
 
 /// The way to `page`, as far as it goes.
@@ -411,10 +412,25 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
         self.word(page).replace(self.mm.platform(), 0, entry.0, Ordering::AcqRel).is_ok()
     }
 
-    /// Puts a table of small pages in place of a large one, in one step; gives what was there.
-    pub fn put_table(&self, page: PageNumber, table: FrameNumber) -> Entry {
-        self.mm.frames().get(self.leaf.table).refs.fetch_add(self.mm.platform(), 1, Ordering::Relaxed);
-        Entry(self.word(page).swap(self.mm.platform(), Entry::table(table).0, Ordering::AcqRel))
+    /// Puts a table of small pages, which says what the large one said when it was `seen`, in its place. If that says something
+    /// else by then, `fill` makes the table say so before: from the step on in which it takes its place others change what is
+    /// in it, under its own lock.
+    pub fn put_table(&self, page: PageNumber, mut seen: Entry, table: FrameNumber, fill: impl Fn(Entry)) {
+        let (p, word, new) = (self.mm.platform(), self.word(page), Entry::table(table));
+        if p.broken(Rule::SplitWhole) {
+            // It is finished where others find it already.
+            let now = self.replace(page, new);
+            if now != seen {
+                fill(now);
+            }
+        } else {
+            // Release: partner of the Acquire of a walk. The hardware sets two bits at most meanwhile, each once.
+            while let Err(now) = word.replace(p, seen.0, new.0, Ordering::AcqRel) {
+                seen = Entry(now);
+                fill(seen);
+            }
+        }
+        self.mm.frames().get(self.leaf.table).refs.fetch_add(p, 1, Ordering::Relaxed);
     }
 
     /// Takes an entry out in one step, so that a dirty bit set at the last moment is in what this gives.
@@ -430,6 +446,19 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
     /// Clears bits of a present entry in one step (INV-10); gives what was there.
     pub fn clear_bits(&self, page: PageNumber, bits: u64) -> Entry {
         Entry(self.word(page).fetch_and(self.mm.platform(), !bits, Ordering::AcqRel))
+    }
+
+    /// Changes what may be done with a mapped page, in one step of which no bit that the hardware sets meanwhile is lost;
+    /// gives what was there.
+    pub fn set_prot(&self, page: PageNumber, prot: Prot) -> Entry {
+        let mut seen = self.read(page);
+        loop {
+            let new = seen.with_prot(prot);
+            match self.word(page).replace(self.mm.platform(), seen.0, new.0, Ordering::AcqRel) {
+                Ok(_) => return seen,
+                Err(now) => seen = Entry(now),
+            }
+        }
     }
 
     /// Sets bits of a present entry in one step.

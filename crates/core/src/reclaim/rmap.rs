@@ -21,8 +21,9 @@ pub(super) struct Mapping<'a, 'p, P: Platform> {
     pub entry: Entry,
 }
 
-/// Visits the present entries that lead to `n`, until `visit` has enough. The caller holds and has locked the page. May
-/// wait, and gives way; what a walk may miss then, `paging/shown.rs` says.
+/// Visits the entries that lead to `n`, also those that let nobody use it ([`Prot::None`](crate::Prot::None)), until `visit`
+/// has enough. The caller holds and has locked the page. May wait, and gives way; what a walk may miss then,
+/// `paging/shown.rs` says.
 pub(super) fn walk<'p, P: Platform>(
     mm: &Manager<'p, P>,
     n: FrameNumber,
@@ -63,7 +64,7 @@ pub(super) fn walk_all<'p, P: Platform>(
         };
         if let Some(leaf) = leaf
             && let entry = leaf.read(page)
-            && entry.is_present()
+            && entry.is_mapped()
             && entry.frame() == n
         {
             return visit(Mapping { id, space, page, leaf, entry });

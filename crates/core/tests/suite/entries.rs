@@ -7,10 +7,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use machine::faults::{
-    AT, TO, found, in_the_window_of, machine, own, read_all, reclaim_all, showing, write_first,
+    AT, TO, found, in_the_window_of, machine, own, read_all, reclaim_all, run_in, showing, write_first,
 };
-use machine::{Host, Mm, Setup, bare, pages};
-use quietmm::{Backing, Error, Manager, PageNumber, Prot, Rule};
+use machine::{Host, Mm, Setup, at_hand, bare, pages};
+use quietmm::{AllocFrom, Backing, Config, Error, Manager, PageNumber, Prot, Rule};
 
 /// CPU 1 writes, CPU 0 writes the file back, CPU 1 writes again, CPU 0 reclaims: what CPU 1 reads in the end.
 fn written_after_write_back(broken: Option<Rule>, guarantees: bool) -> u64 {
@@ -171,6 +171,48 @@ fn p37_an_address_is_flushed_before_a_copy_is_mapped_there() {
     };
     assert_eq!(seen(None), (7, 7));
     assert_eq!(seen(Some(Rule::RefaultAfterFlush)), (7, 0), "two threads, two contents");
+}
+
+/// CPUs 1 and 2 have a page of a file cached that their space shows privately, and whose translations were taken away so often
+/// before. CPU 0 has cleared its entry and waits for the flush. Whether CPU 2 still has the page when CPU 3 has mapped a copy.
+fn copied_when_old(broken: Option<Rule>, generation: u64) -> bool {
+    let host = machine(4, broken);
+    host.run(Config { page_lists: at_hand(31), ..bare("linux") }, |mm| {
+        let (id, file) = (mm.create_space().unwrap(), mm.create_file(32).unwrap());
+        mm.map(id, pages(AT, 32), Backing::Private { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        run_in(mm, id, &[1, 2, 3]);
+        host.on(1, || host.grow_old(mm, id, generation));
+        read_all(mm, id, 1, 32);
+        read_all(mm, id, 2, 32);
+        // What CPU 3 will need is at hand there.
+        host.on(3, || {
+            mm.drain_page_list();
+            mm.free_frames(mm.alloc_frames(0, AllocFrom::NOW).unwrap());
+        });
+        host.hold_interrupts.set(true);
+        let (seen, result) = found();
+        host.on_pause.borrow_mut().push_back(Box::new(move |mm| {
+            let host = mm.platform();
+            host.hold_interrupts.set(false);
+            assert!(host.caches(2, AT), "the window is open");
+            host.on(3, || host.write(mm, id, AT, 7).unwrap());
+            seen.set(Some(host.caches(2, AT)));
+        }));
+        reclaim_all(mm);
+        // And again, with nothing outstanding.
+        host.on(3, || host.write(mm, id, AT + 1, 8).unwrap());
+        assert!(broken.is_some() || host.on(2, || host.read(mm, id, AT)) == Ok(7));
+        result()
+    })
+}
+
+#[test]
+fn p37_a_generation_that_is_too_large_for_an_entry_is_waited_for_all_the_same() {
+    // The last that an entry can keep, and those after it.
+    for generation in [0, (1 << 43) - 10, (1 << 50) - 40, (1 << 50) - 2, 1 << 50, u64::MAX / 2] {
+        assert!(!copied_when_old(None, generation), "{generation:#x}");
+    }
+    assert!(copied_when_old(Some(Rule::RefaultAfterFlush), 1 << 50), "two threads, two frames");
 }
 
 /// CPU 2 has a page cached that a fork shares; CPU 1 writes to it and gets a copy. What each then reads.

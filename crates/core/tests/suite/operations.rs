@@ -33,7 +33,7 @@ fn until_it_fits<T>(
 
 /// Maps single pages, in a space of their own, until every slot for regions is taken: the next region needs a frame.
 fn fill_the_region_pool(mm: &Mm<'_>) {
-    let (id, mut at) = (mm.create_space().unwrap(), 0);
+    let (id, mut at) = (mm.create_space().unwrap(), 16);
     let mut until_it_grows = || {
         let (pools, mut count) = (mm.validate().pools, 0);
         while mm.validate().pools == pools {

@@ -39,7 +39,7 @@ fn a_mapping_that_cannot_be_is_refused_and_changes_nothing() {
             refused(mm, Error::BadRange, || mm.flush_range(id, wrong));
         }
         for (wrong, at) in
-            [(pages(100, 10), 100), (pages(90, 11), 100), (pages(109, 5), 109), (pages(1, 1000), 100)]
+            [(pages(100, 10), 100), (pages(90, 11), 100), (pages(109, 5), 109), (pages(16, 1000), 100)]
         {
             refused(mm, Error::Overlaps(PageNumber(at)), map(wrong, ANON));
         }
@@ -52,7 +52,7 @@ fn a_mapping_that_cannot_be_is_refused_and_changes_nothing() {
             refused(mm, Error::NoSuchFile, map(pages(500, 1), file(unknown, 0)));
         }
         for &unknown in &spaces[1..] {
-            refused(mm, Error::NoSuchSpace, || mm.map(unknown, pages(1, 1), ANON, Prot::Read));
+            refused(mm, Error::NoSuchSpace, || mm.map(unknown, pages(16, 1), ANON, Prot::Read));
             refused(mm, Error::NoSuchSpace, || mm.unmap(unknown, pages(1, 1)));
             refused(mm, Error::NoSuchSpace, || mm.switch_to(unknown));
             refused(mm, Error::NoSuchSpace, || mm.destroy_space(unknown));
@@ -64,8 +64,57 @@ fn a_mapping_that_cannot_be_is_refused_and_changes_nothing() {
         refused(mm, Error::BadRange, || mm.create_file((1 << 40) + 1));
         // The borders themselves are fine.
         mm.map(id, pages(110, 1), ANON, Prot::Read).unwrap();
-        mm.map(id, pages(0, 100), ANON, Prot::Read).unwrap();
-        mm.map(id, pages(end - 10, 10), file(f, 0), Prot::Read).unwrap();
+        mm.map(id, pages(16, 84), ANON, Prot::Read).unwrap();
+        mm.map(id, pages(end - 11, 10), file(f, 0), Prot::Read).unwrap();
+    });
+}
+
+#[test]
+fn the_first_pages_and_the_last_cannot_be_mapped() {
+    let host = Host::new(Setup::default());
+    host.run(bare("vanilla"), |mm| {
+        let (id, all) = (mm.create_space().unwrap(), PageRange::MAPPABLE);
+        let (first, end) = (all.start.0, all.end().0);
+        assert_eq!((first, end), (16, PageNumber::USER_END.0 - 1), "64 KiB, and a page");
+        let f = mm.create_file(100).unwrap();
+        mm.map(id, pages(100, 4), file(f, 0), Prot::ReadWrite).unwrap();
+        for (wrong, at) in [
+            (pages(0, 1), 0),
+            (pages(1, 1), 1),
+            (pages(first - 1, 2), first - 1),
+            (pages(end, 1), end),
+            (pages(end - 1, 2), end),
+            (pages(0, PageNumber::USER_END.0), 0),
+        ] {
+            let error = Error::NotMappable(PageNumber(at));
+            for backing in [ANON, file(f, 0)] {
+                refused(mm, error, || mm.map(id, wrong, backing, Prot::None));
+            }
+            if wrong.pages < 4 {
+                refused(mm, error, || mm.move_range(id, pages(100, wrong.pages), wrong.start));
+            }
+            refused(mm, Error::NotMapped(PageNumber(at)), || fault(mm, id, at, UserAccess::Read));
+            refused(mm, Error::NotMapped(wrong.start), || mm.unmap(id, wrong));
+            assert!(
+                error.to_string().ends_with("programs may map from 0x10000 up to 0x7ffffffff000"),
+                "{error}"
+            );
+        }
+        mm.switch_to(id).unwrap();
+        for page in [first, end - 1] {
+            mm.map(id, pages(page, 1), ANON, Prot::ReadWrite).unwrap();
+            host.write(mm, id, page, page).unwrap();
+        }
+        mm.unmap(id, pages(end - 1, 1)).unwrap();
+        mm.move_range(id, pages(first, 1), PageNumber(end - 1)).unwrap();
+        assert_eq!(host.read(mm, id, end - 1), Ok(first));
+        let before = settled(mm).tables;
+        mm.unmap(id, pages(end - 1, 1)).unwrap();
+        assert_eq!(
+            settled(mm).tables,
+            before - 3,
+            "the last page that can be mapped is the last of its tables"
+        );
     });
 }
 
@@ -83,12 +132,12 @@ fn handles_of_what_was_destroyed_are_refused() {
     host.run(bare("vanilla"), |mm| {
         let id = mm.create_space().unwrap();
         let f = mm.create_file(10).unwrap();
-        mm.map(id, pages(1, 10), file(f, 0), Prot::Read).unwrap();
+        mm.map(id, pages(100, 10), file(f, 0), Prot::Read).unwrap();
         refused(mm, Error::Busy, || mm.destroy_file(f));
         mm.destroy_space(id).unwrap();
         mm.destroy_file(f).unwrap();
         refused(mm, Error::NoSuchSpace, || mm.destroy_space(id));
-        refused(mm, Error::NoSuchSpace, || mm.map(id, pages(1, 1), ANON, Prot::Read));
+        refused(mm, Error::NoSuchSpace, || mm.map(id, pages(100, 1), ANON, Prot::Read));
         refused(mm, Error::NoSuchFile, || mm.destroy_file(f));
         refused(mm, Error::NoSuchFile, || mm.cached_pages(f));
     });
@@ -257,7 +306,7 @@ fn unmapping_a_whole_region_needs_no_memory() {
     let host = Host::new(Setup::default());
     host.run(bare("vanilla"), |mm| {
         let id = mm.create_space().unwrap();
-        let map = |i: u64| mm.map(id, pages(10 * i, 5), ANON, Prot::ReadWrite).unwrap();
+        let map = |i: u64| mm.map(id, pages(100 + 10 * i, 5), ANON, Prot::ReadWrite).unwrap();
         map(0);
         let one_slab = mm.validate().pools;
         let grown = (1..1000).find(|&i| {
@@ -270,10 +319,10 @@ fn unmapping_a_whole_region_needs_no_memory() {
         assert_eq!(two_slabs, one_slab + 1, "every slot of both slabs is in use");
         let held = exhaust(mm);
         // The middle of a region would make it two: that takes a slot.
-        refused(mm, Error::OutOfMemory, || mm.unmap(id, pages(32, 1)));
-        mm.unmap(id, pages(20, 5)).unwrap();
-        mm.unmap(id, pages(32, 1)).unwrap();
-        mm.unmap(id, pages(30, 2)).unwrap();
+        refused(mm, Error::OutOfMemory, || mm.unmap(id, pages(132, 1)));
+        mm.unmap(id, pages(120, 5)).unwrap();
+        mm.unmap(id, pages(132, 1)).unwrap();
+        mm.unmap(id, pages(130, 2)).unwrap();
         give_back(mm, held);
         mm.destroy_space(id).unwrap();
     });
@@ -344,7 +393,7 @@ fn everything_comes_back_in_the_end() {
         let host = Host::new(Setup { cpus: 3, tags: 4, ..Setup::default() });
         host.run(bare(policy), |mm| {
             let (warm, f) = (mm.create_space().unwrap(), mm.create_file(1).unwrap());
-            mm.map(warm, pages(1, 1), ANON, Prot::Read).unwrap();
+            mm.map(warm, pages(16, 1), ANON, Prot::Read).unwrap();
             mm.destroy_file(f).unwrap();
             mm.destroy_space(warm).unwrap();
             let start = settled(mm);

@@ -318,3 +318,100 @@ fn what_is_written_while_the_right_is_taken_away_reaches_the_file() {
     assert_eq!(written_during_a_protect(true), (false, None));
     assert_eq!(written_during_a_protect(false), (true, Some(7)));
 }
+
+/// Two spaces show a page of a file; one has written to it, and so it is dirty: by its entry, or, where that is gone, by
+/// itself. In the other, which comes first or last in the reverse map, CPU 1 has begun to write when the page is written back.
+/// Whether it still writes while the device reads, how many interrupts CPU 1 got, and what the device has after a second
+/// write-back.
+fn begun_before_write_back(broken: Option<Rule>, first: bool, by_entry: bool) -> (bool, usize, Option<u64>) {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.broken.set(broken);
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(1).unwrap();
+        let other = if first { mapped(mm, shared(file), 1) } else { mm.create_space().unwrap() };
+        let id = mapped(mm, shared(file), 1);
+        if !first {
+            mm.map(other, pages(AT, 1), shared(file), Prot::ReadWrite).unwrap();
+        }
+        host.write(mm, id, AT, 1).unwrap();
+        if !by_entry {
+            mm.advise(id, pages(AT, 1), Advice::Drop).unwrap();
+        }
+        host.on(1, || {
+            mm.switch_to(other).unwrap();
+            assert_eq!(host.read(mm, other, AT), Ok(1));
+            assert!(host.begin_write(AT, 2), "its entry is writable and clean");
+        });
+        host.forget();
+        let late = Rc::new(Cell::new(false));
+        let seen = Rc::clone(&late);
+        host.on_disk_write.borrow_mut().push_back(Box::new(move |mm| seen.set(mm.platform().end_write(1))));
+        assert_eq!(mm.write_back(file), Ok(1));
+        let interrupts = host.interrupts_to(1);
+        // It has its dirty bit all the same.
+        mm.write_back(file).unwrap();
+        (late.get(), interrupts, host.on_disk(file, 0))
+    })
+}
+
+#[test]
+fn a_write_that_has_begun_ends_before_the_device_reads() {
+    for first in [false, true] {
+        for by_entry in [false, true] {
+            let what = format!("first: {first}, by its entry: {by_entry}");
+            assert_eq!(begun_before_write_back(None, first, by_entry), (false, 1, Some(2)), "{what}");
+            let broken = begun_before_write_back(Some(Rule::FlushWritable), first, by_entry);
+            assert_eq!(broken, (true, 0, Some(2)), "{what}: it writes while the device reads");
+        }
+    }
+}
+
+/// The same where an operation has made the entry read-only, and waits for its flush.
+fn begun_before_a_protect(broken: Option<Rule>) -> bool {
+    let host = Host::new(Setup { cpus: 3, ..Setup::default() });
+    host.broken.set(broken);
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(1).unwrap();
+        let id = mapped(mm, shared(file), 1);
+        host.write(mm, id, AT, 1).unwrap();
+        mm.advise(id, pages(AT, 1), Advice::Drop).unwrap();
+        host.on(1, || {
+            mm.switch_to(id).unwrap();
+            assert_eq!(host.read(mm, id, AT), Ok(1));
+            assert!(host.begin_write(AT, 2));
+        });
+        let late = Rc::new(Cell::new(false));
+        let seen = Rc::clone(&late);
+        host.hold_interrupts.set(true);
+        host.on_pause.borrow_mut().push_back(Box::new(move |mm| {
+            let host = mm.platform();
+            host.on_disk_write
+                .borrow_mut()
+                .push_back(Box::new(move |mm| seen.set(mm.platform().end_write(1))));
+            host.on(2, || assert_eq!(mm.write_back(file), Ok(1)));
+        }));
+        mm.protect(id, pages(AT, 1), Prot::Read).unwrap();
+        late.get()
+    })
+}
+
+#[test]
+fn a_write_that_has_begun_before_a_protect_ends_before_the_device_reads() {
+    assert!(!begun_before_a_protect(None));
+    assert!(begun_before_a_protect(Some(Rule::FlushWritable)));
+}
+
+#[test]
+fn pages_that_have_nothing_to_write_cost_no_flush() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(8).unwrap();
+        let id = mapped(mm, shared(file), 8);
+        host.on(1, || {
+            mm.switch_to(id).unwrap();
+            (AT..AT + 8).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(0)));
+        });
+        host.forget();
+        assert_eq!((mm.write_back(file), host.interrupts()), (Ok(0), 0));
+    });
+}

@@ -308,7 +308,8 @@ fn what_no_host_or_core_can_have_is_refused() {
     };
     for (sets, scale, what) in [
         // 17 TiB of 4 KiB frames are more than 2^32: as many as 1 TiB if they are cut off.
-        (&[("memory", "17TiB")][..], 1, "more than frames can be numbered"),
+        (&[("memory", "17TiB")][..], 1, "more than frames can be numbered; at most 8192 GiB"),
+        (&[("memory", "9TiB")], 1, "more than frames can be numbered"),
         (&[("memory", "17TiB")], 1_000_000_000, "less than its tables need"),
         (&[("tick_hz", "100000"), ("tick_work", "10us")], 64, "leave a CPU no time"),
         (&[("memory", "64GiB"), ("cpus", "4096"), ("l2_entries", "65536")], 64, "more than can be simulated"),

@@ -28,7 +28,7 @@ use hooks::{Always, Hook, Placed};
 pub use hooks::{StandsStill, everywhere, everywhere_as};
 pub use log::Happened;
 use log::Log;
-use translation::Tlb;
+use translation::{Begun, Tlb};
 pub use words::{NONE_AT_HAND, at_hand, bare, config, counted, exhaust, give_back, pages, settled};
 
 pub type Mm<'p> = Manager<'p, Host>;
@@ -67,6 +67,8 @@ pub struct Host {
     irqs: Vec<Cell<bool>>,
     pending: Vec<Cell<bool>>,
     tlbs: Vec<RefCell<Tlb>>,
+    /// Writes that CPUs have begun and not ended.
+    begun: Vec<Cell<Option<Begun>>>,
     manager: Cell<*const Mm<'static>>,
     idle_pauses: Cell<u32>,
     /// All that was ever woken.
@@ -156,6 +158,7 @@ impl Host {
             irqs: vec![Cell::new(true); cpus],
             pending: vec![Cell::new(false); cpus],
             tlbs: (0..cpus).map(|_| RefCell::default()).collect(),
+            begun: vec![Cell::new(None); cpus],
             manager: Cell::new(std::ptr::null()),
             idle_pauses: Cell::new(0),
             woken: RefCell::default(),
@@ -230,6 +233,8 @@ impl Host {
     }
 
     fn deliver(&self, cpu: u16) {
+        // An interrupt comes between two instructions.
+        self.end_write(cpu);
         self.pending[cpu as usize].set(false);
         self.irqs[cpu as usize].set(false);
         self.on(cpu, || self.manager().on_interrupt());

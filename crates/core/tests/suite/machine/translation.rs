@@ -21,6 +21,14 @@ pub(super) struct Tlb {
     pub(super) kernel: BTreeMap<u64, Entry>,
 }
 
+/// A write of which the walk is done.
+#[derive(Clone, Copy)]
+pub(super) struct Begun {
+    page: u64,
+    frame: FrameNumber,
+    value: u64,
+}
+
 /// Where a translation of `page` can lie: the small one, and the large one that covers it.
 pub(super) fn places(tag: u16, page: u64) -> [(u16, u64, bool); 2] {
     [(tag, page, false), (tag, PageNumber(page).large().0, true)]
@@ -170,6 +178,76 @@ impl Host {
         let Some(frame) = self.translate(page, true) else { return false };
         self.word(frame, 0).store(value, Ordering::SeqCst);
         true
+    }
+
+    /// The program on this CPU begins a write: the walk finds an entry that allows it and is clean. Until it ends
+    /// ([`end_write`](Self::end_write)) others can change the entry; says whether it has begun.
+    pub fn begin_write(&self, page: u64, value: u64) -> bool {
+        let cpu = self.current.get() as usize;
+        let root = self.tlbs[cpu].borrow().root.expect("it runs in a space");
+        let entry = self.walk(root, page).0.map_or(Entry::NONE, |word| Entry(word.load(Ordering::SeqCst)));
+        let begins = entry.permits(UserAccess::Write) && !entry.has(Entry::DIRTY);
+        self.begun[cpu].set(begins.then(|| Begun { page, frame: frame_for(entry, page), value }));
+        begins
+    }
+
+    /// What this CPU has begun to write is written, and the dirty bit set, if the entry is still there: many CPUs look at
+    /// nothing else by then. At the latest before an interrupt. Says whether there was such a write.
+    pub fn end_write(&self, cpu: u16) -> bool {
+        let Some(Begun { page, frame, value }) = self.begun[cpu as usize].take() else { return false };
+        let root = self.tlbs[cpu as usize].borrow().root.expect("it runs in a space");
+        let Some(word) = self.walk(root, page).0 else { return false };
+        let now = Entry(word.load(Ordering::SeqCst));
+        if !now.is_present() || frame_for(now, page) != frame {
+            return false;
+        }
+        word.fetch_or(Entry::ACCESSED | Entry::DIRTY, Ordering::SeqCst);
+        self.word(frame, 0).store(value, Ordering::SeqCst);
+        true
+    }
+
+    /// What the kernel on this CPU reads at a user address, if that needs no page fault: it may use whatever is present.
+    pub fn try_read_as_kernel(&self, page: u64) -> Option<u64> {
+        let tlb = self.tlbs[self.current.get() as usize].borrow();
+        let cached = places(tlb.tag, page).iter().find_map(|key| tlb.cached.get(key).copied());
+        let walked = || self.walk(tlb.root?, page).0.map(|word| Entry(word.load(Ordering::SeqCst)));
+        let entry = cached.or_else(walked).filter(|entry| entry.is_present())?;
+        Some(self.word(frame_for(entry, page), 0).load(Ordering::SeqCst))
+    }
+
+    /// The word of a page's entry, as it lies in memory.
+    pub fn raw_entry(&self, page: u64) -> u64 {
+        let root = self.tlbs[self.current.get() as usize].borrow().root.expect("it runs in a space");
+        self.walk(root, page).0.map_or(0, |word| word.load(Ordering::SeqCst))
+    }
+
+    /// The page looks as if nobody had used it for long: its accessed bit is clear, and no CPU has it cached.
+    pub fn make_idle(&self, page: u64) {
+        let root = self.tlbs[self.current.get() as usize].borrow().root.expect("it runs in a space");
+        let word = self.walk(root, page).0.expect("it is mapped");
+        word.fetch_and(!Entry::ACCESSED, Ordering::SeqCst);
+        self.tlbs.iter().for_each(|tlb| tlb.borrow_mut().flush());
+    }
+
+    /// What the core keeps about a space says that its translations were taken away so often already, and flushed. Found by what
+    /// a few flushes of it raise: the number of the last, and, two words on, of the last that all have done.
+    pub fn grow_old(&self, mm: &Mm<'_>, id: SpaceId, generation: u64) {
+        let frames = self.regions()[0];
+        let lines = (0..u64::from(frames.frames) * 64)
+            .map(|line| self.word(frames.start.add((line / 64) as u32), (line % 64) as usize * 8));
+        let lines: Vec<_> = lines.map(|word| (word, word.load(Ordering::SeqCst))).collect();
+        (0..5).for_each(|_| mm.flush_space(id).unwrap());
+        let pair = |word: &AtomicU64| {
+            // SAFETY: a line has eight words.
+            [word, unsafe { &*(&raw const *word).add(2) }].map(|word| word.load(Ordering::SeqCst))
+        };
+        let raised = |&&(word, before): &&(&AtomicU64, u64)| pair(word) == [before + 5; 2];
+        let space: Vec<_> = lines.iter().filter(raised).collect();
+        assert_eq!(space.len(), 1, "a space, and nothing else");
+        let word = space[0].0;
+        word.store(generation, Ordering::SeqCst);
+        // SAFETY: as above.
+        unsafe { &*(&raw const *word).add(2) }.store(generation, Ordering::SeqCst);
     }
 
     fn access(&self, mm: &Mm<'_>, id: SpaceId, page: u64, write: Option<u64>) -> Result<u64, Error> {
