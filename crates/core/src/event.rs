@@ -242,6 +242,8 @@ pub enum Event {
     SwapLost,
     /// No swap device had a slot for a page.
     SwapFull,
+    /// A page was not written out, because its device does not take pages at the moment.
+    PageoutDeferred,
     /// A task had to wait because as many pages as may be are being written out.
     Throttled,
     /// A task had to reclaim for itself.
@@ -388,6 +390,7 @@ counters! {
     SwapRaHit, "swap_ra_hit", "pages read ahead that were wanted";
     SwapLost, "swap_lost", "pages that a swap device did not give back";
     SwapFull, "swap_full", "pages that found no slot on a swap device";
+    PageoutDeferred, "pageout_deferred", "pages that were not written, because their device takes none at the moment";
     Throttled, "pageout_throttled", "tasks that waited because too many pages were being written out";
     AllocStall, "allocstall", "tasks that had to reclaim for themselves";
     DirectReclaim, "direct_reclaims", "rounds of reclaim by tasks that needed a frame";
@@ -471,6 +474,7 @@ impl Counters {
             Event::AheadUsed => self.add(C::SwapRaHit, 1),
             Event::SwapLost => self.add(C::SwapLost, 1),
             Event::SwapFull => self.add(C::SwapFull, 1),
+            Event::PageoutDeferred => self.add(C::PageoutDeferred, 1),
             Event::Throttled => self.add(C::Throttled, 1),
             Event::Refilled { frames } => self.add(C::PcpRefill, frames.into()),
             Event::Spilled { frames } => self.add(C::PcpSpill, frames.into()),

@@ -34,7 +34,6 @@ impl<P: Platform> Manager<'_, P> {
         // The pages first: what is freed on the way to its list goes to the frames at hand. Nothing comes after
         // them, since this CPU runs nothing else and interrupt handlers take no frames.
         self.drain_lru_batch();
-        self.leave_block();
         if !p.broken(Rule::OfflineDrainsLists) {
             self.drain_page_list();
         }
@@ -52,6 +51,7 @@ impl<P: Platform> Manager<'_, P> {
         // Partner: the fence in `ipi::is_gone`. Who posted before it is served here; who posts later sees OFFLINE.
         full_fence(p);
         ipi::serve(&here);
+        self.leave_block();
         self.adjust_vmap();
         Ok(())
     }

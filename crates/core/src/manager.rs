@@ -13,10 +13,11 @@ use crate::percpu::{CpuSlot, Here, MAX_LRU_BATCH};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::pool::{Pool, Zeroed};
+use crate::profile::Scope;
 use crate::reclaim::{Clock, Node, Shadows};
 use crate::rule::Rule;
 use crate::swap::Swap;
-use crate::sync::Word32;
+use crate::sync::{SpinLock, Word32};
 use crate::tlb::BatchSlot;
 use crate::vmap::Vmap;
 
@@ -139,6 +140,8 @@ pub(crate) struct Root {
     pub online: CpuMask,
     pub online_cpus: Word32,
     pub holders: Holders,
+    /// Whoever works out the watermarks. Zones' locks are taken inside.
+    pub watermarks: SpinLock<{ Scope::ZoneLock as u8 }>,
 }
 
 // SAFETY: pools are.

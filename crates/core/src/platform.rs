@@ -109,8 +109,14 @@ pub unsafe trait Platform {
     }
 
     /// No frame can be had for a task that may wait: reclaim has found nothing, and no CPU holds frames back. Whoever
-    /// embeds the core picks a victim here, and gives true when the task should try again: memory will come, or has
-    /// come. False, and the task gets [`Error::OutOfMemory`](crate::Error::OutOfMemory): right for the victim itself.
+    /// embeds the core picks a victim here, and returns true when the task should try again: memory will come, or has
+    /// come. False, and the task gets [`Error::OutOfMemory`](crate::Error::OutOfMemory) at once, and nobody is asked again for
+    /// this allocation: right for the victim itself.
+    ///
+    /// True is believed as long as anything is freed anywhere. After the twelfth in a row that nothing came of, with waits that
+    /// double from one to the next, more than a second in all, the task gets its error too. For a block of more than eight
+    /// frames twelve are the most in any case: what others free may never make one.
+    ///
     /// Interrupts are on and no spin lock is held; it may wait, and may free frames, but must not ask for any. The task may
     /// have the regions of its space: no space is changed or ended here, and a victim ends by itself, later.
     fn out_of_memory(&self, short: &Shortage) -> bool {

@@ -13,6 +13,8 @@ pub struct Told {
     pub returned: Cell<u32>,
     /// Kernel pages that purges have flushed.
     pub purged: Cell<u64>,
+    /// Pages that began to be written out.
+    pub going_out: Cell<u32>,
     /// How often a purge was asked for because enough was unmapped.
     pub wanted: Cell<u32>,
 }
@@ -23,6 +25,7 @@ impl Told {
             Event::Spilled { frames } => self.spilled.set(self.spilled.get().max(frames)),
             Event::VmapReturned { extents } => self.returned.set(self.returned.get().max(extents)),
             Event::VmapPurged { pages } => self.purged.set(self.purged.get() + pages),
+            Event::WriteBegins { .. } => self.going_out.set(self.going_out.get() + 1),
             Event::VmapPurgeWanted => self.wanted.set(self.wanted.get() + 1),
             _ => {}
         }

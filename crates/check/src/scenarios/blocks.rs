@@ -7,7 +7,7 @@ use crate::task::Task;
 use crate::task::vmap::{BARE, kernel, kernel_range};
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![aliases(), reuse(), taken_away(), empty(), offline()]
+    vec![aliases(), reuse(), taken_away(), empty(), offline(), both_offline()]
 }
 
 /// CPU 0's block is full: of a map of 63 pages, and one of a page that all CPUs have used.
@@ -144,5 +144,36 @@ fn offline() -> Scenario {
         task.unmap_aliases();
         task.no_alias(task.frame(1));
         task.vunmap(task.vmap_filled(0, 192, BARE));
+    })
+}
+
+fn both_offline() -> Scenario {
+    Scenario::new(
+        "block-offline-two",
+        "two CPUs with blocks go offline at once, and a third wants all addresses",
+        "linux",
+    )
+    .cpus(3)
+    .config(|config| kernel_range(config, 192))
+    .shows(&[Rule::EmptyBlocksGoBack])
+    .repeats(&[11])
+    .before(|task| {
+        task.take_frames(2);
+        for cpu in 1..3 {
+            task.as_cpu(cpu, |task| task.keep(task.map_ram(0, 1)));
+        }
+    })
+    .cpu(|task| task.unmap_ram(task.kept(0)))
+    .cpu(|task| task.go_offline())
+    .cpu(|task| task.go_offline())
+    .after(|task| {
+        // The core looks at itself while they are away.
+        task.promise(task.mm().validate().broken.is_none(), "who is offline has left nothing behind");
+        task.unmap_ram(task.kept(1));
+        task.unmap_aliases();
+        task.vunmap(task.vmap_filled(0, 192, BARE));
+        for cpu in 1..3 {
+            task.as_cpu(cpu, Task::come_online);
+        }
     })
 }

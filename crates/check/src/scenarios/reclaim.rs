@@ -1,12 +1,13 @@
 //! Reclaim against everything that touches the same page. CPU 2 reclaims; it runs no program.
 
-use quietmm::{Backing, Prot, Rule};
+use quietmm::{Backing, FrameNumber, Prot, Rule};
 
 use super::before::{
     AT, SECOND, TO, at_hand, backing, crowded, make_idle, showing, showing_as, small, tagged, written,
 };
 use crate::scenario::Scenario;
 use crate::task::Task;
+use crate::task::swap::DEVICE;
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
@@ -17,6 +18,8 @@ pub(super) fn all() -> Vec<Scenario> {
         fault(),
         copy(),
         share(),
+        offline(),
+        stall(),
         fork(),
         exit(),
         lazy(),
@@ -24,6 +27,9 @@ pub(super) fn all() -> Vec<Scenario> {
         hotplug(),
     ]
 }
+
+/// Where memory may go offline: the core's own is in the block before.
+const SECOND_BLOCK: FrameNumber = FrameNumber(0x1400);
 
 /// Pages of a file that nobody has used since the last look, in a space in which CPUs 0 and 1 run; no memory is free.
 pub(super) fn idle(name: &'static str, about: &'static str) -> Scenario {
@@ -177,6 +183,77 @@ fn share() -> Scenario {
             let _ = task.write(1, AT);
         })
         .cpu(reclaims)
+}
+
+fn offline() -> Scenario {
+    Scenario::new(
+        "offline-share",
+        "memory goes offline with a page that two spaces show and write to",
+        "linux",
+    )
+    .cpus(3)
+    .machine(|setup| setup.frames = 2048)
+    .watch(AT, 4)
+    .shows(&[Rule::CacheUntilFlush, Rule::FreezeBeforeFree])
+    .repeats(&[35])
+    .before(|task| {
+        for cpu in 0..2 {
+            let space = task.create_space();
+            if cpu == 0 {
+                task.create_file(8);
+            }
+            task.map_as(space, AT, 4, backing(task, 0), Prot::ReadWrite);
+            task.as_cpu(cpu, |task| task.run_in(space));
+            // The tables.
+            task.bring(space, AT + 1);
+        }
+        // The page is in the second block, and nothing else of theirs.
+        task.take_all_below(SECOND_BLOCK);
+        (0..2).for_each(|space| task.bring(space, AT));
+        task.as_cpu(1, |task| _ = task.peek(1, AT));
+        task.settle();
+        task.begin_offline(SECOND_BLOCK);
+        task.give_back(1);
+    })
+    .cpu(|task| {
+        let _ = task.write(0, AT);
+    })
+    .cpu(|task| {
+        let _ = task.write(1, AT);
+    })
+    .cpu(|task| task.finish_offline())
+    .after(|task| {
+        task.cancel_offline();
+        give_all_back(task);
+    })
+}
+
+fn stall() -> Scenario {
+    Scenario::new(
+        "stall-write",
+        "a task finds nothing, because another has sent the last pages to their device",
+        "linux",
+    )
+    .machine(small)
+    .config(|config| config.swap = true)
+    .watch(AT, 4)
+    .before(|task| {
+        task.swap_on(DEVICE);
+        let space = task.create_space();
+        task.map(space, AT, 4);
+        task.run_in(space);
+        (AT..AT + 4).for_each(|page| task.promise(task.write(space, page).is_ok(), "there is memory"));
+        task.settle();
+        task.take_all_memory();
+    })
+    .cpu(|task| task.promise(task.reclaim(), "there are pages to swap out"))
+    .cpu(|task| {
+        while task.told().going_out.get() == 0 {
+            task.wait();
+        }
+        task.promise(task.reclaim(), "they come back soon");
+    })
+    .after(give_all_back)
 }
 
 fn lazy() -> Scenario {

@@ -31,6 +31,39 @@ impl Task<'_> {
         }
     }
 
+    /// The same, but what lies in this block of memory and what follows.
+    pub fn take_all_below(&self, block: FrameNumber) {
+        self.take_all_blocks();
+        let mut frames = self.world.frames.borrow_mut();
+        let (below, above) = frames.drain(..).partition(|frames| frames.first() < block);
+        *frames = below;
+        let above: Vec<_> = above;
+        above.into_iter().for_each(|frames| self.mm.free_frames(frames));
+    }
+
+    /// Begins to take a block of memory offline.
+    pub fn begin_offline(&self, block: FrameNumber) {
+        let leaving = self.must("begin_offline", |mm| mm.begin_offline(block));
+        self.world.leaving.set(Some(leaving));
+    }
+
+    /// Empties it as far as it can be.
+    pub fn finish_offline(&self) {
+        let leaving = self.world.leaving.take().expect("it was begun");
+        let _ = self.call("finish_offline", |mm| {
+            match mm.finish_offline(leaving) {
+                Ok(offline) => mm.bring_online(offline),
+                Err(remains) => self.world.leaving.set(Some(remains.leaving)),
+            }
+            Ok(())
+        });
+    }
+
+    /// And gives up, if it is still on its way.
+    pub fn cancel_offline(&self) {
+        self.world.leaving.take().into_iter().for_each(|leaving| self.mm.cancel_offline(leaving));
+    }
+
     /// One frame for the scenario, by reclaim if there is no other; says whether there was one.
     pub fn reclaim(&self) -> bool {
         let frames = self.call("alloc_frames", |mm| mm.alloc_frames(0, AllocFrom::HERE));

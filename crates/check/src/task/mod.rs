@@ -10,7 +10,7 @@ pub mod vmap;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use quietmm::{Error, FileId, Frames, PageNumber, PageRange, SpaceId};
+use quietmm::{Error, FileId, Frames, Leaving, PageNumber, PageRange, SpaceId};
 
 use crate::machine::{Machine, Mm, What};
 use crate::violation::Violation;
@@ -24,6 +24,8 @@ pub struct World {
     pub files: RefCell<Vec<FileId>>,
     /// Frames that the scenario holds.
     pub frames: RefCell<Vec<Frames>>,
+    /// A block of memory on its way offline.
+    pub leaving: Cell<Option<Leaving>>,
     /// Kernel ranges.
     pub ranges: RefCell<Vec<PageRange>>,
     /// Numbers, for whatever a scenario wants to remember.

@@ -15,6 +15,7 @@ use crate::paging::Shown;
 use crate::platform::{Platform, Store};
 use crate::pool::Zeroed;
 use crate::profile::Scope;
+use crate::reclaim::Backoff;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::sync::{SpinLock, Word32, Word64};
@@ -74,6 +75,8 @@ pub(crate) struct File {
     root: Word32,
     levels: Word32,
     cached: Word64,
+    /// What came of its pages' writes.
+    pub backoff: Backoff,
     /// The regions that show it.
     pub shown: Shown,
     /// Which use of the slot this is. It ends, under the lock of `shown`, before its pages are let go.
@@ -130,6 +133,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         file.root.set(p, FrameNumber::NONE.0);
         file.levels.set(p, tree::levels(pages));
         file.cached.set(p, 0);
+        file.backoff.clear(p);
         file.shown.clear(p);
         file.pages.set(p, pages);
         file.life.begin(p);

@@ -55,6 +55,8 @@ impl<'p, P: Platform> Manager<'p, P> {
                 }
             };
             UnmapBatch::fill(self, FlushReason::Clean, make_clean, |n, _| dirty.push(n))?;
+            let writing = dirty.as_slice().len() as u32;
+            self.pageout_begins(writing);
             pageout::write_all(self, dirty.as_slice(), |n, ok| {
                 match ok {
                     true => written += 1,
@@ -62,6 +64,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 }
                 self.let_go(n);
             });
+            self.pageout_ends(writing);
             if ended {
                 return Err(Error::NoSuchFile);
             }

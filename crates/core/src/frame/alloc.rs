@@ -164,7 +164,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// A block of this CPU's node, if it has plenty: for who can do without.
     pub(crate) fn alloc_spare(&self, order: u8, kind: Kind) -> Option<FrameNumber> {
         let (p, here) = (self.platform(), self.node_here());
-        let low = |zone: &Zone| zone.watermarks.low.into();
+        let low = |zone: &Zone| zone.low(p);
         let plenty = self.zones().filter(|zone| zone.node == here && !zone.is_short(p));
         let frame = plenty.filter_map(|zone| zone.take(self, order, kind, low(zone))).next()?;
         self.emit(Event::Taken { frame, order, kind });
@@ -203,27 +203,28 @@ impl<'p, P: Platform> Manager<'p, P> {
             let found = if zone.is_short(p) {
                 self.take_at_hand(zone, order, kind)
             } else {
-                self.take_from(zone, order, kind, zone.watermarks.low.into())
+                self.take_from(zone, order, kind, zone.low(p))
             };
             if let Some(found) = found {
                 return Ok(found);
             }
         }
         self.fallback(node).for_each(|zone| self.wake_kswapd(zone));
-        if let Some(found) = self.take_above(&request, |zone| zone.watermarks.min) {
+        if let Some(found) = self.take_above(&request, Zone::min) {
             return Ok(found);
         }
         if !from.may_reclaim {
             // Those who cannot wait may go half-way below the mark that all others respect.
-            let half = self.take_above(&request, |zone| zone.watermarks.min / 2);
+            let half = self.take_above(&request, |zone, p| zone.min(p) / 2);
             return half.ok_or(Error::OutOfMemory);
         }
         self.stall(&request)
     }
 
     /// A block of the nearest zone that has one at hand here, or keeps at least `floor` frames.
-    pub(super) fn take_above(&self, request: &Request, floor: fn(&Zone) -> u32) -> Option<FrameNumber> {
+    pub(super) fn take_above(&self, request: &Request, floor: fn(&Zone, &P) -> u32) -> Option<FrameNumber> {
         let &Request { order, kind, node } = request;
-        self.fallback(node).find_map(|zone| self.take_from(zone, order, kind, floor(zone).into()))
+        let p = self.platform();
+        self.fallback(node).find_map(|zone| self.take_from(zone, order, kind, floor(zone, p).into()))
     }
 }

@@ -1,5 +1,6 @@
 //! At start: the core carves its bookkeeping out of the memory that the platform hands over.
 
+use super::buddy::Watermarks;
 use super::percpu::ZoneLists;
 use super::{Frame, FrameTable, Kind, ListLimits, Zone};
 use crate::addr::{FrameNumber, NodeId, PAGE_SIZE};
@@ -143,7 +144,7 @@ pub(crate) fn carve<'p, P: Platform>(
 
     let mut nodes = [None::<&'p Node>; MAX_NODES];
     let mut zones = [None::<&'p Zone>; MAX_ZONES];
-    let watermarks = watermarks(regions, config);
+    let all = regions.iter().map(|r| u64::from(r.frames)).sum();
     for (i, region) in regions.iter().enumerate() {
         let mut carver = with(i, &at);
         let piece = carver.carve::<Zone>(1)?;
@@ -155,7 +156,6 @@ pub(crate) fn carve<'p, P: Platform>(
             (&raw mut (*zone).end).write(region.start.add(region.frames));
             (&raw mut (*zone).node).write(region.node);
             (&raw mut (*zone).index).write(i as u16);
-            (&raw mut (*zone).watermarks).write(watermarks(region.frames));
             &*zone
         };
         zone.init(p);
@@ -164,7 +164,7 @@ pub(crate) fn carve<'p, P: Platform>(
             let local = cpus.filter(|&c| p.node_of(c) == region.node).count() as u32;
             // Memory without CPUs is everybody's.
             let cpus = if local == 0 { p.possible_cpus() } else { local };
-            ListLimits::linux(region.frames.into(), zone.watermarks.low.into(), cpus)
+            ListLimits::linux(region.frames.into(), watermarks(config, region.frames, all).low.into(), cpus)
         };
         zone.limits.set(p, config.page_lists.unwrap_or_else(limits));
         zones[i] = Some(zone);
@@ -260,6 +260,7 @@ fn mark<P: Platform>(p: &P, frames: FrameTable<'_>, zone: usize, region: &Region
 /// Frees every frame that was not carved, in the largest blocks that fit.
 pub(crate) fn fill<P: Platform>(mm: &crate::Manager<'_, P>) {
     let p = mm.platform();
+    set_watermarks(mm);
     for zone in mm.zones() {
         let guard = zone.lock(mm);
         let mut n = zone.start;
@@ -276,13 +277,23 @@ pub(crate) fn fill<P: Platform>(mm: &crate::Manager<'_, P>) {
     }
 }
 
-/// Min is what `Config` says, at most a quarter of the memory, shared out by size; low and high are 5/4 and
-/// 3/2 of it, as in Linux.
-fn watermarks(regions: &[Region], config: &Config) -> impl Fn(u32) -> super::buddy::Watermarks + use<> {
-    let all: u64 = regions.iter().map(|r| u64::from(r.frames)).sum();
+/// For a zone with so many of all frames. Min is what `Config` says, at most a quarter of the memory, shared out by size; low
+/// and high are 5/4 and 3/2 of it, as in Linux.
+fn watermarks(config: &Config, frames: u32, all: u64) -> Watermarks {
     let min_all = config.min_free.map_or_else(|| Config::linux_min_free(all), u64::from).min(all / 4);
-    move |frames| {
-        let min = (min_all * u64::from(frames) / all) as u32;
-        super::buddy::Watermarks { min, low: min + min / 4 + 1, high: min + min / 2 + 2 }
+    let min = (min_all * u64::from(frames) / all.max(1)) as u32;
+    Watermarks { min, low: min + min / 4 + 1, high: min + min / 2 + 2 }
+}
+
+/// Works the watermarks of all zones out: when the manager is made, and where memory has come or gone. Any context but an
+/// interrupt handler.
+pub(crate) fn set_watermarks<P: Platform>(mm: &crate::Manager<'_, P>) {
+    let p = mm.platform();
+    // Who comes last has seen what all others have changed.
+    let _guard = mm.root.watermarks.lock(mm);
+    let all = mm.zones().map(|zone| u64::from(zone.present(p))).sum();
+    for zone in mm.zones() {
+        let marks = watermarks(mm.config(), zone.present(p), all);
+        zone.lock(mm).set_watermarks(marks);
     }
 }

@@ -21,11 +21,19 @@ pub(crate) struct Zone {
     pub end: FrameNumber,
     pub node: NodeId,
     pub index: u16,
-    pub watermarks: Watermarks,
+    marks: Marks,
     /// For the lists of each CPU.
     pub limits: Limits,
     short: Short,
     hot: Hot,
+}
+
+/// The watermarks: written where memory comes or goes.
+#[repr(C)]
+struct Marks {
+    min: Word32,
+    low: Word32,
+    high: Word32,
 }
 
 /// Whether the zone fell below low and has not been above high since: a hint, on a line that is read by
@@ -41,13 +49,14 @@ struct Hot {
     leaving: Word32,
     /// Frames of it that are retired.
     left: Word32,
+    /// Frames of the zone that are offline.
+    offline: Word32,
     areas: [Chain; ORDERS],
 }
 
 /// Free frames at which something begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(C)]
-pub struct Watermarks {
+pub(crate) struct Watermarks {
     /// Below it, a task that wants a frame reclaims for itself.
     pub min: u32,
     /// Below it, `kswapd` is woken.
@@ -59,6 +68,26 @@ pub struct Watermarks {
 impl Zone {
     pub fn init<P: Platform>(&self, p: &P) {
         self.hot.areas.iter().for_each(|area| area.init(p));
+    }
+
+    /// Below it, a task that wants a frame reclaims for itself.
+    pub fn min<P: Platform>(&self, p: &P) -> u32 {
+        self.marks.min.get(p)
+    }
+
+    /// Below it, `kswapd` is woken.
+    pub fn low<P: Platform>(&self, p: &P) -> u64 {
+        self.marks.low.get(p).into()
+    }
+
+    /// `kswapd` reclaims up to here.
+    pub fn high<P: Platform>(&self, p: &P) -> u64 {
+        self.marks.high.get(p).into()
+    }
+
+    /// Frames that are not offline.
+    pub fn present<P: Platform>(&self, p: &P) -> u32 {
+        self.end.0 - self.start.0 - self.hot.offline.get(p)
     }
 
     /// Whether memory is short here: below low, or on the way from there to high.
@@ -74,7 +103,7 @@ impl Zone {
     /// Tasks wait for frames: until the low watermark is reached again, CPUs keep nothing of this zone at hand.
     pub fn starve<P: Platform>(&self, mm: &Manager<'_, P>) {
         let p = mm.platform();
-        if !self.limits.is_paused(p, Pause::Starved) && self.free(p) < self.watermarks.low.into() {
+        if !self.limits.is_paused(p, Pause::Starved) && self.free(p) < self.low(p) {
             let _guard = self.lock(mm);
             self.limits.pause(p, Pause::Starved);
         }
@@ -150,7 +179,7 @@ impl<P: Platform> ZoneGuard<'_, P> {
         let p = self.p;
         let left = self.hot().free.get(p) - (1 << order);
         self.hot().free.set(p, left);
-        if left < self.zone.watermarks.low.into() && !self.zone.is_short(p) {
+        if left < self.zone.low(p) && !self.zone.is_short(p) {
             self.zone.short.0.set(p, 1);
         }
     }
@@ -215,12 +244,7 @@ impl<P: Platform> ZoneGuard<'_, P> {
         }
         let free = self.hot().free.get(p) + (1 << order);
         self.hot().free.set(p, free);
-        if free >= self.zone.watermarks.high.into() && self.zone.is_short(p) {
-            self.zone.short.0.set(p, 0);
-        }
-        if free >= self.zone.watermarks.low.into() && self.zone.limits.is_paused(p, Pause::Starved) {
-            self.zone.limits.resume(p, Pause::Starved);
-        }
+        self.is_less_short(free);
         let (mut n, mut order) = (n, order);
         while order < MAX_ORDER {
             let buddy = FrameNumber(n.0 ^ (1 << order));
@@ -240,6 +264,36 @@ impl<P: Platform> ZoneGuard<'_, P> {
             order += 1;
         }
         self.insert(n, order);
+    }
+
+    /// So many frames are free, more than before, or fewer are enough.
+    fn is_less_short(&self, free: u64) {
+        let p = self.p;
+        if free >= self.zone.high(p) && self.zone.is_short(p) {
+            self.zone.short.0.set(p, 0);
+        }
+        if free >= self.zone.low(p) && self.zone.limits.is_paused(p, Pause::Starved) {
+            self.zone.limits.resume(p, Pause::Starved);
+        }
+    }
+
+    /// So many more frames are offline, or fewer.
+    pub fn count_offline(&self, change: i32) {
+        let offline = &self.hot().offline;
+        offline.set(self.p, offline.get(self.p).wrapping_add_signed(change));
+    }
+
+    /// From now on these are the zone's.
+    pub fn set_watermarks(&self, Watermarks { min, low, high }: Watermarks) {
+        let (p, zone) = (self.p, self.zone);
+        zone.marks.min.set(p, min);
+        zone.marks.low.set(p, low);
+        zone.marks.high.set(p, high);
+        let free = zone.free(p);
+        if free < zone.low(p) && !zone.is_short(p) {
+            zone.short.0.set(p, 1);
+        }
+        self.is_less_short(free);
     }
 
     /// Walks the free lists: the frames on them, and whether every block looks as it should.

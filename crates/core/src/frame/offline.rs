@@ -7,6 +7,7 @@
 //! While a block leaves, CPUs keep nothing of its zone at hand. So one certain drain after the isolation is enough
 //! (INV-7), and no frame of the block hides on a list.
 
+use super::boot::set_watermarks;
 use super::{Frame, Kind, MAX_ORDER, Zone};
 use crate::Manager;
 use crate::addr::FrameNumber;
@@ -134,7 +135,14 @@ impl<P: Platform> Manager<'_, P> {
             }
         }
         // What eviction has freed was freed here, into the block.
-        if zone.lock(self).end_leave(FRAMES) {
+        let is_offline = {
+            let guard = zone.lock(self);
+            let empty = guard.end_leave(FRAMES);
+            guard.count_offline(if empty { FRAMES as i32 } else { 0 });
+            empty
+        };
+        if is_offline {
+            set_watermarks(self);
             self.emit(Event::MemoryOffline { first, frames: FRAMES });
             return Ok(Offline { first });
         }
@@ -159,6 +167,8 @@ impl<P: Platform> Manager<'_, P> {
         let (p, first) = (self.platform(), block.first);
         let zone = self.zone(Frame::zone_of(self.frames().get(first).state.get(p)));
         self.put_back_retired(zone, first);
+        zone.lock(self).count_offline(-(FRAMES as i32));
+        set_watermarks(self);
         self.emit(Event::MemoryOnline { first, frames: FRAMES });
     }
 

@@ -1,16 +1,17 @@
 //! The slow path: what becomes of a task that wants frames where no zone has any above its mark.
 //!
 //! It reclaims for itself and looks, has the frames that CPUs keep at hand drained and looks again, a number of times.
+//! Where nothing was found it lets others finish: what could be reclaimed is in other hands, or on its way to a device.
 //! From the first drain on, until the zones have their low watermark free again, CPUs keep nothing at hand: what is freed
 //! is found by all, and the next drain has nobody to ask. In the end the task asks the embedding kernel for a victim
-//! ([`Platform::out_of_memory`]): then it begins anew, or has to do without.
+//! ([`Platform::out_of_memory`]): then it waits for what that frees and begins anew, or has to do without.
 
-use super::Certainty;
 use super::alloc::Request;
+use super::{Certainty, Zone};
 use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::error::Error;
-use crate::event::Event;
+use crate::event::{Counter, Event};
 use crate::platform::{Platform, Shortage};
 use crate::profile::{self, Scope};
 
@@ -18,6 +19,11 @@ use crate::profile::{self, Scope};
 const RETRIES: u32 = 16;
 /// How long a task leaves others to finish when it finds nothing, in nanoseconds: about a write to a fast device.
 const RETRY_NS: u32 = 20_000;
+/// How many times in a row the embedding kernel is believed that memory comes, and none does. The wait doubles each time: more
+/// than a second in all.
+const VAIN: u32 = 12;
+/// The largest order for which frames that others free are progress. Linux: the same, its costly order.
+const COSTLY: u8 = 3;
 
 impl<P: Platform> Manager<'_, P> {
     /// Reclaims until a block can be had. Needs interrupts on and no spin lock held. May wait.
@@ -35,34 +41,69 @@ impl<P: Platform> Manager<'_, P> {
     fn struggle(&self, request: &Request) -> Result<FrameNumber, Error> {
         let p = self.platform();
         let &Request { order, kind, node } = request;
+        let mut vain = 0;
         loop {
-            for round in 0..RETRIES {
-                let began = p.now().0;
-                let (found, reclaimed) = self.reclaim_once(request, round);
-                self.emit(Event::DirectReclaim { ns: p.now().0 - began });
-                if let Some(found) = found {
+            if let Some(found) = self.reclaim_often(request) {
+                return Ok(found);
+            }
+            loop {
+                let before = self.counter(Counter::PgFree);
+                let again = p.out_of_memory(&Shortage { order, node, kind });
+                self.emit(Event::OutOfMemory { again });
+                if !again {
+                    return Err(Error::OutOfMemory);
+                }
+                let freed = self.await_freed(before, RETRIES << vain);
+                // However much is freed, a large block may never come.
+                vain = if freed && order <= COSTLY { 0 } else { vain + 1 };
+                // Memory that has come online was not freed.
+                if let Some(found) = self.take_above(request, Zone::min) {
                     return Ok(found);
                 }
-                if reclaimed == 0 && p.possible_cpus() > 1 {
-                    // What could be reclaimed is in other hands: isolated, or on its way to the device. They are
-                    // done soon.
-                    p.cond_resched();
-                    p.pause(RETRY_NS);
+                if vain == VAIN {
+                    return Err(Error::OutOfMemory);
                 }
-            }
-            let again = p.out_of_memory(&Shortage { order, node, kind });
-            self.emit(Event::OutOfMemory { again });
-            if !again {
-                // The victim, or whoever has none: the last reserve is for those who must come to an end.
-                let reserve = self.take_above(request, |zone| zone.watermarks.min / 4);
-                return reserve.ok_or(Error::OutOfMemory);
+                if freed {
+                    break;
+                }
             }
         }
     }
 
+    fn reclaim_often(&self, request: &Request) -> Option<FrameNumber> {
+        let p = self.platform();
+        for round in 0..RETRIES {
+            let began = p.now().0;
+            let (found, reclaimed) = self.reclaim_once(request, round);
+            self.emit(Event::DirectReclaim { ns: p.now().0 - began });
+            if found.is_some() {
+                return found;
+            }
+            // What could be reclaimed is in other hands: on its way to a device, or isolated. They are done soon. Also where
+            // this CPU is the only one: other tasks run in the first, and the device's interrupt arrives in the second.
+            if reclaimed == 0 && !self.await_pageout() {
+                p.cond_resched();
+                p.pause(RETRY_NS);
+            }
+        }
+        None
+    }
+
+    /// Waits until any frame is freed, anywhere, for at most so many looks; whether one was since the count was `before`.
+    fn await_freed(&self, before: u64, looks: u32) -> bool {
+        let p = self.platform();
+        (0..looks).any(|look| {
+            if look > 0 {
+                p.cond_resched();
+                p.pause(RETRY_NS);
+            }
+            self.counter(Counter::PgFree) != before
+        })
+    }
+
     /// Reclaims once and looks; has the CPUs' lists drained and looks again. Gives the block, and how much was reclaimed.
     fn reclaim_once(&self, request: &Request, round: u32) -> (Option<FrameNumber>, u32) {
-        let look = || self.take_above(request, |zone| zone.watermarks.min);
+        let look = || self.take_above(request, Zone::min);
         let reclaimed = crate::reclaim::direct(self, request.node);
         if let Some(found) = look() {
             return (Some(found), reclaimed);

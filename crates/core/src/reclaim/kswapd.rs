@@ -26,7 +26,7 @@ impl<P: Platform> Manager<'_, P> {
         let p = self.platform();
         let wanted = &self.node(node).wanted.0;
         p.wait(WaitKey::Kswapd(node), &mut || wanted.load(p, Ordering::Acquire) != 0);
-        while self.zones_of(node).any(|zone| zone.free(p) < zone.watermarks.high.into()) {
+        while self.zones_of(node).any(|zone| zone.free(p) < zone.high(p)) {
             let scope = profile::scope(p, Scope::Kswapd);
             if shrink_node(self, node, Reclaimer::Kswapd, self.config().scan_batch) == 0 {
                 break;

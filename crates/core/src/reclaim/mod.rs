@@ -5,6 +5,7 @@
 //! into one [`UnmapBatch`](crate::tlb::UnmapBatch), flushes that once, and only then frees them.
 
 mod aging;
+mod backoff;
 mod clean;
 mod kswapd;
 mod lru;
@@ -14,6 +15,7 @@ mod scan;
 mod shadow;
 mod unmap;
 
+pub(crate) use backoff::Backoff;
 pub(crate) use clean::clean;
 pub(crate) use lru::{Node, hand_over};
 pub(crate) use rmap::shown_at;

@@ -34,15 +34,14 @@ pub(crate) fn write_all<P: Platform>(
             let (store, block) = mm.kept_in(n);
             *one = Transfer::new(store, block, n);
         }
-        mm.writing_begins(some.len() as u32);
         device.write_all(transfers);
-        mm.writing_ends(some.len() as u32);
         for one in transfers {
             let n = one.frame;
             mm.emit(Event::WriteEnds { frame: n, ok: one.result.is_ok() });
             if mm.may_swap(n) {
                 note_swapped(mm, one);
             }
+            mm.backoff_of(n).note(p, one.result.is_ok());
             let kept = one.result.is_ok() || p.broken(Rule::KeepWhatFailed);
             if !kept {
                 mm.frames().get(n).set_flags(p, flag::DIRTY);

@@ -1,5 +1,6 @@
 //! The scan: a few pages off the old end of a list, judged, unmapped, flushed once, freed.
 
+use core::cell::Cell;
 use core::ops::ControlFlow;
 
 use super::aging::{self, Verdict};
@@ -15,6 +16,7 @@ use crate::platform::{Platform, Store};
 use crate::profile::{self, Scope};
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
+use crate::swap::Added;
 use crate::tlb::{Fate, UnmapBatch};
 
 /// A scan starts with this fraction of a list (2^-12) and doubles it while it finds nothing.
@@ -26,16 +28,19 @@ pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId) -> u32 {
     let _scope = profile::scope(mm.platform(), Scope::DirectReclaim);
     let want = mm.config().scan_batch;
     mm.throttle();
-    // Frames that wait for a flush of kernel addresses cost one flush, however many.
-    let mut reclaimed = mm.purge_frames();
+    // Frames that wait for a flush of kernel addresses cost one flush, however many: enough of them are worth it.
+    let mut reclaimed = mm.purge_frames(want);
     let mut last = None;
     for zone in mm.fallback(from) {
-        if last.replace(zone.node) != Some(zone.node) {
-            reclaimed += shrink_node(mm, zone.node, Reclaimer::Direct, want);
-        }
         if reclaimed >= want {
             break;
         }
+        if last.replace(zone.node) != Some(zone.node) {
+            reclaimed += shrink_node(mm, zone.node, Reclaimer::Direct, want);
+        }
+    }
+    if reclaimed == 0 {
+        reclaimed = mm.purge_frames(1);
     }
     reclaimed
 }
@@ -142,12 +147,13 @@ fn consider<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Optio
     let mm = batch.manager();
     let frame = mm.frames().get(n);
     let before = batch.cleared();
-    let used = look(batch, n);
+    let leave = Leave::of(mm, n);
+    let used = look(batch, &leave);
     mm.emit(Event::Looked { frame: n, used: used > 0 });
     match aging::judge(mm, n, used) {
         Verdict::Reclaim => {
             frame.clear_flags(mm.platform(), flag::REFERENCED);
-            return Some(detach(batch, n));
+            return Some(detach(batch, &leave));
         }
         Verdict::Rotate => mm.emit(Event::Rotated),
         Verdict::Activate => {
@@ -172,7 +178,7 @@ pub(crate) fn evict<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) {
     }
     frame.clear_flags(p, flag::REFERENCED | flag::ACTIVE);
     let gone = take_out(mm, |batch| {
-        let fate = detach(batch, n);
+        let fate = detach(batch, &Leave::of(mm, n));
         batch.push(n, fate);
     });
     if gone.is_err() {
@@ -199,19 +205,66 @@ fn take_out<'p, P: Platform, R>(
         Fate::Leave if uncache(mm, n) == Fate::Free => free.push(n),
         Fate::Keep | Fate::Leave | Fate::WriteBack => keep(n),
     })?;
-    pageout::write_all(mm, dirty.as_slice(), |n, written| {
-        if written && uncache(mm, n) == Fate::Free { free.push(n) } else { keep(n) }
-    });
+    let writing = dirty.as_slice().len() as u32;
+    if writing > 0 {
+        mm.pageout_begins(writing);
+        pageout::write_all(mm, dirty.as_slice(), |n, written| {
+            if written && uncache(mm, n) == Fate::Free { free.push(n) } else { keep(n) }
+        });
+    }
     mm.advance_clock(free.as_slice().len() as u32);
     mm.free_all(free.as_slice());
     mm.put_back(back.as_slice());
+    if writing > 0 {
+        mm.pageout_ends(writing);
+    }
     Ok((result, free.as_slice().len() as u32))
+}
+
+/// What stands in the way of a locked page that is to leave memory. Asked as often as one likes, and counted once.
+struct Leave<'a, 'p, P: Platform> {
+    mm: &'a Manager<'p, P>,
+    page: FrameNumber,
+    may_write: Cell<Option<bool>>,
+}
+
+impl<'a, 'p, P: Platform> Leave<'a, 'p, P> {
+    fn of(mm: &'a Manager<'p, P>, page: FrameNumber) -> Self {
+        Leave { mm, page, may_write: Cell::new(None) }
+    }
+
+    /// Whether its entries may be taken out: a page of a file has its file, an anonymous one needs a slot; and if it is, or
+    /// would be, dirty, its device must take pages. Any spin lock but those of clusters may be held. The error says why not.
+    fn may_unmap(&self, dirty: bool) -> Result<(), Event> {
+        let (mm, p) = (self.mm, self.mm.platform());
+        if self.may_write.get() == Some(true) {
+            return Ok(());
+        }
+        if mm.may_swap(self.page) {
+            match mm.swap_add(self.page) {
+                Added::Full if mm.swap_usage().failing > 0 => return Err(Event::PageoutDeferred),
+                Added::Full => return Err(Event::SwapFull),
+                Added::Now => self.may_write.set(Some(true)),
+                Added::Before => {}
+            }
+        }
+        let is_dirty = || mm.frames().get(self.page).state.get(p) & flag::DIRTY != 0;
+        if (dirty || is_dirty()) && !self.may_write() { Err(Event::PageoutDeferred) } else { Ok(()) }
+    }
+
+    /// Whether its device takes it now. For a page with a place there.
+    fn may_write(&self) -> bool {
+        let ask = || self.mm.backoff_of(self.page).may_write(self.mm.platform());
+        let may = self.may_write.get().unwrap_or_else(ask);
+        self.may_write.set(Some(may));
+        may
+    }
 }
 
 /// How many of a page's mappings were used since the last look. A page with one mapping that was not used is
 /// unmapped in the same step: most pages that reclaim takes are such, and a walk is saved.
-fn look<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> u32 {
-    let mm = batch.manager();
+fn look<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>) -> u32 {
+    let (mm, n) = (batch.manager(), leave.page);
     match mm.frames().get(n).maps.get(mm.platform()) {
         0 => 0,
         1 => {
@@ -219,7 +272,9 @@ fn look<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> u32 {
             rmap::walk(mm, n, |mapping| {
                 if aging::was_used(mm, &mapping) {
                     used += 1;
-                } else if used == 0 && !mapping.leaf.is_large() && mm.may_leave(n) {
+                } else if !mapping.leaf.is_large()
+                    && leave.may_unmap(mapping.entry.may_be_dirty(mm.platform())).is_ok()
+                {
                     unmap::clear(batch, n, &mapping);
                 }
                 ControlFlow::Break(())
@@ -231,8 +286,8 @@ fn look<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> u32 {
 }
 
 /// Unmaps a page and says what is to become of it after the flush.
-fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Fate {
-    let mm = batch.manager();
+fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>) -> Fate {
+    let (mm, n) = (batch.manager(), leave.page);
     let p = mm.platform();
     let frame = mm.frames().get(n);
     let anon = mm.may_swap(n);
@@ -254,8 +309,8 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Fate {
     //
     // A fault that brings an anonymous page back has the page's lock.
     let look = frame.maps.get(p) > 0 || !anon && is_dirty() && !p.broken(Rule::WalkBeforeIo);
-    if look && !mm.may_leave(n) {
-        mm.emit(Event::SwapFull);
+    if look && let Err(why) = leave.may_unmap(false) {
+        mm.emit(why);
         return Fate::Keep;
     }
     if look && !unmap::unmap(batch, n) {
@@ -265,6 +320,10 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Fate {
         return uncache(mm, n);
     }
     if is_dirty() {
+        if !leave.may_write() {
+            mm.emit(Event::PageoutDeferred);
+            return Fate::Keep;
+        }
         // INV-2: a CPU may still write through its cached entry until the batch is flushed.
         return if p.broken(Rule::FlushBeforeIo) && pageout::write(mm, n) {
             uncache(mm, n)

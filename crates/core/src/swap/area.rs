@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use super::out::Writing;
 use super::slots::{CLUSTER, Cluster};
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PhysAddr};
@@ -11,6 +12,7 @@ use crate::paging::SpaceId;
 use crate::platform::{Platform, Store};
 use crate::pool::Zeroed;
 use crate::profile::{self, Scope};
+use crate::reclaim::Backoff;
 use crate::resched::{Work, cost};
 use crate::sync::{SpinLock, Word32};
 
@@ -30,6 +32,9 @@ pub struct SwapUsage {
     pub used: u64,
     /// Of these, slots whose page is in memory too.
     pub cached: u64,
+    /// Slots, in use or not, of devices that do not take pages: their writes fail. They are tried now and then, and pages go
+    /// to others meanwhile, or stay in memory.
+    pub failing: u64,
 }
 
 /// What an area is doing.
@@ -59,10 +64,6 @@ pub(crate) struct Swap {
     pub writing: Writing,
 }
 
-/// On a line of its own.
-#[repr(C, align(64))]
-pub(crate) struct Writing(pub Word32);
-
 // SAFETY: atomics and locks; lists are made before use.
 unsafe impl Zeroed for Swap {}
 
@@ -73,10 +74,11 @@ pub(crate) struct Area {
     device: Word32,
     /// An `i16` above zero: plus 2^15.
     priority: Word32,
-    /// Its first cluster's number, how many it may have, and how many it has now.
+    /// Its first cluster's number, and how many it has.
     first: Word32,
-    room: Word32,
     clusters: Word32,
+    /// What came of writes to it.
+    backoff: Backoff,
     /// Guards `open`.
     lock: SpinLock<{ Scope::SwapOpenLock as u8 }>,
     /// Clusters with a free slot.
@@ -114,6 +116,11 @@ impl Area {
 
     pub fn priority<P: Platform>(&self, p: &P) -> u32 {
         self.priority.get(p)
+    }
+
+    /// Whether a page may be written there: see [`Backoff::may_write`].
+    pub fn may_write<P: Platform>(&self, p: &P) -> bool {
+        self.backoff.may_write(p)
     }
 
     /// Whether one of its slots is free: a moment's truth.
@@ -185,6 +192,11 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.area_of(slot).is_open(self.platform())
     }
 
+    /// What came of writes to the device of a slot.
+    pub(crate) fn swap_backoff(&self, slot: u32) -> &'p Backoff {
+        &self.area_of(slot).backoff
+    }
+
     /// Where the content of a slot is.
     pub(crate) fn place_of(&self, slot: u32) -> (Store, u64) {
         let p = self.platform();
@@ -211,7 +223,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let mut usage = SwapUsage::default();
         for area in self.areas().map(|index| self.area(index)).filter(|area| area.is_used(p)) {
-            usage.slots += u64::from(area.clusters.get(p)) * u64::from(CLUSTER);
+            let slots = u64::from(area.clusters.get(p)) * u64::from(CLUSTER);
+            usage.slots += slots;
+            usage.failing += if area.backoff.is_failing(p) { slots } else { 0 };
             usage.used += u64::from(area.counts.used.get(p));
             usage.cached += u64::from(area.counts.cached.get(p));
         }
@@ -258,7 +272,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let index = self.claim_area(device, clusters)?;
         let (p, area) = (self.platform(), self.area(index));
         if let Err(error) = self.make_clusters(index, clusters) {
-            area.state.store(p, state::UNUSED, Ordering::Release);
+            self.end_area(area);
             return Err(error);
         }
         area.priority.set(p, (i32::from(priority) + (1 << 15)) as u32);
@@ -267,39 +281,46 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(())
     }
 
-    /// An area for a device: one whose numbers suffice, or one that gets new ones.
+    /// An area for a device, with numbers for its clusters that no other has.
     fn claim_area(&self, device: u32, clusters: u32) -> Result<usize, Error> {
         let (p, swap) = (self.platform(), &self.root.swap);
         let _guard = swap.lock.lock(self);
         if swap.areas.iter().any(|area| area.is_used(p) && area.device.get(p) == device) {
             return Err(Error::NoSuchSwapDevice);
         }
-        let unused = || (0..MAX_AREAS).filter(|&index| !swap.areas[index].is_used(p));
-        let index = match unused().find(|&index| swap.areas[index].room.get(p) >= clusters) {
-            Some(index) => index,
-            None => {
-                let index =
-                    unused().find(|&index| swap.areas[index].room.get(p) == 0).ok_or(Error::TooMany)?;
-                let first = swap.numbered.get(p);
-                if u64::from(first + clusters) * u64::from(CLUSTER) > u64::from(MAX_SLOT) {
-                    return Err(Error::BadRange);
-                }
-                swap.numbered.set(p, first + clusters);
-                swap.areas[index].first.set(p, first);
-                swap.areas[index].room.set(p, clusters);
-                index
-            }
-        };
+        let index = (0..MAX_AREAS).find(|&index| !swap.areas[index].is_used(p)).ok_or(Error::TooMany)?;
+        let first = self.free_numbers(clusters).ok_or(Error::BadRange)?;
+        swap.numbered.set(p, swap.numbered.get(p).max(first + clusters));
         let area = &swap.areas[index];
         area.device.set(p, device);
+        area.first.set(p, first);
         area.clusters.set(p, clusters);
-        area.open.init(p);
+        area.backoff.clear(p);
+        {
+            // Who still looks for a cluster of an earlier device finds none.
+            let _guard = area.lock.lock(self);
+            area.open.init(p);
+        }
         area.counts.used.set(p, 0);
         area.counts.cached.set(p, 0);
         area.state.store(p, state::BUSY, Ordering::Release);
         // Release: partner of the Acquire in `areas`.
         swap.made.fetch_max(p, index as u32 + 1, Ordering::Release);
         Ok(index)
+    }
+
+    /// The first of so many numbers in a row that no area has. Under the lock of areas.
+    fn free_numbers(&self, clusters: u32) -> Option<u32> {
+        let p = self.platform();
+        let used = || self.root.swap.areas.iter().filter(|area| area.is_used(p));
+        let end = |area: &Area| area.first.get(p) + area.clusters.get(p);
+        // They begin at 0, or behind an area's.
+        let starts = core::iter::once(0).chain(used().map(end));
+        let fits = |&first: &u32| {
+            first + clusters <= MAX_SLOT / CLUSTER
+                && !used().any(|area| first < end(area) && area.first.get(p) < first + clusters)
+        };
+        starts.filter(fits).min()
     }
 
     /// Makes an area's clusters, all free. What was made stays if memory runs out, and is found the next time.
@@ -317,9 +338,11 @@ impl<'p, P: Platform> Manager<'p, P> {
             let word = self.cluster_word(number).expect("its directory was just made");
             if word.load(p, Ordering::Acquire) == 0 {
                 let made = self.alloc_own(AllocFrom::HERE)?;
-                // Once: of a cluster that was used before somebody may have the lock, to look in vain for a page.
                 Cluster::prepare(self, made, number * CLUSTER, index);
                 word.store(p, made.0 + 1, Ordering::Release);
+            } else {
+                // It was another device's. Somebody may have its lock, to look in vain for a page.
+                Cluster::of(self, number * CLUSTER).belongs_to(index);
             }
             let cluster = FrameNumber(word.get(p) - 1);
             area.opens(self, cluster);
@@ -354,15 +377,27 @@ impl<'p, P: Platform> Manager<'p, P> {
             area.state.store(p, state::BUSY, Ordering::Release);
             area
         };
-        let back = self.bring_all_back(area);
-        // Release: partner of the Acquire in `is_used`: nobody has a slot of it any more.
-        let now = if back.is_ok() { state::UNUSED } else { state::GONE };
-        area.state.store(p, now, Ordering::Release);
-        back?;
+        if let Err(error) = self.bring_all_back(area) {
+            area.state.store(p, state::GONE, Ordering::Release);
+            return Err(error);
+        }
+        self.end_area(area);
         if let Some(devices) = p.device() {
             devices.end(Store::Swap(device));
         }
         Ok(())
+    }
+
+    /// Nobody has a slot of it: its clusters may be another's.
+    fn end_area(&self, area: &Area) {
+        let p = self.platform();
+        {
+            // Who has seen it open, and comes only now, finds no cluster here: it may be on another's list next.
+            let _guard = area.lock.lock(self);
+            area.open.init(p);
+        }
+        // Release: partner of the Acquire in `is_used`.
+        area.state.store(p, state::UNUSED, Ordering::Release);
     }
 
     fn bring_all_back(&self, area: &Area) -> Result<(), Error> {

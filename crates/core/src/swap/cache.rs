@@ -25,6 +25,16 @@ pub(super) enum Inserted {
     NoUser,
 }
 
+/// What came of giving a page a slot.
+pub(crate) enum Added {
+    /// It has one, on a device that takes pages.
+    Now,
+    /// It had one.
+    Before,
+    /// None is to be had.
+    Full,
+}
+
 impl<'p, P: Platform> Manager<'p, P> {
     /// Whether a page is one that goes to swap: anonymous, on a machine that has asked for swap.
     pub(crate) fn may_swap(&self, n: FrameNumber) -> bool {
@@ -36,34 +46,30 @@ impl<'p, P: Platform> Manager<'p, P> {
         if self.may_swap(n) { self.frames().get(n).slot(self.platform()) } else { None }
     }
 
-    /// Gives a page a slot, if it has none and there is one: it is in the swap cache from now on, and dirty. One whose
-    /// device takes nothing any more is given back for another, unless an entry names it. By who has locked the page.
-    pub(crate) fn swap_add(&self, n: FrameNumber) -> bool {
+    /// Gives an anonymous page a slot, if it has none and there is one: it is in the swap cache from now on, and dirty. One
+    /// whose device takes nothing any more, or not at the moment what the page has to write, is given back for another,
+    /// unless an entry names it. By who has locked the page. Any spin lock but those of clusters may be held.
+    pub(crate) fn swap_add(&self, n: FrameNumber) -> Added {
+        let (p, frame) = (self.platform(), self.frames().get(n));
         if let Some(slot) = self.slot_of(n) {
-            if self.takes_pages(slot) {
-                return true;
+            let stale = frame.state.get(p) & flag::DIRTY != 0;
+            if self.takes_pages(slot) && !(stale && self.swap_backoff(slot).is_failing(p)) {
+                return Added::Before;
             }
             self.swap_detach(n, slot);
             if self.slot_of(n).is_some() {
-                return true;
+                return Added::Before;
             }
         }
-        let (p, frame) = (self.platform(), self.frames().get(n));
         // The cache's hold comes first: whoever finds the page there has its own on top.
         frame.refs.fetch_add(p, 1, Ordering::Relaxed);
         let Some(slot) = self.take_slot(n) else {
             frame.refs.fetch_sub(p, 1, Ordering::Relaxed);
-            return false;
+            return Added::Full;
         };
         frame.set_flags(p, flag::DIRTY);
         frame.set_slot(p, Some(slot));
-        true
-    }
-
-    /// Whether the entries of a page may be taken out: a page of a file has its file, an anonymous one needs a slot. By who
-    /// has locked it. Any spin lock but those of clusters may be held.
-    pub(crate) fn may_leave(&self, n: FrameNumber) -> bool {
-        !self.may_swap(n) || self.swap_add(n)
+        Added::Now
     }
 
     /// Whether an entry names the slot of an anonymous page, so that its content must be kept. By who has locked it.

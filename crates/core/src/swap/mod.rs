@@ -26,4 +26,5 @@ mod slots;
 
 pub(crate) use area::Swap;
 pub use area::SwapUsage;
+pub(crate) use cache::Added;
 pub(crate) use read::{Back, SwapHint};

@@ -46,6 +46,11 @@ impl<'a, 'p, P: Platform> Cluster<'a, 'p, P> {
         frame.prepare_cluster(p);
     }
 
+    /// It is this area's from now on.
+    pub fn belongs_to(&self, area: usize) {
+        self.own().owner.set(self.mm.platform(), area as u32);
+    }
+
     /// The cluster of a slot, with its lock.
     pub fn of(mm: &'a Manager<'p, P>, slot: u32) -> Self {
         let frame = mm.cluster_frame(slot);
@@ -201,7 +206,7 @@ impl<P: Platform> Manager<'_, P> {
 
     fn take_slot_of(&self, index: usize, page: FrameNumber) -> Option<u32> {
         let (p, area) = (self.platform(), self.area(index));
-        if !area.has_room(p) {
+        if !area.has_room(p) || !area.may_write(p) {
             return None;
         }
         let hint = Here::new(self).slot().swap.next[index].get().checked_sub(1);

@@ -373,17 +373,40 @@ fn give_back<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {
     v.state.blocks.release(mm, handle);
 }
 
-/// This CPU goes offline: another one has its blocks.
+/// This CPU is offline from now on: another one has its blocks. If there is none they stay, for when it comes back.
+///
+/// Two may go at once:
+///
+/// ```text
+///   this CPU                          another
+///   presence = OFFLINE                presence = OFFLINE
+///   own lock: a block taken off
+///                                     own lock: all taken off
+///   its lock: is it online?
+///     yes: the block is its own, and it has not looked yet
+///     no: somebody else's
+/// ```
 pub(super) fn leave<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
-    let me = mm.platform().this_cpu();
-    let others = (0..v.cpus.len()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| cpu != me);
-    let Some(heir) = others.into_iter().find(|&cpu| mm.is_online(cpu)) else { return };
-    let (mine, theirs) = (&v.cpus[me.index()], &v.cpus[heir.index()]);
+    let mine = &v.cpus[mm.platform().this_cpu().index()];
     while let Some(handle) = mine.with(mm, || {
         mine.blocks.change(mm, v, None);
         mine.blocks.pop(mm, v)
     }) {
-        theirs.with(mm, || theirs.blocks.push(mm, v, handle));
+        let takes = |cpu: &usize| {
+            let (online, theirs) = (|| mm.is_online(CpuId(*cpu as u16)), &v.cpus[*cpu]);
+            online()
+                && theirs.with(mm, || {
+                    // Again: whoever goes has said so before it takes this lock to look what it has.
+                    let stays = online();
+                    if stays {
+                        theirs.blocks.push(mm, v, handle);
+                    }
+                    stays
+                })
+        };
+        if !(0..v.cpus.len()).any(|cpu| takes(&cpu)) {
+            return mine.with(mm, || mine.blocks.push(mm, v, handle));
+        }
     }
 }
 

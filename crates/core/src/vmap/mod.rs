@@ -408,11 +408,11 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.vmap.is_some_and(|v| v.cpus[cpu.index()].blocks.any(self.platform()))
     }
 
-    /// Frees the frames that wait for a purge, if any do; gives how many. For who reclaims: may wait.
-    pub(crate) fn purge_frames(&self) -> u32 {
+    /// Frees the frames that wait for a purge, if at least so many do; gives how many. For who reclaims: may wait.
+    pub(crate) fn purge_frames(&self, least: u32) -> u32 {
         let Some(v) = &self.vmap else { return 0 };
         let waits = purge::waits(self, v);
-        if waits.frames == 0 || crate::tlb::kernel::may_wait(self).is_err() {
+        if waits.frames < least.into() || crate::tlb::kernel::may_wait(self).is_err() {
             return 0;
         }
         purge::purge(self, v, purge::Effort::Soft);

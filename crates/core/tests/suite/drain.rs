@@ -220,8 +220,8 @@ fn while_tasks_wait_for_memory_nothing_is_kept_at_hand() {
             host.on(1, || mm.free_frames(block));
             freed += 1;
         }
-        // From a quarter of the min watermark, 16, to the low one, 81.
-        assert_eq!(freed, 81 - 16 + 1);
+        // From the min watermark, 64, to the low one, 81.
+        assert_eq!(freed, 81 - 64 + 1);
         assert_eq!(mm.counter(Counter::PcpGlobalDrain), drains);
         give(mm, 0, all);
     });

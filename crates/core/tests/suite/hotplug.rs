@@ -6,6 +6,7 @@ use crate::machine;
 use std::cell::Cell;
 use std::rc::Rc;
 
+use machine::race::{at_every_touch, race};
 use machine::{Host, Mm, Setup, bare, everywhere, pages};
 use quietmm::{AllocFrom, Backing, Counter, CpuId, Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
 
@@ -420,4 +421,25 @@ fn a_cpu_that_has_not_come_online_runs_nothing() {
         mm.unmap(id, pages(AT, 1)).unwrap();
         assert_eq!(host.interrupts_to(1), 1);
     });
+}
+
+/// Two CPUs that map small things from blocks of their own go offline, one in the middle of the other's way.
+#[test]
+fn two_cpus_that_go_at_once_leave_their_blocks_to_one_that_stays() {
+    let setup = Setup { cpus: 3, frames: 512, ..Setup::default() };
+    let cases = at_every_touch(&setup, &machine::kernel::kernel("linux", 1 << 12), None, |mm, place| {
+        let host = mm.platform();
+        let list = machine::kernel::frames(mm, 1);
+        let maps: Vec<_> =
+            (0..2u16).map(|cpu| host.on(cpu, || mm.map_ram(&list, machine::kernel::RW).unwrap())).collect();
+        race(mm, place, || mm.cpu_offline().unwrap(), || mm.cpu_offline().unwrap());
+        host.on(2, || {
+            assert_eq!(mm.validate().broken, None);
+            maps.into_iter().for_each(|map| mm.unmap_ram(map).unwrap());
+            mm.unmap_aliases().unwrap();
+        });
+        (0..2).for_each(|cpu| host.on(cpu, || mm.cpu_online().unwrap()));
+        machine::kernel::free(mm, list);
+    });
+    assert!(cases.results.len() > 30, "{}", cases.results.len());
 }

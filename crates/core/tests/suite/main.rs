@@ -1,6 +1,7 @@
 //! All tests of this crate from outside, in one binary: the core is generic, and would be compiled anew for each.
 
 mod allocation;
+mod backoff;
 mod documents;
 mod drain;
 mod ends;
@@ -28,6 +29,7 @@ mod reverse_map;
 mod shootdown;
 mod spaces;
 mod split;
+mod stall;
 mod steps;
 mod swap;
 mod swap_parallel;

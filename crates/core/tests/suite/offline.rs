@@ -8,7 +8,9 @@ use std::rc::Rc;
 use machine::faults::{AT, read_all, showing};
 use machine::{Host, Mm, Setup, at_hand, bare, everywhere_as, give_back, settled};
 use proptest::prelude::*;
-use quietmm::{AllocFrom, Config, Counter, Error, FrameNumber, Frames, Kind, Leaving, Offline, Region, Rule};
+use quietmm::{
+    AllocFrom, Config, Counter, Error, FrameNumber, Frames, Kind, Leaving, NodeId, Offline, Region, Rule,
+};
 
 /// Blocks of the machine's memory: the core's bookkeeping is in the first.
 const FIRST: FrameNumber = FrameNumber(0x1000);
@@ -150,6 +152,74 @@ fn pages_of_files_make_room_with_what_was_written_to_them() {
         assert_eq!(host.on(0, || host.read(mm, id, page)), Ok(77));
         mm.bring_online(block);
         give_back(mm, keep.into_iter().map(|(_, frame)| frame).collect());
+    });
+}
+
+/// Frames that are left where nobody gets any more who may reclaim: all min watermarks together.
+fn kept_free(mm: &Mm<'_>) -> u64 {
+    let frames: Vec<_> = std::iter::from_fn(|| mm.alloc_frames(0, AllocFrom::HERE).ok()).collect();
+    let left = mm.free_frame_count();
+    give_back(mm, frames);
+    left
+}
+
+#[test]
+fn the_watermarks_follow_the_memory_that_is_online() {
+    let half = |node| Region {
+        start: FrameNumber(0x1000 + 2048 * u32::from(node)),
+        frames: 2048,
+        node: NodeId(node),
+    };
+    for (nodes, regions) in [(1, None), (2, Some(vec![half(0), half(1)]))] {
+        let host = Host::new(Setup { cpus: 2, nodes, regions, ..Setup::default() });
+        let config =
+            Config { min_free: None, page_lists: Some(machine::NONE_AT_HAND), ..machine::config("linux") };
+        host.run(config, |mm| {
+            // Shared out by size, and rounded for each zone.
+            let linux = |frames| Config::linux_min_free(frames);
+            let is = |frames: u64| {
+                let left = kept_free(mm);
+                assert!(
+                    left <= linux(frames) && left + u64::from(nodes) > linux(frames),
+                    "{left} of {frames}"
+                );
+            };
+            is(4096);
+            let mut gone = Vec::new();
+            for block in mm.blocks().collect::<Vec<_>>() {
+                let Ok(leaving) = mm.begin_offline(block) else { continue };
+                is(4096 - 1024 * gone.len() as u64);
+                gone.push(finished(mm, leaving));
+                is(4096 - 1024 * gone.len() as u64);
+            }
+            let away = gone.len() as u64;
+            assert!(away >= 2 && linux(4096) - linux(4096 - 1024 * away) > 30, "it makes a difference");
+            for (n, block) in gone.into_iter().enumerate() {
+                mm.bring_online(block);
+                is(4096 - 1024 * (away - n as u64 - 1));
+            }
+            // Who gives up has changed nothing.
+            let leaving = mm.begin_offline(LAST).unwrap();
+            mm.cancel_offline(leaving);
+            is(4096);
+        });
+    }
+}
+
+#[test]
+fn memory_that_is_no_longer_short_is_not_taken_for_it() {
+    let host = Host::new(cpus(2));
+    host.run(Config { min_free: None, page_lists: at_hand(8), ..machine::config("linux") }, |mm| {
+        let leaving = mm.begin_offline(LAST).unwrap();
+        let block = finished(mm, leaving);
+        // Short for 3072 frames, and more so for 4096.
+        let mut held = all(mm);
+        mm.bring_online(block);
+        assert!(mm.free_frame_count() > 1024);
+        // Plenty: CPUs take frames in batches again, to have them at hand.
+        held.push(mm.alloc_frames(0, AllocFrom::NOW).unwrap());
+        assert!(mm.frames_at_hand() > 0);
+        give_back(mm, held);
     });
 }
 

@@ -382,3 +382,42 @@ fn more_than_memory_and_swap_together_is_out_of_memory() {
         sound(mm);
     });
 }
+
+/// Devices that come and go, each larger than any before, or two small ones in place of a large one: their slots get numbers
+/// that were others'.
+#[test]
+fn the_numbers_of_devices_that_have_gone_are_used_again() {
+    let host = Host::new(Setup { cpus: 1, frames: 2048, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let at_work = |devices: &[u32]| {
+            let id = anonymous(mm, 64);
+            squeeze(mm);
+            assert!((AT..AT + 64).all(|page| read(mm, id, page) == Ok(page)));
+            squeeze(mm);
+            devices.iter().for_each(|&device| mm.swap_off(device).unwrap());
+            assert!((AT..AT + 64).all(|page| read(mm, id, page) == Ok(page)));
+            mm.unload();
+            mm.destroy_space(id).unwrap();
+            sound(mm);
+        };
+        for clusters in 1..=40 {
+            assert_eq!(mm.swap_on(DEVICE, 512 * clusters, 0), Ok(()), "{clusters} clusters");
+            at_work(&[DEVICE]);
+        }
+        let most = settled(mm).pools;
+        for (one, two) in [(8, 32), (30, 10), (20, 20), (1, 39)] {
+            mm.swap_on(1, 512 * one, 0).unwrap();
+            mm.swap_on(2, 512 * two, 0).unwrap();
+            at_work(&[2, 1]);
+        }
+        // A hole between two that stay is filled.
+        (1..=3).for_each(|device| mm.swap_on(device, 512, 0).unwrap());
+        mm.swap_off(2).unwrap();
+        mm.swap_on(4, 512 * 2, 0).unwrap();
+        mm.swap_on(5, 512, 0).unwrap();
+        at_work(&[1, 3, 4, 5]);
+        mm.swap_on(DEVICE, 512 * 40, 0).unwrap();
+        at_work(&[DEVICE]);
+        assert_eq!(settled(mm).pools, most, "no more frames than the largest needs");
+    });
+}

@@ -3,10 +3,11 @@
 use crate::machine;
 
 use machine::kernel::{BARE, RW, START, at, frames, free, kernel, room};
-use machine::{Host, Mm, Setup, bare, counted, everywhere_as, exhaust, give_back};
+use machine::swapping::take_free;
+use machine::{Host, Mm, Setup, bare, counted, everywhere_as, exhaust, give_back, pages};
 use quietmm::{
-    AllocFrom, Config, Counter, Error, FrameNumber, KernelProt, Manager, NodeId, PageNumber, PageRange,
-    Platform, VmapPlace,
+    AllocFrom, Backing, Config, Counter, Error, FrameNumber, KernelProt, Manager, NodeId, PageNumber,
+    PageRange, Platform, Prot, VmapPlace,
 };
 
 fn host(cpus: u32) -> Host {
@@ -667,6 +668,31 @@ fn running_out_of_memory_leaves_everything_as_it_was() {
             free(mm, list);
         });
     }
+}
+
+#[test]
+fn frames_that_wait_cost_one_flush_for_many_while_other_memory_can_be_had() {
+    let host = Host::new(Setup { cpus: 4, frames: 1024, ..Setup::default() });
+    host.run(kernel("quiet", 4096), |mm| {
+        let (id, file) = (mm.create_space().unwrap(), mm.create_file(512).unwrap());
+        let shown = Backing::File { file, offset: 0 };
+        mm.map(id, pages(0x1000, 512), shown, Prot::ReadWrite).unwrap();
+        mm.switch_to(id).unwrap();
+        (0x1000..0x1200).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(0)));
+        let held = take_free(mm);
+        let before = (counted(mm, Counter::VmapPurges), counted(mm, Counter::IpisSent));
+        for _ in 0..100 {
+            let range = mm.vmalloc(1, BARE, RW).unwrap();
+            mm.vfree(range.start).unwrap();
+        }
+        let purges = counted(mm, Counter::VmapPurges) - before.0;
+        assert!((1..=100 / 32).contains(&purges), "{purges} purges");
+        // Drains ask nobody with this policy, and only this CPU uses the space.
+        assert_eq!(counted(mm, Counter::IpisSent) - before.1, purges * 3);
+        // A batch of the file's pages goes between two looks.
+        assert!(mm.vmap_waits().unwrap().frames <= 64);
+        give_back(mm, held);
+    });
 }
 
 #[test]

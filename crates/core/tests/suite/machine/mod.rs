@@ -108,6 +108,8 @@ pub struct Host {
     /// What happens when reclaim has taken the entry of a page out, and has not flushed it: see
     /// [`when_unmapped`](Self::when_unmapped).
     on_unmapped: RefCell<VecDeque<(SpaceId, u64, Hook)>>,
+    /// Who is asked for a victim; by default nobody.
+    pub on_out_of_memory: RefCell<Option<Box<dyn FnMut(&Mm<'_>) -> bool>>>,
     /// What happens when reclaim gives a page a second chance. Must not take a lock of the core.
     pub on_rotated: RefCell<VecDeque<Hook>>,
     /// What happens in the middle of what a CPU does, one after the other.
@@ -182,6 +184,7 @@ impl Host {
             on_disk_read: RefCell::default(),
             on_forget: RefCell::default(),
             on_unmapped: RefCell::default(),
+            on_out_of_memory: RefCell::default(),
             on_rotated: RefCell::default(),
             on_touch: RefCell::default(),
             watched: Cell::new((std::ptr::null(), 0)),

@@ -3,7 +3,7 @@
 use std::panic::resume_unwind;
 
 use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
-use quietmm::platform::{Access, BlockDevice, Guarantees, WaitKey};
+use quietmm::platform::{Access, BlockDevice, Guarantees, Shortage, WaitKey};
 use quietmm::{CpuId, CpuSet, Event, FrameNumber, NodeId, Platform, Rule, VirtAddr};
 
 use super::translation::{Tlb, places};
@@ -162,6 +162,13 @@ unsafe impl Platform for Host {
         self.end_stretch();
         let happens = self.on_cond_resched.borrow().clone();
         happens.into_iter().for_each(|happens| happens(self.manager()));
+    }
+    fn out_of_memory(&self, _short: &Shortage) -> bool {
+        let asked = self.on_out_of_memory.borrow_mut().take();
+        let Some(mut asked) = asked else { return false };
+        let answer = asked(self.manager());
+        self.on_out_of_memory.borrow_mut().get_or_insert(asked);
+        answer
     }
     fn wake(&self, key: WaitKey) {
         self.woken.borrow_mut().push(key);

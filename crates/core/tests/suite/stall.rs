@@ -1,0 +1,163 @@
+//! A task that finds no memory: what it waits for, whom it asks, and that it comes to an end.
+
+use crate::machine;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use machine::swapping::{AT, DEVICE, anonymous, end, read, swapping, take_free};
+use machine::{Host, Mm, Setup, bare, give_back, settled};
+use quietmm::{AllocFrom, Config, Counter, Error, Frames, UserAccess};
+
+fn setup(cpus: u32) -> Setup {
+    Setup { cpus, frames: 768, ..Setup::default() }
+}
+
+fn one_frame(mm: &Mm<'_>) -> Result<Frames, Error> {
+    mm.alloc_frames(0, AllocFrom::HERE)
+}
+
+/// A task has sent the last pages that can be reclaimed to their device, which is at work. On CPU `cpu` another one wants a
+/// frame. What it gets, and how often a victim was asked for.
+fn while_pages_are_on_their_way(cpus: u32, cpu: u16, device_works: bool) -> (Result<(), Error>, u64) {
+    let host = Host::new(setup(cpus));
+    host.run(swapping("linux"), |mm| {
+        mm.swap_on(DEVICE, 512, 0).unwrap();
+        let id = anonymous(mm, 4);
+        mm.drain_lru_batch();
+        let held = take_free(mm);
+        host.place();
+        host.fail_writes.set(!device_works);
+        let mut more = Vec::new();
+        let got = host.aside(
+            0,
+            || more.extend(one_frame(mm)),
+            |first| {
+                host.on_disk_write.borrow_mut().push_back(Box::new(|mm| mm.platform().stop()));
+                assert!(host.resume_one(first), "the device is at work");
+                host.on(cpu, || one_frame(mm))
+            },
+        );
+        host.all_placed();
+        let asked = mm.counter(Counter::OutOfMemory);
+        give_back(mm, held);
+        give_back(mm, more);
+        let result = got.map(|frame| give_back(mm, vec![frame]));
+        host.fail_writes.set(false);
+        assert!((AT..AT + 4).all(|page| read(mm, id, page) == Ok(page)), "nothing is lost");
+        end(mm, &[id], &[DEVICE]);
+        (result, asked)
+    })
+}
+
+#[test]
+fn who_finds_nothing_waits_for_the_pages_that_are_on_their_way() {
+    for (cpus, cpu) in [(1, 0), (2, 1)] {
+        assert_eq!(while_pages_are_on_their_way(cpus, cpu, true), (Ok(()), 0), "{cpus} CPUs");
+        // Each of the two asks once, when there is nothing to wait for any more.
+        let failed = while_pages_are_on_their_way(cpus, cpu, false);
+        assert_eq!(failed, (Err(Error::OutOfMemory), 2), "{cpus} CPUs");
+    }
+}
+
+#[test]
+fn other_tasks_run_while_one_finds_nothing_on_one_cpu_too() {
+    for cpus in [1, 2] {
+        let host = Host::new(setup(cpus));
+        host.run(bare("linux"), |mm| {
+            let mut held = take_free(mm);
+            // Another task frees a frame the third time that it may run.
+            let own = RefCell::new((2, held.pop()));
+            host.at_cond_resched(move |mm| {
+                let (left, frame) = &mut *own.borrow_mut();
+                match *left {
+                    0 => frame.take().into_iter().for_each(|frame| mm.free_frames(frame)),
+                    _ => *left -= 1,
+                }
+            });
+            let got = one_frame(mm);
+            assert_eq!((got.is_ok(), mm.counter(Counter::OutOfMemory)), (true, 0), "{cpus} CPUs");
+            held.extend(got);
+            give_back(mm, held);
+        });
+    }
+}
+
+#[test]
+fn who_is_told_that_no_memory_comes_does_without_at_once() {
+    let host = Host::new(setup(1));
+    let config = Config { min_free: Some(64), ..bare("linux") };
+    host.run(config, |mm| {
+        let mut held: Vec<_> = std::iter::from_fn(|| one_frame(mm).ok()).collect();
+        assert_eq!(mm.counter(Counter::OutOfMemory), 1, "once for the one that failed");
+        assert_eq!(mm.free_frame_count(), 64, "what is kept free is still there");
+        for more in 1..4 {
+            assert_eq!(one_frame(mm).unwrap_err(), Error::OutOfMemory);
+            assert_eq!(mm.counter(Counter::OutOfMemory), 1 + more);
+        }
+        give_back(mm, held.split_off(held.len() - 32));
+        // A fault that needs tables and a page is one failure, too.
+        let id = mm.create_space().unwrap();
+        mm.map(id, machine::pages(AT, 8), quietmm::Backing::Anonymous, quietmm::Prot::ReadWrite).unwrap();
+        held.extend(std::iter::from_fn(|| one_frame(mm).ok()));
+        let before = mm.counter(Counter::OutOfMemory);
+        assert_eq!(mm.fault(id, quietmm::PageNumber(AT).addr(), UserAccess::Write), Err(Error::OutOfMemory));
+        assert_eq!(mm.counter(Counter::OutOfMemory) - before, 1);
+        mm.destroy_space(id).unwrap();
+        give_back(mm, held);
+        let end = settled(mm);
+        assert_eq!((end.broken, end.kernel, end.anon), (None, 0, 0));
+    });
+}
+
+/// Nothing can be reclaimed. Who is asked for a victim does this with a frame that is the test's, and answers. How often it was
+/// asked, and rounds of reclaim; whether a block of this order was had.
+fn asked(order: u8, answer: fn(&Mm<'_>, &mut Vec<Frames>, u64) -> bool) -> (u64, u64, bool) {
+    let host = Host::new(setup(1));
+    host.run(bare("linux"), |mm| {
+        let held = Rc::new(RefCell::new(take_free(mm)));
+        let (own, asked) = (Rc::clone(&held), Rc::new(Cell::new(0)));
+        let count = Rc::clone(&asked);
+        *host.on_out_of_memory.borrow_mut() = Some(Box::new(move |mm| {
+            count.set(count.get() + 1);
+            answer(mm, &mut own.borrow_mut(), count.get())
+        }));
+        let got = mm.alloc_frames(order, AllocFrom::HERE);
+        let had = got.is_ok();
+        give_back(mm, got.into_iter().collect());
+        give_back(mm, held.take());
+        (asked.get(), mm.counter(Counter::DirectReclaim), had)
+    })
+}
+
+#[test]
+fn who_is_told_for_ever_that_memory_comes_gives_up_in_the_end() {
+    for order in [0, 3, 10] {
+        assert_eq!(asked(order, |_, _, _| true), (12, 16, false), "order {order}");
+    }
+}
+
+#[test]
+fn as_long_as_something_is_freed_a_victim_is_believed_in() {
+    // Each time a frame is freed, and gone again before the task looks.
+    let freed: fn(&Mm<'_>, &mut Vec<Frames>, u64) -> bool = |mm, held, asked| {
+        mm.free_frames(held.pop().unwrap());
+        held.push(mm.alloc_frames(0, AllocFrom::NOW).unwrap());
+        asked < 50
+    };
+    assert_eq!(asked(0, freed), (50, 50 * 16, false));
+    assert_eq!(asked(3, freed), (50, 50 * 16, false));
+    // That says nothing of a large block.
+    assert_eq!(asked(4, freed), (12, 12 * 16, false));
+}
+
+#[test]
+fn what_a_victim_frees_is_found() {
+    let late = |mm: &Mm<'_>, held: &mut Vec<Frames>, asked| {
+        if asked == 5 {
+            mm.free_frames(held.pop().unwrap());
+        }
+        true
+    };
+    assert_eq!(asked(0, late), (5, 16, true));
+}
