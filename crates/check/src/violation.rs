@@ -16,7 +16,8 @@ pub struct Skipped {
 /// An invariant that did not hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// Its number, as in `INV-4`; `deadlock`, `livelock`, `panic`, `content`, `audit`, `nowhere` where it has none.
+    /// Its number, as in `INV-4`; `deadlock`, `livelock`, `panic`, `content`, `audit`, `freed`, `nowhere` where it has
+    /// none.
     pub invariant: &'static str,
     /// What was seen.
     pub what: String,
@@ -63,6 +64,7 @@ pub fn sentence(invariant: &str) -> &'static str {
              and a page of a file or of swap is never in two frames that CPUs can use."
         }
         "nowhere" => "What is not present leads nowhere: its address bits lie above all memory.",
+        "freed" => "The core uses no memory of its own that it has given back.",
         "content" => "What a program wrote is what it reads, until it gives it up.",
         "audit" => "Every frame, entry and address is accounted for, once.",
         "deadlock" => "Somebody can always go on, until all are done.",

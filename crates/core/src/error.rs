@@ -39,6 +39,11 @@ pub enum Error {
     BeyondFile,
     /// Something is mapped there already.
     Overlaps(PageNumber),
+    /// The space has as many mappings as it may.
+    MapCount {
+        /// [`Config::max_map_count`](crate::Config::max_map_count).
+        most: u32,
+    },
     /// Nothing is mapped there.
     NotMapped(PageNumber),
     /// The mapping does not allow this access.
@@ -109,6 +114,9 @@ impl fmt::Display for Error {
             }
             Error::BeyondFile => f.write_str("the range lies beyond the end of the file"),
             Error::Overlaps(page) => write!(f, "{:#x} is mapped already", page.addr().0),
+            Error::MapCount { most } => {
+                write!(f, "the space has {most} mappings already, the most that `max_map_count` allows")
+            }
             Error::NotMapped(page) => write!(f, "{:#x} is not mapped", page.addr().0),
             Error::NotPermitted(page) => {
                 write!(f, "the mapping of {:#x} does not allow this access", page.addr().0)

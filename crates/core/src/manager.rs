@@ -62,6 +62,10 @@ pub struct Config {
     /// Anonymous pages may be reclaimed: they are on the lists and can be found by the reverse map, and
     /// [`Manager::swap_on`] is allowed. Costs a slot of 128 bytes for each mapping of memory that is a space's own.
     pub swap: bool,
+    /// Mappings that a space may have, with those that `unmap` and `protect` make of one: at least 1. What bounds the memory that
+    /// one space takes for its mappings: 128 bytes each, and with [`swap`](Self::swap) another 128. Linux
+    /// (`vm.max_map_count`): 65530.
+    pub max_map_count: u32,
     /// How much a task does in the core before it lets others run ([`Platform::cond_resched`]), in looks at page-table
     /// entries: at least 1. What is dearer counts for more: 1024 is some 64 VMAs, or 64 frames that are freed or copied.
     pub resched_after: u32,
@@ -85,6 +89,7 @@ impl Config {
             pageout_limit: 1024,
             shadows: false,
             swap: false,
+            max_map_count: 65_530,
             resched_after: 1024,
             vfree_at_once: false,
         }
@@ -115,6 +120,9 @@ impl Config {
         self.page_lists.map_or(Ok(()), |limits| limits.check().map(drop))?;
         if self.pageout_limit == 0 {
             return Err(Error::BadSetting("pageout_limit must be at least 1"));
+        }
+        if self.max_map_count == 0 {
+            return Err(Error::BadSetting("max_map_count must be at least 1"));
         }
         if self.resched_after == 0 {
             return Err(Error::BadSetting("resched_after must be at least 1"));
@@ -147,6 +155,17 @@ pub(crate) struct Root {
 // SAFETY: pools are.
 unsafe impl Zeroed for Root {}
 
+impl Root {
+    /// Before anybody uses it.
+    fn init<P: Platform>(&self, p: &P) {
+        self.spaces.init(p);
+        self.regions.init(p);
+        self.families.init(p);
+        self.files.init(p);
+        self.batches.init(p);
+    }
+}
+
 /// The memory manager. All CPUs share it by reference.
 pub struct Manager<'p, P: Platform> {
     p: &'p P,
@@ -173,6 +192,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let carved = boot::carve(p, regions, &config)?;
         let root = carved.root;
         let mut mm = Manager { p, config, carved, root, kernel_root: FrameNumber::NONE, vmap: None };
+        root.init(p);
         mm.nodes().for_each(|node| node.init(p));
         mm.note_presence();
         boot::fill(&mm);

@@ -9,9 +9,10 @@ use crate::event::Counters;
 use crate::frame::Returned;
 use crate::frame::percpu::PageLists;
 use crate::ipi::{Inbox, Request};
+use crate::paging::LastRegion;
 use crate::paging::SpaceSlot;
 use crate::platform::Platform;
-use crate::pool::Zeroed;
+use crate::pool::{Reads, Zeroed};
 use crate::swap::SwapHint;
 use crate::sync::Word32;
 
@@ -43,8 +44,10 @@ pub(crate) struct CpuSlot {
     pub lru: LruBatch,
     /// An unmap batch that nobody uses, plus one.
     pub spare_batch: Cell<u32>,
-    /// The region in which this CPU's last fault lay, plus one.
-    pub last_region: Cell<u32>,
+    /// The VMA in which this CPU's last fault lay.
+    pub last_region: LastRegion,
+    /// Who looks at what others may give up.
+    pub reads: Reads,
     /// Where this CPU goes on with swap.
     pub swap: SwapHint,
     pub counters: Counters,

@@ -3,6 +3,11 @@
 //! A slot is *reserved* before any lock is taken ([`Pool::reserve`] may reclaim), so that running out leaves
 //! the state unchanged. Slots are zeroed once, when their slab is made, and keep their content from one use
 //! to the next: what must survive (a space's generation) does, what must not is reset by its owner.
+//!
+//! A slab in which no slot is in use goes back to the allocator, if whoever may still look at such a slot allows it:
+//! [`Goes`]. One stays, so that a slot that is taken and given back again and again costs no frame each time.
+
+mod reading;
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
@@ -10,10 +15,12 @@ use core::sync::atomic::Ordering;
 use crate::Manager;
 use crate::addr::{FrameNumber, PAGE_SIZE};
 use crate::error::Error;
-use crate::frame::AllocFrom;
+use crate::frame::{AllocFrom, Few, List};
 use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32};
+
+pub(crate) use reading::{Reading, Reads};
 
 /// A type for which all zeros is a valid value, shared by all CPUs through its own cells and atomics.
 ///
@@ -24,35 +31,59 @@ pub(crate) unsafe trait Zeroed {}
 // SAFETY: an atomic integer.
 unsafe impl Zeroed for Word32 {}
 
+/// When the memory of slots that nobody uses goes back to the allocator. Until then an old handle finds a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Goes {
+    /// Never: who comes with an old handle, or without a lock, may look at any time. There are as many slots as were ever in
+    /// use at once.
+    Never,
+    /// Once nobody is [`Reading`]: who may come with an old handle is.
+    Unread,
+    /// At once: who looks at a slot keeps it in use.
+    AtOnce,
+}
+
+/// What lies in slots.
+pub(crate) trait Pooled: Zeroed {
+    /// When its memory may be used for something else.
+    const GOES: Goes;
+}
+
 /// Slabs that a directory names: a frame of their numbers.
 const PER_DIRECTORY: u32 = (PAGE_SIZE / 4) as u32;
 /// Directories of one pool: 65,536 slabs.
-const DIRECTORIES: usize = 64;
+const DIRECTORIES: u32 = 64;
 
-/// A pool of `T`. All zeros is an empty one.
+/// A pool of `T`. Needs [`Pool::init`].
+///
+/// A slab is a frame, and has a number: its place in the directories. What is kept about it is kept about its frame:
+/// `refs` counts the slots in use, `maps` is the first free slot plus one, `owner` the number. A directory's `refs` counts
+/// its slabs.
 #[repr(C)]
 pub(crate) struct Pool<T> {
     lock: SpinLock<{ Scope::PoolLock as u8 }>,
-    /// First free slot plus one.
-    free: Word32,
-    /// Slots that exist.
-    made: Word32,
-    directories: [Word32; DIRECTORIES],
-    /// How many of them there are.
-    directories_made: Word32,
+    /// Slabs with a slot in use and a free one.
+    open: List,
+    /// Slabs with no slot in use.
+    idle: List,
+    /// One more than the highest number that a slab ever had.
+    numbers: Word32,
+    slabs: Word32,
+    /// Their frames plus one.
+    directories: [Word32; DIRECTORIES as usize],
     holds: PhantomData<T>,
 }
 
-// SAFETY: zeros are unlocked, empty and no slab.
+// SAFETY: atomics, and a list that is made before use.
 unsafe impl<T> Zeroed for Pool<T> {}
 // SAFETY: the pool itself is atomics. A slot may be of cells (an unmap batch): those belong to whoever reserved it,
 // and the lock hands it from one owner to the next.
 unsafe impl<T: Zeroed> Sync for Pool<T> {}
 
-/// A slot: the link of the free list, then the value.
+/// A slot: the link of its slab's free list, then the value.
 #[repr(C)]
 struct Slot<T> {
-    /// Next free slot plus one; `LIVE` while in use.
+    /// Next free slot of the slab plus one; `LIVE` while in use.
     link: Word32,
     value: T,
 }
@@ -71,51 +102,73 @@ impl Reserved {
     }
 }
 
-impl<T: Zeroed> Pool<T> {
+fn word_in<'p, P: Platform>(p: &'p P, directory: FrameNumber, slab: u32) -> &'p Word32 {
+    let at = p.direct(directory.phys()).cast::<Word32>();
+    // SAFETY: a directory is a frame that the pool owns as long as somebody may look into it, zeroed before it was
+    // published; the word lies in it.
+    unsafe { &*at.add((slab % PER_DIRECTORY) as usize) }
+}
+
+fn named(word: u32) -> Option<FrameNumber> {
+    word.checked_sub(1).map(FrameNumber)
+}
+
+impl<T: Pooled> Pool<T> {
     const PER_SLAB: u32 = {
         let n = PAGE_SIZE as usize / size_of::<Slot<T>>();
         assert!(n > 0, "a slot must fit in a frame");
         n as u32
     };
 
-    /// Where the number of a slab's frame stands. Its directory exists.
-    fn slab<'p, P: Platform>(&self, mm: &Manager<'p, P>, slab: u32) -> &'p Word32 {
-        let p = mm.platform();
-        // Acquire: partner of the Release in `grow`.
-        let directory = self.directories[(slab / PER_DIRECTORY) as usize].load(p, Ordering::Acquire);
-        let at = p.direct(FrameNumber(directory).phys()).cast::<Word32>();
-        // SAFETY: a directory is a frame that the pool owns for ever, zeroed before it was published; the word lies in it.
-        unsafe { &*at.add((slab % PER_DIRECTORY) as usize) }
+    /// Makes it empty. Before anybody uses it.
+    pub fn init<P: Platform>(&self, p: &P) {
+        self.open.init(p);
+        self.idle.init(p);
     }
 
-    fn slot<'p, P: Platform>(&self, mm: &Manager<'p, P>, handle: u32) -> &'p Slot<T> {
-        // Acquire: partner of the Release in `grow`.
-        let slab = self.slab(mm, handle / Self::PER_SLAB).load(mm.platform(), Ordering::Acquire);
-        let at = mm.platform().direct(FrameNumber(slab).phys()).cast::<Slot<T>>();
-        // SAFETY: `handle` is below `made`, so its slab is a frame that the pool owns for ever, zeroed before
-        // it was published, and zeros are a valid T. The slot lies inside the frame.
-        unsafe { &*at.add((handle % Self::PER_SLAB) as usize) }
+    /// The frame of a slab, if there is one.
+    fn slab<P: Platform>(&self, p: &P, slab: u32) -> Option<FrameNumber> {
+        // Acquire, twice: partners of the Releases in `publish`.
+        let directory =
+            named(self.directories.get((slab / PER_DIRECTORY) as usize)?.load(p, Ordering::Acquire))?;
+        named(word_in(p, directory, slab).load(p, Ordering::Acquire))
+    }
+
+    fn slot_in<'p, P: Platform>(p: &'p P, slab: FrameNumber, place: u32) -> &'p Slot<T> {
+        let at = p.direct(slab.phys()).cast::<Slot<T>>();
+        // SAFETY: a slab is a frame that the pool owns as long as somebody may look into it (`Goes`), zeroed before it was
+        // published, and zeros are a valid T. The slot lies inside.
+        unsafe { &*at.add(place as usize) }
+    }
+
+    fn slot<'p, P: Platform>(&self, mm: &Manager<'p, P>, handle: u32) -> Option<&'p Slot<T>> {
+        let slab = self.slab(mm.platform(), handle / Self::PER_SLAB)?;
+        Some(Self::slot_in(mm.platform(), slab, handle % Self::PER_SLAB))
     }
 
     /// The value behind a handle that the core itself keeps.
     pub fn get<'p, P: Platform>(&self, mm: &Manager<'p, P>, handle: u32) -> &'p T {
-        &self.slot(mm, handle).value
+        match self.slot(mm, handle) {
+            Some(slot) => &slot.value,
+            None => no_slot(handle),
+        }
     }
 
     /// The value behind a number that a caller gave, if there is such a slot. What is in it may be another's.
     pub fn made<'p, P: Platform>(&self, mm: &Manager<'p, P>, handle: u32) -> Option<&'p T> {
-        // Acquire: partner of the Release in `grow`.
-        (handle < self.made.load(mm.platform(), Ordering::Acquire)).then(|| self.get(mm, handle))
+        const { assert!(matches!(T::GOES, Goes::Never), "its memory may be something else's") }
+        Some(&self.slot(mm, handle)?.value)
     }
 
-    /// The value behind a handle that a caller gave, if it is in use.
-    pub fn find<'p, P: Platform>(&self, mm: &Manager<'p, P>, handle: u32) -> Option<&'p T> {
-        let p = mm.platform();
-        if handle >= self.made.load(p, Ordering::Acquire) {
-            return None;
-        }
-        let slot = self.slot(mm, handle);
-        (slot.link.load(p, Ordering::Acquire) == LIVE).then_some(&slot.value)
+    /// The same for who reads: for so long the memory stays what it is.
+    pub fn read<'r, P: Platform>(&self, reading: &'r Reading<'_, '_, P>, handle: u32) -> Option<&'r T> {
+        Some(&self.slot(reading.manager(), handle)?.value)
+    }
+
+    /// Whether a slot is in use. A moment's truth.
+    pub fn is_used<P: Platform>(&self, mm: &Manager<'_, P>, handle: u32) -> bool {
+        // Acquire: partner of the Release in `take`.
+        self.slot(mm, handle).is_some_and(|slot| slot.link.load(mm.platform(), Ordering::Acquire) == LIVE)
     }
 
     /// Reserves a slot. May wait while memory is reclaimed, as `from` says; no lock may be held.
@@ -134,16 +187,17 @@ impl<T: Zeroed> Pool<T> {
         frame: impl Fn() -> Result<FrameNumber, Error>,
     ) -> Result<Reserved, Error> {
         loop {
-            if let Some(slot) = self.pop(mm) {
-                return Ok(slot);
+            let mut found = None;
+            self.take(mm, 1, &mut |handle| found = Some(handle));
+            match found {
+                Some(handle) => return Ok(Reserved(handle)),
+                None => self.grow(mm, frame()?)?,
             }
-            self.grow(mm, frame()?, None)?;
         }
     }
 
-    /// Reserves some slots under one hold of the lock: at most `most` of those that are free, or, if none is, all of a new
-    /// slab; `each` gets them, in use. For who uses many: the pool's lock is the whole machine's. As
-    /// [`reserve`](Self::reserve) otherwise.
+    /// Reserves some slots under one hold of the lock: at most `most`, of one slab; `each` gets them, in use. For who uses
+    /// many: the pool's lock is the whole machine's. As [`reserve`](Self::reserve) otherwise.
     pub fn reserve_some<P: Platform>(
         &self,
         mm: &Manager<'_, P>,
@@ -151,98 +205,217 @@ impl<T: Zeroed> Pool<T> {
         most: u32,
         mut each: impl FnMut(u32),
     ) -> Result<(), Error> {
-        let p = mm.platform();
-        loop {
-            // Nothing is free, and a slab has to be made: no need to stand in line to see that.
-            let most = if self.free.load(p, Ordering::Relaxed) == 0 { 0 } else { most };
-            let guard = (most > 0).then(|| self.lock.lock(mm));
-            let mut found = false;
-            for _ in 0..most {
-                let Some(handle) = self.free.get(p).checked_sub(1) else { break };
-                let slot = self.slot(mm, handle);
-                self.free.set(p, slot.link.get(p));
-                slot.link.store(p, LIVE, Ordering::Release);
-                each(handle);
-                found = true;
-            }
-            drop(guard);
-            if found {
-                return Ok(());
-            }
-            if self.grow(mm, mm.alloc_own(from)?, Some(&mut each))? {
-                return Ok(());
-            }
+        // Nothing is free, and a slab has to be made: no need to stand in line to see that.
+        while !self.has_room(mm) || !self.take(mm, most, &mut each) {
+            self.grow(mm, mm.alloc_own(from)?)?;
         }
+        Ok(())
     }
 
-    fn pop<P: Platform>(&self, mm: &Manager<'_, P>) -> Option<Reserved> {
-        let p = mm.platform();
+    /// Whether a slot is free. Without the lock a guess.
+    fn has_room<P: Platform>(&self, mm: &Manager<'_, P>) -> bool {
+        self.open.len(mm.platform()) > 0 || self.idle.len(mm.platform()) > 0
+    }
+
+    /// Takes up to `most` free slots of one slab; says whether there was one.
+    fn take<P: Platform>(&self, mm: &Manager<'_, P>, most: u32, each: &mut dyn FnMut(u32)) -> bool {
+        let (p, frames) = (mm.platform(), mm.frames());
         let _guard = self.lock.lock(mm);
-        let handle = self.free.get(p).checked_sub(1)?;
-        let slot = self.slot(mm, handle);
-        self.free.set(p, slot.link.get(p));
-        slot.link.store(p, LIVE, Ordering::Release);
-        Some(Reserved(handle))
-    }
-
-    /// Makes a slab of this frame, or the directory that it needs first. The slots are free, or go to `each`, in use:
-    /// whether they did.
-    fn grow<P: Platform>(
-        &self,
-        mm: &Manager<'_, P>,
-        new: FrameNumber,
-        each: Option<&mut dyn FnMut(u32)>,
-    ) -> Result<bool, Error> {
-        let p = mm.platform();
-        let guard = self.lock.lock(mm);
-        let made = self.made.get(p);
-        let (slab, directories) = (made / Self::PER_SLAB, self.directories_made.get(p));
-        let full = slab == DIRECTORIES as u32 * PER_DIRECTORY;
-        // Another CPU may have grown it meanwhile: then this frame is one too many.
-        if full || self.free.get(p) != 0 {
-            drop(guard);
-            mm.free_one(new);
-            return if full { Err(Error::TooMany) } else { Ok(false) };
+        let (list, n) = match self.open.first(p) {
+            FrameNumber::NONE => (&self.idle, self.idle.first(p)),
+            n => (&self.open, n),
+        };
+        if n == FrameNumber::NONE {
+            return false;
         }
-        if slab == directories * PER_DIRECTORY {
-            self.directories[directories as usize].store(p, new.0, Ordering::Release);
-            self.directories_made.set(p, directories + 1);
-            return Ok(false);
+        let slab = frames.get(n);
+        let first = slab.owner.get(p) * Self::PER_SLAB;
+        let (mut free, mut taken) = (slab.maps.get(p), 0);
+        while taken < most
+            && let Some(place) = free.checked_sub(1)
+        {
+            let slot = Self::slot_in(p, n, place);
+            free = slot.link.get(p);
+            // Release: partner of the Acquire in `is_used`.
+            slot.link.store(p, LIVE, Ordering::Release);
+            each(first + place);
+            taken += 1;
         }
-        self.slab(mm, slab).store(p, new.0, Ordering::Release);
-        self.made.store(p, made + Self::PER_SLAB, Ordering::Release);
-        let slots = made..made + Self::PER_SLAB;
-        if let Some(each) = each {
-            // Nobody else knows of them, and their lines come from memory: not under the lock.
-            drop(guard);
-            for handle in slots {
-                self.slot(mm, handle).link.store(p, LIVE, Ordering::Release);
-                each(handle);
+        slab.maps.set(p, free);
+        slab.refs.set(p, slab.refs.get(p) + taken);
+        if free == 0 || core::ptr::eq(list, &self.idle) {
+            list.remove(p, &frames, n);
+            if free != 0 {
+                self.open.push_front(p, &frames, n);
             }
-            return Ok(true);
         }
-        for handle in slots.rev() {
-            self.slot(mm, handle).link.set(p, self.free.get(p));
-            self.free.set(p, handle + 1);
-        }
-        Ok(false)
+        true
     }
 
-    /// Gives a slot back. Nobody may use its handle any more.
+    /// Makes a slab of this frame, or the directory that it needs first. A frame that is not needed goes back.
+    fn grow<P: Platform>(&self, mm: &Manager<'_, P>, new: FrameNumber) -> Result<(), Error> {
+        let p = mm.platform();
+        // Two looks: nobody else knows of the slots yet, and their lines come from memory: not under the lock.
+        for ready in [false, true] {
+            let guard = self.lock.lock(mm);
+            // Another CPU may have grown it meanwhile: then this frame is one too many.
+            let number = if self.has_room(mm) { Ok(None) } else { self.free_number(mm).map(Some) };
+            let Ok(Some(number)) = number else {
+                drop(guard);
+                mm.free_one(new);
+                return number.map(drop);
+            };
+            let directory = &self.directories[(number / PER_DIRECTORY) as usize];
+            if ready && directory.get(p) != 0 {
+                self.publish(mm, new, number);
+                return Ok(());
+            }
+            if !ready && directory.get(p) == 0 {
+                mm.frames().get(new).refs.set(p, 0);
+                // Release: partner of the Acquire in `slab`: it was cleared before.
+                directory.store(p, new.0 + 1, Ordering::Release);
+                return Ok(());
+            }
+            drop(guard);
+            for place in 0..Self::PER_SLAB {
+                let next = if place + 1 < Self::PER_SLAB { place + 2 } else { 0 };
+                Self::slot_in(p, new, place).link.set(p, next);
+            }
+            mm.frames().get(new).maps.set(p, 1);
+        }
+        // The directory went in between.
+        mm.free_one(new);
+        Ok(())
+    }
+
+    /// A number that no slab has: the lowest where some went back. Its directory may be missing. Under the lock.
+    fn free_number<P: Platform>(&self, mm: &Manager<'_, P>) -> Result<u32, Error> {
+        let (p, numbers) = (mm.platform(), self.numbers.get(mm.platform()));
+        if self.slabs.get(p) == numbers {
+            let most = DIRECTORIES * PER_DIRECTORY;
+            return if numbers < most { Ok(numbers) } else { Err(Error::TooMany) };
+        }
+        for (first, directory) in (0..numbers).step_by(PER_DIRECTORY as usize).zip(&self.directories) {
+            let Some(directory) = named(directory.get(p)) else { return Ok(first) };
+            let end = numbers.min(first + PER_DIRECTORY);
+            if mm.frames().get(directory).refs.get(p) < end - first {
+                let free = |&number: &u32| word_in(p, directory, number).get(p) == 0;
+                return Ok((first..end).find(free).unwrap_or(numbers));
+            }
+        }
+        Ok(numbers)
+    }
+
+    /// A slab in which nothing is in use begins, under a number of which the directory is there. Under the lock.
+    fn publish<P: Platform>(&self, mm: &Manager<'_, P>, n: FrameNumber, number: u32) {
+        let (p, frames) = (mm.platform(), mm.frames());
+        let slab = frames.get(n);
+        slab.owner.set(p, number);
+        slab.refs.set(p, 0);
+        let directory = FrameNumber(self.directories[(number / PER_DIRECTORY) as usize].get(p) - 1);
+        // Release: partner of the Acquire in `slab`: it was cleared before.
+        word_in(p, directory, number).store(p, n.0 + 1, Ordering::Release);
+        let count = &frames.get(directory).refs;
+        count.set(p, count.get(p) + 1);
+        self.slabs.set(p, self.slabs.get(p) + 1);
+        self.numbers.store(p, self.numbers.get(p).max(number + 1), Ordering::Release);
+        self.idle.push_front(p, &frames, n);
+    }
+
+    /// The other way round: nobody finds it from here on. Gives its directory too, if that has no other slab, and may go.
+    fn withdraw<P: Platform>(&self, mm: &Manager<'_, P>, n: FrameNumber) -> Option<FrameNumber> {
+        let (p, frames) = (mm.platform(), mm.frames());
+        let number = frames.get(n).owner.get(p);
+        self.idle.remove(p, &frames, n);
+        let word = &self.directories[(number / PER_DIRECTORY) as usize];
+        let directory = FrameNumber(word.get(p) - 1);
+        word_in(p, directory, number).set(p, 0);
+        self.slabs.set(p, self.slabs.get(p) - 1);
+        let count = &frames.get(directory).refs;
+        count.set(p, count.get(p) - 1);
+        let goes = count.get(p) == 0 && T::GOES == Goes::AtOnce;
+        goes.then(|| {
+            word.set(p, 0);
+            directory
+        })
+    }
+
+    /// Gives a slot back. Nobody may use its handle any more. No spin lock is held: frames may go back to the allocator.
     pub fn release<P: Platform>(&self, mm: &Manager<'_, P>, handle: u32) {
+        let (p, frames) = (mm.platform(), mm.frames());
+        let (number, place) = (handle / Self::PER_SLAB, handle % Self::PER_SLAB);
+        let Some(n) = self.slab(p, number) else { no_slot(handle) };
+        let mut surplus = Few::new();
+        {
+            let _guard = self.lock.lock(mm);
+            let slab = frames.get(n);
+            let (free, used) = (slab.maps.get(p), slab.refs.get(p) - 1);
+            Self::slot_in(p, n, place).link.store(p, free, Ordering::Release);
+            slab.maps.set(p, place + 1);
+            slab.refs.set(p, used);
+            if free != 0 && used == 0 {
+                self.open.remove(p, &frames, n);
+            }
+            if used == 0 {
+                self.idle.push_front(p, &frames, n);
+                self.take_surplus(mm, &mut surplus);
+            } else if free == 0 {
+                self.open.push_front(p, &frames, n);
+            }
+        }
+        self.give_back(mm, &surplus);
+    }
+
+    /// Takes out slabs in which nothing is in use, but for some. Under the lock.
+    fn take_surplus<P: Platform>(&self, mm: &Manager<'_, P>, surplus: &mut Few) {
         let p = mm.platform();
+        let keep = match T::GOES {
+            Goes::Never => return,
+            Goes::AtOnce => 1,
+            // To ask all CPUs whether they read costs a line of each.
+            Goes::Unread => 1 + u64::from(p.possible_cpus()) / 16,
+        };
+        if self.idle.len(p) <= keep {
+            return;
+        }
+        while self.idle.len(p) > 1 && surplus.as_slice().len() + 2 <= Few::MOST {
+            let n = self.idle.first(p);
+            surplus.push(n);
+            self.withdraw(mm, n).into_iter().for_each(|directory| surplus.push(directory));
+        }
+    }
+
+    /// Frees what was taken out, or puts it back if somebody may still look into it: the next one that goes takes it along.
+    fn give_back<P: Platform>(&self, mm: &Manager<'_, P>, surplus: &Few) {
+        if surplus.as_slice().is_empty() {
+            return;
+        }
+        if T::GOES == Goes::AtOnce || reading::nobody_reads(mm) {
+            return mm.free_all(surplus.as_slice());
+        }
         let _guard = self.lock.lock(mm);
-        self.slot(mm, handle).link.store(p, self.free.get(p), Ordering::Release);
-        self.free.set(p, handle + 1);
+        for &n in surplus.as_slice() {
+            // Directories stay, and a number was just given up.
+            let Ok(number) = self.free_number(mm) else { return };
+            self.publish(mm, n, number);
+        }
     }
 
-    /// Handles below this exist; not all are in use.
+    /// Handles below this exist, or existed; not all are in use.
     pub fn bound<P: Platform>(&self, mm: &Manager<'_, P>) -> u32 {
-        self.made.load(mm.platform(), Ordering::Acquire)
+        self.numbers.load(mm.platform(), Ordering::Acquire) * Self::PER_SLAB
     }
 
-    /// Frames that the pool owns.
+    /// Frames that the pool owns. On a quiet system.
     pub fn frames<P: Platform>(&self, mm: &Manager<'_, P>) -> u64 {
-        u64::from(self.bound(mm) / Self::PER_SLAB + self.directories_made.get(mm.platform()))
+        let p = mm.platform();
+        let directories = self.directories.iter().filter(|word| word.get(p) != 0).count();
+        u64::from(self.slabs.get(p)) + directories as u64
     }
+}
+
+#[cold]
+#[inline(never)]
+fn no_slot(handle: u32) -> ! {
+    panic!("the core's own tables lead to slot {handle} of a pool, which is not there: memory is corrupt")
 }

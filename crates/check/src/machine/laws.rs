@@ -199,6 +199,20 @@ impl Machine {
         state.life.set(state.life.get() + 1);
     }
 
+    /// The core touches a word.
+    #[inline]
+    pub(crate) fn judge_own(&self, at: *const u8) {
+        let Some(frame) = self.memory.frame_of(at) else { return };
+        if let Some(state) = self.memory.state(frame)
+            && state.free.get()
+            && state.life.get() > 0
+            && !self.falling.get()
+        {
+            let said = format!("the core uses a word in {frame:?}, which it has given back");
+            self.fail(Violation::new("freed", self.current.get(), said));
+        }
+    }
+
     /// A device begins to read a frame.
     pub(crate) fn judge_going_out(&self, frame: FrameNumber) {
         self.looks_at_all();

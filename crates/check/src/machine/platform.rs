@@ -148,6 +148,7 @@ unsafe impl Platform for Machine {
         let write = access != Access::Read;
         let offset = self.memory.offset_of(at).unwrap_or(0);
         self.point(Place::Word(offset), write);
+        self.judge_own(at);
         if write {
             self.before_change(at);
         }

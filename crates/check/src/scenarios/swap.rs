@@ -12,7 +12,7 @@ const AT: u64 = 0x11f8;
 const PAGES: u64 = 4;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![dirty(), clean(), fork(), errors(), unmap(), exit(), off(), unreadable()]
+    vec![dirty(), clean(), fork(), errors(), unmap(), exit(), off(), unreadable(), family()]
 }
 
 /// Four pages in a space in which CPUs 1 and 2 run, both of which have written to them.
@@ -213,6 +213,41 @@ fn off() -> Scenario {
             task.forget(0, AT + 2, 1);
         })
         .after(|task| task.give_back(usize::MAX))
+}
+
+/// Mappings without a page, so many that there is more than one slab of families.
+const OTHERS: u64 = 40;
+const OTHERS_AT: u64 = 0x1000;
+
+fn family() -> Scenario {
+    Scenario::new(
+        "swap-family",
+        "reclaim looks for who maps a page, and the memory of its family is given back meanwhile",
+        "linux",
+    )
+    .watch(AT, PAGES)
+    .config(|config| {
+        swapping(config);
+        config.scan_batch = 2;
+    })
+    .before(|task| {
+        task.swap_on(DEVICE);
+        let space = task.create_space();
+        task.run_in(space);
+        (0..OTHERS).for_each(|n| task.map(space, OTHERS_AT + 2 * n, 1));
+        task.map(space, AT, PAGES);
+        task.promise((AT..AT + PAGES).all(|page| task.write(space, page).is_ok()), "there is memory");
+        // In the second slab there is only that family, and only one is in the first.
+        (1..OTHERS).for_each(|n| task.unmap(space, OTHERS_AT + 2 * n, 1));
+        task.settle();
+        task.take_all_memory();
+    })
+    .cpu(reclaim)
+    .cpu(|task| {
+        task.unmap(0, OTHERS_AT, 1);
+        task.unmap(0, AT, PAGES);
+    })
+    .after(|task| task.give_back(usize::MAX))
 }
 
 fn unreadable() -> Scenario {

@@ -13,7 +13,7 @@ use crate::frame::{AllocFrom, Kind, flag};
 use crate::life::{Life, nth};
 use crate::paging::Shown;
 use crate::platform::{Platform, Store};
-use crate::pool::Zeroed;
+use crate::pool::{Goes, Pooled, Zeroed};
 use crate::profile::Scope;
 use crate::reclaim::Backoff;
 use crate::resched::{Work, cost};
@@ -85,6 +85,11 @@ pub(crate) struct File {
 
 // SAFETY: atomics and locks only.
 unsafe impl Zeroed for File {}
+
+impl Pooled for File {
+    // An old handle may come at any time, and so may who holds a page that was its.
+    const GOES: Goes = Goes::Never;
+}
 
 /// The holds on a page that only reclaim and the cache hold.
 const CACHE_AND_CALLER: u32 = 2;

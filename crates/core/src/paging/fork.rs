@@ -7,7 +7,7 @@ use crate::Manager;
 use crate::addr::PageNumber;
 use crate::error::Error;
 use crate::event::{Event, FlushReason, Revoked};
-use crate::frame::{AllocFrom, Kind, flag};
+use crate::frame::{Kind, flag};
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
 use crate::resched::{Work, cost};
@@ -65,7 +65,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let child = self.space(id);
         for (_, region) in self.regions_of(parent) {
-            let handle = self.root.regions.reserve(self, AllocFrom::HERE)?.commit();
+            let handle = self.new_region(child)?;
             let range = region.range(p);
             self.region(handle).describe_part(p, region, range, id);
             let alone = self.alone_with_shown(region);

@@ -73,8 +73,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// present is cached by nobody.
     ///
     /// # Errors
-    /// [`Error::NoSuchSpace`], [`Error::NoSuchFile`], [`Error::BadRange`], [`Error::NotMappable`],
-    /// [`Error::BeyondFile`], [`Error::Overlaps`], [`Error::OutOfMemory`].
+    /// [`Error::NoSuchSpace`], [`Error::NoSuchFile`], [`Error::BadRange`], [`Error::NotMappable`], [`Error::BeyondFile`],
+    /// [`Error::Overlaps`], [`Error::MapCount`], [`Error::OutOfMemory`].
     pub fn map(&self, id: SpaceId, range: PageRange, backing: Backing, prot: Prot) -> Result<(), Error> {
         let _scope = profile::scope(self.platform(), Scope::Map);
         let p = self.platform();
@@ -101,7 +101,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         };
         let free = self.alone_in(id).and_then(|(space, alone)| match self.first_mapped(space, range) {
             Some(clash) => Err(Error::Overlaps(clash)),
-            None => Ok((space, alone)),
+            None => self.check_map_count(space).map(|()| (space, alone)),
         });
         let (space, _alone) = match free {
             Ok(found) => found,
@@ -142,7 +142,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a region or a large
-    /// page must be split.
+    /// page must be split, and [`Error::MapCount`] when a region must.
     pub fn unmap(&self, id: SpaceId, range: PageRange) -> Result<(), Error> {
         let _scope = profile::scope(self.platform(), Scope::Unmap);
         let p = self.platform();
@@ -157,7 +157,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             region.range(p).start < range.start && region.range(p).end() > range.end()
         };
         let spare = match self.region_from(space, range.start).is_some_and(inside) {
-            true => Some(self.root.regions.reserve(self, AllocFrom::HERE)?.commit()),
+            true => Some(self.new_region(space)?),
             false => None,
         };
         let ends = [range.start, range.end()];

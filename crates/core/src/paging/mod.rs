@@ -19,7 +19,7 @@ pub(crate) mod table;
 
 pub use entry::Entry;
 pub use prot::{Advice, Backing, KernelProt, Prot, UserAccess};
-pub(crate) use region::Region;
+pub(crate) use region::{LastRegion, Region};
 pub(crate) use shown::{Family, FamilyId, Of, Shown};
 pub(crate) use space::Space;
 pub use space::SpaceId;

@@ -196,8 +196,8 @@ impl<'p, P: Platform> Manager<'p, P> {
             if region.range(p).start >= from.end() {
                 break;
             }
-            let handle = match self.root.regions.reserve(self, AllocFrom::HERE) {
-                Ok(slot) => slot.commit(),
+            let handle = match self.new_region(space) {
+                Ok(handle) => handle,
                 Err(error) => {
                     let made = PageRange::between(to, there(region.range(p).start));
                     while let Some((handle, region)) = self.region_inside(space, made) {

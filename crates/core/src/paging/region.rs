@@ -1,6 +1,6 @@
 //! What is mapped where: the VMAs of a space, in order of address, each in the trees of what it shows too.
 
-use core::sync::atomic::Ordering;
+use core::cell::Cell;
 
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
@@ -9,13 +9,13 @@ use crate::file::FileSlot;
 use crate::frame::AllocFrom;
 use crate::percpu::Here;
 use crate::platform::Platform;
-use crate::pool::Zeroed;
+use crate::pool::{Goes, Pooled, Zeroed};
 use crate::resched::{Work, cost};
 use crate::sync::{Word32, Word64};
 use crate::tree::{Links, Nodes};
 
 use super::shown::{Alone, Of, Place};
-use super::{Backing, FamilyId, Prot, Space, SpaceId};
+use super::{Backing, FamilyId, Prot, Space, SpaceId, SpaceSlot};
 
 /// A VMA: a run of pages mapped alike. Guarded by its space's region lock; its place in the trees of its file and its
 /// family, and what the reverse map reads, by their locks too.
@@ -44,6 +44,33 @@ pub(crate) struct Region {
 
 // SAFETY: atomics only.
 unsafe impl Zeroed for Region {}
+
+impl Pooled for Region {
+    // Who looks at one has its space's region lock, or that of a tree in which it is.
+    const GOES: Goes = Goes::AtOnce;
+}
+
+/// The region in which a CPU's last fault lay: worth a look as long as the space has lost none since. All zeros is none.
+#[repr(C)]
+pub(crate) struct LastRegion {
+    shape: Cell<u64>,
+    /// The space, and the region, plus one.
+    space: Cell<u32>,
+    region: Cell<u32>,
+}
+
+impl LastRegion {
+    fn get(&self, space: SpaceSlot, shape: u64) -> Option<u32> {
+        let same = self.space.get() == space.0 + 1 && self.shape.get() == shape;
+        if same { self.region.get().checked_sub(1) } else { None }
+    }
+
+    fn set(&self, space: SpaceSlot, shape: u64, region: u32) {
+        self.space.set(space.0 + 1);
+        self.shape.set(shape);
+        self.region.set(region + 1);
+    }
+}
 
 /// The regions of a space are sorted by their first page.
 struct ByAddress<'a, 'p, P: Platform>(&'a Manager<'p, P>);
@@ -170,8 +197,7 @@ impl Region {
         self.flags.set(p, prot_flags(prot) | private);
         self.family.set(p, 0);
         self.index.set(p, 0);
-        // Last: a CPU whose hint still leads here believes it only once the space is its own.
-        self.space.store(p, space.index(), Ordering::Release);
+        self.space.set(p, space.index());
     }
 
     /// Makes this show at `to` what `whole` shows where it is. Not linked yet.
@@ -193,7 +219,7 @@ impl Region {
         self.family.set(p, whole.family.get(p));
         self.index
             .set(p, if whole.family.get(p) == 0 { 0 } else { whole.index.get(p) + (range.start.0 - at) });
-        self.space.store(p, space.index(), Ordering::Release);
+        self.space.set(p, space.index());
     }
 
     /// Whether `next` goes on where this ends, in every respect.
@@ -234,10 +260,9 @@ impl<'p, P: Platform> Manager<'p, P> {
     ) -> Option<(u32, &'p Region)> {
         let p = self.platform();
         // This CPU's last fault was probably in the same region.
-        let hint = Here::new(self).slot().last_region.get();
-        if let Some(hint) = hint.checked_sub(1)
-            && let Some(region) = self.root.regions.find(self, hint)
-            && region.space.get(p) == id.index()
+        let shape = space.shape.get(p);
+        if let Some(hint) = Here::new(self).slot().last_region.get(id.slot(), shape)
+            && let region = self.region(hint)
             && region.range(p).contains(page)
         {
             return Some((hint, region));
@@ -247,7 +272,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         if !region.range(p).contains(page) {
             return None;
         }
-        Here::new(self).slot().last_region.set(handle + 1);
+        Here::new(self).slot().last_region.set(id.slot(), shape, handle);
         Some((handle, region))
     }
 
@@ -288,7 +313,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Takes a region out of all, and lets go of `alone` and of the region. Under the region lock, held alone. Afterwards
-    /// no reverse map finds it; a CPU's hint may still lead to it.
+    /// no reverse map finds it, and no CPU's hint leads to it.
     pub(crate) fn remove_region(&self, space: &Space, handle: u32, alone: Alone<'p, P>) {
         self.displace_region(space, handle);
         let childless = self.unlink_shown(handle);
@@ -300,17 +325,32 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     fn place_region(&self, space: &Space, handle: u32) {
-        space.by_address.insert(self.platform(), &ByAddress(self), handle);
+        let p = self.platform();
+        space.by_address.insert(p, &ByAddress(self), handle);
+        space.map_count.set(p, space.map_count.get(p) + 1);
     }
 
     fn displace_region(&self, space: &Space, handle: u32) {
-        space.by_address.remove(self.platform(), &ByAddress(self), handle);
+        let p = self.platform();
+        space.by_address.remove(p, &ByAddress(self), handle);
+        space.map_count.set(p, space.map_count.get(p) - 1);
+        space.shape.set(p, space.shape.get(p) + 1);
+    }
+
+    /// A slot for one region more of a space. Under its region lock, held alone. May wait for memory.
+    pub(crate) fn new_region(&self, space: &Space) -> Result<u32, Error> {
+        self.check_map_count(space)?;
+        Ok(self.root.regions.reserve(self, AllocFrom::HERE)?.commit())
+    }
+
+    /// Whether a space may have one region more. Under its region lock, held alone.
+    pub(crate) fn check_map_count(&self, space: &Space) -> Result<(), Error> {
+        let most = self.config().max_map_count;
+        if space.map_count.get(self.platform()) < most { Ok(()) } else { Err(Error::MapCount { most }) }
     }
 
     /// Gives a region back that is not linked.
     pub(crate) fn release_region(&self, handle: u32) {
-        let region = self.region(handle);
-        region.space.store(self.platform(), u32::MAX, Ordering::Release);
         self.root.regions.release(self, handle);
     }
 
@@ -322,7 +362,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         if whole.start >= page {
             return Ok(());
         }
-        let tail = self.root.regions.reserve(self, AllocFrom::HERE)?.commit();
+        let tail = self.new_region(space)?;
         let _alone = self.alone_with_shown(region);
         self.region(tail).describe_part(p, region, PageRange::between(page, whole.end()), id);
         self.trim_shown(handle, PageRange::between(whole.start, page));

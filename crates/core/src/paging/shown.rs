@@ -31,7 +31,7 @@ use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;
 use crate::frame::{AllocFrom, MAX_INDEX};
 use crate::platform::Platform;
-use crate::pool::Zeroed;
+use crate::pool::{Goes, Pooled, Zeroed};
 use crate::profile::Scope;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
@@ -82,6 +82,11 @@ pub(crate) struct Family {
 
 // SAFETY: atomics and locks only; zeros are shown by nobody.
 unsafe impl Zeroed for Family {}
+
+impl Pooled for Family {
+    // A page names it, also one that nobody maps any more.
+    const GOES: Goes = Goes::Unread;
+}
 
 /// The reverse map cannot look at a VMA meanwhile: neither through its file nor through its family.
 pub(crate) struct Alone<'p, P: Platform> {

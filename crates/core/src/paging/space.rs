@@ -9,7 +9,7 @@ use crate::cpu::CpuMask;
 use crate::error::Error;
 use crate::life::{Life, nth};
 use crate::platform::Platform;
-use crate::pool::Zeroed;
+use crate::pool::{Goes, Pooled, Zeroed};
 use crate::profile::Scope;
 use crate::sync::{ReadGuard, RwLock, Word32, Word64, WriteGuard};
 use crate::tree::Tree;
@@ -74,19 +74,30 @@ pub(crate) struct Space {
     root: Word32,
     /// Not 0 while an operation has changed entries of a range and not flushed them yet.
     pub changing: Word32,
-    /// Its regions, by their first page.
-    pub by_address: Tree,
+    /// How often a region has left it.
+    pub shape: Word64,
     /// Shared by faults, had alone by whoever changes the regions.
     pub regions: RwLock<{ Scope::RegionsLock as u8 }>,
     pub cpus: Mask,
+    /// Its regions, by their first page.
+    pub by_address: Tree,
+    /// How many there are.
+    pub map_count: Word32,
 }
 
-/// On lines of its own: every context switch writes it.
-#[repr(C, align(64))]
+/// On lines of its own: every context switch writes it. (Its last line, of the highest CPUs, is shared.)
+#[repr(transparent)]
 pub(crate) struct Mask(pub CpuMask);
+
+const _: () = assert!(core::mem::offset_of!(Space, cpus) == 64 && size_of::<Space>() == 640);
 
 // SAFETY: atomics and locks only.
 unsafe impl Zeroed for Space {}
+
+impl Pooled for Space {
+    // An old handle, or a CPU that has a tag for it, may come at any time; what it finds says that it is old.
+    const GOES: Goes = Goes::Never;
+}
 
 impl Space {
     pub fn root<P: Platform>(&self, p: &P) -> FrameNumber {

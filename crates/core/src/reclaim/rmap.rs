@@ -7,8 +7,9 @@ use crate::addr::{FrameNumber, PageNumber};
 use crate::file::FileSlot;
 use crate::frame::Kind;
 use crate::paging::table::{self, LockedLeaf, Way};
-use crate::paging::{Entry, FamilyId, Of, Region, Space, SpaceId, SpaceSlot};
+use crate::paging::{Entry, Of, Region, Space, SpaceId, SpaceSlot};
 use crate::platform::Platform;
+use crate::pool::Reading;
 use crate::profile::{self, Scope};
 use crate::sync::full_fence;
 
@@ -78,6 +79,10 @@ pub(super) fn walk_all<'p, P: Platform>(
         full_fence(p);
         mm.each_that_shows(&mm.file(FileSlot(owner)).shown, Of::File, frame.index.get(p), look);
     } else if mm.config().swap {
-        mm.each_that_shows(&mm.family(FamilyId(owner)).shown, Of::Family, frame.family_index(p), look);
+        // Its family may have ended, if nobody maps the page any more.
+        let reading = Reading::begin(mm);
+        if let Some(family) = mm.root.families.read(&reading, owner) {
+            mm.each_that_shows(&family.shown, Of::Family, frame.family_index(p), look);
+        }
     }
 }

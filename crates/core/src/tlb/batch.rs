@@ -18,7 +18,7 @@ use crate::ipi::{self, Work};
 use crate::paging::{Space, SpaceId, SpaceSlot};
 use crate::percpu::Here;
 use crate::platform::Platform;
-use crate::pool::Zeroed;
+use crate::pool::{Goes, Pooled, Zeroed};
 use crate::profile::{self, Scope};
 use crate::rule::Rule;
 use crate::sync::full_fence;
@@ -63,6 +63,11 @@ pub(crate) struct BatchSlot {
 
 // SAFETY: cells of integers.
 unsafe impl Zeroed for BatchSlot {}
+
+impl Pooled for BatchSlot {
+    // One owner each.
+    const GOES: Goes = Goes::AtOnce;
+}
 
 /// Pages that reclaim has unmapped and not flushed.
 #[must_use = "its pages are lost unless it is flushed"]
@@ -232,7 +237,7 @@ impl<P: Platform> Manager<'_, P> {
     /// Batches that somebody fills, or has lost: for audits of a quiet system, where there is none.
     pub(crate) fn batches_in_use(&self) -> u64 {
         let batches = &self.root.batches;
-        let all = (0..batches.bound(self)).filter(|&handle| batches.find(self, handle).is_some()).count();
+        let all = (0..batches.bound(self)).filter(|&handle| batches.is_used(self, handle)).count();
         let cpus = (0..self.platform().possible_cpus()).map(|cpu| CpuId(cpu as u16));
         let kept = cpus.filter(|&cpu| self.slot(cpu).spare_batch.get() != 0).count();
         all as u64 - kept as u64

@@ -53,7 +53,7 @@ pub(super) fn look<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Findin
     });
     let sums = if mm.config().policy.vmap == VmapPolicy::Lazy { lazy_sums(mm, v) } else { eager_sums(mm, v) };
     let lazy = mm.config().policy.vmap == VmapPolicy::Lazy;
-    let in_use = (0..state.extents.bound(mm)).filter(|&slot| state.extents.find(mm, slot).is_some()).count();
+    let in_use = (0..state.extents.bound(mm)).filter(|&slot| state.extents.is_used(mm, slot)).count();
     let waits = purge::waits(mm, v);
     let all = sums.free + sums.used + sums.waiting + sums.at_hand + sums.blocks;
     // Slots of blocks that were flushed and not looked at since are dirty, too.

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use super::Vmap;
 use crate::platform::Platform;
-use crate::pool::Zeroed;
+use crate::pool::{Goes, Pooled, Zeroed};
 use crate::sync::{Word32, Word64};
 
 /// Pages that a word stands for.
@@ -43,6 +43,11 @@ pub(super) struct Part {
 
 // SAFETY: atomics only.
 unsafe impl Zeroed for Block {}
+
+impl Pooled for Block {
+    // Who claims in one, or looks into one, may have read of it before it was given back.
+    const GOES: Goes = Goes::Never;
+}
 
 /// The bits of a run of pages in a word.
 pub(super) fn run(bit: u64, pages: u64) -> u64 {

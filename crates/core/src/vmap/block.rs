@@ -237,7 +237,7 @@ fn make<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Result<u32, Error
 /// Claims wherever there is room, in the block of any CPU. For who would get nothing else. No lock.
 fn anywhere<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, pages: u64) -> Option<PageNumber> {
     let blocks = &v.state.blocks;
-    let all = (0..blocks.bound(mm)).filter(|&handle| blocks.find(mm, handle).is_some());
+    let all = (0..blocks.bound(mm)).filter(|&handle| blocks.is_used(mm, handle));
     all.into_iter().find_map(|handle| claim_in(mm, v, handle + 1, pages))
 }
 
@@ -413,7 +413,7 @@ pub(super) fn leave<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
 /// For a look at a quiet system: of each block its extent, the pages that are mapped, and those that wait for a purge.
 pub(super) fn each<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, mut each: impl FnMut(u32, u64, u64)) {
     let p = mm.platform();
-    for handle in (0..v.state.blocks.bound(mm)).filter(|&handle| v.state.blocks.find(mm, handle).is_some()) {
+    for handle in (0..v.state.blocks.bound(mm)).filter(|&handle| v.state.blocks.is_used(mm, handle)) {
         let found = block(mm, v, handle);
         // A slot at hand, which was never a block.
         if found.start.get(p) == 0 {

@@ -18,7 +18,7 @@ use super::shard::Place;
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::platform::Platform;
-use crate::pool::{Pool, Zeroed};
+use crate::pool::{Goes, Pool, Pooled, Zeroed};
 use crate::rule::Rule;
 use crate::sync::{Word32, Word64};
 use crate::tree::{Links, Nodes, Tree};
@@ -41,6 +41,11 @@ pub(crate) struct Extent {
 
 // SAFETY: atomics only.
 unsafe impl Zeroed for Extent {}
+
+impl Pooled for Extent {
+    // Those in use are found without a lock.
+    const GOES: Goes = Goes::Never;
+}
 
 /// What an extent is in use for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

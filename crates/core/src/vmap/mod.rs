@@ -181,6 +181,8 @@ impl<'p> Vmap<'p> {
             index: own(mm, index::tables(range, block_pages))?,
             used: own(mm, used::tables(range))?,
         };
+        v.state.extents.init(mm.platform());
+        v.state.blocks.init(mm.platform());
         table::make_kernel_top(mm, mm.kernel_root(), range).map_err(|_| Error::TooLittleMemory)?;
         if mm.config().policy.vmap == VmapPolicy::Lazy {
             v.fill(mm).map_err(|_| Error::TooLittleMemory)?;

@@ -21,6 +21,7 @@ mod operations;
 mod parallel;
 mod pitfalls;
 mod prot_none;
+mod pools;
 mod readme;
 mod reclaim;
 mod refaults;

@@ -1,0 +1,134 @@
+//! Memory for what the core keeps comes back: mappings, families, batches.
+
+use crate::machine;
+
+use machine::showing::ANON;
+use machine::swapping::swapping;
+use machine::{Host, Mm, Setup, bare, pages, settled};
+use quietmm::{Config, Error, PageNumber, Prot, SpaceId, UserAccess};
+
+const AT: u64 = 0x1000;
+
+/// Maps single pages, with holes between them, until that fails; gives how many, and why it failed.
+fn map_all(mm: &Mm<'_>, id: SpaceId) -> (u64, Error) {
+    for n in 0.. {
+        if let Err(error) = mm.map(id, pages(AT + 2 * n, 1), ANON, Prot::ReadWrite) {
+            return (n, error);
+        }
+    }
+    unreachable!()
+}
+
+/// Each pool has its first slab.
+fn warm(mm: &Mm<'_>) -> quietmm::Audit {
+    let id = mm.create_space().unwrap();
+    mm.map(id, pages(AT, 1), ANON, Prot::ReadWrite).unwrap();
+    mm.fault(id, PageNumber(AT).addr(), UserAccess::Write).unwrap();
+    mm.destroy_space(id).unwrap();
+    settled(mm)
+}
+
+fn greedy(swap: bool) -> Config {
+    Config { max_map_count: u32::MAX, ..if swap { swapping("linux") } else { bare("linux") } }
+}
+
+#[test]
+fn what_a_greedy_space_took_is_back_when_it_ends() {
+    for swap in [false, true] {
+        let host = Host::new(Setup { frames: 1024, ..Setup::default() });
+        host.run(greedy(swap), |mm| {
+            let before = warm(mm);
+            for _ in 0..3 {
+                let id = mm.create_space().unwrap();
+                let (count, error) = map_all(mm, id);
+                let full = settled(mm);
+                assert_eq!(error, Error::OutOfMemory);
+                assert!(count > 10_000 && full.free < 16, "{count} mappings, {} frames left", full.free);
+                assert!(full.pools > before.pools + 500);
+                mm.destroy_space(id).unwrap();
+                let after = settled(mm);
+                assert_eq!((after.broken, after.pools, after.free), (None, before.pools, before.free));
+            }
+        });
+    }
+}
+
+/// Slabs of which others have a slot stay, and all others go.
+#[test]
+fn a_slab_goes_when_its_last_slot_is_free() {
+    let host = Host::new(Setup::default());
+    host.run(greedy(true), |mm| {
+        let before = warm(mm);
+        let [kept, gone] = [0, 1].map(|_| mm.create_space().unwrap());
+        // By turns, so that they share their slabs, and then the second alone.
+        for n in 0..200 {
+            for id in [kept, gone] {
+                mm.map(id, pages(AT + 2 * n, 1), ANON, Prot::ReadWrite).unwrap();
+            }
+        }
+        let shared = settled(mm).pools;
+        for n in 200..2000 {
+            mm.map(gone, pages(AT + 2 * n, 1), ANON, Prot::ReadWrite).unwrap();
+        }
+        assert!(settled(mm).pools > shared + 50);
+        mm.destroy_space(gone).unwrap();
+        // One slab of each pool may be kept with nothing in it.
+        assert!((shared..=shared + 2).contains(&settled(mm).pools), "{} of {shared}", settled(mm).pools);
+        // What is left is used first.
+        let again = mm.create_space().unwrap();
+        (0..150).for_each(|n| mm.map(again, pages(AT + 2 * n, 1), ANON, Prot::ReadWrite).unwrap());
+        assert!(settled(mm).pools <= shared + 2);
+        mm.destroy_space(again).unwrap();
+        mm.destroy_space(kept).unwrap();
+        assert_eq!((settled(mm).pools, settled(mm).free), (before.pools, before.free));
+    });
+}
+
+#[test]
+fn a_slot_that_is_taken_and_given_back_costs_no_frame_each_time() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let id = mm.create_space().unwrap();
+        // As many as fill slabs to the last slot.
+        for count in 1..100 {
+            mm.map(id, pages(AT + 2 * count, 1), ANON, Prot::ReadWrite).unwrap();
+            let map = |n: u64| {
+                mm.map(id, pages(n, 1), ANON, Prot::ReadWrite).unwrap();
+                mm.unmap(id, pages(n, 1)).unwrap();
+            };
+            map(0x10);
+            host.forget();
+            (0..20).for_each(|_| map(0x10));
+            let freed =
+                host.count(|what| matches!(what, machine::Happened::Event(quietmm::Event::Freed { .. })));
+            assert_eq!(freed, 0, "after {count} mappings");
+        }
+    });
+}
+
+#[test]
+fn a_space_has_as_many_mappings_as_it_may() {
+    let host = Host::new(Setup::default());
+    host.run(Config { max_map_count: 5, ..bare("linux") }, |mm| {
+        let id = mm.create_space().unwrap();
+        let full = Error::MapCount { most: 5 };
+        assert_eq!(map_all(mm, id), (5, full));
+        mm.unmap(id, pages(AT, 1)).unwrap();
+        mm.map(id, pages(AT + 20, 3), ANON, Prot::ReadWrite).unwrap();
+        // What would make two of one, or three.
+        assert_eq!(mm.unmap(id, pages(AT + 21, 1)), Err(full));
+        assert_eq!(mm.protect(id, pages(AT + 21, 1), Prot::Read), Err(full));
+        assert_eq!(mm.move_range(id, pages(AT + 2, 1), PageNumber(AT + 40)), Err(full));
+        assert_eq!(mm.map(id, pages(AT, 1), ANON, Prot::Read), Err(full));
+        // Nothing has changed, and another space has its own count.
+        assert_eq!(mm.unmap(id, pages(AT + 20, 3)), Ok(()));
+        let child = mm.fork(id).unwrap();
+        mm.map(child, pages(AT + 20, 3), ANON, Prot::ReadWrite).unwrap();
+        assert_eq!(mm.unmap(child, pages(AT + 21, 1)), Err(full));
+        mm.unmap(child, pages(AT + 20, 1)).unwrap();
+    });
+    let refused = Host::new(Setup::default());
+    let none =
+        quietmm::Manager::new(&refused, &refused.regions(), Config { max_map_count: 0, ..bare("linux") });
+    assert_eq!(none.err(), Some(Error::BadSetting("max_map_count must be at least 1")));
+}
