@@ -31,13 +31,13 @@ impl<P: Platform> Manager<'_, P> {
         if !self.is_online(p.this_cpu()) {
             return Err(Error::NotOnline);
         }
-        // The pages first: what is freed on the way to its list goes to the frames at hand. Nothing comes after
-        // them, since this CPU runs nothing else and interrupt handlers take no frames.
+        // The pages and the batch first: what is freed with them goes to the frames at hand. Nothing comes after
+        // those, since this CPU runs nothing else and interrupt handlers take no frames.
         self.drain_lru_batch();
+        self.drain_batch();
         if !p.broken(Rule::OfflineDrainsLists) {
             self.drain_page_list();
         }
-        self.drain_batch();
         self.emit(Event::CpuOffline);
         let here = Here::new(self);
         if !p.broken(Rule::OfflineLeavesMasks) {

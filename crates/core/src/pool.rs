@@ -102,7 +102,7 @@ impl Reserved {
     }
 }
 
-fn word_in<'p, P: Platform>(p: &'p P, directory: FrameNumber, slab: u32) -> &'p Word32 {
+fn word_in<P: Platform>(p: &P, directory: FrameNumber, slab: u32) -> &Word32 {
     let at = p.direct(directory.phys()).cast::<Word32>();
     // SAFETY: a directory is a frame that the pool owns as long as somebody may look into it, zeroed before it was
     // published; the word lies in it.
@@ -134,7 +134,7 @@ impl<T: Pooled> Pool<T> {
         named(word_in(p, directory, slab).load(p, Ordering::Acquire))
     }
 
-    fn slot_in<'p, P: Platform>(p: &'p P, slab: FrameNumber, place: u32) -> &'p Slot<T> {
+    fn slot_in<P: Platform>(p: &P, slab: FrameNumber, place: u32) -> &Slot<T> {
         let at = p.direct(slab.phys()).cast::<Slot<T>>();
         // SAFETY: a slab is a frame that the pool owns as long as somebody may look into it (`Goes`), zeroed before it was
         // published, and zeros are a valid T. The slot lies inside.

@@ -39,6 +39,12 @@ impl<'m, 'p, P: Platform> Work<'m, 'p, P> {
         Work { mm, done: 0 }
     }
 
+    /// So many units are done, where others cannot run, or need not.
+    #[inline]
+    pub fn count(&mut self, units: u32) {
+        self.done = self.done.saturating_add(units);
+    }
+
     /// So many units are done. May give way: interrupts are on and no spin lock is held.
     #[inline]
     pub fn did(&mut self, units: u32) {
@@ -51,7 +57,7 @@ impl<'m, 'p, P: Platform> Work<'m, 'p, P> {
     #[inline]
     #[must_use]
     pub fn is_due(&mut self, units: u32) -> bool {
-        self.done = self.done.saturating_add(units);
+        self.count(units);
         self.done >= self.mm.config().resched_after
     }
 

@@ -3,6 +3,7 @@
 mod before;
 mod blocks;
 mod drain;
+mod faults;
 mod hardware;
 mod hotplug;
 mod pageout;
@@ -17,7 +18,7 @@ use crate::scenario::Scenario;
 
 /// All of them, by room.
 pub fn all() -> Vec<Scenario> {
-    let paging = [ranges::all(), switching::all(), hotplug::all(), hardware::all()];
+    let paging = [ranges::all(), faults::all(), switching::all(), hotplug::all(), hardware::all()];
     let memory = [reclaim::all(), pageout::all(), writeback::all()];
     let rest = [drain::all(), swap::all(), vmap::all(), blocks::all()];
     paging.into_iter().chain(memory).chain(rest).flatten().collect()

@@ -91,6 +91,17 @@ impl Pooled for File {
     const GOES: Goes = Goes::Never;
 }
 
+/// A page of a file, held for whoever wanted it.
+#[must_use = "it is held"]
+pub(crate) enum FilePage {
+    /// In the cache, with its content.
+    Found(FrameNumber),
+    /// In the cache; somebody reads it.
+    Busy(FrameNumber),
+    /// In the cache now, locked: the caller must read it.
+    New(FrameNumber),
+}
+
 /// The holds on a page that only reclaim and the cache hold.
 const CACHE_AND_CALLER: u32 = 2;
 
@@ -167,15 +178,17 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (mut at, mut work) = (0, Work::begin(self));
         while let Some((index, n)) = self.hold_next_cached(id.slot, at) {
             at = index + 1;
-            // Who writes the page out does so to this file: such a write ends first, and none begins.
+            // Who writes the page out, or reads it, does so of this file: that ends first, and none begins.
             self.lock_page(n);
             self.frames().get(n).clear_flags(p, flag::DIRTY);
-            self.detach_cached(id.slot, index);
+            let was_there = self.detach_cached(id.slot, index, n);
             self.unlock_page(n);
-            // Its own hold and the cache's. Whoever still works on the page (an LRU batch, reclaim) frees it when it
-            // lets go.
+            // Its own hold and the cache's, unless the page could not be read, and has left the cache for that. Whoever
+            // still works on it (an LRU batch, reclaim) frees it when it lets go.
             self.put_page(n);
-            self.put_page(n);
+            if was_there {
+                self.put_page(n);
+            }
             work.did(cost::FRAME);
         }
         if let Some(device) = p.device() {
@@ -194,45 +207,36 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(file.cached.load(self.platform(), Ordering::Relaxed))
     }
 
-    /// The frame of a file's page, held for the caller, and whether it had to be read. May wait.
+    /// A page of a file, held for the caller, from its cache or on its way there. May wait for memory. The caller has a region
+    /// that shows the file, or the file could end meanwhile.
     ///
     /// A page is in the cache, locked, before it is read: who wants it too waits, and does not read a second frame whose
-    /// content would be old once the first was written to, written out and forgotten.
-    pub(crate) fn file_page(&self, id: FileSlot, index: u64) -> Result<(FrameNumber, bool), Error> {
-        loop {
-            if let Some(n) = self.find_cached(id, index) {
-                if self.is_read(n) {
-                    return Ok((n, false));
-                }
-                self.put_page(n);
-                continue;
+    /// content would be old once the first was written to, written out and forgotten. And the file ends only after that.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn file_page(&self, id: FileSlot, index: u64) -> Result<FilePage, Error> {
+        if let Some(n) = self.find_cached(id, index) {
+            return Ok(self.as_found(n));
+        }
+        let n = self.new_file_page(id, index)?;
+        match self.insert_cached(id, index, n) {
+            Ok(None) => Ok(FilePage::New(n)),
+            // Another CPU was faster.
+            Ok(Some(theirs)) => {
+                self.free_one(n);
+                Ok(self.as_found(theirs))
             }
-            let n = self.new_file_page(id, index)?;
-            match self.insert_cached(id, index, n) {
-                Ok(None) => return self.read_in(id, index, n).map(|()| (n, true)),
-                // Another CPU was faster.
-                Ok(Some(theirs)) => {
-                    self.free_one(n);
-                    self.put_page(theirs);
-                }
-                Err(error) => {
-                    self.free_one(n);
-                    return Err(error);
-                }
+            Err(error) => {
+                self.free_one(n);
+                Err(error)
             }
         }
     }
 
-    /// Whether a cached page has its content; waits for who reads it.
-    fn is_read(&self, n: FrameNumber) -> bool {
-        let unread =
-            || self.frames().get(n).state.load(self.platform(), Ordering::Acquire) & flag::UNREAD != 0;
-        if !unread() {
-            return true;
-        }
-        self.wait_page(n);
-        // Still so: the device could not, and the page has left the cache.
-        !unread()
+    fn as_found(&self, n: FrameNumber) -> FilePage {
+        let state = self.frames().get(n).state.load(self.platform(), Ordering::Acquire);
+        if state & flag::UNREAD == 0 { FilePage::Found(n) } else { FilePage::Busy(n) }
     }
 
     /// A frame for a page of a file that nobody sees yet: locked and without content, with the cache's hold and the
@@ -249,10 +253,13 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(n)
     }
 
-    /// Reads a page that is in the cache, locked, and lets go of the lock. May wait.
-    fn read_in(&self, id: FileSlot, index: u64, n: FrameNumber) -> Result<(), Error> {
+    /// Reads a page that is in the cache, locked, and lets go of the lock; the hold stays. No lock is held. May wait.
+    ///
+    /// # Errors
+    /// [`Error::Device`]: the page has left the cache, and the hold is gone.
+    pub(crate) fn read_in(&self, id: FileId, index: u64, n: FrameNumber) -> Result<(), Error> {
         let p = self.platform();
-        let store = Store::File(self.file_id(id));
+        let store = Store::File(id);
         let read = match p.device() {
             Some(device) => device.read(store, index, n),
             None => {
@@ -268,7 +275,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.lru_add(n);
             return Ok(());
         }
-        self.detach_cached(id, index);
+        self.detach_cached(id.slot, index, n);
         self.unlock_page(n);
         // The cache's hold, and the caller's. Those who wait have their own, and try for themselves.
         self.put_page(n);

@@ -61,13 +61,17 @@ impl<'p, P: Platform> Manager<'p, P> {
         unpack(slot(self, self.tree_leaf(file, index)?, index, 0).get(self.platform()))
     }
 
-    /// Takes a page out without a look at who holds it; the cache's hold is the caller's now.
-    pub(super) fn detach_cached(&self, id: FileSlot, index: u64) {
+    /// Takes a page out without a look at who holds it; the cache's hold is the caller's now. Returns whether it was there.
+    pub(super) fn detach_cached(&self, id: FileSlot, index: u64, n: FrameNumber) -> bool {
         let p = self.platform();
         let file = self.file(id);
         let _guard = file.lock.lock(self);
+        if self.cached_at(file, index) != Some(n) {
+            return false;
+        }
         self.tree_remove(file, index);
         file.cached.set(p, file.cached.get(p) - 1);
+        true
     }
 
     /// Puts a page in, or gives the one that is there, with a hold for the caller. May wait for nodes.

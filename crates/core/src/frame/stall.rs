@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::event::{Counter, Event};
 use crate::platform::{Platform, Shortage};
 use crate::profile::{self, Scope};
+use crate::resched::Work;
 
 /// How many looks in a row find nothing before the embedding kernel is asked for a victim. Linux: 16.
 const RETRIES: u32 = 16;
@@ -42,8 +43,9 @@ impl<P: Platform> Manager<'_, P> {
         let p = self.platform();
         let &Request { order, kind, node } = request;
         let mut vain = 0;
+        let mut work = Work::begin(self);
         loop {
-            if let Some(found) = self.reclaim_often(request) {
+            if let Some(found) = self.reclaim_often(request, &mut work) {
                 return Ok(found);
             }
             loop {
@@ -53,7 +55,7 @@ impl<P: Platform> Manager<'_, P> {
                 if !again {
                     return Err(Error::OutOfMemory);
                 }
-                let freed = self.await_freed(before, RETRIES << vain);
+                let freed = self.await_freed(before, RETRIES << vain, &mut work);
                 // However much is freed, a large block may never come.
                 vain = if freed && order <= COSTLY { 0 } else { vain + 1 };
                 // Memory that has come online was not freed.
@@ -70,11 +72,11 @@ impl<P: Platform> Manager<'_, P> {
         }
     }
 
-    fn reclaim_often(&self, request: &Request) -> Option<FrameNumber> {
+    fn reclaim_often(&self, request: &Request, work: &mut Work<'_, '_, P>) -> Option<FrameNumber> {
         let p = self.platform();
         for round in 0..RETRIES {
             let began = p.now().0;
-            let (found, reclaimed) = self.reclaim_once(request, round);
+            let (found, reclaimed) = self.reclaim_once(request, round, work);
             self.emit(Event::DirectReclaim { ns: p.now().0 - began });
             if found.is_some() {
                 return found;
@@ -82,7 +84,7 @@ impl<P: Platform> Manager<'_, P> {
             // What could be reclaimed is in other hands: on its way to a device, or isolated. They are done soon. Also where
             // this CPU is the only one: other tasks run in the first, and the device's interrupt arrives in the second.
             if reclaimed == 0 && !self.await_pageout() {
-                p.cond_resched();
+                work.give_way();
                 p.pause(RETRY_NS);
             }
         }
@@ -90,11 +92,11 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     /// Waits until any frame is freed, anywhere, for at most so many looks; whether one was since the count was `before`.
-    fn await_freed(&self, before: u64, looks: u32) -> bool {
+    fn await_freed(&self, before: u64, looks: u32, work: &mut Work<'_, '_, P>) -> bool {
         let p = self.platform();
         (0..looks).any(|look| {
             if look > 0 {
-                p.cond_resched();
+                work.give_way();
                 p.pause(RETRY_NS);
             }
             self.counter(Counter::PgFree) != before
@@ -102,9 +104,14 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     /// Reclaims once and looks; has the CPUs' lists drained and looks again. Gives the block, and how much was reclaimed.
-    fn reclaim_once(&self, request: &Request, round: u32) -> (Option<FrameNumber>, u32) {
+    fn reclaim_once(
+        &self,
+        request: &Request,
+        round: u32,
+        work: &mut Work<'_, '_, P>,
+    ) -> (Option<FrameNumber>, u32) {
         let look = || self.take_above(request, Zone::min);
-        let reclaimed = crate::reclaim::direct(self, request.node);
+        let reclaimed = crate::reclaim::direct(self, request.node, work);
         if let Some(found) = look() {
             return (Some(found), reclaimed);
         }

@@ -2,18 +2,20 @@
 
 use core::sync::atomic::Ordering;
 
+use super::outside::{Kept, Outside};
 use super::table::{self, Leaf, Way};
 use super::{Entry, Prot, Region, Space, SpaceId, UserAccess};
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PageRange, VirtAddr};
 use crate::error::Error;
 use crate::event::{Event, FlushReason};
+use crate::file::FilePage;
 use crate::frame::{AllocFrom, Kind, flag};
 use crate::platform::Platform;
 use crate::profile::{self, Scope};
 use crate::resched::Work;
 use crate::rule::Rule;
-use crate::swap::Back;
+use crate::swap::SwapIn;
 use crate::sync::full_fence;
 use crate::tlb;
 
@@ -21,8 +23,18 @@ use crate::tlb;
 enum Step {
     /// The access may be tried again.
     Done,
-    /// Something changed under way, or had to be waited for: look again.
+    /// Something changed under way: look again.
     Again,
+    /// Something must be waited for, with the regions let go.
+    Outside(Outside),
+}
+
+/// What a fault gets for a page that is missing.
+enum Got {
+    /// A frame, held; what may be done with it; whether it was made for this fault.
+    Page(FrameNumber, Prot, bool),
+    /// It must be read or waited for first.
+    Outside(Outside),
 }
 
 /// A fault, on its way.
@@ -36,8 +48,8 @@ struct Fault<'a> {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// Resolves a fault at `at` in `id`. Call it from the page-fault handler, with interrupts on. May wait
-    /// for memory and I/O.
+    /// Resolves a fault at `at` in `id`. Call it from the page-fault handler, with interrupts on. May wait for memory and
+    /// I/O; other threads map, unmap and fault while it waits for I/O.
     ///
     /// Sends no IPI, unless it reclaims, or the address still waits for a deferred flush (INV-12), or a write copies a page
     /// that another space shares: then at most one per CPU that uses the space and is neither lazy nor this one.
@@ -48,12 +60,29 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// called [`cpu_online`](Self::cpu_online): nobody would flush what it caches.
     pub fn fault(&self, id: SpaceId, at: VirtAddr, access: UserAccess) -> Result<(), Error> {
         let _scope = profile::scope(self.platform(), Scope::Fault);
-        let p = self.platform();
         let page = at.page();
+        let mut major = false;
+        self.with_regions(id, page, &mut major, |space, kept, major| {
+            self.resolve((id, space), page, access, kept, major)
+        })?;
+        self.emit(Event::Faulted { major });
+        Ok(())
+    }
+
+    /// Resolves it as far as nothing is to be waited for. By who shares the regions.
+    fn resolve(
+        &self,
+        (id, space): (SpaceId, &Space),
+        page: PageNumber,
+        access: UserAccess,
+        kept: &mut Kept<'_, 'p, P>,
+        major: &mut bool,
+    ) -> Result<Option<Outside>, Error> {
+        let p = self.platform();
+        // A fault that has waited may go on on another CPU.
         if !self.is_online(p.this_cpu()) {
             return Err(Error::NotOnline);
         }
-        let (space, _shared) = self.shared_in(id)?;
         if page >= PageNumber::USER_END {
             return Err(Error::NotMapped(page));
         }
@@ -62,44 +91,46 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Err(Error::NotPermitted(page));
         }
         if self.fault_large(id, space, region, page)? {
-            self.emit(Event::Faulted { major: true });
-            return Ok(());
+            *major = true;
+            return Ok(None);
         }
         let leaf = table::find_or_make(self, space.root(p), page)?;
-        let mut major = false;
         if leaf.is_large() {
             self.fault_on_large(leaf, page, region, access);
-        } else {
-            let fault = Fault { id, space, region, page, leaf, access };
-            loop {
-                let now = leaf.peek(self, page);
-                // It may permit the access by now: another thread was faster, or rights were given and this CPU still
-                // had the old ones.
-                if now.permits(access) {
-                    break;
-                }
-                let step = if let Some(slot) = now.swap_slot() {
-                    self.bring_back(&fault, slot, &mut major)?
-                } else if !now.is_mapped() {
-                    self.bring(&fault, &mut major)?
-                } else if access == UserAccess::Write {
-                    self.let_write(&fault)?
-                } else {
-                    Step::Again
-                };
-                if let Step::Done = step {
-                    break;
-                }
+            return Ok(None);
+        }
+        let fault = Fault { id, space, region, page, leaf, access };
+        loop {
+            let now = leaf.peek(self, page);
+            // It may permit the access by now: another thread was faster, or rights were given and this CPU still
+            // had the old ones.
+            if now.permits(access) {
+                return Ok(None);
+            }
+            let step = if let Some(slot) = now.swap_slot() {
+                self.bring_back(&fault, slot)?
+            } else if !now.is_mapped() {
+                self.bring(&fault, kept, major)?
+            } else if access == UserAccess::Write {
+                self.let_write(&fault)?
+            } else {
+                Step::Again
+            };
+            match step {
+                Step::Done => return Ok(None),
+                Step::Again => {}
+                Step::Outside(outside) => return Ok(Some(outside)),
             }
         }
-        self.emit(Event::Faulted { major });
-        Ok(())
     }
 
     /// Maps a page where none is.
-    fn bring(&self, fault: &Fault<'_>, major: &mut bool) -> Result<Step, Error> {
+    fn bring(&self, fault: &Fault<'_>, kept: &mut Kept<'_, 'p, P>, major: &mut bool) -> Result<Step, Error> {
         let p = self.platform();
-        let (frame, prot, made) = self.page_for(fault)?;
+        let (frame, prot, made) = match self.page_for(fault, kept)? {
+            Got::Page(frame, prot, made) => (frame, prot, made),
+            Got::Outside(outside) => return Ok(Step::Outside(outside)),
+        };
         *major |= made;
         let list = made && self.hold_for_list(frame);
         loop {
@@ -132,9 +163,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             let busy = self.is_page_locked(frame) && !fault.region.is_private(p);
             let prot = if busy && !p.broken(Rule::WriteWaitsForIo) { prot.read_only() } else { prot };
             if !prot.permits(fault.access) {
-                drop(locked);
-                self.wait_page(frame);
-                continue;
+                return Ok(Step::Outside(Outside::Page(frame)));
             }
             self.frames().get(frame).maps.fetch_add(p, 1, Ordering::Relaxed);
             locked.write(fault.page, Entry::page(frame, prot));
@@ -148,10 +177,14 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Maps the page of a swap slot again.
-    fn bring_back(&self, fault: &Fault<'_>, slot: u32, major: &mut bool) -> Result<Step, Error> {
+    fn bring_back(&self, fault: &Fault<'_>, slot: u32) -> Result<Step, Error> {
         let p = self.platform();
-        let Some(Back { page: n, read }) = self.swap_in(slot, fault.page)? else { return Ok(Step::Again) };
-        *major |= read;
+        let n = match self.swap_in(slot)? {
+            SwapIn::Found(n) => n,
+            SwapIn::Busy(n) => return Ok(Step::Outside(Outside::Page(n))),
+            SwapIn::New(n) => return Ok(Step::Outside(Outside::Swap(slot, n))),
+            SwapIn::Gone => return Ok(Step::Again),
+        };
         // INV-12, and INV-2: the page is locked, so whoever took it out of memory has flushed, and nobody writes it out.
         let locked = fault.leaf.lock(self);
         if locked.read(fault.page).swap_slot() != Some(slot) {
@@ -213,28 +246,37 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Brings the page of an entry that names a swap slot back, whatever programs may do with it. May wait.
     pub(crate) fn swap_in_at(&self, id: SpaceId, page: PageNumber) -> Result<(), Error> {
-        let p = self.platform();
-        let (space, _shared) = self.shared_in(id)?;
-        let (_, region) = self.find_region(id, space, page).ok_or(Error::NotMapped(page))?;
-        let leaf = table::find_or_make(self, space.root(p), page)?;
-        let fault = Fault { id, space, region, page, leaf, access: UserAccess::Read };
-        while let Some(slot) = leaf.peek(self, page).swap_slot() {
-            self.bring_back(&fault, slot, &mut false)?;
-        }
-        Ok(())
+        self.with_regions(id, page, &mut false, |space, _, _| {
+            let (_, region) = self.find_region(id, space, page).ok_or(Error::NotMapped(page))?;
+            let leaf = table::find_or_make(self, space.root(self.platform()), page)?;
+            let fault = Fault { id, space, region, page, leaf, access: UserAccess::Read };
+            while let Some(slot) = leaf.peek(self, page).swap_slot() {
+                if let Step::Outside(outside) = self.bring_back(&fault, slot)? {
+                    return Ok(Some(outside));
+                }
+            }
+            Ok(None)
+        })
     }
 
-    /// The frame for a missing page, held for the caller; what may be done with it, and whether it had to be made or
-    /// read.
-    fn page_for(&self, fault: &Fault<'_>) -> Result<(FrameNumber, Prot, bool), Error> {
+    /// The frame for a missing page.
+    fn page_for(&self, fault: &Fault<'_>, kept: &mut Kept<'_, 'p, P>) -> Result<Got, Error> {
         let p = self.platform();
         let prot = fault.region.prot(p);
         let Some(file) = fault.region.file(p) else {
             let n = self.new_anon(fault)?;
             p.clear_frame(n);
-            return Ok((n, prot, true));
+            return Ok(Got::Page(n, prot, true));
         };
-        let (n, made) = self.file_page(file, fault.region.file_page(p, fault.page))?;
+        let index = fault.region.file_page(p, fault.page);
+        let n = match kept.take_shown(fault.region, fault.page) {
+            Some(read) => read,
+            None => match self.file_page(file, index)? {
+                FilePage::Found(n) => n,
+                FilePage::Busy(n) => return Ok(Got::Outside(Outside::Page(n))),
+                FilePage::New(n) => return Ok(Got::Outside(Outside::File(self.file_id(file), index, n))),
+            },
+        };
         if !fault.region.is_private(p) {
             // INV-2: before the look at the page's lock. The reverse map may not see a table yet that this fault has made,
             // or found; where it does, the table's lock orders the two.
@@ -248,10 +290,10 @@ impl<'p, P: Platform> Manager<'p, P> {
             //
             // Partner: the fence in `reclaim::rmap::walk_all`.
             full_fence(p);
-            return Ok((n, prot, made));
+            return Ok(Got::Page(n, prot, false));
         }
         if fault.access == UserAccess::Read {
-            return Ok((n, prot.read_only(), made));
+            return Ok(Got::Page(n, prot.read_only(), false));
         }
         // The first access is a write: the copy is mapped at once, and no CPU ever sees the original here.
         let copy = self.new_anon(fault);
@@ -260,7 +302,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.emit(Event::Copied);
         }
         self.put_page(n);
-        Ok((copy?, prot, true))
+        Ok(Got::Page(copy?, prot, true))
     }
 
     /// An anonymous frame, not cleared, with one hold.
@@ -293,10 +335,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
             // INV-2: it is being written out.
             frame.refs.fetch_add(p, 1, Ordering::Relaxed);
-            drop(locked);
-            self.wait_page(n);
-            self.put_page(n);
-            return Ok(Step::Again);
+            return Ok(Step::Outside(Outside::Page(n)));
         }
         match self.has_only_mapping(n) {
             Some(true) => {
@@ -306,10 +345,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             Some(false) => {}
             None => {
                 frame.refs.fetch_add(p, 1, Ordering::Relaxed);
-                drop(locked);
-                self.wait_page(n);
-                self.put_page(n);
-                return Ok(Step::Again);
+                return Ok(Step::Outside(Outside::Page(n)));
             }
         }
         frame.refs.fetch_add(p, 1, Ordering::Relaxed);

@@ -8,6 +8,7 @@ mod holds;
 mod large;
 mod map;
 mod moving;
+mod outside;
 mod prot;
 mod protect;
 mod range;

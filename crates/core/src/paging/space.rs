@@ -77,7 +77,7 @@ pub(crate) struct Space {
     /// How often a region has left it.
     pub shape: Word64,
     /// Shared by faults, had alone by whoever changes the regions.
-    pub regions: RwLock<{ Scope::RegionsLock as u8 }>,
+    pub regions: Regions,
     pub cpus: Mask,
     /// Its regions, by their first page.
     pub by_address: Tree,
@@ -85,11 +85,15 @@ pub(crate) struct Space {
     pub map_count: Word32,
 }
 
+/// On a line of its own: every fault writes it, and reads the rest.
+#[repr(C, align(64))]
+pub(crate) struct Regions(pub RwLock<{ Scope::RegionsLock as u8 }>);
+
 /// On lines of its own: every context switch writes it. (Its last line, of the highest CPUs, is shared.)
 #[repr(transparent)]
 pub(crate) struct Mask(pub CpuMask);
 
-const _: () = assert!(core::mem::offset_of!(Space, cpus) == 64 && size_of::<Space>() == 640);
+const _: () = assert!(core::mem::offset_of!(Space, cpus) == 128 && size_of::<Space>() == 704);
 
 // SAFETY: atomics and locks only.
 unsafe impl Zeroed for Space {}
@@ -180,14 +184,14 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// A space with its regions alone. May wait; who waited for somebody that ended the space finds none.
     pub(super) fn alone_in(&self, id: SpaceId) -> Result<(&'p Space, WriteGuard<'p, P>), Error> {
         let space = self.find_space(id)?;
-        let alone = space.regions.write(self.platform());
+        let alone = space.regions.0.write(self.platform());
         if space.is(self.platform(), id) { Ok((space, alone)) } else { Err(Error::NoSuchSpace) }
     }
 
     /// A space with its regions shared, likewise.
     pub(super) fn shared_in(&self, id: SpaceId) -> Result<(&'p Space, ReadGuard<'p, P>), Error> {
         let space = self.find_space(id)?;
-        let shared = space.regions.read(self.platform());
+        let shared = space.regions.0.read(self.platform());
         if space.is(self.platform(), id) { Ok((space, shared)) } else { Err(Error::NoSuchSpace) }
     }
 }

@@ -11,6 +11,7 @@ use crate::event::{Event, Reclaimer};
 use crate::frame::Zone;
 use crate::platform::{Platform, WaitKey};
 use crate::profile::{self, Scope};
+use crate::resched::Work;
 
 impl<P: Platform> Manager<'_, P> {
     /// Waits until the node's memory runs short, then reclaims until each of its zones has its high
@@ -26,13 +27,15 @@ impl<P: Platform> Manager<'_, P> {
         let p = self.platform();
         let wanted = &self.node(node).wanted.0;
         p.wait(WaitKey::Kswapd(node), &mut || wanted.load(p, Ordering::Acquire) != 0);
+        let mut work = Work::begin(self);
         while self.zones_of(node).any(|zone| zone.free(p) < zone.high(p)) {
             let scope = profile::scope(p, Scope::Kswapd);
-            if shrink_node(self, node, Reclaimer::Kswapd, self.config().scan_batch) == 0 {
+            if shrink_node(self, node, Reclaimer::Kswapd, self.config().scan_batch, &mut work) == 0 {
                 break;
             }
             drop(scope);
-            p.cond_resched();
+            // Whatever was done: the owner of the CPU may want it back.
+            work.give_way();
         }
         wanted.store(p, 0, Ordering::Release);
         Ok(())

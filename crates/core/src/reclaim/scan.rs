@@ -24,7 +24,7 @@ const PRIORITY: u32 = 12;
 
 /// Reclaims for a task that needs a frame: a batch from the nearest node that yields one. Gives how many.
 /// Needs interrupts on and no spin lock held. May wait.
-pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId) -> u32 {
+pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId, work: &mut Work<'_, '_, P>) -> u32 {
     let _scope = profile::scope(mm.platform(), Scope::DirectReclaim);
     let want = mm.config().scan_batch;
     mm.throttle();
@@ -36,7 +36,7 @@ pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId) -> u32 {
             break;
         }
         if last.replace(zone.node) != Some(zone.node) {
-            reclaimed += shrink_node(mm, zone.node, Reclaimer::Direct, want);
+            reclaimed += shrink_node(mm, zone.node, Reclaimer::Direct, want, work);
         }
     }
     if reclaimed == 0 {
@@ -46,12 +46,18 @@ pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId) -> u32 {
 }
 
 /// Reclaims from a node until `want` pages are free or a full look at its lists has found no more.
-pub(super) fn shrink_node<P: Platform>(mm: &Manager<'_, P>, id: NodeId, by: Reclaimer, want: u32) -> u32 {
+pub(super) fn shrink_node<P: Platform>(
+    mm: &Manager<'_, P>,
+    id: NodeId,
+    by: Reclaimer,
+    want: u32,
+    work: &mut Work<'_, '_, P>,
+) -> u32 {
     if !mm.config().swap {
-        return shrink_sorts(mm, id, by, want, &[Sort::Files]);
+        return shrink_sorts(mm, id, by, want, &[Sort::Files], work);
     }
     let sorts = mm.node(id).by_turns(mm.platform());
-    shrink_sorts(mm, id, by, want, &sorts)
+    shrink_sorts(mm, id, by, want, &sorts, work)
 }
 
 fn shrink_sorts<P: Platform>(
@@ -60,10 +66,11 @@ fn shrink_sorts<P: Platform>(
     by: Reclaimer,
     want: u32,
     sorts: &[Sort],
+    work: &mut Work<'_, '_, P>,
 ) -> u32 {
     let p = mm.platform();
     let step = u64::from(mm.config().scan_batch);
-    let (mut reclaimed, mut work) = (0, Work::begin(mm));
+    let mut reclaimed = 0;
     for priority in (0..=PRIORITY).rev() {
         for &sort in sorts {
             if sort == Sort::Anon && !mm.swap_may_shrink() {
@@ -72,6 +79,8 @@ fn shrink_sorts<P: Platform>(
             let (inactive, active) = mm.node(id).lens(p, sort);
             let mut left = (inactive >> priority).max(step).min(inactive.max(step));
             while left > 0 {
+                // Before the next batch, not after the last: whoever has what it wants goes on with it.
+                work.did(0);
                 if active > 0 && mm.node(id).lens(p, sort).0 < mm.node(id).lens(p, sort).1 {
                     shrink_active(mm, id, sort, by);
                 }
@@ -80,7 +89,7 @@ fn shrink_sorts<P: Platform>(
                 if scanned == 0 {
                     break;
                 }
-                work.did(scanned * cost::RECLAIM);
+                work.count(scanned * cost::RECLAIM);
                 left = left.saturating_sub(scanned.into());
                 if reclaimed >= want {
                     return reclaimed;

@@ -27,4 +27,4 @@ mod slots;
 pub(crate) use area::Swap;
 pub use area::SwapUsage;
 pub(crate) use cache::Added;
-pub(crate) use read::{Back, SwapHint};
+pub(crate) use read::{SwapHint, SwapIn};

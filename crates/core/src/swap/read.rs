@@ -39,38 +39,53 @@ pub(crate) struct SwapHint {
     alone: Cell<u32>,
 }
 
-/// A page that was read, or found in the cache: held, locked, and with its content.
-#[must_use = "it is locked"]
-pub(crate) struct Back {
-    pub page: FrameNumber,
-    /// Whether it had to be read.
-    pub read: bool,
+/// What came of looking for the page of a slot.
+#[must_use = "it is held, and perhaps locked"]
+pub(crate) enum SwapIn {
+    /// It is in the cache and has its content: held and locked.
+    Found(FrameNumber),
+    /// Somebody works on it: held.
+    Busy(FrameNumber),
+    /// It is in the cache now, held and locked: the caller must read it.
+    New(FrameNumber),
+    /// It was there and went, or no entry names the slot any more: look again.
+    Gone,
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// The page of a slot that an entry at `at` names, from the cache or the device. `None`: it was there and went, or the
-    /// entry leads elsewhere by now; look again. Interrupts on, no spin lock held. May wait for memory and I/O.
+    /// The page of a slot that an entry names, from the cache or on its way there. Interrupts on, no spin lock held. May
+    /// wait for memory. The caller has a region with that entry, or the slot's device could go off meanwhile.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; [`Error::SwapDevice`] if the device cannot give it.
-    pub(crate) fn swap_in(&self, slot: u32, at: PageNumber) -> Result<Option<Back>, Error> {
-        let p = self.platform();
-        let _scope = profile::scope(p, Scope::SwapIn);
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn swap_in(&self, slot: u32) -> Result<SwapIn, Error> {
+        let _scope = profile::scope(self.platform(), Scope::SwapIn);
         if let Some(page) = self.swap_find(slot) {
             return Ok(self.lock_cached(page, slot));
         }
         let page = self.new_swap_page(AllocFrom::HERE)?;
-        match self.swap_insert(slot, page) {
-            Inserted::Now => {}
+        Ok(match self.swap_insert(slot, page) {
+            Inserted::Now => SwapIn::New(page),
             Inserted::Already(there) => {
                 self.free_one(page);
-                return Ok(self.lock_cached(there, slot));
+                self.lock_cached(there, slot)
             }
             Inserted::NoUser => {
                 self.free_one(page);
-                return Ok(None);
+                SwapIn::Gone
             }
-        }
+        })
+    }
+
+    /// Reads a page that [`swap_in`](Self::swap_in) has made, with what lies beside it, and lets go of its lock; the hold
+    /// stays. The device stays in use meanwhile: it goes off only when nobody has a page of it locked. Interrupts on, no lock
+    /// held. Waits for the device.
+    ///
+    /// # Errors
+    /// [`Error::SwapDevice`], with the address `at` where it is wanted, if the device cannot give it; the hold is gone.
+    pub(crate) fn swap_read(&self, slot: u32, page: FrameNumber, at: PageNumber) -> Result<(), Error> {
+        let p = self.platform();
+        let _scope = profile::scope(p, Scope::SwapIn);
         let (store, block) = self.place_of(slot);
         let mut transfers = [Transfer::new(store, block, page); WINDOW as usize];
         let mut slots = [slot; WINDOW as usize];
@@ -84,10 +99,11 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.unlock_page(one.frame);
             self.put_page(one.frame);
         }
-        if self.note_read(&transfers[0], slot, false) {
-            return Ok(Some(Back { page, read: true }));
-        }
+        let is_read = self.note_read(&transfers[0], slot, false);
         self.unlock_page(page);
+        if is_read {
+            return Ok(());
+        }
         self.put_page(page);
         self.emit(Event::SwapLost);
         Err(Error::SwapDevice(at))
@@ -107,21 +123,21 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(n)
     }
 
-    /// A page that the cache had, once nobody works on it, if it is still there and has its content.
-    fn lock_cached(&self, page: FrameNumber, slot: u32) -> Option<Back> {
+    /// A page that the cache had, if nobody works on it, it is still there and has its content.
+    fn lock_cached(&self, page: FrameNumber, slot: u32) -> SwapIn {
         let p = self.platform();
         let frame = self.frames().get(page);
         if p.broken(Rule::SwapInLocks) {
             // PITFALLS 35: it may be on its way out. Somebody else's lock will be let go of twice.
             frame.set_flags(p, flag::LOCKED);
-        } else {
-            self.lock_page(page);
+        } else if !frame.try_lock(p) {
+            return SwapIn::Busy(page);
         }
         let state = frame.state.load(p, Ordering::Acquire);
         if state & flag::UNREAD != 0 || self.slot_of(page) != Some(slot) {
             self.unlock_page(page);
             self.put_page(page);
-            return None;
+            return SwapIn::Gone;
         }
         if state & flag::AHEAD != 0 {
             frame.clear_flags(p, flag::AHEAD);
@@ -131,7 +147,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             drop(here);
             self.emit(Event::AheadUsed);
         }
-        Some(Back { page, read: false })
+        SwapIn::Found(page)
     }
 
     /// What came of a read: with its content the page is on its way to a list.

@@ -116,7 +116,7 @@ fn a_cpu_that_goes_while_it_is_asked_is_not_waited_for_whatever_its_number() {
             host.hold_interrupts.set(true);
             // It goes with the request in its inbox, and takes it along.
             host.on_pause.borrow_mut().push_back(Box::new(move |mm| {
-                mm.platform().on(goes, || mm.cpu_offline());
+                mm.platform().on(goes, || mm.cpu_offline().unwrap());
                 mm.platform().off[usize::from(goes)].set(true);
             }));
             host.on(asks, || mm.unmap(id, pages(AT, 1)).unwrap());
@@ -128,7 +128,7 @@ fn a_cpu_that_goes_while_it_is_asked_is_not_waited_for_whatever_its_number() {
             host.off[usize::from(goes)].set(false);
             host.hold_interrupts.set(false);
             host.on(goes, || {
-                mm.cpu_online();
+                mm.cpu_online().unwrap();
                 mm.switch_to(id).unwrap();
                 assert_eq!(host.read(mm, id, AT), Err(Error::NotMapped(PageNumber(AT))));
             });
@@ -148,7 +148,7 @@ fn a_request_to_a_cpu_that_has_just_gone_is_taken_back_whatever_the_numbers() {
                 cache(mm, id, 1, goes);
                 host.place();
                 host.at_touch(asks, n, move |mm| {
-                    mm.platform().on(goes, || mm.cpu_offline());
+                    mm.platform().on(goes, || mm.cpu_offline().unwrap());
                     mm.platform().off[usize::from(goes)].set(true);
                 });
                 host.on(asks, || mm.flush_space(id).unwrap());
@@ -159,7 +159,7 @@ fn a_request_to_a_cpu_that_has_just_gone_is_taken_back_whatever_the_numbers() {
                 }
                 assert_eq!(mm.validate().broken, None, "step {n}: CPU {goes} left nothing behind");
                 host.off[usize::from(goes)].set(false);
-                host.on(goes, || mm.cpu_online());
+                host.on(goes, || mm.cpu_online().unwrap());
             }
         });
     }

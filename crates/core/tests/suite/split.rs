@@ -23,7 +23,7 @@ fn idle_large(mm: &Mm<'_>) -> SpaceId {
     host.on(1, || mm.switch_to(id).unwrap());
     assert_eq!(host.read(mm, id, USED), Ok(0));
     mm.drain_lru_batch();
-    host.make_idle(LARGE);
+    host.make_cold(LARGE);
     assert!(entry(mm, id, LARGE).has(Entry::LARGE) && !entry(mm, id, LARGE).has(Entry::DIRTY));
     id
 }

@@ -165,7 +165,7 @@ fn any_events() -> impl Strategy<Value = Vec<Did>> {
         2 => (range(), prop_oneof![Just(4u32), Just(8), Just(14), Just(15), Just(0)])
             .prop_map(|(pages, advice)| What::Advise { pages, advice, call: CALL }),
         1 => (range(), range()).prop_map(|(from, to)| What::Move { from, to, call: CALL }),
-        10 => (0u64..110, any::<bool>()).prop_map(|(page, write)| What::Fault { page, write }),
+        10 => (16u64..110, any::<bool>()).prop_map(|(page, write)| What::Fault { page, write }),
         1 => (0u64..90_000).prop_map(|ns| What::Sleep { ns }),
         1 => Just(What::Exec("other")),
         1 => Just(What::End),

@@ -32,6 +32,8 @@ use translation::{Begun, Tlb};
 pub use words::{NONE_AT_HAND, at_hand, bare, config, counted, exhaust, give_back, pages, settled};
 
 pub type Mm<'p> = Manager<'p, Host>;
+/// Whether memory comes.
+pub type Victim = Box<dyn FnMut(&Mm<'_>) -> bool>;
 
 /// What the machine is made of.
 #[derive(Clone)]
@@ -109,7 +111,7 @@ pub struct Host {
     /// [`when_unmapped`](Self::when_unmapped).
     on_unmapped: RefCell<VecDeque<(SpaceId, u64, Hook)>>,
     /// Who is asked for a victim; by default nobody.
-    pub on_out_of_memory: RefCell<Option<Box<dyn FnMut(&Mm<'_>) -> bool>>>,
+    pub on_out_of_memory: RefCell<Option<Victim>>,
     /// What happens when reclaim gives a page a second chance. Must not take a lock of the core.
     pub on_rotated: RefCell<VecDeque<Hook>>,
     /// What happens in the middle of what a CPU does, one after the other.

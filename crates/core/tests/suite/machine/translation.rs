@@ -222,7 +222,7 @@ impl Host {
     }
 
     /// The page looks as if nobody had used it for long: its accessed bit is clear, and no CPU has it cached.
-    pub fn make_idle(&self, page: u64) {
+    pub fn make_cold(&self, page: u64) {
         let root = self.tlbs[self.current.get() as usize].borrow().root.expect("it runs in a space");
         let word = self.walk(root, page).0.expect("it is mapped");
         word.fetch_and(!Entry::ACCESSED, Ordering::SeqCst);
