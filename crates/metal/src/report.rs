@@ -53,7 +53,7 @@ pub fn counters<const FAULTS: bool>(mm: &Manager<'_, Metal<FAULTS>>, notes: &Not
     put("counted", notes.counted.load(Ordering::Relaxed));
     put("progress", notes.progress.load(Ordering::Relaxed));
     for (what, count) in tallies() {
-        put(tally_name(what), count);
+        put(what.name(), count);
     }
     let users = || tasks.iter().filter(|task| matches!(task.kind, TaskKind::User(_)));
     let (began, ended) =
@@ -64,21 +64,6 @@ pub fn counters<const FAULTS: bool>(mm: &Manager<'_, Metal<FAULTS>>, notes: &Not
     let received = mm.counter(Counter::RemoteFlushReceived);
     if let Some(micro) = (received * 1_000_000).checked_div(reclaimed) {
         line!("{{\"flushes_received_per_reclaimed_page\":{}.{:06}}}", micro / 1_000_000, micro % 1_000_000);
-    }
-}
-
-const fn tally_name(what: quietmm_workloads::Tally) -> &'static str {
-    use quietmm_workloads::Tally;
-    match what {
-        Tally::GroupsCompleted => "groups_completed",
-        Tally::ProcessesKilled => "processes_killed",
-        Tally::ForksFailed => "forks_failed",
-        Tally::Messages => "messages",
-        Tally::BlocksRefused => "blocks_refused",
-        Tally::HotPages => "hot_pages",
-        Tally::HotRefaults => "hot_refaults",
-        Tally::HotLost => "hot_lost",
-        Tally::StepsMended => "steps_mended",
     }
 }
 

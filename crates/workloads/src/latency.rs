@@ -115,6 +115,36 @@ pub enum Tally {
     StepsMended,
 }
 
+impl Tally {
+    /// All of them.
+    pub const ALL: [Tally; 9] = [
+        Tally::GroupsCompleted,
+        Tally::ProcessesKilled,
+        Tally::ForksFailed,
+        Tally::Messages,
+        Tally::BlocksRefused,
+        Tally::HotPages,
+        Tally::HotRefaults,
+        Tally::HotLost,
+        Tally::StepsMended,
+    ];
+
+    /// Its name where a machine prints it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Tally::GroupsCompleted => "groups_completed",
+            Tally::ProcessesKilled => "processes_killed",
+            Tally::ForksFailed => "forks_failed",
+            Tally::Messages => "messages",
+            Tally::BlocksRefused => "blocks_refused",
+            Tally::HotPages => "hot_pages",
+            Tally::HotRefaults => "hot_refaults",
+            Tally::HotLost => "hot_lost",
+            Tally::StepsMended => "steps_mended",
+        }
+    }
+}
+
 /// One CPU did an operation again and again, with so many times as much other work beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {

@@ -162,6 +162,13 @@ impl Workload {
         matches!(self, Workload::SwapThreads | Workload::ScanResist | Workload::SwapChurn)
     }
 
+    /// Whether it is about memory that is short: it says little where it never is.
+    pub const fn needs_pressure(self) -> bool {
+        use Workload::{Bystander, HackbenchOom, Reader, Replay, Revisit, SharedReader};
+        matches!(self, Reader | SharedReader | Bystander | Replay | Revisit | HackbenchOom)
+            || self.needs_swap()
+    }
+
     /// Whether nothing runs any more once its user tasks have ended: it has no tasks that go on for ever.
     pub const fn comes_to_rest(self) -> bool {
         !matches!(self, Workload::Bystander)
