@@ -9,6 +9,7 @@
 //! | `disk`, `ssd` | block devices: of files, and for swap; `swapping` what they are reported to have done |
 //! | `cpu`, `order` | one CPU's state; whose turn it is |
 //! | `tlb`, `walks`, `lines` | translations and tables that CPUs cache; cache lines that move between them |
+//! | [`near`] | names near a name that does not exist |
 //! | `content` | what user pages hold |
 //! | `stalls` | moments at which something takes a CPU away |
 //! | `truth` | what is true of every frame: the account of stale accesses |
@@ -30,6 +31,7 @@ mod latency;
 mod lines;
 pub mod machine;
 mod metrics;
+pub mod near;
 #[cfg(test)]
 mod oom_tests;
 mod order;

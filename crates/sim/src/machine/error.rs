@@ -1,17 +1,31 @@
-//! What was wrong with a machine, in one line.
+//! What was wrong with a machine, a line for each fault.
 
 use std::fmt;
 
-/// Why a machine description was refused.
+/// More faults of one file are only counted.
+pub(super) const MOST_FAULTS: usize = 20;
+
+/// Why a machine description was refused: everything that is wrong with it, as far as it could be read.
 ///
-/// Displays as one line, `FILE:LINE: what was wrong; what would be right`. `LINE` is left out where there is
+/// Displays as a line for each fault, `FILE:LINE: what was wrong; what would be right`. `LINE` is left out where there is
 /// none: a file that cannot be read, a name that is not known, a `--set`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineError {
     origin: String,
-    line: Option<usize>,
-    wrong: String,
-    right: String,
+    faults: Vec<Fault>,
+    /// Faults beyond those that are kept.
+    more: usize,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The line, counted from 1.
+    pub line: Option<usize>,
+    /// What was wrong.
+    pub wrong: String,
+    /// What would be right.
+    pub right: String,
 }
 
 impl MachineError {
@@ -21,41 +35,36 @@ impl MachineError {
         wrong: impl Into<String>,
         right: impl Into<String>,
     ) -> Self {
-        MachineError { origin: origin.to_owned(), line, wrong: wrong.into(), right: right.into() }
+        MachineError::of(origin, vec![Fault { line, wrong: wrong.into(), right: right.into() }])
     }
 
-    /// The file, or what else the text came from.
-    #[must_use]
-    pub fn origin(&self) -> &str {
-        &self.origin
+    /// All that is wrong, in the order of lines.
+    pub(super) fn of(origin: &str, mut faults: Vec<Fault>) -> Self {
+        let more = faults.len().saturating_sub(MOST_FAULTS);
+        faults.truncate(MOST_FAULTS);
+        faults.sort_by_key(|fault| fault.line);
+        MachineError { origin: origin.to_owned(), faults, more }
     }
 
-    /// The line, counted from 1.
+    /// All that is wrong, in the order of lines.
     #[must_use]
-    pub fn line(&self) -> Option<usize> {
-        self.line
-    }
-
-    /// What was wrong.
-    #[must_use]
-    pub fn wrong(&self) -> &str {
-        &self.wrong
-    }
-
-    /// What would be right.
-    #[must_use]
-    pub fn right(&self) -> &str {
-        &self.right
+    pub fn faults(&self) -> &[Fault] {
+        &self.faults
     }
 }
 
 impl fmt::Display for MachineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&one_line(&self.origin, usize::MAX))?;
-        if let Some(line) = self.line {
-            write!(f, ":{line}")?;
+        let origin = one_line(&self.origin, usize::MAX);
+        for (nth, Fault { line, wrong, right }) in self.faults.iter().enumerate() {
+            let gap = if nth == 0 { "" } else { "\n" };
+            let line = line.map_or_else(String::new, |line| format!(":{line}"));
+            write!(f, "{gap}{origin}{line}: {}; {}", one_line(wrong, 300), one_line(right, 300))?;
         }
-        write!(f, ": {}; {}", one_line(&self.wrong, 300), one_line(&self.right, 300))
+        if self.more > 0 {
+            write!(f, "\n{origin}: and {} more; mend these first", self.more)?;
+        }
+        Ok(())
     }
 }
 
@@ -87,21 +96,7 @@ pub(super) fn quoted(text: &str) -> String {
 
 /// The candidates that look most like `text`, as words for "did you mean", or nothing.
 pub(super) fn near<'a>(text: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
-    // Longer than any name: no name is near, and the distance is quadratic.
-    if text.len() > 80 {
-        return None;
-    }
-    let text = text.to_lowercase();
-    let mut close: Vec<(usize, &str)> = candidates
-        .filter_map(|candidate| {
-            let distance = strsim::damerau_levenshtein(&text, candidate);
-            let part = text.len() >= 3 && (candidate.contains(&text) || text.contains(candidate));
-            (distance <= 1 + candidate.len() / 5 || part).then_some((distance, candidate))
-        })
-        .collect();
-    close.sort_unstable();
-    close.dedup();
-    close.truncate(3);
-    let names: Vec<String> = close.iter().map(|(_, name)| format!("`{name}`")).collect();
+    let close = crate::near::near(text, candidates);
+    let names: Vec<String> = close.iter().map(|name| format!("`{name}`")).collect();
     (!names.is_empty()).then(|| names.join(" or "))
 }

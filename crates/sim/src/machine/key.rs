@@ -34,6 +34,17 @@ impl Key {
         format!("{}.{}", self.section, self.name)
     }
 
+    /// The unit of a number without one: of what has no dimension, and of what has its unit in its name.
+    pub(super) fn bare_unit(&self) -> Option<&'static str> {
+        match self.kind {
+            Kind::Frequency if self.name == "mhz" => Some("MHz"),
+            Kind::Frequency | Kind::Kib | Kind::Count(_) | Kind::Percent | Kind::Bool => {
+                Some(self.kind.natural_unit())
+            }
+            Kind::Time | Kind::Size | Kind::Bandwidth => None,
+        }
+    }
+
     /// The range as words.
     pub(super) fn range(&self) -> String {
         match self.kind {
@@ -305,89 +316,49 @@ pub(super) struct Conflict {
     pub(super) right: String,
 }
 
-fn conflict<T>(key: &str, wrong: String, right: String) -> Result<T, Conflict> {
-    Err(Conflict { key: find(key), wrong, right })
-}
-
-/// Checks what ties constants together.
-pub(super) fn check(machine: &Machine) -> Result<(), Conflict> {
+/// Checks what ties constants together, and says all that does not go together.
+pub(super) fn check(machine: &Machine) -> Vec<Conflict> {
     let Machine { cpus, nodes, memory, tlb, .. } = machine;
-    if nodes > cpus {
-        return conflict(
-            "nodes",
-            format!("{nodes} nodes for {cpus} CPUs"),
-            format!("at most one node a CPU: nodes from 1 to {}", cpus.min(&MAX_NODES)),
-        );
-    }
+    let mut all = Vec::new();
+    let mut conflict = |key: &str, wrong: String, right: String| {
+        all.push(Conflict { key: find(key), wrong, right });
+    };
     let need = (u64::from(*nodes) * MIN_MEMORY_PER_NODE).max(u64::from(*cpus) * MIN_MEMORY_PER_CPU);
-    if *memory < need {
-        return conflict(
-            "size",
-            format!(
-                "{} of memory is less than the tables of {nodes} nodes and {cpus} CPUs need",
-                Kind::Size.show(*memory)
-            ),
-            format!("at least {}", Kind::Size.show(need)),
-        );
+    if nodes > cpus {
+        let right = format!("at most one node a CPU: nodes from 1 to {}", cpus.min(&MAX_NODES));
+        conflict("nodes", format!("{nodes} nodes for {cpus} CPUs"), right);
     }
-    if !memory.is_multiple_of(4096) {
-        return conflict(
-            "size",
-            format!("{memory} bytes of memory end inside a frame"),
-            "a multiple of 4 KiB".to_owned(),
-        );
+    if *memory < need {
+        let size = Kind::Size.show(*memory);
+        let wrong = format!("{size} of memory is less than the tables of {nodes} nodes and {cpus} CPUs need");
+        conflict("size", wrong, format!("at least {}", Kind::Size.show(need)));
+    } else if !memory.is_multiple_of(4096) {
+        let wrong = format!("{memory} bytes of memory end inside a frame");
+        conflict("size", wrong, "a multiple of 4 KiB".to_owned());
     }
     for (entries_key, entries, ways_key, ways) in [
         ("l1_entries", tlb.l1_entries, "l1_ways", tlb.l1_ways),
         ("l2_entries", tlb.l2_entries, "l2_ways", tlb.l2_ways),
     ] {
         if entries != 0 && (ways == 0 || !entries.is_multiple_of(ways)) {
-            return conflict(
-                ways_key,
-                format!("{ways} ways do not divide {entries} entries"),
-                format!(
-                    "`{ways_key}` that divides `{entries_key}`, such as {}",
-                    nearest_divisor(entries, ways)
-                ),
-            );
+            let divisor = nearest_divisor(entries, ways);
+            let right = format!("`{ways_key}` that divides `{entries_key}`, such as {divisor}");
+            conflict(ways_key, format!("{ways} ways do not divide {entries} entries"), right);
         }
     }
-    check_ticks(machine)?;
-    check_tlb_room(machine)?;
-    if let Some(kib) = machine.kernel.min_free_kib.filter(|&kib| kib > memory / 2048) {
-        return conflict(
-            "min_free_kib",
-            format!("a reserve of {kib} KiB is more than half of the memory"),
-            format!("at most {} KiB", memory / 2048),
-        );
-    }
-    if let Some(swap) = machine.swap.as_ref().filter(|swap| !swap.size.is_multiple_of(4096)) {
-        return conflict(
-            "swap.size",
-            format!("{} bytes of a swap device end inside a page", swap.size),
-            "a multiple of 4 KiB".to_owned(),
-        );
-    }
-    check_distance(machine).map_err(|(wrong, right)| Conflict { key: None, wrong, right })
-}
-
-/// A CPU whose ticks take all its time never comes to anything else.
-fn check_ticks(machine: &Machine) -> Result<(), Conflict> {
+    // A CPU whose ticks take all its time never comes to anything else.
     let cost = &machine.cost;
     let tick = cost.irq_enter + cost.irq_work + cost.tick_work + cost.irq_exit;
-    if tick < SECOND / u64::from(cost.tick_hz.max(1)) {
-        return Ok(());
+    if tick >= SECOND / u64::from(cost.tick_hz.max(1)) {
+        let each = Kind::Time.show(tick);
+        let wrong = format!("{} ticks a second of {each} each leave a CPU no time", cost.tick_hz);
+        conflict(
+            "tick_hz",
+            wrong,
+            "fewer ticks, or less irq_enter, irq_work, tick_work and irq_exit".to_owned(),
+        );
     }
-    conflict(
-        "tick_hz",
-        format!("{} ticks a second of {} each leave a CPU no time", cost.tick_hz, Kind::Time.show(tick)),
-        "fewer ticks, or less irq_enter, irq_work, tick_work and irq_exit".to_owned(),
-    )
-}
-
-/// The TLBs of all CPUs are in the host's memory.
-fn check_tlb_room(machine: &Machine) -> Result<(), Conflict> {
-    let Machine { cpus, tlb, .. } = machine;
+    // The TLBs of all CPUs are in the host's memory.
     let parts = [
         ("l1_entries", tlb.l1_entries),
         ("l2_entries", tlb.l2_entries),
@@ -395,16 +366,24 @@ fn check_tlb_room(machine: &Machine) -> Result<(), Conflict> {
         ("walk_cache", tlb.walk_cache),
     ];
     let each: u64 = parts.iter().map(|(_, entries)| u64::from(*entries)).sum();
-    let most = MOST_TLB_ENTRIES / u64::from(*cpus);
-    if each <= most {
-        return Ok(());
+    let most = MOST_TLB_ENTRIES / u64::from((*cpus).max(1));
+    if each > most {
+        let largest = parts.iter().max_by_key(|(_, entries)| *entries).map_or("l1_entries", |(name, _)| name);
+        let wrong =
+            format!("{cpus} CPUs with TLBs and walk caches of {each} entries are more than can be simulated");
+        conflict(largest, wrong, format!("at most {most} entries a CPU, all levels together"));
     }
-    let largest = parts.iter().max_by_key(|(_, entries)| *entries).map_or("l1_entries", |(name, _)| name);
-    conflict(
-        largest,
-        format!("{cpus} CPUs with TLBs and walk caches of {each} entries are more than can be simulated"),
-        format!("at most {most} entries a CPU, all levels together"),
-    )
+    if let Some(kib) = machine.kernel.min_free_kib.filter(|&kib| kib > memory / 2048) {
+        let wrong = format!("a reserve of {kib} KiB is more than half of the memory");
+        conflict("min_free_kib", wrong, format!("at most {} KiB", memory / 2048));
+    }
+    if let Some(swap) = machine.swap.as_ref().filter(|swap| !swap.size.is_multiple_of(4096)) {
+        let wrong = format!("{} bytes of a swap device end inside a page", swap.size);
+        conflict("swap.size", wrong, "a multiple of 4 KiB".to_owned());
+    }
+    let distance = check_distance(machine).err();
+    all.extend(distance.map(|(wrong, right)| Conflict { key: None, wrong, right }));
+    all
 }
 
 fn check_distance(machine: &Machine) -> Result<(), (String, String)> {

@@ -1,176 +1,195 @@
 //! A TOML text to a machine.
 //!
-//! The text is read as a tree with spans, not through `serde`: each complaint then has its line, and numbers come
-//! as the text that was written.
+//! The text is read as a tree with spans, not through `serde`: that would stop at the first fault, and a file of one's own
+//! has several. Each complaint has its line, and numbers come as the text that was written.
+
+use std::cell::RefCell;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::{MachineError, near, one_line, quoted};
+use super::error::{Fault, MOST_FAULTS, MachineError, near, one_line, quoted};
 use super::key::{self, KEYS, Key, Need, SECTIONS, SWAP};
 use super::quantity::{Kind, Refusal, base_units};
 use super::{Machine, Note};
 
 /// What a constant looks like, for messages.
 const SHAPE: &str = "{ value = 100, unit = \"ns\", source = \"where it is from\" }";
+const DISTANCE: &str = "`distance = { value = [[10, 20], [20, 10]], unit = \"SLIT\", source = \"...\" }`";
 
 /// What stands at the top of a file besides the sections.
-const HEAD: [&str; 3] = ["name", "about", "year"];
+const HEAD: [&str; 4] = ["base", "name", "about", "year"];
 
 /// Longest source text, in bytes.
 const MOST_SOURCE: usize = 2000;
 
 impl Machine {
-    /// Reads a machine from TOML. `origin` is the file's name, for messages.
+    /// Reads a machine from TOML. `origin` is the file's name, for messages. A file with `base = "uma-8"` gives only what
+    /// differs from that shipped machine.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its line.
+    /// All that is wrong, each with its line.
     pub fn parse(text: &str, origin: &str) -> Result<Machine, MachineError> {
-        Reader { text, origin }.machine()
+        let reader = Reader { text, faults: RefCell::default() };
+        let machine = reader.machine();
+        match (reader.faults.into_inner(), machine) {
+            (faults, Some(machine)) if faults.is_empty() => Ok(machine),
+            (faults, _) => Err(MachineError::of(origin, faults)),
+        }
     }
 }
 
+/// Reads on after a fault: what cannot be read is `None`, and its fault is noted.
 struct Reader<'t> {
     text: &'t str,
-    origin: &'t str,
-}
-
-/// A constant as it stands in the file.
-struct Written {
-    value_text: String,
-    unit: String,
-    source: String,
-    line: usize,
+    faults: RefCell<Vec<Fault>>,
 }
 
 type Node<'t> = Spanned<DeValue<'t>>;
 
 impl<'t> Reader<'t> {
-    fn machine(&self) -> Result<Machine, MachineError> {
-        let root = DeTable::parse(self.text).map_err(|error| {
-            let line = self.line_at(error.span().map_or(0, |span| span.start));
-            self.error(
-                line,
-                format!("not TOML: {}", error.message()),
-                format!("sections of `name = {SHAPE}`"),
-            )
-        })?;
+    fn machine(&self) -> Option<Machine> {
+        let root = match DeTable::parse(self.text) {
+            Ok(root) => root,
+            Err(error) => {
+                let line = self.line_at(error.span().map_or(0, |span| span.start));
+                let right = format!("sections of `name = {SHAPE}`");
+                return self.refuse(line, format!("not TOML: {}", error.message()), right);
+            }
+        };
         let root = root.get_ref();
         if root.is_empty() {
-            return Err(self.error(
-                1,
-                "nothing in it",
-                format!("name, about, year and the sections {}", section_list()),
-            ));
+            let sections = SECTIONS.map(|section| format!("[{section}]")).join(" ");
+            let right = format!("name, about, year and the sections {sections}, or name and base");
+            return self.refuse(1, "nothing in it", right);
         }
-        self.refuse_unknown(root, "", HEAD.into_iter().chain(SECTIONS))?;
-
-        let mut machine = Machine::blank();
-        machine.name = self.name(root)?;
-        machine.about = self.head_text(root, "about", "one line that says what machine this is")?;
-        machine.year = self.year(root)?;
+        self.refuse_unknown(root, "", HEAD.into_iter().chain(SECTIONS));
+        let (base, based) = (self.base(root), root.contains_key("base"));
+        let mut machine = base.clone().unwrap_or_else(Machine::blank);
+        let year = self.year(root, based);
+        let about = match root.get("about") {
+            None if based => Some(format!("{}, with other constants", machine.name)),
+            _ => self.head_text(root, "about", "one line that says what machine this is"),
+        };
+        machine.name = self.name(root).unwrap_or_default();
+        machine.about = about.unwrap_or_default();
+        machine.year = year.unwrap_or(machine.year);
 
         // Where each constant stands, for what is checked at the end; the distances first, as in the notes.
         let mut lines = vec![1; KEYS.len() + 1];
         for section in SECTIONS {
-            self.section(root, section, &mut machine, &mut lines)?;
+            // What is not there is missed only without a base, or in a section that the base does not have.
+            let whole = !based || section == SWAP && base.as_ref().is_some_and(|base| base.swap.is_none());
+            self.section(root, section, whole, &mut machine, &mut lines);
         }
-        key::check(&machine).map_err(|conflict| {
-            self.error(lines[conflict.key.map_or(0, |at| at + 1)], conflict.wrong, conflict.right)
-        })?;
-        Ok(machine)
+        if base.is_some() {
+            machine.recount_cycles().err().and_then(|(wrong, right)| self.refuse::<()>(1, wrong, right));
+        }
+        // What is missing or out of range would only lead to complaints that follow from it.
+        if self.faults.borrow().is_empty() {
+            for conflict in key::check(&machine) {
+                let line = lines[conflict.key.map_or(0, |at| at + 1)];
+                self.refuse::<()>(line, conflict.wrong, conflict.right);
+            }
+        }
+        Some(machine)
     }
 
-    fn name(&self, root: &DeTable<'t>) -> Result<String, MachineError> {
+    /// The machine that the file starts from, if it names one.
+    fn base(&self, root: &DeTable<'t>) -> Option<Machine> {
+        let node = root.get("base")?;
+        let right = "a shipped machine, such as `base = \"uma-8\"`";
+        let name = self.text_of(node, "base", right)?;
+        Machine::builtin(&name).or_else(|| {
+            let right = near(&name, Machine::builtin_names()).unwrap_or_else(|| right.to_owned());
+            self.refuse(self.line_of(node), format!("no machine is called {}", quoted(&name)), right)
+        })
+    }
+
+    fn name(&self, root: &DeTable<'t>) -> Option<String> {
         let right = "1 to 64 lower-case letters, digits, `-`, `_` and `.`, such as `name = \"uma-8\"`";
         let name = self.head_text(root, "name", right)?;
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_' | b'.');
         if name.len() > 64 || !name.bytes().all(plain) {
             let line = root.get("name").map_or(1, |node| self.line_of(node));
-            return Err(self.error(line, format!("the name {}", quoted(&name)), right));
+            return self.refuse(line, format!("the name {}", quoted(&name)), right);
         }
-        Ok(name)
+        Some(name)
     }
 
-    fn head_text(&self, root: &DeTable<'t>, key: &str, right: &str) -> Result<String, MachineError> {
-        let node = root.get(key).ok_or_else(|| self.error(1, format!("no `{key}`"), right))?;
-        self.text_of(node, key, right)
+    fn head_text(&self, root: &DeTable<'t>, key: &str, right: &str) -> Option<String> {
+        match root.get(key) {
+            Some(node) => self.text_of(node, key, right),
+            None => self.refuse(1, format!("no `{key}`"), right),
+        }
     }
 
-    fn year(&self, root: &DeTable<'t>) -> Result<u32, MachineError> {
+    fn year(&self, root: &DeTable<'t>, optional: bool) -> Option<u32> {
         let right = "a year from 1980 to 2100, such as `year = 2015`";
-        let node = root.get("year").ok_or_else(|| self.error(1, "no `year`", right))?;
+        let Some(node) = root.get("year") else {
+            return if optional { None } else { self.refuse(1, "no `year`", right) };
+        };
         let year = match node.get_ref() {
             DeValue::Integer(n) => u32::from_str_radix(n.as_str(), n.radix()).ok(),
             _ => None,
         };
-        year.filter(|year| (1980..=2100).contains(year)).ok_or_else(|| {
-            self.error(self.line_of(node), format!("`year` is {}", describe(node.get_ref())), right)
+        year.filter(|year| (1980..=2100).contains(year)).or_else(|| {
+            self.refuse(self.line_of(node), format!("`year` is {}", describe(node.get_ref())), right)
         })
     }
 
-    /// Reads all constants of a section.
+    /// Reads all constants of a section. If it must be `whole`, what has no default must be there.
     fn section(
         &self,
         root: &DeTable<'t>,
         section: &str,
+        whole: bool,
         machine: &mut Machine,
         lines: &mut [usize],
-    ) -> Result<(), MachineError> {
+    ) -> Option<()> {
         let keys = || KEYS.iter().enumerate().filter(move |(_, key)| key.section == section);
+        let must = |key: &Key| whole && matches!(key.need, Need::Required);
         let distance = section == "memory";
         let names = || keys().map(|(_, key)| key.name).chain(distance.then_some("distance"));
         let Some(node) = root.get(section) else {
-            if section == SWAP || keys().all(|(_, key)| !matches!(key.need, Need::Required)) {
-                return Ok(());
+            if section == SWAP || !keys().any(|(_, key)| must(key)) {
+                return None;
             }
             let names: Vec<_> = names().take(8).collect();
             let more = if names.len() == 8 { ", ..." } else { "" };
-            return Err(self.error(
-                1,
-                format!("no section [{section}]"),
-                format!("[{section}] with {}{more}", names.join(", ")),
-            ));
+            let right = format!("[{section}] with {}{more}", names.join(", "));
+            return self.refuse(1, format!("no section [{section}]"), right);
         };
+        let line = self.line_of(node);
         let Some(table) = node.get_ref().as_table() else {
-            return Err(self.error(
-                self.line_of(node),
-                format!("`{section}` is {}", describe(node.get_ref())),
-                format!("a section [{section}]"),
-            ));
+            let wrong = format!("`{section}` is {}", describe(node.get_ref()));
+            return self.refuse(line, wrong, format!("a section [{section}]"));
         };
-        self.refuse_unknown(table, section, names())?;
+        self.refuse_unknown(table, section, names());
         for (at, key) in keys() {
-            match table.get(key.name) {
-                Some(node) => {
-                    let written = self.constant(key, node)?;
-                    lines[at + 1] = written.line;
-                    self.store(machine, at, key, written)?;
-                }
-                None if matches!(key.need, Need::Required) => {
-                    return Err(self.error(
-                        self.line_of(node),
-                        format!("no `{}` in [{section}]", key.name),
-                        format!(
-                            "`{} = {{ value = ..., unit = \"{}\", source = \"...\" }}`, {}",
-                            key.name,
-                            key.kind.natural_unit(),
-                            key.range()
-                        ),
-                    ));
-                }
-                None => {}
+            if let Some(node) = table.get(key.name) {
+                lines[at + 1] = self.line_of(node);
+                self.constant(machine, at, key, node);
             }
         }
-        if distance {
-            let right = "`distance = { value = [[10, 20], [20, 10]], unit = \"SLIT\", source = \"...\" }`";
-            let node = table.get("distance").ok_or_else(|| {
-                self.error(self.line_of(node), "no `distance` in [memory]", format!("{right}, nodes x nodes"))
-            })?;
-            lines[0] = self.line_of(node);
-            self.distance(machine, node, right)?;
+        let missing: Vec<&Key> =
+            keys().map(|(_, key)| key).filter(|key| must(key) && !table.contains_key(key.name)).collect();
+        if let Some(first) = missing.first() {
+            let names: Vec<String> = missing.iter().map(|key| format!("`{}`", key.name)).collect();
+            let (name, unit, range) = (first.name, first.kind.natural_unit(), first.range());
+            let right = format!("`{name} = {{ value = ..., unit = \"{unit}\", source = \"...\" }}`, {range}");
+            self.refuse::<()>(line, format!("no {} in [{section}]", names.join(", ")), right);
         }
-        Ok(())
+        match table.get("distance").filter(|_| distance) {
+            Some(node) => {
+                lines[0] = self.line_of(node);
+                self.distance(machine, node)
+            }
+            None if distance && whole => {
+                self.refuse(line, "no `distance` in [memory]", format!("{DISTANCE}, nodes x nodes"))
+            }
+            None => None,
+        }
     }
 
     /// The parts of a constant: the value's node, its unit and its source.
@@ -179,33 +198,30 @@ impl<'t> Reader<'t> {
         name: &str,
         node: &'n Node<'t>,
         shape: &str,
-    ) -> Result<(&'n Node<'t>, String, String), MachineError> {
+    ) -> Option<(&'n Node<'t>, String, String)> {
         let line = self.line_of(node);
+        let shape = format!("`{name} = {shape}`");
         let Some(table) = node.get_ref().as_table() else {
-            return Err(self.error(
-                line,
-                format!("`{name}` is {}, without unit and source", describe(node.get_ref())),
-                format!("`{name} = {shape}`"),
-            ));
+            let wrong = format!("`{name}` is {}, without unit and source", describe(node.get_ref()));
+            return self.refuse(line, wrong, shape);
         };
         self.refuse_unknown(table, name, ["value", "unit", "source"].into_iter())?;
-        let part = |part: &str| {
-            table.get(part).ok_or_else(|| {
-                self.error(line, format!("`{name}` has no {part}"), format!("`{name} = {shape}`"))
-            })
+        let part = |part: &str| match table.get(part) {
+            Some(node) => Some(node),
+            None => self.refuse(line, format!("`{name}` has no {part}"), &shape),
         };
         let (value, unit, source) = (part("value")?, part("unit")?, part("source")?);
-        let unit = self.text_of(unit, &format!("{name}.unit"), &format!("`{name} = {shape}`"))?;
+        let unit = self.text_of(unit, &format!("{name}.unit"), &shape)?;
         let right = "one line that says where the value is from, or `assumption: ...`";
         let source_text = self.text_of(source, &format!("{name}.source"), right)?;
         if source_text.len() > MOST_SOURCE {
             let wrong = format!("the source of `{name}` has {} bytes", source_text.len());
-            return Err(self.error(self.line_of(source), wrong, format!("at most {MOST_SOURCE}")));
+            return self.refuse(self.line_of(source), wrong, format!("at most {MOST_SOURCE}"));
         }
-        Ok((value, unit, source_text))
+        Some((value, unit, source_text))
     }
 
-    fn constant(&self, key: &Key, node: &Node<'t>) -> Result<Written, MachineError> {
+    fn constant(&self, machine: &mut Machine, at: usize, key: &Key, node: &Node<'t>) -> Option<()> {
         let unit = key.kind.natural_unit();
         let example = if key.kind == Kind::Bool { "true" } else { "100" };
         let shape = format!("{{ value = {example}, unit = \"{unit}\", source = \"where it is from\" }}");
@@ -213,119 +229,106 @@ impl<'t> Reader<'t> {
         let line = self.line_of(value);
         let value_text = match value.get_ref() {
             DeValue::Integer(n) if n.radix() == 10 => n.as_str().replace('_', ""),
-            DeValue::Integer(n) => u128::from_str_radix(&n.as_str().replace('_', ""), n.radix())
-                .map_err(|_| {
-                    self.error(line, refusal_text(key, Refusal::TooLarge, &unit, "it"), key.range())
-                })?
-                .to_string(),
+            DeValue::Integer(n) => match u128::from_str_radix(&n.as_str().replace('_', ""), n.radix()) {
+                Ok(value) => value.to_string(),
+                Err(_) => {
+                    let wrong = refusal_text(key, Refusal::TooLarge, &unit, "it");
+                    return self.refuse(line, wrong, key.range());
+                }
+            },
             DeValue::Float(n) => n.as_str().replace('_', ""),
             DeValue::Boolean(value) if key.kind == Kind::Bool => value.to_string(),
             other => {
                 let shape = if key.kind == Kind::Bool { "" } else { "a number without quotes, " };
-                return Err(self.error(
-                    line,
-                    format!("the value of `{}` is {}", key.name, describe(other)),
-                    format!("{shape}{}", key.range()),
-                ));
+                let wrong = format!("the value of `{}` is {}", key.name, describe(other));
+                return self.refuse(line, wrong, format!("{shape}{}", key.range()));
             }
         };
-        Ok(Written { value_text, unit, source, line })
+        match put(machine, at, key, Note { value_text, unit, source }) {
+            Ok(()) => Some(()),
+            Err((wrong, right)) => self.refuse(line, wrong, right),
+        }
     }
 
-    fn store(
-        &self,
-        machine: &mut Machine,
-        at: usize,
-        key: &Key,
-        written: Written,
-    ) -> Result<(), MachineError> {
-        let Written { value_text, unit, source, line } = written;
-        let note = Note { value_text, unit, source };
-        put(machine, at, key, note).map_err(|(wrong, right)| self.error(line, wrong, right))
-    }
-
-    fn distance(&self, machine: &mut Machine, node: &Node<'t>, right: &str) -> Result<(), MachineError> {
+    fn distance(&self, machine: &mut Machine, node: &Node<'t>) -> Option<()> {
         let shape = "{ value = [[10, 20], [20, 10]], unit = \"SLIT\", source = \"where it is from\" }";
         let (value, unit, source) = self.parts("distance", node, shape)?;
         if unit != "SLIT" {
-            return Err(self.error(
-                self.line_of(node),
-                format!("the unit of `distance` is {}", quoted(&unit)),
-                "`SLIT`, where 10 is local",
-            ));
+            let wrong = format!("the unit of `distance` is {}", quoted(&unit));
+            return self.refuse(self.line_of(node), wrong, "`SLIT`, where 10 is local");
         }
-        let row_error = |node: &Node<'t>| {
-            let wrong = format!("{} in the distance matrix", describe(node.get_ref()));
-            self.error(self.line_of(node), wrong, right)
-        };
-        let rows = value.get_ref().as_array().ok_or_else(|| row_error(value))?;
         let number = |node: &Node<'t>| match node.get_ref() {
-            DeValue::Integer(n) => {
-                u32::from_str_radix(&n.as_str().replace('_', ""), n.radix()).map_err(|_| row_error(node))
-            }
-            _ => Err(row_error(node)),
+            DeValue::Integer(n) => u32::from_str_radix(&n.as_str().replace('_', ""), n.radix()).ok(),
+            _ => None,
         };
-        let row = |node: &Node<'t>| -> Result<Vec<u32>, MachineError> {
-            node.get_ref().as_array().ok_or_else(|| row_error(node))?.iter().map(number).collect()
-        };
-        machine.distance = rows.iter().map(row).collect::<Result<_, _>>()?;
+        let mut rows = Vec::new();
+        for row in value.get_ref().as_array().or_else(|| self.no_distance(value))? {
+            let cells = row.get_ref().as_array().or_else(|| self.no_distance(row))?.iter();
+            let cells = cells.map(|cell| number(cell).or_else(|| self.no_distance(cell)));
+            rows.push(cells.collect::<Option<Vec<u32>>>()?);
+        }
+        machine.distance = rows;
         machine.notes[0] = Note { value_text: machine.distance_text(), unit, source };
-        Ok(())
+        Some(())
+    }
+
+    fn no_distance<T>(&self, node: &Node<'t>) -> Option<T> {
+        let wrong = format!("{} in the distance matrix", describe(node.get_ref()));
+        self.refuse(self.line_of(node), wrong, DISTANCE)
     }
 
     /// Text that is not empty and stands in one line.
-    fn text_of(&self, node: &Node<'t>, name: &str, right: &str) -> Result<String, MachineError> {
-        let text = node.get_ref().as_str().ok_or_else(|| {
-            self.error(self.line_of(node), format!("`{name}` is {}", describe(node.get_ref())), right)
-        })?;
-        if text.trim().is_empty() {
-            return Err(self.error(self.line_of(node), format!("`{name}` is empty"), right));
+    fn text_of(&self, node: &Node<'t>, name: &str, right: &str) -> Option<String> {
+        let line = self.line_of(node);
+        match node.get_ref().as_str() {
+            None => self.refuse(line, format!("`{name}` is {}", describe(node.get_ref())), right),
+            Some(text) if text.trim().is_empty() => self.refuse(line, format!("`{name}` is empty"), right),
+            Some(text) if one_line(text, usize::MAX) != text => {
+                self.refuse(line, format!("`{name}` has a line break or control character"), right)
+            }
+            Some(text) => Some(text.trim().to_owned()),
         }
-        if one_line(text, usize::MAX) != text {
-            let wrong = format!("`{name}` has a line break or control character");
-            return Err(self.error(self.line_of(node), wrong, right));
-        }
-        Ok(text.trim().to_owned())
     }
 
-    /// Refuses the first key that is not one of `known`.
+    /// Refuses all keys that are not among `known`.
     fn refuse_unknown<'k>(
         &self,
         table: &DeTable<'t>,
         place: &str,
         known: impl Iterator<Item = &'k str> + Clone,
-    ) -> Result<(), MachineError> {
-        let Some(key) = table
-            .keys()
-            .filter(|key| !known.clone().any(|name| name == key.get_ref().as_ref()))
-            .min_by_key(|key| key.span().start)
-        else {
-            return Ok(());
-        };
-        let text: &str = key.get_ref().as_ref();
+    ) -> Option<()> {
+        let mut unknown: Vec<_> =
+            table.keys().filter(|key| !known.clone().any(|name| name == key.get_ref().as_ref())).collect();
+        unknown.sort_by_key(|key| key.span().start);
         let place_text = match place {
             "" => String::new(),
             place if SECTIONS.contains(&place) => format!(" in [{place}]"),
             place => format!(" in `{place}`"),
         };
-        let elsewhere = KEYS.iter().find(|key| key.name == text && key.section != place);
-        let right = match (near(text, known.clone()), elsewhere) {
-            (_, Some(key)) => format!("`{text}` stands in [{}]", key.section),
-            (Some(names), None) => names,
-            (None, None) => {
-                let names: Vec<_> = known.map(|name| format!("`{name}`")).collect();
-                format!("one of {}", names.join(", "))
-            }
-        };
-        Err(self.error(
-            self.line_at(key.span().start),
-            format!("unknown key {}{place_text}", quoted(text)),
-            right,
-        ))
+        for key in &unknown {
+            let text: &str = key.get_ref().as_ref();
+            let elsewhere = KEYS.iter().find(|key| key.name == text && key.section != place);
+            let right = || match (elsewhere, near(text, known.clone())) {
+                (Some(key), _) => format!("`{text}` stands in [{}]", key.section),
+                (None, Some(names)) => names,
+                (None, None) => {
+                    let names: Vec<_> = known.clone().map(|name| format!("`{name}`")).collect();
+                    format!("one of {}", names.join(", "))
+                }
+            };
+            // Names near thousands of wrong ones are of no use.
+            let right = if self.faults.borrow().len() < MOST_FAULTS { right() } else { String::new() };
+            let wrong = format!("unknown key {}{place_text}", quoted(text));
+            self.refuse::<()>(self.line_at(key.span().start), wrong, right);
+        }
+        unknown.is_empty().then_some(())
     }
 
-    fn error(&self, line: usize, wrong: impl Into<String>, right: impl Into<String>) -> MachineError {
-        MachineError::new(self.origin, Some(line), wrong, right)
+    /// Notes a fault.
+    fn refuse<T>(&self, line: usize, wrong: impl Into<String>, right: impl Into<String>) -> Option<T> {
+        let fault = Fault { line: Some(line), wrong: wrong.into(), right: right.into() };
+        self.faults.borrow_mut().push(fault);
+        None
     }
 
     fn line_of(&self, node: &Node<'t>) -> usize {
@@ -388,8 +391,4 @@ fn describe(value: &DeValue<'_>) -> String {
         DeValue::Array(_) => "an array".to_owned(),
         DeValue::Table(_) => "a table".to_owned(),
     }
-}
-
-fn section_list() -> String {
-    SECTIONS.map(|section| format!("[{section}]")).join(" ")
 }

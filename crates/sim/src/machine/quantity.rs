@@ -1,7 +1,9 @@
 //! Exact decimals and units.
 //!
-//! A quantity is read as `digits x 10^exponent` and multiplied by its unit's integer factor; what does not come
-//! out whole is refused, except for cycles, which are rounded to the nearest picosecond.
+//! A decimal number is multiplied by its unit's integer factor; what does not come out whole is refused, except for cycles,
+//! which are rounded to the nearest picosecond.
+
+use rust_decimal::Decimal;
 
 /// What a constant measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +73,7 @@ impl Kind {
         }
     }
 
-    /// The unit that a bare number has when nothing else says so.
+    /// The unit that messages use for an example.
     pub(super) fn natural_unit(self) -> &'static str {
         match self {
             Kind::Time => "ns",
@@ -130,86 +132,44 @@ pub(super) enum Refusal {
     NoClock,
 }
 
-/// `digits / 10^places`, not negative.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Decimal {
-    digits: u128,
-    places: u32,
-}
-
-/// Most digits before and after the point together: 10^18 times any factor below fits a `u128`.
-const MOST_DIGITS: usize = 18;
-
+/// A decimal number that is not negative, exactly.
 fn decimal(text: &str) -> Result<Decimal, Refusal> {
     let text = text.trim();
-    let (negative, text) = match text.as_bytes().first() {
-        Some(b'-') => (true, &text[1..]),
-        Some(b'+') => (false, &text[1..]),
-        _ => (false, text),
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, Some(exponent)),
+        None => (text, None),
     };
-    if matches!(text, "inf" | "nan" | "infinity" | "NaN") {
+    let bare = mantissa.strip_prefix(['+', '-']).unwrap_or(mantissa);
+    if exponent.is_none() && matches!(bare, "inf" | "nan" | "infinity" | "NaN") {
         return Err(Refusal::NotFinite);
     }
-    let (mantissa, exponent) = match text.find(['e', 'E']) {
-        Some(at) => {
-            (&text[..at], text[at + 1..].parse::<i32>().map_err(|_| exponent_refusal(&text[at + 1..]))?)
-        }
-        None => (text, 0),
-    };
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let plain = |part: &str| part.bytes().all(|b| b.is_ascii_digit() || b == b'_');
-    let digit = |b: &u8| b.is_ascii_digit();
-    if !plain(whole) || !plain(fraction) || !mantissa.bytes().any(|b| digit(&b)) {
+    let digits = bare.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'_'));
+    if !digits || !bare.bytes().any(|b| b.is_ascii_digit()) || bare.matches('.').count() > 1 {
         return Err(Refusal::NotANumber);
     }
-    let fraction: Vec<u8> = fraction.bytes().filter(digit).collect();
-    let fraction = &fraction[..fraction.iter().rposition(|&b| b != b'0').map_or(0, |at| at + 1)];
-    let mut digits: u128 = 0;
-    let mut count = 0;
-    for b in whole.bytes().filter(digit).chain(fraction.iter().copied()) {
-        digits = digits * 10 + u128::from(b - b'0');
-        if digits != 0 {
-            count += 1;
+    let small = bare.bytes().take_while(|&b| b != b'.').all(|b| matches!(b, b'0' | b'_'));
+    let beyond = |small: bool| if small { Refusal::TooFine } else { Refusal::TooLarge };
+    let number = Decimal::from_str_exact(&bare.replace('_', "")).map_err(|_| beyond(small))?;
+    let number = match exponent {
+        None => number,
+        Some(exponent) => {
+            let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+            if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+                return Err(Refusal::NotANumber);
+            }
+            let scaled = Decimal::from_scientific(&format!("{number}e{exponent}"));
+            scaled.map_err(|_| beyond(exponent.starts_with('-')))?
         }
-        if count > MOST_DIGITS {
-            let small = whole.bytes().filter(digit).all(|b| b == b'0');
-            return Err(if small { Refusal::TooFine } else { Refusal::TooLarge });
-        }
-    }
-    if digits == 0 {
-        return Ok(Decimal { digits: 0, places: 0 });
-    }
-    if negative {
+    };
+    if mantissa.starts_with('-') && !number.is_zero() {
         return Err(Refusal::Negative);
     }
-    let mut places = i64::try_from(fraction.len()).unwrap_or(i64::MAX) - i64::from(exponent);
-    while places > 0 && digits.is_multiple_of(10) {
-        digits /= 10;
-        places -= 1;
-    }
-    while places < 0 {
-        digits *= 10;
-        places += 1;
-        if digits > 1_000_000_000_000_000_000 {
-            return Err(Refusal::TooLarge);
-        }
-    }
-    if places > 18 {
-        return Err(Refusal::TooFine);
-    }
-    Ok(Decimal { digits, places: u32::try_from(places).unwrap_or(18) })
+    Ok(number.normalize())
 }
 
-/// An exponent that is no `i32` is absurd or no number.
-fn exponent_refusal(text: &str) -> Refusal {
-    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        Refusal::NotANumber
-    } else if text.starts_with('-') {
-        Refusal::TooFine
-    } else {
-        Refusal::TooLarge
-    }
+/// Whether it is a number above zero.
+pub(super) fn is_positive(text: &str) -> bool {
+    decimal(text).is_ok_and(|number| !number.is_zero())
 }
 
 /// `text` in `unit`, as a whole number of the kind's base units.
@@ -223,12 +183,12 @@ pub(super) fn base_units(kind: Kind, text: &str, unit: &str, hz: Option<u64>) ->
         };
     }
     let number = decimal(text)?;
-    let scale = 10_u128.pow(number.places);
+    // Not negative, and 28 decimals at most.
+    let (digits, scale) = (number.mantissa().unsigned_abs(), 10_u128.pow(number.scale()));
+    let times = |a: u128, b: u128| a.checked_mul(b).ok_or(Refusal::TooLarge);
     if kind == Kind::Time && unit == "cycles" {
         let hz = u128::from(hz.filter(|&hz| hz != 0).ok_or(Refusal::NoClock)?);
-        // digits <= 10^18 and 10^12 ps a second: below 2^128.
-        let parts = number.digits * 1_000_000_000_000;
-        let whole = hz * scale;
+        let (parts, whole) = (times(digits, 1_000_000_000_000)?, times(hz, scale)?);
         let rounded = parts / whole + u128::from(parts % whole >= whole.div_ceil(2));
         return u64::try_from(rounded).map_err(|_| Refusal::TooLarge);
     }
@@ -236,7 +196,7 @@ pub(super) fn base_units(kind: Kind, text: &str, unit: &str, hz: Option<u64>) ->
         Kind::Count(word) if unit == word => 1,
         _ => kind.units().iter().find(|(name, _)| *name == unit).ok_or(Refusal::Unit)?.1,
     };
-    let parts = number.digits * u128::from(factor);
+    let parts = times(digits, factor.into())?;
     if !parts.is_multiple_of(scale) {
         return Err(Refusal::TooFine);
     }

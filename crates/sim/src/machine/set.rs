@@ -3,15 +3,15 @@
 use super::error::{MachineError, near, one_line, quoted};
 use super::key::{self, KEYS};
 use super::parse::put;
-use super::quantity::{Kind, split_number};
+use super::quantity::{Kind, is_positive, split_number};
 use super::{MAX_CPUS, Machine, Note};
 
 /// The source of a constant that was changed.
 const BY_USER: &str = "set for this run";
 
 impl Machine {
-    /// Changes one constant: `invlpg` or `cost.invlpg` to `120ns`, `120 ns` or, in the unit that the machine's
-    /// file gives, `120`. `memory` is short for `memory.size`.
+    /// Changes one constant: `invlpg` or `cost.invlpg` to `120ns` or `120 ns`. Only what has no dimension, or its unit in
+    /// its name, is taken without a unit: `lru_batch=7`, `mhz=933`. `memory` is short for `memory.size`.
     ///
     /// The same checks hold as in a file, after each change. Setting `cpus` is [`Machine::with_cpus`]; `nodes`
     /// can only become fewer, since a file alone knows distances. Setting `mhz` changes what is given in cycles. What
@@ -49,13 +49,20 @@ impl Machine {
             Kind::Bool => (value.trim().trim_end_matches("bool").trim(), ""),
             _ => split_number(value),
         };
-        let unit = match (unit, self.notes[at + 1].unit.as_str()) {
-            ("", "") => key.kind.natural_unit(),
-            ("", written) => written,
+        let number = number.replace('_', "");
+        let unit = match (unit, key.bare_unit()) {
+            ("", Some(unit)) => unit,
+            ("", None) if is_positive(&number) => {
+                let (name, number) = (key.name, one_line(&number, 60));
+                let right =
+                    format!("`{name}={number}{}`; {}", key.kind.natural_unit(), key.kind.unit_names());
+                return Err(error(format!("`{name}` of {number} has no unit"), right));
+            }
+            // Nothing is nothing in every unit, and what is no number is refused below.
+            ("", None) => key.kind.natural_unit(),
             (unit, _) => unit,
         };
-        let note =
-            Note { value_text: number.replace('_', ""), unit: unit.to_owned(), source: BY_USER.to_owned() };
+        let note = Note { value_text: number, unit: unit.to_owned(), source: BY_USER.to_owned() };
 
         let mut changed = self.clone();
         put(&mut changed, at, key, note).map_err(|(wrong, right)| error(wrong, right))?;
@@ -77,7 +84,9 @@ impl Machine {
             "mhz" => changed.recount_cycles().map_err(|(wrong, right)| error(wrong, right))?,
             _ => {}
         }
-        key::check(&changed).map_err(|conflict| error(conflict.wrong, conflict.right))?;
+        if let Some(conflict) = key::check(&changed).into_iter().next() {
+            return Err(error(conflict.wrong, conflict.right));
+        }
         *self = changed;
         Ok(())
     }
@@ -98,8 +107,10 @@ impl Machine {
         }
         let nodes = self.nodes.min(cpus);
         let machine = self.spread(cpus, nodes);
-        key::check(&machine).map_err(|conflict| error(conflict.wrong, conflict.right))?;
-        Ok(machine)
+        match key::check(&machine).into_iter().next() {
+            Some(conflict) => Err(error(conflict.wrong, conflict.right)),
+            None => Ok(machine),
+        }
     }
 
     /// Sets CPUs and nodes, which are not more than before, and keeps the notes true.
@@ -125,7 +136,7 @@ impl Machine {
     }
 
     /// Works out again what is given in cycles, after the clock changed.
-    fn recount_cycles(&mut self) -> Result<(), (String, String)> {
+    pub(super) fn recount_cycles(&mut self) -> Result<(), (String, String)> {
         for (at, key) in KEYS.iter().enumerate() {
             if self.notes[at + 1].unit == "cycles" {
                 let note = self.notes[at + 1].clone();

@@ -198,7 +198,7 @@ proptest! {
     #[test]
     fn any_text_is_a_machine_or_one_line(text in prop_oneof![".{0,200}", "[\\[\\]{}=\"#,.'a-z0-9_ \n-]{0,400}"]) {
         if let Err(error) = Machine::parse(&text, "m.toml") {
-            prop_assert!(is_one_line(&error.to_string()), "{}", error);
+            prop_assert!(error.to_string().lines().all(is_one_line), "{}", error);
         }
     }
 
@@ -210,9 +210,9 @@ proptest! {
         let text = changed(name, &changes);
         match Machine::parse(&text, "m.toml") {
             Err(error) => {
-                prop_assert!(is_one_line(&error.to_string()), "{}", error);
-                let line = error.line().unwrap_or(0);
-                prop_assert!((1..=text.lines().count().max(1) + 1).contains(&line), "{}", error);
+                prop_assert!(error.to_string().lines().all(is_one_line), "{}", error);
+                let lines = 1..=text.lines().count().max(1) + 1;
+                prop_assert!(error.faults().iter().all(|one| lines.contains(&one.line.unwrap_or(0))), "{}", error);
             }
             Ok(machine) => prop_assert!(machine.constants().iter().all(|c| !c.source.is_empty())),
         }
