@@ -4,9 +4,10 @@
 use clap::Args;
 use quietmm_sim::machine::Machine;
 
-use crate::ending::{Ending, Failure};
-use crate::output::Output;
-use crate::plan;
+use crate::backend::sim;
+use crate::process::ending::{Ending, Failure};
+use crate::process::output::Output;
+use crate::show::table::grid;
 
 /// `quietmm machine cost`
 #[derive(Debug, Args)]
@@ -65,7 +66,7 @@ fn parts(machine: &Machine, targets: f64, pages: u32) -> Vec<Part> {
 
 /// Prints it.
 pub fn cost(args: &CostArgs, output: &mut Output) -> Result<Ending, Failure> {
-    let machine = plan::load(&args.machine)?;
+    let machine = sim::load(&args.machine)?;
     let most = f64::from(machine.cpus) - 1.0;
     if !(args.received.is_finite() && args.received >= 0.0) {
         return Err(Failure::Input(format!("--received {}: a rate of 0 or more", args.received)));
@@ -89,7 +90,7 @@ pub fn cost(args: &CostArgs, output: &mut Output) -> Result<Ending, Failure> {
         "{:.0} flush requests received a second on {} ({} CPUs), {} a shootdown, {} pages each:\n\n",
         args.received, machine.name, machine.cpus, args.targets, args.pages
     );
-    text.push_str(&columns(&rows));
+    text.push_str(&grid("llrr", &rows));
     text.push_str(&format!(
         "\n{:.2} % of all CPU time, as much as {:.2} CPUs. Refills of what was flushed, and tasks that wait for locks meanwhile, come on top.\n",
         percent(all),
@@ -97,17 +98,6 @@ pub fn cost(args: &CostArgs, output: &mut Output) -> Result<Ending, Failure> {
     ));
     output.text(&text)?;
     Ok(Ending::Good)
-}
-
-/// Columns as wide as their widest, the last two to the right.
-fn columns(rows: &[Vec<String>]) -> String {
-    let wide = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths = [wide(0), wide(1), wide(2), wide(3)];
-    let line = |row: &Vec<String>| {
-        let [a, b, c, d] = [0, 1, 2, 3].map(|at| (&row[at], widths[at]));
-        format!("{:<1$}  {2:<3$}  {4:>5$}  {6:>7$}\n", a.0, a.1, b.0, b.1, c.0, c.1, d.0, d.1)
-    };
-    rows.iter().map(line).collect()
 }
 
 #[cfg(test)]

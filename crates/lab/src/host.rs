@@ -12,10 +12,11 @@ use quietmm_host::summary::{Calls, Summary};
 use quietmm_workloads::trace::{AnyTrace, MAGIC};
 use serde_json::{Map, Value, json};
 
+use crate::backend::sim;
 use crate::cost::{self, CostArgs};
-use crate::ending::{Ending, Failure};
-use crate::json;
-use crate::output::Output;
+use crate::process::ending::{Ending, Failure};
+use crate::process::output::Output;
+use crate::show::json;
 use crate::trace::{ImportArgs, ShowArgs, load};
 
 /// `quietmm record`
@@ -76,7 +77,7 @@ pub fn machine(command: &MachineCommand, output: &mut Output) -> Result<Ending, 
 fn measured(args: &MeasureArgs, output: &mut Output) -> Result<Ending, Failure> {
     use quietmm_host::measure::{Base, OfBase, measure};
 
-    let base = crate::plan::load(&args.base)?;
+    let base = sim::load(&args.base)?;
     let (cost, ns) = (&base.cost, |ps: u64| ps as f64 / 1e3);
     let measured = measure(&Base {
         name: base.name.clone(),
@@ -101,7 +102,7 @@ fn measured(args: &MeasureArgs, output: &mut Output) -> Result<Ending, Failure> 
     // What is printed must be what can be read: better to fail here than where it is used.
     quietmm_sim::machine::Machine::parse(&text, "what was measured")
         .map_err(|error| Failure::Run(format!("a bug of the measurement: {error}")))?;
-    output.text(&text)?;
+    output.data(&text)?;
     Ok(Ending::Good)
 }
 
@@ -114,7 +115,7 @@ fn measured(_: &MeasureArgs, _: &mut Output) -> Result<Ending, Failure> {
 /// Records a program.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub fn record(args: &RecordArgs, output: &mut Output) -> Result<Ending, Failure> {
-    use crate::interrupt;
+    use crate::process::interrupt;
     use quietmm_host::record::{Ended, Method, Options, RecordError, What, record};
 
     let what = args.pid.map_or_else(|| What::Command(args.command.clone()), What::Process);
@@ -187,7 +188,7 @@ pub fn import(args: &ImportArgs) -> Result<Option<String>, Failure> {
 pub fn show(args: &ShowArgs) -> Result<Option<String>, Failure> {
     let Some((bytes, true)) = read(&args.trace)? else { return Ok(None) };
     let shown = parsed(&bytes, &args.trace)?;
-    Ok(Some(if args.json { json::pretty(&to_json(&shown)) + "\n" } else { shown.to_string() }))
+    Ok(Some(if args.json { json::pretty(&to_json(&shown)) } else { shown.to_string() }))
 }
 
 /// The same, for programs.
@@ -222,6 +223,10 @@ fn to_json(shown: &Summary) -> Value {
 
 /// The bytes of a trace, and whether it is a recording of threads; nothing if it is no trace at all.
 fn read(path: &Path) -> Result<Option<(Vec<u8>, bool)>, Failure> {
+    // Opening a FIFO would wait for a writer.
+    if !path.is_file() {
+        return Ok(None);
+    }
     let mut head = Vec::new();
     let opened = File::open(path).and_then(|file| file.take(10).read_to_end(&mut head));
     if opened.is_err() || !head.starts_with(&MAGIC) {

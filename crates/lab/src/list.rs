@@ -4,35 +4,37 @@ use quietmm_sim::machine::Machine;
 use quietmm_sim::{Policy, Rule, Workload};
 use serde_json::{Value as Json, json};
 
+use crate::backend::sim;
 use crate::cli::ListArgs;
-use crate::ending::{Ending, Failure};
-use crate::output::Output;
+use crate::process::ending::{Ending, Failure};
+use crate::process::output::Output;
 use crate::shipped::SHIPPED;
-use crate::wrap::hanging;
-use crate::{json, plan};
+use crate::show::json;
+use crate::show::wrap::hanging;
 
 /// Names are padded to this width.
 const NAME: usize = 28;
 
 /// Prints everything, or one machine's constants.
 pub fn list(args: &ListArgs, output: &mut Output) -> Result<Ending, Failure> {
-    let text = match (&args.machine, args.json) {
-        (None, false) => everything(),
-        (None, true) => json::pretty(&everything_as_json()),
-        (Some(name), false) => constants(&plan::load(name)?),
-        (Some(name), true) => json::pretty(&constants_as_json(&plan::load(name)?)),
-    };
-    output.text(&text)?;
+    let machine = args.machine.as_deref().map(sim::load).transpose()?;
+    match (machine, args.json) {
+        (None, false) => output.text(&everything(output.width()))?,
+        (None, true) => output.data(&json::pretty(&everything_as_json()))?,
+        (Some(machine), false) => output.text(&constants(&machine, output.width()))?,
+        (Some(machine), true) => output.data(&json::pretty(&constants_as_json(&machine)))?,
+    }
     Ok(Ending::Good)
 }
 
-fn everything() -> String {
+fn everything(width: usize) -> String {
+    let entry = |indent, name: &str, about: &str| entry(width, indent, name, about);
     let mut out = String::new();
     let mut section = |title: &str| {
         if !out.is_empty() {
             out.push('\n');
         }
-        out.push_str(&hanging("", title));
+        out.push_str(&hanging(width, "", title));
     };
     section("Workloads");
     for workload in Workload::ALL {
@@ -96,11 +98,11 @@ fn everything_as_json() -> Json {
     })
 }
 
-fn constants(machine: &Machine) -> String {
-    let mut out = hanging("", &format!("{}: {}", machine.name, machine.about));
+fn constants(machine: &Machine, width: usize) -> String {
+    let mut out = hanging(width, "", &format!("{}: {}", machine.name, machine.about));
     for constant in machine.constants() {
         let value = format!("{} {}", constant.value_text, constant.unit);
-        out.push_str(&entry(2, &constant.key, &format!("{} ({})", value.trim_end(), constant.source)));
+        out.push_str(&entry(width, 2, &constant.key, &format!("{} ({})", value.trim_end(), constant.source)));
     }
     out
 }
@@ -131,6 +133,7 @@ fn named(name: &str, about: &str) -> Json {
     json!({ "name": name, "about": about })
 }
 
-fn entry(indent: usize, name: &str, about: &str) -> String {
-    hanging(&format!("{:indent$}{name:<width$} ", "", width = NAME.saturating_sub(indent)), about)
+fn entry(width: usize, indent: usize, name: &str, about: &str) -> String {
+    let column = NAME.saturating_sub(indent);
+    hanging(width, &format!("{:indent$}{name:<column$} ", ""), about)
 }

@@ -1,50 +1,32 @@
 //! The laboratory: `quietmm` compares policies of the memory manager on the same work, on machines that are
-//! simulated to the last IPI.
+//! simulated to the last IPI, and on machines that boot.
 //!
-//! The way through: [`cli`] reads the command line, [`plan`] holds it against what exists, [`measure`] runs
-//! every policy with every seed on the host's cores ([`jobs`]), [`rows`] picks the figures, and [`text`] or
-//! [`json`] prints them. [`traces`] imports and shows recorded
-//! programs, [`host`] records them. [`metal`] boots the same work on an emulated machine. [`check`] looks for schedules that break an invariant.
+//! The way through: [`cli`] reads the command line, [`study`] holds it against what exists and runs it, each run where its
+//! [`backend`] says, and [`show`] renders what came of it as text, JSON or CSV. [`process`] is the terminal, the
+//! threads and Ctrl-C. [`host`] records programs and measures, [`traces`] imports and shows recordings. [`check`] looks for schedules
+//! that break an invariant.
 //! [`demo`] is what `make run` shows.
 
+mod backend;
 mod check;
 mod cli;
-mod compare;
 mod cost;
 mod demo;
-mod ending;
-mod figure;
-mod gain;
 mod host;
-mod interrupt;
-mod jobs;
-mod json;
-mod latencies;
 mod list;
-mod measure;
-mod metal;
-mod near;
-mod output;
-mod plain;
-mod plan;
-mod profile;
-mod progress;
-mod published;
-mod recorded;
-mod rows;
+mod process;
 mod shipped;
-mod table;
-mod text;
+mod show;
+mod study;
 mod trace;
 mod traces;
-mod verdict;
-mod wrap;
 
 use std::process::ExitCode;
 
 use cli::Command;
-use ending::{Ending, Failure};
-use output::Output;
+use process::ending::{self, Ending, Failure};
+use process::output::Output;
+use study::{Ask, Study};
 
 fn main() -> ExitCode {
     let command = match cli::parse() {
@@ -57,15 +39,18 @@ fn main() -> ExitCode {
 }
 
 fn obey(command: &Command, output: &mut Output) -> Result<Ending, Failure> {
-    match command {
-        Command::List(args) => list::list(args, output),
-        Command::Run(args) => compare::run(args, output),
-        Command::Compare(args) => compare::compare(args, output),
-        Command::Boot(args) => metal::boot(args, output),
-        Command::Record(args) => host::record(args, output),
-        Command::Machine { command } => host::machine(command, output),
-        Command::Trace { command } => traces::obey(command, output),
-        Command::Check(args) => check::check(args, output),
-        Command::Demo(args) => demo::demo(args, output),
-    }
+    let ask = match command {
+        Command::List(args) => return list::list(args, output),
+        Command::Record(args) => return host::record(args, output),
+        Command::Machine { command } => return host::machine(command, output),
+        Command::Trace { command } => return traces::obey(command, output),
+        Command::Check(args) => return check::check(args, output),
+        Command::Demo(args) => return demo::demo(args, output),
+        Command::Completions(args) => return cli::completions(args, output),
+        Command::Man(args) => return cli::man(args, output),
+        Command::Run(args) => Ask::run(args),
+        Command::Compare(args) => Ask::compare(args),
+        Command::Boot(args) => Ask::boot(args),
+    };
+    show::run(&Study::of(&ask)?, ask.form, ask.common, output)
 }

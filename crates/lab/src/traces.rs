@@ -1,10 +1,10 @@
 //! `quietmm trace`: recordings of real programs in, and what is in them out.
 
 use crate::cli::TraceCommand;
-use crate::ending::{Ending, Failure};
 use crate::host;
-use crate::json;
-use crate::output::Output;
+use crate::process::ending::{Ending, Failure};
+use crate::process::output::Output;
+use crate::show::json;
 use crate::trace::ImportError;
 
 /// Imports a recording, or shows a trace.
@@ -23,14 +23,18 @@ pub fn obey(command: &TraceCommand, output: &mut Output) -> Result<Ending, Failu
         }
         TraceCommand::Show(args) => {
             if let Some(text) = host::show(args)? {
-                output.text(&text)?;
+                if args.json {
+                    output.data(&text)?
+                } else {
+                    output.text(&text)?
+                }
                 return Ok(Ending::Good);
             }
             let shown = args.run().map_err(|error| Failure::Input(error.to_string()))?;
-            let text = if args.json { json::pretty(&shown.to_json()) } else { shown.to_string() };
-            output.text(&text)?;
-            if !text.ends_with('\n') {
-                output.text("\n")?;
+            if args.json {
+                output.data(&json::pretty(&shown))?;
+            } else {
+                output.text(&shown.to_string())?;
             }
         }
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use quietmm_workloads::{Op, Pace, Shootdown};
 
-use crate::metrics::Metric;
+use crate::figures::{self, Figure, Metric};
 
 /// Digits of a latency that a histogram keeps.
 const DIGITS: u8 = 3;
@@ -30,7 +30,7 @@ struct Samples {
 }
 
 /// What there is to say of one kind of operation; in nanoseconds.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
 pub struct Latency {
     /// Operations.
     pub count: u64,
@@ -160,122 +160,70 @@ impl Latencies {
 
     /// The figures of a table: those that policies are compared by.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
+        use figures as f;
         let mut list = Vec::new();
-        let mut us = |key, label, value, about| list.push(Metric::real(key, label, "us", value, 2, about));
         let small = self.curve().find(|shot| (shot.cpus, shot.sockets) == (16, 2));
-        if let Some(shot) = small {
-            let about = "mean time to unmap one page that 16 CPUs on 2 sockets have cached, 8 on each";
-            us(
-                "shootdown_16_cpus_2_sockets_us",
-                "shootdown 16 CPUs/2 sockets",
-                shot.latency.mean / 1e3,
-                about,
-            );
+        list.extend(small.map(|shot| f::SHOOTDOWN_16.real(shot.latency.mean / 1e3)));
+        list.extend(self.curve().last().map(|shot| f::SHOOTDOWN_ALL.real(shot.latency.mean / 1e3)));
+        if let Some(one) = self.of_all(Op::DirectReclaim) {
+            list.push(f::DIRECT_RECLAIM_MEAN.real(one.mean / 1e3));
+            list.push(f::DIRECT_RECLAIM_P50.real(one.p50 as f64 / 1e3));
+            list.push(f::DIRECT_RECLAIM_P99.real(one.p99 as f64 / 1e3));
         }
-        if let Some(shot) = self.curve().last() {
-            let about = "mean time to unmap one page that all CPUs have cached";
-            us("shootdown_all_cpus_us", "shootdown all CPUs", shot.latency.mean / 1e3, about);
+        if let Some(drain) = self.of_all(Op::Drain) {
+            list.push(f::DRAIN_P50.real(drain.p50 as f64 / 1e3));
+            list.push(f::DRAIN_P99.real(drain.p99 as f64 / 1e3));
         }
-        if self.ops().contains(&Op::DirectReclaim) {
-            let one = self.over_all(Op::DirectReclaim);
-            let about =
-                "how long a task took to reclaim once for itself, to have lists drained, and to look again";
-            us("direct_reclaim_mean_us", "direct reclaim, mean", one.mean / 1e3, about);
-            us("direct_reclaim_p50_us", "direct reclaim, p50", one.p50 as f64 / 1e3, about);
-            us("direct_reclaim_p99_us", "direct reclaim, p99", one.p99 as f64 / 1e3, about);
+        if let Some(all) = self.of_all(Op::AllocStall) {
+            list.push(f::ALLOC_STALL_P50.real(all.p50 as f64 / 1e3));
+            list.push(f::ALLOC_STALL_P99.real(all.p99 as f64 / 1e3));
         }
-        if self.ops().contains(&Op::Drain) {
-            let drain = self.over_all(Op::Drain);
-            let about = "how long it took to drain the frames that CPUs have at hand";
-            us("drain_p50_us", "drain, p50", drain.p50 as f64 / 1e3, about);
-            us("drain_p99_us", "drain, p99", drain.p99 as f64 / 1e3, about);
+        if let Some(fork) = self.of_all(Op::Fork) {
+            list.push(f::FORK_MEAN.real(fork.mean));
+            list.push(f::FORK_P50.real(fork.p50 as f64));
+            list.push(f::FORK_P99.real(fork.p99 as f64));
+            let copy = self.over_all(Op::Copy);
+            list.push(f::COPY_MEAN.real(copy.mean));
+            list.push(f::COPY_P99.real(copy.p99 as f64));
+            list.push(f::EXIT_MEAN.real(self.over_all(Op::Exit).mean));
         }
-        if self.ops().contains(&Op::AllocStall) {
-            let all = self.over_all(Op::AllocStall);
-            let about = "how long a task waited for frames in all, until it had them or was refused";
-            us("alloc_stall_p50_us", "allocation stall, p50", all.p50 as f64 / 1e3, about);
-            us("alloc_stall_p99_us", "allocation stall, p99", all.p99 as f64 / 1e3, about);
-        }
-        let mut ns = |key, label, value, about| list.push(Metric::real(key, label, "ns", value, 0, about));
-        if self.ops().contains(&Op::Fork) {
-            let (fork, about) = (self.over_all(Op::Fork), "a process forks while its other threads write");
-            ns("fork_mean_ns", "fork, mean", fork.mean, about);
-            ns("fork_p50_ns", "fork, p50", fork.p50 as f64, about);
-            ns("fork_p99_ns", "fork, p99", fork.p99 as f64, about);
-            let (copy, about) = (self.over_all(Op::Copy), "a child's first write to a page");
-            ns("copy_mean_ns", "copy, mean", copy.mean, about);
-            ns("copy_p99_ns", "copy, p99", copy.p99 as f64, about);
-            let (exit, about) = (self.over_all(Op::Exit), "a child's space ends");
-            ns("exit_mean_ns", "exit, mean", exit.mean, about);
-        }
-        for (&parts, &pace) in &self.paces {
-            let (key, label, about) = match parts {
-                0 => (
-                    "ops_per_s_0",
-                    "operations/s, nothing else",
-                    "buffers mapped, searched and unmapped, all CPUs",
-                ),
-                1 => ("ops_per_s_1", "operations/s, 1 part", "the same, with as much other work"),
-                4 => ("ops_per_s_4", "operations/s, 4 parts", "the same, with 4 times as much other work"),
-                28 => {
-                    ("ops_per_s_28", "operations/s, 28 parts", "the same, with 28 times as much other work")
-                }
-                _ => (
-                    "ops_per_s_100",
-                    "operations/s, 100 parts",
-                    "the same, with 100 times as much other work",
-                ),
+        list.extend(self.paces.iter().map(|(&parts, &pace)| {
+            let figure = match parts {
+                0 => &f::OPS_0,
+                1 => &f::OPS_1,
+                4 => &f::OPS_4,
+                28 => &f::OPS_28,
+                _ => &f::OPS_100,
             };
-            list.push(Metric::real(key, label, "/s", pace as f64 / 1e3, 0, about).more());
-        }
-        let mut ns = |key, label, value, about| list.push(Metric::real(key, label, "ns", value, 0, about));
-        let cycles = [
-            (
-                Op::MapCycle,
-                "ns_per_op",
-                "vmap, touch, vunmap",
-                "mean time in which a thread maps 4 scattered pages by vmap, touches each, and unmaps them",
-            ),
-            (Op::RamCycle, "ns_per_op_ram", "map_ram, touch, unmap_ram", "the same by map_ram and unmap_ram"),
-            (
-                Op::Vunmap,
-                "vunmap_mean_ns",
-                "vunmap, mean",
-                "4 pages that were touched are unmapped by vunmap",
-            ),
-            (
-                Op::UnmapAliases,
-                "unmap_aliases_mean_ns",
-                "unmap_aliases, mean",
-                "after one such vunmap, unmap_aliases: what it left for later is flushed",
-            ),
-            (
-                Op::MixMap,
-                "vmap_mix_map_mean_ns",
-                "vmap among many, mean",
-                "1 to 100 pages are mapped by vmap",
-            ),
-            (Op::MixUnmap, "vmap_mix_unmap_mean_ns", "vunmap among many, mean", "and unmapped by vunmap"),
+            figure.real(pace as f64 / 1e3)
+        }));
+        let means = [
+            (Op::MapCycle, &f::MAP_CYCLE),
+            (Op::RamCycle, &f::RAM_CYCLE),
+            (Op::Vunmap, &f::VUNMAP_MEAN),
+            (Op::UnmapAliases, &f::UNMAP_ALIASES_MEAN),
+            (Op::MixMap, &f::MIX_MAP_MEAN),
+            (Op::MixUnmap, &f::MIX_UNMAP_MEAN),
         ];
-        for (op, key, label, about) in cycles.into_iter().filter(|cycle| self.ops().contains(&cycle.0)) {
-            ns(key, label, self.over_all(op).mean, about);
-        }
-        if !self.ops().contains(&Op::Unmap) {
-            return list;
-        }
+        list.extend(means.iter().filter_map(|(op, figure)| Some(figure.real(self.of_all(*op)?.mean))));
+        let mut whole = |[mean, p50, p99, max]: [&'static Figure; 4], one: Latency| {
+            list.push(mean.real(one.mean));
+            list.push(p50.real(one.p50 as f64));
+            list.push(p99.real(one.p99 as f64));
+            list.push(max.real(one.max as f64));
+        };
         if let Some((_, one)) = self.by_pages(Op::Unmap).find(|(pages, _)| *pages == 1) {
-            let about = "a thread unmaps one page while all others unmap too";
-            ns("unmap_1_mean_ns", "unmap 1 page, mean", one.mean, about);
-            ns("unmap_1_p50_ns", "unmap 1 page, p50", one.p50 as f64, about);
-            ns("unmap_1_p99_ns", "unmap 1 page, p99", one.p99 as f64, about);
-            ns("unmap_1_max_ns", "unmap 1 page, max", one.max as f64, about);
+            whole([&f::UNMAP_1_MEAN, &f::UNMAP_1_P50, &f::UNMAP_1_P99, &f::UNMAP_1_MAX], one);
         }
-        let (all, about) = (self.over_all(Op::Unmap), "a thread unmaps a range while all others unmap too");
-        ns("unmap_mean_ns", "unmap, mean", all.mean, about);
-        ns("unmap_p50_ns", "unmap, p50", all.p50 as f64, about);
-        ns("unmap_p99_ns", "unmap, p99", all.p99 as f64, about);
-        ns("unmap_max_ns", "unmap, max", all.max as f64, about);
+        if let Some(all) = self.of_all(Op::Unmap) {
+            whole([&f::UNMAP_MEAN, &f::UNMAP_P50, &f::UNMAP_P99, &f::UNMAP_MAX], all);
+        }
         list
+    }
+
+    /// Of one operation, whatever the pages, if it was measured.
+    fn of_all(&self, op: Op) -> Option<Latency> {
+        self.ops().contains(&op).then(|| self.over_all(op))
     }
 }
 

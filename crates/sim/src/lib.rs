@@ -16,13 +16,15 @@
 //! | `latency` | histograms of what workloads measure |
 //! | `stacks`, `zeroed` | the tasks' stacks; large arrays that cost nothing where they are not used |
 //! | `profile` | where the CPUs' time went |
-//! | `run`, `metrics` | one run from spec to report |
+//! | [`figures`] | the one table of figures: names, units, which way is better |
+//! | `run` | one run from spec to report |
 
 mod content;
 mod cpu;
 mod disk;
 #[cfg(test)]
 mod disk_tests;
+pub mod figures;
 #[cfg(test)]
 mod hardware_tests;
 #[cfg(test)]
@@ -30,7 +32,6 @@ mod hotplug_tests;
 mod latency;
 mod lines;
 pub mod machine;
-mod metrics;
 pub mod near;
 #[cfg(test)]
 mod oom_tests;
@@ -51,11 +52,11 @@ mod user;
 mod walks;
 mod zeroed;
 
+pub use figures::{Better, Figure, Group, Metric, Value};
 pub use latency::{Latencies, Latency, Shot};
-pub use metrics::{Better, Metric, Value, traffic};
 pub use profile::{Own, Place, Profile, Row, Slept, Spent, Wait};
 pub use quietmm::profile::{Room, Scope};
 pub use quietmm::{Counter, Policy, Rule};
 pub use quietmm_workloads::{Op, Tally, Workload};
-pub use run::{Host, Report, RunError, RunSpec, run};
+pub use run::{Host, Report, RunError, RunSpec, least_memory, run};
 pub use sim::Watch;

@@ -8,9 +8,9 @@ use quietmm::{Config, Counter, Error, FrameNumber, ListLimits, PageNumber, PageR
 use quietmm_workloads::{Params, System, TaskKind, TaskReport, Workload};
 
 use crate::cpu::Mode;
+use crate::figures::{self, Metric};
 use crate::latency::Latencies;
 use crate::machine::Machine;
-use crate::metrics::{Better, Metric, traffic};
 use crate::profile::Profile;
 use crate::sim::{END, Sim, Stop, Watch};
 use quietmm_workloads::trace::AnyTrace;
@@ -119,6 +119,12 @@ const MOST_MEMORY: u64 = FrameNumber::END.phys().0;
 /// Pages that a swap device has at least, however small the scale: one cluster of slots.
 const LEAST_SWAP: u64 = 512;
 
+/// Bytes of memory that a run on this machine has at least, whatever the scale.
+#[must_use]
+pub fn least_memory(machine: &Machine) -> u64 {
+    4096 * (LEAST_PER_CPU * u64::from(machine.cpus) + LEAST_PER_NODE * u64::from(machine.nodes))
+}
+
 fn shrink(spec: &RunSpec) -> Result<Machine, RunError> {
     let mut machine = spec.machine.clone();
     let unit = 4096 * u64::from(machine.nodes);
@@ -126,7 +132,7 @@ fn shrink(spec: &RunSpec) -> Result<Machine, RunError> {
     if let Some(swap) = &mut machine.swap {
         swap.size = (swap.size / u64::from(spec.scale.max(1)) / 4096).max(LEAST_SWAP) * 4096;
     }
-    let least = LEAST_PER_CPU * u64::from(machine.cpus) + LEAST_PER_NODE * u64::from(machine.nodes);
+    let least = least_memory(&machine) / 4096;
     if machine.memory > MOST_MEMORY {
         return Err(RunError::Refused(format!(
             "{} at scale 1/{} has {} GiB of memory, more than frames can be numbered; at most {} GiB: a larger --scale \
@@ -282,7 +288,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     if sim.overflowed() {
         return Err(RunError::Failed("a task ran over the end of its stack".into()));
     }
-    let metrics = figures(&sim, &system, &tasks);
+    let metrics = measured(&sim, &system, &tasks);
     let host_s = began.elapsed().as_secs_f64();
     let reclaimed = system.mm.counter(Counter::PgStealKswapd) + system.mm.counter(Counter::PgStealDirect);
     let host = Host {
@@ -342,7 +348,7 @@ fn s(ps: u64) -> f64 {
     ps as f64 / 1e12
 }
 
-fn figures<const FAULTS: bool>(
+fn measured<const FAULTS: bool>(
     sim: &Sim<'_, FAULTS>,
     system: &System<'_, Sim<'_, FAULTS>>,
     tasks: &[TaskReport],
@@ -370,99 +376,31 @@ fn figures<const FAULTS: bool>(
     let received = count(Counter::IpisReceived);
     let truth = sim.truth();
     let mut list = vec![
-        Metric::real("elapsed_s", "elapsed", "s", elapsed, 2, "from the start until the last task has ended"),
-        Metric::real(
-            "time_range_s",
-            "time_range",
-            "s",
-            range,
-            2,
-            "the slowest task's time less the fastest's",
-        ),
-        Metric::real(
-            "time_stddev_s",
-            "time_stddv",
-            "s",
-            variance.sqrt(),
-            2,
-            "standard deviation of tasks' times",
-        ),
-        Metric::real("user_s", "User", "s", s(all(Mode::User)), 2, "CPU time in user mode, all CPUs"),
-        Metric::real("system_s", "System", "s", s(all(Mode::System)), 2, "CPU time in the kernel, all CPUs"),
-        Metric::real("idle_s", "Idle", "s", s(all(Mode::Idle)), 2, "time that CPUs had nothing to do"),
-        Metric::real(
-            "interrupts_per_s",
-            "interrupts/s",
-            "/s",
-            rate(received + kicks + alarms),
-            0,
-            "IPIs and interrupts of scheduler, devices and alarms that arrived in a second, all CPUs; ticks apart",
-        ),
-        Metric::real("ticks_per_s", "ticks/s", "/s", rate(ticks), 0, "timer ticks in a second, all CPUs"),
+        figures::ELAPSED.real(elapsed),
+        figures::TIME_RANGE.real(range),
+        figures::TIME_STDDEV.real(variance.sqrt()),
+        figures::USER.real(s(all(Mode::User))),
+        figures::SYSTEM.real(s(all(Mode::System))),
+        figures::IDLE.real(s(all(Mode::Idle))),
+        figures::INTERRUPTS_PER_S.real(rate(received + kicks + alarms)),
+        figures::TICKS_PER_S.real(rate(ticks)),
     ];
-    list.extend(traffic(count));
+    list.extend(figures::traffic(count));
     list.extend([
-        Metric::int(
-            "tlb_refills",
-            "TLB refills",
-            Better::Less,
-            sum(|cpu| cpu.refills.get()),
-            "translations fetched by a walk of the tables",
-        ),
-        Metric::int(
-            "stale_accesses",
-            "stale accesses",
-            Better::Less,
-            truth.stale,
-            "uses of a page that was no longer there: 0, or a bug",
-        ),
-        Metric::int(
-            "lost_writes",
-            "lost writes",
-            Better::Less,
-            truth.lost,
-            "writes to a file that were neither written out nor in memory any more: 0, or a bug",
-        ),
-        Metric::int(
-            "wrong_contents",
-            "wrong contents",
-            Better::Less,
-            truth.wrong,
-            "reads that a workload checked and that found something else: 0, or a bug",
-        ),
-        Metric::int(
-            "window_accesses",
-            "window accesses",
-            Better::Neither,
-            truth.window,
-            "uses of a page whose flush was legally deferred",
-        ),
+        figures::TLB_REFILLS.int(sum(|cpu| cpu.refills.get())),
+        figures::STALE_ACCESSES.int(truth.stale),
+        figures::LOST_WRITES.int(truth.lost),
+        figures::WRONG_CONTENTS.int(truth.wrong),
+        figures::WINDOW_ACCESSES.int(truth.window),
     ]);
     list.extend(sim.swapping(&system.mm, elapsed, reclaimed));
     if sim.counted.get() > 0 {
         let bystanders = tasks.iter().filter(|t| matches!(t.kind, TaskKind::Background(_))).count();
         let ns = elapsed * 1e9 * bystanders as f64 / sim.counted.get() as f64;
-        list.push(Metric::real(
-            "bystander_ns_per_access",
-            "bystander ns/access",
-            "ns",
-            ns,
-            3,
-            "time of one access of the hot set, with all that comes between",
-        ));
+        list.push(figures::BYSTANDER.real(ns));
     }
-    list.extend(sim.tallies.borrow().iter().map(|(&what, &count)| Metric::tally(what, count)));
+    list.extend(sim.tallies.borrow().iter().map(|(&what, &count)| figures::of_tally(what).int(count)));
     list.extend(sim.latencies.borrow().metrics());
-    for &counter in Counter::ALL {
-        if !list.iter().any(|metric| metric.key == counter.name()) {
-            list.push(Metric::int(
-                counter.name(),
-                counter.name(),
-                Better::Neither,
-                count(counter),
-                counter.about(),
-            ));
-        }
-    }
+    figures::add_counters(&mut list, |counter| Some(count(counter)));
     list
 }

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, value_parser};
 
-use crate::cli;
+use crate::cli::flags;
 
 /// Random schedules of each way and scenario, unless others are asked for.
 pub const SCHEDULES: u64 = 4000;
 /// Departures of the exhaustive way, unless others are asked for.
-const DEPARTURES: usize = 2;
+const DEPARTURES: u8 = 2;
 
 /// `quietmm check`
 #[derive(Debug, Args)]
@@ -26,16 +26,16 @@ pub struct CheckArgs {
     /// Explore more and more until Ctrl-C, then report what was covered
     #[arg(long)]
     pub deep: bool,
-    /// Random schedules of each way and scenario; the exhaustive way gets twice as many for each kind of hardware
-    #[arg(long, value_name = "N", default_value_t = SCHEDULES, value_parser = cli::schedules, allow_negative_numbers = true)]
+    /// Random schedules of each way and scenario, at least 1; the exhaustive way gets twice as many for each kind of hardware
+    #[arg(long, value_name = "N", default_value_t = SCHEDULES, value_parser = flags::schedules(), allow_negative_numbers = true)]
     pub schedules: u64,
     /// At how many decisions a schedule of the exhaustive way may depart from the ordinary one, 0 to 6
-    #[arg(long, value_name = "N", default_value_t = DEPARTURES, value_parser = cli::departures, allow_negative_numbers = true)]
-    pub departures: usize,
+    #[arg(long, value_name = "N", default_value_t = DEPARTURES, value_parser = value_parser!(u8).range(0..=6), allow_negative_numbers = true)]
+    pub departures: u8,
     /// The seed of the random ways: the same seed tries the same schedules on any host
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = cli::seed, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     pub seed: u64,
-    /// Where files of counterexamples are put (default: where you are)
+    /// Where files of counterexamples are put (default: where you are; of mutants none is kept)
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,
     /// Print JSON
@@ -45,6 +45,6 @@ pub struct CheckArgs {
     #[arg(long)]
     pub stats: bool,
     /// How many host threads search side by side (default: every core); changes no figure
-    #[arg(long, value_name = "N", value_parser = cli::jobs, allow_negative_numbers = true)]
-    pub jobs: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = flags::jobs(), allow_negative_numbers = true)]
+    pub jobs: Option<u16>,
 }

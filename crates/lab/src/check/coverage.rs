@@ -1,5 +1,6 @@
 //! The sound core under every scenario: what was tried, and that nothing broke.
 
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -9,12 +10,13 @@ use quietmm_sim::Watch;
 use serde_json::{Value as Json, json};
 
 use super::args::CheckArgs;
-use super::{budget, columns, rate, story};
-use crate::ending::{Ending, Failure};
-use crate::json::pretty;
-use crate::output::Output;
-use crate::progress::Progress;
-use crate::{interrupt, jobs};
+use super::{budget, rate, story};
+use crate::process::ending::{Ending, Failure};
+use crate::process::output::Output;
+use crate::process::progress::Progress;
+use crate::process::{interrupt, jobs};
+use crate::show::json::pretty;
+use crate::show::table::grid;
 
 /// What one scenario was put through.
 #[derive(Clone, Default)]
@@ -50,13 +52,13 @@ pub fn coverage(args: &CheckArgs, scenarios: &[Scenario], output: &mut Output) -
 /// One round: each scenario in each way.
 fn explore(args: &CheckArgs, scenarios: &[Scenario], budget: &Budget, seed: u64, all: &mut [Covered]) {
     let work: Vec<(usize, Way)> = (0..scenarios.len()).flat_map(|n| Way::ALL.map(|way| (n, way))).collect();
-    let progress = Progress::new(work.len());
+    let progress = Progress::new(work.len(), jobs::workers(args.jobs));
     // What a search that was stopped has covered is told, too.
     let merged = Mutex::new(&mut *all);
     let job = |index: usize| {
         let (n, way) = work[index];
         let mut search = Search::new(&scenarios[n], None);
-        let lane = progress.lane(index);
+        let lane = progress.lane(index, scenarios[n].name);
         let total = if way == Way::Exhaustive { 2 * budget.exhaustive } else { budget.random };
         let found = search.go(way, seed, budget, &mut |tally| {
             if tally.schedules % 64 == 0 {
@@ -64,7 +66,7 @@ fn explore(args: &CheckArgs, scenarios: &[Scenario], budget: &Budget, seed: u64,
             }
             !interrupt::requested()
         });
-        lane.progress(1, 1);
+        lane.done();
         let complete = search.complete;
         let mut merged = merged.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let covered = &mut merged[n];
@@ -123,7 +125,7 @@ fn report(
             "violation": covered.found.as_ref().map(|found| found.violation.invariant),
         }));
         if let Some(found) = covered.found {
-            stories.push(story::tell(scenario, found, args.save.as_deref()));
+            stories.push(story::tell(scenario, found, Some(args.save.as_deref().unwrap_or(Path::new(".")))));
         }
     }
     if args.json {
@@ -139,9 +141,9 @@ fn report(
         if args.stats || args.deep {
             out["seconds"] = json!(since.elapsed().as_secs());
         }
-        output.text(&pretty(&out))?;
+        output.data(&pretty(&out))?;
     } else {
-        output.text(&columns(&rows))?;
+        output.text(&grid("lrrrrrr", &rows))?;
         output.text(&format!(
             "\n{} scenarios, {} schedules, {} points passed; of {points} decisions of the ordinary runs {} were made otherwise.\n",
             scenarios.len(),

@@ -3,16 +3,19 @@
 use quietmm_check::explore::Way;
 use quietmm_check::hunt::{self, Hunted};
 use quietmm_check::scenario::Scenario;
-use quietmm_sim::{Rule, Watch};
+use quietmm_sim::Rule;
+use quietmm_sim::near::unknown;
 use serde_json::{Value as Json, json};
 
 use super::args::CheckArgs;
-use super::{budget, columns, story};
-use crate::ending::{Ending, Failure};
-use crate::json::pretty;
-use crate::output::Output;
-use crate::progress::Progress;
-use crate::{interrupt, jobs, near};
+use super::{budget, story};
+use crate::process::ending::{Ending, Failure};
+use crate::process::output::Output;
+use crate::process::progress::Progress;
+use crate::process::{interrupt, jobs};
+use crate::show::json::pretty;
+use crate::show::table::grid;
+use crate::show::wrap::hanging;
 
 /// What became of a rule, by way.
 struct Row {
@@ -42,16 +45,16 @@ pub fn mutants(
         Rule::ALL.to_vec()
     } else {
         let known = || Rule::ALL.iter().map(|rule| rule.name()).chain(["all"]);
-        vec![Rule::parse(name).ok_or_else(|| Failure::Input(near::unknown("rule", name, known())))?]
+        vec![Rule::parse(name).ok_or_else(|| Failure::Input(unknown("rule", name, known())))?]
     };
     interrupt::listen();
     let budget = budget(args);
     let work: Vec<(Rule, Way)> = rules.iter().flat_map(|&rule| Way::ALL.map(|way| (rule, way))).collect();
-    let progress = Progress::new(work.len());
+    let progress = Progress::new(work.len(), jobs::workers(args.jobs));
     let job = |index: usize| {
         let (rule, way) = work[index];
         let hunted = hunt::hunt(scenarios, rule, way, args.seed, &budget, &mut || !interrupt::requested());
-        progress.lane(index).progress(1, 1);
+        progress.lane(index, rule.name()).done();
         Ok::<_, Failure>((!hunted.stopped).then_some(hunted))
     };
     let mut results =
@@ -94,9 +97,9 @@ fn report(
         if let Some(story) = &story {
             out["counterexample"] = story.json();
         }
-        output.text(&pretty(&out))?;
+        output.data(&pretty(&out))?;
     } else {
-        output.text(&columns(&table(rows)))?;
+        output.text(&grid(&format!("l{}", "r".repeat(2 + Way::ALL.len())), &table(rows)))?;
         output.text(&format!("\n{} of {} found.", rows.len() - missed.len(), rows.len()))?;
         output.text(" Schedules until one showed it; `-N`: none of N did.\n")?;
         if !only_exhaustive.is_empty() {
@@ -104,11 +107,13 @@ fn report(
                 "Missed by the random walk, found by the exhaustive way: {}.\n",
                 only_exhaustive.join(", ")
             );
-            output.text(&crate::wrap::hanging("", text.trim_end()))?;
+            let text = hanging(output.width(), "", text.trim_end());
+            output.text(&text)?;
         }
         if !missed.is_empty() {
             let names: Vec<&str> = missed.iter().map(|row| row.rule.name()).collect();
-            output.text(&crate::wrap::hanging("", &format!("Missed: {}.", names.join(", "))))?;
+            let text = hanging(output.width(), "", &format!("Missed: {}.", names.join(", ")));
+            output.text(&text)?;
         }
         if let Some(story) = &story {
             output.text(&format!("\n{}", story.text()))?;

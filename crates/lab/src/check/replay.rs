@@ -5,13 +5,13 @@ use std::path::Path;
 
 use quietmm_check::replay::Replay;
 use quietmm_check::{scenarios, timeline};
+use quietmm_sim::near::unknown;
 use serde_json::json;
 
 use super::story::WIDTH;
-use crate::ending::{Ending, Failure};
-use crate::json::pretty;
-use crate::near;
-use crate::output::Output;
+use crate::process::ending::{Ending, Failure};
+use crate::process::output::Output;
+use crate::show::json::pretty;
 
 /// Bytes of a file at most: one with as many departures as can be.
 const MOST: u64 = 8 << 20;
@@ -33,7 +33,7 @@ pub fn replay(file: &Path, as_json: bool, output: &mut Output) -> Result<Ending,
     let replay = Replay::parse(&text).map_err(|error| input(error.to_string()))?;
     let all = scenarios::all();
     let scenario = all.iter().find(|scenario| scenario.name == replay.scenario).ok_or_else(|| {
-        input(near::unknown("scenario", &replay.scenario, all.iter().map(|scenario| scenario.name)))
+        input(unknown("scenario", &replay.scenario, all.iter().map(|scenario| scenario.name)))
     })?;
     let outcome = replay.run(scenario);
     let seen = outcome.violation.as_ref();
@@ -49,7 +49,7 @@ pub fn replay(file: &Path, as_json: bool, output: &mut Output) -> Result<Ending,
             "missed_departures": outcome.missed,
             "as_saved": again,
         });
-        output.text(&pretty(&out))?;
+        output.data(&pretty(&out))?;
     } else {
         output.text(&format!("{}: {}\n\n", scenario.name, scenario.about))?;
         output.text(&timeline::draw(scenario, &outcome, WIDTH))?;

@@ -8,7 +8,7 @@ use quietmm_check::scenario::Scenario;
 use quietmm_check::{shrink, timeline};
 use serde_json::{Value as Json, json};
 
-use crate::interrupt;
+use crate::process::interrupt;
 
 /// Characters in a line of a timeline: of a terminal that is not narrow, and short enough for a mailing list.
 pub const WIDTH: usize = 110;
@@ -21,22 +21,21 @@ pub struct Story {
     pub was: usize,
     /// The drawing.
     pub drawn: String,
-    /// Its file, or why there is none.
-    pub saved: Result<PathBuf, String>,
+    /// Its file, if one was wanted, or why there is none.
+    pub saved: Option<Result<PathBuf, String>>,
 }
 
-/// Shrinks, draws and saves. What cannot be saved is told all the same.
+/// Shrinks, draws, and saves it in a folder, if there is one. What cannot be saved is told all the same.
 pub fn tell(scenario: &Scenario, mut found: Counterexample, save: Option<&Path>) -> Story {
     let was = found.schedule.len();
     shrink::shrink(scenario, &mut found, &mut || !interrupt::requested());
     let drawn = timeline::draw(scenario, &Replay::from(&found).run(scenario), WIDTH);
     let rule = found.broken.map_or(String::new(), |rule| format!(".{rule}"));
-    let saved = save.unwrap_or(Path::new(".")).join(format!("{}{rule}.replay.toml", found.scenario));
-    let written = std::fs::write(&saved, replay::write(&found));
-    let saved = match written {
-        Ok(()) => Ok(saved),
-        Err(error) => Err(format!("cannot write {}: {error}", saved.display())),
-    };
+    let saved = save.map(|folder| {
+        let file = folder.join(format!("{}{rule}.replay.toml", found.scenario));
+        let written = std::fs::write(&file, replay::write(&found));
+        written.map_err(|error| format!("cannot write {}: {error}", file.display())).map(|()| file)
+    });
     Story { found, was, drawn, saved }
 }
 
@@ -47,8 +46,9 @@ impl Story {
         let rule = found.broken.map_or("no rule broken".to_string(), |rule| format!("{rule} broken"));
         let departures = found.schedule.len();
         let saved = match &self.saved {
-            Ok(file) => format!("Saved: {0}\nAgain: quietmm check --replay {0}\n", file.display()),
-            Err(why) => format!("Not saved: {why}\n"),
+            Some(Ok(file)) => format!("Saved: {0}\nAgain: quietmm check --replay {0}\n", file.display()),
+            Some(Err(why)) => format!("Not saved: {why}\n"),
+            None => "Not saved: --save DIR keeps it as a file for --replay\n".to_string(),
         };
         format!(
             "{}, {rule}: found by {} after {} schedules; {} departures, shrunk to {departures}\n\n{}\n{saved}",
@@ -73,8 +73,8 @@ impl Story {
             "after": found.after,
             "hardware": found.hardware.name(),
             "departures": found.schedule.iter().map(|made| json!([made.at, made.act.to_string()])).collect::<Json>(),
-            "file": self.saved.as_ref().ok().map(|file| file.display().to_string()),
-            "not_saved": self.saved.as_ref().err(),
+            "file": self.saved.iter().flatten().next().map(|file| file.display().to_string()),
+            "not_saved": self.saved.as_ref().and_then(|saved| saved.as_ref().err()),
         })
     }
 }

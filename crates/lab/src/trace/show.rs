@@ -8,7 +8,7 @@ use std::path::Path;
 use quietmm_workloads::trace::{AnyTrace, FIXED_BYTES, Trace};
 use serde::Serialize;
 
-use crate::plain;
+use crate::process::plain;
 
 use super::counts::{Counts, ratio};
 use super::error::ShowError;
@@ -173,15 +173,6 @@ impl Shown {
             folded: counts.folded,
             working_set: counts.working_set,
         }
-    }
-
-    /// The same, for programs.
-    ///
-    /// # Panics
-    /// Never: all fields are numbers, texts and lists of them.
-    #[must_use]
-    pub fn to_json(&self) -> serde_json::Value {
-        serde_json::to_value(self).expect("plain numbers, texts and lists have a JSON form")
     }
 }
 

@@ -89,7 +89,7 @@ fn a_recording_becomes_a_trace() {
     assert_eq!((shown.pages, shown.pages_written, shown.span, shown.tables), (4, 1, 1025, 3));
     assert_eq!((shown.accesses, shown.records, shown.working_set.most), (7, 4, 4));
     assert_eq!(shown.file_bytes, summary.bytes);
-    let json = shown.to_json();
+    let json = serde_json::to_value(&shown).unwrap();
     assert_eq!(json["working_set"]["mean"], 4);
     assert_eq!(json["folded"][0]["records"], 2);
     assert!(shown.to_string().contains("7: 5 reads (with instruction fetches), 2 writes"));

@@ -101,6 +101,7 @@ fn flag() -> impl Strategy<Value = Vec<String>> {
         words(&[
             "--profile",
             "--json",
+            "--csv",
             "--stats",
             "--explain",
             "--help",
@@ -185,7 +186,9 @@ fn what_a_command_must_not_do_is_seen() {
         ("exit 101", "a foreign exit code"),
         ("kill -ABRT $$", "a signal ended it"),
         ("exec sleep 1000", "it did not end"),
-        ("echo 'quietmm: one' >&2; echo two >&2; exit 2", "not one line"),
+        ("echo 'quietmm: one' >&2; echo two >&2; exit 2", "not a line of its own"),
+        ("for i in $(seq 30); do echo 'quietmm: x' >&2; done; exit 2", "not one line"),
+        ("echo 'quietmm: one' >&2; echo 'quietmm: two' >&2; exit 1", "not one line"),
         ("exit 2", "not one line"),
         ("echo 'error: x' >&2; exit 2", "not a line of its own"),
         ("echo some; echo 'quietmm: x' >&2; exit 2", "output, and yet refused"),

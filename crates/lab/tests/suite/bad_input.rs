@@ -4,7 +4,7 @@ use crate::common;
 
 use std::path::PathBuf;
 
-use common::refused;
+use common::{faults, refused};
 
 #[track_caller]
 fn names(args: &[&str], word: &str) {
@@ -37,20 +37,21 @@ fn an_empty_policy_is_refused() {
 
 #[test]
 fn threads_are_for_who_takes_them_and_at_most_one_a_cpu() {
-    names(&["run", "no-pressure", "--threads", "2"], "only vmap-touch");
+    names(&["run", "no-pressure", "--threads", "2"], "only swap-threads and vmap-touch");
     names(&["run", "vmap-touch", "--machine", "uma-8", "--threads", "9"], "1 to 8");
-    names(&["run", "vmap-touch", "--threads", "0"], "from 1 to 4096");
+    names(&["run", "vmap-touch", "--threads", "0"], "1..=4096");
 }
 
 #[test]
 fn numbers_out_of_range_say_the_range() {
-    for cpus in ["0", "-1", "4097", "many"] {
-        names(&["compare", "--cpus", cpus], "from 1 to 4096");
+    for cpus in ["0", "-1", "4097"] {
+        names(&["compare", "--cpus", cpus], "1..=4096");
     }
+    names(&["compare", "--cpus", "many"], "'--cpus <N>'");
     for (flag, value) in
         [("--scale", "0"), ("--runs", "0"), ("--seed", "-1"), ("--jobs", "0"), ("--scale", "0.5")]
     {
-        names(&["compare", flag, value], "must be a whole number");
+        names(&["compare", flag, value], flag);
     }
     names(&["compare", "--seed", "18446744073709551615", "--runs", "2"], "--seed");
 }
@@ -72,8 +73,38 @@ fn a_machine_file_that_is_broken_or_missing_is_named() {
     names(&["compare", "--machine", "/nowhere/machine.toml"], "machine.toml");
     let path = file("empty.toml", b"");
     names(&["compare", "--machine", path.to_str().unwrap()], "empty.toml:1");
-    let path = file("unknown.toml", b"name = \"x\"\nfoo = 1\n");
-    names(&["compare", "--machine", path.to_str().unwrap()], "unknown.toml:2");
+}
+
+#[test]
+fn all_faults_of_a_machine_file_are_said_at_once_each_with_its_line() {
+    let path =
+        file("unknown.toml", b"name = \"X\"\nfoo = 1\nbase = \"uma-8\"\n[cost]\nipi_send = 5\nivlpg = 3\n");
+    let lines = faults(&["compare", "--machine", path.to_str().unwrap()]);
+    let found: Vec<&str> = lines.iter().filter_map(|line| line.split("unknown.toml:").nth(1)).collect();
+    let starts = [
+        "1: the name `X`",
+        "2: unknown key `foo`",
+        "5: `ipi_send` is the number 5",
+        "6: unknown key `ivlpg`",
+    ];
+    assert_eq!(found.len(), starts.len(), "{lines:?}");
+    assert!(found.iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{lines:?}");
+    // The control: mended, it runs, and only what differs from its base had to be written.
+    let good = b"name = \"mine\"\nbase = \"uma-8\"\n[cost]\nipi_send = { value = 5, unit = \"us\", source = \"measured\" }\n";
+    let path = file("mine.toml", good);
+    let listed = common::good(&["list", "--machine", path.to_str().unwrap()]);
+    assert!(listed.contains("5 us (measured)"), "{listed}");
+}
+
+#[test]
+fn a_number_with_a_dimension_needs_its_unit() {
+    names(&["compare", "--set", "ipi_send=5"], "`ipi_send` of 5 has no unit; `ipi_send=5ns`");
+    names(&["compare", "--set", "memory=64"], "has no unit");
+    names(&["run", "no-pressure", "--set", "device.bandwidth=7e6"], "has no unit");
+    let taken = ["run", "no-pressure", "--machine", "uma-8", "--scale", "2048", "--csv"];
+    for set in ["lru_batch=7", "tick_hz=100", "mhz=3000", "ipi_send=0", "ipi_send=5ns", "tags=2"] {
+        common::good(&[&taken[..], &["--set", set]].concat());
+    }
 }
 
 #[test]

@@ -74,6 +74,17 @@ fn a_broken_rule_is_found_drawn_saved_and_played_again() {
 }
 
 #[test]
+fn a_mutants_counterexample_is_kept_only_where_one_says() {
+    let folder = folder("nothing-left");
+    let args = ["check", "--mutant", "tables-to-lazy", "--schedules", "50"];
+    let got = common::quietmm(&args).current_dir(&folder).output().unwrap();
+    let text = String::from_utf8_lossy(&got.stdout);
+    assert_eq!(got.status.code(), Some(0), "{text}");
+    assert!(text.contains("SKIPS") && text.contains("--save DIR"), "{text}");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+}
+
+#[test]
 fn what_is_counted_of_mutants_is_in_the_json() {
     let folder = folder("counted");
     let save = folder.to_str().unwrap();

@@ -90,6 +90,13 @@ impl Fake {
 
 const READER: &[&str] = &["boot", "lru-file-mmap-read"];
 
+/// The only element of the list that is the JSON.
+fn only(text: &str) -> Value {
+    let all: Vec<Value> = serde_json::from_str(text).unwrap();
+    assert_eq!(all.len(), 1, "{text}");
+    all[0].clone()
+}
+
 fn with(args: &[&'static str]) -> Vec<&'static str> {
     READER.iter().chain(args).copied().collect()
 }
@@ -98,16 +105,20 @@ fn with(args: &[&'static str]) -> Vec<&'static str> {
 fn the_table_is_the_simulations_and_the_first_policy_is_the_baseline() {
     let fake = Fake::new("table", GOOD);
     let text = fake.good(READER);
-    assert_eq!(text.lines().next().unwrap().split_whitespace().collect::<Vec<_>>(), ["per-page", "batch"]);
+    assert_eq!(
+        text.lines().next().unwrap().split_whitespace().collect::<Vec<_>>(),
+        ["linux+unmap=per-page", "linux"]
+    );
     let row = |label: &str| {
         text.lines().find(|line| line.starts_with(label)).unwrap_or_else(|| panic!("{label}: {text}"))
     };
-    assert!(
-        row("IPIs received  ").contains("400 (  0.00%)") && row("IPIs received  ").contains("100 ( 75.00%)")
-    );
-    assert!(row("flush requests/page").contains("0.1000 ( 75.00%)"), "{text}");
+    assert!(row("IPIs sent ").contains("400 (  0.00%)") && row("IPIs sent ").contains("100 ( 75.00%)"));
+    assert!(row("IPIs received/page").contains("0.1000 ( 75.00%)"), "{text}");
     // Times of host threads are shown and not judged.
-    assert!(!row("Elapsed").contains('%') && !row("map-cycle, ns").contains('%'), "{text}");
+    assert!(
+        !row("Ops lru-file-mmap-read-elapsed").contains('%') && !row("map-cycle, ns").contains('%'),
+        "{text}"
+    );
     let counted = fake.good(&with(&["--accel", "icount"]));
     assert!(
         counted.contains("map-cycle, instructions") && counted.contains("instructions/page"),
@@ -118,8 +129,7 @@ fn the_table_is_the_simulations_and_the_first_policy_is_the_baseline() {
 #[test]
 fn json_has_every_figure_of_every_boot() {
     let fake = Fake::new("json", GOOD);
-    let all: Value =
-        serde_json::from_str(&fake.good(&with(&["--json", "--runs", "2", "--seed", "5"]))).unwrap();
+    let all = only(&fake.good(&with(&["--json", "--runs", "2", "--seed", "5"])));
     let runs = all["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 4);
     assert_eq!((&runs[0]["policy"], &runs[1]["seed"]), (&"linux+unmap=per-page".into(), &6.into()));
@@ -130,7 +140,7 @@ fn json_has_every_figure_of_every_boot() {
     assert_eq!((&all["memory_mib"], &all["work_frames"]), (&512.into(), &52_429.into()));
     let line = all["command"].as_str().unwrap().strip_prefix("quietmm ").unwrap().to_string();
     let again: Vec<&str> = line.split(' ').chain(["--json"]).collect();
-    let again: Value = serde_json::from_str(&fake.good(&again)).unwrap();
+    let again = only(&fake.good(&again));
     assert_eq!(again, all, "the line that repeats it");
 }
 
@@ -142,7 +152,8 @@ fn a_machine_that_panics_says_where() {
     );
     let line = fake.fails(READER, 1);
     assert!(
-        line.contains("panicked on CPU 3: at reclaim.rs:7: no frame") && line.contains("per-page, seed 1"),
+        line.contains("panicked on CPU 3: at reclaim.rs:7: no frame")
+            && line.contains("linux+unmap=per-page, seed 1"),
         "{line}"
     );
 }
@@ -243,7 +254,8 @@ fn one_interruption_shows_the_policies_that_finished() {
     let got = child.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&got.stdout);
     assert_eq!(got.status.code(), Some(130), "{text}");
-    assert!(text.starts_with("INTERRUPTED: 1 of 2 boots") && text.contains("400"), "{text}");
+    assert!(text.starts_with("INTERRUPTED: 1 of 2 runs") && text.contains("400"), "{text}");
+    assert!(text.contains("only 1 of 2 runs finished"), "{text}");
     assert!(!fake.runs());
 }
 
@@ -302,9 +314,11 @@ fn what_cannot_be_is_refused_before_anything_boots() {
     names(&["boot"], "WORKLOAD");
     names(&["boot", "lru-file-map-read"], "lru-file-mmap-read");
     names(&["boot", "trace"], "no trace");
-    for cpus in ["0", "-1", "256", "many"] {
-        names(&["boot", "churn", "--cpus", cpus], "from 1 to 255");
+    for cpus in ["0", "-1", "256"] {
+        names(&["boot", "churn", "--cpus", cpus], "1..=255");
     }
+    names(&["boot", "churn", "--cpus", "many"], "--cpus");
+    names(&["compare", "churn", "--on", "metal", "--cpus", "256"], "1 to 255");
     for memory in ["0", "-1", "15M", "1025G", "lots", "1.5G", "99999999999999999999G"] {
         names(&["boot", "churn", "--memory", memory], "16M to 1024G");
     }
@@ -312,11 +326,11 @@ fn what_cannot_be_is_refused_before_anything_boots() {
     names(&["boot", "churn", "--accel", "hvf"], "icount");
     names(&["boot", "churn", "--break", "flush-befor-free"], "flush-before-free");
     names(&["boot", "churn", "--period", "1000"], "icount");
-    names(&["boot", "churn", "--threads", "2"], "only vmap-touch");
+    names(&["boot", "churn", "--threads", "2"], "only swap-threads and vmap-touch");
     names(&["boot", "vmap-touch", "--cpus", "4", "--threads", "5"], "1 to 4");
     names(&["boot", "churn", "--set", "ipi_send=2us"], "lru_batch");
     names(&["boot", "churn", "--set", "hz=1 test=lazy"], "without spaces");
-    names(&["boot", "churn", "--timeout", "0"], "1 to 86400");
+    names(&["boot", "churn", "--timeout", "0"], "1..=86400");
     names(&["boot", "churn", "--image", "/nowhere/image"], "/nowhere/image");
     names(&["boot", "churn", "--image", "/"], "no image");
     names(&["boot", "churn", "--seed", "18446744073709551615", "--runs", "2"], "--seed");
@@ -336,17 +350,17 @@ fn both_has_each_policy_on_both_and_how_far_they_differ() {
     let line = fake.fails(&args, 2);
     assert!(line.contains("simulated: ") && line.contains("memory"), "{line}");
     let fake = Fake::new("both-larger", &GOOD.replacen("head", "head | sed 's/:1000}/:8000}/'", 1));
-    let all: Value = serde_json::from_str(&fake.good(&args)).unwrap();
-    let pair = &all["pairs"][0];
+    let all = only(&fake.good(&args));
+    let pair = &all["runs"][0];
     let (metal, simulated) =
-        (pair["metal"]["ipis_received"].as_f64(), pair["simulation"]["ipis_received"].as_f64());
+        (pair["metrics"]["ipis_received"].as_f64(), pair["simulation"]["ipis_received"].as_f64());
     assert_eq!((metal, &pair["frames"]), (Some(400.0), &8000.into()));
     let far = 100.0 * (simulated.unwrap() - 400.0) / 400.0;
     assert!((pair["difference_percent"]["ipis_received"].as_f64().unwrap() - far).abs() < 1e-5);
     assert_eq!((&all["accel"], &all["cpus"]), (&"icount".into(), &4.into()));
     let text = fake.good(&args[..5]);
     assert!(
-        text.contains("verdict  per-page: IPIs ") && text.contains("beside   uma-8 with 4 CPUs"),
+        text.contains("verdict  linux+unmap=per-page: IPIs ") && text.contains("beside   uma-8 with 4 CPUs"),
         "{text}"
     );
 }

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
 
-use common::{BYSTANDER, QUICK, good, output, quietmm};
+use common::{BYSTANDER, QUICK, good, output, quietmm, studies, study};
 use serde_json::Value;
 
 fn with(args: &[&'static str]) -> Vec<&'static str> {
@@ -38,34 +38,27 @@ fn the_table_has_the_published_form() {
     let text = good(QUICK);
     let mut lines = text.lines();
     let columns: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
-    assert_eq!(columns, ["per-page", "batch"]);
+    assert_eq!(columns, ["linux+unmap=per-page", "linux"], "as they were typed");
     let elapsed = lines.next().unwrap();
-    assert!(elapsed.starts_with("Ops lru-file-mmap-read-elapsed "), "{elapsed}");
+    assert!(elapsed.starts_with("Ops lru-file-mmap-read-elapsed, ms "), "{elapsed}");
     assert!(elapsed.contains("(  0.00%)") && elapsed.ends_with("%)"), "{elapsed}");
-    for label in [
-        "time_range",
-        "time_stddv",
-        "\nUser ",
-        "\nSystem ",
-        "\nElapsed ",
-        "\nmachine ",
-        "\nscale ",
-        "\nseed ",
-    ] {
+    for label in ["time_range", "time_stddv", "\nUser, ", "\nSystem, ", "\nmachine ", "\nscale ", "\nseed "] {
         assert!(text.contains(label), "{label} is missing:\n{text}");
     }
 }
 
 #[test]
 fn json_has_the_promised_keys_in_order() {
-    let all = json(&with(&["--json"]));
+    let all = study(&with(&["--json"]));
     let keys: Vec<&String> = all.as_object().unwrap().keys().collect();
-    assert_eq!(keys[..6], ["workload", "machine", "cpus", "scale", "seed", "runs"]);
+    assert_eq!(keys[..7], ["workload", "on", "machine", "cpus", "scale", "seed", "runs"]);
+    assert_eq!(all["policies"][0]["choices"]["unmap"], "per-page");
+    assert!(all["verdict"].as_array().is_some_and(|said| said.len() > 1), "{}", all["verdict"]);
     let runs = all["runs"].as_array().unwrap();
     assert_eq!(runs[0]["policy"], "linux+unmap=per-page");
     assert_eq!(runs[1]["policy"], "linux");
     for run in runs {
-        assert!(run.get("host").is_none() && run.get("seed").is_none());
+        assert!(run.get("host").is_none() && run["seed"] == 1);
         for key in [
             "elapsed_s",
             "time_range_s",
@@ -90,7 +83,7 @@ fn json_has_the_promised_keys_in_order() {
 
 #[test]
 fn the_host_appears_only_with_stats() {
-    let all = json(&with(&["--json", "--stats"]));
+    let all = study(&with(&["--json", "--stats"]));
     for key in ["host_s", "events", "reclaimed_pages_per_host_s", "host_peak_rss_mib"] {
         assert!(all["runs"][0]["host"][key].is_number(), "{key}");
     }
@@ -100,7 +93,7 @@ fn the_host_appears_only_with_stats() {
 
 #[test]
 fn several_seeds_give_runs_and_a_summary() {
-    let all = json(&with(&["--json", "--runs", "2", "--seed", "5"]));
+    let all = study(&with(&["--json", "--runs", "2", "--seed", "5"]));
     let seeds: Vec<u64> =
         all["runs"].as_array().unwrap().iter().map(|run| run["seed"].as_u64().unwrap()).collect();
     assert_eq!(seeds, [5, 6, 5, 6]);
@@ -112,10 +105,135 @@ fn several_seeds_give_runs_and_a_summary() {
 }
 
 #[test]
-fn several_workloads_give_an_array() {
-    let all = json(&with(&["no-pressure", "--json"]));
-    let names: Vec<&Value> = all.as_array().unwrap().iter().map(|study| &study["workload"]).collect();
-    assert_eq!(names, ["lru-file-mmap-read", "no-pressure"]);
+fn every_workload_on_every_machine_is_an_element_of_the_list() {
+    let args = [
+        "compare",
+        "lru-file-mmap-read",
+        "no-pressure",
+        "--machine",
+        "uma-8,vm-8",
+        "--scale",
+        "256",
+        "--json",
+    ];
+    let all = studies(&[&args[..], &["--set", "memory=2GiB"]].concat());
+    let names: Vec<[&Value; 2]> = all.iter().map(|study| [&study["workload"], &study["machine"]]).collect();
+    let expected = ["lru-file-mmap-read", "no-pressure"].map(|work| [[work, "uma-8"], [work, "vm-8"]]);
+    assert_eq!(names, expected.concat());
+    // One alone is a list too.
+    assert_eq!(studies(&with(&["--json"])).len(), 1);
+}
+
+#[test]
+fn csv_has_a_line_for_each_figure_of_each_run_and_the_same_numbers_as_json() {
+    let args = with(&["--runs", "2"]);
+    let csv = good(&[&args[..], &["--csv"]].concat());
+    let mut lines = csv.lines();
+    assert_eq!(lines.next(), Some("workload,on,machine,cpus,scale,policy,seed,figure,value,unit"));
+    let all = study(&[&args[..], &["--json"]].concat());
+    let mut figures = 0;
+    for run in all["runs"].as_array().unwrap() {
+        for (key, value) in run["metrics"].as_object().unwrap() {
+            let start = format!(
+                "lru-file-mmap-read,sim,uma-8,8,2048,{},{},{key},",
+                run["policy"].as_str().unwrap(),
+                run["seed"]
+            );
+            let line =
+                csv.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_else(|| panic!("{start}"));
+            let number: f64 = line.split(',').next().unwrap().parse().unwrap();
+            let same = value.as_f64().unwrap();
+            assert!((number - same).abs() <= 1e-12 * same.abs(), "{line}: {same}");
+            figures += 1;
+        }
+    }
+    assert_eq!(lines.count(), figures);
+}
+
+#[test]
+fn a_verdict_says_against_what_by_how_much_and_why() {
+    let args = ["compare", "lru-file-mmap-read", "--machine", "uma-8", "--scale", "2048", "--runs", "3"];
+    let text = good(&args);
+    let (_, verdict) = text.split_once("\nverdict  ").expect("a verdict");
+    let verdict =
+        verdict.split_once("\n\n").expect("an end").0.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(verdict.starts_with("linux against linux+unmap=per-page: elapsed "), "{verdict}");
+    assert!(
+        verdict.contains('±') && verdict.contains("IPIs") && verdict.contains("tasks' time"),
+        "{verdict}"
+    );
+    assert!(verdict.ends_with("no stale access"), "{verdict}");
+    // Of three there are two verdicts, and who differs in nothing that was in play is told so.
+    let args = [
+        "compare",
+        "no-pressure",
+        "--machine",
+        "uma-8",
+        "--scale",
+        "2048",
+        "--policies",
+        "vanilla,linux,quiet",
+    ];
+    let text = good(&args);
+    assert!(text.contains("linux: the same in every figure as vanilla; they differ in unmap,"), "{text}");
+    assert!(text.contains("quiet against vanilla: elapsed "), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80 || line.starts_with("repeat ")), "{text}");
+}
+
+#[test]
+fn where_several_threads_wait_for_a_lock_the_verdict_names_it() {
+    let text = good(&["run", "unmap-storm", "--machine", "uma-8", "--scale", "512"]);
+    let verdict = text.split_once("\nverdict  ").expect("a verdict").1;
+    assert!(verdict.starts_with("the tasks' time goes to waiting for the lock of a space's"), "{text}");
+}
+
+#[test]
+fn nothing_is_shown_twice_or_as_nothing() {
+    let text = good(&["run", "lru-file-mmap-read", "--machine", "uma-8", "--scale", "2048"]);
+    let (table, _) = text.split_once("\n\nHow long").expect("a table");
+    let rows: Vec<(&str, &str)> = table.lines().skip(1).filter_map(|line| line.rsplit_once(' ')).collect();
+    assert!(
+        rows.len() > 20 && rows.iter().all(|(_, value)| value.contains(|c| ('1'..='9').contains(&c))),
+        "{table}"
+    );
+    for (label, twice) in [("IPIs sent ", "IPIs received "), ("full flushes", "nr_tlb_local_flush_all")] {
+        assert!(table.contains(label) && !table.contains(twice), "{table}");
+    }
+}
+
+#[test]
+fn a_long_time_is_told_in_a_unit_that_is_read() {
+    let text = good(&["run", "unmap-storm", "--machine", "uma-8", "--scale", "512"]);
+    let row = text.lines().find(|line| line.starts_with("unmap, mean, ")).expect("a row");
+    let value: f64 = row.split_whitespace().last().unwrap().parse().unwrap();
+    assert!((0.9..1000.0).contains(&value), "{row}");
+    assert!(text.lines().any(|line| line.starts_with("map") && line.contains(" us")), "{text}");
+}
+
+#[test]
+fn work_that_is_about_short_memory_says_first_where_it_never_was() {
+    let calm = ["run", "trace", "--trace", "sort", "--machine", "uma-8", "--scale", "16"];
+    let text = good(&calm);
+    assert!(text.starts_with("NOTHING WAS RECLAIMED: memory was never short"), "{text}");
+    assert!(text.contains("--scale 64"), "{text}");
+    // The control: unless one says otherwise a trace runs in memory that is too small for it.
+    let text = good(&["run", "trace", "--trace", "sort"]);
+    assert!(!text.contains("NOTHING WAS RECLAIMED") && text.contains("pages reclaimed"), "{text}");
+    // And work that is not about memory says nothing of it.
+    let text = good(&["run", "no-pressure", "--machine", "uma-8", "--scale", "2048"]);
+    assert!(!text.contains("NOTHING WAS RECLAIMED"), "{text}");
+}
+
+#[test]
+fn what_a_shell_or_a_manual_reads_is_printed() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = good(&["completions", shell]);
+        assert!(script.contains("compare") && script.contains("policies"), "{shell}");
+    }
+    assert!(good(&["man"]).contains(".TH quietmm"));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("man");
+    assert_eq!(good(&["man", folder.to_str().unwrap()]), "");
+    assert!(std::fs::read_to_string(folder.join("quietmm-compare.1")).unwrap().contains("policies"));
 }
 
 #[test]
@@ -123,7 +241,7 @@ fn a_broken_rule_is_expected_to_show() {
     let args = [BYSTANDER, &["--break", "flush-before-free"]].concat();
     let text = good(&args);
     assert!(text.contains("with flush-before-free broken"), "{text}");
-    let all = json(&[&args[..], &["--json"]].concat());
+    let all = study(&[&args[..], &["--json"]].concat());
     assert_eq!(all["broken"], "flush-before-free");
     assert!(all["runs"][0]["metrics"]["stale_accesses"].as_u64().unwrap() > 0);
     let story = all["runs"][0]["stories"][0].as_str().unwrap();
@@ -131,7 +249,7 @@ fn a_broken_rule_is_expected_to_show() {
     assert!(text.lines().all(|line| line.len() <= 80 || line.starts_with("repeat ")), "{text}");
 
     // The control: with the rule kept, the same work uses nothing stale, and nothing is told.
-    let all = json(&[BYSTANDER, &["--json"]].concat());
+    let all = study(&[BYSTANDER, &["--json"]].concat());
     assert_eq!(all["runs"][0]["metrics"]["stale_accesses"], 0);
     assert!(all["runs"][0].get("stories").is_none());
 }
@@ -140,8 +258,8 @@ fn a_broken_rule_is_expected_to_show() {
 fn small_figures_are_not_rounded_to_nothing() {
     let text = good(QUICK);
     let row = text.lines().find(|line| line.contains("-time_stddv")).unwrap();
-    let value = row.split_whitespace().nth(2).unwrap();
-    let digits = value.trim_start_matches(['0', '.']).len();
+    let value = row.split_whitespace().nth(3).unwrap();
+    let digits = value.trim_start_matches(['0', '.']).replace('.', "").len();
     assert!(digits >= 3, "{row}");
 }
 
@@ -165,8 +283,8 @@ fn the_shipped_traces_can_be_shown() {
 fn every_row_is_explained() {
     let text = good(&[BYSTANDER, &["--explain"]].concat());
     let (table, meanings) = text.split_once("What the rows mean").expect("explanations");
-    let elapsed = table.lines().find(|line| line.starts_with("Ops")).unwrap();
-    assert!(meanings.contains(elapsed.split("  ").next().unwrap()));
+    let row = table.lines().find(|line| line.starts_with("pages reclaimed")).unwrap();
+    assert!(meanings.contains(row.split("  ").next().unwrap()));
 }
 
 #[test]
@@ -193,6 +311,8 @@ fn list_names_everything_that_can_be_chosen() {
 #[test]
 fn help_has_examples() {
     assert!(good(&["--help"]).contains("quietmm compare"));
+    assert_eq!(good(&["help"]), good(&["--help"]));
+    assert!(good(&["help", "compare"]).contains("--policies"));
     assert!(good(&["compare", "--help"]).contains("--policies"));
 }
 

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{BYSTANDER, QUICK, good, quietmm, refused};
+use common::{BYSTANDER, QUICK, good, quietmm, refused, study as json};
 use serde_json::Value;
 
 const BUFFERS: &[&str] =
@@ -10,10 +10,6 @@ const BUFFERS: &[&str] =
 
 fn with(args: &[&'static str], more: &[&'static str]) -> Vec<&'static str> {
     args.iter().chain(more).copied().collect()
-}
-
-fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&good(args)).expect("JSON")
 }
 
 /// Where each profile of a text begins.

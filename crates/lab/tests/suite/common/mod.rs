@@ -34,6 +34,28 @@ pub fn good(args: &[&str]) -> String {
     String::from_utf8(got.stdout).expect("output is UTF-8")
 }
 
+/// The list that is the JSON of whatever was run.
+pub fn studies(args: &[&str]) -> Vec<serde_json::Value> {
+    let all: serde_json::Value = serde_json::from_str(&good(args)).expect("JSON");
+    all.as_array().expect("a list").clone()
+}
+
+/// Its only element.
+pub fn study(args: &[&str]) -> serde_json::Value {
+    let mut all = studies(args);
+    assert_eq!(all.len(), 1, "{args:?}");
+    all.remove(0)
+}
+
+/// The lines of a refusal of a file, with exit code 2.
+pub fn faults(args: &[&str]) -> Vec<String> {
+    let got = output(args);
+    let stderr = String::from_utf8(got.stderr).expect("errors are UTF-8");
+    assert_eq!((got.status.code(), got.stdout.len()), (Some(2), 0), "{args:?}: {stderr}");
+    assert!(stderr.lines().all(|line| line.starts_with("quietmm: ")), "{args:?}: {stderr}");
+    stderr.lines().map(str::to_string).collect()
+}
+
 /// The one line of a refusal with exit code 2.
 pub fn refused(args: &[&str]) -> String {
     let got = output(args);

@@ -106,15 +106,12 @@ pub trait Figures {
 
 impl Figures for Report {
     fn figure(&self, key: &str) -> f64 {
-        match value(self, key) {
-            Value::Int(n) => n as f64,
-            Value::Real { value, .. } => value,
-        }
+        value(self, key).number()
     }
     fn count(&self, key: &str) -> u64 {
         match value(self, key) {
             Value::Int(n) => n,
-            Value::Real { .. } => panic!("{key} is no count"),
+            Value::Real(_) => panic!("{key} is no count"),
         }
     }
 }

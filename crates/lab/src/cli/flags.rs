@@ -1,0 +1,287 @@
+//! Flags of the commands that run work: what all share, what only a simulated machine has, what only one that boots.
+
+use std::path::PathBuf;
+
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, ValueEnum, value_parser};
+use quietmm_emulator::{Accel, MOST_CPUS};
+
+const SEED_HELP: &str = "\
+The seed of the first run. What a machine leaves to chance is drawn from it: when each task starts and where the timer ticks fall. \
+The work itself is the same with every seed. The same seed prints the same bytes on any host";
+
+const PROFILE_HELP: &str = "\
+Print where CPU time went, for each policy, as `perf report` would: by function of the core, by lock, by interrupt, user work and \
+idle time; every picosecond of every CPU once. Below it how long tasks slept and for what, as `perf sched` would. With several \
+runs that of the first seed; with --json of each, under the key `profile`. Changes no other figure";
+
+/// The policies unless others are named: one mechanism changed.
+const POLICIES: &str = "linux+unmap=per-page,linux";
+
+/// `quietmm run`
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The workload (see `quietmm list`)
+    pub workload: String,
+    /// The policy: a bundle, or a bundle with other choices, as in linux+unmap=per-page
+    #[arg(long, value_name = "POLICY", default_value = "linux")]
+    pub policy: String,
+    #[command(flatten)]
+    pub sim: SimArgs,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `quietmm compare`
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The workloads (see `quietmm list`)
+    #[arg(value_name = "WORKLOAD", default_value = "lru-file-mmap-read")]
+    pub workloads: Vec<String>,
+    /// The policies, separated by commas; the first is the baseline
+    #[arg(long, value_name = "A,B,...", value_delimiter = ',', default_value = POLICIES)]
+    pub policies: Vec<String>,
+    /// Where: simulated, booted on an emulated machine, or both side by side
+    #[arg(long, value_name = "WHERE", default_value = "sim")]
+    pub on: On,
+    #[command(flatten)]
+    pub sim: SimArgs,
+    #[command(flatten)]
+    pub metal: MetalArgs,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `quietmm boot`
+#[derive(Debug, Args)]
+pub struct BootArgs {
+    /// The workload (see `quietmm list`)
+    pub workload: String,
+    /// The policies, separated by commas; the first is the baseline
+    #[arg(long, value_name = "A,B,...", value_delimiter = ',', default_value = POLICIES)]
+    pub policies: Vec<String>,
+    /// The machine's CPUs, 1 to 255 (default: 8)
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(MOST_CPUS)), allow_negative_numbers = true)]
+    pub cpus: Option<u32>,
+    #[command(flatten)]
+    pub metal: MetalArgs,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// What every run has, wherever it is.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// Change a constant of the machine (see `quietmm list --machine NAME`; of one that boots: lru_batch, scan_batch,
+    /// vmap_shards, content, heap, hz, late); may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting)]
+    pub sets: Vec<(String, String)>,
+    /// The seed of the first run
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, long_help = SEED_HELP)]
+    pub seed: u64,
+    /// Run with N seeds, from --seed upwards, 1 to 1000, and show mean and standard deviation
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=1000), allow_negative_numbers = true)]
+    pub runs: u32,
+    /// Break a rule of the memory manager (see `quietmm list`) and report what follows: stale accesses, lost writes, wrong contents
+    #[arg(long = "break", value_name = "RULE")]
+    pub broken: Option<String>,
+    /// How many threads work, each on a CPU of its own, while the machine stays whole: for vmap-touch (default: one a CPU)
+    #[arg(long, value_name = "N", value_parser = cpus(), allow_negative_numbers = true)]
+    pub threads: Option<u32>,
+    /// Print JSON: a list with one element for each table
+    #[arg(long, conflicts_with = "csv")]
+    pub json: bool,
+    /// Print CSV: a line for each figure of each run
+    #[arg(long)]
+    pub csv: bool,
+    /// Print every counter, and what depends on the host: time, events, reclaimed pages per second
+    #[arg(long)]
+    pub stats: bool,
+    /// Say what each row means
+    #[arg(long)]
+    pub explain: bool,
+}
+
+/// What only a simulated machine has.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SimArgs {
+    /// The machine: a name from `quietmm list`, or a TOML file; several, separated by commas, make a table each (default: the
+    /// workload's own)
+    #[arg(long = "machine", value_name = "NAME|FILE", value_delimiter = ',')]
+    pub machines: Vec<String>,
+    /// Give the machine this many CPUs, 1 to 4096 (one that boots: 1 to 255)
+    #[arg(long, value_name = "N", value_parser = cpus(), allow_negative_numbers = true)]
+    pub cpus: Option<u32>,
+    /// Divide memory and work by N (default: the workload's own, what leaves 4 GiB of a larger machine, or what makes memory
+    /// too small for a trace)
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..), allow_negative_numbers = true)]
+    pub scale: Option<u32>,
+    /// The trace that the workload `trace` replays: a shipped one by name, a file, or threads of your own, as in
+    /// own:threads=16,operation=munmap,pages=4,rate=1000 (default: the first shipped)
+    #[arg(long, value_name = "NAME|FILE")]
+    pub trace: Option<String>,
+    /// With this many parts of other work to one of mapping, and no other ratio: for dir-buffers (default: all, one after another)
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub parts: Option<u32>,
+    /// Print where CPU time went, for each policy
+    #[arg(long, long_help = PROFILE_HELP)]
+    pub profile: bool,
+    /// How many host threads run side by side, 1 to 1024 (default: every core); changes no figure
+    #[arg(long, value_name = "N", value_parser = jobs(), allow_negative_numbers = true)]
+    pub jobs: Option<u16>,
+}
+
+/// What only a machine that boots has.
+#[derive(Clone, Debug, Default, Args)]
+pub struct MetalArgs {
+    /// The memory of the machine that boots: 512M, 2G (default: 512M; with --on both 128M)
+    #[arg(long, value_name = "SIZE", value_parser = memory, allow_negative_numbers = true)]
+    pub memory: Option<u64>,
+    /// Size the work as if memory were so much (default: all; for readers two fifths, whose files are 10 x that)
+    #[arg(long, value_name = "SIZE", value_parser = work, allow_negative_numbers = true)]
+    pub work: Option<u64>,
+    /// How the machine that boots executes (default: tcg; with --on both icount)
+    #[arg(long, value_name = "HOW")]
+    pub accel: Option<AccelName>,
+    /// With icount: a timer interrupts each CPU after so many of its own, and CPUs take turns as finely (--on both: 1009)
+    #[arg(long, value_name = "INSTRUCTIONS", value_parser = value_parser!(u64).range(100..=1 << 40), allow_negative_numbers = true)]
+    pub period: Option<u64>,
+    /// The bootable image (default: the repository's, built when it is older than its sources)
+    #[arg(long, value_name = "FILE")]
+    pub image: Option<PathBuf>,
+    /// Kill a machine that has not ended after so many seconds, 1 to 86400 (default: 600)
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=86_400), allow_negative_numbers = true)]
+    pub timeout: Option<u64>,
+}
+
+/// Where work runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum On {
+    /// On a simulated machine
+    Sim,
+    /// On an emulated machine, booted
+    Metal,
+    /// The same work on both, and how far the counts differ
+    Both,
+}
+
+/// How the emulator executes, as on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AccelName {
+    /// A host thread for each CPU: real races, unjudged times
+    Tcg,
+    /// CPUs take turns and instructions are the clock: each run the same
+    Icount,
+    /// The host's processors, where it has KVM
+    Kvm,
+}
+
+impl AccelName {
+    /// What the emulator is told.
+    pub fn accel(self) -> Accel {
+        match self {
+            AccelName::Tcg => Accel::Threads,
+            AccelName::Icount => Accel::Instructions,
+            AccelName::Kvm => Accel::Kvm,
+        }
+    }
+}
+
+impl SimArgs {
+    /// The first flag that says something only of a simulated machine; beside one that boots, a machine may be named.
+    pub fn only_simulated(&self, beside: bool) -> Option<&'static str> {
+        first(&[
+            ("--machine", !self.machines.is_empty() && !beside),
+            ("--scale", self.scale.is_some()),
+            ("--trace", self.trace.is_some()),
+            ("--parts", self.parts.is_some()),
+            ("--profile", self.profile),
+        ])
+    }
+}
+
+impl MetalArgs {
+    /// The first flag that was given, if any.
+    pub fn given(&self) -> Option<&'static str> {
+        first(&[
+            ("--memory", self.memory.is_some()),
+            ("--work", self.work.is_some()),
+            ("--accel", self.accel.is_some()),
+            ("--period", self.period.is_some()),
+            ("--image", self.image.is_some()),
+            ("--timeout", self.timeout.is_some()),
+        ])
+    }
+}
+
+fn first(flags: &[(&'static str, bool)]) -> Option<&'static str> {
+    flags.iter().find_map(|&(flag, given)| given.then_some(flag))
+}
+
+fn cpus() -> clap::builder::RangedI64ValueParser<u32> {
+    value_parser!(u32).range(1..=4096)
+}
+
+/// Host threads that can be asked for.
+pub fn jobs() -> clap::builder::RangedI64ValueParser<u16> {
+    value_parser!(u16).range(1..=1024)
+}
+
+/// Schedules that can be asked for.
+pub fn schedules() -> RangedU64ValueParser<u64> {
+    value_parser!(u64).range(1..=1_000_000_000)
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() && !value.trim().is_empty() => {
+            Ok((key.trim().to_string(), value.trim().to_string()))
+        }
+        _ => Err("must be KEY=VALUE".to_string()),
+    }
+}
+
+/// Memory in MiB.
+fn memory(text: &str) -> Result<u64, String> {
+    let whole = bytes(text).filter(|bytes| bytes % (1 << 20) == 0).map(|bytes| bytes >> 20);
+    // Below 16 MiB the image has no room for itself.
+    let mib = whole.filter(|mib| (16..=1 << 20).contains(mib));
+    mib.ok_or_else(|| "must be a size from 16M to 1024G, in whole MiB, as 512M or 2G".to_string())
+}
+
+/// Work in frames.
+fn work(text: &str) -> Result<u64, String> {
+    let frames = bytes(text).map(|bytes| bytes / 4096).filter(|frames| (256..1 << 32).contains(frames));
+    frames.ok_or_else(|| "must be a size from 1M to 16384G, as 200M".to_string())
+}
+
+/// A size with K, M or G behind it; bytes without.
+fn bytes(text: &str) -> Option<u64> {
+    let units = [('K', 10), ('M', 20), ('G', 30)];
+    let unit = units.iter().find(|(unit, _)| text.ends_with([*unit, unit.to_ascii_lowercase()]));
+    let (number, shift) = unit.map_or((text, 0), |(_, shift)| (&text[..text.len() - 1], *shift));
+    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units_and_borders() {
+        assert_eq!(
+            [memory("512M"), memory("2G"), memory("2g"), memory("16777216")],
+            [512, 2048, 2048, 16].map(Ok)
+        );
+        for wrong in ["", "M", "-5M", "15M", "1025G", "1.5G", "16777217", "99999999999G", "lots", "1M1"] {
+            assert!(memory(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(work("200M"), Ok(51_200));
+        assert!(work("4K").is_err());
+    }
+}

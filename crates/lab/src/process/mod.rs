@@ -1,0 +1,9 @@
+//! The command as a process of its host: threads, terminal, Ctrl-C, exit codes.
+
+pub mod ending;
+pub mod interrupt;
+pub mod jobs;
+pub mod output;
+mod paint;
+pub mod plain;
+pub mod progress;
