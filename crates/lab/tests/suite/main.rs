@@ -8,6 +8,8 @@ mod common;
 #[cfg(unix)]
 mod corpus;
 #[cfg(unix)]
+mod documents;
+#[cfg(unix)]
 mod interrupt;
 #[cfg(target_os = "linux")]
 mod metal;

@@ -1,0 +1,217 @@
+//! What documents show of a command's output is what the command prints. `scripts/docs` makes it, this holds it.
+//!
+//! A block in a document:
+//!
+//! ```text
+//! <!-- command: quietmm run revisit; drop: How long, workload -->
+//! (the output, in a fence if there was one)
+//! <!-- made at 7165b04 -->
+//! ```
+//!
+//! The command runs in the repository's root. `drop` leaves out paragraphs that begin with one of these words, `keep` all
+//! others. With `long` it is not run here; with `sample: quietmm run revisit --scale 2048 --csv` that is, and what it prints
+//! has the number at the end of the block: if it changes, so does what stands in the document.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const FIX: &str = "scripts/docs makes it again";
+
+/// A block of a document, by its lines.
+#[derive(Default)]
+struct Block {
+    /// Of the first line behind the comment, and of the comment at the end.
+    from: usize,
+    until: usize,
+    command: String,
+    long: bool,
+    sample: Option<String>,
+    dropped: Vec<String>,
+    kept: Vec<String>,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
+}
+
+/// All blocks of a document, or what is wrong with one.
+fn blocks(text: &str) -> Result<Vec<Block>, String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut blocks = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let Some(head) = line.strip_prefix("<!-- command: ").and_then(|line| line.strip_suffix(" -->"))
+        else {
+            continue;
+        };
+        let end = lines[at..].iter().position(|line| line.starts_with("<!-- made at "));
+        let until = at + end.ok_or_else(|| format!("line {}: the block has no end", at + 1))?;
+        let mut block = Block { from: at + 1, until, ..Block::default() };
+        for (nth, part) in head.split("; ").enumerate() {
+            match part.split_once(": ") {
+                None if part == "long" => block.long = true,
+                Some(("sample", words)) => block.sample = Some(words.to_string()),
+                Some(("drop", words)) => block.dropped = words.split(", ").map(str::to_string).collect(),
+                Some(("keep", words)) => block.kept = words.split(", ").map(str::to_string).collect(),
+                _ if nth == 0 => block.command = part.to_string(),
+                _ => return Err(format!("line {}: what is '{part}'?", at + 1)),
+            }
+        }
+        blocks.push(block);
+    }
+    Ok(blocks)
+}
+
+/// What a shell command prints in the repository, with the tested `quietmm` first in the path.
+fn printed(command: &str) -> Result<String, String> {
+    let binary = Path::new(env!("CARGO_BIN_EXE_quietmm"));
+    let folder = binary.parent().expect("a folder").display();
+    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+    let run = Command::new("sh")
+        .args(["-c", command])
+        .current_dir(root())
+        .envs([("PATH", path), ("QUIETMM", binary.display().to_string())])
+        .output()
+        .map_err(|error| error.to_string())?;
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    if !run.status.success() {
+        return Err(format!("`{command}` failed: {stderr}"));
+    }
+    String::from_utf8(run.stdout).map_err(|error| error.to_string())
+}
+
+impl Block {
+    /// The lines that belong into the document now.
+    fn made(&self, fenced: bool) -> Result<Vec<String>, String> {
+        let text = printed(&self.command)?;
+        let kept = text.split("\n\n").filter(|paragraph| {
+            let first = paragraph.trim_start_matches('\n');
+            let begins = |words: &[String]| words.iter().any(|word| first.starts_with(word.as_str()));
+            !begins(&self.dropped) && (self.kept.is_empty() || begins(&self.kept))
+        });
+        let body = kept.collect::<Vec<_>>().join("\n\n");
+        let mut lines: Vec<String> = body.trim_end().lines().map(str::to_string).collect();
+        if fenced {
+            let head = [format!("```text\n$ {}", self.command)];
+            lines = head.into_iter().chain(lines).chain(["```".to_string()]).collect();
+        }
+        Ok(lines.join("\n").lines().map(str::to_string).collect())
+    }
+
+    /// The number of what the sample prints, for the end of the block.
+    fn digest(&self) -> Result<String, String> {
+        let Some(sample) = &self.sample else { return Ok(String::new()) };
+        let text = printed(sample)?;
+        // FNV-1a: the same number with any compiler.
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        Ok(format!(", sample {:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, step)))
+    }
+
+    /// What is wrong with it, if anything.
+    fn wrong(&self, lines: &[&str]) -> Result<(), String> {
+        let end = lines[self.until];
+        let words = end.strip_prefix("<!-- made at ").and_then(|end| end.strip_suffix(" -->")).unwrap_or("");
+        if words.split(',').next().is_none_or(|revision| revision.is_empty()) {
+            return Err(format!("line {}: made at no revision", self.until + 1));
+        }
+        if !words.ends_with(&self.digest()?) {
+            return Err(format!(
+                "line {}: the simulation prints other figures now than when `{}` was run; {FIX}",
+                self.from, self.command
+            ));
+        }
+        let there = &lines[self.from..self.until];
+        if !self.long && self.made(there.first().is_some_and(|line| line.starts_with("```")))? != there {
+            return Err(format!("line {}: `{}` prints something else now; {FIX}", self.from, self.command));
+        }
+        Ok(())
+    }
+}
+
+/// All that is wrong with a document.
+fn check(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    match blocks(text) {
+        Err(wrong) => vec![wrong],
+        Ok(blocks) => blocks.iter().filter_map(|block| block.wrong(&lines).err()).collect(),
+    }
+}
+
+/// The document with all blocks made again.
+fn remade(text: &str, revision: &str) -> Result<String, String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let (mut out, mut next) = (String::new(), 0);
+    let mut push = |line: &str| out += &format!("{line}\n");
+    for block in blocks(text)? {
+        lines[next..block.from].iter().for_each(|line| push(line));
+        let fenced = lines[block.from..block.until].first().is_some_and(|line| line.starts_with("```"));
+        block.made(fenced)?.iter().for_each(|line| push(line));
+        push(&format!("<!-- made at {revision}{} -->", block.digest()?));
+        next = block.until + 1;
+    }
+    lines[next..].iter().for_each(|line| push(line));
+    Ok(out)
+}
+
+/// README.md and all of docs/, or those that `QUIETMM_DOCS` names.
+fn documents() -> Vec<PathBuf> {
+    let named = std::env::var("QUIETMM_DOCS").unwrap_or_default();
+    if !named.trim().is_empty() {
+        return named.split_whitespace().map(|name| root().join(name)).collect();
+    }
+    let folder = fs::read_dir(root().join("docs")).expect("docs");
+    let mut files: Vec<PathBuf> = folder.map(|entry| entry.expect("a file").path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    files.push(root().join("README.md"));
+    files.sort();
+    files
+}
+
+#[test]
+fn documents_show_what_the_command_prints() {
+    let make = std::env::var_os("QUIETMM_DOCS").is_some();
+    let revision = printed("git rev-parse --short HEAD").map(|revision| revision.trim().to_string());
+    let mut wrong = Vec::new();
+    for path in documents() {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        if make {
+            let new = remade(&text, revision.as_ref().expect("a revision"))
+                .unwrap_or_else(|why| panic!("{name}: {why}"));
+            if new != text {
+                fs::write(&path, new).unwrap_or_else(|error| panic!("{name}: {error}"));
+            }
+        } else {
+            wrong.extend(check(&text).into_iter().map(|what| format!("{name}, {what}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The controls: a digit that is not the command's, a sample of other figures, and a block that does not end are seen.
+#[test]
+fn a_document_that_shows_something_else_is_seen() {
+    let short = "quietmm run no-pressure --machine uma-8 --scale 2048";
+    let document = |head: &str, fence: &str| {
+        format!("# A\n<!-- command: {short}{head} -->\n{fence}<!-- made at x -->\nB\n")
+    };
+    let good = remade(&document("; drop: workload", "```text\n```\n"), "7165b04").expect("it runs");
+    assert!(good.contains(&format!("```text\n$ {short}\n")) && good.contains("pgfault"), "{good}");
+    assert!(!good.contains("\nworkload") && good.ends_with("```\n<!-- made at 7165b04 -->\nB\n"), "{good}");
+    assert_eq!(check(&good), Vec::<String>::new());
+    assert_eq!(remade(&good, "7165b04").as_ref(), Ok(&good), "it stays as it is");
+
+    let row = good.lines().find(|line| line.starts_with("pgfault")).expect("a row");
+    let other = row.replace(|digit: char| digit.is_ascii_digit(), "7");
+    assert_ne!(row, other);
+    assert_eq!(check(&good.replace(row, &other)).len(), 1);
+
+    let long =
+        remade(&document(&format!("; long; sample: {short} --seed 3"), ""), "7165b04").expect("it runs");
+    assert_eq!(check(&long.replace("Ops", "Opt")), Vec::<String>::new(), "what is long is not run");
+    assert_eq!(check(&long.replace("--seed 3", "--seed 4")).len(), 1, "but for its sample");
+
+    assert_eq!(check("<!-- command: true -->\n").len(), 1);
+    assert_eq!(check("<!-- command: true; what -->\n<!-- made at x -->\n").len(), 1);
+    assert_eq!(check("<!-- command: false -->\n<!-- made at x -->\n").len(), 1);
+}
