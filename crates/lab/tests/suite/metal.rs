@@ -292,7 +292,9 @@ fn without_an_image_one_line_says_how_to_get_it() {
     let dir = std::env::temp_dir().join(format!("quietmm-elsewhere-{}", std::process::id()));
     fs::create_dir_all(&dir).unwrap();
     let program = dir.join("quietmm");
-    fs::copy(env!("CARGO_BIN_EXE_quietmm"), &program).unwrap();
+    // By a process of its own: another test's child would hold a file that this one writes, and it could not be run.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_quietmm")).arg(&program).status().unwrap();
+    assert!(copied.success());
     let got = Command::new(&program).args(READER).current_dir(&dir).output().unwrap();
     fs::remove_dir_all(&dir).unwrap();
     let line = String::from_utf8_lossy(&got.stderr);
