@@ -21,7 +21,7 @@ impl Watch for Nobody {
     }
 }
 
-type Machined = Sim<'static, false>;
+type Machined = Sim<'static, true>;
 
 /// Frames that no program has: what they hold is a number all the same.
 const FRAMES: FrameNumber = FrameNumber(1500);
@@ -50,7 +50,7 @@ fn with<R: 'static>(
     changes: &[(&str, &str)],
     work: impl FnOnce(&Machined) -> R + 'static,
 ) -> (R, u64, (Done, u64)) {
-    let sim = Sim::<false>::new(machine(changes), 8, 1, None, &Nobody).unwrap();
+    let sim = Sim::<true>::new(machine(changes), 8, 1, None, &Nobody).unwrap();
     let system = System::new(&sim, &sim.regions(), Config::new(Policy::parse("linux").unwrap())).unwrap();
     let space = system.mm.create_space().unwrap();
     let seen = Rc::new(RefCell::new(None));

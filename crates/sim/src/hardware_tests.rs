@@ -30,7 +30,7 @@ fn machine(cpus: u32, changes: &[(&str, &str)]) -> Machine {
     machine
 }
 
-fn sim(cpus: u32, changes: &[(&str, &str)]) -> Sim<'static, false> {
+fn sim(cpus: u32, changes: &[(&str, &str)]) -> Sim<'static, true> {
     Sim::new(machine(cpus, changes), 8, 1, None, &Nobody).unwrap()
 }
 
@@ -42,26 +42,26 @@ const LEAF: FrameNumber = FrameNumber(19);
 const PAGE: PageNumber = PageNumber(0x10_0000);
 const DATA: FrameNumber = FrameNumber(100);
 
-fn entry(sim: &Sim<'_, false>, table: FrameNumber, index: usize) -> *mut u64 {
+fn entry(sim: &Sim<'_, true>, table: FrameNumber, index: usize) -> *mut u64 {
     sim.direct(table.phys()).cast::<u64>().wrapping_add(index)
 }
 
-fn put(sim: &Sim<'_, false>, table: FrameNumber, index: usize, to: Entry) {
+fn put(sim: &Sim<'_, true>, table: FrameNumber, index: usize, to: Entry) {
     // SAFETY: inside a frame of the machine's memory; one thread.
     unsafe { *entry(sim, table, index) = to.0 };
 }
 
-fn get(sim: &Sim<'_, false>, table: FrameNumber, index: usize) -> Entry {
+fn get(sim: &Sim<'_, true>, table: FrameNumber, index: usize) -> Entry {
     // SAFETY: as in `put`.
     Entry(unsafe { *entry(sim, table, index) })
 }
 
-fn taken(sim: &Sim<'_, false>, frame: FrameNumber, kind: Kind) {
+fn taken(sim: &Sim<'_, true>, frame: FrameNumber, kind: Kind) {
     sim.observe(&Event::Taken { frame, order: 0, kind });
 }
 
 /// A machine whose CPU 0 has the tables loaded, with two pages in the leaf table.
-fn mapped(changes: &[(&str, &str)]) -> Sim<'static, false> {
+fn mapped(changes: &[(&str, &str)]) -> Sim<'static, true> {
     let sim = sim(2, changes);
     for i in 0..4 {
         let table = ROOT.add(i);
@@ -84,12 +84,12 @@ fn at(page: u64) -> VirtAddr {
 }
 
 /// The frame that an access uses.
-fn used(sim: &Sim<'_, false>, page: u64, write: bool) -> Option<u32> {
+fn used(sim: &Sim<'_, true>, page: u64, write: bool) -> Option<u32> {
     sim.translate(at(page), write, |frame| frame.0)
 }
 
 /// The core's `Unmapped` of a page.
-fn cut(sim: &Sim<'_, false>, frame: FrameNumber) {
+fn cut(sim: &Sim<'_, true>, frame: FrameNumber) {
     sim.truth().cleared(frame, 1, (0, PAGE), 1, 0);
 }
 
@@ -117,7 +117,7 @@ fn a_dirty_entry_without_the_right_to_write_is_not_written_through() {
 }
 
 /// `mapped`, with a large page at `PAGE` in place of the leaf table.
-fn mapped_large(changes: &[(&str, &str)]) -> Sim<'static, false> {
+fn mapped_large(changes: &[(&str, &str)]) -> Sim<'static, true> {
     let sim = mapped(changes);
     let large = Entry::page(FrameNumber(512), Prot::ReadWrite).0 & !Entry::ACCESSED | Entry::LARGE;
     put(&sim, UPPER, PAGE.index(1), Entry(large));
@@ -314,7 +314,7 @@ fn what_is_stored_is_loaded_after_it_was_on_the_disk() {
 }
 
 /// `mapped`, with a page at a kernel address that leads to `DATA`, by the same lower tables.
-fn mapped_in_the_kernel() -> (Sim<'static, false>, VirtAddr) {
+fn mapped_in_the_kernel() -> (Sim<'static, true>, VirtAddr) {
     let sim = mapped(&[]);
     let page = PageNumber(PageNumber::KERNEL_START.0 + PAGE.0 + 2);
     put(&sim, ROOT, page.index(3), Entry::table(ROOT.add(1)));
@@ -327,7 +327,7 @@ fn of_the_kernel(frame: FrameNumber) -> Entry {
 }
 
 /// Refills, stale accesses and window accesses so far.
-fn seen(sim: &Sim<'_, false>) -> [u64; 3] {
+fn seen(sim: &Sim<'_, true>) -> [u64; 3] {
     [sim.cpu().refills.get(), sim.truth().stale, sim.truth().window]
 }
 

@@ -33,12 +33,12 @@ struct Outcome {
 }
 
 /// `revisit` on eight CPUs with little memory, and a task that takes CPUs away and brings them back.
-fn play<const FAULTS: bool>(seed: u64, broken: Option<Rule>, rounds: u64) -> Outcome {
+fn play(seed: u64, broken: Option<Rule>, rounds: u64) -> Outcome {
     let mut machine = Machine::builtin("uma-8").expect("a builtin machine");
     machine.memory = 16 << 20;
     let cpus = machine.cpus;
     let tasks = cpus + machine.nodes + Workload::Revisit.tasks(cpus, machine.memory / 4096) + 1;
-    let sim = Sim::<FAULTS>::new(machine, tasks as usize, seed, broken, &Nobody).expect("memory of the host");
+    let sim = Sim::<true>::new(machine, tasks as usize, seed, broken, &Nobody).expect("memory of the host");
     let config =
         Config { min_free: Some(256), ..Config::new(Policy::parse("linux").expect("a policy of this name")) };
     let system = System::new(&sim, &sim.regions(), config).expect("enough memory");
@@ -80,7 +80,7 @@ fn play<const FAULTS: bool>(seed: u64, broken: Option<Rule>, rounds: u64) -> Out
 #[test]
 fn cpus_go_and_come_and_nothing_stale_is_used() {
     for seed in 1..=3 {
-        let outcome = play::<false>(seed, None, 400);
+        let outcome = play(seed, None, 400);
         assert_eq!(outcome.stop, Stop::Finished, "seed {seed}: {outcome:?}");
         assert_eq!((outcome.stale, outcome.lost_writes, outcome.broken), (0, 0, None), "{outcome:#?}");
         assert!(outcome.went > 200, "{outcome:?}");
@@ -90,7 +90,7 @@ fn cpus_go_and_come_and_nothing_stale_is_used() {
 
 /// With the rule broken something stale is used, with one seed of a few.
 fn shows(rule: Rule) {
-    let shown = (1..=6).any(|seed| play::<true>(seed, Some(rule), 400).stale > 0);
+    let shown = (1..=6).any(|seed| play(seed, Some(rule), 400).stale > 0);
     assert!(shown, "{rule} was left out, and nothing came of it");
 }
 

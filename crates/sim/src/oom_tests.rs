@@ -21,7 +21,7 @@ fn play(picks: bool) -> (Stop, Vec<Error>) {
     machine.memory = 40 << 20;
     let (cpus, frames) = (machine.cpus, machine.memory / 4096);
     let tasks = cpus + machine.nodes + Workload::HackbenchOom.tasks(cpus, frames);
-    let sim = Sim::<false>::new(machine, tasks as usize, 1, None, &Nobody).expect("memory of the host");
+    let sim = Sim::<true>::new(machine, tasks as usize, 1, None, &Nobody).expect("memory of the host");
     let policy = Policy::parse("linux").expect("a policy of this name");
     let system = System::new(&sim, &sim.regions(), Config::new(policy)).expect("enough memory");
     if !picks {

@@ -116,7 +116,7 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
         Nanos(self.cpu().now.get() / 1000)
     }
     fn pause(&self, ns: u32) {
-        self.events.set(self.events.get() + 1);
+        self.count();
         self.advance((u64::from(ns) * 1000).next_multiple_of(self.machine.cost.pause));
     }
     fn prepare_root(&self, root: FrameNumber) {
@@ -162,7 +162,7 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     #[inline]
     fn touch(&self, at: *const u8, access: Access) {
         if self.running.get() {
-            self.events.set(self.events.get() + 1);
+            self.count();
             let cost = self.line(at, access);
             self.advance(cost);
         }

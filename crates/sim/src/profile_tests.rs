@@ -24,7 +24,7 @@ fn machine(name: &str, cpus: u32, mib: u64) -> Machine {
     machine
 }
 
-fn sim(machine: Machine, tasks: u32) -> Sim<'static, false> {
+fn sim(machine: Machine, tasks: u32) -> Sim<'static, true> {
     let mut sim = Sim::new(machine, tasks as usize, 1, None, &Nobody).expect("memory of the host");
     sim.keep_profile();
     sim
@@ -41,7 +41,7 @@ fn own(profile: &Profile, own: Own) -> u64 {
 
 /// Every picosecond of every CPU once, and what is user work and idle time here is so by the CPUs' modes, which are kept
 /// apart from this.
-fn adds_up(sim: &Sim<'_, false>, what: &str) -> Profile {
+fn adds_up(sim: &Sim<'_, true>, what: &str) -> Profile {
     let profile = sim.profile().expect("it was asked for");
     let latest = sim.cpus.iter().map(|cpu| cpu.now.get()).max().expect("it has CPUs");
     assert_eq!(profile.span_ps, latest, "{what}");
@@ -166,7 +166,7 @@ fn a_task_that_waits_on_one_cpu_and_goes_on_on_another_is_still_where_it_was() {
 
 #[test]
 fn without_being_asked_no_account_is_kept() {
-    let sim = Sim::<false>::new(machine("uma-8", 1, 8), 1, 1, None, &Nobody).expect("memory of the host");
+    let sim = Sim::<true>::new(machine("uma-8", 1, 8), 1, 1, None, &Nobody).expect("memory of the host");
     sim.enter(Scope::Fault);
     sim.leave(Scope::Fault);
     assert!(sim.profile().is_none());

@@ -35,10 +35,16 @@ const SLACK: u64 = 600_000;
 /// A run that lasts longer is given up, after 37 minutes of simulated time: it waits in vain, or its machine is far too
 /// slow for its work. A clock that went on would reach [`NEVER`].
 pub(crate) const END: u64 = NEVER / 2;
-/// Events without progress after which a run is given up.
-const STUCK: u64 = 400_000_000;
-/// Events after which whoever watches is asked, if there was no progress at which to ask.
-const ASK: u64 = 1 << 20;
+/// Events without progress after which a run is given up, and as many again for each CPU: with thousands of them the first page
+/// takes long. Five times what any workload that comes along needs on its machine.
+const STUCK: u64 = 50_000_000;
+const STUCK_EACH: u64 = 100_000;
+/// Events for each page of work, beyond the above, after which a run is given up, and as many again for each CPU. Four times
+/// what `churn` needs, of all workloads most.
+const SLOW: u64 = 16_384;
+const SLOW_EACH: u64 = 64;
+/// Events after which a turn is interrupted, to look whether to go on.
+const LOOK: u64 = 1 << 20;
 /// Events after the end of the last user task within which all others must come to rest.
 const RESTLESS: u64 = 20_000_000;
 
@@ -55,6 +61,8 @@ pub enum Stop {
     Deadlock,
     /// CPUs go round and nothing gets done.
     Stuck,
+    /// Little gets done: far too many events for the work.
+    TooSlow,
     /// The simulated time is over: see `END`.
     TooLate,
     /// With a rule broken, the core found its own state impossible.
@@ -113,6 +121,10 @@ pub struct Sim<'w, const FAULTS: bool> {
     /// Events so far, and at the last progress.
     pub events: Cell<u64>,
     pub(crate) last_progress: Cell<u64>,
+    /// The number of events at which `go` looks whether to go on.
+    look_at: Cell<u64>,
+    /// A turn was interrupted for that look, and goes on after it.
+    looks: Cell<bool>,
     pub(crate) flights: Vec<u64>,
     /// What a sender pays for a target, by nodes as `flights`.
     sends: Vec<u64>,
@@ -187,6 +199,8 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             tallies: RefCell::default(),
             events: Cell::new(0),
             last_progress: Cell::new(0),
+            look_at: Cell::new(0),
+            looks: Cell::new(false),
             flights,
             sends,
             tick_period,
@@ -243,7 +257,14 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         for cpu in &self.cpus {
             self.order().set(cpu.id, 0);
         }
-        self.go(kernel, STUCK)
+        let cpus = self.cpus.len() as u64;
+        let stuck = STUCK + STUCK_EACH * cpus;
+        // Who does not say how much work there is has all the time.
+        let slow = match self.total.get() {
+            0 => u64::MAX,
+            total => (SLOW + SLOW_EACH * cpus).saturating_mul(total).saturating_add(stuck),
+        };
+        self.go(kernel, stuck, slow)
     }
 
     /// After a run has finished: goes on until nothing is left to do on any CPU, so that no lock is held and no
@@ -252,22 +273,24 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
     pub fn rest(&self, kernel: &dyn Kernel) -> Stop {
         self.stop.set(None);
         self.last_progress.set(self.events.get());
-        self.go(kernel, RESTLESS)
+        self.go(kernel, RESTLESS, u64::MAX)
     }
 
-    fn go(&self, kernel: &dyn Kernel, most: u64) -> Stop {
+    /// Goes on until there is a reason to stop: `stuck` events without progress are one, and `most` in all.
+    fn go(&self, kernel: &dyn Kernel, stuck: u64, most: u64) -> Stop {
         // SAFETY: only the lifetime is forgotten; the pointer is used while this function runs, which the
         // borrow outlives.
         let kernel =
             unsafe { std::mem::transmute::<*const dyn Kernel, *const (dyn Kernel + 'static)>(kernel) };
         self.kernel.set(Some(kernel));
         self.running.set(true);
-        let mut ask = self.events.get() + ASK;
+        self.look_at.set(self.events.get() + LOOK);
         let stop = loop {
             if let Some(stop) = self.stop.get() {
                 break stop;
             }
-            let (time, id) = self.order().first();
+            let looks = self.looks.take();
+            let (time, id) = if looks { self.here_and_now() } else { self.order().first() };
             if time == NEVER {
                 break Stop::Deadlock;
             }
@@ -275,16 +298,19 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
                 break Stop::TooLate;
             }
             let events = self.events.get();
-            if events - self.last_progress.get() > most {
+            if events - self.last_progress.get() > stuck {
                 break Stop::Stuck;
             }
-            if events >= ask {
-                ask = events + ASK;
+            if events >= self.look_at.get() {
+                self.look_at.set(events + LOOK);
                 if self.watch.cancelled() {
                     break Stop::Cancelled;
                 }
+                if events > most {
+                    break Stop::TooSlow;
+                }
             }
-            if !FAULTS {
+            if !FAULTS || self.broken.is_none() {
                 self.turn(id, time);
             } else if catch_unwind(AssertUnwindSafe(|| self.turn(id, time))).is_err() {
                 // A frame freed twice, say. Everything here is cells, and only the account is read after this.
@@ -293,6 +319,29 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         };
         self.running.set(false);
         stop
+    }
+
+    /// One more event. A turn need not have an end, for a lone CPU or where nothing takes time: so it is interrupted now and
+    /// then.
+    #[inline]
+    pub(crate) fn count(&self) {
+        let events = self.events.get() + 1;
+        self.events.set(events);
+        if events >= self.look_at.get() && self.running.get() {
+            self.let_look();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn let_look(&self) {
+        self.looks.set(true);
+        self.give_way();
+    }
+
+    fn here_and_now(&self) -> (u64, u16) {
+        let cpu = self.cpu();
+        (cpu.now.get(), cpu.id)
     }
 
     /// One CPU's turn, until it gives way.
@@ -423,7 +472,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
     /// One piece of work of `ps`, which interrupts can split. Gives false if one came before the end; then
     /// `ps` holds what is left.
     pub(crate) fn work(&self, ps: &mut u64) -> bool {
-        self.events.set(self.events.get() + 1);
+        self.count();
         let cpu = self.cpu();
         if cpu.next_irq() <= cpu.now.get() {
             self.settle();
@@ -452,7 +501,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         let cpu = self.cpu();
         let cost = &self.machine.cost;
         // A CPU that does nothing but take interrupts gets nowhere, and must be seen to.
-        self.events.set(self.events.get() + 1);
+        self.count();
         cpu.irqs.set(false);
         self.set_limit(cpu);
         let mode = cpu.enter(Mode::System);

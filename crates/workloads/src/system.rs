@@ -207,10 +207,17 @@ impl<'p, M: Machine> System<'p, M> {
 
     /// What can be said of every task that is neither idle nor `kswapd`.
     pub fn reports(&self) -> Vec<TaskReport> {
-        self.with(|s| {
-            let users = s.tasks.iter().filter(|t| t.report.kind.space().is_some());
-            users.map(|t| t.report.clone()).collect()
-        })
+        self.with(|s| s.reports())
+    }
+
+    /// [`reports`](Self::reports) without the scheduler's lock: a machine that was stopped, not one that has come to its end,
+    /// may have been stopped with the lock held, and whoever took it would wait for ever.
+    ///
+    /// # Safety
+    /// All CPUs have stopped, and none goes on.
+    pub unsafe fn reports_of_stopped(&self) -> Vec<TaskReport> {
+        // SAFETY: handed on.
+        unsafe { self.sched.look(Scheduler::reports) }
     }
 
     /// Who waits for what: for whoever looks into a deadlock.
@@ -367,6 +374,11 @@ impl Queue {
 }
 
 impl<M: Machine> Scheduler<'_, M> {
+    fn reports(&self) -> Vec<TaskReport> {
+        let users = self.tasks.iter().filter(|t| t.report.kind.space().is_some());
+        users.map(|t| t.report.clone()).collect()
+    }
+
     /// The task that this CPU runs next, and whether that is a switch.
     fn pick(
         &mut self,

@@ -77,25 +77,6 @@ pub fn what(spec: &RunSpec) -> String {
     )
 }
 
-/// Ends the process, and says of what, unless it is dropped in time: for runs that may hang.
-pub struct Alarm(
-    #[expect(dead_code, reason = "the alarm goes off unless it is dropped")] std::sync::mpsc::Sender<()>,
-);
-
-impl Alarm {
-    /// Set to go off after this time.
-    pub fn after(time: std::time::Duration, what: String) -> Alarm {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            if receiver.recv_timeout(time) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("not done after {time:?}: {what}");
-                std::process::abort();
-            }
-        });
-        Alarm(sender)
-    }
-}
-
 /// A figure by its key.
 pub trait Figures {
     /// The figure, whether a count or not.
