@@ -1,7 +1,7 @@
 //! Which schedules are tried.
 
 mod exhaustive;
-mod order;
+pub mod order;
 
 use std::collections::BTreeSet;
 
