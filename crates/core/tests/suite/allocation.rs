@@ -93,6 +93,12 @@ proptest! {
     }
 }
 
+/// What random blocks once found.
+#[test]
+fn a_block_of_one_frame_merges_back_from_a_list() {
+    follow(&[(0, 0)], at_hand(31));
+}
+
 /// Runs `attempt`, which must be refused with `error` and must leave everything as it was.
 fn refused<T: std::fmt::Debug>(mm: &Mm<'_>, error: Error, attempt: impl FnOnce() -> Result<T, Error>) {
     let before = (mm.validate(), mm.free_frame_count());
