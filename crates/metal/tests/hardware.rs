@@ -1,5 +1,6 @@
 //! The core on real page tables, real interrupts and real concurrency, each test in a fresh machine, with its negative
-//! control: the same test with a step of the core left out must fail. `scripts/test-metal` runs them.
+//! control: the same test with a step of the core left out must fail. `scripts/test-metal` runs them: they need the emulator
+//! and the image.
 
 mod machine;
 
@@ -20,6 +21,7 @@ fn preempted(run: impl Fn(Machine)) {
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn a_stale_entry_is_seen_without_the_flush_and_gone_with_it() {
     concurrently(|m| {
         let sound = m.passes("test=stale-unmap");
@@ -29,17 +31,20 @@ fn a_stale_entry_is_seen_without_the_flush_and_gone_with_it() {
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn a_stale_entry_is_gone_wherever_a_timer_interrupts() {
     preempted(|m| drop(m.passes("test=stale-unmap")));
     Machine::instructions(PERIODS[0]).fails("test=stale-unmap break=flush-before-unmap-returns", WRONG);
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn an_acknowledgement_before_the_flush_is_seen() {
     concurrently(|m| drop(m.fails("test=stale-unmap break=acknowledge-after-flush", WRONG)));
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn a_write_through_a_clean_entry_faults_and_through_a_dirty_one_does_not() {
     let machines = [Machine::threads(4), Machine::threads(48), Machine::instructions(PERIODS[1])];
     for m in machines {
@@ -54,6 +59,7 @@ fn a_write_through_a_clean_entry_faults_and_through_a_dirty_one_does_not() {
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn what_reclaim_takes_in_a_batch_is_gone_after_the_batchs_flush() {
     concurrently(|m| {
         let m = m.with_mib(64);
@@ -67,6 +73,7 @@ fn what_reclaim_takes_in_a_batch_is_gone_after_the_batchs_flush() {
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn a_batch_is_flushed_wherever_a_timer_interrupts() {
     preempted(|m| drop(m.with_mib(24).passes("test=batch heap=5")));
     let m = Machine::instructions(PERIODS[9]).with_mib(24);
@@ -74,6 +81,7 @@ fn a_batch_is_flushed_wherever_a_timer_interrupts() {
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn a_page_does_not_change_while_it_is_written_out() {
     concurrently(|m| {
         let sound = m.passes("test=write-back");
@@ -84,12 +92,14 @@ fn a_page_does_not_change_while_it_is_written_out() {
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn a_page_is_written_out_whole_wherever_a_timer_interrupts() {
     preempted(|m| drop(m.passes("test=write-back")));
     Machine::instructions(PERIODS[2]).fails("test=write-back break=clean-protects", WRONG);
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn lazy_cpus_are_left_alone_and_see_nothing_stale() {
     concurrently(|m| {
         let sound = m.passes("test=lazy");
@@ -99,12 +109,14 @@ fn lazy_cpus_are_left_alone_and_see_nothing_stale() {
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn lazy_cpus_see_nothing_stale_wherever_a_timer_interrupts() {
     preempted(|m| drop(m.passes("test=lazy")));
     Machine::instructions(PERIODS[3]).fails("test=lazy break=lazy-return-flush", WRONG);
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn cpus_that_go_and_come_back_see_nothing_stale() {
     concurrently(|m| {
         let sound = m.passes("test=hotplug");
@@ -114,12 +126,14 @@ fn cpus_that_go_and_come_back_see_nothing_stale() {
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn cpus_go_and_come_wherever_a_timer_interrupts() {
     preempted(|m| drop(m.passes("test=hotplug")));
     Machine::instructions(PERIODS[4]).fails("test=hotplug break=offline-leaves-masks", WRONG);
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn cpus_that_come_late_do_as_the_others_do() {
     concurrently(|m| {
         assert_eq!(m.passes("test=late late=2").counter("cpus_online"), 2);
@@ -128,6 +142,7 @@ fn cpus_that_come_late_do_as_the_others_do() {
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn kernel_addresses_are_unmapped_with_interrupts_off_and_flushed_before_they_come_again() {
     concurrently(|m| {
         let sound = m.passes("test=vunmap");
@@ -137,6 +152,7 @@ fn kernel_addresses_are_unmapped_with_interrupts_off_and_flushed_before_they_com
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn kernel_addresses_are_flushed_wherever_a_timer_interrupts() {
     preempted(|m| drop(m.passes("test=vunmap")));
     Machine::instructions(PERIODS[5]).fails("test=vunmap break=flush-before-reuse", WRONG);
@@ -144,6 +160,7 @@ fn kernel_addresses_are_flushed_wherever_a_timer_interrupts() {
 
 /// Unmaps, faults, protects, moves, forks, reclaims, write-back, and CPUs that go and come, all content checked.
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn thousands_of_racing_operations_leave_every_content_right() {
     // The seed says how many CPUs take part: 16 at most.
     for seed in [2, 6, 14, 29] {
@@ -157,6 +174,7 @@ fn thousands_of_racing_operations_leave_every_content_right() {
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn racing_operations_leave_every_content_right_wherever_a_timer_interrupts() {
     for (i, period) in PERIODS.into_iter().enumerate() {
         Machine::instructions(period).passes(&format!("workload=churn heap=16 seed={}", i + 1));
@@ -167,6 +185,7 @@ fn racing_operations_leave_every_content_right_wherever_a_timer_interrupts() {
 
 /// As above, with pages that go to a disk and come back from it.
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn what_goes_to_the_disk_comes_back() {
     for m in [Machine::threads(4).with_mib(64), Machine::threads(48), Machine::instructions(PERIODS[7])] {
         let sound = m.with_disk().passes("workload=churn heap=16 seed=3");
@@ -178,6 +197,7 @@ fn what_goes_to_the_disk_comes_back() {
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn two_runs_that_count_instructions_print_the_same() {
     let run =
         |seed| Machine::instructions(PERIODS[6]).passes(&format!("workload=churn heap=16 seed={seed}")).text;
@@ -186,6 +206,7 @@ fn two_runs_that_count_instructions_print_the_same() {
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn readers_of_files_larger_than_memory_find_what_the_files_hold() {
     let batch = Machine::threads(8).passes("workload=lru-file-mmap-read work=5000 heap=16");
     assert!(batch.counter("pages_checked") >= 49_000 && batch.counter("pages_reclaimed") > 10_000);
@@ -198,6 +219,7 @@ fn readers_of_files_larger_than_memory_find_what_the_files_hold() {
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn a_panic_says_where_on_which_cpu_and_ends_the_machine() {
     for m in [Machine::threads(4), Machine::threads(48)] {
         let last = format!("\"cpu\":{}", m.cpus - 1);
@@ -207,6 +229,7 @@ fn a_panic_says_where_on_which_cpu_and_ends_the_machine() {
 }
 
 #[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn a_command_line_that_makes_no_sense_is_refused_with_a_word_on_why() {
     let m = Machine::threads(1);
     for (words, why) in [

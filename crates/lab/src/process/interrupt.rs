@@ -8,8 +8,8 @@ use crate::process::ending::INTERRUPTED;
 
 /// Machines that run and will be ended as soon as the first Ctrl-C is seen.
 static HELD: AtomicU32 = AtomicU32::new(0);
-/// The second waits so long for them, in steps of [`STEP`].
-const STEPS: u32 = 200;
+/// The second waits so long for them, in steps of [`STEP`]: half a minute, for a host that is very busy.
+const STEPS: u32 = 3000;
 const STEP: Duration = Duration::from_millis(10);
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);

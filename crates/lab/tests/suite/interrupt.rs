@@ -2,6 +2,7 @@
 
 use crate::common;
 
+use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -16,10 +17,26 @@ fn interrupt(child: &Child) {
     assert!(sent.success());
 }
 
+/// Waits until the command listens for Ctrl-C: until then it would end as any other program.
+fn until_it_listens(child: &mut Child) {
+    const SIGINT: u32 = 2;
+    let status = format!("/proc/{}/status", child.id());
+    let listens = || {
+        let text = fs::read_to_string(&status).unwrap_or_default();
+        let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+        caught >> (SIGINT - 1) & 1 == 1
+    };
+    while !listens() {
+        assert_eq!(child.try_wait().unwrap(), None, "it has ended");
+        sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn an_interruption_before_anything_has_finished_says_so() {
-    let child = quietmm(LONG).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    sleep(Duration::from_millis(700));
+    let mut child = quietmm(LONG).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until_it_listens(&mut child);
     interrupt(&child);
     let got = child.wait_with_output().unwrap();
     assert_eq!(got.status.code(), Some(130));

@@ -3,13 +3,15 @@
 #[cfg(unix)]
 mod any_command;
 mod bad_input;
+#[cfg(target_os = "linux")]
+mod boot;
 mod check;
 mod common;
 #[cfg(unix)]
 mod corpus;
 #[cfg(unix)]
 mod documents;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod interrupt;
 #[cfg(target_os = "linux")]
 mod metal;
