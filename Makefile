@@ -4,12 +4,15 @@
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+HOURS ?= 1
 
-.PHONY: help run test build clean
+.PHONY: help run test check soak build clean
 
 help:
 	@echo "make run    build, then show what 48 CPUs do to each other when memory runs short"
 	@echo "make test   every check: format, lints, docs, licences, bare metal, tests"
+	@echo "make check  format, lints, and tests of what was changed since main: a minute"
+	@echo "make soak   long, random, exploring tests for HOURS=$(HOURS); the last result is docs/soak.md"
 	@echo "make build  build the command: $(TARGET)/release/quietmm"
 	@echo "make clean  remove what was built"
 
@@ -18,6 +21,12 @@ run: build
 
 test:
 	@scripts/test
+
+check:
+	@scripts/check
+
+soak: build
+	@scripts/soak --hours $(HOURS)
 
 build:
 	@scripts/need
