@@ -1,7 +1,7 @@
 //! Lines of an input of any size, in bounded memory.
 //!
 //! `BufRead::read_until` would take a gigabyte without a line feed into memory. Here a line that is longer than
-//! [`LONGEST`] keeps its beginning only: such a line is no access anyway.
+//! `LONGEST` keeps its beginning only: such a line is no access anyway.
 
 use std::io::{BufRead, ErrorKind, Result};
 

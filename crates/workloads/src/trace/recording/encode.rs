@@ -5,7 +5,7 @@ use super::super::encode::EncodeError;
 use super::event::{Backing, Context, Event, Victim, What};
 use super::header::Sums;
 
-/// Writes the body of a recording and adds it up. What it takes [`super::Recording::parse`] accepts.
+/// Writes the body of a recording and adds it up. What it takes `Recording::parse` accepts.
 #[derive(Clone, Debug)]
 pub struct RecordingEncoder {
     cpus: u16,
