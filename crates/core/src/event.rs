@@ -41,6 +41,8 @@ pub enum FlushReason {
     KernelUnmap,
     /// Kernel addresses that were unmapped become free again.
     Purge,
+    /// A CPU that does not tick has not taken part in a sweep.
+    Sweep,
     /// A caller of the public interface asked.
     Asked,
 }
@@ -94,6 +96,22 @@ pub enum Event {
     FlushedKernel,
     /// A lazy CPU was left alone: it compares generations when it comes back (INV-6).
     LazySkipped,
+    /// A sweep begins: each CPU is to flush once, by itself (INV-13).
+    SweepBegun,
+    /// This CPU has flushed for a sweep.
+    Swept,
+    /// Somebody has waited too long for a sweep, and asks those that have not taken part.
+    SweepForced {
+        /// How many CPUs.
+        targets: u32,
+    },
+    /// Pages seem idle, and wait for a sweep until that is known.
+    Unswept {
+        /// How many.
+        pages: u32,
+    },
+    /// An entry was taken out by an operation that owes no flush for it (INV-13).
+    FlushSpared,
     /// A block of frames was taken from the allocator.
     Taken {
         /// The first frame.
@@ -349,6 +367,11 @@ counters! {
     LocalFlushAll, "nr_tlb_local_flush_all", "flushes of a CPU's whole TLB but the global entries";
     LocalFlushOne, "nr_tlb_local_flush_one", "pages flushed one by one";
     LazySkipped, "tlb_lazy_skipped", "CPUs not interrupted because they were lazy";
+    Sweeps, "tlb_sweeps", "sweeps begun: each CPU flushes once, by itself";
+    SweepFlushes, "tlb_sweep_flushes", "flushes by CPUs that took part in a sweep";
+    SweepForced, "tlb_sweep_forced", "CPUs that were asked by interrupt to take part in a sweep";
+    Unswept, "pgunswept", "times that a page which seemed idle had to wait for a sweep";
+    FlushSpared, "tlb_flush_spared", "entries taken out by operations that owed no flush for them";
     BatchFlushes, "tlb_batch_flushes", "unmap batches flushed";
     BatchPages, "tlb_batch_pages", "flushes of an entry that were left to a batch";
     DeferredCompleted, "tlb_deferred_completed", "deferred flushes completed early by an operation or a fault";
@@ -432,6 +455,11 @@ impl Counters {
             Event::FlushedPages { pages } => self.add(C::LocalFlushOne, pages.into()),
             Event::FlushedAll => self.add(C::LocalFlushAll, 1),
             Event::LazySkipped => self.add(C::LazySkipped, 1),
+            Event::SweepBegun => self.add(C::Sweeps, 1),
+            Event::Swept => self.add(C::SweepFlushes, 1),
+            Event::SweepForced { targets } => self.add(C::SweepForced, targets.into()),
+            Event::Unswept { pages } => self.add(C::Unswept, pages.into()),
+            Event::FlushSpared => self.add(C::FlushSpared, 1),
             Event::Taken { order, .. } => self.add(C::PgAlloc, 1 << order),
             Event::Freed { order, .. } => self.add(C::PgFree, 1 << order),
             Event::Mapped { pages, .. } => self.add(C::PgMapped, pages.into()),

@@ -47,7 +47,7 @@ impl<P: Platform> Manager<'_, P> {
         self.set_online(here.cpu, false);
         // Release: partner of the Acquires in `tlb` and `ipi`: what this CPU did comes before what those do who leave
         // it alone.
-        here.slot().presence.0.store(p, Presence::OFFLINE, Ordering::Release);
+        here.slot().presence.word.store(p, Presence::OFFLINE, Ordering::Release);
         // Partner: the fence in `ipi::is_gone`. Who posted before it is served here; who posts later sees OFFLINE.
         full_fence(p);
         ipi::serve(&here);
@@ -76,7 +76,7 @@ impl<P: Platform> Manager<'_, P> {
                 _ => space.set(0),
             }
         }
-        here.slot().presence.0.store(p, Presence::ACTIVE, Ordering::Relaxed);
+        here.slot().presence.word.store(p, Presence::ACTIVE, Ordering::Relaxed);
         self.set_online(here.cpu, true);
         // Partners: the fence in `ipi::is_gone`, as on the way out, and that of a drain: it finds this CPU, or what was
         // changed before it is seen here. The look also clears the summary that those have
@@ -97,18 +97,18 @@ impl<P: Platform> Manager<'_, P> {
     /// own.
     pub fn is_online(&self, cpu: CpuId) -> bool {
         let possible = u32::from(cpu.0) < self.platform().possible_cpus();
-        possible && self.slot(cpu).presence.0.load(self.platform(), Ordering::Acquire) != Presence::OFFLINE
+        possible && self.slot(cpu).presence.word.load(self.platform(), Ordering::Acquire) != Presence::OFFLINE
     }
 
     /// Before any CPU uses the manager: those that do not run yet are offline until they call `cpu_online`.
     pub(crate) fn note_presence(&self) {
         let p = self.platform();
         for cpu in (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16)) {
-            if p.is_online(cpu) {
+            let online = p.is_online(cpu);
+            if online {
                 self.set_online(cpu, true);
-            } else {
-                self.slot(cpu).presence.0.set(p, Presence::OFFLINE);
             }
+            self.slot(cpu).presence.word.set(p, if online { Presence::LAZY } else { Presence::OFFLINE });
         }
     }
 

@@ -56,6 +56,8 @@ const TABLES: u64 = 1 << 32;
 const DRAIN: u64 = 1 << 33;
 /// No flush: the pages bound for their lists.
 const DRAIN_LRU: u64 = 1 << 34;
+/// No space: what a sweep wants.
+const SWEEP: u64 = 1 << 35;
 /// Instead of a space: kernel addresses.
 const KERNEL: u64 = 1 << 40;
 /// The part of a kernel page's number that differs from one to another.
@@ -79,6 +81,8 @@ pub(crate) enum Work {
     /// Flush a range of a space (`None`: all of it), which brings a CPU that has seen everything before up to
     /// this generation.
     Flush { space: SpaceSlot, range: Option<PageRange>, generation: Generation, tables: bool },
+    /// Take part in the sweep that is under way.
+    Sweep,
     /// A range of kernel addresses (`None`: all of them), whatever space is loaded.
     Kernel(Option<PageRange>),
 }
@@ -89,6 +93,7 @@ impl Request {
             Work::Drain => return self.space.set(p, DRAIN),
             Work::DrainLru => return self.space.set(p, DRAIN_LRU),
             Work::FlushAll => return self.space.set(p, 0),
+            Work::Sweep => return self.space.set(p, SWEEP),
             Work::Kernel(range) => {
                 let short = range.filter(|range| range.pages <= PAGES);
                 let place =
@@ -116,6 +121,9 @@ impl Request {
         }
         if word & DRAIN_LRU != 0 {
             return Work::DrainLru;
+        }
+        if word & SWEEP != 0 {
+            return Work::Sweep;
         }
         let Some(space) = (word as u32).checked_sub(1) else {
             return Work::FlushAll;
@@ -215,7 +223,7 @@ fn post<P: Platform>(mm: &Manager<'_, P>, me: CpuId, target: CpuId) -> bool {
 fn is_gone<P: Platform>(mm: &Manager<'_, P>, target: CpuId) -> bool {
     full_fence(mm.platform());
     // Acquire: partner of the Release in `cpu_offline`: what the target did comes before what the caller does next.
-    mm.slot(target).presence.0.load(mm.platform(), Ordering::Acquire) == Presence::OFFLINE
+    mm.slot(target).presence.word.load(mm.platform(), Ordering::Acquire) == Presence::OFFLINE
 }
 
 /// Takes this CPU out of the inbox of a target that is offline. If its bit was still there nobody has seen it, nor

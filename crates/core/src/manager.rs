@@ -18,7 +18,7 @@ use crate::reclaim::{Clock, Node, Shadows};
 use crate::rule::Rule;
 use crate::swap::Swap;
 use crate::sync::{SpinLock, Word32};
-use crate::tlb::BatchSlot;
+use crate::tlb::{BatchSlot, Sweeps};
 use crate::vmap::Vmap;
 
 /// A run of memory handed over at start.
@@ -71,6 +71,9 @@ pub struct Config {
     pub resched_after: u32,
     /// [`Manager::vfree`] frees frames before their addresses are flushed, as Linux does: a CPU may still use them (INV-1).
     pub vfree_at_once: bool,
+    /// How long a task that needs memory waits for a sweep before it interrupts those CPUs that have not taken part, in
+    /// nanoseconds. More than a period of their timers, or sweeps come by interrupt. Only with `unmap=quiet`.
+    pub sweep_deadline: u64,
 }
 
 impl Config {
@@ -92,6 +95,7 @@ impl Config {
             max_map_count: 65_530,
             resched_after: 1024,
             vfree_at_once: false,
+            sweep_deadline: 25_000_000,
         }
     }
 
@@ -144,6 +148,7 @@ pub(crate) struct Root {
     pub batches: Pool<BatchSlot>,
     pub swap: Swap,
     pub clock: Clock,
+    pub sweeps: Sweeps,
     /// CPUs that run.
     pub online: CpuMask,
     pub online_cpus: Word32,

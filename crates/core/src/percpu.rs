@@ -14,7 +14,7 @@ use crate::paging::SpaceSlot;
 use crate::platform::Platform;
 use crate::pool::{Reads, Zeroed};
 use crate::swap::SwapHint;
-use crate::sync::Word32;
+use crate::sync::{Word32, Word64};
 
 /// The most address-space tags that the core uses on a CPU.
 pub(crate) const MAX_TAGS: usize = 16;
@@ -71,15 +71,19 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 }
 
-/// On a line of its own: flushers read it, and only its CPU writes it, when it enters or leaves lazy mode, or
-/// goes or comes.
+/// On a line of its own: flushers read it, and only its CPU writes it, when it enters or leaves lazy mode, goes or
+/// comes, and once in a sweep.
 #[repr(C, align(64))]
-pub(crate) struct Presence(pub Word32);
+pub(crate) struct Presence {
+    pub word: Word32,
+    /// The last sweep in which it has taken part.
+    pub swept: Word64,
+}
 
 impl Presence {
     /// It may touch user addresses: who flushes must ask it.
     pub const ACTIVE: u32 = 0;
-    /// It keeps its space loaded and touches no user address.
+    /// It touches no user address: it has no space loaded, or only keeps it.
     pub const LAZY: u32 = 1;
     /// It is switched off, holds nothing, and answers nothing.
     pub const OFFLINE: u32 = 2;

@@ -235,12 +235,13 @@ pub enum WaitKey {
 pub struct Guarantees {
     clean_write_walks: bool,
     unflushed_accessed: bool,
+    accessed_before_cached: bool,
 }
 
 impl Guarantees {
     /// None of them.
     pub const fn none() -> Self {
-        Guarantees { clean_write_walks: false, unflushed_accessed: false }
+        Guarantees { clean_write_walks: false, unflushed_accessed: false, accessed_before_cached: false }
     }
 
     /// Declares that a write through a cached clean entry walks the table again, and faults if the entry
@@ -261,6 +262,23 @@ impl Guarantees {
     pub const unsafe fn with_unflushed_accessed(mut self) -> Self {
         self.unflushed_accessed = true;
         self
+    }
+
+    /// Declares that a CPU caches no entry of a page whose accessed bit is clear: it sets the bit before, in an atomic step
+    /// that fails where the entry is not the one any more that it has read. `unmap=quiet` needs it.
+    ///
+    /// # Safety
+    /// The hardware must do so, also for what it reads ahead and for what it may have cached under another tag. Intel's does
+    /// (SDM 3A 4.10.2.3), and Arm's where it manages the flag (DDI 0487, D8.5: a translation whose access flag is 0 is not
+    /// held in a TLB). AMD says it less plainly (APM 2 5.4.2): `docs/quiet.md` says what to look at.
+    pub const unsafe fn with_accessed_before_cached(mut self) -> Self {
+        self.accessed_before_cached = true;
+        self
+    }
+
+    /// See [`with_accessed_before_cached`](Self::with_accessed_before_cached).
+    pub const fn accessed_before_cached(self) -> bool {
+        self.accessed_before_cached
     }
 
     /// See [`with_clean_write_walks`](Self::with_clean_write_walks).

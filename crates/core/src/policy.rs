@@ -14,6 +14,8 @@ pub enum Unmap {
     BatchClean,
     /// Defer both, and flush before any page is written out or freed (Linux 4.4).
     Batch,
+    /// Take only what no CPU can have cached: not used since all CPUs last flushed, each by itself (INV-13).
+    Quiet,
 }
 
 /// How the free frames that CPUs have at hand go back to their zones.
@@ -91,7 +93,7 @@ const BUNDLES: &[(&str, &str, Policy)] = &[
     (
         "quiet",
         "the best we have",
-        Policy { unmap: Unmap::Batch, drain: Drain::Remote, aging: Aging::NoFlush, vmap: VmapPolicy::Lazy },
+        Policy { unmap: Unmap::Quiet, drain: Drain::Remote, aging: Aging::NoFlush, vmap: VmapPolicy::Lazy },
     ),
 ];
 
@@ -103,6 +105,7 @@ const MECHANISMS: &[Mechanism] = &[
             ("per-page", "flush each page on every CPU that may hold it"),
             ("batch-clean", "one flush per batch for clean entries, dirty ones at once (Linux 4.3)"),
             ("batch", "one flush per batch, before I/O and before freeing"),
+            ("quiet", "none: take what was not used since every CPU last flushed by itself"),
         ],
     },
     Mechanism {
@@ -162,7 +165,9 @@ impl Policy {
                 .position(|c| c.0 == choice)
                 .ok_or(PolicyError::Choice(mechanism, choice))?;
             match mechanism.name {
-                "unmap" => policy.unmap = [Unmap::PerPage, Unmap::BatchClean, Unmap::Batch][index],
+                "unmap" => {
+                    policy.unmap = [Unmap::PerPage, Unmap::BatchClean, Unmap::Batch, Unmap::Quiet][index]
+                }
                 "vmap" => policy.vmap = [VmapPolicy::Eager, VmapPolicy::Lazy][index],
                 "drain" => {
                     policy.drain = [Drain::AllCpus, Drain::HoldingCpus, Drain::Remote][index];
@@ -182,8 +187,18 @@ impl Policy {
     /// Refuses a policy whose guarantee is not declared (PITFALLS 39).
     pub fn check(&self, given: Guarantees) -> Result<(), Error> {
         if self.unmap != Unmap::PerPage && !given.clean_write_walks() {
-            let policy = if self.unmap == Unmap::Batch { "unmap=batch" } else { "unmap=batch-clean" };
+            let policy = match self.unmap {
+                Unmap::Quiet => "unmap=quiet",
+                Unmap::Batch => "unmap=batch",
+                _ => "unmap=batch-clean",
+            };
             return Err(Error::GuaranteeMissing { policy, guarantee: "with_clean_write_walks" });
+        }
+        if self.unmap == Unmap::Quiet && !given.accessed_before_cached() {
+            return Err(Error::GuaranteeMissing {
+                policy: "unmap=quiet",
+                guarantee: "with_accessed_before_cached",
+            });
         }
         if self.aging == Aging::NoFlush && !given.unflushed_accessed() {
             return Err(Error::GuaranteeMissing {

@@ -91,6 +91,7 @@ scopes! {
     UnmapDefer, Tlb, "unmap_batch_defer", "noting that an entry was cleared and is not flushed";
     UnmapFlush, Tlb, "unmap_batch_flush", "one flush for all that a batch has unmapped";
     TlbFlush, Tlb, "tlb_flush", "flushing a range of a space on all CPUs that may hold it";
+    SweepWait, Tlb, "sweep_wait", "waiting until a sweep is over";
     KernelFlush, Tlb, "tlb_flush_kernel", "flushing kernel addresses on all CPUs";
     LocalFlush, Tlb, "local_flush", "flushing on this CPU";
 

@@ -72,6 +72,20 @@ rules! {
         "keep a swap slot while its page is being read back, though no entry names it any more";
     LargeAgingFlushes, "large-aging-flushes", "none",
         "flush a large page whose accessed bit aging clears, whatever the policy";
+    StampWhatIsCleared, "stamp-what-is-cleared", "INV-13",
+        "stamp an entry whose accessed bit is cleared (here: with a sweep that is over)";
+    EpochAgainAfterClear, "epoch-again-after-clear", "INV-13",
+        "look again which sweep is the last once the accessed bit is clear: one may have begun before";
+    StampsOfTwoSweeps, "stamps-of-two-sweeps", "INV-13",
+        "take the stamps of the next two sweeps for unswept (here: only of the next)";
+    CountEveryCpu, "count-every-cpu", "INV-13",
+        "take a sweep for over only when each CPU has flushed";
+    FlushBeforeSwept, "flush-before-swept", "INV-13",
+        "note that a CPU has taken part in a sweep after its flush (here: the flush is left to the next sweep)";
+    LazyReturnSweep, "lazy-return-sweep", "INV-13",
+        "take part in the sweeps that went by when a CPU leaves lazy mode";
+    TakeWhatWasJudged, "take-what-was-judged", "INV-13",
+        "take an entry out without a flush only if it still says what was judged";
     SplitWhole, "split-whole", "INV-1",
         "finish the table that takes a large page's place before reclaim can find it there";
     CacheUntilFlush, "cache-until-flush", "INV-12",

@@ -147,7 +147,12 @@ unsafe impl<const FAULTS: bool> Platform for Metal<FAULTS> {
         // SAFETY: x86-64 walks again for a write through a clean entry (SDM 3A 4.8: the dirty bit is set by an atomic
         // step that looks at the entry as it is), and so does the emulator. An entry that stays cached while its accessed
         // bit is cleared only leaves that bit clear (SDM 3A 4.10.4.3).
-        unsafe { Guarantees::none().with_clean_write_walks().with_unflushed_accessed() }
+        unsafe {
+            Guarantees::none()
+                .with_clean_write_walks()
+                .with_unflushed_accessed()
+                .with_accessed_before_cached()
+        }
     }
 
     #[inline(always)]

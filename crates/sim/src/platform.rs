@@ -156,7 +156,8 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
             // SAFETY: `translate` sets accessed bits only when it fills, with no harm beyond a wrong guess.
             given = unsafe { given.with_unflushed_accessed() };
         }
-        given
+        // SAFETY: `translate` sets the accessed bit, of the entry that it has read, before it keeps that.
+        unsafe { given.with_accessed_before_cached() }
     }
 
     #[inline]

@@ -508,6 +508,7 @@ impl<'p, M: Machine> Kernel for System<'p, M> {
     }
 
     fn ticked(&self) {
+        self.mm.tick();
         let m = self.machine();
         let (cpu, now) = (m.this_cpu(), m.now().0);
         self.with(|s| {

@@ -140,7 +140,12 @@ unsafe impl Platform for Machine {
             return Guarantees::none();
         }
         // SAFETY: `translate` does so.
-        unsafe { Guarantees::none().with_clean_write_walks().with_unflushed_accessed() }
+        unsafe {
+            Guarantees::none()
+                .with_clean_write_walks()
+                .with_unflushed_accessed()
+                .with_accessed_before_cached()
+        }
     }
 
     #[inline]

@@ -217,6 +217,11 @@ unsafe impl Platform for Host {
     }
     fn guarantees(&self) -> Guarantees {
         // SAFETY: no translation is cached, so none is stale.
-        unsafe { Guarantees::none().with_clean_write_walks().with_unflushed_accessed() }
+        unsafe {
+            Guarantees::none()
+                .with_clean_write_walks()
+                .with_unflushed_accessed()
+                .with_accessed_before_cached()
+        }
     }
 }

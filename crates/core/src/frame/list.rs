@@ -120,6 +120,19 @@ impl Chain {
         }
     }
 
+    /// Puts a frame at the old end.
+    pub fn push_back<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
+        let (link, tail) = (&frames.get(n).link, self.last(p));
+        link.next.set(p, FrameNumber::NONE.0);
+        if self.is_empty(p) {
+            self.head.set(p, n.0);
+        } else {
+            link.prev.set(p, tail.0);
+            frames.get(tail).link.next.set(p, n.0);
+        }
+        self.tail.set(p, n.0);
+    }
+
     /// Puts frames at the new end, the oldest first: one write per list, two per frame.
     pub fn join_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, new: &[FrameNumber]) {
         let (Some(oldest), Some(newest)) = (new.first(), new.last()) else { return };
@@ -185,6 +198,12 @@ impl List {
             self.len.set(p, self.len.get(p) - count as u64);
         }
         count
+    }
+
+    /// Puts a frame at the old end.
+    pub fn push_back<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
+        self.chain.push_back(p, frames, n);
+        self.len.set(p, self.len.get(p) + 1);
     }
 
     /// Puts frames at the new end, the oldest first.

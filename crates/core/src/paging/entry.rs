@@ -11,6 +11,7 @@
 use super::{KernelProt, Prot, UserAccess};
 use crate::addr::{FrameNumber, Generation, PAGE_SHIFT};
 use crate::platform::Platform;
+use crate::tlb::Stamp;
 
 /// What an entry says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +37,9 @@ impl Entry {
     pub const GLOBAL: u64 = 1 << 8;
     /// Instructions may not be fetched.
     pub const NO_EXECUTE: u64 = 1 << 63;
+    /// Which sweep must end before no CPU can have cached what the entry was before its accessed bit was last cleared: its
+    /// [`Stamp`]. The hardware ignores these bits of an entry that leads to a page.
+    const STAMP: u64 = 0x7f << STAMP_SHIFT;
     /// What decides who may do what.
     pub(crate) const RIGHTS: u64 = Self::USER | Self::WRITABLE;
     /// What the hardware takes for a physical address.
@@ -164,6 +168,16 @@ impl Entry {
         (address & Self::ADDRESS) >> PAGE_SHIFT
     }
 
+    /// The same, not accessed, and stamped (INV-13).
+    pub(super) const fn aged(self, stamp: Stamp) -> Entry {
+        Entry(self.0 & !(Self::ACCESSED | Self::STAMP) | (stamp.0 as u64) << STAMP_SHIFT)
+    }
+
+    /// When its accessed bit was last cleared.
+    pub(crate) const fn stamp(self) -> Stamp {
+        Stamp(((self.0 & Self::STAMP) >> STAMP_SHIFT) as u8)
+    }
+
     /// Whether its page may have been written to through it, up to the flush. Without the guarantee that a write
     /// through a cached clean entry walks again, the dirty bit alone does not say so.
     pub(crate) fn may_be_dirty<P: Platform>(self, p: &P) -> bool {
@@ -204,6 +218,9 @@ impl Entry {
         FrameNumber(self.number() as u32)
     }
 }
+
+/// Where a stamp lies.
+const STAMP_SHIFT: u32 = 52;
 
 /// Where the bits of a generation lie in an entry that keeps one: the lower ones in the address, the next above it, and the
 /// last in what would be rights.

@@ -128,7 +128,9 @@ impl<'p, P: Platform> Manager<'p, P> {
                     if old.may_be_dirty(p) && !p.broken(Rule::DirtyBeforeUnlock) {
                         frame.set_flags(p, flag::DIRTY);
                     }
-                    owed.add(at, 1);
+                    if self.may_be_cached(old) {
+                        owed.add(at, 1);
+                    }
                 }
                 // Relaxed: the parent's mapping keeps the page meanwhile.
                 frame.maps.fetch_add(p, 1, Ordering::Relaxed);

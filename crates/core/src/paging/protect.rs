@@ -54,7 +54,9 @@ impl<'p, P: Platform> Manager<'p, P> {
                 if old.may_be_dirty(p) && !p.broken(Rule::DirtyBeforeUnlock) {
                     self.frames().get(old.frame()).set_flags(p, flag::DIRTY);
                 }
-                owed.add(page, pages);
+                if self.may_be_cached(old) {
+                    owed.add(page, pages);
+                }
             }
             let gained = prot.bits() & !entry.0;
             // Who may write is decided by a fault, where a page may have to be copied, or its device waited for; but

@@ -222,8 +222,9 @@ impl<'p, P: Platform> Manager<'p, P> {
                 pages: pages as u32,
                 deferred: false,
             });
-            // What nobody may use was flushed when it became so, and was not present since: no CPU has it.
-            if old.is_present() {
+            // What nobody may use was flushed when it became so, and was not present since: no CPU has it. Nor one that was
+            // not used since a sweep (INV-13).
+            if old.is_present() && self.may_be_cached(old) {
                 owed.add(page, pages);
             }
         });

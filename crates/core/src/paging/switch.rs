@@ -52,7 +52,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let space = self.find_space(id)?;
         let here = Here::new(self);
         let (p, slot) = (self.platform(), here.slot());
-        if slot.presence.0.get(p) == Presence::OFFLINE {
+        if slot.presence.word.get(p) == Presence::OFFLINE {
             return Err(Error::NotOnline);
         }
         if slot.tlb.loaded() == Some(id.slot()) {
@@ -118,10 +118,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         let _scope = profile::scope(self.platform(), Scope::EnterLazy);
         let here = Here::new(self);
         let (p, slot) = (self.platform(), here.slot());
-        if slot.tlb.loaded().is_some() {
-            // Release: the CPU's last user access comes before. A flusher that sees it skips this CPU.
-            slot.presence.0.store(p, Presence::LAZY, Ordering::Release);
-        }
+        // Release: the CPU's last user access comes before. Who flushes, or looks at a sweep, skips it.
+        slot.presence.word.store(p, Presence::LAZY, Ordering::Release);
     }
 
     /// This CPU is about to touch addresses of its loaded space again: catches up with what it missed. Returns the space
@@ -147,7 +145,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         targets.insert_all(p, &space.cpus.0);
         targets.remove(here.cpu);
         // Acquire: partner of the Release in `enter_lazy`: its last use of the space comes before.
-        let runs = |cpu| self.slot(cpu).presence.0.load(p, Ordering::Acquire) == Presence::ACTIVE;
+        let runs = |cpu| self.slot(cpu).presence.word.load(p, Ordering::Acquire) == Presence::ACTIVE;
         let busy = targets.iter().any(runs);
         targets.clear();
         if busy {
@@ -175,11 +173,15 @@ impl<'p, P: Platform> Manager<'p, P> {
 /// Fails if the loaded space has ended meanwhile: none is loaded then.
 fn leave_lazy<P: Platform>(here: &Here<'_, '_, P>) -> Result<(), Error> {
     let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
-    if slot.presence.0.get(p) != Presence::LAZY {
+    if slot.presence.word.get(p) != Presence::LAZY {
         return Ok(());
     }
-    slot.presence.0.store(p, Presence::ACTIVE, Ordering::Relaxed);
+    slot.presence.word.store(p, Presence::ACTIVE, Ordering::Relaxed);
     full_fence(p);
+    // INV-13: sweeps went by meanwhile. Partner: the fence in `sweep_is_over`.
+    if mm.sweeps() && !p.broken(Rule::LazyReturnSweep) {
+        crate::tlb::sweep::join(here);
+    }
     let Some(id) = slot.tlb.loaded() else { return Ok(()) };
     // INV-9: left alone as lazy, so look whether it was ended meanwhile.
     if !mm.space(id).life.goes_on(p) && !p.broken(Rule::LifeAfterLazy) {
@@ -214,7 +216,7 @@ pub(crate) fn unload<P: Platform>(here: &Here<'_, '_, P>) {
     p.load_space(mm.kernel_root(), tag, false);
     slot.tlb.loaded.set(0);
     slot.tlb.tags[tag as usize].0.set(0);
-    slot.presence.0.store(p, Presence::ACTIVE, Ordering::Relaxed);
+    slot.presence.word.store(p, Presence::LAZY, Ordering::Relaxed);
     if !early {
         leave();
     }

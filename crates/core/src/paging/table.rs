@@ -16,7 +16,8 @@ use crate::frame::{AllocFrom, Frame, Kind};
 use crate::platform::Platform;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
-use crate::sync::{SpinGuard, Word64};
+use crate::sync::{SpinGuard, Word64, full_fence};
+use crate::tlb::Stamp;
 
 /// The level of the table to which the root's entries lead to: 3 is the root's own.
 const ROOT_LEVEL: u32 = 3;
@@ -448,6 +449,57 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
         Entry(self.word(page).fetch_and(self.mm.platform(), !bits, Ordering::AcqRel))
     }
 
+    /// Clears the accessed bit, in steps of which no bit that the hardware sets meanwhile is lost (INV-10), and stamps the
+    /// entry with the sweep after which no CPU has cached it (INV-13). Nothing else clears that bit.
+    ///
+    /// ```text
+    ///   this CPU                                who begins a sweep, and those who join it
+    ///   epoch: 4
+    ///   entry: not accessed, until sweep 5      epoch = 5
+    ///   ---- fence ----                         read it, then flush: after the entry was cleared
+    ///   epoch: 5! perhaps it began before:
+    ///   entry: until sweep 6
+    /// ```
+    ///
+    /// Nobody judges the first stamp meanwhile: that takes the lock of this table.
+    pub fn age(&self, page: PageNumber) {
+        let (mm, p) = (self.mm, self.mm.platform());
+        if p.broken(Rule::AtomicAccessedClear) {
+            // PITFALLS 38: a bit that the hardware sets in between is lost.
+            let seen = self.read(page);
+            return self.write(page, Entry(seen.0 & !Entry::ACCESSED));
+        }
+        if !mm.sweeps() {
+            self.clear_bits(page, Entry::ACCESSED);
+            return;
+        }
+        let mut epoch = mm.epoch();
+        loop {
+            let mut seen = self.read(page);
+            while let Err(now) =
+                self.word(page).replace(p, seen.0, seen.aged(Stamp::after(p, epoch)).0, Ordering::AcqRel)
+            {
+                seen = Entry(now);
+            }
+            full_fence(p);
+            let now = mm.epoch();
+            if now == epoch || p.broken(Rule::EpochAgainAfterClear) {
+                return;
+            }
+            epoch = now;
+        }
+    }
+
+    /// Puts `with` in the place of an entry that says what was `judged`, and nothing else by now; whether it did.
+    pub fn take_judged(&self, page: PageNumber, judged: Entry, with: Entry) -> bool {
+        let p = self.mm.platform();
+        if p.broken(Rule::TakeWhatWasJudged) {
+            self.replace(page, with);
+            return true;
+        }
+        self.word(page).replace(p, judged.0, with.0, Ordering::AcqRel).is_ok()
+    }
+
     /// Changes what may be done with a mapped page, in one step of which no bit that the hardware sets meanwhile is lost;
     /// gives what was there.
     pub fn set_prot(&self, page: PageNumber, prot: Prot) -> Entry {
@@ -464,11 +516,5 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
     /// Sets bits of a present entry in one step.
     pub fn set_bits(&self, page: PageNumber, bits: u64) {
         self.word(page).fetch_or(self.mm.platform(), bits, Ordering::AcqRel);
-    }
-
-    /// PITFALLS 38: what [`clear_bits`](Self::clear_bits) must not be.
-    pub fn clear_bits_torn(&self, page: PageNumber, bits: u64) {
-        let seen = self.read(page);
-        self.word(page).store(self.mm.platform(), seen.0 & !bits, Ordering::Release);
     }
 }

@@ -30,10 +30,14 @@ impl<P: Platform> Manager<'_, P> {
         let mut work = Work::begin(self);
         while self.zones_of(node).any(|zone| zone.free(p) < zone.high(p)) {
             let scope = profile::scope(p, Scope::Kswapd);
-            if shrink_node(self, node, Reclaimer::Kswapd, self.config().scan_batch, &mut work) == 0 {
-                break;
-            }
+            let shrunk = shrink_node(self, node, Reclaimer::Kswapd, self.config().scan_batch, &mut work);
             drop(scope);
+            if shrunk.freed == 0 {
+                if shrunk.waiting == 0 {
+                    break;
+                }
+                self.await_sweep(&mut work);
+            }
             // Whatever was done: the owner of the CPU may want it back.
             work.give_way();
         }

@@ -166,6 +166,19 @@ impl<'p, P: Platform> Manager<'p, P> {
         pages.iter().for_each(|&n| self.put_page(n));
     }
 
+    /// Puts pages back at the old end of their lists, and lets go of them. Oldest first.
+    pub(crate) fn put_back_old(&self, pages: &[FrameNumber]) {
+        let p = self.platform();
+        for &n in pages.iter().rev() {
+            let node = self.node_of(n);
+            let _guard = node.lock.lock(self);
+            let frame = self.frames().get(n);
+            frame.set_flags(p, flag::LISTED);
+            node.list(frame.state.get(p)).push_back(p, &self.frames(), n);
+        }
+        pages.iter().for_each(|&n| self.put_page(n));
+    }
+
     /// Takes a page off its list, if it is on one: before it is freed.
     pub(crate) fn unlist(&self, n: FrameNumber) {
         let p = self.platform();

@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use core::ops::ControlFlow;
 
-use super::aging::{self, Verdict};
+use super::aging::{self, Seen, Uses, Verdict};
 use super::lru::Sort;
 use super::{pageout, rmap, unmap};
 use crate::Manager;
@@ -21,6 +21,8 @@ use crate::tlb::{Fate, UnmapBatch};
 
 /// A scan starts with this fraction of a list (2^-12) and doubles it while it finds nothing.
 const PRIORITY: u32 = 12;
+/// How many sweeps in a row a task waits for before it does without: a page is used in between, or waits for the second of two.
+const SWEEPS: u32 = 3;
 
 /// Reclaims for a task that needs a frame: a batch from the nearest node that yields one. Gives how many.
 /// Needs interrupts on and no spin lock held. May wait.
@@ -30,14 +32,23 @@ pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId, work: &mut 
     mm.throttle();
     // Frames that wait for a flush of kernel addresses cost one flush, however many: enough of them are worth it.
     let mut reclaimed = mm.purge_frames(want);
-    let mut last = None;
-    for zone in mm.fallback(from) {
-        if reclaimed >= want {
+    // The nodes at which it has looked in vain, and found pages that wait for a sweep: again when that is over.
+    for _ in 0..=SWEEPS {
+        let (mut last, mut waiting) = (None, false);
+        for zone in mm.fallback(from) {
+            if reclaimed >= want {
+                break;
+            }
+            if last.replace(zone.node) != Some(zone.node) {
+                let shrunk = shrink_node(mm, zone.node, Reclaimer::Direct, want, work);
+                reclaimed += shrunk.freed;
+                waiting |= shrunk.waiting > 0;
+            }
+        }
+        if reclaimed > 0 || !waiting {
             break;
         }
-        if last.replace(zone.node) != Some(zone.node) {
-            reclaimed += shrink_node(mm, zone.node, Reclaimer::Direct, want, work);
-        }
+        mm.await_sweep(work);
     }
     if reclaimed == 0 {
         reclaimed = mm.purge_frames(1);
@@ -45,14 +56,17 @@ pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId, work: &mut 
     reclaimed
 }
 
-/// Reclaims from a node until `want` pages are free or a full look at its lists has found no more.
+/// Reclaims from a node until `want` pages are free or a full look at its lists has found no more; pages that wait for a
+/// sweep are not looked at behind.
 pub(super) fn shrink_node<P: Platform>(
     mm: &Manager<'_, P>,
     id: NodeId,
     by: Reclaimer,
     want: u32,
     work: &mut Work<'_, '_, P>,
-) -> u32 {
+) -> Shrunk {
+    // Where memory is short each CPU comes by here often: it takes part in a sweep before its timer asks.
+    mm.sweep_here();
     if !mm.config().swap {
         return shrink_sorts(mm, id, by, want, &[Sort::Files], work);
     }
@@ -67,10 +81,10 @@ fn shrink_sorts<P: Platform>(
     want: u32,
     sorts: &[Sort],
     work: &mut Work<'_, '_, P>,
-) -> u32 {
+) -> Shrunk {
     let p = mm.platform();
     let step = u64::from(mm.config().scan_batch);
-    let mut reclaimed = 0;
+    let mut all = Shrunk::default();
     for priority in (0..=PRIORITY).rev() {
         for &sort in sorts {
             if sort == Sort::Anon && !mm.swap_may_shrink() {
@@ -84,20 +98,28 @@ fn shrink_sorts<P: Platform>(
                 if active > 0 && mm.node(id).lens(p, sort).0 < mm.node(id).lens(p, sort).1 {
                     shrink_active(mm, id, sort, by);
                 }
-                let (scanned, freed) = shrink_inactive(mm, id, sort, by);
-                reclaimed += freed;
-                if scanned == 0 {
+                let one = shrink_inactive(mm, id, sort, by);
+                all.freed += one.freed;
+                all.waiting += one.waiting;
+                if one.scanned == 0 {
                     break;
                 }
-                work.count(scanned * cost::RECLAIM);
-                left = left.saturating_sub(scanned.into());
-                if reclaimed >= want {
-                    return reclaimed;
+                work.count(one.scanned * cost::RECLAIM);
+                left = left.saturating_sub(one.scanned.into());
+                if all.freed >= want {
+                    return all;
+                }
+                if one.waiting > 0 && one.freed == 0 && !mm.sweep_is_over() {
+                    // Those behind have waited less long.
+                    break;
                 }
             }
         }
+        if all.waiting > 0 {
+            return all;
+        }
     }
-    reclaimed
+    all
 }
 
 /// Moves pages from the old end of the active list to the inactive list. Their accessed bits are cleared,
@@ -110,7 +132,7 @@ fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, sort: Sort, by: R
     for &n in pages.as_slice() {
         let frame = mm.frames().get(n);
         if frame.try_lock(p) {
-            let used = aging::uses(mm, n) > 0;
+            let used = aging::uses(mm, n).used > 0;
             mm.emit(Event::Looked { frame: n, used });
             mm.unlock_page(n);
         }
@@ -120,8 +142,9 @@ fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, sort: Sort, by: R
     mm.put_back(pages.as_slice());
 }
 
-/// One batch from the old end of the inactive list. Gives how many were looked at and how many are free.
-fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, sort: Sort, by: Reclaimer) -> (u32, u32) {
+/// One batch from the old end of the inactive list. Gives how many were looked at, and how many are free; of those looked at
+/// the pages do not count that wait for a sweep.
+fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, sort: Sort, by: Reclaimer) -> Shrunk {
     let _scope = profile::scope(mm.platform(), Scope::ShrinkInactive);
     let p = mm.platform();
     let looked = take_out(mm, |batch| {
@@ -131,38 +154,70 @@ fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, sort: Sort, by:
             mm.node(id).note_looked(p, sort, scanned);
         }
         mm.emit(Event::Scanned { by, pages: scanned });
-        let mut back = Few::new();
+        let (mut back, mut wait) = (Few::new(), Few::new());
         for &n in pages.as_slice() {
             if !mm.frames().get(n).try_lock(p) {
                 back.push(n);
-            } else if let Some(fate) = consider(batch, n) {
-                batch.push(n, fate);
-            } else {
-                mm.unlock_page(n);
-                back.push(n);
+                continue;
             }
+            match consider(batch, n) {
+                Considered::Goes(fate) => {
+                    batch.push(n, fate);
+                    continue;
+                }
+                Considered::Stays => back.push(n),
+                Considered::Waits => wait.push(n),
+            }
+            mm.unlock_page(n);
         }
         mm.put_back(back.as_slice());
-        scanned
+        mm.put_back_old(wait.as_slice());
+        (scanned, wait.as_slice().len() as u32)
     });
-    let Ok((scanned, freed)) = looked else { return (0, 0) };
+    let Ok(((scanned, waiting), freed)) = looked else { return Shrunk::default() };
     mm.emit(Event::Reclaimed { by, pages: freed });
-    (scanned, freed)
+    if waiting > 0 {
+        mm.emit(Event::Unswept { pages: waiting });
+        mm.begin_sweep();
+    }
+    Shrunk { scanned, freed, waiting }
 }
 
-/// Looks at a locked page, and unmaps it if it is idle; gives what is to become of it after the flush. `None`: it stays, and
-/// none of its entries was cleared.
-fn consider<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Option<Fate> {
+/// What came of a look at a list.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Shrunk {
+    scanned: u32,
+    pub freed: u32,
+    /// Those that wait for a sweep.
+    pub waiting: u32,
+}
+
+/// What is to become of a page.
+enum Considered {
+    /// After the flush.
+    Goes(Fate),
+    /// It goes round again.
+    Stays,
+    /// It is looked at again when a sweep is over.
+    Waits,
+}
+
+/// Looks at a locked page, and unmaps it if it is idle. If it stays, or waits, none of its entries was cleared that owes a
+/// flush.
+fn consider<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Considered {
     let mm = batch.manager();
     let frame = mm.frames().get(n);
     let before = batch.cleared();
     let leave = Leave::of(mm, n);
-    let used = look(batch, &leave);
-    mm.emit(Event::Looked { frame: n, used: used > 0 });
-    match aging::judge(mm, n, used) {
+    let uses = look(batch, &leave);
+    if uses.used == 0 && uses.unswept {
+        return Considered::Waits;
+    }
+    mm.emit(Event::Looked { frame: n, used: uses.used > 0 });
+    match aging::judge(mm, n, uses.used) {
         Verdict::Reclaim => {
             frame.clear_flags(mm.platform(), flag::REFERENCED);
-            return Some(detach(batch, &leave));
+            return Considered::Goes(detach(batch, &leave, false));
         }
         Verdict::Rotate => mm.emit(Event::Rotated),
         Verdict::Activate => {
@@ -172,7 +227,7 @@ fn consider<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Optio
     }
     // If one of its entries is cleared and not flushed, and then another appeared that is in use, it stays locked until the
     // flush like every page of the batch: who finds no entry must not write it out meanwhile (INV-2).
-    (batch.cleared() > before).then_some(Fate::Keep)
+    if batch.cleared() > before { Considered::Goes(Fate::Keep) } else { Considered::Stays }
 }
 
 /// Reclaims this page, in use or not, if it is on a list and nobody works on it. May wait.
@@ -187,7 +242,7 @@ pub(crate) fn evict<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) {
     }
     frame.clear_flags(p, flag::REFERENCED | flag::ACTIVE);
     let gone = take_out(mm, |batch| {
-        let fate = detach(batch, &Leave::of(mm, n));
+        let fate = detach(batch, &Leave::of(mm, n), true);
         batch.push(n, fate);
     });
     if gone.is_err() {
@@ -272,30 +327,33 @@ impl<'a, 'p, P: Platform> Leave<'a, 'p, P> {
 
 /// How many of a page's mappings were used since the last look. A page with one mapping that was not used is
 /// unmapped in the same step: most pages that reclaim takes are such, and a walk is saved.
-fn look<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>) -> u32 {
+fn look<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>) -> Uses {
     let (mm, n) = (batch.manager(), leave.page);
     match mm.frames().get(n).maps.get(mm.platform()) {
-        0 => 0,
+        0 => Uses::default(),
         1 => {
-            let mut used = 0;
+            let mut uses = Uses::default();
             rmap::walk(mm, n, |mapping| {
-                if aging::was_used(mm, &mapping) {
-                    used += 1;
-                } else if !mapping.leaf.is_large()
+                let mut seen = aging::look(mm, &mapping);
+                if seen == Seen::Idle
+                    && !mapping.leaf.is_large()
                     && leave.may_unmap(mapping.entry.may_be_dirty(mm.platform())).is_ok()
+                    && !unmap::clear(batch, n, &mapping, false)
                 {
-                    unmap::clear(batch, n, &mapping);
+                    // At this moment.
+                    seen = Seen::Used;
                 }
+                uses.add(seen);
                 ControlFlow::Break(())
             });
-            used
+            uses
         }
         _ => aging::uses(mm, n),
     }
 }
 
-/// Unmaps a page and says what is to become of it after the flush.
-fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>) -> Fate {
+/// Unmaps a page, also from who uses it if it `must` go, and says what is to become of it after the flush.
+fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>, must: bool) -> Fate {
     let (mm, n) = (batch.manager(), leave.page);
     let p = mm.platform();
     let frame = mm.frames().get(n);
@@ -322,7 +380,7 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>) 
         mm.emit(why);
         return Fate::Keep;
     }
-    if look && !unmap::unmap(batch, n) {
+    if look && !unmap::unmap(batch, n, must) {
         return Fate::Keep;
     }
     if anon && !mm.swap_wants(n) {

@@ -39,7 +39,7 @@ pub(crate) fn flush<P: Platform>(mm: &Manager<'_, P>, range: PageRange, reason: 
     full_fence(p);
     for cpu in (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| cpu != here.cpu) {
         // Acquire: partner of the Release in `cpu_offline`: its last use comes before.
-        match mm.slot(cpu).presence.0.load(p, Ordering::Acquire) {
+        match mm.slot(cpu).presence.word.load(p, Ordering::Acquire) {
             Presence::OFFLINE => {}
             Presence::LAZY if p.broken(Rule::KernelFlushToLazy) => {}
             _ => targets.insert(cpu),

@@ -6,8 +6,10 @@
 
 mod batch;
 pub(crate) mod kernel;
+pub(crate) mod sweep;
 
 pub(crate) use batch::{BatchSlot, Fate, UnmapBatch};
+pub(crate) use sweep::{Idle, Stamp, Sweeps};
 
 use core::sync::atomic::Ordering;
 
@@ -80,7 +82,7 @@ fn leave_alone<P: Platform>(here: &Here<'_, '_, P>, lazy: bool) {
     let targets = &here.slot().targets;
     for cpu in targets.iter() {
         // Acquire: partner of the Releases of `enter_lazy` and `cpu_offline`: its last use comes before.
-        match mm.slot(cpu).presence.0.load(p, Ordering::Acquire) {
+        match mm.slot(cpu).presence.word.load(p, Ordering::Acquire) {
             Presence::OFFLINE => targets.remove(cpu),
             Presence::LAZY if lazy => {
                 targets.remove(cpu);
@@ -99,6 +101,7 @@ pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>, work: Work) {
         Work::FlushAll => catch_up(here),
         Work::Flush { space, range, generation, tables } => local(here, space, range, generation, tables),
         Work::Kernel(range) => kernel::local(here, range),
+        Work::Sweep => sweep::join(here),
     }
 }
 
@@ -116,7 +119,7 @@ fn local<P: Platform>(
     if tlb.loaded() != Some(id) {
         return;
     }
-    if tables && here.slot().presence.0.get(p) == Presence::LAZY {
+    if tables && here.slot().presence.word.get(p) == Presence::LAZY {
         return unload(here);
     }
     let mine = tlb.generation();

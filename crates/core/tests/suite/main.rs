@@ -23,6 +23,7 @@ mod parallel;
 mod pitfalls;
 mod pools;
 mod prot_none;
+mod quiet;
 mod readme;
 mod reclaim;
 mod refaults;

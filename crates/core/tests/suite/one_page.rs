@@ -142,9 +142,11 @@ fn missed(frames: u32, policy: &str, broken: Option<Rule>, way: Way) -> usize {
 
 #[test]
 fn what_is_written_to_a_page_on_its_way_out_is_seen_in_all_spaces() {
-    for (frames, policy, way) in
-        [(512, "linux", Way::Reclaim), (512, "quiet", Way::Reclaim), (2048, "linux", Way::Offline)]
-    {
+    for (frames, policy, way) in [
+        (512, "linux", Way::Reclaim),
+        (512, "quiet+unmap=batch", Way::Reclaim),
+        (2048, "linux", Way::Offline),
+    ] {
         assert_eq!(missed(frames, policy, None, way), 0, "{policy}, {way:?}");
         assert!(missed(frames, policy, Some(Rule::CacheUntilFlush), way) > 0, "{policy}, {way:?}");
     }
@@ -182,7 +184,7 @@ fn a_page_that_is_wanted_before_its_flush_stays() {
 
 #[test]
 fn a_page_leaves_its_cache_when_no_cpu_can_use_it() {
-    for policy in ["linux", "vanilla", "quiet"] {
+    for policy in ["linux", "vanilla", "quiet+unmap=batch"] {
         let still_used = |broken| {
             at(&setup(), &config(policy), broken, |mm| {
                 let shared = shared(mm);

@@ -15,8 +15,8 @@ const STEPS: [&str; 13] = [
     "acknowledge(",
     ".cpus.0.insert(",
     ".cpus.0.remove(",
-    "presence.0.store(",
-    "presence.0.set(",
+    "presence.word.store(",
+    "presence.word.set(",
     ".raise(",
 ];
 

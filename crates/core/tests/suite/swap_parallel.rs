@@ -143,6 +143,7 @@ fn run(policy: &'static str, cpus: u16, broken: Option<Rule>) -> bool {
         scan_batch: 8,
         swap: true,
         shadows: true,
+        sweep_deadline: 0,
         ..Config::new(Policy::parse(policy).unwrap())
     };
     Threads::run_as(

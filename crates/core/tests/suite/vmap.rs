@@ -673,7 +673,7 @@ fn running_out_of_memory_leaves_everything_as_it_was() {
 #[test]
 fn frames_that_wait_cost_one_flush_for_many_while_other_memory_can_be_had() {
     let host = Host::new(Setup { cpus: 4, frames: 1024, ..Setup::default() });
-    host.run(kernel("quiet", 4096), |mm| {
+    host.run(kernel("quiet+unmap=batch", 4096), |mm| {
         let (id, file) = (mm.create_space().unwrap(), mm.create_file(512).unwrap());
         let shown = Backing::File { file, offset: 0 };
         mm.map(id, pages(0x1000, 512), shown, Prot::ReadWrite).unwrap();

@@ -11,6 +11,6 @@ use crate::tlb;
 /// One IPI per CPU that uses the space and is neither lazy nor this one.
 #[doc(alias = "ptep_clear_flush_young")]
 pub(super) fn clear<P: Platform>(mm: &Manager<'_, P>, mapping: &Mapping<'_, '_, P>) {
-    no_flush::clear(mm, mapping);
+    no_flush::clear(mapping);
     tlb::flush(mm, mapping.id, Some(PageRange::new(mapping.page, 1)), FlushReason::Aging, false);
 }

@@ -13,6 +13,7 @@ use crate::paging::Entry;
 use crate::platform::Platform;
 use crate::policy::Aging;
 use crate::rule::Rule;
+use crate::tlb::Idle;
 
 /// What aging advises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +26,33 @@ pub(super) enum Verdict {
     Activate,
 }
 
+/// What an entry says of its page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Seen {
+    /// It was used since the last look.
+    Used,
+    /// It seems not; but a CPU that had it cached could use it unseen.
+    Unswept,
+    /// It was not.
+    Idle,
+}
+
+/// What all entries that lead to a page say of it.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Uses {
+    /// By how many it was used.
+    pub used: u32,
+    /// Whether one says that a sweep must end first.
+    pub unswept: bool,
+}
+
+impl Uses {
+    pub fn add(&mut self, seen: Seen) {
+        self.used += u32::from(seen == Seen::Used);
+        self.unswept |= seen == Seen::Unswept;
+    }
+}
+
 /// Clears the accessed bit of an entry and says whether it was set.
 ///
 /// With `no-flush` it costs no IPI; with `flush`, if the bit was set, one per CPU that may hold the page.
@@ -32,30 +60,50 @@ pub(super) enum Verdict {
 /// **A large page is flushed under both** (PITFALLS 33). One bit stands for 512 pages, and a TLB that holds a whole working
 /// set in a few large entries never drops them by itself, as it drops small ones: cleared without a flush, the bit would
 /// stay clear for as long as the page is in use, and the hottest memory would look idlest. The price is one flush for
-/// 512 pages.
-pub(super) fn was_used<P: Platform>(mm: &Manager<'_, P>, mapping: &Mapping<'_, '_, P>) -> bool {
+/// 512 pages. With `unmap=quiet` a sweep is that flush, of all pages.
+pub(super) fn look<P: Platform>(mm: &Manager<'_, P>, mapping: &Mapping<'_, '_, P>) -> Seen {
+    let sweeps = mm.sweeps();
     if !mapping.entry.has(Entry::ACCESSED) {
-        return false;
+        return if sweeps && !is_uncached(mm, mapping) { Seen::Unswept } else { Seen::Idle };
     }
-    let large = mapping.leaf.is_large() && !mm.platform().broken(Rule::LargeAgingFlushes);
+    let large = mapping.leaf.is_large() && !sweeps && !mm.platform().broken(Rule::LargeAgingFlushes);
     match mm.config().policy.aging {
         Aging::Flush => flush::clear(mm, mapping),
         Aging::NoFlush if large => flush::clear(mm, mapping),
-        Aging::NoFlush => no_flush::clear(mm, mapping),
+        Aging::NoFlush => no_flush::clear(mapping),
     }
-    true
+    Seen::Used
+}
+
+/// Whether no CPU that may use the entry has it cached, and none will without setting its accessed bit (INV-13). An entry
+/// that lets nobody use it was flushed when it became so, unless that is going on.
+pub(super) fn is_uncached<P: Platform>(mm: &Manager<'_, P>, mapping: &Mapping<'_, '_, P>) -> bool {
+    let Mapping { entry, space, .. } = mapping;
+    if !entry.is_present() {
+        return !space.is_changing(mm.platform());
+    }
+    if entry.has(Entry::ACCESSED) {
+        return false;
+    }
+    let idle = mm.idle(*entry);
+    if idle == Idle::UncachedSince {
+        // The first of those that waited for the last sweep. What comes behind them waits for the next: it had better begin
+        // now.
+        mm.begin_sweep();
+    }
+    idle != Idle::Unswept
 }
 
 /// Clears the accessed bits of all entries that lead to a page and says how many were set.
-pub(super) fn uses<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> u32 {
-    let (mut used, mut seen) = (0, 0);
+pub(super) fn uses<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Uses {
+    let (mut uses, mut seen) = (Uses::default(), 0);
     let maps = mm.frames().get(n).maps.get(mm.platform());
     walk(mm, n, |mapping| {
-        used += u32::from(was_used(mm, &mapping));
+        uses.add(look(mm, &mapping));
         seen += 1;
         if seen == maps { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
-    used
+    uses
 }
 
 /// The second chance: no use, reclaim; the first, go round once more; another, or several at once, activate.

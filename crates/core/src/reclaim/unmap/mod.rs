@@ -2,6 +2,7 @@
 
 mod batch;
 mod per_page;
+mod quiet;
 
 use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
@@ -17,35 +18,46 @@ use crate::rule::Rule;
 use crate::tlb::UnmapBatch;
 
 /// Clears every entry that leads to a page, flushed or left to the batch as the policy says. Gives whether
-/// no entry is left. The caller holds and has locked the page. May wait.
-pub(super) fn unmap<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> bool {
+/// no entry is left; where the policy says that only idle ones go, it stops at the first that is not, unless they `must`.
+/// The caller holds and has locked the page. May wait.
+pub(super) fn unmap<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber, must: bool) -> bool {
     let mm = batch.manager();
     let p = mm.platform();
     let frame = mm.frames().get(n);
     let is_unmapped = || frame.maps.load(p, Ordering::Acquire) == 0;
     walk(mm, n, |mapping| {
-        clear(batch, n, &mapping);
-        if is_unmapped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if !clear(batch, n, &mapping, must) || is_unmapped() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     });
     is_unmapped()
 }
 
-/// Clears one entry, flushed or left to the batch as the policy says.
+/// Clears one entry, flushed or left to the batch as the policy says; gives whether it did, which where it `must` it does.
 pub(super) fn clear<P: Platform>(
     batch: &UnmapBatch<'_, '_, P>,
     n: FrameNumber,
     mapping: &Mapping<'_, '_, P>,
-) {
+    must: bool,
+) -> bool {
     let mm = batch.manager();
     match mm.config().policy.unmap {
         Unmap::PerPage => per_page::clear(mm, n, mapping),
         Unmap::BatchClean => batch::clear(batch, n, mapping, |entry| !entry.has(Entry::DIRTY)),
-        Unmap::Batch => batch::clear(batch, n, mapping, |_| true),
+        Unmap::Quiet if !must => {
+            if !quiet::clear(mm, n, mapping) {
+                return false;
+            }
+        }
+        Unmap::Batch | Unmap::Quiet => batch::clear(batch, n, mapping, |_| true),
     }
     let frame = mm.frames().get(n);
     frame.maps.fetch_sub(mm.platform(), 1, Ordering::Release);
     // The caller's own hold keeps this from being the last.
     frame.refs.fetch_sub(mm.platform(), 1, Ordering::Release);
+    true
 }
 
 /// Takes the entry out and keeps what it knew of the page. What is left behind of an anonymous page names its swap slot,
@@ -64,6 +76,18 @@ fn take<P: Platform>(
         }
         None => mapping.leaf.take(mapping.page),
     };
+    note_taken(mm, n, mapping, old, deferred);
+    old
+}
+
+/// What an entry that was taken out knew of its page.
+fn note_taken<P: Platform>(
+    mm: &crate::Manager<'_, P>,
+    n: FrameNumber,
+    mapping: &Mapping<'_, '_, P>,
+    old: Entry,
+    deferred: bool,
+) {
     // Dirtiness moves to the page before its entry's lock is dropped: whoever finds the entry gone finds
     // the page dirty (PITFALLS 4).
     let p = mm.platform();
@@ -73,5 +97,4 @@ fn take<P: Platform>(
         mm.frames().get(n).set_flags(p, flag::DIRTY);
     }
     mm.emit(Event::Unmapped { space: mapping.id, page: mapping.page, frame: n, pages: 1, deferred });
-    old
 }

@@ -181,7 +181,12 @@ unsafe impl Platform for Host {
             return Guarantees::none();
         }
         // SAFETY: `translate` does so.
-        unsafe { Guarantees::none().with_clean_write_walks().with_unflushed_accessed() }
+        unsafe {
+            Guarantees::none()
+                .with_clean_write_walks()
+                .with_unflushed_accessed()
+                .with_accessed_before_cached()
+        }
     }
     fn touch(&self, at: *const u8, _access: Access) {
         self.touched(at);

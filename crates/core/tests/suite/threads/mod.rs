@@ -345,7 +345,12 @@ unsafe impl Platform for Threads {
     }
     fn guarantees(&self) -> Guarantees {
         // SAFETY: nothing is cached: `translate` walks each time.
-        unsafe { Guarantees::none().with_clean_write_walks().with_unflushed_accessed() }
+        unsafe {
+            Guarantees::none()
+                .with_clean_write_walks()
+                .with_unflushed_accessed()
+                .with_accessed_before_cached()
+        }
     }
     fn now(&self) -> Nanos {
         Nanos(0)

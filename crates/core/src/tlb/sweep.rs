@@ -1,0 +1,267 @@
+//! Sweeps: all CPUs flush all that user addresses have left, each by itself, when it is in the core anyway.
+//!
+//! **INV-13: an entry that is not accessed, and whose accessed bit was cleared before the last sweep began, is cached by no
+//! CPU that may use it.** Hardware that sets the accessed bit before it caches an entry
+//! ([`Guarantees::with_accessed_before_cached`](crate::platform::Guarantees::with_accessed_before_cached)) has cached nothing
+//! since the bit was cleared, or it would be set again; and what it had cached before went with the sweep. So such an entry
+//! is taken out without a flush. `docs/quiet.md` has the proof and what it rests on.
+//!
+//! The *epoch* is the number of the last sweep that has begun. Each CPU notes up to which one it has flushed. A sweep is
+//! over when each CPU has, or may be left alone: one that is lazy or offline reads the epoch before it touches a user address
+//! again.
+//!
+//! ```text
+//!   CPU that comes back                who looks whether a sweep is over
+//!   presence = ACTIVE                  read the epoch: 5
+//!   ---- fence ----                    ---- fence ----
+//!   read the epoch: 5, flush           read presence: LAZY, so its look at the epoch comes later
+//! ```
+//!
+//! Sweeps follow each other: the next begins when the last is over, and only when somebody wants it.
+
+use core::sync::atomic::Ordering;
+
+use super::catch_up;
+use crate::Manager;
+use crate::cpu::CpuId;
+use crate::event::{Event, FlushReason};
+use crate::ipi::{self, Work};
+use crate::paging::Entry;
+use crate::percpu::{Here, Presence};
+use crate::platform::Platform;
+use crate::policy::Unmap;
+use crate::profile::{self, Scope};
+use crate::resched;
+use crate::rule::Rule;
+use crate::sync::{Word32, Word64, full_fence};
+
+/// What all CPUs share of sweeps.
+#[repr(C, align(64))]
+pub(crate) struct Sweeps {
+    /// How many have begun.
+    epoch: Word64,
+    /// How many are over: all that have begun, or all but one.
+    completed: Word64,
+    look: Look,
+}
+
+/// On a line of its own: those who wait for a sweep write it.
+#[repr(C, align(64))]
+struct Look {
+    /// Not 0 while somebody looks.
+    busy: Word32,
+    /// The first CPU that was not found past the sweep. Those before it stay past.
+    next: Word32,
+}
+
+/// Sweeps that a stamp tells apart.
+const CODES: u64 = 127;
+
+/// Until which sweep CPUs may have cached an entry whose accessed bit was cleared: its number, modulo 127, plus one; 0 is
+/// none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stamp(pub(crate) u8);
+
+impl Stamp {
+    const fn of(sweep: u64) -> Stamp {
+        Stamp((sweep % CODES + 1) as u8)
+    }
+
+    /// For an entry that was cleared in this epoch: the first sweep that begins later.
+    pub(crate) fn after<P: Platform>(p: &P, epoch: u64) -> Stamp {
+        if p.broken(Rule::StampWhatIsCleared) { Stamp::of(epoch) } else { Stamp::of(epoch + 1) }
+    }
+
+    /// Whether its sweep is over, where so many are. Of the sweeps that are not, a stamp names the next or the one after it,
+    /// since one at most is under way: all other numbers are from before. One that is very old may look like those: then its
+    /// entry waits for a sweep once more.
+    fn is_over<P: Platform>(self, p: &P, completed: u64) -> bool {
+        let next = Stamp::of(completed + 1) == self;
+        let one_after = Stamp::of(completed + 2) == self && !p.broken(Rule::StampsOfTwoSweeps);
+        self.0 != 0 && !next && !one_after
+    }
+}
+
+/// What an entry that is not accessed says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Idle {
+    /// No CPU has it cached.
+    Uncached,
+    /// The same, and its sweep is the last that is over.
+    UncachedSince,
+    /// Some CPU may: a sweep must end first.
+    Unswept,
+}
+
+impl<P: Platform> Manager<'_, P> {
+    /// To be called by the handler of each CPU's periodic timer, with interrupts off: where the policy wants sweeps, this is
+    /// where CPUs that are busy elsewhere take part in them. Reads one line that all CPUs share; while a sweep is under way,
+    /// once, it flushes what user addresses have left in this CPU's TLB. No lock, no IPI.
+    ///
+    /// A CPU whose timer is stopped is in lazy mode ([`enter_lazy`](Self::enter_lazy)) or offline, or is interrupted for each
+    /// sweep that somebody waits for longer than [`Config::sweep_deadline`](crate::Config::sweep_deadline).
+    pub fn tick(&self) {
+        self.sweep_here();
+    }
+
+    /// The same where this CPU is in the core anyway. Any context.
+    pub(crate) fn sweep_here(&self) {
+        if self.sweeps() {
+            join(&Here::new(self));
+        }
+    }
+
+    /// Whether there are sweeps, and entries have stamps.
+    #[inline(always)]
+    pub(crate) fn sweeps(&self) -> bool {
+        self.config().policy.unmap == Unmap::Quiet
+    }
+
+    /// The number of the last sweep that has begun.
+    pub(crate) fn epoch(&self) -> u64 {
+        // Acquire: partner of the AcqRel that began it.
+        self.root.sweeps.epoch.load(self.platform(), Ordering::Acquire)
+    }
+
+    /// Who may have cached an entry that is not accessed (INV-13). It was read under its table's lock, and this comes after:
+    /// whoever stamped it knew of no sweep that is not known here.
+    pub(crate) fn idle(&self, entry: Entry) -> Idle {
+        let p = self.platform();
+        // Acquire: partner of the Release in `look`: what CPUs did before they flushed comes before what the caller does.
+        let completed = self.root.sweeps.completed.load(p, Ordering::Acquire);
+        match entry.stamp() {
+            stamp if !stamp.is_over(p, completed) => Idle::Unswept,
+            stamp if stamp == Stamp::of(completed) => Idle::UncachedSince,
+            _ => Idle::Uncached,
+        }
+    }
+
+    /// Whether a CPU may have cached an entry that was taken out or is no longer present. By who has its table's lock.
+    pub(crate) fn may_be_cached(&self, old: Entry) -> bool {
+        let uncached = self.sweeps() && !old.has(Entry::ACCESSED) && self.idle(old) != Idle::Unswept;
+        if uncached {
+            self.emit(Event::FlushSpared);
+        }
+        !uncached
+    }
+
+    /// Begins a sweep, unless one is under way, or the policy wants none. Reclaim does so by itself; this is for kernels that
+    /// see a shortage coming. Any context. No IPI.
+    pub fn begin_sweep(&self) {
+        if !self.sweeps() {
+            return;
+        }
+        let (p, sweeps) = (self.platform(), &self.root.sweeps);
+        let epoch = self.epoch();
+        if sweeps.completed.load(p, Ordering::Acquire) != epoch {
+            return;
+        }
+        if sweeps.epoch.replace(p, epoch, epoch + 1, Ordering::AcqRel).is_ok() {
+            self.emit(Event::SweepBegun);
+        }
+    }
+
+    /// Looks whether the last sweep is over. Each CPU is looked at once in a sweep, and the first that has not taken part once
+    /// in each look. Any context but an interrupt handler. No IPI.
+    pub fn sweep_is_over(&self) -> bool {
+        let (p, sweeps) = (self.platform(), &self.root.sweeps);
+        let is_over = || sweeps.completed.load(p, Ordering::Acquire) == self.epoch();
+        if is_over() {
+            return true;
+        }
+        if sweeps.look.busy.replace(p, 0, 1, Ordering::Acquire).is_err() {
+            return false;
+        }
+        if !is_over() {
+            let epoch = self.epoch();
+            // Partner: the fence in `leave_lazy`.
+            full_fence(p);
+            let mut cpu = sweeps.look.next.get(p);
+            while cpu < p.possible_cpus() && self.is_past(CpuId(cpu as u16), epoch) {
+                cpu += 1;
+            }
+            let is_over = cpu >= p.possible_cpus();
+            sweeps.look.next.set(p, if is_over { 0 } else { cpu });
+            if is_over {
+                // Release: partner of the Acquire in `idle`.
+                sweeps.completed.store(p, epoch, Ordering::Release);
+            }
+        }
+        sweeps.look.busy.store(p, 0, Ordering::Release);
+        is_over()
+    }
+
+    /// Whether a CPU has taken part in a sweep, or will before it touches a user address.
+    fn is_past(&self, cpu: CpuId, epoch: u64) -> bool {
+        let (p, presence) = (self.platform(), &self.slot(cpu).presence);
+        // Acquire: partner of the Releases of `enter_lazy`, `cpu_offline` and `join`: its last use comes before.
+        presence.word.load(p, Ordering::Acquire) != Presence::ACTIVE
+            || presence.swept.load(p, Ordering::Acquire) >= epoch
+            || p.broken(Rule::CountEveryCpu)
+    }
+
+    /// Waits until the sweep that is under way is over; begins one if none is. Those who have not taken part by the deadline
+    /// are interrupted. Interrupts on, no spin lock held. May wait.
+    pub(crate) fn await_sweep(&self, work: &mut resched::Work<'_, '_, P>) {
+        let _scope = profile::scope(self.platform(), Scope::SweepWait);
+        self.begin_sweep();
+        let mut waited = 0;
+        loop {
+            self.sweep_here();
+            if self.sweep_is_over() {
+                return;
+            }
+            if waited >= self.config().sweep_deadline {
+                self.ask_laggards();
+                continue;
+            }
+            work.give_way();
+            let ns = (waited / 8).clamp(1_000, 50_000);
+            self.platform().pause(ns as u32);
+            waited += ns;
+        }
+    }
+
+    /// Interrupts those who have not taken part in the sweep that is under way.
+    fn ask_laggards(&self) {
+        let p = self.platform();
+        let epoch = self.epoch();
+        let here = Here::new(self);
+        let targets = &here.slot().targets;
+        for cpu in (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16)) {
+            if cpu != here.cpu && !self.is_past(cpu, epoch) {
+                targets.insert(cpu);
+            }
+        }
+        let count = targets.len();
+        if count > 0 {
+            self.emit(Event::SweepForced { targets: count });
+            self.emit(Event::RemoteFlush { reason: FlushReason::Sweep, targets: count });
+        }
+        ipi::call(here, Work::Sweep, join);
+    }
+}
+
+/// This CPU takes part in the sweep that is under way, if it has not yet and counts. Tags that are not loaded are forgotten,
+/// so they are flushed when they are loaded.
+pub(crate) fn join<P: Platform>(here: &Here<'_, '_, P>) {
+    let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
+    let epoch = mm.epoch();
+    if slot.presence.swept.get(p) >= epoch || slot.presence.word.get(p) != Presence::ACTIVE {
+        return;
+    }
+    // Partner: the fence in `LockedLeaf::age`. Entries that were cleared before this sweep began are found so from here on.
+    full_fence(p);
+    if !p.broken(Rule::FlushBeforeSwept) {
+        let tlb = &slot.tlb;
+        for (tag, (space, _)) in tlb.tags.iter().enumerate() {
+            if tag != usize::from(tlb.tag.get()) {
+                space.set(0);
+            }
+        }
+        catch_up(here);
+    }
+    mm.emit(Event::Swept);
+    // Release: partner of the Acquire in `is_past`.
+    slot.presence.swept.store(p, epoch, Ordering::Release);
+}

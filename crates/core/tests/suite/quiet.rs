@@ -1,0 +1,304 @@
+//! `unmap=quiet`: what no CPU can have cached is taken out without a flush (INV-13).
+
+use crate::machine;
+
+use machine::faults::{AT, TO, own, read_all, reclaim_all, run_in, showing};
+use machine::race::{at, at_every_touch, race};
+use machine::showing::Operation;
+use machine::swapping::{is_out, read, swapping, take_free};
+use machine::{Host, Mm, Setup, at_hand, bare, give_back, pages};
+use quietmm::platform::{Guarantees, Platform};
+use quietmm::{Advice, AllocFrom, Backing, Config, Counter, Error, PageNumber, Policy, Prot, Rule, SpaceId};
+
+/// Pages that are reclaimed in most tests.
+const MANY: u64 = 32;
+
+fn config() -> Config {
+    Config { page_lists: at_hand(1), lru_batch: 1, scan_batch: 4, ..bare("quiet") }
+}
+
+fn setup(cpus: u32) -> Setup {
+    Setup { cpus, frames: 512, ..Setup::default() }
+}
+
+/// Whoever waits for a sweep leaves others time to tick.
+fn ticking(config: Config) -> Config {
+    Config { sweep_deadline: 25_000_000, ..config }
+}
+
+/// The timers of these CPUs fire.
+fn ticks(mm: &Mm<'_>, cpus: &[u16]) {
+    for &cpu in cpus {
+        mm.platform().on(cpu, || {
+            let were_on = mm.platform().irqs_off();
+            mm.tick();
+            if were_on {
+                mm.platform().irqs_on();
+            }
+        });
+    }
+}
+
+/// A task on CPU 0 needs memory, once: a batch is looked at, or some.
+fn look(mm: &Mm<'_>) {
+    if let Ok(frame) = mm.alloc_frames(0, AllocFrom::HERE) {
+        mm.free_frames(frame);
+    }
+}
+
+/// How often CPUs used what they must not.
+fn stale(mm: &Mm<'_>) -> u32 {
+    mm.platform().stale.get()
+}
+
+fn sent(mm: &Mm<'_>) -> u64 {
+    mm.counter(Counter::IpisSent)
+}
+
+#[test]
+fn reclaim_interrupts_nobody_where_cpus_tick() {
+    let taken = |policy: &str| {
+        let host = Host::new(setup(4));
+        host.run(ticking(bare(policy)), |mm| {
+            let (id, _) = showing(mm, MANY, &[1, 2, 3]);
+            [1, 2, 3].iter().for_each(|&cpu| read_all(mm, id, cpu, MANY));
+            let timers = |mm: &Mm<'_>| ticks(mm, &[1, 2, 3]);
+            host.at_cond_resched(timers);
+            let before = sent(mm);
+            reclaim_all(mm);
+            let left = (AT..AT + MANY).filter(|&page| mm.lookup(id, PageNumber(page)).unwrap().is_present());
+            assert_eq!(left.count(), 0, "{policy}: all are gone");
+            let sent = sent(mm) - before;
+            // And the pages come back, with what they held.
+            read_all(mm, id, 1, MANY);
+            assert_eq!(stale(mm), 0);
+            sent
+        })
+    };
+    assert_eq!(taken("quiet"), 0);
+    assert!(taken("quiet+unmap=batch") > 0);
+}
+
+#[test]
+fn what_was_written_goes_to_its_device_without_an_interrupt() {
+    let host = Host::new(Setup { disk: true, ..setup(3) });
+    host.run(ticking(swapping("quiet")), |mm| {
+        mm.swap_on(0, 512, 0).unwrap();
+        let id = own(mm, MANY, &[0, 1, 2]);
+        for page in AT..AT + MANY {
+            [0, 1, 2].iter().for_each(|&cpu| host.on(cpu, || host.write(mm, id, page, page).unwrap()));
+        }
+        host.at_cond_resched(|mm| ticks(mm, &[1, 2]));
+        let before = sent(mm);
+        mm.drain_lru_batch();
+        reclaim_all(mm);
+        let out = (AT..AT + MANY).filter(|&page| is_out(mm, id, page)).count();
+        assert_eq!((out, sent(mm) - before), (MANY as usize, 0));
+        (AT..AT + MANY).for_each(|page| assert_eq!(read(mm, id, page), Ok(page)));
+        assert_eq!((stale(mm), host.torn.get()), (0, 0));
+    });
+}
+
+/// CPU 1 has a page cached. CPU 0 needs all memory, twice, and nobody ticks. What CPU 1 reads by what it has cached: whether
+/// that is stale.
+fn stale_after(broken: Option<Rule>) -> bool {
+    at(&setup(2), &config(), broken, |mm| {
+        let (id, _) = showing(mm, 4, &[1]);
+        read_all(mm, id, 1, 4);
+        let held = take_free(mm);
+        (0..8).for_each(|_| look(mm));
+        mm.platform().on(1, || (AT..AT + 4).for_each(|page| _ = mm.platform().try_read(page)));
+        give_back(mm, held);
+        stale(mm) > 0
+    })
+}
+
+#[test]
+fn an_entry_that_a_cpu_may_have_cached_is_not_taken() {
+    assert!(!stale_after(None));
+    for rule in [Rule::StampWhatIsCleared, Rule::CountEveryCpu, Rule::FlushBeforeSwept] {
+        assert!(stale_after(Some(rule)), "{rule}");
+    }
+}
+
+#[test]
+fn who_does_not_tick_is_asked_after_the_deadline() {
+    let host = Host::new(setup(3));
+    host.run(ticking(config()), |mm| {
+        let (id, _) = showing(mm, 4, &[1, 2]);
+        [1, 2].iter().for_each(|&cpu| read_all(mm, id, cpu, 4));
+        let held = take_free(mm);
+        host.at_cond_resched(|mm| ticks(mm, &[2]));
+        let before = sent(mm);
+        (0..8).for_each(|_| look(mm));
+        let forced = mm.counter(Counter::SweepForced);
+        assert!(forced > 0, "CPU 1 has no timer");
+        assert_eq!(sent(mm) - before, forced, "and only it was asked");
+        // The last sweep may go on.
+        assert!(forced <= mm.counter(Counter::Sweeps), "once in each sweep");
+        give_back(mm, held);
+    });
+}
+
+/// A sweep is under way that CPU 1 has not joined when CPU 0 finds that a page was used: not that one but the next must be
+/// over before the page goes.
+fn stale_after_two(broken: Option<Rule>) -> bool {
+    at(&setup(2), &config(), broken, |mm| {
+        let (id, _) = showing(mm, 1, &[1]);
+        read_all(mm, id, 1, 1);
+        let held = take_free(mm);
+        mm.begin_sweep();
+        assert!(!mm.sweep_is_over());
+        look(mm);
+        mm.platform().on(1, || _ = mm.platform().try_read(AT));
+        give_back(mm, held);
+        stale(mm) > 0
+    })
+}
+
+#[test]
+fn an_entry_that_is_cleared_while_a_sweep_goes_on_waits_for_the_next() {
+    assert!(!stale_after_two(None));
+    assert!(stale_after_two(Some(Rule::StampsOfTwoSweeps)));
+}
+
+/// At every place of CPU 0's while it needs memory, CPU 1 joins the sweep that begins then, and uses the page once more.
+fn stale_in_the_middle(broken: Option<Rule>) -> usize {
+    let cases = at_every_touch(&setup(2), &config(), broken, |mm, place| {
+        let (id, _) = showing(mm, 1, &[1]);
+        read_all(mm, id, 1, 1);
+        let held = take_free(mm);
+        race(
+            mm,
+            place,
+            || (0..3).for_each(|_| look(mm)),
+            || {
+                mm.begin_sweep();
+                mm.tick();
+                _ = mm.platform().try_read(AT);
+            },
+        );
+        mm.platform().on(1, || _ = mm.platform().try_read(AT));
+        give_back(mm, held);
+        stale(mm) > 0
+    });
+    cases.count(|&stale| stale)
+}
+
+#[test]
+fn a_sweep_that_begins_while_an_entry_is_cleared_does_not_count() {
+    assert_eq!(stale_in_the_middle(None), 0);
+    assert!(stale_in_the_middle(Some(Rule::EpochAgainAfterClear)) > 0);
+    assert!(stale_in_the_middle(Some(Rule::TakeWhatWasJudged)) > 0);
+}
+
+/// CPU 1 is lazy while a page that it has cached goes.
+fn stale_after_lazy(broken: Option<Rule>) -> bool {
+    at(&setup(2), &config(), broken, |mm| {
+        let (id, _) = showing(mm, 4, &[1]);
+        read_all(mm, id, 1, 4);
+        mm.platform().on(1, || mm.enter_lazy());
+        let held = take_free(mm);
+        let before = sent(mm);
+        (0..8).for_each(|_| look(mm));
+        assert_eq!(sent(mm), before, "a lazy CPU is left alone");
+        mm.platform().on(1, || {
+            assert_eq!(mm.leave_lazy(), Some(id));
+            (AT..AT + 4).for_each(|page| _ = mm.platform().try_read(page));
+        });
+        give_back(mm, held);
+        stale(mm) > 0
+    })
+}
+
+#[test]
+fn a_cpu_that_was_lazy_joins_when_it_comes_back() {
+    assert!(!stale_after_lazy(None));
+    assert!(stale_after_lazy(Some(Rule::LazyReturnSweep)));
+}
+
+#[test]
+fn what_lies_under_other_tags_is_swept_too() {
+    for tags in [1, 2, 8] {
+        at(&Setup { tags, ..setup(2) }, &config(), None, |mm| {
+            let (id, _) = showing(mm, 4, &[1]);
+            read_all(mm, id, 1, 4);
+            let other = mm.create_space().unwrap();
+            run_in(mm, other, &[1]);
+            let held = take_free(mm);
+            (0..8).for_each(|_| look(mm));
+            run_in(mm, id, &[1]);
+            mm.platform().on(1, || (AT..AT + 4).for_each(|page| _ = mm.platform().try_read(page)));
+            give_back(mm, held);
+            assert_eq!(stale(mm), 0, "{tags} tags");
+        });
+    }
+}
+
+#[test]
+fn a_page_that_is_used_between_two_looks_stays() {
+    at(&setup(2), &ticking(config()), None, |mm| {
+        let (id, _) = showing(mm, 1, &[1]);
+        read_all(mm, id, 1, 1);
+        let held = take_free(mm);
+        mm.platform().at_cond_resched(|mm| {
+            ticks(mm, &[1]);
+            mm.platform().on(1, || _ = mm.platform().try_read(AT));
+        });
+        look(mm);
+        assert!(mm.lookup(id, PageNumber(AT)).unwrap().is_present());
+        give_back(mm, held);
+    });
+}
+
+/// What an operation on pages costs that CPUs 1 and 2 have used: none of them since a sweep, or just now.
+fn cost_of(policy: &str, now: bool, operation: fn(&Mm<'_>, SpaceId)) -> u64 {
+    at(&setup(3), &ticking(Config { scan_batch: 4, ..bare(policy) }), None, |mm| {
+        let (id, _) = showing(mm, MANY, &[1, 2]);
+        // Its table stays.
+        mm.map(id, pages(AT + MANY + 8, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        let host = mm.platform();
+        host.on(1, || host.write(mm, id, AT + MANY + 8, 1).unwrap());
+        [1, 2].iter().for_each(|&cpu| read_all(mm, id, cpu, MANY));
+        let held = take_free(mm);
+        host.at_cond_resched(|mm| ticks(mm, &[1, 2]));
+        look(mm);
+        give_back(mm, held);
+        if now {
+            read_all(mm, id, 1, MANY);
+        }
+        let before = sent(mm);
+        operation(mm, id);
+        let cost = sent(mm) - before;
+        host.on(1, || (AT..AT + MANY).for_each(|page| _ = host.try_read(page)));
+        assert_eq!(stale(mm), 0);
+        cost
+    })
+}
+
+#[test]
+fn an_operation_on_what_no_cpu_has_cached_interrupts_nobody() {
+    let operations: [(&str, Operation); 5] = [
+        ("unmap", |mm, id| mm.unmap(id, pages(AT, MANY)).unwrap()),
+        ("protect", |mm, id| mm.protect(id, pages(AT, MANY), Prot::None).unwrap()),
+        ("read-only", |mm, id| mm.protect(id, pages(AT, MANY), Prot::Read).unwrap()),
+        ("drop", |mm, id| mm.advise(id, pages(AT, MANY), Advice::Drop).unwrap()),
+        ("move", |mm, id| mm.move_range(id, pages(AT, MANY), PageNumber(TO)).unwrap()),
+    ];
+    for (name, operation) in operations {
+        assert_eq!(cost_of("quiet", false, operation), 0, "{name}");
+        assert!(cost_of("quiet", true, operation) > 0, "{name}: it was used just now");
+        assert!(cost_of("quiet+unmap=batch", false, operation) > 0, "{name}");
+    }
+}
+
+#[test]
+fn a_policy_without_the_guarantee_is_refused() {
+    let policy = Policy::parse("quiet").unwrap();
+    // SAFETY: no hardware is used.
+    let given = unsafe { Guarantees::none().with_clean_write_walks().with_unflushed_accessed() };
+    let refused = Error::GuaranteeMissing { policy: "unmap=quiet", guarantee: "with_accessed_before_cached" };
+    assert_eq!(policy.check(given), Err(refused));
+    // SAFETY: the same.
+    assert_eq!(policy.check(unsafe { given.with_accessed_before_cached() }), Ok(()));
+}
