@@ -191,13 +191,14 @@ impl<T: Pooled> Pool<T> {
             self.take(mm, 1, &mut |handle| found = Some(handle));
             match found {
                 Some(handle) => return Ok(Reserved(handle)),
-                None => self.grow(mm, frame()?)?,
+                None => drop(self.grow(mm, frame()?, false)?),
             }
         }
     }
 
-    /// Reserves some slots under one hold of the lock: at most `most`, of one slab; `each` gets them, in use. For who uses
-    /// many: the pool's lock is the whole machine's. As [`reserve`](Self::reserve) otherwise.
+    /// Reserves some slots under one hold of the lock: at most `most` of those that are free, or a whole slab that it makes;
+    /// `each` gets them, in use. For who uses many: the pool's lock is the whole machine's. As [`reserve`](Self::reserve)
+    /// otherwise.
     pub fn reserve_some<P: Platform>(
         &self,
         mm: &Manager<'_, P>,
@@ -207,7 +208,12 @@ impl<T: Pooled> Pool<T> {
     ) -> Result<(), Error> {
         // Nothing is free, and a slab has to be made: no need to stand in line to see that.
         while !self.has_room(mm) || !self.take(mm, most, &mut each) {
-            self.grow(mm, mm.alloc_own(from)?)?;
+            // Who makes a slab has it all: on many CPUs at once each would find the others' slabs, and its own one too many.
+            if let Some(number) = self.grow(mm, mm.alloc_own(from)?, true)? {
+                let first = number * Self::PER_SLAB;
+                (first..first + Self::PER_SLAB).for_each(each);
+                break;
+            }
         }
         Ok(())
     }
@@ -217,16 +223,28 @@ impl<T: Pooled> Pool<T> {
         self.open.len(mm.platform()) > 0 || self.idle.len(mm.platform()) > 0
     }
 
-    /// Takes up to `most` free slots of one slab; says whether there was one.
+    /// Takes up to `most` free slots; says whether there was one.
     fn take<P: Platform>(&self, mm: &Manager<'_, P>, most: u32, each: &mut dyn FnMut(u32)) -> bool {
-        let (p, frames) = (mm.platform(), mm.frames());
         let _guard = self.lock.lock(mm);
+        let mut taken = 0;
+        while taken < most {
+            match self.take_of_one(mm, most - taken, each) {
+                0 => break,
+                some => taken += some,
+            }
+        }
+        taken > 0
+    }
+
+    /// Takes up to `most` free slots of one slab; gives how many. Under the lock.
+    fn take_of_one<P: Platform>(&self, mm: &Manager<'_, P>, most: u32, each: &mut dyn FnMut(u32)) -> u32 {
+        let (p, frames) = (mm.platform(), mm.frames());
         let (list, n) = match self.open.first(p) {
             FrameNumber::NONE => (&self.idle, self.idle.first(p)),
             n => (&self.open, n),
         };
         if n == FrameNumber::NONE {
-            return false;
+            return 0;
         }
         let slab = frames.get(n);
         let first = slab.owner.get(p) * Self::PER_SLAB;
@@ -249,11 +267,17 @@ impl<T: Pooled> Pool<T> {
                 self.open.push_front(p, &frames, n);
             }
         }
-        true
+        taken
     }
 
-    /// Makes a slab of this frame, or the directory that it needs first. A frame that is not needed goes back.
-    fn grow<P: Platform>(&self, mm: &Manager<'_, P>, new: FrameNumber) -> Result<(), Error> {
+    /// Makes a slab of this frame, or the directory that it needs first. A frame that is not needed goes back. If all its slots
+    /// are to be the caller's, gives the slab's number, once there is one.
+    fn grow<P: Platform>(
+        &self,
+        mm: &Manager<'_, P>,
+        new: FrameNumber,
+        mine: bool,
+    ) -> Result<Option<u32>, Error> {
         let p = mm.platform();
         // Two looks: nobody else knows of the slots yet, and their lines come from memory: not under the lock.
         for ready in [false, true] {
@@ -263,29 +287,29 @@ impl<T: Pooled> Pool<T> {
             let Ok(Some(number)) = number else {
                 drop(guard);
                 mm.free_one(new);
-                return number.map(drop);
+                return number.map(|_| None);
             };
             let directory = &self.directories[(number / PER_DIRECTORY) as usize];
             if ready && directory.get(p) != 0 {
-                self.publish(mm, new, number);
-                return Ok(());
+                self.publish(mm, new, number, if mine { Self::PER_SLAB } else { 0 });
+                return Ok(mine.then_some(number));
             }
             if !ready && directory.get(p) == 0 {
                 mm.frames().get(new).refs.set(p, 0);
                 // Release: partner of the Acquire in `slab`: it was cleared before.
                 directory.store(p, new.0 + 1, Ordering::Release);
-                return Ok(());
+                return Ok(None);
             }
             drop(guard);
             for place in 0..Self::PER_SLAB {
                 let next = if place + 1 < Self::PER_SLAB { place + 2 } else { 0 };
-                Self::slot_in(p, new, place).link.set(p, next);
+                Self::slot_in(p, new, place).link.set(p, if mine { LIVE } else { next });
             }
-            mm.frames().get(new).maps.set(p, 1);
+            mm.frames().get(new).maps.set(p, u32::from(!mine));
         }
         // The directory went in between.
         mm.free_one(new);
-        Ok(())
+        Ok(None)
     }
 
     /// A number that no slab has: the lowest where some went back. Its directory may be missing. Under the lock.
@@ -306,12 +330,12 @@ impl<T: Pooled> Pool<T> {
         Ok(numbers)
     }
 
-    /// A slab in which nothing is in use begins, under a number of which the directory is there. Under the lock.
-    fn publish<P: Platform>(&self, mm: &Manager<'_, P>, n: FrameNumber, number: u32) {
+    /// A slab in which all slots are in use or none begins, under a number of which the directory is there. Under the lock.
+    fn publish<P: Platform>(&self, mm: &Manager<'_, P>, n: FrameNumber, number: u32, used: u32) {
         let (p, frames) = (mm.platform(), mm.frames());
         let slab = frames.get(n);
         slab.owner.set(p, number);
-        slab.refs.set(p, 0);
+        slab.refs.set(p, used);
         let directory = FrameNumber(self.directories[(number / PER_DIRECTORY) as usize].get(p) - 1);
         // Release: partner of the Acquire in `slab`: it was cleared before.
         word_in(p, directory, number).store(p, n.0 + 1, Ordering::Release);
@@ -319,7 +343,9 @@ impl<T: Pooled> Pool<T> {
         count.set(p, count.get(p) + 1);
         self.slabs.set(p, self.slabs.get(p) + 1);
         self.numbers.store(p, self.numbers.get(p).max(number + 1), Ordering::Release);
-        self.idle.push_front(p, &frames, n);
+        if used == 0 {
+            self.idle.push_front(p, &frames, n);
+        }
     }
 
     /// The other way round: nobody finds it from here on. Gives its directory too, if that has no other slab, and may go.
@@ -397,7 +423,7 @@ impl<T: Pooled> Pool<T> {
         for &n in surplus.as_slice() {
             // Directories stay, and a number was just given up.
             let Ok(number) = self.free_number(mm) else { return };
-            self.publish(mm, n, number);
+            self.publish(mm, n, number, 0);
         }
     }
 

@@ -166,6 +166,8 @@ impl<M: Machine> Thread<'_, '_, M> {
             for _ in 0..world.cycles.div_ceil(WARM) {
                 self.cycle(how)?;
             }
+            // Not counted, but it goes on.
+            m.progressed(0);
             if purges() >= warm {
                 break;
             }
