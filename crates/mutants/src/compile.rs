@@ -158,9 +158,11 @@ fn write_core(
         let mut emitted = emit::emit(&source.text, file, mutants, numbers);
         for (_, name, bits) in cut.iter().filter(|(at, ..)| *at == file) {
             let mask = (1u32 << bits) - 1;
-            emitted.text.push_str(&format!(
-                "\nimpl crate::mutation::Cut for {name} {{\n    fn cut(&self) -> Self {{ {name}(self.0 & {mask:#x}) }}\n}}\n"
-            ));
+            for (name_of_trait, method) in [("Cut", "cut"), ("Narrow", "narrow")] {
+                emitted.text.push_str(&format!(
+                    "\nimpl crate::mutation::{name_of_trait} for {name} {{\n    fn {method}(&self) -> Self {{ {name}(self.0 & {mask:#x}) }}\n}}\n"
+                ));
+            }
         }
         if source.path == "lib.rs" {
             emitted.text.push_str("\n#[doc(hidden)]\npub mod mutation;\n");

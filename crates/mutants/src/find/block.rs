@@ -21,6 +21,8 @@ enum Effect {
     Reads,
     /// Words are written, under a lock or by their only writer.
     Sets,
+    /// Words are changed in one step each.
+    Changes,
     /// Anything else.
     Acts,
 }
@@ -74,6 +76,7 @@ const PURE: [&str; 46] = [
     "bit",
     "as_ref",
 ];
+const CHANGES: [&str; 6] = ["fetch_add", "fetch_sub", "fetch_or", "fetch_and", "set_flags", "clear_flags"];
 const SETS: [&str; 3] = ["set", "clear", "init"];
 const READS: [&str; 9] =
     ["get", "load", "is_some", "is_none", "is_empty", "first", "contains", "peek", "read"];
@@ -253,9 +256,11 @@ fn may_swap(one: &Stmt, two: &Stmt) -> bool {
         return false;
     }
     let matters = match (a.min(b), a.max(b)) {
-        (Effect::None, _) | (Effect::Reads, Effect::Reads) | (Effect::Sets, Effect::Sets) => false,
-        // Under a lock, or by the only writer, if both are.
-        (Effect::Reads, Effect::Sets) => false,
+        (Effect::None, _) | (Effect::Reads, Effect::Reads) => false,
+        // Under a lock, or by the only writer; and of two changes it makes no difference which is first.
+        (Effect::Reads | Effect::Sets, Effect::Sets) | (Effect::Sets | Effect::Changes, Effect::Changes) => {
+            false
+        }
         _ => true,
     };
     let uses = |stmt: &Stmt, names: &[(bool, String)]| {
@@ -301,6 +306,8 @@ fn effect(stmt: &Stmt) -> Option<Effect> {
                 Effect::Reads
             } else if SETS.contains(&name) {
                 Effect::Sets
+            } else if CHANGES.contains(&name) {
+                Effect::Changes
             } else {
                 Effect::Acts
             };
@@ -309,7 +316,18 @@ fn effect(stmt: &Stmt) -> Option<Effect> {
     }
     impl<'ast> Visit<'ast> for Looks {
         fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
-            self.call(&call.method.to_string());
+            let name = call.method.to_string();
+            // A word is read with the platform's help; anything else that is got is only found.
+            let finds =
+                name == "get" && !call.args.iter().any(|arg| idents(arg.to_token_stream()).contains("p"));
+            let asks = ["is_", "has_", "may_", "must_"].iter().any(|word| name.starts_with(word));
+            self.call(if finds {
+                "index"
+            } else if asks {
+                "get"
+            } else {
+                &name
+            });
             visit::visit_expr_method_call(self, call);
         }
         fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {

@@ -30,16 +30,24 @@ impl<'a> Walker<'a> {
             Expr::Path(path) => self.name(path),
             Expr::Cast(cast) => {
                 let ty = type_name(&cast.ty);
-                if !matches!(&*cast.expr, Expr::Lit(_)) {
-                    let value = self.text(&cast.expr).to_string();
-                    let widths: &[&str] = match ty.as_str() {
-                        "usize" | "u64" | "u32" => &["u8", "u16"],
-                        "u16" => &["u8"],
-                        _ => &[],
-                    };
-                    for width in widths {
-                        self.replace(Kind::Width, expr, format!("({value}) as {width} as {ty}"));
-                    }
+                let value = self.text(&cast.expr);
+                let (shown, text) = match ty.as_str() {
+                    "usize" | "u64" | "u32" => (
+                        format!("narrow({value}) as {ty}"),
+                        format!("crate::mutation::narrow(&({value})) as {ty}"),
+                    ),
+                    "u16" => (format!("{value} as u8 as u16"), format!("(({value}) as u16) & 0xff")),
+                    _ => (String::new(), String::new()),
+                };
+                let is_constant = match &*cast.expr {
+                    Expr::Lit(_) => true,
+                    Expr::Path(path) => self.names.constant(self.file, &path.path, &self.this).is_some(),
+                    _ => false,
+                };
+                if !text.is_empty() && !is_constant {
+                    let place = Place::Expr(self.range(expr.span()));
+                    let from = self.text(expr);
+                    self.add_named(Kind::Width, from, &shown, vec![(place, text)]);
                 }
                 self.expect(Context::Value, &cast.expr);
             }
@@ -305,7 +313,9 @@ pub(super) fn has_let(expr: &Expr) -> bool {
 pub(super) fn is_act(expr: &Expr) -> bool {
     match expr {
         Expr::MethodCall(call) => !["pause", "touch"].contains(&call.method.to_string().as_str()),
-        Expr::Call(_) | Expr::Assign(_) | Expr::Return(_) | Expr::Break(_) | Expr::Continue(_) => true,
+        // What is let go of later is let go of all the same.
+        Expr::Call(call) => !matches!(&*call.func, Expr::Path(path) if path.path.is_ident("drop")),
+        Expr::Assign(_) | Expr::Return(_) | Expr::Break(_) | Expr::Continue(_) => true,
         Expr::Binary(binary) => {
             matches!(
                 binary.op,

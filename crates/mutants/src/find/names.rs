@@ -145,7 +145,8 @@ impl<'ast> Visit<'ast> for Reader<'_> {
                 {
                     let bits = match type_name(&field.ty).as_str() {
                         "u64" | "u32" => 16,
-                        "u16" => 8,
+                        // There are 64 nodes.
+                        "u16" if item.ident != "NodeId" => 8,
                         _ => return,
                     };
                     self.names.numbers.push((self.file, item.ident.to_string(), bits));

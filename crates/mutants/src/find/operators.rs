@@ -51,6 +51,9 @@ const LEFT_OUT: [&str; 10] = [
     "xor",
 ];
 
+/// What counts what happens, and not what there is.
+const GROWS: [&str; 6] = ["generation", "purge", "until", "life", "ticket", ".0"];
+
 impl Walker<'_> {
     pub(super) fn binary(&mut self, binary: &ExprBinary, context: Context) {
         let whole = Expr::Binary(binary.clone());
@@ -76,8 +79,10 @@ impl Walker<'_> {
                 mutants.extend(negated(">"));
             }
             BinOp::Gt(_) => {
-                // Above nothing is unlike nothing: the other boundary changes nothing that a count can be.
-                mutants.push((Kind::Boundary, with(">=")));
+                // What is at least nothing is always: another mutant.
+                if right != "0" {
+                    mutants.push((Kind::Boundary, with(">=")));
+                }
                 mutants.extend(negated("<="));
             }
             BinOp::Ge(_) => {
@@ -137,7 +142,13 @@ impl Walker<'_> {
         );
         if compares && !number {
             let op = self.text(&binary.op);
-            let cut = |side: &str| format!("crate::mutation::cut(&({side}))");
+            // Types of their own always; plain numbers where their names say that they grow for ever.
+            let cut = if GROWS.iter().any(|word| left.contains(word) || right.contains(word)) {
+                "narrow"
+            } else {
+                "cut"
+            };
+            let cut = |side: &str| format!("crate::mutation::{cut}(&({side}))");
             mutants.push((Kind::Width, format!("{} {op} {}", cut(&left), cut(&right))));
         }
         for (kind, text) in mutants {
