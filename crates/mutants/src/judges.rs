@@ -1,7 +1,7 @@
 //! What judges the mutants: sets of tests, how long each takes, and which mutants it reaches.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -78,6 +78,13 @@ struct Known {
     tests: Vec<Test>,
 }
 
+impl Known {
+    /// What is lost if it fails is time.
+    fn save(&self, path: &Path) {
+        let _ = serde_json::to_vec(self).map(|text| fs::write(path, text));
+    }
+}
+
 impl Judge {
     /// Runs each test once, unless that was done with just these binaries.
     ///
@@ -92,18 +99,20 @@ impl Judge {
         let of = if set == Set::Long { Set::Core } else { set };
         let path = places.ours.join(format!("reach-{}.json", of.name()));
         let known: Option<Known> = fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        if let Some(known) = known.filter(|known| known.built == built) {
-            return Ok(Judge::of(set, binaries, known.tests));
-        }
+        let known = known.filter(|known| known.built == built).unwrap_or(Known { built, tests: Vec::new() });
+        let is_known =
+            |at: usize, name: &str| known.tests.iter().any(|test| test.binary == at && test.name == name);
         let all: Vec<(usize, String)> = binaries
             .iter()
             .enumerate()
             .flat_map(|(at, binary)| process::list(binary).into_iter().map(move |name| (at, name)))
+            .filter(|(at, name)| !is_known(*at, name))
             .collect();
-        let (next, tests, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        let (next, known, failed) = (AtomicUsize::new(0), Mutex::new(known), Mutex::new(Vec::new()));
         thread::scope(|scope| {
             for job in 0..jobs {
-                let (all, binaries, next, tests, failed) = (&all, &binaries, &next, &tests, &failed);
+                let (all, binaries, next, known, failed, path) =
+                    (&all, &binaries, &next, &known, &failed, &path);
                 let file = places.ours.join(format!("reach-{job}.tmp"));
                 scope.spawn(move || {
                     while let Some((binary, name)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -115,8 +124,11 @@ impl Judge {
                             continue;
                         }
                         let reaches = reached(&fs::read(&file).unwrap_or_default());
-                        let test = Test { binary: *binary, name: name.clone(), cpu: run.cpu, reaches };
-                        tests.lock().expect("no panic").push(test);
+                        let mut known = known.lock().expect("no panic");
+                        known.tests.push(Test { binary: *binary, name: name.clone(), cpu: run.cpu, reaches });
+                        if known.tests.len() % 20 == 0 {
+                            known.save(path);
+                        }
                     }
                     let _ = fs::remove_file(&file);
                 });
@@ -124,15 +136,15 @@ impl Judge {
         });
         let failed = failed.into_inner().expect("no panic");
         failed.iter().for_each(|failed| println!("left out, because it fails without any mutant: {failed}"));
-        if failed.len() * 20 > all.len() {
+        if failed.len() > 5 && failed.len() * 20 > all.len() {
             return Err(io::Error::other(
                 "too many tests fail without any mutant: nothing can be said with the rest",
             ));
         }
-        let mut tests = tests.into_inner().expect("no panic");
-        tests.sort_by(|one: &Test, two| (one.cpu, &one.name).cmp(&(two.cpu, &two.name)));
-        fs::write(path, serde_json::to_vec(&Known { built, tests: tests.clone() })?)?;
-        Ok(Judge::of(set, binaries, tests))
+        let mut known = known.into_inner().expect("no panic");
+        known.tests.sort_by(|one, two| (one.cpu, &one.name).cmp(&(two.cpu, &two.name)));
+        known.save(&path);
+        Ok(Judge::of(set, binaries, known.tests))
     }
 
     fn of(set: Set, binaries: Vec<Binary>, mut tests: Vec<Test>) -> Judge {
