@@ -1,6 +1,6 @@
 //! The commands.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -11,6 +11,7 @@ use crate::judges::{Judge, Set};
 use crate::mutant::Mutant;
 use crate::results::{Results, Verdict};
 use crate::run::{self, Order};
+use crate::sample::Sample;
 use crate::source::{self, Source};
 use crate::{explained, report, rooms, smoke};
 
@@ -21,12 +22,15 @@ Changes the core's source, one small change at a time, and looks whether a test 
         --sets core,long,check,sim        by these tests (default: core,long,check)
         --left                            only those that survived so far: a smaller copy, quickly built
         --again                           those that survived are judged once more, by new tests
+        --sample N                        of each room only N, chosen by chance
+        --seed S                          by another chance than that of 1
         --match TEXT                      only mutants whose line holds TEXT
         --only TEXT                       only by tests whose name holds TEXT
         --jobs N                          so many processes at a time
-    scripts/mutants survivors [ROOM...]   what no test has seen, and who reaches it
-    scripts/mutants list [ROOM...]        all mutants
-    scripts/mutants report [--write]      the score by room; into docs/mutation.md
+    scripts/mutants survivors [ROOM...]   what no test has seen, and who reaches it (of a sample, too)
+    scripts/mutants list [ROOM...]        all mutants (of a sample, too)
+    scripts/mutants report [ROOM...]      the score by room (of a sample, too)
+        --write                           into docs/mutation.md
     scripts/mutants smoke                 does the tool itself work? A few mutants of fixed choice
 
 A room is a file or folder of crates/core/src: tlb, ipi, vmap/stock.rs. None means all that are mutated.
@@ -40,6 +44,7 @@ struct Asked {
     left: bool,
     again: bool,
     write: bool,
+    sample: Option<Sample>,
     holding: Option<String>,
     only: Option<String>,
 }
@@ -54,9 +59,11 @@ fn parse(args: &[String]) -> Result<Asked, String> {
         left: false,
         again: false,
         write: false,
+        sample: None,
         holding: None,
         only: None,
     };
+    let (mut each, mut seed) = (None, 1);
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
@@ -67,6 +74,8 @@ fn parse(args: &[String]) -> Result<Asked, String> {
             "--match" => asked.holding = Some(value()?.clone()),
             "--only" => asked.only = Some(value()?.clone()),
             "--jobs" => asked.jobs = value()?.parse().map_err(|_| "--jobs needs a number".to_string())?,
+            "--sample" => each = Some(value()?.parse().map_err(|_| "--sample needs a number".to_string())?),
+            "--seed" => seed = value()?.parse().map_err(|_| "--seed needs a number".to_string())?,
             "--sets" => {
                 let set = |name: &str| Set::ALL.into_iter().find(|set| set.name() == name);
                 let sets = value()?
@@ -78,6 +87,7 @@ fn parse(args: &[String]) -> Result<Asked, String> {
             room => asked.rooms.push(room.to_string()),
         }
     }
+    asked.sample = each.map(|each| Sample { each, seed });
     Ok(asked)
 }
 
@@ -105,11 +115,15 @@ pub fn run(root: PathBuf, args: &[String]) -> io::Result<ExitCode> {
         eprintln!("mutants: {room} is no room that is mutated: {}", rooms::ROOMS.join(", "));
         return Ok(ExitCode::from(2));
     }
-    let found = find::find(&sources, &|path| rooms::is_wanted(path, &asked.rooms));
+    let mut found = find::find(&sources, &|path| rooms::is_wanted(path, &asked.rooms));
+    let all = rooms::counts(&compile::without_refused(&places, found.mutants.clone()));
+    if let Some(sample) = asked.sample {
+        sample.choose(&mut found.mutants);
+    }
     let _lock = if ["run", "smoke"].contains(&command.as_str()) { Some(places.lock()?) } else { None };
     let mut results = Results::open(&places.ours.join("results.jsonl"))?;
     match command.as_str() {
-        "run" => judge(&places, &sources, found, &asked, &mut results),
+        "run" => judge(&places, &sources, found, &asked, &mut results, &all),
         "list" => {
             found.mutants.iter().for_each(|mutant| println!("{}", mutant.line()));
             Ok(ExitCode::SUCCESS)
@@ -120,11 +134,11 @@ pub fn run(root: PathBuf, args: &[String]) -> io::Result<ExitCode> {
         }
         "report" => {
             let mutants = compile::without_refused(&places, found.mutants);
-            let table = report::table(&mutants, &results);
+            let table = report::table(&mutants, &results, &all);
             print!("{table}");
             report::stale(&mutants, &results).iter().for_each(|line| eprintln!("explained.txt: {line}"));
             if asked.write {
-                std::fs::write(places.root.join("docs/mutation.md"), document(&places, &table)?)?;
+                std::fs::write(places.root.join("docs/mutation.md"), document(&places, &asked, &table)?)?;
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -142,6 +156,7 @@ fn judge(
     mut found: Found,
     asked: &Asked,
     results: &mut Results,
+    all: &BTreeMap<String, usize>,
 ) -> io::Result<ExitCode> {
     let list = explained::list();
     let is_open = |mutant: &Mutant| {
@@ -161,19 +176,25 @@ fn judge(
         }
         run::run(&order, &judge, results)?;
     }
-    print!("{}", report::table(&mutants, results));
+    print!("{}", report::table(&mutants, results, all));
     Ok(ExitCode::SUCCESS)
 }
 
-fn document(places: &Places, table: &str) -> io::Result<String> {
+fn document(places: &Places, asked: &Asked, table: &str) -> io::Result<String> {
     let git = Command::new("git")
         .args(["log", "-1", "--format=%h, %cs"])
         .current_dir(&places.root)
         .output()
         .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string())?;
     let reasons = explained::list();
-    let mut text =
-        include_str!("document.md.in").replace("REVISION", &git).replace("TABLE", table.trim_end());
+    let rooms = asked.rooms.join(" ");
+    let sample = asked
+        .sample
+        .map_or_else(|| rooms.clone(), |sample| format!("{rooms} {}", sample.to_string().replace('`', "")));
+    let mut text = include_str!("document.md.in")
+        .replace("REVISION", &git)
+        .replace("SAMPLE", &sample)
+        .replace("TABLE", table.trim_end());
     let mut told = BTreeSet::new();
     for entry in &reasons {
         if told.insert(&entry.why) {

@@ -16,6 +16,7 @@ mod report;
 mod results;
 mod rooms;
 mod run;
+mod sample;
 mod smoke;
 mod source;
 

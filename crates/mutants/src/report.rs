@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use crate::sample::interval;
+
 use crate::explained;
 use crate::mutant::Mutant;
 use crate::results::{Results, Verdict};
@@ -24,8 +26,9 @@ impl Counts {
         let score = 100.0 * self.killed as f64 / behave.max(1) as f64;
         let all = behave + self.explained + self.open;
         let Counts { killed, explained, survived, unreached, open } = self;
+        let (low, high) = interval(*killed, behave);
         format!(
-            "| {name} | {all} | {killed} | {explained} | {survived} | {unreached} | {open} | {score:.1} % |"
+            "| {name} | {all} | {killed} | {explained} | {survived} | {unreached} | {open} | {score:.1} % | {low:.0} to {high:.0} % |"
         )
     }
     fn add(&mut self, other: &Counts) {
@@ -38,7 +41,9 @@ impl Counts {
 }
 
 /// A table in Markdown, a row for each room.
-pub fn table(mutants: &[Mutant], results: &Results) -> String {
+///
+/// `all` is how many mutants each room has, where these are a sample: the last row then weighs the rooms by that.
+pub fn table(mutants: &[Mutant], results: &Results, all: &BTreeMap<String, usize>) -> String {
     let list = explained::list();
     let mut rooms: BTreeMap<&str, Counts> = BTreeMap::new();
     for mutant in mutants {
@@ -52,15 +57,28 @@ pub fn table(mutants: &[Mutant], results: &Results) -> String {
         }
     }
     let mut text = String::from(
-        "| room | mutants | killed | explained | survived | not reached | not judged | score |\n",
+        "| room | mutants | killed | explained | survived | not reached | not judged | score | 95 % sure |\n",
     );
-    text.push_str("|---|--:|--:|--:|--:|--:|--:|--:|\n");
+    text.push_str("|---|--:|--:|--:|--:|--:|--:|--:|--:|\n");
     let mut sum = Counts::default();
     for (name, counts) in &rooms {
         let _ = writeln!(text, "{}", counts.cells(&format!("`{name}`")));
         sum.add(counts);
     }
     let _ = writeln!(text, "{}", sum.cells("all"));
+    // A room of which few were judged counts as much as it has mutants.
+    let (mut score, mut variance, mut weight) = (0.0, 0.0, 0.0);
+    for (name, counts) in &rooms {
+        let behave = (counts.killed + counts.survived + counts.unreached) as f64;
+        let judged = behave + counts.explained as f64;
+        let room = all.get(*name).copied().unwrap_or(0) as f64 * behave / judged.max(1.0);
+        let killed = counts.killed as f64 / behave.max(1.0);
+        score += room * killed;
+        variance += room * room * killed * (1.0 - killed) / behave.max(1.0);
+        weight += room;
+    }
+    let (score, error) = (100.0 * score / weight.max(1.0), 196.0 * variance.sqrt() / weight.max(1.0));
+    let _ = writeln!(text, "\nAll rooms, each by the number of its mutants: {score:.1} % ± {error:.1}.");
     text
 }
 

@@ -1,5 +1,9 @@
 //! The rooms of the core that are mutated.
 
+use std::collections::BTreeMap;
+
+use crate::mutant::Mutant;
+
 /// The rooms whose faults corrupt memory or lose it.
 pub const ROOMS: [&str; 17] = [
     "addr", "cpu", "device", "file", "frame", "hotplug", "ipi", "manager", "paging", "percpu", "pool",
@@ -12,6 +16,15 @@ const NOT: [&str; 2] = ["vmap/audit.rs", "sync/modelled.rs"];
 /// The room of a file below `crates/core/src`.
 pub fn room(path: &str) -> &str {
     path.split('/').next().unwrap_or(path).trim_end_matches(".rs")
+}
+
+/// How many mutants each room has.
+pub fn counts(mutants: &[Mutant]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for mutant in mutants {
+        *counts.entry(room(&mutant.key.file).to_string()).or_default() += 1;
+    }
+    counts
 }
 
 /// Whether a file is mutated when these rooms are asked for: none means all. A file or folder may be named too.
