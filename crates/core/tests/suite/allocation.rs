@@ -8,7 +8,7 @@ use machine::{Host, Mm, NONE_AT_HAND, Setup, at_hand, bare, config, exhaust, giv
 use proptest::prelude::*;
 use quietmm::{AllocFrom, Config, Error, FrameNumber, Kind, ListLimits, Manager, NodeId, Region};
 
-const BASE: u32 = 0x1000;
+const BASE: u32 = 0xfc00;
 
 /// Free blocks as the plain model sees them: a bit per frame.
 struct Model {

@@ -136,7 +136,7 @@ fn a_list_is_refilled_and_spilled_in_batches() {
 #[test]
 fn frames_go_to_the_lists_of_their_own_zone() {
     let region = |start: u32, node| quietmm::Region {
-        start: quietmm::FrameNumber(0x1000 + start),
+        start: quietmm::FrameNumber(0xfc00 + start),
         frames: 2048,
         node: NodeId(node),
     };
@@ -149,7 +149,7 @@ fn frames_go_to_the_lists_of_their_own_zone() {
         mm.free_frames(block);
         let near = mm.alloc_frames(0, AllocFrom::NOW).unwrap();
         assert!(
-            near.first() < quietmm::FrameNumber(0x1000 + 2048),
+            near.first() < quietmm::FrameNumber(0xfc00 + 2048),
             "what is at hand of a far zone is for later"
         );
         let again = mm.alloc_frames(0, far).unwrap();

@@ -24,7 +24,7 @@ const MACHINES: [(u32, bool); 5] = [(1, false), (8, false), (48, false), (8, tru
 /// Where kernel pages are mapped.
 const KERNEL: PageNumber = PageNumber(0xf_fff8_0000_0000);
 
-const FRAME: FrameNumber = FrameNumber(0x1000);
+const FRAME: FrameNumber = FrameNumber(0xfc00);
 
 fn config() -> Config {
     Config { vmap: Some(PageRange::new(KERNEL, 1 << 18)), vmap_lazy: Some(u64::MAX), ..bare("quiet") }

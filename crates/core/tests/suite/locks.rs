@@ -5,8 +5,10 @@ use crate::machine;
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use machine::{Host, Setup};
+use machine::{Aside, Host, Setup};
+use quietmm::platform::WaitKey;
 use quietmm::sync::RwLock;
 
 type Guards = Rc<RefCell<Vec<Box<dyn Held>>>>;
@@ -22,7 +24,7 @@ fn unlocked() -> &'static RwLock {
 
 /// A machine and a lock that stay, so that guards can be dropped by whoever comes along.
 fn setting() -> (&'static Host, &'static RwLock, Guards) {
-    (Box::leak(Box::new(Host::new(Setup::default()))), unlocked(), Rc::default())
+    (Box::leak(Box::new(Host::new(Setup { cpus: 8, ..Setup::default() }))), unlocked(), Rc::default())
 }
 
 fn release_while_asleep(host: &Host, guards: &Guards) {
@@ -82,4 +84,125 @@ fn who_only_tries_takes_a_free_lock_and_leaves_a_taken_one_alone() {
     }));
     drop(lock.write(host));
     drop(lock.try_write(host).expect("free again"));
+}
+
+#[test]
+fn who_finds_a_lock_free_takes_it_at_once_and_wakes_nobody() {
+    let (host, lock, _) = setting();
+    for _ in 0..5 {
+        drop(lock.read(host));
+        drop(lock.write(host));
+        drop(lock.try_write(host).expect("nobody has it"));
+        drop((lock.read(host), lock.read(host)));
+    }
+    assert_eq!(host.take_woken(), []);
+    assert!(host.pauses.borrow().is_empty(), "nobody spins");
+}
+
+#[test]
+fn the_last_reader_wakes_the_writer_and_no_other_does() {
+    let (host, lock, guards) = setting();
+    for _ in 0..3 {
+        guards.borrow_mut().push(Box::new(lock.read(host)));
+    }
+    let woken: Rc<RefCell<Vec<usize>>> = Rc::default();
+    host.on_wait.borrow_mut().push_back(Box::new({
+        let (guards, woken) = (Rc::clone(&guards), Rc::clone(&woken));
+        move || {
+            for _ in 0..3 {
+                drop(guards.borrow_mut().pop());
+                woken.borrow_mut().push(host.take_woken().len());
+            }
+        }
+    }));
+    drop(lock.write(host));
+    assert_eq!(*woken.borrow(), [0, 0, 1], "by the last one alone");
+}
+
+#[test]
+fn each_lock_wakes_its_own() {
+    let (host, one, guards) = setting();
+    let two = unlocked();
+    let keys = [one, two].map(|lock| {
+        guards.borrow_mut().push(Box::new(lock.read(host)));
+        release_while_asleep(host, &guards);
+        drop(lock.write(host));
+        let woken = host.take_woken();
+        assert!(matches!(woken[..], [WaitKey::Lock(_)]), "{woken:?}");
+        woken[0]
+    });
+    assert_ne!(keys[0], keys[1]);
+}
+
+/// Does `each` on CPUs 1, 2, 3, ..., in this order, each on a stack of its own until it sleeps; then `last`, and all by turns
+/// until they are through.
+fn one_after_the_other(host: &Host, each: &[&dyn Fn()], begun: &[Arc<Aside>], last: &dyn Fn()) {
+    let Some((first, rest)) = each.split_first() else {
+        last();
+        for _ in 0..1000 {
+            begun.iter().for_each(|aside| _ = host.resume_one(aside));
+        }
+        return;
+    };
+    host.aside(begun.len() as u16 + 1, first, |aside| {
+        host.resume();
+        one_after_the_other(host, rest, &[begun, &[Arc::clone(aside)]].concat(), last);
+    });
+}
+
+#[test]
+fn writers_go_in_the_order_in_which_they_came_and_readers_between_two_of_them() {
+    let (host, lock, guards) = setting();
+    host.place();
+    let went: RefCell<Vec<&str>> = RefCell::default();
+    let write = |name: &'static str| {
+        let went = &went;
+        move || {
+            let _alone = lock.write(host);
+            went.borrow_mut().push(name);
+        }
+    };
+    let read = |name: &'static str| {
+        let went = &went;
+        move || {
+            let _shared = lock.read(host);
+            went.borrow_mut().push(name);
+        }
+    };
+    let (a, r, b, s, c) = (write("a"), read("r"), write("b"), read("s"), write("c"));
+    guards.borrow_mut().push(Box::new(lock.read(host)));
+    host.take_woken();
+    one_after_the_other(host, &[&a, &r, &b, &s, &c], &[], &|| guards.borrow_mut().clear());
+    let went = went.borrow().clone();
+    assert_eq!(went.iter().filter(|name| "abc".contains(**name)).copied().collect::<String>(), "abc");
+    let at = |name| went.iter().position(|other| *other == name).expect("it went");
+    // Both came behind the first writer, and go when it leaves.
+    assert!(at("a") < at("r") && at("a") < at("s"), "{went:?}");
+    assert!(at("r") < at("c") && at("s") < at("c"), "{went:?}");
+    // Nobody is left, and nothing.
+    host.take_woken();
+    drop(lock.try_write(host).expect("free"));
+    assert_eq!(host.take_woken(), []);
+}
+
+#[test]
+fn who_is_next_in_line_spins_for_20_microseconds_and_others_sleep() {
+    let (host, lock, guards) = setting();
+    guards.borrow_mut().push(Box::new(lock.write(host)));
+    release_while_asleep(host, &guards);
+    drop(lock.write(host));
+    assert_eq!(*host.pauses.borrow(), [500; 40]);
+    // It has the lock as soon as it sees it free.
+    host.pauses.borrow_mut().clear();
+    let writer = Rc::new(RefCell::new(Some(lock.write(host))));
+    for n in 0..5 {
+        let writer = Rc::clone(&writer);
+        host.on_idle_pause.borrow_mut().push_back(Box::new(move || {
+            if n == 4 {
+                drop(writer.borrow_mut().take());
+            }
+        }));
+    }
+    drop(lock.write(host));
+    assert_eq!(*host.pauses.borrow(), [500; 5]);
 }

@@ -12,7 +12,7 @@ use quietmm::{
     SpaceId,
 };
 
-const AT: u64 = 0x11f8; // 8 pages before the end of a table
+const AT: u64 = 0xfff8; // 8 pages before the end of a table, and before numbers of more than 16 bits
 const PAGES: u64 = 48;
 /// Addresses of small ranges that are touched.
 const SMALL: u8 = 14;

@@ -13,10 +13,10 @@ use quietmm::{
 };
 
 /// Blocks of the machine's memory: the core's bookkeeping is in the first.
-const FIRST: FrameNumber = FrameNumber(0x1000);
+const FIRST: FrameNumber = FrameNumber(0xfc00);
 const BLOCK: u32 = 1024;
-const SECOND: FrameNumber = FrameNumber(0x1400);
-const LAST: FrameNumber = FrameNumber(0x1c00);
+const SECOND: FrameNumber = FrameNumber(0x10000);
+const LAST: FrameNumber = FrameNumber(0x10800);
 
 const POLICIES: [&str; 3] = ["linux+drain=all-cpus", "linux+drain=holding-cpus", "linux+drain=remote"];
 
@@ -79,7 +79,7 @@ fn a_block_that_cannot_go_is_refused_and_nothing_changes() {
             assert_eq!(settled(mm), start);
         };
         refused(FIRST, Error::NotMovable(FIRST));
-        refused(FrameNumber(0x1401), Error::BadBlock(FrameNumber(0x1401)));
+        refused(FrameNumber(0x10001), Error::BadBlock(FrameNumber(0x10001)));
         refused(FrameNumber(0x2000), Error::BadBlock(FrameNumber(0x2000)));
         refused(FrameNumber(0), Error::BadBlock(FrameNumber(0)));
         refused(FrameNumber(u32::MAX - 1023), Error::BadBlock(FrameNumber(u32::MAX - 1023)));
@@ -97,7 +97,7 @@ fn a_block_that_cannot_go_is_refused_and_nothing_changes() {
     let region = Region { start: FIRST, frames: 2048 + 512, node: quietmm::NodeId(0) };
     let host = Host::new(Setup { regions: Some(vec![region]), ..cpus(1) });
     host.run(small("linux"), |mm| {
-        assert_eq!(mm.begin_offline(FrameNumber(0x1800)), Err(Error::BadBlock(FrameNumber(0x1800))));
+        assert_eq!(mm.begin_offline(FrameNumber(0x10400)), Err(Error::BadBlock(FrameNumber(0x10400))));
     });
 }
 
@@ -166,7 +166,7 @@ fn kept_free(mm: &Mm<'_>) -> u64 {
 #[test]
 fn the_watermarks_follow_the_memory_that_is_online() {
     let half = |node| Region {
-        start: FrameNumber(0x1000 + 2048 * u32::from(node)),
+        start: FrameNumber(0xfc00 + 2048 * u32::from(node)),
         frames: 2048,
         node: NodeId(node),
     };
@@ -363,7 +363,7 @@ proptest! {
                     0..8 => taken.extend(mm.alloc_frames(what % 4, AllocFrom::NOW)),
                     8..12 if !taken.is_empty() => mm.free_frames(taken.swap_remove(pick as usize % taken.len())),
                     12 => {
-                        if let Ok(leaving) = mm.begin_offline(FrameNumber(0x1000 + BLOCK * u32::from(pick % 4))) {
+                        if let Ok(leaving) = mm.begin_offline(FrameNumber(0xfc00 + BLOCK * u32::from(pick % 4))) {
                             match mm.finish_offline(leaving) {
                                 Ok(block) => gone.push(block),
                                 Err(remains) => mm.cancel_offline(remains.leaving),

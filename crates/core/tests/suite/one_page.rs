@@ -64,7 +64,7 @@ fn shared(mm: &Mm<'_>) -> Shared {
 }
 
 fn in_first_block(frame: &Frames) -> bool {
-    frame.first().0 < 0x1400
+    frame.first().0 < 0x10000
 }
 
 fn end(mm: &Mm<'_>, shared: Shared) {

@@ -2,11 +2,13 @@
 
 use crate::machine;
 
+use std::sync::atomic::Ordering;
+
 use machine::showing::{
     ANON, AT, LARGE, TO, frame, mapped, private, read_in, shared, two_nodes, write_all, write_in,
 };
 use machine::{Host, Mm, Setup, bare, counted, exhaust, give_back, pages, settled};
-use quietmm::{Advice, Audit, Counter, Error, NodeId, PageNumber, Prot, Rule, SpaceId};
+use quietmm::{Advice, Audit, Counter, Error, FrameNumber, NodeId, PageNumber, Prot, Region, Rule, SpaceId};
 
 /// Tries with 0, 1, 2 … frames free until it works; after each failure `check` must hold. Gives how often it failed.
 fn until_it_fits<T>(
@@ -378,7 +380,7 @@ fn pages_that_migrate_keep_their_content_and_leave_their_frames() {
         write_all(mm, id, 16);
         host.write(mm, id, TO, 4).unwrap();
         host.on(1, || write_all(mm, id, 16));
-        let node = |page| NodeId(u16::from(frame(mm, id, page).0 >= 0x1000 + 2048));
+        let node = |page| NodeId(u16::from(frame(mm, id, page).0 >= 0xfc00 + 2048));
         assert_eq!(node(AT), NodeId(0));
         let before = settled(mm);
         host.forget();
@@ -466,4 +468,54 @@ fn a_page_that_is_only_read_is_flushed_too_before_it_migrates() {
             assert_eq!(host.stale.get(), stale);
         });
     }
+}
+
+#[test]
+fn a_page_that_is_copied_or_moved_is_whole() {
+    // What the programs of other tests write is a page's first word.
+    let fill = |host: &Host, frame| {
+        (1..512).for_each(|n| host.word(frame, n).store(n as u64 * 0x1001, Ordering::SeqCst));
+    };
+    let whole = |host: &Host, frame| {
+        (1..512).all(|n| host.word(frame, n).load(Ordering::SeqCst) == n as u64 * 0x1001)
+    };
+    let region = |node: u16| Region {
+        start: FrameNumber(0xfc00 + 2048 * u32::from(node)),
+        frames: 2048,
+        node: NodeId(node),
+    };
+    let regions = Some(vec![region(0), region(1)]);
+    let host = Host::new(Setup { nodes: 2, regions, ..Setup::default() });
+    host.run(bare("vanilla"), |mm| {
+        // A fork, and the first write on each side.
+        let id = mapped(mm, ANON, 2);
+        host.write(mm, id, AT, 7).unwrap();
+        let first = frame(mm, id, AT);
+        fill(&host, first);
+        let child = mm.fork(id).unwrap();
+        host.write(mm, id, AT, 8).unwrap();
+        assert_ne!(frame(mm, id, AT), first);
+        assert!(whole(&host, frame(mm, id, AT)), "the copy");
+        assert!(whole(&host, frame(mm, child, AT)), "the original");
+        assert_eq!(read_in(mm, child, AT), Ok(7));
+        // To the other node.
+        assert_eq!(mm.migrate(id, pages(AT, 1), NodeId(1)), Ok(1));
+        assert!(frame(mm, id, AT) >= region(1).start && whole(&host, frame(mm, id, AT)));
+        // A page of a file that becomes this space's own.
+        let file = mm.create_file(2).unwrap();
+        mm.map(id, pages(TO, 2), private(file), Prot::ReadWrite).unwrap();
+        assert_eq!(host.read(mm, id, TO), Ok(0));
+        let cached = frame(mm, id, TO);
+        fill(&host, cached);
+        host.write(mm, id, TO, 9).unwrap();
+        assert!(frame(mm, id, TO) != cached && whole(&host, frame(mm, id, TO)) && whole(&host, cached));
+        // And a fresh page holds nothing of what a frame held before.
+        mm.unmap(id, pages(AT, 2)).unwrap();
+        mm.map(id, pages(AT, 64), ANON, Prot::ReadWrite).unwrap();
+        for page in AT..AT + 64 {
+            host.write(mm, id, page, 1).unwrap();
+            let fresh = frame(mm, id, page);
+            assert!((1..512).all(|n| host.word(fresh, n).load(Ordering::SeqCst) == 0), "page {page:#x}");
+        }
+    });
 }

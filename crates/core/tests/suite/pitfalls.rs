@@ -312,7 +312,7 @@ fn p05_a_moved_page_has_one_address_at_a_time() {
 /// reads.
 fn migrated(broken: Option<Rule>, narrowed: bool) -> (Option<u64>, bool, u64) {
     let regions = [(0, 0), (1, 512)].map(|(node, at)| Region {
-        start: FrameNumber(0x1000 + at),
+        start: FrameNumber(0xfc00 + at),
         frames: 512,
         node: NodeId(node),
     });

@@ -21,7 +21,7 @@ type Long = fn(&Mm<'_>) -> u32;
 
 fn machine() -> Setup {
     let region = |node: u16| Region {
-        start: FrameNumber(0x1000 + 0x8000 * u32::from(node)),
+        start: FrameNumber(0xfc00 + 0x8000 * u32::from(node)),
         frames: 0x8000,
         node: NodeId(node),
     };
@@ -182,7 +182,7 @@ fn a_large_page_is_cleared_in_parts() {
             let id = mapped(mm, ANON, 2048);
             mm.advise(id, pages(AT, 2048), Advice::Large).unwrap();
             let before = host.rescheds.get();
-            mm.fault(id, PageNumber(0x1400).addr(), quietmm::UserAccess::Write).unwrap();
+            mm.fault(id, PageNumber(0x10200).addr(), quietmm::UserAccess::Write).unwrap();
             assert_eq!(mm.counter(quietmm::Counter::LargeFault), 1);
             host.rescheds.get() - before
         })

@@ -5,8 +5,12 @@ use crate::machine;
 use std::cell::Cell;
 use std::rc::Rc;
 
-use machine::{Host, Mm, Setup, at_hand, bare, exhaust, give_back, pages};
-use quietmm::{AllocFrom, Backing, Config, Counter, Error, FileId, PageNumber, Prot, Rule, SpaceId};
+use machine::{Happened, Host, Mm, Setup, at_hand, bare, exhaust, give_back, pages};
+use quietmm::event::FlushReason;
+use quietmm::{
+    Advice, AllocFrom, Backing, Config, Counter, Error, Event, FileId, NodeId, PageNumber, Prot, Rule,
+    SpaceId,
+};
 
 const AT: u64 = 0x1000;
 
@@ -369,5 +373,318 @@ fn a_wait_of_seconds_ends_like_any_other() {
         (0..2_200_000).for_each(|_| host.on_pause.borrow_mut().push_back(Box::new(|_| {})));
         mm.unmap(id, pages(AT, 1)).unwrap();
         assert!(host.on_pause.borrow().is_empty() && !host.caches(1, AT));
+    });
+}
+
+#[test]
+fn who_was_asked_before_is_not_asked_again_for_another() {
+    let host = Host::new(Setup { cpus: 3, ..Setup::default() });
+    host.run(bare("vanilla"), |mm| {
+        let (one, two) = (shared(mm, 1, &[1]), shared(mm, 1, &[2]));
+        mm.flush_space(one).unwrap();
+        mm.flush_space(two).unwrap();
+        assert_eq!((host.interrupts_to(1), host.interrupts_to(2)), (1, 1));
+        assert_eq!((host.flushes(1), host.flushes(2)), ((1, 0), (1, 0)));
+    });
+}
+
+/// CPU 1 becomes lazy when it has been asked and has not looked yet; says whether it kept the space.
+fn lazy_when_asked(ask: fn(&Mm<'_>, SpaceId)) -> bool {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("vanilla"), |mm| {
+        let id = shared(mm, 2, &[1]);
+        host.hold_interrupts.set(true);
+        host.on_pause.borrow_mut().push_back(Box::new(|mm| mm.platform().on(1, || mm.enter_lazy())));
+        ask(mm, id);
+        host.hold_interrupts.set(false);
+        assert!(host.on_pause.borrow().is_empty() && host.interrupts_to(1) == 1);
+        let kept = host.on(1, || mm.loaded_space()) == Some(id);
+        host.on(1, || mm.unload());
+        kept
+    })
+}
+
+#[test]
+fn a_lazy_cpu_lets_go_of_the_space_where_tables_go_and_only_there() {
+    assert!(lazy_when_asked(|mm, id| mm.flush_range(id, pages(AT, 1)).unwrap()));
+    assert!(lazy_when_asked(|mm, id| mm.flush_space(id).unwrap()));
+    assert!(!lazy_when_asked(|mm, id| mm.unmap(id, pages(AT, 2)).unwrap()), "its table is freed");
+}
+
+#[test]
+fn a_range_of_any_length_is_flushed_whole() {
+    // Around each power of two that a request could run out of bits at.
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(Config { flush_ceiling: 1 << 21, ..bare("vanilla") }, |mm| {
+        for bits in [8, 16, 20, 21] {
+            for count in [(1 << bits) - 1, 1 << bits, (1 << bits) + 1, (1 << bits) + 5u64] {
+                let id = mm.create_space().unwrap();
+                mm.map(id, pages(AT, count + 8), Backing::Anonymous, Prot::ReadWrite).unwrap();
+                let some = [0, 1, 4, 5, 100, count / 2, count - 2, count - 1].map(|n| AT + n.min(count - 1));
+                host.on(1, || {
+                    mm.switch_to(id).unwrap();
+                    some.iter().for_each(|&page| host.write(mm, id, page, 1).unwrap());
+                    host.write(mm, id, AT + count, 1).unwrap();
+                });
+                host.forget();
+                mm.flush_range(id, pages(AT, count)).unwrap();
+                for page in some {
+                    assert!(!host.caches(1, page), "page {page:#x} of {count}");
+                }
+                assert!(host.flushes(1) == (1, 0) || host.caches(1, AT + count), "and no other");
+                host.on(1, || mm.unload());
+                mm.destroy_space(id).unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn single_flushes_are_for_who_missed_nothing() {
+    let host = Host::new(Setup { cpus: 2, tags: 2, ..Setup::default() });
+    host.run(bare("vanilla"), |mm| {
+        let id = shared(mm, 4, &[0, 1]);
+        // Each missed flush, one or many: then a single one would not be enough.
+        for missed in 0..3u64 {
+            host.on(1, || {
+                (AT..AT + 4).for_each(|page| host.write(mm, id, page, page).unwrap());
+                mm.enter_lazy();
+            });
+            (0..missed).for_each(|n| mm.flush_range(id, pages(AT + n, 1)).unwrap());
+            host.forget();
+            host.on(1, || mm.leave_lazy());
+            assert_eq!(host.flushes(1), (usize::from(missed > 0), 0), "{missed} missed");
+            host.forget();
+            mm.flush_range(id, pages(AT + 3, 1)).unwrap();
+            assert_eq!(host.flushes(1), (0, 1));
+            assert!(!host.caches(1, AT + 3));
+        }
+    });
+}
+
+#[test]
+fn the_count_of_flushes_may_pass_any_number_of_bits() {
+    for bits in [8, 16, 31, 32, 40] {
+        let host = Host::new(Setup { cpus: 2, tags: 2, ..Setup::default() });
+        host.run(bare("vanilla"), |mm| {
+            let id = shared(mm, 4, &[]);
+            let other = mm.create_space().unwrap();
+            host.grow_old(mm, id, (1 << bits) - 3);
+            mm.switch_to(id).unwrap();
+            // Some flushes reach CPU 1 by themselves, some while it is lazy or away under another tag.
+            for n in 0..9u64 {
+                host.on(1, || {
+                    mm.switch_to(id).unwrap();
+                    assert_eq!(host.write(mm, id, AT + n % 4, n), Ok(()));
+                    match n % 3 {
+                        1 => mm.enter_lazy(),
+                        2 => mm.switch_to(other).unwrap(),
+                        _ => {}
+                    }
+                });
+                host.forget();
+                if n % 2 == 0 {
+                    mm.flush_range(id, pages(AT + n % 4, 1)).unwrap();
+                } else {
+                    mm.flush_space(id).unwrap();
+                }
+                host.on(1, || {
+                    mm.leave_lazy();
+                    mm.switch_to(id).unwrap();
+                    assert!(!host.caches(1, AT + n % 4), "2^{bits}, flush {n}");
+                });
+            }
+            host.on(1, || mm.unload());
+            host.on(0, || mm.unload());
+        });
+    }
+}
+
+/// Why flushes were asked for since [`Host::forget`].
+fn reasons(host: &Host) -> Vec<FlushReason> {
+    let reason = |what: &Happened| match what {
+        Happened::Event(Event::RemoteFlush { reason, .. }) => Some(*reason),
+        _ => None,
+    };
+    host.log.borrow().iter().filter_map(reason).collect()
+}
+
+#[test]
+fn each_flush_says_why() {
+    type Work = fn(&Mm<'_>, SpaceId);
+    let cases: [(FlushReason, Work); 9] = [
+        (FlushReason::Asked, |mm, id| mm.flush_range(id, pages(AT, 1)).unwrap()),
+        (FlushReason::Asked, |mm, id| mm.flush_space(id).unwrap()),
+        (FlushReason::Unmap, |mm, id| mm.unmap(id, pages(AT, 1)).unwrap()),
+        (FlushReason::Protect, |mm, id| mm.protect(id, pages(AT, 4), Prot::Read).unwrap()),
+        (FlushReason::Move, |mm, id| mm.move_range(id, pages(AT, 4), PageNumber(AT + 64)).unwrap()),
+        (FlushReason::Fork, |mm, id| {
+            let child = mm.fork(id).unwrap();
+            mm.destroy_space(child).unwrap();
+        }),
+        (FlushReason::Drop, |mm, id| mm.advise(id, pages(AT, 4), Advice::Drop).unwrap()),
+        (FlushReason::Migrate, |mm, id| _ = mm.migrate(id, pages(AT, 1), NodeId(0)).unwrap()),
+        (FlushReason::KernelUnmap, |mm, _| {
+            let frames = machine::kernel::frames(mm, 1);
+            let range = mm.vmap(&frames, machine::kernel::BARE, machine::kernel::RW).unwrap();
+            mm.vunmap(range.start).unwrap();
+            machine::kernel::free(mm, frames);
+        }),
+    ];
+    for (reason, work) in cases {
+        let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+        host.run(machine::kernel::kernel("vanilla", 64), |mm| {
+            let id = shared(mm, 4, &[1]);
+            work(mm, id);
+            let mut told = reasons(&host);
+            told.dedup();
+            let moved = matches!(reason, FlushReason::Migrate) && told.is_empty();
+            assert!(told == [reason] || moved, "{reason:?}: {told:?}");
+            host.on(1, || mm.unload());
+        });
+    }
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(machine::kernel::kernel("linux", 64), |mm| {
+        let frames = machine::kernel::frames(mm, 1);
+        let range = mm.vmap(&frames, machine::kernel::BARE, machine::kernel::RW).unwrap();
+        mm.vunmap(range.start).unwrap();
+        host.forget();
+        mm.purge_vmap().unwrap();
+        assert_eq!(reasons(&host), [FlushReason::Purge]);
+        machine::kernel::free(mm, frames);
+        // Write-back, reclaim.
+        let (id, file) = cached(mm, 4, &[1]);
+        host.on(1, || (AT..AT + 4).for_each(|page| host.write(mm, id, page, page).unwrap()));
+        host.forget();
+        mm.write_back(file).unwrap();
+        assert_eq!(reasons(&host), [FlushReason::Clean]);
+        host.on(1, || (AT..AT + 4).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(page))));
+        host.forget();
+        give_back(mm, exhaust(mm));
+        let told = reasons(&host);
+        assert!(!told.is_empty() && told.iter().all(|why| *why == FlushReason::ReclaimBatch), "{told:?}");
+        host.on(1, || mm.unload());
+    });
+}
+
+/// CPU 0, with a space of its own loaded, reclaims `count` pages that CPU 1 has cached.
+fn reclaimed_beside(count: u64, lazy: bool, check: impl FnOnce(&Mm<'_>, SpaceId)) {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        shared(mm, 1, &[0]);
+        let (id, _) = cached(mm, count, &[1]);
+        if lazy {
+            host.on(1, || mm.enter_lazy());
+        }
+        host.forget();
+        give_back(mm, exhaust(mm));
+        assert_eq!(mm.lookup(id, PageNumber(AT)).map(|entry| entry.is_present()), Ok(false));
+        check(mm, id);
+        host.on(1, || mm.unload());
+    });
+}
+
+#[test]
+fn a_batch_is_flushed_where_its_pages_were_used_and_nowhere_else() {
+    reclaimed_beside(32, false, |mm, _| {
+        let host = mm.platform();
+        assert_eq!((host.flushes(0), host.flushes(1)), ((0, 0), (1, 0)));
+        assert_eq!(host.interrupts_to(1) as u64 - mm.counter(Counter::DrainIpisSent), 1);
+    });
+    reclaimed_beside(32, true, |mm, id| {
+        let host = mm.platform();
+        assert_eq!((host.flushes(0), host.flushes(1)), ((0, 0), (0, 0)), "it is lazy");
+        assert_eq!(host.interrupts_to(1) as u64, mm.counter(Counter::DrainIpisSent));
+        host.on(1, || assert_eq!((mm.leave_lazy(), host.read(mm, id, AT)), (Some(id), Ok(0))));
+        assert_eq!((host.flushes(1), host.stale.get()), ((1, 0), 0));
+    });
+}
+
+#[test]
+fn what_a_batch_has_flushed_no_operation_flushes_again() {
+    // In one space after the other, more of them than a batch can vouch for, so that what one batch noted is not the next one's.
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        for n in 0..40 {
+            let (id, file) = cached(mm, 4, &[1]);
+            host.forget();
+            give_back(mm, exhaust(mm));
+            let flushes = host.flushes(1);
+            assert_eq!(flushes, (1, 0));
+            mm.unmap(id, pages(AT, 1)).unwrap();
+            assert_eq!(mm.counter(Counter::DeferredCompleted), 0, "space {n}");
+            assert_eq!(host.flushes(1), flushes, "space {n}: nothing was left to flush");
+            host.on(1, || mm.unload());
+            mm.destroy_space(id).unwrap();
+            mm.destroy_file(file).unwrap();
+        }
+    });
+}
+
+#[test]
+fn batches_that_one_flush_answers_cost_one() {
+    // CPUs 1 and 2 each write a file back that CPU 3 has written to, while that one does not look.
+    let host = Host::new(Setup { cpus: 4, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let files = [mm.create_file(4).unwrap(), mm.create_file(4).unwrap()];
+        let id = mm.create_space().unwrap();
+        for (at, file) in [AT, AT + 4].into_iter().zip(files) {
+            mm.map(id, pages(at, 4), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        }
+        host.on(3, || {
+            mm.switch_to(id).unwrap();
+            (AT..AT + 8).for_each(|page| host.write(mm, id, page, page).unwrap());
+            mm.drain_lru_batch();
+        });
+        host.forget();
+        host.hold_interrupts.set(true);
+        host.on_pause.borrow_mut().push_back(Box::new(move |mm| {
+            mm.platform().on(2, || assert_eq!(mm.write_back(files[1]), Ok(4)));
+        }));
+        host.on(1, || assert_eq!(mm.write_back(files[0]), Ok(4)));
+        host.hold_interrupts.set(false);
+        assert_eq!((host.flushes(3), host.interrupts_to(3)), ((1, 0), 1));
+        host.on(3, || mm.unload());
+    });
+}
+
+#[test]
+fn who_waits_looks_often_at_first_and_then_every_two_microseconds() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("vanilla"), |mm| {
+        let id = shared(mm, 1, &[1]);
+        host.hold_interrupts.set(true);
+        (0..100).for_each(|_| host.on_pause.borrow_mut().push_back(Box::new(|_| {})));
+        host.pauses.borrow_mut().clear();
+        mm.flush_space(id).unwrap();
+        host.hold_interrupts.set(false);
+        let pauses = host.pauses.borrow().clone();
+        // An eighth of the time so far, and neither less than 50 ns nor more than 2 us.
+        let mut waited = 0;
+        for (at, &pause) in pauses.iter().enumerate() {
+            assert_eq!(pause, (waited / 8).clamp(50, 2_000), "look {at}");
+            waited += pause;
+        }
+        assert!(pauses.len() >= 100 && pauses.ends_with(&[2_000; 10]), "{pauses:?}");
+        host.on(1, || mm.unload());
+    });
+}
+
+#[test]
+fn a_lazy_cpu_is_left_alone_by_a_flush_that_completes_anothers() {
+    let host = Host::new(Setup { cpus: 3, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let (id, _) = cached(mm, 32, &[1, 2]);
+        host.on(2, || mm.enter_lazy());
+        host.when_unmapped(id, AT, move |mm| {
+            let host = mm.platform();
+            host.forget();
+            mm.platform().on(1, || mm.unmap(id, pages(AT, 1)).unwrap());
+            assert_eq!(mm.counter(Counter::DeferredCompleted), 1);
+            assert_eq!(host.interrupts_to(2), 0);
+            assert_eq!(host.on(2, || mm.loaded_space()), Some(id));
+        });
+        give_back(mm, exhaust(mm));
+        (1..3).for_each(|cpu| host.on(cpu, || mm.unload()));
     });
 }

@@ -40,7 +40,7 @@ fn a_page_that_moved_to_another_node_goes_to_swap_too() {
     let host = Host::new(machine::showing::two_nodes());
     host.run(swapping("linux"), |mm| {
         let id = written(mm, 512, 8);
-        let far = |page| !(0x1000..0x1800).contains(&machine::showing::frame(mm, id, page).0);
+        let far = |page| !(0xfc00..0x10400).contains(&machine::showing::frame(mm, id, page).0);
         let to = NodeId(u16::from(!far(AT)));
         assert_eq!(mm.migrate(id, pages(AT, 8), to), Ok(8));
         squeeze(mm);
@@ -61,7 +61,7 @@ fn a_page_that_gets_a_slot_on_its_way_to_another_node_keeps_it_to_itself() {
     let setup = Setup { nodes: 2, regions: Some(vec![region(0), region(1)]), ..setup };
     let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
         let id = written(mm, 512, 2);
-        let here = machine::showing::frame(mm, id, AT).0 < 0x1200;
+        let here = machine::showing::frame(mm, id, AT).0 < 0xfe00;
         let to = NodeId(u16::from(here));
         race(mm, place, || _ = mm.migrate(id, pages(AT, 2), to).unwrap(), || squeeze(mm));
         sound(mm);

@@ -264,7 +264,7 @@ fn alignment_limits_and_nodes_are_kept_to() {
                 let range = mm.vmalloc(5, place, RW).unwrap();
                 for i in 0..5 {
                     let frame = mm.vmap_frame(next(range.start, i)).unwrap().0;
-                    assert_eq!((frame - 0x1000) / 2048, u32::from(node), "{policy}");
+                    assert_eq!((frame - 0xfc00) / 2048, u32::from(node), "{policy}");
                 }
                 mm.vfree(range.start).unwrap();
             }

@@ -11,7 +11,7 @@ use quietmm::{
 };
 use threads::{Mm, Threads};
 
-const START: u64 = 0xf_fff8_1234_5700;
+const START: u64 = 0xf_fff8_1234_ff00;
 const PAGES: u64 = 640;
 const CPUS: u16 = 4;
 const ROUNDS: u32 = 5000;

@@ -473,7 +473,7 @@ fn nonsense(policy: &str, broken: Option<Rule>) -> [Result<(), Error>; 2] {
     };
     [
         ask(|mm| mm.vmap(&[], BARE, RW)),
-        ask(|mm| mm.vmap(&[FrameNumber(0x1000)], VmapPlace { align: 3, ..BARE }, RW)),
+        ask(|mm| mm.vmap(&[FrameNumber(0xfc00)], VmapPlace { align: 3, ..BARE }, RW)),
     ]
 }
 

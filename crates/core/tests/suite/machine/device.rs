@@ -31,6 +31,7 @@ impl BlockDevice for Host {
         }
         self.clear_frame(frame);
         self.word(frame, 0).store(self.kept(from, block).unwrap_or(0), Ordering::SeqCst);
+        self.enter_read(from);
         self.next(&self.on_disk_read);
         Ok(())
     }
@@ -39,6 +40,7 @@ impl BlockDevice for Host {
     }
     fn write(&self, to: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
         self.note(Happened::DiskWrite(to, block));
+        self.enter_write(frame);
         let content = self.word(frame, 0).load(Ordering::SeqCst);
         self.goes_out.set(content);
         self.next(&self.on_disk_write);
@@ -50,6 +52,7 @@ impl BlockDevice for Host {
         if let Some(error) = self.refuse_writes.get().and_then(|refuse| refuse(to, block)) {
             return Err(error);
         }
+        self.enter_written(to);
         self.disk.borrow_mut().insert((to, block), content);
         Ok(())
     }

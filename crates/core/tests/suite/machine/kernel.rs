@@ -4,8 +4,8 @@ use quietmm::{AllocFrom, Config, FrameNumber, KernelProt, PageNumber, PageRange,
 
 use super::{Mm, bare};
 
-/// Where the kernel range begins: not on the border of a page table.
-pub const START: PageNumber = PageNumber(0xf_fff8_1234_5700);
+/// Where the kernel range begins: not on the border of a page table, and a little before page numbers pass 2^16.
+pub const START: PageNumber = PageNumber(0xf_fff8_1234_ff00);
 pub const RW: KernelProt = KernelProt::ReadWrite;
 /// Anywhere, without a guard page.
 pub const BARE: VmapPlace = VmapPlace { align: 1, within: None, guard: false, node: None };

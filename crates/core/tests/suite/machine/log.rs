@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use quietmm::Event;
-use quietmm::platform::Store;
+use quietmm::platform::{Store, WaitKey};
 
 use super::Host;
 
@@ -24,6 +24,7 @@ pub type Log = RefCell<Vec<Happened>>;
 
 impl Host {
     pub(super) fn note(&self, what: Happened) {
+        self.enter(&what);
         self.log.borrow_mut().push(what);
     }
 
@@ -42,6 +43,12 @@ impl Host {
 
     pub fn interrupts(&self) -> usize {
         self.count(|what| matches!(what, Happened::Interrupt(_)))
+    }
+
+    /// Who was woken since this was last asked.
+    pub fn take_woken(&self) -> Vec<WaitKey> {
+        let all = self.woken.borrow();
+        all[self.looked_at.replace(all.len())..].to_vec()
     }
 
     /// Full flushes and single flushes of a CPU.

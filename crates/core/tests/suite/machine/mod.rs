@@ -8,6 +8,7 @@ mod device;
 pub mod faults;
 mod hooks;
 pub mod kernel;
+mod laws;
 mod log;
 mod platform;
 pub mod race;
@@ -23,6 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 use quietmm::platform::{Store, WaitKey};
 use quietmm::{Config, FrameNumber, Manager, NodeId, Region, Rule, SpaceId};
 
+pub use aside::Aside;
 pub use device::Refuse;
 use hooks::{Always, Hook, Placed};
 pub use hooks::{StandsStill, everywhere, everywhere_as};
@@ -55,7 +57,8 @@ pub struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        let (base, frames) = (0x1000, 4096);
+        // Frame numbers pass 2^16, so that one that is cut is seen.
+        let (base, frames) = (0xfc00, 4096);
         let (guarantees, disk, first_alone) = (true, true, false);
         Setup { cpus: 1, nodes: 1, tags: 1, guarantees, disk, first_alone, base, frames, regions: None }
     }
@@ -75,6 +78,8 @@ pub struct Host {
     idle_pauses: Cell<u32>,
     /// All that was ever woken.
     woken: RefCell<Vec<WaitKey>>,
+    /// Of these, so many were looked at.
+    looked_at: Cell<usize>,
     disk: RefCell<BTreeMap<(Store, u64), u64>>,
     /// Interrupts stay on their way until somebody waits.
     pub hold_interrupts: Cell<bool>,
@@ -97,9 +102,15 @@ pub struct Host {
     /// Uses of a cached translation that the tables no longer allow, and tables freed under a CPU that has them
     /// loaded or has walked them since it flushed.
     pub stale: Cell<u32>,
+    /// How long each pause was that a CPU has made, in nanoseconds.
+    pub pauses: RefCell<Vec<u32>>,
     pub log: Log,
+    /// All that happened from the start, added up.
+    books: RefCell<laws::Books>,
     /// What happens when a CPU waits for another, once each.
     pub on_pause: RefCell<VecDeque<Hook>>,
+    /// The same, for a machine without a manager.
+    pub on_idle_pause: RefCell<VecDeque<Box<dyn FnOnce()>>>,
     /// What happens just before a CPU loads a space.
     pub on_load: RefCell<VecDeque<Hook>>,
     /// What happens while a page is being written out, or has been read.
@@ -166,6 +177,7 @@ impl Host {
             manager: Cell::new(std::ptr::null()),
             idle_pauses: Cell::new(0),
             woken: RefCell::default(),
+            looked_at: Cell::new(0),
             disk: RefCell::default(),
             hold_interrupts: Cell::new(false),
             broken: Cell::new(None),
@@ -179,8 +191,11 @@ impl Host {
             kernel_window: Cell::new(0),
             kernel_stale: Cell::new(0),
             stale: Cell::new(0),
+            pauses: RefCell::default(),
             log: RefCell::default(),
+            books: RefCell::default(),
             on_pause: RefCell::default(),
+            on_idle_pause: RefCell::default(),
             on_load: RefCell::default(),
             on_disk_write: RefCell::default(),
             on_disk_read: RefCell::default(),
@@ -219,7 +234,9 @@ impl Host {
         self.manager.set(std::ptr::null());
         self.current.set(0);
         if self.broken.get().is_none() {
-            assert_eq!(mm.validate().broken, None);
+            let audit = mm.validate();
+            assert_eq!(audit.broken, None);
+            self.check_books(&audit);
         }
         result
     }
@@ -242,6 +259,7 @@ impl Host {
         self.end_write(cpu);
         self.pending[cpu as usize].set(false);
         self.irqs[cpu as usize].set(false);
+        self.enter_arrival();
         self.on(cpu, || self.manager().on_interrupt());
         self.irqs[cpu as usize].set(true);
     }

@@ -115,7 +115,15 @@ unsafe impl Platform for Host {
     fn now(&self) -> Nanos {
         Nanos(0)
     }
-    fn pause(&self, _ns: u32) {
+    fn pause(&self, ns: u32) {
+        self.pauses.borrow_mut().push(ns);
+        let idle = self.on_idle_pause.borrow_mut().pop_front();
+        if let Some(idle) = idle {
+            return idle();
+        }
+        if self.manager.get().is_null() {
+            return;
+        }
         if !self.next(&self.on_pause) && !self.deliver_all() {
             if self.placing.get() && self.is_aside() {
                 // Perhaps it is the other that stands still in the middle of something.

@@ -5,7 +5,7 @@ use quietmm::{Backing, Entry, Error, FileId, FrameNumber, NodeId, PageNumber, Pr
 use super::{Mm, Setup, pages};
 
 pub const ANON: Backing = Backing::Anonymous;
-pub const AT: u64 = 0x11f8; // 8 pages before the end of a table
+pub const AT: u64 = 0xfff8; // 8 pages before the end of a table, and before numbers of more than 16 bits
 pub const TO: u64 = 0x23f0;
 /// The start of a large page.
 pub const LARGE: u64 = 0x40000;

@@ -56,7 +56,8 @@ impl Tlb {
 }
 
 impl Host {
-    pub(super) fn word(&self, frame: FrameNumber, index: usize) -> &AtomicU64 {
+    /// A word of a frame.
+    pub fn word(&self, frame: FrameNumber, index: usize) -> &AtomicU64 {
         let at = self.direct(PhysAddr(frame.phys().0 + 8 * index as u64));
         // SAFETY: inside the memory (`direct` checks), aligned, and only used as an atomic.
         unsafe { &*at.cast() }
@@ -261,7 +262,9 @@ impl Host {
                 return Ok(word.load(Ordering::SeqCst));
             }
             let access = if write.is_some() { UserAccess::Write } else { UserAccess::Read };
+            let before = self.faulted();
             mm.fault(id, PageNumber(page).addr(), access)?;
+            assert!(self.faulted() > before, "a fault that nobody counts");
         }
         panic!("page {page:#x} faults again and again");
     }

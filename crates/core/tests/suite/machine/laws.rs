@@ -1,0 +1,178 @@
+//! What is true of all that the core reports, whatever it does: each test that runs a machine to its end looks at it.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use quietmm::platform::Store;
+use quietmm::{Audit, Event, FrameNumber, PageNumber, SpaceId};
+
+use super::{Happened, Host};
+
+/// What the core has reported so far, and what the machine has seen of the same.
+#[derive(Default)]
+pub(super) struct Books {
+    /// Frames that are taken from the allocator.
+    taken: BTreeSet<FrameNumber>,
+    /// Where each page that is mapped leads.
+    mapped: BTreeMap<(SpaceId, PageNumber), FrameNumber>,
+    /// Frames whose content is being written out.
+    writing: BTreeSet<FrameNumber>,
+    /// The same thing, reported and seen.
+    interrupts: (u64, u64),
+    received: (u64, u64),
+    flushed_pages: (u64, u64),
+    flushed_all: (u64, u64),
+    flushed_kernel: (u64, u64),
+    swapped_out: (u64, u64),
+    swapped_in: (u64, u64),
+    /// Requests carried out, and asked for.
+    served: (u64, u64),
+    faulted: u64,
+    /// Whether a large page was ever mapped: its one entry is 512 pages here.
+    large: bool,
+    /// The first that is not as it must be.
+    wrong: Option<String>,
+}
+
+impl Books {
+    fn must(&mut self, good: bool, wrong: impl FnOnce() -> String) {
+        if !good {
+            self.wrong.get_or_insert_with(wrong);
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        match *event {
+            Event::Taken { frame, order, .. } => {
+                for frame in (0..1 << order).map(|n| frame.add(n)) {
+                    let new = self.taken.insert(frame);
+                    self.must(new, || format!("{frame:?} is taken twice"));
+                }
+            }
+            Event::Freed { frame, order } => {
+                for frame in (0..1 << order).map(|n| frame.add(n)) {
+                    let was = self.taken.remove(&frame);
+                    self.must(was, || format!("{frame:?} is freed and was not taken"));
+                }
+            }
+            Event::Mapped { space, page, frame, pages } => {
+                self.large |= pages > 1;
+                for n in 0..pages {
+                    let page = PageNumber(page.0 + u64::from(n));
+                    let before = self.mapped.insert((space, page), frame.add(n));
+                    self.must(before.is_none(), || {
+                        format!("{page:?} of {space:?} is mapped onto {before:?}")
+                    });
+                }
+            }
+            Event::Unmapped { space, page, frame, pages, .. } => {
+                for n in 0..pages {
+                    let page = PageNumber(page.0 + u64::from(n));
+                    let before = self.mapped.remove(&(space, page));
+                    let good = before == Some(frame.add(n));
+                    self.must(good, || {
+                        format!("{page:?} of {space:?} is unmapped from {frame:?} and led to {before:?}")
+                    });
+                }
+            }
+            Event::WriteBegins { frame } => {
+                let new = self.writing.insert(frame);
+                self.must(new, || format!("{frame:?} is written out twice at a time"));
+            }
+            Event::WriteEnds { frame, .. } => {
+                let was = self.writing.remove(&frame);
+                self.must(was, || format!("{frame:?} was not being written out"));
+            }
+            Event::IpiSent { targets } => {
+                self.interrupts.0 += u64::from(targets);
+                self.must(targets > 0, || "an interrupt to nobody".to_string());
+            }
+            Event::IpiReceived => self.received.0 += 1,
+            Event::RemoteFlush { targets, .. } => {
+                self.served.1 += u64::from(targets);
+                self.must(targets > 0, || "a flush of nobody".to_string());
+            }
+            Event::Drained { sent, .. } => self.served.1 += u64::from(sent),
+            Event::FlushServed => self.served.0 += 1,
+            Event::FlushedPages { pages } => self.flushed_pages.0 += u64::from(pages),
+            Event::FlushedAll => self.flushed_all.0 += 1,
+            Event::FlushedKernel => self.flushed_kernel.0 += 1,
+            Event::SwappedOut => self.swapped_out.0 += 1,
+            Event::SwappedIn { .. } => self.swapped_in.0 += 1,
+            Event::Faulted { .. } => self.faulted += 1,
+            _ => {}
+        }
+    }
+}
+
+impl Host {
+    /// Enters what happened.
+    pub(super) fn enter(&self, what: &Happened) {
+        let mut books = self.books.borrow_mut();
+        match what {
+            Happened::Event(event) => books.event(event),
+            Happened::Interrupt(_) => books.interrupts.1 += 1,
+            Happened::FlushPage(..) | Happened::FlushKernelPage(..) => books.flushed_pages.1 += 1,
+            Happened::FlushSpace(_) => books.flushed_all.1 += 1,
+            Happened::FlushKernel(_) => books.flushed_kernel.1 += 1,
+            Happened::DiskWrite(..) => {}
+        }
+    }
+
+    /// An interrupt has arrived.
+    pub(super) fn enter_arrival(&self) {
+        self.books.borrow_mut().received.1 += 1;
+    }
+
+    /// The device has read a page.
+    pub(super) fn enter_read(&self, from: Store) {
+        self.books.borrow_mut().swapped_in.1 += u64::from(matches!(from, Store::Swap(_)));
+    }
+
+    /// The device begins to write this frame out.
+    pub(super) fn enter_write(&self, frame: FrameNumber) {
+        let mut books = self.books.borrow_mut();
+        let begun = books.writing.contains(&frame);
+        books.must(begun, || format!("{frame:?} is written out and nobody said so"));
+    }
+
+    /// The device has written a page.
+    pub(super) fn enter_written(&self, to: Store) {
+        self.books.borrow_mut().swapped_out.1 += u64::from(matches!(to, Store::Swap(_)));
+    }
+
+    /// Faults that were resolved.
+    pub(super) fn faulted(&self) -> u64 {
+        self.books.borrow().faulted
+    }
+
+    /// Whether it all adds up, on a quiet machine with no rule broken.
+    pub(super) fn check_books(&self, audit: &Audit) {
+        let books = self.books.borrow();
+        assert_eq!(books.wrong, None);
+        let used = audit.total - audit.reserved - audit.free - audit.offline;
+        assert_eq!(books.taken.len() as u64, used, "frames in use, reported and counted");
+        let mapped = books.mapped.len() as u64;
+        assert!(mapped >= audit.mapped, "{mapped} pages mapped are reported, and {} are", audit.mapped);
+        assert!(
+            books.large || mapped == audit.mapped,
+            "{mapped} pages mapped are reported, and {} are",
+            audit.mapped
+        );
+        assert!(books.writing.is_empty(), "{:?} are written out for ever", books.writing);
+        let same = [
+            ("interrupts sent", books.interrupts),
+            ("interrupts received", books.received),
+            ("pages flushed", books.flushed_pages),
+            ("full flushes", books.flushed_all),
+            ("flushes of kernel addresses", books.flushed_kernel),
+            ("pages read from swap", books.swapped_in),
+            ("pages written to swap", books.swapped_out),
+        ];
+        for (what, (reported, seen)) in same {
+            assert_eq!(reported, seen, "{what}: reported, and seen by the machine");
+        }
+        let (served, asked) = books.served;
+        assert!(served <= asked, "{served} requests carried out, and {asked} asked for");
+    }
+}
