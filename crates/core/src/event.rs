@@ -110,8 +110,14 @@ pub enum Event {
         /// How many.
         pages: u32,
     },
-    /// An entry was taken out by an operation that owes no flush for it (INV-13).
-    FlushSpared,
+    /// An entry was taken out, or lost a right, and nobody owes a flush for it: no CPU that may use it has it cached
+    /// (INV-13).
+    FlushSpared {
+        /// The top table of the space.
+        root: FrameNumber,
+        /// The page.
+        page: PageNumber,
+    },
     /// A block of frames was taken from the allocator.
     Taken {
         /// The first frame.
@@ -371,7 +377,7 @@ counters! {
     SweepFlushes, "tlb_sweep_flushes", "flushes by CPUs that took part in a sweep";
     SweepForced, "tlb_sweep_forced", "CPUs that were asked by interrupt to take part in a sweep";
     Unswept, "pgunswept", "times that a page which seemed idle had to wait for a sweep";
-    FlushSpared, "tlb_flush_spared", "entries taken out by operations that owed no flush for them";
+    FlushSpared, "tlb_flush_spared", "entries that were taken out, or lost a right, without a flush, since no CPU had them cached";
     BatchFlushes, "tlb_batch_flushes", "unmap batches flushed";
     BatchPages, "tlb_batch_pages", "flushes of an entry that were left to a batch";
     DeferredCompleted, "tlb_deferred_completed", "deferred flushes completed early by an operation or a fault";
@@ -459,7 +465,7 @@ impl Counters {
             Event::Swept => self.add(C::SweepFlushes, 1),
             Event::SweepForced { targets } => self.add(C::SweepForced, targets.into()),
             Event::Unswept { pages } => self.add(C::Unswept, pages.into()),
-            Event::FlushSpared => self.add(C::FlushSpared, 1),
+            Event::FlushSpared { .. } => self.add(C::FlushSpared, 1),
             Event::Taken { order, .. } => self.add(C::PgAlloc, 1 << order),
             Event::Freed { order, .. } => self.add(C::PgFree, 1 << order),
             Event::Mapped { pages, .. } => self.add(C::PgMapped, pages.into()),

@@ -128,7 +128,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                     if old.may_be_dirty(p) && !p.broken(Rule::DirtyBeforeUnlock) {
                         frame.set_flags(p, flag::DIRTY);
                     }
-                    if self.may_be_cached(old) {
+                    if self.may_be_cached(parent, at, old) {
                         owed.add(at, 1);
                     }
                 }

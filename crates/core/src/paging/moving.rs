@@ -124,7 +124,9 @@ impl<'p, P: Platform> Manager<'p, P> {
             leaf.write(page, old.taken());
             self.emit(Event::Unmapped { space: id, page, frame: old.frame(), pages: 1, deferred: false });
             // Read-only ones too (PITFALLS 6): a CPU would go on reading the old frame.
-            if self.may_be_cached(old) && (old.has(Entry::WRITABLE) || !p.broken(Rule::FlushNarrowed)) {
+            if self.may_be_cached(space, page, old)
+                && (old.has(Entry::WRITABLE) || !p.broken(Rule::FlushNarrowed))
+            {
                 owed.add(page, pages);
             }
         });

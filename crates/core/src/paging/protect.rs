@@ -54,7 +54,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 if old.may_be_dirty(p) && !p.broken(Rule::DirtyBeforeUnlock) {
                     self.frames().get(old.frame()).set_flags(p, flag::DIRTY);
                 }
-                if self.may_be_cached(old) {
+                if self.may_be_cached(space, page, old) {
                     owed.add(page, pages);
                 }
             }

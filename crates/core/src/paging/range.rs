@@ -224,7 +224,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             });
             // What nobody may use was flushed when it became so, and was not present since: no CPU has it. Nor one that was
             // not used since a sweep (INV-13).
-            if old.is_present() && self.may_be_cached(old) {
+            if old.is_present() && self.may_be_cached(space, page, old) {
                 owed.add(page, pages);
             }
         });

@@ -23,10 +23,11 @@ use core::sync::atomic::Ordering;
 
 use super::catch_up;
 use crate::Manager;
+use crate::addr::PageNumber;
 use crate::cpu::CpuId;
 use crate::event::{Event, FlushReason};
 use crate::ipi::{self, Work};
-use crate::paging::Entry;
+use crate::paging::{Entry, Space};
 use crate::percpu::{Here, Presence};
 use crate::platform::Platform;
 use crate::policy::Unmap;
@@ -136,11 +137,12 @@ impl<P: Platform> Manager<'_, P> {
         }
     }
 
-    /// Whether a CPU may have cached an entry that was taken out or is no longer present. By who has its table's lock.
-    pub(crate) fn may_be_cached(&self, old: Entry) -> bool {
+    /// Whether a CPU may have cached what the entry of a page was until it was taken out, or lost a right. By who has its
+    /// table's lock.
+    pub(crate) fn may_be_cached(&self, space: &Space, page: PageNumber, old: Entry) -> bool {
         let uncached = self.sweeps() && !old.has(Entry::ACCESSED) && self.idle(old) != Idle::Unswept;
         if uncached {
-            self.emit(Event::FlushSpared);
+            self.emit(Event::FlushSpared { root: space.root(self.platform()), page });
         }
         !uncached
     }

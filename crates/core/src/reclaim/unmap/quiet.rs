@@ -7,6 +7,7 @@
 use super::note_taken;
 use crate::Manager;
 use crate::addr::FrameNumber;
+use crate::event::Event;
 use crate::paging::Entry;
 use crate::platform::Platform;
 use crate::reclaim::aging::is_uncached;
@@ -32,6 +33,7 @@ pub(super) fn clear<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber, mapping: &
     };
     if taken {
         note_taken(mm, n, mapping, mapping.entry, false);
+        mm.emit(Event::FlushSpared { root: mapping.space.root(mm.platform()), page: mapping.page });
     }
     taken
 }
