@@ -16,6 +16,8 @@ pub enum Kind {
     Run(u16),
     /// The interrupt that is on its way to the CPU arrives.
     Interrupt(u16),
+    /// The CPU's timer fires.
+    Tick(u16),
     /// The CPU forgets all that it has cached.
     Evict(u16),
     /// The CPU fetches all translations that it can.
@@ -40,6 +42,10 @@ impl Act {
     pub const fn interrupt(cpu: u16) -> Act {
         Act(CPUS + cpu as u8)
     }
+    /// Its timer fires.
+    pub const fn tick(cpu: u16) -> Act {
+        Act(5 * CPUS + cpu as u8)
+    }
     /// It forgets.
     pub const fn evict(cpu: u16) -> Act {
         Act(2 * CPUS + cpu as u8)
@@ -58,6 +64,7 @@ impl Act {
             2 => Kind::Evict(cpu),
             3 => Kind::Fetch(cpu),
             4 => Kind::DeviceFails,
+            5 => Kind::Tick(cpu),
             _ => Kind::End,
         }
     }
@@ -78,7 +85,7 @@ impl Act {
 
     /// By its name, as `Display` writes it.
     pub fn parse(text: &str) -> Option<Act> {
-        (0..=4 * CPUS).map(Act).find(|act| act.to_string() == text)
+        (0..6 * CPUS).map(Act).find(|act| act.to_string() == text)
     }
 }
 
@@ -87,6 +94,7 @@ impl fmt::Display for Act {
         match self.kind() {
             Kind::Run(cpu) => write!(f, "run {cpu}"),
             Kind::Interrupt(cpu) => write!(f, "interrupt {cpu}"),
+            Kind::Tick(cpu) => write!(f, "tick {cpu}"),
             Kind::Evict(cpu) => write!(f, "evict {cpu}"),
             Kind::Fetch(cpu) => write!(f, "fetch {cpu}"),
             Kind::DeviceFails => f.write_str("device fails"),
@@ -107,7 +115,9 @@ mod tests {
 
     #[test]
     fn names_lead_back() {
-        for act in [Act::run(3), Act::interrupt(0), Act::evict(1), Act::fetch(2), Act::DEVICE_FAILS] {
+        for act in
+            [Act::run(3), Act::interrupt(0), Act::tick(3), Act::evict(1), Act::fetch(2), Act::DEVICE_FAILS]
+        {
             assert_eq!(Act::parse(&act.to_string()), Some(act));
         }
         assert_eq!(Act::parse("run 9"), None);

@@ -189,7 +189,7 @@ fn interleave(
     let mut act = machine.first_act();
     while !ended.get() {
         match act.kind() {
-            Kind::Run(cpu) | Kind::Interrupt(cpu) => {
+            Kind::Run(cpu) | Kind::Interrupt(cpu) | Kind::Tick(cpu) => {
                 machine.current.set(cpu);
                 machine.command.set(act);
                 contexts[usize::from(cpu)].resume(());

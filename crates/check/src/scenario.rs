@@ -70,6 +70,12 @@ impl Scenario {
         self
     }
 
+    /// The timer of each CPU fires so often.
+    pub fn ticks(mut self, ticks: u32) -> Self {
+        self.setup.ticks = ticks;
+        self
+    }
+
     /// Something else about the machine.
     pub fn machine(mut self, change: fn(&mut Setup)) -> Self {
         change(&mut self.setup);

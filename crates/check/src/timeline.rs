@@ -181,6 +181,7 @@ impl Names {
             }
             What::Interrupt(cpu) => format!("interrupts CPU {cpu} -->"),
             What::Arrives => "--> interrupt".to_string(),
+            What::Ticks => "--> timer".to_string(),
             What::Leaves => "<-- done".to_string(),
             What::Access { page, frame, write, cached } => {
                 let (does, how) =
@@ -239,6 +240,9 @@ impl Names {
             Event::LazySkipped => "leaves a lazy CPU alone".to_string(),
             Event::BatchFlushed { pages, targets } => format!("flushed {pages} pages on {targets} others"),
             Event::DeferredCompleted => "completes what reclaim deferred".to_string(),
+            Event::SweepBegun => "a sweep begins".to_string(),
+            Event::Swept => "has taken part in the sweep".to_string(),
+            Event::FlushSpared { .. } => "owes no flush".to_string(),
             Event::FlushServed => "has flushed, as asked".to_string(),
             Event::CpuOffline => "is offline".to_string(),
             Event::CpuOnline => "is online".to_string(),

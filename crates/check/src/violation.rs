@@ -63,6 +63,10 @@ pub fn sentence(invariant: &str) -> &'static str {
             "An address unmapped with a deferred flush is not mapped to another frame in that space before the flush, \
              and a page of a file or of swap is never in two frames that CPUs can use."
         }
+        "INV-13" => {
+            "An entry that is not accessed, and whose accessed bit was cleared before the last sweep began, is cached by no CPU \
+             that may use it."
+        }
         "nowhere" => "What is not present leads nowhere: its address bits lie above all memory.",
         "freed" => "The core uses no memory of its own that it has given back.",
         "content" => "What a program wrote is what it reads, until it gives it up.",

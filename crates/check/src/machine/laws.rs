@@ -9,7 +9,7 @@ use quietmm::event::Revoked;
 use quietmm::{Entry, PageNumber, Rule};
 
 use super::tlb::{Cached, CachedKernel, LARGE_PAGES, Tlb, Walked};
-use super::{Machine, What};
+use super::{Cpu, Machine, What};
 use crate::violation::{Skipped, Violation};
 
 impl Machine {
@@ -283,6 +283,29 @@ impl Machine {
         }
     }
 
+    /// Nobody owes a flush for an entry that was taken out, or lost a right: no CPU on which a program of the space runs, in a
+    /// call or not, may do through its TLB what the entry does not allow any more (INV-13).
+    pub(crate) fn judge_spared(&self, root: FrameNumber, page: u64) {
+        self.looks_at_all();
+        let now = self.entry_at(root, page);
+        let runs = |cpu: &Cpu| cpu.user.get() && cpu.online.get();
+        for (id, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| runs(cpu)) {
+            let found = {
+                let tlb = cpu.tlb.borrow();
+                let stale = |cached: &&Cached| cached.covers(page) && !allows(now, cached, page);
+                (tlb.root == Some(root)).then(|| tlb.usable().find(stale).copied()).flatten()
+            };
+            if let Some(cached) = found {
+                let (frame, now) = (cached.frame(page), now.filter(|now| now.is_present()));
+                let what = if now.is_some() { "has less rights" } else { "is gone" };
+                let said = format!(
+                    "the entry of page {page:#x} ({frame:?}) {what} and no flush is owed, and CPU {id} has it cached"
+                );
+                self.fail(Violation::new("INV-13", id as u16, said));
+            }
+        }
+    }
+
     /// These kernel addresses were just given to somebody: nobody may have anything else cached for them (INV-3).
     pub(crate) fn judge_given(&self, range: PageRange) {
         self.looks_at_all();
@@ -333,4 +356,13 @@ impl Machine {
             }
         }
     }
+}
+
+/// Whether an entry allows all that can be done with a page through what a CPU has cached.
+fn allows(now: Option<Entry>, cached: &Cached, page: u64) -> bool {
+    now.is_some_and(|now| {
+        let as_cached = Cached { entry: now, ..*cached };
+        let rights = |entry: Entry| entry.0 & (Entry::PRESENT | Entry::USER | Entry::WRITABLE);
+        as_cached.frame(page) == cached.frame(page) && rights(cached.entry) & !rights(now) == 0
+    })
 }

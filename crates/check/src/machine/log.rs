@@ -56,6 +56,8 @@ pub enum What {
     Interrupt(u16),
     /// An interrupt arrived.
     Arrives,
+    /// Its timer fired.
+    Ticks,
     /// And was dealt with.
     Leaves,
     /// A program read or wrote a page, through the TLB or by a walk.

@@ -49,7 +49,9 @@ pub struct Setup {
     pub nodes: u16,
     /// Address-space tags of each CPU.
     pub tags: u16,
-    /// Whether the hardware gives both guarantees, and says so.
+    /// How often the timer of each CPU fires: when the schedule says so, at the latest when nobody else can go on.
+    pub ticks: u32,
+    /// Whether the hardware gives all guarantees, and says so.
     pub guarantees: bool,
     /// Whether devices may fail, where the schedule says so.
     pub devices_fail: bool,
@@ -65,6 +67,7 @@ impl Default for Setup {
             frames: 512,
             nodes: 1,
             tags: 1,
+            ticks: 0,
             guarantees: true,
             devices_fail: false,
             watched: Vec::new(),
@@ -120,6 +123,8 @@ pub(crate) enum Status {
 pub(crate) struct Cpu {
     pub irqs: Cell<bool>,
     pub pending: Cell<bool>,
+    /// How often its timer will fire yet.
+    pub ticks: Cell<u32>,
     pub in_handler: Cell<bool>,
     pub status: Cell<Status>,
     /// The sleeper was woken.
@@ -139,10 +144,11 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
-    fn new(online: bool) -> Cpu {
+    fn new(online: bool, ticks: u32) -> Cpu {
         Cpu {
             irqs: Cell::new(true),
             pending: Cell::new(false),
+            ticks: Cell::new(ticks),
             in_handler: Cell::new(false),
             status: Cell::new(Status::Busy),
             woken: Cell::new(false),
@@ -254,7 +260,7 @@ impl Machine {
     pub fn reset(&mut self, hardware: Hardware, broken: Option<Rule>, keep_log: bool) {
         self.memory.wipe();
         let online = self.setup.cpus - self.setup.offline;
-        self.cpus = (0..self.setup.cpus).map(|id| Cpu::new(id < online)).collect();
+        self.cpus = (0..self.setup.cpus).map(|id| Cpu::new(id < online, self.setup.ticks)).collect();
         self.current.set(0);
         self.running.set(false);
         self.interleaved.set(false);

@@ -188,6 +188,7 @@ unsafe impl Platform for Machine {
             Event::CpuOffline => self.cpu().leaves_or_comes.set(true),
             Event::Freed { frame, order } => (0..1 << order).for_each(|n| self.judge_freed(frame.add(n))),
             Event::Revoked { root, range, what, .. } => self.judge_revoked(root, range, what),
+            Event::FlushSpared { root, page } => self.judge_spared(root, page.0),
             _ => {}
         }
     }

@@ -3,7 +3,7 @@
 use quietmm::Entry;
 use quietmm::platform::WaitKey;
 
-use super::{Machine, Status, What};
+use super::{Machine, Mm, Status, What};
 use crate::act::{Act, Kind};
 use crate::violation::Violation;
 
@@ -105,6 +105,10 @@ impl Machine {
                 self.take_interrupt();
                 self.decide()
             }
+            Kind::Tick(cpu) if cpu == me => {
+                self.take_tick();
+                self.decide()
+            }
             Kind::Evict(cpu) => {
                 self.evict(cpu);
                 self.decide()
@@ -149,11 +153,14 @@ impl Machine {
             if cpu.pending.get() && cpu.irqs.get() {
                 enabled |= Act::interrupt(id).bit();
             }
+            if cpu.ticks.get() > 0 && cpu.irqs.get() && cpu.in_kernel() {
+                enabled |= Act::tick(id).bit();
+            }
         }
         let cpus = self.setup.cpus;
         let in_turn = || (0..cpus).map(|n| (me + n) % cpus);
         let first = |act: fn(u16) -> Act| in_turn().map(act).find(|act| enabled & act.bit() != 0);
-        let ordinary = match first(Act::run).or_else(|| first(Act::interrupt)) {
+        let ordinary = match first(Act::run).or_else(|| first(Act::interrupt)).or_else(|| first(Act::tick)) {
             Some(act) => act,
             None if all_done => return Act::END,
             None => return self.who_spins(),
@@ -201,11 +208,22 @@ impl Machine {
         self.cpus.iter().enumerate().map(of).collect::<Vec<_>>().join("; ")
     }
 
-    /// The interrupt handler, on this CPU's stack.
+    /// The handler of an interrupt from another CPU, on this CPU's stack.
     pub(crate) fn take_interrupt(&self) {
+        self.cpu().pending.set(false);
+        self.handle(What::Arrives, |mm| mm.on_interrupt());
+    }
+
+    /// The handler of this CPU's timer.
+    fn take_tick(&self) {
+        let ticks = &self.cpu().ticks;
+        ticks.set(ticks.get() - 1);
+        self.handle(What::Ticks, |mm| mm.tick());
+    }
+
+    fn handle(&self, why: What, handler: impl FnOnce(&Mm<'_>)) {
         let cpu = self.cpu();
         let status = cpu.status.get();
-        cpu.pending.set(false);
         cpu.irqs.set(false);
         cpu.in_handler.set(true);
         if let Status::Spins(_) = status {
@@ -213,9 +231,9 @@ impl Machine {
         }
         self.record(Place::Line(self.current.get()), true);
         self.record(Place::Own(self.current.get()), true);
-        self.note(|| What::Arrives);
+        self.note(|| why);
         self.did();
-        self.mm().on_interrupt();
+        handler(self.mm());
         self.note(|| What::Leaves);
         cpu.in_handler.set(false);
         cpu.irqs.set(true);

@@ -181,9 +181,14 @@ impl Machine {
 
     /// The frame of a page that is present in these tables, whoever may use it.
     pub(crate) fn present_at(&self, root: FrameNumber, page: u64) -> Option<FrameNumber> {
+        self.entry_at(root, page).filter(|entry| entry.is_present()).map(|entry| entry.frame())
+    }
+
+    /// The entry of a page in these tables, of a large page too.
+    pub(crate) fn entry_at(&self, root: FrameNumber, page: u64) -> Option<Entry> {
         let (way, leaf) = self.walk(root, page);
         way.words.iter().flatten().for_each(|word| self.record_word(word.cast(), false));
-        leaf.map(|leaf| leaf.read()).filter(|entry| entry.is_present()).map(|entry| entry.frame())
+        leaf.map(|leaf| leaf.read())
     }
 
     /// The kernel on this CPU reads this CPU's number in a page of the program's. It may use whatever is present. Nothing

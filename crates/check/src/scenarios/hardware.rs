@@ -10,7 +10,7 @@ use crate::task::{Task, range};
 const LARGE: u64 = 0x4000;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![no_guarantees(), age_large(), split_reclaim()]
+    vec![no_guarantees(), age_large(), split("split-reclaim", "linux")]
 }
 
 fn no_guarantees() -> Scenario {
@@ -111,11 +111,12 @@ fn idle_large(task: &Task<'_>) {
     task.take_all_blocks();
 }
 
-fn split_reclaim() -> Scenario {
+/// Under this policy.
+pub(super) fn split(name: &'static str, policy: &str) -> Scenario {
     Scenario::new(
-        "split-reclaim",
+        name,
         "a large page is made small while a program begins to write to it and reclaim takes it out",
-        "linux",
+        policy,
     )
     .cpus(3)
     .machine(|setup| setup.frames = 2048)

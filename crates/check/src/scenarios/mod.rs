@@ -7,6 +7,7 @@ mod faults;
 mod hardware;
 mod hotplug;
 mod pageout;
+mod quiet;
 mod ranges;
 mod reclaim;
 mod swap;
@@ -20,6 +21,7 @@ use crate::scenario::Scenario;
 pub fn all() -> Vec<Scenario> {
     let paging = [ranges::all(), faults::all(), switching::all(), hotplug::all(), hardware::all()];
     let memory = [reclaim::all(), pageout::all(), writeback::all()];
+    let quiet = [quiet::all()];
     let rest = [drain::all(), swap::all(), vmap::all(), blocks::all()];
-    paging.into_iter().chain(memory).chain(rest).flatten().collect()
+    paging.into_iter().chain(memory).chain(quiet).chain(rest).flatten().collect()
 }

@@ -79,6 +79,37 @@ impl Task<'_> {
         self.machine.judge_arrival(self.id);
     }
 
+    /// This CPU's timer fires here.
+    pub fn tick(&self) {
+        self.deaf(|| {
+            let _ = self.call("tick", |mm| {
+                mm.tick();
+                Ok(())
+            });
+        });
+    }
+
+    /// A sweep begins, unless one is under way.
+    pub fn begin_sweep(&self) {
+        let _ = self.call("begin_sweep", |mm| {
+            mm.begin_sweep();
+            Ok(())
+        });
+    }
+
+    /// The sweep that is under way ends, and another is whole: all CPUs take part. Before the scripts begin.
+    pub fn sweep(&self) {
+        for _ in 0..2 {
+            self.begin_sweep();
+            for id in 0..self.machine.setup().cpus {
+                if self.machine.cpus[usize::from(id)].online.get() {
+                    self.as_cpu(id, Task::tick);
+                }
+            }
+            self.promise(self.mm().sweep_is_over(), "all have taken part");
+        }
+    }
+
     /// With interrupts off.
     pub fn deaf<R>(&self, work: impl FnOnce() -> R) -> R {
         use quietmm::Platform;

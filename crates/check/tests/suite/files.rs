@@ -66,8 +66,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_schedule_is_played(list in prop::collection::btree_map(0u32..3000, 0usize..14, 0..40), which in 0usize..1000) {
-        let acts = ["run 0", "run 1", "run 2", "run 3", "interrupt 0", "interrupt 1", "interrupt 2", "evict 0", "evict 1", "fetch 0", "fetch 1", "fetch 2", "evict 3", "device fails"];
+    fn any_schedule_is_played(list in prop::collection::btree_map(0u32..3000, 0usize..15, 0..40), which in 0usize..1000) {
+        let acts = ["run 0", "run 1", "run 2", "run 3", "interrupt 0", "interrupt 1", "interrupt 2", "evict 0", "evict 1", "fetch 0", "fetch 1", "fetch 2", "evict 3", "device fails", "tick 1"];
         let departures: Vec<String> = list.iter().map(|(at, &act)| format!("[{at}, {:?}]", acts[act])).collect();
         let text = GOOD.replace("[[0, \"run 1\"], [7, \"interrupt 0\"]]", &format!("[{}]", departures.join(", "))).replace("\"quiet\"", "\"fickle\"");
         let mut replay = Replay::parse(&text).expect("well formed");
