@@ -25,7 +25,10 @@ mod pools;
 mod prot_none;
 mod quiet;
 mod readme;
+// Without debug assertions a CPU's slot is smaller, and other frames are free.
 mod reclaim;
+#[cfg(debug_assertions)]
+mod recorded;
 mod refaults;
 mod resched;
 mod reverse_map;
