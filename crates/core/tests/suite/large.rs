@@ -4,7 +4,7 @@ use crate::machine;
 
 use machine::showing::{ANON, LARGE, Operation, TO, entry};
 use machine::{Host, Mm, Setup, bare, counted, exhaust, give_back, pages, settled};
-use quietmm::{Advice, Config, Counter, Entry, Error, PageNumber, Prot, Rule, SpaceId};
+use quietmm::{Advice, Config, Counter, Entry, Error, NodeId, PageNumber, Prot, Rule, SpaceId};
 
 /// A space of two large pages, advised and touched.
 fn large(mm: &Mm<'_>) -> SpaceId {
@@ -203,4 +203,25 @@ fn an_idle_large_page_goes_to_swap_in_small_ones_and_comes_back_whole() {
             assert_eq!((end.broken, end.swapped, end.anon), (None, 0, 0), "{policy}");
         });
     }
+}
+
+#[test]
+fn what_is_refused_leaves_a_large_page_large() {
+    let host = Host::new(Setup::default());
+    host.run(bare("vanilla"), |mm| {
+        let id = large(mm);
+        let is_large = || entry(mm, id, LARGE).has(Entry::LARGE);
+        assert!(is_large());
+        // Each range begins in the middle of the large page and ends where nothing is mapped.
+        let beyond = pages(LARGE + 8, 1 << 14);
+        let hole =
+            |result: Result<(), Error>| assert!(matches!(result, Err(Error::NotMapped(_))), "{result:?}");
+        hole(mm.migrate(id, beyond, NodeId(0)).map(|_| ()));
+        hole(mm.protect(id, beyond, Prot::Read));
+        hole(mm.advise(id, beyond, Advice::Drop));
+        hole(mm.move_range(id, beyond, PageNumber(LARGE << 4)));
+        assert_eq!((is_large(), mm.counter(Counter::LargeSplit)), (true, 0));
+        assert_eq!(host.read(mm, id, LARGE), Ok(LARGE));
+        mm.unload();
+    });
 }

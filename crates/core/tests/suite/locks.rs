@@ -206,3 +206,31 @@ fn who_is_next_in_line_spins_for_20_microseconds_and_others_sleep() {
     drop(lock.write(host));
     assert_eq!(*host.pauses.borrow(), [500; 5]);
 }
+
+#[test]
+fn who_got_a_lock_by_a_try_has_it_alone() {
+    let (host, lock, guards) = setting();
+    let inside = Rc::new(RefCell::new(true));
+    guards.borrow_mut().push(Box::new(lock.try_write(host).expect("nobody has it")));
+    host.on_wait.borrow_mut().push_back(Box::new({
+        let (guards, inside) = (Rc::clone(&guards), Rc::clone(&inside));
+        move || {
+            *inside.borrow_mut() = false;
+            guards.borrow_mut().clear();
+        }
+    }));
+    drop(lock.read(host));
+    assert!(!*inside.borrow(), "the reader waited until the writer had left");
+    // The same for a writer that comes behind.
+    guards.borrow_mut().push(Box::new(lock.try_write(host).expect("free again")));
+    *inside.borrow_mut() = true;
+    host.on_wait.borrow_mut().push_back(Box::new({
+        let (guards, inside) = (Rc::clone(&guards), Rc::clone(&inside));
+        move || {
+            *inside.borrow_mut() = false;
+            guards.borrow_mut().clear();
+        }
+    }));
+    drop(lock.write(host));
+    assert!(!*inside.borrow());
+}
