@@ -170,10 +170,7 @@ fn judge(
     println!("{} mutants", mutants.len());
     let order = Order { mutants: &mutants, numbers: &numbers, jobs: asked.jobs, again: asked.again };
     for &set in &asked.sets {
-        let mut judge = Judge::new(set, places, asked.jobs)?;
-        if let Some(only) = &asked.only {
-            judge.tests.retain(|test| test.name.contains(only.as_str()));
-        }
+        let judge = Judge::new(set, places, asked.jobs, asked.only.as_deref().unwrap_or_default())?;
         run::run(&order, &judge, results)?;
     }
     print!("{}", report::table(&mutants, results, all));

@@ -37,7 +37,7 @@ pub fn smoke(places: &Places, sources: &[Source], mut found: Found, jobs: usize)
     }
     found.mutants.retain(|mutant| MUST.iter().any(|must| chosen(mutant, *must)));
     let Compiled { mutants, numbers } = compile::compile(places, sources, found)?;
-    let mut judge = Judge::new(Set::Core, places, jobs)?;
+    let mut judge = Judge::new(Set::Core, places, jobs, "")?;
     let order = Order { mutants: &mutants, numbers: &numbers, jobs, again: true };
     let fresh = |name: &str| -> io::Result<Results> {
         let path = places.ours.join(name);

@@ -297,7 +297,7 @@ fn effect(stmt: &Stmt) -> Option<Effect> {
     }
     impl Looks {
         fn call(&mut self, name: &str) {
-            if ["emit", "emit_at", "scope", "pause", "broken", "drop"].contains(&name) {
+            if ["emit", "emit_at", "scope", "pause", "broken", "drop", "full_fence"].contains(&name) {
                 self.odd = true;
             }
             let effect = if PURE.contains(&name) || name.starts_with(|first: char| first.is_uppercase()) {

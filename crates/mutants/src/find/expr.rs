@@ -32,7 +32,8 @@ impl<'a> Walker<'a> {
                 let ty = type_name(&cast.ty);
                 let value = self.text(&cast.expr);
                 let (shown, text) = match ty.as_str() {
-                    "usize" | "u64" | "u32" => (
+                    // An index is below the length of its array, and so of few bits: `usize` is not cut.
+                    "u64" | "u32" => (
                         format!("narrow({value}) as {ty}"),
                         format!("crate::mutation::narrow(&({value})) as {ty}"),
                     ),
@@ -314,7 +315,11 @@ pub(super) fn is_act(expr: &Expr) -> bool {
     match expr {
         Expr::MethodCall(call) => !["pause", "touch"].contains(&call.method.to_string().as_str()),
         // What is let go of later is let go of all the same.
-        Expr::Call(call) => !matches!(&*call.func, Expr::Path(path) if path.path.is_ident("drop")),
+        // Fences are for the models of `crates/loom`: in one thread of a host nobody sees whether one is there.
+        Expr::Call(call) => {
+            let is = |name| matches!(&*call.func, Expr::Path(path) if path.path.is_ident(name));
+            !is("drop") && !is("full_fence")
+        }
         Expr::Assign(_) | Expr::Return(_) | Expr::Break(_) | Expr::Continue(_) => true,
         Expr::Binary(binary) => {
             matches!(

@@ -44,10 +44,10 @@ fn what_is_done_when_a_rule_is_broken_is_left_alone() {
 
 #[test]
 fn numbers_are_cut_where_they_are_compared_or_cast() {
-    let text = "fn f(a: u64, b: u64) -> usize { if a > b { a as usize } else { 0 } }";
+    let text = "fn f(a: u64, b: u64) -> u32 { if a > b { a as u32 } else { 0 } }";
     assert_eq!(
         changes(text, Kind::Width),
-        ["a > b => cut(&(a)) > cut(&(b))", "a as usize => narrow(a) as usize"]
+        ["a > b => cut(&(a)) > cut(&(b))", "a as u32 => narrow(a) as u32"]
     );
     // A purge has a number, which grows for ever.
     let text = "fn f(a: u64, purge: u64) -> bool { a > purge }";
