@@ -20,8 +20,10 @@ pub enum Kind {
     Tick(u16),
     /// The CPU forgets all that it has cached.
     Evict(u16),
-    /// The CPU fetches all translations that it can.
+    /// The CPU fetches all translations that it can, and sets their accessed bits.
     Fetch(u16),
+    /// The same for writes that never come: it sets the dirty bits too.
+    FetchToWrite(u16),
     /// The device cannot do what it was asked to.
     DeviceFails,
     /// The run is over.
@@ -55,6 +57,11 @@ impl Act {
         Act(3 * CPUS + cpu as u8)
     }
 
+    /// It fetches, to write.
+    pub const fn fetch_to_write(cpu: u16) -> Act {
+        Act(6 * CPUS + cpu as u8)
+    }
+
     /// What it is.
     pub const fn kind(self) -> Kind {
         let cpu = (self.0 % CPUS) as u16;
@@ -65,6 +72,7 @@ impl Act {
             3 => Kind::Fetch(cpu),
             4 => Kind::DeviceFails,
             5 => Kind::Tick(cpu),
+            6 => Kind::FetchToWrite(cpu),
             _ => Kind::End,
         }
     }
@@ -85,7 +93,7 @@ impl Act {
 
     /// By its name, as `Display` writes it.
     pub fn parse(text: &str) -> Option<Act> {
-        (0..6 * CPUS).map(Act).find(|act| act.to_string() == text)
+        (0..7 * CPUS).map(Act).find(|act| act.to_string() == text)
     }
 }
 
@@ -97,6 +105,7 @@ impl fmt::Display for Act {
             Kind::Tick(cpu) => write!(f, "tick {cpu}"),
             Kind::Evict(cpu) => write!(f, "evict {cpu}"),
             Kind::Fetch(cpu) => write!(f, "fetch {cpu}"),
+            Kind::FetchToWrite(cpu) => write!(f, "fetch {cpu} to write"),
             Kind::DeviceFails => f.write_str("device fails"),
             Kind::End => f.write_str("end"),
         }
@@ -115,9 +124,15 @@ mod tests {
 
     #[test]
     fn names_lead_back() {
-        for act in
-            [Act::run(3), Act::interrupt(0), Act::tick(3), Act::evict(1), Act::fetch(2), Act::DEVICE_FAILS]
-        {
+        for act in [
+            Act::run(3),
+            Act::interrupt(0),
+            Act::tick(3),
+            Act::evict(1),
+            Act::fetch(2),
+            Act::fetch_to_write(1),
+            Act::DEVICE_FAILS,
+        ] {
             assert_eq!(Act::parse(&act.to_string()), Some(act));
         }
         assert_eq!(Act::parse("run 9"), None);

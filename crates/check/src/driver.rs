@@ -194,7 +194,7 @@ impl Driver {
 }
 
 fn is_hardware(act: Act) -> bool {
-    matches!(act.kind(), Kind::Evict(_) | Kind::Fetch(_) | Kind::DeviceFails)
+    matches!(act.kind(), Kind::Evict(_) | Kind::Fetch(_) | Kind::FetchToWrite(_) | Kind::DeviceFails)
 }
 
 fn pick(rng: &mut Xoshiro256StarStar, set: u64) -> Act {

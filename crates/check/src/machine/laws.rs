@@ -237,6 +237,32 @@ impl Machine {
         }
     }
 
+    /// The core is about to change an entry. Nobody else comes in between: it has been looked at by the next point.
+    pub(crate) fn will_change(&self, at: *const u8) {
+        // An entry has 8 bytes; the lock in a table's frame is no entry.
+        let aligned = at.addr().is_multiple_of(8);
+        // SAFETY: a word of a table, in the machine's memory, which one host thread uses.
+        self.changing.set(aligned.then(|| (at, Entry(unsafe { *at.cast::<u64>() }))));
+    }
+
+    /// And has changed it: no dirty bit is gone while the entry still allows writes, by which it would be lost that the page
+    /// was written (INV-11), be it that only the accessed bit was to be cleared (INV-10).
+    pub(crate) fn judge_change(&self) {
+        let Some((at, old)) = self.changing.take() else { return };
+        // SAFETY: as above.
+        let new = Entry(unsafe { *at.cast::<u64>() });
+        let bits = Entry::PRESENT | Entry::USER;
+        let same = old.has(bits | Entry::DIRTY) && new.has(bits) && old.frame() == new.frame();
+        if same && !new.has(Entry::DIRTY) && new.has(Entry::WRITABLE) {
+            let aged = old.has(Entry::ACCESSED) && !new.has(Entry::ACCESSED);
+            let said = format!(
+                "the dirty bit of an entry of {:?} is cleared, and the page can be written",
+                old.frame()
+            );
+            self.fail(Violation::new(if aged { "INV-10" } else { "INV-11" }, self.current.get(), said));
+        }
+    }
+
     /// What is not present leads nowhere: a CPU that speculates takes its address bits for an address (L1TF). By what stands
     /// in the word until it is changed.
     pub(crate) fn judge_entry(&self, at: *const u8) {

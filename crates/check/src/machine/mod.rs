@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use corosensei::Yielder;
 use quietmm::addr::{FrameNumber, NodeId, PageNumber, PageRange};
 use quietmm::platform::{Store, WaitKey};
-use quietmm::{Manager, Region, Rule};
+use quietmm::{Entry, Manager, Region, Rule};
 
 use crate::act::Act;
 use crate::driver::Driver;
@@ -139,6 +139,8 @@ pub(crate) struct Cpu {
     /// What this CPU has done to what others may see.
     pub own: Cell<u64>,
     pub tlb: RefCell<Tlb>,
+    /// How many entries it may yet change by walks for what never comes.
+    pub stray: Cell<u32>,
     /// The frame to which a write has begun: the walk is done.
     pub begun: Cell<Option<FrameNumber>>,
 }
@@ -158,6 +160,7 @@ impl Cpu {
             leaves_or_comes: Cell::new(false),
             own: Cell::new(0),
             tlb: RefCell::default(),
+            stray: Cell::new(STRAY),
             begun: Cell::new(None),
         }
     }
@@ -185,6 +188,8 @@ pub struct Machine {
     pub(crate) interleaved: Cell<bool>,
     /// The core has panicked, and unwinds: nothing is judged any more.
     pub(crate) falling: Cell<bool>,
+    /// An entry that the core is changing, and what it said just before.
+    pub(crate) changing: Cell<Option<(*const u8, Entry)>>,
     /// Pages of programs that hardware may fetch before it is asked to.
     pub(crate) watched: RefCell<Vec<u64>>,
     pub(crate) kernel_root: Cell<Option<FrameNumber>>,
@@ -217,6 +222,9 @@ pub struct Machine {
     pub told: Told,
 }
 
+/// Entries that a CPU changes in a run by walks for what never comes: without end nothing would ever look idle.
+const STRAY: u32 = 8;
+
 /// Pages that hardware looks at of itself, at most: each costs a walk at every change of a table.
 const WATCHED: usize = 16;
 
@@ -231,6 +239,7 @@ impl Machine {
             running: Cell::new(false),
             interleaved: Cell::new(false),
             falling: Cell::new(false),
+            changing: Cell::new(None),
             watched: RefCell::default(),
             kernel_root: Cell::new(None),
             kernel_range: Cell::new(None),
@@ -265,6 +274,7 @@ impl Machine {
         self.running.set(false);
         self.interleaved.set(false);
         self.falling.set(false);
+        self.changing.set(None);
         *self.watched.borrow_mut() = self.setup.watched.iter().map(|page| page.0).collect();
         self.kernel_root.set(None);
         self.kernel_range.set(None);

@@ -27,6 +27,8 @@ pub(crate) enum Place {
     Content(u32, u16),
     /// What devices keep.
     Disk,
+    /// What scripts share.
+    World,
     /// A word, by its offset.
     Word(u64),
 }
@@ -38,6 +40,7 @@ impl Place {
             Place::Line(cpu) => 2 << 40 | u64::from(cpu),
             Place::Content(frame, lane) => 3 << 40 | u64::from(frame) << 4 | u64::from(lane),
             Place::Disk => 4 << 40,
+            Place::World => 6 << 40,
             Place::Own(cpu) => 5 << 40 | u64::from(cpu),
             Place::Word(offset) => offset >> 2,
         }
@@ -91,6 +94,7 @@ impl Machine {
     /// Comes back when this CPU is to go on.
     #[inline]
     pub(crate) fn arbitrate(&self) {
+        self.judge_change();
         let me = self.current.get();
         let mut act = self.decide();
         while act != Act::run(me) {
@@ -114,7 +118,11 @@ impl Machine {
                 self.decide()
             }
             Kind::Fetch(cpu) => {
-                self.fetch(cpu);
+                self.fetch(cpu, false);
+                self.decide()
+            }
+            Kind::FetchToWrite(cpu) => {
+                self.fetch(cpu, true);
                 self.decide()
             }
             _ => {
@@ -170,7 +178,12 @@ impl Machine {
                 if let Ok(tlb) = cpu.tlb.try_borrow()
                     && tlb.root.is_some()
                 {
-                    enabled |= Act::evict(id as u16).bit() | Act::fetch(id as u16).bit();
+                    let id = id as u16;
+                    enabled |= Act::evict(id).bit() | Act::fetch(id).bit();
+                    // Only a write sets a dirty bit, if one that is undone.
+                    if cpu.user.get() {
+                        enabled |= Act::fetch_to_write(id).bit();
+                    }
                 }
             }
         }

@@ -112,17 +112,16 @@ impl Machine {
             self.record_word(word.cast(), false);
         }
         let leaf = leaf.filter(|leaf| leaf.read().permits(access));
+        if !write && leaf.as_ref().is_some_and(|leaf| !self.is_as_read(leaf)) {
+            return self.translate(page, write);
+        }
         let leaf = leaf.filter(|leaf| !write || self.may_go_on(page, leaf));
         let Some(leaf) = leaf else {
             // The hardware drops what it had cached of a page for which it faults.
             self.cpu().tlb.borrow_mut().flush_page(page);
             return None;
         };
-        let bits = Entry::ACCESSED | if write { Entry::DIRTY } else { 0 };
-        if !leaf.read().has(bits) {
-            self.record_word(leaf.word.cast(), true);
-            leaf.set(bits);
-        }
+        self.use_entry(&leaf, if write { Entry::DIRTY } else { 0 });
         self.cache(id, page, leaf.large, leaf.read(), &way);
         let frame = self.cpu().tlb.borrow().find(page)?.frame(page);
         self.note(|| What::Access { page, frame, write, cached: false });
@@ -145,6 +144,19 @@ impl Machine {
         cpu.irqs.set(irqs);
         let now = leaf.read();
         now.is_present() && now.frame() == entry.frame() && now.has(Entry::LARGE) == entry.has(Entry::LARGE)
+    }
+
+    /// A walk has read an entry that was not accessed. Whether it is the same when its accessed bit is set: else the hardware
+    /// does not set it, caches nothing, and walks again.
+    fn is_as_read(&self, leaf: &Leaf) -> bool {
+        let entry = leaf.read();
+        if self.hardware.get() != Hardware::Grasping || entry.has(Entry::ACCESSED) || !self.running.get() {
+            return true;
+        }
+        let irqs = self.cpu().irqs.replace(false);
+        self.point(Place::Word(self.memory.offset_of(leaf.word.cast()).unwrap_or(0)), true);
+        self.cpu().irqs.set(irqs);
+        leaf.read() == entry
     }
 
     fn record_word(&self, at: *const u8, write: bool) {
@@ -203,10 +215,7 @@ impl Machine {
             let (way, leaf) = self.walk(root, page);
             way.words.iter().flatten().for_each(|word| self.record_word(word.cast(), false));
             let leaf = leaf.filter(|leaf| leaf.read().is_present())?;
-            if !leaf.read().has(Entry::ACCESSED) {
-                self.record_word(leaf.word.cast(), true);
-                leaf.set(Entry::ACCESSED);
-            }
+            self.use_entry(&leaf, 0);
             self.cache(id, page, leaf.large, leaf.read(), &way);
         }
         let frame = self.cpu().tlb.borrow().find(page)?.frame(page);
@@ -256,6 +265,7 @@ impl Machine {
             return;
         }
         self.judge_entry(at);
+        self.will_change(at);
         if self.hardware.get() != Hardware::Grasping {
             return;
         }
@@ -268,14 +278,15 @@ impl Machine {
             let root = cpu.tlb.borrow().root;
             let watched = self.watched.borrow();
             for &page in root.iter().flat_map(|_| watched.iter()) {
-                self.fetch_one(id, page, Some(at));
+                self.fetch_one(id, page, Some(at), false);
             }
             self.fetch_kernel(id, Some(at));
         }
     }
 
-    /// This CPU walks to a page, if that changes nothing and, with `only`, if the way leads through this word.
-    fn fetch_one(&self, id: u16, page: u64, only: Option<*const u8>) {
+    /// This CPU walks to a page and caches what it finds. With `only` it does so if the way leads through this word, and if
+    /// nothing changes: where the accessed bit is clear, it would be set.
+    fn fetch_one(&self, id: u16, page: u64, only: Option<*const u8>, to_write: bool) {
         let cpu = &self.cpus[usize::from(id)];
         let Some(root) = cpu.tlb.borrow().root else { return };
         let (way, leaf) = self.walk(root, page);
@@ -284,16 +295,37 @@ impl Machine {
         }
         // Tables are remembered only once an entry in them was used, as far down as it is present.
         self.remember(&mut cpu.tlb.borrow_mut(), page, &way);
-        if let Some(leaf) = leaf
-            && leaf.read().has(Entry::PRESENT | Entry::USER | Entry::ACCESSED)
-            && cpu.tlb.borrow().find(page).is_none()
-        {
-            let entry = leaf.read();
-            self.cache(id, page, leaf.large, entry, &way);
-            self.note(|| What::Fetched { page, frame: entry.frame() });
-            if cpu.in_user_mode() {
-                self.judge_user(id);
+        let access = if to_write { UserAccess::Write } else { UserAccess::Read };
+        let Some(leaf) = leaf.filter(|leaf| leaf.read().permits(access)) else { return };
+        let known =
+            cpu.tlb.borrow().find(page).is_some_and(|cached| !to_write || cached.entry.has(Entry::DIRTY));
+        let bits = if to_write { Entry::DIRTY } else { 0 };
+        if known {
+            return;
+        }
+        // Without the guarantee it is cached first, and the accessed bit set some time, or never.
+        let sets = self.setup.guarantees || bits != 0;
+        if sets && !leaf.read().has(Entry::ACCESSED | bits) {
+            if only.is_some() || cpu.stray.get() == 0 {
+                return;
             }
+            cpu.stray.set(cpu.stray.get() - 1);
+            self.use_entry(&leaf, bits);
+        }
+        let entry = leaf.read();
+        self.cache(id, page, leaf.large, entry, &way);
+        self.note(|| What::Fetched { page, frame: entry.frame() });
+        if cpu.in_user_mode() {
+            self.judge_user(id);
+        }
+    }
+
+    /// Before an entry is cached its accessed bit is set, and other bits with it: of the entry as it is at this moment.
+    fn use_entry(&self, leaf: &Leaf, bits: u64) {
+        let bits = Entry::ACCESSED | bits;
+        if !leaf.read().has(bits) {
+            self.record_word(leaf.word.cast(), true);
+            leaf.set(bits);
         }
     }
 
@@ -316,10 +348,10 @@ impl Machine {
         }
     }
 
-    /// A CPU fetches all that it can.
-    pub(crate) fn fetch(&self, id: u16) {
+    /// A CPU fetches all that it can, perhaps for writes that never come.
+    pub(crate) fn fetch(&self, id: u16, to_write: bool) {
         for &page in self.watched.borrow().iter() {
-            self.fetch_one(id, page, None);
+            self.fetch_one(id, page, None, to_write);
         }
         self.fetch_kernel(id, None);
         self.did();

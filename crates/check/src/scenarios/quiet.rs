@@ -13,7 +13,8 @@ use crate::task::Task;
 use crate::task::swap::{DEVICE, swapping};
 
 pub(super) fn all() -> Vec<Scenario> {
-    let reclaim = vec![read(), write(), age(), age_again(), lazy(), share(), switch(), hotplug(), kernel()];
+    let reclaim =
+        vec![read(), unsure(), write(), age(), age_again(), lazy(), share(), switch(), hotplug(), kernel()];
     let split =
         hardware::split("quiet-split", "quiet").ticks(1).config(|config| config.sweep_deadline = DEADLINE);
     reclaim.into_iter().chain([swap(), split]).chain(ranges()).collect()
@@ -65,6 +66,21 @@ fn read() -> Scenario {
         .cpu(peeks)
         .cpu(peeks)
         .cpu(reclaims)
+}
+
+fn unsure() -> Scenario {
+    let mut scenario = quiet(
+        "quiet-unsure",
+        "the policy is refused where CPUs cache what is not accessed, and would take what they use",
+    )
+    .machine(|setup| setup.guarantees = false)
+    .shows(&[Rule::AskGuarantees])
+    .before(idle)
+    .cpu(peeks)
+    .cpu(peeks)
+    .cpu(reclaims);
+    scenario.refused = true;
+    scenario
 }
 
 fn write() -> Scenario {

@@ -4,6 +4,7 @@ use quietmm::addr::FrameNumber;
 use quietmm::{AllocFrom, PageNumber, PageRange};
 
 use super::Task;
+use crate::machine::Place;
 
 impl Task<'_> {
     /// Takes all frames that are free, so that whoever wants one must reclaim.
@@ -26,6 +27,7 @@ impl Task<'_> {
     /// Gives back so many of the frames that the scenario holds.
     pub fn give_back(&self, count: usize) {
         for _ in 0..count {
+            self.machine.record(Place::World, true);
             let Some(frames) = self.world.frames.borrow_mut().pop() else { return };
             self.mm.free_frames(frames);
         }
@@ -49,6 +51,7 @@ impl Task<'_> {
 
     /// Empties it as far as it can be.
     pub fn finish_offline(&self) {
+        self.machine.record(Place::World, true);
         let leaving = self.world.leaving.take().expect("it was begun");
         let _ = self.call("finish_offline", |mm| {
             match mm.finish_offline(leaving) {
@@ -70,6 +73,7 @@ impl Task<'_> {
         match frames {
             Ok(frames) => {
                 self.lend(frames.first());
+                self.machine.record(Place::World, true);
                 self.world.frames.borrow_mut().push(frames);
                 true
             }
