@@ -103,11 +103,24 @@ pub struct Machine {
 
 loom::thread_local! {
     static CPU: Cell<u16> = Cell::new(0);
+    /// Where the stack begins; it grows down.
+    static STACK: Cell<usize> = Cell::new(0);
 }
 
 /// The CPU of the thread that plays.
 pub(crate) fn this_cpu() -> u16 {
     CPU.with(Cell::get)
+}
+
+/// The stack of the thread that calls begins here: whatever it calls is below.
+pub(crate) fn begin_stack(here: &u8) {
+    STACK.with(|stack| stack.set(std::ptr::from_ref(here).addr()));
+}
+
+/// Whether this address is on the stack of the thread that plays.
+pub(crate) fn is_on_own_stack(at: usize) -> bool {
+    let here = 0u8;
+    (std::ptr::from_ref(&here).addr()..STACK.with(Cell::get)).contains(&at)
 }
 
 // SAFETY: all threads of a model are coroutines on one thread of the host, and change only inside calls of `loom`; no

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use quietmm::{Config, Manager, Rule};
 
-use crate::machine::{Machine, Mm, Setup};
+use crate::machine::{Machine, Mm, Setup, begin_stack};
 use crate::words::Place;
 
 /// Rounds that only find words, at most.
@@ -131,12 +131,16 @@ impl<S: Copy + Send + Sync + 'static> Model<S> {
             loom.max_permutations = Some(self.most);
             loom.checkpoint_interval = 1000;
             let execution = move || {
+                let bottom = 0;
+                begin_stack(&bottom);
                 let first = count.fetch_add(1, Ordering::Relaxed) == 0;
                 machine.begin(cpus.len(), first && round > 0);
                 machine.words.told();
                 let spawn = |(n, work): (usize, &Work<S>)| {
                     let work = work.clone();
                     let run = move || {
+                        let bottom = 0;
+                        begin_stack(&bottom);
                         machine.become_cpu(n as u16);
                         work(mm, state);
                         machine.idle();

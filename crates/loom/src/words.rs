@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::Location;
 use std::rc::Rc;
 
+use crate::machine::is_on_own_stack;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use quietmm::sync::modelled::{Shared, Step};
 
@@ -153,6 +154,10 @@ impl Words {
             return shared.play(step, order);
         }
         let at = shared.at().expose_provenance();
+        // A local value, which is nobody else's. By its address nothing is kept of it: soon that is something else's, or nobody's.
+        if is_on_own_stack(at) {
+            return shared.play(step, order);
+        }
         let word = self.made.borrow().get(&at).cloned();
         let Some(word) = word else {
             self.known.borrow_mut().insert(at, matches!(shared, Shared::Wide(_)));
