@@ -13,8 +13,20 @@ use crate::task::Task;
 use crate::task::swap::{DEVICE, swapping};
 
 pub(super) fn all() -> Vec<Scenario> {
-    let reclaim =
-        vec![read(), unsure(), write(), age(), age_again(), lazy(), share(), switch(), hotplug(), kernel()];
+    let reclaim = vec![
+        take(),
+        read(),
+        unsure(),
+        write(),
+        age(),
+        age_again(),
+        lazy(),
+        share(),
+        switch(),
+        hotplug(),
+        kernel(),
+        exit(),
+    ];
     let split =
         hardware::split("quiet-split", "quiet").ticks(1).config(|config| config.sweep_deadline = DEADLINE);
     reclaim.into_iter().chain([swap(), split]).chain(ranges()).collect()
@@ -52,6 +64,15 @@ fn peeks(task: &Task<'_>) {
 
 fn writes(task: &Task<'_>) {
     let _ = task.write(0, AT);
+}
+
+fn take() -> Scenario {
+    quiet("quiet-take", "reclaim takes a page that nobody has cached, and a CPU begins to use it")
+        .shows(&[Rule::TakeWhatWasJudged, Rule::FlushBeforeSwept])
+        .cpus(2)
+        .before(swept)
+        .cpu(|task| task.reclaim_one())
+        .cpu(peeks)
 }
 
 fn read() -> Scenario {
@@ -233,6 +254,19 @@ fn hotplug() -> Scenario {
         })
 }
 
+fn exit() -> Scenario {
+    quiet("quiet-exit", "reclaim takes pages of a space that ends, and in which a CPU is lazy")
+        .shows(&[Rule::TablesToLazy])
+        .before(|task| {
+            idle(task);
+            task.unload();
+            task.as_cpu(1, Task::go_lazy);
+        })
+        .cpu(|task| task.promise(task.end(0).is_ok(), "nobody runs there"))
+        .cpu(|_| ())
+        .cpu(reclaims)
+}
+
 fn kernel() -> Scenario {
     quiet("quiet-kernel", "the kernel reads pages for a program while reclaim takes them")
         .shows(&[Rule::CountEveryCpu, Rule::TakeWhatWasJudged])
@@ -291,6 +325,12 @@ fn ranges() -> Vec<Scenario> {
                 task.unmap(0, SECOND, 1);
                 task.unmap(0, AT, 1);
             })
+            .cpu(peeks)
+            .cpu(|task| task.reclaim_one()),
+        quiet("quiet-tables", "such pages go with their tables, while a CPU walks there")
+            .shows(&[Rule::TablesAfterFlush])
+            .before(swept)
+            .cpu(|task| task.unmap(0, AT, 4))
             .cpu(peeks)
             .cpu(|task| task.reclaim_one()),
         quiet("quiet-protect", "such pages become read-only, and unreadable, while a CPU writes to them")
