@@ -138,7 +138,10 @@ pub fn run(root: PathBuf, args: &[String]) -> io::Result<ExitCode> {
             print!("{table}");
             report::stale(&mutants, &results).iter().for_each(|line| eprintln!("explained.txt: {line}"));
             if asked.write {
-                std::fs::write(places.root.join("docs/mutation.md"), document(&places, &asked, &table)?)?;
+                std::fs::write(
+                    places.root.join("docs/mutation.md"),
+                    document(&places, &asked, &table, report::unseen(&mutants, &results))?,
+                )?;
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -177,7 +180,12 @@ fn judge(
     Ok(ExitCode::SUCCESS)
 }
 
-fn document(places: &Places, asked: &Asked, table: &str) -> io::Result<String> {
+fn document(
+    places: &Places,
+    asked: &Asked,
+    table: &str,
+    (unseen, sets): (Vec<String>, Vec<&str>),
+) -> io::Result<String> {
     let git = Command::new("git")
         .args(["log", "-1", "--format=%h, %cs"])
         .current_dir(&places.root)
@@ -192,6 +200,9 @@ fn document(places: &Places, asked: &Asked, table: &str) -> io::Result<String> {
         .replace("REVISION", &git)
         .replace("SAMPLE", &sample)
         .replace("TABLE", table.trim_end());
+    text = text.replace("SETS", &sets.join(","));
+    let unseen: String = unseen.iter().map(|line| format!("    {line}\n")).collect();
+    text = text.replace("UNSEEN\n", &unseen);
     let mut told = BTreeSet::new();
     for entry in &reasons {
         if told.insert(&entry.why) {

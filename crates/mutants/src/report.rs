@@ -1,11 +1,12 @@
 //! What came of it, by room.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use crate::sample::interval;
 
 use crate::explained;
+use crate::judges::Set;
 use crate::mutant::Mutant;
 use crate::results::{Results, Verdict};
 use crate::rooms::room;
@@ -80,6 +81,20 @@ pub fn table(mutants: &[Mutant], results: &Results, all: &BTreeMap<String, usize
     let (score, error) = (100.0 * score / weight.max(1.0), 196.0 * variance.sqrt() / weight.max(1.0));
     let _ = writeln!(text, "\nAll rooms, each by the number of its mutants: {score:.1} % ± {error:.1}.");
     text
+}
+
+/// Those that nobody has seen and that are not explained, a line each; and the sets that have looked at all of them.
+pub fn unseen(mutants: &[Mutant], results: &Results) -> (Vec<String>, Vec<&'static str>) {
+    let list = explained::list();
+    let mut by: BTreeSet<Set> = Set::ALL.into_iter().collect();
+    let mut lines = Vec::new();
+    for mutant in mutants.iter().filter(|mutant| explained::why(&list, mutant).is_none()) {
+        if let Some(Verdict::Survived { sets, .. }) = results.known.get(&mutant.key) {
+            by = &by & sets;
+            lines.push(mutant.line());
+        }
+    }
+    (lines, by.into_iter().map(Set::name).collect())
 }
 
 /// Those that nobody has seen and that are not explained, with some of the tests that reach them.
