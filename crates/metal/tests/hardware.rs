@@ -76,8 +76,13 @@ fn what_reclaim_takes_in_a_batch_is_gone_after_the_batchs_flush() {
 #[ignore = "boots machines: scripts/test-metal"]
 fn a_batch_is_flushed_wherever_a_timer_interrupts() {
     preempted(|m| drop(m.with_mib(24).passes("test=batch heap=5")));
-    let m = Machine::instructions(PERIODS[9]).with_mib(24);
-    m.fails("test=batch heap=5 break=flush-before-free", WRONG);
+    // Where the timer falls decides whether a page is taken while somebody has it cached.
+    let shows = |period| {
+        let m = Machine::instructions(period).with_mib(24);
+        let broken = m.boot("test=batch heap=5 break=flush-before-free");
+        broken.end == End::Failed && broken.text.contains(WRONG)
+    };
+    assert!(PERIODS.into_iter().rev().any(shows), "nothing was seen with any period");
 }
 
 #[test]
