@@ -147,6 +147,8 @@ unsafe impl<const FAULTS: bool> Platform for Metal<FAULTS> {
         // SAFETY: x86-64 walks again for a write through a clean entry (SDM 3A 4.8: the dirty bit is set by an atomic
         // step that looks at the entry as it is), and so does the emulator. An entry that stays cached while its accessed
         // bit is cleared only leaves that bit clear (SDM 3A 4.10.4.3).
+        // The accessed bit is set before an entry is cached (SDM 3A 4.10.2.3); in the emulator by a compare-and-swap of the
+        // entry's lower half, which tells frames below 4 GiB apart. The tests `accessed-first` and `accessed-taken` look.
         unsafe {
             Guarantees::none()
                 .with_clean_write_walks()

@@ -163,6 +163,72 @@ fn kernel_addresses_are_flushed_wherever_a_timer_interrupts() {
     Machine::instructions(PERIODS[5]).fails("test=vunmap break=flush-before-reuse", WRONG);
 }
 
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn whoever_uses_a_page_after_a_flush_sets_the_accessed_bit_again() {
+    let run = |m: Machine| {
+        m.passes("test=accessed-first");
+        m.fails("test=accessed-first-unflushed", "the accessed bit is clear");
+    };
+    concurrently(run);
+    run(Machine::instructions(PERIODS[1]));
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn what_is_taken_out_unaccessed_after_a_flush_is_used_by_nobody() {
+    concurrently(|m| {
+        let sound = m.passes("test=accessed-taken");
+        assert!(sound.counter("taken") > 0);
+        m.fails("test=accessed-taken-unflushed", "taken out unaccessed");
+    });
+    preempted(|m| drop(m.passes("test=accessed-taken")));
+    Machine::instructions(PERIODS[2]).fails("test=accessed-taken-unflushed", "taken out unaccessed");
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn a_sweep_ends_by_timers_alone_while_programs_neither_fault_nor_call() {
+    concurrently(|m| {
+        let sound = m.passes("test=sweep policy=quiet");
+        assert_eq!(sound.counter("ipis_sent"), 0);
+        assert!(sound.counter("tlb_sweep_flushes") >= sound.counter("tlb_sweeps") * u64::from(m.cpus - 1));
+        for rule in ["flush-before-swept", "count-every-cpu"] {
+            m.fails(&format!("test=sweep policy=quiet break={rule}"), "taken out unaccessed");
+        }
+    });
+    preempted(|m| drop(m.passes("test=sweep policy=quiet")));
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn a_sweep_does_not_wait_for_lazy_cpus_and_they_flush_when_they_come_back() {
+    let run = |m: Machine| {
+        let sound = m.passes("test=lazy-sweep policy=quiet");
+        assert_eq!(sound.counter("ipis_sent"), 0);
+        m.fails("test=lazy-sweep policy=quiet break=lazy-return-sweep", "taken out unaccessed");
+    };
+    concurrently(run);
+    run(Machine::instructions(PERIODS[3]));
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn what_reclaim_takes_quietly_is_cached_by_nobody() {
+    concurrently(|m| {
+        let m = m.with_mib(64);
+        let sound = m.passes("test=batch heap=8 policy=quiet");
+        assert!(sound.counter("pages_reclaimed") > 1000 && sound.counter("pages_checked") > 1000);
+        if m.cpus == 4 {
+            m.fails(
+                "test=batch heap=8 policy=quiet break=flush-before-swept",
+                "does not show what the file holds",
+            );
+        }
+    });
+    preempted(|m| drop(m.with_mib(24).passes("test=batch heap=5 policy=quiet")));
+}
+
 /// Unmaps, faults, protects, moves, forks, reclaims, write-back, and CPUs that go and come, all content checked.
 #[test]
 #[ignore = "boots machines: scripts/test-metal"]
@@ -201,6 +267,20 @@ fn what_goes_to_the_disk_comes_back() {
     m.shows_harm("workload=churn heap=16 seed=3 break=clean-protects");
 }
 
+/// The same operations where reclaim interrupts nobody, and ranges owe no flush for what is not cached.
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn quiet_operations_leave_every_content_right() {
+    for (i, m) in [Machine::threads(4).with_mib(64), Machine::threads(48)].into_iter().enumerate() {
+        m.passes(&format!("workload=churn heap=16 policy=quiet seed={}", i + 2));
+        m.with_disk().passes(&format!("workload=churn heap=16 policy=quiet seed={}", i + 6));
+        m.shows_harm("workload=churn heap=16 policy=quiet break=flush-before-unmap-returns");
+    }
+    for (i, period) in PERIODS.into_iter().enumerate() {
+        Machine::instructions(period).passes(&format!("workload=churn heap=16 policy=quiet seed={}", i + 1));
+    }
+}
+
 #[test]
 #[ignore = "boots machines: scripts/test-metal"]
 fn two_runs_that_count_instructions_print_the_same() {
@@ -221,6 +301,10 @@ fn readers_of_files_larger_than_memory_find_what_the_files_hold() {
         o.counter("nr_tlb_remote_flush_received") * 1000 / o.counter("pages_reclaimed")
     };
     assert!(rate(&batch) * 4 < rate(&page), "{} and {} in 1000 pages", rate(&batch), rate(&page));
+    let quiet = Machine::threads(8).passes("workload=lru-file-mmap-read work=5000 heap=16 policy=quiet");
+    assert!(quiet.counter("pages_checked") >= 49_000 && quiet.counter("pages_reclaimed") > 10_000);
+    // A CPU that the host keeps from its timer for long is asked.
+    assert_eq!(rate(&quiet), 0, "in 1000 pages");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tests of the core on this hardware: one a boot, chosen by `test=NAME`. With `break=RULE` a step of the core is left out,
 //! and the test must fail: the negative control. `crates/metal/tests` says which are run how.
 
+mod accessed;
 mod away;
 mod ends;
 mod kernel;
@@ -47,6 +48,12 @@ static ALL: &[Test] = &[
     Test::new("dirty-write", unmap::dirty_write),
     Test { tags: true, ..Test::new("batch", reclaim::batch) },
     Test::new("write-back", reclaim::write_back),
+    Test::new("accessed-first", accessed::first),
+    Test::new("accessed-first-unflushed", accessed::first_unflushed),
+    Test::new("accessed-taken", accessed::taken),
+    Test::new("accessed-taken-unflushed", accessed::taken_unflushed),
+    Test::new("sweep", accessed::sweep),
+    Test::new("lazy-sweep", accessed::lazy_sweep),
     Test::new("lazy", away::lazy),
     Test::new("hotplug", away::hotplug),
     Test::new("late", away::late),
