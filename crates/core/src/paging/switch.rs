@@ -118,8 +118,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let _scope = profile::scope(self.platform(), Scope::EnterLazy);
         let here = Here::new(self);
         let (p, slot) = (self.platform(), here.slot());
-        // Release: the CPU's last user access comes before. Who flushes, or looks at a sweep, skips it.
-        slot.presence.word.store(p, Presence::LAZY, Ordering::Release);
+        mark_lazy(p, &slot.presence);
     }
 
     /// This CPU is about to touch addresses of its loaded space again: catches up with what it missed. Returns the space
@@ -202,6 +201,12 @@ fn is_current<P: Platform>(p: &P, mine: Generation, now: Generation) -> bool {
     if p.broken(Rule::WholeGeneration) { mine.0 as u8 == now.0 as u8 } else { mine == now }
 }
 
+/// Who flushes, or looks at a sweep, leaves this CPU alone from here on.
+fn mark_lazy<P: Platform>(p: &P, presence: &Presence) {
+    // Release: the CPU's last user access comes before.
+    presence.word.store(p, Presence::LAZY, Ordering::Release);
+}
+
 /// Loads the kernel's own table in place of whatever space is loaded.
 pub(crate) fn unload<P: Platform>(here: &Here<'_, '_, P>) {
     let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
@@ -216,7 +221,7 @@ pub(crate) fn unload<P: Platform>(here: &Here<'_, '_, P>) {
     p.load_space(mm.kernel_root(), tag, false);
     slot.tlb.loaded.set(0);
     slot.tlb.tags[tag as usize].0.set(0);
-    slot.presence.word.store(p, Presence::LAZY, Ordering::Relaxed);
+    mark_lazy(p, &slot.presence);
     if !early {
         leave();
     }

@@ -30,7 +30,7 @@ const WITHOUT: &[(&str, &str, &str)] = &[
     ),
     (
         "paging/switch.rs",
-        "enter_lazy",
+        "mark_lazy",
         "a CPU that is not marked as lazy is flushed: nothing is lost without it",
     ),
     ("reclaim/aging/flush.rs", "clear", "a policy: nothing rests on it, `aging=no-flush` does without"),

@@ -28,7 +28,12 @@ fn unmap_and_enter_first() -> Model<SpaceId> {
         mm.switch_to(id).unwrap();
         mm.platform().read(PAGE);
     };
-    Model::new(Setup { cpus: 3, tags: 1 }, bare("vanilla"), |mm| space_of_nobody(mm, 2))
+    Model::new(Setup { cpus: 3, tags: 1 }, bare("vanilla"), |mm| {
+        let id = space_of_nobody(mm, 2);
+        // Who was lazy before looks again.
+        [1, 2].map(|cpu| mm.platform().on(cpu, || mm.leave_lazy()));
+        id
+    })
         .cpu(|mm, id| mm.unmap(id, page(0)).unwrap())
         .cpu(enter)
         .cpu(enter)
