@@ -34,10 +34,10 @@ fn unmap_and_enter_first() -> Model<SpaceId> {
         [1, 2].map(|cpu| mm.platform().on(cpu, || mm.leave_lazy()));
         id
     })
-        .cpu(|mm, id| mm.unmap(id, page(0)).unwrap())
-        .cpu(enter)
-        .cpu(enter)
-        .bound(2)
+    .cpu(|mm, id| mm.unmap(id, page(0)).unwrap())
+    .cpu(enter)
+    .cpu(enter)
+    .bound(2)
 }
 
 /// The same, and it is lazy in the space that it leaves.
