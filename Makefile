@@ -11,7 +11,7 @@ HOURS ?= 1
 help:
 	@echo "make run    build, then show what 48 CPUs do to each other when memory runs short"
 	@echo "make test   every check: format, lints, docs, licences, bare metal, tests"
-	@echo "make check  format, lints, and tests of what was changed since main: a minute"
+	@echo "make check  format, lints, and unit tests of what was changed since main: a minute"
 	@echo "make soak   long, random, exploring tests for HOURS=$(HOURS); the last result is docs/soak.md"
 	@echo "make build  build the command: $(TARGET)/release/quietmm"
 	@echo "make clean  remove what was built"
