@@ -20,15 +20,41 @@ impl Machine {
     }
 
     fn walk(&self, root: FrameNumber, page: u64) -> Option<FrameNumber> {
+        self.walk_and_set(root, page, UserAccess::Read, Entry::ACCESSED)
+    }
+
+    /// The frame of a page whose entry permits this, and in which all of these bits are set by then: in one step with the look.
+    fn walk_and_set(
+        &self,
+        root: FrameNumber,
+        page: u64,
+        access: UserAccess,
+        bits: u64,
+    ) -> Option<FrameNumber> {
         let mut table = root;
-        for level in (0..4).rev() {
+        for level in (1..4).rev() {
             let entry = self.entry(table, PageNumber(page).index(level));
             if !entry.is_present() {
                 return None;
             }
             table = entry.frame();
         }
-        Some(table)
+        let at = self.direct(PhysAddr(table.phys().0 + 8 * PageNumber(page).index(0) as u64));
+        // SAFETY: as in `entry`.
+        let word = unsafe { AtomicU64::from_ptr(at.cast()) };
+        let mut entry = self.entry(table, PageNumber(page).index(0));
+        while entry.is_present() && (access == UserAccess::Read || entry.permits(access)) {
+            if entry.has(bits) {
+                return Some(entry.frame());
+            }
+            let set = Step::Replace(entry.0, entry.0 | bits);
+            // Relaxed: hardware orders nothing by it.
+            match self.words.step(Shared::Wide(word), set, Ordering::Relaxed) {
+                Ok(_) => return Some(entry.frame()),
+                Err(now) => entry = Entry(now),
+            }
+        }
+        None
     }
 
     /// The hardware of this CPU walks the tables of the space that is loaded, as it may at any time.
@@ -66,37 +92,14 @@ impl Machine {
         let frame = match cached {
             Some((frame, true)) => frame,
             _ => {
-                let frame = self.walk_dirty(root, page)?;
+                let bits = Entry::ACCESSED | Entry::DIRTY;
+                let frame = self.walk_and_set(root, page, UserAccess::Write, bits)?;
                 tlb.borrow_mut().cached.insert((tag, page), (frame, true));
                 frame
             }
         };
         self.use_frame(frame, true);
         Some(frame)
-    }
-
-    fn walk_dirty(&self, root: FrameNumber, page: u64) -> Option<FrameNumber> {
-        let mut table = root;
-        for level in (1..4).rev() {
-            let entry = self.entry(table, PageNumber(page).index(level));
-            if !entry.is_present() {
-                return None;
-            }
-            table = entry.frame();
-        }
-        let at = self.direct(PhysAddr(table.phys().0 + 8 * PageNumber(page).index(0) as u64));
-        // SAFETY: as in `entry`.
-        let word = unsafe { AtomicU64::from_ptr(at.cast()) };
-        let mut entry = self.entry(table, PageNumber(page).index(0));
-        while entry.permits(UserAccess::Write) {
-            let dirty = Step::Replace(entry.0, entry.0 | Entry::ACCESSED | Entry::DIRTY);
-            // Relaxed: hardware orders nothing by it.
-            match self.words.step(Shared::Wide(word), dirty, Ordering::Relaxed) {
-                Ok(_) => return Some(entry.frame()),
-                Err(now) => entry = Entry(now),
-            }
-        }
-        None
     }
 
     /// The same with a kernel page.

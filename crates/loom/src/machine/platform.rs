@@ -2,7 +2,7 @@
 
 use loom::sync::atomic::Ordering;
 use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
-use quietmm::platform::{BlockDevice, DeviceError, Store, WaitKey};
+use quietmm::platform::{BlockDevice, DeviceError, Guarantees, Store, WaitKey};
 use quietmm::sync::modelled::{Shared, Step};
 use quietmm::{CpuId, CpuSet, Event, FrameNumber, NodeId, Platform, Rule, VirtAddr};
 
@@ -135,6 +135,15 @@ unsafe impl Platform for Machine {
     }
     fn device(&self) -> Option<&dyn BlockDevice> {
         Some(self)
+    }
+    fn guarantees(&self) -> Guarantees {
+        // SAFETY: `walk_and_set` does so, and a write through what was only read walks again.
+        unsafe {
+            Guarantees::none()
+                .with_clean_write_walks()
+                .with_unflushed_accessed()
+                .with_accessed_before_cached()
+        }
     }
     fn broken(&self, rule: Rule) -> bool {
         self.broken.get() == Some(rule)

@@ -11,6 +11,8 @@ mod masks;
 #[cfg(loom)]
 mod shootdown;
 #[cfg(loom)]
+mod sweep;
+#[cfg(loom)]
 mod switch;
 #[cfg(loom)]
 mod vmap;

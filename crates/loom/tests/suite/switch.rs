@@ -31,7 +31,9 @@ fn unmap_and_enter_first() -> Model<SpaceId> {
     Model::new(Setup { cpus: 3, tags: 1 }, bare("vanilla"), |mm| {
         let id = space_of_nobody(mm, 2);
         // Who was lazy before looks again.
-        [1, 2].map(|cpu| mm.platform().on(cpu, || mm.leave_lazy()));
+        for cpu in [1, 2] {
+            mm.platform().on(cpu, || mm.leave_lazy());
+        }
         id
     })
     .cpu(|mm, id| mm.unmap(id, page(0)).unwrap())
