@@ -143,6 +143,17 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Puts pages at the head of their lists, and lets go of them. Oldest first.
     pub(crate) fn put_back(&self, pages: &[FrameNumber]) {
+        self.put_back_by(pages, |list, run| list.join_front(self.platform(), &self.frames(), run));
+    }
+
+    /// Puts pages back at the old end of the list that they come from, and lets go of them. Oldest first.
+    pub(crate) fn put_back_old(&self, pages: &[FrameNumber]) {
+        self.put_back_by(pages, |list, run| {
+            run.iter().rev().for_each(|&n| list.push_back(self.platform(), &self.frames(), n));
+        });
+    }
+
+    fn put_back_by(&self, pages: &[FrameNumber], join: impl Fn(&List, &[FrameNumber])) {
         let p = self.platform();
         // Nobody else changes these bits of a page that is on no list and in our hands.
         let place = |n: FrameNumber| {
@@ -160,21 +171,8 @@ impl<'p, P: Platform> Manager<'p, P> {
             for &n in run {
                 self.frames().get(n).set_flags(p, flag::LISTED);
             }
-            node.list(list).join_front(p, &self.frames(), run);
+            join(node.list(list), run);
             rest = after;
-        }
-        pages.iter().for_each(|&n| self.put_page(n));
-    }
-
-    /// Puts pages back at the old end of their lists, and lets go of them. Oldest first.
-    pub(crate) fn put_back_old(&self, pages: &[FrameNumber]) {
-        let p = self.platform();
-        for &n in pages.iter().rev() {
-            let node = self.node_of(n);
-            let _guard = node.lock.lock(self);
-            let frame = self.frames().get(n);
-            frame.set_flags(p, flag::LISTED);
-            node.list(frame.state.get(p)).push_back(p, &self.frames(), n);
         }
         pages.iter().for_each(|&n| self.put_page(n));
     }

@@ -21,7 +21,7 @@ use crate::tlb::{Fate, UnmapBatch};
 
 /// A scan starts with this fraction of a list (2^-12) and doubles it while it finds nothing.
 const PRIORITY: u32 = 12;
-/// How many sweeps in a row a task waits for before it does without: a page is used in between, or waits for the second of two.
+/// Sweeps that a task waits for before it looks elsewhere: a page may wait for the second of two, and be used in between.
 const SWEEPS: u32 = 3;
 
 /// Reclaims for a task that needs a frame: a batch from the nearest node that yields one. Gives how many.
@@ -32,8 +32,8 @@ pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId, work: &mut 
     mm.throttle();
     // Frames that wait for a flush of kernel addresses cost one flush, however many: enough of them are worth it.
     let mut reclaimed = mm.purge_frames(want);
-    // The nodes at which it has looked in vain, and found pages that wait for a sweep: again when that is over.
-    for _ in 0..=SWEEPS {
+    // Where it has looked in vain, and found pages that wait for a sweep, it looks again when that is over.
+    for sweep in 0..=SWEEPS {
         let (mut last, mut waiting) = (None, false);
         for zone in mm.fallback(from) {
             if reclaimed >= want {
@@ -45,7 +45,7 @@ pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId, work: &mut 
                 waiting |= shrunk.waiting > 0;
             }
         }
-        if reclaimed > 0 || !waiting {
+        if reclaimed > 0 || !waiting || sweep == SWEEPS {
             break;
         }
         mm.await_sweep(work);

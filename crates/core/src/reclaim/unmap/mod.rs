@@ -68,16 +68,17 @@ fn take<P: Platform>(
     mapping: &Mapping<'_, '_, P>,
     deferred: bool,
 ) -> Entry {
-    let old = match mm.slot_of(n) {
-        Some(slot) => {
-            // First: the slot is not free while an entry names it.
-            mm.swap_dup(slot);
-            mapping.leaf.replace(mapping.page, Entry::swapped(slot))
-        }
-        None => mapping.leaf.take(mapping.page),
-    };
+    let old = mapping.leaf.replace(mapping.page, behind(mm, n));
     note_taken(mm, n, mapping, old, deferred);
     old
+}
+
+/// What is left behind of a page: nothing, or its swap slot, which is not free as long as an entry names it.
+fn behind<P: Platform>(mm: &crate::Manager<'_, P>, n: FrameNumber) -> Entry {
+    let Some(slot) = mm.slot_of(n) else { return Entry::NONE };
+    // Before any entry does.
+    mm.swap_dup(slot);
+    Entry::swapped(slot)
 }
 
 /// What an entry that was taken out knew of its page.

@@ -4,11 +4,10 @@
 //! entry does not say what was judged: it stays. So nobody can write to the page from here on, and it goes to its device or to
 //! the allocator at once.
 
-use super::note_taken;
+use super::{behind, note_taken};
 use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::event::Event;
-use crate::paging::Entry;
 use crate::platform::Platform;
 use crate::reclaim::aging::is_uncached;
 use crate::reclaim::rmap::Mapping;
@@ -18,19 +17,10 @@ pub(super) fn clear<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber, mapping: &
     if !is_uncached(mm, mapping) {
         return false;
     }
-    let take = |with| mapping.leaf.take_judged(mapping.page, mapping.entry, with);
-    let taken = match mm.slot_of(n) {
-        Some(slot) => {
-            // First: the slot is not free while an entry names it.
-            mm.swap_dup(slot);
-            let taken = take(Entry::swapped(slot));
-            if !taken {
-                mm.swap_undo(slot);
-            }
-            taken
-        }
-        None => take(Entry::NONE),
-    };
+    let taken = mapping.leaf.take_judged(mapping.page, mapping.entry, behind(mm, n));
+    if !taken && let Some(slot) = mm.slot_of(n) {
+        mm.swap_undo(slot);
+    }
     if taken {
         note_taken(mm, n, mapping, mapping.entry, false);
         mm.emit(Event::FlushSpared { root: mapping.space.root(mm.platform()), page: mapping.page });
