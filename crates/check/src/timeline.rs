@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use quietmm::Event;
-use quietmm::addr::FrameNumber;
+use quietmm::addr::{FrameNumber, PageRange};
 use quietmm::event::Revoked;
-use quietmm::platform::{Store, WaitKey};
+use quietmm::platform::{Everywhere, Store, WaitKey};
 
 use crate::machine::{LogEntry, What};
 use crate::runner::Outcome;
@@ -175,6 +175,8 @@ impl Names {
             What::FlushSpace => "flushes its space".to_string(),
             What::FlushKernelPage(page) => format!("flushes kernel page {page:#x}"),
             What::FlushKernel => "flushes all kernel pages".to_string(),
+            What::Broadcast(what) => format!("flushes {} on all CPUs", self.everywhere(*what)),
+            What::Synced => "that is done".to_string(),
             What::Load(root, keep) => {
                 let root = self.frame(*root);
                 format!("loads the tables in {root}{}", if *keep { ", keeps its TLB" } else { ", flushes" })
@@ -211,6 +213,20 @@ impl Names {
         })
     }
 
+    fn everywhere(&mut self, what: Everywhere) -> String {
+        let pages = |range: PageRange| match range.pages {
+            1 => format!("page {:#x}", range.start.0),
+            pages => format!("{pages} pages from {:#x}", range.start.0),
+        };
+        match what {
+            Everywhere::Pages { range, .. } => pages(range),
+            Everywhere::Space { root } => format!("the tables in {}", self.frame(root)),
+            Everywhere::Spaces => "all spaces".to_string(),
+            Everywhere::KernelPages(range) => format!("kernel {}", pages(range)),
+            Everywhere::Kernel => "all kernel pages".to_string(),
+        }
+    }
+
     fn key(&mut self, key: &WaitKey) -> String {
         if let WaitKey::Page(frame) = key { self.frame(*frame) } else { crate::machine::key(key) }
     }
@@ -242,6 +258,9 @@ impl Names {
             Event::DeferredCompleted => "completes what reclaim deferred".to_string(),
             Event::SweepBegun => "a sweep begins".to_string(),
             Event::Swept => "has taken part in the sweep".to_string(),
+            Event::KernelSweepBegun => "a sweep of kernel pages begins".to_string(),
+            Event::KernelSwept => "has taken part in the sweep of kernel pages".to_string(),
+            Event::KernelSweepOver => "finds that all have taken part".to_string(),
             Event::FlushSpared { .. } => "owes no flush".to_string(),
             Event::FlushServed => "has flushed, as asked".to_string(),
             Event::CpuOffline => "is offline".to_string(),

@@ -148,6 +148,21 @@ impl CpuMask {
         }
     }
 
+    /// Whether this is true of some CPU in it.
+    pub fn any<P: Platform>(&self, p: &P, mut which: impl FnMut(CpuId) -> bool) -> bool {
+        bits(self.summary.load(p, Ordering::Relaxed)).any(|w| {
+            // Acquire: as in `for_each`.
+            let word = self.words[w as usize].load(p, Ordering::Acquire);
+            bits(word).any(|b| which(CpuId((w * 64 + b) as u16)))
+        })
+    }
+
+    /// Whether no CPU is in it. A moment's truth.
+    pub fn is_empty<P: Platform>(&self, p: &P) -> bool {
+        bits(self.summary.load(p, Ordering::Relaxed))
+            .all(|w| self.words[w as usize].load(p, Ordering::Relaxed) == 0)
+    }
+
     /// Whether no CPU is in it other than `but`.
     pub fn is_empty_but<P: Platform>(&self, p: &P, but: CpuId) -> bool {
         bits(self.summary.load(p, Ordering::Relaxed)).all(|w| {

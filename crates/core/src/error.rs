@@ -20,11 +20,12 @@ pub enum Error {
     BadTopology,
     /// A setting is out of its range.
     BadSetting(&'static str),
-    /// The policy needs a guarantee that the platform does not declare.
+    /// The policy needs a guarantee that the platform does not declare, or hardware that it does not have.
     GuaranteeMissing {
         /// The policy.
         policy: &'static str,
-        /// The guarantee, by the name of the method that declares it.
+        /// The guarantee or hardware, by the name of the method of [`Guarantees`](crate::platform::Guarantees) or
+        /// [`Platform`](crate::Platform) that declares it.
         guarantee: &'static str,
     },
     /// Not a live address space.

@@ -5,6 +5,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::addr::{FrameNumber, PageNumber, PageRange};
+use crate::broadcast::Everywhere;
 use crate::frame::Kind;
 use crate::paging::SpaceId;
 
@@ -82,6 +83,13 @@ pub enum Event {
         reason: FlushReason,
         /// How many CPUs.
         targets: u32,
+    },
+    /// A flush was asked of the hardware, which carries it out on every CPU.
+    Broadcast {
+        /// What of.
+        what: Everywhere,
+        /// Why.
+        reason: FlushReason,
     },
     /// A flush request from another CPU was carried out.
     FlushServed,
@@ -331,6 +339,17 @@ pub enum Event {
         /// How many pages.
         pages: u64,
     },
+    /// A sweep of kernel addresses begins: each CPU is to flush them once, by itself (INV-3).
+    KernelSweepBegun,
+    /// This CPU has flushed its kernel addresses for a sweep.
+    KernelSwept,
+    /// Kernel addresses or frames are short, or a sweep takes too long: CPUs that have not taken part are asked.
+    KernelSweepForced {
+        /// How many are interrupted.
+        targets: u32,
+    },
+    /// Every CPU has taken part: what was unmapped before the sweep began is free.
+    KernelSweepOver,
     /// Extents became free again under one hold of their lock.
     VmapReturned {
         /// How many.
@@ -369,6 +388,7 @@ counters! {
     IpisSent, "ipis_sent", "interrupts sent to other CPUs";
     IpisReceived, "ipis_received", "interrupts received from other CPUs";
     RemoteFlush, "nr_tlb_remote_flush", "flushes asked of other CPUs";
+    Broadcasts, "tlb_broadcasts", "flushes that the hardware carried out on all CPUs";
     RemoteFlushReceived, "nr_tlb_remote_flush_received", "flush requests from other CPUs carried out";
     LocalFlushAll, "nr_tlb_local_flush_all", "flushes of a CPU's whole TLB but the global entries";
     LocalFlushOne, "nr_tlb_local_flush_one", "pages flushed one by one";
@@ -428,6 +448,9 @@ counters! {
     LocalFlushKernel, "nr_tlb_local_flush_kernel", "flushes of all kernel addresses that the core gives out";
     VmapPurges, "vmap_purges", "flushes of kernel addresses that were unmapped";
     VmapPurgedPages, "vmap_purged_pages", "pages that these flushes covered";
+    KernelSweeps, "vmap_sweeps", "sweeps of kernel addresses: each CPU flushes them once, by itself";
+    KernelSweepFlushes, "vmap_sweep_flushes", "flushes by CPUs that took part in a sweep of kernel addresses";
+    KernelSweepForced, "vmap_sweep_forced", "CPUs that were asked by interrupt to take part in one";
     VmapPurgeWanted, "vmap_purge_wanted", "times that enough waited for a purge";
 }
 
@@ -457,6 +480,7 @@ impl Counters {
             Event::IpiSent { targets } => self.add(C::IpisSent, targets.into()),
             Event::IpiReceived => self.add(C::IpisReceived, 1),
             Event::RemoteFlush { .. } => self.add(C::RemoteFlush, 1),
+            Event::Broadcast { .. } => self.add(C::Broadcasts, 1),
             Event::FlushServed => self.add(C::RemoteFlushReceived, 1),
             Event::FlushedPages { pages } => self.add(C::LocalFlushOne, pages.into()),
             Event::FlushedAll => self.add(C::LocalFlushAll, 1),
@@ -530,6 +554,10 @@ impl Counters {
                 self.add(C::VmapPurges, 1);
                 self.add(C::VmapPurgedPages, pages);
             }
+            Event::KernelSweepBegun => {}
+            Event::KernelSwept => self.add(C::KernelSweepFlushes, 1),
+            Event::KernelSweepForced { targets } => self.add(C::KernelSweepForced, targets.into()),
+            Event::KernelSweepOver => self.add(C::KernelSweeps, 1),
             Event::VmapReturned { .. } => {}
             Event::VmapPurgeWanted => self.add(C::VmapPurgeWanted, 1),
         }

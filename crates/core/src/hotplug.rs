@@ -48,6 +48,7 @@ impl<P: Platform> Manager<'_, P> {
         // Release: partner of the Acquires in `tlb` and `ipi`: what this CPU did comes before what those do who leave
         // it alone.
         here.slot().presence.word.store(p, Presence::OFFLINE, Ordering::Release);
+        crate::vmap::go_away(&here);
         // Partner: the fence in `ipi::is_gone`. Who posted before it is served here; who posts later sees OFFLINE.
         full_fence(p);
         ipi::serve(&here);
@@ -77,15 +78,16 @@ impl<P: Platform> Manager<'_, P> {
             }
         }
         here.slot().presence.word.store(p, Presence::ACTIVE, Ordering::Relaxed);
+        crate::vmap::come_back(&here);
         self.set_online(here.cpu, true);
         // Partners: the fence in `ipi::is_gone`, as on the way out, and that of a drain: it finds this CPU, or what was
         // changed before it is seen here. The look also clears the summary that those have
         // left who took their bits back: a full-looking inbox would never be rung again.
         full_fence(p);
         // INV-3: who unmapped kernel addresses meanwhile left this CPU alone, or asks it now. Partner: the fence in
-        // `tlb::kernel::flush`.
-        if self.has_kernel_range() && !p.broken(Rule::OnlineFlushesKernel) {
-            crate::tlb::kernel::local(&here, None);
+        // `tlb::kernel::flush`, or in `Epochs::look`.
+        if self.has_kernel_range() {
+            crate::vmap::start_empty(&here);
         }
         ipi::serve(&here);
         self.adjust_vmap();

@@ -56,8 +56,9 @@ const TABLES: u64 = 1 << 32;
 const DRAIN: u64 = 1 << 33;
 /// No flush: the pages bound for their lists.
 const DRAIN_LRU: u64 = 1 << 34;
-/// No space: what a sweep wants.
+/// No space: what a sweep wants, of user or of kernel addresses.
 const SWEEP: u64 = 1 << 35;
+const KERNEL_SWEEP: u64 = 1 << 36;
 /// Instead of a space: kernel addresses.
 const KERNEL: u64 = 1 << 40;
 /// The part of a kernel page's number that differs from one to another.
@@ -83,6 +84,8 @@ pub(crate) enum Work {
     Flush { space: SpaceSlot, range: Option<PageRange>, generation: Generation, tables: bool },
     /// Take part in the sweep that is under way.
     Sweep,
+    /// The same of kernel addresses.
+    KernelSweep,
     /// A range of kernel addresses (`None`: all of them), whatever space is loaded.
     Kernel(Option<PageRange>),
 }
@@ -94,6 +97,7 @@ impl Request {
             Work::DrainLru => return self.space.set(p, DRAIN_LRU),
             Work::FlushAll => return self.space.set(p, 0),
             Work::Sweep => return self.space.set(p, SWEEP),
+            Work::KernelSweep => return self.space.set(p, KERNEL_SWEEP),
             Work::Kernel(range) => {
                 let short = range.filter(|range| range.pages <= PAGES);
                 let place =
@@ -124,6 +128,9 @@ impl Request {
         }
         if word & SWEEP != 0 {
             return Work::Sweep;
+        }
+        if word & KERNEL_SWEEP != 0 {
+            return Work::KernelSweep;
         }
         let Some(space) = (word as u32).checked_sub(1) else {
             return Work::FlushAll;

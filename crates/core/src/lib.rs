@@ -35,6 +35,7 @@
 extern crate std;
 
 pub mod addr;
+mod broadcast;
 pub mod cpu;
 mod device;
 pub mod error;

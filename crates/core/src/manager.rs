@@ -18,7 +18,7 @@ use crate::reclaim::{Clock, Node, Shadows};
 use crate::rule::Rule;
 use crate::swap::Swap;
 use crate::sync::{SpinLock, Word32};
-use crate::tlb::{BatchSlot, Sweeps};
+use crate::tlb::{BatchSlot, Sweeps, Swept};
 use crate::vmap::Vmap;
 
 /// A run of memory handed over at start.
@@ -52,7 +52,8 @@ pub struct Config {
     /// Parts of that range with locks of their own: 1 to 4096. `None`: one for each CPU, of 64 MiB at least.
     pub vmap_shards: Option<u32>,
     /// Kernel pages that are unmapped and wait, before a purge is asked for. `None`: Linux's rule, 32 MiB for each doubling
-    /// of the CPUs that are online.
+    /// of the CPUs that are online. With `vmap=sweep`, on all CPUs together: each begins a sweep when its share waits there.
+    /// `None`: 8 MiB a CPU.
     pub vmap_lazy: Option<u64>,
     /// Pages that may be on their way to devices before tasks that reclaim must wait: at least 1. Linux has a limit per
     /// device, of 128 commands.
@@ -71,8 +72,9 @@ pub struct Config {
     pub resched_after: u32,
     /// [`Manager::vfree`] frees frames before their addresses are flushed, as Linux does: a CPU may still use them (INV-1).
     pub vfree_at_once: bool,
-    /// How long a task that needs memory waits for a sweep before it interrupts those CPUs that have not taken part, in
-    /// nanoseconds. More than a period of their timers, or sweeps come by interrupt. Only with `unmap=quiet`.
+    /// How long a sweep is waited for before those CPUs are interrupted that have not taken part, in nanoseconds: by a task that
+    /// needs memory with `unmap=quiet`, by who purges with `vmap=sweep`. More than a period of their timers, or sweeps come by
+    /// interrupt.
     pub sweep_deadline: u64,
 }
 
@@ -149,6 +151,7 @@ pub(crate) struct Root {
     pub swap: Swap,
     pub clock: Clock,
     pub sweeps: Sweeps,
+    pub swept: Swept,
     /// CPUs that run.
     pub online: CpuMask,
     pub online_cpus: Word32,
@@ -192,7 +195,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub fn new(p: &'p P, regions: &[Region], config: Config) -> Result<Self, Error> {
         config.check()?;
         if !p.broken(Rule::AskGuarantees) {
-            config.policy.check(p.guarantees())?;
+            config.policy.check(p.guarantees(), p.broadcast().is_some())?;
         }
         let carved = boot::carve(p, regions, &config)?;
         let root = carved.root;

@@ -7,6 +7,7 @@ use crate::frame::Kind;
 use crate::profile::Scope;
 use crate::rule::Rule;
 
+pub use crate::broadcast::{Broadcast, Everywhere};
 pub use crate::device::{BlockDevice, DeviceError, Store, Transfer};
 
 /// The machine under the core.
@@ -127,6 +128,12 @@ pub unsafe trait Platform {
     /// The devices behind file pages and swap, where there are any. Without it files are all holes, and pages that
     /// were written stay in memory.
     fn device(&self) -> Option<&dyn BlockDevice> {
+        None
+    }
+
+    /// The hardware by which one CPU flushes all, if the machine has that: `flush=broadcast` needs it. None by default. Always
+    /// the same answer.
+    fn broadcast(&self) -> Option<&dyn Broadcast> {
         None
     }
 

@@ -18,6 +18,17 @@ pub enum Unmap {
     Quiet,
 }
 
+/// How other CPUs are made to flush what must be gone at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flush {
+    /// Interrupt those that may have it.
+    Ipi,
+    /// By hardware that flushes all CPUs ([`Broadcast`](crate::platform::Broadcast)). Refused without such hardware.
+    Broadcast,
+    /// The same where there is such hardware, else as `Ipi`.
+    BroadcastOrIpi,
+}
+
 /// How the free frames that CPUs have at hand go back to their zones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Drain {
@@ -48,6 +59,8 @@ pub enum VmapPolicy {
     /// Trees of extents; one flush for many unmaps; small maps from per-CPU blocks (Linux 2.6.28).
     #[doc(alias = "purge_vmap_area_lazy")]
     Lazy,
+    /// The same, where each CPU flushes by itself, and is interrupted only when addresses or frames are short.
+    Sweep,
 }
 
 /// One mechanism that has policies.
@@ -66,6 +79,8 @@ pub struct Mechanism {
 pub struct Policy {
     /// Reclaim's flush.
     pub unmap: Unmap,
+    /// How a flush reaches other CPUs.
+    pub flush: Flush,
     /// The drain of the frames at hand.
     pub drain: Drain,
     /// Aging's flush.
@@ -78,13 +93,20 @@ const BUNDLES: &[(&str, &str, Policy)] = &[
     (
         "vanilla",
         "every mechanism as it was before",
-        Policy { unmap: Unmap::PerPage, drain: Drain::AllCpus, aging: Aging::Flush, vmap: VmapPolicy::Eager },
+        Policy {
+            unmap: Unmap::PerPage,
+            flush: Flush::Ipi,
+            drain: Drain::AllCpus,
+            aging: Aging::Flush,
+            vmap: VmapPolicy::Eager,
+        },
     ),
     (
         "linux",
         "the published mechanisms",
         Policy {
             unmap: Unmap::Batch,
+            flush: Flush::Ipi,
             drain: Drain::HoldingCpus,
             aging: Aging::NoFlush,
             vmap: VmapPolicy::Lazy,
@@ -93,7 +115,13 @@ const BUNDLES: &[(&str, &str, Policy)] = &[
     (
         "quiet",
         "the best we have",
-        Policy { unmap: Unmap::Quiet, drain: Drain::Remote, aging: Aging::NoFlush, vmap: VmapPolicy::Lazy },
+        Policy {
+            unmap: Unmap::Quiet,
+            flush: Flush::BroadcastOrIpi,
+            drain: Drain::Remote,
+            aging: Aging::NoFlush,
+            vmap: VmapPolicy::Sweep,
+        },
     ),
 ];
 
@@ -106,6 +134,15 @@ const MECHANISMS: &[Mechanism] = &[
             ("batch-clean", "one flush per batch for clean entries, dirty ones at once (Linux 4.3)"),
             ("batch", "one flush per batch, before I/O and before freeing"),
             ("quiet", "none: take what was not used since every CPU last flushed by itself"),
+        ],
+    },
+    Mechanism {
+        name: "flush",
+        about: "how other CPUs are made to flush what must be gone at once",
+        choices: &[
+            ("ipi", "interrupt those that may have it"),
+            ("broadcast", "by hardware that flushes all CPUs (AMD's INVLPGB); refused without it"),
+            ("broadcast-or-ipi", "the same where the machine has that hardware, else interrupt"),
         ],
     },
     Mechanism {
@@ -131,6 +168,7 @@ const MECHANISMS: &[Mechanism] = &[
         choices: &[
             ("eager", "one lock, a list, a flush on every CPU per unmap"),
             ("lazy", "trees of extents, one flush for many unmaps, per-CPU blocks (Linux 2.6.28)"),
+            ("sweep", "the same, and each CPU flushes by itself: none is interrupted while addresses last"),
         ],
     },
 ];
@@ -168,7 +206,8 @@ impl Policy {
                 "unmap" => {
                     policy.unmap = [Unmap::PerPage, Unmap::BatchClean, Unmap::Batch, Unmap::Quiet][index]
                 }
-                "vmap" => policy.vmap = [VmapPolicy::Eager, VmapPolicy::Lazy][index],
+                "flush" => policy.flush = [Flush::Ipi, Flush::Broadcast, Flush::BroadcastOrIpi][index],
+                "vmap" => policy.vmap = [VmapPolicy::Eager, VmapPolicy::Lazy, VmapPolicy::Sweep][index],
                 "drain" => {
                     policy.drain = [Drain::AllCpus, Drain::HoldingCpus, Drain::Remote][index];
                 }
@@ -179,13 +218,22 @@ impl Policy {
     }
 
     /// The name of the choice for each mechanism, in the order of [`mechanisms`](Self::mechanisms).
-    pub fn choices(&self) -> [&'static str; 4] {
-        let chosen = [self.unmap as usize, self.drain as usize, self.aging as usize, self.vmap as usize];
+    pub fn choices(&self) -> [&'static str; 5] {
+        let chosen = [
+            self.unmap as usize,
+            self.flush as usize,
+            self.drain as usize,
+            self.aging as usize,
+            self.vmap as usize,
+        ];
         core::array::from_fn(|i| MECHANISMS[i].choices[chosen[i]].0)
     }
 
-    /// Refuses a policy whose guarantee is not declared (PITFALLS 39).
-    pub fn check(&self, given: Guarantees) -> Result<(), Error> {
+    /// Refuses a policy whose guarantee is not declared (PITFALLS 39), or whose hardware is not there.
+    pub fn check(&self, given: Guarantees, broadcast: bool) -> Result<(), Error> {
+        if self.flush == Flush::Broadcast && !broadcast {
+            return Err(Error::GuaranteeMissing { policy: "flush=broadcast", guarantee: "broadcast" });
+        }
         if self.unmap != Unmap::PerPage && !given.clean_write_walks() {
             let policy = match self.unmap {
                 Unmap::Quiet => "unmap=quiet",
@@ -284,6 +332,8 @@ mod tests {
             "linux+unmap=per-page",
             "linux+unmap=batch-clean+aging=flush",
             "linux+drain=remote",
+            "linux+flush=broadcast",
+            "linux+unmap=per-page+flush=broadcast-or-ipi",
         ] {
             assert_eq!(Policy::parse(text).unwrap().to_string(), text);
         }
@@ -308,11 +358,18 @@ mod tests {
     #[test]
     fn a_policy_without_its_guarantee_is_refused() {
         let none = Guarantees::none();
-        assert!(Policy::parse("vanilla").unwrap().check(none).is_ok());
+        assert!(Policy::parse("vanilla").unwrap().check(none, false).is_ok());
         assert!(matches!(
-            Policy::parse("vanilla+unmap=batch").unwrap().check(none),
+            Policy::parse("vanilla+unmap=batch").unwrap().check(none, true),
             Err(Error::GuaranteeMissing { policy: "unmap=batch", .. })
         ));
-        assert!(Policy::parse("vanilla+aging=no-flush").unwrap().check(none).is_err());
+        assert!(Policy::parse("vanilla+aging=no-flush").unwrap().check(none, true).is_err());
+        let broadcast = Policy::parse("vanilla+flush=broadcast").unwrap();
+        assert!(broadcast.check(none, true).is_ok());
+        assert!(matches!(
+            broadcast.check(none, false),
+            Err(Error::GuaranteeMissing { policy: "flush=broadcast", .. })
+        ));
+        assert!(Policy::parse("vanilla+flush=broadcast-or-ipi").unwrap().check(none, false).is_ok());
     }
 }

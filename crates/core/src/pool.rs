@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::frame::{AllocFrom, Few, List};
 use crate::platform::Platform;
 use crate::profile::Scope;
-use crate::sync::{SpinLock, Word32};
+use crate::sync::{SpinLock, Word32, Word64};
 
 pub(crate) use reading::{Reading, Reads};
 
@@ -30,6 +30,8 @@ pub(crate) unsafe trait Zeroed {}
 
 // SAFETY: an atomic integer.
 unsafe impl Zeroed for Word32 {}
+// SAFETY: an atomic integer.
+unsafe impl Zeroed for Word64 {}
 
 /// When the memory of slots that nobody uses goes back to the allocator. Until then an old handle finds a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

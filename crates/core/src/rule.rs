@@ -86,6 +86,12 @@ rules! {
         "take part in the sweeps that went by when a CPU leaves lazy mode";
     TakeWhatWasJudged, "take-what-was-judged", "INV-13",
         "take an entry out without a flush only if it still says what was judged";
+    SyncBroadcast, "sync-broadcast", "INV-1",
+        "wait until all CPUs have carried out a flush by broadcast before anything that it flushed is let go";
+    DeferredWidensBroadcast, "deferred-widens-broadcast", "INV-4",
+        "flush the whole space by broadcast, not only a range, where reclaim has deferred a flush in it";
+    BroadcastGlobals, "broadcast-globals", "INV-3",
+        "flush global entries too by a broadcast that is for kernel addresses";
     SplitWhole, "split-whole", "INV-1",
         "finish the table that takes a large page's place before reclaim can find it there";
     CacheUntilFlush, "cache-until-flush", "INV-12",
@@ -168,6 +174,16 @@ rules! {
         "flush kernel addresses on lazy CPUs too: the kernel uses them there";
     OnlineFlushesKernel, "online-flushes-kernel", "INV-3",
         "flush all kernel addresses when a CPU comes online";
+    NextKernelSweep, "next-kernel-sweep", "INV-3",
+        "let what is unmapped wait for the next sweep of kernel addresses that begins (here: for the last that has begun)";
+    KernelSweepCountsAll, "kernel-sweep-counts-all", "INV-3",
+        "take a sweep of kernel addresses for over only when each CPU has flushed, the lazy ones too";
+    FlushBeforeKernelSwept, "flush-before-kernel-swept", "INV-3",
+        "note that a CPU has taken part in a sweep of kernel addresses after its flush (here: that is left out)";
+    IdleReturnSweep, "idle-return-sweep", "INV-3",
+        "take part in the sweeps of kernel addresses that went by when a CPU leaves the idle loop";
+    AliasesBeginSweep, "aliases-begin-sweep", "INV-3",
+        "begin a sweep for who must be certain, even if one is under way, in which some CPUs have taken part before";
     FramesWaitForPurge, "frames-wait-for-purge", "INV-1",
         "free the frames of a kernel range only after its flush";
     AliasesInFullBlocks, "aliases-in-full-blocks", "INV-3",

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `seen` | what any source sees: a ring of the kernel, a tracer, a line of text |
 //! | `assemble` | from that to the events of a recording |
+//! | `blame` | who interrupts whom, by which call |
 //! | `write` | a recording on its way to its file |
 //! | `import` | sources that are text: `perf script`, `ftrace`, `strace` |
 //! | `record` | sources that run: perf events, ptrace, strace |
@@ -14,6 +15,7 @@
 //! | `syscall`, `lines` | system calls that matter; lines of any input in bounded memory |
 
 pub mod assemble;
+pub mod blame;
 pub mod import;
 pub mod lines;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

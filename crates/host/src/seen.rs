@@ -88,6 +88,8 @@ pub enum Saw<'a> {
     Flushed {
         /// Pages; 0 if all or unknown.
         pages: u64,
+        /// It had left the space for which that was.
+        left: bool,
     },
     /// So many events are missing.
     Lost(u64),

@@ -15,6 +15,8 @@ pub struct Calls {
     pub pages: u64,
     /// Nanoseconds in all.
     pub took: u64,
+    /// Half of them took no longer.
+    pub median: u64,
 }
 
 /// What is in a recording.
@@ -54,8 +56,8 @@ pub struct Summary {
     pub received: Option<u64>,
     /// Flush requests that the whole machine's CPUs received.
     pub machine: Option<u64>,
-    /// Who was interrupted: recorded threads, idle CPUs, others.
-    pub victims: [u64; 3],
+    /// Who was interrupted: recorded threads, idle CPUs, CPUs that had left the space before, others.
+    pub victims: [u64; 4],
     /// Size of the file.
     pub file_bytes: u64,
 }
@@ -83,10 +85,11 @@ impl Summary {
             calls: BTreeMap::new(),
             received: about.received.program,
             machine: about.received.machine,
-            victims: [0; 3],
+            victims: [0; 4],
             file_bytes,
         };
         let mut alive = 0u32;
+        let mut times: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
         for event in recording.events() {
             summary.ran = summary.ran.saturating_add(event.ran);
             let (name, pages, call) = match event.what {
@@ -121,7 +124,8 @@ impl Summary {
                     summary.victims[match victim {
                         Victim::Thread(_) => 0,
                         Victim::Idle => 1,
-                        Victim::Other => 2,
+                        Victim::Left => 2,
+                        Victim::Other => 3,
                     }] += 1;
                     continue;
                 }
@@ -131,6 +135,12 @@ impl Summary {
             calls.count += 1;
             calls.pages = calls.pages.saturating_add(pages);
             calls.took = calls.took.saturating_add(call.took);
+            times.entry(name).or_default().push(call.took);
+        }
+        for (name, calls) in &mut summary.calls {
+            let Some(times) = times.get_mut(name).filter(|times| !times.is_empty()) else { continue };
+            let middle = (times.len() - 1) / 2;
+            calls.median = *times.select_nth_unstable(middle).1;
         }
         summary
     }
@@ -165,13 +175,18 @@ impl fmt::Display for Summary {
         }
         for (name, calls) in &self.calls {
             let mean = calls.took as f64 / calls.count.max(1) as f64 / 1e3;
-            writeln!(f, "{name:<12} {} calls, {} pages, {mean:.1} us each", calls.count, calls.pages)?;
+            let median = calls.median as f64 / 1e3;
+            writeln!(
+                f,
+                "{name:<12} {} calls, {} pages, {mean:.1} us each, half of them at most {median:.1} us",
+                calls.count, calls.pages
+            )?;
         }
         match self.received {
             Some(received) => writeln!(
                 f,
-                "shootdowns   {received} flush requests received for the program: by threads of it {}, idle CPUs {}, others {}",
-                self.victims[0], self.victims[1], self.victims[2]
+                "shootdowns   {received} flush requests received for the program: by threads of it {}, idle CPUs {}, CPUs that had left it {}, others {}",
+                self.victims[0], self.victims[1], self.victims[2], self.victims[3]
             )?,
             None => writeln!(f, "shootdowns   not recorded")?,
         }

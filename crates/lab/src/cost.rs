@@ -64,6 +64,20 @@ fn parts(machine: &Machine, targets: f64, pages: u32) -> Vec<Part> {
     ]
 }
 
+/// Nanoseconds that whoever is interrupted to flush a page pays.
+pub fn received(machine: &Machine) -> f64 {
+    sum(machine, "interrupted")
+}
+
+/// Nanoseconds that whoever interrupts one CPU for it pays.
+pub fn sent(machine: &Machine) -> f64 {
+    sum(machine, "sender")
+}
+
+fn sum(machine: &Machine, who: &str) -> f64 {
+    parts(machine, 1.0, 1).iter().filter(|part| part.who == who).map(|part| part.ns).sum()
+}
+
 /// Prints it.
 pub fn cost(args: &CostArgs, output: &mut Output) -> Result<Ending, Failure> {
     let machine = sim::load(&args.machine)?;

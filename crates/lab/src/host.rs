@@ -194,10 +194,10 @@ pub fn show(args: &ShowArgs) -> Result<Option<String>, Failure> {
 /// The same, for programs.
 fn to_json(shown: &Summary) -> Value {
     let calls = |(name, calls): (&&str, &Calls)| {
-        let Calls { count, pages, took } = calls;
-        ((*name).to_owned(), json!({ "count": count, "pages": pages, "ns": took }))
+        let Calls { count, pages, took, median } = calls;
+        ((*name).to_owned(), json!({ "count": count, "pages": pages, "ns": took, "median_ns": median }))
     };
-    let [threads, idle, others] = shown.victims;
+    let [threads, idle, left, others] = shown.victims;
     json!({
         "program": shown.program,
         "command": shown.command,
@@ -216,7 +216,7 @@ fn to_json(shown: &Summary) -> Value {
         "calls": shown.calls.iter().map(calls).collect::<Map<_, _>>(),
         "flushes_received": shown.received,
         "flushes_received_machine": shown.machine,
-        "victims": { "threads": threads, "idle": idle, "others": others },
+        "victims": { "threads": threads, "idle": idle, "left": left, "others": others },
         "file_bytes": shown.file_bytes,
     })
 }

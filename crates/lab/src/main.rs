@@ -12,6 +12,7 @@ mod check;
 mod cli;
 mod cost;
 mod demo;
+mod explain;
 mod host;
 mod list;
 mod process;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
 fn obey(command: &Command, output: &mut Output) -> Result<Ending, Failure> {
     let ask = match command {
         Command::List(args) => return list::list(args, output),
+        Command::Explain(args) => return explain::explain(args, output),
         Command::Record(args) => return host::record(args, output),
         Command::Machine { command } => return host::machine(command, output),
         Command::Trace { command } => return traces::obey(command, output),

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::BTreeSet;
 
 use quietmm::addr::FrameNumber;
-use quietmm::platform::WaitKey;
+use quietmm::platform::{Everywhere, WaitKey};
 use quietmm_workloads::TaskId;
 
 use crate::order::NEVER;
@@ -65,6 +65,9 @@ pub struct Cpu {
     pub alarms: RefCell<BTreeSet<(u64, WaitKey)>>,
     pub roots: [Cell<FrameNumber>; MOST_TAGS],
     pub tlb: UnsafeCell<Tlb>,
+    /// What it has begun to flush on all CPUs, and when the last of that is done.
+    pub broadcasts: RefCell<Vec<Everywhere>>,
+    pub broadcast_done: Cell<u64>,
     /// Work with interrupts off that is owed, in picoseconds, and by how many pages.
     pub owed: Cell<(u64, u32)>,
     /// When something takes the CPU away.
@@ -103,6 +106,8 @@ impl Cpu {
             tag: Cell::new(0),
             roots: [const { Cell::new(FrameNumber::NONE) }; MOST_TAGS],
             tlb: UnsafeCell::new(tlb),
+            broadcasts: RefCell::default(),
+            broadcast_done: Cell::new(0),
             owed: Cell::new((0, 0)),
             stalls,
             ticks: Cell::new(0),

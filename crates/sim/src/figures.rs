@@ -265,6 +265,10 @@ figures! {
         KICKS "kicks" "kicks" "" 0 Neither "the scheduler's interrupts";
         ALARMS "alarms" "alarms" "" 0 Neither "timer interrupts for tasks that sleep";
         USER_FAULTS "user_faults" "page faults" "" 0 Neither "faults of programs, in ring 3";
+        BROADCAST_ENTRIES "tlb_broadcast_entries" "entries broadcast away" "" 0 Neither
+            "TLB entries of all CPUs that broadcasts have flushed";
+        BROADCAST_WAIT "tlb_broadcast_wait_ns" "broadcast, wait" "ns" 0 Less
+            "how long a CPU waited for its broadcasts to be done everywhere, in the mean";
         PROGRESS "progress" "pages of work" "" 0 Neither "pages that the workload has done";
         COUNTED "counted" "accesses counted" "" 0 Neither "of the hot set, by bystanders";
     }
@@ -324,7 +328,8 @@ pub fn traffic(count: impl Fn(Counter) -> u64) -> Vec<Metric> {
         IPIS_SENT_PER_PAGE.real(per(sent, reclaimed)),
         IPIS_PER_PAGE.real(per(received, reclaimed)),
         FLUSHES_PER_PAGE.real(per(count(Counter::RemoteFlushReceived), reclaimed)),
-        PAGES_PER_FLUSH.real(per(count(Counter::PgUnmapped), count(Counter::RemoteFlush))),
+        PAGES_PER_FLUSH
+            .real(per(count(Counter::PgUnmapped), count(Counter::RemoteFlush) + count(Counter::Broadcasts))),
         FLUSHES_FULL.int(count(Counter::LocalFlushAll)),
         FLUSHES_PAGE.int(count(Counter::LocalFlushOne)),
     ]

@@ -19,6 +19,7 @@
 //! | [`figures`] | the one table of figures: names, units, which way is better |
 //! | `run` | one run from spec to report |
 
+mod broadcast;
 mod content;
 mod cpu;
 mod disk;

@@ -2,7 +2,7 @@
 
 use quietmm::addr::{FrameNumber, Nanos, NodeId, PhysAddr};
 use quietmm::event::Revoked;
-use quietmm::platform::{Access, BlockDevice, Guarantees, Shortage, WaitKey};
+use quietmm::platform::{Access, BlockDevice, Broadcast, Guarantees, Shortage, WaitKey};
 use quietmm::{CpuId, CpuSet, Event, Kind, Platform, Rule, Scope, VirtAddr};
 use quietmm_workloads::Op;
 
@@ -145,6 +145,9 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     }
     fn device(&self) -> Option<&dyn BlockDevice> {
         Some(self)
+    }
+    fn broadcast(&self) -> Option<&dyn Broadcast> {
+        (self.machine.tlb.broadcast_pages > 0).then_some(self as &dyn Broadcast)
     }
     fn guarantees(&self) -> Guarantees {
         let (mut given, has) = (Guarantees::none(), &self.machine.guarantees);

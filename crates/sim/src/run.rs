@@ -231,6 +231,13 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     }
     let sim = sim;
     let refused = |error: Error| {
+        if let Error::GuaranteeMissing { policy, guarantee: "broadcast" } = error {
+            return RunError::Refused(format!(
+                "{policy} needs hardware that flushes all CPUs, which {} does not have; another policy, or a machine with \
+                 broadcast_pages, such as epyc-2x128",
+                spec.machine.name
+            ));
+        }
         if let Error::GuaranteeMissing { policy, guarantee } = error {
             let guarantee = guarantee.trim_start_matches("with_");
             return RunError::Refused(format!(
@@ -308,7 +315,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         reclaimed_pages_per_host_s: reclaimed as f64 / host_s,
         host_peak_rss_mib: peak_rss_mib(),
     };
-    let notes = vec![format!(
+    let mut notes = vec![format!(
         "scale 1/{}: memory {} MiB and all files with it; watermarks (min {} KiB in all, never above 1/8) and \
          per-CPU lists (at most {} frames of a zone) of the full size; CPUs, TLBs and costs in full",
         spec.scale,
@@ -316,6 +323,13 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         min_free(spec, &sim.machine) * 4,
         page_lists(spec, &sim.machine).high
     )];
+    let mended = metrics.iter().find(|metric| metric.key == figures::STEPS_MENDED.key);
+    if let Some(mended) = mended.map(|metric| metric.value.number()).filter(|&mended| mended > 0.0) {
+        notes.push(format!(
+            "{mended} steps of the recording were left out or added, because they cannot be: pages below 0x10000, faults where nothing \
+             was known to be mapped, accesses without the right to"
+        ));
+    }
     let stories = sim.truth().stories.clone();
     let latencies = sim.latencies.take();
     if spec.broken.is_none() && spec.workload.comes_to_rest() {
@@ -404,6 +418,11 @@ fn measured<const FAULTS: bool>(
         figures::WRONG_CONTENTS.int(truth.wrong),
         figures::WINDOW_ACCESSES.int(truth.window),
     ]);
+    if count(Counter::Broadcasts) > 0 {
+        let wait = sim.broadcast_waits.get() as f64 / 1000.0 / sim.broadcast_syncs.get() as f64;
+        list.push(figures::BROADCAST_ENTRIES.int(sim.broadcast_entries.get()));
+        list.push(figures::BROADCAST_WAIT.real(wait));
+    }
     list.extend(sim.swapping(&system.mm, elapsed, reclaimed));
     if sim.counted.get() > 0 {
         let bystanders = tasks.iter().filter(|t| matches!(t.kind, TaskKind::Background(_))).count();

@@ -39,9 +39,9 @@ pub(crate) const END: u64 = NEVER / 2;
 /// takes long. Five times what any workload that comes along needs on its machine.
 const STUCK: u64 = 50_000_000;
 const STUCK_EACH: u64 = 100_000;
-/// Events for each page of work, beyond the above, after which a run is given up, and as many again for each CPU. Four times
-/// what `churn` needs, of all workloads most.
-const SLOW: u64 = 16_384;
+/// Events for each page of work, beyond the above, after which a run is given up, and as many again for each CPU. Three times
+/// what `churn` may need, of all workloads most: where memory is to spare, a file that is written back is all there.
+const SLOW: u64 = 131_072;
 const SLOW_EACH: u64 = 64;
 /// Events after which a turn is interrupted, to look whether to go on.
 const LOOK: u64 = 1 << 20;
@@ -125,6 +125,12 @@ pub struct Sim<'w, const FAULTS: bool> {
     look_at: Cell<u64>,
     /// A turn was interrupted for that look, and goes on after it.
     looks: Cell<bool>,
+    /// When the next flush on all CPUs can have its turn; entries that such flushes have taken out of TLBs; and for how long
+    /// CPUs have waited for them, in picoseconds, how often.
+    pub(crate) broadcast_turn: Cell<u64>,
+    pub(crate) broadcast_entries: Cell<u64>,
+    pub(crate) broadcast_waits: Cell<u64>,
+    pub(crate) broadcast_syncs: Cell<u64>,
     pub(crate) flights: Vec<u64>,
     /// What a sender pays for a target, by nodes as `flights`.
     sends: Vec<u64>,
@@ -201,6 +207,10 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             last_progress: Cell::new(0),
             look_at: Cell::new(0),
             looks: Cell::new(false),
+            broadcast_turn: Cell::new(0),
+            broadcast_entries: Cell::new(0),
+            broadcast_waits: Cell::new(0),
+            broadcast_syncs: Cell::new(0),
             flights,
             sends,
             tick_period,

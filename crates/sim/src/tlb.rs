@@ -114,8 +114,10 @@ impl Level {
         (old.key != EMPTY).then_some(old)
     }
 
-    fn drop_where(&mut self, mut which: impl FnMut(&Cached) -> bool) {
-        self.slots.iter_mut().filter(|slot| slot.key != EMPTY && which(slot)).for_each(|s| s.key = EMPTY);
+    /// Says how many.
+    fn drop_where(&mut self, mut which: impl FnMut(&Cached) -> bool) -> u64 {
+        let found = self.slots.iter_mut().filter(|slot| slot.key != EMPTY && which(slot));
+        found.map(|slot| slot.key = EMPTY).count() as u64
     }
 }
 
@@ -138,8 +140,10 @@ impl Large {
         }
     }
 
-    fn drop_key(&mut self, key: u64) {
-        self.slots.retain(|slot| slot.key != key);
+    fn drop_where(&mut self, which: impl Fn(&CachedLarge) -> bool) -> u64 {
+        let before = self.slots.len();
+        self.slots.retain(|slot| !which(slot));
+        (before - self.slots.len()) as u64
     }
 }
 
@@ -207,7 +211,7 @@ impl Tlb {
 
     /// Fills in a translation of a small page.
     pub fn fill(&mut self, tag: u16, page: PageNumber, to: Translation) {
-        self.drop_page(tag, page);
+        self.flush_page(tag, page);
         let used = self.tick();
         self.live = true;
         self.place(page, Cached { key: key(tag, page), to, used });
@@ -215,7 +219,7 @@ impl Tlb {
 
     /// Fills in the large page that covers `page`; `to` leads to its first frame.
     pub fn fill_large(&mut self, tag: u16, page: PageNumber, to: Translation) {
-        self.drop_page(tag, page);
+        self.flush_page(tag, page);
         let used = self.tick();
         self.live = true;
         self.large.insert(CachedLarge { key: large_key(tag, page), to, revoked: [0; 8], used });
@@ -236,29 +240,29 @@ impl Tlb {
         }
     }
 
-    fn drop_page(&mut self, tag: u16, page: PageNumber) {
+    /// INVLPG, but for what the walker remembers: the page, and with it the large one that covers it. Says how many entries.
+    pub fn flush_page(&mut self, tag: u16, page: PageNumber) -> u64 {
         let key = key(tag, page);
+        let mut found = 0;
         for level in [&mut self.first, &mut self.second] {
             if let Some(slot) = level.find(key, page) {
                 slot.key = EMPTY;
+                found += 1;
             }
         }
-        self.large.drop_key(large_key(tag, page));
+        let large = large_key(tag, page);
+        found + self.large.drop_where(|slot| slot.key == large)
     }
 
-    /// INVLPG, but for what the walker remembers: the page, and with it the large one that covers it.
-    pub fn flush_page(&mut self, tag: u16, page: PageNumber) {
-        self.drop_page(tag, page);
-    }
-
-    /// Everything of a tag, but for what the walker remembers.
-    pub fn flush_tag(&mut self, tag: u16) {
+    /// Everything of a tag, but for what the walker remembers. Says how many entries.
+    pub fn flush_tag(&mut self, tag: u16) -> u64 {
         if !self.live {
-            return;
+            return 0;
         }
-        self.first.drop_where(|slot| tag_of(slot.key) == u64::from(tag));
-        self.second.drop_where(|slot| tag_of(slot.key) == u64::from(tag));
-        self.large.slots.retain(|slot| tag_of(slot.key) != u64::from(tag));
+        let tag = u64::from(tag);
+        self.first.drop_where(|slot| tag_of(slot.key) == tag)
+            + self.second.drop_where(|slot| tag_of(slot.key) == tag)
+            + self.large.drop_where(|slot| tag_of(slot.key) == tag)
     }
 
     /// Marks all entries of a tag in a range: whoever uses them from now on uses a stale one. Of a large page only
@@ -308,6 +312,7 @@ mod tests {
             large_entries,
             tags: 2,
             walk_cache: 2,
+            broadcast_pages: 0,
         }
     }
 

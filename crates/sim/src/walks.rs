@@ -1,7 +1,7 @@
 //! What a CPU's table walker remembers: for some pages of a tag, the leaf table on the way to them. A walk that
 //! finds it here does not look at the upper tables, whatever they say by now.
 
-use quietmm::addr::{FrameNumber, PageNumber};
+use quietmm::addr::{FrameNumber, PageNumber, PageRange};
 
 use crate::tlb::{key, tag_of};
 use crate::truth::Truth;
@@ -59,6 +59,24 @@ impl WalkCache {
         self.next = 0;
     }
 
+    /// Forgets the tables on the way to these pages under a tag (`None`: to all).
+    pub fn forget_ways(&mut self, tag: u16, range: Option<PageRange>, truth: &mut Truth) {
+        let ways = range.map(|range| {
+            let (first, last) = (range.start, PageNumber(range.end().0 - 1));
+            key(tag, PageNumber(first.0 >> 9))..=key(tag, PageNumber(last.0 >> 9))
+        });
+        self.slots.retain(|slot| {
+            let stays = tag_of(slot.key) != u64::from(tag)
+                || ways.as_ref().is_some_and(|ways| !ways.contains(&slot.key));
+            if !stays {
+                truth.not_walkable(slot.table);
+            }
+            stays
+        });
+        // Where the oldest is, is not kept: the next one that comes takes the place of some other.
+        self.next = 0;
+    }
+
     /// Whether a walk under this tag would use the table.
     pub fn leads_to(&self, tag: u16, table: FrameNumber) -> bool {
         self.slots.iter().any(|slot| slot.table == table && tag_of(slot.key) == u64::from(tag))
@@ -86,6 +104,26 @@ mod tests {
         assert_eq!(known(&truth), [false, true, true]);
         walks.forget(&mut truth);
         assert_eq!(known(&truth), [false; 3]);
+    }
+
+    #[test]
+    fn the_ways_to_some_pages_of_a_tag_are_forgotten() {
+        let mut truth = Truth::new(8).unwrap();
+        truth.observe(&Event::Taken { frame: FrameNumber(0), order: 3, kind: Kind::Table }, 0, 0);
+        let mut walks = WalkCache::new(4);
+        for (tag, n) in [(0, 1), (0, 2), (0, 3), (1, 2)] {
+            walks.remember(tag, PageNumber(512 * n), FrameNumber((4 * tag as u32) + n as u32), &mut truth);
+        }
+        walks.forget_ways(0, Some(PageRange::new(PageNumber(1030), 1)), &mut truth);
+        let known = |walks: &WalkCache| {
+            [(0, 1), (0, 2), (0, 3), (1, 2)].map(|(tag, n)| walks.find(tag, PageNumber(512 * n)).is_some())
+        };
+        assert_eq!(known(&walks), [true, false, true, true]);
+        assert!(!truth.is_walkable(FrameNumber(2)) && truth.is_walkable(FrameNumber(3)));
+        walks.forget_ways(0, Some(PageRange::new(PageNumber(1000), 600)), &mut truth);
+        assert_eq!(known(&walks), [false, false, false, true]);
+        walks.forget_ways(1, None, &mut truth);
+        assert_eq!(known(&walks), [false; 4]);
     }
 
     #[test]

@@ -151,6 +151,12 @@ impl<'p, M: Machine> System<'p, M> {
         id
     }
 
+    /// The calling task runs on this CPU when it is woken next.
+    pub fn wake_on(&self, cpu: CpuId) {
+        let id = self.current();
+        self.with(|s| s.tasks[id.0 as usize].home = cpu);
+    }
+
     /// Lets another task run here, if it is somebody else's turn: for a task that computes for long.
     pub fn give_way(&self) {
         self.cond_resched();
@@ -554,7 +560,9 @@ impl<'p, M: Machine> Kernel for System<'p, M> {
                 } else if resched {
                     m.irqs_on();
                 } else {
+                    self.mm.enter_idle();
                     m.idle();
+                    self.mm.leave_idle();
                 }
             }
         };

@@ -1,7 +1,7 @@
 //! What happened, for people who want to know how.
 
 use quietmm::addr::FrameNumber;
-use quietmm::platform::{Store, WaitKey};
+use quietmm::platform::{Everywhere, Store, WaitKey};
 use quietmm::{Event, Rule};
 
 /// What somebody sleeps for, in words that are the same on every host.
@@ -50,6 +50,10 @@ pub enum What {
     FlushKernelPage(u64),
     /// All kernel pages.
     FlushKernel,
+    /// It asked the hardware to flush this on all CPUs.
+    Broadcast(Everywhere),
+    /// And waited until that was done.
+    Synced,
     /// It loaded a space; whether it kept what it had cached of it.
     Load(FrameNumber, bool),
     /// It interrupted another.

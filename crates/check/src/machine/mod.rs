@@ -4,6 +4,7 @@
 //! The machine of `quietmm-sim` computes what things cost; this one has no cost at all, so that a run is as short as the
 //! core's own code, and it lets hardware do whatever the architecture allows.
 
+mod broadcast;
 mod device;
 mod laws;
 mod log;
@@ -19,7 +20,7 @@ use std::collections::BTreeMap;
 
 use corosensei::Yielder;
 use quietmm::addr::{FrameNumber, NodeId, PageNumber, PageRange};
-use quietmm::platform::{Store, WaitKey};
+use quietmm::platform::{Everywhere, Store, WaitKey};
 use quietmm::{Entry, Manager, Region, Rule};
 
 use crate::act::Act;
@@ -53,6 +54,8 @@ pub struct Setup {
     pub ticks: u32,
     /// Whether the hardware gives all guarantees, and says so.
     pub guarantees: bool,
+    /// Whether the hardware can flush all CPUs.
+    pub broadcast: bool,
     /// Whether devices may fail, where the schedule says so.
     pub devices_fail: bool,
     /// The pages of programs that matter: what hardware may fetch before it is asked to.
@@ -69,6 +72,7 @@ impl Default for Setup {
             tags: 1,
             ticks: 0,
             guarantees: true,
+            broadcast: false,
             devices_fail: false,
             watched: Vec::new(),
         }
@@ -134,11 +138,13 @@ pub(crate) struct Cpu {
     /// Outside of calls it runs a program of the loaded space.
     pub user: Cell<bool>,
     pub online: Cell<bool>,
-    /// On its way offline or online: it hears interrupts, and the kernel uses nothing of what it has cached.
+    /// On its way offline or online, or idle: it hears interrupts, and the kernel uses nothing of what it has cached.
     pub leaves_or_comes: Cell<bool>,
     /// What this CPU has done to what others may see.
     pub own: Cell<u64>,
     pub tlb: RefCell<Tlb>,
+    /// What it has asked the hardware to flush everywhere and not waited for, and the number of each.
+    pub broadcasts: RefCell<Vec<(u64, Everywhere)>>,
     /// How many entries it may yet change by walks for what never comes.
     pub stray: Cell<u32>,
     /// The frame to which a write has begun: the walk is done.
@@ -160,6 +166,7 @@ impl Cpu {
             leaves_or_comes: Cell::new(false),
             own: Cell::new(0),
             tlb: RefCell::default(),
+            broadcasts: RefCell::default(),
             stray: Cell::new(STRAY),
             begun: Cell::new(None),
         }
@@ -206,6 +213,8 @@ pub struct Machine {
     /// Rounds in which nobody could go on but those who spin.
     pub(crate) idle_rounds: Cell<u32>,
     pub(crate) driver: RefCell<Driver>,
+    /// How many flushes everywhere have begun.
+    pub(crate) broadcasts: Cell<u64>,
     /// Who sleeps, or is about to, and for what.
     pub(crate) sleepers: RefCell<Vec<(u16, WaitKey)>>,
     pub(crate) command: Cell<Act>,
@@ -251,6 +260,7 @@ impl Machine {
             progress: Cell::new(0),
             idle_rounds: Cell::new(0),
             driver: RefCell::default(),
+            broadcasts: Cell::new(0),
             sleepers: RefCell::default(),
             command: Cell::new(Act::END),
             next: Cell::new(Act::END),
@@ -290,6 +300,7 @@ impl Machine {
         self.log = RefCell::new(keep_log.then(Vec::new));
         self.disk = RefCell::default();
         self.driver = RefCell::default();
+        self.broadcasts.set(0);
         self.sleepers = RefCell::default();
         self.device_errors.set(0);
         self.told = Told::default();

@@ -1,7 +1,7 @@
 //! The core's `Platform`.
 
 use quietmm::addr::{FrameNumber, Nanos, NodeId, PAGE_SIZE, PhysAddr, VirtAddr};
-use quietmm::platform::{Access, BlockDevice, Guarantees, WaitKey};
+use quietmm::platform::{Access, BlockDevice, Broadcast, Guarantees, WaitKey};
 use quietmm::{CpuId, CpuSet, Event, Kind, Platform, Rule};
 
 use super::{Machine, Place, What};
@@ -134,6 +134,9 @@ unsafe impl Platform for Machine {
     }
     fn device(&self) -> Option<&dyn BlockDevice> {
         Some(self)
+    }
+    fn broadcast(&self) -> Option<&dyn Broadcast> {
+        self.setup.broadcast.then_some(self as &dyn Broadcast)
     }
     fn guarantees(&self) -> Guarantees {
         if !self.setup.guarantees {

@@ -20,6 +20,8 @@ pub struct Cached {
     pub entry: Entry,
     /// How often its frame had been freed.
     pub life: u32,
+    /// How many flushes everywhere had begun.
+    pub since: u64,
     /// The top table from which it was found.
     pub root: Option<FrameNumber>,
     /// An operation that took the page away, or the right to write to it, has returned.
@@ -63,6 +65,8 @@ pub struct CachedKernel {
     pub entry: Entry,
     /// How often its frame had been freed.
     pub life: u32,
+    /// How many flushes everywhere had begun.
+    pub since: u64,
 }
 
 /// Everything that one CPU has cached.
@@ -91,6 +95,8 @@ pub struct Walked {
     pub table: FrameNumber,
     /// How often that had been freed.
     pub life: u32,
+    /// How many flushes everywhere had begun.
+    pub since: u64,
     /// 0 for a table of pages, 3 for the top table.
     pub level: u8,
     /// A page on the way to which it lies.
@@ -99,7 +105,7 @@ pub struct Walked {
 
 impl Walked {
     /// Whether it lies on the way to this page.
-    fn leads_to(&self, page: u64) -> bool {
+    pub fn leads_to(&self, page: u64) -> bool {
         let part = |page: u64| page >> (9 * (u32::from(self.level) + 1));
         part(page) == part(self.page)
     }

@@ -66,8 +66,8 @@ impl Machine {
         let first = if large { PageNumber(page).large().0 } else { page };
         tlb.user.retain(|cached| cached.tag != tag || cached.page != first || cached.large != large);
         let life = self.life(entry.frame());
-        let root = tlb.root;
-        tlb.user.push(Cached { tag, page: first, large, entry, life, root, revoked: None });
+        let (root, since) = (tlb.root, self.broadcasts.get());
+        tlb.user.push(Cached { tag, page: first, large, entry, life, since, root, revoked: None });
         // Who judges what this CPU could use reads it.
         self.record(Place::Tlb(id), true);
         self.remember(&mut tlb, page, way);
@@ -77,7 +77,8 @@ impl Machine {
     fn remember(&self, tlb: &mut Tlb, page: u64, way: &Way) {
         for (level, table) in way.tables.iter().enumerate() {
             let Some(table) = *table else { continue };
-            tlb.remember(Walked { tag: tlb.tag, table, life: self.life(table), level: level as u8, page });
+            let (life, since) = (self.life(table), self.broadcasts.get());
+            tlb.remember(Walked { tag: tlb.tag, table, life, since, level: level as u8, page });
         }
     }
 
@@ -235,7 +236,7 @@ impl Machine {
         let life = self.life(entry.frame());
         let mut tlb = self.cpus[usize::from(id)].tlb.borrow_mut();
         if !tlb.kernel.iter().any(|cached| cached.page == page) {
-            tlb.kernel.push(CachedKernel { page, entry, life });
+            tlb.kernel.push(CachedKernel { page, entry, life, since: self.broadcasts.get() });
             self.record(Place::Tlb(id), true);
         }
     }

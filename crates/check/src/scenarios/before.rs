@@ -28,6 +28,14 @@ pub(super) fn tagged(setup: &mut Setup) {
     setup.tags = 2;
 }
 
+/// A CPU that goes offline, and comes back to the space.
+pub(super) fn comes_back(task: &Task<'_>) {
+    task.go_offline();
+    task.come_online();
+    task.run_in(0);
+    let _ = task.read(0, FIRST);
+}
+
 /// Four pages of its own in a space; so many CPUs run there and have written to all of them.
 pub(super) fn own(task: &Task<'_>, cpus: u16) {
     let space = task.create_space();

@@ -2,7 +2,7 @@
 
 use quietmm::Rule;
 
-use super::before::{AT, FIRST, SECOND, own, small, tagged};
+use super::before::{AT, FIRST, SECOND, comes_back, own, small, tagged};
 use crate::scenario::Scenario;
 use crate::task::Task;
 
@@ -37,12 +37,7 @@ fn unmap_restart() -> Scenario {
     .repeats(&[11])
     .before(|task| own(task, 2))
     .cpu(|task| task.unmap(0, FIRST, 1))
-    .cpu(|task| {
-        task.go_offline();
-        task.come_online();
-        task.run_in(0);
-        let _ = task.read(0, FIRST);
-    })
+    .cpu(comes_back)
 }
 
 fn unmap_online() -> Scenario {

@@ -2,6 +2,7 @@
 
 mod before;
 mod blocks;
+mod broadcast;
 mod drain;
 mod faults;
 mod hardware;
@@ -11,6 +12,7 @@ mod quiet;
 mod ranges;
 mod reclaim;
 mod swap;
+mod sweeps;
 mod switching;
 mod vmap;
 mod writeback;
@@ -21,7 +23,7 @@ use crate::scenario::Scenario;
 pub fn all() -> Vec<Scenario> {
     let paging = [ranges::all(), faults::all(), switching::all(), hotplug::all(), hardware::all()];
     let memory = [reclaim::all(), pageout::all(), writeback::all()];
-    let quiet = [quiet::all()];
-    let rest = [drain::all(), swap::all(), vmap::all(), blocks::all()];
+    let quiet = [quiet::all(), broadcast::all()];
+    let rest = [drain::all(), swap::all(), vmap::all(), blocks::all(), sweeps::all()];
     paging.into_iter().chain(memory).chain(quiet).chain(rest).flatten().collect()
 }

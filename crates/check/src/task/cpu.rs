@@ -79,6 +79,27 @@ impl Task<'_> {
         self.machine.judge_arrival(self.id);
     }
 
+    /// This CPU halts in the idle loop: the kernel uses none of its addresses there.
+    pub fn go_idle(&self) {
+        self.machine.cpu().leaves_or_comes.set(true);
+        self.deaf(|| {
+            let _ = self.call("enter_idle", |mm| {
+                mm.enter_idle();
+                Ok(())
+            });
+        });
+    }
+
+    /// And goes on. Its TLB has kept what it had.
+    pub fn leave_idle(&self) {
+        let _ = self.call("leave_idle", |mm| {
+            mm.leave_idle();
+            Ok(())
+        });
+        self.machine.cpu().leaves_or_comes.set(false);
+        self.machine.judge_arrival(self.id);
+    }
+
     /// This CPU's timer fires here.
     pub fn tick(&self) {
         self.deaf(|| {

@@ -114,10 +114,8 @@ impl Chain {
             }
             at = FrameNumber(frames.get(at).link.prev.get(p));
         }
-        if at != last {
-            self.tail.set(p, at.0);
-            frames.get(at).link.next.set(p, FrameNumber::NONE.0);
-        }
+        self.tail.set(p, at.0);
+        frames.get(at).link.next.set(p, FrameNumber::NONE.0);
     }
 
     /// Puts a frame at the old end.

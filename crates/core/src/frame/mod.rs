@@ -179,7 +179,7 @@ impl Frame {
     /// meanwhile: of two who free it, one does.
     pub fn claim<P: Platform>(&self, p: &P, order: u8) -> bool {
         let state = self.state.get(p);
-        let freed = state & (u32::MAX << ZONE_SHIFT) | (order as u32) << 4 | Kind::Tail as u32;
+        let freed = state & (u32::MAX << ZONE_SHIFT) | Kind::Tail as u32;
         Self::is_given_out(state, order) && self.state.replace(p, state, freed, Ordering::AcqRel).is_ok()
     }
 

@@ -83,9 +83,6 @@ impl<'p, P: Platform> Manager<'p, P> {
         if !self.is_online(p.this_cpu()) {
             return Err(Error::NotOnline);
         }
-        if page >= PageNumber::USER_END {
-            return Err(Error::NotMapped(page));
-        }
         let (_, region) = self.find_region(id, space, page).ok_or(Error::NotMapped(page))?;
         if !region.prot(p).permits(access) {
             return Err(Error::NotPermitted(page));

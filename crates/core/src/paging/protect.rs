@@ -68,7 +68,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             let read_only = gained & Entry::WRITABLE != 0 && !own();
             let (gained, prot) =
                 if read_only { (gained & !Entry::WRITABLE, prot.read_only()) } else { (gained, prot) };
-            if entry.is_prot_none() && gained != 0 {
+            if entry.is_prot_none() {
                 // It is not present: no CPU changes it, nor has it.
                 leaf.write(page, entry.with_prot(prot));
             } else if gained != 0 {

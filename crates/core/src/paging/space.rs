@@ -114,6 +114,11 @@ impl Space {
         self.life.begin(p);
     }
 
+    /// Whether it has not ended.
+    pub fn goes_on<P: Platform>(&self, p: &P) -> bool {
+        self.life.goes_on(p)
+    }
+
     fn is<P: Platform>(&self, p: &P, id: SpaceId) -> bool {
         self.life.is(p, id.life)
     }

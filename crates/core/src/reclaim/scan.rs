@@ -31,7 +31,7 @@ pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId, work: &mut 
     let want = mm.config().scan_batch;
     mm.throttle();
     // Frames that wait for a flush of kernel addresses cost one flush, however many: enough of them are worth it.
-    let mut reclaimed = mm.purge_frames(want);
+    let mut reclaimed = mm.purge_frames(want, false);
     // Where it has looked in vain, and found pages that wait for a sweep, it looks again when that is over.
     for sweep in 0..=SWEEPS {
         let (mut last, mut waiting) = (None, false);
@@ -51,7 +51,7 @@ pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId, work: &mut 
         mm.await_sweep(work);
     }
     if reclaimed == 0 {
-        reclaimed = mm.purge_frames(1);
+        reclaimed = mm.purge_frames(1, true);
     }
     reclaimed
 }

@@ -7,7 +7,7 @@
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
-use super::{catch_up, leave_alone};
+use super::{broadcast, catch_up, leave_alone};
 use crate::Manager;
 use crate::addr::{FrameNumber, Generation};
 use crate::cpu::{CpuId, CpuSet};
@@ -59,6 +59,14 @@ pub(crate) struct BatchSlot {
     space_count: Cell<u32>,
     pages: [Cell<(u32, u8)>; CAPACITY],
     len: Cell<u32>,
+}
+
+impl BatchSlot {
+    /// The spaces in which entries were cleared, if they are all known.
+    pub(super) fn all_spaces(&self) -> Option<impl Iterator<Item = SpaceSlot>> {
+        let spaces = &self.spaces[..self.space_count.get() as usize];
+        (spaces.len() < SPACES).then(|| spaces.iter().map(|(id, _)| SpaceSlot(id.get())))
+    }
 }
 
 // SAFETY: cells of integers.
@@ -191,15 +199,22 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
             }
             let count = targets.len();
             let mine = slot.cpus.contains(here.cpu) && !skip;
-            if count > 0 {
+            let hardware = mm.broadcast().filter(|_| count > 0);
+            if count > 0 && hardware.is_none() {
                 mm.emit(Event::RemoteFlush { reason, targets: count });
             }
             mm.emit(Event::BatchFlushed { pages: slot.cleared.get(), targets: count });
-            ipi::call(here, Work::FlushAll, |here| {
-                if mine {
-                    catch_up(here);
+            match hardware {
+                Some(hardware) => {
+                    targets.clear();
+                    broadcast::batch(&here, hardware, slot, reason);
                 }
-            });
+                None => ipi::call(here, Work::FlushAll, |here| {
+                    if mine {
+                        catch_up(here);
+                    }
+                }),
+            }
             for (id, newest) in &slot.spaces[..slot.space_count.get() as usize] {
                 mm.space(SpaceSlot(id.get())).flushed(p, Generation(newest.get()));
             }

@@ -14,6 +14,7 @@
 
 use core::sync::atomic::Ordering;
 
+use super::broadcast;
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::cpu::CpuId;
@@ -27,7 +28,7 @@ use crate::rule::Rule;
 use crate::sync::full_fence;
 
 /// Flushes kernel pages on all CPUs, and returns when that is done. More pages than the flush ceiling flush all kernel
-/// addresses. One IPI per CPU that is online but this one.
+/// addresses. One IPI per CPU that is online but this one; none if the hardware flushes all CPUs.
 ///
 /// Entries were cleared before. Interrupts are on.
 pub(crate) fn flush<P: Platform>(mm: &Manager<'_, P>, range: PageRange, reason: FlushReason) {
@@ -35,6 +36,9 @@ pub(crate) fn flush<P: Platform>(mm: &Manager<'_, P>, range: PageRange, reason: 
     let p = mm.platform();
     let range = (range.pages <= mm.config().flush_ceiling.into()).then_some(range);
     let here = Here::new(mm);
+    if let Some(hardware) = mm.broadcast() {
+        return broadcast::kernel(&here, hardware, range, reason);
+    }
     let targets = &here.slot().targets;
     full_fence(p);
     for cpu in (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| cpu != here.cpu) {
@@ -50,6 +54,15 @@ pub(crate) fn flush<P: Platform>(mm: &Manager<'_, P>, range: PageRange, reason: 
         mm.emit(Event::RemoteFlush { reason, targets: count });
     }
     ipi::call(here, Work::Kernel(range), |here| local(here, range));
+}
+
+/// Flushes all kernel addresses on all CPUs if the hardware does that, and returns when it is done; says whether it does.
+pub(crate) fn flush_by_hardware<P: Platform>(mm: &Manager<'_, P>, reason: FlushReason) -> bool {
+    let Some(hardware) = mm.broadcast() else { return false };
+    // Partner: the fence in `wait` of `vmap/sweep.rs`. Entries that were cleared before a sweep that has begun are found so.
+    full_fence(mm.platform());
+    broadcast::kernel(&Here::new(mm), hardware, None, reason);
+    true
 }
 
 /// Flushes kernel pages (`None`: all that the core gives out) on this CPU.

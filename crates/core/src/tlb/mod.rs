@@ -2,13 +2,17 @@
 //!
 //! A flush raises the space's generation, reads the mask, and asks those CPUs that are not lazy; each CPU
 //! remembers up to which generation it has flushed, so a request that it has already outrun costs it
-//! nothing (INV-6).
+//! nothing (INV-6). Where the hardware flushes all CPUs at once, it does so instead (`broadcast.rs`).
 
 mod batch;
+mod broadcast;
+mod epochs;
 pub(crate) mod kernel;
 pub(crate) mod sweep;
 
 pub(crate) use batch::{BatchSlot, Fate, UnmapBatch};
+pub(crate) use broadcast::Swept;
+pub(crate) use epochs::{Epochs, Look};
 pub(crate) use sweep::{Idle, Stamp, Sweeps};
 
 use core::sync::atomic::Ordering;
@@ -28,8 +32,8 @@ use crate::sync::full_fence;
 /// Flushes `range` of a space (`None`: all) on every CPU that may hold it, and returns when it is gone.
 /// Entries were cleared or narrowed before. With `tables`, lazy CPUs let go of the space too (INV-9).
 ///
-/// At most one IPI per CPU that uses the space and is neither lazy nor this one; none if there is none.
-/// Any context but an interrupt handler.
+/// At most one IPI per CPU that uses the space and is neither lazy nor this one; none if there is none, or if the hardware
+/// flushes all CPUs. Any context but an interrupt handler.
 pub(crate) fn flush<P: Platform>(
     mm: &Manager<'_, P>,
     id: SpaceId,
@@ -41,6 +45,9 @@ pub(crate) fn flush<P: Platform>(
     let p = mm.platform();
     let (id, space) = (id.slot(), mm.space(id));
     let here = Here::new(mm);
+    if let Some(hardware) = broadcast::serves(&here, space, tables) {
+        return broadcast::flush(&here, hardware, space, range, reason);
+    }
     let targets = &here.slot().targets;
     let generation = if p.broken(Rule::GenerationBeforeMask) {
         choose(&here, space, tables);
@@ -102,6 +109,7 @@ pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>, work: Work) {
         Work::Flush { space, range, generation, tables } => local(here, space, range, generation, tables),
         Work::Kernel(range) => kernel::local(here, range),
         Work::Sweep => sweep::join(here),
+        Work::KernelSweep => crate::vmap::join_sweep(here),
     }
 }
 

@@ -17,11 +17,12 @@
 //!   read the epoch: 5, flush           read presence: LAZY, so its look at the epoch comes later
 //! ```
 //!
-//! Sweeps follow each other: the next begins when the last is over, and only when somebody wants it.
+//! Sweeps follow each other, as `epochs.rs` counts them: the next begins when the last is over, and only when somebody wants it.
 
 use core::sync::atomic::Ordering;
 
 use super::catch_up;
+use super::epochs::{Epochs, Look};
 use crate::Manager;
 use crate::addr::PageNumber;
 use crate::cpu::CpuId;
@@ -34,25 +35,13 @@ use crate::policy::Unmap;
 use crate::profile::{self, Scope};
 use crate::resched;
 use crate::rule::Rule;
-use crate::sync::{Word32, Word64, full_fence};
+use crate::sync::full_fence;
 
 /// What all CPUs share of sweeps.
 #[repr(C, align(64))]
 pub(crate) struct Sweeps {
-    /// How many have begun.
-    epoch: Word64,
-    /// How many are over: all that have begun, or all but one.
-    completed: Word64,
+    epochs: Epochs,
     look: Look,
-}
-
-/// On a line of its own: those who wait for a sweep write it.
-#[repr(C, align(64))]
-struct Look {
-    /// Not 0 while somebody looks.
-    busy: Word32,
-    /// The first CPU that was not found past the sweep. Those before it stay past.
-    next: Word32,
 }
 
 /// Sweeps that a stamp tells apart.
@@ -96,13 +85,16 @@ pub(crate) enum Idle {
 
 impl<P: Platform> Manager<'_, P> {
     /// To be called by the handler of each CPU's periodic timer, with interrupts off: where the policy wants sweeps, this is
-    /// where CPUs that are busy elsewhere take part in them. Reads one line that all CPUs share; while a sweep is under way,
-    /// once, it flushes what user addresses have left in this CPU's TLB. No lock, no IPI.
+    /// where CPUs that are busy elsewhere take part in them. Reads one line that all CPUs share, for user addresses and for kernel
+    /// addresses each; while a sweep is under way, once, it flushes what these have left in this CPU's TLB. With `vmap=sweep` it
+    /// also looks whether others have taken part, at no more than 64 CPUs, and may wake who waits in
+    /// [`vmap_purger`](Self::vmap_purger). No lock is waited for; no IPI.
     ///
     /// A CPU whose timer is stopped is in lazy mode ([`enter_lazy`](Self::enter_lazy)) or offline, or is interrupted for each
     /// sweep that somebody waits for longer than [`Config::sweep_deadline`](crate::Config::sweep_deadline).
     pub fn tick(&self) {
         self.sweep_here();
+        crate::vmap::ticked(self);
     }
 
     /// The same where this CPU is in the core anyway. Any context.
@@ -120,16 +112,19 @@ impl<P: Platform> Manager<'_, P> {
 
     /// The number of the last sweep that has begun.
     pub(crate) fn epoch(&self) -> u64 {
-        // Acquire: partner of the AcqRel that began it.
-        self.root.sweeps.epoch.load(self.platform(), Ordering::Acquire)
+        self.root.sweeps.epochs.last(self.platform())
+    }
+
+    /// How many sweeps are over.
+    fn sweeps_over(&self) -> u64 {
+        self.root.sweeps.epochs.last_over(self.platform())
     }
 
     /// Who may have cached an entry that is not accessed (INV-13). It was read under its table's lock, and this comes after:
     /// whoever stamped it knew of no sweep that is not known here.
     pub(crate) fn idle(&self, entry: Entry) -> Idle {
         let p = self.platform();
-        // Acquire: partner of the Release in `look`: what CPUs did before they flushed comes before what the caller does.
-        let completed = self.root.sweeps.completed.load(p, Ordering::Acquire);
+        let completed = self.sweeps_over();
         match entry.stamp() {
             stamp if !stamp.is_over(p, completed) => Idle::Unswept,
             stamp if stamp == Stamp::of(completed) => Idle::UncachedSince,
@@ -153,12 +148,7 @@ impl<P: Platform> Manager<'_, P> {
         if !self.sweeps() {
             return;
         }
-        let (p, sweeps) = (self.platform(), &self.root.sweeps);
-        let epoch = self.epoch();
-        if sweeps.completed.load(p, Ordering::Acquire) != epoch {
-            return;
-        }
-        if sweeps.epoch.replace(p, epoch, epoch + 1, Ordering::AcqRel).is_ok() {
+        if self.root.sweeps.epochs.begin(self.platform()) {
             self.emit(Event::SweepBegun);
         }
     }
@@ -166,55 +156,43 @@ impl<P: Platform> Manager<'_, P> {
     /// Looks whether the last sweep is over. Each CPU is looked at once in a sweep, and the first that has not taken part once
     /// in each look. Any context but an interrupt handler. No IPI.
     pub fn sweep_is_over(&self) -> bool {
-        let (p, sweeps) = (self.platform(), &self.root.sweeps);
-        let is_over = || sweeps.completed.load(p, Ordering::Acquire) == self.epoch();
-        if is_over() {
+        let (p, Sweeps { epochs, look }) = (self.platform(), &self.root.sweeps);
+        if epochs.at_rest(p) {
             return true;
         }
-        if sweeps.look.busy.replace(p, 0, 1, Ordering::Acquire).is_err() {
-            return false;
-        }
-        if !is_over() {
-            let epoch = self.epoch();
-            // Partner: the fence in `leave_lazy`.
-            full_fence(p);
-            let mut cpu = sweeps.look.next.get(p);
-            while cpu < p.possible_cpus() && self.is_past(CpuId(cpu as u16), epoch) {
-                cpu += 1;
-            }
-            let is_over = cpu >= p.possible_cpus();
-            sweeps.look.next.set(p, if is_over { 0 } else { cpu });
-            if is_over {
-                // Release: partner of the Acquire in `idle`.
-                sweeps.completed.store(p, epoch, Ordering::Release);
-            }
-        }
-        sweeps.look.busy.store(p, 0, Ordering::Release);
-        is_over()
+        let looked = epochs.look(p, look, u32::MAX, |cpu, epoch| self.is_past(cpu, epoch), || false);
+        looked.is_some() && epochs.at_rest(p)
     }
 
     /// Whether a CPU has taken part in a sweep, or will before it touches a user address.
     fn is_past(&self, cpu: CpuId, epoch: u64) -> bool {
         let (p, presence) = (self.platform(), &self.slot(cpu).presence);
         // Acquire: partner of the Releases of `enter_lazy`, `cpu_offline` and `join`: its last use comes before.
-        presence.word.load(p, Ordering::Acquire) != Presence::ACTIVE
+        self.was_broadcast(epoch)
+            || presence.word.load(p, Ordering::Acquire) != Presence::ACTIVE
             || presence.swept.load(p, Ordering::Acquire) >= epoch
             || p.broken(Rule::CountEveryCpu)
     }
 
     /// Waits until the sweep that is under way is over; begins one if none is. Those who have not taken part by the deadline
-    /// are interrupted. Interrupts on, no spin lock held. May wait.
+    /// are flushed by the hardware, or interrupted. Interrupts on, no spin lock held. May wait.
     pub(crate) fn await_sweep(&self, work: &mut resched::Work<'_, '_, P>) {
         let _scope = profile::scope(self.platform(), Scope::SweepWait);
         self.begin_sweep();
+        // Who begins the next one at once keeps nobody waiting.
+        let wanted = self.epoch();
         let mut waited = 0;
         loop {
             self.sweep_here();
-            if self.sweep_is_over() {
+            if self.sweep_is_over() || self.sweeps_over() >= wanted {
                 return;
             }
             if waited >= self.config().sweep_deadline {
-                self.ask_laggards();
+                if !self.broadcast_sweep() {
+                    self.ask_laggards();
+                }
+                // They have, so the next look finds that; if not, because somebody else looks, that one does.
+                waited = 0;
                 continue;
             }
             work.give_way();
@@ -226,22 +204,35 @@ impl<P: Platform> Manager<'_, P> {
 
     /// Interrupts those who have not taken part in the sweep that is under way.
     fn ask_laggards(&self) {
-        let p = self.platform();
         let epoch = self.epoch();
-        let here = Here::new(self);
-        let targets = &here.slot().targets;
-        for cpu in (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16)) {
-            if cpu != here.cpu && !self.is_past(cpu, epoch) {
-                targets.insert(cpu);
-            }
-        }
-        let count = targets.len();
-        if count > 0 {
-            self.emit(Event::SweepForced { targets: count });
-            self.emit(Event::RemoteFlush { reason: FlushReason::Sweep, targets: count });
-        }
-        ipi::call(here, Work::Sweep, join);
+        let forced = |targets| Event::SweepForced { targets };
+        ask(self, |cpu| self.is_past(cpu, epoch), forced, Work::Sweep, join);
     }
+}
+
+/// Interrupts the CPUs that are not past a sweep, and has this one take part meanwhile; returns when all have. Interrupts on,
+/// no spin lock held.
+pub(crate) fn ask<P: Platform>(
+    mm: &Manager<'_, P>,
+    is_past: impl Fn(CpuId) -> bool,
+    forced: impl FnOnce(u32) -> Event,
+    work: Work,
+    join: impl FnOnce(&Here<'_, '_, P>),
+) {
+    let p = mm.platform();
+    let here = Here::new(mm);
+    let targets = &here.slot().targets;
+    for cpu in (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16)) {
+        if cpu != here.cpu && !is_past(cpu) {
+            targets.insert(cpu);
+        }
+    }
+    let count = targets.len();
+    if count > 0 {
+        mm.emit(forced(count));
+        mm.emit(Event::RemoteFlush { reason: FlushReason::Sweep, targets: count });
+    }
+    ipi::call(here, work, join);
 }
 
 /// This CPU takes part in the sweep that is under way, if it has not yet and counts. Tags that are not loaded are forgotten,
@@ -251,6 +242,10 @@ pub(crate) fn join<P: Platform>(here: &Here<'_, '_, P>) {
     let epoch = mm.epoch();
     if slot.presence.swept.get(p) >= epoch || slot.presence.word.get(p) != Presence::ACTIVE {
         return;
+    }
+    if mm.was_broadcast(epoch) {
+        // Release: as below.
+        return slot.presence.swept.store(p, epoch, Ordering::Release);
     }
     // Partner: the fence in `LockedLeaf::age`. Entries that were cleared before this sweep began are found so from here on.
     full_fence(p);

@@ -51,8 +51,8 @@ pub(super) fn look<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Findin
         taken += u64::from(entry.is_taken());
         astray |= entry != Entry::NONE && (!v.range.contains(page) || !entry.has(Entry::GLOBAL));
     });
-    let sums = if mm.config().policy.vmap == VmapPolicy::Lazy { lazy_sums(mm, v) } else { eager_sums(mm, v) };
-    let lazy = mm.config().policy.vmap == VmapPolicy::Lazy;
+    let lazy = mm.config().policy.vmap != VmapPolicy::Eager;
+    let sums = if lazy { lazy_sums(mm, v) } else { eager_sums(mm, v) };
     let in_use = (0..state.extents.bound(mm)).filter(|&slot| state.extents.is_used(mm, slot)).count();
     let waits = purge::waits(mm, v);
     let all = sums.free + sums.used + sums.waiting + sums.at_hand + sums.blocks;

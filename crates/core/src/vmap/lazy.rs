@@ -50,9 +50,12 @@ pub(super) fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, want: &Wa
     // What is missing may be in the hands of a purge on another CPU: then there is room when it has ended (PITFALLS 25).
     let others = mm.platform().broken(Rule::WaitForPurge) && is_running(mm, v);
     if !others && may_wait(mm).is_ok() {
-        purge(mm, v, Effort::Hard);
-        if let Some(owned) = v.take(mm, want)? {
-            return Ok(owned);
+        for effort in [Effort::Begun, Effort::Hard] {
+            if purge(mm, v, effort).is_some()
+                && let Some(owned) = v.take(mm, want)?
+            {
+                return Ok(owned);
+            }
         }
     }
     Err(Error::NoAddress)

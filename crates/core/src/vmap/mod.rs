@@ -11,7 +11,8 @@
 //! | `entries.rs` | the page tables that all spaces share |
 //! | `purge.rs` | unmapped extents wait for one flush, and become free after it (INV-3) |
 //! | `block.rs`, `bitmap.rs`, `index.rs` | small maps from per-CPU blocks; what is taken in one; the block of an address |
-//! | `eager.rs`, `lazy.rs` | the policies |
+//! | `eager.rs`, `lazy.rs` | the policies: `sweep` is `lazy` but for the flush |
+//! | `sweep.rs` | unmapped extents wait until each CPU has flushed by itself |
 //! | `audit.rs` | does everything add up |
 //!
 //! Locks, from the outside in: the purge's (sleeping), a shard's free extents (several only from the lowest shard up), a
@@ -35,6 +36,7 @@ mod returning;
 mod shard;
 mod slots;
 mod stock;
+mod sweep;
 mod used;
 
 pub(crate) use audit::Findings;
@@ -46,6 +48,8 @@ use request::Asked;
 pub use request::VmapPlace;
 use shard::{MAX_SHARDS, Shard, shards_for};
 use stock::{Numbers, Stock};
+use sweep::Sweeping;
+pub(crate) use sweep::{come_back, go_away, join_sweep, start_empty, ticked};
 
 use crate::addr::{FrameNumber, PAGE_SIZE, PageNumber, PageRange};
 use crate::cpu::CpuId;
@@ -74,6 +78,8 @@ pub(crate) struct Vmap<'p> {
     index: &'p [Word32],
     /// Frames of the words that say which extent is in use where: see `used.rs`.
     used: &'p [Word32],
+    /// Only with `vmap=sweep`.
+    sweeping: Option<Sweeping<'p>>,
 }
 
 /// What is there once. What all read has lines of its own.
@@ -161,7 +167,8 @@ impl<'p> Vmap<'p> {
             order_of::<Word32>(self.index.len()),
             order_of::<Word32>(self.used.len()),
         ];
-        orders.iter().map(|order| 1 << order).sum()
+        let sweeping = self.sweeping.map_or(0, |sweeping| sweeping.fixed_frames());
+        sweeping + orders.iter().map(|order| 1 << order).sum::<u64>()
     }
 
     /// The range of `config`, all of it free. Before any CPU uses the manager.
@@ -171,6 +178,7 @@ impl<'p> Vmap<'p> {
         // A sixteenth of what there is for a CPU, so that blocks leave room for all else on a small range.
         let share = (range.pages / u64::from(cpus) / 16).max(1);
         let block_pages = (1 << share.ilog2()).clamp(SMALLEST_BLOCK, BLOCK);
+        let sweeps = mm.config().policy.vmap == VmapPolicy::Sweep;
         let v = Vmap {
             range,
             shard_pages: range.pages / u64::from(count),
@@ -180,11 +188,15 @@ impl<'p> Vmap<'p> {
             cpus: own(mm, cpus as usize)?,
             index: own(mm, index::tables(range, block_pages))?,
             used: own(mm, used::tables(range))?,
+            sweeping: if sweeps { Some(Sweeping::new(mm)?) } else { None },
         };
+        if sweeps {
+            v.cpus.iter().for_each(|stock| stock.never_visited(mm.platform()));
+        }
         v.state.extents.init(mm.platform());
         v.state.blocks.init(mm.platform());
         table::make_kernel_top(mm, mm.kernel_root(), range).map_err(|_| Error::TooLittleMemory)?;
-        if mm.config().policy.vmap == VmapPolicy::Lazy {
+        if mm.config().policy.vmap != VmapPolicy::Eager {
             v.fill(mm).map_err(|_| Error::TooLittleMemory)?;
         }
         v.set_threshold(mm);
@@ -216,8 +228,8 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Unmaps what [`vmap`](Self::vmap) gave. CPUs may go on using the addresses until the next purge.
     ///
-    /// With `vmap=lazy` in any context but a non-maskable interrupt, interrupts on or off: it never waits, and sends no
-    /// IPI. With `vmap=eager` interrupts must be on; one IPI per CPU that is online but this one.
+    /// With `vmap=lazy` and `vmap=sweep` in any context but a non-maskable interrupt, interrupts on or off: it never waits, and
+    /// sends no IPI. With `vmap=eager` interrupts must be on; one IPI per CPU that is online but this one.
     ///
     /// # Errors
     /// [`Error::NoKernelRange`], [`Error::BadRange`], [`Error::NotMapped`], [`Error::WrongRelease`]; with `vmap=eager`
@@ -270,7 +282,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.check_frames(frames)?;
         match self.config().policy.vmap {
             VmapPolicy::Eager => eager::map_ram(self, v, frames, prot),
-            VmapPolicy::Lazy => block::map(self, v, frames, prot),
+            VmapPolicy::Lazy | VmapPolicy::Sweep => block::map(self, v, frames, prot),
         }
     }
 
@@ -287,7 +299,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         v.check_page(range.start)?;
         match self.config().policy.vmap {
             VmapPolicy::Eager => eager::unmap_ram(self, v, range),
-            VmapPolicy::Lazy => block::unmap(self, v, range),
+            VmapPolicy::Lazy | VmapPolicy::Sweep => block::unmap(self, v, range),
         }
     }
 
@@ -295,7 +307,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// that must not be seen through old mappings (PITFALLS 28). Free addresses and frames are a by-product.
     ///
     /// In a task's context with interrupts on; may wait for a running purge. At most one IPI per CPU that is online but
-    /// this one, none if nothing was unmapped since the last purge.
+    /// this one, none if nothing was unmapped since the last purge; with `vmap=sweep` none for those that are idle
+    /// ([`enter_idle`](Self::enter_idle)).
     ///
     /// # Errors
     /// [`Error::NoKernelRange`]; [`Error::NeedsInterrupts`].
@@ -310,18 +323,20 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub fn purge_vmap(&self) -> Result<u64, Error> {
         let v = self.kernel_range()?;
         crate::tlb::kernel::may_wait(self)?;
-        Ok(purge::purge(self, v, purge::Effort::Soft))
+        Ok(purge::purge(self, v, purge::Effort::Soft).unwrap_or(0))
     }
 
     /// Waits until enough is unmapped for a purge, then purges. Call it in a loop from a task of its own: unmapping never
-    /// does it by itself. May wait. At most one IPI per CPU that is online but this one.
+    /// does it by itself. May wait. At most one IPI per CPU that is online but this one. With `vmap=sweep` it waits until there
+    /// are frames to be freed that every CPU has flushed, or until a sweep takes too long: then one IPI per CPU that has not
+    /// taken part.
     ///
     /// # Errors
     /// [`Error::NoKernelRange`].
     pub fn vmap_purger(&self) -> Result<(), Error> {
         let v = self.kernel_range()?;
         purge::await_wanted(self, v);
-        purge::purge(self, v, purge::Effort::Soft);
+        purge::serve(self, v);
         Ok(())
     }
 
@@ -333,8 +348,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(purge::waits(self, self.kernel_range()?))
     }
 
-    /// The kernel pages that were mapped together with this one: of `vmap`, `vmalloc` or `map_ram`. Any context with
-    /// `vmap=lazy`, never delayed by a purge.
+    /// The kernel pages that were mapped together with this one: of `vmap`, `vmalloc` or `map_ram`. Any context but with
+    /// `vmap=eager`, never delayed by a purge.
     ///
     /// # Errors
     /// [`Error::NoKernelRange`]; [`Error::NotMapped`].
@@ -345,7 +360,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         v.check_page(page).map_err(|_| Error::NotMapped(page))?;
         let found = match self.config().policy.vmap {
             VmapPolicy::Eager => eager::find(self, v, page),
-            VmapPolicy::Lazy => block::find(self, v, page).or_else(|| v.find_used(self, page)),
+            VmapPolicy::Lazy | VmapPolicy::Sweep => {
+                block::find(self, v, page).or_else(|| v.find_used(self, page))
+            }
         };
         found.ok_or(Error::NotMapped(page))
     }
@@ -371,7 +388,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     ) -> Result<PageRange, Error> {
         match self.config().policy.vmap {
             VmapPolicy::Eager => eager::make(self, v, asked, fill),
-            VmapPolicy::Lazy => lazy::make(self, v, asked, fill),
+            VmapPolicy::Lazy | VmapPolicy::Sweep => lazy::make(self, v, asked, fill),
         }
     }
 
@@ -380,7 +397,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         v.check_page(start)?;
         match self.config().policy.vmap {
             VmapPolicy::Eager => eager::unmap(self, v, start, purpose),
-            VmapPolicy::Lazy => lazy::unmap(self, v, start, purpose),
+            VmapPolicy::Lazy | VmapPolicy::Sweep => lazy::unmap(self, v, start, purpose),
         }
     }
 
@@ -410,15 +427,15 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.vmap.is_some_and(|v| v.cpus[cpu.index()].blocks.any(self.platform()))
     }
 
-    /// Frees the frames that wait for a purge, if at least so many do; gives how many. For who reclaims: may wait.
-    pub(crate) fn purge_frames(&self, least: u32) -> u32 {
+    /// Frees the frames that wait for a purge, if at least so many do; gives how many. For who reclaims: may wait. With
+    /// `vmap=sweep` those that were flushed by now, unless this is the `last` resort.
+    pub(crate) fn purge_frames(&self, least: u32, last: bool) -> u32 {
         let Some(v) = &self.vmap else { return 0 };
         let waits = purge::waits(self, v);
         if waits.frames < least.into() || crate::tlb::kernel::may_wait(self).is_err() {
             return 0;
         }
-        purge::purge(self, v, purge::Effort::Soft);
-        waits.frames.min(u32::MAX.into()) as u32
+        purge::free_frames(self, v, last).min(u32::MAX.into()) as u32
     }
 
     /// CPUs came or went.

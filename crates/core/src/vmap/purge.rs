@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering;
 
 use super::extent::{Purpose, Unmapped};
 use super::returning::Returning;
+use super::sweep::{self, Sweeping};
 use super::{Vmap, block, entries};
 use crate::Manager;
 use crate::addr::PageRange;
@@ -30,6 +31,8 @@ const LAZY: u64 = 8192;
 pub(super) enum Effort {
     /// What waits.
     Soft,
+    /// What waits for the sweep that is under way, if one is, and what else `Hard` finds.
+    Begun,
     /// Also what CPUs have at hand, and blocks in which nothing is mapped.
     Hard,
 }
@@ -56,6 +59,11 @@ impl<'p> Vmap<'p> {
     /// By how many CPUs are online, or as the configuration says.
     pub(super) fn set_threshold<P: Platform>(&self, mm: &Manager<'p, P>) {
         let p = mm.platform();
+        if self.sweeping.is_some() {
+            let share =
+                mm.config().vmap_lazy.map_or(sweep::SHARE, |pages| pages / u64::from(p.possible_cpus()));
+            return self.state.numbers.threshold.store(p, share, Ordering::Relaxed);
+        }
         let online = || (0..p.possible_cpus()).filter(|&cpu| mm.is_online(CpuId(cpu as u16))).count() as u32;
         let pages = mm.config().vmap_lazy.unwrap_or_else(|| u64::from(32 - online().leading_zeros()) * LAZY);
         self.state.numbers.threshold.store(p, pages, Ordering::Relaxed);
@@ -64,6 +72,10 @@ impl<'p> Vmap<'p> {
 
 pub(super) fn waits<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Waits {
     let p = mm.platform();
+    if let Some(sweeping) = &v.sweeping {
+        let (pages, frames) = sweeping.waits(p, v.state.numbers.sweeps.last_over(p));
+        return Waits { pages, frames };
+    }
     let mut sum = Waits { pages: v.state.reported.load(p, Ordering::Relaxed), frames: 0 };
     for stock in v.cpus {
         let here = stock.waits(p);
@@ -98,6 +110,9 @@ pub(super) fn await_wanted<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
 /// Whoever maps purges if twice of what may wait does: who was woken has not come. So what waits is bounded even where
 /// nobody calls [`Manager::vmap_purger`].
 pub(super) fn ease<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
+    if let Some(sweeping) = &v.sweeping {
+        return sweep::ease(mm, v, sweeping);
+    }
     let (p, pressing) = (mm.platform(), &v.state.numbers.pressing);
     let too_many = || {
         let most = v.state.numbers.threshold.load(p, Ordering::Relaxed).saturating_mul(2);
@@ -112,7 +127,7 @@ pub(super) fn ease<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
         let alone = v.state.purging.write(p);
         // Others may have stood in line before, and one purge was for all.
         if too_many() {
-            purge_alone(mm, v, Effort::Soft);
+            let _ = purge_alone(mm, v, Effort::Soft);
         } else {
             pressing.store(p, 0, Ordering::Relaxed);
         }
@@ -137,10 +152,57 @@ struct Taken {
 #[must_use = "these addresses are lost unless they are made free"]
 struct Flushed(Taken);
 
-/// Flushes all that waits and makes it free; gives how many pages. Waits for a running purge first. Interrupts are on.
-pub(super) fn purge<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: Effort) -> u64 {
+/// Does what [`Manager::vmap_purger`] was woken for.
+pub(super) fn serve<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
+    let Some(sweeping) = &v.sweeping else {
+        purge(mm, v, Effort::Soft);
+        return;
+    };
     let _alone = v.state.purging.write(mm.platform());
-    purge_alone(mm, v, effort)
+    v.state.asked.wanted.store(mm.platform(), 0, Ordering::Release);
+    sweep::hasten(mm, v, sweeping);
+    sweep::gather(mm, v, sweeping);
+    free_owning(mm, v);
+}
+
+/// Frees frames that wait; gives how many. As [`Manager::purge_frames`] says.
+pub(super) fn free_frames<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, last: bool) -> u64 {
+    let Some(sweeping) = &v.sweeping else {
+        let frames = waits(mm, v).frames;
+        purge(mm, v, Effort::Soft);
+        return frames;
+    };
+    let _alone = v.state.purging.write(mm.platform());
+    let gathered = || {
+        sweep::gather(mm, v, sweeping);
+        free_owning(mm, v)
+    };
+    let mut freed = gathered();
+    if freed == 0 && !last {
+        sweep::want(mm, v, sweeping);
+    }
+    if freed == 0
+        && last
+        && let Some(sweep) = sweep::under_way(mm, v)
+    {
+        sweep::finish(mm, v, sweeping, sweep);
+        freed = gathered();
+    }
+    if freed == 0 && last && waits(mm, v).frames > 0 {
+        sweep::flush_now(mm, v, sweeping);
+        freed = gathered();
+    }
+    freed
+}
+
+/// Flushes all that waits and makes it free; gives how many pages, and `None` if there was nothing to do. Waits for a running
+/// purge first. Interrupts are on.
+pub(super) fn purge<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: Effort) -> Option<u64> {
+    if effort == Effort::Begun && (v.sweeping.is_none() || sweep::under_way(mm, v).is_none()) {
+        return None;
+    }
+    let _alone = v.state.purging.write(mm.platform());
+    Some(purge_alone(mm, v, effort))
 }
 
 /// The same by who has the purge's lock.
@@ -153,10 +215,16 @@ fn purge_alone<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: Effor
     if numbers.pressing.load(p, Ordering::Relaxed) != 0 {
         numbers.pressing.store(p, 0, Ordering::Relaxed);
     }
-    let taken = Taken::all(mm, v);
-    let pages = taken.pages;
-    taken.flush(mm).settle(mm, v);
-    if effort == Effort::Hard {
+    let pages = match &v.sweeping {
+        Some(sweeping) => sweep_alone(mm, v, sweeping, effort),
+        None => {
+            let taken = Taken::all(mm, v);
+            let pages = taken.pages;
+            taken.flush(mm).settle(mm, v);
+            pages
+        }
+    };
+    if effort != Effort::Soft {
         let mut returning = Returning::new(mm, v);
         v.cpus.iter().for_each(|stock| give_back(mm, v, &mut returning, stock.drain(mm, v)));
         returning.finish();
@@ -166,13 +234,33 @@ fn purge_alone<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: Effor
     pages
 }
 
+/// The same where sweeps flush.
+fn sweep_alone<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    v: &Vmap<'p>,
+    sweeping: &Sweeping<'p>,
+    effort: Effort,
+) -> u64 {
+    let pages = waits(mm, v).pages;
+    match (effort, sweep::under_way(mm, v)) {
+        (Effort::Begun, under_way) => {
+            under_way.into_iter().for_each(|sweep| sweep::finish(mm, v, sweeping, sweep));
+        }
+        _ if pages > 0 => sweep::flush_now(mm, v, sweeping),
+        _ => {}
+    }
+    sweep::gather(mm, v, sweeping);
+    free_owning(mm, v);
+    pages
+}
+
 impl Taken {
     fn all<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Taken {
         let (p, numbers) = (mm.platform(), &v.state.numbers);
         let number = numbers.next(p);
         let mut taken = Taken { number, span: None, pages: 0 };
         // Release: partner of the Acquire in `next`: who waits for purge n + 1 knows that n - 1 has ended.
-        numbers.started.store(p, number, Ordering::Release);
+        numbers.sweeps.begun.store(p, number, Ordering::Release);
         // Partner: the fence in `wait_for_purge`. Who unmaps on a CPU where nothing is found waits for the next purge.
         full_fence(p);
         for found in v.cpus.iter().filter_map(|stock| stock.visit(mm, v, number)) {
@@ -200,20 +288,30 @@ impl Flushed {
     /// Says so, and makes that free which its CPUs do not take back: what has frames.
     fn settle<'p, P: Platform>(self, mm: &Manager<'p, P>, v: &Vmap<'p>) {
         let p = mm.platform();
-        // Release: partner of the Acquire in `has_flushed`.
-        v.state.numbers.ended.store(p, self.0.number, Ordering::Release);
-        let owning = v.state.owning.take_all(p);
-        // Frames first, without any shard's lock.
-        let mut next = owning;
-        while let Some(handle) = next.checked_sub(1) {
-            let extent = v.extent(mm, handle);
-            entries::free_taken(mm, extent.mapped(p));
-            next = extent.next.get(p);
-        }
-        let mut returning = Returning::new(mm, v);
-        give_back(mm, v, &mut returning, owning);
-        returning.finish();
+        // Release: partner of the Acquire in `last_over`.
+        v.state.numbers.sweeps.over.store(p, self.0.number, Ordering::Release);
+        free_owning(mm, v);
     }
+}
+
+/// Frees the frames of extents that have some and were flushed, and makes these free; gives how many frames. By who has the
+/// purge's lock.
+fn free_owning<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> u64 {
+    let p = mm.platform();
+    let owning = v.state.owning.take_all(p);
+    let (mut next, mut frames) = (owning, 0);
+    // Frames first, without any shard's lock.
+    while let Some(handle) = next.checked_sub(1) {
+        let extent = v.extent(mm, handle);
+        let range = extent.mapped(p);
+        entries::free_taken(mm, range);
+        frames += range.pages;
+        next = extent.next.get(p);
+    }
+    let mut returning = Returning::new(mm, v);
+    give_back(mm, v, &mut returning, owning);
+    returning.finish();
+    frames
 }
 
 /// Makes a list of extents free that every CPU has flushed: handles plus one.

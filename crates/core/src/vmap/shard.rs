@@ -198,6 +198,9 @@ impl<'p> Vmap<'p> {
                 each(handle, if waits { Place::Waits } else { Place::AtHand })
             });
         }
+        if let Some(sweeping) = &self.sweeping {
+            sweeping.each(mm, self, |handle| each(handle, Place::Waits));
+        }
     }
 }
 

@@ -25,6 +25,7 @@ use super::block::Blocks;
 use super::extent::{Owned, Unmapped, Want};
 use super::list::List;
 use super::purge::{self, Waits};
+use super::sweep;
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::percpu::Here;
@@ -33,6 +34,7 @@ use crate::pool::Zeroed;
 use crate::profile::Scope;
 use crate::rule::Rule;
 use crate::sync::{SpinLock, Word32, Word64, full_fence};
+use crate::tlb::Epochs;
 use crate::tlb::kernel::may_wait;
 
 /// Extents at hand that a map looks at for one of just its size, where sizes share a list or an alignment is asked for.
@@ -97,10 +99,10 @@ pub(super) struct Found {
 /// What all read, and what is written twice a purge: where many CPUs map, each write costs each of them a move of the line.
 #[repr(C, align(64))]
 pub(super) struct Numbers {
-    /// The last one that has begun, and the last one that has flushed. Written by who has the purge's lock.
-    pub started: Word64,
-    pub ended: Word64,
-    /// Pages that wait before a purge is asked for.
+    /// The last purge that has begun, and the last one that has flushed. Written by who has the purge's lock; with
+    /// `vmap=sweep`, of sweeps.
+    pub sweeps: Epochs,
+    /// Pages that wait before a purge is asked for; with `vmap=sweep`, on one CPU before it begins a sweep.
     pub threshold: Word64,
     /// Twice as much waits: who maps purges.
     pub pressing: Word32,
@@ -109,13 +111,11 @@ pub(super) struct Numbers {
 impl Numbers {
     /// The purge that covers what was unmapped before this is read.
     pub fn next<P: Platform>(&self, p: &P) -> u64 {
-        // Acquire: partner of the Release in `begin`.
-        self.started.load(p, Ordering::Acquire) + 1
+        self.sweeps.last(p) + 1
     }
 
     pub fn has_flushed<P: Platform>(&self, p: &P, purge: u64) -> bool {
-        // Acquire: partner of the Release in `purge_alone`: the flush comes before the next use.
-        self.ended.load(p, Ordering::Acquire) >= purge
+        self.sweeps.last_over(p) >= purge
     }
 }
 
@@ -134,6 +134,11 @@ impl<'p> Vmap<'p> {
 }
 
 impl Stock {
+    /// No purge comes by here: sweeps take their place. Before any CPU uses the manager.
+    pub fn never_visited<P: Platform>(&self, p: &P) {
+        self.waits.set(p, 1);
+    }
+
     /// Runs `work` under the lock, interrupts off.
     pub fn with<P: Platform, R>(&self, mm: &Manager<'_, P>, work: impl FnOnce() -> R) -> R {
         let _here = Here::new(mm);
@@ -142,7 +147,7 @@ impl Stock {
     }
 
     /// Moves on what was flushed meanwhile; gives the number of the purge that new things wait for. Under the lock.
-    fn turn<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> u64 {
+    pub fn turn<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> u64 {
         let (p, numbers) = (mm.platform(), &v.state.numbers);
         let next = numbers.next(p);
         let oldest =
@@ -168,7 +173,8 @@ impl Stock {
         }
         let fresh = self.fresh.purge.get(p);
         if fresh != 0 && fresh < next {
-            // Its purge is under way. Those before have ended, so nothing is in `sealed`.
+            // Its purge is under way. Those before have ended, so nothing is in `sealed`; or a sweep was begun over another
+            // that was under way: then both wait for the later one.
             self.seal(mm, v, fresh);
         }
         next
@@ -286,6 +292,9 @@ fn wait_for_purge<'p, P: Platform>(
     range: PageRange,
     put: impl FnOnce(&Stock, u64),
 ) -> u64 {
+    if let Some(sweeping) = &v.sweeping {
+        return sweep::wait(mm, v, sweeping, range, put);
+    }
     let (p, reported) = (mm.platform(), &v.state.reported);
     // PITFALLS 24: a purge that comes next subtracts it.
     let late = p.broken(Rule::CountBeforeWaiting);
@@ -324,7 +333,9 @@ pub(super) fn defer<'p, P: Platform>(
     let were_on = may_wait(mm).is_ok();
     let mut back = [None; BACK];
     wait_for_purge(mm, v, whole, |stock, next| {
-        if frames > 0 {
+        if let Some(sweeping) = v.sweeping.as_ref().filter(|_| frames > 0) {
+            sweeping.own(mm, v, handle, whole, frames);
+        } else if frames > 0 {
             stock.frames.set(p, stock.frames.get(p) + frames);
             stock.owning.push(p, v.link(mm), handle);
         } else {

@@ -3,10 +3,13 @@
 use crate::machine;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
-use machine::{Host, Mm, NONE_AT_HAND, Setup, at_hand, bare, config, exhaust, give_back, settled};
+use machine::{Host, Mm, NONE_AT_HAND, Setup, at_hand, bare, config, exhaust, give_back, pages, settled};
 use proptest::prelude::*;
-use quietmm::{AllocFrom, Config, Error, FrameNumber, Kind, ListLimits, Manager, NodeId, Region};
+use quietmm::{
+    AllocFrom, Backing, Config, Error, FrameNumber, Kind, ListLimits, Manager, NodeId, Prot, Region,
+};
 
 const BASE: u32 = 0xfc00;
 
@@ -246,6 +249,33 @@ fn with_regions(regions: &[(u32, u32)]) -> Result<(), Error> {
     let region =
         |&(start, frames): &(u32, u32)| Region { start: FrameNumber(start), frames, node: NodeId(0) };
     made(Setup { regions: Some(regions.iter().map(region).collect()), ..Setup::default() }, config("vanilla"))
+}
+
+#[test]
+fn memory_may_hold_anything_at_the_start() {
+    let setup = Setup::default();
+    let host = Host::new(setup.clone());
+    for frame in (setup.base..setup.base + setup.frames).map(FrameNumber) {
+        (0..512).for_each(|word| host.word(frame, word).store(0xa5a5_a5a5_a5a5_a5a5, Ordering::SeqCst));
+    }
+    host.run(config("linux"), |mm| {
+        let id = mm.create_space().unwrap();
+        mm.map(id, pages(0x1000, 8), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.switch_to(id).unwrap();
+        assert!((0x1000..0x1008).all(|page| host.read(mm, id, page) == Ok(0)));
+    });
+}
+
+#[test]
+fn memory_may_come_in_255_regions() {
+    let regions = |count: u32| {
+        let places = (0..count).map(|n| if n == 0 { (BASE, 4096) } else { (BASE + 4096 + 64 * n, 32) });
+        let region = |(start, frames)| Region { start: FrameNumber(start), frames, node: NodeId(0) };
+        let regions = Some(places.map(region).collect());
+        made(Setup { frames: 4096 + 64 * 256 + 64, regions, ..Setup::default() }, config("vanilla"))
+    };
+    assert_eq!(regions(255), Ok(()));
+    assert!(regions(256).is_err());
 }
 
 #[test]

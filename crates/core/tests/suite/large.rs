@@ -2,6 +2,7 @@
 
 use crate::machine;
 
+use machine::race::{at_every_touch, race};
 use machine::showing::{ANON, LARGE, Operation, TO, entry};
 use machine::{Host, Mm, Setup, bare, counted, exhaust, give_back, pages, settled};
 use quietmm::{Advice, Config, Counter, Entry, Error, NodeId, PageNumber, Prot, Rule, SpaceId};
@@ -224,4 +225,29 @@ fn what_is_refused_leaves_a_large_page_large() {
         assert_eq!(host.read(mm, id, LARGE), Ok(LARGE));
         mm.unload();
     });
+}
+
+#[test]
+fn of_two_faults_one_may_make_the_page_large_while_the_other_is_on_its_way_to_a_small_one() {
+    let setup = Setup { cpus: 2, ..Setup::default() };
+    let cases = at_every_touch(&setup, &bare("linux"), None, |mm, place| {
+        let host = mm.platform();
+        let id = mm.create_space().unwrap();
+        mm.map(id, pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+        [0, 1].iter().for_each(|&cpu| host.on(cpu, || mm.switch_to(id).unwrap()));
+        race(
+            mm,
+            place,
+            || host.write(mm, id, LARGE + 1, 1).unwrap(),
+            || {
+                mm.advise(id, pages(LARGE, 512), Advice::Large).unwrap();
+                host.write(mm, id, LARGE + 2, 2).unwrap();
+            },
+        );
+        assert_eq!([1, 2, 3].map(|page| host.read(mm, id, LARGE + page)), [Ok(1), Ok(2), Ok(0)]);
+        assert_eq!(settled(mm).broken, None);
+        entry(mm, id, LARGE).has(Entry::LARGE)
+    });
+    let large = cases.count(|&large| large);
+    assert!(large > 0 && large < cases.results.len(), "{large} of {}", cases.results.len());
 }

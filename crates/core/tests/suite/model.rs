@@ -230,8 +230,14 @@ fn swap_case() -> impl Strategy<Value = Case> {
 }
 
 fn case(cpus: impl Strategy<Value = u32>, roomy: impl Strategy<Value = bool>) -> impl Strategy<Value = Case> {
-    let policies =
-        vec!["vanilla", "linux", "linux+unmap=batch-clean", "linux+aging=flush", "linux+unmap=per-page"];
+    let policies = vec![
+        "vanilla",
+        "linux",
+        "linux+unmap=batch-clean",
+        "linux+aging=flush",
+        "linux+unmap=per-page",
+        "linux+flush=broadcast",
+    ];
     let machine = (cpus, 1u16..4, 1u16..3, roomy);
     (machine, prop::sample::select(policies), prop::collection::vec(step(), 1..120)).prop_map(
         |((cpus, tags, nodes, roomy), policy, steps)| Case {
@@ -250,7 +256,15 @@ impl Case {
     fn setup(&self) -> Setup {
         // With room, four spaces of large pages fit; without, all of one space's pages and little more.
         let frames = if self.roomy { 5120 } else { 448 };
-        let setup = Setup { cpus: self.cpus, tags: self.tags, nodes: self.nodes, frames, ..Setup::default() };
+        let broadcast = self.policy.contains("broadcast");
+        let setup = Setup {
+            cpus: self.cpus,
+            tags: self.tags,
+            nodes: self.nodes,
+            frames,
+            broadcast,
+            ..Setup::default()
+        };
         let part = frames / u32::from(self.nodes);
         let region = |node: u16| Region {
             start: FrameNumber(setup.base + u32::from(node) * part),

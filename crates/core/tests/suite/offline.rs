@@ -131,8 +131,13 @@ fn a_frame_in_use_is_named_and_the_block_waits_for_it_or_stays() {
 
 #[test]
 fn pages_of_files_make_room_with_what_was_written_to_them() {
+    // Those that are in use, too: where all are taken without a flush this is one place where some are not.
+    ["linux", "quiet"].into_iter().for_each(pages_make_room);
+}
+
+fn pages_make_room(policy: &str) {
     let host = Host::new(cpus(2));
-    host.run(small("linux"), |mm| {
+    host.run(small(policy), |mm| {
         // All memory but the block is taken, so that the file's pages are there.
         let (in_block, others): (Vec<_>, Vec<_>) =
             all(mm).into_iter().partition(|frame| is_in(LAST, frame.first()));

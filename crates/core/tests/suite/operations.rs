@@ -4,6 +4,7 @@ use crate::machine;
 
 use std::sync::atomic::Ordering;
 
+use machine::race::{at_every_touch, race};
 use machine::showing::{
     ANON, AT, LARGE, TO, frame, mapped, private, read_in, shared, two_nodes, write_all, write_in,
 };
@@ -518,4 +519,17 @@ fn a_page_that_is_copied_or_moved_is_whole() {
             assert!((1..512).all(|n| host.word(fresh, n).load(Ordering::SeqCst) == 0), "page {page:#x}");
         }
     });
+}
+
+#[test]
+fn a_page_may_get_one_more_user_at_any_moment_while_it_migrates() {
+    let cases = at_every_touch(&Setup { cpus: 2, ..two_nodes() }, &bare("linux"), None, |mm, place| {
+        let host = mm.platform();
+        let id = mapped(mm, ANON, 1);
+        write_all(mm, id, 1);
+        host.on(1, || mm.switch_to(id).unwrap());
+        let child = race(mm, place, || _ = mm.migrate(id, pages(AT, 1), NodeId(1)), || mm.fork(id).unwrap());
+        assert_eq!([id, child].map(|id| read_in(mm, id, AT)), [Ok(AT), Ok(AT)]);
+    });
+    assert!(cases.results.len() > 50, "{}", cases.results.len());
 }

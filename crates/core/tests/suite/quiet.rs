@@ -5,10 +5,12 @@ use crate::machine;
 use machine::faults::{AT, TO, own, read_all, reclaim_all, run_in, showing};
 use machine::race::{at, at_every_touch, race};
 use machine::showing::Operation;
-use machine::swapping::{is_out, read, swapping, take_free};
-use machine::{Host, Mm, Setup, at_hand, bare, give_back, pages};
-use quietmm::platform::{Guarantees, Platform};
-use quietmm::{Advice, AllocFrom, Backing, Config, Counter, Error, PageNumber, Policy, Prot, Rule, SpaceId};
+use machine::swapping::{DEVICE, end, is_out, read, swapping, take_free, written};
+use machine::{Host, Mm, Setup, at_hand, bare, give_back, pages, ticks};
+use quietmm::platform::Guarantees;
+use quietmm::{
+    Advice, AllocFrom, Backing, Config, Counter, Error, NodeId, PageNumber, Policy, Prot, Rule, SpaceId,
+};
 
 /// Pages that are reclaimed in most tests.
 const MANY: u64 = 32;
@@ -24,19 +26,6 @@ fn setup(cpus: u32) -> Setup {
 /// Whoever waits for a sweep leaves others time to tick.
 fn ticking(config: Config) -> Config {
     Config { sweep_deadline: 25_000_000, ..config }
-}
-
-/// The timers of these CPUs fire.
-fn ticks(mm: &Mm<'_>, cpus: &[u16]) {
-    for &cpu in cpus {
-        mm.platform().on(cpu, || {
-            let were_on = mm.platform().irqs_off();
-            mm.tick();
-            if were_on {
-                mm.platform().irqs_on();
-            }
-        });
-    }
 }
 
 /// A task on CPU 0 needs memory, once: a batch is looked at, or some.
@@ -140,6 +129,28 @@ fn who_does_not_tick_is_asked_after_the_deadline() {
     });
 }
 
+#[test]
+fn who_waits_for_a_sweep_is_not_kept_waiting_by_the_next() {
+    let host = Host::new(setup(2));
+    // Nobody is ever asked.
+    host.run(Config { sweep_deadline: u64::MAX, ..config() }, |mm| {
+        let (id, _) = showing(mm, 4, &[1]);
+        read_all(mm, id, 1, 4);
+        let held = take_free(mm);
+        // Wherever CPU 0 gives way, the sweep ends and somebody begins another.
+        host.at_cond_resched(|mm| {
+            ticks(mm, &[0, 1]);
+            assert!(mm.sweep_is_over());
+            mm.begin_sweep();
+        });
+        (0..8).for_each(|_| look(mm));
+        let left = (AT..AT + 4).filter(|&page| mm.lookup(id, PageNumber(page)).unwrap().is_present());
+        assert_eq!(left.count(), 0, "all are gone");
+        assert_eq!((stale(mm), sent(mm)), (0, 0));
+        give_back(mm, held);
+    });
+}
+
 /// A sweep is under way that CPU 1 has not joined when CPU 0 finds that a page was used: not that one but the next must be
 /// over before the page goes.
 fn stale_after_two(broken: Option<Rule>) -> bool {
@@ -190,6 +201,37 @@ fn a_sweep_that_begins_while_an_entry_is_cleared_does_not_count() {
     assert_eq!(stale_in_the_middle(None), 0);
     assert!(stale_in_the_middle(Some(Rule::EpochAgainAfterClear)) > 0);
     assert!(stale_in_the_middle(Some(Rule::TakeWhatWasJudged)) > 0);
+}
+
+#[test]
+fn a_page_that_is_used_while_it_is_taken_gives_its_slot_back() {
+    let config = Config { page_lists: at_hand(1), ..swapping("quiet") };
+    let cases = at_every_touch(&setup(2), &config, None, |mm, place| {
+        let id = on_cpu_1_written(mm);
+        let held = take_free(mm);
+        let use_again = || {
+            mm.begin_sweep();
+            mm.tick();
+            mm.platform().try_write(AT, 9)
+        };
+        let used = race(mm, place, || (0..3).for_each(|_| look(mm)), use_again);
+        give_back(mm, held);
+        // A page that is read back says what was written last, and in the end no slot is anybody's.
+        assert_eq!(mm.platform().on(1, || read(mm, id, AT)), Ok(if used { 9 } else { AT }));
+        end(mm, &[id], &[DEVICE]);
+        used
+    });
+    let used = cases.results.iter().filter(|&&used| used).count();
+    assert!(used > 0 && used < cases.results.len(), "{used} of {}", cases.results.len());
+}
+
+/// A page of its own that CPU 1 has written with its number, and that goes to swap.
+fn on_cpu_1_written(mm: &Mm<'_>) -> SpaceId {
+    mm.platform().on(1, || {
+        let id = written(mm, 512, 1);
+        mm.drain_lru_batch();
+        id
+    })
 }
 
 /// CPU 1 is lazy while a page that it has cached goes.
@@ -298,7 +340,31 @@ fn a_policy_without_the_guarantee_is_refused() {
     // SAFETY: no hardware is used.
     let given = unsafe { Guarantees::none().with_clean_write_walks().with_unflushed_accessed() };
     let refused = Error::GuaranteeMissing { policy: "unmap=quiet", guarantee: "with_accessed_before_cached" };
-    assert_eq!(policy.check(given), Err(refused));
+    assert_eq!(policy.check(given, false), Err(refused));
     // SAFETY: the same.
-    assert_eq!(policy.check(unsafe { given.with_accessed_before_cached() }), Ok(()));
+    assert_eq!(policy.check(unsafe { given.with_accessed_before_cached() }, false), Ok(()));
+}
+
+/// `kswapd` is asked for memory that pages of a file have, and none is to be had from anybody else. How many stay.
+fn after_kswapd(policy: &str, count: u64) -> u64 {
+    Host::new(setup(2)).run(ticking(bare(policy)), |mm| {
+        let id = (count > 0).then(|| showing(mm, count, &[1]).0);
+        id.inspect(|&id| read_all(mm, id, 1, count));
+        mm.platform().at_cond_resched(|mm| ticks(mm, &[1]));
+        let held = take_free(mm);
+        mm.kswapd(NodeId(0)).unwrap();
+        let left = (AT..AT + count)
+            .filter(|&page| mm.lookup(id.unwrap(), PageNumber(page)).unwrap().is_present())
+            .count();
+        give_back(mm, held);
+        left as u64
+    })
+}
+
+#[test]
+fn kswapd_waits_for_a_sweep_that_frees_pages_and_for_none_that_would_not() {
+    for policy in ["linux", "quiet"] {
+        assert_eq!(after_kswapd(policy, 0), 0);
+        assert!(after_kswapd(policy, MANY) < MANY, "{policy}");
+    }
 }

@@ -4,11 +4,13 @@
 use std::path::{Path, PathBuf};
 
 /// What such a place looks like.
-const STEPS: [&str; 13] = [
+const STEPS: [&str; 15] = [
     ".flush_page(",
     ".flush_space()",
     ".flush_kernel_page(",
     ".flush_kernel()",
+    "hardware.flush(",
+    "hardware.sync()",
     "tlb::flush(",
     "kernel::flush(",
     "complete_deferred(",

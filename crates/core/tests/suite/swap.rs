@@ -233,6 +233,20 @@ fn a_full_device_takes_no_more_and_the_next_one_does() {
 }
 
 #[test]
+fn a_device_of_higher_priority_is_filled_first_whichever_came_first() {
+    let host = Host::new(Setup { frames: 2048, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        for (device, priority) in [(1, -2), (2, 5), (3, 1)] {
+            mm.swap_on(device, 512, priority).unwrap();
+        }
+        anonymous(mm, 700);
+        squeeze(mm);
+        let of = |device| (0..512).filter(|&block| host.kept(Store::Swap(device), block).is_some()).count();
+        assert_eq!([1, 2, 3].map(of), [0, 512, 188]);
+    });
+}
+
+#[test]
 fn devices_of_equal_priority_share() {
     let host = Host::new(Setup { frames: 2048, ..Setup::default() });
     host.run(swapping("linux"), |mm| {
@@ -420,4 +434,18 @@ fn the_numbers_of_devices_that_have_gone_are_used_again() {
         at_work(&[DEVICE]);
         assert_eq!(settled(mm).pools, most, "no more frames than the largest needs");
     });
+}
+
+#[test]
+fn a_slot_is_kept_for_a_page_that_comes_back_while_at_most_half_are_in_use() {
+    let left = |count: u64| {
+        Host::new(Setup::default()).run(swapping("linux"), |mm| {
+            mm.swap_on(DEVICE, 512, 0).unwrap();
+            let id = anonymous(mm, count);
+            squeeze(mm);
+            assert_eq!(read(mm, id, AT), Ok(AT));
+            mm.swap_usage().used
+        })
+    };
+    assert_eq!([left(255), left(256), left(257), left(300)], [255, 256, 256, 299]);
 }

@@ -9,6 +9,11 @@ use super::{Assembly, SHORTEST_SLEEP, Sink};
 use crate::seen::Seen;
 use crate::syscall::{MAP_ANONYMOUS, MAP_POPULATED, MAP_SHARED, Syscall, failed, pages};
 
+/// Files that are remembered by their paths: after so many all are forgotten, and taken for others when they come again.
+const MOST_FILES: usize = 1 << 18;
+/// Different call stacks that are kept; further ones are not known. Memory is bounded.
+const MOST_STACKS: usize = 1 << 16;
+
 impl<S: Sink> Assembly<S> {
     pub(super) fn enter(
         &mut self,
@@ -150,6 +155,9 @@ impl<S: Sink> Assembly<S> {
             if let Some(&known) = self.files.get(path) {
                 return Ok(known);
             }
+            if self.files.len() >= MOST_FILES {
+                self.files.clear();
+            }
             self.files.insert(path.to_owned(), next);
         }
         self.next_file += 1;
@@ -165,6 +173,9 @@ impl<S: Sink> Assembly<S> {
         }
         if let Some(&known) = self.stacks.get(stack) {
             return Ok(known);
+        }
+        if self.stacks.len() >= MOST_STACKS {
+            return Ok(0);
         }
         let number = self.stacks.len() as u32 + 1;
         self.stacks.insert(stack.to_owned(), number);

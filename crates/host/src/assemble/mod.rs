@@ -108,7 +108,9 @@ pub struct Assembly<S> {
     next_file: u32,
     stacks: BTreeMap<String, u32>,
     /// Who has sent each CPU a request that has not arrived yet.
-    in_flight: BTreeMap<u16, (u64, u32)>,
+    in_flight: BTreeMap<u16, (u64, Option<u32>)>,
+    /// The source shows who sends.
+    sends: bool,
     /// For how long each CPU has run recorded threads, and since when it runs one.
     running: BTreeMap<u16, (u64, Option<u64>)>,
     lost: u64,
@@ -148,6 +150,7 @@ impl<S: Sink> Assembly<S> {
             next_file: 0,
             stacks: BTreeMap::new(),
             in_flight: BTreeMap::new(),
+            sends: false,
             running: BTreeMap::new(),
             lost: 0,
             shootdowns: 0,
@@ -202,7 +205,11 @@ impl<S: Sink> Assembly<S> {
                     None => Ok(()),
                 };
             }
-            Saw::Flushed { pages } => return self.flushed(seen, pages),
+            Saw::Flushed { pages, left } => return self.flushed(seen, pages, left),
+            Saw::Sends(mask) => {
+                self.sends(seen, mask);
+                return Ok(());
+            }
             Saw::Gone if !self.knows(seen.tid) => return Ok(()),
             _ => {}
         }
@@ -228,15 +235,7 @@ impl<S: Sink> Assembly<S> {
                 self.off(seen, preempted);
                 Ok(())
             }
-            Saw::Sends(mask) => {
-                let thread = self.task(seen.tid).thread;
-                for cpu in (0..self.cpus).filter(|&cpu| {
-                    mask.get(usize::from(cpu / 64)).is_some_and(|word| word >> (cpu % 64) & 1 != 0)
-                }) {
-                    self.in_flight.insert(cpu, (seen.at, thread));
-                }
-                Ok(())
-            }
+            Saw::Sends(_) => Ok(()),
             Saw::Process(_) | Saw::Flushed { .. } | Saw::Lost(_) => Ok(()),
         }
     }
@@ -411,22 +410,33 @@ impl<S: Sink> Assembly<S> {
         Ok(())
     }
 
+    /// A thread, of the program or not, sends requests to these CPUs.
+    fn sends(&mut self, seen: Seen<'_>, mask: &[u64]) {
+        self.sends = true;
+        let thread = self.tasks.get(&seen.tid).map(|task| task.thread);
+        let asked =
+            |cpu: &u16| mask.get(usize::from(cpu / 64)).is_some_and(|word| word >> (cpu % 64) & 1 != 0);
+        self.in_flight.extend((0..self.cpus).filter(asked).map(|cpu| (cpu, (seen.at, thread))));
+    }
+
     /// A CPU was interrupted. It counts if a thread of the program has asked for it.
-    fn flushed(&mut self, seen: Seen<'_>, pages: u64) -> io::Result<()> {
+    fn flushed(&mut self, seen: Seen<'_>, pages: u64, left: bool) -> io::Result<()> {
         let sender = self.in_flight.remove(&seen.cpu).filter(|(at, _)| seen.at - at < LONGEST_FLIGHT);
         let victim = match self.tasks.get(&seen.tid) {
+            _ if left => Victim::Left,
             Some(task) => Victim::Thread(task.thread),
             None if seen.tid == 0 => Victim::Idle,
             None => Victim::Other,
         };
         let thread = match (sender, victim) {
-            (Some((_, thread)), _) => thread,
-            // Nobody is seen to send here. Then it was one of its own, if it was interrupted itself.
-            (None, Victim::Thread(thread)) => {
+            (Some((_, Some(thread))), _) => thread,
+            // Where nobody is ever seen to send, it was one of its own if it was interrupted itself.
+            (None, Victim::Thread(thread)) if !self.sends => {
                 self.odd.unsent += 1;
                 thread
             }
-            (None, _) => return Ok(()),
+            // It was somebody else's.
+            _ => return Ok(()),
         };
         self.shootdowns += 1;
         let at = self.elapsed();

@@ -19,7 +19,26 @@ pub struct Events {
     flushes: bool,
     /// A thread has been let in: whose events come before are not the program's.
     begun: bool,
+    /// A call whose stack follows, in the lines below it.
+    held: Option<Held>,
+    /// The line of the last event.
+    number: u64,
 }
+
+/// The beginning of a call, until the next event: `perf script` prints its stack behind it, innermost function first.
+struct Held {
+    line: u64,
+    at: u64,
+    cpu: u16,
+    tid: i32,
+    call: Syscall,
+    args: [u64; 6],
+    stack: String,
+    frames: usize,
+}
+
+/// Functions of a stack that are kept.
+const MOST_FRAMES: usize = 16;
 
 /// What a line is good for.
 enum Use {
@@ -38,9 +57,15 @@ impl Reader for Events {
         notes: &mut Notes,
     ) -> io::Result<bool> {
         // Comments, call stacks and the empty lines after them.
-        if text.trim().is_empty() || text.starts_with('#') || text.starts_with('\t') {
+        if text.starts_with('\t') {
+            self.frame(text);
             return Ok(false);
         }
+        if text.trim().is_empty() || text.starts_with('#') {
+            return Ok(false);
+        }
+        self.let_go(assembly, notes)?;
+        self.number = number;
         if let Some(lost) = lost(text) {
             assembly.take(Seen { at: 0, cpu: 0, tid: 0, saw: Saw::Lost(lost) })?;
             notes.add(number, "events are missing here, says the capture");
@@ -61,8 +86,8 @@ impl Reader for Events {
         }
     }
 
-    fn end(&mut self, _: &mut Assembly<Writer>, _: &mut Notes) -> io::Result<()> {
-        Ok(())
+    fn end(&mut self, assembly: &mut Assembly<Writer>, notes: &mut Notes) -> io::Result<()> {
+        self.let_go(assembly, notes)
     }
 
     fn program(&self) -> &str {
@@ -94,15 +119,15 @@ impl Events {
         match line.event {
             "sys_enter" | "sys_exit" => {
                 let Some((call, rest)) = raw_call(line.payload) else { return Ok(Use::Known) };
-                let saw = if line.event == "sys_enter" {
-                    Saw::Enter { call, args: bare_arguments(rest), path: None, stack: "" }
+                if line.event == "sys_enter" {
+                    self.let_in(line, assembly)?;
+                    self.hold(line, call, bare_arguments(rest));
                 } else {
                     let result = rest.trim_start_matches([' ', '=']);
                     let Some(result) = hex(result, false) else { return Ok(Use::Unknown) };
-                    Saw::Leave { call, result: result as i64 }
-                };
-                self.let_in(line, assembly)?;
-                assembly.take(seen(line.tid, saw))?;
+                    self.let_in(line, assembly)?;
+                    assembly.take(seen(line.tid, Saw::Leave { call, result: result as i64 }))?;
+                }
             }
             "page_fault_user" | "page_fault_kernel" => {
                 let Some(address) = value(line.payload, "address=").and_then(|text| hex(text, true)) else {
@@ -137,7 +162,8 @@ impl Events {
                 }
                 let pages =
                     value(line.payload, "pages:").and_then(|text| text.parse::<i64>().ok()).unwrap_or(-1);
-                assembly.take(seen(line.tid, Saw::Flushed { pages: u64::try_from(pages).unwrap_or(0) }))?;
+                let (pages, left) = (u64::try_from(pages).unwrap_or(0), reason == Some(5));
+                assembly.take(seen(line.tid, Saw::Flushed { pages, left }))?;
             }
             "ipi_send_cpumask" | "ipi_send_cpu" => {
                 // Without a function to call there it is for the scheduler. Which function it is the kernel says of masks only,
@@ -189,9 +215,8 @@ impl Events {
             "sched_process_exit" => assembly.take(seen(number("pid=").unwrap_or(line.tid), Saw::Gone))?,
             other => match named_call(other, line.payload) {
                 Some((call, None)) => {
-                    let saw = Saw::Enter { call, args: named_arguments(line.payload), path: None, stack: "" };
                     self.let_in(line, assembly)?;
-                    assembly.take(seen(line.tid, saw))?;
+                    self.hold(line, call, named_arguments(line.payload));
                 }
                 Some((call, Some(result))) => {
                     self.let_in(line, assembly)?;
@@ -204,6 +229,42 @@ impl Events {
         Ok(Use::Taken)
     }
 
+    fn hold(&mut self, line: &Line<'_>, call: Syscall, args: [u64; 6]) {
+        let (at, cpu, tid) = (line.at, line.cpu, line.tid);
+        let stack = String::new();
+        self.held = Some(Held { line: self.number, at, cpu, tid, call, args, stack, frames: 0 });
+    }
+
+    /// Its stack is over.
+    fn let_go(&mut self, assembly: &mut Assembly<Writer>, notes: &mut Notes) -> io::Result<()> {
+        let Some(Held { line, at, cpu, tid, call, args, stack, .. }) = self.held.take() else {
+            return Ok(());
+        };
+        assembly.take(Seen { at, cpu, tid, saw: Saw::Enter { call, args, path: None, stack: &stack } })?;
+        notes.add_odd(line, assembly.odd());
+        Ok(())
+    }
+
+    /// A line of a stack: `7f4d7702b5e0 __munmap+0xb (/usr/lib/libc.so.6)`. The kernel's own are left out.
+    fn frame(&mut self, text: &str) {
+        let Some(held) = self.held.as_mut().filter(|held| held.frames < MOST_FRAMES) else { return };
+        let Some((address, rest)) = text.trim().split_once(' ') else { return };
+        let Some(address) = hex(address, true) else { return };
+        if address >> 63 != 0 {
+            return;
+        }
+        let (symbol, object) = rest.rsplit_once(" (").unwrap_or((rest, ""));
+        let symbol = symbol.rsplit_once("+0x").map_or(symbol, |(name, _)| name).trim();
+        let object = object.trim_end_matches(')').rsplit('/').next().unwrap_or("");
+        if !held.stack.is_empty() {
+            held.stack.push(';');
+        }
+        let unknown = symbol.is_empty() || symbol == "[unknown]";
+        // A semicolon would be two functions.
+        held.stack.extend(if unknown { object } else { symbol }.chars().filter(|&c| c != ';'));
+        held.frames += 1;
+    }
+
     /// The threads of the program are those whose calls and faults are in the capture: `perf record COMMAND` has no others.
     fn let_in(&mut self, line: &Line<'_>, assembly: &mut Assembly<Writer>) -> io::Result<()> {
         if line.tid == 0 || assembly.knows(line.tid) {
@@ -213,7 +274,8 @@ impl Events {
             self.program = line.name.to_owned();
         }
         self.begun = true;
-        assembly.known(line.at, line.process.unwrap_or(line.tid), &[line.tid])
+        assembly.known(line.at, line.process.unwrap_or(line.tid), &[line.tid])?;
+        assembly.take(Seen { at: line.at, cpu: line.cpu, tid: line.tid, saw: Saw::Name(line.name) })
     }
 }
 

@@ -174,6 +174,8 @@ impl std::error::Error for ImportError {}
 #[derive(Default)]
 struct Notes {
     notes: Vec<Note>,
+    /// What is of further kinds.
+    rest: Option<Note>,
     odd: Oddities,
 }
 
@@ -186,6 +188,11 @@ impl Notes {
             note.count += 1;
         } else if self.notes.len() < Self::MOST {
             self.notes.push(Note { line, count: 1, what: what.to_owned() });
+        } else if let Some(rest) = &mut self.rest {
+            rest.count += 1;
+        } else {
+            self.rest =
+                Some(Note { line, count: 1, what: "lines of still other kinds; left out".to_owned() });
         }
     }
 
@@ -341,6 +348,7 @@ pub(crate) fn assemble(
         return Err(ImportError::Nothing { source: source.to_owned(), lines: number });
     }
     let (program, cpus, kinds) = (reader.program().to_owned(), reader.cpus(), reader.kinds());
+    notes.notes.extend(notes.rest);
     Ok(Read { assembled, lines: number, notes: notes.notes, program, cpus, kinds })
 }
 

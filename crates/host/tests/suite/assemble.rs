@@ -175,16 +175,27 @@ fn a_shootdown_has_a_sender_and_a_victim() {
     let assembled = assembled(&[
         (2000, 100, Saw::Made { tid: 101, process: Some(100), shares: Some(true) }),
         (2001, 100, Saw::Sends(&[0b1010])),
-        (2002, 101, Saw::Flushed { pages: 3 }),
+        (2002, 101, Saw::Flushed { pages: 3, left: false }),
         // Nobody has sent to this CPU since, and it is none of ours.
-        (2003, 7, Saw::Flushed { pages: 1 }),
-        // One of ours is interrupted, and who sent it was not seen.
-        (2004, 101, Saw::Flushed { pages: 0 }),
+        (2003, 7, Saw::Flushed { pages: 1, left: false }),
+        // One of ours is interrupted by a program that is not recorded.
+        (2004, 9, Saw::Sends(&[0b10])),
+        (2005, 101, Saw::Flushed { pages: 0, left: true }),
+        // A CPU that had left the space.
+        (2006, 101, Saw::Sends(&[0b10])),
+        (2007, 9, Saw::Flushed { pages: 2, left: true }),
     ]);
     let found: Vec<_> = assembled.sink.iter().skip(2).map(|event| (event.thread, event.what)).collect();
     let shot = |victim, pages| What::Shootdown { victim, pages };
-    assert_eq!(found, [(0, shot(Victim::Thread(1), 3)), (1, shot(Victim::Thread(1), 0))]);
-    assert_eq!((assembled.shootdowns, assembled.odd.unsent), (2, 1));
+    assert_eq!(found, [(0, shot(Victim::Thread(1), 3)), (1, shot(Victim::Left, 2))]);
+    assert_eq!((assembled.shootdowns, assembled.odd.unsent), (2, 0));
+}
+
+#[test]
+fn where_nobody_is_seen_to_send_a_thread_that_is_interrupted_is_its_own_programs() {
+    let flushed = Saw::Flushed { pages: 1, left: false };
+    let assembled = assembled(&[(2000, 100, flushed), (2001, 7, flushed)]);
+    assert_eq!((assembled.shootdowns, assembled.odd.unsent), (1, 1));
 }
 
 #[test]
@@ -220,7 +231,7 @@ fn any_saw() -> impl Strategy<Value = Saw<'static>> {
         any::<bool>().prop_map(|preempted| Saw::Off { preempted }),
         Just(Saw::Sends(&[7])),
         Just(Saw::Sends(&[])),
-        any::<u64>().prop_map(|pages| Saw::Flushed { pages }),
+        (any::<u64>(), any::<bool>()).prop_map(|(pages, left)| Saw::Flushed { pages, left }),
         any::<u64>().prop_map(Saw::Lost),
     ]
 }

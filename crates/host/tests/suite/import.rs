@@ -102,9 +102,32 @@ fn perf_script_is_read() {
     assert_eq!(notes(&imported), []);
     assert_eq!((summary.threads, summary.spaces, summary.cpus), (2, 1, 2));
     assert_eq!((summary.faults, summary.received), (Some(1), Some(1)));
-    assert_eq!(summary.victims, [1, 0, 0]);
+    assert_eq!(summary.victims, [1, 0, 0, 0]);
     assert_eq!((summary.calls["mmap"].took, summary.calls["munmap"].pages), (10_000, 2));
     assert_eq!(events.last(), Some(&(1, What::End)));
+}
+
+#[test]
+fn call_stacks_of_perf_script_go_with_their_calls() {
+    let stack = "\
+\tffffffff81234567 do_syscall_64+0x57 ([kernel.kallsyms])
+\t    7f0000001234 __munmap+0xb (/usr/lib/libc.so.6)
+\t    55000000abcd free_all(int, char;)+0x1f (/usr/bin/sort)
+\t    55000000ffff [unknown] (/usr/bin/sort)
+
+";
+    let enter = "addr: 0x7f4d7702b000, len: 0x00002000\n";
+    let text = PERF.replace(enter, &format!("{enter}{stack}"));
+    let (imported, bytes) = imported("stack", &mut text.as_bytes(), Form::Events).unwrap();
+    let (_, events) = parsed(&bytes);
+    assert_eq!(notes(&imported), []);
+    let stack = What::Stack("__munmap;free_all(int, char);sort");
+    assert!(events.contains(&(1, stack)), "{events:?}");
+    let unmap = events.iter().find_map(|(_, what)| match what {
+        What::Unmap { call, .. } => Some(call.stack),
+        _ => None,
+    });
+    assert_eq!(unmap, Some(1));
 }
 
 #[test]
@@ -128,7 +151,7 @@ fn strace_is_read_with_halves_and_threads_that_come_before_they_are_made() {
     assert_eq!((calls("clone"), calls("fork")), (1, 1));
     assert!(events.contains(&(0, What::File("/lib/x.so"))), "{events:?}");
     assert!(events.contains(&(0, What::Join(2))), "{events:?}");
-    assert_eq!(summary.calls["mprotect"].took, 30_000);
+    assert_eq!((summary.calls["mprotect"].took, summary.calls["mprotect"].median), (30_000, 30_000));
 }
 
 #[test]
@@ -157,6 +180,30 @@ fn what_is_wrong_is_told_with_its_line_and_the_rest_is_taken() {
         "{shown}"
     );
     assert_eq!(parsed(&bytes).0.calls["munmap"].count, 1);
+}
+
+#[test]
+fn numbers_that_come_again_and_unknown_events_without_end_are_told_and_counted() {
+    let mut text = PERF.to_owned();
+    // The first thread makes 1235 once more, whose end was seen, and again, which was not.
+    for us in [800, 810] {
+        text.push_str(&format!(
+            " sort  1234/1234 [001]  7526.571{us}:      task:task_newtask: pid=1235 comm=sort clone_flags=3d0f00 oom_score_adj=0\n"
+        ));
+    }
+    for kind in 0..100 {
+        text.push_str(&format!(" sort  1234/1234 [001]  7526.6{kind:05}:      odd:kind_{kind}: x\n"));
+    }
+    let (imported, bytes) = imported("again", &mut text.as_bytes(), Form::Events).unwrap();
+    let (summary, events) = parsed(&bytes);
+    assert_eq!((summary.threads, summary.most_alive), (4, 2));
+    assert_eq!(events.iter().filter(|(_, what)| *what == What::End).count(), 2);
+    let notes = notes(&imported);
+    assert_eq!(notes[0], (12, 1, "a thread's number begins again, and its end was not seen"));
+    assert_eq!(notes[1], (13, 1, "events `kind_0` say nothing here; left out"));
+    let told: u64 = notes[1..].iter().map(|&(_, count, _)| count).sum();
+    assert_eq!((told, notes.len()), (100, 41), "all are counted, in a bounded number of lines: {notes:?}");
+    assert_eq!(notes[40], (52, 61, "lines of still other kinds; left out"));
 }
 
 #[test]
@@ -233,8 +280,8 @@ fn a_long_capture_takes_no_more_memory_than_a_short_one() {
     };
     import_of(1000);
     let before = resident();
-    // About 40 MB of text.
-    assert_eq!(import_of(300_000), 300_000 + 7);
+    // About 40 MB of text, by seven threads that each begin and have a name.
+    assert_eq!(import_of(300_000), 300_000 + 2 * 7);
     let grown = resident().saturating_sub(before);
     assert!(grown < 16 << 10, "{grown} KiB more");
 }

@@ -143,9 +143,24 @@ fn a_program_that_is_not_there_is_an_error_and_no_file() {
     }
 }
 
+/// A process that goes when the test does, whatever becomes of that.
+struct Sleeper(std::process::Child);
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn a_recording_of_a_process_ends_when_it_is_told_and_the_process_goes_on() {
-    let mut child = Command::new("/bin/sleep").arg("100000").spawn().unwrap();
+    let mut sleeper = Sleeper(Command::new("/bin/sleep").arg("100000").spawn().unwrap());
+    let child = &mut sleeper.0;
+    // Its loader maps what it needs after it has begun; then it sleeps.
+    while !std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap().contains("(sleep) S") {
+        std::thread::yield_now();
+    }
     for method in [None, Some(Method::Ptrace)] {
         let out = place("attached");
         let at_most = Some(std::time::Duration::ZERO);
@@ -157,6 +172,4 @@ fn a_recording_of_a_process_ends_when_it_is_told_and_the_process_goes_on() {
         std::fs::remove_file(&out).unwrap();
         assert_eq!(child.try_wait().unwrap(), None, "it still runs");
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use quietmm_host::own::{self, Own};
 use quietmm_sim::near::unknown;
 use quietmm_workloads::trace::AnyTrace;
+use quietmm_workloads::trace::recording::What;
 
 use crate::process::ending::Failure;
 use crate::shipped::{SHIPPED, Shipped};
@@ -29,6 +30,18 @@ impl Recorded {
             _ => None,
         }
     }
+}
+
+/// The bytes that come into memory in a recording of threads, at most: what is given back and comes again counts each time.
+/// `None` of a trace of accesses.
+pub fn brought_in(trace: &Recorded) -> Option<u64> {
+    let Ok(AnyTrace::Operations(recording)) = AnyTrace::parse(&trace.bytes) else { return None };
+    let pages = recording.events().map(|event| match event.what {
+        What::Fault { .. } | What::Access { .. } => 1,
+        What::Map { pages, populate: true, .. } => pages.count,
+        _ => 0,
+    });
+    Some(pages.fold(0, u64::saturating_add).saturating_mul(4096))
 }
 
 /// Finds a trace; without a name, the first that is shipped.

@@ -15,6 +15,8 @@ use crate::study::{Ask, Named, Place, Plan, Run};
 
 /// Memory of a run whose scale nobody chose, at most: some minutes of the host's time.
 const MOST_MEMORY: u64 = 4 << 30;
+/// The same of a recording of threads that brings so much in.
+const MOST_FOR_RECORDING: u64 = 64 << 30;
 /// The gibibyte, in bytes.
 const GIB: f64 = (1u64 << 30) as f64;
 
@@ -85,7 +87,11 @@ fn default_scale(workload: Workload, machine: &Machine, trace: Option<&Recorded>
     let own = if trace.is_some() { 1 } else { workload.default_scale() };
     match trace.and_then(|trace| footprint(machine, trace)) {
         Some(bytes) if bytes > 0 => too_small(machine.memory, bytes, quietmm_sim::least_memory(machine)),
-        _ => own.max(divisor(machine.memory, MOST_MEMORY)),
+        // A recorded program has the memory that it needs: pages, their tables, and what CPUs have at hand.
+        _ => {
+            let needed = trace.and_then(recorded::brought_in).unwrap_or(0).saturating_mul(2);
+            own.max(divisor(machine.memory, needed.clamp(MOST_MEMORY, MOST_FOR_RECORDING)))
+        }
     }
 }
 
@@ -240,5 +246,18 @@ mod tests {
         // No smaller than a machine can be.
         assert_eq!(too_small(1 << 30, 1 << 20, 6 << 20), 170);
         assert_eq!(too_small(1 << 20, 1 << 20, 6 << 20), 1);
+    }
+
+    #[test]
+    fn a_recorded_program_has_the_memory_that_it_needs() {
+        let machine = Machine::builtin("modern-2x64").unwrap();
+        let gib = |words: &str| {
+            let trace = recorded::find(Some(&format!("own:{words}"))).unwrap();
+            (machine.memory / u64::from(default_scale(Workload::Replay, &machine, Some(&trace)))) >> 30
+        };
+        assert_eq!(gib("rounds=1"), 4, "at least");
+        // 8 GiB come in.
+        assert!((15..=16).contains(&gib("threads=32,pages=65536,rounds=1,operation=madvise")));
+        assert!((63..=64).contains(&gib("threads=150,pages=65536,rounds=1,operation=munmap")), "at most");
     }
 }

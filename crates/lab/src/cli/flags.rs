@@ -15,8 +15,11 @@ Print where CPU time went, for each policy, as `perf report` would: by function 
 idle time; every picosecond of every CPU once. Below it how long tasks slept and for what, as `perf sched` would. With several \
 runs that of the first seed; with --json of each, under the key `profile`. Changes no other figure";
 
-/// The policies unless others are named: one mechanism changed.
-const POLICIES: &str = "linux+unmap=per-page,linux";
+/// The policies unless others are named: one mechanism changed, and then all that can be.
+const POLICIES: &str = "linux+unmap=per-page,linux,quiet";
+
+/// The same on metal, where each takes its time.
+const METAL_POLICIES: &str = "linux+unmap=per-page,linux";
 
 /// `quietmm run`
 #[derive(Debug, Args)]
@@ -58,7 +61,7 @@ pub struct BootArgs {
     /// The workload (see `quietmm list`)
     pub workload: String,
     /// The policies, separated by commas; the first is the baseline
-    #[arg(long, value_name = "A,B,...", value_delimiter = ',', default_value = POLICIES)]
+    #[arg(long, value_name = "A,B,...", value_delimiter = ',', default_value = METAL_POLICIES)]
     pub policies: Vec<String>,
     /// The machine's CPUs, 1 to 255 (default: 8)
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(MOST_CPUS)), allow_negative_numbers = true)]
@@ -220,7 +223,7 @@ fn first(flags: &[(&'static str, bool)]) -> Option<&'static str> {
     flags.iter().find_map(|&(flag, given)| given.then_some(flag))
 }
 
-fn cpus() -> clap::builder::RangedI64ValueParser<u32> {
+pub fn cpus() -> clap::builder::RangedI64ValueParser<u32> {
     value_parser!(u32).range(1..=4096)
 }
 

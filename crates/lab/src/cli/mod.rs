@@ -10,6 +10,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::check::CheckArgs;
+use crate::explain::ExplainArgs;
 use crate::host::{MachineCommand, RecordArgs};
 use crate::process::ending;
 use crate::trace::{ImportArgs, ShowArgs};
@@ -26,6 +27,7 @@ Examples:
   quietmm run hackbench-oom                     memory too small for all: who waits how long, and who must end
   quietmm compare --set ipi_send=2us --cpus 96   another machine
   quietmm compare trace --trace sort            recorded accesses of a real program
+  quietmm explain make.qtrace                   who interrupts whom in a program of your own, and what to change
   quietmm run trace --trace own:threads=16,operation=munmap,pages=4,rate=1000 --machine modern-2x64
   quietmm compare vmap-touch --threads 2 --policies linux+vmap=eager,linux
   quietmm run revisit --break flush-before-free leave one flush out, and read what happens
@@ -49,6 +51,14 @@ Examples:
   quietmm record -p 1234 --seconds 10        a program that runs
   quietmm record --by ptrace -o sort.qtrace -- sort big.txt
   quietmm compare trace --trace make.qtrace --machine modern-2x64";
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  quietmm machine measure > mine.toml
+  quietmm record -- make -j8
+  quietmm explain make.qtrace --machine mine.toml
+  quietmm explain make.qtrace --machine mine.toml --larger modern-2x64 --cpus 32,128
+  quietmm explain own:threads=16,operation=madvise,sharing=3 --machine modern-2x64";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -106,6 +116,16 @@ pub enum Command {
     /// Record what a program on this host asks of the kernel's memory manager
     #[command(after_help = RECORD_EXAMPLES)]
     Record(RecordArgs),
+    /// What a recorded program's shootdowns cost, who causes them, and what would change that
+    #[command(
+        long_about = "What a recorded program's shootdowns cost, who causes them, and what would change that.\n\n\
+        First what was recorded: which threads interrupt whom, by which call, from which call stack where that is known, and what it cost \
+        by the machine's constants. Then what to change in the program, most to be saved first. Then the recording is replayed under other \
+        policies, on the machine and on a larger one: flush requests, and the CPU time that they take.\n\n\
+        Who is interrupted is known of recordings by perf; of others only which calls may interrupt.",
+        after_help = EXPLAIN_EXAMPLES
+    )]
+    Explain(ExplainArgs),
     /// This host as a machine to simulate
     Machine {
         #[command(subcommand)]

@@ -2,7 +2,7 @@
 
 mod bar;
 mod beside;
-mod cause;
+pub mod cause;
 pub mod csv;
 pub mod gain;
 pub mod json;

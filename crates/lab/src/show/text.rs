@@ -95,7 +95,7 @@ pub fn never_short(of: &Comparison) -> Option<String> {
 
 /// The table of all figures, with the published ones below.
 fn figures(of: &Comparison, columns: &[Column<'_>], groups: &[Rows], depth: &Depth) -> String {
-    let published = published::find(of).filter(|_| columns.len() == 2);
+    let published = published::find(of).filter(|_| columns.len() == of.policies.len());
     let mut blocks: Vec<Vec<Line>> = Vec::new();
     for group in groups {
         blocks.push(group.iter().map(|figure| row(of, figure, columns)).collect());
@@ -104,7 +104,7 @@ fn figures(of: &Comparison, columns: &[Column<'_>], groups: &[Rows], depth: &Dep
     blocks.push(host(columns));
     if let Some(published) = published {
         let title = Line::Title(published.source.to_string());
-        blocks.push([title].into_iter().chain(published.lines()).collect());
+        blocks.push([title].into_iter().chain(published.lines(columns.len())).collect());
     }
     blocks.retain(|block| !block.is_empty());
     let lines = blocks.join(&Line::Gap);
@@ -284,12 +284,15 @@ fn origin(of: &Comparison, depth: &Depth) -> String {
 }
 
 impl Published {
-    /// The published rows, in the columns of the table.
-    fn lines(&self) -> Vec<Line> {
+    /// The published rows, in the first columns of a table of so many.
+    pub fn lines(&self, columns: usize) -> Vec<Line> {
+        let none = || Cell { value: "-".to_string(), gain: Gain::None, number: 0.0 };
         let line = |row: &published::Row| {
             let cell =
                 |value: f64, gain| Cell { value: gain::plain(value, row.decimals), gain, number: value };
-            Line::row(row.label, vec![cell(row.before, Gain::Percent(0.0)), cell(row.after, row.gain())])
+            let mut cells = vec![cell(row.before, Gain::Percent(0.0)), cell(row.after, row.gain())];
+            cells.resize_with(columns, none);
+            Line::row(row.label, cells)
         };
         self.rows.iter().map(line).collect()
     }

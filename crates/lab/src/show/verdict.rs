@@ -33,8 +33,8 @@ pub fn verdict(of: &Comparison) -> Vec<String> {
         }
         // Without the first policy's runs nothing is the baseline.
         if base.policy == 0 {
-            let published = published::find(of).filter(|_| others.len() == 1);
-            said.extend(others.iter().map(|other| against(of, base, other, published)));
+            let published = |other: &Column<'_>| published::find(of).filter(|_| other.policy == 1);
+            said.extend(others.iter().map(|other| against(of, base, other, published(other))));
         }
         said.extend(causes(base, others.is_empty()));
         let busiest = others.last().unwrap_or(base);

@@ -139,6 +139,18 @@ fn command() -> impl Strategy<Value = Vec<String>> {
             let words = ["trace", "import", &file, "--output", "/nowhere/x.qtrace", &flag, &value];
             words.map(str::to_owned).to_vec()
         });
+    let recordings =
+        ["own:threads=2,rounds=2", "own:threads=3,operation=fork,rounds=3", "sort", "own:", "own:x=1", ""];
+    let explain =
+        (prop_oneof![4 => words(&recordings), 1 => anything()], flags()).prop_map(|(file, flags)| {
+            let fixed = ["explain", &file, "--larger", "uma-8", "--cpus", "2,8"].map(str::to_owned);
+            let machine = if flags.iter().any(|flag| flag == "--machine") {
+                vec![]
+            } else {
+                vec!["--machine".to_owned(), "uma-8".to_owned()]
+            };
+            [&fixed[..], &machine[..], &flags[..]].concat()
+        });
     // `demo` and what is short for nothing: a long run, and no grammar.
     let chaos = vec(anything(), 0..5)
         .prop_filter("a subcommand by chance", |words| words.first().is_none_or(|w| w != "demo"));
@@ -160,7 +172,7 @@ fn command() -> impl Strategy<Value = Vec<String>> {
                 .chain(flags)
                 .collect::<Vec<_>>()
         });
-    prop_oneof![6 => work, 2 => list, 2 => show, 2 => import, 3 => check, 2 => chaos]
+    prop_oneof![6 => work, 2 => list, 2 => show, 2 => import, 2 => explain, 3 => check, 2 => chaos]
 }
 
 proptest! {

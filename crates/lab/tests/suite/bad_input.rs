@@ -132,6 +132,29 @@ fn a_recording_cut_in_a_line_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_recording_of_what_cannot_be_is_replayed_to_its_end_and_says_so() {
+    // A null pointer among others: the first 64 KiB cannot be mapped.
+    let input = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/recordings/odd.perf");
+    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("odd.qtrace");
+    let out = out.to_str().unwrap();
+    let told = common::good(&["trace", "import", input, "--output", out]);
+    let found: Vec<&str> = told.lines().filter_map(|line| line.split("odd.perf:").nth(1)).collect();
+    let starts = [
+        "6: the clock jumps back",
+        "8: a thread's number begins again",
+        "9: events `unknown` say nothing here",
+        "10: a line that is no event",
+        "11: a call without its beginning or end",
+        "13: the last line is cut",
+        "13: the program seems to be app",
+    ];
+    assert_eq!(found.len(), starts.len(), "{told}");
+    assert!(found.iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{told}");
+    let text = common::good(&["run", "trace", "--trace", out, "--machine", "uma-8"]);
+    assert!(text.contains("steps mended") && text.contains("pages below 0x10000"), "{text}");
+}
+
+#[test]
 fn what_is_missing_is_said_in_one_line() {
     names(&["run"], "WORKLOAD");
     names(&["compar"], "compare");

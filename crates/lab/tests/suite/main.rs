@@ -11,6 +11,7 @@ mod common;
 mod corpus;
 #[cfg(unix)]
 mod documents;
+mod explain;
 #[cfg(target_os = "linux")]
 mod interrupt;
 #[cfg(target_os = "linux")]

@@ -87,6 +87,54 @@ fn remap_in_block_and_purge() -> Model<Case> {
     .bound(3)
 }
 
+/// Room for so many pages, and each page that is unmapped asks for a sweep.
+fn sweeping(pages: u64) -> Config {
+    Config { policy: bare("vanilla+vmap=sweep").policy, vmap_lazy: Some(2), ..lazy(pages) }
+}
+
+/// A page that CPU 1 has in its TLB, and another for CPU 1 to unmap.
+fn used_on_1(mm: &'static Mm) -> (Case, PageRange) {
+    let case = Case::new(mm, |old| mm.vmap(&[old], VmapPlace::ANYWHERE, RW).unwrap());
+    let other = mm.vmap(&[case.told], VmapPlace::ANYWHERE, RW).unwrap();
+    mm.platform().on(1, || mm.platform().read_kernel(case.range.start).unwrap());
+    (case, other)
+}
+
+/// Unmaps the page, takes part in the sweep, and maps another frame: where the page was, if the sweep is over.
+fn remap(mm: &'static Mm, case: Case) {
+    mm.vunmap(case.range.start).unwrap();
+    mm.tick();
+    case.tell(mm, mm.vmap(&[case.new], VmapPlace::ANYWHERE, RW).unwrap());
+}
+
+/// CPU 1 begins a sweep and takes part in it, while CPU 0 unmaps the page that CPU 1 uses.
+fn remap_and_sweep() -> Model<(Case, PageRange)> {
+    Model::new(TWO, sweeping(0x800), used_on_1)
+        .cpu(|mm, (case, _)| remap(mm, case))
+        .cpu(|mm, (case, other)| {
+            mm.vunmap(other.start).unwrap();
+            mm.tick();
+            mm.platform().read_kernel(case.range.start);
+            case.look(mm);
+        })
+        .bound(2)
+}
+
+/// CPU 1 is idle, and goes on.
+fn remap_and_leave_idle() -> Model<(Case, PageRange)> {
+    Model::new(TWO, sweeping(0x800), |mm| {
+        let used = used_on_1(mm);
+        mm.platform().on(1, || mm.enter_idle());
+        used
+    })
+    .cpu(|mm, (case, _)| remap(mm, case))
+    .cpu(|mm, (case, _)| {
+        mm.leave_idle();
+        case.look(mm);
+    })
+    .bound(3)
+}
+
 /// Two CPUs unmap the same: one of them does.
 fn unmap_twice() -> Model<Case> {
     let unmap = |mm: &'static Mm, case: Case| {
@@ -125,6 +173,26 @@ fn an_address_is_flushed_before_it_is_used_again() {
 }
 
 #[test]
+fn an_address_is_swept_before_it_is_used_again() {
+    remap_and_sweep().holds();
+    remap_and_leave_idle().holds();
+}
+
+#[test]
+fn broken_rules_of_sweeps_are_seen() {
+    remap_and_sweep().fails(Fault::Broken(Rule::KernelSweepCountsAll));
+    remap_and_sweep().fails(Fault::Broken(Rule::FlushBeforeKernelSwept));
+    remap_and_leave_idle().fails(Fault::Broken(Rule::IdleReturnSweep));
+}
+
+#[test]
+fn orderings_that_sweeps_miss_are_seen() {
+    remap_and_sweep().fails(Fault::without_fence("vmap/sweep.rs", "// Partner: the fence in `join_sweep`"));
+    remap_and_leave_idle()
+        .fails(Fault::without_fence("vmap/sweep.rs", "// Partner: the fence in `Epochs::look`."));
+}
+
+#[test]
 fn a_map_is_one_cpus() {
     unmap_twice().holds();
     claim().holds();
@@ -139,7 +207,7 @@ fn broken_rules_are_seen() {
 fn orderings_that_are_missing_are_seen() {
     remap_and_purge()
         .fails(Fault::without_fence("vmap/stock.rs", "stock.waits.store(p, 1, Ordering::Relaxed)"));
-    remap_and_purge().fails(Fault::without_fence("vmap/purge.rs", "numbers.started.store(p, number"));
+    remap_and_purge().fails(Fault::without_fence("vmap/purge.rs", "numbers.sweeps.begun.store(p, number"));
     claim().fails(Fault::without(
         "vmap/block.rs",
         "part.last.fetch_and(p, !(1 << (bit + pages - 1)), Ordering::Release)",

@@ -171,6 +171,10 @@ pub(super) static KEYS: &[Key] = &[
     // x86 has 12 bits of them.
     tlb!(tags, "tags", 1, 4096),
     tlb!(walk_cache, "entries", 0, 65_536),
+    Key {
+        need: Need::Default("0", "pages", "default: no CPU flushes another but by interrupt"),
+        ..tlb!(broadcast_pages, "pages", 0, 65_536)
+    },
     time!(user_access),
     time!(tlb_l2_hit),
     time!(walk_step),
@@ -207,6 +211,9 @@ pub(super) static KEYS: &[Key] = &[
     must!(cost, other_kernel_work_irqs_off, Kind::Percent, 0, 100, cost.other_kernel_work_irqs_off),
     rare!(stall_every, "default: nothing takes a CPU away from the kernel"),
     rare!(stall, "default: nothing takes a CPU away from the kernel"),
+    rare!(broadcast, "default: no broadcasts (broadcast_pages)"),
+    rare!(broadcast_gap, "default: no broadcasts (broadcast_pages)"),
+    rare!(broadcast_sync, "default: no broadcasts (broadcast_pages)"),
     rare!(io_submit, "default: in other_kernel_work"),
     rare!(io_complete, "default: in irq_work"),
     must!(device, read_latency, Kind::Time, 0, SECOND, device.read_latency),

@@ -98,6 +98,8 @@ pub struct Tlb {
     pub tags: u32,
     /// Entries of the cache of upper page-table levels; 0 means none.
     pub walk_cache: u32,
+    /// Pages that one instruction flushes on all CPUs (AMD's INVLPGB); 0 means that the machine has none.
+    pub broadcast_pages: u32,
 }
 
 /// What operations cost. Every field is in integer picoseconds unless it says otherwise.
@@ -174,6 +176,12 @@ pub struct Cost {
     pub stall_every: u64,
     /// Longest time that it is away.
     pub stall: u64,
+    /// The instruction that begins a flush on all CPUs: INVLPGB. 0 by default, as are the next two: most machines have none.
+    pub broadcast: u64,
+    /// For so long such an instruction keeps others of the whole machine waiting.
+    pub broadcast_gap: u64,
+    /// From its turn until all CPUs have answered, which TLBSYNC waits for.
+    pub broadcast_sync: u64,
     /// What a command to a block device costs the CPU that gives it: block layer and driver. 0 by default.
     pub io_submit: u64,
     /// What its completion costs the CPU that is interrupted, besides the interrupt. 0 by default.

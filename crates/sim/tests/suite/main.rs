@@ -1,5 +1,6 @@
 //! All tests of this crate from outside, in one binary: the core is generic, and would be compiled anew for each.
 
+mod broadcast;
 mod churn;
 mod common;
 mod hackbench;

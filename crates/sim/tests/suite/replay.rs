@@ -22,6 +22,10 @@ fn recorded(events: &[Did]) -> Arc<[u8]> {
         let event = Event { at: at as u64, thread, cpu: 0, ran, what };
         encoder.push(&event, &mut body).expect("a sound event");
     }
+    finish(&encoder, body)
+}
+
+fn finish(encoder: &RecordingEncoder, body: Vec<u8>) -> Arc<[u8]> {
     let about = About {
         program: "test",
         command: "",
@@ -31,7 +35,7 @@ fn recorded(events: &[Did]) -> Arc<[u8]> {
         times: true,
         shootdowns: false,
         cpus: 2,
-        duration: events.len() as u64,
+        duration: encoder.last(),
         lost: 0,
         received: Shootdowns::default(),
     };
@@ -112,6 +116,84 @@ fn more_threads_than_cpus_share_them_and_fewer_spread() {
     let (crowded, exact, roomy) = (busy(8, 2), busy(4, 4), busy(4, 8));
     assert!((0.08..0.09).contains(&crowded), "8 threads of 20 ms on 2 CPUs: {crowded}");
     assert!((0.02..0.022).contains(&exact) && (0.02..0.022).contains(&roomy), "{exact} {roomy}");
+}
+
+/// Events with the nanosecond and the CPU of each.
+fn recorded_at(events: &[(u64, u16, Did)]) -> Arc<[u8]> {
+    let (mut body, mut encoder) = (Vec::new(), RecordingEncoder::new(2));
+    for &(at, cpu, (thread, ran, what)) in events {
+        encoder.push(&Event { at, thread, cpu, ran, what }, &mut body).expect("a sound event");
+    }
+    finish(&encoder, body)
+}
+
+#[test]
+fn who_slept_at_the_same_time_does_so_again() {
+    const MS: u64 = 1_000_000;
+    // Two threads: in each round one works for a millisecond and gives memory back while the other sleeps. Nobody is interrupted. In the
+    // control the other one works all the time.
+    let received = |sleeps: bool| {
+        let mut events = vec![(0, 0, (0, 0, start(0, false))), (0, 1, (1, 0, start(0, true)))];
+        for round in 0..50 {
+            let at = 1000 + 16 * round;
+            let began = 2 * MS * round;
+            // It takes longer each round than it did: if the other did not wait for as long, they would meet.
+            events.extend([
+                (began + MS / 2, 0, (0, MS / 2 + MS / 20, map(at, 4))),
+                (began + MS / 2, 0, (0, 0, touch(at))),
+                (began + MS, 0, (0, MS / 2, What::Advise { pages: pages(at, 4), advice: 4, call: CALL })),
+            ]);
+            if sleeps {
+                events.push((began + 3 * MS / 2, 1, (1, 0, What::Sleep { ns: 3 * MS / 2 })));
+            }
+            let ran = if sleeps { MS / 2 } else { 2 * MS + MS / 20 };
+            events.push((began + 2 * MS, 1, (1, ran, What::Name("other"))));
+            events.push((began + 2 * MS, 0, (0, 0, What::Sleep { ns: MS })));
+        }
+        let machine = machine("uma-8").with_cpus(2).expect("a machine");
+        let report = run(&RunSpec { machine, trace: Some(recorded_at(&events)), ..spec(Workload::Replay) });
+        sound(&report);
+        report.count("nr_tlb_remote_flush_received")
+    };
+    let (apart, together) = (received(true), received(false));
+    assert!(apart <= 2, "{apart} times");
+    assert!(together >= 45, "{together} times");
+}
+
+#[test]
+fn threads_run_on_the_cpus_on_which_they_ran_if_there_are_as_many() {
+    const MS: u64 = 1_000_000;
+    let elapsed = |cpus_of: [u16; 2], cpus| {
+        let mut events = vec![(0, 0, (0, 0, start(0, false))), (0, 0, (1, 0, start(0, true)))];
+        for round in 0..10 {
+            for (thread, cpu) in [(0, cpus_of[0]), (1, cpus_of[1])] {
+                events.push(((round + 1) * MS, cpu, (thread, MS, What::Name("thread"))));
+                events.push(((round + 1) * MS, cpu, (thread, 0, What::Sleep { ns: 1 })));
+            }
+        }
+        let machine = machine("uma-8").with_cpus(cpus).expect("a machine");
+        let spec = RunSpec { machine, trace: Some(recorded_at(&events)), ..spec(Workload::Replay) };
+        run(&spec).figure("elapsed_s")
+    };
+    // Taken to another CPU without a sleep.
+    let taken = |cpu: u16| {
+        let mut events = vec![(0, 0, (0, 0, start(0, false))), (0, 0, (1, 0, start(0, true)))];
+        for (thread, cpu) in [(0, 0), (1, cpu)] {
+            events.push((1, 0, (thread, 0, What::Name("thread"))));
+            events.push((10 * MS, cpu, (thread, 10 * MS, What::Name("later"))));
+        }
+        // Somebody is on the other CPU, so that it is known where threads ran.
+        events.push((10 * MS, 1, (1, 0, What::Name("last"))));
+        let machine = machine("uma-8").with_cpus(2).expect("a machine");
+        run(&RunSpec { machine, trace: Some(recorded_at(&events)), ..spec(Workload::Replay) })
+            .figure("elapsed_s")
+    };
+    let (stayed, went) = (taken(0), taken(1));
+    assert!((0.02..0.022).contains(&stayed) && (0.01..0.011).contains(&went), "{stayed} {went}");
+    let (both, one, other) = (elapsed([0, 1], 2), elapsed([1, 1], 2), elapsed([1, 1], 4));
+    assert!((0.01..0.011).contains(&both), "each on its own: {both}");
+    assert!((0.018..0.022).contains(&one), "both on one: {one}");
+    assert!((0.01..0.011).contains(&other), "on another machine they find a place: {other}");
 }
 
 #[test]

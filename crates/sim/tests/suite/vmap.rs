@@ -12,6 +12,7 @@ const PUBLISHED: [(u32, f64, f64); 4] =
     [(1, 14700.0, 2900.0), (2, 33600.0, 3000.0), (4, 49500.0, 2800.0), (8, 70631.0, 2900.0)];
 
 const EAGER: &str = "linux+vmap=eager";
+const SWEEP: &str = "linux+vmap=sweep";
 
 fn touch(text: &str, threads: u32) -> RunSpec {
     RunSpec { policy: policy(text), threads: Some(threads), ..spec(Workload::VmapTouch) }
@@ -37,11 +38,11 @@ fn is_sound(spec: &RunSpec) -> Report {
 #[test]
 fn on_every_machine_and_with_any_number_of_threads_nothing_stale_is_used() {
     for name in Machine::builtin_names() {
-        for (text, threads) in [("vanilla", 3), ("linux", 8), ("linux", 1)] {
+        for (text, threads) in [("vanilla", 3), ("linux", 8), ("linux", 1), (SWEEP, 8)] {
             is_sound(&elsewhere(name, 8, text, threads));
         }
     }
-    for (cpus, text) in [(1, "linux"), (1, EAGER), (3, "linux"), (48, EAGER)] {
+    for (cpus, text) in [(1, "linux"), (1, EAGER), (3, "linux"), (48, EAGER), (1, SWEEP), (48, SWEEP)] {
         is_sound(&elsewhere("numa-4x12", cpus, text, cpus));
     }
 }
@@ -111,6 +112,35 @@ fn unmap_aliases_costs_little_more_than_one_old_unmap() {
     let (old, new) = (run(&touch(EAGER, 1)), run(&touch("linux", 1)));
     let (one, all) = (old.figure("vunmap_mean_ns"), new.figure("unmap_aliases_mean_ns"));
     assert!(all <= 1.5 * one, "{all} ns, an old unmap {one}");
+}
+
+#[test]
+fn where_cpus_sweep_nobody_is_interrupted_and_threads_do_not_meet() {
+    let spec = |text, threads: u32| {
+        let machine = Machine::builtin("numa-4x12").expect("it comes along");
+        RunSpec { machine, ..touch(text, threads) }
+    };
+    let [one, many] = [1, 48].map(|threads| is_sound(&spec(SWEEP, threads)));
+    for report in [&one, &many] {
+        assert_eq!((report.count("ipis_sent"), report.count("vmap_sweep_forced")), (0, 0));
+        assert!(report.count("vmap_sweeps") > 20, "{} sweeps", report.count("vmap_sweeps"));
+    }
+    for key in ["ns_per_op", "ns_per_op_ram"] {
+        let times = many.figure(key) / one.figure(key);
+        assert!(times < 2.0, "{key}: {times} times as long with 48 threads");
+    }
+}
+
+#[test]
+fn with_a_sweep_that_counts_nobody_old_translations_are_used() {
+    for rule in [Rule::KernelSweepCountsAll, Rule::FlushBeforeKernelSwept] {
+        let mut spec = RunSpec { broken: Some(rule), ..touch(SWEEP, 4) };
+        spec.machine.set("vmap_lazy_kib", "512").expect("a constant");
+        let report = run(&spec);
+        assert!(report.count("stale_accesses") > 100, "{rule}: {}", report.count("stale_accesses"));
+        spec.broken = None;
+        is_sound(&spec);
+    }
 }
 
 #[test]

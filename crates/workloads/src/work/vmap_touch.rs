@@ -32,9 +32,12 @@ const FRAMES_PER_CYCLE: u64 = 8;
 /// Cycles times CPUs, at most, but for [`FEWEST`] a thread: a cycle may interrupt each CPU.
 const CYCLES_TIMES_CPUS: u64 = 1 << 23;
 const FEWEST: u32 = 4;
+/// The same where CPUs sweep, so that a sweep is among them: 410 cycles unmap what a CPU begins one for.
+const FEWEST_SWEPT: u32 = 512;
 /// Of so many counted cycles, one more goes before, and at least one: no line comes from memory in those that count.
 const WARM: u32 = 8;
-/// Where unmapping is lazy, so many purges go before, too: addresses come round, and tables are there, in those that count.
+/// Where unmapping is lazy, so many purges, or sweeps, go before, too: addresses come round, and tables are there, in those that
+/// count.
 const WARM_PURGES: u64 = 12;
 /// Cycles of the last part.
 const ALIASES: u32 = 64;
@@ -78,7 +81,8 @@ struct Thread<'s, 'p, M: Machine> {
 pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result<u64, Error> {
     let Params { cpus, threads, .. } = *params;
     let all = CYCLES.min(params.frames / FRAMES_PER_CYCLE).min(CYCLES_TIMES_CPUS / u64::from(cpus));
-    let cycles = (all as u32 / threads).max(FEWEST);
+    let sweeps = system.mm.config().policy.vmap == VmapPolicy::Sweep;
+    let cycles = (all as u32 / threads).max(if sweeps { FEWEST_SWEPT } else { FEWEST });
     let (left, ended) = (AtomicU32::new(threads), AtomicU32::new(0));
     let world = Arc::new(World { threads, cycles, turns: Turns::default(), left, ended });
     let [map, ram, aliases, end] = [(); 4].map(|()| world.turns.add());
@@ -159,9 +163,13 @@ impl<M: Machine> Thread<'_, '_, M> {
 
     fn play(&mut self, world: &World, how: How) -> Result<(), Error> {
         let m = self.system.mm.platform();
-        let purges = || self.system.mm.counter(Counter::VmapPurges);
-        let lazy = self.system.mm.config().policy.vmap == VmapPolicy::Lazy;
-        let warm = purges() + if lazy { WARM_PURGES } else { 0 };
+        let (counter, warm) = match self.system.mm.config().policy.vmap {
+            VmapPolicy::Eager => (Counter::VmapPurges, 0),
+            VmapPolicy::Lazy => (Counter::VmapPurges, WARM_PURGES),
+            VmapPolicy::Sweep => (Counter::KernelSweeps, WARM_PURGES),
+        };
+        let purges = || self.system.mm.counter(counter);
+        let warm = purges() + warm;
         loop {
             for _ in 0..world.cycles.div_ceil(WARM) {
                 self.cycle(how)?;

@@ -2,7 +2,7 @@
 
 use quietmm::{AllocFrom, Config, FrameNumber, KernelProt, PageNumber, PageRange, VmapPlace};
 
-use super::{Mm, bare};
+use super::{Host, Mm, Setup, bare};
 
 /// Where the kernel range begins: not on the border of a page table, and a little before page numbers pass 2^16.
 pub const START: PageNumber = PageNumber(0xf_fff8_1234_ff00);
@@ -36,4 +36,14 @@ pub fn room(mm: &Mm<'_>, frame: FrameNumber, pages: u64) -> u64 {
     let mapped: Vec<_> = std::iter::from_fn(|| mm.vmap(&whole, BARE, RW).ok()).collect();
     mapped.iter().for_each(|range| mm.vunmap(range.start).unwrap());
     mapped.len() as u64 * pages
+}
+
+/// A machine with so many CPUs.
+pub fn host(cpus: u32) -> Host {
+    Host::new(Setup { cpus, ..Setup::default() })
+}
+
+/// The page so many further on.
+pub fn next(page: PageNumber, by: u64) -> PageNumber {
+    PageNumber(page.0 + by)
 }

@@ -23,6 +23,7 @@ pub(super) struct Books {
     flushed_pages: (u64, u64),
     flushed_all: (u64, u64),
     flushed_kernel: (u64, u64),
+    broadcasts: (u64, u64),
     swapped_out: (u64, u64),
     swapped_in: (u64, u64),
     /// Requests carried out, and asked for.
@@ -97,6 +98,7 @@ impl Books {
             Event::FlushedPages { pages } => self.flushed_pages.0 += u64::from(pages),
             Event::FlushedAll => self.flushed_all.0 += 1,
             Event::FlushedKernel => self.flushed_kernel.0 += 1,
+            Event::Broadcast { .. } => self.broadcasts.0 += 1,
             Event::SwappedOut => self.swapped_out.0 += 1,
             Event::SwappedIn { .. } => self.swapped_in.0 += 1,
             Event::Faulted { .. } => self.faulted += 1,
@@ -115,6 +117,7 @@ impl Host {
             Happened::FlushPage(..) | Happened::FlushKernelPage(..) => books.flushed_pages.1 += 1,
             Happened::FlushSpace(_) => books.flushed_all.1 += 1,
             Happened::FlushKernel(_) => books.flushed_kernel.1 += 1,
+            Happened::Broadcast(..) => books.broadcasts.1 += 1,
             Happened::DiskWrite(..) => {}
         }
     }
@@ -166,12 +169,14 @@ impl Host {
             ("pages flushed", books.flushed_pages),
             ("full flushes", books.flushed_all),
             ("flushes of kernel addresses", books.flushed_kernel),
+            ("flushes by broadcast", books.broadcasts),
             ("pages read from swap", books.swapped_in),
             ("pages written to swap", books.swapped_out),
         ];
         for (what, (reported, seen)) in same {
             assert_eq!(reported, seen, "{what}: reported, and seen by the machine");
         }
+        assert!(self.all_synced(), "a broadcast that nobody waited for");
         let (served, asked) = books.served;
         assert!(served <= asked, "{served} requests carried out, and {asked} asked for");
     }

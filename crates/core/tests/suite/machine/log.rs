@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use quietmm::Event;
-use quietmm::platform::{Store, WaitKey};
+use quietmm::platform::{Everywhere, Store, WaitKey};
 
 use super::Host;
 
@@ -15,6 +15,7 @@ pub enum Happened {
     FlushSpace(u16),
     FlushKernelPage(u16, u64),
     FlushKernel(u16),
+    Broadcast(u16, Everywhere),
     DiskWrite(Store, u64),
     Event(Event),
 }
@@ -43,6 +44,14 @@ impl Host {
 
     pub fn interrupts(&self) -> usize {
         self.count(|what| matches!(what, Happened::Interrupt(_)))
+    }
+
+    /// What was flushed on all CPUs by the hardware since then.
+    pub fn broadcasts(&self) -> Vec<Everywhere> {
+        let log = self.log.borrow();
+        log.iter()
+            .filter_map(|what| if let Happened::Broadcast(_, what) = what { Some(*what) } else { None })
+            .collect()
     }
 
     /// Who was woken since this was last asked.

@@ -4,8 +4,10 @@
 #![allow(dead_code, unused_imports, reason = "each test file uses its part")]
 
 mod aside;
+mod broadcast;
 mod device;
 pub mod faults;
+pub mod flushing;
 mod hooks;
 pub mod kernel;
 mod laws;
@@ -31,7 +33,7 @@ pub use hooks::{StandsStill, everywhere, everywhere_as};
 pub use log::Happened;
 use log::Log;
 use translation::{Begun, Tlb};
-pub use words::{NONE_AT_HAND, at_hand, bare, config, counted, exhaust, give_back, pages, settled};
+pub use words::{NONE_AT_HAND, at_hand, bare, config, counted, exhaust, give_back, pages, settled, ticks};
 
 pub type Mm<'p> = Manager<'p, Host>;
 /// Whether memory comes.
@@ -46,6 +48,8 @@ pub struct Setup {
     /// Whether both guarantees are declared. Where they are not, the hardware lacks the first: a write through a cached
     /// clean entry looks at no table.
     pub guarantees: bool,
+    /// Whether the hardware can flush all CPUs.
+    pub broadcast: bool,
     pub disk: bool,
     /// Whether only CPU 0 is online when the manager is made.
     pub first_alone: bool,
@@ -59,8 +63,9 @@ impl Default for Setup {
     fn default() -> Self {
         // Frame numbers pass 2^16, so that one that is cut is seen.
         let (base, frames) = (0xfc00, 4096);
-        let (guarantees, disk, first_alone) = (true, true, false);
-        Setup { cpus: 1, nodes: 1, tags: 1, guarantees, disk, first_alone, base, frames, regions: None }
+        let (guarantees, broadcast, disk, first_alone) = (true, false, true, false);
+        let (cpus, nodes, tags, regions) = (1, 1, 1, None);
+        Setup { cpus, nodes, tags, guarantees, broadcast, disk, first_alone, base, frames, regions }
     }
 }
 
@@ -72,6 +77,8 @@ pub struct Host {
     irqs: Vec<Cell<bool>>,
     pending: Vec<Cell<bool>>,
     tlbs: Vec<RefCell<Tlb>>,
+    /// What each CPU's broadcasts will take away.
+    broadcasts: broadcast::Pending,
     /// Writes that CPUs have begun and not ended.
     begun: Vec<Cell<Option<Begun>>>,
     manager: Cell<*const Mm<'static>>,
@@ -99,6 +106,8 @@ pub struct Host {
     /// that is mapped to another frame meanwhile (INV-3).
     pub kernel_window: Cell<u32>,
     pub kernel_stale: Cell<u32>,
+    /// What the clock shows, in nanoseconds: it stands unless it is set.
+    pub clock: Cell<u64>,
     /// Uses of a cached translation that the tables no longer allow, and tables freed under a CPU that has them
     /// loaded or has walked them since it flushed.
     pub stale: Cell<u32>,
@@ -173,6 +182,7 @@ impl Host {
             irqs: vec![Cell::new(true); cpus],
             pending: vec![Cell::new(false); cpus],
             tlbs: (0..cpus).map(|_| RefCell::default()).collect(),
+            broadcasts: RefCell::new(vec![Vec::new(); cpus]),
             begun: vec![Cell::new(None); cpus],
             manager: Cell::new(std::ptr::null()),
             idle_pauses: Cell::new(0),
@@ -189,6 +199,7 @@ impl Host {
             goes_out: Cell::new(0),
             kernel_root: Cell::new(None),
             kernel_window: Cell::new(0),
+            clock: Cell::new(0),
             kernel_stale: Cell::new(0),
             stale: Cell::new(0),
             pauses: RefCell::default(),

@@ -3,7 +3,7 @@
 use std::panic::resume_unwind;
 
 use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
-use quietmm::platform::{Access, BlockDevice, Guarantees, Shortage, WaitKey};
+use quietmm::platform::{Access, BlockDevice, Broadcast, Guarantees, Shortage, WaitKey};
 use quietmm::{CpuId, CpuSet, Event, FrameNumber, NodeId, Platform, Rule, VirtAddr};
 
 use super::translation::{Tlb, places};
@@ -64,6 +64,7 @@ unsafe impl Platform for Host {
         self.next(&self.on_load);
         let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
         (tlb.root, tlb.tag) = (Some(root), tag);
+        tlb.roots.insert(tag, root);
         if !keep {
             tlb.flush();
         }
@@ -113,7 +114,7 @@ unsafe impl Platform for Host {
         unsafe { self.direct(from.phys()).copy_to(self.direct(to.phys()), PAGE_SIZE as usize) }
     }
     fn now(&self) -> Nanos {
-        Nanos(0)
+        Nanos(self.clock.get())
     }
     fn pause(&self, ns: u32) {
         self.pauses.borrow_mut().push(ns);
@@ -183,6 +184,9 @@ unsafe impl Platform for Host {
     }
     fn device(&self) -> Option<&dyn BlockDevice> {
         self.setup.disk.then_some(self as &dyn BlockDevice)
+    }
+    fn broadcast(&self) -> Option<&dyn Broadcast> {
+        self.setup.broadcast.then_some(self as &dyn Broadcast)
     }
     fn guarantees(&self) -> Guarantees {
         if !self.setup.guarantees {

@@ -13,6 +13,8 @@ use super::{Host, Mm};
 pub(super) struct Tlb {
     pub(super) root: Option<FrameNumber>,
     pub(super) tag: u16,
+    /// By tag: what was last loaded under it.
+    pub(super) roots: BTreeMap<u16, FrameNumber>,
     /// By tag, first page and whether it is a large page: the entry as it was cached.
     pub(super) cached: BTreeMap<(u16, u64, bool), Entry>,
     /// By tag: the tables that the CPU has walked since its last flush, and may walk again without a look above.
@@ -253,7 +255,8 @@ impl Host {
 
     fn access(&self, mm: &Mm<'_>, id: SpaceId, page: u64, write: Option<u64>) -> Result<u64, Error> {
         assert_eq!(mm.loaded_space(), Some(id), "this CPU runs elsewhere");
-        for _ in 0..3 {
+        // One fault brings a page, another lets write to it; and each time somebody else may have taken it away meanwhile.
+        for _ in 0..8 {
             if let Some(frame) = self.translate(page, write.is_some()) {
                 let word = self.word(frame, 0);
                 if let Some(value) = write {

@@ -50,3 +50,16 @@ pub fn exhaust(mm: &Mm<'_>) -> Vec<quietmm::Frames> {
 pub fn give_back(mm: &Mm<'_>, frames: Vec<quietmm::Frames>) {
     frames.into_iter().for_each(|block| mm.free_frames(block));
 }
+
+/// The timers of these CPUs fire.
+pub fn ticks(mm: &Mm<'_>, cpus: &[u16]) {
+    for &cpu in cpus {
+        mm.platform().on(cpu, || {
+            let were_on = mm.platform().irqs_off();
+            mm.tick();
+            if were_on {
+                mm.platform().irqs_on();
+            }
+        });
+    }
+}

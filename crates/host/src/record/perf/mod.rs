@@ -30,6 +30,9 @@ const RING_PAGES: usize = 512;
 /// How long to wait for a ring to fill, in milliseconds.
 const ROUND: i32 = 20;
 
+/// A reason to flush: the CPU had left that space before. 1 is a remote shootdown.
+const LEFT: u64 = 5;
+
 /// What an event is good for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Source {
@@ -413,7 +416,7 @@ impl Events {
             }
             Source::Flush => {
                 let pages = field("pages") as i64;
-                Saw::Flushed { pages: u64::try_from(pages).unwrap_or(0) }
+                Saw::Flushed { pages: u64::try_from(pages).unwrap_or(0), left: field("reason") == LEFT }
             }
             Source::SendMask | Source::SendOne => {
                 // Without a function to call there it is for the scheduler. Which function it is the kernel says of masks only,

@@ -7,8 +7,12 @@ pub mod limits;
 
 use std::process::{Command, Output, Stdio};
 
+/// The policies of which something was published.
+const TWO: &str = "linux+unmap=per-page,linux";
+
 /// A comparison that is done at once: little memory, few CPUs.
-pub const QUICK: &[&str] = &["compare", "lru-file-mmap-read", "--machine", "uma-8", "--scale", "2048"];
+pub const QUICK: &[&str] =
+    &["compare", "lru-file-mmap-read", "--machine", "uma-8", "--scale", "2048", "--policies", TWO];
 
 /// A run whose threads use freed memory as soon as no flush comes before it is freed.
 pub const BYSTANDER: &[&str] = &["run", "tlb-bystander", "--machine", "uma-8", "--scale", "2048"];

@@ -98,6 +98,8 @@ pub enum Victim {
     Other,
     /// A CPU that had nothing to do.
     Idle,
+    /// A CPU that had left the space before, of which the kernel had not taken note.
+    Left,
     /// A recorded thread.
     Thread(u32),
 }
@@ -235,6 +237,8 @@ const NEW_THREAD: u8 = 1 << 5;
 const NEW_CPU: u8 = 1 << 6;
 const KIND: u8 = NEW_THREAD - 1;
 
+/// [`Victim::Left`]: more than the number of any thread, so that older recordings mean what they did.
+const LEFT: u64 = 1 << 33;
 const ANONYMOUS: u64 = 0;
 const PRIVATE: u64 = 1;
 const SHARED: u64 = 2;
@@ -328,6 +332,7 @@ impl<'a> What<'a> {
                 number(match victim {
                     Victim::Other => 0,
                     Victim::Idle => 1,
+                    Victim::Left => LEFT,
                     Victim::Thread(thread) => u64::from(thread) + 2,
                 });
                 number(pages);
@@ -383,6 +388,7 @@ impl<'a> What<'a> {
                 let victim = match input.number()? {
                     0 => Victim::Other,
                     1 => Victim::Idle,
+                    LEFT => Victim::Left,
                     thread => Victim::Thread(u32::try_from(thread - 2).map_err(|_| Fault::Thread)?),
                 };
                 What::Shootdown { victim, pages: input.number()? }

@@ -38,7 +38,12 @@ fn any_what() -> impl Strategy<Value = What<'static>> {
         number().prop_map(|offset| Backing::Private { file: 0, offset }),
         number().prop_map(|offset| Backing::Shared { file: 0, offset }),
     ];
-    let victim = prop_oneof![Just(Victim::Other), Just(Victim::Idle), (0u32..3).prop_map(Victim::Thread)];
+    let victim = prop_oneof![
+        Just(Victim::Other),
+        Just(Victim::Idle),
+        Just(Victim::Left),
+        (0u32..3).prop_map(Victim::Thread)
+    ];
     prop_oneof![
         Just(What::Name("worker")),
         Just(What::End),

@@ -5,7 +5,7 @@
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use quietmm::platform::WaitKey;
 use quietmm::{CpuId, Error, FileId, Manager, PageNumber, PageRange, SpaceId, UserAccess};
@@ -35,6 +35,11 @@ struct World {
     files: Vec<FileId>,
     /// Where a task is before and after its threads.
     nursery: SpaceId,
+    /// There are as many CPUs as there were: threads run where they ran. Otherwise the scheduler finds a place.
+    keeps_cpus: bool,
+    /// When the replay began, and how far it has been behind the recording where a thread began to sleep, at most: nanoseconds.
+    began: AtomicU64,
+    behind: AtomicU64,
 }
 
 /// What somebody waits with for a thread: apart from naps, devices and turns.
@@ -44,31 +49,41 @@ const fn key(thread: u32) -> WaitKey {
 
 /// Makes a task for each seat.
 pub fn set_up<M: Machine>(system: &System<'_, M>, recording: &Recording<'_>) -> Result<u64, Error> {
-    let Plan { lives, seats, spaces, files, mended } = plan(recording);
+    let Plan { lives, seats, spaces, files, mended, knows_cpus } = plan(recording);
     system.mm.platform().tally(Tally::StepsMended, mended);
     let mut made = alloc::vec![None; spaces as usize];
     for life in lives.iter().filter(|life| life.founds) {
         made[life.space as usize] = Some(system.mm.create_space()?);
     }
     let all = lives.iter().map(|life| life.steps.len() as u64).sum();
+    let cpus = system.mm.platform().possible_cpus();
+    let keeps_cpus = knows_cpus && cpus == u32::from(recording.header().about.cpus);
     let world = Arc::new(World {
         done: lives.iter().map(|_| AtomicU32::new(0)).collect(),
         spaces: Guarded::new(made),
         files: files.iter().map(|&pages| system.mm.create_file(pages.max(1))).collect::<Result<_, _>>()?,
         nursery: system.mm.create_space()?,
+        keeps_cpus,
+        began: AtomicU64::new(u64::MAX),
+        behind: AtomicU64::new(0),
         lives,
     });
     let mut turns: Vec<Vec<u32>> = alloc::vec![Vec::new(); seats.count as usize];
     for (thread, &seat) in seats.of.iter().enumerate() {
         turns[seat as usize].push(thread as u32);
     }
-    let cpus = system.mm.platform().possible_cpus();
     for (seat, threads) in turns.into_iter().enumerate() {
         let world = world.clone();
         let cpu = CpuId((seat as u32 % cpus) as u16);
-        system.spawn_roaming(format!("thread/{seat}"), TaskKind::User(world.nursery), cpu, move |system| {
+        let (name, kind) = (format!("thread/{seat}"), TaskKind::User(world.nursery));
+        let body = move |system: &System<'_, M>| {
             threads.iter().try_for_each(|&thread| Thread::new(system, &world, thread).live())
-        });
+        };
+        if keeps_cpus {
+            system.spawn(name, kind, cpu, body);
+        } else {
+            system.spawn_roaming(name, kind, cpu, body);
+        }
     }
     Ok(all)
 }
@@ -98,6 +113,7 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
 
     fn live(&mut self) -> Result<(), Error> {
         let life = &self.world.lives[self.me as usize];
+        self.world.began.fetch_min(self.machine().now().0, Ordering::Relaxed);
         if let Some(after) = life.after {
             self.await_done(after);
         }
@@ -165,7 +181,11 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
                 self.owed -= paid;
                 self.run(ns - paid);
             }
-            Step::Sleep(ns) => self.system.nap(ns),
+            Step::On(cpu) => self.go_to(CpuId(cpu)),
+            Step::Sleep { ns, until, cpu } => {
+                self.wake_on(CpuId(cpu));
+                self.sleep(ns, until);
+            }
             Step::Await(done) => self.await_done(done),
             Step::Map { pages, shows, prot } => {
                 let backing = shows.backing(&self.world.files);
@@ -206,6 +226,37 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
             Step::End { ends } => self.leave(ends)?,
         }
         Ok(())
+    }
+
+    /// Where it was woken in the recording, it is here, if there are as many CPUs.
+    fn wake_on(&self, cpu: CpuId) {
+        if self.world.keeps_cpus {
+            self.system.wake_on(cpu);
+        }
+    }
+
+    /// The thread was taken to another CPU without having slept.
+    fn go_to(&self, cpu: CpuId) {
+        if self.world.keeps_cpus && self.machine().this_cpu() != cpu {
+            self.system.wake_on(cpu);
+            self.system.nap(1);
+        }
+    }
+
+    /// Sleeps until it is as late as it was in the recording, as far as the replay is behind it. So those who slept at the same
+    /// time do here too: for as long as they slept, each by itself, they would drift apart, and who is interrupted depends
+    /// on who runs.
+    fn sleep(&self, ns: u64, until: u64) {
+        // Of one that began before the recording nothing is known but how long it was.
+        let Some(since) = until.checked_sub(ns) else { return self.system.nap(ns) };
+        // Relaxed, here and where it begins: numbers that say nothing of other memory.
+        let now = self.machine().now().0.saturating_sub(self.world.began.load(Ordering::Relaxed));
+        let late = now.saturating_sub(since);
+        let behind = self.world.behind.fetch_max(late, Ordering::Relaxed).max(late);
+        match (until + behind).saturating_sub(now) {
+            0 => self.system.give_way(),
+            ns => self.system.nap(ns),
+        }
     }
 
     fn run(&self, ns: u64) {

@@ -5,20 +5,25 @@ use alloc::vec::Vec;
 use quietmm::{Advice, Prot};
 
 use super::order::{Done, Order};
-use super::space::{Mapped, Shows, Space, USER_END};
+use super::space::{MAPPABLE, Mapped, Shows, Space};
 use crate::trace::Recording;
-use crate::trace::recording::{Backing, Pages, Rights, What};
+use crate::trace::recording::{Backing, Event, Pages, Rights, What};
 
 /// The most pages that are touched because they were populated at once.
 const MOST_POPULATED: u64 = 1 << 18;
+
+/// The most pages of a file.
+const MOST_FILE: u64 = 1 << 40;
 
 /// One step of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// It runs in user mode for so many nanoseconds.
     Run(u64),
-    /// It sleeps.
-    Sleep(u64),
+    /// It runs on this CPU from now on, where the replay keeps to the recorded ones.
+    On(u16),
+    /// It sleeps so many nanoseconds; in the recording until then, and then it ran on this CPU.
+    Sleep { ns: u64, until: u64, cpu: u16 },
     /// It waits until another thread has done so many of its steps.
     Await(Done),
     /// A new mapping. Nothing is mapped there.
@@ -71,6 +76,8 @@ pub struct Plan {
     pub files: Vec<u64>,
     /// Steps that were left out because they were impossible, or were added because they must have been.
     pub mended: u64,
+    /// It is known on which CPUs threads ran: a source that does not know says 0 of all.
+    pub knows_cpus: bool,
 }
 
 /// Gives each thread a seat that is free when it begins. One that is not said to have ended keeps its seat.
@@ -101,8 +108,9 @@ pub fn seats(recording: &Recording<'_>) -> Seats {
 /// Makes a plan. Memory is in proportion to the events.
 pub fn plan(recording: &Recording<'_>) -> Plan {
     let mut planner = Planner::new(seats(recording));
+    planner.knows_cpus = recording.events().any(|event| event.cpu > 0);
     for event in recording.events() {
-        planner.take(event.thread, event.ran, &event.what);
+        planner.take(&event);
     }
     planner.finish()
 }
@@ -113,10 +121,13 @@ struct Planner {
     lives: Vec<Life>,
     /// The space that each thread is in now; none once it has ended.
     now_in: Vec<Option<u32>>,
+    /// The CPU of its last event, the one that began it apart.
+    on: Vec<Option<u16>>,
     spaces: Vec<Space>,
     files: Vec<u64>,
     order: Order,
     mended: u64,
+    knows_cpus: bool,
 }
 
 fn prot(rights: Rights) -> Prot {
@@ -138,9 +149,11 @@ fn advice(number: u32) -> Option<Advice> {
     }
 }
 
-/// The part that a program can have.
+/// The part that a program can have here. Where a recording has more, the kernel gave it: the first pages to a program with
+/// `vm.mmap_min_addr` at 0, those of `[vsyscall]` to all.
 fn user(pages: Pages) -> Option<Pages> {
-    Pages::new(pages.start, pages.end().min(USER_END).checked_sub(pages.start)?)
+    let start = pages.start.max(MAPPABLE.start);
+    Pages::new(start, pages.end().min(MAPPABLE.end).checked_sub(start)?)
 }
 
 impl Planner {
@@ -149,14 +162,17 @@ impl Planner {
             seats,
             lives: Vec::new(),
             now_in: Vec::new(),
+            on: Vec::new(),
             spaces: Vec::new(),
             files: Vec::new(),
             order: Order::default(),
             mended: 0,
+            knows_cpus: false,
         }
     }
 
-    fn take(&mut self, thread: u32, ran: u64, what: &What<'_>) {
+    fn take(&mut self, event: &Event<'_>) {
+        let Event { at, thread, cpu, ran, ref what } = *event;
         if let What::Start { by, shares, .. } = *what {
             return self.start(thread, by, shares);
         }
@@ -164,11 +180,15 @@ impl Planner {
             self.files.push(0);
         }
         let Some(space) = self.now_in[thread as usize] else { return };
+        let moved = self.on[thread as usize].replace(cpu) != Some(cpu);
+        if self.knows_cpus && moved && !matches!(what, What::Sleep { .. }) {
+            self.step(thread, Step::On(cpu));
+        }
         if ran > 0 {
             self.step(thread, Step::Run(ran));
         }
         match *what {
-            What::Sleep { ns } => self.step(thread, Step::Sleep(ns)),
+            What::Sleep { ns } => self.step(thread, Step::Sleep { ns, until: at, cpu }),
             What::Join(other) => self.join(thread, other),
             What::Exec(_) => self.exec(thread, space),
             What::End => self.end(thread, space),
@@ -226,6 +246,7 @@ impl Planner {
     fn start(&mut self, thread: u32, by: u32, shares: bool) {
         self.lives.push(Life::default());
         self.now_in.push(None);
+        self.on.push(None);
         self.order.add_thread();
         let maker = if by == thread { None } else { self.now_in[by as usize] };
         let (space, after) = match maker {
@@ -265,7 +286,7 @@ impl Planner {
         }
         // It slept because it waited: here it waits. The step stays, since others may count on its number.
         let steps = &mut self.lives[thread as usize].steps;
-        if let Some(slept @ Step::Sleep(_)) = steps.last_mut() {
+        if let Some(slept @ Step::Sleep { .. }) = steps.last_mut() {
             *slept = Step::Run(0);
         }
         let done = self.here(other);
@@ -307,12 +328,21 @@ impl Planner {
         backing: Backing,
         populate: bool,
     ) {
-        let Some(pages) = user(pages) else { return };
+        let inside = user(pages);
+        self.mended += u64::from(inside != Some(pages));
+        let Some(inside) = inside else { return };
         let shows = match backing {
             Backing::Anonymous => Shows::Anonymous,
             Backing::Private { file, offset } => Shows::File { file, offset, shared: false },
             Backing::Shared { file, offset } => Shows::File { file, offset, shared: true },
         };
+        let (pages, mut shows) = (inside, shows.further(inside.start - pages.start));
+        if let Shows::File { offset, .. } = shows
+            && offset.saturating_add(pages.count) > MOST_FILE
+        {
+            self.mended += 1;
+            shows = Shows::Anonymous;
+        }
         self.clear(thread, space, pages);
         self.map_free(thread, space, pages, Mapped { backing: shows, prot: prot(rights) });
         if populate && prot(rights) != Prot::None {
@@ -327,7 +357,7 @@ impl Planner {
     fn map_free(&mut self, thread: u32, space: u32, pages: Pages, mapped: Mapped) {
         if let Shows::File { file, offset, .. } = mapped.backing {
             let size = &mut self.files[file as usize];
-            *size = (*size).max(offset.saturating_add(pages.count));
+            *size = (*size).max(offset + pages.count);
         }
         let before = self.spaces[space as usize].before_change(pages);
         self.after(thread, before);
@@ -387,10 +417,10 @@ impl Planner {
     }
 
     fn remap(&mut self, thread: u32, space: u32, from: Pages, to: Pages) {
-        let (Some(from), Some(to)) = (user(from), user(to)) else { return };
         let stays = from.start == to.start;
-        if !stays && from.start < to.end() && to.start < from.end() {
-            // No kernel does that.
+        let overlaps = !stays && from.start < to.end() && to.start < from.end();
+        if overlaps || user(from) != Some(from) || user(to) != Some(to) {
+            // No kernel does the first, and only some the others.
             self.mended += 1;
             return;
         }
@@ -423,7 +453,9 @@ impl Planner {
     }
 
     fn touch(&mut self, thread: u32, space: u32, page: u64, write: bool, count: u32) {
-        if page >= USER_END {
+        if !MAPPABLE.contains(&page) {
+            // Often a null pointer: the program was told by a signal.
+            self.mended += 1;
             return;
         }
         if self.spaces[space as usize].at(page).is_none() {
@@ -432,16 +464,16 @@ impl Planner {
             self.map_free(thread, space, hole, Mapped { backing: Shows::Anonymous, prot: Prot::ReadWrite });
         }
         let now = &self.spaces[space as usize];
-        let allowed = match now.at(page).map(|mapped| mapped.prot) {
-            Some(Prot::ReadWrite) => true,
-            Some(Prot::Read) => !write,
-            _ => false,
+        let write = match now.at(page).map(|mapped| mapped.prot) {
+            Some(Prot::ReadWrite) => write,
+            // Not all who record know reads from writes.
+            Some(Prot::Read) => false,
+            _ => {
+                // A program that lets itself be told by a signal, or a change of rights that the recording has a moment later.
+                self.mended += 1;
+                return;
+            }
         };
-        if !allowed {
-            // A program that lets itself be told by a signal, or a change of rights that the recording has a moment later.
-            self.mended += 1;
-            return;
-        }
         let before: Vec<Done> = now.before_touch(page).collect();
         self.after(thread, before);
         let done = self.next(thread);
@@ -466,6 +498,7 @@ impl Planner {
             spaces: self.spaces.len() as u32,
             files: self.files,
             mended: self.mended,
+            knows_cpus: self.knows_cpus,
         }
     }
 }

@@ -3,14 +3,16 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::ops::Range;
 
-use quietmm::{Backing, Prot};
+use quietmm::{Backing, PageRange, Prot};
 
 use super::order::Done;
 use crate::trace::recording::Pages;
 
-/// Programs have no pages from here on.
-pub const USER_END: u64 = quietmm::PageNumber::USER_END.0;
+/// The pages that programs can have.
+pub const MAPPABLE: Range<u64> =
+    PageRange::MAPPABLE.start.0..PageRange::MAPPABLE.start.0 + PageRange::MAPPABLE.pages;
 /// Pages that are mapped together where a fault shows that something must be there: a stack that grows, for one.
 const GUESS: u64 = 16;
 
@@ -195,11 +197,11 @@ impl Space {
 
     /// A hole round a page in which nothing is mapped, for what must have been there.
     pub fn hole(&self, page: u64) -> Pages {
-        let from = page / GUESS * GUESS;
+        let from = (page / GUESS * GUESS).max(MAPPABLE.start);
         let before = self.pieces.range(..page).rev().find(|(_, piece)| piece.mapped.is_some());
         let after = self.pieces.range(page..).find(|(_, piece)| piece.mapped.is_some());
         let start = before.map_or(from, |(_, piece)| piece.end.max(from));
-        let end = after.map_or(from + GUESS, |(&at, _)| at.min(from + GUESS)).min(USER_END);
+        let end = after.map_or(from + GUESS, |(&at, _)| at.min(from + GUESS)).min(MAPPABLE.end);
         Pages { start, count: end - start }
     }
 

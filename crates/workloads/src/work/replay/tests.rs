@@ -13,6 +13,7 @@ use quietmm::Prot;
 
 use super::order::Done;
 use super::plan::{Plan, Step, plan};
+use super::space::{MAPPABLE, Shows};
 use crate::trace::AnyTrace;
 use crate::trace::recording::{
     About, Backing, Call, Event, Pages, RecordingEncoder, RecordingHeader, Rights, Shootdowns, What,
@@ -140,9 +141,12 @@ impl<'a> Model<'a> {
         let here = self.space[thread as usize].unwrap();
         let space = self.spaces[here as usize].as_mut().expect("a space lives as long as its threads");
         let all = |pages: Pages| pages.start..pages.end();
+        // As the core refuses them: a task would end early.
+        let mappable = |pages: Pages| assert!(all(pages).all(|page| MAPPABLE.contains(&page)), "{pages:?}");
         match *step {
-            Step::Run(_) | Step::Sleep(_) | Step::Await(_) => {}
+            Step::Run(_) | Step::On(_) | Step::Sleep { .. } | Step::Await(_) => {}
             Step::Map { pages, prot, .. } => {
+                mappable(pages);
                 for page in all(pages) {
                     assert_eq!(space.insert(page, prot), None, "{page} is mapped already");
                 }
@@ -155,6 +159,7 @@ impl<'a> Model<'a> {
             }
             Step::Advise { pages, .. } => all(pages).for_each(|page| assert!(space.contains_key(&page))),
             Step::Move { pages, to } => {
+                mappable(Pages { start: to, ..pages });
                 let prots: Vec<Prot> = all(pages).map(|page| space.remove(&page).expect("mapped")).collect();
                 for (page, prot) in (to..).zip(prots) {
                     assert_eq!(space.insert(page, prot), None, "{page} is mapped already");
@@ -280,9 +285,9 @@ fn a_touch_waits_for_the_mapping_that_another_thread_made_and_an_unmap_for_the_t
     let plan = planned(&[
         (0, 0, start(0, false)),
         (1, 0, start(0, true)),
-        (0, 0, map(10, 4)),
-        (1, 0, touch(11)),
-        (0, 0, unmap(10, 4)),
+        (0, 0, map(100, 4)),
+        (1, 0, touch(101)),
+        (0, 0, unmap(100, 4)),
     ]);
     assert_eq!(plan.lives[1].steps[0], Step::Await(Done { thread: 0, steps: 1 }));
     assert!(plan.lives[0].steps.contains(&Step::Await(Done { thread: 1, steps: 2 })));
@@ -319,13 +324,55 @@ fn a_join_takes_the_place_of_the_sleep_in_which_it_was_waited() {
 }
 
 #[test]
+fn pages_that_nobody_can_have_are_left_out_and_counted() {
+    let file = Backing::Private { file: 0, offset: 5 };
+    let far = Backing::Private { file: 0, offset: 1 << 40 };
+    let rights = Rights::from_bits(3);
+    let low = |start, count, backing| What::Map {
+        pages: pages(start, count),
+        rights,
+        backing,
+        populate: true,
+        call: NO_CALL,
+    };
+    let last = MAPPABLE.end;
+    let plan = planned(&[
+        (0, 0, start(0, false)),
+        (0, 0, What::File("/file")),
+        // A null pointer, the last page, a map of which the first half lies below what can be mapped, one of which all does.
+        (0, 0, touch(0)),
+        (0, 0, touch(last)),
+        (0, 0, low(14, 4, file)),
+        (0, 0, low(0, 3, Backing::Anonymous)),
+        // Nowhere to go to.
+        (0, 0, What::Move { from: pages(16, 1), to: pages(3, 1), call: NO_CALL }),
+        (0, 0, touch(20)),
+        (0, 0, unmap(0, 18)),
+        // Further in a file than files reach here.
+        (0, 0, What::Map { pages: pages(99, 1), rights, backing: far, populate: false, call: NO_CALL }),
+    ]);
+    assert_eq!(plan.mended, 7, "two touches, three maps, a move, and a map for what is touched");
+    assert_eq!(plan.files, [9]);
+    let shows = Shows::File { file: 0, offset: 7, shared: false };
+    let inside = Pages { start: 16, count: 2 };
+    let steps = &plan.lives[0].steps;
+    assert!(
+        matches!(steps[0], Step::Map { pages, shows: s, .. } if pages == inside && s == shows),
+        "{steps:?}"
+    );
+    assert_eq!(steps[1..3], [16, 17].map(|page| Step::Touch { page, write: true, count: 1 }));
+    assert!(matches!(steps[3], Step::Map { pages: Pages { start: 18, count: 14 }, .. }), "{steps:?}");
+    assert_eq!(steps[5], Step::Unmap(inside));
+}
+
+#[test]
 fn what_must_have_been_there_is_added_and_counted() {
     // A fault where nothing is known, a mapping over another one, a write without the right to.
     let plan = planned(&[
         (0, 0, start(0, false)),
         (0, 0, touch(100)),
         (0, 0, map(90, 20)),
-        (0, 0, What::Protect { pages: pages(90, 1), rights: Rights::from_bits(1), call: NO_CALL }),
+        (0, 0, What::Protect { pages: pages(90, 1), rights: Rights::from_bits(0), call: NO_CALL }),
         (0, 0, touch(90)),
     ]);
     assert_eq!(plan.mended, 2);

@@ -1,0 +1,432 @@
+//! Two operations at once: each of a list with each, the second while the first stands still at some place in its middle.
+//! Whatever a page holds in the end, and whatever the two returned, is what one after the other leaves.
+
+use std::cell::{Cell, RefCell};
+
+use crate::machine;
+
+use machine::race::{Place, at, race};
+use machine::showing::{LARGE, private, shared};
+use machine::swapping::{DEVICE, reclaim, sound, squeeze, take_free};
+use machine::{Mm, Setup, at_hand, bare, give_back, pages};
+use quietmm::{
+    Advice, Backing, Config, Error, FileId, FrameNumber, Frames, NodeId, PageNumber, Prot, Region, SpaceId,
+};
+
+/// Pages before the end of a table, and of the range that large pages may be in.
+const SMALL: u64 = 0xfffe;
+const COUNT: u64 = 4;
+/// How far away a range is moved to.
+const AWAY: u64 = 0x2400;
+
+/// What is there at the start.
+struct Scene {
+    /// The first page of those that the operations are about.
+    at: u64,
+    spaces: RefCell<Vec<SpaceId>>,
+    file: Option<FileId>,
+    held: RefCell<Vec<Frames>>,
+    /// Whether the first operation has begun: from then on a task does not take memory away to make it short.
+    begun: Cell<bool>,
+}
+
+impl Scene {
+    fn of(at: u64, spaces: Vec<SpaceId>, file: Option<FileId>) -> Scene {
+        Scene { at, spaces: RefCell::new(spaces), file, held: RefCell::default(), begun: Cell::new(false) }
+    }
+
+    fn id(&self) -> SpaceId {
+        self.spaces.borrow()[0]
+    }
+
+    /// So many pages, from this one of its pages on.
+    fn part(&self, from: u64, count: u64) -> quietmm::PageRange {
+        pages(self.at + from, count)
+    }
+}
+
+fn space(mm: &Mm<'_>, backing: Backing, at: u64, count: u64) -> SpaceId {
+    let id = mm.create_space().unwrap();
+    mm.map(id, pages(at, count), backing, Prot::ReadWrite).unwrap();
+    id
+}
+
+fn fill(mm: &Mm<'_>, id: SpaceId, at: u64, count: u64) {
+    mm.switch_to(id).unwrap();
+    (at..at + count).for_each(|page| mm.platform().write(mm, id, page, page).unwrap());
+    mm.drain_lru_batch();
+}
+
+/// A space, its backing and what is in it.
+type Make = fn(&Mm<'_>) -> Scene;
+
+const SCENES: [(&str, Make); 5] = [
+    ("pages of its own", |mm| {
+        let id = space(mm, Backing::Anonymous, SMALL, COUNT);
+        fill(mm, id, SMALL, COUNT);
+        Scene::of(SMALL, vec![id], None)
+    }),
+    ("swapped pages, two of them read back, shared with a child", |mm| {
+        let id = space(mm, Backing::Anonymous, SMALL, COUNT);
+        fill(mm, id, SMALL, COUNT);
+        let child = mm.fork(id).unwrap();
+        squeeze(mm);
+        (SMALL..SMALL + 2).for_each(|page| assert_eq!(mm.platform().read(mm, id, page), Ok(page)));
+        mm.drain_lru_batch();
+        Scene::of(SMALL, vec![id, child], None)
+    }),
+    ("pages of a file that two spaces share", |mm| {
+        let file = mm.create_file(COUNT).unwrap();
+        let (id, other) = (space(mm, shared(file), SMALL, COUNT), space(mm, shared(file), SMALL, COUNT));
+        fill(mm, other, SMALL, COUNT);
+        mm.write_back(file).unwrap();
+        fill(mm, id, SMALL + 1, 2);
+        Scene::of(SMALL, vec![id, other], Some(file))
+    }),
+    ("pages of a file, and copies of them", |mm| {
+        let file = mm.create_file(COUNT).unwrap();
+        let (other, id) = (space(mm, shared(file), SMALL, COUNT), space(mm, private(file), SMALL, COUNT));
+        fill(mm, other, SMALL, COUNT);
+        fill(mm, id, SMALL + 1, 2);
+        Scene::of(SMALL, vec![id, other], Some(file))
+    }),
+    ("a large page", |mm| {
+        let id = space(mm, Backing::Anonymous, LARGE, 512);
+        mm.advise(id, pages(LARGE, 512), Advice::Large).unwrap();
+        fill(mm, id, LARGE, COUNT);
+        Scene::of(LARGE, vec![id], None)
+    }),
+];
+
+/// Something done by the CPU that this is, which runs in the scene's first space.
+type Do = fn(&Mm<'_>, &Scene) -> Result<(), Error>;
+
+/// A name, and steps: between two of them others may see what they like.
+type Operation = (&'static str, &'static [Do]);
+
+fn touch(mm: &Mm<'_>, scene: &Scene, page: u64, value: Option<u64>) -> Result<(), Error> {
+    let (host, page) = (mm.platform(), scene.at + page);
+    match value {
+        Some(value) => host.write(mm, scene.id(), page, value),
+        None => host.read(mm, scene.id(), page).map(|_| ()),
+    }
+}
+
+const OPERATIONS: [Operation; 22] = [
+    ("read", &[|mm, scene| touch(mm, scene, 1, None)]),
+    ("write", &[|mm, scene| touch(mm, scene, 1, Some(71))]),
+    ("write elsewhere", &[|mm, scene| touch(mm, scene, 2, Some(72))]),
+    ("write what is there", &[|mm, scene| touch(mm, scene, 1, Some(scene.at + 1))]),
+    ("unmap", &[|mm, scene| mm.unmap(scene.id(), scene.part(1, 2))]),
+    ("unmap all", &[|mm, scene| mm.unmap(scene.id(), scene.part(0, COUNT))]),
+    (
+        "map anew",
+        &[
+            |mm, scene| mm.unmap(scene.id(), scene.part(1, 1)),
+            |mm, scene| mm.map(scene.id(), scene.part(1, 1), Backing::Anonymous, Prot::ReadWrite),
+        ],
+    ),
+    ("protect: read", &[|mm, scene| mm.protect(scene.id(), scene.part(0, COUNT), Prot::Read)]),
+    ("protect: none", &[|mm, scene| mm.protect(scene.id(), scene.part(1, 2), Prot::None)]),
+    (
+        "protect: none and back",
+        &[
+            |mm, scene| mm.protect(scene.id(), scene.part(0, 3), Prot::None),
+            |mm, scene| mm.protect(scene.id(), scene.part(0, 3), Prot::ReadWrite),
+        ],
+    ),
+    (
+        "protect: read and back",
+        &[
+            |mm, scene| mm.protect(scene.id(), scene.part(1, 3), Prot::Read),
+            |mm, scene| mm.protect(scene.id(), scene.part(1, 3), Prot::ReadWrite),
+        ],
+    ),
+    ("drop", &[|mm, scene| mm.advise(scene.id(), scene.part(1, 2), Advice::Drop)]),
+    ("small", &[|mm, scene| mm.advise(scene.id(), scene.part(0, COUNT), Advice::Small)]),
+    (
+        "fork",
+        &[|mm, scene| {
+            let child = mm.fork(scene.id())?;
+            scene.spaces.borrow_mut().push(child);
+            Ok(())
+        }],
+    ),
+    ("move", &[|mm, scene| mm.move_range(scene.id(), scene.part(1, 2), PageNumber(scene.at + AWAY))]),
+    (
+        "migrate",
+        &[|mm, scene| {
+            mm.migrate(scene.id(), scene.part(0, COUNT), NodeId(1))?;
+            mm.migrate(scene.id(), scene.part(0, COUNT), NodeId(0)).map(|_| ())
+        }],
+    ),
+    ("write back", &[|mm, scene| scene.file.map_or(Ok(()), |file| mm.write_back(file).map(|_| ()))]),
+    ("swap off", &[|mm, _| mm.swap_off(DEVICE)]),
+    ("swap on", &[|mm, _| mm.swap_on(DEVICE + 1, 512, 1)]),
+    (
+        "reclaim",
+        &[|mm, scene| {
+            let mut held = scene.held.take();
+            if !scene.begun.get() || held.is_empty() {
+                held.extend(take_free(mm));
+            }
+            reclaim(mm);
+            give_back(mm, held);
+            Ok(())
+        }],
+    ),
+    (
+        "sweep",
+        &[|mm, _| {
+            mm.begin_sweep();
+            mm.tick();
+            Ok(())
+        }],
+    ),
+    (
+        "go and come back",
+        &[|mm, scene| {
+            mm.cpu_offline()?;
+            mm.cpu_online()?;
+            mm.switch_to(scene.id())
+        }],
+    ),
+];
+
+/// All orders of the steps of two: who is next, each time.
+fn orders(one: usize, two: usize) -> Vec<Vec<bool>> {
+    if one == 0 || two == 0 {
+        return vec![(0..one).map(|_| true).chain((0..two).map(|_| false)).collect()];
+    }
+    let then = |first: bool, (one, two): (usize, usize)| {
+        orders(one, two).into_iter().map(move |rest| [vec![first], rest].concat()).collect::<Vec<_>>()
+    };
+    [then(true, (one - 1, two)), then(false, (one, two - 1))].concat()
+}
+
+/// What can be seen afterwards: of both operations what they returned, of each page of each space what it holds.
+type Seen = ([Vec<Result<(), Error>>; 2], Vec<Vec<Result<u64, Error>>>);
+
+/// What the pages hold, by a CPU that reads them now, and by one that has been in the space all along.
+fn look(mm: &Mm<'_>, scene: &Scene) -> Vec<Vec<Result<u64, Error>>> {
+    let host = mm.platform();
+    let all = || [0, AWAY].into_iter().flat_map(|away| (0..COUNT).map(move |page| scene.at + away + page));
+    let cached: Vec<_> = host.on(2, || all().map(|page| host.try_read(page)).collect());
+    let spaces = scene.spaces.borrow().clone();
+    let read = |id: SpaceId| {
+        mm.switch_to(id).unwrap();
+        all().map(|page| host.read(mm, id, page)).collect::<Vec<_>>()
+    };
+    let seen: Vec<Vec<_>> = spaces.into_iter().map(read).collect();
+    for (cached, now) in cached.into_iter().zip(&seen[0]) {
+        assert!(
+            cached.is_none_or(|cached| *now == Ok(cached)),
+            "a CPU has cached {cached:?} where there is {now:?}"
+        );
+    }
+    seen
+}
+
+/// The end: all goes, and nothing is left.
+fn end(mm: &Mm<'_>, scene: &Scene) {
+    let host = mm.platform();
+    sound(mm);
+    (0..3).for_each(|cpu| host.on(cpu, || mm.unload()));
+    scene.spaces.borrow().iter().for_each(|&id| mm.destroy_space(id).unwrap());
+    scene.file.into_iter().for_each(|file| mm.destroy_file(file).unwrap());
+    let left = machine::settled(mm);
+    assert_eq!((left.broken, left.anon, left.swapped, left.mapped), (None, 0, 0, 0));
+}
+
+/// Two nodes, on each of which a large page fits.
+fn setup() -> Setup {
+    let node = |node: u16| Region {
+        start: FrameNumber(0xfc00 + 1024 * u32::from(node)),
+        frames: 1024,
+        node: NodeId(node),
+    };
+    Setup { cpus: 3, nodes: 2, frames: 2048, regions: Some(vec![node(0), node(1)]), ..Setup::default() }
+}
+
+fn config(policy: &str) -> Config {
+    Config { swap: true, lru_batch: 1, scan_batch: 4, page_lists: at_hand(1), ..bare(policy) }
+}
+
+/// Makes the scene, with CPUs 0, 1 and 2 in its first space, and has the work done.
+fn play(policy: &str, make: Make, work: impl FnOnce(&Mm<'_>, &Scene) -> [Vec<Result<(), Error>>; 2]) -> Seen {
+    at(&setup(), &config(policy), None, |mm| {
+        mm.swap_on(DEVICE, 512, 0).unwrap();
+        let scene = make(mm);
+        let host = mm.platform();
+        for cpu in [1, 2, 0] {
+            host.on(cpu, || {
+                mm.switch_to(scene.id()).unwrap();
+                // What is there is cached everywhere.
+                (0..COUNT).for_each(|page| _ = host.try_read(scene.at + page));
+            });
+        }
+        let results = work(mm, &scene);
+        // While an operation goes on CPUs may use what it is about to flush; not after it.
+        let stale = host.stale.get();
+        let seen = (results, look(mm, &scene));
+        assert_eq!(host.stale.get(), stale, "an access through a stale translation");
+        end(mm, &scene);
+        seen
+    })
+}
+
+/// Tells which case it was, if it panics.
+struct Telling(String);
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("in the case: {}", self.0);
+        }
+    }
+}
+
+/// What both did and left where one step came after the other, in each order; and how often CPU 0 touched memory that is
+/// shared, where it came first.
+fn one_after_the_other(policy: &str, make: Make, one: &Operation, two: &Operation) -> (Vec<Seen>, u32) {
+    let touches = Cell::new(0);
+    let orders = orders(one.1.len(), two.1.len()).into_iter();
+    let allowed = orders.map(|order| {
+        play(policy, make, |mm, scene| {
+            let (host, mut results) = (mm.platform(), [vec![], vec![]]);
+            let before = host.touches_of(0);
+            for first in order {
+                if first {
+                    results[0].push((one.1[results[0].len()])(mm, scene));
+                } else {
+                    touches.set(touches.get().max(host.touches_of(0) - before));
+                    results[1].push(host.on(1, || (two.1[results[1].len()])(mm, scene)));
+                }
+            }
+            results
+        })
+    });
+    (allowed.collect(), touches.get())
+}
+
+/// Plays a pair at some places: of `one`, which CPU 0 does, and `two`, which CPU 1 does meanwhile.
+fn pair(
+    policy: &str,
+    scene: &(&str, Make),
+    one: &Operation,
+    two: &Operation,
+    mut places: impl FnMut(u32) -> Vec<u32>,
+) {
+    let told = |how: &str| Telling(format!("{policy}, {}: {how} {:?} and {:?}", scene.0, one.0, two.0));
+    let (allowed, touches) = {
+        let _case = told("in some order");
+        one_after_the_other(policy, scene.1, one, two)
+    };
+    for n in places(touches) {
+        let _case = told(&format!("at touch {n} of {touches} of the first,"));
+        let (results, seen) = play(policy, scene.1, |mm, scene| {
+            let all = |steps: &[Do]| steps.iter().map(|step| step(mm, scene)).collect::<Vec<_>>();
+            let (first, second) = (RefCell::new(vec![]), RefCell::new(vec![]));
+            if one.0 == "reclaim" {
+                *scene.held.borrow_mut() = take_free(mm);
+                scene.begun.set(true);
+            }
+            race(
+                mm,
+                Place::Touch(n),
+                || *first.borrow_mut() = all(one.1),
+                || *second.borrow_mut() = all(two.1),
+            );
+            [first.take(), second.take()]
+        });
+        let short = results.iter().flatten().any(|&result| result == Err(Error::OutOfMemory));
+        for (who, name) in [one.0, two.0].into_iter().enumerate() {
+            let known = allowed.iter().any(|known| known.0[who] == results[who]);
+            assert!(known || short, "{name}: {:?} is what no order returns", results[who]);
+        }
+        if short {
+            continue;
+        }
+        for (space, pages) in seen.iter().enumerate() {
+            for (page, found) in pages.iter().enumerate() {
+                let known: Vec<_> = allowed.iter().map(|known| &known.1[space][page]).collect();
+                assert!(known.contains(&found), "space {space}, page {page}: {found:?}, not {known:?}");
+            }
+        }
+    }
+}
+
+/// Numbers by chance, always the same.
+fn chance(seed: u64) -> impl FnMut(u32) -> u32 {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) as u32 % below.max(1)
+    }
+}
+
+/// Each pair in a scene. `QUIETMM_PAIRS` is a seed of another chance, by which more places and policies are tried.
+fn every_pair(scene: &(&str, Make), skip: usize) {
+    let asked = std::env::var("QUIETMM_PAIRS").ok().map(|seed| seed.parse().expect("a seed"));
+    let (places, skip, policies): (u32, usize, &[&str]) = match asked {
+        None => (1, skip, &["linux", "quiet"]),
+        Some(_) => (6, 1, &["linux", "quiet", "vanilla", "linux+unmap=batch-clean", "quiet+unmap=batch"]),
+    };
+    let seed = asked.unwrap_or(1);
+    let (mut number, mut chance) = (seed as usize, chance(seed));
+    for one in &OPERATIONS {
+        for two in &OPERATIONS {
+            number += 1;
+            if number.is_multiple_of(skip) {
+                let policy = policies[number / skip % policies.len()];
+                pair(policy, scene, one, two, |touches| (0..places).map(|_| chance(touches)).collect());
+            }
+        }
+    }
+}
+
+#[test]
+fn pairs_of_operations_on_pages_of_its_own() {
+    every_pair(&SCENES[0], 1);
+}
+
+#[test]
+fn pairs_of_operations_on_pages_in_swap() {
+    every_pair(&SCENES[1], 2);
+}
+
+#[test]
+fn pairs_of_operations_on_pages_of_a_file() {
+    every_pair(&SCENES[2], 2);
+}
+
+#[test]
+fn pairs_of_operations_on_pages_of_a_file_and_copies() {
+    every_pair(&SCENES[3], 2);
+}
+
+#[test]
+fn pairs_of_operations_on_a_large_page() {
+    every_pair(&SCENES[4], 5);
+}
+
+/// Pairs that meet in few places only: at many.
+#[test]
+fn pairs_of_operations_that_seldom_meet() {
+    const MANY: u32 = 120;
+    for (policy, scene, one, two) in [
+        ("linux", 0, "migrate", "fork"),
+        ("quiet", 0, "migrate", "write"),
+        ("linux", 1, "read", "swap off"),
+        ("quiet", 1, "swap off", "fork"),
+        ("linux", 1, "write", "fork"),
+        ("linux", 2, "write", "write back"),
+        ("quiet", 3, "write", "migrate"),
+    ] {
+        let find = |name| OPERATIONS.iter().find(|operation| operation.0 == name).expect("an operation");
+        let places = |touches: u32| (0..touches).step_by((touches / MANY).max(1) as usize).collect();
+        pair(policy, &SCENES[scene], find(one), find(two), places);
+    }
+}

@@ -1,0 +1,235 @@
+//! What a batch of reclaim flushes, and what others flush for it; why each flush comes.
+
+use crate::machine;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use machine::flushing::{AT, cached, shared};
+use machine::{Happened, Host, Mm, Setup, at_hand, bare, exhaust, give_back, pages};
+use quietmm::event::FlushReason;
+use quietmm::{Advice, AllocFrom, Backing, Config, Counter, Event, NodeId, PageNumber, Prot, Rule, SpaceId};
+
+/// CPU 0 reclaims file pages that CPU 2 has cached. When the first page's entry is cleared and not flushed, CPU 1
+/// does `then`. Says whether CPU 2 still has that page when `then` is done, and how many flushes were completed
+/// early.
+fn in_the_window(broken: Option<Rule>, then: impl Fn(&Mm<'_>, SpaceId) + 'static) -> (bool, u64) {
+    let host = Host::new(Setup { cpus: 3, ..Setup::default() });
+    host.broken.set(broken);
+    host.run(Config { page_lists: at_hand(31), ..bare("linux") }, |mm| {
+        let (id, file) = cached(mm, 32, &[1, 2]);
+        // What CPU 1 will need is at hand there.
+        host.on(1, || {
+            mm.drain_page_list();
+            mm.free_frames(mm.alloc_frames(0, AllocFrom::NOW).unwrap());
+        });
+        let seen = Rc::new(Cell::new(None));
+        let result = Rc::clone(&seen);
+        host.when_unmapped(id, AT, move |mm| {
+            let host = mm.platform();
+            assert!(host.caches(2, AT), "the window is open");
+            let before = mm.counter(Counter::DeferredCompleted);
+            host.on(1, || then(mm, id));
+            result.set(Some((host.caches(2, AT), mm.counter(Counter::DeferredCompleted) - before)));
+        });
+        let held = exhaust(mm);
+        assert!(mm.cached_pages(file).unwrap() <= 1);
+        give_back(mm, held);
+        seen.get().expect("the window came")
+    })
+}
+
+#[test]
+fn an_unmap_completes_what_reclaim_deferred() {
+    let unmap = |mm: &Mm<'_>, id| mm.unmap(id, pages(AT, 1)).unwrap();
+    assert_eq!(in_the_window(None, unmap), (false, 1));
+    assert_eq!(in_the_window(Some(Rule::DeferredBeforeUnmapReturns), unmap), (true, 0));
+}
+
+#[test]
+fn an_unmap_elsewhere_in_the_space_completes_it_with_its_own_flush() {
+    // The range has a page that is present: one flush does for both.
+    let unmap = |mm: &Mm<'_>, id| {
+        let before = mm.counter(Counter::RemoteFlush);
+        mm.unmap(id, pages(AT, 32)).unwrap();
+        assert_eq!(mm.counter(Counter::RemoteFlush) - before, 1);
+    };
+    assert_eq!(in_the_window(None, unmap), (false, 0));
+}
+
+#[test]
+fn a_page_that_is_wanted_before_its_flush_is_mapped_again_without_one() {
+    // It is still in its cache: what CPU 2 has cached leads to the same frame.
+    let refault = |mm: &Mm<'_>, id| {
+        mm.fault(id, PageNumber(AT).addr(), quietmm::UserAccess::Read).unwrap();
+        assert!(mm.lookup(id, PageNumber(AT)).unwrap().is_present());
+    };
+    assert_eq!(in_the_window(None, refault), (true, 0));
+}
+
+/// CPU 0, with a space of its own loaded, reclaims `count` pages that CPU 1 has cached.
+fn reclaimed_beside(count: u64, lazy: bool, check: impl FnOnce(&Mm<'_>, SpaceId)) {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        shared(mm, 1, &[0]);
+        let (id, _) = cached(mm, count, &[1]);
+        if lazy {
+            host.on(1, || mm.enter_lazy());
+        }
+        host.forget();
+        give_back(mm, exhaust(mm));
+        assert_eq!(mm.lookup(id, PageNumber(AT)).map(|entry| entry.is_present()), Ok(false));
+        check(mm, id);
+        host.on(1, || mm.unload());
+    });
+}
+
+#[test]
+fn a_batch_is_flushed_where_its_pages_were_used_and_nowhere_else() {
+    reclaimed_beside(32, false, |mm, _| {
+        let host = mm.platform();
+        assert_eq!((host.flushes(0), host.flushes(1)), ((0, 0), (1, 0)));
+        assert_eq!(host.interrupts_to(1) as u64 - mm.counter(Counter::DrainIpisSent), 1);
+    });
+    reclaimed_beside(32, true, |mm, id| {
+        let host = mm.platform();
+        assert_eq!((host.flushes(0), host.flushes(1)), ((0, 0), (0, 0)), "it is lazy");
+        assert_eq!(host.interrupts_to(1) as u64, mm.counter(Counter::DrainIpisSent));
+        host.on(1, || assert_eq!((mm.leave_lazy(), host.read(mm, id, AT)), (Some(id), Ok(0))));
+        assert_eq!((host.flushes(1), host.stale.get()), ((1, 0), 0));
+    });
+}
+
+#[test]
+fn what_a_batch_has_flushed_no_operation_flushes_again() {
+    // In one space after the other, more of them than a batch can vouch for, so that what one batch noted is not the next one's.
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        for n in 0..40 {
+            let (id, file) = cached(mm, 4, &[1]);
+            host.forget();
+            give_back(mm, exhaust(mm));
+            let flushes = host.flushes(1);
+            assert_eq!(flushes, (1, 0));
+            mm.unmap(id, pages(AT, 1)).unwrap();
+            assert_eq!(mm.counter(Counter::DeferredCompleted), 0, "space {n}");
+            assert_eq!(host.flushes(1), flushes, "space {n}: nothing was left to flush");
+            host.on(1, || mm.unload());
+            mm.destroy_space(id).unwrap();
+            mm.destroy_file(file).unwrap();
+        }
+    });
+}
+
+#[test]
+fn batches_that_one_flush_answers_cost_one() {
+    // CPUs 1 and 2 each write a file back that CPU 3 has written to, while that one does not look.
+    let host = Host::new(Setup { cpus: 4, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let files = [mm.create_file(4).unwrap(), mm.create_file(4).unwrap()];
+        let id = mm.create_space().unwrap();
+        for (at, file) in [AT, AT + 4].into_iter().zip(files) {
+            mm.map(id, pages(at, 4), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        }
+        host.on(3, || {
+            mm.switch_to(id).unwrap();
+            (AT..AT + 8).for_each(|page| host.write(mm, id, page, page).unwrap());
+            mm.drain_lru_batch();
+        });
+        host.forget();
+        host.hold_interrupts.set(true);
+        host.on_pause.borrow_mut().push_back(Box::new(move |mm| {
+            mm.platform().on(2, || assert_eq!(mm.write_back(files[1]), Ok(4)));
+        }));
+        host.on(1, || assert_eq!(mm.write_back(files[0]), Ok(4)));
+        host.hold_interrupts.set(false);
+        assert_eq!((host.flushes(3), host.interrupts_to(3)), ((1, 0), 1));
+        host.on(3, || mm.unload());
+    });
+}
+
+#[test]
+fn a_lazy_cpu_is_left_alone_by_a_flush_that_completes_anothers() {
+    let host = Host::new(Setup { cpus: 3, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let (id, _) = cached(mm, 32, &[1, 2]);
+        host.on(2, || mm.enter_lazy());
+        host.when_unmapped(id, AT, move |mm| {
+            let host = mm.platform();
+            host.forget();
+            mm.platform().on(1, || mm.unmap(id, pages(AT, 1)).unwrap());
+            assert_eq!(mm.counter(Counter::DeferredCompleted), 1);
+            assert_eq!(host.interrupts_to(2), 0);
+            assert_eq!(host.on(2, || mm.loaded_space()), Some(id));
+        });
+        give_back(mm, exhaust(mm));
+        (1..3).for_each(|cpu| host.on(cpu, || mm.unload()));
+    });
+}
+
+/// Why flushes were asked for since [`Host::forget`].
+fn reasons(host: &Host) -> Vec<FlushReason> {
+    let reason = |what: &Happened| match what {
+        Happened::Event(Event::RemoteFlush { reason, .. }) => Some(*reason),
+        _ => None,
+    };
+    host.log.borrow().iter().filter_map(reason).collect()
+}
+
+#[test]
+fn each_flush_says_why() {
+    type Work = fn(&Mm<'_>, SpaceId);
+    let cases: [(FlushReason, Work); 9] = [
+        (FlushReason::Asked, |mm, id| mm.flush_range(id, pages(AT, 1)).unwrap()),
+        (FlushReason::Asked, |mm, id| mm.flush_space(id).unwrap()),
+        (FlushReason::Unmap, |mm, id| mm.unmap(id, pages(AT, 1)).unwrap()),
+        (FlushReason::Protect, |mm, id| mm.protect(id, pages(AT, 4), Prot::Read).unwrap()),
+        (FlushReason::Move, |mm, id| mm.move_range(id, pages(AT, 4), PageNumber(AT + 64)).unwrap()),
+        (FlushReason::Fork, |mm, id| {
+            let child = mm.fork(id).unwrap();
+            mm.destroy_space(child).unwrap();
+        }),
+        (FlushReason::Drop, |mm, id| mm.advise(id, pages(AT, 4), Advice::Drop).unwrap()),
+        (FlushReason::Migrate, |mm, id| _ = mm.migrate(id, pages(AT, 1), NodeId(0)).unwrap()),
+        (FlushReason::KernelUnmap, |mm, _| {
+            let frames = machine::kernel::frames(mm, 1);
+            let range = mm.vmap(&frames, machine::kernel::BARE, machine::kernel::RW).unwrap();
+            mm.vunmap(range.start).unwrap();
+            machine::kernel::free(mm, frames);
+        }),
+    ];
+    for (reason, work) in cases {
+        let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+        host.run(machine::kernel::kernel("vanilla", 64), |mm| {
+            let id = shared(mm, 4, &[1]);
+            work(mm, id);
+            let mut told = reasons(&host);
+            told.dedup();
+            let moved = matches!(reason, FlushReason::Migrate) && told.is_empty();
+            assert!(told == [reason] || moved, "{reason:?}: {told:?}");
+            host.on(1, || mm.unload());
+        });
+    }
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(machine::kernel::kernel("linux", 64), |mm| {
+        let frames = machine::kernel::frames(mm, 1);
+        let range = mm.vmap(&frames, machine::kernel::BARE, machine::kernel::RW).unwrap();
+        mm.vunmap(range.start).unwrap();
+        host.forget();
+        mm.purge_vmap().unwrap();
+        assert_eq!(reasons(&host), [FlushReason::Purge]);
+        machine::kernel::free(mm, frames);
+        // Write-back, reclaim.
+        let (id, file) = cached(mm, 4, &[1]);
+        host.on(1, || (AT..AT + 4).for_each(|page| host.write(mm, id, page, page).unwrap()));
+        host.forget();
+        mm.write_back(file).unwrap();
+        assert_eq!(reasons(&host), [FlushReason::Clean]);
+        host.on(1, || (AT..AT + 4).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(page))));
+        host.forget();
+        give_back(mm, exhaust(mm));
+        let told = reasons(&host);
+        assert!(!told.is_empty() && told.iter().all(|why| *why == FlushReason::ReclaimBatch), "{told:?}");
+        host.on(1, || mm.unload());
+    });
+}

@@ -1,0 +1,199 @@
+//! What was recorded: who interrupts whom, by which call, and what it cost.
+
+use quietmm_host::blame::{Blame, Group, Whom};
+use quietmm_sim::machine::Machine;
+use quietmm_workloads::trace::Recording;
+use serde_json::{Value, json};
+
+use crate::cost;
+use crate::show::table::grid;
+use crate::show::units::{grouped, time};
+use crate::show::wrap::hanging;
+
+/// Groups that are shown.
+const MOST: usize = 10;
+/// Those interrupted that are named of each.
+const MOST_VICTIMS: usize = 3;
+
+/// Nanoseconds of CPU time that one flush request costs, sender and receiver together.
+pub fn each(machine: &Machine) -> f64 {
+    cost::received(machine) + cost::sent(machine)
+}
+
+/// In words and a table.
+pub fn text(recording: &Recording<'_>, blame: &Blame, machine: &Machine, width: usize) -> String {
+    let about = recording.header().about;
+    let seconds = about.duration as f64 / 1e9;
+    let part = if about.bounded { ", a part of its run" } else { "" };
+    let mut text = hanging(
+        width,
+        "",
+        &format!(
+            "{}: {seconds:.2} s on {} CPUs{part}, {} thread{} ({}).",
+            if about.program.is_empty() { "the program" } else { about.program },
+            about.cpus,
+            recording.header().sums.threads,
+            if recording.header().sums.threads == 1 { "" } else { "s" },
+            about.method
+        ),
+    );
+    if about.lost > 0 {
+        text += &hanging(
+            width,
+            "",
+            &format!("{} events were lost: the counts below are too low.", grouped(&about.lost.to_string())),
+        );
+    }
+    if machine.cpus != u32::from(about.cpus) {
+        let (name, cpus) = (&machine.name, machine.cpus);
+        text += &hanging(
+            width,
+            "",
+            &format!(
+                "Costs are those of {name}, which has {cpus} CPUs and is another machine: `quietmm machine measure` describes this one."
+            ),
+        );
+    }
+    text.push('\n');
+    if !about.shootdowns {
+        text += &hanging(
+            width,
+            "",
+            "Who was interrupted was not recorded: that needs `quietmm record --by perf`. What follows are the calls that may have \
+             interrupted somebody, because other threads lived in the space.",
+        );
+        text.push('\n');
+        return text + &calls(blame);
+    }
+    let spent = blame.shootdowns as f64 * each(machine);
+    let all = about.duration as f64 * f64::from(about.cpus);
+    let count = grouped(&blame.shootdowns.to_string());
+    let times = if blame.shootdowns == 1 { "time" } else { "times" };
+    let summary = format!(
+        "CPUs were interrupted {count} {times} to flush for it, {:.0} a second. On {} that takes {} of CPU time each, who interrupts and \
+         who is interrupted together: {}, {:.2} % of all CPUs' time.",
+        blame.shootdowns as f64 / seconds.max(1e-9),
+        machine.name,
+        time(each(machine)),
+        time(spent),
+        100.0 * spent / all.max(1.0)
+    );
+    text += &hanging(width, "", &summary);
+    text.push('\n');
+    text + &if blame.shootdowns == 0 { String::new() } else { who(blame, width) }
+}
+
+/// Who interrupts whom, a line each, and below it what is known beside.
+fn who(blame: &Blame, width: usize) -> String {
+    let head = ["who", "by", "calls", "interrupting", "interrupts", "share"].map(String::from).to_vec();
+    let mut rows = vec![head];
+    let guilty: Vec<&Group> = blame.groups.iter().filter(|group| group.shootdowns > 0).collect();
+    let shown = &guilty[..guilty.len().min(MOST)];
+    for group in shown {
+        let share = 100.0 * group.shootdowns as f64 / blame.shootdowns as f64;
+        rows.push(vec![
+            group.name.clone(),
+            group.cause.name().to_owned(),
+            grouped(&group.calls.to_string()),
+            grouped(&group.guilty.to_string()),
+            grouped(&group.shootdowns.to_string()),
+            format!("{share:.0} %"),
+        ]);
+    }
+    let rest: u64 = guilty[shown.len()..].iter().map(|group| group.shootdowns).sum();
+    if rest > 0 {
+        let mut row = vec![String::new(); 6];
+        (row[0], row[4]) = (format!("{} more", guilty.len() - shown.len()), grouped(&rest.to_string()));
+        rows.push(row);
+    }
+    let mut text = grid("llrrrr", &rows);
+    text.push('\n');
+    for group in shown {
+        let mut victims: Vec<String> = group.victims.iter().take(MOST_VICTIMS).map(victim).collect();
+        if group.victims.len() > MOST_VICTIMS {
+            victims.push("others".to_owned());
+        }
+        let mut said = format!("interrupts {}.", victims.join(", "));
+        if let Some([guilty, innocent]) = group.took_each() {
+            said += &format!(
+                " Half of the calls that do take at most {}, half of those that do not {}.",
+                time(guilty as f64),
+                time(innocent as f64)
+            );
+        }
+        if let Some((stack, count)) = group.stacks.first() {
+            said += &format!(" Most often ({count}) from {}.", stack.replace(';', " < "));
+        }
+        text += &hanging(width, "  ", &format!("{}, {}: {said}", group.name, group.cause.name()));
+    }
+    text.push('\n');
+    text
+}
+
+/// Without shootdowns: what may have interrupted.
+fn calls(blame: &Blame) -> String {
+    let head = ["who", "by", "calls", "with others there"].map(String::from).to_vec();
+    let mut rows = vec![head];
+    for group in blame.groups.iter().filter(|group| group.shared > 0).take(MOST) {
+        let counts = [group.calls, group.shared].map(|count| grouped(&count.to_string()));
+        rows.push([&[group.name.clone(), group.cause.name().to_owned()][..], &counts[..]].concat());
+    }
+    if rows.len() == 1 { "None.\n\n".to_owned() } else { grid("llrr", &rows) + "\n" }
+}
+
+fn victim((whom, count): &(Whom, u64)) -> String {
+    let name = match whom {
+        Whom::Threads(name) => name,
+        Whom::Idle => "idle CPUs",
+        Whom::Left => "CPUs that had left its space",
+        Whom::Others => "other programs",
+    };
+    format!("{name} ({count})")
+}
+
+/// The recording, for programs.
+pub fn json(recording: &Recording<'_>, machine: &Machine) -> Value {
+    let about = recording.header().about;
+    json!({
+        "program": about.program,
+        "command": about.command,
+        "method": about.method,
+        "bounded": about.bounded,
+        "cpus": about.cpus,
+        "threads": recording.header().sums.threads,
+        "duration_ns": about.duration,
+        "lost": about.lost,
+        "shootdowns_recorded": about.shootdowns,
+        "received": super::received(recording),
+        "machine": machine.name,
+        "ns_each": each(machine),
+        "ns_each_sender": cost::sent(machine),
+    })
+}
+
+/// A group, for programs.
+pub fn group_json(group: &Group) -> Value {
+    let victims = group.victims.iter().map(|(whom, count)| match whom {
+        Whom::Threads(name) => json!({ "threads": name, "count": count }),
+        Whom::Idle => json!({ "idle": true, "count": count }),
+        Whom::Left => json!({ "left": true, "count": count }),
+        Whom::Others => json!({ "others": true, "count": count }),
+    });
+    let stacks = group.stacks.iter().map(|(stack, count)| json!({ "stack": stack, "count": count }));
+    json!({
+        "name": group.name,
+        "cause": group.cause.key(),
+        "calls": group.calls,
+        "calls_with_others_there": group.shared,
+        "interrupting_calls": group.guilty,
+        "shootdowns": group.shootdowns,
+        "ns": group.took[0],
+        "ns_interrupting": group.took[1],
+        "median_ns_interrupting": group.medians[0],
+        "median_ns_others": group.medians[1],
+        "bursts": group.bursts,
+        "pages": group.pages,
+        "victims": victims.collect::<Vec<_>>(),
+        "stacks": stacks.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,199 @@
+//! What policies would have cost, on this machine and on larger ones: the recording is replayed on each.
+
+use std::borrow::Cow;
+
+use quietmm_sim::{Figure, figures};
+use serde_json::{Value, json};
+
+use super::ExplainArgs;
+use crate::cli::flags::{Common, MetalArgs, On, SimArgs};
+use crate::process::ending::{Ending, Failure};
+use crate::show;
+use crate::show::cause::{Causes, IPIS};
+use crate::show::table::grid;
+use crate::show::units::{grouped, time};
+use crate::show::wrap::hanging;
+use crate::study::{Ask, Comparison, Form, Plan, Run, Study, measure};
+
+/// Policies that are compared.
+const POLICIES: [&str; 3] = ["linux+unmap=per-page", "linux", "quiet"];
+
+/// Behind a policy: calls that follow each other at once are one.
+const BATCHED: &str = ", one call";
+
+/// A replay.
+#[derive(Clone, Debug)]
+pub struct Row {
+    machine: String,
+    cpus: u32,
+    policy: String,
+    /// Flush requests that CPUs received, and flushes for which somebody was asked.
+    received: u64,
+    asked: u64,
+    /// Nanoseconds of CPU time: interrupts, of sender and receiver; in the kernel, all; from start to end.
+    ipis: f64,
+    system: f64,
+    elapsed: f64,
+    /// Steps that were added or left out because the recording could not be so.
+    mended: u64,
+}
+
+impl Row {
+    fn of(comparison: &Comparison, run: &Run) -> Row {
+        let number = |key: &str| run.metrics.get(key).map_or(0.0, quietmm_sim::Value::number);
+        let seconds = |figure: &Figure| number(figure.key) * 1e9;
+        Row {
+            machine: comparison.place.machine.clone(),
+            cpus: comparison.place.cpus,
+            policy: run.policy.clone(),
+            received: number("nr_tlb_remote_flush_received") as u64,
+            asked: number("nr_tlb_remote_flush") as u64,
+            ipis: Causes::of(run).map_or(0.0, |causes| causes.time(IPIS) / 1e3),
+            system: seconds(&figures::SYSTEM),
+            elapsed: seconds(&figures::ELAPSED),
+            mended: number(figures::STEPS_MENDED.key) as u64,
+        }
+    }
+
+    /// The same with this part of all interrupts left out. Reckoned, not replayed: what else a call does is done all the same.
+    fn without(&self, part: f64) -> Row {
+        let left = |count: u64| (count as f64 * (1.0 - part)).round() as u64;
+        Row {
+            policy: format!("{}{BATCHED}", self.policy),
+            received: left(self.received),
+            asked: left(self.asked),
+            ipis: self.ipis * (1.0 - part),
+            system: self.system - self.ipis * part,
+            ..self.clone()
+        }
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        json!({
+            "reckoned": self.policy.ends_with(BATCHED),
+            "machine": self.machine,
+            "cpus": self.cpus,
+            "policy": self.policy,
+            "received": self.received,
+            "asked": self.asked,
+            "ipis_ns": self.ipis,
+            "system_ns": self.system,
+            "elapsed_ns": self.elapsed,
+            "steps_mended": self.mended,
+        })
+    }
+}
+
+/// The machine as it is, and the larger one with each number of CPUs.
+pub fn study(args: &ExplainArgs) -> Result<Study, Failure> {
+    let common = Common {
+        sets: Vec::new(),
+        seed: 1,
+        runs: 1,
+        broken: None,
+        threads: None,
+        json: false,
+        csv: false,
+        stats: false,
+        explain: false,
+    };
+    let mut machines = vec![(&args.machine, None)];
+    machines.extend(args.cpus.iter().map(|&cpus| (&args.larger, Some(cpus))));
+    let (workloads, policies) = (["trace".to_owned()], POLICIES.map(str::to_owned));
+    let mut study = Study { plans: Vec::new(), jobs: args.jobs };
+    for (machine, cpus) in machines {
+        let sim = SimArgs {
+            machines: vec![machine.clone()],
+            cpus,
+            trace: Some(args.recording.clone()),
+            ..SimArgs::default()
+        };
+        let ask = Ask {
+            form: Form::Compare,
+            on: On::Sim,
+            workloads: &workloads,
+            policies: &policies,
+            cpus,
+            sim: Cow::Owned(sim),
+            metal: Cow::Owned(MetalArgs::default()),
+            common: &common,
+        };
+        for plan in Study::of(&ask)?.plans {
+            // The larger machine may be the machine itself.
+            if study.plans.iter().all(|known| place(known) != place(&plan)) {
+                study.plans.push(plan);
+            }
+        }
+    }
+    Ok(study)
+}
+
+fn place(plan: &Plan) -> (String, u32) {
+    let place = plan.backend.place();
+    (place.machine, place.cpus)
+}
+
+/// Replays. Where one call for each burst would spare a part of all interrupts, `linux` stands there with it too.
+pub fn run(study: &Study, spared: f64) -> Result<(Vec<Row>, Ending), Failure> {
+    let all = measure::measure(study)?;
+    let mut rows = Vec::new();
+    for (one, run) in all.iter().flat_map(|one| one.runs.iter().map(move |run| (one, run))) {
+        let row = Row::of(one, run);
+        let batched = (row.policy == "linux" && spared > 0.0).then(|| row.without(spared));
+        rows.extend([Some(row), batched].into_iter().flatten());
+    }
+    Ok((rows, show::ending(&all)))
+}
+
+/// A machine's name, or that of its file: a path is longer than a column.
+fn short(machine: &str) -> String {
+    let name = machine.rsplit('/').next().unwrap_or(machine);
+    name.strip_suffix(".toml").unwrap_or(name).to_owned()
+}
+
+/// As a table.
+pub fn text(rows: &[Row], received: Option<u64>, width: usize) -> String {
+    let mut text = String::from("\nReplayed:\n\n");
+    let head = ["machine", "CPUs", "policy", "received", "asked", "IPIs", "kernel", "elapsed"];
+    let mut cells = vec![head.map(String::from).to_vec()];
+    if let Some(received) = received {
+        let mut row = vec![String::new(); head.len()];
+        (row[2], row[3]) = ("as recorded".to_owned(), grouped(&received.to_string()));
+        cells.push(row);
+    }
+    let mut before = None;
+    for row in rows {
+        let place = (&row.machine, row.cpus);
+        let shown = before.replace(place) != Some(place);
+        let once = |text: String| if shown { text } else { String::new() };
+        cells.push(vec![
+            once(short(&row.machine)),
+            once(row.cpus.to_string()),
+            row.policy.strip_prefix("linux+unmap=").unwrap_or(&row.policy).to_owned(),
+            grouped(&row.received.to_string()),
+            grouped(&row.asked.to_string()),
+            time(row.ipis),
+            time(row.system),
+            time(row.elapsed),
+        ]);
+    }
+    text += &grid("lrlrrrrr", &cells);
+    text.push('\n');
+    let mut said = String::from(
+        "received: flush requests that CPUs received; asked: flushes that interrupted somebody; IPIs: CPU time of senders and \
+         receivers; kernel: all CPU time there; per-page: linux+unmap=per-page. Policies differ in how they reclaim, and quiet in that it leaves out flushes of what no CPU \
+         can have: where memory is not short they come to the same. The program has as many threads on a larger machine as here.",
+    );
+    if rows.iter().any(|row| row.policy.ends_with(BATCHED)) {
+        said += " One call: the row above it without the interrupts that one process_madvise for each burst of madvise would \
+                 have spared, in the proportion of the recording; reckoned, not replayed.";
+    }
+    if let Some(mended) = rows.iter().map(|row| row.mended).max().filter(|&mended| mended > 0) {
+        said += &format!(
+            " {} steps were added or left out in the replay, because they were impossible as recorded.",
+            grouped(&mended.to_string())
+        );
+    }
+    text + &hanging(width, "", &said)
+}
