@@ -37,6 +37,8 @@ pub mod near;
 #[cfg(test)]
 mod oom_tests;
 mod order;
+#[cfg(test)]
+mod patience_tests;
 mod platform;
 mod profile;
 #[cfg(test)]

@@ -37,11 +37,11 @@ const SLACK: u64 = 600_000;
 pub(crate) const END: u64 = NEVER / 2;
 /// Events without progress after which a run is given up, and as many again for each CPU: with thousands of them the first page
 /// takes long. Five times what any workload that comes along needs on its machine.
-const STUCK: u64 = 50_000_000;
-const STUCK_EACH: u64 = 100_000;
+pub(crate) const STUCK: u64 = 50_000_000;
+pub(crate) const STUCK_EACH: u64 = 100_000;
 /// Events for each page of work, beyond the above, after which a run is given up, and as many again for each CPU. Three times
 /// what `churn` may need, of all workloads most: where memory is to spare, a file that is written back is all there.
-const SLOW: u64 = 131_072;
+const SLOW: u64 = 65_536;
 const SLOW_EACH: u64 = 64;
 /// Events after which a turn is interrupted, to look whether to go on.
 const LOOK: u64 = 1 << 20;

@@ -6,7 +6,7 @@ use super::{File, FileSlot};
 use crate::Manager;
 use crate::addr::{FrameNumber, PhysAddr};
 use crate::error::Error;
-use crate::frame::AllocFrom;
+use crate::frame::{AllocFrom, Few};
 use crate::platform::Platform;
 use crate::sync::Word32;
 
@@ -219,6 +219,22 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (index, n) = self.next_cached_at(file, from)?;
         self.frames().get(n).refs.fetch_add(self.platform(), 1, Ordering::Relaxed);
         Some((index, n))
+    }
+
+    /// The first `most` cached pages at or after `from`, each with a hold for the caller; returns where the next ones begin.
+    /// Takes the lock once for all of them: it is the whole file's.
+    pub(super) fn hold_next_few_cached(&self, id: FileSlot, from: u64, most: usize, held: &mut Few) -> u64 {
+        let file = self.file(id);
+        let _guard = file.lock.lock(self);
+        let mut at = from;
+        while held.as_slice().len() < most
+            && let Some((index, n)) = self.next_cached_at(file, at)
+        {
+            self.frames().get(n).refs.fetch_add(self.platform(), 1, Ordering::Relaxed);
+            held.push(n);
+            at = index + 1;
+        }
+        at
     }
 
     /// The first cached page at or after `from`, and its index. Under the tree's lock.

@@ -34,18 +34,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (mut at, mut written, mut failed) = (0, 0, false);
         let mut work = Work::begin(self);
         loop {
-            let (mut looked, mut ended, mut dirty) = (0, false, Few::new());
+            let (mut looked, mut ended, mut dirty) = (Few::new(), false, Few::new());
             let make_clean = |batch: &UnmapBatch<'_, '_, P>| {
-                while looked < TOGETHER
-                    && let Some((index, n)) = self.hold_next_cached(id.slot(), at)
-                {
-                    ended = self.find_file(id).is_err();
+                at = self.hold_next_few_cached(id.slot(), at, TOGETHER, &mut looked);
+                ended = self.find_file(id).is_err();
+                for &n in looked.as_slice() {
                     if ended {
                         // Perhaps another file's page: this one's were all let go before.
-                        return self.put_page(n);
+                        self.put_page(n);
+                        continue;
                     }
-                    at = index + 1;
-                    looked += 1;
                     self.lock_page(n);
                     if clean(batch, n) {
                         batch.push(n, Fate::WriteBack);
@@ -68,10 +66,10 @@ impl<'p, P: Platform> Manager<'p, P> {
             if ended {
                 return Err(Error::NoSuchFile);
             }
-            if looked < TOGETHER {
+            if looked.as_slice().len() < TOGETHER {
                 return if failed { Err(Error::Device) } else { Ok(written) };
             }
-            work.did(looked as u32 * cost::FRAME);
+            work.did(TOGETHER as u32 * cost::FRAME);
         }
     }
 
