@@ -339,6 +339,12 @@ pub enum Event {
         /// How many pages.
         pages: u64,
     },
+    /// Pages were taken out of a range, and wait for the sweep after the next to begin: they are freed when that is over, and
+    /// until then other CPUs may use them (INV-14).
+    Parked {
+        /// How many.
+        pages: u32,
+    },
     /// A sweep of kernel addresses begins: each CPU is to flush them once, by itself (INV-3).
     KernelSweepBegun,
     /// This CPU has flushed its kernel addresses for a sweep.
@@ -398,6 +404,7 @@ counters! {
     SweepForced, "tlb_sweep_forced", "CPUs that were asked by interrupt to take part in a sweep";
     Unswept, "pgunswept", "times that a page which seemed idle had to wait for a sweep";
     FlushSpared, "tlb_flush_spared", "entries that were taken out, or lost a right, without a flush, since no CPU had them cached";
+    Parked, "pgparked", "pages that a program unmapped or dropped, and that wait for a sweep instead of a flush";
     BatchFlushes, "tlb_batch_flushes", "unmap batches flushed";
     BatchPages, "tlb_batch_pages", "flushes of an entry that were left to a batch";
     DeferredCompleted, "tlb_deferred_completed", "deferred flushes completed early by an operation or a fault";
@@ -490,6 +497,7 @@ impl Counters {
             Event::SweepForced { targets } => self.add(C::SweepForced, targets.into()),
             Event::Unswept { pages } => self.add(C::Unswept, pages.into()),
             Event::FlushSpared { .. } => self.add(C::FlushSpared, 1),
+            Event::Parked { pages } => self.add(C::Parked, pages.into()),
             Event::Taken { order, .. } => self.add(C::PgAlloc, 1 << order),
             Event::Freed { order, .. } => self.add(C::PgFree, 1 << order),
             Event::Mapped { pages, .. } => self.add(C::PgMapped, pages.into()),

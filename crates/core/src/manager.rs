@@ -7,8 +7,8 @@ use crate::event::{Counter, Event};
 use crate::file::File;
 use crate::frame::boot::{self, Carved, MAX_NODES};
 use crate::frame::percpu::Holders;
-use crate::frame::{AllocFrom, FrameTable, ListLimits, Zone};
-use crate::paging::{Family, Region as Mapping, Space};
+use crate::frame::{AllocFrom, FrameTable, ListLimits, Zone, own};
+use crate::paging::{Family, Parked, Region as Mapping, Space};
 use crate::percpu::{CpuSlot, Here, MAX_LRU_BATCH};
 use crate::platform::Platform;
 use crate::policy::Policy;
@@ -182,6 +182,8 @@ pub struct Manager<'p, P: Platform> {
     pub(crate) root: &'p Root,
     kernel_root: FrameNumber,
     pub(crate) vmap: Option<Vmap<'p>>,
+    /// Of each CPU, where operations park what they take out.
+    pub(crate) parked: &'p [Parked],
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
@@ -199,7 +201,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let carved = boot::carve(p, regions, &config)?;
         let root = carved.root;
-        let mut mm = Manager { p, config, carved, root, kernel_root: FrameNumber::NONE, vmap: None };
+        let mut mm =
+            Manager { p, config, carved, root, kernel_root: FrameNumber::NONE, vmap: None, parked: &[] };
         root.init(p);
         mm.nodes().for_each(|node| node.init(p));
         mm.note_presence();
@@ -207,6 +210,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         mm.kernel_root =
             crate::paging::table::make_table(&mm, AllocFrom::NOW).map_err(|_| Error::TooLittleMemory)?;
         p.prepare_root(mm.kernel_root);
+        if mm.parks() {
+            mm.parked = own(&mm, p.possible_cpus() as usize)?;
+        }
         mm.vmap = config.vmap.map(|range| Vmap::new(&mm, range)).transpose()?;
         // Reclaim must not need a frame to begin: the first batches exist before memory runs short.
         let batch = mm.root.batches.reserve(&mm, AllocFrom::NOW).map_err(|_| Error::TooLittleMemory)?;

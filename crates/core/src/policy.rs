@@ -63,6 +63,16 @@ pub enum VmapPolicy {
     Sweep,
 }
 
+/// When a page that a program unmaps, or drops, is gone for all its threads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Free {
+    /// When the operation returns.
+    Flush,
+    /// For the caller's CPU when it returns, for other CPUs after their next sweep: until then their threads may use the old
+    /// page where the program has raced with itself, and nobody else can have its frame (INV-14). No other CPU is interrupted.
+    Sweep,
+}
+
 /// One mechanism that has policies.
 #[derive(Clone, Copy, Debug)]
 pub struct Mechanism {
@@ -87,6 +97,8 @@ pub struct Policy {
     pub aging: Aging,
     /// Kernel addresses.
     pub vmap: VmapPolicy,
+    /// What programs unmap and drop.
+    pub free: Free,
 }
 
 const BUNDLES: &[(&str, &str, Policy)] = &[
@@ -99,6 +111,7 @@ const BUNDLES: &[(&str, &str, Policy)] = &[
             drain: Drain::AllCpus,
             aging: Aging::Flush,
             vmap: VmapPolicy::Eager,
+            free: Free::Flush,
         },
     ),
     (
@@ -110,6 +123,7 @@ const BUNDLES: &[(&str, &str, Policy)] = &[
             drain: Drain::HoldingCpus,
             aging: Aging::NoFlush,
             vmap: VmapPolicy::Lazy,
+            free: Free::Flush,
         },
     ),
     (
@@ -121,6 +135,7 @@ const BUNDLES: &[(&str, &str, Policy)] = &[
             drain: Drain::Remote,
             aging: Aging::NoFlush,
             vmap: VmapPolicy::Sweep,
+            free: Free::Flush,
         },
     ),
 ];
@@ -171,6 +186,17 @@ const MECHANISMS: &[Mechanism] = &[
             ("sweep", "the same, and each CPU flushes by itself: none is interrupted while addresses last"),
         ],
     },
+    Mechanism {
+        name: "free",
+        about: "when an anonymous page that a program unmaps or drops is gone for all its threads",
+        choices: &[
+            ("flush", "when the operation returns"),
+            (
+                "sweep",
+                "on other CPUs a tick or two later: weaker than POSIX where threads race; no interrupt",
+            ),
+        ],
+    },
 ];
 
 impl Policy {
@@ -211,6 +237,7 @@ impl Policy {
                 "drain" => {
                     policy.drain = [Drain::AllCpus, Drain::HoldingCpus, Drain::Remote][index];
                 }
+                "free" => policy.free = [Free::Flush, Free::Sweep][index],
                 _ => policy.aging = [Aging::Flush, Aging::NoFlush][index],
             }
         }
@@ -218,13 +245,14 @@ impl Policy {
     }
 
     /// The name of the choice for each mechanism, in the order of [`mechanisms`](Self::mechanisms).
-    pub fn choices(&self) -> [&'static str; 5] {
+    pub fn choices(&self) -> [&'static str; 6] {
         let chosen = [
             self.unmap as usize,
             self.flush as usize,
             self.drain as usize,
             self.aging as usize,
             self.vmap as usize,
+            self.free as usize,
         ];
         core::array::from_fn(|i| MECHANISMS[i].choices[chosen[i]].0)
     }
@@ -334,6 +362,7 @@ mod tests {
             "linux+drain=remote",
             "linux+flush=broadcast",
             "linux+unmap=per-page+flush=broadcast-or-ipi",
+            "linux+free=sweep",
         ] {
             assert_eq!(Policy::parse(text).unwrap().to_string(), text);
         }

@@ -50,6 +50,7 @@ scopes! {
     NodeListsLock, Locks, "spin_lock(node's lists)", "taking the lock of a node's LRU lists";
     FreeExtentsLock, Locks, "spin_lock(free extents)", "taking the lock of a shard's free kernel extents";
     StockLock, Locks, "spin_lock(CPU's extents)", "taking the lock of what a CPU has unmapped and has at hand";
+    ParkedLock, Locks, "spin_lock(CPU's parked)", "taking the lock of pages that a CPU has unmapped and nobody has swept yet";
     EagerListLock, Locks, "spin_lock(eager list)", "taking the one lock of vmap=eager";
     // The first is what an `RwLock` is that says nothing of itself.
     OtherRwLock, Locks, "rw_lock(other)", "taking a sleeping lock that has no name";

@@ -86,6 +86,10 @@ rules! {
         "take part in the sweeps that went by when a CPU leaves lazy mode";
     TakeWhatWasJudged, "take-what-was-judged", "INV-13",
         "take an entry out without a flush only if it still says what was judged";
+    ParkUntilSwept, "park-until-swept", "INV-14",
+        "free a parked page only when its sweep is over";
+    ParkedAddressFlushed, "parked-address-flushed", "INV-14",
+        "flush a parked page's address before anything else is mapped there, if its sweep is not over";
     SyncBroadcast, "sync-broadcast", "INV-1",
         "wait until all CPUs have carried out a flush by broadcast before anything that it flushed is let go";
     DeferredWidensBroadcast, "deferred-widens-broadcast", "INV-4",

@@ -39,6 +39,8 @@ pub struct Audit {
     pub vmalloc: u64,
     /// Of these, frames that wait for a purge.
     pub unpurged: u64,
+    /// Anonymous pages that programs unmapped or dropped, and that wait for a sweep.
+    pub parked: u64,
     /// Entries in all spaces that lead to pages, those of [`Prot::None`](crate::Prot::None) too.
     pub mapped: u64,
     /// Entries in all spaces that name swap slots.
@@ -89,12 +91,16 @@ impl<P: Platform> Manager<'_, P> {
                 audit.swapped += u64::from(entry.is_swapped());
             });
         }
+        audit.parked = self.parked_frames();
         let root = self.root;
         audit.pools = root.spaces.frames(self)
             + root.regions.frames(self)
             + root.families.frames(self)
             + root.files.frames(self)
             + root.batches.frames(self);
+        if self.parks() {
+            audit.pools += 1 << crate::frame::order_of::<crate::paging::Parked>(self.parked.len());
+        }
         audit.batches = self.batches_in_use();
         let mut cached = 0;
         for id in self.live_files() {
@@ -136,7 +142,7 @@ impl<P: Platform> Manager<'_, P> {
             (vmap.broken.is_none(), vmap.broken.unwrap_or_default()),
             (sum == audit.total, "frames that are neither free nor in use"),
             (tables == audit.tables, "page tables that no space reaches"),
-            (maps == audit.mapped, "mapping counts and entries that lead to pages differ"),
+            (maps == audit.mapped + audit.parked, "mapping counts and entries that lead to pages differ"),
             (cached == audit.file, "file pages that no cache holds"),
             (self.online_adds_up(), "CPUs that are online, and their mask or their count, differ"),
             (left_nothing, "a CPU that is offline and still in a mask, or with frames, pages or requests"),

@@ -202,11 +202,12 @@ fn a_sweep_ends_by_timers_alone_while_programs_neither_fault_nor_call() {
         let sound = m.passes("test=sweep policy=quiet");
         assert_eq!(sound.counter("ipis_sent"), 0);
         assert!(sound.counter("tlb_sweep_flushes") >= sound.counter("tlb_sweeps") * u64::from(m.cpus - 1));
-        for rule in ["flush-before-swept", "count-every-cpu"] {
-            m.fails(&format!("test=sweep policy=quiet break={rule}"), "taken out unaccessed");
-        }
+        m.fails("test=sweep policy=quiet break=flush-before-swept", "taken out unaccessed");
     });
     preempted(|m| drop(m.passes("test=sweep policy=quiet")));
+    // On a busy host each CPU has ticked before it goes on, as a rule. Where instructions are counted, none has.
+    Machine::instructions(PERIODS[4])
+        .fails("test=sweep policy=quiet break=count-every-cpu", "taken out unaccessed");
 }
 
 #[test]

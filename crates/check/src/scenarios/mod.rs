@@ -8,6 +8,7 @@ mod faults;
 mod hardware;
 mod hotplug;
 mod pageout;
+mod parked;
 mod quiet;
 mod ranges;
 mod reclaim;
@@ -23,7 +24,7 @@ use crate::scenario::Scenario;
 pub fn all() -> Vec<Scenario> {
     let paging = [ranges::all(), faults::all(), switching::all(), hotplug::all(), hardware::all()];
     let memory = [reclaim::all(), pageout::all(), writeback::all()];
-    let quiet = [quiet::all(), broadcast::all()];
+    let quiet = [quiet::all(), broadcast::all(), parked::all()];
     let rest = [drain::all(), swap::all(), vmap::all(), blocks::all(), sweeps::all()];
     paging.into_iter().chain(memory).chain(quiet).chain(rest).flatten().collect()
 }

@@ -128,6 +128,7 @@ impl<P: Platform> Manager<'_, P> {
             self.drain_lru_batches();
         }
         let mut work = Work::begin(self);
+        self.unpark(&mut work);
         for n in (0..FRAMES).map(|i| first.add(i)) {
             if self.frames().get(n).kind(p) == Kind::File || self.may_swap(n) {
                 crate::reclaim::evict(self, n);

@@ -44,6 +44,12 @@ impl<P: Platform> Manager<'_, P> {
         let &Request { order, kind, node } = request;
         let mut vain = 0;
         let mut work = Work::begin(self);
+        if self.parks() {
+            self.unpark(&mut work);
+            if let Some(found) = self.take_above(request, Zone::min) {
+                return Ok(found);
+            }
+        }
         loop {
             if let Some(found) = self.reclaim_often(request, &mut work) {
                 return Ok(found);

@@ -1,5 +1,6 @@
 //! What a program says of a range.
 
+use super::parked::Parking;
 use super::range::Owed;
 use super::{Advice, SpaceId, check_range};
 use crate::Manager;
@@ -16,7 +17,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// [`Advice::Drop`]: when it returns no CPU can use the content that was there (INV-4). One flush, thus at most one
     /// IPI per CPU that uses the space and is neither lazy nor this one; none if no page was present and nothing is
-    /// deferred. [`Advice::Large`] and [`Advice::Small`] say how pages come from now on, and cost no flush.
+    /// deferred. With `free=sweep` as for [`unmap`](Self::unmap): until the next sweep another CPU may find the old content,
+    /// unless it has switched to the space since, or the page was touched anew. [`Advice::Large`] and [`Advice::Small`] say how pages come from now on, and cost no flush.
     ///
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a region or a large
@@ -36,7 +38,12 @@ impl<'p, P: Platform> Manager<'p, P> {
                 self.split_large_at(space, range.start)?;
                 self.split_large_at(space, range.end())?;
                 let mut owed = Owed::begin(p, space);
-                self.take_range(id, space, range, &mut owed, &mut work);
+                let mut parking = Parking::begin(self);
+                self.take_range(id, space, range, (&mut owed, &mut parking), &mut work);
+                if self.park((id, space), range, &parking, &owed, &mut work) {
+                    owed.already_flushed(p).done();
+                    return Ok(());
+                }
                 let quiet = owed.flush(self, id, FlushReason::Drop, Rule::FlushBeforeDropReturns);
                 self.drop_taken(space, range, quiet, &mut work);
                 self.revoke(id, space, range, Revoked::All);

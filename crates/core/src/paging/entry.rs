@@ -54,6 +54,9 @@ impl Entry {
     const PROT_NONE: u64 = 1 << 10;
     /// In an entry that is not present: the page is in the swap slot that is kept here.
     const SWAPPED: u64 = 1 << 11;
+    /// In an entry that is not present: an operation took the page out, and other CPUs may have it cached until the sweep whose
+    /// number is kept here is over.
+    const PARKED: u64 = Self::DEFERRED | Self::SWAPPED;
     /// What an entry is.
     const SORT: u64 = Self::PRESENT | Self::TAKEN | Self::PROT_NONE | Self::DEFERRED | Self::SWAPPED;
 
@@ -76,9 +79,7 @@ impl Entry {
 
     /// What reclaim leaves behind where it deferred the flush (INV-12).
     pub const fn deferred(generation: Generation) -> Entry {
-        let kept = if generation.0 < KEPT { generation.0 } else { KEPT };
-        let (low, middle, high) = (kept & LOW, kept >> LOW_BITS & MIDDLE, kept >> (LOW_BITS + MIDDLE_BITS));
-        Entry(Self::nowhere(low) | middle << MIDDLE_SHIFT | high << HIGH_SHIFT | Self::DEFERRED)
+        Entry(Self::keeping(generation.0) | Self::DEFERRED)
     }
 
     /// The generation of a deferred flush, if this is what reclaim left behind. `newest` is the space's own by now: it stands
@@ -87,9 +88,30 @@ impl Entry {
         if self.0 & Self::SORT != Self::DEFERRED {
             return None;
         }
-        let (middle, high) = (self.0 >> MIDDLE_SHIFT & MIDDLE, self.0 >> HIGH_SHIFT & HIGH);
-        let kept = self.number() & LOW | middle << LOW_BITS | high << (LOW_BITS + MIDDLE_BITS);
+        let kept = self.kept();
         Some(if kept == KEPT { newest() } else { Generation(kept) })
+    }
+
+    /// What an operation leaves behind with `free=sweep` (INV-14). Of sweeps there are never as many as can be kept.
+    pub(crate) const fn parked(sweep: u64) -> Entry {
+        Entry(Self::keeping(sweep) | Self::PARKED)
+    }
+
+    /// The sweep that must be over before no CPU has cached what was here, if an operation has parked it.
+    pub(crate) const fn parked_until(self) -> Option<u64> {
+        if self.0 & Self::SORT == Self::PARKED { Some(self.kept()) } else { None }
+    }
+
+    /// The bits of an entry that is not present and keeps a number of 50 bits.
+    const fn keeping(number: u64) -> u64 {
+        let kept = if number < KEPT { number } else { KEPT };
+        let (low, middle, high) = (kept & LOW, kept >> LOW_BITS & MIDDLE, kept >> (LOW_BITS + MIDDLE_BITS));
+        Self::nowhere(low) | middle << MIDDLE_SHIFT | high << HIGH_SHIFT
+    }
+
+    const fn kept(self) -> u64 {
+        let (middle, high) = (self.0 >> MIDDLE_SHIFT & MIDDLE, self.0 >> HIGH_SHIFT & HIGH);
+        self.number() & LOW | middle << LOW_BITS | high << (LOW_BITS + MIDDLE_BITS)
     }
 
     /// What reclaim leaves behind of a page that it gave a swap slot.
@@ -278,6 +300,22 @@ mod tests {
                 !entry.is_mapped() && !entry.is_taken() && !entry.is_swapped() && entry.swap_slot().is_none()
             );
         }
+    }
+
+    #[test]
+    fn the_sweep_of_a_parked_page_is_kept_and_leads_nowhere() {
+        for n in numbers(KEPT) {
+            let entry = Entry::parked(n);
+            leads_nowhere(entry);
+            assert_eq!(entry.parked_until(), Some(n), "{n:#x}");
+            assert!(
+                !entry.is_mapped() && !entry.is_taken() && !entry.is_swapped() && entry.swap_slot().is_none()
+            );
+            assert_eq!(entry.deferred_until(|| Generation(0)), None);
+            assert_eq!(Entry::deferred(Generation(n)).parked_until(), None);
+        }
+        assert_eq!(Entry::swapped(5).parked_until(), None);
+        assert_eq!(Entry::NONE.parked_until(), None);
     }
 
     #[test]

@@ -162,6 +162,12 @@ impl<'p, P: Platform> Manager<'p, P> {
             if !prot.permits(fault.access) {
                 return Ok(Step::Outside(Outside::Page(frame)));
             }
+            if now.parked_until().is_some() {
+                // INV-14: a CPU may still see there what was dropped.
+                drop(locked);
+                self.settle_one(fault.id, fault.leaf, fault.page, now);
+                continue;
+            }
             self.frames().get(frame).maps.fetch_add(p, 1, Ordering::Relaxed);
             locked.write(fault.page, Entry::page(frame, prot));
             self.emit(Event::Mapped { space: fault.id, page: fault.page, frame, pages: 1 });

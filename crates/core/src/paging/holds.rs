@@ -29,7 +29,8 @@ impl Gone {
         }
     }
 
-    fn add<P: Platform>(&mut self, mm: &Manager<'_, P>, n: FrameNumber) {
+    /// The same for the page of a mapping.
+    pub fn add<P: Platform>(&mut self, mm: &Manager<'_, P>, n: FrameNumber) {
         mm.frames().get(n).maps.fetch_sub(mm.platform(), 1, Ordering::Release);
         let slot = mm.slot_without_mapping(n);
         if !mm.is_last_hold(n) {

@@ -1,5 +1,6 @@
 //! Map, unmap, and the life of a space.
 
+use super::parked::Parking;
 use super::range::Owed;
 use super::{Backing, Prot, Region, SpaceId, SpaceSlot, check_mappable, check_range, table};
 use crate::Manager;
@@ -57,7 +58,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         while let Some((handle, region)) = self.region_from(space, PageNumber(0)) {
             let range = region.range(p);
             let mut owed = Owed::begin(p, space);
-            self.take_range(id, space, range, &mut owed, &mut work);
+            self.take_range(id, space, range, (&mut owed, &mut Parking::never()), &mut work);
             let quiet = owed.already_flushed(p);
             self.remove_region(space, handle, self.alone_with_shown(region));
             self.drop_taken(space, range, quiet, &mut work);
@@ -110,6 +111,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 return Err(error);
             }
         };
+        self.settle(id, space, range, &mut Work::begin(self));
         let region = self.region(handle);
         region.describe(p, id, range, backing, prot);
         let mut spare = None;
@@ -140,6 +142,9 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Where whole page tables become empty they are freed, and lazy CPUs are interrupted too (INV-9). None if no page
     /// was present, no table goes and nothing is deferred.
     ///
+    /// With `free=sweep` small anonymous pages cost none, unless a table goes: other CPUs may use them until their next sweep,
+    /// and nobody else gets their frames or their addresses before that (INV-14).
+    ///
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a region or a large
     /// page must be split, and [`Error::MapCount`] when a region must.
@@ -166,8 +171,15 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Err(error);
         }
         let mut owed = Owed::begin(p, space);
-        self.take_range(id, space, range, &mut owed, &mut work);
-        owed.add_tables(table::unhook(self, space.root(p), range, self.gap_around(space, range)), range);
+        let mut parking = Parking::begin(self);
+        self.take_range(id, space, range, (&mut owed, &mut parking), &mut work);
+        let gap = self.gap_around(space, range);
+        if !table::goes(range, gap) && self.park((id, space), range, &parking, &owed, &mut work) {
+            owed.already_flushed(p).done();
+            self.cut_regions(id, space, range, spare, &mut work);
+            return Ok(());
+        }
+        owed.add_tables(table::unhook(self, space.root(p), range, gap), range);
         let quiet = owed.flush(self, id, FlushReason::Unmap, Rule::FlushBeforeUnmapReturns);
         self.cut_regions(id, space, range, spare, &mut work);
         self.drop_taken(space, range, quiet, &mut work);

@@ -9,6 +9,7 @@ mod large;
 mod map;
 mod moving;
 mod outside;
+mod parked;
 mod prot;
 mod protect;
 mod range;
@@ -19,6 +20,7 @@ mod switch;
 pub(crate) mod table;
 
 pub use entry::Entry;
+pub(crate) use parked::Parked;
 pub use prot::{Advice, Backing, KernelProt, Prot, UserAccess};
 pub(crate) use region::{LastRegion, Region};
 pub(crate) use shown::{Family, FamilyId, Of, Shown};

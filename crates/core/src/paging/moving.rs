@@ -1,6 +1,7 @@
 //! Move a range to another address, and pages to other frames: what is taken out in one place appears in another, and
 //! between the two lies the flush.
 
+use super::parked::Parking;
 use super::range::Owed;
 use super::table::{self, Way};
 use super::{Entry, Region, Space, SpaceId, check_mappable, check_range};
@@ -61,7 +62,8 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Err(error);
         }
         let mut owed = Owed::begin(p, space);
-        self.take_range(id, space, from, &mut owed, &mut work);
+        self.settle(id, space, target, &mut work);
+        self.take_range(id, space, from, (&mut owed, &mut Parking::never()), &mut work);
         owed.flush(self, id, FlushReason::Move, Rule::FlushBeforeMove).done();
         let there = |page: PageNumber| PageNumber(page.0 - from.start.0 + to.0);
         while let Some((handle, region)) = self.region_inside(space, from) {

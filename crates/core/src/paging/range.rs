@@ -8,6 +8,7 @@
 use core::sync::atomic::Ordering;
 
 use super::holds::Gone;
+use super::parked::Parking;
 use super::table::{self, LockedLeaf, Unhooked, Way};
 use super::{Entry, Space, SpaceId};
 use crate::Manager;
@@ -46,6 +47,16 @@ impl<'p> Owed<'p> {
         Owed { space, changed: None, tables: Unhooked::NONE, under_tables }
     }
 
+    /// Whether nothing was changed that another CPU may have cached.
+    pub fn is_none(&self) -> bool {
+        self.changed.is_none()
+    }
+
+    /// From the first to the last page changed.
+    pub fn range(&self) -> Option<PageRange> {
+        self.changed
+    }
+
     pub fn add(&mut self, page: PageNumber, pages: u64) {
         let new = PageRange::new(page, pages);
         self.changed = Some(
@@ -79,7 +90,9 @@ impl<'p> Owed<'p> {
         if self.changed.is_some() && !p.broken(rule) {
             // A flush covers what reclaim deferred before it. What reclaim defers from here on lies elsewhere, or was
             // narrowed by this operation before: the caller was not promised anything about it.
-            tlb::flush(mm, id, self.changed, reason, tables);
+            // With tables go their marks of what is parked (INV-14).
+            let range = self.changed.filter(|_| !(tables && mm.parks()));
+            tlb::flush(mm, id, range, reason, tables);
         } else if !p.broken(Rule::DeferredBeforeUnmapReturns) {
             // What reclaim cleared in this space and did not flush yet is gone too before the operation returns.
             tlb::complete_deferred(mm, id);
@@ -202,12 +215,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         id: SpaceId,
         space: &Space,
         range: PageRange,
-        owed: &mut Owed<'_>,
+        (owed, parking): (&mut Owed<'_>, &mut Parking),
         work: &mut Work<'_, 'p, P>,
     ) {
         let p = self.platform();
         self.visit(space, range, (work, cost::ENTRY), |leaf, page, entry, pages| {
             if !entry.is_mapped() {
+                // INV-14: the mark goes, so its flush comes now.
+                if entry.parked_until().is_some_and(|until| self.may_be_used(until)) {
+                    owed.add(page, pages);
+                }
                 return;
             }
             let old = leaf.take(page);
@@ -227,6 +244,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             if old.is_present() && self.may_be_cached(space, page, old) {
                 owed.add(page, pages);
             }
+            parking.add(self, old, pages);
         });
     }
 

@@ -30,7 +30,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{Space, SpaceId};
+use super::{Space, SpaceId, SpaceSlot};
 use crate::Manager;
 use crate::addr::Generation;
 use crate::error::Error;
@@ -173,6 +173,13 @@ impl<'p, P: Platform> Manager<'p, P> {
 fn leave_lazy<P: Platform>(here: &Here<'_, '_, P>) -> Result<(), Error> {
     let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
     if slot.presence.word.get(p) != Presence::LAZY {
+        // INV-14: a thread comes here that has unmapped something elsewhere.
+        if mm.parks() {
+            let behind = |id: SpaceSlot| !is_current(p, slot.tlb.generation(), mm.space(id).generation(p));
+            if slot.tlb.loaded().is_some_and(behind) {
+                crate::tlb::catch_up(here);
+            }
+        }
         return Ok(());
     }
     slot.presence.word.store(p, Presence::ACTIVE, Ordering::Relaxed);

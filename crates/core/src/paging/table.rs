@@ -205,6 +205,13 @@ impl Unhooked {
     }
 }
 
+/// Whether a table may go with a range: one that leads to nothing but pages in `gap`.
+pub(super) fn goes(range: PageRange, gap: PageRange) -> bool {
+    let ends = [range.start, PageNumber(range.end().0 - 1)];
+    ends.into_iter().any(|page| gap.covers(PageRange::new(page.large(), LARGE_PAGES)))
+        || range.pages > 2 * LARGE_PAGES
+}
+
 /// Takes every table on the way to `range` that leads to nothing but pages in `gap` out of the tree of `root`. By who
 /// has the regions alone, none of which lies in `gap` but those of `range`, which are being unmapped.
 pub(crate) fn unhook<P: Platform>(
@@ -469,7 +476,7 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
             let seen = self.read(page);
             return self.write(page, Entry(seen.0 & !Entry::ACCESSED));
         }
-        if !mm.sweeps() {
+        if !mm.stamps() {
             self.clear_bits(page, Entry::ACCESSED);
             return;
         }

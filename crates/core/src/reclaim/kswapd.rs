@@ -28,6 +28,7 @@ impl<P: Platform> Manager<'_, P> {
         let wanted = &self.node(node).wanted.0;
         p.wait(WaitKey::Kswapd(node), &mut || wanted.load(p, Ordering::Acquire) != 0);
         let mut work = Work::begin(self);
+        self.unpark(&mut work);
         while self.zones_of(node).any(|zone| zone.free(p) < zone.high(p)) {
             let scope = profile::scope(p, Scope::Kswapd);
             let shrunk = shrink_node(self, node, Reclaimer::Kswapd, self.config().scan_batch, &mut work);

@@ -113,6 +113,16 @@ pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>, work: Work) {
     }
 }
 
+/// Flushes a range of a space on this CPU only (INV-14): the others catch up when they load it, or in a sweep.
+pub(crate) fn flush_here<P: Platform>(
+    mm: &Manager<'_, P>,
+    id: SpaceId,
+    range: Option<PageRange>,
+    generation: Generation,
+) {
+    local(&Here::new(mm), id.slot(), range, generation, false);
+}
+
 /// Flushes on this CPU what it has not flushed yet. A space that is not loaded needs nothing: its tag, if
 /// it has one, is compared when it is loaded again.
 fn local<P: Platform>(

@@ -104,9 +104,15 @@ impl<P: Platform> Manager<'_, P> {
         }
     }
 
-    /// Whether there are sweeps, and entries have stamps.
+    /// Whether there are sweeps.
     #[inline(always)]
     pub(crate) fn sweeps(&self) -> bool {
+        self.stamps() || self.parks()
+    }
+
+    /// Whether entries have stamps, and what was not used since a sweep is taken out without a flush.
+    #[inline(always)]
+    pub(crate) fn stamps(&self) -> bool {
         self.config().policy.unmap == Unmap::Quiet
     }
 
@@ -116,7 +122,7 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     /// How many sweeps are over.
-    fn sweeps_over(&self) -> u64 {
+    pub(crate) fn sweeps_over(&self) -> u64 {
         self.root.sweeps.epochs.last_over(self.platform())
     }
 
@@ -135,7 +141,7 @@ impl<P: Platform> Manager<'_, P> {
     /// Whether a CPU may have cached what the entry of a page was until it was taken out, or lost a right. By who has its
     /// table's lock.
     pub(crate) fn may_be_cached(&self, space: &Space, page: PageNumber, old: Entry) -> bool {
-        let uncached = self.sweeps() && !old.has(Entry::ACCESSED) && self.idle(old) != Idle::Unswept;
+        let uncached = self.stamps() && !old.has(Entry::ACCESSED) && self.idle(old) != Idle::Unswept;
         if uncached {
             self.emit(Event::FlushSpared { root: space.root(self.platform()), page });
         }

@@ -51,10 +51,10 @@ use stock::{Numbers, Stock};
 use sweep::Sweeping;
 pub(crate) use sweep::{come_back, go_away, join_sweep, start_empty, ticked};
 
-use crate::addr::{FrameNumber, PAGE_SIZE, PageNumber, PageRange};
+use crate::addr::{FrameNumber, PageNumber, PageRange};
 use crate::cpu::CpuId;
 use crate::error::Error;
-use crate::frame::{AllocFrom, MAX_ORDER, flag};
+use crate::frame::{AllocFrom, order_of, own};
 use crate::paging::{KernelProt, table};
 use crate::platform::Platform;
 use crate::policy::VmapPolicy;
@@ -133,28 +133,6 @@ impl Config {
         }
         Ok(())
     }
-}
-
-/// The order of the block that `count` of `T` take.
-const fn order_of<T>(count: usize) -> u8 {
-    let frames = (size_of::<T>() as u64 * count as u64).div_ceil(PAGE_SIZE);
-    frames.next_power_of_two().trailing_zeros() as u8
-}
-
-/// Zeroed memory for `count` of `T`, for ever.
-fn own<'p, P: Platform, T: Zeroed>(mm: &Manager<'p, P>, count: usize) -> Result<&'p [T], Error> {
-    const { assert!(align_of::<T>() <= PAGE_SIZE as usize) };
-    let (p, order) = (mm.platform(), order_of::<T>(count));
-    if order > MAX_ORDER {
-        return Err(Error::TooLittleMemory);
-    }
-    let (first, _) = mm.alloc_frames(order, AllocFrom::NOW).map_err(|_| Error::TooLittleMemory)?.into_raw();
-    mm.frames().get(first).set_flags(p, flag::OWN);
-    (0..1 << order).for_each(|n| p.clear_frame(first.add(n)));
-    let at = p.direct(first.phys()).cast::<T>();
-    // SAFETY: the block is nobody else's, never given back, contiguous in the direct map as all memory that was handed
-    // over is, large enough, aligned to a page, and zeros are a valid T.
-    Ok(unsafe { core::slice::from_raw_parts(at, count) })
 }
 
 impl<'p> Vmap<'p> {

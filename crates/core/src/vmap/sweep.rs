@@ -24,14 +24,15 @@
 
 use core::sync::atomic::Ordering;
 
+use super::Vmap;
 use super::list::List;
 use super::stock::Stock;
-use super::{Vmap, own};
 use crate::Manager;
 use crate::addr::PageRange;
 use crate::cpu::{CpuId, CpuMask};
 use crate::error::Error;
 use crate::event::{Event, FlushReason};
+use crate::frame::{order_of, own};
 use crate::ipi::Work;
 use crate::percpu::Here;
 use crate::platform::{Platform, WaitKey};
@@ -192,9 +193,9 @@ impl<'p> Sweeping<'p> {
     /// Frames of all this.
     pub fn fixed_frames(&self) -> u64 {
         let orders = [
-            super::order_of::<Shared>(1),
-            super::order_of::<Word64>(self.swept.len()),
-            super::order_of::<Waiting>(self.waiting.len()),
+            order_of::<Shared>(1),
+            order_of::<Word64>(self.swept.len()),
+            order_of::<Waiting>(self.waiting.len()),
         ];
         orders.iter().map(|order| 1 << order).sum()
     }

@@ -22,6 +22,7 @@ mod one_page;
 mod operations;
 mod pairs;
 mod parallel;
+mod parked;
 mod pitfalls;
 mod pools;
 mod prot_none;

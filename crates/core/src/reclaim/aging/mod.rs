@@ -62,7 +62,7 @@ impl Uses {
 /// stay clear for as long as the page is in use, and the hottest memory would look idlest. The price is one flush for
 /// 512 pages. With `unmap=quiet` a sweep is that flush, of all pages.
 pub(super) fn look<P: Platform>(mm: &Manager<'_, P>, mapping: &Mapping<'_, '_, P>) -> Seen {
-    let sweeps = mm.sweeps();
+    let sweeps = mm.stamps();
     if !mapping.entry.has(Entry::ACCESSED) {
         return if sweeps && !is_uncached(mm, mapping) { Seen::Unswept } else { Seen::Idle };
     }

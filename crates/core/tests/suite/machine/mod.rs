@@ -111,6 +111,8 @@ pub struct Host {
     /// Uses of a cached translation that the tables no longer allow, and tables freed under a CPU that has them
     /// loaded or has walked them since it flushed.
     pub stale: Cell<u32>,
+    /// Uses of a page that waits for its sweep, and of which the frame is nobody else's (INV-14).
+    pub parked_uses: Cell<u32>,
     /// How long each pause was that a CPU has made, in nanoseconds.
     pub pauses: RefCell<Vec<u32>>,
     pub log: Log,
@@ -202,6 +204,7 @@ impl Host {
             clock: Cell::new(0),
             kernel_stale: Cell::new(0),
             stale: Cell::new(0),
+            parked_uses: Cell::new(0),
             pauses: RefCell::default(),
             log: RefCell::default(),
             books: RefCell::default(),

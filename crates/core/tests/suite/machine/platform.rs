@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 
 use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
 use quietmm::platform::{Access, BlockDevice, Broadcast, Guarantees, Shortage, WaitKey};
-use quietmm::{CpuId, CpuSet, Event, FrameNumber, NodeId, Platform, Rule, VirtAddr};
+use quietmm::{CpuId, CpuSet, Entry, Event, FrameNumber, NodeId, Platform, Rule, VirtAddr};
 
 use super::translation::{Tlb, places};
 use super::{Happened, Host, StandsStill};
@@ -216,6 +216,11 @@ unsafe impl Platform for Host {
                 let may_walk = |tlb: &Tlb| tlb.root == Some(frame) || tlb.walked.contains(&(tlb.tag, frame));
                 let walked = self.tlbs.iter().filter(|tlb| may_walk(&tlb.borrow())).count();
                 self.stale.set(self.stale.get() + walked as u32);
+                for tlb in &self.tlbs {
+                    let Tlb { cached, freed, .. } = &mut *tlb.borrow_mut();
+                    let leads = |&(_, entry): &(_, &Entry)| entry.frame() == frame;
+                    freed.extend(cached.iter().filter(leads).map(|(key, _)| *key));
+                }
             }
             _ => {}
         }

@@ -17,6 +17,8 @@ pub(super) struct Tlb {
     pub(super) roots: BTreeMap<u16, FrameNumber>,
     /// By tag, first page and whether it is a large page: the entry as it was cached.
     pub(super) cached: BTreeMap<(u16, u64, bool), Entry>,
+    /// Of these, translations of frames that were freed since.
+    pub(super) freed: BTreeSet<(u16, u64, bool)>,
     /// By tag: the tables that the CPU has walked since its last flush, and may walk again without a look above.
     pub(super) walked: BTreeSet<(u16, FrameNumber)>,
     /// By page: entries of kernel addresses, which are global.
@@ -34,6 +36,11 @@ pub(super) struct Begun {
 /// Where a translation of `page` can lie: the small one, and the large one that covers it.
 pub(super) fn places(tag: u16, page: u64) -> [(u16, u64, bool); 2] {
     [(tag, page, false), (tag, PageNumber(page).large().0, true)]
+}
+
+/// Whether an operation left this behind with `free=sweep`: the marks of a deferred flush and of a swap slot, both.
+fn is_parked(entry: Entry) -> bool {
+    entry.0 & 0xf01 == 1 << 8 | 1 << 11
 }
 
 /// The frame that an entry, small or large, gives for `page`.
@@ -100,7 +107,9 @@ impl Host {
             }
             // No longer there, somewhere else, or no longer permitted.
             if !now.permits(access) || frame_for(now, page) != frame_for(entry, page) {
-                self.stale.set(self.stale.get() + 1);
+                let waits = is_parked(now) && !tlb.freed.contains(&key);
+                let uses = if waits { &self.parked_uses } else { &self.stale };
+                uses.set(uses.get() + 1);
                 return Some(frame_for(entry, page));
             }
             if !clean {
@@ -116,7 +125,9 @@ impl Host {
         }
         let bits = Entry::ACCESSED | if write { Entry::DIRTY } else { 0 };
         let entry = Entry(found?.fetch_or(bits, Ordering::SeqCst) | bits);
-        tlb.cached.insert(places(tag, page)[usize::from(entry.has(Entry::LARGE))], entry);
+        let key = places(tag, page)[usize::from(entry.has(Entry::LARGE))];
+        tlb.freed.remove(&key);
+        tlb.cached.insert(key, entry);
         Some(frame_for(entry, page))
     }
 

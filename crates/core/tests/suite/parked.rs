@@ -1,0 +1,383 @@
+//! `free=sweep`: what a program unmaps or drops waits for a sweep, and nobody is interrupted (INV-14).
+
+use crate::machine;
+
+use machine::faults::{AT, own, run_in};
+use machine::race::at;
+use machine::showing::{read_in, write_in};
+use machine::swapping::{is_out, squeeze, swapping, take_free};
+use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages, settled, ticks};
+use quietmm::{Advice, AllocFrom, Backing, Config, Counter, Error, PageNumber, Prot, Rule, SpaceId};
+
+/// What goes together until a sweep is begun for it, and what fits.
+const ENOUGH: u64 = 30;
+const ROOM: u64 = 61;
+
+const CPUS: [u16; 3] = [0, 1, 2];
+
+fn config() -> Config {
+    bare("linux+free=sweep")
+}
+
+fn setup() -> Setup {
+    Setup { cpus: 3, frames: 1024, ..Setup::default() }
+}
+
+fn host() -> Host {
+    Host::new(setup())
+}
+
+/// A space with `count` pages and one before and behind, so that no table goes, in which all CPUs have written every page.
+fn written(mm: &Mm<'_>, count: u64) -> SpaceId {
+    let id = own(mm, count, &CPUS);
+    mm.map(id, pages(AT - 1, 1), Backing::Anonymous, Prot::Read).unwrap();
+    mm.map(id, pages(AT + count, 1), Backing::Anonymous, Prot::Read).unwrap();
+    for cpu in CPUS {
+        mm.platform().on(cpu, || {
+            (AT..AT + count).for_each(|page| mm.platform().write(mm, id, page, page).unwrap());
+            mm.drain_lru_batch();
+        });
+    }
+    id
+}
+
+fn stale(mm: &Mm<'_>) -> u32 {
+    mm.platform().stale.get()
+}
+
+fn sent(mm: &Mm<'_>) -> u64 {
+    mm.counter(Counter::IpisSent)
+}
+
+/// What a CPU reads without a fault.
+fn sees(mm: &Mm<'_>, cpu: u16, page: u64) -> Option<u64> {
+    mm.platform().on(cpu, || mm.platform().try_read(page))
+}
+
+/// Every CPU's timer fires, so often that a sweep begins and ends, and the next.
+fn swept(mm: &Mm<'_>) {
+    for _ in 0..3 {
+        mm.begin_sweep();
+        ticks(mm, &CPUS);
+        mm.sweep_is_over();
+    }
+}
+
+#[test]
+fn unmap_and_drop_interrupt_nobody() {
+    let interrupts = |policy: &str, gone: fn(&Mm<'_>, SpaceId)| {
+        host().run(bare(policy), |mm| {
+            let id = written(mm, 8);
+            let before = sent(mm);
+            gone(mm, id);
+            assert_eq!(sees(mm, 0, AT), None, "{policy}: whoever took it out has it no more");
+            (sent(mm) - before, sees(mm, 1, AT + 1), stale(mm))
+        })
+    };
+    let unmap = |mm: &Mm<'_>, id| mm.unmap(id, pages(AT, 8)).unwrap();
+    let drop = |mm: &Mm<'_>, id| mm.advise(id, pages(AT, 8), Advice::Drop).unwrap();
+    for gone in [unmap, drop] as [fn(&Mm<'_>, SpaceId); 2] {
+        assert_eq!(interrupts("linux", gone), (2, None, 0));
+        // What is weaker: another CPU still reads the old page, and nobody else's.
+        assert_eq!(interrupts("linux+free=sweep", gone), (0, Some(AT + 1), 0));
+        assert_eq!(interrupts("quiet+free=sweep", gone), (0, Some(AT + 1), 0));
+    }
+}
+
+#[test]
+fn who_touches_what_is_unmapped_after_the_sweep_is_refused() {
+    host().run(config(), |mm| {
+        let id = written(mm, 4);
+        mm.unmap(id, pages(AT, 4)).unwrap();
+        assert_eq!(sees(mm, 1, AT), Some(AT));
+        swept(mm);
+        assert_eq!(sees(mm, 1, AT), None);
+        assert_eq!(read_in(mm, id, AT), Err(Error::NotMapped(PageNumber(AT))));
+        assert_eq!((mm.platform().parked_uses.get(), stale(mm)), (1, 0));
+    });
+}
+
+/// All memory is wanted, while CPU 1 goes on with what it has cached, at its timer or not: what it reads.
+fn all_is_wanted(broken: Option<Rule>) -> (usize, u32) {
+    at(&setup(), &config(), broken, |mm| {
+        let id = written(mm, ROOM);
+        let free = take_free(mm).len();
+        mm.unmap(id, pages(AT, ROOM)).unwrap();
+        let frames = exhaust(mm);
+        (0..ROOM).for_each(|page| _ = sees(mm, 1, AT + page));
+        let taken = frames.len();
+        give_back(mm, frames);
+        assert!(free > 0);
+        (taken, stale(mm))
+    })
+}
+
+#[test]
+fn parked_frames_are_given_up_before_a_task_waits_for_memory() {
+    // All of them, and those that CPUs were asked for: nobody ticks here.
+    assert_eq!(all_is_wanted(None), (ROOM as usize, 0));
+    assert!(all_is_wanted(Some(Rule::ParkUntilSwept)).1 > 0);
+}
+
+/// CPU 0 takes a page away and puts another one there; CPU 1 has the old one cached. What CPU 1 reads, and whether that is old.
+fn put_anew(setup: &Setup, broken: Option<Rule>, anew: impl Fn(&Mm<'_>, SpaceId)) -> (Option<u64>, u32) {
+    let flush = if setup.broadcast { "linux+free=sweep+flush=broadcast" } else { "linux+free=sweep" };
+    at(setup, &bare(flush), broken, |mm| {
+        let id = written(mm, 4);
+        anew(mm, id);
+        (sees(mm, 1, AT), stale(mm))
+    })
+}
+
+#[test]
+fn nothing_else_is_mapped_at_a_parked_address() {
+    let mapped = |mm: &Mm<'_>, id| {
+        mm.unmap(id, pages(AT, 4)).unwrap();
+        mm.map(id, pages(AT, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        write_in(mm, id, AT, 7).unwrap();
+    };
+    let dropped = |mm: &Mm<'_>, id| {
+        mm.advise(id, pages(AT, 4), Advice::Drop).unwrap();
+        write_in(mm, id, AT, 7).unwrap();
+    };
+    let moved = |mm: &Mm<'_>, id| {
+        mm.map(id, pages(AT + 8, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        write_in(mm, id, AT + 8, 7).unwrap();
+        mm.unmap(id, pages(AT, 4)).unwrap();
+        mm.move_range(id, pages(AT + 8, 1), PageNumber(AT)).unwrap();
+    };
+    // Dropped, and then unmapped with a page that does not fit beside it.
+    let unmapped_later = |mm: &Mm<'_>, id| {
+        let file = mm.create_file(1).unwrap();
+        mm.map(id, pages(AT + 5, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        mm.map(id, pages(AT + 9, 1), Backing::Anonymous, Prot::Read).unwrap();
+        write_in(mm, id, AT + 5, 1).unwrap();
+        mm.unmap(id, pages(AT + 4, 1)).unwrap();
+        mm.map(id, pages(AT + 4, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.advise(id, pages(AT, 4), Advice::Drop).unwrap();
+        mm.unmap(id, pages(AT, 6)).unwrap();
+        mm.map(id, pages(AT, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        write_in(mm, id, AT, 7).unwrap();
+    };
+    // Its table goes with the last page, and with it the marks.
+    let table_gone = |mm: &Mm<'_>, id| {
+        mm.unmap(id, pages(AT, 4)).unwrap();
+        mm.unmap(id, pages(AT - 1, 1)).unwrap();
+        mm.unmap(id, pages(AT + 4, 1)).unwrap();
+        mm.map(id, pages(AT, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        write_in(mm, id, AT, 7).unwrap();
+    };
+    // Nothing else would be flushed.
+    let unmapped_alone = |mm: &Mm<'_>, id| {
+        mm.advise(id, pages(AT, 1), Advice::Drop).unwrap();
+        mm.unmap(id, pages(AT, 1)).unwrap();
+        mm.map(id, pages(AT, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        write_in(mm, id, AT, 7).unwrap();
+    };
+    type Anew = fn(&Mm<'_>, SpaceId);
+    // Without interrupts hardware flushes no more than it is told; a CPU that is asked catches up with all that it missed.
+    let broadcast = Setup { broadcast: true, ..setup() };
+    for (what, anew) in [
+        ("mapped", mapped as Anew),
+        ("dropped", dropped),
+        ("moved", moved),
+        ("unmapped later", unmapped_later),
+        ("unmapped alone", unmapped_alone),
+        ("its table gone", table_gone),
+    ] {
+        for setup in [setup(), broadcast.clone()] {
+            let (read, stale) = put_anew(&setup, None, anew);
+            assert!(read.is_none_or(|read| read == 7), "{what}: {read:?}");
+            assert_eq!(stale, 0, "{what}");
+        }
+        let (_, stale) = put_anew(&broadcast, Some(Rule::ParkedAddressFlushed), anew);
+        assert_eq!(stale > 0, what != "its table gone", "{what}, not flushed");
+    }
+    assert!(put_anew(&setup(), Some(Rule::ParkedAddressFlushed), mapped).1 > 0);
+}
+
+#[test]
+fn an_address_whose_sweep_is_over_costs_no_flush() {
+    host().run(config(), |mm| {
+        let id = written(mm, 8);
+        mm.unmap(id, pages(AT, 4)).unwrap();
+        mm.advise(id, pages(AT + 4, 4), Advice::Drop).unwrap();
+        swept(mm);
+        let before = (sent(mm), mm.counter(Counter::DeferredCompleted));
+        mm.map(id, pages(AT, 4), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        for page in AT..AT + 8 {
+            assert_eq!(read_in(mm, id, page), Ok(0));
+        }
+        assert_eq!((sent(mm), mm.counter(Counter::DeferredCompleted)), before);
+    });
+}
+
+#[test]
+fn a_thread_that_moves_takes_what_it_dropped_along() {
+    host().run(config(), |mm| {
+        let id = written(mm, 4);
+        mm.advise(id, pages(AT, 4), Advice::Drop).unwrap();
+        assert_eq!(sees(mm, 1, AT), Some(AT), "another thread");
+        // CPU 1 has the space loaded, and switches to it for this one; CPU 2 comes from a kernel thread.
+        run_in(mm, id, &[1]);
+        assert_eq!(sees(mm, 1, AT), None);
+        mm.platform().on(2, || {
+            mm.enter_lazy();
+            mm.switch_to(id).unwrap();
+        });
+        assert_eq!((sees(mm, 2, AT), stale(mm)), (None, 0));
+    });
+}
+
+#[test]
+fn a_page_that_is_parked_is_not_its_other_owners_alone() {
+    host().run(config(), |mm| {
+        let id = written(mm, 4);
+        let child = mm.fork(id).unwrap();
+        // Fork has flushed: the parent's threads read the page that both have.
+        CPUS.iter()
+            .for_each(|&cpu| assert_eq!(mm.platform().on(cpu, || mm.platform().read(mm, id, AT)), Ok(AT)));
+        mm.unmap(id, pages(AT, 4)).unwrap();
+        mm.platform().on(2, || {
+            mm.switch_to(child).unwrap();
+            mm.platform().write(mm, child, AT, 99).unwrap();
+        });
+        assert_eq!(sees(mm, 1, AT), Some(AT), "not what the child has written");
+        swept(mm);
+        assert_eq!(sees(mm, 1, AT), None);
+        give_back(mm, exhaust(mm));
+        assert_eq!(mm.platform().on(2, || mm.platform().read(mm, child, AT)), Ok(99));
+        assert_eq!((settled(mm).broken, stale(mm)), (None, 0));
+    });
+}
+
+#[test]
+fn what_cannot_be_parked_is_flushed_at_once() {
+    let flushes = |gone: fn(&Mm<'_>) -> SpaceId| {
+        Host::new(Setup { frames: 4096, ..setup() }).run(config(), |mm| {
+            let id = gone(mm);
+            assert_eq!((mm.counter(Counter::Parked), sees(mm, 1, AT), stale(mm)), (0, None, 0));
+            assert_eq!(settled(mm).broken, None);
+            mm.destroy_space(id).err()
+        })
+    };
+    // More than fit; a page of a file among them; a large page; a table that goes.
+    let many = |mm: &Mm<'_>| {
+        let id = written(mm, ROOM + 1);
+        mm.unmap(id, pages(AT, ROOM + 1)).unwrap();
+        id
+    };
+    let file = |mm: &Mm<'_>| {
+        let id = written(mm, 4);
+        let file = mm.create_file(1).unwrap();
+        mm.map(id, pages(AT + 5, 1), Backing::File { file, offset: 0 }, Prot::Read).unwrap();
+        read_in(mm, id, AT + 5).unwrap();
+        mm.unmap(id, pages(AT, 6)).unwrap();
+        id
+    };
+    let large = |mm: &Mm<'_>| {
+        let id = own(mm, 1024, &CPUS);
+        mm.advise(id, pages(AT, 1024), Advice::Large).unwrap();
+        CPUS.iter().for_each(|&cpu| mm.platform().on(cpu, || mm.platform().write(mm, id, AT, 1).unwrap()));
+        assert_eq!(mm.counter(Counter::LargeFault), 1);
+        mm.advise(id, pages(AT, 512), Advice::Drop).unwrap();
+        id
+    };
+    let alone = |mm: &Mm<'_>| {
+        let id = own(mm, 1, &CPUS);
+        CPUS.iter().for_each(|&cpu| mm.platform().on(cpu, || mm.platform().write(mm, id, AT, 1).unwrap()));
+        mm.unmap(id, pages(AT, 1)).unwrap();
+        id
+    };
+    for gone in [many, file, large, alone] as [fn(&Mm<'_>) -> SpaceId; 4] {
+        assert_eq!(flushes(gone), Some(Error::Busy));
+    }
+}
+
+#[test]
+fn a_cpu_begins_a_sweep_when_much_waits_and_goes_on_when_it_is_over() {
+    host().run(config(), |mm| {
+        let id = written(mm, 4 * ROOM);
+        let unmap = |from, count| mm.unmap(id, pages(AT + from, count)).unwrap();
+        unmap(0, ENOUGH - 1);
+        assert_eq!((mm.counter(Counter::Sweeps), mm.counter(Counter::Parked)), (0, ENOUGH - 1));
+        unmap(ENOUGH - 1, 1);
+        assert_eq!(mm.counter(Counter::Sweeps), 1);
+        // What comes now waits for the next one, which begins when this one is over.
+        unmap(ROOM, ROOM);
+        assert_eq!((mm.counter(Counter::Sweeps), sent(mm)), (1, 0));
+        assert_eq!(mm.validate().parked, ENOUGH + ROOM);
+        // No room until all have ticked: flushed at once.
+        unmap(2 * ROOM, 2);
+        let asked = sent(mm);
+        assert_eq!((asked, mm.counter(Counter::Parked)), (2, ENOUGH + ROOM));
+        ticks(mm, &CPUS);
+        unmap(2 * ROOM + 2, 2);
+        assert_eq!((sent(mm), mm.counter(Counter::Parked)), (asked, ENOUGH + ROOM + 2));
+        assert_eq!(mm.validate().parked, ROOM + 2, "the first are free");
+        swept(mm);
+        assert_eq!((settled(mm).broken, stale(mm)), (None, 0));
+    });
+}
+
+#[test]
+fn slots_of_what_is_out_are_given_back_at_once() {
+    host().run(Config { swap: true, ..swapping("linux+free=sweep") }, |mm| {
+        mm.swap_on(7, 512, 0).unwrap();
+        let id = written(mm, 8);
+        squeeze(mm);
+        assert!((AT..AT + 8).all(|page| is_out(mm, id, page)));
+        // One is back, on all CPUs.
+        CPUS.iter()
+            .for_each(|&cpu| assert_eq!(mm.platform().on(cpu, || mm.platform().read(mm, id, AT)), Ok(AT)));
+        let before = sent(mm);
+        mm.advise(id, pages(AT, 8), Advice::Drop).unwrap();
+        assert_eq!((sent(mm), mm.counter(Counter::Parked)), (before, 1));
+        let audit = settled(mm);
+        assert_eq!((audit.broken, audit.swapped, audit.parked), (None, 0, 1));
+        swept(mm);
+        give_back(mm, exhaust(mm));
+        (AT..AT + 8).for_each(|page| assert_eq!(read_in(mm, id, page), Ok(0)));
+    });
+}
+
+#[test]
+fn a_space_that_ends_leaves_what_it_parked() {
+    host().run(config(), |mm| {
+        let id = written(mm, 8);
+        mm.unmap(id, pages(AT, 8)).unwrap();
+        CPUS.iter().for_each(|&cpu| mm.platform().on(cpu, || mm.unload()));
+        mm.destroy_space(id).unwrap();
+        assert_eq!((settled(mm).broken, settled(mm).parked), (None, 8));
+        give_back(mm, exhaust(mm));
+        let audit = settled(mm);
+        assert_eq!((audit.broken, audit.parked, audit.anon), (None, 0, 0));
+    });
+}
+
+#[test]
+fn memory_goes_offline_with_what_is_parked_in_it() {
+    Host::new(Setup { frames: 4096, ..setup() }).run(config(), |mm| {
+        let end = |mm: &Mm<'_>, id| {
+            CPUS.iter().for_each(|&cpu| mm.platform().on(cpu, || mm.unload()));
+            mm.destroy_space(id).unwrap();
+        };
+        // The pools have what they need.
+        end(mm, written(mm, 8));
+        // One block, whole, and in it nothing but a space's pages.
+        let block = mm.alloc_frames(10, AllocFrom::HERE).unwrap();
+        let first = block.first();
+        let others = take_free(mm);
+        mm.free_frames(block);
+        let id = written(mm, 8);
+        assert!((first.0..first.0 + 1024).contains(&mm.lookup(id, PageNumber(AT)).unwrap().frame().0));
+        mm.unmap(id, pages(AT, 8)).unwrap();
+        give_back(mm, others);
+        end(mm, id);
+        assert_eq!(mm.validate().parked, 8);
+        let leaving = mm.begin_offline(first).unwrap();
+        let offline = mm.finish_offline(leaving).map_err(|remains| remains.frame).unwrap();
+        assert_eq!((mm.validate().parked, stale(mm)), (0, 0));
+        mm.bring_online(offline);
+    });
+}
