@@ -16,6 +16,7 @@
 //! | `latency` | histograms of what workloads measure |
 //! | `stacks`, `zeroed` | the tasks' stacks; large arrays that cost nothing where they are not used |
 //! | `profile` | where the CPUs' time went |
+//! | `traffic` | who interrupts whom, and memory over time |
 //! | [`figures`] | the one table of figures: names, units, which way is better |
 //! | `run` | one run from spec to report |
 
@@ -50,6 +51,7 @@ mod stacks;
 mod stalls;
 mod swapping;
 mod tlb;
+mod traffic;
 mod truth;
 mod user;
 mod walks;
@@ -63,3 +65,4 @@ pub use quietmm::{Counter, Policy, Rule};
 pub use quietmm_workloads::{Op, Tally, Workload};
 pub use run::{Host, Report, RunError, RunSpec, least_memory, run};
 pub use sim::Watch;
+pub use traffic::{Moment, Traffic};

@@ -71,6 +71,9 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
             let (from, to) = (self.cpu(), &self.cpus[target.index()]);
             self.advance(self.sending(from, to));
             self.post(to, &to.ipi_at, from.now.get() + self.flight(from, to));
+            if let Some(kept) = &self.kept {
+                kept.sent(from.id, to.id);
+            }
         }
     }
     fn irqs_off(&self) -> bool {
@@ -195,6 +198,9 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     #[inline]
     fn observe(&self, event: &Event) {
         let cpu = self.cpu();
+        if let Some(kept) = &self.kept {
+            kept.observe(event, cpu.id, cpu.now.get());
+        }
         match *event {
             Event::Taken { frame, order, kind } => {
                 for i in 0..1 << order {

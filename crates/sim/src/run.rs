@@ -13,6 +13,7 @@ use crate::latency::Latencies;
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::sim::{END, Sim, Stop, Watch};
+use crate::traffic::Traffic;
 use quietmm_workloads::trace::AnyTrace;
 use quietmm_workloads::work::replay;
 
@@ -42,6 +43,8 @@ pub struct RunSpec {
     pub work: Option<u64>,
     /// Keeps an account of where the CPUs' time goes: [`Report::profile`]. Changes nothing else.
     pub profile: bool,
+    /// Keeps who interrupts whom, and memory over time: [`Report::traffic`]. Changes nothing else.
+    pub traffic: bool,
 }
 
 /// What came of it.
@@ -55,6 +58,8 @@ pub struct Report {
     pub latencies: Latencies,
     /// Where the CPUs' time went, if that was asked for.
     pub profile: Option<Profile>,
+    /// Who interrupts whom, and memory over time, if that was asked for.
+    pub traffic: Option<Traffic>,
     /// The first stale accesses, several lines each.
     pub stories: Vec<String>,
     /// What a reader must know of the scale.
@@ -229,6 +234,9 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     if spec.profile {
         sim.keep_profile();
     }
+    if spec.traffic {
+        sim.keep_traffic();
+    }
     let sim = sim;
     let refused = |error: Error| {
         if let Error::GuaranteeMissing { policy, guarantee: "broadcast" } = error {
@@ -266,7 +274,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     let total = spec.workload.set_up(&system, &params).map_err(refused)?;
     sim.total.set(total);
     let stop = sim.run(&system);
-    let profile = sim.profile();
+    let (profile, traffic) = (sim.profile(), sim.traffic());
     // SAFETY: `run` has returned: no CPU goes on until `rest`, and the reports are copies.
     let tasks = unsafe { system.reports_of_stopped() };
     match stop {
@@ -342,7 +350,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
             }
         }
     }
-    Ok(Report { metrics, latencies, profile, host, stories, notes })
+    Ok(Report { metrics, latencies, profile, traffic, host, stories, notes })
 }
 
 /// Whether every frame, list, table and tree of the core adds up once the machine is at rest, and the workload has given

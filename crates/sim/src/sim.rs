@@ -26,6 +26,7 @@ use crate::ssd::Ssd;
 use crate::stacks::{Piece, Stacks, prefetch};
 use crate::stalls::Stalls;
 use crate::tlb::Tlb;
+use crate::traffic::{Tally as Kept, Traffic};
 use crate::truth::Truth;
 use crate::zeroed::Zeroed;
 
@@ -145,6 +146,8 @@ pub struct Sim<'w, const FAULTS: bool> {
     pub(crate) flying: RefCell<Flying>,
     /// Where the CPUs' time goes, if somebody wants to know.
     pub(crate) account: Option<Account>,
+    /// Who interrupts whom, if somebody wants to know.
+    pub(crate) kept: Option<Kept>,
 }
 
 impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
@@ -219,6 +222,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             ssds: RefCell::new(ssds),
             flying: RefCell::default(),
             account: None,
+            kept: None,
             memory,
             base,
             bytes,
@@ -235,6 +239,16 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
     pub fn profile(&self) -> Option<Profile> {
         let now = |cpu: &Cpu| Now { cpu: cpu.id, task: cpu.task.get().0, ps: cpu.now.get() };
         self.account.as_ref().map(|account| account.close(self.cpus.iter().map(now)))
+    }
+
+    /// From the start on, keeps who interrupts whom and what memory does. Before the machine does anything.
+    pub fn keep_traffic(&mut self) {
+        self.kept = Some(Kept::new(&self.machine));
+    }
+
+    /// Who interrupted whom, if that was kept.
+    pub fn traffic(&self) -> Option<Traffic> {
+        self.kept.as_ref().map(Kept::close)
     }
 
     /// This CPU, its task and its time, for the account.

@@ -120,6 +120,7 @@ impl Backend for Beside {
             parts: None,
             work: self.booted.work(),
             profile: false,
+            traffic: false,
         };
         let report = match quietmm_sim::run(&spec, lane) {
             Ok(report) => report,

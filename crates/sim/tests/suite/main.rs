@@ -15,4 +15,5 @@ mod rules;
 mod same_bytes;
 mod shootdown;
 mod swap;
+mod traffic;
 mod vmap;

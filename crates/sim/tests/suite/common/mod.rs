@@ -36,6 +36,7 @@ pub fn spec(workload: Workload) -> RunSpec {
         parts: None,
         work: None,
         profile: false,
+        traffic: false,
     }
 }
 
