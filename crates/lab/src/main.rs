@@ -2,7 +2,8 @@
 //! simulated to the last IPI, and on machines that boot.
 //!
 //! The way through: [`cli`] reads the command line, [`study`] holds it against what exists and runs it, each run where its
-//! [`backend`] says, and [`show`] renders what came of it as text, JSON or CSV. [`process`] is the terminal, the
+//! [`backend`] says, and [`show`] renders what came of it as text, JSON or CSV, and [`report`] as
+//! a page to look at. [`process`] is the terminal, the
 //! threads and Ctrl-C. [`host`] records programs and measures, [`traces`] imports and shows recordings. [`check`] looks for schedules
 //! that break an invariant.
 //! [`demo`] is what `make run` shows.
@@ -16,6 +17,7 @@ mod explain;
 mod host;
 mod list;
 mod process;
+mod report;
 mod shipped;
 mod show;
 mod study;
@@ -54,5 +56,7 @@ fn obey(command: &Command, output: &mut Output) -> Result<Ending, Failure> {
         Command::Compare(args) => Ask::compare(args),
         Command::Boot(args) => Ask::boot(args),
     };
-    show::run(&Study::of(&ask)?, ask.form, ask.common, output)
+    let study = Study::of(&ask)?;
+    let report = report::place(&ask)?;
+    show::run(&study, ask.form, ask.common, report.as_ref(), output)
 }

@@ -63,7 +63,7 @@ struct Kept {
 fn group(cpus: u32, nodes: u32) -> u32 {
     let least = cpus.div_ceil(MOST_GROUPS).max(1);
     let node = (cpus / nodes.max(1)).max(1);
-    let whole = |size: &u32| node % size == 0 || size % node == 0;
+    let whole = |size: &u32| node.is_multiple_of(*size) || size.is_multiple_of(node);
     let even = (least..=cpus.max(1)).find(whole).filter(|size| cpus.div_ceil(*size) >= FEW_GROUPS.min(cpus));
     even.unwrap_or(least)
 }

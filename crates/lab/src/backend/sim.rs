@@ -33,6 +33,8 @@ pub struct Simulated {
     parts: Option<u32>,
     /// Whether the account of where time went is a result.
     profile: bool,
+    /// Whether somebody draws who interrupts whom.
+    traffic: bool,
 }
 
 impl Simulated {
@@ -58,6 +60,7 @@ impl Simulated {
             trace,
             parts: ask.sim.parts,
             profile: ask.sim.profile,
+            traffic: ask.common.report.is_some(),
         })
     }
 }
@@ -158,6 +161,8 @@ impl Backend for Simulated {
             work: None,
             // Always: the verdict names the cause.
             profile: true,
+            // The first seed stands for all.
+            traffic: self.traffic && seed == plan.seed,
         };
         match quietmm_sim::run(&spec, lane) {
             Ok(report) => Ok(Some(run(report, self.profile))),
@@ -199,6 +204,7 @@ fn run(report: Report, profile: bool) -> Run {
         stories: report.stories,
         host: Some(host),
         account: report.profile,
+        traffic: report.traffic,
         notes: report.notes,
         ..Run::default()
     }

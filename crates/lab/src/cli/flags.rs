@@ -15,6 +15,12 @@ Print where CPU time went, for each policy, as `perf report` would: by function 
 idle time; every picosecond of every CPU once. Below it how long tasks slept and for what, as `perf sched` would. With several \
 runs that of the first seed; with --json of each, under the key `profile`. Changes no other figure";
 
+const REPORT_HELP: &str = "\
+Write a page to look at, beside what is printed: the verdict, the table, where the tasks' time went, latencies, which CPUs interrupt \
+which, memory over time, and the command that repeats it. One file of HTML that any browser shows without a network, that can be \
+printed and read aloud. A file of that name is replaced, in one step at the end; after Ctrl-C the page has what had finished. Changes \
+no figure and nothing that is printed; pictures of CPUs and memory are of the first seed, and only of simulated machines";
+
 /// The policies unless others are named: one mechanism changed, and then all that can be.
 const POLICIES: &str = "linux+unmap=per-page,linux,quiet";
 
@@ -100,6 +106,9 @@ pub struct Common {
     /// Print every counter, and what depends on the host: time, events, reclaimed pages per second
     #[arg(long)]
     pub stats: bool,
+    /// Write a page for a browser to this file: verdict, table and pictures
+    #[arg(long, value_name = "FILE", long_help = REPORT_HELP)]
+    pub report: Option<PathBuf>,
     /// Say what each row means
     #[arg(long)]
     pub explain: bool,

@@ -96,6 +96,7 @@ pub fn study(args: &ExplainArgs) -> Result<Study, Failure> {
         json: false,
         csv: false,
         stats: false,
+        report: None,
         explain: false,
     };
     let mut machines = vec![(&args.machine, None)];

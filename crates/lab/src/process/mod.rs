@@ -7,3 +7,4 @@ pub mod output;
 mod paint;
 pub mod plain;
 pub mod progress;
+pub mod replace;

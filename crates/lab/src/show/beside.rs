@@ -14,7 +14,7 @@ use crate::study::sample::Sample;
 const MUCH: f64 = 10.0;
 
 /// Both samples of a figure: metal's and the simulation's.
-type Pair<'a> = (&'a Sample, &'a Sample);
+pub type Pair<'a> = (&'a Sample, &'a Sample);
 
 fn pair<'a>(column: &'a Column<'_>, key: &str) -> Option<Pair<'a>> {
     let find = |samples: &'a [Sample]| samples.iter().find(|sample| sample.figure.key == key);
@@ -22,7 +22,7 @@ fn pair<'a>(column: &'a Column<'_>, key: &str) -> Option<Pair<'a>> {
 }
 
 /// The rows that say anything, not those that are zero on both: those that matter, or all that both machines have.
-fn pairs<'a>(column: &'a Column<'_>, all: bool) -> impl Iterator<Item = Pair<'a>> {
+pub fn pairs<'a>(column: &'a Column<'_>, all: bool) -> impl Iterator<Item = Pair<'a>> {
     let keys = column.samples.iter().map(|sample| sample.figure.key);
     let others = keys.filter(move |key| all && !ROWS.contains(key));
     let pairs = ROWS.into_iter().chain(others).filter_map(|key| pair(column, key));

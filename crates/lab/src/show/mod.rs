@@ -1,15 +1,15 @@
 //! What came of a study, for people and for programs: all of it rendered from [`Comparison`].
 
 mod bar;
-mod beside;
+pub mod beside;
 pub mod cause;
 pub mod csv;
 pub mod gain;
 pub mod json;
 mod latencies;
-mod profile;
-mod published;
-mod rows;
+pub mod profile;
+pub mod published;
+pub mod rows;
 pub mod table;
 pub mod text;
 pub mod units;
@@ -19,16 +19,25 @@ pub mod wrap;
 use crate::cli::flags::Common;
 use crate::process::ending::{Ending, Failure};
 use crate::process::output::Output;
+use crate::report;
 use crate::study::result::Comparison;
 use crate::study::{Form, Study, measure};
 use text::Depth;
 
-/// Runs a study and prints what came of it, as it was asked for.
-pub fn run(study: &Study, form: Form, common: &Common, output: &mut Output) -> Result<Ending, Failure> {
+/// Runs a study and prints what came of it, as it was asked for; then writes the report, if there is a place for one.
+pub fn run(
+    study: &Study,
+    form: Form,
+    common: &Common,
+    report: Option<&report::Place>,
+    output: &mut Output,
+) -> Result<Ending, Failure> {
     let mut all = measure::measure(study)?;
     if !common.stats {
         all.iter_mut().flat_map(|comparison| &mut comparison.runs).for_each(|run| run.host = None);
     }
+    // Before the first line: a reader of that may leave early. And what went wrong is said after the last.
+    let written = report.map_or(Ok(()), |place| report::write(place, &all, form));
     if common.json {
         output.data(&json::pretty(&all))?;
     } else if common.csv {
@@ -49,6 +58,7 @@ pub fn run(study: &Study, form: Form, common: &Common, output: &mut Output) -> R
             output.text(&text::comparison(comparison, &depth))?;
         }
     }
+    written?;
     Ok(ending(&all))
 }
 

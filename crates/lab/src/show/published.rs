@@ -25,7 +25,7 @@ pub struct Row {
     /// Its name in the table.
     pub label: &'static str,
     /// The key of the figure that is the same; empty where none is.
-    key: &'static str,
+    pub key: &'static str,
     /// Decimals that were published.
     pub decimals: usize,
     /// Before,

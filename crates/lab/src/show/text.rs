@@ -154,7 +154,7 @@ fn plain_row(
 }
 
 /// How long operations took on a machine that boots: means over all boots of a policy, and the least of all.
-fn operations(of: &Comparison, columns: &[Column<'_>]) -> Vec<Line> {
+pub fn operations(of: &Comparison, columns: &[Column<'_>]) -> Vec<Line> {
     let (unit, judged) = match of.place.accel {
         Some(AccelName::Icount) => ("instructions", true),
         // Times of threads that race for the host's processors are not judged.
@@ -210,7 +210,7 @@ fn host(columns: &[Column<'_>]) -> Vec<Line> {
 }
 
 /// Stale accesses and the like: expected with a broken rule, loud without.
-fn harm(of: &Comparison, most: usize, width: usize) -> String {
+pub fn harm(of: &Comparison, most: usize, width: usize) -> String {
     let mut out = String::new();
     let harm = of.harm();
     let ended = |run: &&crate::study::Run| run.end.as_ref().is_some_and(|end| end != "well");

@@ -72,7 +72,7 @@ fn seconds(unit: &str) -> Option<f64> {
 }
 
 /// The unit in which so many seconds are read best.
-fn time_unit(seconds: f64) -> (&'static str, f64) {
+pub fn time_unit(seconds: f64) -> (&'static str, f64) {
     let fits = |(_, each): &&(&str, f64)| seconds >= *each * 0.9995;
     let smallest = TIMES[TIMES.len() - 1];
     if seconds == 0.0 { TIMES[0] } else { *TIMES.iter().find(fits).unwrap_or(&smallest) }

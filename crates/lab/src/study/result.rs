@@ -1,7 +1,7 @@
 //! What came of a plan: what text, JSON and CSV are rendered from. Its serialised form is an element of the list that `--json`
 //! prints, the same for every command, backend and number of workloads.
 
-use quietmm_sim::{Figure, Latency, Metric, Profile, Rule, Value, figures};
+use quietmm_sim::{Figure, Latency, Metric, Profile, Rule, Traffic, Value, figures};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::backend::recorded::Recorded;
@@ -143,6 +143,9 @@ pub struct Run {
     /// Where CPU time went: of every simulated run.
     #[serde(skip)]
     pub account: Option<Profile>,
+    /// Who interrupts whom, for a report: of the first seed.
+    #[serde(skip)]
+    pub traffic: Option<Traffic>,
     /// What a reader must know of the run.
     #[serde(skip)]
     pub notes: Vec<String>,

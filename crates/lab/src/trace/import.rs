@@ -10,9 +10,9 @@ use super::error::ImportError;
 use super::fold::{Fold, Full, MOST_PAGES, MOST_RECORDS};
 use super::line::{Access, Kind, Line};
 use super::options::Options;
-use super::replace::replace;
 use super::show::MOST_BYTES;
 use super::summary::Summary;
+use crate::process::replace::replace;
 use quietmm_host::lines::{ENDLESS, Lines};
 
 const PAGE_SHIFT: u32 = 12;

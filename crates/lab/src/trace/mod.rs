@@ -12,7 +12,6 @@ mod fold;
 mod import;
 mod line;
 mod options;
-mod replace;
 mod show;
 mod summary;
 

@@ -43,3 +43,19 @@ fn an_interruption_before_anything_has_finished_says_so() {
     assert_eq!(String::from_utf8_lossy(&got.stdout), "");
     assert_eq!(String::from_utf8_lossy(&got.stderr).lines().count(), 1);
 }
+
+#[test]
+fn an_interruption_before_anything_has_finished_leaves_the_report_that_was_there() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("interrupted");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let page = folder.join("page.html");
+    fs::write(&page, "mine").unwrap();
+    let args = [LONG, &["--report", page.to_str().unwrap()]].concat();
+    let mut child = quietmm(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until_it_listens(&mut child);
+    interrupt(&child);
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
+    assert_eq!(fs::read_to_string(&page).unwrap(), "mine");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
+}

@@ -18,3 +18,5 @@ mod interrupt;
 mod metal;
 mod output;
 mod profile;
+#[cfg(unix)]
+mod report;

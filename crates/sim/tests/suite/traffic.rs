@@ -18,9 +18,11 @@ fn traffic(report: &Report) -> &Traffic {
 #[test]
 fn traffic_changes_nothing_and_adds_up_to_what_the_core_counts() {
     let mut storm = RunSpec { scale: 512, ..spec(Workload::UnmapStorm) };
-    storm.machine = machine("modern-2x64");
+    storm.machine = machine("uma-8");
+    let mut calm = RunSpec { scale: 2048, ..spec(Workload::NoPressure) };
+    calm.machine = machine("uma-8");
     let reader = RunSpec { scale: 2048, ..spec(Workload::Reader) };
-    for spec in [reader, storm, RunSpec { scale: 2048, ..spec(Workload::NoPressure) }] {
+    for spec in [reader, storm, calm] {
         let name = spec.workload.name();
         let (without, with) = (run(&spec), run(&RunSpec { traffic: true, ..spec.clone() }));
         assert!(without.traffic.is_none());

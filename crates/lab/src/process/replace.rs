@@ -7,20 +7,31 @@ use std::path::{Path, PathBuf};
 
 /// Writes `pieces` to `path`, replacing what is there in one step. On an error, nothing is left behind and what was
 /// there stays.
-pub(super) fn replace(path: &Path, pieces: &[&[u8]]) -> io::Result<()> {
+pub fn replace(path: &Path, pieces: &[&[u8]]) -> io::Result<()> {
+    let (partial, mut file) = beside(path)?;
+    write_all(&mut file, pieces)?;
+    fs::rename(&partial.0, path)?;
+    // The name is gone, so there is nothing to remove.
+    std::mem::forget(partial);
+    Ok(())
+}
+
+/// Whether a file could be written there: one is begun beside it, and removed.
+pub fn can(path: &Path) -> io::Result<()> {
+    beside(path).map(|_| ())
+}
+
+/// A new file beside `path`, on the same file system.
+fn beside(path: &Path) -> io::Result<(Partial, File)> {
     let Some(name) = path.file_name() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"));
     };
     let mut beside = OsString::from(".");
     beside.push(name);
     beside.push(format!(".{}.partial", std::process::id()));
-    let partial = Partial(path.with_file_name(beside));
-    let mut file = OpenOptions::new().write(true).create_new(true).open(&partial.0)?;
-    write_all(&mut file, pieces)?;
-    fs::rename(&partial.0, path)?;
-    // The name is gone, so there is nothing to remove.
-    std::mem::forget(partial);
-    Ok(())
+    let partial = path.with_file_name(beside);
+    let file = OpenOptions::new().write(true).create_new(true).open(&partial)?;
+    Ok((Partial(partial), file))
 }
 
 fn write_all(file: &mut File, pieces: &[&[u8]]) -> io::Result<()> {

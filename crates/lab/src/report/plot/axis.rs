@@ -1,0 +1,198 @@
+//! Axes: from where to where, the places that have a number, and what the numbers are.
+
+use std::ops::Range;
+
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+
+use crate::show::gain::plain;
+use crate::show::units::{decimals, grouped, time, time_unit};
+
+/// Times that lie as far apart are numbered by powers of ten alone.
+const FEW_POWERS: f64 = 400.0;
+
+/// One direction of a picture.
+#[derive(Clone)]
+pub struct Axis {
+    /// What is counted, with its unit.
+    pub label: String,
+    /// Where it begins and ends.
+    pub ends: (f64, f64),
+    /// Places that have a number, and the number.
+    pub ticks: Vec<(f64, String)>,
+}
+
+impl Axis {
+    /// From zero to at least `most`, with about so many numbers.
+    pub fn from_zero(label: impl Into<String>, most: f64, numbers: usize) -> Axis {
+        let step = step(most, numbers);
+        let places = if step > 0.0 { (most / step - 1e-9).ceil().max(1.0) as usize } else { 1 };
+        let step = if step > 0.0 { step } else { 1.0 };
+        let least = decimals_of(step);
+        let ticks = (0..=places).map(|nth| nth as f64 * step);
+        let number = |at| if at == 0.0 { "0".to_string() } else { grouped(&plain(at, least)) };
+        let ticks = ticks.map(|at| (at, number(at))).collect();
+        Axis { label: label.into(), ends: (0.0, places as f64 * step), ticks }
+    }
+
+    /// Of times in nanoseconds; positions are logarithms. The numbers are powers of ten, or finer where it goes over few of them.
+    pub fn of_times(label: impl Into<String>, least: f64, most: f64) -> Axis {
+        let (least, most) = (least.max(1.0), most.max(1.0));
+        let times: &[f64] = if most / least > FEW_POWERS { &[1.0] } else { &[1.0, 2.0, 5.0] };
+        let round = |power: u32| times.iter().map(move |times| times * power_of_ten(power));
+        let (first, last) = (logarithm(least) as u32, logarithm(most) as u32 + 2);
+        let all: Vec<f64> = (first..=last).flat_map(round).collect();
+        let from = all.iter().rposition(|ns| *ns <= least).unwrap_or(0);
+        let to = all.iter().position(|ns| *ns >= most).unwrap_or(all.len() - 1).max(from + 1);
+        let ticks = all[from..=to].iter().map(|ns| (logarithm(*ns), round_time(*ns)));
+        Axis { label: label.into(), ends: (logarithm(all[from]), logarithm(all[to])), ticks: ticks.collect() }
+    }
+
+    /// The number at this place, if it has one.
+    fn number(&self, at: f64) -> String {
+        let near = (self.ends.1 - self.ends.0).abs() * 1e-6;
+        let tick = self.ticks.iter().find(|(place, _)| (place - at).abs() <= near);
+        tick.map_or(String::new(), |(_, number)| number.clone())
+    }
+
+    /// Letters of its longest number.
+    pub fn longest(&self) -> u32 {
+        self.ticks.iter().map(|(_, number)| number.chars().count()).max().unwrap_or(0) as u32
+    }
+}
+
+impl Ranged for Axis {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (from, to): (i32, i32)) -> i32 {
+        let (least, most) = self.ends;
+        from + (f64::from(to - from) * (value - least) / (most - least)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        // Fine lines between the numbers would only be lines.
+        let places = self.ticks.iter().map(|(place, _)| *place);
+        if hint.weight().allow_light_points() { Vec::new() } else { places.collect() }
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.ends.0..self.ends.1
+    }
+}
+
+impl ValueFormatter<f64> for Axis {
+    fn format_ext(&self, at: &f64) -> String {
+        self.number(*at)
+    }
+}
+
+/// One, two or five of a power of ten, so that about so many of it reach `most`.
+fn step(most: f64, numbers: usize) -> f64 {
+    if most <= 0.0 || !most.is_finite() {
+        return 0.0;
+    }
+    let rough = most / numbers.max(1) as f64;
+    let mut power = 1.0;
+    while power * 10.0 <= rough {
+        power *= 10.0;
+    }
+    while power > rough {
+        power /= 10.0;
+    }
+    let times = [1.0, 2.0, 5.0, 10.0].into_iter().find(|times| times * power >= rough * 0.999);
+    times.unwrap_or(10.0) * power
+}
+
+/// Decimals that a step of this size needs.
+fn decimals_of(step: f64) -> usize {
+    (0..9).find(|&decimals| step * power_of_ten(decimals as u32) > 0.999).unwrap_or(9)
+}
+
+fn power_of_ten(power: u32) -> f64 {
+    (0..power).fold(1.0, |all, _| all * 10.0)
+}
+
+/// The decimal logarithm of at least 1. Not the library's, whose last bits differ from host to host: the page is the same everywhere.
+pub fn logarithm(value: f64) -> f64 {
+    let (mut rest, mut whole) = (value.max(1.0), 0.0);
+    while rest >= 10.0 {
+        rest /= 10.0;
+        whole += 1.0;
+    }
+    let (mut fraction, mut bit) = (0.0, 0.5);
+    for _ in 0..30 {
+        rest *= rest;
+        if rest >= 10.0 {
+            rest /= 10.0;
+            fraction += bit;
+        }
+        bit /= 2.0;
+    }
+    whole + fraction
+}
+
+/// Round nanoseconds: `20 us`.
+fn round_time(ns: f64) -> String {
+    let (unit, each) = time_unit(ns * 1e-9);
+    format!("{} {unit}", (ns * 1e-9 / each).round())
+}
+
+/// How a figure in this unit is shown on an axis that reaches `most`: the factor, and the unit.
+pub fn scaled(unit: &str, most: f64) -> (f64, String) {
+    let known = [("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)];
+    match known.iter().find(|(name, _)| *name == unit) {
+        Some((_, base)) => {
+            let (unit, each) = time_unit(most * base);
+            (base / each, unit.to_string())
+        }
+        None => (1.0, if unit == "/s" { "per second".to_string() } else { unit.to_string() }),
+    }
+}
+
+/// A number for words.
+pub fn said(value: f64) -> String {
+    grouped(&plain(value, if value.fract() == 0.0 { 0 } else { decimals(value, 0).min(4) }))
+}
+
+/// Nanoseconds for words.
+pub fn said_time(ns: f64) -> String {
+    time(ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_round_and_reach_the_end() {
+        let axis = Axis::from_zero("x", 197.3, 4);
+        assert_eq!(
+            axis.ticks.iter().map(|tick| tick.1.as_str()).collect::<Vec<_>>(),
+            ["0", "50", "100", "150", "200"]
+        );
+        assert_eq!(axis.ends, (0.0, 200.0));
+        let axis = Axis::from_zero("x", 0.013, 3);
+        assert_eq!(axis.ticks.last().unwrap().1, "0.015");
+        assert_eq!(Axis::from_zero("x", 0.0, 3).ends, (0.0, 1.0));
+        assert_eq!(Axis::from_zero("x", 2_000_000.0, 4).number(1_000_000.0), "1,000,000");
+    }
+
+    #[test]
+    fn a_logarithm_is_one() {
+        for (value, expected) in
+            [(1.0, 0.0), (1e7, 7.0), (7.0, 0.845_098_040), (7e3, 3.845_098_040), (0.0, 0.0)]
+        {
+            assert!((logarithm(value) - expected).abs() < 1e-8, "{value}: {}", logarithm(value));
+        }
+    }
+
+    #[test]
+    fn times_stand_at_powers_of_ten_and_finer_where_they_are_few() {
+        let numbers = |axis: &Axis| axis.ticks.iter().map(|tick| tick.1.clone()).collect::<Vec<_>>();
+        let axis = Axis::of_times("t", 850.0, 3.2e6);
+        assert_eq!(axis.ends, (2.0, 7.0));
+        assert_eq!(numbers(&axis), ["100 ns", "1 us", "10 us", "100 us", "1 ms", "10 ms"]);
+        assert_eq!(numbers(&Axis::of_times("t", 11e6, 14e6)), ["10 ms", "20 ms"]);
+        assert_eq!(numbers(&Axis::of_times("t", 0.0, 0.0)).len(), 2);
+    }
+}

@@ -1,0 +1,265 @@
+//! `--report`: one page that loads nothing, whose numbers are those of `--json`, beside output that stays as it was.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use roxmltree::{Document, Node, ParsingOptions};
+use serde_json::Value;
+
+use crate::common::{QUICK, good, output, quietmm, refused, studies};
+
+/// A folder for this test alone.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("report").join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// The page of this command line, and its JSON.
+fn both(args: &[&str], name: &str) -> (String, Vec<Value>) {
+    let path = folder(name).join("page.html");
+    let all = studies(&[args, &["--json", "--report", text(&path)]].concat());
+    let left = fs::read_dir(path.parent().unwrap()).unwrap().count();
+    assert_eq!(left, 1, "only the page is left");
+    (fs::read_to_string(path).unwrap(), all)
+}
+
+/// The page as XML, which it is but for the `meta` and `wbr` that HTML does not close: every element closed, every name quoted.
+fn read(page: &str, look: impl FnOnce(&Document<'_>)) {
+    let mut xml = String::new();
+    for (nth, part) in page.split("<meta ").enumerate() {
+        if nth == 0 {
+            xml.push_str(part);
+        } else {
+            let (meta, rest) = part.split_once('>').expect("an end");
+            xml.push_str(&format!("<meta {meta}/>{rest}"));
+        }
+    }
+    // In HTML `open` needs no value.
+    let xml = xml.replace("<details open>", "<details open=\"\">").replace("<wbr>", "<wbr/>");
+    let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
+    look(&Document::parse_with_options(&xml, options).unwrap_or_else(|error| panic!("{error}")));
+}
+
+fn of<'a, 'x>(within: Node<'a, 'x>, name: &'static str) -> impl Iterator<Item = Node<'a, 'x>> {
+    within.descendants().filter(move |node| node.tag_name().name() == name)
+}
+
+/// The number of an element, by how many decimals it was printed with, is that.
+fn same(node: &Node<'_, '_>, value: &Value, what: &str) {
+    let shown = node.attribute("data-value").expect("a value");
+    let exact: Value = serde_json::from_str(shown).expect("a number");
+    assert_eq!(&exact, value, "{what}");
+}
+
+/// Holds every number of the page that has a name against JSON; says how many there were.
+fn numbers(page: &str, all: &[Value]) -> usize {
+    let mut count = 0;
+    read(page, |page| {
+        for (nth, section) in of(page.root_element(), "section").enumerate() {
+            let study = &all[nth];
+            let name = |node: &Node<'_, '_>| {
+                let policy: usize = node.attribute("data-policy").unwrap().parse().unwrap();
+                study["policies"][policy]["name"].clone()
+            };
+            let runs = |policy: &Value| {
+                study["runs"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .filter(|run| run["policy"] == *policy)
+                    .collect::<Vec<_>>()
+            };
+            let named = section.descendants().filter(|node| node.has_attribute("data-value"));
+            for node in named {
+                let policy = name(&node);
+                let first = runs(&policy)[0];
+                if let Some(key) = node.attribute("data-figure") {
+                    match study.get("summary") {
+                        None => same(&node, &first["metrics"][key], key),
+                        Some(all) => {
+                            let all = all.as_array().unwrap();
+                            let of = &all.iter().find(|one| one["policy"] == policy).unwrap()["metrics"][key];
+                            same(&node, &of["mean"], key);
+                            if let Some(spread) = node.attribute("data-spread") {
+                                assert_eq!(
+                                    serde_json::from_str::<Value>(spread).unwrap(),
+                                    of["stddev"],
+                                    "{key}"
+                                );
+                            }
+                        }
+                    }
+                } else if let Some(op) = node.attribute("data-latency") {
+                    let (pages, key) =
+                        (node.attribute("data-pages").unwrap(), node.attribute("data-key").unwrap());
+                    same(&node, &first["latency"][op][pages][key], op);
+                } else if let Some(point) = node.attribute("data-curve") {
+                    let (nth, key) = (point.parse::<usize>().unwrap(), node.attribute("data-key").unwrap());
+                    same(&node, &first["curve"][nth][key], key);
+                } else {
+                    let key = node.attribute("data-sum").expect("a name");
+                    same(&node, &first["metrics"][key], key);
+                }
+                count += 1;
+            }
+        }
+    });
+    count
+}
+
+fn with<'a>(args: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    args.iter().chain(more).copied().collect()
+}
+
+const STORM: &[&str] = &["compare", "unmap-storm", "--machine", "uma-8", "--scale", "512"];
+
+#[test]
+fn every_number_is_that_of_json() {
+    let several = with(QUICK, &["--runs", "2"]);
+    let two = ["compare", "no-pressure", "tlb-bystander", "--machine", "uma-8", "--scale", "2048"];
+    for (name, args) in [("one", QUICK), ("several", &several), ("storm", STORM), ("two", &two)] {
+        let (page, all) = both(args, name);
+        let count = numbers(&page, &all);
+        assert!(count > 50, "{name}: {count}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "elapsed_s")]
+fn a_number_that_is_another_is_found() {
+    let (page, mut all) = both(QUICK, "control");
+    let elapsed = &mut all[0]["runs"][1]["metrics"]["elapsed_s"];
+    *elapsed = (elapsed.as_f64().unwrap() * 1.000_001).into();
+    numbers(&page, &all);
+}
+
+#[test]
+fn the_page_loads_nothing_and_says_in_words_what_its_pictures_show() {
+    for (name, args) in [("words", QUICK), ("words-storm", STORM)] {
+        let (page, _) = both(args, name);
+        let bare = page.replace("http://www.w3.org/2000/svg", "");
+        for outside in
+            ["http:", "https:", "//", "src=", "url(", "@import", "<script", "<link", "<img", "<iframe"]
+        {
+            assert!(!bare.contains(outside), "{outside}");
+        }
+        read(&page, |page| {
+            let root = page.root_element();
+            assert_eq!(root.attribute("lang"), Some("en"));
+            assert_eq!((of(root, "h1").count(), of(root, "main").count()), (1, 1));
+            assert!(of(root, "h2").count() == of(root, "section").count() && of(root, "h3").count() > 3);
+            let pictures: Vec<_> = of(root, "svg").collect();
+            assert!(pictures.len() > 5, "{}", pictures.len());
+            for svg in pictures {
+                assert_eq!(svg.attribute("role"), Some("img"));
+                let said = |name| of(svg, name).next().and_then(|node| node.text()).unwrap_or("");
+                assert!(
+                    !said("title").is_empty() && said("desc").chars().any(|c| c.is_ascii_digit()),
+                    "{name}"
+                );
+            }
+            for table in of(root, "table") {
+                assert!(
+                    of(table, "th").all(|head| head.has_attribute("scope"))
+                        && of(table, "thead").count() == 1
+                );
+            }
+        });
+    }
+}
+
+#[test]
+fn what_is_printed_is_the_same_with_a_report_and_the_page_is_the_same_each_time() {
+    let path = folder("same").join("page.html");
+    for form in [&[][..], &["--json"], &["--csv"]] {
+        let args = with(QUICK, form);
+        assert_eq!(good(&args), good(&with(&args, &["--report", text(&path)])), "{form:?}");
+        let first = fs::read(&path).unwrap();
+        good(&with(&args, &["--report", text(&path), "--jobs", "1"]));
+        assert_eq!(first, fs::read(&path).unwrap(), "replaced by the same page");
+    }
+    let run = ["run", "no-pressure", "--machine", "uma-8", "--scale", "2048"];
+    assert_eq!(good(&run), good(&with(&run, &["--report", text(&path)])));
+}
+
+#[test]
+fn names_from_outside_stay_words() {
+    let folder = folder("names");
+    let machine = folder.join("<b>&\"x'.toml");
+    fs::write(&machine, "name = \"mine\"\nbase = \"uma-8\"\nabout = \"<i>&amp;\"\n").unwrap();
+    let args =
+        ["compare", "no-pressure", "--scale", "2048", "--machine", text(&machine), "--policies", "linux"];
+    let (page, _) = both(&args, "names-page");
+    read(&page, |page| {
+        assert!(of(page.root_element(), "b").count() == 0 && of(page.root_element(), "i").count() == 0)
+    });
+    assert!(page.contains("&lt;b&gt;&amp;"), "{page}");
+}
+
+#[test]
+fn four_thousand_cpus_fit_a_page() {
+    let args = ["run", "vmap-touch", "--machine", "many-32x128", "--threads", "2", "--scale", "2048"];
+    let (page, all) = both(&args, "many");
+    assert!(page.len() < 5 << 20, "{}", page.len());
+    assert!(numbers(&page, &all) > 20);
+    read(&page, |page| {
+        let said: Vec<_> = of(page.root_element(), "desc").filter_map(|said| said.text()).collect();
+        assert!(said.iter().any(|said| said.contains("of 4096 CPUs")), "each CPU: {said:?}");
+        assert!(
+            said.iter().any(|said| said.contains("32 groups of 128 CPUs")),
+            "from where to where: {said:?}"
+        );
+    });
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_refused_before_anything_runs() {
+    let folder = folder("wrong");
+    let file = folder.join("file");
+    fs::write(&file, "mine").unwrap();
+    for (path, why) in [
+        (folder.join("none/page.html"), "there is no directory"),
+        (file.join("page.html"), "is no directory"),
+        (folder.clone(), "no file that can be replaced"),
+        (PathBuf::from("/dev/null"), "no file that can be replaced"),
+        (PathBuf::from("-"), "a file is needed"),
+        (PathBuf::from("/proc/page.html"), "cannot be written to"),
+    ] {
+        // A run of hours, if it began.
+        let line = refused(&["compare", "--scale", "1", "--report", text(&path)]);
+        assert!(line.contains(why), "{line}");
+    }
+    // What is to be run is not written over.
+    let machine = folder.join("mine.toml");
+    fs::write(&machine, "name = \"mine\"\nbase = \"uma-8\"\n").unwrap();
+    let line = refused(&["run", "no-pressure", "--machine", text(&machine), "--report", text(&machine)]);
+    assert!(line.contains("is what is to be run"), "{line}");
+    assert_eq!(fs::read_to_string(&machine).unwrap(), "name = \"mine\"\nbase = \"uma-8\"\n");
+    // An option that other commands do not have.
+    assert!(refused(&["list", "--report", "x"]).contains("--report"));
+}
+
+#[test]
+fn a_reader_who_leaves_early_leaves_the_page() {
+    let path = folder("early").join("page.html");
+    let mut child = quietmm(&with(QUICK, &["--report", text(&path)])).stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(fs::read_to_string(&path).unwrap().ends_with("</html>"));
+}
+
+#[test]
+fn a_refused_run_leaves_what_was_there() {
+    let path = folder("kept").join("page.html");
+    fs::write(&path, "mine").unwrap();
+    let got = output(&with(QUICK, &["--set", "memory=1MiB", "--report", text(&path)]));
+    assert_eq!(got.status.code(), Some(2));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+}
