@@ -30,13 +30,22 @@ fn peeks(task: &Task<'_>) {
     let _ = task.peek(0, SECOND);
 }
 
+/// The same, and no memory is free.
+fn crowded(task: &Task<'_>) {
+    own(task, 3);
+    task.take_all_memory();
+}
+
+fn wants_memory(task: &Task<'_>) {
+    task.unmap(0, FIRST, 2);
+    task.promise(task.reclaim(), "what was unmapped can be had");
+}
+
 fn free() -> Scenario {
     parked("parked-free", "pages are unmapped that others use, and all memory is wanted")
         .shows(&[Rule::ParkUntilSwept, Rule::CountEveryCpu, Rule::FlushBeforeSwept])
-        .cpu(|task| {
-            task.unmap(0, FIRST, 2);
-            task.take_all_memory();
-        })
+        .before(crowded)
+        .cpu(wants_memory)
         .cpu(peeks)
         .cpu(peeks)
 }
@@ -96,12 +105,9 @@ fn forked() -> Scenario {
             task.as_cpu(1, |task| _ = task.read(0, FIRST));
             task.as_cpu(2, |task| task.run_in(child));
         })
-        .cpu(|task| task.unmap(0, FIRST, 2))
+        .cpu(wants_memory)
         .cpu(peeks)
-        .cpu(|task| {
-            let _ = task.write(1, FIRST);
-            task.take_all_memory();
-        })
+        .cpu(|task| _ = task.write(1, FIRST))
 }
 
 fn lazy() -> Scenario {

@@ -30,7 +30,7 @@ use super::holds::Gone;
 use super::range::Owed;
 use super::{Entry, Space, SpaceId, table};
 use crate::Manager;
-use crate::addr::{PageNumber, PageRange};
+use crate::addr::{FrameNumber, PageNumber, PageRange};
 use crate::cpu::CpuId;
 use crate::event::{Event, FlushReason};
 use crate::frame::{Few, Frame, Kind};
@@ -43,12 +43,14 @@ use crate::rule::Rule;
 use crate::sync::{SpinLock, Word32, Word64, full_fence};
 use crate::tlb;
 
-/// Frames that wait for the same sweep on a CPU.
-const ROOM: usize = 61;
+/// Frames that wait for the same sweep on a CPU: a MiB.
+const ROOM: usize = 253;
 /// With so many a CPU begins the sweep.
 const ENOUGH: u32 = ROOM as u32 / 2;
+/// Frames of one operation, and let go together.
+const TOGETHER: usize = Few::MOST;
 
-const _: () = assert!(ROOM <= Few::MOST && size_of::<Parked>() == 576);
+const _: () = assert!(TOGETHER <= ROOM && size_of::<Parked>() == 2112);
 
 /// The frames that a CPU has parked. Others free them where memory is short.
 #[repr(C, align(64))]
@@ -90,7 +92,7 @@ impl Parking {
         if self.fits {
             let frame = mm.frames().get(old.frame());
             self.fits = pages == 1
-                && self.frames.as_slice().len() < ROOM
+                && self.frames.as_slice().len() < TOGETHER
                 && frame.kind(mm.platform()) == Kind::Anon
                 && Frame::order_of(frame.state.get(mm.platform())) == 0;
             if self.fits {
@@ -195,23 +197,23 @@ impl<'p, P: Platform> Manager<'p, P> {
         let mut left = false;
         for part in &parked.parts {
             // A hint: whoever parks something more does not wait for it here.
-            if part.is_empty(p) {
-                continue;
-            }
-            let mut frames = Few::new();
-            {
-                let _guard = parked.lock.lock(self);
-                if part.until.get(p) > self.sweeps_over() && !p.broken(Rule::ParkUntilSwept) {
-                    left = true;
-                    continue;
+            while !part.is_empty(p) {
+                let mut frames = Few::new();
+                {
+                    let _guard = parked.lock.lock(self);
+                    if part.until.get(p) > self.sweeps_over() && !p.broken(Rule::ParkUntilSwept) {
+                        left = true;
+                        break;
+                    }
+                    let len = part.len.get(p) as usize;
+                    let rest = len.saturating_sub(TOGETHER);
+                    part.frames[rest..len].iter().for_each(|frame| frames.push(FrameNumber(frame.get(p))));
+                    part.len.set(p, rest as u32);
                 }
-                let waiting = &part.frames[..part.len.get(p) as usize];
-                waiting.iter().for_each(|frame| frames.push(crate::addr::FrameNumber(frame.get(p))));
-                part.len.set(p, 0);
+                let mut gone = Gone::new();
+                frames.as_slice().iter().for_each(|&frame| gone.add(self, frame));
+                gone.free(self);
             }
-            let mut gone = Gone::new();
-            frames.as_slice().iter().for_each(|&frame| gone.add(self, frame));
-            gone.free(self);
         }
         left
     }

@@ -9,9 +9,10 @@ use machine::swapping::{is_out, squeeze, swapping, take_free};
 use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages, settled, ticks};
 use quietmm::{Advice, AllocFrom, Backing, Config, Counter, Error, PageNumber, Prot, Rule, SpaceId};
 
-/// What goes together until a sweep is begun for it, and what fits.
-const ENOUGH: u64 = 30;
-const ROOM: u64 = 61;
+/// What is parked until a sweep is begun for it, what fits in all, and in one operation.
+const ENOUGH: u64 = 126;
+const ROOM: u64 = 253;
+const TOGETHER: u64 = 64;
 
 const CPUS: [u16; 3] = [0, 1, 2];
 
@@ -100,11 +101,11 @@ fn who_touches_what_is_unmapped_after_the_sweep_is_refused() {
 /// All memory is wanted, while CPU 1 goes on with what it has cached, at its timer or not: what it reads.
 fn all_is_wanted(broken: Option<Rule>) -> (usize, u32) {
     at(&setup(), &config(), broken, |mm| {
-        let id = written(mm, ROOM);
+        let id = written(mm, TOGETHER);
         let free = take_free(mm).len();
-        mm.unmap(id, pages(AT, ROOM)).unwrap();
+        mm.unmap(id, pages(AT, TOGETHER)).unwrap();
         let frames = exhaust(mm);
-        (0..ROOM).for_each(|page| _ = sees(mm, 1, AT + page));
+        (0..TOGETHER).for_each(|page| _ = sees(mm, 1, AT + page));
         let taken = frames.len();
         give_back(mm, frames);
         assert!(free > 0);
@@ -115,7 +116,7 @@ fn all_is_wanted(broken: Option<Rule>) -> (usize, u32) {
 #[test]
 fn parked_frames_are_given_up_before_a_task_waits_for_memory() {
     // All of them, and those that CPUs were asked for: nobody ticks here.
-    assert_eq!(all_is_wanted(None), (ROOM as usize, 0));
+    assert_eq!(all_is_wanted(None), (TOGETHER as usize, 0));
     assert!(all_is_wanted(Some(Rule::ParkUntilSwept)).1 > 0);
 }
 
@@ -263,8 +264,8 @@ fn what_cannot_be_parked_is_flushed_at_once() {
     };
     // More than fit; a page of a file among them; a large page; a table that goes.
     let many = |mm: &Mm<'_>| {
-        let id = written(mm, ROOM + 1);
-        mm.unmap(id, pages(AT, ROOM + 1)).unwrap();
+        let id = written(mm, TOGETHER + 1);
+        mm.unmap(id, pages(AT, TOGETHER + 1)).unwrap();
         id
     };
     let file = |mm: &Mm<'_>| {
@@ -297,23 +298,35 @@ fn what_cannot_be_parked_is_flushed_at_once() {
 #[test]
 fn a_cpu_begins_a_sweep_when_much_waits_and_goes_on_when_it_is_over() {
     host().run(config(), |mm| {
-        let id = written(mm, 4 * ROOM);
-        let unmap = |from, count| mm.unmap(id, pages(AT + from, count)).unwrap();
-        unmap(0, ENOUGH - 1);
-        assert_eq!((mm.counter(Counter::Sweeps), mm.counter(Counter::Parked)), (0, ENOUGH - 1));
-        unmap(ENOUGH - 1, 1);
-        assert_eq!(mm.counter(Counter::Sweeps), 1);
+        // In two tables, neither of which goes.
+        let (id, all) = (written(mm, 4 * TOGETHER), AT + 512);
+        mm.map(id, pages(all, 9 * TOGETHER), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        for cpu in CPUS {
+            mm.platform().on(cpu, || {
+                (all..all + 8 * TOGETHER).for_each(|page| mm.platform().write(mm, id, page, page).unwrap());
+            });
+        }
+        let unmap = |from: u64, count: u64| {
+            (from..from + count).step_by(TOGETHER as usize).for_each(|at| {
+                mm.unmap(id, pages(at, TOGETHER.min(from + count - at))).unwrap();
+            });
+        };
+        let parked = || (mm.counter(Counter::Sweeps), mm.counter(Counter::Parked));
+        let before = sent(mm);
+        unmap(AT, ENOUGH - 1);
+        assert_eq!(parked(), (0, ENOUGH - 1));
+        unmap(AT + ENOUGH - 1, 1);
+        assert_eq!(parked(), (1, ENOUGH));
         // What comes now waits for the next one, which begins when this one is over.
-        unmap(ROOM, ROOM);
-        assert_eq!((mm.counter(Counter::Sweeps), sent(mm)), (1, 0));
-        assert_eq!(mm.validate().parked, ENOUGH + ROOM);
+        unmap(all, ROOM);
+        assert_eq!(parked(), (1, ENOUGH + ROOM));
+        assert_eq!((mm.validate().parked, sent(mm)), (ENOUGH + ROOM, before));
         // No room until all have ticked: flushed at once.
-        unmap(2 * ROOM, 2);
-        let asked = sent(mm);
-        assert_eq!((asked, mm.counter(Counter::Parked)), (2, ENOUGH + ROOM));
+        unmap(all + ROOM, 2);
+        assert_eq!((parked(), sent(mm)), ((1, ENOUGH + ROOM), before + 2));
         ticks(mm, &CPUS);
-        unmap(2 * ROOM + 2, 2);
-        assert_eq!((sent(mm), mm.counter(Counter::Parked)), (asked, ENOUGH + ROOM + 2));
+        unmap(all + ROOM + 2, 2);
+        assert_eq!((parked(), sent(mm)), ((2, ENOUGH + ROOM + 2), before + 2));
         assert_eq!(mm.validate().parked, ROOM + 2, "the first are free");
         swept(mm);
         assert_eq!((settled(mm).broken, stale(mm)), (None, 0));

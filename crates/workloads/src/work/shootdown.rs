@@ -1,6 +1,8 @@
 //! The first part of `unmap-storm`: what it costs to unmap one page that N CPUs have cached, for a curve of N. The
 //! threads of a process, one on each of the N CPUs, touch a page; then one of them unmaps it while the others
 //! compute. This is the microbenchmark of LATR (ASPLOS 2018), and the latency is that of the whole system call.
+//! Another page of the table stays mapped, as in any program, so that no table goes; each round has a page of its own,
+//! as where a kernel goes round through addresses.
 //!
 //! Each point of the curve is a process of its own, and the points come one after another: a CPU that is not
 //! in a point is idle and has never seen its space.
@@ -10,7 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use quietmm::{Backing, Counter, CpuId, Error, NodeId, PageRange, Prot, SpaceId, UserAccess};
+use quietmm::{Backing, Counter, CpuId, Error, NodeId, PageNumber, PageRange, Prot, SpaceId, UserAccess};
 
 use super::BASE;
 use super::turns::Turns;
@@ -27,6 +29,8 @@ const ROUNDS_TIMES_CPUS: u32 = 16_384;
 const ROUNDS: (u32, u32) = (4, 128);
 /// Accesses' worth of computation between two looks at what the others do: some 10 us.
 const PIECE: u32 = 4096;
+/// The page that stays.
+const NEIGHBOUR: PageNumber = PageNumber(BASE.0 + 511);
 /// The round after the last.
 const OVER: u32 = u32::MAX;
 
@@ -106,6 +110,11 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, turns: &Arc<Turns>) -> Result<
     Ok(all)
 }
 
+/// The page of a round.
+fn page_of(round: u32) -> PageNumber {
+    PageNumber(BASE.0 + u64::from(round))
+}
+
 /// Maps a page, lets all others touch it, unmaps it.
 fn lead<M: Machine>(
     system: &System<'_, M>,
@@ -115,10 +124,12 @@ fn lead<M: Machine>(
     rounds: u32,
 ) -> Result<(), Error> {
     let m = system.mm.platform();
-    let page = PageRange::new(BASE, 1);
+    let neighbour = PageRange::new(NEIGHBOUR, 1);
+    system.syscall(|mm| mm.map(space, neighbour, Backing::Anonymous, Prot::ReadWrite))?;
     for round in 0..=rounds {
+        let page = PageRange::new(page_of(round), 1);
         system.syscall(|mm| mm.map(space, page, Backing::Anonymous, Prot::ReadWrite))?;
-        system.access(BASE.addr(), 1, UserAccess::Write)?;
+        system.access(page.start.addr(), 1, UserAccess::Write)?;
         team.touched.store(0, Ordering::Relaxed);
         // Release, and the Acquires of the others: they see the page, and the count at 0.
         team.round.store(round + 1, Ordering::Release);
@@ -146,7 +157,7 @@ fn follow<M: Machine>(system: &System<'_, M>, team: &Team) -> Result<(), Error> 
             OVER => return Ok(()),
             round if round != seen => {
                 seen = round;
-                system.access(BASE.addr(), 1, UserAccess::Read)?;
+                system.access(page_of(round - 1).addr(), 1, UserAccess::Read)?;
                 team.touched.fetch_add(1, Ordering::Release);
             }
             _ => system.mm.platform().compute(PIECE),
