@@ -266,7 +266,9 @@ fn one_interruption_shows_the_policies_that_finished() {
         "once",
         &format!("case $policy in linux) echo $$ >\"$here/pid\"; exec sleep 600 ;; esac\n{GOOD}"),
     );
-    let mut child = fake.command(READER).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let report = fake.dir.join("page.html");
+    let args = [READER, &["--report", report.to_str().unwrap()]].concat();
+    let mut child = fake.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     fake.until_it_runs(&mut child);
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     let got = child.wait_with_output().unwrap();
@@ -274,7 +276,28 @@ fn one_interruption_shows_the_policies_that_finished() {
     assert_eq!(got.status.code(), Some(130), "{text}");
     assert!(text.starts_with("INTERRUPTED: 1 of 2 runs") && text.contains("400"), "{text}");
     assert!(text.contains("only 1 of 2 runs finished"), "{text}");
+    let page = fs::read_to_string(report).unwrap();
+    assert!(
+        page.contains("Interrupted: 1 of 2 runs finished") && page.contains("data-value=\"400\""),
+        "{page}"
+    );
     assert!(!fake.runs());
+}
+
+#[test]
+fn a_report_has_what_a_machine_that_boots_counts() {
+    let fake = Fake::new("report", GOOD);
+    let report = fake.dir.join("page.html");
+    let args = [READER, &["--report", report.to_str().unwrap()]].concat();
+    assert_eq!(fake.good(READER), fake.good(&args));
+    let page = fs::read_to_string(&report).unwrap();
+    for (policy, ipis) in [(0, 400), (1, 100)] {
+        let cell = format!("data-figure=\"ipis_sent\" data-policy=\"{policy}\" data-value=\"{ipis}\"");
+        assert!(page.contains(&cell), "{cell}: {page}");
+    }
+    assert!(page.contains("map-cycle, ns") && page.contains("<svg "), "{page}");
+    // Only the simulation sees who interrupts whom.
+    assert!(!page.contains("Who interrupts whom"), "{page}");
 }
 
 #[test]
@@ -370,7 +393,10 @@ fn both_has_each_policy_on_both_and_how_far_they_differ() {
     let line = fake.fails(&args, 2);
     assert!(line.contains("simulated: ") && line.contains("memory"), "{line}");
     let fake = Fake::new("both-larger", &GOOD.replacen("head", "head | sed 's/:1000}/:8000}/'", 1));
-    let all = only(&fake.good(&args));
+    let report = fake.dir.join("page.html");
+    let all = only(&fake.good(&[&args[..], &["--report", report.to_str().unwrap()]].concat()));
+    let page = fs::read_to_string(report).unwrap();
+    assert!(page.contains("data-side=\"metal\"") && page.contains("data-side=\"simulation\""), "{page}");
     let pair = &all["runs"][0];
     let (metal, simulated) =
         (pair["metrics"]["ipis_received"].as_f64(), pair["simulation"]["ipis_received"].as_f64());
