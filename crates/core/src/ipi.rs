@@ -91,6 +91,11 @@ pub(crate) enum Work {
 }
 
 impl Request {
+    /// Whether nobody still owes an acknowledgement. On a quiet system.
+    pub fn audit_answered<P: Platform>(&self, p: &P) -> bool {
+        self.awaited.0.get(p) == 0
+    }
+
     fn write<P: Platform>(&self, p: &P, work: Work) {
         let (space, range, generation, tables) = match work {
             Work::Drain => return self.space.set(p, DRAIN),

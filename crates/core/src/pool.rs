@@ -20,7 +20,7 @@ use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32, Word64};
 
-pub(crate) use reading::{Reading, Reads};
+pub(crate) use reading::{Reading, Reads, nobody_reads};
 
 /// A type for which all zeros is a valid value, shared by all CPUs through its own cells and atomics.
 ///
@@ -418,7 +418,7 @@ impl<T: Pooled> Pool<T> {
         if surplus.as_slice().is_empty() {
             return;
         }
-        if T::GOES == Goes::AtOnce || reading::nobody_reads(mm) {
+        if T::GOES == Goes::AtOnce || nobody_reads(mm) {
             return mm.free_all(surplus.as_slice());
         }
         let _guard = self.lock.lock(mm);
@@ -432,6 +432,11 @@ impl<T: Pooled> Pool<T> {
     /// Handles below this exist, or existed; not all are in use.
     pub fn bound<P: Platform>(&self, mm: &Manager<'_, P>) -> u32 {
         self.numbers.load(mm.platform(), Ordering::Acquire) * Self::PER_SLAB
+    }
+
+    /// Slots in use. On a quiet system.
+    pub fn audit_used<P: Platform>(&self, mm: &Manager<'_, P>) -> u64 {
+        (0..self.bound(mm)).filter(|&handle| self.is_used(mm, handle)).count() as u64
     }
 
     /// Frames that the pool owns. On a quiet system.

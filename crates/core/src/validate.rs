@@ -1,5 +1,8 @@
 //! Does everything add up? For the end of a test, on a quiet system.
 
+mod mapped;
+mod rest;
+
 use crate::Manager;
 use crate::addr::PageNumber;
 use crate::cpu::CpuId;
@@ -60,6 +63,7 @@ impl<P: Platform> Manager<'_, P> {
         audit.offline = self.offline_frames();
         audit.total = audit.offline;
         let (mut allocated, mut owned, mut listed, mut maps, mut deposited) = (0, 0, 0, 0, 0);
+        let (mut holds, mut wrong_frame) = (0, None);
         for (n, frame) in self.frames().iter(p) {
             audit.total += 1;
             let state = frame.state.get(p);
@@ -83,13 +87,26 @@ impl<P: Platform> Manager<'_, P> {
             if matches!(frame.kind(p), Kind::Anon | Kind::File) {
                 maps += u64::from(frame.maps.get(p));
             }
+            match self.audit_frame(n, frame) {
+                Ok(batched) => holds += batched,
+                Err(wrong) => wrong_frame = Some(wrong),
+            }
         }
         let mut tables = 1 + deposited; // the kernel's own root, and those that large pages have with them
+        let mut wrong_entry = None;
         for id in self.live_spaces() {
-            tables += table::count(self, self.space(id).root(p), &mut |_: PageNumber, entry: Entry| {
+            let mut visit = |page: PageNumber, entry: Entry| {
                 audit.mapped += u64::from(entry.is_mapped());
                 audit.swapped += u64::from(entry.is_swapped());
-            });
+                if entry != Entry::NONE {
+                    wrong_entry = wrong_entry.or(self.audit_entry(id, page, entry));
+                }
+            };
+            let (count, good) = table::count(self, self.space(id).root(p), &mut visit);
+            tables += count;
+            let wrong_count = "a table counts others than those below it";
+            wrong_entry = wrong_entry.or((!good).then_some(wrong_count));
+            wrong_entry = wrong_entry.or(self.audit_regions(id));
         }
         audit.parked = self.parked_frames();
         let root = self.root;
@@ -130,6 +147,7 @@ impl<P: Platform> Manager<'_, P> {
         let mut offline =
             (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| !self.is_online(cpu));
         let left_nothing = offline.all(|cpu| self.left_nothing(cpu, self.live_spaces()));
+        let under_way = self.audit_rest();
         let checks = [
             (zones_good, "a zone's free lists and its count differ"),
             (at_hand_good, "a CPU's list of free frames and its count differ"),
@@ -145,6 +163,13 @@ impl<P: Platform> Manager<'_, P> {
             (maps == audit.mapped + audit.parked, "mapping counts and entries that lead to pages differ"),
             (cached == audit.file, "file pages that no cache holds"),
             (self.online_adds_up(), "CPUs that are online, and their mask or their count, differ"),
+            (wrong_frame.is_none(), wrong_frame.unwrap_or_default()),
+            (
+                holds == self.held_by_batches(),
+                "holds on pages that neither a mapping, a cache nor a batch has",
+            ),
+            (wrong_entry.is_none(), wrong_entry.unwrap_or_default()),
+            (under_way.is_none(), under_way.unwrap_or_default()),
             (left_nothing, "a CPU that is offline and still in a mask, or with frames, pages or requests"),
         ];
         audit.broken = checks.iter().find(|(good, _)| !good).map(|(_, what)| *what);

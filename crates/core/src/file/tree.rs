@@ -61,6 +61,14 @@ impl<'p, P: Platform> Manager<'p, P> {
         unpack(slot(self, self.tree_leaf(file, index)?, index, 0).get(self.platform()))
     }
 
+    /// Whether a page of a file is in its cache. On a quiet system.
+    pub(crate) fn audit_cached(&self, n: FrameNumber) -> bool {
+        let (p, frame) = (self.platform(), self.frames().get(n));
+        let file = self.file(super::FileSlot(frame.owner.get(p)));
+        let _guard = file.lock.lock(self);
+        self.cached_at(file, frame.index.get(p)) == Some(n)
+    }
+
     /// Takes a page out without a look at who holds it; the cache's hold is the caller's now. Returns whether it was there.
     pub(super) fn detach_cached(&self, id: FileSlot, index: u64, n: FrameNumber) -> bool {
         let p = self.platform();

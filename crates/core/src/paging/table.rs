@@ -316,16 +316,18 @@ fn free_below<P: Platform>(
     work.did(cost::FRAME);
 }
 
-/// Tables under `root`, with it, and every entry of a page: for audits of a quiet system.
+/// Tables under `root`, with it, and every entry of a page; and whether each table counts those below it: for audits of a quiet
+/// system.
 pub(crate) fn count<P: Platform>(
     mm: &Manager<'_, P>,
     root: FrameNumber,
     visit: &mut dyn FnMut(PageNumber, Entry),
-) -> u64 {
-    1 + count_below(mm, root, (ROOT_LEVEL, 0), (0, USER_ROOT_ENTRIES - 1), visit)
+) -> (u64, bool) {
+    let (found, good) = count_below(mm, root, (ROOT_LEVEL, 0), (0, USER_ROOT_ENTRIES - 1), visit);
+    (1 + found, good)
 }
 
-/// The same below the part of the kernel's root that belongs to a kernel range, without the root.
+/// The same below the part of the kernel's root that belongs to a kernel range, without the root, which counts none of them.
 pub(crate) fn count_kernel<P: Platform>(
     mm: &Manager<'_, P>,
     root: FrameNumber,
@@ -335,7 +337,7 @@ pub(crate) fn count_kernel<P: Platform>(
     let [first, last] = [range.start.0, range.end().0 - 1].map(|at| PageNumber(at).index(ROOT_LEVEL) as u64);
     // Addresses of the upper half are those of the lower with all bits above set.
     let base = PageNumber::KERNEL_START.0 - (USER_ROOT_ENTRIES << (9 * ROOT_LEVEL));
-    count_below(mm, root, (ROOT_LEVEL, base), (first, last), visit)
+    count_below(mm, root, (ROOT_LEVEL, base), (first, last), visit).0
 }
 
 fn count_below<P: Platform>(
@@ -344,18 +346,19 @@ fn count_below<P: Platform>(
     (level, base): (u32, u64),
     (first, last): (u64, u64),
     visit: &mut dyn FnMut(PageNumber, Entry),
-) -> u64 {
-    let mut found = 0;
+) -> (u64, bool) {
+    let (mut found, mut own, mut good) = (0, 0, true);
     for i in first..=last {
         let entry = Entry(word(mm, table, i as usize).get(mm.platform()));
         let at = base + (i << (9 * level));
         if level == 0 || is_large(entry, level) {
             visit(PageNumber(at), entry);
         } else if entry.is_present() {
-            found += 1 + count_below(mm, entry.frame(), (level - 1, at), (0, 511), visit);
+            let (below, below_good) = count_below(mm, entry.frame(), (level - 1, at), (0, 511), visit);
+            (found, own, good) = (found + 1 + below, own + 1, good && below_good);
         }
     }
-    found
+    (found, good && (level == 0 || own == mm.frames().get(table).refs.get(mm.platform())))
 }
 
 impl Leaf {

@@ -57,7 +57,7 @@ impl<P: Platform> Drop for Reading<'_, '_, P> {
 }
 
 /// Whether nobody reads who began before this was called. Costs a cache line for each possible CPU.
-pub(super) fn nobody_reads<P: Platform>(mm: &Manager<'_, P>) -> bool {
+pub(crate) fn nobody_reads<P: Platform>(mm: &Manager<'_, P>) -> bool {
     let p = mm.platform();
     let sum = |word: fn(&Reads) -> &Word64| {
         let cpus = (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16));

@@ -22,6 +22,11 @@ impl<P: Platform> Manager<'_, P> {
         &self.root.swap.writing
     }
 
+    /// Whether nothing is on its way. On a quiet system.
+    pub(crate) fn audit_writes(&self) -> bool {
+        self.writing().pages.get(self.platform()) == 0
+    }
+
     /// A batch of pages begins to be written out.
     pub(crate) fn pageout_begins(&self, pages: u32) {
         self.writing().pages.fetch_add(self.platform(), pages, Ordering::Relaxed);

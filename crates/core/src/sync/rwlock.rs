@@ -66,6 +66,12 @@ impl<const WHICH: u8> RwLock<WHICH> {
         let _taking = profile::scope(p, Self::SCOPE);
         self.words.try_write(p)
     }
+
+    /// Whether nobody has it or wants it. A moment's truth.
+    pub(crate) fn audit_free<P: Platform>(&self, p: &P) -> bool {
+        let Words { state, next, turn } = &self.words;
+        state.get(p) & !PHASE == 0 && next.get(p) == turn.get(p)
+    }
 }
 
 impl Words {

@@ -1,6 +1,7 @@
 //! All tests of this crate from outside, in one binary: the core is generic, and would be compiled anew for each.
 
 mod allocation;
+mod audits;
 mod backoff;
 mod broadcast;
 mod documents;

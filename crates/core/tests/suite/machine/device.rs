@@ -36,6 +36,7 @@ impl BlockDevice for Host {
         Ok(())
     }
     fn forget(&self, _store: Store, _block: u64) {
+        self.enter_forgotten();
         self.next(&self.on_forget);
     }
     fn write(&self, to: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use quietmm::platform::Store;
-use quietmm::{Audit, Event, FrameNumber, PageNumber, SpaceId};
+use quietmm::{Audit, CpuId, Event, FrameNumber, PageNumber, SpaceId};
 
-use super::{Happened, Host};
+use super::{Happened, Host, Mm};
 
 /// What the core has reported so far, and what the machine has seen of the same.
 #[derive(Default)]
@@ -24,6 +24,9 @@ pub(super) struct Books {
     flushed_all: (u64, u64),
     flushed_kernel: (u64, u64),
     broadcasts: (u64, u64),
+    /// Where there is a device that can be told.
+    forgotten: (u64, u64),
+    disk: bool,
     swapped_out: (u64, u64),
     swapped_in: (u64, u64),
     /// Requests carried out, and asked for.
@@ -99,6 +102,7 @@ impl Books {
             Event::FlushedAll => self.flushed_all.0 += 1,
             Event::FlushedKernel => self.flushed_kernel.0 += 1,
             Event::Broadcast { .. } => self.broadcasts.0 += 1,
+            Event::Evicted { .. } => self.forgotten.0 += u64::from(self.disk),
             Event::SwappedOut => self.swapped_out.0 += 1,
             Event::SwappedIn { .. } => self.swapped_in.0 += 1,
             Event::Faulted { .. } => self.faulted += 1,
@@ -111,6 +115,7 @@ impl Host {
     /// Enters what happened.
     pub(super) fn enter(&self, what: &Happened) {
         let mut books = self.books.borrow_mut();
+        books.disk = self.setup.disk;
         match what {
             Happened::Event(event) => books.event(event),
             Happened::Interrupt(_) => books.interrupts.1 += 1,
@@ -132,6 +137,11 @@ impl Host {
         self.books.borrow_mut().swapped_in.1 += u64::from(matches!(from, Store::Swap(_)));
     }
 
+    /// The device has heard that a page left its cache.
+    pub(super) fn enter_forgotten(&self) {
+        self.books.borrow_mut().forgotten.1 += 1;
+    }
+
     /// The device begins to write this frame out.
     pub(super) fn enter_write(&self, frame: FrameNumber) {
         let mut books = self.books.borrow_mut();
@@ -147,6 +157,25 @@ impl Host {
     /// Faults that were resolved.
     pub(super) fn faulted(&self) -> u64 {
         self.books.borrow().faulted
+    }
+
+    /// Whether each CPU is as it was found, and has cached nothing that it could not walk to now, or that will be flushed
+    /// before it is used: on a quiet machine with no rule broken.
+    pub(super) fn check_cpus(&self, mm: &Mm<'_>) {
+        let placing = self.placing.replace(false);
+        for cpu in 0..self.irqs.len() as u16 {
+            if !mm.is_online(CpuId(cpu)) {
+                continue;
+            }
+            assert!(self.irqs[cpu as usize].get(), "CPU {cpu} was left with interrupts off");
+            self.on(cpu, || {
+                // Who is lazy flushes before it comes back.
+                mm.leave_lazy();
+                let stale = self.stale_translation();
+                assert_eq!(stale, None, "CPU {cpu} has cached what it cannot walk to");
+            });
+        }
+        self.placing.set(placing);
     }
 
     /// Whether it all adds up, on a quiet machine with no rule broken.
@@ -170,6 +199,7 @@ impl Host {
             ("full flushes", books.flushed_all),
             ("flushes of kernel addresses", books.flushed_kernel),
             ("flushes by broadcast", books.broadcasts),
+            ("pages that left their caches", books.forgotten),
             ("pages read from swap", books.swapped_in),
             ("pages written to swap", books.swapped_out),
         ];

@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 
-use quietmm::Event;
 use quietmm::platform::{Everywhere, Store, WaitKey};
+use quietmm::{Event, FrameNumber, Kind, Platform};
 
 use super::Host;
 
@@ -26,7 +26,20 @@ pub type Log = RefCell<Vec<Happened>>;
 impl Host {
     pub(super) fn note(&self, what: Happened) {
         self.enter(&what);
+        if let Happened::Event(Event::Taken { frame, order, kind: Kind::Anon | Kind::File | Kind::Table }) =
+            what
+        {
+            self.soil(frame, order);
+        }
         self.log.borrow_mut().push(what);
+    }
+
+    /// Whoever takes frames finds something in them: who wants them empty must see to it.
+    fn soil(&self, first: FrameNumber, order: u8) {
+        for frame in (0..1 << order).map(|n| first.add(n)) {
+            // SAFETY: `direct` checks the frame's first byte, frames do not straddle the end, and it is nobody's yet.
+            unsafe { self.direct(frame.phys()).write_bytes(0x5a, 4096) }
+        }
     }
 
     pub fn forget(&self) {

@@ -245,8 +245,11 @@ impl Host {
         let mm = Manager::new(self, &self.regions(), config).unwrap();
         self.manager.set((&raw const mm).cast());
         let result = work(&mm);
-        self.manager.set(std::ptr::null());
         self.current.set(0);
+        if self.broken.get().is_none() {
+            self.check_cpus(&mm);
+        }
+        self.manager.set(std::ptr::null());
         if self.broken.get().is_none() {
             let audit = mm.validate();
             assert_eq!(audit.broken, None);

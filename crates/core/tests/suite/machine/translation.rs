@@ -131,6 +131,36 @@ impl Host {
         Some(frame_for(entry, page))
     }
 
+    /// Something that this CPU has cached of its space, or of kernel addresses, and that the tables do not allow any more.
+    /// What waits for a flush of kernel addresses, with nothing else in its place, may be there.
+    pub(super) fn stale_translation(&self) -> Option<(u64, Entry, Entry)> {
+        let tlb = self.tlbs[self.current.get() as usize].borrow();
+        let now = |root, page| {
+            let found = self.walk(root, page).0;
+            found.map_or(Entry::NONE, |word| Entry(word.load(Ordering::SeqCst)))
+        };
+        let user = tlb.root.and_then(|root| {
+            let own = tlb.cached.iter().filter(|(key, _)| key.0 == tlb.tag);
+            let mut seen = own.map(|(key, &entry)| (key.1, entry, now(root, key.1)));
+            seen.find(|&(page, entry, now)| {
+                let access = match entry.permits(UserAccess::Write)
+                    && (entry.has(Entry::DIRTY) || !self.setup.guarantees)
+                {
+                    true => UserAccess::Write,
+                    false => UserAccess::Read,
+                };
+                !now.permits(access) || frame_for(now, page) != frame_for(entry, page)
+            })
+        });
+        let root = tlb.root.or(self.kernel_root.get());
+        let kernel = || {
+            let root = root?;
+            let mut seen = tlb.kernel.iter().map(|(&page, &entry)| (page, entry, now(root, page)));
+            seen.find(|(_, entry, now)| now.is_present() && now.frame() != entry.frame())
+        };
+        user.or_else(kernel)
+    }
+
     /// Translates a kernel address as the hardware does, whatever space is loaded.
     fn translate_kernel(&self, page: u64, write: bool) -> Option<FrameNumber> {
         let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();

@@ -1,0 +1,128 @@
+//! Each page against what keeps it, and each entry against its region and its page.
+
+use core::sync::atomic::Ordering;
+
+use crate::Manager;
+use crate::addr::{FrameNumber, LARGE_ORDER, PageNumber};
+use crate::frame::{Frame, Kind, flag};
+use crate::paging::{Entry, Prot, Region, SpaceId, UserAccess};
+use crate::platform::Platform;
+
+impl<P: Platform> Manager<'_, P> {
+    /// The holds on a frame that belong to no mapping and no cache; or what is wrong with it.
+    pub(super) fn audit_frame(&self, n: FrameNumber, frame: &Frame) -> Result<u64, &'static str> {
+        let p = self.platform();
+        let state = frame.state.load(p, Ordering::Acquire);
+        // All flags but the order's bits.
+        let flags = state & (flag::UNREAD | 0xff00);
+        let cached = match Frame::kind_of(state) {
+            Kind::File => u32::from(self.audit_cached(n)),
+            Kind::Anon => u32::from(self.slot_of(n).is_some()),
+            Kind::Free | Kind::Tail | Kind::Absent | Kind::Reserved => {
+                // A tail with that flag is at hand on a CPU.
+                let free = flags & !flag::LISTED == 0;
+                return if free { Ok(0) } else { Err("a frame that is no page's, with flags of one") };
+            }
+            Kind::Kernel | Kind::Table => return Ok(0),
+        };
+        if state & (flag::LOCKED | flag::AWAITED | flag::UNREAD) != 0 {
+            return Err("a page that is locked, or was never read, and nobody works on it");
+        }
+        let held = frame.refs.get(p).checked_sub(frame.maps.get(p) + cached);
+        held.map(u64::from).ok_or("a page with fewer holds than mappings and caches")
+    }
+
+    /// What is wrong with an entry that is not empty.
+    pub(super) fn audit_entry(&self, id: SpaceId, page: PageNumber, entry: Entry) -> Option<&'static str> {
+        let p = self.platform();
+        let space = self.space(id);
+        if entry.is_taken() {
+            return Some("an entry that an operation has taken and not let go of");
+        }
+        let generation = space.generation(p);
+        if let Some(until) = entry.deferred_until(|| generation) {
+            return (until > generation).then_some("an entry waits for a flush that never comes");
+        }
+        let found = self.region_from(space, page).filter(|(_, region)| region.range(p).contains(page));
+        let Some((_, region)) = found else { return Some("an entry where no region is") };
+        if entry.is_swapped() {
+            return (!region.is_private(p)).then_some("a swap slot where a file is shared");
+        }
+        if !entry.is_mapped() {
+            return Some("an entry that says nothing");
+        }
+        let writable = entry.permits(UserAccess::Write);
+        let rights = match region.prot(p) {
+            Prot::None => entry.is_prot_none(),
+            Prot::Read => entry.permits(UserAccess::Read) && !writable,
+            Prot::ReadWrite => entry.permits(UserAccess::Read),
+        };
+        if !rights {
+            return Some("an entry with other rights than its region");
+        }
+        self.audit_mapped(region, page, entry, writable)
+    }
+
+    /// Whether an entry leads to the page that its region shows there.
+    fn audit_mapped(
+        &self,
+        region: &Region,
+        page: PageNumber,
+        entry: Entry,
+        writable: bool,
+    ) -> Option<&'static str> {
+        let p = self.platform();
+        let Some(frame) = self.frames().find(entry.frame()) else {
+            return Some("an entry that leads to no frame");
+        };
+        let state = frame.state.get(p);
+        let large = entry.is_present() && entry.has(Entry::LARGE);
+        let order = if large { LARGE_ORDER } else { 0 };
+        if Frame::order_of(state) != order {
+            return Some("an entry of another size than its page");
+        }
+        match Frame::kind_of(state) {
+            Kind::File => {
+                let file = region.file(p).is_some_and(|file| file.0 == frame.owner.get(p));
+                let index = file && region.file_page(p, page) == frame.index.get(p);
+                if !index {
+                    return Some("an entry leads to another page of a file than its region shows");
+                }
+                (writable && region.is_private(p))
+                    .then_some("a page of a file that is written to instead of a copy")
+            }
+            Kind::Anon => {
+                if !region.is_private(p) {
+                    return Some("a page of a space's own where a file is shared");
+                }
+                let only = frame.maps.get(p) == 1 && !self.may_swap(entry.frame())
+                    || frame.maps.get(p) == 1 && !self.swap_wants(entry.frame());
+                if writable && !only {
+                    return Some("a page that others have too is written to instead of a copy");
+                }
+                let family = region.family(p).map(|family| family.0);
+                let known = !self.config().swap
+                    || family == Some(frame.owner.get(p))
+                        && frame.family_index(p) == region.family_index(p, page);
+                (!known).then_some("the reverse map does not find an entry")
+            }
+            _ => Some("an entry that leads to what is no page"),
+        }
+    }
+
+    /// Whether the regions of a space lie in order, and are counted.
+    pub(super) fn audit_regions(&self, id: SpaceId) -> Option<&'static str> {
+        let (p, space) = (self.platform(), self.space(id));
+        let (mut end, mut count, mut good) = (PageNumber(0), 0, true);
+        for (_, region) in self.regions_of(space) {
+            let range = region.range(p);
+            good &= range.pages > 0 && range.start >= end && range.end() <= PageNumber::USER_END;
+            good &= region.space.get(p) == id.index();
+            (end, count) = (range.end(), count + 1);
+        }
+        if !good {
+            return Some("regions of a space that are not in order");
+        }
+        (count != space.map_count.get(p)).then_some("the regions of a space are not as many as it says")
+    }
+}
