@@ -48,7 +48,8 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Gives an anonymous page a slot, if it has none and there is one: it is in the swap cache from now on, and dirty. One
     /// whose device takes nothing any more, or not at the moment what the page has to write, is given back for another,
-    /// unless an entry names it. By who has locked the page. Any spin lock but those of clusters may be held.
+    /// unless an entry names it: then it stays in memory with the slot, if the device takes nothing any more. By who has locked the
+    /// page. Any spin lock but those of clusters may be held.
     pub(crate) fn swap_add(&self, n: FrameNumber) -> Added {
         let (p, frame) = (self.platform(), self.frames().get(n));
         if let Some(slot) = self.slot_of(n) {
@@ -58,7 +59,9 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
             self.swap_detach(n, slot);
             if self.slot_of(n).is_some() {
-                return Added::Before;
+                // Onto a device that goes off nothing is put back: where memory is short, what `swap_off` brings would go as
+                // fast as it comes, for ever. And one that is gone may not give it again.
+                return if self.takes_pages(slot) { Added::Before } else { Added::Full };
             }
         }
         // The cache's hold comes first: whoever finds the page there has its own on top.

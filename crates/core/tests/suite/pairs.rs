@@ -430,3 +430,51 @@ fn pairs_of_operations_that_seldom_meet() {
         pair(policy, &SCENES[scene], find(one), find(two), places);
     }
 }
+
+/// An operation where so many frames are free, and then, if it was refused for that, again with plenty: what it returned in
+/// the end, what is left, and whether it was refused.
+fn with_frames(policy: &str, make: Make, (name, steps): &Operation, frames: usize) -> (Seen, bool) {
+    let refused = Cell::new(false);
+    let seen = play(policy, make, |mm, scene| {
+        let held = Cell::new(None);
+        if *name != "reclaim" {
+            let mut all = take_free(mm);
+            let some = all.split_off(all.len().saturating_sub(frames));
+            give_back(mm, some);
+            held.set(Some(all));
+        }
+        let mut results: Vec<_> = steps.iter().map(|step| step(mm, scene)).collect();
+        assert_eq!(mm.validate().broken, None);
+        held.take().into_iter().for_each(|held| give_back(mm, held));
+        if let Some(at) = results.iter().position(|&result| result == Err(Error::OutOfMemory)) {
+            refused.set(true);
+            for (step, result) in steps.iter().zip(&mut results).skip(at) {
+                // Those behind it were done meanwhile, or refused for that.
+                *result = if *result == Ok(()) { Ok(()) } else { step(mm, scene) };
+            }
+        }
+        [results, vec![]]
+    });
+    (seen, refused.get())
+}
+
+/// Each operation with less and less memory: it is refused and nothing is lost or left behind, and later it works.
+#[test]
+fn operations_that_run_out_of_memory_can_be_done_later() {
+    let mut times = 0;
+    for scene in &SCENES {
+        for operation in &OPERATIONS {
+            let _case = Telling(format!("{}: {:?}", scene.0, operation.0));
+            let (plenty, _) = with_frames("linux", scene.1, operation, 600);
+            for frames in 0.. {
+                let (short, refused) = with_frames("linux", scene.1, operation, frames);
+                assert_eq!(short, plenty, "with {frames} frames");
+                times += u32::from(refused);
+                if !refused {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(times > 4, "{times} were refused");
+}
