@@ -304,3 +304,61 @@ fn acknowledge<P: Platform>(p: &P, request: &Request) {
     // Release: partner of the Acquire in `call`.
     request.awaited.0.fetch_sub(p, 1, Ordering::Release);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::tree::tests::Touches;
+
+    fn request() -> Request {
+        let word = || Word64::new(0);
+        Request { space: word(), range: word(), generation: word(), awaited: Awaited(Word32::new(0)) }
+    }
+
+    /// Both sides of the border of each number of bits, below an end.
+    fn numbers(end: u64) -> Vec<u64> {
+        let edges = (0..64).map(|bit| 1_u64 << bit).flat_map(|at| [at - 1, at, at.wrapping_add(1)]);
+        edges.chain([end - 1]).filter(|&number| number < end).collect()
+    }
+
+    /// Whoever is asked does what was written, whatever was written there before: or, for so many pages that there is no room for
+    /// their number, all of the space.
+    #[test]
+    fn what_is_asked_for_is_what_is_read() {
+        let (p, request) = (Touches::default(), request());
+        let mut works =
+            Vec::from([Work::Drain, Work::DrainLru, Work::FlushAll, Work::Sweep, Work::KernelSweep]);
+        let starts = numbers(PageNumber::USER_END.0);
+        let counts = numbers(PAGES + 3);
+        let ranges = |first: u64| {
+            let some =
+                starts.iter().map(move |&start| PageRange::new(PageNumber(first + start), 1 + start % PAGES));
+            let of = counts.iter().filter(|&&pages| pages > 0);
+            some.chain(of.map(move |&pages| PageRange::new(PageNumber(first), pages))).map(Some).chain([None])
+        };
+        let flush = |space, range, generation, tables| Work::Flush {
+            space: SpaceSlot(space),
+            range,
+            generation: Generation(generation),
+            tables,
+        };
+        works.extend(ranges(0).map(|range| flush(7, range, 5, false)));
+        works.extend(ranges(PageNumber::KERNEL_START.0).map(Work::Kernel));
+        works.extend(numbers(u32::MAX.into()).into_iter().map(|space| flush(space as u32, None, 9, true)));
+        works.extend(numbers(u64::MAX).into_iter().map(|generation| flush(3, None, generation, false)));
+        let short = |range: Option<PageRange>| range.filter(|range| range.pages <= PAGES);
+        for work in works {
+            let want = match work {
+                Work::Kernel(range) => Work::Kernel(short(range)),
+                Work::Flush { space, range, generation, tables } => {
+                    Work::Flush { space, range: short(range), generation, tables }
+                }
+                other => other,
+            };
+            request.write(&p, work);
+            assert_eq!(request.read(&p), want);
+        }
+    }
+}

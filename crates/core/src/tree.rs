@@ -303,4 +303,4 @@ fn settle<P: Platform>(p: &P, nodes: &impl Nodes, node: u32) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

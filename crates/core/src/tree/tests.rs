@@ -14,7 +14,7 @@ use crate::sync::Word64;
 
 /// Counts accesses to shared memory. A tree asks a platform for nothing else.
 #[derive(Default)]
-pub(super) struct Touches(Cell<u32>);
+pub(crate) struct Touches(Cell<u32>);
 
 impl Touches {
     /// The accesses that `work` makes.

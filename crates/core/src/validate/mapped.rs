@@ -25,7 +25,8 @@ impl<P: Platform> Manager<'_, P> {
             }
             Kind::Kernel | Kind::Table => return Ok(0),
         };
-        if state & (flag::LOCKED | flag::AWAITED | flag::UNREAD) != 0 {
+        // Awaited it may be: who was about to wait, and found it free by then, leaves the mark.
+        if state & (flag::LOCKED | flag::UNREAD) != 0 {
             return Err("a page that is locked, or was never read, and nobody works on it");
         }
         let held = frame.refs.get(p).checked_sub(frame.maps.get(p) + cached);

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use machine::{Host, Mm, NONE_AT_HAND, Setup, at_hand, bare, config, exhaust, give_back, pages, settled};
 use proptest::prelude::*;
 use quietmm::{
-    AllocFrom, Backing, Config, Error, FrameNumber, Kind, ListLimits, Manager, NodeId, Prot, Region,
+    AllocFrom, Backing, Config, Error, FrameNumber, Kind, ListLimits, Manager, NodeId, PageRange, Prot,
+    Region,
 };
 
 const BASE: u32 = 0xfc00;
@@ -419,5 +420,88 @@ fn frame_0_is_given_to_nobody() {
         let all = exhaust(mm);
         assert!(all.len() > 3000 && all.iter().all(|frame| frame.first() != FrameNumber(0)));
         give_back(mm, all);
+    });
+}
+
+/// Everything that the core keeps it has made itself: memory that is handed over may hold anything.
+#[test]
+fn memory_that_is_handed_over_may_hold_anything() {
+    let node =
+        |node: u16, start: u32, frames: u32| Region { start: FrameNumber(start), frames, node: NodeId(node) };
+    let regions = vec![node(0, 0xfc00, 3000), node(1, 0xfc00 + 3100, 3000), node(1, 0xfc00 + 9000, 2000)];
+    let setup = Setup {
+        cpus: 3,
+        nodes: 2,
+        tags: 2,
+        frames: 12 << 10,
+        regions: Some(regions),
+        soiled: true,
+        ..Setup::default()
+    };
+    for policy in ["linux", "quiet", "vanilla", "linux+vmap=sweep", "linux+vmap=eager+drain=remote"] {
+        let host = Host::new(setup.clone());
+        let range = PageRange::new(machine::kernel::START, 4096);
+        let config = Config {
+            vmap: Some(range),
+            page_lists: None,
+            shadows: true,
+            ..machine::swapping::swapping(policy)
+        };
+        host.run(config, |mm| {
+            assert_eq!(mm.validate().broken, None, "{policy}");
+            let id = machine::swapping::written(mm, 512, 300);
+            let file = mm.create_file(100).unwrap();
+            mm.map(id, pages(0x9000, 100), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+            assert!((0x9000..0x9064).all(|page| host.read(mm, id, page) == Ok(0)));
+            let kernel = mm.vmalloc(40, machine::kernel::BARE, machine::kernel::RW).unwrap();
+            assert!((0..40).all(|at| host.read_kernel(machine::kernel::next(kernel.start, at)).is_some()));
+            machine::swapping::squeeze(mm);
+            let child = mm.fork(id).unwrap();
+            for space in [id, child] {
+                assert!((0x1000..0x112c).all(|page| machine::swapping::read(mm, space, page) == Ok(page)));
+            }
+            mm.vfree(kernel.start).unwrap();
+            mm.purge_vmap().unwrap();
+            machine::swapping::end(mm, &[id, child], &[machine::swapping::DEVICE]);
+            mm.destroy_file(file).unwrap();
+            assert_eq!(machine::settled(mm).file, 0, "{policy}");
+        });
+    }
+}
+
+/// What a frame was, it is not any more: frames go round between slots, tables, indexes, clusters and pages.
+#[test]
+fn a_frame_forgets_what_it_was() {
+    let host = Host::new(Setup { frames: 1024, ..Setup::default() });
+    let config = Config { lru_batch: 1, ..machine::swapping::swapping("linux") };
+    host.run(config, |mm| {
+        for round in 0..4 {
+            let sizes: [u64; 4] = [600, 40, 300, 200];
+            // Slots and tables, in turn with pages, until there are no more.
+            let spaces: Vec<_> =
+                std::iter::from_fn(|| mm.create_space().ok()).take(sizes[round] as usize / 8).collect();
+            let file = mm.create_file(512 * 512).unwrap();
+            for (at, &id) in spaces.iter().enumerate() {
+                let at = 0x1000 + 512 * at as u64;
+                let own = mm.map(id, pages(at, 8), Backing::Anonymous, Prot::ReadWrite);
+                let whole = Backing::File { file, offset: 512 * (at % 512) };
+                let shown = mm.map(id, pages(at + 16, 4), whole, Prot::ReadWrite);
+                if own.is_err() || shown.is_err() {
+                    break;
+                }
+                mm.switch_to(id).unwrap();
+                for page in (at..at + 8).chain(at + 16..at + 20) {
+                    _ = host.write(mm, id, page, page);
+                }
+                assert_eq!(mm.validate().broken, None);
+            }
+            mm.unload();
+            spaces.iter().for_each(|&id| mm.destroy_space(id).unwrap());
+            mm.destroy_file(file).unwrap();
+            let frames = exhaust(mm);
+            give_back(mm, frames);
+            let left = machine::settled(mm);
+            assert_eq!((left.broken, left.anon, left.file, left.kernel), (None, 0, 0, 0));
+        }
     });
 }

@@ -288,6 +288,23 @@ fn p16_drains_at_the_same_time_gather_cpus_in_sets_of_their_own() {
     assert!(stranded > 0, "one drain empties the set that the other has gathered");
 }
 
+/// The interrupt of one CPU arrives at each step of another's handler.
+#[test]
+fn handlers_that_hand_frames_to_one_cpu_at_the_same_time_lose_none() {
+    for policy in [POLICIES[0], POLICIES[1]] {
+        let (left, _) = everywhere_as(&cpus(3), &small(policy), None, |mm, n| {
+            settled(mm);
+            hold(mm, 1, 10);
+            hold(mm, 2, 10);
+            mm.platform().at_touch(1, n, |mm| _ = mm.platform().deliver_all());
+            drain(mm, 0, Certainty::Certain);
+            mm.frames_at_hand()
+        });
+        assert!(left.len() > 10, "{policy}: {} cases", left.len());
+        assert!(left.iter().all(|&left| left == 0), "{policy}: {left:?}");
+    }
+}
+
 /// At each touch of what CPU 1 does, CPU 0 wants nothing kept at hand any more, and drains with certainty: frames that
 /// CPU 1 still has at hand in the end. And cases in which CPU 0 has to wait for CPU 1, which cannot be played.
 fn switched_off(policy: &str, broken: Option<Rule>, work: impl Fn(&Mm<'_>)) -> (Vec<u64>, u32) {

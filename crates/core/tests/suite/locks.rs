@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use machine::{Aside, Host, Setup};
+use machine::{Aside, Host, Setup, bare};
 use quietmm::platform::WaitKey;
 use quietmm::sync::RwLock;
 
@@ -117,6 +117,50 @@ fn the_last_reader_wakes_the_writer_and_no_other_does() {
     }));
     drop(lock.write(host));
     assert_eq!(*woken.borrow(), [0, 0, 1], "by the last one alone");
+}
+
+/// Whoever has a lock lets go of it at each step of somebody who comes: who comes gets it, at once or after a sleep, and
+/// afterwards it is free for all.
+#[test]
+fn a_lock_that_is_let_go_of_at_any_step_of_who_comes_is_his() {
+    type Take = fn(&'static RwLock, &'static Host) -> Box<dyn Held>;
+    let takes: [Take; 2] = [|lock, host| Box::new(lock.read(host)), |lock, host| Box::new(lock.write(host))];
+    for (has, comes) in [(0, 1), (1, 0), (1, 1)] {
+        let mut steps = 0;
+        for n in 0.. {
+            let (lock, host): (_, &'static Host) =
+                (unlocked(), Box::leak(Box::new(Host::new(Setup::default()))));
+            let guards = Guards::default();
+            guards.borrow_mut().push(takes[has](lock, host));
+            let let_go = |guards: &Guards| {
+                let guards = Rc::clone(guards);
+                move || {
+                    let held = std::mem::take(&mut *guards.borrow_mut());
+                    drop(held);
+                }
+            };
+            host.on_wait.borrow_mut().push_back(Box::new(let_go(&guards)));
+            let left = host.run(bare("linux"), |_| {
+                let let_go = let_go(&guards);
+                host.place();
+                host.patient.set(true);
+                host.at_touch(0, n, move |_| let_go());
+                let got = takes[comes](lock, host);
+                let placed = host.all_placed();
+                assert!(guards.borrow().is_empty(), "both have it");
+                drop(got);
+                placed
+            });
+            drop((lock.read(host), lock.read(host)));
+            drop(lock.write(host));
+            drop(lock.try_write(host).expect("free"));
+            if !left {
+                break;
+            }
+            steps += 1;
+        }
+        assert!(steps > 1, "{steps} steps");
+    }
 }
 
 #[test]

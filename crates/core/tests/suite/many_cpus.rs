@@ -203,6 +203,28 @@ fn kernel_addresses_are_flushed_on_every_cpu() {
 }
 
 #[test]
+fn hardware_flushes_for_whoever_asks_if_any_other_uses_the_space() {
+    for (asks, other) in [(0, 256), (256, 0), (255, 4095), (1, 257), (3, 3 + 2048), (64, 0), (0, 64)] {
+        for lazy in [false, true] {
+            let host = Host::new(Setup { broadcast: true, ..large() });
+            host.run(bare("linux+flush=broadcast"), |mm| {
+                let id = shared(mm, 2, &[asks, other]);
+                if lazy {
+                    host.on(other, || mm.enter_lazy());
+                }
+                host.on(asks, || mm.unmap(id, pages(AT, 1)).unwrap());
+                assert_eq!((host.broadcasts().len(), interrupted(&host)), (usize::from(!lazy), vec![]));
+                // By itself nobody needs the hardware.
+                host.on(other, || mm.unload());
+                host.forget();
+                host.on(asks, || mm.flush_range(id, pages(AT + 1, 1)).unwrap());
+                assert_eq!((host.broadcasts().len(), host.flushes(asks)), (0, (0, 1)));
+            });
+        }
+    }
+}
+
+#[test]
 fn a_set_holds_each_cpu_by_itself() {
     // A set is made of zeros, half a kilobyte of them, and never lies on a stack of the core's.
     let set: Box<CpuSet> = zeroed();

@@ -288,7 +288,7 @@ fn a_file_fault_that_runs_out_of_memory_leaves_nothing_behind() {
         mm.unmap(id, pages(0x1000, 3 << 20)).unwrap();
         mm.destroy_file(f).unwrap();
         let start = settled(mm);
-        for frames in 0..4 {
+        for frames in 0..7 {
             let f = mm.create_file(3 << 20).unwrap();
             mm.map(id, pages(0x1000, 3 << 20), file(f, 0), Prot::ReadWrite).unwrap();
             let tried = with_only(mm, frames, || fault(mm, id, 0x1000, UserAccess::Read));

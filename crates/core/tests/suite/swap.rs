@@ -374,6 +374,23 @@ fn pages_are_read_ahead_and_those_that_nobody_wants_cost_no_write() {
 }
 
 #[test]
+fn a_page_that_was_read_ahead_counts_once_however_many_want_it() {
+    let host = Host::new(Setup { frames: 1024, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let id = written(mm, 64);
+        let children = [(); 3].map(|()| mm.fork(id).unwrap());
+        squeeze(mm);
+        for space in [id].into_iter().chain(children) {
+            assert!((AT..AT + 64).all(|page| read(mm, space, page) == Ok(page)));
+        }
+        let (ahead, hits) = (mm.counter(Counter::SwapRa), mm.counter(Counter::SwapRaHit));
+        assert!(ahead > 30 && hits <= ahead, "{hits} of {ahead}");
+        assert_eq!(mm.counter(Counter::PswpIn), 64, "all of them share what one has read");
+        sound(mm);
+    });
+}
+
+#[test]
 fn more_than_memory_and_swap_together_is_out_of_memory() {
     let host = Host::new(Setup { frames: 1024, ..Setup::default() });
     host.run(swapping("linux"), |mm| {

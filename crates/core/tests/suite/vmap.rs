@@ -28,6 +28,32 @@ fn without_a_kernel_range_every_call_is_refused() {
     });
 }
 
+/// Numbers of pages are told apart by all of their bits: extents of 2^16 pages, with one in use between them, are no
+/// neighbours of what lies 2^16 pages away.
+#[test]
+fn extents_that_lie_65536_pages_apart_are_not_joined() {
+    const FAR: u64 = 1 << 16;
+    for policy in ["linux", "linux+vmap=eager", "linux+vmap=sweep"] {
+        host(1).run(kernel(policy, 4 * FAR), |mm| {
+            let list = frames(mm, 1);
+            let whole = vec![list[0]; FAR as usize];
+            // 16 pages, 2^16 less 16, and again.
+            let mapped: Vec<_> = (0..3)
+                .flat_map(|_| [&whole[..16], &whole[16..]])
+                .map(|frames| mm.vmap(frames, BARE, RW).unwrap())
+                .collect();
+            assert!(mapped.windows(2).all(|two| two[0].end() == two[1].start || two[0].start > two[1].start));
+            for first in [0, 2, 1, 4, 3, 5] {
+                mm.vunmap(mapped[first].start).unwrap();
+                mm.purge_vmap().unwrap();
+                assert_eq!(mm.validate().broken, None, "{policy}");
+            }
+            assert_eq!(room(mm, list[0], FAR), 4 * FAR, "{policy}: all of it is one extent again");
+            free(mm, list);
+        });
+    }
+}
+
 #[test]
 fn a_kernel_range_must_lie_in_the_upper_half() {
     let host = host(1);

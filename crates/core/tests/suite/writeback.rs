@@ -37,6 +37,25 @@ fn write_back_writes_what_is_dirty_and_costs_one_flush_for_many_pages() {
 }
 
 #[test]
+fn each_32_pages_cost_one_flush() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(80).unwrap();
+        let id = mapped(mm, shared(file), 80);
+        host.on(1, || mm.switch_to(id).unwrap());
+        for count in [1, 31, 32, 33, 63, 64, 65] {
+            host.on(1, || {
+                (AT..AT + count).for_each(|page| host.write(mm, id, page, page + count).unwrap());
+            });
+            host.forget();
+            assert_eq!(mm.write_back(file), Ok(count));
+            assert_eq!(host.interrupts_to(1) as u64, count.div_ceil(32), "{count} pages");
+            assert!((0..count).all(|i| host.on_disk(file, i) == Some(AT + i + count)), "{count} pages");
+        }
+    });
+}
+
+#[test]
 fn what_the_device_does_not_take_stays_dirty() {
     let host = Host::new(Setup::default());
     host.run(bare("linux"), |mm| {

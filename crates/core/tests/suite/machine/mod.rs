@@ -53,6 +53,8 @@ pub struct Setup {
     pub disk: bool,
     /// Whether only CPU 0 is online when the manager is made.
     pub first_alone: bool,
+    /// Whether memory is full of something when it is handed over.
+    pub soiled: bool,
     pub base: u32,
     pub frames: u32,
     /// `None`: one region, all of it.
@@ -63,9 +65,9 @@ impl Default for Setup {
     fn default() -> Self {
         // Frame numbers pass 2^16, so that one that is cut is seen.
         let (base, frames) = (0xfc00, 4096);
-        let (guarantees, broadcast, disk, first_alone) = (true, false, true, false);
+        let (guarantees, broadcast, disk, first_alone, soiled) = (true, false, true, false, false);
         let (cpus, nodes, tags, regions) = (1, 1, 1, None);
-        Setup { cpus, nodes, tags, guarantees, broadcast, disk, first_alone, base, frames, regions }
+        Setup { cpus, nodes, tags, guarantees, broadcast, disk, first_alone, soiled, base, frames, regions }
     }
 }
 
@@ -176,6 +178,10 @@ impl Host {
         // SAFETY: the size is not zero.
         let memory = unsafe { alloc_zeroed(layout) };
         assert!(!memory.is_null());
+        if setup.soiled {
+            // SAFETY: as large as it was just made.
+            unsafe { memory.write_bytes(0x5a, layout.size()) };
+        }
         let cpus = setup.cpus.min(4096) as usize;
         Host {
             memory,
