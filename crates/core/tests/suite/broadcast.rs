@@ -311,6 +311,27 @@ fn kernel_addresses_are_flushed_by_broadcast() {
     }
 }
 
+/// Where sweeps flush kernel addresses, whoever cannot wait for one has the hardware end it.
+#[test]
+fn a_sweep_of_kernel_addresses_is_ended_by_one_broadcast() {
+    let host = machine(3, None);
+    host.run(kernel("linux+vmap=sweep+flush=broadcast", 64), |mm| {
+        let list = frames(mm, 8);
+        for _ in 0..3 {
+            let range = mm.vmap(&list, BARE, RW).unwrap();
+            (0..3).for_each(|cpu| host.on(cpu, || assert!(host.read_kernel(range.start).is_some())));
+            mm.vunmap(range.start).unwrap();
+            host.forget();
+            mm.unmap_aliases().unwrap();
+            assert!(matches!(host.broadcasts()[..], [Everywhere::Kernel]), "{:?}", host.broadcasts());
+            assert_eq!(host.interrupts(), 0);
+            assert!((0..3).all(|cpu| !host.caches_kernel(cpu, range.start)));
+            assert_eq!(mm.purge_vmap().map(|_| mm.validate().broken), Ok(None));
+        }
+        free(mm, list);
+    });
+}
+
 #[test]
 fn a_long_run_of_kernel_pages_is_one_broadcast_of_all() {
     for (count, all) in [(32, false), (40, true)] {

@@ -206,6 +206,49 @@ fn an_idle_large_page_goes_to_swap_in_small_ones_and_comes_back_whole() {
     }
 }
 
+/// Each operation that makes large pages small, with less and less memory for the tables that take their place: it is refused,
+/// leaves nothing behind, and works with more.
+#[test]
+fn a_large_page_for_which_there_is_no_table_stays_and_goes_later() {
+    type Try = fn(&Mm<'_>, SpaceId) -> Result<(), Error>;
+    let tries: [(&str, Try); 6] = [
+        ("unmap", |mm, id| mm.unmap(id, pages(LARGE + 8, 600))),
+        ("unmap one", |mm, id| mm.unmap(id, pages(LARGE + 8, 1))),
+        ("protect", |mm, id| mm.protect(id, pages(LARGE + 8, 600), Prot::Read)),
+        ("drop", |mm, id| mm.advise(id, pages(LARGE + 8, 600), Advice::Drop)),
+        ("move", |mm, id| mm.move_range(id, pages(LARGE + 8, 600), PageNumber(LARGE << 4))),
+        ("fork", |mm, id| mm.fork(id).map(|_| ())),
+    ];
+    for (name, attempt) in tries {
+        let mut refused = 0;
+        for frames in 0.. {
+            let host = Host::new(Setup::default());
+            let done = host.run(bare("linux"), |mm| {
+                let id = large(mm);
+                // A slot for a region is at hand, and one for a space.
+                mm.destroy_space(mm.create_space().unwrap()).unwrap();
+                let mut held = exhaust(mm);
+                give_back(mm, held.split_off(held.len() - frames));
+                let result = attempt(mm, id);
+                assert_eq!(mm.validate().broken, None, "{name} with {frames} frames: {result:?}");
+                give_back(mm, held);
+                if result == Err(Error::OutOfMemory) {
+                    let all = [LARGE, LARGE + 511, LARGE + 600];
+                    assert!(all.iter().all(|&page| host.read(mm, id, page) == Ok(page)), "{name}");
+                    assert_eq!(attempt(mm, id), Ok(()), "{name}");
+                }
+                result
+            });
+            match done {
+                Ok(()) => break,
+                Err(error) => assert_eq!(error, Error::OutOfMemory, "{name} with {frames} frames"),
+            }
+            refused += 1;
+        }
+        assert!(refused > 0, "{name}: never refused");
+    }
+}
+
 #[test]
 fn what_is_refused_leaves_a_large_page_large() {
     let host = Host::new(Setup::default());
