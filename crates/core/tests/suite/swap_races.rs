@@ -9,7 +9,7 @@ use quietmm::platform::{DeviceError, Store};
 use quietmm::{Backing, Error, NodeId, PageNumber, Platform, Prot, SpaceId};
 
 fn setup(cpus: u32) -> Setup {
-    Setup { cpus, frames: 768, ..Setup::default() }
+    Setup { cpus, frames: 256, ..Setup::default() }
 }
 
 /// Parent and child share a page, which the parent has read back and the child has not.
