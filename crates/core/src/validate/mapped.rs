@@ -44,6 +44,9 @@ impl<P: Platform> Manager<'_, P> {
         if let Some(until) = entry.deferred_until(|| generation) {
             return (until > generation).then_some("an entry waits for a flush that never comes");
         }
+        if let Some(until) = entry.parked_until() {
+            return (until > self.epoch() + 1).then_some("an entry waits for a sweep that never comes");
+        }
         let found = self.region_from(space, page).filter(|(_, region)| region.range(p).contains(page));
         let Some((_, region)) = found else { return Some("an entry where no region is") };
         if entry.is_swapped() {

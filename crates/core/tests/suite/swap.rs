@@ -316,6 +316,7 @@ fn a_device_that_goes_off_gives_everything_back() {
         assert!(matches!(mm.swap_off(DEVICE), Err(Error::SwapDevice(_))), "not what it cannot read");
         host.fail_reads.set(false);
         assert_eq!(mm.swap_off(DEVICE), Ok(()));
+        assert!(!host.pauses.borrow().contains(&1000), "nobody works on its pages: nothing is waited for");
         assert_eq!(settled(mm).swapped, 0);
         sound(mm);
         assert_eq!(write(mm, b, AT + 1, 9), Ok(()));

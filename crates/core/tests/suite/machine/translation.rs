@@ -141,7 +141,9 @@ impl Host {
         };
         let user = tlb.root.and_then(|root| {
             let own = tlb.cached.iter().filter(|(key, _)| key.0 == tlb.tag);
-            let mut seen = own.map(|(key, &entry)| (key.1, entry, now(root, key.1)));
+            let seen = own.map(|(key, &entry)| (*key, (key.1, entry, now(root, key.1))));
+            let waits = |key: &_, now| is_parked(now) && !tlb.freed.contains(key);
+            let mut seen = seen.filter(|(key, (.., now))| !waits(key, *now)).map(|(_, seen)| seen);
             seen.find(|&(page, entry, now)| {
                 let access = match entry.permits(UserAccess::Write)
                     && (entry.has(Entry::DIRTY) || !self.setup.guarantees)
