@@ -1,6 +1,6 @@
 //! `--report FILE`: what came of a study as one page for a browser, which loads nothing from anywhere.
 //!
-//! [`file`] says whether the page can be written before anything runs, and writes it; [`page`] is what all pages have; [`section`] is what
+//! [`mod@file`] says whether the page can be written before anything runs, and writes it; [`page`] is what all pages have; [`section`] is what
 //! there is to say of one comparison, in the order of a reader's questions. Each of the other files is one part of that. [`plot`] draws.
 
 mod causes;
