@@ -17,6 +17,7 @@
 //! | `stacks`, `zeroed` | the tasks' stacks; large arrays that cost nothing where they are not used |
 //! | `profile` | where the CPUs' time went |
 //! | `traffic` | who interrupts whom, and memory over time |
+//! | [`timeline`] | what each CPU did when |
 //! | [`figures`] | the one table of figures: names, units, which way is better |
 //! | `run` | one run from spec to report |
 
@@ -50,6 +51,7 @@ mod ssd;
 mod stacks;
 mod stalls;
 mod swapping;
+pub mod timeline;
 mod tlb;
 mod traffic;
 mod truth;

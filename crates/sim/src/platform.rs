@@ -69,6 +69,9 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     fn interrupt(&self, targets: &CpuSet) {
         for target in targets.iter() {
             let (from, to) = (self.cpu(), &self.cpus[target.index()]);
+            if let Some(timeline) = &self.timeline {
+                timeline.sent(from.id, to.id, from.now.get());
+            }
             self.advance(self.sending(from, to));
             self.post(to, &to.ipi_at, from.now.get() + self.flight(from, to));
             if let Some(kept) = &self.kept {
@@ -81,12 +84,14 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
         let were_on = cpu.irqs.replace(false);
         if were_on {
             self.set_limit(cpu);
+            self.takes_irqs(cpu, false);
         }
         were_on
     }
     fn irqs_on(&self) {
         let cpu = self.cpu();
         cpu.irqs.set(true);
+        self.takes_irqs(cpu, true);
         if self.running.get() {
             if cpu.next_irq() <= cpu.now.get() {
                 self.settle();
@@ -120,6 +125,9 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     }
     fn pause(&self, ns: u32) {
         self.count();
+        if let Some(timeline) = &self.timeline {
+            timeline.waits(self.here());
+        }
         self.advance((u64::from(ns) * 1000).next_multiple_of(self.machine.cost.pause));
     }
     fn prepare_root(&self, root: FrameNumber) {
@@ -130,7 +138,13 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     }
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
         let before = self.account.as_ref().map(|account| account.begin_wait(self.here().task, key));
+        if let Some(timeline) = &self.timeline {
+            timeline.begin_wait(self.here(), key);
+        }
         self.kernel().wait(key, ready);
+        if let Some(timeline) = &self.timeline {
+            timeline.end_wait(self.here(), key);
+        }
         if let (Some(account), Some(before)) = (&self.account, before) {
             account.end_wait(self.here().task, before);
         }
@@ -170,6 +184,9 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     fn touch(&self, at: *const u8, access: Access) {
         if self.running.get() {
             self.count();
+            if let Some(timeline) = &self.timeline {
+                timeline.touched(self.here(), at, access);
+            }
             let cost = self.line(at, access);
             self.advance(cost);
         }
@@ -185,21 +202,20 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     }
     #[inline]
     fn enter(&self, scope: Scope) {
-        if let Some(account) = &self.account {
-            account.enter(self.here(), Place::Core(scope));
-        }
+        self.enters(Place::Core(scope));
     }
     #[inline]
     fn leave(&self, scope: Scope) {
-        if let Some(account) = &self.account {
-            account.leave(self.here(), Place::Core(scope));
-        }
+        self.leaves(Place::Core(scope));
     }
     #[inline]
     fn observe(&self, event: &Event) {
         let cpu = self.cpu();
         if let Some(kept) = &self.kept {
             kept.observe(event, cpu.id, cpu.now.get());
+        }
+        if let Some(timeline) = &self.timeline {
+            timeline.observe(event, self.here());
         }
         match *event {
             Event::Taken { frame, order, kind } => {

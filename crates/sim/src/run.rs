@@ -13,6 +13,7 @@ use crate::latency::Latencies;
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::sim::{END, Sim, Stop, Watch};
+use crate::timeline::{Timeline, Wanted};
 use crate::traffic::Traffic;
 use quietmm_workloads::trace::AnyTrace;
 use quietmm_workloads::work::replay;
@@ -45,6 +46,8 @@ pub struct RunSpec {
     pub profile: bool,
     /// Keeps who interrupts whom, and memory over time: [`Report::traffic`]. Changes nothing else.
     pub traffic: bool,
+    /// Keeps what each CPU did when: [`Report::timeline`]. Changes nothing else.
+    pub timeline: Option<Wanted>,
 }
 
 /// What came of it.
@@ -60,6 +63,8 @@ pub struct Report {
     pub profile: Option<Profile>,
     /// Who interrupts whom, and memory over time, if that was asked for.
     pub traffic: Option<Traffic>,
+    /// What each CPU did when, if that was asked for.
+    pub timeline: Option<Timeline>,
     /// The first stale accesses, several lines each.
     pub stories: Vec<String>,
     /// What a reader must know of the scale.
@@ -237,6 +242,9 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     if spec.traffic {
         sim.keep_traffic();
     }
+    if let Some(wanted) = spec.timeline {
+        sim.keep_timeline(wanted);
+    }
     let sim = sim;
     let refused = |error: Error| {
         if let Error::GuaranteeMissing { policy, guarantee: "broadcast" } = error {
@@ -277,6 +285,11 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     let (profile, traffic) = (sim.profile(), sim.traffic());
     // SAFETY: `run` has returned: no CPU goes on until `rest`, and the reports are copies.
     let tasks = unsafe { system.reports_of_stopped() };
+    let timeline = spec.timeline.and_then(|_| {
+        // SAFETY: as above.
+        let names = unsafe { system.names_of_stopped() };
+        sim.timeline(system.mm.free_frame_count() + system.mm.frames_at_hand(), names)
+    });
     match stop {
         Stop::Finished => {}
         Stop::Cancelled => return Err(RunError::Cancelled),
@@ -350,7 +363,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
             }
         }
     }
-    Ok(Report { metrics, latencies, profile, traffic, host, stories, notes })
+    Ok(Report { metrics, latencies, profile, traffic, timeline, host, stories, notes })
 }
 
 /// Whether every frame, list, table and tree of the core adds up once the machine is at rest, and the workload has given

@@ -25,6 +25,7 @@ use crate::profile::{Account, Now, Own, Place, Profile};
 use crate::ssd::Ssd;
 use crate::stacks::{Piece, Stacks, prefetch};
 use crate::stalls::Stalls;
+use crate::timeline::{Recorder, Timeline, Wanted};
 use crate::tlb::Tlb;
 use crate::traffic::{Tally as Kept, Traffic};
 use crate::truth::Truth;
@@ -148,6 +149,8 @@ pub struct Sim<'w, const FAULTS: bool> {
     pub(crate) account: Option<Account>,
     /// Who interrupts whom, if somebody wants to know.
     pub(crate) kept: Option<Kept>,
+    /// What each CPU does when, if somebody wants to know.
+    pub(crate) timeline: Option<Recorder>,
 }
 
 impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
@@ -223,6 +226,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             flying: RefCell::default(),
             account: None,
             kept: None,
+            timeline: None,
             memory,
             base,
             bytes,
@@ -251,6 +255,17 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         self.kept.as_ref().map(Kept::close)
     }
 
+    /// From the start on, keeps what each CPU does when. Before the machine does anything.
+    pub fn keep_timeline(&mut self, wanted: Wanted) {
+        self.timeline = Some(Recorder::new(wanted, self.cpus.len(), self.yielders.len()));
+    }
+
+    /// What each CPU did, if that was kept; once, since it is taken out. `free` pages are free now, and so the tasks are called.
+    pub fn timeline(&self, free: u64, tasks: Vec<String>) -> Option<Timeline> {
+        let now = |cpu: &Cpu| Now { cpu: cpu.id, task: cpu.task.get().0, ps: cpu.now.get() };
+        self.timeline.as_ref()?.close(self.cpus.iter().map(now), free, tasks)
+    }
+
     /// This CPU, its task and its time, for the account.
     #[inline]
     pub(crate) fn here(&self) -> Now {
@@ -261,10 +276,36 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
     /// Time is charged to `own` until the guard is dropped.
     #[inline]
     pub(crate) fn within(&self, own: Own) -> Within<'_, 'w, FAULTS> {
-        if let Some(account) = &self.account {
-            account.enter(self.here(), Place::Own(own));
-        }
+        self.enters(Place::Own(own));
         Within { sim: self, own }
+    }
+
+    #[inline]
+    pub(crate) fn enters(&self, place: Place) {
+        if let Some(account) = &self.account {
+            account.enter(self.here(), place);
+        }
+        if let Some(timeline) = &self.timeline {
+            timeline.enter(self.here(), place);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn leaves(&self, place: Place) {
+        if let Some(account) = &self.account {
+            account.leave(self.here(), place);
+        }
+        if let Some(timeline) = &self.timeline {
+            timeline.leave(self.here(), place);
+        }
+    }
+
+    /// This CPU takes interrupts from now on, or takes none.
+    #[inline]
+    pub(crate) fn takes_irqs(&self, cpu: &Cpu, on: bool) {
+        if let Some(timeline) = &self.timeline {
+            timeline.irqs(cpu.id, cpu.now.get(), on);
+        }
     }
 
     /// The memory, as regions of equal size, one per node.
@@ -527,6 +568,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         // A CPU that does nothing but take interrupts gets nowhere, and must be seen to.
         self.count();
         cpu.irqs.set(false);
+        self.takes_irqs(cpu, false);
         self.set_limit(cpu);
         let mode = cpu.enter(Mode::System);
         let _interrupt = self.within(Own::Interrupt);
@@ -538,6 +580,9 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         let now = cpu.now.get();
         if cpu.ipi_at.get() <= now {
             cpu.ipi_at.set(NEVER);
+            if let Some(timeline) = &self.timeline {
+                timeline.taken(cpu.id, now);
+            }
             self.kernel().interrupted();
         } else if cpu.kick_at.get() <= now {
             cpu.kick_at.set(NEVER);
@@ -564,6 +609,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         self.advance(cost.irq_exit);
         cpu.enter(mode);
         cpu.irqs.set(true);
+        self.takes_irqs(cpu, true);
     }
 
     /// An interrupt arrives at `target` at `at`.
@@ -631,9 +677,7 @@ pub(crate) struct Within<'s, 'w, const FAULTS: bool> {
 impl<const FAULTS: bool> Drop for Within<'_, '_, FAULTS> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(account) = &self.sim.account {
-            account.leave(self.sim.here(), Place::Own(self.own));
-        }
+        self.sim.leaves(Place::Own(self.own));
     }
 }
 

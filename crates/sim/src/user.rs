@@ -337,6 +337,9 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         if let Some(account) = &self.account {
             account.depart(self.here());
         }
+        if let Some(timeline) = &self.timeline {
+            timeline.depart(self.here());
+        }
         let from = cpu.task.replace(to);
         let yielder = self.yielders[from.0 as usize].get();
         // SAFETY: as in `give_way`: it is this context's own.
@@ -353,6 +356,7 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         // An idle CPU has no tick.
         let tick = cpu.tick_at.replace(NEVER);
         cpu.irqs.set(true);
+        self.takes_irqs(cpu, true);
         self.park(NEVER);
         if cpu.next_irq() <= cpu.now.get() {
             self.take_interrupt();
@@ -381,6 +385,9 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         cpu.off.set(true);
         cpu.ipi_at.set(NEVER);
         cpu.kick_at.set(NEVER);
+        if let Some(timeline) = &self.timeline {
+            timeline.lost(cpu.id);
+        }
         let tick = cpu.tick_at.replace(NEVER);
         cpu.enter(Mode::Idle);
         let off = self.within(Own::Off);

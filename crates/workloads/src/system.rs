@@ -226,6 +226,16 @@ impl<'p, M: Machine> System<'p, M> {
         unsafe { self.sched.look(Scheduler::reports) }
     }
 
+    /// What all tasks are called, by number, without the scheduler's lock.
+    ///
+    /// # Safety
+    /// As of [`reports_of_stopped`](Self::reports_of_stopped).
+    pub unsafe fn names_of_stopped(&self) -> Vec<String> {
+        let names = |s: &Scheduler<'p, M>| s.tasks.iter().map(|task| task.report.name.clone()).collect();
+        // SAFETY: handed on.
+        unsafe { self.sched.look(names) }
+    }
+
     /// Who waits for what: for whoever looks into a deadlock.
     pub fn waiting(&self) -> Vec<(String, WaitKey)> {
         self.with(|s| {

@@ -121,6 +121,7 @@ impl Backend for Beside {
             work: self.booted.work(),
             profile: false,
             traffic: false,
+            timeline: None,
         };
         let report = match quietmm_sim::run(&spec, lane) {
             Ok(report) => report,

@@ -15,5 +15,6 @@ mod rules;
 mod same_bytes;
 mod shootdown;
 mod swap;
+mod timeline;
 mod traffic;
 mod vmap;

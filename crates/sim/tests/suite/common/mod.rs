@@ -37,6 +37,7 @@ pub fn spec(workload: Workload) -> RunSpec {
         work: None,
         profile: false,
         traffic: false,
+        timeline: None,
     }
 }
 
