@@ -2,8 +2,8 @@
 //! simulated to the last IPI, and on machines that boot.
 //!
 //! The way through: [`cli`] reads the command line, [`study`] holds it against what exists and runs it, each run where its
-//! [`backend`] says, and [`show`] renders what came of it as text, JSON or CSV, and [`report`] as
-//! a page to look at. [`process`] is the terminal, the
+//! [`backend`] says, and [`show`] renders what came of it as text, JSON or CSV, [`report`] as
+//! a page to look at, and [`timeline`] as a trace to walk through. [`process`] is the terminal, the
 //! threads and Ctrl-C. [`host`] records programs and measures, [`traces`] imports and shows recordings. [`check`] looks for schedules
 //! that break an invariant.
 //! [`demo`] is what `make run` shows.
@@ -21,6 +21,7 @@ mod report;
 mod shipped;
 mod show;
 mod study;
+mod timeline;
 mod trace;
 mod traces;
 
@@ -29,6 +30,7 @@ use std::process::ExitCode;
 use cli::Command;
 use process::ending::{self, Ending, Failure};
 use process::output::Output;
+use study::file::Targets;
 use study::{Ask, Study};
 
 fn main() -> ExitCode {
@@ -57,6 +59,6 @@ fn obey(command: &Command, output: &mut Output) -> Result<Ending, Failure> {
         Command::Boot(args) => Ask::boot(args),
     };
     let study = Study::of(&ask)?;
-    let report = report::place(&ask)?;
-    show::run(&study, ask.form, ask.common, report.as_ref(), output)
+    let files = Targets::of(&ask)?;
+    show::run(&study, ask.form, ask.common, &files, output)
 }

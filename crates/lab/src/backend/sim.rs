@@ -1,6 +1,7 @@
 //! The simulator: any machine, deterministic to the byte.
 
 use quietmm_sim::machine::Machine;
+use quietmm_sim::timeline::Wanted;
 use quietmm_sim::{Latencies, Report, RunError, RunSpec, Shot, Workload};
 
 use super::recorded::{self, Recorded};
@@ -35,6 +36,8 @@ pub struct Simulated {
     profile: bool,
     /// Whether somebody draws who interrupts whom.
     traffic: bool,
+    /// Which part of what each CPU does somebody wants to see.
+    timeline: Option<Wanted>,
 }
 
 impl Simulated {
@@ -61,6 +64,7 @@ impl Simulated {
             parts: ask.sim.parts,
             profile: ask.sim.profile,
             traffic: ask.common.report.is_some(),
+            timeline: crate::timeline::wanted(ask)?,
         })
     }
 }
@@ -163,6 +167,7 @@ impl Backend for Simulated {
             profile: true,
             // The first seed stands for all.
             traffic: self.traffic && seed == plan.seed,
+            timeline: self.timeline.filter(|_| seed == plan.seed),
         };
         match quietmm_sim::run(&spec, lane) {
             Ok(report) => Ok(Some(run(report, self.profile))),
@@ -205,6 +210,7 @@ fn run(report: Report, profile: bool) -> Run {
         host: Some(host),
         account: report.profile,
         traffic: report.traffic,
+        timeline: report.timeline,
         notes: report.notes,
         ..Run::default()
     }

@@ -21,6 +21,13 @@ which, memory over time, and the command that repeats it. One file of HTML that 
 printed and read aloud. A file of that name is replaced, in one step at the end; after Ctrl-C the page has what had finished. Changes \
 no figure and nothing that is printed; pictures of CPUs and memory are of the first seed, and only of simulated machines";
 
+const TIMELINE_HELP: &str = "\
+Write what each CPU did when, as a trace for the viewer at ui.perfetto.dev, which works offline once it is loaded, or for \
+chrome://tracing: user work, the kernel's functions, waiting for locks and for acknowledgements, interrupts off; arrows from who \
+interrupts to who is interrupted, and from who acknowledges to who waits; kswapd, batches of reclaim, sweeps, free memory. The last \
+2 ms of a run unless --last, --from or --to say otherwise; a process for each policy, with the first seed. A file of that name is \
+replaced, in one step at the end. Changes no figure and nothing that is printed";
+
 /// The policies unless others are named: one mechanism changed, and then all that can be.
 const POLICIES: &str = "linux+unmap=per-page,linux,quiet";
 
@@ -138,6 +145,18 @@ pub struct SimArgs {
     /// Print where CPU time went, for each policy
     #[arg(long, long_help = PROFILE_HELP)]
     pub profile: bool,
+    /// Write what each CPU did when to this file, for Perfetto's and Chrome's trace viewers
+    #[arg(long, value_name = "FILE", long_help = TIMELINE_HELP)]
+    pub timeline: Option<PathBuf>,
+    /// The timeline is of so much before the run's end: 500us, 3ms (default: 2ms)
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "timeline", conflicts_with_all = ["from", "to"], allow_negative_numbers = true)]
+    pub last: Option<u64>,
+    /// The timeline begins here, by the clock of the run (default: its start)
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "timeline", allow_negative_numbers = true)]
+    pub from: Option<u64>,
+    /// The timeline ends here (default: with the run)
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "timeline", allow_negative_numbers = true)]
+    pub to: Option<u64>,
     /// How many host threads run side by side, 1 to 1024 (default: every core); changes no figure
     #[arg(long, value_name = "N", value_parser = jobs(), allow_negative_numbers = true)]
     pub jobs: Option<u16>,
@@ -210,6 +229,7 @@ impl SimArgs {
             ("--trace", self.trace.is_some()),
             ("--parts", self.parts.is_some()),
             ("--profile", self.profile),
+            ("--timeline", self.timeline.is_some()),
         ])
     }
 }
@@ -255,6 +275,19 @@ fn setting(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// A time in picoseconds.
+fn time(text: &str) -> Result<u64, String> {
+    let units = [("ns", 1e3), ("us", 1e6), ("ms", 1e9), ("s", 1e12)];
+    let unit = units.iter().find_map(|(unit, ps)| Some((text.strip_suffix(unit)?, ps)));
+    let digits = |number: &str| number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let ps = unit
+        .filter(|(number, _)| digits(number))
+        .and_then(|(number, ps)| Some(number.parse::<f64>().ok()? * ps));
+    // A run has 37 minutes at most.
+    let ps = ps.filter(|ps| (0.0..=1e16).contains(ps)).map(|ps| ps.round() as u64);
+    ps.ok_or_else(|| "must be a time of at most 10000s, as 500us or 2.5ms".to_string())
+}
+
 /// Memory in MiB.
 fn memory(text: &str) -> Result<u64, String> {
     let whole = bytes(text).filter(|bytes| bytes % (1 << 20) == 0).map(|bytes| bytes >> 20);
@@ -292,6 +325,10 @@ mod tests {
         );
         for wrong in ["", "M", "-5M", "15M", "1025G", "1.5G", "16777217", "99999999999G", "lots", "1M1"] {
             assert!(memory(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!([time("500us"), time("2.5ms"), time("0s")], [500_000_000, 2_500_000_000, 0].map(Ok));
+        for wrong in ["", "ms", "5", "-1ms", "1e3ms", "nans", "infs", "10001s", "1..2ms", "5 ms", "3h"] {
+            assert!(time(wrong).is_err(), "{wrong}");
         }
         assert_eq!(work("200M"), Ok(51_200));
         assert!(work("4K").is_err());

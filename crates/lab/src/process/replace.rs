@@ -2,14 +2,21 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, IntoInnerError, Write};
 use std::path::{Path, PathBuf};
 
 /// Writes `pieces` to `path`, replacing what is there in one step. On an error, nothing is left behind and what was
 /// there stays.
 pub fn replace(path: &Path, pieces: &[&[u8]]) -> io::Result<()> {
-    let (partial, mut file) = beside(path)?;
-    write_all(&mut file, pieces)?;
+    replace_with(path, |to| pieces.iter().try_for_each(|piece| to.write_all(piece)))
+}
+
+/// The same with whatever `write` writes, piece by piece.
+pub fn replace_with(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let (partial, file) = beside(path)?;
+    let mut to = BufWriter::new(file);
+    write(&mut to)?;
+    to.into_inner().map_err(IntoInnerError::into_error)?.sync_all()?;
     fs::rename(&partial.0, path)?;
     // The name is gone, so there is nothing to remove.
     std::mem::forget(partial);
@@ -32,13 +39,6 @@ fn beside(path: &Path) -> io::Result<(Partial, File)> {
     let partial = path.with_file_name(beside);
     let file = OpenOptions::new().write(true).create_new(true).open(&partial)?;
     Ok((Partial(partial), file))
-}
-
-fn write_all(file: &mut File, pieces: &[&[u8]]) -> io::Result<()> {
-    for piece in pieces {
-        file.write_all(piece)?;
-    }
-    file.sync_all()
 }
 
 /// The file beside; removed when dropped, which happens on every way out but success.

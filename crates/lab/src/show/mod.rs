@@ -19,17 +19,18 @@ pub mod wrap;
 use crate::cli::flags::Common;
 use crate::process::ending::{Ending, Failure};
 use crate::process::output::Output;
-use crate::report;
+use crate::study::file::Targets;
 use crate::study::result::Comparison;
 use crate::study::{Form, Study, measure};
+use crate::{report, timeline};
 use text::Depth;
 
-/// Runs a study and prints what came of it, as it was asked for; then writes the report, if there is a place for one.
+/// Runs a study, writes the files that were asked for, and prints what came of it.
 pub fn run(
     study: &Study,
     form: Form,
     common: &Common,
-    report: Option<&report::Place>,
+    files: &Targets,
     output: &mut Output,
 ) -> Result<Ending, Failure> {
     let mut all = measure::measure(study)?;
@@ -37,7 +38,8 @@ pub fn run(
         all.iter_mut().flat_map(|comparison| &mut comparison.runs).for_each(|run| run.host = None);
     }
     // Before the first line: a reader of that may leave early. And what went wrong is said after the last.
-    let written = report.map_or(Ok(()), |place| report::write(place, &all, form));
+    let report = files.report.as_ref().map_or(Ok(()), |target| report::write(target, &all, form));
+    let timeline = files.timeline.as_ref().map_or(Ok(()), |target| timeline::write(target, &all));
     if common.json {
         output.data(&json::pretty(&all))?;
     } else if common.csv {
@@ -58,7 +60,7 @@ pub fn run(
             output.text(&text::comparison(comparison, &depth))?;
         }
     }
-    written?;
+    report.and(timeline)?;
     Ok(ending(&all))
 }
 

@@ -1,59 +1,105 @@
-//! Where the page goes.
+//! Files that a study writes beside what it prints: said before anything runs whether they can be, and written whole or not at all.
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::process::ending::Failure;
 use crate::process::{interrupt, replace};
 use crate::study::Ask;
 
-/// A file that a page can be written to.
-pub struct Place(PathBuf);
+/// A file that can be written.
+pub struct Target {
+    /// The flag that named it.
+    flag: &'static str,
+    path: PathBuf,
+}
 
-/// The file that was asked for, if a page can be written there: said before anything runs.
-pub fn place(ask: &Ask<'_>) -> Result<Option<Place>, Failure> {
-    let Some(path) = &ask.common.report else { return Ok(None) };
-    let wrong = |why: &str| Err(Failure::Input(format!("--report {}: {why}", path.display())));
-    if path == Path::new("-") {
-        return wrong("a file is needed; standard output has the text, or with --json or --csv the data");
-    }
-    let Some(name) = path.file_name().filter(|_| !path.as_os_str().as_encoded_bytes().ends_with(b"/")) else {
-        return wrong("not the name of a file");
-    };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match fs::metadata(folder) {
-        Err(_) => return wrong(&format!("there is no directory {}", folder.display())),
-        Ok(found) if !found.is_dir() => return wrong(&format!("{} is no directory", folder.display())),
-        Ok(_) => {}
-    }
-    if let Ok(found) = fs::metadata(path) {
-        if !found.is_file() {
-            return wrong(&format!("{} is no file that can be replaced", name.display()));
+/// The files that were asked for.
+#[derive(Default)]
+pub struct Targets {
+    /// The page.
+    pub report: Option<Target>,
+    /// The trace of what each CPU did.
+    pub timeline: Option<Target>,
+}
+
+impl Targets {
+    /// Those of this command line, if all can be written.
+    pub fn of(ask: &Ask<'_>) -> Result<Targets, Failure> {
+        let target =
+            |flag, path: &Option<PathBuf>| path.as_ref().map(|path| Target::new(ask, flag, path)).transpose();
+        let targets = Targets {
+            report: target("--report", &ask.common.report)?,
+            timeline: target("--timeline", &ask.sim.timeline)?,
+        };
+        match &targets {
+            Targets { report: Some(a), timeline: Some(b) } if a.is(&b.path) => {
+                Err(b.wrong("the report is written there; another name"))
+            }
+            _ => Ok(targets),
         }
-        let inputs =
-            ask.sim.machines.iter().chain(&ask.sim.trace).map(Path::new).chain(ask.metal.image.as_deref());
-        if let Some(input) = inputs.into_iter().find(|input| same(input, path)) {
-            return wrong(&format!("{} is what is to be run; another name", input.display()));
-        }
-    }
-    match replace::can(path) {
-        Ok(()) => Ok(Some(Place(path.clone()))),
-        Err(error) => wrong(&format!("{} cannot be written to: {error}", folder.display())),
     }
 }
 
-/// Whether both lead to one file.
-fn same(a: &Path, b: &Path) -> bool {
-    matches!((fs::canonicalize(a), fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
-}
+impl Target {
+    fn new(ask: &Ask<'_>, flag: &'static str, path: &Path) -> Result<Target, Failure> {
+        let target = Target { flag, path: path.to_path_buf() };
+        let wrong = |why: &str| Err(target.wrong(why));
+        if path == Path::new("-") {
+            return wrong("a file is needed; standard output has the text, or with --json or --csv the data");
+        }
+        let Some(name) = path.file_name().filter(|_| !path.as_os_str().as_encoded_bytes().ends_with(b"/"))
+        else {
+            return wrong("not the name of a file");
+        };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        match fs::metadata(folder) {
+            Err(_) => return wrong(&format!("there is no directory {}", folder.display())),
+            Ok(found) if !found.is_dir() => return wrong(&format!("{} is no directory", folder.display())),
+            Ok(_) => {}
+        }
+        if let Ok(found) = fs::metadata(path) {
+            if !found.is_file() {
+                return wrong(&format!("{} is no file that can be replaced", name.display()));
+            }
+            let inputs = ask
+                .sim
+                .machines
+                .iter()
+                .chain(&ask.sim.trace)
+                .map(Path::new)
+                .chain(ask.metal.image.as_deref());
+            if let Some(input) = inputs.into_iter().find(|input| target.is(input)) {
+                return wrong(&format!("{} is what is to be run; another name", input.display()));
+            }
+        }
+        match replace::can(path) {
+            Ok(()) => Ok(target),
+            Err(error) => wrong(&format!("{} cannot be written to: {error}", folder.display())),
+        }
+    }
 
-impl Place {
-    /// Writes the page, whole or not at all; what was there is replaced.
-    pub fn write(&self, page: &[u8]) -> Result<(), Failure> {
+    fn wrong(&self, why: &str) -> Failure {
+        Failure::Input(format!("{} {}: {why}", self.flag, self.path.display()))
+    }
+
+    /// Whether both lead to one file.
+    fn is(&self, other: &Path) -> bool {
+        self.path == other
+            || matches!((fs::canonicalize(&self.path), fs::canonicalize(other)), (Ok(a), Ok(b)) if a == b)
+    }
+
+    /// Has the file written, whole or not at all; what was there is replaced. `what` it is, for a message.
+    pub fn write(
+        &self,
+        what: &str,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), Failure> {
         // A second Ctrl-C would leave half a file beside it.
         let _held = interrupt::hold();
-        replace::replace(&self.0, &[page]).map_err(|error| {
-            Failure::Run(format!("the report {} cannot be written: {error}", self.0.display()))
+        replace::replace_with(&self.path, write).map_err(|error| {
+            Failure::Run(format!("the {what} {} cannot be written: {error}", self.path.display()))
         })
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod account;
 pub mod command;
+pub mod file;
 pub mod measure;
 pub mod plan;
 pub mod result;

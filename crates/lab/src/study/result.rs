@@ -1,6 +1,7 @@
 //! What came of a plan: what text, JSON and CSV are rendered from. Its serialised form is an element of the list that `--json`
 //! prints, the same for every command, backend and number of workloads.
 
+use quietmm_sim::timeline::Timeline;
 use quietmm_sim::{Figure, Latency, Metric, Profile, Rule, Traffic, Value, figures};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
@@ -146,6 +147,9 @@ pub struct Run {
     /// Who interrupts whom, for a report: of the first seed.
     #[serde(skip)]
     pub traffic: Option<Traffic>,
+    /// What each CPU did when, for a timeline: of the first seed.
+    #[serde(skip)]
+    pub timeline: Option<Timeline>,
     /// What a reader must know of the run.
     #[serde(skip)]
     pub notes: Vec<String>,

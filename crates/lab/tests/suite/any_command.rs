@@ -98,6 +98,9 @@ fn flag() -> impl Strategy<Value = Vec<String>> {
         with("--policy", words(&policies).boxed()),
         with("--policies", words(&policies).boxed()),
         with("--jobs", number().boxed()),
+        with("--timeline", words(&["/nowhere/t.json", "/dev/null", "-", "."]).boxed()),
+        with("--last", words(&["1us", "0", "2.5ms", "1h", "9e9s"]).boxed()),
+        with("--from", words(&["0s", "1ms", "-1", "10001s"]).boxed()),
         words(&[
             "--profile",
             "--json",

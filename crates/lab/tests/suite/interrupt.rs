@@ -45,17 +45,18 @@ fn an_interruption_before_anything_has_finished_says_so() {
 }
 
 #[test]
-fn an_interruption_before_anything_has_finished_leaves_the_report_that_was_there() {
+fn an_interruption_before_anything_has_finished_leaves_the_files_that_were_there() {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("interrupted");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
-    let page = folder.join("page.html");
-    fs::write(&page, "mine").unwrap();
-    let args = [LONG, &["--report", page.to_str().unwrap()]].concat();
+    let [page, trace] = ["page.html", "trace.json"].map(|name| folder.join(name));
+    [&page, &trace].iter().for_each(|path| fs::write(path, "mine").unwrap());
+    let files = ["--report", page.to_str().unwrap(), "--timeline", trace.to_str().unwrap()];
+    let args = [LONG, &files].concat();
     let mut child = quietmm(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until_it_listens(&mut child);
     interrupt(&child);
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
-    assert_eq!(fs::read_to_string(&page).unwrap(), "mine");
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
+    [&page, &trace].iter().for_each(|path| assert_eq!(fs::read_to_string(path).unwrap(), "mine"));
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing is left beside it");
 }

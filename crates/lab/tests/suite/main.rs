@@ -20,3 +20,5 @@ mod output;
 mod profile;
 #[cfg(unix)]
 mod report;
+#[cfg(unix)]
+mod timeline;

@@ -68,6 +68,8 @@ pub struct Record {
     pub what: What,
 }
 
+const _: () = assert!(size_of::<Record>() <= 40, "as `Wanted` says");
+
 /// What a record is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
