@@ -183,10 +183,7 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     #[inline]
     fn touch(&self, at: *const u8, access: Access) {
         if self.running.get() {
-            self.count();
-            if let Some(timeline) = &self.timeline {
-                timeline.touched(self.here(), at, access);
-            }
+            self.count_access(at, access);
             let cost = self.line(at, access);
             self.advance(cost);
         }

@@ -123,8 +123,10 @@ pub struct Sim<'w, const FAULTS: bool> {
     /// Events so far, and at the last progress.
     pub events: Cell<u64>,
     pub(crate) last_progress: Cell<u64>,
-    /// The number of events at which `go` looks whether to go on.
+    /// The number of events at which something must be looked at: each, where there is a timeline.
     look_at: Cell<u64>,
+    /// The number of events at which `go` looks whether to go on.
+    look_whether: Cell<u64>,
     /// A turn was interrupted for that look, and goes on after it.
     looks: Cell<bool>,
     /// When the next flush on all CPUs can have its turn; entries that such flushes have taken out of TLBs; and for how long
@@ -212,6 +214,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             events: Cell::new(0),
             last_progress: Cell::new(0),
             look_at: Cell::new(0),
+            look_whether: Cell::new(0),
             looks: Cell::new(false),
             broadcast_turn: Cell::new(0),
             broadcast_entries: Cell::new(0),
@@ -349,7 +352,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             unsafe { std::mem::transmute::<*const dyn Kernel, *const (dyn Kernel + 'static)>(kernel) };
         self.kernel.set(Some(kernel));
         self.running.set(true);
-        self.look_at.set(self.events.get() + LOOK);
+        self.set_look(self.events.get() + LOOK);
         let stop = loop {
             if let Some(stop) = self.stop.get() {
                 break stop;
@@ -366,8 +369,8 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             if events - self.last_progress.get() > stuck {
                 break Stop::Stuck;
             }
-            if events >= self.look_at.get() {
-                self.look_at.set(events + LOOK);
+            if events >= self.look_whether.get() {
+                self.set_look(events + LOOK);
                 if self.watch.cancelled() {
                     break Stop::Cancelled;
                 }
@@ -386,22 +389,52 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         stop
     }
 
+    fn set_look(&self, at: u64) {
+        self.look_whether.set(at);
+        self.look_at.set(if self.timeline.is_some() { 0 } else { at });
+    }
+
     /// One more event. A turn need not have an end, for a lone CPU or where nothing takes time: so it is interrupted now and
     /// then.
     #[inline]
     pub(crate) fn count(&self) {
-        let events = self.events.get() + 1;
-        self.events.set(events);
-        if events >= self.look_at.get() && self.running.get() {
+        if self.is_look_due() {
             self.let_look();
         }
+    }
+
+    /// The same for an access to memory that CPUs share.
+    #[inline]
+    pub(crate) fn count_access(&self, at: *const u8, access: Access) {
+        if self.is_look_due() {
+            self.look_at_access(at, access);
+        }
+    }
+
+    #[inline]
+    fn is_look_due(&self) -> bool {
+        let events = self.events.get() + 1;
+        self.events.set(events);
+        events >= self.look_at.get() && self.running.get()
     }
 
     #[cold]
     #[inline(never)]
     fn let_look(&self) {
-        self.looks.set(true);
-        self.give_way();
+        if self.events.get() >= self.look_whether.get() {
+            self.looks.set(true);
+            self.give_way();
+        }
+    }
+
+    /// A run without a timeline does not even ask whether there is one.
+    #[cold]
+    #[inline(never)]
+    fn look_at_access(&self, at: *const u8, access: Access) {
+        if let Some(timeline) = &self.timeline {
+            timeline.touched(self.here(), at, access);
+        }
+        self.let_look();
     }
 
     fn here_and_now(&self) -> (u64, u16) {
