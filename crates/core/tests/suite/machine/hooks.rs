@@ -117,8 +117,12 @@ impl Host {
                 self.next(&self.on_touch);
             }
         }
+        // Nearly always: it is worth a look before the list is borrowed.
+        if !self.placing.get() {
+            return;
+        }
         let due = |placed: &mut Placed| {
-            let mine = self.placing.get() && placed.cpu == self.current.get();
+            let mine = placed.cpu == self.current.get();
             let due = mine && placed.left == 0;
             placed.left -= u32::from(mine && !due);
             due

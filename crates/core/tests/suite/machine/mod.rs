@@ -19,10 +19,10 @@ pub mod swapping;
 mod translation;
 mod words;
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 
+use memmap2::MmapMut;
 use quietmm::platform::{Store, WaitKey};
 use quietmm::{Config, FrameNumber, Manager, NodeId, Region, Rule, SpaceId};
 
@@ -32,7 +32,7 @@ use hooks::{Always, Hook, Placed};
 pub use hooks::{StandsStill, everywhere, everywhere_as};
 pub use log::Happened;
 use log::Log;
-use translation::{Begun, Tlb};
+use translation::{Begun, Frees, Tlb};
 pub use words::{NONE_AT_HAND, at_hand, bare, config, counted, exhaust, give_back, pages, settled, ticks};
 
 pub type Mm<'p> = Manager<'p, Host>;
@@ -72,13 +72,13 @@ impl Default for Setup {
 }
 
 pub struct Host {
-    memory: *mut u8,
-    layout: Layout,
+    memory: memmap2::MmapRaw,
     setup: Setup,
     current: Cell<u16>,
     irqs: Vec<Cell<bool>>,
     pending: Vec<Cell<bool>>,
     tlbs: Vec<RefCell<Tlb>>,
+    frees: RefCell<Frees>,
     /// What each CPU's broadcasts will take away.
     broadcasts: broadcast::Pending,
     /// Writes that CPUs have begun and not ended.
@@ -164,32 +164,21 @@ pub struct Host {
     pub instead_of_page_wait: Cell<Option<Rule>>,
 }
 
-impl Drop for Host {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout, and no manager outlives the host that it borrows.
-        unsafe { dealloc(self.memory, self.layout) }
-    }
-}
-
 impl Host {
     pub fn new(setup: Setup) -> Host {
-        // One frame more, to align it ourselves: a block of ordinary alignment is mapped lazily by the host.
-        let layout = Layout::from_size_align((setup.frames as usize + 1) * 4096, 8).unwrap();
-        // SAFETY: the size is not zero.
-        let memory = unsafe { alloc_zeroed(layout) };
-        assert!(!memory.is_null());
+        // From the host's system, page by page as it is touched: an allocator would clear it all for each machine.
+        let mut memory = MmapMut::map_anon(setup.frames as usize * 4096).expect("so much memory");
         if setup.soiled {
-            // SAFETY: as large as it was just made.
-            unsafe { memory.write_bytes(0x5a, layout.size()) };
+            memory.fill(0x5a);
         }
         let cpus = setup.cpus.min(4096) as usize;
         Host {
-            memory,
-            layout,
+            memory: memory.into(),
             current: Cell::new(0),
             irqs: vec![Cell::new(true); cpus],
             pending: vec![Cell::new(false); cpus],
             tlbs: (0..cpus).map(|_| RefCell::default()).collect(),
+            frees: RefCell::default(),
             broadcasts: RefCell::new(vec![Vec::new(); cpus]),
             begun: vec![Cell::new(None); cpus],
             manager: Cell::new(std::ptr::null()),

@@ -101,9 +101,8 @@ unsafe impl Platform for Host {
     fn direct(&self, at: PhysAddr) -> *mut u8 {
         let offset = at.0.checked_sub(u64::from(self.setup.base) * PAGE_SIZE).expect("below the memory");
         assert!(offset < u64::from(self.setup.frames) * PAGE_SIZE, "beyond the memory");
-        let aligned = self.memory.addr().next_multiple_of(PAGE_SIZE as usize) - self.memory.addr();
-        // SAFETY: inside the block, as was just checked; it has room for the alignment.
-        unsafe { self.memory.add(aligned + offset as usize) }
+        // SAFETY: inside the block, as was just checked.
+        unsafe { self.memory.as_mut_ptr().add(offset as usize) }
     }
     fn clear_frame(&self, frame: FrameNumber) {
         // SAFETY: `direct` checks the frame's first byte, and frames do not straddle the end.
@@ -216,11 +215,7 @@ unsafe impl Platform for Host {
                 let may_walk = |tlb: &Tlb| tlb.root == Some(frame) || tlb.walked.contains(&(tlb.tag, frame));
                 let walked = self.tlbs.iter().filter(|tlb| may_walk(&tlb.borrow())).count();
                 self.stale.set(self.stale.get() + walked as u32);
-                for tlb in &self.tlbs {
-                    let Tlb { cached, freed, .. } = &mut *tlb.borrow_mut();
-                    let leads = |&(_, entry): &(_, &Entry)| entry.frame() == frame;
-                    freed.extend(cached.iter().filter(leads).map(|(key, _)| *key));
-                }
+                self.frees.borrow_mut().enter(frame);
             }
             _ => {}
         }

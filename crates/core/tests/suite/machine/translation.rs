@@ -17,12 +17,31 @@ pub(super) struct Tlb {
     pub(super) roots: BTreeMap<u16, FrameNumber>,
     /// By tag, first page and whether it is a large page: the entry as it was cached.
     pub(super) cached: BTreeMap<(u16, u64, bool), Entry>,
-    /// Of these, translations of frames that were freed since.
-    pub(super) freed: BTreeSet<(u16, u64, bool)>,
+    /// How many frames had been freed when it was cached.
+    since: BTreeMap<(u16, u64, bool), u64>,
     /// By tag: the tables that the CPU has walked since its last flush, and may walk again without a look above.
     pub(super) walked: BTreeSet<(u16, FrameNumber)>,
     /// By page: entries of kernel addresses, which are global.
     pub(super) kernel: BTreeMap<u64, Entry>,
+}
+
+/// Which frame was freed when: so many had been before.
+#[derive(Default)]
+pub(super) struct Frees {
+    count: u64,
+    last: BTreeMap<FrameNumber, u64>,
+}
+
+impl Frees {
+    pub(super) fn enter(&mut self, frame: FrameNumber) {
+        self.last.insert(frame, self.count);
+        self.count += 1;
+    }
+
+    /// Whether the frame has been freed since so many had been.
+    fn since(&self, frame: FrameNumber, count: u64) -> bool {
+        self.last.get(&frame).is_some_and(|&last| last >= count)
+    }
 }
 
 /// A write of which the walk is done.
@@ -89,6 +108,11 @@ impl Host {
         (Some(self.word(way[3], PageNumber(page).index(0))), way)
     }
 
+    /// Whether the frame of a translation was freed since it was cached.
+    fn was_freed(&self, tlb: &Tlb, key: &(u16, u64, bool)) -> bool {
+        tlb.cached.get(key).is_some_and(|entry| self.frees.borrow().since(entry.frame(), tlb.since[key]))
+    }
+
     /// Translates as the hardware does: `None` is a page fault.
     fn translate(&self, page: u64, write: bool) -> Option<FrameNumber> {
         let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
@@ -107,7 +131,7 @@ impl Host {
             }
             // No longer there, somewhere else, or no longer permitted.
             if !now.permits(access) || frame_for(now, page) != frame_for(entry, page) {
-                let waits = is_parked(now) && !tlb.freed.contains(&key);
+                let waits = is_parked(now) && !self.was_freed(&tlb, &key);
                 let uses = if waits { &self.parked_uses } else { &self.stale };
                 uses.set(uses.get() + 1);
                 return Some(frame_for(entry, page));
@@ -126,7 +150,7 @@ impl Host {
         let bits = Entry::ACCESSED | if write { Entry::DIRTY } else { 0 };
         let entry = Entry(found?.fetch_or(bits, Ordering::SeqCst) | bits);
         let key = places(tag, page)[usize::from(entry.has(Entry::LARGE))];
-        tlb.freed.remove(&key);
+        tlb.since.insert(key, self.frees.borrow().count);
         tlb.cached.insert(key, entry);
         Some(frame_for(entry, page))
     }
@@ -142,7 +166,7 @@ impl Host {
         let user = tlb.root.and_then(|root| {
             let own = tlb.cached.iter().filter(|(key, _)| key.0 == tlb.tag);
             let seen = own.map(|(key, &entry)| (*key, (key.1, entry, now(root, key.1))));
-            let waits = |key: &_, now| is_parked(now) && !tlb.freed.contains(key);
+            let waits = |key: &_, now| is_parked(now) && !self.was_freed(&tlb, key);
             let mut seen = seen.filter(|(key, (.., now))| !waits(key, *now)).map(|(_, seen)| seen);
             seen.find(|&(page, entry, now)| {
                 let access = match entry.permits(UserAccess::Write)
