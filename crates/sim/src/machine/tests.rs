@@ -547,7 +547,9 @@ fn a_file_with_wrong_bytes_is_refused_or_read() {
     // The shortest good file, so that most changes hit something.
     let text: String =
         good().lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect();
-    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    // `make soak` has other seeds.
+    let seed: u64 = std::env::var("PROPTEST_RNG_SEED").map_or(1, |seed| seed.parse().unwrap());
+    let mut random = 0x2545_f491_4f6c_dd1d_u64.wrapping_mul(2 * seed + 1);
     let mut next = |below: usize| {
         random ^= random << 13;
         random ^= random >> 7;
@@ -586,7 +588,7 @@ fn a_file_with_wrong_bytes_is_refused_or_read() {
         "1979-05-27T00:00Z",
         " ",
     ];
-    for _ in 0..6_000 {
+    for _ in 0..1_500 {
         let mut mutant = text.clone();
         for _ in 0..=next(3) {
             let mut at = next(mutant.len());
@@ -619,6 +621,6 @@ fn deep_and_long_files_are_refused() {
     survives(&"a.".repeat(200_000));
     survives(&format!("{} = 1", "a".repeat(500_000)));
     survives(&format!("name = \"{}\"", "a".repeat(500_000)));
-    survives(&"a = 1\n".repeat(100_000));
-    survives(&(0..60_000).map(|n| format!("k{n} = 1\n")).collect::<String>());
+    survives(&"a = 1\n".repeat(20_000));
+    survives(&(0..15_000).map(|n| format!("k{n} = 1\n")).collect::<String>());
 }

@@ -6,7 +6,7 @@ use common::{Figures, policy, refusal, run, spec};
 use quietmm_sim::{Report, RunError, RunSpec, Workload};
 
 fn with(changes: &[(&str, &str)]) -> RunSpec {
-    let mut spec = spec(Workload::Revisit);
+    let mut spec = RunSpec { scale: 2048, ..spec(Workload::Revisit) };
     changes.iter().for_each(|(key, value)| spec.machine.set(key, value).unwrap_or_else(|e| panic!("{e}")));
     spec
 }

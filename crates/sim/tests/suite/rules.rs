@@ -13,6 +13,11 @@ fn harm(report: &Report) -> (u64, u64) {
     (report.count("stale_accesses"), report.count("lost_writes"))
 }
 
+/// `revisit` with half of its memory: as much happens for each page.
+fn revisit() -> RunSpec {
+    RunSpec { scale: 2048, ..spec(Workload::Revisit) }
+}
+
 /// The first seed's report in which a broken rule shows.
 fn broken(rule: Rule) -> Report {
     broken_as(rule, |_| true)
@@ -20,7 +25,7 @@ fn broken(rule: Rule) -> Report {
 
 /// The same, of those that are as wanted.
 fn broken_as(rule: Rule, wanted: impl Fn(&Report) -> bool) -> Report {
-    let runs = (1..=SEEDS).map(|seed| run(&RunSpec { broken: Some(rule), seed, ..spec(Workload::Revisit) }));
+    let runs = (1..=SEEDS).map(|seed| run(&RunSpec { broken: Some(rule), seed, ..revisit() }));
     runs.into_iter()
         .find(|report| harm(report) != (0, 0) && wanted(report))
         .unwrap_or_else(|| panic!("{rule} was left out with {SEEDS} seeds, and nothing came of it"))
@@ -63,7 +68,7 @@ fn nothing_stale_is_used_and_no_write_is_lost_while_all_rules_are_kept() {
         ("vanilla", 3),
         ("linux", 2),
     ] {
-        let report = run(&RunSpec { policy: policy(text), seed, ..spec(Workload::Revisit) });
+        let report = run(&RunSpec { policy: policy(text), seed, ..revisit() });
         assert_eq!(harm(&report), (0, 0), "{text}, seed {seed}: {:#?}", report.stories);
         assert!(report.stories.is_empty());
         assert!(report.count("pages_reclaimed") > 10_000, "{text}: memory was short");

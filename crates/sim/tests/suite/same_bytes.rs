@@ -23,7 +23,7 @@ fn specs() -> Vec<RunSpec> {
     };
     let mut per_page = small(Workload::Reader, 2048);
     per_page.policy = policy("linux+unmap=per-page");
-    let mut revisit = small(Workload::Revisit, 1024);
+    let mut revisit = small(Workload::Revisit, 2048);
     // The fewest CPUs with which it has a process that unmaps.
     revisit.machine = revisit.machine.with_cpus(5).expect("five of its CPUs");
     let mut storm = small(Workload::UnmapStorm, 64);
