@@ -7,7 +7,7 @@ use quietmm_check::runner::{Order, Runner};
 use quietmm_check::scenarios;
 
 /// Enough to pass each point of each scenario; `quietmm check` goes on from here.
-const BUDGET: Budget = Budget { random: 150, exhaustive: 300, departures: 2 };
+const BUDGET: Budget = Budget { random: 100, exhaustive: 200, departures: 2 };
 
 #[test]
 fn no_schedule_breaks_anything() {
