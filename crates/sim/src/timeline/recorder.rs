@@ -82,9 +82,9 @@ struct Open {
 
 #[derive(Default)]
 struct Free {
-    /// Pages less than at the beginning.
+    /// Pages that were taken since the beginning and have not come back.
     used: i64,
-    /// The record after the next is not before this.
+    /// The next record is not before this.
     next: u64,
 }
 
