@@ -1,7 +1,7 @@
 //! What each CPU did when, and who interrupted whom: kept for whoever draws it, and only then.
 //!
-//! [`recorder`] hears what the machine does: places that are entered and left (those of [`profile`](crate::profile)), interrupts that
-//! are sent and taken, events of the core, and accesses to memory, by which it knows who acknowledges to whom. [`kept`] is what has been
+//! `recorder` hears what the machine does: places that are entered and left (those of `profile`), interrupts that
+//! are sent and taken, events of the core, and accesses to memory, by which it knows who acknowledges to whom. `kept` is what has been
 //! recorded, within a window and a bound. Nothing here takes simulated time.
 
 mod kept;
