@@ -13,7 +13,7 @@ use crate::paging::{LastRegion, SpaceSlot};
 use crate::platform::Platform;
 use crate::pool::{Reads, Zeroed};
 use crate::swap::SwapHint;
-use crate::sync::{Word32, Word64};
+use crate::sync::{VisibleReads, Word32, Word64};
 
 /// The most address-space tags that the core uses on a CPU.
 pub(crate) const MAX_TAGS: usize = 16;
@@ -47,6 +47,8 @@ pub(crate) struct CpuSlot {
     pub last_region: LastRegion,
     /// Who looks at what others may give up.
     pub reads: Reads,
+    /// Who shares a lock.
+    pub visible_reads: VisibleReads,
     /// Where this CPU goes on with swap.
     pub swap: SwapHint,
     pub counters: Counters,

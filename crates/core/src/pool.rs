@@ -53,8 +53,8 @@ pub(crate) trait Pooled: Zeroed {
 
 /// Slabs that a directory names: a frame of their numbers.
 const PER_DIRECTORY: u32 = (PAGE_SIZE / 4) as u32;
-/// Directories of one pool: 65,536 slabs.
-const DIRECTORIES: u32 = 64;
+/// Directories of one pool: 524,288 slabs.
+const DIRECTORIES: u32 = 512;
 
 /// A pool of `T`. Needs [`Pool::init`].
 ///
@@ -190,34 +190,49 @@ impl<T: Pooled> Pool<T> {
     ) -> Result<Reserved, Error> {
         loop {
             let mut found = None;
-            self.take(mm, 1, &mut |handle| found = Some(handle));
+            // Where many find nothing at once they had better not stand in line for it.
+            if self.has_room(mm) {
+                self.take(mm, 1, &mut |handle| found = Some(handle));
+            }
             match found {
                 Some(handle) => return Ok(Reserved(handle)),
-                None => drop(self.grow(mm, frame()?, false)?),
+                None => drop(self.grow(mm, &[frame()?], false)?),
             }
         }
     }
 
-    /// Reserves some slots under one hold of the lock: at most `most` of those that are free, or a whole slab that it makes;
-    /// `each` gets them, in use. For who uses many: the pool's lock is the whole machine's. As [`reserve`](Self::reserve)
-    /// otherwise.
+    /// Reserves some slots under one hold of the lock: at most `most` of those that are free, or all of at most so many `slabs`
+    /// that it makes; `each` gets them, in use. For who uses many: the pool's lock is the whole machine's. As
+    /// [`reserve`](Self::reserve) otherwise.
     pub fn reserve_some<P: Platform>(
         &self,
         mm: &Manager<'_, P>,
         from: AllocFrom,
-        most: u32,
+        (most, slabs): (u32, u32),
         mut each: impl FnMut(u32),
     ) -> Result<(), Error> {
         // Nothing is free, and a slab has to be made: no need to stand in line to see that.
-        while !self.has_room(mm) || !self.take(mm, most, &mut each) {
-            // Who makes a slab has it all: on many CPUs at once each would find the others' slabs, and its own one too many.
-            if let Some(number) = self.grow(mm, mm.alloc_own(from)?, true)? {
-                let first = number * Self::PER_SLAB;
-                (first..first + Self::PER_SLAB).for_each(each);
-                break;
+        if self.has_room(mm) && self.take(mm, most, &mut each) {
+            return Ok(());
+        }
+        // Who makes slabs has them all: on many CPUs at once each would find the others', and its own one too many.
+        loop {
+            let mut new = Few::new();
+            new.push(mm.alloc_own(from)?);
+            while new.as_slice().len() < slabs as usize
+                && let Ok(n) = mm.alloc_own(AllocFrom::NOW)
+            {
+                new.push(n);
+            }
+            let made = self.grow(mm, new.as_slice(), true)?;
+            for n in &new.as_slice()[..made] {
+                let first = mm.frames().get(*n).owner.get(mm.platform()) * Self::PER_SLAB;
+                (first..first + Self::PER_SLAB).for_each(&mut each);
+            }
+            if made > 0 {
+                return Ok(());
             }
         }
-        Ok(())
     }
 
     /// Whether a slot is free. Without the lock a guess.
@@ -272,46 +287,56 @@ impl<T: Pooled> Pool<T> {
         taken
     }
 
-    /// Makes a slab of this frame, or the directory that it needs first. A frame that is not needed goes back. If all its slots
-    /// are to be the caller's, gives the slab's number, once there is one.
+    /// Makes slabs of these frames, and says of how many: the first ones. Their slots are the caller's (`mine`), or free: then only
+    /// until there is room, which others may have made meanwhile. The last ones may become directories; frames that are not
+    /// needed go back.
     fn grow<P: Platform>(
         &self,
         mm: &Manager<'_, P>,
-        new: FrameNumber,
+        new: &[FrameNumber],
         mine: bool,
-    ) -> Result<Option<u32>, Error> {
+    ) -> Result<usize, Error> {
         let p = mm.platform();
-        // Two looks: nobody else knows of the slots yet, and their lines come from memory: not under the lock.
-        for ready in [false, true] {
-            let guard = self.lock.lock(mm);
-            // Another CPU may have grown it meanwhile: then this frame is one too many.
-            let number = if self.has_room(mm) { Ok(None) } else { self.free_number(mm).map(Some) };
-            let Ok(Some(number)) = number else {
-                drop(guard);
-                mm.free_one(new);
-                return number.map(|_| None);
-            };
-            let directory = &self.directories[(number / PER_DIRECTORY) as usize];
-            if ready && directory.get(p) != 0 {
-                self.publish(mm, new, number, if mine { Self::PER_SLAB } else { 0 });
-                return Ok(mine.then_some(number));
-            }
-            if !ready && directory.get(p) == 0 {
-                mm.frames().get(new).refs.set(p, 0);
-                // Release: partner of the Acquire in `slab`: it was cleared before.
-                directory.store(p, new.0 + 1, Ordering::Release);
-                return Ok(None);
-            }
-            drop(guard);
+        // Nobody else knows of the slots yet, and their lines come from memory: not under the lock.
+        for &n in new {
             for place in 0..Self::PER_SLAB {
                 let next = if place + 1 < Self::PER_SLAB { place + 2 } else { 0 };
-                Self::slot_in(p, new, place).link.set(p, if mine { LIVE } else { next });
+                Self::slot_in(p, n, place).link.set(p, if mine { LIVE } else { next });
             }
-            mm.frames().get(new).maps.set(p, u32::from(!mine));
+            mm.frames().get(n).maps.set(p, u32::from(!mine));
         }
-        // The directory went in between.
-        mm.free_one(new);
-        Ok(None)
+        let (mut made, mut end, mut refused) = (0, new.len(), None);
+        {
+            let _guard = self.lock.lock(mm);
+            while made < end && refused.is_none() && (mine || !self.has_room(mm)) {
+                match self.free_number(mm) {
+                    Err(error) => refused = Some(error),
+                    Ok(number) if self.directories[(number / PER_DIRECTORY) as usize].get(p) != 0 => {
+                        self.publish(mm, new[made], number, if mine { Self::PER_SLAB } else { 0 });
+                        made += 1;
+                    }
+                    // Now: of many who stand in line each would find it missing, and come again.
+                    Ok(number) => {
+                        end -= 1;
+                        self.add_directory(mm, new[end], number);
+                    }
+                }
+            }
+        }
+        mm.free_all(&new[made..end]);
+        match refused {
+            Some(error) if made == 0 => Err(error),
+            _ => Ok(made),
+        }
+    }
+
+    /// Makes a frame that was to be a slab the directory of a slab's number. Under the lock.
+    fn add_directory<P: Platform>(&self, mm: &Manager<'_, P>, new: FrameNumber, number: u32) {
+        let p = mm.platform();
+        (0..Self::PER_SLAB).for_each(|place| Self::slot_in(p, new, place).link.set(p, 0));
+        mm.frames().get(new).refs.set(p, 0);
+        // Release: partner of the Acquire in `slab`: it is clear.
+        self.directories[(number / PER_DIRECTORY) as usize].store(p, new.0 + 1, Ordering::Release);
     }
 
     /// A number that no slab has: the lowest where some went back. Its directory may be missing. Under the lock.

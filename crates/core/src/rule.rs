@@ -136,6 +136,8 @@ rules! {
         "look for the entries of a dirty page before it is written out even if it seems to have none";
     RewalkAfterMerge, "rewalk-after-merge", "INV-2",
         "begin a reverse-map walk anew when VMAs were merged while it gave way: what they show may lie behind it";
+    LookForVisibleReaders, "look-for-visible-readers", "INV-4",
+        "wait for those who share a space's regions without being counted before the regions are changed";
     RetryLooksAnew, "retry-looks-anew", "INV-4",
         "look anew what an address shows when a fault has read a page with the regions of its space let go";
     AskGuarantees, "ask-guarantees", "INV-2",

@@ -17,10 +17,13 @@ use crate::Manager;
 use crate::platform::{Access, Platform};
 use crate::profile::{self, Scope};
 
+mod biased;
 #[cfg(loom)]
 pub mod modelled;
 mod rwlock;
 
+pub(crate) use biased::VisibleReads;
+pub use biased::{BiasedRwLock, SharedGuard};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 
 macro_rules! word {

@@ -9,6 +9,7 @@ use crate::task::Task;
 pub(super) fn all() -> Vec<Scenario> {
     vec![
         unmap_write(),
+        unmap_fault(),
         protect_write(),
         protect_kernel(),
         drop_write(),
@@ -35,6 +36,26 @@ fn unmap_write() -> Scenario {
     two("unmap-write", "a CPU unmaps what another writes to")
         .shows(&[Rule::FlushBeforeUnmapReturns, Rule::AcknowledgeAfterFlush, Rule::WaitForAcknowledgement])
         .repeats(&[1, 12, 13])
+        .cpu(|task| task.unmap(0, FIRST, 2))
+        .cpu(uses)
+}
+
+fn unmap_fault() -> Scenario {
+    Scenario::new("unmap-fault", "a CPU unmaps what another touches for the first time", "linux")
+        .machine(small)
+        .watch(AT, 4)
+        .shows(&[Rule::LookForVisibleReaders])
+        .before(|task| {
+            let space = task.create_space();
+            task.map(space, AT, 8);
+            for cpu in [1, 0] {
+                task.as_cpu(cpu, |task| task.run_in(space));
+            }
+            // So many faults that those who come after share the regions without being counted.
+            for page in AT + 4..AT + 8 {
+                task.promise(task.write(space, page).is_ok(), "it is mapped");
+            }
+        })
         .cpu(|task| task.unmap(0, FIRST, 2))
         .cpu(uses)
 }

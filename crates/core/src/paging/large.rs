@@ -72,7 +72,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let Some((id, page)) = crate::reclaim::shown_at(self, n) else { return false };
         let Ok(space) = self.find_space(id) else { return false };
         // Reclaim may wait for nobody who may wait for it: a fault that has the regions may wait for this very page.
-        let Some(_alone) = space.regions.0.try_write(p) else { return false };
+        let Some(_alone) = space.regions.0.try_write(self) else { return false };
         let still = |leaf: &Leaf| {
             let entry = leaf.peek(self, page);
             entry.is_mapped() && entry.frame() == n

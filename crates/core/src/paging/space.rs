@@ -11,7 +11,7 @@ use crate::life::{Life, nth};
 use crate::platform::Platform;
 use crate::pool::{Goes, Pooled, Zeroed};
 use crate::profile::Scope;
-use crate::sync::{ReadGuard, RwLock, Word32, Word64, WriteGuard};
+use crate::sync::{BiasedRwLock, SharedGuard, Word32, Word64, WriteGuard};
 use crate::tree::Tree;
 
 /// A handle to an address space: [`Manager::create_space`] and [`Manager::fork`] return them.
@@ -85,9 +85,9 @@ pub(crate) struct Space {
     pub map_count: Word32,
 }
 
-/// On a line of its own: every fault writes it, and reads the rest.
+/// On a line of its own: faults write it, but for those whose readers are visible, and read the rest.
 #[repr(C, align(64))]
-pub(crate) struct Regions(pub RwLock<{ Scope::RegionsLock as u8 }>);
+pub(crate) struct Regions(pub BiasedRwLock<{ Scope::RegionsLock as u8 }>);
 
 /// On lines of its own: every context switch writes it. (Its last line, of the highest CPUs, is shared.)
 #[repr(transparent)]
@@ -189,14 +189,14 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// A space with its regions alone. May wait; who waited for somebody that ended the space finds none.
     pub(super) fn alone_in(&self, id: SpaceId) -> Result<(&'p Space, WriteGuard<'p, P>), Error> {
         let space = self.find_space(id)?;
-        let alone = space.regions.0.write(self.platform());
+        let alone = space.regions.0.write(self);
         if space.is(self.platform(), id) { Ok((space, alone)) } else { Err(Error::NoSuchSpace) }
     }
 
     /// A space with its regions shared, likewise.
-    pub(super) fn shared_in(&self, id: SpaceId) -> Result<(&'p Space, ReadGuard<'p, P>), Error> {
+    pub(super) fn shared_in(&self, id: SpaceId) -> Result<(&'p Space, SharedGuard<'p, P>), Error> {
         let space = self.find_space(id)?;
-        let shared = space.regions.0.read(self.platform());
+        let shared = space.regions.0.read(self);
         if space.is(self.platform(), id) { Ok((space, shared)) } else { Err(Error::NoSuchSpace) }
     }
 }

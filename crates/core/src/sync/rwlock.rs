@@ -23,8 +23,8 @@ pub struct RwLock<const WHICH: u8 = { Scope::OtherRwLock as u8 }> {
 /// What the lock is made of, whatever its name.
 #[repr(C)]
 struct Words {
-    /// Readers that have the lock, readers that wait, whether a writer has it or waits for readers to leave, and the
-    /// phase, which changes when a writer leaves.
+    /// Readers that have the lock, readers that wait, whether a writer has it or waits for readers to leave, the
+    /// phase, which changes when a writer leaves, and how many readers have come since then.
     state: Word64,
     /// The writers' queue: the next ticket, and the ticket whose turn it is.
     next: Word32,
@@ -41,17 +41,26 @@ const PHASE: u64 = 1 << 41;
 const SPIN_NS: u32 = 20_000;
 const LOOK_NS: u32 = 500;
 
+/// One reader more since the last writer, up to a number that wraps.
+const SINCE: u64 = 1 << 42;
+
 /// Readers that have the lock, and those that wait.
 const fn readers(state: u64) -> (u64, u64) {
     (state & (WAITING - 1), state >> 20 & (WAITING - 1))
 }
 
 impl<const WHICH: u8> RwLock<WHICH> {
-    const SCOPE: Scope = Scope::ALL[WHICH as usize];
+    pub(super) const SCOPE: Scope = Scope::ALL[WHICH as usize];
 
     /// Shares it. May wait.
     pub fn read<'a, P: Platform>(&'a self, p: &'a P) -> ReadGuard<'a, P> {
         let _taking = profile::scope(p, Self::SCOPE);
+        self.words.read(p).0
+    }
+
+    /// Shares it, and says how many readers before this one have come since the last writer, modulo 2^22; none if it had to
+    /// wait for that writer. May wait.
+    pub(super) fn read_counting<'a, P: Platform>(&'a self, p: &'a P) -> (ReadGuard<'a, P>, u64) {
         self.words.read(p)
     }
 
@@ -70,7 +79,7 @@ impl<const WHICH: u8> RwLock<WHICH> {
     /// Whether nobody has it or wants it. A moment's truth.
     pub(crate) fn audit_free<P: Platform>(&self, p: &P) -> bool {
         let Words { state, next, turn } = &self.words;
-        state.get(p) & !PHASE == 0 && next.get(p) == turn.get(p)
+        state.get(p) & (PHASE - 1) == 0 && next.get(p) == turn.get(p)
     }
 }
 
@@ -79,13 +88,14 @@ impl Words {
         (&raw const *self).addr()
     }
 
-    fn read<'a, P: Platform>(&'a self, p: &'a P) -> ReadGuard<'a, P> {
+    fn read<'a, P: Platform>(&'a self, p: &'a P) -> (ReadGuard<'a, P>, u64) {
         // Acquire, here and below: partner of the Releases of earlier holders.
-        let found = self.state.fetch_add(p, READER, Ordering::Acquire);
+        let found = self.state.fetch_add(p, READER + SINCE, Ordering::Acquire);
         if found & WRITER != 0 {
             self.stand_behind(p, found & PHASE);
+            return (ReadGuard { lock: self, p }, 0);
         }
-        ReadGuard { lock: self, p }
+        (ReadGuard { lock: self, p }, found / SINCE)
     }
 
     /// Waits for the writer of this phase to leave. This reader is counted as one that has the lock; if the writer leaves

@@ -42,6 +42,7 @@ impl<P: Platform> Manager<'_, P> {
         let in_masks = |id: SpaceId| self.space(id).cpus.0.contains(p, cpu) == (loaded == Some(id.slot()));
         let checks = [
             (locks, "a CPU holds a spin lock"),
+            (slot.visible_reads.is_empty(p), "somebody shares a lock, and nobody is at work"),
             (slot.inbox.is_empty(p), "a CPU's inbox has a request that nobody waits for"),
             (slot.request.audit_answered(p), "a CPU's request that somebody has not acknowledged"),
             (slot.targets.is_empty() && slot.sending.is_empty(), "a CPU's set of targets that it keeps"),

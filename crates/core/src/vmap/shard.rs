@@ -26,9 +26,10 @@ pub(super) const MAX_SHARDS: u32 = 4096;
 const SHORTEST: u64 = 1 << 14;
 /// Extents that come back under one hold of a shard's lock.
 pub(super) const HOLD: u32 = 32;
-/// Slots that a shard takes from the pool at a time, unless it gets a new slab of them, and keeps at most. It keeps many: the
-/// pool's lock is the whole machine's.
+/// Slots that a shard takes from the pool at a time, unless it makes new slabs of them, and keeps at most. It keeps many, and makes twice
+/// as many slabs each time: the pool's lock is the whole machine's.
 const REFILL: u32 = 16;
+const MOST_SLABS: u32 = 16;
 pub(super) const KEEP: u32 = 2048;
 /// Slots that taking one extent can need: its own, and that of the rest behind it.
 const SLOTS: u32 = 2;
@@ -43,6 +44,8 @@ pub(crate) struct Shard {
     pub holes: Tree,
     /// Slots at hand.
     pub spare: Chain,
+    /// Slabs that the last refill might make.
+    slabs: Word32,
 }
 
 // SAFETY: atomics, locks and trees.
@@ -167,8 +170,10 @@ impl<'p> Vmap<'p> {
 
     /// Puts slots at hand. No lock is held; may wait for memory.
     fn refill<P: Platform>(&self, mm: &Manager<'p, P>, index: usize) -> Result<(), Error> {
-        let new = Pile::some(mm, self, REFILL)?;
-        let shard = &self.shards[index];
+        let (p, shard) = (mm.platform(), &self.shards[index]);
+        let slabs = (2 * shard.slabs.get(p)).clamp(1, MOST_SLABS);
+        let new = Pile::some(mm, self, (REFILL, slabs))?;
+        shard.slabs.set(p, slabs);
         let _guard = shard.free.lock(mm);
         while let Some(slot) = new.pop(mm, self) {
             shard.spare.push(mm, self, slot);

@@ -66,10 +66,14 @@ impl Pile {
         Ok(pile)
     }
 
-    /// Reserves some slots, at least one. No lock is held; may wait for memory.
-    pub fn some<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, most: u32) -> Result<Pile, Error> {
+    /// Reserves some slots, at least one: at most so many, or all of at most so many slabs. No lock is held; may wait for memory.
+    pub fn some<'p, P: Platform>(
+        mm: &Manager<'p, P>,
+        v: &Vmap<'p>,
+        (most, slabs): (u32, u32),
+    ) -> Result<Pile, Error> {
         let pile = Pile::default();
-        v.state.extents.reserve_some(mm, AllocFrom::HERE, most, |slot| pile.push(mm, v, slot))?;
+        v.state.extents.reserve_some(mm, AllocFrom::HERE, (most, slabs), |slot| pile.push(mm, v, slot))?;
         Ok(pile)
     }
 

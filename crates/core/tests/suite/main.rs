@@ -3,6 +3,7 @@
 mod allocation;
 mod audits;
 mod backoff;
+mod biased;
 mod broadcast;
 mod documents;
 mod drain;

@@ -1,6 +1,6 @@
 //! The locks: who has one has what it guards alone, and nobody sleeps for ever.
-use quietmm::sync::{RwLock, SpinLock};
-use quietmm::{AllocFrom, FrameNumber, Platform};
+use quietmm::sync::{BiasedRwLock, RwLock, SpinLock};
+use quietmm::{AllocFrom, FrameNumber, Platform, Rule};
 use quietmm_loom::case::bare;
 use quietmm_loom::{Fault, Mm, Model, Setup};
 
@@ -69,6 +69,72 @@ fn tries() -> Model<Rw> {
     rw(THREE, &[read, write, try_write]).bound(2)
 }
 
+type Biased = (&'static BiasedRwLock, FrameNumber);
+
+fn biased_write(mm: &'static Mm, (lock, frame): Biased) {
+    let _held = lock.write(mm);
+    mm.platform().use_frame(frame, true);
+}
+
+fn biased_read(mm: &'static Mm, (lock, frame): Biased) {
+    let _held = lock.read(mm);
+    mm.platform().use_frame(frame, false);
+}
+
+fn biased_try_write(mm: &'static Mm, (lock, frame): Biased) {
+    if let Some(_held) = lock.try_write(mm) {
+        mm.platform().use_frame(frame, true);
+    }
+}
+
+/// A lock with so many readers before that the next one is visible, or counted and makes the one after it visible.
+fn biased(before: u32, setup: Setup, cpus: &[fn(&'static Mm, Biased)]) -> Model<Biased> {
+    let make = move |mm| {
+        let (lock, frame): Biased = guarded(mm);
+        (0..before).for_each(|_| drop(lock.read(mm)));
+        (lock, frame)
+    };
+    cpus.iter().fold(Model::new(setup, bare("vanilla"), make), |model, work| model.cpu(*work))
+}
+
+/// Readers of two CPUs that make the lock biased.
+const ENOUGH: u32 = 3;
+
+fn visible_reader_and_writer() -> Model<Biased> {
+    biased(ENOUGH, TWO, &[biased_read, biased_write]).bound(3)
+}
+
+fn reader_becomes_visible() -> Model<Biased> {
+    biased(ENOUGH - 1, TWO, &[|mm, at| (0..2).for_each(|_| biased_read(mm, at)), biased_write]).bound(2)
+}
+
+/// The writer that comes behind one that only tries has to look too.
+fn visible_reader_and_tries() -> Model<Biased> {
+    let twice = |mm, at| {
+        biased_try_write(mm, at);
+        biased_write(mm, at);
+    };
+    biased(ENOUGH, TWO, &[biased_read, twice]).bound(2)
+}
+
+#[test]
+fn a_writer_waits_for_visible_readers_too() {
+    visible_reader_and_writer().holds();
+    reader_becomes_visible().holds();
+    visible_reader_and_tries().holds();
+}
+
+#[test]
+fn orderings_of_visible_readers_that_are_missing_are_seen() {
+    let without = |code| Fault::without("sync/biased.rs", code);
+    visible_reader_and_writer().fails(without("swap(self.p, 0, Ordering::Release)"));
+    visible_reader_and_writer().fails(without("while slot.load(p, Ordering::Acquire) == mine"));
+    visible_reader_and_writer()
+        .fails(Fault::without_fence("sync/biased.rs", "Partner: the fence in `look_through`"));
+    visible_reader_and_writer().fails(Fault::without_fence("sync/biased.rs", "Partner: the fence in `read`"));
+    visible_reader_and_writer().fails(Fault::Broken(Rule::LookForVisibleReaders));
+}
+
 #[test]
 fn one_at_a_time_has_a_spin_lock() {
     three_spin().holds();
@@ -89,7 +155,7 @@ fn orderings_that_are_missing_are_seen() {
         .fails(Fault::without("sync.rs", "serving.store(p, ticket.wrapping_add(1), Ordering::Release)"));
     three_spin().fails(Fault::without("sync.rs", "serving.load(p, Ordering::Acquire)"));
     let rwlock = |code| Fault::without("sync/rwlock.rs", code);
-    reader_and_writer().fails(rwlock("fetch_add(p, READER, Ordering::Acquire)"));
+    reader_and_writer().fails(rwlock("fetch_add(p, READER + SINCE, Ordering::Acquire)"));
     reader_and_writer().fails(rwlock("fetch_sub(self.p, READER, Ordering::Release)"));
     reader_and_writer().fails(rwlock("fetch_or(p, WRITER, Ordering::Acquire)"));
     reader_and_writer().fails(rwlock("replace(p, seen, next, Ordering::Release)"));
@@ -108,4 +174,7 @@ fn sweep() {
     readers_and_writer().sweep("readers_and_writer");
     reader_and_writers().sweep("reader_and_writers");
     tries().sweep("tries");
+    visible_reader_and_writer().sweep("visible_reader_and_writer");
+    reader_becomes_visible().sweep("reader_becomes_visible");
+    visible_reader_and_tries().sweep("visible_reader_and_tries");
 }
