@@ -57,6 +57,9 @@ pub(crate) struct CpuSlot {
     pub spin_locks: Cell<u32>,
 }
 
+// With debug assertions or without, so that a simulated machine has the same memory in both.
+const _: () = assert!(size_of::<CpuSlot>() == 26 * 128);
+
 // SAFETY: everything in it is a cell or an atomic of integers, for which zeros are values: no space loaded
 // (`SpaceSlot` plus one is stored), no request, empty sets.
 unsafe impl Zeroed for CpuSlot {}

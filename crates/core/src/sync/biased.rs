@@ -39,7 +39,7 @@ pub struct BiasedRwLock<const WHICH: u8 = { Scope::OtherRwLock as u8 }> {
 /// Locks that tasks share which began to on this CPU: the lock's address, plus [`AWAITED`] once a writer waits for it, or 0. More than one, since
 /// a task may wait while it shares a lock, and others come to its CPU.
 #[repr(transparent)]
-pub(crate) struct VisibleReads([Word64; 4]);
+pub(crate) struct VisibleReads([Word64; 3]);
 
 /// No lock lies at an odd address.
 const AWAITED: u64 = 1;
