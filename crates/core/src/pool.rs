@@ -333,9 +333,9 @@ impl<T: Pooled> Pool<T> {
     /// Makes a frame that was to be a slab the directory of a slab's number. Under the lock.
     fn add_directory<P: Platform>(&self, mm: &Manager<'_, P>, new: FrameNumber, number: u32) {
         let p = mm.platform();
-        (0..Self::PER_SLAB).for_each(|place| Self::slot_in(p, new, place).link.set(p, 0));
+        p.clear_frame(new);
         mm.frames().get(new).refs.set(p, 0);
-        // Release: partner of the Acquire in `slab`: it is clear.
+        // Release: partner of the Acquire in `slab`: it was cleared before.
         self.directories[(number / PER_DIRECTORY) as usize].store(p, new.0 + 1, Ordering::Release);
     }
 

@@ -36,6 +36,7 @@ mod latency;
 mod lines;
 pub mod machine;
 pub mod near;
+mod observed;
 #[cfg(test)]
 mod oom_tests;
 mod order;

@@ -31,13 +31,13 @@ use crate::rule::Rule;
 #[repr(C)]
 pub struct BiasedRwLock<const WHICH: u8 = { Scope::OtherRwLock as u8 }> {
     counted: RwLock<WHICH>,
-    /// Not 0 while readers may be in slots. Set by a reader that is counted, and so while no writer has the lock; cleared by a writer
-    /// that has.
+    /// Not 0 while readers may be in slots. Set by a reader that is counted, and so while no writer has the lock. A writer that has it
+    /// clears it, and sets it again if it leaves readers there.
     biased: Word32,
 }
 
-/// Locks that tasks share which began to on this CPU: the lock's address, plus [`AWAITED`] once a writer waits for it, or 0. More than one, since
-/// a task may wait while it shares a lock, and others come to its CPU.
+/// The locks that tasks began to share on this CPU: the address of each, plus [`AWAITED`] once a writer waits for it to go; else 0. More than
+/// one, since a task may wait while it shares a lock, and others come to its CPU.
 #[repr(transparent)]
 pub(crate) struct VisibleReads([Word64; 3]);
 

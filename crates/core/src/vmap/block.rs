@@ -30,8 +30,6 @@ use crate::sync::{Word32, Word64};
 
 /// Blocks that a map looks into before it makes a new one, and that are looked at under one hold of a CPU's lock.
 const LOOKS: usize = 8;
-/// Slots of blocks that a CPU keeps at hand at most, of those that come back: the pool's lock is the whole machine's.
-const KEEP: u32 = 64;
 
 /// A CPU's blocks. Changed under its lock.
 #[repr(C)]
@@ -40,9 +38,8 @@ pub(super) struct Blocks {
     current: Word32,
     line: List,
     len: Word32,
-    /// Slots at hand, which are no blocks, and about how many.
+    /// Slots at hand, which were never blocks.
     spare: List,
-    spares: Word32,
 }
 
 impl Blocks {
@@ -187,13 +184,7 @@ fn claim_in<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, word: u32, pages
 /// the whole machine's. May wait.
 fn reserve<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Result<u32, Error> {
     let (p, link) = (mm.platform(), |handle| &block(mm, v, handle).next);
-    let at_hand = |stock: &Stock| {
-        let spares = &stock.blocks.spares;
-        let slot = stock.blocks.spare.pop(p, link)?;
-        spares.set(p, spares.get(p).saturating_sub(1));
-        Some(slot)
-    };
-    if let Some(slot) = v.own(mm, at_hand) {
+    if let Some(slot) = v.own(mm, |stock| stock.blocks.spare.pop(p, link)) {
         return Ok(slot);
     }
     let (mut first, more) = (None, List::default());
@@ -379,19 +370,7 @@ fn give_back<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {
     v.set_block(mm, PageNumber(old.start.get(p)), None);
     // Every slot that was ever mapped in it has been flushed since: its bit was clear.
     v.put_back(mm, Unmapped::cleared(old.extent.get(p)).flushed());
-    old.start.set(p, 0);
-    let kept = v.own(mm, |stock| {
-        let Blocks { spare, spares, .. } = &stock.blocks;
-        let room = spares.get(p) < KEEP;
-        if room {
-            spare.push(p, |handle| &block(mm, v, handle).next, handle);
-            spares.set(p, spares.get(p) + 1);
-        }
-        room
-    });
-    if !kept {
-        v.state.blocks.release(mm, handle);
-    }
+    v.state.blocks.release(mm, handle);
 }
 
 /// This CPU is offline from now on: another one has its blocks. If there is none they stay, for when it comes back.
@@ -436,7 +415,7 @@ pub(super) fn each<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, mut each:
     let p = mm.platform();
     for handle in (0..v.state.blocks.bound(mm)).filter(|&handle| v.state.blocks.is_used(mm, handle)) {
         let found = block(mm, v, handle);
-        // A slot at hand, which is no block.
+        // A slot at hand, which was never a block.
         if found.start.get(p) == 0 {
             continue;
         }

@@ -142,6 +142,23 @@ fn readers_are_counted_again_after_a_writer_until_as_many_have_come_as_there_are
     });
 }
 
+#[test]
+fn who_has_waited_for_a_writer_does_not_count_those_before_it() {
+    on_machine(|host, mm| {
+        let lock = unlocked();
+        // One less than would make the next one visible.
+        (0..CPUS).for_each(|_| drop(lock.read(mm)));
+        let writer = Rc::new(RefCell::new(Some(lock.write(mm))));
+        let leaves = Rc::clone(&writer);
+        host.on_wait.borrow_mut().push_back(Box::new(move || drop({ leaves.borrow_mut().take() })));
+        drop(lock.read(mm));
+        assert!(writer.borrow().is_none(), "it has waited");
+        let reader = lock.read(mm);
+        assert_eq!(counted(lock), 1);
+        drop(reader);
+    });
+}
+
 /// A reader leaves, or a reader comes and goes, at each step of a writer.
 #[test]
 fn readers_that_come_or_leave_at_any_step_of_a_writer_do_not_leave_it_asleep() {
