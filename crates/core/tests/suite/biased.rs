@@ -150,7 +150,7 @@ fn who_has_waited_for_a_writer_does_not_count_those_before_it() {
         (0..CPUS).for_each(|_| drop(lock.read(mm)));
         let writer = Rc::new(RefCell::new(Some(lock.write(mm))));
         let leaves = Rc::clone(&writer);
-        host.on_wait.borrow_mut().push_back(Box::new(move || drop({ leaves.borrow_mut().take() })));
+        host.on_wait.borrow_mut().push_back(Box::new(move || drop(leaves.borrow_mut().take())));
         drop(lock.read(mm));
         assert!(writer.borrow().is_none(), "it has waited");
         let reader = lock.read(mm);
