@@ -20,13 +20,15 @@ unsafe impl Broadcast for Machine {
 
     fn sync(&self) {
         let begun = self.cpu().broadcasts.take();
+        let mut reached = Vec::new();
         for (id, cpu) in self.cpus.iter().enumerate() {
             self.point(Place::Tlb(id as u16), true);
             if cpu.online.get() {
+                reached.push(id as u16);
                 begun.iter().for_each(|&(number, what)| cpu.tlb.borrow_mut().flush_older(number, what));
             }
         }
-        self.note(|| What::Synced);
+        self.note(|| What::Synced(reached));
     }
 }
 

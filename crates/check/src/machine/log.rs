@@ -52,8 +52,8 @@ pub enum What {
     FlushKernel,
     /// It asked the hardware to flush this on all CPUs.
     Broadcast(Everywhere),
-    /// And waited until that was done.
-    Synced,
+    /// And waited until that was done, on these CPUs: all that were online.
+    Synced(Vec<u16>),
     /// It loaded a space; whether it kept what it had cached of it.
     Load(FrameNumber, bool),
     /// It interrupted another.

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use quietmm::Rule;
 use quietmm_check::explore::{Budget, Counterexample, Way};
+use quietmm_check::machine::Hardware;
 use quietmm_check::replay::{self, Replay};
 use quietmm_check::scenario::Scenario;
+use quietmm_check::timeline::{Lasting, Reach, Row, Story};
 use quietmm_check::{hunt, scenarios, shrink, timeline};
 
 /// A short look by each way before a long one by any: where one is blind, another may see it at once.
@@ -89,4 +91,80 @@ fn the_timeline_names_who_left_out_what_and_what_was_promised() {
     // A narrow terminal gets narrow columns, not a mess.
     let narrow = timeline::draw(&scenario, &Replay::from(&found).run(&scenario), 10);
     assert!(narrow.lines().all(|line| line.chars().count() < 160), "{narrow}");
+}
+
+/// What is wrong with how the rows of a story hang together.
+fn wrong(story: &Story) -> Vec<String> {
+    let said = |row: usize| match &story.rows[row] {
+        Row::Across(said) => (None, *said),
+        Row::Of(event) => (Some(event.cpu), &event.said[..]),
+    };
+    let mut wrong = Vec::new();
+    for arrow in &story.arrows {
+        let (to, there, begun) = match arrow.what {
+            Reach::Interrupt => (arrow.cpu, "--> interrupt", format!("interrupts CPU {} -->", arrow.cpu)),
+            Reach::Broadcast => (said(arrow.from).0.unwrap(), "that is done", " on all CPUs".to_string()),
+        };
+        if !said(arrow.from).1.ends_with(&begun) {
+            wrong.push(format!("{arrow:?} begins with {:?}", said(arrow.from)));
+        }
+        // It is there with the first such row behind it, and not before the end if there is none.
+        let first = (arrow.from..story.rows.len()).find(|&row| said(row) == (Some(to), there));
+        if arrow.to != first {
+            wrong.push(format!("{arrow:?} should be there at {first:?}"));
+        }
+    }
+    let sends = |row: &Row| matches!(row, Row::Of(event) if event.said.starts_with("interrupts CPU"));
+    let interrupts = story.arrows.iter().filter(|arrow| arrow.what == Reach::Interrupt).count();
+    if story.rows.iter().filter(|row| sends(row)).count() != interrupts {
+        wrong.push(format!("{interrupts} interrupts have arrows"));
+    }
+    for span in &story.spans {
+        let (first, last) = (said(span.from), span.to.map(said));
+        let ends = match span.what {
+            Lasting::Call => first.1.ends_with("() {") && last.is_none_or(|last| last.1.starts_with("} ")),
+            Lasting::Handler => first.1.starts_with("--> ") && last.is_none_or(|last| last.1 == "<-- done"),
+            Lasting::Sleep => first.1.starts_with("sleeps") && last.is_none_or(|last| last.1 == "goes on"),
+        };
+        if !ends || first.0 != Some(span.cpu) || last.is_some_and(|last| last.0 != Some(span.cpu)) {
+            wrong.push(format!("{span:?}: {first:?} to {last:?}"));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn arrows_lead_from_who_sends_to_where_it_arrives() {
+    let (scenario, mut found) = counterexample(Rule::DeferredBeforeUnmapReturns);
+    shrink::shrink(&scenario, &mut found, &mut || true);
+    let mut story = Story::of(&scenario, &Replay::from(&found).run(&scenario));
+    assert_eq!(wrong(&story), Vec::<String>::new());
+    // The flush that was not waited for is still on its way in the end.
+    assert!(story.arrows.iter().any(|arrow| arrow.to.is_none()), "{:?}", story.arrows);
+    assert!(story.arrows.iter().any(|arrow| arrow.to.is_some()), "{:?}", story.arrows);
+    let broken = story.broken.as_ref().expect("a rule was broken");
+    assert!(broken.law().starts_with("INV-") && broken.said.len() == 2, "{broken:?}");
+    // The negative control: one that arrives elsewhere is seen.
+    story.arrows[0].to = Some(0);
+    assert!(!wrong(&story).is_empty());
+}
+
+#[test]
+fn a_flush_by_hardware_leads_to_all_who_are_there() {
+    let all = scenarios::all();
+    let mut reached = Vec::new();
+    for scenario in all.iter().filter(|scenario| scenario.setup.broadcast) {
+        let ordinary = Replay {
+            scenario: scenario.name.to_string(),
+            broken: None,
+            hardware: Hardware::Quiet,
+            invariant: String::new(),
+            schedule: Vec::new(),
+        };
+        let story = Story::of(scenario, &ordinary.run(scenario));
+        assert_eq!(wrong(&story), Vec::<String>::new(), "{}", scenario.name);
+        let broadcasts = story.arrows.iter().filter(|arrow| arrow.what == Reach::Broadcast);
+        reached.extend(broadcasts.map(|arrow| (scenario.name, arrow.from, arrow.to.is_some())));
+    }
+    assert!(reached.len() > 3 && reached.iter().all(|(_, _, there)| *there), "{reached:?}");
 }

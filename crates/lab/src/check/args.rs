@@ -9,7 +9,16 @@ use crate::cli::flags;
 /// Random schedules of each way and scenario, unless others are asked for.
 pub const SCHEDULES: u64 = 4000;
 /// Departures of the exhaustive way, unless others are asked for.
-const DEPARTURES: u8 = 2;
+pub const DEPARTURES: u8 = 2;
+
+const REPORT_HELP: &str = "\
+Write a page to look at, beside what is printed: the verdict, what was tried, the counterexample as a picture, and the command that \
+repeats it. One file of HTML that any browser shows without a network, that can be printed and read aloud. A file of that name is replaced, \
+in one step at the end";
+const SVG_HELP: &str = "\
+Write the counterexample, or what a file of --replay does, as a sequence diagram to this file: the drawing of the terminal as a picture (SVG), \
+with its words for those who do not see it, in light and dark. Of several counterexamples the first; where nothing is broken nothing is \
+written, and that is said";
 
 /// `quietmm check`
 #[derive(Debug, Args)]
@@ -38,6 +47,12 @@ pub struct CheckArgs {
     /// Where files of counterexamples are put (default: where you are; of mutants none is kept)
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,
+    /// Write a page for a browser to this file: verdict, what was tried, and the counterexample as a picture
+    #[arg(long, value_name = "FILE", long_help = REPORT_HELP)]
+    pub report: Option<PathBuf>,
+    /// Write the counterexample as a picture to this file
+    #[arg(long, value_name = "FILE", long_help = SVG_HELP)]
+    pub svg: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

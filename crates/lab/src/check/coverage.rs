@@ -10,7 +10,8 @@ use quietmm_sim::Watch;
 use serde_json::{Value as Json, json};
 
 use super::args::CheckArgs;
-use super::{budget, rate, story};
+use super::files::Files;
+use super::{budget, page, rate, story};
 use crate::process::ending::{Ending, Failure};
 use crate::process::output::Output;
 use crate::process::progress::Progress;
@@ -28,7 +29,12 @@ struct Covered {
 }
 
 /// `quietmm check`, with `--deep` or without.
-pub fn coverage(args: &CheckArgs, scenarios: &[Scenario], output: &mut Output) -> Result<Ending, Failure> {
+pub fn coverage(
+    args: &CheckArgs,
+    scenarios: &[Scenario],
+    files: &Files,
+    output: &mut Output,
+) -> Result<Ending, Failure> {
     interrupt::listen();
     let since = Instant::now();
     let mut all = vec![Covered::default(); scenarios.len()];
@@ -46,7 +52,7 @@ pub fn coverage(args: &CheckArgs, scenarios: &[Scenario], output: &mut Output) -
         budget.exhaustive = budget.exhaustive.saturating_mul(4);
         budget.departures = (budget.departures + 1).min(6);
     }
-    report(args, scenarios, all, since, output)
+    report(args, scenarios, all, since, files, output)
 }
 
 /// One round: each scenario in each way.
@@ -89,6 +95,7 @@ fn report(
     scenarios: &[Scenario],
     all: Vec<Covered>,
     since: Instant,
+    files: &Files,
     output: &mut Output,
 ) -> Result<Ending, Failure> {
     let mut total = Tally::default();
@@ -128,19 +135,21 @@ fn report(
             stories.push(story::tell(scenario, found, Some(args.save.as_deref().unwrap_or(Path::new(".")))));
         }
     }
+    let mut out = json!({
+        "scenarios": list,
+        "schedules": total.schedules,
+        "steps": total.steps,
+        "points": points,
+        "departed": departed,
+        "violations": stories.iter().map(story::Story::json).collect::<Json>(),
+        "interrupted": interrupt::requested(),
+    });
+    if args.stats || args.deep {
+        out["seconds"] = json!(since.elapsed().as_secs());
+    }
+    let first = stories.first().map(|story| (story.name(), &story.told));
+    let said = files.write(|| page::coverage(args, scenarios, &out, &stories), first);
     if args.json {
-        let mut out = json!({
-            "scenarios": list,
-            "schedules": total.schedules,
-            "steps": total.steps,
-            "points": points,
-            "departed": departed,
-            "violations": stories.iter().map(story::Story::json).collect::<Json>(),
-            "interrupted": interrupt::requested(),
-        });
-        if args.stats || args.deep {
-            out["seconds"] = json!(since.elapsed().as_secs());
-        }
         output.data(&pretty(&out))?;
     } else {
         output.text(&grid("lrrrrrr", &rows))?;
@@ -162,7 +171,9 @@ fn report(
         if stories.is_empty() {
             output.text("No violation.\n")?;
         }
+        output.text(said.as_ref().map_or("", |said| *said))?;
     }
+    said?;
     Ok(match (stories.is_empty(), interrupt::requested()) {
         (false, _) => Ending::Broken,
         (true, true) if !args.deep => Ending::Interrupted,
@@ -170,7 +181,7 @@ fn report(
     })
 }
 
-fn percent(part: u64, whole: u64) -> String {
+pub(super) fn percent(part: u64, whole: u64) -> String {
     match whole {
         0 => "-".to_string(),
         _ => format!("{}.{} %", 100 * part / whole, 1000 * part / whole % 10),

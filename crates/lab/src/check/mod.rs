@@ -2,7 +2,9 @@
 
 mod args;
 mod coverage;
+mod files;
 mod mutants;
+mod page;
 mod replay;
 mod story;
 
@@ -17,16 +19,18 @@ use quietmm_sim::near::unknown;
 
 use crate::process::ending::{Ending, Failure};
 use crate::process::output::Output;
+use files::Files;
 
 /// Does what was asked.
 pub fn check(args: &CheckArgs, output: &mut Output) -> Result<Ending, Failure> {
+    let files = Files::of(args)?;
     if let Some(file) = &args.replay {
-        return replay::replay(file, args.json, output);
+        return replay::replay(args, file, &files, output);
     }
     let scenarios = chosen(&args.scenarios)?;
     match &args.mutant {
-        Some(name) => mutants::mutants(args, &scenarios, name, output),
-        None => coverage::coverage(args, &scenarios, output),
+        Some(name) => mutants::mutants(args, &scenarios, name, &files, output),
+        None => coverage::coverage(args, &scenarios, &files, output),
     }
 }
 

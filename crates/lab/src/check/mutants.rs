@@ -8,7 +8,8 @@ use quietmm_sim::near::unknown;
 use serde_json::{Value as Json, json};
 
 use super::args::CheckArgs;
-use super::{budget, story};
+use super::files::Files;
+use super::{budget, page, story};
 use crate::process::ending::{Ending, Failure};
 use crate::process::output::Output;
 use crate::process::progress::Progress;
@@ -18,17 +19,20 @@ use crate::show::table::grid;
 use crate::show::wrap::hanging;
 
 /// What became of a rule, by way.
-struct Row {
-    rule: Rule,
+pub struct Row {
+    /// The rule.
+    pub rule: Rule,
     ways: Vec<Option<Hunted>>,
 }
 
 impl Row {
-    fn first(&self) -> Option<&Hunted> {
+    /// What the first way found that found something.
+    pub fn first(&self) -> Option<&Hunted> {
         self.ways.iter().flatten().find(|hunted| hunted.found.is_some())
     }
 
-    fn found_by(&self, way: Way) -> bool {
+    /// Whether this way found it.
+    pub fn found_by(&self, way: Way) -> bool {
         let n = Way::ALL.iter().position(|&known| known == way);
         n.and_then(|n| self.ways[n].as_ref()).is_some_and(|hunted| hunted.found.is_some())
     }
@@ -39,6 +43,7 @@ pub fn mutants(
     args: &CheckArgs,
     scenarios: &[Scenario],
     name: &str,
+    files: &Files,
     output: &mut Output,
 ) -> Result<Ending, Failure> {
     let rules: Vec<Rule> = if name == "all" {
@@ -63,13 +68,14 @@ pub fn mutants(
     let ways = Way::ALL.len();
     let rows: Vec<Row> =
         rules.iter().map(|&rule| Row { rule, ways: results.by_ref().take(ways).collect() }).collect();
-    report(args, scenarios, &rows, output)
+    report(args, scenarios, &rows, files, output)
 }
 
 fn report(
     args: &CheckArgs,
     scenarios: &[Scenario],
     rows: &[Row],
+    files: &Files,
     output: &mut Output,
 ) -> Result<Ending, Failure> {
     let missed: Vec<&Row> = rows.iter().filter(|row| row.first().is_none()).collect();
@@ -85,18 +91,20 @@ fn report(
     {
         story = Some(story::tell(scenario, found, args.save.as_deref()));
     }
+    let mut out = json!({
+        "mutants": rows.len(),
+        "found": rows.len() - missed.len(),
+        "missed": missed.iter().map(|row| row.rule.name()).collect::<Json>(),
+        "missed_by_random_found_by_exhaustive": only_exhaustive,
+        "rules": rows.iter().map(as_json).collect::<Json>(),
+        "interrupted": interrupt::requested(),
+    });
+    if let Some(story) = &story {
+        out["counterexample"] = story.json();
+    }
+    let told = story.as_ref().map(|story| (story.name(), &story.told));
+    let said = files.write(|| page::mutants(args, rows, &out, story.as_ref()), told);
     if args.json {
-        let mut out = json!({
-            "mutants": rows.len(),
-            "found": rows.len() - missed.len(),
-            "missed": missed.iter().map(|row| row.rule.name()).collect::<Json>(),
-            "missed_by_random_found_by_exhaustive": only_exhaustive,
-            "rules": rows.iter().map(as_json).collect::<Json>(),
-            "interrupted": interrupt::requested(),
-        });
-        if let Some(story) = &story {
-            out["counterexample"] = story.json();
-        }
         output.data(&pretty(&out))?;
     } else {
         output.text(&grid(&format!("l{}", "r".repeat(2 + Way::ALL.len())), &table(rows)))?;
@@ -118,7 +126,9 @@ fn report(
         if let Some(story) = &story {
             output.text(&format!("\n{}", story.text()))?;
         }
+        output.text(said.as_ref().map_or("", |said| *said))?;
     }
+    said?;
     Ok(match (interrupt::requested(), missed.is_empty()) {
         (true, _) => Ending::Interrupted,
         (false, false) => Ending::Missed,

@@ -4,11 +4,15 @@ use std::io::Read;
 use std::path::Path;
 
 use quietmm_check::replay::Replay;
-use quietmm_check::{scenarios, timeline};
+use quietmm_check::scenarios;
+use quietmm_check::timeline::Story;
 use quietmm_sim::near::unknown;
 use serde_json::json;
 
-use super::story::WIDTH;
+use super::args::CheckArgs;
+use super::files::Files;
+use super::page;
+use super::story::{self, WIDTH};
 use crate::process::ending::{Ending, Failure};
 use crate::process::output::Output;
 use crate::show::json::pretty;
@@ -17,7 +21,7 @@ use crate::show::json::pretty;
 const MOST: u64 = 8 << 20;
 
 /// `quietmm check --replay`
-pub fn replay(file: &Path, as_json: bool, output: &mut Output) -> Result<Ending, Failure> {
+pub fn replay(args: &CheckArgs, file: &Path, files: &Files, output: &mut Output) -> Result<Ending, Failure> {
     let input = |what: String| Failure::Input(format!("{}: {what}", file.display()));
     let mut text = String::new();
     // A pipe may have no writer, and no end.
@@ -38,21 +42,25 @@ pub fn replay(file: &Path, as_json: bool, output: &mut Output) -> Result<Ending,
     let outcome = replay.run(scenario);
     let seen = outcome.violation.as_ref();
     let again = seen.is_some_and(|violation| violation.invariant == replay.invariant);
-    if as_json {
-        let out = json!({
-            "scenario": scenario.name,
-            "rule": replay.broken.map(|rule| rule.name()),
-            "invariant": seen.map(|violation| violation.invariant),
-            "what": seen.map(|violation| violation.what.clone()),
-            "step": seen.map(|violation| violation.step),
-            "steps": outcome.steps,
-            "missed_departures": outcome.missed,
-            "as_saved": again,
-        });
+    let story = Story::of(scenario, &outcome);
+    let out = json!({
+        "scenario": scenario.name,
+        "rule": replay.broken.map(|rule| rule.name()),
+        "invariant": seen.map(|violation| violation.invariant),
+        "what": seen.map(|violation| violation.what.clone()),
+        "step": seen.map(|violation| violation.step),
+        "steps": outcome.steps,
+        "missed_departures": outcome.missed,
+        "as_saved": again,
+    });
+    let name = story::name(scenario.name, replay.broken);
+    let page = || page::replay(file, scenario, &replay.invariant, &out, (&name, &story));
+    let written = files.write(page, Some((name.clone(), &story)));
+    if args.json {
         output.data(&pretty(&out))?;
     } else {
         output.text(&format!("{}: {}\n\n", scenario.name, scenario.about))?;
-        output.text(&timeline::draw(scenario, &outcome, WIDTH))?;
+        output.text(&story.text(WIDTH))?;
         if !again {
             let saw = seen.map_or("nothing", |violation| violation.invariant);
             output.text(&format!("\nThe file says {}; this run broke {saw}.\n", replay.invariant))?;
@@ -64,5 +72,6 @@ pub fn replay(file: &Path, as_json: bool, output: &mut Output) -> Result<Ending,
             ))?;
         }
     }
+    written?;
     Ok(if again { Ending::Good } else { Ending::Otherwise })
 }

@@ -1,11 +1,13 @@
-//! A counterexample, shrunk, drawn, and saved.
+//! A counterexample, shrunk, told, and saved.
 
 use std::path::{Path, PathBuf};
 
 use quietmm_check::explore::Counterexample;
 use quietmm_check::replay::{self, Replay};
 use quietmm_check::scenario::Scenario;
-use quietmm_check::{shrink, timeline};
+use quietmm_check::shrink;
+use quietmm_check::timeline;
+use quietmm_sim::Rule;
 use serde_json::{Value as Json, json};
 
 use crate::process::interrupt;
@@ -19,8 +21,8 @@ pub struct Story {
     pub found: Counterexample,
     /// Departures before.
     pub was: usize,
-    /// The drawing.
-    pub drawn: String,
+    /// What happens.
+    pub told: timeline::Story,
     /// Its file, if one was wanted, or why there is none.
     pub saved: Option<Result<PathBuf, String>>,
 }
@@ -29,21 +31,20 @@ pub struct Story {
 pub fn tell(scenario: &Scenario, mut found: Counterexample, save: Option<&Path>) -> Story {
     let was = found.schedule.len();
     shrink::shrink(scenario, &mut found, &mut || !interrupt::requested());
-    let drawn = timeline::draw(scenario, &Replay::from(&found).run(scenario), WIDTH);
+    let told = timeline::Story::of(scenario, &Replay::from(&found).run(scenario));
     let rule = found.broken.map_or(String::new(), |rule| format!(".{rule}"));
     let saved = save.map(|folder| {
         let file = folder.join(format!("{}{rule}.replay.toml", found.scenario));
         let written = std::fs::write(&file, replay::write(&found));
         written.map_err(|error| format!("cannot write {}: {error}", file.display())).map(|()| file)
     });
-    Story { found, was, drawn, saved }
+    Story { found, was, told, saved }
 }
 
 impl Story {
     /// As text.
     pub fn text(&self) -> String {
         let found = &self.found;
-        let rule = found.broken.map_or("no rule broken".to_string(), |rule| format!("{rule} broken"));
         let departures = found.schedule.len();
         let saved = match &self.saved {
             Some(Ok(file)) => format!("Saved: {0}\nAgain: quietmm check --replay {0}\n", file.display()),
@@ -51,13 +52,18 @@ impl Story {
             None => "Not saved: --save DIR keeps it as a file for --replay\n".to_string(),
         };
         format!(
-            "{}, {rule}: found by {} after {} schedules; {} departures, shrunk to {departures}\n\n{}\n{saved}",
-            found.scenario,
+            "{}: found by {} after {} schedules; {} departures, shrunk to {departures}\n\n{}\n{saved}",
+            self.name(),
             found.way.name(),
             found.after,
             self.was,
-            self.drawn,
+            self.told.text(WIDTH),
         )
+    }
+
+    /// Where, and with which rule broken.
+    pub fn name(&self) -> String {
+        name(self.found.scenario, self.found.broken)
     }
 
     /// As JSON.
@@ -77,4 +83,10 @@ impl Story {
             "not_saved": self.saved.as_ref().and_then(|saved| saved.as_ref().err()),
         })
     }
+}
+
+/// A scenario, and what is broken there.
+pub fn name(scenario: &str, broken: Option<Rule>) -> String {
+    let rule = broken.map_or("no rule broken".to_string(), |rule| format!("{rule} broken"));
+    format!("{scenario}, {rule}")
 }

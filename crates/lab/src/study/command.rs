@@ -7,7 +7,19 @@ pub struct CommandLine(Vec<String>);
 impl CommandLine {
     /// It begins with `quietmm`, this command, and this word.
     pub fn new(command: &str, word: &str) -> CommandLine {
-        CommandLine(["quietmm", command, &quoted(word)].map(str::to_string).to_vec())
+        let mut line = CommandLine::of(command);
+        line.word(word);
+        line
+    }
+
+    /// It begins with `quietmm` and this command.
+    pub fn of(command: &str) -> CommandLine {
+        CommandLine(["quietmm", command].map(str::to_string).to_vec())
+    }
+
+    /// Adds a word.
+    pub fn word(&mut self, word: &str) {
+        self.0.push(quoted(word));
     }
 
     /// Adds a flag with its value.

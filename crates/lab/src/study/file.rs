@@ -27,23 +27,31 @@ pub struct Targets {
 impl Targets {
     /// Those of this command line, if all can be written.
     pub fn of(ask: &Ask<'_>) -> Result<Targets, Failure> {
-        let target =
-            |flag, path: &Option<PathBuf>| path.as_ref().map(|path| Target::new(ask, flag, path)).transpose();
+        let inputs = ask.sim.machines.iter().chain(&ask.sim.trace).map(Path::new);
+        let inputs: Vec<&Path> = inputs.chain(ask.metal.image.as_deref()).collect();
+        let target = |flag, path: &Option<PathBuf>| Target::asked(flag, path.as_deref(), &inputs);
         let targets = Targets {
             report: target("--report", &ask.common.report)?,
             timeline: target("--timeline", &ask.sim.timeline)?,
         };
         match &targets {
-            Targets { report: Some(a), timeline: Some(b) } if a.is(&b.path) => {
-                Err(b.wrong("the report is written there; another name"))
-            }
+            Targets { report: Some(a), timeline: Some(b) } => b.beside(a).map(|()| targets),
             _ => Ok(targets),
         }
     }
 }
 
 impl Target {
-    fn new(ask: &Ask<'_>, flag: &'static str, path: &Path) -> Result<Target, Failure> {
+    /// The file of this flag, if there is one, and if it can be written. What is to be read is not written over.
+    pub fn asked(
+        flag: &'static str,
+        path: Option<&Path>,
+        inputs: &[&Path],
+    ) -> Result<Option<Target>, Failure> {
+        path.map(|path| Target::new(flag, path, inputs)).transpose()
+    }
+
+    fn new(flag: &'static str, path: &Path, inputs: &[&Path]) -> Result<Target, Failure> {
         let target = Target { flag, path: path.to_path_buf() };
         let wrong = |why: &str| Err(target.wrong(why));
         if path == Path::new("-") {
@@ -63,14 +71,7 @@ impl Target {
             if !found.is_file() {
                 return wrong(&format!("{} is no file that can be replaced", name.display()));
             }
-            let inputs = ask
-                .sim
-                .machines
-                .iter()
-                .chain(&ask.sim.trace)
-                .map(Path::new)
-                .chain(ask.metal.image.as_deref());
-            if let Some(input) = inputs.into_iter().find(|input| target.is(input)) {
+            if let Some(input) = inputs.iter().find(|input| target.is(input)) {
                 return wrong(&format!("{} is what is to be run; another name", input.display()));
             }
         }
@@ -78,6 +79,14 @@ impl Target {
             Ok(()) => Ok(target),
             Err(error) => wrong(&format!("{} cannot be written to: {error}", folder.display())),
         }
+    }
+
+    /// This is another file than the report.
+    pub fn beside(&self, report: &Target) -> Result<(), Failure> {
+        if self.is(&report.path) {
+            return Err(self.wrong("the report is written there; another name"));
+        }
+        Ok(())
     }
 
     fn wrong(&self, why: &str) -> Failure {

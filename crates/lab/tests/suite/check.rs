@@ -2,17 +2,9 @@
 
 use crate::common;
 
-use std::path::PathBuf;
-
-use common::{good, output, refused};
+use common::page::{of, pointers, read, speaks, stands_alone};
+use common::{folder, good, output, refused, text, with};
 use serde_json::Value;
-
-fn folder(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir(&path).unwrap();
-    path
-}
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
@@ -46,7 +38,7 @@ fn the_same_seed_prints_the_same_bytes_with_any_number_of_threads() {
 
 #[test]
 fn a_broken_rule_is_found_drawn_saved_and_played_again() {
-    let folder = folder("mutant");
+    let folder = folder("check", "mutant");
     let save = folder.to_str().unwrap();
     let text =
         good(&["check", "--mutant", "flush-before-unmap-returns", "--schedules", "200", "--save", save]);
@@ -75,7 +67,7 @@ fn a_broken_rule_is_found_drawn_saved_and_played_again() {
 
 #[test]
 fn a_mutants_counterexample_is_kept_only_where_one_says() {
-    let folder = folder("nothing-left");
+    let folder = folder("check", "nothing-left");
     let args = ["check", "--mutant", "tables-to-lazy", "--schedules", "50"];
     let got = common::quietmm(&args).current_dir(&folder).output().unwrap();
     let text = String::from_utf8_lossy(&got.stdout);
@@ -86,7 +78,7 @@ fn a_mutants_counterexample_is_kept_only_where_one_says() {
 
 #[test]
 fn what_is_counted_of_mutants_is_in_the_json() {
-    let folder = folder("counted");
+    let folder = folder("check", "counted");
     let save = folder.to_str().unwrap();
     let args = ["check", "--mutant", "tables-to-lazy", "--schedules", "50", "--json", "--save", save];
     let found = json(&good(&args));
@@ -109,7 +101,7 @@ fn what_cannot_be_is_refused_in_a_line() {
     assert!(refused(&["check", "--replay", "/nonexistent/file"]).contains("/nonexistent/file"));
     assert!(refused(&["check", "--deep", "--mutant", "all"]).contains("--deep"));
     assert!(refused(&["check", "--replay", "/proc/version"]).contains("/proc/version"));
-    let folder = folder("bad");
+    let folder = folder("check", "bad");
     for (name, text) in
         [("empty", ""), ("binary", "\u{0}\u{1}\u{7f}"), ("other", "a = 1\n"), ("deep", &"[".repeat(100_000))]
     {
@@ -129,4 +121,109 @@ fn scenarios_are_listed() {
     let text = good(&["list"]);
     assert!(text.contains("Scenarios") && text.contains("unmap-lazy"), "{text}");
     assert!(json(&good(&["list", "--json"]))["scenarios"].as_array().is_some_and(|all| all.len() > 20));
+}
+
+const MUTANT: &[&str] = &["check", "--mutant", "deferred-before-unmap-returns", "--schedules", "200"];
+const SOUND: &[&str] = &["check", "unmap-lazy", "reclaim-unmap", "--schedules", "60"];
+const SEVERAL: &[&str] =
+    &["check", "--mutant", "all", "--schedules", "1", "--departures", "0", "tables-lazy"];
+
+/// The page of this command line, and what it prints with `--json`.
+fn both(args: &[&str], name: &str) -> (String, Value) {
+    let path = folder("check", name).join("page.html");
+    let out = output(&with(args, &["--json", "--report", text(&path)]));
+    (std::fs::read_to_string(path).unwrap(), json(&String::from_utf8(out.stdout).unwrap()))
+}
+
+#[test]
+fn a_page_has_the_numbers_of_json_and_the_counterexample_as_a_picture() {
+    for (name, args, numbers, pictures) in
+        [("page-one", MUTANT, 4, 1), ("page-sound", SOUND, 12, 0), ("page-all", SEVERAL, 80, 1)]
+    {
+        let (page, json) = both(args, name);
+        let count = pointers(&page, &json);
+        assert!(count >= numbers, "{name}: {count}");
+        stands_alone(&page, pictures);
+    }
+    // What is printed is the same, and the page is the same each time.
+    let path = folder("check", "page-same").join("page.html");
+    assert_eq!(good(MUTANT), good(&with(MUTANT, &["--report", text(&path)])));
+    let first = std::fs::read(&path).unwrap();
+    good(&with(MUTANT, &["--report", text(&path), "--jobs", "1"]));
+    assert_eq!(first, std::fs::read(&path).unwrap());
+}
+
+#[test]
+#[should_panic(expected = "/schedules")]
+fn a_number_of_a_page_that_is_another_is_found() {
+    let (page, mut json) = both(SOUND, "page-control");
+    json["schedules"] = 1.into();
+    pointers(&page, &json);
+}
+
+/// Words of a picture, lines of one row joined, without indents.
+fn words(svg: &str) -> String {
+    let mut words = Vec::new();
+    read(svg, |svg| {
+        words = of(svg.root_element(), "text").filter_map(|text| text.text()).map(str::to_string).collect();
+    });
+    words.join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What stands in the rows and below them in the terminal, that the picture lacks.
+fn lacks(svg: &str, drawn: &str) -> Vec<String> {
+    let has = words(svg).replace("- ", "-");
+    let parts = drawn
+        .lines()
+        .skip_while(|line| !line.contains("the scripts begin"))
+        .flat_map(|line| line.split("  "));
+    let parts = parts.map(|part| part.trim().trim_matches('-').trim().replace("- ", "-"));
+    let said = parts.take_while(|part| !part.starts_with("Not saved")).filter(|part| part.len() > 3);
+    said.filter(|part| !has.contains(part.strip_prefix("INV-4: ").unwrap_or(part))).collect()
+}
+
+#[test]
+fn a_picture_says_what_the_terminal_says() {
+    let path = folder("check", "picture").join("one.svg");
+    let drawn = good(&with(MUTANT, &["--svg", text(&path)]));
+    assert_eq!(drawn, good(MUTANT));
+    let svg = std::fs::read_to_string(&path).unwrap();
+    read(&svg, |svg| speaks(svg.root_element()));
+    assert_eq!(lacks(&svg, &drawn), Vec::<String>::new(), "{drawn}");
+    for needed in ["SKIPS", "Broken here: INV-4", "An operation that promises", "prefers-color-scheme: dark"]
+    {
+        assert!(svg.contains(needed), "{needed}");
+    }
+    // The negative control: of another counterexample the words are missing.
+    let other = good(&["check", "--mutant", "tables-to-lazy", "--schedules", "50"]);
+    assert!(!lacks(&svg, &other).is_empty());
+    // A file that is played again is the same picture.
+    let folder = folder("check", "picture-again");
+    good(&with(MUTANT, &["--save", text(&folder)]));
+    let saved = folder.join("reclaim-unmap.deferred-before-unmap-returns.replay.toml");
+    let again = folder.join("again.svg");
+    let page = folder.join("again.html");
+    let args = ["check", "--replay", text(&saved), "--svg", text(&again), "--report", text(&page)];
+    good(&args);
+    assert_eq!(svg, std::fs::read_to_string(again).unwrap());
+    let page = std::fs::read_to_string(page).unwrap();
+    stands_alone(&page, 1);
+    assert_eq!(pointers(&page, &json(&good(&["check", "--replay", text(&saved), "--json"]))), 1);
+}
+
+#[test]
+fn where_nothing_is_broken_no_picture_is_written_and_it_says_so() {
+    let folder = folder("check", "nothing-to-draw");
+    let path = folder.join("one.svg");
+    assert!(good(&with(SOUND, &["--svg", text(&path)])).contains("No picture was written"));
+    assert!(!path.exists());
+    // What cannot be written is said before anything is tried, as is what would be no one picture.
+    let none = folder.join("none/one.svg");
+    assert!(refused(&["check", "--deep", "--svg", text(&none)]).contains("there is no directory"));
+    assert!(refused(&["check", "--mutant", "all", "--svg", text(&path)]).contains("--mutant RULE"));
+    let both = ["check", "--svg", text(&path), "--report", text(&path)];
+    assert!(refused(&both).contains("another name"));
+    let file = folder.join("mine.replay.toml");
+    std::fs::write(&file, "mine").unwrap();
+    assert!(refused(&["check", "--replay", text(&file), "--svg", text(&file)]).contains("another name"));
 }

@@ -8,25 +8,9 @@ use std::process::Stdio;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::common::{QUICK, good, output, quietmm, refused, studies};
+use crate::common::{QUICK, folder, good, output, quietmm, refused, studies, text, with};
 
 const RUN: &[&str] = &["run", "lru-file-mmap-read", "--machine", "uma-8", "--scale", "2048"];
-
-/// A folder for this test alone.
-fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("timeline").join(name);
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
-}
-
-fn with<'a>(args: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
-    args.iter().chain(more).copied().collect()
-}
 
 /// An event as the format has it. What a reader does not know it leaves.
 #[derive(Clone, Deserialize)]
@@ -160,7 +144,7 @@ fn read(path: &Path) -> File {
 
 /// The events of all of a run, and its JSON.
 fn whole(args: &[&str], name: &str) -> (Vec<Event>, Value) {
-    let path = folder(name).join("trace.json");
+    let path = folder("timeline", name).join("trace.json");
     let more = ["--json", "--profile", "--from", "0s", "--timeline", text(&path)];
     let all = studies(&with(args, &more));
     assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "only the trace is left");
@@ -314,7 +298,7 @@ fn an_interrupt_too_many_is_found() {
 
 #[test]
 fn what_is_printed_is_the_same_with_a_timeline_and_the_trace_is_the_same_each_time() {
-    let path = folder("same").join("trace.json");
+    let path = folder("timeline", "same").join("trace.json");
     for form in [&[][..], &["--json"], &["--csv"]] {
         let args = with(QUICK, form);
         assert_eq!(good(&args), good(&with(&args, &["--timeline", text(&path)])), "{form:?}");
@@ -326,7 +310,7 @@ fn what_is_printed_is_the_same_with_a_timeline_and_the_trace_is_the_same_each_ti
 
 #[test]
 fn a_comparison_has_a_process_for_each_policy_within_its_window() {
-    let path = folder("compare").join("trace.json");
+    let path = folder("timeline", "compare").join("trace.json");
     let windows = [
         (&[][..], None),
         (&["--last", "500us"], None),
@@ -356,7 +340,7 @@ fn a_comparison_has_a_process_for_each_policy_within_its_window() {
 
 #[test]
 fn what_cannot_be_is_refused_before_anything_runs() {
-    let folder = folder("wrong");
+    let folder = folder("timeline", "wrong");
     let file = folder.join("file");
     fs::write(&file, "mine").unwrap();
     // Runs of hours, if they began.
@@ -393,7 +377,7 @@ fn what_cannot_be_is_refused_before_anything_runs() {
 
 #[test]
 fn a_window_after_the_end_is_said_and_leaves_what_was_there() {
-    let path = folder("late").join("trace.json");
+    let path = folder("timeline", "late").join("trace.json");
     fs::write(&path, "mine").unwrap();
     let got = output(&with(RUN, &["--from", "100s", "--timeline", text(&path)]));
     assert_eq!(got.status.code(), Some(1));
@@ -404,7 +388,7 @@ fn a_window_after_the_end_is_said_and_leaves_what_was_there() {
 
 #[test]
 fn a_reader_who_leaves_early_leaves_the_trace() {
-    let path = folder("early").join("trace.json");
+    let path = folder("timeline", "early").join("trace.json");
     let args = with(RUN, &["--last", "10us", "--timeline", text(&path)]);
     let mut child = quietmm(&args).stdout(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());

@@ -1,17 +1,21 @@
 //! Pictures, drawn by a library. Each is an image with a title and a description for who does not see it; its colours are those of
-//! a light page, and the page's style sheet has for each what stands for it on a dark one.
+//! a light page, and [`DARK`] has for each what stands for it on a dark one.
 
 pub mod axis;
 pub mod bars;
 pub mod cells;
 pub mod lines;
 pub mod palette;
+pub mod sequence;
 
 use std::error::Error;
 
 use maud::{Markup, PreEscaped, Render, html};
 use plotters::coord::Shift;
 use plotters::prelude::*;
+
+use super::page;
+use crate::process::plain;
 
 /// Where is drawn.
 pub type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -24,6 +28,11 @@ pub const LETTERS: f64 = 15.0;
 pub const LETTER: u32 = 7;
 /// The width of a picture across the page.
 pub const WIDE: u32 = 760;
+
+/// The colours of pictures on a dark page: rules of a style sheet.
+pub const DARK: &str = include_str!("dark.css");
+/// What stands behind a picture that is a file of its own, on light and on dark.
+const GROUND: [&str; 2] = ["#ffffff", "#14171b"];
 
 /// A picture with its title; what is to be seen in it stands in the picture, in words.
 pub struct Picture {
@@ -56,6 +65,20 @@ pub fn draw(
         inside.replace(">\n", ">")
     );
     Ok(Picture { title, width, svg })
+}
+
+impl Picture {
+    /// As a file of its own, with all its colours.
+    pub fn file(&self) -> String {
+        let [light, dark] = GROUND;
+        let style = format!(
+            "<style>svg {{ background: {light}; }} rect {{ shape-rendering: crispEdges; }}\n\
+             @media (prefers-color-scheme: dark) {{ svg {{ background: {dark}; }}\n{DARK}}}</style>"
+        );
+        let by = format!("<!-- quietmm {}, revision {} -->", env!("CARGO_PKG_VERSION"), page::REVISION);
+        let svg = self.svg.replacen("<title>", &format!("{by}{style}<title>"), 1);
+        format!("{}\n", plain::plain(&svg))
+    }
 }
 
 impl Render for Picture {

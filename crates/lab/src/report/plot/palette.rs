@@ -40,8 +40,7 @@ mod tests {
 
     #[test]
     fn each_colour_has_one_for_dark_pages_in_the_style_sheet() {
-        let style = include_str!("../style.css");
-        let dark = style.split_once("prefers-color-scheme: dark").unwrap().1;
+        let dark = include_str!("dark.css");
         for RGBColor(r, g, b) in COLOURS.iter().chain(&[INK, QUIET, GRID, EMPTY, HEAT, REST]) {
             let name = format!("\"#{r:02X}{g:02X}{b:02X}\"");
             assert!(dark.contains(&name), "{name}");

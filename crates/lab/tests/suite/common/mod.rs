@@ -4,7 +4,10 @@
 
 #[cfg(unix)]
 pub mod limits;
+pub mod page;
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// The policies of which something was published.
@@ -69,4 +72,22 @@ pub fn refused(args: &[&str]) -> String {
     assert!(stderr.starts_with("quietmm: ") && stderr.ends_with('\n'), "{args:?}: {stderr}");
     assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
     stderr
+}
+
+/// A folder for one test alone.
+pub fn folder(tests: &str, name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(tests).join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// A path as an argument.
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// A command line with more behind it.
+pub fn with<'a>(args: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    args.iter().chain(more).copied().collect()
 }

@@ -1,134 +1,15 @@
-//! A run as people read it: a column for each CPU, time downwards, and the invariant's sentence at the end.
-
-use std::collections::BTreeMap;
-use std::fmt::Write;
+//! What happened, in words.
 
 use quietmm::Event;
 use quietmm::addr::{FrameNumber, PageRange};
 use quietmm::event::Revoked;
 use quietmm::platform::{Everywhere, Store, WaitKey};
 
-use crate::machine::{LogEntry, What};
-use crate::runner::Outcome;
-use crate::scenario::Scenario;
-
-/// The narrowest column that can be read.
-const NARROW: usize = 18;
-/// Things that happened, at most, that are looked at.
-const ROWS: usize = 4000;
-
-/// Draws what happened, in lines of at most `width` characters.
-pub fn draw(scenario: &Scenario, outcome: &Outcome, width: usize) -> String {
-    let cpus = usize::from(scenario.setup.cpus);
-    let column = ((width.saturating_sub(7)) / cpus).saturating_sub(2).max(NARROW);
-    let mut names = Names::default();
-    let seen = outcome.violation.as_ref().map_or("", |violation| &violation.what);
-    let begins = outcome.log.iter().position(|entry| matches!(entry.what, What::Begins));
-    // A run that ends before any script begins is told from its start, and of one that has no end the last part.
-    let first = begins.unwrap_or(0).max(outcome.log.len().saturating_sub(ROWS));
-    let mut text = String::new();
-    let mut rows = Rows { text: &mut text, column, cpus };
-    rows.row("step", &(0..cpus).map(|cpu| format!("CPU {cpu}")).collect::<Vec<_>>());
-    rows.row("----", &vec!["-".repeat(column.min(24)); cpus]);
-    let mut calm = Calm::default();
-    for (n, entry) in outcome.log.iter().enumerate() {
-        if Some(n) == begins {
-            rows.rule("the scripts begin");
-            continue;
-        }
-        if n == first && begins.is_none_or(|begins| begins < first) {
-            rows.rule(if first == 0 { "before the scripts begin" } else { "much is left out here" });
-        }
-        // Before that, only what came of it.
-        if n < first && !matches!(entry.what, What::Has(_)) {
-            continue;
-        }
-        let Some(said) = names.tell(&entry.what, seen) else { continue };
-        if !calm.is_news(entry, &said) {
-            continue;
-        }
-        let mut cells = vec![String::new(); cpus];
-        cells[usize::from(entry.cpu)] = said;
-        rows.row(&entry.step.to_string(), &cells);
-    }
-    if let Some(violation) = &outcome.violation {
-        let number = violation.invariant;
-        let _ = writeln!(text, "\n{number}: {}", violation.sentence());
-        let _ = writeln!(text, "Here: {}.", names.in_words(&violation.what));
-        if let Some(skipped) = violation.skipped {
-            let (cpu, step, about) = (skipped.cpu, skipped.step, skipped.rule.about());
-            let _ = writeln!(text, "CPU {cpu} left out, at step {step}: {about} (`{}`).", skipped.rule);
-        }
-    }
-    text
-}
-
-/// Not everything that is repeated is told.
-#[derive(Default)]
-struct Calm {
-    last: BTreeMap<u16, String>,
-}
-
-impl Calm {
-    fn is_news(&mut self, entry: &LogEntry, said: &str) -> bool {
-        let spins = matches!(entry.what, What::Spins);
-        let again = self.last.get(&entry.cpu).is_some_and(|last| last == said);
-        self.last.insert(entry.cpu, said.to_string());
-        !(spins && again)
-    }
-}
-
-struct Rows<'t> {
-    text: &'t mut String,
-    column: usize,
-    cpus: usize,
-}
-
-impl Rows<'_> {
-    /// A line across all columns.
-    fn rule(&mut self, text: &str) {
-        let _ = writeln!(self.text, "       -- {text} --");
-    }
-
-    /// One row, in as many lines as its longest cell needs.
-    fn row(&mut self, step: &str, cells: &[String]) {
-        let wrapped: Vec<Vec<String>> = cells.iter().map(|cell| wrap(cell, self.column)).collect();
-        let lines = wrapped.iter().map(Vec::len).max().unwrap_or(0).max(1);
-        for line in 0..lines {
-            let mut row = format!("{:>5}  ", if line == 0 { step } else { "" });
-            for (cpu, cell) in wrapped.iter().enumerate() {
-                let part = cell.get(line).map_or("", String::as_str);
-                row.push_str(part);
-                if cpu + 1 < self.cpus {
-                    let pad = (self.column + 2).saturating_sub(part.chars().count());
-                    row.extend(std::iter::repeat_n(' ', pad));
-                }
-            }
-            let _ = writeln!(self.text, "{}", row.trim_end());
-        }
-    }
-}
-
-/// Breaks at spaces; a word that is too long stands alone.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            // What follows the first line is indented.
-            Some(_) => lines.push(format!("  {word}")),
-            None => lines.push(word.to_string()),
-        }
-    }
-    lines
-}
+use crate::machine::What;
 
 /// Short names for frames: `A`, `B`, … in the order in which they are told of.
 #[derive(Default)]
-struct Names {
+pub(super) struct Names {
     frames: Vec<FrameNumber>,
 }
 
@@ -143,7 +24,7 @@ impl Names {
     }
 
     /// The same in a sentence, for those that were told of.
-    fn in_words(&self, text: &str) -> String {
+    pub(super) fn in_words(&self, text: &str) -> String {
         let mut text = text.to_string();
         for (n, frame) in self.frames.iter().enumerate() {
             let letter = char::from(b'A' + (n % 26) as u8);
@@ -154,7 +35,7 @@ impl Names {
     }
 
     /// In words, if it belongs to the story that ends with `seen`.
-    fn tell(&mut self, what: &What, seen: &str) -> Option<String> {
+    pub(super) fn tell(&mut self, what: &What, seen: &str) -> Option<String> {
         Some(match what {
             What::Call("fault") => return None,
             What::Call(name) => format!("{name}() {{"),
@@ -176,7 +57,7 @@ impl Names {
             What::FlushKernelPage(page) => format!("flushes kernel page {page:#x}"),
             What::FlushKernel => "flushes all kernel pages".to_string(),
             What::Broadcast(what) => format!("flushes {} on all CPUs", self.everywhere(*what)),
-            What::Synced => "that is done".to_string(),
+            What::Synced(_) => "that is done".to_string(),
             What::Load(root, keep) => {
                 let root = self.frame(*root);
                 format!("loads the tables in {root}{}", if *keep { ", keeps its TLB" } else { ", flushes" })
