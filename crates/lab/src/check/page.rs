@@ -23,6 +23,8 @@ use crate::study::command::CommandLine;
 const NAMED: usize = 3;
 /// The width of a small picture.
 const NARROW: u32 = 370;
+/// Scenarios in a picture.
+const MOST_DRAWN: usize = 10;
 const AGAIN: &str = "The command above plays the same schedules again, on any host.";
 /// What the columns of the ways hold.
 const COUNTED: &str = "Schedules until one showed it; in brackets how many were tried where none did.";
@@ -41,6 +43,7 @@ pub fn coverage(args: &CheckArgs, scenarios: &[Scenario], out: &Json, stories: &
         some if some.len() <= NAMED => some.join(", "),
         all => format!("{} scenarios", all.len()),
     };
+    let distinct = distinct(scenarios, out)?;
     let number = |place: &str| values.said(place, count);
     let points = out["points"].as_u64().unwrap_or(0);
     let complete = scenarios.len() - of_scenarios(out, "complete", &false.into());
@@ -67,6 +70,7 @@ pub fn coverage(args: &CheckArgs, scenarios: &[Scenario], out: &Json, stories: &
             }
             @for picture in &pictures { (picture) }
             h3 { "What was tried" }
+            @if let Some(picture) = &distinct { div class="pictures" { (picture) } }
             div class="wide" {
                 table {
                     thead {
@@ -89,6 +93,30 @@ pub fn coverage(args: &CheckArgs, scenarios: &[Scenario], out: &Json, stories: &
         }
     };
     Ok(Page { title: format!("check: {title}"), parts: vec![(title, part)], again: AGAIN })
+}
+
+/// Where most came out differently, if the order was another.
+fn distinct(scenarios: &[Scenario], out: &Json) -> Drawn<Option<Picture>> {
+    let runs = |nth: usize| out["scenarios"][nth]["distinct"].as_u64().unwrap_or(0);
+    let mut most: Vec<usize> = (0..scenarios.len()).filter(|&nth| runs(nth) > 0).collect();
+    most.sort_by_key(|&nth| std::cmp::Reverse(runs(nth)));
+    most.truncate(MOST_DRAWN);
+    let bar = |&nth: &usize| Bar {
+        name: scenarios[nth].name.to_string(),
+        pieces: vec![(runs(nth) as f64, palette::colour(1))],
+        spread: 0.0,
+        value: count(runs(nth) as f64),
+    };
+    let bars: Vec<Bar> = most.iter().map(bar).collect();
+    if bars.is_empty() {
+        return Ok(None);
+    }
+    let title = if bars.len() < scenarios.len() {
+        format!("Runs that differ in something that matters: the {} scenarios with most", bars.len())
+    } else {
+        "Runs that differ in something that matters".to_string()
+    };
+    by_name(title, "distinct runs", &bars).map(Some)
 }
 
 /// Scenarios of which this is so.
@@ -176,11 +204,14 @@ fn found_by(rows: &[Row]) -> Drawn<Picture> {
         }
     };
     let bars: Vec<Bar> = Way::ALL.into_iter().enumerate().map(bar).collect();
+    by_name("Rules that each way found".to_string(), "rules", &bars)
+}
+
+fn by_name(title: String, label: &str, bars: &[Bar]) -> Drawn<Picture> {
     let about: Vec<String> = bars.iter().map(|bar| format!("{}: {}", bar.name, bar.value)).collect();
-    let axis = Axis::from_zero("rules", rows.len() as f64, 4);
-    let size = (NARROW, bars::height(bars.len()));
-    draw("Rules that each way found", format!("{}.", about.join("; ")), size, |canvas| {
-        bars::draw(canvas, &bars, &axis, NARROW)
+    let axis = Axis::from_zero(label, bars::most(bars), 4);
+    draw(title, format!("{}.", about.join("; ")), (NARROW, bars::height(bars.len())), |canvas| {
+        bars::draw(canvas, bars, &axis, NARROW)
     })
 }
 

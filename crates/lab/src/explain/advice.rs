@@ -12,12 +12,13 @@ use crate::show::wrap::hanging;
 /// Something to change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advice {
-    cause: Cause,
+    /// What made the kernel flush.
+    pub cause: Cause,
     /// Interrupts that it is about; calls that may interrupt, where interrupts were not recorded.
-    count: u64,
+    pub count: u64,
     recorded: bool,
     /// What they cost, in nanoseconds of CPU time.
-    ns: f64,
+    pub ns: f64,
     /// Calls that interrupted, and how many would be left if those that follow each other at once were one.
     calls: [u64; 2],
 }
@@ -28,6 +29,37 @@ impl Advice {
         let [calls, bursts] = self.calls;
         let left = (self.count * bursts.min(calls)).checked_div(calls).unwrap_or(self.count);
         self.count - left
+    }
+
+    /// What it is about, and what that is worth.
+    pub fn worth(&self) -> String {
+        let count = grouped(&self.count.to_string());
+        let plural = if self.count == 1 { "" } else { "s" };
+        let worth = if self.recorded {
+            format!("{count} interrupt{plural}, {}", time(self.ns))
+        } else {
+            format!("{count} call{plural} that may interrupt")
+        };
+        format!("{} ({worth})", self.cause.name())
+    }
+
+    /// In words: what it is worth, and what to do.
+    pub fn said(&self) -> String {
+        let mut said = format!("{}. {}", self.worth(), self.cause.advice());
+        let saved = self.saved();
+        if self.recorded && gathers(self.cause) && saved > 0 {
+            let how = match self.cause {
+                Cause::Madvise => {
+                    "process_madvise takes 1024 ranges and flushes once for all, since Linux 6.16"
+                }
+                _ => "where the ranges lie side by side",
+            };
+            said += &format!(
+                " Calls that follow each other within 1 ms as one ({how}): {} interrupts less.",
+                grouped(&saved.to_string())
+            );
+        }
+        said
     }
 
     /// For programs.
@@ -78,36 +110,18 @@ pub fn ranked(recording: &Recording<'_>, blame: &Blame, machine: &Machine) -> Ve
     all
 }
 
+/// That there is nothing to change, and why.
+pub fn nothing(recorded: bool) -> String {
+    let why = if recorded { "nobody was interrupted" } else { "no call can have interrupted anybody" };
+    format!("Nothing to change: {why}.")
+}
+
 /// In words.
 pub fn text(all: &[Advice], recorded: bool, width: usize) -> String {
     if all.is_empty() {
-        let why = if recorded { "nobody was interrupted" } else { "no call can have interrupted anybody" };
-        return format!("Nothing to change: {why}.\n");
+        return nothing(recorded) + "\n";
     }
-    let mut text = "What to change, most first:\n".to_owned();
-    for (nth, advice) in all.iter().enumerate() {
-        let count = grouped(&advice.count.to_string());
-        let plural = if advice.count == 1 { "" } else { "s" };
-        let worth = if advice.recorded {
-            format!("{count} interrupt{plural}, {}", time(advice.ns))
-        } else {
-            format!("{count} call{plural} that may interrupt")
-        };
-        let mut said = format!("{} ({worth}). {}", advice.cause.name(), advice.cause.advice());
-        let saved = advice.saved();
-        if advice.recorded && gathers(advice.cause) && saved > 0 {
-            let how = match advice.cause {
-                Cause::Madvise => {
-                    "process_madvise takes 1024 ranges and flushes once for all, since Linux 6.16"
-                }
-                _ => "where the ranges lie side by side",
-            };
-            said += &format!(
-                " Calls that follow each other within 1 ms as one ({how}): {} interrupts less.",
-                grouped(&saved.to_string())
-            );
-        }
-        text += &hanging(width, &format!("{:>2}. ", nth + 1), &said);
-    }
-    text
+    let each = all.iter().enumerate();
+    let each = each.map(|(nth, advice)| hanging(width, &format!("{:>2}. ", nth + 1), &advice.said()));
+    "What to change, most first:\n".to_owned() + &each.collect::<String>()
 }

@@ -11,7 +11,7 @@ use crate::show::units::{grouped, time};
 use crate::show::wrap::hanging;
 
 /// Groups that are shown.
-const MOST: usize = 10;
+pub const MOST: usize = 10;
 /// Those interrupted that are named of each.
 const MOST_VICTIMS: usize = 3;
 
@@ -20,56 +20,54 @@ pub fn each(machine: &Machine) -> f64 {
     cost::received(machine) + cost::sent(machine)
 }
 
-/// In words and a table.
-pub fn text(recording: &Recording<'_>, blame: &Blame, machine: &Machine, width: usize) -> String {
+/// What was recorded, and what to know of it: sentences.
+pub fn about(recording: &Recording<'_>, machine: &Machine) -> Vec<String> {
     let about = recording.header().about;
     let seconds = about.duration as f64 / 1e9;
     let part = if about.bounded { ", a part of its run" } else { "" };
-    let mut text = hanging(
-        width,
-        "",
-        &format!(
-            "{}: {seconds:.2} s on {} CPUs{part}, {} thread{} ({}).",
-            if about.program.is_empty() { "the program" } else { about.program },
-            about.cpus,
-            recording.header().sums.threads,
-            if recording.header().sums.threads == 1 { "" } else { "s" },
-            about.method
-        ),
-    );
+    let mut said = vec![format!(
+        "{}: {seconds:.2} s on {} CPUs{part}, {} thread{} ({}).",
+        program(recording),
+        about.cpus,
+        recording.header().sums.threads,
+        if recording.header().sums.threads == 1 { "" } else { "s" },
+        about.method
+    )];
     if about.lost > 0 {
-        text += &hanging(
-            width,
-            "",
-            &format!("{} events were lost: the counts below are too low.", grouped(&about.lost.to_string())),
-        );
+        said.push(format!(
+            "{} events were lost: the counts below are too low.",
+            grouped(&about.lost.to_string())
+        ));
     }
     if machine.cpus != u32::from(about.cpus) {
         let (name, cpus) = (&machine.name, machine.cpus);
-        text += &hanging(
-            width,
-            "",
-            &format!(
-                "Costs are those of {name}, which has {cpus} CPUs and is another machine: `quietmm machine measure` describes this one."
-            ),
-        );
+        said.push(format!(
+            "Costs are those of {name}, which has {cpus} CPUs and is another machine: `quietmm machine measure` describes this one."
+        ));
     }
-    text.push('\n');
+    said
+}
+
+/// The program's name.
+pub fn program<'a>(recording: &Recording<'a>) -> &'a str {
+    let program = recording.header().about.program;
+    if program.is_empty() { "the program" } else { program }
+}
+
+/// How often somebody was interrupted and what that cost; or that it was not recorded.
+pub fn summary(recording: &Recording<'_>, blame: &Blame, machine: &Machine) -> String {
+    let about = recording.header().about;
     if !about.shootdowns {
-        text += &hanging(
-            width,
-            "",
-            "Who was interrupted was not recorded: that needs `quietmm record --by perf`. What follows are the calls that may have \
-             interrupted somebody, because other threads lived in the space.",
-        );
-        text.push('\n');
-        return text + &calls(blame);
+        return "Who was interrupted was not recorded: that needs `quietmm record --by perf`. What follows are the calls that may have \
+                interrupted somebody, because other threads lived in the space."
+            .to_owned();
     }
+    let seconds = about.duration as f64 / 1e9;
     let spent = blame.shootdowns as f64 * each(machine);
     let all = about.duration as f64 * f64::from(about.cpus);
     let count = grouped(&blame.shootdowns.to_string());
     let times = if blame.shootdowns == 1 { "time" } else { "times" };
-    let summary = format!(
+    format!(
         "CPUs were interrupted {count} {times} to flush for it, {:.0} a second. On {} that takes {} of CPU time each, who interrupts and \
          who is interrupted together: {}, {:.2} % of all CPUs' time.",
         blame.shootdowns as f64 / seconds.max(1e-9),
@@ -77,10 +75,20 @@ pub fn text(recording: &Recording<'_>, blame: &Blame, machine: &Machine, width: 
         time(each(machine)),
         time(spent),
         100.0 * spent / all.max(1.0)
-    );
-    text += &hanging(width, "", &summary);
+    )
+}
+
+/// In words and a table.
+pub fn text(recording: &Recording<'_>, blame: &Blame, machine: &Machine, width: usize) -> String {
+    let mut text: String = about(recording, machine).iter().map(|said| hanging(width, "", said)).collect();
     text.push('\n');
-    text + &if blame.shootdowns == 0 { String::new() } else { who(blame, width) }
+    text += &hanging(width, "", &summary(recording, blame, machine));
+    text.push('\n');
+    match (recording.header().about.shootdowns, blame.shootdowns) {
+        (false, _) => text + &calls(blame),
+        (true, 0) => text,
+        (true, _) => text + &who(blame, width),
+    }
 }
 
 /// Who interrupts whom, a line each, and below it what is known beside.
@@ -109,25 +117,30 @@ fn who(blame: &Blame, width: usize) -> String {
     let mut text = grid("llrrrr", &rows);
     text.push('\n');
     for group in shown {
-        let mut victims: Vec<String> = group.victims.iter().take(MOST_VICTIMS).map(victim).collect();
-        if group.victims.len() > MOST_VICTIMS {
-            victims.push("others".to_owned());
-        }
-        let mut said = format!("interrupts {}.", victims.join(", "));
-        if let Some([guilty, innocent]) = group.took_each() {
-            said += &format!(
-                " Half of the calls that do take at most {}, half of those that do not {}.",
-                time(guilty as f64),
-                time(innocent as f64)
-            );
-        }
-        if let Some((stack, count)) = group.stacks.first() {
-            said += &format!(" Most often ({count}) from {}.", stack.replace(';', " < "));
-        }
-        text += &hanging(width, "  ", &format!("{}, {}: {said}", group.name, group.cause.name()));
+        text += &hanging(width, "  ", &format!("{}, {}: {}", group.name, group.cause.name(), beside(group)));
     }
     text.push('\n');
     text
+}
+
+/// What is known of a group beside its counts: whom it interrupts, how long its calls take, from where they come.
+pub fn beside(group: &Group) -> String {
+    let mut victims: Vec<String> = group.victims.iter().take(MOST_VICTIMS).map(victim).collect();
+    if group.victims.len() > MOST_VICTIMS {
+        victims.push("others".to_owned());
+    }
+    let mut said = format!("interrupts {}.", victims.join(", "));
+    if let Some([guilty, innocent]) = group.took_each() {
+        said += &format!(
+            " Half of the calls that do take at most {}, half of those that do not {}.",
+            time(guilty as f64),
+            time(innocent as f64)
+        );
+    }
+    if let Some((stack, count)) = group.stacks.first() {
+        said += &format!(" Most often ({count}) from {}.", stack.replace(';', " < "));
+    }
+    said
 }
 
 /// Without shootdowns: what may have interrupted.
@@ -142,13 +155,17 @@ fn calls(blame: &Blame) -> String {
 }
 
 fn victim((whom, count): &(Whom, u64)) -> String {
-    let name = match whom {
+    format!("{} ({count})", name(whom))
+}
+
+/// Who was interrupted.
+pub fn name(whom: &Whom) -> &str {
+    match whom {
         Whom::Threads(name) => name,
         Whom::Idle => "idle CPUs",
         Whom::Left => "CPUs that had left its space",
         Whom::Others => "other programs",
-    };
-    format!("{name} ({count})")
+    }
 }
 
 /// The recording, for programs.

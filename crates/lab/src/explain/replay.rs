@@ -24,14 +24,17 @@ const BATCHED: &str = ", one call";
 /// A replay.
 #[derive(Clone, Debug)]
 pub struct Row {
-    machine: String,
-    cpus: u32,
-    policy: String,
+    /// Where it was replayed.
+    pub machine: String,
+    /// With so many CPUs.
+    pub cpus: u32,
+    /// Under this policy.
+    pub policy: String,
     /// Flush requests that CPUs received, and flushes for which somebody was asked.
-    received: u64,
+    pub received: u64,
     asked: u64,
     /// Nanoseconds of CPU time: interrupts, of sender and receiver; in the kernel, all; from start to end.
-    ipis: f64,
+    pub ipis: f64,
     system: f64,
     elapsed: f64,
     /// Steps that were added or left out because the recording could not be so.
@@ -53,6 +56,11 @@ impl Row {
             elapsed: seconds(&figures::ELAPSED),
             mended: number(figures::STEPS_MENDED.key) as u64,
         }
+    }
+
+    /// The policy by its short name.
+    pub fn name(&self) -> &str {
+        self.policy.strip_prefix("linux+unmap=").unwrap_or(&self.policy)
     }
 
     /// The same with this part of all interrupts left out. Reckoned, not replayed: what else a call does is done all the same.
@@ -148,7 +156,7 @@ pub fn run(study: &Study, spared: f64) -> Result<(Vec<Row>, Ending), Failure> {
 }
 
 /// A machine's name, or that of its file: a path is longer than a column.
-fn short(machine: &str) -> String {
+pub fn short(machine: &str) -> String {
     let name = machine.rsplit('/').next().unwrap_or(machine);
     name.strip_suffix(".toml").unwrap_or(name).to_owned()
 }
@@ -171,7 +179,7 @@ pub fn text(rows: &[Row], received: Option<u64>, width: usize) -> String {
         cells.push(vec![
             once(short(&row.machine)),
             once(row.cpus.to_string()),
-            row.policy.strip_prefix("linux+unmap=").unwrap_or(&row.policy).to_owned(),
+            row.name().to_owned(),
             grouped(&row.received.to_string()),
             grouped(&row.asked.to_string()),
             time(row.ipis),
@@ -181,6 +189,11 @@ pub fn text(rows: &[Row], received: Option<u64>, width: usize) -> String {
     }
     text += &grid("lrlrrrrr", &cells);
     text.push('\n');
+    text + &hanging(width, "", &notes(rows))
+}
+
+/// What the columns are, and what to know of them.
+pub fn notes(rows: &[Row]) -> String {
     let mut said = String::from(
         "received: flush requests that CPUs received; asked: flushes that interrupted somebody; IPIs: CPU time of senders and \
          receivers; kernel: all CPU time there; per-page: linux+unmap=per-page. Policies differ in how they reclaim, and quiet in that it leaves out flushes of what no CPU \
@@ -196,5 +209,5 @@ pub fn text(rows: &[Row], received: Option<u64>, width: usize) -> String {
             grouped(&mended.to_string())
         );
     }
-    text + &hanging(width, "", &said)
+    said
 }

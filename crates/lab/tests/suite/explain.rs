@@ -1,6 +1,7 @@
 //! `quietmm explain`: who interrupts whom, what it cost, what else it would have cost, and what to change.
 
-use crate::common::{good, output, refused};
+use crate::common::page::{of, pointers, read, stands_alone};
+use crate::common::{folder, good, output, refused, text, with};
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -142,4 +143,47 @@ fn what_cannot_be_explained_is_one_line() {
     assert!(refused(&["explain", "own:threads=2", "--cpus", "0"]).contains("--cpus"));
     let help = String::from_utf8(output(&["explain", "--help"]).stdout).unwrap();
     assert!(help.contains("Examples:") && help.contains("machine measure"), "{help}");
+}
+
+/// The page of this command line, and what it prints with `--json`.
+fn page(args: &[&str], name: &str) -> (String, Value) {
+    let path = folder("explain", name).join("page.html");
+    let all = json(&with(args, &["--report", text(&path)]));
+    (fs::read_to_string(path).unwrap(), all)
+}
+
+#[test]
+fn a_page_has_the_numbers_of_json_and_says_who_interrupts_whom() {
+    let file = recording("page");
+    let args = [text(&file), "--machine", "uma-8", "--larger", "uma-8", "--cpus", "2"];
+    let (recorded, all) = page(&args, "page");
+    // Both matrices, what it costs, and two pictures of each machine.
+    stands_alone(&recorded, 7);
+    assert!(pointers(&recorded, &all) > 40);
+    read(&recorded, |page| {
+        let said: Vec<_> = of(page.root_element(), "desc").filter_map(|said| said.text()).collect();
+        assert!(said.contains(&"app interrupts app 4 times."), "by thread: {said:?}");
+        assert!(said.contains(&"madvise interrupts app 4 times."), "by call: {said:?}");
+    });
+    // What is printed stays the same.
+    let (whole, path) = (with(&["explain"], &args), folder("explain", "same").join("page.html"));
+    assert_eq!(good(&whole), good(&with(&whole, &["--report", text(&path)])));
+    assert_eq!(recorded, fs::read_to_string(path).unwrap());
+    // Without interrupts in the recording, and without replays.
+    let own = "own:threads=3,operation=munmap,rounds=20,sharing=2";
+    let (unknown, all) = page(&[own, "--no-replay"], "unknown");
+    stands_alone(&unknown, 0);
+    assert!(pointers(&unknown, &all) > 1 && unknown.contains("was not recorded"));
+    // What is read is not written over.
+    let line = refused(&with(&whole, &["--report", text(&file)]));
+    assert!(line.contains("another name"), "{line}");
+}
+
+#[test]
+#[should_panic(expected = "/shootdowns")]
+fn a_number_of_a_page_that_is_another_is_found() {
+    let file = recording("page-control");
+    let (page, mut all) = page(&[text(&file), "--no-replay"], "control");
+    all["shootdowns"] = 5.into();
+    pointers(&page, &all);
 }
