@@ -5,7 +5,7 @@
 //! [`backend`] says, and [`show`] renders what came of it as text, JSON or CSV, [`report`] as
 //! a page to look at, and [`timeline`] as a trace to walk through. [`process`] is the terminal, the
 //! threads and Ctrl-C. [`host`] records programs and measures, [`traces`] imports and shows recordings. [`check`] looks for schedules
-//! that break an invariant.
+//! that break an invariant. [`sweep`] runs grids of runs.
 //! [`demo`] is what `make run` shows.
 
 mod backend;
@@ -21,6 +21,7 @@ mod report;
 mod shipped;
 mod show;
 mod study;
+mod sweep;
 mod timeline;
 mod trace;
 mod traces;
@@ -51,6 +52,7 @@ fn obey(command: &Command, output: &mut Output) -> Result<Ending, Failure> {
         Command::Machine { command } => return host::machine(command, output),
         Command::Trace { command } => return traces::obey(command, output),
         Command::Check(args) => return check::check(args, output),
+        Command::Sweep(args) => return sweep::sweep(args, output),
         Command::Demo(args) => return demo::demo(args, output),
         Command::Completions(args) => return cli::completions(args, output),
         Command::Man(args) => return cli::man(args, output),

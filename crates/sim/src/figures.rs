@@ -124,7 +124,6 @@ macro_rules! figures {
                 about: $about,
             };
         )*)*
-        #[cfg(test)]
         static ALL: &[&Figure] = &[$($(&$name,)*)*];
     };
 }
@@ -272,6 +271,16 @@ figures! {
         PROGRESS "progress" "pages of work" "" 0 Neither "pages that the workload has done";
         COUNTED "counted" "accesses counted" "" 0 Neither "of the hot set, by bystanders";
     }
+}
+
+/// The figure with this key, the core's counters among them.
+#[must_use]
+pub fn find(key: &str) -> Option<&'static Figure> {
+    let counters = || Counter::ALL.iter().map(|&counter| of(counter));
+    ALL.iter()
+        .copied()
+        .find(|figure| figure.key == key)
+        .or_else(|| counters().find(|figure| figure.key == key))
 }
 
 /// The figure of a counter of the core: under its own name, which is Linux's where Linux counts the same.

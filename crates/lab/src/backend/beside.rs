@@ -59,7 +59,7 @@ impl Beside {
     /// Both machines.
     pub fn of(ask: &Ask<'_>, workload: Workload, name: Option<&str>) -> Result<Beside, Failure> {
         let input = |error: &dyn std::fmt::Display| Failure::Input(error.to_string());
-        if ask.common.broken.is_some() {
+        if ask.common.work.broken.is_some() {
             let why = "--break: what a broken rule leads to is no count to compare; not with --on both";
             return Err(Failure::Input(why.to_string()));
         }
@@ -72,10 +72,11 @@ impl Beside {
             return Err(Failure::Input(why));
         }
         let mut machine = machine.with_cpus(booted.place().cpus).map_err(|error| input(&error))?;
-        for (key, value) in ask.common.sets.iter().filter(|(key, _)| !ONLY_IMAGE.contains(&key.as_str())) {
+        for (key, value) in ask.common.work.sets.iter().filter(|(key, _)| !ONLY_IMAGE.contains(&key.as_str()))
+        {
             machine.set(key, value).map_err(|error| input(&error))?;
         }
-        Ok(Beside { booted, machine, name, sets: ask.common.sets.clone() })
+        Ok(Beside { booted, machine, name, sets: ask.common.work.sets.clone() })
     }
 }
 

@@ -44,24 +44,25 @@ impl Simulated {
     /// The machine of this name, or the workload's own.
     pub fn of(ask: &Ask<'_>, workload: Workload, name: Option<&str>) -> Result<Simulated, Failure> {
         let name = name.unwrap_or(workload.default_machine()).to_string();
-        check_parts(workload, ask.sim.parts)?;
+        check_parts(workload, ask.sim.machine.parts)?;
         let mut machine = load(&name)?;
         if let Some(cpus) = ask.cpus {
             let wrong = |error| Failure::Input(format!("--cpus {cpus}: {error}"));
             machine = machine.with_cpus(cpus).map_err(wrong)?;
         }
-        for (key, value) in &ask.common.sets {
+        for (key, value) in &ask.common.work.sets {
             machine.set(key, value).map_err(|error| Failure::Input(error.to_string()))?;
         }
-        let trace = workload.needs_trace().then(|| recorded::find(ask.sim.trace.as_deref())).transpose()?;
+        let trace =
+            workload.needs_trace().then(|| recorded::find(ask.sim.machine.trace.as_deref())).transpose()?;
         Ok(Simulated {
-            scale: ask.sim.scale.unwrap_or_else(|| default_scale(workload, &machine, trace.as_ref())),
+            scale: ask.sim.machine.scale.unwrap_or_else(|| default_scale(workload, &machine, trace.as_ref())),
             machine,
             name,
             cpus: ask.cpus,
-            sets: ask.common.sets.clone(),
+            sets: ask.common.work.sets.clone(),
             trace,
-            parts: ask.sim.parts,
+            parts: ask.sim.machine.parts,
             profile: ask.sim.profile,
             traffic: ask.common.report.is_some(),
             timeline: crate::timeline::wanted(ask)?,
@@ -88,7 +89,7 @@ fn check_parts(workload: Workload, parts: Option<u32>) -> Result<(), Failure> {
     Err(Failure::Input(wrong))
 }
 
-/// The workload's own scale, unless the machine is so large that it would run for hours. Of a trace it is the power of two
+/// The workload's own scale, unless the machine is so large that it would run for hours, or has so many CPUs that they need more. Of a trace it is the power of two
 /// that leaves at most three quarters of what all CPUs touch, as far as the machine can be so small.
 fn default_scale(workload: Workload, machine: &Machine, trace: Option<&Recorded>) -> u32 {
     let own = if trace.is_some() { 1 } else { workload.default_scale() };
@@ -97,9 +98,16 @@ fn default_scale(workload: Workload, machine: &Machine, trace: Option<&Recorded>
         // A recorded program has the memory that it needs: pages, their tables, and what CPUs have at hand.
         _ => {
             let needed = trace.and_then(recorded::brought_in).unwrap_or(0).saturating_mul(2);
-            own.max(divisor(machine.memory, needed.clamp(MOST_MEMORY, MOST_FOR_RECORDING)))
+            let scale = own.max(divisor(machine.memory, needed.clamp(MOST_MEMORY, MOST_FOR_RECORDING)));
+            scale.min(smallest(machine))
         }
     }
+}
+
+/// The power of two that leaves a machine what its CPUs and nodes need.
+fn smallest(machine: &Machine) -> u32 {
+    let most = u32::try_from(machine.memory / quietmm_sim::least_memory(machine)).unwrap_or(u32::MAX);
+    most.checked_ilog2().map_or(1, |power| 1 << power)
 }
 
 fn too_small(memory: u64, touched: u64, least: u64) -> u32 {
@@ -258,6 +266,19 @@ mod tests {
         // No smaller than a machine can be.
         assert_eq!(too_small(1 << 30, 1 << 20, 6 << 20), 170);
         assert_eq!(too_small(1 << 20, 1 << 20, 6 << 20), 1);
+    }
+
+    #[test]
+    fn a_machine_of_many_cpus_has_the_memory_that_they_need() {
+        let machine = Machine::builtin("numa-4x12").unwrap();
+        let scale = |cpus| default_scale(Workload::Reader, &machine.clone().with_cpus(cpus).unwrap(), None);
+        assert_eq!(scale(1024), Workload::Reader.default_scale(), "as it is without");
+        let (many, least) =
+            (scale(4096), quietmm_sim::least_memory(&machine.clone().with_cpus(4096).unwrap()));
+        assert!(
+            machine.memory / u64::from(many) >= least && machine.memory / u64::from(many * 2) < least,
+            "{many}"
+        );
     }
 
     #[test]

@@ -35,7 +35,7 @@ const POLICIES: &str = "linux+unmap=per-page,linux,quiet";
 const METAL_POLICIES: &str = "linux+unmap=per-page,linux";
 
 /// `quietmm run`
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct RunArgs {
     /// The workload (see `quietmm list`)
     pub workload: String,
@@ -85,9 +85,9 @@ pub struct BootArgs {
     pub common: Common,
 }
 
-/// What every run has, wherever it is.
-#[derive(Debug, Args)]
-pub struct Common {
+/// The work itself, wherever it runs.
+#[derive(Clone, Debug, Args)]
+pub struct WorkArgs {
     /// Change a constant of the machine (see `quietmm list --machine NAME`; of one that boots: lru_batch, scan_batch,
     /// vmap_shards, content, heap, hz, late); may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting)]
@@ -95,15 +95,22 @@ pub struct Common {
     /// The seed of the first run
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, long_help = SEED_HELP)]
     pub seed: u64,
-    /// Run with N seeds, from --seed upwards, 1 to 1000, and show mean and standard deviation
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=1000), allow_negative_numbers = true)]
-    pub runs: u32,
     /// Break a rule of the memory manager (see `quietmm list`) and report what follows: stale accesses, lost writes, wrong contents
     #[arg(long = "break", value_name = "RULE")]
     pub broken: Option<String>,
     /// How many threads work, each on a CPU of its own, while the machine stays whole: for vmap-touch (default: one a CPU)
     #[arg(long, value_name = "N", value_parser = cpus(), allow_negative_numbers = true)]
     pub threads: Option<u32>,
+}
+
+/// What every run has, wherever it is.
+#[derive(Clone, Debug, Args)]
+pub struct Common {
+    #[command(flatten)]
+    pub work: WorkArgs,
+    /// Run with N seeds, from --seed upwards, 1 to 1000, and show mean and standard deviation
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=1000), allow_negative_numbers = true)]
+    pub runs: u32,
     /// Print JSON: a list with one element for each table
     #[arg(long, conflicts_with = "csv")]
     pub json: bool,
@@ -121,13 +128,13 @@ pub struct Common {
     pub explain: bool,
 }
 
-/// What only a simulated machine has.
+/// The simulated machine, what runs on it, and by how much of the host.
 #[derive(Clone, Debug, Default, Args)]
-pub struct SimArgs {
+pub struct MachineArgs {
     /// The machine: a name from `quietmm list`, or a TOML file; several, separated by commas, make a table each (default: the
     /// workload's own)
     #[arg(long = "machine", value_name = "NAME|FILE", value_delimiter = ',')]
-    pub machines: Vec<String>,
+    pub names: Vec<String>,
     /// Give the machine this many CPUs, 1 to 4096 (one that boots: 1 to 255)
     #[arg(long, value_name = "N", value_parser = cpus(), allow_negative_numbers = true)]
     pub cpus: Option<u32>,
@@ -142,6 +149,16 @@ pub struct SimArgs {
     /// With this many parts of other work to one of mapping, and no other ratio: for dir-buffers (default: all, one after another)
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub parts: Option<u32>,
+    /// How many host threads run side by side, 1 to 1024 (default: every core); changes no figure
+    #[arg(long, value_name = "N", value_parser = jobs(), allow_negative_numbers = true)]
+    pub jobs: Option<u16>,
+}
+
+/// What only a simulated machine has.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SimArgs {
+    #[command(flatten)]
+    pub machine: MachineArgs,
     /// Print where CPU time went, for each policy
     #[arg(long, long_help = PROFILE_HELP)]
     pub profile: bool,
@@ -157,9 +174,6 @@ pub struct SimArgs {
     /// The timeline ends here (default: with the run)
     #[arg(long, value_name = "TIME", value_parser = time, requires = "timeline", allow_negative_numbers = true)]
     pub to: Option<u64>,
-    /// How many host threads run side by side, 1 to 1024 (default: every core); changes no figure
-    #[arg(long, value_name = "N", value_parser = jobs(), allow_negative_numbers = true)]
-    pub jobs: Option<u16>,
 }
 
 /// What only a machine that boots has.
@@ -224,10 +238,10 @@ impl SimArgs {
     /// The first flag that says something only of a simulated machine; beside one that boots, a machine may be named.
     pub fn only_simulated(&self, beside: bool) -> Option<&'static str> {
         first(&[
-            ("--machine", !self.machines.is_empty() && !beside),
-            ("--scale", self.scale.is_some()),
-            ("--trace", self.trace.is_some()),
-            ("--parts", self.parts.is_some()),
+            ("--machine", !self.machine.names.is_empty() && !beside),
+            ("--scale", self.machine.scale.is_some()),
+            ("--trace", self.machine.trace.is_some()),
+            ("--parts", self.machine.parts.is_some()),
             ("--profile", self.profile),
             ("--timeline", self.timeline.is_some()),
         ])

@@ -13,6 +13,7 @@ use crate::check::CheckArgs;
 use crate::explain::ExplainArgs;
 use crate::host::{MachineCommand, RecordArgs};
 use crate::process::ending;
+use crate::sweep::{self, args::SweepArgs};
 use crate::trace::{ImportArgs, ShowArgs};
 use flags::{BootArgs, CompareArgs, RunArgs};
 pub use shell::{CompletionsArgs, ManArgs, completions, man};
@@ -105,6 +106,14 @@ pub enum Command {
         The first policy is the baseline. Where figures for the same comparison were published they stand below the \
         computed ones. Columns that do not fit the terminal (80 columns where there is none) are stacked.")]
     Compare(CompareArgs),
+    /// Run a grid of machines, policies, constants and seeds, on all cores, and go on where it stopped
+    #[command(
+        long_about = "Run a grid of machines, policies, constants and seeds, on all cores, and go on where it stopped.\n\n\
+        Each --vary is an axis, and each combination of their values a run, as `quietmm run` would do it. Results are lines of JSON, \
+        the same bytes whatever ran where and when; a grid can be cut into parts for many machines.",
+        after_help = sweep::args::EXAMPLES
+    )]
+    Sweep(SweepArgs),
     /// Boot the same work on an emulated machine, once for each policy, and print the same table
     #[command(
         long_about = "Boot the same work on an emulated machine, once for each policy, and print the same table.\n\n\

@@ -6,7 +6,7 @@ use quietmm_sim::{Figure, figures};
 use serde_json::{Value, json};
 
 use super::ExplainArgs;
-use crate::cli::flags::{Common, MetalArgs, On, SimArgs};
+use crate::cli::flags::{Common, MachineArgs, MetalArgs, On, SimArgs, WorkArgs};
 use crate::process::ending::{Ending, Failure};
 use crate::show;
 use crate::show::cause::{Causes, IPIS};
@@ -96,11 +96,8 @@ impl Row {
 /// The machine as it is, and the larger one with each number of CPUs.
 pub fn study(args: &ExplainArgs) -> Result<Study, Failure> {
     let common = Common {
-        sets: Vec::new(),
-        seed: 1,
+        work: WorkArgs { sets: Vec::new(), seed: 1, broken: None, threads: None },
         runs: 1,
-        broken: None,
-        threads: None,
         json: false,
         csv: false,
         stats: false,
@@ -112,12 +109,13 @@ pub fn study(args: &ExplainArgs) -> Result<Study, Failure> {
     let (workloads, policies) = (["trace".to_owned()], POLICIES.map(str::to_owned));
     let mut study = Study { plans: Vec::new(), jobs: args.jobs };
     for (machine, cpus) in machines {
-        let sim = SimArgs {
-            machines: vec![machine.clone()],
+        let machine = MachineArgs {
+            names: vec![machine.clone()],
             cpus,
             trace: Some(args.recording.clone()),
-            ..SimArgs::default()
+            ..MachineArgs::default()
         };
+        let sim = SimArgs { machine, ..SimArgs::default() };
         let ask = Ask {
             form: Form::Compare,
             on: On::Sim,

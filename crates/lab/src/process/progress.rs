@@ -83,7 +83,7 @@ impl Progress {
         if let Some(all) = estimate(passed, self.bar.position(), STEPS * self.runs as u64) {
             let (runs, workers) = (count(self.runs), self.workers);
             self.bar.println(format!(
-                "This takes about {}: {runs}, {workers} at a time. Ctrl-C prints what has finished.",
+                "This takes about {}: {runs}, {workers} at a time. Ctrl-C ends with what has finished.",
                 indicatif::HumanDuration(all)
             ));
         }

@@ -9,10 +9,10 @@ mod machine;
 mod memory;
 pub mod page;
 pub mod plot;
-mod policies;
+pub mod policies;
 mod published;
-mod section;
-mod table;
+pub mod section;
+pub mod table;
 pub mod value;
 
 use page::Page;

@@ -18,16 +18,16 @@ const OWN: usize = 4;
 
 /// All of them.
 pub fn pictures(columns: &[Column<'_>]) -> Drawn<Markup> {
-    let pictures = chosen(columns).into_iter().map(|figure| picture(figure, columns));
+    let pictures =
+        chosen(&rows::groups(columns, true).concat()).into_iter().map(|figure| picture(figure, columns));
     let pictures = pictures.collect::<Drawn<Vec<Picture>>>()?;
     Ok(html! {
         @if !pictures.is_empty() { div class="pictures" { @for picture in &pictures { (picture) } } }
     })
 }
 
-/// The figures that are drawn: time, interrupts, and what is the workload's own.
-fn chosen(columns: &[Column<'_>]) -> Vec<&'static Figure> {
-    let shown = rows::groups(columns, true).concat();
+/// The figures that are drawn, of all that say something: time, interrupts, and what is the workload's own.
+pub fn chosen(shown: &[&'static Figure]) -> Vec<&'static Figure> {
     let find = |figure: &Figure| shown.iter().copied().find(|known| known.key == figure.key);
     // Where nothing is reclaimed nothing goes by pages; where nobody is interrupted there is no picture.
     let ipis = find(&figures::IPIS_PER_PAGE)
@@ -57,11 +57,16 @@ fn picture(figure: &'static Figure, columns: &[Column<'_>]) -> Drawn<Picture> {
         bars.iter().map(|bar| format!("{} {} {}", bar.name, bar.value, scale.unit)).collect();
     let about =
         format!("{}: {}.", figure.about, about.iter().map(|said| said.trim()).collect::<Vec<_>>().join("; "));
-    let title = match figure.better {
+    let title = title(figure);
+    let axis = Axis::from_zero(if unit.is_empty() { figure.label } else { &unit }, bars::most(&bars), 4);
+    draw(title, about, (WIDTH, bars::height(bars.len())), |canvas| bars::draw(canvas, &bars, &axis, WIDTH))
+}
+
+/// What a picture of it is called.
+pub fn title(figure: &Figure) -> String {
+    match figure.better {
         Better::Less => format!("{} (less is better)", figure.label),
         Better::More => format!("{} (more is better)", figure.label),
         Better::Neither => figure.label.to_string(),
-    };
-    let axis = Axis::from_zero(if unit.is_empty() { figure.label } else { &unit }, bars::most(&bars), 4);
-    draw(title, about, (WIDTH, bars::height(bars.len())), |canvas| bars::draw(canvas, &bars, &axis, WIDTH))
+    }
 }

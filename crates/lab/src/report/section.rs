@@ -32,7 +32,7 @@ pub fn section(of: &Comparison, nth: usize, form: Form) -> Drawn<Markup> {
                 p { "No run finished." }
             } @else {
                 @if !both {
-                    (key(&columns))
+                    (key(&columns.iter().map(|column| (column.policy, column.name)).collect::<Vec<_>>(), "policies"))
                     (policies::pictures(&columns)?)
                 }
                 (table::table(of, &columns, form))
@@ -81,13 +81,13 @@ fn capital(said: &str) -> String {
     }
 }
 
-/// Which colour is which policy.
-fn key(columns: &[Column<'_>]) -> Markup {
+/// Which colour is whose.
+pub fn key(names: &[(usize, &str)], of: &str) -> Markup {
     html! {
-        @if columns.len() > 1 {
-            ul class="key" aria-label="Colours of the policies" {
-                @for column in columns {
-                    li { span class={ "mark m" (column.policy % 3) " " (palette::class(column.policy)) } aria-hidden="true" {} (column.name) }
+        @if names.len() > 1 {
+            ul class="key" aria-label={ "Colours of the " (of) } {
+                @for (nth, name) in names {
+                    li { span class={ "mark m" (nth % 3) " " (palette::class(*nth)) } aria-hidden="true" {} (name) }
                 }
             }
         }

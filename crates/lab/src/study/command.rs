@@ -22,6 +22,11 @@ impl CommandLine {
         self.0.push(quoted(word));
     }
 
+    /// It begins with `quietmm` and this command.
+    pub fn bare(command: &str) -> CommandLine {
+        CommandLine(["quietmm", command].map(str::to_string).to_vec())
+    }
+
     /// Adds a flag with its value.
     pub fn flag(&mut self, name: &str, value: impl std::fmt::Display) {
         self.0.extend([name.to_string(), quoted(&value.to_string())]);

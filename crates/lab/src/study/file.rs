@@ -27,8 +27,9 @@ pub struct Targets {
 impl Targets {
     /// Those of this command line, if all can be written.
     pub fn of(ask: &Ask<'_>) -> Result<Targets, Failure> {
-        let inputs = ask.sim.machines.iter().chain(&ask.sim.trace).map(Path::new);
-        let inputs: Vec<&Path> = inputs.chain(ask.metal.image.as_deref()).collect();
+        let machine = &ask.sim.machine;
+        let names = machine.names.iter().chain(&machine.trace).map(Path::new);
+        let inputs: Vec<&Path> = names.chain(ask.metal.image.as_deref()).collect();
         let target = |flag, path: &Option<PathBuf>| Target::asked(flag, path.as_deref(), &inputs);
         let targets = Targets {
             report: target("--report", &ask.common.report)?,
@@ -81,12 +82,18 @@ impl Target {
         }
     }
 
-    /// This is another file than the report.
-    pub fn beside(&self, report: &Target) -> Result<(), Failure> {
-        if self.is(&report.path) {
-            return Err(self.wrong("the report is written there; another name"));
+    /// This is another file than that one.
+    pub fn beside(&self, other: &Target) -> Result<(), Failure> {
+        if self.is(&other.path) {
+            let what = other.flag.trim_start_matches('-');
+            return Err(self.wrong(&format!("the {what} is written there; another name")));
         }
         Ok(())
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     fn wrong(&self, why: &str) -> Failure {

@@ -1,7 +1,7 @@
 //! Runs a study: every plan with every policy and seed, on the host's cores, with results in a fixed order.
 
 use crate::process::ending::Failure;
-use crate::process::progress::Progress;
+use crate::process::progress::{Lane, Progress};
 use crate::process::{interrupt, jobs};
 use crate::show::verdict;
 use crate::study::{Comparison, Plan, Run, Study};
@@ -24,11 +24,10 @@ pub fn measure(study: &Study) -> Result<Vec<Comparison>, Failure> {
     let progress = Progress::new(cells.len(), workers);
     let job = |nth: usize| {
         let Cell { plan, column, seed } = cells[nth];
-        let (policy, seed) = (&plan.policies[column], plan.seed_of(seed));
-        let lane = progress.lane(nth, &policy.name);
-        let run = plan.backend.run(plan, policy, seed, &lane)?;
+        let lane = progress.lane(nth, &plan.policies[column].name);
+        let run = one(plan, column, plan.seed_of(seed), &lane)?;
         lane.done();
-        Ok(run.map(|run| Run { policy: policy.name.clone(), seed, column, ..run }))
+        Ok(run)
     };
     let runs = jobs::in_order(cells.len(), workers, interrupt::requested, job);
     progress.clear();
@@ -41,6 +40,13 @@ pub fn measure(study: &Study) -> Result<Vec<Comparison>, Failure> {
         comparison(plan, std::mem::replace(&mut runs, rest).into_iter().flatten().collect())
     };
     Ok(study.plans.iter().map(of_plan).collect())
+}
+
+/// One run, with the policy of this number and this seed. `None` after Ctrl-C.
+pub fn one(plan: &Plan, column: usize, seed: u64, lane: &Lane<'_>) -> Result<Option<Run>, Failure> {
+    let policy = &plan.policies[column];
+    let run = plan.backend.run(plan, policy, seed, lane)?;
+    Ok(run.map(|run| Run { policy: policy.name.clone(), seed, column, ..run }))
 }
 
 /// All policies with the first seed, then with the second: what has finished can be compared.

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::backend::metal::Booted;
 use crate::backend::sim::Simulated;
 use crate::backend::{Backend, Beside};
-use crate::cli::flags::{BootArgs, Common, CompareArgs, MetalArgs, On, RunArgs, SimArgs};
+use crate::cli::flags::{BootArgs, Common, CompareArgs, MetalArgs, On, RunArgs, SimArgs, WorkArgs};
 use crate::process::ending::Failure;
 use crate::study::command::CommandLine;
 
@@ -84,7 +84,7 @@ impl<'a> Ask<'a> {
             on: On::Sim,
             workloads: std::slice::from_ref(&args.workload),
             policies: std::slice::from_ref(&args.policy),
-            cpus: args.sim.cpus,
+            cpus: args.sim.machine.cpus,
             sim: Cow::Borrowed(&args.sim),
             metal: Cow::default(),
             common: &args.common,
@@ -98,7 +98,7 @@ impl<'a> Ask<'a> {
             on: args.on,
             workloads: &args.workloads,
             policies: &args.policies,
-            cpus: args.sim.cpus,
+            cpus: args.sim.machine.cpus,
             sim: Cow::Borrowed(&args.sim),
             metal: Cow::Borrowed(&args.metal),
             common: &args.common,
@@ -125,8 +125,8 @@ impl Study {
     pub fn of(ask: &Ask<'_>) -> Result<Study, Failure> {
         let workloads = ask.workloads.iter().map(|name| workload(name)).collect::<Result<Vec<_>, _>>()?;
         let policies = ask.policies.iter().map(|name| named(name)).collect::<Result<Vec<_>, _>>()?;
-        let Common { seed, runs, threads, .. } = *ask.common;
-        let broken = ask.common.broken.as_deref().map(rule).transpose()?;
+        let (runs, &WorkArgs { seed, threads, .. }) = (ask.common.runs, &ask.common.work);
+        let broken = ask.common.work.broken.as_deref().map(rule).transpose()?;
         let wrong = |why: String| Err(Failure::Input(why));
         if seed.checked_add(u64::from(runs) - 1).is_none() {
             return wrong(format!("--seed {seed} leaves no room for {runs} seeds"));
@@ -142,7 +142,7 @@ impl Study {
             let on = if ask.on == On::Both { "both" } else { "metal" };
             return wrong(format!("{flag}: only the simulation has that; not with --on {on}"));
         }
-        if ask.sim.trace.is_some() && !workloads.iter().any(|workload| workload.needs_trace()) {
+        if ask.sim.machine.trace.is_some() && !workloads.iter().any(|workload| workload.needs_trace()) {
             return wrong("--trace: only the workload trace replays one".to_string());
         }
         let mut plans = Vec::new();
@@ -164,7 +164,7 @@ impl Study {
                 plans.push(Plan { form: ask.form, workload, policies, seed, runs, broken, threads, backend });
             }
         }
-        Ok(Study { plans, jobs: ask.sim.jobs })
+        Ok(Study { plans, jobs: ask.sim.machine.jobs })
     }
 }
 
@@ -177,7 +177,7 @@ fn backends(ask: &Ask<'_>, workload: Workload) -> Result<Vec<Arc<dyn Backend>>, 
             On::Both => Arc::new(Beside::of(ask, workload, machine)?),
         })
     };
-    match &ask.sim.machines[..] {
+    match &ask.sim.machine.names[..] {
         [] => Ok(vec![of(None)?]),
         machines => machines.iter().map(|machine| of(Some(machine))).collect(),
     }

@@ -39,7 +39,7 @@ pub fn wanted(ask: &Ask<'_>) -> Result<Option<Wanted>, Failure> {
             Err(Failure::Input("--from must be before --to".to_string()))
         }
         _ => {
-            let runs = ask.workloads.len() * ask.policies.len() * sim.machines.len().max(1);
+            let runs = ask.workloads.len() * ask.policies.len() * sim.machine.names.len().max(1);
             Ok(Some(Wanted { window, most: (MOST / runs.max(1)).max(1) }))
         }
     }

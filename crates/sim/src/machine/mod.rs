@@ -13,6 +13,7 @@
 //! | `mod.rs` | the machine as the simulator reads it |
 //! | `key.rs` | the one table of constants: name, kind, range, where it lives |
 //! | `quantity.rs` | exact decimals and units |
+//! | `measure.rs` | values of one constant as whole numbers, to go from one to another |
 //! | `parse.rs` | a TOML text to a machine |
 //! | `set.rs` | changes to a machine: one constant, the number of CPUs |
 //! | `builtin.rs` | the machines inside the command, and how a machine is found |
@@ -21,6 +22,7 @@
 mod builtin;
 mod error;
 mod key;
+mod measure;
 mod parse;
 mod quantity;
 mod set;
@@ -28,6 +30,7 @@ mod set;
 mod tests;
 
 pub use error::MachineError;
+pub use measure::{Amount, Measure};
 
 /// Memory that each node needs at least, in bytes: its zone, its page tables and its low watermarks.
 pub const MIN_MEMORY_PER_NODE: u64 = 4 << 20;

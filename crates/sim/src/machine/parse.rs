@@ -344,22 +344,30 @@ impl<'t> Reader<'t> {
 /// Checks a constant against its kind and range and stores it with its note. On refusal: what was wrong, what
 /// would be right.
 pub(super) fn put(machine: &mut Machine, at: usize, key: &Key, note: Note) -> Result<(), (String, String)> {
-    let refuse = |refusal: Refusal| {
-        let right = match refusal {
-            Refusal::Unit => key.kind.unit_names(),
-            Refusal::NoClock => "`mhz` in [cpu], or a unit of time".to_owned(),
-            _ => key.range(),
-        };
-        (refusal_text(key, refusal, &note.unit, &note.value_text), right)
-    };
-    let value = base_units(key.kind, &note.value_text, &note.unit, machine.hz).map_err(refuse)?;
-    if value < key.least || value > key.most {
-        let wrong =
-            format!("`{}` of {} {}", key.name, one_line(&note.value_text, 60), one_line(&note.unit, 60));
-        return Err((wrong, key.range()));
-    }
+    let (text, unit) = (&note.value_text, &note.unit);
+    let value = base_units(key.kind, text, unit, machine.hz).map_err(|why| refused(key, why, text, unit))?;
+    within(key, value, text, unit)?;
     (key.put)(machine, value);
     machine.notes[at + 1] = note;
+    Ok(())
+}
+
+/// What was wrong with a value in a unit, and what would be right.
+pub(super) fn refused(key: &Key, refusal: Refusal, value: &str, unit: &str) -> (String, String) {
+    let right = match refusal {
+        Refusal::Unit => key.kind.unit_names(),
+        Refusal::NoClock => "`mhz` in [cpu], or a unit of time".to_owned(),
+        _ => key.range(),
+    };
+    (refusal_text(key, refusal, unit, value), right)
+}
+
+/// Whether a value, which was written like this, is in the range of its constant.
+pub(super) fn within(key: &Key, value: u64, text: &str, unit: &str) -> Result<(), (String, String)> {
+    if value < key.least || value > key.most {
+        let wrong = format!("`{}` of {} {}", key.name, one_line(text, 60), one_line(unit, 60));
+        return Err((wrong, key.range()));
+    }
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Changes to a machine: one constant, the number of CPUs.
 
 use super::error::{MachineError, near, one_line, quoted};
-use super::key::{self, KEYS};
+use super::key::{self, KEYS, Key};
 use super::parse::put;
 use super::quantity::{Kind, is_positive, split_number};
 use super::{MAX_CPUS, Machine, Note};
@@ -45,24 +45,8 @@ impl Machine {
             let right = alike.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
             return Err(error(format!("several constants are called {}", quoted(text)), right));
         }
-        let (number, unit) = match key.kind {
-            Kind::Bool => (value.trim().trim_end_matches("bool").trim(), ""),
-            _ => split_number(value),
-        };
-        let number = number.replace('_', "");
-        let unit = match (unit, key.bare_unit()) {
-            ("", Some(unit)) => unit,
-            ("", None) if is_positive(&number) => {
-                let (name, number) = (key.name, one_line(&number, 60));
-                let right =
-                    format!("`{name}={number}{}`; {}", key.kind.natural_unit(), key.kind.unit_names());
-                return Err(error(format!("`{name}` of {number} has no unit"), right));
-            }
-            // Nothing is nothing in every unit, and what is no number is refused below.
-            ("", None) => key.kind.natural_unit(),
-            (unit, _) => unit,
-        };
-        let note = Note { value_text: number, unit: unit.to_owned(), source: BY_USER.to_owned() };
+        let (value_text, unit) = number_and_unit(key, value).map_err(|(wrong, right)| error(wrong, right))?;
+        let note = Note { value_text, unit, source: BY_USER.to_owned() };
 
         let mut changed = self.clone();
         put(&mut changed, at, key, note).map_err(|(wrong, right)| error(wrong, right))?;
@@ -147,9 +131,30 @@ impl Machine {
     }
 }
 
+/// `120ns` as the number and the unit, which only what has no dimension, or its unit in its name, may leave out.
+pub(super) fn number_and_unit(key: &Key, value: &str) -> Result<(String, String), (String, String)> {
+    let (number, unit) = match key.kind {
+        Kind::Bool => (value.trim().trim_end_matches("bool").trim(), ""),
+        _ => split_number(value),
+    };
+    let number = number.replace('_', "");
+    let unit = match (unit, key.bare_unit()) {
+        ("", Some(unit)) => unit,
+        ("", None) if is_positive(&number) => {
+            let (name, number) = (key.name, one_line(&number, 60));
+            let right = format!("`{name}={number}{}`; {}", key.kind.natural_unit(), key.kind.unit_names());
+            return Err((format!("`{name}` of {number} has no unit"), right));
+        }
+        // Nothing is nothing in every unit, and what is no number is refused by who reads it.
+        ("", None) => key.kind.natural_unit(),
+        (unit, _) => unit,
+    };
+    Ok((number, unit.to_owned()))
+}
+
 /// The names most like `text`, or where to find all.
-fn near_keys(text: &str) -> String {
-    let full: Vec<String> = KEYS.iter().map(key::Key::full_name).collect();
+pub(super) fn near_keys(text: &str) -> String {
+    let full: Vec<String> = KEYS.iter().map(Key::full_name).collect();
     let bare = text.rsplit('.').next().unwrap_or(text);
     // The right name in the wrong section.
     if let Some(at) = key::find(bare) {

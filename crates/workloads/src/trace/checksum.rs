@@ -6,25 +6,31 @@
 
 /// A checksum under way.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Checksum(u64);
+pub struct Checksum(u64);
 
 impl Checksum {
-    pub(super) const fn new() -> Self {
+    /// Of nothing.
+    #[must_use]
+    pub const fn new() -> Self {
         Self(0xcbf2_9ce4_8422_2325)
     }
 
-    pub(super) fn add(&mut self, bytes: &[u8]) {
+    /// Goes on with these bytes.
+    pub fn add(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     }
 
-    pub(super) const fn value(self) -> u64 {
+    /// The sum so far.
+    #[must_use]
+    pub const fn value(self) -> u64 {
         self.0
     }
 
     /// The sum of several pieces, one after the other.
-    pub(super) fn of(pieces: &[&[u8]]) -> u64 {
+    #[must_use]
+    pub fn of(pieces: &[&[u8]]) -> u64 {
         let mut sum = Self::new();
         for piece in pieces {
             sum.add(piece);

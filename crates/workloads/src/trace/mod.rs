@@ -79,6 +79,7 @@ mod varint;
 #[cfg(test)]
 mod tests;
 
+pub use checksum::Checksum;
 pub use decode::{Records, Trace};
 pub use encode::{BodyEncoder, EncodeError};
 pub use error::{Fault, TraceError};

@@ -76,11 +76,11 @@ impl Booted {
             return wrong("--period: only with --accel icount are instructions the clock".to_string());
         }
         let is_own = |(key, _): &&(String, String)| SETTINGS.contains(&key.as_str());
-        if let Some((key, _)) = ask.common.sets.iter().find(|set| !both && !is_own(set)) {
+        if let Some((key, _)) = ask.common.work.sets.iter().find(|set| !both && !is_own(set)) {
             // What stands beside has constants of its own, and says itself what is none.
             return wrong(unknown("constant", key, SETTINGS));
         }
-        let sets: Vec<_> = ask.common.sets.iter().filter(is_own).cloned().collect();
+        let sets: Vec<_> = ask.common.work.sets.iter().filter(is_own).cloned().collect();
         if let Some((key, _)) =
             sets.iter().find(|(_, value)| value.contains(|c: char| c.is_whitespace() || c == '"'))
         {

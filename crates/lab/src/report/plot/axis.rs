@@ -4,11 +4,15 @@ use std::ops::Range;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
+use super::LETTER;
 use crate::show::gain::plain;
 use crate::show::units::{decimals, grouped, time, time_unit};
 
 /// Times that lie as far apart are numbered by powers of ten alone.
 const FEW_POWERS: f64 = 400.0;
+
+/// More numbers than these are never written beside an axis of ratios.
+const MOST_TICKS: usize = 40;
 
 /// One direction of a picture.
 #[derive(Clone)]
@@ -45,6 +49,55 @@ impl Axis {
         let to = all.iter().position(|ns| *ns >= most).unwrap_or(all.len() - 1).max(from + 1);
         let ticks = all[from..=to].iter().map(|ns| (logarithm(*ns), round_time(*ns)));
         Axis { label: label.into(), ends: (logarithm(all[from]), logarithm(all[to])), ticks: ticks.collect() }
+    }
+
+    /// Of values above zero that lie far apart; positions are their [`Axis::of_ratio`] to the least. The numbers are powers of ten,
+    /// or finer where it goes over few of them.
+    pub fn of_ratios(label: impl Into<String>, least: f64, most: f64) -> Axis {
+        let times: &[f64] = if most / least > FEW_POWERS { &[1.0] } else { &[1.0, 2.0, 5.0] };
+        let mut power = 1.0;
+        while power > least {
+            power /= 10.0;
+        }
+        while power * 10.0 <= least {
+            power *= 10.0;
+        }
+        let mut ticks: Vec<(f64, String)> = Vec::new();
+        while ticks.len() < MOST_TICKS && power <= most {
+            let all = times
+                .iter()
+                .map(|times| times * power)
+                .filter(|at| (least * 0.999..=most * 1.001).contains(at));
+            ticks.extend(all.map(|at| (Axis::of_ratio(at, least), said(at))));
+            power *= 10.0;
+        }
+        if ticks.is_empty() {
+            ticks.push((0.0, said(least)));
+        }
+        Axis { label: label.into(), ends: (0.0, Axis::of_ratio(most, least).max(1e-9)), ticks }
+    }
+
+    /// Where on an axis of ratios a value stands.
+    pub fn of_ratio(value: f64, least: f64) -> f64 {
+        if value < least { -logarithm(least / value) } else { logarithm(value / least) }
+    }
+
+    /// Of values with names of their own, in order, at places of their own: as many of the names as there is room for.
+    pub fn of_names(label: impl Into<String>, all: &[(f64, String)], room: u32) -> Axis {
+        let ends = all.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), (at, _)| {
+            (least.min(*at), most.max(*at))
+        });
+        let span = (ends.1 - ends.0).max(1e-9);
+        let letters = all.iter().map(|(_, name)| name.chars().count()).max().unwrap_or(1) as f64;
+        let apart = span * (letters + 1.0) * f64::from(LETTER) / f64::from(room.max(1));
+        let mut ticks: Vec<(f64, String)> = Vec::new();
+        for (at, name) in all {
+            if ticks.last().is_none_or(|(last, _)| at - last >= apart) {
+                ticks.push((*at, name.clone()));
+            }
+        }
+        // A margin, so that no mark stands on the edge.
+        Axis { label: label.into(), ends: (ends.0 - span * 0.02, ends.0 + span * 1.02), ticks }
     }
 
     /// The number at this place, if it has one.
@@ -184,6 +237,26 @@ mod tests {
         {
             assert!((logarithm(value) - expected).abs() < 1e-8, "{value}: {}", logarithm(value));
         }
+    }
+
+    #[test]
+    fn values_that_lie_far_apart_stand_at_their_ratios() {
+        let numbers = |axis: &Axis| axis.ticks.iter().map(|tick| tick.1.clone()).collect::<Vec<_>>();
+        let axis = Axis::of_ratios("x", 0.003, 50.0);
+        assert_eq!(numbers(&axis), ["0.0100", "0.100", "1", "10"]);
+        assert!((axis.ends.1 - 4.221_848).abs() < 1e-5, "{:?}", axis.ends);
+        assert!(axis.ticks.iter().all(|(at, _)| (axis.ends.0..=axis.ends.1).contains(at)));
+        assert_eq!(numbers(&Axis::of_ratios("x", 3.0, 40.0)), ["5", "10", "20"]);
+        assert_eq!(numbers(&Axis::of_ratios("x", 3.0, 3.0)).len(), 1);
+        assert!((Axis::of_ratio(0.5, 5.0) + 1.0).abs() < 1e-8);
+    }
+
+    #[test]
+    fn names_that_would_overlap_are_left_out() {
+        let all: Vec<(f64, String)> = (0..100).map(|nth| (f64::from(nth), nth.to_string())).collect();
+        let axis = Axis::of_names("x", &all, 300);
+        assert!((5..20).contains(&axis.ticks.len()), "{}", axis.ticks.len());
+        assert_eq!(Axis::of_names("x", &all[..4], 300).ticks.len(), 4);
     }
 
     #[test]
