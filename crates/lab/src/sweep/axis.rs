@@ -23,6 +23,15 @@ const NAMES: [(&str, What); 9] = [
     ("seed", What::Seed),
 ];
 
+/// What flags of other commands are called, and what is meant here.
+const OTHERWISE: [(&str, &str); 5] = [
+    ("policies", "policy"),
+    ("machines", "machine"),
+    ("workloads", "workload"),
+    ("seeds", "seed"),
+    ("runs", "seed"),
+];
+
 /// CPUs and threads, at most: what `--cpus` and `--threads` take.
 const MOST_CPUS: u64 = 4096;
 
@@ -88,7 +97,9 @@ impl What {
             return Ok(if measure.full_name() == "cpu.cpus" { What::Cpus } else { What::Constant(measure) });
         }
         let names = NAMES.iter().map(|(name, _)| *name);
-        let near = near(name, names.clone().chain(Measure::names()));
+        let otherwise = OTHERWISE.iter().find(|(known, _)| *known == name);
+        let near = otherwise
+            .map_or_else(|| near(name, names.clone().chain(Measure::names())), |(_, meant)| vec![*meant]);
         let said = if near.is_empty() {
             let names = names.collect::<Vec<_>>().join(", ");
             format!("there are {names}, and the constants of a machine (quietmm list --machine NAME)")

@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_line_reads_back_and_what_is_changed_in_it_is_noticed() {
-        let at = serde_json::from_str(r#"{"cpus":4}"#).unwrap();
+        let at: Map<String, Json> = serde_json::from_str(r#"{"cpus":4}"#).unwrap();
         let whole = Line {
             point: 7,
             at: &at,
@@ -111,7 +111,7 @@ mod tests {
         let text = line(&whole);
         assert!(text.starts_with(r#"{"point":7,"at":{"cpus":4},"error":"#), "{text}");
         let read = Read::of(text.as_bytes()).unwrap();
-        assert_eq!((read.point, read.at, read.error.as_deref()), (7, at, whole.error));
+        assert_eq!((read.point, read.at, read.error.as_deref()), (7, at.clone(), whole.error));
         for nth in 0..text.len() {
             let mut changed = text.clone().into_bytes();
             changed[nth] ^= 1;

@@ -111,7 +111,7 @@ fn series(from: u64, to: u64, step: Step) -> Result<Vec<u64>, String> {
                 .to_string());
         }
         Step::Plus(more) if (to - from) / more >= MOST => {
-            let count = (to - from) / more + 1;
+            let count = u128::from((to - from) / more) + 1;
             return Err(format!("has {count} values; a grid has {MOST} points at most"));
         }
         _ => {}

@@ -154,6 +154,63 @@ fn command() -> impl Strategy<Value = Vec<String>> {
             };
             [&fixed[..], &machine[..], &flags[..]].concat()
         });
+    let vary = [
+        "cpus=1,2..4",
+        "seed=1..3",
+        "policy=linux,quiet",
+        "ipi_send=100ns..400ns",
+        "invlpg=0ns..1us:+500ns",
+        "lru_batch=1..8:x4",
+        "clean_write_walks=true,false",
+        "threads=1,2",
+        "cpus=1..5000",
+        "seed=0..99999999999",
+        "x=1",
+        "cpus=",
+        "=",
+        "cpus=4..1",
+        "ipi_send=1..2",
+        "workload=no-pressure,page-alloc",
+        "machine=uma-8,vm-8",
+        "trace=sort,own:threads=2,rounds=2",
+        "parts=0,1",
+    ];
+    let vary = vec(prop_oneof![9 => words(&vary), 1 => anything()], 0..3);
+    let views = vec(
+        words(&[
+            "--shard=1/2",
+            "--shard=3/2",
+            "--out=/nowhere/a",
+            "--out=/dev/null",
+            "--csv=.",
+            "--report=-",
+        ]),
+        0..2,
+    );
+    let sweep = (vec(words(&WORKLOADS[..3]), 0..3), vary, views, flags()).prop_map(
+        |(workloads, vary, views, flags)| {
+            let vary = vary.into_iter().map(|values| format!("--vary={values}"));
+            let fixed = ["--scale=2048", "--machine=uma-8"].map(String::from);
+            ["sweep".to_owned()]
+                .into_iter()
+                .chain(workloads)
+                .chain(vary)
+                .chain(fixed)
+                .chain(views)
+                .chain(flags)
+                .collect()
+        },
+    );
+    let merge =
+        (vec(prop_oneof![words(&["Cargo.toml", "/dev/zero", "/nowhere", "."]), anything()], 0..3), flags())
+            .prop_map(|(parts, flags)| {
+                ["sweep", "merge", "--out=/nowhere/a"]
+                    .map(String::from)
+                    .into_iter()
+                    .chain(parts)
+                    .chain(flags)
+                    .collect()
+            });
     // `demo` and what is short for nothing: a long run, and no grammar.
     let chaos = vec(anything(), 0..5)
         .prop_filter("a subcommand by chance", |words| words.first().is_none_or(|w| w != "demo"));
@@ -175,7 +232,7 @@ fn command() -> impl Strategy<Value = Vec<String>> {
                 .chain(flags)
                 .collect::<Vec<_>>()
         });
-    prop_oneof![6 => work, 2 => list, 2 => show, 2 => import, 2 => explain, 3 => check, 2 => chaos]
+    prop_oneof![6 => work, 2 => list, 2 => show, 2 => import, 2 => explain, 3 => check, 4 => sweep, 1 => merge, 2 => chaos]
 }
 
 proptest! {

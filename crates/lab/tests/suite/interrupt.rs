@@ -44,6 +44,31 @@ fn an_interruption_before_anything_has_finished_says_so() {
     assert_eq!(String::from_utf8_lossy(&got.stderr).lines().count(), 1);
 }
 
+/// A sweep of which the first point is done at once, and the second takes much longer than the test waits.
+const SWEEP: &[&str] =
+    &["sweep", "lru-file-mmap-read", "--machine", "uma-8", "--jobs", "1", "--vary", "scale=2048,1", "--out"];
+
+#[test]
+fn an_interrupted_sweep_keeps_what_was_done_and_nobody_else_writes_meanwhile() {
+    let folder = common::folder("interrupt", "sweep");
+    let out = folder.join("a.jsonl");
+    let args = common::with(SWEEP, &[common::text(&out)]);
+    let mut child = quietmm(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = || fs::read_to_string(&out).unwrap_or_default().matches('\n').count();
+    while lines() < 2 {
+        assert_eq!(child.try_wait().unwrap(), None, "it has ended");
+        sleep(Duration::from_millis(5));
+    }
+    let line = common::refused(&args);
+    assert!(line.contains("another sweep writes there"), "{line}");
+    interrupt(&child);
+    let got = child.wait_with_output().unwrap();
+    let said = String::from_utf8(got.stdout).unwrap();
+    assert_eq!((got.status.code(), String::from_utf8_lossy(&got.stderr).as_ref()), (Some(130), ""));
+    assert!(said.starts_with("INTERRUPTED  1 of 2 points are done; the same command runs the 1"), "{said}");
+    assert_eq!((lines(), fs::read_dir(&folder).unwrap().count()), (2, 1));
+}
+
 #[test]
 fn an_interruption_before_anything_has_finished_leaves_the_files_that_were_there() {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("interrupted");

@@ -21,4 +21,6 @@ mod profile;
 #[cfg(unix)]
 mod report;
 #[cfg(unix)]
+mod sweep;
+#[cfg(unix)]
 mod timeline;

@@ -9,22 +9,17 @@
 pub struct Checksum(u64);
 
 impl Checksum {
-    /// Of nothing.
-    #[must_use]
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self(0xcbf2_9ce4_8422_2325)
     }
 
-    /// Goes on with these bytes.
-    pub fn add(&mut self, bytes: &[u8]) {
+    pub(super) fn add(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     }
 
-    /// The sum so far.
-    #[must_use]
-    pub const fn value(self) -> u64 {
+    pub(super) const fn value(self) -> u64 {
         self.0
     }
 
