@@ -193,7 +193,9 @@ impl Backend for Simulated {
         let Some(trace) = &self.trace else {
             return Some(format!("try --scale {larger}, or less with --set memory="));
         };
-        let touched = footprint(&self.machine, trace)? >> 20;
+        let touched = footprint(&self.machine, trace)?;
+        let enough = too_small(self.machine.memory, touched, quietmm_sim::least_memory(&self.machine));
+        let (touched, larger) = (touched >> 20, if enough > self.scale { enough } else { larger });
         let memory = (self.machine.memory / u64::from(self.scale)) >> 20;
         Some(format!(
             "the traces of all CPUs touch {touched} MiB and memory has {memory}; try --scale {larger}, more --cpus, or a \
