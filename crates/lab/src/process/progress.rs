@@ -1,9 +1,10 @@
 //! What is going on, on a terminal; a pipe gets nothing.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use quietmm_sim::Watch;
 
 use crate::process::interrupt;
@@ -31,9 +32,9 @@ impl Progress {
     pub fn new(runs: usize, workers: usize) -> Progress {
         let length = Some(STEPS * runs as u64);
         let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr_with_hz(10));
-        let template = "{msg} [{bar:30}] {percent:>3}% {elapsed}, about {eta} left";
+        let template = "{msg} [{bar:30}] {percent:>3}% {elapsed}{left}";
         if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style.progress_chars("=> "));
+            bar.set_style(style.progress_chars("=> ").with_key("left", left));
         }
         bar.set_message(count(runs));
         if !bar.is_hidden() {
@@ -84,9 +85,16 @@ impl Progress {
             let (runs, workers) = (count(self.runs), self.workers);
             self.bar.println(format!(
                 "This takes about {}: {runs}, {workers} at a time. Ctrl-C ends with what has finished.",
-                indicatif::HumanDuration(all)
+                HumanDuration(all)
             ));
         }
+    }
+}
+
+/// How long it goes on, once anything is known of that.
+fn left(state: &ProgressState, to: &mut dyn fmt::Write) {
+    if state.pos() > 0 {
+        let _ = write!(to, ", about {:#} left", HumanDuration(state.eta()));
     }
 }
 
