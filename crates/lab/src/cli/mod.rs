@@ -34,6 +34,7 @@ Examples:
   quietmm run revisit --break flush-before-free leave one flush out, and read what happens
   quietmm run lru-file-mmap-read --policy linux --stats --json
   quietmm compare dir-buffers --parts 28 --policies linux+vmap=eager,linux --profile
+  quietmm sweep --vary cpus=1..64 --vary policy=linux,quiet --out study.jsonl
   quietmm boot lru-file-mmap-read               the same core on real page tables and interrupts, in QEMU
   quietmm compare --on both                     and how far the simulation's counts are from that
 

@@ -9,28 +9,30 @@ use crate::sweep::part::Part;
 
 /// The end of the help.
 pub const EXAMPLES: &str = "\
-What can be varied: workload, machine, policy, cpus, threads, scale, parts, trace, seed, and each constant of a machine by its
-name (quietmm list --machine NAME). Whatever is not varied is said by the flag of that name, and stays.
+What can be varied: workload, machine, policy, cpus, threads, scale, parts, trace, seed, and each constant of a machine by its name \
+(quietmm list --machine NAME). Whatever is not varied is said by the flag of that name, and stays.
 
 Values of one --vary, separated by commas:
-  linux,quiet,linux+free=sweep   one after another
-  4..4096                        doubling from 4 to 4096; both ends are in
-  100ns..2us                     the same with units: 100, 200, 400, 800, 1600 ns, 2 us
-  1..5                           of seeds: each of them
-  0ns..1us:+250ns                so much more each time
-  1us..10ms:x10                  so many times as much each time
+  linux,quiet,linux+free=sweep  one after another
+  4..4096                       doubling from 4 to 4096; both ends are in
+  100ns..2us                    the same: 100, 200, 400, 800, 1600 ns, 2 us
+  1..5                          of seeds: each of them
+  0ns..1us:+250ns               so much more each time
+  1us..10ms:x10                 so many times as much each time
 
-The grid has every combination, and its order is that of an odometer: the last --vary goes round first. Each point is one
+The grid has every combination, and its order is that of an odometer: the last --vary goes round first. Each point is one \
 `quietmm run`, whose command stands in its line.
 
 Examples:
-  quietmm sweep --vary cpus=1,2,4..4096 --vary policy=linux,quiet --vary ipi_send=100ns..2us --out study.jsonl
-  quietmm sweep unmap-storm --vary cpus=2..64 --vary policy=linux,quiet --vary seed=1..5 --out s.jsonl --report s.html
-  quietmm sweep --vary cpus=1..64 --vary seed=1..100 --shard 2/8 --out part-2.jsonl     on the second of eight machines
-  quietmm sweep merge part-*.jsonl --out study.jsonl --csv study.csv                    and all of them together
+  quietmm sweep --vary cpus=1,2,4..64 --vary policy=linux,quiet --out s.jsonl
+  quietmm sweep unmap-storm --vary ipi_send=100ns..2us --vary seed=1..5 --report s.html
+  quietmm sweep --vary cpus=1..64 --vary seed=1..99 --shard 2/8 --out part-2.jsonl
+  quietmm sweep merge part-*.jsonl --out study.jsonl --csv study.csv
 
-A file that is there is gone on with: what it has is not run again. Exit: 0 done; 1 points failed, and the others are there;
-2 the command line or a file is wrong; 130 interrupted (what had finished is in the file; the same command goes on).";
+A file that is there is gone on with: what it has is not run again.
+
+Exit: 0 done; 1 points failed, and the others are there; 2 the command line or a file is wrong; 130 interrupted (what had \
+finished is in the file; the same command goes on).";
 
 const OUT_HELP: &str = "\
 Where the results go: a line of JSON that says what was asked, then one for each point, with its coordinates and what `run --json` \

@@ -51,17 +51,17 @@ impl Grid {
             )));
         }
         let values: Vec<Values> = axes.iter().map(|axis| (axis.name.clone(), axis.values.clone())).collect();
-        let mut header = Header::of(&values, with(args, &axes), args.shard);
-        header.files = files(&axes, &base)?;
+        let header = Header::of(&values, Map::new(), args.shard);
         let mut grid = Grid { axes, base, header, values, scales: BTreeMap::new() };
+        grid.header.files = files(&grid.axes, &grid.base)?;
         if grid.base.sim.machine.scale.is_none()
             && !grid.axes.iter().any(|axis| matches!(axis.what, What::Scale))
         {
             grid.scales = grid.one_scale();
         }
-        if let (1, Some(scale)) = (grid.scales.len(), grid.scales.values().next()) {
-            grid.header.with.insert("scale".to_string(), json!(scale));
-        }
+        // As if it had been said, where it can be.
+        let one = grid.scales.values().next().copied().filter(|_| grid.scales.len() == 1);
+        grid.header.with = with(args, &grid.axes, args.machine.scale.or(one));
         Ok(grid)
     }
 
@@ -219,7 +219,7 @@ fn base(args: &SweepArgs) -> Result<RunArgs, Failure> {
 }
 
 /// What stays, by the flag that says it.
-fn with(args: &SweepArgs, axes: &[Axis]) -> Map<String, Json> {
+fn with(args: &SweepArgs, axes: &[Axis], scale: Option<u32>) -> Map<String, Json> {
     let (machine, work) = (&args.machine, &args.work);
     let varied = |name: &str| axes.iter().any(|axis| axis.what.full_name() == name);
     let mut with = Map::new();
@@ -234,7 +234,7 @@ fn with(args: &SweepArgs, axes: &[Axis]) -> Map<String, Json> {
     put("machine", machine.names.first().map(|name| json!(name)));
     put("cpus", machine.cpus.map(Json::from));
     put("threads", work.threads.map(Json::from));
-    put("scale", machine.scale.map(Json::from));
+    put("scale", scale.map(Json::from));
     put("parts", machine.parts.map(Json::from));
     put("trace", machine.trace.as_ref().map(|name| json!(name)));
     put("seed", (!varied("seed")).then(|| json!(work.seed)));

@@ -334,15 +334,32 @@ fn the_page_has_the_numbers_of_the_lines_and_loads_nothing() {
         "--vary",
         "cpus=1,2..4",
     ];
+    let own = [
+        "sweep",
+        "page-alloc",
+        "--machine",
+        "uma-8",
+        "--vary",
+        "cpus=1,2",
+        "--vary",
+        "invlpg=100cycles,200cycles",
+    ];
     let names =
         ["sweep", "no-pressure", "--machine", "uma-8", "--scale", "2048", "--vary", "policy=vanilla,linux"];
     for (nth, (grid, groups, pictures)) in
-        [(GRID, 12, 4), (&seeds[..], 6, 4), (&names[..], 2, 2)].into_iter().enumerate()
+        [(GRID, 12, 4), (&seeds[..], 6, 4), (&names[..], 2, 2), (&own[..], 4, 2)].into_iter().enumerate()
     {
         let file = swept(&with(grid, &["--report", text(&report)]), &folder.join(format!("{nth}.jsonl")));
         let (page, all) = (fs::read_to_string(&report).unwrap(), points(&file));
         assert!(numbers(&page, &all) >= 2 * groups, "{}", numbers(&page, &all));
         page::stands_alone(&page, pictures);
+        // The command that it tells has the same bytes.
+        page::read(&page, |page| {
+            let told = page.descendants().find(|node| node.attribute("class") == Some("command"));
+            let told =
+                told.and_then(|node| node.text()).and_then(|line| line.strip_prefix("quietmm ")).unwrap();
+            assert!(good(&told.split(' ').collect::<Vec<_>>()) == file, "{told}");
+        });
         // From the file that is there, the same page again.
         good(&with(grid, &["--out", text(&folder.join(format!("{nth}.jsonl"))), "--report", text(&report)]));
         assert!(fs::read_to_string(&report).unwrap() == page);
@@ -363,7 +380,6 @@ fn a_number_of_the_page_that_is_another_is_found() {
 
 #[test]
 fn without_a_scale_all_points_of_a_workload_have_one() {
-    // 4096 CPUs need more memory than the workload's own scale leaves: this only plans, since --csv cannot be written.
     let grid =
         ["sweep", "page-alloc", "--machine", "uma-8", "--vary", "cpus=1,2", "--vary", "memory=2GiB,16GiB"];
     let scales: Vec<Value> = points(&good(&grid)).iter().map(|line| line["scale"].clone()).collect();
