@@ -48,6 +48,26 @@ pub struct Latency {
     pub max: u64,
 }
 
+/// So many operations took as long: at least `from`, and less than `to`, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bin {
+    /// At least so long.
+    pub from: u64,
+    /// Less than that.
+    pub to: u64,
+    /// Operations.
+    pub count: u64,
+}
+
+/// Where bins begin, in every power of ten: each about a quarter longer than the one before (the series R10 of ISO 3).
+const BINS: [u64; 10] = [100, 125, 160, 200, 250, 315, 400, 500, 630, 800];
+
+/// The `nth` place where a bin begins.
+fn begins(nth: usize) -> u64 {
+    let power = 10u64.saturating_pow((nth / BINS.len()) as u32);
+    BINS[nth % BINS.len()].saturating_mul(power)
+}
+
 /// A point of the curve: one page unmapped by one CPU, that so many had cached.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Shot {
@@ -148,6 +168,34 @@ impl Latencies {
             .iter()
             .filter(move |((other, _), _)| *other == op)
             .map(|((_, pages), samples)| (*pages, samples))
+    }
+
+    /// How the times of one operation are spread, whatever the pages: bins side by side, from the shortest to the longest. What took
+    /// less than 100 ns is in the first.
+    #[must_use]
+    pub fn bins(&self, op: Op) -> Vec<Bin> {
+        let mut all: BTreeMap<u64, u64> = BTreeMap::new();
+        for (_, samples) in self.of(op) {
+            for one in samples.histogram.iter_recorded() {
+                let ns = one.value_iterated_to().min(samples.max);
+                *all.entry(ns).or_default() += one.count_at_value();
+            }
+        }
+        let mut bins: Vec<Bin> = Vec::new();
+        let mut nth = 0;
+        for (ns, count) in all {
+            while ns >= begins(nth + 1) {
+                nth += 1;
+                if !bins.is_empty() {
+                    bins.push(Bin { from: begins(nth), to: begins(nth + 1), count: 0 });
+                }
+            }
+            match bins.last_mut() {
+                Some(bin) => bin.count += count,
+                None => bins.push(Bin { from: begins(nth), to: begins(nth + 1), count }),
+            }
+        }
+        bins
     }
 
     /// The curve of one-page shootdowns, by CPUs.
@@ -256,6 +304,26 @@ mod tests {
         assert_eq!(by_pages, [(1, 100), (64, 300)]);
         let all = latencies.over_all(Op::Unmap);
         assert_eq!((all.count, all.mean, all.p50, all.max), (2, 200.0, 100, 300));
+    }
+
+    #[test]
+    fn each_operation_is_in_the_bin_of_its_time() {
+        let mut latencies = Latencies::default();
+        let times = [40, 101, 110, 126, 1_000, 1_249, 1_250, 9_000_000, 9_000_000];
+        times.iter().for_each(|ns| latencies.add(Op::Unmap, 1, *ns));
+        let bins = latencies.bins(Op::Unmap);
+        // The histogram keeps three digits: what is told is the end of what it cannot tell apart.
+        let inside = |bin: &Bin| {
+            let first = bin.from == 100;
+            times.iter().filter(|ns| (first || **ns >= bin.from) && **ns < bin.to).count() as u64
+        };
+        for bin in &bins {
+            assert_eq!(bin.count, inside(bin), "{bin:?}");
+        }
+        assert!(bins.windows(2).all(|two| two[0].to == two[1].from), "side by side: {bins:?}");
+        assert_eq!(bins.iter().map(|bin| bin.count).sum::<u64>(), times.len() as u64);
+        assert_eq!((bins[0].from, bins[bins.len() - 1].to), (100, 10_000_000));
+        assert_eq!(latencies.bins(Op::Map), []);
     }
 
     #[test]

@@ -61,7 +61,7 @@ mod walks;
 mod zeroed;
 
 pub use figures::{Better, Figure, Group, Metric, Value};
-pub use latency::{Latencies, Latency, Shot};
+pub use latency::{Bin, Latencies, Latency, Shot};
 pub use profile::{Own, Place, Profile, Row, Slept, Spent, Wait};
 pub use quietmm::profile::{Room, Scope};
 pub use quietmm::{Counter, Policy, Rule};

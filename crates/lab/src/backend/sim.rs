@@ -244,6 +244,7 @@ fn timings(latencies: &Latencies) -> Vec<Timing> {
         op: op.name(),
         by_pages: latencies.by_pages(op).collect(),
         goes_by_pages: op.goes_by_pages(),
+        bins: latencies.bins(op),
         all: latencies.over_all(op),
     };
     latencies.ops().into_iter().map(timing).collect()

@@ -1,12 +1,13 @@
-//! How long operations took: how the times are distributed, and the curve of one-page shootdowns over CPUs.
+//! How long operations took: how the times are spread, their quantiles, and the curve of one-page shootdowns over CPUs.
 
 use maud::{Markup, html};
-use quietmm_sim::{Latency, Value};
+use quietmm_sim::{Bin, Latency, Value};
 
 use super::plot::axis::{Axis, logarithm, said_time};
 use super::plot::lines::{self, Line, Told};
 use super::plot::{Drawn, Picture, WIDE, draw};
 use super::table::number;
+use crate::show::gain::plain;
 use crate::show::units::time;
 use crate::study::Run;
 use crate::study::result::{Column, Timing};
@@ -17,6 +18,8 @@ const SIZE: (u32, u32) = (370, 260);
 const CURVE: (u32, u32) = (WIDE, 320);
 /// Operations that are drawn; the table has all.
 const MOST_DRAWN: usize = 8;
+/// Numbers along an axis of times.
+const NUMBERS: usize = 4;
 /// Lines of a table that is shown at once.
 const SHORT: usize = 16;
 /// Operations of which too few were measured have no distribution.
@@ -64,7 +67,8 @@ fn distributions(firsts: &[First<'_>]) -> Drawn<Markup> {
         .iter()
         .filter(|op| timings(firsts, op).any(|(_, timing)| timing.all.count >= FEW))
         .take(MOST_DRAWN);
-    let pictures = drawn.map(|op| distribution(firsts, op)).collect::<Drawn<Vec<Picture>>>()?;
+    let pictures: Vec<[Picture; 2]> =
+        drawn.map(|op| Ok([spread(firsts, op)?, distribution(firsts, op)?])).collect::<Drawn<_>>()?;
     let rows: Vec<Markup> = ops.iter().flat_map(|op| rows(firsts, op)).collect();
     let table = html! {
         div class="wide" {
@@ -82,8 +86,11 @@ fn distributions(firsts: &[First<'_>]) -> Drawn<Markup> {
     };
     Ok(html! {
         h3 { "How long operations took" }
-        p class="dim" { "Seed " (seed) ". So many of a hundred operations took no longer than this; the scale is logarithmic." }
-        div class="pictures" { @for picture in &pictures { (picture) } }
+        p class="dim" {
+            "Seed " (seed) ". On the left how many took about so long: each step is a quarter longer than the one before it. On the right so many of a "
+            "hundred took no longer than this. Times are on a logarithmic scale."
+        }
+        div class="pictures" { @for picture in pictures.iter().flatten() { (picture) } }
         @if rows.len() <= SHORT { (table) } @else { details { summary { "The numbers" } (table) } }
     })
 }
@@ -99,6 +106,44 @@ fn timings<'a>(firsts: &'a [First<'a>], op: &'a str) -> impl Iterator<Item = (&'
     firsts
         .iter()
         .filter_map(move |first| Some((first, first.run.latency.iter().find(|timing| timing.op == op)?)))
+}
+
+/// What part of them took about so long.
+fn spread(firsts: &[First<'_>], op: &str) -> Drawn<Picture> {
+    let all: Vec<(&First<'_>, &Timing)> =
+        timings(firsts, op).filter(|(_, timing)| timing.all.count >= FEW).collect();
+    let share = |timing: &Timing, bin: &Bin| 100.0 * bin.count as f64 / timing.all.count as f64;
+    let line = |(first, timing): &(&First<'_>, &Timing)| {
+        let mut points = Vec::new();
+        for bin in &timing.bins {
+            let high = share(timing, bin);
+            points.extend([bin.from, bin.to].map(|ns| (logarithm(ns as f64), high)));
+        }
+        // Down to nothing at both ends.
+        let ends = [points.first(), points.last()].map(|end| end.map(|(at, _)| (*at, 0.0)));
+        let [begin, end] = ends.map(Option::into_iter);
+        Line { nth: first.policy, points: begin.chain(points).chain(end).collect() }
+    };
+    let lines: Vec<Line> = all.iter().map(line).collect();
+    let bins = || all.iter().flat_map(|(_, timing)| timing.bins.iter().map(move |bin| (*timing, bin)));
+    let least = bins().map(|(_, bin)| bin.from as f64).fold(f64::INFINITY, f64::min);
+    let most = bins().map(|(_, bin)| bin.to as f64).fold(0.0, f64::max);
+    let x = Axis::of_times("took", least, most).with_at_most(NUMBERS);
+    let y = Axis::from_zero(
+        "share of operations, %",
+        bins().map(|(timing, bin)| share(timing, bin)).fold(0.0, f64::max),
+        4,
+    );
+    let about = all.iter().filter_map(|(first, timing)| {
+        let most = timing.bins.iter().max_by_key(|bin| bin.count)?;
+        let [from, to] = [most.from, most.to].map(|ns| said_time(ns as f64));
+        let often = plain(share(timing, most), 1);
+        Some(format!("{}: most often from {from} to {to}, {often} % of {}", first.name, timing.all.count))
+    });
+    let about = format!("{}.", about.collect::<Vec<_>>().join("; "));
+    draw(format!("{op}: how many took how long"), about, SIZE, |canvas| {
+        lines::draw(canvas, &lines, (&x, &y), Told::ByStrokes)
+    })
 }
 
 fn distribution(firsts: &[First<'_>], op: &str) -> Drawn<Picture> {
@@ -128,7 +173,9 @@ fn distribution(firsts: &[First<'_>], op: &str) -> Drawn<Picture> {
         )
     });
     let about = format!("{}.", about.collect::<Vec<_>>().join("; "));
-    draw(op, about, SIZE, |canvas| lines::draw(canvas, &lines, (&x, &y), Told::ByMarks))
+    draw(format!("{op}: quantiles"), about, SIZE, |canvas| {
+        lines::draw(canvas, &lines, (&x, &y), Told::ByMarks)
+    })
 }
 
 fn rows(firsts: &[First<'_>], op: &str) -> Vec<Markup> {

@@ -2,7 +2,7 @@
 //! prints, the same for every command, backend and number of workloads.
 
 use quietmm_sim::timeline::Timeline;
-use quietmm_sim::{Figure, Latency, Metric, Profile, Rule, Traffic, Value, figures};
+use quietmm_sim::{Bin, Figure, Latency, Metric, Profile, Rule, Traffic, Value, figures};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::backend::recorded::Recorded;
@@ -189,6 +189,8 @@ pub struct Timing {
     pub goes_by_pages: bool,
     /// Whatever the pages.
     pub all: Latency,
+    /// How the times are spread: for a picture.
+    pub bins: Vec<Bin>,
 }
 
 /// How long an operation took on a machine that boots: in nanoseconds, or in instructions.

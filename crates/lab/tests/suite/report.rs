@@ -114,6 +114,32 @@ fn the_page_loads_nothing_and_says_in_words_what_its_pictures_show() {
 }
 
 #[test]
+fn how_many_took_how_long_is_said_of_as_many_as_json_counts() {
+    let (page, all) = both(STORM, "spread");
+    let runs = all[0]["runs"].as_array().unwrap();
+    read(&page, |page| {
+        let drawn = of(page.root_element(), "svg").filter_map(|svg| {
+            let said = |name| of(svg, name).next().and_then(|node| node.text());
+            Some((said("title")?.strip_suffix(": how many took how long")?.to_string(), said("desc")?))
+        });
+        let drawn: Vec<_> = drawn.collect();
+        assert!(drawn.iter().any(|(op, _)| op == "unmap"), "{drawn:?}");
+        for (op, said) in drawn {
+            for run in runs {
+                let (policy, count) = (run["policy"].as_str().unwrap(), &run["latency"][&op]["all"]["count"]);
+                let told =
+                    said.split(';').find(|one| one.trim().starts_with(&format!("{policy}: most often")));
+                let told = told.unwrap_or_else(|| panic!("{op}, {policy}: {said}"));
+                assert!(
+                    told.trim_end_matches('.').ends_with(&format!(" % of {count}")),
+                    "{op}: {told}, {count}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
 fn what_is_printed_is_the_same_with_a_report_and_the_page_is_the_same_each_time() {
     let path = folder("report", "same").join("page.html");
     for form in [&[][..], &["--json"], &["--csv"]] {

@@ -100,6 +100,20 @@ impl Axis {
         Axis { label: label.into(), ends: (ends.0 - span * 0.02, ends.0 + span * 1.02), ticks }
     }
 
+    /// With powers of ten alone where there are more numbers than this, if at least two are left.
+    pub fn with_at_most(mut self, numbers: usize) -> Axis {
+        if self.ticks.len() > numbers {
+            let powers: Vec<_> =
+                self.ticks.iter().filter(|(_, number)| number.starts_with('1')).cloned().collect();
+            let every = powers.len().div_ceil(numbers).max(1);
+            self.ticks = match powers.len() {
+                0 | 1 => [self.ticks.first(), self.ticks.last()].into_iter().flatten().cloned().collect(),
+                _ => powers.into_iter().step_by(every).collect(),
+            };
+        }
+        self
+    }
+
     /// The number at this place, if it has one.
     fn number(&self, at: f64) -> String {
         let near = (self.ends.1 - self.ends.0).abs() * 1e-6;
@@ -267,5 +281,10 @@ mod tests {
         assert_eq!(numbers(&axis), ["100 ns", "1 us", "10 us", "100 us", "1 ms", "10 ms"]);
         assert_eq!(numbers(&Axis::of_times("t", 11e6, 14e6)), ["10 ms", "20 ms"]);
         assert_eq!(numbers(&Axis::of_times("t", 0.0, 0.0)).len(), 2);
+        let few = |least, most| numbers(&Axis::of_times("t", least, most).with_at_most(4));
+        assert_eq!(few(11e6, 14e6), ["10 ms", "20 ms"]);
+        assert_eq!(few(900.0, 190e3), ["1 us", "10 us", "100 us"]);
+        assert_eq!(few(100.0, 1e9), ["100 ns", "10 us", "1 ms", "100 ms"]);
+        assert_eq!(few(2100.0, 48e3), ["2 us", "50 us"]);
     }
 }
