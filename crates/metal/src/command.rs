@@ -45,6 +45,8 @@ pub struct Command {
     pub lru_batch: Option<u32>,
     /// See `lru_batch`.
     pub scan_batch: Option<u32>,
+    /// Notes that each CPU keeps of what it does; 0 for none.
+    pub timeline: u64,
     /// Parts of the kernel range with locks of their own, if not the core's own number.
     pub vmap_shards: Option<u32>,
 }
@@ -80,6 +82,7 @@ impl Command {
             lru_batch: None,
             scan_batch: None,
             vmap_shards: None,
+            timeline: 0,
         };
         for word in text.split_ascii_whitespace() {
             let Some((key, value)) = word.split_once('=') else { wrong(word, "not of the form key=value") };
@@ -119,6 +122,7 @@ impl Command {
                 "lru_batch" => command.lru_batch = Some(short(64)),
                 "scan_batch" => command.scan_batch = Some(short(64)),
                 "vmap_shards" => command.vmap_shards = Some(short(64)),
+                "timeline" => command.timeline = number(word, value, 1 << 16),
                 // The emulator may say where its devices are: they are looked for.
                 "virtio_mmio.device" => {}
                 _ => wrong(word, "no such key"),

@@ -14,6 +14,7 @@
 //! | [`store`], [`disk`] | the pages of files; virtio-blk |
 //! | [`serial`], [`lock`], [`heap`], [`memory`], [`end`] | the console, a lock, the heap, `memcpy` and its like, the end |
 //! | [`run`], [`report`] | one workload or test from start to report |
+//! | [`timeline`] | what each CPU did when, if that is wanted |
 //!
 //! The image runs one workload or one test per boot; README.md has its command line and what it prints.
 //!
@@ -47,6 +48,7 @@ pub mod start;
 pub mod store;
 pub mod tasks;
 pub mod test;
+pub mod timeline;
 pub mod user;
 
 #[cfg(feature = "image")]

@@ -12,6 +12,7 @@ use quietmm_workloads::{Machine, Op, Pace, Shootdown, Tally, TaskId};
 use crate::cpu::{self, irqs_off, irqs_on};
 use crate::lock::Lock;
 use crate::platform::Metal;
+use crate::timeline::{self, What};
 use crate::user::{self, By};
 use crate::{alarm, apic, clock, interrupts, line, run, store, tasks};
 
@@ -94,11 +95,27 @@ fn write(by: By, at: VirtAddr, mut count: u32) -> Result<(), Error> {
     Ok(())
 }
 
+/// What a program does, with notes of when.
+#[inline(always)]
+fn in_user_mode<const FAULTS: bool, R>(work: impl FnOnce() -> R) -> R {
+    if FAULTS {
+        timeline::note(What::User, 0);
+    }
+    let result = work();
+    if FAULTS {
+        timeline::note(What::Used, 0);
+    }
+    result
+}
+
 impl<const FAULTS: bool> Machine for Metal<FAULTS> {
     fn spawn(&self, task: TaskId) {
         tasks::spawn(task);
     }
     fn switch(&self, to: TaskId) {
+        if FAULTS {
+            timeline::note(What::Task, to.0);
+        }
         tasks::switch(to);
         cpu::here().look.store(true, Ordering::Relaxed);
     }
@@ -108,6 +125,9 @@ impl<const FAULTS: bool> Machine for Metal<FAULTS> {
             return;
         }
         alarm::no_tick();
+        if FAULTS {
+            timeline::note(What::Idle, 0);
+        }
         let before = cpu.interrupts.load(Ordering::Relaxed);
         cpu.idle.store(true, Ordering::Release);
         while cpu.interrupts.load(Ordering::Relaxed) == before {
@@ -115,6 +135,9 @@ impl<const FAULTS: bool> Machine for Metal<FAULTS> {
             irqs_off();
         }
         cpu.idle.store(false, Ordering::Release);
+        if FAULTS {
+            timeline::note(What::Awake, 0);
+        }
         alarm::tick();
         irqs_on();
     }
@@ -127,14 +150,14 @@ impl<const FAULTS: bool> Machine for Metal<FAULTS> {
     }
 
     fn access(&self, at: VirtAddr, count: u32, access: UserAccess) -> Result<(), Error> {
-        match access {
+        in_user_mode::<FAULTS, _>(|| match access {
             UserAccess::Read => {
                 let sum = user::read(By::Program, at, count)?;
                 store::note_read(at, count, sum);
                 Ok(())
             }
             UserAccess::Write => write(By::Program, at, count),
-        }
+        })
     }
     fn kernel_access(&self, at: VirtAddr, count: u32, access: Access) -> Result<(), Error> {
         match access {
@@ -143,10 +166,10 @@ impl<const FAULTS: bool> Machine for Metal<FAULTS> {
         }
     }
     fn store(&self, at: VirtAddr, value: u64) -> Result<(), Error> {
-        user::store(at, value)
+        in_user_mode::<FAULTS, _>(|| user::store(at, value))
     }
     fn load(&self, at: VirtAddr) -> Result<u64, Error> {
-        user::load(at)
+        in_user_mode::<FAULTS, _>(|| user::load(at))
     }
     fn shows(&self, at: VirtAddr, file: FileId, block: u64) {
         if !self.store.tags() {

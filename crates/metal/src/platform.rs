@@ -5,13 +5,15 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use quietmm::addr::{Nanos, NodeId, PhysAddr};
 use quietmm::platform::{BlockDevice, Guarantees, Shortage, WaitKey};
-use quietmm::{CpuId, CpuSet, FrameNumber, Platform, Rule, VirtAddr};
+use quietmm::{CpuId, CpuSet, FrameNumber, Platform, Rule, Scope, VirtAddr};
 use quietmm_workloads::Kernel;
 
 use crate::store::Store;
+use crate::timeline::{self, What};
 use crate::{alarm, apic, clock, cpu, interrupts, paging};
 
-/// The machine. With `FAULTS` a rule can be broken, to see what follows; without, the question compiles to nothing.
+/// The machine. With `FAULTS` a rule can be broken, to see what follows, and what it does can be noted; without, both questions compile
+/// to nothing.
 pub struct Metal<const FAULTS: bool> {
     broken: Option<Rule>,
     /// CPUs that run when the core is made; those above come later.
@@ -80,7 +82,12 @@ unsafe impl<const FAULTS: bool> Platform for Metal<FAULTS> {
     }
 
     fn interrupt(&self, targets: &CpuSet) {
-        targets.iter().for_each(|target| apic::send(target.0.into(), interrupts::IPI));
+        for target in targets.iter() {
+            if FAULTS {
+                timeline::note(What::Send, target.0.into());
+            }
+            apic::send(target.0.into(), interrupts::IPI);
+        }
     }
     #[inline]
     fn irqs_off(&self) -> bool {
@@ -157,6 +164,18 @@ unsafe impl<const FAULTS: bool> Platform for Metal<FAULTS> {
         }
     }
 
+    #[inline(always)]
+    fn enter(&self, scope: Scope) {
+        if FAULTS {
+            timeline::note(What::Enter, scope as u32);
+        }
+    }
+    #[inline(always)]
+    fn leave(&self, scope: Scope) {
+        if FAULTS {
+            timeline::note(What::Leave, scope as u32);
+        }
+    }
     #[inline(always)]
     fn broken(&self, rule: Rule) -> bool {
         FAULTS && self.broken == Some(rule)

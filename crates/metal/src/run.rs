@@ -14,6 +14,7 @@ use crate::cpu::{self, irqs_on};
 use crate::end::{End, Flat, end};
 use crate::platform::Metal;
 use crate::store::Store;
+use crate::timeline::{self, Noting};
 use crate::{alarm, clock, interrupts, line, report, tasks};
 
 /// Where the kernel range begins: where Linux's begins with four levels of tables.
@@ -56,8 +57,10 @@ pub fn prepare(command: &Command, disk: Option<u64>, regions: impl Fn(u64) -> Ve
         refuse("all CPUs are to come late");
     }
     match (command.what, command.broken) {
-        (What::Workload(work), None) => workload::<false>(command, work, disk, regions),
-        (What::Workload(work), Some(_)) => workload::<true>(command, work, disk, regions),
+        (What::Workload(work), None) if command.timeline == 0 => {
+            workload::<false>(command, work, disk, regions);
+        }
+        (What::Workload(work), _) => workload::<true>(command, work, disk, regions),
         (What::Test(test), _) => {
             let config = Config { min_free: Some(64), ..config(command, test.kernel_pages) };
             let run = make::<true>(command, config, cpus + test.tasks(cpus), disk, regions);
@@ -145,7 +148,12 @@ fn start<const FAULTS: bool>(run: Box<Running<FAULTS>>) {
     let object: &'static dyn Run = run;
     // Release: partner of the Acquire in `running`.
     RUN.store(Box::leak(Box::new(object)), Ordering::Release);
-    interrupts::set_kernel(&run.system);
+    if run.command.timeline > 0 {
+        interrupts::set_kernel(Box::leak(Box::new(Noting(&run.system))));
+        timeline::open(run.command.timeline);
+    } else {
+        interrupts::set_kernel(&run.system);
+    }
 }
 
 fn running() -> &'static dyn Run {
@@ -207,6 +215,7 @@ impl<const FAULTS: bool> Run for Running<FAULTS> {
         let reports = self.system.reports();
         report::counters(mm, &self.machine.notes, &reports);
         report::times();
+        timeline::print(&self.system.names());
         let why = self.wrong(&reports);
         match &why {
             None => line!("{{\"end\":\"well\"}}"),

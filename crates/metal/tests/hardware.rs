@@ -308,6 +308,27 @@ fn two_runs_that_count_instructions_print_the_same() {
 
 #[test]
 #[ignore = "boots machines: scripts/test-metal"]
+fn every_interrupt_is_noted_if_there_is_room_and_nothing_without_the_word() {
+    let m = Machine::threads(4);
+    let noted = |words: &str| {
+        let ran = m.passes(words);
+        let count = |what: &str| ran.text.matches(what).count() as u64;
+        let lost = ran.text.lines().any(|line| line.contains("\"lost\":") && !line.contains("\"lost\":0,"));
+        let sums = [ran.counter("ipis_sent"), ran.counter("ipis_received")];
+        ([count("\"s\","), count("\"i\",0]")], sums, lost, count("\"timeline\""))
+    };
+    let (noted_all, counted, lost, _) = noted("test=stale-unmap timeline=60000");
+    assert_eq!((noted_all, lost), (counted, false));
+    assert!(counted[0] > 3, "{counted:?}");
+    // The negative controls: with little room some are written over, and that is said.
+    let (some, counted, lost, _) = noted("test=stale-unmap timeline=16");
+    assert!(lost && some[0] < counted[0], "{some:?} of {counted:?}");
+    let (none, _, _, lines) = noted("test=stale-unmap");
+    assert_eq!((none, lines), ([0, 0], 0));
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn readers_of_files_larger_than_memory_find_what_the_files_hold() {
     let batch = Machine::threads(8).passes("workload=lru-file-mmap-read work=5000 heap=16");
     assert!(batch.counter("pages_checked") >= 49_000 && batch.counter("pages_reclaimed") > 10_000);

@@ -216,6 +216,11 @@ impl<'p, M: Machine> System<'p, M> {
         self.with(|s| s.reports())
     }
 
+    /// What all tasks are called, by number.
+    pub fn names(&self) -> Vec<String> {
+        self.with(|s| s.names())
+    }
+
     /// [`reports`](Self::reports) without the scheduler's lock: a machine that was stopped, not one that has come to its end,
     /// may have been stopped with the lock held, and whoever took it would wait for ever.
     ///
@@ -231,9 +236,8 @@ impl<'p, M: Machine> System<'p, M> {
     /// # Safety
     /// As of [`reports_of_stopped`](Self::reports_of_stopped).
     pub unsafe fn names_of_stopped(&self) -> Vec<String> {
-        let names = |s: &Scheduler<'p, M>| s.tasks.iter().map(|task| task.report.name.clone()).collect();
         // SAFETY: handed on.
-        unsafe { self.sched.look(names) }
+        unsafe { self.sched.look(Scheduler::names) }
     }
 
     /// Who waits for what: for whoever looks into a deadlock.
@@ -393,6 +397,10 @@ impl<M: Machine> Scheduler<'_, M> {
     fn reports(&self) -> Vec<TaskReport> {
         let users = self.tasks.iter().filter(|t| t.report.kind.space().is_some());
         users.map(|t| t.report.clone()).collect()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.tasks.iter().map(|task| task.report.name.clone()).collect()
     }
 
     /// The task that this CPU runs next, and whether that is a switch.

@@ -21,6 +21,12 @@ which, memory over time, and the command that repeats it. One file of HTML that 
 printed and read aloud. A file of that name is replaced, in one step at the end; after Ctrl-C the page has what had finished. Changes \
 no figure and nothing that is printed; pictures of CPUs and memory are of the first seed, and only of simulated machines";
 
+const METAL_TIMELINE_HELP: &str = "\
+Write what each CPU did when, as a trace for the viewer at ui.perfetto.dev or for chrome://tracing: the kernel's functions, user work, waiting, \
+and arrows from who interrupts to who is interrupted. Each CPU keeps its last notes, 32768 of all together, so a long run shows its end. The machine's \
+clocks tell when; to note takes time too, so figures of time, and with icount all figures, are others than without. Of the first seed. A file of that name is \
+replaced, in one step at the end";
+
 const TIMELINE_HELP: &str = "\
 Write what each CPU did when, as a trace for the viewer at ui.perfetto.dev, which works offline once it is loaded, or for \
 chrome://tracing: user work, the kernel's functions, waiting for locks and for acknowledgements, interrupts off; arrows from who \
@@ -79,6 +85,9 @@ pub struct BootArgs {
     /// The machine's CPUs, 1 to 255 (default: 8)
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(MOST_CPUS)), allow_negative_numbers = true)]
     pub cpus: Option<u32>,
+    /// Write what each CPU did last to this file, for Perfetto's and Chrome's trace viewers
+    #[arg(long, value_name = "FILE", long_help = METAL_TIMELINE_HELP)]
+    pub timeline: Option<PathBuf>,
     #[command(flatten)]
     pub metal: MetalArgs,
     #[command(flatten)]
@@ -243,7 +252,11 @@ impl SimArgs {
             ("--trace", self.machine.trace.is_some()),
             ("--parts", self.machine.parts.is_some()),
             ("--profile", self.profile),
-            ("--timeline", self.timeline.is_some()),
+            // One that boots keeps its last notes, and no window.
+            ("--timeline", self.timeline.is_some() && beside),
+            ("--last", self.last.is_some()),
+            ("--from", self.from.is_some()),
+            ("--to", self.to.is_some()),
         ])
     }
 }

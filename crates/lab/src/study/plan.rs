@@ -113,7 +113,7 @@ impl<'a> Ask<'a> {
             workloads: std::slice::from_ref(&args.workload),
             policies: &args.policies,
             cpus: args.cpus,
-            sim: Cow::default(),
+            sim: Cow::Owned(SimArgs { timeline: args.timeline.clone(), ..SimArgs::default() }),
             metal: Cow::Borrowed(&args.metal),
             common: &args.common,
         }

@@ -395,3 +395,57 @@ fn a_reader_who_leaves_early_leaves_the_trace() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert!(!view(read(&path).trace_events).is_empty());
 }
+
+/// What a machine that boots noted, and its JSON.
+fn booted(args: &[&str], name: &str) -> (File, Value) {
+    let image = std::env::var("QUIETMM_IMAGE").expect("scripts/test-metal sets it");
+    let path = folder("timeline", name).join("trace.json");
+    let fixed =
+        ["--image", &image, "--timeout", "3600", "--policies", "linux", "--json", "--timeline", text(&path)];
+    let all = studies(&[&["boot"], args, &fixed].concat());
+    (read(&path), all[0]["runs"][0].clone())
+}
+
+/// Whether its arrows lead from calls to interrupts; says how many there are, with those that were not taken.
+fn leads(events: Vec<Event>) -> u64 {
+    let all = view(events);
+    let [process] = &all[..] else { panic!("{} processes", all.len()) };
+    for (key, begin) in &process.begins {
+        let end = process.ends.get(key).unwrap_or_else(|| panic!("{key:?} has no end"));
+        assert!(begin.ns <= end.ns && begin.track != end.track, "{begin:?} {end:?}");
+        assert!(begin.within.iter().any(|name| name == "ipi_call"), "{begin:?}");
+        assert!(end.within.iter().any(|name| name == "interrupt"), "{end:?}");
+    }
+    let lost =
+        process.happens.iter().filter(|(name, _)| name.starts_with("an interrupt that is lost")).count();
+    for name in ["fault", "ipi_wait", "ipi_serve", "user work", "idle"] {
+        assert!(process.tracks.values().flatten().any(|span| span.name == name), "{name}");
+    }
+    (process.begins.len() + lost) as u64
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn a_machine_that_boots_shows_its_last_interrupts_from_call_to_handler() {
+    for accel in ["icount", "tcg"] {
+        let args = ["unmap-storm", "--cpus", "4", "--memory", "64M", "--work", "1M", "--accel", accel];
+        let (file, run) = booted(&args, accel);
+        assert!(file.other_data["runs"][0]["records_that_did_not_fit"].as_u64() > Some(0));
+        let arrows = leads(file.trace_events.clone());
+        assert!(arrows > 10 && arrows < count(&run, "ipis_sent"), "{accel}: {arrows}");
+        // The negative control: an arrow without an end is found.
+        let mut spoilt = file.trace_events;
+        spoilt.remove(spoilt.iter().position(|event| event.ph == "f").expect("an arrow"));
+        assert!(std::panic::catch_unwind(|| leads(spoilt)).is_err());
+    }
+}
+
+#[test]
+fn a_machine_that_boots_has_no_window() {
+    for flag in ["--last", "--from", "--to"] {
+        assert!(refused(&["boot", "unmap-storm", "--timeline", "x.json", flag, "1ms"]).contains(flag));
+        let compare = ["compare", "unmap-storm", "--on", "metal", "--timeline", "x.json", flag, "1ms"];
+        assert!(refused(&compare).contains(flag));
+    }
+    assert!(refused(&["compare", "--on", "both", "--timeline", "x.json"]).contains("--timeline"));
+}

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
+use super::timeline::Part;
 use crate::study::result::Operation;
 
 /// Contents that were wrong, as they are told: so many are kept.
@@ -21,6 +22,8 @@ pub struct Printed {
     pub shootdowns: Vec<Json>,
     /// See `shootdowns`.
     pub paces: Vec<Json>,
+    /// What each CPU did when, if that was asked for.
+    pub timeline: Vec<Part>,
     /// Contents that were not what they should be, and the CPU that saw it.
     pub wrong: Vec<String>,
     /// The last word.
@@ -61,6 +64,7 @@ enum Line {
     Operation { operation: String, count: u64, mean_ns: f64, least_ns: u64, most_ns: u64 },
     Shootdown { shootdown: Json },
     Pace { pace: Json },
+    Timeline { timeline: Part },
     Wrong { wrong: String, cpu: Option<u64> },
     Panic { panic: String, cpu: Option<u64> },
     Usage { usage: String },
@@ -93,6 +97,7 @@ impl Printed {
             }
             Line::Shootdown { shootdown } => self.shootdowns.push(shootdown),
             Line::Pace { pace } => self.paces.push(pace),
+            Line::Timeline { timeline } => self.timeline.push(timeline),
             Line::Wrong { wrong, cpu } => {
                 let cpu = cpu.map_or_else(String::new, |cpu| format!("CPU {cpu}: "));
                 if self.wrong.len() < STORIES {
@@ -132,6 +137,7 @@ mod tests {
     const WHOLE: &str = r#"
 {"workload":"vmap-touch","policy":"linux","seed":1,"cpus":8,"frames":121742}
 {"pace":{"parts":1,"operations":20,"ns":300}}
+{"timeline":{"cpu":1,"lost":3,"notes":[[17,"e",4]]}}
 {"wrong":"0x1000 shows \"2\"","cpu":3}
 {"counters":{"ipis_sent":10,"brand_new":18446744073709551615,"ticks":4}}
 {"flushes_received_per_reclaimed_page":0.016379}
@@ -151,6 +157,7 @@ mod tests {
         assert_eq!((name.as_str(), operation.count, operation.mean), ("map-cycle", 4, 2994.25));
         assert_eq!(printed.wrong, ["CPU 3: 0x1000 shows \"2\""]);
         assert_eq!(printed.paces.len(), 1);
+        assert_eq!(printed.timeline, [Part::Notes { cpu: 1, lost: 3, notes: vec![(17, 'e', 4)] }]);
         assert!(matches!(&printed.last, Some(Last::Failed(why)) if why.starts_with("1 contents")));
         assert_eq!(printed.strange, None);
     }

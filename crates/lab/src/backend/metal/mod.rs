@@ -1,12 +1,13 @@
 //! Machines that boot: the same core on page tables, interrupts and processors that we did not write.
 //!
 //! [`image`] finds the bootable image or has it built, [`lines`] reads what a machine printed, [`judge`] says what is to be
-//! thought of how it ended, and [`figures`] makes the figures of it that the simulation has.
+//! thought of how it ended, [`figures`] makes the figures of it that the simulation has, and [`timeline`] its timeline.
 
 mod figures;
 mod image;
 mod judge;
 mod lines;
+mod timeline;
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -57,6 +58,8 @@ pub struct Booted {
     /// Instructions of a CPU's own between two timer interrupts.
     period: Option<u64>,
     sets: Vec<(String, String)>,
+    /// Notes that each CPU keeps of what it does, for a timeline.
+    notes: Option<u32>,
     /// How long a machine may take.
     limit: Duration,
     /// The image that was named.
@@ -103,6 +106,7 @@ impl Booted {
             work: ask.metal.work.or_else(|| work(workload, mib)),
             period: ask.metal.period.or((both && accel == AccelName::Icount).then_some(PERIOD_BOTH)),
             sets,
+            notes: ask.sim.timeline.is_some().then(|| timeline::notes(cpus)),
             limit: Duration::from_secs(ask.metal.timeout.unwrap_or(TIMEOUT)),
             named: ask.metal.image.clone(),
             image: OnceLock::new(),
@@ -134,6 +138,9 @@ impl Booted {
         }
         if let Some(period) = self.period {
             put("period", &period);
+        }
+        if let Some(notes) = self.notes.filter(|_| seed == plan.seed) {
+            put("timeline", &notes);
         }
         if self.machine.mib < SMALL && !self.sets.iter().any(|(key, _)| key == "heap") {
             put("heap", &(self.machine.mib / 8).max(4));
@@ -229,6 +236,7 @@ impl Backend for Booted {
             paces: printed.paces,
             end: plan.broken.map(|_| end.unwrap_or_else(|| "well".to_string())),
             stories: printed.wrong,
+            timeline: timeline::timeline(&printed.timeline, self.machine.cpus),
             host: Some(Host { host_s: outcome.took.as_secs_f64(), ..Host::default() }),
             ..Run::default()
         }))
