@@ -275,13 +275,17 @@ fn csv_has_a_line_for_each_point_and_a_column_for_each_figure() {
     assert_eq!(rows.len(), 13);
     let all = points(&file);
     assert_eq!(rows[0].len() - 5, all[0]["metrics"].as_object().unwrap().len());
-    for (row, line) in rows[1..].iter().zip(&all) {
+    for ((row, line), written) in rows[1..].iter().zip(&all).zip(file.lines().skip(1)) {
         for (key, value) in rows[0].iter().zip(row) {
             let exact = match *key {
                 "error" => continue,
                 "point" => &line["point"],
                 "cpus" | "policy" | "ipi_send" => &line["at"][key],
-                figure => &line["metrics"][figure],
+                figure => {
+                    let whole = [",", "}"].map(|end| format!("\"{figure}\":{value}{end}"));
+                    assert!(whole.iter().any(|text| written.contains(text)), "{figure} {value}: to the last digit");
+                    &line["metrics"][figure]
+                }
             };
             assert_eq!(exact.as_str().map_or(exact.to_string(), str::to_string), *value, "{key}");
         }
