@@ -1,7 +1,7 @@
 //! What is drawn of a sweep: over which axis, a line for each value of which other, a picture for each of the rest. Seeds are no
 //! axis of a picture: they are what a mean and its spread are of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quietmm_sim::machine::Measure;
 use quietmm_sim::{Figure, Value as Number, figures};
@@ -14,6 +14,9 @@ use crate::sweep::lines::Lines;
 use crate::sweep::point::Read;
 use crate::sweep::tally::Tally;
 use crate::sweep::values::Value;
+
+/// Lines of a picture: the colours are six, with three kinds of marks.
+const MOST_LINES: usize = 12;
 
 /// Which axis is what, by its number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -113,6 +116,79 @@ impl Curves {
             Ok(())
         })?;
         Ok(Curves { roles, figures, groups })
+    }
+}
+
+/// One workload of it.
+pub struct View<'a> {
+    pub workload: String,
+    pub axes: &'a [Values],
+    pub curves: &'a Curves,
+    pub mine: Vec<(&'a Vec<usize>, &'a Group)>,
+}
+
+impl Curves {
+    /// The workloads, in order.
+    pub fn views<'a>(&'a self, lines: &'a Lines) -> Vec<View<'a>> {
+        let axes = lines.axes();
+        // One that is not varied is the only value of its axis, or stays.
+        let only = axes.iter().find(|(name, _)| name == "workload").map(|(_, all)| all[0].to_string());
+        let stays = || lines.header.with.get("workload").and_then(serde_json::Value::as_str).unwrap_or("");
+        let names = match self.roles.workload {
+            Some(nth) => axes[nth].1.iter().map(Value::to_string).collect(),
+            None => vec![only.unwrap_or_else(|| stays().to_string())],
+        };
+        let view = |(nth, workload): (usize, String)| {
+            let mine = |places: &Vec<usize>| self.roles.workload.is_none_or(|axis| places[axis] == nth);
+            let mine = self.groups.iter().filter(|(places, _)| mine(places)).collect();
+            View { workload, axes, curves: self, mine }
+        };
+        names.into_iter().enumerate().map(view).collect()
+    }
+}
+
+impl View<'_> {
+    /// The lines of a picture: which, and what they are called.
+    pub fn lines(&self) -> Vec<(usize, String)> {
+        match self.curves.roles.lines {
+            Some(axis) => {
+                self.axes[axis].1.iter().take(MOST_LINES).map(Value::to_string).enumerate().collect()
+            }
+            None => vec![(0, String::new())],
+        }
+    }
+
+    /// The combinations that have a picture each, as places on the axes of the rest.
+    pub fn frames(&self) -> Vec<Vec<usize>> {
+        let rest = &self.curves.roles.rest;
+        let all: BTreeSet<Vec<usize>> =
+            self.mine.iter().map(|(places, _)| rest.iter().map(|&axis| places[axis]).collect()).collect();
+        all.into_iter().collect()
+    }
+
+    /// Which part of the grid a picture is of.
+    pub fn named(&self, frame: &[usize]) -> String {
+        let rest = self.curves.roles.rest.iter().zip(frame);
+        let each = rest.map(|(&axis, &nth)| format!("{} {}", self.axes[axis].0, self.axes[axis].1[nth]));
+        each.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The samples of a line of a picture, with their places across.
+    pub fn samples(
+        &self,
+        nth: usize,
+        figure: &'static Figure,
+        frame: &[usize],
+        line: usize,
+    ) -> Vec<(usize, Sample)> {
+        let roles = &self.curves.roles;
+        let here = |places: &Vec<usize>| {
+            roles.rest.iter().zip(frame).all(|(&axis, &nth)| places[axis] == nth)
+                && roles.lines.is_none_or(|axis| places[axis] == line)
+        };
+        let mine = self.mine.iter().filter(|(places, _)| here(places));
+        let across = |places: &Vec<usize>| roles.across.map_or(0, |axis| places[axis]);
+        mine.filter_map(|(places, group)| Some((across(places), group.sample(nth, figure)?))).collect()
     }
 }
 

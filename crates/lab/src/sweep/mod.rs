@@ -2,7 +2,7 @@
 //!
 //! [`args`] says what can be asked; a `--vary` is an [`axis`] with its [`values`]; all of them are the [`grid`], whose [`header`]
 //! is the first line of the file. Each [`point`] is one `quietmm run` and one of the [`lines`]. A [`part`] of them can be run
-//! elsewhere, and [`merge`] joins parts. Of the lines are made a [`tally`], a table ([`csv`]) and a [`page`].
+//! elsewhere, and [`merge`] joins parts. Of the lines are made a [`tally`] and [`curves`], which become a [`table`] in the terminal, a [`page`], and all of it as [`csv`].
 
 pub mod args;
 mod axis;
@@ -15,6 +15,7 @@ mod merge;
 mod page;
 mod part;
 mod point;
+mod table;
 mod tally;
 mod values;
 
@@ -28,6 +29,7 @@ use crate::process::{interrupt, jobs};
 use crate::show::wrap::hanging;
 use crate::study::file::Target;
 use args::{MergeArgs, SweepArgs, SweepCommand, Views};
+use curves::Curves;
 use grid::Grid;
 use lines::Lines;
 use merge::Parts;
@@ -116,9 +118,13 @@ fn conclude(
     let tally = Tally::of(lines)?;
     let interrupted = lines.done() < lines.all();
     let csv = targets.csv.as_ref().map_or(Ok(()), |target| csv::write(target, lines, &tally));
-    let report = targets.report.as_ref().map_or(Ok(()), |target| page::write(target, lines, &tally));
+    let curves = Curves::of(lines, &tally)?;
+    let report = targets.report.as_ref().map_or(Ok(()), |target| page::write(target, lines, &tally, &curves));
     match how {
-        Some(how) => output.text(&summary(lines, &tally, &how, output.width()))?,
+        Some(how) => {
+            output.text(&summary(lines, &tally, &how, output.width()))?;
+            output.text(&table::tables(lines, &curves, output.width()))?;
+        }
         None => {
             output.data(&lines.header.line())?;
             lines.each(|_, line| output.bytes(line))?;

@@ -1,7 +1,5 @@
 //! The results as a page: curves, their table, what failed, and how to have it again.
 
-use std::collections::BTreeSet;
-
 use maud::{Markup, html};
 use quietmm_sim::{Figure, Value as Number};
 
@@ -19,7 +17,7 @@ use crate::show::units::Scale;
 use crate::study::command::CommandLine;
 use crate::study::file::Target;
 use crate::study::sample::Sample;
-use crate::sweep::curves::{Curves, Group, numbers};
+use crate::sweep::curves::{Curves, View, numbers};
 use crate::sweep::header::{self, Values};
 use crate::sweep::lines::Lines;
 use crate::sweep::tally::Tally;
@@ -27,8 +25,6 @@ use crate::sweep::values::Value;
 
 /// A picture: two stand side by side.
 const SIZE: (u32, u32) = (370, 280);
-/// Lines of a picture: the colours are six, with three kinds of marks.
-const MOST_LINES: usize = 12;
 /// Pictures of each figure.
 const MOST_PICTURES: usize = 8;
 /// Rows of a table.
@@ -39,36 +35,20 @@ const FAR: f64 = 30.0;
 const LONGEST: usize = 4000;
 
 /// Writes it.
-pub fn write(target: &Target, lines: &mut Lines, tally: &Tally) -> Result<(), Failure> {
-    let curves = Curves::of(lines, tally)?;
-    report::save(target, page(lines, tally, &curves))
+pub fn write(target: &Target, lines: &Lines, tally: &Tally, curves: &Curves) -> Result<(), Failure> {
+    report::save(target, page(lines, tally, curves))
 }
 
 fn page(lines: &Lines, tally: &Tally, curves: &Curves) -> Drawn<Page> {
     let axes = lines.axes();
-    let of = |name: &str| {
-        lines.header.with.get(name).and_then(serde_json::Value::as_str).unwrap_or("").to_string()
-    };
-    let workloads: Vec<String> = match curves.roles.workload {
-        Some(nth) => axes[nth].1.iter().map(Value::to_string).collect(),
-        None => vec![
-            axes.iter()
-                .find(|(name, _)| name == "workload")
-                .map_or(of("workload"), |(_, all)| all[0].to_string()),
-        ],
-    };
-    let parts = workloads.iter().enumerate().map(|(nth, workload)| {
-        let first = nth == 0;
-        let mine: Vec<(&Vec<usize>, &Group)> = curves
-            .groups
-            .iter()
-            .filter(|(places, _)| curves.roles.workload.is_none_or(|axis| places[axis] == nth))
-            .collect();
-        let about = if first { Some(about(lines, tally)) } else { None };
-        Ok((workload.clone(), Section { axes, curves, mine }.markup(nth, workload, about)?))
+    let views = curves.views(lines);
+    let parts = views.iter().enumerate().map(|(nth, view)| {
+        let about = if nth == 0 { Some(about(lines, tally)) } else { None };
+        Ok((view.workload.clone(), Section(view).markup(nth, &view.workload, about)?))
     });
     let parts = parts.collect::<Drawn<Vec<(String, Markup)>>>()?;
     let varied: Vec<&str> = axes.iter().map(|(name, _)| name.as_str()).collect();
+    let workloads: Vec<&str> = views.iter().map(|view| view.workload.as_str()).collect();
     let title = format!("{} over {}", workloads.join(", "), varied.join(", "));
     Ok(Page {
         title,
@@ -152,11 +132,7 @@ impl Drawing {
 }
 
 /// One workload.
-struct Section<'a> {
-    axes: &'a [Values],
-    curves: &'a Curves,
-    mine: Vec<(&'a Vec<usize>, &'a Group)>,
-}
+struct Section<'a>(&'a View<'a>);
 
 impl Section<'_> {
     fn markup(&self, nth: usize, workload: &str, about: Option<Markup>) -> Drawn<Markup> {
@@ -164,7 +140,7 @@ impl Section<'_> {
             section id={ "s" (nth) } aria-labelledby={ "q" (nth) } {
                 h2 id={ "q" (nth) } { (workload) }
                 @if let Some(about) = about { (about) }
-                @if self.mine.is_empty() {
+                @if self.0.mine.is_empty() {
                     p { "No point has figures." }
                 } @else {
                     (self.key())
@@ -175,21 +151,11 @@ impl Section<'_> {
         })
     }
 
-    /// The lines of a picture: which, and what they are called.
-    fn lines(&self) -> Vec<(usize, String)> {
-        match self.curves.roles.lines {
-            Some(axis) => {
-                self.axes[axis].1.iter().take(MOST_LINES).map(Value::to_string).enumerate().collect()
-            }
-            None => vec![(0, String::new())],
-        }
-    }
-
     fn key(&self) -> Markup {
-        let Some(axis) = self.curves.roles.lines else { return html! {} };
-        let lines = self.lines();
+        let Some(axis) = self.0.curves.roles.lines else { return html! {} };
+        let lines = self.0.lines();
         let names: Vec<(usize, &str)> = lines.iter().map(|(nth, name)| (*nth, name.as_str())).collect();
-        let (name, values) = &self.axes[axis];
+        let (name, values) = &self.0.axes[axis];
         html! {
             (key(&names, "lines"))
             @if values.len() > names.len() {
@@ -198,18 +164,10 @@ impl Section<'_> {
         }
     }
 
-    /// The combinations that have a picture each, as places on the axes of the rest.
-    fn frames(&self) -> Vec<Vec<usize>> {
-        let rest = &self.curves.roles.rest;
-        let all: BTreeSet<Vec<usize>> =
-            self.mine.iter().map(|(places, _)| rest.iter().map(|&axis| places[axis]).collect()).collect();
-        all.into_iter().collect()
-    }
-
     fn pictures(&self) -> Drawn<Markup> {
-        let frames = self.frames();
+        let frames = self.0.frames();
         let mut parts = Vec::new();
-        for (nth, figure) in self.curves.figures.iter().enumerate() {
+        for (nth, figure) in self.0.curves.figures.iter().enumerate() {
             let drawn: Vec<Drawing> =
                 frames.iter().take(MOST_PICTURES).map(|frame| self.drawing(nth, figure, frame)).collect();
             // All pictures of a figure have one axis, so that they can be compared.
@@ -230,36 +188,14 @@ impl Section<'_> {
         })
     }
 
-    /// Which part of the grid a picture is of.
-    fn named(&self, frame: &[usize]) -> String {
-        let rest = self.curves.roles.rest.iter().zip(frame);
-        let each = rest.map(|(&axis, &nth)| format!("{} {}", self.axes[axis].0, self.axes[axis].1[nth]));
-        each.collect::<Vec<_>>().join(", ")
-    }
-
-    /// The samples of a line of a picture, with their places across.
-    fn samples(
-        &self,
-        nth: usize,
-        figure: &'static Figure,
-        frame: &[usize],
-        line: usize,
-    ) -> Vec<(usize, Sample)> {
-        let roles = &self.curves.roles;
-        let here = |places: &Vec<usize>| {
-            roles.rest.iter().zip(frame).all(|(&axis, &nth)| places[axis] == nth)
-                && roles.lines.is_none_or(|axis| places[axis] == line)
-        };
-        let mine = self.mine.iter().filter(|(places, _)| here(places));
-        let across = |places: &Vec<usize>| roles.across.map_or(0, |axis| places[axis]);
-        mine.filter_map(|(places, group)| Some((across(places), group.sample(nth, figure)?))).collect()
-    }
-
     fn drawing(&self, nth: usize, figure: &'static Figure, frame: &[usize]) -> Drawing {
-        let all =
-            self.lines().into_iter().map(|(line, name)| (line, name, self.samples(nth, figure, frame, line)));
+        let all = self
+            .0
+            .lines()
+            .into_iter()
+            .map(|(line, name)| (line, name, self.0.samples(nth, figure, frame, line)));
         let lines = all.filter(|(.., samples)| !samples.is_empty()).collect();
-        let named = self.named(frame);
+        let named = self.0.named(frame);
         let title = if named.is_empty() { title(figure) } else { format!("{}, {named}", title(figure)) };
         Drawing { title, lines }
     }
@@ -278,9 +214,9 @@ impl Section<'_> {
         let scale = Scale::of(figure, &all);
         let (factor, unit) = scaled(figure.unit, most);
         let label = if unit.is_empty() { figure.label } else { &unit };
-        match self.curves.roles.across {
+        match self.0.curves.roles.across {
             Some(axis) => {
-                let across = Across::of(&self.axes[axis]);
+                let across = Across::of(&self.0.axes[axis]);
                 let (y, place): (Axis, Box<dyn Fn(f64) -> f64>) = if least > 0.0 && most / least >= FAR {
                     let least = least * factor;
                     let axis = Axis::of_ratios(label, least, most * factor);
@@ -324,7 +260,7 @@ impl Section<'_> {
 
     /// A picture in words: where each line begins and ends.
     fn about(&self, figure: &Figure, lines: &[Drawable], scale: &Scale, axis: usize) -> String {
-        let (name, values) = &self.axes[axis];
+        let (name, values) = &self.0.axes[axis];
         let ends = lines.iter().filter_map(|(_, line, samples)| {
             let end = |(at, one): &(usize, Sample)| {
                 format!("{} {} at {name} {}", scale.show(one), scale.unit, values[*at])
@@ -341,10 +277,11 @@ impl Section<'_> {
     }
 
     fn table(&self) -> Markup {
-        let (roles, figures) = (&self.curves.roles, &self.curves.figures);
+        let (roles, figures) = (&self.0.curves.roles, &self.0.curves.figures);
         let hidden = |axis: usize| Some(axis) == roles.workload || Some(axis) == roles.seed;
-        let axes: Vec<usize> = (0..self.axes.len()).filter(|&axis| !hidden(axis)).collect();
+        let axes: Vec<usize> = (0..self.0.axes.len()).filter(|&axis| !hidden(axis)).collect();
         let samples: Vec<Vec<Option<Sample>>> = self
+            .0
             .mine
             .iter()
             .take(MOST_ROWS)
@@ -359,19 +296,19 @@ impl Section<'_> {
                 Scale::of(figure, &samples.iter().filter_map(|row| row[nth].as_ref()).collect::<Vec<_>>())
             })
             .collect();
-        let seeds = self.mine.iter().map(|(_, group)| group.seeds()).max().unwrap_or(0);
-        let rows = self.mine.iter().zip(&samples);
+        let seeds = self.0.mine.iter().map(|(_, group)| group.seeds()).max().unwrap_or(0);
+        let rows = self.0.mine.iter().zip(&samples);
         html! {
             h3 { "In figures" }
             div class="wide" {
                 table {
                     caption {
                         @if seeds > 1 { "Means of " (seeds) " seeds ± standard deviation. " }
-                        @if self.mine.len() > MOST_ROWS { "The first " (MOST_ROWS) " of " (self.mine.len()) " rows; all are in the results." }
+                        @if self.0.mine.len() > MOST_ROWS { "The first " (MOST_ROWS) " of " (self.0.mine.len()) " rows; all are in the results." }
                     }
                     thead {
                         tr {
-                            @for &axis in &axes { th scope="col" class="name" { (self.axes[axis].0) } }
+                            @for &axis in &axes { th scope="col" class="name" { (self.0.axes[axis].0) } }
                             @for (figure, scale) in figures.iter().zip(&scales) {
                                 th scope="col" { (figure.label) @if !scale.unit.is_empty() { ", " (scale.unit) } }
                             }
@@ -381,7 +318,7 @@ impl Section<'_> {
                         @for ((places, group), samples) in rows {
                             tr {
                                 @for (nth, &axis) in axes.iter().enumerate() {
-                                    @let value = self.axes[axis].1[places[axis]].to_string();
+                                    @let value = self.0.axes[axis].1[places[axis]].to_string();
                                     @if nth == 0 { th scope="row" { (breakable(&value)) } } @else { td class="name" { (breakable(&value)) } }
                                 }
                                 @for ((figure, scale), sample) in figures.iter().zip(&scales).zip(samples) {

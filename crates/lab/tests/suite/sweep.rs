@@ -283,13 +283,46 @@ fn csv_has_a_line_for_each_point_and_a_column_for_each_figure() {
                 "cpus" | "policy" | "ipi_send" => &line["at"][key],
                 figure => {
                     let whole = [",", "}"].map(|end| format!("\"{figure}\":{value}{end}"));
-                    assert!(whole.iter().any(|text| written.contains(text)), "{figure} {value}: to the last digit");
+                    assert!(
+                        whole.iter().any(|text| written.contains(text)),
+                        "{figure} {value}: to the last digit"
+                    );
                     &line["metrics"][figure]
                 }
             };
             assert_eq!(exact.as_str().map_or(exact.to_string(), str::to_string), *value, "{key}");
         }
     }
+}
+
+#[test]
+fn the_terminal_has_a_table_whose_gains_are_those_of_the_lines() {
+    let out = folder("table").join("a.jsonl");
+    let said = good(&with(GRID, &["--out", text(&out)]));
+    let all = points(&fs::read_to_string(&out).unwrap());
+    let mut rows = 0;
+    for send in ["100ns", "200ns"] {
+        let from = said.find(&format!("no-pressure, ipi_send {send}\n")).expect("a table");
+        let mut lines = said[from..].lines().skip(1);
+        assert_eq!(lines.next().unwrap().split_whitespace().collect::<Vec<_>>(), ["linux", "quiet"]);
+        assert!(lines.next().unwrap().starts_with("elapsed, "), "{said}");
+        for (line, cpus) in lines.zip([1, 2, 4]) {
+            let elapsed = |policy: &str| {
+                let at = serde_json::json!({ "cpus": cpus, "policy": policy, "ipi_send": send });
+                let point = all.iter().find(|line| line["at"] == at).expect("a point");
+                point["metrics"]["elapsed_s"].as_f64().unwrap()
+            };
+            let gain = 100.0 * (elapsed("linux") - elapsed("quiet")) / elapsed("linux");
+            assert!(line.starts_with(&format!("cpus {cpus} ")), "{line}");
+            let shown: f64 = line.rsplit('(').next().unwrap().trim_end_matches("%)").trim().parse().unwrap();
+            assert!((shown - gain).abs() <= 0.005_001, "{line}: {gain}");
+            rows += 1;
+        }
+    }
+    assert_eq!(rows, 6);
+    let lone = ["sweep", "page-alloc", "--machine", "uma-8", "--scale", "2048", "--vary", "seed=1..3"];
+    let said = good(&with(&lone, &["--out", text(&out.with_file_name("b.jsonl"))]));
+    assert!(said.lines().any(|line| line.starts_with("all ") && line.contains('±')), "{said}");
 }
 
 /// Holds each number of a page against the lines; says how many there were.
