@@ -99,6 +99,8 @@ fn flag() -> impl Strategy<Value = Vec<String>> {
         with("--policies", words(&policies).boxed()),
         with("--jobs", number().boxed()),
         with("--timeline", words(&["/nowhere/t.json", "/dev/null", "-", "."]).boxed()),
+        with("--report", words(&["/nowhere/page.html", "/dev/null", "-", "."]).boxed()),
+        with("--svg", words(&["/nowhere/story.svg", "/dev/null", "-", "."]).boxed()),
         with("--last", words(&["1us", "0", "2.5ms", "1h", "9e9s"]).boxed()),
         with("--from", words(&["0s", "1ms", "-1", "10001s"]).boxed()),
         words(&[

@@ -58,10 +58,10 @@ fn about(story: &Story) -> String {
     }
     for arrow in story.arrows.iter().filter(|arrow| arrow.to.is_none()) {
         let what = match arrow.what {
-            Reach::Interrupt => "interrupt",
-            Reach::Broadcast => "flush by hardware",
+            Reach::Interrupt => "an interrupt",
+            Reach::Broadcast => "a flush by hardware",
         };
-        text += &format!(" In the end an {what} to CPU {} is still on its way.", arrow.cpu);
+        text += &format!(" In the end {what} to CPU {} is still on its way.", arrow.cpu);
     }
     match &story.broken {
         None => text + " Nothing was broken.",
