@@ -227,3 +227,13 @@ fn where_nothing_is_broken_no_picture_is_written_and_it_says_so() {
     std::fs::write(&file, "mine").unwrap();
     assert!(refused(&["check", "--replay", text(&file), "--svg", text(&file)]).contains("another name"));
 }
+
+#[test]
+fn the_picture_of_the_document_is_of_the_counterexample_that_it_shows() {
+    let (document, svg) =
+        (include_str!("../../../../docs/checking.md"), include_str!("../../../../docs/counterexample.svg"));
+    let block =
+        document.split("```").find(|block| block.contains("--svg counterexample.svg")).expect("a block");
+    assert!(block.contains("the scripts begin"), "{block}");
+    assert_eq!(lacks(svg, block), Vec::<String>::new());
+}
