@@ -1,5 +1,7 @@
 //! Where pages are kept outside memory: the trait behind file pages and swap.
 
+use core::ops::Range;
+
 use crate::addr::FrameNumber;
 use crate::file::FileId;
 
@@ -66,6 +68,15 @@ pub trait BlockDevice {
     /// Interrupts are on and no spin lock is held.
     fn forget(&self, store: Store, block: u64) {
         let _ = (store, block);
+    }
+    /// These blocks of a file are zeros from now on, until they are written again: a hole was punched, or the file became longer
+    /// and shows them again. No page of them is in memory, or comes there before this returns. May wait.
+    ///
+    /// # Errors
+    /// When they are not, and for a device that cannot tell: such files do not grow and get no holes.
+    fn discard(&self, file: FileId, blocks: Range<u64>) -> Result<(), DeviceError> {
+        let _ = (file, blocks);
+        Err(DeviceError::Failed)
     }
     /// The file has ended, and no other will have its handle: whoever keeps its pages forgets them. Or the swap device is not
     /// used any more; its number may come back with the next [`swap_on`](crate::Manager::swap_on).

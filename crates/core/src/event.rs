@@ -32,6 +32,8 @@ pub enum FlushReason {
     Copy,
     /// Write-back made pages clean.
     Clean,
+    /// Pages of a file were cut off.
+    Cut,
     /// Pages were moved to other frames.
     Migrate,
     /// Aging cleared an accessed bit.

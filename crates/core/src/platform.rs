@@ -1,6 +1,6 @@
 //! All that a machine must offer: one trait, to be written in an afternoon.
 
-use crate::addr::{FrameNumber, Nanos, NodeId, PhysAddr, VirtAddr};
+use crate::addr::{FrameNumber, Nanos, NodeId, PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::cpu::{CpuId, CpuSet};
 use crate::event::Event;
 use crate::frame::Kind;
@@ -77,6 +77,21 @@ pub unsafe trait Platform {
     fn clear_frame(&self, frame: FrameNumber);
     /// Copy a frame. A program may write to `from` meanwhile; what is copied of that may be old or new.
     fn copy_frame(&self, from: FrameNumber, to: FrameNumber);
+    /// Copies bytes of a frame out, from its byte `at` on: they lie inside it. Others may write to the frame meanwhile, as two
+    /// calls of `read` and `write` in a kernel may.
+    fn read_frame(&self, from: FrameNumber, at: usize, into: &mut [u8]) {
+        debug_assert!(at + into.len() <= PAGE_SIZE as usize);
+        let from = self.direct(PhysAddr(from.phys().0 + at as u64));
+        // SAFETY: the bytes lie in a frame that the caller holds, which the direct map covers; `into` is no user memory.
+        unsafe { from.copy_to(into.as_mut_ptr(), into.len()) }
+    }
+    /// The other way.
+    fn write_frame(&self, to: FrameNumber, at: usize, from: &[u8]) {
+        debug_assert!(at + from.len() <= PAGE_SIZE as usize);
+        let to = self.direct(PhysAddr(to.phys().0 + at as u64));
+        // SAFETY: as above.
+        unsafe { to.copy_from(from.as_ptr(), from.len()) }
+    }
     /// A clock that never runs backwards on one CPU.
     fn now(&self) -> Nanos;
     /// Spin for about `ns` nanoseconds, with the spin hint (PAUSE), at least once. Interrupts on or off; spin locks may be

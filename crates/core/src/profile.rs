@@ -56,6 +56,7 @@ scopes! {
     OtherRwLock, Locks, "rw_lock(other)", "taking a sleeping lock that has no name";
     RegionsLock, Locks, "rw_lock(space's regions)", "taking the lock of a space's regions";
     ReverseMapLock, Locks, "rw_lock(reverse map)", "taking the lock of the regions that show a file, or a family of pages";
+    FileLock, Locks, "rw_lock(file)", "taking the lock of a file's length, and of who reads and writes it";
     PurgeLock, Locks, "rw_lock(purge)", "taking the lock of who purges kernel addresses";
     PageLock, Locks, "page_lock", "taking the lock of a page that is read, reclaimed or written out, or waiting for it";
 
@@ -72,6 +73,9 @@ scopes! {
     SwitchTo, Paging, "switch_to", "loading a space, or finding that it is loaded";
     EnterLazy, Paging, "enter_lazy", "keeping a space loaded for a task without one";
 
+    ReadFile, File, "read_file", "copying a file's content out of its cache";
+    WriteFile, File, "write_file", "copying new content into it";
+    CutFile, File, "cut_file", "cutting pages off a file, or out of it";
     WriteBack, File, "write_back", "a file's dirty pages to their device";
 
     AllocFrame, Frame, "alloc_frame", "taking frames: lists at hand, then zones";

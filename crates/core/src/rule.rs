@@ -192,6 +192,14 @@ rules! {
         "begin a sweep for who must be certain, even if one is under way, in which some CPUs have taken part before";
     FramesWaitForPurge, "frames-wait-for-purge", "INV-1",
         "free the frames of a kernel range only after its flush";
+    LookForCut, "look-for-cut", "INV-12",
+        "look under the table's lock whether a page of a file has been cut off, before it is mapped";
+    CutPagesAreUnmapped, "cut-pages-are-unmapped", "INV-12",
+        "take every entry of a page out, and flush, before it leaves its file's cache though others hold it";
+    ClosedWhileDiscarded, "closed-while-discarded", "none",
+        "let no page of a hole into the cache until the device knows of the hole";
+    WriteLocksPage, "write-locks-page", "INV-2",
+        "lock a page of the cache before the kernel writes to it: a device may be reading it";
     AliasesInFullBlocks, "aliases-in-full-blocks", "INV-3",
         "flush what was unmapped in a block that has no room left, and still has maps";
     ForgetWhatWasFlushed, "forget-what-was-flushed", "none",

@@ -1,5 +1,7 @@
 //! Files: a page cache each, and the regions that show them.
 
+mod cut;
+mod io;
 mod tree;
 mod writeback;
 
@@ -7,9 +9,9 @@ use core::fmt;
 use core::sync::atomic::Ordering;
 
 use crate::Manager;
-use crate::addr::FrameNumber;
+use crate::addr::{FrameNumber, PAGE_SIZE};
 use crate::error::Error;
-use crate::frame::{AllocFrom, Kind, flag};
+use crate::frame::{AllocFrom, Frame, Kind, flag};
 use crate::life::{Life, nth};
 use crate::paging::Shown;
 use crate::platform::{Platform, Store};
@@ -18,7 +20,8 @@ use crate::profile::Scope;
 use crate::reclaim::Backoff;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
-use crate::sync::{SpinLock, Word32, Word64};
+use crate::sync::{BiasedRwLock, SpinLock, Word32, Word64};
+use tree::Insert;
 
 /// A handle to a file: [`Manager::create_file`] returns it, and the
 /// [`BlockDevice`](crate::platform::BlockDevice) is asked with it.
@@ -68,8 +71,12 @@ impl From<FileId> for FileSlot {
 /// What the core keeps about a file.
 #[repr(C, align(64))]
 pub(crate) struct File {
-    /// Length in pages.
-    pub pages: Word64,
+    /// Whoever reads or writes it shares this; whoever changes its length, or takes a part of it out, has it alone.
+    io: BiasedRwLock<{ Scope::FileLock as u8 }>,
+    /// Length in bytes. Changed by who has `io` alone, under `lock`.
+    len: Word64,
+    /// Pages that do not come into the cache, from the first to behind the last: a hole is made there. As `len`.
+    closed: [Word64; 2],
     /// Guards the tree and the number of cached pages.
     lock: SpinLock<{ Scope::FileTreeLock as u8 }>,
     root: Word32,
@@ -100,7 +107,12 @@ pub(crate) enum FilePage {
     Busy(FrameNumber),
     /// In the cache now, locked: the caller must read it.
     New(FrameNumber),
+    /// A hole is being made there: to be waited for.
+    Closed,
 }
+
+/// Pages of the longest file.
+const MAX_PAGES: u64 = 1 << 40;
 
 /// The holds on a page that only reclaim and the cache hold.
 const CACHE_AND_CALLER: u32 = 2;
@@ -109,6 +121,11 @@ impl File {
     /// Whether this is still the file that a handle names.
     pub fn is<P: Platform>(&self, p: &P, id: FileId) -> bool {
         self.life.is(p, id.life)
+    }
+
+    /// Length in pages, the last of which may be used in part.
+    pub fn pages<P: Platform>(&self, p: &P) -> u64 {
+        self.len.load(p, Ordering::Acquire).div_ceil(PAGE_SIZE)
     }
 }
 
@@ -141,7 +158,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::BadRange`] above 2^40 pages; [`Error::OutOfMemory`].
     pub fn create_file(&self, pages: u64) -> Result<FileId, Error> {
         let p = self.platform();
-        if pages == 0 || pages > 1 << 40 {
+        if pages == 0 || pages > MAX_PAGES {
             return Err(Error::BadRange);
         }
         let slot = FileSlot(self.root.files.reserve(self, AllocFrom::HERE)?.commit());
@@ -151,12 +168,13 @@ impl<'p, P: Platform> Manager<'p, P> {
         file.cached.set(p, 0);
         file.backoff.clear(p);
         file.shown.clear(p);
-        file.pages.set(p, pages);
+        file.len.set(p, pages * PAGE_SIZE);
+        file.closed.iter().for_each(|end| end.set(p, 0));
         file.life.begin(p);
         Ok(self.file_id(slot))
     }
 
-    /// Ends a file that nobody maps, and lets go of its cached pages. May wait.
+    /// Ends a file that nobody maps, and lets go of its cached pages. May wait, for who reads or writes it too.
     /// Dirty pages are dropped. Costs no IPI: an unmapped page was flushed when it was unmapped.
     ///
     /// # Errors
@@ -164,6 +182,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub fn destroy_file(&self, id: FileId) -> Result<(), Error> {
         let p = self.platform();
         let file = self.find_file(id)?;
+        let _idle = file.io.write(self);
         {
             // Ended under the lock under which regions come to it: from here on none does, and nobody else ends it.
             let _alone = file.shown.lock.write(p);
@@ -176,7 +195,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             file.life.end(p);
         }
         let (mut at, mut work) = (0, Work::begin(self));
-        while let Some((index, n)) = self.hold_next_cached(id.slot, at) {
+        while let Some((index, n)) = self.hold_next_cached(id.slot, at..u64::MAX) {
             at = index + 1;
             // Who writes the page out, or reads it, does so of this file: that ends first, and none begins.
             self.lock_page(n);
@@ -208,24 +227,31 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// A page of a file, held for the caller, from its cache or on its way there. May wait for memory. The caller has a region
-    /// that shows the file, or the file could end meanwhile.
+    /// that shows the file, or shares `io`, or the file could end meanwhile.
     ///
     /// A page is in the cache, locked, before it is read: who wants it too waits, and does not read a second frame whose
     /// content would be old once the first was written to, written out and forgotten. And the file ends only after that.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// [`Error::OutOfMemory`]; [`Error::BeyondFile`].
     pub(crate) fn file_page(&self, id: FileSlot, index: u64) -> Result<FilePage, Error> {
         if let Some(n) = self.find_cached(id, index) {
             return Ok(self.as_found(n));
         }
+        if index >= self.file(id).pages(self.platform()) {
+            return Err(Error::BeyondFile);
+        }
         let n = self.new_file_page(id, index)?;
         match self.insert_cached(id, index, n) {
-            Ok(None) => Ok(FilePage::New(n)),
+            Ok(Insert::Done) => Ok(FilePage::New(n)),
             // Another CPU was faster.
-            Ok(Some(theirs)) => {
+            Ok(Insert::There(theirs)) => {
                 self.free_one(n);
                 Ok(self.as_found(theirs))
+            }
+            Ok(Insert::Closed) => {
+                self.free_one(n);
+                Ok(FilePage::Closed)
             }
             Err(error) => {
                 self.free_one(n);
@@ -236,7 +262,19 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     fn as_found(&self, n: FrameNumber) -> FilePage {
         let state = self.frames().get(n).state.load(self.platform(), Ordering::Acquire);
-        if state & flag::UNREAD == 0 { FilePage::Found(n) } else { FilePage::Busy(n) }
+        // One that leaves the cache is locked until it has.
+        if state & (flag::UNREAD | flag::CUT) == 0 { FilePage::Found(n) } else { FilePage::Busy(n) }
+    }
+
+    /// Whether a page that the caller holds leaves its file's cache, or has left it.
+    pub(crate) fn is_cut(&self, n: FrameNumber) -> bool {
+        let state = self.frames().get(n).state.load(self.platform(), Ordering::Acquire);
+        state & flag::CUT != 0 && Frame::kind_of(state) == Kind::File
+    }
+
+    /// Waits until no hole is made in a file.
+    pub(crate) fn wait_open(&self, id: FileSlot) {
+        drop(self.file(id).io.read(self));
     }
 
     /// A frame for a page of a file that nobody sees yet: locked and without content, with the cache's hold and the
@@ -268,11 +306,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
         };
         if read.is_ok() {
-            // Release, with the unlock: who finds it read finds its content.
-            self.note_refault(n, store, index);
-            self.frames().get(n).clear_flags(p, flag::UNREAD);
-            self.unlock_page(n);
-            self.lru_add(n);
+            self.has_content(id, index, n);
             return Ok(());
         }
         self.detach_cached(id.slot, index, n);
@@ -281,6 +315,15 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.put_page(n);
         self.put_page(n);
         Err(Error::Device)
+    }
+
+    /// A page that is in the cache, locked, has its content now: lets go of the lock.
+    fn has_content(&self, id: FileId, index: u64, n: FrameNumber) {
+        self.note_refault(n, Store::File(id), index);
+        // Release, with the unlock: who finds it read finds its content.
+        self.frames().get(n).clear_flags(self.platform(), flag::UNREAD);
+        self.unlock_page(n);
+        self.lru_add(n);
     }
 
     /// Takes a page out of the cache if nobody but the cache and the caller holds it and nobody made it

@@ -1,5 +1,6 @@
 //! A page cache's index: a radix tree of frames, 1024 frame numbers each.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use super::{File, FileSlot};
@@ -9,6 +10,16 @@ use crate::error::Error;
 use crate::frame::{AllocFrom, Few};
 use crate::platform::Platform;
 use crate::sync::Word32;
+
+/// What came of an attempt to put a page into the cache.
+pub(super) enum Insert {
+    /// It is there.
+    Done,
+    /// Another one is there, held for the caller.
+    There(FrameNumber),
+    /// None may be there now.
+    Closed,
+}
 
 const SHIFT: u32 = 10;
 const MASK: u64 = (1 << SHIFT) - 1;
@@ -36,11 +47,11 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// The node that holds the slot of `index`, if it exists.
     fn tree_leaf(&self, file: &File, index: u64) -> Option<FrameNumber> {
         let p = self.platform();
-        let mut node = FrameNumber(file.root.get(p));
-        if node == FrameNumber::NONE {
+        let (mut node, levels) = (FrameNumber(file.root.get(p)), file.levels.get(p));
+        if node == FrameNumber::NONE || index >> (SHIFT * levels) != 0 {
             return None;
         }
-        for level in (1..file.levels.get(p)).rev() {
+        for level in (1..levels).rev() {
             node = unpack(slot(self, node, index, level).get(p))?;
         }
         Some(node)
@@ -82,13 +93,11 @@ impl<'p, P: Platform> Manager<'p, P> {
         true
     }
 
-    /// Puts a page in, or gives the one that is there, with a hold for the caller. May wait for nodes.
-    pub(super) fn insert_cached(
-        &self,
-        id: FileSlot,
-        index: u64,
-        n: FrameNumber,
-    ) -> Result<Option<FrameNumber>, Error> {
+    /// Puts a page in, or returns the one that is there, with a hold for the caller. May wait for nodes.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; [`Error::BeyondFile`].
+    pub(super) fn insert_cached(&self, id: FileSlot, index: u64, n: FrameNumber) -> Result<Insert, Error> {
         let p = self.platform();
         let file = self.file(id);
         let mut spare = [FrameNumber::NONE; MAX_LEVELS];
@@ -96,6 +105,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         let done = loop {
             {
                 let _guard = file.lock.lock(self);
+                // Whoever cuts pages off has changed these words under this lock before, or finds the page.
+                let refused = match () {
+                    () if index >= file.pages(p) => Some(Err(Error::BeyondFile)),
+                    () if file.is_closed(p, index) => Some(Ok(Insert::Closed)),
+                    () => None,
+                };
+                if let Some(refused) = refused {
+                    self.tree_prune(file, index);
+                    break refused;
+                }
                 if let Some(done) = self.insert_with(file, index, n, &spare, &mut spares) {
                     break Ok(done);
                 }
@@ -126,7 +145,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         n: FrameNumber,
         spare: &[FrameNumber],
         spares: &mut usize,
-    ) -> Option<Option<FrameNumber>> {
+    ) -> Option<Insert> {
         let p = self.platform();
         let mut take = || {
             *spares = spares.checked_sub(1)?;
@@ -152,12 +171,45 @@ impl<'p, P: Platform> Manager<'p, P> {
         let slot = slot(self, node, index, 0);
         if let Some(there) = unpack(slot.get(p)) {
             self.frames().get(there).refs.fetch_add(p, 1, Ordering::Relaxed);
-            return Some(Some(there));
+            return Some(Insert::There(there));
         }
         slot.set(p, n.0 + 1);
         self.count_slot(node, 1);
         file.cached.set(p, file.cached.get(p) + 1);
-        Some(None)
+        Some(Insert::Done)
+    }
+
+    /// Makes the tree high enough for so many pages. By who has the file's `io` alone. May wait for nodes.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]: it is as high as it was, or higher.
+    pub(super) fn tree_grow(&self, file: &File, pages: u64) -> Result<(), Error> {
+        let p = self.platform();
+        let high_enough = |above: Option<FrameNumber>| {
+            let _guard = file.lock.lock(self);
+            let (root, now) = (FrameNumber(file.root.get(p)), file.levels.get(p));
+            if now >= levels(pages) || root == FrameNumber::NONE {
+                file.levels.set(p, now.max(levels(pages)));
+                return (true, above);
+            }
+            let Some(above) = above else { return (false, None) };
+            slot(self, above, 0, now).set(p, root.0 + 1);
+            self.count_slot(above, 1);
+            file.root.set(p, above.0);
+            file.levels.set(p, now + 1);
+            (false, None)
+        };
+        let mut spare = None;
+        loop {
+            let (done, left) = high_enough(spare.take());
+            if done {
+                left.into_iter().for_each(|node| self.free_one(node));
+                return Ok(());
+            }
+            let node = self.alloc_own(AllocFrom::HERE)?;
+            self.frames().get(node).refs.set(p, 0);
+            spare = Some(node);
+        }
     }
 
     /// Frees the nodes on the way to `index` that hold nothing: an insert that ran out of memory half-way put them
@@ -220,23 +272,29 @@ impl<'p, P: Platform> Manager<'p, P> {
         file.root.set(p, FrameNumber::NONE.0);
     }
 
-    /// The first cached page at or after `from`, and its index, with a hold for the caller.
-    pub(super) fn hold_next_cached(&self, id: FileSlot, from: u64) -> Option<(u64, FrameNumber)> {
+    /// The first cached page of a range, and its index, with a hold for the caller.
+    pub(super) fn hold_next_cached(&self, id: FileSlot, range: Range<u64>) -> Option<(u64, FrameNumber)> {
         let file = self.file(id);
         let _guard = file.lock.lock(self);
-        let (index, n) = self.next_cached_at(file, from)?;
+        let (index, n) = self.next_cached_at(file, range)?;
         self.frames().get(n).refs.fetch_add(self.platform(), 1, Ordering::Relaxed);
         Some((index, n))
     }
 
-    /// The first `most` cached pages at or after `from`, each with a hold for the caller; returns where the next ones begin.
+    /// The first `most` cached pages of a range, each with a hold for the caller; returns where the next ones begin.
     /// Takes the lock once for all of them: it is the whole file's.
-    pub(super) fn hold_next_few_cached(&self, id: FileSlot, from: u64, most: usize, held: &mut Few) -> u64 {
+    pub(super) fn hold_next_few_cached(
+        &self,
+        id: FileSlot,
+        range: Range<u64>,
+        most: usize,
+        held: &mut Few,
+    ) -> u64 {
         let file = self.file(id);
         let _guard = file.lock.lock(self);
-        let mut at = from;
+        let mut at = range.start;
         while held.as_slice().len() < most
-            && let Some((index, n)) = self.next_cached_at(file, at)
+            && let Some((index, n)) = self.next_cached_at(file, at..range.end)
         {
             self.frames().get(n).refs.fetch_add(self.platform(), 1, Ordering::Relaxed);
             held.push(n);
@@ -245,12 +303,12 @@ impl<'p, P: Platform> Manager<'p, P> {
         at
     }
 
-    /// The first cached page at or after `from`, and its index. Under the tree's lock.
-    fn next_cached_at(&self, file: &File, from: u64) -> Option<(u64, FrameNumber)> {
+    /// The first cached page of a range, and its index. Under the tree's lock.
+    fn next_cached_at(&self, file: &File, range: Range<u64>) -> Option<(u64, FrameNumber)> {
         let p = self.platform();
-        let pages = file.pages.get(p);
-        let mut index = from;
-        while index < pages {
+        let end = range.end.min(1 << (SHIFT * file.levels.get(p)));
+        let mut index = range.start;
+        while index < end {
             let mut node = FrameNumber(file.root.get(p));
             if node == FrameNumber::NONE {
                 return None;

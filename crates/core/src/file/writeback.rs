@@ -36,7 +36,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         loop {
             let (mut looked, mut ended, mut dirty) = (Few::new(), false, Few::new());
             let make_clean = |batch: &UnmapBatch<'_, '_, P>| {
-                at = self.hold_next_few_cached(id.slot(), at, TOGETHER, &mut looked);
+                at = self.hold_next_few_cached(id.slot(), at..u64::MAX, TOGETHER, &mut looked);
                 ended = self.find_file(id).is_err();
                 for &n in looked.as_slice() {
                     if ended {

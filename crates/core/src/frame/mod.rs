@@ -97,6 +97,8 @@ pub(crate) mod flag {
     pub const OWN: u32 = 1 << 14;
     /// An anonymous page that was read from swap because it lay beside another, and that nobody has asked for yet.
     pub const AHEAD: u32 = 1 << 14;
+    /// A page of a file that leaves its cache, or has left it, though others hold it: it is mapped no more.
+    pub const CUT: u32 = 1 << 14;
 }
 
 const NODE_SHIFT: u32 = 24;

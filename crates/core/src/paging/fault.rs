@@ -155,6 +155,10 @@ impl<'p, P: Platform> Manager<'p, P> {
                     continue;
                 }
             }
+            // INV-12: whoever cuts it off has marked it before, or finds the entry.
+            if self.is_cut(frame) && !p.broken(Rule::LookForCut) {
+                return Ok(Step::Outside(Outside::Page(frame)));
+            }
             // INV-2: while the page is being written out nobody may begin to write to it. Looked at under the lock
             // under which write-back takes such rights away, after it has locked the page.
             let busy = self.is_page_locked(frame) && !fault.region.is_private(p);
@@ -278,10 +282,14 @@ impl<'p, P: Platform> Manager<'p, P> {
                 FilePage::Found(n) => n,
                 FilePage::Busy(n) => return Ok(Got::Outside(Outside::Page(n))),
                 FilePage::New(n) => return Ok(Got::Outside(Outside::File(self.file_id(file), index, n))),
+                FilePage::Closed => return Ok(Got::Outside(Outside::Hole(file))),
             },
         };
-        if !fault.region.is_private(p) {
-            // INV-2: before the look at the page's lock. The reverse map may not see a table yet that this fault has made,
+        if self.is_cut(n) && !p.broken(Rule::LookForCut) {
+            return Ok(Got::Outside(Outside::Page(n)));
+        }
+        if !fault.region.is_private(p) || fault.access == UserAccess::Read {
+            // INV-2, INV-12: before the look at the page's lock. The reverse map may not see a table yet that this fault has made,
             // or found; where it does, the table's lock orders the two.
             //
             //   this CPU                  write-back
@@ -291,12 +299,10 @@ impl<'p, P: Platform> Manager<'p, P> {
             //     yes: read-only            yes: its entry loses the right to write
             //     no: it finds the table    no: it finds the page locked
             //
-            // Partner: the fence in `reclaim::rmap::walk_all`.
+            // Partner: the fence in `reclaim::rmap::walk_all`. So it is with a page that is cut off: marked, in place of locked.
             full_fence(p);
+            let prot = if fault.region.is_private(p) { prot.read_only() } else { prot };
             return Ok(Got::Page(n, prot, false));
-        }
-        if fault.access == UserAccess::Read {
-            return Ok(Got::Page(n, prot.read_only(), false));
         }
         // The first access is a write: the copy is mapped at once, and no CPU ever sees the original here.
         let copy = self.new_anon(fault);

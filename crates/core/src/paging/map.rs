@@ -82,7 +82,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let range = check_mappable(range)?;
         self.find_space(id)?;
         if let Some((file, offset)) = backing.file() {
-            let pages = self.find_file(file)?.pages.get(p);
+            let pages = self.find_file(file)?.pages(p);
             if offset.checked_add(range.pages).is_none_or(|end| end > pages) {
                 return Err(Error::BeyondFile);
             }

@@ -9,7 +9,7 @@ use super::{Region, Space, SpaceId};
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber};
 use crate::error::Error;
-use crate::file::FileId;
+use crate::file::{FileId, FileSlot};
 use crate::platform::Platform;
 use crate::rule::Rule;
 
@@ -22,6 +22,8 @@ pub(super) enum Outside {
     File(FileId, u64, FrameNumber),
     /// The same of a swap slot.
     Swap(u32, FrameNumber),
+    /// The hole that is made in a file.
+    Hole(FileSlot),
 }
 
 /// A page that a fault has waited for, held until the fault ends.
@@ -34,7 +36,7 @@ pub(super) struct Kept<'m, 'p, P: Platform> {
 
 impl<P: Platform> Kept<'_, '_, P> {
     /// The page of the file that `page` shows, with the hold, if it is the one that this fault has read: while the file lives
-    /// a page that is held stays in its cache. By who has the regions.
+    /// a page that is held stays in its cache, unless it is cut off. By who has the regions.
     pub fn take_shown(&mut self, region: &Region, page: PageNumber) -> Option<FrameNumber> {
         let p = self.mm.platform();
         let (file, index) = self.file?;
@@ -83,6 +85,10 @@ impl<'p, P: Platform> Manager<'p, P> {
         major: &mut bool,
     ) -> Result<Kept<'_, 'p, P>, Error> {
         let (page, file) = match outside {
+            Outside::Hole(file) => {
+                self.wait_open(file);
+                return Ok(Kept { mm: self, page: None, file: None });
+            }
             Outside::Page(page) => {
                 self.wait_page(page);
                 (page, None)

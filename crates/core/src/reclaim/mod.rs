@@ -21,3 +21,4 @@ pub(crate) use lru::{Node, hand_over};
 pub(crate) use rmap::shown_at;
 pub(crate) use scan::{direct, evict};
 pub(crate) use shadow::{Bucket, Clock, PER_BUCKET, Shadows};
+pub(crate) use unmap::{unmap_all, unmap_now};

@@ -10,6 +10,8 @@ mod drain;
 mod ends;
 mod entries;
 mod fault_retry;
+mod file_cut;
+mod file_io;
 mod handles;
 mod hotplug;
 mod ipis;

@@ -35,6 +35,37 @@ pub(super) fn unmap<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber, 
     is_unmapped()
 }
 
+/// Clears every entry that leads to a page of a file, whatever programs do with it, and leaves the flush to the batch as the policy
+/// says; returns whether none is left. An operation that has taken one out, and not let go of the page yet, is as one that is left. The
+/// caller holds and has locked the page. May wait.
+///
+/// Unlike `unmap` it does not stop where no entry is counted: a fault may be about to count one.
+pub(crate) fn unmap_all<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> bool {
+    let mm = batch.manager();
+    walk(mm, n, |mapping| {
+        clear(batch, n, &mapping, true);
+        ControlFlow::Continue(())
+    });
+    mm.frames().get(n).maps.load(mm.platform(), Ordering::Acquire) == 0
+}
+
+/// The same without a batch: a flush for each entry.
+pub(crate) fn unmap_now<P: Platform>(mm: &crate::Manager<'_, P>, n: FrameNumber) -> bool {
+    walk(mm, n, |mapping| {
+        per_page::clear(mm, n, &mapping);
+        let_go(mm, n);
+        ControlFlow::Continue(())
+    });
+    mm.frames().get(n).maps.load(mm.platform(), Ordering::Acquire) == 0
+}
+
+/// An entry that led to the page is gone. The caller's own hold keeps this from being the last.
+fn let_go<P: Platform>(mm: &crate::Manager<'_, P>, n: FrameNumber) {
+    let frame = mm.frames().get(n);
+    frame.maps.fetch_sub(mm.platform(), 1, Ordering::Release);
+    frame.refs.fetch_sub(mm.platform(), 1, Ordering::Release);
+}
+
 /// Clears one entry, flushed or left to the batch as the policy says; gives whether it did, which where it `must` it does.
 pub(super) fn clear<P: Platform>(
     batch: &UnmapBatch<'_, '_, P>,
@@ -53,10 +84,7 @@ pub(super) fn clear<P: Platform>(
         }
         Unmap::Batch | Unmap::Quiet => batch::clear(batch, n, mapping, |_| true),
     }
-    let frame = mm.frames().get(n);
-    frame.maps.fetch_sub(mm.platform(), 1, Ordering::Release);
-    // The caller's own hold keeps this from being the last.
-    frame.refs.fetch_sub(mm.platform(), 1, Ordering::Release);
+    let_go(mm, n);
     true
 }
 

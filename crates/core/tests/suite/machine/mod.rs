@@ -89,12 +89,13 @@ pub struct Host {
     woken: RefCell<Vec<WaitKey>>,
     /// Of these, so many were looked at.
     looked_at: Cell<usize>,
-    disk: RefCell<BTreeMap<(Store, u64), u64>>,
+    disk: RefCell<BTreeMap<(Store, u64), device::Kept>>,
     /// Interrupts stay on their way until somebody waits.
     pub hold_interrupts: Cell<bool>,
     pub broken: Cell<Option<Rule>>,
     pub fail_reads: Cell<bool>,
     pub fail_writes: Cell<bool>,
+    pub fail_discards: Cell<bool>,
     /// The same for one page, or one device: what the device says.
     pub refuse_reads: Cell<Option<Refuse>>,
     pub refuse_writes: Cell<Option<Refuse>>,
@@ -129,6 +130,8 @@ pub struct Host {
     /// What happens while a page is being written out, or has been read.
     pub on_disk_write: RefCell<VecDeque<Hook>>,
     pub on_disk_read: RefCell<VecDeque<Hook>>,
+    /// What happens before the device forgets blocks.
+    pub on_discard: RefCell<VecDeque<Hook>>,
     /// What happens when a page has left its cache.
     pub on_forget: RefCell<VecDeque<Hook>>,
     /// What happens when reclaim has taken the entry of a page out, and has not flushed it: see
@@ -190,6 +193,7 @@ impl Host {
             broken: Cell::new(None),
             fail_reads: Cell::new(false),
             fail_writes: Cell::new(false),
+            fail_discards: Cell::new(false),
             refuse_reads: Cell::new(None),
             refuse_writes: Cell::new(None),
             torn: Cell::new(0),
@@ -208,6 +212,7 @@ impl Host {
             on_load: RefCell::default(),
             on_disk_write: RefCell::default(),
             on_disk_read: RefCell::default(),
+            on_discard: RefCell::default(),
             on_forget: RefCell::default(),
             on_unmapped: RefCell::default(),
             on_out_of_memory: RefCell::default(),

@@ -15,6 +15,8 @@ pub enum Place {
     Write(u32),
     /// When the device has read this page of those that he reads.
     Read(u32),
+    /// When the device is about to forget blocks.
+    Discard(u32),
 }
 
 fn stop(mm: &Mm<'_>) {
@@ -38,6 +40,7 @@ pub fn race<R>(mm: &Mm<'_>, place: Place, first: impl FnOnce(), second: impl FnO
             Place::Touch(n) => host.at_touch(0, n, stop),
             Place::Write(n) => at_io(&host.on_disk_write, n),
             Place::Read(n) => at_io(&host.on_disk_read, n),
+            Place::Discard(n) => at_io(&host.on_discard, n),
         }
         host.resume();
         host.on(1, second)

@@ -7,14 +7,15 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
 use quietmm::platform::{Access, BlockDevice, DeviceError, Guarantees, Store};
 use quietmm::{
-    Config, CpuId, CpuSet, Entry, FrameNumber, ListLimits, Manager, NodeId, PageNumber, Platform, Policy,
-    Region, Rule, UserAccess, VirtAddr,
+    Config, CpuId, CpuSet, Entry, FileId, FrameNumber, ListLimits, Manager, NodeId, PageNumber, Platform,
+    Policy, Region, Rule, UserAccess, VirtAddr,
 };
 
 pub type Mm<'p> = Manager<'p, Threads>;
@@ -385,6 +386,11 @@ impl BlockDevice for Threads {
         self.transfer()?;
         assert_eq!(self.word(frame, 0).load(Ordering::SeqCst), content, "written to while the device has it");
         self.disk.lock().unwrap().insert((to, block), content);
+        Ok(())
+    }
+    fn discard(&self, file: FileId, blocks: Range<u64>) -> Result<(), DeviceError> {
+        let here = |store, block| store == Store::File(file) && blocks.contains(&block);
+        self.disk.lock().unwrap().retain(|&(store, block), _| !here(store, block));
         Ok(())
     }
 }

@@ -1,0 +1,305 @@
+//! A file becomes longer or shorter, or gets a hole, while programs map it.
+//!
+//! A page that is cut off leaves its cache though others may hold it, or be about to map it:
+//!
+//! ```text
+//!   a fault                               who cuts
+//!   finds the page, holds it              page locked, marked
+//!   table made, or found
+//!   ---- fence ----                       ---- fence ----
+//!   table locked: is the page marked?     walk: each table that shows it, locked
+//!     yes: looks again                      its entry goes
+//!     no: mapped                          flush; out of the cache; page unlocked
+//! ```
+//!
+//! One of the two sees the other (INV-12). Who comes later waits for the page, and finds that it is gone: then the file's length, and
+//! what is closed, say whether a new one may come. Both change under the lock of the tree, where pages come in.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+use super::{File, FileId, FileSlot, MAX_PAGES};
+use crate::Manager;
+use crate::addr::{FrameNumber, PAGE_SIZE};
+use crate::error::Error;
+use crate::event::FlushReason;
+use crate::frame::{Few, flag};
+use crate::platform::Platform;
+use crate::profile::{self, Scope};
+use crate::reclaim::{evict, unmap_all, unmap_now};
+use crate::resched::{Work, cost};
+use crate::rule::Rule;
+use crate::sync::full_fence;
+use crate::tlb::{Fate, UnmapBatch};
+
+/// Pages that leave together, and are flushed once.
+const TOGETHER: usize = 32;
+/// How long to wait for an operation that has taken an entry out and not put it anywhere yet, in nanoseconds.
+const MOMENT: u32 = 1000;
+
+static ZEROS: [u8; PAGE_SIZE as usize] = [0; PAGE_SIZE as usize];
+
+/// Whole pages inside a range of bytes.
+fn whole_pages(bytes: &Range<u64>) -> Range<u64> {
+    let start = bytes.start.div_ceil(PAGE_SIZE);
+    start..(bytes.end / PAGE_SIZE).max(start)
+}
+
+impl File {
+    /// Whether no page may come to `index` of the cache now. Under the lock of the tree.
+    pub(super) fn is_closed<P: Platform>(&self, p: &P, index: u64) -> bool {
+        (self.closed[0].get(p)..self.closed[1].get(p)).contains(&index)
+            && !p.broken(Rule::ClosedWhileDiscarded)
+    }
+
+    fn close<P: Platform>(&self, mm: &Manager<'_, P>, pages: &Range<u64>) {
+        let _guard = self.lock.lock(mm);
+        self.closed[0].set(mm.platform(), pages.start);
+        self.closed[1].set(mm.platform(), pages.end);
+    }
+
+    /// By who has `io` alone.
+    pub(super) fn set_len<P: Platform>(&self, mm: &Manager<'_, P>, len: u64) {
+        let _guard = self.lock.lock(mm);
+        self.len.store(mm.platform(), len, Ordering::Release);
+    }
+}
+
+impl<P: Platform> Manager<'_, P> {
+    /// Length of a file in bytes.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchFile`].
+    #[doc(alias = "i_size_read")]
+    pub fn file_len(&self, id: FileId) -> Result<u64, Error> {
+        Ok(self.find_file(id)?.len.load(self.platform(), Ordering::Acquire))
+    }
+
+    /// Makes a file longer or shorter, while programs map it. What it gains is zeros. What lies beyond its new end leaves memory,
+    /// dirty or not, and a later access by a program that maps it is [`Error::BeyondFile`]; a private copy of such a page stays.
+    /// May wait: for I/O, and for who reads or writes the file.
+    ///
+    /// One flush for up to 32 pages that were mapped: at most one IPI per CPU that uses a space where they were, and is neither
+    /// lazy nor this one.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchFile`]; [`Error::BadRange`] above 2^40 pages; [`Error::OutOfMemory`]; [`Error::Device`] when the page in which
+    /// the file ends cannot be read, or the device cannot [`discard`](crate::platform::BlockDevice::discard) what it gains. The
+    /// file is as long as it was.
+    #[doc(alias = "truncate_setsize")]
+    #[doc(alias = "ftruncate")]
+    pub fn set_file_len(&self, id: FileId, len: u64) -> Result<(), Error> {
+        let _scope = profile::scope(self.platform(), Scope::CutFile);
+        let file = self.find_file(id)?;
+        if len > MAX_PAGES * PAGE_SIZE {
+            return Err(Error::BadRange);
+        }
+        let _alone = file.io.write(self);
+        self.set_len_alone((id, self.find_file(id)?), len)
+    }
+
+    /// The same by who has the file's `io` alone.
+    pub(super) fn set_len_alone(&self, (id, file): (FileId, &File), len: u64) -> Result<(), Error> {
+        let old = file.len.get(self.platform());
+        let end = old.min(len);
+        // What programs may have written behind the end, in the page in which it lies, is not shown later.
+        let last = self.page_of_part(id, end, end.next_multiple_of(PAGE_SIZE))?;
+        let clear = |last: Option<FrameNumber>| {
+            last.into_iter().for_each(|n| {
+                self.clear_bytes(n, end % PAGE_SIZE..PAGE_SIZE);
+                self.put_page(n);
+            });
+        };
+        if len <= old {
+            self.shorten((id, file), len);
+            clear(last);
+            return Ok(());
+        }
+        let gained = old.div_ceil(PAGE_SIZE)..len.div_ceil(PAGE_SIZE);
+        let grown = self.tree_grow(file, gained.end).and_then(|()| self.discard(id, gained));
+        if grown.is_ok() {
+            clear(last);
+            file.set_len(self, len);
+        } else {
+            last.into_iter().for_each(|n| self.put_page(n));
+        }
+        grown
+    }
+
+    /// Takes off what lies beyond a length, but for the page in which that lies. By who has the file's `io` alone.
+    pub(super) fn shorten(&self, (id, file): (FileId, &File), len: u64) {
+        let old = file.len.get(self.platform());
+        file.set_len(self, len);
+        let gone = len.div_ceil(PAGE_SIZE)..old.div_ceil(PAGE_SIZE);
+        self.cut_pages(id.slot(), gone.clone());
+        // Room for the device. It is asked again before the file shows these pages anew, and has to take it then.
+        let _ = self.discard(id, gone);
+    }
+
+    /// Makes a part of a file zeros, and lets go of the memory and of the device's blocks behind it: whole pages leave the cache, dirty
+    /// or not. The file stays as long as it is; of the part beyond its end there is nothing to do. May wait: for I/O, and for who reads
+    /// or writes the file.
+    ///
+    /// IPIs as in [`set_file_len`](Self::set_file_len).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchFile`]; [`Error::BadRange`] if the part is empty or wraps; [`Error::OutOfMemory`], [`Error::Device`]: a page that
+    /// is made zeros in part could not be read, and nothing has changed. [`Error::Device`] also where the device cannot
+    /// [`discard`](crate::platform::BlockDevice::discard) whole pages: then the file shows what the device has of them, without what
+    /// was not written back.
+    #[doc(alias = "fallocate")]
+    #[doc(alias = "truncate_pagecache_range")]
+    pub fn punch_hole(&self, id: FileId, at: u64, len: u64) -> Result<(), Error> {
+        let _scope = profile::scope(self.platform(), Scope::CutFile);
+        let file = self.find_file(id)?;
+        let end = at.checked_add(len).filter(|_| len > 0).ok_or(Error::BadRange)?;
+        let _alone = file.io.write(self);
+        let file = self.find_file(id)?;
+        let bytes = at..end.min(file.pages(self.platform()) * PAGE_SIZE);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let pages = whole_pages(&bytes);
+        // The parts of pages at both ends, which may be the same page.
+        let first_end = bytes.start.next_multiple_of(PAGE_SIZE).min(bytes.end);
+        let last_start = (bytes.end - bytes.end % PAGE_SIZE).max(first_end);
+        let first = self.page_of_part(id, bytes.start, first_end)?;
+        let last = match self.page_of_part(id, last_start, bytes.end) {
+            Ok(last) => last,
+            Err(error) => {
+                first.into_iter().for_each(|n| self.put_page(n));
+                return Err(error);
+            }
+        };
+        file.close(self, &pages);
+        self.cut_pages(id.slot(), pages.clone());
+        let discarded = self.discard(id, pages);
+        file.close(self, &(0..0));
+        for (page, start, end) in [(first, bytes.start, first_end), (last, last_start, bytes.end)] {
+            let Some(n) = page else { continue };
+            if discarded.is_ok() {
+                let in_page = start % PAGE_SIZE;
+                self.clear_bytes(n, in_page..in_page + (end - start));
+            }
+            self.put_page(n);
+        }
+        discarded
+    }
+
+    /// Lets go of cached pages of a file that are clean, mapped by nobody and used by nobody, from the page `first` on; returns how
+    /// many. Dirty ones go after [`write_back`](Self::write_back). May wait for a lock, not for I/O. No IPI.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchFile`].
+    #[doc(alias = "invalidate_mapping_pages")]
+    #[doc(alias = "posix_fadvise")]
+    pub fn evict_file(&self, id: FileId, first: u64, pages: u64) -> Result<u64, Error> {
+        let p = self.platform();
+        let file = self.find_file(id)?;
+        let _shared = file.io.read(self);
+        self.find_file(id)?;
+        // Pages on their way to a list are held by that.
+        self.drain_lru_batches();
+        let (mut at, mut gone, mut work) = (first, 0, Work::begin(self));
+        let end = first.saturating_add(pages);
+        while let Some((index, n)) = self.hold_next_cached(id.slot(), at..end) {
+            at = index + 1;
+            let frame = self.frames().get(n);
+            let idle = frame.maps.get(p) == 0 && frame.state.get(p) & (flag::DIRTY | flag::LOCKED) == 0;
+            // Reclaim takes only what nobody else holds. It may be another page by then, at worst: that is only reclaimed.
+            self.put_page(n);
+            if idle {
+                gone += u64::from(evict(self, n));
+            }
+            work.did(cost::RECLAIM);
+        }
+        Ok(gone)
+    }
+
+    fn discard(&self, id: FileId, pages: Range<u64>) -> Result<(), Error> {
+        match self.platform().device() {
+            Some(device) if !pages.is_empty() => device.discard(id, pages).map_err(|_| Error::Device),
+            _ => Ok(()),
+        }
+    }
+
+    /// The page in which the bytes from `start` to `end` lie, held and read, unless there are none.
+    fn page_of_part(&self, id: FileId, start: u64, end: u64) -> Result<Option<FrameNumber>, Error> {
+        (start < end).then(|| self.read_page(id, start / PAGE_SIZE)).transpose()
+    }
+
+    /// Makes bytes of a page that the caller holds zeros. May wait for the page.
+    fn clear_bytes(&self, n: FrameNumber, bytes: Range<u64>) {
+        self.lock_page(n);
+        self.platform().write_frame(
+            n,
+            bytes.start as usize,
+            &ZEROS[bytes.start as usize..bytes.end as usize],
+        );
+        self.frames().get(n).set_flags(self.platform(), flag::DIRTY);
+        self.unlock_page(n);
+    }
+
+    /// Takes the pages of a range out of a file's cache, out of all tables too. None comes there meanwhile: the file is shorter, or closed
+    /// there. By who has `io` alone. May wait.
+    fn cut_pages(&self, id: FileSlot, pages: Range<u64>) {
+        let (mut at, mut work) = (pages.start, Work::begin(self));
+        while at < pages.end {
+            let mut held = Few::new();
+            at = self.hold_next_few_cached(id, at..pages.end, TOGETHER, &mut held);
+            let cut = held.as_slice();
+            if cut.is_empty() {
+                return;
+            }
+            for &n in cut {
+                self.lock_page(n);
+                self.frames().get(n).set_flags(self.platform(), flag::CUT);
+            }
+            // Partner: the fence in a fault on a file. The module draws it.
+            full_fence(self.platform());
+            self.unmap_cut(cut, &mut work);
+            for &n in cut {
+                // What entries knew is known by now, and of no use.
+                let frame = self.frames().get(n);
+                frame.clear_flags(self.platform(), flag::DIRTY);
+                // Unless the page could not be read, and has left the cache for that.
+                let was_there = self.detach_cached(id, frame.index.get(self.platform()), n);
+                self.unlock_page(n);
+                self.put_page(n);
+                if was_there {
+                    self.put_page(n);
+                }
+            }
+            work.did(TOGETHER as u32 * cost::FRAME);
+        }
+    }
+
+    /// Takes every entry of these pages out and flushes once. The caller holds them, and has locked and marked them.
+    fn unmap_cut(&self, pages: &[FrameNumber], work: &mut Work<'_, '_, P>) {
+        let p = self.platform();
+        if p.broken(Rule::CutPagesAreUnmapped) {
+            return;
+        }
+        let mut moment = || {
+            // An operation has an entry in its hands: it lets go of the page, or puts the entry back.
+            p.pause(MOMENT);
+            work.give_way();
+        };
+        let all = |batch: &UnmapBatch<'_, '_, P>| {
+            for &n in pages {
+                while !unmap_all(batch, n) {
+                    moment();
+                }
+                batch.push(n, Fate::Keep);
+            }
+        };
+        if UnmapBatch::fill(self, FlushReason::Cut, all, |_, _| {}).is_err() {
+            // No memory for a batch: a flush for each.
+            for &n in pages {
+                while !unmap_now(self, n) {
+                    moment();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Reading and writing a file by copy: what a kernel's `read` and `write` are made of.
+//!
+//! Both go through the page cache, so a program that maps the file sees the same bytes. Whoever reads or writes shares the
+//! file's lock; whoever changes its length has it alone. No lock of a space is taken, and the caller's buffer is the kernel's own: a
+//! copy to a program's memory, which may fault, comes before or after.
+
+use core::sync::atomic::Ordering;
+
+use super::{File, FileId, FilePage, MAX_PAGES};
+use crate::Manager;
+use crate::addr::{FrameNumber, PAGE_SIZE};
+use crate::error::Error;
+use crate::frame::flag;
+use crate::platform::Platform;
+use crate::profile::{self, Scope};
+use crate::resched::{Work, cost};
+use crate::rule::Rule;
+
+/// A part of a page.
+struct Part {
+    index: u64,
+    /// Its first byte in the page.
+    at: usize,
+    len: usize,
+}
+
+impl Part {
+    /// What of so many bytes from `at` on lies in the first page.
+    fn first(at: u64, bytes: u64) -> Part {
+        let in_page = at % PAGE_SIZE;
+        Part { index: at / PAGE_SIZE, at: in_page as usize, len: bytes.min(PAGE_SIZE - in_page) as usize }
+    }
+}
+
+impl<P: Platform> Manager<'_, P> {
+    /// Copies what a file has from byte `at` on into a buffer; returns how many bytes: fewer than the buffer takes where the file ends,
+    /// or where a page could not be had. May wait for memory and I/O. No IPI, unless it reclaims.
+    ///
+    /// Each page is read as it is when its turn comes: a write at the same time may be seen in part.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchFile`]; [`Error::OutOfMemory`] and [`Error::Device`] if not a single byte could be had.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn f<P: quietmm::Platform>(mm: &quietmm::Manager<'_, P>) -> Result<(), quietmm::Error> {
+    /// let file = mm.create_file(16)?;
+    /// assert_eq!(mm.write_file(file, 4090, b"over a border")?, 13);
+    /// let mut buffer = [0; 13];
+    /// assert_eq!(mm.read_file(file, 4090, &mut buffer)?, 13);
+    /// assert_eq!(&buffer, b"over a border");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "pread")]
+    #[doc(alias = "generic_file_read_iter")]
+    pub fn read_file(&self, id: FileId, at: u64, into: &mut [u8]) -> Result<usize, Error> {
+        let p = self.platform();
+        let _scope = profile::scope(p, Scope::ReadFile);
+        let file = self.find_file(id)?;
+        let _shared = file.io.read(self);
+        let left = self.find_file(id)?.len.load(p, Ordering::Acquire).saturating_sub(at);
+        let all = into.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let (mut done, mut work) = (0, Work::begin(self));
+        while done < all {
+            let part = Part::first(at + done as u64, (all - done) as u64);
+            let n = match self.read_page(id, part.index) {
+                Ok(n) => n,
+                Err(error) => return if done > 0 { Ok(done) } else { Err(error) },
+            };
+            p.read_frame(n, part.at, &mut into[done..done + part.len]);
+            self.note_use(n);
+            self.put_page(n);
+            done += part.len;
+            work.did(cost::FRAME);
+        }
+        Ok(done)
+    }
+
+    /// Copies a buffer into a file from byte `at` on; returns how many bytes: fewer than there are where a page could not be had. The
+    /// file becomes longer where it has to; what lies between its old end and `at` is zeros. The content is in memory, dirty, when this
+    /// returns: [`write_back`](Self::write_back) writes it out. May wait for memory and I/O. No IPI, unless it reclaims.
+    ///
+    /// A write inside a file shares it with other reads and writes: of two at the same place each page is one's or the other's. One that makes it
+    /// longer has it alone.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchFile`]; [`Error::BadRange`] if it ended above 2^40 pages; [`Error::OutOfMemory`] and [`Error::Device`] if not a
+    /// single byte could be written: the file is as long as it was.
+    #[doc(alias = "pwrite")]
+    #[doc(alias = "generic_perform_write")]
+    pub fn write_file(&self, id: FileId, at: u64, from: &[u8]) -> Result<usize, Error> {
+        let p = self.platform();
+        let _scope = profile::scope(p, Scope::WriteFile);
+        let file = self.find_file(id)?;
+        let end = at
+            .checked_add(from.len() as u64)
+            .filter(|&end| end <= MAX_PAGES * PAGE_SIZE)
+            .ok_or(Error::BadRange)?;
+        if from.is_empty() {
+            return Ok(0);
+        }
+        {
+            let _shared = file.io.read(self);
+            if end <= self.find_file(id)?.len.load(p, Ordering::Acquire) {
+                return self.write_parts(id, at, from);
+            }
+        }
+        let _alone = file.io.write(self);
+        self.write_longer((id, self.find_file(id)?), at, from)
+    }
+
+    /// The same where the file may have to become longer, by who has `io` alone.
+    fn write_longer(&self, (id, file): (FileId, &File), at: u64, from: &[u8]) -> Result<usize, Error> {
+        let (old, end) = (file.len.get(self.platform()), at + from.len() as u64);
+        if end > old {
+            self.set_len_alone((id, file), end)?;
+        }
+        let written = self.write_parts(id, at, from);
+        let reached = at + written.unwrap_or(0) as u64;
+        if reached < end && end > old {
+            // As long as what it got.
+            self.shorten((id, file), if written.is_ok() { old.max(reached) } else { old });
+        }
+        written
+    }
+
+    /// Writes inside a file. The caller shares `io`, or has it alone.
+    fn write_parts(&self, id: FileId, at: u64, from: &[u8]) -> Result<usize, Error> {
+        let (mut done, mut work) = (0, Work::begin(self));
+        while done < from.len() {
+            let part = Part::first(at + done as u64, (from.len() - done) as u64);
+            if let Err(error) = self.write_part(id, &part, &from[done..done + part.len]) {
+                return if done > 0 { Ok(done) } else { Err(error) };
+            }
+            done += part.len;
+            work.did(cost::FRAME);
+        }
+        Ok(done)
+    }
+
+    fn write_part(&self, id: FileId, part: &Part, from: &[u8]) -> Result<(), Error> {
+        let p = self.platform();
+        let n = if from.len() as u64 == PAGE_SIZE {
+            match self.whole_page(id, part.index)? {
+                // Nothing of it is there yet, and nothing needs to be read.
+                FilePage::New(n) => {
+                    p.write_frame(n, 0, from);
+                    self.frames().get(n).set_flags(p, flag::DIRTY);
+                    self.has_content(id, part.index, n);
+                    self.put_page(n);
+                    return Ok(());
+                }
+                FilePage::Found(n) => n,
+                FilePage::Busy(_) | FilePage::Closed => unreachable!("`whole_page` waits for those"),
+            }
+        } else {
+            self.read_page(id, part.index)?
+        };
+        // INV-2: nobody writes it out meanwhile. And a program that maps it may write on: that is its own affair.
+        let locks = !p.broken(Rule::WriteLocksPage);
+        if locks {
+            self.lock_page(n);
+        }
+        p.write_frame(n, part.at, from);
+        self.frames().get(n).set_flags(p, flag::DIRTY);
+        if locks {
+            self.unlock_page(n);
+        }
+        self.note_use(n);
+        self.put_page(n);
+        Ok(())
+    }
+
+    /// A page of a file, held, with its content. The caller shares `io`, or has it alone, and `index` lies in the file: nobody cuts
+    /// the page off. May wait.
+    pub(super) fn read_page(&self, id: FileId, index: u64) -> Result<FrameNumber, Error> {
+        loop {
+            match self.whole_page(id, index)? {
+                FilePage::Found(n) => return Ok(n),
+                FilePage::New(n) => {
+                    self.read_in(id, index, n)?;
+                    return Ok(n);
+                }
+                FilePage::Busy(_) | FilePage::Closed => unreachable!("`whole_page` waits for those"),
+            }
+        }
+    }
+
+    /// The same, or one that is in the cache now, locked and without content.
+    fn whole_page(&self, id: FileId, index: u64) -> Result<FilePage, Error> {
+        loop {
+            match self.file_page(id.slot(), index)? {
+                FilePage::Busy(n) => {
+                    self.wait_page(n);
+                    self.put_page(n);
+                }
+                FilePage::Closed => unreachable!("who makes a hole has the file alone"),
+                ready => return Ok(ready),
+            }
+        }
+    }
+
+    /// A page in the cache was used otherwise than through a mapping: aging counts that as one use.
+    #[doc(alias = "mark_page_accessed")]
+    fn note_use(&self, n: FrameNumber) {
+        let (p, frame) = (self.platform(), self.frames().get(n));
+        if frame.state.load(p, Ordering::Relaxed) & flag::REFERENCED == 0 {
+            frame.set_flags(p, flag::REFERENCED);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Pages are cut off a file while others use them, or are about to.
+
+use crate::machine;
+
+use std::cell::Cell;
+
+use machine::faults::{AT, read_all, reclaim_all, showing, write_first};
+use machine::race::{Cases, Place, at, at_every_touch, race};
+use machine::{Mm, Setup, bare, settled};
+use quietmm::{Config, Error, FileId, Rule, SpaceId};
+
+const PAGE: u64 = 4096;
+
+fn setup() -> Setup {
+    Setup { cpus: 3, frames: 512, ..Setup::default() }
+}
+
+fn config() -> Config {
+    bare("linux")
+}
+
+/// What a program on CPU `cpu` reads at the first page.
+fn shows(mm: &Mm<'_>, id: SpaceId, cpu: u16) -> Result<u64, Error> {
+    let host = mm.platform();
+    host.on(cpu, || host.read(mm, id, AT))
+}
+
+fn write_word(mm: &Mm<'_>, file: FileId, word: u64) {
+    assert_eq!(mm.write_file(file, 0, &word.to_ne_bytes()), Ok(8));
+}
+
+fn word(mm: &Mm<'_>, file: FileId) -> u64 {
+    let mut word = [0; 8];
+    assert_eq!(mm.read_file(file, 0, &mut word), Ok(8));
+    u64::from_ne_bytes(word)
+}
+
+/// A file of so many pages is emptied, and is as long as before.
+fn emptied(mm: &Mm<'_>, file: FileId, count: u64) {
+    mm.set_file_len(file, 0).unwrap();
+    mm.set_file_len(file, count * PAGE).unwrap();
+}
+
+fn without(rule: Rule) -> [Option<Rule>; 2] {
+    [None, Some(rule)]
+}
+
+#[test]
+fn what_is_cut_off_is_mapped_nowhere_and_costs_one_flush() {
+    for broken in without(Rule::CutPagesAreUnmapped) {
+        let seen = at(&setup(), &config(), broken, |mm| {
+            let host = mm.platform();
+            let (id, file) = showing(mm, 32, &[1, 2]);
+            write_first(mm, id, 1, 7);
+            read_all(mm, id, 2, 32);
+            host.forget();
+            mm.set_file_len(file, 0).unwrap();
+            let interrupts = [host.interrupts_to(1), host.interrupts_to(2)];
+            let beyond = shows(mm, id, 2) == Err(Error::BeyondFile);
+            mm.set_file_len(file, 32 * PAGE).unwrap();
+            write_word(mm, file, 9);
+            (interrupts, beyond, [1, 2].map(|cpu| shows(mm, id, cpu)), host.on_disk(file, 0))
+        });
+        let sound = ([1, 1], true, [Ok(9), Ok(9)], None);
+        assert_eq!(seen == sound, broken.is_none(), "{broken:?}: {seen:?}");
+    }
+}
+
+/// CPU 0's fault and what CPU 1 does to the file; then both see what is written to it.
+fn fault_and(broken: Option<Rule>, cached: bool, does: fn(&Mm<'_>, FileId)) -> Cases<bool> {
+    at_every_touch(&setup(), &config(), broken, |mm, place| {
+        let (id, file) = showing(mm, 2, &[0, 2]);
+        if cached {
+            // And mapped nowhere.
+            write_word(mm, file, 7);
+        }
+        let host = mm.platform();
+        let faults = || match host.read(mm, id, AT) {
+            Ok(_) | Err(Error::BeyondFile) => {}
+            Err(error) => panic!("{error:?}"),
+        };
+        race(mm, place, faults, || does(mm, file));
+        write_word(mm, file, 9);
+        let sound = [0, 2].iter().all(|&cpu| shows(mm, id, cpu) == Ok(9)) && host.stale.get() == 0;
+        if broken.is_none() {
+            settled(mm);
+        }
+        sound
+    })
+}
+
+#[test]
+fn a_fault_on_a_page_that_is_cut_off_does_not_map_it() {
+    let cuts: [(&str, fn(&Mm<'_>, FileId)); 2] = [
+        ("emptied", |mm, file| emptied(mm, file, 2)),
+        ("a hole", |mm, file| mm.punch_hole(file, 0, PAGE).unwrap()),
+    ];
+    for (name, cut) in cuts {
+        for cached in [false, true] {
+            assert_eq!(fault_and(None, cached, cut).count(|sound| !sound), 0, "{name}, cached: {cached}");
+        }
+        assert!(fault_and(Some(Rule::LookForCut), true, cut).count(|sound| !sound) > 0, "{name}");
+    }
+}
+
+/// CPU 0 cuts, and CPU 1 reads by its mapping and by copy, and writes, meanwhile.
+#[test]
+fn who_cuts_and_who_uses_the_file_meanwhile_leave_one_content() {
+    let uses: [(&str, fn(&Mm<'_>, SpaceId, FileId)); 4] = [
+        ("reads", |mm, id, _| _ = mm.platform().read(mm, id, AT)),
+        ("writes", |mm, id, _| _ = mm.platform().write(mm, id, AT, 5)),
+        ("copies out", |mm, _, file| _ = mm.read_file(file, 0, &mut [0; 8]).unwrap()),
+        ("writes back", |mm, _, file| _ = mm.write_back(file).unwrap()),
+    ];
+    for (name, uses) in uses {
+        let cases = at_every_touch(&setup(), &config(), None, |mm, place| {
+            let (id, file) = showing(mm, 2, &[1, 2]);
+            write_first(mm, id, 2, 7);
+            race(mm, place, || emptied(mm, file, 2), || uses(mm, id, file));
+            let content = word(mm, file);
+            let same = [1, 2].iter().all(|&cpu| shows(mm, id, cpu) == Ok(content));
+            // Nothing of what was there before.
+            let sound = same && (content == 0 || content == 5) && mm.platform().stale.get() == 0;
+            mm.write_back(file).unwrap();
+            reclaim_all(mm);
+            settled(mm);
+            sound && word(mm, file) == content
+        });
+        assert!(cases.results.len() > 100 && cases.count(|sound| !sound) == 0, "{name}");
+    }
+}
+
+/// While the device is about to forget the blocks of a hole CPU 1 reads the page.
+#[test]
+fn nothing_of_a_hole_is_read_before_the_device_knows_of_it() {
+    for broken in without(Rule::ClosedWhileDiscarded) {
+        let content = at(&setup(), &config(), broken, |mm| {
+            let (id, file) = showing(mm, 2, &[1]);
+            write_first(mm, id, 1, 7);
+            mm.write_back(file).unwrap();
+            let punches = || mm.punch_hole(file, 0, 2 * PAGE).unwrap();
+            race(mm, Place::Discard(0), punches, || _ = mm.platform().read(mm, id, AT).unwrap());
+            [word(mm, file), shows(mm, id, 1).unwrap()]
+        });
+        assert_eq!(content, if broken.is_none() { [0; 2] } else { [7; 2] }, "{broken:?}");
+    }
+}
+
+/// While the device reads the page CPU 1 copies something into it.
+#[test]
+fn nobody_writes_into_a_page_that_a_device_reads() {
+    for broken in without(Rule::WriteLocksPage) {
+        let torn = at(&setup(), &config(), broken, |mm| {
+            let (id, file) = showing(mm, 2, &[2]);
+            write_first(mm, id, 2, 7);
+            let order = Cell::new(0);
+            let writes_back = || {
+                assert_eq!(mm.write_back(file), Ok(1));
+                order.set(order.get() + 1);
+            };
+            race(mm, Place::Write(0), writes_back, || write_word(mm, file, 8));
+            assert_eq!(mm.write_back(file), Ok(1));
+            assert_eq!((word(mm, file), mm.platform().on_disk(file, 0)), (8, Some(8)));
+            mm.platform().torn.get()
+        });
+        assert_eq!(torn, u32::from(broken.is_some()), "{broken:?}");
+    }
+}
+
+#[test]
+fn what_a_file_cannot_be_made_is_refused_and_changes_nothing() {
+    at(&setup(), &config(), None, |mm| {
+        let host = mm.platform();
+        let file = mm.create_file(2).unwrap();
+        write_word(mm, file, 7);
+        let most = (1 << 40) * PAGE;
+        assert_eq!(mm.set_file_len(file, most + 1), Err(Error::BadRange));
+        assert_eq!(mm.write_file(file, most, &[1]), Err(Error::BadRange));
+        assert_eq!(mm.write_file(file, u64::MAX, &[1, 2]), Err(Error::BadRange));
+        assert_eq!(mm.punch_hole(file, 5, 0), Err(Error::BadRange));
+        assert_eq!(mm.punch_hole(file, 5, u64::MAX), Err(Error::BadRange));
+        assert_eq!(mm.punch_hole(file, most, 1), Ok(()), "there is nothing");
+        host.fail_discards.set(true);
+        assert_eq!(mm.set_file_len(file, 3 * PAGE), Err(Error::Device));
+        assert_eq!(mm.write_file(file, 2 * PAGE, &[1]), Err(Error::Device));
+        host.fail_discards.set(false);
+        assert_eq!((mm.file_len(file), word(mm, file)), (Ok(2 * PAGE), 7));
+        // Of the longest file only what is written takes memory.
+        assert_eq!(mm.set_file_len(file, most), Ok(()));
+        assert_eq!(mm.write_file(file, most - 8, &9_u64.to_ne_bytes()), Ok(8));
+        let mut last = [0; 8];
+        assert_eq!(mm.read_file(file, most - 8, &mut last), Ok(8));
+        assert_eq!((u64::from_ne_bytes(last), word(mm, file), mm.cached_pages(file)), (9, 7, Ok(2)));
+        mm.set_file_len(file, PAGE).unwrap();
+        assert_eq!((word(mm, file), mm.cached_pages(file)), (7, Ok(1)));
+        mm.destroy_file(file).unwrap();
+        assert_eq!(mm.file_len(file), Err(Error::NoSuchFile));
+        assert_eq!(mm.set_file_len(file, 1), Err(Error::NoSuchFile));
+        assert_eq!(mm.punch_hole(file, 0, 1), Err(Error::NoSuchFile));
+        assert_eq!(mm.evict_file(file, 0, 1), Err(Error::NoSuchFile));
+        assert_eq!(mm.read_file(file, 0, &mut last), Err(Error::NoSuchFile));
+        assert_eq!(mm.write_file(file, 0, &last), Err(Error::NoSuchFile));
+        settled(mm);
+    });
+}
+
+#[test]
+fn what_is_clean_and_unused_leaves_memory_when_asked() {
+    at(&setup(), &config(), None, |mm| {
+        let (id, file) = showing(mm, 8, &[0]);
+        assert_eq!(mm.write_file(file, 0, &[7; 8 * PAGE as usize]), Ok(8 * PAGE as usize));
+        assert_eq!(mm.evict_file(file, 0, 8), Ok(0), "all is dirty");
+        mm.write_back(file).unwrap();
+        read_all(mm, id, 0, 2);
+        assert_eq!(mm.evict_file(file, 1, 3), Ok(2), "one of these is mapped");
+        assert_eq!(mm.cached_pages(file), Ok(6));
+        assert_eq!(mm.evict_file(file, 0, u64::MAX), Ok(4));
+        let mut all = [0; 8 * PAGE as usize];
+        assert_eq!(mm.read_file(file, 0, &mut all), Ok(all.len()));
+        assert!(all.iter().all(|&byte| byte == 7));
+        settled(mm);
+    });
+}
+
+/// Without memory for a batch each entry is flushed by itself.
+#[test]
+fn what_is_cut_off_goes_where_there_is_no_memory_for_a_batch() {
+    let no_reserve = Config { min_free: Some(0), ..config() };
+    at(&setup(), &no_reserve, None, |mm| {
+        let (id, file) = showing(mm, 4, &[0, 1]);
+        read_all(mm, id, 1, 4);
+        // CPUs 1 and 2 keep the two batches that there are, and nothing is free.
+        let other = mm.create_file(2).unwrap();
+        assert_eq!(mm.read_file(other, 0, &mut [0; 2 * PAGE as usize]), Ok(2 * PAGE as usize));
+        for cpu in [1, 2] {
+            assert_eq!(mm.platform().on(cpu, || mm.evict_file(other, u64::from(cpu) - 1, 1)), Ok(1));
+        }
+        let held = machine::swapping::take_free(mm);
+        mm.platform().forget();
+        mm.set_file_len(file, 0).unwrap();
+        assert_eq!(mm.platform().interrupts_to(1), 4);
+        assert_eq!(shows(mm, id, 1), Err(Error::BeyondFile));
+        held.into_iter().for_each(|frames| mm.free_frames(frames));
+        assert_eq!(mm.platform().stale.get(), 0);
+        settled(mm);
+    });
+}

@@ -1,0 +1,240 @@
+//! Files read and written by copy, made longer and shorter, and with holes, while programs map them: against a vector of bytes.
+
+use crate::machine;
+
+use std::panic::catch_unwind;
+
+use machine::faults::reclaim_all;
+use machine::showing::{AT, mapped, private, shared};
+use machine::{Host, Mm, Setup, bare, settled};
+use quietmm::{Error, FileId, Rule, SpaceId};
+
+const PAGE: u64 = 4096;
+/// Pages that the file has at most, all of which programs map.
+const MOST: u64 = 24;
+
+/// A generator of numbers (splitmix64).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    /// A byte of the file, often one at a border of pages.
+    fn place(&mut self) -> u64 {
+        let page = self.below(MOST) * PAGE;
+        page + [0, 1, PAGE - 1, PAGE / 2][self.below(4) as usize]
+    }
+
+    fn bytes(&mut self, most: u64) -> Vec<u8> {
+        let len = 1 + self.below(most);
+        let first = self.next() | 1;
+        (0..len).map(|i| (first.rotate_left(i as u32) ^ i) as u8).collect()
+    }
+}
+
+/// A file, what it should have, and spaces that map it.
+struct Scene<'a, 'p> {
+    mm: &'a Mm<'p>,
+    file: FileId,
+    bytes: Vec<u8>,
+    spaces: [SpaceId; 2],
+    /// A space that has copied no page.
+    looks: SpaceId,
+}
+
+/// An operation that says no has changed nothing; with devices that fail it may say so.
+fn refused(host: &Host, error: Error) {
+    let fails = host.fail_reads.get() || host.fail_writes.get() || host.fail_discards.get();
+    assert!(error == Error::Device && fails, "{error:?}");
+}
+
+impl<'a, 'p> Scene<'a, 'p> {
+    fn new(mm: &'a Mm<'p>) -> Self {
+        let file = mm.create_file(MOST).unwrap();
+        let space = |cpu, backing| {
+            let id = mapped(mm, backing, MOST);
+            mm.platform().on(cpu, || mm.switch_to(id).unwrap());
+            id
+        };
+        let looks = space(2, private(file));
+        let spaces = [space(1, shared(file)), space(0, shared(file))];
+        let bytes = vec![0; (MOST * PAGE) as usize];
+        Scene { mm, file, bytes, spaces, looks }
+    }
+
+    fn host(&self) -> &'p Host {
+        self.mm.platform()
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn reads(&self, at: u64, count: u64) {
+        let mut into = vec![0xee; count as usize];
+        match self.mm.read_file(self.file, at, &mut into) {
+            Ok(read) => {
+                let want = self.bytes.get(at as usize..).unwrap_or(&[]);
+                let want = &want[..want.len().min(into.len())];
+                assert!(
+                    read == want.len() || self.host().fail_reads.get(),
+                    "{read} of {} bytes at {at}",
+                    want.len()
+                );
+                assert!(into[..read] == want[..read], "{count} bytes at {at}");
+                assert!(into[read..].iter().all(|&byte| byte == 0xee), "behind what was read");
+            }
+            Err(error) => refused(self.host(), error),
+        }
+    }
+
+    fn writes(&mut self, at: u64, from: &[u8]) {
+        match self.mm.write_file(self.file, at, from) {
+            Ok(written) => {
+                assert!(written == from.len() || self.host().fail_reads.get());
+                let end = at as usize + written;
+                self.bytes.resize(self.bytes.len().max(end), 0);
+                self.bytes[at as usize..end].copy_from_slice(&from[..written]);
+            }
+            Err(error) => refused(self.host(), error),
+        }
+        assert_eq!(self.mm.file_len(self.file), Ok(self.len()));
+    }
+
+    fn is_made(&mut self, len: u64) {
+        match self.mm.set_file_len(self.file, len) {
+            Ok(()) => self.bytes.resize(len as usize, 0),
+            Err(error) => refused(self.host(), error),
+        }
+        assert_eq!(self.mm.file_len(self.file), Ok(self.len()));
+    }
+
+    fn gets_hole(&mut self, at: u64, count: u64) {
+        if self.host().fail_discards.get() {
+            // What is not there yet would be lost, and nothing else.
+            self.mm.write_back(self.file).unwrap();
+        }
+        match self.mm.punch_hole(self.file, at, count) {
+            Ok(()) => {
+                let end = (at + count).min(self.len());
+                self.bytes[at.min(end) as usize..end as usize].fill(0);
+            }
+            Err(error) => refused(self.host(), error),
+        }
+    }
+
+    /// A program on CPU `who` uses the first word of a page.
+    fn is_used(&mut self, who: usize, page: u64, write: Option<u64>) {
+        let (mm, host) = (self.mm, self.host());
+        let id = [self.spaces[1], self.spaces[0], self.looks][who];
+        let write = write.filter(|_| who < 2);
+        let done = host.on(who as u16, || match write {
+            Some(value) => host.write(mm, id, AT + page, value).map(|()| value),
+            None => host.read(mm, id, AT + page),
+        });
+        // What programs write behind the end is seen by nobody who reads the file, now or when it is longer.
+        let at = (page * PAGE).min(self.len()) as usize;
+        let end = (at + 8).min(self.bytes.len());
+        match done {
+            Ok(value) => {
+                assert!(page < self.len().div_ceil(PAGE), "page {page} is there");
+                let word = value.to_ne_bytes();
+                if write.is_some() {
+                    self.bytes[at..end].copy_from_slice(&word[..end - at]);
+                }
+                assert!(self.bytes[at..end] == word[..end - at], "page {page} shows {value:#x} to CPU {who}");
+            }
+            Err(Error::BeyondFile) => assert!(page >= self.len().div_ceil(PAGE), "page {page} is not there"),
+            Err(error) => refused(host, error),
+        }
+    }
+
+    fn step(&mut self, numbers: &mut Numbers) {
+        let (at, count) = (numbers.place(), 1 + numbers.below(3 * PAGE));
+        match numbers.below(16) {
+            0..=2 => self.reads(at, count),
+            3..=5 => {
+                let bytes = numbers.bytes(3 * PAGE);
+                let at = at.min(MOST * PAGE - bytes.len() as u64);
+                self.writes(at, &bytes);
+            }
+            6 => {
+                let page = numbers.bytes(1).repeat(PAGE as usize);
+                self.writes(at - at % PAGE, &page);
+            }
+            7 | 8 => self.is_made(at),
+            9 => self.gets_hole(at, count),
+            10..=12 => {
+                let (who, write) = (numbers.below(3) as usize, numbers.next().is_multiple_of(2));
+                let value = numbers.next();
+                self.is_used(who, at / PAGE, write.then_some(value));
+            }
+            13 => match self.mm.write_back(self.file) {
+                Ok(_) => {}
+                Err(error) => refused(self.host(), error),
+            },
+            14 => reclaim_all(self.mm),
+            _ => _ = self.mm.evict_file(self.file, at / PAGE, 8).unwrap(),
+        }
+    }
+
+    fn ends(mut self) {
+        self.reads(0, MOST * PAGE + 1);
+        (0..MOST).for_each(|page| self.is_used(1, page, None));
+        self.mm.write_back(self.file).unwrap();
+        reclaim_all(self.mm);
+        self.reads(0, MOST * PAGE + 1);
+        let [a, b] = self.spaces;
+        let kernel = self.mm.create_space().unwrap();
+        (0..3).for_each(|cpu| self.host().on(cpu, || self.mm.switch_to(kernel).unwrap()));
+        [a, b, self.looks].into_iter().for_each(|id| self.mm.destroy_space(id).unwrap());
+        self.mm.destroy_file(self.file).unwrap();
+        settled(self.mm);
+        assert_eq!((self.host().stale.get(), self.host().torn.get()), (0, 0));
+    }
+}
+
+fn play(policy: &str, seed: u64, fails: bool, broken: Option<Rule>) {
+    let host = Host::new(Setup { cpus: 3, frames: 256, ..Setup::default() });
+    host.broken.set(broken);
+    host.run(bare(policy), |mm| {
+        let (mut scene, mut numbers) = (Scene::new(mm), Numbers(seed));
+        for _ in 0..40 {
+            let failing = fails && numbers.below(4) == 0;
+            let which = numbers.below(3);
+            host.fail_reads.set(failing && which == 0);
+            host.fail_writes.set(failing && which == 1);
+            host.fail_discards.set(failing && which == 2);
+            scene.step(&mut numbers);
+        }
+        host.fail_reads.set(false);
+        host.fail_writes.set(false);
+        host.fail_discards.set(false);
+        scene.ends();
+    });
+}
+
+#[test]
+fn a_file_has_what_was_written_to_it_by_whatever_way() {
+    (0..500).for_each(|seed| play(["linux", "quiet", "vanilla"][seed as usize % 3], seed, false, None));
+}
+
+#[test]
+fn where_devices_fail_a_file_has_what_it_had_or_what_was_asked_for() {
+    (0..500).for_each(|seed| play(["linux", "quiet", "vanilla"][seed as usize % 3], seed, true, None));
+}
+
+#[test]
+fn the_model_sees_what_stays_mapped_when_it_is_cut_off() {
+    let play = |seed| catch_unwind(|| play("linux", seed, false, Some(Rule::CutPagesAreUnmapped))).is_err();
+    assert!((0..20).any(play));
+}
