@@ -12,9 +12,9 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use quietmm::Platform;
 use quietmm::addr::{FrameNumber, Nanos};
 use quietmm::platform::{BlockDevice, DeviceError, Store, Transfer, WaitKey};
+use quietmm::{FileId, Platform};
 use quietmm_workloads::Machine as _;
 
 use crate::order::NEVER;
@@ -255,6 +255,11 @@ impl<const FAULTS: bool> BlockDevice for Sim<'_, FAULTS> {
     }
     fn forget(&self, _store: Store, _block: u64) {
         self.unmodelled(self.machine.cost.other_kernel_work_goes);
+    }
+    fn discard(&self, file: FileId, blocks: Range<u64>) -> Result<(), DeviceError> {
+        let here = |&(store, block): &(Store, u64)| store == Store::File(file) && blocks.contains(&block);
+        self.written.borrow_mut().retain(|key, _| !here(key));
+        Ok(())
     }
     fn end(&self, store: Store) {
         match store {

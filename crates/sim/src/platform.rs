@@ -11,6 +11,13 @@ use crate::profile::Place;
 use crate::sim::Sim;
 use crate::tlb::GLOBAL;
 
+impl<const FAULTS: bool> Sim<'_, FAULTS> {
+    /// What it takes to copy so many bytes of a page, in picoseconds.
+    fn copying(&self, bytes: usize) -> u64 {
+        self.machine.cost.copy_frame * bytes as u64 / 4096
+    }
+}
+
 // SAFETY: `direct` maps all of the machine's memory at `base`; there is one host thread, so `this_cpu` is
 // true; flushes act on the CPU's TLB at once.
 unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
@@ -119,6 +126,18 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     fn copy_frame(&self, from: FrameNumber, to: FrameNumber) {
         self.set_content(to, self.content(from));
         self.advance(self.machine.cost.copy_frame);
+    }
+    // A page is one number here, which stands for all of its bytes: that of the first eight.
+    fn read_frame(&self, from: FrameNumber, at: usize, into: &mut [u8]) {
+        let number = self.content(from).to_le_bytes();
+        into.iter_mut().enumerate().for_each(|(i, byte)| *byte = number[(at + i) % 8]);
+        self.advance(self.copying(into.len()));
+    }
+    fn write_frame(&self, to: FrameNumber, at: usize, from: &[u8]) {
+        if let Some(number) = from.first_chunk().filter(|_| at == 0) {
+            self.set_content(to, u64::from_le_bytes(*number));
+        }
+        self.advance(self.copying(from.len()));
     }
     fn now(&self) -> Nanos {
         Nanos(self.cpu().now.get() / 1000)

@@ -1,5 +1,8 @@
 //! What keeps pages: it takes as long as the schedule lets it, and fails where the schedule says so.
 
+use std::ops::Range;
+
+use quietmm::FileId;
 use quietmm::addr::FrameNumber;
 use quietmm::platform::{BlockDevice, DeviceError, Store};
 
@@ -76,6 +79,12 @@ impl BlockDevice for Machine {
     }
     fn forget(&self, _store: Store, _block: u64) {
         self.point(Place::Disk, true);
+    }
+    fn discard(&self, file: FileId, blocks: Range<u64>) -> Result<(), DeviceError> {
+        self.point(Place::Disk, true);
+        let here = |&(store, block): &(Store, u64)| store == Store::File(file) && blocks.contains(&block);
+        self.disk.borrow_mut().retain(|key, _| !here(key));
+        Ok(())
     }
     fn end(&self, store: Store) {
         self.disk.borrow_mut().retain(|key, _| key.0 != store);

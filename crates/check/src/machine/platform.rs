@@ -1,11 +1,22 @@
 //! The core's `Platform`.
 
+use std::ops::Range;
+
 use quietmm::addr::{FrameNumber, Nanos, NodeId, PAGE_SIZE, PhysAddr, VirtAddr};
 use quietmm::platform::{Access, BlockDevice, Broadcast, Guarantees, WaitKey};
 use quietmm::{CpuId, CpuSet, Event, Kind, Platform, Rule};
 
 use super::{Machine, Place, What};
 use crate::violation::Violation;
+
+impl Machine {
+    /// The CPUs whose words of a page lie whole in these bytes of it, and where in them.
+    fn lanes(&self, at: usize, len: usize) -> impl Iterator<Item = (u16, Range<usize>)> + use<> {
+        let words = (0..self.setup.cpus).map(|lane| (lane, 8 * usize::from(lane)..8 * usize::from(lane) + 8));
+        let inside = words.filter(move |(_, word)| at <= word.start && word.end <= at + len);
+        inside.map(move |(lane, word)| (lane, word.start - at..word.end - at))
+    }
+}
 
 // SAFETY: `direct` maps all of the memory and checks its bounds; one host thread runs one CPU at a time, so
 // `this_cpu` is true; flushes take entries out at once; copies are of one frame's content.
@@ -107,6 +118,27 @@ unsafe impl Platform for Machine {
                 let mut content = to.content.get();
                 content[usize::from(lane)] = from.content.get()[usize::from(lane)];
                 to.content.set(content);
+            }
+        }
+    }
+    // Of a page there are the words of the CPUs, and no others.
+    fn read_frame(&self, from: FrameNumber, at: usize, into: &mut [u8]) {
+        into.fill(0);
+        for (lane, word) in self.lanes(at, into.len()) {
+            self.point(Place::Content(from.0, lane), false);
+            if let Some(state) = self.memory.state(from) {
+                into[word].copy_from_slice(&state.content.get()[usize::from(lane)].to_ne_bytes());
+            }
+        }
+    }
+    fn write_frame(&self, to: FrameNumber, at: usize, from: &[u8]) {
+        for (lane, word) in self.lanes(at, from.len()) {
+            self.point(Place::Content(to.0, lane), true);
+            if let Some(state) = self.memory.state(to) {
+                let mut content = state.content.get();
+                content[usize::from(lane)] =
+                    from[word].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
+                state.content.set(content);
             }
         }
     }

@@ -3,6 +3,7 @@
 mod before;
 mod blocks;
 mod broadcast;
+mod cut;
 mod drain;
 mod faults;
 mod hardware;
@@ -23,7 +24,7 @@ use crate::scenario::Scenario;
 /// All of them, by room.
 pub fn all() -> Vec<Scenario> {
     let paging = [ranges::all(), faults::all(), switching::all(), hotplug::all(), hardware::all()];
-    let memory = [reclaim::all(), pageout::all(), writeback::all()];
+    let memory = [reclaim::all(), pageout::all(), writeback::all(), cut::all()];
     let quiet = [quiet::all(), broadcast::all(), parked::all()];
     let rest = [drain::all(), swap::all(), vmap::all(), blocks::all(), sweeps::all()];
     paging.into_iter().chain(memory).chain(quiet).chain(rest).flatten().collect()

@@ -1,6 +1,6 @@
 //! Operations on ranges, and what they do to what programs expect.
 
-use quietmm::addr::NodeId;
+use quietmm::addr::{NodeId, PAGE_SIZE};
 use quietmm::{Advice, Error, PageNumber, Prot};
 
 use super::{Task, range};
@@ -65,5 +65,30 @@ impl Task<'_> {
     pub fn write_back(&self, file: usize) -> u64 {
         let id = self.file(file);
         self.must("write_back", |mm| mm.write_back(id))
+    }
+
+    /// Makes a file as long as so many pages.
+    pub fn set_file_len(&self, file: usize, pages: u64) {
+        let id = self.file(file);
+        self.must("set_file_len", |mm| mm.set_file_len(id, pages * PAGE_SIZE));
+    }
+
+    /// Makes so many pages of a file a hole.
+    pub fn punch_hole(&self, file: usize, first: u64, pages: u64) {
+        let id = self.file(file);
+        self.must("punch_hole", |mm| mm.punch_hole(id, first * PAGE_SIZE, pages * PAGE_SIZE));
+    }
+
+    /// The kernel writes this CPU's number of a page of a file, by copy.
+    pub fn write_file(&self, file: usize, page: u64, value: u64) {
+        let (id, at) = (self.file(file), page * PAGE_SIZE + 8 * u64::from(self.id));
+        self.must("write_file", |mm| mm.write_file(id, at, &value.to_ne_bytes()));
+    }
+
+    /// And reads it.
+    pub fn read_file(&self, file: usize, page: u64) -> u64 {
+        let (id, at, mut word) = (self.file(file), page * PAGE_SIZE + 8 * u64::from(self.id), [0; 8]);
+        self.must("read_file", |mm| mm.read_file(id, at, &mut word));
+        u64::from_ne_bytes(word)
     }
 }
