@@ -52,6 +52,11 @@ impl File {
             && !p.broken(Rule::ClosedWhileDiscarded)
     }
 
+    /// Nobody reads or writes it, and it has no part into which no page may come. A moment's truth.
+    pub(crate) fn is_idle<P: Platform>(&self, p: &P) -> bool {
+        self.io.audit_free(p) && self.closed.iter().all(|end| end.get(p) == 0)
+    }
+
     fn close<P: Platform>(&self, mm: &Manager<'_, P>, pages: &Range<u64>) {
         let _guard = self.lock.lock(mm);
         self.closed[0].set(mm.platform(), pages.start);
@@ -201,7 +206,7 @@ impl<P: Platform> Manager<'_, P> {
         // Pages on their way to a list are held by that.
         self.drain_lru_batches();
         let (mut at, mut gone, mut work) = (first, 0, Work::begin(self));
-        let end = first.saturating_add(pages);
+        let end = first.saturating_add(pages).min(file.pages(p));
         while let Some((index, n)) = self.hold_next_cached(id.slot(), at..end) {
             at = index + 1;
             let frame = self.frames().get(n);

@@ -195,7 +195,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             file.life.end(p);
         }
         let (mut at, mut work) = (0, Work::begin(self));
-        while let Some((index, n)) = self.hold_next_cached(id.slot, at..u64::MAX) {
+        while let Some((index, n)) = self.hold_next_cached(id.slot, at..file.pages(p)) {
             at = index + 1;
             // Who writes the page out, or reads it, does so of this file: that ends first, and none begins.
             self.lock_page(n);

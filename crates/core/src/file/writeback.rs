@@ -30,13 +30,14 @@ impl<'p, P: Platform> Manager<'p, P> {
     #[doc(alias = "page_mkclean")]
     pub fn write_back(&self, id: FileId) -> Result<u64, Error> {
         let _scope = profile::scope(self.platform(), Scope::WriteBack);
-        self.find_file(id)?;
+        let file = self.find_file(id)?;
         let (mut at, mut written, mut failed) = (0, 0, false);
         let mut work = Work::begin(self);
         loop {
             let (mut looked, mut ended, mut dirty) = (Few::new(), false, Few::new());
             let make_clean = |batch: &UnmapBatch<'_, '_, P>| {
-                at = self.hold_next_few_cached(id.slot(), at..u64::MAX, TOGETHER, &mut looked);
+                let pages = at..file.pages(self.platform());
+                at = self.hold_next_few_cached(id.slot(), pages, TOGETHER, &mut looked);
                 ended = self.find_file(id).is_err();
                 for &n in looked.as_slice() {
                     if ended {

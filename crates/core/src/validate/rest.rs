@@ -2,6 +2,7 @@
 
 use crate::Manager;
 use crate::cpu::CpuId;
+use crate::file::File;
 use crate::frame::Zone;
 use crate::paging::SpaceId;
 use crate::platform::Platform;
@@ -15,9 +16,9 @@ impl<P: Platform> Manager<'_, P> {
         let of_cpu = cpus.find_map(|cpu| self.audit_cpu(cpu));
         let of_space = || self.live_spaces().find_map(|id| self.audit_space(id));
         let of_file = || {
-            let free = |id| self.file(id).shown.lock.audit_free(p);
-            let busy = self.live_files().any(|id| !free(id.slot()));
-            busy.then_some("a file's regions are locked, and nobody changes them")
+            let idle = |file: &File| file.shown.lock.audit_free(p) && file.is_idle(p);
+            let busy = self.live_files().any(|id| !idle(self.file(id)));
+            busy.then_some("a file or its regions are locked, or closed, and nobody changes them")
         };
         let of_zone = || self.zones().find_map(|zone| self.audit_zone(zone));
         let read = || (!pool::nobody_reads(self)).then_some("somebody reads slots for ever");

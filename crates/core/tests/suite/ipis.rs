@@ -78,7 +78,7 @@ const PLAIN: Operation = Operation {
     most: 512,
 };
 
-const OPERATIONS: [Operation; 19] = [
+const OPERATIONS: [Operation; 20] = [
     Operation {
         name: "`map`",
         run: |mm, id, _, n| mm.map(id, pages(TO, n), Backing::Anonymous, Prot::ReadWrite).unwrap(),
@@ -140,6 +140,13 @@ const OPERATIONS: [Operation; 19] = [
         name: "`write_back`",
         file: true,
         run: |mm, _, _, n| assert_eq!(mm.write_back(FILE.get().unwrap()), Ok(n)),
+        flushes: |n| n.div_ceil(32),
+        ..PLAIN
+    },
+    Operation {
+        name: "`set_file_len`",
+        file: true,
+        run: |mm, _, _, _| mm.set_file_len(FILE.get().unwrap(), 0).unwrap(),
         flushes: |n| n.div_ceil(32),
         ..PLAIN
     },

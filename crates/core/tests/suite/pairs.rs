@@ -9,6 +9,7 @@ use machine::race::{Place, at, race};
 use machine::showing::{LARGE, private, shared};
 use machine::swapping::{DEVICE, reclaim, sound, squeeze, take_free};
 use machine::{Mm, Setup, at_hand, bare, give_back, pages};
+use quietmm::addr::PAGE_SIZE;
 use quietmm::{
     Advice, Backing, Config, Error, FileId, FrameNumber, Frames, NodeId, PageNumber, Prot, Region, SpaceId,
 };
@@ -193,6 +194,37 @@ const OPERATIONS: [Operation; 22] = [
     ),
 ];
 
+/// The same, where a file is shown.
+const OF_FILES: [Operation; 4] = [
+    (
+        "empty and make longer",
+        &[
+            |mm, scene| mm.set_file_len(scene.file.unwrap(), 0),
+            |mm, scene| mm.set_file_len(scene.file.unwrap(), COUNT * PAGE_SIZE),
+        ],
+    ),
+    ("punch a hole", &[|mm, scene| mm.punch_hole(scene.file.unwrap(), PAGE_SIZE, 2 * PAGE_SIZE)]),
+    (
+        "copy in",
+        &[|mm, scene| {
+            mm.write_file(scene.file.unwrap(), PAGE_SIZE, &73_u64.to_ne_bytes())
+                .map(|written| assert_eq!(written, 8))
+        }],
+    ),
+    ("copy out", &[|mm, scene| mm.read_file(scene.file.unwrap(), PAGE_SIZE, &mut [0; 8]).map(|_| ())]),
+];
+
+/// What can be done in a scene.
+fn operations((_, make): &(&str, Make)) -> impl Iterator<Item = &'static Operation> + Clone {
+    let shows = at(&setup(), &config("linux"), None, |mm| {
+        mm.swap_on(DEVICE, 512, 0).unwrap();
+        let scene = make(mm);
+        scene.file.is_some()
+    });
+    let of_files = if shows { &OF_FILES[..] } else { &[] };
+    OPERATIONS.iter().chain(of_files)
+}
+
 /// All orders of the steps of two: who is next, each time.
 fn orders(one: usize, two: usize) -> Vec<Vec<bool>> {
     if one == 0 || two == 0 {
@@ -376,8 +408,8 @@ fn every_pair(scene: &(&str, Make), skip: usize) {
     };
     let seed = asked.unwrap_or(1);
     let (mut number, mut chance) = (seed as usize, chance(seed));
-    for one in &OPERATIONS {
-        for two in &OPERATIONS {
+    for one in operations(scene) {
+        for two in operations(scene) {
             number += 1;
             if number.is_multiple_of(skip) {
                 let policy = policies[number / skip % policies.len()];
@@ -463,7 +495,7 @@ fn with_frames(policy: &str, make: Make, (name, steps): &Operation, frames: usiz
 fn operations_that_run_out_of_memory_can_be_done_later() {
     let mut times = 0;
     for scene in &SCENES {
-        for operation in &OPERATIONS {
+        for operation in operations(scene) {
             let _case = Telling(format!("{}: {:?}", scene.0, operation.0));
             let (plenty, _) = with_frames("linux", scene.1, operation, 600);
             for frames in 0.. {
