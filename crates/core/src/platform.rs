@@ -77,8 +77,9 @@ pub unsafe trait Platform {
     fn clear_frame(&self, frame: FrameNumber);
     /// Copy a frame. A program may write to `from` meanwhile; what is copied of that may be old or new.
     fn copy_frame(&self, from: FrameNumber, to: FrameNumber);
-    /// Copies bytes of a frame out, from its byte `at` on: they lie inside it. Others may write to the frame meanwhile, as two
-    /// calls of `read` and `write` in a kernel may.
+    /// Copies bytes of a frame out, from its byte `at` on: they lie inside it. Programs, and other CPUs by
+    /// [`write_frame`](Self::write_frame), may write there meanwhile: then each byte is an old or a new one. The default is a plain
+    /// copy, for platforms on which that cannot be; a kernel has an instruction for it.
     fn read_frame(&self, from: FrameNumber, at: usize, into: &mut [u8]) {
         debug_assert!(at + into.len() <= PAGE_SIZE as usize);
         let from = self.direct(PhysAddr(from.phys().0 + at as u64));

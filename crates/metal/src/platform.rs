@@ -45,6 +45,17 @@ fn kernel() -> Option<&'static dyn Kernel> {
     interrupts::kernel()
 }
 
+/// Copies bytes, of which programs may change some meanwhile.
+///
+/// # Safety
+/// Both ends are mapped for so many bytes, and do not overlap.
+unsafe fn copy_bytes(to: *mut u8, from: *const u8, count: usize) {
+    // SAFETY: the caller's.
+    unsafe {
+        asm!("rep movsb", inout("rdi") to => _, inout("rsi") from => _, inout("rcx") count => _, options(nostack, preserves_flags));
+    }
+}
+
 // SAFETY: `direct` maps all memory up to the last run's end; a CPU's number is that of its APIC; INVLPG and writes to CR3
 // and CR4 have flushed when they are done (SDM 3A 4.10.4.1); copies are of one frame.
 unsafe impl<const FAULTS: bool> Platform for Metal<FAULTS> {
@@ -110,6 +121,16 @@ unsafe impl<const FAULTS: bool> Platform for Metal<FAULTS> {
         unsafe {
             asm!("rep movsq", inout("rdi") self.direct(to.phys()) => _, inout("rsi") self.direct(from.phys()) => _, inout("rcx") 512 => _, options(nostack, preserves_flags));
         }
+    }
+    fn read_frame(&self, from: FrameNumber, at: usize, into: &mut [u8]) {
+        let from = self.direct(PhysAddr(from.phys().0 + at as u64));
+        // SAFETY: the bytes lie in a frame that the caller holds, and in the caller's buffer. Not a Rust copy, as above.
+        unsafe { copy_bytes(into.as_mut_ptr(), from, into.len()) }
+    }
+    fn write_frame(&self, to: FrameNumber, at: usize, from: &[u8]) {
+        let to = self.direct(PhysAddr(to.phys().0 + at as u64));
+        // SAFETY: as above.
+        unsafe { copy_bytes(to, from.as_ptr(), from.len()) }
     }
     fn now(&self) -> Nanos {
         Nanos(clock::now())

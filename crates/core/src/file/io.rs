@@ -24,6 +24,14 @@ struct Part {
     len: usize,
 }
 
+/// A page that nobody else works on, held.
+enum Whole {
+    /// With its content.
+    Read(FrameNumber),
+    /// In the cache now, locked, and without content.
+    Empty(FrameNumber),
+}
+
 impl Part {
     /// What of so many bytes from `at` on lies in the first page.
     fn first(at: u64, bytes: u64) -> Part {
@@ -144,15 +152,14 @@ impl<P: Platform> Manager<'_, P> {
         let n = if from.len() as u64 == PAGE_SIZE {
             match self.whole_page(id, part.index)? {
                 // Nothing of it is there yet, and nothing needs to be read.
-                FilePage::New(n) => {
+                Whole::Empty(n) => {
                     p.write_frame(n, 0, from);
                     self.frames().get(n).set_flags(p, flag::DIRTY);
                     self.has_content(id, part.index, n);
                     self.put_page(n);
                     return Ok(());
                 }
-                FilePage::Found(n) => n,
-                FilePage::Busy(_) | FilePage::Closed => unreachable!("`whole_page` waits for those"),
+                Whole::Read(n) => n,
             }
         } else {
             self.read_page(id, part.index)?
@@ -175,28 +182,23 @@ impl<P: Platform> Manager<'_, P> {
     /// A page of a file, held, with its content. The caller shares `io`, or has it alone, and `index` lies in the file: nobody cuts
     /// the page off. May wait.
     pub(super) fn read_page(&self, id: FileId, index: u64) -> Result<FrameNumber, Error> {
-        loop {
-            match self.whole_page(id, index)? {
-                FilePage::Found(n) => return Ok(n),
-                FilePage::New(n) => {
-                    self.read_in(id, index, n)?;
-                    return Ok(n);
-                }
-                FilePage::Busy(_) | FilePage::Closed => unreachable!("`whole_page` waits for those"),
-            }
+        match self.whole_page(id, index)? {
+            Whole::Read(n) => Ok(n),
+            Whole::Empty(n) => self.read_in(id, index, n).map(|()| n),
         }
     }
 
-    /// The same, or one that is in the cache now, locked and without content.
-    fn whole_page(&self, id: FileId, index: u64) -> Result<FilePage, Error> {
+    /// The same, or one without content.
+    fn whole_page(&self, id: FileId, index: u64) -> Result<Whole, Error> {
         loop {
             match self.file_page(id.slot(), index)? {
+                FilePage::Found(n) => return Ok(Whole::Read(n)),
+                FilePage::New(n) => return Ok(Whole::Empty(n)),
                 FilePage::Busy(n) => {
                     self.wait_page(n);
                     self.put_page(n);
                 }
                 FilePage::Closed => unreachable!("who makes a hole has the file alone"),
-                ready => return Ok(ready),
             }
         }
     }

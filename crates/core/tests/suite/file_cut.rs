@@ -66,8 +66,12 @@ fn what_is_cut_off_is_mapped_nowhere_and_costs_one_flush() {
     }
 }
 
+/// Something done to a file, and something done with it.
+type Cut = fn(&Mm<'_>, FileId);
+type Use = fn(&Mm<'_>, SpaceId, FileId);
+
 /// CPU 0's fault and what CPU 1 does to the file; then both see what is written to it.
-fn fault_and(broken: Option<Rule>, cached: bool, does: fn(&Mm<'_>, FileId)) -> Cases<bool> {
+fn fault_and(broken: Option<Rule>, cached: bool, does: Cut) -> Cases<bool> {
     at_every_touch(&setup(), &config(), broken, |mm, place| {
         let (id, file) = showing(mm, 2, &[0, 2]);
         if cached {
@@ -91,7 +95,7 @@ fn fault_and(broken: Option<Rule>, cached: bool, does: fn(&Mm<'_>, FileId)) -> C
 
 #[test]
 fn a_fault_on_a_page_that_is_cut_off_does_not_map_it() {
-    let cuts: [(&str, fn(&Mm<'_>, FileId)); 2] = [
+    let cuts: [(&str, Cut); 2] = [
         ("emptied", |mm, file| emptied(mm, file, 2)),
         ("a hole", |mm, file| mm.punch_hole(file, 0, PAGE).unwrap()),
     ];
@@ -106,7 +110,7 @@ fn a_fault_on_a_page_that_is_cut_off_does_not_map_it() {
 /// CPU 0 cuts, and CPU 1 reads by its mapping and by copy, and writes, meanwhile.
 #[test]
 fn who_cuts_and_who_uses_the_file_meanwhile_leave_one_content() {
-    let uses: [(&str, fn(&Mm<'_>, SpaceId, FileId)); 4] = [
+    let uses: [(&str, Use); 4] = [
         ("reads", |mm, id, _| _ = mm.platform().read(mm, id, AT)),
         ("writes", |mm, id, _| _ = mm.platform().write(mm, id, AT, 5)),
         ("copies out", |mm, _, file| _ = mm.read_file(file, 0, &mut [0; 8]).unwrap()),

@@ -12,6 +12,7 @@ mod entries;
 mod fault_retry;
 mod file_cut;
 mod file_io;
+mod file_parallel;
 mod handles;
 mod hotplug;
 mod ipis;

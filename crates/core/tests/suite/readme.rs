@@ -53,6 +53,7 @@ fn the_other_operations() -> Result<(), Error> {
         mm.advise(space, heap, Advice::Drop)?;              // madvise: Drop, Large, Small
         mm.fault(space, heap.start.addr(), UserAccess::Write)?;
         mm.migrate(space, heap, NodeId(1))?;                // move_pages
+        mm.write_file(file, 100, b"by copy")?;              // write(2); read_file, set_file_len, punch_hole
         mm.write_back(file)?;                               // fsync, while programs go on writing
         mm.unmap(space, heap)?;                             // when it returns, no CPU can use it
         mm.enter_lazy();                                    // the idle loop: leave this CPU alone

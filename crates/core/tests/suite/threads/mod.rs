@@ -341,6 +341,16 @@ unsafe impl Platform for Threads {
         // What programs use of a page is its first word.
         self.word(to, 0).store(self.word(from, 0).load(Ordering::SeqCst), Ordering::SeqCst);
     }
+    fn read_frame(&self, from: FrameNumber, at: usize, into: &mut [u8]) {
+        if let Some(first) = into.first_chunk_mut().filter(|_| at == 0) {
+            *first = self.word(from, 0).load(Ordering::SeqCst).to_ne_bytes();
+        }
+    }
+    fn write_frame(&self, to: FrameNumber, at: usize, from: &[u8]) {
+        if let Some(first) = from.first_chunk().filter(|_| at == 0) {
+            self.word(to, 0).store(u64::from_ne_bytes(*first), Ordering::SeqCst);
+        }
+    }
     fn device(&self) -> Option<&dyn BlockDevice> {
         Some(self)
     }
