@@ -76,14 +76,11 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     fn interrupt(&self, targets: &CpuSet) {
         for target in targets.iter() {
             let (from, to) = (self.cpu(), &self.cpus[target.index()]);
-            if let Some(timeline) = &self.timeline {
-                timeline.sent(from.id, to.id, from.now.get());
+            if let Some(observed) = &self.observed {
+                observed.sent(from.id, to.id, from.now.get());
             }
             self.advance(self.sending(from, to));
             self.post(to, &to.ipi_at, from.now.get() + self.flight(from, to));
-            if let Some(kept) = &self.kept {
-                kept.sent(from.id, to.id);
-            }
         }
     }
     fn irqs_off(&self) -> bool {
@@ -144,8 +141,8 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     }
     fn pause(&self, ns: u32) {
         self.count();
-        if let Some(timeline) = &self.timeline {
-            timeline.waits(self.here());
+        if let Some(observed) = &self.observed {
+            observed.spins(self.here());
         }
         self.advance((u64::from(ns) * 1000).next_multiple_of(self.machine.cost.pause));
     }
@@ -156,16 +153,10 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
         }
     }
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
-        let before = self.account.as_ref().map(|account| account.begin_wait(self.here().task, key));
-        if let Some(timeline) = &self.timeline {
-            timeline.begin_wait(self.here(), key);
-        }
+        let before = self.observed.as_ref().and_then(|observed| observed.waits(self.here(), key));
         self.kernel().wait(key, ready);
-        if let Some(timeline) = &self.timeline {
-            timeline.end_wait(self.here(), key);
-        }
-        if let (Some(account), Some(before)) = (&self.account, before) {
-            account.end_wait(self.here().task, before);
+        if let Some(observed) = &self.observed {
+            observed.awake(self.here(), key, before);
         }
     }
     fn cond_resched(&self) {
@@ -227,11 +218,8 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     #[inline]
     fn observe(&self, event: &Event) {
         let cpu = self.cpu();
-        if let Some(kept) = &self.kept {
-            kept.observe(event, cpu.id, cpu.now.get());
-        }
-        if let Some(timeline) = &self.timeline {
-            timeline.observe(event, self.here());
+        if let Some(observed) = &self.observed {
+            observed.observe(event, self.here());
         }
         match *event {
             Event::Taken { frame, order, kind } => {

@@ -20,14 +20,13 @@ use crate::disk::Flying;
 use crate::latency::Latencies;
 use crate::lines::Lines;
 use crate::machine::Machine;
+use crate::observed::Observed;
 use crate::order::{NEVER, Order};
-use crate::profile::{Account, Own};
+use crate::profile::Own;
 use crate::ssd::Ssd;
 use crate::stacks::{Piece, Stacks, prefetch};
 use crate::stalls::Stalls;
-use crate::timeline::Recorder;
 use crate::tlb::Tlb;
-use crate::traffic::Tally as Kept;
 use crate::truth::Truth;
 use crate::zeroed::Zeroed;
 
@@ -147,12 +146,8 @@ pub struct Sim<'w, const FAULTS: bool> {
     pub(crate) ssds: RefCell<Vec<Ssd>>,
     /// Commands to block devices that are on their way.
     pub(crate) flying: RefCell<Flying>,
-    /// Where the CPUs' time goes, if somebody wants to know.
-    pub(crate) account: Option<Account>,
-    /// Who interrupts whom, if somebody wants to know.
-    pub(crate) kept: Option<Kept>,
-    /// What each CPU does when, if somebody wants to know.
-    pub(crate) timeline: Option<Recorder>,
+    /// What is kept of the run, if somebody wants to know.
+    pub(crate) observed: Option<Box<Observed>>,
 }
 
 impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
@@ -227,9 +222,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             disk: RefCell::new(vec![0; machine.device.parallel as usize]),
             ssds: RefCell::new(ssds),
             flying: RefCell::default(),
-            account: None,
-            kept: None,
-            timeline: None,
+            observed: None,
             memory,
             base,
             bytes,
@@ -307,7 +300,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             if !FAULTS || self.broken.is_none() {
                 self.turn(id, time);
             } else if catch_unwind(AssertUnwindSafe(|| self.turn(id, time))).is_err() {
-                // A frame freed twice, say. Everything here is cells, and only the account is read after this.
+                // A frame freed twice, say. Everything here is cells, and only what was observed is read after this.
                 break Stop::Collapsed;
             }
         };
@@ -317,7 +310,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
 
     fn set_look(&self, at: u64) {
         self.look_whether.set(at);
-        self.look_at.set(if self.timeline.is_some() { 0 } else { at });
+        self.look_at.set(if self.has_timeline() { 0 } else { at });
     }
 
     /// One more event. A turn need not have an end, for a lone CPU or where nothing takes time: so it is interrupted now and
@@ -357,8 +350,8 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
     #[cold]
     #[inline(never)]
     fn look_at_access(&self, at: *const u8, access: Access) {
-        if let Some(timeline) = &self.timeline {
-            timeline.touched(self.here(), at, access);
+        if let Some(observed) = &self.observed {
+            observed.touched(self.here(), at, access);
         }
         self.let_look();
     }
@@ -539,8 +532,8 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         let now = cpu.now.get();
         if cpu.ipi_at.get() <= now {
             cpu.ipi_at.set(NEVER);
-            if let Some(timeline) = &self.timeline {
-                timeline.taken(cpu.id, now);
+            if let Some(observed) = &self.observed {
+                observed.taken(cpu.id, now);
             }
             self.kernel().interrupted();
         } else if cpu.kick_at.get() <= now {

@@ -334,18 +334,15 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         drop(switch);
         let cpu = self.cpu();
         self.order().set(cpu.id, cpu.now.get());
-        if let Some(account) = &self.account {
-            account.depart(self.here());
-        }
-        if let Some(timeline) = &self.timeline {
-            timeline.depart(self.here());
+        if let Some(observed) = &self.observed {
+            observed.depart(self.here());
         }
         let from = cpu.task.replace(to);
         let yielder = self.yielders[from.0 as usize].get();
         // SAFETY: as in `give_way`: it is this context's own.
         unsafe { &*yielder }.suspend(());
-        if let Some(account) = &self.account {
-            account.arrive(self.here());
+        if let Some(observed) = &self.observed {
+            observed.arrive(self.here());
         }
     }
 
@@ -385,8 +382,8 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         cpu.off.set(true);
         cpu.ipi_at.set(NEVER);
         cpu.kick_at.set(NEVER);
-        if let Some(timeline) = &self.timeline {
-            timeline.lost(cpu.id);
+        if let Some(observed) = &self.observed {
+            observed.lost(cpu.id);
         }
         let tick = cpu.tick_at.replace(NEVER);
         cpu.enter(Mode::Idle);
