@@ -70,7 +70,7 @@ pub trait BlockDevice {
         let _ = (store, block);
     }
     /// These blocks of a file are zeros from now on, until they are written again: a hole was punched, or the file became longer
-    /// and shows them again. No page of them is in memory, or comes there before this returns. May wait.
+    /// and shows them again. No page of them is in memory, or comes there before this returns: nobody calls [`forget`](Self::forget) for those that were. May wait.
     ///
     /// # Errors
     /// When they are not, and for a device that cannot tell: such files do not grow and get no holes.

@@ -22,11 +22,11 @@ use super::{File, FileId, FileSlot, MAX_PAGES};
 use crate::Manager;
 use crate::addr::{FrameNumber, PAGE_SIZE};
 use crate::error::Error;
-use crate::event::FlushReason;
+use crate::event::{Event, FlushReason};
 use crate::frame::{Few, flag};
-use crate::platform::Platform;
+use crate::platform::{Platform, Store};
 use crate::profile::{self, Scope};
-use crate::reclaim::{evict, unmap_all, unmap_now};
+use crate::reclaim::{unmap_all, unmap_now};
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::sync::full_fence;
@@ -77,7 +77,10 @@ impl<P: Platform> Manager<'_, P> {
     /// [`Error::NoSuchFile`].
     #[doc(alias = "i_size_read")]
     pub fn file_len(&self, id: FileId) -> Result<u64, Error> {
-        Ok(self.find_file(id)?.len.load(self.platform(), Ordering::Acquire))
+        let (p, file) = (self.platform(), self.find_file(id)?);
+        let len = file.len.load(p, Ordering::Acquire);
+        // It may have ended meanwhile, and this be the length of the next.
+        if file.is(p, id) { Ok(len) } else { Err(Error::NoSuchFile) }
     }
 
     /// Makes a file longer or shorter, while programs map it. What it gains is zeros. What lies beyond its new end leaves memory,
@@ -191,8 +194,8 @@ impl<P: Platform> Manager<'_, P> {
         discarded
     }
 
-    /// Lets go of cached pages of a file that are clean, mapped by nobody and used by nobody, from the page `first` on; returns how
-    /// many. Dirty ones go after [`write_back`](Self::write_back). May wait for a lock, not for I/O. No IPI.
+    /// Lets go of cached pages of a file that are clean and used by nobody, from the page `first` on; returns how many. Pages that another
+    /// CPU has read a moment ago, and not put on a list yet, stay. Dirty ones go after [`write_back`](Self::write_back). May wait for a lock, not for I/O. No IPI.
     ///
     /// # Errors
     /// [`Error::NoSuchFile`].
@@ -203,22 +206,38 @@ impl<P: Platform> Manager<'_, P> {
         let file = self.find_file(id)?;
         let _shared = file.io.read(self);
         self.find_file(id)?;
-        // Pages on their way to a list are held by that.
-        self.drain_lru_batches();
+        // Pages on their way to a list are held by that: those that other CPUs have there stay.
+        self.drain_lru_batch();
         let (mut at, mut gone, mut work) = (first, 0, Work::begin(self));
         let end = first.saturating_add(pages).min(file.pages(p));
         while let Some((index, n)) = self.hold_next_cached(id.slot(), at..end) {
             at = index + 1;
-            let frame = self.frames().get(n);
-            let idle = frame.maps.get(p) == 0 && frame.state.get(p) & (flag::DIRTY | flag::LOCKED) == 0;
-            // Reclaim takes only what nobody else holds. It may be another page by then, at worst: that is only reclaimed.
-            self.put_page(n);
-            if idle {
-                gone += u64::from(evict(self, n));
-            }
-            work.did(cost::RECLAIM);
+            gone += u64::from(self.evict_held(id, index, n));
+            work.did(cost::FRAME);
         }
         Ok(gone)
+    }
+
+    /// Frees a page that the caller holds, if nobody else does but its cache and it is clean; else lets go of it.
+    fn evict_held(&self, id: FileId, index: u64, n: FrameNumber) -> bool {
+        let p = self.platform();
+        if !self.frames().get(n).try_lock(p) {
+            self.put_page(n);
+            return false;
+        }
+        // A mapping is a hold.
+        if !self.remove_cached(id.slot(), index, n) {
+            self.unlock_page(n);
+            self.put_page(n);
+            return false;
+        }
+        self.unlist(n);
+        if let Some(device) = p.device() {
+            device.forget(Store::File(id), index);
+        }
+        self.emit(Event::Evicted { frame: n });
+        self.free_one(n);
+        true
     }
 
     fn discard(&self, id: FileId, pages: Range<u64>) -> Result<(), Error> {

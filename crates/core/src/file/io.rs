@@ -90,7 +90,7 @@ impl<P: Platform> Manager<'_, P> {
     /// returns: [`write_back`](Self::write_back) writes it out. May wait for memory and I/O. No IPI, unless it reclaims.
     ///
     /// A write inside a file shares it with other reads and writes: of two at the same place each page is one's or the other's. One that makes it
-    /// longer has it alone.
+    /// longer has it alone; where it fails half-way programs may have seen the file longer for a moment.
     ///
     /// # Errors
     /// [`Error::NoSuchFile`]; [`Error::BadRange`] if it ended above 2^40 pages; [`Error::OutOfMemory`] and [`Error::Device`] if not a

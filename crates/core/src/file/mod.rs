@@ -222,8 +222,10 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::NoSuchFile`].
     pub fn cached_pages(&self, id: FileId) -> Result<u64, Error> {
-        let file = self.find_file(id)?;
-        Ok(file.cached.load(self.platform(), Ordering::Relaxed))
+        let (p, file) = (self.platform(), self.find_file(id)?);
+        let cached = file.cached.load(p, Ordering::Acquire);
+        // It may have ended meanwhile, and this be of the next.
+        if file.is(p, id) { Ok(cached) } else { Err(Error::NoSuchFile) }
     }
 
     /// A page of a file, held for the caller, from its cache or on its way there. May wait for memory. The caller has a region

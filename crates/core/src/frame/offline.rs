@@ -131,7 +131,7 @@ impl<P: Platform> Manager<'_, P> {
         self.unpark(&mut work);
         for n in (0..FRAMES).map(|i| first.add(i)) {
             if self.frames().get(n).kind(p) == Kind::File || self.may_swap(n) {
-                let _ = crate::reclaim::evict(self, n);
+                crate::reclaim::evict(self, n);
                 work.did(2 * cost::RECLAIM);
             }
         }

@@ -55,7 +55,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// that another space shares: then at most one per CPU that uses the space and is neither lazy nor this one.
     ///
     /// # Errors
-    /// [`Error::NotMapped`] and [`Error::NotPermitted`] are the program's fault; [`Error::OutOfMemory`],
+    /// [`Error::NotMapped`], [`Error::NotPermitted`] and [`Error::BeyondFile`] are the program's fault; [`Error::OutOfMemory`],
     /// [`Error::Device`] and [`Error::SwapDevice`] are not. [`Error::NoSuchSpace`]. [`Error::NotOnline`] on a CPU that has not
     /// called [`cpu_online`](Self::cpu_online): nobody would flush what it caches.
     pub fn fault(&self, id: SpaceId, at: VirtAddr, access: UserAccess) -> Result<(), Error> {
@@ -308,6 +308,11 @@ impl<'p, P: Platform> Manager<'p, P> {
         let copy = self.new_anon(fault);
         if let Ok(copy) = copy {
             p.copy_frame(n, copy);
+            if self.is_cut(n) {
+                // While there was no memory for the copy, say: the file has something else there by now.
+                self.free_one(copy);
+                return Ok(Got::Outside(Outside::Page(n)));
+            }
             self.emit(Event::Copied);
         }
         self.put_page(n);

@@ -230,28 +230,25 @@ fn consider<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Consi
     if batch.cleared() > before { Considered::Goes(Fate::Keep) } else { Considered::Stays }
 }
 
-/// Reclaims this page, in use or not, if it is on a list and nobody works on it; returns whether it is free. May wait.
-pub(crate) fn evict<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> bool {
+/// Reclaims this page, in use or not, if it is on a list and nobody works on it. May wait.
+pub(crate) fn evict<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) {
     let p = mm.platform();
     if !mm.isolate_one(n) {
-        return false;
+        return;
     }
     let frame = mm.frames().get(n);
     if !frame.try_lock(p) {
-        mm.put_back(&[n]);
-        return false;
+        return mm.put_back(&[n]);
     }
     frame.clear_flags(p, flag::REFERENCED | flag::ACTIVE);
     let gone = take_out(mm, |batch| {
         let fate = detach(batch, &Leave::of(mm, n), true);
         batch.push(n, fate);
     });
-    let Ok(((), freed)) = gone else {
+    if gone.is_err() {
         mm.unlock_page(n);
         mm.put_back(&[n]);
-        return false;
-    };
-    freed > 0
+    }
 }
 
 /// Has pages unmapped into a batch, flushes it, and does what their fates say: frees those that nobody holds, writes the
