@@ -289,7 +289,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Ok(Got::Outside(Outside::Page(n)));
         }
         if !fault.region.is_private(p) || fault.access == UserAccess::Read {
-            // INV-2, INV-12: before the look at the page's lock. The reverse map may not see a table yet that this fault has made,
+            // INV-2: before the look at the page's lock, and INV-12: at its mark. The reverse map may not see a table yet that this fault has made,
             // or found; where it does, the table's lock orders the two.
             //
             //   this CPU                  write-back

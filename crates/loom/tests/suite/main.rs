@@ -1,6 +1,8 @@
 //! All tests of this crate from outside, in one binary: the core is generic, and would be compiled anew for each.
 
 #[cfg(loom)]
+mod cut;
+#[cfg(loom)]
 mod drain;
 #[cfg(loom)]
 mod hotplug;
