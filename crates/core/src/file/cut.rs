@@ -29,7 +29,6 @@ use crate::profile::{self, Scope};
 use crate::reclaim::{unmap_all, unmap_now};
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
-use crate::sync::full_fence;
 use crate::tlb::{Fate, UnmapBatch};
 
 /// Pages that leave together, and are flushed once.
@@ -279,8 +278,7 @@ impl<P: Platform> Manager<'_, P> {
                 self.lock_page(n);
                 self.frames().get(n).set_flags(self.platform(), flag::CUT);
             }
-            // Partner: the fence in a fault on a file. The module draws it.
-            full_fence(self.platform());
+            // The fence that the module draws is the walk's, in `reclaim::rmap::walk_all`.
             self.unmap_cut(cut, &mut work);
             for &n in cut {
                 // What entries knew is known by now, and of no use.
