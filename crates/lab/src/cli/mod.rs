@@ -12,7 +12,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use crate::check::CheckArgs;
 use crate::explain::ExplainArgs;
 use crate::host::{MachineCommand, RecordArgs};
-use crate::process::ending;
+use crate::process::ending::{self, Failure};
 use crate::sweep::{self, args::SweepArgs};
 use crate::trace::{ImportArgs, ShowArgs};
 use flags::{BootArgs, CompareArgs, RunArgs};
@@ -190,7 +190,18 @@ pub enum TraceCommand {
     Show(ShowArgs),
 }
 
-/// Reads the command line. Help and errors are printed here, and the exit code is returned.
+/// A command line that is no command.
+#[derive(Debug)]
+pub struct Unread {
+    /// The exit code: 0 if help was asked for.
+    pub code: u8,
+    /// The help that was asked for.
+    pub help: String,
+    /// What is wrong, in a line.
+    pub complaints: Vec<String>,
+}
+
+/// Reads the command line of this process. Help and errors are printed here, and the exit code is returned.
 pub fn parse() -> Result<Command, ExitCode> {
     Cli::try_parse().map(|cli| cli.command).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -202,17 +213,30 @@ pub fn parse() -> Result<Command, ExitCode> {
             let _ = write!(std::io::stderr(), "{}", error.render());
             ExitCode::from(2)
         }
-        kind => {
-            let mut line = one_line(&error.render().to_string());
-            if kind == ErrorKind::InvalidSubcommand && !line.contains(';') {
-                let cli = Cli::command();
-                let all: Vec<&str> = cli.get_subcommands().map(clap::Command::get_name).collect();
-                line.push_str(&format!("; there are {} (quietmm --help)", all.join(", ")));
-            }
-            ending::complain(&line);
-            ExitCode::from(2)
-        }
+        _ => ending::exit_code(Err(Failure::Input(complaint(&error)))),
     })
+}
+
+/// Reads these words, without the name of the command before them.
+pub fn read(words: &[String]) -> Result<Command, Unread> {
+    let words = std::iter::once("quietmm").chain(words.iter().map(String::as_str));
+    Cli::try_parse_from(words).map(|cli| cli.command).map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            Unread { code: 0, help: error.render().to_string(), complaints: Vec::new() }
+        }
+        _ => Unread { code: 2, help: String::new(), complaints: vec![ending::complaint(&complaint(&error))] },
+    })
+}
+
+/// What is wrong with a command line, in a line.
+fn complaint(error: &clap::Error) -> String {
+    let mut line = one_line(&error.render().to_string());
+    if error.kind() == ErrorKind::InvalidSubcommand && !line.contains(';') {
+        let cli = Cli::command();
+        let all: Vec<&str> = cli.get_subcommands().map(clap::Command::get_name).collect();
+        line.push_str(&format!("; there are {} (quietmm --help)", all.join(", ")));
+    }
+    line
 }
 
 /// A command line that is part of the program.

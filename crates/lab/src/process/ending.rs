@@ -62,6 +62,16 @@ pub enum Failure {
 
 /// Prints what is left to say on standard error, and returns the exit code.
 pub fn exit_code(ended: Result<Ending, Failure>) -> ExitCode {
+    let (code, lines) = said(ended);
+    for line in lines {
+        // A closed standard error is nothing to fail for.
+        let _ = writeln!(io::stderr(), "quietmm: {line}");
+    }
+    ExitCode::from(code)
+}
+
+/// The exit code, and what is left to say: a line each.
+pub fn said(ended: Result<Ending, Failure>) -> (u8, Vec<String>) {
     let (code, line) = match ended {
         Ok(Ending::Good) | Err(Failure::Closed) => (0, None),
         Ok(Ending::Stale) => {
@@ -77,8 +87,7 @@ pub fn exit_code(ended: Result<Ending, Failure>) -> ExitCode {
         Ok(Ending::Interrupted) => (INTERRUPTED, None),
         Err(Failure::Input(line)) => (2, Some(line)),
         Err(Failure::Faults(lines)) => {
-            lines.iter().for_each(|line| complain(line));
-            (2, None)
+            return (2, lines.iter().map(|line| complaint(line)).collect());
         }
         Err(Failure::Run(line)) => (1, Some(line)),
         Err(Failure::Interrupted { percent }) => {
@@ -87,16 +96,13 @@ pub fn exit_code(ended: Result<Ending, Failure>) -> ExitCode {
         }
         Err(Failure::Output(error)) => (1, Some(format!("cannot write the output: {error}"))),
     };
-    if let Some(line) = line {
-        complain(&line);
-    }
-    ExitCode::from(code)
+    (code, line.iter().map(|line| complaint(line)).collect())
 }
 
-/// One line on standard error. A closed standard error is nothing to fail for.
-pub fn complain(line: &str) {
+/// As it is told: in one line, and not longer than anybody reads.
+pub fn complaint(line: &str) -> String {
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let _ = writeln!(io::stderr(), "quietmm: {}", plain::short(&plain::line(&line), LONGEST));
+    plain::short(&plain::line(&line), LONGEST).into_owned()
 }
 
 #[cfg(test)]

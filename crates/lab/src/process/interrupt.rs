@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::process::caller;
 use crate::process::ending::INTERRUPTED;
 
 /// Machines that run and will be ended as soon as the first Ctrl-C is seen.
@@ -15,8 +16,11 @@ const STEP: Duration = Duration::from_millis(10);
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
 /// Listens from now on. Called once, before the first run; where a handler cannot be installed Ctrl-C does
-/// what it always does.
+/// what it always does. Inside another program Ctrl-C is that program's.
 pub fn listen() {
+    if caller::current().is_some() {
+        return;
+    }
     let _ = ctrlc::set_handler(|| {
         // Relaxed: the flag carries no data, and every reader only polls it.
         if REQUESTED.swap(true, Ordering::Relaxed) {
@@ -31,7 +35,7 @@ pub fn listen() {
 
 /// Whether the user wants to stop.
 pub fn requested() -> bool {
-    REQUESTED.load(Ordering::Relaxed)
+    caller::stopped().unwrap_or_else(|| REQUESTED.load(Ordering::Relaxed))
 }
 
 /// A machine runs that would go on without this command.

@@ -5,6 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
+use crate::process::caller;
+
 /// What a job gives: a result, nothing (it was told to stop), or an error.
 pub type JobResult<T, E> = Result<Option<T>, E>;
 
@@ -41,10 +43,11 @@ pub fn in_order<T: Send, E: Send>(
             done.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((index, result));
         }
     };
+    let caller = caller::current();
     thread::scope(|scope| {
         for _ in 1..workers.clamp(1, count.max(1)) {
             // A host that has no more threads has the work done by those there are.
-            if thread::Builder::new().spawn_scoped(scope, work).is_err() {
+            if thread::Builder::new().spawn_scoped(scope, || caller::serve(caller.clone(), work)).is_err() {
                 break;
             }
         }

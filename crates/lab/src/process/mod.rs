@@ -1,5 +1,6 @@
 //! The command as a process of its host: threads, terminal, Ctrl-C, exit codes.
 
+pub mod caller;
 pub mod ending;
 pub mod interrupt;
 pub mod jobs;

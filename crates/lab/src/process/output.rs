@@ -15,10 +15,17 @@ const LEAST_WIDTH: usize = 40;
 
 /// Buffered standard output. A reader who leaves early (`| head`) ends the command quietly.
 pub struct Output {
-    writer: BufWriter<StdoutLock<'static>>,
+    writer: Writer,
     /// A terminal with colours, and nobody said `NO_COLOR`.
     colours: bool,
     width: usize,
+}
+
+/// Where it goes.
+enum Writer {
+    Stdout(BufWriter<StdoutLock<'static>>),
+    /// For whoever runs the command inside another program.
+    Kept(Vec<u8>),
 }
 
 impl Output {
@@ -29,7 +36,20 @@ impl Output {
         // Only of a terminal: a pipe gets the same bytes whatever the window.
         let window = terminal_size::terminal_size_of(&stdout).map(|(width, _)| usize::from(width.0));
         let width = window.map_or(WIDTH, |width| width.max(LEAST_WIDTH));
-        Output { writer: BufWriter::new(stdout.lock()), colours, width }
+        Output { writer: Writer::Stdout(BufWriter::new(stdout.lock())), colours, width }
+    }
+
+    /// Nothing is printed: what comes is kept, as it would be for a pipe.
+    pub fn kept() -> Output {
+        Output { writer: Writer::Kept(Vec::new()), colours: false, width: WIDTH }
+    }
+
+    /// What was kept.
+    pub fn taken(self) -> Vec<u8> {
+        match self.writer {
+            Writer::Stdout(_) => Vec::new(),
+            Writer::Kept(bytes) => bytes,
+        }
     }
 
     /// Characters in a line.
@@ -50,12 +70,21 @@ impl Output {
 
     /// Writes what shells read, as it is.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.writer.write_all(bytes).map_err(failure)
+        match &mut self.writer {
+            Writer::Stdout(writer) => writer.write_all(bytes).map_err(failure),
+            Writer::Kept(kept) => {
+                kept.extend_from_slice(bytes);
+                Ok(())
+            }
+        }
     }
 
     /// Hands everything to the reader.
     pub fn flush(&mut self) -> Result<(), Failure> {
-        self.writer.flush().map_err(failure)
+        match &mut self.writer {
+            Writer::Stdout(writer) => writer.flush().map_err(failure),
+            Writer::Kept(_) => Ok(()),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use quietmm_sim::Watch;
 
+use crate::process::caller::{self, Caller};
 use crate::process::interrupt;
 
 /// One run counts as this many steps of the bar.
@@ -16,7 +17,8 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// and told if the work takes longer than this.
 const LONG: Duration = Duration::from_secs(10);
 
-/// A bar over all runs. It is drawn on standard error, and only if that is a terminal.
+/// A bar over all runs. It is drawn on standard error, and only if that is a terminal; or whoever runs the command inside another
+/// program asks for it.
 pub struct Progress {
     bar: ProgressBar,
     runs: usize,
@@ -25,13 +27,20 @@ pub struct Progress {
     /// An estimate has been made.
     estimated: AtomicBool,
     lanes: Vec<AtomicU64>,
+    caller: Option<Caller>,
 }
 
 impl Progress {
     /// A bar over `runs` runs, so many at a time.
     pub fn new(runs: usize, workers: usize) -> Progress {
         let length = Some(STEPS * runs as u64);
-        let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr_with_hz(10));
+        let caller = caller::current();
+        caller.iter().for_each(|caller| caller.begins(STEPS * runs as u64));
+        let target = match caller {
+            Some(_) => ProgressDrawTarget::hidden(),
+            None => ProgressDrawTarget::stderr_with_hz(10),
+        };
+        let bar = ProgressBar::with_draw_target(length, target);
         let template = "{msg} [{bar:30}] {percent:>3}% {elapsed}{left}";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("=> ").with_key("left", left));
@@ -42,7 +51,7 @@ impl Progress {
         }
         let lanes = (0..runs).map(|_| AtomicU64::new(0)).collect();
         let (began, estimated) = (Instant::now(), AtomicBool::new(false));
-        Progress { bar, runs, workers: workers.min(runs), began, estimated, lanes }
+        Progress { bar, runs, workers: workers.min(runs), began, estimated, lanes, caller }
     }
 
     /// Something that does not say how far it is.
@@ -129,6 +138,7 @@ impl Watch for Lane<'_> {
         let before = self.progress.lanes[self.index].fetch_max(now, Ordering::Relaxed);
         if now > before {
             self.progress.bar.inc(now - before);
+            self.progress.caller.iter().for_each(|caller| caller.advances(now - before));
             self.progress.estimate();
         }
     }

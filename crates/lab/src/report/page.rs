@@ -6,8 +6,7 @@ use super::plot::DARK;
 use crate::process::plain;
 
 const STYLE: &str = include_str!("style.css");
-/// Of which revision this build is: see `build.rs`.
-pub const REVISION: &str = env!("QUIETMM_REVISION");
+pub use crate::REVISION;
 
 /// What a page has, each part under its name in the way to it.
 pub struct Page {

@@ -26,7 +26,8 @@ pub fn measure(study: &Study) -> Result<Vec<Comparison>, Failure> {
         let Cell { plan, column, seed } = cells[nth];
         let lane = progress.lane(nth, &plan.policies[column].name);
         let run = one(plan, column, plan.seed_of(seed), &lane)?;
-        lane.done();
+        // One that was stopped stays where it was.
+        run.iter().for_each(|_| lane.done());
         Ok(run)
     };
     let runs = jobs::in_order(cells.len(), workers, interrupt::requested, job);

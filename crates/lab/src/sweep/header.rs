@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 
+use crate::REVISION;
 use crate::process::plain;
 use crate::sweep::part::Part;
 use crate::sweep::values::Value;
 
 /// The form of these files.
 pub const FORM: u32 = 1;
-/// Of which revision this build is: see `build.rs`.
-const REVISION: &str = env!("QUIETMM_REVISION");
 /// What is told of one value of the header, in characters.
 const LONGEST: usize = 60;
 /// Differences that are told.

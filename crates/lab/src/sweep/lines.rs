@@ -214,6 +214,23 @@ impl Lines {
         self.part
     }
 
+    /// Adds a line that somebody else has made, if it is whole and its point is missing; says whether it was.
+    pub fn take(&mut self, line: &str) -> Result<bool, Failure> {
+        let place = Place { from: self.end, length: line.len() as u64 };
+        let point = Read::of(line.as_bytes()).map(|read| read.point);
+        let index = point.and_then(|point| self.part.index(point));
+        // Points are deterministic: one that was run twice is one result.
+        if index.is_some_and(|index| matches!(self.places.get(index as usize), Some(Some(_)))) {
+            return Ok(false);
+        }
+        let point = self
+            .check(line.as_bytes(), place)
+            .map_err(|why| Failure::Run(format!("{}: a line that came {why}", self.name())))?;
+        self.write(line.as_bytes())?;
+        self.comes(point);
+        Ok(true)
+    }
+
     /// Adds the line of a point that was missing.
     pub fn add(&mut self, point: u64, line: &str) -> Result<(), Failure> {
         let place = Place { from: self.end, length: line.len() as u64 };

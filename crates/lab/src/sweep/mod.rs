@@ -2,12 +2,13 @@
 //!
 //! [`args`] says what can be asked; a `--vary` is an [`axis`] with its [`values`]; all of them are the [`grid`], whose [`header`]
 //! is the first line of the file. Each [`point`] is one `quietmm run` and one of the [`lines`]. A [`part`] of them can be run
-//! elsewhere, and [`merge`] joins parts. Of the lines are made a [`tally`] and [`curves`], which become a [`table`] in the terminal, a [`page`], and all of it as [`csv`].
+//! elsewhere, and [`merge`] joins parts; [`embedded`] is all of it inside another program, point by point. Of the lines are made a [`tally`] and [`curves`], which become a [`table`] in the terminal, a [`page`], and all of it as [`csv`].
 
 pub mod args;
 mod axis;
 mod csv;
 mod curves;
+pub mod embedded;
 mod grid;
 mod header;
 mod lines;
@@ -49,21 +50,45 @@ pub fn sweep(args: &SweepArgs, output: &mut Output) -> Result<Ending, Failure> {
     if let Some(SweepCommand::Merge(args)) = &args.command {
         return merged(args, output);
     }
-    let grid = Grid::of(args)?;
-    let out = Target::asked("--out", args.out.as_deref(), &grid.inputs())?;
-    let targets = Targets::of(&args.views, &grid.inputs(), out.as_ref())?;
-    let part = args.shard.unwrap_or(part::Part::ALL);
-    // Before there is a file: a grid of which nothing can be run is a slip.
-    one_that_runs(&grid, part)?;
-    let mut lines = match &out {
-        Some(target) => Lines::open(target.path(), &grid.header)?,
-        None => Lines::nameless(&grid.header)?,
-    };
-    let found = lines.done();
-    measure(&grid, &mut lines, args.machine.jobs)?;
-    lines.finish()?;
-    let now = format!("{} done now, {found} before", lines.done() - found);
-    conclude(&mut lines, &targets, args.work.broken.is_some(), Some(now).filter(|_| out.is_some()), output)
+    let (grid, mut opened) = Opened::of(args)?;
+    measure(&grid, &mut opened.lines, args.machine.jobs)?;
+    opened.conclude(output)
+}
+
+/// A grid's file, to be gone on with, and what is to be made of it.
+struct Opened {
+    lines: Lines,
+    targets: Targets,
+    /// Points that were there before.
+    found: u64,
+    /// It has a name, and is not what is printed.
+    named: bool,
+    broken: bool,
+}
+
+impl Opened {
+    /// The grid of a command line, and its file.
+    fn of(args: &SweepArgs) -> Result<(Grid, Opened), Failure> {
+        let grid = Grid::of(args)?;
+        let out = Target::asked("--out", args.out.as_deref(), &grid.inputs())?;
+        let targets = Targets::of(&args.views, &grid.inputs(), out.as_ref())?;
+        let part = args.shard.unwrap_or(part::Part::ALL);
+        // Before there is a file: a grid of which nothing can be run is a slip.
+        one_that_runs(&grid, part)?;
+        let lines = match &out {
+            Some(target) => Lines::open(target.path(), &grid.header)?,
+            None => Lines::nameless(&grid.header)?,
+        };
+        let (found, named, broken) = (lines.done(), out.is_some(), args.work.broken.is_some());
+        Ok((grid, Opened { lines, targets, found, named, broken }))
+    }
+
+    /// Puts what is done in order, and says what there is.
+    fn conclude(&mut self, output: &mut Output) -> Result<Ending, Failure> {
+        self.lines.finish()?;
+        let now = format!("{} done now, {} before", self.lines.done() - self.found, self.found);
+        conclude(&mut self.lines, &self.targets, self.broken, Some(now).filter(|_| self.named), output)
+    }
 }
 
 /// Whether there is a point that can be run; if not, what is wrong with the first.

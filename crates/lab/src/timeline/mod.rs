@@ -9,6 +9,7 @@ mod tracks;
 use quietmm_sim::timeline::{Wanted, Window};
 use serde_json::json;
 
+use crate::REVISION;
 use crate::process::ending::Failure;
 use crate::process::plain;
 use crate::study::Ask;
@@ -20,8 +21,6 @@ use event::Events;
 const LAST: u64 = 2_000_000_000;
 /// Records of all runs together: some hundred bytes each in the file, which viewers can hold.
 const MOST: usize = 1 << 20;
-/// Of which revision this build is: see `build.rs`.
-const REVISION: &str = env!("QUIETMM_REVISION");
 
 /// Which part of each run a command line asks for, if it does.
 pub fn wanted(ask: &Ask<'_>) -> Result<Option<Wanted>, Failure> {

@@ -11,6 +11,8 @@ mod common;
 mod corpus;
 #[cfg(unix)]
 mod documents;
+#[cfg(unix)]
+mod embedded;
 mod explain;
 #[cfg(target_os = "linux")]
 mod interrupt;
