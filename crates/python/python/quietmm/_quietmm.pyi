@@ -1,0 +1,34 @@
+"""The extension: the laboratory, called with the words of its command line."""
+
+from collections.abc import Callable, Sequence
+
+__version__: str
+__revision__: str
+
+class Failed(Exception):
+    """A command failed: its exit code, and its complaints."""
+
+Tell = Callable[[int, int], object]
+
+def obey(words: Sequence[str], tell: Tell | None = None) -> tuple[int, bytes, list[str]]:
+    """Does what the command does: its exit code, what it prints, its complaints.
+
+    ``tell(done, all)`` is called some times a second, in thousandths of runs. What it raises stops the command, as a signal's handler does.
+    """
+
+def figure(key: str) -> tuple[str, str, str, str] | None:
+    """The label, unit, better direction and meaning of a figure."""
+
+class Sweep:
+    """The points of a sweep, one by one."""
+
+    def __new__(cls, words: Sequence[str], file: bool = False) -> Sweep: ...
+    @property
+    def header(self) -> str: ...
+    @property
+    def counts(self) -> tuple[int, int]: ...
+    def missing(self) -> list[int]: ...
+    def run(self, points: Sequence[int], tell: Tell | None = None) -> list[str]: ...
+    def take(self, lines: Sequence[str]) -> int: ...
+    def conclude(self) -> tuple[int, bytes, list[str]]: ...
+    def close(self) -> None: ...

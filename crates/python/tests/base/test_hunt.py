@@ -1,0 +1,62 @@
+"""Hunts: what is broken is found, told once, by its shortest schedule, and plays again."""
+
+import json
+
+import pytest
+
+import quietmm
+
+SMALL = {"schedules": 10, "workloads": ["revisit"], "policies": ["linux"], "scale": 2048, "seeds": range(1, 4)}
+WHERE = ["reclaim-unmap", "unmap-write"]
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("broken")
+    return quietmm.hunt(WHERE, mutant="flush-before-free", **SMALL, out=folder / "hunt.jsonl", save=folder / "found", jobs=1)
+
+
+def test_a_rule_that_is_left_out_is_found_by_both_and_each_place_is_told_once(broken):
+    assert not broken.ok and (broken.searches, broken.runs) == (9, 3)
+    keys = [(one.invariant, one.place) for one in broken.findings]
+    assert len(keys) == len(set(keys)) < sum(one.seen for one in broken.findings)
+    checked = [one for one in broken.findings if one.file]
+    assert any(one.invariant == "INV-1" for one in checked)
+    assert any("stale_accesses" in one.invariant and one.command.startswith("quietmm run revisit") for one in broken.findings)
+    for one in checked:
+        again = quietmm.replay(one.file)
+        assert again["as_saved"] and again["invariant"] == one.invariant
+        lengths = [each["length"] for line in lines(broken) for each in line["findings"] if (each["invariant"], each["place"]) == (one.invariant, one.place)]
+        assert one.length == min(lengths) and one.seen == len(lengths)
+
+
+def lines(hunt):
+    """What its file has."""
+    return [json.loads(line) for line in hunt.path.read_text().splitlines()[1:]]
+
+
+def test_nothing_is_found_where_nothing_is_broken():
+    sound = quietmm.hunt(WHERE, **SMALL)
+    assert sound.ok and sound.findings == () and sound.searches == 9 and sound.schedules >= 2 * 3 * 10
+
+
+def test_the_file_is_the_same_with_any_number_of_workers_and_after_a_stop(broken, tmp_path):
+    out = tmp_path / "hunt.jsonl"
+    whole = broken.path.read_bytes()
+    out.write_bytes(b"".join(whole.splitlines(keepends=True)[:4])[:-3])
+    again = quietmm.hunt(WHERE, mutant="flush-before-free", **SMALL, out=out, jobs=5)
+    assert out.read_bytes() == whole
+    assert [one.place for one in again.findings] == [one.place for one in broken.findings]
+    with pytest.raises(quietmm.InputError, match="another hunt"):
+        quietmm.hunt(WHERE, **SMALL, out=out)
+    out.write_text("mine\n")
+    with pytest.raises(quietmm.InputError):
+        quietmm.hunt(WHERE, **SMALL, out=out)
+    assert out.read_text() == "mine\n"
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(quietmm.InputError, match="unknown scenario"):
+        quietmm.hunt(["reclaim-unmpa"], **SMALL)
+    with pytest.raises(quietmm.InputError, match="nothing to look at"):
+        quietmm.hunt([], seeds=range(3), workloads=[])
