@@ -48,7 +48,7 @@ fn aside<T: Send>(
             let _ = send.send(done);
         };
         let begun = thread::Builder::new().name("quietmm".to_string()).spawn_scoped(scope, working);
-        begun.map_err(|error| PyRuntimeError::new_err(format!("no thread: {error}")))?;
+        let worker = begun.map_err(|error| PyRuntimeError::new_err(format!("no thread: {error}")))?;
         let mut raised = None;
         loop {
             match py.detach(|| receive.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LOOK)) {
@@ -61,6 +61,8 @@ fn aside<T: Send>(
                     return raised.map_or(Ok(done), Err);
                 }
                 Err(RecvTimeoutError::Disconnected) => {
+                    // A panic ends here.
+                    let _ = worker.join();
                     return Err(PyRuntimeError::new_err(
                         "a bug of quietmm: the run panicked; standard error says where",
                     ));

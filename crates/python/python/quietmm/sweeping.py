@@ -143,6 +143,10 @@ class SweepJob:
         """The lines of these points."""
         grid = _grid(self.words)
         if grid.header != self.header:
+            # Files may have changed since this worker read them.
+            _grid.cache_clear()
+            grid = _grid(self.words)
+        if grid.header != self.header:
             here, there = json.loads(grid.header), json.loads(self.header)
             differ = [f"{key} is {here.get(key)} on a worker and {there[key]} here" for key in there if here.get(key) != there[key]]
             raise InputError(f"all machines need the same build, and the same files: {', '.join(differ)}")
@@ -225,7 +229,7 @@ def _on_cluster(address: str, words: tuple[str, ...], files: list[str], progress
         try:
             missing = file.missing()
             # Which part of a grid it is matters only to the file.
-            job = SweepJob(words, _grid(words).header)
+            job = SweepJob(words, _quietmm.Sweep(words).header)
             with teller(progress) as tell:
                 if missing:
                     spread(job, missing, crew_at(address, None), file.take, tell)
