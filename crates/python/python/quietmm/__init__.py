@@ -1,7 +1,7 @@
 """Policies of memory management, compared on simulated machines: the laboratory of quietmm, for Python.
 
 >>> import quietmm
->>> quietmm.compare(policies=["linux", "quiet"], machine="uma-8", scale=2048).gain("reclaim_ipis")["quiet"]
+>>> quietmm.compare(policies=["linux", "quiet"], machine="uma-8", scale=2048).gain("ipis_per_reclaimed_page")["quiet"]
 100.0
 
 The figures are those of the command ``quietmm``, to the last digit.

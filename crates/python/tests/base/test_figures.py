@@ -1,5 +1,6 @@
 """The same figures as the command's, to the last bit."""
 
+import doctest
 import json
 import subprocess
 import sys
@@ -98,3 +99,7 @@ def test_importing_costs_no_other_package_and_prints_nothing():
     code = "import sys, quietmm; print(json.dumps(sorted({'pandas', 'polars', 'matplotlib', 'ray', 'tqdm'} & set(sys.modules))))"
     done = subprocess.run([sys.executable, "-c", "import json; " + code], capture_output=True, text=True, check=True)
     assert (json.loads(done.stdout), done.stderr) == ([], "")
+
+
+def test_the_example_in_the_documentation_does_what_it_says():
+    assert doctest.testmod(quietmm)[:] == (0, 2)
