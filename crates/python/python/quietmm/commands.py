@@ -36,6 +36,11 @@ def flags(
     return words + [f"--{name.rstrip('_').replace('_', '-')}={value}" for name, value in values.items() if value is not None]
 
 
+def names(given: str | Iterable[object]) -> list[str]:
+    """Names one after another, or as the command takes them: ``"linux,quiet"``."""
+    return given.split(",") if isinstance(given, str) else [str(one) for one in given]
+
+
 def told(words: list[str], progress: Progress, unit: str = "runs") -> tuple[int, bytes, list[str]]:
     """Obeys, and tells how far it is."""
     with teller(progress, unit) as tell:
@@ -89,7 +94,7 @@ def run(
 
 def compare(
     workload: str = "lru-file-mmap-read",
-    policies: Iterable[AnyPolicy] = POLICIES,
+    policies: str | Iterable[AnyPolicy] = POLICIES,
     *,
     machine: AnyMachine | None = None,
     cpus: int | None = None,
@@ -106,7 +111,7 @@ def compare(
     progress: Progress = None,
 ) -> Comparison:
     """Runs the same work under several policies, of which the first is the baseline: ``quietmm compare``. Parameters and errors are those of ``run``."""
-    words = ["compare", str(workload), f"--policies={','.join(map(str, policies))}"]
+    words = ["compare", str(workload), f"--policies={','.join(names(policies))}"]
     words += flags(machine, sets, cpus=cpus, scale=scale, threads=threads, parts=parts, trace=trace, seed=seed, runs=runs, jobs=jobs)
     words += [f"--break={broken}"] if broken is not None else []
     words += ["--profile"] if profile else []

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any, Protocol
 
-from .errors import QuietmmError, RunError
+from .errors import InputError, QuietmmError, RunError
 
 #: A piece should take so many seconds.
 PIECE = 2.0
@@ -160,8 +160,12 @@ def spread(
 
 def crew_at(address: str | None, jobs: int | None) -> Crew:
     """Threads of this process, or the Ray cluster at an address."""
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs={jobs}: one at least")
     if address is None:
         return Threads(jobs)
+    if jobs is not None:
+        raise InputError(f"jobs={jobs} is for this machine; a cluster works with all its CPUs")
     try:
         from .cluster import Cluster
     except ImportError as missing:

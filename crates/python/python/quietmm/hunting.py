@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from . import _quietmm
-from .commands import flags
+from .commands import flags, names
 from .crew import crew_at, spread
 from .errors import InputError, error_of
 from .progress import Progress, teller
@@ -126,7 +126,10 @@ class _File:
     def __init__(self, path: Path, header: str) -> None:
         self.path, self.header = path, header
         self.done: set[int] = set()
-        self._file: TextIO = open(path, "a+", encoding="utf-8", newline="\n")
+        try:
+            self._file: TextIO = open(path, "a+", encoding="utf-8", errors="replace", newline="\n")
+        except OSError as why:
+            raise InputError(f"{path}: {why.strerror}") from None
         self._locked()
         self._file.seek(0)
         first = self._file.readline()
@@ -140,8 +143,15 @@ class _File:
             raise InputError(f"{path}: another hunt, or one of another build, is in it; another name, or the same call")
         else:
             end = self._file.tell()
+            nth = 1
             while (line := self._file.readline()).endswith("\n"):
-                self.done.add(json.loads(line)["item"])
+                nth += 1
+                try:
+                    found = json.loads(line)
+                    self.done.add(found["item"])
+                    found["findings"]
+                except (ValueError, KeyError, TypeError):
+                    raise InputError(f"{path}: line {nth} is not as it was written; take the line out, and its search is done again") from None
                 end = self._file.tell()
             self._file.truncate(end)
         self._file.flush()
@@ -164,7 +174,7 @@ class _File:
     def lines(self) -> Iterator[dict[str, Any]]:
         """All lines that are there."""
         self._file.flush()
-        with open(self.path, encoding="utf-8") as file:
+        with open(self.path, encoding="utf-8", errors="replace") as file:
             next(file)
             yield from map(json.loads, file)
 
@@ -193,11 +203,11 @@ class _File:
 
 
 def hunt(
-    scenarios: Iterable[str] | None = None,
+    scenarios: str | Iterable[str] | None = None,
     *,
     seeds: Iterable[int] = range(1, 11),
-    workloads: Iterable[str] = CHURN,
-    policies: Iterable[AnyPolicy] = POLICIES,
+    workloads: str | Iterable[str] = CHURN,
+    policies: str | Iterable[AnyPolicy] = POLICIES,
     schedules: int | None = None,
     departures: int | None = None,
     scale: int | None = None,
@@ -215,10 +225,11 @@ def hunt(
     found. ``address`` is a Ray cluster, as for ``sweep``. ``out`` is the file, a line for each search, the same bytes with any number of workers; one
     that is there is gone on with. The replay file of each finding is put into the folder ``save``.
     """
-    names = list(all_scenarios()) if scenarios is None else [str(name) for name in scenarios]
-    each = [("check", name, *flags(None, None, mutant=mutant, schedules=schedules, departures=departures)) for name in names]
+    checked = list(all_scenarios()) if scenarios is None else names(scenarios)
+    each = [("check", name, *flags(None, None, mutant=mutant, schedules=schedules, departures=departures)) for name in checked]
     broken = [f"--break={mutant}"] if mutant is not None else []
-    each += [("run", str(work), f"--policy={one}", *flags(None, None, scale=scale), *broken) for work in workloads for one in policies]
+    runs = [(work, one) for work in names(workloads) for one in names(policies)]
+    each += [("run", work, f"--policy={one}", *flags(None, None, scale=scale), *broken) for work, one in runs]
     seeds = seeds if isinstance(seeds, range) else list(seeds)
     count = len(each) * len(seeds)
     if not count:

@@ -17,7 +17,7 @@ from .crew import crew_at, spread
 from .errors import InputError, RunError, error_of, translated
 from .progress import Progress, teller
 from .results import Frame, Spread
-from .things import AnyMachine, AnyPolicy, Machine, Policy
+from .things import AnyMachine, AnyPolicy, Machine, Policy, figure
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -65,14 +65,30 @@ class Study(Frame):
         """The points that are there, in the order of the file."""
         with open(self.path, encoding="utf-8") as file:
             next(file)
-            yield from (Point.of(json.loads(line)) for line in file if line.endswith("\n"))
+            for nth, line in enumerate(file, 2):
+                # The last may be on its way.
+                if not line.endswith("\n"):
+                    break
+                try:
+                    one = Point.of(json.loads(line))
+                except (ValueError, KeyError, TypeError):
+                    raise InputError(f"{self.path}: line {nth} is not as it was written; take the line out, and its point is run again") from None
+                yield one
 
     def rows(self) -> list[dict[str, Any]]:
         """A dictionary for each point: where it stands, its error, its figures."""
         return [{"point": one.point, **one.at, "error": one.error, **one.metrics} for one in self]
 
+    def _asked(self, key: str, axes: Iterable[str]) -> None:
+        """Names that nothing has are refused."""
+        figure(key)
+        for axis in axes:
+            if axis not in self.axes:
+                raise InputError(f"'{axis}' is not varied; axes are {', '.join(self.axes)}")
+
     def spread(self, key: str, *axes: str) -> dict[tuple[Any, ...], Spread]:
         """A figure by the values of these axes, over all the others (seeds, say). Points that failed are left out."""
+        self._asked(key, axes)
         found: dict[tuple[Any, ...], list[float]] = {}
         for one in self:
             if key in one.metrics:
@@ -82,6 +98,7 @@ class Study(Frame):
     def gain(self, key: str, by: str, *axes: str, base: Any = None) -> dict[tuple[Any, ...], Spread]:
         """By how many per cent of that of ``base`` (the first value of the axis ``by``) a figure is smaller: pair by pair, so that what chance
         does to both is not in the error. Keys have the values of ``axes``, then that of ``by``."""
+        self._asked(key, (by, *axes))
         base = self.axes[by][0] if base is None else base
         found: dict[tuple[Any, ...], dict[Any, float]] = {}
         for one in self:
@@ -118,7 +135,7 @@ def study(path: str | os.PathLike[str]) -> Study:
     with open(path, encoding="utf-8") as file:
         try:
             header = json.loads(file.readline())
-            if "sweep" not in header:
+            if not {"sweep", "vary", "points"} <= set(header):
                 raise ValueError
         except (ValueError, TypeError):
             raise InputError(f"{os.fspath(path)}: it is no file of a sweep") from None
@@ -157,6 +174,9 @@ class SweepJob:
 def _values(values: Values) -> str:
     if isinstance(values, (str, int)):
         return str(values)
+    if isinstance(values, range) and len(values) > 1 and values.step > 0:
+        # However long it is.
+        return f"{values.start}..{values[-1]}:+{values.step}"
     values = list(values)
     if any(isinstance(one, Machine) and one.sets for one in values):
         raise InputError("machines that are varied are varied whole: constants by an axis of their own")
@@ -214,7 +234,7 @@ def sweep(
     if address is None:
         code, _, complaints = told(["sweep", *words, *files, *flags(None, None, jobs=jobs)], progress)
     else:
-        code, complaints = _on_cluster(address, tuple(words), files, progress)
+        code, complaints = _on_cluster(address, jobs, tuple(words), files, progress)
     if code == 2:
         raise error_of(code, complaints)
     result = Study(Path(out), study(out).header, kept)
@@ -223,7 +243,7 @@ def sweep(
     return result
 
 
-def _on_cluster(address: str, words: tuple[str, ...], files: list[str], progress: Progress) -> tuple[int, list[str]]:
+def _on_cluster(address: str, jobs: int | None, words: tuple[str, ...], files: list[str], progress: Progress) -> tuple[int, list[str]]:
     with translated():
         file = _quietmm.Sweep([*words, *files], True)
         try:
@@ -232,7 +252,7 @@ def _on_cluster(address: str, words: tuple[str, ...], files: list[str], progress
             job = SweepJob(words, _quietmm.Sweep(words).header)
             with teller(progress) as tell:
                 if missing:
-                    spread(job, missing, crew_at(address, None), file.take, tell)
+                    spread(job, missing, crew_at(address, jobs), file.take, tell)
             code, _, complaints = file.conclude()
             return code, complaints
         finally:

@@ -145,7 +145,7 @@ class _Machines(Mapping[str, Machine]):
 
     def __getitem__(self, name: str) -> Machine:
         if name not in _named("machines"):
-            raise KeyError(name)
+            raise KeyError(f"unknown machine '{name}'; there are {', '.join(self)}")
         return machine(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -167,7 +167,10 @@ def policy(name: AnyPolicy, **choices: str) -> Policy:
     """A policy by its name: a bundle, with other choices behind it."""
     text = str(name)
     bundles = {one["name"]: one["about"] for one in _list()["policies"]["bundles"]}
-    found = Policy(text, bundles.get(text.split("+")[0], ""))
+    bundle = text.split("+")[0]
+    if bundle not in bundles:
+        raise InputError(f"unknown policy '{bundle}'; bundles are {', '.join(bundles)}")
+    found = Policy(text, bundles[bundle])
     return found.but(**choices) if choices else found
 
 

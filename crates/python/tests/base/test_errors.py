@@ -24,6 +24,9 @@ import quietmm
     (lambda: quietmm.sweep({"cpus": "8..1"}), ["sweep", "--vary", "cpus=8..1"]),
     (lambda: quietmm.sweep({}), ["sweep"]),
     (lambda: quietmm.machine("uma-88"), ["list", "--machine", "uma-88"]),
+    (lambda: quietmm.policy("linxu"), ["run", "lru-file-mmap-read", "--policy", "linxu"]),
+    (lambda: quietmm.compare(policies="linux,quite"), ["compare", "--policies", "linux,quite"]),
+    (lambda: quietmm.sweep({"seed": range(10**9)}), ["sweep", "--vary", f"seed=0..{10**9 - 1}:+1"]),
 ])
 def test_what_cannot_be_raises_what_the_command_says(command, call, words):
     with pytest.raises(quietmm.InputError) as raised:
@@ -40,6 +43,12 @@ def test_a_run_that_fails_raises_what_the_command_says(command):
     assert str(raised.value) == command.complaint(*words)
 
 
+def test_a_machine_that_is_not_there_is_told_with_those_that_are():
+    with pytest.raises(KeyError, match="unknown machine 'uma-88'; there are numa-4x12, uma-8"):
+        quietmm.machines()["uma-88"]
+    assert "uma-88" not in quietmm.machines()
+
+
 def test_an_error_survives_a_process_border():
     error = pickle.loads(pickle.dumps(quietmm.RunError("why", 3)))
     assert str(error) == "why"
@@ -47,7 +56,7 @@ def test_an_error_survives_a_process_border():
 
 
 def test_harm_with_a_rule_left_out_is_what_was_asked_for():
-    result = quietmm.run("revisit", machine="uma-8", scale=1024, broken="flush-before-free")
+    result = quietmm.run("unmap-storm", machine="uma-8", scale=2048, broken="flush-before-unmap-returns")
     assert result.metrics["stale_accesses"] > 0 and result.run.stories
 
 
@@ -59,10 +68,10 @@ def test_what_a_listener_raises_ends_the_run_at_once():
     def tell(done, all):
         raise Enough
 
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(Enough):
         quietmm.run(machine="uma-8", scale=1, progress=tell)
-    assert time.monotonic() - began < 20, "it ran to its end"
+    assert time.process_time() - began < 20, "it ran to its end, which takes minutes of CPU time"
 
 
 LONG = """
@@ -87,5 +96,5 @@ def test_ctrl_c_ends_the_call_and_not_the_interpreter(call):
     child = subprocess.Popen([sys.executable, "-c", LONG % call], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "runs\n"
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=600)
     assert (child.returncode, out.splitlines()[-1:], err) == (0, ["stopped True"], "")

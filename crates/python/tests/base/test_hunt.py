@@ -6,14 +6,15 @@ import pytest
 
 import quietmm
 
-SMALL = {"schedules": 10, "workloads": ["revisit"], "policies": ["linux"], "scale": 2048, "seeds": range(1, 4)}
-WHERE = ["reclaim-unmap", "unmap-write"]
+SMALL = {"schedules": 10, "workloads": ["unmap-storm"], "policies": ["linux"], "scale": 4096, "seeds": range(1, 4)}
+WHERE = ["unmap-write", "reclaim-unmap"]
+MUTANT = "flush-before-unmap-returns"
 
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory):
     folder = tmp_path_factory.mktemp("broken")
-    return quietmm.hunt(WHERE, mutant="flush-before-free", **SMALL, out=folder / "hunt.jsonl", save=folder / "found", jobs=1)
+    return quietmm.hunt(WHERE, mutant=MUTANT, **SMALL, out=folder / "hunt.jsonl", save=folder / "found", jobs=1)
 
 
 def test_a_rule_that_is_left_out_is_found_by_both_and_each_place_is_told_once(broken):
@@ -22,7 +23,7 @@ def test_a_rule_that_is_left_out_is_found_by_both_and_each_place_is_told_once(br
     assert len(keys) == len(set(keys)) < sum(one.seen for one in broken.findings)
     checked = [one for one in broken.findings if one.file]
     assert any(one.invariant == "INV-1" for one in checked)
-    assert any("stale_accesses" in one.invariant and one.command.startswith("quietmm run revisit") for one in broken.findings)
+    assert any("stale_accesses" in one.invariant and one.command.startswith("quietmm run unmap-storm") for one in broken.findings)
     for one in checked:
         again = quietmm.replay(one.file)
         assert again["as_saved"] and again["invariant"] == one.invariant
@@ -44,19 +45,31 @@ def test_the_file_is_the_same_with_any_number_of_workers_and_after_a_stop(broken
     out = tmp_path / "hunt.jsonl"
     whole = broken.path.read_bytes()
     out.write_bytes(b"".join(whole.splitlines(keepends=True)[:4])[:-3])
-    again = quietmm.hunt(WHERE, mutant="flush-before-free", **SMALL, out=out, jobs=5)
+    again = quietmm.hunt(WHERE, mutant=MUTANT, **SMALL, out=out, jobs=5)
     assert out.read_bytes() == whole
     assert [one.place for one in again.findings] == [one.place for one in broken.findings]
     with pytest.raises(quietmm.InputError, match="another hunt"):
         quietmm.hunt(WHERE, **SMALL, out=out)
+    out.write_bytes(b"".join([*whole.splitlines(keepends=True)[:3], b"no line\n"]))
+    with pytest.raises(quietmm.InputError, match="line 4 is not as it was written"):
+        quietmm.hunt(WHERE, mutant=MUTANT, **SMALL, out=out)
     out.write_text("mine\n")
     with pytest.raises(quietmm.InputError):
         quietmm.hunt(WHERE, **SMALL, out=out)
     assert out.read_text() == "mine\n"
 
 
-def test_what_cannot_be_is_refused():
+def test_what_cannot_be_is_refused(tmp_path):
     with pytest.raises(quietmm.InputError, match="unknown scenario"):
         quietmm.hunt(["reclaim-unmpa"], **SMALL)
     with pytest.raises(quietmm.InputError, match="nothing to look at"):
         quietmm.hunt([], seeds=range(3), workloads=[])
+    with pytest.raises(quietmm.InputError, match="one at least"):
+        quietmm.hunt(WHERE, **SMALL, jobs=0)
+    with pytest.raises(quietmm.InputError, match="nowhere/hunt.jsonl: No such file"):
+        quietmm.hunt(WHERE, **SMALL, out=tmp_path / "nowhere" / "hunt.jsonl")
+
+
+def test_names_may_be_given_as_the_command_takes_them():
+    one = quietmm.hunt("unmap-write,reclaim-unmap", workloads="unmap-storm", policies="linux", seeds=[1], schedules=5, scale=4096)
+    assert (one.searches, one.runs) == (3, 1)

@@ -103,7 +103,7 @@ def test_an_interrupted_study_goes_on_on_the_cluster_and_without_it(four, comman
 
 
 def test_a_hunt_on_the_cluster_is_that_of_one_process(four, tmp_path):
-    few = {"seeds": range(1, 5), "schedules": 20, "workloads": ["revisit"], "policies": ["linux"], "scale": 2048, "mutant": "flush-before-free"}
+    few = {"seeds": range(1, 5), "schedules": 20, "workloads": ["unmap-storm"], "policies": ["linux"], "scale": 4096, "mutant": "flush-before-unmap-returns"}
     here = quietmm.hunt(["reclaim-unmap", "unmap-write"], **few, out=tmp_path / "one.jsonl", jobs=1)
     there = quietmm.hunt(["reclaim-unmap", "unmap-write"], **few, out=tmp_path / "two.jsonl", address=four.address)
     assert here.findings == there.findings and here.findings
