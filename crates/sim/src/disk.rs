@@ -17,15 +17,10 @@ use quietmm::platform::{BlockDevice, DeviceError, Store, Transfer, WaitKey};
 use quietmm::{FileId, Platform};
 use quietmm_workloads::Machine as _;
 
+use crate::keys::{CALL, COMMAND};
 use crate::order::NEVER;
 use crate::sim::Sim;
 use crate::ssd::{GARBAGE, MOST_PAGES, Way};
-
-/// Marks an alarm as the end of a command, and the key of who waits for a call's commands. No task has such a number.
-const COMMAND: u64 = 1 << 60;
-const CALL: u64 = 1 << 59;
-/// Keys of those who wait for commands.
-pub(crate) const COMMANDS: Range<u64> = CALL..COMMAND;
 
 /// A command on its way.
 pub(crate) struct Command {

@@ -296,7 +296,7 @@ impl Account {
         let wait = match (key, innermost) {
             // It has nothing to do.
             (WaitKey::Kswapd(_) | WaitKey::VmapPurge, _) => None,
-            (WaitKey::Own(key), _) if crate::disk::COMMANDS.contains(&key) => Some(Wait::Device),
+            (WaitKey::Own(key), _) if crate::keys::COMMANDS.contains(&key) => Some(Wait::Device),
             (_, Some(Place::Core(scope))) => Some(Wait::Core(scope)),
             _ => Some(Wait::Workload),
         };
@@ -491,7 +491,7 @@ mod tests {
     fn who_still_sleeps_at_the_end_has_slept_until_then_and_who_has_nothing_to_do_does_not_count() {
         let account = Account::new(1, TASKS);
         for (task, key) in
-            [(1, WaitKey::Own(crate::disk::COMMANDS.start)), (2, WaitKey::VmapPurge), (3, WaitKey::Own(7))]
+            [(1, WaitKey::Own(crate::keys::COMMANDS.start)), (2, WaitKey::VmapPurge), (3, WaitKey::Own(7))]
         {
             let _ = account.begin_wait(task, key);
             account.depart(at(0, task, 10 * u64::from(task)));

@@ -6,13 +6,13 @@ use quietmm_sim::machine::Machine;
 use quietmm_sim::{Counter, Metric, RunError, RunSpec, Value, Workload, figures};
 
 use super::metal::{Booted, ONLY_IMAGE};
-use super::{Backend, sim};
+use super::sim;
 use crate::cli::flags::On;
 use crate::process::ending::Failure;
 use crate::process::progress::Lane;
 use crate::study::command::CommandLine;
 use crate::study::result::Metrics;
-use crate::study::{Ask, Named, Place, Plan, Run};
+use crate::study::{Ask, Backend, Named, Place, Plan, Run};
 
 /// The simulated machine unless another is named: one node, like the machine that boots.
 const MACHINE: &str = "uma-8";

@@ -5,14 +5,13 @@ use quietmm_sim::timeline::Wanted;
 use quietmm_sim::{Latencies, Report, RunError, RunSpec, Shot, Workload};
 
 use super::recorded::{self, Recorded};
-use super::{Backend, failed};
 use crate::cli::flags::On;
 use crate::process::ending::Failure;
 use crate::process::progress::Lane;
 use crate::study::account::Account;
 use crate::study::command::CommandLine;
 use crate::study::result::{Host, Metrics, Point, Timing};
-use crate::study::{Ask, Named, Place, Plan, Run};
+use crate::study::{Ask, Backend, Named, Place, Plan, Run};
 
 /// Memory of a run whose scale nobody chose, at most: some minutes of the host's time.
 const MOST_MEMORY: u64 = 4 << 30;
@@ -181,7 +180,7 @@ impl Backend for Simulated {
             Ok(report) => Ok(Some(run(report, self.profile))),
             Err(RunError::Cancelled) => Ok(None),
             Err(RunError::Refused(why)) => Err(Failure::Input(why)),
-            Err(RunError::Failed(why)) => Err(failed(plan, policy, seed, why)),
+            Err(RunError::Failed(why)) => Err(plan.failed(policy, seed, why)),
         }
     }
 

@@ -3,10 +3,10 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::plot::DARK;
+use crate::REVISION;
 use crate::process::plain;
 
 const STYLE: &str = include_str!("style.css");
-pub use crate::REVISION;
 
 /// What a page has, each part under its name in the way to it.
 pub struct Page {

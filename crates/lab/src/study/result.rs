@@ -9,7 +9,7 @@ use crate::backend::recorded::Recorded;
 use crate::cli::flags::{AccelName, On};
 use crate::process::ending::Ending;
 use crate::study::account::Account;
-use crate::study::plan::Named;
+use crate::study::named::Named;
 use crate::study::sample::{self, Sample, mean_and_spread};
 
 /// One workload on one machine under some policies with some seeds.

@@ -7,7 +7,7 @@ use quietmm_sim::near::near;
 use crate::backend::{recorded, sim};
 use crate::cli::flags::RunArgs;
 use crate::process::ending::Failure;
-use crate::study::plan;
+use crate::study::named;
 use crate::sweep::values::{self, Numbers, Step, Value};
 
 /// What `--vary` can name beside the constants of a machine.
@@ -124,7 +124,7 @@ impl What {
         let numbers = |least, most, usual| values::numbers(list, &Whole { least, most, usual });
         let double = Step::Times(2);
         match self {
-            What::Workload => names(list.split(','), |name| plan::workload(name).map(|_| ())),
+            What::Workload => names(list.split(','), |name| named::workload(name).map(|_| ())),
             What::Machine => names(list.split(','), |name| sim::load(name).map(|_| ())),
             What::Policy => names(list.split(','), |name| {
                 Policy::parse(name).map(|_| ()).map_err(|error| Failure::Input(error.to_string()))

@@ -11,7 +11,7 @@ use crate::backend::{recorded, sim};
 use crate::cli::flags::{Common, RunArgs, SimArgs};
 use crate::process::ending::Failure;
 use crate::shipped::SHIPPED;
-use crate::study::{Ask, Plan, Study, plan};
+use crate::study::{Ask, Plan, Study, named};
 use crate::sweep::args::SweepArgs;
 use crate::sweep::axis::{Axis, What};
 use crate::sweep::header::{self, Header, Values};
@@ -109,7 +109,7 @@ impl Grid {
         for nth in 0..lengths.iter().map(|(_, values)| values.len() as u64).product() {
             let places = header::places(&lengths, nth);
             let args = self.at(&places);
-            let traced = plan::workload(&args.workload).is_ok_and(|workload| workload.needs_trace());
+            let traced = named::workload(&args.workload).is_ok_and(|workload| workload.needs_trace());
             let scale = planned(&args).ok().filter(|_| !traced).and_then(|plan| plan.backend.place().scale);
             if let Some(scale) = scale {
                 let least = scales.entry(self.work(&places)).or_insert(scale);
@@ -203,7 +203,7 @@ fn base(args: &SweepArgs) -> Result<RunArgs, Failure> {
         [one] => one.clone(),
         _ => WORKLOAD.to_string(),
     };
-    args.workloads.iter().try_for_each(|name| plan::workload(name).map(|_| ()))?;
+    args.workloads.iter().try_for_each(|name| named::workload(name).map(|_| ()))?;
     let common = Common {
         work: args.work.clone(),
         runs: 1,

@@ -17,14 +17,13 @@ use quietmm_emulator::{Accel, EMULATOR, MOST_CPUS, Machine};
 use quietmm_sim::Workload;
 use quietmm_sim::near::unknown;
 
-use super::{Backend, failed};
 use crate::cli::flags::{AccelName, On};
 use crate::process::ending::Failure;
 use crate::process::interrupt;
 use crate::process::progress::Lane;
 use crate::study::command::CommandLine;
 use crate::study::result::{Host, Metrics};
-use crate::study::{Ask, Named, Place, Plan, Run};
+use crate::study::{Ask, Backend, Named, Place, Plan, Run};
 use judge::Verdict;
 
 /// CPUs and memory, in MiB, unless others are asked for.
@@ -226,7 +225,7 @@ impl Backend for Booted {
             Verdict::Well => None,
             Verdict::Refused(why) => return Err(Failure::Input(format!("{}: {why}", plan.workload.name()))),
             Verdict::Wrong(why) if plan.broken.is_some() => Some(why),
-            Verdict::Wrong(why) | Verdict::Never(why) => return Err(failed(plan, policy, seed, why)),
+            Verdict::Wrong(why) | Verdict::Never(why) => return Err(plan.failed(policy, seed, why)),
         };
         Ok(Some(Run {
             frames: printed.head.as_ref().map(|head| head.frames),

@@ -14,7 +14,7 @@ use maud::{Markup, PreEscaped, Render, html};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::page;
+use crate::REVISION;
 use crate::process::plain;
 
 /// Where is drawn.
@@ -75,7 +75,7 @@ impl Picture {
             "<style>svg {{ background: {light}; }} rect {{ shape-rendering: crispEdges; }}\n\
              @media (prefers-color-scheme: dark) {{ svg {{ background: {dark}; }}\n{DARK}}}</style>"
         );
-        let by = format!("<!-- quietmm {}, revision {} -->", env!("CARGO_PKG_VERSION"), page::REVISION);
+        let by = format!("<!-- quietmm {}, revision {} -->", env!("CARGO_PKG_VERSION"), REVISION);
         let svg = self.svg.replacen("<title>", &format!("{by}{style}<title>"), 1);
         format!("{}\n", plain::plain(&svg))
     }
