@@ -6,7 +6,7 @@ use crate::addr::{FrameNumber, PageRange};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Everywhere {
     /// Pages of the space whose top table is `root`, of whatever size their entries are, and all that CPUs keep of the tables
-    /// on the way to them. At most [`Config::flush_ceiling`](crate::Config::flush_ceiling) pages.
+    /// on the way to them. At most [`Config::flush_ceiling`](crate::config::Config::flush_ceiling) pages.
     Pages {
         /// The top table.
         root: FrameNumber,
@@ -20,7 +20,7 @@ pub enum Everywhere {
     },
     /// All of every space, and of their tables.
     Spaces,
-    /// Pages of the kernel range of [`Config`](crate::Config), whose entries are global, at most that many.
+    /// Pages of the kernel range of [`Config`](crate::config::Config), whose entries are global, at most that many.
     KernelPages(PageRange),
     /// All of the kernel range.
     Kernel,

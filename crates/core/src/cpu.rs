@@ -1,17 +1,13 @@
-//! CPUs by number, sets of them, and masks of them that all CPUs share.
+//! CPUs by number, and sets of them.
 //!
-//! Both kinds hold 4096 bits under one summary word, so that an empty or small one is read in a line or
-//! two. Neither is `Copy`, and neither ever lives on a stack: they are half a kilobyte.
+//! A set holds 4096 bits under one summary word, so that an empty or small one is read in a line or two. It is not `Copy`, and
+//! never lives on a stack: it is half a kilobyte.
 
 use core::cell::Cell;
-use core::sync::atomic::Ordering;
-
-use crate::platform::Platform;
-use crate::sync::Word64;
 
 /// The most CPUs that the core knows.
 pub const MAX_CPUS: u32 = 4096;
-const WORDS: usize = (MAX_CPUS / 64) as usize;
+pub(crate) const WORDS: usize = (MAX_CPUS / 64) as usize;
 
 /// A CPU, counted from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -23,10 +19,10 @@ impl CpuId {
     pub const fn index(self) -> usize {
         self.0 as usize
     }
-    const fn word(self) -> usize {
+    pub(crate) const fn word(self) -> usize {
         self.0 as usize / 64
     }
-    const fn bit(self) -> u64 {
+    pub(crate) const fn bit(self) -> u64 {
         1 << (self.0 % 64)
     }
 }
@@ -93,83 +89,13 @@ impl CpuSet {
             .flat_map(|w| bits(self.words[w as usize].get()).map(move |b| CpuId((w * 64 + b) as u16)))
     }
 
-    /// Adds all CPUs of a shared mask, as they are read one word after the other.
-    pub fn insert_all<P: Platform>(&self, p: &P, mask: &CpuMask) {
-        let summary = mask.summary.load(p, Ordering::Relaxed);
-        for w in bits(summary) {
-            // Acquire: partner of the Release in `remove`, as in `for_each`.
-            let word = mask.words[w as usize].load(p, Ordering::Acquire);
-            if word != 0 {
-                let mine = &self.words[w as usize];
-                mine.set(mine.get() | word);
-                self.summary.set(self.summary.get() | 1 << w);
-            }
+    /// Adds those of a word.
+    pub(crate) fn insert_word(&self, place: usize, word: u64) {
+        if word != 0 {
+            let mine = &self.words[place];
+            mine.set(mine.get() | word);
+            self.summary.set(self.summary.get() | 1 << place);
         }
-    }
-}
-
-/// A mask of CPUs that every CPU may change and read.
-///
-/// The summary's bits are only ever set: taking one back could hide a CPU that enters the mask at that
-/// moment, and a hidden CPU is a lost flush. A stale summary bit costs the look at one word.
-#[repr(C)]
-pub struct CpuMask {
-    summary: Word64,
-    words: [Word64; WORDS],
-}
-
-impl CpuMask {
-    /// Sets the CPU's bit. Sequentially consistent: see `paging::switch` for the partner.
-    pub fn insert<P: Platform>(&self, p: &P, cpu: CpuId) {
-        self.words[cpu.word()].fetch_or(p, cpu.bit(), Ordering::SeqCst);
-        if self.summary.load(p, Ordering::Relaxed) & (1 << cpu.word()) == 0 {
-            self.summary.fetch_or(p, 1 << cpu.word(), Ordering::SeqCst);
-        }
-    }
-
-    /// Clears the CPU's bit.
-    pub fn remove<P: Platform>(&self, p: &P, cpu: CpuId) {
-        // Release: the CPU's last use of the space comes before its leaving. Partner: the Acquire of
-        // whoever finds the mask empty and frees the tables.
-        self.words[cpu.word()].fetch_and(p, !cpu.bit(), Ordering::Release);
-    }
-
-    /// Whether the CPU's bit is set.
-    pub fn contains<P: Platform>(&self, p: &P, cpu: CpuId) -> bool {
-        self.words[cpu.word()].load(p, Ordering::Acquire) & cpu.bit() != 0
-    }
-
-    /// Does `work` for each CPU in it, as they are read one word after the other.
-    pub fn for_each<P: Platform>(&self, p: &P, mut work: impl FnMut(CpuId)) {
-        for w in bits(self.summary.load(p, Ordering::Relaxed)) {
-            // Acquire: partner of the Release in `remove`: a CPU that is not in it has left before.
-            let word = self.words[w as usize].load(p, Ordering::Acquire);
-            bits(word).for_each(|b| work(CpuId((w * 64 + b) as u16)));
-        }
-    }
-
-    /// Whether this is true of some CPU in it.
-    pub fn any<P: Platform>(&self, p: &P, mut which: impl FnMut(CpuId) -> bool) -> bool {
-        bits(self.summary.load(p, Ordering::Relaxed)).any(|w| {
-            // Acquire: as in `for_each`.
-            let word = self.words[w as usize].load(p, Ordering::Acquire);
-            bits(word).any(|b| which(CpuId((w * 64 + b) as u16)))
-        })
-    }
-
-    /// Whether no CPU is in it. A moment's truth.
-    pub fn is_empty<P: Platform>(&self, p: &P) -> bool {
-        bits(self.summary.load(p, Ordering::Relaxed))
-            .all(|w| self.words[w as usize].load(p, Ordering::Relaxed) == 0)
-    }
-
-    /// Whether no CPU is in it other than `but`.
-    pub fn is_empty_but<P: Platform>(&self, p: &P, but: CpuId) -> bool {
-        bits(self.summary.load(p, Ordering::Relaxed)).all(|w| {
-            let word = self.words[w as usize].load(p, Ordering::Acquire);
-            let mine = if w as usize == but.word() { but.bit() } else { 0 };
-            word & !mine == 0
-        })
     }
 }
 

@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use crate::addr::FrameNumber;
-use crate::file::FileId;
+use crate::handle::FileId;
 
 /// What keeps a page.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

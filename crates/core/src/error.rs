@@ -42,7 +42,7 @@ pub enum Error {
     Overlaps(PageNumber),
     /// The space has as many mappings as it may.
     MapCount {
-        /// [`Config::max_map_count`](crate::Config::max_map_count).
+        /// [`Config::max_map_count`](crate::config::Config::max_map_count).
         most: u32,
     },
     /// Nothing is mapped there.

@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::addr::{FrameNumber, PageNumber, PageRange};
 use crate::broadcast::Everywhere;
-use crate::frame::Kind;
-use crate::paging::SpaceId;
+use crate::handle::SpaceId;
+use crate::kind::Kind;
 
 /// Why a TLB is flushed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,28 +6,37 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`platform`] | what a machine must offer |
-//! | [`cpu`] | CPU numbers, sets and shared masks |
-//! | `ipi` | the one door to other CPUs |
-//! | `hotplug` | CPUs that go and come |
-//! | [`sync`] | the wrapper round shared memory; locks |
-//! | `pool`, `life` | typed slabs on frames; handles to what lies in them |
-//! | `tree` | a search tree of such slots |
-//! | `frame` | zones, the buddy allocator, watermarks |
-//! | `file` | page caches |
-//! | `paging` | tables, spaces, faults, which CPU uses what |
-//! | `tlb` | what must be flushed where: generations, ranges, the unmap batch |
-//! | `vmap` | kernel virtual ranges: extents, lazy purge, per-CPU blocks |
-//! | `reclaim` | LRU lists, aging, the scan, `kswapd` |
+//! | [`platform`], `device` | what a machine must offer; its block devices |
+//! | [`cpu`], [`cpumask`] | CPU numbers, sets and shared masks |
+//! | [`sync`], [`step`] | the wrapper round shared memory; locks |
 //! | [`event`] | what happened, and the counters that fold it |
-//! | [`profile`] | where time goes: functions and locks by name |
+//! | [`profile`], `charge` | where time goes: functions and locks by name |
+//! | `config`, `boot`, `root` | what a kernel asks for; how the core lays itself out in it |
+//! | `percpu` | what each CPU has for itself; who is online; what others leave for it |
+//! | `ipi`, `broadcast` | the doors to other CPUs |
+//! | `memmap` | page frames: what the core knows of each, and lists of them |
+//! | `frame` | zones, the buddy allocator, watermarks, the drain |
+//! | `pool`, `life`, `handle` | typed slabs on frames; handles to what lies in them |
+//! | `tree` | a search tree of such slots |
+//! | `paging` | tables and their entries |
+//! | `vma` | address spaces and their regions, as things |
+//! | `tlb` | what must be flushed where: generations, ranges, the unmap batch |
+//! | `rmap` | from a page to the tables that lead to it |
+//! | `file`, `swap`, `writeback` | page caches; swap areas; pages on their way out |
+//! | `reclaim` | LRU lists, aging, the scan, `kswapd` |
+//! | `space` | what programs ask for: map, unmap, fault, fork, move, advise |
+//! | `vmap` | kernel virtual ranges: extents, lazy purge, per-CPU blocks |
+//! | `hotplug` | CPUs and memory that go and come |
+//! | `handlers` | what runs on a tick and on an interrupt |
+//! | `validate` | does everything add up |
 //! | [`policy`], [`rule`] | what can be chosen, and what can be broken to see what follows |
 //!
 //! Each operation says how many CPUs it may interrupt for itself; one that needs memory and finds it short reclaims
 //! first, and pays for that too.
 //!
 //! There is no heap, no thread and no static in here. See `docs/embedding.md` for the guide to embed it,
-//! `examples/smallest.rs` for a platform that runs on the host, and ARCHITECTURE.md for the way from a page fault down to the IPI.
+//! `examples/smallest.rs` for a platform that runs on the host, ARCHITECTURE.md for the layers and for the way from a page fault down to the
+//! IPI, and `crates/core/README.md` for how each mechanism works.
 
 #![no_std]
 
@@ -35,17 +44,25 @@
 extern crate std;
 
 pub mod addr;
+mod boot;
 mod broadcast;
+mod charge;
+mod config;
 pub mod cpu;
+pub mod cpumask;
 mod device;
 pub mod error;
 pub mod event;
 mod file;
 mod frame;
+mod handle;
+mod handlers;
 mod hotplug;
 mod ipi;
+mod kind;
 mod life;
 mod manager;
+mod memmap;
 mod paging;
 mod percpu;
 pub mod platform;
@@ -54,22 +71,34 @@ mod pool;
 pub mod profile;
 mod reclaim;
 mod resched;
+mod rmap;
+mod root;
 pub mod rule;
+mod space;
+#[cfg(loom)]
+pub mod step;
 mod swap;
 pub mod sync;
 mod tlb;
 mod tree;
 mod validate;
+mod vma;
 mod vmap;
+mod writeback;
+mod zeroed;
 
 pub use addr::{FrameNumber, NodeId, PageNumber, PageRange, PhysAddr, VirtAddr};
+pub use config::{Config, ListLimits, Region};
 pub use cpu::{CpuId, CpuSet};
 pub use error::Error;
 pub use event::{Counter, Event};
-pub use file::FileId;
-pub use frame::{AllocFrom, Certainty, Frames, Kind, Leaving, ListLimits, MAX_ORDER, Offline, Remains};
-pub use manager::{Config, Manager, Region};
-pub use paging::{Advice, Backing, Entry, KernelProt, Prot, SpaceId, UserAccess};
+pub use frame::{AllocFrom, Certainty, Frames};
+pub use handle::{FileId, SpaceId};
+pub use hotplug::{Leaving, Offline, Remains};
+pub use kind::Kind;
+pub use manager::Manager;
+pub use memmap::MAX_ORDER;
+pub use paging::{Advice, Backing, Entry, KernelProt, Prot, UserAccess};
 pub use platform::Platform;
 pub use policy::Policy;
 pub use profile::Scope;

@@ -64,8 +64,3 @@ impl Life {
         (self.0.load(p, Ordering::Acquire) & !ENDING).saturating_sub(1) | 1
     }
 }
-
-/// Counts the lives of a slot from 1, for people.
-pub(crate) const fn nth(life: u64) -> u64 {
-    life.div_ceil(2)
-}

@@ -3,7 +3,7 @@
 use crate::addr::{FrameNumber, Nanos, NodeId, PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::cpu::{CpuId, CpuSet};
 use crate::event::Event;
-use crate::frame::Kind;
+use crate::kind::Kind;
 use crate::profile::Scope;
 use crate::rule::Rule;
 
@@ -41,7 +41,7 @@ pub unsafe trait Platform {
     /// Flush all non-global entries of the loaded space on this CPU, and what it keeps of its tables. Interrupts are off.
     #[doc(alias = "flush_tlb_local")]
     fn flush_space(&self);
-    /// Flush one page of the kernel range of [`Config`](crate::Config) on this CPU, whatever space is loaded: its entry is
+    /// Flush one page of the kernel range of [`Config`](crate::config::Config) on this CPU, whatever space is loaded: its entry is
     /// global (INVLPG reaches it). Never called without such a range.
     fn flush_kernel_page(&self, page: VirtAddr);
     /// Flush all entries of that kernel range on this CPU, which are global: by a change of CR4.PGE, or INVPCID of all
@@ -111,7 +111,7 @@ pub unsafe trait Platform {
         }
     }
     /// Put the kernel's half into a new top-level table: first into the kernel's own, when the manager is made. The entries of
-    /// the kernel range of [`Config`](crate::Config) are the core's: it sets them after this call. A CPU that has loaded no
+    /// the kernel range of [`Config`](crate::config::Config) are the core's: it sets them after this call. A CPU that has loaded no
     /// space yet must run on the kernel's own table before it uses an address of that range.
     fn prepare_root(&self, root: FrameNumber) {
         let _ = root;
@@ -185,13 +185,13 @@ pub unsafe trait Platform {
     /// a word of its own; who says nothing has it done on the word itself.
     ///
     /// # Errors
-    /// What the word holds, where [`Step::Replace`](crate::sync::modelled::Step::Replace) found something else.
+    /// What the word holds, where [`Step::Replace`](crate::step::Step::Replace) found something else.
     #[cfg(loom)]
     #[track_caller]
     fn model_step(
         &self,
-        word: crate::sync::modelled::Shared<'_>,
-        step: crate::sync::modelled::Step,
+        word: crate::step::Shared<'_>,
+        step: crate::step::Step,
         order: core::sync::atomic::Ordering,
     ) -> Result<u64, u64> {
         word.play(step, order)

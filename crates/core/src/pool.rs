@@ -15,23 +15,14 @@ use core::sync::atomic::Ordering;
 use crate::Manager;
 use crate::addr::{FrameNumber, PAGE_SIZE};
 use crate::error::Error;
-use crate::frame::{AllocFrom, Few, List};
+use crate::frame::AllocFrom;
+use crate::memmap::{Few, List};
 use crate::platform::Platform;
 use crate::profile::Scope;
-use crate::sync::{SpinLock, Word32, Word64};
+use crate::sync::{SpinLock, Word32};
+use crate::zeroed::Zeroed;
 
-pub(crate) use reading::{Reading, Reads, nobody_reads};
-
-/// A type for which all zeros is a valid value, shared by all CPUs through its own cells and atomics.
-///
-/// # Safety
-/// All-zero bytes must be a valid value, and `Drop` must not matter.
-pub(crate) unsafe trait Zeroed {}
-
-// SAFETY: an atomic integer.
-unsafe impl Zeroed for Word32 {}
-// SAFETY: an atomic integer.
-unsafe impl Zeroed for Word64 {}
+pub(crate) use reading::{Reading, nobody_reads};
 
 /// When the memory of slots that nobody uses goes back to the allocator. Until then an old handle finds a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

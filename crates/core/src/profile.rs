@@ -1,10 +1,8 @@
 //! Where time goes: the core's main functions and its locks by name, for a machine that keeps a profile.
 //!
-//! The core tells [`Platform::enter`] and [`Platform::leave`] when it goes into one of them and comes back. Both do nothing
+//! The core tells [`Platform::enter`](crate::Platform::enter) and [`Platform::leave`](crate::Platform::leave) when it goes into one of them and comes back. Both do nothing
 //! by default and compile to nothing; the simulated machine charges its CPUs' time to whatever is innermost. Waiting
 //! is no matter of its own: who takes a lock is in that lock's scope until it has it.
-
-use crate::platform::Platform;
 
 macro_rules! scopes {
     ($($variant:ident, $room:ident, $name:literal, $about:literal;)*) => {
@@ -167,27 +165,6 @@ impl Room {
             Room::Ipi => "ipi",
             Room::Vmap => "vmap",
         }
-    }
-}
-
-/// From here until the guard is dropped this CPU's time is `scope`'s, but for what is entered within.
-#[inline(always)]
-pub(crate) fn scope<P: Platform>(platform: &P, scope: Scope) -> Within<'_, P> {
-    platform.enter(scope);
-    Within { platform, scope }
-}
-
-/// Time is charged to a scope until this is dropped.
-#[must_use = "a scope ends where this is dropped"]
-pub(crate) struct Within<'a, P: Platform> {
-    platform: &'a P,
-    scope: Scope,
-}
-
-impl<P: Platform> Drop for Within<'_, P> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.platform.leave(self.scope);
     }
 }
 

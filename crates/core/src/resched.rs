@@ -5,10 +5,12 @@
 //! done, and that lets another task run ([`Platform::cond_resched`]) when [`Config::resched_after`] units are done. What is
 //! held meanwhile: sleeping locks at most, and nothing of the CPU's own: the task may go on elsewhere.
 //!
-//! [`Config::resched_after`]: crate::Config::resched_after
+//! [`Config::resched_after`]: crate::config::Config::resched_after
 
 use crate::Manager;
 use crate::platform::Platform;
+#[cfg(debug_assertions)]
+use crate::sync::Holder;
 
 /// What counts for how much. The unit is a look at an entry that is empty, some ten instructions; `docs/metal.md` has what was
 /// measured.

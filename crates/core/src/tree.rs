@@ -14,8 +14,8 @@
 //! any other way (the key in place, the length of a range) calls [`Tree::refresh`].
 
 use crate::platform::Platform;
-use crate::pool::Zeroed;
 use crate::sync::Word32;
+use crate::zeroed::Zeroed;
 
 pub(crate) mod interval;
 

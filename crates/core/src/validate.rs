@@ -7,7 +7,8 @@ use crate::Manager;
 use crate::addr::PageNumber;
 use crate::cpu::CpuId;
 use crate::frame::percpu::Section;
-use crate::frame::{Kind, flag};
+use crate::kind::Kind;
+use crate::memmap::flag;
 use crate::paging::{Entry, table};
 use crate::platform::Platform;
 
@@ -69,7 +70,7 @@ impl<P: Platform> Manager<'_, P> {
         for (n, frame) in self.frames().iter(p) {
             audit.total += 1;
             let state = frame.state.get(p);
-            let block = 1 << crate::frame::Frame::order_of(state);
+            let block = 1 << crate::memmap::Frame::order_of(state);
             match frame.kind(p) {
                 Kind::Kernel => {
                     allocated += block;
@@ -121,7 +122,7 @@ impl<P: Platform> Manager<'_, P> {
             + root.files.frames(self)
             + root.batches.frames(self);
         if self.parks() {
-            audit.pools += 1 << crate::frame::order_of::<crate::paging::Parked>(self.parked.len());
+            audit.pools += 1 << crate::frame::order_of::<crate::space::Parked>(self.parked.len());
         }
         audit.batches = self.batches_in_use();
         let mut cached = 0;

@@ -1,7 +1,7 @@
 //! The core's orderings under `loom`: a machine whose shared words a model checker owns.
 //!
 //! It runs the *real* core. With `--cfg loom` each step on a shared word and each full fence goes to the platform
-//! (`quietmm::sync::modelled`), and `Machine` plays it on a word of `loom`'s. So a load may give any value that the C11 memory
+//! (`quietmm::step`), and `Machine` plays it on a word of `loom`'s. So a load may give any value that the C11 memory
 //! model allows, in every interleaving that matters, and what the core keeps in raw memory (slots of CPUs, pools, page
 //! tables) is modelled like anything else. Frames are cells that `loom` watches: a use of a frame that does not happen
 //! before its next owner's first write is an error, whatever was read.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use crate::machine::is_on_own_stack;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use quietmm::sync::modelled::{Shared, Step};
+use quietmm::step::{Shared, Step};
 
 /// Steps that are kept of an execution.
 const LAST: usize = 400;

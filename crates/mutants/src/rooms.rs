@@ -5,9 +5,36 @@ use std::collections::BTreeMap;
 use crate::mutant::Mutant;
 
 /// The rooms whose faults corrupt memory or lose it.
-pub const ROOMS: [&str; 17] = [
-    "addr", "cpu", "device", "file", "frame", "hotplug", "ipi", "manager", "paging", "percpu", "pool",
-    "reclaim", "swap", "sync", "tlb", "tree", "vmap",
+pub const ROOMS: [&str; 29] = [
+    "addr",
+    "boot",
+    "config",
+    "cpu",
+    "cpumask",
+    "device",
+    "file",
+    "frame",
+    "handlers",
+    "handle",
+    "hotplug",
+    "ipi",
+    "life",
+    "manager",
+    "memmap",
+    "paging",
+    "percpu",
+    "pool",
+    "reclaim",
+    "rmap",
+    "root",
+    "space",
+    "swap",
+    "sync",
+    "tlb",
+    "tree",
+    "vma",
+    "vmap",
+    "writeback",
 ];
 
 /// Not mutated: what tests look with, and a model of memory for another checker.

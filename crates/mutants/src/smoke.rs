@@ -18,8 +18,8 @@ const MUST: [(&str, &str, Kind, &str); 6] = [
     ("ipi.rs", "post", Kind::Deletion, ""),
     ("frame/buddy.rs", "ZoneGuard::put", Kind::Condition, "!= Kind::Free"),
     ("frame/buddy.rs", "ZoneGuard::put", Kind::Literal, ""),
-    ("sync.rs", "release", Kind::Literal, ""),
-    ("tlb/mod.rs", "Manager::flush_range", Kind::Deletion, "flush("),
+    ("sync/spin.rs", "release", Kind::Literal, ""),
+    ("tlb/flush.rs", "Manager::flush_range", Kind::Deletion, "flush("),
 ];
 
 /// Judges them, in a copy that holds no others.

@@ -18,16 +18,18 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use super::{File, FileId, FileSlot, MAX_PAGES};
+use super::state::{File, MAX_PAGES};
 use crate::Manager;
 use crate::addr::{FrameNumber, PAGE_SIZE};
+use crate::charge::charge;
 use crate::error::Error;
 use crate::event::{Event, FlushReason};
-use crate::frame::{Few, flag};
+use crate::handle::{FileId, FileSlot};
+use crate::memmap::{Few, flag};
 use crate::platform::{Platform, Store};
-use crate::profile::{self, Scope};
-use crate::reclaim::{unmap_all, unmap_now};
+use crate::profile::Scope;
 use crate::resched::{Work, cost};
+use crate::rmap::{unmap_all, unmap_now};
 use crate::rule::Rule;
 use crate::tlb::{Fate, UnmapBatch};
 
@@ -96,7 +98,7 @@ impl<P: Platform> Manager<'_, P> {
     #[doc(alias = "truncate_setsize")]
     #[doc(alias = "ftruncate")]
     pub fn set_file_len(&self, id: FileId, len: u64) -> Result<(), Error> {
-        let _scope = profile::scope(self.platform(), Scope::CutFile);
+        let _scope = charge(self.platform(), Scope::CutFile);
         let file = self.find_file(id)?;
         if len > MAX_PAGES * PAGE_SIZE {
             return Err(Error::BadRange);
@@ -157,7 +159,7 @@ impl<P: Platform> Manager<'_, P> {
     #[doc(alias = "fallocate")]
     #[doc(alias = "truncate_pagecache_range")]
     pub fn punch_hole(&self, id: FileId, at: u64, len: u64) -> Result<(), Error> {
-        let _scope = profile::scope(self.platform(), Scope::CutFile);
+        let _scope = charge(self.platform(), Scope::CutFile);
         let file = self.find_file(id)?;
         let end = at.checked_add(len).filter(|_| len > 0).ok_or(Error::BadRange)?;
         let _alone = file.io.write(self);

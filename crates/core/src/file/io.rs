@@ -6,13 +6,15 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{File, FileId, FilePage, MAX_PAGES};
+use super::state::{File, FilePage, MAX_PAGES};
 use crate::Manager;
 use crate::addr::{FrameNumber, PAGE_SIZE};
+use crate::charge::charge;
 use crate::error::Error;
-use crate::frame::flag;
+use crate::handle::FileId;
+use crate::memmap::flag;
 use crate::platform::Platform;
-use crate::profile::{self, Scope};
+use crate::profile::Scope;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
 
@@ -64,7 +66,7 @@ impl<P: Platform> Manager<'_, P> {
     #[doc(alias = "generic_file_read_iter")]
     pub fn read_file(&self, id: FileId, at: u64, into: &mut [u8]) -> Result<usize, Error> {
         let p = self.platform();
-        let _scope = profile::scope(p, Scope::ReadFile);
+        let _scope = charge(p, Scope::ReadFile);
         let file = self.find_file(id)?;
         let _shared = file.io.read(self);
         let left = self.find_file(id)?.len.load(p, Ordering::Acquire).saturating_sub(at);
@@ -99,7 +101,7 @@ impl<P: Platform> Manager<'_, P> {
     #[doc(alias = "generic_perform_write")]
     pub fn write_file(&self, id: FileId, at: u64, from: &[u8]) -> Result<usize, Error> {
         let p = self.platform();
-        let _scope = profile::scope(p, Scope::WriteFile);
+        let _scope = charge(p, Scope::WriteFile);
         let file = self.find_file(id)?;
         let end = at
             .checked_add(from.len() as u64)

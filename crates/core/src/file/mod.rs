@@ -2,132 +2,25 @@
 
 mod cut;
 mod io;
+mod state;
 mod tree;
 mod writeback;
 
-use core::fmt;
 use core::sync::atomic::Ordering;
 
 use crate::Manager;
 use crate::addr::{FrameNumber, PAGE_SIZE};
 use crate::error::Error;
-use crate::frame::{AllocFrom, Frame, Kind, flag};
-use crate::life::{Life, nth};
-use crate::paging::Shown;
+use crate::frame::AllocFrom;
+use crate::handle::{FileId, FileSlot};
+use crate::kind::Kind;
+use crate::memmap::{Frame, flag};
 use crate::platform::{Platform, Store};
-use crate::pool::{Goes, Pooled, Zeroed};
-use crate::profile::Scope;
-use crate::reclaim::Backoff;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
-use crate::sync::{BiasedRwLock, SpinLock, Word32, Word64};
+use state::{CACHE_AND_CALLER, MAX_PAGES};
+pub(crate) use state::{File, FilePage};
 use tree::Insert;
-
-/// A handle to a file: [`Manager::create_file`] returns it, and the
-/// [`BlockDevice`](crate::platform::BlockDevice) is asked with it.
-///
-/// It names this file only. Once the file has ended the handle names nothing, for ever: every call gets
-/// [`Error::NoSuchFile`], also when a new file has the old one's place in memory.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FileId {
-    slot: FileSlot,
-    life: u64,
-}
-
-impl FileId {
-    /// A small number that no other living file has; a later one may. For tables of the embedding kernel.
-    pub const fn index(self) -> u32 {
-        self.slot.0
-    }
-
-    pub(crate) const fn slot(self) -> FileSlot {
-        self.slot
-    }
-
-    /// How many files had this number, with this one.
-    pub(crate) const fn nth(self) -> u64 {
-        nth(self.life)
-    }
-}
-
-impl fmt::Debug for FileId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "file {}.{}", self.slot.0, self.nth())
-    }
-}
-
-/// Where the core keeps a file: what it stores instead of a handle where it knows that the file lives, or that it makes no
-/// difference.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(transparent)]
-pub(crate) struct FileSlot(pub u32);
-
-impl From<FileId> for FileSlot {
-    fn from(id: FileId) -> FileSlot {
-        id.slot
-    }
-}
-
-/// What the core keeps about a file.
-#[repr(C, align(64))]
-pub(crate) struct File {
-    /// Whoever reads or writes it shares this; whoever changes its length, or takes a part of it out, has it alone.
-    io: BiasedRwLock<{ Scope::FileLock as u8 }>,
-    /// Length in bytes. Changed by who has `io` alone, under `lock`.
-    len: Word64,
-    /// Pages that do not come into the cache, from the first to behind the last: a hole is made there. As `len`.
-    closed: [Word64; 2],
-    /// Guards the tree and the number of cached pages.
-    lock: SpinLock<{ Scope::FileTreeLock as u8 }>,
-    root: Word32,
-    levels: Word32,
-    cached: Word64,
-    /// What came of its pages' writes.
-    pub backoff: Backoff,
-    /// The regions that show it.
-    pub shown: Shown,
-    /// Which use of the slot this is. It ends, under the lock of `shown`, before its pages are let go.
-    life: Life,
-}
-
-// SAFETY: atomics and locks only.
-unsafe impl Zeroed for File {}
-
-impl Pooled for File {
-    // An old handle may come at any time, and so may who holds a page that was its.
-    const GOES: Goes = Goes::Never;
-}
-
-/// A page of a file, held for whoever wanted it.
-#[must_use = "it is held"]
-pub(crate) enum FilePage {
-    /// In the cache, with its content.
-    Found(FrameNumber),
-    /// In the cache; somebody reads it.
-    Busy(FrameNumber),
-    /// In the cache now, locked: the caller must read it.
-    New(FrameNumber),
-    /// A hole is being made there: to be waited for.
-    Closed,
-}
-
-/// Pages of the longest file.
-const MAX_PAGES: u64 = 1 << 40;
-
-/// The holds on a page that only reclaim and the cache hold.
-const CACHE_AND_CALLER: u32 = 2;
-
-impl File {
-    /// Whether this is still the file that a handle names.
-    pub fn is<P: Platform>(&self, p: &P, id: FileId) -> bool {
-        self.life.is(p, id.life)
-    }
-
-    /// Length in pages, the last of which may be used in part.
-    pub fn pages<P: Platform>(&self, p: &P) -> u64 {
-        self.len.load(p, Ordering::Acquire).div_ceil(PAGE_SIZE)
-    }
-}
 
 impl<'p, P: Platform> Manager<'p, P> {
     pub(crate) fn file(&self, slot: impl Into<FileSlot>) -> &'p File {

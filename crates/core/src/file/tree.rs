@@ -3,11 +3,13 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use super::{File, FileSlot};
+use super::state::File;
 use crate::Manager;
 use crate::addr::{FrameNumber, PhysAddr};
 use crate::error::Error;
-use crate::frame::{AllocFrom, Few};
+use crate::frame::AllocFrom;
+use crate::handle::FileSlot;
+use crate::memmap::Few;
 use crate::platform::Platform;
 use crate::sync::Word32;
 
@@ -75,7 +77,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Whether a page of a file is in its cache. On a quiet system.
     pub(crate) fn audit_cached(&self, n: FrameNumber) -> bool {
         let (p, frame) = (self.platform(), self.frames().get(n));
-        let file = self.file(super::FileSlot(frame.owner.get(p)));
+        let file = self.file(crate::handle::FileSlot(frame.owner.get(p)));
         let _guard = file.lock.lock(self);
         self.cached_at(file, frame.index.get(p)) == Some(n)
     }

@@ -1,16 +1,18 @@
 //! Write-back: the dirty pages of a file to its device, while programs go on.
 
-use super::FileId;
 use crate::Manager;
 use crate::addr::FrameNumber;
+use crate::charge::charge;
 use crate::error::Error;
 use crate::event::FlushReason;
-use crate::frame::Few;
+use crate::handle::FileId;
+use crate::memmap::Few;
 use crate::platform::Platform;
-use crate::profile::{self, Scope};
-use crate::reclaim::{clean, pageout};
+use crate::profile::Scope;
 use crate::resched::{Work, cost};
+use crate::rmap;
 use crate::tlb::{Fate, UnmapBatch};
+use crate::writeback;
 
 /// Pages made clean together, and flushed once.
 const TOGETHER: usize = 32;
@@ -29,7 +31,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     #[doc(alias = "fsync")]
     #[doc(alias = "page_mkclean")]
     pub fn write_back(&self, id: FileId) -> Result<u64, Error> {
-        let _scope = profile::scope(self.platform(), Scope::WriteBack);
+        let _scope = charge(self.platform(), Scope::WriteBack);
         let file = self.find_file(id)?;
         let (mut at, mut written, mut failed) = (0, 0, false);
         let mut work = Work::begin(self);
@@ -46,7 +48,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                         continue;
                     }
                     self.lock_page(n);
-                    if clean(batch, n) {
+                    if rmap::clean(batch, n) {
                         batch.push(n, Fate::WriteBack);
                     } else {
                         self.let_go(n);
@@ -56,7 +58,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             UnmapBatch::fill(self, FlushReason::Clean, make_clean, |n, _| dirty.push(n))?;
             let writing = dirty.as_slice().len() as u32;
             self.pageout_begins(writing);
-            pageout::write_all(self, dirty.as_slice(), |n, ok| {
+            writeback::write_all(self, dirty.as_slice(), |n, ok| {
                 match ok {
                     true => written += 1,
                     false => failed = true,

@@ -1,13 +1,15 @@
 //! Who gets a frame: the nearest zone above its low watermark, then any above min, then whoever reclaims.
 
-use super::table::Block;
-use super::{Frame, Kind, MAX_ORDER, Zone, flag};
+use super::buddy::Zone;
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
+use crate::charge::charge;
 use crate::error::Error;
 use crate::event::Event;
+use crate::kind::Kind;
+use crate::memmap::{Block, Frame, MAX_ORDER, flag};
 use crate::platform::Platform;
-use crate::profile::{self, Scope};
+use crate::profile::Scope;
 
 /// A block of frames that its owner may use and must give back.
 ///
@@ -60,7 +62,7 @@ impl AllocFrom {
 }
 
 /// What an allocation looks for.
-pub(super) struct Request {
+pub(crate) struct Request {
     pub order: u8,
     pub kind: Kind,
     /// The node that comes first.
@@ -173,7 +175,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     #[inline(always)]
     fn alloc(&self, order: u8, kind: Kind, from: AllocFrom) -> Result<FrameNumber, Error> {
-        let _scope = profile::scope(self.platform(), Scope::AllocFrame);
+        let _scope = charge(self.platform(), Scope::AllocFrame);
         if from.node.is_none()
             && let Some(frame) = self.take_nearest(order, kind)
         {
@@ -222,7 +224,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// A block of the nearest zone that has one at hand here, or keeps at least `floor` frames.
-    pub(super) fn take_above(&self, request: &Request, floor: fn(&Zone, &P) -> u32) -> Option<FrameNumber> {
+    pub(crate) fn take_above(&self, request: &Request, floor: fn(&Zone, &P) -> u32) -> Option<FrameNumber> {
         let &Request { order, kind, node } = request;
         let p = self.platform();
         self.fallback(node).find_map(|zone| self.take_from(zone, order, kind, floor(zone, p).into()))

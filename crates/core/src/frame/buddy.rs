@@ -1,16 +1,15 @@
 //! A zone: a run of frames on one node, and a buddy allocator over it, orders 0 to 10.
 
-use super::percpu::{Limits, Pause};
-use super::table::Block;
-use super::{Chain, Frame, FrameTable, Kind};
+use super::limits::{Limits, Pause};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
+use crate::kind::Kind;
+use crate::memmap::MAX_ORDER;
+use crate::memmap::{Block, Chain, Frame, FrameTable};
 use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::sync::{SpinGuard, SpinLock, Word32, Word64};
 
-/// The largest order: blocks of 1024 frames.
-pub const MAX_ORDER: u8 = 10;
 /// How many orders there are.
 const ORDERS: usize = MAX_ORDER as usize + 1;
 

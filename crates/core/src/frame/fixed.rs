@@ -1,11 +1,12 @@
 //! Memory that the core takes for itself before any CPU uses it, and keeps: for what only some configurations have.
 
-use super::{AllocFrom, MAX_ORDER, flag};
+use super::AllocFrom;
 use crate::Manager;
 use crate::addr::PAGE_SIZE;
 use crate::error::Error;
+use crate::memmap::{MAX_ORDER, flag};
 use crate::platform::Platform;
-use crate::pool::Zeroed;
+use crate::zeroed::Zeroed;
 
 /// The order of the block that `count` of `T` take.
 pub(crate) const fn order_of<T>(count: usize) -> u8 {

@@ -2,11 +2,12 @@
 
 use core::sync::atomic::Ordering;
 
-use super::flag;
 use crate::Manager;
 use crate::addr::FrameNumber;
+use crate::charge::charge;
+use crate::memmap::flag;
 use crate::platform::{Platform, WaitKey};
-use crate::profile::{self, Scope};
+use crate::profile::Scope;
 
 impl<P: Platform> Manager<'_, P> {
     /// Whether somebody reclaims the page or writes it out.
@@ -36,7 +37,7 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     fn await_page(&self, n: FrameNumber, free: &mut dyn FnMut() -> bool) {
-        let _scope = profile::scope(self.platform(), Scope::PageLock);
+        let _scope = charge(self.platform(), Scope::PageLock);
         let p = self.platform();
         self.might_sleep();
         p.wait(WaitKey::Page(n), &mut || {

@@ -8,180 +8,22 @@
 //! a lock that is its own. No section takes another lock or waits, so nobody waits long for one, and an interrupt
 //! handler that empties the lists of its CPU never finds them half changed.
 
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-
-use super::table::Block;
-use super::{Chain, Few, Frame, Kind, Loose, Zone, flag};
+use super::buddy::Zone;
 use crate::Manager;
 use crate::addr::FrameNumber;
-use crate::cpu::{CpuId, CpuMask};
+use crate::charge::charge;
+use crate::config::{ListLimits, MAX_PAGE_BATCH};
+use crate::cpu::CpuId;
 use crate::error::Error;
 use crate::event::Event;
-use crate::percpu::{CpuSlot, Here};
+use crate::kind::Kind;
+use crate::memmap::{Block, Few, Frame, Loose, flag};
+use crate::percpu::{CpuSlot, Here, ORDERS, ZoneLists};
 use crate::platform::Platform;
 use crate::policy::Drain;
-use crate::profile::{self, Scope};
+use crate::profile::Scope;
 use crate::rule::Rule;
-use crate::sync::{SpinLock, Ticket, Word32, Word64};
-
-/// Orders 0 to 3 are kept at hand. Linux: up to `PAGE_ALLOC_COSTLY_ORDER`.
-const ORDERS: usize = 4;
-/// The largest batch, in frames.
-pub(crate) const MAX_PAGE_BATCH: u32 = 63;
-
-/// How many free frames of a zone a CPU keeps at hand.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ListLimits {
-    /// Frames that go from the zone to the list, or back, at a time: 1 to 63.
-    pub batch: u32,
-    /// More frames than this, and a batch goes back; at least `batch`. 0: nothing is kept at hand.
-    pub high: u32,
-}
-
-impl ListLimits {
-    pub(crate) fn check(self) -> Result<Self, Error> {
-        if !(1..=MAX_PAGE_BATCH).contains(&self.batch) {
-            return Err(Error::BadSetting("a list's batch must be 1 to 63"));
-        }
-        if self.high != 0 && self.high < self.batch {
-            return Err(Error::BadSetting("a list's high must be 0 or at least its batch"));
-        }
-        Ok(self)
-    }
-
-    /// Linux's rule: a quarter of a thousandth of the zone, of 256 pages at most, times 1.5, rounded down to a power of
-    /// two, less one; and the zone's low watermark, shared out to the CPUs of its node, but at least four batches.
-    pub(crate) const fn linux(frames: u64, low: u64, cpus: u32) -> Self {
-        let thousandth = if frames / 1024 < 256 { frames / 1024 } else { 256 };
-        let batch = if thousandth < 4 { 1 } else { thousandth / 4 };
-        let power = 1 << (batch + batch / 2).ilog2();
-        let batch = if power < 2 { 1 } else { power - 1 };
-        let share = low / if cpus == 0 { 1 } else { cpus } as u64;
-        let share = if share > u32::MAX as u64 >> 1 { u32::MAX >> 1 } else { share as u32 };
-        ListLimits { batch, high: if share > 4 * batch { share } else { 4 * batch } }
-    }
-}
-
-/// Why nothing is kept at hand for now.
-#[derive(Clone, Copy)]
-#[repr(u32)]
-pub(crate) enum Pause {
-    /// Memory of the zone goes offline.
-    Leaving = 1,
-    /// Tasks wait for frames: what is freed goes where they look, and needs no drain.
-    Starved = 2,
-}
-
-/// The limits of a zone: set under its lock, read without.
-#[repr(C)]
-pub(crate) struct Limits {
-    /// Those that count, in one word, so that whoever reads them gets two that belong together.
-    now: Word64,
-    /// What `high` is while it counts.
-    high: Word32,
-    /// A bit for each reason why it does not.
-    paused: Word32,
-}
-
-impl Limits {
-    /// Those that count now.
-    #[inline(always)]
-    pub fn get<P: Platform>(&self, p: &P) -> ListLimits {
-        let now = self.now.get(p);
-        ListLimits { batch: now as u32, high: (now >> 32) as u32 }
-    }
-
-    /// Those that were set.
-    pub fn chosen<P: Platform>(&self, p: &P) -> ListLimits {
-        ListLimits { batch: self.get(p).batch, high: self.high.get(p) }
-    }
-
-    /// Under the zone's lock, like all that follows.
-    pub fn set<P: Platform>(&self, p: &P, limits: ListLimits) {
-        self.high.set(p, limits.high);
-        let high = if self.paused.get(p) == 0 { limits.high } else { 0 };
-        self.now.set(p, u64::from(high) << 32 | u64::from(limits.batch));
-    }
-
-    /// Without the lock a guess.
-    pub fn is_paused<P: Platform>(&self, p: &P, why: Pause) -> bool {
-        self.paused.get(p) & why as u32 != 0
-    }
-
-    /// From now on nothing is kept at hand.
-    pub fn pause<P: Platform>(&self, p: &P, why: Pause) {
-        self.paused.set(p, self.paused.get(p) | why as u32);
-        self.set(p, self.chosen(p));
-    }
-
-    /// No longer for this reason.
-    pub fn resume<P: Platform>(&self, p: &P, why: Pause) {
-        self.paused.set(p, self.paused.get(p) & !(why as u32));
-        self.set(p, self.chosen(p));
-    }
-}
-
-/// What a CPU has at hand, all zones together. One line: drainers look at it.
-#[repr(C, align(64))]
-pub(crate) struct PageLists {
-    /// Taken only with `drain=remote`.
-    lock: SpinLock<{ Scope::CpuListsLock as u8 }>,
-    /// Frames on all lists.
-    held: Word32,
-    /// A bit for each zone that may have frames here, zones 64 apart sharing one. Zero: this CPU is in nobody's mask.
-    zones: Word64,
-    /// The lists, one [`ZoneLists`] for each zone. Like the next two set at start, then only read.
-    lists: AtomicPtr<ZoneLists>,
-    zone_count: AtomicUsize,
-    /// Those of the zone that is nearest to this CPU.
-    nearest: AtomicPtr<ZoneLists>,
-}
-
-impl PageLists {
-    /// At start: where the lists are. They live as long as this does.
-    pub fn init<P: Platform>(&self, p: &P, lists: &[ZoneLists]) {
-        lists.iter().flat_map(|lists| &lists.chains).for_each(|chain| chain.init(p));
-        self.lists.store(lists.as_ptr().cast_mut(), Ordering::Relaxed);
-        self.zone_count.store(lists.len(), Ordering::Relaxed);
-        self.set_nearest(0);
-    }
-
-    /// At start: which zone is nearest.
-    pub fn set_nearest(&self, zone: usize) {
-        let nearest = &raw const self.lists()[zone];
-        self.nearest.store(nearest.cast_mut(), Ordering::Relaxed);
-    }
-
-    #[inline(always)]
-    fn lists(&self) -> &[ZoneLists] {
-        let (first, count) = (self.lists.load(Ordering::Relaxed), self.zone_count.load(Ordering::Relaxed));
-        // SAFETY: `init` has set both, before any other CPU ran.
-        unsafe { core::slice::from_raw_parts(first, count) }
-    }
-
-    #[inline(always)]
-    fn nearest(&self) -> &ZoneLists {
-        // SAFETY: `init` has set it, before any other CPU ran.
-        unsafe { &*self.nearest.load(Ordering::Relaxed) }
-    }
-
-    /// Frames on all lists; a moment's truth for other CPUs.
-    pub fn held<P: Platform>(&self, p: &P) -> u32 {
-        self.held.get(p)
-    }
-}
-
-/// What a CPU has at hand of one zone.
-#[repr(C, align(64))]
-pub(crate) struct ZoneLists {
-    /// Frames, not blocks.
-    count: Word32,
-    /// By order, the youngest first.
-    chains: [Chain; ORDERS],
-}
-
-// SAFETY: atomics; `PageLists::init` makes the chains.
-unsafe impl crate::pool::Zeroed for ZoneLists {}
+use crate::sync::Ticket;
 
 /// What became of a block that was offered to a list.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -193,10 +35,6 @@ enum Kept {
     /// Not kept.
     Not,
 }
-
-/// CPUs that may have frames at hand: set by the CPU that gets its first, cleared by whoever empties its lists.
-#[repr(C, align(64))]
-pub(crate) struct Holders(pub CpuMask);
 
 /// The lists of a CPU, to be changed.
 ///
@@ -500,7 +338,7 @@ impl<P: Platform> Manager<'_, P> {
     /// at hand, into its zone. Counts it.
     #[inline(always)]
     pub(super) fn give(&self, zone: &Zone, block: Block<'_>, order: u8) {
-        let _scope = profile::scope(self.platform(), Scope::FreeFrame);
+        let _scope = charge(self.platform(), Scope::FreeFrame);
         if usize::from(order) >= ORDERS {
             self.emit(Event::Freed { frame: block.n, order });
             return self.give_zone(zone, block.n, order);
@@ -523,7 +361,7 @@ impl<P: Platform> Manager<'_, P> {
 
     /// The same for free blocks of a zone that are counted already, all of one order.
     pub(super) fn give_all(&self, zone: &Zone, blocks: &[FrameNumber], order: u8) {
-        let _scope = profile::scope(self.platform(), Scope::FreeFrame);
+        let _scope = charge(self.platform(), Scope::FreeFrame);
         if usize::from(order) >= ORDERS {
             let guard = zone.lock(self);
             return blocks.iter().for_each(|&n| guard.put(n, order));
@@ -624,33 +462,5 @@ impl<P: Platform> Manager<'_, P> {
     pub fn list_limits(&self, node: crate::NodeId) -> Option<ListLimits> {
         let zone = self.zones().find(|zone| zone.node == node)?;
         Some(zone.limits.chosen(self.platform()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn batches_follow_the_zones_size() {
-        for (frames, batch) in [(0, 1), (4096, 1), (16 << 10, 3), (32 << 10, 7), (1 << 20, 63), (4 << 20, 63)]
-        {
-            assert_eq!(ListLimits::linux(frames, 0, 8).batch, batch, "{frames} frames");
-        }
-    }
-
-    #[test]
-    fn high_is_a_cpus_share_of_the_low_watermark_and_at_least_four_batches() {
-        assert_eq!(ListLimits::linux(4 << 20, 16_000, 16).high, 1000);
-        assert_eq!(ListLimits::linux(4 << 20, 100, 16).high, 4 * 63);
-        assert_eq!(ListLimits::linux(100, 7, 0).high, 7);
-    }
-
-    #[test]
-    fn limits_that_contradict_each_other_are_refused() {
-        for (batch, high) in [(0, 0), (64, 256), (8, 7)] {
-            assert!(ListLimits { batch, high }.check().is_err());
-        }
-        assert!(ListLimits { batch: 8, high: 0 }.check().is_ok());
     }
 }

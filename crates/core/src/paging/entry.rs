@@ -8,15 +8,37 @@
 //! ([`FrameNumber::END`](crate::FrameNumber::END)). An entry that is empty names frame 0: if that is managed, the core's
 //! bookkeeping lies there.
 
-use super::{KernelProt, Prot, UserAccess};
 use crate::addr::{FrameNumber, Generation, PAGE_SHIFT};
+use crate::paging::stamp::Stamp;
+use crate::paging::{KernelProt, Prot, UserAccess};
 use crate::platform::Platform;
-use crate::tlb::Stamp;
 
 /// What an entry says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub struct Entry(pub u64);
+
+impl Prot {
+    /// Its bits in an entry.
+    pub(crate) const fn bits(self) -> u64 {
+        match self {
+            Prot::None => 0,
+            Prot::Read => Entry::USER,
+            Prot::ReadWrite => Entry::USER | Entry::WRITABLE,
+        }
+    }
+}
+
+impl KernelProt {
+    /// Its bits in an entry.
+    pub(crate) const fn bits(self) -> u64 {
+        match self {
+            KernelProt::Read => Entry::NO_EXECUTE,
+            KernelProt::ReadWrite => Entry::NO_EXECUTE | Entry::WRITABLE,
+            KernelProt::ReadExecute => 0,
+        }
+    }
+}
 
 impl Entry {
     /// Leads nowhere.
@@ -116,7 +138,7 @@ impl Entry {
 
     /// What reclaim leaves behind of a page that it gave a swap slot.
     pub(crate) const fn swapped(slot: u32) -> Entry {
-        const { assert!(crate::frame::MAX_SLOT < FrameNumber::END.0) };
+        const { assert!(crate::memmap::MAX_SLOT < FrameNumber::END.0) };
         Entry(Self::nowhere(slot as u64) | Self::SWAPPED)
     }
 
@@ -191,7 +213,7 @@ impl Entry {
     }
 
     /// The same, not accessed, and stamped (INV-13).
-    pub(super) const fn aged(self, stamp: Stamp) -> Entry {
+    pub(crate) const fn aged(self, stamp: Stamp) -> Entry {
         Entry(self.0 & !(Self::ACCESSED | Self::STAMP) | (stamp.0 as u64) << STAMP_SHIFT)
     }
 
@@ -259,8 +281,8 @@ const KEPT: u64 = HIGH << (LOW_BITS + MIDDLE_BITS) | MIDDLE << LOW_BITS | LOW;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::frame::MAX_SLOT;
+    use crate::memmap::MAX_SLOT;
+    use crate::paging::entry::*;
 
     /// The frame at which an entry points, whoever looks at it: what the address bits are, and nothing else.
     fn points_at(entry: Entry) -> u64 {

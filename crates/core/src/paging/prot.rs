@@ -1,7 +1,6 @@
 //! What is mapped, and what may be done with it: the words of the public interface.
 
-use super::Entry;
-use crate::file::FileId;
+use crate::handle::FileId;
 
 /// What programs may do with mapped pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,15 +14,6 @@ pub enum Prot {
 }
 
 impl Prot {
-    /// Its bits in an entry.
-    pub(crate) const fn bits(self) -> u64 {
-        match self {
-            Prot::None => 0,
-            Prot::Read => Entry::USER,
-            Prot::ReadWrite => Entry::USER | Entry::WRITABLE,
-        }
-    }
-
     /// Without the right to write.
     pub(crate) const fn read_only(self) -> Prot {
         match self {
@@ -50,17 +40,6 @@ pub enum KernelProt {
     ReadWrite,
     /// Read and execute: code that was loaded.
     ReadExecute,
-}
-
-impl KernelProt {
-    /// Its bits in an entry.
-    pub(crate) const fn bits(self) -> u64 {
-        match self {
-            KernelProt::Read => Entry::NO_EXECUTE,
-            KernelProt::ReadWrite => Entry::NO_EXECUTE | Entry::WRITABLE,
-            KernelProt::ReadExecute => 0,
-        }
-    }
 }
 
 /// What a user access does.

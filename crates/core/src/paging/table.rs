@@ -8,16 +8,17 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{Entry, Prot};
 use crate::Manager;
 use crate::addr::{FrameNumber, LARGE_PAGES, PageNumber, PageRange, PhysAddr};
 use crate::error::Error;
-use crate::frame::{AllocFrom, Frame, Kind};
+use crate::frame::AllocFrom;
+use crate::kind::Kind;
+use crate::memmap::Frame;
+use crate::paging::{Entry, Prot, Stamp};
 use crate::platform::Platform;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::sync::{SpinGuard, Word64, full_fence};
-use crate::tlb::Stamp;
 
 /// The level of the table to which the root's entries lead to: 3 is the root's own.
 const ROOT_LEVEL: u32 = 3;
@@ -206,7 +207,7 @@ impl Unhooked {
 }
 
 /// Whether a table may go with a range: one that leads to nothing but pages in `gap`.
-pub(super) fn goes(range: PageRange, gap: PageRange) -> bool {
+pub(crate) fn goes(range: PageRange, gap: PageRange) -> bool {
     let ends = [range.start, PageNumber(range.end().0 - 1)];
     ends.into_iter().any(|page| gap.covers(PageRange::new(page.large(), LARGE_PAGES)))
         || range.pages > 2 * LARGE_PAGES

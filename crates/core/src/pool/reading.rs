@@ -20,15 +20,9 @@ use core::sync::atomic::Ordering;
 
 use crate::Manager;
 use crate::cpu::CpuId;
+use crate::percpu::Reads;
 use crate::platform::Platform;
 use crate::sync::{Word64, full_fence};
-
-/// How often readers began, and ended, on this CPU.
-#[repr(C)]
-pub(crate) struct Reads {
-    entered: Word64,
-    left: Word64,
-}
 
 /// Somebody reads, until this is dropped. May wait meanwhile, and go on on another CPU.
 #[must_use]

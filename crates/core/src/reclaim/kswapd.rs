@@ -3,14 +3,15 @@
 
 use core::sync::atomic::Ordering;
 
-use super::scan::shrink_node;
 use crate::Manager;
 use crate::addr::NodeId;
+use crate::charge::charge;
 use crate::error::Error;
 use crate::event::{Event, Reclaimer};
 use crate::frame::Zone;
 use crate::platform::{Platform, WaitKey};
-use crate::profile::{self, Scope};
+use crate::profile::Scope;
+use crate::reclaim::scan::shrink_node;
 use crate::resched::Work;
 
 impl<P: Platform> Manager<'_, P> {
@@ -30,7 +31,7 @@ impl<P: Platform> Manager<'_, P> {
         let mut work = Work::begin(self);
         self.unpark(&mut work);
         while self.zones_of(node).any(|zone| zone.free(p) < zone.high(p)) {
-            let scope = profile::scope(p, Scope::Kswapd);
+            let scope = charge(p, Scope::Kswapd);
             let shrunk = shrink_node(self, node, Reclaimer::Kswapd, self.config().scan_batch, &mut work);
             drop(scope);
             if shrunk.freed == 0 {

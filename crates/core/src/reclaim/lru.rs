@@ -4,14 +4,16 @@ use core::sync::atomic::Ordering;
 
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
+use crate::config::MAX_LRU_BATCH;
 use crate::cpu::CpuId;
-use crate::frame::{Few, Frame, KIND, Kind, List, Loose, flag};
-use crate::ipi::{self, Work};
-use crate::percpu::{Here, MAX_LRU_BATCH};
+use crate::ipi;
+use crate::kind::Kind;
+use crate::memmap::{Few, Frame, KIND, List, Loose, flag};
+use crate::percpu::{Here, Work};
 use crate::platform::Platform;
-use crate::pool::Zeroed;
 use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32};
+use crate::zeroed::Zeroed;
 
 /// What reclaim keeps about a node.
 #[repr(C, align(128))]
@@ -242,7 +244,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.drain_lru_batch();
         let here = Here::new(self);
         let me = here.cpu;
-        here.slot().targets.insert_all(p, self.online());
+        self.online().add_to(p, &here.slot().targets);
         here.slot().targets.remove(me);
         ipi::call(here, Work::DrainLru, |_| {});
         let mut n = self.slot(me).returned_lru.take(p).first();

@@ -5,20 +5,12 @@
 //! into one [`UnmapBatch`](crate::tlb::UnmapBatch), flushes that once, and only then frees them.
 
 mod aging;
-mod backoff;
-mod clean;
 mod kswapd;
 mod lru;
-pub(crate) mod pageout;
-mod rmap;
 mod scan;
 mod shadow;
-mod unmap;
+mod stall;
 
-pub(crate) use backoff::Backoff;
-pub(crate) use clean::clean;
 pub(crate) use lru::{Node, hand_over};
-pub(crate) use rmap::shown_at;
 pub(crate) use scan::{direct, evict};
 pub(crate) use shadow::{Bucket, Clock, PER_BUCKET, Shadows};
-pub(crate) use unmap::{unmap_all, unmap_now};

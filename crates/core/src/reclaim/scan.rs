@@ -3,21 +3,23 @@
 use core::cell::Cell;
 use core::ops::ControlFlow;
 
-use super::aging::{self, Seen, Uses, Verdict};
-use super::lru::Sort;
-use super::{pageout, rmap, unmap};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
+use crate::charge::charge;
 use crate::error::Error;
 use crate::event::{Event, FlushReason, Reclaimer};
-use crate::file::FileSlot;
-use crate::frame::{Few, Frame, flag};
+use crate::handle::FileSlot;
+use crate::memmap::{Few, Frame, flag};
 use crate::platform::{Platform, Store};
-use crate::profile::{self, Scope};
+use crate::profile::Scope;
+use crate::reclaim::aging::{self, Seen, Uses, Verdict};
+use crate::reclaim::lru::Sort;
 use crate::resched::{Work, cost};
+use crate::rmap;
 use crate::rule::Rule;
 use crate::swap::Added;
 use crate::tlb::{Fate, UnmapBatch};
+use crate::writeback;
 
 /// A scan starts with this fraction of a list (2^-12) and doubles it while it finds nothing.
 const PRIORITY: u32 = 12;
@@ -27,7 +29,7 @@ const SWEEPS: u32 = 3;
 /// Reclaims for a task that needs a frame: a batch from the nearest node that yields one. Gives how many.
 /// Needs interrupts on and no spin lock held. May wait.
 pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId, work: &mut Work<'_, '_, P>) -> u32 {
-    let _scope = profile::scope(mm.platform(), Scope::DirectReclaim);
+    let _scope = charge(mm.platform(), Scope::DirectReclaim);
     let want = mm.config().scan_batch;
     mm.throttle();
     // Frames that wait for a flush of kernel addresses cost one flush, however many: enough of them are worth it.
@@ -125,7 +127,7 @@ fn shrink_sorts<P: Platform>(
 /// Moves pages from the old end of the active list to the inactive list. Their accessed bits are cleared,
 /// so that what counts there is use from now on.
 fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, sort: Sort, by: Reclaimer) {
-    let _scope = profile::scope(mm.platform(), Scope::ShrinkActive);
+    let _scope = charge(mm.platform(), Scope::ShrinkActive);
     let p = mm.platform();
     let pages = mm.isolate(id, sort, true, mm.config().scan_batch as usize);
     mm.emit(Event::Scanned { by, pages: pages.as_slice().len() as u32 });
@@ -145,7 +147,7 @@ fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, sort: Sort, by: R
 /// One batch from the old end of the inactive list. Gives how many were looked at, and how many are free; of those looked at
 /// the pages do not count that wait for a sweep.
 fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, sort: Sort, by: Reclaimer) -> Shrunk {
-    let _scope = profile::scope(mm.platform(), Scope::ShrinkInactive);
+    let _scope = charge(mm.platform(), Scope::ShrinkInactive);
     let p = mm.platform();
     let looked = take_out(mm, |batch| {
         let pages = mm.isolate(id, sort, false, mm.config().scan_batch as usize);
@@ -272,7 +274,7 @@ fn take_out<'p, P: Platform, R>(
     let writing = dirty.as_slice().len() as u32;
     if writing > 0 {
         mm.pageout_begins(writing);
-        pageout::write_all(mm, dirty.as_slice(), |n, written| {
+        writeback::write_all(mm, dirty.as_slice(), |n, written| {
             if written && uncache(mm, n) == Fate::Free { free.push(n) } else { keep(n) }
         });
     }
@@ -338,7 +340,7 @@ fn look<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>) ->
                 if seen == Seen::Idle
                     && !mapping.leaf.is_large()
                     && leave.may_unmap(mapping.entry.may_be_dirty(mm.platform())).is_ok()
-                    && !unmap::clear(batch, n, &mapping, false)
+                    && !rmap::clear(batch, n, &mapping, false)
                 {
                     // At this moment.
                     seen = Seen::Used;
@@ -380,7 +382,7 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>, 
         mm.emit(why);
         return Fate::Keep;
     }
-    if look && !unmap::unmap(batch, n, must) {
+    if look && !rmap::unmap(batch, n, must) {
         return Fate::Keep;
     }
     if anon && !mm.swap_wants(n) {
@@ -392,7 +394,7 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>, 
             return Fate::Keep;
         }
         // INV-2: a CPU may still write through its cached entry until the batch is flushed.
-        return if p.broken(Rule::FlushBeforeIo) && pageout::write(mm, n) {
+        return if p.broken(Rule::FlushBeforeIo) && writeback::write(mm, n) {
             uncache(mm, n)
         } else {
             Fate::Write

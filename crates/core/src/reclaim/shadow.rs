@@ -13,11 +13,11 @@ use core::sync::atomic::Ordering;
 use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::event::Event;
-use crate::frame::flag;
+use crate::memmap::flag;
 use crate::platform::{Platform, Store};
-use crate::pool::Zeroed;
 use crate::reclaim::lru::Sort;
 use crate::sync::Word32;
+use crate::zeroed::Zeroed;
 
 /// Shadows in a bucket.
 pub(crate) const PER_BUCKET: usize = 16;

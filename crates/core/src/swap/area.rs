@@ -1,44 +1,29 @@
-//! Swap devices that are in use, and which of them a page goes to.
+//! One swap device in use: the clusters of its slots, and how many are taken.
 
 use core::sync::atomic::Ordering;
 
-use super::out::Writing;
-use super::slots::{CLUSTER, Cluster};
 use crate::Manager;
-use crate::addr::{FrameNumber, PageNumber, PhysAddr};
-use crate::error::Error;
-use crate::frame::{AllocFrom, List, MAX_SLOT};
-use crate::paging::SpaceId;
-use crate::platform::{Platform, Store};
-use crate::pool::Zeroed;
-use crate::profile::{self, Scope};
-use crate::reclaim::Backoff;
-use crate::resched::{Work, cost};
+use crate::addr::{FrameNumber, PAGE_SIZE};
+use crate::memmap::List;
+use crate::platform::Platform;
+use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32};
+use crate::writeback::Backoff;
 
-/// The most devices at once.
-pub(crate) const MAX_AREAS: usize = 16;
-/// Directories of clusters.
-const DIRECTORIES: usize = (MAX_SLOT / (CLUSTER * PER_DIRECTORY)) as usize + 1;
-/// Clusters that a directory names: a frame of their numbers.
-const PER_DIRECTORY: u32 = 1024;
+/// Slots in a cluster: 2 MiB of swap.
+pub(crate) const CLUSTER: u32 = (PAGE_SIZE / size_of::<Slot>() as u64) as u32;
 
-/// How full swap is, in pages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct SwapUsage {
-    /// Slots of all devices in use.
-    pub slots: u64,
-    /// Slots that are not free.
-    pub used: u64,
-    /// Of these, slots whose page is in memory too.
-    pub cached: u64,
-    /// Slots, in use or not, of devices that do not take pages: their writes fail. They are tried now and then, and pages go
-    /// to others meanwhile, or stay in memory.
-    pub failing: u64,
+/// A slot. Under its cluster's lock.
+#[repr(C)]
+pub(super) struct Slot {
+    /// The frame of its page plus one, if that is in the swap cache.
+    pub(super) frame: Word32,
+    /// Entries that name it.
+    pub(super) users: Word32,
 }
 
 /// What an area is doing.
-mod state {
+pub(super) mod state {
     /// It has no device.
     pub const UNUSED: u32 = 0;
     /// It is being made, or given up.
@@ -49,50 +34,32 @@ mod state {
     pub const GONE: u32 = 3;
 }
 
-/// All about swap. All zeros is no device.
-#[repr(C)]
-pub(crate) struct Swap {
-    /// Guards which areas there are.
-    lock: SpinLock<{ Scope::SwapLock as u8 }>,
-    /// Clusters that have numbers.
-    numbered: Word32,
-    /// Areas that there ever were.
-    made: Word32,
-    areas: [Area; MAX_AREAS],
-    directories: [Word32; DIRECTORIES],
-    /// Pages that are being written out, to any device.
-    pub writing: Writing,
-}
-
-// SAFETY: atomics and locks; lists are made before use.
-unsafe impl Zeroed for Swap {}
-
 /// A device in use, and the clusters of its slots.
 #[repr(C, align(64))]
 pub(crate) struct Area {
-    state: Word32,
-    device: Word32,
+    pub(super) state: Word32,
+    pub(super) device: Word32,
     /// An `i16` above zero: plus 2^15.
-    priority: Word32,
+    pub(super) priority: Word32,
     /// Its first cluster's number, and how many it has.
-    first: Word32,
-    clusters: Word32,
+    pub(super) first: Word32,
+    pub(super) clusters: Word32,
     /// What came of writes to it.
-    backoff: Backoff,
+    pub(super) backoff: Backoff,
     /// Guards `open`.
-    lock: SpinLock<{ Scope::SwapOpenLock as u8 }>,
+    pub(super) lock: SpinLock<{ Scope::SwapOpenLock as u8 }>,
     /// Clusters with a free slot.
-    open: List,
-    counts: Counts,
+    pub(super) open: List,
+    pub(super) counts: Counts,
 }
 
 /// On a line of its own: every slot that is taken or freed changes it.
 #[repr(C, align(64))]
-struct Counts {
+pub(super) struct Counts {
     /// Slots in use.
-    used: Word32,
+    pub(super) used: Word32,
     /// Of these, slots whose page is in memory.
-    cached: Word32,
+    pub(super) cached: Word32,
 }
 
 impl Area {
@@ -101,11 +68,11 @@ impl Area {
         self.state.load(p, Ordering::Acquire) == state::OPEN
     }
 
-    fn is_used<P: Platform>(&self, p: &P) -> bool {
+    pub(super) fn is_used<P: Platform>(&self, p: &P) -> bool {
         self.state.load(p, Ordering::Acquire) != state::UNUSED
     }
 
-    fn slots<P: Platform>(&self, p: &P) -> core::ops::Range<u32> {
+    pub(super) fn slots<P: Platform>(&self, p: &P) -> core::ops::Range<u32> {
         let first = self.first.get(p) * CLUSTER;
         first..first + self.clusters.get(p) * CLUSTER
     }
@@ -169,333 +136,5 @@ impl Area {
     pub fn closes<P: Platform>(&self, mm: &Manager<'_, P>, cluster: FrameNumber) {
         let _guard = self.lock.lock(mm);
         self.open.remove(mm.platform(), &mm.frames(), cluster);
-    }
-}
-
-impl<'p, P: Platform> Manager<'p, P> {
-    pub(crate) fn area(&self, index: usize) -> &'p Area {
-        &self.root.swap.areas[index]
-    }
-
-    /// The areas that there ever were.
-    pub(super) fn areas(&self) -> core::ops::Range<usize> {
-        0..self.root.swap.made.load(self.platform(), Ordering::Acquire) as usize
-    }
-
-    /// The area of a slot that an entry or a page names.
-    fn area_of(&self, slot: u32) -> &'p Area {
-        self.area(self.frames().get(self.cluster_frame(slot)).owner.get(self.platform()) as usize)
-    }
-
-    /// Whether the device of a slot takes pages.
-    pub(super) fn takes_pages(&self, slot: u32) -> bool {
-        self.area_of(slot).is_open(self.platform())
-    }
-
-    /// What came of writes to the device of a slot.
-    pub(crate) fn swap_backoff(&self, slot: u32) -> &'p Backoff {
-        &self.area_of(slot).backoff
-    }
-
-    /// Where the content of a slot is.
-    pub(crate) fn place_of(&self, slot: u32) -> (Store, u64) {
-        let p = self.platform();
-        let area = self.area_of(slot);
-        (Store::Swap(area.device.get(p)), u64::from(slot - area.slots(p).start))
-    }
-
-    /// Whether an anonymous page could leave memory: a slot is free, or some page in memory has one. A moment's truth.
-    pub(crate) fn swap_may_shrink(&self) -> bool {
-        let p = self.platform();
-        let some = |area: &Area| area.has_room(p) || area.is_used(p) && area.counts.cached.get(p) > 0;
-        self.areas().any(|index| some(self.area(index)))
-    }
-
-    /// Whether slots are short: more than half are in use. Then who has a page in memory does not keep its slot for
-    /// later (Linux's rule).
-    pub(crate) fn swap_is_tight(&self) -> bool {
-        let usage = self.swap_usage();
-        usage.used * 2 > usage.slots
-    }
-
-    /// How full swap is. A moment's truth.
-    pub fn swap_usage(&self) -> SwapUsage {
-        let p = self.platform();
-        let mut usage = SwapUsage::default();
-        for area in self.areas().map(|index| self.area(index)).filter(|area| area.is_used(p)) {
-            let slots = u64::from(area.clusters.get(p)) * u64::from(CLUSTER);
-            usage.slots += slots;
-            usage.failing += if area.backoff.is_failing(p) { slots } else { 0 };
-            usage.used += u64::from(area.counts.used.get(p));
-            usage.cached += u64::from(area.counts.cached.get(p));
-        }
-        usage
-    }
-
-    /// The word with the frame of a cluster, plus one, if its directory is made.
-    fn cluster_word(&self, number: u32) -> Option<&'p Word32> {
-        let p = self.platform();
-        // Acquire: partner of the Release in `make_clusters`.
-        let directory =
-            self.root.swap.directories[(number / PER_DIRECTORY) as usize].load(p, Ordering::Acquire);
-        let frame = FrameNumber(directory.checked_sub(1)?);
-        let at = PhysAddr(frame.phys().0 + u64::from(number % PER_DIRECTORY) * 4);
-        // SAFETY: a directory is a frame that stays, zeroed before it was published; the word lies in it, aligned.
-        Some(unsafe { &*p.direct(at).cast() })
-    }
-
-    /// The frame of the cluster that a slot belongs to. It stays for ever.
-    pub(super) fn cluster_frame(&self, slot: u32) -> FrameNumber {
-        let word = self.cluster_word(slot / CLUSTER).expect("a slot that was given out has a cluster");
-        FrameNumber(word.load(self.platform(), Ordering::Acquire) - 1)
-    }
-
-    /// Begins to use a swap device of so many pages. Pages go to the device of the highest priority that has room, and to
-    /// devices of equal priority by turns. `device` is the number in [`Store::Swap`]. Takes 8 bytes of memory for each
-    /// page of the device. May wait for memory.
-    ///
-    /// # Errors
-    /// [`Error::NoSwap`] unless [`Config::swap`](crate::Config::swap) was set; [`Error::BadRange`] for fewer than 512
-    /// pages or more than 1 TiB in all; [`Error::NoSuchSwapDevice`] if it is in use; [`Error::TooMany`] devices;
-    /// [`Error::OutOfMemory`].
-    #[doc(alias = "swapon")]
-    pub fn swap_on(&self, device: u32, pages: u64, priority: i16) -> Result<(), Error> {
-        if !self.config().swap {
-            return Err(Error::NoSwap);
-        }
-        // What is left of the last cluster is not used.
-        let clusters = pages / u64::from(CLUSTER);
-        if clusters == 0 || clusters > u64::from(MAX_SLOT / CLUSTER) {
-            return Err(Error::BadRange);
-        }
-        let clusters = clusters as u32;
-        let index = self.claim_area(device, clusters)?;
-        let (p, area) = (self.platform(), self.area(index));
-        if let Err(error) = self.make_clusters(index, clusters) {
-            self.end_area(area);
-            return Err(error);
-        }
-        area.priority.set(p, (i32::from(priority) + (1 << 15)) as u32);
-        // Release: partner of the Acquire in `is_open`.
-        area.state.store(p, state::OPEN, Ordering::Release);
-        Ok(())
-    }
-
-    /// An area for a device, with numbers for its clusters that no other has.
-    fn claim_area(&self, device: u32, clusters: u32) -> Result<usize, Error> {
-        let (p, swap) = (self.platform(), &self.root.swap);
-        let _guard = swap.lock.lock(self);
-        if swap.areas.iter().any(|area| area.is_used(p) && area.device.get(p) == device) {
-            return Err(Error::NoSuchSwapDevice);
-        }
-        let index = (0..MAX_AREAS).find(|&index| !swap.areas[index].is_used(p)).ok_or(Error::TooMany)?;
-        let first = self.free_numbers(clusters).ok_or(Error::BadRange)?;
-        swap.numbered.set(p, swap.numbered.get(p).max(first + clusters));
-        let area = &swap.areas[index];
-        area.device.set(p, device);
-        area.first.set(p, first);
-        area.clusters.set(p, clusters);
-        area.backoff.clear(p);
-        {
-            // Who still looks for a cluster of an earlier device finds none.
-            let _guard = area.lock.lock(self);
-            area.open.init(p);
-        }
-        area.counts.used.set(p, 0);
-        area.counts.cached.set(p, 0);
-        area.state.store(p, state::BUSY, Ordering::Release);
-        // Release: partner of the Acquire in `areas`.
-        swap.made.fetch_max(p, index as u32 + 1, Ordering::Release);
-        Ok(index)
-    }
-
-    /// The first of so many numbers in a row that no area has. Under the lock of areas.
-    fn free_numbers(&self, clusters: u32) -> Option<u32> {
-        let p = self.platform();
-        let used = || self.root.swap.areas.iter().filter(|area| area.is_used(p));
-        let end = |area: &Area| area.first.get(p) + area.clusters.get(p);
-        // They begin at 0, or behind an area's.
-        let starts = core::iter::once(0).chain(used().map(end));
-        let fits = |&first: &u32| {
-            first + clusters <= MAX_SLOT / CLUSTER
-                && !used().any(|area| first < end(area) && area.first.get(p) < first + clusters)
-        };
-        starts.filter(fits).min()
-    }
-
-    /// Makes an area's clusters, all free. What was made stays if memory runs out, and is found the next time.
-    fn make_clusters(&self, index: usize, clusters: u32) -> Result<(), Error> {
-        let (p, area) = (self.platform(), self.area(index));
-        let first = area.first.get(p);
-        for number in first..first + clusters {
-            let directory = &self.root.swap.directories[(number / PER_DIRECTORY) as usize];
-            if directory.load(p, Ordering::Acquire) == 0 {
-                let made = self.alloc_own(AllocFrom::HERE)?;
-                if directory.replace(p, 0, made.0 + 1, Ordering::AcqRel).is_err() {
-                    self.free_one(made);
-                }
-            }
-            let word = self.cluster_word(number).expect("its directory was just made");
-            if word.load(p, Ordering::Acquire) == 0 {
-                let made = self.alloc_own(AllocFrom::HERE)?;
-                Cluster::prepare(self, made, number * CLUSTER, index);
-                word.store(p, made.0 + 1, Ordering::Release);
-            } else {
-                // It was another device's. Somebody may have its lock, to look in vain for a page.
-                Cluster::of(self, number * CLUSTER).belongs_to(index);
-            }
-            let cluster = FrameNumber(word.get(p) - 1);
-            area.opens(self, cluster);
-        }
-        Ok(())
-    }
-
-    /// Its device does not take or give anything any more.
-    pub(crate) fn note_gone(&self, slot: u32) {
-        let (p, area) = (self.platform(), self.area_of(slot));
-        // Nothing is undone if another CPU noted it first.
-        _ = area.state.replace(p, state::OPEN, state::GONE, Ordering::AcqRel);
-    }
-
-    /// Brings all pages of a swap device back into memory, and uses it no more. May wait, and takes long; pages that the
-    /// device cannot give back stay where they are, and so does the device then.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchSwapDevice`]; [`Error::SwapDevice`] for the first page that could not be read: nothing goes to the
-    /// device any more, and it can be asked again; [`Error::OutOfMemory`], likewise.
-    #[doc(alias = "swapoff")]
-    pub fn swap_off(&self, device: u32) -> Result<(), Error> {
-        let (p, swap) = (self.platform(), &self.root.swap);
-        let _scope = profile::scope(p, Scope::SwapOff);
-        let area = {
-            let _guard = swap.lock.lock(self);
-            let own = |area: &&Area| area.is_used(p) && area.device.get(p) == device;
-            let area = swap.areas.iter().find(own).ok_or(Error::NoSuchSwapDevice)?;
-            if area.state.get(p) == state::BUSY {
-                return Err(Error::NoSuchSwapDevice);
-            }
-            area.state.store(p, state::BUSY, Ordering::Release);
-            area
-        };
-        if let Err(error) = self.bring_all_back(area) {
-            area.state.store(p, state::GONE, Ordering::Release);
-            return Err(error);
-        }
-        self.end_area(area);
-        if let Some(devices) = p.device() {
-            devices.end(Store::Swap(device));
-        }
-        Ok(())
-    }
-
-    /// Nobody has a slot of it: its clusters may be another's.
-    fn end_area(&self, area: &Area) {
-        let p = self.platform();
-        {
-            // Who has seen it open, and comes only now, finds no cluster here: it may be on another's list next.
-            let _guard = area.lock.lock(self);
-            area.open.init(p);
-        }
-        // Release: partner of the Acquire in `is_used`.
-        area.state.store(p, state::UNUSED, Ordering::Release);
-    }
-
-    fn bring_all_back(&self, area: &Area) -> Result<(), Error> {
-        let p = self.platform();
-        // Who takes a slot does so under its cluster's lock and looks whether the area is open: none does after this.
-        self.each_cluster(area, |cluster| _ = cluster.used());
-        // A space that forks meanwhile may have given entries to one that was looked at: so again until none is found.
-        loop {
-            let mut found = 0;
-            for id in self.live_spaces() {
-                let mut from = PageNumber(0);
-                while let Some(page) = self.next_swapped(id, from, |slot| area.has(p, slot)) {
-                    found += 1;
-                    self.bring_back_at(id, page)?;
-                    from = page;
-                    p.cond_resched();
-                }
-            }
-            let mut held = 0;
-            self.each_cluster(area, |cluster| held += cluster.used());
-            if held > 0 {
-                held = self.let_go_of_slots(area);
-            }
-            if held == 0 {
-                return Ok(());
-            }
-            if found == 0 {
-                // Pages on their way: somebody reads or writes them, or lets go of them.
-                p.pause(1000);
-                p.cond_resched();
-            }
-        }
-    }
-
-    /// Brings the page of one entry back. An entry that leads elsewhere by now is left alone.
-    fn bring_back_at(&self, id: SpaceId, page: PageNumber) -> Result<(), Error> {
-        match self.swap_in_at(id, page) {
-            Err(Error::NoSuchSpace | Error::NotMapped(_)) => Ok(()),
-            other => other,
-        }
-    }
-
-    /// Takes every page that is in memory out of the swap cache of an area. Gives how many slots are left in use.
-    fn let_go_of_slots(&self, area: &Area) -> u32 {
-        let (mut left, mut work) = (0, Work::begin(self));
-        for slot in area.slots(self.platform()) {
-            if let Some(n) = self.swap_find(slot) {
-                self.lock_page(n);
-                self.swap_detach(n, slot);
-                self.unlock_page(n);
-                self.put_page(n);
-            }
-            left += u32::from(self.slot_in_use(slot));
-            work.did(cost::FRAME);
-        }
-        left
-    }
-
-    pub(super) fn each_cluster(&self, area: &Area, mut each: impl FnMut(&Cluster<'_, 'p, P>)) {
-        let p = self.platform();
-        for slot in area.slots(p).step_by(CLUSTER as usize) {
-            each(&Cluster::of(self, slot));
-        }
-    }
-
-    /// Frames of the slots' bookkeeping, and what does not add up: for audits of a quiet system, in which so many
-    /// entries name slots.
-    pub(crate) fn audit_swap(&self, entries: u64) -> (u64, Option<&'static str>) {
-        let (p, swap) = (self.platform(), &self.root.swap);
-        let directories = swap.directories.iter().filter(|word| word.get(p) != 0).count() as u64;
-        let mut frames = directories;
-        for number in 0..swap.numbered.get(p) {
-            frames += u64::from(self.cluster_word(number).is_some_and(|word| word.get(p) != 0));
-        }
-        let (mut users, mut wrong) = (0, None);
-        for area in swap.areas.iter().filter(|area| area.is_used(p)) {
-            let (mut open, mut used, mut cached) = (0, 0, 0);
-            self.each_cluster(area, |cluster| {
-                let (of_cluster, pages, good) = cluster.audit();
-                users += of_cluster;
-                (used, cached) = (used + cluster.used(), cached + pages);
-                open += u64::from(cluster.used() < CLUSTER);
-                if !good {
-                    wrong = Some(
-                        "a swap slot and the page that it leads to, or the count of slots in use, differ",
-                    );
-                }
-            });
-            if (used, cached) != (area.counts.used.get(p), area.counts.cached.get(p)) {
-                wrong = Some("a swap device's counts of its slots differ from its slots");
-            }
-            if open != area.open.len(p) {
-                wrong = Some("a swap device's list of clusters with room is not that");
-            }
-        }
-        if users != entries {
-            wrong = Some("users of swap slots and entries that name slots differ");
-        }
-        (frames, wrong)
     }
 }

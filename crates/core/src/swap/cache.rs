@@ -7,8 +7,9 @@ use core::sync::atomic::Ordering;
 use super::slots::Cluster;
 use crate::Manager;
 use crate::addr::FrameNumber;
-use crate::file::FileSlot;
-use crate::frame::{Kind, flag};
+use crate::handle::FileSlot;
+use crate::kind::Kind;
+use crate::memmap::flag;
 use crate::platform::{Platform, Store};
 use crate::rule::Rule;
 

@@ -20,11 +20,11 @@
 
 mod area;
 mod cache;
-mod out;
+mod devices;
 mod read;
 mod slots;
 
-pub(crate) use area::Swap;
-pub use area::SwapUsage;
 pub(crate) use cache::Added;
-pub(crate) use read::{SwapHint, SwapIn};
+pub(crate) use devices::Swap;
+pub use devices::SwapUsage;
+pub(crate) use read::SwapIn;

@@ -1,19 +1,21 @@
 //! Pages back from swap, and those beside them.
 
-use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
-use super::area::MAX_AREAS;
+use super::area::CLUSTER;
 use super::cache::Inserted;
-use super::slots::{CLUSTER, RUN};
+use super::slots::RUN;
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber};
+use crate::charge::charge;
 use crate::error::Error;
 use crate::event::Event;
-use crate::frame::{AllocFrom, Kind, flag};
+use crate::frame::AllocFrom;
+use crate::kind::Kind;
+use crate::memmap::flag;
 use crate::percpu::Here;
 use crate::platform::{DeviceError, Platform, Transfer};
-use crate::profile::{self, Scope};
+use crate::profile::Scope;
 use crate::rule::Rule;
 
 /// The most pages that one fault reads: those of an aligned run of slots.
@@ -21,23 +23,6 @@ const WINDOW: u32 = RUN;
 /// Of so many faults that would read one page alone the first tries two. Odd: with an even number every try of a program
 /// that goes from slot to slot could fall on the second of a pair, whose first it has.
 const TRY_ONE_IN: u32 = 15;
-
-/// Where a CPU goes on: the device and the slots that it takes next, and how far it reads ahead. Its own, with interrupts
-/// off.
-#[repr(C)]
-pub(crate) struct SwapHint {
-    pub device: Cell<u32>,
-    /// Slots left before the next device's turn.
-    pub left: Cell<u32>,
-    /// For each area the next slot, plus one.
-    pub next: [Cell<u32>; MAX_AREAS],
-    /// log2 of the pages that the next fault reads.
-    window: Cell<u32>,
-    /// Pages read ahead that were wanted since the last fault that had to read.
-    hits: Cell<u32>,
-    /// Faults that have read one page alone, since one read more.
-    alone: Cell<u32>,
-}
 
 /// What came of looking for the page of a slot.
 #[must_use = "it is held, and perhaps locked"]
@@ -59,7 +44,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub(crate) fn swap_in(&self, slot: u32) -> Result<SwapIn, Error> {
-        let _scope = profile::scope(self.platform(), Scope::SwapIn);
+        let _scope = charge(self.platform(), Scope::SwapIn);
         if let Some(page) = self.swap_find(slot) {
             return Ok(self.lock_cached(page, slot));
         }
@@ -85,7 +70,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::SwapDevice`], with the address `at` where it is wanted, if the device cannot give it; the hold is gone.
     pub(crate) fn swap_read(&self, slot: u32, page: FrameNumber, at: PageNumber) -> Result<(), Error> {
         let p = self.platform();
-        let _scope = profile::scope(p, Scope::SwapIn);
+        let _scope = charge(p, Scope::SwapIn);
         let (store, block) = self.place_of(slot);
         let mut transfers = [Transfer::new(store, block, page); WINDOW as usize];
         let mut slots = [slot; WINDOW as usize];

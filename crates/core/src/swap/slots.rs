@@ -4,27 +4,17 @@
 
 use core::sync::atomic::Ordering;
 
-use super::area::{Area, MAX_AREAS};
+use super::area::{Area, CLUSTER, Slot};
 use crate::Manager;
-use crate::addr::{FrameNumber, PAGE_SIZE, PhysAddr};
-use crate::frame::{Frame, Kind};
-use crate::percpu::Here;
+use crate::addr::{FrameNumber, PhysAddr};
+use crate::kind::Kind;
+use crate::memmap::Frame;
+use crate::percpu::{Here, MAX_AREAS};
 use crate::platform::Platform;
-use crate::sync::{SpinGuard, Word32};
+use crate::sync::SpinGuard;
 
-/// Slots in a cluster: 2 MiB of swap.
-pub(crate) const CLUSTER: u32 = (PAGE_SIZE / size_of::<Slot>() as u64) as u32;
 /// Slots that a CPU takes of one device before it turns to the next of equal priority: as many as are read together.
 pub(super) const RUN: u32 = 8;
-
-/// A slot. Under its cluster's lock.
-#[repr(C)]
-struct Slot {
-    /// The frame of its page plus one, if that is in the swap cache.
-    frame: Word32,
-    /// Entries that name it.
-    users: Word32,
-}
 
 /// A cluster with its lock held.
 pub(crate) struct Cluster<'a, 'p, P: Platform> {

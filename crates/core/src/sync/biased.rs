@@ -19,12 +19,13 @@
 
 use core::sync::atomic::Ordering;
 
+use super::holder::Holder;
 use super::rwlock::{ReadGuard, RwLock, WriteGuard};
-use super::{Word32, Word64, full_fence};
-use crate::Manager;
+use super::word::{Word32, Word64, full_fence};
+use crate::charge::charge;
 use crate::cpu::CpuId;
 use crate::platform::{Platform, WaitKey};
-use crate::profile::{self, Scope};
+use crate::profile::Scope;
 use crate::rule::Rule;
 
 /// The lock. All zeros is unlocked, and readers are counted. `WHICH` is as in [`RwLock`].
@@ -35,11 +36,6 @@ pub struct BiasedRwLock<const WHICH: u8 = { Scope::OtherRwLock as u8 }> {
     /// clears it, and sets it again if it leaves readers there.
     biased: Word32,
 }
-
-/// The locks that tasks began to share on this CPU: the address of each, plus [`AWAITED`] once a writer waits for it to go; else 0. More than
-/// one, since a task may wait while it shares a lock, and others come to its CPU.
-#[repr(transparent)]
-pub(crate) struct VisibleReads([Word64; 3]);
 
 /// No lock lies at an odd address.
 const AWAITED: u64 = 1;
@@ -68,9 +64,9 @@ impl<const WHICH: u8> BiasedRwLock<WHICH> {
     }
 
     /// Shares it. May wait.
-    pub fn read<'a, 'p: 'a, P: Platform>(&'a self, mm: &Manager<'p, P>) -> SharedGuard<'a, P> {
+    pub fn read<'a, 'p: 'a, P: Platform + 'p>(&'a self, mm: &impl Holder<'p, P>) -> SharedGuard<'a, P> {
         let p = mm.platform();
-        let _taking = profile::scope(p, RwLock::<WHICH>::SCOPE);
+        let _taking = charge(p, RwLock::<WHICH>::SCOPE);
         if self.biased.load(p, Ordering::Relaxed) != 0
             && let Some(slot) = self.enter(mm)
         {
@@ -89,18 +85,18 @@ impl<const WHICH: u8> BiasedRwLock<WHICH> {
     }
 
     /// Writes the lock into a slot of this CPU, if one is free. The caller may have gone to another CPU meanwhile: any slot will do.
-    fn enter<'a, 'p: 'a, P: Platform>(&'a self, mm: &Manager<'p, P>) -> Option<Visible<'a, P>> {
+    fn enter<'a, 'p: 'a, P: Platform + 'p>(&'a self, mm: &impl Holder<'p, P>) -> Option<Visible<'a, P>> {
         let (p, at) = (mm.platform(), self.at());
-        let slots = &mm.slot(p.this_cpu()).visible_reads.0;
+        let slots = &mm.visible_reads(p.this_cpu()).0;
         let free =
             |slot: &&Word64| slot.get(p) == 0 && slot.replace(p, 0, at as u64, Ordering::Relaxed).is_ok();
         slots.iter().find(free).map(|slot| Visible { slot, at, p })
     }
 
     /// Has it alone. May wait.
-    pub fn write<'a, 'p: 'a, P: Platform>(&'a self, mm: &Manager<'p, P>) -> WriteGuard<'a, P> {
+    pub fn write<'a, 'p: 'a, P: Platform + 'p>(&'a self, mm: &impl Holder<'p, P>) -> WriteGuard<'a, P> {
         let p = mm.platform();
-        let _taking = profile::scope(p, RwLock::<WHICH>::SCOPE);
+        let _taking = charge(p, RwLock::<WHICH>::SCOPE);
         let (mine, awaited) = (self.at() as u64, self.at() as u64 | AWAITED);
         let alone = self.counted.write(p);
         let gone = self.look_through(mm, |slot| {
@@ -117,7 +113,10 @@ impl<const WHICH: u8> BiasedRwLock<WHICH> {
     }
 
     /// Has it alone if nobody has it or wants it. Never waits.
-    pub fn try_write<'a, 'p: 'a, P: Platform>(&'a self, mm: &Manager<'p, P>) -> Option<WriteGuard<'a, P>> {
+    pub fn try_write<'a, 'p: 'a, P: Platform + 'p>(
+        &'a self,
+        mm: &impl Holder<'p, P>,
+    ) -> Option<WriteGuard<'a, P>> {
         let p = mm.platform();
         let alone = self.counted.try_write(p)?;
         if !self.look_through(mm, |slot| slot.load(p, Ordering::Acquire) != self.at() as u64) {
@@ -130,7 +129,11 @@ impl<const WHICH: u8> BiasedRwLock<WHICH> {
 
     /// Lets readers be counted from here on, and looks at all slots that may name the lock until `look` has seen enough; says
     /// whether it has seen all. By who has the counted lock alone.
-    fn look_through<P: Platform>(&self, mm: &Manager<'_, P>, look: impl FnMut(&Word64) -> bool) -> bool {
+    fn look_through<'p, P: Platform + 'p>(
+        &self,
+        mm: &impl Holder<'p, P>,
+        look: impl FnMut(&Word64) -> bool,
+    ) -> bool {
         let p = mm.platform();
         if self.biased.load(p, Ordering::Relaxed) == 0 || p.broken(Rule::LookForVisibleReaders) {
             return true;
@@ -139,19 +142,12 @@ impl<const WHICH: u8> BiasedRwLock<WHICH> {
         // Partner: the fence in `read`.
         full_fence(p);
         let cpus = (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16));
-        cpus.flat_map(|cpu| &mm.slot(cpu).visible_reads.0).all(look)
+        cpus.flat_map(|cpu| &mm.visible_reads(cpu).0).all(look)
     }
 
     /// Whether nobody has it or wants it. A moment's truth.
     pub(crate) fn audit_free<P: Platform>(&self, p: &P) -> bool {
         self.counted.audit_free(p)
-    }
-}
-
-impl VisibleReads {
-    /// Whether nobody who began here shares a lock.
-    pub fn is_empty<P: Platform>(&self, p: &P) -> bool {
-        self.0.iter().all(|slot| slot.get(p) == 0)
     }
 }
 

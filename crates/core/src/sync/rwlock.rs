@@ -7,9 +7,10 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{Word32, Word64, full_fence};
+use super::word::{Word32, Word64, full_fence};
+use crate::charge::charge;
 use crate::platform::{Platform, WaitKey};
-use crate::profile::{self, Scope};
+use crate::profile::Scope;
 
 /// The lock. All zeros is unlocked.
 ///
@@ -54,7 +55,7 @@ impl<const WHICH: u8> RwLock<WHICH> {
 
     /// Shares it. May wait.
     pub fn read<'a, P: Platform>(&'a self, p: &'a P) -> ReadGuard<'a, P> {
-        let _taking = profile::scope(p, Self::SCOPE);
+        let _taking = charge(p, Self::SCOPE);
         self.words.read(p).0
     }
 
@@ -66,13 +67,13 @@ impl<const WHICH: u8> RwLock<WHICH> {
 
     /// Has it alone. May wait.
     pub fn write<'a, P: Platform>(&'a self, p: &'a P) -> WriteGuard<'a, P> {
-        let _taking = profile::scope(p, Self::SCOPE);
+        let _taking = charge(p, Self::SCOPE);
         self.words.write(p)
     }
 
     /// Has it alone if nobody has it or wants it. Never waits.
     pub fn try_write<'a, P: Platform>(&'a self, p: &'a P) -> Option<WriteGuard<'a, P>> {
-        let _taking = profile::scope(p, Self::SCOPE);
+        let _taking = charge(p, Self::SCOPE);
         self.words.try_write(p)
     }
 

@@ -7,21 +7,26 @@
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
-use super::{broadcast, catch_up, leave_alone};
+use super::broadcast;
+use super::local::catch_up;
+use super::targets::leave_alone;
 use crate::Manager;
 use crate::addr::{FrameNumber, Generation};
+use crate::charge::charge;
 use crate::cpu::{CpuId, CpuSet};
 use crate::error::Error;
 use crate::event::{Event, FlushReason};
-use crate::frame::flag;
-use crate::ipi::{self, Work};
-use crate::paging::{Space, SpaceId, SpaceSlot};
-use crate::percpu::Here;
+use crate::handle::{SpaceId, SpaceSlot};
+use crate::ipi;
+use crate::memmap::flag;
+use crate::percpu::{Here, Work};
 use crate::platform::Platform;
-use crate::pool::{Goes, Pooled, Zeroed};
-use crate::profile::{self, Scope};
+use crate::pool::{Goes, Pooled};
+use crate::profile::Scope;
 use crate::rule::Rule;
 use crate::sync::full_fence;
+use crate::vma::Space;
+use crate::zeroed::Zeroed;
 
 /// The most pages that a batch takes.
 pub(crate) const CAPACITY: usize = 64;
@@ -63,7 +68,7 @@ pub(crate) struct BatchSlot {
 
 impl BatchSlot {
     /// The spaces in which entries were cleared, if they are all known.
-    pub(super) fn all_spaces(&self) -> Option<impl Iterator<Item = SpaceSlot>> {
+    fn all_spaces(&self) -> Option<impl Iterator<Item = SpaceSlot>> {
         let spaces = &self.spaces[..self.space_count.get() as usize];
         (spaces.len() < SPACES).then(|| spaces.iter().map(|(id, _)| SpaceSlot(id.get())))
     }
@@ -139,17 +144,17 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
     /// Under the lock of the entry's table.
     #[doc(alias = "arch_tlbbatch_add_pending")]
     pub(crate) fn defer(&self, id: SpaceId, space: &Space) -> Generation {
-        let _scope = profile::scope(self.mm.platform(), Scope::UnmapDefer);
+        let _scope = charge(self.mm.platform(), Scope::UnmapDefer);
         let (p, slot) = (self.mm.platform(), self.slot());
         if p.broken(Rule::GenerationBeforeMask) {
-            slot.cpus.insert_all(p, &space.cpus.0);
+            space.cpus.0.add_to(p, &slot.cpus);
         }
         // Raising the generation is the part of the flush that reaches those who are left alone.
         let skip = p.broken(Rule::FlushBeforeFree);
         let generation = if skip { space.generation(p) } else { space.raise(p) };
         full_fence(p);
         if !p.broken(Rule::GenerationBeforeMask) {
-            slot.cpus.insert_all(p, &space.cpus.0);
+            space.cpus.0.add_to(p, &slot.cpus);
         }
         space.defer(p, generation);
         slot.cleared.set(slot.cleared.get() + 1);
@@ -182,7 +187,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
     }
 
     fn flush(self, reason: FlushReason) -> Flushed<'m, 'p, P> {
-        let _scope = profile::scope(self.mm.platform(), Scope::UnmapFlush);
+        let _scope = charge(self.mm.platform(), Scope::UnmapFlush);
         let (mm, p, slot) = (self.mm, self.mm.platform(), self.slot());
         if slot.cleared.get() > 0 {
             let here = Here::new(mm);
@@ -207,7 +212,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
             match hardware {
                 Some(hardware) => {
                     targets.clear();
-                    broadcast::batch(&here, hardware, slot, reason);
+                    broadcast::batch(&here, hardware, slot.all_spaces(), reason);
                 }
                 None => ipi::call(here, Work::FlushAll, |here| {
                     if mine {

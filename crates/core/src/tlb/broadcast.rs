@@ -6,7 +6,7 @@
 //! `switch_to` and `leave_lazy` either: a CPU that loads the space in the middle keeps, under its tag, only what the broadcast
 //! has left, and what it reads anew it reads from tables that were changed before.
 //!
-//! **What reclaim has deferred** ([`UnmapBatch`](super::UnmapBatch)) lies at addresses that only its batch knew. A flush by
+//! **What reclaim has deferred** ([`UnmapBatch`](crate::tlb::UnmapBatch)) lies at addresses that only its batch knew. A flush by
 //! interrupt covers it, because a CPU that has missed a generation flushes everything. A broadcast covers it by being one of
 //! the whole space where anything is outstanding (INV-4).
 //!
@@ -21,17 +21,17 @@
 
 use core::sync::atomic::Ordering;
 
-use super::BatchSlot;
 use crate::Manager;
 use crate::addr::PageRange;
 use crate::broadcast::{Broadcast, Everywhere};
 use crate::event::{Event, FlushReason};
-use crate::paging::{Space, SpaceSlot};
+use crate::handle::SpaceSlot;
 use crate::percpu::{Here, Presence};
 use crate::platform::Platform;
 use crate::policy::Flush;
 use crate::rule::Rule;
 use crate::sync::{Word64, full_fence};
+use crate::vma::Space;
 
 impl<'p, P: Platform> Manager<'p, P> {
     /// The hardware that flushes all CPUs, if there is one and the policy takes it.
@@ -111,14 +111,14 @@ pub(super) fn flush<P: Platform>(
 pub(super) fn batch<P: Platform>(
     here: &Here<'_, '_, P>,
     hardware: &dyn Broadcast,
-    slot: &BatchSlot,
+    spaces: Option<impl Iterator<Item = SpaceSlot>>,
     reason: FlushReason,
 ) {
     let (mm, p) = (here.mm, here.mm.platform());
-    match slot.all_spaces() {
+    match spaces {
         // A space that has ended meanwhile is loaded nowhere, and flushed where it is loaded again.
         Some(spaces) => {
-            let roots = spaces.map(|space: SpaceSlot| Everywhere::Space { root: mm.space(space).root(p) });
+            let roots = spaces.map(|space| Everywhere::Space { root: mm.space(space).root(p) });
             everywhere(here, hardware, roots, reason);
         }
         None => everywhere(here, hardware, [Everywhere::Spaces], reason),

@@ -14,25 +14,26 @@
 
 use core::sync::atomic::Ordering;
 
-use super::broadcast;
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
+use crate::charge::charge;
 use crate::cpu::CpuId;
 use crate::error::Error;
 use crate::event::{Event, FlushReason};
-use crate::ipi::{self, Work};
-use crate::percpu::{Here, Presence};
+use crate::ipi;
+use crate::percpu::{Here, Presence, Work};
 use crate::platform::Platform;
-use crate::profile::{self, Scope};
+use crate::profile::Scope;
 use crate::rule::Rule;
 use crate::sync::full_fence;
+use crate::tlb::broadcast;
 
 /// Flushes kernel pages on all CPUs, and returns when that is done. More pages than the flush ceiling flush all kernel
 /// addresses. One IPI per CPU that is online but this one; none if the hardware flushes all CPUs.
 ///
 /// Entries were cleared before. Interrupts are on.
 pub(crate) fn flush<P: Platform>(mm: &Manager<'_, P>, range: PageRange, reason: FlushReason) {
-    let _scope = profile::scope(mm.platform(), Scope::KernelFlush);
+    let _scope = charge(mm.platform(), Scope::KernelFlush);
     let p = mm.platform();
     let range = (range.pages <= mm.config().flush_ceiling.into()).then_some(range);
     let here = Here::new(mm);
@@ -67,7 +68,7 @@ pub(crate) fn flush_by_hardware<P: Platform>(mm: &Manager<'_, P>, reason: FlushR
 
 /// Flushes kernel pages (`None`: all that the core gives out) on this CPU.
 pub(crate) fn local<P: Platform>(here: &Here<'_, '_, P>, range: Option<PageRange>) {
-    let _scope = profile::scope(here.mm.platform(), Scope::LocalFlush);
+    let _scope = charge(here.mm.platform(), Scope::LocalFlush);
     let (mm, p) = (here.mm, here.mm.platform());
     match range {
         Some(range) => {

@@ -21,55 +21,29 @@
 
 use core::sync::atomic::Ordering;
 
-use super::catch_up;
-use super::epochs::{Epochs, Look};
+use super::local::catch_up;
 use crate::Manager;
 use crate::addr::PageNumber;
+use crate::charge::charge;
 use crate::cpu::CpuId;
 use crate::event::{Event, FlushReason};
-use crate::ipi::{self, Work};
-use crate::paging::{Entry, Space};
-use crate::percpu::{Here, Presence};
+use crate::ipi;
+use crate::paging::{Entry, Stamp};
+use crate::percpu::{Here, Presence, Work};
 use crate::platform::Platform;
-use crate::policy::Unmap;
-use crate::profile::{self, Scope};
+use crate::policy::{Free, Unmap};
+use crate::profile::Scope;
 use crate::resched;
 use crate::rule::Rule;
 use crate::sync::full_fence;
+use crate::tlb::epochs::{Epochs, Look};
+use crate::vma::Space;
 
 /// What all CPUs share of sweeps.
 #[repr(C, align(64))]
 pub(crate) struct Sweeps {
     epochs: Epochs,
     look: Look,
-}
-
-/// Sweeps that a stamp tells apart.
-const CODES: u64 = 127;
-
-/// Until which sweep CPUs may have cached an entry whose accessed bit was cleared: its number, modulo 127, plus one; 0 is
-/// none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Stamp(pub(crate) u8);
-
-impl Stamp {
-    const fn of(sweep: u64) -> Stamp {
-        Stamp((sweep % CODES + 1) as u8)
-    }
-
-    /// For an entry that was cleared in this epoch: the first sweep that begins later.
-    pub(crate) fn after<P: Platform>(p: &P, epoch: u64) -> Stamp {
-        if p.broken(Rule::StampWhatIsCleared) { Stamp::of(epoch) } else { Stamp::of(epoch + 1) }
-    }
-
-    /// Whether its sweep is over, where so many are. Of the sweeps that are not, a stamp names the next or the one after it,
-    /// since one at most is under way: all other numbers are from before. One that is very old may look like those: then its
-    /// entry waits for a sweep once more.
-    fn is_over<P: Platform>(self, p: &P, completed: u64) -> bool {
-        let next = Stamp::of(completed + 1) == self;
-        let one_after = Stamp::of(completed + 2) == self && !p.broken(Rule::StampsOfTwoSweeps);
-        self.0 != 0 && !next && !one_after
-    }
 }
 
 /// What an entry that is not accessed says.
@@ -84,20 +58,7 @@ pub(crate) enum Idle {
 }
 
 impl<P: Platform> Manager<'_, P> {
-    /// To be called by the handler of each CPU's periodic timer, with interrupts off: where the policy wants sweeps, this is
-    /// where CPUs that are busy elsewhere take part in them. Reads one line that all CPUs share, for user addresses and for kernel
-    /// addresses each; while a sweep is under way, once, it flushes what these have left in this CPU's TLB. With `vmap=sweep` it
-    /// also looks whether others have taken part, at no more than 64 CPUs, and may wake who waits in
-    /// [`vmap_purger`](Self::vmap_purger). No lock is waited for; no IPI.
-    ///
-    /// A CPU whose timer is stopped is in lazy mode ([`enter_lazy`](Self::enter_lazy)) or offline, or is interrupted for each
-    /// sweep that somebody waits for longer than [`Config::sweep_deadline`](crate::Config::sweep_deadline).
-    pub fn tick(&self) {
-        self.sweep_here();
-        crate::vmap::ticked(self);
-    }
-
-    /// The same where this CPU is in the core anyway. Any context.
+    /// Takes part in a sweep, if one is under way. Any context.
     pub(crate) fn sweep_here(&self) {
         if self.sweeps() {
             join(&Here::new(self));
@@ -114,6 +75,12 @@ impl<P: Platform> Manager<'_, P> {
     #[inline(always)]
     pub(crate) fn stamps(&self) -> bool {
         self.config().policy.unmap == Unmap::Quiet
+    }
+
+    /// Whether operations park what they take out.
+    #[inline(always)]
+    pub(crate) fn parks(&self) -> bool {
+        self.config().policy.free == Free::Sweep
     }
 
     /// The number of the last sweep that has begun.
@@ -183,7 +150,7 @@ impl<P: Platform> Manager<'_, P> {
     /// Waits until the sweep that is under way is over; begins one if none is. Those who have not taken part by the deadline
     /// are flushed by the hardware, or interrupted. Interrupts on, no spin lock held. May wait.
     pub(crate) fn await_sweep(&self, work: &mut resched::Work<'_, '_, P>) {
-        let _scope = profile::scope(self.platform(), Scope::SweepWait);
+        let _scope = charge(self.platform(), Scope::SweepWait);
         self.begin_sweep();
         // Who begins the next one at once keeps nobody waiting.
         let wanted = self.epoch();

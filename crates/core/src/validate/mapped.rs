@@ -4,9 +4,12 @@ use core::sync::atomic::Ordering;
 
 use crate::Manager;
 use crate::addr::{FrameNumber, LARGE_ORDER, PageNumber};
-use crate::frame::{Frame, Kind, flag};
-use crate::paging::{Entry, Prot, Region, SpaceId, UserAccess};
+use crate::handle::SpaceId;
+use crate::kind::Kind;
+use crate::memmap::{Frame, flag};
+use crate::paging::{Entry, Prot, UserAccess};
 use crate::platform::Platform;
+use crate::vma::Region;
 
 impl<P: Platform> Manager<'_, P> {
     /// The holds on a frame that belong to no mapping and no cache; or what is wrong with it.

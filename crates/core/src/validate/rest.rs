@@ -4,7 +4,7 @@ use crate::Manager;
 use crate::cpu::CpuId;
 use crate::file::File;
 use crate::frame::Zone;
-use crate::paging::SpaceId;
+use crate::handle::SpaceId;
 use crate::platform::Platform;
 use crate::pool;
 
@@ -97,8 +97,8 @@ impl<P: Platform> Manager<'_, P> {
     fn audit_zone(&self, zone: &Zone) -> Option<&'static str> {
         let p = self.platform();
         let free = zone.free(p);
-        let starved = zone.limits.is_paused(p, crate::frame::percpu::Pause::Starved);
-        let leaving = zone.limits.is_paused(p, crate::frame::percpu::Pause::Leaving);
+        let starved = zone.limits.is_paused(p, crate::frame::Pause::Starved);
+        let leaving = zone.limits.is_paused(p, crate::frame::Pause::Leaving);
         let (now, chosen) = (zone.limits.get(p), zone.limits.chosen(p));
         let high = if starved || leaving { 0 } else { chosen.high };
         let checks = [

@@ -4,9 +4,9 @@
 //! addresses lies in that is looked at. Such an extent has a slot for each shard that it lies
 //! in, so that it can become free without memory.
 
-use super::Vmap;
 use super::extent::{Owned, Want};
 use super::slots::Pile;
+use super::state::Vmap;
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;

@@ -1,8 +1,8 @@
 //! Does everything add up in the kernel range? For the end of a test, on a quiet system.
 
-use super::extent::Purpose;
-use super::shard::Place;
-use super::{Vmap, block, eager, purge};
+use super::extent::{Place, Purpose};
+use super::state::Vmap;
+use super::{blocks, eager, pressure, purge};
 use crate::Manager;
 use crate::addr::PageNumber;
 use crate::paging::{Entry, table};
@@ -54,7 +54,7 @@ pub(super) fn look<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Findin
     let lazy = mm.config().policy.vmap != VmapPolicy::Eager;
     let sums = if lazy { lazy_sums(mm, v) } else { eager_sums(mm, v) };
     let in_use = (0..state.extents.bound(mm)).filter(|&slot| state.extents.is_used(mm, slot)).count();
-    let waits = purge::waits(mm, v);
+    let waits = pressure::waits(mm, v);
     let all = sums.free + sums.used + sums.waiting + sums.at_hand + sums.blocks;
     // Slots of blocks that were flushed and not looked at since are dirty, too.
     let counted = waits.pages.checked_sub(sums.waiting).is_some_and(|slots| slots <= sums.dirty);
@@ -112,7 +112,7 @@ fn lazy_sums<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Sums {
             Place::Spare => {}
         }
     });
-    block::each(mm, v, |extent, mapped, dirty| {
+    blocks::each(mm, v, |extent, mapped, dirty| {
         sums.slots += slots_of(extent);
         sums.blocks += v.extent(mm, extent).range(p).pages;
         sums.present += mapped;

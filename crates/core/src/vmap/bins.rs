@@ -1,24 +1,13 @@
 //! Extents that a CPU has for itself, on a list for each small size: the next one of a size is there without a search. All
 //! that are longer share one list.
 
-use super::Vmap;
+use super::cpu::{Bins, SIZES};
 use super::extent::Want;
 use super::list::List;
+use super::state::Vmap;
 use crate::Manager;
 use crate::addr::PageRange;
 use crate::platform::Platform;
-use crate::sync::Word32;
-
-/// Sizes with a list of their own: 1 to so many pages, a guard's too.
-const SIZES: usize = 17;
-
-/// All zeros is empty. Under its CPU's lock.
-#[repr(C)]
-pub(super) struct Bins {
-    /// A bit for each list on which something is: an empty one costs no look.
-    some: Word32,
-    lists: [List; SIZES + 1],
-}
 
 /// Which list.
 fn bin(pages: u64) -> usize {

@@ -2,14 +2,17 @@
 
 use core::sync::atomic::Ordering;
 
-use super::Vmap;
 use crate::platform::Platform;
-use crate::pool::{Goes, Pooled, Zeroed};
+use crate::pool::{Goes, Pooled};
 use crate::sync::{Word32, Word64};
+use crate::zeroed::Zeroed;
 
+/// Pages of the largest block, 4 MiB, and of the smallest.
+pub(super) const BLOCK: u64 = 1024;
+pub(super) const SMALLEST_BLOCK: u64 = 64;
 /// Pages that a word stands for.
 pub(super) const WORD: u64 = 64;
-const WORDS: usize = (super::BLOCK / WORD) as usize;
+const WORDS: usize = (BLOCK / WORD) as usize;
 /// A block.
 #[repr(C, align(64))]
 pub(crate) struct Block {
@@ -67,13 +70,13 @@ fn first_run(taken: u64, pages: u64) -> Option<u64> {
 }
 
 impl Block {
-    pub(super) fn parts(&self, v: &Vmap<'_>) -> &[Part] {
-        &self.parts[..(v.block_pages / WORD) as usize]
+    pub(super) fn parts(&self, block_pages: u64) -> &[Part] {
+        &self.parts[..(block_pages / WORD) as usize]
     }
 
     /// Claims so many pages; gives their place in the block.
-    pub(super) fn claim<P: Platform>(&self, p: &P, v: &Vmap<'_>, pages: u64) -> Option<u64> {
-        self.parts(v).iter().enumerate().find_map(|(index, part)| {
+    pub(super) fn claim<P: Platform>(&self, p: &P, block_pages: u64, pages: u64) -> Option<u64> {
+        self.parts(block_pages).iter().enumerate().find_map(|(index, part)| {
             let mut free = part.free.load(p, Ordering::Relaxed);
             loop {
                 let bit = first_run(!free, pages)?;
@@ -86,13 +89,15 @@ impl Block {
         })
     }
 
-    pub(super) fn has_room<P: Platform>(&self, p: &P, v: &Vmap<'_>, pages: u64) -> bool {
-        self.parts(v).iter().any(|part| first_run(!part.free.load(p, Ordering::Relaxed), pages).is_some())
+    pub(super) fn has_room<P: Platform>(&self, p: &P, block_pages: u64, pages: u64) -> bool {
+        self.parts(block_pages)
+            .iter()
+            .any(|part| first_run(!part.free.load(p, Ordering::Relaxed), pages).is_some())
     }
 
     /// What was set aside was flushed: there is room again. Under the lock of its CPU.
-    pub(super) fn clear_flushed<P: Platform>(&self, p: &P, v: &Vmap<'_>) {
-        for part in self.parts(v) {
+    pub(super) fn clear_flushed<P: Platform>(&self, p: &P, block_pages: u64) {
+        for part in self.parts(block_pages) {
             let flushed = part.flushing.get(p);
             if flushed != 0 {
                 part.flushing.set(p, 0);
@@ -104,8 +109,8 @@ impl Block {
     }
 
     /// Closes it if nothing in it is taken: from then on nobody finds room in it.
-    pub(super) fn close<P: Platform>(&self, p: &P, v: &Vmap<'_>) -> bool {
-        let parts = self.parts(v);
+    pub(super) fn close<P: Platform>(&self, p: &P, block_pages: u64) -> bool {
+        let parts = self.parts(block_pages);
         let shut = |part: &Part| part.free.replace(p, u64::MAX, 0, Ordering::AcqRel).is_ok();
         let closed = parts.iter().take_while(|part| shut(part)).count();
         if closed < parts.len() {

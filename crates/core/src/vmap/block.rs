@@ -14,65 +14,20 @@
 use core::sync::atomic::Ordering;
 
 use super::bitmap::{Block, Part, WORD, run};
-use super::extent::{Purpose, Unmapped, Want};
+use super::blocks::{LOOKS, block, freshen_one};
+use super::cpu::Blocks;
+use super::extent::{Purpose, Want};
 use super::list::List;
-use super::stock::{Stock, defer_slots};
-use super::{Vmap, entries, lazy, purge};
+use super::state::Vmap;
+use super::stock::defer_slots;
+use super::{entries, lazy, purge};
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PageRange};
-use crate::cpu::CpuId;
 use crate::error::Error;
 use crate::frame::AllocFrom;
 use crate::paging::KernelProt;
 use crate::platform::Platform;
 use crate::rule::Rule;
-use crate::sync::{Word32, Word64};
-
-/// Blocks that a map looks into before it makes a new one, and that are looked at under one hold of a CPU's lock.
-const LOOKS: usize = 8;
-
-/// A CPU's blocks. Changed under its lock.
-#[repr(C)]
-pub(super) struct Blocks {
-    /// The one in which it maps: its handle, plus one. Read without the lock, as a hint.
-    current: Word32,
-    line: List,
-    len: Word32,
-    /// Slots at hand, which were never blocks.
-    spare: List,
-}
-
-impl Blocks {
-    pub fn any<P: Platform>(&self, p: &P) -> bool {
-        self.current.load(p, Ordering::Relaxed) != 0 || !self.line.is_empty(p)
-    }
-
-    fn push<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {
-        let p = mm.platform();
-        self.line.push(p, |handle| &block(mm, v, handle).next, handle);
-        self.len.set(p, self.len.get(p) + 1);
-    }
-
-    fn pop<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> Option<u32> {
-        let p = mm.platform();
-        let handle = self.line.pop(p, |handle| &block(mm, v, handle).next)?;
-        self.len.set(p, self.len.get(p) - 1);
-        Some(handle)
-    }
-
-    /// From now on this CPU maps in another block.
-    fn change<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, new: Option<u32>) {
-        let p = mm.platform();
-        if let Some(old) = self.current.get(p).checked_sub(1) {
-            self.push(mm, v, old);
-        }
-        self.current.store(p, new.map_or(0, |handle| handle + 1), Ordering::Release);
-    }
-}
-
-fn block<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) -> &'p Block {
-    v.state.blocks.get(mm, handle)
-}
 
 pub(super) fn map<'p, P: Platform>(
     mm: &Manager<'p, P>,
@@ -118,7 +73,7 @@ fn turn_to_next<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, blocks: &Blo
     let room = |handle: u32| {
         let found = block(mm, v, handle);
         freshen_one(mm, v, found);
-        found.has_room(p, v, pages)
+        found.has_room(p, v.block_pages, pages)
     };
     if blocks.current.get(p).checked_sub(1).is_some_and(room) {
         return true;
@@ -134,34 +89,6 @@ fn turn_to_next<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, blocks: &Blo
     false
 }
 
-/// What was flushed is clear. What was not is set aside, with the purge that it waits for. Under the lock of the CPU whose it
-/// is.
-fn freshen_one<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, found: &Block) {
-    let (p, parts) = (mm.platform(), found.parts(v));
-    // What was set aside before, what was unmapped since, and what was set aside meanwhile.
-    for _ in 0..3 {
-        let purge = found.purge.get(p);
-        if purge != 0 {
-            if !v.state.numbers.has_flushed(p, purge) {
-                return;
-            }
-            found.clear_flushed(p, v);
-        }
-        let mut any = false;
-        for part in parts {
-            if part.dirty.load(p, Ordering::Relaxed) != 0 {
-                // Acquire: partner of the Release in `unmap`: whoever set it has said before which purge it waits for.
-                part.flushing.set(p, part.dirty.swap(p, 0, Ordering::Acquire));
-                any = true;
-            }
-        }
-        if !any {
-            return;
-        }
-        found.purge.set(p, found.latest.load(p, Ordering::Relaxed));
-    }
-}
-
 /// Claims in a block, by its handle plus one; gives the first page.
 fn claim_in<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, word: u32, pages: u64) -> Option<PageNumber> {
     let (p, block) = (mm.platform(), block(mm, v, word.checked_sub(1)?));
@@ -174,7 +101,7 @@ fn claim_in<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, word: u32, pages
     //   claims: in the new one
     //   reads where it lies
     let early = block.start.load(p, Ordering::Relaxed);
-    let at = block.claim(p, v, pages)?;
+    let at = block.claim(p, v.block_pages, pages)?;
     let start =
         if p.broken(Rule::ClaimBeforeAddress) { early } else { block.start.load(p, Ordering::Acquire) };
     Some(PageNumber(start + at))
@@ -230,7 +157,7 @@ fn make<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Result<u32, Error
     }
     v.set_block(mm, range.start, Some(reserved));
     // Last, and Release: who claims finds the rest. Until here it was closed.
-    new.parts(v).iter().for_each(|part| part.free.store(p, u64::MAX, Ordering::Release));
+    new.parts(v.block_pages).iter().for_each(|part| part.free.store(p, u64::MAX, Ordering::Release));
     Ok(reserved)
 }
 
@@ -283,7 +210,7 @@ pub(super) fn unmap<'p, P: Platform>(
     part.last.fetch_and(p, !(1 << (bit + pages - 1)), Ordering::Release);
     entries::clear(mm, range);
     // PITFALLS 21: a block is not done with because nobody can map in it any more.
-    let skip = p.broken(Rule::AliasesInFullBlocks) && !home.has_room(p, v, 1);
+    let skip = p.broken(Rule::AliasesInFullBlocks) && !home.has_room(p, v.block_pages, 1);
     let purge = if skip { v.state.numbers.next(p) } else { defer_slots(mm, v, range) };
     if home.latest.load(p, Ordering::Relaxed) < purge {
         home.latest.fetch_max(p, purge, Ordering::Relaxed);
@@ -320,109 +247,5 @@ pub(super) fn find<'p, P: Platform>(
             let found = PageRange::new(PageNumber(page.0 - bit + first), last - first + 1);
             return (bit <= last && last < WORD).then_some(found);
         }
-    }
-}
-
-/// Looks at all blocks of all CPUs: what was flushed is clear, and with `back` those in which nothing is taken are given
-/// back. For who is short of addresses.
-pub(super) fn freshen<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, back: bool) {
-    let p = mm.platform();
-    for stock in v.cpus.iter().filter(|stock| stock.blocks.any(p)) {
-        // A few under each hold. Those that come meanwhile were looked at by who brings them.
-        let mut left = stock.blocks.len.get(p) as usize + 1;
-        while left > 0 {
-            let looks = left.min(LOOKS);
-            let gone = stock.with(mm, || freshen_some(mm, v, stock, looks, back));
-            gone.into_iter().flatten().for_each(|handle| give_back(mm, v, handle));
-            left -= looks;
-        }
-    }
-}
-
-/// Looks at so many blocks of a CPU, at most [`LOOKS`]; gives those that are closed for good. Under its lock.
-fn freshen_some<'p, P: Platform>(
-    mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
-    stock: &Stock,
-    looks: usize,
-    back: bool,
-) -> [Option<u32>; LOOKS] {
-    let mut gone = [None; LOOKS];
-    // In line with the others: who maps next takes the first that has room.
-    stock.blocks.change(mm, v, None);
-    for place in &mut gone[..looks] {
-        let Some(handle) = stock.blocks.pop(mm, v) else { break };
-        let found = block(mm, v, handle);
-        freshen_one(mm, v, found);
-        // If that fails somebody has just claimed a slot.
-        if back && found.close(mm.platform(), v) {
-            *place = Some(handle);
-        } else {
-            stock.blocks.push(mm, v, handle);
-        }
-    }
-    gone
-}
-
-/// Gives the addresses of a block back that is closed and nobody's.
-fn give_back<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {
-    let (p, old) = (mm.platform(), block(mm, v, handle));
-    v.set_block(mm, PageNumber(old.start.get(p)), None);
-    // Every slot that was ever mapped in it has been flushed since: its bit was clear.
-    v.put_back(mm, Unmapped::cleared(old.extent.get(p)).flushed());
-    v.state.blocks.release(mm, handle);
-}
-
-/// This CPU is offline from now on: another one has its blocks. If there is none they stay, for when it comes back.
-///
-/// Two may go at once:
-///
-/// ```text
-///   this CPU                          another
-///   presence = OFFLINE                presence = OFFLINE
-///   own lock: a block taken off
-///                                     own lock: all taken off
-///   its lock: is it online?
-///     yes: the block is its own, and it has not looked yet
-///     no: somebody else's
-/// ```
-pub(super) fn leave<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
-    let mine = &v.cpus[mm.platform().this_cpu().index()];
-    while let Some(handle) = mine.with(mm, || {
-        mine.blocks.change(mm, v, None);
-        mine.blocks.pop(mm, v)
-    }) {
-        let takes = |cpu: &usize| {
-            let (online, theirs) = (|| mm.is_online(CpuId(*cpu as u16)), &v.cpus[*cpu]);
-            online()
-                && theirs.with(mm, || {
-                    // Again: whoever goes has said so before it takes this lock to look what it has.
-                    let stays = online();
-                    if stays {
-                        theirs.blocks.push(mm, v, handle);
-                    }
-                    stays
-                })
-        };
-        if !(0..v.cpus.len()).any(|cpu| takes(&cpu)) {
-            return mine.with(mm, || mine.blocks.push(mm, v, handle));
-        }
-    }
-}
-
-/// For a look at a quiet system: of each block its extent, the pages that are mapped, and those that wait for a purge.
-pub(super) fn each<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, mut each: impl FnMut(u32, u64, u64)) {
-    let p = mm.platform();
-    for handle in (0..v.state.blocks.bound(mm)).filter(|&handle| v.state.blocks.is_used(mm, handle)) {
-        let found = block(mm, v, handle);
-        // A slot at hand, which was never a block.
-        if found.start.get(p) == 0 {
-            continue;
-        }
-        let sum = |bits: fn(&Part) -> &Word64| -> u64 {
-            found.parts(v).iter().map(|part| u64::from(bits(part).get(p).count_ones())).sum()
-        };
-        let dirty = sum(|part| &part.dirty) + sum(|part| &part.flushing);
-        each(found.extent.get(p), v.block_pages - sum(|part| &part.free) - dirty, dirty);
     }
 }

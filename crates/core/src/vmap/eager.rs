@@ -1,27 +1,22 @@
 //! `vmap=eager`, as it was before: one lock, a list of areas walked first fit, and a flush on every CPU per unmap, waited
 //! for under the lock.
 
+use super::entries;
 use super::extent::{Idle, Owned, Purpose, Unmapped, Want};
-use super::{Asked, Vmap, VmapPlace, entries};
+use super::request::{Asked, VmapPlace};
+use super::state::Vmap;
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PageRange};
+use crate::charge::charge;
 use crate::error::Error;
 use crate::event::FlushReason;
 use crate::frame::AllocFrom;
 use crate::paging::KernelProt;
 use crate::platform::Platform;
-use crate::profile::{self, Scope};
+use crate::profile::Scope;
 use crate::rule::Rule;
-use crate::sync::{SpinLock, Word32};
+use crate::sync::Word32;
 use crate::tlb::kernel;
-
-/// The areas.
-#[repr(C)]
-pub(super) struct Areas {
-    lock: SpinLock<{ Scope::EagerListLock as u8 }>,
-    /// The one with the lowest address, plus one; each leads to the next.
-    first: Word32,
-}
 
 /// Areas from the lowest up, each with the word that leads to it. Under the lock.
 fn areas<'a, 'p, P: Platform>(
@@ -42,7 +37,7 @@ fn first_fit<'p, P: Platform>(
     v: &Vmap<'p>,
     want: &Want,
 ) -> Option<(PageRange, &'p Word32)> {
-    let _scope = profile::scope(mm.platform(), Scope::EagerWalk);
+    let _scope = charge(mm.platform(), Scope::EagerWalk);
     let p = mm.platform();
     let (mut end, mut link) = (v.range.start, &v.state.eager.first);
     for (handle, from) in areas(mm, v) {
@@ -74,7 +69,7 @@ fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, want: &Want) -> Resu
 
 /// Takes an area off the list. Under the lock.
 fn unlink<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, idle: &Idle) {
-    let _scope = profile::scope(mm.platform(), Scope::EagerWalk);
+    let _scope = charge(mm.platform(), Scope::EagerWalk);
     let p = mm.platform();
     if let Some((handle, from)) = areas(mm, v).find(|(handle, _)| *handle == idle.handle()) {
         from.set(p, v.extent(mm, handle).next.get(p));
@@ -179,7 +174,7 @@ fn covering<'p, P: Platform>(
     v: &Vmap<'p>,
     page: PageNumber,
 ) -> Option<(u32, PageRange)> {
-    let _scope = profile::scope(mm.platform(), Scope::EagerWalk);
+    let _scope = charge(mm.platform(), Scope::EagerWalk);
     let p = mm.platform();
     let finished = |handle: u32| v.extent(mm, handle).purpose(p) != Purpose::Unfinished;
     areas(mm, v)

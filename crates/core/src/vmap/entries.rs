@@ -6,7 +6,9 @@
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PageRange};
 use crate::error::Error;
-use crate::frame::{AllocFrom, Few, Kind, flag};
+use crate::frame::AllocFrom;
+use crate::kind::Kind;
+use crate::memmap::{Few, flag};
 use crate::paging::table::{Leaf, Way, find, find_or_make};
 use crate::paging::{Entry, KernelProt};
 use crate::platform::Platform;

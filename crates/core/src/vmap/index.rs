@@ -5,7 +5,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::Vmap;
+use super::state::Vmap;
 use crate::Manager;
 use crate::addr::{FrameNumber, PAGE_SIZE, PageNumber, PageRange};
 use crate::error::Error;

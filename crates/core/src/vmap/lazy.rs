@@ -1,9 +1,11 @@
 //! `vmap=lazy`: addresses from trees of extents; what is unmapped waits for a purge.
 
+use super::entries;
 use super::extent::{Owned, Purpose, Unmapped, Want};
 use super::purge::{Effort, ease, is_running, purge};
+use super::request::Asked;
+use super::state::Vmap;
 use super::stock::{self, defer};
-use super::{Asked, Vmap, entries};
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;

@@ -2,17 +2,19 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `state.rs`, `cpu.rs` | all that there is: of the whole range, and of each CPU |
 //! | `extent.rs` | runs of kernel pages, and what each may do next, as types |
 //! | `shard.rs`, `slots.rs` | the free ones, in parts of the range with locks of their own; slots at hand |
 //! | `stock.rs`, `bins.rs`, `list.rs` | what each CPU has unmapped, and what of it was flushed and is at hand |
-//! | `across.rs`, `returning.rs` | what reaches across their borders; how extents become free |
+//! | `across.rs`, `free.rs`, `returning.rs` | what reaches across their borders; finding a free one; how extents become free |
 //! | `used.rs` | the ones in use, by address |
 //! | `request.rs` | what may be asked for |
 //! | `entries.rs` | the page tables that all spaces share |
 //! | `purge.rs` | unmapped extents wait for one flush, and become free after it (INV-3) |
-//! | `block.rs`, `bitmap.rs`, `index.rs` | small maps from per-CPU blocks; what is taken in one; the block of an address |
+//! | `block.rs`, `blocks.rs`, `bitmap.rs`, `index.rs` | small maps from per-CPU blocks; what is taken in one; the block of an address |
 //! | `eager.rs`, `lazy.rs` | the policies: `sweep` is `lazy` but for the flush |
-//! | `sweep.rs` | unmapped extents wait until each CPU has flushed by itself |
+//! | `sweep.rs`, `sweeping.rs` | unmapped extents wait until each CPU has flushed by itself |
+//! | `pressure.rs` | what waits is made free early when memory or the range runs short |
 //! | `audit.rs` | does everything add up |
 //!
 //! Locks, from the outside in: the purge's (sleeping), a shard's free extents (several only from the lowest shard up), a
@@ -24,100 +26,54 @@ mod audit;
 mod bins;
 mod bitmap;
 mod block;
+mod blocks;
+mod cpu;
 mod eager;
 mod entries;
 mod extent;
+mod free;
 mod index;
 mod lazy;
 mod list;
+mod pressure;
 mod purge;
 mod request;
 mod returning;
 mod shard;
 mod slots;
+mod state;
 mod stock;
 mod sweep;
+mod sweeping;
 mod used;
 
 pub(crate) use audit::Findings;
-use bitmap::Block;
-use extent::Extent;
-use list::List;
-pub use purge::Waits;
+use bitmap::{BLOCK, SMALLEST_BLOCK};
+use cpu::Stock;
+pub use pressure::Waits;
 use request::Asked;
 pub use request::VmapPlace;
-use shard::{MAX_SHARDS, Shard, shards_for};
-use stock::{Numbers, Stock};
-use sweep::Sweeping;
+use shard::shards_for;
+pub(crate) use state::Vmap;
+use state::{MAX_SHARDS, Shard, State};
 pub(crate) use sweep::{come_back, go_away, join_sweep, start_empty, ticked};
+use sweeping::Sweeping;
 
+use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PageRange};
+use crate::charge::charge;
+use crate::config::Config;
 use crate::cpu::CpuId;
 use crate::error::Error;
 use crate::frame::{AllocFrom, order_of, own};
 use crate::paging::{KernelProt, table};
 use crate::platform::Platform;
 use crate::policy::VmapPolicy;
-use crate::pool::{Pool, Zeroed};
-use crate::profile::{self, Scope};
-use crate::sync::{RwLock, Word32, Word64};
-use crate::{Config, Manager};
-
-/// What the manager keeps about its kernel range. All that CPUs share lies behind these references.
-#[derive(Clone, Copy)]
-pub(crate) struct Vmap<'p> {
-    range: PageRange,
-    /// Pages of each shard but the last, which has the rest too.
-    shard_pages: u64,
-    /// Pages of a per-CPU block: a power of two.
-    block_pages: u64,
-    state: &'p State,
-    shards: &'p [Shard],
-    cpus: &'p [Stock],
-    /// Frames of the index of blocks: see `index.rs`.
-    index: &'p [Word32],
-    /// Frames of the words that say which extent is in use where: see `used.rs`.
-    used: &'p [Word32],
-    /// Only with `vmap=sweep`.
-    sweeping: Option<Sweeping<'p>>,
-}
-
-/// What is there once. What all read has lines of its own.
-#[repr(C)]
-struct State {
-    numbers: Numbers,
-    /// Pages that wait, without what CPUs have not told yet.
-    reported: Apart<Word64>,
-    asked: Apart<purge::Asked>,
-    extents: Apart<Pool<Extent>>,
-    blocks: Apart<Pool<Block>>,
-    /// Had alone by who purges.
-    purging: Apart<RwLock<{ Scope::PurgeLock as u8 }>>,
-    /// Of a running purge: extents with frames.
-    owning: List,
-    eager: eager::Areas,
-}
-
-/// On lines of its own.
-#[repr(C, align(64))]
-struct Apart<T>(T);
-
-impl<T> core::ops::Deref for Apart<T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
-// SAFETY: pools, locks and atomics.
-unsafe impl Zeroed for State {}
+use crate::profile::Scope;
+use crate::sync::Word32;
 
 /// The most frames that [`Manager::map_ram`] takes.
 pub(crate) const MAX_RAM: usize = 64;
-/// Pages of the largest block, 4 MiB, and of the smallest.
-const BLOCK: u64 = 1024;
-const SMALLEST_BLOCK: u64 = 64;
-
 impl Config {
     pub(crate) fn check_vmap(&self) -> Result<(), Error> {
         let Some(range) = self.vmap else { return Ok(()) };
@@ -197,7 +153,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         place: VmapPlace,
         prot: KernelProt,
     ) -> Result<PageRange, Error> {
-        let _scope = profile::scope(self.platform(), Scope::Vmap);
+        let _scope = charge(self.platform(), Scope::Vmap);
         let v = self.kernel_range()?;
         self.check_frames(frames)?;
         let asked = Asked { pages: frames.len() as u64, place, purpose: extent::Purpose::Map };
@@ -213,7 +169,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::NoKernelRange`], [`Error::BadRange`], [`Error::NotMapped`], [`Error::WrongRelease`]; with `vmap=eager`
     /// [`Error::NeedsInterrupts`].
     pub fn vunmap(&self, start: PageNumber) -> Result<(), Error> {
-        let _scope = profile::scope(self.platform(), Scope::Vunmap);
+        let _scope = charge(self.platform(), Scope::Vunmap);
         self.release_kernel(start, extent::Purpose::Map)
     }
 
@@ -225,7 +181,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// Those of [`vmap`](Self::vmap); [`Error::NoSuchNode`].
     pub fn vmalloc(&self, pages: u64, place: VmapPlace, prot: KernelProt) -> Result<PageRange, Error> {
-        let _scope = profile::scope(self.platform(), Scope::Vmalloc);
+        let _scope = charge(self.platform(), Scope::Vmalloc);
         let v = self.kernel_range()?;
         if place.node.is_some_and(|node| !self.has_node(node)) {
             return Err(Error::NoSuchNode);
@@ -240,7 +196,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// Context, cost and errors as of [`vunmap`](Self::vunmap).
     pub fn vfree(&self, start: PageNumber) -> Result<(), Error> {
-        let _scope = profile::scope(self.platform(), Scope::Vfree);
+        let _scope = charge(self.platform(), Scope::Vfree);
         self.release_kernel(start, extent::Purpose::Alloc)
     }
 
@@ -252,7 +208,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::NoAddress`], [`Error::OutOfMemory`].
     #[doc(alias = "vm_map_ram")]
     pub fn map_ram(&self, frames: &[FrameNumber], prot: KernelProt) -> Result<PageRange, Error> {
-        let _scope = profile::scope(self.platform(), Scope::MapRam);
+        let _scope = charge(self.platform(), Scope::MapRam);
         let v = self.kernel_range()?;
         if frames.is_empty() || frames.len() > MAX_RAM {
             return Err(Error::BadRange);
@@ -272,7 +228,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Those of [`vunmap`](Self::vunmap).
     #[doc(alias = "vm_unmap_ram")]
     pub fn unmap_ram(&self, range: PageRange) -> Result<(), Error> {
-        let _scope = profile::scope(self.platform(), Scope::UnmapRam);
+        let _scope = charge(self.platform(), Scope::UnmapRam);
         let v = self.kernel_range()?;
         v.check_page(range.start)?;
         match self.config().policy.vmap {
@@ -313,7 +269,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::NoKernelRange`].
     pub fn vmap_purger(&self) -> Result<(), Error> {
         let v = self.kernel_range()?;
-        purge::await_wanted(self, v);
+        pressure::await_wanted(self, v);
         purge::serve(self, v);
         Ok(())
     }
@@ -323,7 +279,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::NoKernelRange`].
     pub fn vmap_waits(&self) -> Result<Waits, Error> {
-        Ok(purge::waits(self, self.kernel_range()?))
+        Ok(pressure::waits(self, self.kernel_range()?))
     }
 
     /// The kernel pages that were mapped together with this one: of `vmap`, `vmalloc` or `map_ram`. Any context but with
@@ -333,7 +289,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::NoKernelRange`]; [`Error::NotMapped`].
     #[doc(alias = "find_vm_area")]
     pub fn vmap_at(&self, page: PageNumber) -> Result<PageRange, Error> {
-        let _scope = profile::scope(self.platform(), Scope::VmapFind);
+        let _scope = charge(self.platform(), Scope::VmapFind);
         let v = self.kernel_range()?;
         v.check_page(page).map_err(|_| Error::NotMapped(page))?;
         let found = match self.config().policy.vmap {
@@ -397,7 +353,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Before this CPU goes offline: others may have its blocks.
     pub(crate) fn leave_block(&self) {
         if let Some(v) = &self.vmap {
-            block::leave(self, v);
+            blocks::leave(self, v);
         }
     }
 
@@ -409,7 +365,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// `vmap=sweep` those that were flushed by now, unless this is the `last` resort.
     pub(crate) fn purge_frames(&self, least: u32, last: bool) -> u32 {
         let Some(v) = &self.vmap else { return 0 };
-        let waits = purge::waits(self, v);
+        let waits = pressure::waits(self, v);
         if waits.frames < least.into() || crate::tlb::kernel::may_wait(self).is_err() {
             return 0;
         }

@@ -10,21 +10,20 @@
 use core::sync::atomic::Ordering;
 
 use super::extent::{Purpose, Unmapped};
+use super::pressure::waits;
 use super::returning::Returning;
-use super::sweep::{self, Sweeping};
-use super::{Vmap, block, entries};
+use super::state::Vmap;
+use super::sweeping::Sweeping;
+use super::{blocks, entries, sweep};
 use crate::Manager;
 use crate::addr::PageRange;
-use crate::cpu::CpuId;
+use crate::charge::charge;
 use crate::event::{Event, FlushReason};
-use crate::platform::{Platform, WaitKey};
-use crate::profile::{self, Scope};
+use crate::platform::Platform;
+use crate::profile::Scope;
 use crate::rule::Rule;
-use crate::sync::{Word32, full_fence};
+use crate::sync::full_fence;
 use crate::tlb::kernel;
-
-/// 32 MiB, in pages: what may wait for each doubling of the CPUs that are online.
-const LAZY: u64 = 8192;
 
 /// How hard a purge tries to find addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,76 +34,6 @@ pub(super) enum Effort {
     Begun,
     /// Also what CPUs have at hand, and blocks in which nothing is mapped.
     Hard,
-}
-
-/// Who purges, and who asks for it.
-#[repr(C)]
-pub(super) struct Asked {
-    /// Somebody was woken to purge, and has not begun.
-    pub wanted: Word32,
-    /// A purge is under way: see `Rule::WaitForPurge`.
-    pub running: Word32,
-}
-
-/// What waits for a purge of kernel addresses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Waits {
-    /// Pages of addresses that were unmapped and are not free yet.
-    pub pages: u64,
-    /// Frames of `vmalloc` that go with them.
-    pub frames: u64,
-}
-
-impl<'p> Vmap<'p> {
-    /// By how many CPUs are online, or as the configuration says.
-    pub(super) fn set_threshold<P: Platform>(&self, mm: &Manager<'p, P>) {
-        let p = mm.platform();
-        if self.sweeping.is_some() {
-            let share =
-                mm.config().vmap_lazy.map_or(sweep::SHARE, |pages| pages / u64::from(p.possible_cpus()));
-            return self.state.numbers.threshold.store(p, share, Ordering::Relaxed);
-        }
-        let online = || (0..p.possible_cpus()).filter(|&cpu| mm.is_online(CpuId(cpu as u16))).count() as u32;
-        let pages = mm.config().vmap_lazy.unwrap_or_else(|| u64::from(32 - online().leading_zeros()) * LAZY);
-        self.state.numbers.threshold.store(p, pages, Ordering::Relaxed);
-    }
-}
-
-pub(super) fn waits<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Waits {
-    let p = mm.platform();
-    if let Some(sweeping) = &v.sweeping {
-        let (pages, frames) = sweeping.waits(p, v.state.numbers.sweeps.last_over(p));
-        return Waits { pages, frames };
-    }
-    let mut sum = Waits { pages: v.state.reported.load(p, Ordering::Relaxed), frames: 0 };
-    for stock in v.cpus {
-        let here = stock.waits(p);
-        sum.pages = sum.pages.wrapping_add(here.pages);
-        sum.frames += here.frames;
-    }
-    sum
-}
-
-/// So many pages wait: asks for a purge if that is enough. Any context.
-pub(super) fn ask<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, pages: u64) {
-    let (p, wanted) = (mm.platform(), &v.state.asked.wanted);
-    let threshold = v.state.numbers.threshold.load(p, Ordering::Relaxed);
-    if pages >= threshold
-        && wanted.load(p, Ordering::Relaxed) == 0
-        && wanted.swap(p, 1, Ordering::AcqRel) == 0
-    {
-        mm.emit(Event::VmapPurgeWanted);
-        p.wake(WaitKey::VmapPurge);
-    }
-    if pages >= threshold.saturating_mul(2) {
-        v.state.numbers.pressing.store(p, 1, Ordering::Relaxed);
-    }
-}
-
-/// Waits until a purge is asked for.
-pub(super) fn await_wanted<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
-    let p = mm.platform();
-    p.wait(WaitKey::VmapPurge, &mut || v.state.asked.wanted.load(p, Ordering::Acquire) != 0);
 }
 
 /// Whoever maps purges if twice of what may wait does: who was woken has not come. So what waits is bounded even where
@@ -207,7 +136,7 @@ pub(super) fn purge<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: 
 
 /// The same by who has the purge's lock.
 fn purge_alone<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: Effort) -> u64 {
-    let _scope = profile::scope(mm.platform(), Scope::VmapPurge);
+    let _scope = charge(mm.platform(), Scope::VmapPurge);
     let (p, numbers) = (mm.platform(), &v.state.numbers);
     v.state.asked.running.store(p, 1, Ordering::Release);
     // Before anything is counted: what comes later asks again.
@@ -228,7 +157,7 @@ fn purge_alone<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: Effor
         let mut returning = Returning::new(mm, v);
         v.cpus.iter().for_each(|stock| give_back(mm, v, &mut returning, stock.drain(mm, v)));
         returning.finish();
-        block::freshen(mm, v, !p.broken(Rule::EmptyBlocksGoBack));
+        blocks::freshen(mm, v, !p.broken(Rule::EmptyBlocksGoBack));
     }
     v.state.asked.running.store(p, 0, Ordering::Release);
     pages

@@ -1,7 +1,7 @@
 //! What may be asked for. What makes no sense is refused before anything changes (PITFALLS 32).
 
-use super::Vmap;
 use super::extent::{Purpose, Want};
+use super::state::Vmap;
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId, PageNumber, PageRange};
 use crate::error::Error;

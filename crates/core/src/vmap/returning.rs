@@ -1,9 +1,10 @@
 //! Extents that become free: merged with their neighbours, some at a time under each hold of a lock (PITFALLS 30).
 
-use super::Vmap;
 use super::extent::Idle;
-use super::shard::{HOLD, KEEP, Shard};
+use super::shard::{HOLD, KEEP};
 use super::slots::Pile;
+use super::state::Shard;
+use super::state::Vmap;
 use crate::Manager;
 use crate::addr::PageRange;
 use crate::event::Event;

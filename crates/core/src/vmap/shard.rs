@@ -6,22 +6,19 @@
 //! A shard's lock is held for one search, or while [`HOLD`] extents come back (PITFALLS 30); no interrupt handler takes it.
 //! Extents in use are found without it: see `used.rs`.
 
-use super::Vmap;
-use super::extent::{Owned, Want};
-use super::slots::{Chain, Pile};
+use super::extent::{Owned, Place, Want};
+use super::slots::Pile;
+use super::state::Vmap;
+use super::state::{MAX_SHARDS, Shard};
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
+use crate::charge::charge;
 use crate::cpu::CpuId;
 use crate::error::Error;
 use crate::frame::AllocFrom;
 use crate::platform::Platform;
-use crate::pool::Zeroed;
-use crate::profile::{self, Scope};
-use crate::sync::{SpinLock, Word32};
-use crate::tree::Tree;
+use crate::profile::Scope;
 
-/// The most shards.
-pub(super) const MAX_SHARDS: u32 = 4096;
 /// No shard is shorter than this where nothing else is said, in pages: 64 MiB.
 const SHORTEST: u64 = 1 << 14;
 /// Extents that come back under one hold of a shard's lock.
@@ -33,23 +30,6 @@ const MOST_SLABS: u32 = 16;
 pub(super) const KEEP: u32 = 2048;
 /// Slots that taking one extent can need: its own, and that of the rest behind it.
 const SLOTS: u32 = 2;
-
-/// A part of the kernel range.
-#[repr(C, align(64))]
-pub(crate) struct Shard {
-    pub free: SpinLock<{ Scope::FreeExtentsLock as u8 }>,
-    /// Of who has the locks of several.
-    pub ticket: Word32,
-    /// Free extents, by address.
-    pub holes: Tree,
-    /// Slots at hand.
-    pub spare: Chain,
-    /// Slabs that the last refill might make.
-    slabs: Word32,
-}
-
-// SAFETY: atomics, locks and trees.
-unsafe impl Zeroed for Shard {}
 
 /// Whether a shard could be looked into.
 enum Look {
@@ -115,7 +95,7 @@ impl<'p> Vmap<'p> {
     }
 
     fn look<P: Platform>(&self, mm: &Manager<'p, P>, index: usize, want: &Want) -> Look {
-        let _scope = profile::scope(mm.platform(), Scope::ExtentSearch);
+        let _scope = charge(mm.platform(), Scope::ExtentSearch);
         let shard = &self.shards[index];
         let _guard = shard.free.lock(mm);
         let Some((hole, place)) = self.find_free(mm, &shard.holes, want) else { return Look::NoRoom };
@@ -207,15 +187,4 @@ impl<'p> Vmap<'p> {
             sweeping.each(mm, self, |handle| each(handle, Place::Waits));
         }
     }
-}
-
-/// Where an extent is found by a look at a quiet system.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
-    Free,
-    Used,
-    Spare,
-    Waits,
-    /// Flushed, and some CPU's.
-    AtHand,
 }

@@ -2,19 +2,11 @@
 
 use core::cell::Cell;
 
-use super::Vmap;
+use super::state::{Chain, Vmap};
 use crate::Manager;
 use crate::error::Error;
 use crate::frame::AllocFrom;
 use crate::platform::Platform;
-use crate::sync::Word32;
-
-/// Slots on a list, under somebody's lock.
-#[repr(C)]
-pub(super) struct Chain {
-    pub first: Word32,
-    pub len: Word32,
-}
 
 impl Chain {
     pub fn push<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {

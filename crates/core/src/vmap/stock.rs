@@ -19,22 +19,18 @@
 
 use core::sync::atomic::Ordering;
 
-use super::Vmap;
-use super::bins::{self, Bins};
-use super::block::Blocks;
+use super::bins;
+use super::cpu::{Batch, Stock};
 use super::extent::{Owned, Unmapped, Want};
-use super::list::List;
-use super::purge::{self, Waits};
+use super::pressure::{self, Waits};
+use super::state::Vmap;
 use super::sweep;
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::percpu::Here;
 use crate::platform::Platform;
-use crate::pool::Zeroed;
-use crate::profile::Scope;
 use crate::rule::Rule;
-use crate::sync::{SpinLock, Word32, Word64, full_fence};
-use crate::tlb::Epochs;
+use crate::sync::full_fence;
 use crate::tlb::kernel::may_wait;
 
 /// Extents at hand that a map looks at for one of just its size, where sizes share a list or an alignment is asked for.
@@ -47,76 +43,10 @@ const LONG: u64 = 16;
 /// Each CPU tells all others what it has unmapped when it comes to this part of its share of the threshold.
 const PART: u64 = 2;
 
-/// A CPU's own. Nobody else writes here but who purges, once a purge and on the first line alone, and who is short of
-/// addresses.
-#[repr(C, align(128))]
-pub(crate) struct Stock {
-    lock: SpinLock<{ Scope::StockLock as u8 }>,
-    /// Something was unmapped here since a purge came by.
-    waits: Word32,
-    /// Pages that no purge has come for, those of blocks too, and what they lie between.
-    pages: Word64,
-    from: Word64,
-    to: Word64,
-    /// As many of them as `State::reported` knows of.
-    told: Word64,
-    /// Frames that wait: some do as long as there is something in `owning`.
-    frames: Word64,
-    /// The last purge that came by. Where nothing `waits` since, it covers all that is in `fresh` and `sealed`.
-    visited: Word64,
-    fresh: Batch,
-    /// What waits for the purge before that of `fresh`.
-    sealed: Batch,
-    /// Extents with frames of their own, for the next purge to free.
-    owning: List,
-    /// Flushed, and at hand.
-    ready: Bins,
-    /// The same, and not wanted from one purge to the next; some of it was there at this purge, and since.
-    surplus: Bins,
-    since: Word64,
-    /// The same, and not wanted for [`LONG`] purges: it goes back.
-    excess: List,
-    pub blocks: Blocks,
-}
-
-// SAFETY: atomics only.
-unsafe impl Zeroed for Stock {}
-
-/// Extents that wait for the same purge.
-#[repr(C)]
-struct Batch {
-    extents: Bins,
-    /// The number of the purge; 0 if there are none.
-    purge: Word64,
-}
-
 /// What a purge found at a CPU.
 pub(super) struct Found {
     pub pages: u64,
     pub span: PageRange,
-}
-
-/// What all read, and what is written twice a purge: where many CPUs map, each write costs each of them a move of the line.
-#[repr(C, align(64))]
-pub(super) struct Numbers {
-    /// The last purge that has begun, and the last one that has flushed. Written by who has the purge's lock; with
-    /// `vmap=sweep`, of sweeps.
-    pub sweeps: Epochs,
-    /// Pages that wait before a purge is asked for; with `vmap=sweep`, on one CPU before it begins a sweep.
-    pub threshold: Word64,
-    /// Twice as much waits: who maps purges.
-    pub pressing: Word32,
-}
-
-impl Numbers {
-    /// The purge that covers what was unmapped before this is read.
-    pub fn next<P: Platform>(&self, p: &P) -> u64 {
-        self.sweeps.last(p) + 1
-    }
-
-    pub fn has_flushed<P: Platform>(&self, p: &P, purge: u64) -> bool {
-        self.sweeps.last_over(p) >= purge
-    }
 }
 
 impl<'p> Vmap<'p> {
@@ -126,10 +56,6 @@ impl<'p> Vmap<'p> {
         let stock = &self.cpus[here.cpu.index()];
         let _guard = stock.lock.lock(mm);
         work(stock)
-    }
-
-    pub(super) fn link<P: Platform>(&self, mm: &Manager<'p, P>) -> impl Fn(u32) -> &'p Word32 {
-        move |handle| &self.extent(mm, handle).next
     }
 }
 
@@ -315,7 +241,7 @@ fn wait_for_purge<'p, P: Platform>(
         report.1 = reported.fetch_add(p, report.0, Ordering::Relaxed);
     }
     if report.0 > 0 {
-        purge::ask(mm, v, report.1.wrapping_add(report.0));
+        pressure::ask(mm, v, report.1.wrapping_add(report.0));
     }
     report.2
 }

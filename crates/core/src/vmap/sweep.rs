@@ -24,96 +24,26 @@
 
 use core::sync::atomic::Ordering;
 
-use super::Vmap;
-use super::list::List;
-use super::stock::Stock;
+use super::cpu::Stock;
+use super::state::Vmap;
+use super::sweeping::{AWAY, Owned, Part, Shared, Sweeping, Waiting};
 use crate::Manager;
 use crate::addr::PageRange;
-use crate::cpu::{CpuId, CpuMask};
+use crate::cpu::CpuId;
 use crate::error::Error;
 use crate::event::{Event, FlushReason};
 use crate::frame::{order_of, own};
-use crate::ipi::Work;
-use crate::percpu::Here;
+use crate::percpu::{Here, Work};
 use crate::platform::{Platform, WaitKey};
-use crate::pool::Zeroed;
 use crate::rule::Rule;
-use crate::sync::{Word32, Word64, full_fence};
-use crate::tlb::{Look, kernel, sweep};
+use crate::sync::{Word64, full_fence};
+use crate::tlb::{kernel, sweep};
 
-/// Pages that wait for the next sweep on a CPU before it begins one, where the configuration does not say: 8 MiB.
-pub(super) const SHARE: u64 = 2048;
 /// CPUs that are looked at in one go, by an interrupt handler and by who maps: eight are in a line.
 const TICK_LOOKS: u32 = 64;
 const MAP_LOOKS: u32 = 1024;
 /// A CPU looks again when a share and one more of so many parts of it wait.
 const PARTS: u64 = 4;
-
-/// What `vmap=sweep` has besides.
-#[derive(Clone, Copy)]
-pub(super) struct Sweeping<'p> {
-    shared: &'p Shared,
-    /// The last sweep in which each CPU has taken part, and whether it is [`AWAY`]. Written by it alone, once in a sweep, and
-    /// as it comes and goes. They lie close together, for whoever looks at all of them.
-    swept: &'p [Word64],
-    waiting: &'p [Waiting],
-}
-
-/// A CPU that is away has taken part in whatever sweep there is.
-const AWAY: u64 = 1 << 63;
-
-#[repr(C)]
-struct Shared {
-    look: Look,
-    demand: Demand,
-    /// CPUs that have extents with frames of their own.
-    owners: CpuMask,
-}
-
-/// On a line of its own: read by who has unmapped a share.
-#[repr(C, align(64))]
-struct Demand {
-    /// Somebody has unmapped enough for another sweep since the last began.
-    more: Word32,
-    /// When the last sweep began, about.
-    begun_at: Word64,
-}
-
-// SAFETY: atomics only.
-unsafe impl Zeroed for Shared {}
-
-/// What of a CPU's waits. Under its stock's lock, but for sums.
-#[repr(C, align(64))]
-struct Waiting {
-    fresh: Part,
-    /// What waits for the sweep before that of `fresh`.
-    sealed: Part,
-    /// Flushed, and to be freed.
-    flushed: Owned,
-    /// With so many pages it looks whether the sweep is over.
-    look_at: Word64,
-}
-
-// SAFETY: atomics only.
-unsafe impl Zeroed for Waiting {}
-
-/// What waits for the same sweep.
-#[repr(C)]
-struct Part {
-    /// Its number; 0 if there is nothing.
-    until: Word64,
-    /// Pages, without those of `owned`.
-    pages: Word64,
-    owned: Owned,
-}
-
-/// Extents with frames of their own.
-#[repr(C)]
-struct Owned {
-    extents: List,
-    pages: Word64,
-    frames: Word64,
-}
 
 fn add<P: Platform>(p: &P, word: &Word64, more: u64) {
     if more != 0 {

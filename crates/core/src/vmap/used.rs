@@ -16,9 +16,9 @@
 
 use core::sync::atomic::Ordering;
 
-use super::Vmap;
 use super::extent::Purpose;
 use super::index::{PER_FRAME, below, make_below};
+use super::state::Vmap;
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;

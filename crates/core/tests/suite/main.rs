@@ -17,6 +17,7 @@ mod handles;
 mod hotplug;
 mod ipis;
 mod large;
+mod layers;
 mod locks;
 mod machine;
 mod many_cpus;

@@ -24,28 +24,24 @@ const STEPS: [&str; 15] = [
 
 /// Functions with such a step and no rule of their own, and why.
 const WITHOUT: &[(&str, &str, &str)] = &[
-    ("hotplug.rs", "note_presence", "before any CPU but this one uses the manager"),
+    ("hotplug/mod.rs", "note_presence", "before any CPU but this one uses the manager"),
     (
-        "paging/map.rs",
+        "space/map.rs",
         "destroy_space",
         "its flush is for lazy CPUs only, and asks `tables-to-lazy` in `tlb::flush`",
     ),
     (
-        "paging/parked.rs",
+        "space/parked.rs",
         "park",
         "its own flush is no promise; what it completes, and raises, is INV-4 and INV-6 as ever",
     ),
-    ("paging/parked.rs", "settle", "asks `parked-address-flushed` in `may_be_used`"),
-    ("paging/parked.rs", "settle_one", "the same"),
-    (
-        "paging/switch.rs",
-        "mark_lazy",
-        "a CPU that is not marked as lazy is flushed: nothing is lost without it",
-    ),
+    ("space/parked.rs", "settle", "asks `parked-address-flushed` in `may_be_used`"),
+    ("space/parked.rs", "settle_one", "the same"),
+    ("tlb/local.rs", "mark_lazy", "a CPU that is not marked as lazy is flushed: nothing is lost without it"),
     ("reclaim/aging/flush.rs", "clear", "a policy: nothing rests on it, `aging=no-flush` does without"),
     ("tlb/kernel.rs", "local", "does what it was asked to; who asks has the rule"),
-    ("tlb/mod.rs", "local", "the same"),
-    ("tlb/mod.rs", "catch_up", "the same: `lazy-return-flush`, `acknowledge-after-flush`"),
+    ("tlb/local.rs", "local", "the same"),
+    ("tlb/local.rs", "catch_up", "the same: `lazy-return-flush`, `acknowledge-after-flush`"),
 ];
 
 fn sources(folder: &Path, into: &mut Vec<PathBuf>) {

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 use loom::sync::atomic::Ordering;
 use quietmm::addr::{PageNumber, PhysAddr};
-use quietmm::sync::modelled::{Shared, Step};
+use quietmm::step::{Shared, Step};
 use quietmm::{Entry, FrameNumber, Platform, UserAccess};
 
 use super::Machine;

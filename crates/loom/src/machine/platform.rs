@@ -3,7 +3,7 @@
 use loom::sync::atomic::Ordering;
 use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
 use quietmm::platform::{BlockDevice, DeviceError, Guarantees, Store, WaitKey};
-use quietmm::sync::modelled::{Shared, Step};
+use quietmm::step::{Shared, Step};
 use quietmm::{CpuId, CpuSet, Event, FrameNumber, NodeId, Platform, Rule, VirtAddr};
 
 use super::{BASE, FRAMES, Machine, PAGE, this_cpu};

@@ -54,7 +54,7 @@ fn broken_rules_are_seen() {
 
 #[test]
 fn orderings_that_are_missing_are_seen() {
-    let fence = || Fault::without_fence("paging/fault.rs", "INV-2: before the look at the page's lock");
+    let fence = || Fault::without_fence("space/fault.rs", "INV-2: before the look at the page's lock");
     cut_and_fault(shared).fails(fence());
     cut_and_fault(private).fails(fence());
 }

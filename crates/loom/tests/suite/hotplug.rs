@@ -107,11 +107,12 @@ fn broken_rules_are_seen() {
 #[test]
 fn orderings_that_are_missing_are_seen() {
     unmap_and_go().fails(Fault::without_fence("ipi.rs", "fn is_gone"));
-    unmap_and_go().fails(Fault::without("paging/switch.rs", "Presence::LAZY, Ordering::Release"));
-    unmap_and_go().fails(Fault::without_fence("hotplug.rs", "Presence::OFFLINE, Ordering::Release"));
+    unmap_and_go().fails(Fault::without("tlb/local.rs", "Presence::LAZY, Ordering::Release"));
+    unmap_and_go().fails(Fault::without_fence("hotplug/mod.rs", "Presence::OFFLINE, Ordering::Release"));
     unmap_kernel_and_come()
         .fails(Fault::without_fence("tlb/kernel.rs", "let targets = &here.slot().targets"));
-    unmap_kernel_and_come().fails(Fault::without_fence("hotplug.rs", "Presence::ACTIVE, Ordering::Relaxed"));
+    unmap_kernel_and_come()
+        .fails(Fault::without_fence("hotplug/mod.rs", "Presence::ACTIVE, Ordering::Relaxed"));
 }
 
 #[test]

@@ -152,8 +152,8 @@ fn a_writer_is_alone_and_nobody_sleeps_for_ever() {
 #[test]
 fn orderings_that_are_missing_are_seen() {
     three_spin()
-        .fails(Fault::without("sync.rs", "serving.store(p, ticket.wrapping_add(1), Ordering::Release)"));
-    three_spin().fails(Fault::without("sync.rs", "serving.load(p, Ordering::Acquire)"));
+        .fails(Fault::without("sync/spin.rs", "serving.store(p, ticket.wrapping_add(1), Ordering::Release)"));
+    three_spin().fails(Fault::without("sync/spin.rs", "serving.load(p, Ordering::Acquire)"));
     let rwlock = |code| Fault::without("sync/rwlock.rs", code);
     reader_and_writer().fails(rwlock("fetch_add(p, READER + SINCE, Ordering::Acquire)"));
     reader_and_writer().fails(rwlock("fetch_sub(self.p, READER, Ordering::Release)"));

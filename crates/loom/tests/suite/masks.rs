@@ -1,5 +1,5 @@
 //! The shared mask of CPUs: its summary hides nobody, and who reads that a CPU has left sees what it did before.
-use quietmm::cpu::CpuMask;
+use quietmm::cpumask::CpuMask;
 use quietmm::{AllocFrom, CpuId, FrameNumber};
 use quietmm_loom::case::bare;
 use quietmm_loom::words::Place;
@@ -73,8 +73,8 @@ fn who_is_gone_has_left_before() {
 
 #[test]
 fn orderings_that_are_missing_are_seen() {
-    leave().fails(Fault::without("cpu.rs", "fetch_and(p, !cpu.bit(), Ordering::Release)"));
-    let look = |from| Fault::Without(vec![Place::of("cpu.rs", from, "load(p, Ordering::Acquire)")]);
+    leave().fails(Fault::without("cpumask.rs", "fetch_and(p, !cpu.bit(), Ordering::Release)"));
+    let look = |from| Fault::Without(vec![Place::of("cpumask.rs", from, "load(p, Ordering::Acquire)")]);
     leave().fails(look("pub fn is_empty_but"));
 }
 

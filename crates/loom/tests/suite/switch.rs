@@ -185,7 +185,7 @@ fn who_comes_to_a_space_that_ends_is_refused_or_there_first() {
     end_and_enter().fails(Fault::Broken(Rule::EndBeforeMask));
     end_and_enter().fails(Fault::Broken(Rule::LifeAfterMask));
     end_and_return().fails(Fault::Broken(Rule::LifeAfterLazy));
-    let switch = |from| Fault::without_fence("paging/switch.rs", from);
+    let switch = |from| Fault::without_fence("tlb/switch.rs", from);
     end_and_enter().fails(switch("space.life.decide(p);"));
     end_and_enter().fails(switch("space.cpus.0.insert(p, here.cpu)"));
     end_and_return().fails(switch("space.life.decide(p);"));
@@ -224,16 +224,17 @@ fn broken_rules_are_seen() {
 
 #[test]
 fn orderings_that_are_missing_are_seen() {
-    let switch = |from| Fault::without_fence("paging/switch.rs", from);
+    let switch = |from| Fault::without_fence("tlb/switch.rs", from);
     unmap_and_enter().fails(switch("space.cpus.0.insert(p, here.cpu)"));
     unmap_and_leave_lazy().fails(switch("if slot.presence.word.get(p) != Presence::LAZY"));
     unmap_and_enter_first().fails(switch("space.cpus.0.insert(p, here.cpu)"));
-    let flush = Fault::without_fence("tlb/mod.rs", "let generation = space.raise(p);");
+    let flush = Fault::without_fence("tlb/flush.rs", "let generation = space.raise(p);");
     unmap_and_enter().fails(flush.clone());
     unmap_and_leave_lazy().fails(flush);
-    unmap_and_enter_lazy().fails(Fault::without("paging/switch.rs", "Presence::LAZY, Ordering::Release"));
-    unmap_and_enter_lazy().fails(Fault::without("tlb/mod.rs", "presence.word.load(p, Ordering::Acquire)"));
-    end_and_leave().fails(Fault::without("cpu.rs", "fetch_and(p, !cpu.bit(), Ordering::Release)"));
+    unmap_and_enter_lazy().fails(Fault::without("tlb/local.rs", "Presence::LAZY, Ordering::Release"));
+    unmap_and_enter_lazy()
+        .fails(Fault::without("tlb/targets.rs", "presence.word.load(p, Ordering::Acquire)"));
+    end_and_leave().fails(Fault::without("cpumask.rs", "fetch_and(p, !cpu.bit(), Ordering::Release)"));
 }
 
 #[test]

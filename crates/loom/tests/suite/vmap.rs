@@ -1,7 +1,7 @@
 //! Kernel addresses: what is unmapped is not used again before every CPU has flushed it (INV-3).
 use std::sync::atomic::Ordering;
 
-use quietmm::sync::modelled::Step;
+use quietmm::step::Step;
 use quietmm::{AllocFrom, Config, FrameNumber, KernelProt, PageNumber, PageRange, Platform, Rule, VmapPlace};
 use quietmm_loom::case::bare;
 use quietmm_loom::{Fault, Mm, Model, Setup};

@@ -104,9 +104,9 @@ fn broken_rules_are_seen() {
 #[test]
 fn orderings_that_are_missing_are_seen() {
     write_back_and_fault(0)
-        .fails(Fault::without_fence("paging/fault.rs", "INV-2: before the look at the page's lock"));
+        .fails(Fault::without_fence("space/fault.rs", "INV-2: before the look at the page's lock"));
     write_back_and_enter().fails(Fault::without_fence("tlb/batch.rs", "let generation = if skip"));
-    // The fence of `reclaim/rmap.rs` is not seen to be missing since a walk takes the lock of an interval tree behind it: the model
+    // The fence of `rmap/walk.rs` is not seen to be missing since a walk takes the lock of an interval tree behind it: the model
     // orders that atomic step like a fence, which weaker hardware need not.
 }
 

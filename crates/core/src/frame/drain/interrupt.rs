@@ -3,19 +3,19 @@
 //! The handler takes no lock. It hands the frames over as a chain, in a few stores, and whoever asked puts them into
 //! their zones: the interrupted CPU goes on at once, however much it held.
 
-use super::Drained;
+use super::drained::Drained;
 use crate::Manager;
 use crate::cpu::CpuId;
 use crate::frame::percpu::Section;
-use crate::ipi::{self, Work};
-use crate::percpu::Here;
+use crate::ipi;
+use crate::percpu::{Here, Work};
 use crate::platform::Platform;
 use crate::rule::Rule;
 
 /// Asks every CPU that is online.
 pub(super) fn all<P: Platform>(mm: &Manager<'_, P>) -> Drained {
     let here = Here::new(mm);
-    here.slot().targets.insert_all(mm.platform(), mm.online());
+    mm.online().add_to(mm.platform(), &here.slot().targets);
     ask(here, None)
 }
 
@@ -27,7 +27,7 @@ pub(super) fn holding<P: Platform>(mm: &Manager<'_, P>, force: bool) -> Drained 
     let shared = p.broken(Rule::OwnDrainSet);
     let set = if shared { &mm.slot(CpuId(0)).targets } else { &here.slot().targets };
     set.clear();
-    set.insert_all(p, mm.holders());
+    mm.holders().add_to(p, set);
     for cpu in set.iter() {
         if mm.slot(cpu).pages.held(p) == 0 {
             set.remove(cpu);
@@ -39,7 +39,7 @@ pub(super) fn holding<P: Platform>(mm: &Manager<'_, P>, force: bool) -> Drained 
         set.clear();
     }
     if force {
-        here.slot().targets.insert_all(p, mm.online());
+        mm.online().add_to(p, &here.slot().targets);
     }
     ask(here, Some(holders))
 }

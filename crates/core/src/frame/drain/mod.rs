@@ -2,6 +2,7 @@
 //!
 //! The policies differ in whom they bother: every CPU, those that hold frames, or none.
 
+mod drained;
 mod interrupt;
 mod remote;
 
@@ -9,10 +10,11 @@ pub(crate) use interrupt::hand_over;
 
 use super::percpu::Section;
 use crate::Manager;
+use crate::charge::charge;
 use crate::event::Event;
 use crate::platform::Platform;
 use crate::policy::Drain;
-use crate::profile::{self, Scope};
+use crate::profile::Scope;
 use crate::rule::Rule;
 use crate::sync::full_fence;
 
@@ -26,17 +28,6 @@ pub enum Certainty {
     Certain,
 }
 
-/// What a drain did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Drained {
-    /// Frames that are back in their zones.
-    frames: u32,
-    /// CPUs that were asked by interrupt.
-    sent: u32,
-    /// CPUs that seemed to hold frames, this one too. `None`: nobody looked.
-    holders: Option<u32>,
-}
-
 impl<P: Platform> Manager<'_, P> {
     /// Puts the frames that CPUs have at hand back into their zones. Gives how many this call has put back: another that
     /// runs at the same time may have the rest.
@@ -45,7 +36,7 @@ impl<P: Platform> Manager<'_, P> {
     /// per other CPU that holds frames (and, if it must be certain, one per other CPU that is online), or none.
     #[doc(alias = "drain_all_pages")]
     pub fn drain_page_lists(&self, certainty: Certainty) -> u32 {
-        let _scope = profile::scope(self.platform(), Scope::Drain);
+        let _scope = charge(self.platform(), Scope::Drain);
         let p = self.platform();
         let began = p.now().0;
         let force = certainty == Certainty::Certain && !p.broken(Rule::ForceAsksAll);

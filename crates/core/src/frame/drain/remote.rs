@@ -1,7 +1,7 @@
 //! `remote`: the drainer takes the frames off the lists of others itself. Each list has a lock that its CPU takes for
 //! every change, nearly always without waiting; nobody is interrupted.
 
-use super::Drained;
+use super::drained::Drained;
 use crate::Manager;
 use crate::cpu::CpuId;
 use crate::frame::percpu::Section;

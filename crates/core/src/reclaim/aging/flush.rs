@@ -1,11 +1,11 @@
 //! `aging=flush`: clear the bit and flush the page, so that the next use sets it again.
 
-use super::super::rmap::Mapping;
-use super::no_flush;
 use crate::Manager;
 use crate::addr::PageRange;
 use crate::event::FlushReason;
 use crate::platform::Platform;
+use crate::reclaim::aging::no_flush;
+use crate::rmap::Mapping;
 use crate::tlb;
 
 /// One IPI per CPU that uses the space and is neither lazy nor this one.

@@ -5,15 +5,14 @@ mod no_flush;
 
 use core::ops::ControlFlow;
 
-use super::rmap::{Mapping, walk};
 use crate::Manager;
 use crate::addr::FrameNumber;
-use crate::frame::flag;
+use crate::memmap::flag;
 use crate::paging::Entry;
 use crate::platform::Platform;
 use crate::policy::Aging;
+use crate::rmap::{self, Mapping, walk};
 use crate::rule::Rule;
-use crate::tlb::Idle;
 
 /// What aging advises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +63,7 @@ impl Uses {
 pub(super) fn look<P: Platform>(mm: &Manager<'_, P>, mapping: &Mapping<'_, '_, P>) -> Seen {
     let sweeps = mm.stamps();
     if !mapping.entry.has(Entry::ACCESSED) {
-        return if sweeps && !is_uncached(mm, mapping) { Seen::Unswept } else { Seen::Idle };
+        return if sweeps && !rmap::is_uncached(mm, mapping) { Seen::Unswept } else { Seen::Idle };
     }
     let large = mapping.leaf.is_large() && !sweeps && !mm.platform().broken(Rule::LargeAgingFlushes);
     match mm.config().policy.aging {
@@ -73,25 +72,6 @@ pub(super) fn look<P: Platform>(mm: &Manager<'_, P>, mapping: &Mapping<'_, '_, P
         Aging::NoFlush => no_flush::clear(mapping),
     }
     Seen::Used
-}
-
-/// Whether no CPU that may use the entry has it cached, and none will without setting its accessed bit (INV-13). An entry
-/// that lets nobody use it was flushed when it became so, unless that is going on.
-pub(super) fn is_uncached<P: Platform>(mm: &Manager<'_, P>, mapping: &Mapping<'_, '_, P>) -> bool {
-    let Mapping { entry, space, .. } = mapping;
-    if !entry.is_present() {
-        return !space.is_changing(mm.platform());
-    }
-    if entry.has(Entry::ACCESSED) {
-        return false;
-    }
-    let idle = mm.idle(*entry);
-    if idle == Idle::UncachedSince {
-        // The first of those that waited for the last sweep. What comes behind them waits for the next: it had better begin
-        // now.
-        mm.begin_sweep();
-    }
-    idle != Idle::Unswept
 }
 
 /// Clears the accessed bits of all entries that lead to a page and says how many were set.

@@ -2,8 +2,8 @@
 //! may look idle; it is then unmapped like any other, flush and all, and no data is lost (INV-10). With `unmap=quiet` it
 //! is not judged before a sweep has ended (INV-13).
 
-use super::super::rmap::Mapping;
 use crate::platform::Platform;
+use crate::rmap::Mapping;
 
 /// No IPI.
 pub(super) fn clear<P: Platform>(mapping: &Mapping<'_, '_, P>) {

@@ -1,0 +1,75 @@
+//! What the core keeps about a file.
+
+use core::sync::atomic::Ordering;
+
+use crate::addr::{FrameNumber, PAGE_SIZE};
+use crate::handle::FileId;
+use crate::life::Life;
+use crate::platform::Platform;
+use crate::pool::{Goes, Pooled};
+use crate::profile::Scope;
+use crate::sync::{BiasedRwLock, SpinLock, Word32, Word64};
+use crate::vma::Shown;
+use crate::writeback::Backoff;
+use crate::zeroed::Zeroed;
+
+/// What the core keeps about a file.
+#[repr(C, align(64))]
+pub(crate) struct File {
+    /// Whoever reads or writes it shares this; whoever changes its length, or takes a part of it out, has it alone.
+    pub(super) io: BiasedRwLock<{ Scope::FileLock as u8 }>,
+    /// Length in bytes. Changed by who has `io` alone, under `lock`.
+    pub(super) len: Word64,
+    /// Pages that do not come into the cache, from the first to behind the last: a hole is made there. As `len`.
+    pub(super) closed: [Word64; 2],
+    /// Guards the tree and the number of cached pages.
+    pub(super) lock: SpinLock<{ Scope::FileTreeLock as u8 }>,
+    pub(super) root: Word32,
+    pub(super) levels: Word32,
+    pub(super) cached: Word64,
+    /// What came of its pages' writes.
+    pub backoff: Backoff,
+    /// The regions that show it.
+    pub shown: Shown,
+    /// Which use of the slot this is. It ends, under the lock of `shown`, before its pages are let go.
+    pub(super) life: Life,
+}
+
+// SAFETY: atomics and locks only.
+unsafe impl Zeroed for File {}
+
+impl Pooled for File {
+    // An old handle may come at any time, and so may who holds a page that was its.
+    const GOES: Goes = Goes::Never;
+}
+
+/// A page of a file, held for whoever wanted it.
+#[must_use = "it is held"]
+pub(crate) enum FilePage {
+    /// In the cache, with its content.
+    Found(FrameNumber),
+    /// In the cache; somebody reads it.
+    Busy(FrameNumber),
+    /// In the cache now, locked: the caller must read it.
+    New(FrameNumber),
+    /// A hole is being made there: to be waited for.
+    Closed,
+}
+
+/// Pages of the longest file.
+pub(super) const MAX_PAGES: u64 = 1 << 40;
+
+/// The holds on a page that only reclaim and the cache hold.
+pub(super) const CACHE_AND_CALLER: u32 = 2;
+
+impl File {
+    /// Whether this is still the file that a handle names.
+    pub fn is<P: Platform>(&self, p: &P, id: FileId) -> bool {
+        self.life.is(p, id.life)
+    }
+
+    /// Length in pages, the last of which may be used in part.
+    pub fn pages<P: Platform>(&self, p: &P) -> u64 {
+        self.len.load(p, Ordering::Acquire).div_ceil(PAGE_SIZE)
+    }
+}

@@ -1,0 +1,207 @@
+//! Memory that goes offline and comes back, in blocks of the largest order.
+//!
+//! A block that leaves is isolated first: nothing more is handed out of it, what is free in it is taken off the zone's
+//! lists, and what is freed into it from then on is retired too. Then what is still in use has to go: pages of files are
+//! reclaimed, all else has to be freed by whoever uses it. When the last frame is retired the block is offline.
+//!
+//! While a block leaves, CPUs keep nothing of its zone at hand. So one certain drain after the isolation is enough
+//! (INV-7), and no frame of the block hides on a list.
+
+use crate::Manager;
+use crate::addr::FrameNumber;
+use crate::error::Error;
+use crate::event::Event;
+use crate::frame::Certainty;
+use crate::frame::Zone;
+use crate::frame::set_watermarks;
+use crate::kind::Kind;
+use crate::memmap::{Frame, MAX_ORDER};
+use crate::platform::Platform;
+use crate::resched::{Work, cost};
+
+/// Frames of a block.
+const FRAMES: u32 = 1 << MAX_ORDER;
+/// Frames that are looked at under one hold of the zone's lock.
+const STEP: u32 = 64;
+
+/// A block on its way offline: isolated, and perhaps not empty yet.
+///
+/// Not `Copy`, and to be used up: by [`Manager::finish_offline`] or [`Manager::cancel_offline`]. One that is dropped
+/// leaves the block isolated for ever, and its zone without lists.
+#[must_use = "the block stays isolated until it is offline or the attempt is cancelled"]
+#[derive(Debug, PartialEq, Eq)]
+pub struct Leaving {
+    first: FrameNumber,
+}
+
+impl Leaving {
+    /// Its first frame.
+    pub fn first(&self) -> FrameNumber {
+        self.first
+    }
+}
+
+/// A block that is offline. The embedding kernel may take the memory away, or give it back by
+/// [`Manager::bring_online`].
+#[must_use = "memory that is dropped stays offline"]
+#[derive(Debug, PartialEq, Eq)]
+pub struct Offline {
+    first: FrameNumber,
+}
+
+impl Offline {
+    /// Its first frame.
+    pub fn first(&self) -> FrameNumber {
+        self.first
+    }
+}
+
+/// A block that is not empty yet.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Remains {
+    /// It is still isolated.
+    pub leaving: Leaving,
+    /// A frame of it that is in use.
+    pub frame: FrameNumber,
+    /// What for.
+    pub kind: Kind,
+}
+
+impl<P: Platform> Manager<'_, P> {
+    /// The blocks of memory that begin and end in one region, offline or not. Those with the core's bookkeeping can
+    /// never go offline.
+    pub fn blocks(&self) -> impl Iterator<Item = FrameNumber> {
+        self.zones().flat_map(|zone| {
+            let first = zone.start.0.next_multiple_of(FRAMES);
+            let end = zone.end.0 - zone.end.0 % FRAMES;
+            (first..end.max(first)).step_by(FRAMES as usize).map(FrameNumber)
+        })
+    }
+
+    /// Begins to take the block of 2^[`MAX_ORDER`] frames at `first` offline: from now on nothing is
+    /// allocated from it. At most one block of a zone at a time. With interrupts on and no lock held; may wait.
+    ///
+    /// IPIs: those of a certain [`drain_page_lists`](Self::drain_page_lists).
+    ///
+    /// # Errors
+    /// [`Error::BadBlock`] if it is not aligned or not whole in one region; [`Error::NoSuchFrame`] if it is offline
+    /// already; [`Error::NotMovable`] if it holds the core's bookkeeping; [`Error::Busy`] if another block of the region
+    /// is on its way.
+    pub fn begin_offline(&self, first: FrameNumber) -> Result<Leaving, Error> {
+        let p = self.platform();
+        let zone = self.zone_of_block(first)?;
+        for n in (0..FRAMES).map(|i| first.add(i)) {
+            match self.frames().get(n).kind(p) {
+                // It stays what it is, so that no lock is needed for the look.
+                Kind::Reserved => return Err(Error::NotMovable(n)),
+                Kind::Absent if zone.leaving(p) != Some(first) => return Err(Error::NoSuchFrame(n)),
+                _ => {}
+            }
+        }
+        if !zone.lock(self).begin_leave(first) {
+            return Err(Error::Busy);
+        }
+        let (mut n, mut work) = (first, Work::begin(self));
+        while n < first.add(FRAMES) {
+            // What is freed behind this walk is retired by whoever frees it.
+            let guard = zone.lock(self);
+            let end = n.add(STEP);
+            while n < end {
+                n = guard.retire_if_free(n);
+            }
+            drop(guard);
+            work.did(STEP * cost::ENTRY);
+        }
+        self.drain_page_lists(Certainty::Certain);
+        Ok(Leaving { first })
+    }
+
+    /// Empties the block as far as it can, and takes it offline if nothing of it is in use any more. With interrupts on
+    /// and no lock held; may wait. IPIs: one batch for each page that is mapped.
+    ///
+    /// # Errors
+    /// What is left, with the block still isolated: to be tried again when it may have been freed, or cancelled.
+    pub fn finish_offline(&self, leaving: Leaving) -> Result<Offline, Remains> {
+        let p = self.platform();
+        let first = leaving.first;
+        let zone = self.zone(Frame::zone_of(self.frames().get(first).state.get(p)));
+        if zone.lock(self).left() < FRAMES {
+            // Pages on their way to a list are held by that.
+            self.drain_lru_batches();
+        }
+        let mut work = Work::begin(self);
+        self.unpark(&mut work);
+        for n in (0..FRAMES).map(|i| first.add(i)) {
+            if self.frames().get(n).kind(p) == Kind::File || self.may_swap(n) {
+                crate::reclaim::evict(self, n);
+                work.did(2 * cost::RECLAIM);
+            }
+        }
+        // What eviction has freed was freed here, into the block.
+        let is_offline = {
+            let guard = zone.lock(self);
+            let empty = guard.end_leave(FRAMES);
+            guard.count_offline(if empty { FRAMES as i32 } else { 0 });
+            empty
+        };
+        if is_offline {
+            set_watermarks(self);
+            self.emit(Event::MemoryOffline { first, frames: FRAMES });
+            return Ok(Offline { first });
+        }
+        work.did(FRAMES);
+        let in_use = |n: &FrameNumber| !matches!(self.frames().get(*n).kind(p), Kind::Absent | Kind::Tail);
+        // A tail alone: it is being freed at this moment, or belongs to a block that is named instead.
+        let frame = (0..FRAMES).map(|i| first.add(i)).find(in_use).unwrap_or(first);
+        let kind = self.frames().get(frame).kind(p);
+        Err(Remains { leaving, frame, kind })
+    }
+
+    /// Gives up: the block is as any other again. Any context but an interrupt handler. No IPI.
+    pub fn cancel_offline(&self, leaving: Leaving) {
+        let (p, first) = (self.platform(), leaving.first);
+        let zone = self.zone(Frame::zone_of(self.frames().get(first).state.get(p)));
+        zone.lock(self).end_leave(0);
+        self.put_back_retired(zone, first);
+    }
+
+    /// Memory comes back. Any context but an interrupt handler. No IPI.
+    pub fn bring_online(&self, block: Offline) {
+        let (p, first) = (self.platform(), block.first);
+        let zone = self.zone(Frame::zone_of(self.frames().get(first).state.get(p)));
+        self.put_back_retired(zone, first);
+        zone.lock(self).count_offline(-(FRAMES as i32));
+        set_watermarks(self);
+        self.emit(Event::MemoryOnline { first, frames: FRAMES });
+    }
+
+    fn put_back_retired(&self, zone: &Zone, first: FrameNumber) {
+        let p = self.platform();
+        for step in (0..FRAMES).step_by(STEP as usize) {
+            let guard = zone.lock(self);
+            for n in (step..step + STEP).map(|i| first.add(i)) {
+                if self.frames().get(n).kind(p) == Kind::Absent {
+                    guard.put(n, 0);
+                }
+            }
+        }
+    }
+
+    fn zone_of_block(&self, first: FrameNumber) -> Result<&Zone, Error> {
+        let last = FrameNumber(first.0 | (FRAMES - 1));
+        let whole = first.0.is_multiple_of(FRAMES);
+        let zone = self.zones().find(|zone| whole && zone.contains(first) && zone.contains(last));
+        zone.ok_or(Error::BadBlock(first))
+    }
+
+    /// Frames that are offline, or isolated on the way there, in all zones. On a quiet system.
+    pub(crate) fn offline_frames(&self) -> u64 {
+        let p = self.platform();
+        let absent = |zone: &Zone| {
+            (zone.start.0..zone.end.0)
+                .filter(|&n| self.frames().get(FrameNumber(n)).kind(p) == Kind::Absent)
+                .count()
+        };
+        self.zones().map(|zone| absent(zone) as u64).sum()
+    }
+}

@@ -1,0 +1,41 @@
+//! A few frames on the stack.
+
+use crate::addr::FrameNumber;
+use crate::config::MAX_LRU_BATCH;
+
+/// As many as fit: those of a scan, or of an LRU batch.
+pub(crate) struct Few {
+    frames: [FrameNumber; Few::MOST],
+    len: usize,
+}
+
+impl Few {
+    /// The most that fit.
+    pub const MOST: usize = MAX_LRU_BATCH;
+
+    pub const fn new() -> Self {
+        Few { frames: [FrameNumber::NONE; Few::MOST], len: 0 }
+    }
+
+    pub fn push(&mut self, frame: FrameNumber) {
+        self.frames[self.len] = frame;
+        self.len += 1;
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.len == Few::MOST
+    }
+
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// The other way round.
+    pub fn reverse(&mut self) {
+        self.frames[..self.len].reverse();
+    }
+
+    pub fn as_slice(&self) -> &[FrameNumber] {
+        &self.frames[..self.len]
+    }
+}

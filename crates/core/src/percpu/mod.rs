@@ -1,0 +1,159 @@
+//! What each CPU has for itself, and the proof that a caller may use it.
+
+use core::cell::Cell;
+
+mod hints;
+mod inbox;
+mod online;
+mod pages;
+mod presence;
+mod reads;
+
+pub(crate) use hints::{LastRegion, MAX_AREAS, SwapHint};
+pub(crate) use inbox::{Inbox, Request, Work};
+pub(crate) use pages::{ORDERS, PageLists, ZoneLists};
+pub(crate) use presence::Presence;
+pub(crate) use reads::Reads;
+
+use crate::Manager;
+use crate::addr::{FrameNumber, Generation};
+use crate::config::MAX_LRU_BATCH;
+use crate::cpu::{CpuId, CpuSet};
+use crate::event::Counters;
+use crate::handle::SpaceSlot;
+use crate::memmap::Returned;
+use crate::platform::Platform;
+use crate::sync::VisibleReads;
+use crate::zeroed::Zeroed;
+
+/// The most address-space tags that the core uses on a CPU.
+pub(crate) const MAX_TAGS: usize = 16;
+/// One CPU's slot: first what others write, then what others read, then its own.
+#[repr(C, align(128))]
+pub(crate) struct CpuSlot {
+    /// Who wants something of this CPU.
+    pub inbox: Inbox,
+    /// What this CPU wants of others.
+    pub request: Request,
+    /// Whether this CPU takes part, and whether it may be left alone.
+    pub presence: Presence,
+    /// CPUs that the request goes to, and those that must be interrupted for it.
+    pub targets: CpuSet,
+    pub sending: CpuSet,
+    pub tlb: TlbState,
+    /// Free frames at hand.
+    pub pages: PageLists,
+    /// Free frames that other CPUs have handed to this one.
+    pub returned: Returned,
+    /// Pages bound for their lists, likewise.
+    pub returned_lru: Returned,
+    /// Pages on their way to an LRU list.
+    pub lru: LruBatch,
+    /// An unmap batch that nobody uses, plus one.
+    pub spare_batch: Cell<u32>,
+    /// The VMA in which this CPU's last fault lay.
+    pub last_region: LastRegion,
+    /// Who looks at what others may give up.
+    pub reads: Reads,
+    /// Who shares a lock.
+    pub visible_reads: VisibleReads,
+    /// Where this CPU goes on with swap.
+    pub swap: SwapHint,
+    pub counters: Counters,
+    /// Spin locks that this CPU holds.
+    #[cfg(debug_assertions)]
+    pub spin_locks: Cell<u32>,
+}
+
+// With debug assertions or without, so that a simulated machine has the same memory in both.
+const _: () = assert!(size_of::<CpuSlot>() == 26 * 128);
+
+// SAFETY: everything in it is a cell or an atomic of integers, for which zeros are values: no space loaded
+// (`SpaceSlot` plus one is stored), no request, empty sets.
+unsafe impl Zeroed for CpuSlot {}
+// SAFETY: `Cell`s are reached only through `Here`, which proves that this CPU is the slot's own and takes no
+// interrupt meanwhile; all else is atomic.
+unsafe impl Sync for CpuSlot {}
+
+/// What this CPU's TLB may hold.
+#[repr(C, align(64))]
+pub(crate) struct TlbState {
+    /// The loaded space plus one; 0 is the kernel's own table.
+    pub loaded: Cell<u32>,
+    /// The tag under which it is loaded.
+    pub tag: Cell<u16>,
+    /// The tag that is taken next when a space has none.
+    pub next_tag: Cell<u16>,
+    /// For each tag the space plus one, and the generation up to which it is flushed.
+    pub tags: [(Cell<u32>, Cell<u64>); MAX_TAGS],
+}
+
+impl TlbState {
+    pub fn loaded(&self) -> Option<SpaceSlot> {
+        self.loaded.get().checked_sub(1).map(SpaceSlot)
+    }
+
+    /// The generation up to which the loaded space is flushed here.
+    pub fn generation(&self) -> Generation {
+        Generation(self.tags[self.tag.get() as usize].1.get())
+    }
+
+    pub fn set_generation(&self, generation: Generation) {
+        self.tags[self.tag.get() as usize].1.set(generation.0);
+    }
+}
+
+/// Pages that wait to be put on an LRU list together.
+#[repr(C)]
+pub(crate) struct LruBatch {
+    len: Cell<u32>,
+    pages: [Cell<u32>; MAX_LRU_BATCH],
+}
+
+impl LruBatch {
+    pub fn len(&self) -> usize {
+        self.len.get() as usize
+    }
+
+    pub fn push(&self, page: FrameNumber) {
+        self.pages[self.len()].set(page.0);
+        self.len.set(self.len.get() + 1);
+    }
+
+    pub fn pop(&self) -> Option<FrameNumber> {
+        let len = self.len.get().checked_sub(1)?;
+        self.len.set(len);
+        Some(FrameNumber(self.pages[len as usize].get()))
+    }
+}
+
+/// This CPU, with interrupts off until it is dropped. The key to the CPU's slot.
+pub(crate) struct Here<'m, 'p, P: Platform> {
+    pub mm: &'m Manager<'p, P>,
+    pub cpu: CpuId,
+    slot: &'p CpuSlot,
+    were_on: bool,
+}
+
+impl<'m, 'p, P: Platform> Here<'m, 'p, P> {
+    #[inline(always)]
+    pub fn new(mm: &'m Manager<'p, P>) -> Self {
+        let were_on = mm.platform().irqs_off();
+        let cpu = mm.platform().this_cpu();
+        Here { mm, cpu, slot: mm.slot(cpu), were_on }
+    }
+
+    #[inline(always)]
+    pub fn slot(&self) -> &'p CpuSlot {
+        self.slot
+    }
+}
+
+impl<P: Platform> Drop for Here<'_, '_, P> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.were_on {
+            self.mm.platform().irqs_on();
+        }
+    }
+}

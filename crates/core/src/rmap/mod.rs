@@ -1,0 +1,9 @@
+//! The reverse map: from a page to every entry that leads to it, and what is done to all of them.
+
+mod clean;
+mod unmap;
+mod walk;
+
+pub(crate) use clean::clean;
+pub(crate) use unmap::{clear, is_uncached, unmap, unmap_all, unmap_now};
+pub(crate) use walk::{Mapping, shown_at, walk};

@@ -1,0 +1,89 @@
+//! How reclaim unmaps a page, and when the flush follows.
+
+mod batch;
+mod per_page;
+mod quiet;
+mod take;
+
+pub(crate) use quiet::is_uncached;
+
+use core::ops::ControlFlow;
+use core::sync::atomic::Ordering;
+
+use crate::addr::FrameNumber;
+use crate::paging::Entry;
+use crate::platform::Platform;
+use crate::policy::Unmap;
+use crate::rmap::walk::{Mapping, walk};
+use crate::tlb::UnmapBatch;
+
+/// Clears every entry that leads to a page, flushed or left to the batch as the policy says. Gives whether
+/// no entry is left; where the policy says that only idle ones go, it stops at the first that is not, unless they `must`.
+/// The caller holds and has locked the page. May wait.
+pub(crate) fn unmap<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber, must: bool) -> bool {
+    let mm = batch.manager();
+    let p = mm.platform();
+    let frame = mm.frames().get(n);
+    let is_unmapped = || frame.maps.load(p, Ordering::Acquire) == 0;
+    walk(mm, n, |mapping| {
+        if !clear(batch, n, &mapping, must) || is_unmapped() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    is_unmapped()
+}
+
+/// Clears every entry that leads to a page of a file, whatever programs do with it, and leaves the flush to the batch as the policy
+/// says; returns whether none is left. An operation that has taken one out, and not let go of the page yet, is as one that is left. The
+/// caller holds and has locked the page. May wait.
+///
+/// Unlike `unmap` it does not stop where no entry is counted: a fault may be about to count one.
+pub(crate) fn unmap_all<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> bool {
+    let mm = batch.manager();
+    walk(mm, n, |mapping| {
+        clear(batch, n, &mapping, true);
+        ControlFlow::Continue(())
+    });
+    mm.frames().get(n).maps.load(mm.platform(), Ordering::Acquire) == 0
+}
+
+/// The same without a batch: a flush for each entry.
+pub(crate) fn unmap_now<P: Platform>(mm: &crate::Manager<'_, P>, n: FrameNumber) -> bool {
+    walk(mm, n, |mapping| {
+        per_page::clear(mm, n, &mapping);
+        let_go(mm, n);
+        ControlFlow::Continue(())
+    });
+    mm.frames().get(n).maps.load(mm.platform(), Ordering::Acquire) == 0
+}
+
+/// An entry that led to the page is gone. The caller's own hold keeps this from being the last.
+fn let_go<P: Platform>(mm: &crate::Manager<'_, P>, n: FrameNumber) {
+    let frame = mm.frames().get(n);
+    frame.maps.fetch_sub(mm.platform(), 1, Ordering::Release);
+    frame.refs.fetch_sub(mm.platform(), 1, Ordering::Release);
+}
+
+/// Clears one entry, flushed or left to the batch as the policy says; gives whether it did, which where it `must` it does.
+pub(crate) fn clear<P: Platform>(
+    batch: &UnmapBatch<'_, '_, P>,
+    n: FrameNumber,
+    mapping: &Mapping<'_, '_, P>,
+    must: bool,
+) -> bool {
+    let mm = batch.manager();
+    match mm.config().policy.unmap {
+        Unmap::PerPage => per_page::clear(mm, n, mapping),
+        Unmap::BatchClean => batch::clear(batch, n, mapping, |entry| !entry.has(Entry::DIRTY)),
+        Unmap::Quiet if !must => {
+            if !quiet::clear(mm, n, mapping) {
+                return false;
+            }
+        }
+        Unmap::Batch | Unmap::Quiet => batch::clear(batch, n, mapping, |_| true),
+    }
+    let_go(mm, n);
+    true
+}

@@ -1,0 +1,90 @@
+//! The reverse map: from a page to every entry that leads to it.
+
+use core::ops::ControlFlow;
+
+use crate::Manager;
+use crate::addr::{FrameNumber, PageNumber};
+use crate::charge::charge;
+use crate::handle::{FileSlot, SpaceId, SpaceSlot};
+use crate::kind::Kind;
+use crate::paging::Entry;
+use crate::paging::table::{self, LockedLeaf, Way};
+use crate::platform::Platform;
+use crate::pool::Reading;
+use crate::profile::Scope;
+use crate::sync::full_fence;
+use crate::vma::{Of, Region, Space};
+
+/// An entry that leads to the page, with its table's lock held.
+pub(crate) struct Mapping<'a, 'p, P: Platform> {
+    pub id: SpaceId,
+    pub space: &'p Space,
+    pub page: PageNumber,
+    pub leaf: LockedLeaf<'a, 'p, P>,
+    pub entry: Entry,
+}
+
+/// Visits the entries that lead to `n`, also those that let nobody use it ([`Prot::None`](crate::Prot::None)), until `visit`
+/// has enough. The caller holds and has locked the page. May wait, and gives way; what a walk may miss then,
+/// `vma/shown.rs` says.
+pub(crate) fn walk<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    n: FrameNumber,
+    visit: impl FnMut(Mapping<'_, 'p, P>) -> ControlFlow<()>,
+) {
+    walk_all(mm, n, visit, |_, _| {});
+}
+
+/// Where a page is shown that only one space shows: of a large page, its first small one.
+pub(crate) fn shown_at<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Option<(SpaceId, PageNumber)> {
+    let mut found = None;
+    walk(mm, n, |mapping| {
+        found = Some((mapping.id, mapping.page));
+        ControlFlow::Break(())
+    });
+    found
+}
+
+/// The same; and names each space that shows the page at an address where no entry leads to it.
+pub(crate) fn walk_all<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    n: FrameNumber,
+    mut visit: impl FnMut(Mapping<'_, 'p, P>) -> ControlFlow<()>,
+    mut missing: impl FnMut(SpaceId, &'p Space),
+) {
+    let p = mm.platform();
+    let _scope = charge(p, Scope::RmapWalk);
+    let frame = mm.frames().get(n);
+    let owner = frame.owner.get(p);
+    let look = |region: &Region, page: PageNumber| {
+        let id = mm.space_id(SpaceSlot(region.space.get(p)));
+        let space = mm.space(id);
+        let leaf = match table::find(mm, space.root(p), page) {
+            // The entry of a large page begins at its own first page; whoever shows a part of it shows no page of ours.
+            Way::Large(_) if page != page.large() => None,
+            Way::Small(leaf) | Way::Large(leaf) => Some(leaf.lock(mm)),
+            Way::Gap(_) => None,
+        };
+        if let Some(leaf) = leaf
+            && let entry = leaf.read(page)
+            && entry.is_mapped()
+            && entry.frame() == n
+        {
+            return visit(Mapping { id, space, page, leaf, entry });
+        }
+        missing(id, space);
+        ControlFlow::Continue(())
+    };
+    // VMAs are visited with the lock of their tree shared: they stay linked, so their spaces' tables stay too.
+    if frame.kind(p) == Kind::File {
+        // The page was locked before; tables are read next. Partner: the fences in a fault on a shared file, which draws it.
+        full_fence(p);
+        mm.each_that_shows(&mm.file(FileSlot(owner)).shown, Of::File, frame.index.get(p), look);
+    } else if mm.config().swap {
+        // Its family may have ended, if nobody maps the page any more.
+        let reading = Reading::begin(mm);
+        if let Some(family) = mm.root.families.read(&reading, owner) {
+            mm.each_that_shows(&family.shown, Of::Family, frame.family_index(p), look);
+        }
+    }
+}

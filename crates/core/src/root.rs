@@ -1,0 +1,54 @@
+//! The pools, and what else there is once: in the platform's memory like everything that CPUs share.
+
+use crate::cpumask::CpuMask;
+use crate::file::File;
+use crate::platform::Platform;
+use crate::pool::Pool;
+use crate::profile::Scope;
+use crate::reclaim::Clock;
+use crate::swap::Swap;
+use crate::sync::{SpinLock, Word32};
+use crate::tlb::{BatchSlot, Sweeps, Swept};
+use crate::vma::{Family, Region as Mapping, Space};
+use crate::writeback::Writing;
+use crate::zeroed::Zeroed;
+
+/// CPUs that may have frames at hand: set by the CPU that gets its first, cleared by whoever empties its lists.
+#[repr(C, align(64))]
+pub(crate) struct Holders(pub CpuMask);
+
+/// The pools, in the platform's memory like everything that CPUs share.
+#[repr(C)]
+pub(crate) struct Root {
+    pub spaces: Pool<Space>,
+    pub regions: Pool<Mapping>,
+    pub families: Pool<Family>,
+    pub files: Pool<File>,
+    pub batches: Pool<BatchSlot>,
+    pub swap: Swap,
+    /// Pages that are being written out, to any device.
+    pub writing: Writing,
+    pub clock: Clock,
+    pub sweeps: Sweeps,
+    pub swept: Swept,
+    /// CPUs that run.
+    pub online: CpuMask,
+    pub online_cpus: Word32,
+    pub holders: Holders,
+    /// Whoever works out the watermarks. Zones' locks are taken inside.
+    pub watermarks: SpinLock<{ Scope::ZoneLock as u8 }>,
+}
+
+// SAFETY: pools are.
+unsafe impl Zeroed for Root {}
+
+impl Root {
+    /// Before anybody uses it.
+    pub fn init<P: Platform>(&self, p: &P) {
+        self.spaces.init(p);
+        self.regions.init(p);
+        self.families.init(p);
+        self.files.init(p);
+        self.batches.init(p);
+    }
+}

@@ -1,0 +1,69 @@
+//! What a program says of a range.
+
+use crate::Manager;
+use crate::addr::PageRange;
+use crate::charge::charge;
+use crate::error::Error;
+use crate::event::{FlushReason, Revoked};
+use crate::handle::SpaceId;
+use crate::paging::Advice;
+use crate::platform::Platform;
+use crate::profile::Scope;
+use crate::resched::{Work, cost};
+use crate::rule::Rule;
+use crate::space::parking::Parking;
+use crate::space::range::Owed;
+use crate::vma::check_range;
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Takes advice about `range`, all of which must be mapped. May wait.
+    ///
+    /// [`Advice::Drop`]: when it returns no CPU can use the content that was there (INV-4). One flush, thus at most one
+    /// IPI per CPU that uses the space and is neither lazy nor this one; none if no page was present and nothing is
+    /// deferred. With `free=sweep` as for [`unmap`](Self::unmap): until the next sweep another CPU may find the old content,
+    /// unless it has switched to the space since, or the page was touched anew. [`Advice::Large`] and [`Advice::Small`] say how pages come from now on, and cost no flush.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a region or a large
+    /// page must be split.
+    #[doc(alias = "madvise")]
+    pub fn advise(&self, id: SpaceId, range: PageRange, advice: Advice) -> Result<(), Error> {
+        let _scope = charge(self.platform(), Scope::Advise);
+        let p = self.platform();
+        let range = check_range(range)?;
+        let mut work = Work::begin(self);
+        let (space, _alone) = self.alone_in(id)?;
+        match advice {
+            Advice::Drop => {
+                if let Some(hole) = self.first_unmapped(space, range, &mut work) {
+                    return Err(Error::NotMapped(hole));
+                }
+                self.split_large_at(space, range.start)?;
+                self.split_large_at(space, range.end())?;
+                let mut owed = Owed::begin(p, space);
+                let mut parking = Parking::begin(self);
+                self.take_range(id, space, range, (&mut owed, &mut parking), &mut work);
+                if self.park((id, space), range, &parking, &owed, &mut work) {
+                    owed.already_flushed(p).done();
+                    return Ok(());
+                }
+                let quiet = owed.flush(self, id, FlushReason::Drop, Rule::FlushBeforeDropReturns);
+                self.drop_taken(space, range, quiet, &mut work);
+                self.revoke(id, space, range, Revoked::All);
+            }
+            Advice::Large | Advice::Small => {
+                self.carve(id, space, range, &mut work)?;
+                for (_, region) in self.regions_from(space, range.start) {
+                    if region.range(p).start >= range.end() {
+                        break;
+                    }
+                    // Of a file there are only small pages.
+                    region.want_large(p, advice == Advice::Large && region.file(p).is_none());
+                    work.did(cost::VMA);
+                }
+                self.mend(space, range, &mut work);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,463 @@
+//! Page faults on user addresses.
+
+use core::sync::atomic::Ordering;
+
+use crate::Manager;
+use crate::addr::{FrameNumber, PageNumber, PageRange, VirtAddr};
+use crate::charge::charge;
+use crate::error::Error;
+use crate::event::{Event, FlushReason};
+use crate::file::FilePage;
+use crate::frame::AllocFrom;
+use crate::handle::SpaceId;
+use crate::kind::Kind;
+use crate::memmap::flag;
+use crate::paging::table::{self, Leaf, Way};
+use crate::paging::{Entry, Prot, UserAccess};
+use crate::platform::Platform;
+use crate::profile::Scope;
+use crate::resched::Work;
+use crate::rule::Rule;
+use crate::space::outside::{Kept, Outside};
+use crate::swap::SwapIn;
+use crate::sync::full_fence;
+use crate::tlb;
+use crate::vma::{Region, Space};
+
+/// Where a fault stands.
+enum Step {
+    /// The access may be tried again.
+    Done,
+    /// Something changed under way: look again.
+    Again,
+    /// Something must be waited for, with the regions let go.
+    Outside(Outside),
+}
+
+/// What a fault gets for a page that is missing.
+enum Got {
+    /// A frame, held; what may be done with it; whether it was made for this fault.
+    Page(FrameNumber, Prot, bool),
+    /// It must be read or waited for first.
+    Outside(Outside),
+}
+
+/// A fault, on its way.
+struct Fault<'a> {
+    id: SpaceId,
+    space: &'a Space,
+    region: &'a Region,
+    page: PageNumber,
+    leaf: Leaf,
+    access: UserAccess,
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Resolves a fault at `at` in `id`. Call it from the page-fault handler, with interrupts on. May wait for memory and
+    /// I/O; other threads map, unmap and fault while it waits for I/O.
+    ///
+    /// Sends no IPI, unless it reclaims, or the address still waits for a deferred flush (INV-12), or a write copies a page
+    /// that another space shares: then at most one per CPU that uses the space and is neither lazy nor this one.
+    ///
+    /// # Errors
+    /// [`Error::NotMapped`], [`Error::NotPermitted`] and [`Error::BeyondFile`] are the program's fault; [`Error::OutOfMemory`],
+    /// [`Error::Device`] and [`Error::SwapDevice`] are not. [`Error::NoSuchSpace`]. [`Error::NotOnline`] on a CPU that has not
+    /// called [`cpu_online`](Self::cpu_online): nobody would flush what it caches.
+    pub fn fault(&self, id: SpaceId, at: VirtAddr, access: UserAccess) -> Result<(), Error> {
+        let _scope = charge(self.platform(), Scope::Fault);
+        let page = at.page();
+        let mut major = false;
+        self.with_regions(id, page, &mut major, |space, kept, major| {
+            self.resolve((id, space), page, access, kept, major)
+        })?;
+        self.emit(Event::Faulted { major });
+        Ok(())
+    }
+
+    /// Resolves it as far as nothing is to be waited for. By who shares the regions.
+    fn resolve(
+        &self,
+        (id, space): (SpaceId, &Space),
+        page: PageNumber,
+        access: UserAccess,
+        kept: &mut Kept<'_, 'p, P>,
+        major: &mut bool,
+    ) -> Result<Option<Outside>, Error> {
+        let p = self.platform();
+        // A fault that has waited may go on on another CPU.
+        if !self.is_online(p.this_cpu()) {
+            return Err(Error::NotOnline);
+        }
+        let (_, region) = self.find_region(id, space, page).ok_or(Error::NotMapped(page))?;
+        if !region.prot(p).permits(access) {
+            return Err(Error::NotPermitted(page));
+        }
+        if self.fault_large(id, space, region, page)? {
+            *major = true;
+            return Ok(None);
+        }
+        let leaf = table::find_or_make(self, space.root(p), page)?;
+        if leaf.is_large() {
+            self.fault_on_large(leaf, page, region, access);
+            return Ok(None);
+        }
+        let fault = Fault { id, space, region, page, leaf, access };
+        loop {
+            let now = leaf.peek(self, page);
+            // It may permit the access by now: another thread was faster, or rights were given and this CPU still
+            // had the old ones.
+            if now.permits(access) {
+                return Ok(None);
+            }
+            let step = if let Some(slot) = now.swap_slot() {
+                self.bring_back(&fault, slot)?
+            } else if !now.is_mapped() {
+                self.bring(&fault, kept, major)?
+            } else if access == UserAccess::Write {
+                self.let_write(&fault)?
+            } else {
+                Step::Again
+            };
+            match step {
+                Step::Done => return Ok(None),
+                Step::Again => {}
+                Step::Outside(outside) => return Ok(Some(outside)),
+            }
+        }
+    }
+
+    /// Maps a page where none is.
+    fn bring(&self, fault: &Fault<'_>, kept: &mut Kept<'_, 'p, P>, major: &mut bool) -> Result<Step, Error> {
+        let p = self.platform();
+        let (frame, prot, made) = match self.page_for(fault, kept)? {
+            Got::Page(frame, prot, made) => (frame, prot, made),
+            Got::Outside(outside) => return Ok(Step::Outside(outside)),
+        };
+        *major |= made;
+        let list = made && self.hold_for_list(frame);
+        loop {
+            let locked = fault.leaf.lock(self);
+            let now = locked.read(fault.page);
+            if now.is_mapped() || now.is_swapped() {
+                // Another thread was faster; and so may reclaim have been.
+                drop(locked);
+                if list {
+                    self.put_page(frame);
+                }
+                self.put_page(frame);
+                return Ok(Step::Again);
+            }
+            if let Some(until) = now.deferred_until(|| fault.space.generation(p)) {
+                // INV-12: another CPU may still see the file's page here. That page may be mapped again: it is in its cache
+                // until the flush, so what was found there is the same frame, or was read after it. A copy of it may not:
+                // finish that flush first, without the lock, and look again.
+                let is_copy = self.frames().get(frame).kind(p) == Kind::Anon;
+                if is_copy && fault.space.is_behind(p, until) && !p.broken(Rule::RefaultAfterFlush) {
+                    drop(locked);
+                    self.emit(Event::DeferredCompleted);
+                    let range = PageRange::new(fault.page, 1);
+                    tlb::flush(self, fault.id, Some(range), FlushReason::Deferred, false);
+                    continue;
+                }
+            }
+            // INV-12: whoever cuts it off has marked it before, or finds the entry.
+            if self.is_cut(frame) && !p.broken(Rule::LookForCut) {
+                return Ok(Step::Outside(Outside::Page(frame)));
+            }
+            // INV-2: while the page is being written out nobody may begin to write to it. Looked at under the lock
+            // under which write-back takes such rights away, after it has locked the page.
+            let busy = self.is_page_locked(frame) && !fault.region.is_private(p);
+            let prot = if busy && !p.broken(Rule::WriteWaitsForIo) { prot.read_only() } else { prot };
+            if !prot.permits(fault.access) {
+                return Ok(Step::Outside(Outside::Page(frame)));
+            }
+            if now.parked_until().is_some() {
+                // INV-14: a CPU may still see there what was dropped.
+                drop(locked);
+                self.settle_one(fault.id, fault.leaf, fault.page, now);
+                continue;
+            }
+            self.frames().get(frame).maps.fetch_add(p, 1, Ordering::Relaxed);
+            locked.write(fault.page, Entry::page(frame, prot));
+            self.emit(Event::Mapped { space: fault.id, page: fault.page, frame, pages: 1 });
+            drop(locked);
+            if list {
+                self.list_held(frame);
+            }
+            return Ok(Step::Done);
+        }
+    }
+
+    /// Maps the page of a swap slot again.
+    fn bring_back(&self, fault: &Fault<'_>, slot: u32) -> Result<Step, Error> {
+        let p = self.platform();
+        let n = match self.swap_in(slot)? {
+            SwapIn::Found(n) => n,
+            SwapIn::Busy(n) => return Ok(Step::Outside(Outside::Page(n))),
+            SwapIn::New(n) => return Ok(Step::Outside(Outside::Swap(slot, n))),
+            SwapIn::Gone => return Ok(Step::Again),
+        };
+        // INV-12, and INV-2: the page is locked, so whoever took it out of memory has flushed, and nobody writes it out.
+        let locked = fault.leaf.lock(self);
+        if locked.read(fault.page).swap_slot() != Some(slot) {
+            drop(locked);
+            self.unlock_page(n);
+            self.put_page(n);
+            return Ok(Step::Again);
+        }
+        let frame = self.frames().get(n);
+        if let Some(family) = fault.region.family(p) {
+            // All entries that name this slot are of one family, at one index.
+            frame.owner.set(p, family.0);
+            frame.set_family_index(p, fault.region.family_index(p, fault.page));
+        }
+        let before = frame.maps.fetch_add(p, 1, Ordering::Relaxed);
+        let others = self.swap_undo(slot);
+        let prot = fault.region.prot(p);
+        let prot = if before == 0 && others == 0 { prot } else { prot.read_only() };
+        locked.write(fault.page, Entry::page(n, prot));
+        self.emit(Event::Mapped { space: fault.id, page: fault.page, frame: n, pages: 1 });
+        if others == 0 && self.swap_is_tight() {
+            // Somebody needs the slot more. By who has the page locked, so nobody else looks at what it has.
+            frame.set_flags(p, flag::DIRTY);
+            self.swap_detach(n, slot);
+        }
+        // The mapping has the caller's hold now: the page may be gone as soon as others reach the entry.
+        self.unlock_page(n);
+        drop(locked);
+        Ok(Step::Done)
+    }
+
+    /// Whether a new page goes to a list of its own once it is mapped: then it is held until it is on its way.
+    pub(super) fn hold_for_list(&self, n: FrameNumber) -> bool {
+        let (p, frame) = (self.platform(), self.frames().get(n));
+        let list = self.config().swap && frame.kind(p) == Kind::Anon;
+        if list {
+            frame.refs.fetch_add(p, 1, Ordering::Relaxed);
+        }
+        list
+    }
+
+    pub(super) fn list_held(&self, n: FrameNumber) {
+        self.lru_add(n);
+        self.put_page(n);
+    }
+
+    /// The first page from `from` on whose entry names a swap slot that is one of these. Nowhere in a space that ends.
+    pub(crate) fn next_swapped(
+        &self,
+        id: SpaceId,
+        from: PageNumber,
+        own: impl Fn(u32) -> bool,
+    ) -> Option<PageNumber> {
+        let (space, _shared) = self.shared_in(id).ok()?;
+        let range = PageRange::between(from, PageNumber::USER_END);
+        let work = &mut Work::begin(self);
+        self.visit_until(space, range, (work, 1), |_, _, entry, _| !entry.swap_slot().is_some_and(&own))
+    }
+
+    /// Brings the page of an entry that names a swap slot back, whatever programs may do with it. May wait.
+    pub(crate) fn swap_in_at(&self, id: SpaceId, page: PageNumber) -> Result<(), Error> {
+        self.with_regions(id, page, &mut false, |space, _, _| {
+            let (_, region) = self.find_region(id, space, page).ok_or(Error::NotMapped(page))?;
+            let leaf = table::find_or_make(self, space.root(self.platform()), page)?;
+            let fault = Fault { id, space, region, page, leaf, access: UserAccess::Read };
+            while let Some(slot) = leaf.peek(self, page).swap_slot() {
+                if let Step::Outside(outside) = self.bring_back(&fault, slot)? {
+                    return Ok(Some(outside));
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    /// The frame for a missing page.
+    fn page_for(&self, fault: &Fault<'_>, kept: &mut Kept<'_, 'p, P>) -> Result<Got, Error> {
+        let p = self.platform();
+        let prot = fault.region.prot(p);
+        let Some(file) = fault.region.file(p) else {
+            let n = self.new_anon(fault)?;
+            p.clear_frame(n);
+            return Ok(Got::Page(n, prot, true));
+        };
+        let index = fault.region.file_page(p, fault.page);
+        let n = match kept.take_shown(fault.region, fault.page) {
+            Some(read) => read,
+            None => match self.file_page(file, index)? {
+                FilePage::Found(n) => n,
+                FilePage::Busy(n) => return Ok(Got::Outside(Outside::Page(n))),
+                FilePage::New(n) => return Ok(Got::Outside(Outside::File(self.file_id(file), index, n))),
+                FilePage::Closed => return Ok(Got::Outside(Outside::Hole(file))),
+            },
+        };
+        if self.is_cut(n) && !p.broken(Rule::LookForCut) {
+            return Ok(Got::Outside(Outside::Page(n)));
+        }
+        if !fault.region.is_private(p) || fault.access == UserAccess::Read {
+            // INV-2: before the look at the page's lock, and INV-12: at its mark. The reverse map may not see a table yet that this fault has made,
+            // or found; where it does, the table's lock orders the two.
+            //
+            //   this CPU                  write-back
+            //   table made, or found      page locked
+            //   ---- fence ----           ---- fence ----
+            //   is the page locked?       walk: is there a table?
+            //     yes: read-only            yes: its entry loses the right to write
+            //     no: it finds the table    no: it finds the page locked
+            //
+            // Partner: the fence in `reclaim::rmap::walk_all`. So it is with a page that is cut off: marked, in place of locked.
+            full_fence(p);
+            let prot = if fault.region.is_private(p) { prot.read_only() } else { prot };
+            return Ok(Got::Page(n, prot, false));
+        }
+        // The first access is a write: the copy is mapped at once, and no CPU ever sees the original here.
+        let copy = self.new_anon(fault);
+        if let Ok(copy) = copy {
+            p.copy_frame(n, copy);
+            if self.is_cut(n) {
+                // While there was no memory for the copy, say: the file has something else there by now.
+                self.free_one(copy);
+                return Ok(Got::Outside(Outside::Page(n)));
+            }
+            self.emit(Event::Copied);
+        }
+        self.put_page(n);
+        Ok(Got::Page(copy?, prot, true))
+    }
+
+    /// An anonymous frame, not cleared, with one hold.
+    fn new_anon(&self, fault: &Fault<'_>) -> Result<FrameNumber, Error> {
+        let p = self.platform();
+        let n = self.alloc_one(Kind::Anon, AllocFrom::HERE)?;
+        let frame = self.frames().get(n);
+        frame.owner.set(p, fault.region.family(p).map_or(0, |family| family.0));
+        frame.index.set(p, fault.region.family_index(p, fault.page));
+        frame.maps.set(p, 0);
+        frame.refs.set(p, 1);
+        Ok(n)
+    }
+
+    /// Lets the program write to a page that is there and read-only, or to its copy.
+    fn let_write(&self, fault: &Fault<'_>) -> Result<Step, Error> {
+        let p = self.platform();
+        let locked = fault.leaf.lock(self);
+        let now = locked.read(fault.page);
+        if !now.is_present() || now.permits(UserAccess::Write) {
+            return Ok(Step::Again);
+        }
+        let n = now.frame();
+        let frame = self.frames().get(n);
+        if !fault.region.is_private(p) {
+            // No fence here: whoever mapped the page for reading has passed the one in `page_for`, under this table's lock.
+            if !self.is_page_locked(n) || p.broken(Rule::WriteWaitsForIo) {
+                locked.set_bits(fault.page, Entry::WRITABLE);
+                return Ok(Step::Done);
+            }
+            // INV-2: it is being written out.
+            frame.refs.fetch_add(p, 1, Ordering::Relaxed);
+            return Ok(Step::Outside(Outside::Page(n)));
+        }
+        match self.has_only_mapping(n) {
+            Some(true) => {
+                locked.set_bits(fault.page, Entry::WRITABLE);
+                return Ok(Step::Done);
+            }
+            Some(false) => {}
+            None => {
+                frame.refs.fetch_add(p, 1, Ordering::Relaxed);
+                return Ok(Step::Outside(Outside::Page(n)));
+            }
+        }
+        frame.refs.fetch_add(p, 1, Ordering::Relaxed);
+        drop(locked);
+        let done = self.copy_and_replace(fault, now, n);
+        self.put_page(n);
+        done
+    }
+
+    /// Whether nobody but the one entry that leads to a page, under the lock of its table, has the page; `None` if somebody
+    /// works on it, who can be waited for.
+    ///
+    /// Only a fork of this space could add a mapping to the only one, and a fork needs the regions alone. Or the fault of
+    /// another space, of which the entry names the page's slot: while the page is locked no entry that leads to it becomes
+    /// one that names its slot, nor the other way, and it keeps the slot. Without the lock that fault could come between a
+    /// look at the mappings and one at the slot, and give the slot back.
+    pub(super) fn has_only_mapping(&self, n: FrameNumber) -> Option<bool> {
+        let (p, frame) = (self.platform(), self.frames().get(n));
+        // Acquire: partner of the Release of whoever let go of the page.
+        let only = || frame.kind(p) == Kind::Anon && frame.maps.load(p, Ordering::Acquire) == 1;
+        let mapped = only();
+        if !mapped || !self.may_swap(n) {
+            return Some(mapped);
+        }
+        if !frame.try_lock(p) {
+            return None;
+        }
+        let only = only() && !self.swap_wants(n);
+        self.unlock_page(n);
+        Some(only)
+    }
+
+    /// Copies a page that others have too, and maps the copy in its place.
+    fn copy_and_replace(&self, fault: &Fault<'_>, seen: Entry, old: FrameNumber) -> Result<Step, Error> {
+        let p = self.platform();
+        let copy = self.new_anon(fault)?;
+        p.copy_frame(old, copy);
+        let locked = fault.leaf.lock(self);
+        let now = locked.read(fault.page);
+        if !now.is_present() || now.frame() != old || now.permits(UserAccess::Write) {
+            // Another thread copied it meanwhile, or the others let go of it: what was copied may be half new.
+            drop(locked);
+            self.free_one(copy);
+            return Ok(Step::Again);
+        }
+        debug_assert_eq!(now.0 & Entry::RIGHTS, seen.0 & Entry::RIGHTS, "the regions are shared");
+        // The others see what was written here before they shared it: a slot that has older content is not theirs.
+        if locked.take(fault.page).has(Entry::DIRTY) && !p.broken(Rule::DirtyBeforeUnlock) {
+            self.frames().get(old).set_flags(p, flag::DIRTY);
+        }
+        self.emit(Event::Unmapped {
+            space: fault.id,
+            page: fault.page,
+            frame: old,
+            pages: 1,
+            deferred: false,
+        });
+        // INV-12: no CPU may see the old frame here once another can see the copy. The lock is held meanwhile, so that no
+        // thread takes the address for one that was never touched.
+        if !p.broken(Rule::FlushBeforeCopyMaps) {
+            let range = PageRange::new(fault.page, 1);
+            tlb::flush(self, fault.id, Some(range), FlushReason::Copy, false);
+        }
+        let list = self.hold_for_list(copy);
+        self.frames().get(copy).maps.set(p, 1);
+        locked.write(fault.page, Entry::page(copy, fault.region.prot(p)));
+        self.emit(Event::Mapped { space: fault.id, page: fault.page, frame: copy, pages: 1 });
+        self.emit(Event::Copied);
+        drop(locked);
+        if list {
+            self.list_held(copy);
+        }
+        self.drop_mapping(old);
+        Ok(Step::Done)
+    }
+
+    /// What the tables of a space say of a page now: for kernels that look before they copy. Of a large page, the part
+    /// that `page` is.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`]; [`Error::BadRange`] beyond user addresses.
+    pub fn lookup(&self, id: SpaceId, page: PageNumber) -> Result<Entry, Error> {
+        let (space, _shared) = self.shared_in(id)?;
+        if page >= PageNumber::USER_END {
+            return Err(Error::BadRange);
+        }
+        Ok(match table::find(self, space.root(self.platform()), page) {
+            Way::Gap(_) => Entry::NONE,
+            Way::Small(leaf) => leaf.lock(self).read(page),
+            Way::Large(leaf) => {
+                let entry = leaf.lock(self).read(page);
+                entry.leading_to(entry.frame().add(page.index(0) as u32))
+            }
+        })
+    }
+}

@@ -1,0 +1,246 @@
+//! Large pages: 2 MiB of anonymous memory behind one entry.
+//!
+//! A large page belongs to one space alone. What concerns a part of it, and all that would share it, makes it small
+//! first: a table of 512 entries for the same frames with the same rights takes the place of the one entry. A CPU that
+//! has the large translation cached still reaches the same frames with the same rights, so this alone owes no flush
+//! (Intel SDM 3A 4.10.2.3 wants one only where the page size changes together with frame or rights; the operation that
+//! comes next changes rights, and flushes for both). Machines with an erratum about two sizes of translation for one
+//! address must not be advised [`Advice::Large`](crate::paging::Advice::Large).
+//!
+//! Where pages may go to swap, a large page is on a list like others, and goes out in small ones: reclaim that finds it
+//! idle makes it small. Aging flushes when it clears the accessed bit of a large page, whatever the policy is
+//! (`reclaim/aging`, PITFALLS 33).
+
+use crate::Manager;
+use crate::addr::{FrameNumber, LARGE_ORDER, LARGE_PAGES, PageNumber, PageRange};
+use crate::error::Error;
+use crate::event::Event;
+use crate::frame::AllocFrom;
+use crate::handle::SpaceId;
+use crate::kind::Kind;
+use crate::paging::table::{self, Leaf, Way};
+use crate::paging::{Entry, UserAccess};
+use crate::platform::Platform;
+use crate::resched::{Work, cost};
+use crate::sync::Word32;
+use crate::vma::{Region, Space};
+use core::sync::atomic::Ordering;
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Makes the large page that lies across `page`, if there is one, small. By who has the regions alone.
+    pub(super) fn split_large_at(&self, space: &Space, page: PageNumber) -> Result<(), Error> {
+        if page == page.large() {
+            return Ok(());
+        }
+        match table::find(self, space.root(self.platform()), page) {
+            Way::Large(leaf) => {
+                let first = leaf.peek(self, page.large()).frame();
+                self.split_large(leaf, page.large(), self.table_for(first)?);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes every large page in a range small. By who has the regions alone.
+    pub(super) fn split_all_large(
+        &self,
+        space: &Space,
+        range: PageRange,
+        work: &mut Work<'_, 'p, P>,
+    ) -> Result<(), Error> {
+        let mut page = range.start;
+        while page < range.end() {
+            page = match table::find(self, space.root(self.platform()), page) {
+                Way::Gap(next) => next,
+                Way::Small(leaf) => leaf.end(page),
+                Way::Large(leaf) => {
+                    let first = leaf.peek(self, page.large()).frame();
+                    self.split_large(leaf, page.large(), self.table_for(first)?);
+                    work.did(LARGE_PAGES as u32);
+                    leaf.end(page)
+                }
+            };
+            work.did(cost::TABLE);
+        }
+        Ok(())
+    }
+
+    /// Makes a large page that reclaim has isolated, locked and found idle small, if its space's regions are to be had
+    /// without waiting: the small pages are on the lists then, as idle as it was, and
+    /// reclaim finds them one by one. Gives whether it did.
+    pub(crate) fn split_idle(&self, n: FrameNumber) -> bool {
+        let p = self.platform();
+        let Some((id, page)) = crate::rmap::shown_at(self, n) else { return false };
+        let Ok(space) = self.find_space(id) else { return false };
+        // Reclaim may wait for nobody who may wait for it: a fault that has the regions may wait for this very page.
+        let Some(_alone) = space.regions.0.try_write(self) else { return false };
+        let still = |leaf: &Leaf| {
+            let entry = leaf.peek(self, page);
+            entry.is_mapped() && entry.frame() == n
+        };
+        match table::find(self, space.root(p), page) {
+            Way::Large(leaf) if self.find_space(id).is_ok() && still(&leaf) => {
+                let Some(table) = self.take_deposit(n) else { return false };
+                self.split_large(leaf, page, table);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Where memory may go to swap, each large page has the table with it that will take its place: reclaim makes it small
+    /// when no frame is free. Gives whether that is so.
+    fn deposit_table(&self, first: FrameNumber) -> bool {
+        if !self.config().swap {
+            return true;
+        }
+        let from = AllocFrom { node: None, may_reclaim: false };
+        let Ok(table) = table::make_table(self, from) else { return false };
+        self.deposit(first).set(self.platform(), table.0 + 1);
+        true
+    }
+
+    /// Where the table of a large page is noted: with its second frame, of which nothing else is kept.
+    fn deposit(&self, first: FrameNumber) -> &'p Word32 {
+        &self.frames().get(first.add(1)).owner
+    }
+
+    /// The table that a large page has with it; it is the caller's. By who has the page alone, or has it locked and its
+    /// regions alone.
+    fn take_deposit(&self, first: FrameNumber) -> Option<FrameNumber> {
+        let p = self.platform();
+        if !self.config().swap {
+            return None;
+        }
+        self.deposit(first).swap(p, 0, Ordering::AcqRel).checked_sub(1).map(FrameNumber)
+    }
+
+    /// A large page is about to be freed whole.
+    pub(super) fn free_deposit(&self, first: FrameNumber) {
+        if let Some(table) = self.take_deposit(first) {
+            self.free_one(table);
+        }
+    }
+
+    /// Whether a frame that begins a large page has a table with it: for audits.
+    pub(crate) fn has_deposit(&self, first: FrameNumber) -> bool {
+        self.config().swap && self.deposit(first).get(self.platform()) != 0
+    }
+
+    /// The table for a large page that an operation makes small: the one that it has with it, or a new one.
+    fn table_for(&self, first: FrameNumber) -> Result<FrameNumber, Error> {
+        self.take_deposit(first).map_or_else(|| table::make_table(self, AllocFrom::HERE), Ok)
+    }
+
+    /// Puts a table of small pages in place of a large one. By who has the regions alone.
+    ///
+    /// Reclaim asks nobody for the regions: from the step on in which the table takes its place, it takes entries out of it.
+    /// So all is ready before (INV-1), also what the hardware has said in the large entry until then:
+    ///
+    /// ```text
+    ///   this CPU, under the large table's lock     a CPU that writes
+    ///   reads the large entry: clean
+    ///   fills the small table: clean
+    ///                                              walks, sets accessed and dirty in the large entry, caches it
+    ///   compare-and-swap finds another entry
+    ///   fills the small table: accessed, dirty
+    ///   compare-and-swap: the table is there
+    ///                                              writes on through what it has cached
+    /// ```
+    ///
+    /// So each small entry says of its page what the large one said of all: dirty, if a CPU writes on through a dirty
+    /// translation without a look at the tables; idle (not accessed) only if no CPU has used the large one since that bit was
+    /// cleared, with a flush under this lock (`reclaim/aging`). What a CPU has begun to write through a clean translation when
+    /// the table comes, and sees in no entry, is not lost: none of the pages has a slot, so each is dirty when it gets one, and
+    /// is flushed before it is written out (INV-2).
+    fn split_large(&self, leaf: Leaf, page: PageNumber, small: FrameNumber) {
+        let p = self.platform();
+        let locked = leaf.lock(self);
+        let large = locked.read(page);
+        let first = large.frame();
+        let fill = |large: Entry| {
+            // The one that reclaim may be looking for comes last.
+            for i in (0..LARGE_PAGES as u32).rev() {
+                let entry = Entry(large.0 & !Entry::LARGE).leading_to(first.add(i));
+                Leaf::prepare(self, small, i as usize, entry);
+            }
+        };
+        fill(large);
+        let head = self.frames().get(first);
+        let (owner, index) = (head.owner.get(p), head.family_index(p));
+        // The first stays where it is, on a list or in the hands of reclaim: only its size is another.
+        head.make_small(p);
+        for i in 1..LARGE_PAGES as u32 {
+            let frame = self.frames().get(first.add(i));
+            frame.set_kind(p, Kind::Anon, 0);
+            frame.owner.set(p, owner);
+            frame.index.set(p, index + u64::from(i));
+            frame.maps.set(p, 1);
+            frame.refs.set(p, 1);
+        }
+        locked.put_table(page, large, small, fill);
+        drop(locked);
+        if self.config().swap {
+            // The caller has the regions alone: nobody lets go of them meanwhile.
+            (1..LARGE_PAGES as u32).for_each(|i| self.lru_add(first.add(i)));
+        }
+        self.emit(Event::LargeSplit);
+    }
+
+    /// Puts a large page where `page` is missing, if the region wants one, it fits, and a large frame is to spare.
+    pub(super) fn fault_large(
+        &self,
+        id: SpaceId,
+        space: &Space,
+        region: &Region,
+        page: PageNumber,
+    ) -> Result<bool, Error> {
+        let p = self.platform();
+        let span = PageRange::new(page.large(), LARGE_PAGES);
+        if !region.wants_large(p) || !region.range(p).covers(span) {
+            return Ok(false);
+        }
+        let leaf = table::find_or_make_large(self, space.root(p), page)?;
+        if leaf.peek(self, page) != Entry::NONE {
+            return Ok(false);
+        }
+        let Some(first) = self.alloc_spare(LARGE_ORDER, Kind::Anon) else { return Ok(false) };
+        if !self.deposit_table(first) {
+            self.free_one(first);
+            return Ok(false);
+        }
+        let mut work = Work::begin(self);
+        for i in 0..LARGE_PAGES as u32 {
+            p.clear_frame(first.add(i));
+            work.did(cost::FRAME);
+        }
+        let frame = self.frames().get(first);
+        frame.owner.set(p, region.family(p).map_or(0, |family| family.0));
+        frame.index.set(p, region.family_index(p, span.start));
+        frame.maps.set(p, 1);
+        frame.refs.set(p, 1);
+        let entry = Entry(Entry::page(first, region.prot(p)).0 | Entry::LARGE);
+        let list = self.hold_for_list(first);
+        if !leaf.lock(self).fill_empty(span.start, entry) {
+            self.free_deposit(first);
+            self.free_one(first);
+            return Ok(false);
+        }
+        if list {
+            self.list_held(first);
+        }
+        self.emit(Event::LargeFaulted);
+        self.emit(Event::Mapped { space: id, page: span.start, frame: first, pages: LARGE_PAGES as u32 });
+        Ok(true)
+    }
+
+    /// A fault on a large page that is there: another thread was faster, or rights were given since.
+    pub(super) fn fault_on_large(&self, leaf: Leaf, page: PageNumber, region: &Region, access: UserAccess) {
+        let locked = leaf.lock(self);
+        let entry = locked.read(page);
+        if entry.is_present() && !entry.permits(access) {
+            locked.set_bits(page, region.prot(self.platform()).bits());
+        }
+    }
+}

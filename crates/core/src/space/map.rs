@@ -1,0 +1,192 @@
+//! Map, unmap, and the life of a space.
+
+use crate::Manager;
+use crate::addr::{PageNumber, PageRange};
+use crate::charge::charge;
+use crate::error::Error;
+use crate::event::{FlushReason, Revoked};
+use crate::frame::AllocFrom;
+use crate::handle::{SpaceId, SpaceSlot};
+use crate::paging::{Backing, Prot, table};
+use crate::platform::Platform;
+use crate::profile::Scope;
+use crate::resched::{Work, cost};
+use crate::rule::Rule;
+use crate::space::parking::Parking;
+use crate::space::range::Owed;
+use crate::tlb;
+use crate::vma::{Region, check_mappable, check_range};
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// A new, empty address space. May wait for memory.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn create_space(&self) -> Result<SpaceId, Error> {
+        let _scope = charge(self.platform(), Scope::CreateSpace);
+        let p = self.platform();
+        let slot = self.root.spaces.reserve(self, AllocFrom::HERE)?;
+        let root = match table::make_table(self, AllocFrom::HERE) {
+            Ok(root) => root,
+            Err(error) => {
+                self.root.spaces.release(self, slot.commit());
+                return Err(error);
+            }
+        };
+        p.prepare_root(root);
+        self.share_kernel_range(root);
+        let slot = SpaceSlot(slot.commit());
+        let space = self.space(slot);
+        space.by_address.clear(p);
+        space.begin(p, root);
+        Ok(self.space_id(slot))
+    }
+
+    /// Ends a space: makes lazy CPUs let go of it, unmaps all, and frees its tables (INV-9). A CPU that switches to it
+    /// meanwhile is refused, or is there first. May wait. One IPI per CPU that has it loaded lazily: nobody else can use
+    /// any of it, however much was mapped.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`]; [`Error::Busy`] when another CPU runs in it, or is about to leave it: it goes on as if it had
+    /// not been asked.
+    pub fn destroy_space(&self, id: SpaceId) -> Result<(), Error> {
+        let _scope = charge(self.platform(), Scope::DestroySpace);
+        let p = self.platform();
+        let (space, alone) = self.alone_in(id)?;
+        self.end_unless_used(id, space)?;
+        // INV-9: whoever still has the tables loaded, lazily, lets go of them. After that no CPU can use anything of
+        // this space: what a CPU has left under a tag is older than this generation.
+        tlb::flush(self, id, None, FlushReason::Teardown, true);
+        let mut work = Work::begin(self);
+        while let Some((handle, region)) = self.region_from(space, PageNumber(0)) {
+            let range = region.range(p);
+            let mut owed = Owed::begin(p, space);
+            self.take_range(id, space, range, (&mut owed, &mut Parking::never()), &mut work);
+            let quiet = owed.already_flushed(p);
+            self.remove_region(space, handle, self.alone_with_shown(region));
+            self.drop_taken(space, range, quiet, &mut work);
+            work.did(cost::LINK);
+        }
+        table::free_tables(self, space.root(p), &mut work);
+        drop(alone);
+        self.root.spaces.release(self, id.index());
+        Ok(())
+    }
+
+    /// Maps `range`, which must lie in [`PageRange::MAPPABLE`]; pages come when they are touched. May wait. Costs no IPI and no flush: what was not
+    /// present is cached by nobody.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`], [`Error::NoSuchFile`], [`Error::BadRange`], [`Error::NotMappable`], [`Error::BeyondFile`],
+    /// [`Error::Overlaps`], [`Error::MapCount`], [`Error::OutOfMemory`].
+    pub fn map(&self, id: SpaceId, range: PageRange, backing: Backing, prot: Prot) -> Result<(), Error> {
+        let _scope = charge(self.platform(), Scope::Map);
+        let p = self.platform();
+        let range = check_mappable(range)?;
+        self.find_space(id)?;
+        if let Some((file, offset)) = backing.file() {
+            let pages = self.find_file(file)?.pages(p);
+            if offset.checked_add(range.pages).is_none_or(|end| end > pages) {
+                return Err(Error::BeyondFile);
+            }
+        }
+        let handle = self.root.regions.reserve(self, AllocFrom::HERE)?.commit();
+        let own = !matches!(backing, Backing::File { .. });
+        let family = match if own { self.new_family() } else { Ok(None) } {
+            Ok(family) => family,
+            Err(error) => {
+                self.release_region(handle);
+                return Err(error);
+            }
+        };
+        let give_back = || {
+            self.release_region(handle);
+            family.into_iter().for_each(|family| self.release_family(family));
+        };
+        let free = self.alone_in(id).and_then(|(space, alone)| match self.first_mapped(space, range) {
+            Some(clash) => Err(Error::Overlaps(clash)),
+            None => self.check_map_count(space).map(|()| (space, alone)),
+        });
+        let (space, _alone) = match free {
+            Ok(found) => found,
+            Err(error) => {
+                give_back();
+                return Err(error);
+            }
+        };
+        self.settle(id, space, range, &mut Work::begin(self));
+        let region = self.region(handle);
+        region.describe(p, id, range, backing, prot);
+        let mut spare = None;
+        if let Some(own) = family {
+            let neighbour = self.neighbours_family(space, range);
+            spare = neighbour.map(|_| own);
+            let (family, index) = neighbour.unwrap_or((own, range.start.0));
+            region.join(p, family, index);
+        }
+        let alone = self.alone_with_shown(region);
+        // Looked at again, now that nobody can end it.
+        if let Err(error) = backing.file().map_or(Ok(()), |(file, _)| self.find_file(file).map(drop)) {
+            drop(alone);
+            give_back();
+            return Err(error);
+        }
+        self.link_region(space, handle);
+        drop(alone);
+        spare.into_iter().for_each(|family| self.release_family(family));
+        self.mend(space, range, &mut Work::begin(self));
+        Ok(())
+    }
+
+    /// Unmaps `range`, all of which must be mapped. When it returns no CPU can use any of it, not even by an
+    /// entry that reclaim cleared and left for later (INV-4). May wait.
+    ///
+    /// One flush, however many pages: at most one IPI per CPU that uses the space and is neither lazy nor this one.
+    /// Where whole page tables become empty they are freed, and lazy CPUs are interrupted too (INV-9). None if no page
+    /// was present, no table goes and nothing is deferred.
+    ///
+    /// With `free=sweep` small anonymous pages cost none, unless a table goes: other CPUs may use them until their next sweep,
+    /// and nobody else gets their frames or their addresses before that (INV-14).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a region or a large
+    /// page must be split, and [`Error::MapCount`] when a region must.
+    pub fn unmap(&self, id: SpaceId, range: PageRange) -> Result<(), Error> {
+        let _scope = charge(self.platform(), Scope::Unmap);
+        let p = self.platform();
+        let range = check_range(range)?;
+        let mut work = Work::begin(self);
+        let (space, _alone) = self.alone_in(id)?;
+        if let Some(hole) = self.first_unmapped(space, range, &mut work) {
+            return Err(Error::NotMapped(hole));
+        }
+        // A region that goes on at both ends becomes two, and only that one needs a slot.
+        let inside = |(_, region): (u32, &Region)| {
+            region.range(p).start < range.start && region.range(p).end() > range.end()
+        };
+        let spare = match self.region_from(space, range.start).is_some_and(inside) {
+            true => Some(self.new_region(space)?),
+            false => None,
+        };
+        let ends = [range.start, range.end()];
+        if let Err(error) = ends.into_iter().try_for_each(|at| self.split_large_at(space, at)) {
+            spare.into_iter().for_each(|spare| self.release_region(spare));
+            return Err(error);
+        }
+        let mut owed = Owed::begin(p, space);
+        let mut parking = Parking::begin(self);
+        self.take_range(id, space, range, (&mut owed, &mut parking), &mut work);
+        let gap = self.gap_around(space, range);
+        if !table::goes(range, gap) && self.park((id, space), range, &parking, &owed, &mut work) {
+            owed.already_flushed(p).done();
+            self.cut_regions(id, space, range, spare, &mut work);
+            return Ok(());
+        }
+        owed.add_tables(table::unhook(self, space.root(p), range, gap), range);
+        let quiet = owed.flush(self, id, FlushReason::Unmap, Rule::FlushBeforeUnmapReturns);
+        self.cut_regions(id, space, range, spare, &mut work);
+        self.drop_taken(space, range, quiet, &mut work);
+        self.revoke(id, space, range, Revoked::All);
+        Ok(())
+    }
+}

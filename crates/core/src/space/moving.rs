@@ -1,0 +1,322 @@
+//! Move a range to another address, and pages to other frames: what is taken out in one place appears in another, and
+//! between the two lies the flush.
+
+use crate::Manager;
+use crate::addr::{FrameNumber, NodeId, PageNumber, PageRange};
+use crate::charge::charge;
+use crate::error::Error;
+use crate::event::{Event, FlushReason, Revoked};
+use crate::frame::AllocFrom;
+use crate::handle::SpaceId;
+use crate::kind::Kind;
+use crate::memmap::Frame;
+use crate::paging::Entry;
+use crate::paging::table::{self, Way};
+use crate::platform::Platform;
+use crate::profile::Scope;
+use crate::resched::{Work, cost};
+use crate::rule::Rule;
+use crate::space::parking::Parking;
+use crate::space::range::Owed;
+use crate::vma::{Region, Space, check_mappable, check_range};
+
+/// Entries carried at a time.
+const TOGETHER: usize = 32;
+
+/// A few taken entries on their way.
+struct Carried {
+    entries: [(PageNumber, Entry); TOGETHER],
+    len: usize,
+}
+
+impl Carried {
+    fn as_slice(&self) -> &[(PageNumber, Entry)] {
+        &self.entries[..self.len]
+    }
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Moves `from`, all of which must be mapped, so that it begins at `to`, where nothing may be mapped. Pages keep
+    /// their frames; large pages become small ones. When it returns no CPU can use the old addresses (INV-4), and no
+    /// CPU could use both at any time (PITFALLS 5). May wait.
+    ///
+    /// One flush, thus at most one IPI per CPU that uses the space and is neither lazy nor this one; none if no page
+    /// was present and nothing is deferred.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMappable`], [`Error::NotMapped`], [`Error::Overlaps`] (also
+    /// where the two ranges overlap), [`Error::OutOfMemory`].
+    #[doc(alias = "mremap")]
+    pub fn move_range(&self, id: SpaceId, from: PageRange, to: PageNumber) -> Result<(), Error> {
+        let _scope = charge(self.platform(), Scope::MoveRange);
+        let p = self.platform();
+        let from = check_range(from)?;
+        let target = check_mappable(PageRange::new(to, from.pages))?;
+        let mut work = Work::begin(self);
+        let (space, _alone) = self.alone_in(id)?;
+        if let Some(clash) = self.first_mapped(space, target) {
+            return Err(Error::Overlaps(clash));
+        }
+        self.carve(id, space, from, &mut work)?;
+        let ready = self
+            .split_all_large(space, from, &mut work)
+            .and_then(|()| self.make_way(space, from, to, &mut work))
+            .and_then(|()| self.link_moved((id, space), from, to, &mut work));
+        if let Err(error) = ready {
+            self.mend(space, from, &mut work);
+            return Err(error);
+        }
+        let mut owed = Owed::begin(p, space);
+        self.settle(id, space, target, &mut work);
+        self.take_range(id, space, from, (&mut owed, &mut Parking::never()), &mut work);
+        owed.flush(self, id, FlushReason::Move, Rule::FlushBeforeMove).done();
+        let there = |page: PageNumber| PageNumber(page.0 - from.start.0 + to.0);
+        while let Some((handle, region)) = self.region_inside(space, from) {
+            let together = || self.alone_with_shown(region);
+            let units = cost::ENTRY;
+            self.carry(space, region.range(p), (&mut work, units), together, |page, entry| {
+                let new = there(page);
+                let moved = if entry.is_taken() { self.without_busy_write(entry.restored()) } else { entry };
+                if let Way::Small(leaf) = table::find(self, space.root(p), new) {
+                    leaf.lock(self).write(new, moved);
+                }
+                if moved.is_mapped() {
+                    self.emit(Event::Mapped { space: id, page: new, frame: entry.frame(), pages: 1 });
+                }
+            });
+            self.remove_region(space, handle, self.alone_with_shown(region));
+            work.did(cost::LINK);
+        }
+        self.revoke(id, space, from, Revoked::All);
+        self.mend(space, target, &mut work);
+        Ok(())
+    }
+
+    /// Moves the pages of `range` that are anonymous, present and no other space's to frames of node `to`, as many as
+    /// have room there; gives how many. Large pages become small ones. May wait.
+    ///
+    /// One flush, thus at most one IPI per CPU that uses the space and is neither lazy nor this one; none if there is
+    /// nothing to move.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`], [`Error::NoSuchNode`], [`Error::BadRange`], [`Error::NotMapped`], [`Error::OutOfMemory`]
+    /// (no table to split a large page).
+    #[doc(alias = "move_pages")]
+    pub fn migrate(&self, id: SpaceId, range: PageRange, to: NodeId) -> Result<u64, Error> {
+        let _scope = charge(self.platform(), Scope::Migrate);
+        let p = self.platform();
+        let range = check_range(range)?;
+        let mut work = Work::begin(self);
+        let (space, _alone) = self.alone_in(id)?;
+        if !self.has_node(to) {
+            return Err(Error::NoSuchNode);
+        }
+        if let Some(hole) = self.first_unmapped(space, range, &mut work) {
+            return Err(Error::NotMapped(hole));
+        }
+        self.split_all_large(space, range, &mut work)?;
+        let mut owed = Owed::begin(p, space);
+        self.visit(space, range, (&mut work, cost::ENTRY), |leaf, page, entry, pages| {
+            if !entry.is_mapped() {
+                return;
+            }
+            let frame = self.frames().get(entry.frame());
+            let elsewhere = Frame::node_of(frame.state.get(p)) != to;
+            // What has a swap slot stays where it is: the slot would lead to the old frame.
+            let in_swap = self.slot_of(entry.frame()).is_some();
+            if !elsewhere || frame.kind(p) != Kind::Anon || frame.maps.get(p) != 1 || in_swap {
+                return;
+            }
+            let old = leaf.take(page);
+            leaf.write(page, old.taken());
+            self.emit(Event::Unmapped { space: id, page, frame: old.frame(), pages: 1, deferred: false });
+            // Read-only ones too (PITFALLS 6): a CPU would go on reading the old frame.
+            if self.may_be_cached(space, page, old)
+                && (old.has(Entry::WRITABLE) || !p.broken(Rule::FlushNarrowed))
+            {
+                owed.add(page, pages);
+            }
+        });
+        owed.flush(self, id, FlushReason::Migrate, Rule::FlushBeforeMigrate).done();
+        let mut moved = 0;
+        self.carry(
+            space,
+            range,
+            (&mut work, cost::FRAME),
+            || (),
+            |page, entry| {
+                if entry.is_swapped() {
+                    if let Way::Small(leaf) = table::find(self, space.root(p), page) {
+                        leaf.lock(self).write(page, entry);
+                    }
+                    return;
+                }
+                let old = entry.frame();
+                let new = self.copy_to(old, to);
+                moved += u64::from(new.is_some());
+                let frame = new.unwrap_or(old);
+                if let Way::Small(leaf) = table::find(self, space.root(p), page) {
+                    leaf.lock(self).write(page, entry.restored().leading_to(frame));
+                }
+                self.emit(Event::Mapped { space: id, page, frame, pages: 1 });
+                if let Some(new) = new {
+                    self.emit(Event::Migrated);
+                    self.drop_mapping(old);
+                    if self.config().swap {
+                        self.lru_add(new);
+                    }
+                }
+            },
+        );
+        Ok(moved)
+    }
+
+    /// A copy of an anonymous page that nobody can write to now, on this node; it has the mapping's hold.
+    fn copy_to(&self, old: FrameNumber, to: NodeId) -> Option<FrameNumber> {
+        let p = self.platform();
+        let new = self.alloc_one(Kind::Anon, AllocFrom { node: Some(to), may_reclaim: false }).ok()?;
+        if Frame::node_of(self.frames().get(new).state.get(p)) != to {
+            self.free_one(new);
+            return None;
+        }
+        p.copy_frame(old, new);
+        let (from, copy) = (self.frames().get(old), self.frames().get(new));
+        copy.owner.set(p, from.owner.get(p));
+        // Without the slot: reclaim may have given one to the old page since this operation looked.
+        copy.index.set(p, from.family_index(p));
+        copy.maps.set(p, 1);
+        copy.refs.set(p, 1);
+        Some(new)
+    }
+
+    /// Links a VMA at the new address of each one in `from`, which shows the same and has no entries yet. The old one stays
+    /// linked until its entries have moved, and comes first in the trees of the reverse map: a walk finds each entry at
+    /// the one or at the other, however often it lets go of the tree's lock in between (`shown.rs`).
+    fn link_moved(
+        &self,
+        (id, space): (SpaceId, &Space),
+        from: PageRange,
+        to: PageNumber,
+        work: &mut Work<'_, 'p, P>,
+    ) -> Result<(), Error> {
+        let p = self.platform();
+        let there = |page: PageNumber| PageNumber(page.0 - from.start.0 + to.0);
+        for (_, region) in self.regions_from(space, from.start) {
+            if region.range(p).start >= from.end() {
+                break;
+            }
+            let handle = match self.new_region(space) {
+                Ok(handle) => handle,
+                Err(error) => {
+                    let made = PageRange::between(to, there(region.range(p).start));
+                    while let Some((handle, region)) = self.region_inside(space, made) {
+                        self.remove_region(space, handle, self.alone_with_shown(region));
+                    }
+                    return Err(error);
+                }
+            };
+            self.region(handle).describe_moved(p, region, there(region.range(p).start), id);
+            let alone = self.alone_with_shown(region);
+            self.link_region(space, handle);
+            drop(alone);
+            work.did(cost::LINK);
+        }
+        Ok(())
+    }
+
+    /// The first VMA in a range, if it lies in it whole.
+    fn region_inside(&self, space: &Space, range: PageRange) -> Option<(u32, &'p Region)> {
+        self.region_from(space, range.start).filter(|(_, region)| range.covers(region.range(self.platform())))
+    }
+
+    /// Takes the taken entries of a range out of their tables, and those that name swap slots, a few at a time, and hands on
+    /// each with no spin lock held. Counts `units` for each. What `together` returns is held but where this gives way,
+    /// and then no entry is on its way.
+    fn carry<G>(
+        &self,
+        space: &Space,
+        range: PageRange,
+        (work, units): (&mut Work<'_, 'p, P>, u32),
+        together: impl Fn() -> G,
+        mut put: impl FnMut(PageNumber, Entry),
+    ) {
+        let mut page = range.start;
+        let mut held = Some(together());
+        while page < range.end() {
+            let mut carried = Carried { entries: [(PageNumber(0), Entry::NONE); TOGETHER], len: 0 };
+            let mut looked = cost::TABLE;
+            match table::find(self, space.root(self.platform()), page) {
+                Way::Gap(next) => page = next,
+                Way::Small(leaf) | Way::Large(leaf) => {
+                    let end = leaf.end(page).min(range.end());
+                    let locked = leaf.lock(self);
+                    while page < end && carried.len < TOGETHER {
+                        let entry = locked.read(page);
+                        if entry.is_taken() || entry.is_swapped() {
+                            locked.write(page, Entry::NONE);
+                            carried.entries[carried.len] = (page, entry);
+                            carried.len += 1;
+                        }
+                        page = PageNumber(page.0 + leaf.step()).min(end);
+                        looked += 1;
+                    }
+                }
+            }
+            carried.as_slice().iter().for_each(|&(page, entry)| put(page, entry));
+            if work.is_due(looked + units * carried.len as u32) {
+                drop(held.take());
+                work.give_way();
+                held = Some(together());
+            }
+        }
+    }
+
+    /// The entry, without the right to write if its page is being written out (INV-2): write-back, which found it taken
+    /// out, flushed the space and left it alone.
+    ///
+    /// ```text
+    ///   this CPU                           write-back
+    ///   entry taken out, not flushed
+    ///                                      page locked; no entry here, the space is changing
+    ///                                      flush, write begins
+    ///   flush
+    ///   page locked: entry read-only
+    ///                                      write ends, page unlocked
+    /// ```
+    ///
+    /// It locks a page before it looks for entries, and looks with the tree of the file's VMAs shared, which is this CPU's
+    /// alone here: so it has locked this one by now, or finds the entry at its new place.
+    fn without_busy_write(&self, entry: Entry) -> Entry {
+        let p = self.platform();
+        let n = entry.frame();
+        let busy = self.frames().get(n).kind(p) == Kind::File && self.is_page_locked(n);
+        if busy && !p.broken(Rule::WriteWaitsForIo) { entry.read_only() } else { entry }
+    }
+
+    /// Makes the tables to which the entries of `from` will move.
+    fn make_way(
+        &self,
+        space: &Space,
+        from: PageRange,
+        to: PageNumber,
+        work: &mut Work<'_, 'p, P>,
+    ) -> Result<(), Error> {
+        let root = space.root(self.platform());
+        let there = |page: PageNumber| PageNumber(page.0 - from.start.0 + to.0);
+        let mut page = from.start;
+        while page < from.end() {
+            work.did(cost::FRAME);
+            match table::find(self, root, page) {
+                Way::Gap(next) => page = next,
+                Way::Small(leaf) | Way::Large(leaf) => {
+                    let end = leaf.end(page).min(from.end());
+                    // What one table holds goes to two at most.
+                    table::find_or_make(self, root, there(page))?;
+                    table::find_or_make(self, root, there(PageNumber(end.0 - 1)))?;
+                    page = end;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! What a fault waits for outside: with the regions of its space let go.
+//!
+//! A device may take milliseconds. Were the regions held so long, one `map` that waits to have them alone would stop the
+//! faults of all threads, who stand behind it. So a fault that must read a page, or wait for who works on one, notes it, lets
+//! go of the regions, does it, and begins anew (Linux: `VM_FAULT_RETRY`): other regions may be there by now, and the space may have
+//! ended. What it has read or waited for it holds meanwhile, so that reclaim does not take it and the next round finds it.
+
+use crate::Manager;
+use crate::addr::{FrameNumber, PageNumber};
+use crate::error::Error;
+use crate::handle::{FileId, FileSlot, SpaceId};
+use crate::platform::Platform;
+use crate::rule::Rule;
+use crate::vma::{Region, Space};
+
+/// Something to be waited for with no region held.
+#[must_use = "its page stays held, and locked if it is to be read"]
+pub(super) enum Outside {
+    /// Whoever has locked this page. It is held.
+    Page(FrameNumber),
+    /// A page of a file: in its cache, held, locked, and yet to be read.
+    File(FileId, u64, FrameNumber),
+    /// The same of a swap slot.
+    Swap(u32, FrameNumber),
+    /// The hole that is made in a file.
+    Hole(FileSlot),
+}
+
+/// A page that a fault has waited for, held until the fault ends.
+pub(super) struct Kept<'m, 'p, P: Platform> {
+    mm: &'m Manager<'p, P>,
+    page: Option<FrameNumber>,
+    /// The file that it is a page of, and which, if this fault has read it.
+    file: Option<(FileId, u64)>,
+}
+
+impl<P: Platform> Kept<'_, '_, P> {
+    /// The page of the file that `page` shows, with the hold, if it is the one that this fault has read: while the file lives
+    /// a page that is held stays in its cache, unless it is cut off. By who has the regions.
+    pub fn take_shown(&mut self, region: &Region, page: PageNumber) -> Option<FrameNumber> {
+        let p = self.mm.platform();
+        let (file, index) = self.file?;
+        let shown = region.file(p).map(|file| (self.mm.file_id(file), region.file_page(p, page)));
+        if shown != Some((file, index)) && !p.broken(Rule::RetryLooksAnew) {
+            return None;
+        }
+        self.file = None;
+        self.page.take()
+    }
+}
+
+impl<P: Platform> Drop for Kept<'_, '_, P> {
+    fn drop(&mut self) {
+        self.page.into_iter().for_each(|page| self.mm.put_page(page));
+    }
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Does `work` with the regions of a space shared, again and again until it has to wait for nothing outside. `at` is the
+    /// page that it is about; `major` becomes true if something was read. May wait.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`], also if it ends meanwhile; what `work` says; [`Error::Device`], [`Error::SwapDevice`].
+    pub(super) fn with_regions<'m>(
+        &'m self,
+        id: SpaceId,
+        at: PageNumber,
+        major: &mut bool,
+        mut work: impl FnMut(&'p Space, &mut Kept<'m, 'p, P>, &mut bool) -> Result<Option<Outside>, Error>,
+    ) -> Result<(), Error> {
+        let mut kept = Kept { mm: self, page: None, file: None };
+        loop {
+            let (space, shared) = self.shared_in(id)?;
+            let outside = work(space, &mut kept, major)?;
+            drop(shared);
+            let Some(outside) = outside else { return Ok(()) };
+            kept = self.wait_outside(outside, at, major)?;
+        }
+    }
+
+    fn wait_outside(
+        &self,
+        outside: Outside,
+        at: PageNumber,
+        major: &mut bool,
+    ) -> Result<Kept<'_, 'p, P>, Error> {
+        let (page, file) = match outside {
+            Outside::Hole(file) => {
+                self.wait_open(file);
+                return Ok(Kept { mm: self, page: None, file: None });
+            }
+            Outside::Page(page) => {
+                self.wait_page(page);
+                (page, None)
+            }
+            Outside::File(file, index, page) => {
+                self.read_in(file, index, page)?;
+                *major = true;
+                (page, Some((file, index)))
+            }
+            Outside::Swap(slot, page) => {
+                self.swap_read(slot, page, at)?;
+                *major = true;
+                (page, None)
+            }
+        };
+        Ok(Kept { mm: self, page: Some(page), file })
+    }
+}

@@ -1,0 +1,90 @@
+//! Change what may be done with a range.
+
+use crate::Manager;
+use crate::addr::PageRange;
+use crate::charge::charge;
+use crate::error::Error;
+use crate::event::{FlushReason, Revoked};
+use crate::handle::SpaceId;
+use crate::memmap::flag;
+use crate::paging::{Entry, Prot};
+use crate::platform::Platform;
+use crate::profile::Scope;
+use crate::resched::{Work, cost};
+use crate::rule::Rule;
+use crate::space::range::Owed;
+use crate::vma::check_range;
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Changes what may be done with `range`, all of which must be mapped. When it returns no CPU can do what is no
+    /// longer permitted (INV-4). May wait.
+    ///
+    /// Where rights are taken away: one flush, thus at most one IPI per CPU that uses the space and is neither lazy nor
+    /// this one. None if no page that is present loses a right and nothing is deferred: rights that are only given cost
+    /// nothing, since a CPU that still has the old ones faults and looks again.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a region or a large
+    /// page must be split.
+    #[doc(alias = "mprotect")]
+    pub fn protect(&self, id: SpaceId, range: PageRange, prot: Prot) -> Result<(), Error> {
+        let _scope = charge(self.platform(), Scope::Protect);
+        let p = self.platform();
+        let range = check_range(range)?;
+        let mut work = Work::begin(self);
+        let (space, _alone) = self.alone_in(id)?;
+        self.carve(id, space, range, &mut work)?;
+        for (_, region) in self.regions_from(space, range.start) {
+            if region.range(p).start >= range.end() {
+                break;
+            }
+            region.set_prot(p, prot);
+            work.did(cost::VMA);
+        }
+        let mut owed = Owed::begin(p, space);
+        self.visit(space, range, (&mut work, cost::ENTRY), |leaf, page, entry, pages| {
+            if !entry.is_mapped() {
+                return;
+            }
+            let lost = entry.0 & Entry::RIGHTS & !prot.bits();
+            if lost != 0 {
+                // What nobody may use is not present: rights alone would leave it to the kernel.
+                let old = match prot {
+                    Prot::None => leaf.set_prot(page, prot),
+                    _ => leaf.clear_bits(page, lost),
+                };
+                // Until the flush a CPU may go on writing; where a clean entry lets it, no dirty bit will tell (INV-11).
+                if old.may_be_dirty(p) && !p.broken(Rule::DirtyBeforeUnlock) {
+                    self.frames().get(old.frame()).set_flags(p, flag::DIRTY);
+                }
+                if self.may_be_cached(space, page, old) {
+                    owed.add(page, pages);
+                }
+            }
+            let gained = prot.bits() & !entry.0;
+            // Who may write is decided by a fault, where a page may have to be copied, or its device waited for; but
+            // what is this space's alone has nobody to ask.
+            let own = || {
+                // A large page is never shared. Of a page that somebody works on a fault will see.
+                pages > 1 || self.has_only_mapping(entry.frame()) == Some(true)
+            };
+            let read_only = gained & Entry::WRITABLE != 0 && !own();
+            let (gained, prot) =
+                if read_only { (gained & !Entry::WRITABLE, prot.read_only()) } else { (gained, prot) };
+            if entry.is_prot_none() {
+                // It is not present: no CPU changes it, nor has it.
+                leaf.write(page, entry.with_prot(prot));
+            } else if gained != 0 {
+                leaf.set_bits(page, gained);
+            }
+        });
+        owed.flush(self, id, FlushReason::Protect, Rule::FlushBeforeProtectReturns).done();
+        match prot {
+            Prot::None => self.revoke(id, space, range, Revoked::All),
+            Prot::Read => self.revoke(id, space, range, Revoked::Writes),
+            Prot::ReadWrite => {}
+        }
+        self.mend(space, range, &mut work);
+        Ok(())
+    }
+}

@@ -1,0 +1,275 @@
+//! What all operations on a range have in common: change entries, flush once, and only then go on.
+//!
+//! The entries that an operation takes out stay in their tables, not present and marked as taken, until the flush: so
+//! a range of any size costs one flush and no memory. From the first change to the flush the space is marked as
+//! changing: write-back, which finds no entry of a page there, knows that a CPU may still write through one (INV-2,
+//! PITFALLS 4).
+
+use core::sync::atomic::Ordering;
+
+use crate::Manager;
+use crate::addr::{PageNumber, PageRange};
+use crate::error::Error;
+use crate::event::{Event, FlushReason, Revoked};
+use crate::handle::SpaceId;
+use crate::memmap::flag;
+use crate::paging::Entry;
+use crate::paging::table::{self, LockedLeaf, Unhooked, Way};
+use crate::platform::Platform;
+use crate::resched::{Work, cost};
+use crate::rule::Rule;
+use crate::space::holds::Gone;
+use crate::space::parking::Parking;
+use crate::tlb;
+use crate::vma::Space;
+
+/// The flush that an operation owes for the entries that it changed.
+#[must_use = "the entries are changed and not flushed"]
+pub(super) struct Owed<'p> {
+    space: &'p Space,
+    /// From the first to the last page changed.
+    changed: Option<PageRange>,
+    /// Tables that no space has any more.
+    tables: Unhooked,
+    /// Pages on the way to which these lie.
+    under_tables: PageRange,
+}
+
+/// No CPU can use what the operation took out or narrowed.
+#[must_use = "what was taken out must be put somewhere"]
+pub(super) struct Quiet {
+    tables: Unhooked,
+}
+
+impl<'p> Owed<'p> {
+    /// An operation begins to change entries. By who has the space's regions alone, until the flush.
+    pub fn begin<P: Platform>(p: &P, space: &'p Space) -> Owed<'p> {
+        space.changing.set(p, 1);
+        let under_tables = PageRange::new(PageNumber(0), 0);
+        Owed { space, changed: None, tables: Unhooked::NONE, under_tables }
+    }
+
+    /// Whether nothing was changed that another CPU may have cached.
+    pub fn is_none(&self) -> bool {
+        self.changed.is_none()
+    }
+
+    /// From the first to the last page changed.
+    pub fn range(&self) -> Option<PageRange> {
+        self.changed
+    }
+
+    pub fn add(&mut self, page: PageNumber, pages: u64) {
+        let new = PageRange::new(page, pages);
+        self.changed = Some(
+            self.changed
+                .map_or(new, |old| PageRange::between(old.start.min(new.start), old.end().max(new.end()))),
+        );
+    }
+
+    /// These tables are freed after the flush, too. Each of them lies on the way to a page of `range`.
+    pub fn add_tables(&mut self, tables: Unhooked, range: PageRange) {
+        (self.tables, self.under_tables) = (tables, range);
+    }
+
+    /// Flushes all of it at once, with whatever reclaim deferred in the space (INV-4): at most one IPI per CPU that
+    /// uses the space and, unless tables go, is not lazy; none if nothing was changed and nothing is deferred.
+    /// `rule` is the rule by which this flush can be left out.
+    pub fn flush<P: Platform>(
+        mut self,
+        mm: &Manager<'_, P>,
+        id: SpaceId,
+        reason: FlushReason,
+        rule: Rule,
+    ) -> Quiet {
+        let p = mm.platform();
+        let tables = !self.tables.is_empty() && !p.broken(Rule::TablesAfterFlush);
+        if tables {
+            // INV-9: a flush of a page reaches what CPUs keep of the tables on the way to it, and of no others. So all
+            // pages are flushed, changed or not.
+            self.add(self.under_tables.start, self.under_tables.pages);
+        }
+        if self.changed.is_some() && !p.broken(rule) {
+            // A flush covers what reclaim deferred before it. What reclaim defers from here on lies elsewhere, or was
+            // narrowed by this operation before: the caller was not promised anything about it.
+            // With tables go their marks of what is parked (INV-14).
+            let range = self.changed.filter(|_| !(tables && mm.parks()));
+            tlb::flush(mm, id, range, reason, tables);
+        } else if !p.broken(Rule::DeferredBeforeUnmapReturns) {
+            // What reclaim cleared in this space and did not flush yet is gone too before the operation returns.
+            tlb::complete_deferred(mm, id);
+        }
+        self.already_flushed(p)
+    }
+
+    /// For who has made all CPUs let go of the space before it took anything out.
+    pub fn already_flushed<P: Platform>(self, p: &P) -> Quiet {
+        // Release: whoever finds the space at rest finds every CPU flushed.
+        self.space.changing.store(p, 0, Ordering::Release);
+        Quiet { tables: self.tables }
+    }
+}
+
+impl Quiet {
+    /// Nothing was changed.
+    pub fn done(self) {
+        debug_assert!(self.tables.is_empty(), "tables were unhooked and not freed");
+    }
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Makes the ends of a range borders between regions, and between large pages. By who has the regions alone. May
+    /// wait for memory; costs no flush.
+    ///
+    /// # Errors
+    /// [`Error::NotMapped`] if not all of it is mapped; [`Error::OutOfMemory`].
+    pub(super) fn carve(
+        &self,
+        id: SpaceId,
+        space: &Space,
+        range: PageRange,
+        work: &mut Work<'_, 'p, P>,
+    ) -> Result<(), Error> {
+        if let Some(hole) = self.first_unmapped(space, range, work) {
+            return Err(Error::NotMapped(hole));
+        }
+        let ends = [range.start, range.end()];
+        let cut = |at| {
+            self.split_region_at(id, space, at)?;
+            self.split_large_at(space, at)
+        };
+        let done = ends.into_iter().try_for_each(cut);
+        if done.is_err() {
+            self.mend(space, range, work);
+        }
+        done
+    }
+
+    /// Joins the regions of a range with each other and with their neighbours where they are alike.
+    pub(super) fn mend(&self, space: &Space, range: PageRange, work: &mut Work<'_, 'p, P>) {
+        let p = self.platform();
+        self.merge_regions_at(space, range.start);
+        let mut at = range.start;
+        while let Some((_, region)) = self.region_from(space, at) {
+            at = region.range(p).end();
+            if region.range(p).start >= range.end() || at > range.end() {
+                break;
+            }
+            // Joined, the region ends later: the same place is a border no more.
+            self.merge_regions_at(space, at);
+            work.did(cost::LINK);
+        }
+    }
+
+    /// Visits every entry in a range that is not empty, with its table's lock held, and says how many pages it covers.
+    /// Counts `units` for each, and gives way in between with the lock let go; the caller has the regions. No large
+    /// page lies across an end of the range: who changes entries has split those.
+    pub(super) fn visit(
+        &self,
+        space: &Space,
+        range: PageRange,
+        (work, units): (&mut Work<'_, 'p, P>, u32),
+        mut each: impl FnMut(&LockedLeaf<'_, 'p, P>, PageNumber, Entry, u64),
+    ) {
+        self.visit_until(space, range, (work, units), |leaf, page, entry, pages| {
+            each(leaf, page, entry, pages);
+            true
+        });
+    }
+
+    /// The same until `each` wants no more; gives the page at which it said so.
+    pub(super) fn visit_until(
+        &self,
+        space: &Space,
+        range: PageRange,
+        (work, units): (&mut Work<'_, 'p, P>, u32),
+        mut each: impl FnMut(&LockedLeaf<'_, 'p, P>, PageNumber, Entry, u64) -> bool,
+    ) -> Option<PageNumber> {
+        let mut page = range.start;
+        while page < range.end() {
+            work.did(cost::TABLE);
+            let leaf = match table::find(self, space.root(self.platform()), page) {
+                Way::Gap(next) => {
+                    page = next;
+                    continue;
+                }
+                Way::Small(leaf) | Way::Large(leaf) => leaf,
+            };
+            let end = leaf.end(page).min(range.end());
+            let locked = leaf.lock(self);
+            let mut due = false;
+            while page < end && !due {
+                let entry = locked.read(page);
+                if entry != Entry::NONE && !each(&locked, page, entry, leaf.step()) {
+                    return Some(page);
+                }
+                due = work.is_due(if entry == Entry::NONE { 1 } else { units });
+                page = PageNumber(page.0 + leaf.step()).min(end);
+            }
+        }
+        None
+    }
+
+    /// Takes every entry of a range that leads to a page out, and leaves each marked as taken. What it knew of its page moves to
+    /// the page before the table's lock is dropped (PITFALLS 4).
+    pub(super) fn take_range(
+        &self,
+        id: SpaceId,
+        space: &Space,
+        range: PageRange,
+        (owed, parking): (&mut Owed<'_>, &mut Parking),
+        work: &mut Work<'_, 'p, P>,
+    ) {
+        let p = self.platform();
+        self.visit(space, range, (work, cost::ENTRY), |leaf, page, entry, pages| {
+            if !entry.is_mapped() {
+                // INV-14: the mark goes, so its flush comes now.
+                if entry.parked_until().is_some_and(|until| self.may_be_used(until)) {
+                    owed.add(page, pages);
+                }
+                return;
+            }
+            let old = leaf.take(page);
+            leaf.write(page, old.taken());
+            if old.may_be_dirty(p) && !p.broken(Rule::DirtyBeforeUnlock) {
+                self.frames().get(old.frame()).set_flags(p, flag::DIRTY);
+            }
+            self.emit(Event::Unmapped {
+                space: id,
+                page,
+                frame: old.frame(),
+                pages: pages as u32,
+                deferred: false,
+            });
+            // What nobody may use was flushed when it became so, and was not present since: no CPU has it. Nor one that was
+            // not used since a sweep (INV-13).
+            if old.is_present() && self.may_be_cached(space, page, old) {
+                owed.add(page, pages);
+            }
+            parking.add(self, old, pages);
+        });
+    }
+
+    /// Lets go of the pages that an operation took out of a range, of those that are in swap, and of its tables.
+    pub(super) fn drop_taken(
+        &self,
+        space: &Space,
+        range: PageRange,
+        quiet: Quiet,
+        work: &mut Work<'_, 'p, P>,
+    ) {
+        let mut gone = Gone::new();
+        table::free_unhooked(self, quiet.tables, range, work, &mut |entry| gone.add_entry(self, entry));
+        self.visit(space, range, (work, cost::FRAME), |leaf, page, entry, _| {
+            // What reclaim left behind goes, too: its flush is done.
+            leaf.write(page, Entry::NONE);
+            gone.add_entry(self, entry);
+        });
+        gone.free(self);
+    }
+
+    /// Tells that an operation which promises a changed mapping has flushed and will return (INV-4).
+    pub(super) fn revoke(&self, id: SpaceId, space: &Space, range: PageRange, what: Revoked) {
+        self.emit(Event::Revoked { space: id, root: space.root(self.platform()), range, what });
+    }
+}

@@ -1,0 +1,92 @@
+//! A flush of a space: raise its generation, read its mask, ask those that are not lazy.
+
+use super::broadcast;
+use super::local::local;
+use super::targets::choose;
+use crate::Manager;
+use crate::addr::PageRange;
+use crate::charge::charge;
+use crate::error::Error;
+use crate::event::{Event, FlushReason};
+use crate::handle::SpaceId;
+use crate::ipi;
+use crate::percpu::{Here, Work};
+use crate::platform::Platform;
+use crate::profile::Scope;
+use crate::rule::Rule;
+use crate::sync::full_fence;
+
+/// Flushes `range` of a space (`None`: all) on every CPU that may hold it, and returns when it is gone.
+/// Entries were cleared or narrowed before. With `tables`, lazy CPUs let go of the space too (INV-9).
+///
+/// At most one IPI per CPU that uses the space and is neither lazy nor this one; none if there is none, or if the hardware
+/// flushes all CPUs. Any context but an interrupt handler.
+pub(crate) fn flush<P: Platform>(
+    mm: &Manager<'_, P>,
+    id: SpaceId,
+    range: Option<PageRange>,
+    reason: FlushReason,
+    tables: bool,
+) {
+    let _scope = charge(mm.platform(), Scope::TlbFlush);
+    let p = mm.platform();
+    let (id, space) = (id.slot(), mm.space(id));
+    let here = Here::new(mm);
+    if let Some(hardware) = broadcast::serves(&here, space, tables) {
+        return broadcast::flush(&here, hardware, space, range, reason);
+    }
+    let targets = &here.slot().targets;
+    let generation = if p.broken(Rule::GenerationBeforeMask) {
+        choose(&here, space, tables);
+        space.raise(p)
+    } else {
+        let generation = space.raise(p);
+        full_fence(p);
+        choose(&here, space, tables);
+        generation
+    };
+    let count = targets.len();
+    if count > 0 {
+        mm.emit(Event::RemoteFlush { reason, targets: count });
+    }
+    let work = Work::Flush { space: id, range, generation, tables };
+    ipi::call(here, work, |here| local(here, id, range, generation, tables));
+    if p.broken(Rule::NoteWhatWasFlushed) {
+        // PITFALLS 2: whatever was deferred meanwhile is taken for flushed.
+        return space.flushed(p, space.deferred(p));
+    }
+    space.flushed(p, generation);
+}
+
+/// Completes what reclaim deferred for this space, if anything is outstanding (INV-4, PITFALLS 1).
+pub(crate) fn complete_deferred<P: Platform>(mm: &Manager<'_, P>, id: SpaceId) {
+    if mm.space(id).has_deferred(mm.platform()) {
+        mm.emit(Event::DeferredCompleted);
+        flush(mm, id, None, FlushReason::Deferred, false);
+    }
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Flushes pages of a space on every CPU that may hold them. More pages than the flush ceiling flush
+    /// the whole space. At most one IPI per CPU that uses the space; none for lazy CPUs and for this one.
+    /// Any context but an interrupt handler.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`], [`Error::BadRange`].
+    pub fn flush_range(&self, id: SpaceId, range: PageRange) -> Result<(), Error> {
+        self.find_space(id)?;
+        let range = crate::vma::check_range(range)?;
+        flush(self, id, Some(range), FlushReason::Asked, false);
+        Ok(())
+    }
+
+    /// Flushes a whole space, like [`flush_range`](Self::flush_range).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`].
+    pub fn flush_space(&self, id: SpaceId) -> Result<(), Error> {
+        self.find_space(id)?;
+        flush(self, id, None, FlushReason::Asked, false);
+        Ok(())
+    }
+}

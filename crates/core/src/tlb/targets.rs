@@ -1,0 +1,38 @@
+//! Who must be asked for a flush, and who is left alone.
+
+use core::sync::atomic::Ordering;
+
+use crate::event::Event;
+use crate::percpu::{Here, Presence};
+use crate::platform::Platform;
+use crate::rule::Rule;
+use crate::vma::Space;
+
+/// Puts into `targets` the CPUs of the space's mask but this one, those that are offline and, if they may be left
+/// alone, the lazy.
+pub(super) fn choose<P: Platform>(here: &Here<'_, '_, P>, space: &Space, tables: bool) {
+    let p = here.mm.platform();
+    let targets = &here.slot().targets;
+    space.cpus.0.add_to(p, targets);
+    targets.remove(here.cpu);
+    leave_alone(here, !tables || p.broken(Rule::TablesToLazy));
+}
+
+/// Takes out of `targets` who needs no flush (INV-6). CPUs that are offline hold nothing, and start with nothing
+/// when they come back. Lazy ones, where asked for, compare generations before they touch a user address again,
+/// and the generation was raised before this looks.
+pub(super) fn leave_alone<P: Platform>(here: &Here<'_, '_, P>, lazy: bool) {
+    let (mm, p) = (here.mm, here.mm.platform());
+    let targets = &here.slot().targets;
+    for cpu in targets.iter() {
+        // Acquire: partner of the Releases of `enter_lazy` and `cpu_offline`: its last use comes before.
+        match mm.slot(cpu).presence.word.load(p, Ordering::Acquire) {
+            Presence::OFFLINE => targets.remove(cpu),
+            Presence::LAZY if lazy => {
+                targets.remove(cpu);
+                mm.emit(Event::LazySkipped);
+            }
+            _ => {}
+        }
+    }
+}

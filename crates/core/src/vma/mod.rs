@@ -1,0 +1,30 @@
+//! What is mapped where: address spaces, their VMAs, and the trees that lead from a file or a family of anonymous pages to the VMAs
+//! that show it. `space/` has the operations.
+
+mod family;
+mod region;
+mod shown;
+mod space;
+
+pub(crate) use family::{Family, Of, Shown};
+pub(crate) use region::Region;
+pub(crate) use space::Space;
+
+use crate::addr::{PageNumber, PageRange};
+use crate::error::Error;
+
+/// The range, if it is not empty and inside user addresses.
+pub(crate) fn check_range(range: PageRange) -> Result<PageRange, Error> {
+    let end = range.start.0.checked_add(range.pages).ok_or(Error::BadRange)?;
+    if range.pages == 0 || end > PageNumber::USER_END.0 { Err(Error::BadRange) } else { Ok(range) }
+}
+
+/// The range, if something can be mapped there.
+pub(crate) fn check_mappable(range: PageRange) -> Result<PageRange, Error> {
+    let (range, all) = (check_range(range)?, PageRange::MAPPABLE);
+    match range.start {
+        start if start < all.start => Err(Error::NotMappable(start)),
+        _ if range.end() > all.end() => Err(Error::NotMappable(all.end())),
+        _ => Ok(range),
+    }
+}

@@ -1,0 +1,164 @@
+//! An address space: its tables, the CPUs that use it, and how far it has been flushed.
+
+use core::sync::atomic::Ordering;
+
+use crate::Manager;
+use crate::addr::{FrameNumber, Generation};
+use crate::cpumask::CpuMask;
+use crate::error::Error;
+use crate::handle::{SpaceId, SpaceSlot};
+use crate::life::Life;
+use crate::platform::Platform;
+use crate::pool::{Goes, Pooled};
+use crate::profile::Scope;
+use crate::sync::{BiasedRwLock, SharedGuard, Word32, Word64, WriteGuard};
+use crate::tree::Tree;
+use crate::zeroed::Zeroed;
+
+/// What the core keeps about an address space.
+///
+/// Three generations say all about flushing, and each only grows:
+/// - `generation`: raised *after* entries were cleared and *before* the CPU mask is read;
+/// - `deferred`: the generation of the newest clear whose flush reclaim left to a batch;
+/// - `flushed`: every clear up to here has been flushed everywhere.
+///
+/// So "is a deferred flush outstanding?" is `deferred > flushed`: nobody ever *clears* a pending flag, and
+/// none can be lost between two CPUs (PITFALLS 2). A slot that is used again goes on counting, so a CPU
+/// that still has a tag from its last use finds itself behind.
+#[repr(C, align(64))]
+pub(crate) struct Space {
+    generation: Word64,
+    deferred: Word64,
+    flushed: Word64,
+    /// Which use of the slot this is.
+    pub(crate) life: Life,
+    /// The frame of its top table.
+    root: Word32,
+    /// Not 0 while an operation has changed entries of a range and not flushed them yet.
+    pub changing: Word32,
+    /// How often a region has left it.
+    pub shape: Word64,
+    /// Shared by faults, had alone by whoever changes the regions.
+    pub regions: Regions,
+    pub cpus: Mask,
+    /// Its regions, by their first page.
+    pub by_address: Tree,
+    /// How many there are.
+    pub map_count: Word32,
+}
+
+/// On a line of its own: faults write it, but for those whose readers are visible, and read the rest.
+#[repr(C, align(64))]
+pub(crate) struct Regions(pub BiasedRwLock<{ Scope::RegionsLock as u8 }>);
+
+/// On lines of its own: every context switch writes it. (Its last line, of the highest CPUs, is shared.)
+#[repr(transparent)]
+pub(crate) struct Mask(pub CpuMask);
+
+const _: () = assert!(core::mem::offset_of!(Space, cpus) == 128 && size_of::<Space>() == 704);
+
+// SAFETY: atomics and locks only.
+unsafe impl Zeroed for Space {}
+
+impl Pooled for Space {
+    // An old handle, or a CPU that has a tag for it, may come at any time; what it finds says that it is old.
+    const GOES: Goes = Goes::Never;
+}
+
+impl Space {
+    pub fn root<P: Platform>(&self, p: &P) -> FrameNumber {
+        FrameNumber(self.root.get(p))
+    }
+
+    /// From now on the space can be used.
+    pub fn begin<P: Platform>(&self, p: &P, root: FrameNumber) {
+        self.root.set(p, root.0);
+        self.life.begin(p);
+    }
+
+    /// Whether it has not ended.
+    pub fn goes_on<P: Platform>(&self, p: &P) -> bool {
+        self.life.goes_on(p)
+    }
+
+    fn is<P: Platform>(&self, p: &P, id: SpaceId) -> bool {
+        self.life.is(p, id.life)
+    }
+
+    pub fn generation<P: Platform>(&self, p: &P) -> Generation {
+        Generation(self.generation.load(p, Ordering::SeqCst))
+    }
+
+    /// Entries were cleared: all that CPUs cached before is old from here on.
+    pub fn raise<P: Platform>(&self, p: &P) -> Generation {
+        Generation(self.generation.fetch_add(p, 1, Ordering::SeqCst) + 1)
+    }
+
+    /// The flush of a clear was left to a batch. Under the lock of the entry's table, so that whoever finds
+    /// the entry cleared finds this raised.
+    pub fn defer<P: Platform>(&self, p: &P, until: Generation) {
+        self.deferred.fetch_max(p, until.0, Ordering::AcqRel);
+    }
+
+    /// All clears up to here have been flushed everywhere.
+    pub fn flushed<P: Platform>(&self, p: &P, until: Generation) {
+        self.flushed.fetch_max(p, until.0, Ordering::AcqRel);
+    }
+
+    /// Whether a clear up to `until` still waits for its flush.
+    pub fn is_behind<P: Platform>(&self, p: &P, until: Generation) -> bool {
+        self.flushed.load(p, Ordering::Acquire) < until.0
+    }
+
+    /// Whether an operation has changed entries of a range and not flushed them yet.
+    pub fn is_changing<P: Platform>(&self, p: &P) -> bool {
+        self.changing.load(p, Ordering::Acquire) != 0
+    }
+
+    /// The newest clear whose flush reclaim left to a batch.
+    pub fn deferred<P: Platform>(&self, p: &P) -> Generation {
+        Generation(self.deferred.load(p, Ordering::Acquire))
+    }
+
+    /// Whether reclaim left any flush outstanding.
+    pub fn has_deferred<P: Platform>(&self, p: &P) -> bool {
+        self.is_behind(p, self.deferred(p))
+    }
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    pub(crate) fn space(&self, slot: impl Into<SpaceSlot>) -> &'p Space {
+        self.root.spaces.get(self, slot.into().0)
+    }
+
+    /// A space, by the handle that a caller gave.
+    pub(crate) fn find_space(&self, id: SpaceId) -> Result<&'p Space, Error> {
+        let found = self.root.spaces.made(self, id.slot.0);
+        found.filter(|space| space.is(self.platform(), id)).ok_or(Error::NoSuchSpace)
+    }
+
+    /// The handle of the space that lives in a slot.
+    pub(crate) fn space_id(&self, slot: SpaceSlot) -> SpaceId {
+        SpaceId { slot, life: self.space(slot).life.now(self.platform()) }
+    }
+
+    /// The spaces that live. A moment's truth for each.
+    pub(crate) fn live_spaces(&self) -> impl Iterator<Item = SpaceId> {
+        let slots = (0..self.root.spaces.bound(self)).map(SpaceSlot);
+        slots.map(|slot| self.space_id(slot)).filter(|&id| self.find_space(id).is_ok())
+    }
+
+    /// A space with its regions alone. May wait; who waited for somebody that ended the space finds none.
+    pub(crate) fn alone_in(&self, id: SpaceId) -> Result<(&'p Space, WriteGuard<'p, P>), Error> {
+        let space = self.find_space(id)?;
+        let alone = space.regions.0.write(self);
+        if space.is(self.platform(), id) { Ok((space, alone)) } else { Err(Error::NoSuchSpace) }
+    }
+
+    /// A space with its regions shared, likewise.
+    pub(crate) fn shared_in(&self, id: SpaceId) -> Result<(&'p Space, SharedGuard<'p, P>), Error> {
+        let space = self.find_space(id)?;
+        let shared = space.regions.0.read(self);
+        if space.is(self.platform(), id) { Ok((space, shared)) } else { Err(Error::NoSuchSpace) }
+    }
+}

@@ -1,0 +1,9 @@
+//! Pages on their way to what keeps them.
+
+mod backoff;
+mod out;
+mod pageout;
+
+pub(crate) use backoff::Backoff;
+pub(crate) use out::Writing;
+pub(crate) use pageout::{write, write_all};

@@ -1,0 +1,72 @@
+//! Writing dirty pages out, after their flush (INV-2).
+
+use crate::Manager;
+use crate::addr::FrameNumber;
+use crate::charge::charge;
+use crate::event::Event;
+use crate::memmap::flag;
+use crate::platform::{DeviceError, Platform, Store, Transfer};
+use crate::profile::Scope;
+use crate::rule::Rule;
+
+/// Pages that go to their devices at once.
+const TOGETHER: usize = 32;
+
+/// Writes pages out that nobody maps and every CPU has flushed, as many at once as the devices take; `each` hears of
+/// every page whether its device has its content now. If not, it stays dirty. The caller holds and has locked them. May
+/// wait.
+pub(crate) fn write_all<P: Platform>(
+    mm: &Manager<'_, P>,
+    pages: &[FrameNumber],
+    mut each: impl FnMut(FrameNumber, bool),
+) {
+    let _scope = charge(mm.platform(), Scope::PageOut);
+    let p = mm.platform();
+    let Some(device) = p.device() else {
+        return pages.iter().for_each(|&n| each(n, false));
+    };
+    for some in pages.chunks(TOGETHER) {
+        let mut transfers = [Transfer::new(Store::Swap(0), 0, FrameNumber::NONE); TOGETHER];
+        let transfers = &mut transfers[..some.len()];
+        for (one, &n) in transfers.iter_mut().zip(some) {
+            // Before the write: who dirties the page from here on finds it clean and makes it dirty again.
+            mm.frames().get(n).clear_flags(p, flag::DIRTY);
+            mm.emit(Event::WriteBegins { frame: n });
+            let (store, block) = mm.kept_in(n);
+            *one = Transfer::new(store, block, n);
+        }
+        device.write_all(transfers);
+        for one in transfers {
+            let n = one.frame;
+            mm.emit(Event::WriteEnds { frame: n, ok: one.result.is_ok() });
+            if mm.may_swap(n) {
+                note_swapped(mm, one);
+            }
+            mm.backoff_of(n).note(p, one.result.is_ok());
+            let kept = one.result.is_ok() || p.broken(Rule::KeepWhatFailed);
+            if !kept {
+                mm.frames().get(n).set_flags(p, flag::DIRTY);
+            }
+            each(n, kept);
+        }
+    }
+}
+
+/// The same for one page.
+pub(crate) fn write<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> bool {
+    let mut written = false;
+    write_all(mm, &[n], |_, ok| written = ok);
+    written
+}
+
+fn note_swapped<P: Platform>(mm: &Manager<'_, P>, one: &Transfer) {
+    match one.result {
+        Ok(()) => mm.emit(Event::SwappedOut),
+        Err(DeviceError::Failed) => {}
+        Err(DeviceError::Gone) => {
+            if let Some(slot) = mm.slot_of(one.frame) {
+                mm.note_gone(slot);
+            }
+        }
+    }
+}
