@@ -10,6 +10,7 @@ import ray
 from ray import exceptions
 
 from .crew import Job, Lost, piece
+from .errors import InputError
 
 #: Machines come and go: how many there are is asked so often, in seconds.
 LOOK = 2.0
@@ -21,7 +22,10 @@ class Cluster:
     def __init__(self, address: str) -> None:
         self._ours = not ray.is_initialized()
         if self._ours:
-            ray.init(address=address, log_to_driver=False)
+            try:
+                ray.init(address=address, log_to_driver=False)
+            except (OSError, ValueError) as why:
+                raise InputError(f"no cluster at {address}: {why}") from None
         # Lost pieces are counted and cut by whoever hands them out.
         self._remote = ray.remote(num_cpus=1, max_retries=0)(piece)
         self._asked, self._size = 0.0, 1

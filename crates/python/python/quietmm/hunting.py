@@ -117,7 +117,10 @@ def _harm(workload: str, run: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if any(counted.values()):
         stories = run.get("stories") or [""]
         names = ", ".join(key for key, count in counted.items() if count)
-        yield _finding(names, f"{workload} with {run['policy']}", stories[0].splitlines()[0] if stories[0] else names)
+        story = stories[0].splitlines()[0] if stories[0] else names
+        # Some stories name what was broken; the invariant that a rule that is left out serves may be another.
+        broken = re.search(r"\((INV-[0-9]+)\)", story)
+        yield _finding(broken[1] if broken else names, f"{workload} with {run['policy']}", story)
 
 
 class _File:

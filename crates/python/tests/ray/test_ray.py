@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -21,8 +23,12 @@ WORDS = ["unmap-storm", "--machine=uma-8", "--scale=512", "--vary=policy=linux,q
 @pytest.fixture
 def four():
     """A cluster of four nodes with a CPU each; the first does not die."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, "ray_client_server_port": port})
     try:
+        cluster.client = f"ray://127.0.0.1:{port}"
         cluster.mortal = [cluster.add_node(num_cpus=1) for _ in range(3)]
         cluster.wait_for_nodes()
         yield cluster
@@ -116,3 +122,37 @@ def test_what_a_point_raises_on_a_worker_is_raised_here(four, tmp_path):
     with pytest.raises(quietmm.RunError, match="1 of 2 points failed") as raised:
         quietmm.sweep({"threads": [4, 2000]}, "vmap-touch", machine="uma-8", scale=2048, address=four.address)
     assert json.loads(raised.value.result.path.read_text().splitlines()[2])["error"]
+
+
+def test_a_cluster_far_away_comes_to_the_same_file(four, tmp_path):
+    few = {"grid": {"policy": ["linux", "quiet"], "seed": "1..3"}, "workload": "page-alloc", "machine": "uma-8", "cpus": 2, "scale": 2048}
+    here = quietmm.sweep(**few, out=tmp_path / "one.jsonl")
+    there = quietmm.sweep(**few, out=tmp_path / "two.jsonl", address=four.client)
+    assert here.path.read_bytes() == there.path.read_bytes()
+
+
+def test_a_cluster_that_is_not_there_is_told():
+    for address in ("nowhere", "ray://nowhere"):
+        with pytest.raises(quietmm.InputError, match=f"no cluster at {address}"):
+            quietmm.sweep({"seed": [1, 2]}, **FEW, address=address)
+
+
+INTERRUPTED = """
+import quietmm, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+tell = lambda done, all: done and print("runs", flush=True)
+try:
+    quietmm.sweep({"seed": "1..5000"}, "unmap-storm", machine="uma-8", scale=512, out=sys.argv[1], address="local", progress=tell)
+except KeyboardInterrupt:
+    print("stopped", flush=True)
+"""
+
+
+def test_ctrl_c_ends_a_sweep_on_a_cluster_and_keeps_what_is_done(tmp_path):
+    out = tmp_path / "study.jsonl"
+    child = subprocess.Popen([sys.executable, "-c", INTERRUPTED, out], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert child.stdout.readline() == "runs\n"
+    child.send_signal(signal.SIGINT)
+    said = child.communicate(timeout=600)[0]
+    assert (child.returncode, said.splitlines()[-1:]) == (0, ["stopped"])
+    assert 0 < lines(out) < 5000
