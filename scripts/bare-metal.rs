@@ -1,4 +1,4 @@
-//! The core and the workloads in an image without std: what `scripts/bare-metal` compiles.
+//! The core, the workloads and what runs Linux's programs in an image without std: what `scripts/bare-metal` compiles.
 
 #![no_std]
 
@@ -7,6 +7,7 @@ use core::panic::PanicInfo;
 use core::ptr;
 
 use quietmm as _;
+use quietmm_linux as _;
 use quietmm_workloads as _;
 
 /// The workloads' tasks live on a heap that the kernel brings; this one is always full.

@@ -79,18 +79,35 @@ pub fn set(at: u64, key: WaitKey) {
     // SeqCst: partner of `none_since`.
     SET.fetch_add(1, Ordering::SeqCst);
     AHEAD.fetch_add(1, Ordering::SeqCst);
-    add(cpu::here(), [(at, key)]);
+    // One that is there already goes off once.
+    let again = 1 - add(cpu::here(), [(at, key)]);
+    AHEAD.fetch_sub(again, Ordering::SeqCst);
     arm(cpu::here(), clock::now());
     if were_on {
         irqs_on();
     }
 }
 
-fn add(cpu: &Cpu, new: impl IntoIterator<Item = (u64, WaitKey)>) {
+/// Gives how many were not there yet.
+fn add(cpu: &Cpu, new: impl IntoIterator<Item = (u64, WaitKey)>) -> u64 {
     ALARMS[cpu.number() as usize].with(|alarms| {
+        let before = alarms.len();
         alarms.extend(new);
         cpu.alarm_at.store(alarms.first().map_or(u64::MAX, |&(at, _)| at), Ordering::Relaxed);
-    });
+        (alarms.len() - before) as u64
+    })
+}
+
+/// Alarms that would go off later than this never do: whoever set them no longer waits.
+pub fn forget_after(time: u64) {
+    for alarms in &ALARMS {
+        let gone = alarms.with(|alarms| {
+            let before = alarms.len();
+            alarms.retain(|&(at, _)| at <= time);
+            before - alarms.len()
+        });
+        AHEAD.fetch_sub(gone as u64, Ordering::SeqCst);
+    }
 }
 
 /// This CPU's alarms go off on another one, which is to be interrupted. Says whether there were any. Interrupts are off.
@@ -101,7 +118,9 @@ pub fn hand_over(to: u32) -> bool {
         core::mem::take(alarms)
     });
     let any = !mine.is_empty();
-    add(cpu::get(to), mine);
+    let count = mine.len() as u64;
+    let again = count - add(cpu::get(to), mine);
+    AHEAD.fetch_sub(again, Ordering::SeqCst);
     any
 }
 

@@ -4,8 +4,8 @@ use quietmm::{Policy, Rule};
 use quietmm_workloads::Workload;
 
 use crate::end::{End, Flat, end};
-use crate::line;
 use crate::test::{self, Test};
+use crate::{line, tasks};
 
 /// What runs in this boot.
 #[derive(Clone, Copy)]
@@ -14,6 +14,8 @@ pub enum What {
     Workload(Workload),
     /// A test.
     Test(&'static Test),
+    /// Linux's programs, from the archive that the loader has brought.
+    Program,
 }
 
 /// What was asked for.
@@ -47,6 +49,12 @@ pub struct Command {
     pub scan_batch: Option<u32>,
     /// Notes that each CPU keeps of what it does; 0 for none.
     pub timeline: u64,
+    /// Tasks that programs' threads can have.
+    pub tasks: u32,
+    /// Each system call is printed.
+    pub calls: bool,
+    /// Seconds since 1970 when the machine begins.
+    pub epoch: u64,
     /// Parts of the kernel range with locks of their own, if not the core's own number.
     pub vmap_shards: Option<u32>,
 }
@@ -83,6 +91,9 @@ impl Command {
             scan_batch: None,
             vmap_shards: None,
             timeline: 0,
+            tasks: 256,
+            calls: false,
+            epoch: 0,
         };
         for word in text.split_ascii_whitespace() {
             let Some((key, value)) = word.split_once('=') else { wrong(word, "not of the form key=value") };
@@ -95,6 +106,13 @@ impl Command {
                 "test" => {
                     what = Some(What::Test(test::find(value).unwrap_or_else(|| wrong(word, "no such test"))));
                 }
+                "program" => match value {
+                    "archive" => what = Some(What::Program),
+                    _ => wrong(word, "programs come in the archive"),
+                },
+                "tasks" => command.tasks = short(tasks::MOST as u64 / 2),
+                "calls" => command.calls = number(word, value, 1) == 1,
+                "epoch" => command.epoch = number(word, value, u32::MAX.into()),
                 "policy" => match Policy::parse(value) {
                     Ok(policy) => command.policy = policy,
                     Err(error) => {
@@ -128,7 +146,7 @@ impl Command {
                 _ => wrong(word, "no such key"),
             }
         }
-        command.what = what.unwrap_or_else(|| wrong("workload= or test=", "what is to run?"));
+        command.what = what.unwrap_or_else(|| wrong("workload=, test= or program=", "what is to run?"));
         command
     }
 
@@ -142,6 +160,7 @@ impl Command {
                 )
             }
             What::Test(test) => test.tags,
+            What::Program => false,
         };
         self.tags.unwrap_or(reads)
     }

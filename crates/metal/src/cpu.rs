@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec;
 use core::arch::asm;
-use core::cell::Cell;
+use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -32,9 +32,13 @@ struct TaskState {
 #[repr(C)]
 pub struct Cpu {
     this: *const Cpu,
+    /// Where entries of the program that runs here begin to push; `program.s` reads it.
+    kernel_stack: Cell<u64>,
+    /// Where `program.s` keeps a program's stack pointer for a moment.
+    user_stack: Cell<u64>,
     number: u32,
     gdt: [u64; 7],
-    state: TaskState,
+    state: UnsafeCell<TaskState>,
     /// The task that runs here.
     pub task: Cell<u32>,
     /// When the next tick is due, in nanoseconds of the clock; `u64::MAX` while there is none.
@@ -121,9 +125,11 @@ impl Cpu {
         }
         Cpu {
             this: ptr::null(),
+            kernel_stack: Cell::new(0),
+            user_stack: Cell::new(0),
             number,
             gdt: [0; 7],
-            state: TaskState {
+            state: UnsafeCell::new(TaskState {
                 reserved: 0,
                 privileged: [0; 3],
                 reserved2: 0,
@@ -131,7 +137,7 @@ impl Cpu {
                 reserved3: 0,
                 reserved4: 0,
                 ports: size_of::<TaskState>() as u16,
-            },
+            }),
             task: Cell::new(number),
             tick_at: Cell::new(u64::MAX),
             spins_since: Cell::new(0),
@@ -147,6 +153,19 @@ impl Cpu {
             alarms: AtomicU64::new(0),
             faults: AtomicU64::new(0),
         }
+    }
+
+    /// Where the task state has the stack pointer for entries from ring 3. It is not aligned.
+    pub fn privileged_stack(&self) -> *mut u64 {
+        // SAFETY: a field of a structure that is never freed; nothing is read.
+        unsafe { &raw mut (*self.state.get()).privileged }.cast()
+    }
+
+    /// The task that runs here next has its entries from ring 3 begin there. Interrupts are off.
+    pub fn set_kernel_stack(&self, at: u64) {
+        self.kernel_stack.set(at);
+        // SAFETY: this CPU's own task state, which the hardware reads only when it leaves ring 3.
+        unsafe { self.privileged_stack().write_unaligned(at) };
     }
 
     /// Its number, which is that of its APIC.
@@ -171,6 +190,20 @@ impl Cpu {
         }
         interrupts::load();
     }
+}
+
+// `program.s` knows these places.
+const _: () = assert!(offset_of!(Cpu, kernel_stack) == 8 && offset_of!(Cpu, user_stack) == 16);
+
+/// Writes a model-specific register.
+///
+/// # Safety
+/// What it does is what the kernel expects.
+pub unsafe fn write_register(register: u32, value: u64) {
+    // SAFETY: the caller's.
+    unsafe {
+        asm!("wrmsr", in("ecx") register, in("eax") value as u32, in("edx") (value >> 32) as u32, options(nostack))
+    };
 }
 
 /// Counts one more. Only the CPU itself does so.

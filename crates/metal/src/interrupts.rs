@@ -52,6 +52,11 @@ unsafe extern "C" {
     fn entry_timer();
     fn entry_spurious();
     fn entry_leave();
+    fn program_exceptions();
+    fn program_ipi();
+    fn program_kick();
+    fn program_timer();
+    fn program_spurious();
 }
 
 /// An interrupt gate: interrupts are off inside.
@@ -60,8 +65,9 @@ fn gate(to: u64, stack: u8) -> Gate {
     Gate(low, to >> 32)
 }
 
-/// Fills the table. On the first CPU, once.
-pub fn make() {
+/// Fills the table. On the first CPU, once. With `programs` what is in ring 3 are not the accesses of `user.s` but
+/// programs, which may do anything.
+pub fn make(programs: bool) {
     // SAFETY: the first CPU is alone.
     let table = unsafe { &mut *TABLE.0.get() };
     for (vector, entry) in table.iter_mut().enumerate().take(32) {
@@ -73,6 +79,21 @@ pub fn make() {
         [(IPI, entry_ipi), (KICK, entry_kick), (TIMER, entry_timer), (SPURIOUS, entry_spurious)];
     for (vector, entry) in others {
         table[usize::from(vector)] = gate(entry as *const () as u64, stack::INTERRUPT);
+    }
+    if programs {
+        // All on the task's own stack. What may come at any moment, or with no stack left, keeps its own.
+        let vectors = (0..32).filter(|vector| ![2, DOUBLE_FAULT, 18].contains(vector));
+        for vector in vectors {
+            let Gate(low, high) = gate(program_exceptions as *const () as u64 + 16 * vector as u64, 0);
+            // A program may ask for a breakpoint and an overflow by instruction.
+            table[vector] = Gate(if matches!(vector, 3 | 4) { low | OF_PROGRAMS } else { low }, high);
+        }
+        let others: [(u8, unsafe extern "C" fn()); 4] =
+            [(IPI, program_ipi), (KICK, program_kick), (TIMER, program_timer), (SPURIOUS, program_spurious)];
+        for (vector, entry) in others {
+            table[usize::from(vector)] = gate(entry as *const () as u64, 0);
+        }
+        return;
     }
     let Gate(low, high) = gate(entry_leave as *const () as u64, stack::INTERRUPT);
     table[usize::from(LEAVE)] = Gate(low | OF_PROGRAMS, high);
@@ -125,21 +146,24 @@ fn handle(work: impl FnOnce(&'static cpu::Cpu, &'static dyn Kernel)) {
     }
 }
 
+/// [`IPI`] has come.
 #[unsafe(no_mangle)]
-extern "C" fn on_ipi() {
+pub extern "C" fn on_ipi() {
     handle(|_, kernel| kernel.interrupted());
 }
 
+/// [`KICK`] has come.
 #[unsafe(no_mangle)]
-extern "C" fn on_kick() {
+pub extern "C" fn on_kick() {
     handle(|cpu, kernel| {
         count_one(&cpu.kicks);
         kernel.rescheduled();
     });
 }
 
+/// [`TIMER`] has come.
 #[unsafe(no_mangle)]
-extern "C" fn on_timer() {
+pub extern "C" fn on_timer() {
     handle(alarm::due);
 }
 

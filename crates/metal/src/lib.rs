@@ -11,6 +11,7 @@
 //! | [`paging`] | where memory is mapped; stacks with a guard page |
 //! | `user.s`, [`user`] | accesses that may fault |
 //! | [`platform`], [`machine`], [`tasks`] | the core's `Platform`, the workloads' `Machine`, contexts |
+//! | `program.s`, [`program`] | Linux's programs in ring 3: entries, copies, tasks, the run from archive to exit code |
 //! | [`store`], [`disk`] | the pages of files; virtio-blk |
 //! | [`serial`], [`lock`], [`heap`], [`memory`], [`end`] | the console, a lock, the heap, `memcpy` and its like, the end |
 //! | [`run`], [`report`] | one workload or test from start to report |
@@ -40,6 +41,7 @@ pub mod machine;
 pub mod memory;
 pub mod paging;
 pub mod platform;
+pub mod program;
 pub mod pvh;
 pub mod report;
 pub mod run;
@@ -57,5 +59,6 @@ core::arch::global_asm!(
     include_str!("interrupts.s"),
     include_str!("tasks.s"),
     include_str!("user.s"),
+    include_str!("program.s"),
     options(att_syntax)
 );

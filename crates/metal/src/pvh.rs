@@ -58,11 +58,27 @@ impl Handed {
         text.to_str().unwrap_or("")
     }
 
-    /// Runs of memory, as start and length in bytes, in the loader's order.
+    /// Where the first module lies that the loader has brought, if it has: start and length in bytes.
+    pub fn module(&self) -> Option<(u64, u64)> {
+        if self.info.modules == 0 {
+            return None;
+        }
+        // SAFETY: the loader's list of modules, below 4 GiB: an address and a length come first.
+        let [start, bytes] = unsafe { direct(self.info.modules_at).cast::<[u64; 2]>().read() };
+        Some((start, bytes))
+    }
+
+    /// Runs of memory, without the module, as start and length in bytes, in the loader's order.
     pub fn memory(&self) -> impl Iterator<Item = (u64, u64)> {
         let count = self.info.map_entries as usize;
         // SAFETY: the loader's table of so many entries, below 4 GiB.
         let map = unsafe { core::slice::from_raw_parts(direct(self.info.map).cast::<Entry>(), count) };
-        map.iter().filter(|entry| entry.kind == RAM).map(|entry| (entry.start, entry.bytes))
+        let module = self.module().filter(|&(_, bytes)| bytes > 0);
+        // Loaders put a module at the end of a run: what lies behind it is left alone too.
+        let without = move |start: u64, bytes: u64| match module {
+            Some((at, _)) if (start..start + bytes).contains(&at) => (start, at - start),
+            _ => (start, bytes),
+        };
+        map.iter().filter(|entry| entry.kind == RAM).map(move |entry| without(entry.start, entry.bytes))
     }
 }

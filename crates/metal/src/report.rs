@@ -19,6 +19,7 @@ pub fn begin(command: &Command, frames: u64) {
     let (kind, name) = match command.what {
         What::Workload(work) => ("workload", work.name()),
         What::Test(test) => ("test", test.name),
+        What::Program => ("program", "archive"),
     };
     line!(
         "{{\"{kind}\":\"{name}\",\"policy\":\"{}\",\"seed\":{},\"cpus\":{},\"frames\":{frames}}}",

@@ -15,7 +15,7 @@ use crate::end::{End, Flat, end};
 use crate::platform::Metal;
 use crate::store::Store;
 use crate::timeline::{self, Noting};
-use crate::{alarm, clock, interrupts, line, report, tasks};
+use crate::{alarm, clock, interrupts, line, program, report, tasks};
 
 /// Where the kernel range begins: where Linux's begins with four levels of tables.
 const KERNEL_RANGE: PageNumber = PageNumber(0xf_fffc_9000_0000);
@@ -30,12 +30,14 @@ trait Run: Sync {
     fn rests(&self) -> bool;
     /// Whether no task wants to run.
     fn is_at_rest(&self) -> bool;
+    /// Frames that the core was given.
+    fn frames(&self) -> u64;
 }
 
-struct Running<const FAULTS: bool> {
+pub(crate) struct Running<const FAULTS: bool> {
     command: Command,
-    machine: &'static Metal<FAULTS>,
-    system: System<'static, Metal<FAULTS>>,
+    pub(crate) machine: &'static Metal<FAULTS>,
+    pub(crate) system: System<'static, Metal<FAULTS>>,
     frames: u64,
 }
 
@@ -44,7 +46,8 @@ unsafe impl<const FAULTS: bool> Sync for Running<FAULTS> {}
 
 static RUN: AtomicPtr<&'static dyn Run> = AtomicPtr::new(core::ptr::null_mut());
 
-fn refuse(why: impl core::fmt::Display) -> ! {
+/// Ends the machine: what was asked for cannot be done.
+pub(crate) fn refuse(why: impl core::fmt::Display) -> ! {
     line!("{{\"end\":\"refused\",\"why\":\"{}\"}}", Flat(why));
     end(End::Failed)
 }
@@ -60,6 +63,7 @@ pub fn prepare(command: &Command, disk: Option<u64>, regions: impl Fn(u64) -> Ve
         (What::Workload(work), None) if command.timeline == 0 => {
             workload::<false>(command, work, disk, regions);
         }
+        (What::Program, _) => programs(command, disk, regions),
         (What::Workload(work), _) => workload::<true>(command, work, disk, regions),
         (What::Test(test), _) => {
             let config = Config { min_free: Some(64), ..config(command, test.kernel_pages) };
@@ -92,6 +96,19 @@ fn workload<const FAULTS: bool>(
         refuse(error);
     }
     start(run);
+}
+
+fn programs(command: &Command, disk: Option<u64>, regions: impl Fn(u64) -> Vec<Region>) {
+    let cpus = cpu::count();
+    let config = Config { swap: disk.is_some(), shadows: true, ..config(command, None) };
+    // Each CPU's own, those of programs, and two that serve them.
+    let run = make::<true>(command, config, cpus + command.tasks + 2, disk, regions);
+    if let Some(disk) = disk {
+        // The rest is for files.
+        run.system.mm.swap_on(0, disk / 4 * 3, 0).unwrap_or_else(|error| refuse(error));
+    }
+    let run = start(run);
+    program::prepare(run, command).unwrap_or_else(|error| refuse(error));
 }
 
 fn params(command: &Command, frames: u64) -> Params<'static> {
@@ -142,7 +159,7 @@ fn make<const FAULTS: bool>(
     Box::new(Running { command: *command, machine, system, frames })
 }
 
-fn start<const FAULTS: bool>(run: Box<Running<FAULTS>>) {
+fn start<const FAULTS: bool>(run: Box<Running<FAULTS>>) -> &'static Running<FAULTS> {
     let run: &'static Running<FAULTS> = Box::leak(run);
     report::begin(&run.command, run.frames);
     let object: &'static dyn Run = run;
@@ -154,6 +171,7 @@ fn start<const FAULTS: bool>(run: Box<Running<FAULTS>>) {
     } else {
         interrupts::set_kernel(&run.system);
     }
+    run
 }
 
 fn running() -> &'static dyn Run {
@@ -162,6 +180,11 @@ fn running() -> &'static dyn Run {
     assert!(!run.is_null(), "nothing runs yet");
     // SAFETY: leaked by `start`.
     unsafe { *run }
+}
+
+/// Frames that the core was given.
+pub(crate) fn frames() -> u64 {
+    running().frames()
 }
 
 /// The last user task has ended.
@@ -202,12 +225,16 @@ impl<const FAULTS: bool> Run for Running<FAULTS> {
     fn rests(&self) -> bool {
         match self.command.what {
             What::Workload(work) => work.comes_to_rest(),
-            What::Test(_) => true,
+            What::Test(_) | What::Program => true,
         }
     }
 
     fn is_at_rest(&self) -> bool {
         self.system.is_at_rest()
+    }
+
+    fn frames(&self) -> u64 {
+        self.frames
     }
 
     fn report(&self) -> ! {
@@ -216,6 +243,7 @@ impl<const FAULTS: bool> Run for Running<FAULTS> {
         report::counters(mm, &self.machine.notes, &reports);
         report::times();
         timeline::print(&self.system.names());
+        program::report();
         let why = self.wrong(&reports);
         match &why {
             None => line!("{{\"end\":\"well\"}}"),

@@ -4,11 +4,11 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use quietmm::{FrameNumber, NodeId, Region};
 
-use crate::command::Command;
+use crate::command::{Command, What};
 use crate::platform::load_kernel_root;
 use crate::pvh::Handed;
 use crate::serial::{in8, out16};
-use crate::{alarm, apic, clock, cpu, disk, heap, interrupts, paging, run, tasks};
+use crate::{alarm, apic, clock, cpu, disk, heap, interrupts, paging, program, run, tasks};
 
 /// The page below 1 MiB at which the other CPUs begin.
 const TRAMPOLINE_PAGE: u8 = 8;
@@ -42,14 +42,20 @@ pub unsafe extern "C" fn metal_start(info: u32) -> ! {
     heap::give(paging::direct(paging::cut(command.heap << 20)) as usize, (command.heap << 20) as usize);
     let last = handed.memory().map(|(start, bytes)| start + bytes).max().unwrap_or(0);
     paging::map_direct(last);
-    paging::map_accesses();
+    let programs = matches!(command.what, What::Program);
+    if !programs {
+        paging::map_accesses();
+    }
     let count = count_cpus();
-    interrupts::make();
+    interrupts::make(programs);
     cpu::make(count);
     cpu::get(0).load();
     assert!(apic::number() == 0, "the first CPU is not number 0");
     apic::enable();
     clock::start();
+    if programs {
+        program::open(handed.module());
+    }
     let disk = disk::open();
     start_others(count);
     alarm::set_period(match command.period {
@@ -132,6 +138,7 @@ extern "C" fn metal_cpu() -> ! {
 /// This CPU begins to work.
 fn go() -> ! {
     load_kernel_root();
+    program::enable();
     alarm::tick();
     tasks::enter()
 }

@@ -2,8 +2,9 @@
 //! number and the page's, so that whoever reads one page can tell it from all others.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use quietmm::platform::{BlockDevice, DeviceError, Store as Keeper};
@@ -26,10 +27,18 @@ type Page = Box<[u64; WORDS]>;
 /// Files.
 pub struct Store {
     tags: bool,
+    kept: Lock<BTreeMap<FileId, Kept>>,
     written: Lock<BTreeMap<(Keeper, u64), Page>>,
     slots: Option<Lock<Slots>>,
     watch: AtomicBool,
     changed: AtomicU64,
+}
+
+/// A file whose bytes lie in the archive, until they are written anew.
+struct Kept {
+    bytes: &'static [u8],
+    /// Pages that are zeros by now.
+    gone: BTreeSet<u64>,
 }
 
 /// Which page of the disk holds which page of which file.
@@ -79,11 +88,32 @@ impl Store {
         let slots = |end| Lock::new(Slots { of: BTreeMap::new(), free: Vec::new(), next: 0, end });
         Store {
             tags,
+            kept: Lock::new(BTreeMap::new()),
             written: Lock::new(BTreeMap::new()),
             slots: disk.map(slots),
             watch: AtomicBool::new(false),
             changed: AtomicU64::new(0),
         }
+    }
+
+    /// A file has these bytes until it is written to.
+    pub fn keep(&self, file: FileId, bytes: &'static [u8]) {
+        self.kept.with(|kept| kept.insert(file, Kept { bytes, gone: BTreeSet::new() }));
+    }
+
+    /// Fills a page from what is kept of its file; says whether anything was.
+    fn fill_kept(&self, file: FileId, block: u64, frame: FrameNumber) -> bool {
+        let part = self.kept.with(|kept| {
+            let kept = kept.get(&file).filter(|kept| !kept.gone.contains(&block))?;
+            let start =
+                usize::try_from(block).ok()?.checked_mul(4096).filter(|&start| start < kept.bytes.len())?;
+            Some(&kept.bytes[start..kept.bytes.len().min(start + 4096)])
+        });
+        let Some(part) = part else { return false };
+        paging::fill_page(frame.phys().0, 0);
+        // SAFETY: the frame is the caller's until this returns, and mapped.
+        unsafe { core::ptr::copy_nonoverlapping(part.as_ptr(), direct(frame.phys().0), part.len()) };
+        true
     }
 
     /// Whether pages that were never written are made up.
@@ -125,7 +155,8 @@ impl BlockDevice for Store {
             // SAFETY: the frame is the caller's until this returns, and mapped.
             written.get(&(from, block)).map(|page| unsafe { to.write(**page) }).is_some()
         });
-        if !known {
+        let kept = !known && matches!(from, Keeper::File(file) if self.fill_kept(file, block, frame));
+        if !known && !kept {
             let made_up = match from {
                 Keeper::File(file) if self.tags => tag(file.index(), block),
                 _ => 0,
@@ -134,7 +165,36 @@ impl BlockDevice for Store {
         }
         Ok(())
     }
+    fn discard(&self, file: FileId, blocks: Range<u64>) -> Result<(), DeviceError> {
+        let all = (Keeper::File(file), blocks.start)..(Keeper::File(file), blocks.end);
+        if let Some(slots) = &self.slots {
+            slots.with(|Slots { of, free, .. }| {
+                while let Some((&key, &slot)) = of.range(all.clone()).next() {
+                    of.remove(&key);
+                    free.push(slot);
+                }
+            });
+        }
+        self.written.with(|written| {
+            while let Some((&key, _)) = written.range(all.clone()).next() {
+                written.remove(&key);
+            }
+        });
+        self.kept.with(|kept| {
+            let Some(kept) = kept.get_mut(&file) else { return };
+            let end = (kept.bytes.len() as u64).div_ceil(4096);
+            if blocks.end >= end {
+                kept.bytes = &kept.bytes[..kept.bytes.len().min(blocks.start as usize * 4096)];
+            } else {
+                kept.gone.extend(blocks);
+            }
+        });
+        Ok(())
+    }
     fn end(&self, keeper: Keeper) {
+        if let Keeper::File(file) = keeper {
+            self.kept.with(|kept| kept.remove(&file));
+        }
         self.slots.iter().for_each(|slots| slots.with(|slots| slots.end(keeper)));
         self.written.with(|written| written.retain(|&(of, _), _| of != keeper));
     }

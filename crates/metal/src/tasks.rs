@@ -14,6 +14,18 @@ pub const MOST: usize = 1024;
 /// after that one's scheduler has said so, under its lock.
 static CONTEXTS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 
+/// For each task where its entries from ring 3 begin to push, and its base of `fs`; 0 for those that run no program.
+pub static ENTRIES: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
+/// See [`ENTRIES`].
+pub static FS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
+
+/// This CPU's base of `fs` becomes that of a task.
+pub fn load_fs(task: u32) {
+    const FS_BASE: u32 = 0xc000_0100;
+    // SAFETY: the kernel does not use `fs`; the base is canonical: `arch_prctl` looks.
+    unsafe { cpu::write_register(FS_BASE, FS[task as usize].load(Ordering::Relaxed)) };
+}
+
 unsafe extern "C" {
     fn switch_context(left: *mut u64, to: u64);
     fn enter_context(unused: u64, to: u64) -> !;
@@ -36,7 +48,13 @@ pub fn spawn(task: TaskId) {
 /// Leaves the task that runs here for another. Returns when it is switched to again, perhaps on another CPU. Interrupts
 /// are off.
 pub fn switch(to: TaskId) {
-    let from = cpu::here().task.replace(to.0);
+    let cpu = cpu::here();
+    let from = cpu.task.replace(to.0);
+    let entries = ENTRIES[to.0 as usize].load(Ordering::Relaxed);
+    if entries != 0 {
+        cpu.set_kernel_stack(entries);
+        load_fs(to.0);
+    }
     let target = CONTEXTS[to.0 as usize].load(Ordering::Relaxed);
     // SAFETY: `to` was left, or never begun, and its scheduler gives it to this CPU alone.
     unsafe { switch_context(CONTEXTS[from as usize].as_ptr(), target) };

@@ -10,9 +10,11 @@ type Slot = Option<Error>;
 
 /// What an access gives: 0 or 1, and a result.
 #[repr(C)]
-struct Given(u64, u64);
+#[derive(Clone, Copy)]
+pub struct Given(u64, u64);
 
-type Function = unsafe extern "C" fn(at: u64, n: u64, unused: u64, unused2: u64, error: *mut ()) -> Given;
+/// One of `user.s`: three words, one that it does not use, and where an error goes.
+pub type Function = unsafe extern "C" fn(at: u64, n: u64, unused: u64, unused2: u64, error: *mut ()) -> Given;
 
 unsafe extern "C" {
     fn user_read(at: u64, count: u64, unused: u64, unused2: u64, error: *mut ()) -> Given;
@@ -21,6 +23,8 @@ unsafe extern "C" {
     fn user_store(at: u64, value: u64, unused: u64, unused2: u64, error: *mut ()) -> Given;
     fn enter_user(at: u64, n: u64, function: u64, unused: u64, error: *mut ()) -> Given;
     fn user_access_failed();
+    fn user_access_begin();
+    fn user_access_end();
 }
 
 /// What the entry leaves on the task's stack.
@@ -70,19 +74,44 @@ pub enum By {
     Kernel,
 }
 
-fn access(by: By, function: Function, at: VirtAddr, n: u64) -> Result<u64, Error> {
+/// Whether an instruction is one of the accesses in here.
+pub fn is_access(rip: u64) -> bool {
+    let (begin, end) = (user_access_begin as *const () as u64, user_access_end as *const () as u64);
+    (begin..end).contains(&rip)
+}
+
+/// Where an access goes on that has failed.
+pub fn failed_at() -> u64 {
+    user_access_failed as *const () as u64
+}
+
+/// Says why one has.
+///
+/// # Safety
+/// `slot` is what an access has in `r8`.
+pub unsafe fn fail(slot: u64, error: Error) {
+    // SAFETY: the caller's: it leads to the slot in `access`.
+    unsafe { core::ptr::with_exposed_provenance_mut::<Slot>(slot as usize).write(Some(error)) };
+}
+
+/// Makes an access, with these words.
+///
+/// # Errors
+/// What the fault handler said.
+pub fn access(by: By, function: Function, [at, n, m]: [u64; 3]) -> Result<u64, Error> {
     let mut error: Slot = None;
     let slot = (&raw mut error).cast();
+    (&raw mut error).expose_provenance();
     // SAFETY: the function accesses what is at the address or faults, and its faults are handled. No Rust object lies at
     // addresses of programs, nor in kernel ranges.
     let Given(failed, result) = match by {
         By::Program => {
-            assert!(cpu::irqs_are_on(), "a user access with interrupts off, to {:#x}", at.0);
+            assert!(cpu::irqs_are_on(), "a user access with interrupts off, to {at:#x}");
             // SAFETY: as above; `enter_user` comes back with all that a function must keep.
-            unsafe { enter_user(at.0, n, paging::in_ring_3(function as *const ()), 0, slot) }
+            unsafe { enter_user(at, n, paging::in_ring_3(function as *const ()), 0, slot) }
         }
         // SAFETY: as above.
-        By::Kernel => unsafe { function(at.0, n, 0, 0, slot) },
+        By::Kernel => unsafe { function(at, n, m, 0, slot) },
     };
     if failed == 0 { Ok(result) } else { Err(error.expect("the handler says why")) }
 }
@@ -92,7 +121,7 @@ fn access(by: By, function: Function, at: VirtAddr, n: u64) -> Result<u64, Error
 /// # Errors
 /// What the fault handler said.
 pub fn read(by: By, at: VirtAddr, count: u32) -> Result<u64, Error> {
-    access(by, user_read, at, count.into())
+    access(by, user_read, [at.0, count.into(), 0])
 }
 
 /// Writes to `count` words in order and changes none. Their page becomes dirty.
@@ -100,7 +129,7 @@ pub fn read(by: By, at: VirtAddr, count: u32) -> Result<u64, Error> {
 /// # Errors
 /// What the fault handler said.
 pub fn write(by: By, at: VirtAddr, count: u32) -> Result<(), Error> {
-    access(by, user_write, at, count.into()).map(drop)
+    access(by, user_write, [at.0, count.into(), 0]).map(drop)
 }
 
 /// A program loads a word.
@@ -116,7 +145,7 @@ pub fn load(at: VirtAddr) -> Result<u64, Error> {
 /// # Errors
 /// What the fault handler said.
 pub fn load_by(by: By, at: VirtAddr) -> Result<u64, Error> {
-    access(by, user_load, at, 0)
+    access(by, user_load, [at.0, 0, 0])
 }
 
 /// A program stores a word.
@@ -124,5 +153,5 @@ pub fn load_by(by: By, at: VirtAddr) -> Result<u64, Error> {
 /// # Errors
 /// What the fault handler said.
 pub fn store(at: VirtAddr, value: u64) -> Result<(), Error> {
-    access(By::Program, user_store, at, value).map(drop)
+    access(By::Program, user_store, [at.0, value, 0]).map(drop)
 }

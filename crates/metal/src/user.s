@@ -44,6 +44,28 @@ user_load:
 user_store:
     movq %rsi, (%rdi)
 
+    jmp done
+
+# Copies %rdx bytes from %rsi to %rdi: one of them is a program's.
+.global user_copy
+user_copy:
+    movq %rdx, %rcx
+    rep movsb
+    jmp done
+
+# Loads an aligned word of 4 bytes.
+.global user_load_word
+user_load_word:
+    movl (%rdi), %edx
+    jmp done
+
+# Replaces such a word if it is %esi, by %edx; gives what it was.
+.global user_swap_word
+user_swap_word:
+    movl %esi, %eax
+    lock cmpxchgl %edx, (%rdi)
+    movl %eax, %edx
+
 done:
     xorl %eax, %eax
     jmp leave

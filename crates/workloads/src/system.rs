@@ -157,6 +157,39 @@ impl<'p, M: Machine> System<'p, M> {
         self.with(|s| s.tasks[id.0 as usize].home = cpu);
     }
 
+    /// The calling task, which runs in a space, goes on in this one, and stays in it.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`].
+    pub fn live_in(&self, space: SpaceId) -> Result<(), Error> {
+        let me = self.current();
+        self.with(|s| {
+            let kind = &mut s.tasks[me.0 as usize].report.kind;
+            *kind = if matches!(kind, TaskKind::User(_)) {
+                TaskKind::User(space)
+            } else {
+                TaskKind::Background(space)
+            };
+        });
+        self.mm.switch_to(space)
+    }
+
+    /// The calling task runs on this CPU from now on, or, with `None`, goes to another when its own is busy and that one is not.
+    pub fn stay_on(&self, cpu: Option<CpuId>) {
+        let me = self.current();
+        let here = self.machine().this_cpu();
+        self.with(|s| {
+            let task = &mut s.tasks[me.0 as usize];
+            task.roams = cpu.is_none();
+            task.home = cpu.unwrap_or(task.home);
+            if task.home != here {
+                // It is placed there once this CPU has left it.
+                s.queues[here.index()].resched = true;
+            }
+        });
+        self.schedule();
+    }
+
     /// Lets another task run here, if it is somebody else's turn: for a task that computes for long.
     pub fn give_way(&self) {
         self.cond_resched();

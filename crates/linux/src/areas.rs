@@ -1,0 +1,279 @@
+//! What a program has mapped where: the list that a kernel needs to find free addresses, to unmap where there are holes, and to
+//! print `/proc/self/maps`. The core maps what is told here, and cannot be asked for it.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+
+/// Rights, as `mmap` has them: read, write, execute.
+pub mod rights {
+    /// It may be read.
+    pub const READ: u8 = 1;
+    /// It may be written.
+    pub const WRITE: u8 = 2;
+    /// It may be executed.
+    pub const EXECUTE: u8 = 4;
+}
+
+/// What an area shows; `F` is a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum What<F> {
+    /// Memory of the program's own, with a name for whoever asks.
+    Own(&'static str),
+    /// Part of a file, from this page on.
+    File {
+        /// The file.
+        file: F,
+        /// Its first page that is shown.
+        page: u64,
+        /// What is written reaches it.
+        shared: bool,
+    },
+    /// What a mapping of a file has behind the file's last page: any use is an error.
+    Behind,
+}
+
+/// An area: addresses that show the same thing with the same rights.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Area<F> {
+    /// One past its last address.
+    pub end: u64,
+    /// See [`rights`].
+    pub rights: u8,
+    /// What it shows.
+    pub what: What<F>,
+}
+
+/// All areas of a space, by their first address.
+#[derive(Clone, Debug)]
+pub struct Areas<F>(BTreeMap<u64, Area<F>>);
+
+impl<F> Default for Areas<F> {
+    fn default() -> Self {
+        Areas(BTreeMap::new())
+    }
+}
+
+impl<F: Clone + PartialEq> What<F> {
+    fn from(&self, bytes: u64) -> What<F> {
+        match self {
+            What::File { file, page, shared } => {
+                What::File { file: file.clone(), page: page + bytes / PAGE, shared: *shared }
+            }
+            other => other.clone(),
+        }
+    }
+}
+
+impl<F: Clone + PartialEq> Areas<F> {
+    /// All, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Area<F>)> {
+        self.0.iter().map(|(&start, area)| (start, area))
+    }
+
+    /// Those that have an address in common with this range.
+    fn meeting(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, &Area<F>)> {
+        let (start, end) = (range.start, range.end);
+        let first = self.0.range(..start).next_back().filter(|(_, area)| area.end > start);
+        let first = first.map_or(start, |(&at, _)| at);
+        self.0.range(first..end.max(first)).map(|(&at, area)| (at, area))
+    }
+
+    /// The area that has an address.
+    pub fn at(&self, address: u64) -> Option<(u64, &Area<F>)> {
+        self.0
+            .range(..=address)
+            .next_back()
+            .map(|(&at, area)| (at, area))
+            .filter(|(_, area)| area.end > address)
+    }
+
+    /// Whether nothing lies there.
+    pub fn is_free(&self, range: &Range<u64>) -> bool {
+        self.meeting(range).next().is_none()
+    }
+
+    /// The highest free addresses for so many bytes within these bounds.
+    pub fn find_free(&self, bytes: u64, within: &Range<u64>) -> Option<u64> {
+        let mut end = within.end;
+        for (&start, area) in self.0.range(..within.end).rev() {
+            if area.end < end && end - area.end >= bytes {
+                break;
+            }
+            end = end.min(start);
+        }
+        end.checked_sub(bytes).filter(|&start| start >= within.start)
+    }
+
+    /// The parts of a range where something lies, each as long as can be.
+    pub fn parts(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let mut parts: Vec<Range<u64>> = Vec::new();
+        for (start, area) in self.meeting(range) {
+            let (start, end) = (start.max(range.start), area.end.min(range.end));
+            match parts.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => parts.push(start..end),
+            }
+        }
+        parts
+    }
+
+    /// Whether something lies at each address of a range.
+    pub fn covers(&self, range: &Range<u64>) -> bool {
+        self.parts(range) == [range.clone()]
+    }
+
+    /// The areas in a range, those at its ends cut to it.
+    pub fn pieces(&self, range: &Range<u64>) -> Vec<(u64, Area<F>)> {
+        let cut = |(at, area): (u64, &Area<F>)| {
+            let start = at.max(range.start);
+            let what = area.what.from(start - at);
+            (start, Area { end: area.end.min(range.end), rights: area.rights, what })
+        };
+        self.meeting(range).map(cut).collect()
+    }
+
+    /// Nothing lies in this range any more; gives what did.
+    pub fn remove(&mut self, range: &Range<u64>) -> Vec<(u64, Area<F>)> {
+        let gone = self.pieces(range);
+        let whole: Vec<_> = self.meeting(range).map(|(at, area)| (at, area.clone())).collect();
+        for (at, area) in whole {
+            self.0.remove(&at);
+            if area.end > range.end {
+                let what = area.what.from(range.end - at);
+                self.0.insert(range.end, Area { end: area.end, rights: area.rights, what });
+            }
+            if at < range.start {
+                self.0.insert(at, Area { end: range.start, ..area });
+            }
+        }
+        gone
+    }
+
+    /// An area where nothing lies.
+    pub fn insert(&mut self, start: u64, mut area: Area<F>) {
+        debug_assert!(self.is_free(&(start..area.end)));
+        let mut start = start;
+        // Memory of the program's own becomes one area with what lies beside it.
+        if let What::Own(_) = area.what {
+            let same = |other: &Area<F>| other.rights == area.rights && other.what == area.what;
+            if let Some(next) = self.0.get(&area.end).filter(|next| same(next)).map(|next| next.end) {
+                self.0.remove(&area.end);
+                area.end = next;
+            }
+            let last = self.0.range(..start).next_back();
+            if let Some((&at, _)) = last.filter(|(_, last)| last.end == start && same(last)) {
+                self.0.remove(&at);
+                start = at;
+            }
+        }
+        self.0.insert(start, area);
+    }
+
+    /// Other rights for all that lies in a range.
+    pub fn protect(&mut self, range: &Range<u64>, rights: u8) {
+        for (start, area) in self.remove(range) {
+            self.insert(start, Area { rights, ..area });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own(end: u64) -> Area<u32> {
+        Area { end, rights: 3, what: What::Own("") }
+    }
+
+    fn file(end: u64, page: u64) -> Area<u32> {
+        Area { end, rights: 1, what: What::File { file: 7, page, shared: false } }
+    }
+
+    #[test]
+    fn a_hole_in_the_middle_leaves_both_ends() {
+        let mut areas = Areas::default();
+        areas.insert(0x1000, file(0x9000, 10));
+        let gone = areas.remove(&(0x3000..0x5000));
+        assert_eq!(gone, [(0x3000, file(0x5000, 12))]);
+        let left: Vec<_> = areas.iter().map(|(at, area)| (at, area.clone())).collect();
+        assert_eq!(left, [(0x1000, file(0x3000, 10)), (0x5000, file(0x9000, 14))]);
+        assert_eq!(areas.parts(&(0..0x10000)), [0x1000..0x3000, 0x5000..0x9000]);
+        assert!(
+            areas.covers(&(0x5000..0x9000))
+                && !areas.covers(&(0x4000..0x6000))
+                && !areas.covers(&(0x8000..0xa000))
+        );
+    }
+
+    #[test]
+    fn the_highest_gap_that_is_large_enough_is_found() {
+        let mut areas = Areas::default();
+        let within = 0x1000..0x10000;
+        assert_eq!(areas.find_free(0x1000, &within), Some(0xf000));
+        areas.insert(0xe000, own(0x10000));
+        areas.insert(0xb000, own(0xd000));
+        assert_eq!(areas.find_free(0x1000, &within), Some(0xd000));
+        assert_eq!(areas.find_free(0x2000, &within), Some(0x9000));
+        assert_eq!(areas.find_free(0xa000, &within), Some(0x1000));
+        assert_eq!(areas.find_free(0xb000, &within), None);
+        // What lies above the bounds, and across them, is not looked at.
+        areas.insert(0x20000, own(0x30000));
+        assert_eq!(areas.find_free(0x1000, &within), Some(0xd000));
+        assert_eq!(areas.find_free(0x1000, &(0x1000..0xf000)), Some(0xd000));
+    }
+
+    #[test]
+    fn own_memory_side_by_side_is_one_area() {
+        let mut areas = Areas::default();
+        areas.insert(0x1000, own(0x2000));
+        areas.insert(0x3000, own(0x4000));
+        areas.insert(0x2000, own(0x3000));
+        assert_eq!(areas.iter().count(), 1);
+        areas.protect(&(0x2000..0x3000), 1);
+        assert_eq!(areas.iter().count(), 3);
+        areas.protect(&(0x2000..0x3000), 3);
+        assert_eq!(areas.iter().count(), 1);
+    }
+
+    #[test]
+    fn it_says_what_a_plain_list_of_pages_says() {
+        let mut random = 12345_u64;
+        let mut next = |most: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % most
+        };
+        let (mut areas, mut plain) = (Areas::default(), [None; 64]);
+        for _ in 0..5000 {
+            let start = next(60);
+            let pages = 1 + next(8).min(63 - start);
+            let range = start * PAGE..(start + pages) * PAGE;
+            let there = start as usize..(start + pages) as usize;
+            match next(3) {
+                0 => {
+                    areas.remove(&range);
+                    plain[there].fill(None);
+                }
+                1 => {
+                    areas.remove(&range);
+                    areas.insert(range.start, file(range.end, start));
+                    there.clone().for_each(|page| plain[page] = Some((page as u64, 1)));
+                }
+                _ => {
+                    areas.protect(&range, 5);
+                    plain[there].iter_mut().flatten().for_each(|(_, rights)| *rights = 5);
+                }
+            }
+            for (page, plain) in plain.iter().enumerate() {
+                let found = areas.at(page as u64 * PAGE).map(|(at, area)| {
+                    let What::File { page: first, .. } = area.what else { panic!("all are files") };
+                    (first + page as u64 - at / PAGE, area.rights)
+                });
+                assert_eq!(found, *plain, "page {page}");
+            }
+        }
+    }
+}

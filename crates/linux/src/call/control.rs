@@ -1,0 +1,139 @@
+//! Calls about the numbers of open files.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::errno::{Answer, Errno};
+use crate::kernel::Linux;
+use crate::machine::Machine;
+use crate::open::{Kind, Open, flag};
+use crate::pipe::Pipe;
+use crate::process::Thread;
+
+impl<M: Machine> Linux<'_, M> {
+    pub(crate) fn close(&self, thread: &Thread, number: u64) -> Answer {
+        let gone = thread.process.files.with(|files| files.take(number))?;
+        drop(gone);
+        Ok(0)
+    }
+
+    pub(crate) fn close_range(&self, thread: &Thread, first: u64, last: u64, flags: u64) -> Answer {
+        const ON_EXEC: u64 = 4;
+        let numbers = thread.process.files.with(|files| files.numbers());
+        for number in numbers.into_iter().filter(|number| (first..=last).contains(number)) {
+            if flags & ON_EXEC != 0 {
+                thread
+                    .process
+                    .files
+                    .with(|files| files.close_on_exec(number).map(|cloexec| *cloexec = true))?;
+            } else {
+                self.close(thread, number)?;
+            }
+        }
+        Ok(0)
+    }
+
+    pub(crate) fn dup(&self, thread: &Thread, number: u64) -> Answer {
+        thread.process.files.with(|files| {
+            let open = files.get(number)?;
+            files.add(open, false, 0)
+        })
+    }
+
+    pub(crate) fn dup_to(&self, thread: &Thread, from: u64, to: u64, flags: u64, same: bool) -> Answer {
+        let cloexec = flags & u64::from(flag::CLOSE_ON_EXEC) != 0;
+        let open = self.open_file(thread, from)?;
+        if from == to {
+            return if same { Ok(to) } else { Err(Errno::EINVAL) };
+        }
+        let gone = thread.process.files.with(|files| files.replace(to, open, cloexec))?;
+        drop(gone);
+        Ok(to)
+    }
+
+    pub(crate) fn fcntl(&self, thread: &Thread, number: u64, what: u64, with: u64) -> Answer {
+        let open = self.open_file(thread, number)?;
+        let files = &thread.process.files;
+        match what {
+            0 => files.with(|files| files.add(open, false, with as usize)),
+            1030 => files.with(|files| files.add(open, true, with as usize)),
+            1 => files.with(|files| files.close_on_exec(number).map(|cloexec| u64::from(*cloexec))),
+            2 => files
+                .with(|files| files.close_on_exec(number).map(|cloexec| *cloexec = with & 1 != 0))
+                .map(|()| 0),
+            3 => Ok((open.flags.load(Ordering::Relaxed) | 0o100_000).into()),
+            4 => {
+                let keep = open.flags.load(Ordering::Relaxed) & !flag::LATER;
+                open.flags.store(keep | with as u32 & flag::LATER, Ordering::Relaxed);
+                Ok(0)
+            }
+            // Locks of records: one program at a time has any, so all are free. `F_UNLCK` is what is found.
+            5 => self.machine.write_user(with, &2_u16.to_le_bytes()).map(|()| 0),
+            6 | 7 | 36..=38 => Ok(0),
+            1031 | 1032 => Ok(crate::pipe::ROOM as u64),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(crate) fn ioctl(&self, thread: &Thread, number: u64, what: u64, with: u64) -> Answer {
+        const BYTES_TO_READ: u64 = 0x541b;
+        const NO_WAIT: u64 = 0x5421;
+        const CLOSE_ON_EXEC: u64 = 0x5451;
+        const NOT_ON_EXEC: u64 = 0x5450;
+        let open = self.open_file(thread, number)?;
+        match (what, &open.kind) {
+            (BYTES_TO_READ, Kind::Pipe(end)) => {
+                self.machine.write_user(with, &(end.pipe.len() as u32).to_le_bytes()).map(|()| 0)
+            }
+            (NO_WAIT, _) => {
+                let on = self.load_word(with)? != 0;
+                let keep = open.flags.load(Ordering::Relaxed) & !flag::NO_WAIT;
+                open.flags.store(keep | if on { flag::NO_WAIT } else { 0 }, Ordering::Relaxed);
+                Ok(0)
+            }
+            (CLOSE_ON_EXEC | NOT_ON_EXEC, _) => {
+                let on = what == CLOSE_ON_EXEC;
+                thread
+                    .process
+                    .files
+                    .with(|files| files.close_on_exec(number).map(|cloexec| *cloexec = on))?;
+                Ok(0)
+            }
+            // Nothing here is a terminal.
+            _ => Err(Errno::ENOTTY),
+        }
+    }
+
+    pub(crate) fn pipe(&self, thread: &Thread, to: u64, flags: u32) -> Answer {
+        if flags & !(flag::CLOSE_ON_EXEC | flag::NO_WAIT | 0o40_000) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let (reader, writer) = Pipe::open(&self.left);
+        let cloexec = flags & flag::CLOSE_ON_EXEC != 0;
+        let reader = Open::new(Kind::Pipe(reader), flags, b"pipe".to_vec());
+        let writer = Open::new(Kind::Pipe(writer), flags | flag::WRITE_ONLY, b"pipe".to_vec());
+        let (first, second) = thread.process.files.with(|files| {
+            let first = files.add(reader, cloexec, 0)?;
+            match files.add(writer, cloexec, 0) {
+                Ok(second) => Ok((first, second)),
+                Err(error) => {
+                    let _ = files.take(first);
+                    Err(error)
+                }
+            }
+        })?;
+        let mut numbers = [0; 8];
+        numbers[..4].copy_from_slice(&(first as u32).to_le_bytes());
+        numbers[4..].copy_from_slice(&(second as u32).to_le_bytes());
+        self.machine.write_user(to, &numbers).inspect_err(|_| {
+            let gone = thread.process.files.with(|files| [files.take(first), files.take(second)]);
+            drop(gone);
+        })?;
+        Ok(0)
+    }
+
+    pub(crate) fn eventfd(&self, thread: &Thread, count: u64, flags: u32) -> Answer {
+        let kind = Kind::Event(AtomicU64::new(count as u32 as u64));
+        let open = Open::new(kind, flags & flag::NO_WAIT | flag::READ_WRITE, b"eventfd".to_vec());
+        thread.process.files.with(|files| files.add(open, flags & flag::CLOSE_ON_EXEC != 0, 0))
+    }
+}

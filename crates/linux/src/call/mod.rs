@@ -1,0 +1,346 @@
+//! The system calls, by number.
+
+mod control;
+mod names;
+mod number;
+mod poll;
+mod signals;
+mod tasks;
+mod time;
+mod transfer;
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+pub use number::name;
+use number::number as n;
+
+use crate::errno::{Answer, Errno};
+use crate::frame::Frame;
+use crate::kernel::Linux;
+use crate::machine::Machine;
+use crate::process::Thread;
+
+/// Whether a call that went well has set all registers itself.
+pub fn replaces_registers(number: u64) -> bool {
+    matches!(number, n::execve | n::execveat | n::rt_sigreturn)
+}
+
+/// "The current directory", where a directory's number is meant.
+const HERE: u64 = -100_i64 as u64;
+
+/// Does what is asked.
+pub fn call<M: Machine>(
+    linux: &Linux<'_, M>,
+    thread: &Arc<Thread>,
+    frame: &mut Frame,
+    number: u64,
+) -> Answer {
+    let all = frame.arguments();
+    let [a, b, c, d, e, f] = all;
+    let process = &thread.process;
+    match number {
+        n::read => linux.read(thread, a, &[(b, c)], None),
+        n::write => linux.write(thread, a, &[(b, c)], None),
+        n::pread64 => linux.read(thread, a, &[(b, c)], Some(d)),
+        n::pwrite64 => linux.write(thread, a, &[(b, c)], Some(d)),
+        n::readv => linux.read(thread, a, &linux.vectors(b, c)?, None),
+        n::writev => linux.write(thread, a, &linux.vectors(b, c)?, None),
+        n::preadv => linux.read(thread, a, &linux.vectors(b, c)?, Some(d)),
+        n::pwritev => linux.write(thread, a, &linux.vectors(b, c)?, Some(d)),
+        n::preadv2 | n::pwritev2 if f != 0 => Err(Errno::EOPNOTSUPP),
+        n::preadv2 => linux.read(thread, a, &linux.vectors(b, c)?, (d != u64::MAX).then_some(d)),
+        n::pwritev2 => linux.write(thread, a, &linux.vectors(b, c)?, (d != u64::MAX).then_some(d)),
+        n::sendfile => linux.sendfile(thread, all),
+        n::copy_file_range => linux.copy_file_range(thread, all),
+        n::lseek => linux.lseek(thread, a, b as i64, c),
+        n::ftruncate => linux.ftruncate(thread, a, b),
+        n::truncate => linux.truncate(thread, a, b),
+        n::fallocate => linux.fallocate(thread, a, b, c, d),
+        n::fsync | n::fdatasync => linux.fsync(thread, a),
+        n::sync | n::syncfs => Ok(0),
+        n::fadvise64 => linux.fadvise(thread, all),
+        n::getdents64 => linux.getdents(thread, a, b, c),
+
+        n::open => linux.open(thread, HERE, a, b as u32, c as u32),
+        n::openat => linux.open(thread, a, b, c as u32, d as u32),
+        n::creat => linux.open(thread, HERE, a, 0o1101, b as u32),
+        n::close => linux.close(thread, a),
+        n::close_range => linux.close_range(thread, a, b, c),
+        n::dup => linux.dup(thread, a),
+        n::dup2 => linux.dup_to(thread, a, b, 0, true),
+        n::dup3 => linux.dup_to(thread, a, b, c, false),
+        n::fcntl => linux.fcntl(thread, a, b, c),
+        n::flock => linux.open_file(thread, a).map(|_| 0),
+        n::ioctl => linux.ioctl(thread, a, b, c),
+        n::pipe => linux.pipe(thread, a, 0),
+        n::pipe2 => linux.pipe(thread, a, b as u32),
+        n::eventfd | n::eventfd2 => {
+            linux.eventfd(thread, a, if number == n::eventfd2 { b as u32 } else { 0 })
+        }
+        n::memfd_create => linux.memfd(thread, b),
+        n::poll => linux.poll(thread, a, b, (c as i32 >= 0).then(|| u64::from(c as u32) * 1_000_000), None),
+        n::ppoll => {
+            let time = if c == 0 { None } else { Some(linux.time(c)?) };
+            let mask = if d == 0 { None } else { Some(linux.load_long(d)?) };
+            linux.poll(thread, a, b, time, mask)
+        }
+        n::select | n::pselect6 => linux.select(thread, all, number == n::pselect6),
+
+        n::stat => linux.stat(thread, HERE, a, b, 0),
+        n::lstat => linux.stat(thread, HERE, a, b, 0x100),
+        n::fstat => linux.fstat(thread, a, b),
+        n::newfstatat => linux.stat(thread, a, b, c, d),
+        n::statx => linux.statx(thread, all),
+        n::statfs => linux.statfs(b),
+        n::fstatfs => linux.open_file(thread, a).and_then(|_| linux.statfs(b)),
+        n::access => linux.access(thread, HERE, a),
+        n::faccessat | n::faccessat2 => linux.access(thread, a, b),
+        n::readlink => linux.readlink(thread, HERE, a, b, c),
+        n::readlinkat => linux.readlink(thread, a, b, c, d),
+        n::getcwd => linux.getcwd(thread, a, b),
+        n::chdir => linux.chdir(thread, a),
+        n::fchdir => linux.fchdir(thread, a),
+        n::umask => {
+            Ok(process.place.with(|place| core::mem::replace(&mut place.umask, a as u32 & 0o777)).into())
+        }
+        n::mkdir => linux.mkdir(thread, HERE, a, b as u32),
+        n::mkdirat => linux.mkdir(thread, a, b, c as u32),
+        n::rmdir => linux.unlink(thread, HERE, a, true),
+        n::unlink => linux.unlink(thread, HERE, a, false),
+        n::unlinkat => linux.unlink(thread, a, b, c & 0x200 != 0),
+        n::rename => linux.rename(thread, [HERE, a, HERE, b, 0]),
+        n::renameat => linux.rename(thread, [a, b, c, d, 0]),
+        n::renameat2 => linux.rename(thread, [a, b, c, d, e]),
+        n::link => linux.link(thread, [HERE, a, HERE, b, 0]),
+        n::linkat => linux.link(thread, [a, b, c, d, e]),
+        n::symlink => linux.symlink(thread, a, HERE, b),
+        n::symlinkat => linux.symlink(thread, a, b, c),
+        n::chmod => linux.chmod(thread, HERE, a, b as u32),
+        n::fchmodat => linux.chmod(thread, a, b, c as u32),
+        n::fchmod => linux.fchmod(thread, a, b as u32),
+        n::chown | n::lchown => linux.access(thread, HERE, a),
+        n::fchownat => linux.access(thread, a, b),
+        n::fchown => linux.open_file(thread, a).map(|_| 0),
+        n::utimensat => linux.utimens(thread, a, b, c),
+        n::getxattr
+        | n::lgetxattr
+        | n::fgetxattr
+        | n::listxattr
+        | n::llistxattr
+        | n::flistxattr
+        | n::setxattr => Err(Errno::EOPNOTSUPP),
+
+        n::mmap => linux.mmap(thread, all),
+        n::munmap => linux.munmap(thread, all),
+        n::mprotect => linux.mprotect(thread, all),
+        n::brk => linux.brk(thread, all),
+        n::mremap => linux.mremap(thread, all),
+        n::madvise => linux.madvise(thread, all),
+        n::mincore => linux.mincore(thread, all),
+        n::msync => linux.msync(thread, all),
+        n::mlock => linux.mlock(thread, all),
+        n::mlock2 if c & !1 != 0 => Err(Errno::EINVAL),
+        // When it is used: then it is there.
+        n::mlock2 if c == 1 => Ok(0),
+        n::mlock2 => linux.mlock(thread, all),
+        n::mlockall if a == 0 || a & !7 != 0 => Err(Errno::EINVAL),
+        n::mlockall | n::munlock | n::munlockall => Ok(0),
+
+        n::fork => linux.clone_(thread, frame, &tasks::Clone::fork()),
+        n::vfork => linux.clone_(thread, frame, &tasks::Clone::vfork()),
+        n::clone => linux.clone_(thread, frame, &tasks::Clone::plain([a, b, c, d, e])),
+        n::clone3 => {
+            let ask = linux.clone_arguments(a, b)?;
+            linux.clone_(thread, frame, &ask)
+        }
+        n::execve => linux.execve(thread, frame, [a, b, c]),
+        n::exit => {
+            let last = process.threads.with(|threads| threads.len() == 1);
+            if last {
+                process.die((a as u32 & 0xff) << 8);
+            }
+            thread.dying.store(true, core::sync::atomic::Ordering::SeqCst);
+            Ok(0)
+        }
+        n::exit_group => {
+            process.die((a as u32 & 0xff) << 8);
+            linux.nudge(process);
+            Ok(0)
+        }
+        n::wait4 => linux.wait4(thread, [a, b, c, d]),
+        n::waitid => linux.waitid(thread, all),
+        n::futex => linux.futex(thread, all),
+        n::set_tid_address => {
+            thread.clear_tid.store(a, core::sync::atomic::Ordering::SeqCst);
+            Ok(thread.tid.into())
+        }
+        // Who dies with a lock that others share is not looked after.
+        n::set_robust_list => Ok(0),
+        n::rseq => Err(Errno::ENOSYS),
+        n::sched_yield => {
+            linux.machine.cond_resched();
+            Ok(0)
+        }
+        n::sched_getaffinity => linux.get_affinity(b, c),
+        n::sched_setaffinity => linux.set_affinity(thread, a, b, c),
+        n::sched_getscheduler | n::sched_setscheduler => Ok(0),
+        n::sched_getparam => linux.machine.write_user(b, &[0; 4]).map(|()| 0),
+        n::sched_setparam | n::setpriority => Ok(0),
+        n::getpriority => Ok(20),
+        n::sched_get_priority_max => Ok(if a == 1 || a == 2 { 99 } else { 0 }),
+        n::sched_get_priority_min => Ok(u64::from(a == 1 || a == 2)),
+        n::getcpu => linux.getcpu(a, b),
+        n::gettid => Ok(thread.tid.into()),
+        n::getpid => Ok(process.pid.into()),
+        n::getppid => Ok(process.parent.load(core::sync::atomic::Ordering::Relaxed).into()),
+        n::getpgrp => Ok(process.group.load(core::sync::atomic::Ordering::Relaxed).into()),
+        n::getpgid => linux.group_of(thread, a),
+        n::setpgid => linux.set_group(thread, a, b),
+        n::getsid => Ok(process.session.load(core::sync::atomic::Ordering::Relaxed).into()),
+        n::setsid => {
+            process.session.store(process.pid, core::sync::atomic::Ordering::Relaxed);
+            process.group.store(process.pid, core::sync::atomic::Ordering::Relaxed);
+            Ok(process.pid.into())
+        }
+        n::getuid | n::geteuid | n::getgid | n::getegid | n::setuid | n::setgid => Ok(0),
+        n::setresuid | n::setresgid | n::setreuid | n::setregid => Ok(0),
+        n::getresuid | n::getresgid => {
+            [a, b, c].iter().try_for_each(|&at| linux.machine.write_user(at, &[0; 4])).map(|()| 0)
+        }
+        n::getgroups | n::setgroups => Ok(0),
+        // Nobody has more rights than another, and none has any of these.
+        n::capget => {
+            linux.load_word(a)?;
+            if b == 0 { Ok(0) } else { linux.machine.write_user(b, &[0; 24]).map(|()| 0) }
+        }
+        n::capset => Ok(0),
+        n::arch_prctl => linux.arch_prctl(thread, a, b),
+        n::prctl => linux.prctl(thread, a, b),
+        n::prlimit64 => linux.prlimit(thread, b, d),
+        n::getrlimit => linux.prlimit(thread, a, b),
+        n::setrlimit => Ok(0),
+        n::getrusage => linux.machine.write_user(b, &[0; 144]).map(|()| 0),
+        n::sysinfo => linux.sysinfo(a),
+        n::times => linux.times(a),
+        n::uname => linux.uname(a),
+        n::getrandom => linux.getrandom(a, b),
+
+        n::clock_gettime => linux.clock_gettime(thread, a, b),
+        n::clock_getres => linux.clock_getres(b),
+        n::gettimeofday => linux.gettimeofday(a),
+        n::time => linux.time_of_day(a),
+        n::nanosleep => linux.sleep(thread, [1, 0, a, b]),
+        n::clock_nanosleep => linux.sleep(thread, [a, b, c, d]),
+        n::alarm => {
+            linux.set_alarm(thread, a * 1_000_000_000, 0).map(|(left, _)| left.div_ceil(1_000_000_000))
+        }
+        n::setitimer => linux.setitimer(thread, a, b, c),
+        n::getitimer => linux.getitimer(thread, a, b),
+
+        n::rt_sigaction => linux.sigaction(thread, [a, b, c, d]),
+        n::rt_sigprocmask => linux.sigprocmask(thread, [a, b, c, d]),
+        n::rt_sigreturn => linux.sigreturn(thread, frame),
+        n::rt_sigsuspend => linux.sigsuspend(thread, a),
+        n::rt_sigpending => linux.sigpending(thread, a),
+        n::rt_sigtimedwait => linux.sigtimedwait(thread, [a, b, c]),
+        n::pause => linux.pause(thread),
+        n::sigaltstack => linux.sigaltstack(thread, frame.registers.rsp, a, b),
+        n::kill => linux.kill_call(thread, a as i32, b as u32),
+        n::tkill => linux.tgkill(thread, None, a as u32, b as u32),
+        n::tgkill => linux.tgkill(thread, Some(a as u32), b as u32, c as u32),
+        n::restart_syscall => Err(Errno::EINTR),
+        n::membarrier => linux.membarrier(a),
+        // There is no network.
+        n::socket | n::socketpair => Err(Errno::EAFNOSUPPORT),
+        // How addresses are chosen, and the like: one way only.
+        n::personality => Ok(0),
+        _ => {
+            linux.note_unknown(thread, number);
+            Err(Errno::ENOSYS)
+        }
+    }
+}
+
+/// What a call reads from a program or writes to it.
+impl<M: Machine> Linux<'_, M> {
+    pub(crate) fn load_long(&self, at: u64) -> Result<u64, Errno> {
+        let mut bytes = [0; 8];
+        self.machine.read_user(at, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    pub(crate) fn load_word(&self, at: u64) -> Result<u32, Errno> {
+        let mut bytes = [0; 4];
+        self.machine.read_user(at, &mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    /// A text that ends with a zero.
+    pub(crate) fn load_text(&self, at: u64, most: usize) -> Result<Vec<u8>, Errno> {
+        let mut text = Vec::new();
+        let mut at = at;
+        loop {
+            let mut piece = [0; 64];
+            // Not into the next page: the text may end before.
+            let len = (4096 - at % 4096).min(64) as usize;
+            self.machine.read_user(at, &mut piece[..len])?;
+            if let Some(end) = piece[..len].iter().position(|&byte| byte == 0) {
+                text.extend_from_slice(&piece[..end]);
+                return Ok(text);
+            }
+            text.extend_from_slice(&piece[..len]);
+            at += len as u64;
+            if text.len() > most {
+                return Err(Errno::ENAMETOOLONG);
+            }
+        }
+    }
+
+    pub(crate) fn load_path(&self, at: u64) -> Result<Vec<u8>, Errno> {
+        self.load_text(at, 4095)
+    }
+
+    /// A list of texts, which ends with a null pointer.
+    pub(crate) fn load_texts(&self, at: u64) -> Result<Vec<Vec<u8>>, Errno> {
+        let mut texts = Vec::new();
+        let mut bytes = 0;
+        for index in 0.. {
+            if at == 0 {
+                break;
+            }
+            let text = self.load_long(at + 8 * index)?;
+            if text == 0 {
+                break;
+            }
+            texts.push(self.load_text(text, 128 << 10).map_err(|error| match error {
+                Errno::ENAMETOOLONG => Errno::E2BIG,
+                other => other,
+            })?);
+            bytes += texts.last().map_or(0, Vec::len) + 9;
+            if bytes > crate::start::MOST {
+                return Err(Errno::E2BIG);
+            }
+        }
+        Ok(texts)
+    }
+
+    /// Where several buffers lie, and how long they are.
+    fn vectors(&self, at: u64, count: u64) -> Result<Vec<(u64, u64)>, Errno> {
+        if count > 1024 {
+            return Err(Errno::EINVAL);
+        }
+        (0..count)
+            .map(|index| Ok((self.load_long(at + 16 * index)?, self.load_long(at + 16 * index + 8)?)))
+            .collect()
+    }
+
+    /// A time in nanoseconds, from seconds and nanoseconds.
+    fn time(&self, at: u64) -> Result<u64, Errno> {
+        let (seconds, ns) = (self.load_long(at)?, self.load_long(at + 8)?);
+        if ns >= 1_000_000_000 || seconds >> 63 != 0 {
+            return Err(Errno::EINVAL);
+        }
+        Ok(seconds.saturating_mul(1_000_000_000).saturating_add(ns))
+    }
+}

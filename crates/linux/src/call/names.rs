@@ -1,0 +1,378 @@
+//! Calls that name files.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use super::HERE;
+use crate::errno::{Answer, Errno};
+use crate::kernel::Linux;
+use crate::layout::{Pack, Stat};
+use crate::machine::Machine;
+use crate::open::{Kind, Open, flag};
+use crate::path::{self, Found};
+use crate::pipe::Way;
+use crate::process::Thread;
+use crate::tree::{Body, Device, Inode, mode};
+
+/// The file itself that has a number, with an empty path.
+const EMPTY_PATH: u64 = 0x1000;
+const NO_FOLLOW: u64 = 0x100;
+
+impl<M: Machine> Linux<'_, M> {
+    /// Walks from a directory, or from the current one.
+    pub(crate) fn walk(
+        &self,
+        thread: &Thread,
+        from: Option<&Arc<Inode>>,
+        path: &[u8],
+        follow: bool,
+    ) -> Result<Found, Errno> {
+        let (here, executable) =
+            thread.process.place.with(|place| (place.directory.clone(), place.executable.clone()));
+        let directory = from.unwrap_or(&here);
+        let is_open = |number| self.open_file(thread, number).is_ok();
+        let process = thread.process.pid.into();
+        let from =
+            path::From { root: &self.root, directory, executable: &executable, process, is_open: &is_open };
+        path::walk(&from, path, follow)
+    }
+
+    fn walk_at(&self, thread: &Thread, directory: u64, path: &[u8], follow: bool) -> Result<Found, Errno> {
+        if directory as u32 == HERE as u32 || path.first() == Some(&b'/') {
+            return self.walk(thread, None, path, follow);
+        }
+        let open = self.open_file(thread, directory)?;
+        match &open.kind {
+            Kind::Directory(inode) => self.walk(thread, Some(inode), path, follow),
+            _ => Err(Errno::ENOTDIR),
+        }
+    }
+
+    /// What is there.
+    fn there(&self, thread: &Thread, directory: u64, path: u64, follow: bool) -> Result<Arc<Inode>, Errno> {
+        let path = self.load_path(path)?;
+        let found = self.walk_at(thread, directory, &path, follow)?;
+        let inode = found.inode.ok_or(Errno::ENOENT)?;
+        if found.directory_meant && !inode.is_directory() { Err(Errno::ENOTDIR) } else { Ok(inode) }
+    }
+
+    /// Where something new is to be.
+    fn place(&self, thread: &Thread, directory: u64, path: u64) -> Result<Found, Errno> {
+        let path = self.load_path(path)?;
+        let found = self.walk_at(thread, directory, &path, false)?;
+        if found.inode.is_some() || found.name.is_empty() { Err(Errno::EEXIST) } else { Ok(found) }
+    }
+
+    fn umask(&self, thread: &Thread, rights: u32) -> u32 {
+        rights & !thread.process.place.with(|place| place.umask)
+    }
+
+    pub(crate) fn open(&self, thread: &Thread, directory: u64, path: u64, flags: u32, rights: u32) -> Answer {
+        let path = self.load_path(path)?;
+        if flags & flag::TEMPORARY == flag::TEMPORARY {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let exclusive = flags & flag::CREATE != 0 && flags & flag::EXCLUSIVE != 0;
+        let follow = flags & flag::NO_FOLLOW == 0 && !exclusive;
+        let found = self.walk_at(thread, directory, &path, follow)?;
+        let inode = match &found.inode {
+            Some(_) if exclusive => return Err(Errno::EEXIST),
+            Some(inode) => inode.clone(),
+            None if flags & flag::CREATE == 0 => return Err(Errno::ENOENT),
+            None if found.directory_meant => return Err(Errno::EISDIR),
+            None => {
+                let new = self.new_file(self.umask(thread, rights))?;
+                match found.directory.put(&found.name, new.clone()) {
+                    Ok(()) => new,
+                    // Somebody was faster.
+                    Err(Errno::EEXIST) if !exclusive => {
+                        found.directory.get(&found.name)?.ok_or(Errno::ENOENT)?
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        let opened = match &inode.body {
+            Body::Opened(number) if follow => self.open_again(thread, *number, flags)?,
+            _ => self.open_inode(thread, inode, flags, path::whole(&found))?,
+        };
+        let cloexec = flags & flag::CLOSE_ON_EXEC != 0;
+        thread.process.files.with(|files| files.add(opened, cloexec, 0))
+    }
+
+    /// Opens what is open under a number once more.
+    fn open_again(&self, thread: &Thread, number: u64, flags: u32) -> Result<Arc<Open>, Errno> {
+        let open = self.open_file(thread, number)?;
+        let kind = match &open.kind {
+            Kind::Pipe(end) => {
+                let writes = flags & flag::ACCESS == flag::WRITE_ONLY;
+                Kind::Pipe(end.pipe.end(if writes { Way::Write } else { Way::Read }))
+            }
+            Kind::Console(which) => Kind::Console(*which),
+            _ => {
+                let inode = open.inode().ok_or(Errno::ENXIO)?.clone();
+                return self.open_inode(thread, inode, flags, open.path.clone());
+            }
+        };
+        Ok(Open::new(kind, flags, open.path.clone()))
+    }
+
+    fn open_inode(
+        &self,
+        thread: &Thread,
+        inode: Arc<Inode>,
+        flags: u32,
+        path: Vec<u8>,
+    ) -> Result<Arc<Open>, Errno> {
+        let writes = flags & flag::ACCESS != 0;
+        if flags & flag::DIRECTORY != 0 && !inode.is_directory() {
+            return Err(Errno::ENOTDIR);
+        }
+        let kind = match &inode.body {
+            Body::Directory(_) | Body::OpenFiles(_) if writes && flags & flag::PATH == 0 => {
+                return Err(Errno::EISDIR);
+            }
+            Body::Directory(_) | Body::OpenFiles(_) => Kind::Directory(inode.clone()),
+            Body::Link(_) | Body::Executable | Body::Opened(_) if flags & flag::PATH == 0 => {
+                return Err(Errno::ELOOP);
+            }
+            Body::Link(_) | Body::Executable | Body::Opened(_) => Kind::Text(Vec::new(), inode.clone()),
+            Body::Device(Device::Console) => Kind::Device(Device::Console, inode.clone()),
+            Body::Device(device) => Kind::Device(*device, inode.clone()),
+            Body::Made(made) => Kind::Text(self.make(thread, *made), inode.clone()),
+            Body::File(content) => {
+                if flags & flag::TRUNCATE != 0 && writes {
+                    self.mm.set_file_len(content.file, 0)?;
+                    inode.modified.store(self.clock(), Ordering::Relaxed);
+                }
+                Kind::File(inode.clone())
+            }
+        };
+        Ok(Open::new(kind, flags & !(flag::CREATE | flag::EXCLUSIVE | flag::TRUNCATE), path))
+    }
+
+    pub(crate) fn memfd(&self, thread: &Thread, flags: u64) -> Answer {
+        let inode = self.new_file(0o777)?;
+        let open = Open::new(Kind::File(inode), flag::READ_WRITE, b"/memfd".to_vec());
+        thread.process.files.with(|files| files.add(open, flags & 1 != 0, 0))
+    }
+
+    fn stat_of(&self, inode: &Inode) -> Stat {
+        let bytes = match &inode.body {
+            Body::File(content) => self.file_len(content.file),
+            Body::Link(target) => target.len() as u64,
+            Body::Directory(_) => 4096,
+            _ => 0,
+        };
+        let device = match &inode.body {
+            Body::Device(Device::Null) => 0x103,
+            Body::Device(Device::Zero) => 0x105,
+            Body::Device(Device::Full) => 0x107,
+            Body::Device(Device::Random) => 0x109,
+            Body::Device(Device::Console) => 0x501,
+            _ => 0,
+        };
+        let links = if inode.is_directory() { 2 } else { inode.links.load(Ordering::Relaxed) };
+        let mode = inode.mode.load(Ordering::Relaxed);
+        Stat {
+            number: inode.number,
+            mode,
+            links,
+            device,
+            bytes,
+            modified: inode.modified.load(Ordering::Relaxed),
+        }
+    }
+
+    fn stat_open(&self, open: &Open) -> Stat {
+        if let Some(inode) = open.inode() {
+            return self.stat_of(inode);
+        }
+        let (mode, device) = match &open.kind {
+            Kind::Pipe(_) => (mode::PIPE | 0o600, 0),
+            // A pipe, and no terminal: that is what the output goes to.
+            Kind::Console(_) => (mode::PIPE | 0o600, 0),
+            _ => (0o600, 0),
+        };
+        let number = core::ptr::from_ref(open).addr() as u64 >> 4 & 0xffff_ffff;
+        Stat { number, mode, links: 1, device, bytes: 0, modified: self.clock() }
+    }
+
+    fn stat_at(&self, thread: &Thread, directory: u64, path: u64, flags: u64) -> Result<Stat, Errno> {
+        if flags & EMPTY_PATH != 0 && (path == 0 || self.load_path(path)?.is_empty()) {
+            if directory as u32 == HERE as u32 {
+                let here = thread.process.place.with(|place| place.directory.clone());
+                return Ok(self.stat_of(&here));
+            }
+            return self.open_file(thread, directory).map(|open| self.stat_open(&open));
+        }
+        let follow = flags & NO_FOLLOW == 0;
+        let inode = self.there(thread, directory, path, follow)?;
+        match &inode.body {
+            Body::Opened(number) if follow => {
+                self.open_file(thread, *number).map(|open| self.stat_open(&open))
+            }
+            _ => Ok(self.stat_of(&inode)),
+        }
+    }
+
+    pub(crate) fn stat(&self, thread: &Thread, directory: u64, path: u64, to: u64, flags: u64) -> Answer {
+        let stat = self.stat_at(thread, directory, path, flags)?;
+        self.machine.write_user(to, &stat.pack()).map(|()| 0)
+    }
+
+    pub(crate) fn fstat(&self, thread: &Thread, number: u64, to: u64) -> Answer {
+        let open = self.open_file(thread, number)?;
+        self.machine.write_user(to, &self.stat_open(&open).pack()).map(|()| 0)
+    }
+
+    pub(crate) fn statx(&self, thread: &Thread, [directory, path, flags, _, to, _]: [u64; 6]) -> Answer {
+        let stat = self.stat_at(thread, directory, path, flags)?;
+        self.machine.write_user(to, &stat.pack_extended()).map(|()| 0)
+    }
+
+    pub(crate) fn statfs(&self, to: u64) -> Answer {
+        const TMPFS: u64 = 0x0102_1994;
+        let (total, free) = self.machine.memory();
+        let head = Pack::default().long(TMPFS).long(4096).long(total / 4).long(free / 4).long(free / 4);
+        let all = head.long(1 << 20).long(1 << 20).long(0).long(255).long(4096).zeros_to(120);
+        self.machine.write_user(to, &all.0).map(|()| 0)
+    }
+
+    pub(crate) fn access(&self, thread: &Thread, directory: u64, path: u64) -> Answer {
+        self.there(thread, directory, path, true).map(|_| 0)
+    }
+
+    pub(crate) fn readlink(&self, thread: &Thread, directory: u64, path: u64, to: u64, bytes: u64) -> Answer {
+        let inode = self.there(thread, directory, path, false)?;
+        let target = match &inode.body {
+            Body::Link(target) => target.clone(),
+            Body::Executable => thread.process.place.with(|place| place.executable.clone()),
+            Body::Opened(number) => self.open_file(thread, *number)?.path.clone(),
+            _ => return Err(Errno::EINVAL),
+        };
+        let len = target.len().min(bytes as usize);
+        self.machine.write_user(to, &target[..len])?;
+        Ok(len as u64)
+    }
+
+    pub(crate) fn getcwd(&self, thread: &Thread, to: u64, bytes: u64) -> Answer {
+        let mut path = path::path_of(&thread.process.place.with(|place| place.directory.clone()));
+        path.push(0);
+        if path.len() > bytes as usize {
+            return Err(Errno::ERANGE);
+        }
+        self.machine.write_user(to, &path)?;
+        Ok(path.len() as u64)
+    }
+
+    pub(crate) fn chdir(&self, thread: &Thread, path: u64) -> Answer {
+        let inode = self.there(thread, HERE, path, true)?;
+        if !inode.is_directory() {
+            return Err(Errno::ENOTDIR);
+        }
+        thread.process.place.with(|place| place.directory = inode);
+        Ok(0)
+    }
+
+    pub(crate) fn fchdir(&self, thread: &Thread, number: u64) -> Answer {
+        let open = self.open_file(thread, number)?;
+        let Kind::Directory(inode) = &open.kind else { return Err(Errno::ENOTDIR) };
+        thread.process.place.with(|place| place.directory = inode.clone());
+        Ok(0)
+    }
+
+    pub(crate) fn mkdir(&self, thread: &Thread, directory: u64, path: u64, rights: u32) -> Answer {
+        let found = self.place(thread, directory, path)?;
+        let new = Inode::directory(self.inode_number(), self.umask(thread, rights), self.clock());
+        found.directory.put(&found.name, new).map(|()| 0)
+    }
+
+    pub(crate) fn unlink(&self, thread: &Thread, directory: u64, path: u64, is_directory: bool) -> Answer {
+        let path = self.load_path(path)?;
+        let found = self.walk_at(thread, directory, &path, false)?;
+        if found.name.is_empty() {
+            return Err(if is_directory { Errno::EINVAL } else { Errno::EISDIR });
+        }
+        found.directory.take(&found.name, is_directory).map(|_| 0)
+    }
+
+    pub(crate) fn rename(&self, thread: &Thread, [from, path, to, new, flags]: [u64; 5]) -> Answer {
+        const NO_REPLACE: u64 = 1;
+        let (path, new) = (self.load_path(path)?, self.load_path(new)?);
+        let from = self.walk_at(thread, from, &path, false)?;
+        let to = self.walk_at(thread, to, &new, false)?;
+        if flags & !NO_REPLACE != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if from.inode.is_none() {
+            return Err(Errno::ENOENT);
+        }
+        if flags & NO_REPLACE != 0 && to.inode.is_some() {
+            return Err(Errno::EEXIST);
+        }
+        if from.name.is_empty() || to.name.is_empty() {
+            return Err(Errno::EINVAL);
+        }
+        from.directory.rename(&from.name, &to.directory, &to.name).map(|_| 0)
+    }
+
+    pub(crate) fn link(&self, thread: &Thread, [from, path, to, new, flags]: [u64; 5]) -> Answer {
+        const FOLLOW: u64 = 0x400;
+        let inode = self.there(thread, from, path, flags & FOLLOW != 0)?;
+        let found = self.place(thread, to, new)?;
+        if inode.is_directory() {
+            return Err(Errno::EPERM);
+        }
+        found.directory.put(&found.name, inode).map(|()| 0)
+    }
+
+    pub(crate) fn symlink(&self, thread: &Thread, target: u64, directory: u64, path: u64) -> Answer {
+        let target = self.load_path(target)?;
+        let found = self.place(thread, directory, path)?;
+        if target.is_empty() {
+            return Err(Errno::ENOENT);
+        }
+        let link = Inode::new(self.inode_number(), mode::LINK | 0o777, self.clock(), Body::Link(target));
+        found.directory.put(&found.name, link).map(|()| 0)
+    }
+
+    fn set_rights(&self, inode: &Inode, rights: u32) -> Answer {
+        let kind = inode.mode.load(Ordering::Relaxed) & mode::KIND;
+        inode.mode.store(kind | rights & 0o7777, Ordering::Relaxed);
+        Ok(0)
+    }
+
+    pub(crate) fn chmod(&self, thread: &Thread, directory: u64, path: u64, rights: u32) -> Answer {
+        self.there(thread, directory, path, true).and_then(|inode| self.set_rights(&inode, rights))
+    }
+
+    pub(crate) fn fchmod(&self, thread: &Thread, number: u64, rights: u32) -> Answer {
+        let open = self.open_file(thread, number)?;
+        open.inode().map_or(Ok(0), |inode| self.set_rights(inode, rights))
+    }
+
+    pub(crate) fn utimens(&self, thread: &Thread, directory: u64, path: u64, times: u64) -> Answer {
+        const NOW: u64 = 0x3fff_ffff;
+        const OMIT: u64 = 0x3fff_fffe;
+        let set = |inode: &Inode| {
+            let modified = if times == 0 {
+                self.clock()
+            } else {
+                match (self.load_long(times + 16)?, self.load_long(times + 24)?) {
+                    (_, NOW) => self.clock(),
+                    (_, OMIT) => return Ok(0),
+                    (seconds, ns) => seconds.saturating_mul(1_000_000_000).saturating_add(ns),
+                }
+            };
+            inode.modified.store(modified, Ordering::Relaxed);
+            Ok(0)
+        };
+        if path == 0 {
+            let open = self.open_file(thread, directory)?;
+            return open.inode().map_or(Ok(0), |inode| set(inode));
+        }
+        self.there(thread, directory, path, true).and_then(|inode| set(&inode))
+    }
+}

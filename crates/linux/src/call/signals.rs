@@ -1,0 +1,176 @@
+//! Calls about signals.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use crate::errno::{Answer, Errno};
+use crate::kernel::{Linux, Waited};
+use crate::layout::Pack;
+use crate::machine::Machine;
+use crate::process::Thread;
+use crate::signal::{ALWAYS, Action, Info, Stack, bit, number};
+use crate::sync::key_of;
+
+impl<M: Machine> Linux<'_, M> {
+    pub(crate) fn sigaction(&self, thread: &Thread, [signal, new, old, size]: [u64; 4]) -> Answer {
+        if size != 8 || !(1..=u64::from(number::LAST)).contains(&signal) {
+            return Err(Errno::EINVAL);
+        }
+        let action = match new {
+            0 => None,
+            at => {
+                let word = |index: u64| self.load_long(at + 8 * index);
+                Some(Action { handler: word(0)?, flags: word(1)?, restorer: word(2)?, mask: word(3)? })
+            }
+        };
+        if action.is_some() && ALWAYS & bit(signal as u32) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let before = thread.process.actions.with(|actions| {
+            let before = actions[signal as usize];
+            if let Some(action) = action {
+                actions[signal as usize] = action;
+            }
+            before
+        });
+        if old != 0 {
+            let Action { handler, flags, restorer, mask } = before;
+            let packed = Pack::default().long(handler).long(flags).long(restorer).long(mask);
+            self.machine.write_user(old, &packed.0)?;
+        }
+        Ok(0)
+    }
+
+    pub(crate) fn sigprocmask(&self, thread: &Thread, [how, new, old, size]: [u64; 4]) -> Answer {
+        if size != 8 {
+            return Err(Errno::EINVAL);
+        }
+        let before = thread.mask.load(Ordering::SeqCst);
+        if new != 0 {
+            let set = self.load_long(new)?;
+            let mask = match how {
+                0 => before | set,
+                1 => before & !set,
+                2 => set,
+                _ => return Err(Errno::EINVAL),
+            };
+            thread.mask.store(mask & !ALWAYS, Ordering::SeqCst);
+        }
+        if old != 0 {
+            self.machine.write_user(old, &before.to_le_bytes())?;
+        }
+        Ok(0)
+    }
+
+    pub(crate) fn sigpending(&self, thread: &Thread, to: u64) -> Answer {
+        let pending = thread.pending.load(Ordering::SeqCst) | thread.process.pending.load(Ordering::SeqCst);
+        self.machine.write_user(to, &(pending & thread.mask.load(Ordering::SeqCst)).to_le_bytes()).map(|()| 0)
+    }
+
+    pub(crate) fn sigsuspend(&self, thread: &Thread, at: u64) -> Answer {
+        let mask = self.load_long(at)?;
+        let old = thread.mask.swap(mask & !ALWAYS, Ordering::SeqCst);
+        thread.old_mask.with(|kept| *kept = Some(old));
+        self.pause(thread)
+    }
+
+    pub(crate) fn pause(&self, thread: &Thread) -> Answer {
+        let _ = self.wait(thread, key_of(thread), None, || false);
+        Err(Errno::EINTR)
+    }
+
+    pub(crate) fn sigtimedwait(&self, thread: &Thread, [set, info, time]: [u64; 3]) -> Answer {
+        let set = self.load_long(set)? & !ALWAYS;
+        let until = match time {
+            0 => None,
+            at => Some(self.now().saturating_add(self.time(at)?)),
+        };
+        let there = || {
+            let pending =
+                thread.pending.load(Ordering::SeqCst) | thread.process.pending.load(Ordering::SeqCst);
+            pending & set
+        };
+        match self.wait(thread, key_of(thread), until, || there() != 0) {
+            Waited::Ready => {
+                let found = self.take(thread, there().trailing_zeros() + 1);
+                if info != 0 {
+                    let packed = Pack::default().word(found.signal).word(0).word(found.code as u32).word(0);
+                    self.machine.write_user(info, &packed.long(found.word).zeros_to(128).0)?;
+                }
+                Ok(found.signal.into())
+            }
+            Waited::Late => Err(Errno::EAGAIN),
+            Waited::Interrupted => Err(Errno::EINTR),
+        }
+    }
+
+    pub(crate) fn sigaltstack(&self, thread: &Thread, sp: u64, new: u64, old: u64) -> Answer {
+        const OFF: u32 = 2;
+        const IN_USE: u32 = 1;
+        let before = thread.stack.with(|stack| *stack);
+        let on = before.is_some_and(|stack| sp.wrapping_sub(stack.at) <= stack.bytes);
+        if new != 0 {
+            let (at, flags, bytes) =
+                (self.load_long(new)?, self.load_word(new + 8)?, self.load_long(new + 16)?);
+            if on {
+                return Err(Errno::EPERM);
+            }
+            if flags & OFF == 0 && bytes < 2048 {
+                return Err(Errno::ENOMEM);
+            }
+            thread.stack.with(|stack| *stack = (flags & OFF == 0).then_some(Stack { at, bytes }));
+        }
+        if old != 0 {
+            let flags = if before.is_none() {
+                OFF
+            } else if on {
+                IN_USE
+            } else {
+                0
+            };
+            let Stack { at, bytes } = before.unwrap_or(Stack { at: 0, bytes: 0 });
+            self.machine.write_user(old, &Pack::default().long(at).word(flags).word(0).long(bytes).0)?;
+        }
+        Ok(0)
+    }
+
+    pub(crate) fn kill_call(&self, thread: &Thread, pid: i32, signal: u32) -> Answer {
+        if signal > number::LAST {
+            return Err(Errno::EINVAL);
+        }
+        let own_group = thread.process.group.load(Ordering::Relaxed);
+        let all: alloc::vec::Vec<_> = self.processes.with(|all| all.values().cloned().collect());
+        let meant = all.into_iter().filter(|process| match pid {
+            1.. => process.pid == pid as u32,
+            0 => process.group.load(Ordering::Relaxed) == own_group,
+            -1 => process.pid != 1 && process.pid != thread.process.pid,
+            group => process.group.load(Ordering::Relaxed) == group.unsigned_abs(),
+        });
+        let mut any = false;
+        for process in meant {
+            any = true;
+            if signal != 0 && process.ended.load(Ordering::SeqCst) == 0 {
+                let word = u64::from(thread.process.pid);
+                self.post(&process, None, Info { signal, code: 0, word });
+            }
+        }
+        if any { Ok(0) } else { Err(Errno::ESRCH) }
+    }
+
+    pub(crate) fn tgkill(&self, thread: &Thread, group: Option<u32>, tid: u32, signal: u32) -> Answer {
+        if signal > number::LAST {
+            return Err(Errno::EINVAL);
+        }
+        let all: alloc::vec::Vec<_> = self.processes.with(|all| all.values().cloned().collect());
+        let found =
+            all.iter().filter(|process| group.is_none_or(|group| process.pid == group)).find_map(|process| {
+                process.threads.with(|threads| threads.iter().find(|thread| thread.tid == tid).cloned())
+            });
+        let target: Arc<Thread> = found.ok_or(Errno::ESRCH)?;
+        if signal != 0 {
+            let word = u64::from(thread.process.pid);
+            self.post(&target.process, Some(&target), Info { signal, code: -6, word });
+        }
+        Ok(0)
+    }
+}

@@ -1,0 +1,531 @@
+//! Calls that make processes and threads, and wait for them.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use crate::areas::What;
+use crate::errno::{Answer, Errno};
+use crate::exec::STACK;
+use crate::frame::Frame;
+use crate::futex::Word;
+use crate::kernel::{AGAIN, Linux, Waited};
+use crate::layout::Pack;
+use crate::machine::Machine;
+use crate::process::{ENDED, Memory, Process, Thread};
+use crate::signal::number;
+use crate::sync::{Spin, key_of};
+
+mod flag {
+    pub const MEMORY: u64 = 0x100;
+    pub const FILES: u64 = 0x400;
+    pub const VFORK: u64 = 0x4000;
+    pub const PARENT: u64 = 0x8000;
+    pub const THREAD: u64 = 0x1_0000;
+    pub const TLS: u64 = 0x8_0000;
+    pub const PARENT_TID: u64 = 0x10_0000;
+    pub const CLEAR_TID: u64 = 0x20_0000;
+    pub const CHILD_TID: u64 = 0x100_0000;
+    /// Namespaces, descriptors of processes, and other things that are not here.
+    pub const UNKNOWN: u64 = 0x7e02_0000 | 0x1000 | 0x2000;
+    /// Signal handlers back to usual.
+    pub const CLEAR_HANDLERS: u64 = 0x1_0000_0000;
+}
+
+/// What `clone` is asked for.
+pub struct Clone {
+    flags: u64,
+    stack: u64,
+    parent_tid: u64,
+    child_tid: u64,
+    tls: u64,
+    ends_with: u32,
+}
+
+impl Clone {
+    pub fn fork() -> Clone {
+        Clone { flags: 0, stack: 0, parent_tid: 0, child_tid: 0, tls: 0, ends_with: number::CHILD }
+    }
+
+    pub fn vfork() -> Clone {
+        Clone { flags: flag::MEMORY | flag::VFORK, ..Clone::fork() }
+    }
+
+    pub fn plain([flags, stack, parent_tid, child_tid, tls]: [u64; 5]) -> Clone {
+        Clone {
+            flags: flags & 0xffff_ff00,
+            stack,
+            parent_tid,
+            child_tid,
+            tls,
+            ends_with: flags as u32 & 0xff,
+        }
+    }
+}
+
+impl<M: Machine> Linux<'_, M> {
+    pub(crate) fn clone_arguments(&self, at: u64, bytes: u64) -> Result<Clone, Errno> {
+        if !(64..=4096).contains(&bytes) {
+            return Err(Errno::EINVAL);
+        }
+        let word = |index: u64| self.load_long(at + 8 * index);
+        let (stack, len) = (word(5)?, word(6)?);
+        Ok(Clone {
+            flags: word(0)?,
+            stack: if stack == 0 { 0 } else { stack.wrapping_add(len) },
+            child_tid: word(2)?,
+            parent_tid: word(3)?,
+            ends_with: word(4)? as u32,
+            tls: word(7)?,
+        })
+    }
+
+    pub(crate) fn clone_(&self, thread: &Arc<Thread>, frame: &Frame, ask: &Clone) -> Answer {
+        let Clone { flags, .. } = *ask;
+        let is_thread = flags & flag::THREAD != 0;
+        if flags & flag::UNKNOWN != 0
+            || is_thread && flags & flag::MEMORY == 0
+            || ask.ends_with > number::LAST
+        {
+            return Err(Errno::EINVAL);
+        }
+        // A base of `fs` that no register takes.
+        if flags & flag::TLS != 0 && ask.tls >> 47 != 0 {
+            return Err(Errno::EPERM);
+        }
+        let parent = &thread.process;
+        let tid = self.new_tid();
+        let mask = thread.mask.load(Ordering::SeqCst);
+        let process = if is_thread { parent.clone() } else { self.new_process(thread, tid, ask)? };
+        let new = Thread::new(tid, &process, mask);
+        new.fs.store(if flags & flag::TLS != 0 { ask.tls } else { thread.fs() }, Ordering::Relaxed);
+        if flags & flag::CLEAR_TID != 0 {
+            new.clear_tid.store(ask.child_tid, Ordering::SeqCst);
+        }
+        if flags & flag::CHILD_TID != 0 {
+            new.set_tid.store(ask.child_tid, Ordering::SeqCst);
+        }
+        if flags & flag::MEMORY == 0 {
+            new.stack.with(|stack| *stack = thread.stack.with(|stack| *stack));
+        }
+        if flags & flag::PARENT_TID != 0 {
+            self.machine.write_user(ask.parent_tid, &tid.to_le_bytes())?;
+        }
+        let mut registers = Box::new(*frame);
+        registers.registers.rax = 0;
+        if ask.stack != 0 {
+            registers.registers.rsp = ask.stack;
+        }
+        process.threads.with(|threads| threads.push(new.clone()));
+        if !is_thread {
+            self.processes.with(|all| all.insert(tid, process.clone()));
+        }
+        if let Err(error) = self.machine.begin(new.clone(), registers) {
+            process.threads.with(|threads| threads.retain(|other| !Arc::ptr_eq(other, &new)));
+            if !is_thread {
+                self.processes.with(|all| all.remove(&tid));
+                drop(process.memory.with(Option::take));
+            }
+            return Err(error);
+        }
+        if flags & flag::VFORK != 0 {
+            let lent = || !process.borrows.load(Ordering::SeqCst);
+            // Its memory is the child's now: it waits, whatever comes, until that is no longer so, or it is to end.
+            while self.wait(thread, key_of(&*process), None, lent) == Waited::Interrupted
+                && !thread.is_dying()
+            {
+                self.machine.wait(key_of(&*process), &mut || lent() || thread.is_dying());
+            }
+        }
+        Ok(tid.into())
+    }
+
+    fn new_process(&self, thread: &Thread, pid: u32, ask: &Clone) -> Result<Arc<Process>, Errno> {
+        let parent = &thread.process;
+        let memory = thread.memory();
+        let memory = if ask.flags & flag::MEMORY != 0 {
+            memory
+        } else {
+            memory.layout.with(self.machine, |layout| {
+                let space = self.mm.fork(memory.space)?;
+                Ok::<_, Errno>(Memory::new(space, layout.clone(), &self.left))
+            })?
+        };
+        if ask.flags & flag::FILES != 0 && ask.flags & flag::VFORK == 0 {
+            // Two processes with one table of open files.
+            return Err(Errno::EINVAL);
+        }
+        let mut actions = parent.actions.with(|actions| *actions);
+        if ask.flags & flag::CLEAR_HANDLERS != 0 {
+            actions.iter_mut().filter(|action| action.handler > 1).for_each(|action| action.handler = 0);
+        }
+        let above =
+            if ask.flags & flag::PARENT != 0 { parent.parent.load(Ordering::SeqCst) } else { parent.pid };
+        Ok(Arc::new(Process {
+            pid,
+            parent: AtomicU32::new(above),
+            group: AtomicU32::new(parent.group.load(Ordering::Relaxed)),
+            session: AtomicU32::new(parent.session.load(Ordering::Relaxed)),
+            memory: Spin::new(Some(memory)),
+            files: Spin::new(parent.files.with(|files| files.clone())),
+            place: Spin::new(parent.place.with(|place| place.clone())),
+            actions: Spin::new(actions),
+            pending: AtomicU64::new(0),
+            infos: Spin::default(),
+            threads: Spin::default(),
+            dying: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            borrows: AtomicBool::new(ask.flags & flag::VFORK != 0),
+            alarm: Spin::default(),
+            began: self.now(),
+            ends_with: ask.ends_with,
+        }))
+    }
+
+    /// It has a space of its own now, or has ended.
+    pub(crate) fn no_longer_borrows(&self, process: &Process) {
+        if process.borrows.swap(false, Ordering::SeqCst) {
+            self.machine.wake(key_of(process));
+        }
+    }
+
+    pub(crate) fn execve(
+        &self,
+        thread: &Arc<Thread>,
+        frame: &mut Frame,
+        [path, arguments, environment]: [u64; 3],
+    ) -> Answer {
+        let path = self.load_path(path)?;
+        let (arguments, environment) = (self.load_texts(arguments)?, self.load_texts(environment)?);
+        self.exec(thread, frame, &path, arguments, environment).map(|()| 0)
+    }
+
+    /// A child that has ended, if any that is meant has; `None` while there are some that have not.
+    fn ended_child(&self, thread: &Thread, meant: i32) -> Result<Option<Arc<Process>>, Errno> {
+        let me = &thread.process;
+        let group = me.group.load(Ordering::Relaxed);
+        let children: alloc::vec::Vec<_> = self.processes.with(|all| {
+            let mine = |child: &&Arc<Process>| {
+                child.parent.load(Ordering::SeqCst) == me.pid
+                    && match meant {
+                        1.. => child.pid == meant as u32,
+                        -1 => true,
+                        0 => child.group.load(Ordering::Relaxed) == group,
+                        other => child.group.load(Ordering::Relaxed) == other.unsigned_abs(),
+                    }
+            };
+            all.values().filter(mine).cloned().collect()
+        });
+        if children.is_empty() {
+            return Err(Errno::ECHILD);
+        }
+        Ok(children.into_iter().find(|child| child.ended.load(Ordering::SeqCst) != 0))
+    }
+
+    fn wait_for_child(
+        &self,
+        thread: &Thread,
+        meant: i32,
+        at_once: bool,
+    ) -> Result<Option<Arc<Process>>, Errno> {
+        let mut found = self.ended_child(thread, meant)?;
+        if found.is_some() || at_once {
+            return Ok(found);
+        }
+        let mut error = None;
+        let how =
+            self.wait(thread, key_of(&*thread.process), None, || match self.ended_child(thread, meant) {
+                Ok(child) => {
+                    found = child;
+                    found.is_some()
+                }
+                Err(why) => {
+                    error = Some(why);
+                    true
+                }
+            });
+        match (how, error) {
+            (_, Some(error)) => Err(error),
+            (Waited::Ready, None) => Ok(found),
+            _ => Err(AGAIN),
+        }
+    }
+
+    pub(crate) fn wait4(&self, thread: &Thread, [pid, status, options, usage]: [u64; 4]) -> Answer {
+        const AT_ONCE: u64 = 1;
+        let Some(child) = self.wait_for_child(thread, pid as i32, options & AT_ONCE != 0)? else {
+            return Ok(0);
+        };
+        let ended = child.ended.load(Ordering::SeqCst) & !ENDED;
+        if status != 0 {
+            self.machine.write_user(status, &(ended as u32).to_le_bytes())?;
+        }
+        if usage != 0 {
+            self.machine.write_user(usage, &[0; 144])?;
+        }
+        self.processes.with(|all| all.remove(&child.pid));
+        Ok(child.pid.into())
+    }
+
+    pub(crate) fn waitid(&self, thread: &Thread, [kind, id, info, options, ..]: [u64; 6]) -> Answer {
+        const AT_ONCE: u64 = 1;
+        const LEAVE: u64 = 0x100_0000;
+        let meant = match kind {
+            0 => -1,
+            1 => id as i32,
+            2 => -(id as i32),
+            _ => return Err(Errno::EINVAL),
+        };
+        let child = self.wait_for_child(thread, meant, options & AT_ONCE != 0)?;
+        let Some(child) = child else {
+            if info != 0 {
+                self.machine.write_user(info, &[0; 128])?;
+            }
+            return Ok(0);
+        };
+        let ended = (child.ended.load(Ordering::SeqCst) & !ENDED) as u32;
+        let (code, status) = if ended & 0x7f == 0 { (1, ended >> 8) } else { (2, ended & 0x7f) };
+        if info != 0 {
+            let head = Pack::default().word(number::CHILD).word(0).word(code).word(0);
+            let all = head.word(child.pid).word(0).word(status).zeros_to(128);
+            self.machine.write_user(info, &all.0)?;
+        }
+        if options & LEAVE == 0 {
+            self.processes.with(|all| all.remove(&child.pid));
+        }
+        Ok(0)
+    }
+
+    /// The word that an address stands for: of its space, or of the file that several spaces map there.
+    pub(crate) fn futex_word(&self, thread: &Thread, at: u64, private: bool) -> Word {
+        let memory = thread.memory();
+        if !private {
+            let shared = memory.layout.with(self.machine, |layout| {
+                let (start, area) = layout.areas.at(at)?;
+                match &area.what {
+                    What::File { file, page, shared: true } => {
+                        Some((file.inode.number << 1 | 1, page * 4096 + (at - start)))
+                    }
+                    _ => None,
+                }
+            });
+            if let Some(word) = shared {
+                return word;
+            }
+        }
+        (u64::from(memory.space.index()) << 1, at)
+    }
+
+    pub(crate) fn wake_futex(&self, word: Word, count: u32, bits: u32) -> u64 {
+        let woken = self.futexes.wake(word, count, bits);
+        woken.iter().for_each(|sleeper| self.machine.wake(key_of(&**sleeper)));
+        woken.len() as u64
+    }
+
+    pub(crate) fn futex(&self, thread: &Thread, [at, what, value, time, other, value3]: [u64; 6]) -> Answer {
+        const PRIVATE: u64 = 0x80;
+        const REAL_TIME: u64 = 0x100;
+        let private = what & PRIVATE != 0;
+        if !at.is_multiple_of(4) {
+            return Err(Errno::EINVAL);
+        }
+        let word = |at: u64| self.futex_word(thread, at, private);
+        match what & 0x7f {
+            // To wait; with bits, and until a time.
+            kind @ (0 | 9) => {
+                let bits = if kind == 9 { value3 as u32 } else { u32::MAX };
+                if bits == 0 {
+                    return Err(Errno::EINVAL);
+                }
+                let until = match time {
+                    0 => None,
+                    time => {
+                        let time = self.time(time)?;
+                        Some(match (kind, what & REAL_TIME != 0) {
+                            (0, _) => self.now().saturating_add(time),
+                            (_, true) => self.now().saturating_add(time.saturating_sub(self.clock())),
+                            (_, false) => time,
+                        })
+                    }
+                };
+                let sleeper = self.futexes.stand(word(at), bits);
+                let now = self.machine.load_user(at);
+                if now != Ok(value as u32) && self.futexes.leave(&sleeper) {
+                    return now.and(Err(Errno::EAGAIN));
+                }
+                let how = self.wait(thread, key_of(&*sleeper), until, || sleeper.is_woken());
+                if how == Waited::Ready || !self.futexes.leave(&sleeper) {
+                    return Ok(0);
+                }
+                match how {
+                    Waited::Late => Err(Errno::ETIMEDOUT),
+                    _ if until.is_some() => Err(Errno::EINTR),
+                    _ => Err(AGAIN),
+                }
+            }
+            kind @ (1 | 10) => {
+                let bits = if kind == 10 { value3 as u32 } else { u32::MAX };
+                Ok(self.wake_futex(word(at), value as u32, bits))
+            }
+            // To wake some and move others, perhaps only if the word is as it was.
+            kind @ (3 | 4) => {
+                if kind == 4 && self.machine.load_user(at)? != value3 as u32 {
+                    return Err(Errno::EAGAIN);
+                }
+                let (from, to) = (word(at), word(other));
+                let woken = self.wake_futex(from, value as u32, u32::MAX);
+                Ok(woken + self.futexes.requeue(from, to, time as u32))
+            }
+            5 => {
+                let code = value3 as u32;
+                let (operation, compare) = (code >> 28, code >> 24 & 15);
+                let (mut operand, compared) = (code >> 12 & 0xfff, code & 0xfff);
+                if operation & 8 != 0 {
+                    operand = 1 << (operand & 31);
+                }
+                let old = loop {
+                    let old = self.machine.load_user(other)?;
+                    let new = match operation & 7 {
+                        0 => operand,
+                        1 => old.wrapping_add(operand),
+                        2 => old | operand,
+                        3 => old & !operand,
+                        4 => old ^ operand,
+                        _ => return Err(Errno::ENOSYS),
+                    };
+                    if self.machine.swap_user(other, old, new)? == old {
+                        break old;
+                    }
+                };
+                let (old, compared) = (old as i32, (compared << 20) as i32 >> 20);
+                let holds = match compare {
+                    0 => old == compared,
+                    1 => old != compared,
+                    2 => old < compared,
+                    3 => old <= compared,
+                    4 => old > compared,
+                    5 => old >= compared,
+                    _ => return Err(Errno::ENOSYS),
+                };
+                let woken = self.wake_futex(word(at), value as u32, u32::MAX);
+                Ok(woken + if holds { self.wake_futex(word(other), time as u32, u32::MAX) } else { 0 })
+            }
+            _ => {
+                self.note_unknown(thread, super::n::futex);
+                Err(Errno::ENOSYS)
+            }
+        }
+    }
+
+    pub(crate) fn get_affinity(&self, bytes: u64, to: u64) -> Answer {
+        let cpus = self.machine.possible_cpus() as usize;
+        let len = cpus.div_ceil(64) * 8;
+        if (bytes as usize) < len || !bytes.is_multiple_of(8) {
+            return Err(Errno::EINVAL);
+        }
+        let mut set = alloc::vec![0_u8; len];
+        (0..cpus).for_each(|cpu| set[cpu / 8] |= 1 << (cpu % 8));
+        self.machine.write_user(to, &set)?;
+        Ok(len as u64)
+    }
+
+    /// A set of one CPU is where the calling thread goes; of others it is taken as all CPUs.
+    pub(crate) fn set_affinity(&self, thread: &Thread, tid: u64, bytes: u64, from: u64) -> Answer {
+        let mut set = alloc::vec![0; (bytes as usize).min(512)];
+        self.machine.read_user(from, &mut set)?;
+        let cpus = self.machine.possible_cpus() as usize;
+        let mut meant =
+            (0..cpus).filter(|cpu| set.get(cpu / 8).is_some_and(|byte| byte >> (cpu % 8) & 1 != 0));
+        let first = meant.next().ok_or(Errno::EINVAL)?;
+        if tid == 0 || tid == u64::from(thread.tid) {
+            self.machine.prefer(meant.next().is_none().then_some(first as u32));
+        }
+        Ok(0)
+    }
+
+    pub(crate) fn getcpu(&self, cpu: u64, node: u64) -> Answer {
+        let here = u32::from(self.machine.this_cpu().0);
+        for (at, value) in [(cpu, here), (node, 0)] {
+            if at != 0 {
+                self.machine.write_user(at, &value.to_le_bytes())?;
+            }
+        }
+        Ok(0)
+    }
+
+    fn process_of(&self, thread: &Thread, pid: u64) -> Result<Arc<Process>, Errno> {
+        if pid == 0 {
+            return Ok(thread.process.clone());
+        }
+        self.processes.with(|all| all.get(&(pid as u32)).cloned()).ok_or(Errno::ESRCH)
+    }
+
+    pub(crate) fn group_of(&self, thread: &Thread, pid: u64) -> Answer {
+        self.process_of(thread, pid).map(|process| process.group.load(Ordering::Relaxed).into())
+    }
+
+    pub(crate) fn set_group(&self, thread: &Thread, pid: u64, group: u64) -> Answer {
+        let process = self.process_of(thread, pid)?;
+        let group = if group == 0 { process.pid } else { group as u32 };
+        process.group.store(group, Ordering::Relaxed);
+        Ok(0)
+    }
+
+    pub(crate) fn arch_prctl(&self, thread: &Thread, what: u64, value: u64) -> Answer {
+        const SET_FS: u64 = 0x1002;
+        const GET_FS: u64 = 0x1003;
+        match what {
+            SET_FS if value >> 47 != 0 => Err(Errno::EPERM),
+            SET_FS => {
+                thread.fs.store(value, Ordering::Relaxed);
+                self.machine.set_fs(value);
+                Ok(0)
+            }
+            GET_FS => self.machine.write_user(value, &thread.fs().to_le_bytes()).map(|()| 0),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(crate) fn prctl(&self, thread: &Thread, what: u64, value: u64) -> Answer {
+        const SET_NAME: u64 = 15;
+        const GET_NAME: u64 = 16;
+        match what {
+            SET_NAME => {
+                let mut name = self.load_text(value, 64)?;
+                name.truncate(15);
+                if thread.tid == thread.process.pid {
+                    thread.process.place.with(|place| place.name = name);
+                }
+                Ok(0)
+            }
+            GET_NAME => {
+                let mut name = thread.process.place.with(|place| place.name.clone());
+                name.resize(16, 0);
+                self.machine.write_user(value, &name).map(|()| 0)
+            }
+            // Core files, timer slack, large pages, parents' deaths, and names of memory: nothing depends on them.
+            3 | 4 | 1 | 2 | 29 | 30 | 38 | 39 | 41 | 42 | 36 | 37 => Ok(0),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(crate) fn prlimit(&self, thread: &Thread, what: u64, old: u64) -> Answer {
+        let limit = match what {
+            3 => STACK,
+            4 => 0,
+            7 => thread.process.files.with(|files| files.most()) as u64,
+            0..=15 => u64::MAX,
+            _ => return Err(Errno::EINVAL),
+        };
+        if old != 0 {
+            self.machine.write_user(old, &Pack::default().long(limit).long(limit).0)?;
+        }
+        Ok(0)
+    }
+
+    /// All CPUs have passed a full barrier when each has been interrupted, or was not in a program of this process: no such
+    /// interrupt is sent for programs. The private kinds are not offered, and libraries do without them.
+    pub(crate) fn membarrier(&self, what: u64) -> Answer {
+        if what == 0 { Ok(0) } else { Err(Errno::EINVAL) }
+    }
+}

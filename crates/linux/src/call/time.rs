@@ -1,0 +1,152 @@
+//! Calls about time, and about the system as a whole.
+
+use alloc::vec::Vec;
+
+use crate::errno::{Answer, Errno};
+use crate::kernel::{Linux, Waited};
+use crate::layout::Pack;
+use crate::machine::Machine;
+use crate::process::Thread;
+use crate::sync::key_of;
+
+impl<M: Machine> Linux<'_, M> {
+    /// A clock in nanoseconds: of the wall, or of the machine. What a program has used of a CPU is not kept: it is told how
+    /// long it has been there.
+    fn clock_of(&self, thread: &Thread, clock: u64) -> Result<u64, Errno> {
+        match clock as u32 as i32 {
+            0 | 5 | 11 => Ok(self.clock()),
+            1 | 4 | 6 | 7 => Ok(self.now()),
+            2 | 3 => Ok(self.now() - thread.process.began),
+            // Of a process or a thread by number.
+            clock if clock < 0 => Ok(self.now() - thread.process.began),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(crate) fn clock_gettime(&self, thread: &Thread, clock: u64, to: u64) -> Answer {
+        let time = self.clock_of(thread, clock)?;
+        self.machine.write_user(to, &Pack::default().time(time).0).map(|()| 0)
+    }
+
+    pub(crate) fn clock_getres(&self, to: u64) -> Answer {
+        if to != 0 {
+            self.machine.write_user(to, &Pack::default().time(1).0)?;
+        }
+        Ok(0)
+    }
+
+    pub(crate) fn gettimeofday(&self, to: u64) -> Answer {
+        let now = self.clock();
+        if to != 0 {
+            let packed = Pack::default().long(now / 1_000_000_000).long(now % 1_000_000_000 / 1000);
+            self.machine.write_user(to, &packed.0)?;
+        }
+        Ok(0)
+    }
+
+    pub(crate) fn time_of_day(&self, to: u64) -> Answer {
+        let now = self.clock() / 1_000_000_000;
+        if to != 0 {
+            self.machine.write_user(to, &now.to_le_bytes())?;
+        }
+        Ok(now)
+    }
+
+    pub(crate) fn sleep(&self, thread: &Thread, [clock, flags, time, left]: [u64; 4]) -> Answer {
+        const ABSOLUTE: u64 = 1;
+        let time = self.time(time)?;
+        let now = self.clock_of(thread, clock)?;
+        let ns = if flags & ABSOLUTE != 0 { time.saturating_sub(now) } else { time };
+        let until = self.now().saturating_add(ns);
+        if ns == 0 {
+            return Ok(0);
+        }
+        match self.wait(thread, key_of(thread), Some(until), || false) {
+            Waited::Interrupted => {
+                if left != 0 && flags & ABSOLUTE == 0 {
+                    let left_ns = until.saturating_sub(self.now());
+                    self.machine.write_user(left, &Pack::default().time(left_ns).0)?;
+                }
+                Err(Errno::EINTR)
+            }
+            Waited::Ready | Waited::Late => Ok(0),
+        }
+    }
+
+    /// Sets the alarm of a process; gives what was left of the one before, and its repetition.
+    pub(crate) fn set_alarm(&self, thread: &Thread, ns: u64, every: u64) -> Result<(u64, u64), Errno> {
+        let now = self.now();
+        let new = if ns == 0 { 0 } else { now.saturating_add(ns) };
+        let (at, old) = thread.process.alarm.with(|alarm| core::mem::replace(alarm, (new, every)));
+        self.alarm_changed();
+        Ok((if at == 0 { 0 } else { at.saturating_sub(now).max(1) }, old))
+    }
+
+    fn pack_timer(&self, (left, every): (u64, u64)) -> Vec<u8> {
+        let time = |pack: Pack, ns: u64| pack.long(ns / 1_000_000_000).long(ns % 1_000_000_000 / 1000);
+        time(time(Pack::default(), every), left).0
+    }
+
+    pub(crate) fn setitimer(&self, thread: &Thread, which: u64, new: u64, old: u64) -> Answer {
+        if which != 0 {
+            // Times of CPUs are not kept.
+            return Err(Errno::EINVAL);
+        }
+        let micros =
+            |at: u64| Ok::<_, Errno>(self.load_long(at)? * 1_000_000_000 + self.load_long(at + 8)? * 1000);
+        let (every, first) = if new == 0 { (0, 0) } else { (micros(new)?, micros(new + 16)?) };
+        let before = self.set_alarm(thread, first, every)?;
+        if old != 0 {
+            self.machine.write_user(old, &self.pack_timer(before))?;
+        }
+        Ok(0)
+    }
+
+    pub(crate) fn getitimer(&self, thread: &Thread, which: u64, to: u64) -> Answer {
+        if which != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let (at, every) = thread.process.alarm.with(|alarm| *alarm);
+        let left = if at == 0 { 0 } else { at.saturating_sub(self.now()).max(1) };
+        self.machine.write_user(to, &self.pack_timer((left, every))).map(|()| 0)
+    }
+
+    pub(crate) fn times(&self, to: u64) -> Answer {
+        let ticks = self.now() / 10_000_000;
+        if to != 0 {
+            self.machine.write_user(to, &Pack::default().long(ticks).long(0).long(0).long(0).0)?;
+        }
+        Ok(ticks)
+    }
+
+    pub(crate) fn uname(&self, to: u64) -> Answer {
+        let mut all = Vec::new();
+        for word in ["Linux", "quietmm", "6.12.0", "#1 SMP", "x86_64", "(none)"] {
+            let end = all.len() + 65;
+            all.extend_from_slice(word.as_bytes());
+            all.resize(end, 0);
+        }
+        self.machine.write_user(to, &all).map(|()| 0)
+    }
+
+    pub(crate) fn sysinfo(&self, to: u64) -> Answer {
+        let (total, free) = self.machine.memory();
+        let head = Pack::default().long(self.now() / 1_000_000_000).long(0).long(0).long(0);
+        let memory = head.long(total << 10).long(free << 10).long(0).long(0).long(0).long(0);
+        let processes = self.processes.with(|all| all.len()) as u16;
+        let all = memory.half(processes).half(0).word(0).long(0).long(0).word(1).zeros_to(112);
+        self.machine.write_user(to, &all.0).map(|()| 0)
+    }
+
+    pub(crate) fn getrandom(&self, to: u64, bytes: u64) -> Answer {
+        let bytes = bytes.min(1 << 20);
+        let mut done = 0;
+        while done < bytes {
+            let word = self.random().to_le_bytes();
+            let len = (bytes - done).min(8) as usize;
+            self.machine.write_user(to + done, &word[..len])?;
+            done += len as u64;
+        }
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,503 @@
+//! Bytes between programs and files.
+
+use alloc::string::ToString;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use crate::errno::{Answer, Errno};
+use crate::kernel::{AGAIN, Linux, Waited};
+use crate::machine::Machine;
+use crate::open::{Kind, Open, flag};
+use crate::pipe::{Done, End, WHOLE};
+use crate::process::Thread;
+use crate::signal::{Info, number};
+use crate::sync::key_of;
+use crate::tree::{Body, Device, Inode};
+
+/// Bytes that go through the kernel's buffer at a time.
+const PIECE: usize = 64 << 10;
+/// Bytes that one call moves at most.
+const MOST: u64 = 0x7fff_f000;
+
+impl<M: Machine> Linux<'_, M> {
+    pub(crate) fn open_file(&self, thread: &Thread, number: u64) -> Result<Arc<Open>, Errno> {
+        thread.process.files.with(|files| files.get(number))
+    }
+
+    pub(crate) fn read(&self, thread: &Thread, number: u64, into: &[(u64, u64)], at: Option<u64>) -> Answer {
+        let open = self.open_file(thread, number)?;
+        if !open.may_read() || open.has(flag::PATH) {
+            return Err(Errno::EBADF);
+        }
+        self.each(into, |to, bytes| self.read_one(thread, &open, to, bytes, at))
+    }
+
+    pub(crate) fn write(&self, thread: &Thread, number: u64, from: &[(u64, u64)], at: Option<u64>) -> Answer {
+        let open = self.open_file(thread, number)?;
+        if !open.may_write() || open.has(flag::PATH) {
+            return Err(Errno::EBADF);
+        }
+        self.each(from, |from, bytes| self.write_one(thread, &open, from, bytes, at))
+    }
+
+    /// One buffer after the other, until one is not full, or fails.
+    fn each(&self, buffers: &[(u64, u64)], mut work: impl FnMut(u64, u64) -> Answer) -> Answer {
+        let mut sum = 0;
+        for &(at, bytes) in buffers {
+            if bytes == 0 {
+                continue;
+            }
+            match work(at, bytes.min(MOST)) {
+                Ok(done) => {
+                    sum += done;
+                    if done < bytes {
+                        break;
+                    }
+                }
+                Err(error) if sum == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Reads bytes of something that has places, from `at`; `to` takes them.
+    fn read_places(
+        &self,
+        open: &Open,
+        mut at: u64,
+        bytes: u64,
+        mut to: impl FnMut(u64, &[u8]) -> Result<(), Errno>,
+    ) -> Answer {
+        let mut buffer = alloc::vec![0; PIECE.min(bytes as usize)];
+        let mut done = 0;
+        while done < bytes {
+            let piece = buffer.len().min((bytes - done) as usize);
+            let got = match &open.kind {
+                Kind::File(inode) => {
+                    let file = inode.file().ok_or(Errno::EINVAL)?;
+                    match self.mm.read_file(file, at, &mut buffer[..piece]) {
+                        Ok(got) => got,
+                        Err(_) if done > 0 => break,
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                Kind::Text(text, _) => {
+                    let rest = text.get(at.min(text.len() as u64) as usize..).unwrap_or_default();
+                    let got = rest.len().min(piece);
+                    buffer[..got].copy_from_slice(&rest[..got]);
+                    got
+                }
+                _ => return Err(Errno::ESPIPE),
+            };
+            if got == 0 {
+                break;
+            }
+            match to(done, &buffer[..got]) {
+                Ok(()) => {}
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+            done += got as u64;
+            at += got as u64;
+            self.machine.cond_resched();
+        }
+        Ok(done)
+    }
+
+    fn read_one(&self, thread: &Thread, open: &Open, to: u64, bytes: u64, at: Option<u64>) -> Answer {
+        let store = |done: u64, from: &[u8]| self.machine.write_user(to + done, from);
+        match &open.kind {
+            Kind::File(_) | Kind::Text(..) => match at {
+                Some(at) => self.read_places(open, at, bytes, store),
+                None => open.offset.with(self.machine, |offset| {
+                    let done = self.read_places(open, *offset, bytes, store)?;
+                    *offset += done;
+                    Ok(done)
+                }),
+            },
+            _ if at.is_some() => Err(Errno::ESPIPE),
+            Kind::Directory(_) => Err(Errno::EISDIR),
+            Kind::Device(device, _) => self.read_device(*device, to, bytes),
+            Kind::Console(_) => Ok(0),
+            Kind::Pipe(end) => self.read_pipe(thread, open, end, to, bytes),
+            Kind::Event(count) => {
+                if bytes < 8 {
+                    return Err(Errno::EINVAL);
+                }
+                let taken = || {
+                    let value = count.swap(0, Ordering::SeqCst);
+                    (value != 0).then_some(value)
+                };
+                let mut value = taken();
+                if value.is_none() && !open.has(flag::NO_WAIT) {
+                    let how = self.wait(thread, key_of(count), None, || {
+                        value = taken();
+                        value.is_some()
+                    });
+                    if how != Waited::Ready {
+                        return Err(AGAIN);
+                    }
+                }
+                let value = value.ok_or(Errno::EAGAIN)?;
+                self.machine.wake(key_of(count));
+                self.machine.write_user(to, &value.to_le_bytes())?;
+                Ok(8)
+            }
+        }
+    }
+
+    fn read_device(&self, device: Device, to: u64, bytes: u64) -> Answer {
+        let mut piece = [0; 4096];
+        match device {
+            Device::Null | Device::Console => return Ok(0),
+            Device::Zero | Device::Full | Device::Random => {}
+        }
+        let mut done = 0;
+        while done < bytes {
+            let len = (bytes - done).min(4096) as usize;
+            if device == Device::Random {
+                for word in piece.chunks_exact_mut(8) {
+                    word.copy_from_slice(&self.random().to_le_bytes());
+                }
+            }
+            self.machine.write_user(to + done, &piece[..len])?;
+            done += len as u64;
+            self.machine.cond_resched();
+        }
+        Ok(done)
+    }
+
+    fn read_pipe(&self, thread: &Thread, open: &Open, end: &End, to: u64, bytes: u64) -> Answer {
+        let mut buffer = alloc::vec![0; (bytes as usize).min(PIECE)];
+        let mut done = end.pipe.read(&mut buffer);
+        if done == Done::Wait {
+            if open.has(flag::NO_WAIT) {
+                return Err(Errno::EAGAIN);
+            }
+            let how = self.wait(thread, key_of(&*end.pipe), None, || {
+                done = end.pipe.read(&mut buffer);
+                done != Done::Wait
+            });
+            if how != Waited::Ready {
+                return Err(AGAIN);
+            }
+        }
+        let Done::Bytes(count) = done else { return Err(Errno::EAGAIN) };
+        self.machine.wake(key_of(&*end.pipe));
+        self.machine.write_user(to, &buffer[..count])?;
+        Ok(count as u64)
+    }
+
+    fn write_one(&self, thread: &Thread, open: &Open, from: u64, bytes: u64, at: Option<u64>) -> Answer {
+        let load = |done: u64, into: &mut [u8]| self.machine.read_user(from + done, into);
+        match &open.kind {
+            Kind::File(inode) => match at {
+                Some(at) if !open.has(flag::APPEND) => self.write_places(inode, at, bytes, load),
+                _ => open.offset.with(self.machine, |offset| {
+                    let file = inode.file().ok_or(Errno::EINVAL)?;
+                    let start = if open.has(flag::APPEND) { self.file_len(file) } else { *offset };
+                    let done = self.write_places(inode, start, bytes, load)?;
+                    if at.is_none() {
+                        *offset = start + done;
+                    }
+                    Ok(done)
+                }),
+            },
+            _ if at.is_some() => Err(Errno::ESPIPE),
+            Kind::Directory(_) => Err(Errno::EISDIR),
+            Kind::Text(..) => Ok(bytes),
+            Kind::Device(Device::Full, _) => Err(Errno::ENOSPC),
+            Kind::Device(Device::Console, _) => self.print(1, from, bytes),
+            Kind::Device(..) => Ok(bytes),
+            Kind::Console(which) => self.print(*which, from, bytes),
+            Kind::Pipe(end) => self.write_pipe(thread, open, end, from, bytes),
+            Kind::Event(count) => {
+                let more = self.load_long(from)?;
+                count.fetch_add(more, Ordering::SeqCst);
+                self.machine.wake(key_of(count));
+                Ok(8)
+            }
+        }
+    }
+
+    fn print(&self, which: u32, from: u64, bytes: u64) -> Answer {
+        let mut piece = [0; 1024];
+        let mut done = 0;
+        while done < bytes {
+            let len = (bytes - done).min(1024) as usize;
+            match self.machine.read_user(from + done, &mut piece[..len]) {
+                Ok(()) => self.machine.console(which, &piece[..len]),
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+            done += len as u64;
+            self.machine.cond_resched();
+        }
+        Ok(done)
+    }
+
+    /// Writes bytes to a file, from `at`; `from` gives them.
+    fn write_places(
+        &self,
+        inode: &Inode,
+        mut at: u64,
+        bytes: u64,
+        mut from: impl FnMut(u64, &mut [u8]) -> Result<(), Errno>,
+    ) -> Answer {
+        let file = inode.file().ok_or(Errno::EINVAL)?;
+        let mut buffer = alloc::vec![0; PIECE.min(bytes as usize)];
+        let mut done = 0;
+        while done < bytes {
+            let piece = buffer.len().min((bytes - done) as usize);
+            let put = from(done, &mut buffer[..piece]).and_then(|()| {
+                self.mm.write_file(file, at, &buffer[..piece]).map_err(|error| match error {
+                    quietmm::Error::BadRange => Errno::EFBIG,
+                    other => other.into(),
+                })
+            });
+            match put {
+                Ok(0) => break,
+                Ok(put) => {
+                    done += put as u64;
+                    at += put as u64;
+                }
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+            self.machine.cond_resched();
+        }
+        inode.modified.store(self.clock(), Ordering::Relaxed);
+        Ok(done)
+    }
+
+    fn write_pipe(&self, thread: &Thread, open: &Open, end: &End, from: u64, bytes: u64) -> Answer {
+        let mut buffer = alloc::vec![0; (bytes as usize).min(PIECE)];
+        let mut done = 0;
+        while done < bytes {
+            let len = buffer.len().min((bytes - done) as usize);
+            // Up to so many bytes go in one piece.
+            debug_assert!(len <= WHOLE || len == buffer.len() || done > 0);
+            self.machine.read_user(from + done, &mut buffer[..len])?;
+            let mut put = end.pipe.write(&buffer[..len]);
+            if put == Ok(Done::Wait) {
+                if open.has(flag::NO_WAIT) {
+                    return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
+                }
+                let how = self.wait(thread, key_of(&*end.pipe), None, || {
+                    put = end.pipe.write(&buffer[..len]);
+                    put != Ok(Done::Wait)
+                });
+                if how != Waited::Ready {
+                    return if done > 0 { Ok(done) } else { Err(AGAIN) };
+                }
+            }
+            match put {
+                Ok(Done::Bytes(count)) => done += count as u64,
+                Ok(Done::Wait) => {}
+                Err(error) => {
+                    if done > 0 {
+                        break;
+                    }
+                    let word = u64::from(thread.process.pid);
+                    self.post(&thread.process, None, Info { signal: number::PIPE, code: 0, word });
+                    return Err(error);
+                }
+            }
+            self.machine.wake(key_of(&*end.pipe));
+        }
+        Ok(done)
+    }
+
+    /// From a file to anything.
+    pub(crate) fn sendfile(&self, thread: &Thread, [to, from, at, bytes, ..]: [u64; 6]) -> Answer {
+        let (to, from) = (self.open_file(thread, to)?, self.open_file(thread, from)?);
+        if !from.may_read() || !to.may_write() {
+            return Err(Errno::EBADF);
+        }
+        if !matches!(from.kind, Kind::File(_)) || !matches!(to.kind, Kind::File(_)) {
+            // Programs copy by themselves then.
+            return Err(Errno::EINVAL);
+        }
+        let Kind::File(target) = &to.kind else { return Err(Errno::EINVAL) };
+        let target = target.clone();
+        let mut start =
+            if at == 0 { from.offset.with(self.machine, |offset| *offset) } else { self.load_long(at)? };
+        let mut place = to.offset.with(self.machine, |offset| *offset);
+        let done = self.read_places(&from, start, bytes.min(MOST), |_, piece| {
+            let put = |done: u64, into: &mut [u8]| {
+                into.copy_from_slice(&piece[done as usize..done as usize + into.len()]);
+                Ok(())
+            };
+            place += self.write_places(&target, place, piece.len() as u64, put)?;
+            Ok(())
+        })?;
+        start += done;
+        to.offset.with(self.machine, |offset| *offset = place);
+        if at == 0 {
+            from.offset.with(self.machine, |offset| *offset = start);
+        } else {
+            self.machine.write_user(at, &start.to_le_bytes())?;
+        }
+        Ok(done)
+    }
+
+    pub(crate) fn copy_file_range(
+        &self,
+        thread: &Thread,
+        [from, from_at, to, to_at, bytes, _]: [u64; 6],
+    ) -> Answer {
+        if to_at != 0 {
+            return Err(Errno::EINVAL);
+        }
+        self.sendfile(thread, [to, from, from_at, bytes, 0, 0])
+    }
+
+    pub(crate) fn lseek(&self, thread: &Thread, number: u64, by: i64, whence: u64) -> Answer {
+        let open = self.open_file(thread, number)?;
+        let end = match &open.kind {
+            Kind::File(inode) => inode.file().map_or(0, |file| self.file_len(file)),
+            Kind::Text(text, _) => text.len() as u64,
+            Kind::Directory(_) => i64::MAX as u64,
+            Kind::Device(..) => return Ok(0),
+            _ => return Err(Errno::ESPIPE),
+        };
+        open.offset.with(self.machine, |offset| {
+            let base = match whence {
+                0 => 0,
+                1 => *offset as i64,
+                2 => end as i64,
+                // Data everywhere, and one hole, at the end.
+                3 | 4 if by < 0 || by as u64 >= end => return Err(Errno::ENXIO),
+                3 => 0,
+                4 => {
+                    *offset = end;
+                    return Ok(end);
+                }
+                _ => return Err(Errno::EINVAL),
+            };
+            let new = base.checked_add(by).filter(|&new| new >= 0).ok_or(Errno::EINVAL)?;
+            *offset = new as u64;
+            Ok(*offset)
+        })
+    }
+
+    fn set_len(&self, inode: &Inode, len: u64) -> Answer {
+        let file = inode.file().ok_or(if inode.is_directory() { Errno::EISDIR } else { Errno::EINVAL })?;
+        if len >> 63 != 0 {
+            return Err(Errno::EINVAL);
+        }
+        self.mm.set_file_len(file, len).map_err(|error| match error {
+            quietmm::Error::BadRange => Errno::EFBIG,
+            other => other.into(),
+        })?;
+        inode.modified.store(self.clock(), Ordering::Relaxed);
+        Ok(0)
+    }
+
+    pub(crate) fn ftruncate(&self, thread: &Thread, number: u64, len: u64) -> Answer {
+        let open = self.open_file(thread, number)?;
+        match &open.kind {
+            Kind::File(inode) if open.may_write() => self.set_len(inode, len),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(crate) fn truncate(&self, thread: &Thread, path: u64, len: u64) -> Answer {
+        let path = self.load_path(path)?;
+        let inode = self.walk(thread, None, &path, true)?.inode.ok_or(Errno::ENOENT)?;
+        self.set_len(&inode, len)
+    }
+
+    pub(crate) fn fallocate(&self, thread: &Thread, number: u64, mode: u64, at: u64, bytes: u64) -> Answer {
+        const KEEP: u64 = 1;
+        const HOLE: u64 = 2;
+        let open = self.open_file(thread, number)?;
+        let Kind::File(inode) = &open.kind else { return Err(Errno::ENODEV) };
+        let file = inode.file().ok_or(Errno::ENODEV)?;
+        let end = at.checked_add(bytes).filter(|&end| bytes > 0 && end >> 63 == 0).ok_or(Errno::EINVAL)?;
+        if !open.may_write() {
+            return Err(Errno::EBADF);
+        }
+        match mode {
+            0 if end > self.file_len(file) => self.set_len(inode, end),
+            0 | KEEP => Ok(0),
+            mode if mode == HOLE | KEEP => {
+                self.mm.punch_hole(file, at, bytes)?;
+                Ok(0)
+            }
+            _ => Err(Errno::EOPNOTSUPP),
+        }
+    }
+
+    pub(crate) fn write_back(&self, inode: &Inode) -> Result<(), Errno> {
+        if let Some(file) = inode.file() {
+            self.mm.write_back(file)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn fsync(&self, thread: &Thread, number: u64) -> Answer {
+        let open = self.open_file(thread, number)?;
+        match &open.kind {
+            Kind::File(inode) => self.write_back(inode).map(|()| 0),
+            Kind::Directory(_) => Ok(0),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(crate) fn fadvise(&self, thread: &Thread, [number, at, bytes, advice, ..]: [u64; 6]) -> Answer {
+        const NOT_NEEDED: u64 = 4;
+        let open = self.open_file(thread, number)?;
+        let inode = match &open.kind {
+            Kind::File(inode) => inode,
+            Kind::Pipe(_) => return Err(Errno::ESPIPE),
+            _ => return Ok(0),
+        };
+        if advice == NOT_NEEDED
+            && let Some(file) = inode.file()
+        {
+            let pages = if bytes == 0 { u64::MAX } else { bytes.div_ceil(4096) };
+            self.mm.evict_file(file, at / 4096, pages)?;
+        }
+        Ok(0)
+    }
+
+    pub(crate) fn getdents(&self, thread: &Thread, number: u64, to: u64, bytes: u64) -> Answer {
+        let open = self.open_file(thread, number)?;
+        let Kind::Directory(directory) = &open.kind else { return Err(Errno::ENOTDIR) };
+        open.offset.with(self.machine, |offset| {
+            let parent = directory.parent().unwrap_or_else(|| directory.clone());
+            let dots = [(b".".to_vec(), directory.clone()), (b"..".to_vec(), parent)];
+            let listed = match &directory.body {
+                Body::OpenFiles(_) => {
+                    let numbers = thread.process.files.with(|files| files.numbers());
+                    numbers.into_iter().map(|n| (n.to_string().into_bytes(), Inode::opened(n))).collect()
+                }
+                _ => directory.list()?,
+            };
+            let all = dots.into_iter().chain(listed);
+            let mut out: Vec<u8> = Vec::new();
+            for (index, (name, inode)) in all.enumerate().skip(*offset as usize) {
+                let len = (19 + name.len() + 1).next_multiple_of(8);
+                if out.len() + len > bytes as usize {
+                    if out.is_empty() {
+                        return Err(Errno::EINVAL);
+                    }
+                    break;
+                }
+                let start = out.len();
+                out.extend(inode.number.to_le_bytes());
+                out.extend((index as u64 + 1).to_le_bytes());
+                out.extend((len as u16).to_le_bytes());
+                out.push((inode.mode.load(Ordering::Relaxed) >> 12) as u8);
+                out.extend_from_slice(&name);
+                out.resize(start + len, 0);
+                *offset = index as u64 + 1;
+            }
+            self.machine.write_user(to, &out)?;
+            Ok(out.len() as u64)
+        })
+    }
+}

@@ -1,0 +1,77 @@
+//! Errors as programs see them.
+
+use quietmm::Error;
+
+/// A number of `errno.h`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Errno(pub u16);
+
+/// What a system call answers.
+pub type Answer = Result<u64, Errno>;
+
+macro_rules! numbers {
+    ($($name:ident = $number:literal, $what:literal;)*) => {
+        impl Errno { $(#[doc = $what] pub const $name: Errno = Errno($number);)* }
+    };
+}
+
+numbers! {
+    EPERM = 1, "Not permitted.";
+    ENOENT = 2, "No such file.";
+    ESRCH = 3, "No such process.";
+    EINTR = 4, "A signal came first.";
+    EIO = 5, "The device failed.";
+    ENXIO = 6, "No such device, or nothing there.";
+    E2BIG = 7, "Too many arguments.";
+    ENOEXEC = 8, "Not a program.";
+    EBADF = 9, "Not an open file.";
+    ECHILD = 10, "No child to wait for.";
+    EAGAIN = 11, "Not now.";
+    ENOMEM = 12, "No memory, or nothing is mapped there.";
+    EACCES = 13, "No right to.";
+    EFAULT = 14, "A bad pointer.";
+    EEXIST = 17, "It exists.";
+    ENODEV = 19, "No such device.";
+    ENOTDIR = 20, "Not a directory.";
+    EISDIR = 21, "A directory.";
+    EINVAL = 22, "An argument makes no sense.";
+    EMFILE = 24, "Too many open files.";
+    ENOTTY = 25, "Not a terminal.";
+    EFBIG = 27, "Too large a file.";
+    ENOSPC = 28, "No room.";
+    ESPIPE = 29, "Not a file with places in it.";
+    EROFS = 30, "Nothing can be written there.";
+    EPIPE = 32, "Nobody reads.";
+    ERANGE = 34, "Too small a buffer.";
+    ENAMETOOLONG = 36, "Too long a name.";
+    ENOSYS = 38, "No such system call here.";
+    ENOTEMPTY = 39, "The directory is not empty.";
+    ELOOP = 40, "Too many symbolic links.";
+    EOVERFLOW = 75, "Too large a number.";
+    EOPNOTSUPP = 95, "Not of this kind of file.";
+    EAFNOSUPPORT = 97, "No such kind of network.";
+    ETIMEDOUT = 110, "The time is over.";
+}
+
+impl Errno {
+    /// As a register has it.
+    pub fn register(self) -> u64 {
+        -i64::from(self.0) as u64
+    }
+}
+
+impl From<Error> for Errno {
+    fn from(error: Error) -> Errno {
+        match error {
+            Error::OutOfMemory | Error::TooMany | Error::MapCount { .. } | Error::NotMapped(_) => {
+                Errno::ENOMEM
+            }
+            Error::Overlaps(_) => Errno::EEXIST,
+            Error::NotMappable(_) => Errno::EPERM,
+            Error::NotPermitted(_) => Errno::EACCES,
+            Error::Device | Error::SwapDevice(_) => Errno::EIO,
+            Error::Busy => Errno::EAGAIN,
+            _ => Errno::EINVAL,
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! A program comes into a space of its own.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use quietmm::SpaceId;
+
+use crate::areas::{PAGE, What, rights};
+use crate::elf::{self, Header, Plan};
+use crate::errno::Errno;
+use crate::frame::Frame;
+use crate::kernel::{Linux, Waited};
+use crate::machine::Machine;
+use crate::memory::WITHIN;
+use crate::process::{Layout, Mapped, Memory, Thread};
+use crate::signal::Action;
+use crate::start::{self, Aux};
+use crate::sync::key_of;
+use crate::tree::Inode;
+
+/// Where the stack ends, and how long it may become.
+const STACK_END: u64 = 0x7fff_ffff_f000;
+pub(crate) const STACK: u64 = 8 << 20;
+/// Where a program lies that may lie anywhere.
+const ANYWHERE: u64 = 0x5555_5555_4000;
+/// Scripts that name scripts.
+const DEEPEST: u32 = 4;
+
+/// A file that is read as a program.
+struct Program {
+    inode: Arc<Inode>,
+    path: Vec<u8>,
+    header: Header,
+    plan: Plan,
+}
+
+impl<M: Machine> Linux<'_, M> {
+    fn read_exact(&self, inode: &Inode, at: u64, bytes: usize) -> Result<Vec<u8>, Errno> {
+        let file = inode.file().ok_or(Errno::EACCES)?;
+        let mut buffer = alloc::vec![0; bytes];
+        let mut done = 0;
+        while done < bytes {
+            match self.mm.read_file(file, at + done as u64, &mut buffer[done..])? {
+                0 => return Err(Errno::ENOEXEC),
+                more => done += more,
+            }
+        }
+        Ok(buffer)
+    }
+
+    fn read_program(&self, inode: Arc<Inode>, path: &[u8]) -> Result<Program, Errno> {
+        let file = inode.file().ok_or(Errno::EACCES)?;
+        let header = Header::parse(&self.read_exact(&inode, 0, elf::HEADER)?)?;
+        let table = self.read_exact(&inode, header.table, header.count * elf::ENTRY)?;
+        let plan = elf::plan(&header, &table, self.file_len(file))?;
+        Ok(Program { inode, path: path.to_vec(), header, plan })
+    }
+
+    /// A file that may be run, and the path at which it lies.
+    fn find_program(&self, thread: &Thread, path: &[u8]) -> Result<(Arc<Inode>, Vec<u8>), Errno> {
+        let found = self.walk(thread, None, path, true)?;
+        let whole = crate::path::whole(&found);
+        let mut inode = found.inode.ok_or(Errno::ENOENT)?;
+        if let crate::tree::Body::Opened(number) = inode.body {
+            inode = self.open_file(thread, number)?.inode().cloned().ok_or(Errno::EACCES)?;
+        }
+        let mode = inode.mode.load(Ordering::Relaxed);
+        if inode.is_directory() || mode & 0o111 == 0 { Err(Errno::EACCES) } else { Ok((inode, whole)) }
+    }
+
+    /// Maps a program; gives how far from where it says it lies, and the parts of pages behind its files' ends that are to
+    /// be zeros.
+    fn load(
+        &self,
+        space: SpaceId,
+        layout: &mut Layout,
+        program: &Program,
+        low: bool,
+    ) -> Result<(u64, Vec<(u64, u64)>), Errno> {
+        let (first, end) = program.plan.bounds();
+        let bias = match program.header.anywhere {
+            false => 0,
+            true if low => ANYWHERE,
+            true => layout.areas.find_free(end - first, &WITHIN).ok_or(Errno::ENOMEM)? - first,
+        };
+        let mut clear = Vec::new();
+        for segment in &program.plan.segments {
+            let start = segment.at & !(PAGE - 1);
+            let (file_end, end) = (segment.at + segment.bytes, segment.at + segment.room);
+            let mapped = if segment.bytes > 0 { file_end.next_multiple_of(PAGE) } else { start };
+            let write = if segment.write { rights::WRITE } else { 0 };
+            let execute = if segment.execute { rights::EXECUTE } else { 0 };
+            let of = rights::READ | write | execute;
+            let file = Mapped { inode: program.inode.clone(), path: program.path.as_slice().into() };
+            if mapped > start {
+                let page = (segment.offset - (segment.at - start)) / PAGE;
+                let what = What::File { file, page, shared: false };
+                self.map(space, layout, start + bias..mapped + bias, of, what)?;
+            }
+            if end.next_multiple_of(PAGE) > mapped {
+                self.map(space, layout, mapped + bias..end.next_multiple_of(PAGE) + bias, of, What::Own(""))?;
+            }
+            if end > file_end && segment.write && segment.bytes > 0 {
+                // To the end of the page: loaders take what follows for their own first memory.
+                clear.push((file_end + bias, mapped + bias));
+            }
+        }
+        Ok((bias, clear))
+    }
+
+    /// Puts another program in place of the one that runs.
+    ///
+    /// # Errors
+    /// Then the old one goes on.
+    pub(crate) fn exec(
+        &self,
+        thread: &Arc<Thread>,
+        frame: &mut Frame,
+        path: &[u8],
+        mut arguments: Vec<Vec<u8>>,
+        environment: Vec<Vec<u8>>,
+    ) -> Result<(), Errno> {
+        let mut path = path.to_vec();
+        let mut depth = 0;
+        let program = loop {
+            let (inode, whole) = self.find_program(thread, &path)?;
+            let mut first = [0; 256];
+            let file = inode.file().ok_or(Errno::EACCES)?;
+            let read = self.mm.read_file(file, 0, &mut first)?;
+            let Some((interpreter, argument)) = script(&first[..read])? else {
+                break self.read_program(inode, &whole)?;
+            };
+            depth += 1;
+            if depth > DEEPEST {
+                return Err(Errno::ELOOP);
+            }
+            let rest = arguments.drain(..).skip(1).collect::<Vec<_>>();
+            arguments.push(interpreter.clone());
+            arguments.extend(argument);
+            arguments.push(path);
+            arguments.extend(rest);
+            path = interpreter;
+        };
+        let interpreter = match program.plan.interpreter {
+            None => None,
+            Some((at, bytes)) => {
+                let mut name = self.read_exact(&program.inode, at, bytes)?;
+                if name.pop() != Some(0) {
+                    return Err(Errno::ENOEXEC);
+                }
+                let (inode, whole) = self.find_program(thread, &name)?;
+                Some(self.read_program(inode, &whole)?)
+            }
+        };
+        let space = self.mm.create_space()?;
+        let mut layout = Layout::default();
+        let loaded = self.prepare(space, &mut layout, &program, interpreter.as_ref());
+        let (biases, clear) = match loaded {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                drop(layout);
+                self.left.add(crate::tree::Leaving::Space(space));
+                return Err(error);
+            }
+        };
+        let (bias, base) = biases;
+        let aux = [
+            (Aux::Hardware, 0x078b_fbff),
+            (Aux::PageBytes, PAGE),
+            (Aux::Ticks, 100),
+            (Aux::Table, program.plan.table + bias),
+            (Aux::EntryBytes, elf::ENTRY as u64),
+            (Aux::Entries, program.header.count as u64),
+            (Aux::Base, base),
+            (Aux::Entry, program.header.entry + bias),
+            (Aux::User, 0),
+            (Aux::EffectiveUser, 0),
+            (Aux::Group, 0),
+            (Aux::EffectiveGroup, 0),
+            (Aux::Secure, 0),
+        ];
+        let mut random = [0; 16];
+        random[..8].copy_from_slice(&self.random().to_le_bytes());
+        random[8..].copy_from_slice(&self.random().to_le_bytes());
+        let stack = start::pack(STACK_END, &arguments, &environment, &path, random, &aux)
+            .inspect_err(|_| self.left.add(crate::tree::Leaving::Space(space)))?;
+        layout.heap = program.plan.bounds().1 + bias;
+        layout.heap_end = layout.heap;
+        self.alone(thread);
+
+        // From here on there is no way back.
+        let process = &thread.process;
+        let memory = Memory::new(space, layout, &self.left);
+        let old = process.memory.with(|memory_now| memory_now.replace(memory));
+        self.machine.enter_space(Some(space));
+        drop(old);
+        self.settle();
+        let entry = interpreter.as_ref().map_or(program.header.entry + bias, |it| it.header.entry + base);
+        *frame = Frame::begin(entry, stack.pointer);
+        frame.tame();
+        let zeros = [0; PAGE as usize];
+        let cleared = clear
+            .iter()
+            .all(|&(from, to)| self.machine.write_user(from, &zeros[..(to - from) as usize]).is_ok());
+        if !cleared || self.machine.write_user(stack.pointer, &stack.bytes).is_err() {
+            process.die(crate::signal::number::SEGMENT);
+        }
+        thread.fs.store(0, Ordering::Relaxed);
+        self.machine.set_fs(0);
+        thread.clear_tid.store(0, Ordering::Relaxed);
+        thread.stack.with(|stack| *stack = None);
+        process.actions.with(|actions| {
+            actions
+                .iter_mut()
+                .filter(|action| action.handler != 1)
+                .for_each(|action| *action = Action::default());
+        });
+        let closed = process.files.with(crate::open::Files::take_for_exec);
+        drop(closed);
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(&path);
+        process.place.with(|place| {
+            place.name = name[..name.len().min(15)].to_vec();
+            place.arguments = arguments.iter().flat_map(|word| word.iter().copied().chain([0])).collect();
+            place.executable.clone_from(&program.path);
+        });
+        self.no_longer_borrows(process);
+        Ok(())
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn prepare(
+        &self,
+        space: SpaceId,
+        layout: &mut Layout,
+        program: &Program,
+        interpreter: Option<&Program>,
+    ) -> Result<((u64, u64), Vec<(u64, u64)>), Errno> {
+        let stack = STACK_END - STACK..STACK_END;
+        self.map(space, layout, stack, rights::READ | rights::WRITE, What::Own("[stack]"))?;
+        let (bias, mut clear) = self.load(space, layout, program, true)?;
+        let base = match interpreter {
+            None => 0,
+            Some(interpreter) => {
+                let (base, more) = self.load(space, layout, interpreter, false)?;
+                clear.extend(more);
+                base
+            }
+        };
+        Ok(((bias, base), clear))
+    }
+
+    /// All other threads of the process end.
+    fn alone(&self, thread: &Arc<Thread>) {
+        let process = &thread.process;
+        let others = || process.threads.with(|threads| threads.len() > 1);
+        if !others() {
+            return;
+        }
+        process.threads.with(|threads| {
+            let others = threads.iter().filter(|other| !Arc::ptr_eq(other, thread));
+            others.for_each(|other| other.dying.store(true, Ordering::SeqCst));
+        });
+        while self.wait(thread, key_of(&**process), None, || !others()) == Waited::Interrupted
+            && !thread.is_dying()
+        {
+            for other in process.threads.with(|threads| threads.clone()) {
+                if let Some(key) = other.waits.with(|waits| *waits) {
+                    self.machine.wake(key);
+                }
+            }
+        }
+    }
+}
+
+/// A script: its interpreter, and the argument that stands behind it.
+#[allow(clippy::type_complexity)]
+fn script(first: &[u8]) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>, Errno> {
+    let Some(rest) = first.strip_prefix(b"#!") else { return Ok(None) };
+    let end = rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len());
+    let line = rest[..end].trim_ascii();
+    let split = line.iter().position(|&byte| byte == b' ' || byte == b'\t').unwrap_or(line.len());
+    let (name, argument) = (line[..split].to_vec(), line[split..].trim_ascii());
+    if name.is_empty() {
+        return Err(Errno::ENOEXEC);
+    }
+    Ok(Some((name, (!argument.is_empty()).then(|| argument.to_vec()))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_names_its_interpreter() {
+        let of = |text: &str| script(text.as_bytes());
+        assert_eq!(of("\x7fELF"), Ok(None));
+        assert_eq!(of("#!/bin/sh\necho"), Ok(Some((b"/bin/sh".to_vec(), None))));
+        assert_eq!(
+            of("#! /usr/bin/env  python3 -u \nx"),
+            Ok(Some((b"/usr/bin/env".to_vec(), Some(b"python3 -u".to_vec()))))
+        );
+        assert_eq!(of("#!\n"), Err(Errno::ENOEXEC));
+    }
+}

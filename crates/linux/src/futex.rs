@@ -1,0 +1,133 @@
+//! Who sleeps at which word of memory.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crate::sync::Spin;
+
+/// A word: of a space, or of a file that several map; and its address or place there.
+pub type Word = (u64, u64);
+
+/// Somebody who sleeps.
+pub struct Sleeper {
+    woken: AtomicBool,
+    bits: u32,
+    /// Where it stands: it may be moved.
+    at: Spin<Word>,
+}
+
+impl Sleeper {
+    /// Whether it has been woken.
+    pub fn is_woken(&self) -> bool {
+        self.woken.load(Ordering::SeqCst)
+    }
+}
+
+/// All who sleep, in order.
+#[derive(Default)]
+pub struct Futexes(Spin<BTreeMap<Word, VecDeque<Arc<Sleeper>>>>);
+
+impl Futexes {
+    /// One more stands at a word. It looks at the word only now: whoever changes it and wakes finds the sleeper, or the sleeper
+    /// finds the change.
+    pub fn stand(&self, word: Word, bits: u32) -> Arc<Sleeper> {
+        let sleeper = Arc::new(Sleeper { woken: AtomicBool::new(false), bits, at: Spin::new(word) });
+        self.0.with(|all| all.entry(word).or_default().push_back(sleeper.clone()));
+        // Partner: the look for sleepers in `wake`, after the waker's change.
+        core::sync::atomic::fence(Ordering::SeqCst);
+        sleeper
+    }
+
+    /// It no longer wants to sleep. False if it was woken before.
+    pub fn leave(&self, sleeper: &Arc<Sleeper>) -> bool {
+        self.0.with(|all| {
+            let word = sleeper.at.with(|at| *at);
+            let Some(queue) = all.get_mut(&word) else { return false };
+            let before = queue.len();
+            queue.retain(|other| !Arc::ptr_eq(other, sleeper));
+            let left = queue.len() < before;
+            if queue.is_empty() {
+                all.remove(&word);
+            }
+            left
+        })
+    }
+
+    /// Takes out up to `count` who stand at a word for any of these bits; the caller wakes them.
+    pub fn wake(&self, word: Word, count: u32, bits: u32) -> alloc::vec::Vec<Arc<Sleeper>> {
+        self.0.with(|all| {
+            let mut woken = alloc::vec::Vec::new();
+            let Some(queue) = all.get_mut(&word) else { return woken };
+            queue.retain(|sleeper| {
+                let meant = woken.len() < count as usize && sleeper.bits & bits != 0;
+                if meant {
+                    sleeper.woken.store(true, Ordering::SeqCst);
+                    woken.push(sleeper.clone());
+                }
+                !meant
+            });
+            if queue.is_empty() {
+                all.remove(&word);
+            }
+            woken
+        })
+    }
+
+    /// Moves up to `count` to another word; gives how many.
+    pub fn requeue(&self, from: Word, to: Word, count: u32) -> u64 {
+        self.0.with(|all| {
+            let Some(mut queue) = all.remove(&from) else { return 0 };
+            let moved: VecDeque<_> = queue.drain(..queue.len().min(count as usize)).collect();
+            if !queue.is_empty() {
+                all.insert(from, queue);
+            }
+            moved.iter().for_each(|sleeper| sleeper.at.with(|at| *at = to));
+            let number = moved.len() as u64;
+            all.entry(to).or_default().extend(moved);
+            if number == 0 && all.get(&to).is_some_and(VecDeque::is_empty) {
+                all.remove(&to);
+            }
+            number
+        })
+    }
+
+    /// Words at which somebody stands.
+    pub fn words(&self) -> usize {
+        self.0.with(|all| all.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Word = (1, 0x1000);
+    const B: Word = (1, 0x2000);
+
+    #[test]
+    fn the_first_to_stand_is_the_first_woken() {
+        let futexes = Futexes::default();
+        let sleepers = [1, 2, 4].map(|bits| futexes.stand(A, bits));
+        assert!(futexes.wake(B, 9, u32::MAX).is_empty());
+        assert_eq!(futexes.wake(A, 1, u32::MAX).len(), 1);
+        assert_eq!(sleepers.each_ref().map(|s| s.is_woken()), [true, false, false]);
+        assert_eq!(futexes.wake(A, 9, 4).len(), 1);
+        assert_eq!(sleepers.each_ref().map(|s| s.is_woken()), [true, false, true]);
+        assert!(futexes.leave(&sleepers[1]) && !futexes.leave(&sleepers[0]));
+        assert_eq!(futexes.words(), 0);
+    }
+
+    #[test]
+    fn who_was_moved_is_woken_and_leaves_there() {
+        let futexes = Futexes::default();
+        let sleepers = [0; 3].map(|_| futexes.stand(A, u32::MAX));
+        assert_eq!(futexes.requeue(A, B, 2), 2);
+        assert_eq!(futexes.wake(A, 9, u32::MAX).len(), 1);
+        assert!(sleepers[2].is_woken());
+        assert!(futexes.leave(&sleepers[0]));
+        assert_eq!(futexes.wake(B, 9, u32::MAX).len(), 1);
+        assert_eq!(futexes.requeue(A, B, 9), 0);
+        assert_eq!(futexes.words(), 0);
+    }
+}

@@ -1,0 +1,807 @@
+//! What all programs share, and what becomes of them: faults, signals, ends.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use quietmm::addr::Nanos;
+use quietmm::platform::WaitKey;
+use quietmm::{Error, FileId, Manager, UserAccess, VirtAddr};
+
+use crate::archive;
+use crate::call;
+use crate::errno::{Answer, Errno};
+use crate::frame::{Frame, Fx};
+use crate::futex::Futexes;
+use crate::layout::text;
+use crate::machine::Machine;
+use crate::open::{Files, Kind, Open, flag};
+use crate::process::{ENDED, Place, Process, Thread};
+use crate::signal::{self, Info, act, bit, number};
+use crate::sync::{Spin, key_of};
+use crate::tree::{Body, Content, Device, Inode, Leaving, Left, Made, mode};
+
+/// Whether a thread goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Flow {
+    /// Back to the program.
+    Goes,
+    /// It has ended.
+    Ends,
+}
+
+/// How the first program has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// By itself, with this code.
+    Code(u8),
+    /// By this signal.
+    Signal(u8),
+}
+
+/// A system call that is not there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unknown {
+    /// What it is called.
+    pub name: String,
+    /// Which program asked for it.
+    pub by: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// What a machine's programs share.
+pub struct Linux<'p, M: Machine> {
+    pub(crate) mm: &'p Manager<'p, M>,
+    pub(crate) machine: &'p M,
+    pub(crate) root: Arc<Inode>,
+    pub(crate) left: Arc<Left>,
+    pub(crate) processes: Spin<BTreeMap<u32, Arc<Process>>>,
+    pub(crate) futexes: Futexes,
+    next_inode: AtomicU64,
+    next_tid: AtomicU32,
+    random: AtomicU64,
+    /// Seconds since 1970 when the machine began.
+    epoch: u64,
+    unknown: Spin<BTreeMap<(u64, Vec<u8>), u64>>,
+    /// Nobody runs any more: the first program has ended.
+    over: AtomicBool,
+    alarms_changed: AtomicU32,
+    /// Each call is noted.
+    notes_calls: AtomicBool,
+}
+
+/// Where the archive says what is to run: arguments, an empty one, the environment, each with a zero at its end.
+const PROGRAM: &[u8] = b".program";
+/// The call is to be made again, unless a handler says otherwise. No program sees this number.
+pub(crate) const AGAIN: Errno = Errno(512);
+
+/// How a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Waited {
+    Ready,
+    Late,
+    Interrupted,
+}
+
+impl<'p, M: Machine> Linux<'p, M> {
+    /// A system with the archive's files, and no program yet.
+    ///
+    /// # Errors
+    /// The core's: no memory for so many files.
+    pub fn new(mm: &'p Manager<'p, M>, machine: &'p M, epoch: u64) -> Result<Self, Error> {
+        let linux = Linux {
+            mm,
+            machine,
+            root: Inode::directory(1, 0o755, 0),
+            left: Arc::default(),
+            processes: Spin::default(),
+            futexes: Futexes::default(),
+            next_inode: AtomicU64::new(2),
+            next_tid: AtomicU32::new(1),
+            random: AtomicU64::new(0x9e37_79b9_7f4a_7c15),
+            epoch,
+            unknown: Spin::default(),
+            over: AtomicBool::new(false),
+            alarms_changed: AtomicU32::new(0),
+            notes_calls: AtomicBool::new(false),
+        };
+        linux.unpack()?;
+        linux.furnish();
+        Ok(linux)
+    }
+
+    fn unpack(&self) -> Result<(), Error> {
+        for member in archive::members(self.machine.archive()) {
+            let path = member.path.strip_prefix(b"./").unwrap_or(member.path);
+            let modified = u64::from(member.modified) * 1_000_000_000;
+            let bytes = &self.machine.archive()[member.bytes.clone()];
+            if path.is_empty() || path == b"." || path == PROGRAM {
+                continue;
+            }
+            let inode = match member.mode & mode::KIND {
+                mode::DIRECTORY => {
+                    self.directories(path).mode.store(member.mode, Ordering::Relaxed);
+                    continue;
+                }
+                mode::LINK => {
+                    Inode::new(self.inode_number(), member.mode, modified, Body::Link(bytes.to_vec()))
+                }
+                mode::FILE => {
+                    let content = self.new_content(bytes.len() as u64, Some(member.bytes.clone()))?;
+                    Inode::new(self.inode_number(), member.mode, modified, Body::File(content))
+                }
+                _ => continue,
+            };
+            let at = path.iter().rposition(|&byte| byte == b'/');
+            let (above, name) = at.map_or((&b""[..], path), |at| (&path[..at], &path[at + 1..]));
+            // Of two members with one name the first counts.
+            let _ = self.directories(above).put(name, inode);
+        }
+        Ok(())
+    }
+
+    /// The directory with this path, made with those on the way if it is missing.
+    fn directories(&self, path: &[u8]) -> Arc<Inode> {
+        path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).fold(
+            self.root.clone(),
+            |at, name| {
+                if let Ok(Some(found)) = at.get(name)
+                    && found.is_directory()
+                {
+                    return found;
+                }
+                let new = Inode::directory(self.inode_number(), 0o755, 0);
+                let _ = at.put(name, new.clone());
+                new
+            },
+        )
+    }
+
+    /// What programs expect to find.
+    fn furnish(&self) {
+        let dev = self.directories(b"dev");
+        let devices = [
+            ("null", Device::Null),
+            ("zero", Device::Zero),
+            ("full", Device::Full),
+            ("random", Device::Random),
+            ("urandom", Device::Random),
+            ("tty", Device::Console),
+            ("console", Device::Console),
+        ];
+        for (name, device) in devices {
+            let inode = Inode::new(self.inode_number(), mode::DEVICE | 0o666, 0, Body::Device(device));
+            let _ = dev.put(name.as_bytes(), inode);
+        }
+        let made = [
+            ("proc/self", "maps", Made::Maps),
+            ("proc/self", "smaps", Made::Maps),
+            ("proc/self", "status", Made::Status),
+            ("proc/self", "stat", Made::Stat),
+            ("proc/self", "statm", Made::Statm),
+            ("proc/self", "cmdline", Made::CommandLine),
+            ("proc/self", "mounts", Made::Mounts),
+            ("proc/self", "oom_score_adj", Made::Number(0)),
+            ("proc", "mounts", Made::Mounts),
+            ("proc", "meminfo", Made::MemoryInfo),
+            ("proc", "cpuinfo", Made::CpuInfo),
+            ("proc", "uptime", Made::Uptime),
+            ("proc", "loadavg", Made::LoadAverage),
+            ("proc", "stat", Made::SystemStat),
+            ("proc", "version", Made::Version),
+            ("proc/sys/vm", "overcommit_memory", Made::Number(1)),
+            ("proc/sys/vm", "max_map_count", Made::Number(self.mm.config().max_map_count.into())),
+            ("proc/sys/kernel", "pid_max", Made::Number(32768)),
+            ("sys/devices/system/cpu", "online", Made::Online),
+            ("sys/devices/system/cpu", "possible", Made::Online),
+            ("sys/devices/system/cpu", "present", Made::Online),
+        ];
+        for (directory, name, made) in made {
+            let inode = Inode::new(self.inode_number(), mode::FILE | 0o444, 0, Body::Made(made));
+            let _ = self.directories(directory.as_bytes()).put(name.as_bytes(), inode);
+        }
+        for cpu in 0..self.machine.possible_cpus() {
+            self.directories(alloc::format!("sys/devices/system/cpu/cpu{cpu}").as_bytes());
+        }
+        let link =
+            |to: &[u8]| Inode::new(self.inode_number(), mode::LINK | 0o777, 0, Body::Link(to.to_vec()));
+        let proc = self.directories(b"proc");
+        let _ = proc.put(b"thread-self", link(b"self"));
+        let executable = Inode::new(self.inode_number(), mode::LINK | 0o777, 0, Body::Executable);
+        let _ = self.directories(b"proc/self").put(b"exe", executable);
+        let _ = self.directories(b"proc/self").put(b"fd", Inode::open_files(self.inode_number()));
+        for (name, target) in [("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")] {
+            let _ = dev.put(name.as_bytes(), link(alloc::format!("/proc/self/fd{target}").as_bytes()));
+        }
+        for directory in ["tmp", "dev/shm", "var/tmp", "root"] {
+            self.directories(directory.as_bytes()).mode.store(mode::DIRECTORY | 0o1777, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn inode_number(&self) -> u64 {
+        self.next_inode.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A file of the core's, of so many bytes.
+    pub(crate) fn new_content(&self, bytes: u64, archived: Option<Range<usize>>) -> Result<Content, Error> {
+        let file = self.mm.create_file(bytes.div_ceil(4096).max(1))?;
+        let content = Content::new(file, &self.left);
+        // Before its length is set: that reads the last page.
+        archived.into_iter().for_each(|part| self.machine.keep(file, part));
+        self.mm.set_file_len(file, bytes)?;
+        Ok(content)
+    }
+
+    pub(crate) fn new_file(&self, rights: u32) -> Result<Arc<Inode>, Errno> {
+        let content = self.new_content(0, None)?;
+        let mode = mode::FILE | rights & 0o7777;
+        Ok(Inode::new(self.inode_number(), mode, self.clock(), Body::File(content)))
+    }
+
+    pub(crate) fn file_len(&self, file: FileId) -> u64 {
+        self.mm.file_len(file).unwrap_or(0)
+    }
+
+    /// Nanoseconds since the machine began.
+    pub(crate) fn now(&self) -> u64 {
+        self.machine.now().0
+    }
+
+    /// Nanoseconds since 1970.
+    pub(crate) fn clock(&self) -> u64 {
+        self.epoch * 1_000_000_000 + self.now()
+    }
+
+    /// A number that nobody expects, and that is the same in each run that goes the same way.
+    pub(crate) fn random(&self) -> u64 {
+        let mut x = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed) ^ self.now() << 20;
+        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+
+    pub(crate) fn new_tid(&self) -> u32 {
+        self.next_tid.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Starts the archive's program, as process 1.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn start(&self) -> Result<(), String> {
+        let archive = self.machine.archive();
+        let member = archive::members(archive).find(|member| member.path == PROGRAM);
+        let member = member.ok_or("the archive does not say what is to run")?;
+        let mut words: Vec<Vec<u8>> =
+            archive[member.bytes].split(|&byte| byte == 0).map(<[u8]>::to_vec).collect();
+        words.pop();
+        let split = words.iter().position(Vec::is_empty).unwrap_or(words.len());
+        let environment = words.split_off(split);
+        let environment = environment.get(1..).unwrap_or_default();
+        let pid = self.new_tid();
+        let place = Place {
+            directory: self.root.clone(),
+            umask: 0o022,
+            executable: Vec::new(),
+            arguments: Vec::new(),
+            name: b"kernel".to_vec(),
+        };
+        let process = Arc::new(Process {
+            pid,
+            parent: AtomicU32::new(0),
+            group: AtomicU32::new(pid),
+            session: AtomicU32::new(pid),
+            memory: Spin::default(),
+            files: Spin::new(Files::new()),
+            place: Spin::new(place),
+            actions: Spin::new([signal::Action::default(); 65]),
+            pending: AtomicU64::new(0),
+            infos: Spin::default(),
+            threads: Spin::default(),
+            dying: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            borrows: AtomicBool::new(false),
+            alarm: Spin::default(),
+            began: self.now(),
+            ends_with: 0,
+        });
+        let null = self.directories(b"dev").get(b"null").ok().flatten().ok_or("no /dev/null")?;
+        let input = Open::new(Kind::Device(Device::Null, null), 0, b"/dev/null".to_vec());
+        let console = |which| Open::new(Kind::Console(which), flag::WRITE_ONLY, b"/dev/console".to_vec());
+        process.files.with(|files| {
+            for open in [input, console(1), console(2)] {
+                files.add(open, false, 0).map_err(|_| "no room for open files")?;
+            }
+            Ok::<(), &str>(())
+        })?;
+        let thread = Thread::new(pid, &process, 0);
+        process.threads.with(|threads| threads.push(thread.clone()));
+        self.processes.with(|all| all.insert(pid, process.clone()));
+        let program = words.first().cloned().ok_or("no program is named")?;
+        let program = self.search(&program, environment);
+        let failed = |error: Errno| alloc::format!("{} does not start: error {}", text(&program), error.0);
+        let mut frame = Box::new(Frame::begin(0, 0));
+        self.exec(&thread, &mut frame, &program, words.clone(), environment.to_vec()).map_err(failed)?;
+        self.machine.enter_space(None);
+        self.machine.begin(thread, frame).map_err(failed)
+    }
+
+    /// A program by its name: where `PATH` has it.
+    fn search(&self, name: &[u8], environment: &[Vec<u8>]) -> Vec<u8> {
+        if name.contains(&b'/') {
+            return name.to_vec();
+        }
+        let path = environment.iter().find_map(|word| word.strip_prefix(b"PATH="));
+        let mut all = path.unwrap_or(b"/bin:/usr/bin").split(|&byte| byte == b':').map(|directory| {
+            let mut whole = directory.to_vec();
+            whole.push(b'/');
+            whole.extend_from_slice(name);
+            whole
+        });
+        let from = crate::path::From {
+            root: &self.root,
+            directory: &self.root,
+            executable: b"",
+            process: 0,
+            is_open: &|_| false,
+        };
+        let is_there =
+            |path: &Vec<u8>| crate::path::walk(&from, path, true).is_ok_and(|found| found.inode.is_some());
+        all.find(is_there).unwrap_or_else(|| name.to_vec())
+    }
+
+    /// Waits until the first program has ended, and then ends all others. Says how.
+    pub fn wait_for_the_first(&self) -> Ending {
+        let first = self.processes.with(|all| all.get(&1).cloned()).expect("it was started");
+        self.machine.wait(key_of(&*first), &mut || first.ended.load(Ordering::SeqCst) != 0);
+        self.over.store(true, Ordering::SeqCst);
+        loop {
+            let alive: Vec<_> = self.processes.with(|all| {
+                all.values().filter(|process| process.ended.load(Ordering::SeqCst) == 0).cloned().collect()
+            });
+            if alive.is_empty() {
+                break;
+            }
+            alive.iter().for_each(|process| self.kill(process, number::KILL));
+            self.nap(1_000_000);
+        }
+        self.processes.with(BTreeMap::clear);
+        self.settle();
+        let status = first.ended.load(Ordering::SeqCst) as u32;
+        if status & 0x7f != 0 {
+            Ending::Signal(status as u8 & 0x7f)
+        } else {
+            Ending::Code((status >> 8) as u8)
+        }
+    }
+
+    /// Whoever serves alarms of programs: never returns.
+    pub fn serve_alarms(&self) -> ! {
+        let key = key_of(&self.unknown);
+        loop {
+            let now = self.now();
+            let mut next = u64::MAX;
+            let all: Vec<_> = self.processes.with(|all| all.values().cloned().collect());
+            for process in all {
+                let due = process.alarm.with(|(at, every)| {
+                    let due = *at != 0 && *at <= now;
+                    if due {
+                        *at = if *every > 0 { now + *every } else { 0 };
+                    }
+                    if *at != 0 {
+                        next = next.min(*at);
+                    }
+                    due
+                });
+                if due {
+                    self.post(&process, None, Info { signal: number::ALARM, code: 128, word: 0 });
+                }
+            }
+            let changed = self.alarms_changed.swap(0, Ordering::SeqCst);
+            if changed != 0 {
+                continue;
+            }
+            if next != u64::MAX {
+                self.machine.alarm(Nanos(next), key);
+            }
+            self.machine
+                .wait(key, &mut || self.alarms_changed.load(Ordering::SeqCst) != 0 || self.now() >= next);
+        }
+    }
+
+    /// Somebody has set an alarm.
+    pub(crate) fn alarm_changed(&self) {
+        self.alarms_changed.store(1, Ordering::SeqCst);
+        self.machine.wake(key_of(&self.unknown));
+    }
+
+    fn nap(&self, ns: u64) {
+        let here = ();
+        let (until, key) = (self.now() + ns, key_of(&here));
+        self.machine.alarm(Nanos(until), key);
+        self.machine.wait(key, &mut || self.now() >= until);
+    }
+
+    /// System calls that were asked for and are not there.
+    pub fn unknown(&self) -> Vec<Unknown> {
+        self.unknown.with(|all| {
+            let entry = |((number, by), count): (&(u64, Vec<u8>), &u64)| {
+                let name =
+                    call::name(*number).map_or_else(|| alloc::format!("number {number}"), String::from);
+                Unknown { name, by: text(by), count: *count }
+            };
+            all.iter().map(entry).collect()
+        })
+    }
+
+    pub(crate) fn note_unknown(&self, thread: &Thread, number: u64) {
+        let by = thread.process.place.with(|place| place.name.clone());
+        self.unknown.with(|all| *all.entry((number, by)).or_default() += 1);
+    }
+
+    /// From now on each call is noted on the console, with what it was given and what it answered.
+    pub fn note_calls(&self) {
+        self.notes_calls.store(true, Ordering::Relaxed);
+    }
+
+    fn note_call(&self, thread: &Thread, arguments: [u64; 6], number: u64, answer: Answer) {
+        let name = call::name(number).unwrap_or("?");
+        let [a, b, c, d, ..] = arguments;
+        match answer {
+            Ok(value) => self
+                .machine
+                .note(format_args!("{}: {name}({a:#x}, {b:#x}, {c:#x}, {d:#x}) = {value:#x}", thread.tid)),
+            Err(error) => {
+                self.machine.note(format_args!(
+                    "{}: {name}({a:#x}, {b:#x}, {c:#x}, {d:#x}): error {}",
+                    thread.tid, error.0
+                ));
+            }
+        }
+    }
+
+    /// Waits, until `ready`, or a signal, or a time.
+    pub(crate) fn wait(
+        &self,
+        thread: &Thread,
+        key: WaitKey,
+        until: Option<u64>,
+        mut ready: impl FnMut() -> bool,
+    ) -> Waited {
+        if ready() {
+            return Waited::Ready;
+        }
+        thread.waits.with(|waits| *waits = Some(key));
+        if let Some(until) = until {
+            self.machine.alarm(Nanos(until), key);
+        }
+        let mut how = Waited::Ready;
+        self.machine.wait(key, &mut || {
+            how = if ready() {
+                Waited::Ready
+            } else if thread.is_interrupted() {
+                Waited::Interrupted
+            } else if until.is_some_and(|until| self.now() >= until) {
+                Waited::Late
+            } else {
+                return false;
+            };
+            true
+        });
+        thread.waits.with(|waits| *waits = None);
+        how
+    }
+
+    /// Ends what nobody has any more, and wakes whoever waits for such.
+    pub(crate) fn settle(&self) {
+        let mut later = Vec::new();
+        for leaving in self.left.take() {
+            match leaving {
+                Leaving::Key(key) => self.machine.wake(key),
+                Leaving::File(file) => {
+                    // A space that is about to end still shows it.
+                    if self.mm.destroy_file(file) == Err(Error::Busy) {
+                        later.push(leaving);
+                    }
+                }
+                Leaving::Space(space) => {
+                    // A CPU that had it a moment ago may still be on its way to another.
+                    while self.mm.destroy_space(space) == Err(Error::Busy) {
+                        self.nap(1_000);
+                    }
+                }
+            }
+        }
+        later.into_iter().for_each(|leaving| self.left.add(leaving));
+    }
+
+    /// A signal, for a process or for one thread of it.
+    pub(crate) fn post(&self, process: &Arc<Process>, thread: Option<&Arc<Thread>>, info: Info) {
+        let signal = info.signal;
+        if process.action(signal).ignores(signal) && signal != number::KILL {
+            return;
+        }
+        let (pending, infos) = match thread {
+            Some(thread) => (&thread.pending, &thread.infos),
+            None => (&process.pending, &process.infos),
+        };
+        infos.with(|infos| {
+            if !infos.iter().any(|other| other.signal == signal) {
+                infos.push(info);
+            }
+        });
+        pending.fetch_or(bit(signal), Ordering::SeqCst);
+        if signal == number::KILL {
+            process.die(signal);
+        }
+        self.nudge(process);
+    }
+
+    /// All threads of a process look at their signals, those who wait too.
+    pub(crate) fn nudge(&self, process: &Process) {
+        let threads = process.threads.with(|threads| threads.clone());
+        for thread in threads {
+            if let Some(key) = thread.waits.with(|waits| *waits) {
+                self.machine.wake(key);
+            }
+        }
+    }
+
+    pub(crate) fn kill(&self, process: &Arc<Process>, signal: u32) {
+        self.post(process, None, Info { signal, code: 0, word: 0 });
+    }
+
+    /// A system call of the program that runs here.
+    pub fn syscall(&self, thread: &Arc<Thread>, frame: &mut Frame) -> Flow {
+        let number = frame.registers.error;
+        let arguments = frame.arguments();
+        let answer = call::call(self, thread, frame, number);
+        self.settle();
+        if self.notes_calls.load(Ordering::Relaxed) {
+            self.note_call(thread, arguments, number, answer);
+        }
+        let again = answer == Err(AGAIN);
+        match answer {
+            // The registers are another program's, or those that a handler has kept.
+            Ok(value) if call::replaces_registers(number) => {
+                let _ = value;
+            }
+            Ok(value) => frame.registers.rax = value,
+            Err(error) => frame.registers.rax = error.register(),
+        }
+        self.leave(thread, frame, again.then_some(number))
+    }
+
+    /// A page fault of the program that runs here.
+    pub fn fault(&self, thread: &Arc<Thread>, frame: &mut Frame, at: u64, access: UserAccess) -> Flow {
+        if at < VirtAddr::USER_END.0 {
+            match self.resolve(thread, at, access) {
+                Ok(()) => return self.leave(thread, frame, None),
+                Err(error) => self.fault_signal(thread, frame, at, error),
+            }
+        } else {
+            self.fault_signal(thread, frame, at, Error::NotMapped(VirtAddr(at).page()));
+        }
+        self.leave(thread, frame, None)
+    }
+
+    pub(crate) fn resolve(&self, thread: &Thread, at: u64, access: UserAccess) -> Result<(), Error> {
+        self.mm.fault(thread.memory().space, VirtAddr(at), access)
+    }
+
+    fn fault_signal(&self, thread: &Arc<Thread>, frame: &Frame, at: u64, error: Error) {
+        let (signal, code) = match error {
+            Error::NotMapped(_) => (number::SEGMENT, 1),
+            Error::NotPermitted(_) => (number::SEGMENT, 2),
+            Error::BeyondFile => (number::BUS, 2),
+            Error::OutOfMemory => (number::KILL, 0),
+            _ => (number::BUS, 3),
+        };
+        self.force(thread, Info { signal, code, word: at });
+        if thread.process.action(signal).handler < 2 {
+            let name = thread.process.place.with(|place| text(&place.name));
+            let rip = frame.registers.rip;
+            self.machine.note(format_args!("{name}: {error} (address {at:#x}, instruction {rip:#x})"));
+        }
+    }
+
+    /// Another exception of the program that runs here.
+    pub fn trap(&self, thread: &Arc<Thread>, frame: &mut Frame, vector: u64) -> Flow {
+        let signal = match vector {
+            0 | 16 | 19 => number::ARITHMETIC,
+            1 | 3 => number::TRAP,
+            6 => number::ILLEGAL,
+            _ => number::SEGMENT,
+        };
+        let word = frame.registers.rip;
+        if thread.process.action(signal).handler < 2 {
+            let name = thread.process.place.with(|place| text(&place.name));
+            self.machine.note(format_args!("{name}: exception {vector} at {word:#x}"));
+        }
+        self.force(thread, Info { signal, code: 128, word });
+        self.leave(thread, frame, None)
+    }
+
+    /// A signal that comes of what the thread itself did: one that it blocks or ignores ends it.
+    fn force(&self, thread: &Arc<Thread>, info: Info) {
+        let signal = info.signal;
+        let deaf = thread.mask.load(Ordering::SeqCst) & bit(signal) != 0;
+        if deaf || thread.process.action(signal).handler < 2 {
+            thread.process.die(signal);
+            self.nudge(&thread.process);
+        } else {
+            self.post(&thread.process, Some(thread), info);
+        }
+    }
+
+    /// Before a thread goes on: signals, and its end. `again` is the system call that a signal has interrupted.
+    pub fn leave(&self, thread: &Arc<Thread>, frame: &mut Frame, again: Option<u64>) -> Flow {
+        let mut again = again;
+        let repeat = |frame: &mut Frame, number: u64| {
+            // The instruction has two bytes.
+            frame.registers.rip = frame.registers.rip.wrapping_sub(2);
+            frame.registers.rax = number;
+        };
+        loop {
+            if thread.is_dying() {
+                self.end_thread(thread);
+                return Flow::Ends;
+            }
+            let signals = thread.signals();
+            if signals == 0 {
+                if let Some(mask) = thread.old_mask.with(Option::take) {
+                    thread.mask.store(mask, Ordering::SeqCst);
+                    continue;
+                }
+                if let Some(number) = again {
+                    repeat(frame, number);
+                }
+                return Flow::Goes;
+            }
+            let signal = signals.trailing_zeros() + 1;
+            let info = self.take(thread, signal);
+            let action = thread.process.action(signal);
+            if action.ignores(signal) {
+                continue;
+            }
+            if action.handler < 2 || signal == number::KILL {
+                thread.process.die(signal);
+                self.nudge(&thread.process);
+                continue;
+            }
+            if let Some(number) = again.take() {
+                if action.flags & act::RESTART != 0 {
+                    repeat(frame, number);
+                } else {
+                    frame.registers.rax = Errno::EINTR.register();
+                }
+            }
+            let now = thread.mask.load(Ordering::SeqCst);
+            let old = thread.old_mask.with(Option::take).unwrap_or(now);
+            let stack = thread.stack.with(|stack| *stack).filter(|_| action.flags & act::ON_STACK != 0);
+            let delivery = signal::deliver(frame, &action, &info, old, stack);
+            if self.machine.write_user(delivery.at, &delivery.bytes).is_err() {
+                thread.process.die(number::SEGMENT);
+                continue;
+            }
+            let own = if action.flags & act::NO_DEFER != 0 { 0 } else { bit(signal) };
+            thread.mask.store((now | action.mask | own) & !signal::ALWAYS, Ordering::SeqCst);
+            if action.flags & act::RESET != 0 {
+                thread.process.actions.with(|all| all[signal as usize].handler = 0);
+            }
+        }
+    }
+
+    /// Takes a pending signal, with what is known of it.
+    pub(crate) fn take(&self, thread: &Thread, signal: u32) -> Info {
+        let own = thread.pending.fetch_and(!bit(signal), Ordering::SeqCst) & bit(signal) != 0;
+        let infos = if own {
+            &thread.infos
+        } else {
+            thread.process.pending.fetch_and(!bit(signal), Ordering::SeqCst);
+            &thread.process.infos
+        };
+        let found = infos.with(|infos| {
+            let at = infos.iter().position(|info| info.signal == signal)?;
+            Some(infos.remove(at))
+        });
+        found.unwrap_or(Info { signal, code: 0, word: 0 })
+    }
+
+    /// Registers that a handler has kept come back.
+    pub(crate) fn sigreturn(&self, thread: &Thread, frame: &mut Frame) -> Answer {
+        let mut saved = [0; signal::SAVED];
+        self.machine.read_user(frame.registers.rsp, &mut saved)?;
+        let (mask, fx_at) = signal::restore(frame, &saved);
+        thread.mask.store(mask & !signal::ALWAYS, Ordering::SeqCst);
+        let mut fx = Fx([0; 512]);
+        match fx_at {
+            0 => frame.fx = signal::fresh_fx(),
+            at => {
+                self.machine.read_user(at, &mut fx.0)?;
+                frame.fx = fx;
+            }
+        }
+        frame.tame();
+        Ok(0)
+    }
+
+    /// The thread that runs here ends.
+    fn end_thread(&self, thread: &Arc<Thread>) {
+        let process = &thread.process;
+        let clear = thread.clear_tid.load(Ordering::SeqCst);
+        if clear != 0 && self.machine.write_user(clear, &0_u32.to_le_bytes()).is_ok() {
+            let word = self.futex_word(thread, clear, false);
+            self.wake_futex(word, 1, u32::MAX);
+        }
+        self.machine.enter_space(None);
+        let last = process.threads.with(|threads| {
+            threads.retain(|other| !Arc::ptr_eq(other, thread));
+            threads.is_empty()
+        });
+        if last {
+            self.end_process(process);
+        } else {
+            // Whoever runs a new program waits for the others.
+            self.machine.wake(key_of(&**process));
+        }
+        self.settle();
+    }
+
+    fn end_process(&self, process: &Arc<Process>) {
+        drop(process.files.with(|files| core::mem::replace(files, Files::new())));
+        drop(process.memory.with(Option::take));
+        self.settle();
+        // Its children are nobody's.
+        let orphans: Vec<_> = self.processes.with(|all| {
+            let mine = |child: &&Arc<Process>| child.parent.load(Ordering::SeqCst) == process.pid;
+            all.values().filter(mine).cloned().collect()
+        });
+        for child in orphans {
+            child.parent.store(0, Ordering::SeqCst);
+            if child.ended.load(Ordering::SeqCst) != 0 {
+                self.processes.with(|all| all.remove(&child.pid));
+            }
+        }
+        let status = process.dying.load(Ordering::SeqCst) | ENDED;
+        let parent = process.parent.load(Ordering::SeqCst);
+        let parent = self.processes.with(|all| all.get(&parent).cloned());
+        process.borrows.store(false, Ordering::SeqCst);
+        process.ended.store(status, Ordering::SeqCst);
+        let wanted = parent.as_ref().is_some_and(|parent| {
+            let action = parent.action(number::CHILD);
+            action.handler != 1 && action.flags & act::NO_WAIT == 0
+        });
+        if !wanted && process.pid != 1 {
+            self.processes.with(|all| all.remove(&process.pid));
+        }
+        self.machine.wake(key_of(&**process));
+        if let Some(parent) = parent {
+            if process.ends_with != 0 {
+                let word = u64::from(process.pid);
+                self.post(&parent, None, Info { signal: process.ends_with, code: 1, word });
+            }
+            self.machine.wake(key_of(&*parent));
+        }
+    }
+
+    /// Whether the first program has ended.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// A thread is about to run for the first time, in its space.
+    pub fn begins(&self, thread: &Arc<Thread>) {
+        let at = thread.set_tid.load(Ordering::SeqCst);
+        if at != 0 {
+            // Who has named a bad place finds nothing there.
+            let _ = self.machine.write_user(at, &thread.tid.to_le_bytes());
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Structures as programs have them, byte by byte.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// Bytes as text.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Packs words of several sizes.
+#[derive(Default)]
+pub struct Pack(pub Vec<u8>);
+
+impl Pack {
+    pub fn long(mut self, value: u64) -> Pack {
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+    pub fn word(mut self, value: u32) -> Pack {
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+    pub fn half(mut self, value: u16) -> Pack {
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+    pub fn zeros_to(mut self, len: usize) -> Pack {
+        self.0.resize(len, 0);
+        self
+    }
+    /// Seconds and nanoseconds.
+    pub fn time(self, ns: u64) -> Pack {
+        self.long(ns / 1_000_000_000).long(ns % 1_000_000_000)
+    }
+}
+
+/// What `stat` says.
+pub struct Stat {
+    pub number: u64,
+    pub mode: u32,
+    pub links: u32,
+    pub device: u64,
+    pub bytes: u64,
+    pub modified: u64,
+}
+
+impl Stat {
+    /// `struct stat`.
+    pub fn pack(&self) -> Vec<u8> {
+        let head = Pack::default()
+            .long(1)
+            .long(self.number)
+            .long(self.links.into())
+            .word(self.mode)
+            .word(0)
+            .word(0)
+            .word(0);
+        let size = head.long(self.device).long(self.bytes).long(4096).long(self.bytes.div_ceil(512));
+        size.time(self.modified).time(self.modified).time(self.modified).zeros_to(144).0
+    }
+
+    /// `struct statx`.
+    pub fn pack_extended(&self) -> Vec<u8> {
+        let time = |pack: Pack| {
+            pack.long(self.modified / 1_000_000_000).word((self.modified % 1_000_000_000) as u32).word(0)
+        };
+        let head = Pack::default().word(0x7ff).word(4096).long(0).word(self.links).word(0).word(0);
+        let size = head
+            .half(self.mode as u16)
+            .half(0)
+            .long(self.number)
+            .long(self.bytes)
+            .long(self.bytes.div_ceil(512))
+            .long(0);
+        let times = time(time(time(time(size))));
+        times.word((self.device >> 8) as u32).word(self.device as u32 & 0xff).word(0).word(1).zeros_to(256).0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stat_has_its_words_where_programs_look() {
+        let stat =
+            Stat { number: 7, mode: 0o100644, links: 3, device: 0x105, bytes: 5000, modified: 2_000_000_005 };
+        let plain = stat.pack();
+        let long = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        assert_eq!(plain.len(), 144);
+        assert_eq!(
+            [8, 16, 40, 48, 56, 64, 72, 80, 88, 96].map(|at| long(&plain, at)),
+            [7, 3, 0x105, 5000, 4096, 10, 2, 5, 2, 5]
+        );
+        assert_eq!(plain[24..28], 0o100644_u32.to_le_bytes());
+        let more = stat.pack_extended();
+        assert_eq!(more.len(), 256);
+        assert_eq!([32, 40, 48].map(|at| long(&more, at)), [7, 5000, 10]);
+        assert_eq!(more[28..30], 0o100644_u16.to_le_bytes());
+        assert_eq!([64, 80, 96, 112].map(|at| long(&more, at)), [2; 4]);
+        assert_eq!(more[128..136], [1, 0, 0, 0, 5, 0, 0, 0]);
+    }
+}

@@ -1,0 +1,49 @@
+//! Enough of Linux's system calls for x86-64 to run its programs unmodified, on the core's public interface.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`machine`] | what a machine must offer: tasks in ring 3, copies to and from a program, an alarm, a console |
+//! | [`frame`] | the registers of a program that has entered the kernel |
+//! | [`elf`], [`start`], `exec` | a program's file, the stack on which it begins, and how it comes into a space |
+//! | [`archive`], [`tree`], [`path`], `open` | the files: what came with the machine, directories, names, what is open |
+//! | [`pipe`], [`futex`], [`signal`] | what programs tell each other |
+//! | [`areas`], `memory` | what a program has mapped where, and the calls that change it |
+//! | `process`, `kernel` | processes and threads; what they all share |
+//! | `call` | the system calls themselves, by number |
+//!
+//! Nothing of memory management is in here: frames, tables, faults, copies on writing, page caches, reclaim and flushes are the
+//! core's. What the core cannot be asked is what a space has mapped where ([`areas`] keeps that), since a program may ask
+//! for any free addresses and may unmap where nothing is mapped. Memory that programs execute is
+//! memory that they read: the core has no right of that name.
+
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
+pub mod archive;
+pub mod areas;
+mod call;
+pub mod elf;
+pub mod errno;
+mod exec;
+pub mod frame;
+pub mod futex;
+mod kernel;
+mod layout;
+pub mod machine;
+mod memory;
+mod open;
+pub mod path;
+pub mod pipe;
+mod process;
+mod procfs;
+pub mod signal;
+pub mod start;
+pub mod sync;
+pub mod tree;
+
+pub use errno::Errno;
+pub use frame::Frame;
+pub use kernel::{Ending, Flow, Linux, Unknown};
+pub use machine::Machine;
+pub use process::Thread;

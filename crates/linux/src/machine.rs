@@ -1,0 +1,62 @@
+//! What a machine must offer, beyond the core's [`Platform`], to run programs.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::ops::Range;
+
+use quietmm::addr::Nanos;
+use quietmm::platform::WaitKey;
+use quietmm::{FileId, Platform, SpaceId};
+
+use crate::errno::Errno;
+use crate::frame::Frame;
+use crate::process::Thread;
+
+/// A machine that runs programs.
+pub trait Machine: Platform {
+    /// Copies from the program that runs here. Its faults are resolved; called with interrupts on and no spin lock.
+    ///
+    /// # Errors
+    /// `EFAULT`: not all of it is the program's to read.
+    fn read_user(&self, at: u64, into: &mut [u8]) -> Result<(), Errno>;
+    /// Copies to it, likewise.
+    ///
+    /// # Errors
+    /// `EFAULT`: not all of it is the program's to write.
+    fn write_user(&self, at: u64, from: &[u8]) -> Result<(), Errno>;
+    /// Loads an aligned word of 4 bytes in one piece, likewise.
+    ///
+    /// # Errors
+    /// As of [`read_user`](Self::read_user).
+    fn load_user(&self, at: u64) -> Result<u32, Errno>;
+    /// Replaces an aligned word of 4 bytes in one step if it is `old`; gives what it was.
+    ///
+    /// # Errors
+    /// As of [`write_user`](Self::write_user).
+    fn swap_user(&self, at: u64, old: u32, new: u32) -> Result<u32, Errno>;
+    /// A task runs this thread from now on, beginning with these registers.
+    ///
+    /// # Errors
+    /// `EAGAIN`: there are as many as there can be.
+    fn begin(&self, thread: Arc<Thread>, frame: Box<Frame>) -> Result<(), Errno>;
+    /// The task that runs here goes on in this space, or in none.
+    fn enter_space(&self, space: Option<SpaceId>);
+    /// The base of `fs` of the task that runs here.
+    fn set_fs(&self, base: u64);
+    /// Whoever waits with `key` is woken at this time.
+    fn alarm(&self, at: Nanos, key: WaitKey);
+    /// Prints what a program wrote to its standard output (1) or error output (2).
+    fn console(&self, which: u32, bytes: &[u8]);
+    /// The file has the bytes of this part of the archive, until it is written to.
+    fn keep(&self, file: FileId, part: Range<usize>);
+    /// The archive.
+    fn archive(&self) -> &[u8];
+    /// Memory in KiB: all, and what is free.
+    fn memory(&self) -> (u64, u64);
+    /// A line on the kernel's own console: a program ended in a way that wants an explanation.
+    fn note(&self, text: core::fmt::Arguments<'_>);
+    /// The task that runs here prefers this CPU; all are as good with `None`.
+    fn prefer(&self, cpu: Option<u32>) {
+        let _ = cpu;
+    }
+}

@@ -1,0 +1,397 @@
+//! The calls that change what is mapped: each is a few of the core's, and a change in the list of areas.
+
+use alloc::sync::Arc;
+use core::ops::Range;
+
+use quietmm::{Advice, Backing, Error, PageNumber, PageRange, Prot, SpaceId, UserAccess};
+
+use crate::areas::{Area, PAGE, What, rights};
+use crate::errno::{Answer, Errno};
+use crate::kernel::Linux;
+use crate::machine::Machine;
+use crate::open::Kind;
+use crate::process::{Layout, Mapped, Memory, Thread};
+
+/// Where programs may have memory: from the first address that the core maps up to below the stack.
+pub const WITHIN: Range<u64> = 0x1_0000..0x7fff_f7ff_f000;
+/// All that a program can name.
+pub const ALL: Range<u64> = 0x1_0000..(1 << 47) - PAGE;
+
+mod flag {
+    pub const SHARED: u64 = 1;
+    pub const KIND: u64 = 3;
+    pub const FIXED: u64 = 0x10;
+    pub const ANONYMOUS: u64 = 0x20;
+    pub const POPULATE: u64 = 0x8000;
+    pub const FIXED_NO_REPLACE: u64 = 0x10_0000;
+}
+
+pub fn pages(range: &Range<u64>) -> PageRange {
+    PageRange::between(PageNumber(range.start / PAGE), PageNumber(range.end / PAGE))
+}
+
+/// The core knows three of the eight combinations.
+pub fn prot(of: u8) -> Prot {
+    match of {
+        0 => Prot::None,
+        of if of & rights::WRITE != 0 => Prot::ReadWrite,
+        _ => Prot::Read,
+    }
+}
+
+/// A range of whole pages, as an address and a length ask for it.
+fn range(at: u64, bytes: u64) -> Result<Range<u64>, Errno> {
+    if !at.is_multiple_of(PAGE) {
+        return Err(Errno::EINVAL);
+    }
+    let bytes = bytes.checked_next_multiple_of(PAGE).ok_or(Errno::EINVAL)?;
+    let end = at.checked_add(bytes).ok_or(Errno::EINVAL)?;
+    Ok(at..end)
+}
+
+impl<M: Machine> Linux<'_, M> {
+    /// Maps something where nothing is. What a file has behind its last page is memory that nobody may use.
+    pub(crate) fn map(
+        &self,
+        space: SpaceId,
+        layout: &mut Layout,
+        range: Range<u64>,
+        of: u8,
+        what: What<Mapped>,
+    ) -> Result<(), Error> {
+        let mut end = range.end;
+        let backing = match &what {
+            What::Own(_) => Backing::Anonymous,
+            What::Behind => Backing::Anonymous,
+            What::File { file, page, shared } => {
+                let id = file.inode.file().ok_or(Error::NoSuchFile)?;
+                let there = self.file_len(id).div_ceil(PAGE).saturating_sub(*page);
+                end = end.min(range.start + there.saturating_mul(PAGE).min(range.end - range.start));
+                match shared {
+                    true => Backing::File { file: id, offset: *page },
+                    false => Backing::Private { file: id, offset: *page },
+                }
+            }
+        };
+        if range.start < end {
+            let given = if what == What::Behind { Prot::None } else { prot(of) };
+            self.mm.map(space, pages(&(range.start..end)), backing, given)?;
+            layout.areas.insert(range.start, Area { end, rights: of, what });
+        }
+        if end < range.end {
+            self.mm.map(space, pages(&(end..range.end)), Backing::Anonymous, Prot::None)?;
+            layout.areas.insert(end, Area { end: range.end, rights: of, what: What::Behind });
+        }
+        Ok(())
+    }
+
+    /// Unmaps whatever lies there.
+    pub(crate) fn unmap(&self, space: SpaceId, layout: &mut Layout, range: &Range<u64>) -> Result<(), Error> {
+        for part in layout.areas.parts(range) {
+            self.mm.unmap(space, pages(&part))?;
+            layout.areas.remove(&part);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn mmap(
+        &self,
+        thread: &Arc<Thread>,
+        [at, bytes, of, flags, file, offset]: [u64; 6],
+    ) -> Answer {
+        if bytes == 0 || !offset.is_multiple_of(PAGE) {
+            return Err(Errno::EINVAL);
+        }
+        let bytes =
+            bytes.checked_next_multiple_of(PAGE).filter(|&bytes| bytes < ALL.end).ok_or(Errno::ENOMEM)?;
+        let shared = match flags & flag::KIND {
+            0 => return Err(Errno::EINVAL),
+            kind => kind & flag::SHARED != 0,
+        };
+        let of = of as u8 & 7;
+        let page = offset / PAGE;
+        let what = if flags & flag::ANONYMOUS != 0 {
+            if shared {
+                // A file without a name, which all who inherit it share.
+                let content = self.new_content(bytes, None)?;
+                let body = crate::tree::Body::File(content);
+                let inode = crate::tree::Inode::new(self.inode_number(), 0o100600, 0, body);
+                What::File {
+                    file: Mapped { inode, path: b"/dev/zero (deleted)"[..].into() },
+                    page: 0,
+                    shared,
+                }
+            } else {
+                What::Own("")
+            }
+        } else {
+            let open = thread.process.files.with(|files| files.get(file))?;
+            match &open.kind {
+                Kind::File(inode) => {
+                    if !open.may_read() || shared && of & rights::WRITE != 0 && !open.may_write() {
+                        return Err(Errno::EACCES);
+                    }
+                    let path = open.path.as_slice().into();
+                    What::File { file: Mapped { inode: inode.clone(), path }, page, shared }
+                }
+                Kind::Device(crate::tree::Device::Zero, _) if !shared => What::Own(""),
+                _ => return Err(Errno::ENODEV),
+            }
+        };
+        let memory = thread.memory();
+        let start = memory.layout.with(self.machine, |layout| {
+            let wanted = at..at.saturating_add(bytes);
+            let fixed = flags & (flag::FIXED | flag::FIXED_NO_REPLACE) != 0;
+            if fixed && (!at.is_multiple_of(PAGE) || wanted.end > ALL.end) {
+                return Err(if at.is_multiple_of(PAGE) { Errno::ENOMEM } else { Errno::EINVAL });
+            }
+            if fixed && at < ALL.start {
+                return Err(Errno::EPERM);
+            }
+            let start = if fixed {
+                if flags & flag::FIXED_NO_REPLACE != 0 && !layout.areas.is_free(&wanted) {
+                    return Err(Errno::EEXIST);
+                }
+                self.unmap(memory.space, layout, &wanted)?;
+                at
+            } else {
+                let hint = at & !(PAGE - 1);
+                let asked = hint..hint.saturating_add(bytes);
+                let fits = hint >= ALL.start && asked.end <= ALL.end && layout.areas.is_free(&asked);
+                if fits { hint } else { layout.areas.find_free(bytes, &WITHIN).ok_or(Errno::ENOMEM)? }
+            };
+            self.map(memory.space, layout, start..start + bytes, of, what)?;
+            Ok(start)
+        })?;
+        if flags & flag::POPULATE != 0 {
+            // What cannot be had now will be asked for again.
+            let _ = self.bring(&memory, start..start + bytes, of & rights::WRITE != 0);
+        }
+        Ok(start)
+    }
+
+    /// Faults pages in.
+    fn bring(&self, memory: &Memory, range: Range<u64>, write: bool) -> Result<(), Errno> {
+        let access = if write { UserAccess::Write } else { UserAccess::Read };
+        for at in range.step_by(PAGE as usize) {
+            self.mm.fault(memory.space, quietmm::VirtAddr(at), access)?;
+            self.machine.cond_resched();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn munmap(&self, thread: &Thread, [at, bytes, ..]: [u64; 6]) -> Answer {
+        let range = range(at, bytes)?;
+        if range.is_empty() || range.end > ALL.end {
+            return Err(Errno::EINVAL);
+        }
+        let memory = thread.memory();
+        memory.layout.with(self.machine, |layout| self.unmap(memory.space, layout, &range))?;
+        Ok(0)
+    }
+
+    pub(crate) fn mprotect(&self, thread: &Thread, [at, bytes, of, ..]: [u64; 6]) -> Answer {
+        let range = range(at, bytes)?;
+        if of & !7 != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if range.is_empty() {
+            return Ok(0);
+        }
+        let memory = thread.memory();
+        memory.layout.with(self.machine, |layout| {
+            if !layout.areas.covers(&range) {
+                return Err(Errno::ENOMEM);
+            }
+            for (start, area) in layout.areas.pieces(&range) {
+                if area.what != What::Behind {
+                    self.mm.protect(memory.space, pages(&(start..area.end)), prot(of as u8))?;
+                }
+                layout.areas.protect(&(start..area.end), of as u8);
+            }
+            Ok(0)
+        })
+    }
+
+    pub(crate) fn brk(&self, thread: &Thread, [to, ..]: [u64; 6]) -> Answer {
+        let memory = thread.memory();
+        memory.layout.with(self.machine, |layout| {
+            let (start, now) = (layout.heap, layout.heap_end);
+            if to < start || to > ALL.end {
+                return Ok(now);
+            }
+            let (old, new) = (now.next_multiple_of(PAGE), to.next_multiple_of(PAGE));
+            if new > old {
+                if !layout.areas.is_free(&(old..new)) {
+                    return Ok(now);
+                }
+                let what = What::Own("[heap]");
+                if self.map(memory.space, layout, old..new, rights::READ | rights::WRITE, what).is_err() {
+                    return Ok(now);
+                }
+            } else if new < old && self.unmap(memory.space, layout, &(new..old)).is_err() {
+                return Ok(now);
+            }
+            layout.heap_end = to;
+            Ok(to)
+        })
+    }
+
+    pub(crate) fn mremap(&self, thread: &Thread, [at, old, new, flags, to, _]: [u64; 6]) -> Answer {
+        const MAY_MOVE: u64 = 1;
+        const FIXED: u64 = 2;
+        let was = range(at, old)?;
+        let new = new.checked_next_multiple_of(PAGE).filter(|&new| new > 0).ok_or(Errno::EINVAL)?;
+        // Without an old length a second mapping is made; and a mapping may be left behind: neither is known here.
+        if was.is_empty() || flags & !(MAY_MOVE | FIXED) != 0 || flags & FIXED != 0 && flags & MAY_MOVE == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let memory = thread.memory();
+        memory.layout.with(self.machine, |layout| {
+            let (first, area) = layout.areas.at(at).ok_or(Errno::EFAULT)?;
+            let area = Area { end: area.end, ..area.clone() };
+            if !layout.areas.covers(&was) {
+                return Err(Errno::EFAULT);
+            }
+            let len = was.end - was.start;
+            if flags & FIXED == 0 && new <= len {
+                self.unmap(memory.space, layout, &(at + new..was.end))?;
+                return Ok(at);
+            }
+            // Only what is one thing can grow.
+            if new > len && area.end < was.end {
+                return Err(Errno::EFAULT);
+            }
+            let tail = |from: u64| match &area.what {
+                What::File { file, page, shared } => {
+                    let (file, shared) = (file.clone(), *shared);
+                    What::File { file, page: page + (from - first) / PAGE, shared }
+                }
+                other => other.clone(),
+            };
+            let growth = at.checked_add(new).ok_or(Errno::EINVAL)?;
+            let beside = area.end == was.end && growth <= ALL.end && layout.areas.is_free(&(was.end..growth));
+            if flags & FIXED == 0 && beside {
+                self.map(memory.space, layout, was.end..growth, area.rights, tail(was.end))?;
+                return Ok(at);
+            }
+            if flags & MAY_MOVE == 0 {
+                return Err(Errno::ENOMEM);
+            }
+            let place = if flags & FIXED != 0 {
+                let place = range(to, new)?;
+                if place.end > ALL.end || place.start < was.end && was.start < place.end {
+                    return Err(Errno::EINVAL);
+                }
+                self.unmap(memory.space, layout, &place)?;
+                if new < len {
+                    self.unmap(memory.space, layout, &(at + new..was.end))?;
+                }
+                place.start
+            } else {
+                layout.areas.find_free(new, &WITHIN).ok_or(Errno::ENOMEM)?
+            };
+            let from = at..at + len.min(new);
+            self.mm.move_range(memory.space, pages(&from), PageNumber(place / PAGE))?;
+            for (start, piece) in layout.areas.remove(&from) {
+                let there = |address: u64| address - at + place;
+                layout.areas.insert(there(start), Area { end: there(piece.end), ..piece });
+            }
+            if new > len {
+                self.map(memory.space, layout, place + len..place + new, area.rights, tail(was.end))?;
+            }
+            Ok(place)
+        })
+    }
+
+    pub(crate) fn madvise(&self, thread: &Thread, [at, bytes, advice, ..]: [u64; 6]) -> Answer {
+        let range = range(at, bytes)?;
+        let memory = thread.memory();
+        let advice = match advice {
+            // Usual, at random, in order, soon; not in a core file, or again; cold, and out, which are hints.
+            0..=3 | 16 | 17 | 20 | 21 => None,
+            4 | 8 => Some(Advice::Drop),
+            14 => Some(Advice::Large),
+            15 => Some(Advice::Small),
+            22 | 23 => {
+                return self.bring(&memory, range, advice == 23).map(|()| 0).map_err(|error| match error {
+                    Errno::EINVAL => Errno::EFAULT,
+                    other => other,
+                });
+            }
+            _ => return Err(Errno::EINVAL),
+        };
+        memory.layout.with(self.machine, |layout| {
+            if let Some(advice) = advice {
+                for (start, area) in layout.areas.pieces(&range) {
+                    let is_file = matches!(area.what, What::File { .. });
+                    if advice == Advice::Drop || !is_file {
+                        self.mm.advise(memory.space, pages(&(start..area.end)), advice)?;
+                    }
+                }
+            }
+            if range.is_empty() || layout.areas.covers(&range) { Ok(0) } else { Err(Errno::ENOMEM) }
+        })
+    }
+
+    pub(crate) fn mincore(&self, thread: &Thread, [at, bytes, to, ..]: [u64; 6]) -> Answer {
+        let range = range(at, bytes)?;
+        let memory = thread.memory();
+        if !range.is_empty() && !memory.layout.with(self.machine, |layout| layout.areas.covers(&range)) {
+            return Err(Errno::ENOMEM);
+        }
+        for (index, at) in range.step_by(PAGE as usize).enumerate() {
+            let there =
+                self.mm.lookup(memory.space, PageNumber(at / PAGE)).is_ok_and(|entry| entry.is_present());
+            self.machine.write_user(to + index as u64, &[u8::from(there)])?;
+        }
+        Ok(0)
+    }
+
+    pub(crate) fn msync(&self, thread: &Thread, [at, bytes, flags, ..]: [u64; 6]) -> Answer {
+        const SYNC: u64 = 4;
+        let range = range(at, bytes)?;
+        if flags & !7 != 0 || flags & 5 == 5 {
+            return Err(Errno::EINVAL);
+        }
+        let memory = thread.memory();
+        let (files, whole) = memory.layout.with(self.machine, |layout| {
+            let pieces = layout.areas.pieces(&range);
+            let files: alloc::vec::Vec<_> = pieces
+                .into_iter()
+                .filter_map(|(_, area)| match area.what {
+                    What::File { file, shared: true, .. } => Some(file),
+                    _ => None,
+                })
+                .collect();
+            (files, range.is_empty() || layout.areas.covers(&range))
+        });
+        if flags & SYNC != 0 {
+            for file in files {
+                self.write_back(&file.inode)?;
+            }
+        }
+        if whole { Ok(0) } else { Err(Errno::ENOMEM) }
+    }
+
+    /// What is locked is brought in. The core keeps no page for ever: reclaim may take it again, which costs time and
+    /// changes nothing that a program can see but that.
+    pub(crate) fn mlock(&self, thread: &Thread, [at, bytes, ..]: [u64; 6]) -> Answer {
+        let start = at & !(PAGE - 1);
+        let range = range(start, bytes.saturating_add(at - start))?;
+        let memory = thread.memory();
+        let pieces = memory.layout.with(self.machine, |layout| {
+            let whole = range.is_empty() || layout.areas.covers(&range);
+            if whole { Ok(layout.areas.pieces(&range)) } else { Err(Errno::ENOMEM) }
+        })?;
+        for (start, area) in pieces {
+            if area.rights & (rights::READ | rights::WRITE) == 0 || area.what == What::Behind {
+                return Err(Errno::ENOMEM);
+            }
+            let write =
+                area.rights & rights::WRITE != 0 && !matches!(area.what, What::File { shared: true, .. });
+            self.bring(&memory, start..area.end, write).map_err(|_| Errno::ENOMEM)?;
+        }
+        Ok(0)
+    }
+}

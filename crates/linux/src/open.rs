@@ -1,0 +1,171 @@
+//! What programs have open.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::errno::Errno;
+use crate::pipe::{End, Way};
+use crate::sync::{Mutex, Spin};
+use crate::tree::{Device, Inode};
+
+/// Flags of `open`.
+pub mod flag {
+    pub const WRITE_ONLY: u32 = 1;
+    pub const READ_WRITE: u32 = 2;
+    pub const ACCESS: u32 = 3;
+    pub const CREATE: u32 = 0o100;
+    pub const EXCLUSIVE: u32 = 0o200;
+    pub const TRUNCATE: u32 = 0o1000;
+    pub const APPEND: u32 = 0o2000;
+    pub const NO_WAIT: u32 = 0o4000;
+    pub const DIRECTORY: u32 = 0o200_000;
+    pub const NO_FOLLOW: u32 = 0o400_000;
+    pub const CLOSE_ON_EXEC: u32 = 0o2_000_000;
+    pub const PATH: u32 = 0o10_000_000;
+    pub const TEMPORARY: u32 = 0o20_000_000;
+    /// Those that can be changed later.
+    pub const LATER: u32 = APPEND | NO_WAIT;
+}
+
+/// What it is that is open.
+pub enum Kind {
+    /// A regular file.
+    File(Arc<Inode>),
+    /// A directory.
+    Directory(Arc<Inode>),
+    /// A device.
+    Device(Device, Arc<Inode>),
+    /// An end of a pipe.
+    Pipe(End),
+    /// Bytes that were made up when it was opened.
+    Text(Vec<u8>, Arc<Inode>),
+    /// The standard output or error output.
+    Console(u32),
+    /// A counter (`eventfd`).
+    Event(AtomicU64),
+}
+
+/// Something open.
+pub struct Open {
+    /// What.
+    pub kind: Kind,
+    /// How it was opened.
+    pub flags: AtomicU32,
+    /// Where the next read or write is.
+    pub offset: Mutex<u64>,
+    /// Its path, for `/proc`, and for directories that paths begin at.
+    pub path: Vec<u8>,
+}
+
+impl Open {
+    pub fn new(kind: Kind, flags: u32, path: Vec<u8>) -> Arc<Open> {
+        Arc::new(Open {
+            kind,
+            flags: AtomicU32::new(flags & !flag::CLOSE_ON_EXEC),
+            offset: Mutex::new(0),
+            path,
+        })
+    }
+
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & flag != 0
+    }
+
+    pub fn may_read(&self) -> bool {
+        match &self.kind {
+            Kind::Pipe(end) => end.way == Way::Read,
+            _ => self.flags.load(Ordering::Relaxed) & flag::ACCESS != flag::WRITE_ONLY,
+        }
+    }
+
+    pub fn may_write(&self) -> bool {
+        match &self.kind {
+            Kind::Pipe(end) => end.way == Way::Write,
+            _ => self.flags.load(Ordering::Relaxed) & flag::ACCESS != 0,
+        }
+    }
+
+    /// Its inode, if it has one.
+    pub fn inode(&self) -> Option<&Arc<Inode>> {
+        match &self.kind {
+            Kind::File(inode) | Kind::Directory(inode) | Kind::Device(_, inode) | Kind::Text(_, inode) => {
+                Some(inode)
+            }
+            Kind::Pipe(_) | Kind::Console(_) | Kind::Event(_) => None,
+        }
+    }
+}
+
+/// Open files by number. A process's threads share them.
+#[derive(Clone)]
+pub struct Files {
+    all: Vec<Option<(Arc<Open>, bool)>>,
+    most: usize,
+}
+
+impl Files {
+    pub fn new() -> Files {
+        Files { all: Vec::new(), most: 1024 }
+    }
+
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
+    pub fn get(&self, number: u64) -> Result<Arc<Open>, Errno> {
+        let slot = usize::try_from(number).ok().and_then(|number| self.all.get(number));
+        slot.and_then(|slot| slot.as_ref()).map(|(open, _)| open.clone()).ok_or(Errno::EBADF)
+    }
+
+    /// The lowest number that is free, from `least` on.
+    pub fn add(&mut self, open: Arc<Open>, close_on_exec: bool, least: usize) -> Result<u64, Errno> {
+        let free = (least..).find(|&number| self.all.get(number).is_none_or(Option::is_none));
+        let number = free.filter(|&number| number < self.most).ok_or(Errno::EMFILE)?;
+        self.put(number, open, close_on_exec);
+        Ok(number as u64)
+    }
+
+    fn put(&mut self, number: usize, open: Arc<Open>, close_on_exec: bool) -> Option<Arc<Open>> {
+        if self.all.len() <= number {
+            self.all.resize_with(number + 1, || None);
+        }
+        self.all[number].replace((open, close_on_exec)).map(|(open, _)| open)
+    }
+
+    /// In place of whatever has this number, which is given back: the caller drops it outside all locks.
+    pub fn replace(
+        &mut self,
+        number: u64,
+        open: Arc<Open>,
+        cloexec: bool,
+    ) -> Result<Option<Arc<Open>>, Errno> {
+        let number = usize::try_from(number).ok().filter(|&number| number < self.most).ok_or(Errno::EBADF)?;
+        Ok(self.put(number, open, cloexec))
+    }
+
+    pub fn take(&mut self, number: u64) -> Result<Arc<Open>, Errno> {
+        let slot = usize::try_from(number).ok().and_then(|number| self.all.get_mut(number));
+        slot.and_then(Option::take).map(|(open, _)| open).ok_or(Errno::EBADF)
+    }
+
+    pub fn close_on_exec(&mut self, number: u64) -> Result<&mut bool, Errno> {
+        let slot = usize::try_from(number).ok().and_then(|number| self.all.get_mut(number));
+        slot.and_then(Option::as_mut).map(|(_, cloexec)| cloexec).ok_or(Errno::EBADF)
+    }
+
+    /// Takes out those that a new program does not get.
+    pub fn take_for_exec(&mut self) -> Vec<Arc<Open>> {
+        let gone = |slot: &mut Option<(Arc<Open>, bool)>| {
+            slot.take_if(|(_, cloexec)| *cloexec).map(|(open, _)| open)
+        };
+        self.all.iter_mut().filter_map(gone).collect()
+    }
+
+    pub fn numbers(&self) -> Vec<u64> {
+        (0..self.all.len()).filter(|&number| self.all[number].is_some()).map(|number| number as u64).collect()
+    }
+}
+
+/// What a process has open.
+pub type Shared = Spin<Files>;

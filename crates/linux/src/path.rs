@@ -1,0 +1,303 @@
+//! From a path to a file.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::errno::Errno;
+use crate::tree::{Body, Inode};
+
+/// Links that are followed on one way.
+const MOST_LINKS: u32 = 40;
+const LONGEST: usize = 4096;
+const LONGEST_NAME: usize = 255;
+
+/// Where a way begins.
+pub struct From<'a> {
+    /// The root.
+    pub root: &'a Arc<Inode>,
+    /// The directory that paths without a slash at their start begin at.
+    pub directory: &'a Arc<Inode>,
+    /// What `/proc/self/exe` leads to.
+    pub executable: &'a [u8],
+    /// The number of the process that looks: below `/proc` it means `self`. Others are not shown.
+    pub process: u64,
+    /// Whether something is open under this number.
+    pub is_open: &'a dyn Fn(u64) -> bool,
+}
+
+/// Where a way ends.
+pub struct Found {
+    /// The directory that has the last name.
+    pub directory: Arc<Inode>,
+    /// The last name; empty if the path ends at a directory itself: `/`, `..`.
+    pub name: Vec<u8>,
+    /// What is there.
+    pub inode: Option<Arc<Inode>>,
+    /// The path said that it is a directory, by a slash at its end.
+    pub directory_meant: bool,
+}
+
+/// Walks along a path; with `follow` also a link at its end.
+///
+/// # Errors
+/// `ENOENT`: a directory on the way does not exist, or the path is empty; `ENOTDIR`; `ELOOP`; `ENAMETOOLONG`.
+pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> {
+    if path.is_empty() {
+        return Err(Errno::ENOENT);
+    }
+    if path.len() >= LONGEST {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    let mut at = if path[0] == b'/' { from.root.clone() } else { from.directory.clone() };
+    // The names that are left, the next one last.
+    let mut left: Vec<Vec<u8>> = Vec::new();
+    let push = |left: &mut Vec<Vec<u8>>, path: &[u8]| {
+        left.extend(
+            path.split(|&byte| byte == b'/').rev().filter(|name| !name.is_empty()).map(<[u8]>::to_vec),
+        );
+    };
+    push(&mut left, path);
+    let directory_meant = path.ends_with(b"/") || path.ends_with(b"/.");
+    let follow = follow || directory_meant;
+    let mut links = 0;
+    loop {
+        let Some(name) = left.pop() else {
+            return Ok(Found {
+                directory: at.clone(),
+                name: Vec::new(),
+                inode: Some(at),
+                directory_meant: true,
+            });
+        };
+        if name.len() > LONGEST_NAME {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        if !at.is_directory() {
+            return Err(Errno::ENOTDIR);
+        }
+        if name == b"." {
+            continue;
+        }
+        if name == b".." {
+            at = at.parent().unwrap_or(at);
+            continue;
+        }
+        let inode = match &at.body {
+            Body::OpenFiles(_) => {
+                number_of(&name).filter(|&number| (from.is_open)(number)).map(Inode::opened)
+            }
+            _ => match at.get(&name)? {
+                None if number_of(&name) == Some(from.process) && is_proc(from, &at)? => at.get(b"self")?,
+                found => found,
+            },
+        };
+        let last = left.is_empty();
+        let target = match inode.as_ref().map(|inode| &inode.body) {
+            Some(Body::Link(target)) if !last || follow => Some(target.as_slice()),
+            Some(Body::Executable) if !last || follow => Some(from.executable),
+            _ => None,
+        };
+        if let Some(target) = target {
+            links += 1;
+            if links > MOST_LINKS {
+                return Err(Errno::ELOOP);
+            }
+            if target.is_empty() {
+                return Err(Errno::ENOENT);
+            }
+            if target[0] == b'/' {
+                at = from.root.clone();
+            }
+            push(&mut left, target);
+            continue;
+        }
+        if last {
+            return Ok(Found { directory: at, name, inode, directory_meant });
+        }
+        at = inode.ok_or(Errno::ENOENT)?;
+    }
+}
+
+fn is_proc(from: &From<'_>, directory: &Arc<Inode>) -> Result<bool, Errno> {
+    Ok(from.root.get(b"proc")?.is_some_and(|proc| Arc::ptr_eq(&proc, directory)))
+}
+
+/// A name that is a number, as it is written.
+fn number_of(name: &[u8]) -> Option<u64> {
+    let text = core::str::from_utf8(name).ok().filter(|text| *text == "0" || !text.starts_with(['0', '+']));
+    text.and_then(|text| text.parse().ok())
+}
+
+/// The path of a directory, from the root.
+pub fn path_of(directory: &Arc<Inode>) -> Vec<u8> {
+    let mut names = Vec::new();
+    let mut at = directory.clone();
+    while let Some(parent) = at.parent() {
+        let all = parent.list().unwrap_or_default();
+        let name = all.into_iter().find(|(_, inode)| Arc::ptr_eq(inode, &at)).map(|(name, _)| name);
+        names.push(name.unwrap_or_default());
+        at = parent;
+    }
+    let mut path = Vec::new();
+    for name in names.iter().rev() {
+        path.push(b'/');
+        path.extend_from_slice(name);
+    }
+    if path.is_empty() {
+        path.push(b'/');
+    }
+    path
+}
+
+/// The whole path of what was found.
+pub fn whole(found: &Found) -> Vec<u8> {
+    let mut whole = path_of(&found.directory);
+    if !found.name.is_empty() {
+        if whole.len() > 1 {
+            whole.push(b'/');
+        }
+        whole.extend_from_slice(&found.name);
+    }
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::{Device, mode};
+
+    fn device() -> Arc<Inode> {
+        Inode::new(9, mode::DEVICE | 0o666, 0, Body::Device(Device::Null))
+    }
+
+    fn link(to: &str) -> Arc<Inode> {
+        Inode::new(8, mode::LINK | 0o777, 0, Body::Link(to.as_bytes().to_vec()))
+    }
+
+    /// /a/b/null, /a/link -> b, /absolute -> /a/b/null, /loop -> /loop, /a/up -> ../a/b
+    fn tree() -> Arc<Inode> {
+        let root = Inode::directory(1, 0o755, 0);
+        let (a, b) = (Inode::directory(2, 0o755, 0), Inode::directory(3, 0o755, 0));
+        root.put(b"a", a.clone()).unwrap();
+        a.put(b"b", b.clone()).unwrap();
+        b.put(b"null", device()).unwrap();
+        a.put(b"link", link("b")).unwrap();
+        a.put(b"up", link("../a/b")).unwrap();
+        root.put(b"absolute", link("/a/b/null")).unwrap();
+        root.put(b"loop", link("/loop")).unwrap();
+        root
+    }
+
+    fn number(root: &Arc<Inode>, path: &str, follow: bool) -> Result<Option<u64>, Errno> {
+        let from = From {
+            root,
+            directory: root,
+            executable: b"/a/b/null",
+            process: 42,
+            is_open: &|number| number < 12,
+        };
+        walk(&from, path.as_bytes(), follow).map(|found| found.inode.map(|inode| inode.number))
+    }
+
+    #[test]
+    fn names_dots_and_links_lead_there() {
+        let root = tree();
+        let there = [
+            "/a/b/null",
+            "a/b/null",
+            "//a/./b//null",
+            "/a/link/null",
+            "/absolute",
+            "/../../a/up/null",
+            "a/../a/b/null",
+        ];
+        for path in there {
+            assert_eq!(number(&root, path, true), Ok(Some(9)), "{path}");
+        }
+        for (path, expected) in
+            [("/", 1), ("/a/..", 1), ("/a/", 2), ("a/b/..", 2), ("/a/link/", 3), ("/a/link", 3), ("/..", 1)]
+        {
+            assert_eq!(number(&root, path, true), Ok(Some(expected)), "{path}");
+        }
+        assert_eq!(number(&root, "/a/link", false), Ok(Some(8)));
+        assert_eq!(number(&root, "/a/link/", false), Ok(Some(3)), "a slash at the end follows");
+    }
+
+    #[test]
+    fn what_leads_nowhere_is_an_error() {
+        let root = tree();
+        assert_eq!(number(&root, "/a/new", true), Ok(None));
+        let wrong = [
+            ("", Errno::ENOENT),
+            ("/new/a", Errno::ENOENT),
+            ("/a/b/null/x", Errno::ENOTDIR),
+            ("/loop", Errno::ELOOP),
+            ("/loop/x", Errno::ELOOP),
+        ];
+        for (path, error) in wrong {
+            assert_eq!(number(&root, path, true), Err(error), "{path}");
+        }
+        assert_eq!(number(&root, &"x".repeat(256), true), Err(Errno::ENAMETOOLONG));
+        assert_eq!(number(&root, &"x/".repeat(2048), true), Err(Errno::ENAMETOOLONG));
+    }
+
+    #[test]
+    fn what_is_open_has_a_link_and_nothing_else_has() {
+        let root = tree();
+        root.put(b"fd", Inode::open_files(7)).unwrap();
+        for (path, is_there) in [
+            ("/fd/0", true),
+            ("/fd/11", true),
+            ("/fd/12", false),
+            ("/fd/01", false),
+            ("/fd/+1", false),
+            ("/fd/-1", false),
+            ("/fd/x", false),
+            ("/fd/99999999999999999999", false),
+        ] {
+            assert_eq!(number(&root, path, false).unwrap().is_some(), is_there, "{path}");
+        }
+        let directory = root.get(b"fd").unwrap().unwrap();
+        assert_eq!(directory.put(b"12", device()), Err(Errno::EPERM));
+        assert_eq!(number(&root, "/fd/..", true), Ok(Some(1)));
+        assert_eq!(number(&root, "/fd/3/x", true), Err(Errno::ENOTDIR));
+    }
+
+    #[test]
+    fn the_number_of_who_looks_means_itself_below_proc_alone() {
+        let root = tree();
+        let (proc, own) = (Inode::directory(5, 0o755, 0), Inode::directory(6, 0o755, 0));
+        root.put(b"proc", proc.clone()).unwrap();
+        proc.put(b"self", own.clone()).unwrap();
+        root.get(b"a").unwrap().unwrap().put(b"self", device()).unwrap();
+        assert_eq!(number(&root, "/proc/42", true), Ok(Some(6)));
+        for path in ["/proc/43", "/proc/042", "/a/42", "/42"] {
+            assert_eq!(number(&root, path, true), Ok(None), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_directory_knows_its_path() {
+        let root = tree();
+        let from = From { root: &root, directory: &root, executable: b"", process: 0, is_open: &|_| false };
+        assert_eq!(path_of(&walk(&from, b"a/up", true).unwrap().inode.unwrap()), b"/a/b");
+        assert_eq!(path_of(&root), b"/");
+    }
+
+    #[test]
+    fn names_are_given_moved_and_taken() {
+        let root = tree();
+        let a = root.get(b"a").unwrap().unwrap();
+        let b = a.get(b"b").unwrap().unwrap();
+        assert_eq!(root.put(b"a", device()), Err(Errno::EEXIST));
+        assert_eq!(root.take(b"a", false).err(), Some(Errno::EISDIR));
+        assert_eq!(root.take(b"a", true).err(), Some(Errno::ENOTEMPTY));
+        assert_eq!(b.take(b"null", true).err(), Some(Errno::ENOTDIR));
+        assert_eq!(root.rename(b"a", &b, b"a").err(), Some(Errno::EINVAL), "into itself");
+        b.rename(b"null", &root, b"zero").map(drop).unwrap();
+        assert_eq!(number(&root, "/zero", true), Ok(Some(9)));
+        a.rename(b"b", &root, b"c").map(drop).unwrap();
+        assert_eq!(number(&root, "/c/..", true), Ok(Some(1)), "it has another parent now");
+        assert_eq!(root.take(b"zero", false).unwrap().links.load(core::sync::atomic::Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,185 @@
+//! A pipe: bytes from those who write to those who read.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::errno::Errno;
+use crate::sync::{Spin, key_of};
+use crate::tree::{Leaving, Left};
+
+/// Bytes that fit.
+pub const ROOM: usize = 65536;
+/// So many bytes go in one piece or not at all.
+pub const WHOLE: usize = 4096;
+
+/// What both ends share.
+pub struct Pipe {
+    bytes: Spin<VecDeque<u8>>,
+    /// Ends that are open.
+    ends: [AtomicU32; 2],
+    left: Arc<Left>,
+}
+
+/// Which end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// Where bytes come out.
+    Read,
+    /// Where they go in.
+    Write,
+}
+
+/// An end that is open.
+pub struct End {
+    /// The pipe.
+    pub pipe: Arc<Pipe>,
+    /// Which end.
+    pub way: Way,
+}
+
+/// What can be done at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Done {
+    /// So many bytes went. 0, of a read: it is empty, and nobody writes any more.
+    Bytes(usize),
+    /// It must be waited for.
+    Wait,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if self.pipe.ends[self.way as usize].fetch_sub(1, Ordering::SeqCst) == 1 {
+            // Whoever waits at the other end waits for nothing.
+            self.pipe.left.add(Leaving::Key(key_of(&*self.pipe)));
+        }
+    }
+}
+
+impl Pipe {
+    /// A new one: both ends.
+    pub fn open(left: &Arc<Left>) -> (End, End) {
+        let ends = [AtomicU32::new(1), AtomicU32::new(1)];
+        let pipe = Arc::new(Pipe { bytes: Spin::new(VecDeque::new()), ends, left: left.clone() });
+        (End { pipe: pipe.clone(), way: Way::Read }, End { pipe, way: Way::Write })
+    }
+
+    /// One more end that is open.
+    pub fn end(self: &Arc<Pipe>, way: Way) -> End {
+        self.ends[way as usize].fetch_add(1, Ordering::SeqCst);
+        End { pipe: self.clone(), way }
+    }
+
+    fn is_open(&self, way: Way) -> bool {
+        self.ends[way as usize].load(Ordering::SeqCst) > 0
+    }
+
+    /// Takes what there is, as much as fits.
+    pub fn read(&self, into: &mut [u8]) -> Done {
+        // Before the look: whoever writes last, writes before they close.
+        let written = self.is_open(Way::Write);
+        let count = self.bytes.with(|bytes| {
+            let count = bytes.len().min(into.len());
+            into.iter_mut().zip(bytes.drain(..count)).for_each(|(to, byte)| *to = byte);
+            count
+        });
+        if count == 0 && written && !into.is_empty() { Done::Wait } else { Done::Bytes(count) }
+    }
+
+    /// Puts in what fits; up to [`WHOLE`] bytes go in one piece.
+    ///
+    /// # Errors
+    /// `EPIPE`: nobody reads any more.
+    pub fn write(&self, from: &[u8]) -> Result<Done, Errno> {
+        if !self.is_open(Way::Read) {
+            return Err(Errno::EPIPE);
+        }
+        Ok(self.bytes.with(|bytes| {
+            let room = ROOM - bytes.len();
+            let fits = if from.len() <= WHOLE { room >= from.len() } else { room > 0 };
+            if !fits {
+                return Done::Wait;
+            }
+            let count = from.len().min(room);
+            bytes.extend(&from[..count]);
+            Done::Bytes(count)
+        }))
+    }
+
+    /// Whether a read, or a write of a few bytes, would not wait; and whether the other end is closed.
+    pub fn ready(&self, way: Way) -> (bool, bool) {
+        let len = self.bytes.with(|bytes| bytes.len());
+        match way {
+            Way::Read => {
+                let closed = !self.is_open(Way::Write);
+                (len > 0 || closed, closed)
+            }
+            Way::Write => {
+                let closed = !self.is_open(Way::Read);
+                (ROOM - len >= WHOLE || closed, closed)
+            }
+        }
+    }
+
+    /// Bytes in it.
+    pub fn len(&self) -> usize {
+        self.bytes.with(|bytes| bytes.len())
+    }
+
+    /// Whether it is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn bytes_come_out_in_order_and_then_the_end() {
+        let left = Arc::default();
+        let (reader, writer) = Pipe::open(&left);
+        let mut buffer = [0; 4];
+        assert_eq!(reader.pipe.read(&mut buffer), Done::Wait);
+        assert_eq!(writer.pipe.write(b"hello"), Ok(Done::Bytes(5)));
+        assert_eq!(reader.pipe.read(&mut buffer), Done::Bytes(4));
+        assert_eq!(&buffer, b"hell");
+        drop(writer);
+        assert_eq!(left.take().len(), 1, "whoever reads is told");
+        assert_eq!(reader.pipe.read(&mut buffer), Done::Bytes(1), "what was written is still there");
+        assert_eq!(reader.pipe.read(&mut buffer), Done::Bytes(0));
+    }
+
+    #[test]
+    fn the_end_is_reached_when_every_writer_is_gone() {
+        let (reader, writer) = Pipe::open(&Arc::default());
+        let again = reader.pipe.end(Way::Write);
+        drop(writer);
+        assert_eq!(reader.pipe.read(&mut [0; 4]), Done::Wait);
+        assert_eq!(again.pipe.write(b"x"), Ok(Done::Bytes(1)));
+        drop(again);
+        assert_eq!(reader.pipe.read(&mut [0; 4]), Done::Bytes(1));
+        assert_eq!(reader.pipe.read(&mut [0; 4]), Done::Bytes(0));
+    }
+
+    #[test]
+    fn a_full_pipe_takes_few_bytes_whole_or_not_at_all() {
+        let (reader, writer) = Pipe::open(&Arc::default());
+        assert_eq!(writer.pipe.write(&vec![1; ROOM + 10]), Ok(Done::Bytes(ROOM)));
+        assert_eq!(writer.pipe.write(b"x"), Ok(Done::Wait));
+        assert_eq!(reader.pipe.read(&mut [0; 10]), Done::Bytes(10));
+        assert_eq!(writer.pipe.write(&[2; 11]), Ok(Done::Wait), "in one piece");
+        assert_eq!(writer.pipe.write(&[2; WHOLE + 1]), Ok(Done::Bytes(10)), "too many for that");
+        assert!(!writer.pipe.ready(Way::Write).0);
+    }
+
+    #[test]
+    fn nobody_reads_is_an_error() {
+        let (reader, writer) = Pipe::open(&Arc::default());
+        drop(reader);
+        assert_eq!(writer.pipe.write(b"x"), Err(Errno::EPIPE));
+        assert_eq!(writer.pipe.ready(Way::Write), (true, true));
+    }
+}

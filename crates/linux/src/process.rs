@@ -1,0 +1,186 @@
+//! Processes and threads.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use quietmm::SpaceId;
+use quietmm::platform::WaitKey;
+
+use crate::areas::Areas;
+use crate::open::Shared;
+use crate::signal::{Action, Info, Stack};
+use crate::sync::{Mutex, Spin};
+use crate::tree::{Inode, Leaving, Left};
+
+/// A file that is mapped.
+#[derive(Clone)]
+pub(crate) struct Mapped {
+    pub inode: Arc<Inode>,
+    pub path: Arc<[u8]>,
+}
+
+impl PartialEq for Mapped {
+    fn eq(&self, other: &Mapped) -> bool {
+        Arc::ptr_eq(&self.inode, &other.inode)
+    }
+}
+
+/// What is mapped, and where the heap ends.
+#[derive(Clone, Default)]
+pub(crate) struct Layout {
+    pub areas: Areas<Mapped>,
+    pub heap: u64,
+    pub heap_end: u64,
+}
+
+/// A space, and what lies in it. It ends when nobody has this any more.
+pub(crate) struct Memory {
+    pub space: SpaceId,
+    pub layout: Mutex<Layout>,
+    left: Arc<Left>,
+}
+
+impl Memory {
+    pub fn new(space: SpaceId, layout: Layout, left: &Arc<Left>) -> Arc<Memory> {
+        Arc::new(Memory { space, layout: Mutex::new(layout), left: left.clone() })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.left.add(Leaving::Space(self.space));
+    }
+}
+
+/// Where a process is, and what it is called.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub directory: Arc<Inode>,
+    pub umask: u32,
+    /// The path of its program.
+    pub executable: Vec<u8>,
+    /// Its arguments, with zeros between.
+    pub arguments: Vec<u8>,
+    /// The name that it has given itself, or its program's.
+    pub name: Vec<u8>,
+}
+
+/// It has ended, with this status as `wait4` has it.
+pub(crate) const ENDED: u64 = 1 << 32;
+
+pub(crate) struct Process {
+    pub pid: u32,
+    pub parent: AtomicU32,
+    pub group: AtomicU32,
+    pub session: AtomicU32,
+    pub memory: Spin<Option<Arc<Memory>>>,
+    pub files: Shared,
+    pub place: Spin<Place>,
+    pub actions: Spin<[Action; 65]>,
+    pub pending: AtomicU64,
+    /// What is known of pending signals.
+    pub infos: Spin<Vec<Info>>,
+    pub threads: Spin<Vec<Arc<Thread>>>,
+    /// All threads are to end: [`ENDED`] and the status.
+    pub dying: AtomicU64,
+    /// It has ended, likewise.
+    pub ended: AtomicU64,
+    /// Whoever made it waits until it has a space of its own.
+    pub borrows: AtomicBool,
+    /// When it gets an alarm, and how long until the next.
+    pub alarm: Spin<(u64, u64)>,
+    /// Times in a program, of all its threads, are not kept: since when it is.
+    pub began: u64,
+    /// The signal by which its parent hears that it has ended.
+    pub ends_with: u32,
+}
+
+/// A thread.
+pub struct Thread {
+    pub(crate) tid: u32,
+    pub(crate) process: Arc<Process>,
+    pub(crate) mask: AtomicU64,
+    /// The mask to come back to once a handler has been chosen: of `sigsuspend` and the like.
+    pub(crate) old_mask: Spin<Option<u64>>,
+    pub(crate) pending: AtomicU64,
+    pub(crate) infos: Spin<Vec<Info>>,
+    pub(crate) stack: Spin<Option<Stack>>,
+    pub(crate) clear_tid: AtomicU64,
+    /// Where its number is to be written when it begins; 0 for nowhere.
+    pub(crate) set_tid: AtomicU64,
+    pub(crate) fs: AtomicU64,
+    /// What it waits for, where a signal may end that.
+    pub(crate) waits: Spin<Option<WaitKey>>,
+    /// This thread alone is to end: another one runs a new program.
+    pub(crate) dying: AtomicBool,
+}
+
+impl Thread {
+    pub(crate) fn new(tid: u32, process: &Arc<Process>, mask: u64) -> Arc<Thread> {
+        Arc::new(Thread {
+            tid,
+            process: process.clone(),
+            mask: AtomicU64::new(mask),
+            old_mask: Spin::default(),
+            pending: AtomicU64::new(0),
+            infos: Spin::default(),
+            stack: Spin::default(),
+            clear_tid: AtomicU64::new(0),
+            set_tid: AtomicU64::new(0),
+            fs: AtomicU64::new(0),
+            waits: Spin::default(),
+            dying: AtomicBool::new(false),
+        })
+    }
+
+    /// Its number.
+    pub fn tid(&self) -> u32 {
+        self.tid
+    }
+
+    /// The base of its `fs`.
+    pub fn fs(&self) -> u64 {
+        self.fs.load(Ordering::Relaxed)
+    }
+
+    /// The space that it runs in.
+    pub fn space(&self) -> Option<SpaceId> {
+        self.process.memory.with(|memory| memory.as_ref().map(|memory| memory.space))
+    }
+
+    pub(crate) fn memory(&self) -> Arc<Memory> {
+        self.process.memory.with(|memory| memory.clone()).expect("a thread that runs has a space")
+    }
+
+    /// Signals that it should see to.
+    pub(crate) fn signals(&self) -> u64 {
+        let pending = self.pending.load(Ordering::SeqCst) | self.process.pending.load(Ordering::SeqCst);
+        pending & !self.mask.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn is_dying(&self) -> bool {
+        self.dying.load(Ordering::SeqCst) || self.process.dying.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether a wait is to end.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.is_dying() || self.signals() != 0
+    }
+
+    /// Whether anything is to be done before it goes on.
+    pub fn has_work(&self) -> bool {
+        self.is_interrupted()
+    }
+}
+
+impl Process {
+    pub fn action(&self, signal: u32) -> Action {
+        self.actions.with(|actions| actions[signal as usize])
+    }
+
+    /// All its threads are to end, with this status, unless another was first.
+    pub fn die(&self, status: u32) {
+        let _ = self.dying.compare_exchange(0, ENDED | u64::from(status), Ordering::SeqCst, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,299 @@
+//! Files and directories in memory. What a file holds is the core's: here is its name, and who may still want it.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use quietmm::platform::WaitKey;
+use quietmm::{FileId, SpaceId};
+
+use crate::errno::Errno;
+use crate::sync::Spin;
+
+/// Kinds of files, in the mode.
+pub mod mode {
+    /// All bits of the kind.
+    pub const KIND: u32 = 0o170000;
+    /// A directory.
+    pub const DIRECTORY: u32 = 0o040000;
+    /// A regular file.
+    pub const FILE: u32 = 0o100000;
+    /// A symbolic link.
+    pub const LINK: u32 = 0o120000;
+    /// A device of characters.
+    pub const DEVICE: u32 = 0o020000;
+    /// A pipe.
+    pub const PIPE: u32 = 0o010000;
+}
+
+/// What has come to its end and is the core's to end, or somebody's to hear of: handed over when the last who had it lets go,
+/// who may be anybody, and seen to when a system call returns.
+#[derive(Default)]
+pub struct Left {
+    any: AtomicBool,
+    list: Spin<Vec<Leaving>>,
+}
+
+/// One of these.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leaving {
+    /// A file that nobody can open or map any more.
+    File(FileId),
+    /// A space in which nobody runs any more.
+    Space(SpaceId),
+    /// Whoever waits with this key should look.
+    Key(WaitKey),
+}
+
+impl Left {
+    /// One more.
+    pub fn add(&self, what: Leaving) {
+        self.list.with(|list| list.push(what));
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// All that there are.
+    pub fn take(&self) -> Vec<Leaving> {
+        if !self.any.load(Ordering::Acquire) || !self.any.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        self.list.with(core::mem::take)
+    }
+}
+
+/// A file of the core's. It ends when nobody has this any more.
+pub struct Content {
+    /// Which.
+    pub file: FileId,
+    left: Arc<Left>,
+}
+
+impl Content {
+    /// Of this file.
+    pub fn new(file: FileId, left: &Arc<Left>) -> Self {
+        Content { file, left: left.clone() }
+    }
+}
+
+impl Drop for Content {
+    fn drop(&mut self) {
+        self.left.add(Leaving::File(self.file));
+    }
+}
+
+/// Files that are no files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Device {
+    /// Takes everything, and has nothing.
+    Null,
+    /// Has zeros.
+    Zero,
+    /// Takes nothing.
+    Full,
+    /// Has what nobody expects.
+    Random,
+    /// The console.
+    Console,
+}
+
+/// Files that are made up when they are opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Made {
+    Maps,
+    Status,
+    Stat,
+    Statm,
+    CommandLine,
+    MemoryInfo,
+    CpuInfo,
+    Online,
+    Mounts,
+    Uptime,
+    LoadAverage,
+    SystemStat,
+    Version,
+    /// A number that never changes.
+    Number(u64),
+}
+
+/// What an inode is.
+pub enum Body {
+    /// A regular file.
+    File(Content),
+    /// A directory.
+    Directory(Spin<Entries>),
+    /// The directory of what whoever looks has open, as links by number. Nothing can be put into it.
+    OpenFiles(Spin<Entries>),
+    /// One of these links.
+    Opened(u64),
+    /// A symbolic link.
+    Link(Vec<u8>),
+    /// A symbolic link to whoever runs.
+    Executable,
+    /// A device.
+    Device(Device),
+    /// Made up.
+    Made(Made),
+}
+
+/// What is in a directory.
+pub struct Entries {
+    names: BTreeMap<Vec<u8>, Arc<Inode>>,
+    parent: Weak<Inode>,
+}
+
+/// Something in a directory, with its name.
+pub type Named = (Vec<u8>, Arc<Inode>);
+
+/// A file or directory.
+pub struct Inode {
+    /// Its number.
+    pub number: u64,
+    /// Kind and rights.
+    pub mode: AtomicU32,
+    /// Names that it has.
+    pub links: AtomicU32,
+    /// When it was last changed, in nanoseconds since 1970.
+    pub modified: AtomicU64,
+    /// What it is.
+    pub body: Body,
+}
+
+impl Inode {
+    /// A new one, without a name.
+    pub fn new(number: u64, mode: u32, modified: u64, body: Body) -> Arc<Inode> {
+        let (mode, links, modified) = (AtomicU32::new(mode), AtomicU32::new(0), AtomicU64::new(modified));
+        Arc::new(Inode { number, mode, links, modified, body })
+    }
+
+    /// An empty directory.
+    pub fn directory(number: u64, rights: u32, modified: u64) -> Arc<Inode> {
+        let entries = Entries { names: BTreeMap::new(), parent: Weak::new() };
+        Inode::new(number, mode::DIRECTORY | rights & 0o7777, modified, Body::Directory(Spin::new(entries)))
+    }
+
+    /// The directory of what whoever looks has open.
+    pub fn open_files(number: u64) -> Arc<Inode> {
+        let entries = Entries { names: BTreeMap::new(), parent: Weak::new() };
+        Inode::new(number, mode::DIRECTORY | 0o500, 0, Body::OpenFiles(Spin::new(entries)))
+    }
+
+    /// The link to what whoever looks has open under a number.
+    pub fn opened(number: u64) -> Arc<Inode> {
+        // No file that was made has such a number.
+        Inode::new(1 << 62 | number, mode::LINK | 0o700, 0, Body::Opened(number))
+    }
+
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        matches!(self.body, Body::Directory(_) | Body::OpenFiles(_))
+    }
+
+    /// Its file, if it is one.
+    pub fn file(&self) -> Option<FileId> {
+        if let Body::File(content) = &self.body { Some(content.file) } else { None }
+    }
+
+    fn entries(&self) -> Result<&Spin<Entries>, Errno> {
+        match &self.body {
+            Body::Directory(entries) | Body::OpenFiles(entries) => Ok(entries),
+            _ => Err(Errno::ENOTDIR),
+        }
+    }
+
+    /// What has this name in a directory.
+    ///
+    /// # Errors
+    /// `ENOTDIR`.
+    pub fn get(&self, name: &[u8]) -> Result<Option<Arc<Inode>>, Errno> {
+        self.entries().map(|entries| entries.with(|entries| entries.names.get(name).cloned()))
+    }
+
+    /// The directory in which a directory lies; `None` for the root.
+    pub fn parent(&self) -> Option<Arc<Inode>> {
+        self.entries().ok().and_then(|entries| entries.with(|entries| entries.parent.upgrade()))
+    }
+
+    /// The names in a directory, with what they name, after `last`.
+    ///
+    /// # Errors
+    /// `ENOTDIR`.
+    pub fn list(&self) -> Result<Vec<Named>, Errno> {
+        let list = |entries: &mut Entries| {
+            entries.names.iter().map(|(name, inode)| (name.clone(), inode.clone())).collect()
+        };
+        self.entries().map(|entries| entries.with(list))
+    }
+
+    /// Gives a name to an inode.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOTDIR`; `EPERM`: its names are made up.
+    pub fn put(self: &Arc<Inode>, name: &[u8], inode: Arc<Inode>) -> Result<(), Errno> {
+        if matches!(self.body, Body::OpenFiles(_)) {
+            return Err(Errno::EPERM);
+        }
+        self.entries()?.with(|entries| {
+            if entries.names.contains_key(name) {
+                return Err(Errno::EEXIST);
+            }
+            entries.names.insert(name.to_vec(), inode.clone());
+            Ok(())
+        })?;
+        inode.links.fetch_add(1, Ordering::Relaxed);
+        if let Body::Directory(below) | Body::OpenFiles(below) = &inode.body {
+            below.with(|below| below.parent = Arc::downgrade(self));
+        }
+        Ok(())
+    }
+
+    /// Takes a name away; gives what had it.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`; `EISDIR` and `ENOTDIR` if it is not of the kind that is meant; `ENOTEMPTY`.
+    pub fn take(&self, name: &[u8], directory: bool) -> Result<Arc<Inode>, Errno> {
+        let inode = self.get(name)?.ok_or(Errno::ENOENT)?;
+        match &inode.body {
+            Body::Directory(below) => {
+                if !directory {
+                    return Err(Errno::EISDIR);
+                }
+                if below.with(|below| !below.names.is_empty()) {
+                    return Err(Errno::ENOTEMPTY);
+                }
+            }
+            _ if directory => return Err(Errno::ENOTDIR),
+            _ => {}
+        }
+        self.entries()?.with(|entries| entries.names.remove(name));
+        inode.links.fetch_sub(1, Ordering::Relaxed);
+        Ok(inode)
+    }
+
+    /// Moves a name, in place of what may have the new one.
+    ///
+    /// # Errors
+    /// As of [`take`](Self::take); `EINVAL`: a directory into itself.
+    pub fn rename(self: &Arc<Inode>, name: &[u8], to: &Arc<Inode>, new: &[u8]) -> Result<Arc<Inode>, Errno> {
+        let inode = self.get(name)?.ok_or(Errno::ENOENT)?;
+        let mut above = Some(to.clone());
+        while let Some(directory) = above {
+            if Arc::ptr_eq(&directory, &inode) {
+                return Err(Errno::EINVAL);
+            }
+            above = directory.parent();
+        }
+        if let Some(old) = to.get(new)? {
+            if Arc::ptr_eq(&old, &inode) {
+                return Ok(inode);
+            }
+            to.take(new, inode.is_directory())?;
+        }
+        self.entries()?.with(|entries| entries.names.remove(name));
+        inode.links.fetch_sub(1, Ordering::Relaxed);
+        to.put(new, inode.clone())?;
+        Ok(inode)
+    }
+}
