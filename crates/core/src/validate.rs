@@ -65,7 +65,7 @@ impl<P: Platform> Manager<'_, P> {
         audit.total = audit.offline;
         let (mut allocated, mut owned, mut listed, mut maps, mut deposited) = (0, 0, 0, 0, 0);
         let (mut holds, mut wrong_frame) = (0, None);
-        // Pages that have left their caches and wait in LRU batches.
+        // Pages that have left their caches, or whose file has ended, and wait in LRU batches: those hold them.
         let mut cut = 0;
         for (n, frame) in self.frames().iter(p) {
             audit.total += 1;
@@ -83,7 +83,8 @@ impl<P: Platform> Manager<'_, P> {
                 }
                 Kind::File => {
                     audit.file += 1;
-                    cut += u64::from(state & flag::CUT != 0);
+                    let waits = || frame.refs.get(p) > 0 && !self.audit_cached(n);
+                    cut += u64::from(state & flag::CUT != 0 || waits());
                 }
                 Kind::Free => audit.free += block,
                 Kind::Absent | Kind::Reserved | Kind::Tail => continue,

@@ -66,6 +66,17 @@ fn what_is_cut_off_is_mapped_nowhere_and_costs_one_flush() {
     }
 }
 
+#[test]
+fn pages_of_an_ended_file_that_wait_in_another_cpus_batch_add_up() {
+    at(&setup(), &config(), None, |mm| {
+        let file = mm.create_file(4).unwrap();
+        mm.platform().on(1, || write_word(mm, file, 7));
+        mm.destroy_file(file).unwrap();
+        let audit = mm.validate();
+        assert_eq!((audit.broken, audit.file), (None, 1), "the page is CPU 1's until it looks through its batch");
+    });
+}
+
 /// Something done to a file, and something done with it.
 type Cut = fn(&Mm<'_>, FileId);
 type Use = fn(&Mm<'_>, SpaceId, FileId);
