@@ -6,7 +6,9 @@
 mod scratch;
 
 use std::fmt;
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -119,14 +121,38 @@ impl Machine {
         limit: Duration,
         stop: &dyn Fn() -> bool,
     ) -> Result<Outcome, BootError> {
+        self.boot_with(image, words, None, limit, stop, &|_| false)
+    }
+
+    /// The same, with an archive that the loader hands over. `heard` gets each line as it comes, on another thread, and what it says it has
+    /// taken is not in the outcome.
+    ///
+    /// # Errors
+    /// As of [`boot`](Self::boot).
+    pub fn boot_with(
+        &self,
+        image: &Path,
+        words: &str,
+        archive: Option<&[u8]>,
+        limit: Duration,
+        stop: &dyn Fn() -> bool,
+        heard: &(dyn Fn(&str) -> bool + Sync),
+    ) -> Result<Outcome, BootError> {
         let began = Instant::now();
-        let mut child = self.command(image, words)?.spawn().map_err(|error| match error.kind() {
+        let archive = archive.map(archive_file).transpose().map_err(BootError::Disk)?;
+        let mut command = self.command(image, words)?;
+        if let Some(archive) = &archive {
+            // By way of this process: the file has no name, and the emulator does not inherit it.
+            let path = format!("/proc/{}/fd/{}", std::process::id(), archive.as_raw_fd());
+            command.args(["-initrd", &path]);
+        }
+        let mut child = command.spawn().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => BootError::Missing,
             _ => BootError::Start(error),
         })?;
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let (end, printed, complained) = thread::scope(|scope| {
-            let printed = scope.spawn(move || text(out));
+            let printed = scope.spawn(move || lines(out, heard));
             let complained = scope.spawn(move || text(err));
             let end = until_ended(&mut child, began, limit, stop);
             (end, printed.join().unwrap_or_default(), complained.join().unwrap_or_default())
@@ -170,6 +196,30 @@ impl Machine {
         // In a group of its own: Ctrl-C at the terminal is for the caller, who says when the machine has to stop.
         command.process_group(0);
         Ok(command)
+    }
+}
+
+fn archive_file(bytes: &[u8]) -> io::Result<File> {
+    let mut file = scratch::nameless(0)?;
+    file.write_all(bytes)?;
+    Ok(file)
+}
+
+/// All lines that nobody takes, up to [`MOST_PRINTED`]; what is no UTF-8 is replaced.
+fn lines(from: Option<impl Read>, heard: &(dyn Fn(&str) -> bool + Sync)) -> String {
+    let Some(from) = from else { return String::new() };
+    let (mut from, mut kept, mut line) = (BufReader::new(from), String::new(), Vec::new());
+    loop {
+        line.clear();
+        // No line is longer than all that is kept: who prints no end of line is cut.
+        match (&mut from).take(MOST_PRINTED).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return kept,
+            Ok(_) => {}
+        }
+        let text = String::from_utf8_lossy(&line);
+        if !heard(text.trim_end_matches('\n')) && (kept.len() + text.len()) as u64 <= MOST_PRINTED {
+            kept += &text;
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 //! a page to look at, and [`timeline`] as a trace to walk through. [`process`] is the terminal, the
 //! threads and Ctrl-C. [`host`] records programs and measures, [`traces`] imports and shows recordings. [`check`] looks for schedules
 //! that break an invariant. [`sweep`] runs grids of runs.
-//! [`demo`] is what `make run` shows.
+//! [`program`] boots programs of Linux. [`demo`] is what `make run` shows.
 //!
 //! What is public is the command, whole ([`main`]) and inside another program ([`obey`]), the points of a sweep one by one ([`Sweep`]),
 //! and what figures mean ([`figures`]). So another program comes to what the command prints, and to nothing else.
@@ -23,6 +23,7 @@ mod explain;
 mod host;
 mod list;
 mod process;
+mod program;
 mod report;
 mod shipped;
 mod show;
@@ -103,6 +104,7 @@ fn do_it(command: &Command, output: &mut Output) -> Result<Ending, Failure> {
         Command::Man(args) => return cli::man(args, output),
         Command::Run(args) => Ask::run(args),
         Command::Compare(args) => Ask::compare(args),
+        Command::Boot(args) if args.program.is_some() => return program::boot(args, output),
         Command::Boot(args) => Ask::boot(args),
     };
     let study = Study::of(&ask)?;

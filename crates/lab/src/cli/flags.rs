@@ -21,6 +21,12 @@ which, memory over time, and the command that repeats it. One file of HTML that 
 printed and read aloud. A file of that name is replaced, in one step at the end; after Ctrl-C the page has what had finished. Changes \
 no figure and nothing that is printed; pictures of CPUs and memory are of the first seed, and only of simulated machines";
 
+const PROGRAM_HELP: &str = "\
+Run a program of Linux instead of a workload, unmodified: words, with quotes as in a shell, but no shell. The program is taken from --root, \
+or from this host, those of --with too, with the libraries that it and the programs in --root link to. Its output comes as it is; how it ended, and the counts of the core, on standard \
+error, or with --json all together. Exit: the program's own code, 128 and the signal that ended it, or 38 if it failed after a system call that is not \
+there. With several policies it runs under each, and prints the first one's output; the others' must be the same";
+
 const METAL_TIMELINE_HELP: &str = "\
 Write what each CPU did when, as a trace for the viewer at ui.perfetto.dev or for chrome://tracing: the kernel's functions, user work, waiting, \
 and arrows from who interrupts to who is interrupted. Each CPU keeps its last notes, 32768 of all together, so a long run shows its end. The machine's \
@@ -78,9 +84,22 @@ pub struct CompareArgs {
 #[derive(Debug, Args)]
 pub struct BootArgs {
     /// The workload (see `quietmm list`)
-    pub workload: String,
+    #[arg(required_unless_present = "program")]
+    pub workload: Option<String>,
+    /// Run a program of Linux instead, with its arguments: its output and its exit code are this command's
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["workload", "timeline", "work", "accel", "period"], long_help = PROGRAM_HELP)]
+    pub program: Option<String>,
+    /// The files that the program finds, from its root directory on
+    #[arg(long, value_name = "DIR", requires = "program", conflicts_with = "workload")]
+    pub root: Option<PathBuf>,
+    /// More programs of this host for it to find, separated by commas
+    #[arg(long, value_name = "NAME,...", requires = "program", conflicts_with = "workload", value_delimiter = ',')]
+    pub with: Vec<String>,
+    /// Note each system call on standard error
+    #[arg(long, requires = "program", conflicts_with = "workload")]
+    pub calls: bool,
     /// The policies, separated by commas; the first is the baseline
-    #[arg(long, value_name = "A,B,...", value_delimiter = ',', default_value = METAL_POLICIES)]
+    #[arg(long, value_name = "A,B,...", value_delimiter = ',', default_value = METAL_POLICIES, default_value_if("program", clap::builder::ArgPredicate::IsPresent, Some("linux")))]
     pub policies: Vec<String>,
     /// The machine's CPUs, 1 to 255 (default: 8)
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(MOST_CPUS)), allow_negative_numbers = true)]

@@ -81,6 +81,7 @@ Examples:
   quietmm boot vmap-touch --threads 2 --accel icount --policies linux+vmap=eager,linux
   quietmm boot swap-threads --cpus 4 --memory 96M --policies linux
   quietmm boot lru-file-mmap-read --break flush-before-free --policies linux
+  quietmm boot --program \"busybox sh -c 'echo hello | wc'\" --cpus 4
 
 Times under tcg say little: a virtual CPU is a host thread that may wait for a processor at any moment. Counts are counts.";
 

@@ -26,14 +26,16 @@ pub enum Ending {
     Otherwise,
     /// Ctrl-C: what had finished has been printed.
     Interrupted,
+    /// A program has ended with this code, already told.
+    Program(u8),
 }
 
 impl Ending {
     /// The worse of two: what a sequence of runs ends with.
     pub fn worse(self, other: Ending) -> Ending {
         let rank = |ending| match ending {
-            Ending::Good => 0,
-            Ending::Stale | Ending::Broken | Ending::Missed | Ending::Otherwise => 1,
+            Ending::Good | Ending::Program(0) => 0,
+            Ending::Stale | Ending::Broken | Ending::Missed | Ending::Otherwise | Ending::Program(_) => 1,
             Ending::Interrupted => 2,
         };
         if rank(other) > rank(self) { other } else { self }
@@ -85,6 +87,7 @@ pub fn said(ended: Result<Ending, Failure>) -> (u8, Vec<String>) {
         }
         Ok(Ending::Otherwise) => (1, Some("the file did not do what it says".to_string())),
         Ok(Ending::Interrupted) => (INTERRUPTED, None),
+        Ok(Ending::Program(code)) => (code, None),
         Err(Failure::Input(line)) => (2, Some(line)),
         Err(Failure::Faults(lines)) => {
             return (2, lines.iter().map(|line| complaint(line)).collect());

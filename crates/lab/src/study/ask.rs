@@ -61,7 +61,7 @@ impl<'a> Ask<'a> {
         Ask {
             form: Form::Boot,
             on: On::Metal,
-            workloads: std::slice::from_ref(&args.workload),
+            workloads: args.workload.as_slice(),
             policies: &args.policies,
             cpus: args.cpus,
             sim: Cow::Owned(SimArgs { timeline: args.timeline.clone(), ..SimArgs::default() }),

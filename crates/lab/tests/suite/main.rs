@@ -20,6 +20,7 @@ mod interrupt;
 mod metal;
 mod output;
 mod profile;
+mod programs;
 #[cfg(unix)]
 mod report;
 #[cfg(unix)]

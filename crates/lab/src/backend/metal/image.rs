@@ -12,7 +12,8 @@ use crate::process::progress::Progress;
 /// What builds the image and prints where it is.
 const SCRIPT: &str = "scripts/metal";
 /// What the image is made of, beside the script.
-const SOURCES: [&str; 5] = ["Cargo.toml", "Cargo.lock", "crates/core", "crates/workloads", "crates/metal"];
+const SOURCES: [&str; 6] =
+    ["Cargo.toml", "Cargo.lock", "crates/core", "crates/workloads", "crates/linux", "crates/metal"];
 /// Where it lies, below the directory for what is built.
 const BUILT: &str = "metal/x86_64-unknown-linux-gnu/metal/quietmm-metal";
 /// How to get one.

@@ -4,7 +4,7 @@
 //! thought of how it ended, [`figures`] makes the figures of it that the simulation has, and [`timeline`] its timeline.
 
 mod figures;
-mod image;
+pub mod image;
 mod judge;
 mod lines;
 mod timeline;

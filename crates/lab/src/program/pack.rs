@@ -1,0 +1,207 @@
+//! The archive that a program finds as its root directory: a directory of the host's, the program, and what they link to.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::links::links;
+use crate::process::ending::Failure;
+
+/// Where the kernel finds what it is to run.
+const PROGRAM: &str = ".program";
+const PATH: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin"];
+const LIBRARIES: [&str; 6] =
+    ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
+/// An archive that no machine has memory for, in bytes.
+const MOST: usize = 1 << 30;
+
+/// Something in the archive.
+enum Member {
+    Directory,
+    File { mode: u32, modified: u32, bytes: Vec<u8> },
+    Link(String),
+}
+
+/// An archive on its way.
+#[derive(Default)]
+struct Pack {
+    members: BTreeMap<String, Member>,
+    bytes: usize,
+}
+
+/// Packs what a command needs.
+pub fn pack(
+    words: &[String],
+    more: &[String],
+    root: Option<&Path>,
+    environment: &[(&str, &str)],
+) -> Result<Vec<u8>, Failure> {
+    let mut pack = Pack::default();
+    if let Some(root) = root {
+        let found = fs::metadata(root).map_err(|error| unreadable(root, &error))?;
+        if !found.is_dir() {
+            return Err(Failure::Input(format!("--root {}: not a directory", root.display())));
+        }
+        pack.take_directory(root, "")?;
+    }
+    let mut words = words.to_vec();
+    if let Some(place) = pack.take_program("--program", &words[0])?
+        && words[0].contains('/')
+    {
+        words[0] = place;
+    }
+    for name in more {
+        pack.take_program("--with", name)?;
+    }
+    pack.take_libraries()?;
+    let mut start = Vec::new();
+    for word in words.iter().map(String::as_str).chain([""]) {
+        start.extend(word.bytes().chain([0]));
+    }
+    for (key, value) in environment {
+        start.extend(format!("{key}={value}\0").bytes());
+    }
+    pack.members.insert(PROGRAM.to_string(), Member::File { mode: 0o400, modified: 0, bytes: start });
+    Ok(pack.archive())
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Input(format!("{}: {error}", path.display()))
+}
+
+/// A program of the host's, by name or path.
+fn on_host(name: &str) -> Option<PathBuf> {
+    if name.contains('/') {
+        return Some(PathBuf::from(name)).filter(|path| path.is_file());
+    }
+    PATH.iter().map(|directory| Path::new(directory).join(name)).find(|path| path.is_file())
+}
+
+impl Pack {
+    fn put(&mut self, place: &str, member: Member) -> Result<(), Failure> {
+        for (at, _) in place.match_indices('/') {
+            self.members.entry(place[..at].to_string()).or_insert(Member::Directory);
+        }
+        if let Member::File { bytes, .. } = &member {
+            self.bytes += bytes.len();
+            if self.bytes > MOST {
+                return Err(Failure::Input(
+                    "--root: more than 1 GiB of files; an archive lies in memory".to_string(),
+                ));
+            }
+        }
+        self.members.insert(place.to_string(), member);
+        Ok(())
+    }
+
+    /// A program of the host's, unless there is one of its name; says where it lies then.
+    fn take_program(&mut self, flag: &str, name: &str) -> Result<Option<String>, Failure> {
+        let inside = |path: &str| self.members.contains_key(path.trim_start_matches('/'));
+        let known = match name.contains('/') {
+            true => inside(name),
+            false => PATH.iter().any(|directory| inside(&format!("{directory}/{name}"))),
+        };
+        if known {
+            return Ok(None);
+        }
+        let host = on_host(name)
+            .ok_or_else(|| Failure::Input(format!("{flag}: {name} is neither in --root nor on this host")))?;
+        let place = if name.starts_with('/') {
+            name.to_string()
+        } else {
+            format!("/bin/{}", name.rsplit('/').next().unwrap_or(name))
+        };
+        self.take_file(&host, place.trim_start_matches('/'))?;
+        Ok(Some(place))
+    }
+
+    /// A file of the host's; links are followed.
+    fn take_file(&mut self, path: &Path, place: &str) -> Result<(), Failure> {
+        let found = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+        let bytes = fs::read(path).map_err(|error| unreadable(path, &error))?;
+        let (mode, modified) =
+            (found.permissions().mode() & 0o7777, found.mtime().clamp(0, u32::MAX.into()) as u32);
+        self.put(place, Member::File { mode, modified, bytes })
+    }
+
+    fn take_directory(&mut self, path: &Path, place: &str) -> Result<(), Failure> {
+        let entries = fs::read_dir(path).map_err(|error| unreadable(path, &error))?;
+        for entry in entries {
+            let entry = entry.map_err(|error| unreadable(path, &error))?;
+            let name = entry.file_name();
+            let name = name.to_str().ok_or_else(|| {
+                Failure::Input(format!("{}: a name that is no text", entry.path().display()))
+            })?;
+            let below = if place.is_empty() { name.to_string() } else { format!("{place}/{name}") };
+            let kind = entry.file_type().map_err(|error| unreadable(&entry.path(), &error))?;
+            if kind.is_dir() {
+                self.put(&below, Member::Directory)?;
+                self.take_directory(&entry.path(), &below)?;
+            } else if kind.is_symlink() {
+                let target =
+                    fs::read_link(entry.path()).map_err(|error| unreadable(&entry.path(), &error))?;
+                self.put(&below, Member::Link(target.to_string_lossy().into_owned()))?;
+            } else if kind.is_file() {
+                self.take_file(&entry.path(), &below)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What all programs in it link to, and what that links to.
+    fn take_libraries(&mut self) -> Result<(), Failure> {
+        let mut todo: Vec<String> = self.members.keys().cloned().collect();
+        while let Some(place) = todo.pop() {
+            let Some(Member::File { bytes, .. }) = self.members.get(&place) else { continue };
+            let Some(links) = links(bytes) else { continue };
+            let own = Path::new(&place)
+                .parent()
+                .map(|directory| format!("/{}", directory.display()))
+                .unwrap_or_default();
+            let places: Vec<String> =
+                links.directories.iter().map(|directory| directory.replace("$ORIGIN", &own)).collect();
+            let mut wanted: Vec<Vec<String>> = links.interpreter.into_iter().map(|path| vec![path]).collect();
+            wanted.extend(links.libraries.iter().map(|name| {
+                let all = places.iter().map(String::as_str).chain(LIBRARIES);
+                all.map(|directory| format!("{directory}/{name}")).collect()
+            }));
+            for paths in wanted {
+                let there = |path: &&String| self.members.contains_key(path.trim_start_matches('/'));
+                if paths.iter().any(|path| there(&path)) {
+                    continue;
+                }
+                // What is nowhere the program will say itself.
+                let Some(path) = paths.into_iter().find(|path| Path::new(path).is_file()) else { continue };
+                let place = path.trim_start_matches('/').to_string();
+                self.take_file(Path::new(&path), &place)?;
+                todo.push(place);
+            }
+        }
+        Ok(())
+    }
+
+    /// All of it as cpio, `newc`.
+    fn archive(&self) -> Vec<u8> {
+        let mut archive = Vec::new();
+        let mut put = |place: &str, mode: u32, modified: u32, bytes: &[u8]| {
+            let fields =
+                [0, mode, 0, 0, 1, modified, bytes.len() as u32, 0, 0, 0, 0, place.len() as u32 + 1, 0];
+            archive.extend(b"070701");
+            fields.iter().for_each(|field| archive.extend(format!("{field:08x}").bytes()));
+            archive.extend(place.bytes().chain([0]));
+            archive.resize(archive.len().next_multiple_of(4), 0);
+            archive.extend(bytes);
+            archive.resize(archive.len().next_multiple_of(4), 0);
+        };
+        for (place, member) in &self.members {
+            match member {
+                Member::Directory => put(place, 0o40755, 0, &[]),
+                Member::File { mode, modified, bytes } => put(place, 0o100_000 | mode, *modified, bytes),
+                Member::Link(target) => put(place, 0o120_777, 0, target.as_bytes()),
+            }
+        }
+        put("TRAILER!!!", 0, 0, &[]);
+        archive
+    }
+}

@@ -1,0 +1,147 @@
+//! Programs that nobody here wrote, and one that maps and unmaps from all threads, on the machine that boots. What they print is
+//! what they print on the host.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+fn quietmm(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_quietmm")).args(args).output().expect("it runs")
+}
+
+fn boot(program: &str, args: &[&str]) -> Output {
+    let image =
+        std::env::var("QUIETMM_IMAGE").expect("QUIETMM_IMAGE names the image; scripts/test-metal sets it");
+    quietmm(&[&["boot", "--program", program, "--image", &image], args].concat())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A directory for one test, gone with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("quietmm-programs-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a directory for temporary files");
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed stays behind.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn threads(scratch: &Scratch) -> String {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/threads.c");
+    let program = scratch.0.join("threads").to_string_lossy().into_owned();
+    let built = Command::new("cc").args(["-O1", "-static", "-pthread", "-o", &program, source]).status();
+    assert!(built.is_ok_and(|status| status.success()), "cc builds {source}");
+    program
+}
+
+/// Forks, pipes, files, arithmetic, exit codes.
+const SCRIPT: &str = "i=0; while [ $i -lt 40 ]; do echo $(($(echo $i) * 7919 % 1000)) line $i; i=$((i+1)); done | sort -n | tee /tmp/sorted | \
+    awk '{ s += $1; n++ } END { print s, n }'; wc -l < /tmp/sorted; grep -c 9 /tmp/sorted; sed -n 3p /tmp/sorted; (echo sub; exit 3); echo $?; \
+    for i in 1 2 3 4 5 6 7 8 9; do (exit $i); echo $?; done | sort -rn | head -2; rm /tmp/sorted; test -e /tmp/sorted || echo gone; exit 7";
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn a_shell_with_pipes_prints_what_it_prints_on_the_host_unless_fork_leaves_out_its_flush() {
+    let host =
+        Command::new("busybox").args(["sh", "-c", SCRIPT]).output().expect("busybox; scripts/need qemu");
+    assert_eq!(host.status.code(), Some(7));
+    let program = format!("busybox sh -c '{}'", SCRIPT.replace('\'', "'\\''"));
+    let on =
+        |cpus: &str, more: &[&str]| boot(&program, &[&["--cpus", cpus, "--memory", "128M"], more].concat());
+    for (cpus, policies) in [("1", "linux"), ("8", "linux,quiet")] {
+        let ran = on(cpus, &["--policies", policies]);
+        assert_eq!(text(&ran.stdout), text(&host.stdout), "{}", text(&ran.stderr));
+        assert_eq!(ran.status.code(), Some(7), "{}", text(&ran.stderr));
+    }
+    // What a parent writes then its child sees: nothing comes out right, if it comes to an end.
+    let broken = on("4", &["--break", "flush-before-fork-returns", "--timeout", "20"]);
+    assert_ne!((broken.stdout, broken.status.code()), (host.stdout, Some(7)));
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn all_threads_map_and_unmap_and_find_what_they_wrote() {
+    let scratch = Scratch::new("churn");
+    let program = threads(&scratch);
+    for policy in ["linux", "quiet"] {
+        let ran = boot(
+            &format!("{program} churn 8 40"),
+            &["--cpus", "4", "--memory", "128M", "--policies", policy],
+        );
+        assert_eq!(text(&ran.stdout), "churn: 8 threads, 40 rounds, 0 wrong\n", "{}", text(&ran.stderr));
+        assert_eq!(ran.status.code(), Some(0));
+    }
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn a_page_that_is_mapped_anew_shows_nothing_old_unless_the_flush_is_left_out() {
+    let scratch = Scratch::new("remap");
+    let program = format!("{} remap 3 50", threads(&scratch));
+    let machine = ["--cpus", "4", "--memory", "128M"];
+    let sound = boot(&program, &machine);
+    assert_eq!(text(&sound.stdout), "remap: 3 threads, 50 rounds, 0 wrong\n", "{}", text(&sound.stderr));
+    let broken = boot(&program, &[&machine[..], &["--break", "flush-before-unmap-returns"]].concat());
+    assert_eq!(broken.status.code(), Some(1), "{}{}", text(&broken.stdout), text(&broken.stderr));
+    assert!(!text(&broken.stdout).contains(" 0 wrong"), "{}", text(&broken.stdout));
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn a_file_that_is_no_program_does_not_start_and_a_bad_pointer_ends_one() {
+    let scratch = Scratch::new("wrong");
+    let root = scratch.0.to_string_lossy().into_owned();
+    std::fs::write(scratch.0.join("cut"), b"\x7fELF\x02\x01\x01").expect("a file");
+    let busybox = std::fs::read("/bin/busybox").expect("busybox; scripts/need qemu");
+    std::fs::write(scratch.0.join("short"), &busybox[..200_000]).expect("a file");
+    for name in ["cut", "short"] {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(scratch.0.join(name), mode).expect("its owner's");
+        let ran = boot(&format!("/{name}"), &["--root", &root, "--cpus", "1", "--memory", "128M"]);
+        assert_eq!(ran.status.code(), Some(2), "{}", text(&ran.stderr));
+        assert!(text(&ran.stderr).contains("does not start: error 8"), "{}", text(&ran.stderr));
+    }
+    let ran = boot("busybox sh -c 'kill -SEGV $$'", &["--cpus", "1", "--memory", "128M"]);
+    assert_eq!(ran.status.code(), Some(139), "{}", text(&ran.stderr));
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_boots() {
+    let wrong = [
+        (vec!["boot", "--program", "nobody-has-this-program"], "neither in --root nor on this host"),
+        (vec!["boot", "--program", "sh -c 'open"], "each quote must be closed"),
+        (vec!["boot", "--program", ""], "a name and its arguments"),
+        (vec!["boot", "--program", "true", "--root", "/nobody/has/this"], "No such file"),
+        (
+            vec!["boot", "--program", "true", "--with", "sh,nobody-has-this-program"],
+            "--with: nobody-has-this-program",
+        ),
+        (vec!["boot", "churn", "--with", "sh"], "cannot be used with"),
+        (vec!["boot", "--with", "sh"], "--program"),
+        (vec!["boot", "--program", "true", "--runs", "2"], "not with --program"),
+        (vec!["boot", "churn", "--program", "true"], "cannot be used with"),
+        (vec!["boot", "churn", "--root", "/"], "cannot be used with"),
+        (vec!["boot"], "required"),
+    ];
+    for (args, why) in wrong {
+        let image = std::env::current_exe().expect("this test");
+        let image = image.to_string_lossy();
+        let mut args = args;
+        if args.len() > 1 {
+            args.extend(["--image", &image]);
+        }
+        let ran = quietmm(&args);
+        assert_eq!(ran.status.code(), Some(2), "{args:?}: {}", text(&ran.stderr));
+        assert!(text(&ran.stderr).contains(why), "{args:?}: {}", text(&ran.stderr));
+    }
+}
