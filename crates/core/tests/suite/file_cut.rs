@@ -73,7 +73,11 @@ fn pages_of_an_ended_file_that_wait_in_another_cpus_batch_add_up() {
         mm.platform().on(1, || write_word(mm, file, 7));
         mm.destroy_file(file).unwrap();
         let audit = mm.validate();
-        assert_eq!((audit.broken, audit.file), (None, 1), "the page is CPU 1's until it looks through its batch");
+        assert_eq!(
+            (audit.broken, audit.file),
+            (None, 1),
+            "the page is CPU 1's until it looks through its batch"
+        );
     });
 }
 

@@ -93,7 +93,13 @@ pub struct BootArgs {
     #[arg(long, value_name = "DIR", requires = "program", conflicts_with = "workload")]
     pub root: Option<PathBuf>,
     /// More programs of this host for it to find, separated by commas
-    #[arg(long, value_name = "NAME,...", requires = "program", conflicts_with = "workload", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        requires = "program",
+        conflicts_with = "workload",
+        value_delimiter = ','
+    )]
     pub with: Vec<String>,
     /// Note each system call on standard error
     #[arg(long, requires = "program", conflicts_with = "workload")]

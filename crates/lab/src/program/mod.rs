@@ -154,7 +154,7 @@ pub fn boot(args: &BootArgs, output: &mut Output) -> Result<Ending, Failure> {
     for named::Named { name, policy } in &policies {
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let mut words =
-            format!("program=archive policy={} epoch={epoch} calls={}", policy, u8::from(args.calls));
+            format!("program=archive policy={policy} epoch={epoch} calls={}", u8::from(args.calls));
         if mib < 128 {
             words += &format!(" tasks=64 heap={}", (mib / 4).max(8));
         }
