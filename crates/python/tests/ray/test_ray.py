@@ -20,17 +20,31 @@ FEW = {"workload": "unmap-storm", "machine": "uma-8", "scale": 512}
 WORDS = ["unmap-storm", "--machine=uma-8", "--scale=512", "--vary=policy=linux,quiet", "--vary=seed=1..60"]
 
 
-@pytest.fixture
-def four():
+def begun():
     """A cluster of four nodes with a CPU each; the first does not die."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, "ray_client_server_port": port})
+    cluster = Cluster()
     try:
-        cluster.client = f"ray://127.0.0.1:{port}"
+        cluster.add_node(num_cpus=1, include_dashboard=False, ray_client_server_port=port)
         cluster.mortal = [cluster.add_node(num_cpus=1) for _ in range(3)]
         cluster.wait_for_nodes()
+    except BaseException:
+        cluster.shutdown()
+        raise
+    cluster.client = f"ray://127.0.0.1:{port}"
+    return cluster
+
+
+@pytest.fixture
+def four():
+    try:
+        cluster = begun()
+    except Exception:
+        # Ray gives a node half a minute to begin, however busy this machine is.
+        cluster = begun()
+    try:
         yield cluster
     finally:
         ray.shutdown()
