@@ -13,7 +13,6 @@ use quietmm::platform::WaitKey;
 use quietmm::{Error, FileId, Manager, UserAccess, VirtAddr};
 
 use crate::archive;
-use crate::call;
 use crate::errno::{Answer, Errno};
 use crate::frame::{Frame, Fx};
 use crate::futex::Futexes;
@@ -68,12 +67,12 @@ pub struct Linux<'p, M: Machine> {
     random: AtomicU64,
     /// Seconds since 1970 when the machine began.
     epoch: u64,
-    unknown: Spin<BTreeMap<(u64, Vec<u8>), u64>>,
+    pub(crate) unknown: Spin<BTreeMap<(u64, Vec<u8>), u64>>,
     /// Nobody runs any more: the first program has ended.
     over: AtomicBool,
     alarms_changed: AtomicU32,
     /// Each call is noted.
-    notes_calls: AtomicBool,
+    pub(crate) notes_calls: AtomicBool,
 }
 
 /// Where the archive says what is to run: arguments, an empty one, the environment, each with a zero at its end.
@@ -428,18 +427,6 @@ impl<'p, M: Machine> Linux<'p, M> {
         self.machine.wait(key, &mut || self.now() >= until);
     }
 
-    /// System calls that were asked for and are not there.
-    pub fn unknown(&self) -> Vec<Unknown> {
-        self.unknown.with(|all| {
-            let entry = |((number, by), count): (&(u64, Vec<u8>), &u64)| {
-                let name =
-                    call::name(*number).map_or_else(|| alloc::format!("number {number}"), String::from);
-                Unknown { name, by: text(by), count: *count }
-            };
-            all.iter().map(entry).collect()
-        })
-    }
-
     pub(crate) fn note_unknown(&self, thread: &Thread, number: u64) {
         let by = thread.process.place.with(|place| place.name.clone());
         self.unknown.with(|all| *all.entry((number, by)).or_default() += 1);
@@ -448,22 +435,6 @@ impl<'p, M: Machine> Linux<'p, M> {
     /// From now on each call is noted on the console, with what it was given and what it answered.
     pub fn note_calls(&self) {
         self.notes_calls.store(true, Ordering::Relaxed);
-    }
-
-    fn note_call(&self, thread: &Thread, arguments: [u64; 6], number: u64, answer: Answer) {
-        let name = call::name(number).unwrap_or("?");
-        let [a, b, c, d, ..] = arguments;
-        match answer {
-            Ok(value) => self
-                .machine
-                .note(format_args!("{}: {name}({a:#x}, {b:#x}, {c:#x}, {d:#x}) = {value:#x}", thread.tid)),
-            Err(error) => {
-                self.machine.note(format_args!(
-                    "{}: {name}({a:#x}, {b:#x}, {c:#x}, {d:#x}): error {}",
-                    thread.tid, error.0
-                ));
-            }
-        }
     }
 
     /// Waits, until `ready`, or a signal, or a time.
@@ -555,27 +526,6 @@ impl<'p, M: Machine> Linux<'p, M> {
 
     pub(crate) fn kill(&self, process: &Arc<Process>, signal: u32) {
         self.post(process, None, Info { signal, code: 0, word: 0 });
-    }
-
-    /// A system call of the program that runs here.
-    pub fn syscall(&self, thread: &Arc<Thread>, frame: &mut Frame) -> Flow {
-        let number = frame.registers.error;
-        let arguments = frame.arguments();
-        let answer = call::call(self, thread, frame, number);
-        self.settle();
-        if self.notes_calls.load(Ordering::Relaxed) {
-            self.note_call(thread, arguments, number, answer);
-        }
-        let again = answer == Err(AGAIN);
-        match answer {
-            // The registers are another program's, or those that a handler has kept.
-            Ok(value) if call::replaces_registers(number) => {
-                let _ = value;
-            }
-            Ok(value) => frame.registers.rax = value,
-            Err(error) => frame.registers.rax = error.register(),
-        }
-        self.leave(thread, frame, again.then_some(number))
     }
 
     /// A page fault of the program that runs here.

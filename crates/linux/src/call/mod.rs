@@ -9,15 +9,18 @@ mod tasks;
 mod time;
 mod transfer;
 
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
 pub use number::name;
 use number::number as n;
 
 use crate::errno::{Answer, Errno};
 use crate::frame::Frame;
-use crate::kernel::Linux;
+use crate::kernel::{AGAIN, Flow, Linux, Unknown};
+use crate::layout::text;
 use crate::machine::Machine;
 use crate::process::Thread;
 
@@ -160,7 +163,7 @@ pub fn call<M: Machine>(
             if last {
                 process.die((a as u32 & 0xff) << 8);
             }
-            thread.dying.store(true, core::sync::atomic::Ordering::SeqCst);
+            thread.dying.store(true, Ordering::SeqCst);
             Ok(0)
         }
         n::exit_group => {
@@ -172,7 +175,7 @@ pub fn call<M: Machine>(
         n::waitid => linux.waitid(thread, all),
         n::futex => linux.futex(thread, all),
         n::set_tid_address => {
-            thread.clear_tid.store(a, core::sync::atomic::Ordering::SeqCst);
+            thread.clear_tid.store(a, Ordering::SeqCst);
             Ok(thread.tid.into())
         }
         // Who dies with a lock that others share is not looked after.
@@ -193,14 +196,14 @@ pub fn call<M: Machine>(
         n::getcpu => linux.getcpu(a, b),
         n::gettid => Ok(thread.tid.into()),
         n::getpid => Ok(process.pid.into()),
-        n::getppid => Ok(process.parent.load(core::sync::atomic::Ordering::Relaxed).into()),
-        n::getpgrp => Ok(process.group.load(core::sync::atomic::Ordering::Relaxed).into()),
+        n::getppid => Ok(process.parent.load(Ordering::Relaxed).into()),
+        n::getpgrp => Ok(process.group.load(Ordering::Relaxed).into()),
         n::getpgid => linux.group_of(thread, a),
         n::setpgid => linux.set_group(thread, a, b),
-        n::getsid => Ok(process.session.load(core::sync::atomic::Ordering::Relaxed).into()),
+        n::getsid => Ok(process.session.load(Ordering::Relaxed).into()),
         n::setsid => {
-            process.session.store(process.pid, core::sync::atomic::Ordering::Relaxed);
-            process.group.store(process.pid, core::sync::atomic::Ordering::Relaxed);
+            process.session.store(process.pid, Ordering::Relaxed);
+            process.group.store(process.pid, Ordering::Relaxed);
             Ok(process.pid.into())
         }
         n::getuid | n::geteuid | n::getgid | n::getegid | n::setuid | n::setgid => Ok(0),
@@ -258,6 +261,56 @@ pub fn call<M: Machine>(
         _ => {
             linux.note_unknown(thread, number);
             Err(Errno::ENOSYS)
+        }
+    }
+}
+
+impl<M: Machine> Linux<'_, M> {
+    /// A system call of the program that runs here.
+    pub fn syscall(&self, thread: &Arc<Thread>, frame: &mut Frame) -> Flow {
+        let number = frame.registers.error;
+        let arguments = frame.arguments();
+        let answer = call(self, thread, frame, number);
+        self.settle();
+        if self.notes_calls.load(Ordering::Relaxed) {
+            self.note_call(thread, arguments, number, answer);
+        }
+        let again = answer == Err(AGAIN);
+        match answer {
+            // The registers are another program's, or those that a handler has kept.
+            Ok(value) if replaces_registers(number) => {
+                let _ = value;
+            }
+            Ok(value) => frame.registers.rax = value,
+            Err(error) => frame.registers.rax = error.register(),
+        }
+        self.leave(thread, frame, again.then_some(number))
+    }
+
+    /// System calls that were asked for and are not there.
+    pub fn unknown(&self) -> Vec<Unknown> {
+        self.unknown.with(|all| {
+            let entry = |((number, by), count): (&(u64, Vec<u8>), &u64)| {
+                let name = name(*number).map_or_else(|| alloc::format!("number {number}"), String::from);
+                Unknown { name, by: text(by), count: *count }
+            };
+            all.iter().map(entry).collect()
+        })
+    }
+
+    fn note_call(&self, thread: &Thread, arguments: [u64; 6], number: u64, answer: Answer) {
+        let name = name(number).unwrap_or("?");
+        let [a, b, c, d, ..] = arguments;
+        match answer {
+            Ok(value) => self
+                .machine
+                .note(format_args!("{}: {name}({a:#x}, {b:#x}, {c:#x}, {d:#x}) = {value:#x}", thread.tid)),
+            Err(error) => {
+                self.machine.note(format_args!(
+                    "{}: {name}({a:#x}, {b:#x}, {c:#x}, {d:#x}): error {}",
+                    thread.tid, error.0
+                ));
+            }
         }
     }
 }
