@@ -13,6 +13,9 @@ const PROGRAM: &str = ".program";
 const PATH: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin"];
 const LIBRARIES: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
+/// What the C library opens by its name when a thread is cancelled or ends itself: no file says so.
+const UNWINDER: &str = "libgcc_s.so.1";
+const C_LIBRARY: &str = "libc.so.6";
 /// An archive that no machine has memory for, in bytes.
 const MOST: usize = 1 << 30;
 
@@ -162,7 +165,8 @@ impl Pack {
             let places: Vec<String> =
                 links.directories.iter().map(|directory| directory.replace("$ORIGIN", &own)).collect();
             let mut wanted: Vec<Vec<String>> = links.interpreter.into_iter().map(|path| vec![path]).collect();
-            wanted.extend(links.libraries.iter().map(|name| {
+            let by_name = links.libraries.iter().any(|name| name == C_LIBRARY).then_some(UNWINDER);
+            wanted.extend(links.libraries.iter().map(String::as_str).chain(by_name).map(|name| {
                 let all = places.iter().map(String::as_str).chain(LIBRARIES);
                 all.map(|directory| format!("{directory}/{name}")).collect()
             }));
