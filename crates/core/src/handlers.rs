@@ -3,7 +3,7 @@
 use crate::Manager;
 use crate::cpu::CpuId;
 use crate::event::Event;
-use crate::percpu::{Here, Work};
+use crate::percpu::{CpuGuard, Work};
 use crate::platform::Platform;
 use crate::tlb;
 
@@ -23,7 +23,7 @@ impl<P: Platform> Manager<'_, P> {
 
     /// Carries out what the CPU `from` asks of this one, with interrupts off: in the handler of an interrupt, or while this CPU
     /// waits. `ipi.rs` has received it, and acknowledges it.
-    pub(crate) fn carry_out(&self, here: &Here<'_, '_, P>, from: CpuId, work: Work) {
+    pub(crate) fn carry_out(&self, here: &CpuGuard<'_, '_, P>, from: CpuId, work: Work) {
         match work {
             Work::Drain => return crate::frame::hand_over(here, from),
             Work::DrainLru => return crate::reclaim::hand_over(here, from),

@@ -18,7 +18,7 @@ use crate::Manager;
 use crate::charge::charge;
 use crate::cpu::{CpuId, bits};
 use crate::event::Event;
-use crate::percpu::{Here, Presence, Request, Work};
+use crate::percpu::{CpuGuard, IpiRequest, Presence, Work};
 use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::rule::Rule;
@@ -27,9 +27,13 @@ use crate::sync::{Holder, VisibleReads, full_fence};
 /// Carries out `work` on the CPUs in `here.slot().targets` and `meanwhile` on this one; returns when all
 /// have acknowledged. The set must not hold this CPU.
 ///
-/// Interrupts are off when it is called. They are as the caller of `Here` had them while it waits; where
+/// Interrupts are off when it is called. They are as the caller of `CpuGuard` had them while it waits; where
 /// they are off, it serves the requests that reach this CPU (INV-8).
-pub(crate) fn call<P: Platform>(here: Here<'_, '_, P>, work: Work, meanwhile: impl FnOnce(&Here<'_, '_, P>)) {
+pub(crate) fn call<P: Platform>(
+    here: CpuGuard<'_, '_, P>,
+    work: Work,
+    meanwhile: impl FnOnce(&CpuGuard<'_, '_, P>),
+) {
     let _scope = charge(here.mm.platform(), Scope::IpiCall);
     let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
     let targets = slot.targets.len();
@@ -122,11 +126,11 @@ fn take_back<P: Platform>(mm: &Manager<'_, P>, me: CpuId, target: CpuId) -> bool
 /// An interrupt from another CPU. Interrupts are off.
 pub(crate) fn on_interrupt<P: Platform>(mm: &Manager<'_, P>) {
     mm.emit(Event::IpiReceived);
-    serve(&Here::new(mm));
+    serve(&CpuGuard::new(mm));
 }
 
 /// Carries out every request in this CPU's inbox.
-pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>) {
+pub(crate) fn serve<P: Platform>(here: &CpuGuard<'_, '_, P>) {
     let (mm, p) = (here.mm, here.mm.platform());
     let inbox = &here.slot().inbox;
     if inbox.summary.load(p, Ordering::Relaxed) == 0 {
@@ -159,7 +163,7 @@ pub(crate) fn serve<P: Platform>(here: &Here<'_, '_, P>) {
 }
 
 /// INV-5: only after the flush.
-fn acknowledge<P: Platform>(p: &P, request: &Request) {
+fn acknowledge<P: Platform>(p: &P, request: &IpiRequest) {
     // Release: partner of the Acquire in `call`.
     request.awaited.0.fetch_sub(p, 1, Ordering::Release);
 }
@@ -178,7 +182,7 @@ impl<'p, P: Platform> Holder<'p, P> for Manager<'p, P> {
         if were_on {
             p.irqs_on();
         } else if !p.broken(Rule::ServeWhileWaiting) {
-            serve(&Here::new(self));
+            serve(&CpuGuard::new(self));
         }
     }
 

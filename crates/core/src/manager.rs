@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::event::{Counter, Event};
 use crate::frame::{AllocFrom, Zone, own};
 use crate::memmap::FrameTable;
-use crate::percpu::{CpuSlot, Here};
+use crate::percpu::{CpuGuard, CpuSlot};
 use crate::platform::Platform;
 use crate::reclaim::{Node, Shadows};
 use crate::root::Root;
@@ -92,7 +92,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Serves what other CPUs want of this one: for kernels that spin on locks of their own with interrupts
     /// off (INV-8). Any context but a non-maskable interrupt.
     pub fn serve(&self) {
-        crate::ipi::serve(&Here::new(self));
+        crate::ipi::serve(&CpuGuard::new(self));
     }
 
     /// A counter, summed over all CPUs. While they run it is a sum of moments.

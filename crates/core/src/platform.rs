@@ -135,7 +135,7 @@ pub unsafe trait Platform {
     /// frames twelve are the most in any case: what others free may never make one.
     ///
     /// Interrupts are on and no spin lock is held; it may wait, and may free frames, but must not ask for any. The task may
-    /// have the regions of its space: no space is changed or ended here, and a victim ends by itself, later.
+    /// have the VMAs of its space: no space is changed or ended here, and a victim ends by itself, later.
     fn out_of_memory(&self, short: &Shortage) -> bool {
         let _ = short;
         false

@@ -16,7 +16,7 @@ use crate::Manager;
 use crate::addr::{FrameNumber, PAGE_SIZE};
 use crate::error::Error;
 use crate::frame::AllocFrom;
-use crate::memmap::{Few, List};
+use crate::memmap::{FrameVec, List};
 use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32};
@@ -208,7 +208,7 @@ impl<T: Pooled> Pool<T> {
         }
         // Who makes slabs has them all: on many CPUs at once each would find the others', and its own one too many.
         loop {
-            let mut new = Few::new();
+            let mut new = FrameVec::new();
             new.push(mm.alloc_own(from)?);
             while new.as_slice().len() < slabs as usize
                 && let Ok(n) = mm.alloc_own(AllocFrom::NOW)
@@ -389,7 +389,7 @@ impl<T: Pooled> Pool<T> {
         let (p, frames) = (mm.platform(), mm.frames());
         let (number, place) = (handle / Self::PER_SLAB, handle % Self::PER_SLAB);
         let Some(n) = self.slab(p, number) else { no_slot(handle) };
-        let mut surplus = Few::new();
+        let mut surplus = FrameVec::new();
         {
             let _guard = self.lock.lock(mm);
             let slab = frames.get(n);
@@ -411,7 +411,7 @@ impl<T: Pooled> Pool<T> {
     }
 
     /// Takes out slabs in which nothing is in use, but for some. Under the lock.
-    fn take_surplus<P: Platform>(&self, mm: &Manager<'_, P>, surplus: &mut Few) {
+    fn take_surplus<P: Platform>(&self, mm: &Manager<'_, P>, surplus: &mut FrameVec) {
         let p = mm.platform();
         let keep = match T::GOES {
             Goes::Never => return,
@@ -422,7 +422,7 @@ impl<T: Pooled> Pool<T> {
         if self.idle.len(p) <= keep {
             return;
         }
-        while self.idle.len(p) > 1 && surplus.as_slice().len() + 2 <= Few::MOST {
+        while self.idle.len(p) > 1 && surplus.as_slice().len() + 2 <= FrameVec::MOST {
             let n = self.idle.first(p);
             surplus.push(n);
             self.withdraw(mm, n).into_iter().for_each(|directory| surplus.push(directory));
@@ -430,7 +430,7 @@ impl<T: Pooled> Pool<T> {
     }
 
     /// Frees what was taken out, or puts it back if somebody may still look into it: the next one that goes takes it along.
-    fn give_back<P: Platform>(&self, mm: &Manager<'_, P>, surplus: &Few) {
+    fn give_back<P: Platform>(&self, mm: &Manager<'_, P>, surplus: &FrameVec) {
         if surplus.as_slice().is_empty() {
             return;
         }

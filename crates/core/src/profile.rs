@@ -52,13 +52,13 @@ scopes! {
     EagerListLock, Locks, "spin_lock(eager list)", "taking the one lock of vmap=eager";
     // The first is what an `RwLock` is that says nothing of itself.
     OtherRwLock, Locks, "rw_lock(other)", "taking a sleeping lock that has no name";
-    RegionsLock, Locks, "rw_lock(space's regions)", "taking the lock of a space's regions";
-    ReverseMapLock, Locks, "rw_lock(reverse map)", "taking the lock of the regions that show a file, or a family of pages";
+    VmasLock, Locks, "rw_lock(space's VMAs)", "taking the lock of a space's VMAs";
+    ReverseMapLock, Locks, "rw_lock(reverse map)", "taking the lock of the VMAs that show a file, or an `anon_vma` of pages";
     FileLock, Locks, "rw_lock(file)", "taking the lock of a file's length, and of who reads and writes it";
     PurgeLock, Locks, "rw_lock(purge)", "taking the lock of who purges kernel addresses";
     PageLock, Locks, "page_lock", "taking the lock of a page that is read, reclaimed or written out, or waiting for it";
 
-    Fault, Paging, "fault", "a page fault, from the region to the entry";
+    Fault, Paging, "fault", "a page fault, from the VMA to the entry";
     Map, Paging, "map", "mapping a range";
     Unmap, Paging, "unmap", "unmapping a range";
     Protect, Paging, "protect", "changing the rights of a range";

@@ -9,7 +9,7 @@ use crate::reclaim::Clock;
 use crate::swap::Swap;
 use crate::sync::{SpinLock, Word32};
 use crate::tlb::{BatchSlot, Sweeps, Swept};
-use crate::vma::{Family, Region as Mapping, Space};
+use crate::vma::{AnonVma, Space, Vma};
 use crate::writeback::Writing;
 use crate::zeroed::Zeroed;
 
@@ -21,8 +21,8 @@ pub(crate) struct Holders(pub CpuMask);
 #[repr(C)]
 pub(crate) struct Root {
     pub spaces: Pool<Space>,
-    pub regions: Pool<Mapping>,
-    pub families: Pool<Family>,
+    pub vmas: Pool<Vma>,
+    pub anon_vmas: Pool<AnonVma>,
     pub files: Pool<File>,
     pub batches: Pool<BatchSlot>,
     pub swap: Swap,
@@ -46,8 +46,8 @@ impl Root {
     /// Before anybody uses it.
     pub fn init<P: Platform>(&self, p: &P) {
         self.spaces.init(p);
-        self.regions.init(p);
-        self.families.init(p);
+        self.vmas.init(p);
+        self.anon_vmas.init(p);
         self.files.init(p);
         self.batches.init(p);
     }

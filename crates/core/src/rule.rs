@@ -137,9 +137,9 @@ rules! {
     RewalkAfterMerge, "rewalk-after-merge", "INV-2",
         "begin a reverse-map walk anew when VMAs were merged while it gave way: what they show may lie behind it";
     LookForVisibleReaders, "look-for-visible-readers", "INV-4",
-        "wait for those who share a space's regions without being counted before the regions are changed";
+        "wait for those who share a space's VMAs without being counted before the VMAs are changed";
     RetryLooksAnew, "retry-looks-anew", "INV-4",
-        "look anew what an address shows when a fault has read a page with the regions of its space let go";
+        "look anew what an address shows when a fault has read a page with the VMAs of its space let go";
     AskGuarantees, "ask-guarantees", "INV-2",
         "refuse a policy whose architecture guarantee the machine does not declare";
     OfflineLeavesMasks, "offline-leaves-masks", "INV-6",

@@ -6,7 +6,7 @@ mod rest;
 use crate::Manager;
 use crate::addr::PageNumber;
 use crate::cpu::CpuId;
-use crate::frame::percpu::Section;
+use crate::frame::percpu::PcpAccess;
 use crate::kind::Kind;
 use crate::memmap::flag;
 use crate::paging::{Entry, table};
@@ -113,13 +113,13 @@ impl<P: Platform> Manager<'_, P> {
             tables += count;
             let wrong_count = "a table counts others than those below it";
             wrong_entry = wrong_entry.or((!good).then_some(wrong_count));
-            wrong_entry = wrong_entry.or(self.audit_regions(id));
+            wrong_entry = wrong_entry.or(self.audit_vmas(id));
         }
         audit.parked = self.parked_frames();
         let root = self.root;
         audit.pools = root.spaces.frames(self)
-            + root.regions.frames(self)
-            + root.families.frames(self)
+            + root.vmas.frames(self)
+            + root.anon_vmas.frames(self)
             + root.files.frames(self)
             + root.batches.frames(self);
         if self.parks() {
@@ -141,7 +141,7 @@ impl<P: Platform> Manager<'_, P> {
         audit.kernel = allocated - own.min(allocated);
         let zones_good = self.zones().all(|zone| zone.lock(self).audit().1);
         let mut cpus = (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16));
-        let at_hand_good = cpus.all(|cpu| Section::of(self, cpu, |section| section.audit()));
+        let at_hand_good = cpus.all(|cpu| PcpAccess::of(self, cpu, |section| section.audit()));
         let (on_lists, lists_good) = self.audit_lists();
         let sum = audit.reserved
             + audit.free

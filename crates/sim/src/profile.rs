@@ -464,7 +464,7 @@ mod tests {
     #[test]
     fn a_task_that_waits_goes_on_in_its_place_on_another_cpu() {
         let idle = Place::Own(Own::Idle);
-        let lock = Place::Core(Scope::RegionsLock);
+        let lock = Place::Core(Scope::VmasLock);
         let account = Account::new(2, TASKS);
         // CPU 1 is idle in task 1; task 2 waits on CPU 0 and goes on on CPU 1, whose clock is another.
         account.enter(at(1, 1, 0), idle);
@@ -483,7 +483,7 @@ mod tests {
         assert_eq!(row(&profile, lock), (2 + 2, 4, 1));
         assert_eq!(row(&profile, FAULT), (5 + 7, 16, 1));
         assert_eq!(row(&profile, idle), (38 + 40, 78, 2));
-        assert_eq!(profile.slept, [Slept { wait: Wait::Core(Scope::RegionsLock), ps: 29, count: 1 }]);
+        assert_eq!(profile.slept, [Slept { wait: Wait::Core(Scope::VmasLock), ps: 29, count: 1 }]);
         adds_up(&profile);
     }
 

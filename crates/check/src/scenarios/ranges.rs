@@ -51,7 +51,7 @@ fn unmap_fault() -> Scenario {
             for cpu in [1, 0] {
                 task.as_cpu(cpu, |task| task.run_in(space));
             }
-            // So many faults that those who come after share the regions without being counted.
+            // So many faults that those who come after share the VMAs without being counted.
             for page in AT + 4..AT + 8 {
                 task.promise(task.write(space, page).is_ok(), "it is mapped");
             }

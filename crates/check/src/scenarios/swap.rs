@@ -215,14 +215,14 @@ fn off() -> Scenario {
         .after(|task| task.give_back(usize::MAX))
 }
 
-/// Mappings without a page, so many that there is more than one slab of families.
+/// Mappings without a page, so many that there is more than one slab of `anon_vma`s.
 const OTHERS: u64 = 40;
 const OTHERS_AT: u64 = 0x1000;
 
 fn family() -> Scenario {
     Scenario::new(
         "swap-family",
-        "reclaim looks for who maps a page, and the memory of its family is given back meanwhile",
+        "reclaim looks for who maps a page, and the memory of its `anon_vma` is given back meanwhile",
         "linux",
     )
     .watch(AT, PAGES)
@@ -237,7 +237,7 @@ fn family() -> Scenario {
         (0..OTHERS).for_each(|n| task.map(space, OTHERS_AT + 2 * n, 1));
         task.map(space, AT, PAGES);
         task.promise((AT..AT + PAGES).all(|page| task.write(space, page).is_ok()), "there is memory");
-        // In the second slab there is only that family, and only one is in the first.
+        // In the second slab there is only that `anon_vma`, and only one is in the first.
         (1..OTHERS).for_each(|n| task.unmap(space, OTHERS_AT + 2 * n, 1));
         task.settle();
         task.take_all_memory();

@@ -25,7 +25,7 @@ use crate::charge::charge;
 use crate::error::Error;
 use crate::event::{Event, FlushReason};
 use crate::handle::{FileId, FileSlot};
-use crate::memmap::{Few, flag};
+use crate::memmap::{FrameVec, flag};
 use crate::platform::{Platform, Store};
 use crate::profile::Scope;
 use crate::resched::{Work, cost};
@@ -270,7 +270,7 @@ impl<P: Platform> Manager<'_, P> {
     fn cut_pages(&self, id: FileSlot, pages: Range<u64>) {
         let (mut at, mut work) = (pages.start, Work::begin(self));
         while at < pages.end {
-            let mut held = Few::new();
+            let mut held = FrameVec::new();
             at = self.hold_next_few_cached(id, at..pages.end, TOGETHER, &mut held);
             let cut = held.as_slice();
             if cut.is_empty() {

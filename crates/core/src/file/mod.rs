@@ -1,4 +1,4 @@
-//! Files: a page cache each, and the regions that show them.
+//! Files: a page cache each, and the VMAs that show them.
 
 mod cut;
 mod io;
@@ -60,7 +60,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         file.levels.set(p, tree::levels(pages));
         file.cached.set(p, 0);
         file.backoff.clear(p);
-        file.shown.clear(p);
+        file.rmap.clear(p);
         file.len.set(p, pages * PAGE_SIZE);
         file.closed.iter().for_each(|end| end.set(p, 0));
         file.life.begin(p);
@@ -71,18 +71,18 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Dirty pages are dropped. Costs no IPI: an unmapped page was flushed when it was unmapped.
     ///
     /// # Errors
-    /// [`Error::NoSuchFile`]; [`Error::Busy`] while a region shows it.
+    /// [`Error::NoSuchFile`]; [`Error::Busy`] while a VMA shows it.
     pub fn destroy_file(&self, id: FileId) -> Result<(), Error> {
         let p = self.platform();
         let file = self.find_file(id)?;
         let _idle = file.io.write(self);
         {
-            // Ended under the lock under which regions come to it: from here on none does, and nobody else ends it.
-            let _alone = file.shown.lock.write(p);
+            // Ended under the lock under which VMAs come to it: from here on none does, and nobody else ends it.
+            let _alone = file.rmap.lock.write(p);
             if !file.is(p, id) {
                 return Err(Error::NoSuchFile);
             }
-            if !file.shown.is_empty(p) {
+            if !file.rmap.is_empty(p) {
                 return Err(Error::Busy);
             }
             file.life.end(p);
@@ -121,7 +121,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         if file.is(p, id) { Ok(cached) } else { Err(Error::NoSuchFile) }
     }
 
-    /// A page of a file, held for the caller, from its cache or on its way there. May wait for memory. The caller has a region
+    /// A page of a file, held for the caller, from its cache or on its way there. May wait for memory. The caller has a VMA
     /// that shows the file, or shares `io`, or the file could end meanwhile.
     ///
     /// A page is in the cache, locked, before it is read: who wants it too waits, and does not read a second frame whose

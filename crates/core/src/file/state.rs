@@ -9,7 +9,7 @@ use crate::platform::Platform;
 use crate::pool::{Goes, Pooled};
 use crate::profile::Scope;
 use crate::sync::{BiasedRwLock, SpinLock, Word32, Word64};
-use crate::vma::Shown;
+use crate::vma::RmapTree;
 use crate::writeback::Backoff;
 use crate::zeroed::Zeroed;
 
@@ -29,9 +29,9 @@ pub(crate) struct File {
     pub(super) cached: Word64,
     /// What came of its pages' writes.
     pub backoff: Backoff,
-    /// The regions that show it.
-    pub shown: Shown,
-    /// Which use of the slot this is. It ends, under the lock of `shown`, before its pages are let go.
+    /// The VMAs that show it.
+    pub rmap: RmapTree,
+    /// Which use of the slot this is. It ends, under the lock of `rmap`, before its pages are let go.
     pub(super) life: Life,
 }
 

@@ -9,7 +9,7 @@ use crate::addr::{FrameNumber, PhysAddr};
 use crate::error::Error;
 use crate::frame::AllocFrom;
 use crate::handle::FileSlot;
-use crate::memmap::Few;
+use crate::memmap::FrameVec;
 use crate::platform::Platform;
 use crate::sync::Word32;
 
@@ -290,7 +290,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         id: FileSlot,
         range: Range<u64>,
         most: usize,
-        held: &mut Few,
+        held: &mut FrameVec,
     ) -> u64 {
         let file = self.file(id);
         let _guard = file.lock.lock(self);

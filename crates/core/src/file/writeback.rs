@@ -6,7 +6,7 @@ use crate::charge::charge;
 use crate::error::Error;
 use crate::event::FlushReason;
 use crate::handle::FileId;
-use crate::memmap::Few;
+use crate::memmap::FrameVec;
 use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::resched::{Work, cost};
@@ -36,7 +36,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (mut at, mut written, mut failed) = (0, 0, false);
         let mut work = Work::begin(self);
         loop {
-            let (mut looked, mut ended, mut dirty) = (Few::new(), false, Few::new());
+            let (mut looked, mut ended, mut dirty) = (FrameVec::new(), false, FrameVec::new());
             let make_clean = |batch: &UnmapBatch<'_, '_, P>| {
                 let pages = at..file.pages(self.platform());
                 at = self.hold_next_few_cached(id.slot(), pages, TOGETHER, &mut looked);

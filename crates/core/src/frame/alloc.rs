@@ -7,7 +7,7 @@ use crate::charge::charge;
 use crate::error::Error;
 use crate::event::Event;
 use crate::kind::Kind;
-use crate::memmap::{Block, Frame, MAX_ORDER, flag};
+use crate::memmap::{Frame, FrameBlock, MAX_ORDER, flag};
 use crate::platform::Platform;
 use crate::profile::Scope;
 
@@ -62,7 +62,7 @@ impl AllocFrom {
 }
 
 /// What an allocation looks for.
-pub(crate) struct Request {
+pub(crate) struct AllocRequest {
     pub order: u8,
     pub kind: Kind,
     /// The node that comes first.
@@ -96,7 +96,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             && let state = frame.state.get(p)
             && Frame::is_given_out(state, order)
         {
-            self.give(self.zone(Frame::zone_of(state)), Block { n: first, frame }, order);
+            self.give(self.zone(Frame::zone_of(state)), FrameBlock { n: first, frame }, order);
         }
     }
 
@@ -113,7 +113,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             let absent = frame.kind(p) == Kind::Absent;
             return Err(if absent { Error::NoSuchFrame(first) } else { Error::NotAllocated(first) });
         }
-        self.give(self.zone(Frame::zone_of(frame.state.get(p))), Block { n: first, frame }, order);
+        self.give(self.zone(Frame::zone_of(frame.state.get(p))), FrameBlock { n: first, frame }, order);
         Ok(())
     }
 
@@ -199,7 +199,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         if !self.has_node(node) {
             return Err(Error::NoSuchNode);
         }
-        let request = Request { order, kind, node };
+        let request = AllocRequest { order, kind, node };
         let p = self.platform();
         for zone in self.fallback(node) {
             let found = if zone.is_short(p) {
@@ -224,8 +224,12 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// A block of the nearest zone that has one at hand here, or keeps at least `floor` frames.
-    pub(crate) fn take_above(&self, request: &Request, floor: fn(&Zone, &P) -> u32) -> Option<FrameNumber> {
-        let &Request { order, kind, node } = request;
+    pub(crate) fn take_above(
+        &self,
+        request: &AllocRequest,
+        floor: fn(&Zone, &P) -> u32,
+    ) -> Option<FrameNumber> {
+        let &AllocRequest { order, kind, node } = request;
         let p = self.platform();
         self.fallback(node).find_map(|zone| self.take_from(zone, order, kind, floor(zone, p).into()))
     }

@@ -5,7 +5,7 @@ use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
 use crate::kind::Kind;
 use crate::memmap::MAX_ORDER;
-use crate::memmap::{Block, Chain, Frame, FrameTable};
+use crate::memmap::{Chain, Frame, FrameBlock, FrameTable};
 use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::sync::{SpinGuard, SpinLock, Word32, Word64};
@@ -162,7 +162,7 @@ impl<P: Platform> ZoneGuard<'_, P> {
         if free < floor + (1 << order) {
             return None;
         }
-        let (found, Block { n: block, frame }) = (order..=MAX_ORDER)
+        let (found, FrameBlock { n: block, frame }) = (order..=MAX_ORDER)
             .find_map(|o| Some((o, self.hot().areas[o as usize].pop_front(p, &self.frames)?)))?;
         // Give back the upper halves until the block has the size that was asked for.
         for o in (order..found).rev() {

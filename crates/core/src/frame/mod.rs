@@ -9,7 +9,7 @@ mod lock;
 pub(crate) mod percpu;
 mod watermarks;
 
-pub(crate) use alloc::Request;
+pub(crate) use alloc::AllocRequest;
 pub use alloc::{AllocFrom, Frames};
 pub(crate) use buddy::Zone;
 pub use drain::Certainty;

@@ -4,7 +4,7 @@
 //! CPU that holds more of a zone than it may gives the oldest batch back. What is on a list is free, and nobody else can
 //! have it until the list is drained (see [`drain`](super::drain)).
 //!
-//! A CPU changes its lists in a [`Section`]: with interrupts off, and, where others may empty them (`drain=remote`), with
+//! A CPU changes its lists in a [`PcpAccess`]: with interrupts off, and, where others may empty them (`drain=remote`), with
 //! a lock that is its own. No section takes another lock or waits, so nobody waits long for one, and an interrupt
 //! handler that empties the lists of its CPU never finds them half changed.
 
@@ -17,8 +17,8 @@ use crate::cpu::CpuId;
 use crate::error::Error;
 use crate::event::Event;
 use crate::kind::Kind;
-use crate::memmap::{Block, Few, Frame, Loose, flag};
-use crate::percpu::{CpuSlot, Here, ORDERS, ZoneLists};
+use crate::memmap::{Frame, FrameBlock, FrameChain, FrameVec, flag};
+use crate::percpu::{CpuGuard, CpuSlot, ORDERS, ZoneLists};
 use crate::platform::Platform;
 use crate::policy::Drain;
 use crate::profile::Scope;
@@ -41,7 +41,7 @@ enum Kept {
 /// Not a guard: what a guard does when a panic drops it would keep it in memory, with all its parts, for the whole of a
 /// path that takes a few nanoseconds. After a panic in a section of a CPU's own nobody else gets in, to see its lists half
 /// changed.
-pub(crate) struct Section<'m, 'p, P: Platform> {
+pub(crate) struct PcpAccess<'m, 'p, P: Platform> {
     mm: &'m Manager<'p, P>,
     cpu: CpuId,
     slot: &'p CpuSlot,
@@ -54,7 +54,7 @@ struct Leave {
     were_on: bool,
 }
 
-impl<'m, 'p, P: Platform> Section<'m, 'p, P> {
+impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
     /// Works on this CPU's own.
     pub fn own<R>(mm: &'m Manager<'p, P>, work: impl FnOnce(&Self) -> R) -> R {
         let (section, leave) = Self::enter(mm);
@@ -86,14 +86,14 @@ impl<'m, 'p, P: Platform> Section<'m, 'p, P> {
     }
 
     /// Works on those of this CPU, in the handler of an interrupt.
-    pub fn of_handler<R>(here: &Here<'m, 'p, P>, work: impl FnOnce(&Self) -> R) -> R {
+    pub fn of_handler<R>(here: &CpuGuard<'m, 'p, P>, work: impl FnOnce(&Self) -> R) -> R {
         work(&Self::open(here.mm, here.cpu))
     }
 
     /// Works on those of any CPU: only where each takes its lock.
     pub fn of<R>(mm: &'m Manager<'p, P>, cpu: CpuId, work: impl FnOnce(&Self) -> R) -> R {
         // With interrupts off, so that the CPU whose lock this is never waits for a handler of ours.
-        let _here = Here::new(mm);
+        let _here = CpuGuard::new(mm);
         let section = Self::open(mm, cpu);
         let must_lock = !mm.platform().broken(Rule::RemoteTakesLock);
         let _guard = must_lock.then(|| section.slot.pages.lock.lock(mm));
@@ -102,7 +102,7 @@ impl<'m, 'p, P: Platform> Section<'m, 'p, P> {
 
     #[inline(always)]
     fn open(mm: &'m Manager<'p, P>, cpu: CpuId) -> Self {
-        Section { mm, cpu, slot: mm.slot(cpu) }
+        PcpAccess { mm, cpu, slot: mm.slot(cpu) }
     }
 
     /// Those of the zone that is nearest to this CPU.
@@ -126,7 +126,7 @@ impl<'m, 'p, P: Platform> Section<'m, 'p, P> {
     #[inline(always)]
     fn pop(&self, lists: &ZoneLists, order: u8, kind: Kind) -> Option<FrameNumber> {
         let p = self.mm.platform();
-        let Block { n, frame } = lists.chains[usize::from(order)].pop_front(p, &self.mm.frames())?;
+        let FrameBlock { n, frame } = lists.chains[usize::from(order)].pop_front(p, &self.mm.frames())?;
         frame.set_kind(p, kind, order);
         lists.count.set(p, lists.count.get(p) - (1 << order));
         let held = &self.slot.pages.held;
@@ -137,7 +137,7 @@ impl<'m, 'p, P: Platform> Section<'m, 'p, P> {
     /// Puts a free block of a zone on its list, if that may be. The limits are to be read in this section (PITFALLS 20):
     /// a drain that comes after they were changed cannot come between.
     #[inline(always)]
-    fn keep(&self, zone: usize, block: Block<'_>, order: u8, limits: ListLimits) -> Kept {
+    fn keep(&self, zone: usize, block: FrameBlock<'_>, order: u8, limits: ListLimits) -> Kept {
         if limits.high < 1 << order {
             return Kept::Not;
         }
@@ -176,9 +176,9 @@ impl<'m, 'p, P: Platform> Section<'m, 'p, P> {
     }
 
     /// Cuts off about a batch of frames, the oldest of this order first, then of the others.
-    pub fn cut(&self, zone: usize, order: u8, batch: u32) -> Few {
+    pub fn cut(&self, zone: usize, order: u8, batch: u32) -> FrameVec {
         let (p, mm, lists) = (self.mm.platform(), self.mm, self.of_zone(zone));
-        let (mut cut, mut frames) = (Few::new(), 0);
+        let (mut cut, mut frames) = (FrameVec::new(), 0);
         for o in (0..ORDERS).map(|i| (usize::from(order) + i) % ORDERS) {
             lists.chains[o].cut_back(p, &mm.frames(), |n| {
                 let more = frames < batch;
@@ -195,12 +195,12 @@ impl<'m, 'p, P: Platform> Section<'m, 'p, P> {
     }
 
     /// Takes everything off: a few stores for each zone that has any, however much it is.
-    pub fn detach(&self) -> Loose {
+    pub fn detach(&self) -> FrameChain {
         let (p, mm) = (self.mm.platform(), self.mm);
-        let mut loose = Loose::NONE;
+        let mut all = FrameChain::NONE;
         let zones = self.slot.pages.zones.get(p);
         if zones == 0 {
-            return loose;
+            return all;
         }
         for lists in self
             .slot
@@ -216,7 +216,7 @@ impl<'m, 'p, P: Platform> Section<'m, 'p, P> {
             }
             for chain in &lists.chains {
                 if !chain.is_empty(p) {
-                    loose.append(mm, chain.first(p), chain.last(p));
+                    all.append(mm, chain.first(p), chain.last(p));
                     chain.init(p);
                 }
             }
@@ -228,7 +228,7 @@ impl<'m, 'p, P: Platform> Section<'m, 'p, P> {
         self.slot.pages.held.set(p, 0);
         self.slot.pages.zones.set(p, 0);
         mm.holders().remove(p, self.cpu);
-        loose
+        all
     }
 
     /// Whether each list is what its count says, and its frames are what they should be. For audits.
@@ -265,7 +265,7 @@ impl<P: Platform> Manager<'_, P> {
         if usize::from(order) >= ORDERS {
             return None;
         }
-        let (section, leave) = Section::enter(self);
+        let (section, leave) = PcpAccess::enter(self);
         let found = section.pop(section.nearest(), order, kind);
         if let Some(frame) = found {
             section.emit(Event::Taken { frame, order, kind });
@@ -279,7 +279,7 @@ impl<P: Platform> Manager<'_, P> {
         if usize::from(order) >= ORDERS {
             return None;
         }
-        Section::own(self, |section| section.pop(section.of_zone(zone.index()), order, kind))
+        PcpAccess::own(self, |section| section.pop(section.of_zone(zone.index()), order, kind))
     }
 
     /// A block from this CPU's lists or, `floor` frames left, from the zone itself; with a batch for the list.
@@ -292,7 +292,7 @@ impl<P: Platform> Manager<'_, P> {
         let limits = zone.limits.get(self.platform());
         if limits.high == 0 {
             // Its lists stay empty for a while: drains need not look at this CPU.
-            Section::own(self, Section::leave_holders);
+            PcpAccess::own(self, PcpAccess::leave_holders);
         }
         if usize::from(order) >= ORDERS || limits.high == 0 {
             return zone.take(self, order, kind, floor);
@@ -315,7 +315,7 @@ impl<P: Platform> Manager<'_, P> {
             return None;
         }
         let blocks = (limits.batch >> order).max(1);
-        let mut more = Few::new();
+        let mut more = FrameVec::new();
         let guard = zone.lock(self);
         let taken = guard.take(order, kind, floor)?;
         while (more.as_slice().len() as u32) < blocks - 1 {
@@ -337,13 +337,13 @@ impl<P: Platform> Manager<'_, P> {
     /// Puts a block that was just freed where it is needed next: on this CPU's list or, if it is large or nothing is kept
     /// at hand, into its zone. Counts it.
     #[inline(always)]
-    pub(super) fn give(&self, zone: &Zone, block: Block<'_>, order: u8) {
+    pub(super) fn give(&self, zone: &Zone, block: FrameBlock<'_>, order: u8) {
         let _scope = charge(self.platform(), Scope::FreeFrame);
         if usize::from(order) >= ORDERS {
             self.emit(Event::Freed { frame: block.n, order });
             return self.give_zone(zone, block.n, order);
         }
-        let (section, leave) = Section::enter(self);
+        let (section, leave) = PcpAccess::enter(self);
         section.emit(Event::Freed { frame: block.n, order });
         let kept = section.keep(zone.index(), block, order, zone.limits.get(self.platform()));
         section.leave(leave);
@@ -374,7 +374,7 @@ impl<P: Platform> Manager<'_, P> {
         let mut rest = blocks;
         while !rest.is_empty() {
             // As many as fit, in one section.
-            let kept = Section::own(self, |section| {
+            let kept = PcpAccess::own(self, |section| {
                 let limits = limits();
                 let mut kept = Kept::Within;
                 while let (Kept::Within, Some((&n, after))) = (kept, rest.split_first()) {
@@ -399,7 +399,8 @@ impl<P: Platform> Manager<'_, P> {
     #[inline(never)]
     fn spill(&self, zone: &Zone, order: u8) {
         let p = self.platform();
-        let blocks = Section::own(self, |section| section.cut(zone.index(), order, zone.limits.get(p).batch));
+        let blocks =
+            PcpAccess::own(self, |section| section.cut(zone.index(), order, zone.limits.get(p).batch));
         if blocks.as_slice().is_empty() {
             return; // Somebody has drained them since.
         }
@@ -416,9 +417,9 @@ impl<P: Platform> Manager<'_, P> {
 
     /// Puts frames that were taken off lists into their zones, a bounded number under one hold of a zone's lock
     /// (PITFALLS 19). Gives how many. Any context but an interrupt handler.
-    pub(super) fn put_loose(&self, loose: Loose) -> u32 {
+    pub(super) fn put_chain(&self, chain: FrameChain) -> u32 {
         let p = self.platform();
-        let (mut n, mut total) = (loose.first(), 0);
+        let (mut n, mut total) = (chain.first(), 0);
         while n != FrameNumber::NONE {
             let zone = self.zone(Frame::zone_of(self.frames().get(n).state.get(p)));
             let mut frames = 0;

@@ -132,7 +132,7 @@ impl<P: Platform> Manager<'_, P> {
         let mut work = Work::begin(self);
         self.unpark(&mut work);
         for n in (0..FRAMES).map(|i| first.add(i)) {
-            if self.frames().get(n).kind(p) == Kind::File || self.may_swap(n) {
+            if self.frames().get(n).kind(p) == Kind::File || self.is_swappable(n) {
                 crate::reclaim::evict(self, n);
                 work.did(2 * cost::RECLAIM);
             }

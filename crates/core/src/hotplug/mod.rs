@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::handle::{SpaceId, SpaceSlot};
 use crate::ipi;
-use crate::percpu::{Here, Presence};
+use crate::percpu::{CpuGuard, Presence};
 use crate::platform::Platform;
 use crate::rule::Rule;
 use crate::sync::full_fence;
@@ -44,7 +44,7 @@ impl<P: Platform> Manager<'_, P> {
             self.drain_page_list();
         }
         self.emit(Event::CpuOffline);
-        let here = Here::new(self);
+        let here = CpuGuard::new(self);
         if !p.broken(Rule::OfflineLeavesMasks) {
             unload(&here);
         }
@@ -68,7 +68,7 @@ impl<P: Platform> Manager<'_, P> {
     /// # Errors
     /// [`Error::AlreadyOnline`]: it has said so before, or [`Platform::is_online`] has when the manager was made.
     pub fn cpu_online(&self) -> Result<(), Error> {
-        let (p, here) = (self.platform(), Here::new(self));
+        let (p, here) = (self.platform(), CpuGuard::new(self));
         if self.is_online(here.cpu) {
             return Err(Error::AlreadyOnline);
         }

@@ -55,13 +55,13 @@ pub(crate) struct Frame {
     pub(super) link: Link,
     /// Entries that lead here.
     pub maps: Word32,
-    /// The file (kind `File`) or the family (kind `Anon`) that it belongs to.
+    /// The file (kind `File`) or the `anon_vma` (kind `Anon`) that it belongs to.
     pub owner: Word32,
-    /// The page of the file; or the index in the family, below [`MAX_INDEX`], and above it the swap slot plus one.
+    /// The page of the file; or the index in the `anon_vma`, below [`MAX_INDEX`], and above it the swap slot plus one.
     pub index: Word64,
 }
 
-/// Indices in families are below this.
+/// Indices in `anon_vma`s are below this.
 pub(crate) const MAX_INDEX: u64 = 1 << INDEX_BITS;
 /// Swap slots are below this: 1 TiB of swap.
 pub(crate) const MAX_SLOT: u32 = (1 << (64 - INDEX_BITS)) - 1;
@@ -127,13 +127,13 @@ impl Frame {
         Self::is_given_out(state, order) && self.state.replace(p, state, freed, Ordering::AcqRel).is_ok()
     }
 
-    /// The index of an anonymous page in its family.
-    pub fn family_index<P: Platform>(&self, p: &P) -> u64 {
+    /// The index of an anonymous page in its `anon_vma`.
+    pub fn anon_index<P: Platform>(&self, p: &P) -> u64 {
         self.index.get(p) & (MAX_INDEX - 1)
     }
 
     /// By who has locked the page.
-    pub fn set_family_index<P: Platform>(&self, p: &P, index: u64) {
+    pub fn set_anon_index<P: Platform>(&self, p: &P, index: u64) {
         self.index.store(p, self.index.get(p) & !(MAX_INDEX - 1) | index, Ordering::Release);
     }
 
@@ -145,7 +145,7 @@ impl Frame {
     /// By who has locked the page, or has it alone, under the lock of the slot.
     pub fn set_slot<P: Platform>(&self, p: &P, slot: Option<u32>) {
         let above = slot.map_or(0, |slot| u64::from(slot) + 1) << INDEX_BITS;
-        self.index.store(p, self.family_index(p) | above, Ordering::Release);
+        self.index.store(p, self.anon_index(p) | above, Ordering::Release);
     }
 
     pub fn set_flags<P: Platform>(&self, p: &P, flags: u32) {

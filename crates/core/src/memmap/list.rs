@@ -1,6 +1,6 @@
 //! Lists of frames, linked through the frames themselves: a frame is on one list at most.
 
-use super::table::Block;
+use super::table::FrameBlock;
 use super::table::FrameTable;
 use crate::addr::FrameNumber;
 use crate::platform::Platform;
@@ -34,7 +34,12 @@ impl Chain {
     }
 
     #[inline(always)]
-    pub fn push_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, Block { n, frame }: Block<'_>) {
+    pub fn push_front<P: Platform>(
+        &self,
+        p: &P,
+        frames: &FrameTable<'_>,
+        FrameBlock { n, frame }: FrameBlock<'_>,
+    ) {
         let head = self.head.get(p);
         frame.link.next.set(p, head);
         match FrameNumber(head) {
@@ -59,7 +64,7 @@ impl Chain {
     }
 
     #[inline(always)]
-    pub fn pop_front<'p, P: Platform>(&self, p: &P, frames: &FrameTable<'p>) -> Option<Block<'p>> {
+    pub fn pop_front<'p, P: Platform>(&self, p: &P, frames: &FrameTable<'p>) -> Option<FrameBlock<'p>> {
         let n = self.first(p);
         if n == FrameNumber::NONE {
             return None;

@@ -12,7 +12,7 @@ pub(crate) const SECTION: u32 = 1024;
 
 /// A block of frames: its first one, and what is kept about that.
 #[derive(Clone, Copy)]
-pub(crate) struct Block<'p> {
+pub(crate) struct FrameBlock<'p> {
     pub n: FrameNumber,
     pub frame: &'p Frame,
 }
@@ -63,8 +63,8 @@ impl<'p> FrameTable<'p> {
 
     /// A block that the core itself put on a list.
     #[inline(always)]
-    pub(crate) fn block(&self, n: FrameNumber) -> Block<'p> {
-        Block { n, frame: self.get(n) }
+    pub(crate) fn block(&self, n: FrameNumber) -> FrameBlock<'p> {
+        FrameBlock { n, frame: self.get(n) }
     }
 
     /// Every managed frame.

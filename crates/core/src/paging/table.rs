@@ -1,7 +1,7 @@
 //! Four-level x86-64 tables on the direct map.
 //!
-//! A walk reads without a lock. Tables are added while their space's regions are shared; they are taken out of the
-//! tree only by who has the regions alone, and freed only when no CPU and no reverse map can be in them any more
+//! A walk reads without a lock. Tables are added while their space's VMAs are shared; they are taken out of the
+//! tree only by who has the VMAs alone, and freed only when no CPU and no reverse map can be in them any more
 //! (INV-9). What a leaf table holds is changed under that table's own lock, which lies in its frame's bookkeeping;
 //! an entry for a large page under the lock of the table that holds it. The `refs` of a table's frame count the tables
 //! below it.
@@ -214,7 +214,7 @@ pub(crate) fn goes(range: PageRange, gap: PageRange) -> bool {
 }
 
 /// Takes every table on the way to `range` that leads to nothing but pages in `gap` out of the tree of `root`. By who
-/// has the regions alone, none of which lies in `gap` but those of `range`, which are being unmapped.
+/// has the VMAs alone, none of which lies in `gap` but those of `range`, which are being unmapped.
 pub(crate) fn unhook<P: Platform>(
     mm: &Manager<'_, P>,
     root: FrameNumber,

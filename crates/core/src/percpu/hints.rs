@@ -7,25 +7,25 @@ use crate::handle::SpaceSlot;
 /// The most swap devices at once.
 pub(crate) const MAX_AREAS: usize = 16;
 
-/// The region in which a CPU's last fault lay: worth a look as long as the space has lost none since. All zeros is none.
+/// The VMA in which a CPU's last fault lay: worth a look as long as the space has lost none since. All zeros is none.
 #[repr(C)]
-pub(crate) struct LastRegion {
+pub(crate) struct LastVma {
     shape: Cell<u64>,
-    /// The space, and the region, plus one.
+    /// The space, and the VMA, plus one.
     space: Cell<u32>,
-    region: Cell<u32>,
+    vma: Cell<u32>,
 }
 
-impl LastRegion {
+impl LastVma {
     pub fn get(&self, space: SpaceSlot, shape: u64) -> Option<u32> {
         let same = self.space.get() == space.0 + 1 && self.shape.get() == shape;
-        if same { self.region.get().checked_sub(1) } else { None }
+        if same { self.vma.get().checked_sub(1) } else { None }
     }
 
-    pub fn set(&self, space: SpaceSlot, shape: u64, region: u32) {
+    pub fn set(&self, space: SpaceSlot, shape: u64, vma: u32) {
         self.space.set(space.0 + 1);
         self.shape.set(shape);
-        self.region.set(region + 1);
+        self.vma.set(vma + 1);
     }
 }
 

@@ -23,7 +23,7 @@ impl Inbox {
 /// What a CPU wants of others, packed into three words of one line. Written only while nobody still owes an
 /// acknowledgement.
 #[repr(C, align(64))]
-pub(crate) struct Request {
+pub(crate) struct IpiRequest {
     /// The space plus one, and `TABLES`; 0 asks for everything that user addresses may have left, `DRAIN` for the frames
     /// at hand, `DRAIN_LRU` for the pages bound for their lists.
     space: Word64,
@@ -73,7 +73,7 @@ pub(crate) enum Work {
     Kernel(Option<PageRange>),
 }
 
-impl Request {
+impl IpiRequest {
     /// Whether nobody still owes an acknowledgement. On a quiet system.
     pub fn audit_answered<P: Platform>(&self, p: &P) -> bool {
         self.awaited.0.get(p) == 0
@@ -141,9 +141,9 @@ mod tests {
     use super::*;
     use crate::tree::tests::Touches;
 
-    fn request() -> Request {
+    fn request() -> IpiRequest {
         let word = || Word64::new(0);
-        Request { space: word(), range: word(), generation: word(), awaited: Awaited(Word32::new(0)) }
+        IpiRequest { space: word(), range: word(), generation: word(), awaited: Awaited(Word32::new(0)) }
     }
 
     /// Both sides of the border of each number of bits, below an end.

@@ -9,8 +9,8 @@ mod pages;
 mod presence;
 mod reads;
 
-pub(crate) use hints::{LastRegion, MAX_AREAS, SwapHint};
-pub(crate) use inbox::{Inbox, Request, Work};
+pub(crate) use hints::{LastVma, MAX_AREAS, SwapHint};
+pub(crate) use inbox::{Inbox, IpiRequest, Work};
 pub(crate) use pages::{ORDERS, PageLists, ZoneLists};
 pub(crate) use presence::Presence;
 pub(crate) use reads::Reads;
@@ -21,7 +21,7 @@ use crate::config::MAX_LRU_BATCH;
 use crate::cpu::{CpuId, CpuSet};
 use crate::event::Counters;
 use crate::handle::SpaceSlot;
-use crate::memmap::Returned;
+use crate::memmap::FrameStack;
 use crate::platform::Platform;
 use crate::sync::VisibleReads;
 use crate::zeroed::Zeroed;
@@ -34,7 +34,7 @@ pub(crate) struct CpuSlot {
     /// Who wants something of this CPU.
     pub inbox: Inbox,
     /// What this CPU wants of others.
-    pub request: Request,
+    pub request: IpiRequest,
     /// Whether this CPU takes part, and whether it may be left alone.
     pub presence: Presence,
     /// CPUs that the request goes to, and those that must be interrupted for it.
@@ -44,15 +44,15 @@ pub(crate) struct CpuSlot {
     /// Free frames at hand.
     pub pages: PageLists,
     /// Free frames that other CPUs have handed to this one.
-    pub returned: Returned,
+    pub returned: FrameStack,
     /// Pages bound for their lists, likewise.
-    pub returned_lru: Returned,
+    pub returned_lru: FrameStack,
     /// Pages on their way to an LRU list.
     pub lru: LruBatch,
     /// An unmap batch that nobody uses, plus one.
     pub spare_batch: Cell<u32>,
     /// The VMA in which this CPU's last fault lay.
-    pub last_region: LastRegion,
+    pub last_vma: LastVma,
     /// Who looks at what others may give up.
     pub reads: Reads,
     /// Who shares a lock.
@@ -71,7 +71,7 @@ const _: () = assert!(size_of::<CpuSlot>() == 26 * 128);
 // SAFETY: everything in it is a cell or an atomic of integers, for which zeros are values: no space loaded
 // (`SpaceSlot` plus one is stored), no request, empty sets.
 unsafe impl Zeroed for CpuSlot {}
-// SAFETY: `Cell`s are reached only through `Here`, which proves that this CPU is the slot's own and takes no
+// SAFETY: `Cell`s are reached only through `CpuGuard`, which proves that this CPU is the slot's own and takes no
 // interrupt meanwhile; all else is atomic.
 unsafe impl Sync for CpuSlot {}
 
@@ -128,19 +128,19 @@ impl LruBatch {
 }
 
 /// This CPU, with interrupts off until it is dropped. The key to the CPU's slot.
-pub(crate) struct Here<'m, 'p, P: Platform> {
+pub(crate) struct CpuGuard<'m, 'p, P: Platform> {
     pub mm: &'m Manager<'p, P>,
     pub cpu: CpuId,
     slot: &'p CpuSlot,
     were_on: bool,
 }
 
-impl<'m, 'p, P: Platform> Here<'m, 'p, P> {
+impl<'m, 'p, P: Platform> CpuGuard<'m, 'p, P> {
     #[inline(always)]
     pub fn new(mm: &'m Manager<'p, P>) -> Self {
         let were_on = mm.platform().irqs_off();
         let cpu = mm.platform().this_cpu();
-        Here { mm, cpu, slot: mm.slot(cpu), were_on }
+        CpuGuard { mm, cpu, slot: mm.slot(cpu), were_on }
     }
 
     #[inline(always)]
@@ -149,7 +149,7 @@ impl<'m, 'p, P: Platform> Here<'m, 'p, P> {
     }
 }
 
-impl<P: Platform> Drop for Here<'_, '_, P> {
+impl<P: Platform> Drop for CpuGuard<'_, '_, P> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.were_on {

@@ -8,8 +8,8 @@ use crate::config::MAX_LRU_BATCH;
 use crate::cpu::CpuId;
 use crate::ipi;
 use crate::kind::Kind;
-use crate::memmap::{Few, Frame, KIND, List, Loose, flag};
-use crate::percpu::{Here, Work};
+use crate::memmap::{Frame, FrameChain, FrameVec, KIND, List, flag};
+use crate::percpu::{CpuGuard, Work};
 use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32};
@@ -36,7 +36,7 @@ struct Lists {
 
 /// Which pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Sort {
+pub(crate) enum LruType {
     /// Cached pages of files.
     Files = 0,
     /// Anonymous pages. They are on lists only where they may go to swap.
@@ -58,26 +58,26 @@ impl Node {
         }
     }
 
-    fn lists(&self, sort: Sort) -> &Lists {
-        match sort {
-            Sort::Files => &self.files,
-            Sort::Anon => &self.anon,
+    fn lists(&self, kind: LruType) -> &Lists {
+        match kind {
+            LruType::Files => &self.files,
+            LruType::Anon => &self.anon,
         }
     }
 
     fn list(&self, state: u32) -> &List {
-        let sort = if Frame::kind_of(state) == Kind::Anon { Sort::Anon } else { Sort::Files };
-        self.lists(sort).list(state & flag::ACTIVE != 0)
+        let kind = if Frame::kind_of(state) == Kind::Anon { LruType::Anon } else { LruType::Files };
+        self.lists(kind).list(state & flag::ACTIVE != 0)
     }
 
     /// Pages on the inactive and on the active list; a guess without the lock.
-    pub fn lens<P: Platform>(&self, p: &P, sort: Sort) -> (u64, u64) {
-        (self.lists(sort).inactive.len(p), self.lists(sort).active.len(p))
+    pub fn lens<P: Platform>(&self, p: &P, kind: LruType) -> (u64, u64) {
+        (self.lists(kind).inactive.len(p), self.lists(kind).active.len(p))
     }
 
     /// Pages of a sort were looked at.
-    pub fn note_looked<P: Platform>(&self, p: &P, sort: Sort, pages: u32) {
-        let looked = &self.looked[sort as usize];
+    pub fn note_looked<P: Platform>(&self, p: &P, kind: LruType, pages: u32) {
+        let looked = &self.looked[kind as usize];
         if looked.fetch_add(p, pages, Ordering::Relaxed) > LATELY {
             // Roughly: an error of a batch does no harm.
             self.looked.iter().for_each(|looked| looked.set(p, looked.get(p) / 2));
@@ -85,16 +85,16 @@ impl Node {
     }
 
     /// Both sorts, first the one of which fewer pages were looked at lately for the pages that there are.
-    pub fn by_turns<P: Platform>(&self, p: &P) -> [Sort; 2] {
-        let all = |sort| {
-            let (inactive, active) = self.lens(p, sort);
+    pub fn scan_balance<P: Platform>(&self, p: &P) -> [LruType; 2] {
+        let all = |kind| {
+            let (inactive, active) = self.lens(p, kind);
             inactive + active
         };
-        let looked = |sort: Sort| u64::from(self.looked[sort as usize].get(p));
-        if looked(Sort::Files) * all(Sort::Anon) <= looked(Sort::Anon) * all(Sort::Files) {
-            [Sort::Files, Sort::Anon]
+        let looked = |kind: LruType| u64::from(self.looked[kind as usize].get(p));
+        if looked(LruType::Files) * all(LruType::Anon) <= looked(LruType::Anon) * all(LruType::Files) {
+            [LruType::Files, LruType::Anon]
         } else {
-            [Sort::Anon, Sort::Files]
+            [LruType::Anon, LruType::Files]
         }
     }
 }
@@ -118,7 +118,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         self.frames().get(n).refs.fetch_add(p, 1, Ordering::Relaxed);
         let full = {
-            let here = Here::new(self);
+            let here = CpuGuard::new(self);
             let batch = &here.slot().lru;
             batch.push(n);
             batch.len() >= self.config().lru_batch as usize
@@ -131,9 +131,9 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Puts this CPU's batch on the lists: before it goes offline, or to be certain. Any context but an
     /// interrupt handler.
     pub fn drain_lru_batch(&self) {
-        let mut pages = Few::new();
+        let mut pages = FrameVec::new();
         {
-            let here = Here::new(self);
+            let here = CpuGuard::new(self);
             while let Some(n) = here.slot().lru.pop() {
                 pages.push(n);
             }
@@ -195,11 +195,11 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Takes up to `want` pages off the old end of a list, each with a hold for the caller.
-    pub(crate) fn isolate(&self, id: NodeId, sort: Sort, active: bool, want: usize) -> Few {
+    pub(crate) fn isolate(&self, id: NodeId, kind: LruType, active: bool, want: usize) -> FrameVec {
         let p = self.platform();
         let node = self.node(id);
-        let mut pages = Few::new();
-        let list = node.lists(sort).list(active);
+        let mut pages = FrameVec::new();
+        let list = node.lists(kind).list(active);
         if list.len(p) == 0 {
             return pages;
         }
@@ -242,14 +242,14 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub fn drain_lru_batches(&self) {
         let p = self.platform();
         self.drain_lru_batch();
-        let here = Here::new(self);
+        let here = CpuGuard::new(self);
         let me = here.cpu;
         self.online().add_to(p, &here.slot().targets);
         here.slot().targets.remove(me);
         ipi::call(here, Work::DrainLru, |_| {});
         let mut n = self.slot(me).returned_lru.take(p).first();
         while n != FrameNumber::NONE {
-            let mut pages = Few::new();
+            let mut pages = FrameVec::new();
             while n != FrameNumber::NONE && !pages.is_full() {
                 pages.push(n);
                 n = self.frames().get(n).next(p);
@@ -287,8 +287,8 @@ impl<'p, P: Platform> Manager<'p, P> {
 }
 
 /// Hands this CPU's batch to `to`, in the handler of an interrupt. The pages are on no list, so their links are free.
-pub(crate) fn hand_over<P: Platform>(here: &Here<'_, '_, P>, to: CpuId) {
-    let mut loose = Loose::NONE;
+pub(crate) fn hand_over<P: Platform>(here: &CpuGuard<'_, '_, P>, to: CpuId) {
+    let mut loose = FrameChain::NONE;
     while let Some(n) = here.slot().lru.pop() {
         loose.append(here.mm, n, n);
     }

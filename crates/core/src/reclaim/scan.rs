@@ -9,11 +9,11 @@ use crate::charge::charge;
 use crate::error::Error;
 use crate::event::{Event, FlushReason, Reclaimer};
 use crate::handle::FileSlot;
-use crate::memmap::{Few, Frame, flag};
+use crate::memmap::{Frame, FrameVec, flag};
 use crate::platform::{Platform, Store};
 use crate::profile::Scope;
 use crate::reclaim::aging::{self, Seen, Uses, Verdict};
-use crate::reclaim::lru::Sort;
+use crate::reclaim::lru::LruType;
 use crate::resched::{Work, cost};
 use crate::rmap;
 use crate::rule::Rule;
@@ -70,37 +70,37 @@ pub(super) fn shrink_node<P: Platform>(
     // Where memory is short each CPU comes by here often: it takes part in a sweep before its timer asks.
     mm.sweep_here();
     if !mm.config().swap {
-        return shrink_sorts(mm, id, by, want, &[Sort::Files], work);
+        return shrink_types(mm, id, by, want, &[LruType::Files], work);
     }
-    let sorts = mm.node(id).by_turns(mm.platform());
-    shrink_sorts(mm, id, by, want, &sorts, work)
+    let types = mm.node(id).scan_balance(mm.platform());
+    shrink_types(mm, id, by, want, &types, work)
 }
 
-fn shrink_sorts<P: Platform>(
+fn shrink_types<P: Platform>(
     mm: &Manager<'_, P>,
     id: NodeId,
     by: Reclaimer,
     want: u32,
-    sorts: &[Sort],
+    types: &[LruType],
     work: &mut Work<'_, '_, P>,
 ) -> Shrunk {
     let p = mm.platform();
     let step = u64::from(mm.config().scan_batch);
     let mut all = Shrunk::default();
     for priority in (0..=PRIORITY).rev() {
-        for &sort in sorts {
-            if sort == Sort::Anon && !mm.swap_may_shrink() {
+        for &kind in types {
+            if kind == LruType::Anon && !mm.swap_may_shrink() {
                 continue;
             }
-            let (inactive, active) = mm.node(id).lens(p, sort);
+            let (inactive, active) = mm.node(id).lens(p, kind);
             let mut left = (inactive >> priority).max(step).min(inactive.max(step));
             while left > 0 {
                 // Before the next batch, not after the last: whoever has what it wants goes on with it.
                 work.did(0);
-                if active > 0 && mm.node(id).lens(p, sort).0 < mm.node(id).lens(p, sort).1 {
-                    shrink_active(mm, id, sort, by);
+                if active > 0 && mm.node(id).lens(p, kind).0 < mm.node(id).lens(p, kind).1 {
+                    shrink_active(mm, id, kind, by);
                 }
-                let one = shrink_inactive(mm, id, sort, by);
+                let one = shrink_inactive(mm, id, kind, by);
                 all.freed += one.freed;
                 all.waiting += one.waiting;
                 if one.scanned == 0 {
@@ -126,10 +126,10 @@ fn shrink_sorts<P: Platform>(
 
 /// Moves pages from the old end of the active list to the inactive list. Their accessed bits are cleared,
 /// so that what counts there is use from now on.
-fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, sort: Sort, by: Reclaimer) {
+fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, kind: LruType, by: Reclaimer) {
     let _scope = charge(mm.platform(), Scope::ShrinkActive);
     let p = mm.platform();
-    let pages = mm.isolate(id, sort, true, mm.config().scan_batch as usize);
+    let pages = mm.isolate(id, kind, true, mm.config().scan_batch as usize);
     mm.emit(Event::Scanned { by, pages: pages.as_slice().len() as u32 });
     for &n in pages.as_slice() {
         let frame = mm.frames().get(n);
@@ -146,17 +146,17 @@ fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, sort: Sort, by: R
 
 /// One batch from the old end of the inactive list. Gives how many were looked at, and how many are free; of those looked at
 /// the pages do not count that wait for a sweep.
-fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, sort: Sort, by: Reclaimer) -> Shrunk {
+fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, kind: LruType, by: Reclaimer) -> Shrunk {
     let _scope = charge(mm.platform(), Scope::ShrinkInactive);
     let p = mm.platform();
     let looked = take_out(mm, |batch| {
-        let pages = mm.isolate(id, sort, false, mm.config().scan_batch as usize);
+        let pages = mm.isolate(id, kind, false, mm.config().scan_batch as usize);
         let scanned = pages.as_slice().len() as u32;
         if mm.config().swap {
-            mm.node(id).note_looked(p, sort, scanned);
+            mm.node(id).note_looked(p, kind, scanned);
         }
         mm.emit(Event::Scanned { by, pages: scanned });
-        let (mut back, mut wait) = (Few::new(), Few::new());
+        let (mut back, mut wait) = (FrameVec::new(), FrameVec::new());
         for &n in pages.as_slice() {
             if !mm.frames().get(n).try_lock(p) {
                 back.push(n);
@@ -260,7 +260,7 @@ fn take_out<'p, P: Platform, R>(
     mm: &Manager<'p, P>,
     unmap: impl FnOnce(&UnmapBatch<'_, 'p, P>) -> R,
 ) -> Result<(R, u32), Error> {
-    let (mut free, mut back, mut dirty) = (Few::new(), Few::new(), Few::new());
+    let (mut free, mut back, mut dirty) = (FrameVec::new(), FrameVec::new(), FrameVec::new());
     let mut keep = |n| {
         mm.unlock_page(n);
         back.push(n);
@@ -306,7 +306,7 @@ impl<'a, 'p, P: Platform> Leave<'a, 'p, P> {
         if self.may_write.get() == Some(true) {
             return Ok(());
         }
-        if mm.may_swap(self.page) {
+        if mm.is_swappable(self.page) {
             match mm.swap_add(self.page) {
                 Added::Full if mm.swap_usage().failing > 0 => return Err(Event::PageoutDeferred),
                 Added::Full => return Err(Event::SwapFull),
@@ -359,7 +359,7 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>, 
     let (mm, n) = (batch.manager(), leave.page);
     let p = mm.platform();
     let frame = mm.frames().get(n);
-    let anon = mm.may_swap(n);
+    let anon = mm.is_swappable(n);
     let is_dirty = || frame.state.get(p) & flag::DIRTY != 0;
     if anon && Frame::order_of(frame.state.get(p)) > 0 {
         // A large page goes in small ones, each by itself: it, and they, are looked at again.
@@ -385,7 +385,7 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>, 
     if look && !rmap::unmap(batch, n, must) {
         return Fate::Keep;
     }
-    if anon && !mm.swap_wants(n) {
+    if anon && !mm.slot_is_used(n) {
         return uncache(mm, n);
     }
     if is_dirty() {
@@ -413,7 +413,7 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>, 
 fn uncache<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Fate {
     let p = mm.platform();
     let frame = mm.frames().get(n);
-    let (taken, store, block) = if mm.may_swap(n) {
+    let (taken, store, block) = if mm.is_swappable(n) {
         // None: it was never given a slot, and whoever drops its last hold frees it.
         let Some(slot) = mm.slot_of(n) else { return Fate::Keep };
         let (store, block) = mm.place_of(slot);

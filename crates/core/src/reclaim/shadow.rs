@@ -15,7 +15,7 @@ use crate::addr::FrameNumber;
 use crate::event::Event;
 use crate::memmap::flag;
 use crate::platform::{Platform, Store};
-use crate::reclaim::lru::Sort;
+use crate::reclaim::lru::LruType;
 use crate::sync::Word32;
 use crate::zeroed::Zeroed;
 
@@ -57,12 +57,12 @@ impl<'p> Shadows<'p> {
         if self.parts.is_empty() {
             return None;
         }
-        let (sort, number) = match store {
+        let (kind, number) = match store {
             // What is remembered of an ended file is not its successor's.
             Store::File(file) => (0, u64::from(file.index()) ^ (file.nth() - 1) << 32),
             Store::Swap(device) => (1, u64::from(device)),
         };
-        let hash = mix(mix(block) ^ number << 1 ^ sort);
+        let hash = mix(mix(block) ^ number << 1 ^ kind);
         let part = self.parts[(hash >> 48) as usize % self.parts.len()];
         let bucket = &part[(hash & 0xffff_ffff) as usize % part.len()];
         let own = ((hash >> 32) as u32 & 0xffff).max(1) << TIME_BITS;
@@ -122,8 +122,8 @@ impl<P: Platform> Manager<'_, P> {
         });
         let Some(ticks) = found else { return };
         let distance = u64::from(ticks) << self.shadows().tick;
-        let of_node = |sort| self.nodes().map(move |node| node.lens(p, sort).1).sum::<u64>();
-        let activated = distance < of_node(Sort::Files) + of_node(Sort::Anon);
+        let of_node = |kind| self.nodes().map(move |node| node.lens(p, kind).1).sum::<u64>();
+        let activated = distance < of_node(LruType::Files) + of_node(LruType::Anon);
         if activated {
             self.frames().get(n).set_flags(p, flag::ACTIVE);
         }

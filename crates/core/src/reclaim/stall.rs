@@ -11,7 +11,7 @@ use crate::addr::FrameNumber;
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::{Counter, Event};
-use crate::frame::{Certainty, Request, Zone};
+use crate::frame::{AllocRequest, Certainty, Zone};
 use crate::platform::{Platform, Shortage};
 use crate::profile::Scope;
 use crate::resched::Work;
@@ -28,7 +28,7 @@ const COSTLY: u8 = 3;
 
 impl<P: Platform> Manager<'_, P> {
     /// Reclaims until a block can be had. Needs interrupts on and no spin lock held. May wait.
-    pub(crate) fn stall(&self, request: &Request) -> Result<FrameNumber, Error> {
+    pub(crate) fn stall(&self, request: &AllocRequest) -> Result<FrameNumber, Error> {
         let _scope = charge(self.platform(), Scope::AllocStall);
         let p = self.platform();
         self.might_sleep();
@@ -39,9 +39,9 @@ impl<P: Platform> Manager<'_, P> {
         found
     }
 
-    fn struggle(&self, request: &Request) -> Result<FrameNumber, Error> {
+    fn struggle(&self, request: &AllocRequest) -> Result<FrameNumber, Error> {
         let p = self.platform();
-        let &Request { order, kind, node } = request;
+        let &AllocRequest { order, kind, node } = request;
         let mut vain = 0;
         let mut work = Work::begin(self);
         if self.parks() {
@@ -78,7 +78,7 @@ impl<P: Platform> Manager<'_, P> {
         }
     }
 
-    fn reclaim_often(&self, request: &Request, work: &mut Work<'_, '_, P>) -> Option<FrameNumber> {
+    fn reclaim_often(&self, request: &AllocRequest, work: &mut Work<'_, '_, P>) -> Option<FrameNumber> {
         let p = self.platform();
         for round in 0..RETRIES {
             let began = p.now().0;
@@ -112,7 +112,7 @@ impl<P: Platform> Manager<'_, P> {
     /// Reclaims once and looks; has the CPUs' lists drained and looks again. Gives the block, and how much was reclaimed.
     fn reclaim_once(
         &self,
-        request: &Request,
+        request: &AllocRequest,
         round: u32,
         work: &mut Work<'_, '_, P>,
     ) -> (Option<FrameNumber>, u32) {

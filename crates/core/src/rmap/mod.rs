@@ -6,4 +6,4 @@ mod walk;
 
 pub(crate) use clean::clean;
 pub(crate) use unmap::{clear, is_uncached, unmap, unmap_all, unmap_now};
-pub(crate) use walk::{Mapping, shown_at, walk};
+pub(crate) use walk::{Mapping, mapped_at, walk};

@@ -13,7 +13,7 @@ use crate::platform::Platform;
 use crate::pool::Reading;
 use crate::profile::Scope;
 use crate::sync::full_fence;
-use crate::vma::{Of, Region, Space};
+use crate::vma::{Of, Space, Vma};
 
 /// An entry that leads to the page, with its table's lock held.
 pub(crate) struct Mapping<'a, 'p, P: Platform> {
@@ -26,7 +26,7 @@ pub(crate) struct Mapping<'a, 'p, P: Platform> {
 
 /// Visits the entries that lead to `n`, also those that let nobody use it ([`Prot::None`](crate::Prot::None)), until `visit`
 /// has enough. The caller holds and has locked the page. May wait, and gives way; what a walk may miss then,
-/// `vma/shown.rs` says.
+/// `vma/rmap_tree.rs` says.
 pub(crate) fn walk<'p, P: Platform>(
     mm: &Manager<'p, P>,
     n: FrameNumber,
@@ -36,7 +36,7 @@ pub(crate) fn walk<'p, P: Platform>(
 }
 
 /// Where a page is shown that only one space shows: of a large page, its first small one.
-pub(crate) fn shown_at<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Option<(SpaceId, PageNumber)> {
+pub(crate) fn mapped_at<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Option<(SpaceId, PageNumber)> {
     let mut found = None;
     walk(mm, n, |mapping| {
         found = Some((mapping.id, mapping.page));
@@ -56,8 +56,8 @@ pub(crate) fn walk_all<'p, P: Platform>(
     let _scope = charge(p, Scope::RmapWalk);
     let frame = mm.frames().get(n);
     let owner = frame.owner.get(p);
-    let look = |region: &Region, page: PageNumber| {
-        let id = mm.space_id(SpaceSlot(region.space.get(p)));
+    let look = |vma: &Vma, page: PageNumber| {
+        let id = mm.space_id(SpaceSlot(vma.space.get(p)));
         let space = mm.space(id);
         let leaf = match table::find(mm, space.root(p), page) {
             // The entry of a large page begins at its own first page; whoever shows a part of it shows no page of ours.
@@ -79,12 +79,12 @@ pub(crate) fn walk_all<'p, P: Platform>(
     if frame.kind(p) == Kind::File {
         // The page was locked before; tables are read next. Partner: the fences in a fault on a shared file, which draws it.
         full_fence(p);
-        mm.each_that_shows(&mm.file(FileSlot(owner)).shown, Of::File, frame.index.get(p), look);
+        mm.each_vma(&mm.file(FileSlot(owner)).rmap, Of::File, frame.index.get(p), look);
     } else if mm.config().swap {
-        // Its family may have ended, if nobody maps the page any more.
+        // Its `anon_vma` may have ended, if nobody maps the page any more.
         let reading = Reading::begin(mm);
-        if let Some(family) = mm.root.families.read(&reading, owner) {
-            mm.each_that_shows(&family.shown, Of::Family, frame.family_index(p), look);
+        if let Some(anon_vma) = mm.root.anon_vmas.read(&reading, owner) {
+            mm.each_vma(&anon_vma.rmap, Of::AnonVma, frame.anon_index(p), look);
         }
     }
 }

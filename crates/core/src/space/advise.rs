@@ -12,7 +12,7 @@ use crate::profile::Scope;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::space::parking::Parking;
-use crate::space::range::Owed;
+use crate::space::range::Gather;
 use crate::vma::check_range;
 
 impl<'p, P: Platform> Manager<'p, P> {
@@ -24,7 +24,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// unless it has switched to the space since, or the page was touched anew. [`Advice::Large`] and [`Advice::Small`] say how pages come from now on, and cost no flush.
     ///
     /// # Errors
-    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a region or a large
+    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a VMA or a large
     /// page must be split.
     #[doc(alias = "madvise")]
     pub fn advise(&self, id: SpaceId, range: PageRange, advice: Advice) -> Result<(), Error> {
@@ -32,7 +32,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let range = check_range(range)?;
         let mut work = Work::begin(self);
-        let (space, _alone) = self.alone_in(id)?;
+        let (space, _alone) = self.write_lock(id)?;
         match advice {
             Advice::Drop => {
                 if let Some(hole) = self.first_unmapped(space, range, &mut work) {
@@ -40,28 +40,28 @@ impl<'p, P: Platform> Manager<'p, P> {
                 }
                 self.split_large_at(space, range.start)?;
                 self.split_large_at(space, range.end())?;
-                let mut owed = Owed::begin(p, space);
+                let mut gather = Gather::begin(p, space);
                 let mut parking = Parking::begin(self);
-                self.take_range(id, space, range, (&mut owed, &mut parking), &mut work);
-                if self.park((id, space), range, &parking, &owed, &mut work) {
-                    owed.already_flushed(p).done();
+                self.take_range(id, space, range, (&mut gather, &mut parking), &mut work);
+                if self.park((id, space), range, &parking, &gather, &mut work) {
+                    gather.already_flushed(p).done();
                     return Ok(());
                 }
-                let quiet = owed.flush(self, id, FlushReason::Drop, Rule::FlushBeforeDropReturns);
-                self.drop_taken(space, range, quiet, &mut work);
+                let flushed = gather.flush(self, id, FlushReason::Drop, Rule::FlushBeforeDropReturns);
+                self.drop_taken(space, range, flushed, &mut work);
                 self.revoke(id, space, range, Revoked::All);
             }
             Advice::Large | Advice::Small => {
-                self.carve(id, space, range, &mut work)?;
-                for (_, region) in self.regions_from(space, range.start) {
-                    if region.range(p).start >= range.end() {
+                self.split_vmas(id, space, range, &mut work)?;
+                for (_, vma) in self.vmas_from(space, range.start) {
+                    if vma.range(p).start >= range.end() {
                         break;
                     }
                     // Of a file there are only small pages.
-                    region.want_large(p, advice == Advice::Large && region.file(p).is_none());
+                    vma.want_large(p, advice == Advice::Large && vma.file(p).is_none());
                     work.did(cost::VMA);
                 }
-                self.mend(space, range, &mut work);
+                self.merge_vmas(space, range, &mut work);
             }
         }
         Ok(())

@@ -22,15 +22,15 @@ use crate::space::outside::{Kept, Outside};
 use crate::swap::SwapIn;
 use crate::sync::full_fence;
 use crate::tlb;
-use crate::vma::{Region, Space};
+use crate::vma::{Space, Vma};
 
 /// Where a fault stands.
-enum Step {
+enum FaultStep {
     /// The access may be tried again.
     Done,
     /// Something changed under way: look again.
     Again,
-    /// Something must be waited for, with the regions let go.
+    /// Something must be waited for, with the VMAs let go.
     Outside(Outside),
 }
 
@@ -46,7 +46,7 @@ enum Got {
 struct Fault<'a> {
     id: SpaceId,
     space: &'a Space,
-    region: &'a Region,
+    vma: &'a Vma,
     page: PageNumber,
     leaf: Leaf,
     access: UserAccess,
@@ -67,14 +67,14 @@ impl<'p, P: Platform> Manager<'p, P> {
         let _scope = charge(self.platform(), Scope::Fault);
         let page = at.page();
         let mut major = false;
-        self.with_regions(id, page, &mut major, |space, kept, major| {
+        self.with_vmas(id, page, &mut major, |space, kept, major| {
             self.resolve((id, space), page, access, kept, major)
         })?;
         self.emit(Event::Faulted { major });
         Ok(())
     }
 
-    /// Resolves it as far as nothing is to be waited for. By who shares the regions.
+    /// Resolves it as far as nothing is to be waited for. By who shares the VMAs.
     fn resolve(
         &self,
         (id, space): (SpaceId, &Space),
@@ -88,20 +88,20 @@ impl<'p, P: Platform> Manager<'p, P> {
         if !self.is_online(p.this_cpu()) {
             return Err(Error::NotOnline);
         }
-        let (_, region) = self.find_region(id, space, page).ok_or(Error::NotMapped(page))?;
-        if !region.prot(p).permits(access) {
+        let (_, vma) = self.find_vma(id, space, page).ok_or(Error::NotMapped(page))?;
+        if !vma.prot(p).permits(access) {
             return Err(Error::NotPermitted(page));
         }
-        if self.fault_large(id, space, region, page)? {
+        if self.fault_large(id, space, vma, page)? {
             *major = true;
             return Ok(None);
         }
         let leaf = table::find_or_make(self, space.root(p), page)?;
         if leaf.is_large() {
-            self.fault_on_large(leaf, page, region, access);
+            self.fault_on_large(leaf, page, vma, access);
             return Ok(None);
         }
-        let fault = Fault { id, space, region, page, leaf, access };
+        let fault = Fault { id, space, vma, page, leaf, access };
         loop {
             let now = leaf.peek(self, page);
             // It may permit the access by now: another thread was faster, or rights were given and this CPU still
@@ -110,28 +110,33 @@ impl<'p, P: Platform> Manager<'p, P> {
                 return Ok(None);
             }
             let step = if let Some(slot) = now.swap_slot() {
-                self.bring_back(&fault, slot)?
+                self.map_swapped(&fault, slot)?
             } else if !now.is_mapped() {
-                self.bring(&fault, kept, major)?
+                self.map_missing(&fault, kept, major)?
             } else if access == UserAccess::Write {
-                self.let_write(&fault)?
+                self.copy_on_write(&fault)?
             } else {
-                Step::Again
+                FaultStep::Again
             };
             match step {
-                Step::Done => return Ok(None),
-                Step::Again => {}
-                Step::Outside(outside) => return Ok(Some(outside)),
+                FaultStep::Done => return Ok(None),
+                FaultStep::Again => {}
+                FaultStep::Outside(outside) => return Ok(Some(outside)),
             }
         }
     }
 
     /// Maps a page where none is.
-    fn bring(&self, fault: &Fault<'_>, kept: &mut Kept<'_, 'p, P>, major: &mut bool) -> Result<Step, Error> {
+    fn map_missing(
+        &self,
+        fault: &Fault<'_>,
+        kept: &mut Kept<'_, 'p, P>,
+        major: &mut bool,
+    ) -> Result<FaultStep, Error> {
         let p = self.platform();
         let (frame, prot, made) = match self.page_for(fault, kept)? {
             Got::Page(frame, prot, made) => (frame, prot, made),
-            Got::Outside(outside) => return Ok(Step::Outside(outside)),
+            Got::Outside(outside) => return Ok(FaultStep::Outside(outside)),
         };
         *major |= made;
         let list = made && self.hold_for_list(frame);
@@ -145,7 +150,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                     self.put_page(frame);
                 }
                 self.put_page(frame);
-                return Ok(Step::Again);
+                return Ok(FaultStep::Again);
             }
             if let Some(until) = now.deferred_until(|| fault.space.generation(p)) {
                 // INV-12: another CPU may still see the file's page here. That page may be mapped again: it is in its cache
@@ -162,14 +167,14 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
             // INV-12: whoever cuts it off has marked it before, or finds the entry.
             if self.is_cut(frame) && !p.broken(Rule::LookForCut) {
-                return Ok(Step::Outside(Outside::Page(frame)));
+                return Ok(FaultStep::Outside(Outside::Page(frame)));
             }
             // INV-2: while the page is being written out nobody may begin to write to it. Looked at under the lock
             // under which write-back takes such rights away, after it has locked the page.
-            let busy = self.is_page_locked(frame) && !fault.region.is_private(p);
+            let busy = self.is_page_locked(frame) && !fault.vma.is_private(p);
             let prot = if busy && !p.broken(Rule::WriteWaitsForIo) { prot.read_only() } else { prot };
             if !prot.permits(fault.access) {
-                return Ok(Step::Outside(Outside::Page(frame)));
+                return Ok(FaultStep::Outside(Outside::Page(frame)));
             }
             if now.parked_until().is_some() {
                 // INV-14: a CPU may still see there what was dropped.
@@ -184,18 +189,18 @@ impl<'p, P: Platform> Manager<'p, P> {
             if list {
                 self.list_held(frame);
             }
-            return Ok(Step::Done);
+            return Ok(FaultStep::Done);
         }
     }
 
     /// Maps the page of a swap slot again.
-    fn bring_back(&self, fault: &Fault<'_>, slot: u32) -> Result<Step, Error> {
+    fn map_swapped(&self, fault: &Fault<'_>, slot: u32) -> Result<FaultStep, Error> {
         let p = self.platform();
         let n = match self.swap_in(slot)? {
             SwapIn::Found(n) => n,
-            SwapIn::Busy(n) => return Ok(Step::Outside(Outside::Page(n))),
-            SwapIn::New(n) => return Ok(Step::Outside(Outside::Swap(slot, n))),
-            SwapIn::Gone => return Ok(Step::Again),
+            SwapIn::Busy(n) => return Ok(FaultStep::Outside(Outside::Page(n))),
+            SwapIn::New(n) => return Ok(FaultStep::Outside(Outside::Swap(slot, n))),
+            SwapIn::Gone => return Ok(FaultStep::Again),
         };
         // INV-12, and INV-2: the page is locked, so whoever took it out of memory has flushed, and nobody writes it out.
         let locked = fault.leaf.lock(self);
@@ -203,17 +208,17 @@ impl<'p, P: Platform> Manager<'p, P> {
             drop(locked);
             self.unlock_page(n);
             self.put_page(n);
-            return Ok(Step::Again);
+            return Ok(FaultStep::Again);
         }
         let frame = self.frames().get(n);
-        if let Some(family) = fault.region.family(p) {
-            // All entries that name this slot are of one family, at one index.
-            frame.owner.set(p, family.0);
-            frame.set_family_index(p, fault.region.family_index(p, fault.page));
+        if let Some(anon_vma) = fault.vma.anon_vma(p) {
+            // All entries that name this slot are of one `anon_vma`, at one index.
+            frame.owner.set(p, anon_vma.0);
+            frame.set_anon_index(p, fault.vma.anon_index(p, fault.page));
         }
         let before = frame.maps.fetch_add(p, 1, Ordering::Relaxed);
         let others = self.swap_undo(slot);
-        let prot = fault.region.prot(p);
+        let prot = fault.vma.prot(p);
         let prot = if before == 0 && others == 0 { prot } else { prot.read_only() };
         locked.write(fault.page, Entry::page(n, prot));
         self.emit(Event::Mapped { space: fault.id, page: fault.page, frame: n, pages: 1 });
@@ -225,7 +230,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         // The mapping has the caller's hold now: the page may be gone as soon as others reach the entry.
         self.unlock_page(n);
         drop(locked);
-        Ok(Step::Done)
+        Ok(FaultStep::Done)
     }
 
     /// Whether a new page goes to a list of its own once it is mapped: then it is held until it is on its way.
@@ -250,7 +255,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         from: PageNumber,
         own: impl Fn(u32) -> bool,
     ) -> Option<PageNumber> {
-        let (space, _shared) = self.shared_in(id).ok()?;
+        let (space, _shared) = self.read_lock(id).ok()?;
         let range = PageRange::between(from, PageNumber::USER_END);
         let work = &mut Work::begin(self);
         self.visit_until(space, range, (work, 1), |_, _, entry, _| !entry.swap_slot().is_some_and(&own))
@@ -258,12 +263,12 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Brings the page of an entry that names a swap slot back, whatever programs may do with it. May wait.
     pub(crate) fn swap_in_at(&self, id: SpaceId, page: PageNumber) -> Result<(), Error> {
-        self.with_regions(id, page, &mut false, |space, _, _| {
-            let (_, region) = self.find_region(id, space, page).ok_or(Error::NotMapped(page))?;
+        self.with_vmas(id, page, &mut false, |space, _, _| {
+            let (_, vma) = self.find_vma(id, space, page).ok_or(Error::NotMapped(page))?;
             let leaf = table::find_or_make(self, space.root(self.platform()), page)?;
-            let fault = Fault { id, space, region, page, leaf, access: UserAccess::Read };
+            let fault = Fault { id, space, vma, page, leaf, access: UserAccess::Read };
             while let Some(slot) = leaf.peek(self, page).swap_slot() {
-                if let Step::Outside(outside) = self.bring_back(&fault, slot)? {
+                if let FaultStep::Outside(outside) = self.map_swapped(&fault, slot)? {
                     return Ok(Some(outside));
                 }
             }
@@ -274,14 +279,14 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// The frame for a missing page.
     fn page_for(&self, fault: &Fault<'_>, kept: &mut Kept<'_, 'p, P>) -> Result<Got, Error> {
         let p = self.platform();
-        let prot = fault.region.prot(p);
-        let Some(file) = fault.region.file(p) else {
+        let prot = fault.vma.prot(p);
+        let Some(file) = fault.vma.file(p) else {
             let n = self.new_anon(fault)?;
             p.clear_frame(n);
             return Ok(Got::Page(n, prot, true));
         };
-        let index = fault.region.file_page(p, fault.page);
-        let n = match kept.take_shown(fault.region, fault.page) {
+        let index = fault.vma.file_page(p, fault.page);
+        let n = match kept.take_if_mapped(fault.vma, fault.page) {
             Some(read) => read,
             None => match self.file_page(file, index)? {
                 FilePage::Found(n) => n,
@@ -293,7 +298,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         if self.is_cut(n) && !p.broken(Rule::LookForCut) {
             return Ok(Got::Outside(Outside::Page(n)));
         }
-        if !fault.region.is_private(p) || fault.access == UserAccess::Read {
+        if !fault.vma.is_private(p) || fault.access == UserAccess::Read {
             // INV-2: before the look at the page's lock, and INV-12: at its mark. The reverse map may not see a table yet that this fault has made,
             // or found; where it does, the table's lock orders the two.
             //
@@ -306,7 +311,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             //
             // Partner: the fence in `reclaim::rmap::walk_all`. So it is with a page that is cut off: marked, in place of locked.
             full_fence(p);
-            let prot = if fault.region.is_private(p) { prot.read_only() } else { prot };
+            let prot = if fault.vma.is_private(p) { prot.read_only() } else { prot };
             return Ok(Got::Page(n, prot, false));
         }
         // The first access is a write: the copy is mapped at once, and no CPU ever sees the original here.
@@ -329,42 +334,42 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let n = self.alloc_one(Kind::Anon, AllocFrom::HERE)?;
         let frame = self.frames().get(n);
-        frame.owner.set(p, fault.region.family(p).map_or(0, |family| family.0));
-        frame.index.set(p, fault.region.family_index(p, fault.page));
+        frame.owner.set(p, fault.vma.anon_vma(p).map_or(0, |anon_vma| anon_vma.0));
+        frame.index.set(p, fault.vma.anon_index(p, fault.page));
         frame.maps.set(p, 0);
         frame.refs.set(p, 1);
         Ok(n)
     }
 
     /// Lets the program write to a page that is there and read-only, or to its copy.
-    fn let_write(&self, fault: &Fault<'_>) -> Result<Step, Error> {
+    fn copy_on_write(&self, fault: &Fault<'_>) -> Result<FaultStep, Error> {
         let p = self.platform();
         let locked = fault.leaf.lock(self);
         let now = locked.read(fault.page);
         if !now.is_present() || now.permits(UserAccess::Write) {
-            return Ok(Step::Again);
+            return Ok(FaultStep::Again);
         }
         let n = now.frame();
         let frame = self.frames().get(n);
-        if !fault.region.is_private(p) {
+        if !fault.vma.is_private(p) {
             // No fence here: whoever mapped the page for reading has passed the one in `page_for`, under this table's lock.
             if !self.is_page_locked(n) || p.broken(Rule::WriteWaitsForIo) {
                 locked.set_bits(fault.page, Entry::WRITABLE);
-                return Ok(Step::Done);
+                return Ok(FaultStep::Done);
             }
             // INV-2: it is being written out.
             frame.refs.fetch_add(p, 1, Ordering::Relaxed);
-            return Ok(Step::Outside(Outside::Page(n)));
+            return Ok(FaultStep::Outside(Outside::Page(n)));
         }
         match self.has_only_mapping(n) {
             Some(true) => {
                 locked.set_bits(fault.page, Entry::WRITABLE);
-                return Ok(Step::Done);
+                return Ok(FaultStep::Done);
             }
             Some(false) => {}
             None => {
                 frame.refs.fetch_add(p, 1, Ordering::Relaxed);
-                return Ok(Step::Outside(Outside::Page(n)));
+                return Ok(FaultStep::Outside(Outside::Page(n)));
             }
         }
         frame.refs.fetch_add(p, 1, Ordering::Relaxed);
@@ -377,7 +382,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Whether nobody but the one entry that leads to a page, under the lock of its table, has the page; `None` if somebody
     /// works on it, who can be waited for.
     ///
-    /// Only a fork of this space could add a mapping to the only one, and a fork needs the regions alone. Or the fault of
+    /// Only a fork of this space could add a mapping to the only one, and a fork needs the VMAs alone. Or the fault of
     /// another space, of which the entry names the page's slot: while the page is locked no entry that leads to it becomes
     /// one that names its slot, nor the other way, and it keeps the slot. Without the lock that fault could come between a
     /// look at the mappings and one at the slot, and give the slot back.
@@ -386,19 +391,19 @@ impl<'p, P: Platform> Manager<'p, P> {
         // Acquire: partner of the Release of whoever let go of the page.
         let only = || frame.kind(p) == Kind::Anon && frame.maps.load(p, Ordering::Acquire) == 1;
         let mapped = only();
-        if !mapped || !self.may_swap(n) {
+        if !mapped || !self.is_swappable(n) {
             return Some(mapped);
         }
         if !frame.try_lock(p) {
             return None;
         }
-        let only = only() && !self.swap_wants(n);
+        let only = only() && !self.slot_is_used(n);
         self.unlock_page(n);
         Some(only)
     }
 
     /// Copies a page that others have too, and maps the copy in its place.
-    fn copy_and_replace(&self, fault: &Fault<'_>, seen: Entry, old: FrameNumber) -> Result<Step, Error> {
+    fn copy_and_replace(&self, fault: &Fault<'_>, seen: Entry, old: FrameNumber) -> Result<FaultStep, Error> {
         let p = self.platform();
         let copy = self.new_anon(fault)?;
         p.copy_frame(old, copy);
@@ -408,9 +413,9 @@ impl<'p, P: Platform> Manager<'p, P> {
             // Another thread copied it meanwhile, or the others let go of it: what was copied may be half new.
             drop(locked);
             self.free_one(copy);
-            return Ok(Step::Again);
+            return Ok(FaultStep::Again);
         }
-        debug_assert_eq!(now.0 & Entry::RIGHTS, seen.0 & Entry::RIGHTS, "the regions are shared");
+        debug_assert_eq!(now.0 & Entry::RIGHTS, seen.0 & Entry::RIGHTS, "the VMAs are shared");
         // The others see what was written here before they shared it: a slot that has older content is not theirs.
         if locked.take(fault.page).has(Entry::DIRTY) && !p.broken(Rule::DirtyBeforeUnlock) {
             self.frames().get(old).set_flags(p, flag::DIRTY);
@@ -430,7 +435,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let list = self.hold_for_list(copy);
         self.frames().get(copy).maps.set(p, 1);
-        locked.write(fault.page, Entry::page(copy, fault.region.prot(p)));
+        locked.write(fault.page, Entry::page(copy, fault.vma.prot(p)));
         self.emit(Event::Mapped { space: fault.id, page: fault.page, frame: copy, pages: 1 });
         self.emit(Event::Copied);
         drop(locked);
@@ -438,7 +443,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.list_held(copy);
         }
         self.drop_mapping(old);
-        Ok(Step::Done)
+        Ok(FaultStep::Done)
     }
 
     /// What the tables of a space say of a page now: for kernels that look before they copy. Of a large page, the part
@@ -447,7 +452,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::NoSuchSpace`]; [`Error::BadRange`] beyond user addresses.
     pub fn lookup(&self, id: SpaceId, page: PageNumber) -> Result<Entry, Error> {
-        let (space, _shared) = self.shared_in(id)?;
+        let (space, _shared) = self.read_lock(id)?;
         if page >= PageNumber::USER_END {
             return Err(Error::BadRange);
         }

@@ -14,8 +14,8 @@ use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
-use crate::space::range::Owed;
-use crate::vma::{Region, Space};
+use crate::space::range::Gather;
+use crate::vma::{Space, Vma};
 use core::sync::atomic::Ordering;
 
 impl<'p, P: Platform> Manager<'p, P> {
@@ -34,19 +34,19 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         self.find_space(id)?;
         let child = self.create_space()?;
-        let (parent, alone) = match self.alone_in(id) {
+        let (parent, alone) = match self.write_lock(id) {
             Ok(found) => found,
             Err(error) => {
                 self.destroy_space(child)?;
                 return Err(error);
             }
         };
-        let (mut owed, mut work) = (Owed::begin(p, parent), Work::begin(self));
-        let copied = self.copy_regions(parent, child, &mut owed, &mut work);
-        owed.flush(self, id, FlushReason::Fork, Rule::FlushBeforeForkReturns).done();
-        for (_, region) in self.regions_of(parent) {
-            if region.is_private(p) {
-                self.revoke(id, parent, region.range(p), Revoked::Writes);
+        let (mut gather, mut work) = (Gather::begin(p, parent), Work::begin(self));
+        let copied = self.copy_vmas(parent, child, &mut gather, &mut work);
+        gather.flush(self, id, FlushReason::Fork, Rule::FlushBeforeForkReturns).done();
+        for (_, vma) in self.vmas_of(parent) {
+            if vma.is_private(p) {
+                self.revoke(id, parent, vma.range(p), Revoked::Writes);
             }
             work.did(cost::VMA);
         }
@@ -59,43 +59,43 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(child)
     }
 
-    fn copy_regions(
+    fn copy_vmas(
         &self,
         parent: &Space,
         id: SpaceId,
-        owed: &mut Owed<'_>,
+        gather: &mut Gather<'_>,
         work: &mut Work<'_, 'p, P>,
     ) -> Result<(), Error> {
         let p = self.platform();
         let child = self.space(id);
-        for (_, region) in self.regions_of(parent) {
-            let handle = self.new_region(child)?;
-            let range = region.range(p);
-            self.region(handle).describe_part(p, region, range, id);
-            let alone = self.alone_with_shown(region);
-            self.link_region(child, handle);
+        for (_, vma) in self.vmas_of(parent) {
+            let handle = self.new_vma(child)?;
+            let range = vma.range(p);
+            self.vma(handle).describe_part(p, vma, range, id);
+            let alone = self.lock_rmap(vma);
+            self.link_vma(child, handle);
             drop(alone);
             work.did(cost::LINK);
-            if region.is_private(p) {
+            if vma.is_private(p) {
                 self.split_all_large(parent, range, work)?;
-                self.copy_entries(parent, (id, child), region, owed, work)?;
+                self.copy_entries(parent, (id, child), vma, gather, work)?;
             }
         }
         Ok(())
     }
 
-    /// Lets the child have every anonymous page that the parent has in a region, and neither write to it. Pages of a
+    /// Lets the child have every anonymous page that the parent has in a VMA, and neither write to it. Pages of a
     /// file come by fault.
     fn copy_entries(
         &self,
         parent: &Space,
         (id, child): (SpaceId, &Space),
-        region: &Region,
-        owed: &mut Owed<'_>,
+        vma: &Vma,
+        gather: &mut Gather<'_>,
         work: &mut Work<'_, 'p, P>,
     ) -> Result<(), Error> {
         let p = self.platform();
-        let range = region.range(p);
+        let range = vma.range(p);
         let mut page = range.start;
         while page < range.end() {
             work.did(cost::TABLE);
@@ -133,7 +133,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                         frame.set_flags(p, flag::DIRTY);
                     }
                     if self.may_be_cached(parent, at, old) {
-                        owed.add(at, 1);
+                        gather.add(at, 1);
                     }
                 }
                 // Relaxed: the parent's mapping keeps the page meanwhile.

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::kind::Kind;
-use crate::memmap::{Few, Frame};
+use crate::memmap::{Frame, FrameVec};
 use crate::paging::Entry;
 use crate::platform::Platform;
 
@@ -13,12 +13,12 @@ use crate::platform::Platform;
 /// one zone's under one hold of its lock.
 #[must_use = "the last pages are not freed"]
 pub(super) struct Gone {
-    free: Few,
+    free: FrameVec,
 }
 
 impl Gone {
     pub const fn new() -> Gone {
-        Gone { free: Few::new() }
+        Gone { free: FrameVec::new() }
     }
 
     /// An entry is out of its table, and flushed: lets go of the page or of the swap slot that it named.

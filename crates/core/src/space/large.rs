@@ -23,11 +23,11 @@ use crate::paging::{Entry, UserAccess};
 use crate::platform::Platform;
 use crate::resched::{Work, cost};
 use crate::sync::Word32;
-use crate::vma::{Region, Space};
+use crate::vma::{Space, Vma};
 use core::sync::atomic::Ordering;
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// Makes the large page that lies across `page`, if there is one, small. By who has the regions alone.
+    /// Makes the large page that lies across `page`, if there is one, small. By who has the VMAs alone.
     pub(super) fn split_large_at(&self, space: &Space, page: PageNumber) -> Result<(), Error> {
         if page == page.large() {
             return Ok(());
@@ -42,7 +42,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// Makes every large page in a range small. By who has the regions alone.
+    /// Makes every large page in a range small. By who has the VMAs alone.
     pub(super) fn split_all_large(
         &self,
         space: &Space,
@@ -66,15 +66,15 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(())
     }
 
-    /// Makes a large page that reclaim has isolated, locked and found idle small, if its space's regions are to be had
+    /// Makes a large page that reclaim has isolated, locked and found idle small, if its space's VMAs are to be had
     /// without waiting: the small pages are on the lists then, as idle as it was, and
     /// reclaim finds them one by one. Gives whether it did.
     pub(crate) fn split_idle(&self, n: FrameNumber) -> bool {
         let p = self.platform();
-        let Some((id, page)) = crate::rmap::shown_at(self, n) else { return false };
+        let Some((id, page)) = crate::rmap::mapped_at(self, n) else { return false };
         let Ok(space) = self.find_space(id) else { return false };
-        // Reclaim may wait for nobody who may wait for it: a fault that has the regions may wait for this very page.
-        let Some(_alone) = space.regions.0.try_write(self) else { return false };
+        // Reclaim may wait for nobody who may wait for it: a fault that has the VMAs may wait for this very page.
+        let Some(_alone) = space.vmas.0.try_write(self) else { return false };
         let still = |leaf: &Leaf| {
             let entry = leaf.peek(self, page);
             entry.is_mapped() && entry.frame() == n
@@ -107,7 +107,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The table that a large page has with it; it is the caller's. By who has the page alone, or has it locked and its
-    /// regions alone.
+    /// VMAs alone.
     fn take_deposit(&self, first: FrameNumber) -> Option<FrameNumber> {
         let p = self.platform();
         if !self.config().swap {
@@ -133,9 +133,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.take_deposit(first).map_or_else(|| table::make_table(self, AllocFrom::HERE), Ok)
     }
 
-    /// Puts a table of small pages in place of a large one. By who has the regions alone.
+    /// Puts a table of small pages in place of a large one. By who has the VMAs alone.
     ///
-    /// Reclaim asks nobody for the regions: from the step on in which the table takes its place, it takes entries out of it.
+    /// Reclaim asks nobody for the VMAs: from the step on in which the table takes its place, it takes entries out of it.
     /// So all is ready before (INV-1), also what the hardware has said in the large entry until then:
     ///
     /// ```text
@@ -168,7 +168,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         };
         fill(large);
         let head = self.frames().get(first);
-        let (owner, index) = (head.owner.get(p), head.family_index(p));
+        let (owner, index) = (head.owner.get(p), head.anon_index(p));
         // The first stays where it is, on a list or in the hands of reclaim: only its size is another.
         head.make_small(p);
         for i in 1..LARGE_PAGES as u32 {
@@ -182,23 +182,23 @@ impl<'p, P: Platform> Manager<'p, P> {
         locked.put_table(page, large, small, fill);
         drop(locked);
         if self.config().swap {
-            // The caller has the regions alone: nobody lets go of them meanwhile.
+            // The caller has the VMAs alone: nobody lets go of them meanwhile.
             (1..LARGE_PAGES as u32).for_each(|i| self.lru_add(first.add(i)));
         }
         self.emit(Event::LargeSplit);
     }
 
-    /// Puts a large page where `page` is missing, if the region wants one, it fits, and a large frame is to spare.
+    /// Puts a large page where `page` is missing, if the VMA wants one, it fits, and a large frame is to spare.
     pub(super) fn fault_large(
         &self,
         id: SpaceId,
         space: &Space,
-        region: &Region,
+        vma: &Vma,
         page: PageNumber,
     ) -> Result<bool, Error> {
         let p = self.platform();
         let span = PageRange::new(page.large(), LARGE_PAGES);
-        if !region.wants_large(p) || !region.range(p).covers(span) {
+        if !vma.wants_large(p) || !vma.range(p).covers(span) {
             return Ok(false);
         }
         let leaf = table::find_or_make_large(self, space.root(p), page)?;
@@ -216,11 +216,11 @@ impl<'p, P: Platform> Manager<'p, P> {
             work.did(cost::FRAME);
         }
         let frame = self.frames().get(first);
-        frame.owner.set(p, region.family(p).map_or(0, |family| family.0));
-        frame.index.set(p, region.family_index(p, span.start));
+        frame.owner.set(p, vma.anon_vma(p).map_or(0, |anon_vma| anon_vma.0));
+        frame.index.set(p, vma.anon_index(p, span.start));
         frame.maps.set(p, 1);
         frame.refs.set(p, 1);
-        let entry = Entry(Entry::page(first, region.prot(p)).0 | Entry::LARGE);
+        let entry = Entry(Entry::page(first, vma.prot(p)).0 | Entry::LARGE);
         let list = self.hold_for_list(first);
         if !leaf.lock(self).fill_empty(span.start, entry) {
             self.free_deposit(first);
@@ -236,11 +236,11 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// A fault on a large page that is there: another thread was faster, or rights were given since.
-    pub(super) fn fault_on_large(&self, leaf: Leaf, page: PageNumber, region: &Region, access: UserAccess) {
+    pub(super) fn fault_on_large(&self, leaf: Leaf, page: PageNumber, vma: &Vma, access: UserAccess) {
         let locked = leaf.lock(self);
         let entry = locked.read(page);
         if entry.is_present() && !entry.permits(access) {
-            locked.set_bits(page, region.prot(self.platform()).bits());
+            locked.set_bits(page, vma.prot(self.platform()).bits());
         }
     }
 }

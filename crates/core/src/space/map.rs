@@ -13,9 +13,9 @@ use crate::profile::Scope;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::space::parking::Parking;
-use crate::space::range::Owed;
+use crate::space::range::Gather;
 use crate::tlb;
-use crate::vma::{Region, check_mappable, check_range};
+use crate::vma::{Vma, check_mappable, check_range};
 
 impl<'p, P: Platform> Manager<'p, P> {
     /// A new, empty address space. May wait for memory.
@@ -52,19 +52,19 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub fn destroy_space(&self, id: SpaceId) -> Result<(), Error> {
         let _scope = charge(self.platform(), Scope::DestroySpace);
         let p = self.platform();
-        let (space, alone) = self.alone_in(id)?;
+        let (space, alone) = self.write_lock(id)?;
         self.end_unless_used(id, space)?;
         // INV-9: whoever still has the tables loaded, lazily, lets go of them. After that no CPU can use anything of
         // this space: what a CPU has left under a tag is older than this generation.
         tlb::flush(self, id, None, FlushReason::Teardown, true);
         let mut work = Work::begin(self);
-        while let Some((handle, region)) = self.region_from(space, PageNumber(0)) {
-            let range = region.range(p);
-            let mut owed = Owed::begin(p, space);
-            self.take_range(id, space, range, (&mut owed, &mut Parking::never()), &mut work);
-            let quiet = owed.already_flushed(p);
-            self.remove_region(space, handle, self.alone_with_shown(region));
-            self.drop_taken(space, range, quiet, &mut work);
+        while let Some((handle, vma)) = self.vma_from(space, PageNumber(0)) {
+            let range = vma.range(p);
+            let mut gather = Gather::begin(p, space);
+            self.take_range(id, space, range, (&mut gather, &mut Parking::never()), &mut work);
+            let flushed = gather.already_flushed(p);
+            self.remove_vma(space, handle, self.lock_rmap(vma));
+            self.drop_taken(space, range, flushed, &mut work);
             work.did(cost::LINK);
         }
         table::free_tables(self, space.root(p), &mut work);
@@ -90,20 +90,20 @@ impl<'p, P: Platform> Manager<'p, P> {
                 return Err(Error::BeyondFile);
             }
         }
-        let handle = self.root.regions.reserve(self, AllocFrom::HERE)?.commit();
+        let handle = self.root.vmas.reserve(self, AllocFrom::HERE)?.commit();
         let own = !matches!(backing, Backing::File { .. });
-        let family = match if own { self.new_family() } else { Ok(None) } {
-            Ok(family) => family,
+        let anon_vma = match if own { self.new_anon_vma() } else { Ok(None) } {
+            Ok(anon_vma) => anon_vma,
             Err(error) => {
-                self.release_region(handle);
+                self.release_vma(handle);
                 return Err(error);
             }
         };
         let give_back = || {
-            self.release_region(handle);
-            family.into_iter().for_each(|family| self.release_family(family));
+            self.release_vma(handle);
+            anon_vma.into_iter().for_each(|anon_vma| self.release_anon_vma(anon_vma));
         };
-        let free = self.alone_in(id).and_then(|(space, alone)| match self.first_mapped(space, range) {
+        let free = self.write_lock(id).and_then(|(space, alone)| match self.first_mapped(space, range) {
             Some(clash) => Err(Error::Overlaps(clash)),
             None => self.check_map_count(space).map(|()| (space, alone)),
         });
@@ -115,26 +115,26 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
         };
         self.settle(id, space, range, &mut Work::begin(self));
-        let region = self.region(handle);
-        region.describe(p, id, range, backing, prot);
+        let vma = self.vma(handle);
+        vma.describe(p, id, range, backing, prot);
         let mut spare = None;
-        if let Some(own) = family {
-            let neighbour = self.neighbours_family(space, range);
+        if let Some(own) = anon_vma {
+            let neighbour = self.neighbours_anon_vma(space, range);
             spare = neighbour.map(|_| own);
-            let (family, index) = neighbour.unwrap_or((own, range.start.0));
-            region.join(p, family, index);
+            let (anon_vma, index) = neighbour.unwrap_or((own, range.start.0));
+            vma.join(p, anon_vma, index);
         }
-        let alone = self.alone_with_shown(region);
+        let alone = self.lock_rmap(vma);
         // Looked at again, now that nobody can end it.
         if let Err(error) = backing.file().map_or(Ok(()), |(file, _)| self.find_file(file).map(drop)) {
             drop(alone);
             give_back();
             return Err(error);
         }
-        self.link_region(space, handle);
+        self.link_vma(space, handle);
         drop(alone);
-        spare.into_iter().for_each(|family| self.release_family(family));
-        self.mend(space, range, &mut Work::begin(self));
+        spare.into_iter().for_each(|anon_vma| self.release_anon_vma(anon_vma));
+        self.merge_vmas(space, range, &mut Work::begin(self));
         Ok(())
     }
 
@@ -149,43 +149,42 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// and nobody else gets their frames or their addresses before that (INV-14).
     ///
     /// # Errors
-    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a region or a large
-    /// page must be split, and [`Error::MapCount`] when a region must.
+    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a VMA or a large
+    /// page must be split, and [`Error::MapCount`] when a VMA must.
     pub fn unmap(&self, id: SpaceId, range: PageRange) -> Result<(), Error> {
         let _scope = charge(self.platform(), Scope::Unmap);
         let p = self.platform();
         let range = check_range(range)?;
         let mut work = Work::begin(self);
-        let (space, _alone) = self.alone_in(id)?;
+        let (space, _alone) = self.write_lock(id)?;
         if let Some(hole) = self.first_unmapped(space, range, &mut work) {
             return Err(Error::NotMapped(hole));
         }
-        // A region that goes on at both ends becomes two, and only that one needs a slot.
-        let inside = |(_, region): (u32, &Region)| {
-            region.range(p).start < range.start && region.range(p).end() > range.end()
-        };
-        let spare = match self.region_from(space, range.start).is_some_and(inside) {
-            true => Some(self.new_region(space)?),
+        // A VMA that goes on at both ends becomes two, and only that one needs a slot.
+        let inside =
+            |(_, vma): (u32, &Vma)| vma.range(p).start < range.start && vma.range(p).end() > range.end();
+        let spare = match self.vma_from(space, range.start).is_some_and(inside) {
+            true => Some(self.new_vma(space)?),
             false => None,
         };
         let ends = [range.start, range.end()];
         if let Err(error) = ends.into_iter().try_for_each(|at| self.split_large_at(space, at)) {
-            spare.into_iter().for_each(|spare| self.release_region(spare));
+            spare.into_iter().for_each(|spare| self.release_vma(spare));
             return Err(error);
         }
-        let mut owed = Owed::begin(p, space);
+        let mut gather = Gather::begin(p, space);
         let mut parking = Parking::begin(self);
-        self.take_range(id, space, range, (&mut owed, &mut parking), &mut work);
+        self.take_range(id, space, range, (&mut gather, &mut parking), &mut work);
         let gap = self.gap_around(space, range);
-        if !table::goes(range, gap) && self.park((id, space), range, &parking, &owed, &mut work) {
-            owed.already_flushed(p).done();
-            self.cut_regions(id, space, range, spare, &mut work);
+        if !table::goes(range, gap) && self.park((id, space), range, &parking, &gather, &mut work) {
+            gather.already_flushed(p).done();
+            self.cut_vmas(id, space, range, spare, &mut work);
             return Ok(());
         }
-        owed.add_tables(table::unhook(self, space.root(p), range, gap), range);
-        let quiet = owed.flush(self, id, FlushReason::Unmap, Rule::FlushBeforeUnmapReturns);
-        self.cut_regions(id, space, range, spare, &mut work);
-        self.drop_taken(space, range, quiet, &mut work);
+        gather.add_tables(table::unhook(self, space.root(p), range, gap), range);
+        let flushed = gather.flush(self, id, FlushReason::Unmap, Rule::FlushBeforeUnmapReturns);
+        self.cut_vmas(id, space, range, spare, &mut work);
+        self.drop_taken(space, range, flushed, &mut work);
         self.revoke(id, space, range, Revoked::All);
         Ok(())
     }

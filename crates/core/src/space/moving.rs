@@ -17,8 +17,8 @@ use crate::profile::Scope;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::space::parking::Parking;
-use crate::space::range::Owed;
-use crate::vma::{Region, Space, check_mappable, check_range};
+use crate::space::range::Gather;
+use crate::vma::{Space, Vma, check_mappable, check_range};
 
 /// Entries carried at a time.
 const TOGETHER: usize = 32;
@@ -53,28 +53,28 @@ impl<'p, P: Platform> Manager<'p, P> {
         let from = check_range(from)?;
         let target = check_mappable(PageRange::new(to, from.pages))?;
         let mut work = Work::begin(self);
-        let (space, _alone) = self.alone_in(id)?;
+        let (space, _alone) = self.write_lock(id)?;
         if let Some(clash) = self.first_mapped(space, target) {
             return Err(Error::Overlaps(clash));
         }
-        self.carve(id, space, from, &mut work)?;
+        self.split_vmas(id, space, from, &mut work)?;
         let ready = self
             .split_all_large(space, from, &mut work)
             .and_then(|()| self.make_way(space, from, to, &mut work))
             .and_then(|()| self.link_moved((id, space), from, to, &mut work));
         if let Err(error) = ready {
-            self.mend(space, from, &mut work);
+            self.merge_vmas(space, from, &mut work);
             return Err(error);
         }
-        let mut owed = Owed::begin(p, space);
+        let mut gather = Gather::begin(p, space);
         self.settle(id, space, target, &mut work);
-        self.take_range(id, space, from, (&mut owed, &mut Parking::never()), &mut work);
-        owed.flush(self, id, FlushReason::Move, Rule::FlushBeforeMove).done();
+        self.take_range(id, space, from, (&mut gather, &mut Parking::never()), &mut work);
+        gather.flush(self, id, FlushReason::Move, Rule::FlushBeforeMove).done();
         let there = |page: PageNumber| PageNumber(page.0 - from.start.0 + to.0);
-        while let Some((handle, region)) = self.region_inside(space, from) {
-            let together = || self.alone_with_shown(region);
+        while let Some((handle, vma)) = self.vma_inside(space, from) {
+            let together = || self.lock_rmap(vma);
             let units = cost::ENTRY;
-            self.carry(space, region.range(p), (&mut work, units), together, |page, entry| {
+            self.carry(space, vma.range(p), (&mut work, units), together, |page, entry| {
                 let new = there(page);
                 let moved = if entry.is_taken() { self.without_busy_write(entry.restored()) } else { entry };
                 if let Way::Small(leaf) = table::find(self, space.root(p), new) {
@@ -84,11 +84,11 @@ impl<'p, P: Platform> Manager<'p, P> {
                     self.emit(Event::Mapped { space: id, page: new, frame: entry.frame(), pages: 1 });
                 }
             });
-            self.remove_region(space, handle, self.alone_with_shown(region));
+            self.remove_vma(space, handle, self.lock_rmap(vma));
             work.did(cost::LINK);
         }
         self.revoke(id, space, from, Revoked::All);
-        self.mend(space, target, &mut work);
+        self.merge_vmas(space, target, &mut work);
         Ok(())
     }
 
@@ -107,7 +107,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let range = check_range(range)?;
         let mut work = Work::begin(self);
-        let (space, _alone) = self.alone_in(id)?;
+        let (space, _alone) = self.write_lock(id)?;
         if !self.has_node(to) {
             return Err(Error::NoSuchNode);
         }
@@ -115,7 +115,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Err(Error::NotMapped(hole));
         }
         self.split_all_large(space, range, &mut work)?;
-        let mut owed = Owed::begin(p, space);
+        let mut gather = Gather::begin(p, space);
         self.visit(space, range, (&mut work, cost::ENTRY), |leaf, page, entry, pages| {
             if !entry.is_mapped() {
                 return;
@@ -134,10 +134,10 @@ impl<'p, P: Platform> Manager<'p, P> {
             if self.may_be_cached(space, page, old)
                 && (old.has(Entry::WRITABLE) || !p.broken(Rule::FlushNarrowed))
             {
-                owed.add(page, pages);
+                gather.add(page, pages);
             }
         });
-        owed.flush(self, id, FlushReason::Migrate, Rule::FlushBeforeMigrate).done();
+        gather.flush(self, id, FlushReason::Migrate, Rule::FlushBeforeMigrate).done();
         let mut moved = 0;
         self.carry(
             space,
@@ -183,7 +183,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (from, copy) = (self.frames().get(old), self.frames().get(new));
         copy.owner.set(p, from.owner.get(p));
         // Without the slot: reclaim may have given one to the old page since this operation looked.
-        copy.index.set(p, from.family_index(p));
+        copy.index.set(p, from.anon_index(p));
         copy.maps.set(p, 1);
         copy.refs.set(p, 1);
         Some(new)
@@ -191,7 +191,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Links a VMA at the new address of each one in `from`, which shows the same and has no entries yet. The old one stays
     /// linked until its entries have moved, and comes first in the trees of the reverse map: a walk finds each entry at
-    /// the one or at the other, however often it lets go of the tree's lock in between (`shown.rs`).
+    /// the one or at the other, however often it lets go of the tree's lock in between (`rmap_tree.rs`).
     fn link_moved(
         &self,
         (id, space): (SpaceId, &Space),
@@ -201,23 +201,23 @@ impl<'p, P: Platform> Manager<'p, P> {
     ) -> Result<(), Error> {
         let p = self.platform();
         let there = |page: PageNumber| PageNumber(page.0 - from.start.0 + to.0);
-        for (_, region) in self.regions_from(space, from.start) {
-            if region.range(p).start >= from.end() {
+        for (_, vma) in self.vmas_from(space, from.start) {
+            if vma.range(p).start >= from.end() {
                 break;
             }
-            let handle = match self.new_region(space) {
+            let handle = match self.new_vma(space) {
                 Ok(handle) => handle,
                 Err(error) => {
-                    let made = PageRange::between(to, there(region.range(p).start));
-                    while let Some((handle, region)) = self.region_inside(space, made) {
-                        self.remove_region(space, handle, self.alone_with_shown(region));
+                    let made = PageRange::between(to, there(vma.range(p).start));
+                    while let Some((handle, vma)) = self.vma_inside(space, made) {
+                        self.remove_vma(space, handle, self.lock_rmap(vma));
                     }
                     return Err(error);
                 }
             };
-            self.region(handle).describe_moved(p, region, there(region.range(p).start), id);
-            let alone = self.alone_with_shown(region);
-            self.link_region(space, handle);
+            self.vma(handle).describe_moved(p, vma, there(vma.range(p).start), id);
+            let alone = self.lock_rmap(vma);
+            self.link_vma(space, handle);
             drop(alone);
             work.did(cost::LINK);
         }
@@ -225,8 +225,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The first VMA in a range, if it lies in it whole.
-    fn region_inside(&self, space: &Space, range: PageRange) -> Option<(u32, &'p Region)> {
-        self.region_from(space, range.start).filter(|(_, region)| range.covers(region.range(self.platform())))
+    fn vma_inside(&self, space: &Space, range: PageRange) -> Option<(u32, &'p Vma)> {
+        self.vma_from(space, range.start).filter(|(_, vma)| range.covers(vma.range(self.platform())))
     }
 
     /// Takes the taken entries of a range out of their tables, and those that name swap slots, a few at a time, and hands on

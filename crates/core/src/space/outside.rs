@@ -1,8 +1,8 @@
-//! What a fault waits for outside: with the regions of its space let go.
+//! What a fault waits for outside: with the VMAs of its space let go.
 //!
-//! A device may take milliseconds. Were the regions held so long, one `map` that waits to have them alone would stop the
+//! A device may take milliseconds. Were the VMAs held so long, one `map` that waits to have them alone would stop the
 //! faults of all threads, who stand behind it. So a fault that must read a page, or wait for who works on one, notes it, lets
-//! go of the regions, does it, and begins anew (Linux: `VM_FAULT_RETRY`): other regions may be there by now, and the space may have
+//! go of the VMAs, does it, and begins anew (Linux: `VM_FAULT_RETRY`): other VMAs may be there by now, and the space may have
 //! ended. What it has read or waited for it holds meanwhile, so that reclaim does not take it and the next round finds it.
 
 use crate::Manager;
@@ -11,9 +11,9 @@ use crate::error::Error;
 use crate::handle::{FileId, FileSlot, SpaceId};
 use crate::platform::Platform;
 use crate::rule::Rule;
-use crate::vma::{Region, Space};
+use crate::vma::{Space, Vma};
 
-/// Something to be waited for with no region held.
+/// Something to be waited for with no VMA held.
 #[must_use = "its page stays held, and locked if it is to be read"]
 pub(super) enum Outside {
     /// Whoever has locked this page. It is held.
@@ -36,11 +36,11 @@ pub(super) struct Kept<'m, 'p, P: Platform> {
 
 impl<P: Platform> Kept<'_, '_, P> {
     /// The page of the file that `page` shows, with the hold, if it is the one that this fault has read: while the file lives
-    /// a page that is held stays in its cache, unless it is cut off. By who has the regions.
-    pub fn take_shown(&mut self, region: &Region, page: PageNumber) -> Option<FrameNumber> {
+    /// a page that is held stays in its cache, unless it is cut off. By who has the VMAs.
+    pub fn take_if_mapped(&mut self, vma: &Vma, page: PageNumber) -> Option<FrameNumber> {
         let p = self.mm.platform();
         let (file, index) = self.file?;
-        let shown = region.file(p).map(|file| (self.mm.file_id(file), region.file_page(p, page)));
+        let shown = vma.file(p).map(|file| (self.mm.file_id(file), vma.file_page(p, page)));
         if shown != Some((file, index)) && !p.broken(Rule::RetryLooksAnew) {
             return None;
         }
@@ -56,12 +56,12 @@ impl<P: Platform> Drop for Kept<'_, '_, P> {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// Does `work` with the regions of a space shared, again and again until it has to wait for nothing outside. `at` is the
+    /// Does `work` with the VMAs of a space shared, again and again until it has to wait for nothing outside. `at` is the
     /// page that it is about; `major` becomes true if something was read. May wait.
     ///
     /// # Errors
     /// [`Error::NoSuchSpace`], also if it ends meanwhile; what `work` says; [`Error::Device`], [`Error::SwapDevice`].
-    pub(super) fn with_regions<'m>(
+    pub(super) fn with_vmas<'m>(
         &'m self,
         id: SpaceId,
         at: PageNumber,
@@ -70,7 +70,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     ) -> Result<(), Error> {
         let mut kept = Kept { mm: self, page: None, file: None };
         loop {
-            let (space, shared) = self.shared_in(id)?;
+            let (space, shared) = self.read_lock(id)?;
             let outside = work(space, &mut kept, major)?;
             drop(shared);
             let Some(outside) = outside else { return Ok(()) };

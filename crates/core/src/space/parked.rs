@@ -31,7 +31,7 @@ use crate::addr::{FrameNumber, PageNumber, PageRange};
 use crate::cpu::CpuId;
 use crate::event::{Event, FlushReason};
 use crate::handle::SpaceId;
-use crate::memmap::Few;
+use crate::memmap::FrameVec;
 use crate::paging::{Entry, table};
 use crate::platform::Platform;
 use crate::profile::Scope;
@@ -39,7 +39,7 @@ use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::space::holds::Gone;
 use crate::space::parking::Parking;
-use crate::space::range::Owed;
+use crate::space::range::Gather;
 use crate::sync::{SpinLock, Word32, Word64, full_fence};
 use crate::tlb;
 use crate::vma::Space;
@@ -51,7 +51,7 @@ const ROOM: usize = 253;
 const ENOUGH: u32 = ROOM as u32 / 2;
 
 /// Frames let go together.
-const TOGETHER: usize = Few::MOST;
+const TOGETHER: usize = FrameVec::MOST;
 
 const _: () = assert!(TOGETHER <= ROOM && size_of::<Parked>() == 2112);
 
@@ -86,17 +86,17 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.sweeps_over() < until && !self.platform().broken(Rule::ParkedAddressFlushed)
     }
 
-    /// Parks what an operation took out of a range, if all of it can be; says whether. By who has the regions alone; no table
+    /// Parks what an operation took out of a range, if all of it can be; says whether. By who has the VMAs alone; no table
     /// goes. May wait.
     pub(super) fn park(
         &self,
         (id, space): (SpaceId, &Space),
         range: PageRange,
         parking: &Parking,
-        owed: &Owed<'_>,
+        gather: &Gather<'_>,
         work: &mut Work<'_, 'p, P>,
     ) -> bool {
-        if !parking.fits || owed.is_none() {
+        if !parking.fits || gather.is_none() {
             return false;
         }
         let p = self.platform();
@@ -116,13 +116,13 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
         });
         gone.free(self);
-        tlb::flush_here(self, id, owed.range(), generation);
+        tlb::flush_here(self, id, gather.range(), generation);
         self.emit(Event::Parked { pages: parking.frames.as_slice().len() as u32 });
         true
     }
 
     /// Gives the sweep for which they wait now; `None` if there is no room.
-    fn park_frames(&self, frames: &Few) -> Option<u64> {
+    fn park_frames(&self, frames: &FrameVec) -> Option<u64> {
         let p = self.platform();
         // The task may go on elsewhere: each CPU's place has a lock.
         let cpu = p.this_cpu();
@@ -139,7 +139,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         Some(until)
     }
 
-    fn try_park(&self, cpu: CpuId, frames: &Few) -> Option<(u64, u32)> {
+    fn try_park(&self, cpu: CpuId, frames: &FrameVec) -> Option<(u64, u32)> {
         let (p, frames, parked) = (self.platform(), frames.as_slice(), &self.parked[cpu.index()]);
         let _guard = parked.lock.lock(self);
         let until = self.epoch() + 1;
@@ -164,7 +164,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         for part in &parked.parts {
             // A hint: whoever parks something more does not wait for it here.
             while !part.is_empty(p) {
-                let mut frames = Few::new();
+                let mut frames = FrameVec::new();
                 {
                     let _guard = parked.lock.lock(self);
                     if part.until.get(p) > self.sweeps_over() && !p.broken(Rule::ParkUntilSwept) {
@@ -206,28 +206,28 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Nothing that was parked in this range can be used any more when it returns: something else will be mapped there. By who
-    /// has the regions alone. At most one IPI for each CPU that uses the space; none where the sweep is over.
+    /// has the VMAs alone. At most one IPI for each CPU that uses the space; none where the sweep is over.
     pub(super) fn settle(&self, id: SpaceId, space: &Space, range: PageRange, work: &mut Work<'_, 'p, P>) {
         if !self.parks() {
             return;
         }
-        let mut owed: Option<PageRange> = None;
+        let mut gather: Option<PageRange> = None;
         self.visit(space, range, (work, cost::ENTRY), |leaf, page, entry, _| {
             if let Some(until) = entry.parked_until() {
                 leaf.write(page, Entry::NONE);
                 if self.may_be_used(until) {
-                    let start = owed.map_or(page, |owed| owed.start);
-                    owed = Some(PageRange::between(start, PageNumber(page.0 + 1)));
+                    let start = gather.map_or(page, |gather| gather.start);
+                    gather = Some(PageRange::between(start, PageNumber(page.0 + 1)));
                 }
             }
         });
-        if owed.is_some() {
+        if gather.is_some() {
             self.emit(Event::DeferredCompleted);
-            tlb::flush(self, id, owed, FlushReason::Deferred, false);
+            tlb::flush(self, id, gather, FlushReason::Deferred, false);
         }
     }
 
-    /// The same for one page at a fault, by who shares the regions, with the lock of the entry's table let go.
+    /// The same for one page at a fault, by who shares the VMAs, with the lock of the entry's table let go.
     pub(super) fn settle_one(&self, id: SpaceId, leaf: table::Leaf, page: PageNumber, seen: Entry) {
         if seen.parked_until().is_some_and(|until| self.may_be_used(until)) {
             self.emit(Event::DeferredCompleted);

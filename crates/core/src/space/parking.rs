@@ -2,24 +2,24 @@
 
 use crate::Manager;
 use crate::kind::Kind;
-use crate::memmap::{Few, Frame};
+use crate::memmap::{Frame, FrameVec};
 use crate::paging::Entry;
 use crate::platform::Platform;
 
 /// What an operation has taken out so far, as long as all of it can be parked.
 pub(super) struct Parking {
-    pub frames: Few,
+    pub frames: FrameVec,
     pub fits: bool,
 }
 
 impl Parking {
     pub fn begin<P: Platform>(mm: &Manager<'_, P>) -> Parking {
-        Parking { frames: Few::new(), fits: mm.parks() }
+        Parking { frames: FrameVec::new(), fits: mm.parks() }
     }
 
     /// For an operation that parks nothing.
     pub fn never() -> Parking {
-        Parking { frames: Few::new(), fits: false }
+        Parking { frames: FrameVec::new(), fits: false }
     }
 
     /// An entry was taken out that led to so many pages.

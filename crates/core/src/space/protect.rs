@@ -12,7 +12,7 @@ use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
-use crate::space::range::Owed;
+use crate::space::range::Gather;
 use crate::vma::check_range;
 
 impl<'p, P: Platform> Manager<'p, P> {
@@ -24,7 +24,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// nothing, since a CPU that still has the old ones faults and looks again.
     ///
     /// # Errors
-    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a region or a large
+    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a VMA or a large
     /// page must be split.
     #[doc(alias = "mprotect")]
     pub fn protect(&self, id: SpaceId, range: PageRange, prot: Prot) -> Result<(), Error> {
@@ -32,16 +32,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let range = check_range(range)?;
         let mut work = Work::begin(self);
-        let (space, _alone) = self.alone_in(id)?;
-        self.carve(id, space, range, &mut work)?;
-        for (_, region) in self.regions_from(space, range.start) {
-            if region.range(p).start >= range.end() {
+        let (space, _alone) = self.write_lock(id)?;
+        self.split_vmas(id, space, range, &mut work)?;
+        for (_, vma) in self.vmas_from(space, range.start) {
+            if vma.range(p).start >= range.end() {
                 break;
             }
-            region.set_prot(p, prot);
+            vma.set_prot(p, prot);
             work.did(cost::VMA);
         }
-        let mut owed = Owed::begin(p, space);
+        let mut gather = Gather::begin(p, space);
         self.visit(space, range, (&mut work, cost::ENTRY), |leaf, page, entry, pages| {
             if !entry.is_mapped() {
                 return;
@@ -58,7 +58,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                     self.frames().get(old.frame()).set_flags(p, flag::DIRTY);
                 }
                 if self.may_be_cached(space, page, old) {
-                    owed.add(page, pages);
+                    gather.add(page, pages);
                 }
             }
             let gained = prot.bits() & !entry.0;
@@ -78,13 +78,13 @@ impl<'p, P: Platform> Manager<'p, P> {
                 leaf.set_bits(page, gained);
             }
         });
-        owed.flush(self, id, FlushReason::Protect, Rule::FlushBeforeProtectReturns).done();
+        gather.flush(self, id, FlushReason::Protect, Rule::FlushBeforeProtectReturns).done();
         match prot {
             Prot::None => self.revoke(id, space, range, Revoked::All),
             Prot::Read => self.revoke(id, space, range, Revoked::Writes),
             Prot::ReadWrite => {}
         }
-        self.mend(space, range, &mut work);
+        self.merge_vmas(space, range, &mut work);
         Ok(())
     }
 }

@@ -25,7 +25,7 @@ use crate::vma::Space;
 
 /// The flush that an operation owes for the entries that it changed.
 #[must_use = "the entries are changed and not flushed"]
-pub(super) struct Owed<'p> {
+pub(super) struct Gather<'p> {
     space: &'p Space,
     /// From the first to the last page changed.
     changed: Option<PageRange>,
@@ -37,16 +37,16 @@ pub(super) struct Owed<'p> {
 
 /// No CPU can use what the operation took out or narrowed.
 #[must_use = "what was taken out must be put somewhere"]
-pub(super) struct Quiet {
+pub(super) struct FlushedGather {
     tables: Unhooked,
 }
 
-impl<'p> Owed<'p> {
-    /// An operation begins to change entries. By who has the space's regions alone, until the flush.
-    pub fn begin<P: Platform>(p: &P, space: &'p Space) -> Owed<'p> {
+impl<'p> Gather<'p> {
+    /// An operation begins to change entries. By who has the space's VMAs alone, until the flush.
+    pub fn begin<P: Platform>(p: &P, space: &'p Space) -> Gather<'p> {
         space.changing.set(p, 1);
         let under_tables = PageRange::new(PageNumber(0), 0);
-        Owed { space, changed: None, tables: Unhooked::NONE, under_tables }
+        Gather { space, changed: None, tables: Unhooked::NONE, under_tables }
     }
 
     /// Whether nothing was changed that another CPU may have cached.
@@ -81,7 +81,7 @@ impl<'p> Owed<'p> {
         id: SpaceId,
         reason: FlushReason,
         rule: Rule,
-    ) -> Quiet {
+    ) -> FlushedGather {
         let p = mm.platform();
         let tables = !self.tables.is_empty() && !p.broken(Rule::TablesAfterFlush);
         if tables {
@@ -103,14 +103,14 @@ impl<'p> Owed<'p> {
     }
 
     /// For who has made all CPUs let go of the space before it took anything out.
-    pub fn already_flushed<P: Platform>(self, p: &P) -> Quiet {
+    pub fn already_flushed<P: Platform>(self, p: &P) -> FlushedGather {
         // Release: whoever finds the space at rest finds every CPU flushed.
         self.space.changing.store(p, 0, Ordering::Release);
-        Quiet { tables: self.tables }
+        FlushedGather { tables: self.tables }
     }
 }
 
-impl Quiet {
+impl FlushedGather {
     /// Nothing was changed.
     pub fn done(self) {
         debug_assert!(self.tables.is_empty(), "tables were unhooked and not freed");
@@ -118,12 +118,12 @@ impl Quiet {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// Makes the ends of a range borders between regions, and between large pages. By who has the regions alone. May
+    /// Makes the ends of a range borders between VMAs, and between large pages. By who has the VMAs alone. May
     /// wait for memory; costs no flush.
     ///
     /// # Errors
     /// [`Error::NotMapped`] if not all of it is mapped; [`Error::OutOfMemory`].
-    pub(super) fn carve(
+    pub(super) fn split_vmas(
         &self,
         id: SpaceId,
         space: &Space,
@@ -135,34 +135,34 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let ends = [range.start, range.end()];
         let cut = |at| {
-            self.split_region_at(id, space, at)?;
+            self.split_vma_at(id, space, at)?;
             self.split_large_at(space, at)
         };
         let done = ends.into_iter().try_for_each(cut);
         if done.is_err() {
-            self.mend(space, range, work);
+            self.merge_vmas(space, range, work);
         }
         done
     }
 
-    /// Joins the regions of a range with each other and with their neighbours where they are alike.
-    pub(super) fn mend(&self, space: &Space, range: PageRange, work: &mut Work<'_, 'p, P>) {
+    /// Joins the VMAs of a range with each other and with their neighbours where they are alike.
+    pub(super) fn merge_vmas(&self, space: &Space, range: PageRange, work: &mut Work<'_, 'p, P>) {
         let p = self.platform();
-        self.merge_regions_at(space, range.start);
+        self.merge_vmas_at(space, range.start);
         let mut at = range.start;
-        while let Some((_, region)) = self.region_from(space, at) {
-            at = region.range(p).end();
-            if region.range(p).start >= range.end() || at > range.end() {
+        while let Some((_, vma)) = self.vma_from(space, at) {
+            at = vma.range(p).end();
+            if vma.range(p).start >= range.end() || at > range.end() {
                 break;
             }
-            // Joined, the region ends later: the same place is a border no more.
-            self.merge_regions_at(space, at);
+            // Joined, the VMA ends later: the same place is a border no more.
+            self.merge_vmas_at(space, at);
             work.did(cost::LINK);
         }
     }
 
     /// Visits every entry in a range that is not empty, with its table's lock held, and says how many pages it covers.
-    /// Counts `units` for each, and gives way in between with the lock let go; the caller has the regions. No large
+    /// Counts `units` for each, and gives way in between with the lock let go; the caller has the VMAs. No large
     /// page lies across an end of the range: who changes entries has split those.
     pub(super) fn visit(
         &self,
@@ -217,7 +217,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         id: SpaceId,
         space: &Space,
         range: PageRange,
-        (owed, parking): (&mut Owed<'_>, &mut Parking),
+        (gather, parking): (&mut Gather<'_>, &mut Parking),
         work: &mut Work<'_, 'p, P>,
     ) {
         let p = self.platform();
@@ -225,7 +225,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             if !entry.is_mapped() {
                 // INV-14: the mark goes, so its flush comes now.
                 if entry.parked_until().is_some_and(|until| self.may_be_used(until)) {
-                    owed.add(page, pages);
+                    gather.add(page, pages);
                 }
                 return;
             }
@@ -244,7 +244,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             // What nobody may use was flushed when it became so, and was not present since: no CPU has it. Nor one that was
             // not used since a sweep (INV-13).
             if old.is_present() && self.may_be_cached(space, page, old) {
-                owed.add(page, pages);
+                gather.add(page, pages);
             }
             parking.add(self, old, pages);
         });
@@ -255,11 +255,11 @@ impl<'p, P: Platform> Manager<'p, P> {
         &self,
         space: &Space,
         range: PageRange,
-        quiet: Quiet,
+        flushed: FlushedGather,
         work: &mut Work<'_, 'p, P>,
     ) {
         let mut gone = Gone::new();
-        table::free_unhooked(self, quiet.tables, range, work, &mut |entry| gone.add_entry(self, entry));
+        table::free_unhooked(self, flushed.tables, range, work, &mut |entry| gone.add_entry(self, entry));
         self.visit(space, range, (work, cost::FRAME), |leaf, page, entry, _| {
             // What reclaim left behind goes, too: its flush is done.
             leaf.write(page, Entry::NONE);

@@ -11,11 +11,11 @@ use crate::sync::{SpinLock, Word32};
 use crate::writeback::Backoff;
 
 /// Slots in a cluster: 2 MiB of swap.
-pub(crate) const CLUSTER: u32 = (PAGE_SIZE / size_of::<Slot>() as u64) as u32;
+pub(crate) const CLUSTER: u32 = (PAGE_SIZE / size_of::<SwapSlot>() as u64) as u32;
 
 /// A slot. Under its cluster's lock.
 #[repr(C)]
-pub(super) struct Slot {
+pub(super) struct SwapSlot {
     /// The frame of its page plus one, if that is in the swap cache.
     pub(super) frame: Word32,
     /// Entries that name it.

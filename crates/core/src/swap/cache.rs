@@ -38,13 +38,13 @@ pub(crate) enum Added {
 
 impl<'p, P: Platform> Manager<'p, P> {
     /// Whether a page is one that goes to swap: anonymous, on a machine that has asked for swap.
-    pub(crate) fn may_swap(&self, n: FrameNumber) -> bool {
+    pub(crate) fn is_swappable(&self, n: FrameNumber) -> bool {
         self.config().swap && self.frames().get(n).kind(self.platform()) == Kind::Anon
     }
 
     /// The slot of an anonymous page in the swap cache. For who holds the page; stable while it is locked.
     pub(crate) fn slot_of(&self, n: FrameNumber) -> Option<u32> {
-        if self.may_swap(n) { self.frames().get(n).slot(self.platform()) } else { None }
+        if self.is_swappable(n) { self.frames().get(n).slot(self.platform()) } else { None }
     }
 
     /// Gives an anonymous page a slot, if it has none and there is one: it is in the swap cache from now on, and dirty. One
@@ -77,7 +77,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Whether an entry names the slot of an anonymous page, so that its content must be kept. By who has locked it.
-    pub(crate) fn swap_wants(&self, n: FrameNumber) -> bool {
+    pub(crate) fn slot_is_used(&self, n: FrameNumber) -> bool {
         self.slot_of(n).is_some_and(|slot| self.swap_users(slot) > 0)
     }
 

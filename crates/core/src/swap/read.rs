@@ -13,7 +13,7 @@ use crate::event::Event;
 use crate::frame::AllocFrom;
 use crate::kind::Kind;
 use crate::memmap::flag;
-use crate::percpu::Here;
+use crate::percpu::CpuGuard;
 use crate::platform::{DeviceError, Platform, Transfer};
 use crate::profile::Scope;
 use crate::rule::Rule;
@@ -39,7 +39,7 @@ pub(crate) enum SwapIn {
 
 impl<'p, P: Platform> Manager<'p, P> {
     /// The page of a slot that an entry names, from the cache or on its way there. Interrupts on, no spin lock held. May
-    /// wait for memory. The caller has a region with that entry, or the slot's device could go off meanwhile.
+    /// wait for memory. The caller has a VMA with that entry, or the slot's device could go off meanwhile.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -94,7 +94,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         Err(Error::SwapDevice(at))
     }
 
-    /// A page for content that is yet to be read: locked, with the cache's hold and the caller's. Which family it belongs
+    /// A page for content that is yet to be read: locked, with the cache's hold and the caller's. Which `anon_vma` it belongs
     /// to is known when it is mapped.
     fn new_swap_page(&self, from: AllocFrom) -> Result<FrameNumber, Error> {
         let p = self.platform();
@@ -126,7 +126,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         if state & flag::AHEAD != 0 {
             frame.clear_flags(p, flag::AHEAD);
-            let here = Here::new(self);
+            let here = CpuGuard::new(self);
             let hits = &here.slot().swap.hits;
             hits.set(hits.get().saturating_add(1));
             drop(here);
@@ -164,7 +164,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// How many pages to read with one that is wanted: twice as many as last time if one of those read ahead was wanted
     /// since, half as many if not.
     fn window(&self) -> u32 {
-        let here = Here::new(self);
+        let here = CpuGuard::new(self);
         let hint = &here.slot().swap;
         let log = hint.window.get();
         let next =

@@ -4,12 +4,12 @@
 
 use core::sync::atomic::Ordering;
 
-use super::area::{Area, CLUSTER, Slot};
+use super::area::{Area, CLUSTER, SwapSlot};
 use crate::Manager;
 use crate::addr::{FrameNumber, PhysAddr};
 use crate::kind::Kind;
 use crate::memmap::Frame;
-use crate::percpu::{Here, MAX_AREAS};
+use crate::percpu::{CpuGuard, MAX_AREAS};
 use crate::platform::Platform;
 use crate::sync::SpinGuard;
 
@@ -52,8 +52,8 @@ impl<'a, 'p, P: Platform> Cluster<'a, 'p, P> {
         self.mm.frames().get(self.frame)
     }
 
-    fn slot(&self, slot: u32) -> &'p Slot {
-        let into = u64::from(slot - self.first) * size_of::<Slot>() as u64;
+    fn slot(&self, slot: u32) -> &'p SwapSlot {
+        let into = u64::from(slot - self.first) * size_of::<SwapSlot>() as u64;
         // SAFETY: the cluster's frame is the swap map's for ever, zeroed before it was published; the slot lies inside,
         // aligned, and is made of atomics.
         unsafe { &*self.mm.platform().direct(PhysAddr(self.frame.phys().0 + into)).cast() }
@@ -184,7 +184,7 @@ impl<P: Platform> Manager<'_, P> {
 
     /// Which device this CPU turns to: the last one, until it has taken a run there.
     fn next_device(&self) -> usize {
-        let here = Here::new(self);
+        let here = CpuGuard::new(self);
         let hint = &here.slot().swap;
         let left = hint.left.get().checked_sub(1).unwrap_or_else(|| {
             hint.device.set((hint.device.get() + 1) % MAX_AREAS as u32);
@@ -199,7 +199,7 @@ impl<P: Platform> Manager<'_, P> {
         if !area.has_room(p) || !area.may_write(p) {
             return None;
         }
-        let hint = Here::new(self).slot().swap.next[index].get().checked_sub(1);
+        let hint = CpuGuard::new(self).slot().swap.next[index].get().checked_sub(1);
         let go_on =
             hint.filter(|&slot| area.has(p, slot)).and_then(|slot| Cluster::of(self, slot).take(slot, page));
         let slot = go_on.or_else(|| {
@@ -215,7 +215,7 @@ impl<P: Platform> Manager<'_, P> {
             }
             None
         })?;
-        let here = Here::new(self);
+        let here = CpuGuard::new(self);
         // The next one, plus one; none beyond the end of the cluster.
         here.slot().swap.next[index].set(if (slot + 1).is_multiple_of(CLUSTER) { 0 } else { slot + 2 });
         if here.slot().swap.device.get() as usize != index {

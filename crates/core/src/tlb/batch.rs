@@ -1,6 +1,6 @@
 //! The unmap batch: pages whose entries are cleared and whose flush is still owed.
 //!
-//! The batch *owns* its pages, those that will be kept too, and only its flush yields them ([`Flushed`], INV-1). Nobody can
+//! The batch *owns* its pages, those that will be kept too, and only its flush yields them ([`FlushedBatch`], INV-1). Nobody can
 //! forget one: [`UnmapBatch::fill`] lends it to whoever fills it, flushes it, and hands the pages on, however the filling
 //! ends. [`Manager::validate`] counts batches in use, and pages in one.
 
@@ -19,7 +19,7 @@ use crate::event::{Event, FlushReason};
 use crate::handle::{SpaceId, SpaceSlot};
 use crate::ipi;
 use crate::memmap::flag;
-use crate::percpu::{Here, Work};
+use crate::percpu::{CpuGuard, Work};
 use crate::platform::Platform;
 use crate::pool::{Goes, Pooled};
 use crate::profile::Scope;
@@ -91,7 +91,7 @@ pub(crate) struct UnmapBatch<'m, 'p, P: Platform> {
 
 /// The pages of a batch, every CPU flushed.
 #[must_use = "its pages are lost unless they are handed on"]
-struct Flushed<'m, 'p, P: Platform> {
+struct FlushedBatch<'m, 'p, P: Platform> {
     mm: &'m Manager<'p, P>,
     handle: u32,
 }
@@ -118,7 +118,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
 
     fn new(mm: &'m Manager<'p, P>) -> Result<Self, Error> {
         // This CPU's last one, if nobody has it: the pool's lock is the whole machine's.
-        let kept = Here::new(mm).slot().spare_batch.replace(0);
+        let kept = CpuGuard::new(mm).slot().spare_batch.replace(0);
         let handle = match kept.checked_sub(1) {
             Some(handle) => handle,
             None => mm.root.batches.reserve_for_reclaim(mm)?.commit(),
@@ -186,11 +186,11 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
         slot.len.set(len + 1);
     }
 
-    fn flush(self, reason: FlushReason) -> Flushed<'m, 'p, P> {
+    fn flush(self, reason: FlushReason) -> FlushedBatch<'m, 'p, P> {
         let _scope = charge(self.mm.platform(), Scope::UnmapFlush);
         let (mm, p, slot) = (self.mm, self.mm.platform(), self.slot());
         if slot.cleared.get() > 0 {
-            let here = Here::new(mm);
+            let here = CpuGuard::new(mm);
             let targets = &here.slot().targets;
             for cpu in slot.cpus.iter().filter(|&cpu| cpu != here.cpu) {
                 targets.insert(cpu);
@@ -224,11 +224,11 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
                 mm.space(SpaceSlot(id.get())).flushed(p, Generation(newest.get()));
             }
         }
-        Flushed { mm, handle: self.handle }
+        FlushedBatch { mm, handle: self.handle }
     }
 }
 
-impl<'m, 'p, P: Platform> Flushed<'m, 'p, P> {
+impl<'m, 'p, P: Platform> FlushedBatch<'m, 'p, P> {
     fn slot(&self) -> &'p BatchSlot {
         self.mm.root.batches.get(self.mm, self.handle)
     }
@@ -243,7 +243,7 @@ impl<'m, 'p, P: Platform> Flushed<'m, 'p, P> {
             self.mm.frames().get(FrameNumber(page)).state.fetch_and(p, !flag::UNFLUSHED, Ordering::Release);
             each(FrameNumber(page), fate);
         }
-        let here = Here::new(self.mm);
+        let here = CpuGuard::new(self.mm);
         if here.slot().spare_batch.get() == 0 {
             here.slot().spare_batch.set(self.handle + 1);
         } else {
@@ -265,7 +265,7 @@ impl<P: Platform> Manager<'_, P> {
 
     /// Gives back the batch that this CPU keeps: before it goes offline.
     pub(crate) fn drain_batch(&self) {
-        let kept = Here::new(self).slot().spare_batch.replace(0);
+        let kept = CpuGuard::new(self).slot().spare_batch.replace(0);
         if let Some(handle) = kept.checked_sub(1) {
             self.root.batches.release(self, handle);
         }

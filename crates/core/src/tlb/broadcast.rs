@@ -26,7 +26,7 @@ use crate::addr::PageRange;
 use crate::broadcast::{Broadcast, Everywhere};
 use crate::event::{Event, FlushReason};
 use crate::handle::SpaceSlot;
-use crate::percpu::{Here, Presence};
+use crate::percpu::{CpuGuard, Presence};
 use crate::platform::Platform;
 use crate::policy::Flush;
 use crate::rule::Rule;
@@ -55,7 +55,7 @@ impl<P: Platform> Manager<'_, P> {
     /// Carries out the sweep that was begun last, for all CPUs; says whether there is hardware for that.
     pub(super) fn broadcast_sweep(&self) -> bool {
         let Some(hardware) = self.broadcast() else { return false };
-        let (p, here) = (self.platform(), Here::new(self));
+        let (p, here) = (self.platform(), CpuGuard::new(self));
         let epoch = self.epoch();
         // Partner: the fence in `LockedLeaf::age`. Entries that were cleared before this sweep began are found so from here on.
         full_fence(p);
@@ -69,7 +69,7 @@ impl<P: Platform> Manager<'_, P> {
 /// The hardware, if it should flush this space: others use it, whom it would interrupt, or who have tables that go. A
 /// moment's truth is enough: a broadcast reaches all, and without one generations see to it that nobody is missed.
 pub(super) fn serves<'p, P: Platform>(
-    here: &Here<'_, 'p, P>,
+    here: &CpuGuard<'_, 'p, P>,
     space: &Space,
     tables: bool,
 ) -> Option<&'p dyn Broadcast> {
@@ -84,7 +84,7 @@ pub(super) fn serves<'p, P: Platform>(
 
 /// Flushes a range of a space (`None`: all), and with it whatever reclaim has deferred there.
 pub(super) fn flush<P: Platform>(
-    here: &Here<'_, '_, P>,
+    here: &CpuGuard<'_, '_, P>,
     hardware: &dyn Broadcast,
     space: &Space,
     range: Option<PageRange>,
@@ -109,7 +109,7 @@ pub(super) fn flush<P: Platform>(
 /// Flushes all of the spaces in which a batch has cleared entries. A batch knows some of them; if there may be more, all that
 /// there are.
 pub(super) fn batch<P: Platform>(
-    here: &Here<'_, '_, P>,
+    here: &CpuGuard<'_, '_, P>,
     hardware: &dyn Broadcast,
     spaces: Option<impl Iterator<Item = SpaceSlot>>,
     reason: FlushReason,
@@ -127,7 +127,7 @@ pub(super) fn batch<P: Platform>(
 
 /// Flushes kernel pages (`None`: all that the core gives out).
 pub(super) fn kernel<P: Platform>(
-    here: &Here<'_, '_, P>,
+    here: &CpuGuard<'_, '_, P>,
     hardware: &dyn Broadcast,
     range: Option<PageRange>,
     reason: FlushReason,
@@ -142,7 +142,7 @@ pub(super) fn kernel<P: Platform>(
 
 /// Interrupts are off: the flushes begin, and are waited for, on one CPU.
 fn everywhere<P: Platform>(
-    here: &Here<'_, '_, P>,
+    here: &CpuGuard<'_, '_, P>,
     hardware: &dyn Broadcast,
     all: impl IntoIterator<Item = Everywhere>,
     reason: FlushReason,

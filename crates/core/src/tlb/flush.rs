@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::event::{Event, FlushReason};
 use crate::handle::SpaceId;
 use crate::ipi;
-use crate::percpu::{Here, Work};
+use crate::percpu::{CpuGuard, Work};
 use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::rule::Rule;
@@ -31,7 +31,7 @@ pub(crate) fn flush<P: Platform>(
     let _scope = charge(mm.platform(), Scope::TlbFlush);
     let p = mm.platform();
     let (id, space) = (id.slot(), mm.space(id));
-    let here = Here::new(mm);
+    let here = CpuGuard::new(mm);
     if let Some(hardware) = broadcast::serves(&here, space, tables) {
         return broadcast::flush(&here, hardware, space, range, reason);
     }

@@ -21,7 +21,7 @@ use crate::cpu::CpuId;
 use crate::error::Error;
 use crate::event::{Event, FlushReason};
 use crate::ipi;
-use crate::percpu::{Here, Presence, Work};
+use crate::percpu::{CpuGuard, Presence, Work};
 use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::rule::Rule;
@@ -36,7 +36,7 @@ pub(crate) fn flush<P: Platform>(mm: &Manager<'_, P>, range: PageRange, reason: 
     let _scope = charge(mm.platform(), Scope::KernelFlush);
     let p = mm.platform();
     let range = (range.pages <= mm.config().flush_ceiling.into()).then_some(range);
-    let here = Here::new(mm);
+    let here = CpuGuard::new(mm);
     if let Some(hardware) = mm.broadcast() {
         return broadcast::kernel(&here, hardware, range, reason);
     }
@@ -62,12 +62,12 @@ pub(crate) fn flush_by_hardware<P: Platform>(mm: &Manager<'_, P>, reason: FlushR
     let Some(hardware) = mm.broadcast() else { return false };
     // Partner: the fence in `wait` of `vmap/sweep.rs`. Entries that were cleared before a sweep that has begun are found so.
     full_fence(mm.platform());
-    broadcast::kernel(&Here::new(mm), hardware, None, reason);
+    broadcast::kernel(&CpuGuard::new(mm), hardware, None, reason);
     true
 }
 
 /// Flushes kernel pages (`None`: all that the core gives out) on this CPU.
-pub(crate) fn local<P: Platform>(here: &Here<'_, '_, P>, range: Option<PageRange>) {
+pub(crate) fn local<P: Platform>(here: &CpuGuard<'_, '_, P>, range: Option<PageRange>) {
     let _scope = charge(here.mm.platform(), Scope::LocalFlush);
     let (mm, p) = (here.mm, here.mm.platform());
     match range {

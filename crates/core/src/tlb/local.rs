@@ -7,7 +7,7 @@ use crate::addr::{Generation, PageNumber, PageRange};
 use crate::charge::charge;
 use crate::event::Event;
 use crate::handle::{SpaceId, SpaceSlot};
-use crate::percpu::{Here, Presence};
+use crate::percpu::{CpuGuard, Presence};
 use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::rule::Rule;
@@ -19,13 +19,13 @@ pub(crate) fn flush_here<P: Platform>(
     range: Option<PageRange>,
     generation: Generation,
 ) {
-    local(&Here::new(mm), id.slot(), range, generation, false);
+    local(&CpuGuard::new(mm), id.slot(), range, generation, false);
 }
 
 /// Flushes on this CPU what it has not flushed yet. A space that is not loaded needs nothing: its tag, if
 /// it has one, is compared when it is loaded again.
 pub(crate) fn local<P: Platform>(
-    here: &Here<'_, '_, P>,
+    here: &CpuGuard<'_, '_, P>,
     id: SpaceSlot,
     range: Option<PageRange>,
     until: Generation,
@@ -58,7 +58,7 @@ pub(crate) fn local<P: Platform>(
 }
 
 /// Flushes all that user addresses left on this CPU, and notes the generation that this covers.
-pub(crate) fn catch_up<P: Platform>(here: &Here<'_, '_, P>) {
+pub(crate) fn catch_up<P: Platform>(here: &CpuGuard<'_, '_, P>) {
     let (mm, p, tlb) = (here.mm, here.mm.platform(), &here.slot().tlb);
     let Some(id) = tlb.loaded() else { return };
     // Read before the flush: entries cleared up to this generation cannot be cached again after it.
@@ -75,7 +75,7 @@ pub(super) fn mark_lazy<P: Platform>(p: &P, presence: &Presence) {
 }
 
 /// Loads the kernel's own table in place of whatever space is loaded.
-pub(crate) fn unload<P: Platform>(here: &Here<'_, '_, P>) {
+pub(crate) fn unload<P: Platform>(here: &CpuGuard<'_, '_, P>) {
     let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
     let Some(old) = slot.tlb.loaded() else { return };
     let tag = slot.tlb.tag.get();

@@ -29,7 +29,7 @@ use crate::cpu::CpuId;
 use crate::event::{Event, FlushReason};
 use crate::ipi;
 use crate::paging::{Entry, Stamp};
-use crate::percpu::{Here, Presence, Work};
+use crate::percpu::{CpuGuard, Presence, Work};
 use crate::platform::Platform;
 use crate::policy::{Free, Unmap};
 use crate::profile::Scope;
@@ -61,7 +61,7 @@ impl<P: Platform> Manager<'_, P> {
     /// Takes part in a sweep, if one is under way. Any context.
     pub(crate) fn sweep_here(&self) {
         if self.sweeps() {
-            join(&Here::new(self));
+            join(&CpuGuard::new(self));
         }
     }
 
@@ -190,10 +190,10 @@ pub(crate) fn ask<P: Platform>(
     is_past: impl Fn(CpuId) -> bool,
     forced: impl FnOnce(u32) -> Event,
     work: Work,
-    join: impl FnOnce(&Here<'_, '_, P>),
+    join: impl FnOnce(&CpuGuard<'_, '_, P>),
 ) {
     let p = mm.platform();
-    let here = Here::new(mm);
+    let here = CpuGuard::new(mm);
     let targets = &here.slot().targets;
     for cpu in (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16)) {
         if cpu != here.cpu && !is_past(cpu) {
@@ -210,7 +210,7 @@ pub(crate) fn ask<P: Platform>(
 
 /// This CPU takes part in the sweep that is under way, if it has not yet and counts. Tags that are not loaded are forgotten,
 /// so they are flushed when they are loaded.
-pub(crate) fn join<P: Platform>(here: &Here<'_, '_, P>) {
+pub(crate) fn join<P: Platform>(here: &CpuGuard<'_, '_, P>) {
     let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
     let epoch = mm.epoch();
     if slot.presence.swept.get(p) >= epoch || slot.presence.word.get(p) != Presence::ACTIVE {

@@ -36,7 +36,7 @@ use crate::addr::Generation;
 use crate::charge::charge;
 use crate::error::Error;
 use crate::handle::{SpaceId, SpaceSlot};
-use crate::percpu::{Here, MAX_TAGS, Presence};
+use crate::percpu::{CpuGuard, MAX_TAGS, Presence};
 use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::rule::Rule;
@@ -53,7 +53,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub fn switch_to(&self, id: SpaceId) -> Result<(), Error> {
         let _scope = charge(self.platform(), Scope::SwitchTo);
         let space = self.find_space(id)?;
-        let here = Here::new(self);
+        let here = CpuGuard::new(self);
         let (p, slot) = (self.platform(), here.slot());
         if slot.presence.word.get(p) == Presence::OFFLINE {
             return Err(Error::NotOnline);
@@ -119,7 +119,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Any context but an interrupt handler. No IPI.
     pub fn enter_lazy(&self) {
         let _scope = charge(self.platform(), Scope::EnterLazy);
-        let here = Here::new(self);
+        let here = CpuGuard::new(self);
         let (p, slot) = (self.platform(), here.slot());
         mark_lazy(p, &slot.presence);
     }
@@ -128,16 +128,16 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// that is loaded; `None` if there is none any more: a flush that freed tables has unloaded it, or it has ended.
     /// [`switch_to`](Self::switch_to) instead does both. Any context but an interrupt handler. No IPI.
     pub fn leave_lazy(&self) -> Option<SpaceId> {
-        let here = Here::new(self);
+        let here = CpuGuard::new(self);
         // It says the same as what is loaded then.
         let _ = leave_lazy(&here);
         here.slot().tlb.loaded().map(|slot| self.space_id(slot))
     }
 
-    /// Ends a space unless another CPU runs in it: then nothing has changed. By who has its regions alone. Lazy CPUs may
+    /// Ends a space unless another CPU runs in it: then nothing has changed. By who has its VMAs alone. Lazy CPUs may
     /// still have it loaded.
     pub(crate) fn end_unless_used(&self, id: SpaceId, space: &Space) -> Result<(), Error> {
-        let here = Here::new(self);
+        let here = CpuGuard::new(self);
         let (p, targets) = (self.platform(), &here.slot().targets);
         if !p.broken(Rule::EndBeforeMask) {
             space.life.decide(p);
@@ -163,17 +163,17 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// This CPU lets go of its space, and leaves its mask. Any context but an interrupt handler. No IPI.
     pub fn unload(&self) {
-        unload(&Here::new(self));
+        unload(&CpuGuard::new(self));
     }
 
     /// The space that this CPU has loaded, lazily or not.
     pub fn loaded_space(&self) -> Option<SpaceId> {
-        Here::new(self).slot().tlb.loaded().map(|slot| self.space_id(slot))
+        CpuGuard::new(self).slot().tlb.loaded().map(|slot| self.space_id(slot))
     }
 }
 
 /// Fails if the loaded space has ended meanwhile: none is loaded then.
-fn leave_lazy<P: Platform>(here: &Here<'_, '_, P>) -> Result<(), Error> {
+fn leave_lazy<P: Platform>(here: &CpuGuard<'_, '_, P>) -> Result<(), Error> {
     let (mm, p, slot) = (here.mm, here.mm.platform(), here.slot());
     if slot.presence.word.get(p) != Presence::LAZY {
         // INV-14: a thread comes here that has unmapped something elsewhere.

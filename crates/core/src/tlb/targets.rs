@@ -3,14 +3,14 @@
 use core::sync::atomic::Ordering;
 
 use crate::event::Event;
-use crate::percpu::{Here, Presence};
+use crate::percpu::{CpuGuard, Presence};
 use crate::platform::Platform;
 use crate::rule::Rule;
 use crate::vma::Space;
 
 /// Puts into `targets` the CPUs of the space's mask but this one, those that are offline and, if they may be left
 /// alone, the lazy.
-pub(super) fn choose<P: Platform>(here: &Here<'_, '_, P>, space: &Space, tables: bool) {
+pub(super) fn choose<P: Platform>(here: &CpuGuard<'_, '_, P>, space: &Space, tables: bool) {
     let p = here.mm.platform();
     let targets = &here.slot().targets;
     space.cpus.0.add_to(p, targets);
@@ -21,7 +21,7 @@ pub(super) fn choose<P: Platform>(here: &Here<'_, '_, P>, space: &Space, tables:
 /// Takes out of `targets` who needs no flush (INV-6). CPUs that are offline hold nothing, and start with nothing
 /// when they come back. Lazy ones, where asked for, compare generations before they touch a user address again,
 /// and the generation was raised before this looks.
-pub(super) fn leave_alone<P: Platform>(here: &Here<'_, '_, P>, lazy: bool) {
+pub(super) fn leave_alone<P: Platform>(here: &CpuGuard<'_, '_, P>, lazy: bool) {
     let (mm, p) = (here.mm, here.mm.platform());
     let targets = &here.slot().targets;
     for cpu in targets.iter() {

@@ -1,4 +1,4 @@
-//! Each page against what keeps it, and each entry against its region and its page.
+//! Each page against what keeps it, and each entry against its VMA and its page.
 
 use core::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use crate::kind::Kind;
 use crate::memmap::{Frame, flag};
 use crate::paging::{Entry, Prot, UserAccess};
 use crate::platform::Platform;
-use crate::vma::Region;
+use crate::vma::Vma;
 
 impl<P: Platform> Manager<'_, P> {
     /// The holds on a frame that belong to no mapping and no cache; or what is wrong with it.
@@ -50,30 +50,30 @@ impl<P: Platform> Manager<'_, P> {
         if let Some(until) = entry.parked_until() {
             return (until > self.epoch() + 1).then_some("an entry waits for a sweep that never comes");
         }
-        let found = self.region_from(space, page).filter(|(_, region)| region.range(p).contains(page));
-        let Some((_, region)) = found else { return Some("an entry where no region is") };
+        let found = self.vma_from(space, page).filter(|(_, vma)| vma.range(p).contains(page));
+        let Some((_, vma)) = found else { return Some("an entry where no VMA is") };
         if entry.is_swapped() {
-            return (!region.is_private(p)).then_some("a swap slot where a file is shared");
+            return (!vma.is_private(p)).then_some("a swap slot where a file is shared");
         }
         if !entry.is_mapped() {
             return Some("an entry that says nothing");
         }
         let writable = entry.permits(UserAccess::Write);
-        let rights = match region.prot(p) {
+        let rights = match vma.prot(p) {
             Prot::None => entry.is_prot_none(),
             Prot::Read => entry.permits(UserAccess::Read) && !writable,
             Prot::ReadWrite => entry.permits(UserAccess::Read),
         };
         if !rights {
-            return Some("an entry with other rights than its region");
+            return Some("an entry with other rights than its VMA");
         }
-        self.audit_mapped(region, page, entry, writable)
+        self.audit_mapped(vma, page, entry, writable)
     }
 
-    /// Whether an entry leads to the page that its region shows there.
+    /// Whether an entry leads to the page that its VMA shows there.
     fn audit_mapped(
         &self,
-        region: &Region,
+        vma: &Vma,
         page: PageNumber,
         entry: Entry,
         writable: bool,
@@ -90,46 +90,45 @@ impl<P: Platform> Manager<'_, P> {
         }
         match Frame::kind_of(state) {
             Kind::File => {
-                let file = region.file(p).is_some_and(|file| file.0 == frame.owner.get(p));
-                let index = file && region.file_page(p, page) == frame.index.get(p);
+                let file = vma.file(p).is_some_and(|file| file.0 == frame.owner.get(p));
+                let index = file && vma.file_page(p, page) == frame.index.get(p);
                 if !index {
-                    return Some("an entry leads to another page of a file than its region shows");
+                    return Some("an entry leads to another page of a file than its VMA shows");
                 }
-                (writable && region.is_private(p))
+                (writable && vma.is_private(p))
                     .then_some("a page of a file that is written to instead of a copy")
             }
             Kind::Anon => {
-                if !region.is_private(p) {
+                if !vma.is_private(p) {
                     return Some("a page of a space's own where a file is shared");
                 }
-                let only = frame.maps.get(p) == 1 && !self.may_swap(entry.frame())
-                    || frame.maps.get(p) == 1 && !self.swap_wants(entry.frame());
+                let only = frame.maps.get(p) == 1 && !self.is_swappable(entry.frame())
+                    || frame.maps.get(p) == 1 && !self.slot_is_used(entry.frame());
                 if writable && !only {
                     return Some("a page that others have too is written to instead of a copy");
                 }
-                let family = region.family(p).map(|family| family.0);
+                let anon_vma = vma.anon_vma(p).map(|anon_vma| anon_vma.0);
                 let known = !self.config().swap
-                    || family == Some(frame.owner.get(p))
-                        && frame.family_index(p) == region.family_index(p, page);
+                    || anon_vma == Some(frame.owner.get(p)) && frame.anon_index(p) == vma.anon_index(p, page);
                 (!known).then_some("the reverse map does not find an entry")
             }
             _ => Some("an entry that leads to what is no page"),
         }
     }
 
-    /// Whether the regions of a space lie in order, and are counted.
-    pub(super) fn audit_regions(&self, id: SpaceId) -> Option<&'static str> {
+    /// Whether the VMAs of a space lie in order, and are counted.
+    pub(super) fn audit_vmas(&self, id: SpaceId) -> Option<&'static str> {
         let (p, space) = (self.platform(), self.space(id));
         let (mut end, mut count, mut good) = (PageNumber(0), 0, true);
-        for (_, region) in self.regions_of(space) {
-            let range = region.range(p);
+        for (_, vma) in self.vmas_of(space) {
+            let range = vma.range(p);
             good &= range.pages > 0 && range.start >= end && range.end() <= PageNumber::USER_END;
-            good &= region.space.get(p) == id.index();
+            good &= vma.space.get(p) == id.index();
             (end, count) = (range.end(), count + 1);
         }
         if !good {
-            return Some("regions of a space that are not in order");
+            return Some("VMAs of a space that are not in order");
         }
-        (count != space.map_count.get(p)).then_some("the regions of a space are not as many as it says")
+        (count != space.map_count.get(p)).then_some("the VMAs of a space are not as many as it says")
     }
 }

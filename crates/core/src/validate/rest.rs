@@ -16,9 +16,9 @@ impl<P: Platform> Manager<'_, P> {
         let of_cpu = cpus.find_map(|cpu| self.audit_cpu(cpu));
         let of_space = || self.live_spaces().find_map(|id| self.audit_space(id));
         let of_file = || {
-            let idle = |file: &File| file.shown.lock.audit_free(p) && file.is_idle(p);
+            let idle = |file: &File| file.rmap.lock.audit_free(p) && file.is_idle(p);
             let busy = self.live_files().any(|id| !idle(self.file(id)));
-            busy.then_some("a file or its regions are locked, or closed, and nobody changes them")
+            busy.then_some("a file or its VMAs are locked, or closed, and nobody changes them")
         };
         let of_zone = || self.zones().find_map(|zone| self.audit_zone(zone));
         let read = || (!pool::nobody_reads(self)).then_some("somebody reads slots for ever");
@@ -58,8 +58,9 @@ impl<P: Platform> Manager<'_, P> {
     fn audit_slots(&self) -> Option<&'static str> {
         let (p, root) = (self.platform(), self.root);
         let linked: u64 = self.live_spaces().map(|id| u64::from(self.space(id).map_count.get(p))).sum();
-        let families = (0..root.families.bound(self)).filter(|&handle| root.families.is_used(self, handle));
-        let mut shown = families.map(|handle| &root.families.get(self, handle).shown);
+        let anon_vmas =
+            (0..root.anon_vmas.bound(self)).filter(|&handle| root.anon_vmas.is_used(self, handle));
+        let mut rmap = anon_vmas.map(|handle| &root.anon_vmas.get(self, handle).rmap);
         let checks = [
             (
                 root.spaces.audit_used(self) == self.live_spaces().count() as u64,
@@ -69,10 +70,10 @@ impl<P: Platform> Manager<'_, P> {
                 root.files.audit_used(self) == self.live_files().count() as u64,
                 "slots of files that nobody has",
             ),
-            (root.regions.audit_used(self) == linked, "slots of regions that are in no space"),
+            (root.vmas.audit_used(self) == linked, "slots of VMAs that are in no space"),
             (
-                shown.all(|shown| !shown.is_empty(p) && shown.lock.audit_free(p)),
-                "a family that nobody belongs to",
+                rmap.all(|rmap| !rmap.is_empty(p) && rmap.lock.audit_free(p)),
+                "an `anon_vma` that nobody belongs to",
             ),
         ];
         checks.iter().find(|(good, _)| !good).map(|(_, what)| *what)
@@ -82,7 +83,7 @@ impl<P: Platform> Manager<'_, P> {
         let (p, space) = (self.platform(), self.space(id));
         let newest = space.generation(p);
         let checks = [
-            (space.regions.0.audit_free(p), "a space's regions are locked"),
+            (space.vmas.0.audit_free(p), "a space's VMAs are locked"),
             (!space.is_changing(p), "an operation on a space that never ends"),
             (space.deferred(p) <= newest, "a flush was deferred until a generation that never comes"),
             (

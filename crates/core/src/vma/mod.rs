@@ -1,13 +1,13 @@
-//! What is mapped where: address spaces, their VMAs, and the trees that lead from a file or a family of anonymous pages to the VMAs
+//! What is mapped where: address spaces, their VMAs, and the trees that lead from a file or an `anon_vma` of anonymous pages to the VMAs
 //! that show it. `space/` has the operations.
 
-mod family;
-mod region;
-mod shown;
+mod anon_vma;
+mod area;
+mod rmap_tree;
 mod space;
 
-pub(crate) use family::{Family, Of, Shown};
-pub(crate) use region::Region;
+pub(crate) use anon_vma::{AnonVma, Of, RmapTree};
+pub(crate) use area::Vma;
 pub(crate) use space::Space;
 
 use crate::addr::{PageNumber, PageRange};

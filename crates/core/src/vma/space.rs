@@ -36,12 +36,12 @@ pub(crate) struct Space {
     root: Word32,
     /// Not 0 while an operation has changed entries of a range and not flushed them yet.
     pub changing: Word32,
-    /// How often a region has left it.
+    /// How often a VMA has left it.
     pub shape: Word64,
-    /// Shared by faults, had alone by whoever changes the regions.
-    pub regions: Regions,
+    /// Shared by faults, had alone by whoever changes the VMAs.
+    pub vmas: Vmas,
     pub cpus: Mask,
-    /// Its regions, by their first page.
+    /// Its VMAs, by their first page.
     pub by_address: Tree,
     /// How many there are.
     pub map_count: Word32,
@@ -49,7 +49,7 @@ pub(crate) struct Space {
 
 /// On a line of its own: faults write it, but for those whose readers are visible, and read the rest.
 #[repr(C, align(64))]
-pub(crate) struct Regions(pub BiasedRwLock<{ Scope::RegionsLock as u8 }>);
+pub(crate) struct Vmas(pub BiasedRwLock<{ Scope::VmasLock as u8 }>);
 
 /// On lines of its own: every context switch writes it. (Its last line, of the highest CPUs, is shared.)
 #[repr(transparent)]
@@ -148,17 +148,17 @@ impl<'p, P: Platform> Manager<'p, P> {
         slots.map(|slot| self.space_id(slot)).filter(|&id| self.find_space(id).is_ok())
     }
 
-    /// A space with its regions alone. May wait; who waited for somebody that ended the space finds none.
-    pub(crate) fn alone_in(&self, id: SpaceId) -> Result<(&'p Space, WriteGuard<'p, P>), Error> {
+    /// A space with its VMAs alone. May wait; who waited for somebody that ended the space finds none.
+    pub(crate) fn write_lock(&self, id: SpaceId) -> Result<(&'p Space, WriteGuard<'p, P>), Error> {
         let space = self.find_space(id)?;
-        let alone = space.regions.0.write(self);
+        let alone = space.vmas.0.write(self);
         if space.is(self.platform(), id) { Ok((space, alone)) } else { Err(Error::NoSuchSpace) }
     }
 
-    /// A space with its regions shared, likewise.
-    pub(crate) fn shared_in(&self, id: SpaceId) -> Result<(&'p Space, SharedGuard<'p, P>), Error> {
+    /// A space with its VMAs shared, likewise.
+    pub(crate) fn read_lock(&self, id: SpaceId) -> Result<(&'p Space, SharedGuard<'p, P>), Error> {
         let space = self.find_space(id)?;
-        let shared = space.regions.0.read(self);
+        let shared = space.vmas.0.read(self);
         if space.is(self.platform(), id) { Ok((space, shared)) } else { Err(Error::NoSuchSpace) }
     }
 }

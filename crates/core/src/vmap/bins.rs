@@ -3,7 +3,7 @@
 
 use super::cpu::{Bins, SIZES};
 use super::extent::Want;
-use super::list::List;
+use super::list::HandleList;
 use super::state::Vmap;
 use crate::Manager;
 use crate::addr::PageRange;
@@ -55,7 +55,7 @@ impl Bins {
     }
 
     /// Puts all behind what is on a list.
-    pub fn empty_into<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, list: &List) {
+    pub fn empty_into<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, list: &HandleList) {
         let p = mm.platform();
         let mine = self.some.get(p);
         if mine != 0 {

@@ -15,7 +15,7 @@ pub(super) const WORD: u64 = 64;
 const WORDS: usize = (BLOCK / WORD) as usize;
 /// A block.
 #[repr(C, align(64))]
-pub(crate) struct Block {
+pub(crate) struct VmapBlock {
     /// Its first page. Believed only by who has claimed a slot of it.
     pub(super) start: Word64,
     /// Its addresses.
@@ -45,9 +45,9 @@ pub(super) struct Part {
 }
 
 // SAFETY: atomics only.
-unsafe impl Zeroed for Block {}
+unsafe impl Zeroed for VmapBlock {}
 
-impl Pooled for Block {
+impl Pooled for VmapBlock {
     // Who claims in one, or looks into one, may have read of it before it was given back.
     const GOES: Goes = Goes::Never;
 }
@@ -69,7 +69,7 @@ fn first_run(taken: u64, pages: u64) -> Option<u64> {
     (starts != 0).then(|| starts.trailing_zeros().into())
 }
 
-impl Block {
+impl VmapBlock {
     pub(super) fn parts(&self, block_pages: u64) -> &[Part] {
         &self.parts[..(block_pages / WORD) as usize]
     }

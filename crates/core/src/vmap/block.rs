@@ -13,13 +13,13 @@
 
 use core::sync::atomic::Ordering;
 
-use super::bitmap::{Block, Part, WORD, run};
+use super::bitmap::{Part, VmapBlock, WORD, run};
 use super::blocks::{LOOKS, block, freshen_one};
 use super::cpu::Blocks;
 use super::extent::{Purpose, Want};
-use super::list::List;
+use super::extent_cache::defer_slots;
+use super::list::HandleList;
 use super::state::Vmap;
-use super::stock::defer_slots;
 use super::{entries, lazy, purge};
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PageRange};
@@ -36,7 +36,7 @@ pub(super) fn map<'p, P: Platform>(
     prot: KernelProt,
 ) -> Result<PageRange, Error> {
     let pages = frames.len() as u64;
-    purge::ease(mm, v);
+    purge::throttle(mm, v);
     let start = slot(mm, v, pages)?;
     let (p, range) = (mm.platform(), PageRange::new(start, pages));
     // Tables of a block are there.
@@ -57,11 +57,11 @@ fn slot<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, pages: u64) -> Resul
         if let Some(start) = claim_in(mm, v, mine, pages) {
             return Ok(start);
         }
-        if v.own(mm, |stock| turn_to_next(mm, v, &stock.blocks, pages)) {
+        if v.own(mm, |cache| turn_to_next(mm, v, &cache.blocks, pages)) {
             continue;
         }
         match make(mm, v) {
-            Ok(handle) => v.own(mm, |stock| stock.blocks.change(mm, v, Some(handle))),
+            Ok(handle) => v.own(mm, |cache| cache.blocks.change(mm, v, Some(handle))),
             Err(error) => return anywhere(mm, v, pages).ok_or(error),
         }
     }
@@ -111,16 +111,16 @@ fn claim_in<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, word: u32, pages
 /// the whole machine's. May wait.
 fn reserve<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Result<u32, Error> {
     let (p, link) = (mm.platform(), |handle| &block(mm, v, handle).next);
-    if let Some(slot) = v.own(mm, |stock| stock.blocks.spare.pop(p, link)) {
+    if let Some(slot) = v.own(mm, |cache| cache.blocks.spare.pop(p, link)) {
         return Ok(slot);
     }
-    let (mut first, more) = (None, List::default());
+    let (mut first, more) = (None, HandleList::default());
     v.state.blocks.reserve_some(mm, AllocFrom::HERE, (1, 1), |slot| match first {
         None => first = Some(slot),
         Some(_) => more.push(p, link, slot),
     })?;
     if !more.is_empty(p) {
-        v.own(mm, |stock| stock.blocks.spare.take_over(p, &more, link));
+        v.own(mm, |cache| cache.blocks.spare.take_over(p, &more, link));
     }
     first.ok_or(Error::OutOfMemory)
 }
@@ -143,7 +143,7 @@ fn make<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Result<u32, Error
         v.state.blocks.release(mm, reserved);
         return Err(error);
     }
-    v.extent(mm, owned.handle()).set_purpose(p, Purpose::Block, false);
+    v.extent(mm, owned.handle()).set_purpose(p, Purpose::VmapBlock, false);
     let new = block(mm, v, reserved);
     new.start.set(p, range.start.0);
     new.extent.set(p, owned.in_use());
@@ -173,7 +173,7 @@ fn part_of<'p, P: Platform>(
     mm: &Manager<'p, P>,
     v: &Vmap<'p>,
     page: PageNumber,
-) -> Option<(&'p Block, &'p Part, u64)> {
+) -> Option<(&'p VmapBlock, &'p Part, u64)> {
     let found = block(mm, v, v.block_at(mm, page)?);
     let at = page.0.checked_sub(found.start.get(mm.platform())).filter(|&at| at < v.block_pages)?;
     Some((found, &found.parts[(at / WORD) as usize], at % WORD))

@@ -2,8 +2,8 @@
 
 use core::sync::atomic::Ordering;
 
-use super::bitmap::{Block, Part};
-use super::cpu::{Blocks, Stock};
+use super::bitmap::{Part, VmapBlock};
+use super::cpu::{Blocks, ExtentCache};
 use super::extent::Unmapped;
 use super::state::Vmap;
 use crate::Manager;
@@ -39,13 +39,13 @@ impl Blocks {
     }
 }
 
-pub(super) fn block<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) -> &'p Block {
+pub(super) fn block<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) -> &'p VmapBlock {
     v.state.blocks.get(mm, handle)
 }
 
 /// What was flushed is clear. What was not is set aside, with the purge that it waits for. Under the lock of the CPU whose it
 /// is.
-pub(super) fn freshen_one<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, found: &Block) {
+pub(super) fn freshen_one<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, found: &VmapBlock) {
     let (p, parts) = (mm.platform(), found.parts(v.block_pages));
     // What was set aside before, what was unmapped since, and what was set aside meanwhile.
     for _ in 0..3 {
@@ -75,12 +75,12 @@ pub(super) fn freshen_one<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, fo
 /// back. For who is short of addresses.
 pub(super) fn freshen<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, back: bool) {
     let p = mm.platform();
-    for stock in v.cpus.iter().filter(|stock| stock.blocks.any(p)) {
+    for cache in v.cpus.iter().filter(|cache| cache.blocks.any(p)) {
         // A few under each hold. Those that come meanwhile were looked at by who brings them.
-        let mut left = stock.blocks.len.get(p) as usize + 1;
+        let mut left = cache.blocks.len.get(p) as usize + 1;
         while left > 0 {
             let looks = left.min(LOOKS);
-            let gone = stock.with(mm, || freshen_some(mm, v, stock, looks, back));
+            let gone = cache.with(mm, || freshen_some(mm, v, cache, looks, back));
             gone.into_iter().flatten().for_each(|handle| give_back(mm, v, handle));
             left -= looks;
         }
@@ -91,22 +91,22 @@ pub(super) fn freshen<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, back: 
 fn freshen_some<'p, P: Platform>(
     mm: &Manager<'p, P>,
     v: &Vmap<'p>,
-    stock: &Stock,
+    cache: &ExtentCache,
     looks: usize,
     back: bool,
 ) -> [Option<u32>; LOOKS] {
     let mut gone = [None; LOOKS];
     // In line with the others: who maps next takes the first that has room.
-    stock.blocks.change(mm, v, None);
+    cache.blocks.change(mm, v, None);
     for place in &mut gone[..looks] {
-        let Some(handle) = stock.blocks.pop(mm, v) else { break };
+        let Some(handle) = cache.blocks.pop(mm, v) else { break };
         let found = block(mm, v, handle);
         freshen_one(mm, v, found);
         // If that fails somebody has just claimed a slot.
         if back && found.close(mm.platform(), v.block_pages) {
             *place = Some(handle);
         } else {
-            stock.blocks.push(mm, v, handle);
+            cache.blocks.push(mm, v, handle);
         }
     }
     gone

@@ -1,8 +1,8 @@
-//! What each CPU has for itself of the kernel range. `stock.rs`, `bins.rs` and `blocks.rs` change it.
+//! What each CPU has for itself of the kernel range. `extent_cache.rs`, `bins.rs` and `blocks.rs` change it.
 
 use core::sync::atomic::Ordering;
 
-use super::list::List;
+use super::list::HandleList;
 use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32, Word64};
@@ -17,7 +17,7 @@ pub(super) const SIZES: usize = 17;
 pub(super) struct Bins {
     /// A bit for each list on which something is: an empty one costs no look.
     pub(super) some: Word32,
-    pub(super) lists: [List; SIZES + 1],
+    pub(super) lists: [HandleList; SIZES + 1],
 }
 
 /// A CPU's blocks. Changed under its lock.
@@ -25,10 +25,10 @@ pub(super) struct Bins {
 pub(super) struct Blocks {
     /// The one in which it maps: its handle, plus one. Read without the lock, as a hint.
     pub(super) current: Word32,
-    pub(super) line: List,
+    pub(super) line: HandleList,
     pub(super) len: Word32,
     /// Slots at hand, which were never blocks.
-    pub(super) spare: List,
+    pub(super) spare: HandleList,
 }
 
 impl Blocks {
@@ -40,7 +40,7 @@ impl Blocks {
 /// A CPU's own. Nobody else writes here but who purges, once a purge and on the first line alone, and who is short of
 /// addresses.
 #[repr(C, align(128))]
-pub(crate) struct Stock {
+pub(crate) struct ExtentCache {
     pub(super) lock: SpinLock<{ Scope::StockLock as u8 }>,
     /// Something was unmapped here since a purge came by.
     pub(super) waits: Word32,
@@ -58,19 +58,19 @@ pub(crate) struct Stock {
     /// What waits for the purge before that of `fresh`.
     pub(super) sealed: Batch,
     /// Extents with frames of their own, for the next purge to free.
-    pub(super) owning: List,
+    pub(super) owning: HandleList,
     /// Flushed, and at hand.
     pub(super) ready: Bins,
     /// The same, and not wanted from one purge to the next; some of it was there at this purge, and since.
     pub(super) surplus: Bins,
     pub(super) since: Word64,
     /// The same, and not wanted for `LONG` purges: it goes back.
-    pub(super) excess: List,
+    pub(super) excess: HandleList,
     pub(super) blocks: Blocks,
 }
 
 // SAFETY: atomics only.
-unsafe impl Zeroed for Stock {}
+unsafe impl Zeroed for ExtentCache {}
 
 /// Extents that wait for the same purge.
 #[repr(C)]

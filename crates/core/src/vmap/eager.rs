@@ -3,7 +3,7 @@
 
 use super::entries;
 use super::extent::{Idle, Owned, Purpose, Unmapped, Want};
-use super::request::{Asked, VmapPlace};
+use super::request::{VmapPlace, VmapRequest};
 use super::state::Vmap;
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PageRange};
@@ -80,7 +80,7 @@ fn unlink<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, idle: &Idle) {
 pub(super) fn make<'p, P: Platform>(
     mm: &Manager<'p, P>,
     v: &Vmap<'p>,
-    Asked { pages, place, purpose }: Asked,
+    VmapRequest { pages, place, purpose }: VmapRequest,
     fill: impl FnOnce(PageRange) -> Result<(), Error>,
 ) -> Result<PageRange, Error> {
     let p = mm.platform();
@@ -113,7 +113,7 @@ pub(super) fn map_ram<'p, P: Platform>(
     prot: KernelProt,
 ) -> Result<PageRange, Error> {
     let place = VmapPlace { guard: false, ..VmapPlace::ANYWHERE };
-    let asked = Asked { pages: frames.len() as u64, place, purpose: Purpose::Ram };
+    let asked = VmapRequest { pages: frames.len() as u64, place, purpose: Purpose::Ram };
     make(mm, v, asked, |range| entries::set(mm, range, frames, prot))
 }
 

@@ -8,7 +8,7 @@ use crate::addr::{FrameNumber, PageNumber, PageRange};
 use crate::error::Error;
 use crate::frame::AllocFrom;
 use crate::kind::Kind;
-use crate::memmap::{Few, flag};
+use crate::memmap::{FrameVec, flag};
 use crate::paging::table::{Leaf, Way, find, find_or_make};
 use crate::paging::{Entry, KernelProt};
 use crate::platform::Platform;
@@ -117,18 +117,18 @@ pub(super) fn take<P: Platform>(mm: &Manager<'_, P>, range: PageRange) {
 
 /// Frees the frames of taken entries, some at a time. Who calls it answers for INV-1.
 pub(super) fn free_taken<P: Platform>(mm: &Manager<'_, P>, range: PageRange) {
-    let mut few = Few::new();
+    let mut frames = FrameVec::new();
     each(mm, range, |leaf, page| {
         let entry = leaf.peek(mm, page);
         if !entry.is_taken() {
             return;
         }
         leaf.put(mm, page, Entry::NONE);
-        if few.is_full() {
-            mm.free_all(few.as_slice());
-            few.clear();
+        if frames.is_full() {
+            mm.free_all(frames.as_slice());
+            frames.clear();
         }
-        few.push(entry.frame());
+        frames.push(entry.frame());
     });
-    mm.free_all(few.as_slice());
+    mm.free_all(frames.as_slice());
 }

@@ -57,7 +57,7 @@ pub(crate) enum Purpose {
     /// A few frames that the caller gave, without a block.
     Ram = 3,
     /// A per-CPU block.
-    Block = 4,
+    VmapBlock = 4,
 }
 
 const GUARD: u32 = 1 << 8;
@@ -109,7 +109,7 @@ impl Unmapped {
         self.0
     }
     /// Every CPU has flushed since the entries were cleared. For those who have just done so: the eager policy, and
-    /// `Flushed` of the purge.
+    /// `FlushedExtents` of the purge.
     pub fn flushed(self) -> Idle {
         Idle(self.0)
     }
@@ -139,7 +139,7 @@ impl Extent {
             1 => Purpose::Map,
             2 => Purpose::Alloc,
             3 => Purpose::Ram,
-            4 => Purpose::Block,
+            4 => Purpose::VmapBlock,
             _ => Purpose::Unfinished,
         };
         (purpose, u64::from(word & GUARD != 0))

@@ -2,10 +2,10 @@
 
 use super::entries;
 use super::extent::{Owned, Purpose, Unmapped, Want};
-use super::purge::{Effort, ease, is_running, purge};
-use super::request::Asked;
+use super::extent_cache::{self, defer};
+use super::purge::{Effort, is_running, purge, throttle};
+use super::request::VmapRequest;
 use super::state::Vmap;
-use super::stock::{self, defer};
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;
@@ -17,13 +17,13 @@ use crate::tlb::kernel::may_wait;
 pub(super) fn make<'p, P: Platform>(
     mm: &Manager<'p, P>,
     v: &Vmap<'p>,
-    Asked { pages, place, purpose }: Asked,
+    VmapRequest { pages, place, purpose }: VmapRequest,
     fill: impl FnOnce(PageRange) -> Result<(), Error>,
 ) -> Result<PageRange, Error> {
     let p = mm.platform();
     let want = v.want(mm, pages, place)?;
-    ease(mm, v);
-    let owned = match stock::take(mm, v, &want) {
+    throttle(mm, v);
+    let owned = match extent_cache::take(mm, v, &want) {
         Some(owned) => owned,
         None => take(mm, v, &want)?,
     };

@@ -7,13 +7,13 @@ use crate::sync::Word32;
 /// Handles, plus one, from the first to the last. Where a handle's link is, the caller says.
 #[repr(C)]
 #[derive(Default)]
-pub(super) struct List {
+pub(super) struct HandleList {
     pub first: Word32,
     /// Believed only where there is a first one.
     last: Word32,
 }
 
-impl List {
+impl HandleList {
     pub fn is_empty<P: Platform>(&self, p: &P) -> bool {
         self.first.get(p) == 0
     }
@@ -37,7 +37,7 @@ impl List {
     }
 
     /// Takes all of another list, and puts it behind what is here.
-    pub fn take_over<'p, P: Platform>(&self, p: &P, other: &List, link_of: impl Fn(u32) -> &'p Word32) {
+    pub fn take_over<'p, P: Platform>(&self, p: &P, other: &HandleList, link_of: impl Fn(u32) -> &'p Word32) {
         let first = other.first.get(p);
         if first == 0 {
             return;

@@ -5,7 +5,7 @@
 //! | `state.rs`, `cpu.rs` | all that there is: of the whole range, and of each CPU |
 //! | `extent.rs` | runs of kernel pages, and what each may do next, as types |
 //! | `shard.rs`, `slots.rs` | the free ones, in parts of the range with locks of their own; slots at hand |
-//! | `stock.rs`, `bins.rs`, `list.rs` | what each CPU has unmapped, and what of it was flushed and is at hand |
+//! | `extent_cache.rs`, `bins.rs`, `list.rs` | what each CPU has unmapped, and what of it was flushed and is at hand |
 //! | `across.rs`, `free.rs`, `returning.rs` | what reaches across their borders; finding a free one; how extents become free |
 //! | `used.rs` | the ones in use, by address |
 //! | `request.rs` | what may be asked for |
@@ -31,6 +31,7 @@ mod cpu;
 mod eager;
 mod entries;
 mod extent;
+mod extent_cache;
 mod free;
 mod index;
 mod lazy;
@@ -42,17 +43,16 @@ mod returning;
 mod shard;
 mod slots;
 mod state;
-mod stock;
 mod sweep;
 mod sweeping;
 mod used;
 
 pub(crate) use audit::Findings;
 use bitmap::{BLOCK, SMALLEST_BLOCK};
-use cpu::Stock;
+use cpu::ExtentCache;
 pub use pressure::Waits;
-use request::Asked;
 pub use request::VmapPlace;
+use request::VmapRequest;
 use shard::shards_for;
 pub(crate) use state::Vmap;
 use state::{MAX_SHARDS, Shard, State};
@@ -97,7 +97,7 @@ impl<'p> Vmap<'p> {
         let orders = [
             order_of::<State>(1),
             order_of::<Shard>(self.shards.len()),
-            order_of::<Stock>(self.cpus.len()),
+            order_of::<ExtentCache>(self.cpus.len()),
             order_of::<Word32>(self.index.len()),
             order_of::<Word32>(self.used.len()),
         ];
@@ -125,7 +125,7 @@ impl<'p> Vmap<'p> {
             sweeping: if sweeps { Some(Sweeping::new(mm)?) } else { None },
         };
         if sweeps {
-            v.cpus.iter().for_each(|stock| stock.never_visited(mm.platform()));
+            v.cpus.iter().for_each(|cache| cache.never_visited(mm.platform()));
         }
         v.state.extents.init(mm.platform());
         v.state.blocks.init(mm.platform());
@@ -156,7 +156,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let _scope = charge(self.platform(), Scope::Vmap);
         let v = self.kernel_range()?;
         self.check_frames(frames)?;
-        let asked = Asked { pages: frames.len() as u64, place, purpose: extent::Purpose::Map };
+        let asked = VmapRequest { pages: frames.len() as u64, place, purpose: extent::Purpose::Map };
         self.make_kernel(v, asked, |range| entries::set(self, range, frames, prot))
     }
 
@@ -187,7 +187,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Err(Error::NoSuchNode);
         }
         let from = AllocFrom { node: place.node, may_reclaim: true };
-        let asked = Asked { pages, place, purpose: extent::Purpose::Alloc };
+        let asked = VmapRequest { pages, place, purpose: extent::Purpose::Alloc };
         self.make_kernel(v, asked, |range| entries::set_own(self, range, from, prot))
     }
 
@@ -317,7 +317,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     fn make_kernel(
         &self,
         v: &Vmap<'p>,
-        asked: Asked,
+        asked: VmapRequest,
         fill: impl FnOnce(PageRange) -> Result<(), Error>,
     ) -> Result<PageRange, Error> {
         match self.config().policy.vmap {

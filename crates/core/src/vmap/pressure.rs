@@ -42,8 +42,8 @@ pub(super) fn waits<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Waits
         return Waits { pages, frames };
     }
     let mut sum = Waits { pages: v.state.reported.load(p, Ordering::Relaxed), frames: 0 };
-    for stock in v.cpus {
-        let here = stock.waits(p);
+    for cache in v.cpus {
+        let here = cache.waits(p);
         sum.pages = sum.pages.wrapping_add(here.pages);
         sum.frames += here.frames;
     }

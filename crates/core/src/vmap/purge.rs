@@ -1,9 +1,9 @@
 //! Unmapped addresses wait, and one flush for all of them makes them free (INV-3).
 //!
-//! What waits stays where it is, on the lists of the CPUs that unmapped it (`stock.rs`): a purge counts it, flushes, and says
+//! What waits stays where it is, on the lists of the CPUs that unmapped it (`extent_cache.rs`): a purge counts it, flushes, and says
 //! so. Only what has frames of its own is taken off, because somebody may want the frames and its CPU may never map again.
 //! So an unmap never waits, in whatever context. Three types in a row: [`Taken`] says what one flush must cover,
-//! [`Flushed`] that every CPU has flushed it, and only its extents are [`Idle`](super::extent::Idle).
+//! [`FlushedExtents`] that every CPU has flushed it, and only its extents are [`Idle`](super::extent::Idle).
 //!
 //! Longest lock holds: a few steps on each CPU's own, and [`HOLD`](super::shard) extents of O(log n) each to make them free.
 
@@ -38,9 +38,9 @@ pub(super) enum Effort {
 
 /// Whoever maps purges if twice of what may wait does: who was woken has not come. So what waits is bounded even where
 /// nobody calls [`Manager::vmap_purger`].
-pub(super) fn ease<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
+pub(super) fn throttle<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
     if let Some(sweeping) = &v.sweeping {
-        return sweep::ease(mm, v, sweeping);
+        return sweep::throttle(mm, v, sweeping);
     }
     let (p, pressing) = (mm.platform(), &v.state.numbers.pressing);
     let too_many = || {
@@ -79,7 +79,7 @@ struct Taken {
 
 /// The same, flushed on every CPU.
 #[must_use = "these addresses are lost unless they are made free"]
-struct Flushed(Taken);
+struct FlushedExtents(Taken);
 
 /// Does what [`Manager::vmap_purger`] was woken for.
 pub(super) fn serve<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
@@ -155,7 +155,7 @@ fn purge_alone<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: Effor
     };
     if effort != Effort::Soft {
         let mut returning = Returning::new(mm, v);
-        v.cpus.iter().for_each(|stock| give_back(mm, v, &mut returning, stock.drain(mm, v)));
+        v.cpus.iter().for_each(|cache| give_back(mm, v, &mut returning, cache.drain(mm, v)));
         returning.finish();
         blocks::freshen(mm, v, !p.broken(Rule::EmptyBlocksGoBack));
     }
@@ -192,7 +192,7 @@ impl Taken {
         numbers.sweeps.begun.store(p, number, Ordering::Release);
         // Partner: the fence in `wait_for_purge`. Who unmaps on a CPU where nothing is found waits for the next purge.
         full_fence(p);
-        for found in v.cpus.iter().filter_map(|stock| stock.visit(mm, v, number)) {
+        for found in v.cpus.iter().filter_map(|cache| cache.visit(mm, v, number)) {
             taken.pages += found.pages;
             let span = taken.span.unwrap_or(found.span);
             let end = span.end().max(found.span.end());
@@ -202,18 +202,18 @@ impl Taken {
     }
 
     /// One flush for all of it: at most one IPI per CPU that is online.
-    fn flush<P: Platform>(self, mm: &Manager<'_, P>) -> Flushed {
+    fn flush<P: Platform>(self, mm: &Manager<'_, P>) -> FlushedExtents {
         if let Some(span) = self.span {
             if !mm.platform().broken(Rule::FlushBeforeReuse) {
                 kernel::flush(mm, span, FlushReason::Purge);
             }
             mm.emit(Event::VmapPurged { pages: self.pages });
         }
-        Flushed(self)
+        FlushedExtents(self)
     }
 }
 
-impl Flushed {
+impl FlushedExtents {
     /// Says so, and makes that free which its CPUs do not take back: what has frames.
     fn settle<'p, P: Platform>(self, mm: &Manager<'p, P>, v: &Vmap<'p>) {
         let p = mm.platform();

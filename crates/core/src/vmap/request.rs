@@ -34,7 +34,7 @@ impl Default for VmapPlace {
 
 /// A mapping that is wanted, before anything is checked.
 #[derive(Clone, Copy)]
-pub(super) struct Asked {
+pub(super) struct VmapRequest {
     /// Its pages, without a guard page.
     pub pages: u64,
     /// Where it is to be.

@@ -178,8 +178,8 @@ impl<'p> Vmap<'p> {
             }
         }
         self.each_used(mm, |handle| each(handle, Place::Used));
-        for stock in self.cpus {
-            stock.each(mm, self, |handle, waits| {
+        for cache in self.cpus {
+            cache.each(mm, self, |handle, waits| {
                 each(handle, if waits { Place::Waits } else { Place::AtHand })
             });
         }

@@ -2,13 +2,13 @@
 
 use core::cell::Cell;
 
-use super::state::{Chain, Vmap};
+use super::state::{SlotChain, Vmap};
 use crate::Manager;
 use crate::error::Error;
 use crate::frame::AllocFrom;
 use crate::platform::Platform;
 
-impl Chain {
+impl SlotChain {
     pub fn push<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {
         let p = mm.platform();
         v.extent(mm, handle).next.set(p, self.first.get(p));
@@ -25,7 +25,7 @@ impl Chain {
     }
 }
 
-/// Slots that are this call's alone, linked like those of a [`Chain`].
+/// Slots that are this call's alone, linked like those of a [`SlotChain`].
 #[derive(Default)]
 pub(super) struct Pile {
     /// The first one, plus one.

@@ -1,9 +1,9 @@
 //! What there is of the kernel range: its shards, its CPUs' own, and what is there once.
 
-use super::bitmap::Block;
-use super::cpu::{Numbers, Stock};
+use super::bitmap::VmapBlock;
+use super::cpu::{ExtentCache, Numbers};
 use super::extent::Extent;
-use super::list::List;
+use super::list::HandleList;
 use super::sweeping::Sweeping;
 use crate::Manager;
 use crate::addr::PageRange;
@@ -27,7 +27,7 @@ pub(crate) struct Vmap<'p> {
     pub(super) block_pages: u64,
     pub(super) state: &'p State,
     pub(super) shards: &'p [Shard],
-    pub(super) cpus: &'p [Stock],
+    pub(super) cpus: &'p [ExtentCache],
     /// Frames of the index of blocks: see `index.rs`.
     pub(super) index: &'p [Word32],
     /// Frames of the words that say which extent is in use where: see `used.rs`.
@@ -42,13 +42,13 @@ pub(super) struct State {
     pub(super) numbers: Numbers,
     /// Pages that wait, without what CPUs have not told yet.
     pub(super) reported: Apart<Word64>,
-    pub(super) asked: Apart<Asked>,
+    pub(super) asked: Apart<PurgeRequest>,
     pub(super) extents: Apart<Pool<Extent>>,
-    pub(super) blocks: Apart<Pool<Block>>,
+    pub(super) blocks: Apart<Pool<VmapBlock>>,
     /// Had alone by who purges.
     pub(super) purging: Apart<RwLock<{ Scope::PurgeLock as u8 }>>,
     /// Of a running purge: extents with frames.
-    pub(super) owning: List,
+    pub(super) owning: HandleList,
     pub(super) eager: Areas,
 }
 
@@ -68,7 +68,7 @@ unsafe impl Zeroed for State {}
 
 /// Who purges, and who asks for it.
 #[repr(C)]
-pub(super) struct Asked {
+pub(super) struct PurgeRequest {
     /// Somebody was woken to purge, and has not begun.
     pub(super) wanted: Word32,
     /// A purge is under way: see `Rule::WaitForPurge`.
@@ -84,7 +84,7 @@ pub(crate) struct Shard {
     /// Free extents, by address.
     pub(super) holes: Tree,
     /// Slots at hand.
-    pub(super) spare: Chain,
+    pub(super) spare: SlotChain,
     /// Slabs that the last refill might make.
     pub(super) slabs: Word32,
 }
@@ -94,7 +94,7 @@ unsafe impl Zeroed for Shard {}
 
 /// Slots on a list, under somebody's lock.
 #[repr(C)]
-pub(super) struct Chain {
+pub(super) struct SlotChain {
     pub(super) first: Word32,
     pub(super) len: Word32,
 }

@@ -24,7 +24,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::cpu::Stock;
+use super::cpu::ExtentCache;
 use super::state::Vmap;
 use super::sweeping::{AWAY, Owned, Part, Shared, Sweeping, Waiting};
 use crate::Manager;
@@ -33,7 +33,7 @@ use crate::cpu::CpuId;
 use crate::error::Error;
 use crate::event::{Event, FlushReason};
 use crate::frame::{order_of, own};
-use crate::percpu::{Here, Work};
+use crate::percpu::{CpuGuard, Work};
 use crate::platform::{Platform, WaitKey};
 use crate::rule::Rule;
 use crate::sync::{Word64, full_fence};
@@ -193,20 +193,20 @@ pub(super) fn wait<'p, P: Platform>(
     v: &Vmap<'p>,
     s: &Sweeping<'p>,
     range: PageRange,
-    put: impl FnOnce(&Stock, u64),
+    put: impl FnOnce(&ExtentCache, u64),
 ) -> u64 {
     let p = mm.platform();
     // Partner: the fence in `join_sweep`: drawn above.
     full_fence(p);
-    let (next, enough) = v.own(mm, |stock| {
-        let (turned, waiting) = (stock.turn(mm, v), s.waiting(p));
+    let (next, enough) = v.own(mm, |cache| {
+        let (turned, waiting) = (cache.turn(mm, v), s.waiting(p));
         waiting.turn(mm, v, turned);
         let next = if p.broken(Rule::NextKernelSweep) { turned - 1 } else { turned };
         let (fresh, share) = (&waiting.fresh, v.share(mm));
         let before = fresh.pages.get(p) + fresh.owned.pages.get(p);
         fresh.until.set(p, next);
         add(p, &fresh.pages, range.pages);
-        put(stock, next);
+        put(cache, next);
         // Once in a share, not at each unmap: many CPUs may come to this at once.
         (next, share == 0 || before / share != (before + range.pages) / share)
     });
@@ -230,7 +230,7 @@ pub(super) fn want<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &Sweep
 }
 
 /// This CPU takes part in the sweep of kernel addresses that is under way, if it has not yet. Interrupts are off.
-pub(crate) fn join_sweep<P: Platform>(here: &Here<'_, '_, P>) {
+pub(crate) fn join_sweep<P: Platform>(here: &CpuGuard<'_, '_, P>) {
     let (mm, p) = (here.mm, here.mm.platform());
     let Some((v, s)) = sweeping(mm) else { return };
     let (swept, last) = (&s.swept[here.cpu.index()], v.state.numbers.sweeps.last(p));
@@ -259,14 +259,14 @@ pub(crate) fn ticked<P: Platform>(mm: &Manager<'_, P>) {
         if v.state.numbers.sweeps.at_rest(mm.platform()) {
             return;
         }
-        join_sweep(&Here::new(mm));
+        join_sweep(&CpuGuard::new(mm));
         help(mm, v, s, TICK_LOOKS);
     }
 }
 
 /// Whoever maps takes part, and looks now and then whether all have. Where nobody calls [`Manager::vmap_purger`], it asks those
 /// who let a sweep wait for too long.
-pub(super) fn ease<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &Sweeping<'p>) {
+pub(super) fn throttle<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &Sweeping<'p>) {
     let (p, sweeps) = (mm.platform(), &v.state.numbers.sweeps);
     let last = sweeps.last(p);
     if sweeps.last_over(p) == last {
@@ -274,7 +274,7 @@ pub(super) fn ease<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &Sweep
     }
     // A hint: the task may go on elsewhere.
     if s.swept[p.this_cpu().index()].load(p, Ordering::Relaxed) < last {
-        join_sweep(&Here::new(mm));
+        join_sweep(&CpuGuard::new(mm));
     }
     let waiting = s.waiting(p);
     let pages = waiting.pages(p);
@@ -398,8 +398,8 @@ pub(super) fn hasten<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &Swe
 pub(super) fn gather<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &Sweeping<'p>) {
     let (p, owners) = (mm.platform(), &s.shared.owners);
     owners.for_each(p, |cpu| {
-        let (stock, waiting) = (&v.cpus[cpu.index()], &s.waiting[cpu.index()]);
-        stock.with(mm, || {
+        let (cache, waiting) = (&v.cpus[cpu.index()], &s.waiting[cpu.index()]);
+        cache.with(mm, || {
             waiting.turn(mm, v, v.state.numbers.next(p));
             let flushed = &waiting.flushed;
             v.state.owning.take_over(p, &flushed.extents, v.link(mm));
@@ -413,7 +413,7 @@ pub(super) fn gather<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &Swe
 }
 
 /// This CPU uses no kernel address that is mapped from here on until it has called [`come_back`]. Interrupts are off.
-pub(crate) fn go_away<P: Platform>(here: &Here<'_, '_, P>) {
+pub(crate) fn go_away<P: Platform>(here: &CpuGuard<'_, '_, P>) {
     if let Some((_, s)) = sweeping(here.mm) {
         let (p, swept) = (here.mm.platform(), &s.swept[here.cpu.index()]);
         // Release: partner of the Acquire in `is_past`.
@@ -422,7 +422,7 @@ pub(crate) fn go_away<P: Platform>(here: &Here<'_, '_, P>) {
 }
 
 /// This CPU counts again. A full fence comes next, and then [`join_sweep`]. Interrupts are off.
-pub(crate) fn come_back<P: Platform>(here: &Here<'_, '_, P>) {
+pub(crate) fn come_back<P: Platform>(here: &CpuGuard<'_, '_, P>) {
     if let Some((_, s)) = sweeping(here.mm) {
         let (p, swept) = (here.mm.platform(), &s.swept[here.cpu.index()]);
         swept.store(p, swept.get(p) & !AWAY, Ordering::Relaxed);
@@ -430,7 +430,7 @@ pub(crate) fn come_back<P: Platform>(here: &Here<'_, '_, P>) {
 }
 
 /// This CPU comes online: flushes all kernel addresses, whether a sweep wants it or not, since its TLB may hold anything.
-pub(crate) fn start_empty<P: Platform>(here: &Here<'_, '_, P>) {
+pub(crate) fn start_empty<P: Platform>(here: &CpuGuard<'_, '_, P>) {
     let (mm, p) = (here.mm, here.mm.platform());
     let last = sweeping(mm).map(|(v, s)| {
         let last = v.state.numbers.sweeps.last(p);
@@ -456,7 +456,7 @@ impl<P: Platform> Manager<'_, P> {
     #[doc(alias = "ct_idle_enter")]
     pub fn enter_idle(&self) {
         if sweeping(self).is_some() {
-            go_away(&Here::new(self));
+            go_away(&CpuGuard::new(self));
         }
     }
 
@@ -465,7 +465,7 @@ impl<P: Platform> Manager<'_, P> {
     #[doc(alias = "ct_idle_exit")]
     pub fn leave_idle(&self) {
         let Some((v, s)) = sweeping(self) else { return };
-        let here = Here::new(self);
+        let here = CpuGuard::new(self);
         let (p, swept) = (self.platform(), &s.swept[here.cpu.index()]);
         if swept.get(p) & AWAY == 0 {
             return;

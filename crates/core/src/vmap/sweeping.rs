@@ -1,6 +1,6 @@
 //! What `vmap=sweep` has besides. `sweep.rs` changes it.
 
-use super::list::List;
+use super::list::HandleList;
 use crate::cpumask::CpuMask;
 use crate::sync::{Word32, Word64};
 use crate::tlb::Look;
@@ -70,7 +70,7 @@ pub(super) struct Part {
 /// Extents with frames of their own.
 #[repr(C)]
 pub(super) struct Owned {
-    pub(super) extents: List,
+    pub(super) extents: HandleList,
     pub(super) pages: Word64,
     pub(super) frames: Word64,
 }

@@ -39,7 +39,7 @@ pub(crate) fn write_all<P: Platform>(
         for one in transfers {
             let n = one.frame;
             mm.emit(Event::WriteEnds { frame: n, ok: one.result.is_ok() });
-            if mm.may_swap(n) {
+            if mm.is_swappable(n) {
                 note_swapped(mm, one);
             }
             mm.backoff_of(n).note(p, one.result.is_ok());

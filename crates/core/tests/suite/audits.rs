@@ -91,8 +91,8 @@ fn an_audit_in_the_middle_of_something_says_so() {
     for what in [
         "a CPU's request that somebody has not acknowledged",
         "a page that is locked, or was never read, and nobody works on it",
-        "a space's regions are locked",
-        "an entry with other rights than its region",
+        "a space's VMAs are locked",
+        "an entry with other rights than its VMA",
         "an unmap batch that nobody flushes",
         "mapping counts and entries that lead to pages differ",
         "page tables that no space reaches",

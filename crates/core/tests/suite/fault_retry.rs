@@ -1,4 +1,4 @@
-//! What a fault waits for outside memory it waits for with the regions of its space let go, and looks anew after it.
+//! What a fault waits for outside memory it waits for with the VMAs of its space let go, and looks anew after it.
 
 use crate::machine;
 
@@ -24,7 +24,7 @@ fn stop(mm: &Mm<'_>) {
 enum Stands {
     /// Where it waits: for a device, or for who works on its page.
     Outside,
-    /// Somewhere with the regions held.
+    /// Somewhere with the VMAs held.
     Inside,
 }
 
@@ -45,7 +45,7 @@ fn waits_behind_a_map((config, prepare, access): Wanted, stands: Stands) -> bool
             host.place();
             match stands {
                 Stands::Outside => host.on_disk_read.borrow_mut().push_back(Box::new(stop)),
-                // Behind the lock of the regions, and before anything that could be waited for.
+                // Behind the lock of the VMAs, and before anything that could be waited for.
                 Stands::Inside => host.at_touch(1, 8, stop),
             }
             let faults = || fault(mm, id, AT, access).unwrap();
@@ -97,7 +97,7 @@ fn a_map_that_waits_does_not_stop_faults_while_a_device_reads() {
     ];
     for (name, wanted) in wanted {
         assert!(!waits_behind_a_map(wanted, Stands::Outside), "{name}");
-        // The look sees who stands still with the regions.
+        // The look sees who stands still with the VMAs.
         assert!(waits_behind_a_map(wanted, Stands::Inside), "{name}");
     }
 }
@@ -126,7 +126,7 @@ fn a_map_that_waits_does_not_stop_faults_while_another_waits_for_a_page() {
             host.aside(1, writes, |waiting| {
                 assert!(host.resume_one(waiting), "it must not be written to");
                 host.aside(2, maps, |mapping| {
-                    assert!(!host.resume_one(mapping), "nobody has the regions");
+                    assert!(!host.resume_one(mapping), "nobody has the VMAs");
                     fault(mm, id, AT + 1, UserAccess::Read).unwrap();
                     assert_eq!(order.get(), 10, "the write still waits");
                 });

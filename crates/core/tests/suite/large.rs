@@ -65,7 +65,7 @@ fn without_a_large_frame_the_pages_are_small() {
         assert_eq!(counted(mm, Counter::LargeFault), 0, "small pages are there");
         host.write(mm, id, LARGE + 512, 7).unwrap();
         assert_eq!(counted(mm, Counter::LargeFault), 1);
-        // Not where the region ends inside, and not where nobody asked.
+        // Not where the VMA ends inside, and not where nobody asked.
         let (b, c) = (LARGE + 2048, LARGE + 4096);
         mm.map(id, pages(b, 511), ANON, Prot::ReadWrite).unwrap();
         mm.advise(id, pages(b, 511), Advice::Large).unwrap();
@@ -225,7 +225,7 @@ fn a_large_page_for_which_there_is_no_table_stays_and_goes_later() {
             let host = Host::new(Setup::default());
             let done = host.run(bare("linux"), |mm| {
                 let id = large(mm);
-                // A slot for a region is at hand, and one for a space.
+                // A slot for a VMA is at hand, and one for a space.
                 mm.destroy_space(mm.create_space().unwrap()).unwrap();
                 let mut held = exhaust(mm);
                 give_back(mm, held.split_off(held.len() - frames));

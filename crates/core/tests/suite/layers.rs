@@ -27,7 +27,7 @@ const CALLS_UP: &[(&str, &str, &[&str])] = &[
     ("swap", "vma", &["live_spaces"]),
     ("vma", "file", &["file"]),
     ("writeback", "file", &["file"]),
-    ("writeback", "swap", &["kept_in", "may_swap", "note_gone", "slot_of", "swap_backoff"]),
+    ("writeback", "swap", &["is_swappable", "kept_in", "note_gone", "slot_of", "swap_backoff"]),
 ];
 
 /// Circles through two folders that there are: in the image, the command line says which test runs, and tests are programs for
@@ -312,7 +312,9 @@ fn no_circle_goes_through_two_folders() {
     names.sort();
     let mut found = Vec::new();
     for name in &names {
-        let house = House::read(name, None);
+        // In `linux` too all rooms are methods of one object.
+        let open = if name == "linux" { Some("kernel") } else { None };
+        let house = House::read(name, open);
         let across = house.round().into_iter().filter(|(_, [from, to])| from != to && name != "core");
         found.extend(across.map(|(import, _)| (name.clone(), import)));
     }

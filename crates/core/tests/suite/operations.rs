@@ -34,7 +34,7 @@ fn until_it_fits<T>(
     panic!("it never fits");
 }
 
-/// Maps single pages, in a space of their own, until every slot for regions is taken: the next region needs a frame.
+/// Maps single pages, in a space of their own, until every slot for VMAs is taken: the next VMA needs a frame.
 fn fill_the_region_pool(mm: &Mm<'_>) {
     let (id, mut at) = (mm.create_space().unwrap(), 16);
     let mut until_it_grows = || {
@@ -85,7 +85,7 @@ fn a_fork_that_runs_out_of_memory_leaves_everything_as_it_was() {
             host.write(mm, id, LARGE + 7, 6).unwrap();
         };
         let (failed, child) = until_it_fits(mm, || mm.fork(id), check);
-        assert!(failed > 6, "{failed}: root, regions, tables");
+        assert!(failed > 6, "{failed}: root, VMAs, tables");
         for (page, value) in [(AT, AT), (AT + 15, AT + 15), (1 << 30, 5), (LARGE + 7, 6), (LARGE + 8, 0)] {
             assert_eq!(read_in(mm, child, page), Ok(value));
         }
@@ -138,7 +138,7 @@ fn regions_join_again_when_they_are_alike() {
             let id = mm.create_space().unwrap();
             mm.map(id, pages(from, 64), backing, Prot::ReadWrite).unwrap();
             let pools = mm.validate().pools;
-            // More than a slab of regions, if each left one behind.
+            // More than a slab of VMAs, if each left one behind.
             for i in 0..300 {
                 let part = pages(from + i % 60, 1 + i % 4);
                 mm.protect(id, part, Prot::Read).unwrap();
@@ -151,7 +151,7 @@ fn regions_join_again_when_they_are_alike() {
                 }
             }
             assert_eq!(mm.validate().pools, pools, "{backing:?}");
-            // One region again: taking it out as a whole needs no memory.
+            // One VMA again: taking it out as a whole needs no memory.
             let held = exhaust(mm);
             mm.unmap(id, pages(from, 64)).unwrap();
             give_back(mm, held);

@@ -1,4 +1,4 @@
-//! Memory for what the core keeps comes back: mappings, families, batches.
+//! Memory for what the core keeps comes back: mappings, `anon_vma`s, batches.
 
 use crate::machine;
 

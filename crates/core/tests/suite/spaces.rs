@@ -318,7 +318,7 @@ fn unmapping_a_whole_region_needs_no_memory() {
         let two_slabs = mm.validate().pools;
         assert_eq!(two_slabs, one_slab + 1, "every slot of both slabs is in use");
         let held = exhaust(mm);
-        // The middle of a region would make it two: that takes a slot.
+        // The middle of a VMA would make it two: that takes a slot.
         refused(mm, Error::OutOfMemory, || mm.unmap(id, pages(132, 1)));
         mm.unmap(id, pages(120, 5)).unwrap();
         mm.unmap(id, pages(132, 1)).unwrap();

@@ -80,7 +80,7 @@ fn orderings_that_are_missing_are_seen() {
     let place = |file, code| Place::of(file, code, code);
     // A chain is handed over by its own step, and once more by the acknowledgement behind it.
     drain_and_free("vanilla+drain=holding-cpus").fails(Fault::Without(vec![
-        place("memmap/loose.rs", "loose.first().0 + 1, Ordering::Release"),
+        place("memmap/frame_chain.rs", "chain.first().0 + 1, Ordering::Release"),
         place("ipi.rs", "request.awaited.0.fetch_sub(p, 1, Ordering::Release)"),
     ]));
 }

@@ -206,7 +206,7 @@ fn broken_rules_are_seen() {
 #[test]
 fn orderings_that_are_missing_are_seen() {
     remap_and_purge()
-        .fails(Fault::without_fence("vmap/stock.rs", "stock.waits.store(p, 1, Ordering::Relaxed)"));
+        .fails(Fault::without_fence("vmap/extent_cache.rs", "cache.waits.store(p, 1, Ordering::Relaxed)"));
     remap_and_purge().fails(Fault::without_fence("vmap/purge.rs", "numbers.sweeps.begun.store(p, number"));
     claim().fails(Fault::without(
         "vmap/block.rs",

@@ -8,7 +8,7 @@ mod remote;
 
 pub(crate) use interrupt::hand_over;
 
-use super::percpu::Section;
+use super::percpu::PcpAccess;
 use crate::Manager;
 use crate::charge::charge;
 use crate::event::Event;
@@ -62,7 +62,7 @@ impl<P: Platform> Manager<'_, P> {
     /// Puts the frames that this CPU has at hand back into their zones: before it goes offline, or because it will be
     /// idle for long. Any context but an interrupt handler. No IPI.
     pub fn drain_page_list(&self) {
-        let loose = Section::own(self, |section| section.detach());
-        self.put_loose(loose);
+        let chain = PcpAccess::own(self, |section| section.detach());
+        self.put_chain(chain);
     }
 }

@@ -4,7 +4,7 @@
 use super::drained::Drained;
 use crate::Manager;
 use crate::cpu::CpuId;
-use crate::frame::percpu::Section;
+use crate::frame::percpu::PcpAccess;
 use crate::platform::Platform;
 
 /// Takes what others and this CPU hold. By `force` nobody is passed because he seems to hold nothing.
@@ -16,8 +16,8 @@ pub(super) fn take<P: Platform>(mm: &Manager<'_, P>, force: bool) -> Drained {
         holders += u32::from(held);
         if held || force {
             // The section ends before the zones' locks are taken.
-            let loose = Section::of(mm, cpu, |section| section.detach());
-            frames += mm.put_loose(loose);
+            let chain = PcpAccess::of(mm, cpu, |section| section.detach());
+            frames += mm.put_chain(chain);
         }
     };
     if force {

@@ -1,4 +1,4 @@
-//! Families of anonymous pages (Linux: `anon_vma`), and the trees of VMAs that families and files have. `shown.rs` has the argument.
+//! What anonymous pages belong to, and the trees of VMAs that lead from there, and from files, to page tables. `rmap_tree.rs` has the argument.
 
 use crate::platform::Platform;
 use crate::pool::{Goes, Pooled};
@@ -7,9 +7,10 @@ use crate::sync::{RwLock, Word32, Word64, WriteGuard};
 use crate::tree::{Links, Tree};
 use crate::zeroed::Zeroed;
 
-/// The VMAs that show something.
+/// The VMAs that show a file, or pages of an `anon_vma`: an interval tree.
+#[doc(alias = "i_mmap")]
 #[repr(C)]
-pub(crate) struct Shown {
+pub(crate) struct RmapTree {
     /// Shared by the reverse map; had alone by whoever changes the tree, or the borders of a VMA in it.
     pub lock: RwLock<{ Scope::ReverseMapLock as u8 }>,
     pub(super) by_index: Tree,
@@ -31,30 +32,30 @@ pub(crate) struct Place {
 pub(crate) enum Of {
     /// That of its file.
     File,
-    /// That of its family.
-    Family,
+    /// That of its `anon_vma`.
+    AnonVma,
 }
 
-/// A family, by the handle of its slot.
+/// An `anon_vma`, by the handle of its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct FamilyId(pub u32);
+pub(crate) struct AnonVmaId(pub u32);
 
-/// What the core keeps about a family.
+/// What the core keeps about an `anon_vma`.
 #[repr(C, align(64))]
-pub(crate) struct Family {
-    pub shown: Shown,
+pub(crate) struct AnonVma {
+    pub rmap: RmapTree,
 }
 
 // SAFETY: atomics and locks only; zeros are shown by nobody.
-unsafe impl Zeroed for Family {}
+unsafe impl Zeroed for AnonVma {}
 
-impl Pooled for Family {
+impl Pooled for AnonVma {
     // A page names it, also one that nobody maps any more.
     const GOES: Goes = Goes::Unread;
 }
 
-/// The reverse map cannot look at a VMA meanwhile: neither through its file nor through its family.
+/// The reverse map cannot look at a VMA meanwhile: neither through its file nor through its `anon_vma`.
 pub(crate) struct Alone<'p, P: Platform> {
     pub(super) _file: Option<WriteGuard<'p, P>>,
-    pub(super) _family: Option<WriteGuard<'p, P>>,
+    pub(super) _anon_vma: Option<WriteGuard<'p, P>>,
 }

@@ -1,6 +1,6 @@
 //! What is mapped where: the VMAs of a space, in order of address, each in the trees of what it shows too.
 
-use super::family::{Alone, FamilyId, Of, Place};
+use super::anon_vma::{Alone, AnonVmaId, Of, Place};
 use super::space::Space;
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::frame::AllocFrom;
 use crate::handle::{FileSlot, SpaceId};
 use crate::paging::{Backing, Prot};
-use crate::percpu::Here;
+use crate::percpu::CpuGuard;
 use crate::platform::Platform;
 use crate::pool::{Goes, Pooled};
 use crate::resched::{Work, cost};
@@ -16,55 +16,55 @@ use crate::sync::{Word32, Word64};
 use crate::tree::{Links, Nodes};
 use crate::zeroed::Zeroed;
 
-/// A VMA: a run of pages mapped alike. Guarded by its space's region lock; its place in the trees of its file and its
-/// family, and what the reverse map reads, by their locks too.
+/// A VMA: a run of pages mapped alike. Guarded by its space's VMA lock; its place in the trees of its file and its
+/// `anon_vma`, and what the reverse map reads, by their locks too.
 #[repr(C)]
-pub(crate) struct Region {
+pub(crate) struct Vma {
     pub start: Word64,
     pub pages: Word64,
     /// The page of the file at `start`.
     offset: Word64,
-    /// The index in the family at `start`.
+    /// The index in the `anon_vma` at `start`.
     index: Word64,
     pub space: Word32,
     /// The file plus one; 0 is anonymous memory.
     file: Word32,
-    /// The family of its anonymous pages plus one; 0 if it has none, or none can be reclaimed.
-    family: Word32,
+    /// The `anon_vma` of its anonymous pages plus one; 0 if it has none, or none can be reclaimed.
+    anon_vma: Word32,
     /// See `flag`.
     flags: Word32,
     /// Its place in the space's tree.
     links: Links,
     of_file: Place,
-    of_family: Place,
+    of_anon_vma: Place,
     /// Among those that show the same from the same index on: a later one has a higher number.
     pub(crate) serial: Word64,
 }
 
 // SAFETY: atomics only.
-unsafe impl Zeroed for Region {}
+unsafe impl Zeroed for Vma {}
 
-impl Pooled for Region {
-    // Who looks at one has its space's region lock, or that of a tree in which it is.
+impl Pooled for Vma {
+    // Who looks at one has its space's VMA lock, or that of a tree in which it is.
     const GOES: Goes = Goes::AtOnce;
 }
 
-/// The regions of a space are sorted by their first page.
+/// The VMAs of a space are sorted by their first page.
 struct ByAddress<'a, 'p, P: Platform>(&'a Manager<'p, P>);
 
 impl<P: Platform> Nodes for ByAddress<'_, '_, P> {
     type Key = u64;
 
     fn links(&self, handle: u32) -> &Links {
-        &self.0.region(handle).links
+        &self.0.vma(handle).links
     }
 
     fn key(&self, handle: u32) -> u64 {
-        self.0.region(handle).start.get(self.0.platform())
+        self.0.vma(handle).start.get(self.0.platform())
     }
 }
 
-/// Bits of a region's flags.
+/// Bits of a VMA's flags.
 mod flag {
     pub const READ: u32 = 1;
     pub const WRITE: u32 = 2;
@@ -82,7 +82,7 @@ const fn prot_flags(prot: Prot) -> u32 {
     }
 }
 
-impl Region {
+impl Vma {
     pub fn range<P: Platform>(&self, p: &P) -> PageRange {
         PageRange::new(PageNumber(self.start.get(p)), self.pages.get(p))
     }
@@ -91,8 +91,8 @@ impl Region {
         self.file.get(p).checked_sub(1).map(FileSlot)
     }
 
-    pub fn family<P: Platform>(&self, p: &P) -> Option<FamilyId> {
-        self.family.get(p).checked_sub(1).map(FamilyId)
+    pub fn anon_vma<P: Platform>(&self, p: &P) -> Option<AnonVmaId> {
+        self.anon_vma.get(p).checked_sub(1).map(AnonVmaId)
     }
 
     pub fn prot<P: Platform>(&self, p: &P) -> Prot {
@@ -127,11 +127,11 @@ impl Region {
         self.offset.get(p) + (page.0 - self.start.get(p))
     }
 
-    /// The first page of its file, or the first index in its family, that it shows.
+    /// The first page of its file, or the first index in its `anon_vma`, that it shows.
     pub(crate) fn first_index<P: Platform>(&self, p: &P, of: Of) -> u64 {
         match of {
             Of::File => self.offset.get(p),
-            Of::Family => self.index.get(p),
+            Of::AnonVma => self.index.get(p),
         }
     }
 
@@ -139,18 +139,18 @@ impl Region {
     pub(crate) fn place(&self, of: Of) -> &Place {
         match of {
             Of::File => &self.of_file,
-            Of::Family => &self.of_family,
+            Of::AnonVma => &self.of_anon_vma,
         }
     }
 
-    /// The index in the family of an anonymous page that is shown at `page`.
-    pub fn family_index<P: Platform>(&self, p: &P, page: PageNumber) -> u64 {
+    /// The index in the `anon_vma` of an anonymous page that is shown at `page`.
+    pub fn anon_index<P: Platform>(&self, p: &P, page: PageNumber) -> u64 {
         self.index.get(p) + (page.0 - self.start.get(p))
     }
 
-    /// Its anonymous pages belong to this family from now on. Before it is linked.
-    pub fn join<P: Platform>(&self, p: &P, family: FamilyId, index: u64) {
-        self.family.set(p, family.0 + 1);
+    /// Its anonymous pages belong to this `anon_vma` from now on. Before it is linked.
+    pub fn join<P: Platform>(&self, p: &P, anon_vma: AnonVmaId, index: u64) {
+        self.anon_vma.set(p, anon_vma.0 + 1);
         self.index.set(p, index);
     }
 
@@ -172,19 +172,19 @@ impl Region {
         self.offset.set(p, offset);
         self.file.set(p, file);
         self.flags.set(p, prot_flags(prot) | private);
-        self.family.set(p, 0);
+        self.anon_vma.set(p, 0);
         self.index.set(p, 0);
         self.space.set(p, space.index());
     }
 
     /// Makes this show at `to` what `whole` shows where it is. Not linked yet.
-    pub fn describe_moved<P: Platform>(&self, p: &P, whole: &Region, to: PageNumber, space: SpaceId) {
+    pub fn describe_moved<P: Platform>(&self, p: &P, whole: &Vma, to: PageNumber, space: SpaceId) {
         self.describe_part(p, whole, whole.range(p), space);
         self.start.set(p, to.0);
     }
 
     /// Makes this the part `range` of what `whole` shows, in `space`.
-    pub fn describe_part<P: Platform>(&self, p: &P, whole: &Region, range: PageRange, space: SpaceId) {
+    pub fn describe_part<P: Platform>(&self, p: &P, whole: &Vma, range: PageRange, space: SpaceId) {
         let at = whole.start.get(p);
         // Anonymous memory has no offset; it stays 0, so that neighbours of equal flags can be merged.
         let offset = if whole.file.get(p) == 0 { 0 } else { whole.offset.get(p) + (range.start.0 - at) };
@@ -193,21 +193,21 @@ impl Region {
         self.offset.set(p, offset);
         self.file.set(p, whole.file.get(p));
         self.flags.set(p, whole.flags.get(p));
-        self.family.set(p, whole.family.get(p));
+        self.anon_vma.set(p, whole.anon_vma.get(p));
         self.index
-            .set(p, if whole.family.get(p) == 0 { 0 } else { whole.index.get(p) + (range.start.0 - at) });
+            .set(p, if whole.anon_vma.get(p) == 0 { 0 } else { whole.index.get(p) + (range.start.0 - at) });
         self.space.set(p, space.index());
     }
 
     /// Whether `next` goes on where this ends, in every respect.
-    fn continues_in<P: Platform>(&self, p: &P, next: &Region) -> bool {
+    fn continues_in<P: Platform>(&self, p: &P, next: &Vma) -> bool {
         let end = self.range(p).end();
         end == next.range(p).start
             && self.flags.get(p) == next.flags.get(p)
             && self.file.get(p) == next.file.get(p)
             && (self.file.get(p) == 0 || self.file_page(p, end) == next.offset.get(p))
-            && self.family.get(p) == next.family.get(p)
-            && (self.family.get(p) == 0 || self.family_index(p, end) == next.index.get(p))
+            && self.anon_vma.get(p) == next.anon_vma.get(p)
+            && (self.anon_vma.get(p) == 0 || self.anon_index(p, end) == next.index.get(p))
     }
 
     /// Moves its borders; what it shows where stays. While it is in no tree where that changes its place.
@@ -215,7 +215,7 @@ impl Region {
         if self.file.get(p) != 0 {
             self.offset.set(p, (self.offset.get(p) + to.start.0).wrapping_sub(self.start.get(p)));
         }
-        if self.family.get(p) != 0 {
+        if self.anon_vma.get(p) != 0 {
             self.index.set(p, (self.index.get(p) + to.start.0).wrapping_sub(self.start.get(p)));
         }
         self.start.set(p, to.start.0);
@@ -224,146 +224,137 @@ impl Region {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    pub(crate) fn region(&self, handle: u32) -> &'p Region {
-        self.root.regions.get(self, handle)
+    pub(crate) fn vma(&self, handle: u32) -> &'p Vma {
+        self.root.vmas.get(self, handle)
     }
 
-    /// The region that holds `page`. Under the region lock.
-    pub(crate) fn find_region(
-        &self,
-        id: SpaceId,
-        space: &Space,
-        page: PageNumber,
-    ) -> Option<(u32, &'p Region)> {
+    /// The VMA that holds `page`. Under the VMA lock.
+    pub(crate) fn find_vma(&self, id: SpaceId, space: &Space, page: PageNumber) -> Option<(u32, &'p Vma)> {
         let p = self.platform();
-        // This CPU's last fault was probably in the same region.
+        // This CPU's last fault was probably in the same VMA.
         let shape = space.shape.get(p);
-        if let Some(hint) = Here::new(self).slot().last_region.get(id.slot(), shape)
-            && let region = self.region(hint)
-            && region.range(p).contains(page)
+        if let Some(hint) = CpuGuard::new(self).slot().last_vma.get(id.slot(), shape)
+            && let vma = self.vma(hint)
+            && vma.range(p).contains(page)
         {
-            return Some((hint, region));
+            return Some((hint, vma));
         }
         let handle = space.by_address.at_or_before(p, &ByAddress(self), page.0)?;
-        let region = self.region(handle);
-        if !region.range(p).contains(page) {
+        let vma = self.vma(handle);
+        if !vma.range(p).contains(page) {
             return None;
         }
-        Here::new(self).slot().last_region.set(id.slot(), shape, handle);
-        Some((handle, region))
+        CpuGuard::new(self).slot().last_vma.set(id.slot(), shape, handle);
+        Some((handle, vma))
     }
 
-    /// The regions of a space by address. Under the region lock.
-    pub(crate) fn regions_of(&self, space: &Space) -> impl Iterator<Item = (u32, &'p Region)> {
-        self.regions_from(space, PageNumber(0))
+    /// The VMAs of a space by address. Under the VMA lock.
+    pub(crate) fn vmas_of(&self, space: &Space) -> impl Iterator<Item = (u32, &'p Vma)> {
+        self.vmas_from(space, PageNumber(0))
     }
 
-    /// The regions of a space from the first whose end lies above `page`. Under the region lock.
-    pub(crate) fn regions_from(
-        &self,
-        space: &Space,
-        page: PageNumber,
-    ) -> impl Iterator<Item = (u32, &'p Region)> {
-        core::iter::successors(self.region_from(space, page), |&(before, _)| {
+    /// The VMAs of a space from the first whose end lies above `page`. Under the VMA lock.
+    pub(crate) fn vmas_from(&self, space: &Space, page: PageNumber) -> impl Iterator<Item = (u32, &'p Vma)> {
+        core::iter::successors(self.vma_from(space, page), |&(before, _)| {
             let handle = space.by_address.next(self.platform(), &ByAddress(self), before)?;
-            Some((handle, self.region(handle)))
+            Some((handle, self.vma(handle)))
         })
     }
 
-    /// The first region that ends above `page`. Under the region lock.
-    pub(crate) fn region_from(&self, space: &Space, page: PageNumber) -> Option<(u32, &'p Region)> {
+    /// The first VMA that ends above `page`. Under the VMA lock.
+    pub(crate) fn vma_from(&self, space: &Space, page: PageNumber) -> Option<(u32, &'p Vma)> {
         let p = self.platform();
         let (tree, nodes) = (&space.by_address, ByAddress(self));
         let handle = match tree.at_or_before(p, &nodes, page.0) {
-            Some(before) if self.region(before).range(p).end() > page => before,
+            Some(before) if self.vma(before).range(p).end() > page => before,
             Some(before) => tree.next(p, &nodes, before)?,
             None => tree.first(p, &nodes)?,
         };
-        Some((handle, self.region(handle)))
+        Some((handle, self.vma(handle)))
     }
 
-    /// Puts a described region into its space and into the trees of what it shows. Under the region lock and those of the
+    /// Puts a described VMA into its space and into the trees of what it shows. Under the VMA lock and those of the
     /// trees, all held alone.
-    pub(crate) fn link_region(&self, space: &Space, handle: u32) {
-        self.place_region(space, handle);
-        self.link_shown(handle);
+    pub(crate) fn link_vma(&self, space: &Space, handle: u32) {
+        self.place_vma(space, handle);
+        self.link_rmap(handle);
     }
 
-    /// Takes a region out of all, and lets go of `alone` and of the region. Under the region lock, held alone. Afterwards
+    /// Takes a VMA out of all, and lets go of `alone` and of the VMA. Under the VMA lock, held alone. Afterwards
     /// no reverse map finds it, and no CPU's hint leads to it.
-    pub(crate) fn remove_region(&self, space: &Space, handle: u32, alone: Alone<'p, P>) {
-        self.displace_region(space, handle);
-        let childless = self.unlink_shown(handle);
+    pub(crate) fn remove_vma(&self, space: &Space, handle: u32, alone: Alone<'p, P>) {
+        self.displace_vma(space, handle);
+        let childless = self.unlink_rmap(handle);
         drop(alone);
-        self.release_region(handle);
-        if let Some(family) = childless {
-            self.release_family(family);
+        self.release_vma(handle);
+        if let Some(anon_vma) = childless {
+            self.release_anon_vma(anon_vma);
         }
     }
 
-    fn place_region(&self, space: &Space, handle: u32) {
+    fn place_vma(&self, space: &Space, handle: u32) {
         let p = self.platform();
         space.by_address.insert(p, &ByAddress(self), handle);
         space.map_count.set(p, space.map_count.get(p) + 1);
     }
 
-    fn displace_region(&self, space: &Space, handle: u32) {
+    fn displace_vma(&self, space: &Space, handle: u32) {
         let p = self.platform();
         space.by_address.remove(p, &ByAddress(self), handle);
         space.map_count.set(p, space.map_count.get(p) - 1);
         space.shape.set(p, space.shape.get(p) + 1);
     }
 
-    /// A slot for one region more of a space. Under its region lock, held alone. May wait for memory.
-    pub(crate) fn new_region(&self, space: &Space) -> Result<u32, Error> {
+    /// A slot for one VMA more of a space. Under its VMA lock, held alone. May wait for memory.
+    pub(crate) fn new_vma(&self, space: &Space) -> Result<u32, Error> {
         self.check_map_count(space)?;
-        Ok(self.root.regions.reserve(self, AllocFrom::HERE)?.commit())
+        Ok(self.root.vmas.reserve(self, AllocFrom::HERE)?.commit())
     }
 
-    /// Whether a space may have one region more. Under its region lock, held alone.
+    /// Whether a space may have one VMA more. Under its VMA lock, held alone.
     pub(crate) fn check_map_count(&self, space: &Space) -> Result<(), Error> {
         let most = self.config().max_map_count;
         if space.map_count.get(self.platform()) < most { Ok(()) } else { Err(Error::MapCount { most }) }
     }
 
-    /// Gives a region back that is not linked.
-    pub(crate) fn release_region(&self, handle: u32) {
-        self.root.regions.release(self, handle);
+    /// Gives a VMA back that is not linked.
+    pub(crate) fn release_vma(&self, handle: u32) {
+        self.root.vmas.release(self, handle);
     }
 
-    /// Makes `page` a border between regions. Under the region lock, held alone. May wait for memory.
-    pub(crate) fn split_region_at(&self, id: SpaceId, space: &Space, page: PageNumber) -> Result<(), Error> {
+    /// Makes `page` a border between VMAs. Under the VMA lock, held alone. May wait for memory.
+    pub(crate) fn split_vma_at(&self, id: SpaceId, space: &Space, page: PageNumber) -> Result<(), Error> {
         let p = self.platform();
-        let Some((handle, region)) = self.region_from(space, page) else { return Ok(()) };
-        let whole = region.range(p);
+        let Some((handle, vma)) = self.vma_from(space, page) else { return Ok(()) };
+        let whole = vma.range(p);
         if whole.start >= page {
             return Ok(());
         }
-        let tail = self.new_region(space)?;
-        let _alone = self.alone_with_shown(region);
-        self.region(tail).describe_part(p, region, PageRange::between(page, whole.end()), id);
-        self.trim_shown(handle, PageRange::between(whole.start, page));
-        self.link_region(space, tail);
+        let tail = self.new_vma(space)?;
+        let _alone = self.lock_rmap(vma);
+        self.vma(tail).describe_part(p, vma, PageRange::between(page, whole.end()), id);
+        self.trim_rmap(handle, PageRange::between(whole.start, page));
+        self.link_vma(space, tail);
         Ok(())
     }
 
-    /// Joins the regions on both sides of `page` if they show one thing in one way. Under the region lock, held alone.
-    pub(crate) fn merge_regions_at(&self, space: &Space, page: PageNumber) {
+    /// Joins the VMAs on both sides of `page` if they show one thing in one way. Under the VMA lock, held alone.
+    pub(crate) fn merge_vmas_at(&self, space: &Space, page: PageNumber) {
         let p = self.platform();
         let Some(before) = page.0.checked_sub(1).map(PageNumber) else { return };
-        let mut both = self.regions_from(space, before);
+        let mut both = self.vmas_from(space, before);
         let (Some((first, left)), Some((handle, right))) = (both.next(), both.next()) else { return };
         if right.range(p).start != page || !left.continues_in(p, right) {
             return;
         }
         let whole = PageRange::between(left.range(p).start, right.range(p).end());
-        let alone = self.alone_with_shown(right);
+        let alone = self.lock_rmap(right);
         self.note_lowered(left);
-        self.trim_shown(first, whole);
-        self.remove_region(space, handle, alone);
+        self.trim_rmap(first, whole);
+        self.remove_vma(space, handle, alone);
     }
 
-    /// The first page of `range` that no region holds. Under the region lock.
+    /// The first page of `range` that no VMA holds. Under the VMA lock.
     pub(crate) fn first_unmapped(
         &self,
         space: &Space,
@@ -372,8 +363,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     ) -> Option<PageNumber> {
         let p = self.platform();
         let mut at = range.start;
-        for (_, region) in self.regions_from(space, range.start) {
-            let found = region.range(p);
+        for (_, vma) in self.vmas_from(space, range.start) {
+            let found = vma.range(p);
             if at >= range.end() || found.start > at {
                 break;
             }
@@ -383,27 +374,27 @@ impl<'p, P: Platform> Manager<'p, P> {
         (at < range.end()).then_some(at)
     }
 
-    /// The first page of `range` that a region holds. Under the region lock.
+    /// The first page of `range` that a VMA holds. Under the VMA lock.
     pub(crate) fn first_mapped(&self, space: &Space, range: PageRange) -> Option<PageNumber> {
         let p = self.platform();
-        let (_, region) = self.region_from(space, range.start)?;
-        region.range(p).intersect(range).map(|clash| clash.start)
+        let (_, vma) = self.vma_from(space, range.start)?;
+        vma.range(p).intersect(range).map(|clash| clash.start)
     }
 
-    /// What would lie between regions around `range` if it held none.
+    /// What would lie between VMAs around `range` if it held none.
     pub(crate) fn gap_around(&self, space: &Space, range: PageRange) -> PageRange {
         let p = self.platform();
-        let before = self.region_before(space, range.start).map(|(_, region)| region.range(p).end());
-        let after = self.region_from(space, range.end()).map(|(_, region)| region.range(p).start);
+        let before = self.vma_before(space, range.start).map(|(_, vma)| vma.range(p).end());
+        let after = self.vma_from(space, range.end()).map(|(_, vma)| vma.range(p).start);
         PageRange::between(
             before.map_or(PageNumber(0), |end| end.min(range.start)),
             after.map_or(PageNumber::USER_END, |start| start.max(range.end())),
         )
     }
 
-    /// Takes `range` out of all regions, with nothing mapped in it any more. `spare` is the slot for the second half of
-    /// the one that goes on at both ends. Under the region lock, held alone.
-    pub(crate) fn cut_regions(
+    /// Takes `range` out of all VMAs, with nothing mapped in it any more. `spare` is the slot for the second half of
+    /// the one that goes on at both ends. Under the VMA lock, held alone.
+    pub(crate) fn cut_vmas(
         &self,
         id: SpaceId,
         space: &Space,
@@ -412,34 +403,34 @@ impl<'p, P: Platform> Manager<'p, P> {
         work: &mut Work<'_, 'p, P>,
     ) {
         let p = self.platform();
-        while let Some((handle, region)) =
-            self.region_from(space, range.start).filter(|(_, region)| region.range(p).start < range.end())
+        while let Some((handle, vma)) =
+            self.vma_from(space, range.start).filter(|(_, vma)| vma.range(p).start < range.end())
         {
-            let whole = region.range(p);
-            let alone = self.alone_with_shown(region);
+            let whole = vma.range(p);
+            let alone = self.lock_rmap(vma);
             if whole.end() > range.end() {
                 let tail = PageRange::between(range.end(), whole.end());
                 if whole.start >= range.start {
-                    self.trim_shown(handle, tail);
+                    self.trim_rmap(handle, tail);
                     break;
                 }
                 if let Some(spare) = spare.take() {
-                    self.region(spare).describe_part(p, region, tail, id);
-                    self.link_region(space, spare);
+                    self.vma(spare).describe_part(p, vma, tail, id);
+                    self.link_vma(space, spare);
                 }
             }
             if whole.start < range.start {
-                self.trim_shown(handle, PageRange::between(whole.start, range.start));
+                self.trim_rmap(handle, PageRange::between(whole.start, range.start));
                 continue;
             }
-            self.remove_region(space, handle, alone);
+            self.remove_vma(space, handle, alone);
             work.did(cost::LINK);
         }
     }
 
-    pub(crate) fn region_before(&self, space: &Space, page: PageNumber) -> Option<(u32, &'p Region)> {
+    pub(crate) fn vma_before(&self, space: &Space, page: PageNumber) -> Option<(u32, &'p Vma)> {
         let p = self.platform();
         let handle = space.by_address.at_or_before(p, &ByAddress(self), page.0.checked_sub(1)?)?;
-        Some((handle, self.region(handle)))
+        Some((handle, self.vma(handle)))
     }
 }

@@ -20,14 +20,14 @@
 use core::sync::atomic::Ordering;
 
 use super::bins;
-use super::cpu::{Batch, Stock};
+use super::cpu::{Batch, ExtentCache};
 use super::extent::{Owned, Unmapped, Want};
 use super::pressure::{self, Waits};
 use super::state::Vmap;
 use super::sweep;
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
-use crate::percpu::Here;
+use crate::percpu::CpuGuard;
 use crate::platform::Platform;
 use crate::rule::Rule;
 use crate::sync::full_fence;
@@ -51,15 +51,19 @@ pub(super) struct Found {
 
 impl<'p> Vmap<'p> {
     /// Runs `work` on this CPU's own, under its lock, interrupts off.
-    pub(super) fn own<P: Platform, R>(&self, mm: &Manager<'p, P>, work: impl FnOnce(&'p Stock) -> R) -> R {
-        let here = Here::new(mm);
-        let stock = &self.cpus[here.cpu.index()];
-        let _guard = stock.lock.lock(mm);
-        work(stock)
+    pub(super) fn own<P: Platform, R>(
+        &self,
+        mm: &Manager<'p, P>,
+        work: impl FnOnce(&'p ExtentCache) -> R,
+    ) -> R {
+        let here = CpuGuard::new(mm);
+        let cache = &self.cpus[here.cpu.index()];
+        let _guard = cache.lock.lock(mm);
+        work(cache)
     }
 }
 
-impl Stock {
+impl ExtentCache {
     /// No purge comes by here: sweeps take their place. Before any CPU uses the manager.
     pub fn never_visited<P: Platform>(&self, p: &P) {
         self.waits.set(p, 1);
@@ -67,7 +71,7 @@ impl Stock {
 
     /// Runs `work` under the lock, interrupts off.
     pub fn with<P: Platform, R>(&self, mm: &Manager<'_, P>, work: impl FnOnce() -> R) -> R {
-        let _here = Here::new(mm);
+        let _here = CpuGuard::new(mm);
         let _guard = self.lock.lock(mm);
         work()
     }
@@ -216,7 +220,7 @@ fn wait_for_purge<'p, P: Platform>(
     mm: &Manager<'p, P>,
     v: &Vmap<'p>,
     range: PageRange,
-    put: impl FnOnce(&Stock, u64),
+    put: impl FnOnce(&ExtentCache, u64),
 ) -> u64 {
     if let Some(sweeping) = &v.sweeping {
         return sweep::wait(mm, v, sweeping, range, put);
@@ -224,17 +228,17 @@ fn wait_for_purge<'p, P: Platform>(
     let (p, reported) = (mm.platform(), &v.state.reported);
     // PITFALLS 24: a purge that comes next subtracts it.
     let late = p.broken(Rule::CountBeforeWaiting);
-    let mut report = v.own(mm, |stock| {
-        if stock.waits.get(p) == 0 {
-            stock.heed_visit(mm, v);
-            stock.waits.store(p, 1, Ordering::Relaxed);
+    let mut report = v.own(mm, |cache| {
+        if cache.waits.get(p) == 0 {
+            cache.heed_visit(mm, v);
+            cache.waits.store(p, 1, Ordering::Relaxed);
             // Partner: the fence in `Taken::all`.
             full_fence(p);
         }
-        let report = stock.count(mm, v, range);
+        let report = cache.count(mm, v, range);
         let before = if report > 0 && !late { reported.fetch_add(p, report, Ordering::Relaxed) } else { 0 };
-        let next = stock.turn(mm, v);
-        put(stock, next);
+        let next = cache.turn(mm, v);
+        put(cache, next);
         (report, before, next)
     });
     if report.0 > 0 && late {
@@ -258,19 +262,19 @@ pub(super) fn defer<'p, P: Platform>(
     let handle = extent.handle();
     let were_on = may_wait(mm).is_ok();
     let mut back = [None; BACK];
-    wait_for_purge(mm, v, whole, |stock, next| {
+    wait_for_purge(mm, v, whole, |cache, next| {
         if let Some(sweeping) = v.sweeping.as_ref().filter(|_| frames > 0) {
             sweeping.own(mm, v, handle, whole, frames);
         } else if frames > 0 {
-            stock.frames.set(p, stock.frames.get(p) + frames);
-            stock.owning.push(p, v.link(mm), handle);
+            cache.frames.set(p, cache.frames.get(p) + frames);
+            cache.owning.push(p, v.link(mm), handle);
         } else {
-            stock.fresh.extents.push(mm, v, whole.pages, handle);
-            stock.fresh.purge.set(p, next);
+            cache.fresh.extents.push(mm, v, whole.pages, handle);
+            cache.fresh.purge.set(p, next);
         }
         // Not in an interrupt handler: it may have come in the middle of a shard's lock.
-        if !stock.excess.is_empty(p) && were_on {
-            back = [(); BACK].map(|()| stock.excess.pop(p, v.link(mm)));
+        if !cache.excess.is_empty(p) && were_on {
+            back = [(); BACK].map(|()| cache.excess.pop(p, v.link(mm)));
         }
     });
     give_back(mm, v, back);
@@ -287,13 +291,13 @@ pub(super) fn defer_slots<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, ra
 pub(super) fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, want: &Want) -> Option<Owned> {
     let p = mm.platform();
     let mut back = [None; BACK];
-    let found = v.own(mm, |stock| {
-        stock.turn(mm, v);
-        let bins = [&stock.surplus, &stock.ready];
+    let found = v.own(mm, |cache| {
+        cache.turn(mm, v);
+        let bins = [&cache.surplus, &cache.ready];
         let found = bins.iter().find_map(|bins| bins.take(mm, v, want, LOOKS));
         if found.is_none() {
             let long = || bins.iter().find_map(|bins| bins.pop_long(mm, v));
-            let next = || stock.excess.pop(p, v.link(mm)).or_else(|| bins::is_long(want.pages).then(long)?);
+            let next = || cache.excess.pop(p, v.link(mm)).or_else(|| bins::is_long(want.pages).then(long)?);
             back = [(); BACK].map(|()| next());
         }
         found.map(|(handle, place)| Owned::new(handle, place))

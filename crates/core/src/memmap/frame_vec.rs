@@ -4,17 +4,17 @@ use crate::addr::FrameNumber;
 use crate::config::MAX_LRU_BATCH;
 
 /// As many as fit: those of a scan, or of an LRU batch.
-pub(crate) struct Few {
-    frames: [FrameNumber; Few::MOST],
+pub(crate) struct FrameVec {
+    frames: [FrameNumber; FrameVec::MOST],
     len: usize,
 }
 
-impl Few {
+impl FrameVec {
     /// The most that fit.
     pub const MOST: usize = MAX_LRU_BATCH;
 
     pub const fn new() -> Self {
-        Few { frames: [FrameNumber::NONE; Few::MOST], len: 0 }
+        FrameVec { frames: [FrameNumber::NONE; FrameVec::MOST], len: 0 }
     }
 
     pub fn push(&mut self, frame: FrameNumber) {
@@ -23,7 +23,7 @@ impl Few {
     }
 
     pub fn is_full(&self) -> bool {
-        self.len == Few::MOST
+        self.len == FrameVec::MOST
     }
 
     pub fn clear(&mut self) {

@@ -1,0 +1,247 @@
+//! The reverse map's trees: which VMAs show a page of a file, or an anonymous page?
+//!
+//! An **`anon_vma`** is, as in Linux, a mapping of anonymous memory, or of a file's private copies, with all that splits,
+//! moves and forks made of it. An anonymous page belongs to an `anon_vma` and has an index there: the page at which the `anon_vma`
+//! showed it first. So the reverse map finds its entries wherever they have gone: it asks each VMA of the `anon_vma` that
+//! shows this index, and looks whether the entry there leads to the page. Two VMAs of an `anon_vma` may show one index
+//! differently, as after a copied write: then the frame in the entry tells them apart.
+//!
+//! A file and an `anon_vma` have an interval tree each, so a page's walk visits those VMAs that show its index and no others,
+//! however many there are. The walk lets go of the tree's lock now and then: whoever maps, unmaps, execs or exits waits
+//! for a bounded part of it. It goes on after the last one it has visited, by its key:
+//!
+//! - **One order.** VMAs are sorted by the first index that they show, and among equals by when they were linked. An entry only
+//!   moves from a VMA to one that comes later: fork links the child's VMA, and a move that at the new address, while the
+//!   old one is linked and before the first entry goes there. So a walk that has passed the old one with the
+//!   entry still there has dealt with it, and one that has not comes by the new one. (Linux relies on the same order in `fork`
+//!   and `mremap`.)
+//! - **What begins lower.** Where two VMAs become one, what the second showed is found at the key of the first, which a
+//!   walk may have passed. So merging counts `lowered` up, and a walk that finds it changed begins anew; after a few times
+//!   it keeps the lock instead, so that it ends.
+//! - **What may be missed all the same**: an entry that a fault makes behind the walk. Reclaim asks the page's map count, not
+//!   the walk, whether an entry is left; aging counts too few; and of a page that write-back has locked no fault makes an
+//!   entry that may be written through (INV-2). A VMA may be visited twice, when it was split in between: what users of the
+//!   walk do is the same done twice.
+
+use core::ops::ControlFlow;
+
+use super::anon_vma::{Alone, AnonVma, AnonVmaId, Of, RmapTree};
+use crate::Manager;
+use crate::addr::{PageNumber, PageRange};
+use crate::error::Error;
+use crate::frame::AllocFrom;
+use crate::memmap::MAX_INDEX;
+use crate::platform::Platform;
+use crate::resched::{Work, cost};
+use crate::rule::Rule;
+use crate::sync::Word64;
+use crate::tree::interval::{Intervals, update_end};
+use crate::tree::{Links, Nodes};
+use crate::vma::{Space, Vma};
+
+/// How often a walk begins anew because VMAs were merged, before it keeps the lock.
+const REWALKS: u32 = 3;
+
+/// The VMAs of a file, or of an `anon_vma`, by what they show first.
+struct ByIndex<'a, 'p, P: Platform> {
+    mm: &'a Manager<'p, P>,
+    of: Of,
+}
+
+impl<P: Platform> Nodes for ByIndex<'_, '_, P> {
+    /// The first index; the serial number.
+    type Key = (u64, u64);
+
+    fn links(&self, handle: u32) -> &Links {
+        &self.mm.vma(handle).place(self.of).links
+    }
+    fn key(&self, handle: u32) -> (u64, u64) {
+        let (p, vma) = (self.mm.platform(), self.mm.vma(handle));
+        (vma.first_index(p, self.of), vma.serial.get(p))
+    }
+    fn update(&self, handle: u32) -> bool {
+        update_end(self.mm.platform(), self, handle)
+    }
+}
+
+impl<P: Platform> Intervals for ByIndex<'_, '_, P> {
+    fn start(&self, handle: u32) -> u64 {
+        self.mm.vma(handle).first_index(self.mm.platform(), self.of)
+    }
+    fn end(&self, handle: u32) -> u64 {
+        let (p, vma) = (self.mm.platform(), self.mm.vma(handle));
+        vma.first_index(p, self.of) + vma.pages.get(p)
+    }
+    fn highest_end(&self, handle: u32) -> &Word64 {
+        &self.mm.vma(handle).place(self.of).highest_end
+    }
+}
+
+impl RmapTree {
+    pub fn clear<P: Platform>(&self, p: &P) {
+        self.by_index.clear(p);
+    }
+
+    pub fn is_empty<P: Platform>(&self, p: &P) -> bool {
+        self.by_index.is_empty(p)
+    }
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    pub(crate) fn anon_vma(&self, id: AnonVmaId) -> &'p AnonVma {
+        self.root.anon_vmas.get(self, id.0)
+    }
+
+    /// An `anon_vma` that nobody belongs to yet, if anonymous pages can be reclaimed. May wait for memory.
+    pub(crate) fn new_anon_vma(&self) -> Result<Option<AnonVmaId>, Error> {
+        if !self.config().swap {
+            return Ok(None);
+        }
+        let id = AnonVmaId(self.root.anon_vmas.reserve(self, AllocFrom::HERE)?.commit());
+        self.anon_vma(id).rmap.clear(self.platform());
+        Ok(Some(id))
+    }
+
+    /// The `anon_vma` of a neighbour of `range`, and the index with which the range goes on in it: so that neighbours that are
+    /// mapped one by one can become one VMA.
+    pub(crate) fn neighbours_anon_vma(&self, space: &Space, range: PageRange) -> Option<(AnonVmaId, u64)> {
+        let p = self.platform();
+        let before = || {
+            let (_, vma) = self.vma_before(space, range.start)?;
+            let next_to = vma.range(p).end() == range.start;
+            next_to.then(|| Some((vma.anon_vma(p)?, vma.anon_index(p, range.start)))).flatten()
+        };
+        let after = || {
+            let (_, vma) = self.vma_from(space, range.end())?;
+            let next_to = vma.range(p).start == range.end();
+            let index = || vma.anon_index(p, range.end()).checked_sub(range.pages);
+            next_to.then(|| Some((vma.anon_vma(p)?, index()?))).flatten()
+        };
+        let fits = |&(_, index): &(AnonVmaId, u64)| index + range.pages <= MAX_INDEX;
+        before().filter(fits).or_else(|| after().filter(fits))
+    }
+
+    /// Gives an `anon_vma` back to which no VMA belongs. Pages that somebody still works on may name it: the reverse map
+    /// then finds nothing, or VMAs of another `anon_vma`, and no entry that leads to them.
+    pub(crate) fn release_anon_vma(&self, id: AnonVmaId) {
+        self.root.anon_vmas.release(self, id.0);
+    }
+
+    /// Has the reverse map of a VMA's file and of its `anon_vma` alone: while its borders or its place change, so that no
+    /// reverse map misses an entry of it. May wait.
+    pub(crate) fn lock_rmap(&self, vma: &Vma) -> Alone<'p, P> {
+        let p = self.platform();
+        Alone {
+            _file: vma.file(p).map(|file| self.file(file).rmap.lock.write(p)),
+            _anon_vma: vma.anon_vma(p).map(|anon_vma| self.anon_vma(anon_vma).rmap.lock.write(p)),
+        }
+    }
+
+    /// Puts a described VMA into the trees of what it shows, behind all that show the same from the same index on. Under
+    /// their locks, held alone.
+    pub(crate) fn link_rmap(&self, handle: u32) {
+        let (p, vma) = (self.platform(), self.vma(handle));
+        let trees = || self.trees_of(vma).map(|(_, rmap)| rmap);
+        let serial = 1 + trees().map(|rmap| rmap.linked.get(p)).max().unwrap_or(0);
+        trees().for_each(|rmap| rmap.linked.set(p, serial));
+        vma.serial.set(p, serial);
+        self.insert_rmap(handle);
+    }
+
+    /// Takes a VMA out of both trees. Under their locks, held alone. Returns its `anon_vma` if it was the last of it: to be
+    /// released once the locks are.
+    #[must_use]
+    pub(crate) fn unlink_rmap(&self, handle: u32) -> Option<AnonVmaId> {
+        let (p, vma) = (self.platform(), self.vma(handle));
+        self.remove_rmap(handle);
+        vma.anon_vma(p).filter(|&anon_vma| self.anon_vma(anon_vma).rmap.is_empty(p))
+    }
+
+    /// Moves the borders of a VMA; what it shows where stays. Under the locks of its trees, held alone.
+    pub(crate) fn trim_rmap(&self, handle: u32, to: PageRange) {
+        let (p, vma) = (self.platform(), self.vma(handle));
+        if vma.range(p).start == to.start {
+            vma.trim(p, to);
+            for (of, rmap) in self.trees_of(vma) {
+                rmap.by_index.refresh(p, &ByIndex { mm: self, of }, handle);
+            }
+        } else {
+            // Others may begin between its old place and its new one.
+            self.remove_rmap(handle);
+            vma.trim(p, to);
+            self.insert_rmap(handle);
+        }
+    }
+
+    /// What a VMA with a higher key has shown is this one's from now on. Under the locks of its trees, held alone.
+    pub(crate) fn note_lowered(&self, vma: &Vma) {
+        let p = self.platform();
+        self.trees_of(vma).for_each(|(_, rmap)| rmap.lowered.set(p, rmap.lowered.get(p).wrapping_add(1)));
+    }
+
+    fn insert_rmap(&self, handle: u32) {
+        for (of, rmap) in self.trees_of(self.vma(handle)) {
+            rmap.by_index.insert(self.platform(), &ByIndex { mm: self, of }, handle);
+        }
+    }
+
+    fn remove_rmap(&self, handle: u32) {
+        for (of, rmap) in self.trees_of(self.vma(handle)) {
+            rmap.by_index.remove(self.platform(), &ByIndex { mm: self, of }, handle);
+        }
+    }
+
+    /// The trees that a VMA belongs to.
+    fn trees_of(&self, vma: &Vma) -> impl Iterator<Item = (Of, &'p RmapTree)> {
+        let p = self.platform();
+        let file = vma.file(p).map(|file| (Of::File, &self.file(file).rmap));
+        let anon_vma = vma.anon_vma(p).map(|anon_vma| (Of::AnonVma, &self.anon_vma(anon_vma).rmap));
+        file.into_iter().chain(anon_vma)
+    }
+
+    /// Visits the VMAs that show `index` of a file, or of an `anon_vma`, with the address where they do, until `each` has
+    /// enough. Gives way between some of them, with the lock let go: the module says what that means. The caller holds no
+    /// spin lock, and neither this lock nor one inside it.
+    pub(crate) fn each_vma(
+        &self,
+        rmap: &RmapTree,
+        of: Of,
+        index: u64,
+        mut each: impl FnMut(&'p Vma, PageNumber) -> ControlFlow<()>,
+    ) {
+        let (p, nodes) = (self.platform(), ByIndex { mm: self, of });
+        let tree = &rmap.by_index;
+        let mut work = Work::begin(self);
+        let (mut after, mut rewalks) = (None, 0);
+        let mut lowered = None;
+        loop {
+            let shared = rmap.lock.read(p);
+            let now = rmap.lowered.get(p);
+            if lowered.replace(now).is_some_and(|before| before != now) && !p.broken(Rule::RewalkAfterMerge) {
+                (after, rewalks) = (None, rewalks + 1);
+            }
+            let mut at = match after {
+                None => tree.first_over(p, &nodes, index),
+                Some((start, serial)) => tree.first_over_from(p, &nodes, (start, serial + 1), index),
+            };
+            loop {
+                let Some(handle) = at else { return };
+                let vma = self.vma(handle);
+                let page = PageNumber(vma.start.get(p) + (index - vma.first_index(p, of)));
+                if each(vma, page).is_break() {
+                    return;
+                }
+                if work.is_due(cost::VMA) {
+                    if rewalks < REWALKS {
+                        after = Some(nodes.key(handle));
+                        break;
+                    }
+                    work.give_way();
+                }
+                at = tree.next_over(p, &nodes, handle, index);
+            }
+            drop(shared);
+            work.give_way();
+        }
+    }
+}
