@@ -48,6 +48,7 @@ numbers! {
     ENOTEMPTY = 39, "The directory is not empty.";
     ELOOP = 40, "Too many symbolic links.";
     EOVERFLOW = 75, "Too large a number.";
+    ENOTSOCK = 88, "Not a socket.";
     EOPNOTSUPP = 95, "Not of this kind of file.";
     EAFNOSUPPORT = 97, "No such kind of network.";
     ETIMEDOUT = 110, "The time is over.";

@@ -256,6 +256,9 @@ pub fn call<M: Machine>(
         n::membarrier => linux.membarrier(a),
         // There is no network.
         n::socket | n::socketpair => Err(Errno::EAFNOSUPPORT),
+        n::getpeername | n::getsockname | n::getsockopt => {
+            linux.open_file(thread, a).and(Err(Errno::ENOTSOCK))
+        }
         // How addresses are chosen, and the like: one way only.
         n::personality => Ok(0),
         _ => {
