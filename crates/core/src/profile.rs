@@ -53,7 +53,7 @@ scopes! {
     // The first is what an `RwLock` is that says nothing of itself.
     OtherRwLock, Locks, "rw_lock(other)", "taking a sleeping lock that has no name";
     VmasLock, Locks, "rw_lock(space's VMAs)", "taking the lock of a space's VMAs";
-    ReverseMapLock, Locks, "rw_lock(reverse map)", "taking the lock of the VMAs that show a file, or an `anon_vma` of pages";
+    ReverseMapLock, Locks, "rw_lock(reverse map)", "taking the lock of the VMAs that show a file, or pages of an `anon_vma`";
     FileLock, Locks, "rw_lock(file)", "taking the lock of a file's length, and of who reads and writes it";
     PurgeLock, Locks, "rw_lock(purge)", "taking the lock of who purges kernel addresses";
     PageLock, Locks, "page_lock", "taking the lock of a page that is read, reclaimed or written out, or waiting for it";

@@ -1,4 +1,4 @@
-//! What is mapped where: address spaces, their VMAs, and the trees that lead from a file or an `anon_vma` of anonymous pages to the VMAs
+//! What is mapped where: address spaces, their VMAs, and the trees that lead from a file or an `anon_vma` to the VMAs
 //! that show it. `space/` has the operations.
 
 mod anon_vma;
