@@ -116,8 +116,7 @@ fn main() -> Result<(), quietmm::Error> {
     };
     let regions = [Region { start: FrameNumber(0), frames: FRAMES, node: NodeId(0) }];
     // `vanilla` needs no guarantee of the hardware. Declare what yours does, then ask for `quiet`.
-    let policy = Policy::bundle("vanilla").expect("a bundle of this name");
-    let mm = Manager::new(&host, &regions, Config::new(policy))?;
+    let mm = Manager::new(&host, &regions, Config::new(Policy::VANILLA))?;
     println!("{FRAMES} frames, {} for bookkeeping, {} free", mm.reserved_frames(), mm.free_frame_count());
 
     // A process: 16 pages of its own at 4 MiB, and a file larger than memory at 1 GiB.

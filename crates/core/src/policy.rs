@@ -102,42 +102,9 @@ pub struct Policy {
 }
 
 const BUNDLES: &[(&str, &str, Policy)] = &[
-    (
-        "vanilla",
-        "every mechanism as it was before",
-        Policy {
-            unmap: Unmap::PerPage,
-            flush: Flush::Ipi,
-            drain: Drain::AllCpus,
-            aging: Aging::Flush,
-            vmap: VmapPolicy::Eager,
-            free: Free::Flush,
-        },
-    ),
-    (
-        "linux",
-        "the published mechanisms",
-        Policy {
-            unmap: Unmap::Batch,
-            flush: Flush::Ipi,
-            drain: Drain::HoldingCpus,
-            aging: Aging::NoFlush,
-            vmap: VmapPolicy::Lazy,
-            free: Free::Flush,
-        },
-    ),
-    (
-        "quiet",
-        "the best we have",
-        Policy {
-            unmap: Unmap::Quiet,
-            flush: Flush::BroadcastOrIpi,
-            drain: Drain::Remote,
-            aging: Aging::NoFlush,
-            vmap: VmapPolicy::Sweep,
-            free: Free::Flush,
-        },
-    ),
+    ("vanilla", "every mechanism as it was before", Policy::VANILLA),
+    ("linux", "the published mechanisms", Policy::LINUX),
+    ("quiet", "the best we have", Policy::QUIET),
 ];
 
 const MECHANISMS: &[Mechanism] = &[
@@ -200,6 +167,36 @@ const MECHANISMS: &[Mechanism] = &[
 ];
 
 impl Policy {
+    /// Every mechanism as it was before: a platform comes up with this, since it asks for no guarantee.
+    pub const VANILLA: Policy = Policy {
+        unmap: Unmap::PerPage,
+        flush: Flush::Ipi,
+        drain: Drain::AllCpus,
+        aging: Aging::Flush,
+        vmap: VmapPolicy::Eager,
+        free: Free::Flush,
+    };
+
+    /// The published mechanisms, as Linux has them.
+    pub const LINUX: Policy = Policy {
+        unmap: Unmap::Batch,
+        flush: Flush::Ipi,
+        drain: Drain::HoldingCpus,
+        aging: Aging::NoFlush,
+        vmap: VmapPolicy::Lazy,
+        free: Free::Flush,
+    };
+
+    /// The best there is: nobody is interrupted where it can be proved that nobody need be.
+    pub const QUIET: Policy = Policy {
+        unmap: Unmap::Quiet,
+        flush: Flush::BroadcastOrIpi,
+        drain: Drain::Remote,
+        aging: Aging::NoFlush,
+        vmap: VmapPolicy::Sweep,
+        free: Free::Flush,
+    };
+
     /// The bundles: name and a line.
     pub fn bundles() -> impl Iterator<Item = (&'static str, &'static str)> {
         BUNDLES.iter().map(|&(name, about, _)| (name, about))

@@ -77,7 +77,7 @@ impl Command {
         let mut what = None;
         let mut command = Command {
             what: What::Workload(Workload::Reader),
-            policy: Policy::bundle("linux").expect("a bundle"),
+            policy: Policy::LINUX,
             broken: None,
             seed: 1,
             threads: None,

@@ -16,8 +16,7 @@ fn what_a_kernel_does() -> Result<(), Error> {
     // README.md, the first piece.
     #[rustfmt::skip]
     let regions = [Region { start: FrameNumber(0), frames: 2048, node: NodeId(0) }];
-    let policy = Policy::bundle("vanilla").expect("a bundle of this name");
-    let mm = Manager::new(&host, &regions, Config::new(policy))?;
+    let mm = Manager::new(&host, &regions, Config::new(Policy::VANILLA))?;
 
     let space = mm.create_space()?;
     let file = mm.create_file(4096)?;
@@ -35,8 +34,7 @@ fn the_other_operations() -> Result<(), Error> {
     let half = |start, node| Region { start: FrameNumber(start), frames: 2048, node: NodeId(node) };
     let regions = Some(vec![half(0, 0), half(2048, 1)]);
     let host = Host::new(Setup { cpus: 2, nodes: 2, base: 0, frames: 4096, regions, ..Setup::default() });
-    let policy = Policy::bundle("vanilla").expect("a bundle of this name");
-    host.run(Config::new(policy), |mm| {
+    host.run(Config::new(Policy::VANILLA), |mm| {
         let space = mm.create_space()?;
         let file = mm.create_file(4096)?;
         let text = PageRange::new(PageNumber(0x40000), 4096);
