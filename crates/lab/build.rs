@@ -3,7 +3,7 @@
 use std::process::Command;
 
 /// What the command is built from, seen from the repository.
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 11] = [
     "Cargo.lock",
     "machines",
     "traces",
@@ -14,6 +14,7 @@ const SOURCES: [&str; 10] = [
     "crates/host/src",
     "crates/emulator/src",
     "crates/lab",
+    "crates/python",
 ];
 
 /// What git prints; nothing where there is no git, or no repository.

@@ -17,7 +17,7 @@ pub struct CpuMask {
 }
 
 impl CpuMask {
-    /// Sets the CPU's bit. Sequentially consistent: see `paging::switch` for the partner.
+    /// Sets the CPU's bit. Sequentially consistent: see `tlb::switch` for the partner.
     pub fn insert<P: Platform>(&self, p: &P, cpu: CpuId) {
         self.words[cpu.word()].fetch_or(p, cpu.bit(), Ordering::SeqCst);
         if self.summary.load(p, Ordering::Relaxed) & (1 << cpu.word()) == 0 {

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`platform`], `device` | what a machine must offer; its block devices |
 //! | [`cpu`], [`cpumask`] | CPU numbers, sets and shared masks |
-//! | [`sync`], [`step`] | the wrapper round shared memory; locks |
+//! | [`sync`], `step` | the wrapper round shared memory; locks |
 //! | [`event`] | what happened, and the counters that fold it |
 //! | [`profile`], `charge` | where time goes: functions and locks by name |
 //! | `config`, `boot`, `root` | what a kernel asks for; how the core lays itself out in it |
@@ -19,7 +19,7 @@
 //! | `pool`, `life`, `handle` | typed slabs on frames; handles to what lies in them |
 //! | `tree` | a search tree of such slots |
 //! | `paging` | tables and their entries |
-//! | `vma` | address spaces and their regions, as things |
+//! | `vma` | address spaces and their VMAs, as things |
 //! | `tlb` | what must be flushed where: generations, ranges, the unmap batch |
 //! | `rmap` | from a page to the tables that lead to it |
 //! | `file`, `swap`, `writeback` | page caches; swap areas; pages on their way out |

@@ -33,7 +33,7 @@ Changes the core's source, one small change at a time, and looks whether a test 
         --write                           into docs/mutation.md
     scripts/mutants smoke                 does the tool itself work? A few mutants of fixed choice
 
-A room is a file or folder of crates/core/src: tlb, ipi, vmap/stock.rs. None means all that are mutated.
+A room is a file or folder of crates/core/src: tlb, ipi, vmap/extent_cache.rs. None means all that are mutated.
 ";
 
 /// What was asked for.

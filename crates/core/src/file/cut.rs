@@ -280,7 +280,7 @@ impl<P: Platform> Manager<'_, P> {
                 self.lock_page(n);
                 self.frames().get(n).set_flags(self.platform(), flag::CUT);
             }
-            // The fence that the module draws is the walk's, in `reclaim::rmap::walk_all`.
+            // The fence that the module draws is the walk's, in `rmap::walk::walk_all`.
             self.unmap_cut(cut, &mut work);
             for &n in cut {
                 // What entries knew is known by now, and of no use.

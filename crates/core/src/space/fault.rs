@@ -309,7 +309,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             //     yes: read-only            yes: its entry loses the right to write
             //     no: it finds the table    no: it finds the page locked
             //
-            // Partner: the fence in `reclaim::rmap::walk_all`. So it is with a page that is cut off: marked, in place of locked.
+            // Partner: the fence in `rmap::walk::walk_all`. So it is with a page that is cut off: marked, in place of locked.
             full_fence(p);
             let prot = if fault.vma.is_private(p) { prot.read_only() } else { prot };
             return Ok(Got::Page(n, prot, false));

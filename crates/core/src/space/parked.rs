@@ -211,19 +211,19 @@ impl<'p, P: Platform> Manager<'p, P> {
         if !self.parks() {
             return;
         }
-        let mut gather: Option<PageRange> = None;
+        let mut stale: Option<PageRange> = None;
         self.visit(space, range, (work, cost::ENTRY), |leaf, page, entry, _| {
             if let Some(until) = entry.parked_until() {
                 leaf.write(page, Entry::NONE);
                 if self.may_be_used(until) {
-                    let start = gather.map_or(page, |gather| gather.start);
-                    gather = Some(PageRange::between(start, PageNumber(page.0 + 1)));
+                    let start = stale.map_or(page, |stale| stale.start);
+                    stale = Some(PageRange::between(start, PageNumber(page.0 + 1)));
                 }
             }
         });
-        if gather.is_some() {
+        if stale.is_some() {
             self.emit(Event::DeferredCompleted);
-            tlb::flush(self, id, gather, FlushReason::Deferred, false);
+            tlb::flush(self, id, stale, FlushReason::Deferred, false);
         }
     }
 

@@ -69,7 +69,7 @@ impl Waiting {
         [&self.sealed, &self.fresh]
     }
 
-    /// Moves on what was flushed meanwhile, where the next sweep to begin has this number. Under the cache's lock.
+    /// Moves on what was flushed meanwhile, where the next sweep to begin has this number. Under the lock of this CPU's extent cache.
     fn turn<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, next: u64) {
         let p = mm.platform();
         for part in self.parts() {
@@ -140,7 +140,7 @@ impl<'p> Sweeping<'p> {
         self.swept[cpu.index()].load(p, Ordering::Acquire) >= sweep || p.broken(Rule::KernelSweepCountsAll)
     }
 
-    /// An extent with frames of its own waits for this sweep. Under the lock of this CPU's cache, with [`wait`].
+    /// An extent with frames of its own waits for this sweep. Under the lock of this CPU's extent cache, with [`wait`].
     pub fn own<P: Platform>(
         &self,
         mm: &Manager<'p, P>,

@@ -42,7 +42,7 @@ pub(super) struct Demand {
 // SAFETY: atomics only.
 unsafe impl Zeroed for Shared {}
 
-/// What of a CPU's waits. Under its cache's lock, but for sums.
+/// What of a CPU's waits. Under its extent cache's lock, but for sums.
 #[repr(C, align(64))]
 pub(super) struct Waiting {
     pub(super) fresh: Part,

@@ -29,6 +29,7 @@ class Cluster:
         # Lost pieces are counted and cut by whoever hands them out.
         self._remote = ray.remote(num_cpus=1, max_retries=0)(piece)
         self._asked, self._size = 0.0, 1
+        self._begun: set[Any] = set()
 
     def size(self) -> int:
         """See ``Crew``."""
@@ -39,7 +40,9 @@ class Cluster:
 
     def begin(self, job: Job, items: Sequence[int]) -> Any:
         """See ``Crew``."""
-        return self._remote.remote(job, items)
+        one = self._remote.remote(job, items)
+        self._begun.add(one)
+        return one
 
     def ready(self, pieces: Sequence[Any], seconds: float) -> Sequence[Any]:
         """See ``Crew``."""
@@ -49,6 +52,7 @@ class Cluster:
 
     def result(self, piece: Any) -> tuple[list[str], float]:
         """See ``Crew``."""
+        self._begun.discard(piece)
         try:
             done: tuple[list[str], float] = ray.get(piece)
             return done
@@ -62,3 +66,6 @@ class Cluster:
         """See ``Crew``."""
         if self._ours:
             ray.shutdown()
+        elif broken:
+            for one in self._begun:
+                ray.cancel(one)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from . import _quietmm
-from .errors import HarmError, error_of
+from .errors import HarmError, InputError, error_of
 from .progress import Progress, teller
 from .results import Checked, Comparison
 from .things import AnyMachine, AnyPolicy, Machine
@@ -52,7 +52,10 @@ def _compared(words: list[str], progress: Progress) -> Comparison:
     code, output, complaints = told([*words, "--json"], progress)
     if not output:
         raise error_of(code, complaints)
-    result = Comparison.of(json.loads(output)[0])
+    results = json.loads(output)
+    if len(results) != 1:
+        raise InputError("one machine at a time; several are a sweep")
+    result = Comparison.of(results[0])
     if code != 0:
         raise HarmError("\n".join([*complaints, *(story for run in result.runs for story in run.stories[:1])]), result)
     return result

@@ -85,6 +85,8 @@ class HuntJob:
             if code == 2:
                 raise error_of(code, complaints)
             if not output:
+                if words[0] == "check":
+                    line["schedules"] = 0
                 line["findings"] = [_finding("failed", words[1], "\n".join(complaints))]
             elif words[0] == "check":
                 found = json.loads(output)
@@ -133,7 +135,16 @@ class _File:
             self._file: TextIO = open(path, "a+", encoding="utf-8", errors="replace", newline="\n")
         except OSError as why:
             raise InputError(f"{path}: {why.strerror}") from None
-        self._locked()
+        try:
+            self._locked()
+            self._begin()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _begin(self) -> None:
+        """Goes on behind what is there."""
+        path, header = self.path, self.header
         self._file.seek(0)
         first = self._file.readline()
         if not first.endswith("\n"):
@@ -143,7 +154,11 @@ class _File:
             self._file.truncate(0)
             self._file.write(header)
         elif first != header:
-            raise InputError(f"{path}: another hunt, or one of another build, is in it; another name, or the same call")
+            # One that was refused before its first search left nothing but this.
+            if not first.startswith('{"hunt":') or self._file.read(1):
+                raise InputError(f"{path}: another hunt, or one of another build, is in it; another name, or the same call")
+            self._file.truncate(0)
+            self._file.write(header)
         else:
             end = self._file.tell()
             nth = 1
@@ -166,8 +181,11 @@ class _File:
             return
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise InputError(f"{self.path}: another hunt writes there; wait for it, or give another name") from None
+        except OSError:
+            # A file system without locks.
+            return
 
     def take(self, lines: list[str]) -> None:
         """Adds lines."""

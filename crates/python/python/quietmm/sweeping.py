@@ -63,11 +63,11 @@ class Study(Frame):
 
     def __iter__(self) -> Iterator[Point]:
         """The points that are there, in the order of the file."""
-        with open(self.path, encoding="utf-8") as file:
+        with open(self.path, "rb") as file:
             next(file)
             for nth, line in enumerate(file, 2):
                 # The last may be on its way.
-                if not line.endswith("\n"):
+                if not line.endswith(b"\n"):
                     break
                 try:
                     one = Point.of(json.loads(line))
@@ -99,7 +99,9 @@ class Study(Frame):
         """By how many per cent of that of ``base`` (the first value of the axis ``by``) a figure is smaller: pair by pair, so that what chance
         does to both is not in the error. Keys have the values of ``axes``, then that of ``by``."""
         self._asked(key, (by, *axes))
-        base = self.axes[by][0] if base is None else base
+        base = self.axes[by][0] if base is None else base if isinstance(base, int) else str(base)
+        if base not in self.axes[by]:
+            raise InputError(f"'{base}' is no value of {by}; there are {', '.join(map(str, self.axes[by]))}")
         found: dict[tuple[Any, ...], dict[Any, float]] = {}
         for one in self:
             if key in one.metrics:
@@ -237,7 +239,13 @@ def sweep(
         code, complaints = _on_cluster(address, jobs, tuple(words), files, progress)
     if code == 2:
         raise error_of(code, complaints)
-    result = Study(Path(out), study(out).header, kept)
+    try:
+        result = Study(Path(out), study(out).header, kept)
+    except (OSError, InputError):
+        if code == 0:
+            raise
+        # What went wrong, not that nothing came of it.
+        raise error_of(code, complaints) from None
     if code != 0:
         raise RunError("\n".join(complaints), result)
     return result
