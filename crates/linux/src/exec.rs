@@ -10,13 +10,12 @@ use crate::areas::{PAGE, What, rights};
 use crate::elf::{self, Header, Plan};
 use crate::errno::Errno;
 use crate::frame::Frame;
-use crate::kernel::{Linux, Waited};
+use crate::kernel::Linux;
 use crate::machine::Machine;
 use crate::memory::WITHIN;
 use crate::process::{Layout, Mapped, Memory, Thread};
 use crate::signal::Action;
 use crate::start::{self, Aux};
-use crate::sync::key_of;
 use crate::tree::Inode;
 
 /// Where the stack ends, and how long it may become.
@@ -187,7 +186,7 @@ impl<M: Machine> Linux<'_, M> {
             .inspect_err(|_| self.left.add(crate::tree::Leaving::Space(space)))?;
         layout.heap = program.plan.bounds().1 + bias;
         layout.heap_end = layout.heap;
-        self.alone(thread);
+        self.alone(thread).inspect_err(|_| self.left.add(crate::tree::Leaving::Space(space)))?;
 
         // From here on there is no way back.
         let process = &thread.process;
@@ -251,24 +250,28 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     /// All other threads of the process end.
-    fn alone(&self, thread: &Arc<Thread>) {
+    ///
+    /// # Errors
+    /// `EINTR` if this one is to end: another one was first, or a signal was.
+    fn alone(&self, thread: &Arc<Thread>) -> Result<(), Errno> {
         let process = &thread.process;
-        let others = || process.threads.with(|threads| threads.len() > 1);
-        if !others() {
-            return;
-        }
-        process.threads.with(|threads| {
-            let others = threads.iter().filter(|other| !Arc::ptr_eq(other, thread));
-            others.for_each(|other| other.dying.store(true, Ordering::SeqCst));
-        });
-        while self.wait(thread, key_of(&**process), None, || !others()) == Waited::Interrupted
-            && !thread.is_dying()
-        {
-            for other in process.threads.with(|threads| threads.clone()) {
-                if let Some(key) = other.waits.with(|waits| *waits) {
-                    self.machine.wake(key);
+        loop {
+            let all = process.threads.with(|threads| {
+                // In one step, so that of two only one goes on; each time, since one that dies may have made another.
+                if thread.is_dying() {
+                    return None;
                 }
+                let others = threads.iter().filter(|other| !Arc::ptr_eq(other, thread));
+                others.for_each(|other| other.dying.store(true, Ordering::SeqCst));
+                Some(threads.len())
+            });
+            match all {
+                None => return Err(Errno::EINTR),
+                Some(1) => return Ok(()),
+                Some(_) => {}
             }
+            self.nudge(process);
+            self.nap(100_000);
         }
     }
 }

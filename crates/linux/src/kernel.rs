@@ -77,6 +77,11 @@ pub struct Linux<'p, M: Machine> {
 
 /// Where the archive says what is to run: arguments, an empty one, the environment, each with a zero at its end.
 const PROGRAM: &[u8] = b".program";
+/// Alarms of one process are no closer, in nanoseconds.
+const SHORTEST: u64 = 1_000_000;
+/// Calls that are not there of which a machine takes note.
+const MOST_UNKNOWN: usize = 1024;
+
 /// The call is to be made again, unless a handler says otherwise. No program sees this number.
 pub(crate) const AGAIN: Errno = Errno(512);
 
@@ -391,7 +396,8 @@ impl<'p, M: Machine> Linux<'p, M> {
                 let due = process.alarm.with(|(at, every)| {
                     let due = *at != 0 && *at <= now;
                     if due {
-                        *at = if *every > 0 { now + *every } else { 0 };
+                        // What comes more often than this machine can tell is late.
+                        *at = if *every > 0 { now.saturating_add((*every).max(SHORTEST)) } else { 0 };
                     }
                     if *at != 0 {
                         next = next.min(*at);
@@ -420,7 +426,7 @@ impl<'p, M: Machine> Linux<'p, M> {
         self.machine.wake(key_of(&self.unknown));
     }
 
-    fn nap(&self, ns: u64) {
+    pub(crate) fn nap(&self, ns: u64) {
         let here = ();
         let (until, key) = (self.now() + ns, key_of(&here));
         self.machine.alarm(Nanos(until), key);
@@ -429,7 +435,11 @@ impl<'p, M: Machine> Linux<'p, M> {
 
     pub(crate) fn note_unknown(&self, thread: &Thread, number: u64) {
         let by = thread.process.place.with(|place| place.name.clone());
-        self.unknown.with(|all| *all.entry((number, by)).or_default() += 1);
+        self.unknown.with(|all| {
+            if all.len() < MOST_UNKNOWN || all.contains_key(&(number, by.clone())) {
+                *all.entry((number, by)).or_default() += 1;
+            }
+        });
     }
 
     /// From now on each call is noted on the console, with what it was given and what it answered.
@@ -495,7 +505,13 @@ impl<'p, M: Machine> Linux<'p, M> {
     /// A signal, for a process or for one thread of it.
     pub(crate) fn post(&self, process: &Arc<Process>, thread: Option<&Arc<Thread>>, info: Info) {
         let signal = info.signal;
-        if process.action(signal).ignores(signal) && signal != number::KILL {
+        let deaf = |thread: &Arc<Thread>| thread.mask.load(Ordering::SeqCst) & bit(signal) != 0;
+        let is_blocked = || match thread {
+            Some(thread) => deaf(thread),
+            None => process.threads.with(|threads| threads.iter().any(deaf)),
+        };
+        // While it is blocked it waits all the same: `sigwait` may want it.
+        if process.action(signal).ignores(signal) && signal != number::KILL && !is_blocked() {
             return;
         }
         let (pending, infos) = match thread {
@@ -615,7 +631,8 @@ impl<'p, M: Machine> Linux<'p, M> {
                 return Flow::Goes;
             }
             let signal = signals.trailing_zeros() + 1;
-            let info = self.take(thread, signal);
+            // Another thread may have taken it.
+            let Some(info) = self.take(thread, signal) else { continue };
             let action = thread.process.action(signal);
             if action.ignores(signal) {
                 continue;
@@ -636,8 +653,11 @@ impl<'p, M: Machine> Linux<'p, M> {
             let old = thread.old_mask.with(Option::take).unwrap_or(now);
             let stack = thread.stack.with(|stack| *stack).filter(|_| action.flags & act::ON_STACK != 0);
             let delivery = signal::deliver(frame, &action, &info, old, stack);
+            // The handler's address is the program's word.
+            frame.tame();
             if self.machine.write_user(delivery.at, &delivery.bytes).is_err() {
                 thread.process.die(number::SEGMENT);
+                self.nudge(&thread.process);
                 continue;
             }
             let own = if action.flags & act::NO_DEFER != 0 { 0 } else { bit(signal) };
@@ -648,27 +668,37 @@ impl<'p, M: Machine> Linux<'p, M> {
         }
     }
 
-    /// Takes a pending signal, with what is known of it.
-    pub(crate) fn take(&self, thread: &Thread, signal: u32) -> Info {
-        let own = thread.pending.fetch_and(!bit(signal), Ordering::SeqCst) & bit(signal) != 0;
+    /// Takes a pending signal, with what is known of it; none if another thread was first.
+    pub(crate) fn take(&self, thread: &Thread, signal: u32) -> Option<Info> {
+        let is_in =
+            |pending: &AtomicU64| pending.fetch_and(!bit(signal), Ordering::SeqCst) & bit(signal) != 0;
+        let own = is_in(&thread.pending);
         let infos = if own {
             &thread.infos
-        } else {
-            thread.process.pending.fetch_and(!bit(signal), Ordering::SeqCst);
+        } else if is_in(&thread.process.pending) {
             &thread.process.infos
+        } else {
+            return None;
         };
         let found = infos.with(|infos| {
             let at = infos.iter().position(|info| info.signal == signal)?;
             Some(infos.remove(at))
         });
-        found.unwrap_or(Info { signal, code: 0, word: 0 })
+        Some(found.unwrap_or(Info { signal, code: 0, word: 0 }))
     }
 
-    /// Registers that a handler has kept come back.
-    pub(crate) fn sigreturn(&self, thread: &Thread, frame: &mut Frame) -> Answer {
+    /// Registers that a handler has kept come back. What cannot be read ends the program, as a fault does.
+    pub(crate) fn sigreturn(&self, thread: &Arc<Thread>, frame: &mut Frame) -> Answer {
+        self.restore(thread, frame)
+            .inspect_err(|_| self.force(thread, Info { signal: number::SEGMENT, code: 128, word: 0 }))
+    }
+
+    fn restore(&self, thread: &Thread, frame: &mut Frame) -> Answer {
         let mut saved = [0; signal::SAVED];
         self.machine.read_user(frame.registers.rsp, &mut saved)?;
         let (mask, fx_at) = signal::restore(frame, &saved);
+        // At once: what follows may fail, and the program goes on with these.
+        frame.tame();
         thread.mask.store(mask & !signal::ALWAYS, Ordering::SeqCst);
         let mut fx = Fx([0; 512]);
         match fx_at {
@@ -676,9 +706,9 @@ impl<'p, M: Machine> Linux<'p, M> {
             at => {
                 self.machine.read_user(at, &mut fx.0)?;
                 frame.fx = fx;
+                frame.tame();
             }
         }
-        frame.tame();
         Ok(0)
     }
 

@@ -278,6 +278,9 @@ impl Inode {
     /// As of [`take`](Self::take); `EINVAL`: a directory into itself.
     pub fn rename(self: &Arc<Inode>, name: &[u8], to: &Arc<Inode>, new: &[u8]) -> Result<Arc<Inode>, Errno> {
         let inode = self.get(name)?.ok_or(Errno::ENOENT)?;
+        if matches!(to.body, Body::OpenFiles(_)) {
+            return Err(Errno::EPERM);
+        }
         let mut above = Some(to.clone());
         while let Some(directory) = above {
             if Arc::ptr_eq(&directory, &inode) {

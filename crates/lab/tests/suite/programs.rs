@@ -36,9 +36,10 @@ impl Drop for Scratch {
     }
 }
 
-fn threads(scratch: &Scratch) -> String {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/threads.c");
-    let program = scratch.0.join("threads").to_string_lossy().into_owned();
+/// A program of ours, built for any Linux.
+fn built(name: &str, scratch: &Scratch) -> String {
+    let source = &format!("{}/tests/programs/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let program = scratch.0.join(name).to_string_lossy().into_owned();
     let built = Command::new("cc").args(["-O1", "-static", "-pthread", "-o", &program, source]).status();
     assert!(built.is_ok_and(|status| status.success()), "cc builds {source}");
     program
@@ -72,7 +73,7 @@ fn a_shell_with_pipes_prints_what_it_prints_on_the_host_unless_fork_leaves_out_i
 #[ignore = "boots machines: scripts/test-metal"]
 fn all_threads_map_and_unmap_and_find_what_they_wrote() {
     let scratch = Scratch::new("churn");
-    let program = threads(&scratch);
+    let program = built("threads", &scratch);
     for policy in ["linux", "quiet"] {
         let ran = boot(
             &format!("{program} churn 8 40"),
@@ -87,13 +88,37 @@ fn all_threads_map_and_unmap_and_find_what_they_wrote() {
 #[ignore = "boots machines: scripts/test-metal"]
 fn a_page_that_is_mapped_anew_shows_nothing_old_unless_the_flush_is_left_out() {
     let scratch = Scratch::new("remap");
-    let program = format!("{} remap 3 50", threads(&scratch));
+    let program = format!("{} remap 3 50", built("threads", &scratch));
     let machine = ["--cpus", "4", "--memory", "128M"];
     let sound = boot(&program, &machine);
     assert_eq!(text(&sound.stdout), "remap: 3 threads, 50 rounds, 0 wrong\n", "{}", text(&sound.stderr));
     let broken = boot(&program, &[&machine[..], &["--break", "flush-before-unmap-returns"]].concat());
     assert_eq!(broken.status.code(), Some(1), "{}{}", text(&broken.stdout), text(&broken.stderr));
     assert!(!text(&broken.stdout).contains(" 0 wrong"), "{}", text(&broken.stdout));
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn what_programs_seldom_do_ends_as_on_the_host() {
+    let scratch = Scratch::new("corners");
+    let program = built("corners", &scratch);
+    let host = Command::new(&program).output().expect("it runs");
+    // It shows something: two ends by a signal, and each of the others another code.
+    let said = [
+        "nowhere: signal 11",
+        "torn: signal 11",
+        "became",
+        "becomes: 7",
+        "waits: 3",
+        "reads: 4",
+        "selects: 1",
+    ];
+    assert_eq!(text(&host.stdout).lines().take(7).collect::<Vec<_>>(), said);
+    for cpus in ["1", "4"] {
+        let ran = boot(&program, &["--cpus", cpus, "--memory", "128M"]);
+        assert_eq!(text(&ran.stdout), text(&host.stdout), "{cpus} CPUs: {}", text(&ran.stderr));
+        assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    }
 }
 
 #[test]

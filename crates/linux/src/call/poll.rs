@@ -118,7 +118,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn select(
         &self,
         thread: &Thread,
-        [count, read, write, except, time, _]: [u64; 6],
+        [count, read, write, except, time, sigmask]: [u64; 6],
         fine: bool,
     ) -> Answer {
         if count > 1024 {
@@ -148,9 +148,20 @@ impl<M: Machine> Linux<'_, M> {
             0 => None,
             at => {
                 let scale = if fine { 1 } else { 1000 };
-                Some(self.load_long(at)?.saturating_mul(1_000_000_000) + self.load_long(at + 8)? * scale)
+                let (seconds, rest) = (self.load_long(at)?, self.load_long(at + 8)?);
+                if seconds >> 63 != 0 || rest >> 63 != 0 {
+                    return Err(Errno::EINVAL);
+                }
+                Some(seconds.saturating_mul(1_000_000_000).saturating_add(rest.saturating_mul(scale)))
             }
         };
+        // `pselect`: where the mask lies, and how long it is.
+        let mask = if fine && sigmask != 0 { self.load_long(sigmask)? } else { 0 };
+        if mask != 0 {
+            let mask = self.load_long(mask)? & !ALWAYS;
+            let old = thread.mask.swap(mask, Ordering::SeqCst);
+            thread.old_mask.with(|kept| *kept = Some(old));
+        }
         self.wait_for_any(thread, &asked, time)?;
         let (mut reads, mut writes, mut any) = (alloc::vec![0_u8; bytes], alloc::vec![0_u8; bytes], 0);
         for (number, one) in asked.iter().enumerate() {

@@ -90,9 +90,18 @@ impl<M: Machine> Linux<'_, M> {
                 thread.pending.load(Ordering::SeqCst) | thread.process.pending.load(Ordering::SeqCst);
             pending & set
         };
-        match self.wait(thread, key_of(thread), until, || there() != 0) {
+        let mut found = None;
+        let waited = self.wait(thread, key_of(thread), until, || {
+            let there = there();
+            if there != 0 {
+                // None if another thread was first.
+                found = self.take(thread, there.trailing_zeros() + 1);
+            }
+            found.is_some()
+        });
+        match waited {
             Waited::Ready => {
-                let found = self.take(thread, there().trailing_zeros() + 1);
+                let found = found.expect("it was taken");
                 if info != 0 {
                     let packed = Pack::default().word(found.signal).word(0).word(found.code as u32).word(0);
                     self.machine.write_user(info, &packed.long(found.word).zeros_to(128).0)?;

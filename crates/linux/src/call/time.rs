@@ -92,8 +92,13 @@ impl<M: Machine> Linux<'_, M> {
             // Times of CPUs are not kept.
             return Err(Errno::EINVAL);
         }
-        let micros =
-            |at: u64| Ok::<_, Errno>(self.load_long(at)? * 1_000_000_000 + self.load_long(at + 8)? * 1000);
+        let micros = |at: u64| {
+            let (seconds, micros) = (self.load_long(at)?, self.load_long(at + 8)?);
+            if seconds >> 63 != 0 || micros >= 1_000_000 {
+                return Err(Errno::EINVAL);
+            }
+            Ok(seconds.saturating_mul(1_000_000_000).saturating_add(micros * 1000))
+        };
         let (every, first) = if new == 0 { (0, 0) } else { (micros(new)?, micros(new + 16)?) };
         let before = self.set_alarm(thread, first, every)?;
         if old != 0 {

@@ -30,7 +30,20 @@ impl<M: Machine> Linux<'_, M> {
         if !open.may_read() || open.has(flag::PATH) {
             return Err(Errno::EBADF);
         }
-        self.each(into, |to, bytes| self.read_one(thread, &open, to, bytes, at))
+        let mut any = false;
+        self.each(into, |to, bytes| {
+            // Who has got something waits for no more.
+            let is_drained = match &open.kind {
+                Kind::Pipe(end) => end.pipe.is_empty(),
+                Kind::Event(_) => true,
+                _ => false,
+            };
+            if any && is_drained {
+                return Ok(0);
+            }
+            any = true;
+            self.read_one(thread, &open, to, bytes, at)
+        })
     }
 
     pub(crate) fn write(&self, thread: &Thread, number: u64, from: &[(u64, u64)], at: Option<u64>) -> Answer {

@@ -1,0 +1,129 @@
+// What programs seldom do, each in a process of its own: how it ends, and what it says. The same on any Linux.
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/select.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+static char *self;
+static volatile int handled;
+
+static void handler(int signal) { handled++; }
+
+// The handler's address is none that a CPU can go to.
+static int nowhere(void) {
+    struct { unsigned long handler, flags, restorer, mask; } action = {1UL << 47, 0x04000000, 1UL << 47, 0};
+    syscall(SYS_rt_sigaction, SIGUSR1, &action, NULL, 8);
+    kill(getpid(), SIGUSR1);
+    return 0;
+}
+
+static void spoil(int signal, siginfo_t *info, void *context) {
+    ucontext_t *c = context;
+    c->uc_mcontext.gregs[REG_EFL] |= 0x3000;
+    c->uc_mcontext.fpregs = (void *)1;
+}
+
+// What the handler returns to cannot be read.
+static int torn(void) {
+    struct sigaction action = {.sa_sigaction = spoil, .sa_flags = SA_SIGINFO};
+    sigaction(SIGUSR1, &action, NULL);
+    raise(SIGUSR1);
+    return 0;
+}
+
+static void *sleeps(void *_) {
+    for (;;) pause();
+}
+
+// Another thread sleeps while this one becomes another program.
+static int becomes(void) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, sleeps, NULL);
+    usleep(20000);
+    execl(self, self, "became", NULL);
+    return 1;
+}
+
+// A signal that nobody handles is waited for.
+static int waits(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    if (fork() == 0) _exit(3);
+    int signal = sigwaitinfo(&set, NULL), status = 0;
+    wait(&status);
+    return signal == SIGCHLD ? WEXITSTATUS(status) : 99;
+}
+
+// Two buffers, and bytes for one.
+static int reads(void) {
+    int ends[2];
+    char a[4], b[4];
+    struct iovec into[2] = {{a, 4}, {b, 4}};
+    if (pipe(ends) || write(ends[1], "four", 4) != 4) return 99;
+    return readv(ends[0], into, 2);
+}
+
+// What is blocked comes while `pselect` waits.
+static int selects(void) {
+    sigset_t set, none;
+    signal(SIGUSR1, handler);
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    kill(getpid(), SIGUSR1);
+    sigemptyset(&none);
+    int got = pselect(0, NULL, NULL, NULL, NULL, &none);
+    return got == -1 && errno == EINTR ? handled : 99;
+}
+
+// No time has so many microseconds.
+static int alarms(void) {
+    struct itimerval timer = {{0, -1}, {0, 1}};
+    return setitimer(ITIMER_REAL, &timer, NULL) == -1 ? errno : 99;
+}
+
+// A name goes nowhere, and stays.
+static int renames(void) {
+    char name[] = "/tmp/corners-XXXXXX";
+    close(mkstemp(name));
+    int failed = rename(name, "/proc/self/fd/99") == -1, there = access(name, F_OK) == 0;
+    unlink(name);
+    return 2 * failed + there;
+}
+
+int main(int count, char **words) {
+    const struct { const char *name; int (*run)(void); } all[] = {{"nowhere", nowhere}, {"torn", torn}, {"becomes", becomes},
+        {"waits", waits}, {"reads", reads}, {"selects", selects}, {"alarms", alarms}, {"renames", renames}};
+    self = words[0];
+    if (count > 1) {
+        printf("%s\n", words[1]);
+        return 7;
+    }
+    for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            exit(all[i].run());
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        if (WIFSIGNALED(status)) printf("%s: signal %d\n", all[i].name, WTERMSIG(status));
+        else printf("%s: %d\n", all[i].name, WEXITSTATUS(status));
+    }
+    return 0;
+}
