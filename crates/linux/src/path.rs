@@ -134,7 +134,7 @@ pub fn path_of(directory: &Arc<Inode>) -> Vec<u8> {
     let mut at = directory.clone();
     while let Some(parent) = at.parent() {
         let all = parent.list().unwrap_or_default();
-        let name = all.into_iter().find(|(_, inode)| Arc::ptr_eq(inode, &at)).map(|(name, _)| name);
+        let name = all.into_iter().find(|(_, _, inode)| Arc::ptr_eq(inode, &at)).map(|(_, name, _)| name);
         names.push(name.unwrap_or_default());
         at = parent;
     }

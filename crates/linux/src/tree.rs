@@ -9,7 +9,7 @@ use quietmm::platform::WaitKey;
 use quietmm::{FileId, SpaceId};
 
 use crate::errno::Errno;
-use crate::sync::Spin;
+use crate::sync::{Mutex, Spin};
 
 /// Kinds of files, in the mode.
 pub mod mode {
@@ -140,12 +140,17 @@ pub enum Body {
 
 /// What is in a directory.
 pub struct Entries {
-    names: BTreeMap<Vec<u8>, Arc<Inode>>,
+    names: BTreeMap<Vec<u8>, (u64, Arc<Inode>)>,
+    /// The place of the next name: places go up, so that whoever reads names and takes them away meanwhile misses none.
+    next: u64,
     parent: Weak<Inode>,
 }
 
-/// Something in a directory, with its name.
-pub type Named = (Vec<u8>, Arc<Inode>);
+/// Something in a directory, with its place and its name.
+pub type Named = (u64, Vec<u8>, Arc<Inode>);
+
+/// The place of the first name in a directory, behind those of `.` and `..`.
+pub const FIRST_PLACE: u64 = 3;
 
 /// A file or directory.
 pub struct Inode {
@@ -157,6 +162,8 @@ pub struct Inode {
     pub links: AtomicU32,
     /// When it was last changed, in nanoseconds since 1970.
     pub modified: AtomicU64,
+    /// Held by whoever writes at its end.
+    pub append: Mutex<()>,
     /// What it is.
     pub body: Body,
 }
@@ -165,18 +172,18 @@ impl Inode {
     /// A new one, without a name.
     pub fn new(number: u64, mode: u32, modified: u64, body: Body) -> Arc<Inode> {
         let (mode, links, modified) = (AtomicU32::new(mode), AtomicU32::new(0), AtomicU64::new(modified));
-        Arc::new(Inode { number, mode, links, modified, body })
+        Arc::new(Inode { number, mode, links, modified, append: Mutex::new(()), body })
     }
 
     /// An empty directory.
     pub fn directory(number: u64, rights: u32, modified: u64) -> Arc<Inode> {
-        let entries = Entries { names: BTreeMap::new(), parent: Weak::new() };
+        let entries = Entries { names: BTreeMap::new(), next: FIRST_PLACE, parent: Weak::new() };
         Inode::new(number, mode::DIRECTORY | rights & 0o7777, modified, Body::Directory(Spin::new(entries)))
     }
 
     /// The directory of what whoever looks has open.
     pub fn open_files(number: u64) -> Arc<Inode> {
-        let entries = Entries { names: BTreeMap::new(), parent: Weak::new() };
+        let entries = Entries { names: BTreeMap::new(), next: FIRST_PLACE, parent: Weak::new() };
         Inode::new(number, mode::DIRECTORY | 0o500, 0, Body::OpenFiles(Spin::new(entries)))
     }
 
@@ -208,7 +215,8 @@ impl Inode {
     /// # Errors
     /// `ENOTDIR`.
     pub fn get(&self, name: &[u8]) -> Result<Option<Arc<Inode>>, Errno> {
-        self.entries().map(|entries| entries.with(|entries| entries.names.get(name).cloned()))
+        self.entries()
+            .map(|entries| entries.with(|entries| entries.names.get(name).map(|(_, inode)| inode.clone())))
     }
 
     /// The directory in which a directory lies; `None` for the root.
@@ -216,15 +224,17 @@ impl Inode {
         self.entries().ok().and_then(|entries| entries.with(|entries| entries.parent.upgrade()))
     }
 
-    /// The names in a directory, with what they name, after `last`.
+    /// The names in a directory, with what they name, in the order in which they came.
     ///
     /// # Errors
     /// `ENOTDIR`.
     pub fn list(&self) -> Result<Vec<Named>, Errno> {
-        let list = |entries: &mut Entries| {
-            entries.names.iter().map(|(name, inode)| (name.clone(), inode.clone())).collect()
+        let list = |entries: &mut Entries| -> Vec<Named> {
+            entries.names.iter().map(|(name, (place, inode))| (*place, name.clone(), inode.clone())).collect()
         };
-        self.entries().map(|entries| entries.with(list))
+        let mut all = self.entries()?.with(list);
+        all.sort_unstable_by_key(|&(place, ..)| place);
+        Ok(all)
     }
 
     /// Gives a name to an inode.
@@ -239,7 +249,8 @@ impl Inode {
             if entries.names.contains_key(name) {
                 return Err(Errno::EEXIST);
             }
-            entries.names.insert(name.to_vec(), inode.clone());
+            entries.names.insert(name.to_vec(), (entries.next, inode.clone()));
+            entries.next += 1;
             Ok(())
         })?;
         inode.links.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 // What programs seldom do, each in a process of its own: how it ends, and what it says. The same on any Linux.
 
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/select.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
@@ -105,9 +107,43 @@ static int renames(void) {
     return 2 * failed + there;
 }
 
+// Names are taken away while they are read.
+static int empties(void) {
+    char name[] = "/tmp/corners-XXXXXX", path[64];
+    if (!mkdtemp(name)) return 99;
+    for (int i = 0; i < 1500; i++) {
+        snprintf(path, sizeof path, "%s/%032d", name, i);
+        close(open(path, O_CREAT | O_WRONLY, 0600));
+    }
+    DIR *all = opendir(name);
+    int gone = 0;
+    for (struct dirent *one; (one = readdir(all));)
+        if (one->d_name[0] != '.' && unlinkat(dirfd(all), one->d_name, 0) == 0) gone++;
+    closedir(all);
+    return rmdir(name) == 0 && gone == 1500 ? 5 : 99;
+}
+
+// Two write at the end of one file.
+static int appends(void) {
+    char name[] = "/tmp/corners-XXXXXX";
+    close(mkstemp(name));
+    for (int i = 0; i < 2; i++)
+        if (fork() == 0) {
+            int to = open(name, O_WRONLY | O_APPEND);
+            for (int n = 0; n < 500; n++)
+                if (write(to, "0123456\n", 8) != 8) _exit(1);
+            _exit(0);
+        }
+    while (wait(NULL) > 0) continue;
+    struct stat it;
+    stat(name, &it);
+    unlink(name);
+    return it.st_size == 8000 ? 6 : 99;
+}
+
 int main(int count, char **words) {
     const struct { const char *name; int (*run)(void); } all[] = {{"nowhere", nowhere}, {"torn", torn}, {"becomes", becomes},
-        {"waits", waits}, {"reads", reads}, {"selects", selects}, {"alarms", alarms}, {"renames", renames}};
+        {"waits", waits}, {"reads", reads}, {"selects", selects}, {"alarms", alarms}, {"renames", renames}, {"empties", empties}, {"appends", appends}};
     self = words[0];
     if (count > 1) {
         printf("%s\n", words[1]);

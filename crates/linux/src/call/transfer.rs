@@ -13,7 +13,7 @@ use crate::pipe::{Done, End, WHOLE};
 use crate::process::Thread;
 use crate::signal::{Info, number};
 use crate::sync::key_of;
-use crate::tree::{Body, Device, Inode};
+use crate::tree::{Body, Device, FIRST_PLACE, Inode};
 
 /// Bytes that go through the kernel's buffer at a time.
 const PIECE: usize = 64 << 10;
@@ -210,8 +210,13 @@ impl<M: Machine> Linux<'_, M> {
                 Some(at) if !open.has(flag::APPEND) => self.write_places(inode, at, bytes, load),
                 _ => open.offset.with(self.machine, |offset| {
                     let file = inode.file().ok_or(Errno::EINVAL)?;
-                    let start = if open.has(flag::APPEND) { self.file_len(file) } else { *offset };
-                    let done = self.write_places(inode, start, bytes, load)?;
+                    let write =
+                        |start| Ok::<_, Errno>((start, self.write_places(inode, start, bytes, load)?));
+                    let (start, done) = if open.has(flag::APPEND) {
+                        inode.append.with(self.machine, |()| write(self.file_len(file)))?
+                    } else {
+                        write(*offset)?
+                    };
                     if at.is_none() {
                         *offset = start + done;
                     }
@@ -482,17 +487,19 @@ impl<M: Machine> Linux<'_, M> {
         let Kind::Directory(directory) = &open.kind else { return Err(Errno::ENOTDIR) };
         open.offset.with(self.machine, |offset| {
             let parent = directory.parent().unwrap_or_else(|| directory.clone());
-            let dots = [(b".".to_vec(), directory.clone()), (b"..".to_vec(), parent)];
+            let dots = [(1, b".".to_vec(), directory.clone()), (2, b"..".to_vec(), parent)];
             let listed = match &directory.body {
                 Body::OpenFiles(_) => {
                     let numbers = thread.process.files.with(|files| files.numbers());
-                    numbers.into_iter().map(|n| (n.to_string().into_bytes(), Inode::opened(n))).collect()
+                    let named = |n: u64| (FIRST_PLACE + n, n.to_string().into_bytes(), Inode::opened(n));
+                    numbers.into_iter().map(named).collect()
                 }
                 _ => directory.list()?,
             };
             let all = dots.into_iter().chain(listed);
             let mut out: Vec<u8> = Vec::new();
-            for (index, (name, inode)) in all.enumerate().skip(*offset as usize) {
+            let mut place_now = *offset;
+            for (place, name, inode) in all.filter(|&(place, ..)| place > *offset) {
                 let len = (19 + name.len() + 1).next_multiple_of(8);
                 if out.len() + len > bytes as usize {
                     if out.is_empty() {
@@ -502,14 +509,15 @@ impl<M: Machine> Linux<'_, M> {
                 }
                 let start = out.len();
                 out.extend(inode.number.to_le_bytes());
-                out.extend((index as u64 + 1).to_le_bytes());
+                out.extend(place.to_le_bytes());
                 out.extend((len as u16).to_le_bytes());
                 out.push((inode.mode.load(Ordering::Relaxed) >> 12) as u8);
                 out.extend_from_slice(&name);
                 out.resize(start + len, 0);
-                *offset = index as u64 + 1;
+                place_now = place;
             }
             self.machine.write_user(to, &out)?;
+            *offset = place_now;
             Ok(out.len() as u64)
         })
     }
