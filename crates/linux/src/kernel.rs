@@ -79,6 +79,8 @@ pub struct Linux<'p, M: Machine> {
 const PROGRAM: &[u8] = b".program";
 /// Alarms of one process are no closer, in nanoseconds.
 const SHORTEST: u64 = 1_000_000;
+/// How far ahead a wait sets an alarm, in nanoseconds: one that ends early leaves its alarm until then.
+const FARTHEST: u64 = 1_000_000_000;
 /// Calls that are not there of which a machine takes note.
 const MOST_UNKNOWN: usize = 1024;
 
@@ -459,22 +461,28 @@ impl<'p, M: Machine> Linux<'p, M> {
             return Waited::Ready;
         }
         thread.waits.with(|waits| *waits = Some(key));
-        if let Some(until) = until {
-            self.machine.alarm(Nanos(until), key);
-        }
-        let mut how = Waited::Ready;
-        self.machine.wait(key, &mut || {
-            how = if ready() {
-                Waited::Ready
-            } else if thread.is_interrupted() {
-                Waited::Interrupted
-            } else if until.is_some_and(|until| self.now() >= until) {
-                Waited::Late
-            } else {
-                return false;
-            };
-            true
-        });
+        let how = loop {
+            let look = until.map(|until| until.min(self.now().saturating_add(FARTHEST)));
+            if let Some(look) = look {
+                self.machine.alarm(Nanos(look), key);
+            }
+            let mut how = Waited::Ready;
+            self.machine.wait(key, &mut || {
+                how = if ready() {
+                    Waited::Ready
+                } else if thread.is_interrupted() {
+                    Waited::Interrupted
+                } else if look.is_some_and(|look| self.now() >= look) {
+                    Waited::Late
+                } else {
+                    return false;
+                };
+                true
+            });
+            if how != Waited::Late || look == until {
+                break how;
+            }
+        };
         thread.waits.with(|waits| *waits = None);
         how
     }

@@ -266,24 +266,24 @@ impl Inode {
     /// `ENOENT`, `ENOTDIR`; `EISDIR` and `ENOTDIR` if it is not of the kind that is meant; `ENOTEMPTY`.
     pub fn take(&self, name: &[u8], directory: bool) -> Result<Arc<Inode>, Errno> {
         let inode = self.get(name)?.ok_or(Errno::ENOENT)?;
-        match &inode.body {
-            Body::Directory(below) => {
-                if !directory {
-                    return Err(Errno::EISDIR);
-                }
-                if below.with(|below| !below.names.is_empty()) {
-                    return Err(Errno::ENOTEMPTY);
-                }
-            }
-            _ if directory => return Err(Errno::ENOTDIR),
-            _ => {}
-        }
+        inode.may_go(directory)?;
         self.entries()?.with(|entries| entries.names.remove(name));
         inode.links.fetch_sub(1, Ordering::Relaxed);
         Ok(inode)
     }
 
-    /// Moves a name, in place of what may have the new one.
+    /// Whether a name of it may be taken away by who means a directory, or none.
+    fn may_go(&self, directory: bool) -> Result<(), Errno> {
+        match &self.body {
+            Body::Directory(_) if !directory => Err(Errno::EISDIR),
+            Body::Directory(below) if below.with(|below| !below.names.is_empty()) => Err(Errno::ENOTEMPTY),
+            Body::Directory(_) => Ok(()),
+            _ if directory => Err(Errno::ENOTDIR),
+            _ => Ok(()),
+        }
+    }
+
+    /// Moves a name, in place of what may have the new one: whoever looks for that meanwhile finds the one or the other.
     ///
     /// # Errors
     /// As of [`take`](Self::take); `EINVAL`: a directory into itself.
@@ -303,11 +303,19 @@ impl Inode {
             if Arc::ptr_eq(&old, &inode) {
                 return Ok(inode);
             }
-            to.take(new, inode.is_directory())?;
+            old.may_go(inode.is_directory())?;
+        }
+        let old = to.entries()?.with(|entries| {
+            entries.next += 1;
+            entries.names.insert(new.to_vec(), (entries.next - 1, inode.clone()))
+        });
+        if let Some((_, old)) = old {
+            old.links.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Body::Directory(below) = &inode.body {
+            below.with(|below| below.parent = Arc::downgrade(to));
         }
         self.entries()?.with(|entries| entries.names.remove(name));
-        inode.links.fetch_sub(1, Ordering::Relaxed);
-        to.put(new, inode.clone())?;
         Ok(inode)
     }
 }

@@ -15,6 +15,7 @@
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -141,9 +142,40 @@ static int appends(void) {
     return it.st_size == 8000 ? 6 : 99;
 }
 
+// A name that is replaced is there all the time.
+static int replaces(void) {
+    char name[] = "/tmp/corners-XXXXXX", other[64];
+    int to, status = 0;
+    close(mkstemp(name));
+    snprintf(other, sizeof other, "%s.new", name);
+    if (fork() == 0) {
+        for (int i = 0; i < 3000; i++) {
+            close(open(other, O_CREAT | O_WRONLY, 0600));
+            if (rename(other, name)) _exit(1);
+        }
+        _exit(0);
+    }
+    while (waitpid(-1, &status, WNOHANG) == 0) {
+        if ((to = open(name, O_RDONLY)) < 0) return 99;
+        close(to);
+    }
+    unlink(name);
+    return WEXITSTATUS(status) == 0 ? 8 : 98;
+}
+
+// A wait that is longer than any alarm is set for.
+static int sleeps_long(void) {
+    struct timespec from, to, time = {2, 100000000};
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    int failed = nanosleep(&time, NULL);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    double took = (to.tv_sec - from.tv_sec) + (to.tv_nsec - from.tv_nsec) / 1e9;
+    return failed == 0 && took >= 2.1 ? 9 : 99;
+}
+
 int main(int count, char **words) {
     const struct { const char *name; int (*run)(void); } all[] = {{"nowhere", nowhere}, {"torn", torn}, {"becomes", becomes},
-        {"waits", waits}, {"reads", reads}, {"selects", selects}, {"alarms", alarms}, {"renames", renames}, {"empties", empties}, {"appends", appends}};
+        {"waits", waits}, {"reads", reads}, {"selects", selects}, {"alarms", alarms}, {"renames", renames}, {"empties", empties}, {"appends", appends}, {"replaces", replaces}, {"sleeps", sleeps_long}};
     self = words[0];
     if (count > 1) {
         printf("%s\n", words[1]);
