@@ -106,6 +106,7 @@ mod tests {
             "Cargo.lock",
             "crates/core/src/lib.rs",
             "crates/workloads/src/lib.rs",
+            "crates/linux/src/lib.rs",
             "crates/metal/image.ld",
             SCRIPT,
         ] {
@@ -130,7 +131,13 @@ mod tests {
         fs::write(&image, "x").unwrap();
         set(&image, 1800);
         assert!(!is_stale(&image, &root), "newer than all");
-        for source in ["crates/core/src/lib.rs", "crates/metal/image.ld", "Cargo.lock", SCRIPT] {
+        for source in [
+            "crates/core/src/lib.rs",
+            "crates/linux/src/lib.rs",
+            "crates/metal/image.ld",
+            "Cargo.lock",
+            SCRIPT,
+        ] {
             set(&root.join(source), 60);
             assert!(is_stale(&image, &root), "{source} is newer");
             set(&root.join(source), 3600);
