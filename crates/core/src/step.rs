@@ -37,22 +37,24 @@ pub enum Shared<'a> {
     Wide(&'a AtomicU64),
 }
 
-macro_rules! play {
+/// Plays a [`Step`](crate::step::Step) on an atomic word, whoever's it is: those of `core`, or a model's with the same methods.
+#[macro_export]
+macro_rules! play_step {
     ($word:ident, $step:ident, $order:ident, $int:ident) => {
         match $step {
-            Step::Load => Ok(u64::from($word.load($order))),
-            Step::Store(value) => {
+            $crate::step::Step::Load => Ok(u64::from($word.load($order))),
+            $crate::step::Step::Store(value) => {
                 $word.store(value as $int, $order);
                 Ok(0)
             }
-            Step::Swap(value) => Ok(u64::from($word.swap(value as $int, $order))),
-            Step::Add(value) => Ok(u64::from($word.fetch_add(value as $int, $order))),
-            Step::Sub(value) => Ok(u64::from($word.fetch_sub(value as $int, $order))),
-            Step::Or(value) => Ok(u64::from($word.fetch_or(value as $int, $order))),
-            Step::And(value) => Ok(u64::from($word.fetch_and(value as $int, $order))),
-            Step::Max(value) => Ok(u64::from($word.fetch_max(value as $int, $order))),
-            Step::Replace(old, new) => $word
-                .compare_exchange(old as $int, new as $int, $order, Ordering::Relaxed)
+            $crate::step::Step::Swap(value) => Ok(u64::from($word.swap(value as $int, $order))),
+            $crate::step::Step::Add(value) => Ok(u64::from($word.fetch_add(value as $int, $order))),
+            $crate::step::Step::Sub(value) => Ok(u64::from($word.fetch_sub(value as $int, $order))),
+            $crate::step::Step::Or(value) => Ok(u64::from($word.fetch_or(value as $int, $order))),
+            $crate::step::Step::And(value) => Ok(u64::from($word.fetch_and(value as $int, $order))),
+            $crate::step::Step::Max(value) => Ok(u64::from($word.fetch_max(value as $int, $order))),
+            $crate::step::Step::Replace(old, new) => $word
+                .compare_exchange(old as $int, new as $int, $order, ::core::sync::atomic::Ordering::Relaxed)
                 .map(u64::from)
                 .map_err(u64::from),
         }
@@ -74,8 +76,8 @@ impl Shared<'_> {
     /// What the word holds, where [`Step::Replace`] found something else.
     pub fn play(self, step: Step, order: Ordering) -> Result<u64, u64> {
         match self {
-            Shared::Narrow(word) => play!(word, step, order, u32),
-            Shared::Wide(word) => play!(word, step, order, u64),
+            Shared::Narrow(word) => play_step!(word, step, order, u32),
+            Shared::Wide(word) => play_step!(word, step, order, u64),
         }
     }
 }

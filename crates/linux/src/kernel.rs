@@ -1,4 +1,4 @@
-//! What all programs share, and what becomes of them: faults, signals, ends.
+//! What all programs share, and what becomes of them: starts, faults, waits, ends.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -13,16 +13,16 @@ use quietmm::platform::WaitKey;
 use quietmm::{Error, FileId, Manager, UserAccess, VirtAddr};
 
 use crate::archive;
-use crate::errno::{Answer, Errno};
-use crate::frame::{Frame, Fx};
+use crate::errno::Errno;
+use crate::frame::Frame;
 use crate::futex::Futexes;
 use crate::layout::text;
 use crate::machine::Machine;
 use crate::open::{Files, Kind, Open, flag};
 use crate::process::{ENDED, Place, Process, Thread};
-use crate::signal::{self, Info, act, bit, number};
+use crate::signal::{self, Info, act, number};
 use crate::sync::{Spin, key_of};
-use crate::tree::{Body, Content, Device, Inode, Leaving, Left, Made, mode};
+use crate::tree::{Body, Content, Device, Inode, Leaving, Left, mode};
 
 /// Whether a thread goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +76,7 @@ pub struct Linux<'p, M: Machine> {
 }
 
 /// Where the archive says what is to run: arguments, an empty one, the environment, each with a zero at its end.
-const PROGRAM: &[u8] = b".program";
+pub(crate) const PROGRAM: &[u8] = b".program";
 /// Alarms of one process are no closer, in nanoseconds.
 const SHORTEST: u64 = 1_000_000;
 /// How far ahead a wait sets an alarm, in nanoseconds: one that ends early leaves its alarm until then.
@@ -120,114 +120,6 @@ impl<'p, M: Machine> Linux<'p, M> {
         linux.unpack()?;
         linux.furnish();
         Ok(linux)
-    }
-
-    fn unpack(&self) -> Result<(), Error> {
-        for member in archive::members(self.machine.archive()) {
-            let path = member.path.strip_prefix(b"./").unwrap_or(member.path);
-            let modified = u64::from(member.modified) * 1_000_000_000;
-            let bytes = &self.machine.archive()[member.bytes.clone()];
-            if path.is_empty() || path == b"." || path == PROGRAM {
-                continue;
-            }
-            let inode = match member.mode & mode::KIND {
-                mode::DIRECTORY => {
-                    self.directories(path).mode.store(member.mode, Ordering::Relaxed);
-                    continue;
-                }
-                mode::LINK => {
-                    Inode::new(self.inode_number(), member.mode, modified, Body::Link(bytes.to_vec()))
-                }
-                mode::FILE => {
-                    let content = self.new_content(bytes.len() as u64, Some(member.bytes.clone()))?;
-                    Inode::new(self.inode_number(), member.mode, modified, Body::File(content))
-                }
-                _ => continue,
-            };
-            let at = path.iter().rposition(|&byte| byte == b'/');
-            let (above, name) = at.map_or((&b""[..], path), |at| (&path[..at], &path[at + 1..]));
-            // Of two members with one name the first counts.
-            let _ = self.directories(above).put(name, inode);
-        }
-        Ok(())
-    }
-
-    /// The directory with this path, made with those on the way if it is missing.
-    fn directories(&self, path: &[u8]) -> Arc<Inode> {
-        path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).fold(
-            self.root.clone(),
-            |at, name| {
-                if let Ok(Some(found)) = at.get(name)
-                    && found.is_directory()
-                {
-                    return found;
-                }
-                let new = Inode::directory(self.inode_number(), 0o755, 0);
-                let _ = at.put(name, new.clone());
-                new
-            },
-        )
-    }
-
-    /// What programs expect to find.
-    fn furnish(&self) {
-        let dev = self.directories(b"dev");
-        let devices = [
-            ("null", Device::Null),
-            ("zero", Device::Zero),
-            ("full", Device::Full),
-            ("random", Device::Random),
-            ("urandom", Device::Random),
-            ("tty", Device::Console),
-            ("console", Device::Console),
-        ];
-        for (name, device) in devices {
-            let inode = Inode::new(self.inode_number(), mode::DEVICE | 0o666, 0, Body::Device(device));
-            let _ = dev.put(name.as_bytes(), inode);
-        }
-        let made = [
-            ("proc/self", "maps", Made::Maps),
-            ("proc/self", "smaps", Made::Maps),
-            ("proc/self", "status", Made::Status),
-            ("proc/self", "stat", Made::Stat),
-            ("proc/self", "statm", Made::Statm),
-            ("proc/self", "cmdline", Made::CommandLine),
-            ("proc/self", "mounts", Made::Mounts),
-            ("proc/self", "oom_score_adj", Made::Number(0)),
-            ("proc", "mounts", Made::Mounts),
-            ("proc", "meminfo", Made::MemoryInfo),
-            ("proc", "cpuinfo", Made::CpuInfo),
-            ("proc", "uptime", Made::Uptime),
-            ("proc", "loadavg", Made::LoadAverage),
-            ("proc", "stat", Made::SystemStat),
-            ("proc", "version", Made::Version),
-            ("proc/sys/vm", "overcommit_memory", Made::Number(1)),
-            ("proc/sys/vm", "max_map_count", Made::Number(self.mm.config().max_map_count.into())),
-            ("proc/sys/kernel", "pid_max", Made::Number(32768)),
-            ("sys/devices/system/cpu", "online", Made::Online),
-            ("sys/devices/system/cpu", "possible", Made::Online),
-            ("sys/devices/system/cpu", "present", Made::Online),
-        ];
-        for (directory, name, made) in made {
-            let inode = Inode::new(self.inode_number(), mode::FILE | 0o444, 0, Body::Made(made));
-            let _ = self.directories(directory.as_bytes()).put(name.as_bytes(), inode);
-        }
-        for cpu in 0..self.machine.possible_cpus() {
-            self.directories(alloc::format!("sys/devices/system/cpu/cpu{cpu}").as_bytes());
-        }
-        let link =
-            |to: &[u8]| Inode::new(self.inode_number(), mode::LINK | 0o777, 0, Body::Link(to.to_vec()));
-        let proc = self.directories(b"proc");
-        let _ = proc.put(b"thread-self", link(b"self"));
-        let executable = Inode::new(self.inode_number(), mode::LINK | 0o777, 0, Body::Executable);
-        let _ = self.directories(b"proc/self").put(b"exe", executable);
-        let _ = self.directories(b"proc/self").put(b"fd", Inode::open_files(self.inode_number()));
-        for (name, target) in [("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")] {
-            let _ = dev.put(name.as_bytes(), link(alloc::format!("/proc/self/fd{target}").as_bytes()));
-        }
-        for directory in ["tmp", "dev/shm", "var/tmp", "root"] {
-            self.directories(directory.as_bytes()).mode.store(mode::DIRECTORY | 0o1777, Ordering::Relaxed);
-        }
     }
 
     pub(crate) fn inode_number(&self) -> u64 {
@@ -510,48 +402,6 @@ impl<'p, M: Machine> Linux<'p, M> {
         later.into_iter().for_each(|leaving| self.left.add(leaving));
     }
 
-    /// A signal, for a process or for one thread of it.
-    pub(crate) fn post(&self, process: &Arc<Process>, thread: Option<&Arc<Thread>>, info: Info) {
-        let signal = info.signal;
-        let deaf = |thread: &Arc<Thread>| thread.mask.load(Ordering::SeqCst) & bit(signal) != 0;
-        let is_blocked = || match thread {
-            Some(thread) => deaf(thread),
-            None => process.threads.with(|threads| threads.iter().any(deaf)),
-        };
-        // While it is blocked it waits all the same: `sigwait` may want it.
-        if process.action(signal).ignores(signal) && signal != number::KILL && !is_blocked() {
-            return;
-        }
-        let (pending, infos) = match thread {
-            Some(thread) => (&thread.pending, &thread.infos),
-            None => (&process.pending, &process.infos),
-        };
-        infos.with(|infos| {
-            if !infos.iter().any(|other| other.signal == signal) {
-                infos.push(info);
-            }
-        });
-        pending.fetch_or(bit(signal), Ordering::SeqCst);
-        if signal == number::KILL {
-            process.die(signal);
-        }
-        self.nudge(process);
-    }
-
-    /// All threads of a process look at their signals, those who wait too.
-    pub(crate) fn nudge(&self, process: &Process) {
-        let threads = process.threads.with(|threads| threads.clone());
-        for thread in threads {
-            if let Some(key) = thread.waits.with(|waits| *waits) {
-                self.machine.wake(key);
-            }
-        }
-    }
-
-    pub(crate) fn kill(&self, process: &Arc<Process>, signal: u32) {
-        self.post(process, None, Info { signal, code: 0, word: 0 });
-    }
-
     /// A page fault of the program that runs here.
     pub fn fault(&self, thread: &Arc<Thread>, frame: &mut Frame, at: u64, access: UserAccess) -> Flow {
         if at < VirtAddr::USER_END.0 {
@@ -602,126 +452,8 @@ impl<'p, M: Machine> Linux<'p, M> {
         self.leave(thread, frame, None)
     }
 
-    /// A signal that comes of what the thread itself did: one that it blocks or ignores ends it.
-    fn force(&self, thread: &Arc<Thread>, info: Info) {
-        let signal = info.signal;
-        let deaf = thread.mask.load(Ordering::SeqCst) & bit(signal) != 0;
-        if deaf || thread.process.action(signal).handler < 2 {
-            thread.process.die(signal);
-            self.nudge(&thread.process);
-        } else {
-            self.post(&thread.process, Some(thread), info);
-        }
-    }
-
-    /// Before a thread goes on: signals, and its end. `again` is the system call that a signal has interrupted.
-    pub fn leave(&self, thread: &Arc<Thread>, frame: &mut Frame, again: Option<u64>) -> Flow {
-        let mut again = again;
-        let repeat = |frame: &mut Frame, number: u64| {
-            // The instruction has two bytes.
-            frame.registers.rip = frame.registers.rip.wrapping_sub(2);
-            frame.registers.rax = number;
-        };
-        loop {
-            if thread.is_dying() {
-                self.end_thread(thread);
-                return Flow::Ends;
-            }
-            let signals = thread.signals();
-            if signals == 0 {
-                if let Some(mask) = thread.old_mask.with(Option::take) {
-                    thread.mask.store(mask, Ordering::SeqCst);
-                    continue;
-                }
-                if let Some(number) = again {
-                    repeat(frame, number);
-                }
-                return Flow::Goes;
-            }
-            let signal = signals.trailing_zeros() + 1;
-            // Another thread may have taken it.
-            let Some(info) = self.take(thread, signal) else { continue };
-            let action = thread.process.action(signal);
-            if action.ignores(signal) {
-                continue;
-            }
-            if action.handler < 2 || signal == number::KILL {
-                thread.process.die(signal);
-                self.nudge(&thread.process);
-                continue;
-            }
-            if let Some(number) = again.take() {
-                if action.flags & act::RESTART != 0 {
-                    repeat(frame, number);
-                } else {
-                    frame.registers.rax = Errno::EINTR.register();
-                }
-            }
-            let now = thread.mask.load(Ordering::SeqCst);
-            let old = thread.old_mask.with(Option::take).unwrap_or(now);
-            let stack = thread.stack.with(|stack| *stack).filter(|_| action.flags & act::ON_STACK != 0);
-            let delivery = signal::deliver(frame, &action, &info, old, stack);
-            // The handler's address is the program's word.
-            frame.tame();
-            if self.machine.write_user(delivery.at, &delivery.bytes).is_err() {
-                thread.process.die(number::SEGMENT);
-                self.nudge(&thread.process);
-                continue;
-            }
-            let own = if action.flags & act::NO_DEFER != 0 { 0 } else { bit(signal) };
-            thread.mask.store((now | action.mask | own) & !signal::ALWAYS, Ordering::SeqCst);
-            if action.flags & act::RESET != 0 {
-                thread.process.actions.with(|all| all[signal as usize].handler = 0);
-            }
-        }
-    }
-
-    /// Takes a pending signal, with what is known of it; none if another thread was first.
-    pub(crate) fn take(&self, thread: &Thread, signal: u32) -> Option<Info> {
-        let is_in =
-            |pending: &AtomicU64| pending.fetch_and(!bit(signal), Ordering::SeqCst) & bit(signal) != 0;
-        let own = is_in(&thread.pending);
-        let infos = if own {
-            &thread.infos
-        } else if is_in(&thread.process.pending) {
-            &thread.process.infos
-        } else {
-            return None;
-        };
-        let found = infos.with(|infos| {
-            let at = infos.iter().position(|info| info.signal == signal)?;
-            Some(infos.remove(at))
-        });
-        Some(found.unwrap_or(Info { signal, code: 0, word: 0 }))
-    }
-
-    /// Registers that a handler has kept come back. What cannot be read ends the program, as a fault does.
-    pub(crate) fn sigreturn(&self, thread: &Arc<Thread>, frame: &mut Frame) -> Answer {
-        self.restore(thread, frame)
-            .inspect_err(|_| self.force(thread, Info { signal: number::SEGMENT, code: 128, word: 0 }))
-    }
-
-    fn restore(&self, thread: &Thread, frame: &mut Frame) -> Answer {
-        let mut saved = [0; signal::SAVED];
-        self.machine.read_user(frame.registers.rsp, &mut saved)?;
-        let (mask, fx_at) = signal::restore(frame, &saved);
-        // At once: what follows may fail, and the program goes on with these.
-        frame.tame();
-        thread.mask.store(mask & !signal::ALWAYS, Ordering::SeqCst);
-        let mut fx = Fx([0; 512]);
-        match fx_at {
-            0 => frame.fx = signal::fresh_fx(),
-            at => {
-                self.machine.read_user(at, &mut fx.0)?;
-                frame.fx = fx;
-                frame.tame();
-            }
-        }
-        Ok(0)
-    }
-
     /// The thread that runs here ends.
-    fn end_thread(&self, thread: &Arc<Thread>) {
+    pub(crate) fn end_thread(&self, thread: &Arc<Thread>) {
         let process = &thread.process;
         let clear = thread.clear_tid.load(Ordering::SeqCst);
         if clear != 0 && self.machine.write_user(clear, &0_u32.to_le_bytes()).is_ok() {
@@ -735,9 +467,6 @@ impl<'p, M: Machine> Linux<'p, M> {
         });
         if last {
             self.end_process(process);
-        } else {
-            // Whoever runs a new program waits for the others.
-            self.machine.wake(key_of(&**process));
         }
         self.settle();
     }

@@ -5,8 +5,8 @@
 //! | [`machine`] | what a machine must offer: tasks in ring 3, copies to and from a program, an alarm, a console |
 //! | [`frame`] | the registers of a program that has entered the kernel |
 //! | [`elf`], [`start`], `exec` | a program's file, the stack on which it begins, and how it comes into a space |
-//! | [`archive`], [`tree`], [`path`], `open` | the files: what came with the machine, directories, names, what is open |
-//! | [`pipe`], [`futex`], [`signal`] | what programs tell each other |
+//! | [`archive`], `furnish`, [`tree`], [`path`], `open` | the files: what came with the machine, what is there besides, directories, names, what is open |
+//! | [`pipe`], [`futex`], [`signal`], `deliver` | what programs tell each other |
 //! | [`areas`], `memory` | what a program has mapped where, and the calls that change it |
 //! | `process`, `kernel` | processes and threads; what they all share |
 //! | `call` | the system calls themselves, by number |
@@ -23,10 +23,12 @@ extern crate alloc;
 pub mod archive;
 pub mod areas;
 mod call;
+mod deliver;
 pub mod elf;
 pub mod errno;
 mod exec;
 pub mod frame;
+mod furnish;
 pub mod futex;
 mod kernel;
 mod layout;

@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use crate::machine::is_on_own_stack;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use quietmm::play_step;
 use quietmm::step::{Shared, Step};
 
 /// Steps that are kept of an execution.
@@ -20,28 +21,6 @@ const LAST: usize = 400;
 enum Word {
     Narrow(AtomicU32),
     Wide(AtomicU64),
-}
-
-macro_rules! play {
-    ($word:ident, $step:ident, $order:ident, $int:ident) => {
-        match $step {
-            Step::Load => Ok(u64::from($word.load($order))),
-            Step::Store(value) => {
-                $word.store(value as $int, $order);
-                Ok(0)
-            }
-            Step::Swap(value) => Ok(u64::from($word.swap(value as $int, $order))),
-            Step::Add(value) => Ok(u64::from($word.fetch_add(value as $int, $order))),
-            Step::Sub(value) => Ok(u64::from($word.fetch_sub(value as $int, $order))),
-            Step::Or(value) => Ok(u64::from($word.fetch_or(value as $int, $order))),
-            Step::And(value) => Ok(u64::from($word.fetch_and(value as $int, $order))),
-            Step::Max(value) => Ok(u64::from($word.fetch_max(value as $int, $order))),
-            Step::Replace(old, new) => $word
-                .compare_exchange(old as $int, new as $int, $order, Ordering::Relaxed)
-                .map(u64::from)
-                .map_err(u64::from),
-        }
-    };
 }
 
 /// A place in the source where an ordering or a fence stands.
@@ -179,8 +158,8 @@ impl Words {
             self.writes.set(self.writes.get() + 1);
         }
         let result = match &*word {
-            Word::Narrow(word) => play!(word, step, order, u32),
-            Word::Wide(word) => play!(word, step, order, u64),
+            Word::Narrow(word) => play_step!(word, step, order, u32),
+            Word::Wide(word) => play_step!(word, step, order, u64),
         };
         let caller = Location::caller();
         self.note(|| format!("{} {at:#x} {step:x?} {order:?} -> {result:x?}", caller));

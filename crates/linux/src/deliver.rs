@@ -1,0 +1,174 @@
+//! Signals on their way: sent, forced by what a thread did, delivered before a program goes on, and returned from. `signal.rs` has
+//! their form.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::errno::{Answer, Errno};
+use crate::frame::{Frame, Fx};
+use crate::kernel::{Flow, Linux};
+use crate::machine::Machine;
+use crate::process::{Process, Thread};
+use crate::signal::{self, Info, act, bit, number};
+
+impl<M: Machine> Linux<'_, M> {
+    /// A signal, for a process or for one thread of it.
+    pub(crate) fn post(&self, process: &Arc<Process>, thread: Option<&Arc<Thread>>, info: Info) {
+        let signal = info.signal;
+        let deaf = |thread: &Arc<Thread>| thread.mask.load(Ordering::SeqCst) & bit(signal) != 0;
+        let is_blocked = || match thread {
+            Some(thread) => deaf(thread),
+            None => process.threads.with(|threads| threads.iter().any(deaf)),
+        };
+        // While it is blocked it waits all the same: `sigwait` may want it.
+        if process.action(signal).ignores(signal) && signal != number::KILL && !is_blocked() {
+            return;
+        }
+        let (pending, infos) = match thread {
+            Some(thread) => (&thread.pending, &thread.infos),
+            None => (&process.pending, &process.infos),
+        };
+        infos.with(|infos| {
+            if !infos.iter().any(|other| other.signal == signal) {
+                infos.push(info);
+            }
+        });
+        pending.fetch_or(bit(signal), Ordering::SeqCst);
+        if signal == number::KILL {
+            process.die(signal);
+        }
+        self.nudge(process);
+    }
+
+    /// All threads of a process look at their signals, those who wait too.
+    pub(crate) fn nudge(&self, process: &Process) {
+        let threads = process.threads.with(|threads| threads.clone());
+        for thread in threads {
+            if let Some(key) = thread.waits.with(|waits| *waits) {
+                self.machine.wake(key);
+            }
+        }
+    }
+
+    pub(crate) fn kill(&self, process: &Arc<Process>, signal: u32) {
+        self.post(process, None, Info { signal, code: 0, word: 0 });
+    }
+
+    /// A signal that comes of what the thread itself did: one that it blocks or ignores ends it.
+    pub(crate) fn force(&self, thread: &Arc<Thread>, info: Info) {
+        let signal = info.signal;
+        let deaf = thread.mask.load(Ordering::SeqCst) & bit(signal) != 0;
+        if deaf || thread.process.action(signal).handler < 2 {
+            thread.process.die(signal);
+            self.nudge(&thread.process);
+        } else {
+            self.post(&thread.process, Some(thread), info);
+        }
+    }
+
+    /// Before a thread goes on: signals, and its end. `again` is the system call that a signal has interrupted.
+    pub fn leave(&self, thread: &Arc<Thread>, frame: &mut Frame, again: Option<u64>) -> Flow {
+        let mut again = again;
+        let repeat = |frame: &mut Frame, number: u64| {
+            // The instruction has two bytes.
+            frame.registers.rip = frame.registers.rip.wrapping_sub(2);
+            frame.registers.rax = number;
+        };
+        loop {
+            if thread.is_dying() {
+                self.end_thread(thread);
+                return Flow::Ends;
+            }
+            let signals = thread.signals();
+            if signals == 0 {
+                if let Some(mask) = thread.old_mask.with(Option::take) {
+                    thread.mask.store(mask, Ordering::SeqCst);
+                    continue;
+                }
+                if let Some(number) = again {
+                    repeat(frame, number);
+                }
+                return Flow::Goes;
+            }
+            let signal = signals.trailing_zeros() + 1;
+            // Another thread may have taken it.
+            let Some(info) = self.take(thread, signal) else { continue };
+            let action = thread.process.action(signal);
+            if action.ignores(signal) {
+                continue;
+            }
+            if action.handler < 2 || signal == number::KILL {
+                thread.process.die(signal);
+                self.nudge(&thread.process);
+                continue;
+            }
+            if let Some(number) = again.take() {
+                if action.flags & act::RESTART != 0 {
+                    repeat(frame, number);
+                } else {
+                    frame.registers.rax = Errno::EINTR.register();
+                }
+            }
+            let now = thread.mask.load(Ordering::SeqCst);
+            let old = thread.old_mask.with(Option::take).unwrap_or(now);
+            let stack = thread.stack.with(|stack| *stack).filter(|_| action.flags & act::ON_STACK != 0);
+            let delivery = signal::deliver(frame, &action, &info, old, stack);
+            // The handler's address is the program's word.
+            frame.tame();
+            if self.machine.write_user(delivery.at, &delivery.bytes).is_err() {
+                thread.process.die(number::SEGMENT);
+                self.nudge(&thread.process);
+                continue;
+            }
+            let own = if action.flags & act::NO_DEFER != 0 { 0 } else { bit(signal) };
+            thread.mask.store((now | action.mask | own) & !signal::ALWAYS, Ordering::SeqCst);
+            if action.flags & act::RESET != 0 {
+                thread.process.actions.with(|all| all[signal as usize].handler = 0);
+            }
+        }
+    }
+
+    /// Takes a pending signal, with what is known of it; none if another thread was first.
+    pub(crate) fn take(&self, thread: &Thread, signal: u32) -> Option<Info> {
+        let is_in =
+            |pending: &AtomicU64| pending.fetch_and(!bit(signal), Ordering::SeqCst) & bit(signal) != 0;
+        let own = is_in(&thread.pending);
+        let infos = if own {
+            &thread.infos
+        } else if is_in(&thread.process.pending) {
+            &thread.process.infos
+        } else {
+            return None;
+        };
+        let found = infos.with(|infos| {
+            let at = infos.iter().position(|info| info.signal == signal)?;
+            Some(infos.remove(at))
+        });
+        Some(found.unwrap_or(Info { signal, code: 0, word: 0 }))
+    }
+
+    /// Registers that a handler has kept come back. What cannot be read ends the program, as a fault does.
+    pub(crate) fn sigreturn(&self, thread: &Arc<Thread>, frame: &mut Frame) -> Answer {
+        self.restore(thread, frame)
+            .inspect_err(|_| self.force(thread, Info { signal: number::SEGMENT, code: 128, word: 0 }))
+    }
+
+    fn restore(&self, thread: &Thread, frame: &mut Frame) -> Answer {
+        let mut saved = [0; signal::SAVED];
+        self.machine.read_user(frame.registers.rsp, &mut saved)?;
+        let (mask, fx_at) = signal::restore(frame, &saved);
+        // At once: what follows may fail, and the program goes on with these.
+        frame.tame();
+        thread.mask.store(mask & !signal::ALWAYS, Ordering::SeqCst);
+        let mut fx = Fx([0; 512]);
+        match fx_at {
+            0 => frame.fx = signal::fresh_fx(),
+            at => {
+                self.machine.read_user(at, &mut fx.0)?;
+                frame.fx = fx;
+                frame.tame();
+            }
+        }
+        Ok(0)
+    }
+}
