@@ -36,7 +36,7 @@ pub enum Error {
     BadRange,
     /// No program may map this page: it lies outside [`PageRange::MAPPABLE`](crate::PageRange::MAPPABLE).
     NotMappable(PageNumber),
-    /// The range of the file lies beyond its end.
+    /// What is asked of the file lies beyond its end.
     BeyondFile,
     /// Something is mapped there already.
     Overlaps(PageNumber),
@@ -113,7 +113,7 @@ impl fmt::Display for Error {
                 let (page, first, end) = (page.addr().0, all.start.addr().0, all.end().addr().0);
                 write!(f, "{page:#x} cannot be mapped: programs may map from {first:#x} up to {end:#x}")
             }
-            Error::BeyondFile => f.write_str("the range lies beyond the end of the file"),
+            Error::BeyondFile => f.write_str("that lies beyond the end of the file"),
             Error::Overlaps(page) => write!(f, "{:#x} is mapped already", page.addr().0),
             Error::MapCount { most } => {
                 write!(f, "the space has {most} mappings already, the most that `max_map_count` allows")

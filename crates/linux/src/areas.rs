@@ -32,8 +32,6 @@ pub enum What<F> {
         /// What is written reaches it.
         shared: bool,
     },
-    /// What a mapping of a file has behind the file's last page: any use is an error.
-    Behind,
 }
 
 /// An area: addresses that show the same thing with the same rights.

@@ -50,7 +50,7 @@ fn range(at: u64, bytes: u64) -> Result<Range<u64>, Errno> {
 }
 
 impl<M: Machine> Linux<'_, M> {
-    /// Maps something where nothing is. What a file has behind its last page is memory that nobody may use.
+    /// Maps something where nothing is.
     pub(crate) fn map(
         &self,
         space: SpaceId,
@@ -59,29 +59,18 @@ impl<M: Machine> Linux<'_, M> {
         of: u8,
         what: What<Mapped>,
     ) -> Result<(), Error> {
-        let mut end = range.end;
         let backing = match &what {
             What::Own(_) => Backing::Anonymous,
-            What::Behind => Backing::Anonymous,
             What::File { file, page, shared } => {
                 let id = file.inode.file().ok_or(Error::NoSuchFile)?;
-                let there = self.file_len(id).div_ceil(PAGE).saturating_sub(*page);
-                end = end.min(range.start + there.saturating_mul(PAGE).min(range.end - range.start));
                 match shared {
                     true => Backing::File { file: id, offset: *page },
                     false => Backing::Private { file: id, offset: *page },
                 }
             }
         };
-        if range.start < end {
-            let given = if what == What::Behind { Prot::None } else { prot(of) };
-            self.mm.map(space, pages(&(range.start..end)), backing, given)?;
-            layout.areas.insert(range.start, Area { end, rights: of, what });
-        }
-        if end < range.end {
-            self.mm.map(space, pages(&(end..range.end)), Backing::Anonymous, Prot::None)?;
-            layout.areas.insert(end, Area { end: range.end, rights: of, what: What::Behind });
-        }
+        self.mm.map(space, pages(&range), backing, prot(of))?;
+        layout.areas.insert(range.start, Area { end: range.end, rights: of, what });
         Ok(())
     }
 
@@ -110,6 +99,10 @@ impl<M: Machine> Linux<'_, M> {
         };
         let of = of as u8 & 7;
         let page = offset / PAGE;
+        // Behind the last page of the longest file.
+        if page + bytes / PAGE > 1 << 40 {
+            return Err(Errno::EOVERFLOW);
+        }
         let what = if flags & flag::ANONYMOUS != 0 {
             if shared {
                 // A file without a name, which all who inherit it share.
@@ -204,9 +197,7 @@ impl<M: Machine> Linux<'_, M> {
                 return Err(Errno::ENOMEM);
             }
             for (start, area) in layout.areas.pieces(&range) {
-                if area.what != What::Behind {
-                    self.mm.protect(memory.space, pages(&(start..area.end)), prot(of as u8))?;
-                }
+                self.mm.protect(memory.space, pages(&(start..area.end)), prot(of as u8))?;
                 layout.areas.protect(&(start..area.end), of as u8);
             }
             Ok(0)
@@ -385,7 +376,7 @@ impl<M: Machine> Linux<'_, M> {
             if whole { Ok(layout.areas.pieces(&range)) } else { Err(Errno::ENOMEM) }
         })?;
         for (start, area) in pieces {
-            if area.rights & (rights::READ | rights::WRITE) == 0 || area.what == What::Behind {
+            if area.rights & (rights::READ | rights::WRITE) == 0 {
                 return Err(Errno::ENOMEM);
             }
             let write =

@@ -78,7 +78,6 @@ impl<M: Machine> Linux<'_, M> {
                 let right = |bit: u8, letter: char| if area.rights & bit != 0 { letter } else { '-' };
                 let (shared, page, number, path) = match &area.what {
                     What::Own(name) => ('p', 0, 0, String::from(*name)),
-                    What::Behind => ('p', 0, 0, String::new()),
                     What::File { file, page, shared } => {
                         (if *shared { 's' } else { 'p' }, *page, file.inode.number, text(&file.path))
                     }

@@ -18,8 +18,8 @@ use crate::memmap::{Frame, flag};
 use crate::platform::{Platform, Store};
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
-use state::{CACHE_AND_CALLER, MAX_PAGES};
-pub(crate) use state::{File, FilePage};
+use state::CACHE_AND_CALLER;
+pub(crate) use state::{File, FilePage, MAX_PAGES};
 use tree::Insert;
 
 impl<'p, P: Platform> Manager<'p, P> {

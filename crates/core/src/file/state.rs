@@ -57,7 +57,7 @@ pub(crate) enum FilePage {
 }
 
 /// Pages of the longest file.
-pub(super) const MAX_PAGES: u64 = 1 << 40;
+pub(crate) const MAX_PAGES: u64 = 1 << 40;
 
 /// The holds on a page that only reclaim and the cache hold.
 pub(super) const CACHE_AND_CALLER: u32 = 2;

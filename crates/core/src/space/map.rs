@@ -5,6 +5,7 @@ use crate::addr::{PageNumber, PageRange};
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::{FlushReason, Revoked};
+use crate::file::MAX_PAGES;
 use crate::frame::AllocFrom;
 use crate::handle::{SpaceId, SpaceSlot};
 use crate::paging::{Backing, Prot, table};
@@ -74,10 +75,11 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Maps `range`, which must lie in [`PageRange::MAPPABLE`]; pages come when they are touched. May wait. Costs no IPI and no flush: what was not
-    /// present is cached by nobody.
+    /// present is cached by nobody. A file may be mapped beyond its end: an access there is [`Error::BeyondFile`] until the file
+    /// has become longer.
     ///
     /// # Errors
-    /// [`Error::NoSuchSpace`], [`Error::NoSuchFile`], [`Error::BadRange`], [`Error::NotMappable`], [`Error::BeyondFile`],
+    /// [`Error::NoSuchSpace`], [`Error::NoSuchFile`], [`Error::BadRange`] (also beyond page 2^40 of a file), [`Error::NotMappable`],
     /// [`Error::Overlaps`], [`Error::MapCount`], [`Error::OutOfMemory`].
     pub fn map(&self, id: SpaceId, range: PageRange, backing: Backing, prot: Prot) -> Result<(), Error> {
         let _scope = charge(self.platform(), Scope::Map);
@@ -85,9 +87,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         let range = check_mappable(range)?;
         self.find_space(id)?;
         if let Some((file, offset)) = backing.file() {
-            let pages = self.find_file(file)?.pages(p);
-            if offset.checked_add(range.pages).is_none_or(|end| end > pages) {
-                return Err(Error::BeyondFile);
+            self.find_file(file)?;
+            if offset.checked_add(range.pages).is_none_or(|end| end > MAX_PAGES) {
+                return Err(Error::BadRange);
             }
         }
         let handle = self.root.vmas.reserve(self, AllocFrom::HERE)?.commit();

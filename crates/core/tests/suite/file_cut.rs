@@ -4,10 +4,10 @@ use crate::machine;
 
 use std::cell::Cell;
 
-use machine::faults::{AT, read_all, reclaim_all, showing, write_first};
+use machine::faults::{AT, read_all, reclaim_all, run_in, showing, showing_as, write_first};
 use machine::race::{Cases, Place, at, at_every_touch, race};
 use machine::{Mm, Setup, bare, settled};
-use quietmm::{Config, Error, FileId, Rule, SpaceId};
+use quietmm::{Backing, Config, Error, FileId, Rule, SpaceId};
 
 const PAGE: u64 = 4096;
 
@@ -64,6 +64,40 @@ fn what_is_cut_off_is_mapped_nowhere_and_costs_one_flush() {
         let sound = ([1, 1], true, [Ok(9), Ok(9)], None);
         assert_eq!(seen == sound, broken.is_none(), "{broken:?}: {seen:?}");
     }
+}
+
+/// A mapping may be longer than its file, and lie behind it: what the file gains later shows there, and what it loses does not.
+#[test]
+fn a_mapping_beyond_a_files_end_shows_what_the_file_gains() {
+    at(&setup(), &config(), None, |mm| {
+        let host = mm.platform();
+        let file = mm.create_file(1).unwrap();
+        let id = showing_as(mm, Backing::File { file, offset: 0 }, 4, &[0, 1]);
+        let other = showing_as(mm, Backing::Private { file, offset: 1 << 20 }, 2, &[2]);
+        write_word(mm, file, 7);
+        assert_eq!(shows(mm, id, 0), Ok(7));
+        for page in AT + 1..AT + 4 {
+            assert_eq!(host.read(mm, id, page), Err(Error::BeyondFile));
+            assert_eq!(host.write(mm, id, page, 1), Err(Error::BeyondFile));
+        }
+        host.on(2, || assert_eq!(host.write(mm, other, AT, 1), Err(Error::BeyondFile)));
+        assert_eq!(mm.cached_pages(file), Ok(1), "whoever was refused has left nothing");
+        mm.set_file_len(file, 2 * PAGE + 8).unwrap();
+        assert_eq!(mm.write_file(file, 2 * PAGE, &9_u64.to_ne_bytes()), Ok(8));
+        assert_eq!(
+            [1, 2, 3].map(|page| host.read(mm, id, AT + page)),
+            [Ok(0), Ok(9), Err(Error::BeyondFile)]
+        );
+        host.on(1, || assert_eq!(host.read(mm, id, AT + 2), Ok(9)));
+        host.forget();
+        mm.set_file_len(file, PAGE).unwrap();
+        assert_eq!(host.interrupts_to(1), 1);
+        host.on(1, || assert_eq!(host.read(mm, id, AT + 2), Err(Error::BeyondFile)));
+        mm.set_file_len(file, (1 << 20) * PAGE + 8).unwrap();
+        host.on(2, || assert_eq!(host.write(mm, other, AT, 1), Ok(())));
+        run_in(mm, id, &[2]);
+        settled(mm);
+    });
 }
 
 #[test]
