@@ -5,7 +5,6 @@ use crate::machine;
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use machine::{Aside, Host, Setup, bare};
 use quietmm::platform::WaitKey;
@@ -180,7 +179,7 @@ fn each_lock_wakes_its_own() {
 
 /// Does `each` on CPUs 1, 2, 3, ..., in this order, each on a stack of its own until it sleeps; then `last`, and all by turns
 /// until they are through.
-fn one_after_the_other(host: &Host, each: &[&dyn Fn()], begun: &[Arc<Aside>], last: &dyn Fn()) {
+fn one_after_the_other(host: &Host, each: &[&dyn Fn()], begun: &[Rc<Aside>], last: &dyn Fn()) {
     let Some((first, rest)) = each.split_first() else {
         last();
         for _ in 0..1000 {
@@ -190,7 +189,7 @@ fn one_after_the_other(host: &Host, each: &[&dyn Fn()], begun: &[Arc<Aside>], la
     };
     host.aside(begun.len() as u16 + 1, first, |aside| {
         host.resume();
-        one_after_the_other(host, rest, &[begun, &[Arc::clone(aside)]].concat(), last);
+        one_after_the_other(host, rest, &[begun, &[Rc::clone(aside)]].concat(), last);
     });
 }
 
