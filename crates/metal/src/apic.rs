@@ -75,7 +75,7 @@ pub fn measure(counts: u32) -> u64 {
     // SAFETY: reads a counter.
     let (start, before) = (unsafe { _rdtsc() }, read(LEFT));
     while before - read(LEFT) < counts {
-        spin_loop();
+        clock::look_away();
     }
     // SAFETY: as above.
     let (after, end) = (read(LEFT), unsafe { _rdtsc() });
@@ -93,7 +93,10 @@ pub fn start_others(page: u8, others: u32) {
         return;
     }
     write(COMMAND, INIT_ALL_OTHERS);
-    clock::spin(10_000_000);
+    let until = clock::now() + 10_000_000;
+    while clock::now() < until {
+        clock::look_away();
+    }
     for _ in 0..2 {
         write(COMMAND, STARTUP_ALL_OTHERS | u32::from(page));
         clock::spin(200_000);

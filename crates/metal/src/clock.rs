@@ -42,6 +42,14 @@ pub fn now() -> u64 {
     ((u128::from(counts) * u128::from(FACTOR.load(Ordering::Relaxed))) >> 32) as u64
 }
 
+/// Some thousand instructions that look at nothing. Where instructions are the clock, each look at a clock or a device ends the emulator's
+/// turn, and takes as long as all these: who waits for milliseconds looks in between only.
+pub fn look_away() {
+    for step in 0..500 {
+        core::hint::black_box(step);
+    }
+}
+
 /// Spins for about so many nanoseconds, at least once.
 pub fn spin(ns: u64) {
     let until = now() + ns;
