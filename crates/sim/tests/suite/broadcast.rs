@@ -26,8 +26,8 @@ fn sound(spec: &RunSpec) -> Report {
 #[test]
 fn nobody_is_interrupted_where_hardware_flushes_all() {
     for workload in [Workload::UnmapStorm, Workload::Revisit] {
-        let old = sound(&on(workload, "quiet+flush=ipi", 8, 64));
-        let new = sound(&on(workload, "quiet", 8, 64));
+        let old = sound(&on(workload, "quiet+flush=ipi", 8, 32));
+        let new = sound(&on(workload, "quiet", 8, 32));
         let name = workload.name();
         assert!(old.count("ipis_sent") > 0 && old.count("tlb_broadcasts") == 0, "{name}");
         assert!(new.count("tlb_broadcasts") > 0 && new.count("tlb_broadcast_entries") > 0, "{name}");
@@ -62,7 +62,7 @@ fn programs_at_random_find_what_they_should() {
 #[test]
 fn what_is_not_waited_for_is_used() {
     let broken =
-        |rule| RunSpec { broken: Some(rule), ..on(Workload::Revisit, "linux+flush=broadcast", 8, 64) };
+        |rule| RunSpec { broken: Some(rule), ..on(Workload::Revisit, "linux+flush=broadcast", 8, 32) };
     let report = run(&broken(Rule::SyncBroadcast));
     assert!(report.count("stale_accesses") > 1000, "{}", report.count("stale_accesses"));
     assert!(report.stories[0].contains("sync-broadcast"), "{}", report.stories[0]);

@@ -8,8 +8,8 @@ use std::sync::Mutex;
 use common::{Figures, policy, run, spec, what};
 use quietmm_sim::{Report, Rule, RunSpec, Workload};
 
-/// Seeds of each policy: all policies together have 15, which make 2 to 16 CPUs. `make soak` has more.
-const SEEDS: u64 = 3;
+/// Seeds of each policy: all policies together have 10, which make 2 to 16 CPUs. `make soak` has more.
+const SEEDS: u64 = 2;
 /// Within so many seeds a broken rule must show.
 const ENOUGH: u64 = 60;
 

@@ -25,7 +25,7 @@ fn no_harm(report: &Report) {
 
 #[test]
 fn some_processes_are_ended_and_the_rest_fits_and_completes() {
-    for (seed, text) in [(1, "linux"), (2, "vanilla"), (3, "linux")] {
+    for (seed, text) in [(1, "linux"), (2, "vanilla")] {
         let small = with_memory(Workload::HackbenchOom, "vm-8", 128);
         let report = run(&RunSpec { seed, policy: policy(text), ..small });
         no_harm(&report);

@@ -2,11 +2,12 @@
 
 use crate::common;
 
-use common::{Figures, policy, refusal, run, spec};
+use common::{Figures, policy, refusal, run, shared, spec};
 use quietmm_sim::{Report, RunError, RunSpec, Workload};
 
 fn with(changes: &[(&str, &str)]) -> RunSpec {
     let mut spec = RunSpec { scale: 2048, ..spec(Workload::Revisit) };
+    spec.machine = spec.machine.with_cpus(5).expect("five of its CPUs");
     changes.iter().for_each(|(key, value)| spec.machine.set(key, value).unwrap_or_else(|e| panic!("{e}")));
     spec
 }
@@ -31,9 +32,9 @@ fn a_policy_whose_guarantee_the_machine_withdraws_is_refused() {
 #[test]
 fn stalls_change_what_happens_and_not_that_it_is_the_same_again() {
     let changes = [("stall_every", "200us"), ("stall", "20us")];
-    let report = run(&with(&changes));
+    let report = shared(&with(&changes));
     assert_eq!(figures(&report), figures(&run(&with(&changes))));
-    let calm = run(&with(&[]));
+    let calm = shared(&with(&[]));
     assert_ne!(figures(&report), figures(&calm));
     assert!(report.figure("elapsed_s") > calm.figure("elapsed_s"));
     assert_eq!(report.count("lost_writes"), 0);

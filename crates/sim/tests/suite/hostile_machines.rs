@@ -157,7 +157,7 @@ struct Patience(AtomicU32);
 
 impl Patience {
     fn new() -> Patience {
-        Patience::of(16)
+        Patience::of(8)
     }
     fn of(millions: u32) -> Patience {
         Patience(AtomicU32::new(millions))
@@ -255,7 +255,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn a_machine_that_is_taken_has_runs_that_end(

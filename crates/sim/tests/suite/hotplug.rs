@@ -9,7 +9,7 @@ use common::{Figures, machine, policy, run, spec, what};
 use quietmm_sim::{RunSpec, Workload};
 
 /// Seeds of each policy; `make soak` has more.
-const SEEDS: u64 = 6;
+const SEEDS: u64 = 4;
 
 #[test]
 fn every_frame_is_accounted_for_whatever_the_drain_while_cpus_and_memory_go_and_come() {

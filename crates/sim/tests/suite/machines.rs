@@ -61,8 +61,10 @@ fn all_end_well(specs: Vec<RunSpec>) {
     });
 }
 
-/// Numbers of CPUs that each machine and each workload meet.
-const CPUS: [u32; 4] = [1, 2, 3, 8];
+/// Numbers of CPUs that each machine and each workload meet. With fewer than five nobody unmaps in `revisit`.
+const CPUS: [u32; 4] = [1, 2, 3, 5];
+/// And in the soak.
+const MORE_CPUS: [u32; 4] = [1, 2, 3, 8];
 
 /// Each workload on each machine that it can run on, with the numbers of both.
 fn every_pair() -> impl Iterator<Item = ((usize, &'static str), (usize, Workload))> {
@@ -103,8 +105,8 @@ fn every_machine_runs_and_so_does_every_workload_with_any_number_of_cpus() {
 #[test]
 #[ignore = "long: make soak"]
 fn every_machine_runs_every_workload_with_any_number_of_cpus() {
-    let with_any =
-        every_pair().flat_map(|((_, name), (_, workload))| CPUS.map(|cpus| with_cpus(name, workload, cpus)));
+    let with_any = every_pair()
+        .flat_map(|((_, name), (_, workload))| MORE_CPUS.map(|cpus| with_cpus(name, workload, cpus)));
     all_end_well(with_any.collect());
 }
 

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{Figures, machine, policy, run, spec};
+use common::{Figures, machine, policy, run, shared, spec};
 use quietmm_sim::{Own, Place, Profile, Report, Room, Rule, RunSpec, Scope, Wait, Workload};
 
 /// All but the profile and the host's own.
@@ -19,14 +19,16 @@ fn specs() -> Vec<RunSpec> {
     let small = |workload, scale| RunSpec { scale, ..spec(workload) };
     let mut storm = small(Workload::UnmapStorm, 64);
     storm.machine = machine("uma-8");
-    let mut revisit = small(Workload::Revisit, 1024);
+    let mut bystander = small(Workload::Bystander, 4096);
+    bystander.machine = bystander.machine.with_cpus(12).expect("a quarter of its CPUs");
+    let mut revisit = small(Workload::Revisit, 2048);
     revisit.machine = revisit.machine.with_cpus(5).expect("five of its CPUs");
     let mut buffers = small(Workload::DirBuffers, 1024);
     buffers.machine = buffers.machine.with_cpus(8).expect("eight of its CPUs");
     let broken = Some(Rule::FlushBeforeUnmapReturns);
     vec![
         small(Workload::Reader, 2048),
-        small(Workload::Bystander, 2048),
+        bystander,
         RunSpec { policy: policy("linux+vmap=eager"), ..buffers.clone() },
         buffers,
         storm,
@@ -39,7 +41,7 @@ fn specs() -> Vec<RunSpec> {
 #[test]
 fn a_profile_changes_nothing_else_and_adds_up_to_all_cpus_for_the_whole_time() {
     for (nth, spec) in specs().into_iter().enumerate() {
-        let (without, with) = (run(&spec), run(&RunSpec { profile: true, ..spec.clone() }));
+        let (without, with) = (shared(&spec), shared(&RunSpec { profile: true, ..spec.clone() }));
         assert!(without.profile.is_none());
         assert_eq!(bytes(&without), bytes(&with), "{}", spec.workload.name());
         let profile = profile(&with);

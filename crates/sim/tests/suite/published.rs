@@ -60,7 +60,7 @@ fn without_pressure_no_policy_of_reclaim_makes_a_difference() {
 fn the_more_pages_a_cpu_gathers_for_the_lists_the_fewer_interrupts_a_batch_costs() {
     // A CPU's pages come to the list `lru_batch` in a row, so a batch of reclaim concerns fewer CPUs.
     let with = |lru_batch: &str| {
-        let mut spec = RunSpec { scale: 1024, ..spec(Workload::Reader) };
+        let mut spec = RunSpec { scale: 2048, ..spec(Workload::Reader) };
         spec.machine.set("lru_batch", lru_batch).expect("a constant");
         run(&spec).figure(PER_PAGE)
     };
@@ -77,7 +77,7 @@ fn the_more_pages_a_cpu_gathers_for_the_lists_the_fewer_interrupts_a_batch_costs
 #[test]
 fn kernel_work_that_is_not_modelled_changes_times_and_hardly_who_is_interrupted() {
     let with = |work: &str| {
-        let mut spec = RunSpec { scale: 1024, ..spec(Workload::Reader) };
+        let mut spec = RunSpec { scale: 2048, ..spec(Workload::Reader) };
         spec.machine.set("other_kernel_work", work).expect("a constant");
         before_and_after(&spec)
     };

@@ -16,28 +16,24 @@ fn bytes(report: &Report) -> String {
 
 /// Small runs of different kinds: processes, threads, the bystander, a trace, and a rule broken.
 fn specs() -> Vec<RunSpec> {
-    let small = |workload: Workload, scale| {
-        let mut spec = spec(workload);
-        spec.scale = scale;
+    let small = |workload: Workload, scale, cpus| {
+        let mut spec = RunSpec { scale, ..spec(workload) };
+        spec.machine = spec.machine.with_cpus(cpus).expect("so many of its CPUs");
         spec
     };
-    let mut per_page = small(Workload::Reader, 2048);
+    let mut per_page = small(Workload::Reader, 4096, 12);
     per_page.policy = policy("linux+unmap=per-page");
-    let mut revisit = small(Workload::Revisit, 2048);
     // The fewest CPUs with which it has a process that unmaps.
-    revisit.machine = revisit.machine.with_cpus(5).expect("five of its CPUs");
-    let mut storm = small(Workload::UnmapStorm, 64);
-    storm.machine = machine("uma-8");
+    let revisit = small(Workload::Revisit, 2048, 5);
+    let storm = RunSpec { machine: machine("uma-8"), scale: 64, ..spec(Workload::UnmapStorm) };
     let mut broken = revisit.clone();
     broken.broken = Some(Rule::FlushBeforeUnmapReturns);
-    let mut trace = small(Workload::Replay, 1024);
-    trace.machine = trace.machine.with_cpus(2).expect("two of its CPUs");
     vec![
-        small(Workload::Reader, 2048),
+        small(Workload::Reader, 4096, 12),
         per_page,
-        small(Workload::SharedReader, 2048),
-        small(Workload::Bystander, 2048),
-        trace,
+        small(Workload::SharedReader, 4096, 12),
+        small(Workload::Bystander, 4096, 12),
+        small(Workload::Replay, 1024, 2),
         revisit,
         storm,
         broken,

@@ -3,8 +3,9 @@
 use crate::common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use common::{Figures, machine, policy, run, spec};
+use common::{Figures, machine, policy, run, shared, spec};
 use quietmm_sim::timeline::{Mark, Record, Timeline, Wanted, What, Window};
 use quietmm_sim::{Own, Place, Report, Room, RunSpec, Scope, Workload};
 
@@ -31,7 +32,7 @@ fn specs() -> [RunSpec; 6] {
     let mut stalls = small(Workload::Hotplug, "stress-4x4", 1, "linux");
     stalls.scale = Workload::Hotplug.default_scale();
     [
-        small(Workload::Reader, "numa-4x12", 2048, "linux"),
+        small(Workload::Reader, "opteron-2x4", 1024, "linux"),
         small(Workload::Reader, "uma-8", 2048, "vanilla"),
         small(Workload::UnmapStorm, "uma-8", 512, "linux"),
         small(Workload::VmapTouch, "opteron-2x4", 1024, "linux+vmap=sweep"),
@@ -40,8 +41,8 @@ fn specs() -> [RunSpec; 6] {
     ]
 }
 
-fn asked(spec: &RunSpec) -> Report {
-    run(&RunSpec { timeline: Some(ALL), ..spec.clone() })
+fn asked(spec: &RunSpec) -> Arc<Report> {
+    shared(&RunSpec { timeline: Some(ALL), ..spec.clone() })
 }
 
 fn sum<'a>(records: impl IntoIterator<Item = &'a Record>, of: impl Fn(&What) -> u64) -> u64 {
@@ -229,7 +230,7 @@ fn whoever_waits_for_an_answer_gets_it_while_it_waits() {
 
 /// A run whose timeline is spoilt, as the controls of `adds_up`.
 fn spoilt(spoil: impl FnOnce(&mut Vec<Record>)) {
-    let mut report = asked(&small(Workload::UnmapStorm, "uma-8", 1024, "linux"));
+    let mut report = Arc::unwrap_or_clone(asked(&small(Workload::UnmapStorm, "uma-8", 1024, "linux")));
     adds_up(&report, "as it is");
     spoil(&mut report.timeline.as_mut().expect("it was asked for").records);
     adds_up(&report, "spoilt");
@@ -267,7 +268,7 @@ fn a_place_that_ends_too_late_is_seen() {
 
 #[test]
 fn a_window_has_of_each_record_what_is_within_it_and_a_bound_is_held() {
-    let spec = small(Workload::UnmapStorm, "uma-8", 512, "linux");
+    let spec = small(Workload::UnmapStorm, "uma-8", 1024, "linux");
     let whole = asked(&spec);
     let whole = timeline(&whole);
     let end = whole.ended_ps;
@@ -285,7 +286,9 @@ fn a_window_has_of_each_record_what_is_within_it_and_a_bound_is_held() {
         let lasts = |what: &What| matches!(what, What::Task(_) | What::Place(_) | What::IrqsOff);
         let sort = |mut records: Vec<Record>| {
             records.retain(|record| lasts(&record.what));
-            records.sort_by_key(|record| (record.cpu, record.from, record.to, format!("{:?}", record.what)));
+            records.sort_by_cached_key(|record| {
+                (record.cpu, record.from, record.to, format!("{:?}", record.what))
+            });
             records
         };
         let cut: Vec<Record> = whole

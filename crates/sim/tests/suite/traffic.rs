@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{Figures, machine, run, spec};
+use common::{Figures, machine, run, shared, spec};
 use quietmm_sim::{Report, RunSpec, Traffic, Workload};
 
 /// All but the traffic and the host's own.
@@ -24,7 +24,7 @@ fn traffic_changes_nothing_and_adds_up_to_what_the_core_counts() {
     let reader = RunSpec { scale: 2048, ..spec(Workload::Reader) };
     for spec in [reader, storm, calm] {
         let name = spec.workload.name();
-        let (without, with) = (run(&spec), run(&RunSpec { traffic: true, ..spec.clone() }));
+        let (without, with) = (shared(&spec), run(&RunSpec { traffic: true, ..spec.clone() }));
         assert!(without.traffic.is_none());
         assert_eq!(bytes(&without), bytes(&with), "{name}");
         let traffic = traffic(&with);

@@ -2,7 +2,8 @@
 
 #![allow(dead_code)] // each test binary uses its own part
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use quietmm_sim::machine::Machine;
 use quietmm_sim::{Policy, Report, Rule, RunError, RunSpec, Value, Watch, Workload};
@@ -55,6 +56,14 @@ pub fn trace() -> Arc<[u8]> {
 /// A run that must come to an end.
 pub fn run(spec: &RunSpec) -> Report {
     quietmm_sim::run(spec, &Nobody).unwrap_or_else(|error| panic!("{}: {error}", what(spec)))
+}
+
+/// The same for several tests: what is asked for twice is made once. Not for tests of whether two runs are the same.
+pub fn shared(spec: &RunSpec) -> Arc<Report> {
+    static MADE: Mutex<BTreeMap<String, Arc<OnceLock<Arc<Report>>>>> = Mutex::new(BTreeMap::new());
+    assert!(spec.trace.is_none(), "its bytes are no name for it");
+    let made = Arc::clone(MADE.lock().expect("no panic").entry(format!("{spec:?}")).or_default());
+    Arc::clone(made.get_or_init(|| Arc::new(run(spec))))
 }
 
 /// A run that must not.
