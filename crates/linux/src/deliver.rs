@@ -2,6 +2,7 @@
 //! their form.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::errno::{Answer, Errno};
@@ -10,6 +11,10 @@ use crate::kernel::{Flow, Linux};
 use crate::machine::Machine;
 use crate::process::{Process, Thread};
 use crate::signal::{self, Info, act, bit, number};
+use crate::sync::Spin;
+
+/// Signals of one kind that wait for a process or a thread.
+const MOST_WAITING: usize = 1024;
 
 impl<M: Machine> Linux<'_, M> {
     /// A signal, for a process or for one thread of it.
@@ -29,11 +34,14 @@ impl<M: Machine> Linux<'_, M> {
             None => (&process.pending, &process.infos),
         };
         infos.with(|infos| {
-            if !infos.iter().any(|other| other.signal == signal) {
+            // Those for real time come as often as they are sent.
+            let again = signal >= number::FIRST_REAL && infos.len() < MOST_WAITING;
+            if again || !infos.iter().any(|other| other.signal == signal) {
                 infos.push(info);
             }
+            // With the list, so that one is never without the other.
+            pending.fetch_or(bit(signal), Ordering::SeqCst);
         });
-        pending.fetch_or(bit(signal), Ordering::SeqCst);
         if signal == number::KILL {
             process.die(signal);
         }
@@ -51,7 +59,7 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn kill(&self, process: &Arc<Process>, signal: u32) {
-        self.post(process, None, Info { signal, code: 0, word: 0 });
+        self.post(process, None, Info { signal, ..Info::default() });
     }
 
     /// A signal that comes of what the thread itself did: one that it blocks or ignores ends it.
@@ -130,27 +138,24 @@ impl<M: Machine> Linux<'_, M> {
 
     /// Takes a pending signal, with what is known of it; none if another thread was first.
     pub(crate) fn take(&self, thread: &Thread, signal: u32) -> Option<Info> {
-        let is_in =
-            |pending: &AtomicU64| pending.fetch_and(!bit(signal), Ordering::SeqCst) & bit(signal) != 0;
-        let own = is_in(&thread.pending);
-        let infos = if own {
-            &thread.infos
-        } else if is_in(&thread.process.pending) {
-            &thread.process.infos
-        } else {
-            return None;
+        let from = |pending: &AtomicU64, infos: &Spin<Vec<Info>>| {
+            infos.with(|infos| {
+                let found = infos.remove(infos.iter().position(|info| info.signal == signal)?);
+                if !infos.iter().any(|info| info.signal == signal) {
+                    pending.fetch_and(!bit(signal), Ordering::SeqCst);
+                }
+                Some(found)
+            })
         };
-        let found = infos.with(|infos| {
-            let at = infos.iter().position(|info| info.signal == signal)?;
-            Some(infos.remove(at))
-        });
-        Some(found.unwrap_or(Info { signal, code: 0, word: 0 }))
+        let own = from(&thread.pending, &thread.infos);
+        own.or_else(|| from(&thread.process.pending, &thread.process.infos))
     }
 
     /// Registers that a handler has kept come back. What cannot be read ends the program, as a fault does.
     pub(crate) fn sigreturn(&self, thread: &Arc<Thread>, frame: &mut Frame) -> Answer {
-        self.restore(thread, frame)
-            .inspect_err(|_| self.force(thread, Info { signal: number::SEGMENT, code: 128, word: 0 }))
+        self.restore(thread, frame).inspect_err(|_| {
+            self.force(thread, Info { signal: number::SEGMENT, code: 128, ..Info::default() })
+        })
     }
 
     fn restore(&self, thread: &Thread, frame: &mut Frame) -> Answer {

@@ -49,8 +49,20 @@ numbers! {
     ELOOP = 40, "Too many symbolic links.";
     EOVERFLOW = 75, "Too large a number.";
     ENOTSOCK = 88, "Not a socket.";
+    EDESTADDRREQ = 89, "Nobody to send it to.";
+    EMSGSIZE = 90, "Too long for one piece.";
+    EPROTOTYPE = 91, "A socket of another kind.";
+    ENOPROTOOPT = 92, "No such option.";
+    EPROTONOSUPPORT = 93, "No such protocol.";
+    ESOCKTNOSUPPORT = 94, "No such kind of socket.";
     EOPNOTSUPP = 95, "Not of this kind of file.";
     EAFNOSUPPORT = 97, "No such kind of network.";
+    EADDRINUSE = 98, "Somebody has this address.";
+    EADDRNOTAVAIL = 99, "Not an address of this machine.";
+    ENETUNREACH = 101, "There is no way there.";
+    EISCONN = 106, "It is connected.";
+    ENOTCONN = 107, "It is not connected.";
+    ECONNREFUSED = 111, "Nobody listens there.";
     ETIMEDOUT = 110, "The time is over.";
 }
 

@@ -21,6 +21,7 @@ use crate::machine::Machine;
 use crate::open::{Files, Kind, Open, flag};
 use crate::process::{ENDED, Place, Process, Thread};
 use crate::signal::{self, Info, act, number};
+use crate::socket::Names;
 use crate::sync::{Spin, key_of};
 use crate::tree::{Body, Content, Device, Inode, Leaving, Left, mode};
 
@@ -62,6 +63,10 @@ pub struct Linux<'p, M: Machine> {
     pub(crate) left: Arc<Left>,
     pub(crate) processes: Spin<BTreeMap<u32, Arc<Process>>>,
     pub(crate) futexes: Futexes,
+    /// Sockets by name.
+    pub(crate) names: Arc<Names>,
+    /// How many wait for one of several things.
+    watchers: AtomicU64,
     next_inode: AtomicU64,
     next_tid: AtomicU32,
     random: AtomicU64,
@@ -87,6 +92,12 @@ const MOST_UNKNOWN: usize = 1024;
 /// The call is to be made again, unless a handler says otherwise. No program sees this number.
 pub(crate) const AGAIN: Errno = Errno(512);
 
+/// How `siginfo` says that a process has ended: why, and its code or signal.
+pub(crate) fn how_ended(status: u64) -> (i32, u64) {
+    let status = status & 0xffff;
+    if status & 0x7f == 0 { (1, status >> 8) } else { (2, status & 0x7f) }
+}
+
 /// How a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Waited {
@@ -108,6 +119,8 @@ impl<'p, M: Machine> Linux<'p, M> {
             left: Arc::default(),
             processes: Spin::default(),
             futexes: Futexes::default(),
+            names: Arc::default(),
+            watchers: AtomicU64::new(0),
             next_inode: AtomicU64::new(2),
             next_tid: AtomicU32::new(1),
             random: AtomicU64::new(0x9e37_79b9_7f4a_7c15),
@@ -299,7 +312,7 @@ impl<'p, M: Machine> Linux<'p, M> {
                     due
                 });
                 if due {
-                    self.post(&process, None, Info { signal: number::ALARM, code: 128, word: 0 });
+                    self.post(&process, None, Info { signal: number::ALARM, code: 128, ..Info::default() });
                 }
             }
             let changed = self.alarms_changed.swap(0, Ordering::SeqCst);
@@ -379,12 +392,43 @@ impl<'p, M: Machine> Linux<'p, M> {
         how
     }
 
+    /// Whoever waits for this looks again, and so does who waits for one of several things.
+    pub(crate) fn changed(&self, key: WaitKey) {
+        self.machine.wake(key);
+        // Partner: the count in `watch`, before its look.
+        core::sync::atomic::fence(Ordering::SeqCst);
+        if self.watchers.load(Ordering::SeqCst) > 0 {
+            self.machine.wake(key_of(&self.watchers));
+        }
+    }
+
+    /// Waits until `ready`, which looks at several things; `due` says when one of them comes by itself.
+    pub(crate) fn watch(
+        &self,
+        thread: &Thread,
+        until: Option<u64>,
+        due: impl Fn() -> Option<u64>,
+        mut ready: impl FnMut() -> bool,
+    ) -> Waited {
+        self.watchers.fetch_add(1, Ordering::SeqCst);
+        core::sync::atomic::fence(Ordering::SeqCst);
+        let how = loop {
+            let look = until.into_iter().chain(due()).min();
+            let how = self.wait(thread, key_of(&self.watchers), look, &mut ready);
+            if how != Waited::Late || until.is_some_and(|until| self.now() >= until) {
+                break how;
+            }
+        };
+        self.watchers.fetch_sub(1, Ordering::SeqCst);
+        how
+    }
+
     /// Ends what nobody has any more, and wakes whoever waits for such.
     pub(crate) fn settle(&self) {
         let mut later = Vec::new();
         for leaving in self.left.take() {
             match leaving {
-                Leaving::Key(key) => self.machine.wake(key),
+                Leaving::Key(key) => self.changed(key),
                 Leaving::File(file) => {
                     // A space that is about to end still shows it.
                     if self.mm.destroy_file(file) == Err(Error::Busy) {
@@ -427,7 +471,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             Error::OutOfMemory => (number::KILL, 0),
             _ => (number::BUS, 3),
         };
-        self.force(thread, Info { signal, code, word: at });
+        self.force(thread, Info { signal, code, word: at, value: 0 });
         if thread.process.action(signal).handler < 2 {
             let name = thread.process.place.with(|place| text(&place.name));
             let rip = frame.registers.rip;
@@ -448,7 +492,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             let name = thread.process.place.with(|place| text(&place.name));
             self.machine.note(format_args!("{name}: exception {vector} at {word:#x}"));
         }
-        self.force(thread, Info { signal, code: 128, word });
+        self.force(thread, Info { signal, code: 128, word, value: 0 });
         self.leave(thread, frame, None)
     }
 
@@ -502,7 +546,8 @@ impl<'p, M: Machine> Linux<'p, M> {
         if let Some(parent) = parent {
             if process.ends_with != 0 {
                 let word = u64::from(process.pid);
-                self.post(&parent, None, Info { signal: process.ends_with, code: 1, word });
+                let (code, value) = how_ended(status);
+                self.post(&parent, None, Info { signal: process.ends_with, code, word, value });
             }
             self.machine.wake(key_of(&*parent));
         }

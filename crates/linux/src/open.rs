@@ -4,9 +4,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::epoll::Epoll;
 use crate::errno::Errno;
 use crate::pipe::{End, Way};
+use crate::socket::Socket;
 use crate::sync::{Mutex, Spin};
+use crate::timer::Timer;
 use crate::tree::{Device, Inode};
 
 /// Flags of `open`.
@@ -43,7 +46,55 @@ pub enum Kind {
     /// The standard output or error output.
     Console(u32),
     /// A counter (`eventfd`).
-    Event(AtomicU64),
+    Event(Counter),
+    /// A socket.
+    Socket(Arc<Socket>),
+    /// A set of files that are watched (`epoll`).
+    Poll(Epoll),
+    /// A timer, and its clock (`timerfd`).
+    Timer(Timer, u64),
+    /// Signals that can be read (`signalfd`).
+    Signals(AtomicU64),
+}
+
+/// A counter that can be waited for.
+pub struct Counter {
+    count: AtomicU64,
+    /// Each read takes one.
+    pub by_one: bool,
+    /// How often it has changed.
+    pub changes: AtomicU64,
+}
+
+impl Counter {
+    /// What it can be at most.
+    pub const MOST: u64 = u64::MAX - 1;
+
+    /// A new one.
+    pub fn new(count: u64, by_one: bool) -> Counter {
+        Counter { count: AtomicU64::new(count), by_one, changes: AtomicU64::new(0) }
+    }
+
+    /// What it is.
+    pub fn now(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Takes one, or all; `None` if there is none.
+    pub fn take(&self) -> Option<u64> {
+        let left = |count: u64| (count > 0).then_some(if self.by_one { count - 1 } else { 0 });
+        let was = self.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).ok()?;
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        Some(if self.by_one { 1 } else { was })
+    }
+
+    /// Adds, if it fits.
+    pub fn add(&self, more: u64) -> bool {
+        let sum = |count: u64| count.checked_add(more).filter(|&sum| sum <= Self::MOST);
+        let fits = self.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, sum).is_ok();
+        self.changes.fetch_add(u64::from(fits), Ordering::SeqCst);
+        fits
+    }
 }
 
 /// Something open.
@@ -92,7 +143,7 @@ impl Open {
             Kind::File(inode) | Kind::Directory(inode) | Kind::Device(_, inode) | Kind::Text(_, inode) => {
                 Some(inode)
             }
-            Kind::Pipe(_) | Kind::Console(_) | Kind::Event(_) => None,
+            _ => None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::errno::Errno;
 use crate::sync::{Spin, key_of};
@@ -18,6 +18,8 @@ pub struct Pipe {
     bytes: Spin<VecDeque<u8>>,
     /// Ends that are open.
     ends: [AtomicU32; 2],
+    /// How often something has changed.
+    pub changes: AtomicU64,
     left: Arc<Left>,
 }
 
@@ -51,6 +53,7 @@ impl Drop for End {
     fn drop(&mut self) {
         if self.pipe.ends[self.way as usize].fetch_sub(1, Ordering::SeqCst) == 1 {
             // Whoever waits at the other end waits for nothing.
+            self.pipe.changes.fetch_add(1, Ordering::SeqCst);
             self.pipe.left.add(Leaving::Key(key_of(&*self.pipe)));
         }
     }
@@ -60,7 +63,12 @@ impl Pipe {
     /// A new one: both ends.
     pub fn open(left: &Arc<Left>) -> (End, End) {
         let ends = [AtomicU32::new(1), AtomicU32::new(1)];
-        let pipe = Arc::new(Pipe { bytes: Spin::new(VecDeque::new()), ends, left: left.clone() });
+        let pipe = Arc::new(Pipe {
+            bytes: Spin::new(VecDeque::new()),
+            ends,
+            changes: AtomicU64::new(0),
+            left: left.clone(),
+        });
         (End { pipe: pipe.clone(), way: Way::Read }, End { pipe, way: Way::Write })
     }
 
@@ -83,6 +91,7 @@ impl Pipe {
             into.iter_mut().zip(bytes.drain(..count)).for_each(|(to, byte)| *to = byte);
             count
         });
+        self.changes.fetch_add(u64::from(count > 0), Ordering::SeqCst);
         if count == 0 && written && !into.is_empty() { Done::Wait } else { Done::Bytes(count) }
     }
 
@@ -94,7 +103,7 @@ impl Pipe {
         if !self.is_open(Way::Read) {
             return Err(Errno::EPIPE);
         }
-        Ok(self.bytes.with(|bytes| {
+        let done = self.bytes.with(|bytes| {
             let room = ROOM - bytes.len();
             let fits = if from.len() <= WHOLE { room >= from.len() } else { room > 0 };
             if !fits {
@@ -103,7 +112,9 @@ impl Pipe {
             let count = from.len().min(room);
             bytes.extend(&from[..count]);
             Done::Bytes(count)
-        }))
+        });
+        self.changes.fetch_add(u64::from(done != Done::Wait), Ordering::SeqCst);
+        Ok(done)
     }
 
     /// Whether a read, or a write of a few bytes, would not wait; and whether the other end is closed.

@@ -153,10 +153,14 @@ impl Thread {
         self.process.memory.with(|memory| memory.clone()).expect("a thread that runs has a space")
     }
 
+    /// Signals that were sent to it, or to its process.
+    pub(crate) fn waiting_signals(&self) -> u64 {
+        self.pending.load(Ordering::SeqCst) | self.process.pending.load(Ordering::SeqCst)
+    }
+
     /// Signals that it should see to.
     pub(crate) fn signals(&self) -> u64 {
-        let pending = self.pending.load(Ordering::SeqCst) | self.process.pending.load(Ordering::SeqCst);
-        pending & !self.mask.load(Ordering::SeqCst)
+        self.waiting_signals() & !self.mask.load(Ordering::SeqCst)
     }
 
     pub(crate) fn is_dying(&self) -> bool {

@@ -18,6 +18,8 @@ pub mod number {
     pub const ALARM: u32 = 14;
     pub const CHILD: u32 = 17;
     pub const STOP: u32 = 19;
+    /// The first of those that are queued.
+    pub const FIRST_REAL: u32 = 32;
     /// The highest.
     pub const LAST: u32 = 64;
 }
@@ -71,6 +73,8 @@ pub struct Info {
     pub code: i32,
     /// The address of a fault, or who sent it.
     pub word: u64,
+    /// What came with it: how a child has ended, or what the sender chose.
+    pub value: u64,
 }
 
 /// The stack that handlers use, if one was named.
@@ -138,6 +142,7 @@ pub fn deliver(frame: &mut Frame, action: &Action, info: &Info, mask: u64, stack
     put(INFO, info.signal.into());
     put(INFO + 8, u64::from(info.code as u32));
     put(INFO + 16, info.word);
+    put(INFO + 24, info.value);
     let fx = (fx_at - at) as usize;
     bytes[fx..fx + 512].copy_from_slice(&frame.fx.0);
     // Bytes that only the kernel's newer formats use.
@@ -191,7 +196,7 @@ mod tests {
         for stack in [None, Some(Stack { at: 0x10_0000, bytes: 8192 })] {
             let mut running = frame();
             let before = running.registers;
-            let info = Info { signal: 11, code: 1, word: 0xdead };
+            let info = Info { signal: 11, code: 1, word: 0xdead, value: 7 };
             let delivery = deliver(&mut running, &action, &info, 0x55, stack);
             let r = running.registers;
             assert_eq!((r.rip, r.rdi, r.rsp), (0x5000, 11, delivery.at));

@@ -25,6 +25,8 @@ pub mod mode {
     pub const DEVICE: u32 = 0o020000;
     /// A pipe.
     pub const PIPE: u32 = 0o010000;
+    /// A socket.
+    pub const SOCKET: u32 = 0o140000;
 }
 
 /// What has come to its end and is the core's to end, or somebody's to hear of: handed over when the last who had it lets go,
@@ -136,6 +138,8 @@ pub enum Body {
     Device(Device),
     /// Made up.
     Made(Made),
+    /// Where a socket can be found.
+    Socket,
 }
 
 /// What is in a directory.

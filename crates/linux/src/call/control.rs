@@ -1,11 +1,11 @@
 //! Calls about the numbers of open files.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
-use crate::open::{Kind, Open, flag};
+use crate::open::{Counter, Kind, Open, flag};
 use crate::pipe::Pipe;
 use crate::process::Thread;
 
@@ -84,6 +84,15 @@ impl<M: Machine> Linux<'_, M> {
             (BYTES_TO_READ, Kind::Pipe(end)) => {
                 self.machine.write_user(with, &(end.pipe.len() as u32).to_le_bytes()).map(|()| 0)
             }
+            (BYTES_TO_READ, Kind::Socket(socket)) => {
+                let bytes = socket.inbox.len(socket.is_stream()) as u32;
+                self.machine.write_user(with, &bytes.to_le_bytes()).map(|()| 0)
+            }
+            (BYTES_TO_READ, Kind::File(inode)) => {
+                let at = open.offset.with(self.machine, |offset| *offset);
+                let bytes = inode.file().map_or(0, |file| self.file_len(file)).saturating_sub(at) as u32;
+                self.machine.write_user(with, &bytes.to_le_bytes()).map(|()| 0)
+            }
             (NO_WAIT, _) => {
                 let on = self.load_word(with)? != 0;
                 let keep = open.flags.load(Ordering::Relaxed) & !flag::NO_WAIT;
@@ -132,7 +141,11 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn eventfd(&self, thread: &Thread, count: u64, flags: u32) -> Answer {
-        let kind = Kind::Event(AtomicU64::new(count as u32 as u64));
+        const BY_ONE: u32 = 1;
+        if flags & !(BY_ONE | flag::NO_WAIT | flag::CLOSE_ON_EXEC) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let kind = Kind::Event(Counter::new(count as u32 as u64, flags & BY_ONE != 0));
         let open = Open::new(kind, flags & flag::NO_WAIT | flag::READ_WRITE, b"eventfd".to_vec());
         thread.process.files.with(|files| files.add(open, flags & flag::CLOSE_ON_EXEC != 0, 0))
     }

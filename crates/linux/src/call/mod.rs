@@ -1,12 +1,15 @@
 //! The system calls, by number.
 
 mod control;
+mod epoll;
 mod names;
 mod number;
 mod poll;
 mod signals;
+mod sockets;
 mod tasks;
 mod time;
+mod timers;
 mod transfer;
 
 use alloc::string::String;
@@ -82,6 +85,29 @@ pub fn call<M: Machine>(
             linux.eventfd(thread, a, if number == n::eventfd2 { b as u32 } else { 0 })
         }
         n::memfd_create => linux.memfd(thread, b),
+        n::epoll_create if a as i32 <= 0 => Err(Errno::EINVAL),
+        n::epoll_create => linux.epoll_create(thread, 0),
+        n::epoll_create1 => linux.epoll_create(thread, a as u32),
+        n::epoll_ctl => linux.epoll_ctl(thread, [a, b, c, d]),
+        n::epoll_wait | n::epoll_pwait => {
+            let mask = if number == n::epoll_wait || e == 0 { None } else { Some(linux.load_long(e)?) };
+            linux.epoll_wait(
+                thread,
+                [a, b, c],
+                (d as i32 >= 0).then(|| u64::from(d as u32) * 1_000_000),
+                mask,
+            )
+        }
+        n::epoll_pwait2 => {
+            let time = if d == 0 { None } else { Some(linux.time(d)?) };
+            let mask = if e == 0 { None } else { Some(linux.load_long(e)?) };
+            linux.epoll_wait(thread, [a, b, c], time, mask)
+        }
+        n::timerfd_create => linux.timerfd(thread, a, b as u32),
+        n::timerfd_settime => linux.timerfd_settime(thread, [a, b, c, d]),
+        n::timerfd_gettime => linux.timerfd_gettime(thread, a, b),
+        n::signalfd => linux.signalfd(thread, [a, b, c, 0]),
+        n::signalfd4 => linux.signalfd(thread, [a, b, c, d]),
         n::poll => linux.poll(thread, a, b, (c as i32 >= 0).then(|| u64::from(c as u32) * 1_000_000), None),
         n::ppoll => {
             let time = if c == 0 { None } else { Some(linux.time(c)?) };
@@ -254,11 +280,24 @@ pub fn call<M: Machine>(
         n::tgkill => linux.tgkill(thread, Some(a as u32), b as u32, c as u32),
         n::restart_syscall => Err(Errno::EINTR),
         n::membarrier => linux.membarrier(a),
-        // There is no network.
-        n::socket | n::socketpair => Err(Errno::EAFNOSUPPORT),
-        n::getpeername | n::getsockname | n::getsockopt => {
-            linux.open_file(thread, a).and(Err(Errno::ENOTSOCK))
-        }
+        n::socket => linux.socket(thread, a, b, c),
+        n::socketpair => linux.socketpair(thread, [a, b, c, d]),
+        n::bind => linux.bind(thread, a, b, c),
+        n::listen => linux.listen(thread, a, b),
+        n::accept => linux.accept(thread, [a, b, c, 0]),
+        n::accept4 => linux.accept(thread, [a, b, c, d]),
+        n::connect => linux.connect(thread, a, b, c),
+        n::getsockname => linux.socket_name(thread, [a, b, c], false),
+        n::getpeername => linux.socket_name(thread, [a, b, c], true),
+        n::sendto => linux.sendto(thread, all),
+        n::recvfrom => linux.recvfrom(thread, all),
+        n::sendmsg => linux.sendmsg(thread, a, b, c),
+        n::recvmsg => linux.recvmsg(thread, a, b, c),
+        n::sendmmsg => linux.sendmmsg(thread, [a, b, c, d]),
+        n::recvmmsg => linux.recvmmsg(thread, [a, b, c, d]),
+        n::shutdown => linux.shutdown(thread, a, b),
+        n::setsockopt => linux.setsockopt(thread, [a, b, c, d, e]),
+        n::getsockopt => linux.getsockopt(thread, [a, b, c, d, e]),
         // How addresses are chosen, and the like: one way only.
         n::personality => Ok(0),
         _ => {

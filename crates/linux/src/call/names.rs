@@ -64,7 +64,7 @@ impl<M: Machine> Linux<'_, M> {
         if found.inode.is_some() || found.name.is_empty() { Err(Errno::EEXIST) } else { Ok(found) }
     }
 
-    fn umask(&self, thread: &Thread, rights: u32) -> u32 {
+    pub(super) fn umask(&self, thread: &Thread, rights: u32) -> u32 {
         rights & !thread.process.place.with(|place| place.umask)
     }
 
@@ -140,6 +140,8 @@ impl<M: Machine> Linux<'_, M> {
             Body::Link(_) | Body::Executable | Body::Opened(_) => Kind::Text(Vec::new(), inode.clone()),
             Body::Device(Device::Console) => Kind::Device(Device::Console, inode.clone()),
             Body::Device(device) => Kind::Device(*device, inode.clone()),
+            Body::Socket if flags & flag::PATH == 0 => return Err(Errno::ENXIO),
+            Body::Socket => Kind::Text(Vec::new(), inode.clone()),
             Body::Made(made) => Kind::Text(self.make(thread, *made), inode.clone()),
             Body::File(content) => {
                 if flags & flag::TRUNCATE != 0 && writes {
@@ -193,6 +195,7 @@ impl<M: Machine> Linux<'_, M> {
             Kind::Pipe(_) => (mode::PIPE | 0o600, 0),
             // A pipe, and no terminal: that is what the output goes to.
             Kind::Console(_) => (mode::PIPE | 0o600, 0),
+            Kind::Socket(_) => (mode::SOCKET | 0o777, 0),
             _ => (0o600, 0),
         };
         let number = core::ptr::from_ref(open).addr() as u64 >> 4 & 0xffff_ffff;

@@ -7,79 +7,125 @@ use core::sync::atomic::Ordering;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{Linux, Waited};
 use crate::machine::Machine;
-use crate::open::{Kind, Open};
+use crate::open::{Counter, Kind, Open};
 use crate::pipe::Way;
 use crate::process::Thread;
 use crate::signal::ALWAYS;
-use crate::sync::key_of;
+use crate::socket::{Socket, kind};
 
-const IN: u16 = 1;
-const OUT: u16 = 4;
-const ERROR: u16 = 8;
-const HANG_UP: u16 = 0x10;
-const NOT_OPEN: u16 = 0x20;
-/// How often somebody who waits for several looks.
-const LOOK_NS: u64 = 1_000_000;
-
-fn ready(open: &Open) -> u16 {
-    match &open.kind {
-        Kind::Pipe(end) => {
-            let (ready, closed) = end.pipe.ready(end.way);
-            match end.way {
-                Way::Read => {
-                    let some = if end.pipe.is_empty() { 0 } else { IN };
-                    some | if closed { HANG_UP } else { 0 }
-                }
-                Way::Write => (if ready { OUT } else { 0 }) | if closed { ERROR } else { 0 },
-            }
-        }
-        Kind::Event(count) => OUT | if count.load(Ordering::SeqCst) > 0 { IN } else { 0 },
-        Kind::Console(_) => OUT,
-        _ => IN | OUT,
-    }
+/// Events, as `poll` and `epoll` have them.
+pub(super) mod event {
+    pub const IN: u32 = 1;
+    pub const OUT: u32 = 4;
+    pub const ERROR: u32 = 8;
+    pub const HANG_UP: u32 = 0x10;
+    pub const NOT_OPEN: u32 = 0x20;
+    /// The same as `IN` and `OUT`, by other names.
+    pub const READ: u32 = 0x40;
+    pub const WRITE: u32 = 0x100;
+    /// The other end sends no more.
+    pub const ENDED: u32 = 0x2000;
 }
+use event::{ENDED, ERROR, HANG_UP, IN, NOT_OPEN, OUT, READ, WRITE};
 
 /// One that is waited for.
 struct Asked {
     open: Option<Arc<Open>>,
-    wanted: u16,
+    wanted: u32,
 }
 
-impl Asked {
-    fn found(&self) -> u16 {
-        match &self.open {
-            Some(open) => ready(open) & (self.wanted | ERROR | HANG_UP),
-            None => NOT_OPEN,
+fn of_socket(socket: &Socket) -> u32 {
+    let (listens, comes, silent) = socket.state.with(|state| {
+        let comes = state.waiting.as_ref().is_some_and(|(all, _)| !all.is_empty());
+        (state.waiting.is_some(), comes, state.silent)
+    });
+    if listens {
+        return if comes { IN } else { 0 };
+    }
+    let (some, ended, closed, _) = socket.inbox.state();
+    let found = if some { IN } else { 0 } | if ended || closed { ENDED } else { 0 };
+    match socket.peer() {
+        None if socket.kind == kind::PACKETS => found | OUT,
+        None => found | OUT | HANG_UP,
+        Some(peer) => {
+            let (_, _, gone, room) = peer.inbox.state();
+            let hung = (ended || closed) && (gone || silent) && socket.kind != kind::PACKETS;
+            found | if room || gone { OUT } else { 0 } | if hung { HANG_UP } else { 0 }
         }
     }
 }
 
 impl<M: Machine> Linux<'_, M> {
-    /// Waits until one is ready. Who waits for one pipe is woken; who waits for several looks by itself now and then.
-    fn wait_for_any(&self, thread: &Thread, asked: &[Option<Asked>], time: Option<u64>) -> Result<(), Errno> {
-        let any = || asked.iter().flatten().any(|one| one.found() != 0);
-        let until = time.map(|time| self.now().saturating_add(time));
-        let only = match asked {
-            [Some(Asked { open: Some(open), .. })] => match &open.kind {
-                Kind::Pipe(end) => Some(key_of(&*end.pipe)),
-                _ => None,
-            },
-            _ => None,
-        };
-        loop {
-            let own = key_of(thread);
-            let look = until.unwrap_or(u64::MAX).min(self.now() + LOOK_NS);
-            let how = match only {
-                Some(key) => self.wait(thread, key, until, any),
-                None => self.wait(thread, own, Some(look), any),
-            };
-            match how {
-                Waited::Ready => return Ok(()),
-                Waited::Interrupted => return Err(Errno::EINTR),
-                Waited::Late if until.is_some_and(|until| self.now() >= until) => return Ok(()),
-                Waited::Late => {}
+    /// What an open file is ready for, and a number that is another one after each change, if there is one.
+    pub(super) fn look(&self, thread: &Thread, open: &Open) -> (u32, Option<u64>) {
+        let (found, changes) = match &open.kind {
+            Kind::Pipe(end) => {
+                let (ready, closed) = end.pipe.ready(end.way);
+                let found = match end.way {
+                    Way::Read => {
+                        let some = if end.pipe.is_empty() { 0 } else { IN };
+                        some | if closed { HANG_UP } else { 0 }
+                    }
+                    Way::Write => (if ready { OUT } else { 0 }) | if closed { ERROR } else { 0 },
+                };
+                (found, Some(end.pipe.changes.load(Ordering::SeqCst)))
             }
+            Kind::Event(counter) => {
+                let now = counter.now();
+                let found = if now > 0 { IN } else { 0 } | if now < Counter::MOST { OUT } else { 0 };
+                (found, Some(counter.changes.load(Ordering::SeqCst)))
+            }
+            Kind::Socket(socket) => (of_socket(socket), Some(socket.changes())),
+            Kind::Timer(timer, _) => {
+                let now = self.now();
+                (if timer.is_due(now) { IN } else { 0 }, Some(timer.changes(now)))
+            }
+            Kind::Signals(mask) => {
+                let pending = thread.waiting_signals() & mask.load(Ordering::SeqCst);
+                (if pending != 0 { IN } else { 0 }, None)
+            }
+            Kind::Poll(epoll) => {
+                let ready = epoll.is_ready(&mut |open| self.look(thread, open));
+                (if ready { IN } else { 0 }, None)
+            }
+            Kind::Console(_) => (OUT, Some(0)),
+            _ => (IN | OUT, None),
+        };
+        let more = if found & IN != 0 { READ } else { 0 } | if found & OUT != 0 { WRITE } else { 0 };
+        (found | more, changes)
+    }
+
+    /// When an open file becomes ready by itself.
+    pub(super) fn due(&self, open: &Open) -> Option<u64> {
+        match &open.kind {
+            Kind::Timer(timer, _) => timer.next(self.now()),
+            Kind::Poll(epoll) => epoll.first(&|open| self.due(open)),
+            _ => None,
         }
+    }
+
+    fn found(&self, thread: &Thread, asked: &Asked) -> u32 {
+        match &asked.open {
+            Some(open) => self.look(thread, open).0 & (asked.wanted | ERROR | HANG_UP),
+            None => NOT_OPEN,
+        }
+    }
+
+    /// Waits until one is ready.
+    fn wait_for_any(&self, thread: &Thread, asked: &[Option<Asked>], time: Option<u64>) -> Result<(), Errno> {
+        let any = || asked.iter().flatten().any(|one| self.found(thread, one) != 0);
+        let due = || asked.iter().flatten().filter_map(|one| self.due(one.open.as_ref()?)).min();
+        let until = time.map(|time| self.now().saturating_add(time));
+        match self.watch(thread, until, due, any) {
+            Waited::Interrupted => Err(Errno::EINTR),
+            Waited::Ready | Waited::Late => Ok(()),
+        }
+    }
+
+    /// Another mask of signals until the call ends, as `ppoll` and its like have it.
+    pub(super) fn mask_meanwhile(&self, thread: &Thread, mask: u64) {
+        let old = thread.mask.swap(mask & !ALWAYS, Ordering::SeqCst);
+        thread.old_mask.with(|kept| *kept = Some(old));
     }
 
     pub(crate) fn poll(
@@ -99,16 +145,16 @@ impl<M: Machine> Linux<'_, M> {
             let number = word as u32;
             let open = self.open_file(thread, u64::from(number)).ok();
             // A negative number is nobody.
-            asked.push((number as i32 >= 0).then_some(Asked { open, wanted: (word >> 32) as u16 }));
+            asked
+                .push((number as i32 >= 0).then_some(Asked { open, wanted: u32::from((word >> 32) as u16) }));
         }
         if let Some(mask) = mask {
-            let old = thread.mask.swap(mask & !ALWAYS, Ordering::SeqCst);
-            thread.old_mask.with(|kept| *kept = Some(old));
+            self.mask_meanwhile(thread, mask);
         }
         self.wait_for_any(thread, &asked, time)?;
         let mut any = 0;
         for (index, one) in asked.iter().enumerate() {
-            let found = one.as_ref().map_or(0, Asked::found);
+            let found = one.as_ref().map_or(0, |one| self.found(thread, one)) as u16;
             any += u64::from(found != 0);
             self.machine.write_user(at + 8 * index as u64 + 6, &found.to_le_bytes())?;
         }
@@ -158,15 +204,13 @@ impl<M: Machine> Linux<'_, M> {
         // `pselect`: where the mask lies, and how long it is.
         let mask = if fine && sigmask != 0 { self.load_long(sigmask)? } else { 0 };
         if mask != 0 {
-            let mask = self.load_long(mask)? & !ALWAYS;
-            let old = thread.mask.swap(mask, Ordering::SeqCst);
-            thread.old_mask.with(|kept| *kept = Some(old));
+            self.mask_meanwhile(thread, self.load_long(mask)?);
         }
         self.wait_for_any(thread, &asked, time)?;
         let (mut reads, mut writes, mut any) = (alloc::vec![0_u8; bytes], alloc::vec![0_u8; bytes], 0);
         for (number, one) in asked.iter().enumerate() {
             let Some(one) = one else { continue };
-            let found = one.found();
+            let found = self.found(thread, one);
             let mut put = |set: &mut [u8], yes: bool| {
                 set[number / 8] |= u8::from(yes) << (number % 8);
                 any += u64::from(yes);

@@ -104,7 +104,8 @@ impl<M: Machine> Linux<'_, M> {
                 let found = found.expect("it was taken");
                 if info != 0 {
                     let packed = Pack::default().word(found.signal).word(0).word(found.code as u32).word(0);
-                    self.machine.write_user(info, &packed.long(found.word).zeros_to(128).0)?;
+                    self.machine
+                        .write_user(info, &packed.long(found.word).long(found.value).zeros_to(128).0)?;
                 }
                 Ok(found.signal.into())
             }
@@ -160,7 +161,7 @@ impl<M: Machine> Linux<'_, M> {
             any = true;
             if signal != 0 && process.ended.load(Ordering::SeqCst) == 0 {
                 let word = u64::from(thread.process.pid);
-                self.post(&process, None, Info { signal, code: 0, word });
+                self.post(&process, None, Info { signal, word, ..Info::default() });
             }
         }
         if any { Ok(0) } else { Err(Errno::ESRCH) }
@@ -178,7 +179,7 @@ impl<M: Machine> Linux<'_, M> {
         let target: Arc<Thread> = found.ok_or(Errno::ESRCH)?;
         if signal != 0 {
             let word = u64::from(thread.process.pid);
-            self.post(&target.process, Some(&target), Info { signal, code: -6, word });
+            self.post(&target.process, Some(&target), Info { signal, code: -6, word, value: 0 });
         }
         Ok(0)
     }

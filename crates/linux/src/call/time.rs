@@ -12,7 +12,7 @@ use crate::sync::key_of;
 impl<M: Machine> Linux<'_, M> {
     /// A clock in nanoseconds: of the wall, or of the machine. What a program has used of a CPU is not kept: it is told how
     /// long it has been there.
-    fn clock_of(&self, thread: &Thread, clock: u64) -> Result<u64, Errno> {
+    pub(super) fn clock_of(&self, thread: &Thread, clock: u64) -> Result<u64, Errno> {
         match clock as u32 as i32 {
             0 | 5 | 11 => Ok(self.clock()),
             1 | 4 | 6 | 7 => Ok(self.now()),

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Linux, Waited};
 use crate::machine::Machine;
-use crate::open::{Kind, Open, flag};
+use crate::open::{Counter, Kind, Open, flag};
 use crate::pipe::{Done, End, WHOLE};
 use crate::process::Thread;
 use crate::signal::{Info, number};
@@ -30,12 +30,18 @@ impl<M: Machine> Linux<'_, M> {
         if !open.may_read() || open.has(flag::PATH) {
             return Err(Errno::EBADF);
         }
+        if let Kind::Socket(socket) = &open.kind {
+            if at.is_some() {
+                return Err(Errno::ESPIPE);
+            }
+            return self.receive(thread, &open, socket, into, 0).map(|(done, _)| done);
+        }
         let mut any = false;
         self.each(into, |to, bytes| {
             // Who has got something waits for no more.
             let is_drained = match &open.kind {
                 Kind::Pipe(end) => end.pipe.is_empty(),
-                Kind::Event(_) => true,
+                Kind::Event(_) | Kind::Timer(..) | Kind::Signals(_) => true,
                 _ => false,
             };
             if any && is_drained {
@@ -50,6 +56,12 @@ impl<M: Machine> Linux<'_, M> {
         let open = self.open_file(thread, number)?;
         if !open.may_write() || open.has(flag::PATH) {
             return Err(Errno::EBADF);
+        }
+        if let Kind::Socket(socket) = &open.kind {
+            if at.is_some() {
+                return Err(Errno::ESPIPE);
+            }
+            return self.send(thread, &open, socket, from, super::sockets::Extra::default());
         }
         self.each(from, |from, bytes| self.write_one(thread, &open, from, bytes, at))
     }
@@ -135,18 +147,14 @@ impl<M: Machine> Linux<'_, M> {
             Kind::Device(device, _) => self.read_device(*device, to, bytes),
             Kind::Console(_) => Ok(0),
             Kind::Pipe(end) => self.read_pipe(thread, open, end, to, bytes),
-            Kind::Event(count) => {
+            Kind::Event(counter) => {
                 if bytes < 8 {
                     return Err(Errno::EINVAL);
                 }
-                let taken = || {
-                    let value = count.swap(0, Ordering::SeqCst);
-                    (value != 0).then_some(value)
-                };
-                let mut value = taken();
+                let mut value = counter.take();
                 if value.is_none() && !open.has(flag::NO_WAIT) {
-                    let how = self.wait(thread, key_of(count), None, || {
-                        value = taken();
+                    let how = self.wait(thread, key_of(counter), None, || {
+                        value = counter.take();
                         value.is_some()
                     });
                     if how != Waited::Ready {
@@ -154,10 +162,22 @@ impl<M: Machine> Linux<'_, M> {
                     }
                 }
                 let value = value.ok_or(Errno::EAGAIN)?;
-                self.machine.wake(key_of(count));
+                self.changed(key_of(counter));
                 self.machine.write_user(to, &value.to_le_bytes())?;
                 Ok(8)
             }
+            Kind::Timer(timer, _) => {
+                if bytes < 8 {
+                    return Err(Errno::EINVAL);
+                }
+                let count = self.read_timer(thread, open, timer)?;
+                self.machine.write_user(to, &count.to_le_bytes()).map(|()| 8)
+            }
+            Kind::Signals(mask) => {
+                let all = self.read_signals(thread, open, mask.load(Ordering::SeqCst), bytes)?;
+                self.machine.write_user(to, &all).map(|()| all.len() as u64)
+            }
+            Kind::Socket(_) | Kind::Poll(_) => Err(Errno::EINVAL),
         }
     }
 
@@ -198,7 +218,7 @@ impl<M: Machine> Linux<'_, M> {
             }
         }
         let Done::Bytes(count) = done else { return Err(Errno::EAGAIN) };
-        self.machine.wake(key_of(&*end.pipe));
+        self.changed(key_of(&*end.pipe));
         self.machine.write_user(to, &buffer[..count])?;
         Ok(count as u64)
     }
@@ -231,12 +251,26 @@ impl<M: Machine> Linux<'_, M> {
             Kind::Device(..) => Ok(bytes),
             Kind::Console(which) => self.print(*which, from, bytes),
             Kind::Pipe(end) => self.write_pipe(thread, open, end, from, bytes),
-            Kind::Event(count) => {
+            Kind::Event(counter) => {
+                if bytes < 8 {
+                    return Err(Errno::EINVAL);
+                }
                 let more = self.load_long(from)?;
-                count.fetch_add(more, Ordering::SeqCst);
-                self.machine.wake(key_of(count));
+                if more > Counter::MOST {
+                    return Err(Errno::EINVAL);
+                }
+                if !counter.add(more) {
+                    if open.has(flag::NO_WAIT) {
+                        return Err(Errno::EAGAIN);
+                    }
+                    if self.wait(thread, key_of(counter), None, || counter.add(more)) != Waited::Ready {
+                        return Err(AGAIN);
+                    }
+                }
+                self.changed(key_of(counter));
                 Ok(8)
             }
+            Kind::Timer(..) | Kind::Signals(_) | Kind::Socket(_) | Kind::Poll(_) => Err(Errno::EINVAL),
         }
     }
 
@@ -319,11 +353,11 @@ impl<M: Machine> Linux<'_, M> {
                         break;
                     }
                     let word = u64::from(thread.process.pid);
-                    self.post(&thread.process, None, Info { signal: number::PIPE, code: 0, word });
+                    self.post(&thread.process, None, Info { signal: number::PIPE, word, ..Info::default() });
                     return Err(error);
                 }
             }
-            self.machine.wake(key_of(&*end.pipe));
+            self.changed(key_of(&*end.pipe));
         }
         Ok(done)
     }

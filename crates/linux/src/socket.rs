@@ -1,0 +1,426 @@
+//! Sockets of one machine: of the Unix kind, and those of the network that stay on it (`127.0.0.1`, `::1`).
+//!
+//! Each socket has an inbox. Two that are connected know each other's, and never each other: who closes leaves word in both.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::open::Open;
+use crate::sync::{Spin, key_of};
+use crate::tree::{Leaving, Left};
+
+/// Bytes that wait in an inbox at most.
+pub const ROOM: usize = 212_992;
+/// Bytes that each packet is counted with beyond its own.
+const OVERHEAD: usize = 256;
+
+/// Kinds of sockets, by their numbers.
+pub mod kind {
+    /// Bytes in order.
+    pub const STREAM: u32 = 1;
+    /// Packets.
+    pub const PACKETS: u32 = 2;
+    /// Packets, between two.
+    pub const SEQUENCE: u32 = 5;
+}
+
+/// What one send has left.
+pub struct Packet {
+    /// What is left of it.
+    pub bytes: VecDeque<u8>,
+    /// Who sent it.
+    pub from: Arc<[u8]>,
+    /// Open files that come with it.
+    pub files: Vec<Arc<Open>>,
+}
+
+#[derive(Default)]
+struct Content {
+    packets: VecDeque<Packet>,
+    bytes: usize,
+    /// Nobody sends any more.
+    ended: bool,
+    /// Nobody receives any more.
+    closed: bool,
+}
+
+/// What has been sent to a socket.
+#[derive(Default)]
+pub struct Inbox {
+    content: Spin<Content>,
+    /// How often something has changed here.
+    pub changes: AtomicU64,
+}
+
+/// What came of a look into an inbox.
+pub struct Received {
+    /// The bytes, as many as were wanted.
+    pub bytes: Vec<u8>,
+    /// How long the packet was.
+    pub whole: usize,
+    /// Who sent it.
+    pub from: Arc<[u8]>,
+    /// What came with it.
+    pub files: Vec<Arc<Open>>,
+}
+
+/// Whether something can be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// So many bytes went.
+    Bytes(usize),
+    /// It must be waited for.
+    Wait,
+    /// Nobody receives any more.
+    Closed,
+}
+
+impl Inbox {
+    fn change(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Takes up to `most` bytes: of a stream from as many packets as it takes, but for those with files; of others from one. `None`: there is
+    /// nothing yet. With `peek` it stays.
+    pub fn receive(&self, most: usize, stream: bool, peek: bool) -> Option<Received> {
+        let mut received = Received { bytes: Vec::new(), whole: 0, from: Arc::from([]), files: Vec::new() };
+        let found = self.content.with(|content| {
+            if content.packets.is_empty() {
+                return content.ended || content.closed;
+            }
+            if peek {
+                let packet = &content.packets[0];
+                received.whole = packet.bytes.len();
+                received.bytes.extend(packet.bytes.iter().take(most));
+                received.from = packet.from.clone();
+                received.files.clone_from(&packet.files);
+                return true;
+            }
+            let mut first = true;
+            while let Some(packet) = content.packets.front_mut() {
+                if !first && (received.bytes.len() == most || !packet.files.is_empty()) {
+                    break;
+                }
+                let take = packet.bytes.len().min(most - received.bytes.len());
+                if first {
+                    received.whole = packet.bytes.len();
+                    received.from = packet.from.clone();
+                    received.files = core::mem::take(&mut packet.files);
+                }
+                received.bytes.extend(packet.bytes.drain(..take));
+                content.bytes -= take;
+                first = false;
+                let done = packet.bytes.is_empty() || !stream;
+                if done {
+                    let left = packet.bytes.len();
+                    content.bytes -= left + OVERHEAD;
+                    content.packets.pop_front();
+                }
+                if !done || !stream {
+                    break;
+                }
+            }
+            true
+        });
+        if found && !peek {
+            self.change();
+        }
+        found.then_some(received)
+    }
+
+    /// Puts a packet in, whole; of a stream as much as there is room for.
+    pub fn send(&self, bytes: &[u8], from: &Arc<[u8]>, files: Vec<Arc<Open>>, stream: bool) -> Sent {
+        let sent = self.content.with(|content| {
+            if content.closed {
+                return Sent::Closed;
+            }
+            let room = ROOM.saturating_sub(content.bytes);
+            let fits = if stream { room.saturating_sub(OVERHEAD).min(bytes.len()) } else { bytes.len() };
+            let is_full = if stream {
+                fits == 0 && !bytes.is_empty()
+            } else {
+                bytes.len() + OVERHEAD > room && content.bytes > 0
+            };
+            if is_full {
+                return Sent::Wait;
+            }
+            content.bytes += fits;
+            match content.packets.back_mut() {
+                // Small pieces of a stream become one.
+                Some(last)
+                    if stream && files.is_empty() && last.files.is_empty() && last.bytes.len() < ROOM / 4 =>
+                {
+                    last.bytes.extend(&bytes[..fits]);
+                }
+                _ => {
+                    content.bytes += OVERHEAD;
+                    let bytes = bytes[..fits].iter().copied().collect();
+                    content.packets.push_back(Packet { bytes, from: from.clone(), files });
+                }
+            }
+            Sent::Bytes(fits)
+        });
+        if let Sent::Bytes(_) = sent {
+            self.change();
+        }
+        sent
+    }
+
+    /// Whether a read would not wait; whether nobody sends any more; whether nobody receives any more; whether there is room.
+    pub fn state(&self) -> (bool, bool, bool, bool) {
+        self.content.with(|content| {
+            let some = !content.packets.is_empty();
+            (
+                some || content.ended || content.closed,
+                content.ended,
+                content.closed,
+                content.bytes + OVERHEAD < ROOM,
+            )
+        })
+    }
+
+    /// Bytes in it: all of a stream, or of the next packet.
+    pub fn len(&self, stream: bool) -> usize {
+        self.content.with(|content| {
+            let mut all = content.packets.iter().map(|packet| packet.bytes.len());
+            if stream { all.sum() } else { all.next().unwrap_or(0) }
+        })
+    }
+
+    /// Nobody sends any more.
+    pub fn end(&self) {
+        self.content.with(|content| content.ended = true);
+        self.change();
+    }
+
+    /// Nobody receives any more; what was there is gone.
+    pub fn close(&self) {
+        let gone = self.content.with(|content| {
+            content.closed = true;
+            content.bytes = 0;
+            core::mem::take(&mut content.packets)
+        });
+        // Files among it may be sockets.
+        drop(gone);
+        self.change();
+    }
+}
+
+/// Who is at the other end.
+#[derive(Clone)]
+pub struct Peer {
+    /// Its inbox.
+    pub inbox: Arc<Inbox>,
+    /// Its address.
+    pub address: Arc<[u8]>,
+    /// Its process.
+    pub process: u32,
+}
+
+/// What changes about a socket.
+pub struct State {
+    /// Its address; of one without, the family only.
+    pub own: Arc<[u8]>,
+    /// Under which it stands among the names.
+    pub name: Option<Vec<u8>>,
+    /// Whom it is connected to.
+    pub peer: Option<Peer>,
+    /// Sockets that wait to be accepted, and how many may; `None` if it does not listen.
+    pub waiting: Option<(VecDeque<Arc<Socket>>, usize)>,
+    /// It sends no more.
+    pub silent: bool,
+    /// How long a receive and a send wait, in nanoseconds; 0 for ever.
+    pub times: [u64; 2],
+}
+
+/// A socket.
+pub struct Socket {
+    /// Which family of addresses.
+    pub family: u16,
+    /// See [`kind`].
+    pub kind: u32,
+    /// Whoever made it.
+    pub process: u32,
+    /// What was sent to it.
+    pub inbox: Arc<Inbox>,
+    /// The rest.
+    pub state: Spin<State>,
+    /// How often one came that waits to be accepted, and the like.
+    pub changes: AtomicU64,
+    names: Arc<Names>,
+    left: Arc<Left>,
+}
+
+/// Who can be found under which name.
+#[derive(Default)]
+pub struct Names(Spin<BTreeMap<Vec<u8>, Weak<Socket>>>);
+
+impl Names {
+    /// Who has this name.
+    pub fn find(&self, name: &[u8]) -> Option<Arc<Socket>> {
+        self.0.with(|all| all.get(name).and_then(Weak::upgrade))
+    }
+
+    /// Gives a name; false if somebody has it.
+    pub fn put(&self, name: &[u8], socket: &Arc<Socket>) -> bool {
+        let free = self.0.with(|all| {
+            let free = all.get(name).is_none_or(|other| other.strong_count() == 0);
+            if free {
+                all.insert(name.to_vec(), Arc::downgrade(socket));
+            }
+            free
+        });
+        if free {
+            socket.state.with(|state| state.name = Some(name.to_vec()));
+        }
+        free
+    }
+}
+
+impl Socket {
+    /// A new one, with nobody at the other end.
+    pub fn new(family: u16, kind: u32, process: u32, names: &Arc<Names>, left: &Arc<Left>) -> Arc<Socket> {
+        let own = Arc::from(family.to_le_bytes());
+        let state = State { own, name: None, peer: None, waiting: None, silent: false, times: [0; 2] };
+        Arc::new(Socket {
+            family,
+            kind,
+            process,
+            inbox: Arc::default(),
+            state: Spin::new(state),
+            changes: AtomicU64::new(0),
+            names: names.clone(),
+            left: left.clone(),
+        })
+    }
+
+    /// Whether bytes have no borders.
+    pub fn is_stream(&self) -> bool {
+        self.kind == kind::STREAM
+    }
+
+    /// Whom it is connected to.
+    pub fn peer(&self) -> Option<Peer> {
+        self.state.with(|state| state.peer.clone())
+    }
+
+    /// Its address.
+    pub fn own(&self) -> Arc<[u8]> {
+        self.state.with(|state| state.own.clone())
+    }
+
+    fn as_peer(&self, process: u32) -> Peer {
+        Peer { inbox: self.inbox.clone(), address: self.own(), process }
+    }
+
+    /// Both are each other's other end.
+    pub fn join(&self, other: &Socket) {
+        let (mine, theirs) = (self.as_peer(self.process), other.as_peer(other.process));
+        self.state.with(|state| state.peer = Some(theirs));
+        other.state.with(|state| state.peer = Some(mine));
+        self.inbox.change();
+        other.inbox.change();
+    }
+
+    /// How often anything has changed that a wait may be for.
+    pub fn changes(&self) -> u64 {
+        let peer = self.peer().map_or(0, |peer| peer.inbox.changes.load(Ordering::SeqCst));
+        peer + self.inbox.changes.load(Ordering::SeqCst) + self.changes.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let (name, peer, waiting) =
+            self.state.with(|state| (state.name.take(), state.peer.take(), state.waiting.take()));
+        if let Some(name) = name {
+            self.names.0.with(|all| {
+                if all.get(&name).is_some_and(|other| other.strong_count() == 0) {
+                    all.remove(&name);
+                }
+            });
+        }
+        self.inbox.close();
+        self.left.add(Leaving::Key(key_of(&*self.inbox)));
+        if let Some(peer) = peer {
+            if self.kind != kind::PACKETS {
+                peer.inbox.end();
+            }
+            self.left.add(Leaving::Key(key_of(&*peer.inbox)));
+        }
+        drop(waiting);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(kind: u32) -> (Arc<Socket>, Arc<Socket>) {
+        let (names, left) = (Arc::default(), Arc::default());
+        let (a, b) = (Socket::new(1, kind, 1, &names, &left), Socket::new(1, kind, 1, &names, &left));
+        a.join(&b);
+        (a, b)
+    }
+
+    fn send(from: &Socket, bytes: &[u8]) -> Sent {
+        from.peer().unwrap().inbox.send(bytes, &from.own(), Vec::new(), from.is_stream())
+    }
+
+    #[test]
+    fn a_stream_has_no_borders_and_packets_have() {
+        let (a, b) = pair(kind::STREAM);
+        assert_eq!((send(&a, b"hello"), send(&a, b"world")), (Sent::Bytes(5), Sent::Bytes(5)));
+        assert_eq!(b.inbox.receive(7, true, true).unwrap().bytes, b"hellowo", "a look");
+        assert_eq!(b.inbox.receive(7, true, false).unwrap().bytes, b"hellowo");
+        assert_eq!(b.inbox.receive(7, true, false).unwrap().bytes, b"rld");
+        assert!(b.inbox.receive(7, true, false).is_none());
+        let (a, b) = pair(kind::PACKETS);
+        assert_eq!((send(&a, b"hello"), send(&a, b"world")), (Sent::Bytes(5), Sent::Bytes(5)));
+        let first = b.inbox.receive(2, false, false).unwrap();
+        assert_eq!((first.bytes.as_slice(), first.whole), (&b"he"[..], 5), "the rest is gone");
+        assert_eq!(b.inbox.receive(9, false, false).unwrap().bytes, b"world");
+        assert_eq!(b.inbox.content.with(|content| content.bytes), 0);
+    }
+
+    #[test]
+    fn who_closes_ends_what_the_other_receives_and_can_send() {
+        let (a, b) = pair(kind::STREAM);
+        send(&a, b"last");
+        drop(a);
+        assert_eq!(b.inbox.receive(9, true, false).unwrap().bytes, b"last");
+        assert_eq!(b.inbox.receive(9, true, false).unwrap().bytes, b"", "the end");
+        assert_eq!(send(&b, b"x"), Sent::Closed);
+    }
+
+    #[test]
+    fn a_full_inbox_takes_no_more_until_something_is_received() {
+        let (a, b) = pair(kind::STREAM);
+        let many = alloc::vec![7; 2 * ROOM];
+        let Sent::Bytes(first) = send(&a, &many) else { panic!("it is empty") };
+        assert!(first < ROOM && send(&a, b"x") == Sent::Wait && !b.inbox.state().3);
+        assert_eq!(b.inbox.receive(first, true, false).unwrap().bytes.len(), first);
+        assert_eq!(send(&a, b"x"), Sent::Bytes(1));
+        let (a, b) = pair(kind::PACKETS);
+        let mut sent = 0;
+        while send(&a, &many[..5000]) == Sent::Bytes(5000) {
+            sent += 1;
+        }
+        assert_eq!(sent, ROOM / (5000 + OVERHEAD));
+        assert!(b.inbox.receive(1, false, false).is_some());
+        assert_eq!(send(&a, &many[..5000]), Sent::Bytes(5000));
+    }
+
+    #[test]
+    fn a_name_is_free_once_its_socket_is_gone() {
+        let (names, left) = (Arc::default(), Arc::default());
+        let new = || Socket::new(1, kind::STREAM, 1, &names, &left);
+        let (a, b) = (new(), new());
+        assert!(names.put(b"x", &a) && !names.put(b"x", &b));
+        assert!(names.find(b"x").is_some_and(|found| Arc::ptr_eq(&found, &a)));
+        drop(a);
+        assert!(names.find(b"x").is_none() && names.put(b"x", &b));
+    }
+}

@@ -1,0 +1,91 @@
+//! Timers that are looked at, and not rung: whoever wants to know how often one has expired reckons.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::sync::Spin;
+
+/// A timer, on the machine's clock. All times in nanoseconds.
+#[derive(Default)]
+pub struct Timer {
+    /// When it expires next, 0 if it does not, and how long until the time after that, 0 if there is none.
+    state: Spin<(u64, u64)>,
+    sets: AtomicU64,
+}
+
+fn expired((at, every): (u64, u64), now: u64) -> u64 {
+    match now.checked_sub(at) {
+        Some(late) if at != 0 => late.checked_div(every).map_or(1, |more| more + 1),
+        _ => 0,
+    }
+}
+
+impl Timer {
+    /// Sets it; gives how long it had to go, and its repetition.
+    pub fn set(&self, at: u64, every: u64, now: u64) -> (u64, u64) {
+        self.sets.fetch_add(1, Ordering::SeqCst);
+        let old = self.left(now);
+        self.state.with(|state| *state = (at, every));
+        old
+    }
+
+    /// How long it has to go, and its repetition.
+    pub fn left(&self, now: u64) -> (u64, u64) {
+        let every = self.state.with(|state| state.1);
+        (self.next(now).map_or(0, |at| at - now), every)
+    }
+
+    /// How often it has expired since it was asked last.
+    pub fn take(&self, now: u64) -> u64 {
+        self.state.with(|state| {
+            let count = expired(*state, now);
+            if count > 0 {
+                state.0 = if state.1 == 0 { 0 } else { state.0 + count * state.1 };
+            }
+            count
+        })
+    }
+
+    /// Whether it has expired since.
+    pub fn is_due(&self, now: u64) -> bool {
+        self.state.with(|state| expired(*state, now) > 0)
+    }
+
+    /// When it expires next, after now.
+    pub fn next(&self, now: u64) -> Option<u64> {
+        let (at, every) = self.state.with(|state| *state);
+        match expired((at, every), now) {
+            0 => (at != 0).then_some(at),
+            _ if every == 0 => None,
+            count => Some(at + count * every),
+        }
+    }
+
+    /// A number that is another one after each expiry.
+    pub fn changes(&self, now: u64) -> u64 {
+        let (at, every) = self.state.with(|state| *state);
+        let next = match expired((at, every), now) {
+            0 => at,
+            count => at.wrapping_add(count.wrapping_mul(every.max(1))),
+        };
+        self.sets.load(Ordering::SeqCst).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_expired_is_counted_once() {
+        let timer = Timer::default();
+        assert_eq!((timer.take(50), timer.next(50), timer.left(50)), (0, None, (0, 0)));
+        timer.set(100, 10, 50);
+        assert_eq!((timer.is_due(99), timer.next(99), timer.left(99)), (false, Some(100), (1, 10)));
+        assert_eq!((timer.is_due(100), timer.next(100)), (true, Some(110)));
+        assert_ne!(timer.changes(99), timer.changes(100));
+        assert_eq!(timer.changes(100), timer.changes(109));
+        assert_eq!((timer.take(135), timer.take(135), timer.next(135)), (4, 0, Some(140)));
+        assert_eq!(timer.set(200, 0, 135), (5, 10));
+        assert_eq!((timer.next(200), timer.take(500), timer.take(500)), (None, 1, 0));
+    }
+}
