@@ -208,6 +208,8 @@ impl<M: Machine> Linux<'_, M> {
         thread.fs.store(0, Ordering::Relaxed);
         self.machine.set_fs(0);
         thread.clear_tid.store(0, Ordering::Relaxed);
+        thread.robust.store(0, Ordering::Relaxed);
+        process.timers.with(alloc::collections::BTreeMap::clear);
         thread.stack.with(|stack| *stack = None);
         process.actions.with(|actions| {
             actions

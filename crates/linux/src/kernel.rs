@@ -13,6 +13,7 @@ use quietmm::platform::WaitKey;
 use quietmm::{Error, FileId, Manager, UserAccess, VirtAddr};
 
 use crate::archive;
+use crate::call::Segment;
 use crate::errno::Errno;
 use crate::frame::Frame;
 use crate::futex::Futexes;
@@ -67,6 +68,8 @@ pub struct Linux<'p, M: Machine> {
     pub(crate) names: Arc<Names>,
     /// How many wait for one of several things.
     watchers: AtomicU64,
+    /// Shared memory by number.
+    pub(crate) segments: Spin<BTreeMap<u32, Segment>>,
     next_inode: AtomicU64,
     next_tid: AtomicU32,
     random: AtomicU64,
@@ -121,6 +124,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             futexes: Futexes::default(),
             names: Arc::default(),
             watchers: AtomicU64::new(0),
+            segments: Spin::default(),
             next_inode: AtomicU64::new(2),
             next_tid: AtomicU32::new(1),
             random: AtomicU64::new(0x9e37_79b9_7f4a_7c15),
@@ -219,6 +223,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             ended: AtomicU64::new(0),
             borrows: AtomicBool::new(false),
             alarm: Spin::default(),
+            timers: Spin::default(),
             began: self.now(),
             ends_with: 0,
         });
@@ -311,6 +316,7 @@ impl<'p, M: Machine> Linux<'p, M> {
                     }
                     due
                 });
+                next = next.min(self.ring(&process, now).unwrap_or(u64::MAX));
                 if due {
                     self.post(&process, None, Info { signal: number::ALARM, code: 128, ..Info::default() });
                 }
@@ -499,6 +505,7 @@ impl<'p, M: Machine> Linux<'p, M> {
     /// The thread that runs here ends.
     pub(crate) fn end_thread(&self, thread: &Arc<Thread>) {
         let process = &thread.process;
+        self.leave_locks(thread);
         let clear = thread.clear_tid.load(Ordering::SeqCst);
         if clear != 0 && self.machine.write_user(clear, &0_u32.to_le_bytes()).is_ok() {
             let word = self.futex_word(thread, clear, false);
@@ -517,6 +524,7 @@ impl<'p, M: Machine> Linux<'p, M> {
 
     fn end_process(&self, process: &Arc<Process>) {
         drop(process.files.with(|files| core::mem::replace(files, Files::new())));
+        process.timers.with(BTreeMap::clear);
         drop(process.memory.with(Option::take));
         self.settle();
         // Its children are nobody's.
@@ -542,7 +550,7 @@ impl<'p, M: Machine> Linux<'p, M> {
         if !wanted && process.pid != 1 {
             self.processes.with(|all| all.remove(&process.pid));
         }
-        self.machine.wake(key_of(&**process));
+        self.changed(key_of(&**process));
         if let Some(parent) = parent {
             if process.ends_with != 0 {
                 let word = u64::from(process.pid);

@@ -6,8 +6,8 @@
 //! | [`frame`] | the registers of a program that has entered the kernel |
 //! | [`elf`], [`start`], `exec` | a program's file, the stack on which it begins, and how it comes into a space |
 //! | [`archive`], `furnish`, [`tree`], [`path`], `open` | the files: what came with the machine, what is there besides, directories, names, what is open |
-//! | [`pipe`], [`socket`], [`futex`], [`signal`], `deliver` | what programs tell each other |
-//! | [`epoll`], [`timer`] | what they wait for |
+//! | [`pipe`], `socket`, [`futex`], [`signal`], `deliver` | what programs tell each other |
+//! | `epoll`, `timer` | what they wait for |
 //! | [`areas`], `memory` | what a program has mapped where, and the calls that change it |
 //! | `process`, `kernel` | processes and threads; what they all share |
 //! | `call` | the system calls themselves, by number |
@@ -26,7 +26,7 @@ pub mod areas;
 mod call;
 mod deliver;
 pub mod elf;
-pub mod epoll;
+mod epoll;
 pub mod errno;
 mod exec;
 pub mod frame;
@@ -42,10 +42,10 @@ pub mod pipe;
 mod process;
 mod procfs;
 pub mod signal;
-pub mod socket;
+mod socket;
 pub mod start;
 pub mod sync;
-pub mod timer;
+mod timer;
 pub mod tree;
 
 pub use errno::Errno;

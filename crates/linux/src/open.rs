@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::epoll::Epoll;
 use crate::errno::Errno;
 use crate::pipe::{End, Way};
+use crate::process::Process;
 use crate::socket::Socket;
 use crate::sync::{Mutex, Spin};
 use crate::timer::Timer;
@@ -55,6 +56,8 @@ pub enum Kind {
     Timer(Timer, u64),
     /// Signals that can be read (`signalfd`).
     Signals(AtomicU64),
+    /// A process (`pidfd`).
+    Process(Arc<Process>),
 }
 
 /// A counter that can be waited for.

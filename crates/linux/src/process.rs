@@ -1,5 +1,6 @@
 //! Processes and threads.
 
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -11,6 +12,7 @@ use crate::areas::Areas;
 use crate::open::Shared;
 use crate::signal::{Action, Info, Stack};
 use crate::sync::{Mutex, Spin};
+use crate::timer::Timer;
 use crate::tree::{Inode, Leaving, Left};
 
 /// A file that is mapped.
@@ -90,10 +92,25 @@ pub(crate) struct Process {
     pub borrows: AtomicBool,
     /// When it gets an alarm, and how long until the next.
     pub alarm: Spin<(u64, u64)>,
+    /// Its timers, by number.
+    pub timers: Spin<BTreeMap<u32, Ringer>>,
     /// Times in a program, of all its threads, are not kept: since when it is.
     pub began: u64,
     /// The signal by which its parent hears that it has ended.
     pub ends_with: u32,
+}
+
+/// A timer that rings by a signal.
+pub(crate) struct Ringer {
+    pub timer: Timer,
+    pub clock: u64,
+    /// 0: none.
+    pub signal: u32,
+    /// The thread that is meant, if not any.
+    pub thread: Option<u32>,
+    pub value: u64,
+    /// How often more than once it had expired when it rang.
+    pub overruns: u64,
 }
 
 /// A thread.
@@ -107,6 +124,8 @@ pub struct Thread {
     pub(crate) infos: Spin<Vec<Info>>,
     pub(crate) stack: Spin<Option<Stack>>,
     pub(crate) clear_tid: AtomicU64,
+    /// Where the list begins of the locks that it holds and others share; 0 for nowhere.
+    pub(crate) robust: AtomicU64,
     /// Where its number is to be written when it begins; 0 for nowhere.
     pub(crate) set_tid: AtomicU64,
     pub(crate) fs: AtomicU64,
@@ -127,6 +146,7 @@ impl Thread {
             infos: Spin::default(),
             stack: Spin::default(),
             clear_tid: AtomicU64::new(0),
+            robust: AtomicU64::new(0),
             set_tid: AtomicU64::new(0),
             fs: AtomicU64::new(0),
             waits: Spin::default(),

@@ -16,6 +16,22 @@ const LIBRARIES: [&str; 6] =
 /// What the C library opens by its name when a thread is cancelled or ends itself: no file says so.
 const UNWINDER: &str = "libgcc_s.so.1";
 const C_LIBRARY: &str = "libc.so.6";
+/// Links that each system has today, by which a program is found under either path.
+const MERGED: [(&str, &str); 4] =
+    [("bin", "usr/bin"), ("sbin", "usr/sbin"), ("lib", "usr/lib"), ("lib64", "usr/lib64")];
+/// What the C library reads when a program wants another character set: the list, and those that programs ask for.
+const CHARACTERS: &str = "/usr/lib/x86_64-linux-gnu/gconv";
+const SETS: [&str; 7] = [
+    "gconv-modules.cache",
+    "ISO8859-1.so",
+    "ISO8859-15.so",
+    "UTF-16.so",
+    "UTF-32.so",
+    "UTF-7.so",
+    "CP1252.so",
+];
+/// Links that are followed on one way.
+const MOST_LINKS: u32 = 40;
 /// An archive that no machine has memory for, in bytes.
 const MOST: usize = 1 << 30;
 
@@ -48,6 +64,7 @@ pub fn pack(
         }
         pack.take_directory(root, "")?;
     }
+    pack.take_links();
     let mut words = words.to_vec();
     if let Some(place) = pack.take_program("--program", &words[0])?
         && words[0].contains('/')
@@ -82,6 +99,46 @@ fn on_host(name: &str) -> Option<PathBuf> {
 }
 
 impl Pack {
+    /// Where a path leads to that may have links on its way.
+    fn resolve(&self, place: &str) -> String {
+        let mut done: Vec<String> = Vec::new();
+        let mut left: Vec<String> = place.split('/').rev().map(String::from).collect();
+        let mut links = 0;
+        while let Some(name) = left.pop() {
+            match name.as_str() {
+                "" | "." => continue,
+                ".." => {
+                    done.pop();
+                    continue;
+                }
+                _ => done.push(name),
+            }
+            if let Some(Member::Link(target)) = self.members.get(&done.join("/"))
+                && links < MOST_LINKS
+            {
+                links += 1;
+                done.pop();
+                if target.starts_with('/') {
+                    done.clear();
+                }
+                left.extend(target.split('/').rev().map(String::from));
+            }
+        }
+        done.join("/")
+    }
+
+    /// Whether there is a file at this path.
+    fn has(&self, path: &str) -> bool {
+        matches!(self.members.get(&self.resolve(path)), Some(Member::File { .. }))
+    }
+
+    /// What the system has as links, unless the directory has something else there.
+    fn take_links(&mut self) {
+        for (name, target) in MERGED {
+            self.members.entry(name.to_string()).or_insert_with(|| Member::Link(target.to_string()));
+        }
+    }
+
     fn put(&mut self, place: &str, member: Member) -> Result<(), Failure> {
         for (at, _) in place.match_indices('/') {
             self.members.entry(place[..at].to_string()).or_insert(Member::Directory);
@@ -100,10 +157,9 @@ impl Pack {
 
     /// A program of the host's, unless there is one of its name; says where it lies then.
     fn take_program(&mut self, flag: &str, name: &str) -> Result<Option<String>, Failure> {
-        let inside = |path: &str| self.members.contains_key(path.trim_start_matches('/'));
         let known = match name.contains('/') {
-            true => inside(name),
-            false => PATH.iter().any(|directory| inside(&format!("{directory}/{name}"))),
+            true => self.has(name),
+            false => PATH.iter().any(|directory| self.has(&format!("{directory}/{name}"))),
         };
         if known {
             return Ok(None);
@@ -112,10 +168,19 @@ impl Pack {
             .ok_or_else(|| Failure::Input(format!("{flag}: {name} is neither in --root nor on this host")))?;
         let place = if name.starts_with('/') {
             name.to_string()
-        } else {
+        } else if name.contains('/') {
             format!("/bin/{}", name.rsplit('/').next().unwrap_or(name))
+        } else {
+            // Others may know its whole path.
+            host.to_string_lossy().into_owned()
         };
-        self.take_file(&host, place.trim_start_matches('/'))?;
+        let resolved = self.resolve(&place);
+        self.take_file(&host, &resolved)?;
+        if let Some(base) = place.strip_prefix("/usr/bin/") {
+            // Where both are directories it is found in both.
+            let other = self.resolve(&format!("/bin/{base}"));
+            self.members.entry(other).or_insert_with(|| Member::Link(place.clone()));
+        }
         Ok(Some(place))
     }
 
@@ -171,21 +236,28 @@ impl Pack {
                 all.map(|directory| format!("{directory}/{name}")).collect()
             }));
             for paths in wanted {
-                let there = |path: &&String| self.members.contains_key(path.trim_start_matches('/'));
-                if paths.iter().any(|path| there(&path)) {
+                if paths.iter().any(|path| self.has(path)) {
                     continue;
                 }
                 // What is nowhere the program will say itself.
                 let Some(path) = paths.into_iter().find(|path| Path::new(path).is_file()) else { continue };
-                let place = path.trim_start_matches('/').to_string();
+                let place = self.resolve(&path);
                 self.take_file(Path::new(&path), &place)?;
                 todo.push(place);
+            }
+        }
+        if self.has(&format!("/lib/x86_64-linux-gnu/{C_LIBRARY}")) {
+            for name in SETS {
+                let path = format!("{CHARACTERS}/{name}");
+                if Path::new(&path).is_file() && !self.has(&path) {
+                    self.take_file(Path::new(&path), &self.resolve(&path))?;
+                }
             }
         }
         Ok(())
     }
 
-    /// All of it as cpio, `newc`.
+    /// All of it as cpio, `newc`: directories stand before what they have.
     fn archive(&self) -> Vec<u8> {
         let mut archive = Vec::new();
         let mut put = |place: &str, mode: u32, modified: u32, bytes: &[u8]| {
@@ -207,5 +279,54 @@ impl Pack {
         }
         put("TRAILER!!!", 0, 0, &[]);
         archive
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pack(all: &[(&str, &str)]) -> Pack {
+        let mut pack = Pack::default();
+        for &(place, target) in all {
+            let member = match target {
+                "" => Member::File { mode: 0o755, modified: 0, bytes: Vec::new() },
+                "/" => Member::Directory,
+                target => Member::Link(target.to_string()),
+            };
+            pack.members.insert(place.to_string(), member);
+        }
+        pack
+    }
+
+    #[test]
+    fn what_lies_behind_links_is_found_by_either_path() {
+        let mut merged = pack(&[("usr/bin/x", ""), ("a", "b"), ("b", "a"), ("c", "/usr/../usr/./bin")]);
+        merged.take_links();
+        assert!(merged.has("/bin/x") && merged.has("/usr/bin/x") && merged.has("c/x"));
+        assert!(!merged.has("/sbin/x") && !merged.has("/bin"));
+        assert_eq!(merged.resolve("/lib64/ld.so"), "usr/lib64/ld.so");
+        // A circle leads nowhere, and ends.
+        assert!(!merged.has("/a/x"));
+        let mut apart = pack(&[("bin", "/"), ("bin/x", "")]);
+        apart.take_links();
+        assert!(apart.has("/bin/x") && !apart.has("/usr/bin/x"));
+    }
+
+    #[test]
+    fn a_program_of_the_hosts_is_found_where_others_look_for_it() {
+        for root in [&[][..], &[("bin", "/"), ("usr", "/"), ("usr/bin", "/")]] {
+            let mut pack = pack(root);
+            pack.take_links();
+            let place = pack.take_program("--with", "sh").unwrap().unwrap();
+            assert!(pack.has(&place));
+            let (merged, other) = (pack.resolve("/bin/sh"), pack.resolve("/usr/bin/sh"));
+            assert!(merged == other && pack.has("/bin/sh"), "{merged} {other}");
+            pack.take_libraries().unwrap();
+            assert!(
+                pack.has("/lib64/ld-linux-x86-64.so.2")
+                    && pack.take_program("--with", "sh").unwrap().is_none()
+            );
+        }
     }
 }

@@ -1,10 +1,12 @@
 //! The system calls, by number.
 
+mod clocks;
 mod control;
 mod epoll;
 mod names;
 mod number;
 mod poll;
+mod shared;
 mod signals;
 mod sockets;
 mod tasks;
@@ -19,6 +21,7 @@ use core::sync::atomic::Ordering;
 
 pub use number::name;
 use number::number as n;
+pub use shared::Segment;
 
 use crate::errno::{Answer, Errno};
 use crate::frame::Frame;
@@ -103,6 +106,17 @@ pub fn call<M: Machine>(
             let mask = if e == 0 { None } else { Some(linux.load_long(e)?) };
             linux.epoll_wait(thread, [a, b, c], time, mask)
         }
+        n::timer_create => linux.timer_create(thread, a, b, c),
+        n::timer_settime => linux.timer_settime(thread, [a, b, c, d]),
+        n::timer_gettime => linux.timer_gettime(thread, a, b),
+        n::timer_getoverrun => linux.timer_getoverrun(thread, a),
+        n::timer_delete => linux.timer_delete(thread, a),
+        n::shmget => linux.shmget(thread, a, b, c),
+        n::shmat => linux.shmat(thread, a, b, c),
+        n::shmdt => linux.shmdt(thread, a),
+        n::shmctl => linux.shmctl(a, b, c),
+        n::pidfd_open => linux.pidfd_open(thread, a, b),
+        n::pidfd_send_signal => linux.pidfd_send_signal(thread, [a, b, c, d]),
         n::timerfd_create => linux.timerfd(thread, a, b as u32),
         n::timerfd_settime => linux.timerfd_settime(thread, [a, b, c, d]),
         n::timerfd_gettime => linux.timerfd_gettime(thread, a, b),
@@ -204,8 +218,12 @@ pub fn call<M: Machine>(
             thread.clear_tid.store(a, Ordering::SeqCst);
             Ok(thread.tid.into())
         }
-        // Who dies with a lock that others share is not looked after.
-        n::set_robust_list => Ok(0),
+        n::set_robust_list if b != 24 => Err(Errno::EINVAL),
+        n::set_robust_list => {
+            thread.robust.store(a, Ordering::SeqCst);
+            Ok(0)
+        }
+        n::get_robust_list => linux.get_robust_list(thread, [a, b, c]),
         n::rseq => Err(Errno::ENOSYS),
         n::sched_yield => {
             linux.machine.cond_resched();
@@ -278,6 +296,8 @@ pub fn call<M: Machine>(
         n::kill => linux.kill_call(thread, a as i32, b as u32),
         n::tkill => linux.tgkill(thread, None, a as u32, b as u32),
         n::tgkill => linux.tgkill(thread, Some(a as u32), b as u32, c as u32),
+        n::rt_sigqueueinfo => linux.sigqueue(thread, None, [a, b, c]),
+        n::rt_tgsigqueueinfo => linux.sigqueue(thread, Some(b), [a, c, d]),
         n::restart_syscall => Err(Errno::EINTR),
         n::membarrier => linux.membarrier(a),
         n::socket => linux.socket(thread, a, b, c),
@@ -298,6 +318,12 @@ pub fn call<M: Machine>(
         n::shutdown => linux.shutdown(thread, a, b),
         n::setsockopt => linux.setsockopt(thread, [a, b, c, d, e]),
         n::getsockopt => linux.getsockopt(thread, [a, b, c, d, e]),
+        // As on a machine whose CPUs have no such keys, and for who may not.
+        n::pkey_alloc => Err(Errno::ENOSPC),
+        n::pkey_free => Err(Errno::EINVAL),
+        n::pkey_mprotect if d as i32 == -1 => linux.mprotect(thread, all),
+        n::pkey_mprotect => Err(Errno::EINVAL),
+        n::io_uring_setup | n::userfaultfd | n::bpf | n::perf_event_open | n::ptrace => Err(Errno::EPERM),
         // How addresses are chosen, and the like: one way only.
         n::personality => Ok(0),
         _ => {

@@ -88,6 +88,7 @@ impl<M: Machine> Linux<'_, M> {
                 let ready = epoll.is_ready(&mut |open| self.look(thread, open));
                 (if ready { IN } else { 0 }, None)
             }
+            Kind::Process(process) => (if process.ended.load(Ordering::SeqCst) != 0 { IN } else { 0 }, None),
             Kind::Console(_) => (OUT, Some(0)),
             _ => (IN | OUT, None),
         };

@@ -167,6 +167,35 @@ impl<M: Machine> Linux<'_, M> {
         if any { Ok(0) } else { Err(Errno::ESRCH) }
     }
 
+    /// A signal with a value, for a process or a thread of it.
+    pub(crate) fn sigqueue(
+        &self,
+        thread: &Thread,
+        tid: Option<u64>,
+        [pid, signal, info]: [u64; 3],
+    ) -> Answer {
+        let (signal, pid) = (signal as u32, pid as u32);
+        if signal > number::LAST {
+            return Err(Errno::EINVAL);
+        }
+        let (code, word, value) =
+            (self.load_word(info + 8)? as i32, self.load_long(info + 16)?, self.load_long(info + 24)?);
+        // Only the kernel itself may say that it has sent one.
+        if (code >= 0 || code == -6) && pid != thread.process.pid {
+            return Err(Errno::EPERM);
+        }
+        let process = self.processes.with(|all| all.get(&pid).cloned()).ok_or(Errno::ESRCH)?;
+        let find = |tid: u64| {
+            let found = process.threads.with(|all| all.iter().find(|one| u64::from(one.tid) == tid).cloned());
+            found.ok_or(Errno::ESRCH)
+        };
+        let meant = tid.map(find).transpose()?;
+        if signal != 0 && process.ended.load(Ordering::SeqCst) == 0 {
+            self.post(&process, meant.as_ref(), Info { signal, code, word, value });
+        }
+        Ok(0)
+    }
+
     pub(crate) fn tgkill(&self, thread: &Thread, group: Option<u32>, tid: u32, signal: u32) -> Answer {
         if signal > number::LAST {
             return Err(Errno::EINVAL);

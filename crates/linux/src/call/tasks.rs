@@ -12,8 +12,9 @@ use crate::futex::Word;
 use crate::kernel::{AGAIN, Linux, Waited};
 use crate::layout::Pack;
 use crate::machine::Machine;
+use crate::open::{Kind, Open, flag as open_flag};
 use crate::process::{ENDED, Memory, Process, Thread};
-use crate::signal::number;
+use crate::signal::{Info, number};
 use crate::sync::{Spin, key_of};
 
 mod flag {
@@ -26,8 +27,10 @@ mod flag {
     pub const PARENT_TID: u64 = 0x10_0000;
     pub const CLEAR_TID: u64 = 0x20_0000;
     pub const CHILD_TID: u64 = 0x100_0000;
-    /// Namespaces, descriptors of processes, and other things that are not here.
-    pub const UNKNOWN: u64 = 0x7e02_0000 | 0x1000 | 0x2000;
+    /// Namespaces, and other things that are not here.
+    pub const UNKNOWN: u64 = 0x7e02_0000 | 0x2000;
+    /// A descriptor of the process.
+    pub const DESCRIPTOR: u64 = 0x1000;
     /// Signal handlers back to usual.
     pub const CLEAR_HANDLERS: u64 = 0x1_0000_0000;
 }
@@ -40,11 +43,21 @@ pub struct Clone {
     child_tid: u64,
     tls: u64,
     ends_with: u32,
+    /// Where the number of its descriptor is to be written.
+    descriptor: u64,
 }
 
 impl Clone {
     pub fn fork() -> Clone {
-        Clone { flags: 0, stack: 0, parent_tid: 0, child_tid: 0, tls: 0, ends_with: number::CHILD }
+        Clone {
+            flags: 0,
+            stack: 0,
+            parent_tid: 0,
+            child_tid: 0,
+            tls: 0,
+            ends_with: number::CHILD,
+            descriptor: 0,
+        }
     }
 
     pub fn vfork() -> Clone {
@@ -59,6 +72,7 @@ impl Clone {
             child_tid,
             tls,
             ends_with: flags as u32 & 0xff,
+            descriptor: parent_tid,
         }
     }
 }
@@ -77,6 +91,7 @@ impl<M: Machine> Linux<'_, M> {
             parent_tid: word(3)?,
             ends_with: word(4)? as u32,
             tls: word(7)?,
+            descriptor: word(1)?,
         })
     }
 
@@ -87,6 +102,9 @@ impl<M: Machine> Linux<'_, M> {
             || is_thread && flags & flag::MEMORY == 0
             || ask.ends_with > number::LAST
         {
+            return Err(Errno::EINVAL);
+        }
+        if is_thread && flags & flag::DESCRIPTOR != 0 {
             return Err(Errno::EINVAL);
         }
         // A base of `fs` that no register takes.
@@ -110,6 +128,10 @@ impl<M: Machine> Linux<'_, M> {
         }
         if flags & flag::PARENT_TID != 0 {
             self.machine.write_user(ask.parent_tid, &tid.to_le_bytes())?;
+        }
+        if flags & flag::DESCRIPTOR != 0 {
+            let number = self.open_process(thread, &process, 0)?;
+            self.machine.write_user(ask.descriptor, &(number as u32).to_le_bytes())?;
         }
         let mut registers = Box::new(*frame);
         registers.registers.rax = 0;
@@ -177,6 +199,7 @@ impl<M: Machine> Linux<'_, M> {
             ended: AtomicU64::new(0),
             borrows: AtomicBool::new(ask.flags & flag::VFORK != 0),
             alarm: Spin::default(),
+            timers: Spin::default(),
             began: self.now(),
             ends_with: ask.ends_with,
         }))
@@ -274,6 +297,7 @@ impl<M: Machine> Linux<'_, M> {
             0 => -1,
             1 => id as i32,
             2 => -(id as i32),
+            3 => self.process_behind(thread, id)?.pid as i32,
             _ => return Err(Errno::EINVAL),
         };
         let child = self.wait_for_child(thread, meant, options & AT_ONCE != 0)?;
@@ -415,6 +439,121 @@ impl<M: Machine> Linux<'_, M> {
                 Err(Errno::ENOSYS)
             }
         }
+    }
+
+    /// The locks that a thread holds when it ends: each says so, and one who waits for it is woken.
+    pub(crate) fn leave_locks(&self, thread: &Thread) {
+        const MOST: u32 = 2048;
+        let head = thread.robust.swap(0, Ordering::SeqCst);
+        if head == 0 {
+            return;
+        }
+        let words = [head, head + 8, head + 16].map(|at| self.load_long(at));
+        let [Ok(first), Ok(offset), Ok(pending)] = words else { return };
+        let mut at = first;
+        for _ in 0..MOST {
+            if at & !1 == head {
+                break;
+            }
+            let Ok(next) = self.load_long(at & !1) else { break };
+            if at != pending {
+                self.leave_lock(thread, (at & !1).wrapping_add(offset));
+            }
+            at = next;
+        }
+        if pending & !1 != 0 {
+            self.leave_lock(thread, (pending & !1).wrapping_add(offset));
+        }
+    }
+
+    fn leave_lock(&self, thread: &Thread, at: u64) {
+        const WAITERS: u32 = 1 << 31;
+        const DIED: u32 = 1 << 30;
+        if !at.is_multiple_of(4) {
+            return;
+        }
+        while let Ok(now) = self.machine.load_user(at) {
+            if now & !(WAITERS | DIED) != thread.tid {
+                return;
+            }
+            match self.machine.swap_user(at, now, now & WAITERS | DIED) {
+                Ok(was) if was == now => {
+                    if now & WAITERS != 0 {
+                        self.wake_futex(self.futex_word(thread, at, false), 1, u32::MAX);
+                        self.wake_futex(self.futex_word(thread, at, true), 1, u32::MAX);
+                    }
+                    return;
+                }
+                Ok(_) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    pub(crate) fn get_robust_list(&self, thread: &Thread, [tid, head, len]: [u64; 3]) -> Answer {
+        let found = if tid == 0 || tid == u64::from(thread.tid) {
+            thread.robust.load(Ordering::SeqCst)
+        } else {
+            let robust = |process: &Arc<Process>| {
+                let threads = process.threads.with(|all| all.clone());
+                threads
+                    .iter()
+                    .find(|one| u64::from(one.tid) == tid)
+                    .map(|one| one.robust.load(Ordering::SeqCst))
+            };
+            let all: alloc::vec::Vec<_> = self.processes.with(|all| all.values().cloned().collect());
+            all.iter().find_map(robust).ok_or(Errno::ESRCH)?
+        };
+        self.machine.write_user(head, &found.to_le_bytes())?;
+        self.machine.write_user(len, &24_u64.to_le_bytes()).map(|()| 0)
+    }
+
+    /// A process as an open file: it can be read, as `poll` has it, once it has ended.
+    fn open_process(&self, thread: &Thread, process: &Arc<Process>, flags: u32) -> Answer {
+        let open = Open::new(
+            Kind::Process(process.clone()),
+            flags & open_flag::NO_WAIT | open_flag::READ_WRITE,
+            b"anon_inode:[pidfd]".to_vec(),
+        );
+        thread.process.files.with(|files| files.add(open, true, 0))
+    }
+
+    pub(crate) fn pidfd_open(&self, thread: &Thread, pid: u64, flags: u64) -> Answer {
+        if flags & !u64::from(open_flag::NO_WAIT) != 0 || pid as i32 <= 0 {
+            return Err(Errno::EINVAL);
+        }
+        let process = self.process_of(thread, pid)?;
+        self.open_process(thread, &process, flags as u32)
+    }
+
+    fn process_behind(&self, thread: &Thread, number: u64) -> Result<Arc<Process>, Errno> {
+        match &self.open_file(thread, number)?.kind {
+            Kind::Process(process) => Ok(process.clone()),
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    pub(crate) fn pidfd_send_signal(
+        &self,
+        thread: &Thread,
+        [number, signal, info, flags]: [u64; 4],
+    ) -> Answer {
+        let process = self.process_behind(thread, number)?;
+        if flags != 0 || signal > u64::from(number::LAST) {
+            return Err(Errno::EINVAL);
+        }
+        if process.ended.load(Ordering::SeqCst) != 0 {
+            // Until it was waited for, it is there.
+            return self.processes.with(|all| all.get(&process.pid).map(|_| 0)).ok_or(Errno::ESRCH);
+        }
+        if info != 0 {
+            return self.sigqueue(thread, None, [process.pid.into(), signal, info]);
+        }
+        if signal != 0 {
+            let word = u64::from(thread.process.pid);
+            self.post(&process, None, Info { signal: signal as u32, word, ..Info::default() });
+        }
+        Ok(0)
     }
 
     pub(crate) fn get_affinity(&self, bytes: u64, to: u64) -> Answer {

@@ -177,7 +177,7 @@ impl<M: Machine> Linux<'_, M> {
                 let all = self.read_signals(thread, open, mask.load(Ordering::SeqCst), bytes)?;
                 self.machine.write_user(to, &all).map(|()| all.len() as u64)
             }
-            Kind::Socket(_) | Kind::Poll(_) => Err(Errno::EINVAL),
+            Kind::Socket(_) | Kind::Poll(_) | Kind::Process(_) => Err(Errno::EINVAL),
         }
     }
 
@@ -270,7 +270,9 @@ impl<M: Machine> Linux<'_, M> {
                 self.changed(key_of(counter));
                 Ok(8)
             }
-            Kind::Timer(..) | Kind::Signals(_) | Kind::Socket(_) | Kind::Poll(_) => Err(Errno::EINVAL),
+            Kind::Timer(..) | Kind::Signals(_) | Kind::Socket(_) | Kind::Poll(_) | Kind::Process(_) => {
+                Err(Errno::EINVAL)
+            }
         }
     }
 
