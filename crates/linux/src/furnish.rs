@@ -13,6 +13,9 @@ use crate::tree::{Body, Device, Inode, Made, mode};
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn unpack(&self) -> Result<(), Error> {
         for member in archive::members(self.machine.archive()) {
+            if !self.machine.has_room(0) {
+                return Err(Error::OutOfMemory);
+            }
             let path = member.path.strip_prefix(b"./").unwrap_or(member.path);
             let modified = u64::from(member.modified) * 1_000_000_000;
             let bytes = &self.machine.archive()[member.bytes.clone()];

@@ -210,8 +210,9 @@ impl<'p, M: Machine> Linux<'p, M> {
         let process = Arc::new(Process {
             pid,
             parent: AtomicU32::new(0),
-            group: AtomicU32::new(pid),
-            session: AtomicU32::new(pid),
+            // As of a program that a shell has started: it leads neither.
+            group: AtomicU32::new(0),
+            session: AtomicU32::new(0),
             memory: Spin::default(),
             files: Spin::new(Files::new()),
             place: Spin::new(place),

@@ -53,6 +53,12 @@ pub trait Machine: Platform {
     fn archive(&self) -> &[u8];
     /// Memory in KiB: all, and what is free.
     fn memory(&self) -> (u64, u64);
+    /// Whether the kernel's own memory suffices to make what a program asks for, with so many bytes at once. Calls refuse what they
+    /// would keep when it does not, and so one program cannot take all of it.
+    fn has_room(&self, bytes: u64) -> bool {
+        let _ = bytes;
+        true
+    }
     /// A line on the kernel's own console: a program ended in a way that wants an explanation.
     fn note(&self, text: core::fmt::Arguments<'_>);
     /// The task that runs here prefers this CPU; all are as good with `None`.

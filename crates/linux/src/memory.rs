@@ -179,7 +179,14 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         let memory = thread.memory();
-        memory.layout.with(self.machine, |layout| self.unmap(memory.space, layout, &range))?;
+        memory.layout.with(self.machine, |layout| {
+            // What leaves more areas than there were makes the kernel keep more.
+            let inside = |(start, area): (u64, &Area<Mapped>)| start < range.start && area.end > range.end;
+            if layout.areas.at(range.start).is_some_and(inside) && !self.machine.has_room(0) {
+                return Err(Errno::ENOMEM);
+            }
+            self.unmap(memory.space, layout, &range).map_err(Errno::from)
+        })?;
         Ok(0)
     }
 

@@ -71,6 +71,13 @@ impl<M: Machine> Linux<'_, M> {
         made.into_bytes()
     }
 
+    /// Memory that it takes at most to say what is mapped.
+    pub(crate) fn bytes_of_maps(&self, thread: &Thread) -> u64 {
+        const LINE: u64 = 512;
+        let memory = thread.memory();
+        memory.layout.with(self.machine, |layout| LINE * layout.areas.iter().count() as u64)
+    }
+
     fn maps(&self, thread: &Thread) -> String {
         let memory = thread.memory();
         memory.layout.with(self.machine, |layout| {

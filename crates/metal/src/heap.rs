@@ -1,38 +1,138 @@
-//! The heap of tasks and reports: sizes are powers of two, each with a list of free blocks, cut from one run of memory.
-//! What was cut stays of its size.
+//! The heap of tasks and reports: blocks whose sizes are powers of two, each aligned to its size. A block that is too large is halved,
+//! and halves that are both free become one again.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::lock::Lock;
 
 const SMALLEST: u32 = 4;
 const LARGEST: u32 = 26;
+const CLASSES: usize = (LARGEST + 1) as usize;
+/// Marks the first unit of a free block, with its class; all others have 0.
+const FREE: u8 = 0x80;
 
-struct Free {
-    lists: [*mut u8; (LARGEST + 1) as usize],
+/// What a free block begins with: its neighbours on the list of its class. 0 is nobody.
+#[repr(C)]
+struct Links {
     next: usize,
+    last: usize,
+}
+
+struct Blocks {
+    lists: [usize; CLASSES],
+    /// A byte for each of the smallest blocks from `start` on.
+    tags: *mut u8,
+    start: usize,
     end: usize,
+    left: usize,
 }
 
 // SAFETY: the blocks belong to whoever has this, which the lock decides.
-unsafe impl Send for Free {}
+unsafe impl Send for Blocks {}
 
 /// The heap; empty until [`give`].
 #[derive(Default)]
 pub struct Heap;
 
-static FREE: Lock<Free> =
-    Lock::new(Free { lists: [ptr::null_mut(); (LARGEST + 1) as usize], next: 0, end: 0 });
+static BLOCKS: Lock<Blocks> =
+    Lock::new(Blocks { lists: [0; CLASSES], tags: ptr::null_mut(), start: 0, end: 0, left: 0 });
+static SIZE: AtomicUsize = AtomicUsize::new(0);
 
-/// Hands over a run of memory, once.
-pub fn give(start: usize, bytes: usize) {
-    FREE.with(|free| (free.next, free.end) = (start, start + bytes));
+impl Blocks {
+    fn links(&mut self, block: usize) -> *mut Links {
+        debug_assert!(block >= self.start && block < self.end);
+        ptr::with_exposed_provenance_mut(block)
+    }
+
+    fn tag(&mut self, block: usize) -> *mut u8 {
+        // SAFETY: there is a byte for each unit of the heap.
+        unsafe { self.tags.add((block - self.start) >> SMALLEST) }
+    }
+
+    fn push(&mut self, block: usize, class: u32) {
+        let head = self.lists[class as usize];
+        // SAFETY: a free block is nobody's, and has room for its links; so has the one that was first.
+        unsafe {
+            self.links(block).write(Links { next: head, last: 0 });
+            if head != 0 {
+                (*self.links(head)).last = block;
+            }
+            self.tag(block).write(FREE | class as u8);
+        }
+        self.lists[class as usize] = block;
+        self.left += 1 << class;
+    }
+
+    fn take(&mut self, block: usize, class: u32) {
+        // SAFETY: it is free, so its links and those of its neighbours are what `push` wrote.
+        unsafe {
+            let Links { next, last } = self.links(block).read();
+            match last {
+                0 => self.lists[class as usize] = next,
+                last => (*self.links(last)).next = next,
+            }
+            if next != 0 {
+                (*self.links(next)).last = last;
+            }
+            self.tag(block).write(0);
+        }
+        self.left -= 1 << class;
+    }
+
+    fn get(&mut self, class: u32) -> Option<usize> {
+        let from = (class..=LARGEST).find(|&from| self.lists[from as usize] != 0)?;
+        let block = self.lists[from as usize];
+        self.take(block, from);
+        (class..from).rev().for_each(|half| self.push(block + (1 << half), half));
+        Some(block)
+    }
+
+    fn put(&mut self, mut block: usize, mut class: u32) {
+        while class < LARGEST {
+            let other = block ^ 1 << class;
+            if other < self.start || other + (1 << class) > self.end {
+                break;
+            }
+            // SAFETY: a tag of this heap.
+            if unsafe { self.tag(other).read() } != FREE | class as u8 {
+                break;
+            }
+            self.take(other, class);
+            block = block.min(other);
+            class += 1;
+        }
+        self.push(block, class);
+    }
 }
 
-/// Bytes that were never cut.
+/// Hands over a run of memory, once. Its first part is for what is kept about the rest.
+pub fn give(start: usize, bytes: usize) {
+    let tags = (bytes >> SMALLEST).next_multiple_of(1 << 12);
+    BLOCKS.with(|blocks| {
+        blocks.tags = ptr::with_exposed_provenance_mut(start);
+        // SAFETY: the caller's, and nobody uses it yet.
+        unsafe { blocks.tags.write_bytes(0, tags) };
+        (blocks.start, blocks.end) = (start + tags, start + bytes);
+        let mut at = blocks.start;
+        while at + (1 << SMALLEST) <= blocks.end {
+            let class = at.trailing_zeros().min((blocks.end - at).ilog2()).min(LARGEST);
+            blocks.push(at, class);
+            at += 1 << class;
+        }
+        SIZE.store(blocks.left, Ordering::Relaxed);
+    });
+}
+
+/// Bytes that are free.
 pub fn left() -> usize {
-    FREE.with(|free| free.end - free.next)
+    BLOCKS.with(|blocks| blocks.left)
+}
+
+/// Bytes that there are.
+pub fn size() -> usize {
+    SIZE.load(Ordering::Relaxed)
 }
 
 impl Heap {
@@ -50,31 +150,11 @@ fn class(layout: Layout) -> u32 {
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let class = class(layout);
-        if class > LARGEST {
-            return ptr::null_mut();
-        }
-        FREE.with(|free| {
-            let head = free.lists[class as usize];
-            if !head.is_null() {
-                // SAFETY: a free block begins with the address of the next.
-                free.lists[class as usize] = unsafe { head.cast::<*mut u8>().read() };
-                return head;
-            }
-            let start = free.next.next_multiple_of(1 << class);
-            if start + (1 << class) > free.end {
-                return ptr::null_mut();
-            }
-            free.next = start + (1 << class);
-            ptr::with_exposed_provenance_mut(start)
-        })
+        let block = if class > LARGEST { None } else { BLOCKS.with(|blocks| blocks.get(class)) };
+        block.map_or(ptr::null_mut(), ptr::with_exposed_provenance_mut)
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        FREE.with(|free| {
-            let head = &mut free.lists[class(layout) as usize];
-            // SAFETY: the block is the caller's no more, and at least 16 bytes long.
-            unsafe { block.cast::<*mut u8>().write(*head) };
-            *head = block;
-        });
+        BLOCKS.with(|blocks| blocks.put(block.expose_provenance(), class(layout)));
     }
 }

@@ -34,7 +34,7 @@ use crate::platform::Metal;
 use crate::run::Running;
 use crate::serial::print_line;
 use crate::user::{self, By};
-use crate::{alarm, clock, line, tasks};
+use crate::{alarm, clock, heap, line, tasks};
 
 /// Rules can be broken here too, to see what programs see then.
 type Here = Metal<true>;
@@ -391,6 +391,10 @@ impl Machine for Here {
         let mm = &programs().system.mm;
         let free = mm.free_frame_count() + mm.frames_at_hand();
         (crate::run::frames() * 4, free * 4)
+    }
+    fn has_room(&self, bytes: u64) -> bool {
+        // The last quarter is for what calls need while they run, and for where pages lie that were written out.
+        heap::left() as u64 >= (heap::size() / 4) as u64 + bytes
     }
     fn note(&self, text: core::fmt::Arguments<'_>) {
         line!("{{\"note\":\"{}\"}}", Flat(text));

@@ -39,9 +39,10 @@ pub unsafe extern "C" fn metal_start(info: u32) -> ! {
     let command = Command::parse(handed.command_line());
     let (first, end) = main_memory(&handed);
     paging::set_early(first, end);
-    heap::give(paging::direct(paging::cut(command.heap << 20)) as usize, (command.heap << 20) as usize);
+    let heap = paging::cut(command.heap << 20);
     let last = handed.memory().map(|(start, bytes)| start + bytes).max().unwrap_or(0);
     paging::map_direct(last);
+    heap::give(paging::direct(heap) as usize, (command.heap << 20) as usize);
     let programs = matches!(command.what, What::Program);
     if !programs {
         paging::map_accesses();

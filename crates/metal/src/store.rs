@@ -16,8 +16,8 @@ use crate::paging::{self, direct};
 use crate::{clock, cpu, heap, tasks};
 
 const WORDS: usize = 512;
-/// What the heap keeps for itself when pages want to be written.
-const HEAP_RESERVE: usize = 4 << 20;
+/// The part of the heap that it keeps for itself when pages want to be written: one in so many.
+const HEAP_RESERVE: usize = 8;
 
 /// How long a write takes while pages are looked at twice.
 const WATCHED_NS: u64 = 100_000;
@@ -199,12 +199,13 @@ impl BlockDevice for Store {
         self.written.with(|written| written.retain(|&(of, _), _| of != keeper));
     }
     fn write(&self, to: Keeper, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        // Where a page lies is kept on the heap, if not the page itself.
+        if heap::left() < heap::size() / HEAP_RESERVE {
+            return Err(DeviceError::Failed);
+        }
         if let Some(slots) = &self.slots {
             let slot = slots.with(|slots| slots.take(to, block)).ok_or(DeviceError::Failed)?;
             return disk::transfer(Way::Out, slot, frame);
-        }
-        if heap::left() < HEAP_RESERVE {
-            return Err(DeviceError::Failed);
         }
         let mut page = Box::new([0; WORDS]);
         let from = words(frame);

@@ -155,8 +155,10 @@ pub fn boot(args: &BootArgs, output: &mut Output) -> Result<Ending, Failure> {
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let mut words =
             format!("program=archive policy={policy} epoch={epoch} calls={}", u8::from(args.calls));
-        if mib < 128 {
-            words += &format!(" tasks=64 heap={}", (mib / 4).max(8));
+        match mib {
+            0..128 => words += &format!(" tasks=64 heap={}", (mib / 4).max(8)),
+            // More memory is for more files and processes, and of each the kernel keeps something.
+            _ => words += &format!(" heap={}", (mib / 8).clamp(32, 512)),
         }
         if let Some(rule) = broken {
             words += &format!(" break={}", rule.name());

@@ -99,6 +99,48 @@ fn a_page_that_is_mapped_anew_shows_nothing_old_unless_the_flush_is_left_out() {
 
 #[test]
 #[ignore = "boots machines: scripts/test-metal"]
+fn what_programs_wait_for_and_tell_each_other_is_as_on_the_host() {
+    let scratch = Scratch::new("waits");
+    let program = built("waits", &scratch);
+    let host = Command::new(&program).output().expect("it runs");
+    assert!(text(&host.stdout).lines().all(|line| line.ends_with(": 0")), "{}", text(&host.stdout));
+    for cpus in ["1", "4"] {
+        let ran = boot(&program, &["--with", "sh", "--cpus", cpus, "--memory", "128M"]);
+        assert_eq!(text(&ran.stdout), text(&host.stdout), "{cpus} CPUs: {}", text(&ran.stderr));
+        assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    }
+}
+
+/// What is refused has an error of its own, 12: `ENOMEM`. The last kind of it ends itself.
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn no_program_takes_all_of_the_kernels_memory() {
+    let scratch = Scratch::new("greedy");
+    let program = built("greedy", &scratch);
+    let machine = ["--with", "sh,cat", "--cpus", "2", "--memory", "64M", "--set", "heap=8"];
+    let ran = boot(&program, &machine);
+    let refused = "names 12, pipes 12, sockets 12, areas 12, processes -9\n";
+    assert_eq!(text(&ran.stdout), format!("{refused}{refused}works\n"), "{}", text(&ran.stderr));
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn system_calls_by_chance_leave_the_kernel_as_it_is() {
+    let scratch = Scratch::new("fuzz");
+    let program = built("fuzz", &scratch);
+    for (seed, cpus) in [(1, "1"), (2, "3")] {
+        let ran = boot(
+            &format!("{program} {seed} 25 400"),
+            &["--cpus", cpus, "--memory", "64M", "--timeout", "120"],
+        );
+        assert_eq!(ran.status.code(), Some(0), "seed {seed}: {}", text(&ran.stderr));
+        assert!(text(&ran.stdout).ends_with("fuzz: 25 children, and here still\n"), "{}", text(&ran.stderr));
+    }
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn what_programs_seldom_do_ends_as_on_the_host() {
     let scratch = Scratch::new("corners");
     let program = built("corners", &scratch);

@@ -35,6 +35,64 @@ pub fn replaces_registers(number: u64) -> bool {
     matches!(number, n::execve | n::execveat | n::rt_sigreturn)
 }
 
+/// Whether a call has the kernel keep something for the program: what is open, named, mapped, sent or run.
+fn keeps(number: u64) -> bool {
+    matches!(
+        number,
+        n::open
+            | n::openat
+            | n::creat
+            | n::dup
+            | n::dup2
+            | n::dup3
+            | n::fcntl
+            | n::pipe
+            | n::pipe2
+            | n::eventfd
+            | n::eventfd2
+            | n::memfd_create
+            | n::epoll_create
+            | n::epoll_create1
+            | n::epoll_ctl
+            | n::timerfd_create
+            | n::signalfd
+            | n::signalfd4
+            | n::timer_create
+            | n::shmget
+            | n::shmat
+            | n::pidfd_open
+            | n::socket
+            | n::socketpair
+            | n::accept
+            | n::accept4
+            | n::bind
+            | n::connect
+            | n::sendto
+            | n::sendmsg
+            | n::sendmmsg
+            | n::mkdir
+            | n::mkdirat
+            | n::link
+            | n::linkat
+            | n::symlink
+            | n::symlinkat
+            | n::rename
+            | n::renameat
+            | n::renameat2
+            | n::mmap
+            | n::mremap
+            | n::mprotect
+            | n::pkey_mprotect
+            | n::brk
+            | n::clone
+            | n::clone3
+            | n::fork
+            | n::vfork
+            | n::execve
+            | n::execveat
+    )
+}
+
 /// "The current directory", where a directory's number is meant.
 const HERE: u64 = -100_i64 as u64;
 
@@ -48,6 +106,9 @@ pub fn call<M: Machine>(
     let all = frame.arguments();
     let [a, b, c, d, e, f] = all;
     let process = &thread.process;
+    if keeps(number) && !linux.machine.has_room(0) {
+        return Err(Errno::ENOMEM);
+    }
     match number {
         n::read => linux.read(thread, a, &[(b, c)], None),
         n::write => linux.write(thread, a, &[(b, c)], None),
@@ -244,12 +305,8 @@ pub fn call<M: Machine>(
         n::getpgrp => Ok(process.group.load(Ordering::Relaxed).into()),
         n::getpgid => linux.group_of(thread, a),
         n::setpgid => linux.set_group(thread, a, b),
-        n::getsid => Ok(process.session.load(Ordering::Relaxed).into()),
-        n::setsid => {
-            process.session.store(process.pid, Ordering::Relaxed);
-            process.group.store(process.pid, Ordering::Relaxed);
-            Ok(process.pid.into())
-        }
+        n::getsid => linux.session_of(thread, a),
+        n::setsid => linux.set_session(thread),
         n::getuid | n::geteuid | n::getgid | n::getegid | n::setuid | n::setgid => Ok(0),
         n::setresuid | n::setresgid | n::setreuid | n::setregid => Ok(0),
         n::getresuid | n::getresgid => {

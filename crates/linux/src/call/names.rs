@@ -13,7 +13,7 @@ use crate::open::{Kind, Open, flag};
 use crate::path::{self, Found};
 use crate::pipe::Way;
 use crate::process::Thread;
-use crate::tree::{Body, Device, Inode, mode};
+use crate::tree::{Body, Device, Inode, Made, mode};
 
 /// The file itself that has a number, with an empty path.
 const EMPTY_PATH: u64 = 0x1000;
@@ -142,6 +142,10 @@ impl<M: Machine> Linux<'_, M> {
             Body::Device(device) => Kind::Device(*device, inode.clone()),
             Body::Socket if flags & flag::PATH == 0 => return Err(Errno::ENXIO),
             Body::Socket => Kind::Text(Vec::new(), inode.clone()),
+            // A line for each area, and twice that while it grows.
+            Body::Made(Made::Maps) if !self.machine.has_room(self.bytes_of_maps(thread)) => {
+                return Err(Errno::ENOMEM);
+            }
             Body::Made(made) => Kind::Text(self.make(thread, *made), inode.clone()),
             Body::File(content) => {
                 if flags & flag::TRUNCATE != 0 && writes {

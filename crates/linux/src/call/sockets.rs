@@ -30,8 +30,6 @@ mod message {
     pub const CLOSE_ON_EXEC: u64 = 0x4000_0000;
 }
 
-/// Bytes that go through the kernel's buffer at a time.
-const PIECE: usize = 64 << 10;
 /// Open files that one message brings at most.
 const MOST_FILES: usize = 253;
 
@@ -487,7 +485,7 @@ impl<M: Machine> Linux<'_, M> {
             'all: for &(at, bytes) in from {
                 let mut done = 0;
                 while done < bytes {
-                    let mut piece = alloc::vec![0; ((bytes - done) as usize).min(PIECE)];
+                    let mut piece = alloc::vec![0; ((bytes - done) as usize).min(self.piece())];
                     let put = match self.machine.read_user(at + done, &mut piece) {
                         Ok(()) => put(&piece),
                         Err(error) => Err((0, error)),
@@ -547,7 +545,8 @@ impl<M: Machine> Linux<'_, M> {
         let mut done = 0;
         loop {
             let want =
-                (room - done).min(if stream { PIECE as u64 } else { crate::socket::ROOM as u64 }) as usize;
+                (room - done).min(if stream { self.piece() as u64 } else { crate::socket::ROOM as u64 })
+                    as usize;
             let mut found = socket.inbox.receive(want, stream, peek);
             if found.is_none() {
                 if done > 0 && flags & message::ALL == 0 {

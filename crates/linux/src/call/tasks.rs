@@ -35,6 +35,9 @@ mod flag {
     pub const CLEAR_HANDLERS: u64 = 0x1_0000_0000;
 }
 
+/// What an area takes of the kernel's memory, at most.
+const BYTES_OF_AREA: u64 = 192;
+
 /// What `clone` is asked for.
 pub struct Clone {
     flags: u64,
@@ -169,6 +172,9 @@ impl<M: Machine> Linux<'_, M> {
             memory
         } else {
             memory.layout.with(self.machine, |layout| {
+                if !self.machine.has_room(BYTES_OF_AREA * layout.areas.iter().count() as u64) {
+                    return Err(Errno::ENOMEM);
+                }
                 let space = self.mm.fork(memory.space)?;
                 Ok::<_, Errno>(Memory::new(space, layout.clone(), &self.left))
             })?
@@ -220,6 +226,11 @@ impl<M: Machine> Linux<'_, M> {
     ) -> Answer {
         let path = self.load_path(path)?;
         let (arguments, environment) = (self.load_texts(arguments)?, self.load_texts(environment)?);
+        // The stack's content, and what `/proc` shows, are made of them.
+        let bytes: usize = arguments.iter().chain(&environment).map(|text| 3 * text.len() + 64).sum();
+        if !self.machine.has_room(bytes as u64) {
+            return Err(Errno::ENOMEM);
+        }
         self.exec(thread, frame, &path, arguments, environment).map(|()| 0)
     }
 
@@ -604,10 +615,42 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn set_group(&self, thread: &Thread, pid: u64, group: u64) -> Answer {
-        let process = self.process_of(thread, pid)?;
-        let group = if group == 0 { process.pid } else { group as u32 };
+        let me = &thread.process;
+        let process = self.process_of(thread, u64::from(pid as u32))?;
+        if pid as i32 > 0 && process.pid != me.pid && process.parent.load(Ordering::SeqCst) != me.pid {
+            return Err(Errno::ESRCH);
+        }
+        let group = if group as u32 == 0 { process.pid } else { group as u32 };
+        if group as i32 <= 0 {
+            return Err(Errno::EINVAL);
+        }
+        let session = process.session.load(Ordering::Relaxed);
+        let in_it = |other: &Arc<Process>| {
+            other.group.load(Ordering::Relaxed) == group && other.session.load(Ordering::Relaxed) == session
+        };
+        let exists = group == process.pid || self.processes.with(|all| all.values().any(in_it));
+        if session == process.pid || session != me.session.load(Ordering::Relaxed) || !exists {
+            return Err(Errno::EPERM);
+        }
         process.group.store(group, Ordering::Relaxed);
         Ok(0)
+    }
+
+    pub(crate) fn session_of(&self, thread: &Thread, pid: u64) -> Answer {
+        let process = self.process_of(thread, u64::from(pid as u32))?;
+        Ok(process.session.load(Ordering::Relaxed).into())
+    }
+
+    /// A session of its own, and a group.
+    pub(crate) fn set_session(&self, thread: &Thread) -> Answer {
+        let me = &thread.process;
+        let leads = |other: &Arc<Process>| other.group.load(Ordering::Relaxed) == me.pid;
+        if self.processes.with(|all| all.values().any(leads)) {
+            return Err(Errno::EPERM);
+        }
+        me.session.store(me.pid, Ordering::Relaxed);
+        me.group.store(me.pid, Ordering::Relaxed);
+        Ok(me.pid.into())
     }
 
     pub(crate) fn arch_prctl(&self, thread: &Thread, what: u64, value: u64) -> Answer {

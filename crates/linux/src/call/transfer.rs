@@ -17,6 +17,8 @@ use crate::tree::{Body, Device, FIRST_PLACE, Inode};
 
 /// Bytes that go through the kernel's buffer at a time.
 const PIECE: usize = 64 << 10;
+/// The same when the kernel's memory is short.
+const SMALL_PIECE: usize = 4 << 10;
 /// Bytes that one call moves at most.
 const MOST: u64 = 0x7fff_f000;
 
@@ -61,9 +63,17 @@ impl<M: Machine> Linux<'_, M> {
             if at.is_some() {
                 return Err(Errno::ESPIPE);
             }
+            if !self.machine.has_room(0) {
+                return Err(Errno::ENOMEM);
+            }
             return self.send(thread, &open, socket, from, super::sockets::Extra::default());
         }
         self.each(from, |from, bytes| self.write_one(thread, &open, from, bytes, at))
+    }
+
+    /// Bytes that go through the kernel's buffer at a time.
+    pub(super) fn piece(&self) -> usize {
+        if self.machine.has_room(0) { PIECE } else { SMALL_PIECE }
     }
 
     /// One buffer after the other, until one is not full, or fails.
@@ -95,7 +105,7 @@ impl<M: Machine> Linux<'_, M> {
         bytes: u64,
         mut to: impl FnMut(u64, &[u8]) -> Result<(), Errno>,
     ) -> Answer {
-        let mut buffer = alloc::vec![0; PIECE.min(bytes as usize)];
+        let mut buffer = alloc::vec![0; self.piece().min(bytes as usize)];
         let mut done = 0;
         while done < bytes {
             let piece = buffer.len().min((bytes - done) as usize);
@@ -203,7 +213,7 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     fn read_pipe(&self, thread: &Thread, open: &Open, end: &End, to: u64, bytes: u64) -> Answer {
-        let mut buffer = alloc::vec![0; (bytes as usize).min(PIECE)];
+        let mut buffer = alloc::vec![0; (bytes as usize).min(self.piece())];
         let mut done = end.pipe.read(&mut buffer);
         if done == Done::Wait {
             if open.has(flag::NO_WAIT) {
@@ -301,7 +311,7 @@ impl<M: Machine> Linux<'_, M> {
         mut from: impl FnMut(u64, &mut [u8]) -> Result<(), Errno>,
     ) -> Answer {
         let file = inode.file().ok_or(Errno::EINVAL)?;
-        let mut buffer = alloc::vec![0; PIECE.min(bytes as usize)];
+        let mut buffer = alloc::vec![0; self.piece().min(bytes as usize)];
         let mut done = 0;
         while done < bytes {
             let piece = buffer.len().min((bytes - done) as usize);
@@ -327,8 +337,11 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     fn write_pipe(&self, thread: &Thread, open: &Open, end: &End, from: u64, bytes: u64) -> Answer {
-        let mut buffer = alloc::vec![0; (bytes as usize).min(PIECE)];
+        let mut buffer = alloc::vec![0; (bytes as usize).min(self.piece())];
         let mut done = 0;
+        if !self.machine.has_room(0) && bytes > 0 {
+            return Err(Errno::ENOMEM);
+        }
         while done < bytes {
             let len = buffer.len().min((bytes - done) as usize);
             // Up to so many bytes go in one piece.

@@ -1,0 +1,362 @@
+// What programs wait for, and what they tell each other: files to be watched, sockets, timers, shared memory, locks of the dead. Each in a
+// process of its own: how it ends. The same on any Linux.
+
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+// The first check that fails ends the process with its line.
+#define CHECK(holds) do { if (!(holds)) { printf("line %d: %s (%d)\n", __LINE__, #holds, errno); fflush(stdout); _exit(99); } } while (0)
+
+static int events(void) {
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 7}, got[4];
+    int set = epoll_create1(EPOLL_CLOEXEC), ends[2], file = open("/proc/self/exe", O_RDONLY);
+    CHECK(set >= 0 && pipe(ends) == 0);
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, ends[0], &event) == 0);
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, ends[0], &event) == -1 && errno == EEXIST);
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, file, &event) == -1 && errno == EPERM);
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, set, &event) == -1 && errno == EINVAL);
+    CHECK(epoll_ctl(set, EPOLL_CTL_DEL, ends[1], NULL) == -1 && errno == ENOENT);
+    CHECK(epoll_wait(set, got, 4, 0) == 0 && epoll_wait(set, got, 0, 0) == -1 && errno == EINVAL);
+    CHECK(write(ends[1], "ab", 2) == 2 && epoll_wait(set, got, 4, -1) == 1 && got[0].events == EPOLLIN && got[0].data.u64 == 7);
+    // It stays so until it is read; an edge comes once for each write.
+    CHECK(epoll_wait(set, got, 4, 0) == 1);
+    event.events = EPOLLIN | EPOLLET;
+    CHECK(epoll_ctl(set, EPOLL_CTL_MOD, ends[0], &event) == 0 && epoll_wait(set, got, 4, 0) == 1 && epoll_wait(set, got, 4, 0) == 0);
+    CHECK(write(ends[1], "c", 1) == 1 && epoll_wait(set, got, 4, 0) == 1 && epoll_wait(set, got, 4, 0) == 0);
+    event.events = EPOLLIN | EPOLLONESHOT;
+    CHECK(epoll_ctl(set, EPOLL_CTL_MOD, ends[0], &event) == 0 && epoll_wait(set, got, 4, 0) == 1 && epoll_wait(set, got, 4, 0) == 0);
+    // A set in a set, and a child who writes.
+    int outer = epoll_create(1), count = eventfd(0, EFD_NONBLOCK);
+    event.events = EPOLLIN;
+    CHECK(epoll_ctl(outer, EPOLL_CTL_ADD, set, &event) == 0 && epoll_ctl(set, EPOLL_CTL_ADD, count, &event) == 0);
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, outer, &event) == -1 && errno == ELOOP);
+    if (fork() == 0) {
+        usleep(20000);
+        _exit(eventfd_write(count, 5) != 0);
+    }
+    eventfd_t value = 0;
+    CHECK(epoll_wait(outer, got, 4, 5000) == 1 && eventfd_read(count, &value) == 0 && value == 5 && eventfd_read(count, &value) == -1 && errno == EAGAIN);
+    CHECK(epoll_wait(outer, got, 4, 10) == 0);
+    close(ends[1]);
+    event.events = EPOLLIN;
+    CHECK(epoll_ctl(set, EPOLL_CTL_MOD, ends[0], &event) == 0 && epoll_wait(set, got, 4, 0) == 1 && got[0].events == (EPOLLIN | EPOLLHUP));
+    // What is closed is watched no more.
+    close(ends[0]);
+    CHECK(epoll_wait(set, got, 4, 0) == 0);
+    int by_one = eventfd(2, EFD_SEMAPHORE | EFD_NONBLOCK);
+    CHECK(eventfd_read(by_one, &value) == 0 && value == 1 && eventfd_read(by_one, &value) == 0 && eventfd_read(by_one, &value) == -1);
+    uint64_t most = UINT64_MAX;
+    CHECK(write(by_one, &most, 8) == -1 && errno == EINVAL && write(by_one, &most, 4) == -1);
+    return 0;
+}
+
+static void *serves(void *at) {
+    int server = *(int *)at;
+    for (int i = 0; i < 8; i++) {
+        int client = accept(server, NULL, NULL);
+        char buffer[256];
+        ssize_t got;
+        while ((got = read(client, buffer, sizeof buffer)) > 0)
+            CHECK(write(client, buffer, got) == got);
+        close(client);
+    }
+    return NULL;
+}
+
+// Eight clients, one after the other, of a server that says what it hears.
+static void echoes(int family, const struct sockaddr *address, socklen_t len) {
+    int server = socket(family, SOCK_STREAM, 0), one = 1;
+    pthread_t thread;
+    CHECK(server >= 0 && setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0);
+    CHECK(bind(server, address, len) == 0);
+    struct sockaddr_storage bound;
+    socklen_t bound_len = sizeof bound;
+    CHECK(getsockname(server, (struct sockaddr *)&bound, &bound_len) == 0 && bound.ss_family == family);
+    int early = socket(family, SOCK_STREAM, 0);
+    CHECK(connect(early, (struct sockaddr *)&bound, bound_len) == -1 && errno == ECONNREFUSED);
+    close(early);
+    CHECK(listen(server, 4) == 0);
+    CHECK(pthread_create(&thread, NULL, serves, &server) == 0);
+    for (int i = 0; i < 8; i++) {
+        int client = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0), sum = 0;
+        CHECK(connect(client, (struct sockaddr *)&bound, bound_len) == 0);
+        for (int n = 0; n < 50; n++) {
+            char out[100], in[100];
+            memset(out, n, sizeof out);
+            CHECK(send(client, out, sizeof out, MSG_NOSIGNAL) == sizeof out && recv(client, in, sizeof in, MSG_WAITALL) == sizeof in);
+            sum += memcmp(in, out, sizeof out) != 0;
+        }
+        CHECK(sum == 0 && shutdown(client, SHUT_WR) == 0 && read(client, &sum, 4) == 0);
+        close(client);
+    }
+    pthread_join(thread, NULL);
+    int again = socket(family, SOCK_STREAM, 0);
+    if (family != AF_UNIX || ((struct sockaddr_un *)address)->sun_path[0] == 0) CHECK(bind(again, (struct sockaddr *)&bound, bound_len) == -1 && errno == EADDRINUSE);
+    CHECK(fcntl(server, F_SETFL, O_NONBLOCK) == 0 && accept(server, NULL, NULL) == -1 && errno == EAGAIN);
+    close(server);
+}
+
+static int servers(void) {
+    struct sockaddr_un path = {AF_UNIX, "/tmp/waits-socket"}, abstract = {AF_UNIX, "\0waits"};
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+
+    struct stat it;
+    unlink(path.sun_path);
+    echoes(AF_UNIX, (struct sockaddr *)&path, sizeof path);
+    CHECK(stat(path.sun_path, &it) == 0 && S_ISSOCK(it.st_mode) && open(path.sun_path, O_RDONLY) == -1 && errno == ENXIO);
+    CHECK(unlink(path.sun_path) == 0);
+    echoes(AF_UNIX, (struct sockaddr *)&abstract, offsetof(struct sockaddr_un, sun_path) + 6);
+    echoes(AF_INET, (struct sockaddr *)&four, sizeof four);
+
+    int none = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(connect(none, (struct sockaddr *)&path, sizeof path) == -1 && errno == ENOENT);
+    CHECK(write(none, "x", 1) == -1 && errno == ENOTCONN && listen(0, 1) == -1 && errno == ENOTSOCK);
+    return 0;
+}
+
+// Packets keep their borders, and files go along.
+static int packets(void) {
+    int ends[2], pair[2];
+    char buffer[32] = {0}, control[CMSG_SPACE(sizeof(int))];
+    CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    CHECK(send(ends[0], "hello", 5, 0) == 5 && send(ends[0], "you", 3, 0) == 3);
+    CHECK(recv(ends[1], buffer, 3, MSG_PEEK) == 3 && recv(ends[1], buffer, 3, MSG_TRUNC) == 5 && recv(ends[1], buffer, 32, 0) == 3 && !memcmp(buffer, "you", 3));
+    CHECK(recv(ends[1], buffer, 32, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+    struct iovec part = {"x", 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    int pipes[2];
+    CHECK(pipe(pipes) == 0);
+    *head = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+    memcpy(CMSG_DATA(head), &pipes[1], sizeof(int));
+    CHECK(sendmsg(pair[0], &message, 0) == 1 && close(pipes[1]) == 0);
+    memset(control, 0, sizeof control);
+    part.iov_base = buffer;
+    message.msg_controllen = sizeof control;
+    CHECK(recvmsg(pair[1], &message, 0) == 1 && message.msg_controllen == sizeof control && buffer[0] == 'x');
+    memcpy(&pipes[1], CMSG_DATA(head), sizeof(int));
+    CHECK(write(pipes[1], "by", 2) == 2 && read(pipes[0], buffer, 32) == 2);
+    struct pollfd all[2] = {{pair[0], POLLIN | POLLOUT, 0}, {pair[1], POLLIN, 0}};
+    CHECK(poll(all, 2, 0) == 1 && all[0].revents == POLLOUT);
+    // As much as fits, and no more; then the end.
+    int sent = 0, one = 1;
+    fcntl(pair[0], F_SETFL, O_NONBLOCK);
+    while (write(pair[0], buffer, 32) > 0) sent += 32;
+    CHECK(errno == EAGAIN && sent > 1000);
+    all[0].events = POLLOUT;
+    CHECK(poll(all, 1, 0) == 0 && poll(all + 1, 1, 0) == 1);
+    while (sent > 0) sent -= read(pair[1], control, sizeof control);
+    CHECK(poll(all, 1, 0) == 1);
+    signal(SIGPIPE, SIG_IGN);
+    close(pair[1]);
+    CHECK(write(pair[0], "x", 1) == -1 && errno == EPIPE && read(pair[0], buffer, 1) == 0);
+    CHECK(poll(all, 1, 0) == 1 && all[0].revents & POLLHUP);
+    socklen_t len = sizeof one;
+    CHECK(getsockopt(ends[0], SOL_SOCKET, SO_TYPE, &one, &len) == 0 && one == SOCK_DGRAM);
+    int udp = socket(AF_INET, SOCK_DGRAM, 0), to = socket(AF_INET, SOCK_DGRAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, from;
+    CHECK(bind(to, (struct sockaddr *)&address, sizeof address) == 0);
+    len = sizeof address;
+    CHECK(getsockname(to, (struct sockaddr *)&address, &len) == 0 && address.sin_port != 0);
+    CHECK(sendto(udp, "four", 4, 0, (struct sockaddr *)&address, sizeof address) == 4);
+    len = sizeof from;
+    CHECK(recvfrom(to, buffer, 32, 0, (struct sockaddr *)&from, &len) == 4 && from.sin_addr.s_addr == htonl(INADDR_LOOPBACK) && from.sin_port != 0);
+    CHECK(socket(AF_INET, 77, 0) == -1);
+    return 0;
+}
+
+static volatile int rung, overruns;
+static void ring(int signal, siginfo_t *info, void *context) { rung += info->si_value.sival_int; }
+static void called(union sigval value) { __atomic_fetch_add(&rung, value.sival_int, __ATOMIC_SEQ_CST); }
+
+static int timers(void) {
+    struct itimerspec each = {{0, 5000000}, {0, 5000000}}, left;
+    uint64_t count = 0, sum = 0;
+    int file = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+    CHECK(file >= 0 && read(file, &count, 8) == -1 && errno == EAGAIN);
+    CHECK(timerfd_settime(file, 0, &each, NULL) == 0 && fcntl(file, F_SETFL, 0) == 0);
+    for (int i = 0; i < 3; i++) CHECK(read(file, &count, 8) == 8 && count > 0);
+    struct pollfd polled = {file, POLLIN, 0};
+    CHECK(poll(&polled, 1, 2000) == 1 && timerfd_gettime(file, &left) == 0 && left.it_interval.tv_nsec == 5000000);
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int real = timerfd_create(CLOCK_REALTIME, 0);
+    each = (struct itimerspec){{0, 0}, {now.tv_sec, now.tv_nsec}};
+    CHECK(timerfd_settime(real, TFD_TIMER_ABSTIME, &each, NULL) == 0 && read(real, &count, 8) == 8 && count == 1);
+    // By signals, and by a thread of the library's.
+    struct sigaction action = {.sa_sigaction = ring, .sa_flags = SA_SIGINFO};
+    sigaction(SIGRTMIN + 1, &action, NULL);
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN + 1, .sigev_value.sival_int = 1};
+    timer_t timer, other;
+    CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+    each = (struct itimerspec){{0, 2000000}, {0, 2000000}};
+    CHECK(timer_settime(timer, 0, &each, NULL) == 0);
+    while (rung < 3) pause();
+    CHECK(timer_delete(timer) == 0 && timer_gettime(timer, &left) == -1 && errno == EINVAL);
+    rung = 0;
+    event = (struct sigevent){.sigev_notify = SIGEV_THREAD, .sigev_notify_function = called, .sigev_value.sival_int = 10};
+    CHECK(timer_create(CLOCK_REALTIME, &event, &other) == 0);
+    each.it_interval.tv_nsec = 0;
+    CHECK(timer_settime(other, 0, &each, NULL) == 0);
+    for (int i = 0; i < 2000 && rung < 10; i++) usleep(1000);
+    CHECK(rung == 10);
+    // Those for real time are queued, the others are not.
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGRTMIN + 2);
+    sigaddset(&set, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    for (int i = 1; i <= 3; i++) {
+        union sigval value = {.sival_int = i};
+        CHECK(sigqueue(getpid(), SIGRTMIN + 2, value) == 0 && kill(getpid(), SIGUSR1) == 0);
+    }
+    int signals = signalfd(-1, &set, SFD_NONBLOCK);
+    struct signalfd_siginfo info[8];
+    polled.fd = signals;
+    CHECK(poll(&polled, 1, 0) == 1);
+    CHECK(read(signals, info, sizeof info) == 4 * sizeof *info && info[0].ssi_signo == SIGUSR1 && info[0].ssi_pid == (unsigned)getpid());
+    for (int i = 1; i <= 3; i++) sum += info[i].ssi_int == i && info[i].ssi_signo == (unsigned)SIGRTMIN + 2;
+    CHECK(sum == 3 && read(signals, info, sizeof info) == -1 && errno == EAGAIN);
+    return 0;
+}
+
+static int shared(void) {
+    int id = shmget(IPC_PRIVATE, 10000, IPC_CREAT | 0600), key = shmget(0x1234, 4096, IPC_CREAT | IPC_EXCL | 0600);
+    CHECK(id >= 0 && key >= 0 && shmget(0x1234, 4096, IPC_CREAT | IPC_EXCL) == -1 && errno == EEXIST && shmget(0x1234, 0, 0) == key);
+    CHECK(shmget(0x1234, 9999, 0) == -1 && errno == EINVAL && shmget(0x4321, 1, 0) == -1 && errno == ENOENT);
+    int *a = shmat(id, NULL, 0), *b = shmat(id, NULL, SHM_RDONLY);
+    CHECK(a != (void *)-1 && b != a);
+    struct shmid_ds state;
+    CHECK(shmctl(id, IPC_STAT, &state) == 0 && state.shm_segsz == 10000 && state.shm_nattch == 2);
+    if (fork() == 0) {
+        a[5] = 55;
+        _exit(shmdt(a) != 0 || shmdt(a) != -1);
+    }
+    int status = 1;
+    wait(&status);
+    CHECK(status == 0 && b[5] == 55 && shmctl(id, IPC_RMID, NULL) == 0 && a[5] == 55 && shmdt(b) == 0 && shmdt(b + 1) == -1 && errno == EINVAL);
+    CHECK(shmctl(key, IPC_RMID, NULL) == 0 && shmget(0x1234, 0, 0) == -1);
+    // By name, and without one; what is mapped stays when the name goes.
+    int file = shm_open("/waits", O_CREAT | O_RDWR, 0600);
+    CHECK(file >= 0 && ftruncate(file, 8192) == 0);
+    int *c = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), *d = mmap(NULL, 4096, PROT_READ, MAP_SHARED, file, 4096);
+    CHECK(shm_unlink("/waits") == 0 && (c[1024] = 9) == 9 && d[0] == 9);
+    int memory = memfd_create("x", MFD_CLOEXEC);
+    CHECK(memory >= 0 && write(memory, "abc", 3) == 3 && lseek(memory, 0, SEEK_END) == 3);
+    // A semaphore between two, and one by name.
+    sem_t *both = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), *named = sem_open("/waits", O_CREAT, 0600, 0);
+    CHECK(named != SEM_FAILED && sem_init(both, 1, 0) == 0);
+    if (fork() == 0) {
+        sem_post(both);
+        _exit(sem_wait(named));
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 5;
+    CHECK(sem_timedwait(both, &until) == 0 && sem_post(named) == 0 && wait(&status) > 0 && status == 0);
+    until.tv_sec -= 6;
+    CHECK(sem_timedwait(both, &until) == -1 && errno == ETIMEDOUT && sem_unlink("/waits") == 0);
+    return 0;
+}
+
+static pthread_mutex_t *lock;
+static void *dies(void *_) {
+    pthread_mutex_lock(lock);
+    return NULL;
+}
+
+// Whoever holds a lock dies, as a thread and as a process.
+static int heirs(void) {
+    pthread_mutexattr_t kind;
+    pthread_t thread;
+    lock = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pthread_mutexattr_init(&kind);
+    pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+    pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+    pthread_mutex_init(lock, &kind);
+    pthread_create(&thread, NULL, dies, NULL);
+    pthread_join(thread, NULL);
+    CHECK(pthread_mutex_lock(lock) == EOWNERDEAD && pthread_mutex_consistent(lock) == 0 && pthread_mutex_unlock(lock) == 0);
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        pthread_mutex_lock(lock);
+        CHECK(write(ends[1], "x", 1) == 1);
+        usleep(30000);
+        kill(getpid(), SIGKILL);
+    }
+    char byte;
+    CHECK(read(ends[0], &byte, 1) == 1 && pthread_mutex_lock(lock) == EOWNERDEAD);
+    return 0;
+}
+
+static int spawns(void) {
+    char *words[] = {"sh", "-c", "read a; echo got $a; exit 6", NULL}, line[64];
+    int in[2], out[2], status;
+    pid_t pid;
+    posix_spawn_file_actions_t actions;
+    CHECK(pipe(in) == 0 && pipe(out) == 0);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, in[0], 0);
+    posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+    posix_spawn_file_actions_addclose(&actions, in[1]);
+    CHECK(posix_spawnp(&pid, "sh", &actions, NULL, words, environ) == 0 && write(in[1], "it\n", 3) == 3);
+    int process = syscall(SYS_pidfd_open, pid, 0);
+    struct pollfd polled = {process, POLLIN, 0};
+    siginfo_t info;
+    CHECK(process >= 0 && poll(&polled, 1, 5000) == 1 && waitid(P_PIDFD, process, &info, WEXITED | WNOWAIT) == 0 && info.si_status == 6);
+    CHECK(waitpid(pid, &status, 0) == pid && WEXITSTATUS(status) == 6);
+    CHECK(read(out[0], line, sizeof line) == 7 && !memcmp(line, "got it", 6));
+    FILE *from = popen("echo one; exit 3", "r");
+    CHECK(fgets(line, sizeof line, from) && pclose(from) == 3 << 8 && system("exit 9") == 9 << 8);
+    words[0] = "nobody-has-this";
+    CHECK(posix_spawnp(&pid, words[0], NULL, NULL, words, environ) == ENOENT);
+    return 0;
+}
+
+int main(void) {
+    const struct { const char *name; int (*run)(void); } all[] = {{"events", events}, {"servers", servers}, {"packets", packets}, {"timers", timers}, {"shared", shared}, {"heirs", heirs}, {"spawns", spawns}};
+    for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            exit(all[i].run());
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        if (WIFSIGNALED(status)) printf("%s: signal %d\n", all[i].name, WTERMSIG(status));
+        else printf("%s: %d\n", all[i].name, WEXITSTATUS(status));
+    }
+    return 0;
+}
