@@ -43,6 +43,7 @@ numbers! {
     EROFS = 30, "Nothing can be written there.";
     EPIPE = 32, "Nobody reads.";
     ERANGE = 34, "Too small a buffer.";
+    ENOLCK = 37, "Too many locks.";
     ENAMETOOLONG = 36, "Too long a name.";
     ENOSYS = 38, "No such system call here.";
     ENOTEMPTY = 39, "The directory is not empty.";

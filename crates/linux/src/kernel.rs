@@ -18,6 +18,7 @@ use crate::errno::Errno;
 use crate::frame::Frame;
 use crate::futex::Futexes;
 use crate::layout::text;
+use crate::locks::Locks;
 use crate::machine::Machine;
 use crate::open::{Files, Kind, Open, flag};
 use crate::process::{ENDED, Place, Process, Thread};
@@ -68,6 +69,8 @@ pub struct Linux<'p, M: Machine> {
     pub(crate) names: Arc<Names>,
     /// How many wait for one of several things.
     watchers: AtomicU64,
+    /// Locks of files.
+    pub(crate) locks: Spin<Locks>,
     /// Shared memory by number.
     pub(crate) segments: Spin<BTreeMap<u32, Segment>>,
     next_inode: AtomicU64,
@@ -124,6 +127,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             futexes: Futexes::default(),
             names: Arc::default(),
             watchers: AtomicU64::new(0),
+            locks: Spin::default(),
             segments: Spin::default(),
             next_inode: AtomicU64::new(2),
             next_tid: AtomicU32::new(1),
@@ -225,6 +229,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             borrows: AtomicBool::new(false),
             alarm: Spin::default(),
             timers: Spin::default(),
+            limits: Spin::new(crate::process::first_limits()),
             began: self.now(),
             ends_with: 0,
         });
@@ -494,12 +499,20 @@ impl<'p, M: Machine> Linux<'p, M> {
             6 => number::ILLEGAL,
             _ => number::SEGMENT,
         };
-        let word = frame.registers.rip;
+        // What `siginfo` says: why, and where; of an access that no page forbids, nothing.
+        let (code, word) = match vector {
+            0 => (1, frame.registers.rip),
+            1 => (2, frame.registers.rip),
+            6 => (2, frame.registers.rip),
+            16 | 19 => (7, frame.registers.rip),
+            _ => (128, 0),
+        };
+        let rip = frame.registers.rip;
         if thread.process.action(signal).handler < 2 {
             let name = thread.process.place.with(|place| text(&place.name));
-            self.machine.note(format_args!("{name}: exception {vector} at {word:#x}"));
+            self.machine.note(format_args!("{name}: exception {vector} at {rip:#x}"));
         }
-        self.force(thread, Info { signal, code: 128, word, value: 0 });
+        self.force(thread, Info { signal, code, word, value: 0 });
         self.leave(thread, frame, None)
     }
 
@@ -526,6 +539,9 @@ impl<'p, M: Machine> Linux<'p, M> {
     fn end_process(&self, process: &Arc<Process>) {
         drop(process.files.with(|files| core::mem::replace(files, Files::new())));
         process.timers.with(BTreeMap::clear);
+        if self.locks.with(|locks| locks.end(process.pid)) {
+            self.changed(key_of(&self.locks));
+        }
         drop(process.memory.with(Option::take));
         self.settle();
         // Its children are nobody's.

@@ -34,6 +34,7 @@ mod furnish;
 pub mod futex;
 mod kernel;
 mod layout;
+mod locks;
 pub mod machine;
 mod memory;
 mod open;

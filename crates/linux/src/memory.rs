@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use core::ops::Range;
+use core::sync::atomic::Ordering;
 
 use quietmm::{Advice, Backing, Error, PageNumber, PageRange, Prot, SpaceId, UserAccess};
 
@@ -10,7 +11,8 @@ use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
 use crate::open::Kind;
-use crate::process::{Layout, Mapped, Memory, Thread};
+use crate::process::{Layout, Mapped, Memory, Thread, limit};
+use crate::tree::seal;
 
 /// Where programs may have memory: from the first address that the core maps up to below the stack.
 pub const WITHIN: Range<u64> = 0x1_0000..0x7fff_f7ff_f000;
@@ -124,6 +126,10 @@ impl<M: Machine> Linux<'_, M> {
                     if !open.may_read() || shared && of & rights::WRITE != 0 && !open.may_write() {
                         return Err(Errno::EACCES);
                     }
+                    let sealed = inode.seals.load(Ordering::SeqCst) & seal::WRITE != 0;
+                    if shared && of & rights::WRITE != 0 && sealed {
+                        return Err(Errno::EPERM);
+                    }
                     let path = open.path.as_slice().into();
                     What::File { file: Mapped { inode: inode.clone(), path }, page, shared }
                 }
@@ -141,6 +147,7 @@ impl<M: Machine> Linux<'_, M> {
             if fixed && at < ALL.start {
                 return Err(Errno::EPERM);
             }
+            self.may_have(thread, layout, bytes)?;
             let start = if fixed {
                 if flags & flag::FIXED_NO_REPLACE != 0 && !layout.areas.is_free(&wanted) {
                     return Err(Errno::EEXIST);
@@ -158,16 +165,30 @@ impl<M: Machine> Linux<'_, M> {
         })?;
         if flags & flag::POPULATE != 0 {
             // What cannot be had now will be asked for again.
-            let _ = self.bring(&memory, start..start + bytes, of & rights::WRITE != 0);
+            let _ = self.bring(thread, &memory, start..start + bytes, of & rights::WRITE != 0);
         }
         Ok(start)
     }
 
+    /// Whether a process may have so much more mapped.
+    fn may_have(&self, thread: &Thread, layout: &Layout, more: u64) -> Result<(), Errno> {
+        let most = thread.process.limits.with(|limits| limits[limit::SPACE][0]);
+        if most == u64::MAX {
+            return Ok(());
+        }
+        let now: u64 = layout.areas.iter().map(|(start, area)| area.end - start).sum();
+        if now.saturating_add(more) > most { Err(Errno::ENOMEM) } else { Ok(()) }
+    }
+
     /// Faults pages in.
-    fn bring(&self, memory: &Memory, range: Range<u64>, write: bool) -> Result<(), Errno> {
+    fn bring(&self, thread: &Thread, memory: &Memory, range: Range<u64>, write: bool) -> Result<(), Errno> {
         let access = if write { UserAccess::Write } else { UserAccess::Read };
         for at in range.step_by(PAGE as usize) {
             self.mm.fault(memory.space, quietmm::VirtAddr(at), access)?;
+            // It may be very much, and memory short.
+            if thread.is_dying() {
+                return Err(Errno::EINTR);
+            }
             self.machine.cond_resched();
         }
         Ok(())
@@ -220,7 +241,7 @@ impl<M: Machine> Linux<'_, M> {
             }
             let (old, new) = (now.next_multiple_of(PAGE), to.next_multiple_of(PAGE));
             if new > old {
-                if !layout.areas.is_free(&(old..new)) {
+                if !layout.areas.is_free(&(old..new)) || self.may_have(thread, layout, new - old).is_err() {
                     return Ok(now);
                 }
                 let what = What::Own("[heap]");
@@ -268,6 +289,7 @@ impl<M: Machine> Linux<'_, M> {
                 other => other.clone(),
             };
             let growth = at.checked_add(new).ok_or(Errno::EINVAL)?;
+            self.may_have(thread, layout, new.saturating_sub(len))?;
             let beside = area.end == was.end && growth <= ALL.end && layout.areas.is_free(&(was.end..growth));
             if flags & FIXED == 0 && beside {
                 self.map(memory.space, layout, was.end..growth, area.rights, tail(was.end))?;
@@ -312,9 +334,11 @@ impl<M: Machine> Linux<'_, M> {
             14 => Some(Advice::Large),
             15 => Some(Advice::Small),
             22 | 23 => {
-                return self.bring(&memory, range, advice == 23).map(|()| 0).map_err(|error| match error {
-                    Errno::EINVAL => Errno::EFAULT,
-                    other => other,
+                return self.bring(thread, &memory, range, advice == 23).map(|()| 0).map_err(|error| {
+                    match error {
+                        Errno::EINVAL => Errno::EFAULT,
+                        other => other,
+                    }
                 });
             }
             _ => return Err(Errno::EINVAL),
@@ -342,6 +366,10 @@ impl<M: Machine> Linux<'_, M> {
             let there =
                 self.mm.lookup(memory.space, PageNumber(at / PAGE)).is_ok_and(|entry| entry.is_present());
             self.machine.write_user(to + index as u64, &[u8::from(there)])?;
+            if thread.is_dying() {
+                return Err(Errno::EINTR);
+            }
+            self.machine.cond_resched();
         }
         Ok(0)
     }
@@ -388,7 +416,7 @@ impl<M: Machine> Linux<'_, M> {
             }
             let write =
                 area.rights & rights::WRITE != 0 && !matches!(area.what, What::File { shared: true, .. });
-            self.bring(&memory, start..area.end, write).map_err(|_| Errno::ENOMEM)?;
+            self.bring(thread, &memory, start..area.end, write).map_err(|_| Errno::ENOMEM)?;
         }
         Ok(0)
     }

@@ -42,6 +42,8 @@ pub enum Kind {
     Device(Device, Arc<Inode>),
     /// An end of a pipe.
     Pipe(End),
+    /// Both ends of one: to read, and to write.
+    Both(End, End),
     /// Bytes that were made up when it was opened.
     Text(Vec<u8>, Arc<Inode>),
     /// The standard output or error output.
@@ -151,6 +153,9 @@ impl Open {
     }
 }
 
+/// What a process may have open.
+pub const MOST: usize = 1024;
+
 /// Open files by number. A process's threads share them.
 #[derive(Clone)]
 pub struct Files {
@@ -160,7 +165,12 @@ pub struct Files {
 
 impl Files {
     pub fn new() -> Files {
-        Files { all: Vec::new(), most: 1024 }
+        Files { all: Vec::new(), most: MOST }
+    }
+
+    /// Numbers from here on are not given.
+    pub fn limit(&mut self, most: u64) {
+        self.most = most.min(MOST as u64) as usize;
     }
 
     pub fn most(&self) -> usize {

@@ -18,6 +18,8 @@ pub struct Pipe {
     bytes: Spin<VecDeque<u8>>,
     /// Ends that are open.
     ends: [AtomicU32; 2],
+    /// How often an end of each kind was opened.
+    opened: [AtomicU64; 2],
     /// How often something has changed.
     pub changes: AtomicU64,
     left: Arc<Left>,
@@ -54,6 +56,10 @@ impl Drop for End {
         if self.pipe.ends[self.way as usize].fetch_sub(1, Ordering::SeqCst) == 1 {
             // Whoever waits at the other end waits for nothing.
             self.pipe.changes.fetch_add(1, Ordering::SeqCst);
+            if !self.pipe.is_open(Way::Read) && !self.pipe.is_open(Way::Write) {
+                // Whoever finds it by its name finds it empty.
+                self.pipe.bytes.with(VecDeque::clear);
+            }
             self.pipe.left.add(Leaving::Key(key_of(&*self.pipe)));
         }
     }
@@ -62,23 +68,36 @@ impl Drop for End {
 impl Pipe {
     /// A new one: both ends.
     pub fn open(left: &Arc<Left>) -> (End, End) {
-        let ends = [AtomicU32::new(1), AtomicU32::new(1)];
-        let pipe = Arc::new(Pipe {
+        let pipe = Pipe::named(left);
+        (pipe.end(Way::Read), pipe.end(Way::Write))
+    }
+
+    /// One that nobody has open: a file by which others find it.
+    pub fn named(left: &Arc<Left>) -> Arc<Pipe> {
+        Arc::new(Pipe {
             bytes: Spin::new(VecDeque::new()),
-            ends,
+            ends: Default::default(),
+            opened: Default::default(),
             changes: AtomicU64::new(0),
             left: left.clone(),
-        });
-        (End { pipe: pipe.clone(), way: Way::Read }, End { pipe, way: Way::Write })
+        })
     }
 
     /// One more end that is open.
     pub fn end(self: &Arc<Pipe>, way: Way) -> End {
         self.ends[way as usize].fetch_add(1, Ordering::SeqCst);
+        self.opened[way as usize].fetch_add(1, Ordering::SeqCst);
+        self.changes.fetch_add(1, Ordering::SeqCst);
         End { pipe: self.clone(), way }
     }
 
-    fn is_open(&self, way: Way) -> bool {
+    /// How often an end of this kind was opened.
+    pub fn opened(&self, way: Way) -> u64 {
+        self.opened[way as usize].load(Ordering::SeqCst)
+    }
+
+    /// Whether somebody has an end of this kind open.
+    pub fn is_open(&self, way: Way) -> bool {
         self.ends[way as usize].load(Ordering::SeqCst) > 0
     }
 
@@ -184,6 +203,18 @@ mod tests {
         assert_eq!(writer.pipe.write(&[2; 11]), Ok(Done::Wait), "in one piece");
         assert_eq!(writer.pipe.write(&[2; WHOLE + 1]), Ok(Done::Bytes(10)), "too many for that");
         assert!(!writer.pipe.ready(Way::Write).0);
+    }
+
+    #[test]
+    fn a_pipe_with_a_name_is_empty_once_nobody_has_it_open() {
+        let pipe = Pipe::named(&Arc::default());
+        assert_eq!(pipe.write(b"x"), Err(Errno::EPIPE));
+        let (reader, writer) = (pipe.end(Way::Read), pipe.end(Way::Write));
+        assert_eq!(pipe.write(b"x"), Ok(Done::Bytes(1)));
+        drop((reader, writer));
+        assert_eq!((pipe.len(), pipe.opened(Way::Read)), (0, 1));
+        let _reader = pipe.end(Way::Read);
+        assert_eq!(pipe.read(&mut [0; 4]), Done::Bytes(0));
     }
 
     #[test]

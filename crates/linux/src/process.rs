@@ -96,8 +96,30 @@ pub(crate) struct Process {
     pub timers: Spin<BTreeMap<u32, Ringer>>,
     /// Times in a program, of all its threads, are not kept: since when it is.
     pub began: u64,
+    /// Its limits, soft and hard, by their numbers.
+    pub limits: Spin<Limits>,
     /// The signal by which its parent hears that it has ended.
     pub ends_with: u32,
+}
+
+/// Limits, soft and hard, by their numbers.
+pub(crate) type Limits = [[u64; 2]; 16];
+
+/// Those that matter here.
+pub(crate) mod limit {
+    pub const STACK: usize = 3;
+    pub const CORE: usize = 4;
+    pub const FILES: usize = 7;
+    pub const SPACE: usize = 9;
+}
+
+/// Those of the first program.
+pub(crate) fn first_limits() -> Limits {
+    let mut limits = [[u64::MAX; 2]; 16];
+    limits[limit::STACK][0] = crate::exec::STACK;
+    limits[limit::CORE][0] = 0;
+    limits[limit::FILES] = [crate::open::MOST as u64; 2];
+    limits
 }
 
 /// A timer that rings by a signal.
@@ -131,6 +153,8 @@ pub struct Thread {
     pub(crate) fs: AtomicU64,
     /// What it waits for, where a signal may end that.
     pub(crate) waits: Spin<Option<WaitKey>>,
+    /// What it wants of the scheduler, and its priority.
+    pub(crate) scheduling: Spin<(u32, u32)>,
     /// This thread alone is to end: another one runs a new program.
     pub(crate) dying: AtomicBool,
 }
@@ -150,6 +174,7 @@ impl Thread {
             set_tid: AtomicU64::new(0),
             fs: AtomicU64::new(0),
             waits: Spin::default(),
+            scheduling: Spin::default(),
             dying: AtomicBool::new(false),
         })
     }

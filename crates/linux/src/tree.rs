@@ -9,6 +9,7 @@ use quietmm::platform::WaitKey;
 use quietmm::{FileId, SpaceId};
 
 use crate::errno::Errno;
+use crate::pipe::Pipe;
 use crate::sync::{Mutex, Spin};
 
 /// Kinds of files, in the mode.
@@ -27,6 +28,20 @@ pub mod mode {
     pub const PIPE: u32 = 0o010000;
     /// A socket.
     pub const SOCKET: u32 = 0o140000;
+}
+
+/// What may not be done to a file in memory any more.
+pub mod seal {
+    /// No more seals.
+    pub const NO_MORE: u32 = 1;
+    /// Not shorter.
+    pub const SHRINK: u32 = 2;
+    /// Not longer.
+    pub const GROW: u32 = 4;
+    /// Not written, nor written any more by who maps it anew.
+    pub const WRITE: u32 = 8 | 16;
+    /// It can have seals.
+    pub const SEALABLE: u32 = 1 << 31;
 }
 
 /// What has come to its end and is the core's to end, or somebody's to hear of: handed over when the last who had it lets go,
@@ -140,6 +155,8 @@ pub enum Body {
     Made(Made),
     /// Where a socket can be found.
     Socket,
+    /// A pipe that all who open this share.
+    Fifo(Arc<Pipe>),
 }
 
 /// What is in a directory.
@@ -168,6 +185,8 @@ pub struct Inode {
     pub modified: AtomicU64,
     /// Held by whoever writes at its end.
     pub append: Mutex<()>,
+    /// What may not be done to it: see [`seal`].
+    pub seals: AtomicU32,
     /// What it is.
     pub body: Body,
 }
@@ -176,7 +195,15 @@ impl Inode {
     /// A new one, without a name.
     pub fn new(number: u64, mode: u32, modified: u64, body: Body) -> Arc<Inode> {
         let (mode, links, modified) = (AtomicU32::new(mode), AtomicU32::new(0), AtomicU64::new(modified));
-        Arc::new(Inode { number, mode, links, modified, append: Mutex::new(()), body })
+        Arc::new(Inode {
+            number,
+            mode,
+            links,
+            modified,
+            append: Mutex::new(()),
+            seals: AtomicU32::new(0),
+            body,
+        })
     }
 
     /// An empty directory.

@@ -19,7 +19,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/shm.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -344,8 +347,100 @@ static int spawns(void) {
     return 0;
 }
 
+// A pipe with a name: each end waits for the other, and both at once for nobody.
+static int named(void) {
+    char buffer[16], name[] = "/tmp/waits-fifo";
+    unlink(name);
+    CHECK(mkfifo(name, 0600) == 0 && mkfifo(name, 0600) == -1 && errno == EEXIST);
+    CHECK(open(name, O_WRONLY | O_NONBLOCK) == -1 && errno == ENXIO);
+    int early = open(name, O_RDONLY | O_NONBLOCK);
+    CHECK(early >= 0 && read(early, buffer, 1) == 0 && close(early) == 0);
+    if (fork() == 0) {
+        int to = open(name, O_WRONLY);
+        usleep(10000);
+        _exit(write(to, "hello", 5) != 5);
+    }
+    int from = open(name, O_RDONLY), status = 1;
+    CHECK(from >= 0 && read(from, buffer, 16) == 5 && read(from, buffer, 16) == 0 && wait(&status) > 0 && status == 0);
+    int both = open(name, O_RDWR);
+    CHECK(write(both, "ab", 2) == 2 && read(both, buffer, 16) == 2 && fcntl(from, F_SETFL, O_NONBLOCK) == 0 && read(from, buffer, 16) == -1 && errno == EAGAIN);
+    struct stat it;
+    CHECK(stat(name, &it) == 0 && S_ISFIFO(it.st_mode) && unlink(name) == 0);
+    return 0;
+}
+
+// Bytes go from one file to another without the program.
+static int carries(void) {
+    char name[] = "/tmp/waits-XXXXXX", other[] = "/tmp/waits-XXXXXX", buffer[32] = {0};
+    int a = mkstemp(name), b = mkstemp(other), ends[2], pair[2];
+    CHECK(write(a, "0123456789", 10) == 10 && pipe(ends) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    off_t at = 2;
+    CHECK(sendfile(ends[1], a, &at, 3) == 3 && at == 5 && read(ends[0], buffer, 32) == 3 && !memcmp(buffer, "234", 3));
+    CHECK(lseek(a, 7, SEEK_SET) == 7 && sendfile(pair[0], a, NULL, 100) == 3 && read(pair[1], buffer, 32) == 3 && lseek(a, 0, SEEK_CUR) == 10);
+    loff_t from = 1, to = 4;
+    CHECK(copy_file_range(a, &from, b, &to, 4, 0) == 4 && from == 5 && to == 8 && lseek(b, 0, SEEK_CUR) == 0 && pread(b, buffer, 32, 0) == 8 && !memcmp(buffer, "\0\0\0\0001234", 8));
+    CHECK(copy_file_range(a, NULL, ends[1], NULL, 4, 0) == -1 && errno == EINVAL);
+    from = 0;
+    CHECK(splice(a, &from, ends[1], NULL, 6, 0) == 6 && from == 6 && splice(ends[0], NULL, b, NULL, 100, 0) == 6 && lseek(b, 0, SEEK_CUR) == 6);
+    CHECK(splice(ends[0], NULL, b, NULL, 1, SPLICE_F_NONBLOCK) == -1 && errno == EAGAIN && splice(a, NULL, b, NULL, 1, 0) == -1 && errno == EINVAL);
+    CHECK(unlink(name) == 0 && unlink(other) == 0 && access("/tmp", X_OK) == 0 && access("/proc/self/maps", X_OK) == -1 && errno == EACCES);
+    return 0;
+}
+
+// Locks bind others: parts of a file by process, the whole by what is open.
+static int locks(void) {
+    char name[] = "/tmp/waits-XXXXXX";
+    int a = mkstemp(name), b = open(name, O_RDWR), status = 1, ends[2];
+    struct flock part = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 10, .l_len = 10}, ask = part;
+    CHECK(fcntl(a, F_SETLK, &part) == 0 && fcntl(b, F_SETLK, &part) == 0 && flock(a, LOCK_EX) == 0 && flock(b, LOCK_SH | LOCK_NB) == -1 && errno == EAGAIN);
+    CHECK(pipe(ends) == 0);
+    if (fork() == 0) {
+        struct flock own = part;
+        CHECK(fcntl(a, F_GETLK, &own) == 0 && own.l_type == F_WRLCK && own.l_pid == getppid() && own.l_start == 10 && own.l_len == 10);
+        own = part;
+        CHECK(fcntl(a, F_SETLK, &own) == -1 && (errno == EAGAIN || errno == EACCES));
+        own.l_start = 20;
+        CHECK(fcntl(a, F_SETLK, &own) == 0 && write(ends[1], "x", 1) == 1);
+        own.l_start = 10;
+        CHECK(fcntl(a, F_SETLKW, &own) == 0);
+        _exit(0);
+    }
+    char byte;
+    CHECK(read(ends[0], &byte, 1) == 1);
+    ask.l_start = 0;
+    ask.l_len = 0;
+    CHECK(fcntl(a, F_GETLK, &ask) == 0 && ask.l_type == F_WRLCK && ask.l_start == 20);
+    part.l_type = F_UNLCK;
+    usleep(10000);
+    CHECK(fcntl(a, F_SETLK, &part) == 0 && wait(&status) > 0 && status == 0);
+    CHECK(flock(a, LOCK_UN) == 0 && flock(b, LOCK_EX | LOCK_NB) == 0 && close(b) == 0 && flock(a, LOCK_SH | LOCK_NB) == 0);
+    // What is sealed stays as it is.
+    int memory = memfd_create("x", MFD_ALLOW_SEALING);
+    CHECK(write(memory, "abc", 3) == 3 && fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0 && fcntl(memory, F_GET_SEALS) == (F_SEAL_SHRINK | F_SEAL_GROW));
+    CHECK(ftruncate(memory, 1) == -1 && errno == EPERM && write(memory, "d", 1) == -1 && errno == EPERM && pwrite(memory, "x", 1, 0) == 1);
+    CHECK(fcntl(memory, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) == 0 && pwrite(memory, "x", 1, 0) == -1 && fcntl(memory, F_ADD_SEALS, F_SEAL_WRITE) == -1 && errno == EPERM);
+    CHECK(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0) == MAP_FAILED && errno == EPERM);
+    return unlink(name);
+}
+
+static int limits(void) {
+    struct rlimit limit, now;
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= 256);
+    limit.rlim_cur = 20;
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0 && getrlimit(RLIMIT_NOFILE, &now) == 0 && now.rlim_cur == 20);
+    int last = 0, next;
+    while ((next = dup(0)) >= 0) last = next;
+    CHECK(errno == EMFILE && last == 19 && fcntl(0, F_DUPFD, 20) == -1 && errno == EINVAL);
+    limit.rlim_cur = limit.rlim_max = 1 << 28;
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0 && mmap(NULL, 1 << 29, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED && errno == ENOMEM);
+    CHECK(malloc(1 << 20) != NULL);
+    struct sched_param priority = {.sched_priority = 5};
+    CHECK(sched_setscheduler(0, SCHED_RR, &priority) == 0 || errno == EPERM);
+    return 0;
+}
+
 int main(void) {
-    const struct { const char *name; int (*run)(void); } all[] = {{"events", events}, {"servers", servers}, {"packets", packets}, {"timers", timers}, {"shared", shared}, {"heirs", heirs}, {"spawns", spawns}};
+    const struct { const char *name; int (*run)(void); } all[] = {{"events", events}, {"servers", servers}, {"packets", packets}, {"timers", timers}, {"shared", shared}, {"heirs", heirs}, {"spawns", spawns}, {"named", named}, {"carries", carries}, {"locks", locks}, {"limits", limits}};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
         fflush(stdout);
         pid_t child = fork();

@@ -12,7 +12,7 @@ use crate::process::Thread;
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn close(&self, thread: &Thread, number: u64) -> Answer {
         let gone = thread.process.files.with(|files| files.take(number))?;
-        drop(gone);
+        self.closed(thread, gone);
         Ok(0)
     }
 
@@ -54,6 +54,7 @@ impl<M: Machine> Linux<'_, M> {
         let open = self.open_file(thread, number)?;
         let files = &thread.process.files;
         match what {
+            0 | 1030 if with >= files.with(|files| files.most()) as u64 => Err(Errno::EINVAL),
             0 => files.with(|files| files.add(open, false, with as usize)),
             1030 => files.with(|files| files.add(open, true, with as usize)),
             1 => files.with(|files| files.close_on_exec(number).map(|cloexec| u64::from(*cloexec))),
@@ -66,9 +67,9 @@ impl<M: Machine> Linux<'_, M> {
                 open.flags.store(keep | with as u32 & flag::LATER, Ordering::Relaxed);
                 Ok(0)
             }
-            // Locks of records: one program at a time has any, so all are free. `F_UNLCK` is what is found.
-            5 => self.machine.write_user(with, &2_u16.to_le_bytes()).map(|()| 0),
-            6 | 7 | 36..=38 => Ok(0),
+            5..=7 | 36..=38 => self.record_lock(thread, &open, what, with),
+            1033 => self.seals(&open, Some(with)),
+            1034 => self.seals(&open, None),
             1031 | 1032 => Ok(crate::pipe::ROOM as u64),
             _ => Err(Errno::EINVAL),
         }

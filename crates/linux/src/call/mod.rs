@@ -3,6 +3,7 @@
 mod clocks;
 mod control;
 mod epoll;
+mod locks;
 mod names;
 mod number;
 mod poll;
@@ -71,6 +72,9 @@ fn keeps(number: u64) -> bool {
             | n::sendmsg
             | n::sendmmsg
             | n::mkdir
+            | n::mknod
+            | n::mknodat
+            | n::splice
             | n::mkdirat
             | n::link
             | n::linkat
@@ -122,13 +126,24 @@ pub fn call<M: Machine>(
         n::preadv2 => linux.read(thread, a, &linux.vectors(b, c)?, (d != u64::MAX).then_some(d)),
         n::pwritev2 => linux.write(thread, a, &linux.vectors(b, c)?, (d != u64::MAX).then_some(d)),
         n::sendfile => linux.sendfile(thread, all),
+        n::splice => linux.splice(thread, all),
+        n::vmsplice => {
+            let open = linux.open_file(thread, a)?;
+            let vectors = linux.vectors(b, c)?;
+            if open.may_write() {
+                linux.write(thread, a, &vectors, None)
+            } else {
+                linux.read(thread, a, &vectors, None)
+            }
+        }
         n::copy_file_range => linux.copy_file_range(thread, all),
         n::lseek => linux.lseek(thread, a, b as i64, c),
         n::ftruncate => linux.ftruncate(thread, a, b),
         n::truncate => linux.truncate(thread, a, b),
         n::fallocate => linux.fallocate(thread, a, b, c, d),
         n::fsync | n::fdatasync => linux.fsync(thread, a),
-        n::sync | n::syncfs => Ok(0),
+        n::sync => Ok(0),
+        n::syncfs | n::readahead => linux.open_file(thread, a).map(|_| 0),
         n::fadvise64 => linux.fadvise(thread, all),
         n::getdents64 => linux.getdents(thread, a, b, c),
 
@@ -141,7 +156,7 @@ pub fn call<M: Machine>(
         n::dup2 => linux.dup_to(thread, a, b, 0, true),
         n::dup3 => linux.dup_to(thread, a, b, c, false),
         n::fcntl => linux.fcntl(thread, a, b, c),
-        n::flock => linux.open_file(thread, a).map(|_| 0),
+        n::flock => linux.flock(thread, a, b),
         n::ioctl => linux.ioctl(thread, a, b, c),
         n::pipe => linux.pipe(thread, a, 0),
         n::pipe2 => linux.pipe(thread, a, b as u32),
@@ -198,8 +213,10 @@ pub fn call<M: Machine>(
         n::statx => linux.statx(thread, all),
         n::statfs => linux.statfs(b),
         n::fstatfs => linux.open_file(thread, a).and_then(|_| linux.statfs(b)),
-        n::access => linux.access(thread, HERE, a),
-        n::faccessat | n::faccessat2 => linux.access(thread, a, b),
+        n::access => linux.access(thread, HERE, a, b),
+        n::faccessat | n::faccessat2 => linux.access(thread, a, b, c),
+        n::mknod => linux.mknod(thread, [HERE, a, b, c]),
+        n::mknodat => linux.mknod(thread, [a, b, c, d]),
         n::readlink => linux.readlink(thread, HERE, a, b, c),
         n::readlinkat => linux.readlink(thread, a, b, c, d),
         n::getcwd => linux.getcwd(thread, a, b),
@@ -223,8 +240,9 @@ pub fn call<M: Machine>(
         n::chmod => linux.chmod(thread, HERE, a, b as u32),
         n::fchmodat => linux.chmod(thread, a, b, c as u32),
         n::fchmod => linux.fchmod(thread, a, b as u32),
-        n::chown | n::lchown => linux.access(thread, HERE, a),
-        n::fchownat => linux.access(thread, a, b),
+        n::chown | n::lchown => linux.access(thread, HERE, a, 0),
+        n::fchownat if e & 0x1000 != 0 => linux.open_file(thread, a).map(|_| 0),
+        n::fchownat => linux.access(thread, a, b, 0),
         n::fchown => linux.open_file(thread, a).map(|_| 0),
         n::utimensat => linux.utimens(thread, a, b, c),
         n::getxattr
@@ -233,7 +251,12 @@ pub fn call<M: Machine>(
         | n::listxattr
         | n::llistxattr
         | n::flistxattr
-        | n::setxattr => Err(Errno::EOPNOTSUPP),
+        | n::setxattr
+        | n::lsetxattr
+        | n::fsetxattr
+        | n::removexattr
+        | n::lremovexattr
+        | n::fremovexattr => Err(Errno::EOPNOTSUPP),
 
         n::mmap => linux.mmap(thread, all),
         n::munmap => linux.munmap(thread, all),
@@ -292,9 +315,16 @@ pub fn call<M: Machine>(
         }
         n::sched_getaffinity => linux.get_affinity(b, c),
         n::sched_setaffinity => linux.set_affinity(thread, a, b, c),
-        n::sched_getscheduler | n::sched_setscheduler => Ok(0),
-        n::sched_getparam => linux.machine.write_user(b, &[0; 4]).map(|()| 0),
-        n::sched_setparam | n::setpriority => Ok(0),
+        n::sched_getscheduler => linux.scheduling(thread, a, None).map(|(how, _)| how.into()),
+        n::sched_setscheduler => {
+            linux.scheduling(thread, a, Some((Some(b as u32), linux.load_word(c)?))).map(|_| 0)
+        }
+        n::sched_getparam => {
+            let (_, priority) = linux.scheduling(thread, a, None)?;
+            linux.machine.write_user(b, &priority.to_le_bytes()).map(|()| 0)
+        }
+        n::sched_setparam => linux.scheduling(thread, a, Some((None, linux.load_word(b)?))).map(|_| 0),
+        n::setpriority => Ok(0),
         n::getpriority => Ok(20),
         n::sched_get_priority_max => Ok(if a == 1 || a == 2 { 99 } else { 0 }),
         n::sched_get_priority_min => Ok(u64::from(a == 1 || a == 2)),
@@ -321,9 +351,9 @@ pub fn call<M: Machine>(
         n::capset => Ok(0),
         n::arch_prctl => linux.arch_prctl(thread, a, b),
         n::prctl => linux.prctl(thread, a, b),
-        n::prlimit64 => linux.prlimit(thread, b, d),
-        n::getrlimit => linux.prlimit(thread, a, b),
-        n::setrlimit => Ok(0),
+        n::prlimit64 => linux.prlimit(thread, [a, b, c, d]),
+        n::getrlimit => linux.prlimit(thread, [0, a, 0, b]),
+        n::setrlimit => linux.prlimit(thread, [0, a, b, 0]),
         n::getrusage => linux.machine.write_user(b, &[0; 144]).map(|()| 0),
         n::sysinfo => linux.sysinfo(a),
         n::times => linux.times(a),
@@ -331,6 +361,8 @@ pub fn call<M: Machine>(
         n::getrandom => linux.getrandom(a, b),
 
         n::clock_gettime => linux.clock_gettime(thread, a, b),
+        n::adjtimex => linux.adjtimex(a),
+        n::clock_adjtime => linux.adjtimex(b),
         n::clock_getres => linux.clock_getres(b),
         n::gettimeofday => linux.gettimeofday(a),
         n::time => linux.time_of_day(a),
@@ -380,7 +412,11 @@ pub fn call<M: Machine>(
         n::pkey_free => Err(Errno::EINVAL),
         n::pkey_mprotect if d as i32 == -1 => linux.mprotect(thread, all),
         n::pkey_mprotect => Err(Errno::EINVAL),
-        n::io_uring_setup | n::userfaultfd | n::bpf | n::perf_event_open | n::ptrace => Err(Errno::EPERM),
+        n::io_uring_setup | n::userfaultfd | n::bpf | n::perf_event_open | n::ptrace | n::reboot => {
+            Err(Errno::EPERM)
+        }
+        n::ioprio_get | n::ioprio_set => Ok(0),
+        n::sched_rr_get_interval => linux.machine.write_user(b, &[0; 16]).map(|()| 0),
         // How addresses are chosen, and the like: one way only.
         n::personality => Ok(0),
         _ => {

@@ -6,14 +6,15 @@ use core::sync::atomic::Ordering;
 
 use super::HERE;
 use crate::errno::{Answer, Errno};
-use crate::kernel::Linux;
+use crate::kernel::{AGAIN, Linux, Waited};
 use crate::layout::{Pack, Stat};
 use crate::machine::Machine;
 use crate::open::{Kind, Open, flag};
 use crate::path::{self, Found};
-use crate::pipe::Way;
+use crate::pipe::{Pipe, Way};
 use crate::process::Thread;
-use crate::tree::{Body, Device, Inode, Made, mode};
+use crate::sync::key_of;
+use crate::tree::{Body, Device, Inode, Made, mode, seal};
 
 /// The file itself that has a number, with an empty path.
 const EMPTY_PATH: u64 = 0x1000;
@@ -140,6 +141,8 @@ impl<M: Machine> Linux<'_, M> {
             Body::Link(_) | Body::Executable | Body::Opened(_) => Kind::Text(Vec::new(), inode.clone()),
             Body::Device(Device::Console) => Kind::Device(Device::Console, inode.clone()),
             Body::Device(device) => Kind::Device(*device, inode.clone()),
+            Body::Fifo(_) if flags & flag::PATH != 0 => Kind::Text(Vec::new(), inode.clone()),
+            Body::Fifo(pipe) => self.open_fifo(thread, pipe, flags)?,
             Body::Socket if flags & flag::PATH == 0 => return Err(Errno::ENXIO),
             Body::Socket => Kind::Text(Vec::new(), inode.clone()),
             // A line for each area, and twice that while it grows.
@@ -158,8 +161,60 @@ impl<M: Machine> Linux<'_, M> {
         Ok(Open::new(kind, flags & !(flag::CREATE | flag::EXCLUSIVE | flag::TRUNCATE), path))
     }
 
+    /// An end of a pipe with a name, once somebody has the other one.
+    fn open_fifo(&self, thread: &Thread, pipe: &Arc<Pipe>, flags: u32) -> Result<Kind, Errno> {
+        let (way, other) = match flags & flag::ACCESS {
+            0 => (Way::Read, Way::Write),
+            flag::WRITE_ONLY => (Way::Write, Way::Read),
+            _ => return Ok(Kind::Both(pipe.end(Way::Read), pipe.end(Way::Write))),
+        };
+        let at_once = flags & flag::NO_WAIT != 0;
+        if at_once && way == Way::Write && !pipe.is_open(Way::Read) {
+            return Err(Errno::ENXIO);
+        }
+        // Before this end is open: who comes for that, and goes, has been there.
+        let before = pipe.opened(other);
+        let end = pipe.end(way);
+        self.changed(key_of(&**pipe));
+        let met = || pipe.is_open(other) || pipe.opened(other) != before;
+        if !at_once && self.wait(thread, key_of(&**pipe), None, met) != Waited::Ready {
+            return Err(AGAIN);
+        }
+        Ok(Kind::Pipe(end))
+    }
+
+    pub(crate) fn mknod(&self, thread: &Thread, [directory, path, what, device]: [u64; 4]) -> Answer {
+        let found = self.place(thread, directory, path)?;
+        let what = what as u32;
+        let rights = self.umask(thread, what) & 0o7777;
+        let made = |kind: u32, body| Inode::new(self.inode_number(), kind | rights, self.clock(), body);
+        let inode = match what & mode::KIND {
+            0 | mode::FILE => self.new_file(rights)?,
+            mode::PIPE => made(mode::PIPE, Body::Fifo(Pipe::named(&self.left))),
+            mode::SOCKET => made(mode::SOCKET, Body::Socket),
+            mode::DEVICE => {
+                let device = match device {
+                    0x103 => Device::Null,
+                    0x105 => Device::Zero,
+                    0x107 => Device::Full,
+                    0x108 | 0x109 => Device::Random,
+                    _ => return Err(Errno::EPERM),
+                };
+                made(mode::DEVICE, Body::Device(device))
+            }
+            _ => return Err(Errno::EPERM),
+        };
+        found.directory.put(&found.name, inode).map(|()| 0)
+    }
+
     pub(crate) fn memfd(&self, thread: &Thread, flags: u64) -> Answer {
+        const MAY_SEAL: u64 = 2;
+        if flags & !0x1f != 0 {
+            return Err(Errno::EINVAL);
+        }
         let inode = self.new_file(0o777)?;
+        let more = if flags & MAY_SEAL == 0 { seal::NO_MORE } else { 0 };
+        inode.seals.store(seal::SEALABLE | more, Ordering::SeqCst);
         let open = Open::new(Kind::File(inode), flag::READ_WRITE, b"/memfd".to_vec());
         thread.process.files.with(|files| files.add(open, flags & 1 != 0, 0))
     }
@@ -196,7 +251,7 @@ impl<M: Machine> Linux<'_, M> {
             return self.stat_of(inode);
         }
         let (mode, device) = match &open.kind {
-            Kind::Pipe(_) => (mode::PIPE | 0o600, 0),
+            Kind::Pipe(_) | Kind::Both(..) => (mode::PIPE | 0o600, 0),
             // A pipe, and no terminal: that is what the output goes to.
             Kind::Console(_) => (mode::PIPE | 0o600, 0),
             Kind::Socket(_) => (mode::SOCKET | 0o777, 0),
@@ -247,8 +302,15 @@ impl<M: Machine> Linux<'_, M> {
         self.machine.write_user(to, &all.0).map(|()| 0)
     }
 
-    pub(crate) fn access(&self, thread: &Thread, directory: u64, path: u64) -> Answer {
-        self.there(thread, directory, path, true).map(|_| 0)
+    pub(crate) fn access(&self, thread: &Thread, directory: u64, path: u64, how: u64) -> Answer {
+        const EXECUTE: u64 = 1;
+        if how & !7 != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let inode = self.there(thread, directory, path, true)?;
+        // Who may do everything may not execute what nobody may.
+        let nobody = !inode.is_directory() && inode.mode.load(Ordering::Relaxed) & 0o111 == 0;
+        if how & EXECUTE != 0 && nobody { Err(Errno::EACCES) } else { Ok(0) }
     }
 
     pub(crate) fn readlink(&self, thread: &Thread, directory: u64, path: u64, to: u64, bytes: u64) -> Answer {

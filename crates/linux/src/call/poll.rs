@@ -70,6 +70,11 @@ impl<M: Machine> Linux<'_, M> {
                 };
                 (found, Some(end.pipe.changes.load(Ordering::SeqCst)))
             }
+            Kind::Both(read, _) => {
+                let room = read.pipe.ready(Way::Write).0;
+                let found = if read.pipe.is_empty() { 0 } else { IN } | if room { OUT } else { 0 };
+                (found, Some(read.pipe.changes.load(Ordering::SeqCst)))
+            }
             Kind::Event(counter) => {
                 let now = counter.now();
                 let found = if now > 0 { IN } else { 0 } | if now < Counter::MOST { OUT } else { 0 };

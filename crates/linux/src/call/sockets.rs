@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use super::transfer::Load;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Linux, Waited};
 use crate::layout::Pack;
@@ -422,6 +423,19 @@ impl<M: Machine> Linux<'_, M> {
         from: &[(u64, u64)],
         extra: Extra,
     ) -> Answer {
+        self.send_from(thread, open, socket, from, extra, &|at, into| self.machine.read_user(at, into))
+    }
+
+    /// The same of bytes that `load` gives, by their place.
+    pub(super) fn send_from(
+        &self,
+        thread: &Thread,
+        open: &Open,
+        socket: &Arc<Socket>,
+        from: &[(u64, u64)],
+        extra: Extra,
+        load: &Load<'_>,
+    ) -> Answer {
         let Extra { flags, to, mut files } = extra;
         let stream = socket.is_stream();
         let inbox: Arc<Inbox> = match to {
@@ -486,7 +500,7 @@ impl<M: Machine> Linux<'_, M> {
                 let mut done = 0;
                 while done < bytes {
                     let mut piece = alloc::vec![0; ((bytes - done) as usize).min(self.piece())];
-                    let put = match self.machine.read_user(at + done, &mut piece) {
+                    let put = match load(at + done, &mut piece) {
                         Ok(()) => put(&piece),
                         Err(error) => Err((0, error)),
                     };
@@ -504,7 +518,7 @@ impl<M: Machine> Linux<'_, M> {
             let mut piece = alloc::vec![0; whole as usize];
             let mut place = 0;
             for &(at, bytes) in from {
-                self.machine.read_user(at, &mut piece[place..place + bytes as usize])?;
+                load(at, &mut piece[place..place + bytes as usize])?;
                 place += bytes as usize;
             }
             match put(&piece) {
@@ -587,6 +601,31 @@ impl<M: Machine> Linux<'_, M> {
             done,
             all.unwrap_or(Received { bytes: Vec::new(), whole: 0, from: Arc::from([]), files: Vec::new() }),
         ))
+    }
+
+    /// Up to so many bytes, once there are any.
+    pub(super) fn receive_bytes(
+        &self,
+        thread: &Thread,
+        open: &Open,
+        socket: &Socket,
+        most: usize,
+    ) -> Result<Vec<u8>, Errno> {
+        let mut found = socket.inbox.receive(most, socket.is_stream(), false);
+        if found.is_none() {
+            if open.has(flag::NO_WAIT) {
+                return Err(Errno::EAGAIN);
+            }
+            let how = self.wait(thread, key_of(&*socket.inbox), self.until(socket, 0), || {
+                found = socket.inbox.receive(most, socket.is_stream(), false);
+                found.is_some()
+            });
+            if how == Waited::Interrupted {
+                return Err(AGAIN);
+            }
+        }
+        self.changed(key_of(&*socket.inbox));
+        Ok(found.ok_or(Errno::EAGAIN)?.bytes)
     }
 
     /// Writes bytes to buffers, from a place in all of them on.

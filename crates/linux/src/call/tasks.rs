@@ -6,14 +6,13 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::areas::What;
 use crate::errno::{Answer, Errno};
-use crate::exec::STACK;
 use crate::frame::Frame;
 use crate::futex::Word;
 use crate::kernel::{AGAIN, Linux, Waited};
 use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::open::{Kind, Open, flag as open_flag};
-use crate::process::{ENDED, Memory, Process, Thread};
+use crate::process::{ENDED, Memory, Process, Thread, limit};
 use crate::signal::{Info, number};
 use crate::sync::{Spin, key_of};
 
@@ -206,6 +205,7 @@ impl<M: Machine> Linux<'_, M> {
             borrows: AtomicBool::new(ask.flags & flag::VFORK != 0),
             alarm: Spin::default(),
             timers: Spin::default(),
+            limits: Spin::new(parent.limits.with(|limits| *limits)),
             began: self.now(),
             ends_with: ask.ends_with,
         }))
@@ -593,6 +593,36 @@ impl<M: Machine> Linux<'_, M> {
         Ok(0)
     }
 
+    /// What a thread wants of the scheduler, and its priority. It is kept, and all are served alike.
+    pub(crate) fn scheduling(
+        &self,
+        thread: &Thread,
+        tid: u64,
+        new: Option<(Option<u32>, u32)>,
+    ) -> Result<(u32, u32), Errno> {
+        const RESET: u32 = 0x4000_0000;
+        let all: alloc::vec::Vec<_> = self.processes.with(|all| all.values().cloned().collect());
+        let find = |process: &Arc<Process>| {
+            process.threads.with(|all| all.iter().find(|one| u64::from(one.tid) == tid).cloned())
+        };
+        let found = if tid == 0 { None } else { Some(all.iter().find_map(find).ok_or(Errno::ESRCH)?) };
+        let kept = found.as_ref().map_or(&thread.scheduling, |found| &found.scheduling);
+        let (old, old_priority) = kept.with(|kept| *kept);
+        if let Some((how, priority)) = new {
+            let how = how.map_or(old, |how| how & !RESET);
+            let fits = match how {
+                0 | 3 | 5 => priority == 0,
+                1 | 2 => (1..=99).contains(&priority),
+                _ => false,
+            };
+            if !fits {
+                return Err(Errno::EINVAL);
+            }
+            kept.with(|kept| *kept = (how, priority));
+        }
+        Ok((old, old_priority))
+    }
+
     pub(crate) fn getcpu(&self, cpu: u64, node: u64) -> Answer {
         let here = u32::from(self.machine.this_cpu().0);
         for (at, value) in [(cpu, here), (node, 0)] {
@@ -691,16 +721,26 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    pub(crate) fn prlimit(&self, thread: &Thread, what: u64, old: u64) -> Answer {
-        let limit = match what {
-            3 => STACK,
-            4 => 0,
-            7 => thread.process.files.with(|files| files.most()) as u64,
-            0..=15 => u64::MAX,
-            _ => return Err(Errno::EINVAL),
-        };
+    pub(crate) fn prlimit(&self, thread: &Thread, [pid, what, new, old]: [u64; 4]) -> Answer {
+        let process = self.process_of(thread, pid)?;
+        let what = what as u32 as usize;
+        let now = process.limits.with(|limits| limits.get(what).copied()).ok_or(Errno::EINVAL)?;
+        if new != 0 {
+            let wanted = [self.load_long(new)?, self.load_long(new + 8)?];
+            if wanted[0] > wanted[1] {
+                return Err(Errno::EINVAL);
+            }
+            // As many as there can be, whoever asks.
+            if what == limit::FILES && wanted[1] > crate::open::MOST as u64 {
+                return Err(Errno::EPERM);
+            }
+            process.limits.with(|limits| limits[what] = wanted);
+            if what == limit::FILES {
+                process.files.with(|files| files.limit(wanted[0]));
+            }
+        }
         if old != 0 {
-            self.machine.write_user(old, &Pack::default().long(limit).long(limit).0)?;
+            self.machine.write_user(old, &Pack::default().long(now[0]).long(now[1]).0)?;
         }
         Ok(0)
     }

@@ -28,6 +28,28 @@ impl<M: Machine> Linux<'_, M> {
         self.machine.write_user(to, &Pack::default().time(time).0).map(|()| 0)
     }
 
+    /// The clock's state, which nobody can change.
+    pub(crate) fn adjtimex(&self, at: u64) -> Answer {
+        if self.load_word(at)? != 0 {
+            return Err(Errno::EPERM);
+        }
+        let now = self.clock();
+        let head = Pack::default()
+            .word(0)
+            .word(0)
+            .long(0)
+            .long(0)
+            .long(0)
+            .long(0)
+            .word(0)
+            .word(0)
+            .long(0)
+            .long(1)
+            .long(0);
+        let all = head.long(now / 1_000_000_000).long(now % 1_000_000_000 / 1000).long(10_000).zeros_to(208);
+        self.machine.write_user(at, &all.0).map(|()| 0)
+    }
+
     pub(crate) fn clock_getres(&self, to: u64) -> Answer {
         if to != 0 {
             self.machine.write_user(to, &Pack::default().time(1).0)?;

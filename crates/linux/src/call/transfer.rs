@@ -9,11 +9,11 @@ use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Linux, Waited};
 use crate::machine::Machine;
 use crate::open::{Counter, Kind, Open, flag};
-use crate::pipe::{Done, End, WHOLE};
+use crate::pipe::{Done, End, ROOM, WHOLE, Way};
 use crate::process::Thread;
 use crate::signal::{Info, number};
 use crate::sync::key_of;
-use crate::tree::{Body, Device, FIRST_PLACE, Inode};
+use crate::tree::{Body, Device, FIRST_PLACE, Inode, seal};
 
 /// Bytes that go through the kernel's buffer at a time.
 const PIECE: usize = 64 << 10;
@@ -21,6 +21,9 @@ const PIECE: usize = 64 << 10;
 const SMALL_PIECE: usize = 4 << 10;
 /// Bytes that one call moves at most.
 const MOST: u64 = 0x7fff_f000;
+
+/// Gives bytes from a place on.
+pub(super) type Load<'a> = dyn Fn(u64, &mut [u8]) -> Result<(), Errno> + 'a;
 
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn open_file(&self, thread: &Thread, number: u64) -> Result<Arc<Open>, Errno> {
@@ -42,7 +45,7 @@ impl<M: Machine> Linux<'_, M> {
         self.each(into, |to, bytes| {
             // Who has got something waits for no more.
             let is_drained = match &open.kind {
-                Kind::Pipe(end) => end.pipe.is_empty(),
+                Kind::Pipe(end) | Kind::Both(end, _) => end.pipe.is_empty(),
                 Kind::Event(_) | Kind::Timer(..) | Kind::Signals(_) => true,
                 _ => false,
             };
@@ -152,11 +155,11 @@ impl<M: Machine> Linux<'_, M> {
                     Ok(done)
                 }),
             },
+            Kind::Device(device, _) => self.read_device(*device, to, bytes),
             _ if at.is_some() => Err(Errno::ESPIPE),
             Kind::Directory(_) => Err(Errno::EISDIR),
-            Kind::Device(device, _) => self.read_device(*device, to, bytes),
             Kind::Console(_) => Ok(0),
-            Kind::Pipe(end) => self.read_pipe(thread, open, end, to, bytes),
+            Kind::Pipe(end) | Kind::Both(end, _) => self.read_pipe(thread, open, end, to, bytes),
             Kind::Event(counter) => {
                 if bytes < 8 {
                     return Err(Errno::EINVAL);
@@ -214,13 +217,26 @@ impl<M: Machine> Linux<'_, M> {
 
     fn read_pipe(&self, thread: &Thread, open: &Open, end: &End, to: u64, bytes: u64) -> Answer {
         let mut buffer = alloc::vec![0; (bytes as usize).min(self.piece())];
-        let mut done = end.pipe.read(&mut buffer);
+        let count = self.take_from_pipe(thread, open, end, &mut buffer)?;
+        self.machine.write_user(to, &buffer[..count])?;
+        Ok(count as u64)
+    }
+
+    /// Takes bytes out of a pipe, once there are any.
+    fn take_from_pipe(
+        &self,
+        thread: &Thread,
+        open: &Open,
+        end: &End,
+        into: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let mut done = end.pipe.read(into);
         if done == Done::Wait {
             if open.has(flag::NO_WAIT) {
                 return Err(Errno::EAGAIN);
             }
             let how = self.wait(thread, key_of(&*end.pipe), None, || {
-                done = end.pipe.read(&mut buffer);
+                done = end.pipe.read(into);
                 done != Done::Wait
             });
             if how != Waited::Ready {
@@ -229,12 +245,38 @@ impl<M: Machine> Linux<'_, M> {
         }
         let Done::Bytes(count) = done else { return Err(Errno::EAGAIN) };
         self.changed(key_of(&*end.pipe));
-        self.machine.write_user(to, &buffer[..count])?;
-        Ok(count as u64)
+        Ok(count)
     }
 
     fn write_one(&self, thread: &Thread, open: &Open, from: u64, bytes: u64, at: Option<u64>) -> Answer {
         let load = |done: u64, into: &mut [u8]| self.machine.read_user(from + done, into);
+        self.write_from(thread, open, bytes, at, &load)
+    }
+
+    /// Writes bytes of the kernel's own.
+    fn put(&self, thread: &Thread, open: &Arc<Open>, bytes: &[u8], at: Option<u64>) -> Answer {
+        let load = |done: u64, into: &mut [u8]| {
+            into.copy_from_slice(&bytes[done as usize..done as usize + into.len()]);
+            Ok(())
+        };
+        let len = bytes.len() as u64;
+        match &open.kind {
+            Kind::Socket(socket) => {
+                self.send_from(thread, open, socket, &[(0, len)], super::sockets::Extra::default(), &load)
+            }
+            _ => self.write_from(thread, open, len, at, &load),
+        }
+    }
+
+    /// Writes bytes that `load` gives, by their place.
+    fn write_from(
+        &self,
+        thread: &Thread,
+        open: &Open,
+        bytes: u64,
+        at: Option<u64>,
+        load: &Load<'_>,
+    ) -> Answer {
         match &open.kind {
             Kind::File(inode) => match at {
                 Some(at) if !open.has(flag::APPEND) => self.write_places(inode, at, bytes, load),
@@ -257,15 +299,17 @@ impl<M: Machine> Linux<'_, M> {
             Kind::Directory(_) => Err(Errno::EISDIR),
             Kind::Text(..) => Ok(bytes),
             Kind::Device(Device::Full, _) => Err(Errno::ENOSPC),
-            Kind::Device(Device::Console, _) => self.print(1, from, bytes),
+            Kind::Device(Device::Console, _) => self.print(1, bytes, load),
             Kind::Device(..) => Ok(bytes),
-            Kind::Console(which) => self.print(*which, from, bytes),
-            Kind::Pipe(end) => self.write_pipe(thread, open, end, from, bytes),
+            Kind::Console(which) => self.print(*which, bytes, load),
+            Kind::Pipe(end) | Kind::Both(_, end) => self.write_pipe(thread, open, end, bytes, load),
             Kind::Event(counter) => {
                 if bytes < 8 {
                     return Err(Errno::EINVAL);
                 }
-                let more = self.load_long(from)?;
+                let mut more = [0; 8];
+                load(0, &mut more)?;
+                let more = u64::from_le_bytes(more);
                 if more > Counter::MOST {
                     return Err(Errno::EINVAL);
                 }
@@ -286,12 +330,12 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    fn print(&self, which: u32, from: u64, bytes: u64) -> Answer {
+    fn print(&self, which: u32, bytes: u64, load: &Load<'_>) -> Answer {
         let mut piece = [0; 1024];
         let mut done = 0;
         while done < bytes {
             let len = (bytes - done).min(1024) as usize;
-            match self.machine.read_user(from + done, &mut piece[..len]) {
+            match load(done, &mut piece[..len]) {
                 Ok(()) => self.machine.console(which, &piece[..len]),
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
@@ -311,6 +355,12 @@ impl<M: Machine> Linux<'_, M> {
         mut from: impl FnMut(u64, &mut [u8]) -> Result<(), Errno>,
     ) -> Answer {
         let file = inode.file().ok_or(Errno::EINVAL)?;
+        let seals = inode.seals.load(Ordering::SeqCst);
+        if seals & seal::WRITE != 0
+            || seals & seal::GROW != 0 && at.saturating_add(bytes) > self.file_len(file)
+        {
+            return Err(Errno::EPERM);
+        }
         let mut buffer = alloc::vec![0; self.piece().min(bytes as usize)];
         let mut done = 0;
         while done < bytes {
@@ -336,7 +386,7 @@ impl<M: Machine> Linux<'_, M> {
         Ok(done)
     }
 
-    fn write_pipe(&self, thread: &Thread, open: &Open, end: &End, from: u64, bytes: u64) -> Answer {
+    fn write_pipe(&self, thread: &Thread, open: &Open, end: &End, bytes: u64, load: &Load<'_>) -> Answer {
         let mut buffer = alloc::vec![0; (bytes as usize).min(self.piece())];
         let mut done = 0;
         if !self.machine.has_room(0) && bytes > 0 {
@@ -346,7 +396,7 @@ impl<M: Machine> Linux<'_, M> {
             let len = buffer.len().min((bytes - done) as usize);
             // Up to so many bytes go in one piece.
             debug_assert!(len <= WHOLE || len == buffer.len() || done > 0);
-            self.machine.read_user(from + done, &mut buffer[..len])?;
+            load(done, &mut buffer[..len])?;
             let mut put = end.pipe.write(&buffer[..len]);
             if put == Ok(Done::Wait) {
                 if open.has(flag::NO_WAIT) {
@@ -377,48 +427,176 @@ impl<M: Machine> Linux<'_, M> {
         Ok(done)
     }
 
+    /// Up to so many bytes of what is open, as a read would have them: of a file from `at`, or from where it is, which moves on.
+    fn get(&self, thread: &Thread, open: &Open, most: usize, at: Option<u64>) -> Result<Vec<u8>, Errno> {
+        let mut bytes = Vec::new();
+        match &open.kind {
+            Kind::File(_) | Kind::Text(..) => {
+                let mut take = |start: u64| {
+                    self.read_places(open, start, most as u64, |_, piece| {
+                        bytes.extend_from_slice(piece);
+                        Ok(())
+                    })
+                };
+                match at {
+                    Some(at) => take(at)?,
+                    None => open.offset.with(self.machine, |offset| {
+                        let done = take(*offset)?;
+                        *offset += done;
+                        Ok::<u64, Errno>(done)
+                    })?,
+                };
+            }
+            _ if at.is_some() => return Err(Errno::ESPIPE),
+            Kind::Pipe(end) | Kind::Both(end, _) => {
+                bytes.resize(most.min(ROOM), 0);
+                let count = self.take_from_pipe(thread, open, end, &mut bytes)?;
+                bytes.truncate(count);
+            }
+            Kind::Socket(socket) => bytes = self.receive_bytes(thread, open, socket, most)?,
+            Kind::Device(Device::Zero, _) => bytes.resize(most, 0),
+            Kind::Directory(_) => return Err(Errno::EISDIR),
+            _ => return Err(Errno::EINVAL),
+        }
+        Ok(bytes)
+    }
+
+    /// Moves bytes from one open file to another, with places or without; gives how many, and the places after that.
+    fn carry(
+        &self,
+        thread: &Thread,
+        (from, to): (&Arc<Open>, &Arc<Open>),
+        mut places: [Option<u64>; 2],
+        bytes: u64,
+    ) -> Result<(u64, [Option<u64>; 2]), Errno> {
+        let mut done = 0;
+        while done < bytes {
+            let most = ((bytes - done) as usize).min(self.piece());
+            let piece = match self.get(thread, from, most, places[0]) {
+                Ok(piece) => piece,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            };
+            if piece.is_empty() {
+                break;
+            }
+            let mut put = 0;
+            while put < piece.len() {
+                match self.put(thread, to, &piece[put..], places[1]) {
+                    Ok(count) => {
+                        put += count as usize;
+                        places[1] = places[1].map(|at| at + count);
+                    }
+                    Err(error) => {
+                        // What was not taken is read again.
+                        let back = (piece.len() - put) as u64;
+                        if places[0].is_none() && matches!(from.kind, Kind::File(_)) {
+                            from.offset.with(self.machine, |offset| *offset -= back);
+                        }
+                        done += put as u64;
+                        places[0] = places[0].map(|at| at + put as u64);
+                        return if done > 0 { Ok((done, places)) } else { Err(error) };
+                    }
+                }
+            }
+            done += piece.len() as u64;
+            places[0] = places[0].map(|at| at + piece.len() as u64);
+            // Who has something from a pipe waits for no more.
+            if !matches!(from.kind, Kind::File(_) | Kind::Text(..)) || thread.is_dying() {
+                break;
+            }
+            self.machine.cond_resched();
+        }
+        Ok((done, places))
+    }
+
+    fn load_place(&self, at: u64) -> Result<Option<u64>, Errno> {
+        if at == 0 { Ok(None) } else { self.load_long(at).map(Some) }
+    }
+
+    /// Moves bytes, with places that a program keeps, or the files.
+    fn carry_at(&self, thread: &Thread, files: (&Arc<Open>, &Arc<Open>), at: [u64; 2], bytes: u64) -> Answer {
+        let places = [self.load_place(at[0])?, self.load_place(at[1])?];
+        let (done, places) = self.carry(thread, files, places, bytes.min(MOST))?;
+        for (at, place) in at.into_iter().zip(places) {
+            if let Some(place) = place {
+                self.machine.write_user(at, &place.to_le_bytes())?;
+            }
+        }
+        Ok(done)
+    }
+
     /// From a file to anything.
     pub(crate) fn sendfile(&self, thread: &Thread, [to, from, at, bytes, ..]: [u64; 6]) -> Answer {
         let (to, from) = (self.open_file(thread, to)?, self.open_file(thread, from)?);
         if !from.may_read() || !to.may_write() {
             return Err(Errno::EBADF);
         }
-        if !matches!(from.kind, Kind::File(_)) || !matches!(to.kind, Kind::File(_)) {
-            // Programs copy by themselves then.
+        if !matches!(from.kind, Kind::File(_) | Kind::Text(..)) || to.has(flag::APPEND) {
             return Err(Errno::EINVAL);
         }
-        let Kind::File(target) = &to.kind else { return Err(Errno::EINVAL) };
-        let target = target.clone();
-        let mut start =
-            if at == 0 { from.offset.with(self.machine, |offset| *offset) } else { self.load_long(at)? };
-        let mut place = to.offset.with(self.machine, |offset| *offset);
-        let done = self.read_places(&from, start, bytes.min(MOST), |_, piece| {
-            let put = |done: u64, into: &mut [u8]| {
-                into.copy_from_slice(&piece[done as usize..done as usize + into.len()]);
-                Ok(())
-            };
-            place += self.write_places(&target, place, piece.len() as u64, put)?;
-            Ok(())
-        })?;
-        start += done;
-        to.offset.with(self.machine, |offset| *offset = place);
-        if at == 0 {
-            from.offset.with(self.machine, |offset| *offset = start);
-        } else {
-            self.machine.write_user(at, &start.to_le_bytes())?;
-        }
-        Ok(done)
+        self.carry_at(thread, (&from, &to), [at, 0], bytes)
     }
 
     pub(crate) fn copy_file_range(
         &self,
         thread: &Thread,
-        [from, from_at, to, to_at, bytes, _]: [u64; 6],
+        [from, from_at, to, to_at, bytes, flags]: [u64; 6],
     ) -> Answer {
-        if to_at != 0 {
+        let (to, from) = (self.open_file(thread, to)?, self.open_file(thread, from)?);
+        let (Kind::File(target), Kind::File(source)) = (&to.kind, &from.kind) else {
+            let directory = matches!(to.kind, Kind::Directory(_)) || matches!(from.kind, Kind::Directory(_));
+            return Err(if directory { Errno::EISDIR } else { Errno::EINVAL });
+        };
+        if !from.may_read() || !to.may_write() || to.has(flag::APPEND) {
+            return Err(Errno::EBADF);
+        }
+        let places = [self.load_place(from_at)?, self.load_place(to_at)?];
+        let start = |open: &Open, place: Option<u64>| {
+            place.unwrap_or_else(|| open.offset.with(self.machine, |offset| *offset))
+        };
+        let (a, b) = (start(&from, places[0]), start(&to, places[1]));
+        let overlap = a < b.saturating_add(bytes) && b < a.saturating_add(bytes);
+        if flags != 0 || Arc::ptr_eq(target, source) && overlap {
             return Err(Errno::EINVAL);
         }
-        self.sendfile(thread, [to, from, from_at, bytes, 0, 0])
+        self.carry_at(thread, (&from, &to), [from_at, to_at], bytes)
+    }
+
+    /// Between a pipe and anything.
+    pub(crate) fn splice(
+        &self,
+        thread: &Thread,
+        [from, from_at, to, to_at, bytes, flags]: [u64; 6],
+    ) -> Answer {
+        const NO_WAIT: u64 = 2;
+        let (from, to) = (self.open_file(thread, from)?, self.open_file(thread, to)?);
+        let pipe = |open: &Open| match &open.kind {
+            Kind::Pipe(end) | Kind::Both(end, _) => Some(end.pipe.clone()),
+            _ => None,
+        };
+        let (source, target) = (pipe(&from), pipe(&to));
+        if !from.may_read() || !to.may_write() {
+            return Err(Errno::EBADF);
+        }
+        if flags & !15 != 0 || source.is_none() && target.is_none() || to.has(flag::APPEND) {
+            return Err(Errno::EINVAL);
+        }
+        if source.is_some() && from_at != 0 || target.is_some() && to_at != 0 {
+            return Err(Errno::ESPIPE);
+        }
+        let mut bytes = bytes;
+        if let Some(target) = target {
+            // What does not fit waits for the next call: as much as there is room for, or a piece once there is.
+            bytes = bytes.min((ROOM - target.len()).max(WHOLE) as u64);
+            if flags & NO_WAIT != 0 && !target.ready(Way::Write).0 {
+                return Err(Errno::EAGAIN);
+            }
+        }
+        if flags & NO_WAIT != 0 && source.is_some_and(|source| !source.ready(Way::Read).0) {
+            return Err(Errno::EAGAIN);
+        }
+        self.carry_at(thread, (&from, &to), [from_at, to_at], bytes.min(ROOM as u64))
     }
 
     pub(crate) fn lseek(&self, thread: &Thread, number: u64, by: i64, whence: u64) -> Answer {
@@ -454,6 +632,10 @@ impl<M: Machine> Linux<'_, M> {
         let file = inode.file().ok_or(if inode.is_directory() { Errno::EISDIR } else { Errno::EINVAL })?;
         if len >> 63 != 0 {
             return Err(Errno::EINVAL);
+        }
+        let (seals, now) = (inode.seals.load(Ordering::SeqCst), self.file_len(file));
+        if seals & seal::SHRINK != 0 && len < now || seals & seal::GROW != 0 && len > now {
+            return Err(Errno::EPERM);
         }
         self.mm.set_file_len(file, len).map_err(|error| match error {
             quietmm::Error::BadRange => Errno::EFBIG,

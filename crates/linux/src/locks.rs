@@ -1,0 +1,173 @@
+//! Locks of files: of parts of one, by processes (`fcntl`), and of whole ones, by what is open (`flock`). They bind only those who ask.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::errno::Errno;
+use crate::open::Open;
+
+/// Who has a lock.
+#[derive(Clone)]
+pub enum Owner {
+    /// A process: whatever it has open.
+    Process(u32),
+    /// What is open: whoever has it.
+    Open(Weak<Open>),
+}
+
+impl Owner {
+    /// Something open.
+    pub fn open(open: &Arc<Open>) -> Owner {
+        Owner::Open(Arc::downgrade(open))
+    }
+
+    fn is(&self, other: &Owner) -> bool {
+        match (self, other) {
+            (Owner::Process(a), Owner::Process(b)) => a == b,
+            (Owner::Open(a), Owner::Open(b)) => a.ptr_eq(b),
+            _ => false,
+        }
+    }
+
+    fn lives(&self) -> bool {
+        match self {
+            Owner::Process(_) => true,
+            Owner::Open(open) => open.strong_count() > 0,
+        }
+    }
+}
+
+/// One lock.
+#[derive(Clone)]
+pub struct Lock {
+    /// Who has it.
+    pub owner: Owner,
+    /// Of these bytes.
+    pub range: Range<u64>,
+    /// Nobody else may have one.
+    pub alone: bool,
+}
+
+/// A file, and which of the two kinds.
+pub type Of = (u64, bool);
+
+/// Locks of one file: each takes memory of the kernel's.
+const MOST: usize = 4096;
+
+/// All locks.
+#[derive(Default)]
+pub struct Locks(BTreeMap<Of, Vec<Lock>>);
+
+impl Locks {
+    /// A lock that is in the way of another one.
+    pub fn in_the_way(&mut self, of: Of, wanted: &Lock) -> Option<Lock> {
+        let all = self.0.get_mut(&of)?;
+        all.retain(|lock| lock.owner.lives());
+        let meets = |lock: &&Lock| {
+            let apart = lock.range.end <= wanted.range.start || wanted.range.end <= lock.range.start;
+            !apart && !lock.owner.is(&wanted.owner) && (lock.alone || wanted.alone)
+        };
+        all.iter().find(meets).cloned()
+    }
+
+    /// Takes a lock, in place of what its owner has there, if none is in the way; says whether.
+    ///
+    /// # Errors
+    /// `ENOLCK`: too many.
+    pub fn lock(&mut self, of: Of, wanted: &Lock) -> Result<bool, Errno> {
+        if self.in_the_way(of, wanted).is_some() {
+            return Ok(false);
+        }
+        if self.0.get(&of).is_some_and(|all| all.len() >= MOST) {
+            return Err(Errno::ENOLCK);
+        }
+        self.unlock(of, &wanted.owner, &wanted.range);
+        self.0.entry(of).or_default().push(wanted.clone());
+        Ok(true)
+    }
+
+    /// Lets go of what an owner has in a range; says whether that was anything.
+    pub fn unlock(&mut self, of: Of, owner: &Owner, range: &Range<u64>) -> bool {
+        let Some(all) = self.0.get_mut(&of) else { return false };
+        let mut any = false;
+        let mut left = Vec::new();
+        for lock in all.drain(..) {
+            if !lock.owner.is(owner) || lock.range.end <= range.start || range.end <= lock.range.start {
+                left.push(lock);
+                continue;
+            }
+            any = true;
+            let Lock { owner, range: old, alone } = lock;
+            for rest in [old.start..range.start.max(old.start), range.end.min(old.end)..old.end] {
+                if !rest.is_empty() {
+                    left.push(Lock { owner: owner.clone(), range: rest, alone });
+                }
+            }
+        }
+        *all = left;
+        if all.is_empty() {
+            self.0.remove(&of);
+        }
+        any
+    }
+
+    /// A process lets go of all that it has; says whether there are any locks.
+    pub fn end(&mut self, process: u32) -> bool {
+        let any = !self.0.is_empty();
+        let its = |lock: &Lock| matches!(lock.owner, Owner::Process(owner) if owner == process);
+        self.0.retain(|_, all| {
+            all.retain(|lock| !its(lock) && lock.owner.lives());
+            !all.is_empty()
+        });
+        any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: Of = (7, false);
+    const ALL: Range<u64> = 0..u64::MAX;
+
+    fn lock(process: u32, range: Range<u64>, alone: bool) -> Lock {
+        Lock { owner: Owner::Process(process), range, alone }
+    }
+
+    #[test]
+    fn readers_share_and_a_writer_is_alone() {
+        let mut locks = Locks::default();
+        assert_eq!(locks.lock(FILE, &lock(1, 0..10, false)), Ok(true));
+        assert_eq!(locks.lock(FILE, &lock(2, 5..15, false)), Ok(true));
+        assert_eq!(locks.lock(FILE, &lock(2, 5..15, true)), Ok(false));
+        assert_eq!(locks.lock(FILE, &lock(2, 10..15, true)), Ok(true));
+        assert_eq!(locks.lock((8, false), &lock(3, ALL, true)), Ok(true), "another file");
+        let found = locks.in_the_way(FILE, &lock(3, 12..13, false)).unwrap();
+        assert_eq!((found.range, found.alone), (10..15, true));
+        assert!(locks.end(2) && locks.in_the_way(FILE, &lock(3, 12..13, true)).is_none());
+    }
+
+    #[test]
+    fn letting_go_of_the_middle_leaves_both_ends() {
+        let mut locks = Locks::default();
+        assert_eq!(locks.lock(FILE, &lock(1, ALL, true)), Ok(true));
+        assert!(locks.unlock(FILE, &Owner::Process(1), &(10..20)));
+        assert!(!locks.unlock(FILE, &Owner::Process(2), &ALL));
+        for (range, free) in [(0..10, false), (10..20, true), (9..11, false), (20..21, false)] {
+            assert_eq!(locks.in_the_way(FILE, &lock(2, range.clone(), false)).is_none(), free, "{range:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_closed_has_no_locks() {
+        use crate::open::{Counter, Kind};
+        let open = Open::new(Kind::Event(Counter::new(0, false)), 0, Vec::new());
+        let mut locks = Locks::default();
+        assert_eq!(locks.lock(FILE, &Lock { owner: Owner::open(&open), range: ALL, alone: true }), Ok(true));
+        assert_eq!(locks.lock(FILE, &lock(1, ALL, true)), Ok(false));
+        drop(open);
+        assert_eq!(locks.lock(FILE, &lock(1, ALL, true)), Ok(true));
+    }
+}
