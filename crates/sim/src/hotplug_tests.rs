@@ -79,7 +79,7 @@ fn play(seed: u64, broken: Option<Rule>, rounds: u64) -> Outcome {
 
 #[test]
 fn cpus_go_and_come_and_nothing_stale_is_used() {
-    for seed in 1..=3 {
+    for seed in 1..=2 {
         let outcome = play(seed, None, 400);
         assert_eq!(outcome.stop, Stop::Finished, "seed {seed}: {outcome:?}");
         assert_eq!((outcome.stale, outcome.lost_writes, outcome.broken), (0, 0, None), "{outcome:#?}");

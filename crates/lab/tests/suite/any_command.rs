@@ -238,7 +238,7 @@ fn command() -> impl Strategy<Value = Vec<String>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn any_command_line_ends_in_success_or_one_line(args in command()) {

@@ -34,7 +34,9 @@ fn the_other_output_is_the_same_to_the_byte() {
         let policies = if args[0] == "run" { 1 } else { 2 };
         assert_eq!((starts(&plain).len(), starts(&profiled).len()), (0, policies), "{profiled}");
         assert_eq!(plain, without_profiles(&profiled));
-        assert_eq!(profiled, good(&with(args, &["--profile", "--jobs", "1"])));
+        if args == QUICK {
+            assert_eq!(profiled, good(&with(args, &["--profile", "--jobs", "1"])));
+        }
     }
     let mut profiled = json(&with(QUICK, &["--json", "--profile"]));
     for run in profiled["runs"].as_array_mut().expect("runs") {

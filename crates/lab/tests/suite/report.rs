@@ -145,6 +145,9 @@ fn what_is_printed_is_the_same_with_a_report_and_the_page_is_the_same_each_time(
     for form in [&[][..], &["--json"], &["--csv"]] {
         let args = with(QUICK, form);
         assert_eq!(good(&args), good(&with(&args, &["--report", text(&path)])), "{form:?}");
+        if !form.is_empty() {
+            continue;
+        }
         let first = fs::read(&path).unwrap();
         good(&with(&args, &["--report", text(&path), "--jobs", "1"]));
         assert_eq!(first, fs::read(&path).unwrap(), "replaced by the same page");

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::LazyLock;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -256,9 +257,14 @@ fn a_trace_read_by_the_rules_of_its_format_says_what_json_says() {
     adds_up(events, &run);
 }
 
+/// A trace that adds up, and does not any more.
 fn spoilt(spoil: impl FnOnce(&mut Vec<Event>)) {
-    let (mut events, run) = whole(&with(RUN, &["--cpus", "4"]), std::thread::current().name().unwrap());
-    adds_up(events.clone(), &run);
+    static SOUND: LazyLock<(Vec<Event>, Value)> = LazyLock::new(|| {
+        let (events, run) = whole(&with(RUN, &["--cpus", "4"]), "to-be-spoilt");
+        adds_up(events.clone(), &run);
+        (events, run)
+    });
+    let (mut events, run) = SOUND.clone();
     spoil(&mut events);
     adds_up(events, &run);
 }
@@ -302,6 +308,9 @@ fn what_is_printed_is_the_same_with_a_timeline_and_the_trace_is_the_same_each_ti
     for form in [&[][..], &["--json"], &["--csv"]] {
         let args = with(QUICK, form);
         assert_eq!(good(&args), good(&with(&args, &["--timeline", text(&path)])), "{form:?}");
+        if !form.is_empty() {
+            continue;
+        }
         let first = fs::read(&path).unwrap();
         good(&with(&args, &["--timeline", text(&path), "--jobs", "1"]));
         assert!(first == fs::read(&path).unwrap(), "replaced by the same trace");
@@ -318,7 +327,8 @@ fn a_comparison_has_a_process_for_each_policy_within_its_window() {
         (&["--to", "1ms"], Some((0, 1_000_000))),
     ];
     for (flags, window) in windows {
-        good(&[QUICK, flags, &["--runs", "2", "--timeline", text(&path)]].concat());
+        let runs = if flags.is_empty() { "2" } else { "1" };
+        good(&[QUICK, flags, &["--runs", runs, "--timeline", text(&path)]].concat());
         let file = read(&path);
         let runs = file.other_data["runs"].as_array().unwrap().clone();
         let processes = view(file.trace_events);
