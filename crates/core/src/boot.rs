@@ -264,7 +264,7 @@ pub(crate) fn fill<P: Platform>(mm: &crate::Manager<'_, P>) {
         let guard = zone.lock(mm);
         let mut n = zone.start;
         while n < zone.end {
-            if mm.frames().get(n).kind(p) == Kind::Reserved {
+            if mm.memmap().get(n).kind(p) == Kind::Reserved {
                 n = n.add(1);
                 continue;
             }

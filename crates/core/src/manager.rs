@@ -15,7 +15,7 @@ use crate::reclaim::{Node, Shadows};
 use crate::root::Root;
 use crate::rule::Rule;
 use crate::space::Parked;
-use crate::vmap::Vmap;
+use crate::vmap::KernelRange;
 
 /// The memory manager. All CPUs share it by reference.
 pub struct Manager<'p, P: Platform> {
@@ -24,7 +24,7 @@ pub struct Manager<'p, P: Platform> {
     carved: Carved<'p>,
     pub(crate) root: &'p Root,
     kernel_root: FrameNumber,
-    pub(crate) vmap: Option<Vmap<'p>>,
+    pub(crate) vmap: Option<KernelRange<'p>>,
     /// Of each CPU, where operations park what they take out.
     pub(crate) parked: &'p [Parked],
 }
@@ -56,7 +56,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         if mm.parks() {
             mm.parked = own(&mm, p.possible_cpus() as usize)?;
         }
-        mm.vmap = config.vmap.map(|range| Vmap::new(&mm, range)).transpose()?;
+        mm.vmap = config.vmap.map(|range| KernelRange::new(&mm, range)).transpose()?;
         // Reclaim must not need a frame to begin: the first batches exist before memory runs short.
         let batch = mm.root.batches.reserve(&mm, AllocFrom::NOW).map_err(|_| Error::TooLittleMemory)?;
         mm.root.batches.release(&mm, batch.commit());
@@ -118,7 +118,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     #[inline(always)]
-    pub(crate) fn frames(&self) -> FrameTable<'p> {
+    pub(crate) fn memmap(&self) -> FrameTable<'p> {
         self.carved.frames
     }
 

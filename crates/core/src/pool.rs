@@ -217,7 +217,7 @@ impl<T: Pooled> Pool<T> {
             }
             let made = self.grow(mm, new.as_slice(), true)?;
             for n in &new.as_slice()[..made] {
-                let first = mm.frames().get(*n).owner.get(mm.platform()) * Self::PER_SLAB;
+                let first = mm.memmap().get(*n).owner.get(mm.platform()) * Self::PER_SLAB;
                 (first..first + Self::PER_SLAB).for_each(&mut each);
             }
             if made > 0 {
@@ -246,7 +246,7 @@ impl<T: Pooled> Pool<T> {
 
     /// Takes up to `most` free slots of one slab; gives how many. Under the lock.
     fn take_of_one<P: Platform>(&self, mm: &Manager<'_, P>, most: u32, each: &mut dyn FnMut(u32)) -> u32 {
-        let (p, frames) = (mm.platform(), mm.frames());
+        let (p, frames) = (mm.platform(), mm.memmap());
         let (list, n) = match self.open.first(p) {
             FrameNumber::NONE => (&self.idle, self.idle.first(p)),
             n => (&self.open, n),
@@ -294,7 +294,7 @@ impl<T: Pooled> Pool<T> {
                 let next = if place + 1 < Self::PER_SLAB { place + 2 } else { 0 };
                 Self::slot_in(p, n, place).link.set(p, if mine { LIVE } else { next });
             }
-            mm.frames().get(n).maps.set(p, u32::from(!mine));
+            mm.memmap().get(n).maps.set(p, u32::from(!mine));
         }
         let (mut made, mut end, mut refused) = (0, new.len(), None);
         {
@@ -325,7 +325,7 @@ impl<T: Pooled> Pool<T> {
     fn add_directory<P: Platform>(&self, mm: &Manager<'_, P>, new: FrameNumber, number: u32) {
         let p = mm.platform();
         p.clear_frame(new);
-        mm.frames().get(new).refs.set(p, 0);
+        mm.memmap().get(new).refs.set(p, 0);
         // Release: partner of the Acquire in `slab`: it was cleared before.
         self.directories[(number / PER_DIRECTORY) as usize].store(p, new.0 + 1, Ordering::Release);
     }
@@ -340,7 +340,7 @@ impl<T: Pooled> Pool<T> {
         for (first, directory) in (0..numbers).step_by(PER_DIRECTORY as usize).zip(&self.directories) {
             let Some(directory) = named(directory.get(p)) else { return Ok(first) };
             let end = numbers.min(first + PER_DIRECTORY);
-            if mm.frames().get(directory).refs.get(p) < end - first {
+            if mm.memmap().get(directory).refs.get(p) < end - first {
                 let free = |&number: &u32| word_in(p, directory, number).get(p) == 0;
                 return Ok((first..end).find(free).unwrap_or(numbers));
             }
@@ -350,7 +350,7 @@ impl<T: Pooled> Pool<T> {
 
     /// A slab in which all slots are in use or none begins, under a number of which the directory is there. Under the lock.
     fn publish<P: Platform>(&self, mm: &Manager<'_, P>, n: FrameNumber, number: u32, used: u32) {
-        let (p, frames) = (mm.platform(), mm.frames());
+        let (p, frames) = (mm.platform(), mm.memmap());
         let slab = frames.get(n);
         slab.owner.set(p, number);
         slab.refs.set(p, used);
@@ -368,7 +368,7 @@ impl<T: Pooled> Pool<T> {
 
     /// The other way round: nobody finds it from here on. Gives its directory too, if that has no other slab, and may go.
     fn withdraw<P: Platform>(&self, mm: &Manager<'_, P>, n: FrameNumber) -> Option<FrameNumber> {
-        let (p, frames) = (mm.platform(), mm.frames());
+        let (p, frames) = (mm.platform(), mm.memmap());
         let number = frames.get(n).owner.get(p);
         self.idle.remove(p, &frames, n);
         let word = &self.directories[(number / PER_DIRECTORY) as usize];
@@ -386,7 +386,7 @@ impl<T: Pooled> Pool<T> {
 
     /// Gives a slot back. Nobody may use its handle any more. No spin lock is held: frames may go back to the allocator.
     pub fn release<P: Platform>(&self, mm: &Manager<'_, P>, handle: u32) {
-        let (p, frames) = (mm.platform(), mm.frames());
+        let (p, frames) = (mm.platform(), mm.memmap());
         let (number, place) = (handle / Self::PER_SLAB, handle % Self::PER_SLAB);
         let Some(n) = self.slab(p, number) else { no_slot(handle) };
         let mut surplus = FrameVec::new();

@@ -1,15 +1,15 @@
 //! The pools, and what else there is once: in the platform's memory like everything that CPUs share.
 
 use crate::cpumask::CpuMask;
-use crate::file::File;
+use crate::file::FileState;
 use crate::platform::Platform;
 use crate::pool::Pool;
 use crate::profile::Scope;
 use crate::reclaim::Clock;
-use crate::swap::Swap;
+use crate::swap::SwapDevices;
 use crate::sync::{SpinLock, Word32};
 use crate::tlb::{BatchSlot, Sweeps, Swept};
-use crate::vma::{AnonVma, Space, Vma};
+use crate::vma::{AnonVma, SpaceState, Vma};
 use crate::writeback::Writing;
 use crate::zeroed::Zeroed;
 
@@ -20,12 +20,12 @@ pub(crate) struct Holders(pub CpuMask);
 /// The pools, in the platform's memory like everything that CPUs share.
 #[repr(C)]
 pub(crate) struct Root {
-    pub spaces: Pool<Space>,
+    pub spaces: Pool<SpaceState>,
     pub vmas: Pool<Vma>,
     pub anon_vmas: Pool<AnonVma>,
-    pub files: Pool<File>,
+    pub files: Pool<FileState>,
     pub batches: Pool<BatchSlot>,
-    pub swap: Swap,
+    pub swap: SwapDevices,
     /// Pages that are being written out, to any device.
     pub writing: Writing,
     pub clock: Clock,

@@ -67,7 +67,7 @@ impl<P: Platform> Manager<'_, P> {
         let (mut holds, mut wrong_frame) = (0, None);
         // Pages that have left their caches, or whose file has ended, and wait in LRU batches: those hold them.
         let mut cut = 0;
-        for (n, frame) in self.frames().iter(p) {
+        for (n, frame) in self.memmap().iter(p) {
             audit.total += 1;
             let state = frame.state.get(p);
             let block = 1 << crate::memmap::Frame::order_of(state);
@@ -109,7 +109,7 @@ impl<P: Platform> Manager<'_, P> {
                     wrong_entry = wrong_entry.or(self.audit_entry(id, page, entry));
                 }
             };
-            let (count, good) = table::count(self, self.space(id).root(p), &mut visit);
+            let (count, good) = table::count(self, self.space_at(id).root(p), &mut visit);
             tables += count;
             let wrong_count = "a table counts others than those below it";
             wrong_entry = wrong_entry.or((!good).then_some(wrong_count));

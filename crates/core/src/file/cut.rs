@@ -18,7 +18,7 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use super::state::{File, MAX_PAGES};
+use super::state::{FileState, MAX_PAGES};
 use crate::Manager;
 use crate::addr::{FrameNumber, PAGE_SIZE};
 use crate::charge::charge;
@@ -46,7 +46,7 @@ fn whole_pages(bytes: &Range<u64>) -> Range<u64> {
     start..(bytes.end / PAGE_SIZE).max(start)
 }
 
-impl File {
+impl FileState {
     /// Whether no page may come to `index` of the cache now. Under the lock of the tree.
     pub(super) fn is_closed<P: Platform>(&self, p: &P, index: u64) -> bool {
         (self.closed[0].get(p)..self.closed[1].get(p)).contains(&index)
@@ -108,7 +108,7 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     /// The same by who has the file's `io` alone.
-    pub(super) fn set_len_alone(&self, (id, file): (FileId, &File), len: u64) -> Result<(), Error> {
+    pub(super) fn set_len_alone(&self, (id, file): (FileId, &FileState), len: u64) -> Result<(), Error> {
         let old = file.len.get(self.platform());
         let end = old.min(len);
         // What programs may have written behind the end, in the page in which it lies, is not shown later.
@@ -136,7 +136,7 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     /// Takes off what lies beyond a length, but for the page in which that lies. By who has the file's `io` alone.
-    pub(super) fn shorten(&self, (id, file): (FileId, &File), len: u64) {
+    pub(super) fn shorten(&self, (id, file): (FileId, &FileState), len: u64) {
         let old = file.len.get(self.platform());
         file.set_len(self, len);
         let gone = len.div_ceil(PAGE_SIZE)..old.div_ceil(PAGE_SIZE);
@@ -222,7 +222,7 @@ impl<P: Platform> Manager<'_, P> {
     /// Frees a page that the caller holds, if nobody else does but its cache and it is clean; else lets go of it.
     fn evict_held(&self, id: FileId, index: u64, n: FrameNumber) -> bool {
         let p = self.platform();
-        if !self.frames().get(n).try_lock(p) {
+        if !self.memmap().get(n).try_lock(p) {
             self.put_page(n);
             return false;
         }
@@ -261,7 +261,7 @@ impl<P: Platform> Manager<'_, P> {
             bytes.start as usize,
             &ZEROS[bytes.start as usize..bytes.end as usize],
         );
-        self.frames().get(n).set_flags(self.platform(), flag::DIRTY);
+        self.memmap().get(n).set_flags(self.platform(), flag::DIRTY);
         self.unlock_page(n);
     }
 
@@ -278,13 +278,13 @@ impl<P: Platform> Manager<'_, P> {
             }
             for &n in cut {
                 self.lock_page(n);
-                self.frames().get(n).set_flags(self.platform(), flag::CUT);
+                self.memmap().get(n).set_flags(self.platform(), flag::CUT);
             }
             // The fence that the module draws is the walk's, in `rmap::walk::walk_all`.
             self.unmap_cut(cut, &mut work);
             for &n in cut {
                 // What entries knew is known by now, and of no use.
-                let frame = self.frames().get(n);
+                let frame = self.memmap().get(n);
                 frame.clear_flags(self.platform(), flag::DIRTY);
                 // Unless the page could not be read, and has left the cache for that.
                 let was_there = self.detach_cached(id, frame.index.get(self.platform()), n);

@@ -6,7 +6,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::state::{File, FilePage, MAX_PAGES};
+use super::state::{FileState, FilePage, MAX_PAGES};
 use crate::Manager;
 use crate::addr::{FrameNumber, PAGE_SIZE};
 use crate::charge::charge;
@@ -121,7 +121,7 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     /// The same where the file may have to become longer, by who has `io` alone.
-    fn write_longer(&self, (id, file): (FileId, &File), at: u64, from: &[u8]) -> Result<usize, Error> {
+    fn write_longer(&self, (id, file): (FileId, &FileState), at: u64, from: &[u8]) -> Result<usize, Error> {
         let (old, end) = (file.len.get(self.platform()), at + from.len() as u64);
         if end > old {
             self.set_len_alone((id, file), end)?;
@@ -156,7 +156,7 @@ impl<P: Platform> Manager<'_, P> {
                 // Nothing of it is there yet, and nothing needs to be read.
                 Whole::Empty(n) => {
                     p.write_frame(n, 0, from);
-                    self.frames().get(n).set_flags(p, flag::DIRTY);
+                    self.memmap().get(n).set_flags(p, flag::DIRTY);
                     self.has_content(id, part.index, n);
                     self.put_page(n);
                     return Ok(());
@@ -172,7 +172,7 @@ impl<P: Platform> Manager<'_, P> {
             self.lock_page(n);
         }
         p.write_frame(n, part.at, from);
-        self.frames().get(n).set_flags(p, flag::DIRTY);
+        self.memmap().get(n).set_flags(p, flag::DIRTY);
         if locks {
             self.unlock_page(n);
         }
@@ -208,7 +208,7 @@ impl<P: Platform> Manager<'_, P> {
     /// A page in the cache was used otherwise than through a mapping: aging counts that as one use.
     #[doc(alias = "mark_page_accessed")]
     fn note_use(&self, n: FrameNumber) {
-        let (p, frame) = (self.platform(), self.frames().get(n));
+        let (p, frame) = (self.platform(), self.memmap().get(n));
         if frame.state.load(p, Ordering::Relaxed) & flag::REFERENCED == 0 {
             frame.set_flags(p, flag::REFERENCED);
         }

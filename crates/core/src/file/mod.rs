@@ -19,23 +19,23 @@ use crate::platform::{Platform, Store};
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use state::CACHE_AND_CALLER;
-pub(crate) use state::{File, FilePage, MAX_PAGES};
+pub(crate) use state::{FileState, FilePage, MAX_PAGES};
 use tree::Insert;
 
 impl<'p, P: Platform> Manager<'p, P> {
-    pub(crate) fn file(&self, slot: impl Into<FileSlot>) -> &'p File {
+    pub(crate) fn file_at(&self, slot: impl Into<FileSlot>) -> &'p FileState {
         self.root.files.get(self, slot.into().0)
     }
 
     /// A file, by the handle that a caller gave.
-    pub(crate) fn find_file(&self, id: FileId) -> Result<&'p File, Error> {
+    pub(crate) fn find_file(&self, id: FileId) -> Result<&'p FileState, Error> {
         let found = self.root.files.made(self, id.slot.0);
         found.filter(|file| file.is(self.platform(), id)).ok_or(Error::NoSuchFile)
     }
 
     /// The handle of the file that is in a slot, also while it ends.
     pub(crate) fn file_id(&self, slot: FileSlot) -> FileId {
-        FileId { slot, life: self.file(slot).life.now(self.platform()) }
+        FileId { slot, life: self.file_at(slot).life.now(self.platform()) }
     }
 
     /// The files that live. A moment's truth for each.
@@ -55,7 +55,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Err(Error::BadRange);
         }
         let slot = FileSlot(self.root.files.reserve(self, AllocFrom::HERE)?.commit());
-        let file = self.file(slot);
+        let file = self.file_at(slot);
         file.root.set(p, FrameNumber::NONE.0);
         file.levels.set(p, tree::levels(pages));
         file.cached.set(p, 0);
@@ -92,7 +92,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             at = index + 1;
             // Who writes the page out, or reads it, does so of this file: that ends first, and none begins.
             self.lock_page(n);
-            self.frames().get(n).clear_flags(p, flag::DIRTY);
+            self.memmap().get(n).clear_flags(p, flag::DIRTY);
             let was_there = self.detach_cached(id.slot, index, n);
             self.unlock_page(n);
             // Its own hold and the cache's, unless the page could not be read, and has left the cache for that. Whoever
@@ -133,7 +133,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         if let Some(n) = self.find_cached(id, index) {
             return Ok(self.as_found(n));
         }
-        if index >= self.file(id).pages(self.platform()) {
+        if index >= self.file_at(id).pages(self.platform()) {
             return Err(Error::BeyondFile);
         }
         let n = self.new_file_page(id, index)?;
@@ -156,20 +156,20 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     fn as_found(&self, n: FrameNumber) -> FilePage {
-        let state = self.frames().get(n).state.load(self.platform(), Ordering::Acquire);
+        let state = self.memmap().get(n).state.load(self.platform(), Ordering::Acquire);
         // One that leaves the cache is locked until it has.
         if state & (flag::UNREAD | flag::CUT) == 0 { FilePage::Found(n) } else { FilePage::Busy(n) }
     }
 
     /// Whether a page that the caller holds leaves its file's cache, or has left it.
     pub(crate) fn is_cut(&self, n: FrameNumber) -> bool {
-        let state = self.frames().get(n).state.load(self.platform(), Ordering::Acquire);
+        let state = self.memmap().get(n).state.load(self.platform(), Ordering::Acquire);
         state & flag::CUT != 0 && Frame::kind_of(state) == Kind::File
     }
 
     /// Waits until no hole is made in a file.
     pub(crate) fn wait_open(&self, id: FileSlot) {
-        drop(self.file(id).io.read(self));
+        drop(self.file_at(id).io.read(self));
     }
 
     /// A frame for a page of a file that nobody sees yet: locked and without content, with the cache's hold and the
@@ -177,7 +177,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     fn new_file_page(&self, id: FileSlot, index: u64) -> Result<FrameNumber, Error> {
         let p = self.platform();
         let n = self.alloc_one(Kind::File, AllocFrom::HERE)?;
-        let frame = self.frames().get(n);
+        let frame = self.memmap().get(n);
         frame.owner.set(p, id.0);
         frame.index.set(p, index);
         frame.maps.set(p, 0);
@@ -216,7 +216,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     fn has_content(&self, id: FileId, index: u64, n: FrameNumber) {
         self.note_refault(n, Store::File(id), index);
         // Release, with the unlock: who finds it read finds its content.
-        self.frames().get(n).clear_flags(self.platform(), flag::UNREAD);
+        self.memmap().get(n).clear_flags(self.platform(), flag::UNREAD);
         self.unlock_page(n);
         self.lru_add(n);
     }
@@ -226,9 +226,9 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// where every new hold is taken too (PITFALLS 35).
     pub(crate) fn remove_cached(&self, id: FileSlot, index: u64, n: FrameNumber) -> bool {
         let p = self.platform();
-        let file = self.file(id);
+        let file = self.file_at(id);
         let _guard = file.lock.lock(self);
-        let refs = &self.frames().get(n).refs;
+        let refs = &self.memmap().get(n).refs;
         // The file may have ended, and its slot may be another file's by now.
         if self.cached_at(file, index) != Some(n) {
             return false;
@@ -240,7 +240,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         // Only now that nobody can reach the page: it may have been mapped, written and unmapped again since
         // the caller looked, and its dirtiness came before those holds were dropped.
-        let frame = self.frames().get(n);
+        let frame = self.memmap().get(n);
         if frame.state.load(p, Ordering::Acquire) & flag::DIRTY != 0 {
             frame.refs.store(p, CACHE_AND_CALLER, Ordering::Release);
             return false;

@@ -15,7 +15,7 @@ use crate::zeroed::Zeroed;
 
 /// What the core keeps about a file.
 #[repr(C, align(64))]
-pub(crate) struct File {
+pub(crate) struct FileState {
     /// Whoever reads or writes it shares this; whoever changes its length, or takes a part of it out, has it alone.
     pub(super) io: BiasedRwLock<{ Scope::FileLock as u8 }>,
     /// Length in bytes. Changed by who has `io` alone, under `lock`.
@@ -36,9 +36,9 @@ pub(crate) struct File {
 }
 
 // SAFETY: atomics and locks only.
-unsafe impl Zeroed for File {}
+unsafe impl Zeroed for FileState {}
 
-impl Pooled for File {
+impl Pooled for FileState {
     // An old handle may come at any time, and so may who holds a page that was its.
     const GOES: Goes = Goes::Never;
 }
@@ -62,7 +62,7 @@ pub(crate) const MAX_PAGES: u64 = 1 << 40;
 /// The holds on a page that only reclaim and the cache hold.
 pub(super) const CACHE_AND_CALLER: u32 = 2;
 
-impl File {
+impl FileState {
     /// Whether this is still the file that a handle names.
     pub fn is<P: Platform>(&self, p: &P, id: FileId) -> bool {
         self.life.is(p, id.life)

@@ -3,7 +3,7 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use super::state::File;
+use super::state::FileState;
 use crate::Manager;
 use crate::addr::{FrameNumber, PhysAddr};
 use crate::error::Error;
@@ -47,7 +47,7 @@ fn unpack(word: u32) -> Option<FrameNumber> {
 
 impl<'p, P: Platform> Manager<'p, P> {
     /// The node that holds the slot of `index`, if it exists.
-    fn tree_leaf(&self, file: &File, index: u64) -> Option<FrameNumber> {
+    fn tree_leaf(&self, file: &FileState, index: u64) -> Option<FrameNumber> {
         let p = self.platform();
         let (mut node, levels) = (FrameNumber(file.root.get(p)), file.levels.get(p));
         if node == FrameNumber::NONE || index >> (SHIFT * levels) != 0 {
@@ -62,22 +62,22 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// The cached page, with a hold for the caller.
     pub(super) fn find_cached(&self, id: FileSlot, index: u64) -> Option<FrameNumber> {
         let p = self.platform();
-        let file = self.file(id);
+        let file = self.file_at(id);
         let _guard = file.lock.lock(self);
         let found = self.cached_at(file, index)?;
-        self.frames().get(found).refs.fetch_add(p, 1, Ordering::Relaxed);
+        self.memmap().get(found).refs.fetch_add(p, 1, Ordering::Relaxed);
         Some(found)
     }
 
     /// The cached page. Under the tree's lock.
-    pub(super) fn cached_at(&self, file: &File, index: u64) -> Option<FrameNumber> {
+    pub(super) fn cached_at(&self, file: &FileState, index: u64) -> Option<FrameNumber> {
         unpack(slot(self, self.tree_leaf(file, index)?, index, 0).get(self.platform()))
     }
 
     /// Whether a page of a file is in its cache. On a quiet system.
     pub(crate) fn audit_cached(&self, n: FrameNumber) -> bool {
-        let (p, frame) = (self.platform(), self.frames().get(n));
-        let file = self.file(crate::handle::FileSlot(frame.owner.get(p)));
+        let (p, frame) = (self.platform(), self.memmap().get(n));
+        let file = self.file_at(crate::handle::FileSlot(frame.owner.get(p)));
         let _guard = file.lock.lock(self);
         self.cached_at(file, frame.index.get(p)) == Some(n)
     }
@@ -85,7 +85,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Takes a page out without a look at who holds it; the cache's hold is the caller's now. Returns whether it was there.
     pub(super) fn detach_cached(&self, id: FileSlot, index: u64, n: FrameNumber) -> bool {
         let p = self.platform();
-        let file = self.file(id);
+        let file = self.file_at(id);
         let _guard = file.lock.lock(self);
         if self.cached_at(file, index) != Some(n) {
             return false;
@@ -101,7 +101,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::OutOfMemory`]; [`Error::BeyondFile`].
     pub(super) fn insert_cached(&self, id: FileSlot, index: u64, n: FrameNumber) -> Result<Insert, Error> {
         let p = self.platform();
-        let file = self.file(id);
+        let file = self.file_at(id);
         let mut spare = [FrameNumber::NONE; MAX_LEVELS];
         let mut spares = 0;
         let done = loop {
@@ -124,7 +124,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             // Reserved outside the lock, then tried again.
             match self.alloc_own(AllocFrom::HERE) {
                 Ok(node) => {
-                    self.frames().get(node).refs.set(p, 0);
+                    self.memmap().get(node).refs.set(p, 0);
                     spare[spares] = node;
                     spares += 1;
                 }
@@ -142,7 +142,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Inserts with the nodes at hand; `None` if there are too few, with nothing changed but nodes used.
     fn insert_with(
         &self,
-        file: &File,
+        file: &FileState,
         index: u64,
         n: FrameNumber,
         spare: &[FrameNumber],
@@ -172,7 +172,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let slot = slot(self, node, index, 0);
         if let Some(there) = unpack(slot.get(p)) {
-            self.frames().get(there).refs.fetch_add(p, 1, Ordering::Relaxed);
+            self.memmap().get(there).refs.fetch_add(p, 1, Ordering::Relaxed);
             return Some(Insert::There(there));
         }
         slot.set(p, n.0 + 1);
@@ -185,7 +185,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]: it is as high as it was, or higher.
-    pub(super) fn tree_grow(&self, file: &File, pages: u64) -> Result<(), Error> {
+    pub(super) fn tree_grow(&self, file: &FileState, pages: u64) -> Result<(), Error> {
         let p = self.platform();
         let high_enough = |above: Option<FrameNumber>| {
             let _guard = file.lock.lock(self);
@@ -209,14 +209,14 @@ impl<'p, P: Platform> Manager<'p, P> {
                 return Ok(());
             }
             let node = self.alloc_own(AllocFrom::HERE)?;
-            self.frames().get(node).refs.set(p, 0);
+            self.memmap().get(node).refs.set(p, 0);
             spare = Some(node);
         }
     }
 
     /// Frees the nodes on the way to `index` that hold nothing: an insert that ran out of memory half-way put them
     /// there. Under the tree's lock.
-    fn tree_prune(&self, file: &File, index: u64) {
+    fn tree_prune(&self, file: &FileState, index: u64) {
         let p = self.platform();
         let levels = file.levels.get(p);
         let mut path = [FrameNumber::NONE; MAX_LEVELS];
@@ -230,7 +230,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             if node == FrameNumber::NONE {
                 continue;
             }
-            if self.frames().get(node).refs.get(p) > 0 {
+            if self.memmap().get(node).refs.get(p) > 0 {
                 return;
             }
             self.free_one(node);
@@ -245,14 +245,14 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     fn count_slot(&self, node: FrameNumber, by: i32) -> u32 {
-        let refs = &self.frames().get(node).refs;
+        let refs = &self.memmap().get(node).refs;
         let count = refs.get(self.platform()).wrapping_add_signed(by);
         refs.set(self.platform(), count);
         count
     }
 
     /// Empties a slot, and frees the nodes that this leaves empty. Under the tree's lock.
-    pub(super) fn tree_remove(&self, file: &File, index: u64) {
+    pub(super) fn tree_remove(&self, file: &FileState, index: u64) {
         let p = self.platform();
         let levels = file.levels.get(p);
         let mut path = [FrameNumber::NONE; MAX_LEVELS];
@@ -276,10 +276,10 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// The first cached page of a range, and its index, with a hold for the caller.
     pub(super) fn hold_next_cached(&self, id: FileSlot, range: Range<u64>) -> Option<(u64, FrameNumber)> {
-        let file = self.file(id);
+        let file = self.file_at(id);
         let _guard = file.lock.lock(self);
         let (index, n) = self.next_cached_at(file, range)?;
-        self.frames().get(n).refs.fetch_add(self.platform(), 1, Ordering::Relaxed);
+        self.memmap().get(n).refs.fetch_add(self.platform(), 1, Ordering::Relaxed);
         Some((index, n))
     }
 
@@ -292,13 +292,13 @@ impl<'p, P: Platform> Manager<'p, P> {
         most: usize,
         held: &mut FrameVec,
     ) -> u64 {
-        let file = self.file(id);
+        let file = self.file_at(id);
         let _guard = file.lock.lock(self);
         let mut at = range.start;
         while held.as_slice().len() < most
             && let Some((index, n)) = self.next_cached_at(file, at..range.end)
         {
-            self.frames().get(n).refs.fetch_add(self.platform(), 1, Ordering::Relaxed);
+            self.memmap().get(n).refs.fetch_add(self.platform(), 1, Ordering::Relaxed);
             held.push(n);
             at = index + 1;
         }
@@ -306,7 +306,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The first cached page of a range, and its index. Under the tree's lock.
-    fn next_cached_at(&self, file: &File, range: Range<u64>) -> Option<(u64, FrameNumber)> {
+    fn next_cached_at(&self, file: &FileState, range: Range<u64>) -> Option<(u64, FrameNumber)> {
         let p = self.platform();
         let end = range.end.min(1 << (SHIFT * file.levels.get(p)));
         let mut index = range.start;
@@ -341,7 +341,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             1 + children.map(|child| below(mm, child, level - 1)).sum::<u64>()
         }
         let p = self.platform();
-        let file = self.file(id);
+        let file = self.file_at(id);
         match FrameNumber(file.root.get(p)) {
             FrameNumber::NONE => 0,
             root => below(self, root, file.levels.get(p) - 1),

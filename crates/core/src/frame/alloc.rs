@@ -92,7 +92,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         // A `Frames` exists only for an allocated block, so no other CPU frees it at this moment, and a look is enough.
         // It fails if somebody has freed it by number behind the owner's back; that somebody had the error's chance, we
         // keep the state.
-        if let Some(frame) = self.frames().find(first)
+        if let Some(frame) = self.memmap().find(first)
             && let state = frame.state.get(p)
             && Frame::is_given_out(state, order)
         {
@@ -108,7 +108,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// itself uses, or that has another order.
     pub fn free_frames_at(&self, first: FrameNumber, order: u8) -> Result<(), Error> {
         let p = self.platform();
-        let frame = self.frames().find(first).ok_or(Error::NoSuchFrame(first))?;
+        let frame = self.memmap().find(first).ok_or(Error::NoSuchFrame(first))?;
         if !frame.claim(p, order) {
             let absent = frame.kind(p) == Kind::Absent;
             return Err(if absent { Error::NoSuchFrame(first) } else { Error::NotAllocated(first) });
@@ -125,7 +125,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Frees frames and large pages of the core's own.
     pub(crate) fn free_all(&self, frames: &[FrameNumber]) {
         let p = self.platform();
-        let state = |n: FrameNumber| self.frames().get(n).state.get(p);
+        let state = |n: FrameNumber| self.memmap().get(n).state.get(p);
         let place = |n: FrameNumber| (Frame::zone_of(state(n)), Frame::order_of(state(n)));
         let mut rest = frames;
         while let Some(&first) = rest.first() {
@@ -154,7 +154,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     fn make_own(&self, n: FrameNumber) -> FrameNumber {
-        self.frames().get(n).set_flags(self.platform(), flag::OWN);
+        self.memmap().get(n).set_flags(self.platform(), flag::OWN);
         self.platform().clear_frame(n);
         n
     }

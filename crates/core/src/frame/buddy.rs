@@ -118,7 +118,7 @@ impl Zone {
     }
 
     pub fn lock<'a, P: Platform>(&'a self, mm: &'a Manager<'_, P>) -> ZoneGuard<'a, P> {
-        ZoneGuard { zone: self, p: mm.platform(), frames: mm.frames(), _lock: self.hot.lock.lock(mm) }
+        ZoneGuard { zone: self, p: mm.platform(), frames: mm.memmap(), _lock: self.hot.lock.lock(mm) }
     }
 
     /// Takes a block, if taking it leaves `floor` frames.

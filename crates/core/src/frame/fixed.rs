@@ -22,7 +22,7 @@ pub(crate) fn own<'p, P: Platform, T: Zeroed>(mm: &Manager<'p, P>, count: usize)
         return Err(Error::TooLittleMemory);
     }
     let (first, _) = mm.alloc_frames(order, AllocFrom::NOW).map_err(|_| Error::TooLittleMemory)?.into_raw();
-    mm.frames().get(first).set_flags(p, flag::OWN);
+    mm.memmap().get(first).set_flags(p, flag::OWN);
     (0..1 << order).for_each(|n| p.clear_frame(first.add(n)));
     let at = p.direct(first.phys()).cast::<T>();
     // SAFETY: the block is nobody else's, never given back, contiguous in the direct map as all memory that was handed

@@ -12,7 +12,7 @@ use crate::profile::Scope;
 impl<P: Platform> Manager<'_, P> {
     /// Whether somebody reclaims the page or writes it out.
     pub(crate) fn is_page_locked(&self, n: FrameNumber) -> bool {
-        self.frames().get(n).state.load(self.platform(), Ordering::Acquire) & flag::LOCKED != 0
+        self.memmap().get(n).state.load(self.platform(), Ordering::Acquire) & flag::LOCKED != 0
     }
 
     /// Lets go of the page, and wakes who waits for it.
@@ -20,7 +20,7 @@ impl<P: Platform> Manager<'_, P> {
         let p = self.platform();
         // Release: partner of the Acquire of the next holder.
         let state =
-            self.frames().get(n).state.fetch_and(p, !(flag::LOCKED | flag::AWAITED), Ordering::Release);
+            self.memmap().get(n).state.fetch_and(p, !(flag::LOCKED | flag::AWAITED), Ordering::Release);
         if state & flag::AWAITED != 0 {
             p.wake(WaitKey::Page(n));
         }
@@ -28,7 +28,7 @@ impl<P: Platform> Manager<'_, P> {
 
     /// Waits until the page is free, and locks it. The caller holds the page. May wait.
     pub(crate) fn lock_page(&self, n: FrameNumber) {
-        self.await_page(n, &mut || self.frames().get(n).try_lock(self.platform()));
+        self.await_page(n, &mut || self.memmap().get(n).try_lock(self.platform()));
     }
 
     /// Waits until nobody has locked the page. The caller holds the page. May wait.
@@ -43,7 +43,7 @@ impl<P: Platform> Manager<'_, P> {
         p.wait(WaitKey::Page(n), &mut || {
             // Asked again once the mark is set: who unlocks after that finds the mark.
             free() || {
-                self.frames().get(n).set_flags(p, flag::AWAITED);
+                self.memmap().get(n).set_flags(p, flag::AWAITED);
                 free()
             }
         });

@@ -126,7 +126,7 @@ impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
     #[inline(always)]
     fn pop(&self, lists: &ZoneLists, order: u8, kind: Kind) -> Option<FrameNumber> {
         let p = self.mm.platform();
-        let FrameBlock { n, frame } = lists.chains[usize::from(order)].pop_front(p, &self.mm.frames())?;
+        let FrameBlock { n, frame } = lists.chains[usize::from(order)].pop_front(p, &self.mm.memmap())?;
         frame.set_kind(p, kind, order);
         lists.count.set(p, lists.count.get(p) - (1 << order));
         let held = &self.slot.pages.held;
@@ -143,7 +143,7 @@ impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
         }
         let (p, mm, lists) = (self.mm.platform(), self.mm, self.of_zone(zone));
         block.frame.set_at_hand(p, order);
-        lists.chains[usize::from(order)].push_front(p, &mm.frames(), block);
+        lists.chains[usize::from(order)].push_front(p, &mm.memmap(), block);
         let before = lists.count.get(p);
         lists.count.set(p, before + (1 << order));
         let held = &self.slot.pages.held;
@@ -180,7 +180,7 @@ impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
         let (p, mm, lists) = (self.mm.platform(), self.mm, self.of_zone(zone));
         let (mut cut, mut frames) = (FrameVec::new(), 0);
         for o in (0..ORDERS).map(|i| (usize::from(order) + i) % ORDERS) {
-            lists.chains[o].cut_back(p, &mm.frames(), |n| {
+            lists.chains[o].cut_back(p, &mm.memmap(), |n| {
                 let more = frames < batch;
                 if more {
                     cut.push(n);
@@ -241,13 +241,13 @@ impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
             for (order, chain) in lists.chains.iter().enumerate() {
                 let mut n = chain.first(p);
                 while n != FrameNumber::NONE && count <= lists.count.get(p) {
-                    let state = mm.frames().get(n).state.get(p);
+                    let state = mm.memmap().get(n).state.get(p);
                     good &= Frame::kind_of(state) == Kind::Tail
                         && state & flag::LISTED != 0
                         && usize::from(Frame::order_of(state)) == order
                         && Frame::zone_of(state) == z;
                     count += 1 << order;
-                    n = mm.frames().get(n).next(p);
+                    n = mm.memmap().get(n).next(p);
                 }
             }
             good &= count == lists.count.get(p);
@@ -370,7 +370,7 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     fn give_within(&self, zone: &Zone, blocks: &[FrameNumber], order: u8, limits: impl Fn() -> ListLimits) {
-        let frames = self.frames();
+        let frames = self.memmap();
         let mut rest = blocks;
         while !rest.is_empty() {
             // As many as fit, in one section.
@@ -407,7 +407,7 @@ impl<P: Platform> Manager<'_, P> {
         let mut frames = 0;
         let guard = zone.lock(self);
         for &n in blocks.as_slice() {
-            let order = Frame::order_of(self.frames().get(n).state.get(p));
+            let order = Frame::order_of(self.memmap().get(n).state.get(p));
             guard.put(n, order);
             frames += 1 << order;
         }
@@ -421,11 +421,11 @@ impl<P: Platform> Manager<'_, P> {
         let p = self.platform();
         let (mut n, mut total) = (chain.first(), 0);
         while n != FrameNumber::NONE {
-            let zone = self.zone(Frame::zone_of(self.frames().get(n).state.get(p)));
+            let zone = self.zone(Frame::zone_of(self.memmap().get(n).state.get(p)));
             let mut frames = 0;
             let guard = zone.lock(self);
             while n != FrameNumber::NONE && zone.contains(n) {
-                let (frame, block) = (self.frames().get(n), n);
+                let (frame, block) = (self.memmap().get(n), n);
                 let order = Frame::order_of(frame.state.get(p));
                 n = frame.next(p);
                 guard.put(block, order);

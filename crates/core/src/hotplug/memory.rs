@@ -91,7 +91,7 @@ impl<P: Platform> Manager<'_, P> {
         let p = self.platform();
         let zone = self.zone_of_block(first)?;
         for n in (0..FRAMES).map(|i| first.add(i)) {
-            match self.frames().get(n).kind(p) {
+            match self.memmap().get(n).kind(p) {
                 // It stays what it is, so that no lock is needed for the look.
                 Kind::Reserved => return Err(Error::NotMovable(n)),
                 Kind::Absent if zone.leaving(p) != Some(first) => return Err(Error::NoSuchFrame(n)),
@@ -124,7 +124,7 @@ impl<P: Platform> Manager<'_, P> {
     pub fn finish_offline(&self, leaving: Leaving) -> Result<Offline, Remains> {
         let p = self.platform();
         let first = leaving.first;
-        let zone = self.zone(Frame::zone_of(self.frames().get(first).state.get(p)));
+        let zone = self.zone(Frame::zone_of(self.memmap().get(first).state.get(p)));
         if zone.lock(self).left() < FRAMES {
             // Pages on their way to a list are held by that.
             self.drain_lru_batches();
@@ -132,7 +132,7 @@ impl<P: Platform> Manager<'_, P> {
         let mut work = Work::begin(self);
         self.unpark(&mut work);
         for n in (0..FRAMES).map(|i| first.add(i)) {
-            if self.frames().get(n).kind(p) == Kind::File || self.is_swappable(n) {
+            if self.memmap().get(n).kind(p) == Kind::File || self.is_swappable(n) {
                 crate::reclaim::evict(self, n);
                 work.did(2 * cost::RECLAIM);
             }
@@ -150,17 +150,17 @@ impl<P: Platform> Manager<'_, P> {
             return Ok(Offline { first });
         }
         work.did(FRAMES);
-        let in_use = |n: &FrameNumber| !matches!(self.frames().get(*n).kind(p), Kind::Absent | Kind::Tail);
+        let in_use = |n: &FrameNumber| !matches!(self.memmap().get(*n).kind(p), Kind::Absent | Kind::Tail);
         // A tail alone: it is being freed at this moment, or belongs to a block that is named instead.
         let frame = (0..FRAMES).map(|i| first.add(i)).find(in_use).unwrap_or(first);
-        let kind = self.frames().get(frame).kind(p);
+        let kind = self.memmap().get(frame).kind(p);
         Err(Remains { leaving, frame, kind })
     }
 
     /// Gives up: the block is as any other again. Any context but an interrupt handler. No IPI.
     pub fn cancel_offline(&self, leaving: Leaving) {
         let (p, first) = (self.platform(), leaving.first);
-        let zone = self.zone(Frame::zone_of(self.frames().get(first).state.get(p)));
+        let zone = self.zone(Frame::zone_of(self.memmap().get(first).state.get(p)));
         zone.lock(self).end_leave(0);
         self.put_back_retired(zone, first);
     }
@@ -168,7 +168,7 @@ impl<P: Platform> Manager<'_, P> {
     /// Memory comes back. Any context but an interrupt handler. No IPI.
     pub fn bring_online(&self, block: Offline) {
         let (p, first) = (self.platform(), block.first);
-        let zone = self.zone(Frame::zone_of(self.frames().get(first).state.get(p)));
+        let zone = self.zone(Frame::zone_of(self.memmap().get(first).state.get(p)));
         self.put_back_retired(zone, first);
         zone.lock(self).count_offline(-(FRAMES as i32));
         set_watermarks(self);
@@ -180,7 +180,7 @@ impl<P: Platform> Manager<'_, P> {
         for step in (0..FRAMES).step_by(STEP as usize) {
             let guard = zone.lock(self);
             for n in (step..step + STEP).map(|i| first.add(i)) {
-                if self.frames().get(n).kind(p) == Kind::Absent {
+                if self.memmap().get(n).kind(p) == Kind::Absent {
                     guard.put(n, 0);
                 }
             }
@@ -199,7 +199,7 @@ impl<P: Platform> Manager<'_, P> {
         let p = self.platform();
         let absent = |zone: &Zone| {
             (zone.start.0..zone.end.0)
-                .filter(|&n| self.frames().get(FrameNumber(n)).kind(p) == Kind::Absent)
+                .filter(|&n| self.memmap().get(FrameNumber(n)).kind(p) == Kind::Absent)
                 .count()
         };
         self.zones().map(|zone| absent(zone) as u64).sum()

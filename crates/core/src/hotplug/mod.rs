@@ -77,7 +77,7 @@ impl<P: Platform> Manager<'_, P> {
         for (space, generation) in &here.slot().tlb.tags {
             match space.get().checked_sub(1) {
                 Some(id) if p.broken(Rule::OnlineStartsEmpty) => {
-                    generation.set(self.space(SpaceSlot(id)).generation(p).0);
+                    generation.set(self.space_at(SpaceSlot(id)).generation(p).0);
                 }
                 _ => space.set(0),
             }
@@ -142,6 +142,6 @@ impl<P: Platform> Manager<'_, P> {
             && slot.spare_batch.get() == 0
             && !self.has_block(cpu)
             && slot.inbox.is_empty(p)
-            && !spaces.any(|id| self.space(id).cpus.0.contains(p, cpu))
+            && !spaces.any(|id| self.space_at(id).cpus.0.contains(p, cpu))
     }
 }

@@ -22,7 +22,7 @@ impl FrameChain {
     pub fn append<P: Platform>(&mut self, mm: &Manager<'_, P>, first: FrameNumber, last: FrameNumber) {
         match self.last {
             FrameNumber::NONE => self.first = first,
-            end => mm.frames().get(end).set_next(mm.platform(), first),
+            end => mm.memmap().get(end).set_next(mm.platform(), first),
         }
         self.last = last;
     }
@@ -35,7 +35,7 @@ impl FrameChain {
     /// Makes what stands behind `next` the end of this.
     pub fn lead_to<P: Platform>(&self, mm: &Manager<'_, P>, next: FrameNumber) {
         if self.last != FrameNumber::NONE {
-            mm.frames().get(self.last).set_next(mm.platform(), next);
+            mm.memmap().get(self.last).set_next(mm.platform(), next);
         }
     }
 

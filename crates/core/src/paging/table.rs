@@ -135,7 +135,7 @@ fn step<P: Platform>(
     // Release: the table is zeroed and its lock ready, before anybody can walk into it.
     match slot.replace(p, entry.0, Entry::table(new).0, Ordering::AcqRel) {
         Ok(_) => {
-            mm.frames().get(table).refs.fetch_add(p, 1, Ordering::Relaxed);
+            mm.memmap().get(table).refs.fetch_add(p, 1, Ordering::Relaxed);
             Ok(Ok(new))
         }
         Err(_) => {
@@ -187,7 +187,7 @@ fn kernel_slots<'p, P: Platform>(
 pub(crate) fn make_table<P: Platform>(mm: &Manager<'_, P>, from: AllocFrom) -> Result<FrameNumber, Error> {
     let table = mm.alloc_one(Kind::Table, from)?;
     mm.platform().clear_frame(table);
-    mm.frames().get(table).prepare_table(mm.platform());
+    mm.memmap().get(table).prepare_table(mm.platform());
     Ok(table)
 }
 
@@ -241,8 +241,8 @@ pub(crate) fn unhook<P: Platform>(
             let (child, at) = (entry.frame(), base + i * span);
             if gap.covers(PageRange::new(PageNumber(at), span)) {
                 slot.store(p, 0, Ordering::Release);
-                mm.frames().get(table).refs.fetch_sub(p, 1, Ordering::Relaxed);
-                let frame = mm.frames().get(child);
+                mm.memmap().get(table).refs.fetch_sub(p, 1, Ordering::Relaxed);
+                let frame = mm.memmap().get(child);
                 frame.owner.set(p, chain.first.0);
                 // Its first page, and, in the low bits that are 0 there, its level.
                 frame.index.set(p, at | u64::from(level - 1));
@@ -269,7 +269,7 @@ pub(crate) fn free_unhooked<P: Platform>(
     let p = mm.platform();
     let mut at = tables.first;
     while at != FrameNumber::NONE {
-        let frame = mm.frames().get(at);
+        let frame = mm.memmap().get(at);
         let (next, place) = (FrameNumber(frame.owner.get(p)), frame.index.get(p));
         free_below(mm, at, ((place & 511) as u32, place & !511), range, work, each);
         at = next;
@@ -299,7 +299,7 @@ fn free_below<P: Platform>(
     let inside =
         inside.map_or(0..0, |part| (part.start.0 - base) / span..(part.end().0 - 1 - base) / span + 1);
     let outside = (0..slots).filter(|i| !inside.contains(i));
-    let mut tables = if level == 0 { 0 } else { mm.frames().get(table).refs.load(p, Ordering::Acquire) };
+    let mut tables = if level == 0 { 0 } else { mm.memmap().get(table).refs.load(p, Ordering::Acquire) };
     for i in inside.clone().chain(outside) {
         if tables == 0 && !inside.contains(&i) {
             break;
@@ -359,12 +359,12 @@ fn count_below<P: Platform>(
             (found, own, good) = (found + 1 + below, own + 1, good && below_good);
         }
     }
-    (found, good && (level == 0 || own == mm.frames().get(table).refs.get(mm.platform())))
+    (found, good && (level == 0 || own == mm.memmap().get(table).refs.get(mm.platform())))
 }
 
 impl Leaf {
     pub fn lock<'a, 'p, P: Platform>(self, mm: &'a Manager<'p, P>) -> LockedLeaf<'a, 'p, P> {
-        let frame: &'p Frame = mm.frames().get(self.table);
+        let frame: &'p Frame = mm.memmap().get(self.table);
         LockedLeaf { mm, leaf: self, _lock: frame.table_lock().lock(mm) }
     }
 
@@ -442,7 +442,7 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
                 fill(seen);
             }
         }
-        self.mm.frames().get(self.leaf.table).refs.fetch_add(p, 1, Ordering::Relaxed);
+        self.mm.memmap().get(self.leaf.table).refs.fetch_add(p, 1, Ordering::Relaxed);
     }
 
     /// Takes an entry out in one step, so that a dirty bit set at the last moment is in what this gives.

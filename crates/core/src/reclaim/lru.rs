@@ -110,13 +110,13 @@ const LATELY: u32 = 4096;
 
 impl<'p, P: Platform> Manager<'p, P> {
     fn node_of(&self, n: FrameNumber) -> &'p Node {
-        self.node(Frame::node_of(self.frames().get(n).state.get(self.platform())))
+        self.node(Frame::node_of(self.memmap().get(n).state.get(self.platform())))
     }
 
     /// A new page of a file, bound for its list. The batch has its own hold on the page until then.
     pub(crate) fn lru_add(&self, n: FrameNumber) {
         let p = self.platform();
-        self.frames().get(n).refs.fetch_add(p, 1, Ordering::Relaxed);
+        self.memmap().get(n).refs.fetch_add(p, 1, Ordering::Relaxed);
         let full = {
             let here = CpuGuard::new(self);
             let batch = &here.slot().lru;
@@ -145,13 +145,13 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Puts pages at the head of their lists, and lets go of them. Oldest first.
     pub(crate) fn put_back(&self, pages: &[FrameNumber]) {
-        self.put_back_by(pages, |list, run| list.join_front(self.platform(), &self.frames(), run));
+        self.put_back_by(pages, |list, run| list.join_front(self.platform(), &self.memmap(), run));
     }
 
     /// Puts pages back at the old end of the list that they come from, and lets go of them. Oldest first.
     pub(crate) fn put_back_old(&self, pages: &[FrameNumber]) {
         self.put_back_by(pages, |list, run| {
-            run.iter().rev().for_each(|&n| list.push_back(self.platform(), &self.frames(), n));
+            run.iter().rev().for_each(|&n| list.push_back(self.platform(), &self.memmap(), n));
         });
     }
 
@@ -159,7 +159,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         // Nobody else changes these bits of a page that is on no list and in our hands.
         let place = |n: FrameNumber| {
-            let state = self.frames().get(n).state.get(p);
+            let state = self.memmap().get(n).state.get(p);
             (Frame::node_of(state), state & (flag::ACTIVE | KIND))
         };
         let mut rest = pages;
@@ -171,7 +171,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             let node = self.node(node);
             let _guard = node.lock.lock(self);
             for &n in run {
-                self.frames().get(n).set_flags(p, flag::LISTED);
+                self.memmap().get(n).set_flags(p, flag::LISTED);
             }
             join(node.list(list), run);
             rest = after;
@@ -182,7 +182,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Takes a page off its list, if it is on one: before it is freed.
     pub(crate) fn unlist(&self, n: FrameNumber) {
         let p = self.platform();
-        let frame = self.frames().get(n);
+        let frame = self.memmap().get(n);
         if frame.state.load(p, Ordering::Acquire) & flag::LISTED == 0 {
             return;
         }
@@ -190,7 +190,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let _guard = node.lock.lock(self);
         let state = frame.state.fetch_and(p, !flag::LISTED, Ordering::AcqRel);
         if state & flag::LISTED != 0 {
-            node.list(state).remove(p, &self.frames(), n);
+            node.list(state).remove(p, &self.memmap(), n);
         }
     }
 
@@ -205,15 +205,15 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let mut cut = [FrameNumber::NONE; MAX_LRU_BATCH];
         let _guard = node.lock.lock(self);
-        let count = list.cut_back(p, &self.frames(), &mut cut[..want.min(MAX_LRU_BATCH)]);
+        let count = list.cut_back(p, &self.memmap(), &mut cut[..want.min(MAX_LRU_BATCH)]);
         for &n in &cut[..count] {
-            let frame = self.frames().get(n);
+            let frame = self.memmap().get(n);
             // A page whose last hold is gone is being freed by whoever dropped it, who waits for this lock.
             if get_unless_free(p, frame) {
                 frame.clear_flags(p, flag::LISTED);
                 pages.push(n);
             } else {
-                list.push_front(p, &self.frames(), n);
+                list.push_front(p, &self.memmap(), n);
             }
         }
         pages
@@ -222,7 +222,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Takes this page off its list, with a hold for the caller, if it is on one.
     pub(crate) fn isolate_one(&self, n: FrameNumber) -> bool {
         let p = self.platform();
-        let (frame, node) = (self.frames().get(n), self.node_of(n));
+        let (frame, node) = (self.memmap().get(n), self.node_of(n));
         let _guard = node.lock.lock(self);
         // Only who holds this lock takes it off: it stays what it is, and on this list.
         let state = frame.state.load(p, Ordering::Acquire);
@@ -231,7 +231,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let mine = listed && get_unless_free(p, frame);
         if mine {
             frame.clear_flags(p, flag::LISTED);
-            node.list(state).remove(p, &self.frames(), n);
+            node.list(state).remove(p, &self.memmap(), n);
         }
         mine
     }
@@ -252,7 +252,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             let mut pages = FrameVec::new();
             while n != FrameNumber::NONE && !pages.is_full() {
                 pages.push(n);
-                n = self.frames().get(n).next(p);
+                n = self.memmap().get(n).next(p);
             }
             self.put_back(pages.as_slice());
         }
@@ -273,10 +273,10 @@ impl<'p, P: Platform> Manager<'p, P> {
             ] {
                 let (mut n, mut len) = (list.first(p), 0);
                 while n != FrameNumber::NONE && len <= list.len(p) {
-                    let state = self.frames().get(n).state.get(p);
+                    let state = self.memmap().get(n).state.get(p);
                     good &= state & (flag::LISTED | flag::ACTIVE | KIND) == flag::LISTED | want;
                     len += 1;
-                    n = self.frames().get(n).next(p);
+                    n = self.memmap().get(n).next(p);
                 }
                 good &= len == list.len(p);
                 total += len;

@@ -132,7 +132,7 @@ fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, kind: LruType, by
     let pages = mm.isolate(id, kind, true, mm.config().scan_batch as usize);
     mm.emit(Event::Scanned { by, pages: pages.as_slice().len() as u32 });
     for &n in pages.as_slice() {
-        let frame = mm.frames().get(n);
+        let frame = mm.memmap().get(n);
         if frame.try_lock(p) {
             let used = aging::uses(mm, n).used > 0;
             mm.emit(Event::Looked { frame: n, used });
@@ -158,7 +158,7 @@ fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, kind: LruType, 
         mm.emit(Event::Scanned { by, pages: scanned });
         let (mut back, mut wait) = (FrameVec::new(), FrameVec::new());
         for &n in pages.as_slice() {
-            if !mm.frames().get(n).try_lock(p) {
+            if !mm.memmap().get(n).try_lock(p) {
                 back.push(n);
                 continue;
             }
@@ -208,7 +208,7 @@ enum Considered {
 /// flush.
 fn consider<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Considered {
     let mm = batch.manager();
-    let frame = mm.frames().get(n);
+    let frame = mm.memmap().get(n);
     let before = batch.cleared();
     let leave = Leave::of(mm, n);
     let uses = look(batch, &leave);
@@ -238,7 +238,7 @@ pub(crate) fn evict<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) {
     if !mm.isolate_one(n) {
         return;
     }
-    let frame = mm.frames().get(n);
+    let frame = mm.memmap().get(n);
     if !frame.try_lock(p) {
         return mm.put_back(&[n]);
     }
@@ -314,7 +314,7 @@ impl<'a, 'p, P: Platform> Leave<'a, 'p, P> {
                 Added::Before => {}
             }
         }
-        let is_dirty = || mm.frames().get(self.page).state.get(p) & flag::DIRTY != 0;
+        let is_dirty = || mm.memmap().get(self.page).state.get(p) & flag::DIRTY != 0;
         if (dirty || is_dirty()) && !self.may_write() { Err(Event::PageoutDeferred) } else { Ok(()) }
     }
 
@@ -331,7 +331,7 @@ impl<'a, 'p, P: Platform> Leave<'a, 'p, P> {
 /// unmapped in the same step: most pages that reclaim takes are such, and a walk is saved.
 fn look<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>) -> Uses {
     let (mm, n) = (batch.manager(), leave.page);
-    match mm.frames().get(n).maps.get(mm.platform()) {
+    match mm.memmap().get(n).maps.get(mm.platform()) {
         0 => Uses::default(),
         1 => {
             let mut uses = Uses::default();
@@ -358,7 +358,7 @@ fn look<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>) ->
 fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>, must: bool) -> Fate {
     let (mm, n) = (batch.manager(), leave.page);
     let p = mm.platform();
-    let frame = mm.frames().get(n);
+    let frame = mm.memmap().get(n);
     let anon = mm.is_swappable(n);
     let is_dirty = || frame.state.get(p) & flag::DIRTY != 0;
     if anon && Frame::order_of(frame.state.get(p)) > 0 {
@@ -412,7 +412,7 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>, 
 /// Takes a clean page from its file or from the swap cache, if nobody else holds it.
 fn uncache<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Fate {
     let p = mm.platform();
-    let frame = mm.frames().get(n);
+    let frame = mm.memmap().get(n);
     let (taken, store, block) = if mm.is_swappable(n) {
         // None: it was never given a slot, and whoever drops its last hold frees it.
         let Some(slot) = mm.slot_of(n) else { return Fate::Keep };

@@ -125,7 +125,7 @@ impl<P: Platform> Manager<'_, P> {
         let of_node = |kind| self.nodes().map(move |node| node.lens(p, kind).1).sum::<u64>();
         let activated = distance < of_node(LruType::Files) + of_node(LruType::Anon);
         if activated {
-            self.frames().get(n).set_flags(p, flag::ACTIVE);
+            self.memmap().get(n).set_flags(p, flag::ACTIVE);
         }
         self.emit(Event::Refaulted { activated });
     }

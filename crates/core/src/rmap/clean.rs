@@ -10,7 +10,7 @@ use crate::paging::Entry;
 use crate::platform::Platform;
 use crate::rule::Rule;
 use crate::tlb::UnmapBatch;
-use crate::vma::Space;
+use crate::vma::SpaceState;
 
 /// Takes the right to write, and with it the dirty bit, from every entry that leads to the page, and leaves the flush to
 /// the batch; gives whether the page has anything to write. The caller holds and has locked the page, so that no fault
@@ -36,10 +36,10 @@ use crate::vma::Space;
 pub(crate) fn clean<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> bool {
     let mm = batch.manager();
     let p = mm.platform();
-    let frame = mm.frames().get(n);
+    let frame = mm.memmap().get(n);
     // PITFALLS 4: an operation may have taken an entry of this page out, moved its dirty bit to the page, and not have flushed
     // yet: a CPU still writes through it.
-    let missing = |id, space: &Space| {
+    let missing = |id, space: &SpaceState| {
         if space.is_changing(p) && !p.broken(Rule::TakenIsMapped) {
             batch.defer(id, space);
         }

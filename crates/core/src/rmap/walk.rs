@@ -13,12 +13,12 @@ use crate::platform::Platform;
 use crate::pool::Reading;
 use crate::profile::Scope;
 use crate::sync::full_fence;
-use crate::vma::{Of, Space, Vma};
+use crate::vma::{Of, SpaceState, Vma};
 
 /// An entry that leads to the page, with its table's lock held.
 pub(crate) struct Mapping<'a, 'p, P: Platform> {
     pub id: SpaceId,
-    pub space: &'p Space,
+    pub space: &'p SpaceState,
     pub page: PageNumber,
     pub leaf: LockedLeaf<'a, 'p, P>,
     pub entry: Entry,
@@ -50,15 +50,15 @@ pub(crate) fn walk_all<'p, P: Platform>(
     mm: &Manager<'p, P>,
     n: FrameNumber,
     mut visit: impl FnMut(Mapping<'_, 'p, P>) -> ControlFlow<()>,
-    mut missing: impl FnMut(SpaceId, &'p Space),
+    mut missing: impl FnMut(SpaceId, &'p SpaceState),
 ) {
     let p = mm.platform();
     let _scope = charge(p, Scope::RmapWalk);
-    let frame = mm.frames().get(n);
+    let frame = mm.memmap().get(n);
     let owner = frame.owner.get(p);
     let look = |vma: &Vma, page: PageNumber| {
         let id = mm.space_id(SpaceSlot(vma.space.get(p)));
-        let space = mm.space(id);
+        let space = mm.space_at(id);
         let leaf = match table::find(mm, space.root(p), page) {
             // The entry of a large page begins at its own first page; whoever shows a part of it shows no page of ours.
             Way::Large(_) if page != page.large() => None,
@@ -79,7 +79,7 @@ pub(crate) fn walk_all<'p, P: Platform>(
     if frame.kind(p) == Kind::File {
         // The page was locked before; tables are read next. Partner: the fences in a fault on a shared file, which draws it.
         full_fence(p);
-        mm.each_vma(&mm.file(FileSlot(owner)).rmap, Of::File, frame.index.get(p), look);
+        mm.each_vma(&mm.file_at(FileSlot(owner)).rmap, Of::File, frame.index.get(p), look);
     } else if mm.config().swap {
         // Its `anon_vma` may have ended, if nobody maps the page any more.
         let reading = Reading::begin(mm);

@@ -22,7 +22,7 @@ use crate::space::outside::{Kept, Outside};
 use crate::swap::SwapIn;
 use crate::sync::full_fence;
 use crate::tlb;
-use crate::vma::{Space, Vma};
+use crate::vma::{SpaceState, Vma};
 
 /// Where a fault stands.
 enum FaultStep {
@@ -45,7 +45,7 @@ enum Got {
 /// A fault, on its way.
 struct Fault<'a> {
     id: SpaceId,
-    space: &'a Space,
+    space: &'a SpaceState,
     vma: &'a Vma,
     page: PageNumber,
     leaf: Leaf,
@@ -77,7 +77,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Resolves it as far as nothing is to be waited for. By who shares the VMAs.
     fn resolve(
         &self,
-        (id, space): (SpaceId, &Space),
+        (id, space): (SpaceId, &SpaceState),
         page: PageNumber,
         access: UserAccess,
         kept: &mut Kept<'_, 'p, P>,
@@ -156,7 +156,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 // INV-12: another CPU may still see the file's page here. That page may be mapped again: it is in its cache
                 // until the flush, so what was found there is the same frame, or was read after it. A copy of it may not:
                 // finish that flush first, without the lock, and look again.
-                let is_copy = self.frames().get(frame).kind(p) == Kind::Anon;
+                let is_copy = self.memmap().get(frame).kind(p) == Kind::Anon;
                 if is_copy && fault.space.is_behind(p, until) && !p.broken(Rule::RefaultAfterFlush) {
                     drop(locked);
                     self.emit(Event::DeferredCompleted);
@@ -182,7 +182,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 self.settle_one(fault.id, fault.leaf, fault.page, now);
                 continue;
             }
-            self.frames().get(frame).maps.fetch_add(p, 1, Ordering::Relaxed);
+            self.memmap().get(frame).maps.fetch_add(p, 1, Ordering::Relaxed);
             locked.write(fault.page, Entry::page(frame, prot));
             self.emit(Event::Mapped { space: fault.id, page: fault.page, frame, pages: 1 });
             drop(locked);
@@ -210,7 +210,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.put_page(n);
             return Ok(FaultStep::Again);
         }
-        let frame = self.frames().get(n);
+        let frame = self.memmap().get(n);
         if let Some(anon_vma) = fault.vma.anon_vma(p) {
             // All entries that name this slot are of one `anon_vma`, at one index.
             frame.owner.set(p, anon_vma.0);
@@ -235,7 +235,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Whether a new page goes to a list of its own once it is mapped: then it is held until it is on its way.
     pub(super) fn hold_for_list(&self, n: FrameNumber) -> bool {
-        let (p, frame) = (self.platform(), self.frames().get(n));
+        let (p, frame) = (self.platform(), self.memmap().get(n));
         let list = self.config().swap && frame.kind(p) == Kind::Anon;
         if list {
             frame.refs.fetch_add(p, 1, Ordering::Relaxed);
@@ -333,7 +333,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     fn new_anon(&self, fault: &Fault<'_>) -> Result<FrameNumber, Error> {
         let p = self.platform();
         let n = self.alloc_one(Kind::Anon, AllocFrom::HERE)?;
-        let frame = self.frames().get(n);
+        let frame = self.memmap().get(n);
         frame.owner.set(p, fault.vma.anon_vma(p).map_or(0, |anon_vma| anon_vma.0));
         frame.index.set(p, fault.vma.anon_index(p, fault.page));
         frame.maps.set(p, 0);
@@ -350,7 +350,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Ok(FaultStep::Again);
         }
         let n = now.frame();
-        let frame = self.frames().get(n);
+        let frame = self.memmap().get(n);
         if !fault.vma.is_private(p) {
             // No fence here: whoever mapped the page for reading has passed the one in `page_for`, under this table's lock.
             if !self.is_page_locked(n) || p.broken(Rule::WriteWaitsForIo) {
@@ -387,7 +387,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// one that names its slot, nor the other way, and it keeps the slot. Without the lock that fault could come between a
     /// look at the mappings and one at the slot, and give the slot back.
     pub(super) fn has_only_mapping(&self, n: FrameNumber) -> Option<bool> {
-        let (p, frame) = (self.platform(), self.frames().get(n));
+        let (p, frame) = (self.platform(), self.memmap().get(n));
         // Acquire: partner of the Release of whoever let go of the page.
         let only = || frame.kind(p) == Kind::Anon && frame.maps.load(p, Ordering::Acquire) == 1;
         let mapped = only();
@@ -418,7 +418,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         debug_assert_eq!(now.0 & Entry::RIGHTS, seen.0 & Entry::RIGHTS, "the VMAs are shared");
         // The others see what was written here before they shared it: a slot that has older content is not theirs.
         if locked.take(fault.page).has(Entry::DIRTY) && !p.broken(Rule::DirtyBeforeUnlock) {
-            self.frames().get(old).set_flags(p, flag::DIRTY);
+            self.memmap().get(old).set_flags(p, flag::DIRTY);
         }
         self.emit(Event::Unmapped {
             space: fault.id,
@@ -434,7 +434,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             tlb::flush(self, fault.id, Some(range), FlushReason::Copy, false);
         }
         let list = self.hold_for_list(copy);
-        self.frames().get(copy).maps.set(p, 1);
+        self.memmap().get(copy).maps.set(p, 1);
         locked.write(fault.page, Entry::page(copy, fault.vma.prot(p)));
         self.emit(Event::Mapped { space: fault.id, page: fault.page, frame: copy, pages: 1 });
         self.emit(Event::Copied);

@@ -15,7 +15,7 @@ use crate::profile::Scope;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::space::range::Gather;
-use crate::vma::{Space, Vma};
+use crate::vma::{SpaceState, Vma};
 use core::sync::atomic::Ordering;
 
 impl<'p, P: Platform> Manager<'p, P> {
@@ -61,13 +61,13 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     fn copy_vmas(
         &self,
-        parent: &Space,
+        parent: &SpaceState,
         id: SpaceId,
         gather: &mut Gather<'_>,
         work: &mut Work<'_, 'p, P>,
     ) -> Result<(), Error> {
         let p = self.platform();
-        let child = self.space(id);
+        let child = self.space_at(id);
         for (_, vma) in self.vmas_of(parent) {
             let handle = self.new_vma(child)?;
             let range = vma.range(p);
@@ -88,8 +88,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// file come by fault.
     fn copy_entries(
         &self,
-        parent: &Space,
-        (id, child): (SpaceId, &Space),
+        parent: &SpaceState,
+        (id, child): (SpaceId, &SpaceState),
         vma: &Vma,
         gather: &mut Gather<'_>,
         work: &mut Work<'_, 'p, P>,
@@ -122,7 +122,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 if !entry.is_mapped() {
                     continue;
                 }
-                let frame = self.frames().get(entry.frame());
+                let frame = self.memmap().get(entry.frame());
                 if frame.kind(p) != Kind::Anon {
                     continue;
                 }

@@ -32,7 +32,7 @@ impl Gone {
 
     /// The same for the page of a mapping.
     pub fn add<P: Platform>(&mut self, mm: &Manager<'_, P>, n: FrameNumber) {
-        mm.frames().get(n).maps.fetch_sub(mm.platform(), 1, Ordering::Release);
+        mm.memmap().get(n).maps.fetch_sub(mm.platform(), 1, Ordering::Release);
         let slot = mm.slot_without_mapping(n);
         if !mm.is_last_hold(n) {
             return mm.trim(n, slot);
@@ -53,7 +53,7 @@ impl Gone {
 impl<'p, P: Platform> Manager<'p, P> {
     /// A mapping of the page is gone and flushed: lets go of its hold.
     pub(crate) fn drop_mapping(&self, n: FrameNumber) {
-        self.frames().get(n).maps.fetch_sub(self.platform(), 1, Ordering::Release);
+        self.memmap().get(n).maps.fetch_sub(self.platform(), 1, Ordering::Release);
         self.put_page(n);
     }
 
@@ -70,7 +70,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// The swap slot of a page that no entry leads to. By who holds the page.
     fn slot_without_mapping(&self, n: FrameNumber) -> Option<u32> {
         let slot = self.slot_of(n)?;
-        (self.frames().get(n).maps.load(self.platform(), Ordering::Relaxed) == 0).then_some(slot)
+        (self.memmap().get(n).maps.load(self.platform(), Ordering::Relaxed) == 0).then_some(slot)
     }
 
     /// Others hold the page: if that is only the swap cache, in the slot that the page had a moment ago, and nobody wants it,
@@ -84,7 +84,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Lets go of one hold; whether the page is the caller's to free now.
     fn is_last_hold(&self, n: FrameNumber) -> bool {
         let p = self.platform();
-        let frame: &Frame = self.frames().get(n);
+        let frame: &Frame = self.memmap().get(n);
         // AcqRel: every other holder's last use comes before the free.
         if frame.refs.fetch_sub(p, 1, Ordering::AcqRel) != 1 {
             return false;

@@ -23,12 +23,12 @@ use crate::paging::{Entry, UserAccess};
 use crate::platform::Platform;
 use crate::resched::{Work, cost};
 use crate::sync::Word32;
-use crate::vma::{Space, Vma};
+use crate::vma::{SpaceState, Vma};
 use core::sync::atomic::Ordering;
 
 impl<'p, P: Platform> Manager<'p, P> {
     /// Makes the large page that lies across `page`, if there is one, small. By who has the VMAs alone.
-    pub(super) fn split_large_at(&self, space: &Space, page: PageNumber) -> Result<(), Error> {
+    pub(super) fn split_large_at(&self, space: &SpaceState, page: PageNumber) -> Result<(), Error> {
         if page == page.large() {
             return Ok(());
         }
@@ -45,7 +45,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Makes every large page in a range small. By who has the VMAs alone.
     pub(super) fn split_all_large(
         &self,
-        space: &Space,
+        space: &SpaceState,
         range: PageRange,
         work: &mut Work<'_, 'p, P>,
     ) -> Result<(), Error> {
@@ -103,7 +103,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Where the table of a large page is noted: with its second frame, of which nothing else is kept.
     fn deposit(&self, first: FrameNumber) -> &'p Word32 {
-        &self.frames().get(first.add(1)).owner
+        &self.memmap().get(first.add(1)).owner
     }
 
     /// The table that a large page has with it; it is the caller's. By who has the page alone, or has it locked and its
@@ -167,12 +167,12 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
         };
         fill(large);
-        let head = self.frames().get(first);
+        let head = self.memmap().get(first);
         let (owner, index) = (head.owner.get(p), head.anon_index(p));
         // The first stays where it is, on a list or in the hands of reclaim: only its size is another.
         head.make_small(p);
         for i in 1..LARGE_PAGES as u32 {
-            let frame = self.frames().get(first.add(i));
+            let frame = self.memmap().get(first.add(i));
             frame.set_kind(p, Kind::Anon, 0);
             frame.owner.set(p, owner);
             frame.index.set(p, index + u64::from(i));
@@ -192,7 +192,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub(super) fn fault_large(
         &self,
         id: SpaceId,
-        space: &Space,
+        space: &SpaceState,
         vma: &Vma,
         page: PageNumber,
     ) -> Result<bool, Error> {
@@ -215,7 +215,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             p.clear_frame(first.add(i));
             work.did(cost::FRAME);
         }
-        let frame = self.frames().get(first);
+        let frame = self.memmap().get(first);
         frame.owner.set(p, vma.anon_vma(p).map_or(0, |anon_vma| anon_vma.0));
         frame.index.set(p, vma.anon_index(p, span.start));
         frame.maps.set(p, 1);

@@ -37,7 +37,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         p.prepare_root(root);
         self.share_kernel_range(root);
         let slot = SpaceSlot(slot.commit());
-        let space = self.space(slot);
+        let space = self.space_at(slot);
         space.by_address.clear(p);
         space.begin(p, root);
         Ok(self.space_id(slot))

@@ -18,7 +18,7 @@ use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::space::parking::Parking;
 use crate::space::range::Gather;
-use crate::vma::{Space, Vma, check_mappable, check_range};
+use crate::vma::{SpaceState, Vma, check_mappable, check_range};
 
 /// Entries carried at a time.
 const TOGETHER: usize = 32;
@@ -120,7 +120,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             if !entry.is_mapped() {
                 return;
             }
-            let frame = self.frames().get(entry.frame());
+            let frame = self.memmap().get(entry.frame());
             let elsewhere = Frame::node_of(frame.state.get(p)) != to;
             // What has a swap slot stays where it is: the slot would lead to the old frame.
             let in_swap = self.slot_of(entry.frame()).is_some();
@@ -175,12 +175,12 @@ impl<'p, P: Platform> Manager<'p, P> {
     fn copy_to(&self, old: FrameNumber, to: NodeId) -> Option<FrameNumber> {
         let p = self.platform();
         let new = self.alloc_one(Kind::Anon, AllocFrom { node: Some(to), may_reclaim: false }).ok()?;
-        if Frame::node_of(self.frames().get(new).state.get(p)) != to {
+        if Frame::node_of(self.memmap().get(new).state.get(p)) != to {
             self.free_one(new);
             return None;
         }
         p.copy_frame(old, new);
-        let (from, copy) = (self.frames().get(old), self.frames().get(new));
+        let (from, copy) = (self.memmap().get(old), self.memmap().get(new));
         copy.owner.set(p, from.owner.get(p));
         // Without the slot: reclaim may have given one to the old page since this operation looked.
         copy.index.set(p, from.anon_index(p));
@@ -194,7 +194,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// the one or at the other, however often it lets go of the tree's lock in between (`rmap_tree.rs`).
     fn link_moved(
         &self,
-        (id, space): (SpaceId, &Space),
+        (id, space): (SpaceId, &SpaceState),
         from: PageRange,
         to: PageNumber,
         work: &mut Work<'_, 'p, P>,
@@ -225,7 +225,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The first VMA in a range, if it lies in it whole.
-    fn vma_inside(&self, space: &Space, range: PageRange) -> Option<(u32, &'p Vma)> {
+    fn vma_inside(&self, space: &SpaceState, range: PageRange) -> Option<(u32, &'p Vma)> {
         self.vma_from(space, range.start).filter(|(_, vma)| range.covers(vma.range(self.platform())))
     }
 
@@ -234,7 +234,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// and then no entry is on its way.
     fn carry<G>(
         &self,
-        space: &Space,
+        space: &SpaceState,
         range: PageRange,
         (work, units): (&mut Work<'_, 'p, P>, u32),
         together: impl Fn() -> G,
@@ -289,14 +289,14 @@ impl<'p, P: Platform> Manager<'p, P> {
     fn without_busy_write(&self, entry: Entry) -> Entry {
         let p = self.platform();
         let n = entry.frame();
-        let busy = self.frames().get(n).kind(p) == Kind::File && self.is_page_locked(n);
+        let busy = self.memmap().get(n).kind(p) == Kind::File && self.is_page_locked(n);
         if busy && !p.broken(Rule::WriteWaitsForIo) { entry.read_only() } else { entry }
     }
 
     /// Makes the tables to which the entries of `from` will move.
     fn make_way(
         &self,
-        space: &Space,
+        space: &SpaceState,
         from: PageRange,
         to: PageNumber,
         work: &mut Work<'_, 'p, P>,

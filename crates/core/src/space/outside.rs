@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::handle::{FileId, FileSlot, SpaceId};
 use crate::platform::Platform;
 use crate::rule::Rule;
-use crate::vma::{Space, Vma};
+use crate::vma::{SpaceState, Vma};
 
 /// Something to be waited for with no VMA held.
 #[must_use = "its page stays held, and locked if it is to be read"]
@@ -66,7 +66,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         id: SpaceId,
         at: PageNumber,
         major: &mut bool,
-        mut work: impl FnMut(&'p Space, &mut Kept<'m, 'p, P>, &mut bool) -> Result<Option<Outside>, Error>,
+        mut work: impl FnMut(&'p SpaceState, &mut Kept<'m, 'p, P>, &mut bool) -> Result<Option<Outside>, Error>,
     ) -> Result<(), Error> {
         let mut kept = Kept { mm: self, page: None, file: None };
         loop {

@@ -42,7 +42,7 @@ use crate::space::parking::Parking;
 use crate::space::range::Gather;
 use crate::sync::{SpinLock, Word32, Word64, full_fence};
 use crate::tlb;
-use crate::vma::Space;
+use crate::vma::SpaceState;
 use crate::zeroed::Zeroed;
 
 /// Frames that wait for the same sweep on a CPU: a MiB.
@@ -90,7 +90,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// goes. May wait.
     pub(super) fn park(
         &self,
-        (id, space): (SpaceId, &Space),
+        (id, space): (SpaceId, &SpaceState),
         range: PageRange,
         parking: &Parking,
         gather: &Gather<'_>,
@@ -207,7 +207,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Nothing that was parked in this range can be used any more when it returns: something else will be mapped there. By who
     /// has the VMAs alone. At most one IPI for each CPU that uses the space; none where the sweep is over.
-    pub(super) fn settle(&self, id: SpaceId, space: &Space, range: PageRange, work: &mut Work<'_, 'p, P>) {
+    pub(super) fn settle(&self, id: SpaceId, space: &SpaceState, range: PageRange, work: &mut Work<'_, 'p, P>) {
         if !self.parks() {
             return;
         }

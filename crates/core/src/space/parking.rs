@@ -25,7 +25,7 @@ impl Parking {
     /// An entry was taken out that led to so many pages.
     pub fn add<P: Platform>(&mut self, mm: &Manager<'_, P>, old: Entry, pages: u64) {
         if self.fits {
-            let frame = mm.frames().get(old.frame());
+            let frame = mm.memmap().get(old.frame());
             self.fits = pages == 1
                 && !self.frames.is_full()
                 && frame.kind(mm.platform()) == Kind::Anon

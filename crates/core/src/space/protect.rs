@@ -55,7 +55,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 };
                 // Until the flush a CPU may go on writing; where a clean entry lets it, no dirty bit will tell (INV-11).
                 if old.may_be_dirty(p) && !p.broken(Rule::DirtyBeforeUnlock) {
-                    self.frames().get(old.frame()).set_flags(p, flag::DIRTY);
+                    self.memmap().get(old.frame()).set_flags(p, flag::DIRTY);
                 }
                 if self.may_be_cached(space, page, old) {
                     gather.add(page, pages);

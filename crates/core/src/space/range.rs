@@ -21,12 +21,12 @@ use crate::rule::Rule;
 use crate::space::holds::Gone;
 use crate::space::parking::Parking;
 use crate::tlb;
-use crate::vma::Space;
+use crate::vma::SpaceState;
 
 /// The flush that an operation owes for the entries that it changed.
 #[must_use = "the entries are changed and not flushed"]
 pub(super) struct Gather<'p> {
-    space: &'p Space,
+    space: &'p SpaceState,
     /// From the first to the last page changed.
     changed: Option<PageRange>,
     /// Tables that no space has any more.
@@ -43,7 +43,7 @@ pub(super) struct FlushedGather {
 
 impl<'p> Gather<'p> {
     /// An operation begins to change entries. By who has the space's VMAs alone, until the flush.
-    pub fn begin<P: Platform>(p: &P, space: &'p Space) -> Gather<'p> {
+    pub fn begin<P: Platform>(p: &P, space: &'p SpaceState) -> Gather<'p> {
         space.changing.set(p, 1);
         let under_tables = PageRange::new(PageNumber(0), 0);
         Gather { space, changed: None, tables: Unhooked::NONE, under_tables }
@@ -126,7 +126,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub(super) fn split_vmas(
         &self,
         id: SpaceId,
-        space: &Space,
+        space: &SpaceState,
         range: PageRange,
         work: &mut Work<'_, 'p, P>,
     ) -> Result<(), Error> {
@@ -146,7 +146,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Joins the VMAs of a range with each other and with their neighbours where they are alike.
-    pub(super) fn merge_vmas(&self, space: &Space, range: PageRange, work: &mut Work<'_, 'p, P>) {
+    pub(super) fn merge_vmas(&self, space: &SpaceState, range: PageRange, work: &mut Work<'_, 'p, P>) {
         let p = self.platform();
         self.merge_vmas_at(space, range.start);
         let mut at = range.start;
@@ -166,7 +166,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// page lies across an end of the range: who changes entries has split those.
     pub(super) fn visit(
         &self,
-        space: &Space,
+        space: &SpaceState,
         range: PageRange,
         (work, units): (&mut Work<'_, 'p, P>, u32),
         mut each: impl FnMut(&LockedLeaf<'_, 'p, P>, PageNumber, Entry, u64),
@@ -180,7 +180,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// The same until `each` wants no more; gives the page at which it said so.
     pub(super) fn visit_until(
         &self,
-        space: &Space,
+        space: &SpaceState,
         range: PageRange,
         (work, units): (&mut Work<'_, 'p, P>, u32),
         mut each: impl FnMut(&LockedLeaf<'_, 'p, P>, PageNumber, Entry, u64) -> bool,
@@ -215,7 +215,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub(super) fn take_range(
         &self,
         id: SpaceId,
-        space: &Space,
+        space: &SpaceState,
         range: PageRange,
         (gather, parking): (&mut Gather<'_>, &mut Parking),
         work: &mut Work<'_, 'p, P>,
@@ -232,7 +232,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             let old = leaf.take(page);
             leaf.write(page, old.taken());
             if old.may_be_dirty(p) && !p.broken(Rule::DirtyBeforeUnlock) {
-                self.frames().get(old.frame()).set_flags(p, flag::DIRTY);
+                self.memmap().get(old.frame()).set_flags(p, flag::DIRTY);
             }
             self.emit(Event::Unmapped {
                 space: id,
@@ -253,7 +253,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Lets go of the pages that an operation took out of a range, of those that are in swap, and of its tables.
     pub(super) fn drop_taken(
         &self,
-        space: &Space,
+        space: &SpaceState,
         range: PageRange,
         flushed: FlushedGather,
         work: &mut Work<'_, 'p, P>,
@@ -269,7 +269,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Tells that an operation which promises a changed mapping has flushed and will return (INV-4).
-    pub(super) fn revoke(&self, id: SpaceId, space: &Space, range: PageRange, what: Revoked) {
+    pub(super) fn revoke(&self, id: SpaceId, space: &SpaceState, range: PageRange, what: Revoked) {
         self.emit(Event::Revoked { space: id, root: space.root(self.platform()), range, what });
     }
 }

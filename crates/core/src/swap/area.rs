@@ -119,22 +119,22 @@ impl Area {
         let p = mm.platform();
         let mut out = [FrameNumber::NONE];
         let _guard = self.lock.lock(mm);
-        if self.open.cut_back(p, &mm.frames(), &mut out) == 0 {
+        if self.open.cut_back(p, &mm.memmap(), &mut out) == 0 {
             return None;
         }
-        self.open.push_front(p, &mm.frames(), out[0]);
+        self.open.push_front(p, &mm.memmap(), out[0]);
         Some(out[0])
     }
 
     /// This cluster has a free slot again. Under its lock.
     pub fn opens<P: Platform>(&self, mm: &Manager<'_, P>, cluster: FrameNumber) {
         let _guard = self.lock.lock(mm);
-        self.open.push_front(mm.platform(), &mm.frames(), cluster);
+        self.open.push_front(mm.platform(), &mm.memmap(), cluster);
     }
 
     /// This cluster has no free slot any more. Under its lock.
     pub fn closes<P: Platform>(&self, mm: &Manager<'_, P>, cluster: FrameNumber) {
         let _guard = self.lock.lock(mm);
-        self.open.remove(mm.platform(), &mm.frames(), cluster);
+        self.open.remove(mm.platform(), &mm.memmap(), cluster);
     }
 }

@@ -39,12 +39,12 @@ pub(crate) enum Added {
 impl<'p, P: Platform> Manager<'p, P> {
     /// Whether a page is one that goes to swap: anonymous, on a machine that has asked for swap.
     pub(crate) fn is_swappable(&self, n: FrameNumber) -> bool {
-        self.config().swap && self.frames().get(n).kind(self.platform()) == Kind::Anon
+        self.config().swap && self.memmap().get(n).kind(self.platform()) == Kind::Anon
     }
 
     /// The slot of an anonymous page in the swap cache. For who holds the page; stable while it is locked.
     pub(crate) fn slot_of(&self, n: FrameNumber) -> Option<u32> {
-        if self.is_swappable(n) { self.frames().get(n).slot(self.platform()) } else { None }
+        if self.is_swappable(n) { self.memmap().get(n).slot(self.platform()) } else { None }
     }
 
     /// Gives an anonymous page a slot, if it has none and there is one: it is in the swap cache from now on, and dirty. One
@@ -52,7 +52,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// unless an entry names it: then it stays in memory with the slot, if the device takes nothing any more. By who has locked the
     /// page. Any spin lock but those of clusters may be held.
     pub(crate) fn swap_add(&self, n: FrameNumber) -> Added {
-        let (p, frame) = (self.platform(), self.frames().get(n));
+        let (p, frame) = (self.platform(), self.memmap().get(n));
         if let Some(slot) = self.slot_of(n) {
             let stale = frame.state.get(p) & flag::DIRTY != 0;
             if self.takes_pages(slot) && !(stale && self.swap_backoff(slot).is_failing(p)) {
@@ -83,7 +83,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// What keeps a page that is to be written out, and where.
     pub(crate) fn kept_in(&self, n: FrameNumber) -> (Store, u64) {
-        let (p, frame) = (self.platform(), self.frames().get(n));
+        let (p, frame) = (self.platform(), self.memmap().get(n));
         match self.slot_of(n) {
             Some(slot) => self.place_of(slot),
             None => (Store::File(self.file_id(FileSlot(frame.owner.get(p)))), frame.index.get(p)),
@@ -105,7 +105,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let cluster = Cluster::of(self, slot);
         let n = cluster.page(slot)?;
         // Relaxed: the cache has a hold, and lets go of it only under this lock.
-        self.frames().get(n).refs.fetch_add(self.platform(), 1, Ordering::Relaxed);
+        self.memmap().get(n).refs.fetch_add(self.platform(), 1, Ordering::Relaxed);
         Some(n)
     }
 
@@ -114,14 +114,14 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let cluster = Cluster::of(self, slot);
         if let Some(there) = cluster.page(slot) {
-            self.frames().get(there).refs.fetch_add(p, 1, Ordering::Relaxed);
+            self.memmap().get(there).refs.fetch_add(p, 1, Ordering::Relaxed);
             return Inserted::Already(there);
         }
         if cluster.users(slot) == 0 {
             return Inserted::NoUser;
         }
         cluster.set_page(slot, n);
-        self.frames().get(n).set_slot(p, Some(slot));
+        self.memmap().get(n).set_slot(p, Some(slot));
         Inserted::Now
     }
 
@@ -168,7 +168,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     fn drop_from_cache(&self, cluster: Cluster<'_, 'p, P>, slot: u32) {
         let p = self.platform();
         let Some(n) = cluster.page(slot) else { return };
-        let frame = self.frames().get(n);
+        let frame = self.memmap().get(n);
         if frame.refs.replace(p, 1, 0, Ordering::AcqRel).is_err() {
             return;
         }
@@ -185,7 +185,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub(crate) fn swap_remove(&self, n: FrameNumber, slot: u32) -> bool {
         let p = self.platform();
         let cluster = Cluster::of(self, slot);
-        let frame = self.frames().get(n);
+        let frame = self.memmap().get(n);
         if frame.state.load(p, Ordering::Acquire) & flag::DIRTY != 0 && cluster.users(slot) > 0 {
             return false;
         }
@@ -207,17 +207,17 @@ impl<'p, P: Platform> Manager<'p, P> {
         if cluster.page(slot) != Some(n) || cluster.users(slot) > 0 {
             return;
         }
-        self.frames().get(n).set_slot(p, None);
+        self.memmap().get(n).set_slot(p, None);
         cluster.clear_page(slot);
         // The caller has its own.
-        self.frames().get(n).refs.fetch_sub(p, 1, Ordering::AcqRel);
+        self.memmap().get(n).refs.fetch_sub(p, 1, Ordering::AcqRel);
     }
 
     /// Takes a page out of the cache whose content could not be read. The entries go on naming the slot. By who has
     /// locked it.
     pub(super) fn swap_forget(&self, n: FrameNumber, slot: u32) {
         let cluster = Cluster::of(self, slot);
-        self.frames().get(n).set_slot(self.platform(), None);
+        self.memmap().get(n).set_slot(self.platform(), None);
         cluster.clear_page(slot);
     }
 }

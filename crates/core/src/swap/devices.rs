@@ -40,7 +40,7 @@ pub struct SwapUsage {
 
 /// All about swap. All zeros is no device.
 #[repr(C)]
-pub(crate) struct Swap {
+pub(crate) struct SwapDevices {
     /// Guards which areas there are.
     lock: SpinLock<{ Scope::SwapLock as u8 }>,
     /// Clusters that have numbers.
@@ -52,7 +52,7 @@ pub(crate) struct Swap {
 }
 
 // SAFETY: atomics and locks; lists are made before use.
-unsafe impl Zeroed for Swap {}
+unsafe impl Zeroed for SwapDevices {}
 
 impl<'p, P: Platform> Manager<'p, P> {
     pub(crate) fn area(&self, index: usize) -> &'p Area {
@@ -66,7 +66,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// The area of a slot that an entry or a page names.
     fn area_of(&self, slot: u32) -> &'p Area {
-        self.area(self.frames().get(self.cluster_frame(slot)).owner.get(self.platform()) as usize)
+        self.area(self.memmap().get(self.cluster_frame(slot)).owner.get(self.platform()) as usize)
     }
 
     /// Whether the device of a slot takes pages.

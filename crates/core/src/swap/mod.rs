@@ -25,6 +25,6 @@ mod read;
 mod slots;
 
 pub(crate) use cache::Added;
-pub(crate) use devices::Swap;
+pub(crate) use devices::SwapDevices;
 pub use devices::SwapUsage;
 pub(crate) use read::SwapIn;

@@ -99,7 +99,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     fn new_swap_page(&self, from: AllocFrom) -> Result<FrameNumber, Error> {
         let p = self.platform();
         let n = self.alloc_one(Kind::Anon, from)?;
-        let frame = self.frames().get(n);
+        let frame = self.memmap().get(n);
         frame.owner.set(p, 0);
         frame.index.set(p, 0);
         frame.maps.set(p, 0);
@@ -111,7 +111,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// A page that the cache had, if nobody works on it, it is still there and has its content.
     fn lock_cached(&self, page: FrameNumber, slot: u32) -> SwapIn {
         let p = self.platform();
-        let frame = self.frames().get(page);
+        let frame = self.memmap().get(page);
         if p.broken(Rule::SwapInLocks) {
             // PITFALLS 35: it may be on its way out. Somebody else's lock will be let go of twice.
             frame.set_flags(p, flag::LOCKED);
@@ -138,7 +138,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// What came of a read: with its content the page is on its way to a list.
     fn note_read(&self, one: &Transfer, slot: u32, ahead: bool) -> bool {
         let (p, n) = (self.platform(), one.frame);
-        let frame = self.frames().get(n);
+        let frame = self.memmap().get(n);
         if let Err(error) = one.result {
             if error == DeviceError::Gone {
                 self.note_gone(slot);

@@ -28,7 +28,7 @@ pub(crate) struct Cluster<'a, 'p, P: Platform> {
 impl<'a, 'p, P: Platform> Cluster<'a, 'p, P> {
     /// Makes a frame, zeroed once, the empty cluster of this area, whose it stays.
     pub fn prepare(mm: &Manager<'_, P>, cluster: FrameNumber, first: u32, area: usize) {
-        let (p, frame) = (mm.platform(), mm.frames().get(cluster));
+        let (p, frame) = (mm.platform(), mm.memmap().get(cluster));
         debug_assert_eq!(frame.kind(p), Kind::Kernel);
         frame.owner.set(p, area as u32);
         frame.maps.set(p, first);
@@ -44,12 +44,12 @@ impl<'a, 'p, P: Platform> Cluster<'a, 'p, P> {
     /// The cluster of a slot, with its lock.
     pub fn of(mm: &'a Manager<'p, P>, slot: u32) -> Self {
         let frame = mm.cluster_frame(slot);
-        let own: &'p Frame = mm.frames().get(frame);
+        let own: &'p Frame = mm.memmap().get(frame);
         Cluster { mm, frame, first: slot / CLUSTER * CLUSTER, _lock: own.cluster_lock().lock(mm) }
     }
 
     fn own(&self) -> &'p Frame {
-        self.mm.frames().get(self.frame)
+        self.mm.memmap().get(self.frame)
     }
 
     fn slot(&self, slot: u32) -> &'p SwapSlot {
@@ -151,7 +151,7 @@ impl<'a, 'p, P: Platform> Cluster<'a, 'p, P> {
             used += u32::from(!self.is_free(slot));
             if let Some(n) = self.page(slot) {
                 pages += 1;
-                let frame = self.mm.frames().get(n);
+                let frame = self.mm.memmap().get(n);
                 good &= frame.kind(p) == Kind::Anon && frame.slot(p) == Some(slot);
             }
         }
@@ -227,6 +227,6 @@ impl<P: Platform> Manager<'_, P> {
 
     /// The first slot of the cluster in this frame.
     fn first_slot_of(&self, cluster: FrameNumber) -> u32 {
-        self.frames().get(cluster).maps.load(self.platform(), Ordering::Relaxed)
+        self.memmap().get(cluster).maps.load(self.platform(), Ordering::Relaxed)
     }
 }

@@ -25,7 +25,7 @@ use crate::pool::{Goes, Pooled};
 use crate::profile::Scope;
 use crate::rule::Rule;
 use crate::sync::full_fence;
-use crate::vma::Space;
+use crate::vma::SpaceState;
 use crate::zeroed::Zeroed;
 
 /// The most pages that a batch takes.
@@ -143,7 +143,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
     /// An entry of `space` was cleared and this batch owes its flush; gives the generation to wait for.
     /// Under the lock of the entry's table.
     #[doc(alias = "arch_tlbbatch_add_pending")]
-    pub(crate) fn defer(&self, id: SpaceId, space: &Space) -> Generation {
+    pub(crate) fn defer(&self, id: SpaceId, space: &SpaceState) -> Generation {
         let _scope = charge(self.mm.platform(), Scope::UnmapDefer);
         let (p, slot) = (self.mm.platform(), self.slot());
         if p.broken(Rule::GenerationBeforeMask) {
@@ -180,7 +180,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
     /// Hands a page over, isolated and locked.
     pub(crate) fn push(&self, page: FrameNumber, fate: Fate) {
         let (p, slot) = (self.mm.platform(), self.slot());
-        self.mm.frames().get(page).set_flags(p, flag::UNFLUSHED);
+        self.mm.memmap().get(page).set_flags(p, flag::UNFLUSHED);
         let len = slot.len.get();
         slot.pages[len as usize].set((page.0, fate as u8));
         slot.len.set(len + 1);
@@ -221,7 +221,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
                 }),
             }
             for (id, newest) in &slot.spaces[..slot.space_count.get() as usize] {
-                mm.space(SpaceSlot(id.get())).flushed(p, Generation(newest.get()));
+                mm.space_at(SpaceSlot(id.get())).flushed(p, Generation(newest.get()));
             }
         }
         FlushedBatch { mm, handle: self.handle }
@@ -240,7 +240,7 @@ impl<'m, 'p, P: Platform> FlushedBatch<'m, 'p, P> {
             let (page, fate) = page.get();
             let fate = Fate::ALL[fate as usize];
             // Release: whoever sees the page out of the batch sees it flushed.
-            self.mm.frames().get(FrameNumber(page)).state.fetch_and(p, !flag::UNFLUSHED, Ordering::Release);
+            self.mm.memmap().get(FrameNumber(page)).state.fetch_and(p, !flag::UNFLUSHED, Ordering::Release);
             each(FrameNumber(page), fate);
         }
         let here = CpuGuard::new(self.mm);

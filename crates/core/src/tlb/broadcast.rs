@@ -31,7 +31,7 @@ use crate::platform::Platform;
 use crate::policy::Flush;
 use crate::rule::Rule;
 use crate::sync::{Word64, full_fence};
-use crate::vma::Space;
+use crate::vma::SpaceState;
 
 impl<'p, P: Platform> Manager<'p, P> {
     /// The hardware that flushes all CPUs, if there is one and the policy takes it.
@@ -70,7 +70,7 @@ impl<P: Platform> Manager<'_, P> {
 /// moment's truth is enough: a broadcast reaches all, and without one generations see to it that nobody is missed.
 pub(super) fn serves<'p, P: Platform>(
     here: &CpuGuard<'_, 'p, P>,
-    space: &Space,
+    space: &SpaceState,
     tables: bool,
 ) -> Option<&'p dyn Broadcast> {
     let (mm, p) = (here.mm, here.mm.platform());
@@ -86,7 +86,7 @@ pub(super) fn serves<'p, P: Platform>(
 pub(super) fn flush<P: Platform>(
     here: &CpuGuard<'_, '_, P>,
     hardware: &dyn Broadcast,
-    space: &Space,
+    space: &SpaceState,
     range: Option<PageRange>,
     reason: FlushReason,
 ) {
@@ -118,7 +118,7 @@ pub(super) fn batch<P: Platform>(
     match spaces {
         // A space that has ended meanwhile is loaded nowhere, and flushed where it is loaded again.
         Some(spaces) => {
-            let roots = spaces.map(|space| Everywhere::Space { root: mm.space(space).root(p) });
+            let roots = spaces.map(|space| Everywhere::Space { root: mm.space_at(space).root(p) });
             everywhere(here, hardware, roots, reason);
         }
         None => everywhere(here, hardware, [Everywhere::Spaces], reason),

@@ -30,7 +30,7 @@ pub(crate) fn flush<P: Platform>(
 ) {
     let _scope = charge(mm.platform(), Scope::TlbFlush);
     let p = mm.platform();
-    let (id, space) = (id.slot(), mm.space(id));
+    let (id, space) = (id.slot(), mm.space_at(id));
     let here = CpuGuard::new(mm);
     if let Some(hardware) = broadcast::serves(&here, space, tables) {
         return broadcast::flush(&here, hardware, space, range, reason);
@@ -60,7 +60,7 @@ pub(crate) fn flush<P: Platform>(
 
 /// Completes what reclaim deferred for this space, if anything is outstanding (INV-4, PITFALLS 1).
 pub(crate) fn complete_deferred<P: Platform>(mm: &Manager<'_, P>, id: SpaceId) {
-    if mm.space(id).has_deferred(mm.platform()) {
+    if mm.space_at(id).has_deferred(mm.platform()) {
         mm.emit(Event::DeferredCompleted);
         flush(mm, id, None, FlushReason::Deferred, false);
     }

@@ -62,7 +62,7 @@ pub(crate) fn catch_up<P: Platform>(here: &CpuGuard<'_, '_, P>) {
     let (mm, p, tlb) = (here.mm, here.mm.platform(), &here.slot().tlb);
     let Some(id) = tlb.loaded() else { return };
     // Read before the flush: entries cleared up to this generation cannot be cached again after it.
-    let covered = mm.space(id).generation(p);
+    let covered = mm.space_at(id).generation(p);
     p.flush_space();
     mm.emit(Event::FlushedAll);
     tlb.set_generation(covered);
@@ -80,7 +80,7 @@ pub(crate) fn unload<P: Platform>(here: &CpuGuard<'_, '_, P>) {
     let Some(old) = slot.tlb.loaded() else { return };
     let tag = slot.tlb.tag.get();
     // INV-9: as in `switch_to`, the mask is left last.
-    let leave = || mm.space(old).cpus.0.remove(p, here.cpu);
+    let leave = || mm.space_at(old).cpus.0.remove(p, here.cpu);
     let early = p.broken(Rule::LeaveMaskAfterLoad);
     if early {
         leave();

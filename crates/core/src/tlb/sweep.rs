@@ -37,7 +37,7 @@ use crate::resched;
 use crate::rule::Rule;
 use crate::sync::full_fence;
 use crate::tlb::epochs::{Epochs, Look};
-use crate::vma::Space;
+use crate::vma::SpaceState;
 
 /// What all CPUs share of sweeps.
 #[repr(C, align(64))]
@@ -107,7 +107,7 @@ impl<P: Platform> Manager<'_, P> {
 
     /// Whether a CPU may have cached what the entry of a page was until it was taken out, or lost a right. By who has its
     /// table's lock.
-    pub(crate) fn may_be_cached(&self, space: &Space, page: PageNumber, old: Entry) -> bool {
+    pub(crate) fn may_be_cached(&self, space: &SpaceState, page: PageNumber, old: Entry) -> bool {
         let uncached = self.stamps() && !old.has(Entry::ACCESSED) && self.idle(old) != Idle::Unswept;
         if uncached {
             self.emit(Event::FlushSpared { root: space.root(self.platform()), page });

@@ -41,7 +41,7 @@ use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::rule::Rule;
 use crate::sync::full_fence;
-use crate::vma::Space;
+use crate::vma::SpaceState;
 
 impl<'p, P: Platform> Manager<'p, P> {
     /// Loads a space on this CPU, which may then touch its user addresses. Any context but an interrupt
@@ -88,7 +88,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         //                                read mask: empty; free the tables
         //   load the new root: too late
         let old = slot.tlb.loaded();
-        let leave = || old.into_iter().for_each(|old| self.space(old).cpus.0.remove(p, here.cpu));
+        let leave = || old.into_iter().for_each(|old| self.space_at(old).cpus.0.remove(p, here.cpu));
         let early = p.broken(Rule::LeaveMaskAfterLoad);
         if early {
             leave();
@@ -136,7 +136,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Ends a space unless another CPU runs in it: then nothing has changed. By who has its VMAs alone. Lazy CPUs may
     /// still have it loaded.
-    pub(crate) fn end_unless_used(&self, id: SpaceId, space: &Space) -> Result<(), Error> {
+    pub(crate) fn end_unless_used(&self, id: SpaceId, space: &SpaceState) -> Result<(), Error> {
         let here = CpuGuard::new(self);
         let (p, targets) = (self.platform(), &here.slot().targets);
         if !p.broken(Rule::EndBeforeMask) {
@@ -178,7 +178,7 @@ fn leave_lazy<P: Platform>(here: &CpuGuard<'_, '_, P>) -> Result<(), Error> {
     if slot.presence.word.get(p) != Presence::LAZY {
         // INV-14: a thread comes here that has unmapped something elsewhere.
         if mm.parks() {
-            let behind = |id: SpaceSlot| !is_current(p, slot.tlb.generation(), mm.space(id).generation(p));
+            let behind = |id: SpaceSlot| !is_current(p, slot.tlb.generation(), mm.space_at(id).generation(p));
             if slot.tlb.loaded().is_some_and(behind) {
                 catch_up(here);
             }
@@ -193,12 +193,12 @@ fn leave_lazy<P: Platform>(here: &CpuGuard<'_, '_, P>) -> Result<(), Error> {
     }
     let Some(id) = slot.tlb.loaded() else { return Ok(()) };
     // INV-9: left alone as lazy, so look whether it was ended meanwhile.
-    if !mm.space(id).life.goes_on(p) && !p.broken(Rule::LifeAfterLazy) {
+    if !mm.space_at(id).life.goes_on(p) && !p.broken(Rule::LifeAfterLazy) {
         unload(here);
         return Err(Error::NoSuchSpace);
     }
     // INV-6: left alone while lazy, so look whether anything was flushed meanwhile.
-    let now = mm.space(id).generation(p);
+    let now = mm.space_at(id).generation(p);
     if !is_current(p, slot.tlb.generation(), now) && !p.broken(Rule::LazyReturnFlush) {
         catch_up(here);
     }

@@ -6,11 +6,11 @@ use crate::event::Event;
 use crate::percpu::{CpuGuard, Presence};
 use crate::platform::Platform;
 use crate::rule::Rule;
-use crate::vma::Space;
+use crate::vma::SpaceState;
 
 /// Puts into `targets` the CPUs of the space's mask but this one, those that are offline and, if they may be left
 /// alone, the lazy.
-pub(super) fn choose<P: Platform>(here: &CpuGuard<'_, '_, P>, space: &Space, tables: bool) {
+pub(super) fn choose<P: Platform>(here: &CpuGuard<'_, '_, P>, space: &SpaceState, tables: bool) {
     let p = here.mm.platform();
     let targets = &here.slot().targets;
     space.cpus.0.add_to(p, targets);

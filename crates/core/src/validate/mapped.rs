@@ -39,7 +39,7 @@ impl<P: Platform> Manager<'_, P> {
     /// What is wrong with an entry that is not empty.
     pub(super) fn audit_entry(&self, id: SpaceId, page: PageNumber, entry: Entry) -> Option<&'static str> {
         let p = self.platform();
-        let space = self.space(id);
+        let space = self.space_at(id);
         if entry.is_taken() {
             return Some("an entry that an operation has taken and not let go of");
         }
@@ -79,7 +79,7 @@ impl<P: Platform> Manager<'_, P> {
         writable: bool,
     ) -> Option<&'static str> {
         let p = self.platform();
-        let Some(frame) = self.frames().find(entry.frame()) else {
+        let Some(frame) = self.memmap().find(entry.frame()) else {
             return Some("an entry that leads to no frame");
         };
         let state = frame.state.get(p);
@@ -118,7 +118,7 @@ impl<P: Platform> Manager<'_, P> {
 
     /// Whether the VMAs of a space lie in order, and are counted.
     pub(super) fn audit_vmas(&self, id: SpaceId) -> Option<&'static str> {
-        let (p, space) = (self.platform(), self.space(id));
+        let (p, space) = (self.platform(), self.space_at(id));
         let (mut end, mut count, mut good) = (PageNumber(0), 0, true);
         for (_, vma) in self.vmas_of(space) {
             let range = vma.range(p);

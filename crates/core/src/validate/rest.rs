@@ -2,7 +2,7 @@
 
 use crate::Manager;
 use crate::cpu::CpuId;
-use crate::file::File;
+use crate::file::FileState;
 use crate::frame::Zone;
 use crate::handle::SpaceId;
 use crate::platform::Platform;
@@ -16,8 +16,8 @@ impl<P: Platform> Manager<'_, P> {
         let of_cpu = cpus.find_map(|cpu| self.audit_cpu(cpu));
         let of_space = || self.live_spaces().find_map(|id| self.audit_space(id));
         let of_file = || {
-            let idle = |file: &File| file.rmap.lock.audit_free(p) && file.is_idle(p);
-            let busy = self.live_files().any(|id| !idle(self.file(id)));
+            let idle = |file: &FileState| file.rmap.lock.audit_free(p) && file.is_idle(p);
+            let busy = self.live_files().any(|id| !idle(self.file_at(id)));
             busy.then_some("a file or its VMAs are locked, or closed, and nobody changes them")
         };
         let of_zone = || self.zones().find_map(|zone| self.audit_zone(zone));
@@ -40,7 +40,7 @@ impl<P: Platform> Manager<'_, P> {
         #[cfg(not(debug_assertions))]
         let locks = true;
         let loaded = slot.tlb.loaded();
-        let in_masks = |id: SpaceId| self.space(id).cpus.0.contains(p, cpu) == (loaded == Some(id.slot()));
+        let in_masks = |id: SpaceId| self.space_at(id).cpus.0.contains(p, cpu) == (loaded == Some(id.slot()));
         let checks = [
             (locks, "a CPU holds a spin lock"),
             (slot.visible_reads.is_empty(p), "somebody shares a lock, and nobody is at work"),
@@ -57,7 +57,7 @@ impl<P: Platform> Manager<'_, P> {
     /// Whether each slot in use is what somebody has.
     fn audit_slots(&self) -> Option<&'static str> {
         let (p, root) = (self.platform(), self.root);
-        let linked: u64 = self.live_spaces().map(|id| u64::from(self.space(id).map_count.get(p))).sum();
+        let linked: u64 = self.live_spaces().map(|id| u64::from(self.space_at(id).map_count.get(p))).sum();
         let anon_vmas =
             (0..root.anon_vmas.bound(self)).filter(|&handle| root.anon_vmas.is_used(self, handle));
         let mut rmap = anon_vmas.map(|handle| &root.anon_vmas.get(self, handle).rmap);
@@ -80,7 +80,7 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     fn audit_space(&self, id: SpaceId) -> Option<&'static str> {
-        let (p, space) = (self.platform(), self.space(id));
+        let (p, space) = (self.platform(), self.space_at(id));
         let newest = space.generation(p);
         let checks = [
             (space.vmas.0.audit_free(p), "a space's VMAs are locked"),

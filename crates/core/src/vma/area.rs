@@ -1,7 +1,7 @@
 //! What is mapped where: the VMAs of a space, in order of address, each in the trees of what it shows too.
 
 use super::anon_vma::{Alone, AnonVmaId, Of, Place};
-use super::space::Space;
+use super::space::SpaceState;
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;
@@ -229,7 +229,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The VMA that holds `page`. Under the VMA lock.
-    pub(crate) fn find_vma(&self, id: SpaceId, space: &Space, page: PageNumber) -> Option<(u32, &'p Vma)> {
+    pub(crate) fn find_vma(&self, id: SpaceId, space: &SpaceState, page: PageNumber) -> Option<(u32, &'p Vma)> {
         let p = self.platform();
         // This CPU's last fault was probably in the same VMA.
         let shape = space.shape.get(p);
@@ -249,12 +249,12 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The VMAs of a space by address. Under the VMA lock.
-    pub(crate) fn vmas_of(&self, space: &Space) -> impl Iterator<Item = (u32, &'p Vma)> {
+    pub(crate) fn vmas_of(&self, space: &SpaceState) -> impl Iterator<Item = (u32, &'p Vma)> {
         self.vmas_from(space, PageNumber(0))
     }
 
     /// The VMAs of a space from the first whose end lies above `page`. Under the VMA lock.
-    pub(crate) fn vmas_from(&self, space: &Space, page: PageNumber) -> impl Iterator<Item = (u32, &'p Vma)> {
+    pub(crate) fn vmas_from(&self, space: &SpaceState, page: PageNumber) -> impl Iterator<Item = (u32, &'p Vma)> {
         core::iter::successors(self.vma_from(space, page), |&(before, _)| {
             let handle = space.by_address.next(self.platform(), &ByAddress(self), before)?;
             Some((handle, self.vma(handle)))
@@ -262,7 +262,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The first VMA that ends above `page`. Under the VMA lock.
-    pub(crate) fn vma_from(&self, space: &Space, page: PageNumber) -> Option<(u32, &'p Vma)> {
+    pub(crate) fn vma_from(&self, space: &SpaceState, page: PageNumber) -> Option<(u32, &'p Vma)> {
         let p = self.platform();
         let (tree, nodes) = (&space.by_address, ByAddress(self));
         let handle = match tree.at_or_before(p, &nodes, page.0) {
@@ -275,14 +275,14 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Puts a described VMA into its space and into the trees of what it shows. Under the VMA lock and those of the
     /// trees, all held alone.
-    pub(crate) fn link_vma(&self, space: &Space, handle: u32) {
+    pub(crate) fn link_vma(&self, space: &SpaceState, handle: u32) {
         self.place_vma(space, handle);
         self.link_rmap(handle);
     }
 
     /// Takes a VMA out of all, and lets go of `alone` and of the VMA. Under the VMA lock, held alone. Afterwards
     /// no reverse map finds it, and no CPU's hint leads to it.
-    pub(crate) fn remove_vma(&self, space: &Space, handle: u32, alone: Alone<'p, P>) {
+    pub(crate) fn remove_vma(&self, space: &SpaceState, handle: u32, alone: Alone<'p, P>) {
         self.displace_vma(space, handle);
         let childless = self.unlink_rmap(handle);
         drop(alone);
@@ -292,13 +292,13 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    fn place_vma(&self, space: &Space, handle: u32) {
+    fn place_vma(&self, space: &SpaceState, handle: u32) {
         let p = self.platform();
         space.by_address.insert(p, &ByAddress(self), handle);
         space.map_count.set(p, space.map_count.get(p) + 1);
     }
 
-    fn displace_vma(&self, space: &Space, handle: u32) {
+    fn displace_vma(&self, space: &SpaceState, handle: u32) {
         let p = self.platform();
         space.by_address.remove(p, &ByAddress(self), handle);
         space.map_count.set(p, space.map_count.get(p) - 1);
@@ -306,13 +306,13 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// A slot for one VMA more of a space. Under its VMA lock, held alone. May wait for memory.
-    pub(crate) fn new_vma(&self, space: &Space) -> Result<u32, Error> {
+    pub(crate) fn new_vma(&self, space: &SpaceState) -> Result<u32, Error> {
         self.check_map_count(space)?;
         Ok(self.root.vmas.reserve(self, AllocFrom::HERE)?.commit())
     }
 
     /// Whether a space may have one VMA more. Under its VMA lock, held alone.
-    pub(crate) fn check_map_count(&self, space: &Space) -> Result<(), Error> {
+    pub(crate) fn check_map_count(&self, space: &SpaceState) -> Result<(), Error> {
         let most = self.config().max_map_count;
         if space.map_count.get(self.platform()) < most { Ok(()) } else { Err(Error::MapCount { most }) }
     }
@@ -323,7 +323,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Makes `page` a border between VMAs. Under the VMA lock, held alone. May wait for memory.
-    pub(crate) fn split_vma_at(&self, id: SpaceId, space: &Space, page: PageNumber) -> Result<(), Error> {
+    pub(crate) fn split_vma_at(&self, id: SpaceId, space: &SpaceState, page: PageNumber) -> Result<(), Error> {
         let p = self.platform();
         let Some((handle, vma)) = self.vma_from(space, page) else { return Ok(()) };
         let whole = vma.range(p);
@@ -339,7 +339,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Joins the VMAs on both sides of `page` if they show one thing in one way. Under the VMA lock, held alone.
-    pub(crate) fn merge_vmas_at(&self, space: &Space, page: PageNumber) {
+    pub(crate) fn merge_vmas_at(&self, space: &SpaceState, page: PageNumber) {
         let p = self.platform();
         let Some(before) = page.0.checked_sub(1).map(PageNumber) else { return };
         let mut both = self.vmas_from(space, before);
@@ -357,7 +357,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// The first page of `range` that no VMA holds. Under the VMA lock.
     pub(crate) fn first_unmapped(
         &self,
-        space: &Space,
+        space: &SpaceState,
         range: PageRange,
         work: &mut Work<'_, 'p, P>,
     ) -> Option<PageNumber> {
@@ -375,14 +375,14 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The first page of `range` that a VMA holds. Under the VMA lock.
-    pub(crate) fn first_mapped(&self, space: &Space, range: PageRange) -> Option<PageNumber> {
+    pub(crate) fn first_mapped(&self, space: &SpaceState, range: PageRange) -> Option<PageNumber> {
         let p = self.platform();
         let (_, vma) = self.vma_from(space, range.start)?;
         vma.range(p).intersect(range).map(|clash| clash.start)
     }
 
     /// What would lie between VMAs around `range` if it held none.
-    pub(crate) fn gap_around(&self, space: &Space, range: PageRange) -> PageRange {
+    pub(crate) fn gap_around(&self, space: &SpaceState, range: PageRange) -> PageRange {
         let p = self.platform();
         let before = self.vma_before(space, range.start).map(|(_, vma)| vma.range(p).end());
         let after = self.vma_from(space, range.end()).map(|(_, vma)| vma.range(p).start);
@@ -397,7 +397,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub(crate) fn cut_vmas(
         &self,
         id: SpaceId,
-        space: &Space,
+        space: &SpaceState,
         range: PageRange,
         mut spare: Option<u32>,
         work: &mut Work<'_, 'p, P>,
@@ -428,7 +428,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    pub(crate) fn vma_before(&self, space: &Space, page: PageNumber) -> Option<(u32, &'p Vma)> {
+    pub(crate) fn vma_before(&self, space: &SpaceState, page: PageNumber) -> Option<(u32, &'p Vma)> {
         let p = self.platform();
         let handle = space.by_address.at_or_before(p, &ByAddress(self), page.0.checked_sub(1)?)?;
         Some((handle, self.vma(handle)))

@@ -8,7 +8,7 @@ mod space;
 
 pub(crate) use anon_vma::{AnonVma, Of, RmapTree};
 pub(crate) use area::Vma;
-pub(crate) use space::Space;
+pub(crate) use space::SpaceState;
 
 use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;

@@ -37,7 +37,7 @@ use crate::rule::Rule;
 use crate::sync::Word64;
 use crate::tree::interval::{Intervals, update_end};
 use crate::tree::{Links, Nodes};
-use crate::vma::{Space, Vma};
+use crate::vma::{SpaceState, Vma};
 
 /// How often a walk begins anew because VMAs were merged, before it keeps the lock.
 const REWALKS: u32 = 3;
@@ -104,7 +104,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// The `anon_vma` of a neighbour of `range`, and the index with which the range goes on in it: so that neighbours that are
     /// mapped one by one can become one VMA.
-    pub(crate) fn neighbours_anon_vma(&self, space: &Space, range: PageRange) -> Option<(AnonVmaId, u64)> {
+    pub(crate) fn neighbours_anon_vma(&self, space: &SpaceState, range: PageRange) -> Option<(AnonVmaId, u64)> {
         let p = self.platform();
         let before = || {
             let (_, vma) = self.vma_before(space, range.start)?;
@@ -132,7 +132,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub(crate) fn lock_rmap(&self, vma: &Vma) -> Alone<'p, P> {
         let p = self.platform();
         Alone {
-            _file: vma.file(p).map(|file| self.file(file).rmap.lock.write(p)),
+            _file: vma.file(p).map(|file| self.file_at(file).rmap.lock.write(p)),
             _anon_vma: vma.anon_vma(p).map(|anon_vma| self.anon_vma(anon_vma).rmap.lock.write(p)),
         }
     }
@@ -194,7 +194,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// The trees that a VMA belongs to.
     fn trees_of(&self, vma: &Vma) -> impl Iterator<Item = (Of, &'p RmapTree)> {
         let p = self.platform();
-        let file = vma.file(p).map(|file| (Of::File, &self.file(file).rmap));
+        let file = vma.file(p).map(|file| (Of::File, &self.file_at(file).rmap));
         let anon_vma = vma.anon_vma(p).map(|anon_vma| (Of::AnonVma, &self.anon_vma(anon_vma).rmap));
         file.into_iter().chain(anon_vma)
     }

@@ -26,7 +26,7 @@ use crate::zeroed::Zeroed;
 /// none can be lost between two CPUs (PITFALLS 2). A slot that is used again goes on counting, so a CPU
 /// that still has a tag from its last use finds itself behind.
 #[repr(C, align(64))]
-pub(crate) struct Space {
+pub(crate) struct SpaceState {
     generation: Word64,
     deferred: Word64,
     flushed: Word64,
@@ -55,17 +55,17 @@ pub(crate) struct Vmas(pub BiasedRwLock<{ Scope::VmasLock as u8 }>);
 #[repr(transparent)]
 pub(crate) struct Mask(pub CpuMask);
 
-const _: () = assert!(core::mem::offset_of!(Space, cpus) == 128 && size_of::<Space>() == 704);
+const _: () = assert!(core::mem::offset_of!(SpaceState, cpus) == 128 && size_of::<SpaceState>() == 704);
 
 // SAFETY: atomics and locks only.
-unsafe impl Zeroed for Space {}
+unsafe impl Zeroed for SpaceState {}
 
-impl Pooled for Space {
+impl Pooled for SpaceState {
     // An old handle, or a CPU that has a tag for it, may come at any time; what it finds says that it is old.
     const GOES: Goes = Goes::Never;
 }
 
-impl Space {
+impl SpaceState {
     pub fn root<P: Platform>(&self, p: &P) -> FrameNumber {
         FrameNumber(self.root.get(p))
     }
@@ -127,19 +127,19 @@ impl Space {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    pub(crate) fn space(&self, slot: impl Into<SpaceSlot>) -> &'p Space {
+    pub(crate) fn space_at(&self, slot: impl Into<SpaceSlot>) -> &'p SpaceState {
         self.root.spaces.get(self, slot.into().0)
     }
 
     /// A space, by the handle that a caller gave.
-    pub(crate) fn find_space(&self, id: SpaceId) -> Result<&'p Space, Error> {
+    pub(crate) fn find_space(&self, id: SpaceId) -> Result<&'p SpaceState, Error> {
         let found = self.root.spaces.made(self, id.slot.0);
         found.filter(|space| space.is(self.platform(), id)).ok_or(Error::NoSuchSpace)
     }
 
     /// The handle of the space that lives in a slot.
     pub(crate) fn space_id(&self, slot: SpaceSlot) -> SpaceId {
-        SpaceId { slot, life: self.space(slot).life.now(self.platform()) }
+        SpaceId { slot, life: self.space_at(slot).life.now(self.platform()) }
     }
 
     /// The spaces that live. A moment's truth for each.
@@ -149,14 +149,14 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// A space with its VMAs alone. May wait; who waited for somebody that ended the space finds none.
-    pub(crate) fn write_lock(&self, id: SpaceId) -> Result<(&'p Space, WriteGuard<'p, P>), Error> {
+    pub(crate) fn write_lock(&self, id: SpaceId) -> Result<(&'p SpaceState, WriteGuard<'p, P>), Error> {
         let space = self.find_space(id)?;
         let alone = space.vmas.0.write(self);
         if space.is(self.platform(), id) { Ok((space, alone)) } else { Err(Error::NoSuchSpace) }
     }
 
     /// A space with its VMAs shared, likewise.
-    pub(crate) fn read_lock(&self, id: SpaceId) -> Result<(&'p Space, SharedGuard<'p, P>), Error> {
+    pub(crate) fn read_lock(&self, id: SpaceId) -> Result<(&'p SpaceState, SharedGuard<'p, P>), Error> {
         let space = self.find_space(id)?;
         let shared = space.vmas.0.read(self);
         if space.is(self.platform(), id) { Ok((space, shared)) } else { Err(Error::NoSuchSpace) }

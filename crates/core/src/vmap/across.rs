@@ -6,14 +6,14 @@
 
 use super::extent::{Owned, Want};
 use super::slots::Pile;
-use super::state::Vmap;
+use super::state::KernelRange;
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;
 use crate::platform::Platform;
 use crate::sync::Ticket;
 
-impl<'p> Vmap<'p> {
+impl<'p> KernelRange<'p> {
     /// Looks for room that lies across borders of shards: at most one look at each. For what no shard has room for by itself.
     pub(super) fn take_across<P: Platform>(
         &self,
@@ -94,7 +94,7 @@ impl<'p> Vmap<'p> {
 /// Shards in a row whose locks are held.
 struct Held<'a, 'p, P: Platform> {
     mm: &'a Manager<'p, P>,
-    v: &'a Vmap<'p>,
+    v: &'a KernelRange<'p>,
     from: usize,
     /// One more than the last.
     to: usize,

@@ -1,7 +1,7 @@
 //! Does everything add up in the kernel range? For the end of a test, on a quiet system.
 
 use super::extent::{Place, Purpose};
-use super::state::Vmap;
+use super::state::KernelRange;
 use super::{blocks, eager, pressure, purge};
 use crate::Manager;
 use crate::addr::PageNumber;
@@ -43,7 +43,7 @@ struct Sums {
     tree_good: bool,
 }
 
-pub(super) fn look<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Findings {
+pub(super) fn look<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Findings {
     let state = v.state;
     let (mut present, mut taken, mut astray) = (0, 0, false);
     let tables = table::count_kernel(mm, mm.kernel_root(), v.range, &mut |page: PageNumber, entry: Entry| {
@@ -81,7 +81,7 @@ pub(super) fn look<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Findin
     }
 }
 
-fn lazy_sums<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Sums {
+fn lazy_sums<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Sums {
     let p = mm.platform();
     let mut sums = Sums { tree_good: v.free_tree_good(mm), ..Sums::default() };
     // One that reaches across borders has a slot for each shard.
@@ -121,7 +121,7 @@ fn lazy_sums<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Sums {
     sums
 }
 
-fn eager_sums<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Sums {
+fn eager_sums<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Sums {
     let p = mm.platform();
     let mut sums = Sums { tree_good: true, ..Sums::default() };
     let mut end = v.range.start;

@@ -4,7 +4,7 @@
 use super::cpu::{Bins, SIZES};
 use super::extent::Want;
 use super::list::HandleList;
-use super::state::Vmap;
+use super::state::KernelRange;
 use crate::Manager;
 use crate::addr::PageRange;
 use crate::platform::Platform;
@@ -29,7 +29,7 @@ impl Bins {
     }
 
     /// Puts an extent of so many pages behind the others of its size.
-    pub fn push<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, pages: u64, handle: u32) {
+    pub fn push<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>, pages: u64, handle: u32) {
         let (p, bin) = (mm.platform(), bin(pages));
         self.lists[bin].push(p, v.link(mm), handle);
         self.mark(p, bin, true);
@@ -44,7 +44,7 @@ impl Bins {
     }
 
     /// Takes all that others have, behind what is here.
-    pub fn take_over<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, other: &Bins) {
+    pub fn take_over<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>, other: &Bins) {
         let p = mm.platform();
         let theirs = other.some.get(p);
         if theirs != 0 {
@@ -55,7 +55,7 @@ impl Bins {
     }
 
     /// Puts all behind what is on a list.
-    pub fn empty_into<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, list: &HandleList) {
+    pub fn empty_into<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>, list: &HandleList) {
         let p = mm.platform();
         let mine = self.some.get(p);
         if mine != 0 {
@@ -68,7 +68,7 @@ impl Bins {
     pub fn take<'p, P: Platform>(
         &self,
         mm: &Manager<'p, P>,
-        v: &Vmap<'p>,
+        v: &KernelRange<'p>,
         want: &Want,
         looks: usize,
     ) -> Option<(u32, PageRange)> {
@@ -89,7 +89,7 @@ impl Bins {
     }
 
     /// Takes the first of those that have no list of their own.
-    pub fn pop_long<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> Option<u32> {
+    pub fn pop_long<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Option<u32> {
         let (p, list) = (mm.platform(), &self.lists[SIZES]);
         let found = list.pop(p, v.link(mm));
         if found.is_some() && list.is_empty(p) {
@@ -99,7 +99,7 @@ impl Bins {
     }
 
     /// For a look at a quiet system.
-    pub fn each<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, mut each: impl FnMut(u32)) {
+    pub fn each<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>, mut each: impl FnMut(u32)) {
         self.lists.iter().for_each(|list| list.each(mm.platform(), v.link(mm), &mut each));
     }
 }

@@ -19,7 +19,7 @@ use super::cpu::Blocks;
 use super::extent::{Purpose, Want};
 use super::extent_cache::defer_slots;
 use super::list::HandleList;
-use super::state::Vmap;
+use super::state::KernelRange;
 use super::{entries, lazy, purge};
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PageRange};
@@ -31,7 +31,7 @@ use crate::rule::Rule;
 
 pub(super) fn map<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     frames: &[FrameNumber],
     prot: KernelProt,
 ) -> Result<PageRange, Error> {
@@ -49,7 +49,7 @@ pub(super) fn map<'p, P: Platform>(
 }
 
 /// Claims addresses for so many pages: from this CPU's block, else from another of its own, else from a new one.
-fn slot<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, pages: u64) -> Result<PageNumber, Error> {
+fn slot<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, pages: u64) -> Result<PageNumber, Error> {
     let p = mm.platform();
     loop {
         // From here on only a hint: an interrupt may come, and others may take the block away.
@@ -68,7 +68,7 @@ fn slot<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, pages: u64) -> Resul
 }
 
 /// Looks for room in what this CPU has; whether there is some in its current block then. Under its lock.
-fn turn_to_next<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, blocks: &Blocks, pages: u64) -> bool {
+fn turn_to_next<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, blocks: &Blocks, pages: u64) -> bool {
     let p = mm.platform();
     let room = |handle: u32| {
         let found = block(mm, v, handle);
@@ -90,7 +90,7 @@ fn turn_to_next<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, blocks: &Blo
 }
 
 /// Claims in a block, by its handle plus one; gives the first page.
-fn claim_in<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, word: u32, pages: u64) -> Option<PageNumber> {
+fn claim_in<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, word: u32, pages: u64) -> Option<PageNumber> {
     let (p, block) = (mm.platform(), block(mm, v, word.checked_sub(1)?));
     // PITFALLS 31. What is read before the claim may be of an earlier block in the same slot:
     //
@@ -109,7 +109,7 @@ fn claim_in<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, word: u32, pages
 
 /// A slot for a block: one at hand, else from the pool. Who makes a slab of them keeps them all, because the pool's lock is
 /// the whole machine's. May wait.
-fn reserve<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Result<u32, Error> {
+fn reserve<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Result<u32, Error> {
     let (p, link) = (mm.platform(), |handle| &block(mm, v, handle).next);
     if let Some(slot) = v.own(mm, |cache| cache.blocks.spare.pop(p, link)) {
         return Ok(slot);
@@ -126,7 +126,7 @@ fn reserve<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Result<u32, Er
 }
 
 /// Makes a block, which is no CPU's yet. May wait.
-fn make<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Result<u32, Error> {
+fn make<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Result<u32, Error> {
     let p = mm.platform();
     let want = Want { pages: v.block_pages, align: v.block_pages, within: v.range };
     let reserved = reserve(mm, v)?;
@@ -162,7 +162,7 @@ fn make<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Result<u32, Error
 }
 
 /// Claims wherever there is room, in the block of any CPU. For who would get nothing else. No lock.
-fn anywhere<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, pages: u64) -> Option<PageNumber> {
+fn anywhere<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, pages: u64) -> Option<PageNumber> {
     let blocks = &v.state.blocks;
     let all = (0..blocks.bound(mm)).filter(|&handle| blocks.is_used(mm, handle));
     all.into_iter().find_map(|handle| claim_in(mm, v, handle + 1, pages))
@@ -171,7 +171,7 @@ fn anywhere<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, pages: u64) -> O
 /// The block of this page, the part of it that says about the page, and its bit.
 fn part_of<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     page: PageNumber,
 ) -> Option<(&'p VmapBlock, &'p Part, u64)> {
     let found = block(mm, v, v.block_at(mm, page)?);
@@ -182,7 +182,7 @@ fn part_of<'p, P: Platform>(
 /// Unmaps a map. Any context: no lock.
 pub(super) fn unmap<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     range: PageRange,
 ) -> Result<(), Error> {
     let p = mm.platform();
@@ -224,7 +224,7 @@ pub(super) fn unmap<'p, P: Platform>(
 /// The pages of the map that holds this one. Any context.
 pub(super) fn find<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     page: PageNumber,
 ) -> Option<PageRange> {
     let (p, (_, part, bit)) = (mm.platform(), part_of(mm, v, page)?);

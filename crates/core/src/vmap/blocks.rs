@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use super::bitmap::{Part, VmapBlock};
 use super::cpu::{Blocks, ExtentCache};
 use super::extent::Unmapped;
-use super::state::Vmap;
+use super::state::KernelRange;
 use crate::Manager;
 use crate::addr::PageNumber;
 use crate::cpu::CpuId;
@@ -16,13 +16,13 @@ use crate::sync::Word64;
 pub(super) const LOOKS: usize = 8;
 
 impl Blocks {
-    pub(super) fn push<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {
+    pub(super) fn push<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>, handle: u32) {
         let p = mm.platform();
         self.line.push(p, |handle| &block(mm, v, handle).next, handle);
         self.len.set(p, self.len.get(p) + 1);
     }
 
-    pub(super) fn pop<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> Option<u32> {
+    pub(super) fn pop<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Option<u32> {
         let p = mm.platform();
         let handle = self.line.pop(p, |handle| &block(mm, v, handle).next)?;
         self.len.set(p, self.len.get(p) - 1);
@@ -30,7 +30,7 @@ impl Blocks {
     }
 
     /// From now on this CPU maps in another block.
-    pub(super) fn change<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, new: Option<u32>) {
+    pub(super) fn change<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>, new: Option<u32>) {
         let p = mm.platform();
         if let Some(old) = self.current.get(p).checked_sub(1) {
             self.push(mm, v, old);
@@ -39,13 +39,13 @@ impl Blocks {
     }
 }
 
-pub(super) fn block<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) -> &'p VmapBlock {
+pub(super) fn block<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, handle: u32) -> &'p VmapBlock {
     v.state.blocks.get(mm, handle)
 }
 
 /// What was flushed is clear. What was not is set aside, with the purge that it waits for. Under the lock of the CPU whose it
 /// is.
-pub(super) fn freshen_one<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, found: &VmapBlock) {
+pub(super) fn freshen_one<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, found: &VmapBlock) {
     let (p, parts) = (mm.platform(), found.parts(v.block_pages));
     // What was set aside before, what was unmapped since, and what was set aside meanwhile.
     for _ in 0..3 {
@@ -73,7 +73,7 @@ pub(super) fn freshen_one<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, fo
 
 /// Looks at all blocks of all CPUs: what was flushed is clear, and with `back` those in which nothing is taken are given
 /// back. For who is short of addresses.
-pub(super) fn freshen<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, back: bool) {
+pub(super) fn freshen<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, back: bool) {
     let p = mm.platform();
     for cache in v.cpus.iter().filter(|cache| cache.blocks.any(p)) {
         // A few under each hold. Those that come meanwhile were looked at by who brings them.
@@ -90,7 +90,7 @@ pub(super) fn freshen<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, back: 
 /// Looks at so many blocks of a CPU, at most [`LOOKS`]; gives those that are closed for good. Under its lock.
 fn freshen_some<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     cache: &ExtentCache,
     looks: usize,
     back: bool,
@@ -113,7 +113,7 @@ fn freshen_some<'p, P: Platform>(
 }
 
 /// Gives the addresses of a block back that is closed and nobody's.
-fn give_back<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {
+fn give_back<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, handle: u32) {
     let (p, old) = (mm.platform(), block(mm, v, handle));
     v.set_block(mm, PageNumber(old.start.get(p)), None);
     // Every slot that was ever mapped in it has been flushed since: its bit was clear.
@@ -134,7 +134,7 @@ fn give_back<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {
 ///     yes: the block is its own, and it has not looked yet
 ///     no: somebody else's
 /// ```
-pub(super) fn leave<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
+pub(super) fn leave<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) {
     let mine = &v.cpus[mm.platform().this_cpu().index()];
     while let Some(handle) = mine.with(mm, || {
         mine.blocks.change(mm, v, None);
@@ -159,7 +159,7 @@ pub(super) fn leave<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
 }
 
 /// For a look at a quiet system: of each block its extent, the pages that are mapped, and those that wait for a purge.
-pub(super) fn each<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, mut each: impl FnMut(u32, u64, u64)) {
+pub(super) fn each<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, mut each: impl FnMut(u32, u64, u64)) {
     let p = mm.platform();
     for handle in (0..v.state.blocks.bound(mm)).filter(|&handle| v.state.blocks.is_used(mm, handle)) {
         let found = block(mm, v, handle);

@@ -4,7 +4,7 @@
 use super::entries;
 use super::extent::{Idle, Owned, Purpose, Unmapped, Want};
 use super::request::{VmapPlace, VmapRequest};
-use super::state::Vmap;
+use super::state::KernelRange;
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PageRange};
 use crate::charge::charge;
@@ -21,7 +21,7 @@ use crate::tlb::kernel;
 /// Areas from the lowest up, each with the word that leads to it. Under the lock.
 fn areas<'a, 'p, P: Platform>(
     mm: &'a Manager<'p, P>,
-    v: &'a Vmap<'p>,
+    v: &'a KernelRange<'p>,
 ) -> impl Iterator<Item = (u32, &'p Word32)> + use<'a, 'p, P> {
     let mut link = &v.state.eager.first;
     core::iter::from_fn(move || {
@@ -34,7 +34,7 @@ fn areas<'a, 'p, P: Platform>(
 /// The first place, and the word that leads to the area behind it.
 fn first_fit<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     want: &Want,
 ) -> Option<(PageRange, &'p Word32)> {
     let _scope = charge(mm.platform(), Scope::EagerWalk);
@@ -50,7 +50,7 @@ fn first_fit<'p, P: Platform>(
     want.fit(PageRange::between(end, v.range.end())).map(|place| (place, link))
 }
 
-fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, want: &Want) -> Result<Owned, Error> {
+fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, want: &Want) -> Result<Owned, Error> {
     let p = mm.platform();
     let slot = v.state.extents.reserve(mm, AllocFrom::HERE)?.commit();
     let guard = v.state.eager.lock.lock(mm);
@@ -68,7 +68,7 @@ fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, want: &Want) -> Resu
 }
 
 /// Takes an area off the list. Under the lock.
-fn unlink<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, idle: &Idle) {
+fn unlink<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, idle: &Idle) {
     let _scope = charge(mm.platform(), Scope::EagerWalk);
     let p = mm.platform();
     if let Some((handle, from)) = areas(mm, v).find(|(handle, _)| *handle == idle.handle()) {
@@ -79,7 +79,7 @@ fn unlink<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, idle: &Idle) {
 /// See [`Manager::make_kernel`].
 pub(super) fn make<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     VmapRequest { pages, place, purpose }: VmapRequest,
     fill: impl FnOnce(PageRange) -> Result<(), Error>,
 ) -> Result<PageRange, Error> {
@@ -108,7 +108,7 @@ pub(super) fn make<'p, P: Platform>(
 /// There were no blocks then: an area like any other, without a guard.
 pub(super) fn map_ram<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     frames: &[FrameNumber],
     prot: KernelProt,
 ) -> Result<PageRange, Error> {
@@ -119,7 +119,7 @@ pub(super) fn map_ram<'p, P: Platform>(
 
 pub(super) fn unmap_ram<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     range: PageRange,
 ) -> Result<(), Error> {
     release(mm, v, range.start, Purpose::Ram, Some(range.pages))
@@ -127,7 +127,7 @@ pub(super) fn unmap_ram<'p, P: Platform>(
 
 pub(super) fn unmap<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     start: PageNumber,
     purpose: Purpose,
 ) -> Result<(), Error> {
@@ -136,7 +136,7 @@ pub(super) fn unmap<'p, P: Platform>(
 
 fn release<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     start: PageNumber,
     purpose: Purpose,
     pages: Option<u64>,
@@ -171,7 +171,7 @@ fn release<'p, P: Platform>(
 /// The area that holds a page, once it is finished. Under the lock.
 fn covering<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     page: PageNumber,
 ) -> Option<(u32, PageRange)> {
     let _scope = charge(mm.platform(), Scope::EagerWalk);
@@ -185,7 +185,7 @@ fn covering<'p, P: Platform>(
 
 pub(super) fn find<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     page: PageNumber,
 ) -> Option<PageRange> {
     let _guard = v.state.eager.lock.lock(mm);
@@ -193,6 +193,6 @@ pub(super) fn find<'p, P: Platform>(
 }
 
 /// For a look at a quiet system.
-pub(super) fn each<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, mut each: impl FnMut(u32)) {
+pub(super) fn each<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, mut each: impl FnMut(u32)) {
     areas(mm, v).for_each(|(handle, _)| each(handle));
 }

@@ -96,7 +96,7 @@ pub(super) fn set_own<P: Platform>(
                 return Err(error);
             }
         };
-        mm.frames().get(frame).set_flags(p, flag::OWN);
+        mm.memmap().get(frame).set_flags(p, flag::OWN);
         each(mm, PageRange::new(page, 1), |leaf, page| {
             leaf.put(mm, page, Entry::kernel(frame, prot).taken());
         });

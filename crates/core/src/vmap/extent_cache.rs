@@ -23,7 +23,7 @@ use super::bins;
 use super::cpu::{Batch, ExtentCache};
 use super::extent::{Owned, Unmapped, Want};
 use super::pressure::{self, Waits};
-use super::state::Vmap;
+use super::state::KernelRange;
 use super::sweep;
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
@@ -49,7 +49,7 @@ pub(super) struct Found {
     pub span: PageRange,
 }
 
-impl<'p> Vmap<'p> {
+impl<'p> KernelRange<'p> {
     /// Runs `work` on this CPU's own, under its lock, interrupts off.
     pub(super) fn own<P: Platform, R>(
         &self,
@@ -77,7 +77,7 @@ impl ExtentCache {
     }
 
     /// Moves on what was flushed meanwhile; gives the number of the purge that new things wait for. Under the lock.
-    pub fn turn<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> u64 {
+    pub fn turn<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>) -> u64 {
         let (p, numbers) = (mm.platform(), &v.state.numbers);
         let next = numbers.next(p);
         let oldest =
@@ -111,7 +111,7 @@ impl ExtentCache {
     }
 
     /// What is in `fresh` waits for this purge, as does what is in `sealed`. Under the lock.
-    fn seal<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, purge: u64) {
+    fn seal<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>, purge: u64) {
         let p = mm.platform();
         self.sealed.extents.take_over(mm, v, &self.fresh.extents);
         self.sealed.purge.set(p, purge);
@@ -120,7 +120,7 @@ impl ExtentCache {
 
     /// What says that it waits for the purge after the one that came by was here before, and is flushed by that one too. Its
     /// CPU says so itself, before anything new comes: the purge touches one line here. Under the lock.
-    fn heed_visit<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) {
+    fn heed_visit<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>) {
         let p = mm.platform();
         if self.waits.get(p) == 0 && self.fresh.purge.get(p) > self.visited.get(p) {
             // Those before are moved on first: they may have ended.
@@ -132,7 +132,7 @@ impl ExtentCache {
     }
 
     /// Counts pages that wait from here on; gives how many all should hear of, or 0. Under the lock.
-    fn count<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, range: PageRange) -> u64 {
+    fn count<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>, range: PageRange) -> u64 {
         let p = mm.platform();
         let pages = self.pages.get(p);
         if pages == 0 || range.start.0 < self.from.get(p) {
@@ -152,7 +152,7 @@ impl ExtentCache {
     }
 
     /// What waits here for purge `n`, which has begun. By who has the purge's lock.
-    pub fn visit<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, n: u64) -> Option<Found> {
+    pub fn visit<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>, n: u64) -> Option<Found> {
         let p = mm.platform();
         // Relaxed: the fences order it: see above.
         if self.waits.load(p, Ordering::Relaxed) == 0 {
@@ -178,7 +178,7 @@ impl ExtentCache {
     }
 
     /// Takes all that was flushed: a list of handles plus one. For who is short of addresses.
-    pub fn drain<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> u32 {
+    pub fn drain<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>) -> u32 {
         self.with(mm, || {
             self.heed_visit(mm, v);
             self.turn(mm, v);
@@ -197,7 +197,7 @@ impl ExtentCache {
     }
 
     /// For a look at a quiet system: all extents, and whether they wait for a purge.
-    pub fn each<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, mut each: impl FnMut(u32, bool)) {
+    pub fn each<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>, mut each: impl FnMut(u32, bool)) {
         let p = mm.platform();
         let covered = if self.waits.get(p) == 0 { self.visited.get(p) } else { u64::MAX };
         let waits = |batch: &Batch| !v.state.numbers.has_flushed(p, batch.purge.get(p).min(covered));
@@ -218,7 +218,7 @@ impl ExtentCache {
 /// waits. Gives the number of the purge that it waits for. Any context.
 fn wait_for_purge<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     range: PageRange,
     put: impl FnOnce(&ExtentCache, u64),
 ) -> u64 {
@@ -253,7 +253,7 @@ fn wait_for_purge<'p, P: Platform>(
 /// An extent of these pages waits for a purge, with so many frames of its own. Any context.
 pub(super) fn defer<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     extent: Unmapped,
     whole: PageRange,
     frames: u64,
@@ -281,14 +281,14 @@ pub(super) fn defer<'p, P: Platform>(
 }
 
 /// Slots of a block wait for a purge: for which one. Any context.
-pub(super) fn defer_slots<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, range: PageRange) -> u64 {
+pub(super) fn defer_slots<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, range: PageRange) -> u64 {
     wait_for_purge(mm, v, range, |_, _| ())
 }
 
 /// Takes an extent of just this size that this CPU has at hand. If it has only others, some of them go back: longer ones,
 /// or such as nobody has wanted for long. Small sizes come round, and a list of them that has run out once does so less and
 /// less often if others stay.
-pub(super) fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, want: &Want) -> Option<Owned> {
+pub(super) fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, want: &Want) -> Option<Owned> {
     let p = mm.platform();
     let mut back = [None; BACK];
     let found = v.own(mm, |cache| {
@@ -307,6 +307,6 @@ pub(super) fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, want: &Wa
 }
 
 /// Extents that every CPU has flushed.
-fn give_back<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, back: [Option<u32>; BACK]) {
+fn give_back<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, back: [Option<u32>; BACK]) {
     back.into_iter().flatten().for_each(|handle| v.put_back(mm, Unmapped::cleared(handle).flushed()));
 }

@@ -4,7 +4,7 @@
 //! long enough is found in O(log n).
 
 use super::extent::{Extent, Place, Want};
-use super::state::Vmap;
+use super::state::KernelRange;
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::platform::Platform;
@@ -44,7 +44,7 @@ impl<P: Platform> Nodes for ByAddress<'_, '_, P> {
     }
 }
 
-impl<'p> Vmap<'p> {
+impl<'p> KernelRange<'p> {
     pub(super) fn free_by_address<'a, P: Platform>(&self, mm: &'a Manager<'p, P>) -> ByAddress<'a, 'p, P> {
         ByAddress { mm, pool: &self.state.extents }
     }

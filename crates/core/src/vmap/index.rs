@@ -5,7 +5,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::state::Vmap;
+use super::state::KernelRange;
 use crate::Manager;
 use crate::addr::{FrameNumber, PAGE_SIZE, PageNumber, PageRange};
 use crate::error::Error;
@@ -48,7 +48,7 @@ pub(super) fn make_below<P: Platform>(mm: &Manager<'_, P>, slot: &Word32) -> Res
     Ok(())
 }
 
-impl<'p> Vmap<'p> {
+impl<'p> KernelRange<'p> {
     fn number(&self, page: PageNumber) -> usize {
         (page.0 / self.block_pages - self.range.start.0 / self.block_pages) as usize
     }

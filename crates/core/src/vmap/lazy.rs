@@ -5,7 +5,7 @@ use super::extent::{Owned, Purpose, Unmapped, Want};
 use super::extent_cache::{self, defer};
 use super::purge::{Effort, is_running, purge, throttle};
 use super::request::VmapRequest;
-use super::state::Vmap;
+use super::state::KernelRange;
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;
@@ -16,7 +16,7 @@ use crate::tlb::kernel::may_wait;
 /// See [`Manager::make_kernel`].
 pub(super) fn make<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     VmapRequest { pages, place, purpose }: VmapRequest,
     fill: impl FnOnce(PageRange) -> Result<(), Error>,
 ) -> Result<PageRange, Error> {
@@ -38,14 +38,14 @@ pub(super) fn make<'p, P: Platform>(
 }
 
 /// Gives an extent back that came to nothing (PITFALLS 26).
-pub(super) fn give_up<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, owned: Owned) {
+pub(super) fn give_up<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, owned: Owned) {
     if !mm.platform().broken(Rule::GiveBackWhatFailed) {
         v.put_back(mm, owned.never_mapped());
     }
 }
 
 /// Takes an extent, after a purge if there is no room without. May wait.
-pub(super) fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, want: &Want) -> Result<Owned, Error> {
+pub(super) fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, want: &Want) -> Result<Owned, Error> {
     if let Some(owned) = v.take(mm, want)? {
         return Ok(owned);
     }
@@ -66,7 +66,7 @@ pub(super) fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, want: &Wa
 /// Takes an extent out of use, clears its entries, and leaves the flush to a purge. Any context.
 pub(super) fn unmap<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     start: PageNumber,
     purpose: Purpose,
 ) -> Result<(), Error> {

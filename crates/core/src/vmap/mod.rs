@@ -54,7 +54,7 @@ pub use pressure::Waits;
 pub use request::VmapPlace;
 use request::VmapRequest;
 use shard::shards_for;
-pub(crate) use state::Vmap;
+pub(crate) use state::KernelRange;
 use state::{MAX_SHARDS, Shard, State};
 pub(crate) use sweep::{come_back, go_away, join_sweep, start_empty, ticked};
 use sweeping::Sweeping;
@@ -91,7 +91,7 @@ impl Config {
     }
 }
 
-impl<'p> Vmap<'p> {
+impl<'p> KernelRange<'p> {
     /// Frames of what is there from the start.
     fn fixed_frames(&self) -> u64 {
         let orders = [
@@ -113,7 +113,7 @@ impl<'p> Vmap<'p> {
         let share = (range.pages / u64::from(cpus) / 16).max(1);
         let block_pages = (1 << share.ilog2()).clamp(SMALLEST_BLOCK, BLOCK);
         let sweeps = mm.config().policy.vmap == VmapPolicy::Sweep;
-        let v = Vmap {
+        let v = KernelRange {
             range,
             shard_pages: range.pages / u64::from(count),
             block_pages,
@@ -316,7 +316,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Takes addresses, has `fill` make their pages present, and makes them known. What `fill` cannot do leaves nothing.
     fn make_kernel(
         &self,
-        v: &Vmap<'p>,
+        v: &KernelRange<'p>,
         asked: VmapRequest,
         fill: impl FnOnce(PageRange) -> Result<(), Error>,
     ) -> Result<PageRange, Error> {
@@ -335,7 +335,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    fn kernel_range(&self) -> Result<&Vmap<'p>, Error> {
+    fn kernel_range(&self) -> Result<&KernelRange<'p>, Error> {
         self.vmap.as_ref().ok_or(Error::NoKernelRange)
     }
 

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::state::Vmap;
+use super::state::KernelRange;
 use super::sweeping::SHARE;
 use crate::Manager;
 use crate::cpu::CpuId;
@@ -21,7 +21,7 @@ pub struct Waits {
     pub frames: u64,
 }
 
-impl<'p> Vmap<'p> {
+impl<'p> KernelRange<'p> {
     /// By how many CPUs are online, or as the configuration says.
     pub(super) fn set_threshold<P: Platform>(&self, mm: &Manager<'p, P>) {
         let p = mm.platform();
@@ -35,7 +35,7 @@ impl<'p> Vmap<'p> {
     }
 }
 
-pub(super) fn waits<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Waits {
+pub(super) fn waits<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Waits {
     let p = mm.platform();
     if let Some(sweeping) = &v.sweeping {
         let (pages, frames) = sweeping.waits(p, v.state.numbers.sweeps.last_over(p));
@@ -51,7 +51,7 @@ pub(super) fn waits<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Waits
 }
 
 /// So many pages wait: asks for a purge if that is enough. Any context.
-pub(super) fn ask<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, pages: u64) {
+pub(super) fn ask<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, pages: u64) {
     let (p, wanted) = (mm.platform(), &v.state.asked.wanted);
     let threshold = v.state.numbers.threshold.load(p, Ordering::Relaxed);
     if pages >= threshold
@@ -67,7 +67,7 @@ pub(super) fn ask<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, pages: u64
 }
 
 /// Waits until a purge is asked for.
-pub(super) fn await_wanted<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
+pub(super) fn await_wanted<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) {
     let p = mm.platform();
     p.wait(WaitKey::VmapPurge, &mut || v.state.asked.wanted.load(p, Ordering::Acquire) != 0);
 }

@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 use super::extent::{Purpose, Unmapped};
 use super::pressure::waits;
 use super::returning::Returning;
-use super::state::Vmap;
+use super::state::KernelRange;
 use super::sweeping::Sweeping;
 use super::{blocks, entries, sweep};
 use crate::Manager;
@@ -38,7 +38,7 @@ pub(super) enum Effort {
 
 /// Whoever maps purges if twice of what may wait does: who was woken has not come. So what waits is bounded even where
 /// nobody calls [`Manager::vmap_purger`].
-pub(super) fn throttle<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
+pub(super) fn throttle<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) {
     if let Some(sweeping) = &v.sweeping {
         return sweep::throttle(mm, v, sweeping);
     }
@@ -64,7 +64,7 @@ pub(super) fn throttle<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
     }
 }
 
-pub(super) fn is_running<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> bool {
+pub(super) fn is_running<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> bool {
     v.state.asked.running.load(mm.platform(), Ordering::Acquire) != 0
 }
 
@@ -82,7 +82,7 @@ struct Taken {
 struct FlushedExtents(Taken);
 
 /// Does what [`Manager::vmap_purger`] was woken for.
-pub(super) fn serve<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
+pub(super) fn serve<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) {
     let Some(sweeping) = &v.sweeping else {
         purge(mm, v, Effort::Soft);
         return;
@@ -95,7 +95,7 @@ pub(super) fn serve<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
 }
 
 /// Frees frames that wait; gives how many. As [`Manager::purge_frames`] says.
-pub(super) fn free_frames<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, last: bool) -> u64 {
+pub(super) fn free_frames<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, last: bool) -> u64 {
     let Some(sweeping) = &v.sweeping else {
         let frames = waits(mm, v).frames;
         purge(mm, v, Effort::Soft);
@@ -126,7 +126,7 @@ pub(super) fn free_frames<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, la
 
 /// Flushes all that waits and makes it free; gives how many pages, and `None` if there was nothing to do. Waits for a running
 /// purge first. Interrupts are on.
-pub(super) fn purge<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: Effort) -> Option<u64> {
+pub(super) fn purge<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, effort: Effort) -> Option<u64> {
     if effort == Effort::Begun && (v.sweeping.is_none() || sweep::under_way(mm, v).is_none()) {
         return None;
     }
@@ -135,7 +135,7 @@ pub(super) fn purge<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: 
 }
 
 /// The same by who has the purge's lock.
-fn purge_alone<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: Effort) -> u64 {
+fn purge_alone<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, effort: Effort) -> u64 {
     let _scope = charge(mm.platform(), Scope::VmapPurge);
     let (p, numbers) = (mm.platform(), &v.state.numbers);
     v.state.asked.running.store(p, 1, Ordering::Release);
@@ -166,7 +166,7 @@ fn purge_alone<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, effort: Effor
 /// The same where sweeps flush.
 fn sweep_alone<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     sweeping: &Sweeping<'p>,
     effort: Effort,
 ) -> u64 {
@@ -184,7 +184,7 @@ fn sweep_alone<'p, P: Platform>(
 }
 
 impl Taken {
-    fn all<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Taken {
+    fn all<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Taken {
         let (p, numbers) = (mm.platform(), &v.state.numbers);
         let number = numbers.next(p);
         let mut taken = Taken { number, span: None, pages: 0 };
@@ -215,7 +215,7 @@ impl Taken {
 
 impl FlushedExtents {
     /// Says so, and makes that free which its CPUs do not take back: what has frames.
-    fn settle<'p, P: Platform>(self, mm: &Manager<'p, P>, v: &Vmap<'p>) {
+    fn settle<'p, P: Platform>(self, mm: &Manager<'p, P>, v: &KernelRange<'p>) {
         let p = mm.platform();
         // Release: partner of the Acquire in `last_over`.
         v.state.numbers.sweeps.over.store(p, self.0.number, Ordering::Release);
@@ -225,7 +225,7 @@ impl FlushedExtents {
 
 /// Frees the frames of extents that have some and were flushed, and makes these free; gives how many frames. By who has the
 /// purge's lock.
-fn free_owning<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> u64 {
+fn free_owning<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> u64 {
     let p = mm.platform();
     let owning = v.state.owning.take_all(p);
     let (mut next, mut frames) = (owning, 0);
@@ -246,7 +246,7 @@ fn free_owning<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> u64 {
 /// Makes a list of extents free that every CPU has flushed: handles plus one.
 fn give_back<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     returning: &mut Returning<'_, 'p, P>,
     first: u32,
 ) {
@@ -262,7 +262,7 @@ fn give_back<'p, P: Platform>(
 }
 
 /// Frames that wait with an extent: its first entry says whether they do.
-pub(super) fn own_frames<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) -> u64 {
+pub(super) fn own_frames<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, handle: u32) -> u64 {
     let p = mm.platform();
     let (extent, range) = (v.extent(mm, handle), v.extent(mm, handle).mapped(p));
     let waits = extent.purpose(p) == Purpose::Alloc && entries::peek(mm, range.start).is_taken();

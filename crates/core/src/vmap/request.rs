@@ -1,7 +1,7 @@
 //! What may be asked for. What makes no sense is refused before anything changes (PITFALLS 32).
 
 use super::extent::{Purpose, Want};
-use super::state::Vmap;
+use super::state::KernelRange;
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId, PageNumber, PageRange};
 use crate::error::Error;
@@ -43,7 +43,7 @@ pub(super) struct VmapRequest {
     pub purpose: Purpose,
 }
 
-impl Vmap<'_> {
+impl KernelRange<'_> {
     /// What to look for, if it can exist in this range.
     pub(super) fn want<P: Platform>(
         &self,
@@ -85,7 +85,7 @@ impl Vmap<'_> {
 impl<P: Platform> Manager<'_, P> {
     /// Frames that the core manages. Others, of devices, have no place in its bookkeeping.
     pub(super) fn check_frames(&self, frames: &[FrameNumber]) -> Result<(), Error> {
-        match frames.iter().find(|&&frame| self.frames().find(frame).is_none()) {
+        match frames.iter().find(|&&frame| self.memmap().find(frame).is_none()) {
             Some(&frame) => Err(Error::NoSuchFrame(frame)),
             None => Ok(()),
         }

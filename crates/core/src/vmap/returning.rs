@@ -4,7 +4,7 @@ use super::extent::Idle;
 use super::shard::{HOLD, KEEP};
 use super::slots::Pile;
 use super::state::Shard;
-use super::state::Vmap;
+use super::state::KernelRange;
 use crate::Manager;
 use crate::addr::PageRange;
 use crate::event::Event;
@@ -15,14 +15,14 @@ use crate::sync::SpinGuard;
 /// Extents that become free one after the other, some at a time under each hold of a lock.
 pub(super) struct Returning<'a, 'p, P: Platform> {
     mm: &'a Manager<'p, P>,
-    v: &'a Vmap<'p>,
+    v: &'a KernelRange<'p>,
     held: Option<(usize, SpinGuard<'a, P>)>,
     count: u32,
     surplus: Pile,
 }
 
 impl<'a, 'p, P: Platform> Returning<'a, 'p, P> {
-    pub fn new(mm: &'a Manager<'p, P>, v: &'a Vmap<'p>) -> Self {
+    pub fn new(mm: &'a Manager<'p, P>, v: &'a KernelRange<'p>) -> Self {
         Returning { mm, v, held: None, count: 0, surplus: Pile::default() }
     }
 
@@ -72,7 +72,7 @@ impl<'a, 'p, P: Platform> Returning<'a, 'p, P> {
     }
 }
 
-impl<'p> Vmap<'p> {
+impl<'p> KernelRange<'p> {
     /// Makes an extent free.
     pub(super) fn put_back<P: Platform>(&self, mm: &Manager<'p, P>, idle: Idle) {
         let mut returning = Returning::new(mm, self);

@@ -8,7 +8,7 @@
 
 use super::extent::{Owned, Place, Want};
 use super::slots::Pile;
-use super::state::Vmap;
+use super::state::KernelRange;
 use super::state::{MAX_SHARDS, Shard};
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
@@ -45,7 +45,7 @@ pub(super) fn shards_for(cpus: u32, pages: u64) -> u32 {
     cpus.min(by_size)
 }
 
-impl<'p> Vmap<'p> {
+impl<'p> KernelRange<'p> {
     /// The pages of a shard.
     pub(super) fn part(&self, index: usize) -> PageRange {
         let start = PageNumber(self.range.start.0 + index as u64 * self.shard_pages);

@@ -2,21 +2,21 @@
 
 use core::cell::Cell;
 
-use super::state::{SlotChain, Vmap};
+use super::state::{SlotChain, KernelRange};
 use crate::Manager;
 use crate::error::Error;
 use crate::frame::AllocFrom;
 use crate::platform::Platform;
 
 impl SlotChain {
-    pub fn push<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {
+    pub fn push<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>, handle: u32) {
         let p = mm.platform();
         v.extent(mm, handle).next.set(p, self.first.get(p));
         self.first.set(p, handle + 1);
         self.len.set(p, self.len.get(p) + 1);
     }
 
-    pub fn pop<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> Option<u32> {
+    pub fn pop<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Option<u32> {
         let p = mm.platform();
         let handle = self.first.get(p).checked_sub(1)?;
         self.first.set(p, v.extent(mm, handle).next.get(p));
@@ -33,18 +33,18 @@ pub(super) struct Pile {
 }
 
 impl Pile {
-    pub fn push<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, handle: u32) {
+    pub fn push<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>, handle: u32) {
         v.extent(mm, handle).next.set(mm.platform(), self.first.replace(handle + 1));
     }
 
-    pub fn pop<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) -> Option<u32> {
+    pub fn pop<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Option<u32> {
         let handle = self.first.get().checked_sub(1)?;
         self.first.set(v.extent(mm, handle).next.get(mm.platform()));
         Some(handle)
     }
 
     /// Reserves so many slots, or none. No lock is held; may wait for memory.
-    pub fn reserve<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, count: u64) -> Result<Pile, Error> {
+    pub fn reserve<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, count: u64) -> Result<Pile, Error> {
         let pile = Pile::default();
         for _ in 0..count {
             match v.state.extents.reserve(mm, AllocFrom::HERE) {
@@ -61,7 +61,7 @@ impl Pile {
     /// Reserves some slots, at least one: at most so many, or all of at most so many slabs. No lock is held; may wait for memory.
     pub fn some<'p, P: Platform>(
         mm: &Manager<'p, P>,
-        v: &Vmap<'p>,
+        v: &KernelRange<'p>,
         (most, slabs): (u32, u32),
     ) -> Result<Pile, Error> {
         let pile = Pile::default();
@@ -70,7 +70,7 @@ impl Pile {
     }
 
     /// Gives all back to the pool.
-    pub fn release<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>) {
+    pub fn release<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>) {
         while let Some(slot) = self.pop(mm, v) {
             v.state.extents.release(mm, slot);
         }

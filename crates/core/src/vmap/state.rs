@@ -19,7 +19,7 @@ pub(super) const MAX_SHARDS: u32 = 4096;
 
 /// What the manager keeps about its kernel range. All that CPUs share lies behind these references.
 #[derive(Clone, Copy)]
-pub(crate) struct Vmap<'p> {
+pub(crate) struct KernelRange<'p> {
     pub(super) range: PageRange,
     /// Pages of each shard but the last, which has the rest too.
     pub(super) shard_pages: u64,
@@ -107,7 +107,7 @@ pub(super) struct Areas {
     pub(super) first: Word32,
 }
 
-impl<'p> Vmap<'p> {
+impl<'p> KernelRange<'p> {
     pub(super) fn extent<P: Platform>(&self, mm: &Manager<'p, P>, handle: u32) -> &'p Extent {
         self.state.extents.get(mm, handle)
     }

@@ -25,7 +25,7 @@
 use core::sync::atomic::Ordering;
 
 use super::cpu::ExtentCache;
-use super::state::Vmap;
+use super::state::KernelRange;
 use super::sweeping::{AWAY, Owned, Part, Shared, Sweeping, Waiting};
 use crate::Manager;
 use crate::addr::PageRange;
@@ -52,7 +52,7 @@ fn add<P: Platform>(p: &P, word: &Word64, more: u64) {
 }
 
 impl Owned {
-    fn take_over<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, other: &Owned) {
+    fn take_over<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>, other: &Owned) {
         let p = mm.platform();
         if !other.extents.is_empty(p) {
             self.extents.take_over(p, &other.extents, v.link(mm));
@@ -70,7 +70,7 @@ impl Waiting {
     }
 
     /// Moves on what was flushed meanwhile, where the next sweep to begin has this number. Under the lock of this CPU's extent cache.
-    fn turn<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, next: u64) {
+    fn turn<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>, next: u64) {
         let p = mm.platform();
         for part in self.parts() {
             let until = part.until.get(p);
@@ -144,7 +144,7 @@ impl<'p> Sweeping<'p> {
     pub fn own<P: Platform>(
         &self,
         mm: &Manager<'p, P>,
-        v: &Vmap<'p>,
+        v: &KernelRange<'p>,
         handle: u32,
         range: PageRange,
         frames: u64,
@@ -170,7 +170,7 @@ impl<'p> Sweeping<'p> {
     }
 
     /// For a look at a quiet system: all extents with frames that wait.
-    pub fn each<P: Platform>(&self, mm: &Manager<'p, P>, v: &Vmap<'p>, mut each: impl FnMut(u32)) {
+    pub fn each<P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>, mut each: impl FnMut(u32)) {
         for waiting in self.waiting {
             for owned in [&waiting.sealed.owned, &waiting.fresh.owned, &waiting.flushed] {
                 owned.extents.each(mm.platform(), v.link(mm), &mut each);
@@ -179,7 +179,7 @@ impl<'p> Sweeping<'p> {
     }
 }
 
-impl<'p> Vmap<'p> {
+impl<'p> KernelRange<'p> {
     /// What waits on a CPU before it begins a sweep.
     fn share<P: Platform>(&self, mm: &Manager<'p, P>) -> u64 {
         self.state.numbers.threshold.load(mm.platform(), Ordering::Relaxed)
@@ -190,7 +190,7 @@ impl<'p> Vmap<'p> {
 /// Gives the number of the sweep that they wait for. Their entries were cleared. Any context.
 pub(super) fn wait<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    v: &Vmap<'p>,
+    v: &KernelRange<'p>,
     s: &Sweeping<'p>,
     range: PageRange,
     put: impl FnOnce(&ExtentCache, u64),
@@ -217,7 +217,7 @@ pub(super) fn wait<'p, P: Platform>(
 }
 
 /// Begins a sweep, or has it begin when that which is under way is over. Any context.
-pub(super) fn want<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &Sweeping<'p>) {
+pub(super) fn want<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, s: &Sweeping<'p>) {
     let (p, demand) = (mm.platform(), &s.shared.demand);
     if v.state.numbers.sweeps.at_rest(p) {
         demand.begun_at.store(p, p.now().0, Ordering::Relaxed);
@@ -248,7 +248,7 @@ pub(crate) fn join_sweep<P: Platform>(here: &CpuGuard<'_, '_, P>) {
     swept.store(p, last, Ordering::Release);
 }
 
-fn sweeping<'m, 'p, P: Platform>(mm: &'m Manager<'p, P>) -> Option<(&'m Vmap<'p>, &'m Sweeping<'p>)> {
+fn sweeping<'m, 'p, P: Platform>(mm: &'m Manager<'p, P>) -> Option<(&'m KernelRange<'p>, &'m Sweeping<'p>)> {
     let v = mm.vmap.as_ref()?;
     v.sweeping.as_ref().map(|s| (v, s))
 }
@@ -266,7 +266,7 @@ pub(crate) fn ticked<P: Platform>(mm: &Manager<'_, P>) {
 
 /// Whoever maps takes part, and looks now and then whether all have. Where nobody calls [`Manager::vmap_purger`], it asks those
 /// who let a sweep wait for too long.
-pub(super) fn throttle<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &Sweeping<'p>) {
+pub(super) fn throttle<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, s: &Sweeping<'p>) {
     let (p, sweeps) = (mm.platform(), &v.state.numbers.sweeps);
     let last = sweeps.last(p);
     if sweeps.last_over(p) == last {
@@ -290,7 +290,7 @@ pub(super) fn throttle<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &S
 
 /// Looks whether the sweep that is under way is over, at some CPUs; wakes who frees what was flushed, or who asks those that it
 /// waits for. Gives for how long it has been waited for. Any context.
-fn help<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &Sweeping<'p>, most: u32) -> u64 {
+fn help<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, s: &Sweeping<'p>, most: u32) -> u64 {
     let (p, Shared { look, demand, .. }) = (mm.platform(), s.shared);
     // Read before it is written: many may come at once, and one is enough.
     if look.is_busy(p) {
@@ -320,7 +320,7 @@ fn help<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &Sweeping<'p>, mo
 }
 
 /// A sweep is over: wakes who frees what was flushed, if there is anything.
-fn over<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &Sweeping<'p>) {
+fn over<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, s: &Sweeping<'p>) {
     mm.emit(Event::KernelSweepOver);
     if !s.shared.owners.is_empty(mm.platform()) {
         wake(mm, v);
@@ -328,7 +328,7 @@ fn over<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &Sweeping<'p>) {
 }
 
 /// Wakes who waits in [`Manager::vmap_purger`].
-fn wake<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
+fn wake<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) {
     let (p, wanted) = (mm.platform(), &v.state.asked.wanted);
     if wanted.load(p, Ordering::Relaxed) == 0 && wanted.swap(p, 1, Ordering::AcqRel) == 0 {
         mm.emit(Event::VmapPurgeWanted);
@@ -338,7 +338,7 @@ fn wake<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) {
 
 /// Interrupts those who have not taken part in the sweep that is under way, or has the hardware flush all CPUs, and returns when
 /// this one is over. Interrupts are on.
-pub(super) fn finish<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &Sweeping<'p>, sweep: u64) {
+pub(super) fn finish<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, s: &Sweeping<'p>, sweep: u64) {
     let (p, sweeps) = (mm.platform(), &v.state.numbers.sweeps);
     while sweeps.last_over(p) < sweep {
         let last = sweeps.last(p);
@@ -360,7 +360,7 @@ pub(super) fn finish<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &Swe
 
 /// When it returns every CPU has flushed what was unmapped before it was called. One IPI for each CPU that is not away but this
 /// one. Interrupts are on.
-pub(super) fn flush_now<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &Sweeping<'p>) {
+pub(super) fn flush_now<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, s: &Sweeping<'p>) {
     let (p, sweeps) = (mm.platform(), &v.state.numbers.sweeps);
     if p.broken(Rule::AliasesBeginSweep) && !sweeps.at_rest(p) {
         return finish(mm, v, s, sweeps.last(p));
@@ -377,14 +377,14 @@ pub(super) fn flush_now<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &
 }
 
 /// Whether a sweep is under way, and which.
-pub(super) fn under_way<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>) -> Option<u64> {
+pub(super) fn under_way<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Option<u64> {
     let (p, sweeps) = (mm.platform(), &v.state.numbers.sweeps);
     let last = sweeps.last(p);
     (sweeps.last_over(p) != last).then_some(last)
 }
 
 /// Asks for what a sweep that takes too long waits for. By who was woken.
-pub(super) fn hasten<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &Sweeping<'p>) {
+pub(super) fn hasten<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, s: &Sweeping<'p>) {
     let p = mm.platform();
     let waited = p.now().0.saturating_sub(s.shared.demand.begun_at.load(p, Ordering::Relaxed));
     if let Some(sweep) = under_way(mm, v)
@@ -395,7 +395,7 @@ pub(super) fn hasten<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &Swe
 }
 
 /// Moves what has frames and was flushed, of all CPUs, to those that are being freed. By who has the purge's lock.
-pub(super) fn gather<'p, P: Platform>(mm: &Manager<'p, P>, v: &Vmap<'p>, s: &Sweeping<'p>) {
+pub(super) fn gather<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, s: &Sweeping<'p>) {
     let (p, owners) = (mm.platform(), &s.shared.owners);
     owners.for_each(p, |cpu| {
         let (cache, waiting) = (&v.cpus[cpu.index()], &s.waiting[cpu.index()]);

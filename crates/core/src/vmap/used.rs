@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering;
 
 use super::extent::Purpose;
 use super::index::{PER_FRAME, below, make_below};
-use super::state::Vmap;
+use super::state::KernelRange;
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;
@@ -43,7 +43,7 @@ fn named(whole: PageRange) -> impl Iterator<Item = PageNumber> {
     core::iter::once(whole.start.0).chain(more).map(PageNumber)
 }
 
-impl<'p> Vmap<'p> {
+impl<'p> KernelRange<'p> {
     fn used_top(&self, page: PageNumber) -> &'p Word32 {
         &self.used[(page.0 / TOP - self.range.start.0 / TOP) as usize]
     }

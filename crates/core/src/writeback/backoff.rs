@@ -63,7 +63,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub(crate) fn backoff_of(&self, n: FrameNumber) -> &'p Backoff {
         match self.slot_of(n) {
             Some(slot) => self.swap_backoff(slot),
-            None => &self.file(FileSlot(self.frames().get(n).owner.get(self.platform()))).backoff,
+            None => &self.file_at(FileSlot(self.memmap().get(n).owner.get(self.platform()))).backoff,
         }
     }
 }

@@ -77,7 +77,7 @@ pub(super) fn look<P: Platform>(mm: &Manager<'_, P>, mapping: &Mapping<'_, '_, P
 /// Clears the accessed bits of all entries that lead to a page and says how many were set.
 pub(super) fn uses<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Uses {
     let (mut uses, mut seen) = (Uses::default(), 0);
-    let maps = mm.frames().get(n).maps.get(mm.platform());
+    let maps = mm.memmap().get(n).maps.get(mm.platform());
     walk(mm, n, |mapping| {
         uses.add(look(mm, &mapping));
         seen += 1;
@@ -89,7 +89,7 @@ pub(super) fn uses<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Uses {
 /// The second chance: no use, reclaim; the first, go round once more; another, or several at once, activate.
 pub(super) fn judge<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber, used: u32) -> Verdict {
     let p = mm.platform();
-    let frame = mm.frames().get(n);
+    let frame = mm.memmap().get(n);
     let before = frame.state.get(p) & flag::REFERENCED != 0;
     match used {
         0 => Verdict::Reclaim,

@@ -23,7 +23,7 @@ use crate::tlb::UnmapBatch;
 pub(crate) fn unmap<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber, must: bool) -> bool {
     let mm = batch.manager();
     let p = mm.platform();
-    let frame = mm.frames().get(n);
+    let frame = mm.memmap().get(n);
     let is_unmapped = || frame.maps.load(p, Ordering::Acquire) == 0;
     walk(mm, n, |mapping| {
         if !clear(batch, n, &mapping, must) || is_unmapped() {
@@ -46,7 +46,7 @@ pub(crate) fn unmap_all<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumb
         clear(batch, n, &mapping, true);
         ControlFlow::Continue(())
     });
-    mm.frames().get(n).maps.load(mm.platform(), Ordering::Acquire) == 0
+    mm.memmap().get(n).maps.load(mm.platform(), Ordering::Acquire) == 0
 }
 
 /// The same without a batch: a flush for each entry.
@@ -56,12 +56,12 @@ pub(crate) fn unmap_now<P: Platform>(mm: &crate::Manager<'_, P>, n: FrameNumber)
         let_go(mm, n);
         ControlFlow::Continue(())
     });
-    mm.frames().get(n).maps.load(mm.platform(), Ordering::Acquire) == 0
+    mm.memmap().get(n).maps.load(mm.platform(), Ordering::Acquire) == 0
 }
 
 /// An entry that led to the page is gone. The caller's own hold keeps this from being the last.
 fn let_go<P: Platform>(mm: &crate::Manager<'_, P>, n: FrameNumber) {
-    let frame = mm.frames().get(n);
+    let frame = mm.memmap().get(n);
     frame.maps.fetch_sub(mm.platform(), 1, Ordering::Release);
     frame.refs.fetch_sub(mm.platform(), 1, Ordering::Release);
 }

@@ -43,7 +43,7 @@ pub(super) fn note_taken<P: Platform>(
     // Who defers the flush relies on the dirty bit, and was refused without the guarantee for it (PITFALLS 39).
     let dirty = if deferred { old.has(Entry::DIRTY) } else { old.may_be_dirty(p) };
     if dirty && !p.broken(Rule::DirtyBeforeUnlock) {
-        mm.frames().get(n).set_flags(p, flag::DIRTY);
+        mm.memmap().get(n).set_flags(p, flag::DIRTY);
     }
     mm.emit(Event::Unmapped { space: mapping.id, page: mapping.page, frame: n, pages: 1, deferred });
 }
