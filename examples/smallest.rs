@@ -10,6 +10,7 @@ use std::cell::Cell;
 use std::time::Instant;
 
 use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
+use quietmm::platform::{Cpus, Hooks, KernelTlb, Memory, Services, UserTlb};
 use quietmm::{
     AllocFrom, Backing, Config, Counter, CpuId, CpuSet, FrameNumber, Manager, NodeId, PageNumber, PageRange,
     Platform, Policy, Prot, Region, UserAccess, VirtAddr,
@@ -29,7 +30,9 @@ struct Host {
 
 // SAFETY: `direct` is inside `memory` for every frame handed over, there is one CPU and it is number 0, and
 // nothing executes at user addresses, so a flush that is only counted has flushed all there is.
-unsafe impl Platform for Host {
+unsafe impl Platform for Host {}
+
+impl Cpus for Host {
     // Which CPU is this? A kernel reads it from its per-CPU segment.
     fn this_cpu(&self) -> CpuId {
         CpuId(0)
@@ -48,25 +51,6 @@ unsafe impl Platform for Host {
     fn distance(&self, _from: NodeId, _to: NodeId) -> u32 {
         10
     }
-
-    // INVLPG. When it returns, this CPU uses the old translation no more: INV-1 rests on it.
-    fn flush_page(&self, _page: VirtAddr) {
-        self.page_flushes.set(self.page_flushes.get() + 1);
-    }
-    // A write of CR3, without keeping anything.
-    fn flush_space(&self) {
-        self.full_flushes.set(self.full_flushes.get() + 1);
-    }
-    // For kernel addresses of `Config::vmap`, which are global: INVLPG, and a change of CR4.PGE. This kernel asks for none.
-    fn flush_kernel_page(&self, _page: VirtAddr) {}
-    fn flush_kernel(&self) {}
-    // CR3 = root | tag; with `keep` bit 63 is set too. Nothing walks the tables here.
-    fn load_space(&self, _root: FrameNumber, _tag: u16, _keep: bool) {}
-
-    // The local APIC's ICR. The vector's handler calls `Manager::on_interrupt`.
-    fn interrupt(&self, _targets: &CpuSet) {
-        unreachable!("there is no other CPU");
-    }
     // CLI and STI. The core nests them by what `irqs_off` answers.
     fn irqs_off(&self) -> bool {
         self.interrupts_on.replace(false)
@@ -74,7 +58,20 @@ unsafe impl Platform for Host {
     fn irqs_on(&self) {
         self.interrupts_on.set(true);
     }
+    fn now(&self) -> Nanos {
+        Nanos(self.started.elapsed().as_nanos() as u64)
+    }
+    // PAUSE, in a loop for about so long.
+    fn pause(&self, _ns: u32) {
+        std::hint::spin_loop();
+    }
+    // The local APIC's ICR. The vector's handler calls `Manager::on_interrupt`.
+    fn interrupt(&self, _targets: &CpuSet) {
+        unreachable!("there is no other CPU");
+    }
+}
 
+impl Memory for Host {
     // Where the kernel maps physical memory: the core reads and writes its bookkeeping and page tables here.
     fn direct(&self, at: PhysAddr) -> *mut u8 {
         assert!(at.0 < u64::from(FRAMES) * PAGE_SIZE);
@@ -89,15 +86,32 @@ unsafe impl Platform for Host {
         // SAFETY: two frames that the core owns, inside the block.
         unsafe { self.direct(from.phys()).copy_to(self.direct(to.phys()), PAGE_SIZE as usize) }
     }
-    fn now(&self) -> Nanos {
-        Nanos(self.started.elapsed().as_nanos() as u64)
-    }
-    // PAUSE, in a loop for about so long.
-    fn pause(&self, _ns: u32) {
-        std::hint::spin_loop();
-    }
-    // All else has a default: no tags, no device, no guarantee, `wait` spins.
 }
+
+impl KernelTlb for Host {
+    // For kernel addresses of `Config::vmap`, which are global: INVLPG, and a change of CR4.PGE. This kernel asks for none.
+    fn flush_kernel_page(&self, _page: VirtAddr) {}
+    fn flush_kernel(&self) {}
+}
+
+impl UserTlb for Host {
+    // INVLPG. When it returns, this CPU uses the old translation no more: INV-1 rests on it.
+    fn flush_page(&self, _page: VirtAddr) {
+        self.page_flushes.set(self.page_flushes.get() + 1);
+    }
+    // A write of CR3, without keeping anything.
+    fn flush_space(&self) {
+        self.full_flushes.set(self.full_flushes.get() + 1);
+    }
+    // CR3 = root | tag; with `keep` bit 63 is set too. Nothing walks the tables here.
+    fn load_space(&self, _root: FrameNumber, _tag: u16, _keep: bool) {}
+}
+
+// No device, and whoever waits spins: `wait`, `wake`, `device` and the like have a default.
+impl Services for Host {}
+
+// For a laboratory.
+impl Hooks for Host {}
 
 fn main() -> Result<(), quietmm::Error> {
     // Memory as a boot loader would report it: frames 0 to 2047, one run, one node.
@@ -117,37 +131,37 @@ fn main() -> Result<(), quietmm::Error> {
     let regions = [Region { start: FrameNumber(0), frames: FRAMES, node: NodeId(0) }];
     // `vanilla` needs no guarantee of the hardware. Declare what yours does, then ask for `quiet`.
     let mm = Manager::new(&host, &regions, Config::new(Policy::VANILLA))?;
-    println!("{FRAMES} frames, {} for bookkeeping, {} free", mm.reserved_frames(), mm.free_frame_count());
+    println!("{FRAMES} frames, {} for bookkeeping, {} free", mm.frames().reserved(), mm.frames().available());
 
     // A process: 16 pages of its own at 4 MiB, and a file larger than memory at 1 GiB.
-    let space = mm.create_space()?;
-    let file = mm.create_file(4096)?;
+    let space = mm.space(mm.create_space()?);
+    let file = mm.file(mm.create_file(4096)?);
     let heap = PageRange::new(PageNumber(0x400), 16);
     let text = PageRange::new(PageNumber(0x40000), 4096);
-    mm.map(space, heap, Backing::Anonymous, Prot::ReadWrite)?;
-    mm.map(space, text, Backing::File { file, offset: 0 }, Prot::Read)?;
-    mm.switch_to(space)?;
+    space.map(heap, Backing::Anonymous, Prot::ReadWrite)?;
+    space.map(text, Backing::File { file: file.id(), offset: 0 }, Prot::Read)?;
+    space.switch_to()?;
 
     // What the page-fault handler calls. More pages than there is memory: reclaim makes room as we go.
     for page in heap.start.0..heap.end().0 {
-        mm.fault(space, PageNumber(page).addr(), UserAccess::Write)?;
+        space.fault(PageNumber(page).addr(), UserAccess::Write)?;
     }
     for page in text.start.0..text.end().0 {
-        mm.fault(space, PageNumber(page).addr(), UserAccess::Read)?;
+        space.fault(PageNumber(page).addr(), UserAccess::Read)?;
     }
-    println!("{} of {} file pages are still in memory", mm.cached_pages(file)?, text.pages);
+    println!("{} of {} file pages are still in memory", file.cached_pages()?, text.pages);
 
     // The kernel's own frames come from the same place.
-    let block = mm.alloc_frames(3, AllocFrom::HERE)?;
+    let block = mm.frames().alloc(3, AllocFrom::HERE)?;
     println!("a block of 8 frames at {:?}", block.first());
-    mm.free_frames(block);
+    mm.frames().free(block);
 
-    mm.unmap(space, heap)?;
-    mm.destroy_space(space)?;
-    mm.destroy_file(file)?;
+    space.unmap(heap)?;
+    space.destroy()?;
+    file.destroy()?;
     // What this CPU has at hand goes back, as `cpu_offline` would see to, so that the audit finds it free.
     mm.drain_lru_batch();
-    mm.drain_page_list();
+    mm.frames().drain_here();
 
     for counter in [Counter::PgFault, Counter::PgStealDirect, Counter::PgRotated, Counter::IpisSent] {
         println!("{:<15} {:>6}  {}", counter.name(), mm.counter(counter), counter.about());

@@ -126,7 +126,7 @@ impl Allocator for Shared<'_, '_> {
     type Block = Frames;
     #[inline(always)]
     fn take(&self, order: u8) -> Frames {
-        let block = self.alloc_frames(order, AllocFrom::HERE).expect("plenty is free");
+        let block = self.frames().alloc(order, AllocFrom::HERE).expect("plenty is free");
         // The number alone: a whole `Frames` would go through memory in parts of different sizes, and the processor
         // waits where it reads more at once than was written at once.
         black_box(block.first());
@@ -134,10 +134,10 @@ impl Allocator for Shared<'_, '_> {
     }
     #[inline(always)]
     fn give(&self, block: Frames, _order: u8) {
-        (**self).free_frames(block);
+        (**self).frames().free(block);
     }
     fn free_frames(&self) -> usize {
-        self.free_frame_count() as usize
+        self.frames().available() as usize
     }
     fn idle(&self) {
         self.platform().idle();

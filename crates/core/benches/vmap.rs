@@ -62,11 +62,16 @@ impl Ranges for Core<'_, '_, '_> {
     type Range = PageRange;
     fn take(&self, pages: u64) -> PageRange {
         let frames = &self.frames[..pages as usize];
-        let mapped = if self.small { self.mm.map_ram(frames, RW) } else { self.mm.vmap(frames, BARE, RW) };
+        let mapped = if self.small {
+            self.mm.vmap().map_ram(frames, RW)
+        } else {
+            self.mm.vmap().map(frames, BARE, RW)
+        };
         black_box(mapped.expect("plenty is free"))
     }
     fn give(&self, range: PageRange) {
-        let done = if self.small { self.mm.unmap_ram(range) } else { self.mm.vunmap(range.start) };
+        let done =
+            if self.small { self.mm.vmap().unmap_ram(range) } else { self.mm.vmap().unmap(range.start) };
         done.expect("it was mapped");
     }
     fn idle(&self) {
@@ -184,11 +189,11 @@ fn run_core(load: Load, small: bool, threads: u16) -> Option<f64> {
     let policy = Policy::parse("linux").expect("a policy of this name");
     let config = Config { vmap: Some(PageRange::new(START, PAGES)), ..Config::new(policy) };
     Host::run(threads, 1, config, |mm| {
-        let frame = || mm.alloc_frames(0, AllocFrom::HERE).expect("plenty is free").into_raw().0;
+        let frame = || mm.frames().alloc(0, AllocFrom::HERE).expect("plenty is free").into_raw().0;
         let frames: Vec<_> = (0..LONGEST).map(|_| frame()).collect();
         let core = Core { mm, frames, small };
         let took = run(&core, load, threads);
-        core.frames.iter().for_each(|&frame| mm.free_frames_at(frame, 0).expect("allocated above"));
+        core.frames.iter().for_each(|&frame| mm.frames().free_at(frame, 0).expect("allocated above"));
         assert_eq!(mm.validate().broken, None);
         took
     })

@@ -36,7 +36,7 @@ pub enum Everywhere {
 /// The core's memory safety rests on it. When `sync` returns, no CPU has anything left of what its caller has asked for
 /// that it read from tables before [`flush`](Self::flush) was called, nor is any access through it still under way. This is so
 ///
-/// - under every tag ([`Platform::load_space`](crate::Platform::load_space)), whether the space is loaded there or not: the core
+/// - under every tag ([`UserTlb::load_space`](crate::platform::UserTlb::load_space)), whether the space is loaded there or not: the core
 ///   takes no note of who has been flushed;
 /// - on every CPU from before it calls [`Manager::cpu_online`](crate::Manager::cpu_online) until after
 ///   [`Manager::cpu_offline`](crate::Manager::cpu_offline) has returned, lazy or not, and on the caller's own;

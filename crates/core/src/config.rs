@@ -68,7 +68,7 @@ pub struct Config {
     pub page_lists: Option<ListLimits>,
     /// Frames kept free in all zones together (the sum of the min watermarks), instead of Linux's rule.
     pub min_free: Option<u32>,
-    /// Kernel pages that the core may give out, in the upper half of addresses: see [`Manager::vmap`](crate::Manager::vmap). `None`: none.
+    /// Kernel pages that the core may give out, in the upper half of addresses: see [`Vmap::map`](crate::Vmap::map). `None`: none.
     pub vmap: Option<PageRange>,
     /// Parts of that range with locks of their own: 1 to 4096. `None`: one for each CPU, of 64 MiB at least.
     pub vmap_shards: Option<u32>,
@@ -82,16 +82,16 @@ pub struct Config {
     /// Reclaim remembers which pages it took, to know those that are wanted again too soon. 4 bytes for each frame.
     pub shadows: bool,
     /// Anonymous pages may be reclaimed: they are on the lists and can be found by the reverse map, and
-    /// [`Manager::swap_on`](crate::Manager::swap_on) is allowed. Costs a slot of 128 bytes for each mapping of memory that is a space's own.
+    /// [`Swap::on`](crate::Swap::on) is allowed. Costs a slot of 128 bytes for each mapping of memory that is a space's own.
     pub swap: bool,
     /// Mappings that a space may have, with those that `unmap` and `protect` make of one: at least 1. What bounds the memory that
     /// one space takes for its mappings: 128 bytes each, and with [`swap`](Self::swap) another 128. Linux
     /// (`vm.max_map_count`): 65530.
     pub max_map_count: u32,
-    /// How much a task does in the core before it lets others run ([`Platform::cond_resched`](crate::Platform::cond_resched)), in looks at page-table
+    /// How much a task does in the core before it lets others run ([`Services::cond_resched`](crate::platform::Services::cond_resched)), in looks at page-table
     /// entries: at least 1. What is dearer counts for more: 1024 is some 64 VMAs, or 64 frames that are freed or copied.
     pub resched_after: u32,
-    /// [`Manager::vfree`](crate::Manager::vfree) frees frames before their addresses are flushed, as Linux does: a CPU may still use them (INV-1).
+    /// [`Vmap::free`](crate::Vmap::free) frees frames before their addresses are flushed, as Linux does: a CPU may still use them (INV-1).
     pub vfree_at_once: bool,
     /// How long a sweep is waited for before those CPUs are interrupted that have not taken part, in nanoseconds: by a task that
     /// needs memory with `unmap=quiet`, by who purges with `vmap=sweep`. More than a period of their timers, or sweeps come by

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::cpu::{CpuId, CpuSet, WORDS, bits};
-use crate::platform::Platform;
+use crate::platform::Hooks;
 use crate::sync::Word64;
 
 /// A mask of CPUs that every CPU may change and read.
@@ -18,7 +18,7 @@ pub struct CpuMask {
 
 impl CpuMask {
     /// Sets the CPU's bit. Sequentially consistent: see `tlb::switch` for the partner.
-    pub fn insert<P: Platform>(&self, p: &P, cpu: CpuId) {
+    pub fn insert<P: Hooks>(&self, p: &P, cpu: CpuId) {
         self.words[cpu.word()].fetch_or(p, cpu.bit(), Ordering::SeqCst);
         if self.summary.load(p, Ordering::Relaxed) & (1 << cpu.word()) == 0 {
             self.summary.fetch_or(p, 1 << cpu.word(), Ordering::SeqCst);
@@ -26,19 +26,19 @@ impl CpuMask {
     }
 
     /// Clears the CPU's bit.
-    pub fn remove<P: Platform>(&self, p: &P, cpu: CpuId) {
+    pub fn remove<P: Hooks>(&self, p: &P, cpu: CpuId) {
         // Release: the CPU's last use of the space comes before its leaving. Partner: the Acquire of
         // whoever finds the mask empty and frees the tables.
         self.words[cpu.word()].fetch_and(p, !cpu.bit(), Ordering::Release);
     }
 
     /// Whether the CPU's bit is set.
-    pub fn contains<P: Platform>(&self, p: &P, cpu: CpuId) -> bool {
+    pub fn contains<P: Hooks>(&self, p: &P, cpu: CpuId) -> bool {
         self.words[cpu.word()].load(p, Ordering::Acquire) & cpu.bit() != 0
     }
 
     /// Does `work` for each CPU in it, as they are read one word after the other.
-    pub fn for_each<P: Platform>(&self, p: &P, mut work: impl FnMut(CpuId)) {
+    pub fn for_each<P: Hooks>(&self, p: &P, mut work: impl FnMut(CpuId)) {
         for w in bits(self.summary.load(p, Ordering::Relaxed)) {
             // Acquire: partner of the Release in `remove`: a CPU that is not in it has left before.
             let word = self.words[w as usize].load(p, Ordering::Acquire);
@@ -47,7 +47,7 @@ impl CpuMask {
     }
 
     /// Whether this is true of some CPU in it.
-    pub fn any<P: Platform>(&self, p: &P, mut which: impl FnMut(CpuId) -> bool) -> bool {
+    pub fn any<P: Hooks>(&self, p: &P, mut which: impl FnMut(CpuId) -> bool) -> bool {
         bits(self.summary.load(p, Ordering::Relaxed)).any(|w| {
             // Acquire: as in `for_each`.
             let word = self.words[w as usize].load(p, Ordering::Acquire);
@@ -56,7 +56,7 @@ impl CpuMask {
     }
 
     /// Adds all its CPUs to a set, as they are read one word after the other.
-    pub fn add_to<P: Platform>(&self, p: &P, set: &CpuSet) {
+    pub fn add_to<P: Hooks>(&self, p: &P, set: &CpuSet) {
         for w in bits(self.summary.load(p, Ordering::Relaxed)) {
             // Acquire: as in `for_each`.
             set.insert_word(w as usize, self.words[w as usize].load(p, Ordering::Acquire));
@@ -64,13 +64,13 @@ impl CpuMask {
     }
 
     /// Whether no CPU is in it. A moment's truth.
-    pub fn is_empty<P: Platform>(&self, p: &P) -> bool {
+    pub fn is_empty<P: Hooks>(&self, p: &P) -> bool {
         bits(self.summary.load(p, Ordering::Relaxed))
             .all(|w| self.words[w as usize].load(p, Ordering::Relaxed) == 0)
     }
 
     /// Whether no CPU is in it other than `but`.
-    pub fn is_empty_but<P: Platform>(&self, p: &P, but: CpuId) -> bool {
+    pub fn is_empty_but<P: Hooks>(&self, p: &P, but: CpuId) -> bool {
         bits(self.summary.load(p, Ordering::Relaxed)).all(|w| {
             let word = self.words[w as usize].load(p, Ordering::Acquire);
             let mine = if w as usize == but.word() { but.bit() } else { 0 };

@@ -10,7 +10,7 @@ use crate::handle::FileId;
 pub enum Store {
     /// A file. No later one has this handle, so nothing of an ended file can be taken for another's.
     File(FileId),
-    /// A swap device, by the number with which it came to [`Manager::swap_on`](crate::Manager::swap_on).
+    /// A swap device, by the number with which it came to [`Swap::on`](crate::Swap::on).
     Swap(u32),
 }
 
@@ -79,7 +79,7 @@ pub trait BlockDevice {
         Err(DeviceError::Failed)
     }
     /// The file has ended, and no other will have its handle: whoever keeps its pages forgets them. Or the swap device is not
-    /// used any more; its number may come back with the next [`swap_on`](crate::Manager::swap_on).
+    /// used any more; its number may come back with the next [`swap_on`](crate::Swap::on).
     fn end(&self, store: Store) {
         let _ = store;
     }

@@ -152,7 +152,7 @@ impl fmt::Display for Error {
             }
             Error::NotOnline => f.write_str("this CPU is not online: it must call `cpu_online` first"),
             Error::AlreadyOnline => {
-                f.write_str("this CPU is online already, by `Platform::is_online` or an earlier `cpu_online`")
+                f.write_str("this CPU is online already, by `Cpus::is_online` or an earlier `cpu_online`")
             }
             Error::NeedsInterrupts => f.write_str("interrupts must be on: vmap=eager waits for other CPUs"),
         }

@@ -4,7 +4,7 @@
 
 use core::fmt;
 
-/// A handle to an address space: [`Manager::create_space`](crate::Manager::create_space) and [`Manager::fork`](crate::Manager::fork) return them.
+/// A handle to an address space: [`Manager::create_space`](crate::Manager::create_space) and [`Space::fork`](crate::Space::fork) return them.
 ///
 /// It names this space only. Once the space has ended the handle names nothing, for ever: every call gets
 /// [`Error::NoSuchSpace`](crate::Error::NoSuchSpace), also when a new space has the old one's place in memory.

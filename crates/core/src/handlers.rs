@@ -12,10 +12,24 @@ impl<P: Platform> Manager<'_, P> {
     /// where CPUs that are busy elsewhere take part in them. Reads one line that all CPUs share, for user addresses and for kernel
     /// addresses each; while a sweep is under way, once, it flushes what these have left in this CPU's TLB. With `vmap=sweep` it
     /// also looks whether others have taken part, at no more than 64 CPUs, and may wake who waits in
-    /// [`vmap_purger`](Self::vmap_purger). No lock is waited for; no IPI.
+    /// [`Vmap::purger`](crate::Vmap::purger). No lock is waited for; no IPI.
     ///
-    /// A CPU whose timer is stopped is in lazy mode ([`enter_lazy`](Self::enter_lazy)) or offline, or is interrupted for each
+    /// A CPU whose timer is stopped is in lazy mode ([`enter_lazy`](crate::Manager::enter_lazy)) or offline, or is interrupted for each
     /// sweep that somebody waits for longer than [`Config::sweep_deadline`](crate::config::Config::sweep_deadline).
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// // The handler of the timer, interrupts off.
+    /// let on = mm.platform().irqs_off();
+    /// mm.tick();
+    /// if on {
+    ///     mm.platform().irqs_on();
+    /// }
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn tick(&self) {
         self.sweep_here();
         crate::vmap::ticked(self);

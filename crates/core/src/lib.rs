@@ -4,32 +4,20 @@
 //! spaces, reclaim and the TLB flushes that these need; every interruption of another CPU is counted, has
 //! a reason, and is avoided where it can be proved unnecessary.
 //!
-//! | module | holds |
+//! | to | see |
 //! |---|---|
-//! | [`platform`], `device` | what a machine must offer; its block devices |
-//! | [`cpu`], [`cpumask`] | CPU numbers, sets and shared masks |
-//! | [`sync`], `step` | the wrapper round shared memory; locks |
-//! | [`event`] | what happened, and the counters that fold it |
-//! | [`profile`], `charge` | where time goes: functions and locks by name |
-//! | `config`, `boot`, `root` | what a kernel asks for; how the core lays itself out in it |
-//! | `percpu` | what each CPU has for itself; who is online; what others leave for it |
-//! | `ipi`, `broadcast` | the doors to other CPUs |
-//! | `memmap` | page frames: what the core knows of each, and lists of them |
-//! | `frame` | zones, the buddy allocator, watermarks, the drain |
-//! | `pool`, `life`, `handle` | typed slabs on frames; handles to what lies in them |
-//! | `tree` | a search tree of such slots |
-//! | `paging` | tables and their entries |
-//! | `vma` | address spaces and their VMAs, as things |
-//! | `tlb` | what must be flushed where: generations, ranges, the unmap batch |
-//! | `rmap` | from a page to the tables that lead to it |
-//! | `file`, `swap`, `writeback` | page caches; swap areas; pages on their way out |
-//! | `reclaim` | LRU lists, aging, the scan, `kswapd` |
-//! | `space` | what programs ask for: map, unmap, fault, fork, move, advise |
-//! | `vmap` | kernel virtual ranges: extents, lazy purge, per-CPU blocks |
-//! | `hotplug` | CPUs and memory that go and come |
-//! | `handlers` | what runs on a tick and on an interrupt |
-//! | `validate` | does everything add up |
-//! | [`policy`], [`rule`] | what can be chosen, and what can be broken to see what follows |
+//! | say what the machine can do | [`Platform`], and [`platform`] for devices, guarantees and hardware that flushes all CPUs |
+//! | choose | [`Config`], [`Policy`], [`policy`] |
+//! | make the manager, and call it from interrupts, ticks, idle loops, CPUs that come and go | [`Manager`] |
+//! | have address spaces: map, fault, protect, fork | [`Space`], by [`Manager::space`] |
+//! | have files: read, write, truncate, write back | [`File`], by [`Manager::file`] |
+//! | have frames, and memory that goes and comes | [`FrameAllocator`], by [`Manager::frames`] |
+//! | have contiguous kernel addresses | [`Vmap`], by [`Manager::vmap`] |
+//! | swap | [`Swap`], by [`Manager::swap`] |
+//! | have frames or kernel addresses only, and no spaces | [`Alone`] |
+//! | look: counters, what happened, where time goes, does all add up | [`Manager::counter`], [`Event`], [`profile`], [`Manager::validate`] |
+//! | break a rule on purpose | [`rule`] |
+//! | use the locks and shared words | [`sync`], [`cpumask`], [`cpu`] |
 //!
 //! Each operation says how many CPUs it may interrupt for itself; one that needs memory and finds it short reclaims
 //! first, and pays for that too.
@@ -44,6 +32,7 @@
 extern crate std;
 
 pub mod addr;
+mod alone;
 mod boot;
 mod broadcast;
 mod charge;
@@ -82,12 +71,14 @@ pub mod sync;
 mod tlb;
 mod tree;
 mod validate;
+mod view;
 mod vma;
 mod vmap;
 mod writeback;
 mod zeroed;
 
 pub use addr::{FrameNumber, NodeId, PageNumber, PageRange, PhysAddr, VirtAddr};
+pub use alone::{Alone, Machine, Part};
 pub use config::{Config, ListLimits, Region};
 pub use cpu::{CpuId, CpuSet};
 pub use error::Error;
@@ -105,6 +96,7 @@ pub use profile::Scope;
 pub use rule::Rule;
 pub use swap::SwapUsage;
 pub use validate::Audit;
+pub use view::{File, FrameAllocator, Space, Swap, Vmap};
 pub use vmap::{VmapPlace, Waits};
 
 // The guide's examples are compiled by `cargo test`.

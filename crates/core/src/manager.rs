@@ -15,6 +15,7 @@ use crate::reclaim::{Node, Shadows};
 use crate::root::Root;
 use crate::rule::Rule;
 use crate::space::Parked;
+use crate::view::FrameAllocator;
 use crate::vmap::KernelRange;
 
 /// The memory manager. All CPUs share it by reference.
@@ -27,6 +28,58 @@ pub struct Manager<'p, P: Platform> {
     pub(crate) vmap: Option<KernelRange<'p>>,
     /// Of each CPU, where operations park what they take out.
     pub(crate) parked: &'p [Parked],
+}
+
+impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
+    /// Free frames that CPUs have at hand, which only they can use until the lists are drained. While they run it is a
+    /// sum of moments.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let block = mm.frames().alloc(0, AllocFrom::HERE)?;
+    /// mm.frames().free(block);
+    /// assert!(mm.frames().on_lists() > 0);
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn on_lists(&self) -> u64 {
+        let mm = self.mm;
+        mm.carved.cpus.iter().map(|slot| u64::from(slot.pages.held(mm.p))).sum()
+    }
+
+    /// Free frames in all zones, without those that CPUs have at hand ([`FrameAllocator::on_lists`](crate::FrameAllocator::on_lists)).
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let before = mm.frames().available();
+    /// let block = mm.frames().alloc(9, AllocFrom::HERE)?;
+    /// assert_eq!(mm.frames().available(), before - 512);
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn available(&self) -> u64 {
+        let mm = self.mm;
+        mm.zones().map(|zone| zone.free(mm.p)).sum()
+    }
+
+    /// Frames that the core's bookkeeping took at start.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// assert!(mm.frames().reserved() > 0);
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn reserved(&self) -> u64 {
+        let mm = self.mm;
+        mm.carved.reserved
+    }
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
@@ -64,14 +117,17 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// What it was made with.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// assert!(mm.config().swap);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn config(&self) -> &Config {
         &self.config
-    }
-
-    /// Free frames that CPUs have at hand, which only they can use until the lists are drained. While they run it is a
-    /// sum of moments.
-    pub fn frames_at_hand(&self) -> u64 {
-        self.carved.cpus.iter().map(|slot| u64::from(slot.pages.held(self.p))).sum()
     }
 
     pub(crate) fn holders(&self) -> &'p CpuMask {
@@ -79,30 +135,70 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The machine under it.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// assert_eq!(mm.platform().possible_cpus(), 1);
+    /// # Ok(())
+    /// # });
+    /// ```
     #[inline(always)]
     pub fn platform(&self) -> &'p P {
         self.p
     }
 
-    /// To be called by the interrupt handler for [`Platform::interrupt`], with interrupts off.
+    /// To be called by the interrupt handler for [`Cpus::interrupt`](crate::platform::Cpus::interrupt), with interrupts off.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// // The handler of the vector that `Cpus::interrupt` sends, interrupts off.
+    /// let on = mm.platform().irqs_off();
+    /// mm.on_interrupt();
+    /// if on {
+    ///     mm.platform().irqs_on();
+    /// }
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn on_interrupt(&self) {
         crate::ipi::on_interrupt(self);
     }
 
     /// Serves what other CPUs want of this one: for kernels that spin on locks of their own with interrupts
     /// off (INV-8). Any context but a non-maskable interrupt.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// // A lock of the kernel's own, taken with interrupts off.
+    /// let lock = std::sync::atomic::AtomicBool::new(false);
+    /// while lock.swap(true, std::sync::atomic::Ordering::Acquire) {
+    ///     mm.serve();
+    /// }
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn serve(&self) {
         crate::ipi::serve(&CpuGuard::new(self));
     }
 
     /// A counter, summed over all CPUs. While they run it is a sum of moments.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// assert_eq!(mm.counter(Counter::IpisSent), 0);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn counter(&self, counter: Counter) -> u64 {
         self.carved.cpus.iter().map(|slot| slot.counters.get(counter)).sum()
-    }
-
-    /// Free frames in all zones, without those that CPUs have at hand ([`frames_at_hand`](Self::frames_at_hand)).
-    pub fn free_frame_count(&self) -> u64 {
-        self.zones().map(|zone| zone.free(self.p)).sum()
     }
 
     #[inline(always)]
@@ -165,10 +261,5 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     pub(crate) fn kernel_root(&self) -> FrameNumber {
         self.kernel_root
-    }
-
-    /// Frames that the core's bookkeeping took at start.
-    pub fn reserved_frames(&self) -> u64 {
-        self.carved.reserved
     }
 }

@@ -1,4 +1,4 @@
-//! All that a machine must offer: one trait, to be written in an afternoon.
+//! All that a machine must offer: six small traits, to be written in an afternoon, and one promise about them.
 
 use crate::addr::{FrameNumber, Nanos, NodeId, PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::cpu::{CpuId, CpuSet};
@@ -10,18 +10,21 @@ use crate::rule::Rule;
 pub use crate::broadcast::{Broadcast, Everywhere};
 pub use crate::device::{BlockDevice, DeviceError, Store, Transfer};
 
-/// The machine under the core.
+/// The machine under the core: all of [`Cpus`], [`Memory`], [`KernelTlb`], [`UserTlb`], [`Services`] and [`Hooks`].
 ///
 /// The core calls these from every CPU at once. The kernel around it must not switch tasks on a CPU that is inside the
-/// core, except in [`wait`](Self::wait), [`cond_resched`](Self::cond_resched), [`out_of_memory`](Self::out_of_memory) and the
+/// core, except in [`wait`](Services::wait), [`cond_resched`](Services::cond_resched), [`out_of_memory`](Services::out_of_memory) and the
 /// methods of [`BlockDevice`]: no spin lock is held there, but sleeping locks may be. Interrupts may arrive wherever
 /// they are on, and must come back to where they came from. `docs/embedding.md` is the guide.
 ///
 /// # Safety
-/// The core's memory safety rests on the answers: [`direct`](Self::direct) must map all memory that was
-/// handed over, [`this_cpu`](Self::this_cpu) must be true and unique while interrupts are off, the flushes
+/// The core's memory safety rests on the answers: [`direct`](Memory::direct) must map all memory that was
+/// handed over, [`this_cpu`](Cpus::this_cpu) must be true and unique while interrupts are off, the flushes
 /// must have flushed when they return, and the copies must stay within their frames.
-pub unsafe trait Platform {
+pub unsafe trait Platform: Cpus + Memory + KernelTlb + UserTlb + Services + Hooks {}
+
+/// Which CPU this is, which there are, how they are interrupted, and their clocks.
+pub trait Cpus {
     /// The CPU that executes this. Asked with interrupts on too: a task inside the core stays on its CPU but where the
     /// trait says that it may be switched.
     fn this_cpu(&self) -> CpuId;
@@ -34,28 +37,10 @@ pub unsafe trait Platform {
     fn node_of(&self, cpu: CpuId) -> NodeId;
     /// The distance between nodes: 10 is local, 20 costs about twice as much (the ACPI SLIT's scale).
     fn distance(&self, from: NodeId, to: NodeId) -> u32;
-
-    /// Flush one page of the loaded space on this CPU (INVLPG), of whatever size its entry is, and all that this CPU keeps of
-    /// the tables on the way to it: these may be freed next (INV-9). Interrupts are off.
-    fn flush_page(&self, page: VirtAddr);
-    /// Flush all non-global entries of the loaded space on this CPU, and what it keeps of its tables. Interrupts are off.
-    #[doc(alias = "flush_tlb_local")]
-    fn flush_space(&self);
-    /// Flush one page of the kernel range of [`Config`](crate::config::Config) on this CPU, whatever space is loaded: its entry is
-    /// global (INVLPG reaches it). Never called without such a range.
-    fn flush_kernel_page(&self, page: VirtAddr);
-    /// Flush all entries of that kernel range on this CPU, which are global: by a change of CR4.PGE, or INVPCID of all
-    /// contexts. More may go with them, also what is user's. INV-3 rests on it. Never called without such a range.
-    fn flush_kernel(&self);
-    /// Load the address space rooted at `root` under `tag` on this CPU. With `keep`, entries that an
-    /// earlier load left under this tag may stay; without it they must be gone when this returns. From then on this
-    /// CPU walks the old tables no more (INV-9). Interrupts are off. `tag` is below [`tags`](Self::tags), and below 16.
-    fn load_space(&self, root: FrameNumber, tag: u16, keep: bool);
-    /// Address-space tags that each CPU can hold at once. With 1 (no tags) every load flushes.
-    fn tags(&self) -> u16 {
-        1
-    }
-
+    /// Turn interrupts off on this CPU; says whether they were on. Calls nest: only whoever hears "on" turns them on again.
+    fn irqs_off(&self) -> bool;
+    /// Turn interrupts on again.
+    fn irqs_on(&self);
     /// Interrupt these CPUs; each then calls [`Manager::on_interrupt`](crate::Manager::on_interrupt) with
     /// interrupts off. Never called with this CPU in the set, and only with interrupts off. A target may have gone
     /// offline between the core's look and this call: then it has answered already, and the interrupt may be lost.
@@ -64,11 +49,15 @@ pub unsafe trait Platform {
     /// 11.12.3), Arm's interrupt controller a `DSB` before the register is written. An interrupt that finds another on its
     /// way to the same CPU may go with that one, and then brings its sender's writes along too.
     fn interrupt(&self, targets: &CpuSet);
-    /// Turn interrupts off on this CPU; says whether they were on. Calls nest: only whoever hears "on" turns them on again.
-    fn irqs_off(&self) -> bool;
-    /// Turn interrupts on again.
-    fn irqs_on(&self);
+    /// A clock that never runs backwards on one CPU.
+    fn now(&self) -> Nanos;
+    /// Spin for about `ns` nanoseconds, with the spin hint (PAUSE), at least once. Interrupts on or off; spin locks may be
+    /// held, so no other task may run here.
+    fn pause(&self, ns: u32);
+}
 
+/// Where memory is, and how a frame is filled.
+pub trait Memory {
     /// Where a physical address is mapped for the core: writable, on every CPU, whatever space is loaded, for as long as the
     /// manager lives. Each region that was handed over is mapped in one piece, as contiguous as it is physically, and
     /// pages lie at page borders.
@@ -93,12 +82,61 @@ pub unsafe trait Platform {
         // SAFETY: as above.
         unsafe { to.copy_from(from.as_ptr(), from.len()) }
     }
-    /// A clock that never runs backwards on one CPU.
-    fn now(&self) -> Nanos;
-    /// Spin for about `ns` nanoseconds, with the spin hint (PAUSE), at least once. Interrupts on or off; spin locks may be
-    /// held, so no other task may run here.
-    fn pause(&self, ns: u32);
+}
 
+/// How this CPU forgets kernel addresses, and where their tables hang. Nothing to write where [`Config::vmap`](crate::Config::vmap)
+/// is `None` and spaces, if there are any, have no kernel's half.
+pub trait KernelTlb {
+    /// Flush one page of the kernel range of [`Config`](crate::config::Config) on this CPU, whatever space is loaded: its entry is
+    /// global (INVLPG reaches it). Never called without such a range.
+    fn flush_kernel_page(&self, page: VirtAddr) {
+        unreachable!("{page:?}: a platform with a kernel range says how to flush it")
+    }
+    /// Flush all entries of that kernel range on this CPU, which are global: by a change of CR4.PGE, or INVPCID of all
+    /// contexts. More may go with them, also what is user's. INV-3 rests on it. Never called without such a range.
+    fn flush_kernel(&self) {
+        unreachable!("a platform with a kernel range says how to flush it")
+    }
+    /// Put the kernel's half into a new top-level table: first into the kernel's own, when the manager is made. The entries of
+    /// the kernel range of [`Config`](crate::config::Config) are the core's: it sets them after this call. A CPU that has loaded no
+    /// space yet must run on the kernel's own table before it uses an address of that range.
+    fn prepare_root(&self, root: FrameNumber) {
+        let _ = root;
+    }
+}
+
+/// How this CPU uses address spaces, and forgets what it has seen of them.
+pub trait UserTlb {
+    /// Whether there are address spaces at all. Without them reclaim has nothing to do, and is not linked
+    /// ([`Alone`](crate::Alone)).
+    const SPACES: bool = true;
+    /// Flush one page of the loaded space on this CPU (INVLPG), of whatever size its entry is, and all that this CPU keeps of
+    /// the tables on the way to it: these may be freed next (INV-9). Interrupts are off.
+    fn flush_page(&self, page: VirtAddr);
+    /// Flush all non-global entries of the loaded space on this CPU, and what it keeps of its tables. Interrupts are off.
+    #[doc(alias = "flush_tlb_local")]
+    fn flush_space(&self);
+    /// Load the address space rooted at `root` under `tag` on this CPU. With `keep`, entries that an
+    /// earlier load left under this tag may stay; without it they must be gone when this returns. From then on this
+    /// CPU walks the old tables no more (INV-9). Interrupts are off. `tag` is below [`tags`](Self::tags), and below 16.
+    fn load_space(&self, root: FrameNumber, tag: u16, keep: bool);
+    /// Address-space tags that each CPU can hold at once. With 1 (no tags) every load flushes.
+    fn tags(&self) -> u16 {
+        1
+    }
+    /// The hardware by which one CPU flushes all, if the machine has that: `flush=broadcast` needs it. None by default. Always
+    /// the same answer.
+    fn broadcast(&self) -> Option<&dyn Broadcast> {
+        None
+    }
+    /// What this machine's translation hardware guarantees. Nothing by default. Always the same answer.
+    fn guarantees(&self) -> Guarantees {
+        Guarantees::none()
+    }
+}
+
+/// What the kernel around the core does for its tasks: let them wait, find memory, reach devices. All of it has a default.
+pub trait Services: Cpus {
     /// Wait until `ready` answers true; called with interrupts on and no spin lock held. Whoever makes it
     /// true then calls [`wake`](Self::wake) with the same key. A trivial platform spins here.
     ///
@@ -110,12 +148,6 @@ pub unsafe trait Platform {
             self.pause(1);
         }
     }
-    /// Put the kernel's half into a new top-level table: first into the kernel's own, when the manager is made. The entries of
-    /// the kernel range of [`Config`](crate::config::Config) are the core's: it sets them after this call. A CPU that has loaded no
-    /// space yet must run on the kernel's own table before it uses an address of that range.
-    fn prepare_root(&self, root: FrameNumber) {
-        let _ = root;
-    }
     /// A long piece of work is at a place where another task may run first, if its turn has come. Interrupts on, no spin lock
     /// held; sleeping locks may be.
     fn cond_resched(&self) {}
@@ -124,7 +156,6 @@ pub unsafe trait Platform {
     fn wake(&self, key: WaitKey) {
         let _ = key;
     }
-
     /// No frame can be had for a task that may wait: reclaim has found nothing, and no CPU holds frames back. Whoever
     /// embeds the core picks a victim here, and returns true when the task should try again: memory will come, or has
     /// come. False, and the task gets [`Error::OutOfMemory`](crate::Error::OutOfMemory) at once, and nobody is asked again for
@@ -140,24 +171,15 @@ pub unsafe trait Platform {
         let _ = short;
         false
     }
-
     /// The devices behind file pages and swap, where there are any. Without it files are all holes, and pages that
     /// were written stay in memory.
     fn device(&self) -> Option<&dyn BlockDevice> {
         None
     }
+}
 
-    /// The hardware by which one CPU flushes all, if the machine has that: `flush=broadcast` needs it. None by default. Always
-    /// the same answer.
-    fn broadcast(&self) -> Option<&dyn Broadcast> {
-        None
-    }
-
-    /// What this machine's translation hardware guarantees. Nothing by default. Always the same answer.
-    fn guarantees(&self) -> Guarantees {
-        Guarantees::none()
-    }
-
+/// For a laboratory that looks inside: nothing to write on a real machine, where all of it costs nothing.
+pub trait Hooks {
     /// Called before every access of the core to memory that another CPU may write.
     #[inline(always)]
     fn touch(&self, at: *const u8, access: Access) {

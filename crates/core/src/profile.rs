@@ -1,6 +1,6 @@
 //! Where time goes: the core's main functions and its locks by name, for a machine that keeps a profile.
 //!
-//! The core tells [`Platform::enter`](crate::Platform::enter) and [`Platform::leave`](crate::Platform::leave) when it goes into one of them and comes back. Both do nothing
+//! The core tells [`Hooks::enter`](crate::platform::Hooks::enter) and [`Hooks::leave`](crate::platform::Hooks::leave) when it goes into one of them and comes back. Both do nothing
 //! by default and compile to nothing; the simulated machine charges its CPUs' time to whatever is innermost. Waiting
 //! is no matter of its own: who takes a lock is in that lock's scope until it has it.
 

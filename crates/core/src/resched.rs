@@ -2,7 +2,7 @@
 //!
 //! No task is switched on a CPU that is inside the core but where the core says so. An operation on a range, a walk over all
 //! who map a page, a scan may be of any size: so each loop over entries, tables, VMAs or frames tells a [`Work`] what it has
-//! done, and that lets another task run ([`Platform::cond_resched`]) when [`Config::resched_after`] units are done. What is
+//! done, and that lets another task run ([`Services::cond_resched`](crate::platform::Services::cond_resched)) when [`Config::resched_after`] units are done. What is
 //! held meanwhile: sleeping locks at most, and nothing of the CPU's own: the task may go on elsewhere.
 //!
 //! [`Config::resched_after`]: crate::config::Config::resched_after

@@ -1,6 +1,6 @@
 //! The steps that invariants rest on, by name, so that each can be left out to see what follows.
 //!
-//! The core asks [`Platform::broken`](crate::platform::Platform::broken) at each such step. A real platform
+//! The core asks [`Hooks::broken`](crate::platform::Hooks::broken) at each such step. A real platform
 //! answers `false` and the question compiles to nothing; the simulated machine can answer `true` for one
 //! rule, and then a stale access must be seen. `Rule` is also the index of the tests.
 

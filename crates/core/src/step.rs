@@ -1,7 +1,7 @@
 //! Only with `--cfg loom`: the words that CPUs share, as steps that a model plays.
 //!
 //! A word keeps its layout, so that all that the core lays over raw memory stays as it ships. Its content may be somewhere
-//! else: [`Platform::model_step`](crate::Platform::model_step) says where, and knows the place in the source that asks.
+//! else: [`Hooks::model_step`](crate::platform::Hooks::model_step) says where, and knows the place in the source that asks.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -13,7 +13,7 @@
 //! computes it from the node and its two children, and the tree calls it where either changed. Who changes it in
 //! any other way (the key in place, the length of a range) calls [`Tree::refresh`].
 
-use crate::platform::Platform;
+use crate::platform::Hooks;
 use crate::sync::Word32;
 use crate::zeroed::Zeroed;
 
@@ -39,16 +39,16 @@ unsafe impl Zeroed for Links {}
 
 impl Links {
     /// Left, with the lower keys, and right. For [`Nodes::update`], and for searches by what it keeps.
-    pub fn children<P: Platform>(&self, p: &P) -> [Option<u32>; 2] {
+    pub fn children<P: Hooks>(&self, p: &P) -> [Option<u32>; 2] {
         [self.child(p, LEFT), self.child(p, RIGHT)]
     }
 
-    fn child<P: Platform>(&self, p: &P, side: usize) -> Option<u32> {
+    fn child<P: Hooks>(&self, p: &P, side: usize) -> Option<u32> {
         self.children[side].get(p).checked_sub(1)
     }
 
     /// The node above. For searches that go on from where one ended.
-    pub fn parent<P: Platform>(&self, p: &P) -> Option<u32> {
+    pub fn parent<P: Hooks>(&self, p: &P) -> Option<u32> {
         self.parent.get(p).checked_sub(1)
     }
 }
@@ -83,27 +83,27 @@ unsafe impl Zeroed for Tree {}
 
 impl Tree {
     /// The node above all others, where a search by what [`Nodes::update`] keeps begins.
-    pub fn top<P: Platform>(&self, p: &P) -> Option<u32> {
+    pub fn top<P: Hooks>(&self, p: &P) -> Option<u32> {
         self.root.get(p).checked_sub(1)
     }
 
     /// Whether there is no node.
-    pub fn is_empty<P: Platform>(&self, p: &P) -> bool {
+    pub fn is_empty<P: Hooks>(&self, p: &P) -> bool {
         self.top(p).is_none()
     }
 
     /// Forgets all nodes, and touches none.
-    pub fn clear<P: Platform>(&self, p: &P) {
+    pub fn clear<P: Hooks>(&self, p: &P) {
         self.root.set(p, 0);
     }
 
     /// The node with the lowest key. O(log n).
-    pub fn first<P: Platform>(&self, p: &P, nodes: &impl Nodes) -> Option<u32> {
+    pub fn first<P: Hooks>(&self, p: &P, nodes: &impl Nodes) -> Option<u32> {
         self.top(p).map(|top| leftmost(p, nodes, top))
     }
 
     /// The node with the highest key that is at most `key`. O(log n).
-    pub fn at_or_before<P: Platform, N: Nodes>(&self, p: &P, nodes: &N, key: N::Key) -> Option<u32> {
+    pub fn at_or_before<P: Hooks, N: Nodes>(&self, p: &P, nodes: &N, key: N::Key) -> Option<u32> {
         let (mut at, mut best) = (self.top(p), None);
         while let Some(node) = at {
             let fits = nodes.key(node) <= key;
@@ -116,7 +116,7 @@ impl Tree {
     }
 
     /// The node with the lowest key that is at least `key`. O(log n).
-    pub fn at_or_after<P: Platform, N: Nodes>(&self, p: &P, nodes: &N, key: N::Key) -> Option<u32> {
+    pub fn at_or_after<P: Hooks, N: Nodes>(&self, p: &P, nodes: &N, key: N::Key) -> Option<u32> {
         let (mut at, mut best) = (self.top(p), None);
         while let Some(node) = at {
             let fits = nodes.key(node) >= key;
@@ -129,7 +129,7 @@ impl Tree {
     }
 
     /// The node that follows one of the tree. O(log n), but k steps in a row cost O(k + log n).
-    pub fn next<P: Platform>(&self, p: &P, nodes: &impl Nodes, handle: u32) -> Option<u32> {
+    pub fn next<P: Hooks>(&self, p: &P, nodes: &impl Nodes, handle: u32) -> Option<u32> {
         if let Some(right) = nodes.links(handle).child(p, RIGHT) {
             return Some(leftmost(p, nodes, right));
         }
@@ -138,7 +138,7 @@ impl Tree {
     }
 
     /// Adds a node that is in no tree, and whose key no other node of this one has. O(log n).
-    pub fn insert<P: Platform>(&self, p: &P, nodes: &impl Nodes, handle: u32) {
+    pub fn insert<P: Hooks>(&self, p: &P, nodes: &impl Nodes, handle: u32) {
         let key = nodes.key(handle);
         let links = nodes.links(handle);
         links.children.iter().for_each(|child| child.set(p, 0));
@@ -160,7 +160,7 @@ impl Tree {
     }
 
     /// Takes a node of the tree out. O(log n).
-    pub fn remove<P: Platform>(&self, p: &P, nodes: &impl Nodes, handle: u32) {
+    pub fn remove<P: Hooks>(&self, p: &P, nodes: &impl Nodes, handle: u32) {
         let links = nodes.links(handle);
         // The lowest node that has something else below it afterwards, and one that has taken another's place.
         let (changed, moved) = match links.children(p) {
@@ -187,12 +187,12 @@ impl Tree {
 
     /// Brings heights, balance and what [`Nodes::update`] keeps up to date, from a node up to where nothing changes.
     /// O(log n).
-    pub fn refresh<P: Platform>(&self, p: &P, nodes: &impl Nodes, handle: u32) {
+    pub fn refresh<P: Hooks>(&self, p: &P, nodes: &impl Nodes, handle: u32) {
         self.refresh_past(p, nodes, handle, None);
     }
 
     /// The same, and past this node at least: what it keeps is that of its old place, and who stands above knows another.
-    fn refresh_past<P: Platform>(&self, p: &P, nodes: &impl Nodes, handle: u32, mut moved: Option<u32>) {
+    fn refresh_past<P: Hooks>(&self, p: &P, nodes: &impl Nodes, handle: u32, mut moved: Option<u32>) {
         let mut at = Some(handle);
         while let Some(node) = at {
             let [left, right] = heights(p, nodes, node);
@@ -215,7 +215,7 @@ impl Tree {
     }
 
     /// Balances a node that is two higher on its `high` side; gives who stands in its place.
-    fn lower<P: Platform>(&self, p: &P, nodes: &impl Nodes, node: u32, high: usize) -> u32 {
+    fn lower<P: Hooks>(&self, p: &P, nodes: &impl Nodes, node: u32, high: usize) -> u32 {
         // What lies inside, next to the node, stays as low as it is when the child is lifted, so it may not be
         // the higher part.
         if let Some(child) = nodes.links(node).child(p, high) {
@@ -228,7 +228,7 @@ impl Tree {
     }
 
     /// Lifts a node's child over it; gives the child. The order stays: what lay between them changes sides.
-    fn rotate<P: Platform>(&self, p: &P, nodes: &impl Nodes, node: u32, side: usize) -> u32 {
+    fn rotate<P: Hooks>(&self, p: &P, nodes: &impl Nodes, node: u32, side: usize) -> u32 {
         let Some(child) = nodes.links(node).child(p, side) else { return node };
         let between = nodes.links(child).child(p, 1 - side);
         self.replace(p, nodes, node, Some(child));
@@ -240,7 +240,7 @@ impl Tree {
     }
 
     /// Hangs `new` where `old` hangs. `old` keeps its links.
-    fn replace<P: Platform>(&self, p: &P, nodes: &impl Nodes, old: u32, new: Option<u32>) {
+    fn replace<P: Hooks>(&self, p: &P, nodes: &impl Nodes, old: u32, new: Option<u32>) {
         match nodes.links(old).parent(p) {
             Some(parent) => {
                 let is_left = nodes.links(parent).child(p, LEFT) == Some(old);
@@ -261,7 +261,7 @@ fn word(handle: Option<u32>) -> u32 {
 }
 
 /// The lowest node above this one that has it on its left.
-fn first_above<P: Platform>(p: &P, nodes: &impl Nodes, mut below: u32) -> Option<u32> {
+fn first_above<P: Hooks>(p: &P, nodes: &impl Nodes, mut below: u32) -> Option<u32> {
     loop {
         let parent = nodes.links(below).parent(p)?;
         if nodes.links(parent).child(p, LEFT) == Some(below) {
@@ -271,14 +271,14 @@ fn first_above<P: Platform>(p: &P, nodes: &impl Nodes, mut below: u32) -> Option
     }
 }
 
-fn leftmost<P: Platform>(p: &P, nodes: &impl Nodes, mut node: u32) -> u32 {
+fn leftmost<P: Hooks>(p: &P, nodes: &impl Nodes, mut node: u32) -> u32 {
     while let Some(left) = nodes.links(node).child(p, LEFT) {
         node = left;
     }
     node
 }
 
-fn attach<P: Platform>(p: &P, nodes: &impl Nodes, parent: u32, side: usize, child: Option<u32>) {
+fn attach<P: Hooks>(p: &P, nodes: &impl Nodes, parent: u32, side: usize, child: Option<u32>) {
     nodes.links(parent).children[side].set(p, word(child));
     if let Some(child) = child {
         nodes.links(child).parent.set(p, parent + 1);
@@ -286,12 +286,12 @@ fn attach<P: Platform>(p: &P, nodes: &impl Nodes, parent: u32, side: usize, chil
 }
 
 /// How high a node is on its two sides.
-fn heights<P: Platform>(p: &P, nodes: &impl Nodes, node: u32) -> [u32; 2] {
+fn heights<P: Hooks>(p: &P, nodes: &impl Nodes, node: u32) -> [u32; 2] {
     nodes.links(node).children(p).map(|child| child.map_or(0, |child| nodes.links(child).height.get(p)))
 }
 
 /// Computes anew what a node knows about all below it; says whether that is something new.
-fn settle<P: Platform>(p: &P, nodes: &impl Nodes, node: u32) -> bool {
+fn settle<P: Hooks>(p: &P, nodes: &impl Nodes, node: u32) -> bool {
     let [left, right] = heights(p, nodes, node);
     let height = &nodes.links(node).height;
     // Most heights stay: a line that is only read need not come from another CPU's cache.

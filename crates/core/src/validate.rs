@@ -56,11 +56,21 @@ pub struct Audit {
 impl<P: Platform> Manager<'_, P> {
     /// Walks all frames, lists, tables and trees, and compares. Nothing else may run meanwhile, on any CPU,
     /// and every LRU batch is drained or counts as held.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let audit = mm.validate();
+    /// assert_eq!((audit.broken, audit.leaked), (None, 0));
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn validate(&self) -> Audit {
         let p = self.platform();
-        let at_hand = self.frames_at_hand();
+        let at_hand = self.frames().on_lists();
         let mut audit =
-            Audit { reserved: self.reserved_frames(), free: at_hand, at_hand, ..Audit::default() };
+            Audit { reserved: self.frames().reserved(), free: at_hand, at_hand, ..Audit::default() };
         audit.offline = self.offline_frames();
         audit.total = audit.offline;
         let (mut allocated, mut owned, mut listed, mut maps, mut deposited) = (0, 0, 0, 0, 0);
@@ -129,7 +139,7 @@ impl<P: Platform> Manager<'_, P> {
         let mut cached = 0;
         for id in self.live_files() {
             audit.pools += self.tree_nodes(id.slot());
-            cached += self.cached_pages(id).unwrap_or(0);
+            cached += self.file(id).cached_pages().unwrap_or(0);
         }
         let (of_swap, swap_broken) = self.audit_swap(audit.swapped);
         audit.pools += of_swap;

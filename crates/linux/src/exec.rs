@@ -40,7 +40,7 @@ impl<M: Machine> Linux<'_, M> {
         let mut buffer = alloc::vec![0; bytes];
         let mut done = 0;
         while done < bytes {
-            match self.mm.read_file(file, at + done as u64, &mut buffer[done..])? {
+            match self.mm.file(file).read(at + done as u64, &mut buffer[done..])? {
                 0 => return Err(Errno::ENOEXEC),
                 more => done += more,
             }
@@ -126,7 +126,7 @@ impl<M: Machine> Linux<'_, M> {
             let (inode, whole) = self.find_program(thread, &path)?;
             let mut first = [0; 256];
             let file = inode.file().ok_or(Errno::EACCES)?;
-            let read = self.mm.read_file(file, 0, &mut first)?;
+            let read = self.mm.file(file).read(0, &mut first)?;
             let Some((interpreter, argument)) = script(&first[..read])? else {
                 break self.read_program(inode, &whole)?;
             };

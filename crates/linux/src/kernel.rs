@@ -153,7 +153,7 @@ impl<'p, M: Machine> Linux<'p, M> {
         let content = Content::new(file, &self.left);
         // Before its length is set: that reads the last page.
         archived.into_iter().for_each(|part| self.machine.keep(file, part));
-        self.mm.set_file_len(file, bytes)?;
+        self.mm.file(file).set_size(bytes)?;
         Ok(content)
     }
 
@@ -164,7 +164,7 @@ impl<'p, M: Machine> Linux<'p, M> {
     }
 
     pub(crate) fn file_len(&self, file: FileId) -> u64 {
-        self.mm.file_len(file).unwrap_or(0)
+        self.mm.file(file).size().unwrap_or(0)
     }
 
     /// Nanoseconds since the machine began.
@@ -443,13 +443,13 @@ impl<'p, M: Machine> Linux<'p, M> {
                 Leaving::Key(key) => self.changed(key),
                 Leaving::File(file) => {
                     // A space that is about to end still shows it.
-                    if self.mm.destroy_file(file) == Err(Error::Busy) {
+                    if self.mm.file(file).destroy() == Err(Error::Busy) {
                         later.push(leaving);
                     }
                 }
                 Leaving::Space(space) => {
                     // A CPU that had it a moment ago may still be on its way to another.
-                    while self.mm.destroy_space(space) == Err(Error::Busy) {
+                    while self.mm.space(space).destroy() == Err(Error::Busy) {
                         self.nap(1_000);
                     }
                 }
@@ -472,7 +472,7 @@ impl<'p, M: Machine> Linux<'p, M> {
     }
 
     pub(crate) fn resolve(&self, thread: &Thread, at: u64, access: UserAccess) -> Result<(), Error> {
-        self.mm.fault(thread.memory().space, VirtAddr(at), access)
+        self.mm.space(thread.memory().space).fault(VirtAddr(at), access)
     }
 
     fn fault_signal(&self, thread: &Arc<Thread>, frame: &Frame, at: u64, error: Error) {

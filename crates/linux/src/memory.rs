@@ -71,7 +71,7 @@ impl<M: Machine> Linux<'_, M> {
                 }
             }
         };
-        self.mm.map(space, pages(&range), backing, prot(of))?;
+        self.mm.space(space).map(pages(&range), backing, prot(of))?;
         layout.areas.insert(range.start, Area { end: range.end, rights: of, what });
         Ok(())
     }
@@ -79,7 +79,7 @@ impl<M: Machine> Linux<'_, M> {
     /// Unmaps whatever lies there.
     pub(crate) fn unmap(&self, space: SpaceId, layout: &mut Layout, range: &Range<u64>) -> Result<(), Error> {
         for part in layout.areas.parts(range) {
-            self.mm.unmap(space, pages(&part))?;
+            self.mm.space(space).unmap(pages(&part))?;
             layout.areas.remove(&part);
         }
         Ok(())
@@ -225,7 +225,7 @@ impl<M: Machine> Linux<'_, M> {
                 return Err(Errno::ENOMEM);
             }
             for (start, area) in layout.areas.pieces(&range) {
-                self.mm.protect(memory.space, pages(&(start..area.end)), prot(of as u8))?;
+                self.mm.space(memory.space).protect(pages(&(start..area.end)), prot(of as u8))?;
                 layout.areas.protect(&(start..area.end), of as u8);
             }
             Ok(0)
@@ -312,7 +312,7 @@ impl<M: Machine> Linux<'_, M> {
                 layout.areas.find_free(new, &WITHIN).ok_or(Errno::ENOMEM)?
             };
             let from = at..at + len.min(new);
-            self.mm.move_range(memory.space, pages(&from), PageNumber(place / PAGE))?;
+            self.mm.space(memory.space).move_range(pages(&from), PageNumber(place / PAGE))?;
             for (start, piece) in layout.areas.remove(&from) {
                 let there = |address: u64| address - at + place;
                 layout.areas.insert(there(start), Area { end: there(piece.end), ..piece });
@@ -348,7 +348,7 @@ impl<M: Machine> Linux<'_, M> {
                 for (start, area) in layout.areas.pieces(&range) {
                     let is_file = matches!(area.what, What::File { .. });
                     if advice == Advice::Drop || !is_file {
-                        self.mm.advise(memory.space, pages(&(start..area.end)), advice)?;
+                        self.mm.space(memory.space).advise(pages(&(start..area.end)), advice)?;
                     }
                 }
             }
@@ -363,8 +363,11 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::ENOMEM);
         }
         for (index, at) in range.step_by(PAGE as usize).enumerate() {
-            let there =
-                self.mm.lookup(memory.space, PageNumber(at / PAGE)).is_ok_and(|entry| entry.is_present());
+            let there = self
+                .mm
+                .space(memory.space)
+                .lookup(PageNumber(at / PAGE))
+                .is_ok_and(|entry| entry.is_present());
             self.machine.write_user(to + index as u64, &[u8::from(there)])?;
             if thread.is_dying() {
                 return Err(Errno::EINTR);

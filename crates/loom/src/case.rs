@@ -29,9 +29,9 @@ pub fn page(n: u64) -> PageRange {
 /// If it cannot be had.
 pub fn space_of_nobody(mm: &Mm, count: u64) -> SpaceId {
     let id = mm.create_space().expect("a space");
-    mm.map(id, pages(count), Backing::Anonymous, Prot::ReadWrite).expect("a range");
+    mm.space(id).map(pages(count), Backing::Anonymous, Prot::ReadWrite).expect("a range");
     for page in PAGE..PAGE + count {
-        mm.fault(id, PageNumber(page).addr(), UserAccess::Write).expect("memory");
+        mm.space(id).fault(PageNumber(page).addr(), UserAccess::Write).expect("memory");
     }
     id
 }
@@ -42,7 +42,7 @@ pub fn space_of_nobody(mm: &Mm, count: u64) -> SpaceId {
 /// If it cannot be had.
 pub fn space(mm: &Mm, count: u64) -> SpaceId {
     let id = space_of_nobody(mm, count);
-    mm.switch_to(id).expect("it is live");
+    mm.space(id).switch_to().expect("it is live");
     id
 }
 
@@ -53,7 +53,7 @@ pub fn space(mm: &Mm, count: u64) -> SpaceId {
 pub fn used_on_1(mm: &Mm, id: SpaceId, count: u64) {
     let p = mm.platform();
     p.on(1, || {
-        mm.switch_to(id).expect("it is live");
+        mm.space(id).switch_to().expect("it is live");
         for page in PAGE..PAGE + count {
             p.read(page).expect("it is mapped");
         }

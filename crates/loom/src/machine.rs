@@ -9,8 +9,8 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread::Thread;
 use quietmm::addr::PAGE_SIZE;
-use quietmm::platform::WaitKey;
-use quietmm::{FrameNumber, Manager, NodeId, Platform, Region, Rule};
+use quietmm::platform::{Cpus, WaitKey};
+use quietmm::{FrameNumber, Manager, NodeId, Region, Rule};
 
 use crate::words::Words;
 

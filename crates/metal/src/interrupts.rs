@@ -8,7 +8,7 @@ use quietmm_workloads::Kernel;
 use crate::cpu::{self, count_one};
 use crate::{alarm, apic, paging, user};
 
-/// The vector of `Platform::interrupt`.
+/// The vector of `Cpus::interrupt`.
 pub const IPI: u8 = 0xf0;
 /// The vector of `Machine::kick`.
 pub const KICK: u8 = 0xf1;

@@ -4,7 +4,9 @@ use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use quietmm::addr::{Nanos, NodeId, PhysAddr};
-use quietmm::platform::{BlockDevice, Guarantees, Shortage, WaitKey};
+use quietmm::platform::{
+    BlockDevice, Cpus, Guarantees, Hooks, KernelTlb, Memory, Services, Shortage, UserTlb, WaitKey,
+};
 use quietmm::{CpuId, CpuSet, FrameNumber, Platform, Rule, Scope, VirtAddr};
 use quietmm_workloads::Kernel;
 
@@ -58,7 +60,9 @@ unsafe fn copy_bytes(to: *mut u8, from: *const u8, count: usize) {
 
 // SAFETY: `direct` maps all memory up to the last run's end; a CPU's number is that of its APIC; INVLPG and writes to CR3
 // and CR4 have flushed when they are done (SDM 3A 4.10.4.1); copies are of one frame.
-unsafe impl<const FAULTS: bool> Platform for Metal<FAULTS> {
+unsafe impl<const FAULTS: bool> Platform for Metal<FAULTS> {}
+
+impl<const FAULTS: bool> Cpus for Metal<FAULTS> {
     #[inline]
     fn this_cpu(&self) -> CpuId {
         CpuId(cpu::number() as u16)
@@ -75,31 +79,6 @@ unsafe impl<const FAULTS: bool> Platform for Metal<FAULTS> {
     fn distance(&self, _from: NodeId, _to: NodeId) -> u32 {
         10
     }
-
-    fn flush_page(&self, page: VirtAddr) {
-        paging::flush_page(page.0);
-    }
-    fn flush_space(&self) {
-        paging::reload();
-    }
-    fn flush_kernel_page(&self, page: VirtAddr) {
-        paging::flush_page(page.0);
-    }
-    fn flush_kernel(&self) {
-        paging::flush_global();
-    }
-    fn load_space(&self, root: FrameNumber, _tag: u16, _keep: bool) {
-        paging::load_root(root.phys().0);
-    }
-
-    fn interrupt(&self, targets: &CpuSet) {
-        for target in targets.iter() {
-            if FAULTS {
-                timeline::note(What::Send, target.0.into());
-            }
-            apic::send(target.0.into(), interrupts::IPI);
-        }
-    }
     #[inline]
     fn irqs_off(&self) -> bool {
         cpu::irqs_off()
@@ -108,7 +87,23 @@ unsafe impl<const FAULTS: bool> Platform for Metal<FAULTS> {
     fn irqs_on(&self) {
         cpu::irqs_on();
     }
+    fn now(&self) -> Nanos {
+        Nanos(clock::now())
+    }
+    fn pause(&self, ns: u32) {
+        alarm::pause(ns.into());
+    }
+    fn interrupt(&self, targets: &CpuSet) {
+        for target in targets.iter() {
+            if FAULTS {
+                timeline::note(What::Send, target.0.into());
+            }
+            apic::send(target.0.into(), interrupts::IPI);
+        }
+    }
+}
 
+impl<const FAULTS: bool> Memory for Metal<FAULTS> {
     #[inline]
     fn direct(&self, at: PhysAddr) -> *mut u8 {
         paging::direct(at.0)
@@ -132,13 +127,15 @@ unsafe impl<const FAULTS: bool> Platform for Metal<FAULTS> {
         // SAFETY: as above.
         unsafe { copy_bytes(to, from.as_ptr(), from.len()) }
     }
-    fn now(&self) -> Nanos {
-        Nanos(clock::now())
-    }
-    fn pause(&self, ns: u32) {
-        alarm::pause(ns.into());
-    }
+}
 
+impl<const FAULTS: bool> KernelTlb for Metal<FAULTS> {
+    fn flush_kernel_page(&self, page: VirtAddr) {
+        paging::flush_page(page.0);
+    }
+    fn flush_kernel(&self) {
+        paging::flush_global();
+    }
     fn prepare_root(&self, root: FrameNumber) {
         let word = self.direct(root.phys()).cast::<u64>().wrapping_add(paging::KERNEL_ENTRY);
         // SAFETY: a word of the new table, which is the caller's.
@@ -146,6 +143,34 @@ unsafe impl<const FAULTS: bool> Platform for Metal<FAULTS> {
         // The first one is the kernel's own. Release: partner of the Acquire in `load_kernel_root`.
         let _ = KERNEL_ROOT.compare_exchange(0, root.phys().0, Ordering::Release, Ordering::Relaxed);
     }
+}
+
+impl<const FAULTS: bool> UserTlb for Metal<FAULTS> {
+    fn flush_page(&self, page: VirtAddr) {
+        paging::flush_page(page.0);
+    }
+    fn flush_space(&self) {
+        paging::reload();
+    }
+    fn load_space(&self, root: FrameNumber, _tag: u16, _keep: bool) {
+        paging::load_root(root.phys().0);
+    }
+    fn guarantees(&self) -> Guarantees {
+        // SAFETY: x86-64 walks again for a write through a clean entry (SDM 3A 4.8: the dirty bit is set by an atomic
+        // step that looks at the entry as it is), and so does the emulator. An entry that stays cached while its accessed
+        // bit is cleared only leaves that bit clear (SDM 3A 4.10.4.3).
+        // The accessed bit is set before an entry is cached (SDM 3A 4.10.2.3); in the emulator by a compare-and-swap of the
+        // entry's lower half, which tells frames below 4 GiB apart. The tests `accessed-first` and `accessed-taken` look.
+        unsafe {
+            Guarantees::none()
+                .with_clean_write_walks()
+                .with_unflushed_accessed()
+                .with_accessed_before_cached()
+        }
+    }
+}
+
+impl<const FAULTS: bool> Services for Metal<FAULTS> {
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
         match kernel() {
             Some(kernel) => kernel.wait(key, ready),
@@ -171,20 +196,9 @@ unsafe impl<const FAULTS: bool> Platform for Metal<FAULTS> {
     fn device(&self) -> Option<&dyn BlockDevice> {
         Some(&self.store)
     }
-    fn guarantees(&self) -> Guarantees {
-        // SAFETY: x86-64 walks again for a write through a clean entry (SDM 3A 4.8: the dirty bit is set by an atomic
-        // step that looks at the entry as it is), and so does the emulator. An entry that stays cached while its accessed
-        // bit is cleared only leaves that bit clear (SDM 3A 4.10.4.3).
-        // The accessed bit is set before an entry is cached (SDM 3A 4.10.2.3); in the emulator by a compare-and-swap of the
-        // entry's lower half, which tells frames below 4 GiB apart. The tests `accessed-first` and `accessed-taken` look.
-        unsafe {
-            Guarantees::none()
-                .with_clean_write_walks()
-                .with_unflushed_accessed()
-                .with_accessed_before_cached()
-        }
-    }
+}
 
+impl<const FAULTS: bool> Hooks for Metal<FAULTS> {
     #[inline(always)]
     fn enter(&self, scope: Scope) {
         if FAULTS {

@@ -188,7 +188,7 @@ fn serve(number: usize) -> Result<(), Error> {
     let task = cpu::here().task.get();
     loop {
         let mut job = None;
-        quietmm::Platform::wait(all.system.mm.platform(), key, &mut || {
+        quietmm::platform::Services::wait(all.system.mm.platform(), key, &mut || {
             job = seat.0.with(Option::take);
             job.is_some()
         });
@@ -347,7 +347,7 @@ impl Machine for Here {
         let number = all.free.with(Vec::pop).ok_or(Errno::EAGAIN)?;
         let seat = &all.seats[number];
         seat.0.with(|job| *job = Some((thread, frame)));
-        quietmm::Platform::wake(self, quietmm_linux::sync::key_of(seat));
+        quietmm::platform::Services::wake(self, quietmm_linux::sync::key_of(seat));
         Ok(())
     }
     fn enter_space(&self, space: Option<SpaceId>) {
@@ -389,7 +389,7 @@ impl Machine for Here {
     }
     fn memory(&self) -> (u64, u64) {
         let mm = &programs().system.mm;
-        let free = mm.free_frame_count() + mm.frames_at_hand();
+        let free = mm.frames().available() + mm.frames().on_lists();
         (crate::run::frames() * 4, free * 4)
     }
     fn has_room(&self, bytes: u64) -> bool {

@@ -90,7 +90,7 @@ fn workload<const FAULTS: bool>(
     if swap {
         let Some(disk) = disk else { refuse(format!("{} needs a disk to swap to", work.name())) };
         // The rest is for files.
-        run.system.mm.swap_on(0, disk / 4 * 3, 0).unwrap_or_else(|error| refuse(error));
+        run.system.mm.swap().on(0, disk / 4 * 3, 0).unwrap_or_else(|error| refuse(error));
     }
     if let Err(error) = work.set_up(&run.system, &params(command, run.frames)) {
         refuse(error);
@@ -105,7 +105,7 @@ fn programs(command: &Command, disk: Option<u64>, regions: impl Fn(u64) -> Vec<R
     let run = make::<true>(command, config, cpus + command.tasks + 2, disk, regions);
     if let Some(disk) = disk {
         // The rest is for files.
-        run.system.mm.swap_on(0, disk / 4 * 3, 0).unwrap_or_else(|error| refuse(error));
+        run.system.mm.swap().on(0, disk / 4 * 3, 0).unwrap_or_else(|error| refuse(error));
     }
     let run = start(run);
     program::prepare(run, command).unwrap_or_else(|error| refuse(error));

@@ -50,7 +50,7 @@ pub enum What {
 /// Kinds of interrupts, by their numbers.
 #[derive(Clone, Copy)]
 pub enum Kind {
-    /// From `Platform::interrupt`.
+    /// From `Cpus::interrupt`.
     Ipi,
     /// From `Machine::kick`.
     Kick,

@@ -19,7 +19,7 @@ const MUST: [(&str, &str, Kind, &str); 6] = [
     ("frame/buddy.rs", "ZoneGuard::put", Kind::Condition, "!= Kind::Free"),
     ("frame/buddy.rs", "ZoneGuard::put", Kind::Literal, ""),
     ("sync/spin.rs", "release", Kind::Literal, ""),
-    ("tlb/flush.rs", "Manager::flush_range", Kind::Deletion, "flush("),
+    ("tlb/flush.rs", "Space::flush_range", Kind::Deletion, "flush("),
 ];
 
 /// Judges them, in a copy that holds no others.

@@ -5,9 +5,8 @@
 //! takes one address-space number for a space on all CPUs, which Linux since 6.15 gives to those with threads on four CPUs
 //! or more. A CPU that answers loses no time by it: nothing is published of that.
 
-use quietmm::Platform;
 use quietmm::addr::{FrameNumber, PageNumber, PageRange};
-use quietmm::platform::{Broadcast, Everywhere};
+use quietmm::platform::{Broadcast, Everywhere, UserTlb};
 
 use crate::cpu::Cpu;
 use crate::sim::Sim;

@@ -12,9 +12,9 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use quietmm::FileId;
 use quietmm::addr::{FrameNumber, Nanos};
-use quietmm::platform::{BlockDevice, DeviceError, Store, Transfer, WaitKey};
-use quietmm::{FileId, Platform};
+use quietmm::platform::{BlockDevice, Cpus, DeviceError, Memory, Services, Store, Transfer, WaitKey};
 use quietmm_workloads::Machine as _;
 
 use crate::keys::{CALL, COMMAND};

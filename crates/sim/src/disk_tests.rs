@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use quietmm::addr::FrameNumber;
-use quietmm::platform::{BlockDevice, DeviceError, Store, Transfer};
-use quietmm::{Config, CpuId, Event, Kind, Platform, Policy};
+use quietmm::platform::{BlockDevice, Cpus, DeviceError, Hooks, Store, Transfer};
+use quietmm::{Config, CpuId, Event, Kind, Policy};
 use quietmm_workloads::{System, TaskKind};
 
 use crate::machine::Machine;

@@ -5,10 +5,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use quietmm::addr::{FrameNumber, PageRange};
-use quietmm::platform::Access;
-use quietmm::{
-    Backing, Config, CpuId, Entry, Error, Event, Kind, PageNumber, Platform, Policy, Prot, VirtAddr,
-};
+use quietmm::platform::{Access, Hooks, KernelTlb, Memory, UserTlb};
+use quietmm::{Backing, Config, CpuId, Entry, Error, Event, Kind, PageNumber, Policy, Prot, VirtAddr};
 use quietmm_workloads::{Machine as _, System, TaskKind};
 
 use crate::machine::Machine;
@@ -280,7 +278,7 @@ fn what_is_stored_is_loaded_after_it_was_on_the_disk() {
     let pages = 2 * sim.machine.memory / 4096;
     let file = system.mm.create_file(pages).unwrap();
     let show = PageRange::new(PAGE, pages);
-    system.mm.map(space, show, Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+    system.mm.space(space).map(show, Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
     let wrong = Rc::new(RefCell::new(Vec::new()));
     let found = Rc::clone(&wrong);
     system.spawn("writer".into(), TaskKind::User(space), CpuId(1), move |system| {
@@ -296,8 +294,8 @@ fn what_is_stored_is_loaded_after_it_was_on_the_disk() {
             }
         }
         // A frame that held something is zeros to whoever gets it next.
-        system.mm.unmap(space, show)?;
-        system.mm.map(space, PageRange::new(PAGE, 64), Backing::Anonymous, Prot::ReadWrite)?;
+        system.mm.space(space).unmap(show)?;
+        system.mm.space(space).map(PageRange::new(PAGE, 64), Backing::Anonymous, Prot::ReadWrite)?;
         for page in 0..64 {
             let seen = system.load(at(page))?;
             if seen != 0 {

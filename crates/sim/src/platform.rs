@@ -2,7 +2,10 @@
 
 use quietmm::addr::{FrameNumber, Nanos, NodeId, PhysAddr};
 use quietmm::event::Revoked;
-use quietmm::platform::{Access, BlockDevice, Broadcast, Guarantees, Shortage, WaitKey};
+use quietmm::platform::{
+    Access, BlockDevice, Broadcast, Cpus, Guarantees, Hooks, KernelTlb, Memory, Services, Shortage, UserTlb,
+    WaitKey,
+};
 use quietmm::{CpuId, CpuSet, Event, Kind, Platform, Rule, Scope, VirtAddr};
 use quietmm_workloads::Op;
 
@@ -20,7 +23,9 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
 
 // SAFETY: `direct` maps all of the machine's memory at `base`; there is one host thread, so `this_cpu` is
 // true; flushes act on the CPU's TLB at once.
-unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
+unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {}
+
+impl<const FAULTS: bool> Cpus for Sim<'_, FAULTS> {
     #[inline]
     fn this_cpu(&self) -> CpuId {
         CpuId(self.current.get())
@@ -36,52 +41,6 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     }
     fn distance(&self, from: NodeId, to: NodeId) -> u32 {
         self.machine.distance[from.0 as usize][to.0 as usize]
-    }
-
-    fn flush_page(&self, page: VirtAddr) {
-        let cpu = self.cpu();
-        self.drop_page(cpu, cpu.tag.get(), page.page());
-        self.advance(self.machine.cost.invlpg);
-    }
-    fn flush_space(&self) {
-        let cpu = self.cpu();
-        self.drop_tag(cpu, cpu.tag.get());
-        self.advance(self.machine.cost.flush_all);
-    }
-    fn flush_kernel_page(&self, page: VirtAddr) {
-        self.drop_page(self.cpu(), GLOBAL, page.page());
-        self.advance(self.machine.cost.invlpg);
-    }
-    fn flush_kernel(&self) {
-        // With the global entries go all others.
-        let cpu = self.cpu();
-        (0..self.tags()).chain([GLOBAL]).for_each(|tag| self.drop_tag(cpu, tag));
-        self.advance(self.machine.cost.flush_all);
-    }
-    fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
-        let cpu = self.cpu();
-        if !keep {
-            self.drop_tag(cpu, tag);
-        }
-        self.truth().walkable(root);
-        self.truth().not_walkable(cpu.root.replace(root));
-        cpu.tag.set(tag);
-        cpu.roots[tag as usize].set(root);
-        self.advance(self.machine.cost.load_space);
-    }
-    fn tags(&self) -> u16 {
-        self.machine.tlb.tags.min(MOST_TAGS as u32) as u16
-    }
-
-    fn interrupt(&self, targets: &CpuSet) {
-        for target in targets.iter() {
-            let (from, to) = (self.cpu(), &self.cpus[target.index()]);
-            if let Some(observed) = &self.observed {
-                observed.sent(from.id, to.id, from.now.get());
-            }
-            self.advance(self.sending(from, to));
-            self.post(to, &to.ipi_at, from.now.get() + self.flight(from, to));
-        }
     }
     fn irqs_off(&self) -> bool {
         let cpu = self.cpu();
@@ -104,7 +63,29 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
             }
         }
     }
+    fn now(&self) -> Nanos {
+        Nanos(self.cpu().now.get() / 1000)
+    }
+    fn pause(&self, ns: u32) {
+        self.count();
+        if let Some(observed) = &self.observed {
+            observed.spins(self.here());
+        }
+        self.advance((u64::from(ns) * 1000).next_multiple_of(self.machine.cost.pause));
+    }
+    fn interrupt(&self, targets: &CpuSet) {
+        for target in targets.iter() {
+            let (from, to) = (self.cpu(), &self.cpus[target.index()]);
+            if let Some(observed) = &self.observed {
+                observed.sent(from.id, to.id, from.now.get());
+            }
+            self.advance(self.sending(from, to));
+            self.post(to, &to.ipi_at, from.now.get() + self.flight(from, to));
+        }
+    }
+}
 
+impl<const FAULTS: bool> Memory for Sim<'_, FAULTS> {
     #[inline]
     fn direct(&self, at: PhysAddr) -> *mut u8 {
         // With a rule broken the core may come to believe anything. That ends its run, not the host's process.
@@ -136,15 +117,18 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
         }
         self.advance(self.copying(from.len()));
     }
-    fn now(&self) -> Nanos {
-        Nanos(self.cpu().now.get() / 1000)
+}
+
+impl<const FAULTS: bool> KernelTlb for Sim<'_, FAULTS> {
+    fn flush_kernel_page(&self, page: VirtAddr) {
+        self.drop_page(self.cpu(), GLOBAL, page.page());
+        self.advance(self.machine.cost.invlpg);
     }
-    fn pause(&self, ns: u32) {
-        self.count();
-        if let Some(observed) = &self.observed {
-            observed.spins(self.here());
-        }
-        self.advance((u64::from(ns) * 1000).next_multiple_of(self.machine.cost.pause));
+    fn flush_kernel(&self) {
+        // With the global entries go all others.
+        let cpu = self.cpu();
+        (0..self.tags()).chain([GLOBAL]).for_each(|tag| self.drop_tag(cpu, tag));
+        self.advance(self.machine.cost.flush_all);
     }
     fn prepare_root(&self, root: FrameNumber) {
         // The first one is the kernel's own, on which CPUs run before they load a space.
@@ -152,6 +136,52 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
             self.kernel_root.set(root);
         }
     }
+}
+
+impl<const FAULTS: bool> UserTlb for Sim<'_, FAULTS> {
+    fn flush_page(&self, page: VirtAddr) {
+        let cpu = self.cpu();
+        self.drop_page(cpu, cpu.tag.get(), page.page());
+        self.advance(self.machine.cost.invlpg);
+    }
+    fn flush_space(&self) {
+        let cpu = self.cpu();
+        self.drop_tag(cpu, cpu.tag.get());
+        self.advance(self.machine.cost.flush_all);
+    }
+    fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
+        let cpu = self.cpu();
+        if !keep {
+            self.drop_tag(cpu, tag);
+        }
+        self.truth().walkable(root);
+        self.truth().not_walkable(cpu.root.replace(root));
+        cpu.tag.set(tag);
+        cpu.roots[tag as usize].set(root);
+        self.advance(self.machine.cost.load_space);
+    }
+    fn tags(&self) -> u16 {
+        self.machine.tlb.tags.min(MOST_TAGS as u32) as u16
+    }
+    fn broadcast(&self) -> Option<&dyn Broadcast> {
+        (self.machine.tlb.broadcast_pages > 0).then_some(self as &dyn Broadcast)
+    }
+    fn guarantees(&self) -> Guarantees {
+        let (mut given, has) = (Guarantees::none(), &self.machine.guarantees);
+        if has.clean_write_walks {
+            // SAFETY: `translate` then walks again for a write through a clean entry.
+            given = unsafe { given.with_clean_write_walks() };
+        }
+        if has.unflushed_accessed {
+            // SAFETY: `translate` sets accessed bits only when it fills, with no harm beyond a wrong guess.
+            given = unsafe { given.with_unflushed_accessed() };
+        }
+        // SAFETY: `translate` sets the accessed bit, of the entry that it has read, before it keeps that.
+        unsafe { given.with_accessed_before_cached() }
+    }
+}
+
+impl<const FAULTS: bool> Services for Sim<'_, FAULTS> {
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
         let before = self.observed.as_ref().and_then(|observed| observed.waits(self.here(), key));
         self.kernel().wait(key, ready);
@@ -173,23 +203,9 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {
     fn device(&self) -> Option<&dyn BlockDevice> {
         Some(self)
     }
-    fn broadcast(&self) -> Option<&dyn Broadcast> {
-        (self.machine.tlb.broadcast_pages > 0).then_some(self as &dyn Broadcast)
-    }
-    fn guarantees(&self) -> Guarantees {
-        let (mut given, has) = (Guarantees::none(), &self.machine.guarantees);
-        if has.clean_write_walks {
-            // SAFETY: `translate` then walks again for a write through a clean entry.
-            given = unsafe { given.with_clean_write_walks() };
-        }
-        if has.unflushed_accessed {
-            // SAFETY: `translate` sets accessed bits only when it fills, with no harm beyond a wrong guess.
-            given = unsafe { given.with_unflushed_accessed() };
-        }
-        // SAFETY: `translate` sets the accessed bit, of the entry that it has read, before it keeps that.
-        unsafe { given.with_accessed_before_cached() }
-    }
+}
 
+impl<const FAULTS: bool> Hooks for Sim<'_, FAULTS> {
     #[inline]
     fn touch(&self, at: *const u8, access: Access) {
         if self.running.get() {

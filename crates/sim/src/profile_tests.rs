@@ -1,12 +1,13 @@
 //! The account of CPU time against what else the machine knows of it: clocks, modes, ticks.
 
-use quietmm::{Config, CpuId, NodeId, Platform as _, Policy, Scope};
+use quietmm::{Config, CpuId, NodeId, Policy, Scope};
 use quietmm_workloads::{Machine as _, Params, System, TaskKind, Workload};
 
 use crate::cpu::Mode;
 use crate::machine::Machine;
 use crate::profile::{Own, Place, Profile, Row};
 use crate::sim::{Sim, Stop, Watch};
+use quietmm::platform::{Cpus, Hooks};
 
 struct Nobody;
 

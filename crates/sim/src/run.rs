@@ -288,7 +288,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     let timeline = spec.timeline.and_then(|_| {
         // SAFETY: as above.
         let names = unsafe { system.names_of_stopped() };
-        sim.timeline(system.mm.free_frame_count() + system.mm.frames_at_hand(), names)
+        sim.timeline(system.mm.frames().available() + system.mm.frames().on_lists(), names)
     });
     match stop {
         Stop::Finished => {}

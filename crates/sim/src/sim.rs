@@ -1,6 +1,6 @@
 //! The simulated machine: the real core runs on it, one coroutine per task, in simulated time.
 //!
-//! Every access of the core to shared memory comes through [`Platform::touch`](quietmm::Platform::touch): there the line is paid for, and
+//! Every access of the core to shared memory comes through [`Hooks::touch`](quietmm::platform::Hooks::touch): there the line is paid for, and
 //! there another CPU may take its turn or an interrupt may arrive. CPUs take turns by time; each may run up to
 //! `SLACK` ahead of the slowest, so that a switch of the host's stack is not needed at every line.
 

@@ -14,12 +14,12 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
     /// All swap devices come into use, before the machine runs.
     ///
     /// # Errors
-    /// Those of [`Manager::swap_on`].
+    /// Those of [`Swap::on`].
     pub(crate) fn swap_on<'p>(&'p self, system: &System<'p, Self>) -> Result<(), Error> {
         let Some(swap) = &self.machine.swap else { return Ok(()) };
         for device in 0..swap.devices {
             let priority = HIGHEST - (device * swap.priority_step).min(HIGHEST as u32) as i16;
-            system.mm.swap_on(device, swap.size / 4096, priority)?;
+            system.mm.swap().on(device, swap.size / 4096, priority)?;
         }
         Ok(())
     }

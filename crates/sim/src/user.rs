@@ -3,8 +3,8 @@
 
 use corosensei::{Coroutine, Yielder};
 use quietmm::addr::{FrameNumber, Nanos};
-use quietmm::platform::{Access, WaitKey};
-use quietmm::{CpuId, Entry, Error, PageNumber, Platform, UserAccess, VirtAddr};
+use quietmm::platform::{Access, Cpus, WaitKey};
+use quietmm::{CpuId, Entry, Error, PageNumber, UserAccess, VirtAddr};
 use quietmm_workloads::{Machine as Runs, Op, Pace, Shootdown, Tally, TaskId};
 
 use crate::cpu::{Cpu, Mode};

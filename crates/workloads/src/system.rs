@@ -88,7 +88,7 @@ impl<'p, M: Machine> System<'p, M> {
         if config.vmap.is_some() {
             let body: Body<'p, M> = Box::new(|system| {
                 loop {
-                    system.mm.vmap_purger()?;
+                    system.mm.vmap().purger()?;
                     // Where more is unmapped all the time it never waits: the CPU's own task must not either.
                     system.cond_resched();
                 }
@@ -171,7 +171,7 @@ impl<'p, M: Machine> System<'p, M> {
                 TaskKind::Background(space)
             };
         });
-        self.mm.switch_to(space)
+        self.mm.space(space).switch_to()
     }
 
     /// The calling task runs on this CPU from now on, or, with `None`, goes to another when its own is busy and that one is not.
@@ -325,10 +325,10 @@ impl<'p, M: Machine> System<'p, M> {
     /// this moment: it is waited for.
     ///
     /// # Errors
-    /// Those of [`Manager::destroy_space`], but for `Busy`.
+    /// Those of [`Space::destroy`], but for `Busy`.
     pub fn end_space(&self, space: SpaceId) -> Result<(), Error> {
         loop {
-            match self.syscall(|mm| mm.destroy_space(space)) {
+            match self.syscall(|mm| mm.space(space).destroy()) {
                 Err(Error::Busy) => self.nap(1_000),
                 ended => return ended,
             }
@@ -345,7 +345,7 @@ impl<'p, M: Machine> System<'p, M> {
             old
         });
         // Whoever switches to this task from now on loads the new space.
-        self.mm.switch_to(to).unwrap_or_default();
+        self.mm.space(to).switch_to().unwrap_or_default();
         old.unwrap_or(to)
     }
 
@@ -389,7 +389,7 @@ impl<'p, M: Machine> System<'p, M> {
         if switch {
             match kind.space() {
                 // The spaces of tasks live until the tasks have ended.
-                Some(space) => self.mm.switch_to(space).unwrap_or_default(),
+                Some(space) => self.mm.space(space).switch_to().unwrap_or_default(),
                 None => self.mm.enter_lazy(),
             }
             m.switch(next);
@@ -580,7 +580,7 @@ impl<'p, M: Machine> Kernel for System<'p, M> {
         let m = self.machine();
         m.other_kernel_work();
         match self.mm.loaded_space() {
-            Some(space) => self.mm.fault(space, at, access),
+            Some(space) => self.mm.space(space).fault(at, access),
             None => Err(Error::NoSuchSpace),
         }
     }

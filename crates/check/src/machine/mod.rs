@@ -322,7 +322,7 @@ impl Machine {
     pub(crate) fn note_bookkeeping(&self, mm: &Mm<'_>, kernel: Option<PageRange>) {
         self.kernel_range.set(kernel);
         for region in self.regions() {
-            let reserved = mm.reserved_frames().min(u64::from(region.frames)) as u32;
+            let reserved = mm.frames().reserved().min(u64::from(region.frames)) as u32;
             (0..reserved).for_each(|n| self.memory.will_be_written(region.start.add(n)));
         }
     }

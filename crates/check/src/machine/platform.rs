@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use quietmm::addr::{FrameNumber, Nanos, NodeId, PAGE_SIZE, PhysAddr, VirtAddr};
-use quietmm::platform::{Access, BlockDevice, Broadcast, Guarantees, WaitKey};
+use quietmm::platform::{
+    Access, BlockDevice, Broadcast, Cpus, Guarantees, Hooks, KernelTlb, Memory, Services, UserTlb, WaitKey,
+};
 use quietmm::{CpuId, CpuSet, Event, Kind, Platform, Rule};
 
 use super::{Machine, Place, What};
@@ -20,7 +22,9 @@ impl Machine {
 
 // SAFETY: `direct` maps all of the memory and checks its bounds; one host thread runs one CPU at a time, so
 // `this_cpu` is true; flushes take entries out at once; copies are of one frame's content.
-unsafe impl Platform for Machine {
+unsafe impl Platform for Machine {}
+
+impl Cpus for Machine {
     fn this_cpu(&self) -> CpuId {
         CpuId(self.current.get())
     }
@@ -36,56 +40,6 @@ unsafe impl Platform for Machine {
     fn distance(&self, from: NodeId, to: NodeId) -> u32 {
         if from == to { 10 } else { 20 }
     }
-
-    fn flush_page(&self, page: VirtAddr) {
-        self.point(Place::Tlb(self.current.get()), true);
-        self.note(|| What::FlushPage(page.page().0));
-        self.cpu().tlb.borrow_mut().flush_page(page.page().0);
-    }
-    fn flush_space(&self) {
-        self.point(Place::Tlb(self.current.get()), true);
-        self.note(|| What::FlushSpace);
-        let mut tlb = self.cpu().tlb.borrow_mut();
-        let tag = tlb.tag;
-        tlb.flush_tag(tag);
-    }
-    fn flush_kernel_page(&self, page: VirtAddr) {
-        self.point(Place::Tlb(self.current.get()), true);
-        self.note(|| What::FlushKernelPage(page.page().0));
-        self.cpu().tlb.borrow_mut().kernel.retain(|cached| cached.page != page.page().0);
-    }
-    fn flush_kernel(&self) {
-        self.point(Place::Tlb(self.current.get()), true);
-        self.note(|| What::FlushKernel);
-        // Real hardware may forget more; what the core may rely on is this.
-        self.cpu().tlb.borrow_mut().kernel.clear();
-    }
-    fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
-        self.point(Place::Tlb(self.current.get()), true);
-        self.note(|| What::Load(root, keep));
-        let mut tlb = self.cpu().tlb.borrow_mut();
-        if !keep {
-            tlb.flush_tag(tag);
-        }
-        (tlb.root, tlb.tag) = (Some(root), tag);
-        tlb.roots[usize::from(tag)] = Some(root);
-    }
-    fn tags(&self) -> u16 {
-        self.setup.tags
-    }
-
-    fn interrupt(&self, targets: &CpuSet) {
-        for target in targets.iter() {
-            self.point(Place::Line(target.0), true);
-            self.note(|| What::Interrupt(target.0));
-            let cpu = &self.cpus[target.index()];
-            // One that is switched off hears nothing.
-            cpu.pending.set(cpu.pending.get() || cpu.online.get());
-        }
-        if !self.interleaved.get() && !self.falling.get() {
-            self.deliver_all();
-        }
-    }
     fn irqs_off(&self) -> bool {
         if self.cpu().irqs.get() {
             // What a CPU keeps for itself is reached with interrupts off: an interrupt comes before all of it, or after.
@@ -99,7 +53,27 @@ unsafe impl Platform for Machine {
             self.deliver_all();
         }
     }
+    fn now(&self) -> Nanos {
+        Nanos(u64::from(self.steps.get()) * 100)
+    }
+    fn pause(&self, _ns: u32) {
+        self.spin();
+    }
+    fn interrupt(&self, targets: &CpuSet) {
+        for target in targets.iter() {
+            self.point(Place::Line(target.0), true);
+            self.note(|| What::Interrupt(target.0));
+            let cpu = &self.cpus[target.index()];
+            // One that is switched off hears nothing.
+            cpu.pending.set(cpu.pending.get() || cpu.online.get());
+        }
+        if !self.interleaved.get() && !self.falling.get() {
+            self.deliver_all();
+        }
+    }
+}
 
+impl Memory for Machine {
     fn direct(&self, at: PhysAddr) -> *mut u8 {
         self.memory.direct(at)
     }
@@ -142,30 +116,52 @@ unsafe impl Platform for Machine {
             }
         }
     }
-    fn now(&self) -> Nanos {
-        Nanos(u64::from(self.steps.get()) * 100)
+}
+
+impl KernelTlb for Machine {
+    fn flush_kernel_page(&self, page: VirtAddr) {
+        self.point(Place::Tlb(self.current.get()), true);
+        self.note(|| What::FlushKernelPage(page.page().0));
+        self.cpu().tlb.borrow_mut().kernel.retain(|cached| cached.page != page.page().0);
     }
-    fn pause(&self, _ns: u32) {
-        self.spin();
+    fn flush_kernel(&self) {
+        self.point(Place::Tlb(self.current.get()), true);
+        self.note(|| What::FlushKernel);
+        // Real hardware may forget more; what the core may rely on is this.
+        self.cpu().tlb.borrow_mut().kernel.clear();
     }
     fn prepare_root(&self, root: FrameNumber) {
         if self.kernel_root.get().is_none() {
             self.kernel_root.set(Some(root));
         }
     }
-    fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
-        self.sleep(key, ready);
+}
+
+impl UserTlb for Machine {
+    fn flush_page(&self, page: VirtAddr) {
+        self.point(Place::Tlb(self.current.get()), true);
+        self.note(|| What::FlushPage(page.page().0));
+        self.cpu().tlb.borrow_mut().flush_page(page.page().0);
     }
-    fn wake(&self, key: WaitKey) {
-        self.wake_all(key);
+    fn flush_space(&self) {
+        self.point(Place::Tlb(self.current.get()), true);
+        self.note(|| What::FlushSpace);
+        let mut tlb = self.cpu().tlb.borrow_mut();
+        let tag = tlb.tag;
+        tlb.flush_tag(tag);
     }
-    fn cond_resched(&self) {
-        if self.running.get() {
-            self.arbitrate();
+    fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
+        self.point(Place::Tlb(self.current.get()), true);
+        self.note(|| What::Load(root, keep));
+        let mut tlb = self.cpu().tlb.borrow_mut();
+        if !keep {
+            tlb.flush_tag(tag);
         }
+        (tlb.root, tlb.tag) = (Some(root), tag);
+        tlb.roots[usize::from(tag)] = Some(root);
     }
-    fn device(&self) -> Option<&dyn BlockDevice> {
-        Some(self)
+    fn tags(&self) -> u16 {
+        self.setup.tags
     }
     fn broadcast(&self) -> Option<&dyn Broadcast> {
         self.setup.broadcast.then_some(self as &dyn Broadcast)
@@ -182,7 +178,26 @@ unsafe impl Platform for Machine {
                 .with_accessed_before_cached()
         }
     }
+}
 
+impl Services for Machine {
+    fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
+        self.sleep(key, ready);
+    }
+    fn wake(&self, key: WaitKey) {
+        self.wake_all(key);
+    }
+    fn cond_resched(&self) {
+        if self.running.get() {
+            self.arbitrate();
+        }
+    }
+    fn device(&self) -> Option<&dyn BlockDevice> {
+        Some(self)
+    }
+}
+
+impl Hooks for Machine {
     #[inline]
     fn touch(&self, at: *const u8, access: Access) {
         let write = access != Access::Read;

@@ -79,7 +79,8 @@ fn taken_away() -> Scenario {
             // A page where that block lies, and a block elsewhere.
             let there = VmapPlace { within: Some(kernel(0, 64)), ..BARE };
             let frame = task.frame(1);
-            let taken = task.call("vmap", |mm| mm.vmap(&[frame], there, quietmm::KernelProt::ReadWrite));
+            let taken =
+                task.call("vmap", |mm| mm.vmap().map(&[frame], there, quietmm::KernelProt::ReadWrite));
             let small = task.map_ram(2, 1);
             task.use_kernel(small.start, task.frame(2));
             if let Ok(taken) = taken {
@@ -104,7 +105,7 @@ fn empty() -> Scenario {
     .cpu(|task| {
         let frame = task.frame(2);
         let place = VmapPlace { align: 64, ..BARE };
-        let whole = task.call("vmap", |mm| mm.vmap(&[frame; 3], place, quietmm::KernelProt::ReadWrite));
+        let whole = task.call("vmap", |mm| mm.vmap().map(&[frame; 3], place, quietmm::KernelProt::ReadWrite));
         if let Ok(range) = whole {
             task.vunmap(task.given(range));
         }

@@ -40,9 +40,9 @@ fn keeps_some(config: &mut Config) {
 /// Leaves frames at hand of a CPU: it takes so many blocks, and frees them.
 fn hold(task: &Task<'_>, cpu: u16, blocks: usize, order: u8) {
     task.as_cpu(cpu, |task| {
-        let take = || task.must("alloc_frames", |mm| mm.alloc_frames(order, AllocFrom::NOW));
+        let take = || task.must("alloc_frames", |mm| mm.frames().alloc(order, AllocFrom::NOW));
         let taken: Vec<Frames> = (0..blocks).map(|_| take()).collect();
-        taken.into_iter().for_each(|block| task.mm().free_frames(block));
+        taken.into_iter().for_each(|block| task.mm().frames().free(block));
     });
 }
 

@@ -25,7 +25,7 @@ fn on_disk(name: &'static str, about: &'static str) -> Scenario {
         task.settle();
         task.take_all_memory();
         let id = task.file(file);
-        while task.mm().cached_pages(id) != Ok(0) {
+        while task.mm().file(id).cached_pages() != Ok(0) {
             task.promise(task.reclaim(), "nobody holds it");
         }
         task.give_back(8);
@@ -63,7 +63,7 @@ fn end() -> Scenario {
         .cpu(|task| {
             unmaps(task);
             let id = task.file(0);
-            task.must("destroy_file", |mm| mm.destroy_file(id));
+            task.must("destroy_file", |mm| mm.file(id).destroy());
         })
         .after(|task| task.give_back(usize::MAX))
 }

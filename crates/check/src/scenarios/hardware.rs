@@ -53,11 +53,11 @@ fn age_large() -> Scenario {
     .shows(&[Rule::LargeAgingFlushes])
     .repeats(&[33])
     .before(|task| {
-        task.must("swap_on", |mm| mm.swap_on(0, 512, 0));
+        task.must("swap_on", |mm| mm.swap().on(0, 512, 0));
         let space = task.create_space();
         task.create_file(8);
         task.map(space, LARGE, 512);
-        task.must("advise", |mm| mm.advise(task.space(space), range(LARGE, 512), Advice::Large));
+        task.must("advise", |mm| mm.space(task.space(space)).advise(range(LARGE, 512), Advice::Large));
         task.run_in(space);
         task.promise(task.write(space, LARGE).is_ok(), "it is mapped");
         // Pages for reclaim to take without a flush: only aging's is left. It takes turns, and looks at the large one
@@ -84,11 +84,11 @@ const USED: u64 = LARGE + 1;
 /// CPUs 0 and 2 run in a space with a large page, which was read and never written, and which aging has found idle. Memory is
 /// short.
 fn idle_large(task: &Task<'_>) {
-    task.must("swap_on", |mm| mm.swap_on(0, 1024, 0));
+    task.must("swap_on", |mm| mm.swap().on(0, 1024, 0));
     let space = task.create_space();
     task.create_file(16);
     task.map(space, LARGE, 512);
-    task.must("advise", |mm| mm.advise(task.space(space), range(LARGE, 512), Advice::Large));
+    task.must("advise", |mm| mm.space(task.space(space)).advise(range(LARGE, 512), Advice::Large));
     for cpu in [2, 0] {
         task.as_cpu(cpu, |task| {
             task.run_in(space);
@@ -99,7 +99,7 @@ fn idle_large(task: &Task<'_>) {
     spare(task, 0, 6);
     task.take_all_blocks();
     let looks_used = |task: &Task<'_>| {
-        let entry = task.must("lookup", |mm| mm.lookup(task.space(space), PageNumber(LARGE)));
+        let entry = task.must("lookup", |mm| mm.space(task.space(space)).lookup(PageNumber(LARGE)));
         task.promise(entry.has(Entry::LARGE), "it is still a large page");
         entry.has(Entry::ACCESSED)
     };
@@ -107,7 +107,7 @@ fn idle_large(task: &Task<'_>) {
         task.promise(task.reclaim(), "there is one to take");
     }
     // Now there is nothing but the large page.
-    task.must("destroy_file", |mm| mm.destroy_file(task.file(0)));
+    task.must("destroy_file", |mm| mm.file(task.file(0)).destroy());
     task.take_all_blocks();
 }
 
@@ -135,7 +135,7 @@ pub(super) fn split(name: &'static str, policy: &str) -> Scenario {
 /// A large page that is used is found in use by whoever looks next.
 fn in_use(task: &Task<'_>) {
     task.promise(task.read(0, LARGE).is_ok(), "it is mapped");
-    let entry = task.must("lookup", |mm| mm.lookup(task.space(0), PageNumber(LARGE)));
+    let entry = task.must("lookup", |mm| mm.space(task.space(0)).lookup(PageNumber(LARGE)));
     task.promise(
         entry.has(Entry::ACCESSED),
         "a page that was used since it was looked at has its accessed bit set",

@@ -290,7 +290,7 @@ fn idle_own(task: &Task<'_>) {
     spare(task, 0, 12);
     task.take_all_memory();
     let is_used = |page| {
-        let entry = task.must("lookup", |mm| mm.lookup(task.space(0), PageNumber(page)));
+        let entry = task.must("lookup", |mm| mm.space(task.space(0)).lookup(PageNumber(page)));
         entry.has(Entry::ACCESSED)
     };
     while (AT..AT + 4).any(is_used) {
@@ -307,7 +307,7 @@ fn swap() -> Scenario {
     .shows(&[Rule::CountEveryCpu, Rule::FlushBeforeSwept, Rule::TakeWhatWasJudged])
     .before(|task| {
         idle_own(task);
-        task.must("destroy_file", |mm| mm.destroy_file(task.file(0)));
+        task.must("destroy_file", |mm| mm.file(task.file(0)).destroy());
         task.take_all_memory();
     })
     .cpu(writes)

@@ -345,7 +345,7 @@ fn fork() -> Scenario {
     .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeForkReturns])
     .repeats(&[1])
     .before(|task| {
-        task.must("swap_on", |mm| mm.swap_on(0, 512, 0));
+        task.must("swap_on", |mm| mm.swap().on(0, 512, 0));
         task.create_file(8);
         let space = task.create_space();
         task.map(space, TO, 1);

@@ -130,7 +130,7 @@ fn fork() -> Scenario {
         .cpu(|task| {
             task.give_back(8);
             let parent = task.space(0);
-            let child = task.must("fork", |mm| mm.fork(parent));
+            let child = task.must("fork", |mm| mm.space(parent).fork());
             task.world.spaces.borrow_mut().push(child);
             task.inherit(0, 1);
         })
@@ -155,7 +155,7 @@ fn unmap() -> Scenario {
             let _ = (task.peek(0, AT), task.peek(0, AT + 1));
         })
         .cpu(|task| {
-            task.must("unmap", |mm| mm.unmap(task.space(0), range(AT, 2)));
+            task.must("unmap", |mm| mm.space(task.space(0)).unmap(range(AT, 2)));
             task.forget(0, AT, 2);
         })
         .after(squeeze)
@@ -188,7 +188,7 @@ fn exit() -> Scenario {
         })
         .cpu(|task| {
             let space = task.space(1);
-            task.must("destroy_space", |mm| mm.destroy_space(space));
+            task.must("destroy_space", |mm| mm.space(space).destroy());
             task.forget(1, AT, PAGES);
         })
         .after(squeeze)
@@ -209,7 +209,7 @@ fn off() -> Scenario {
             let _ = (task.read(0, AT), task.write(0, AT + 1));
         })
         .cpu(|task| {
-            task.must("unmap", |mm| mm.unmap(task.space(0), range(AT + 2, 1)));
+            task.must("unmap", |mm| mm.space(task.space(0)).unmap(range(AT + 2, 1)));
             task.forget(0, AT + 2, 1);
         })
         .after(|task| task.give_back(usize::MAX))

@@ -191,7 +191,7 @@ fn frames() -> Scenario {
             used_by_all(task);
             for _ in 0..3 {
                 let range = task.vmalloc(1);
-                let frame = task.must("vmap_frame", |mm| mm.vmap_frame(range.start));
+                let frame = task.must("vmap_frame", |mm| mm.vmap().frame_at(range.start));
                 (0..3).for_each(|cpu| task.as_cpu(cpu, |task| task.use_kernel(range.start, frame)));
                 task.keep(range);
             }

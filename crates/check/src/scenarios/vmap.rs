@@ -184,12 +184,12 @@ fn guard() -> Scenario {
 fn guarded(task: &Task<'_>) {
     let odd = VmapPlace { align: 3, ..BARE };
     let frame = task.frame(0);
-    let refused = task.call("vmap", |mm| mm.vmap(&[frame], odd, KernelProt::ReadWrite));
+    let refused = task.call("vmap", |mm| mm.vmap().map(&[frame], odd, KernelProt::ReadWrite));
     task.promise(refused == Err(Error::BadAlignment(3)), "an alignment of 3 pages is refused");
-    let refused = task.call("vmap", |mm| mm.vmap(&[], BARE, KernelProt::ReadWrite));
+    let refused = task.call("vmap", |mm| mm.vmap().map(&[], BARE, KernelProt::ReadWrite));
     task.promise(refused == Err(Error::BadRange), "a range of no pages is refused");
     let range = task.vmap(usize::from(task.id()), 1, VmapPlace::ANYWHERE);
-    let beyond = task.call("vmap_frame", |mm| mm.vmap_frame(range.end()));
+    let beyond = task.call("vmap_frame", |mm| mm.vmap().frame_at(range.end()));
     task.promise(beyond.is_err(), "the page behind the range leads nowhere");
 }
 

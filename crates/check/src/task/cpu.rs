@@ -4,12 +4,13 @@ use quietmm::Error;
 
 use super::Task;
 use crate::machine::Place;
+use quietmm::platform::Cpus;
 
 impl Task<'_> {
     /// Runs a program of the `n`th space from now on, outside of calls.
     pub fn run_in(&self, n: usize) {
         let id = self.space(n);
-        self.must("switch_to", |mm| mm.switch_to(id));
+        self.must("switch_to", |mm| mm.space(id).switch_to());
         self.go_back();
     }
 
@@ -17,7 +18,7 @@ impl Task<'_> {
     pub fn try_run_in(&self, n: usize) -> Result<(), Error> {
         let id = self.space(n);
         self.stop_program();
-        self.call("switch_to", |mm| mm.switch_to(id))?;
+        self.call("switch_to", |mm| mm.space(id).switch_to())?;
         self.go_back();
         Ok(())
     }
@@ -133,7 +134,6 @@ impl Task<'_> {
 
     /// With interrupts off.
     pub fn deaf<R>(&self, work: impl FnOnce() -> R) -> R {
-        use quietmm::Platform;
         let were_on = self.machine.irqs_off();
         let result = work();
         if were_on {
@@ -144,7 +144,6 @@ impl Task<'_> {
 
     /// Lets others go first; who waits for one of them does it between looks.
     pub fn wait(&self) {
-        use quietmm::Platform;
         self.machine.pause(1);
     }
 

@@ -18,7 +18,7 @@ impl Task<'_> {
     }
 
     fn take_all_of(&self, order: u8) {
-        while let Ok(frames) = self.mm.alloc_frames(order, AllocFrom::NOW) {
+        while let Ok(frames) = self.mm.frames().alloc(order, AllocFrom::NOW) {
             (0..1 << order).for_each(|n| self.lend(frames.first().add(n)));
             self.world.frames.borrow_mut().push(frames);
         }
@@ -29,7 +29,7 @@ impl Task<'_> {
         for _ in 0..count {
             self.machine.record(Place::World, true);
             let Some(frames) = self.world.frames.borrow_mut().pop() else { return };
-            self.mm.free_frames(frames);
+            self.mm.frames().free(frames);
         }
     }
 
@@ -40,12 +40,12 @@ impl Task<'_> {
         let (below, above) = frames.drain(..).partition(|frames| frames.first() < block);
         *frames = below;
         let above: Vec<_> = above;
-        above.into_iter().for_each(|frames| self.mm.free_frames(frames));
+        above.into_iter().for_each(|frames| self.mm.frames().free(frames));
     }
 
     /// Begins to take a block of memory offline.
     pub fn begin_offline(&self, block: FrameNumber) {
-        let leaving = self.must("begin_offline", |mm| mm.begin_offline(block));
+        let leaving = self.must("begin_offline", |mm| mm.frames().begin_offline(block));
         self.world.leaving.set(Some(leaving));
     }
 
@@ -54,8 +54,8 @@ impl Task<'_> {
         self.machine.record(Place::World, true);
         let leaving = self.world.leaving.take().expect("it was begun");
         let _ = self.call("finish_offline", |mm| {
-            match mm.finish_offline(leaving) {
-                Ok(offline) => mm.bring_online(offline),
+            match mm.frames().finish_offline(leaving) {
+                Ok(offline) => mm.frames().bring_online(offline),
                 Err(remains) => self.world.leaving.set(Some(remains.leaving)),
             }
             Ok(())
@@ -64,12 +64,12 @@ impl Task<'_> {
 
     /// And gives up, if it is still on its way.
     pub fn cancel_offline(&self) {
-        self.world.leaving.take().into_iter().for_each(|leaving| self.mm.cancel_offline(leaving));
+        self.world.leaving.take().into_iter().for_each(|leaving| self.mm.frames().cancel_offline(leaving));
     }
 
     /// One frame for the scenario, by reclaim if there is no other; says whether there was one.
     pub fn reclaim(&self) -> bool {
-        let frames = self.call("alloc_frames", |mm| mm.alloc_frames(0, AllocFrom::HERE));
+        let frames = self.call("alloc_frames", |mm| mm.frames().alloc(0, AllocFrom::HERE));
         match frames {
             Ok(frames) => {
                 self.lend(frames.first());
@@ -90,7 +90,7 @@ impl Task<'_> {
     pub fn frames(&self, count: usize) -> Vec<FrameNumber> {
         (0..count)
             .map(|_| {
-                let frames = self.must("alloc_frames", |mm| mm.alloc_frames(0, AllocFrom::NOW));
+                let frames = self.must("alloc_frames", |mm| mm.frames().alloc(0, AllocFrom::NOW));
                 self.lend(frames.first());
                 frames.into_raw().0
             })
@@ -99,7 +99,7 @@ impl Task<'_> {
 
     /// Gives one of these back.
     pub fn free_frame(&self, frame: FrameNumber) {
-        self.must("free_frames", |mm| mm.free_frames_at(frame, 0));
+        self.must("free_frames", |mm| mm.frames().free_at(frame, 0));
     }
 
     pub(crate) fn lend(&self, frame: FrameNumber) {

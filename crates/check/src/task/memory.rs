@@ -42,13 +42,13 @@ impl Task<'_> {
     pub fn map_as(&self, n: usize, page: u64, pages: u64, backing: Backing, prot: Prot) {
         let id = self.space(n);
         self.machine.watch(page, pages);
-        self.must("map", |mm| mm.map(id, range(page, pages), backing, prot));
+        self.must("map", |mm| mm.space(id).map(range(page, pages), backing, prot));
     }
 
     /// The page is mapped, and no program has used it yet.
     pub fn bring(&self, n: usize, page: u64) {
         let id = self.space(n);
-        self.must("fault", |mm| mm.fault(id, PageNumber(page).addr(), UserAccess::Read));
+        self.must("fault", |mm| mm.space(id).fault(PageNumber(page).addr(), UserAccess::Read));
     }
 
     /// The kernel reads this CPU's number in a page for the program, as in a system call; an error where that is not allowed.
@@ -141,7 +141,7 @@ impl Task<'_> {
                 return Ok(value);
             }
             self.machine.note(|| What::Fault(page));
-            self.call("fault", |mm| mm.fault(id, PageNumber(page).addr(), access))?;
+            self.call("fault", |mm| mm.space(id).fault(PageNumber(page).addr(), access))?;
         }
         self.fail("livelock", format!("page {page:#x} faults again and again"))
     }

@@ -117,7 +117,7 @@ impl<'a> Task<'a> {
             if self.machine.cpus[usize::from(id)].online.get() {
                 self.as_cpu(id, |task| {
                     task.mm.drain_lru_batch();
-                    task.mm.drain_page_list();
+                    task.mm.frames().drain_here();
                 });
             }
         }
@@ -128,7 +128,7 @@ impl<'a> Task<'a> {
         let wanted: Vec<_> = self.world.ledger.borrow().iter().map(|(&key, &value)| (key, value)).collect();
         for ((space, page, lane), value) in wanted {
             self.as_cpu(lane, |task| {
-                task.must("switch_to", |mm| mm.switch_to(space));
+                task.must("switch_to", |mm| mm.space(space).switch_to());
                 task.go_back();
                 let number = task.world.spaces.borrow().iter().position(|&known| known == space);
                 let Some(number) = number else { return };

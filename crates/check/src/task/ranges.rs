@@ -9,40 +9,40 @@ impl Task<'_> {
     /// Unmaps pages; what was written there is given up.
     pub fn unmap(&self, n: usize, page: u64, pages: u64) {
         let id = self.space(n);
-        self.must("unmap", |mm| mm.unmap(id, range(page, pages)));
+        self.must("unmap", |mm| mm.space(id).unmap(range(page, pages)));
         self.forget(n, page, pages);
     }
 
     /// Changes what may be done with pages.
     pub fn protect(&self, n: usize, page: u64, pages: u64, prot: Prot) {
         let id = self.space(n);
-        self.must("protect", |mm| mm.protect(id, range(page, pages), prot));
+        self.must("protect", |mm| mm.space(id).protect(range(page, pages), prot));
     }
 
     /// Gives up what is in pages; of a file's pages that is nothing.
     pub fn drop_pages(&self, n: usize, page: u64, pages: u64) {
         let id = self.space(n);
-        self.must("advise", |mm| mm.advise(id, range(page, pages), Advice::Drop));
+        self.must("advise", |mm| mm.space(id).advise(range(page, pages), Advice::Drop));
     }
 
     /// Moves pages elsewhere, with what was written there.
     pub fn move_pages(&self, n: usize, from: u64, pages: u64, to: u64) {
         let id = self.space(n);
         self.machine.watch(to, pages);
-        self.must("move_range", |mm| mm.move_range(id, range(from, pages), PageNumber(to)));
+        self.must("move_range", |mm| mm.space(id).move_range(range(from, pages), PageNumber(to)));
         self.moved(n, from, to, pages);
     }
 
     /// Moves pages to frames of another node; gives how many went.
     pub fn migrate(&self, n: usize, page: u64, pages: u64, node: u16) -> u64 {
         let id = self.space(n);
-        self.must("migrate", |mm| mm.migrate(id, range(page, pages), NodeId(node)))
+        self.must("migrate", |mm| mm.space(id).migrate(range(page, pages), NodeId(node)))
     }
 
     /// Forks a space; gives the child's number in the world. What the child must see is for the script to say.
     pub fn fork(&self, n: usize) -> usize {
         let id = self.space(n);
-        let child = self.must("fork", |mm| mm.fork(id));
+        let child = self.must("fork", |mm| mm.space(id).fork());
         self.world.spaces.borrow_mut().push(child);
         self.world.spaces.borrow().len() - 1
     }
@@ -50,7 +50,7 @@ impl Task<'_> {
     /// Ends a space, unless somebody runs there.
     pub fn end(&self, n: usize) -> Result<(), Error> {
         let id = self.space(n);
-        self.call("destroy_space", |mm| mm.destroy_space(id))?;
+        self.call("destroy_space", |mm| mm.space(id).destroy())?;
         self.forget(n, 0, u64::MAX);
         Ok(())
     }
@@ -58,37 +58,37 @@ impl Task<'_> {
     /// Flushes a space.
     pub fn flush(&self, n: usize) {
         let id = self.space(n);
-        self.must("flush_space", |mm| mm.flush_space(id));
+        self.must("flush_space", |mm| mm.space(id).flush());
     }
 
     /// Writes a file's dirty pages out; gives how many.
     pub fn write_back(&self, file: usize) -> u64 {
         let id = self.file(file);
-        self.must("write_back", |mm| mm.write_back(id))
+        self.must("write_back", |mm| mm.file(id).write_back())
     }
 
     /// Makes a file as long as so many pages.
     pub fn set_file_len(&self, file: usize, pages: u64) {
         let id = self.file(file);
-        self.must("set_file_len", |mm| mm.set_file_len(id, pages * PAGE_SIZE));
+        self.must("set_file_len", |mm| mm.file(id).set_size(pages * PAGE_SIZE));
     }
 
     /// Makes so many pages of a file a hole.
     pub fn punch_hole(&self, file: usize, first: u64, pages: u64) {
         let id = self.file(file);
-        self.must("punch_hole", |mm| mm.punch_hole(id, first * PAGE_SIZE, pages * PAGE_SIZE));
+        self.must("punch_hole", |mm| mm.file(id).punch_hole(first * PAGE_SIZE, pages * PAGE_SIZE));
     }
 
     /// The kernel writes this CPU's number of a page of a file, by copy.
     pub fn write_file(&self, file: usize, page: u64, value: u64) {
         let (id, at) = (self.file(file), page * PAGE_SIZE + 8 * u64::from(self.id));
-        self.must("write_file", |mm| mm.write_file(id, at, &value.to_ne_bytes()));
+        self.must("write_file", |mm| mm.file(id).write(at, &value.to_ne_bytes()));
     }
 
     /// And reads it.
     pub fn read_file(&self, file: usize, page: u64) -> u64 {
         let (id, at, mut word) = (self.file(file), page * PAGE_SIZE + 8 * u64::from(self.id), [0; 8]);
-        self.must("read_file", |mm| mm.read_file(id, at, &mut word));
+        self.must("read_file", |mm| mm.file(id).read(at, &mut word));
         u64::from_ne_bytes(word)
     }
 }

@@ -17,12 +17,12 @@ pub fn swapping(config: &mut Config) {
 impl Task<'_> {
     /// Begins to use a swap device.
     pub fn swap_on(&self, device: u32) {
-        self.must("swap_on", |mm| mm.swap_on(device, SLOTS, 0));
+        self.must("swap_on", |mm| mm.swap().on(device, SLOTS, 0));
     }
 
     /// Brings back what is on a swap device, and uses it no more.
     pub fn swap_off(&self, device: u32) -> Result<(), Error> {
-        self.call("swap_off", |mm| mm.swap_off(device))
+        self.call("swap_off", |mm| mm.swap().off(device))
     }
 
     /// Reclaims until pages of the `n`th space are out. Before the scripts begin: all memory that was free is the
@@ -31,8 +31,9 @@ impl Task<'_> {
         self.settle();
         self.take_all_memory();
         let space = self.space(n);
-        let is_out =
-            |page| self.mm().lookup(space, quietmm::PageNumber(page)).is_ok_and(|entry| entry.is_swapped());
+        let is_out = |page| {
+            self.mm().space(space).lookup(quietmm::PageNumber(page)).is_ok_and(|entry| entry.is_swapped())
+        };
         while !(page..page + pages).all(is_out) {
             self.promise(self.reclaim(), "there is a page to be reclaimed");
         }

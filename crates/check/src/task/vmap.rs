@@ -46,66 +46,66 @@ impl Task<'_> {
     /// Maps a frame of the scenario, or some in a row, and uses the first page.
     pub fn vmap(&self, first: usize, pages: u64, place: VmapPlace) -> PageRange {
         let frames = self.some_frames(first, pages);
-        let range = self.must("vmap", |mm| mm.vmap(&frames, place, RW));
+        let range = self.must("vmap", |mm| mm.vmap().map(&frames, place, RW));
         self.use_given(range, frames[0])
     }
 
     /// Maps one frame of the scenario everywhere in as many pages, for who wants addresses only.
     pub fn vmap_filled(&self, frame: usize, pages: u64, place: VmapPlace) -> PageRange {
         let frame = self.frame(frame);
-        let range = self.must("vmap", |mm| mm.vmap(&vec![frame; pages as usize], place, RW));
+        let range = self.must("vmap", |mm| mm.vmap().map(&vec![frame; pages as usize], place, RW));
         self.use_given(range, frame)
     }
 
     /// Unmaps such a range.
     pub fn vunmap(&self, range: PageRange) {
-        self.must("vunmap", |mm| mm.vunmap(range.start));
+        self.must("vunmap", |mm| mm.vmap().unmap(range.start));
     }
 
     /// The same with frames that come with it.
     pub fn vmalloc(&self, pages: u64) -> PageRange {
-        let range = self.must("vmalloc", |mm| mm.vmalloc(pages, BARE, RW));
+        let range = self.must("vmalloc", |mm| mm.vmap().alloc(pages, BARE, RW));
         self.use_vmalloc(range)
     }
 
     /// The same, where memory may be short.
     pub fn try_vmalloc(&self, pages: u64) -> Result<PageRange, Error> {
-        let range = self.call("vmalloc", |mm| mm.vmalloc(pages, BARE, RW))?;
+        let range = self.call("vmalloc", |mm| mm.vmap().alloc(pages, BARE, RW))?;
         Ok(self.use_vmalloc(range))
     }
 
     fn use_vmalloc(&self, range: PageRange) -> PageRange {
-        let frame = self.must("vmap_frame", |mm| mm.vmap_frame(range.start));
+        let frame = self.must("vmap_frame", |mm| mm.vmap().frame_at(range.start));
         self.use_given(range, frame)
     }
 
     /// Gives such a range back.
     pub fn vfree(&self, range: PageRange) {
-        self.must("vfree", |mm| mm.vfree(range.start));
+        self.must("vfree", |mm| mm.vmap().free(range.start));
     }
 
     /// Maps from this CPU's block.
     pub fn map_ram(&self, first: usize, pages: u64) -> PageRange {
         let frames = self.some_frames(first, pages);
-        let range = self.must("map_ram", |mm| mm.map_ram(&frames, RW));
+        let range = self.must("map_ram", |mm| mm.vmap().map_ram(&frames, RW));
         self.use_given(range, frames[0])
     }
 
     /// The same with one frame in as many pages.
     pub fn map_ram_filled(&self, frame: usize, pages: u64) -> PageRange {
         let frame = self.frame(frame);
-        let range = self.must("map_ram", |mm| mm.map_ram(&vec![frame; pages as usize], RW));
+        let range = self.must("map_ram", |mm| mm.vmap().map_ram(&vec![frame; pages as usize], RW));
         self.use_given(range, frame)
     }
 
     /// Unmaps such a range.
     pub fn unmap_ram(&self, range: PageRange) {
-        self.must("unmap_ram", |mm| mm.unmap_ram(range));
+        self.must("unmap_ram", |mm| mm.vmap().unmap_ram(range));
     }
 
     /// Purges, so that nobody can use anything that was unmapped before.
     pub fn unmap_aliases(&self) {
-        self.must("unmap_aliases", |mm| mm.unmap_aliases());
+        self.must("unmap_aliases", |mm| mm.vmap().unmap_aliases());
     }
 
     fn use_given(&self, range: PageRange, first: FrameNumber) -> PageRange {
@@ -126,17 +126,17 @@ impl Task<'_> {
 
     /// Puts the frames that CPUs have at hand into their zones.
     pub fn drain(&self, certainty: Certainty) {
-        let _ = self.call("drain_page_lists", |mm| Ok(mm.drain_page_lists(certainty)));
+        let _ = self.call("drain_page_lists", |mm| Ok(mm.frames().drain(certainty)));
     }
 
     /// From now on each CPU keeps so many frames at hand.
     pub fn limit_lists(&self, batch: u32, high: u32) {
-        self.must("set_list_limits", |mm| mm.set_list_limits(NodeId(0), ListLimits { batch, high }));
+        self.must("set_list_limits", |mm| mm.frames().set_list_limits(NodeId(0), ListLimits { batch, high }));
     }
 
     /// Promises that no CPU has any frame at hand.
     pub fn nothing_at_hand(&self) {
-        let held = self.mm().frames_at_hand();
+        let held = self.mm().frames().on_lists();
         self.promise(held == 0, "no frame is left at hand of a CPU");
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::time::Instant;
 
 use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
-use quietmm::platform::Guarantees;
+use quietmm::platform::{Cpus, Guarantees, Hooks, KernelTlb, Memory, Services, UserTlb};
 use quietmm::{Config, CpuId, CpuSet, FrameNumber, Manager, NodeId, Platform, Region, VirtAddr};
 
 pub type Mm<'p> = Manager<'p, Host>;
@@ -150,7 +150,9 @@ impl<'p> std::ops::Deref for Shared<'_, 'p> {
 
 // SAFETY: `direct` is inside the block for every frame of it; each thread is one CPU, and only it changes its interrupt
 // flag; nothing is translated, so there is nothing to flush, and both guarantees hold of it; copies are of one page.
-unsafe impl Platform for Host {
+unsafe impl Platform for Host {}
+
+impl Cpus for Host {
     #[inline]
     fn this_cpu(&self) -> CpuId {
         CpuId(CPU.get())
@@ -168,17 +170,6 @@ unsafe impl Platform for Host {
     fn distance(&self, from: NodeId, to: NodeId) -> u32 {
         if from == to { 10 } else { 20 }
     }
-    fn flush_page(&self, _page: VirtAddr) {}
-    fn flush_space(&self) {}
-    fn flush_kernel_page(&self, _page: VirtAddr) {}
-    fn flush_kernel(&self) {}
-    fn load_space(&self, _root: FrameNumber, _tag: u16, _keep: bool) {}
-    fn interrupt(&self, targets: &CpuSet) {
-        for target in targets.iter() {
-            // Release: partner of the Acquire in `take_interrupt`.
-            pending(target).store(true, Ordering::Release);
-        }
-    }
     #[inline]
     fn irqs_off(&self) -> bool {
         IRQS.replace(false)
@@ -187,20 +178,6 @@ unsafe impl Platform for Host {
     fn irqs_on(&self) {
         IRQS.set(true);
         self.take_interrupt();
-    }
-    #[inline]
-    fn direct(&self, at: PhysAddr) -> *mut u8 {
-        debug_assert!(at.0 < SIZE as u64);
-        // SAFETY: the core asks for what it was handed, and the block is that.
-        unsafe { self.memory.add(at.0 as usize) }
-    }
-    fn clear_frame(&self, frame: FrameNumber) {
-        // SAFETY: a frame of the block, which the core owns.
-        unsafe { self.direct(frame.phys()).write_bytes(0, PAGE_SIZE as usize) }
-    }
-    fn copy_frame(&self, from: FrameNumber, to: FrameNumber) {
-        // SAFETY: two frames of the block, which the core owns.
-        unsafe { self.direct(from.phys()).copy_to(self.direct(to.phys()), PAGE_SIZE as usize) }
     }
     fn now(&self) -> Nanos {
         Nanos(self.started.elapsed().as_nanos() as u64)
@@ -215,6 +192,40 @@ unsafe impl Platform for Host {
             std::thread::yield_now();
         }
     }
+    fn interrupt(&self, targets: &CpuSet) {
+        for target in targets.iter() {
+            // Release: partner of the Acquire in `take_interrupt`.
+            pending(target).store(true, Ordering::Release);
+        }
+    }
+}
+
+impl Memory for Host {
+    #[inline]
+    fn direct(&self, at: PhysAddr) -> *mut u8 {
+        debug_assert!(at.0 < SIZE as u64);
+        // SAFETY: the core asks for what it was handed, and the block is that.
+        unsafe { self.memory.add(at.0 as usize) }
+    }
+    fn clear_frame(&self, frame: FrameNumber) {
+        // SAFETY: a frame of the block, which the core owns.
+        unsafe { self.direct(frame.phys()).write_bytes(0, PAGE_SIZE as usize) }
+    }
+    fn copy_frame(&self, from: FrameNumber, to: FrameNumber) {
+        // SAFETY: two frames of the block, which the core owns.
+        unsafe { self.direct(from.phys()).copy_to(self.direct(to.phys()), PAGE_SIZE as usize) }
+    }
+}
+
+impl KernelTlb for Host {
+    fn flush_kernel_page(&self, _page: VirtAddr) {}
+    fn flush_kernel(&self) {}
+}
+
+impl UserTlb for Host {
+    fn flush_page(&self, _page: VirtAddr) {}
+    fn flush_space(&self) {}
+    fn load_space(&self, _root: FrameNumber, _tag: u16, _keep: bool) {}
     fn guarantees(&self) -> Guarantees {
         // SAFETY: no translation is cached, so none is stale.
         unsafe {
@@ -225,3 +236,7 @@ unsafe impl Platform for Host {
         }
     }
 }
+
+impl Services for Host {}
+
+impl Hooks for Host {}

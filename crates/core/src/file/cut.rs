@@ -32,6 +32,7 @@ use crate::resched::{Work, cost};
 use crate::rmap::{unmap_all, unmap_now};
 use crate::rule::Rule;
 use crate::tlb::{Fate, UnmapBatch};
+use crate::view::File;
 
 /// Pages that leave together, and are flushed once.
 const TOGETHER: usize = 32;
@@ -71,14 +72,25 @@ impl FileState {
     }
 }
 
-impl<P: Platform> Manager<'_, P> {
+impl<'p, P: Platform> File<'_, 'p, P> {
     /// Length of a file in bytes.
     ///
     /// # Errors
     /// [`Error::NoSuchFile`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let file = mm.file(mm.create_file(16)?);
+    /// assert_eq!(file.size()?, 16 * PAGE_SIZE);
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "i_size_read")]
-    pub fn file_len(&self, id: FileId) -> Result<u64, Error> {
-        let (p, file) = (self.platform(), self.find_file(id)?);
+    pub fn size(&self) -> Result<u64, Error> {
+        let File { mm, id } = *self;
+        let (p, file) = (mm.platform(), mm.find_file(id)?);
         let len = file.len.load(p, Ordering::Acquire);
         // It may have ended meanwhile, and this be the length of the next.
         if file.is(p, id) { Ok(len) } else { Err(Error::NoSuchFile) }
@@ -95,18 +107,137 @@ impl<P: Platform> Manager<'_, P> {
     /// [`Error::NoSuchFile`]; [`Error::BadRange`] above 2^40 pages; [`Error::OutOfMemory`]; [`Error::Device`] when the page in which
     /// the file ends cannot be read, or the device cannot [`discard`](crate::platform::BlockDevice::discard) what it gains. The
     /// file is as long as it was.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let file = mm.file(mm.create_file(16)?);
+    /// file.write(0, b"cut here")?;
+    /// file.set_size(3)?;
+    /// let mut rest = [0; 8];
+    /// assert_eq!(file.read(0, &mut rest)?, 3);
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "truncate_setsize")]
     #[doc(alias = "ftruncate")]
-    pub fn set_file_len(&self, id: FileId, len: u64) -> Result<(), Error> {
-        let _scope = charge(self.platform(), Scope::CutFile);
-        let file = self.find_file(id)?;
+    pub fn set_size(&self, len: u64) -> Result<(), Error> {
+        let File { mm, id } = *self;
+        let _scope = charge(mm.platform(), Scope::CutFile);
+        let file = mm.find_file(id)?;
         if len > MAX_PAGES * PAGE_SIZE {
             return Err(Error::BadRange);
         }
-        let _alone = file.io.write(self);
-        self.set_len_alone((id, self.find_file(id)?), len)
+        let _alone = file.io.write(mm);
+        mm.set_len_alone((id, mm.find_file(id)?), len)
     }
 
+    /// Makes a part of a file zeros, and lets go of the memory and of the device's blocks behind it: whole pages leave the cache, dirty
+    /// or not. The file stays as long as it is; of the part beyond its end there is nothing to do. May wait: for I/O, and for who reads
+    /// or writes the file.
+    ///
+    /// IPIs as in [`File::set_size`](crate::File::set_size).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchFile`]; [`Error::BadRange`] if the part is empty or wraps; [`Error::OutOfMemory`], [`Error::Device`]: a page that
+    /// is made zeros in part could not be read, and nothing has changed. [`Error::Device`] also where the device cannot
+    /// [`discard`](crate::platform::BlockDevice::discard) whole pages: then the file shows what the device has of them, without what
+    /// was not written back.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let file = mm.file(mm.create_file(16)?);
+    /// file.write(0, b"abcdef")?;
+    /// file.punch_hole(1, 2)?;
+    /// let mut rest = [0; 6];
+    /// file.read(0, &mut rest)?;
+    /// assert_eq!(&rest, b"a\0\0def");
+    /// # Ok(())
+    /// # });
+    /// ```
+    #[doc(alias = "fallocate")]
+    #[doc(alias = "truncate_pagecache_range")]
+    pub fn punch_hole(&self, at: u64, len: u64) -> Result<(), Error> {
+        let File { mm, id } = *self;
+        let _scope = charge(mm.platform(), Scope::CutFile);
+        let file = mm.find_file(id)?;
+        let end = at.checked_add(len).filter(|_| len > 0).ok_or(Error::BadRange)?;
+        let _alone = file.io.write(mm);
+        let file = mm.find_file(id)?;
+        let bytes = at..end.min(file.pages(mm.platform()) * PAGE_SIZE);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let pages = whole_pages(&bytes);
+        // The parts of pages at both ends, which may be the same page.
+        let first_end = bytes.start.next_multiple_of(PAGE_SIZE).min(bytes.end);
+        let last_start = (bytes.end - bytes.end % PAGE_SIZE).max(first_end);
+        let first = mm.page_of_part(id, bytes.start, first_end)?;
+        let last = match mm.page_of_part(id, last_start, bytes.end) {
+            Ok(last) => last,
+            Err(error) => {
+                first.into_iter().for_each(|n| mm.put_page(n));
+                return Err(error);
+            }
+        };
+        file.close(mm, &pages);
+        mm.cut_pages(id.slot(), pages.clone());
+        let discarded = mm.discard(id, pages);
+        file.close(mm, &(0..0));
+        for (page, start, end) in [(first, bytes.start, first_end), (last, last_start, bytes.end)] {
+            let Some(n) = page else { continue };
+            if discarded.is_ok() {
+                let in_page = start % PAGE_SIZE;
+                mm.clear_bytes(n, in_page..in_page + (end - start));
+            }
+            mm.put_page(n);
+        }
+        discarded
+    }
+
+    /// Lets go of cached pages of a file that are clean and used by nobody, from the page `first` on; returns how many. Pages that another
+    /// CPU has read a moment ago, and not put on a list yet, stay. Dirty ones go after [`File::write_back`](crate::File::write_back). May wait for a lock, not for I/O. No IPI.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchFile`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let file = mm.file(mm.create_file(16)?);
+    /// file.read(0, &mut [0; 8])?;
+    /// mm.drain_lru_batch();
+    /// assert_eq!(file.evict(0, 16)?, 1);
+    /// assert_eq!(file.cached_pages()?, 0);
+    /// # Ok(())
+    /// # });
+    /// ```
+    #[doc(alias = "invalidate_mapping_pages")]
+    #[doc(alias = "posix_fadvise")]
+    pub fn evict(&self, first: u64, pages: u64) -> Result<u64, Error> {
+        let File { mm, id } = *self;
+        let p = mm.platform();
+        let file = mm.find_file(id)?;
+        let _shared = file.io.read(mm);
+        mm.find_file(id)?;
+        // Pages on their way to a list are held by that: those that other CPUs have there stay.
+        mm.drain_lru_batch();
+        let (mut at, mut gone, mut work) = (first, 0, Work::begin(mm));
+        let end = first.saturating_add(pages).min(file.pages(p));
+        while let Some((index, n)) = mm.hold_next_cached(id.slot(), at..end) {
+            at = index + 1;
+            gone += u64::from(mm.evict_held(id, index, n));
+            work.did(cost::FRAME);
+        }
+        Ok(gone)
+    }
+}
+
+impl<P: Platform> Manager<'_, P> {
     /// The same by who has the file's `io` alone.
     pub(super) fn set_len_alone(&self, (id, file): (FileId, &FileState), len: u64) -> Result<(), Error> {
         let old = file.len.get(self.platform());
@@ -143,80 +274,6 @@ impl<P: Platform> Manager<'_, P> {
         self.cut_pages(id.slot(), gone.clone());
         // Room for the device. It is asked again before the file shows these pages anew, and has to take it then.
         let _ = self.discard(id, gone);
-    }
-
-    /// Makes a part of a file zeros, and lets go of the memory and of the device's blocks behind it: whole pages leave the cache, dirty
-    /// or not. The file stays as long as it is; of the part beyond its end there is nothing to do. May wait: for I/O, and for who reads
-    /// or writes the file.
-    ///
-    /// IPIs as in [`set_file_len`](Self::set_file_len).
-    ///
-    /// # Errors
-    /// [`Error::NoSuchFile`]; [`Error::BadRange`] if the part is empty or wraps; [`Error::OutOfMemory`], [`Error::Device`]: a page that
-    /// is made zeros in part could not be read, and nothing has changed. [`Error::Device`] also where the device cannot
-    /// [`discard`](crate::platform::BlockDevice::discard) whole pages: then the file shows what the device has of them, without what
-    /// was not written back.
-    #[doc(alias = "fallocate")]
-    #[doc(alias = "truncate_pagecache_range")]
-    pub fn punch_hole(&self, id: FileId, at: u64, len: u64) -> Result<(), Error> {
-        let _scope = charge(self.platform(), Scope::CutFile);
-        let file = self.find_file(id)?;
-        let end = at.checked_add(len).filter(|_| len > 0).ok_or(Error::BadRange)?;
-        let _alone = file.io.write(self);
-        let file = self.find_file(id)?;
-        let bytes = at..end.min(file.pages(self.platform()) * PAGE_SIZE);
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let pages = whole_pages(&bytes);
-        // The parts of pages at both ends, which may be the same page.
-        let first_end = bytes.start.next_multiple_of(PAGE_SIZE).min(bytes.end);
-        let last_start = (bytes.end - bytes.end % PAGE_SIZE).max(first_end);
-        let first = self.page_of_part(id, bytes.start, first_end)?;
-        let last = match self.page_of_part(id, last_start, bytes.end) {
-            Ok(last) => last,
-            Err(error) => {
-                first.into_iter().for_each(|n| self.put_page(n));
-                return Err(error);
-            }
-        };
-        file.close(self, &pages);
-        self.cut_pages(id.slot(), pages.clone());
-        let discarded = self.discard(id, pages);
-        file.close(self, &(0..0));
-        for (page, start, end) in [(first, bytes.start, first_end), (last, last_start, bytes.end)] {
-            let Some(n) = page else { continue };
-            if discarded.is_ok() {
-                let in_page = start % PAGE_SIZE;
-                self.clear_bytes(n, in_page..in_page + (end - start));
-            }
-            self.put_page(n);
-        }
-        discarded
-    }
-
-    /// Lets go of cached pages of a file that are clean and used by nobody, from the page `first` on; returns how many. Pages that another
-    /// CPU has read a moment ago, and not put on a list yet, stay. Dirty ones go after [`write_back`](Self::write_back). May wait for a lock, not for I/O. No IPI.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchFile`].
-    #[doc(alias = "invalidate_mapping_pages")]
-    #[doc(alias = "posix_fadvise")]
-    pub fn evict_file(&self, id: FileId, first: u64, pages: u64) -> Result<u64, Error> {
-        let p = self.platform();
-        let file = self.find_file(id)?;
-        let _shared = file.io.read(self);
-        self.find_file(id)?;
-        // Pages on their way to a list are held by that: those that other CPUs have there stay.
-        self.drain_lru_batch();
-        let (mut at, mut gone, mut work) = (first, 0, Work::begin(self));
-        let end = first.saturating_add(pages).min(file.pages(p));
-        while let Some((index, n)) = self.hold_next_cached(id.slot(), at..end) {
-            at = index + 1;
-            gone += u64::from(self.evict_held(id, index, n));
-            work.did(cost::FRAME);
-        }
-        Ok(gone)
     }
 
     /// Frees a page that the caller holds, if nobody else does but its cache and it is clean; else lets go of it.

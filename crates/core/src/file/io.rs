@@ -6,7 +6,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::state::{FileState, FilePage, MAX_PAGES};
+use super::state::{FilePage, FileState, MAX_PAGES};
 use crate::Manager;
 use crate::addr::{FrameNumber, PAGE_SIZE};
 use crate::charge::charge;
@@ -17,6 +17,7 @@ use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
+use crate::view::File;
 
 /// A part of a page.
 struct Part {
@@ -42,7 +43,7 @@ impl Part {
     }
 }
 
-impl<P: Platform> Manager<'_, P> {
+impl<'p, P: Platform> File<'_, 'p, P> {
     /// Copies what a file has from byte `at` on into a buffer; returns how many bytes: fewer than the buffer takes where the file ends,
     /// or where a page could not be had. May wait for memory and I/O. No IPI, unless it reclaims.
     ///
@@ -52,35 +53,37 @@ impl<P: Platform> Manager<'_, P> {
     /// [`Error::NoSuchFile`]; [`Error::OutOfMemory`] and [`Error::Device`] if not a single byte could be had.
     ///
     /// # Examples
-    /// ```no_run
-    /// # fn f<P: quietmm::Platform>(mm: &quietmm::Manager<'_, P>) -> Result<(), quietmm::Error> {
-    /// let file = mm.create_file(16)?;
-    /// assert_eq!(mm.write_file(file, 4090, b"over a border")?, 13);
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let file = mm.file(mm.create_file(16)?);
+    /// file.write(4090, b"over a border")?;
     /// let mut buffer = [0; 13];
-    /// assert_eq!(mm.read_file(file, 4090, &mut buffer)?, 13);
+    /// assert_eq!(file.read(4090, &mut buffer)?, 13);
     /// assert_eq!(&buffer, b"over a border");
     /// # Ok(())
-    /// # }
+    /// # });
     /// ```
     #[doc(alias = "pread")]
     #[doc(alias = "generic_file_read_iter")]
-    pub fn read_file(&self, id: FileId, at: u64, into: &mut [u8]) -> Result<usize, Error> {
-        let p = self.platform();
+    pub fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Error> {
+        let File { mm, id } = *self;
+        let p = mm.platform();
         let _scope = charge(p, Scope::ReadFile);
-        let file = self.find_file(id)?;
-        let _shared = file.io.read(self);
-        let left = self.find_file(id)?.len.load(p, Ordering::Acquire).saturating_sub(at);
+        let file = mm.find_file(id)?;
+        let _shared = file.io.read(mm);
+        let left = mm.find_file(id)?.len.load(p, Ordering::Acquire).saturating_sub(at);
         let all = into.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        let (mut done, mut work) = (0, Work::begin(self));
+        let (mut done, mut work) = (0, Work::begin(mm));
         while done < all {
             let part = Part::first(at + done as u64, (all - done) as u64);
-            let n = match self.read_page(id, part.index) {
+            let n = match mm.read_page(id, part.index) {
                 Ok(n) => n,
                 Err(error) => return if done > 0 { Ok(done) } else { Err(error) },
             };
             p.read_frame(n, part.at, &mut into[done..done + part.len]);
-            self.note_use(n);
-            self.put_page(n);
+            mm.note_use(n);
+            mm.put_page(n);
             done += part.len;
             work.did(cost::FRAME);
         }
@@ -89,7 +92,7 @@ impl<P: Platform> Manager<'_, P> {
 
     /// Copies a buffer into a file from byte `at` on; returns how many bytes: fewer than there are where a page could not be had. The
     /// file becomes longer where it has to; what lies between its old end and `at` is zeros. The content is in memory, dirty, when this
-    /// returns: [`write_back`](Self::write_back) writes it out. May wait for memory and I/O. No IPI, unless it reclaims.
+    /// returns: [`File::write_back`](crate::File::write_back) writes it out. May wait for memory and I/O. No IPI, unless it reclaims.
     ///
     /// A write inside a file shares it with other reads and writes: of two at the same place each page is one's or the other's. One that makes it
     /// longer has it alone; where it fails half-way programs may have seen the file longer for a moment.
@@ -97,12 +100,25 @@ impl<P: Platform> Manager<'_, P> {
     /// # Errors
     /// [`Error::NoSuchFile`]; [`Error::BadRange`] if it ended above 2^40 pages; [`Error::OutOfMemory`] and [`Error::Device`] if not a
     /// single byte could be written: the file is as long as it was.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let file = mm.file(mm.create_file(16)?);
+    /// // Beyond its end it becomes longer.
+    /// file.write(16 * PAGE_SIZE, b"more")?;
+    /// assert_eq!(file.size()?, 16 * PAGE_SIZE + 4);
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "pwrite")]
     #[doc(alias = "generic_perform_write")]
-    pub fn write_file(&self, id: FileId, at: u64, from: &[u8]) -> Result<usize, Error> {
-        let p = self.platform();
+    pub fn write(&self, at: u64, from: &[u8]) -> Result<usize, Error> {
+        let File { mm, id } = *self;
+        let p = mm.platform();
         let _scope = charge(p, Scope::WriteFile);
-        let file = self.find_file(id)?;
+        let file = mm.find_file(id)?;
         let end = at
             .checked_add(from.len() as u64)
             .filter(|&end| end <= MAX_PAGES * PAGE_SIZE)
@@ -111,15 +127,17 @@ impl<P: Platform> Manager<'_, P> {
             return Ok(0);
         }
         {
-            let _shared = file.io.read(self);
-            if end <= self.find_file(id)?.len.load(p, Ordering::Acquire) {
-                return self.write_parts(id, at, from);
+            let _shared = file.io.read(mm);
+            if end <= mm.find_file(id)?.len.load(p, Ordering::Acquire) {
+                return mm.write_parts(id, at, from);
             }
         }
-        let _alone = file.io.write(self);
-        self.write_longer((id, self.find_file(id)?), at, from)
+        let _alone = file.io.write(mm);
+        mm.write_longer((id, mm.find_file(id)?), at, from)
     }
+}
 
+impl<P: Platform> Manager<'_, P> {
     /// The same where the file may have to become longer, by who has `io` alone.
     fn write_longer(&self, (id, file): (FileId, &FileState), at: u64, from: &[u8]) -> Result<usize, Error> {
         let (old, end) = (file.len.get(self.platform()), at + from.len() as u64);

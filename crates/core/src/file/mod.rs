@@ -18,9 +18,91 @@ use crate::memmap::{Frame, flag};
 use crate::platform::{Platform, Store};
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
+use crate::view::File;
 use state::CACHE_AND_CALLER;
-pub(crate) use state::{FileState, FilePage, MAX_PAGES};
+pub(crate) use state::{FilePage, FileState, MAX_PAGES};
 use tree::Insert;
+
+impl<'p, P: Platform> File<'_, 'p, P> {
+    /// Ends a file that nobody maps, and lets go of its cached pages. May wait, for who reads or writes it too.
+    /// Dirty pages are dropped. Costs no IPI: an unmapped page was flushed when it was unmapped.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchFile`]; [`Error::Busy`] while a VMA shows it.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let file = mm.file(mm.create_file(16)?);
+    /// file.destroy()?;
+    /// assert_eq!(file.size(), Err(Error::NoSuchFile));
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn destroy(&self) -> Result<(), Error> {
+        let File { mm, id } = *self;
+        let p = mm.platform();
+        let file = mm.find_file(id)?;
+        let _idle = file.io.write(mm);
+        {
+            // Ended under the lock under which VMAs come to it: from here on none does, and nobody else ends it.
+            let _alone = file.rmap.lock.write(p);
+            if !file.is(p, id) {
+                return Err(Error::NoSuchFile);
+            }
+            if !file.rmap.is_empty(p) {
+                return Err(Error::Busy);
+            }
+            file.life.end(p);
+        }
+        let (mut at, mut work) = (0, Work::begin(mm));
+        while let Some((index, n)) = mm.hold_next_cached(id.slot, at..file.pages(p)) {
+            at = index + 1;
+            // Who writes the page out, or reads it, does so of this file: that ends first, and none begins.
+            mm.lock_page(n);
+            mm.memmap().get(n).clear_flags(p, flag::DIRTY);
+            let was_there = mm.detach_cached(id.slot, index, n);
+            mm.unlock_page(n);
+            // Its own hold and the cache's, unless the page could not be read, and has left the cache for that. Whoever
+            // still works on it (an LRU batch, reclaim) frees it when it lets go.
+            mm.put_page(n);
+            if was_there {
+                mm.put_page(n);
+            }
+            work.did(cost::FRAME);
+        }
+        if let Some(device) = p.device() {
+            device.end(Store::File(id));
+        }
+        mm.root.files.release(mm, id.slot.0);
+        Ok(())
+    }
+
+    /// Pages of a file that are cached now.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchFile`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let file = mm.file(mm.create_file(16)?);
+    /// assert_eq!(file.cached_pages()?, 0);
+    /// file.read(0, &mut [0; 8])?;
+    /// assert_eq!(file.cached_pages()?, 1);
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn cached_pages(&self) -> Result<u64, Error> {
+        let File { mm, id } = *self;
+        let (p, file) = (mm.platform(), mm.find_file(id)?);
+        let cached = file.cached.load(p, Ordering::Acquire);
+        // It may have ended meanwhile, and this be of the next.
+        if file.is(p, id) { Ok(cached) } else { Err(Error::NoSuchFile) }
+    }
+}
 
 impl<'p, P: Platform> Manager<'p, P> {
     pub(crate) fn file_at(&self, slot: impl Into<FileSlot>) -> &'p FileState {
@@ -49,6 +131,16 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// # Errors
     /// [`Error::BadRange`] above 2^40 pages; [`Error::OutOfMemory`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let file = mm.create_file(16)?;
+    /// assert_eq!(mm.file(file).size()?, 16 * PAGE_SIZE);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn create_file(&self, pages: u64) -> Result<FileId, Error> {
         let p = self.platform();
         if pages == 0 || pages > MAX_PAGES {
@@ -65,60 +157,6 @@ impl<'p, P: Platform> Manager<'p, P> {
         file.closed.iter().for_each(|end| end.set(p, 0));
         file.life.begin(p);
         Ok(self.file_id(slot))
-    }
-
-    /// Ends a file that nobody maps, and lets go of its cached pages. May wait, for who reads or writes it too.
-    /// Dirty pages are dropped. Costs no IPI: an unmapped page was flushed when it was unmapped.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchFile`]; [`Error::Busy`] while a VMA shows it.
-    pub fn destroy_file(&self, id: FileId) -> Result<(), Error> {
-        let p = self.platform();
-        let file = self.find_file(id)?;
-        let _idle = file.io.write(self);
-        {
-            // Ended under the lock under which VMAs come to it: from here on none does, and nobody else ends it.
-            let _alone = file.rmap.lock.write(p);
-            if !file.is(p, id) {
-                return Err(Error::NoSuchFile);
-            }
-            if !file.rmap.is_empty(p) {
-                return Err(Error::Busy);
-            }
-            file.life.end(p);
-        }
-        let (mut at, mut work) = (0, Work::begin(self));
-        while let Some((index, n)) = self.hold_next_cached(id.slot, at..file.pages(p)) {
-            at = index + 1;
-            // Who writes the page out, or reads it, does so of this file: that ends first, and none begins.
-            self.lock_page(n);
-            self.memmap().get(n).clear_flags(p, flag::DIRTY);
-            let was_there = self.detach_cached(id.slot, index, n);
-            self.unlock_page(n);
-            // Its own hold and the cache's, unless the page could not be read, and has left the cache for that. Whoever
-            // still works on it (an LRU batch, reclaim) frees it when it lets go.
-            self.put_page(n);
-            if was_there {
-                self.put_page(n);
-            }
-            work.did(cost::FRAME);
-        }
-        if let Some(device) = p.device() {
-            device.end(Store::File(id));
-        }
-        self.root.files.release(self, id.slot.0);
-        Ok(())
-    }
-
-    /// Pages of a file that are cached now.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchFile`].
-    pub fn cached_pages(&self, id: FileId) -> Result<u64, Error> {
-        let (p, file) = (self.platform(), self.find_file(id)?);
-        let cached = file.cached.load(p, Ordering::Acquire);
-        // It may have ended meanwhile, and this be of the next.
-        if file.is(p, id) { Ok(cached) } else { Err(Error::NoSuchFile) }
     }
 
     /// A page of a file, held for the caller, from its cache or on its way there. May wait for memory. The caller has a VMA

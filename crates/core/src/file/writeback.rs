@@ -5,19 +5,19 @@ use crate::addr::FrameNumber;
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::FlushReason;
-use crate::handle::FileId;
 use crate::memmap::FrameVec;
 use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::resched::{Work, cost};
 use crate::rmap;
 use crate::tlb::{Fate, UnmapBatch};
+use crate::view::File;
 use crate::writeback;
 
 /// Pages made clean together, and flushed once.
 const TOGETHER: usize = 32;
 
-impl<'p, P: Platform> Manager<'p, P> {
+impl<'p, P: Platform> File<'_, 'p, P> {
     /// Writes every page of a file that was dirty when this was called to its device; gives how many. Programs may go on
     /// writing: to a page that is on its way they wait until it is out (INV-2). May wait.
     ///
@@ -28,44 +28,57 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::NoSuchFile`], [`Error::OutOfMemory`]; [`Error::Device`] when the device did not take a page, or there is
     /// none: the others are written, that one stays dirty.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let file = mm.file(mm.create_file(16)?);
+    /// file.write(0, b"to be kept")?;
+    /// assert_eq!(file.write_back()?, 1);
+    /// assert_eq!(file.write_back()?, 0);
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "fsync")]
     #[doc(alias = "page_mkclean")]
-    pub fn write_back(&self, id: FileId) -> Result<u64, Error> {
-        let _scope = charge(self.platform(), Scope::WriteBack);
-        let file = self.find_file(id)?;
+    pub fn write_back(&self) -> Result<u64, Error> {
+        let File { mm, id } = *self;
+        let _scope = charge(mm.platform(), Scope::WriteBack);
+        let file = mm.find_file(id)?;
         let (mut at, mut written, mut failed) = (0, 0, false);
-        let mut work = Work::begin(self);
+        let mut work = Work::begin(mm);
         loop {
             let (mut looked, mut ended, mut dirty) = (FrameVec::new(), false, FrameVec::new());
             let make_clean = |batch: &UnmapBatch<'_, '_, P>| {
-                let pages = at..file.pages(self.platform());
-                at = self.hold_next_few_cached(id.slot(), pages, TOGETHER, &mut looked);
-                ended = self.find_file(id).is_err();
+                let pages = at..file.pages(mm.platform());
+                at = mm.hold_next_few_cached(id.slot(), pages, TOGETHER, &mut looked);
+                ended = mm.find_file(id).is_err();
                 for &n in looked.as_slice() {
                     if ended {
                         // Perhaps another file's page: this one's were all let go before.
-                        self.put_page(n);
+                        mm.put_page(n);
                         continue;
                     }
-                    self.lock_page(n);
+                    mm.lock_page(n);
                     if rmap::clean(batch, n) {
                         batch.push(n, Fate::WriteBack);
                     } else {
-                        self.let_go(n);
+                        mm.let_go(n);
                     }
                 }
             };
-            UnmapBatch::fill(self, FlushReason::Clean, make_clean, |n, _| dirty.push(n))?;
+            UnmapBatch::fill(mm, FlushReason::Clean, make_clean, |n, _| dirty.push(n))?;
             let writing = dirty.as_slice().len() as u32;
-            self.pageout_begins(writing);
-            writeback::write_all(self, dirty.as_slice(), |n, ok| {
+            mm.pageout_begins(writing);
+            writeback::write_all(mm, dirty.as_slice(), |n, ok| {
                 match ok {
                     true => written += 1,
                     false => failed = true,
                 }
-                self.let_go(n);
+                mm.let_go(n);
             });
-            self.pageout_ends(writing);
+            mm.pageout_ends(writing);
             if ended {
                 return Err(Error::NoSuchFile);
             }
@@ -75,7 +88,9 @@ impl<'p, P: Platform> Manager<'p, P> {
             work.did(TOGETHER as u32 * cost::FRAME);
         }
     }
+}
 
+impl<'p, P: Platform> Manager<'p, P> {
     fn let_go(&self, n: FrameNumber) {
         self.unlock_page(n);
         self.put_page(n);

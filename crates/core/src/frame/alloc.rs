@@ -10,6 +10,7 @@ use crate::kind::Kind;
 use crate::memmap::{Frame, FrameBlock, MAX_ORDER, flag};
 use crate::platform::Platform;
 use crate::profile::Scope;
+use crate::view::FrameAllocator;
 
 /// A block of frames that its owner may use and must give back.
 ///
@@ -17,8 +18,8 @@ use crate::profile::Scope;
 ///
 /// ```compile_fail,E0382
 /// fn twice<P: quietmm::Platform>(mm: &quietmm::Manager<'_, P>, block: quietmm::Frames) {
-///     mm.free_frames(block);
-///     mm.free_frames(block); // error: use of moved value
+///     mm.frames().free(block);
+///     mm.frames().free(block); // error: use of moved value
 /// }
 /// ```
 #[must_use = "frames that are dropped are lost; give them back with `free_frames`"]
@@ -39,7 +40,7 @@ impl Frames {
         self.order
     }
 
-    /// Forgets the ownership, to keep the number elsewhere. Back by [`Manager::free_frames_at`].
+    /// Forgets the ownership, to keep the number elsewhere. Back by [`FrameAllocator::free_at`].
     pub fn into_raw(self) -> (FrameNumber, u8) {
         (self.first, self.order)
     }
@@ -69,7 +70,7 @@ pub(crate) struct AllocRequest {
     pub node: NodeId,
 }
 
-impl<'p, P: Platform> Manager<'p, P> {
+impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     /// Allocates a block of 2^`order` frames, not cleared. With `may_reclaim` it may wait and needs
     /// interrupts on; otherwise any context but an interrupt handler.
     ///
@@ -77,26 +78,50 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// # Errors
     /// [`Error::BadOrder`], [`Error::NoSuchNode`], [`Error::OutOfMemory`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let frames = mm.frames();
+    /// let block = frames.alloc(3, AllocFrom::HERE)?; // 8 frames, not cleared
+    /// assert_eq!(block.first().0 % 8, 0);
+    /// frames.free(block);
+    /// # Ok(())
+    /// # });
+    /// ```
     // Inlined where the order is known: half of the instructions are about the order.
     #[inline(always)]
-    pub fn alloc_frames(&self, order: u8, from: AllocFrom) -> Result<Frames, Error> {
-        let first = self.alloc(order, Kind::Kernel, from)?;
+    pub fn alloc(&self, order: u8, from: AllocFrom) -> Result<Frames, Error> {
+        let mm = self.mm;
+        let first = mm.alloc(order, Kind::Kernel, from)?;
         Ok(Frames { first, order })
     }
 
     /// Gives a block back. Any context but an interrupt handler. Costs no IPI.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let block = mm.frames().alloc(0, AllocFrom::NOW)?;
+    /// mm.frames().free(block);
+    /// # Ok(())
+    /// # });
+    /// ```
     #[inline(always)] // As `alloc_frames`.
-    pub fn free_frames(&self, block: Frames) {
-        let p = self.platform();
+    pub fn free(&self, block: Frames) {
+        let mm = self.mm;
+        let p = mm.platform();
         let Frames { first, order } = block;
         // A `Frames` exists only for an allocated block, so no other CPU frees it at this moment, and a look is enough.
         // It fails if somebody has freed it by number behind the owner's back; that somebody had the error's chance, we
         // keep the state.
-        if let Some(frame) = self.memmap().find(first)
+        if let Some(frame) = mm.memmap().find(first)
             && let state = frame.state.get(p)
             && Frame::is_given_out(state, order)
         {
-            self.give(self.zone(Frame::zone_of(state)), FrameBlock { n: first, frame }, order);
+            mm.give(mm.zone(Frame::zone_of(state)), FrameBlock { n: first, frame }, order);
         }
     }
 
@@ -106,17 +131,31 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::NoSuchFrame`]; [`Error::NotAllocated`] for a block that is free already, that the core
     /// itself uses, or that has another order.
-    pub fn free_frames_at(&self, first: FrameNumber, order: u8) -> Result<(), Error> {
-        let p = self.platform();
-        let frame = self.memmap().find(first).ok_or(Error::NoSuchFrame(first))?;
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let (first, order) = mm.frames().alloc(1, AllocFrom::HERE)?.into_raw();
+    /// mm.frames().free_at(first, order)?;
+    /// assert_eq!(mm.frames().free_at(first, order), Err(Error::NotAllocated(first)));
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn free_at(&self, first: FrameNumber, order: u8) -> Result<(), Error> {
+        let mm = self.mm;
+        let p = mm.platform();
+        let frame = mm.memmap().find(first).ok_or(Error::NoSuchFrame(first))?;
         if !frame.claim(p, order) {
             let absent = frame.kind(p) == Kind::Absent;
             return Err(if absent { Error::NoSuchFrame(first) } else { Error::NotAllocated(first) });
         }
-        self.give(self.zone(Frame::zone_of(frame.state.get(p))), FrameBlock { n: first, frame }, order);
+        mm.give(mm.zone(Frame::zone_of(frame.state.get(p))), FrameBlock { n: first, frame }, order);
         Ok(())
     }
+}
 
+impl<'p, P: Platform> Manager<'p, P> {
     /// Frees one frame of the core's own.
     pub(crate) fn free_one(&self, n: FrameNumber) {
         self.free_all(&[n]);

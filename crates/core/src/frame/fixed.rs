@@ -21,7 +21,7 @@ pub(crate) fn own<'p, P: Platform, T: Zeroed>(mm: &Manager<'p, P>, count: usize)
     if order > MAX_ORDER {
         return Err(Error::TooLittleMemory);
     }
-    let (first, _) = mm.alloc_frames(order, AllocFrom::NOW).map_err(|_| Error::TooLittleMemory)?.into_raw();
+    let (first, _) = mm.frames().alloc(order, AllocFrom::NOW).map_err(|_| Error::TooLittleMemory)?.into_raw();
     mm.memmap().get(first).set_flags(p, flag::OWN);
     (0..1 << order).for_each(|n| p.clear_frame(first.add(n)));
     let at = p.direct(first.phys()).cast::<T>();

@@ -24,6 +24,7 @@ use crate::policy::Drain;
 use crate::profile::Scope;
 use crate::rule::Rule;
 use crate::sync::Ticket;
+use crate::view::FrameAllocator;
 
 /// What became of a block that was offered to a list.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -258,6 +259,54 @@ impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
     }
 }
 
+impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
+    /// Changes how many free frames each CPU keeps at hand of each zone of a node. Lists that are too long then shrink
+    /// with the next free; [`FrameAllocator::drain`](crate::FrameAllocator::drain) empties them at once. Any context but an
+    /// interrupt handler, while all CPUs allocate and free. No IPI.
+    ///
+    /// # Errors
+    /// [`Error::BadSetting`], [`Error::NoSuchNode`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let limits = mm.frames().list_limits(NodeId(0)).expect("there is memory");
+    /// mm.frames().set_list_limits(NodeId(0), ListLimits { batch: 1, ..limits })?;
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn set_list_limits(&self, node: crate::NodeId, limits: ListLimits) -> Result<(), Error> {
+        let mm = self.mm;
+        let limits = limits.check()?;
+        if !mm.has_node(node) {
+            return Err(Error::NoSuchNode);
+        }
+        for zone in mm.zones().filter(|zone| zone.node == node) {
+            let _guard = zone.lock(mm);
+            zone.limits.set(mm.platform(), limits);
+        }
+        Ok(())
+    }
+
+    /// The limits of the lists for a node's memory; `None` for a node without any.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// assert!(mm.frames().list_limits(NodeId(0)).is_some());
+    /// assert!(mm.frames().list_limits(NodeId(1)).is_none());
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn list_limits(&self, node: crate::NodeId) -> Option<ListLimits> {
+        let mm = self.mm;
+        let zone = mm.zones().find(|zone| zone.node == node)?;
+        Some(zone.limits.chosen(mm.platform()))
+    }
+}
+
 impl<P: Platform> Manager<'_, P> {
     /// What most allocations need: a block that this CPU has at hand of the zone that is nearest to it. Counts it.
     #[inline(always)]
@@ -439,29 +488,5 @@ impl<P: Platform> Manager<'_, P> {
             total += frames;
         }
         total
-    }
-
-    /// Changes how many free frames each CPU keeps at hand of each zone of a node. Lists that are too long then shrink
-    /// with the next free; [`drain_page_lists`](Self::drain_page_lists) empties them at once. Any context but an
-    /// interrupt handler, while all CPUs allocate and free. No IPI.
-    ///
-    /// # Errors
-    /// [`Error::BadSetting`], [`Error::NoSuchNode`].
-    pub fn set_list_limits(&self, node: crate::NodeId, limits: ListLimits) -> Result<(), Error> {
-        let limits = limits.check()?;
-        if !self.has_node(node) {
-            return Err(Error::NoSuchNode);
-        }
-        for zone in self.zones().filter(|zone| zone.node == node) {
-            let _guard = zone.lock(self);
-            zone.limits.set(self.platform(), limits);
-        }
-        Ok(())
-    }
-
-    /// The limits of the lists for a node's memory; `None` for a node without any.
-    pub fn list_limits(&self, node: crate::NodeId) -> Option<ListLimits> {
-        let zone = self.zones().find(|zone| zone.node == node)?;
-        Some(zone.limits.chosen(self.platform()))
     }
 }

@@ -18,6 +18,7 @@ use crate::kind::Kind;
 use crate::memmap::{Frame, MAX_ORDER};
 use crate::platform::Platform;
 use crate::resched::{Work, cost};
+use crate::view::FrameAllocator;
 
 /// Frames of a block.
 const FRAMES: u32 = 1 << MAX_ORDER;
@@ -26,7 +27,7 @@ const STEP: u32 = 64;
 
 /// A block on its way offline: isolated, and perhaps not empty yet.
 ///
-/// Not `Copy`, and to be used up: by [`Manager::finish_offline`] or [`Manager::cancel_offline`]. One that is dropped
+/// Not `Copy`, and to be used up: by [`FrameAllocator::finish_offline`] or [`FrameAllocator::cancel_offline`]. One that is dropped
 /// leaves the block isolated for ever, and its zone without lists.
 #[must_use = "the block stays isolated until it is offline or the attempt is cancelled"]
 #[derive(Debug, PartialEq, Eq)]
@@ -42,7 +43,7 @@ impl Leaving {
 }
 
 /// A block that is offline. The embedding kernel may take the memory away, or give it back by
-/// [`Manager::bring_online`].
+/// [`FrameAllocator::bring_online`].
 #[must_use = "memory that is dropped stays offline"]
 #[derive(Debug, PartialEq, Eq)]
 pub struct Offline {
@@ -67,11 +68,21 @@ pub struct Remains {
     pub kind: Kind,
 }
 
-impl<P: Platform> Manager<'_, P> {
+impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     /// The blocks of memory that begin and end in one region, offline or not. Those with the core's bookkeeping can
     /// never go offline.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// assert_eq!(mm.frames().blocks().count(), 4);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn blocks(&self) -> impl Iterator<Item = FrameNumber> {
-        self.zones().flat_map(|zone| {
+        let mm = self.mm;
+        mm.zones().flat_map(|zone| {
             let first = zone.start.0.next_multiple_of(FRAMES);
             let end = zone.end.0 - zone.end.0 % FRAMES;
             (first..end.max(first)).step_by(FRAMES as usize).map(FrameNumber)
@@ -81,30 +92,42 @@ impl<P: Platform> Manager<'_, P> {
     /// Begins to take the block of 2^[`MAX_ORDER`] frames at `first` offline: from now on nothing is
     /// allocated from it. At most one block of a zone at a time. With interrupts on and no lock held; may wait.
     ///
-    /// IPIs: those of a certain [`drain_page_lists`](Self::drain_page_lists).
+    /// IPIs: those of a certain [`FrameAllocator::drain`](crate::FrameAllocator::drain).
     ///
     /// # Errors
     /// [`Error::BadBlock`] if it is not aligned or not whole in one region; [`Error::NoSuchFrame`] if it is offline
     /// already; [`Error::NotMovable`] if it holds the core's bookkeeping; [`Error::Busy`] if another block of the region
     /// is on its way.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let last = mm.frames().blocks().last().expect("there are blocks");
+    /// let leaving = mm.frames().begin_offline(last)?;
+    /// mm.frames().cancel_offline(leaving);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn begin_offline(&self, first: FrameNumber) -> Result<Leaving, Error> {
-        let p = self.platform();
-        let zone = self.zone_of_block(first)?;
+        let mm = self.mm;
+        let p = mm.platform();
+        let zone = mm.zone_of_block(first)?;
         for n in (0..FRAMES).map(|i| first.add(i)) {
-            match self.memmap().get(n).kind(p) {
+            match mm.memmap().get(n).kind(p) {
                 // It stays what it is, so that no lock is needed for the look.
                 Kind::Reserved => return Err(Error::NotMovable(n)),
                 Kind::Absent if zone.leaving(p) != Some(first) => return Err(Error::NoSuchFrame(n)),
                 _ => {}
             }
         }
-        if !zone.lock(self).begin_leave(first) {
+        if !zone.lock(mm).begin_leave(first) {
             return Err(Error::Busy);
         }
-        let (mut n, mut work) = (first, Work::begin(self));
+        let (mut n, mut work) = (first, Work::begin(mm));
         while n < first.add(FRAMES) {
             // What is freed behind this walk is retired by whoever frees it.
-            let guard = zone.lock(self);
+            let guard = zone.lock(mm);
             let end = n.add(STEP);
             while n < end {
                 n = guard.retire_if_free(n);
@@ -112,7 +135,7 @@ impl<P: Platform> Manager<'_, P> {
             drop(guard);
             work.did(STEP * cost::ENTRY);
         }
-        self.drain_page_lists(Certainty::Certain);
+        mm.frames().drain(Certainty::Certain);
         Ok(Leaving { first })
     }
 
@@ -121,60 +144,103 @@ impl<P: Platform> Manager<'_, P> {
     ///
     /// # Errors
     /// What is left, with the block still isolated: to be tried again when it may have been freed, or cancelled.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let before = mm.frames().available();
+    /// let last = mm.frames().blocks().last().expect("there are blocks");
+    /// let leaving = mm.frames().begin_offline(last)?;
+    /// let offline = mm.frames().finish_offline(leaving).expect("nobody uses it");
+    /// assert!(mm.frames().available() < before);
+    /// mm.frames().bring_online(offline);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn finish_offline(&self, leaving: Leaving) -> Result<Offline, Remains> {
-        let p = self.platform();
+        let mm = self.mm;
+        let p = mm.platform();
         let first = leaving.first;
-        let zone = self.zone(Frame::zone_of(self.memmap().get(first).state.get(p)));
-        if zone.lock(self).left() < FRAMES {
+        let zone = mm.zone(Frame::zone_of(mm.memmap().get(first).state.get(p)));
+        if zone.lock(mm).left() < FRAMES {
             // Pages on their way to a list are held by that.
-            self.drain_lru_batches();
+            mm.drain_lru_batches();
         }
-        let mut work = Work::begin(self);
-        self.unpark(&mut work);
+        let mut work = Work::begin(mm);
+        mm.unpark(&mut work);
         for n in (0..FRAMES).map(|i| first.add(i)) {
-            if self.memmap().get(n).kind(p) == Kind::File || self.is_swappable(n) {
-                crate::reclaim::evict(self, n);
+            if mm.memmap().get(n).kind(p) == Kind::File || mm.is_swappable(n) {
+                crate::reclaim::evict(mm, n);
                 work.did(2 * cost::RECLAIM);
             }
         }
         // What eviction has freed was freed here, into the block.
         let is_offline = {
-            let guard = zone.lock(self);
+            let guard = zone.lock(mm);
             let empty = guard.end_leave(FRAMES);
             guard.count_offline(if empty { FRAMES as i32 } else { 0 });
             empty
         };
         if is_offline {
-            set_watermarks(self);
-            self.emit(Event::MemoryOffline { first, frames: FRAMES });
+            set_watermarks(mm);
+            mm.emit(Event::MemoryOffline { first, frames: FRAMES });
             return Ok(Offline { first });
         }
         work.did(FRAMES);
-        let in_use = |n: &FrameNumber| !matches!(self.memmap().get(*n).kind(p), Kind::Absent | Kind::Tail);
+        let in_use = |n: &FrameNumber| !matches!(mm.memmap().get(*n).kind(p), Kind::Absent | Kind::Tail);
         // A tail alone: it is being freed at this moment, or belongs to a block that is named instead.
         let frame = (0..FRAMES).map(|i| first.add(i)).find(in_use).unwrap_or(first);
-        let kind = self.memmap().get(frame).kind(p);
+        let kind = mm.memmap().get(frame).kind(p);
         Err(Remains { leaving, frame, kind })
     }
 
     /// Gives up: the block is as any other again. Any context but an interrupt handler. No IPI.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let last = mm.frames().blocks().last().expect("there are blocks");
+    /// let leaving = mm.frames().begin_offline(last)?;
+    /// mm.frames().cancel_offline(leaving);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn cancel_offline(&self, leaving: Leaving) {
-        let (p, first) = (self.platform(), leaving.first);
-        let zone = self.zone(Frame::zone_of(self.memmap().get(first).state.get(p)));
-        zone.lock(self).end_leave(0);
-        self.put_back_retired(zone, first);
+        let mm = self.mm;
+        let (p, first) = (mm.platform(), leaving.first);
+        let zone = mm.zone(Frame::zone_of(mm.memmap().get(first).state.get(p)));
+        zone.lock(mm).end_leave(0);
+        mm.put_back_retired(zone, first);
     }
 
     /// Memory comes back. Any context but an interrupt handler. No IPI.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let last = mm.frames().blocks().last().expect("there are blocks");
+    /// let leaving = mm.frames().begin_offline(last)?;
+    /// let offline = mm.frames().finish_offline(leaving).expect("nobody uses it");
+    /// mm.frames().bring_online(offline);
+    /// assert!(mm.frames().begin_offline(last).is_ok());
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn bring_online(&self, block: Offline) {
-        let (p, first) = (self.platform(), block.first);
-        let zone = self.zone(Frame::zone_of(self.memmap().get(first).state.get(p)));
-        self.put_back_retired(zone, first);
-        zone.lock(self).count_offline(-(FRAMES as i32));
-        set_watermarks(self);
-        self.emit(Event::MemoryOnline { first, frames: FRAMES });
+        let mm = self.mm;
+        let (p, first) = (mm.platform(), block.first);
+        let zone = mm.zone(Frame::zone_of(mm.memmap().get(first).state.get(p)));
+        mm.put_back_retired(zone, first);
+        zone.lock(mm).count_offline(-(FRAMES as i32));
+        set_watermarks(mm);
+        mm.emit(Event::MemoryOnline { first, frames: FRAMES });
     }
+}
 
+impl<P: Platform> Manager<'_, P> {
     fn put_back_retired(&self, zone: &Zone, first: FrameNumber) {
         let p = self.platform();
         for step in (0..FRAMES).step_by(STEP as usize) {

@@ -23,7 +23,7 @@ use crate::tlb::unload;
 
 impl<P: Platform> Manager<'_, P> {
     /// This CPU goes offline: it leaves no mask, no queue and no page behind (PITFALLS 11). Until
-    /// [`cpu_online`](Self::cpu_online) it may call nothing else of the core, and nobody waits for it.
+    /// [`cpu_online`](crate::Manager::cpu_online) it may call nothing else of the core, and nobody waits for it.
     ///
     /// In a task's context, with interrupts on. The kernel has moved its tasks and timers to other CPUs before. An
     /// interrupt may still arrive that was on its way, or be sent by a CPU that looked before: its request has been
@@ -31,6 +31,17 @@ impl<P: Platform> Manager<'_, P> {
     ///
     /// # Errors
     /// [`Error::NotOnline`]: it is offline already, or never came online.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// mm.cpu_offline()?;
+    /// assert_eq!(mm.cpu_offline(), Err(Error::NotOnline));
+    /// mm.cpu_online()?;
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn cpu_offline(&self) -> Result<(), Error> {
         let p = self.platform();
         if !self.is_online(p.this_cpu()) {
@@ -41,7 +52,7 @@ impl<P: Platform> Manager<'_, P> {
         self.drain_lru_batch();
         self.drain_batch();
         if !p.broken(Rule::OfflineDrainsLists) {
-            self.drain_page_list();
+            self.frames().drain_here();
         }
         self.emit(Event::CpuOffline);
         let here = CpuGuard::new(self);
@@ -66,7 +77,17 @@ impl<P: Platform> Manager<'_, P> {
     /// table; its TLB may hold anything. Interrupts on or off. No IPI.
     ///
     /// # Errors
-    /// [`Error::AlreadyOnline`]: it has said so before, or [`Platform::is_online`] has when the manager was made.
+    /// [`Error::AlreadyOnline`]: it has said so before, or [`Cpus::is_online`](crate::platform::Cpus::is_online) has when the manager was made.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// // The manager was told by `Cpus::is_online`.
+    /// assert_eq!(mm.cpu_online(), Err(Error::AlreadyOnline));
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn cpu_online(&self) -> Result<(), Error> {
         let (p, here) = (self.platform(), CpuGuard::new(self));
         if self.is_online(here.cpu) {

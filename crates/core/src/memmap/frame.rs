@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use crate::addr::{FrameNumber, NodeId};
 use crate::kind::Kind;
-use crate::platform::Platform;
+use crate::platform::Hooks;
 use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32, Word64};
 use crate::zeroed::Zeroed;
@@ -71,7 +71,7 @@ const INDEX_BITS: u32 = 36;
 unsafe impl Zeroed for Frame {}
 
 impl Frame {
-    pub fn kind<P: Platform>(&self, p: &P) -> Kind {
+    pub fn kind<P: Hooks>(&self, p: &P) -> Kind {
         Self::kind_of(self.state.get(p))
     }
 
@@ -92,23 +92,23 @@ impl Frame {
     }
 
     /// Gives a block's first frame a new use; keeps its zone and node, drops all flags.
-    pub fn set_kind<P: Platform>(&self, p: &P, kind: Kind, order: u8) {
+    pub fn set_kind<P: Hooks>(&self, p: &P, kind: Kind, order: u8) {
         let place = self.state.get(p) & (u32::MAX << ZONE_SHIFT);
         self.state.set(p, place | (order as u32) << 4 | kind as u32);
     }
 
     /// Makes the first frame of a large page a page by itself. All else stays.
-    pub fn make_small<P: Platform>(&self, p: &P) {
+    pub fn make_small<P: Hooks>(&self, p: &P) {
         self.state.fetch_and(p, !(15 << 4), Ordering::AcqRel);
     }
 
     /// Takes a frame that is free out of use.
-    pub fn retire<P: Platform>(&self, p: &P) {
+    pub fn retire<P: Hooks>(&self, p: &P) {
         self.set_kind(p, Kind::Absent, 0);
     }
 
     /// Makes the first frame of a free block one that a CPU keeps at hand.
-    pub fn set_at_hand<P: Platform>(&self, p: &P, order: u8) {
+    pub fn set_at_hand<P: Hooks>(&self, p: &P, order: u8) {
         let place = self.state.get(p) & (u32::MAX << ZONE_SHIFT);
         self.state.set(p, place | flag::LISTED | (order as u32) << 4 | Kind::Tail as u32);
     }
@@ -121,43 +121,43 @@ impl Frame {
 
     /// Takes a block of the embedding kernel's out of its hands, if it is one of this order that nobody has freed
     /// meanwhile: of two who free it, one does.
-    pub fn claim<P: Platform>(&self, p: &P, order: u8) -> bool {
+    pub fn claim<P: Hooks>(&self, p: &P, order: u8) -> bool {
         let state = self.state.get(p);
         let freed = state & (u32::MAX << ZONE_SHIFT) | Kind::Tail as u32;
         Self::is_given_out(state, order) && self.state.replace(p, state, freed, Ordering::AcqRel).is_ok()
     }
 
     /// The index of an anonymous page in its `anon_vma`.
-    pub fn anon_index<P: Platform>(&self, p: &P) -> u64 {
+    pub fn anon_index<P: Hooks>(&self, p: &P) -> u64 {
         self.index.get(p) & (MAX_INDEX - 1)
     }
 
     /// By who has locked the page.
-    pub fn set_anon_index<P: Platform>(&self, p: &P, index: u64) {
+    pub fn set_anon_index<P: Hooks>(&self, p: &P, index: u64) {
         self.index.store(p, self.index.get(p) & !(MAX_INDEX - 1) | index, Ordering::Release);
     }
 
     /// The swap slot of an anonymous page: it is in the swap cache. For who holds the page; stable while it is locked.
-    pub fn slot<P: Platform>(&self, p: &P) -> Option<u32> {
+    pub fn slot<P: Hooks>(&self, p: &P) -> Option<u32> {
         (self.index.load(p, Ordering::Acquire) >> INDEX_BITS).checked_sub(1).map(|slot| slot as u32)
     }
 
     /// By who has locked the page, or has it alone, under the lock of the slot.
-    pub fn set_slot<P: Platform>(&self, p: &P, slot: Option<u32>) {
+    pub fn set_slot<P: Hooks>(&self, p: &P, slot: Option<u32>) {
         let above = slot.map_or(0, |slot| u64::from(slot) + 1) << INDEX_BITS;
         self.index.store(p, self.anon_index(p) | above, Ordering::Release);
     }
 
-    pub fn set_flags<P: Platform>(&self, p: &P, flags: u32) {
+    pub fn set_flags<P: Hooks>(&self, p: &P, flags: u32) {
         self.state.fetch_or(p, flags, Ordering::AcqRel);
     }
 
-    pub fn clear_flags<P: Platform>(&self, p: &P, flags: u32) {
+    pub fn clear_flags<P: Hooks>(&self, p: &P, flags: u32) {
         self.state.fetch_and(p, !flags, Ordering::AcqRel);
     }
 
     /// Takes the page lock if it is free.
-    pub fn try_lock<P: Platform>(&self, p: &P) -> bool {
+    pub fn try_lock<P: Hooks>(&self, p: &P) -> bool {
         // Acquire: partner of the Release in `unlock_page`.
         self.state.fetch_or(p, flag::LOCKED, Ordering::Acquire) & flag::LOCKED == 0
     }
@@ -180,12 +180,12 @@ impl Frame {
     }
 
     /// Makes the frame the lock of a cluster that nobody uses yet.
-    pub fn prepare_cluster<P: Platform>(&self, p: &P) {
+    pub fn prepare_cluster<P: Hooks>(&self, p: &P) {
         self.index.set(p, 0);
     }
 
     /// Makes the frame the lock and the count of a table that nobody sees yet.
-    pub fn prepare_table<P: Platform>(&self, p: &P) {
+    pub fn prepare_table<P: Hooks>(&self, p: &P) {
         self.link.clear(p);
         self.refs.set(p, 0);
     }
@@ -199,7 +199,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub fn clear<P: Platform>(&self, p: &P) {
+    pub fn clear<P: Hooks>(&self, p: &P) {
         self.prev.set(p, 0);
         self.next.set(p, 0);
     }
@@ -207,12 +207,12 @@ impl Link {
 
 impl Frame {
     /// The next older frame of the list that this one is on.
-    pub fn next<P: Platform>(&self, p: &P) -> FrameNumber {
+    pub fn next<P: Hooks>(&self, p: &P) -> FrameNumber {
         FrameNumber(self.link.next.get(p))
     }
 
     /// Makes `n` the next of this frame, which nobody else can reach.
-    pub fn set_next<P: Platform>(&self, p: &P, n: FrameNumber) {
+    pub fn set_next<P: Hooks>(&self, p: &P, n: FrameNumber) {
         self.link.next.set(p, n.0);
     }
 }

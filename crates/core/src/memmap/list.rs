@@ -3,7 +3,7 @@
 use super::table::FrameBlock;
 use super::table::FrameTable;
 use crate::addr::FrameNumber;
-use crate::platform::Platform;
+use crate::platform::Hooks;
 use crate::sync::{Word32, Word64};
 
 /// A doubly linked list of frames, guarded by somebody's lock. Needs [`Chain::init`].
@@ -16,25 +16,25 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    pub fn init<P: Platform>(&self, p: &P) {
+    pub fn init<P: Hooks>(&self, p: &P) {
         self.head.set(p, FrameNumber::NONE.0);
         self.tail.set(p, FrameNumber::NONE.0);
     }
 
-    pub fn first<P: Platform>(&self, p: &P) -> FrameNumber {
+    pub fn first<P: Hooks>(&self, p: &P) -> FrameNumber {
         FrameNumber(self.head.get(p))
     }
 
-    pub fn last<P: Platform>(&self, p: &P) -> FrameNumber {
+    pub fn last<P: Hooks>(&self, p: &P) -> FrameNumber {
         FrameNumber(self.tail.get(p))
     }
 
-    pub fn is_empty<P: Platform>(&self, p: &P) -> bool {
+    pub fn is_empty<P: Hooks>(&self, p: &P) -> bool {
         self.first(p) == FrameNumber::NONE
     }
 
     #[inline(always)]
-    pub fn push_front<P: Platform>(
+    pub fn push_front<P: Hooks>(
         &self,
         p: &P,
         frames: &FrameTable<'_>,
@@ -49,7 +49,7 @@ impl Chain {
         self.head.set(p, n.0);
     }
 
-    pub fn remove<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
+    pub fn remove<P: Hooks>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
         let link = &frames.get(n).link;
         let (prev, next) = (link.prev.get(p), link.next.get(p));
         if self.first(p) == n {
@@ -64,7 +64,7 @@ impl Chain {
     }
 
     #[inline(always)]
-    pub fn pop_front<'p, P: Platform>(&self, p: &P, frames: &FrameTable<'p>) -> Option<FrameBlock<'p>> {
+    pub fn pop_front<'p, P: Hooks>(&self, p: &P, frames: &FrameTable<'p>) -> Option<FrameBlock<'p>> {
         let n = self.first(p);
         if n == FrameNumber::NONE {
             return None;
@@ -76,7 +76,7 @@ impl Chain {
 
     /// Cuts frames off the old end, the oldest first, for as long as `wanted` says so: one write per list, one read per
     /// frame.
-    pub fn cut_back<P: Platform>(
+    pub fn cut_back<P: Hooks>(
         &self,
         p: &P,
         frames: &FrameTable<'_>,
@@ -98,7 +98,7 @@ impl Chain {
     }
 
     /// Puts a frame at the old end.
-    pub fn push_back<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
+    pub fn push_back<P: Hooks>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
         let (link, tail) = (&frames.get(n).link, self.last(p));
         link.next.set(p, FrameNumber::NONE.0);
         if self.is_empty(p) {
@@ -111,7 +111,7 @@ impl Chain {
     }
 
     /// Puts frames at the new end, the oldest first: one write per list, two per frame.
-    pub fn join_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, new: &[FrameNumber]) {
+    pub fn join_front<P: Hooks>(&self, p: &P, frames: &FrameTable<'_>, new: &[FrameNumber]) {
         let (Some(oldest), Some(newest)) = (new.first(), new.last()) else { return };
         let head = self.first(p);
         for (i, &n) in new.iter().enumerate() {
@@ -136,32 +136,32 @@ pub(crate) struct List {
 
 impl List {
     /// Makes it empty, whatever it was.
-    pub fn init<P: Platform>(&self, p: &P) {
+    pub fn init<P: Hooks>(&self, p: &P) {
         self.chain.init(p);
         self.len.set(p, 0);
     }
 
     /// How many frames; without the lock a guess.
-    pub fn len<P: Platform>(&self, p: &P) -> u64 {
+    pub fn len<P: Hooks>(&self, p: &P) -> u64 {
         self.len.get(p)
     }
 
-    pub fn first<P: Platform>(&self, p: &P) -> FrameNumber {
+    pub fn first<P: Hooks>(&self, p: &P) -> FrameNumber {
         self.chain.first(p)
     }
 
-    pub fn push_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
+    pub fn push_front<P: Hooks>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
         self.chain.push_front(p, frames, frames.block(n));
         self.len.set(p, self.len.get(p) + 1);
     }
 
-    pub fn remove<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
+    pub fn remove<P: Hooks>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
         self.chain.remove(p, frames, n);
         self.len.set(p, self.len.get(p) - 1);
     }
 
     /// Cuts up to `out.len()` frames off the old end, the oldest first.
-    pub fn cut_back<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, out: &mut [FrameNumber]) -> usize {
+    pub fn cut_back<P: Hooks>(&self, p: &P, frames: &FrameTable<'_>, out: &mut [FrameNumber]) -> usize {
         let mut count = 0;
         self.chain.cut_back(p, frames, |n| {
             let room = count < out.len();
@@ -178,13 +178,13 @@ impl List {
     }
 
     /// Puts a frame at the old end.
-    pub fn push_back<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
+    pub fn push_back<P: Hooks>(&self, p: &P, frames: &FrameTable<'_>, n: FrameNumber) {
         self.chain.push_back(p, frames, n);
         self.len.set(p, self.len.get(p) + 1);
     }
 
     /// Puts frames at the new end, the oldest first.
-    pub fn join_front<P: Platform>(&self, p: &P, frames: &FrameTable<'_>, new: &[FrameNumber]) {
+    pub fn join_front<P: Hooks>(&self, p: &P, frames: &FrameTable<'_>, new: &[FrameNumber]) {
         if !new.is_empty() {
             self.chain.join_front(p, frames, new);
             self.len.set(p, self.len.get(p) + new.len() as u64);

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use super::frame::Frame;
 use crate::addr::FrameNumber;
 use crate::kind::Kind;
-use crate::platform::Platform;
+use crate::platform::Hooks;
 
 /// Frames in a section: the bookkeeping of a section lies in one piece.
 pub(crate) const SECTION: u32 = 1024;
@@ -68,7 +68,7 @@ impl<'p> FrameTable<'p> {
     }
 
     /// Every managed frame.
-    pub fn iter<P: Platform>(&self, p: &P) -> impl Iterator<Item = (FrameNumber, &'p Frame)> {
+    pub fn iter<P: Hooks>(&self, p: &P) -> impl Iterator<Item = (FrameNumber, &'p Frame)> {
         // By section: the number of frames up to the end of the last one may be 2^32.
         (0..self.count)
             .map(|section| FrameNumber(section * SECTION))

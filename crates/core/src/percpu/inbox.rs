@@ -3,7 +3,7 @@
 use crate::addr::{Generation, PageNumber, PageRange};
 use crate::cpu::MAX_CPUS;
 use crate::handle::SpaceSlot;
-use crate::platform::Platform;
+use crate::platform::Hooks;
 use crate::sync::{Word32, Word64};
 
 /// The CPUs that want something of this one.
@@ -15,7 +15,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    pub fn is_empty<P: Platform>(&self, p: &P) -> bool {
+    pub fn is_empty<P: Hooks>(&self, p: &P) -> bool {
         self.senders.iter().all(|word| word.get(p) == 0)
     }
 }
@@ -75,11 +75,11 @@ pub(crate) enum Work {
 
 impl IpiRequest {
     /// Whether nobody still owes an acknowledgement. On a quiet system.
-    pub fn audit_answered<P: Platform>(&self, p: &P) -> bool {
+    pub fn audit_answered<P: Hooks>(&self, p: &P) -> bool {
         self.awaited.0.get(p) == 0
     }
 
-    pub fn write<P: Platform>(&self, p: &P, work: Work) {
+    pub fn write<P: Hooks>(&self, p: &P, work: Work) {
         let (space, range, generation, tables) = match work {
             Work::Drain => return self.space.set(p, DRAIN),
             Work::DrainLru => return self.space.set(p, DRAIN_LRU),
@@ -101,7 +101,7 @@ impl IpiRequest {
         self.generation.set(p, generation.0);
     }
 
-    pub fn read<P: Platform>(&self, p: &P) -> Work {
+    pub fn read<P: Hooks>(&self, p: &P) -> Work {
         let word = self.space.get(p);
         if word == KERNEL {
             let range = self.range.get(p);

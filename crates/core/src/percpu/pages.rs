@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::memmap::Chain;
-use crate::platform::Platform;
+use crate::platform::Hooks;
 use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32, Word64};
 use crate::zeroed::Zeroed;
@@ -29,7 +29,7 @@ pub(crate) struct PageLists {
 
 impl PageLists {
     /// At start: where the lists are. They live as long as this does.
-    pub fn init<P: Platform>(&self, p: &P, lists: &[ZoneLists]) {
+    pub fn init<P: Hooks>(&self, p: &P, lists: &[ZoneLists]) {
         lists.iter().flat_map(|lists| &lists.chains).for_each(|chain| chain.init(p));
         self.lists.store(lists.as_ptr().cast_mut(), Ordering::Relaxed);
         self.zone_count.store(lists.len(), Ordering::Relaxed);
@@ -56,7 +56,7 @@ impl PageLists {
     }
 
     /// Frames on all lists; a moment's truth for other CPUs.
-    pub fn held<P: Platform>(&self, p: &P) -> u32 {
+    pub fn held<P: Hooks>(&self, p: &P) -> u32 {
         self.held.get(p)
     }
 }

@@ -21,6 +21,18 @@ impl<P: Platform> Manager<'_, P> {
     ///
     /// # Errors
     /// [`Error::NoSuchNode`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// // A kernel's thread for each node.
+    /// mm.enter_lazy();
+    /// loop {
+    ///     mm.kswapd(NodeId(0))?;
+    /// }
+    /// # });
+    /// ```
     pub fn kswapd(&self, node: NodeId) -> Result<(), Error> {
         if !self.has_node(node) {
             return Err(Error::NoSuchNode);

@@ -130,6 +130,15 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Puts this CPU's batch on the lists: before it goes offline, or to be certain. Any context but an
     /// interrupt handler.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// mm.drain_lru_batch();
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn drain_lru_batch(&self) {
         let mut pages = FrameVec::new();
         {
@@ -238,6 +247,15 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Puts the batches of all CPUs on the lists. With interrupts on and no lock held. One IPI per other CPU that is
     /// online.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// mm.drain_lru_batches();
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "lru_add_drain_all")]
     pub fn drain_lru_batches(&self) {
         let p = self.platform();

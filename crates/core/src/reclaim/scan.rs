@@ -308,7 +308,7 @@ impl<'a, 'p, P: Platform> Leave<'a, 'p, P> {
         }
         if mm.is_swappable(self.page) {
             match mm.swap_add(self.page) {
-                Added::Full if mm.swap_usage().failing > 0 => return Err(Event::PageoutDeferred),
+                Added::Full if mm.swap().usage().failing > 0 => return Err(Event::PageoutDeferred),
                 Added::Full => return Err(Event::SwapFull),
                 Added::Now => self.may_write.set(Some(true)),
                 Added::Before => {}

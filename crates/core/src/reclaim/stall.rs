@@ -4,7 +4,7 @@
 //! Where nothing was found it lets others finish: what could be reclaimed is in other hands, or on its way to a device.
 //! From the first drain on, until the zones have their low watermark free again, CPUs keep nothing at hand: what is freed
 //! is found by all, and the next drain has nobody to ask. In the end the task asks the embedding kernel for a victim
-//! ([`Platform::out_of_memory`]): then it waits for what that frees and begins anew, or has to do without.
+//! ([`Services::out_of_memory`](crate::platform::Services::out_of_memory)): then it waits for what that frees and begins anew, or has to do without.
 
 use crate::Manager;
 use crate::addr::FrameNumber;
@@ -117,7 +117,7 @@ impl<P: Platform> Manager<'_, P> {
         work: &mut Work<'_, '_, P>,
     ) -> (Option<FrameNumber>, u32) {
         let look = || self.take_above(request, Zone::min);
-        let reclaimed = crate::reclaim::direct(self, request.node, work);
+        let reclaimed = if P::SPACES { crate::reclaim::direct(self, request.node, work) } else { 0 };
         if let Some(found) = look() {
             return (Some(found), reclaimed);
         }
@@ -127,7 +127,7 @@ impl<P: Platform> Manager<'_, P> {
             return (None, 0);
         }
         self.fallback(request.node).for_each(|zone| zone.starve(self));
-        self.drain_page_lists(Certainty::Likely);
+        self.frames().drain(Certainty::Likely);
         (look(), reclaimed)
     }
 }

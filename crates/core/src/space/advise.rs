@@ -1,11 +1,9 @@
 //! What a program says of a range.
 
-use crate::Manager;
 use crate::addr::PageRange;
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::{FlushReason, Revoked};
-use crate::handle::SpaceId;
 use crate::paging::Advice;
 use crate::platform::Platform;
 use crate::profile::Scope;
@@ -13,47 +11,63 @@ use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::space::parking::Parking;
 use crate::space::range::Gather;
+use crate::view::Space;
 use crate::vma::check_range;
 
-impl<'p, P: Platform> Manager<'p, P> {
+impl<'p, P: Platform> Space<'_, 'p, P> {
     /// Takes advice about `range`, all of which must be mapped. May wait.
     ///
     /// [`Advice::Drop`]: when it returns no CPU can use the content that was there (INV-4). One flush, thus at most one
     /// IPI per CPU that uses the space and is neither lazy nor this one; none if no page was present and nothing is
-    /// deferred. With `free=sweep` as for [`unmap`](Self::unmap): until the next sweep another CPU may find the old content,
+    /// deferred. With `free=sweep` as for [`Space::unmap`](crate::Space::unmap): until the next sweep another CPU may find the old content,
     /// unless it has switched to the space since, or the page was touched anew. [`Advice::Large`] and [`Advice::Small`] say how pages come from now on, and cost no flush.
     ///
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a VMA or a large
     /// page must be split.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// let heap = PageRange::new(PageNumber(0x400), 16);
+    /// space.map(heap, Backing::Anonymous, Prot::ReadWrite)?;
+    /// space.fault(heap.start.addr(), UserAccess::Write)?;
+    /// space.advise(heap, Advice::Drop)?;
+    /// assert!(!space.lookup(heap.start)?.is_present());
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "madvise")]
-    pub fn advise(&self, id: SpaceId, range: PageRange, advice: Advice) -> Result<(), Error> {
-        let _scope = charge(self.platform(), Scope::Advise);
-        let p = self.platform();
+    pub fn advise(&self, range: PageRange, advice: Advice) -> Result<(), Error> {
+        let Space { mm, id } = *self;
+        let _scope = charge(mm.platform(), Scope::Advise);
+        let p = mm.platform();
         let range = check_range(range)?;
-        let mut work = Work::begin(self);
-        let (space, _alone) = self.write_lock(id)?;
+        let mut work = Work::begin(mm);
+        let (space, _alone) = mm.write_lock(id)?;
         match advice {
             Advice::Drop => {
-                if let Some(hole) = self.first_unmapped(space, range, &mut work) {
+                if let Some(hole) = mm.first_unmapped(space, range, &mut work) {
                     return Err(Error::NotMapped(hole));
                 }
-                self.split_large_at(space, range.start)?;
-                self.split_large_at(space, range.end())?;
+                mm.split_large_at(space, range.start)?;
+                mm.split_large_at(space, range.end())?;
                 let mut gather = Gather::begin(p, space);
-                let mut parking = Parking::begin(self);
-                self.take_range(id, space, range, (&mut gather, &mut parking), &mut work);
-                if self.park((id, space), range, &parking, &gather, &mut work) {
+                let mut parking = Parking::begin(mm);
+                mm.take_range(id, space, range, (&mut gather, &mut parking), &mut work);
+                if mm.park((id, space), range, &parking, &gather, &mut work) {
                     gather.already_flushed(p).done();
                     return Ok(());
                 }
-                let flushed = gather.flush(self, id, FlushReason::Drop, Rule::FlushBeforeDropReturns);
-                self.drop_taken(space, range, flushed, &mut work);
-                self.revoke(id, space, range, Revoked::All);
+                let flushed = gather.flush(mm, id, FlushReason::Drop, Rule::FlushBeforeDropReturns);
+                mm.drop_taken(space, range, flushed, &mut work);
+                mm.revoke(id, space, range, Revoked::All);
             }
             Advice::Large | Advice::Small => {
-                self.split_vmas(id, space, range, &mut work)?;
-                for (_, vma) in self.vmas_from(space, range.start) {
+                mm.split_vmas(id, space, range, &mut work)?;
+                for (_, vma) in mm.vmas_from(space, range.start) {
                     if vma.range(p).start >= range.end() {
                         break;
                     }
@@ -61,7 +75,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                     vma.want_large(p, advice == Advice::Large && vma.file(p).is_none());
                     work.did(cost::VMA);
                 }
-                self.merge_vmas(space, range, &mut work);
+                mm.merge_vmas(space, range, &mut work);
             }
         }
         Ok(())

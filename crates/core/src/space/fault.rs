@@ -22,6 +22,7 @@ use crate::space::outside::{Kept, Outside};
 use crate::swap::SwapIn;
 use crate::sync::full_fence;
 use crate::tlb;
+use crate::view::Space;
 use crate::vma::{SpaceState, Vma};
 
 /// Where a fault stands.
@@ -52,7 +53,7 @@ struct Fault<'a> {
     access: UserAccess,
 }
 
-impl<'p, P: Platform> Manager<'p, P> {
+impl<'p, P: Platform> Space<'_, 'p, P> {
     /// Resolves a fault at `at` in `id`. Call it from the page-fault handler, with interrupts on. May wait for memory and
     /// I/O; other threads map, unmap and fault while it waits for I/O.
     ///
@@ -62,18 +63,70 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::NotMapped`], [`Error::NotPermitted`] and [`Error::BeyondFile`] are the program's fault; [`Error::OutOfMemory`],
     /// [`Error::Device`] and [`Error::SwapDevice`] are not. [`Error::NoSuchSpace`]. [`Error::NotOnline`] on a CPU that has not
-    /// called [`cpu_online`](Self::cpu_online): nobody would flush what it caches.
-    pub fn fault(&self, id: SpaceId, at: VirtAddr, access: UserAccess) -> Result<(), Error> {
-        let _scope = charge(self.platform(), Scope::Fault);
+    /// called [`cpu_online`](crate::Manager::cpu_online): nobody would flush what it caches.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// let heap = PageRange::new(PageNumber(0x400), 16);
+    /// space.map(heap, Backing::Anonymous, Prot::ReadWrite)?;
+    /// // From the kernel's handler, with the address and what was tried there.
+    /// space.fault(heap.start.addr(), UserAccess::Write)?;
+    /// assert!(space.lookup(heap.start)?.permits(UserAccess::Write));
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn fault(&self, at: VirtAddr, access: UserAccess) -> Result<(), Error> {
+        let Space { mm, id } = *self;
+        let _scope = charge(mm.platform(), Scope::Fault);
         let page = at.page();
         let mut major = false;
-        self.with_vmas(id, page, &mut major, |space, kept, major| {
-            self.resolve((id, space), page, access, kept, major)
+        mm.with_vmas(id, page, &mut major, |space, kept, major| {
+            mm.resolve((id, space), page, access, kept, major)
         })?;
-        self.emit(Event::Faulted { major });
+        mm.emit(Event::Faulted { major });
         Ok(())
     }
 
+    /// What the tables of a space say of a page now: for kernels that look before they copy. Of a large page, the part
+    /// that `page` is.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`]; [`Error::BadRange`] beyond user addresses.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// let heap = PageRange::new(PageNumber(0x400), 16);
+    /// space.map(heap, Backing::Anonymous, Prot::ReadWrite)?;
+    /// assert!(!space.lookup(heap.start)?.is_present());
+    /// space.fault(heap.start.addr(), UserAccess::Read)?;
+    /// assert!(space.lookup(heap.start)?.is_present());
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn lookup(&self, page: PageNumber) -> Result<Entry, Error> {
+        let Space { mm, id } = *self;
+        let (space, _shared) = mm.read_lock(id)?;
+        if page >= PageNumber::USER_END {
+            return Err(Error::BadRange);
+        }
+        Ok(match table::find(mm, space.root(mm.platform()), page) {
+            Way::Gap(_) => Entry::NONE,
+            Way::Small(leaf) => leaf.lock(mm).read(page),
+            Way::Large(leaf) => {
+                let entry = leaf.lock(mm).read(page);
+                entry.leading_to(entry.frame().add(page.index(0) as u32))
+            }
+        })
+    }
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
     /// Resolves it as far as nothing is to be waited for. By who shares the VMAs.
     fn resolve(
         &self,
@@ -444,25 +497,5 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         self.drop_mapping(old);
         Ok(FaultStep::Done)
-    }
-
-    /// What the tables of a space say of a page now: for kernels that look before they copy. Of a large page, the part
-    /// that `page` is.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchSpace`]; [`Error::BadRange`] beyond user addresses.
-    pub fn lookup(&self, id: SpaceId, page: PageNumber) -> Result<Entry, Error> {
-        let (space, _shared) = self.read_lock(id)?;
-        if page >= PageNumber::USER_END {
-            return Err(Error::BadRange);
-        }
-        Ok(match table::find(self, space.root(self.platform()), page) {
-            Way::Gap(_) => Entry::NONE,
-            Way::Small(leaf) => leaf.lock(self).read(page),
-            Way::Large(leaf) => {
-                let entry = leaf.lock(self).read(page);
-                entry.leading_to(entry.frame().add(page.index(0) as u32))
-            }
-        })
     }
 }

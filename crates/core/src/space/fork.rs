@@ -15,10 +15,11 @@ use crate::profile::Scope;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::space::range::Gather;
+use crate::view::Space;
 use crate::vma::{SpaceState, Vma};
 use core::sync::atomic::Ordering;
 
-impl<'p, P: Platform> Manager<'p, P> {
+impl<'p, P: Platform> Space<'_, 'p, P> {
     /// A new space with the same mappings. What is a space's own (anonymous memory, copies of a file's pages) is shared
     /// until one of them writes; shared mappings stay shared. Large pages become small ones in both. When it returns no
     /// CPU can write to what is shared without a fault (INV-4). May wait.
@@ -29,36 +30,56 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::OutOfMemory`]: there is no new space then, and the old one shows what it did.
-    pub fn fork(&self, id: SpaceId) -> Result<SpaceId, Error> {
-        let _scope = charge(self.platform(), Scope::Fork);
-        let p = self.platform();
-        self.find_space(id)?;
-        let child = self.create_space()?;
-        let (parent, alone) = match self.write_lock(id) {
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// let heap = PageRange::new(PageNumber(0x400), 16);
+    /// space.map(heap, Backing::Anonymous, Prot::ReadWrite)?;
+    /// space.fault(heap.start.addr(), UserAccess::Write)?;
+    /// let child = mm.space(space.fork()?);
+    /// // One frame for both, until one of them writes.
+    /// assert_eq!(child.lookup(heap.start)?.frame(), space.lookup(heap.start)?.frame());
+    /// child.fault(heap.start.addr(), UserAccess::Write)?;
+    /// assert_ne!(child.lookup(heap.start)?.frame(), space.lookup(heap.start)?.frame());
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn fork(&self) -> Result<SpaceId, Error> {
+        let Space { mm, id } = *self;
+        let _scope = charge(mm.platform(), Scope::Fork);
+        let p = mm.platform();
+        mm.find_space(id)?;
+        let child = mm.create_space()?;
+        let (parent, alone) = match mm.write_lock(id) {
             Ok(found) => found,
             Err(error) => {
-                self.destroy_space(child)?;
+                mm.space(child).destroy()?;
                 return Err(error);
             }
         };
-        let (mut gather, mut work) = (Gather::begin(p, parent), Work::begin(self));
-        let copied = self.copy_vmas(parent, child, &mut gather, &mut work);
-        gather.flush(self, id, FlushReason::Fork, Rule::FlushBeforeForkReturns).done();
-        for (_, vma) in self.vmas_of(parent) {
+        let (mut gather, mut work) = (Gather::begin(p, parent), Work::begin(mm));
+        let copied = mm.copy_vmas(parent, child, &mut gather, &mut work);
+        gather.flush(mm, id, FlushReason::Fork, Rule::FlushBeforeForkReturns).done();
+        for (_, vma) in mm.vmas_of(parent) {
             if vma.is_private(p) {
-                self.revoke(id, parent, vma.range(p), Revoked::Writes);
+                mm.revoke(id, parent, vma.range(p), Revoked::Writes);
             }
             work.did(cost::VMA);
         }
         drop(alone);
         if let Err(error) = copied {
             // Nobody has seen it, so nobody runs in it.
-            self.destroy_space(child)?;
+            mm.space(child).destroy()?;
             return Err(error);
         }
         Ok(child)
     }
+}
 
+impl<'p, P: Platform> Manager<'p, P> {
     fn copy_vmas(
         &self,
         parent: &SpaceState,

@@ -16,13 +16,215 @@ use crate::rule::Rule;
 use crate::space::parking::Parking;
 use crate::space::range::Gather;
 use crate::tlb;
+use crate::view::Space;
 use crate::vma::{Vma, check_mappable, check_range};
+
+impl<'p, P: Platform> Space<'_, 'p, P> {
+    /// Ends a space: makes lazy CPUs let go of it, unmaps all, and frees its tables (INV-9). A CPU that switches to it
+    /// meanwhile is refused, or is there first. May wait. One IPI per CPU that has it loaded lazily: nobody else can use
+    /// any of it, however much was mapped.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`]; [`Error::Busy`] when another CPU runs in it, or is about to leave it: it goes on as if it had
+    /// not been asked.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// space.destroy()?;
+    /// assert_eq!(space.destroy(), Err(Error::NoSuchSpace));
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn destroy(&self) -> Result<(), Error> {
+        let Space { mm, id } = *self;
+        let _scope = charge(mm.platform(), Scope::DestroySpace);
+        let p = mm.platform();
+        let (space, alone) = mm.write_lock(id)?;
+        mm.end_unless_used(id, space)?;
+        // INV-9: whoever still has the tables loaded, lazily, lets go of them. After that no CPU can use anything of
+        // this space: what a CPU has left under a tag is older than this generation.
+        tlb::flush(mm, id, None, FlushReason::Teardown, true);
+        let mut work = Work::begin(mm);
+        while let Some((handle, vma)) = mm.vma_from(space, PageNumber(0)) {
+            let range = vma.range(p);
+            let mut gather = Gather::begin(p, space);
+            mm.take_range(id, space, range, (&mut gather, &mut Parking::never()), &mut work);
+            let flushed = gather.already_flushed(p);
+            mm.remove_vma(space, handle, mm.lock_rmap(vma));
+            mm.drop_taken(space, range, flushed, &mut work);
+            work.did(cost::LINK);
+        }
+        table::free_tables(mm, space.root(p), &mut work);
+        drop(alone);
+        mm.root.spaces.release(mm, id.index());
+        Ok(())
+    }
+
+    /// Maps `range`, which must lie in [`PageRange::MAPPABLE`]; pages come when they are touched. May wait. Costs no IPI and no flush: what was not
+    /// present is cached by nobody. A file may be mapped beyond its end: an access there is [`Error::BeyondFile`] until the file
+    /// has become longer.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`], [`Error::NoSuchFile`], [`Error::BadRange`] (also beyond page 2^40 of a file), [`Error::NotMappable`],
+    /// [`Error::Overlaps`], [`Error::MapCount`], [`Error::OutOfMemory`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// let heap = PageRange::new(PageNumber(0x400), 16);
+    /// space.map(heap, Backing::Anonymous, Prot::ReadWrite)?;
+    /// // Twice it cannot be.
+    /// assert_eq!(space.map(heap, Backing::Anonymous, Prot::Read), Err(Error::Overlaps(heap.start)));
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn map(&self, range: PageRange, backing: Backing, prot: Prot) -> Result<(), Error> {
+        let Space { mm, id } = *self;
+        let _scope = charge(mm.platform(), Scope::Map);
+        let p = mm.platform();
+        let range = check_mappable(range)?;
+        mm.find_space(id)?;
+        if let Some((file, offset)) = backing.file() {
+            mm.find_file(file)?;
+            if offset.checked_add(range.pages).is_none_or(|end| end > MAX_PAGES) {
+                return Err(Error::BadRange);
+            }
+        }
+        let handle = mm.root.vmas.reserve(mm, AllocFrom::HERE)?.commit();
+        let own = !matches!(backing, Backing::File { .. });
+        let anon_vma = match if own { mm.new_anon_vma() } else { Ok(None) } {
+            Ok(anon_vma) => anon_vma,
+            Err(error) => {
+                mm.release_vma(handle);
+                return Err(error);
+            }
+        };
+        let give_back = || {
+            mm.release_vma(handle);
+            anon_vma.into_iter().for_each(|anon_vma| mm.release_anon_vma(anon_vma));
+        };
+        let free = mm.write_lock(id).and_then(|(space, alone)| match mm.first_mapped(space, range) {
+            Some(clash) => Err(Error::Overlaps(clash)),
+            None => mm.check_map_count(space).map(|()| (space, alone)),
+        });
+        let (space, _alone) = match free {
+            Ok(found) => found,
+            Err(error) => {
+                give_back();
+                return Err(error);
+            }
+        };
+        mm.settle(id, space, range, &mut Work::begin(mm));
+        let vma = mm.vma(handle);
+        vma.describe(p, id, range, backing, prot);
+        let mut spare = None;
+        if let Some(own) = anon_vma {
+            let neighbour = mm.neighbours_anon_vma(space, range);
+            spare = neighbour.map(|_| own);
+            let (anon_vma, index) = neighbour.unwrap_or((own, range.start.0));
+            vma.join(p, anon_vma, index);
+        }
+        let alone = mm.lock_rmap(vma);
+        // Looked at again, now that nobody can end it.
+        if let Err(error) = backing.file().map_or(Ok(()), |(file, _)| mm.find_file(file).map(drop)) {
+            drop(alone);
+            give_back();
+            return Err(error);
+        }
+        mm.link_vma(space, handle);
+        drop(alone);
+        spare.into_iter().for_each(|anon_vma| mm.release_anon_vma(anon_vma));
+        mm.merge_vmas(space, range, &mut Work::begin(mm));
+        Ok(())
+    }
+
+    /// Unmaps `range`, all of which must be mapped. When it returns no CPU can use any of it, not even by an
+    /// entry that reclaim cleared and left for later (INV-4). May wait.
+    ///
+    /// One flush, however many pages: at most one IPI per CPU that uses the space and is neither lazy nor this one.
+    /// Where whole page tables become empty they are freed, and lazy CPUs are interrupted too (INV-9). None if no page
+    /// was present, no table goes and nothing is deferred.
+    ///
+    /// With `free=sweep` small anonymous pages cost none, unless a table goes: other CPUs may use them until their next sweep,
+    /// and nobody else gets their frames or their addresses before that (INV-14).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a VMA or a large
+    /// page must be split, and [`Error::MapCount`] when a VMA must.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// let heap = PageRange::new(PageNumber(0x400), 16);
+    /// space.map(heap, Backing::Anonymous, Prot::ReadWrite)?;
+    /// space.fault(heap.start.addr(), UserAccess::Write)?;
+    /// space.unmap(heap)?;
+    /// assert!(space.fault(heap.start.addr(), UserAccess::Write).is_err());
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn unmap(&self, range: PageRange) -> Result<(), Error> {
+        let Space { mm, id } = *self;
+        let _scope = charge(mm.platform(), Scope::Unmap);
+        let p = mm.platform();
+        let range = check_range(range)?;
+        let mut work = Work::begin(mm);
+        let (space, _alone) = mm.write_lock(id)?;
+        if let Some(hole) = mm.first_unmapped(space, range, &mut work) {
+            return Err(Error::NotMapped(hole));
+        }
+        // A VMA that goes on at both ends becomes two, and only that one needs a slot.
+        let inside =
+            |(_, vma): (u32, &Vma)| vma.range(p).start < range.start && vma.range(p).end() > range.end();
+        let spare = match mm.vma_from(space, range.start).is_some_and(inside) {
+            true => Some(mm.new_vma(space)?),
+            false => None,
+        };
+        let ends = [range.start, range.end()];
+        if let Err(error) = ends.into_iter().try_for_each(|at| mm.split_large_at(space, at)) {
+            spare.into_iter().for_each(|spare| mm.release_vma(spare));
+            return Err(error);
+        }
+        let mut gather = Gather::begin(p, space);
+        let mut parking = Parking::begin(mm);
+        mm.take_range(id, space, range, (&mut gather, &mut parking), &mut work);
+        let gap = mm.gap_around(space, range);
+        if !table::goes(range, gap) && mm.park((id, space), range, &parking, &gather, &mut work) {
+            gather.already_flushed(p).done();
+            mm.cut_vmas(id, space, range, spare, &mut work);
+            return Ok(());
+        }
+        gather.add_tables(table::unhook(mm, space.root(p), range, gap), range);
+        let flushed = gather.flush(mm, id, FlushReason::Unmap, Rule::FlushBeforeUnmapReturns);
+        mm.cut_vmas(id, space, range, spare, &mut work);
+        mm.drop_taken(space, range, flushed, &mut work);
+        mm.revoke(id, space, range, Revoked::All);
+        Ok(())
+    }
+}
 
 impl<'p, P: Platform> Manager<'p, P> {
     /// A new, empty address space. May wait for memory.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.create_space()?;
+    /// assert_ne!(mm.create_space()?, space);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn create_space(&self) -> Result<SpaceId, Error> {
         let _scope = charge(self.platform(), Scope::CreateSpace);
         let p = self.platform();
@@ -41,153 +243,5 @@ impl<'p, P: Platform> Manager<'p, P> {
         space.by_address.clear(p);
         space.begin(p, root);
         Ok(self.space_id(slot))
-    }
-
-    /// Ends a space: makes lazy CPUs let go of it, unmaps all, and frees its tables (INV-9). A CPU that switches to it
-    /// meanwhile is refused, or is there first. May wait. One IPI per CPU that has it loaded lazily: nobody else can use
-    /// any of it, however much was mapped.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchSpace`]; [`Error::Busy`] when another CPU runs in it, or is about to leave it: it goes on as if it had
-    /// not been asked.
-    pub fn destroy_space(&self, id: SpaceId) -> Result<(), Error> {
-        let _scope = charge(self.platform(), Scope::DestroySpace);
-        let p = self.platform();
-        let (space, alone) = self.write_lock(id)?;
-        self.end_unless_used(id, space)?;
-        // INV-9: whoever still has the tables loaded, lazily, lets go of them. After that no CPU can use anything of
-        // this space: what a CPU has left under a tag is older than this generation.
-        tlb::flush(self, id, None, FlushReason::Teardown, true);
-        let mut work = Work::begin(self);
-        while let Some((handle, vma)) = self.vma_from(space, PageNumber(0)) {
-            let range = vma.range(p);
-            let mut gather = Gather::begin(p, space);
-            self.take_range(id, space, range, (&mut gather, &mut Parking::never()), &mut work);
-            let flushed = gather.already_flushed(p);
-            self.remove_vma(space, handle, self.lock_rmap(vma));
-            self.drop_taken(space, range, flushed, &mut work);
-            work.did(cost::LINK);
-        }
-        table::free_tables(self, space.root(p), &mut work);
-        drop(alone);
-        self.root.spaces.release(self, id.index());
-        Ok(())
-    }
-
-    /// Maps `range`, which must lie in [`PageRange::MAPPABLE`]; pages come when they are touched. May wait. Costs no IPI and no flush: what was not
-    /// present is cached by nobody. A file may be mapped beyond its end: an access there is [`Error::BeyondFile`] until the file
-    /// has become longer.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchSpace`], [`Error::NoSuchFile`], [`Error::BadRange`] (also beyond page 2^40 of a file), [`Error::NotMappable`],
-    /// [`Error::Overlaps`], [`Error::MapCount`], [`Error::OutOfMemory`].
-    pub fn map(&self, id: SpaceId, range: PageRange, backing: Backing, prot: Prot) -> Result<(), Error> {
-        let _scope = charge(self.platform(), Scope::Map);
-        let p = self.platform();
-        let range = check_mappable(range)?;
-        self.find_space(id)?;
-        if let Some((file, offset)) = backing.file() {
-            self.find_file(file)?;
-            if offset.checked_add(range.pages).is_none_or(|end| end > MAX_PAGES) {
-                return Err(Error::BadRange);
-            }
-        }
-        let handle = self.root.vmas.reserve(self, AllocFrom::HERE)?.commit();
-        let own = !matches!(backing, Backing::File { .. });
-        let anon_vma = match if own { self.new_anon_vma() } else { Ok(None) } {
-            Ok(anon_vma) => anon_vma,
-            Err(error) => {
-                self.release_vma(handle);
-                return Err(error);
-            }
-        };
-        let give_back = || {
-            self.release_vma(handle);
-            anon_vma.into_iter().for_each(|anon_vma| self.release_anon_vma(anon_vma));
-        };
-        let free = self.write_lock(id).and_then(|(space, alone)| match self.first_mapped(space, range) {
-            Some(clash) => Err(Error::Overlaps(clash)),
-            None => self.check_map_count(space).map(|()| (space, alone)),
-        });
-        let (space, _alone) = match free {
-            Ok(found) => found,
-            Err(error) => {
-                give_back();
-                return Err(error);
-            }
-        };
-        self.settle(id, space, range, &mut Work::begin(self));
-        let vma = self.vma(handle);
-        vma.describe(p, id, range, backing, prot);
-        let mut spare = None;
-        if let Some(own) = anon_vma {
-            let neighbour = self.neighbours_anon_vma(space, range);
-            spare = neighbour.map(|_| own);
-            let (anon_vma, index) = neighbour.unwrap_or((own, range.start.0));
-            vma.join(p, anon_vma, index);
-        }
-        let alone = self.lock_rmap(vma);
-        // Looked at again, now that nobody can end it.
-        if let Err(error) = backing.file().map_or(Ok(()), |(file, _)| self.find_file(file).map(drop)) {
-            drop(alone);
-            give_back();
-            return Err(error);
-        }
-        self.link_vma(space, handle);
-        drop(alone);
-        spare.into_iter().for_each(|anon_vma| self.release_anon_vma(anon_vma));
-        self.merge_vmas(space, range, &mut Work::begin(self));
-        Ok(())
-    }
-
-    /// Unmaps `range`, all of which must be mapped. When it returns no CPU can use any of it, not even by an
-    /// entry that reclaim cleared and left for later (INV-4). May wait.
-    ///
-    /// One flush, however many pages: at most one IPI per CPU that uses the space and is neither lazy nor this one.
-    /// Where whole page tables become empty they are freed, and lazy CPUs are interrupted too (INV-9). None if no page
-    /// was present, no table goes and nothing is deferred.
-    ///
-    /// With `free=sweep` small anonymous pages cost none, unless a table goes: other CPUs may use them until their next sweep,
-    /// and nobody else gets their frames or their addresses before that (INV-14).
-    ///
-    /// # Errors
-    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a VMA or a large
-    /// page must be split, and [`Error::MapCount`] when a VMA must.
-    pub fn unmap(&self, id: SpaceId, range: PageRange) -> Result<(), Error> {
-        let _scope = charge(self.platform(), Scope::Unmap);
-        let p = self.platform();
-        let range = check_range(range)?;
-        let mut work = Work::begin(self);
-        let (space, _alone) = self.write_lock(id)?;
-        if let Some(hole) = self.first_unmapped(space, range, &mut work) {
-            return Err(Error::NotMapped(hole));
-        }
-        // A VMA that goes on at both ends becomes two, and only that one needs a slot.
-        let inside =
-            |(_, vma): (u32, &Vma)| vma.range(p).start < range.start && vma.range(p).end() > range.end();
-        let spare = match self.vma_from(space, range.start).is_some_and(inside) {
-            true => Some(self.new_vma(space)?),
-            false => None,
-        };
-        let ends = [range.start, range.end()];
-        if let Err(error) = ends.into_iter().try_for_each(|at| self.split_large_at(space, at)) {
-            spare.into_iter().for_each(|spare| self.release_vma(spare));
-            return Err(error);
-        }
-        let mut gather = Gather::begin(p, space);
-        let mut parking = Parking::begin(self);
-        self.take_range(id, space, range, (&mut gather, &mut parking), &mut work);
-        let gap = self.gap_around(space, range);
-        if !table::goes(range, gap) && self.park((id, space), range, &parking, &gather, &mut work) {
-            gather.already_flushed(p).done();
-            self.cut_vmas(id, space, range, spare, &mut work);
-            return Ok(());
-        }
-        gather.add_tables(table::unhook(self, space.root(p), range, gap), range);
-        let flushed = gather.flush(self, id, FlushReason::Unmap, Rule::FlushBeforeUnmapReturns);
-        self.cut_vmas(id, space, range, spare, &mut work);
-        self.drop_taken(space, range, flushed, &mut work);
-        self.revoke(id, space, range, Revoked::All);
-        Ok(())
     }
 }

@@ -18,6 +18,7 @@ use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::space::parking::Parking;
 use crate::space::range::Gather;
+use crate::view::Space;
 use crate::vma::{SpaceState, Vma, check_mappable, check_range};
 
 /// Entries carried at a time.
@@ -35,7 +36,7 @@ impl Carried {
     }
 }
 
-impl<'p, P: Platform> Manager<'p, P> {
+impl<'p, P: Platform> Space<'_, 'p, P> {
     /// Moves `from`, all of which must be mapped, so that it begins at `to`, where nothing may be mapped. Pages keep
     /// their frames; large pages become small ones. When it returns no CPU can use the old addresses (INV-4), and no
     /// CPU could use both at any time (PITFALLS 5). May wait.
@@ -46,49 +47,65 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMappable`], [`Error::NotMapped`], [`Error::Overlaps`] (also
     /// where the two ranges overlap), [`Error::OutOfMemory`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// let heap = PageRange::new(PageNumber(0x400), 16);
+    /// space.map(heap, Backing::Anonymous, Prot::ReadWrite)?;
+    /// space.fault(heap.start.addr(), UserAccess::Write)?;
+    /// let frame = space.lookup(heap.start)?.frame();
+    /// space.move_range(heap, PageNumber(0x800))?;
+    /// assert_eq!(space.lookup(PageNumber(0x800))?.frame(), frame);
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "mremap")]
-    pub fn move_range(&self, id: SpaceId, from: PageRange, to: PageNumber) -> Result<(), Error> {
-        let _scope = charge(self.platform(), Scope::MoveRange);
-        let p = self.platform();
+    pub fn move_range(&self, from: PageRange, to: PageNumber) -> Result<(), Error> {
+        let Space { mm, id } = *self;
+        let _scope = charge(mm.platform(), Scope::MoveRange);
+        let p = mm.platform();
         let from = check_range(from)?;
         let target = check_mappable(PageRange::new(to, from.pages))?;
-        let mut work = Work::begin(self);
-        let (space, _alone) = self.write_lock(id)?;
-        if let Some(clash) = self.first_mapped(space, target) {
+        let mut work = Work::begin(mm);
+        let (space, _alone) = mm.write_lock(id)?;
+        if let Some(clash) = mm.first_mapped(space, target) {
             return Err(Error::Overlaps(clash));
         }
-        self.split_vmas(id, space, from, &mut work)?;
-        let ready = self
+        mm.split_vmas(id, space, from, &mut work)?;
+        let ready = mm
             .split_all_large(space, from, &mut work)
-            .and_then(|()| self.make_way(space, from, to, &mut work))
-            .and_then(|()| self.link_moved((id, space), from, to, &mut work));
+            .and_then(|()| mm.make_way(space, from, to, &mut work))
+            .and_then(|()| mm.link_moved((id, space), from, to, &mut work));
         if let Err(error) = ready {
-            self.merge_vmas(space, from, &mut work);
+            mm.merge_vmas(space, from, &mut work);
             return Err(error);
         }
         let mut gather = Gather::begin(p, space);
-        self.settle(id, space, target, &mut work);
-        self.take_range(id, space, from, (&mut gather, &mut Parking::never()), &mut work);
-        gather.flush(self, id, FlushReason::Move, Rule::FlushBeforeMove).done();
+        mm.settle(id, space, target, &mut work);
+        mm.take_range(id, space, from, (&mut gather, &mut Parking::never()), &mut work);
+        gather.flush(mm, id, FlushReason::Move, Rule::FlushBeforeMove).done();
         let there = |page: PageNumber| PageNumber(page.0 - from.start.0 + to.0);
-        while let Some((handle, vma)) = self.vma_inside(space, from) {
-            let together = || self.lock_rmap(vma);
+        while let Some((handle, vma)) = mm.vma_inside(space, from) {
+            let together = || mm.lock_rmap(vma);
             let units = cost::ENTRY;
-            self.carry(space, vma.range(p), (&mut work, units), together, |page, entry| {
+            mm.carry(space, vma.range(p), (&mut work, units), together, |page, entry| {
                 let new = there(page);
-                let moved = if entry.is_taken() { self.without_busy_write(entry.restored()) } else { entry };
-                if let Way::Small(leaf) = table::find(self, space.root(p), new) {
-                    leaf.lock(self).write(new, moved);
+                let moved = if entry.is_taken() { mm.without_busy_write(entry.restored()) } else { entry };
+                if let Way::Small(leaf) = table::find(mm, space.root(p), new) {
+                    leaf.lock(mm).write(new, moved);
                 }
                 if moved.is_mapped() {
-                    self.emit(Event::Mapped { space: id, page: new, frame: entry.frame(), pages: 1 });
+                    mm.emit(Event::Mapped { space: id, page: new, frame: entry.frame(), pages: 1 });
                 }
             });
-            self.remove_vma(space, handle, self.lock_rmap(vma));
+            mm.remove_vma(space, handle, mm.lock_rmap(vma));
             work.did(cost::LINK);
         }
-        self.revoke(id, space, from, Revoked::All);
-        self.merge_vmas(space, target, &mut work);
+        mm.revoke(id, space, from, Revoked::All);
+        mm.merge_vmas(space, target, &mut work);
         Ok(())
     }
 
@@ -101,76 +118,93 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::NoSuchNode`], [`Error::BadRange`], [`Error::NotMapped`], [`Error::OutOfMemory`]
     /// (no table to split a large page).
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// let heap = PageRange::new(PageNumber(0x400), 16);
+    /// space.map(heap, Backing::Anonymous, Prot::ReadWrite)?;
+    /// space.fault(heap.start.addr(), UserAccess::Write)?;
+    /// assert_eq!(space.migrate(heap, NodeId(0))?, 0); // it is there
+    /// assert_eq!(space.migrate(heap, NodeId(1)), Err(Error::NoSuchNode));
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "move_pages")]
-    pub fn migrate(&self, id: SpaceId, range: PageRange, to: NodeId) -> Result<u64, Error> {
-        let _scope = charge(self.platform(), Scope::Migrate);
-        let p = self.platform();
+    pub fn migrate(&self, range: PageRange, to: NodeId) -> Result<u64, Error> {
+        let Space { mm, id } = *self;
+        let _scope = charge(mm.platform(), Scope::Migrate);
+        let p = mm.platform();
         let range = check_range(range)?;
-        let mut work = Work::begin(self);
-        let (space, _alone) = self.write_lock(id)?;
-        if !self.has_node(to) {
+        let mut work = Work::begin(mm);
+        let (space, _alone) = mm.write_lock(id)?;
+        if !mm.has_node(to) {
             return Err(Error::NoSuchNode);
         }
-        if let Some(hole) = self.first_unmapped(space, range, &mut work) {
+        if let Some(hole) = mm.first_unmapped(space, range, &mut work) {
             return Err(Error::NotMapped(hole));
         }
-        self.split_all_large(space, range, &mut work)?;
+        mm.split_all_large(space, range, &mut work)?;
         let mut gather = Gather::begin(p, space);
-        self.visit(space, range, (&mut work, cost::ENTRY), |leaf, page, entry, pages| {
+        mm.visit(space, range, (&mut work, cost::ENTRY), |leaf, page, entry, pages| {
             if !entry.is_mapped() {
                 return;
             }
-            let frame = self.memmap().get(entry.frame());
+            let frame = mm.memmap().get(entry.frame());
             let elsewhere = Frame::node_of(frame.state.get(p)) != to;
             // What has a swap slot stays where it is: the slot would lead to the old frame.
-            let in_swap = self.slot_of(entry.frame()).is_some();
+            let in_swap = mm.slot_of(entry.frame()).is_some();
             if !elsewhere || frame.kind(p) != Kind::Anon || frame.maps.get(p) != 1 || in_swap {
                 return;
             }
             let old = leaf.take(page);
             leaf.write(page, old.taken());
-            self.emit(Event::Unmapped { space: id, page, frame: old.frame(), pages: 1, deferred: false });
+            mm.emit(Event::Unmapped { space: id, page, frame: old.frame(), pages: 1, deferred: false });
             // Read-only ones too (PITFALLS 6): a CPU would go on reading the old frame.
-            if self.may_be_cached(space, page, old)
+            if mm.may_be_cached(space, page, old)
                 && (old.has(Entry::WRITABLE) || !p.broken(Rule::FlushNarrowed))
             {
                 gather.add(page, pages);
             }
         });
-        gather.flush(self, id, FlushReason::Migrate, Rule::FlushBeforeMigrate).done();
+        gather.flush(mm, id, FlushReason::Migrate, Rule::FlushBeforeMigrate).done();
         let mut moved = 0;
-        self.carry(
+        mm.carry(
             space,
             range,
             (&mut work, cost::FRAME),
             || (),
             |page, entry| {
                 if entry.is_swapped() {
-                    if let Way::Small(leaf) = table::find(self, space.root(p), page) {
-                        leaf.lock(self).write(page, entry);
+                    if let Way::Small(leaf) = table::find(mm, space.root(p), page) {
+                        leaf.lock(mm).write(page, entry);
                     }
                     return;
                 }
                 let old = entry.frame();
-                let new = self.copy_to(old, to);
+                let new = mm.copy_to(old, to);
                 moved += u64::from(new.is_some());
                 let frame = new.unwrap_or(old);
-                if let Way::Small(leaf) = table::find(self, space.root(p), page) {
-                    leaf.lock(self).write(page, entry.restored().leading_to(frame));
+                if let Way::Small(leaf) = table::find(mm, space.root(p), page) {
+                    leaf.lock(mm).write(page, entry.restored().leading_to(frame));
                 }
-                self.emit(Event::Mapped { space: id, page, frame, pages: 1 });
+                mm.emit(Event::Mapped { space: id, page, frame, pages: 1 });
                 if let Some(new) = new {
-                    self.emit(Event::Migrated);
-                    self.drop_mapping(old);
-                    if self.config().swap {
-                        self.lru_add(new);
+                    mm.emit(Event::Migrated);
+                    mm.drop_mapping(old);
+                    if mm.config().swap {
+                        mm.lru_add(new);
                     }
                 }
             },
         );
         Ok(moved)
     }
+}
 
+impl<'p, P: Platform> Manager<'p, P> {
     /// A copy of an anonymous page that nobody can write to now, on this node; it has the mapping's hold.
     fn copy_to(&self, old: FrameNumber, to: NodeId) -> Option<FrameNumber> {
         let p = self.platform();

@@ -207,7 +207,13 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Nothing that was parked in this range can be used any more when it returns: something else will be mapped there. By who
     /// has the VMAs alone. At most one IPI for each CPU that uses the space; none where the sweep is over.
-    pub(super) fn settle(&self, id: SpaceId, space: &SpaceState, range: PageRange, work: &mut Work<'_, 'p, P>) {
+    pub(super) fn settle(
+        &self,
+        id: SpaceId,
+        space: &SpaceState,
+        range: PageRange,
+        work: &mut Work<'_, 'p, P>,
+    ) {
         if !self.parks() {
             return;
         }

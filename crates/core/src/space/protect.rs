@@ -1,11 +1,9 @@
 //! Change what may be done with a range.
 
-use crate::Manager;
 use crate::addr::PageRange;
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::{FlushReason, Revoked};
-use crate::handle::SpaceId;
 use crate::memmap::flag;
 use crate::paging::{Entry, Prot};
 use crate::platform::Platform;
@@ -13,9 +11,10 @@ use crate::profile::Scope;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::space::range::Gather;
+use crate::view::Space;
 use crate::vma::check_range;
 
-impl<'p, P: Platform> Manager<'p, P> {
+impl<'p, P: Platform> Space<'_, 'p, P> {
     /// Changes what may be done with `range`, all of which must be mapped. When it returns no CPU can do what is no
     /// longer permitted (INV-4). May wait.
     ///
@@ -26,15 +25,29 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a VMA or a large
     /// page must be split.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// let heap = PageRange::new(PageNumber(0x400), 16);
+    /// space.map(heap, Backing::Anonymous, Prot::ReadWrite)?;
+    /// space.protect(heap, Prot::Read)?;
+    /// assert_eq!(space.fault(heap.start.addr(), UserAccess::Write), Err(Error::NotPermitted(heap.start)));
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "mprotect")]
-    pub fn protect(&self, id: SpaceId, range: PageRange, prot: Prot) -> Result<(), Error> {
-        let _scope = charge(self.platform(), Scope::Protect);
-        let p = self.platform();
+    pub fn protect(&self, range: PageRange, prot: Prot) -> Result<(), Error> {
+        let Space { mm, id } = *self;
+        let _scope = charge(mm.platform(), Scope::Protect);
+        let p = mm.platform();
         let range = check_range(range)?;
-        let mut work = Work::begin(self);
-        let (space, _alone) = self.write_lock(id)?;
-        self.split_vmas(id, space, range, &mut work)?;
-        for (_, vma) in self.vmas_from(space, range.start) {
+        let mut work = Work::begin(mm);
+        let (space, _alone) = mm.write_lock(id)?;
+        mm.split_vmas(id, space, range, &mut work)?;
+        for (_, vma) in mm.vmas_from(space, range.start) {
             if vma.range(p).start >= range.end() {
                 break;
             }
@@ -42,7 +55,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             work.did(cost::VMA);
         }
         let mut gather = Gather::begin(p, space);
-        self.visit(space, range, (&mut work, cost::ENTRY), |leaf, page, entry, pages| {
+        mm.visit(space, range, (&mut work, cost::ENTRY), |leaf, page, entry, pages| {
             if !entry.is_mapped() {
                 return;
             }
@@ -55,9 +68,9 @@ impl<'p, P: Platform> Manager<'p, P> {
                 };
                 // Until the flush a CPU may go on writing; where a clean entry lets it, no dirty bit will tell (INV-11).
                 if old.may_be_dirty(p) && !p.broken(Rule::DirtyBeforeUnlock) {
-                    self.memmap().get(old.frame()).set_flags(p, flag::DIRTY);
+                    mm.memmap().get(old.frame()).set_flags(p, flag::DIRTY);
                 }
-                if self.may_be_cached(space, page, old) {
+                if mm.may_be_cached(space, page, old) {
                     gather.add(page, pages);
                 }
             }
@@ -66,7 +79,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             // what is this space's alone has nobody to ask.
             let own = || {
                 // A large page is never shared. Of a page that somebody works on a fault will see.
-                pages > 1 || self.has_only_mapping(entry.frame()) == Some(true)
+                pages > 1 || mm.has_only_mapping(entry.frame()) == Some(true)
             };
             let read_only = gained & Entry::WRITABLE != 0 && !own();
             let (gained, prot) =
@@ -78,13 +91,13 @@ impl<'p, P: Platform> Manager<'p, P> {
                 leaf.set_bits(page, gained);
             }
         });
-        gather.flush(self, id, FlushReason::Protect, Rule::FlushBeforeProtectReturns).done();
+        gather.flush(mm, id, FlushReason::Protect, Rule::FlushBeforeProtectReturns).done();
         match prot {
-            Prot::None => self.revoke(id, space, range, Revoked::All),
-            Prot::Read => self.revoke(id, space, range, Revoked::Writes),
+            Prot::None => mm.revoke(id, space, range, Revoked::All),
+            Prot::Read => mm.revoke(id, space, range, Revoked::Writes),
             Prot::ReadWrite => {}
         }
-        self.merge_vmas(space, range, &mut work);
+        mm.merge_vmas(space, range, &mut work);
         Ok(())
     }
 }

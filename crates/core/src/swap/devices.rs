@@ -16,6 +16,7 @@ use crate::platform::{Platform, Store};
 use crate::profile::Scope;
 use crate::resched::{Work, cost};
 use crate::sync::{SpinLock, Word32};
+use crate::view::Swap;
 use crate::writeback::Backoff;
 use crate::zeroed::Zeroed;
 
@@ -53,6 +54,118 @@ pub(crate) struct SwapDevices {
 
 // SAFETY: atomics and locks; lists are made before use.
 unsafe impl Zeroed for SwapDevices {}
+
+impl<'p, P: Platform> Swap<'_, 'p, P> {
+    /// How full swap is. A moment's truth.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// mm.swap().on(0, 1024, 0)?;
+    /// assert_eq!(mm.swap().usage().slots, 1024);
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn usage(&self) -> SwapUsage {
+        let mm = self.mm;
+        let p = mm.platform();
+        let mut usage = SwapUsage::default();
+        for area in mm.areas().map(|index| mm.area(index)).filter(|area| area.is_used(p)) {
+            let slots = u64::from(area.clusters.get(p)) * u64::from(CLUSTER);
+            usage.slots += slots;
+            usage.failing += if area.backoff.is_failing(p) { slots } else { 0 };
+            usage.used += u64::from(area.counts.used.get(p));
+            usage.cached += u64::from(area.counts.cached.get(p));
+        }
+        usage
+    }
+
+    /// Begins to use a swap device of so many pages. Pages go to the device of the highest priority that has room, and to
+    /// devices of equal priority by turns. `device` is the number in [`Store::Swap`]. Takes 8 bytes of memory for each
+    /// page of the device. May wait for memory.
+    ///
+    /// # Errors
+    /// [`Error::NoSwap`] unless [`Config::swap`](crate::Config::swap) was set; [`Error::BadRange`] for fewer than 512
+    /// pages or more than 1 TiB in all; [`Error::NoSuchSwapDevice`] if it is in use; [`Error::TooMany`] devices;
+    /// [`Error::OutOfMemory`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// mm.swap().on(0, 1024, 0)?;
+    /// assert_eq!(mm.swap().on(0, 1024, 0), Err(Error::NoSuchSwapDevice));
+    /// # Ok(())
+    /// # });
+    /// ```
+    #[doc(alias = "swapon")]
+    pub fn on(&self, device: u32, pages: u64, priority: i16) -> Result<(), Error> {
+        let mm = self.mm;
+        if !mm.config().swap {
+            return Err(Error::NoSwap);
+        }
+        // What is left of the last cluster is not used.
+        let clusters = pages / u64::from(CLUSTER);
+        if clusters == 0 || clusters > u64::from(MAX_SLOT / CLUSTER) {
+            return Err(Error::BadRange);
+        }
+        let clusters = clusters as u32;
+        let index = mm.claim_area(device, clusters)?;
+        let (p, area) = (mm.platform(), mm.area(index));
+        if let Err(error) = mm.make_clusters(index, clusters) {
+            mm.end_area(area);
+            return Err(error);
+        }
+        area.priority.set(p, (i32::from(priority) + (1 << 15)) as u32);
+        // Release: partner of the Acquire in `is_open`.
+        area.state.store(p, state::OPEN, Ordering::Release);
+        Ok(())
+    }
+
+    /// Brings all pages of a swap device back into memory, and uses it no more. May wait, and takes long; pages that the
+    /// device cannot give back stay where they are, and so does the device then.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSwapDevice`]; [`Error::SwapDevice`] for the first page that could not be read: nothing goes to the
+    /// device any more, and it can be asked again; [`Error::OutOfMemory`], likewise.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// mm.swap().on(0, 1024, 0)?;
+    /// mm.swap().off(0)?;
+    /// assert_eq!(mm.swap().usage().slots, 0);
+    /// # Ok(())
+    /// # });
+    /// ```
+    #[doc(alias = "swapoff")]
+    pub fn off(&self, device: u32) -> Result<(), Error> {
+        let mm = self.mm;
+        let (p, swap) = (mm.platform(), &mm.root.swap);
+        let _scope = charge(p, Scope::SwapOff);
+        let area = {
+            let _guard = swap.lock.lock(mm);
+            let own = |area: &&Area| area.is_used(p) && area.device.get(p) == device;
+            let area = swap.areas.iter().find(own).ok_or(Error::NoSuchSwapDevice)?;
+            if area.state.get(p) == state::BUSY {
+                return Err(Error::NoSuchSwapDevice);
+            }
+            area.state.store(p, state::BUSY, Ordering::Release);
+            area
+        };
+        if let Err(error) = mm.bring_all_back(area) {
+            area.state.store(p, state::GONE, Ordering::Release);
+            return Err(error);
+        }
+        mm.end_area(area);
+        if let Some(devices) = p.device() {
+            devices.end(Store::Swap(device));
+        }
+        Ok(())
+    }
+}
 
 impl<'p, P: Platform> Manager<'p, P> {
     pub(crate) fn area(&self, index: usize) -> &'p Area {
@@ -96,22 +209,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Whether slots are short: more than half are in use. Then who has a page in memory does not keep its slot for
     /// later (Linux's rule).
     pub(crate) fn swap_is_tight(&self) -> bool {
-        let usage = self.swap_usage();
+        let usage = self.swap().usage();
         usage.used * 2 > usage.slots
-    }
-
-    /// How full swap is. A moment's truth.
-    pub fn swap_usage(&self) -> SwapUsage {
-        let p = self.platform();
-        let mut usage = SwapUsage::default();
-        for area in self.areas().map(|index| self.area(index)).filter(|area| area.is_used(p)) {
-            let slots = u64::from(area.clusters.get(p)) * u64::from(CLUSTER);
-            usage.slots += slots;
-            usage.failing += if area.backoff.is_failing(p) { slots } else { 0 };
-            usage.used += u64::from(area.counts.used.get(p));
-            usage.cached += u64::from(area.counts.cached.get(p));
-        }
-        usage
     }
 
     /// The word with the frame of a cluster, plus one, if its directory is made.
@@ -130,37 +229,6 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub(super) fn cluster_frame(&self, slot: u32) -> FrameNumber {
         let word = self.cluster_word(slot / CLUSTER).expect("a slot that was given out has a cluster");
         FrameNumber(word.load(self.platform(), Ordering::Acquire) - 1)
-    }
-
-    /// Begins to use a swap device of so many pages. Pages go to the device of the highest priority that has room, and to
-    /// devices of equal priority by turns. `device` is the number in [`Store::Swap`]. Takes 8 bytes of memory for each
-    /// page of the device. May wait for memory.
-    ///
-    /// # Errors
-    /// [`Error::NoSwap`] unless [`Config::swap`](crate::Config::swap) was set; [`Error::BadRange`] for fewer than 512
-    /// pages or more than 1 TiB in all; [`Error::NoSuchSwapDevice`] if it is in use; [`Error::TooMany`] devices;
-    /// [`Error::OutOfMemory`].
-    #[doc(alias = "swapon")]
-    pub fn swap_on(&self, device: u32, pages: u64, priority: i16) -> Result<(), Error> {
-        if !self.config().swap {
-            return Err(Error::NoSwap);
-        }
-        // What is left of the last cluster is not used.
-        let clusters = pages / u64::from(CLUSTER);
-        if clusters == 0 || clusters > u64::from(MAX_SLOT / CLUSTER) {
-            return Err(Error::BadRange);
-        }
-        let clusters = clusters as u32;
-        let index = self.claim_area(device, clusters)?;
-        let (p, area) = (self.platform(), self.area(index));
-        if let Err(error) = self.make_clusters(index, clusters) {
-            self.end_area(area);
-            return Err(error);
-        }
-        area.priority.set(p, (i32::from(priority) + (1 << 15)) as u32);
-        // Release: partner of the Acquire in `is_open`.
-        area.state.store(p, state::OPEN, Ordering::Release);
-        Ok(())
     }
 
     /// An area for a device, with numbers for its clusters that no other has.
@@ -237,37 +305,6 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (p, area) = (self.platform(), self.area_of(slot));
         // Nothing is undone if another CPU noted it first.
         _ = area.state.replace(p, state::OPEN, state::GONE, Ordering::AcqRel);
-    }
-
-    /// Brings all pages of a swap device back into memory, and uses it no more. May wait, and takes long; pages that the
-    /// device cannot give back stay where they are, and so does the device then.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchSwapDevice`]; [`Error::SwapDevice`] for the first page that could not be read: nothing goes to the
-    /// device any more, and it can be asked again; [`Error::OutOfMemory`], likewise.
-    #[doc(alias = "swapoff")]
-    pub fn swap_off(&self, device: u32) -> Result<(), Error> {
-        let (p, swap) = (self.platform(), &self.root.swap);
-        let _scope = charge(p, Scope::SwapOff);
-        let area = {
-            let _guard = swap.lock.lock(self);
-            let own = |area: &&Area| area.is_used(p) && area.device.get(p) == device;
-            let area = swap.areas.iter().find(own).ok_or(Error::NoSuchSwapDevice)?;
-            if area.state.get(p) == state::BUSY {
-                return Err(Error::NoSuchSwapDevice);
-            }
-            area.state.store(p, state::BUSY, Ordering::Release);
-            area
-        };
-        if let Err(error) = self.bring_all_back(area) {
-            area.state.store(p, state::GONE, Ordering::Release);
-            return Err(error);
-        }
-        self.end_area(area);
-        if let Some(devices) = p.device() {
-            devices.end(Store::Swap(device));
-        }
-        Ok(())
     }
 
     /// Nobody has a slot of it: its clusters may be another's.

@@ -1,6 +1,6 @@
 //! The one wrapper round memory that several CPUs share, and the locks made of it.
 //!
-//! Every access goes through [`Platform::touch`](crate::Platform::touch): the simulated machine charges the cache line there and
+//! Every access goes through [`Hooks::touch`](crate::platform::Hooks::touch): the simulated machine charges the cache line there and
 //! may switch to another CPU. Nothing may bypass it.
 
 mod biased;

@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::platform::Platform;
+use crate::platform::Hooks;
 use crate::step::Step;
 
 /// A word in the hands of a model: it has the methods of an atomic.
@@ -22,7 +22,7 @@ impl<'a, P, A, I> Modelled<'a, P, A, I> {
 macro_rules! methods {
     ($atomic:ident, $int:ident) => {
         #[allow(dead_code, reason = "the words have no use for all of them yet")]
-        impl<P: Platform> Modelled<'_, P, $atomic, $int> {
+        impl<P: Hooks> Modelled<'_, P, $atomic, $int> {
             #[track_caller]
             fn step(&self, step: Step, order: Ordering) -> $int {
                 self.p.model_step(self.word.into(), step, order).expect("only a replacement can fail") as $int

@@ -1,4 +1,4 @@
-//! The one wrapper round memory that several CPUs share. Every access goes through [`Platform::touch`].
+//! The one wrapper round memory that several CPUs share. Every access goes through [`Hooks::touch`].
 
 #[cfg(not(loom))]
 use core::sync::atomic::fence;
@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 #[cfg(loom)]
 use super::modelled;
-use crate::platform::{Access, Platform};
+use crate::platform::{Access, Hooks};
 
 macro_rules! word {
     ($name:ident, $atomic:ident, $int:ident, $about:literal) => {
@@ -23,13 +23,13 @@ macro_rules! word {
 
             #[cfg(not(loom))]
             #[inline(always)]
-            fn touch<P: Platform>(&self, p: &P, access: Access) -> &$atomic {
+            fn touch<P: Hooks>(&self, p: &P, access: Access) -> &$atomic {
                 p.touch((&raw const self.0).cast(), access);
                 &self.0
             }
             /// The same word, whose content a model may have.
             #[cfg(loom)]
-            fn touch<'a, P: Platform>(
+            fn touch<'a, P: Hooks>(
                 &'a self,
                 p: &'a P,
                 access: Access,
@@ -40,67 +40,67 @@ macro_rules! word {
             /// Loads.
             #[cfg_attr(loom, track_caller)]
             #[inline(always)]
-            pub fn load<P: Platform>(&self, p: &P, order: Ordering) -> $int {
+            pub fn load<P: Hooks>(&self, p: &P, order: Ordering) -> $int {
                 self.touch(p, Access::Read).load(order)
             }
             /// Stores.
             #[cfg_attr(loom, track_caller)]
             #[inline(always)]
-            pub fn store<P: Platform>(&self, p: &P, value: $int, order: Ordering) {
+            pub fn store<P: Hooks>(&self, p: &P, value: $int, order: Ordering) {
                 self.touch(p, Access::Write).store(value, order)
             }
             /// Loads under a lock or by the only writer.
             #[cfg_attr(loom, track_caller)]
             #[inline(always)]
-            pub fn get<P: Platform>(&self, p: &P) -> $int {
+            pub fn get<P: Hooks>(&self, p: &P) -> $int {
                 self.load(p, Ordering::Relaxed)
             }
             /// Stores under a lock.
             #[cfg_attr(loom, track_caller)]
             #[inline(always)]
-            pub fn set<P: Platform>(&self, p: &P, value: $int) {
+            pub fn set<P: Hooks>(&self, p: &P, value: $int) {
                 self.store(p, value, Ordering::Relaxed)
             }
             /// Swaps.
             #[cfg_attr(loom, track_caller)]
             #[inline(always)]
-            pub fn swap<P: Platform>(&self, p: &P, value: $int, order: Ordering) -> $int {
+            pub fn swap<P: Hooks>(&self, p: &P, value: $int, order: Ordering) -> $int {
                 self.touch(p, Access::Rmw).swap(value, order)
             }
             /// Adds; gives what was there.
             #[cfg_attr(loom, track_caller)]
             #[inline(always)]
-            pub fn fetch_add<P: Platform>(&self, p: &P, value: $int, order: Ordering) -> $int {
+            pub fn fetch_add<P: Hooks>(&self, p: &P, value: $int, order: Ordering) -> $int {
                 self.touch(p, Access::Rmw).fetch_add(value, order)
             }
             /// Subtracts; gives what was there.
             #[cfg_attr(loom, track_caller)]
             #[inline(always)]
-            pub fn fetch_sub<P: Platform>(&self, p: &P, value: $int, order: Ordering) -> $int {
+            pub fn fetch_sub<P: Hooks>(&self, p: &P, value: $int, order: Ordering) -> $int {
                 self.touch(p, Access::Rmw).fetch_sub(value, order)
             }
             /// Sets bits; gives what was there.
             #[cfg_attr(loom, track_caller)]
             #[inline(always)]
-            pub fn fetch_or<P: Platform>(&self, p: &P, value: $int, order: Ordering) -> $int {
+            pub fn fetch_or<P: Hooks>(&self, p: &P, value: $int, order: Ordering) -> $int {
                 self.touch(p, Access::Rmw).fetch_or(value, order)
             }
             /// Keeps only these bits; gives what was there.
             #[cfg_attr(loom, track_caller)]
             #[inline(always)]
-            pub fn fetch_and<P: Platform>(&self, p: &P, value: $int, order: Ordering) -> $int {
+            pub fn fetch_and<P: Hooks>(&self, p: &P, value: $int, order: Ordering) -> $int {
                 self.touch(p, Access::Rmw).fetch_and(value, order)
             }
             /// Raises to at least `value`; gives what was there.
             #[cfg_attr(loom, track_caller)]
             #[inline(always)]
-            pub fn fetch_max<P: Platform>(&self, p: &P, value: $int, order: Ordering) -> $int {
+            pub fn fetch_max<P: Hooks>(&self, p: &P, value: $int, order: Ordering) -> $int {
                 self.touch(p, Access::Rmw).fetch_max(value, order)
             }
             /// Replaces `old` by `new`, or gives what is there instead. Relaxed on failure.
             #[cfg_attr(loom, track_caller)]
             #[inline(always)]
-            pub fn replace<P: Platform>(
+            pub fn replace<P: Hooks>(
                 &self,
                 p: &P,
                 old: $int,
@@ -119,7 +119,7 @@ word!(Word64, AtomicU64, u64, "64 bits that several CPUs may use.");
 /// Orders a store before a load of something else, on all CPUs that do the same.
 #[cfg_attr(loom, track_caller)]
 #[inline(always)]
-pub(crate) fn full_fence<P: Platform>(p: &P) {
+pub(crate) fn full_fence<P: Hooks>(p: &P) {
     #[cfg(not(loom))]
     {
         let _ = p;

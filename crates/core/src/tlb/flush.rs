@@ -15,6 +15,7 @@ use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::rule::Rule;
 use crate::sync::full_fence;
+use crate::view::Space;
 
 /// Flushes `range` of a space (`None`: all) on every CPU that may hold it, and returns when it is gone.
 /// Entries were cleared or narrowed before. With `tables`, lazy CPUs let go of the space too (INV-9).
@@ -66,27 +67,52 @@ pub(crate) fn complete_deferred<P: Platform>(mm: &Manager<'_, P>, id: SpaceId) {
     }
 }
 
-impl<'p, P: Platform> Manager<'p, P> {
+impl<'p, P: Platform> Space<'_, 'p, P> {
     /// Flushes pages of a space on every CPU that may hold them. More pages than the flush ceiling flush
     /// the whole space. At most one IPI per CPU that uses the space; none for lazy CPUs and for this one.
     /// Any context but an interrupt handler.
     ///
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::BadRange`].
-    pub fn flush_range(&self, id: SpaceId, range: PageRange) -> Result<(), Error> {
-        self.find_space(id)?;
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// let heap = PageRange::new(PageNumber(0x400), 16);
+    /// space.map(heap, Backing::Anonymous, Prot::ReadWrite)?;
+    /// // After the kernel itself has changed what lies behind an entry.
+    /// space.flush_range(heap)?;
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn flush_range(&self, range: PageRange) -> Result<(), Error> {
+        let Space { mm, id } = *self;
+        mm.find_space(id)?;
         let range = crate::vma::check_range(range)?;
-        flush(self, id, Some(range), FlushReason::Asked, false);
+        flush(mm, id, Some(range), FlushReason::Asked, false);
         Ok(())
     }
 
-    /// Flushes a whole space, like [`flush_range`](Self::flush_range).
+    /// Flushes a whole space, like [`Space::flush_range`](crate::Space::flush_range).
     ///
     /// # Errors
     /// [`Error::NoSuchSpace`].
-    pub fn flush_space(&self, id: SpaceId) -> Result<(), Error> {
-        self.find_space(id)?;
-        flush(self, id, None, FlushReason::Asked, false);
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// space.flush()?;
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn flush(&self) -> Result<(), Error> {
+        let Space { mm, id } = *self;
+        mm.find_space(id)?;
+        flush(mm, id, None, FlushReason::Asked, false);
         Ok(())
     }
 }

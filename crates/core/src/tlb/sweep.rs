@@ -117,6 +117,16 @@ impl<P: Platform> Manager<'_, P> {
 
     /// Begins a sweep, unless one is under way, or the policy wants none. Reclaim does so by itself; this is for kernels that
     /// see a shortage coming. Any context. No IPI.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// mm.begin_sweep(); // with `unmap=quiet`; this policy wants none
+    /// assert!(mm.sweep_is_over());
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn begin_sweep(&self) {
         if !self.sweeps() {
             return;
@@ -128,6 +138,15 @@ impl<P: Platform> Manager<'_, P> {
 
     /// Looks whether the last sweep is over. Each CPU is looked at once in a sweep, and the first that has not taken part once
     /// in each look. Any context but an interrupt handler. No IPI.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// assert!(mm.sweep_is_over());
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn sweep_is_over(&self) -> bool {
         let (p, Sweeps { epochs, look }) = (self.platform(), &self.root.sweeps);
         if epochs.at_rest(p) {

@@ -41,20 +41,33 @@ use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::rule::Rule;
 use crate::sync::full_fence;
+use crate::view::Space;
 use crate::vma::SpaceState;
 
-impl<'p, P: Platform> Manager<'p, P> {
+impl<'p, P: Platform> Space<'_, 'p, P> {
     /// Loads a space on this CPU, which may then touch its user addresses. Any context but an interrupt
     /// handler. Sends no IPI; flushes this CPU only if it has no tag for the space, or missed a flush.
     ///
     /// # Errors
     /// [`Error::NoSuchSpace`], also when the space ends at this moment: then the CPU has no space loaded, or the one that it
-    /// had. [`Error::NotOnline`] on a CPU that has not called [`cpu_online`](Self::cpu_online).
-    pub fn switch_to(&self, id: SpaceId) -> Result<(), Error> {
-        let _scope = charge(self.platform(), Scope::SwitchTo);
-        let space = self.find_space(id)?;
-        let here = CpuGuard::new(self);
-        let (p, slot) = (self.platform(), here.slot());
+    /// had. [`Error::NotOnline`] on a CPU that has not called [`cpu_online`](crate::Manager::cpu_online).
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// space.switch_to()?;
+    /// assert_eq!(mm.loaded_space(), Some(space.id()));
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn switch_to(&self) -> Result<(), Error> {
+        let Space { mm, id } = *self;
+        let _scope = charge(mm.platform(), Scope::SwitchTo);
+        let space = mm.find_space(id)?;
+        let here = CpuGuard::new(mm);
+        let (p, slot) = (mm.platform(), here.slot());
         if slot.presence.word.get(p) == Presence::OFFLINE {
             return Err(Error::NotOnline);
         }
@@ -88,7 +101,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         //                                read mask: empty; free the tables
         //   load the new root: too late
         let old = slot.tlb.loaded();
-        let leave = || old.into_iter().for_each(|old| self.space_at(old).cpus.0.remove(p, here.cpu));
+        let leave = || old.into_iter().for_each(|old| mm.space_at(old).cpus.0.remove(p, here.cpu));
         let early = p.broken(Rule::LeaveMaskAfterLoad);
         if early {
             leave();
@@ -113,10 +126,24 @@ impl<'p, P: Platform> Manager<'p, P> {
         //   presence = ACTIVE, read generation again
         leave_lazy(&here)
     }
+}
 
+impl<'p, P: Platform> Manager<'p, P> {
     /// This CPU goes on without touching user addresses (a kernel thread, the idle loop): it keeps its space
-    /// loaded, and flushes that may wait leave it alone until [`leave_lazy`](Self::leave_lazy).
+    /// loaded, and flushes that may wait leave it alone until [`leave_lazy`](crate::Manager::leave_lazy).
     /// Any context but an interrupt handler. No IPI.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// space.switch_to()?;
+    /// mm.enter_lazy(); // the idle loop begins
+    /// assert_eq!(mm.leave_lazy(), Some(space.id())); // and ends
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn enter_lazy(&self) {
         let _scope = charge(self.platform(), Scope::EnterLazy);
         let here = CpuGuard::new(self);
@@ -126,7 +153,17 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// This CPU is about to touch addresses of its loaded space again: catches up with what it missed. Returns the space
     /// that is loaded; `None` if there is none any more: a flush that freed tables has unloaded it, or it has ended.
-    /// [`switch_to`](Self::switch_to) instead does both. Any context but an interrupt handler. No IPI.
+    /// [`Space::switch_to`](crate::Space::switch_to) instead does both. Any context but an interrupt handler. No IPI.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// mm.enter_lazy();
+    /// assert_eq!(mm.leave_lazy(), None); // no space was loaded
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn leave_lazy(&self) -> Option<SpaceId> {
         let here = CpuGuard::new(self);
         // It says the same as what is loaded then.
@@ -162,11 +199,32 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// This CPU lets go of its space, and leaves its mask. Any context but an interrupt handler. No IPI.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// space.switch_to()?;
+    /// mm.unload();
+    /// assert_eq!(mm.loaded_space(), None);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn unload(&self) {
         unload(&CpuGuard::new(self));
     }
 
     /// The space that this CPU has loaded, lazily or not.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// assert_eq!(mm.loaded_space(), None);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn loaded_space(&self) -> Option<SpaceId> {
         CpuGuard::new(self).slot().tlb.loaded().map(|slot| self.space_id(slot))
     }

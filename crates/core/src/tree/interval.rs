@@ -6,7 +6,7 @@
 //! O(log n).
 
 use super::{LEFT, Nodes, RIGHT, Tree, first_above};
-use crate::platform::Platform;
+use crate::platform::Hooks;
 use crate::sync::Word64;
 
 /// Nodes that are ranges. What [`Nodes::key`] returns begins with [`start`](Self::start), so that two that begin alike have
@@ -21,7 +21,7 @@ pub(crate) trait Intervals: Nodes {
 }
 
 /// Computes anew what a node keeps about all below it; says whether that is something new.
-pub(crate) fn update_end<P: Platform>(p: &P, nodes: &impl Intervals, handle: u32) -> bool {
+pub(crate) fn update_end<P: Hooks>(p: &P, nodes: &impl Intervals, handle: u32) -> bool {
     let below = nodes.links(handle).children(p).into_iter().flatten();
     let highest = below.map(|child| nodes.highest_end(child).get(p)).fold(nodes.end(handle), u64::max);
     let kept = nodes.highest_end(handle);
@@ -35,13 +35,13 @@ pub(crate) fn update_end<P: Platform>(p: &P, nodes: &impl Intervals, handle: u32
 
 impl Tree {
     /// The first range that holds `at`, in the order of keys. O(log n).
-    pub fn first_over<P: Platform>(&self, p: &P, nodes: &impl Intervals, at: u64) -> Option<u32> {
+    pub fn first_over<P: Hooks>(&self, p: &P, nodes: &impl Intervals, at: u64) -> Option<u32> {
         let top = self.top(p).filter(|&top| reaches(p, nodes, top, at))?;
         first_reaching(p, nodes, top, at).filter(|&found| nodes.start(found) <= at)
     }
 
     /// The same of those whose key is at least `from`. O(log n).
-    pub fn first_over_from<P: Platform, N: Intervals>(
+    pub fn first_over_from<P: Hooks, N: Intervals>(
         &self,
         p: &P,
         nodes: &N,
@@ -53,7 +53,7 @@ impl Tree {
     }
 
     /// The next range that holds `at`, after a node of the tree. O(log n).
-    pub fn next_over<P: Platform>(&self, p: &P, nodes: &impl Intervals, handle: u32, at: u64) -> Option<u32> {
+    pub fn next_over<P: Hooks>(&self, p: &P, nodes: &impl Intervals, handle: u32, at: u64) -> Option<u32> {
         let mut passed = handle;
         loop {
             // All at the left of `passed`, and itself, is done.
@@ -73,16 +73,16 @@ impl Tree {
 }
 
 /// Whether a range at or below a node ends after `at`.
-fn reaches<P: Platform>(p: &P, nodes: &impl Intervals, handle: u32, at: u64) -> bool {
+fn reaches<P: Hooks>(p: &P, nodes: &impl Intervals, handle: u32, at: u64) -> bool {
     nodes.highest_end(handle).get(p) > at
 }
 
-fn right_reaching<P: Platform>(p: &P, nodes: &impl Intervals, handle: u32, at: u64) -> Option<u32> {
+fn right_reaching<P: Hooks>(p: &P, nodes: &impl Intervals, handle: u32, at: u64) -> Option<u32> {
     nodes.links(handle).child(p, RIGHT).filter(|&right| reaches(p, nodes, right, at))
 }
 
 /// The first range at or below a node, which [`reaches`] so far, that ends after `at`.
-fn first_reaching<P: Platform>(p: &P, nodes: &impl Intervals, mut node: u32, at: u64) -> Option<u32> {
+fn first_reaching<P: Hooks>(p: &P, nodes: &impl Intervals, mut node: u32, at: u64) -> Option<u32> {
     loop {
         match nodes.links(node).child(p, LEFT) {
             Some(left) if reaches(p, nodes, left, at) => node = left,

@@ -7,8 +7,6 @@ use core::cell::Cell;
 use proptest::prelude::*;
 
 use super::*;
-use crate::addr::{FrameNumber, Nanos, NodeId, PhysAddr, VirtAddr};
-use crate::cpu::{CpuId, CpuSet};
 use crate::platform::Access;
 use crate::sync::Word64;
 
@@ -25,64 +23,9 @@ impl Touches {
     }
 }
 
-// SAFETY: nobody gets memory, a CPU or a flush from it.
-unsafe impl Platform for Touches {
+impl Hooks for Touches {
     fn touch(&self, _: *const u8, _: Access) {
         self.0.set(self.0.get() + 1);
-    }
-    fn this_cpu(&self) -> CpuId {
-        unreachable!()
-    }
-    fn possible_cpus(&self) -> u32 {
-        unreachable!()
-    }
-    fn is_online(&self, _: CpuId) -> bool {
-        unreachable!()
-    }
-    fn node_of(&self, _: CpuId) -> NodeId {
-        unreachable!()
-    }
-    fn distance(&self, _: NodeId, _: NodeId) -> u32 {
-        unreachable!()
-    }
-    fn flush_page(&self, _: VirtAddr) {
-        unreachable!()
-    }
-    fn flush_space(&self) {
-        unreachable!()
-    }
-    fn flush_kernel_page(&self, _: VirtAddr) {
-        unreachable!()
-    }
-    fn flush_kernel(&self) {
-        unreachable!()
-    }
-    fn load_space(&self, _: FrameNumber, _: u16, _: bool) {
-        unreachable!()
-    }
-    fn interrupt(&self, _: &CpuSet) {
-        unreachable!()
-    }
-    fn irqs_off(&self) -> bool {
-        unreachable!()
-    }
-    fn irqs_on(&self) {
-        unreachable!()
-    }
-    fn direct(&self, _: PhysAddr) -> *mut u8 {
-        unreachable!()
-    }
-    fn clear_frame(&self, _: FrameNumber) {
-        unreachable!()
-    }
-    fn copy_frame(&self, _: FrameNumber, _: FrameNumber) {
-        unreachable!()
-    }
-    fn now(&self) -> Nanos {
-        unreachable!()
-    }
-    fn pause(&self, _: u32) {
-        unreachable!()
     }
 }
 

@@ -229,7 +229,12 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The VMA that holds `page`. Under the VMA lock.
-    pub(crate) fn find_vma(&self, id: SpaceId, space: &SpaceState, page: PageNumber) -> Option<(u32, &'p Vma)> {
+    pub(crate) fn find_vma(
+        &self,
+        id: SpaceId,
+        space: &SpaceState,
+        page: PageNumber,
+    ) -> Option<(u32, &'p Vma)> {
         let p = self.platform();
         // This CPU's last fault was probably in the same VMA.
         let shape = space.shape.get(p);
@@ -254,7 +259,11 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The VMAs of a space from the first whose end lies above `page`. Under the VMA lock.
-    pub(crate) fn vmas_from(&self, space: &SpaceState, page: PageNumber) -> impl Iterator<Item = (u32, &'p Vma)> {
+    pub(crate) fn vmas_from(
+        &self,
+        space: &SpaceState,
+        page: PageNumber,
+    ) -> impl Iterator<Item = (u32, &'p Vma)> {
         core::iter::successors(self.vma_from(space, page), |&(before, _)| {
             let handle = space.by_address.next(self.platform(), &ByAddress(self), before)?;
             Some((handle, self.vma(handle)))
@@ -323,7 +332,12 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Makes `page` a border between VMAs. Under the VMA lock, held alone. May wait for memory.
-    pub(crate) fn split_vma_at(&self, id: SpaceId, space: &SpaceState, page: PageNumber) -> Result<(), Error> {
+    pub(crate) fn split_vma_at(
+        &self,
+        id: SpaceId,
+        space: &SpaceState,
+        page: PageNumber,
+    ) -> Result<(), Error> {
         let p = self.platform();
         let Some((handle, vma)) = self.vma_from(space, page) else { return Ok(()) };
         let whole = vma.range(p);

@@ -104,7 +104,11 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// The `anon_vma` of a neighbour of `range`, and the index with which the range goes on in it: so that neighbours that are
     /// mapped one by one can become one VMA.
-    pub(crate) fn neighbours_anon_vma(&self, space: &SpaceState, range: PageRange) -> Option<(AnonVmaId, u64)> {
+    pub(crate) fn neighbours_anon_vma(
+        &self,
+        space: &SpaceState,
+        range: PageRange,
+    ) -> Option<(AnonVmaId, u64)> {
         let p = self.platform();
         let before = || {
             let (_, vma) = self.vma_before(space, range.start)?;

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::platform::Platform;
+use crate::platform::Hooks;
 use crate::pool::{Goes, Pooled};
 use crate::sync::{Word32, Word64};
 use crate::zeroed::Zeroed;
@@ -75,7 +75,7 @@ impl VmapBlock {
     }
 
     /// Claims so many pages; gives their place in the block.
-    pub(super) fn claim<P: Platform>(&self, p: &P, block_pages: u64, pages: u64) -> Option<u64> {
+    pub(super) fn claim<P: Hooks>(&self, p: &P, block_pages: u64, pages: u64) -> Option<u64> {
         self.parts(block_pages).iter().enumerate().find_map(|(index, part)| {
             let mut free = part.free.load(p, Ordering::Relaxed);
             loop {
@@ -89,14 +89,14 @@ impl VmapBlock {
         })
     }
 
-    pub(super) fn has_room<P: Platform>(&self, p: &P, block_pages: u64, pages: u64) -> bool {
+    pub(super) fn has_room<P: Hooks>(&self, p: &P, block_pages: u64, pages: u64) -> bool {
         self.parts(block_pages)
             .iter()
             .any(|part| first_run(!part.free.load(p, Ordering::Relaxed), pages).is_some())
     }
 
     /// What was set aside was flushed: there is room again. Under the lock of its CPU.
-    pub(super) fn clear_flushed<P: Platform>(&self, p: &P, block_pages: u64) {
+    pub(super) fn clear_flushed<P: Hooks>(&self, p: &P, block_pages: u64) {
         for part in self.parts(block_pages) {
             let flushed = part.flushing.get(p);
             if flushed != 0 {
@@ -109,7 +109,7 @@ impl VmapBlock {
     }
 
     /// Closes it if nothing in it is taken: from then on nobody finds room in it.
-    pub(super) fn close<P: Platform>(&self, p: &P, block_pages: u64) -> bool {
+    pub(super) fn close<P: Hooks>(&self, p: &P, block_pages: u64) -> bool {
         let parts = self.parts(block_pages);
         let shut = |part: &Part| part.free.replace(p, u64::MAX, 0, Ordering::AcqRel).is_ok();
         let closed = parts.iter().take_while(|part| shut(part)).count();

@@ -68,7 +68,12 @@ fn slot<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, pages: u64) -
 }
 
 /// Looks for room in what this CPU has; whether there is some in its current block then. Under its lock.
-fn turn_to_next<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, blocks: &Blocks, pages: u64) -> bool {
+fn turn_to_next<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    v: &KernelRange<'p>,
+    blocks: &Blocks,
+    pages: u64,
+) -> bool {
     let p = mm.platform();
     let room = |handle: u32| {
         let found = block(mm, v, handle);
@@ -90,7 +95,12 @@ fn turn_to_next<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, block
 }
 
 /// Claims in a block, by its handle plus one; gives the first page.
-fn claim_in<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, word: u32, pages: u64) -> Option<PageNumber> {
+fn claim_in<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    v: &KernelRange<'p>,
+    word: u32,
+    pages: u64,
+) -> Option<PageNumber> {
     let (p, block) = (mm.platform(), block(mm, v, word.checked_sub(1)?));
     // PITFALLS 31. What is read before the claim may be of an earlier block in the same slot:
     //

@@ -159,7 +159,11 @@ pub(super) fn leave<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) {
 }
 
 /// For a look at a quiet system: of each block its extent, the pages that are mapped, and those that wait for a purge.
-pub(super) fn each<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, mut each: impl FnMut(u32, u64, u64)) {
+pub(super) fn each<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    v: &KernelRange<'p>,
+    mut each: impl FnMut(u32, u64, u64),
+) {
     let p = mm.platform();
     for handle in (0..v.state.blocks.bound(mm)).filter(|&handle| v.state.blocks.is_used(mm, handle)) {
         let found = block(mm, v, handle);

@@ -197,7 +197,12 @@ impl ExtentCache {
     }
 
     /// For a look at a quiet system: all extents, and whether they wait for a purge.
-    pub fn each<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>, mut each: impl FnMut(u32, bool)) {
+    pub fn each<'p, P: Platform>(
+        &self,
+        mm: &Manager<'p, P>,
+        v: &KernelRange<'p>,
+        mut each: impl FnMut(u32, bool),
+    ) {
         let p = mm.platform();
         let covered = if self.waits.get(p) == 0 { self.visited.get(p) } else { u64::MAX };
         let waits = |batch: &Batch| !v.state.numbers.has_flushed(p, batch.purge.get(p).min(covered));
@@ -281,7 +286,11 @@ pub(super) fn defer<'p, P: Platform>(
 }
 
 /// Slots of a block wait for a purge: for which one. Any context.
-pub(super) fn defer_slots<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, range: PageRange) -> u64 {
+pub(super) fn defer_slots<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    v: &KernelRange<'p>,
+    range: PageRange,
+) -> u64 {
     wait_for_purge(mm, v, range, |_, _| ())
 }
 

@@ -45,7 +45,11 @@ pub(super) fn give_up<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>,
 }
 
 /// Takes an extent, after a purge if there is no room without. May wait.
-pub(super) fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, want: &Want) -> Result<Owned, Error> {
+pub(super) fn take<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    v: &KernelRange<'p>,
+    want: &Want,
+) -> Result<Owned, Error> {
     if let Some(owned) = v.take(mm, want)? {
         return Ok(owned);
     }

@@ -71,8 +71,9 @@ use crate::platform::Platform;
 use crate::policy::VmapPolicy;
 use crate::profile::Scope;
 use crate::sync::Word32;
+use crate::view::Vmap;
 
-/// The most frames that [`Manager::map_ram`] takes.
+/// The most frames that [`Vmap::map_ram`] takes.
 pub(crate) const MAX_RAM: usize = 64;
 impl Config {
     pub(crate) fn check_vmap(&self) -> Result<(), Error> {
@@ -138,29 +139,41 @@ impl<'p> KernelRange<'p> {
     }
 }
 
-impl<'p, P: Platform> Manager<'p, P> {
+impl<'p, P: Platform> Vmap<'_, 'p, P> {
     /// Maps frames, in this order, at contiguous kernel addresses; gives these. The frames stay the caller's, who must not
-    /// free them before [`vunmap`](Self::vunmap) and a purge: see [`unmap_aliases`](Self::unmap_aliases).
+    /// free them before [`Vmap::unmap`](crate::Vmap::unmap) and a purge: see [`Vmap::unmap_aliases`](crate::Vmap::unmap_aliases).
     ///
     /// In a task's context; may wait. Costs no IPI unless addresses are short and must be purged.
     ///
     /// # Errors
     /// [`Error::NoKernelRange`], [`Error::BadRange`], [`Error::BadAlignment`], [`Error::NoSuchFrame`],
     /// [`Error::NoAddress`], [`Error::OutOfMemory`].
-    pub fn vmap(
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let frames = [0, 1].map(|_| mm.frames().alloc(0, AllocFrom::HERE).expect("plenty is free").into_raw().0);
+    /// let range = mm.vmap().map(&frames, VmapPlace::ANYWHERE, KernelProt::ReadWrite)?;
+    /// assert_eq!(range.pages, 2);
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn map(
         &self,
         frames: &[FrameNumber],
         place: VmapPlace,
         prot: KernelProt,
     ) -> Result<PageRange, Error> {
-        let _scope = charge(self.platform(), Scope::Vmap);
-        let v = self.kernel_range()?;
-        self.check_frames(frames)?;
+        let mm = self.mm;
+        let _scope = charge(mm.platform(), Scope::Vmap);
+        let v = mm.kernel_range()?;
+        mm.check_frames(frames)?;
         let asked = VmapRequest { pages: frames.len() as u64, place, purpose: extent::Purpose::Map };
-        self.make_kernel(v, asked, |range| entries::set(self, range, frames, prot))
+        mm.make_kernel(v, asked, |range| entries::set(mm, range, frames, prot))
     }
 
-    /// Unmaps what [`vmap`](Self::vmap) gave. CPUs may go on using the addresses until the next purge.
+    /// Unmaps what [`Vmap::map`](crate::Vmap::map) gave. CPUs may go on using the addresses until the next purge.
     ///
     /// With `vmap=lazy` and `vmap=sweep` in any context but a non-maskable interrupt, interrupts on or off: it never waits, and
     /// sends no IPI. With `vmap=eager` interrupts must be on; one IPI per CPU that is online but this one.
@@ -168,72 +181,137 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::NoKernelRange`], [`Error::BadRange`], [`Error::NotMapped`], [`Error::WrongRelease`]; with `vmap=eager`
     /// [`Error::NeedsInterrupts`].
-    pub fn vunmap(&self, start: PageNumber) -> Result<(), Error> {
-        let _scope = charge(self.platform(), Scope::Vunmap);
-        self.release_kernel(start, extent::Purpose::Map)
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let (frame, _) = mm.frames().alloc(0, AllocFrom::HERE)?.into_raw();
+    /// let range = mm.vmap().map(&[frame], VmapPlace::ANYWHERE, KernelProt::Read)?;
+    /// mm.vmap().unmap(range.start)?;
+    /// mm.vmap().unmap_aliases()?; // before the frame is somebody else's
+    /// mm.frames().free_at(frame, 0)?;
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn unmap(&self, start: PageNumber) -> Result<(), Error> {
+        let mm = self.mm;
+        let _scope = charge(mm.platform(), Scope::Vunmap);
+        mm.release_kernel(start, extent::Purpose::Map)
     }
 
     /// Maps `pages` frames of its own, not cleared, at contiguous kernel addresses; gives these. `place` says of which node
     /// the frames should be.
     ///
-    /// Context and cost as of [`vmap`](Self::vmap).
+    /// Context and cost as of [`Vmap::map`](crate::Vmap::map).
     ///
     /// # Errors
-    /// Those of [`vmap`](Self::vmap); [`Error::NoSuchNode`].
-    pub fn vmalloc(&self, pages: u64, place: VmapPlace, prot: KernelProt) -> Result<PageRange, Error> {
-        let _scope = charge(self.platform(), Scope::Vmalloc);
-        let v = self.kernel_range()?;
-        if place.node.is_some_and(|node| !self.has_node(node)) {
+    /// Those of [`Vmap::map`](crate::Vmap::map); [`Error::NoSuchNode`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let stack = mm.vmap().alloc(4, VmapPlace::ANYWHERE, KernelProt::ReadWrite)?;
+    /// mm.vmap().free(stack.start)?;
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn alloc(&self, pages: u64, place: VmapPlace, prot: KernelProt) -> Result<PageRange, Error> {
+        let mm = self.mm;
+        let _scope = charge(mm.platform(), Scope::Vmalloc);
+        let v = mm.kernel_range()?;
+        if place.node.is_some_and(|node| !mm.has_node(node)) {
             return Err(Error::NoSuchNode);
         }
         let from = AllocFrom { node: place.node, may_reclaim: true };
         let asked = VmapRequest { pages, place, purpose: extent::Purpose::Alloc };
-        self.make_kernel(v, asked, |range| entries::set_own(self, range, from, prot))
+        mm.make_kernel(v, asked, |range| entries::set_own(mm, range, from, prot))
     }
 
-    /// Unmaps what [`vmalloc`](Self::vmalloc) gave. Its frames are free after the next purge, or, with `vfree_at_once`,
+    /// Unmaps what [`Vmap::alloc`](crate::Vmap::alloc) gave. Its frames are free after the next purge, or, with `vfree_at_once`,
     /// when this returns, if interrupts are on.
     ///
-    /// Context, cost and errors as of [`vunmap`](Self::vunmap).
-    pub fn vfree(&self, start: PageNumber) -> Result<(), Error> {
-        let _scope = charge(self.platform(), Scope::Vfree);
-        self.release_kernel(start, extent::Purpose::Alloc)
+    /// Context and cost as of [`Vmap::unmap`](crate::Vmap::unmap).
+    ///
+    /// # Errors
+    /// Those of [`Vmap::unmap`](crate::Vmap::unmap).
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let stack = mm.vmap().alloc(4, VmapPlace::ANYWHERE, KernelProt::ReadWrite)?;
+    /// mm.vmap().free(stack.start)?;
+    /// assert_eq!(mm.vmap().find(stack.start), Err(Error::NotMapped(stack.start)));
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn free(&self, start: PageNumber) -> Result<(), Error> {
+        let mm = self.mm;
+        let _scope = charge(mm.platform(), Scope::Vfree);
+        mm.release_kernel(start, extent::Purpose::Alloc)
     }
 
-    /// Maps at most 64 frames for a short time, from this CPU's block of addresses. Otherwise as [`vmap`](Self::vmap),
+    /// Maps at most 64 frames for a short time, from this CPU's block of addresses. Otherwise as [`Vmap::map`](crate::Vmap::map),
     /// without a guard page; mostly without a lock.
     ///
     /// # Errors
     /// [`Error::NoKernelRange`], [`Error::BadRange`] for none or more than 64, [`Error::NoSuchFrame`],
     /// [`Error::NoAddress`], [`Error::OutOfMemory`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let (frame, _) = mm.frames().alloc(0, AllocFrom::HERE)?.into_raw();
+    /// let range = mm.vmap().map_ram(&[frame], KernelProt::ReadWrite)?;
+    /// mm.vmap().unmap_ram(range)?;
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "vm_map_ram")]
     pub fn map_ram(&self, frames: &[FrameNumber], prot: KernelProt) -> Result<PageRange, Error> {
-        let _scope = charge(self.platform(), Scope::MapRam);
-        let v = self.kernel_range()?;
+        let mm = self.mm;
+        let _scope = charge(mm.platform(), Scope::MapRam);
+        let v = mm.kernel_range()?;
         if frames.is_empty() || frames.len() > MAX_RAM {
             return Err(Error::BadRange);
         }
-        self.check_frames(frames)?;
-        match self.config().policy.vmap {
-            VmapPolicy::Eager => eager::map_ram(self, v, frames, prot),
-            VmapPolicy::Lazy | VmapPolicy::Sweep => block::map(self, v, frames, prot),
+        mm.check_frames(frames)?;
+        match mm.config().policy.vmap {
+            VmapPolicy::Eager => eager::map_ram(mm, v, frames, prot),
+            VmapPolicy::Lazy | VmapPolicy::Sweep => block::map(mm, v, frames, prot),
         }
     }
 
-    /// Unmaps what [`map_ram`](Self::map_ram) gave: all of it.
+    /// Unmaps what [`Vmap::map_ram`](crate::Vmap::map_ram) gave: all of it.
     ///
-    /// Context and cost as of [`vunmap`](Self::vunmap).
+    /// Context and cost as of [`Vmap::unmap`](crate::Vmap::unmap).
     ///
     /// # Errors
-    /// Those of [`vunmap`](Self::vunmap).
+    /// Those of [`Vmap::unmap`](crate::Vmap::unmap).
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let (frame, _) = mm.frames().alloc(0, AllocFrom::HERE)?.into_raw();
+    /// let range = mm.vmap().map_ram(&[frame], KernelProt::ReadWrite)?;
+    /// mm.vmap().unmap_ram(range)?;
+    /// assert_eq!(mm.vmap().unmap_ram(range), Err(Error::NotMapped(range.start)));
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "vm_unmap_ram")]
     pub fn unmap_ram(&self, range: PageRange) -> Result<(), Error> {
-        let _scope = charge(self.platform(), Scope::UnmapRam);
-        let v = self.kernel_range()?;
+        let mm = self.mm;
+        let _scope = charge(mm.platform(), Scope::UnmapRam);
+        let v = mm.kernel_range()?;
         v.check_page(range.start)?;
-        match self.config().policy.vmap {
-            VmapPolicy::Eager => eager::unmap_ram(self, v, range),
-            VmapPolicy::Lazy | VmapPolicy::Sweep => block::unmap(self, v, range),
+        match mm.config().policy.vmap {
+            VmapPolicy::Eager => eager::unmap_ram(mm, v, range),
+            VmapPolicy::Lazy | VmapPolicy::Sweep => block::unmap(mm, v, range),
         }
     }
 
@@ -242,22 +320,50 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// In a task's context with interrupts on; may wait for a running purge. At most one IPI per CPU that is online but
     /// this one, none if nothing was unmapped since the last purge; with `vmap=sweep` none for those that are idle
-    /// ([`enter_idle`](Self::enter_idle)).
+    /// ([`enter_idle`](crate::Manager::enter_idle)).
     ///
     /// # Errors
     /// [`Error::NoKernelRange`]; [`Error::NeedsInterrupts`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let stack = mm.vmap().alloc(4, VmapPlace::ANYWHERE, KernelProt::ReadWrite)?;
+    /// mm.vmap().free(stack.start)?;
+    /// mm.vmap().unmap_aliases()?;
+    /// assert_eq!(mm.vmap().waits()?.pages, 0);
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "vm_unmap_aliases")]
     pub fn unmap_aliases(&self) -> Result<(), Error> {
-        self.purge_vmap().map(|_| ())
+        let mm = self.mm;
+        mm.vmap().purge().map(|_| ())
     }
 
-    /// Flushes all that was unmapped, once, and makes it free; gives how many pages. Context, cost and errors as of
-    /// [`unmap_aliases`](Self::unmap_aliases).
+    /// Flushes all that was unmapped, once, and makes it free; returns how many pages. Context and cost as of
+    /// [`Vmap::unmap_aliases`](crate::Vmap::unmap_aliases).
+    ///
+    /// # Errors
+    /// Those of [`Vmap::unmap_aliases`](crate::Vmap::unmap_aliases).
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let stack = mm.vmap().alloc(4, VmapPlace::ANYWHERE, KernelProt::ReadWrite)?;
+    /// mm.vmap().free(stack.start)?;
+    /// assert_eq!(mm.vmap().purge()?, 5); // with the guard page
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "purge_vmap_area_lazy")]
-    pub fn purge_vmap(&self) -> Result<u64, Error> {
-        let v = self.kernel_range()?;
-        crate::tlb::kernel::may_wait(self)?;
-        Ok(purge::purge(self, v, purge::Effort::Soft).unwrap_or(0))
+    pub fn purge(&self) -> Result<u64, Error> {
+        let mm = self.mm;
+        let v = mm.kernel_range()?;
+        crate::tlb::kernel::may_wait(mm)?;
+        Ok(purge::purge(mm, v, purge::Effort::Soft).unwrap_or(0))
     }
 
     /// Waits until enough is unmapped for a purge, then purges. Call it in a loop from a task of its own: unmapping never
@@ -267,10 +373,22 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// # Errors
     /// [`Error::NoKernelRange`].
-    pub fn vmap_purger(&self) -> Result<(), Error> {
-        let v = self.kernel_range()?;
-        pressure::await_wanted(self, v);
-        purge::serve(self, v);
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// // A kernel's thread.
+    /// loop {
+    ///     mm.vmap().purger()?;
+    /// }
+    /// # });
+    /// ```
+    pub fn purger(&self) -> Result<(), Error> {
+        let mm = self.mm;
+        let v = mm.kernel_range()?;
+        pressure::await_wanted(mm, v);
+        purge::serve(mm, v);
         Ok(())
     }
 
@@ -278,8 +396,20 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// # Errors
     /// [`Error::NoKernelRange`].
-    pub fn vmap_waits(&self) -> Result<Waits, Error> {
-        Ok(pressure::waits(self, self.kernel_range()?))
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let stack = mm.vmap().alloc(4, VmapPlace::ANYWHERE, KernelProt::ReadWrite)?;
+    /// mm.vmap().free(stack.start)?;
+    /// assert_eq!(mm.vmap().waits()?.frames, 4);
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn waits(&self) -> Result<Waits, Error> {
+        let mm = self.mm;
+        Ok(pressure::waits(mm, mm.kernel_range()?))
     }
 
     /// The kernel pages that were mapped together with this one: of `vmap`, `vmalloc` or `map_ram`. Any context but with
@@ -287,15 +417,27 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// # Errors
     /// [`Error::NoKernelRange`]; [`Error::NotMapped`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let stack = mm.vmap().alloc(4, VmapPlace::ANYWHERE, KernelProt::ReadWrite)?;
+    /// let inside = PageNumber(stack.start.0 + 2);
+    /// assert_eq!(mm.vmap().find(inside)?, stack);
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "find_vm_area")]
-    pub fn vmap_at(&self, page: PageNumber) -> Result<PageRange, Error> {
-        let _scope = charge(self.platform(), Scope::VmapFind);
-        let v = self.kernel_range()?;
+    pub fn find(&self, page: PageNumber) -> Result<PageRange, Error> {
+        let mm = self.mm;
+        let _scope = charge(mm.platform(), Scope::VmapFind);
+        let v = mm.kernel_range()?;
         v.check_page(page).map_err(|_| Error::NotMapped(page))?;
-        let found = match self.config().policy.vmap {
-            VmapPolicy::Eager => eager::find(self, v, page),
+        let found = match mm.config().policy.vmap {
+            VmapPolicy::Eager => eager::find(mm, v, page),
             VmapPolicy::Lazy | VmapPolicy::Sweep => {
-                block::find(self, v, page).or_else(|| v.find_used(self, page))
+                block::find(mm, v, page).or_else(|| v.find_used(mm, page))
             }
         };
         found.ok_or(Error::NotMapped(page))
@@ -305,14 +447,28 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// # Errors
     /// [`Error::NoKernelRange`]; [`Error::NotMapped`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let (frame, _) = mm.frames().alloc(0, AllocFrom::HERE)?.into_raw();
+    /// let range = mm.vmap().map(&[frame], VmapPlace::ANYWHERE, KernelProt::Read)?;
+    /// assert_eq!(mm.vmap().frame_at(range.start)?, frame);
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "vmalloc_to_page")]
-    pub fn vmap_frame(&self, page: PageNumber) -> Result<FrameNumber, Error> {
-        let v = self.kernel_range()?;
+    pub fn frame_at(&self, page: PageNumber) -> Result<FrameNumber, Error> {
+        let mm = self.mm;
+        let v = mm.kernel_range()?;
         v.check_page(page).map_err(|_| Error::NotMapped(page))?;
-        let entry = entries::peek(self, page);
+        let entry = entries::peek(mm, page);
         if entry.is_present() { Ok(entry.frame()) } else { Err(Error::NotMapped(page)) }
     }
+}
 
+impl<'p, P: Platform> Manager<'p, P> {
     /// Takes addresses, has `fill` make their pages present, and makes them known. What `fill` cannot do leaves nothing.
     fn make_kernel(
         &self,

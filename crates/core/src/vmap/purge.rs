@@ -37,7 +37,7 @@ pub(super) enum Effort {
 }
 
 /// Whoever maps purges if twice of what may wait does: who was woken has not come. So what waits is bounded even where
-/// nobody calls [`Manager::vmap_purger`].
+/// nobody calls [`purger`](crate::Vmap::purger).
 pub(super) fn throttle<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) {
     if let Some(sweeping) = &v.sweeping {
         return sweep::throttle(mm, v, sweeping);
@@ -81,7 +81,7 @@ struct Taken {
 #[must_use = "these addresses are lost unless they are made free"]
 struct FlushedExtents(Taken);
 
-/// Does what [`Manager::vmap_purger`] was woken for.
+/// Does what [`purger`](crate::Vmap::purger) was woken for.
 pub(super) fn serve<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) {
     let Some(sweeping) = &v.sweeping else {
         purge(mm, v, Effort::Soft);
@@ -126,7 +126,11 @@ pub(super) fn free_frames<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<
 
 /// Flushes all that waits and makes it free; gives how many pages, and `None` if there was nothing to do. Waits for a running
 /// purge first. Interrupts are on.
-pub(super) fn purge<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, effort: Effort) -> Option<u64> {
+pub(super) fn purge<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    v: &KernelRange<'p>,
+    effort: Effort,
+) -> Option<u64> {
     if effort == Effort::Begun && (v.sweeping.is_none() || sweep::under_way(mm, v).is_none()) {
         return None;
     }

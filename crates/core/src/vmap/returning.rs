@@ -3,8 +3,8 @@
 use super::extent::Idle;
 use super::shard::{HOLD, KEEP};
 use super::slots::Pile;
-use super::state::Shard;
 use super::state::KernelRange;
+use super::state::Shard;
 use crate::Manager;
 use crate::addr::PageRange;
 use crate::event::Event;

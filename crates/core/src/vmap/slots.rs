@@ -2,7 +2,7 @@
 
 use core::cell::Cell;
 
-use super::state::{SlotChain, KernelRange};
+use super::state::{KernelRange, SlotChain};
 use crate::Manager;
 use crate::error::Error;
 use crate::frame::AllocFrom;
@@ -44,7 +44,11 @@ impl Pile {
     }
 
     /// Reserves so many slots, or none. No lock is held; may wait for memory.
-    pub fn reserve<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, count: u64) -> Result<Pile, Error> {
+    pub fn reserve<'p, P: Platform>(
+        mm: &Manager<'p, P>,
+        v: &KernelRange<'p>,
+        count: u64,
+    ) -> Result<Pile, Error> {
         let pile = Pile::default();
         for _ in 0..count {
             match v.state.extents.reserve(mm, AllocFrom::HERE) {

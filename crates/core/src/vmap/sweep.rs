@@ -264,7 +264,7 @@ pub(crate) fn ticked<P: Platform>(mm: &Manager<'_, P>) {
     }
 }
 
-/// Whoever maps takes part, and looks now and then whether all have. Where nobody calls [`Manager::vmap_purger`], it asks those
+/// Whoever maps takes part, and looks now and then whether all have. Where nobody calls [`purger`](crate::Vmap::purger), it asks those
 /// who let a sweep wait for too long.
 pub(super) fn throttle<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, s: &Sweeping<'p>) {
     let (p, sweeps) = (mm.platform(), &v.state.numbers.sweeps);
@@ -327,7 +327,7 @@ fn over<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, s: &Sweeping<
     }
 }
 
-/// Wakes who waits in [`Manager::vmap_purger`].
+/// Wakes who waits in [`purger`](crate::Vmap::purger).
 fn wake<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) {
     let (p, wanted) = (mm.platform(), &v.state.asked.wanted);
     if wanted.load(p, Ordering::Relaxed) == 0 && wanted.swap(p, 1, Ordering::AcqRel) == 0 {
@@ -338,7 +338,12 @@ fn wake<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) {
 
 /// Interrupts those who have not taken part in the sweep that is under way, or has the hardware flush all CPUs, and returns when
 /// this one is over. Interrupts are on.
-pub(super) fn finish<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, s: &Sweeping<'p>, sweep: u64) {
+pub(super) fn finish<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    v: &KernelRange<'p>,
+    s: &Sweeping<'p>,
+    sweep: u64,
+) {
     let (p, sweeps) = (mm.platform(), &v.state.numbers.sweeps);
     while sweeps.last_over(p) < sweep {
         let last = sweeps.last(p);
@@ -448,11 +453,26 @@ pub(crate) fn start_empty<P: Platform>(here: &CpuGuard<'_, '_, P>) {
 }
 
 impl<P: Platform> Manager<'_, P> {
-    /// This CPU halts: until [`leave_idle`](Self::leave_idle) it uses no kernel address that [`vmap`](Self::vmap) and its like
+    /// This CPU halts: until [`leave_idle`](crate::Manager::leave_idle) it uses no kernel address that [`Vmap::map`](crate::Vmap::map) and its like
     /// give out, and no user address. So sweeps of kernel addresses leave it alone (`vmap=sweep`). Interrupt handlers that use
     /// such an address call `leave_idle` first. For the idle loop, just before it halts, with interrupts off. Optional: a CPU
     /// that does not say so is waited for until it ticks, or asked after
     /// [`Config::sweep_deadline`](crate::Config::sweep_deadline). No lock, no IPI.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let on = mm.platform().irqs_off();
+    /// mm.enter_idle();
+    /// // The CPU halts here.
+    /// mm.leave_idle();
+    /// if on {
+    ///     mm.platform().irqs_on();
+    /// }
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "ct_idle_enter")]
     pub fn enter_idle(&self) {
         if sweeping(self).is_some() {
@@ -460,8 +480,17 @@ impl<P: Platform> Manager<'_, P> {
         }
     }
 
-    /// This CPU may use kernel addresses again: flushes them, if a sweep went by since [`enter_idle`](Self::enter_idle). Any
+    /// This CPU may use kernel addresses again: flushes them, if a sweep went by since [`enter_idle`](crate::Manager::enter_idle). Any
     /// context. No lock, no IPI.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// mm.leave_idle(); // harmless where it has not entered
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "ct_idle_exit")]
     pub fn leave_idle(&self) {
         let Some((v, s)) = sweeping(self) else { return };

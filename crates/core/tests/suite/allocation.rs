@@ -43,7 +43,7 @@ fn follow(steps: &[(u8, u16)], page_lists: Option<ListLimits>) {
         let mut model = Model { taken: BTreeMap::new() };
         for &(order, pick) in steps {
             if order <= 10 {
-                match mm.alloc_frames(order, AllocFrom::NOW) {
+                match mm.frames().alloc(order, AllocFrom::NOW) {
                     Ok(block) => {
                         let (first, order) = block.into_raw();
                         model.take(first.0, order, &setup);
@@ -54,7 +54,7 @@ fn follow(steps: &[(u8, u16)], page_lists: Option<ListLimits>) {
                 let index = pick as usize % model.taken.len();
                 let (&first, &order) = model.taken.iter().nth(index).unwrap();
                 model.taken.remove(&first);
-                mm.free_frames_at(FrameNumber(first), order).unwrap();
+                mm.frames().free_at(FrameNumber(first), order).unwrap();
             }
             let audit = mm.validate();
             assert_eq!(audit.broken, None);
@@ -62,12 +62,13 @@ fn follow(steps: &[(u8, u16)], page_lists: Option<ListLimits>) {
             assert_eq!(audit.free, start.free - model.frames());
         }
         for (first, order) in model.taken {
-            mm.free_frames_at(FrameNumber(first), order).unwrap();
+            mm.frames().free_at(FrameNumber(first), order).unwrap();
         }
         assert_eq!(settled(mm), start);
-        assert_eq!(mm.free_frame_count(), start.free);
+        assert_eq!(mm.frames().available(), start.free);
         // Merged back: as many of the largest blocks as a fresh manager gives.
-        let largest = || std::iter::from_fn(|| mm.alloc_frames(10, AllocFrom::NOW).ok()).collect::<Vec<_>>();
+        let largest =
+            || std::iter::from_fn(|| mm.frames().alloc(10, AllocFrom::NOW).ok()).collect::<Vec<_>>();
         let blocks = largest();
         assert_eq!(blocks.len(), fresh_largest_blocks());
         give_back(mm, blocks);
@@ -77,7 +78,7 @@ fn follow(steps: &[(u8, u16)], page_lists: Option<ListLimits>) {
 fn fresh_largest_blocks() -> usize {
     let host = Host::new(Setup::default());
     host.run(bare("vanilla"), |mm| {
-        let blocks: Vec<_> = std::iter::from_fn(|| mm.alloc_frames(10, AllocFrom::NOW).ok()).collect();
+        let blocks: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(10, AllocFrom::NOW).ok()).collect();
         let count = blocks.len();
         give_back(mm, blocks);
         count
@@ -105,20 +106,20 @@ fn a_block_of_one_frame_merges_back_from_a_list() {
 
 /// Runs `attempt`, which must be refused with `error` and must leave everything as it was.
 fn refused<T: std::fmt::Debug>(mm: &Mm<'_>, error: Error, attempt: impl FnOnce() -> Result<T, Error>) {
-    let before = (mm.validate(), mm.free_frame_count());
+    let before = (mm.validate(), mm.frames().available());
     assert_eq!(attempt().unwrap_err(), error);
-    assert_eq!((mm.validate(), mm.free_frame_count()), before);
+    assert_eq!((mm.validate(), mm.frames().available()), before);
 }
 
 #[test]
 fn a_bad_request_is_refused_and_changes_nothing() {
     let host = Host::new(Setup::default());
     host.run(bare("vanilla"), |mm| {
-        refused(mm, Error::BadOrder(11), || mm.alloc_frames(11, AllocFrom::HERE));
-        refused(mm, Error::BadOrder(255), || mm.alloc_frames(255, AllocFrom::NOW));
+        refused(mm, Error::BadOrder(11), || mm.frames().alloc(11, AllocFrom::HERE));
+        refused(mm, Error::BadOrder(255), || mm.frames().alloc(255, AllocFrom::NOW));
         for node in [1, 63, 64, u16::MAX] {
             let from = AllocFrom { node: Some(NodeId(node)), may_reclaim: true };
-            refused(mm, Error::NoSuchNode, || mm.alloc_frames(0, from));
+            refused(mm, Error::NoSuchNode, || mm.frames().alloc(0, from));
             refused(mm, Error::NoSuchNode, || mm.kswapd(NodeId(node)));
         }
     });
@@ -128,15 +129,15 @@ fn a_bad_request_is_refused_and_changes_nothing() {
 fn a_block_is_freed_once_whole_and_by_its_first_frame() {
     let host = Host::new(Setup::default());
     host.run(bare("vanilla"), |mm| {
-        let (first, order) = mm.alloc_frames(3, AllocFrom::NOW).unwrap().into_raw();
+        let (first, order) = mm.frames().alloc(3, AllocFrom::NOW).unwrap().into_raw();
         for wrong in [0, 2, 4, 10, 11, 255] {
-            refused(mm, Error::NotAllocated(first), || mm.free_frames_at(first, wrong));
+            refused(mm, Error::NotAllocated(first), || mm.frames().free_at(first, wrong));
         }
-        refused(mm, Error::NotAllocated(first.add(1)), || mm.free_frames_at(first.add(1), 0));
-        refused(mm, Error::NotAllocated(first.add(4)), || mm.free_frames_at(first.add(4), 2));
-        mm.free_frames_at(first, order).unwrap();
-        refused(mm, Error::NotAllocated(first), || mm.free_frames_at(first, order));
-        refused(mm, Error::NotAllocated(first), || mm.free_frames_at(first, 0));
+        refused(mm, Error::NotAllocated(first.add(1)), || mm.frames().free_at(first.add(1), 0));
+        refused(mm, Error::NotAllocated(first.add(4)), || mm.frames().free_at(first.add(4), 2));
+        mm.frames().free_at(first, order).unwrap();
+        refused(mm, Error::NotAllocated(first), || mm.frames().free_at(first, order));
+        refused(mm, Error::NotAllocated(first), || mm.frames().free_at(first, 0));
     });
 }
 
@@ -148,12 +149,12 @@ fn frames_that_were_never_handed_out_cannot_be_freed() {
         let end = setup.base + setup.frames;
         for outside in [0, BASE - 1, end, u32::MAX - 1, u32::MAX] {
             let n = FrameNumber(outside);
-            refused(mm, Error::NoSuchFrame(n), || mm.free_frames_at(n, 0));
+            refused(mm, Error::NoSuchFrame(n), || mm.frames().free_at(n, 0));
         }
         // The first frames hold the bookkeeping, the last ones are free.
         for inside in [BASE, BASE + 1, end - 1] {
             let n = FrameNumber(inside);
-            refused(mm, Error::NotAllocated(n), || mm.free_frames_at(n, 0));
+            refused(mm, Error::NotAllocated(n), || mm.frames().free_at(n, 0));
         }
     });
 }
@@ -167,10 +168,11 @@ fn frames_of_the_core_itself_cannot_be_freed() {
         let space = mm.create_space().unwrap();
         let file = mm.create_file(5000).unwrap();
         let backing = quietmm::Backing::File { file, offset: 0 };
-        mm.map(space, machine::pages(0x400, 4), quietmm::Backing::Anonymous, quietmm::Prot::ReadWrite)
+        mm.space(space)
+            .map(machine::pages(0x400, 4), quietmm::Backing::Anonymous, quietmm::Prot::ReadWrite)
             .unwrap();
-        mm.map(space, machine::pages(0x800, 5000), backing, quietmm::Prot::ReadWrite).unwrap();
-        mm.switch_to(space).unwrap();
+        mm.space(space).map(machine::pages(0x800, 5000), backing, quietmm::Prot::ReadWrite).unwrap();
+        mm.space(space).switch_to().unwrap();
         host.write(mm, space, 0x400, 1).unwrap();
         host.write(mm, space, 0x800, 1).unwrap();
         mm.drain_lru_batch();
@@ -178,11 +180,11 @@ fn frames_of_the_core_itself_cannot_be_freed() {
         assert_eq!(before.broken, None);
         assert!(before.pools >= 5 && before.tables >= 4 && before.anon == 1 && before.file == 1);
         for n in (setup.base..setup.base + setup.frames).map(FrameNumber) {
-            assert_eq!(mm.free_frames_at(n, 0), Err(Error::NotAllocated(n)));
+            assert_eq!(mm.frames().free_at(n, 0), Err(Error::NotAllocated(n)));
         }
         assert_eq!(mm.validate(), before);
-        mm.destroy_space(space).unwrap();
-        mm.destroy_file(file).unwrap();
+        mm.space(space).destroy().unwrap();
+        mm.file(file).destroy().unwrap();
     });
 }
 
@@ -192,16 +194,16 @@ fn without_memory_each_order_is_refused_and_comes_back() {
         let host = Host::new(Setup::default());
         host.run(Config { page_lists, ..bare("vanilla") }, |mm| {
             let all = exhaust(mm);
-            assert_eq!(mm.free_frame_count(), 0);
+            assert_eq!(mm.frames().available(), 0);
             for order in 0..=10 {
-                refused(mm, Error::OutOfMemory, || mm.alloc_frames(order, AllocFrom::HERE));
-                refused(mm, Error::OutOfMemory, || mm.alloc_frames(order, AllocFrom::NOW));
+                refused(mm, Error::OutOfMemory, || mm.frames().alloc(order, AllocFrom::HERE));
+                refused(mm, Error::OutOfMemory, || mm.frames().alloc(order, AllocFrom::NOW));
             }
             assert_eq!(mm.create_space().unwrap_err(), Error::OutOfMemory);
             assert_eq!(mm.create_file(1).unwrap_err(), Error::OutOfMemory);
             give_back(mm, all);
-            mm.drain_page_list();
-            give_back(mm, vec![mm.alloc_frames(10, AllocFrom::NOW).unwrap()]);
+            mm.frames().drain_here();
+            give_back(mm, vec![mm.frames().alloc(10, AllocFrom::NOW).unwrap()]);
         });
     }
 }
@@ -210,8 +212,8 @@ fn without_memory_each_order_is_refused_and_comes_back() {
 fn whoever_cannot_wait_goes_below_the_mark_that_others_respect() {
     let host = Host::new(Setup::default());
     host.run(Config { min_free: Some(400), ..bare("vanilla") }, |mm| {
-        let held: Vec<_> = std::iter::from_fn(|| mm.alloc_frames(0, AllocFrom::NOW).ok()).collect();
-        assert_eq!(mm.free_frame_count(), 200);
+        let held: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::NOW).ok()).collect();
+        assert_eq!(mm.frames().available(), 200);
         give_back(mm, held);
     });
 }
@@ -226,9 +228,9 @@ fn frames_come_from_the_node_that_was_asked_for_and_then_from_the_next() {
         let mut held = Vec::new();
         for node in [0, 1] {
             let from = AllocFrom { node: Some(NodeId(node)), may_reclaim: false };
-            held.push(mm.alloc_frames(0, from).unwrap());
+            held.push(mm.frames().alloc(0, from).unwrap());
             assert_eq!(node_of(held.last().unwrap()), node);
-            held.push(host.on(node, || mm.alloc_frames(0, AllocFrom::NOW).unwrap()));
+            held.push(host.on(node, || mm.frames().alloc(0, AllocFrom::NOW).unwrap()));
             assert_eq!(node_of(held.last().unwrap()), node);
         }
         let rest = exhaust(mm);
@@ -261,8 +263,8 @@ fn memory_may_hold_anything_at_the_start() {
     }
     host.run(config("linux"), |mm| {
         let id = mm.create_space().unwrap();
-        mm.map(id, pages(0x1000, 8), Backing::Anonymous, Prot::ReadWrite).unwrap();
-        mm.switch_to(id).unwrap();
+        mm.space(id).map(pages(0x1000, 8), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(id).switch_to().unwrap();
         assert!((0x1000..0x1008).all(|page| host.read(mm, id, page) == Ok(0)));
     });
 }
@@ -373,7 +375,7 @@ fn bookkeeping_is_at_most_64_bytes_a_frame() {
         let frames = gib << 18;
         let host = Host::new(Setup { base: 0x100, frames, cpus, ..Setup::default() });
         host.run(config("vanilla"), |mm| {
-            let bytes = mm.reserved_frames() * 4096;
+            let bytes = mm.frames().reserved() * 4096;
             let per_frame = (bytes - u64::from(cpus) * 4096) / u64::from(frames);
             assert!(per_frame <= 64, "{per_frame} bytes a frame with {gib} GiB and {cpus} CPUs");
         });
@@ -384,7 +386,7 @@ fn bookkeeping_is_at_most_64_bytes_a_frame() {
 fn what_a_frame_is_for_is_counted() {
     let host = Host::new(Setup::default());
     host.run(bare("vanilla"), |mm| {
-        let block = mm.alloc_frames(4, AllocFrom::HERE).unwrap();
+        let block = mm.frames().alloc(4, AllocFrom::HERE).unwrap();
         let taken = machine::Happened::Event(quietmm::Event::Taken {
             frame: block.first(),
             order: 4,
@@ -392,7 +394,7 @@ fn what_a_frame_is_for_is_counted() {
         });
         assert_eq!(host.count(|what| *what == taken), 1);
         assert_eq!(mm.validate().kernel, 16);
-        mm.free_frames(block);
+        mm.frames().free(block);
         assert_eq!(mm.validate().kernel, 0);
     });
 }
@@ -404,9 +406,9 @@ fn frames_at_hand_are_near_ones() {
     let host = Host::new(Setup { cpus: 2, nodes: 2, regions, ..Setup::default() });
     host.run(Config { page_lists: at_hand(31), ..bare("vanilla") }, |mm| {
         let far = AllocFrom { node: Some(NodeId(1)), may_reclaim: false };
-        let block = mm.alloc_frames(0, far).unwrap();
+        let block = mm.frames().alloc(0, far).unwrap();
         assert!(block.first().0 >= BASE + 2048);
-        let near = mm.alloc_frames(0, AllocFrom::NOW).unwrap();
+        let near = mm.frames().alloc(0, AllocFrom::NOW).unwrap();
         assert!(near.first().0 < BASE + 2048, "this node has plenty, and nobody asked for the other");
         give_back(mm, vec![block, near]);
     });
@@ -451,19 +453,19 @@ fn memory_that_is_handed_over_may_hold_anything() {
             assert_eq!(mm.validate().broken, None, "{policy}");
             let id = machine::swapping::written(mm, 512, 300);
             let file = mm.create_file(100).unwrap();
-            mm.map(id, pages(0x9000, 100), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+            mm.space(id).map(pages(0x9000, 100), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
             assert!((0x9000..0x9064).all(|page| host.read(mm, id, page) == Ok(0)));
-            let kernel = mm.vmalloc(40, machine::kernel::BARE, machine::kernel::RW).unwrap();
+            let kernel = mm.vmap().alloc(40, machine::kernel::BARE, machine::kernel::RW).unwrap();
             assert!((0..40).all(|at| host.read_kernel(machine::kernel::next(kernel.start, at)).is_some()));
             machine::swapping::squeeze(mm);
-            let child = mm.fork(id).unwrap();
+            let child = mm.space(id).fork().unwrap();
             for space in [id, child] {
                 assert!((0x1000..0x112c).all(|page| machine::swapping::read(mm, space, page) == Ok(page)));
             }
-            mm.vfree(kernel.start).unwrap();
-            mm.purge_vmap().unwrap();
+            mm.vmap().free(kernel.start).unwrap();
+            mm.vmap().purge().unwrap();
             machine::swapping::end(mm, &[id, child], &[machine::swapping::DEVICE]);
-            mm.destroy_file(file).unwrap();
+            mm.file(file).destroy().unwrap();
             assert_eq!(machine::settled(mm).file, 0, "{policy}");
         });
     }
@@ -483,21 +485,21 @@ fn a_frame_forgets_what_it_was() {
             let file = mm.create_file(512 * 512).unwrap();
             for (at, &id) in spaces.iter().enumerate() {
                 let at = 0x1000 + 512 * at as u64;
-                let own = mm.map(id, pages(at, 8), Backing::Anonymous, Prot::ReadWrite);
+                let own = mm.space(id).map(pages(at, 8), Backing::Anonymous, Prot::ReadWrite);
                 let whole = Backing::File { file, offset: 512 * (at % 512) };
-                let shown = mm.map(id, pages(at + 16, 4), whole, Prot::ReadWrite);
+                let shown = mm.space(id).map(pages(at + 16, 4), whole, Prot::ReadWrite);
                 if own.is_err() || shown.is_err() {
                     break;
                 }
-                mm.switch_to(id).unwrap();
+                mm.space(id).switch_to().unwrap();
                 for page in (at..at + 8).chain(at + 16..at + 20) {
                     _ = host.write(mm, id, page, page);
                 }
                 assert_eq!(mm.validate().broken, None);
             }
             mm.unload();
-            spaces.iter().for_each(|&id| mm.destroy_space(id).unwrap());
-            mm.destroy_file(file).unwrap();
+            spaces.iter().for_each(|&id| mm.space(id).destroy().unwrap());
+            mm.file(file).destroy().unwrap();
             let frames = exhaust(mm);
             give_back(mm, frames);
             let left = machine::settled(mm);

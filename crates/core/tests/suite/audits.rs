@@ -53,18 +53,18 @@ fn an_audit_in_the_middle_of_something_says_so() {
     let said = Said::default();
     let config = Config { page_lists: at_hand(1), ..swapping("linux") };
     host.run(config, |mm| {
-        mm.swap_on(DEVICE, 512, 0).unwrap();
+        mm.swap().on(DEVICE, 512, 0).unwrap();
         let file = mm.create_file(PAGES).unwrap();
         let id = mm.create_space().unwrap();
-        mm.map(id, pages(AT, PAGES), Backing::Anonymous, Prot::ReadWrite).unwrap();
-        mm.map(id, pages(AT + 64, PAGES), shared(file), Prot::ReadWrite).unwrap();
-        mm.map(id, pages(AT + 128, PAGES), private(file), Prot::ReadWrite).unwrap();
-        mm.map(id, pages(LARGE, 512), Backing::Anonymous, Prot::ReadWrite).unwrap();
-        mm.advise(id, pages(LARGE, 512), Advice::Large).unwrap();
+        mm.space(id).map(pages(AT, PAGES), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(AT + 64, PAGES), shared(file), Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(AT + 128, PAGES), private(file), Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(LARGE, 512), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
         let touch = || {
             for cpu in [1, 0] {
                 host.on(cpu, || {
-                    mm.switch_to(id).unwrap();
+                    mm.space(id).switch_to().unwrap();
                     for at in [AT, AT + 64, AT + 128, LARGE] {
                         (at..at + PAGES).for_each(|page| host.write(mm, id, page, page).unwrap());
                     }
@@ -74,16 +74,16 @@ fn an_audit_in_the_middle_of_something_says_so() {
         touch();
         host.hold_interrupts.set(true);
         listen(mm, &said);
-        let child = mm.fork(id).unwrap();
+        let child = mm.space(id).fork().unwrap();
         touch();
-        mm.write_back(file).unwrap();
+        mm.file(file).write_back().unwrap();
         squeeze(mm);
         touch();
-        mm.protect(id, pages(AT, 20), Prot::Read).unwrap();
-        mm.protect(id, pages(AT, 20), Prot::ReadWrite).unwrap();
-        mm.move_range(id, pages(AT + 4, 20), PageNumber(AT + 0x2000)).unwrap();
-        mm.unmap(id, pages(AT + 64, PAGES)).unwrap();
-        mm.destroy_space(child).unwrap();
+        mm.space(id).protect(pages(AT, 20), Prot::Read).unwrap();
+        mm.space(id).protect(pages(AT, 20), Prot::ReadWrite).unwrap();
+        mm.space(id).move_range(pages(AT + 4, 20), PageNumber(AT + 0x2000)).unwrap();
+        mm.space(id).unmap(pages(AT + 64, PAGES)).unwrap();
+        mm.space(child).destroy().unwrap();
         host.hold_interrupts.set(false);
         quiet(mm);
         assert_eq!(mm.validate().broken, None);

@@ -18,7 +18,7 @@ fn written_out(mm: &Mm<'_>) -> usize {
 /// A space with so many pages of its own, each written with its number, and all other memory the test's.
 fn full(mm: &Mm<'_>, count: u64) -> (SpaceId, Vec<quietmm::Frames>) {
     let id = anonymous(mm, count);
-    mm.map(id, pages(AT + count, 8), Backing::Anonymous, Prot::ReadWrite).unwrap();
+    mm.space(id).map(pages(AT + count, 8), Backing::Anonymous, Prot::ReadWrite).unwrap();
     mm.drain_lru_batch();
     let held = take_free(mm);
     mm.platform().forget();
@@ -26,7 +26,7 @@ fn full(mm: &Mm<'_>, count: u64) -> (SpaceId, Vec<quietmm::Frames>) {
 }
 
 fn fault(mm: &Mm<'_>, id: SpaceId, page: u64) -> Result<(), Error> {
-    mm.fault(id, PageNumber(page).addr(), UserAccess::Write)
+    mm.space(id).fault(PageNumber(page).addr(), UserAccess::Write)
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_fault_tries_a_failing_device_a_few_times_however_much_memory_there_is() {
     for (frames, count) in [(768, 256), (4096, 3072)] {
         let host = Host::new(Setup { cpus: 1, frames, ..Setup::default() });
         host.run(config(), |mm| {
-            mm.swap_on(7, 4096, 0).unwrap();
+            mm.swap().on(7, 4096, 0).unwrap();
             let (id, held) = full(mm, count);
             host.fail_writes.set(true);
             let looks = || mm.counter(Counter::PgScanDirect);
@@ -45,7 +45,7 @@ fn a_fault_tries_a_failing_device_a_few_times_however_much_memory_there_is() {
             // In each round a few times over all pages, as where there is no swap at all.
             assert!(looked < 16 * 4 * (count + 512), "{looked} looks at {count} pages");
             assert!(mm.counter(Counter::PageoutDeferred) > 0);
-            assert_eq!(mm.swap_usage().failing, 4096);
+            assert_eq!(mm.swap().usage().failing, 4096);
             // It is known now.
             host.forget();
             assert_eq!(fault(mm, id, AT + count), Err(Error::OutOfMemory));
@@ -64,14 +64,14 @@ fn a_fault_tries_a_failing_device_a_few_times_however_much_memory_there_is() {
 fn a_device_that_works_again_is_found() {
     let host = Host::new(Setup { cpus: 1, frames: 768, ..Setup::default() });
     host.run(config(), |mm| {
-        mm.swap_on(7, 1024, 0).unwrap();
+        mm.swap().on(7, 1024, 0).unwrap();
         let (id, held) = full(mm, 256);
         host.fail_writes.set(true);
         (0..4).for_each(|_| assert_eq!(fault(mm, id, AT + 256), Err(Error::OutOfMemory)));
         host.fail_writes.set(false);
         let tries = (0..16).position(|_| fault(mm, id, AT + 256).is_ok());
         assert!(tries.is_some(), "it is never tried again");
-        assert_eq!(mm.swap_usage().failing, 0);
+        assert_eq!(mm.swap().usage().failing, 0);
         squeeze(mm);
         assert!((AT..AT + 256).all(|page| read(mm, id, page) == Ok(page)));
         give_back(mm, held);
@@ -83,7 +83,7 @@ fn a_device_that_works_again_is_found() {
 fn single_bad_blocks_keep_nobody_from_the_others() {
     let host = Host::new(Setup { cpus: 1, frames: 768, ..Setup::default() });
     host.run(config(), |mm| {
-        mm.swap_on(7, 1024, 0).unwrap();
+        mm.swap().on(7, 1024, 0).unwrap();
         let id = anonymous(mm, 256);
         host.refuse_writes.set(Some(|_, block| (block % 4 == 3).then_some(DeviceError::Failed)));
         squeeze(mm);
@@ -99,12 +99,12 @@ fn single_bad_blocks_keep_nobody_from_the_others() {
 fn pages_go_to_another_device_while_one_fails() {
     let host = Host::new(Setup { cpus: 1, frames: 768, ..Setup::default() });
     host.run(config(), |mm| {
-        mm.swap_on(1, 1024, 5).unwrap();
-        mm.swap_on(2, 1024, 1).unwrap();
+        mm.swap().on(1, 1024, 5).unwrap();
+        mm.swap().on(2, 1024, 1).unwrap();
         let (id, held) = full(mm, 256);
         host.refuse_writes.set(Some(|store, _| (store == Store::Swap(1)).then_some(DeviceError::Failed)));
         assert_eq!(write(mm, id, AT + 256, 1), Ok(()), "by way of the second device");
-        assert_eq!(mm.swap_usage().failing, 1024);
+        assert_eq!(mm.swap().usage().failing, 1024);
         squeeze(mm);
         let out = (0..1024).filter(|&block| host.kept(Store::Swap(2), block).is_some()).count();
         assert!(out >= 256 - 64, "{out}: all but what was on its way to the first");
@@ -120,11 +120,11 @@ fn files_whose_writes_fail_are_left_alone_too_and_others_are_not() {
     let host = Host::new(Setup { cpus: 1, frames: 1024, ..Setup::default() });
     host.run(Config { scan_batch: 32, ..bare("linux") }, |mm| {
         let id = mm.create_space().unwrap();
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         let files = [0, 1].map(|n| {
             let file = mm.create_file(256).unwrap();
             let at = AT + 256 * n;
-            mm.map(id, pages(at, 256), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+            mm.space(id).map(pages(at, 256), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
             (at..at + 256).for_each(|page| host.write(mm, id, page, page).unwrap());
             file
         });
@@ -136,7 +136,7 @@ fn files_whose_writes_fail_are_left_alone_too_and_others_are_not() {
         host.refuse_writes.set(Some(|store, _| {
             matches!(store, Store::File(file) if file.index() == 0).then_some(DeviceError::Failed)
         }));
-        let more: Vec<_> = std::iter::from_fn(|| mm.alloc_frames(0, AllocFrom::HERE).ok()).collect();
+        let more: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::HERE).ok()).collect();
         let tried = host.count(|what| matches!(what, Happened::DiskWrite(store, _) if first(*store)));
         assert_eq!(written_out(mm) - tried, 256, "all of the other file");
         assert!(more.len() >= 256);
@@ -144,11 +144,11 @@ fn files_whose_writes_fail_are_left_alone_too_and_others_are_not() {
         host.refuse_writes.set(None);
         give_back(mm, held);
         give_back(mm, more);
-        assert_eq!(mm.write_back(files[0]), Ok(256), "who asks for it is not kept waiting");
+        assert_eq!(mm.file(files[0]).write_back(), Ok(256), "who asks for it is not kept waiting");
         assert!((AT..AT + 512).all(|page| host.read(mm, id, page) == Ok(page)));
         mm.unload();
-        mm.destroy_space(id).unwrap();
-        files.iter().for_each(|&file| mm.destroy_file(file).unwrap());
+        mm.space(id).destroy().unwrap();
+        files.iter().for_each(|&file| mm.file(file).destroy().unwrap());
         assert_eq!(settled(mm).broken, None);
     });
 }

@@ -36,7 +36,7 @@ fn scattered(mm: &Mm<'_>) -> SpaceId {
     let (id, other) = (own(mm, 4, &[0, 1, 2, 3]), mm.create_space().unwrap());
     used(mm, id, 4, &[0, 1, 2, 3]);
     host.on(2, || mm.enter_lazy());
-    host.on(3, || mm.switch_to(other).unwrap());
+    host.on(3, || mm.space(other).switch_to().unwrap());
     host.forget();
     id
 }
@@ -45,10 +45,10 @@ fn scattered(mm: &Mm<'_>) -> SpaceId {
 fn no_cpu_is_interrupted_and_none_is_left_behind() {
     type Operation = fn(&Mm<'_>, SpaceId);
     let operations: [(&str, Operation); 4] = [
-        ("unmap", |mm, id| mm.unmap(id, pages(AT, 3)).unwrap()),
-        ("protect", |mm, id| mm.protect(id, pages(AT, 3), Prot::None).unwrap()),
-        ("drop", |mm, id| mm.advise(id, pages(AT, 3), Advice::Drop).unwrap()),
-        ("flush", |mm, id| mm.flush_range(id, pages(AT, 3)).unwrap()),
+        ("unmap", |mm, id| mm.space(id).unmap(pages(AT, 3)).unwrap()),
+        ("protect", |mm, id| mm.space(id).protect(pages(AT, 3), Prot::None).unwrap()),
+        ("drop", |mm, id| mm.space(id).advise(pages(AT, 3), Advice::Drop).unwrap()),
+        ("flush", |mm, id| mm.space(id).flush_range(pages(AT, 3)).unwrap()),
     ];
     for (name, operation) in operations {
         let host = machine(4, None);
@@ -62,7 +62,7 @@ fn no_cpu_is_interrupted_and_none_is_left_behind() {
             assert_eq!(mm.counter(Counter::Broadcasts), 1, "{name}");
             // Who comes back finds that nothing was missed, and keeps what it had beside.
             host.on(2, || _ = mm.leave_lazy());
-            host.on(3, || mm.switch_to(id).unwrap());
+            host.on(3, || mm.space(id).switch_to().unwrap());
             for cpu in 0..4 {
                 assert_eq!(host.flushes(cpu), (0, 0), "{name}: CPU {cpu}");
                 assert!(host.caches(cpu, AT + 3), "{name}: CPU {cpu}");
@@ -82,11 +82,11 @@ fn more_than_the_ceiling_is_one_broadcast_of_the_space_and_of_no_other() {
         let id = own(mm, 40, &[0, 1]);
         used(mm, id, 40, &[0, 1]);
         host.forget();
-        mm.flush_range(id, pages(AT, 33)).unwrap();
+        mm.space(id).flush_range(pages(AT, 33)).unwrap();
         assert!(matches!(host.broadcasts()[..], [Everywhere::Pages { .. }]), "{:?}", host.broadcasts());
         used(mm, id, 40, &[0, 1]);
         host.forget();
-        mm.unmap(id, pages(AT, 34)).unwrap();
+        mm.space(id).unmap(pages(AT, 34)).unwrap();
         assert!(matches!(host.broadcasts()[..], [Everywhere::Space { .. }]), "{:?}", host.broadcasts());
         assert!((AT..AT + 40).all(|page| !host.caches(0, page) && !host.caches(1, page)));
         assert!(host.caches(2, AT), "another space, at the same address");
@@ -102,7 +102,7 @@ fn who_would_interrupt_nobody_broadcasts_nothing() {
         // A lazy CPU catches up by itself, unless tables go.
         host.on(1, || mm.enter_lazy());
         host.forget();
-        mm.protect(id, pages(AT, 2), Prot::Read).unwrap();
+        mm.space(id).protect(pages(AT, 2), Prot::Read).unwrap();
         assert_eq!((host.broadcasts().len(), host.interrupts(), host.flushes(0)), (0, 0, (0, 2)));
         host.on(1, || {
             mm.leave_lazy();
@@ -110,7 +110,7 @@ fn who_would_interrupt_nobody_broadcasts_nothing() {
         });
         host.on(1, || mm.unload());
         host.forget();
-        mm.unmap(id, pages(AT, 2)).unwrap();
+        mm.space(id).unmap(pages(AT, 2)).unwrap();
         assert_eq!((host.broadcasts().len(), host.interrupts(), host.flushes(0)), (0, 0, (0, 2)));
     });
 }
@@ -124,12 +124,12 @@ fn tables_go_without_an_interrupt_to_who_is_lazy_and_roots_with_one() {
         host.on(1, || mm.enter_lazy());
         host.forget();
         // The only pages: their tables go too. The machine looks who could walk them (INV-9).
-        mm.unmap(id, pages(AT, 2)).unwrap();
+        mm.space(id).unmap(pages(AT, 2)).unwrap();
         assert_eq!((host.broadcasts().len(), host.interrupts(), host.stale.get()), (1, 0, 0));
         host.on(1, || assert_eq!(mm.loaded_space(), Some(id), "it keeps the space"));
         mm.unload();
         host.forget();
-        mm.destroy_space(id).unwrap();
+        mm.space(id).destroy().unwrap();
         assert_eq!((host.broadcasts().len(), host.interrupts_to(1), host.stale.get()), (0, 1, 0));
         host.on(1, || assert_eq!(mm.loaded_space(), None));
     });
@@ -140,7 +140,7 @@ fn stale_after_unmap(broken: Option<Rule>) -> u32 {
     at(&setup(2), &bare(POLICY), broken, |mm| {
         let id = own(mm, 4, &[0, 1]);
         used(mm, id, 4, &[0, 1]);
-        mm.unmap(id, pages(AT, 2)).unwrap();
+        mm.space(id).unmap(pages(AT, 2)).unwrap();
         let host = mm.platform();
         host.on(1, || (AT..AT + 2).for_each(|page| _ = host.try_read(page)));
         host.stale.get()
@@ -164,9 +164,9 @@ fn stale_after_deferral(broken: Option<Rule>) -> u32 {
         host.when_unmapped(id, AT, move |mm| {
             let host = mm.platform();
             assert!(host.caches(2, AT), "the window is open");
-            host.on(1, || mm.unmap(id, pages(AT, 2)).unwrap());
+            host.on(1, || mm.space(id).unmap(pages(AT, 2)).unwrap());
             host.forget();
-            host.on(1, || mm.flush_range(id, pages(AT + 2, 1)).unwrap());
+            host.on(1, || mm.space(id).flush_range(pages(AT + 2, 1)).unwrap());
             assert!(matches!(host.broadcasts()[..], [Everywhere::Pages { .. }]), "nothing is left of it");
             host.on(2, || (AT..AT + 2).for_each(|page| _ = host.try_read(page)));
             seen.set(Some(host.stale.get()));
@@ -188,7 +188,7 @@ fn a_batch_is_flushed_by_broadcast_of_its_spaces() {
     host.run(Config { scan_batch: 8, ..bare(POLICY) }, |mm| {
         let (id, file) = showing(mm, 16, &[1, 2]);
         let second = mm.create_space().unwrap();
-        mm.map(second, pages(AT, 16), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        mm.space(second).map(pages(AT, 16), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
         run_in(mm, second, &[3]);
         [1, 2].iter().for_each(|&cpu| read_all(mm, id, cpu, 16));
         read_all(mm, second, 3, 16);
@@ -210,7 +210,7 @@ fn a_batch_of_more_spaces_than_it_knows_flushes_all() {
         let file = mm.create_file(1).unwrap();
         for cpu in 1..cpus as u16 {
             let id = mm.create_space().unwrap();
-            mm.map(id, pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+            mm.space(id).map(pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
             run_in(mm, id, &[cpu]);
             read_all(mm, id, cpu, 1);
         }
@@ -236,7 +236,7 @@ fn stale_beside(prepare: fn(&Mm<'_>, SpaceId), comes: fn(&Mm<'_>, SpaceId)) -> u
         race(
             mm,
             place,
-            || mm.unmap(id, pages(AT, 1)).unwrap(),
+            || mm.space(id).unmap(pages(AT, 1)).unwrap(),
             || {
                 comes(mm, id);
                 (AT..AT + 2).for_each(|page| _ = host.try_read(page));
@@ -257,9 +257,9 @@ fn who_comes_in_the_middle_of_a_broadcast_misses_nothing() {
     assert_eq!(stale_beside(lazy, |mm, _| _ = mm.leave_lazy()), 0);
     let away = |mm: &Mm<'_>, _: SpaceId| {
         let other = mm.create_space().unwrap();
-        mm.switch_to(other).unwrap();
+        mm.space(other).switch_to().unwrap();
     };
-    assert_eq!(stale_beside(away, |mm, id| mm.switch_to(id).unwrap()), 0);
+    assert_eq!(stale_beside(away, |mm, id| mm.space(id).switch_to().unwrap()), 0);
     let off = |mm: &Mm<'_>, _: SpaceId| {
         mm.cpu_offline().unwrap();
         mm.platform().off[1].set(true);
@@ -267,7 +267,7 @@ fn who_comes_in_the_middle_of_a_broadcast_misses_nothing() {
     let on = |mm: &Mm<'_>, id: SpaceId| {
         mm.platform().off[1].set(false);
         mm.cpu_online().unwrap();
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
     };
     assert_eq!(stale_beside(off, on), 0);
 }
@@ -279,7 +279,7 @@ fn stale_kernel_uses(broken: Option<Rule>) -> u32 {
     host.run(kernel(POLICY, 64), |mm| {
         let (list, id) = (frames(mm, 2), own(mm, 1, &[1]));
         let fill = |i: usize, value| {
-            let range = mm.vmap(&list[i..=i], BARE, RW).unwrap();
+            let range = mm.vmap().map(&list[i..=i], BARE, RW).unwrap();
             assert!(host.write_kernel(range.start, value));
             range
         };
@@ -288,16 +288,16 @@ fn stale_kernel_uses(broken: Option<Rule>) -> u32 {
             assert_eq!(host.read_kernel(old.start), Some(1));
             mm.enter_lazy();
         });
-        mm.vunmap(old.start).unwrap();
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap(old.start).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         assert_eq!(host.interrupts(), 0);
         let new = fill(1, 2);
         assert_eq!(new, old, "the same address");
         assert_eq!(host.on(1, || host.read_kernel(new.start)), Some(2));
-        mm.vunmap(new.start).unwrap();
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap(new.start).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         host.on(1, || mm.unload());
-        mm.destroy_space(id).unwrap();
+        mm.space(id).destroy().unwrap();
         free(mm, list);
         host.kernel_stale.get()
     })
@@ -318,15 +318,15 @@ fn a_sweep_of_kernel_addresses_is_ended_by_one_broadcast() {
     host.run(kernel("linux+vmap=sweep+flush=broadcast", 64), |mm| {
         let list = frames(mm, 8);
         for _ in 0..3 {
-            let range = mm.vmap(&list, BARE, RW).unwrap();
+            let range = mm.vmap().map(&list, BARE, RW).unwrap();
             (0..3).for_each(|cpu| host.on(cpu, || assert!(host.read_kernel(range.start).is_some())));
-            mm.vunmap(range.start).unwrap();
+            mm.vmap().unmap(range.start).unwrap();
             host.forget();
-            mm.unmap_aliases().unwrap();
+            mm.vmap().unmap_aliases().unwrap();
             assert!(matches!(host.broadcasts()[..], [Everywhere::Kernel]), "{:?}", host.broadcasts());
             assert_eq!(host.interrupts(), 0);
             assert!((0..3).all(|cpu| !host.caches_kernel(cpu, range.start)));
-            assert_eq!(mm.purge_vmap().map(|_| mm.validate().broken), Ok(None));
+            assert_eq!(mm.vmap().purge().map(|_| mm.validate().broken), Ok(None));
         }
         free(mm, list);
     });
@@ -338,10 +338,10 @@ fn a_long_run_of_kernel_pages_is_one_broadcast_of_all() {
         let host = machine(2, None);
         host.run(kernel(POLICY, 64), |mm| {
             let list = frames(mm, count);
-            let range = mm.vmap(&list, BARE, RW).unwrap();
-            mm.vunmap(range.start).unwrap();
+            let range = mm.vmap().map(&list, BARE, RW).unwrap();
+            mm.vmap().unmap(range.start).unwrap();
             host.forget();
-            mm.unmap_aliases().unwrap();
+            mm.vmap().unmap_aliases().unwrap();
             let broadcasts = host.broadcasts();
             let fits = match broadcasts[..] {
                 [Everywhere::Kernel] => all,
@@ -360,18 +360,18 @@ fn a_cpu_that_comes_online_in_the_middle_of_a_purge_is_reached() {
     let (results, stuck) = everywhere_as(&setup(3), &kernel(POLICY, 64), None, |mm, n| {
         let host = mm.platform();
         let list = frames(mm, 1);
-        let range = mm.vmap(&list, BARE, RW).unwrap();
+        let range = mm.vmap().map(&list, BARE, RW).unwrap();
         host.on(1, || {
             assert!(host.read_kernel(range.start).is_some());
             mm.cpu_offline().unwrap();
             host.off[1].set(true);
         });
-        mm.vunmap(range.start).unwrap();
+        mm.vmap().unmap(range.start).unwrap();
         host.at_touch(0, n, |mm| {
             mm.platform().off[1].set(false);
             mm.platform().on(1, || mm.cpu_online().unwrap());
         });
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         host.all_placed();
         let read = host.on(1, || host.read_kernel(range.start));
         free(mm, list);
@@ -394,9 +394,9 @@ fn without_the_hardware_it_is_refused_or_cpus_are_interrupted() {
             let id = own(mm, 4, &[0, 1]);
             used(mm, id, 4, &[0, 1]);
             host.forget();
-            mm.unmap(id, pages(AT, 2)).unwrap();
+            mm.space(id).unmap(pages(AT, 2)).unwrap();
             assert_eq!((host.interrupts(), host.broadcasts().len()), asked, "{policy}");
-            assert!(mm.lookup(id, PageNumber(AT + 2)).unwrap().is_present());
+            assert!(mm.space(id).lookup(PageNumber(AT + 2)).unwrap().is_present());
         });
     }
 }

@@ -8,9 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
 use machine::{Happened, Host, Mm, Setup, StandsStill, at_hand, bare, everywhere_as, settled};
-use quietmm::{
-    AllocFrom, Certainty, Config, Counter, CpuId, Error, Event, Frames, ListLimits, NodeId, Platform, Rule,
-};
+use quietmm::platform::Cpus;
+use quietmm::{AllocFrom, Certainty, Config, Counter, CpuId, Error, Event, Frames, ListLimits, NodeId, Rule};
 
 const POLICIES: [&str; 3] = ["linux+drain=all-cpus", "linux+drain=holding-cpus", "linux+drain=remote"];
 const INTERRUPTING: [&str; 2] = [POLICIES[0], POLICIES[1]];
@@ -25,23 +24,23 @@ fn small(policy: &str) -> Config {
 }
 
 fn take(mm: &Mm<'_>, cpu: u16, count: usize) -> Vec<Frames> {
-    mm.platform().on(cpu, || (0..count).map(|_| mm.alloc_frames(0, AllocFrom::NOW).unwrap()).collect())
+    mm.platform().on(cpu, || (0..count).map(|_| mm.frames().alloc(0, AllocFrom::NOW).unwrap()).collect())
 }
 
 fn give(mm: &Mm<'_>, cpu: u16, frames: Vec<Frames>) {
-    mm.platform().on(cpu, || frames.into_iter().for_each(|block| mm.free_frames(block)));
+    mm.platform().on(cpu, || frames.into_iter().for_each(|block| mm.frames().free(block)));
 }
 
 /// Leaves this many frames at hand on a CPU: it takes and frees them.
 fn hold(mm: &Mm<'_>, cpu: u16, frames: usize) {
-    let before = mm.frames_at_hand();
+    let before = mm.frames().on_lists();
     let taken = take(mm, cpu, frames);
     give(mm, cpu, taken);
-    assert!(mm.frames_at_hand() - before >= frames as u64);
+    assert!(mm.frames().on_lists() - before >= frames as u64);
 }
 
 fn drain(mm: &Mm<'_>, cpu: u16, certainty: Certainty) -> u32 {
-    mm.platform().on(cpu, || mm.drain_page_lists(certainty))
+    mm.platform().on(cpu, || mm.frames().drain(certainty))
 }
 
 /// Two CPUs of eight hold frames, one of which drains. The CPUs that were interrupted, and the counters of the drain.
@@ -51,10 +50,10 @@ fn drained(policy: &str, certainty: Certainty) -> (Vec<usize>, [u64; 4]) {
         settled(mm);
         hold(mm, 3, 10);
         hold(mm, 5, 10);
-        let free = mm.free_frame_count() + mm.frames_at_hand();
+        let free = mm.frames().available() + mm.frames().on_lists();
         host.forget();
         assert!(drain(mm, 3, certainty) >= 20);
-        assert_eq!((mm.frames_at_hand(), mm.free_frame_count()), (0, free));
+        assert_eq!((mm.frames().on_lists(), mm.frames().available()), (0, free));
         let counters = [
             Counter::PcpGlobalDrain,
             Counter::PcpGlobalIpiSaved,
@@ -89,7 +88,7 @@ fn a_drain_of_empty_lists_interrupts_nobody_who_holds_nothing() {
             assert_eq!(host.interrupts(), sent, "{policy}");
             // A list that was used up by its own CPU holds nothing either.
             let mut taken = take(mm, 1, 1);
-            while mm.frames_at_hand() > 0 {
+            while mm.frames().on_lists() > 0 {
                 taken.extend(take(mm, 1, 1));
             }
             host.forget();
@@ -106,14 +105,15 @@ fn lists_keep_orders_0_to_3_within_their_limits() {
     host.run(small("linux"), |mm| {
         let start = settled(mm);
         for order in 0..=10 {
-            let blocks: Vec<_> = (0..20).map_while(|_| mm.alloc_frames(order, AllocFrom::NOW).ok()).collect();
+            let blocks: Vec<_> =
+                (0..20).map_while(|_| mm.frames().alloc(order, AllocFrom::NOW).ok()).collect();
             assert!(!blocks.is_empty());
             for block in blocks {
-                mm.free_frames(block);
-                assert!(mm.frames_at_hand() <= 32, "order {order}: {} at hand", mm.frames_at_hand());
+                mm.frames().free(block);
+                assert!(mm.frames().on_lists() <= 32, "order {order}: {} at hand", mm.frames().on_lists());
                 assert_eq!(mm.validate().broken, None);
             }
-            assert_eq!(mm.frames_at_hand() > 0, order <= 3, "order {order}");
+            assert_eq!(mm.frames().on_lists() > 0, order <= 3, "order {order}");
             assert_eq!(settled(mm), start);
         }
     });
@@ -129,7 +129,7 @@ fn a_list_is_refilled_and_spilled_in_batches() {
         assert_eq!(mm.counter(Counter::PcpRefill) - refilled, 64 / 8 * 7, "seven more with each of eight");
         give(mm, 0, taken);
         assert_eq!(mm.counter(Counter::PcpSpill) - spilled, 4 * 8, "64 freed, 32 stay");
-        assert_eq!(mm.frames_at_hand(), 32);
+        assert_eq!(mm.frames().on_lists(), 32);
     });
 }
 
@@ -144,22 +144,22 @@ fn frames_go_to_the_lists_of_their_own_zone() {
     let host = Host::new(setup);
     host.run(small("linux"), |mm| {
         let far = AllocFrom { node: Some(NodeId(1)), may_reclaim: false };
-        let block = mm.alloc_frames(0, far).unwrap();
+        let block = mm.frames().alloc(0, far).unwrap();
         let first = block.first();
-        mm.free_frames(block);
-        let near = mm.alloc_frames(0, AllocFrom::NOW).unwrap();
+        mm.frames().free(block);
+        let near = mm.frames().alloc(0, AllocFrom::NOW).unwrap();
         assert!(
             near.first() < quietmm::FrameNumber(0xfc00 + 2048),
             "what is at hand of a far zone is for later"
         );
-        let again = mm.alloc_frames(0, far).unwrap();
+        let again = mm.frames().alloc(0, far).unwrap();
         assert_eq!(again.first(), first, "whoever asks for it gets it from the list");
-        mm.free_frames(near);
-        mm.free_frames(again);
+        mm.frames().free(near);
+        mm.frames().free(again);
         // Limits are per node.
-        mm.set_list_limits(NodeId(1), NOTHING).unwrap();
-        assert_eq!(mm.list_limits(NodeId(1)), Some(NOTHING));
-        assert_eq!(mm.list_limits(NodeId(0)), at_hand(8));
+        mm.frames().set_list_limits(NodeId(1), NOTHING).unwrap();
+        assert_eq!(mm.frames().list_limits(NodeId(1)), Some(NOTHING));
+        assert_eq!(mm.frames().list_limits(NodeId(0)), at_hand(8));
     });
 }
 
@@ -178,10 +178,10 @@ fn wrong_limits_are_refused_and_change_nothing() {
                 Error::BadSetting("a list's high must be 0 or at least its batch"),
             ),
         ] {
-            assert_eq!(mm.set_list_limits(NodeId(node), limits), Err(error));
-            assert_eq!(mm.list_limits(NodeId(0)), at_hand(8));
+            assert_eq!(mm.frames().set_list_limits(NodeId(node), limits), Err(error));
+            assert_eq!(mm.frames().list_limits(NodeId(0)), at_hand(8));
         }
-        assert_eq!(mm.list_limits(NodeId(7)), None);
+        assert_eq!(mm.frames().list_limits(NodeId(7)), None);
     });
 }
 
@@ -192,14 +192,14 @@ fn a_task_that_finds_no_memory_gets_what_others_have_at_hand() {
         host.run(small(policy), |mm| {
             hold(mm, 1, 16);
             let all = machine::exhaust(mm);
-            assert_eq!((mm.free_frame_count(), mm.frames_at_hand()), (0, 0), "{policy}");
+            assert_eq!((mm.frames().available(), mm.frames().on_lists()), (0, 0), "{policy}");
             // The same without a drain: what CPU 1 has at hand is out of reach.
             give(mm, 1, all);
             settled(mm);
             hold(mm, 1, 16);
-            let held = mm.frames_at_hand();
-            let now = std::iter::from_fn(|| mm.alloc_frames(0, AllocFrom::NOW).ok()).collect::<Vec<_>>();
-            assert_eq!(mm.frames_at_hand(), held, "{policy}: who may not wait drains nobody");
+            let held = mm.frames().on_lists();
+            let now = std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::NOW).ok()).collect::<Vec<_>>();
+            assert_eq!(mm.frames().on_lists(), held, "{policy}: who may not wait drains nobody");
             give(mm, 0, now);
         });
     }
@@ -211,13 +211,13 @@ fn while_tasks_wait_for_memory_nothing_is_kept_at_hand() {
     let host = Host::new(cpus(2));
     host.run(Config { page_lists: at_hand(8), min_free: Some(64), ..machine::config("linux") }, |mm| {
         let mut all = machine::exhaust(mm);
-        assert_eq!(mm.frames_at_hand(), 0);
+        assert_eq!(mm.frames().on_lists(), 0);
         let drains = mm.counter(Counter::PcpGlobalDrain);
         let mut freed = 0;
-        while mm.frames_at_hand() == 0 {
-            assert_eq!(mm.list_limits(NodeId(0)), at_hand(8), "what was chosen stays so");
+        while mm.frames().on_lists() == 0 {
+            assert_eq!(mm.frames().list_limits(NodeId(0)), at_hand(8), "what was chosen stays so");
             let block = all.pop().unwrap();
-            host.on(1, || mm.free_frames(block));
+            host.on(1, || mm.frames().free(block));
             freed += 1;
         }
         // From the min watermark, 64, to the low one, 81.
@@ -239,7 +239,7 @@ fn a_cpu_that_waits_with_interrupts_off_serves_a_drain() {
                 mm.platform().on(1, || mm.serve());
             }));
             drain(mm, 0, Certainty::Likely);
-            assert_eq!(mm.frames_at_hand(), 0);
+            assert_eq!(mm.frames().on_lists(), 0);
             host.on(1, || host.irqs_on());
         });
     }
@@ -254,7 +254,7 @@ fn drained_twice(broken: Option<Rule>, m: u32, n: u32) -> Option<u64> {
         settled(mm);
         hold(mm, 3, 10);
         let stopped = Rc::new(Cell::new(false));
-        let second = || _ = mm.drain_page_lists(Certainty::Likely);
+        let second = || _ = mm.frames().drain(Certainty::Likely);
         host.aside(1, second, |_| {
             let stops = Rc::clone(&stopped);
             host.place();
@@ -267,7 +267,7 @@ fn drained_twice(broken: Option<Rule>, m: u32, n: u32) -> Option<u64> {
                 host.resume();
             });
             drain(mm, 2, Certainty::Likely);
-            (host.all_placed() && stopped.get()).then(|| mm.frames_at_hand())
+            (host.all_placed() && stopped.get()).then(|| mm.frames().on_lists())
         })
     })
 }
@@ -298,7 +298,7 @@ fn handlers_that_hand_frames_to_one_cpu_at_the_same_time_lose_none() {
             hold(mm, 2, 10);
             mm.platform().at_touch(1, n, |mm| _ = mm.platform().deliver_all());
             drain(mm, 0, Certainty::Certain);
-            mm.frames_at_hand()
+            mm.frames().on_lists()
         });
         assert!(left.len() > 10, "{policy}: {} cases", left.len());
         assert!(left.iter().all(|&left| left == 0), "{policy}: {left:?}");
@@ -313,11 +313,11 @@ fn switched_off(policy: &str, broken: Option<Rule>, work: impl Fn(&Mm<'_>)) -> (
         settled(mm);
         let host = mm.platform();
         host.at_touch(1, n, |mm| {
-            mm.set_list_limits(NodeId(0), NOTHING).unwrap();
+            mm.frames().set_list_limits(NodeId(0), NOTHING).unwrap();
             drain(mm, 0, Certainty::Certain);
         });
         host.on(1, || work(mm));
-        mm.frames_at_hand()
+        mm.frames().on_lists()
     })
 }
 
@@ -358,7 +358,7 @@ fn left_in_a_drain(policy: &str, broken: Option<Rule>) -> (Vec<u64>, u32) {
             mm.platform().off[1].set(true);
         });
         drain(mm, 0, Certainty::Certain);
-        let held = mm.frames_at_hand();
+        let held = mm.frames().on_lists();
         if host.all_placed() && broken.is_none() {
             assert_eq!(mm.validate().broken, None);
         }
@@ -375,7 +375,7 @@ fn drained_in_a_leave(policy: &str, broken: Option<Rule>) -> (Vec<u64>, u32) {
         host.at_touch(1, n, |mm| _ = drain(mm, 0, Certainty::Likely));
         host.on(1, || mm.cpu_offline().unwrap());
         host.off[1].set(true);
-        mm.frames_at_hand()
+        mm.frames().on_lists()
     })
 }
 
@@ -404,7 +404,7 @@ fn drained_many(policy: &str, frames: usize, broken: Option<Rule>) -> (u32, u32)
     host.broken.set(broken);
     host.run(small(policy), |mm| {
         settled(mm);
-        mm.set_list_limits(NodeId(0), ListLimits { batch: 8, high: 2000 }).unwrap();
+        mm.frames().set_list_limits(NodeId(0), ListLimits { batch: 8, high: 2000 }).unwrap();
         hold(mm, 1, frames);
         host.forget();
         let touches = host.touches_of(1);
@@ -483,12 +483,12 @@ fn a_cpu_that_comes_back_holds_nothing_and_is_asked_again() {
             assert_eq!(mm.online_cpus(), 1);
             host.forget();
             drain(mm, 0, Certainty::Certain);
-            assert_eq!((host.interrupts(), mm.frames_at_hand()), (0, 0));
+            assert_eq!((host.interrupts(), mm.frames().on_lists()), (0, 0));
             host.on(1, || mm.cpu_online().unwrap());
             assert!(mm.is_online(CpuId(1)) && mm.online_cpus() == 2);
             hold(mm, 1, 10);
             assert!(drain(mm, 0, Certainty::Likely) > 0);
-            assert_eq!(mm.frames_at_hand(), 0);
+            assert_eq!(mm.frames().on_lists(), 0);
         });
     }
 }

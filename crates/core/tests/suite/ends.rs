@@ -29,12 +29,12 @@ const WAYS: [Way; 4] = [Way::Enter, Way::EnterFromLazy, Way::Return, Way::LeaveL
 fn before(mm: &Mm<'_>, way: Way, comer: u16) -> SpaceId {
     let host = mm.platform();
     let id = mm.create_space().unwrap();
-    mm.map(id, pages(AT, 2), ANON, Prot::ReadWrite).unwrap();
+    mm.space(id).map(pages(AT, 2), ANON, Prot::ReadWrite).unwrap();
     host.on(comer, || {
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         host.write(mm, id, AT, 7).unwrap();
         if matches!(way, Way::Enter | Way::EnterFromLazy) {
-            mm.switch_to(mm.create_space().unwrap()).unwrap();
+            mm.space(mm.create_space().unwrap()).switch_to().unwrap();
         }
         if way != Way::Enter {
             mm.enter_lazy();
@@ -47,12 +47,12 @@ fn come(mm: &Mm<'_>, id: SpaceId, way: Way) -> bool {
     let host = mm.platform();
     let entered = match way {
         Way::LeaveLazy => mm.leave_lazy() == Some(id),
-        _ => mm.switch_to(id).is_ok(),
+        _ => mm.space(id).switch_to().is_ok(),
     };
     if entered && host.broken.get().is_none() {
         assert_eq!(mm.loaded_space(), Some(id));
         assert_eq!(host.read(mm, id, AT), Ok(7));
-        assert_eq!(mm.fault(id, PageNumber(AT + 1).addr(), UserAccess::Write), Ok(()));
+        assert_eq!(mm.space(id).fault(PageNumber(AT + 1).addr(), UserAccess::Write), Ok(()));
     }
     entered
 }
@@ -62,7 +62,7 @@ fn case(mm: &Mm<'_>, place: Place, way: Way, comer: u16) -> (Result<(), Error>, 
     let host = mm.platform();
     let id = before(mm, way, comer);
     let (ended, entered) = (Cell::new(Ok(())), Cell::new(false));
-    let end = || ended.set(mm.destroy_space(id));
+    let end = || ended.set(mm.space(id).destroy());
     let come = || entered.set(come(mm, id, way));
     if comer == 1 {
         race(mm, place, end, come)
@@ -71,9 +71,9 @@ fn case(mm: &Mm<'_>, place: Place, way: Way, comer: u16) -> (Result<(), Error>, 
     };
     if host.broken.get().is_none() {
         match ended.get() {
-            Ok(()) => assert_eq!(mm.lookup(id, PageNumber(AT)).map(drop), Err(Error::NoSuchSpace)),
+            Ok(()) => assert_eq!(mm.space(id).lookup(PageNumber(AT)).map(drop), Err(Error::NoSuchSpace)),
             // As if it had not been asked.
-            Err(_) => assert!(mm.lookup(id, PageNumber(AT)).unwrap().is_present()),
+            Err(_) => assert!(mm.space(id).lookup(PageNumber(AT)).unwrap().is_present()),
         }
     }
     (ended.get(), entered.get(), host.stale.get())

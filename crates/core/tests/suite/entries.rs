@@ -19,11 +19,11 @@ fn written_after_write_back(broken: Option<Rule>, guarantees: bool) -> u64 {
     host.run(bare(if guarantees { "linux" } else { "vanilla" }), |mm| {
         let (id, file) = showing(mm, 1, &[1]);
         write_first(mm, id, 1, 1);
-        assert_eq!(mm.write_back(file), Ok(1));
+        assert_eq!(mm.file(file).write_back(), Ok(1));
         assert_eq!(host.on_disk(file, 0), Some(1));
         host.on(1, || host.write(mm, id, AT, 2).unwrap());
         reclaim_all(mm);
-        assert_eq!(mm.cached_pages(file), Ok(0));
+        assert_eq!(mm.file(file).cached_pages(), Ok(0));
         host.on(1, || host.read(mm, id, AT).unwrap())
     })
 }
@@ -44,8 +44,8 @@ fn written_during_write_back(broken: Option<Rule>, maps: bool) -> (bool, u64, u6
         write_first(mm, first, 1, 1);
         let id = if maps { first } else { mm.create_space().unwrap() };
         if !maps {
-            mm.map(id, pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
-            host.on(1, || mm.switch_to(id).unwrap());
+            mm.space(id).map(pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+            host.on(1, || mm.space(id).switch_to().unwrap());
         }
         let wrote = Rc::new(Cell::new(false));
         let (early, seen) = (Rc::clone(&wrote), Rc::clone(&wrote));
@@ -60,11 +60,11 @@ fn written_during_write_back(broken: Option<Rule>, maps: bool) -> (bool, u64, u6
                 host.write(mm, id, AT, 2).unwrap();
                 seen.set(true);
             },
-            |_| assert_eq!(mm.write_back(file), Ok(1)),
+            |_| assert_eq!(mm.file(file).write_back(), Ok(1)),
         );
         assert!(wrote.get(), "it writes as soon as the page is out");
         let read = host.on(1, || host.read(mm, id, AT).unwrap());
-        (could_write(), read, mm.write_back(file).unwrap())
+        (could_write(), read, mm.file(file).write_back().unwrap())
     })
 }
 
@@ -89,20 +89,20 @@ fn written_after_a_move(broken: Option<Rule>) -> (bool, u64) {
         host.on_disk_write.borrow_mut().push_back(Box::new(|mm| mm.platform().stop()));
         let early = host.aside(
             1,
-            || assert_eq!(mm.write_back(file), Ok(1)),
+            || assert_eq!(mm.file(file).write_back(), Ok(1)),
             |_| {
                 host.hold_interrupts.set(true);
                 host.on_pause.borrow_mut().push_back(Box::new(|mm| {
                     assert!(mm.platform().resume(), "the device has the page");
                 }));
-                mm.move_range(id, pages(AT, 1), PageNumber(TO)).unwrap();
+                mm.space(id).move_range(pages(AT, 1), PageNumber(TO)).unwrap();
                 host.hold_interrupts.set(false);
                 host.on(2, || host.try_write(TO, 2))
             },
         );
         host.on(2, || host.write(mm, id, TO, 2).unwrap());
         reclaim_all(mm);
-        assert_eq!(mm.cached_pages(file), Ok(0));
+        assert_eq!(mm.file(file).cached_pages(), Ok(0));
         (early, host.read(mm, id, TO).unwrap())
     })
 }
@@ -123,8 +123,8 @@ fn written_back_during_a_protect(broken: Option<Rule>, guarantees: bool, dirty_h
         write_first(mm, id, 0, 1);
         if !dirty_here {
             // Dirty is only the page, by an entry that is gone.
-            mm.unmap(id, pages(AT, 1)).unwrap();
-            mm.map(id, pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+            mm.space(id).unmap(pages(AT, 1)).unwrap();
+            mm.space(id).map(pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
         }
         host.on(2, || assert_eq!(host.read(mm, id, AT), Ok(1)));
         if dirty_here {
@@ -138,9 +138,9 @@ fn written_back_during_a_protect(broken: Option<Rule>, guarantees: bool, dirty_h
                 let host = mm.platform();
                 late.set(Some(host.on(2, || host.try_write(AT, 2))));
             }));
-            assert_eq!(host.on(1, || mm.write_back(file)), Ok(1));
+            assert_eq!(host.on(1, || mm.file(file).write_back()), Ok(1));
         }));
-        mm.protect(id, pages(AT, 1), Prot::Read).unwrap();
+        mm.space(id).protect(pages(AT, 1), Prot::Read).unwrap();
         could_write()
     })
 }
@@ -179,15 +179,15 @@ fn copied_when_old(broken: Option<Rule>, generation: u64) -> bool {
     let host = machine(4, broken);
     host.run(Config { page_lists: at_hand(31), ..bare("linux") }, |mm| {
         let (id, file) = (mm.create_space().unwrap(), mm.create_file(32).unwrap());
-        mm.map(id, pages(AT, 32), Backing::Private { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(AT, 32), Backing::Private { file, offset: 0 }, Prot::ReadWrite).unwrap();
         run_in(mm, id, &[1, 2, 3]);
         host.on(1, || host.grow_old(mm, id, generation));
         read_all(mm, id, 1, 32);
         read_all(mm, id, 2, 32);
         // What CPU 3 will need is at hand there.
         host.on(3, || {
-            mm.drain_page_list();
-            mm.free_frames(mm.alloc_frames(0, AllocFrom::NOW).unwrap());
+            mm.frames().drain_here();
+            mm.frames().free(mm.frames().alloc(0, AllocFrom::NOW).unwrap());
         });
         host.hold_interrupts.set(true);
         let (seen, result) = found();
@@ -221,7 +221,7 @@ fn copied(broken: Option<Rule>) -> (u64, u64) {
     host.run(bare("vanilla"), |mm| {
         let id = own(mm, 1, &[1, 2]);
         write_first(mm, id, 1, 5);
-        host.on(1, || mm.fork(id).unwrap());
+        host.on(1, || mm.space(id).fork().unwrap());
         let read = |cpu| host.on(cpu, || host.read(mm, id, AT).unwrap());
         assert_eq!(read(2), 5);
         host.on(1, || host.write(mm, id, AT, 7).unwrap());
@@ -250,7 +250,7 @@ fn written_at(broken: Option<Rule>, policy: &str, nth: u32) -> (bool, bool) {
         };
         host.on(1, || host.watch(AT, nth, Box::new(write)));
         reclaim_all(mm);
-        assert_eq!(mm.cached_pages(file), Ok(0));
+        assert_eq!(mm.file(file).cached_pages(), Ok(0));
         host.watch_nothing();
         let kept = host.on(1, || host.read(mm, id, AT)) == Ok(9);
         (wrote.get().is_some(), wrote.get() == Some(true) && !kept)

@@ -12,7 +12,7 @@ use machine::{Host, Mm, Setup, StandsStill, bare, exhaust, give_back, pages, rac
 use quietmm::{Config, Counter, Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
 
 fn fault(mm: &Mm<'_>, id: SpaceId, page: u64, access: UserAccess) -> Result<(), Error> {
-    mm.fault(id, PageNumber(page).addr(), access)
+    mm.space(id).fault(PageNumber(page).addr(), access)
 }
 
 fn stop(mm: &Mm<'_>) {
@@ -41,7 +41,7 @@ fn waits_behind_a_map((config, prepare, access): Wanted, stands: Stands) -> bool
         let host = Host::new(Setup { cpus: 3, frames: 512, ..Setup::default() });
         host.run(config(), |mm| {
             let id = prepare(mm);
-            mm.map(id, pages(ELSEWHERE, 1), ANON, Prot::ReadWrite).unwrap();
+            mm.space(id).map(pages(ELSEWHERE, 1), ANON, Prot::ReadWrite).unwrap();
             host.place();
             match stands {
                 Stands::Outside => host.on_disk_read.borrow_mut().push_back(Box::new(stop)),
@@ -49,7 +49,7 @@ fn waits_behind_a_map((config, prepare, access): Wanted, stands: Stands) -> bool
                 Stands::Inside => host.at_touch(1, 8, stop),
             }
             let faults = || fault(mm, id, AT, access).unwrap();
-            let maps = || mm.map(id, pages(TO, 1), ANON, Prot::ReadWrite).unwrap();
+            let maps = || mm.space(id).map(pages(TO, 1), ANON, Prot::ReadWrite).unwrap();
             host.aside(1, faults, |faulting| {
                 assert!(host.resume_one(faulting), "it stands still");
                 host.aside(2, maps, |mapping| {
@@ -82,7 +82,7 @@ fn in_swap(mm: &Mm<'_>) -> SpaceId {
     let id = written(mm, 512, 2);
     squeeze(mm);
     assert!(is_out(mm, id, AT_SWAP));
-    mm.move_range(id, pages(AT_SWAP, 2), PageNumber(AT)).unwrap();
+    mm.space(id).move_range(pages(AT_SWAP, 2), PageNumber(AT)).unwrap();
     mm.drain_lru_batch();
     id
 }
@@ -112,13 +112,13 @@ fn a_map_that_waits_does_not_stop_faults_while_another_waits_for_a_page() {
         host.place();
         host.on_disk_write.borrow_mut().push_back(Box::new(stop));
         let order = Rc::new(Cell::new(0));
-        let writes_back = || assert_eq!(mm.write_back(file), Ok(1));
+        let writes_back = || assert_eq!(mm.file(file).write_back(), Ok(1));
         let writes = || {
             fault(mm, id, AT, UserAccess::Write).unwrap();
             order.set(order.get() + 1);
         };
         let maps = || {
-            mm.map(id, pages(TO, 1), ANON, Prot::ReadWrite).unwrap();
+            mm.space(id).map(pages(TO, 1), ANON, Prot::ReadWrite).unwrap();
             order.set(order.get() + 10);
         };
         host.aside(3, writes_back, |writing| {
@@ -144,7 +144,7 @@ fn a_fault_that_looks_anew_counts_once() {
     host.run(swapping("linux"), |mm| {
         let id = in_swap(mm);
         let file = mm.create_file(1).unwrap();
-        mm.map(id, pages(TO, 1), shared(file), Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(TO, 1), shared(file), Prot::ReadWrite).unwrap();
         for page in [AT, TO] {
             let counted = || [Counter::PgFault, Counter::PgMajFault].map(|counter| mm.counter(counter));
             let before = counted();
@@ -167,11 +167,11 @@ fn read_after(
         let file = mm.create_file(1).unwrap();
         let id = mapped(mm, shared(file), 1);
         host.write(mm, id, AT, 7).unwrap();
-        mm.write_back(file).unwrap();
-        mm.advise(id, pages(AT, 1), quietmm::Advice::Drop).unwrap();
+        mm.file(file).write_back().unwrap();
+        mm.space(id).advise(pages(AT, 1), quietmm::Advice::Drop).unwrap();
         mm.drain_lru_batch();
         give_back(mm, exhaust(mm));
-        assert_eq!(mm.cached_pages(file), Ok(0));
+        assert_eq!(mm.file(file).cached_pages(), Ok(0));
         host.broken.set(broken);
         host.on_disk_read.borrow_mut().push_back(Box::new(move |mm| {
             mm.platform().on(1, || meanwhile(mm, id));
@@ -185,20 +185,20 @@ fn read_after(
 #[test]
 fn a_fault_maps_what_is_shown_when_its_page_has_been_read() {
     assert_eq!(read_after(None, |_, _| ()), Ok(7));
-    let unmaps = |mm: &Mm<'_>, id| mm.unmap(id, pages(AT, 1)).unwrap();
+    let unmaps = |mm: &Mm<'_>, id| mm.space(id).unmap(pages(AT, 1)).unwrap();
     assert_eq!(read_after(None, unmaps), Err(Error::NotMapped(PageNumber(AT))));
     let remaps = move |mm: &Mm<'_>, id| {
         unmaps(mm, id);
         let other = mm.create_file(1).unwrap();
-        mm.map(id, pages(AT, 1), shared(other), Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(AT, 1), shared(other), Prot::ReadWrite).unwrap();
     };
     assert_eq!(read_after(None, remaps), Ok(0), "of the file that is there now");
     assert_eq!(read_after(Some(Rule::RetryLooksAnew), remaps), Ok(7));
-    let protects = |mm: &Mm<'_>, id| mm.protect(id, pages(AT, 1), Prot::None).unwrap();
+    let protects = |mm: &Mm<'_>, id| mm.space(id).protect(pages(AT, 1), Prot::None).unwrap();
     assert_eq!(read_after(None, protects), Err(Error::NotPermitted(PageNumber(AT))));
     let forks = |mm: &Mm<'_>, id| {
-        let child = mm.fork(id).unwrap();
-        mm.destroy_space(child).unwrap();
+        let child = mm.space(id).fork().unwrap();
+        mm.space(child).destroy().unwrap();
     };
     assert_eq!(read_after(None, forks), Ok(7));
 }
@@ -213,8 +213,8 @@ fn a_file_ends_after_the_read_that_a_fault_has_begun() {
             host.place();
             let ended = Cell::new(false);
             let ends = || {
-                mm.unmap(id, pages(AT, 1)).unwrap();
-                mm.destroy_file(file).unwrap();
+                mm.space(id).unmap(pages(AT, 1)).unwrap();
+                mm.file(file).destroy().unwrap();
                 ended.set(true);
             };
             host.aside(1, ends, |ending| {
@@ -230,7 +230,7 @@ fn a_file_ends_after_the_read_that_a_fault_has_begun() {
                 assert!(fails || !ended.get(), "until the page is there");
             });
             host.all_placed();
-            assert_eq!(mm.cached_pages(file), Err(Error::NoSuchFile));
+            assert_eq!(mm.file(file).cached_pages(), Err(Error::NoSuchFile));
             assert_eq!(settled(mm).file, 0);
         });
     }

@@ -26,19 +26,19 @@ fn shows(mm: &Mm<'_>, id: SpaceId, cpu: u16) -> Result<u64, Error> {
 }
 
 fn write_word(mm: &Mm<'_>, file: FileId, word: u64) {
-    assert_eq!(mm.write_file(file, 0, &word.to_ne_bytes()), Ok(8));
+    assert_eq!(mm.file(file).write(0, &word.to_ne_bytes()), Ok(8));
 }
 
 fn word(mm: &Mm<'_>, file: FileId) -> u64 {
     let mut word = [0; 8];
-    assert_eq!(mm.read_file(file, 0, &mut word), Ok(8));
+    assert_eq!(mm.file(file).read(0, &mut word), Ok(8));
     u64::from_ne_bytes(word)
 }
 
 /// A file of so many pages is emptied, and is as long as before.
 fn emptied(mm: &Mm<'_>, file: FileId, count: u64) {
-    mm.set_file_len(file, 0).unwrap();
-    mm.set_file_len(file, count * PAGE).unwrap();
+    mm.file(file).set_size(0).unwrap();
+    mm.file(file).set_size(count * PAGE).unwrap();
 }
 
 fn without(rule: Rule) -> [Option<Rule>; 2] {
@@ -54,10 +54,10 @@ fn what_is_cut_off_is_mapped_nowhere_and_costs_one_flush() {
             write_first(mm, id, 1, 7);
             read_all(mm, id, 2, 32);
             host.forget();
-            mm.set_file_len(file, 0).unwrap();
+            mm.file(file).set_size(0).unwrap();
             let interrupts = [host.interrupts_to(1), host.interrupts_to(2)];
             let beyond = shows(mm, id, 2) == Err(Error::BeyondFile);
-            mm.set_file_len(file, 32 * PAGE).unwrap();
+            mm.file(file).set_size(32 * PAGE).unwrap();
             write_word(mm, file, 9);
             (interrupts, beyond, [1, 2].map(|cpu| shows(mm, id, cpu)), host.on_disk(file, 0))
         });
@@ -81,19 +81,19 @@ fn a_mapping_beyond_a_files_end_shows_what_the_file_gains() {
             assert_eq!(host.write(mm, id, page, 1), Err(Error::BeyondFile));
         }
         host.on(2, || assert_eq!(host.write(mm, other, AT, 1), Err(Error::BeyondFile)));
-        assert_eq!(mm.cached_pages(file), Ok(1), "whoever was refused has left nothing");
-        mm.set_file_len(file, 2 * PAGE + 8).unwrap();
-        assert_eq!(mm.write_file(file, 2 * PAGE, &9_u64.to_ne_bytes()), Ok(8));
+        assert_eq!(mm.file(file).cached_pages(), Ok(1), "whoever was refused has left nothing");
+        mm.file(file).set_size(2 * PAGE + 8).unwrap();
+        assert_eq!(mm.file(file).write(2 * PAGE, &9_u64.to_ne_bytes()), Ok(8));
         assert_eq!(
             [1, 2, 3].map(|page| host.read(mm, id, AT + page)),
             [Ok(0), Ok(9), Err(Error::BeyondFile)]
         );
         host.on(1, || assert_eq!(host.read(mm, id, AT + 2), Ok(9)));
         host.forget();
-        mm.set_file_len(file, PAGE).unwrap();
+        mm.file(file).set_size(PAGE).unwrap();
         assert_eq!(host.interrupts_to(1), 1);
         host.on(1, || assert_eq!(host.read(mm, id, AT + 2), Err(Error::BeyondFile)));
-        mm.set_file_len(file, (1 << 20) * PAGE + 8).unwrap();
+        mm.file(file).set_size((1 << 20) * PAGE + 8).unwrap();
         host.on(2, || assert_eq!(host.write(mm, other, AT, 1), Ok(())));
         run_in(mm, id, &[2]);
         settled(mm);
@@ -105,7 +105,7 @@ fn pages_of_an_ended_file_that_wait_in_another_cpus_batch_add_up() {
     at(&setup(), &config(), None, |mm| {
         let file = mm.create_file(4).unwrap();
         mm.platform().on(1, || write_word(mm, file, 7));
-        mm.destroy_file(file).unwrap();
+        mm.file(file).destroy().unwrap();
         let audit = mm.validate();
         assert_eq!(
             (audit.broken, audit.file),
@@ -146,7 +146,7 @@ fn fault_and(broken: Option<Rule>, cached: bool, does: Cut) -> Cases<bool> {
 fn a_fault_on_a_page_that_is_cut_off_does_not_map_it() {
     let cuts: [(&str, Cut); 2] = [
         ("emptied", |mm, file| emptied(mm, file, 2)),
-        ("a hole", |mm, file| mm.punch_hole(file, 0, PAGE).unwrap()),
+        ("a hole", |mm, file| mm.file(file).punch_hole(0, PAGE).unwrap()),
     ];
     for (name, cut) in cuts {
         for cached in [false, true] {
@@ -162,8 +162,8 @@ fn who_cuts_and_who_uses_the_file_meanwhile_leave_one_content() {
     let uses: [(&str, Use); 4] = [
         ("reads", |mm, id, _| _ = mm.platform().read(mm, id, AT)),
         ("writes", |mm, id, _| _ = mm.platform().write(mm, id, AT, 5)),
-        ("copies out", |mm, _, file| _ = mm.read_file(file, 0, &mut [0; 8]).unwrap()),
-        ("writes back", |mm, _, file| _ = mm.write_back(file).unwrap()),
+        ("copies out", |mm, _, file| _ = mm.file(file).read(0, &mut [0; 8]).unwrap()),
+        ("writes back", |mm, _, file| _ = mm.file(file).write_back().unwrap()),
     ];
     for (name, uses) in uses {
         let cases = at_every_touch(&setup(), &config(), None, |mm, place| {
@@ -174,7 +174,7 @@ fn who_cuts_and_who_uses_the_file_meanwhile_leave_one_content() {
             let same = [1, 2].iter().all(|&cpu| shows(mm, id, cpu) == Ok(content));
             // Nothing of what was there before.
             let sound = same && (content == 0 || content == 5) && mm.platform().stale.get() == 0;
-            mm.write_back(file).unwrap();
+            mm.file(file).write_back().unwrap();
             reclaim_all(mm);
             settled(mm);
             sound && word(mm, file) == content
@@ -190,8 +190,8 @@ fn nothing_of_a_hole_is_read_before_the_device_knows_of_it() {
         let content = at(&setup(), &config(), broken, |mm| {
             let (id, file) = showing(mm, 2, &[1]);
             write_first(mm, id, 1, 7);
-            mm.write_back(file).unwrap();
-            let punches = || mm.punch_hole(file, 0, 2 * PAGE).unwrap();
+            mm.file(file).write_back().unwrap();
+            let punches = || mm.file(file).punch_hole(0, 2 * PAGE).unwrap();
             race(mm, Place::Discard(0), punches, || _ = mm.platform().read(mm, id, AT).unwrap());
             [word(mm, file), shows(mm, id, 1).unwrap()]
         });
@@ -208,11 +208,11 @@ fn nobody_writes_into_a_page_that_a_device_reads() {
             write_first(mm, id, 2, 7);
             let order = Cell::new(0);
             let writes_back = || {
-                assert_eq!(mm.write_back(file), Ok(1));
+                assert_eq!(mm.file(file).write_back(), Ok(1));
                 order.set(order.get() + 1);
             };
             race(mm, Place::Write(0), writes_back, || write_word(mm, file, 8));
-            assert_eq!(mm.write_back(file), Ok(1));
+            assert_eq!(mm.file(file).write_back(), Ok(1));
             assert_eq!((word(mm, file), mm.platform().on_disk(file, 0)), (8, Some(8)));
             mm.platform().torn.get()
         });
@@ -227,32 +227,32 @@ fn what_a_file_cannot_be_made_is_refused_and_changes_nothing() {
         let file = mm.create_file(2).unwrap();
         write_word(mm, file, 7);
         let most = (1 << 40) * PAGE;
-        assert_eq!(mm.set_file_len(file, most + 1), Err(Error::BadRange));
-        assert_eq!(mm.write_file(file, most, &[1]), Err(Error::BadRange));
-        assert_eq!(mm.write_file(file, u64::MAX, &[1, 2]), Err(Error::BadRange));
-        assert_eq!(mm.punch_hole(file, 5, 0), Err(Error::BadRange));
-        assert_eq!(mm.punch_hole(file, 5, u64::MAX), Err(Error::BadRange));
-        assert_eq!(mm.punch_hole(file, most, 1), Ok(()), "there is nothing");
+        assert_eq!(mm.file(file).set_size(most + 1), Err(Error::BadRange));
+        assert_eq!(mm.file(file).write(most, &[1]), Err(Error::BadRange));
+        assert_eq!(mm.file(file).write(u64::MAX, &[1, 2]), Err(Error::BadRange));
+        assert_eq!(mm.file(file).punch_hole(5, 0), Err(Error::BadRange));
+        assert_eq!(mm.file(file).punch_hole(5, u64::MAX), Err(Error::BadRange));
+        assert_eq!(mm.file(file).punch_hole(most, 1), Ok(()), "there is nothing");
         host.fail_discards.set(true);
-        assert_eq!(mm.set_file_len(file, 3 * PAGE), Err(Error::Device));
-        assert_eq!(mm.write_file(file, 2 * PAGE, &[1]), Err(Error::Device));
+        assert_eq!(mm.file(file).set_size(3 * PAGE), Err(Error::Device));
+        assert_eq!(mm.file(file).write(2 * PAGE, &[1]), Err(Error::Device));
         host.fail_discards.set(false);
-        assert_eq!((mm.file_len(file), word(mm, file)), (Ok(2 * PAGE), 7));
+        assert_eq!((mm.file(file).size(), word(mm, file)), (Ok(2 * PAGE), 7));
         // Of the longest file only what is written takes memory.
-        assert_eq!(mm.set_file_len(file, most), Ok(()));
-        assert_eq!(mm.write_file(file, most - 8, &9_u64.to_ne_bytes()), Ok(8));
+        assert_eq!(mm.file(file).set_size(most), Ok(()));
+        assert_eq!(mm.file(file).write(most - 8, &9_u64.to_ne_bytes()), Ok(8));
         let mut last = [0; 8];
-        assert_eq!(mm.read_file(file, most - 8, &mut last), Ok(8));
-        assert_eq!((u64::from_ne_bytes(last), word(mm, file), mm.cached_pages(file)), (9, 7, Ok(2)));
-        mm.set_file_len(file, PAGE).unwrap();
-        assert_eq!((word(mm, file), mm.cached_pages(file)), (7, Ok(1)));
-        mm.destroy_file(file).unwrap();
-        assert_eq!(mm.file_len(file), Err(Error::NoSuchFile));
-        assert_eq!(mm.set_file_len(file, 1), Err(Error::NoSuchFile));
-        assert_eq!(mm.punch_hole(file, 0, 1), Err(Error::NoSuchFile));
-        assert_eq!(mm.evict_file(file, 0, 1), Err(Error::NoSuchFile));
-        assert_eq!(mm.read_file(file, 0, &mut last), Err(Error::NoSuchFile));
-        assert_eq!(mm.write_file(file, 0, &last), Err(Error::NoSuchFile));
+        assert_eq!(mm.file(file).read(most - 8, &mut last), Ok(8));
+        assert_eq!((u64::from_ne_bytes(last), word(mm, file), mm.file(file).cached_pages()), (9, 7, Ok(2)));
+        mm.file(file).set_size(PAGE).unwrap();
+        assert_eq!((word(mm, file), mm.file(file).cached_pages()), (7, Ok(1)));
+        mm.file(file).destroy().unwrap();
+        assert_eq!(mm.file(file).size(), Err(Error::NoSuchFile));
+        assert_eq!(mm.file(file).set_size(1), Err(Error::NoSuchFile));
+        assert_eq!(mm.file(file).punch_hole(0, 1), Err(Error::NoSuchFile));
+        assert_eq!(mm.file(file).evict(0, 1), Err(Error::NoSuchFile));
+        assert_eq!(mm.file(file).read(0, &mut last), Err(Error::NoSuchFile));
+        assert_eq!(mm.file(file).write(0, &last), Err(Error::NoSuchFile));
         settled(mm);
     });
 }
@@ -261,17 +261,17 @@ fn what_a_file_cannot_be_made_is_refused_and_changes_nothing() {
 fn what_is_clean_and_unused_leaves_memory_when_asked() {
     at(&setup(), &config(), None, |mm| {
         let (id, file) = showing(mm, 8, &[0, 1]);
-        assert_eq!(mm.write_file(file, 0, &[7; 8 * PAGE as usize]), Ok(8 * PAGE as usize));
-        assert_eq!(mm.evict_file(file, 0, 8), Ok(0), "all is dirty");
-        mm.write_back(file).unwrap();
+        assert_eq!(mm.file(file).write(0, &[7; 8 * PAGE as usize]), Ok(8 * PAGE as usize));
+        assert_eq!(mm.file(file).evict(0, 8), Ok(0), "all is dirty");
+        mm.file(file).write_back().unwrap();
         read_all(mm, id, 0, 2);
         mm.platform().forget();
-        assert_eq!(mm.evict_file(file, 1, 3), Ok(2), "one of these is mapped");
+        assert_eq!(mm.file(file).evict(1, 3), Ok(2), "one of these is mapped");
         assert_eq!(mm.platform().interrupts(), 0);
-        assert_eq!(mm.cached_pages(file), Ok(6));
-        assert_eq!(mm.evict_file(file, 0, u64::MAX), Ok(4));
+        assert_eq!(mm.file(file).cached_pages(), Ok(6));
+        assert_eq!(mm.file(file).evict(0, u64::MAX), Ok(4));
         let mut all = [0; 8 * PAGE as usize];
-        assert_eq!(mm.read_file(file, 0, &mut all), Ok(all.len()));
+        assert_eq!(mm.file(file).read(0, &mut all), Ok(all.len()));
         assert!(all.iter().all(|&byte| byte == 7));
         settled(mm);
     });
@@ -286,16 +286,16 @@ fn what_is_cut_off_goes_where_there_is_no_memory_for_a_batch() {
         read_all(mm, id, 1, 4);
         // CPUs 1 and 2 keep the two batches that there are, and nothing is free.
         let other = mm.create_file(2).unwrap();
-        assert_eq!(mm.read_file(other, 0, &mut [0; 2 * PAGE as usize]), Ok(2 * PAGE as usize));
+        assert_eq!(mm.file(other).read(0, &mut [0; 2 * PAGE as usize]), Ok(2 * PAGE as usize));
         for cpu in [1, 2] {
-            assert_eq!(mm.platform().on(cpu, || mm.write_back(other)), Ok(0));
+            assert_eq!(mm.platform().on(cpu, || mm.file(other).write_back()), Ok(0));
         }
         let held = machine::swapping::take_free(mm);
         mm.platform().forget();
-        mm.set_file_len(file, 0).unwrap();
+        mm.file(file).set_size(0).unwrap();
         assert_eq!(mm.platform().interrupts_to(1), 4);
         assert_eq!(shows(mm, id, 1), Err(Error::BeyondFile));
-        held.into_iter().for_each(|frames| mm.free_frames(frames));
+        held.into_iter().for_each(|frames| mm.frames().free(frames));
         assert_eq!(mm.platform().stale.get(), 0);
         settled(mm);
     });

@@ -62,7 +62,7 @@ impl<'a, 'p> Scene<'a, 'p> {
         let file = mm.create_file(MOST).unwrap();
         let space = |cpu, backing| {
             let id = mapped(mm, backing, MOST);
-            mm.platform().on(cpu, || mm.switch_to(id).unwrap());
+            mm.platform().on(cpu, || mm.space(id).switch_to().unwrap());
             id
         };
         let looks = space(2, private(file));
@@ -81,7 +81,7 @@ impl<'a, 'p> Scene<'a, 'p> {
 
     fn reads(&self, at: u64, count: u64) {
         let mut into = vec![0xee; count as usize];
-        match self.mm.read_file(self.file, at, &mut into) {
+        match self.mm.file(self.file).read(at, &mut into) {
             Ok(read) => {
                 let want = self.bytes.get(at as usize..).unwrap_or(&[]);
                 let want = &want[..want.len().min(into.len())];
@@ -98,7 +98,7 @@ impl<'a, 'p> Scene<'a, 'p> {
     }
 
     fn writes(&mut self, at: u64, from: &[u8]) {
-        match self.mm.write_file(self.file, at, from) {
+        match self.mm.file(self.file).write(at, from) {
             Ok(written) => {
                 assert!(written == from.len() || self.host().fail_reads.get());
                 let end = at as usize + written;
@@ -107,23 +107,23 @@ impl<'a, 'p> Scene<'a, 'p> {
             }
             Err(error) => refused(self.host(), error),
         }
-        assert_eq!(self.mm.file_len(self.file), Ok(self.len()));
+        assert_eq!(self.mm.file(self.file).size(), Ok(self.len()));
     }
 
     fn is_made(&mut self, len: u64) {
-        match self.mm.set_file_len(self.file, len) {
+        match self.mm.file(self.file).set_size(len) {
             Ok(()) => self.bytes.resize(len as usize, 0),
             Err(error) => refused(self.host(), error),
         }
-        assert_eq!(self.mm.file_len(self.file), Ok(self.len()));
+        assert_eq!(self.mm.file(self.file).size(), Ok(self.len()));
     }
 
     fn gets_hole(&mut self, at: u64, count: u64) {
         if self.host().fail_discards.get() {
             // What is not there yet would be lost, and nothing else.
-            self.mm.write_back(self.file).unwrap();
+            self.mm.file(self.file).write_back().unwrap();
         }
-        match self.mm.punch_hole(self.file, at, count) {
+        match self.mm.file(self.file).punch_hole(at, count) {
             Ok(()) => {
                 let end = (at + count).min(self.len());
                 self.bytes[at.min(end) as usize..end as usize].fill(0);
@@ -178,26 +178,26 @@ impl<'a, 'p> Scene<'a, 'p> {
                 let value = numbers.next();
                 self.is_used(who, at / PAGE, write.then_some(value));
             }
-            13 => match self.mm.write_back(self.file) {
+            13 => match self.mm.file(self.file).write_back() {
                 Ok(_) => {}
                 Err(error) => refused(self.host(), error),
             },
             14 => reclaim_all(self.mm),
-            _ => _ = self.mm.evict_file(self.file, at / PAGE, 8).unwrap(),
+            _ => _ = self.mm.file(self.file).evict(at / PAGE, 8).unwrap(),
         }
     }
 
     fn ends(mut self) {
         self.reads(0, MOST * PAGE + 1);
         (0..MOST).for_each(|page| self.is_used(1, page, None));
-        self.mm.write_back(self.file).unwrap();
+        self.mm.file(self.file).write_back().unwrap();
         reclaim_all(self.mm);
         self.reads(0, MOST * PAGE + 1);
         let [a, b] = self.spaces;
         let kernel = self.mm.create_space().unwrap();
-        (0..3).for_each(|cpu| self.host().on(cpu, || self.mm.switch_to(kernel).unwrap()));
-        [a, b, self.looks].into_iter().for_each(|id| self.mm.destroy_space(id).unwrap());
-        self.mm.destroy_file(self.file).unwrap();
+        (0..3).for_each(|cpu| self.host().on(cpu, || self.mm.space(kernel).switch_to().unwrap()));
+        [a, b, self.looks].into_iter().for_each(|id| self.mm.space(id).destroy().unwrap());
+        self.mm.file(self.file).destroy().unwrap();
         settled(self.mm);
         assert_eq!((self.host().stale.get(), self.host().torn.get()), (0, 0));
     }

@@ -30,10 +30,11 @@ struct Shared {
 
 fn first(mm: &Mm<'_>) -> Shared {
     let (space, file) = (mm.create_space().unwrap(), mm.create_file(ALL).unwrap());
-    mm.map(space, PageRange::new(PageNumber(AT), ALL), Backing::File { file, offset: 0 }, Prot::ReadWrite)
+    mm.space(space)
+        .map(PageRange::new(PageNumber(AT), ALL), Backing::File { file, offset: 0 }, Prot::ReadWrite)
         .unwrap();
-    let mut held: Vec<_> = std::iter::from_fn(|| mm.alloc_frames(0, AllocFrom::NOW).ok()).collect();
-    held.split_off(held.len() - MEMORY).into_iter().for_each(|frame| mm.free_frames(frame));
+    let mut held: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::NOW).ok()).collect();
+    held.split_off(held.len() - MEMORY).into_iter().for_each(|frame| mm.frames().free(frame));
     mm.platform().fail_one_in.store(37, Ordering::SeqCst);
     Shared { space, file, _held: Mutex::new(held) }
 }
@@ -56,7 +57,7 @@ fn access(mm: &Mm<'_>, id: SpaceId, page: u64, write: Option<u64>) -> Option<u64
         if let Some(value) = mm.platform().access(at, write) {
             return Some(value);
         }
-        match mm.fault(id, at.addr(), kind) {
+        match mm.space(id).fault(at.addr(), kind) {
             Ok(()) | Err(Error::OutOfMemory | Error::Device) => mm.platform().got_on(),
             Err(Error::BeyondFile) => return None,
             Err(error) => panic!("{at:?}: {error}"),
@@ -65,12 +66,12 @@ fn access(mm: &Mm<'_>, id: SpaceId, page: u64, write: Option<u64>) -> Option<u64
 }
 
 fn copy_in(mm: &Mm<'_>, file: FileId, page: u64, value: u64) {
-    assert_eq!(until(mm, || mm.write_file(file, page * PAGE_SIZE, &value.to_ne_bytes())), 8);
+    assert_eq!(until(mm, || mm.file(file).write(page * PAGE_SIZE, &value.to_ne_bytes())), 8);
 }
 
 fn copy_out(mm: &Mm<'_>, file: FileId, page: u64) -> Option<u64> {
     let mut word = [0; 8];
-    match until(mm, || mm.read_file(file, page * PAGE_SIZE, &mut word)) {
+    match until(mm, || mm.file(file).read(page * PAGE_SIZE, &mut word)) {
         0 => None,
         read => {
             assert_eq!(read, 8);
@@ -89,7 +90,7 @@ fn work(mm: &Mm<'_>, shared: &Shared, cpu: u16, cpus: u16) {
     let (machine, id, file) = (mm.platform(), shared.space, shared.file);
     let mut own = [0u64; STAY as usize];
     let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(cpu) + 1);
-    mm.switch_to(id).unwrap();
+    mm.space(id).switch_to().unwrap();
     for step in 1..=STEPS {
         machine.got_on();
         random ^= random << 13;
@@ -102,11 +103,11 @@ fn work(mm: &Mm<'_>, shared: &Shared, cpu: u16, cpus: u16) {
         let mine = if mine < STAY { mine } else { u64::from(cpu) };
         let value = step * ALL + goes;
         match (random >> 32) % 1000 {
-            0..6 => until(mm, || mm.set_file_len(file, goes * PAGE_SIZE + random % 2 * 8)),
-            6..12 => until(mm, || mm.set_file_len(file, ALL * PAGE_SIZE)),
-            12..18 => until(mm, || mm.punch_hole(file, goes * PAGE_SIZE, 8 * PAGE_SIZE)),
-            18..24 => _ = mm.write_back(file),
-            24..30 => _ = mm.evict_file(file, 0, ALL).unwrap(),
+            0..6 => until(mm, || mm.file(file).set_size(goes * PAGE_SIZE + random % 2 * 8)),
+            6..12 => until(mm, || mm.file(file).set_size(ALL * PAGE_SIZE)),
+            12..18 => until(mm, || mm.file(file).punch_hole(goes * PAGE_SIZE, 8 * PAGE_SIZE)),
+            18..24 => _ = mm.file(file).write_back(),
+            24..30 => _ = mm.file(file).evict(0, ALL).unwrap(),
             30..250 => {
                 copy_in(mm, file, mine, value);
                 own[mine as usize] = value;

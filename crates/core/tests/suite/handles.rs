@@ -19,12 +19,12 @@ fn file(file: FileId) -> Backing {
 /// A space that has ended, and the one that has its slot now, with a page at `AT`.
 fn reused(mm: &Mm<'_>) -> (SpaceId, SpaceId) {
     let old = mm.create_space().unwrap();
-    mm.map(old, pages(AT, 1), ANON, Prot::ReadWrite).unwrap();
-    mm.destroy_space(old).unwrap();
+    mm.space(old).map(pages(AT, 1), ANON, Prot::ReadWrite).unwrap();
+    mm.space(old).destroy().unwrap();
     let new = mm.create_space().unwrap();
     assert_eq!(new.index(), old.index(), "the test is about a slot that is used again");
-    mm.map(new, pages(AT, 1), ANON, Prot::ReadWrite).unwrap();
-    mm.switch_to(new).unwrap();
+    mm.space(new).map(pages(AT, 1), ANON, Prot::ReadWrite).unwrap();
+    mm.space(new).switch_to().unwrap();
     mm.platform().write(mm, new, AT, 7).unwrap();
     (old, new)
 }
@@ -37,23 +37,23 @@ fn an_old_handle_does_not_reach_the_next_space() {
         assert_ne!(old, new);
         let (page, at) = (pages(AT, 1), VirtAddr(AT << 12));
         let gone = Err(Error::NoSuchSpace);
-        assert_eq!(mm.fault(old, at, UserAccess::Read), gone);
-        assert_eq!(mm.map(old, pages(AT + 1, 1), ANON, Prot::Read), gone);
-        assert_eq!(mm.unmap(old, page), gone);
-        assert_eq!(mm.protect(old, page, Prot::None), gone);
-        assert_eq!(mm.move_range(old, page, PageNumber(AT + 9)), gone);
-        assert_eq!(mm.advise(old, page, Advice::Drop), gone);
-        assert_eq!(mm.migrate(old, page, NodeId(1)), Err(Error::NoSuchSpace));
-        assert_eq!(mm.fork(old), Err(Error::NoSuchSpace));
-        assert_eq!(mm.lookup(old, PageNumber(AT)).map(drop), gone);
-        assert_eq!(mm.flush_range(old, page), gone);
-        assert_eq!(mm.flush_space(old), gone);
-        assert_eq!(mm.destroy_space(old), gone);
-        host.on(1, || assert_eq!(mm.switch_to(old), gone));
+        assert_eq!(mm.space(old).fault(at, UserAccess::Read), gone);
+        assert_eq!(mm.space(old).map(pages(AT + 1, 1), ANON, Prot::Read), gone);
+        assert_eq!(mm.space(old).unmap(page), gone);
+        assert_eq!(mm.space(old).protect(page, Prot::None), gone);
+        assert_eq!(mm.space(old).move_range(page, PageNumber(AT + 9)), gone);
+        assert_eq!(mm.space(old).advise(page, Advice::Drop), gone);
+        assert_eq!(mm.space(old).migrate(page, NodeId(1)), Err(Error::NoSuchSpace));
+        assert_eq!(mm.space(old).fork(), Err(Error::NoSuchSpace));
+        assert_eq!(mm.space(old).lookup(PageNumber(AT)).map(drop), gone);
+        assert_eq!(mm.space(old).flush_range(page), gone);
+        assert_eq!(mm.space(old).flush(), gone);
+        assert_eq!(mm.space(old).destroy(), gone);
+        host.on(1, || assert_eq!(mm.space(old).switch_to(), gone));
         assert_eq!(mm.loaded_space(), Some(new), "the CPU says which of the two it has");
         // Nothing of it reached the new one; its own handle does.
         assert_eq!(host.read(mm, new, AT), Ok(7));
-        mm.destroy_space(new).unwrap();
+        mm.space(new).destroy().unwrap();
     });
 }
 
@@ -62,17 +62,17 @@ fn an_old_handle_does_not_reach_the_next_file() {
     let host = Host::new(Setup::default());
     host.run(bare("linux"), |mm| {
         let old = mm.create_file(4).unwrap();
-        mm.destroy_file(old).unwrap();
+        mm.file(old).destroy().unwrap();
         let new = mm.create_file(4).unwrap();
         assert_eq!(new.index(), old.index(), "the test is about a slot that is used again");
         let id = mm.create_space().unwrap();
-        assert_eq!(mm.map(id, pages(AT, 4), file(old), Prot::Read), Err(Error::NoSuchFile));
+        assert_eq!(mm.space(id).map(pages(AT, 4), file(old), Prot::Read), Err(Error::NoSuchFile));
         let private = Backing::Private { file: old, offset: 0 };
-        assert_eq!(mm.map(id, pages(AT, 4), private, Prot::Read), Err(Error::NoSuchFile));
-        assert_eq!(mm.cached_pages(old), Err(Error::NoSuchFile));
-        assert_eq!(mm.write_back(old), Err(Error::NoSuchFile));
-        assert_eq!(mm.destroy_file(old), Err(Error::NoSuchFile));
-        mm.map(id, pages(AT, 4), file(new), Prot::Read).unwrap();
+        assert_eq!(mm.space(id).map(pages(AT, 4), private, Prot::Read), Err(Error::NoSuchFile));
+        assert_eq!(mm.file(old).cached_pages(), Err(Error::NoSuchFile));
+        assert_eq!(mm.file(old).write_back(), Err(Error::NoSuchFile));
+        assert_eq!(mm.file(old).destroy(), Err(Error::NoSuchFile));
+        mm.space(id).map(pages(AT, 4), file(new), Prot::Read).unwrap();
     });
 }
 
@@ -82,16 +82,16 @@ fn the_device_tells_a_file_from_its_successor() {
     let host = Host::new(Setup::default());
     host.run(bare("linux"), |mm| {
         let id = mm.create_space().unwrap();
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         let mut written = Vec::new();
         for value in 1..=3 {
             let f = mm.create_file(1).unwrap();
-            mm.map(id, pages(AT, 1), file(f), Prot::ReadWrite).unwrap();
+            mm.space(id).map(pages(AT, 1), file(f), Prot::ReadWrite).unwrap();
             assert_eq!(host.read(mm, id, AT), Ok(0), "a new file is zeros");
             host.write(mm, id, AT, value).unwrap();
-            assert_eq!(mm.write_back(f), Ok(1));
-            mm.unmap(id, pages(AT, 1)).unwrap();
-            mm.destroy_file(f).unwrap();
+            assert_eq!(mm.file(f).write_back(), Ok(1));
+            mm.space(id).unmap(pages(AT, 1)).unwrap();
+            mm.file(f).destroy().unwrap();
             written.push((f, value));
         }
         assert!(written.iter().all(|(f, _)| f.index() == written[0].0.index()));
@@ -107,11 +107,11 @@ fn write_back_does_not_go_on_with_the_next_file() {
     let Cases { results, .. } = at_every_touch(&setup, &bare("linux"), None, |mm, place| {
         let host = mm.platform();
         let id = mm.create_space().unwrap();
-        host.on(1, || mm.switch_to(id).unwrap());
+        host.on(1, || mm.space(id).switch_to().unwrap());
         let dirty = |file, value| {
-            mm.map(id, pages(AT, 2), self::file(file), Prot::ReadWrite).unwrap();
+            mm.space(id).map(pages(AT, 2), self::file(file), Prot::ReadWrite).unwrap();
             (AT..AT + 2).for_each(|page| host.write(mm, id, page, value).unwrap());
-            mm.unmap(id, pages(AT, 2)).unwrap();
+            mm.space(id).unmap(pages(AT, 2)).unwrap();
         };
         let old = mm.create_file(2).unwrap();
         host.on(1, || dirty(old, 1));
@@ -119,16 +119,16 @@ fn write_back_does_not_go_on_with_the_next_file() {
         let (new, gone) = race(
             mm,
             place,
-            || result.set(mm.write_back(old)),
+            || result.set(mm.file(old).write_back()),
             || {
-                mm.destroy_file(old).unwrap();
+                mm.file(old).destroy().unwrap();
                 let new = mm.create_file(2).unwrap();
                 dirty(new, 2);
                 (new, result.get() == Ok(0))
             },
         );
         assert_eq!(host.kept(Store::File(new), 0), None, "{place:?}: nobody has asked for that");
-        assert_eq!(mm.write_back(new), Ok(2));
+        assert_eq!(mm.file(new).write_back(), Ok(2));
         assert!(matches!(result.get(), Ok(0..=2) | Err(Error::NoSuchFile)));
         settled(mm);
         (new.index() == old.index() && gone, result.get())

@@ -21,10 +21,10 @@ fn two() -> Setup {
 fn shared(mm: &Mm<'_>, cpus: &[u16]) -> SpaceId {
     let host = mm.platform();
     let id = mm.create_space().unwrap();
-    mm.map(id, pages(AT, 4), Backing::Anonymous, Prot::ReadWrite).unwrap();
+    mm.space(id).map(pages(AT, 4), Backing::Anonymous, Prot::ReadWrite).unwrap();
     for &cpu in cpus {
         host.on(cpu, || {
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
             (AT..AT + 4).for_each(|page| host.write(mm, id, page, page).unwrap());
         });
     }
@@ -33,7 +33,7 @@ fn shared(mm: &Mm<'_>, cpus: &[u16]) -> SpaceId {
 }
 
 fn unmap_on_1(mm: &Mm<'_>, id: SpaceId) {
-    mm.platform().on(1, || mm.unmap(id, pages(AT, 1)).unwrap());
+    mm.platform().on(1, || mm.space(id).unmap(pages(AT, 1)).unwrap());
 }
 
 /// What was placed has happened. CPU 0 runs in the space and looks at the page that was unmapped: how often something
@@ -44,13 +44,13 @@ fn look(mm: &Mm<'_>, id: SpaceId) -> u32 {
         return 0;
     }
     host.on(0, || {
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         let seen = host.read(mm, id, AT);
         assert!(seen == Err(Error::NotMapped(PageNumber(AT))) || host.broken.get().is_some());
     });
     if host.broken.get().is_none() {
         // It is still there for others: whatever it left in its inbox, it is rung again.
-        host.on(1, || mm.flush_space(id).unwrap());
+        host.on(1, || mm.space(id).flush().unwrap());
         assert!(!host.caches(0, AT + 1));
     }
     host.stale.get()
@@ -86,9 +86,9 @@ fn p08_a_cpu_in_the_middle_of_a_switch_keeps_the_old_tables() {
         mm.enter_lazy();
         // Busy: it runs there again.
         mm.platform().at_touch(0, n, move |mm| {
-            mm.platform().on(1, || _ = mm.destroy_space(old));
+            mm.platform().on(1, || _ = mm.space(old).destroy());
         });
-        mm.switch_to(new).unwrap();
+        mm.space(new).switch_to().unwrap();
         mm.platform().all_placed();
         mm.platform().stale.get()
     });
@@ -100,7 +100,7 @@ fn p09_who_enters_the_mask_late_sees_the_new_generation() {
         let id = shared(mm, &[0]);
         let _aside = shared(mm, &[0]);
         mm.platform().at_touch(0, n, move |mm| unmap_on_1(mm, id));
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         look(mm, id)
     });
 }
@@ -110,7 +110,7 @@ fn p09_who_reads_the_generation_early_is_seen_in_the_mask() {
     let skipped = shows(Rule::GenerationBeforeMask, |mm, n| {
         let id = shared(mm, &[0]);
         let _aside = shared(mm, &[0]);
-        mm.platform().at_touch(1, n, move |mm| mm.platform().on(0, || mm.switch_to(id).unwrap()));
+        mm.platform().at_touch(1, n, move |mm| mm.platform().on(0, || mm.space(id).switch_to().unwrap()));
         unmap_on_1(mm, id);
         look(mm, id)
     });
@@ -174,13 +174,13 @@ fn p11_a_cpu_that_goes_and_comes_in_the_middle_of_a_flush_misses_nothing() {
         let (sound, skipped) = everywhere(&two(), None, |mm, n| {
             let id = shared(mm, &[0, 1]);
             let _aside = shared(mm, &[0]);
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
             mm.platform().at_touch(1, n, go_offline);
             let placed = Rc::clone(&placed);
             mm.platform().at_touch(1, later, move |mm| {
                 placed.set(placed.get() + 1);
                 come_online(mm);
-                mm.platform().on(0, || mm.switch_to(id).unwrap());
+                mm.platform().on(0, || mm.space(id).switch_to().unwrap());
             });
             unmap_on_1(mm, id);
             look(mm, id)
@@ -217,7 +217,7 @@ fn p11_a_flush_in_the_middle_of_coming_online_is_not_missed() {
         go_offline(mm);
         mm.platform().at_touch(0, n, move |mm| unmap_on_1(mm, id));
         come_online(mm);
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         look(mm, id)
     });
 }
@@ -229,7 +229,7 @@ fn ended_without_it(broken: Option<Rule>) -> (u32, usize) {
     host.run(bare("vanilla"), |mm| {
         let id = shared(mm, &[0]);
         go_offline(mm);
-        host.on(1, || mm.destroy_space(id).unwrap());
+        host.on(1, || mm.space(id).destroy().unwrap());
         (host.stale.get(), host.interrupts())
     })
 }
@@ -247,24 +247,24 @@ fn p11_a_cpu_that_goes_offline_gives_its_frames_and_pages_back() {
     host.run(quietmm::Config { page_lists: machine::at_hand(31), ..bare("linux") }, |mm| {
         let file = mm.create_file(4).unwrap();
         let id = mm.create_space().unwrap();
-        mm.map(id, pages(AT, 4), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
-        mm.switch_to(id).unwrap();
+        mm.space(id).map(pages(AT, 4), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        mm.space(id).switch_to().unwrap();
         (AT..AT + 4).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(0)));
-        let free = mm.free_frame_count();
+        let free = mm.frames().available();
         go_offline(mm);
-        assert!(mm.free_frame_count() > free, "frames at hand went back");
+        assert!(mm.frames().available() > free, "frames at hand went back");
         assert_eq!(mm.validate().broken, None);
         assert!(!mm.is_online(CpuId(0)) && mm.is_online(CpuId(1)));
         // Reclaim on another CPU finds the pages that waited for their list.
         host.on(1, || {
             let held = machine::exhaust(mm);
-            assert_eq!(mm.cached_pages(file), Ok(0));
+            assert_eq!(mm.file(file).cached_pages(), Ok(0));
             machine::give_back(mm, held);
         });
         come_online(mm);
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         assert_eq!(host.read(mm, id, AT), Ok(0));
-        mm.free_frames(mm.alloc_frames(0, AllocFrom::NOW).unwrap());
+        mm.frames().free(mm.frames().alloc(0, AllocFrom::NOW).unwrap());
     });
 }
 
@@ -295,7 +295,7 @@ fn kept_after_unmap(broken: Option<Rule>, held: bool) -> bool {
     host.run(bare("vanilla"), |mm| {
         let id = shared(mm, &[0, 1]);
         host.hold_interrupts.set(held);
-        mm.unmap(id, pages(AT, 1)).unwrap();
+        mm.space(id).unmap(pages(AT, 1)).unwrap();
         host.caches(1, AT)
     })
 }
@@ -320,8 +320,8 @@ fn overwritten(broken: Option<Rule>) -> bool {
     host.run(bare("vanilla"), |mm| {
         let (id, other) = (shared(mm, &[2]), shared(mm, &[1]));
         host.hold_interrupts.set(true);
-        mm.unmap(id, pages(AT, 1)).unwrap();
-        mm.flush_space(other).unwrap();
+        mm.space(id).unmap(pages(AT, 1)).unwrap();
+        mm.space(other).flush().unwrap();
         host.hold_interrupts.set(false);
         host.deliver_all();
         host.caches(2, AT)
@@ -345,10 +345,10 @@ fn p13_an_inbox_holds_a_request_of_every_cpu() {
         for cpu in 2..CPUS {
             host.on_pause.borrow_mut().push_back(Box::new(move |mm| {
                 let page = pages(AT + u64::from(cpu) % 4, 1);
-                mm.platform().on(cpu, || mm.flush_range(id, page).unwrap());
+                mm.platform().on(cpu, || mm.space(id).flush_range(page).unwrap());
             }));
         }
-        host.on(1, || mm.flush_range(id, pages(AT, 1)).unwrap());
+        host.on(1, || mm.space(id).flush_range(pages(AT, 1)).unwrap());
         assert_eq!(host.interrupts_to(0), 1, "an inbox that is not empty is not rung again");
         assert_eq!(mm.counter(Counter::RemoteFlushReceived), u64::from(CPUS) - 1);
         assert!((AT..AT + 4).all(|page| !host.caches(0, page)));
@@ -364,10 +364,10 @@ fn away_for(flushes: u32, lazily: bool, broken: Option<Rule>) -> u32 {
         if lazily {
             mm.enter_lazy();
         } else {
-            mm.switch_to(aside).unwrap();
+            mm.space(aside).switch_to().unwrap();
         }
         unmap_on_1(mm, id);
-        (1..flushes).for_each(|_| host.on(1, || mm.flush_space(id).unwrap()));
+        (1..flushes).for_each(|_| host.on(1, || mm.space(id).flush().unwrap()));
         look(mm, id)
     })
 }
@@ -408,17 +408,17 @@ fn a_cpu_that_has_not_come_online_runs_nothing() {
     let host = Host::new(Setup { cpus: 2, first_alone: true, ..Setup::default() });
     host.run(bare("linux"), |mm| {
         let id = mm.create_space().unwrap();
-        mm.map(id, pages(AT, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
-        mm.fault(id, PageNumber(AT).addr(), UserAccess::Write).unwrap();
+        mm.space(id).map(pages(AT, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(id).fault(PageNumber(AT).addr(), UserAccess::Write).unwrap();
         host.on(1, || {
-            assert_eq!(mm.switch_to(id), Err(Error::NotOnline));
-            assert_eq!(mm.fault(id, PageNumber(AT).addr(), UserAccess::Read), Err(Error::NotOnline));
+            assert_eq!(mm.space(id).switch_to(), Err(Error::NotOnline));
+            assert_eq!(mm.space(id).fault(PageNumber(AT).addr(), UserAccess::Read), Err(Error::NotOnline));
             assert_eq!(mm.loaded_space(), None);
             mm.cpu_online().unwrap();
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
             host.read(mm, id, AT).unwrap();
         });
-        mm.unmap(id, pages(AT, 1)).unwrap();
+        mm.space(id).unmap(pages(AT, 1)).unwrap();
         assert_eq!(host.interrupts_to(1), 1);
     });
 }
@@ -430,13 +430,14 @@ fn two_cpus_that_go_at_once_leave_their_blocks_to_one_that_stays() {
     let cases = at_every_touch(&setup, &machine::kernel::kernel("linux", 1 << 12), None, |mm, place| {
         let host = mm.platform();
         let list = machine::kernel::frames(mm, 1);
-        let maps: Vec<_> =
-            (0..2u16).map(|cpu| host.on(cpu, || mm.map_ram(&list, machine::kernel::RW).unwrap())).collect();
+        let maps: Vec<_> = (0..2u16)
+            .map(|cpu| host.on(cpu, || mm.vmap().map_ram(&list, machine::kernel::RW).unwrap()))
+            .collect();
         race(mm, place, || mm.cpu_offline().unwrap(), || mm.cpu_offline().unwrap());
         host.on(2, || {
             assert_eq!(mm.validate().broken, None);
-            maps.into_iter().for_each(|map| mm.unmap_ram(map).unwrap());
-            mm.unmap_aliases().unwrap();
+            maps.into_iter().for_each(|map| mm.vmap().unmap_ram(map).unwrap());
+            mm.vmap().unmap_aliases().unwrap();
         });
         (0..2).for_each(|cpu| host.on(cpu, || mm.cpu_online().unwrap()));
         machine::kernel::free(mm, list);

@@ -39,7 +39,7 @@ thread_local! {
 fn vmap(mm: &Mm<'_>, n: u64) {
     let place = VmapPlace { within: Some(PageRange::new(KERNEL, n + 1)), ..VmapPlace::ANYWHERE };
     let frames = vec![FRAME; n as usize];
-    mm.vmap(&frames, place, KernelProt::ReadWrite).unwrap();
+    mm.vmap().map(&frames, place, KernelProt::ReadWrite).unwrap();
 }
 
 const BEGIN: &str = "<!-- measured: begin -->\n";
@@ -81,79 +81,80 @@ const PLAIN: Operation = Operation {
 const OPERATIONS: [Operation; 20] = [
     Operation {
         name: "`map`",
-        run: |mm, id, _, n| mm.map(id, pages(TO, n), Backing::Anonymous, Prot::ReadWrite).unwrap(),
+        run: |mm, id, _, n| mm.space(id).map(pages(TO, n), Backing::Anonymous, Prot::ReadWrite).unwrap(),
         flushes: |_| 0,
         ..PLAIN
     },
-    Operation { name: "`unmap`", run: |mm, id, at, n| mm.unmap(id, pages(at, n)).unwrap(), ..PLAIN },
+    Operation { name: "`unmap`", run: |mm, id, at, n| mm.space(id).unmap(pages(at, n)).unwrap(), ..PLAIN },
     Operation {
         name: "`unmap` of a whole table",
         tables: true,
-        run: |mm, id, at, n| mm.unmap(id, pages(at, n)).unwrap(),
+        run: |mm, id, at, n| mm.space(id).unmap(pages(at, n)).unwrap(),
         reaches_lazy: true,
         ..PLAIN
     },
     Operation {
         name: "`protect` to read-only",
-        run: |mm, id, at, n| mm.protect(id, pages(at, n), Prot::Read).unwrap(),
+        run: |mm, id, at, n| mm.space(id).protect(pages(at, n), Prot::Read).unwrap(),
         ..PLAIN
     },
     Operation {
         name: "`protect` to read and write",
         prot: Prot::Read,
-        run: |mm, id, at, n| mm.protect(id, pages(at, n), Prot::ReadWrite).unwrap(),
+        run: |mm, id, at, n| mm.space(id).protect(pages(at, n), Prot::ReadWrite).unwrap(),
         flushes: |_| 0,
         ..PLAIN
     },
     Operation {
         name: "`move_range`",
-        run: |mm, id, at, n| mm.move_range(id, pages(at, n), PageNumber(TO)).unwrap(),
+        run: |mm, id, at, n| mm.space(id).move_range(pages(at, n), PageNumber(TO)).unwrap(),
         ..PLAIN
     },
-    Operation { name: "`fork`", run: |mm, id, _, _| _ = mm.fork(id).unwrap(), ..PLAIN },
+    Operation { name: "`fork`", run: |mm, id, _, _| _ = mm.space(id).fork().unwrap(), ..PLAIN },
     Operation {
         name: "write faults after a fork",
-        before: |mm, id, _, _| _ = mm.fork(id).unwrap(),
+        before: |mm, id, _, _| _ = mm.space(id).fork().unwrap(),
         run: |mm, id, at, n| {
-            (at..at + n).for_each(|page| mm.fault(id, PageNumber(page).addr(), UserAccess::Write).unwrap());
+            (at..at + n)
+                .for_each(|page| mm.space(id).fault(PageNumber(page).addr(), UserAccess::Write).unwrap());
         },
         flushes: |n| n,
         ..PLAIN
     },
     Operation {
         name: "`advise(Drop)`",
-        run: |mm, id, at, n| mm.advise(id, pages(at, n), Advice::Drop).unwrap(),
+        run: |mm, id, at, n| mm.space(id).advise(pages(at, n), Advice::Drop).unwrap(),
         ..PLAIN
     },
     Operation {
         name: "`advise(Large)`",
-        run: |mm, id, at, n| mm.advise(id, pages(at, n), Advice::Large).unwrap(),
+        run: |mm, id, at, n| mm.space(id).advise(pages(at, n), Advice::Large).unwrap(),
         flushes: |_| 0,
         ..PLAIN
     },
     Operation {
         name: "`migrate`",
-        run: |mm, id, at, n| assert_eq!(mm.migrate(id, pages(at, n), NodeId(1)), Ok(n)),
+        run: |mm, id, at, n| assert_eq!(mm.space(id).migrate(pages(at, n), NodeId(1)), Ok(n)),
         ..PLAIN
     },
     Operation {
         name: "`write_back`",
         file: true,
-        run: |mm, _, _, n| assert_eq!(mm.write_back(FILE.get().unwrap()), Ok(n)),
+        run: |mm, _, _, n| assert_eq!(mm.file(FILE.get().unwrap()).write_back(), Ok(n)),
         flushes: |n| n.div_ceil(32),
         ..PLAIN
     },
     Operation {
         name: "`set_file_len`",
         file: true,
-        run: |mm, _, _, _| mm.set_file_len(FILE.get().unwrap(), 0).unwrap(),
+        run: |mm, _, _, _| mm.file(FILE.get().unwrap()).set_size(0).unwrap(),
         flushes: |n| n.div_ceil(32),
         ..PLAIN
     },
     Operation {
         name: "`destroy_space`",
         needs_lazy: true,
-        run: |mm, id, _, _| mm.destroy_space(id).unwrap(),
+        run: |mm, id, _, _| mm.space(id).destroy().unwrap(),
         reaches_lazy: true,
         ..PLAIN
     },
@@ -161,15 +162,15 @@ const OPERATIONS: [Operation; 20] = [
     Operation {
         name: "`vunmap`",
         before: |mm, _, _, n| vmap(mm, n),
-        run: |mm, _, _, _| mm.vunmap(KERNEL).unwrap(),
+        run: |mm, _, _, _| mm.vmap().unmap(KERNEL).unwrap(),
         flushes: |_| 0,
         ..PLAIN
     },
     Operation {
         name: "`map_ram` and `unmap_ram`",
         run: |mm, _, _, n| {
-            let range = mm.map_ram(&vec![FRAME; n as usize], KernelProt::ReadWrite).unwrap();
-            mm.unmap_ram(range).unwrap();
+            let range = mm.vmap().map_ram(&vec![FRAME; n as usize], KernelProt::ReadWrite).unwrap();
+            mm.vmap().unmap_ram(range).unwrap();
         },
         flushes: |_| 0,
         most: 32,
@@ -179,9 +180,9 @@ const OPERATIONS: [Operation; 20] = [
         name: "`unmap_aliases` after `vunmap`",
         before: |mm, _, _, n| {
             vmap(mm, n);
-            mm.vunmap(KERNEL).unwrap();
+            mm.vmap().unmap(KERNEL).unwrap();
         },
-        run: |mm, _, _, _| mm.unmap_aliases().unwrap(),
+        run: |mm, _, _, _| mm.vmap().unmap_aliases().unwrap(),
         reaches_lazy: true,
         ..PLAIN
     },
@@ -189,17 +190,17 @@ const OPERATIONS: [Operation; 20] = [
         name: "`purge_vmap` after 64 times `vunmap`",
         before: |mm, _, _, n| {
             let frames = vec![FRAME; n as usize];
-            let map = || mm.vmap(&frames, VmapPlace::ANYWHERE, KernelProt::ReadWrite).unwrap();
-            (0..64).for_each(|_| mm.vunmap(map().start).unwrap());
+            let map = || mm.vmap().map(&frames, VmapPlace::ANYWHERE, KernelProt::ReadWrite).unwrap();
+            (0..64).for_each(|_| mm.vmap().unmap(map().start).unwrap());
         },
-        run: |mm, _, _, _| _ = mm.purge_vmap().unwrap(),
+        run: |mm, _, _, _| _ = mm.vmap().purge().unwrap(),
         reaches_lazy: true,
         ..PLAIN
     },
     Operation {
         name: "`unmap_aliases`, nothing unmapped",
         before: |mm, _, _, n| vmap(mm, n),
-        run: |mm, _, _, _| mm.unmap_aliases().unwrap(),
+        run: |mm, _, _, _| mm.vmap().unmap_aliases().unwrap(),
         flushes: |_| 0,
         ..PLAIN
     },
@@ -221,11 +222,11 @@ fn measure(operation: &Operation, count: u64, cpus: u32, lazy: bool) -> [u64; 3]
         } else {
             Backing::Anonymous
         };
-        mm.map(id, pages(AT, MAPPED), backing, operation.prot).unwrap();
+        mm.space(id).map(pages(AT, MAPPED), backing, operation.prot).unwrap();
         // CPU 0 first: what it touches comes from its node.
         for cpu in 0..cpus as u16 {
             host.on(cpu, || {
-                mm.switch_to(id).unwrap();
+                mm.space(id).switch_to().unwrap();
                 for page in at..at + count {
                     match operation.prot {
                         Prot::ReadWrite => host.write(mm, id, page, 1).unwrap(),

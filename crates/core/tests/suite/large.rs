@@ -10,9 +10,9 @@ use quietmm::{Advice, Config, Counter, Entry, Error, NodeId, PageNumber, Prot, R
 /// A space of two large pages, advised and touched.
 fn large(mm: &Mm<'_>) -> SpaceId {
     let id = mm.create_space().unwrap();
-    mm.map(id, pages(LARGE, 1024), ANON, Prot::ReadWrite).unwrap();
-    mm.advise(id, pages(LARGE, 1024), Advice::Large).unwrap();
-    mm.switch_to(id).unwrap();
+    mm.space(id).map(pages(LARGE, 1024), ANON, Prot::ReadWrite).unwrap();
+    mm.space(id).advise(pages(LARGE, 1024), Advice::Large).unwrap();
+    mm.space(id).switch_to().unwrap();
     for page in [LARGE, LARGE + 511, LARGE + 600] {
         mm.platform().write(mm, id, page, page).unwrap();
     }
@@ -34,12 +34,12 @@ fn a_large_page_comes_by_one_fault_and_goes_whole() {
         }
         let now = settled(mm);
         assert_eq!((now.anon, now.mapped), (1024, 2));
-        mm.unmap(id, pages(LARGE, 512)).unwrap();
+        mm.space(id).unmap(pages(LARGE, 512)).unwrap();
         let after = settled(mm);
         assert_eq!((after.anon, after.mapped, after.free), (512, 1, now.free + 512));
         assert_eq!(counted(mm, Counter::LargeSplit), 0);
         // A block of that order can be had again.
-        mm.unmap(id, pages(LARGE + 512, 512)).unwrap();
+        mm.space(id).unmap(pages(LARGE + 512, 512)).unwrap();
         assert_eq!((settled(mm).anon, host.stale.get()), (0, 0));
     });
 }
@@ -49,14 +49,14 @@ fn without_a_large_frame_the_pages_are_small() {
     let host = Host::new(Setup::default());
     host.run(bare("linux"), |mm| {
         let id = mm.create_space().unwrap();
-        mm.map(id, pages(LARGE, 1024), ANON, Prot::ReadWrite).unwrap();
-        mm.advise(id, pages(LARGE, 1024), Advice::Large).unwrap();
-        mm.switch_to(id).unwrap();
+        mm.space(id).map(pages(LARGE, 1024), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(LARGE, 1024), Advice::Large).unwrap();
+        mm.space(id).switch_to().unwrap();
         let mut held = exhaust(mm);
         // Every other frame: enough, and none of them next to another.
         let mut other = Vec::new();
         for (i, block) in held.drain(..).enumerate() {
-            if i % 2 == 0 { other.push(block) } else { mm.free_frames(block) }
+            if i % 2 == 0 { other.push(block) } else { mm.frames().free(block) }
         }
         host.write(mm, id, LARGE + 3, 5).unwrap();
         assert_eq!((counted(mm, Counter::LargeFault), settled(mm).anon), (0, 1));
@@ -67,13 +67,13 @@ fn without_a_large_frame_the_pages_are_small() {
         assert_eq!(counted(mm, Counter::LargeFault), 1);
         // Not where the VMA ends inside, and not where nobody asked.
         let (b, c) = (LARGE + 2048, LARGE + 4096);
-        mm.map(id, pages(b, 511), ANON, Prot::ReadWrite).unwrap();
-        mm.advise(id, pages(b, 511), Advice::Large).unwrap();
-        mm.map(id, pages(c, 512), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(b, 511), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(b, 511), Advice::Large).unwrap();
+        mm.space(id).map(pages(c, 512), ANON, Prot::ReadWrite).unwrap();
         host.write(mm, id, b, 8).unwrap();
         host.write(mm, id, c, 9).unwrap();
         assert_eq!(counted(mm, Counter::LargeFault), 1);
-        mm.advise(id, pages(LARGE, 1024), Advice::Small).unwrap();
+        mm.space(id).advise(pages(LARGE, 1024), Advice::Small).unwrap();
         assert!(entry(mm, id, LARGE + 512).has(Entry::LARGE), "what is there stays");
         assert_eq!((host.read(mm, id, LARGE + 3), host.read(mm, id, LARGE + 512)), (Ok(5), Ok(7)));
     });
@@ -83,11 +83,11 @@ fn without_a_large_frame_the_pages_are_small() {
 fn what_concerns_a_part_of_a_large_page_makes_it_small() {
     let part = pages(LARGE + 100, 300);
     let changes: [(Operation, u64); 5] = [
-        (|mm, id| mm.unmap(id, pages(LARGE + 100, 300)).unwrap(), 300),
-        (|mm, id| mm.advise(id, pages(LARGE + 100, 300), Advice::Drop).unwrap(), 300),
-        (|mm, id| mm.protect(id, pages(LARGE + 100, 300), Prot::Read).unwrap(), 0),
-        (|mm, id| mm.move_range(id, pages(LARGE + 100, 300), PageNumber(TO)).unwrap(), 0),
-        (|mm, id| _ = mm.fork(id).unwrap(), 0),
+        (|mm, id| mm.space(id).unmap(pages(LARGE + 100, 300)).unwrap(), 300),
+        (|mm, id| mm.space(id).advise(pages(LARGE + 100, 300), Advice::Drop).unwrap(), 300),
+        (|mm, id| mm.space(id).protect(pages(LARGE + 100, 300), Prot::Read).unwrap(), 0),
+        (|mm, id| mm.space(id).move_range(pages(LARGE + 100, 300), PageNumber(TO)).unwrap(), 0),
+        (|mm, id| _ = mm.space(id).fork().unwrap(), 0),
     ];
     for (i, (change, freed)) in changes.into_iter().enumerate() {
         let host = Host::new(Setup { cpus: 2, ..Setup::default() });
@@ -95,7 +95,7 @@ fn what_concerns_a_part_of_a_large_page_makes_it_small() {
             let id = large(mm);
             host.write(mm, id, LARGE + 200, 200).unwrap();
             host.on(1, || {
-                mm.switch_to(id).unwrap();
+                mm.space(id).switch_to().unwrap();
                 host.write(mm, id, LARGE + 1, 1).unwrap();
             });
             host.forget();
@@ -130,15 +130,15 @@ fn a_whole_large_page_is_protected_as_it_is() {
     let host = Host::new(Setup::default());
     host.run(bare("linux"), |mm| {
         let id = large(mm);
-        mm.protect(id, pages(LARGE, 512), Prot::Read).unwrap();
+        mm.space(id).protect(pages(LARGE, 512), Prot::Read).unwrap();
         assert_eq!(host.write(mm, id, LARGE + 9, 1), Err(Error::NotPermitted(PageNumber(LARGE + 9))));
-        mm.protect(id, pages(LARGE, 1024), Prot::None).unwrap();
+        mm.space(id).protect(pages(LARGE, 1024), Prot::None).unwrap();
         assert_eq!(host.read(mm, id, LARGE + 600), Err(Error::NotPermitted(PageNumber(LARGE + 600))));
-        mm.protect(id, pages(LARGE, 1024), Prot::ReadWrite).unwrap();
+        mm.space(id).protect(pages(LARGE, 1024), Prot::ReadWrite).unwrap();
         assert_eq!(host.read(mm, id, LARGE + 600), Ok(LARGE + 600));
         host.write(mm, id, LARGE + 9, 1).unwrap();
         assert_eq!((counted(mm, Counter::LargeSplit), settled(mm).anon), (0, 1024));
-        mm.advise(id, pages(LARGE, 512), Advice::Drop).unwrap();
+        mm.space(id).advise(pages(LARGE, 512), Advice::Drop).unwrap();
         assert_eq!((counted(mm, Counter::LargeSplit), settled(mm).anon), (0, 512));
         assert_eq!(host.read(mm, id, LARGE), Ok(0));
         assert_eq!(counted(mm, Counter::LargeFault), 3, "and comes again as one");
@@ -151,16 +151,16 @@ fn aged_in_use(broken: Option<Rule>) -> (u64, u64) {
     let host = Host::new(Setup { cpus: 2, ..Setup::default() });
     host.broken.set(broken);
     host.run(Config { swap: true, ..bare("linux") }, |mm| {
-        mm.swap_on(0, 1024, 0).unwrap();
+        mm.swap().on(0, 1024, 0).unwrap();
         let id = mm.create_space().unwrap();
-        mm.map(id, pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
-        mm.map(id, pages(TO, 64), ANON, Prot::ReadWrite).unwrap();
-        mm.advise(id, pages(LARGE, 512), Advice::Large).unwrap();
-        mm.switch_to(id).unwrap();
+        mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(TO, 64), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
+        mm.space(id).switch_to().unwrap();
         host.write(mm, id, LARGE + 3, 5).unwrap();
         (TO..TO + 63).for_each(|page| host.write(mm, id, page, page).unwrap());
         mm.drain_lru_batch();
-        host.on(1, || mm.switch_to(id).unwrap());
+        host.on(1, || mm.space(id).switch_to().unwrap());
         host.on(1, || assert_eq!(host.read(mm, id, LARGE + 3), Ok(5)));
         // The oldest page is judged first.
         host.on_rotated.borrow_mut().push_back(Box::new(move |mm| {
@@ -169,7 +169,7 @@ fn aged_in_use(broken: Option<Rule>) -> (u64, u64) {
         }));
         let mut held = Vec::new();
         while counted(mm, Counter::PgStealDirect) == 0 {
-            held.push(mm.alloc_frames(0, quietmm::AllocFrom::HERE).unwrap());
+            held.push(mm.frames().alloc(0, quietmm::AllocFrom::HERE).unwrap());
         }
         give_back(mm, held);
         assert_eq!(settled(mm).broken, None);
@@ -188,7 +188,7 @@ fn an_idle_large_page_goes_to_swap_in_small_ones_and_comes_back_whole() {
     for policy in ["vanilla", "linux", "quiet"] {
         let host = Host::new(Setup::default());
         host.run(Config { swap: true, ..bare(policy) }, |mm| {
-            mm.swap_on(0, 2048, 0).unwrap();
+            mm.swap().on(0, 2048, 0).unwrap();
             let id = large(mm);
             mm.drain_lru_batch();
             give_back(mm, exhaust(mm));
@@ -199,7 +199,7 @@ fn an_idle_large_page_goes_to_swap_in_small_ones_and_comes_back_whole() {
                 assert_eq!(host.read(mm, id, page), Ok(page), "{policy}");
             }
             assert_eq!(host.read(mm, id, LARGE + 1), Ok(0));
-            mm.unmap(id, pages(LARGE, 1024)).unwrap();
+            mm.space(id).unmap(pages(LARGE, 1024)).unwrap();
             let end = settled(mm);
             assert_eq!((end.broken, end.swapped, end.anon), (None, 0, 0), "{policy}");
         });
@@ -212,12 +212,12 @@ fn an_idle_large_page_goes_to_swap_in_small_ones_and_comes_back_whole() {
 fn a_large_page_for_which_there_is_no_table_stays_and_goes_later() {
     type Try = fn(&Mm<'_>, SpaceId) -> Result<(), Error>;
     let tries: [(&str, Try); 6] = [
-        ("unmap", |mm, id| mm.unmap(id, pages(LARGE + 8, 600))),
-        ("unmap one", |mm, id| mm.unmap(id, pages(LARGE + 8, 1))),
-        ("protect", |mm, id| mm.protect(id, pages(LARGE + 8, 600), Prot::Read)),
-        ("drop", |mm, id| mm.advise(id, pages(LARGE + 8, 600), Advice::Drop)),
-        ("move", |mm, id| mm.move_range(id, pages(LARGE + 8, 600), PageNumber(LARGE << 4))),
-        ("fork", |mm, id| mm.fork(id).map(|_| ())),
+        ("unmap", |mm, id| mm.space(id).unmap(pages(LARGE + 8, 600))),
+        ("unmap one", |mm, id| mm.space(id).unmap(pages(LARGE + 8, 1))),
+        ("protect", |mm, id| mm.space(id).protect(pages(LARGE + 8, 600), Prot::Read)),
+        ("drop", |mm, id| mm.space(id).advise(pages(LARGE + 8, 600), Advice::Drop)),
+        ("move", |mm, id| mm.space(id).move_range(pages(LARGE + 8, 600), PageNumber(LARGE << 4))),
+        ("fork", |mm, id| mm.space(id).fork().map(|_| ())),
     ];
     for (name, attempt) in tries {
         let mut refused = 0;
@@ -226,7 +226,7 @@ fn a_large_page_for_which_there_is_no_table_stays_and_goes_later() {
             let done = host.run(bare("linux"), |mm| {
                 let id = large(mm);
                 // A slot for a VMA is at hand, and one for a space.
-                mm.destroy_space(mm.create_space().unwrap()).unwrap();
+                mm.space(mm.create_space().unwrap()).destroy().unwrap();
                 let mut held = exhaust(mm);
                 give_back(mm, held.split_off(held.len() - frames));
                 let result = attempt(mm, id);
@@ -260,10 +260,10 @@ fn what_is_refused_leaves_a_large_page_large() {
         let beyond = pages(LARGE + 8, 1 << 14);
         let hole =
             |result: Result<(), Error>| assert!(matches!(result, Err(Error::NotMapped(_))), "{result:?}");
-        hole(mm.migrate(id, beyond, NodeId(0)).map(|_| ()));
-        hole(mm.protect(id, beyond, Prot::Read));
-        hole(mm.advise(id, beyond, Advice::Drop));
-        hole(mm.move_range(id, beyond, PageNumber(LARGE << 4)));
+        hole(mm.space(id).migrate(beyond, NodeId(0)).map(|_| ()));
+        hole(mm.space(id).protect(beyond, Prot::Read));
+        hole(mm.space(id).advise(beyond, Advice::Drop));
+        hole(mm.space(id).move_range(beyond, PageNumber(LARGE << 4)));
         assert_eq!((is_large(), mm.counter(Counter::LargeSplit)), (true, 0));
         assert_eq!(host.read(mm, id, LARGE), Ok(LARGE));
         mm.unload();
@@ -276,14 +276,14 @@ fn of_two_faults_one_may_make_the_page_large_while_the_other_is_on_its_way_to_a_
     let cases = at_every_touch(&setup, &bare("linux"), None, |mm, place| {
         let host = mm.platform();
         let id = mm.create_space().unwrap();
-        mm.map(id, pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
-        [0, 1].iter().for_each(|&cpu| host.on(cpu, || mm.switch_to(id).unwrap()));
+        mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+        [0, 1].iter().for_each(|&cpu| host.on(cpu, || mm.space(id).switch_to().unwrap()));
         race(
             mm,
             place,
             || host.write(mm, id, LARGE + 1, 1).unwrap(),
             || {
-                mm.advise(id, pages(LARGE, 512), Advice::Large).unwrap();
+                mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
                 host.write(mm, id, LARGE + 2, 2).unwrap();
             },
         );

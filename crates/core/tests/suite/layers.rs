@@ -20,13 +20,13 @@ const CALLS_UP: &[(&str, &str, &[&str])] = &[
     ("paging", "tlb", &["epoch", "stamps"]),
     ("reclaim", "file", &["file_id", "remove_cached"]),
     ("reclaim", "space", &["put_page", "split_idle", "unpark"]),
-    ("rmap", "file", &["file"]),
+    ("rmap", "file", &["file_at"]),
     ("swap", "file", &["file_id"]),
     ("swap", "reclaim", &["lru_add", "note_refault", "unlist"]),
     ("swap", "space", &["next_swapped", "put_page", "swap_in_at"]),
     ("swap", "vma", &["live_spaces"]),
-    ("vma", "file", &["file"]),
-    ("writeback", "file", &["file"]),
+    ("vma", "file", &["file_at"]),
+    ("writeback", "file", &["file_at"]),
     ("writeback", "swap", &["is_swappable", "kept_in", "note_gone", "slot_of", "swap_backoff"]),
 ];
 
@@ -34,6 +34,10 @@ const CALLS_UP: &[(&str, &str, &[&str])] = &[
 /// the machine that it starts.
 const ROUND: &[(&str, &str)] =
     &[("metal", "command imports from test"), ("metal", "test imports from platform")];
+
+/// The doors of `Manager`, and the view that each makes.
+const DOORS: &[(&str, &str)] =
+    &[("file", "File"), ("frames", "FrameAllocator"), ("space", "Space"), ("swap", "Swap"), ("vmap", "Vmap")];
 
 /// A file, and what it names.
 #[derive(Default)]
@@ -46,7 +50,7 @@ struct File {
     paths: Vec<Name>,
     /// First words of all paths.
     words: BTreeSet<String>,
-    /// Methods of `Manager` that are made here.
+    /// Methods of `Manager` that are made here, and of its views, as `Space::map`.
     methods: BTreeSet<String>,
     /// Methods of it that are called here.
     calls: BTreeSet<String>,
@@ -78,6 +82,19 @@ fn flatten(tree: &syn::UseTree, before: &Name, each: &mut impl FnMut(Name, Strin
     }
 }
 
+impl File {
+    fn is_manager(&self, it: &syn::Expr) -> bool {
+        match it {
+            syn::Expr::Paren(inner) => self.is_manager(&inner.expr),
+            syn::Expr::Path(path) => {
+                path.path.is_ident("mm") || self.in_manager && path.path.is_ident("self")
+            }
+            syn::Expr::Field(field) => matches!(&field.member, syn::Member::Named(name) if name == "mm"),
+            _ => false,
+        }
+    }
+}
+
 impl<'ast> Visit<'ast> for File {
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         if !is_test(&item.attrs) {
@@ -104,32 +121,27 @@ impl<'ast> Visit<'ast> for File {
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
         let of = if let syn::Type::Path(of) = &*item.self_ty { of.path.segments.last() } else { None };
-        self.in_manager = of.is_some_and(|of| of.ident == "Manager");
-        if item.trait_.is_none() && self.in_manager {
-            let functions = item
-                .items
-                .iter()
-                .filter_map(|it| if let syn::ImplItem::Fn(it) = it { Some(it) } else { None });
-            self.methods.extend(functions.map(|it| it.sig.ident.to_string()));
+        let of = of.map_or(String::new(), |of| of.ident.to_string());
+        self.in_manager = of == "Manager";
+        let view = DOORS.iter().any(|(_, view)| *view == of);
+        if item.trait_.is_none() && (self.in_manager || view) {
+            let functions = item.items.iter().filter_map(|it| {
+                if let syn::ImplItem::Fn(it) = it { Some(it.sig.ident.to_string()) } else { None }
+            });
+            self.methods.extend(functions.map(|name| if view { format!("{of}::{name}") } else { name }));
         }
         visit::visit_item_impl(self, item);
         self.in_manager = false;
     }
 
     fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
-        let mut last = &*call.receiver;
-        while let syn::Expr::Paren(inner) = last {
-            last = &inner.expr;
-        }
-        let manager = match last {
-            syn::Expr::Path(path) => {
-                path.path.is_ident("mm") || self.in_manager && path.path.is_ident("self")
-            }
-            syn::Expr::Field(field) => matches!(&field.member, syn::Member::Named(name) if name == "mm"),
-            _ => false,
-        };
-        if manager {
+        if self.is_manager(&call.receiver) {
             self.calls.insert(call.method.to_string());
+        } else if let syn::Expr::MethodCall(door) = &*call.receiver
+            && self.is_manager(&door.receiver)
+            && let Some((_, view)) = DOORS.iter().find(|(name, _)| door.method == name)
+        {
+            self.calls.insert(format!("{view}::{}", call.method));
         }
         visit::visit_expr_method_call(self, call);
     }
@@ -335,9 +347,15 @@ fn what_is_called_from_below_is_known() {
 fn what_goes_up_or_round_is_seen() {
     let texts = [
         ("lib.rs", "mod low; mod high; pub use high::Door;"),
-        ("low.rs", "use crate::Door; impl<P> Manager<P> { fn f(&self) { self.above(); } }"),
+        (
+            "low.rs",
+            "use crate::Door; impl<P> Manager<P> { fn f(&self) { self.above(); self.space(1).seen(); } }",
+        ),
         ("high/mod.rs", "mod inner; pub use inner::Door;"),
-        ("high/inner.rs", "use crate::low; pub struct Door; impl<P> Manager<P> { fn above(&self) {} }"),
+        (
+            "high/inner.rs",
+            "use crate::low; pub struct Door; impl<P> Manager<P> { fn above(&self) {} } impl<P> Space<P> { fn seen(&self) {} }",
+        ),
     ];
     let texts = texts.into_iter().map(|(path, text)| (path.to_string(), text.to_string()));
     let house = House::of(Some("manager"), texts);
@@ -346,7 +364,7 @@ fn what_goes_up_or_round_is_seen() {
     let round: Vec<_> = house.round().into_iter().map(|(import, [from, to])| (import, from == to)).collect();
     let both = ["high::inner imports from low", "low imports from high::inner"];
     assert_eq!(round, both.map(|import| (import.to_string(), false)));
-    let up =
-        BTreeMap::from([(("low".to_string(), "high".to_string()), BTreeSet::from(["above".to_string()]))]);
+    let both = BTreeSet::from(["Space::seen", "above"].map(str::to_string));
+    let up = BTreeMap::from([(("low".to_string(), "high".to_string()), both)]);
     assert_eq!(house.calls_up(&floors), up);
 }

@@ -1,6 +1,7 @@
 //! All tests of this crate from outside, in one binary: the core is generic, and would be compiled anew for each.
 
 mod allocation;
+mod alone;
 mod audits;
 mod backoff;
 mod biased;
@@ -15,6 +16,7 @@ mod file_io;
 mod file_parallel;
 mod handles;
 mod hotplug;
+mod interface;
 mod ipis;
 mod large;
 mod layers;

@@ -25,7 +25,7 @@ fn one_of_each_64() -> Vec<u16> {
 /// A space with `count` pages, in the TLB of each of `cpus`, which run in it.
 fn shared(mm: &Mm<'_>, count: u64, cpus: &[u16]) -> SpaceId {
     let id = mm.create_space().unwrap();
-    mm.map(id, pages(AT, count), Backing::Anonymous, Prot::ReadWrite).unwrap();
+    mm.space(id).map(pages(AT, count), Backing::Anonymous, Prot::ReadWrite).unwrap();
     cpus.iter().for_each(|&cpu| cache(mm, id, count, cpu));
     mm.platform().forget();
     id
@@ -33,7 +33,7 @@ fn shared(mm: &Mm<'_>, count: u64, cpus: &[u16]) -> SpaceId {
 
 fn cache(mm: &Mm<'_>, id: SpaceId, count: u64, cpu: u16) {
     mm.platform().on(cpu, || {
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         (AT..AT + count).for_each(|page| mm.platform().write(mm, id, page, page).unwrap());
     });
 }
@@ -60,7 +60,7 @@ fn whoever_uses_the_space_is_asked_and_nobody_else() {
             SOME.iter().for_each(|&cpu| cache(mm, id, 2, cpu));
             host.forget();
             let sent = mm.counter(Counter::IpisSent);
-            host.on(asks, || mm.flush_range(id, pages(AT, 1)).unwrap());
+            host.on(asks, || mm.space(id).flush_range(pages(AT, 1)).unwrap());
             assert_eq!(interrupted(&host), others(&SOME, asks), "CPU {asks} asks");
             assert_eq!(mm.counter(Counter::IpisSent) - sent, others(&SOME, asks).len() as u64);
             for cpu in SOME {
@@ -72,7 +72,7 @@ fn whoever_uses_the_space_is_asked_and_nobody_else() {
         for (at, leaves) in SOME.into_iter().enumerate() {
             host.on(leaves, || mm.unload());
             host.forget();
-            host.on(300, || mm.flush_space(id).unwrap());
+            host.on(300, || mm.space(id).flush().unwrap());
             assert_eq!(interrupted(&host), SOME[at + 1..]);
         }
     });
@@ -92,16 +92,16 @@ fn an_inbox_has_room_for_a_request_of_each() {
             for (at, &cpu) in senders.iter().enumerate().skip(1) {
                 host.on_pause.borrow_mut().push_back(Box::new(move |mm| {
                     let page = pages(AT + at as u64, 1);
-                    mm.platform().on(cpu, || mm.flush_range(id, page).unwrap());
+                    mm.platform().on(cpu, || mm.space(id).flush_range(page).unwrap());
                 }));
             }
-            host.on(senders[0], || mm.flush_range(id, pages(AT, 1)).unwrap());
+            host.on(senders[0], || mm.space(id).flush_range(pages(AT, 1)).unwrap());
             host.hold_interrupts.set(false);
             assert_eq!(interrupted(&host), [target], "an inbox that is not empty is not rung again");
             assert_eq!(mm.counter(Counter::RemoteFlushReceived) - served, count);
             assert!((0..count).all(|at| !host.caches(target, AT + at)), "CPU {target} took each request");
             host.on(target, || mm.unload());
-            mm.destroy_space(id).unwrap();
+            mm.space(id).destroy().unwrap();
         }
     });
 }
@@ -119,17 +119,17 @@ fn a_cpu_that_goes_while_it_is_asked_is_not_waited_for_whatever_its_number() {
                 mm.platform().on(goes, || mm.cpu_offline().unwrap());
                 mm.platform().off[usize::from(goes)].set(true);
             }));
-            host.on(asks, || mm.unmap(id, pages(AT, 1)).unwrap());
+            host.on(asks, || mm.space(id).unmap(pages(AT, 1)).unwrap());
             assert!(host.on_pause.borrow().is_empty() && !mm.is_online(CpuId(goes)));
             // It is off now: nobody rings it, nor waits.
             host.forget();
-            host.on(asks, || mm.flush_space(id).unwrap());
+            host.on(asks, || mm.space(id).flush().unwrap());
             assert_eq!(interrupted(&host), []);
             host.off[usize::from(goes)].set(false);
             host.hold_interrupts.set(false);
             host.on(goes, || {
                 mm.cpu_online().unwrap();
-                mm.switch_to(id).unwrap();
+                mm.space(id).switch_to().unwrap();
                 assert_eq!(host.read(mm, id, AT), Err(Error::NotMapped(PageNumber(AT))));
             });
             assert_eq!(host.stale.get(), 0);
@@ -151,7 +151,7 @@ fn a_request_to_a_cpu_that_has_just_gone_is_taken_back_whatever_the_numbers() {
                     mm.platform().on(goes, || mm.cpu_offline().unwrap());
                     mm.platform().off[usize::from(goes)].set(true);
                 });
-                host.on(asks, || mm.flush_space(id).unwrap());
+                host.on(asks, || mm.space(id).flush().unwrap());
                 let there_is_more = host.all_placed();
                 if !there_is_more {
                     assert!(n > 10);
@@ -173,12 +173,16 @@ fn frames_at_hand_on_any_cpu_are_drained() {
             host.run(Config { page_lists: at_hand(8), ..bare(policy) }, |mm| {
                 settled(mm);
                 for cpu in SOME {
-                    host.on(cpu, || mm.free_frames(mm.alloc_frames(0, AllocFrom::NOW).unwrap()));
+                    host.on(cpu, || mm.frames().free(mm.frames().alloc(0, AllocFrom::NOW).unwrap()));
                 }
-                let all = mm.free_frame_count() + mm.frames_at_hand();
-                assert!(mm.frames_at_hand() >= SOME.len() as u64);
-                host.on(300, || mm.drain_page_lists(certainty));
-                assert_eq!((mm.frames_at_hand(), mm.free_frame_count()), (0, all), "{policy}, {certainty:?}");
+                let all = mm.frames().available() + mm.frames().on_lists();
+                assert!(mm.frames().on_lists() >= SOME.len() as u64);
+                host.on(300, || mm.frames().drain(certainty));
+                assert_eq!(
+                    (mm.frames().on_lists(), mm.frames().available()),
+                    (0, all),
+                    "{policy}, {certainty:?}"
+                );
             });
         }
     }
@@ -189,13 +193,13 @@ fn kernel_addresses_are_flushed_on_every_cpu() {
     let host = Host::new(large());
     host.run(machine::kernel::kernel("linux", 64), |mm| {
         let frames = machine::kernel::frames(mm, 1);
-        let range = mm.vmap(&frames, machine::kernel::BARE, machine::kernel::RW).unwrap();
+        let range = mm.vmap().map(&frames, machine::kernel::BARE, machine::kernel::RW).unwrap();
         for cpu in SOME {
             host.on(cpu, || assert_eq!(host.read_kernel(range.start), Some(0)));
         }
-        mm.vunmap(range.start).unwrap();
+        mm.vmap().unmap(range.start).unwrap();
         host.forget();
-        host.on(300, || mm.purge_vmap().unwrap());
+        host.on(300, || mm.vmap().purge().unwrap());
         assert_eq!(interrupted(&host), others(&(0..CPUS as u16).collect::<Vec<_>>(), 300));
         assert!(SOME.iter().all(|&cpu| !host.caches_kernel(cpu, range.start)));
         machine::kernel::free(mm, frames);
@@ -212,12 +216,12 @@ fn hardware_flushes_for_whoever_asks_if_any_other_uses_the_space() {
                 if lazy {
                     host.on(other, || mm.enter_lazy());
                 }
-                host.on(asks, || mm.unmap(id, pages(AT, 1)).unwrap());
+                host.on(asks, || mm.space(id).unmap(pages(AT, 1)).unwrap());
                 assert_eq!((host.broadcasts().len(), interrupted(&host)), (usize::from(!lazy), vec![]));
                 // By itself nobody needs the hardware.
                 host.on(other, || mm.unload());
                 host.forget();
-                host.on(asks, || mm.flush_range(id, pages(AT + 1, 1)).unwrap());
+                host.on(asks, || mm.space(id).flush_range(pages(AT + 1, 1)).unwrap());
                 assert_eq!((host.broadcasts().len(), host.flushes(asks)), (0, (0, 1)));
             });
         }

@@ -317,7 +317,7 @@ impl World<'_, '_> {
                     2 if backed => Backing::Private { file, offset },
                     _ => Backing::Anonymous,
                 };
-                let done = mm.map(self.spaces[space as usize], pages(start, count), backing, prot);
+                let done = mm.space(self.spaces[space as usize]).map(pages(start, count), backing, prot);
                 prop_assert_eq!(done, self.all_free(space, range));
                 if done.is_ok() {
                     let origin = |i| match backing {
@@ -331,7 +331,7 @@ impl World<'_, '_> {
             }
             Step::Unmap { space, part } => {
                 let range @ (start, count) = part.range();
-                let done = mm.unmap(self.spaces[space as usize], pages(start, count));
+                let done = mm.space(self.spaces[space as usize]).unmap(pages(start, count));
                 prop_assert_eq!(done, self.all_mapped(space, range));
                 if done.is_ok() {
                     (start..start + count).for_each(|page| _ = self.shown[space as usize].remove(&page));
@@ -340,7 +340,7 @@ impl World<'_, '_> {
             Step::Protect { space, part, prot } => {
                 let range @ (start, count) = part.range();
                 let prot = *PROTS.get(prot as usize).unwrap_or(&Prot::ReadWrite);
-                let done = mm.protect(self.spaces[space as usize], pages(start, count), prot);
+                let done = mm.space(self.spaces[space as usize]).protect(pages(start, count), prot);
                 prop_assert_eq!(done, self.all_mapped(space, range));
                 if done.is_ok() {
                     self.each(space, range, |page| page.prot = prot);
@@ -349,7 +349,8 @@ impl World<'_, '_> {
             Step::Move { space, part, to } => {
                 let range @ (start, count) = part.range();
                 let to = address(to);
-                let done = mm.move_range(self.spaces[space as usize], pages(start, count), PageNumber(to));
+                let done =
+                    mm.space(self.spaces[space as usize]).move_range(pages(start, count), PageNumber(to));
                 let want = self.all_free(space, (to, count)).and_then(|()| self.all_mapped(space, range));
                 prop_assert_eq!(done, want);
                 if done.is_ok() {
@@ -363,7 +364,7 @@ impl World<'_, '_> {
             Step::Advise { space, part, advice } => {
                 let range @ (start, count) = part.range();
                 let advice = [Advice::Drop, Advice::Small, Advice::Large, Advice::Large][advice as usize];
-                let done = mm.advise(self.spaces[space as usize], pages(start, count), advice);
+                let done = mm.space(self.spaces[space as usize]).advise(pages(start, count), advice);
                 prop_assert_eq!(done, self.all_mapped(space, range));
                 if done.is_ok() && advice == Advice::Drop {
                     self.each(space, range, |page| page.own = None);
@@ -371,20 +372,20 @@ impl World<'_, '_> {
             }
             Step::Migrate { space, part, to } => {
                 let range @ (start, count) = part.range();
-                let done = mm.migrate(self.spaces[space as usize], pages(start, count), NodeId(to));
+                let done = mm.space(self.spaces[space as usize]).migrate(pages(start, count), NodeId(to));
                 let known = if to < self.nodes { Ok(()) } else { Err(Error::NoSuchNode) };
                 prop_assert_eq!(done.map(|_| ()), known.and_then(|()| self.all_mapped(space, range)));
             }
             Step::Fork { cpu, from, to } if from != to => {
                 self.end(cpu, to);
                 let id = self.spaces[from as usize];
-                let child = host.on((cpu % self.cpus).into(), || mm.fork(id));
+                let child = host.on((cpu % self.cpus).into(), || mm.space(id).fork());
                 self.spaces[to as usize] = child.map_err(|e| TestCaseError::fail(e.to_string()))?;
                 self.shown[to as usize] = self.shown[from as usize].clone();
             }
             Step::Fork { .. } => {}
             Step::WriteBack { cpu } => {
-                let done = host.on((cpu % self.cpus).into(), || mm.write_back(self.file));
+                let done = host.on((cpu % self.cpus).into(), || mm.file(self.file).write_back());
                 if host.fail_writes.get() {
                     prop_assert!(matches!(done, Ok(0) | Err(Error::Device)), "{:?}", done);
                 } else {
@@ -412,8 +413,8 @@ impl World<'_, '_> {
                 if let Some(priorities) = self.swap {
                     let device = u32::from(device);
                     host.on((cpu % self.cpus).into(), || {
-                        prop_assert_eq!(mm.swap_off(device), Ok(()));
-                        prop_assert_eq!(mm.swap_on(device, 512, priorities[device as usize]), Ok(()));
+                        prop_assert_eq!(mm.swap().off(device), Ok(()));
+                        prop_assert_eq!(mm.swap().on(device, 512, priorities[device as usize]), Ok(()));
                         Ok(())
                     })?;
                 }
@@ -437,7 +438,7 @@ impl World<'_, '_> {
             Step::Reclaim { cpu } => host.on((cpu % self.cpus).into(), || {
                 mm.drain_lru_batch();
                 give_back(mm, exhaust(mm));
-                let kswapd = mm.counter(Counter::KswapdWoken) > 0 && mm.free_frame_count() < 100;
+                let kswapd = mm.counter(Counter::KswapdWoken) > 0 && mm.frames().available() < 100;
                 if kswapd {
                     mm.kswapd(NodeId(0)).map_err(|e| TestCaseError::fail(e.to_string()))
                 } else {
@@ -459,7 +460,7 @@ impl World<'_, '_> {
                 false => {}
             });
         }
-        host.on((cpu % self.cpus).into(), || mm.destroy_space(id)).unwrap();
+        host.on((cpu % self.cpus).into(), || mm.space(id).destroy()).unwrap();
     }
 
     /// After write-back the device has what the file shows.
@@ -481,7 +482,7 @@ impl World<'_, '_> {
         let (mm, host, page) = (self.mm, self.host, address(at));
         let id = self.spaces[space as usize];
         host.on((cpu % self.cpus).into(), || {
-            mm.switch_to(id)?;
+            mm.space(id).switch_to()?;
             match write {
                 Some(value) => host.write(mm, id, page, value).map(|()| value),
                 None => host.read(mm, id, page),
@@ -522,7 +523,7 @@ fn follow(case: &Case, broken: Option<Rule>) -> Result<(), TestCaseError> {
         Config { lru_batch: 3, scan_batch: 8, flush_ceiling: 7, swap, shadows: swap, ..bare(case.policy) };
     host.run(config, |mm| {
         for (device, priority) in (0..).zip(case.swap.into_iter().flatten()) {
-            prop_assert_eq!(mm.swap_on(device, 512, priority), Ok(()));
+            prop_assert_eq!(mm.swap().on(device, 512, priority), Ok(()));
         }
         let file = mm.create_file(2 * PAGES).unwrap();
         let spaces: Vec<_> = (0..SPACES).map(|_| mm.create_space().unwrap()).collect();
@@ -546,14 +547,14 @@ fn follow(case: &Case, broken: Option<Rule>) -> Result<(), TestCaseError> {
         }
         host.fail_writes.set(false);
         world.take(&Step::WriteBack { cpu: 0 })?;
-        prop_assert_eq!(mm.write_back(file), Ok(0), "nobody has written since");
+        prop_assert_eq!(mm.file(file).write_back(), Ok(0), "nobody has written since");
         (0..case.cpus as u16).for_each(|cpu| host.on(cpu, || mm.unload()));
         for &id in &world.spaces {
-            prop_assert_eq!(mm.destroy_space(id), Ok(()));
+            prop_assert_eq!(mm.space(id).destroy(), Ok(()));
         }
-        prop_assert_eq!(mm.destroy_file(file), Ok(()));
+        prop_assert_eq!(mm.file(file).destroy(), Ok(()));
         for device in 0..2 * u32::from(swap) {
-            prop_assert_eq!(mm.swap_off(device), Ok(()), "no slot is in use");
+            prop_assert_eq!(mm.swap().off(device), Ok(()), "no slot is in use");
         }
         let end = settled(mm);
         prop_assert_eq!((end.broken, end.swapped), (None, 0));

@@ -9,7 +9,7 @@ use machine::{Host, Mm, bare};
 use quietmm::{Frames, Manager, Platform};
 
 fn freed_once<P: Platform>(mm: &Manager<'_, P>, block: Frames) {
-    mm.free_frames(block);
+    mm.frames().free(block);
 }
 
 #[test]

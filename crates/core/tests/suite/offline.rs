@@ -33,11 +33,11 @@ fn is_in(block: FrameNumber, frame: FrameNumber) -> bool {
 }
 
 fn all(mm: &Mm<'_>) -> Vec<Frames> {
-    std::iter::from_fn(|| mm.alloc_frames(0, AllocFrom::NOW).ok()).collect()
+    std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::NOW).ok()).collect()
 }
 
 fn finished(mm: &Mm<'_>, leaving: Leaving) -> Offline {
-    mm.finish_offline(leaving).unwrap_or_else(|remains| panic!("{remains:?}"))
+    mm.frames().finish_offline(leaving).unwrap_or_else(|remains| panic!("{remains:?}"))
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn a_free_block_goes_offline_and_comes_back() {
         let host = Host::new(cpus(2));
         host.run(small(policy), |mm| {
             let start = settled(mm);
-            let leaving = mm.begin_offline(LAST).unwrap();
+            let leaving = mm.frames().begin_offline(LAST).unwrap();
             assert_eq!(leaving.first(), LAST);
             let block = finished(mm, leaving);
             let audit = settled(mm);
@@ -55,14 +55,14 @@ fn a_free_block_goes_offline_and_comes_back() {
             let frames = all(mm);
             assert_eq!(frames.len() as u64, audit.free);
             assert!(!frames.iter().any(|frame| is_in(LAST, frame.first())));
-            assert_eq!(mm.free_frames_at(LAST, 0), Err(Error::NoSuchFrame(LAST)));
+            assert_eq!(mm.frames().free_at(LAST, 0), Err(Error::NoSuchFrame(LAST)));
             give_back(mm, frames);
-            mm.bring_online(block);
+            mm.frames().bring_online(block);
             assert_eq!(settled(mm), start);
             assert_eq!(mm.counter(Counter::MemoryOffline), 1);
             assert_eq!(mm.counter(Counter::MemoryOnline), 1);
             // Whole again.
-            let whole: Vec<_> = std::iter::from_fn(|| mm.alloc_frames(10, AllocFrom::NOW).ok()).collect();
+            let whole: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(10, AllocFrom::NOW).ok()).collect();
             assert!(whole.iter().any(|block| block.first() == LAST));
             give_back(mm, whole);
         });
@@ -75,7 +75,7 @@ fn a_block_that_cannot_go_is_refused_and_nothing_changes() {
     host.run(small("linux"), |mm| {
         let start = settled(mm);
         let refused = |first, error| {
-            assert_eq!(mm.begin_offline(first), Err(error));
+            assert_eq!(mm.frames().begin_offline(first), Err(error));
             assert_eq!(settled(mm), start);
         };
         refused(FIRST, Error::NotMovable(FIRST));
@@ -83,21 +83,24 @@ fn a_block_that_cannot_go_is_refused_and_nothing_changes() {
         refused(FrameNumber(0x2000), Error::BadBlock(FrameNumber(0x2000)));
         refused(FrameNumber(0), Error::BadBlock(FrameNumber(0)));
         refused(FrameNumber(u32::MAX - 1023), Error::BadBlock(FrameNumber(u32::MAX - 1023)));
-        let leaving = mm.begin_offline(LAST).unwrap();
-        assert_eq!(mm.begin_offline(SECOND), Err(Error::Busy), "one at a time");
-        assert_eq!(mm.begin_offline(LAST), Err(Error::Busy), "it is on its way");
+        let leaving = mm.frames().begin_offline(LAST).unwrap();
+        assert_eq!(mm.frames().begin_offline(SECOND), Err(Error::Busy), "one at a time");
+        assert_eq!(mm.frames().begin_offline(LAST), Err(Error::Busy), "it is on its way");
         let block = finished(mm, leaving);
-        assert_eq!(mm.begin_offline(LAST), Err(Error::NoSuchFrame(LAST)), "it is gone");
-        let second = finished(mm, mm.begin_offline(SECOND).unwrap());
-        mm.bring_online(block);
-        mm.bring_online(second);
+        assert_eq!(mm.frames().begin_offline(LAST), Err(Error::NoSuchFrame(LAST)), "it is gone");
+        let second = finished(mm, mm.frames().begin_offline(SECOND).unwrap());
+        mm.frames().bring_online(block);
+        mm.frames().bring_online(second);
         assert_eq!(settled(mm), start);
     });
     // Half a block at the end.
     let region = Region { start: FIRST, frames: 2048 + 512, node: quietmm::NodeId(0) };
     let host = Host::new(Setup { regions: Some(vec![region]), ..cpus(1) });
     host.run(small("linux"), |mm| {
-        assert_eq!(mm.begin_offline(FrameNumber(0x10400)), Err(Error::BadBlock(FrameNumber(0x10400))));
+        assert_eq!(
+            mm.frames().begin_offline(FrameNumber(0x10400)),
+            Err(Error::BadBlock(FrameNumber(0x10400)))
+        );
     });
 }
 
@@ -111,20 +114,20 @@ fn a_frame_in_use_is_named_and_the_block_waits_for_it_or_stays() {
         let one = frames.swap_remove(at);
         let in_use = one.first();
         give_back(mm, frames);
-        let leaving = mm.begin_offline(LAST).unwrap();
-        let remains = mm.finish_offline(leaving).unwrap_err();
+        let leaving = mm.frames().begin_offline(LAST).unwrap();
+        let remains = mm.frames().finish_offline(leaving).unwrap_err();
         assert_eq!((remains.frame, remains.kind), (in_use, Kind::Kernel));
         // Given up: all is as it was.
-        mm.cancel_offline(remains.leaving);
+        mm.frames().cancel_offline(remains.leaving);
         assert_eq!(settled(mm).free, start.free - 1);
-        assert_eq!(mm.list_limits(quietmm::NodeId(0)), at_hand(8));
+        assert_eq!(mm.frames().list_limits(quietmm::NodeId(0)), at_hand(8));
         // Freed while it is on its way: it is not handed out again.
-        let leaving = mm.begin_offline(LAST).unwrap();
-        mm.free_frames(one);
+        let leaving = mm.frames().begin_offline(LAST).unwrap();
+        mm.frames().free(one);
         assert!(
-            !all(mm).into_iter().map(|frame| (frame.first(), mm.free_frames(frame)).0).any(|n| n == in_use)
+            !all(mm).into_iter().map(|frame| (frame.first(), mm.frames().free(frame)).0).any(|n| n == in_use)
         );
-        mm.bring_online(finished(mm, leaving));
+        mm.frames().bring_online(finished(mm, leaving));
         assert_eq!(settled(mm), start);
     });
 }
@@ -151,19 +154,19 @@ fn pages_make_room(policy: &str) {
         (AT..AT + 48).for_each(|page| assert!(host.read(mm, id, page).is_ok()));
         let page = AT + 20;
         host.on(0, || host.write(mm, id, page, 77)).unwrap();
-        let leaving = host.on(1, || mm.begin_offline(LAST).unwrap());
+        let leaving = host.on(1, || mm.frames().begin_offline(LAST).unwrap());
         let block = host.on(1, || finished(mm, leaving));
-        assert!(mm.cached_pages(file).unwrap() < 48);
+        assert!(mm.file(file).cached_pages().unwrap() < 48);
         assert_eq!(host.on(0, || host.read(mm, id, page)), Ok(77));
-        mm.bring_online(block);
+        mm.frames().bring_online(block);
         give_back(mm, keep.into_iter().map(|(_, frame)| frame).collect());
     });
 }
 
 /// Frames that are left where nobody gets any more who may reclaim: all min watermarks together.
 fn kept_free(mm: &Mm<'_>) -> u64 {
-    let frames: Vec<_> = std::iter::from_fn(|| mm.alloc_frames(0, AllocFrom::HERE).ok()).collect();
-    let left = mm.free_frame_count();
+    let frames: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::HERE).ok()).collect();
+    let left = mm.frames().available();
     give_back(mm, frames);
     left
 }
@@ -191,8 +194,8 @@ fn the_watermarks_follow_the_memory_that_is_online() {
             };
             is(4096);
             let mut gone = Vec::new();
-            for block in mm.blocks().collect::<Vec<_>>() {
-                let Ok(leaving) = mm.begin_offline(block) else { continue };
+            for block in mm.frames().blocks().collect::<Vec<_>>() {
+                let Ok(leaving) = mm.frames().begin_offline(block) else { continue };
                 is(4096 - 1024 * gone.len() as u64);
                 gone.push(finished(mm, leaving));
                 is(4096 - 1024 * gone.len() as u64);
@@ -200,12 +203,12 @@ fn the_watermarks_follow_the_memory_that_is_online() {
             let away = gone.len() as u64;
             assert!(away >= 2 && linux(4096) - linux(4096 - 1024 * away) > 30, "it makes a difference");
             for (n, block) in gone.into_iter().enumerate() {
-                mm.bring_online(block);
+                mm.frames().bring_online(block);
                 is(4096 - 1024 * (away - n as u64 - 1));
             }
             // Who gives up has changed nothing.
-            let leaving = mm.begin_offline(LAST).unwrap();
-            mm.cancel_offline(leaving);
+            let leaving = mm.frames().begin_offline(LAST).unwrap();
+            mm.frames().cancel_offline(leaving);
             is(4096);
         });
     }
@@ -215,15 +218,15 @@ fn the_watermarks_follow_the_memory_that_is_online() {
 fn memory_that_is_no_longer_short_is_not_taken_for_it() {
     let host = Host::new(cpus(2));
     host.run(Config { min_free: None, page_lists: at_hand(8), ..machine::config("linux") }, |mm| {
-        let leaving = mm.begin_offline(LAST).unwrap();
+        let leaving = mm.frames().begin_offline(LAST).unwrap();
         let block = finished(mm, leaving);
         // Short for 3072 frames, and more so for 4096.
         let mut held = all(mm);
-        mm.bring_online(block);
-        assert!(mm.free_frame_count() > 1024);
+        mm.frames().bring_online(block);
+        assert!(mm.frames().available() > 1024);
         // Plenty: CPUs take frames in batches again, to have them at hand.
-        held.push(mm.alloc_frames(0, AllocFrom::NOW).unwrap());
-        assert!(mm.frames_at_hand() > 0);
+        held.push(mm.frames().alloc(0, AllocFrom::NOW).unwrap());
+        assert!(mm.frames().on_lists() > 0);
         give_back(mm, held);
     });
 }
@@ -243,14 +246,14 @@ fn a_page_that_somebody_works_on_costs_nothing_however_often_its_block_is_tried(
         host.on_disk_read.borrow_mut().push_back(Box::new(move |mm| {
             let before = mm.validate();
             let mut remains = 0;
-            for block in mm.blocks().collect::<Vec<_>>() {
+            for block in mm.frames().blocks().collect::<Vec<_>>() {
                 for _ in 0..20 {
-                    let Ok(leaving) = mm.begin_offline(block) else { break };
-                    match mm.finish_offline(leaving) {
-                        Ok(offline) => mm.bring_online(offline),
+                    let Ok(leaving) = mm.frames().begin_offline(block) else { break };
+                    match mm.frames().finish_offline(leaving) {
+                        Ok(offline) => mm.frames().bring_online(offline),
                         Err(left) => {
                             remains += u32::from(left.kind == Kind::File);
-                            mm.cancel_offline(left.leaving);
+                            mm.frames().cancel_offline(left.leaving);
                         }
                     }
                 }
@@ -261,8 +264,8 @@ fn a_page_that_somebody_works_on_costs_nothing_however_often_its_block_is_tried(
         assert_eq!(host.read(mm, id, AT), Ok(0));
         assert_eq!(read.get(), Some((20, 0, 0)));
         mm.unload();
-        mm.destroy_space(id).unwrap();
-        mm.destroy_file(file).unwrap();
+        mm.space(id).destroy().unwrap();
+        mm.file(file).destroy().unwrap();
         give_back(mm, low);
         assert_eq!(settled(mm).broken, None);
     });
@@ -277,17 +280,17 @@ fn gone_in_the_middle(policy: &str, broken: Option<Rule>, orders: &'static [u8])
         let note = Rc::clone(&gone);
         host.at_touch(1, n, move |mm| {
             mm.platform().on(0, || {
-                let leaving = mm.begin_offline(LAST).unwrap();
-                match mm.finish_offline(leaving) {
+                let leaving = mm.frames().begin_offline(LAST).unwrap();
+                match mm.frames().finish_offline(leaving) {
                     // It stays away.
                     Ok(_block) => note.set(true),
-                    Err(remains) => mm.cancel_offline(remains.leaving),
+                    Err(remains) => mm.frames().cancel_offline(remains.leaving),
                 }
             });
         });
         let given = host.on(1, || {
             let blocks: Vec<_> =
-                orders.iter().map(|&order| mm.alloc_frames(order, AllocFrom::NOW).unwrap()).collect();
+                orders.iter().map(|&order| mm.frames().alloc(order, AllocFrom::NOW).unwrap()).collect();
             let given = blocks.iter().any(|block| is_in(LAST, block.first()));
             give_back(mm, blocks);
             given
@@ -321,13 +324,13 @@ fn others_meanwhile(policy: &str, other: fn(&Mm<'_>)) -> (Vec<()>, u32) {
         let n = n * stride + n % stride;
         settled(mm);
         let host = mm.platform();
-        host.on(1, || give_back(mm, (0..9).map(|_| mm.alloc_frames(0, AllocFrom::NOW).unwrap()).collect()));
+        host.on(1, || give_back(mm, (0..9).map(|_| mm.frames().alloc(0, AllocFrom::NOW).unwrap()).collect()));
         host.at_touch(0, n, move |mm| mm.platform().on(1, || other(mm)));
-        let leaving = mm.begin_offline(SECOND).unwrap();
-        let offline = match mm.finish_offline(leaving) {
+        let leaving = mm.frames().begin_offline(SECOND).unwrap();
+        let offline = match mm.frames().finish_offline(leaving) {
             Ok(_block) => 1024,
             Err(remains) => {
-                mm.cancel_offline(remains.leaving);
+                mm.frames().cancel_offline(remains.leaving);
                 0
             }
         };
@@ -341,7 +344,7 @@ fn others_meanwhile(policy: &str, other: fn(&Mm<'_>)) -> (Vec<()>, u32) {
 fn p18_whatever_others_do_meanwhile_every_frame_is_accounted_for() {
     for policy in POLICIES {
         let (cases, _) = others_meanwhile(policy, |mm| {
-            let frames = (0..3).map(|_| mm.alloc_frames(0, AllocFrom::NOW).unwrap()).collect();
+            let frames = (0..3).map(|_| mm.frames().alloc(0, AllocFrom::NOW).unwrap()).collect();
             give_back(mm, frames);
         });
         assert!(cases.len() > 100, "{policy}: {}", cases.len());
@@ -368,23 +371,23 @@ proptest! {
             let (mut taken, mut gone) = (Vec::<Frames>::new(), Vec::<Offline>::new());
             for &(what, pick) in &steps {
                 host.on(pick % 2, || match what {
-                    0..8 => taken.extend(mm.alloc_frames(what % 4, AllocFrom::NOW)),
-                    8..12 if !taken.is_empty() => mm.free_frames(taken.swap_remove(pick as usize % taken.len())),
+                    0..8 => taken.extend(mm.frames().alloc(what % 4, AllocFrom::NOW)),
+                    8..12 if !taken.is_empty() => mm.frames().free(taken.swap_remove(pick as usize % taken.len())),
                     12 => {
-                        if let Ok(leaving) = mm.begin_offline(FrameNumber(0xfc00 + BLOCK * u32::from(pick % 4))) {
-                            match mm.finish_offline(leaving) {
+                        if let Ok(leaving) = mm.frames().begin_offline(FrameNumber(0xfc00 + BLOCK * u32::from(pick % 4))) {
+                            match mm.frames().finish_offline(leaving) {
                                 Ok(block) => gone.push(block),
-                                Err(remains) => mm.cancel_offline(remains.leaving),
+                                Err(remains) => mm.frames().cancel_offline(remains.leaving),
                             }
                         }
                     }
-                    13 => gone.pop().into_iter().for_each(|block| mm.bring_online(block)),
+                    13 => gone.pop().into_iter().for_each(|block| mm.frames().bring_online(block)),
                     14 => {
                         let high = u32::from(pick % 64);
                         let limits = quietmm::ListLimits { batch: (high / 2).max(1), high };
-                        mm.set_list_limits(quietmm::NodeId(0), limits).unwrap();
+                        mm.frames().set_list_limits(quietmm::NodeId(0), limits).unwrap();
                     }
-                    15 => _ = mm.drain_page_lists(quietmm::Certainty::Likely),
+                    15 => _ = mm.frames().drain(quietmm::Certainty::Likely),
                     _ => {}
                 });
                 let audit = mm.validate();
@@ -397,7 +400,7 @@ proptest! {
                 }
             }
             give_back(mm, taken);
-            gone.into_iter().for_each(|block| mm.bring_online(block));
+            gone.into_iter().for_each(|block| mm.frames().bring_online(block));
             assert_eq!(settled(mm), start);
         });
     }

@@ -42,21 +42,23 @@ fn shared(mm: &Mm<'_>) -> Shared {
     let file = mm.create_file(1 + OTHERS).unwrap();
     let spaces = [1, 2].map(|cpu| {
         let id = mm.create_space().unwrap();
-        mm.map(id, pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
         host.on(cpu, || {
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
             assert_eq!(host.read(mm, id, AT), Ok(0));
             mm.drain_lru_batch();
         });
         id
     });
     host.on(1, || {
-        mm.map(spaces[0], pages(AT + 1, OTHERS), Backing::File { file, offset: 1 }, Prot::Read).unwrap();
+        mm.space(spaces[0])
+            .map(pages(AT + 1, OTHERS), Backing::File { file, offset: 1 }, Prot::Read)
+            .unwrap();
         (AT + 1..AT + 1 + OTHERS).for_each(|page| assert_eq!(host.read(mm, spaces[0], page), Ok(0)));
         mm.drain_lru_batch();
-        mm.unmap(spaces[0], pages(AT + 1, OTHERS)).unwrap();
+        mm.space(spaces[0]).unmap(pages(AT + 1, OTHERS)).unwrap();
     });
-    let own: Vec<_> = (0..2).map(|_| mm.alloc_frames(0, AllocFrom::NOW).unwrap()).collect();
+    let own: Vec<_> = (0..2).map(|_| mm.frames().alloc(0, AllocFrom::NOW).unwrap()).collect();
     held.extend(take_free(mm));
     host.on(1, || give_back(mm, own));
     [1, 2].iter().for_each(|&cpu| host.on(cpu, || host.make_idle(AT)));
@@ -70,8 +72,8 @@ fn in_first_block(frame: &Frames) -> bool {
 fn end(mm: &Mm<'_>, shared: Shared) {
     give_back(mm, shared.held);
     (0..3).for_each(|cpu| mm.platform().on(cpu, || mm.unload()));
-    shared.spaces.iter().for_each(|&id| mm.destroy_space(id).unwrap());
-    mm.destroy_file(shared.file).unwrap();
+    shared.spaces.iter().for_each(|&id| mm.space(id).destroy().unwrap());
+    mm.file(shared.file).destroy().unwrap();
     assert_eq!(settled(mm).broken, None);
 }
 
@@ -88,11 +90,12 @@ fn go(mm: &Mm<'_>, way: Way) {
     if way == Way::Reclaim {
         return reclaim(mm);
     }
-    let leaving: Vec<_> = mm.blocks().filter_map(|block| mm.begin_offline(block).ok()).collect();
+    let leaving: Vec<_> =
+        mm.frames().blocks().filter_map(|block| mm.frames().begin_offline(block).ok()).collect();
     for block in leaving {
-        match mm.finish_offline(block) {
-            Ok(offline) => mm.bring_online(offline),
-            Err(remains) => mm.cancel_offline(remains.leaving),
+        match mm.frames().finish_offline(block) {
+            Ok(offline) => mm.frames().bring_online(offline),
+            Err(remains) => mm.frames().cancel_offline(remains.leaving),
         }
     }
 }
@@ -112,7 +115,7 @@ fn misses(mm: &Mm<'_>, way: Way, place: Place) -> (bool, Option<u32>) {
     for _ in 0..=OTHERS {
         let at = Rc::clone(&left);
         host.on_forget.borrow_mut().push_back(Box::new(move |mm| {
-            if at.get().is_none() && !mm.lookup(reader, PageNumber(AT)).unwrap().is_present() {
+            if at.get().is_none() && !mm.space(reader).lookup(PageNumber(AT)).unwrap().is_present() {
                 at.set(Some(mm.platform().touches_of(0) - before));
             }
         }));
@@ -160,13 +163,13 @@ fn a_page_that_is_wanted_before_its_flush_stays() {
         at(&setup(), &config("linux"), broken, |mm| {
             let shared = shared(mm);
             let (host, reader) = (mm.platform(), shared.spaces[0]);
-            let frame = || mm.lookup(reader, PageNumber(AT)).unwrap().frame();
+            let frame = || mm.space(reader).lookup(PageNumber(AT)).unwrap().frame();
             let before = frame();
             let seen = Rc::new(Cell::new(0));
             let count = Rc::clone(&seen);
             host.when_unmapped(reader, AT, move |mm| {
                 count.set(mm.counter(Counter::PgMajFault));
-                let fault = || mm.fault(reader, PageNumber(AT).addr(), UserAccess::Read);
+                let fault = || mm.space(reader).fault(PageNumber(AT).addr(), UserAccess::Read);
                 mm.platform().on(1, || assert_eq!(fault(), Ok(())));
                 count.set(mm.counter(Counter::PgMajFault) - count.get());
             });

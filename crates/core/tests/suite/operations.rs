@@ -41,7 +41,7 @@ fn fill_the_region_pool(mm: &Mm<'_>) {
         let (pools, mut count) = (mm.validate().pools, 0);
         while mm.validate().pools == pools {
             at += 2;
-            mm.map(id, pages(at, 1), ANON, Prot::Read).unwrap();
+            mm.space(id).map(pages(at, 1), ANON, Prot::Read).unwrap();
             count += 1;
         }
         count
@@ -49,7 +49,7 @@ fn fill_the_region_pool(mm: &Mm<'_>) {
     until_it_grows();
     let slab = until_it_grows();
     // One slot of the newest slab is in use.
-    (1..slab).for_each(|i| mm.map(id, pages((1 << 20) + 2 * i, 1), ANON, Prot::Read).unwrap());
+    (1..slab).for_each(|i| mm.space(id).map(pages((1 << 20) + 2 * i, 1), ANON, Prot::Read).unwrap());
 }
 
 #[test]
@@ -58,9 +58,9 @@ fn a_fork_that_runs_out_of_memory_leaves_everything_as_it_was() {
     host.run(bare("linux"), |mm| {
         let file = mm.create_file(8).unwrap();
         let id = mapped(mm, ANON, 16);
-        mm.map(id, pages(1 << 30, 4), private(file), Prot::ReadWrite).unwrap();
-        mm.map(id, pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
-        mm.advise(id, pages(LARGE, 512), Advice::Large).unwrap();
+        mm.space(id).map(pages(1 << 30, 4), private(file), Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
         write_all(mm, id, 16);
         host.write(mm, id, 1 << 30, 5).unwrap();
         host.write(mm, id, LARGE + 7, 6).unwrap();
@@ -84,12 +84,12 @@ fn a_fork_that_runs_out_of_memory_leaves_everything_as_it_was() {
             host.write(mm, id, 1 << 30, 5).unwrap();
             host.write(mm, id, LARGE + 7, 6).unwrap();
         };
-        let (failed, child) = until_it_fits(mm, || mm.fork(id), check);
+        let (failed, child) = until_it_fits(mm, || mm.space(id).fork(), check);
         assert!(failed > 6, "{failed}: root, VMAs, tables");
         for (page, value) in [(AT, AT), (AT + 15, AT + 15), (1 << 30, 5), (LARGE + 7, 6), (LARGE + 8, 0)] {
             assert_eq!(read_in(mm, child, page), Ok(value));
         }
-        mm.destroy_space(child).unwrap();
+        mm.space(child).destroy().unwrap();
     });
 }
 
@@ -97,19 +97,19 @@ fn a_fork_that_runs_out_of_memory_leaves_everything_as_it_was() {
 fn operations_that_run_out_of_memory_leave_the_state_as_it_was() {
     type Attempt = fn(&Mm<'_>, SpaceId) -> Result<(), Error>;
     let attempts: [(&str, Attempt); 6] = [
-        ("unmap", |mm, id| mm.unmap(id, pages(AT + 4, 4))),
-        ("protect", |mm, id| mm.protect(id, pages(AT + 4, 4), Prot::None)),
-        ("move", |mm, id| mm.move_range(id, pages(AT + 4, 8), PageNumber((1 << 30) - 4))),
-        ("advise", |mm, id| mm.advise(id, pages(AT + 4, 4), Advice::Large)),
-        ("unmap of a part of a large page", |mm, id| mm.unmap(id, pages(LARGE + 3, 4))),
-        ("drop of a part of a large page", |mm, id| mm.advise(id, pages(LARGE + 3, 4), Advice::Drop)),
+        ("unmap", |mm, id| mm.space(id).unmap(pages(AT + 4, 4))),
+        ("protect", |mm, id| mm.space(id).protect(pages(AT + 4, 4), Prot::None)),
+        ("move", |mm, id| mm.space(id).move_range(pages(AT + 4, 8), PageNumber((1 << 30) - 4))),
+        ("advise", |mm, id| mm.space(id).advise(pages(AT + 4, 4), Advice::Large)),
+        ("unmap of a part of a large page", |mm, id| mm.space(id).unmap(pages(LARGE + 3, 4))),
+        ("drop of a part of a large page", |mm, id| mm.space(id).advise(pages(LARGE + 3, 4), Advice::Drop)),
     ];
     for (name, attempt) in attempts {
         let host = Host::new(Setup::default());
         host.run(bare("linux"), |mm| {
             let id = mapped(mm, ANON, 16);
-            mm.map(id, pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
-            mm.advise(id, pages(LARGE, 512), Advice::Large).unwrap();
+            mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+            mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
             write_all(mm, id, 16);
             host.write(mm, id, LARGE + 3, 6).unwrap();
             fill_the_region_pool(mm);
@@ -136,26 +136,26 @@ fn regions_join_again_when_they_are_alike() {
         let file = mm.create_file(64).unwrap();
         for (backing, from) in [(ANON, 0x100), (shared(file), 0x8100), (private(file), 0x10100)] {
             let id = mm.create_space().unwrap();
-            mm.map(id, pages(from, 64), backing, Prot::ReadWrite).unwrap();
+            mm.space(id).map(pages(from, 64), backing, Prot::ReadWrite).unwrap();
             let pools = mm.validate().pools;
             // More than a slab of VMAs, if each left one behind.
             for i in 0..300 {
                 let part = pages(from + i % 60, 1 + i % 4);
-                mm.protect(id, part, Prot::Read).unwrap();
-                mm.protect(id, part, Prot::ReadWrite).unwrap();
-                mm.move_range(id, part, PageNumber(from + 0x1000)).unwrap();
-                mm.move_range(id, pages(from + 0x1000, part.pages), part.start).unwrap();
+                mm.space(id).protect(part, Prot::Read).unwrap();
+                mm.space(id).protect(part, Prot::ReadWrite).unwrap();
+                mm.space(id).move_range(part, PageNumber(from + 0x1000)).unwrap();
+                mm.space(id).move_range(pages(from + 0x1000, part.pages), part.start).unwrap();
                 if backing == ANON {
-                    mm.advise(id, part, Advice::Large).unwrap();
-                    mm.advise(id, part, Advice::Small).unwrap();
+                    mm.space(id).advise(part, Advice::Large).unwrap();
+                    mm.space(id).advise(part, Advice::Small).unwrap();
                 }
             }
             assert_eq!(mm.validate().pools, pools, "{backing:?}");
             // One VMA again: taking it out as a whole needs no memory.
             let held = exhaust(mm);
-            mm.unmap(id, pages(from, 64)).unwrap();
+            mm.space(id).unmap(pages(from, 64)).unwrap();
             give_back(mm, held);
-            mm.destroy_space(id).unwrap();
+            mm.space(id).destroy().unwrap();
         }
     });
 }
@@ -167,13 +167,13 @@ fn after_a_fork_each_side_sees_only_its_own_writes() {
         let id = mapped(mm, ANON, 16);
         write_all(mm, id, 16);
         host.on(1, || {
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
             write_all(mm, id, 16); // cached, writable and dirty
         });
         host.forget();
-        let child = mm.fork(id).unwrap();
+        let child = mm.space(id).fork().unwrap();
         assert_eq!(host.interrupts_to(1), 1, "one flush for all");
-        let grandchild = mm.fork(child).unwrap();
+        let grandchild = mm.space(child).fork().unwrap();
         assert_eq!(host.interrupts(), 1, "nobody runs in the child");
         host.on(1, || host.write(mm, id, AT, 1)).unwrap();
         write_in(mm, child, AT + 1, 2).unwrap();
@@ -186,7 +186,7 @@ fn after_a_fork_each_side_sees_only_its_own_writes() {
         assert_eq!(host.on(1, || host.read(mm, id, AT)), Ok(1));
         assert_eq!(counted(mm, Counter::PgCopied), 4);
         assert_eq!(settled(mm).anon, 16 + 4);
-        mm.destroy_space(child).unwrap();
+        mm.space(child).destroy().unwrap();
         assert_eq!(see(grandchild), [3, AT + 1, 4]);
         assert_eq!(host.stale.get(), 0);
     });
@@ -198,10 +198,10 @@ fn the_last_owner_writes_in_place() {
     host.run(bare("linux"), |mm| {
         let id = mapped(mm, ANON, 4);
         write_all(mm, id, 4);
-        host.on(1, || mm.switch_to(id).unwrap());
-        let child = mm.fork(id).unwrap();
+        host.on(1, || mm.space(id).switch_to().unwrap());
+        let child = mm.space(id).fork().unwrap();
         let old = frame(mm, id, AT);
-        mm.destroy_space(child).unwrap();
+        mm.space(child).destroy().unwrap();
         host.on(1, || host.read(mm, id, AT).unwrap());
         host.forget();
         host.write(mm, id, AT, 7).unwrap();
@@ -230,9 +230,9 @@ fn a_private_page_shows_its_file_until_it_is_written() {
             assert_eq!(host.on(0, || host.read(mm, writer, AT + 1)), Ok(0), "the file does not see it");
             assert_eq!(counted(mm, Counter::PgCopied), 2);
             // What is dropped shows the file again, as it is now.
-            mm.advise(id, pages(AT, 4), Advice::Drop).unwrap();
+            mm.space(id).advise(pages(AT, 4), Advice::Drop).unwrap();
             assert_eq!((host.read(mm, id, AT), host.read(mm, id, AT + 1)), (Ok(8), Ok(0)));
-            assert_eq!(mm.write_back(file), Ok(1), "only what the shared mapping wrote");
+            assert_eq!(mm.file(file).write_back(), Ok(1), "only what the shared mapping wrote");
             assert_eq!(host.on_disk(file, 0), Some(8));
         });
         assert_eq!(settled(mm).anon, 0);
@@ -246,13 +246,13 @@ fn a_page_that_may_not_be_touched_keeps_its_content() {
         let file = mm.create_file(16).unwrap();
         for backing in [ANON, shared(file), private(file)] {
             let id = mapped(mm, backing, 16);
-            host.on(1, || mm.switch_to(id).unwrap());
+            host.on(1, || mm.space(id).switch_to().unwrap());
             write_all(mm, id, 16);
             host.on(1, || write_all(mm, id, 16));
             host.forget();
-            mm.protect(id, pages(AT + 4, 8), Prot::None).unwrap();
+            mm.space(id).protect(pages(AT + 4, 8), Prot::None).unwrap();
             assert_eq!(host.interrupts_to(1), 1);
-            mm.protect(id, pages(AT + 4, 8), Prot::None).unwrap();
+            mm.space(id).protect(pages(AT + 4, 8), Prot::None).unwrap();
             assert_eq!(host.interrupts_to(1), 1, "nothing is lost the second time");
             for cpu in [0, 1] {
                 host.on(cpu, || {
@@ -262,17 +262,17 @@ fn a_page_that_may_not_be_touched_keeps_its_content() {
                     assert_eq!(host.write(mm, id, AT + 3, AT + 3), Ok(()));
                 });
             }
-            mm.protect(id, pages(AT + 4, 8), Prot::Read).unwrap();
+            mm.space(id).protect(pages(AT + 4, 8), Prot::Read).unwrap();
             assert_eq!(host.read(mm, id, AT + 4), Ok(AT + 4));
             assert_eq!(host.write(mm, id, AT + 4, 1), Err(Error::NotPermitted(PageNumber(AT + 4))));
-            mm.protect(id, pages(AT, 16), Prot::ReadWrite).unwrap();
+            mm.space(id).protect(pages(AT, 16), Prot::ReadWrite).unwrap();
             assert_eq!(host.interrupts_to(1), 1, "rights that are given cost nothing");
             for page in AT..AT + 16 {
                 assert_eq!(host.on(1, || host.read(mm, id, page)), Ok(page));
                 assert_eq!(host.on(1, || host.write(mm, id, page, page)), Ok(()));
             }
             host.on(1, || mm.unload());
-            mm.destroy_space(id).unwrap();
+            mm.space(id).destroy().unwrap();
         }
         assert_eq!(host.stale.get(), 0);
     });
@@ -285,12 +285,12 @@ fn a_range_that_moves_keeps_its_content() {
         let file = mm.create_file(16).unwrap();
         for (backing, cached) in [(ANON, 0), (private(file), 0), (shared(file), 16)] {
             let id = mapped(mm, backing, 16);
-            host.on(1, || mm.switch_to(id).unwrap());
+            host.on(1, || mm.space(id).switch_to().unwrap());
             write_all(mm, id, 16);
             host.on(1, || write_all(mm, id, 16));
             let old = frame(mm, id, AT + 5);
             host.forget();
-            mm.move_range(id, pages(AT + 2, 12), PageNumber(TO)).unwrap();
+            mm.space(id).move_range(pages(AT + 2, 12), PageNumber(TO)).unwrap();
             assert_eq!(host.interrupts_to(1), 1);
             assert_eq!(frame(mm, id, TO + 3), old);
             for (i, page) in (AT + 2..AT + 14).enumerate() {
@@ -299,18 +299,18 @@ fn a_range_that_moves_keeps_its_content() {
             }
             assert_eq!(host.read(mm, id, AT + 14), Ok(AT + 14));
             if cached > 0 {
-                assert_eq!(mm.write_back(file), Ok(16), "dirty wherever it lies");
+                assert_eq!(mm.file(file).write_back(), Ok(16), "dirty wherever it lies");
                 host.write(mm, id, TO, 99).unwrap();
-                mm.move_range(id, pages(TO, 12), PageNumber(TO + 100)).unwrap();
+                mm.space(id).move_range(pages(TO, 12), PageNumber(TO + 100)).unwrap();
                 mm.drain_lru_batch();
                 host.on(1, || mm.drain_lru_batch());
                 give_back(mm, exhaust(mm));
-                assert_eq!(mm.cached_pages(file), Ok(0), "reclaim finds it at its new place");
+                assert_eq!(mm.file(file).cached_pages(), Ok(0), "reclaim finds it at its new place");
                 assert_eq!(host.on_disk(file, 2), Some(99));
                 assert_eq!(host.read(mm, id, TO + 100), Ok(99));
             }
             host.on(1, || mm.unload());
-            mm.destroy_space(id).unwrap();
+            mm.space(id).destroy().unwrap();
         }
         assert_eq!(host.stale.get(), 0);
     });
@@ -321,7 +321,7 @@ fn a_range_does_not_move_onto_what_is_mapped() {
     let host = Host::new(Setup::default());
     host.run(bare("linux"), |mm| {
         let id = mapped(mm, ANON, 16);
-        mm.map(id, pages(TO, 1), ANON, Prot::Read).unwrap();
+        mm.space(id).map(pages(TO, 1), ANON, Prot::Read).unwrap();
         write_all(mm, id, 16);
         let before = settled(mm);
         host.forget();
@@ -336,7 +336,7 @@ fn a_range_does_not_move_onto_what_is_mapped() {
             (pages(AT, 4), u64::MAX, Error::BadRange),
             (pages(AT, 0), TO + 1, Error::BadRange),
         ] {
-            assert_eq!(mm.move_range(id, from, PageNumber(to)), Err(error));
+            assert_eq!(mm.space(id).move_range(from, PageNumber(to)), Err(error));
             assert_eq!((settled(mm), host.flushes(0)), (before, (0, 0)));
         }
         (AT..AT + 16).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(page)));
@@ -349,24 +349,31 @@ fn what_is_dropped_is_zeros_again() {
     host.run(bare("linux"), |mm| {
         let file = mm.create_file(16).unwrap();
         let id = mapped(mm, ANON, 16);
-        mm.map(id, pages(TO, 16), shared(file), Prot::ReadWrite).unwrap();
-        host.on(1, || mm.switch_to(id).unwrap());
+        mm.space(id).map(pages(TO, 16), shared(file), Prot::ReadWrite).unwrap();
+        host.on(1, || mm.space(id).switch_to().unwrap());
         host.on(1, || write_all(mm, id, 16));
         host.on(1, || host.write(mm, id, TO, 9)).unwrap();
         host.forget();
-        mm.advise(id, pages(AT + 4, 4), Advice::Drop).unwrap();
+        mm.space(id).advise(pages(AT + 4, 4), Advice::Drop).unwrap();
         assert_eq!(host.interrupts_to(1), 1);
-        mm.advise(id, pages(AT + 4, 4), Advice::Drop).unwrap();
+        mm.space(id).advise(pages(AT + 4, 4), Advice::Drop).unwrap();
         assert_eq!(host.interrupts_to(1), 1, "nothing is there");
         assert_eq!(settled(mm).anon, 12);
         for page in AT..AT + 16 {
             let gone = (AT + 4..AT + 8).contains(&page);
             assert_eq!(host.on(1, || host.read(mm, id, page)), Ok(if gone { 0 } else { page }));
         }
-        mm.advise(id, pages(TO, 16), Advice::Drop).unwrap();
-        assert_eq!(mm.write_back(file), Ok(1), "what was dropped from the space is dirty in the cache");
+        mm.space(id).advise(pages(TO, 16), Advice::Drop).unwrap();
+        assert_eq!(
+            mm.file(file).write_back(),
+            Ok(1),
+            "what was dropped from the space is dirty in the cache"
+        );
         assert_eq!(host.read(mm, id, TO), Ok(9));
-        assert_eq!(mm.advise(id, pages(AT, 17), Advice::Drop), Err(Error::NotMapped(PageNumber(AT + 16))));
+        assert_eq!(
+            mm.space(id).advise(pages(AT, 17), Advice::Drop),
+            Err(Error::NotMapped(PageNumber(AT + 16)))
+        );
     });
 }
 
@@ -376,8 +383,8 @@ fn pages_that_migrate_keep_their_content_and_leave_their_frames() {
     host.run(bare("linux"), |mm| {
         let file = mm.create_file(4).unwrap();
         let id = mapped(mm, ANON, 16);
-        mm.map(id, pages(TO, 4), shared(file), Prot::ReadWrite).unwrap();
-        host.on(1, || mm.switch_to(id).unwrap());
+        mm.space(id).map(pages(TO, 4), shared(file), Prot::ReadWrite).unwrap();
+        host.on(1, || mm.space(id).switch_to().unwrap());
         write_all(mm, id, 16);
         host.write(mm, id, TO, 4).unwrap();
         host.on(1, || write_all(mm, id, 16));
@@ -385,15 +392,18 @@ fn pages_that_migrate_keep_their_content_and_leave_their_frames() {
         assert_eq!(node(AT), NodeId(0));
         let before = settled(mm);
         host.forget();
-        assert_eq!(mm.migrate(id, pages(AT + 4, 8), NodeId(1)), Ok(8));
+        assert_eq!(mm.space(id).migrate(pages(AT + 4, 8), NodeId(1)), Ok(8));
         assert_eq!((host.interrupts_to(1), counted(mm, Counter::PgMigrated)), (1, 8));
         assert_eq!((node(AT + 3), node(AT + 4), node(AT + 12)), (NodeId(0), NodeId(1), NodeId(0)));
         assert_eq!(settled(mm), before, "the old frames are free");
         host.forget();
-        assert_eq!(mm.migrate(id, pages(AT + 4, 8), NodeId(1)), Ok(0));
-        assert_eq!(mm.migrate(id, pages(TO, 4), NodeId(1)), Ok(0), "pages of a file stay");
-        assert_eq!(mm.migrate(id, pages(AT, 1), NodeId(2)), Err(Error::NoSuchNode));
-        assert_eq!(mm.migrate(id, pages(AT, 17), NodeId(1)), Err(Error::NotMapped(PageNumber(AT + 16))));
+        assert_eq!(mm.space(id).migrate(pages(AT + 4, 8), NodeId(1)), Ok(0));
+        assert_eq!(mm.space(id).migrate(pages(TO, 4), NodeId(1)), Ok(0), "pages of a file stay");
+        assert_eq!(mm.space(id).migrate(pages(AT, 1), NodeId(2)), Err(Error::NoSuchNode));
+        assert_eq!(
+            mm.space(id).migrate(pages(AT, 17), NodeId(1)),
+            Err(Error::NotMapped(PageNumber(AT + 16)))
+        );
         assert_eq!(host.interrupts(), 0);
         for page in AT..AT + 16 {
             assert_eq!(host.on(1, || host.read(mm, id, page)), Ok(page));
@@ -401,11 +411,11 @@ fn pages_that_migrate_keep_their_content_and_leave_their_frames() {
             assert_eq!(host.read(mm, id, page), Ok(page + 1));
         }
         // What two spaces share stays; so does what finds no room.
-        let child = mm.fork(id).unwrap();
-        assert_eq!(mm.migrate(id, pages(AT, 4), NodeId(1)), Ok(0));
-        mm.destroy_space(child).unwrap();
+        let child = mm.space(id).fork().unwrap();
+        assert_eq!(mm.space(id).migrate(pages(AT, 4), NodeId(1)), Ok(0));
+        mm.space(child).destroy().unwrap();
         let held = exhaust(mm);
-        assert_eq!(mm.migrate(id, pages(AT, 4), NodeId(1)), Ok(0));
+        assert_eq!(mm.space(id).migrate(pages(AT, 4), NodeId(1)), Ok(0));
         give_back(mm, held);
         (AT..AT + 4).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(page + 1)));
         assert_eq!(host.stale.get(), 0);
@@ -418,24 +428,24 @@ fn tables_go_with_the_last_mapping_that_needs_them() {
     host.run(bare("linux"), |mm| {
         let id = mm.create_space().unwrap();
         let start = mm.validate().tables;
-        mm.map(id, pages(LARGE, 1024), ANON, Prot::ReadWrite).unwrap();
-        mm.map(id, pages(LARGE + 1030, 2), ANON, Prot::ReadWrite).unwrap();
-        mm.switch_to(id).unwrap();
+        mm.space(id).map(pages(LARGE, 1024), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(LARGE + 1030, 2), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).switch_to().unwrap();
         for page in [0, 512, 1030].map(|page| LARGE + page) {
             host.write(mm, id, page, page).unwrap();
         }
-        host.on(1, || mm.switch_to(id).unwrap());
+        host.on(1, || mm.space(id).switch_to().unwrap());
         host.on(1, || host.read(mm, id, LARGE).unwrap());
         host.on(2, || {
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
             mm.enter_lazy();
         });
         assert_eq!(mm.validate().tables, start + 5);
         host.forget();
-        mm.unmap(id, pages(LARGE, 500)).unwrap();
+        mm.space(id).unmap(pages(LARGE, 500)).unwrap();
         assert_eq!(mm.validate().tables, start + 5, "the rest of the table is mapped");
         assert_eq!((host.interrupts_to(1), host.interrupts_to(2)), (1, 0), "a lazy CPU is left alone");
-        mm.unmap(id, pages(LARGE + 500, 500)).unwrap();
+        mm.space(id).unmap(pages(LARGE + 500, 500)).unwrap();
         assert_eq!(mm.validate().tables, start + 4);
         assert_eq!(
             (host.interrupts_to(1), host.interrupts_to(2)),
@@ -443,11 +453,11 @@ fn tables_go_with_the_last_mapping_that_needs_them() {
             "or else it could walk what is freed"
         );
         assert_eq!(host.on(2, || mm.loaded_space()), None);
-        mm.unmap(id, pages(LARGE + 1000, 24)).unwrap();
+        mm.space(id).unmap(pages(LARGE + 1000, 24)).unwrap();
         assert_eq!(mm.validate().tables, start + 3);
-        mm.unmap(id, pages(LARGE + 1031, 1)).unwrap();
+        mm.space(id).unmap(pages(LARGE + 1031, 1)).unwrap();
         assert_eq!(host.read(mm, id, LARGE + 1030), Ok(LARGE + 1030), "a neighbour lives there");
-        mm.unmap(id, pages(LARGE + 1030, 1)).unwrap();
+        mm.space(id).unmap(pages(LARGE + 1030, 1)).unwrap();
         assert_eq!(mm.validate().tables, start);
         assert_eq!(host.stale.get(), 0);
     });
@@ -461,10 +471,10 @@ fn a_page_that_is_only_read_is_flushed_too_before_it_migrates() {
         host.run(bare("linux"), |mm| {
             let id = mapped(mm, ANON, 1);
             write_all(mm, id, 1);
-            mm.protect(id, pages(AT, 1), Prot::Read).unwrap();
-            host.on(1, || mm.switch_to(id).unwrap());
+            mm.space(id).protect(pages(AT, 1), Prot::Read).unwrap();
+            host.on(1, || mm.space(id).switch_to().unwrap());
             host.on(1, || host.read(mm, id, AT)).unwrap();
-            assert_eq!(mm.migrate(id, pages(AT, 1), NodeId(1)), Ok(1));
+            assert_eq!(mm.space(id).migrate(pages(AT, 1), NodeId(1)), Ok(1));
             host.on(1, || host.read(mm, id, AT)).unwrap();
             assert_eq!(host.stale.get(), stale);
         });
@@ -493,26 +503,26 @@ fn a_page_that_is_copied_or_moved_is_whole() {
         host.write(mm, id, AT, 7).unwrap();
         let first = frame(mm, id, AT);
         fill(&host, first);
-        let child = mm.fork(id).unwrap();
+        let child = mm.space(id).fork().unwrap();
         host.write(mm, id, AT, 8).unwrap();
         assert_ne!(frame(mm, id, AT), first);
         assert!(whole(&host, frame(mm, id, AT)), "the copy");
         assert!(whole(&host, frame(mm, child, AT)), "the original");
         assert_eq!(read_in(mm, child, AT), Ok(7));
         // To the other node.
-        assert_eq!(mm.migrate(id, pages(AT, 1), NodeId(1)), Ok(1));
+        assert_eq!(mm.space(id).migrate(pages(AT, 1), NodeId(1)), Ok(1));
         assert!(frame(mm, id, AT) >= region(1).start && whole(&host, frame(mm, id, AT)));
         // A page of a file that becomes this space's own.
         let file = mm.create_file(2).unwrap();
-        mm.map(id, pages(TO, 2), private(file), Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(TO, 2), private(file), Prot::ReadWrite).unwrap();
         assert_eq!(host.read(mm, id, TO), Ok(0));
         let cached = frame(mm, id, TO);
         fill(&host, cached);
         host.write(mm, id, TO, 9).unwrap();
         assert!(frame(mm, id, TO) != cached && whole(&host, frame(mm, id, TO)) && whole(&host, cached));
         // And a fresh page holds nothing of what a frame held before.
-        mm.unmap(id, pages(AT, 2)).unwrap();
-        mm.map(id, pages(AT, 64), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).unmap(pages(AT, 2)).unwrap();
+        mm.space(id).map(pages(AT, 64), ANON, Prot::ReadWrite).unwrap();
         for page in AT..AT + 64 {
             host.write(mm, id, page, 1).unwrap();
             let fresh = frame(mm, id, page);
@@ -527,8 +537,13 @@ fn a_page_may_get_one_more_user_at_any_moment_while_it_migrates() {
         let host = mm.platform();
         let id = mapped(mm, ANON, 1);
         write_all(mm, id, 1);
-        host.on(1, || mm.switch_to(id).unwrap());
-        let child = race(mm, place, || _ = mm.migrate(id, pages(AT, 1), NodeId(1)), || mm.fork(id).unwrap());
+        host.on(1, || mm.space(id).switch_to().unwrap());
+        let child = race(
+            mm,
+            place,
+            || _ = mm.space(id).migrate(pages(AT, 1), NodeId(1)),
+            || mm.space(id).fork().unwrap(),
+        );
         assert_eq!([id, child].map(|id| read_in(mm, id, AT)), [Ok(AT), Ok(AT)]);
     });
     assert!(cases.results.len() > 50, "{}", cases.results.len());

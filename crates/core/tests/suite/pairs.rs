@@ -48,12 +48,12 @@ impl Scene {
 
 fn space(mm: &Mm<'_>, backing: Backing, at: u64, count: u64) -> SpaceId {
     let id = mm.create_space().unwrap();
-    mm.map(id, pages(at, count), backing, Prot::ReadWrite).unwrap();
+    mm.space(id).map(pages(at, count), backing, Prot::ReadWrite).unwrap();
     id
 }
 
 fn fill(mm: &Mm<'_>, id: SpaceId, at: u64, count: u64) {
-    mm.switch_to(id).unwrap();
+    mm.space(id).switch_to().unwrap();
     (at..at + count).for_each(|page| mm.platform().write(mm, id, page, page).unwrap());
     mm.drain_lru_batch();
 }
@@ -70,7 +70,7 @@ const SCENES: [(&str, Make); 5] = [
     ("swapped pages, two of them read back, shared with a child", |mm| {
         let id = space(mm, Backing::Anonymous, SMALL, COUNT);
         fill(mm, id, SMALL, COUNT);
-        let child = mm.fork(id).unwrap();
+        let child = mm.space(id).fork().unwrap();
         squeeze(mm);
         (SMALL..SMALL + 2).for_each(|page| assert_eq!(mm.platform().read(mm, id, page), Ok(page)));
         mm.drain_lru_batch();
@@ -80,7 +80,7 @@ const SCENES: [(&str, Make); 5] = [
         let file = mm.create_file(COUNT).unwrap();
         let (id, other) = (space(mm, shared(file), SMALL, COUNT), space(mm, shared(file), SMALL, COUNT));
         fill(mm, other, SMALL, COUNT);
-        mm.write_back(file).unwrap();
+        mm.file(file).write_back().unwrap();
         fill(mm, id, SMALL + 1, 2);
         Scene::of(SMALL, vec![id, other], Some(file))
     }),
@@ -93,7 +93,7 @@ const SCENES: [(&str, Make); 5] = [
     }),
     ("a large page", |mm| {
         let id = space(mm, Backing::Anonymous, LARGE, 512);
-        mm.advise(id, pages(LARGE, 512), Advice::Large).unwrap();
+        mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
         fill(mm, id, LARGE, COUNT);
         Scene::of(LARGE, vec![id], None)
     }),
@@ -118,52 +118,52 @@ const OPERATIONS: [Operation; 22] = [
     ("write", &[|mm, scene| touch(mm, scene, 1, Some(71))]),
     ("write elsewhere", &[|mm, scene| touch(mm, scene, 2, Some(72))]),
     ("write what is there", &[|mm, scene| touch(mm, scene, 1, Some(scene.at + 1))]),
-    ("unmap", &[|mm, scene| mm.unmap(scene.id(), scene.part(1, 2))]),
-    ("unmap all", &[|mm, scene| mm.unmap(scene.id(), scene.part(0, COUNT))]),
+    ("unmap", &[|mm, scene| mm.space(scene.id()).unmap(scene.part(1, 2))]),
+    ("unmap all", &[|mm, scene| mm.space(scene.id()).unmap(scene.part(0, COUNT))]),
     (
         "map anew",
         &[
-            |mm, scene| mm.unmap(scene.id(), scene.part(1, 1)),
-            |mm, scene| mm.map(scene.id(), scene.part(1, 1), Backing::Anonymous, Prot::ReadWrite),
+            |mm, scene| mm.space(scene.id()).unmap(scene.part(1, 1)),
+            |mm, scene| mm.space(scene.id()).map(scene.part(1, 1), Backing::Anonymous, Prot::ReadWrite),
         ],
     ),
-    ("protect: read", &[|mm, scene| mm.protect(scene.id(), scene.part(0, COUNT), Prot::Read)]),
-    ("protect: none", &[|mm, scene| mm.protect(scene.id(), scene.part(1, 2), Prot::None)]),
+    ("protect: read", &[|mm, scene| mm.space(scene.id()).protect(scene.part(0, COUNT), Prot::Read)]),
+    ("protect: none", &[|mm, scene| mm.space(scene.id()).protect(scene.part(1, 2), Prot::None)]),
     (
         "protect: none and back",
         &[
-            |mm, scene| mm.protect(scene.id(), scene.part(0, 3), Prot::None),
-            |mm, scene| mm.protect(scene.id(), scene.part(0, 3), Prot::ReadWrite),
+            |mm, scene| mm.space(scene.id()).protect(scene.part(0, 3), Prot::None),
+            |mm, scene| mm.space(scene.id()).protect(scene.part(0, 3), Prot::ReadWrite),
         ],
     ),
     (
         "protect: read and back",
         &[
-            |mm, scene| mm.protect(scene.id(), scene.part(1, 3), Prot::Read),
-            |mm, scene| mm.protect(scene.id(), scene.part(1, 3), Prot::ReadWrite),
+            |mm, scene| mm.space(scene.id()).protect(scene.part(1, 3), Prot::Read),
+            |mm, scene| mm.space(scene.id()).protect(scene.part(1, 3), Prot::ReadWrite),
         ],
     ),
-    ("drop", &[|mm, scene| mm.advise(scene.id(), scene.part(1, 2), Advice::Drop)]),
-    ("small", &[|mm, scene| mm.advise(scene.id(), scene.part(0, COUNT), Advice::Small)]),
+    ("drop", &[|mm, scene| mm.space(scene.id()).advise(scene.part(1, 2), Advice::Drop)]),
+    ("small", &[|mm, scene| mm.space(scene.id()).advise(scene.part(0, COUNT), Advice::Small)]),
     (
         "fork",
         &[|mm, scene| {
-            let child = mm.fork(scene.id())?;
+            let child = mm.space(scene.id()).fork()?;
             scene.spaces.borrow_mut().push(child);
             Ok(())
         }],
     ),
-    ("move", &[|mm, scene| mm.move_range(scene.id(), scene.part(1, 2), PageNumber(scene.at + AWAY))]),
+    ("move", &[|mm, scene| mm.space(scene.id()).move_range(scene.part(1, 2), PageNumber(scene.at + AWAY))]),
     (
         "migrate",
         &[|mm, scene| {
-            mm.migrate(scene.id(), scene.part(0, COUNT), NodeId(1))?;
-            mm.migrate(scene.id(), scene.part(0, COUNT), NodeId(0)).map(|_| ())
+            mm.space(scene.id()).migrate(scene.part(0, COUNT), NodeId(1))?;
+            mm.space(scene.id()).migrate(scene.part(0, COUNT), NodeId(0)).map(|_| ())
         }],
     ),
-    ("write back", &[|mm, scene| scene.file.map_or(Ok(()), |file| mm.write_back(file).map(|_| ()))]),
-    ("swap off", &[|mm, _| mm.swap_off(DEVICE)]),
-    ("swap on", &[|mm, _| mm.swap_on(DEVICE + 1, 512, 1)]),
+    ("write back", &[|mm, scene| scene.file.map_or(Ok(()), |file| mm.file(file).write_back().map(|_| ()))]),
+    ("swap off", &[|mm, _| mm.swap().off(DEVICE)]),
+    ("swap on", &[|mm, _| mm.swap().on(DEVICE + 1, 512, 1)]),
     (
         "reclaim",
         &[|mm, scene| {
@@ -189,7 +189,7 @@ const OPERATIONS: [Operation; 22] = [
         &[|mm, scene| {
             mm.cpu_offline()?;
             mm.cpu_online()?;
-            mm.switch_to(scene.id())
+            mm.space(scene.id()).switch_to()
         }],
     ),
 ];
@@ -199,25 +199,26 @@ const OF_FILES: [Operation; 4] = [
     (
         "empty and make longer",
         &[
-            |mm, scene| mm.set_file_len(scene.file.unwrap(), 0),
-            |mm, scene| mm.set_file_len(scene.file.unwrap(), COUNT * PAGE_SIZE),
+            |mm, scene| mm.file(scene.file.unwrap()).set_size(0),
+            |mm, scene| mm.file(scene.file.unwrap()).set_size(COUNT * PAGE_SIZE),
         ],
     ),
-    ("punch a hole", &[|mm, scene| mm.punch_hole(scene.file.unwrap(), PAGE_SIZE, 2 * PAGE_SIZE)]),
+    ("punch a hole", &[|mm, scene| mm.file(scene.file.unwrap()).punch_hole(PAGE_SIZE, 2 * PAGE_SIZE)]),
     (
         "copy in",
         &[|mm, scene| {
-            mm.write_file(scene.file.unwrap(), PAGE_SIZE, &73_u64.to_ne_bytes())
+            mm.file(scene.file.unwrap())
+                .write(PAGE_SIZE, &73_u64.to_ne_bytes())
                 .map(|written| assert_eq!(written, 8))
         }],
     ),
-    ("copy out", &[|mm, scene| mm.read_file(scene.file.unwrap(), PAGE_SIZE, &mut [0; 8]).map(|_| ())]),
+    ("copy out", &[|mm, scene| mm.file(scene.file.unwrap()).read(PAGE_SIZE, &mut [0; 8]).map(|_| ())]),
 ];
 
 /// What can be done in a scene.
 fn operations((_, make): &(&str, Make)) -> impl Iterator<Item = &'static Operation> + Clone {
     let shows = at(&setup(), &config("linux"), None, |mm| {
-        mm.swap_on(DEVICE, 512, 0).unwrap();
+        mm.swap().on(DEVICE, 512, 0).unwrap();
         let scene = make(mm);
         scene.file.is_some()
     });
@@ -246,7 +247,7 @@ fn look(mm: &Mm<'_>, scene: &Scene) -> Vec<Vec<Result<u64, Error>>> {
     let cached: Vec<_> = host.on(2, || all().map(|page| host.try_read(page)).collect());
     let spaces = scene.spaces.borrow().clone();
     let read = |id: SpaceId| {
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         all().map(|page| host.read(mm, id, page)).collect::<Vec<_>>()
     };
     let seen: Vec<Vec<_>> = spaces.into_iter().map(read).collect();
@@ -264,8 +265,8 @@ fn end(mm: &Mm<'_>, scene: &Scene) {
     let host = mm.platform();
     sound(mm);
     (0..3).for_each(|cpu| host.on(cpu, || mm.unload()));
-    scene.spaces.borrow().iter().for_each(|&id| mm.destroy_space(id).unwrap());
-    scene.file.into_iter().for_each(|file| mm.destroy_file(file).unwrap());
+    scene.spaces.borrow().iter().for_each(|&id| mm.space(id).destroy().unwrap());
+    scene.file.into_iter().for_each(|file| mm.file(file).destroy().unwrap());
     let left = machine::settled(mm);
     assert_eq!((left.broken, left.anon, left.swapped, left.mapped), (None, 0, 0, 0));
 }
@@ -287,12 +288,12 @@ fn config(policy: &str) -> Config {
 /// Makes the scene, with CPUs 0, 1 and 2 in its first space, and has the work done.
 fn play(policy: &str, make: Make, work: impl FnOnce(&Mm<'_>, &Scene) -> [Vec<Result<(), Error>>; 2]) -> Seen {
     at(&setup(), &config(policy), None, |mm| {
-        mm.swap_on(DEVICE, 512, 0).unwrap();
+        mm.swap().on(DEVICE, 512, 0).unwrap();
         let scene = make(mm);
         let host = mm.platform();
         for cpu in [1, 2, 0] {
             host.on(cpu, || {
-                mm.switch_to(scene.id()).unwrap();
+                mm.space(scene.id()).switch_to().unwrap();
                 // What is there is cached everywhere.
                 (0..COUNT).for_each(|page| _ = host.try_read(scene.at + page));
             });

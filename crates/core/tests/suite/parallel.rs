@@ -6,9 +6,8 @@ use crate::threads;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use quietmm::{
-    AllocFrom, Certainty, Config, FrameNumber, ListLimits, NodeId, Platform, Policy, Rule, SpaceId,
-};
+use quietmm::platform::Cpus;
+use quietmm::{AllocFrom, Certainty, Config, FrameNumber, ListLimits, NodeId, Policy, Rule, SpaceId};
 use threads::{FRAMES, Mm, Threads};
 
 /// Two CPUs shoot at each other with interrupts off, again and again: whether both come to an end.
@@ -22,7 +21,7 @@ fn shoot_at_each_other(broken: Option<Rule>) -> bool {
         |mm| mm.create_space().unwrap(),
         |mm, &space, _| {
             let machine = mm.platform();
-            mm.switch_to(space).unwrap();
+            mm.space(space).switch_to().unwrap();
             for round in 0..ROUNDS {
                 machine.irqs_off();
                 if round == 0 {
@@ -30,7 +29,7 @@ fn shoot_at_each_other(broken: Option<Rule>) -> bool {
                     deaf.fetch_add(1, Ordering::SeqCst);
                     machine.wait_until(|| deaf.load(Ordering::SeqCst) == 2);
                 }
-                mm.flush_space(space).unwrap();
+                mm.space(space).flush().unwrap();
                 machine.irqs_on();
                 machine.got_on();
             }
@@ -79,7 +78,7 @@ fn go_and_come(broken: Option<Rule>) -> (bool, u64) {
             if cpu == 0 {
                 while shared.working.load(Ordering::SeqCst) > 0 {
                     let version = shared.version.fetch_add(1, Ordering::SeqCst);
-                    mm.flush_space(shared.space).unwrap();
+                    mm.space(shared.space).flush().unwrap();
                     shared.flushed.store(version, Ordering::SeqCst);
                     machine.got_on();
                     std::thread::yield_now();
@@ -87,7 +86,7 @@ fn go_and_come(broken: Option<Rule>) -> (bool, u64) {
                 return;
             }
             for _ in 0..ROUNDS {
-                mm.switch_to(shared.space).unwrap();
+                mm.space(shared.space).switch_to().unwrap();
                 stale.fetch_add((0..8).filter(|_| uses_stale(mm, shared)).count() as u64, Ordering::SeqCst);
                 go_for_a_flush(mm, shared);
                 machine.got_on();
@@ -171,25 +170,27 @@ fn take_and_free(mm: &Mm<'_>, pool: &Pool, cpu: u16) {
         let pick = (random >> 32) as u32;
         let handed = || pool.handed.lock().unwrap();
         match random % 128 {
-            0 => _ = mm.drain_page_lists(Certainty::Likely),
-            1 => _ = mm.drain_page_lists(Certainty::Certain),
+            0 => _ = mm.frames().drain(Certainty::Likely),
+            1 => _ = mm.frames().drain(Certainty::Certain),
             2 => {
                 let high = pick % 64;
-                mm.set_list_limits(NodeId(0), ListLimits { batch: (high / 4).max(1), high }).unwrap();
+                mm.frames()
+                    .set_list_limits(NodeId(0), ListLimits { batch: (high / 4).max(1), high })
+                    .unwrap();
             }
             3 if cpu != 0 => {
                 mm.cpu_offline().unwrap();
                 mm.cpu_online().unwrap();
             }
             4..8 if cpu == 0 => {
-                let leaving = mm.begin_offline(FrameNumber(FRAMES - 1024)).unwrap();
-                match mm.finish_offline(leaving) {
-                    Ok(block) => mm.bring_online(block),
-                    Err(remains) => mm.cancel_offline(remains.leaving),
+                let leaving = mm.frames().begin_offline(FrameNumber(FRAMES - 1024)).unwrap();
+                match mm.frames().finish_offline(leaving) {
+                    Ok(block) => mm.frames().bring_online(block),
+                    Err(remains) => mm.frames().cancel_offline(remains.leaving),
                 }
             }
             8..72 => {
-                if let Ok(block) = mm.alloc_frames((pick % 5) as u8, AllocFrom::NOW) {
+                if let Ok(block) = mm.frames().alloc((pick % 5) as u8, AllocFrom::NOW) {
                     let block = block.into_raw();
                     pool.note(block, true);
                     handed().push(block);
@@ -202,7 +203,7 @@ fn take_and_free(mm: &Mm<'_>, pool: &Pool, cpu: u16) {
                 drop(all);
                 if let Some(block) = block {
                     pool.note(block, false);
-                    mm.free_frames_at(block.0, block.1).unwrap();
+                    mm.frames().free_at(block.0, block.1).unwrap();
                 }
             }
         }

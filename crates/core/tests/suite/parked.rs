@@ -31,8 +31,8 @@ fn host() -> Host {
 /// A space with `count` pages and one before and behind, so that no table goes, in which all CPUs have written every page.
 fn written(mm: &Mm<'_>, count: u64) -> SpaceId {
     let id = own(mm, count, &CPUS);
-    mm.map(id, pages(AT - 1, 1), Backing::Anonymous, Prot::Read).unwrap();
-    mm.map(id, pages(AT + count, 1), Backing::Anonymous, Prot::Read).unwrap();
+    mm.space(id).map(pages(AT - 1, 1), Backing::Anonymous, Prot::Read).unwrap();
+    mm.space(id).map(pages(AT + count, 1), Backing::Anonymous, Prot::Read).unwrap();
     for cpu in CPUS {
         mm.platform().on(cpu, || {
             (AT..AT + count).for_each(|page| mm.platform().write(mm, id, page, page).unwrap());
@@ -75,8 +75,8 @@ fn unmap_and_drop_interrupt_nobody() {
             (sent(mm) - before, sees(mm, 1, AT + 1), stale(mm))
         })
     };
-    let unmap = |mm: &Mm<'_>, id| mm.unmap(id, pages(AT, 8)).unwrap();
-    let drop = |mm: &Mm<'_>, id| mm.advise(id, pages(AT, 8), Advice::Drop).unwrap();
+    let unmap = |mm: &Mm<'_>, id| mm.space(id).unmap(pages(AT, 8)).unwrap();
+    let drop = |mm: &Mm<'_>, id| mm.space(id).advise(pages(AT, 8), Advice::Drop).unwrap();
     for gone in [unmap, drop] as [fn(&Mm<'_>, SpaceId); 2] {
         assert_eq!(interrupts("linux", gone), (2, None, 0));
         // What is weaker: another CPU still reads the old page, and nobody else's.
@@ -89,7 +89,7 @@ fn unmap_and_drop_interrupt_nobody() {
 fn who_touches_what_is_unmapped_after_the_sweep_is_refused() {
     host().run(config(), |mm| {
         let id = written(mm, 4);
-        mm.unmap(id, pages(AT, 4)).unwrap();
+        mm.space(id).unmap(pages(AT, 4)).unwrap();
         assert_eq!(sees(mm, 1, AT), Some(AT));
         swept(mm);
         assert_eq!(sees(mm, 1, AT), None);
@@ -103,7 +103,7 @@ fn all_is_wanted(broken: Option<Rule>) -> (usize, u32) {
     at(&setup(), &config(), broken, |mm| {
         let id = written(mm, TOGETHER);
         let free = take_free(mm).len();
-        mm.unmap(id, pages(AT, TOGETHER)).unwrap();
+        mm.space(id).unmap(pages(AT, TOGETHER)).unwrap();
         let frames = exhaust(mm);
         (0..TOGETHER).for_each(|page| _ = sees(mm, 1, AT + page));
         let taken = frames.len();
@@ -133,46 +133,46 @@ fn put_anew(setup: &Setup, broken: Option<Rule>, anew: impl Fn(&Mm<'_>, SpaceId)
 #[test]
 fn nothing_else_is_mapped_at_a_parked_address() {
     let mapped = |mm: &Mm<'_>, id| {
-        mm.unmap(id, pages(AT, 4)).unwrap();
-        mm.map(id, pages(AT, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(id).unmap(pages(AT, 4)).unwrap();
+        mm.space(id).map(pages(AT, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
         write_in(mm, id, AT, 7).unwrap();
     };
     let dropped = |mm: &Mm<'_>, id| {
-        mm.advise(id, pages(AT, 4), Advice::Drop).unwrap();
+        mm.space(id).advise(pages(AT, 4), Advice::Drop).unwrap();
         write_in(mm, id, AT, 7).unwrap();
     };
     let moved = |mm: &Mm<'_>, id| {
-        mm.map(id, pages(AT + 8, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(AT + 8, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
         write_in(mm, id, AT + 8, 7).unwrap();
-        mm.unmap(id, pages(AT, 4)).unwrap();
-        mm.move_range(id, pages(AT + 8, 1), PageNumber(AT)).unwrap();
+        mm.space(id).unmap(pages(AT, 4)).unwrap();
+        mm.space(id).move_range(pages(AT + 8, 1), PageNumber(AT)).unwrap();
     };
     // Dropped, and then unmapped with a page that does not fit beside it.
     let unmapped_later = |mm: &Mm<'_>, id| {
         let file = mm.create_file(1).unwrap();
-        mm.map(id, pages(AT + 5, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
-        mm.map(id, pages(AT + 9, 1), Backing::Anonymous, Prot::Read).unwrap();
+        mm.space(id).map(pages(AT + 5, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(AT + 9, 1), Backing::Anonymous, Prot::Read).unwrap();
         write_in(mm, id, AT + 5, 1).unwrap();
-        mm.unmap(id, pages(AT + 4, 1)).unwrap();
-        mm.map(id, pages(AT + 4, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
-        mm.advise(id, pages(AT, 4), Advice::Drop).unwrap();
-        mm.unmap(id, pages(AT, 6)).unwrap();
-        mm.map(id, pages(AT, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(id).unmap(pages(AT + 4, 1)).unwrap();
+        mm.space(id).map(pages(AT + 4, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(AT, 4), Advice::Drop).unwrap();
+        mm.space(id).unmap(pages(AT, 6)).unwrap();
+        mm.space(id).map(pages(AT, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
         write_in(mm, id, AT, 7).unwrap();
     };
     // Its table goes with the last page, and with it the marks.
     let table_gone = |mm: &Mm<'_>, id| {
-        mm.unmap(id, pages(AT, 4)).unwrap();
-        mm.unmap(id, pages(AT - 1, 1)).unwrap();
-        mm.unmap(id, pages(AT + 4, 1)).unwrap();
-        mm.map(id, pages(AT, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(id).unmap(pages(AT, 4)).unwrap();
+        mm.space(id).unmap(pages(AT - 1, 1)).unwrap();
+        mm.space(id).unmap(pages(AT + 4, 1)).unwrap();
+        mm.space(id).map(pages(AT, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
         write_in(mm, id, AT, 7).unwrap();
     };
     // Nothing else would be flushed.
     let unmapped_alone = |mm: &Mm<'_>, id| {
-        mm.advise(id, pages(AT, 1), Advice::Drop).unwrap();
-        mm.unmap(id, pages(AT, 1)).unwrap();
-        mm.map(id, pages(AT, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(AT, 1), Advice::Drop).unwrap();
+        mm.space(id).unmap(pages(AT, 1)).unwrap();
+        mm.space(id).map(pages(AT, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
         write_in(mm, id, AT, 7).unwrap();
     };
     type Anew = fn(&Mm<'_>, SpaceId);
@@ -201,11 +201,11 @@ fn nothing_else_is_mapped_at_a_parked_address() {
 fn an_address_whose_sweep_is_over_costs_no_flush() {
     host().run(config(), |mm| {
         let id = written(mm, 8);
-        mm.unmap(id, pages(AT, 4)).unwrap();
-        mm.advise(id, pages(AT + 4, 4), Advice::Drop).unwrap();
+        mm.space(id).unmap(pages(AT, 4)).unwrap();
+        mm.space(id).advise(pages(AT + 4, 4), Advice::Drop).unwrap();
         swept(mm);
         let before = (sent(mm), mm.counter(Counter::DeferredCompleted));
-        mm.map(id, pages(AT, 4), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(AT, 4), Backing::Anonymous, Prot::ReadWrite).unwrap();
         for page in AT..AT + 8 {
             assert_eq!(read_in(mm, id, page), Ok(0));
         }
@@ -217,14 +217,14 @@ fn an_address_whose_sweep_is_over_costs_no_flush() {
 fn a_thread_that_moves_takes_what_it_dropped_along() {
     host().run(config(), |mm| {
         let id = written(mm, 4);
-        mm.advise(id, pages(AT, 4), Advice::Drop).unwrap();
+        mm.space(id).advise(pages(AT, 4), Advice::Drop).unwrap();
         assert_eq!(sees(mm, 1, AT), Some(AT), "another thread");
         // CPU 1 has the space loaded, and switches to it for this one; CPU 2 comes from a kernel thread.
         run_in(mm, id, &[1]);
         assert_eq!(sees(mm, 1, AT), None);
         mm.platform().on(2, || {
             mm.enter_lazy();
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
         });
         assert_eq!((sees(mm, 2, AT), stale(mm)), (None, 0));
     });
@@ -234,13 +234,13 @@ fn a_thread_that_moves_takes_what_it_dropped_along() {
 fn a_page_that_is_parked_is_not_its_other_owners_alone() {
     host().run(config(), |mm| {
         let id = written(mm, 4);
-        let child = mm.fork(id).unwrap();
+        let child = mm.space(id).fork().unwrap();
         // Fork has flushed: the parent's threads read the page that both have.
         CPUS.iter()
             .for_each(|&cpu| assert_eq!(mm.platform().on(cpu, || mm.platform().read(mm, id, AT)), Ok(AT)));
-        mm.unmap(id, pages(AT, 4)).unwrap();
+        mm.space(id).unmap(pages(AT, 4)).unwrap();
         mm.platform().on(2, || {
-            mm.switch_to(child).unwrap();
+            mm.space(child).switch_to().unwrap();
             mm.platform().write(mm, child, AT, 99).unwrap();
         });
         assert_eq!(sees(mm, 1, AT), Some(AT), "not what the child has written");
@@ -259,35 +259,35 @@ fn what_cannot_be_parked_is_flushed_at_once() {
             let id = gone(mm);
             assert_eq!((mm.counter(Counter::Parked), sees(mm, 1, AT), stale(mm)), (0, None, 0));
             assert_eq!(settled(mm).broken, None);
-            mm.destroy_space(id).err()
+            mm.space(id).destroy().err()
         })
     };
     // More than fit; a page of a file among them; a large page; a table that goes.
     let many = |mm: &Mm<'_>| {
         let id = written(mm, TOGETHER + 1);
-        mm.unmap(id, pages(AT, TOGETHER + 1)).unwrap();
+        mm.space(id).unmap(pages(AT, TOGETHER + 1)).unwrap();
         id
     };
     let file = |mm: &Mm<'_>| {
         let id = written(mm, 4);
         let file = mm.create_file(1).unwrap();
-        mm.map(id, pages(AT + 5, 1), Backing::File { file, offset: 0 }, Prot::Read).unwrap();
+        mm.space(id).map(pages(AT + 5, 1), Backing::File { file, offset: 0 }, Prot::Read).unwrap();
         read_in(mm, id, AT + 5).unwrap();
-        mm.unmap(id, pages(AT, 6)).unwrap();
+        mm.space(id).unmap(pages(AT, 6)).unwrap();
         id
     };
     let large = |mm: &Mm<'_>| {
         let id = own(mm, 1024, &CPUS);
-        mm.advise(id, pages(AT, 1024), Advice::Large).unwrap();
+        mm.space(id).advise(pages(AT, 1024), Advice::Large).unwrap();
         CPUS.iter().for_each(|&cpu| mm.platform().on(cpu, || mm.platform().write(mm, id, AT, 1).unwrap()));
         assert_eq!(mm.counter(Counter::LargeFault), 1);
-        mm.advise(id, pages(AT, 512), Advice::Drop).unwrap();
+        mm.space(id).advise(pages(AT, 512), Advice::Drop).unwrap();
         id
     };
     let alone = |mm: &Mm<'_>| {
         let id = own(mm, 1, &CPUS);
         CPUS.iter().for_each(|&cpu| mm.platform().on(cpu, || mm.platform().write(mm, id, AT, 1).unwrap()));
-        mm.unmap(id, pages(AT, 1)).unwrap();
+        mm.space(id).unmap(pages(AT, 1)).unwrap();
         id
     };
     for gone in [many, file, large, alone] as [fn(&Mm<'_>) -> SpaceId; 4] {
@@ -300,7 +300,7 @@ fn a_cpu_begins_a_sweep_when_much_waits_and_goes_on_when_it_is_over() {
     host().run(config(), |mm| {
         // In two tables, neither of which goes.
         let (id, all) = (written(mm, 4 * TOGETHER), AT + 512);
-        mm.map(id, pages(all, 9 * TOGETHER), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(all, 9 * TOGETHER), Backing::Anonymous, Prot::ReadWrite).unwrap();
         for cpu in CPUS {
             mm.platform().on(cpu, || {
                 (all..all + 8 * TOGETHER).for_each(|page| mm.platform().write(mm, id, page, page).unwrap());
@@ -308,7 +308,7 @@ fn a_cpu_begins_a_sweep_when_much_waits_and_goes_on_when_it_is_over() {
         }
         let unmap = |from: u64, count: u64| {
             (from..from + count).step_by(TOGETHER as usize).for_each(|at| {
-                mm.unmap(id, pages(at, TOGETHER.min(from + count - at))).unwrap();
+                mm.space(id).unmap(pages(at, TOGETHER.min(from + count - at))).unwrap();
             });
         };
         let parked = || (mm.counter(Counter::Sweeps), mm.counter(Counter::Parked));
@@ -336,7 +336,7 @@ fn a_cpu_begins_a_sweep_when_much_waits_and_goes_on_when_it_is_over() {
 #[test]
 fn slots_of_what_is_out_are_given_back_at_once() {
     host().run(Config { swap: true, ..swapping("linux+free=sweep") }, |mm| {
-        mm.swap_on(7, 512, 0).unwrap();
+        mm.swap().on(7, 512, 0).unwrap();
         let id = written(mm, 8);
         squeeze(mm);
         assert!((AT..AT + 8).all(|page| is_out(mm, id, page)));
@@ -344,7 +344,7 @@ fn slots_of_what_is_out_are_given_back_at_once() {
         CPUS.iter()
             .for_each(|&cpu| assert_eq!(mm.platform().on(cpu, || mm.platform().read(mm, id, AT)), Ok(AT)));
         let before = sent(mm);
-        mm.advise(id, pages(AT, 8), Advice::Drop).unwrap();
+        mm.space(id).advise(pages(AT, 8), Advice::Drop).unwrap();
         assert_eq!((sent(mm), mm.counter(Counter::Parked)), (before, 1));
         let audit = settled(mm);
         assert_eq!((audit.broken, audit.swapped, audit.parked), (None, 0, 1));
@@ -358,9 +358,9 @@ fn slots_of_what_is_out_are_given_back_at_once() {
 fn a_space_that_ends_leaves_what_it_parked() {
     host().run(config(), |mm| {
         let id = written(mm, 8);
-        mm.unmap(id, pages(AT, 8)).unwrap();
+        mm.space(id).unmap(pages(AT, 8)).unwrap();
         CPUS.iter().for_each(|&cpu| mm.platform().on(cpu, || mm.unload()));
-        mm.destroy_space(id).unwrap();
+        mm.space(id).destroy().unwrap();
         assert_eq!((settled(mm).broken, settled(mm).parked), (None, 8));
         give_back(mm, exhaust(mm));
         let audit = settled(mm);
@@ -373,24 +373,24 @@ fn memory_goes_offline_with_what_is_parked_in_it() {
     Host::new(Setup { frames: 4096, ..setup() }).run(config(), |mm| {
         let end = |mm: &Mm<'_>, id| {
             CPUS.iter().for_each(|&cpu| mm.platform().on(cpu, || mm.unload()));
-            mm.destroy_space(id).unwrap();
+            mm.space(id).destroy().unwrap();
         };
         // The pools have what they need.
         end(mm, written(mm, 8));
         // One block, whole, and in it nothing but a space's pages.
-        let block = mm.alloc_frames(10, AllocFrom::HERE).unwrap();
+        let block = mm.frames().alloc(10, AllocFrom::HERE).unwrap();
         let first = block.first();
         let others = take_free(mm);
-        mm.free_frames(block);
+        mm.frames().free(block);
         let id = written(mm, 8);
-        assert!((first.0..first.0 + 1024).contains(&mm.lookup(id, PageNumber(AT)).unwrap().frame().0));
-        mm.unmap(id, pages(AT, 8)).unwrap();
+        assert!((first.0..first.0 + 1024).contains(&mm.space(id).lookup(PageNumber(AT)).unwrap().frame().0));
+        mm.space(id).unmap(pages(AT, 8)).unwrap();
         give_back(mm, others);
         end(mm, id);
         assert_eq!(mm.validate().parked, 8);
-        let leaving = mm.begin_offline(first).unwrap();
-        let offline = mm.finish_offline(leaving).map_err(|remains| remains.frame).unwrap();
+        let leaving = mm.frames().begin_offline(first).unwrap();
+        let offline = mm.frames().finish_offline(leaving).map_err(|remains| remains.frame).unwrap();
         assert_eq!((mm.validate().parked, stale(mm)), (0, 0));
-        mm.bring_online(offline);
+        mm.frames().bring_online(offline);
     });
 }

@@ -11,20 +11,19 @@ use machine::faults::{
     AT, TO, found, in_the_window, machine, own, read_all, reclaim_all, run_in, showing, write_first,
 };
 use machine::{Happened, Host, Mm, Setup, bare, pages};
-use quietmm::{
-    Advice, Backing, Counter, FrameNumber, NodeId, PageNumber, Platform, Prot, Region, Rule, SpaceId,
-};
+use quietmm::platform::Cpus;
+use quietmm::{Advice, Backing, Counter, FrameNumber, NodeId, PageNumber, Prot, Region, Rule, SpaceId};
 
 type Operation = fn(&Mm<'_>, SpaceId);
 
 #[test]
 fn p01_an_unmap_completes_what_reclaim_deferred() {
     let operations: [(&str, Operation); 5] = [
-        ("unmap", |mm, id| mm.unmap(id, pages(AT, 1)).unwrap()),
-        ("protect", |mm, id| mm.protect(id, pages(AT, 1), Prot::None).unwrap()),
-        ("move", |mm, id| mm.move_range(id, pages(AT, 1), PageNumber(TO)).unwrap()),
-        ("drop", |mm, id| mm.advise(id, pages(AT, 1), Advice::Drop).unwrap()),
-        ("fork", |mm, id| assert_ne!(mm.fork(id).unwrap(), id)),
+        ("unmap", |mm, id| mm.space(id).unmap(pages(AT, 1)).unwrap()),
+        ("protect", |mm, id| mm.space(id).protect(pages(AT, 1), Prot::None).unwrap()),
+        ("move", |mm, id| mm.space(id).move_range(pages(AT, 1), PageNumber(TO)).unwrap()),
+        ("drop", |mm, id| mm.space(id).advise(pages(AT, 1), Advice::Drop).unwrap()),
+        ("fork", |mm, id| assert_ne!(mm.space(id).fork().unwrap(), id)),
     ];
     for (name, operation) in operations {
         let still_used = |broken| {
@@ -54,24 +53,24 @@ fn after(broken: Option<Rule>, operation: Operation) -> (Option<u64>, bool) {
 
 #[test]
 fn p01_an_unmap_flushes_before_it_returns() {
-    let unmap: Operation = |mm, id| mm.unmap(id, pages(AT, 1)).unwrap();
+    let unmap: Operation = |mm, id| mm.space(id).unmap(pages(AT, 1)).unwrap();
     assert_eq!(after(None, unmap), (None, false));
     assert_eq!(after(Some(Rule::FlushBeforeUnmapReturns), unmap), (Some(5), true));
 }
 
 #[test]
 fn p01_a_protect_flushes_before_it_returns() {
-    let protect: Operation = |mm, id| mm.protect(id, pages(AT, 1), Prot::Read).unwrap();
+    let protect: Operation = |mm, id| mm.space(id).protect(pages(AT, 1), Prot::Read).unwrap();
     assert_eq!(after(None, protect), (Some(5), false));
     assert_eq!(after(Some(Rule::FlushBeforeProtectReturns), protect), (Some(5), true));
-    let protect: Operation = |mm, id| mm.protect(id, pages(AT, 1), Prot::None).unwrap();
+    let protect: Operation = |mm, id| mm.space(id).protect(pages(AT, 1), Prot::None).unwrap();
     assert_eq!(after(None, protect), (None, false));
     assert_eq!(after(Some(Rule::FlushBeforeProtectReturns), protect), (Some(5), true));
 }
 
 #[test]
 fn p01_a_drop_flushes_before_it_returns() {
-    let drop: Operation = |mm, id| mm.advise(id, pages(AT, 1), Advice::Drop).unwrap();
+    let drop: Operation = |mm, id| mm.space(id).advise(pages(AT, 1), Advice::Drop).unwrap();
     assert_eq!(after(None, drop), (None, false));
     let (read, written) = after(Some(Rule::FlushBeforeDropReturns), drop);
     assert!(read.is_some() && written, "it uses a frame that is free");
@@ -83,9 +82,9 @@ fn after_fork(broken: Option<Rule>) -> u64 {
     host.run(bare("vanilla"), |mm| {
         let id = own(mm, 4, &[1, 2]);
         write_first(mm, id, 2, 5);
-        let child = host.on(1, || mm.fork(id).unwrap());
+        let child = host.on(1, || mm.space(id).fork().unwrap());
         host.on(2, || host.write(mm, id, AT, 6).unwrap());
-        mm.switch_to(child).unwrap();
+        mm.space(child).switch_to().unwrap();
         host.read(mm, child, AT).unwrap()
     })
 }
@@ -112,11 +111,11 @@ fn deferred_during_a_flush(broken: Option<Rule>) -> (Option<u64>, u64) {
                 host.on_pause.borrow_mut().push_back(Box::new(|mm| {
                     assert!(mm.platform().resume(), "CPU 1 stands still, its batch not flushed");
                 }));
-                mm.flush_range(id, pages(AT + 20, 1)).unwrap();
+                mm.space(id).flush_range(pages(AT + 20, 1)).unwrap();
                 assert!(host.caches(2, AT), "that flush was for another page");
-                assert!(!mm.lookup(id, PageNumber(AT)).unwrap().is_present());
+                assert!(!mm.space(id).lookup(PageNumber(AT)).unwrap().is_present());
                 let before = mm.counter(Counter::DeferredCompleted);
-                mm.unmap(id, pages(AT, 1)).unwrap();
+                mm.space(id).unmap(pages(AT, 1)).unwrap();
                 let completed = mm.counter(Counter::DeferredCompleted) - before;
                 (host.on(2, || host.try_read(AT)), completed)
             },
@@ -183,12 +182,12 @@ fn written_back_during_an_unmap(broken: Option<Rule>) -> (u64, bool, u64) {
                 let host = mm.platform();
                 late.set(Some(host.on(2, || host.try_write(AT, 2))));
             }));
-            count.set(Some(host.on(1, || mm.write_back(file).unwrap())));
+            count.set(Some(host.on(1, || mm.file(file).write_back().unwrap())));
         }));
-        mm.unmap(id, pages(AT, 1)).unwrap();
+        mm.space(id).unmap(pages(AT, 1)).unwrap();
         host.hold_interrupts.set(false);
         reclaim_all(mm);
-        mm.map(id, pages(AT, 1), Backing::File { file, offset: 0 }, Prot::Read).unwrap();
+        mm.space(id).map(pages(AT, 1), Backing::File { file, offset: 0 }, Prot::Read).unwrap();
         (written(), could_write(), host.read(mm, id, AT).unwrap())
     })
 }
@@ -223,17 +222,19 @@ fn mapped_at(policy: &str, nth: u32) -> (bool, bool) {
         let (other, file) = showing(mm, 1, &[2]);
         // What was mapped last is found first.
         let id = mm.create_space().unwrap();
-        mm.map(id, pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
         run_in(mm, id, &[1]);
         let others = mm.create_file(8).unwrap();
-        mm.map(id, pages(AT + 8, 8), Backing::File { file: others, offset: 0 }, Prot::ReadWrite).unwrap();
+        mm.space(id)
+            .map(pages(AT + 8, 8), Backing::File { file: others, offset: 0 }, Prot::ReadWrite)
+            .unwrap();
         write_first(mm, id, 1, 1);
         host.on(1, || {
             (AT + 8..AT + 16).for_each(|page| assert!(host.read(mm, id, page).is_ok()));
             mm.drain_lru_batch();
         });
         // The other space's tables are made before memory runs short.
-        mm.map(other, pages(AT + 8, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(other).map(pages(AT + 8, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
         host.on(2, || assert!(host.read(mm, other, AT + 8).is_ok()));
         let (came, mapped) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
         let (touched, late) = (Rc::clone(&came), Rc::clone(&mapped));
@@ -247,7 +248,7 @@ fn mapped_at(policy: &str, nth: u32) -> (bool, bool) {
             let host = mm.platform();
             late.set(u64::from(host.on(1, || host.try_write(AT, 2))));
         }));
-        host.aside(3, || assert!(mm.write_back(file).is_ok()), |_| reclaim_all(mm));
+        host.aside(3, || assert!(mm.file(file).write_back().is_ok()), |_| reclaim_all(mm));
         host.watch_nothing();
         reclaim_all(mm);
         let expected = 1 + mapped.get();
@@ -284,16 +285,16 @@ fn moved(broken: Option<Rule>) -> (Option<u64>, Option<u64>) {
             host.on(1, || reclaim_all(mm));
             assert_eq!(host.on(2, || host.try_read(AT)), Some(5), "still its page");
             host.on(2, || host.irqs_on());
-            seen.set(Some(mm.cached_pages(file).unwrap()));
+            seen.set(Some(mm.file(file).cached_pages().unwrap()));
         }));
-        mm.move_range(id, pages(AT, 1), PageNumber(TO)).unwrap();
+        mm.space(id).move_range(pages(AT, 1), PageNumber(TO)).unwrap();
         host.hold_interrupts.set(false);
         assert_eq!(host.read(mm, id, TO), Ok(5));
         let kept = during.take();
         // Without the flush nobody waited.
         host.on_pause.borrow_mut().clear();
         host.on(1, || reclaim_all(mm));
-        assert_eq!(mm.cached_pages(file), Ok(0), "by its new address it can be reclaimed");
+        assert_eq!(mm.file(file).cached_pages(), Ok(0), "by its new address it can be reclaimed");
         let stale = host.on(2, || host.try_read(AT));
         assert_eq!(host.read(mm, id, TO), Ok(5));
         (kept, stale)
@@ -329,18 +330,18 @@ fn migrated(broken: Option<Rule>, narrowed: bool) -> (Option<u64>, bool, u64) {
         write_first(mm, id, 0, 5);
         write_first(mm, id, 2, 5);
         if narrowed {
-            mm.protect(id, pages(AT, 1), Prot::Read).unwrap();
+            mm.space(id).protect(pages(AT, 1), Prot::Read).unwrap();
             assert_eq!(host.on(2, || host.try_read(AT)), Some(5));
         }
         // Somebody else, whose tables are made, takes the frame.
         let other = own(mm, 2, &[1]);
         host.on(1, || host.write(mm, other, AT + 1, 1).unwrap());
-        assert_eq!(mm.migrate(id, pages(AT, 1), NodeId(1)), Ok(1));
-        mm.switch_to(other).unwrap();
+        assert_eq!(mm.space(id).migrate(pages(AT, 1), NodeId(1)), Ok(1));
+        mm.space(other).switch_to().unwrap();
         host.write(mm, other, AT, 77).unwrap();
         let read = host.on(2, || host.try_read(AT));
         let wrote = host.on(2, || host.try_write(AT, 6));
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         (read, wrote, host.read(mm, id, AT).unwrap())
     })
 }
@@ -375,11 +376,11 @@ fn tables_freed(broken: Option<Rule>, lazy: bool) -> (u32, usize) {
         if lazy {
             host.on(1, || mm.enter_lazy());
         } else {
-            mm.advise(id, pages(AT, 512), Advice::Drop).unwrap();
+            mm.space(id).advise(pages(AT, 512), Advice::Drop).unwrap();
             assert_eq!(host.on(1, || host.try_read(AT)), None, "it walks, and finds no page");
         }
         host.forget();
-        mm.unmap(id, pages(AT, 512)).unwrap();
+        mm.space(id).unmap(pages(AT, 512)).unwrap();
         (host.stale.get(), host.interrupts())
     })
 }

@@ -12,7 +12,7 @@ const AT: u64 = 0x1000;
 /// Maps single pages, with holes between them, until that fails; gives how many, and why it failed.
 fn map_all(mm: &Mm<'_>, id: SpaceId) -> (u64, Error) {
     for n in 0.. {
-        if let Err(error) = mm.map(id, pages(AT + 2 * n, 1), ANON, Prot::ReadWrite) {
+        if let Err(error) = mm.space(id).map(pages(AT + 2 * n, 1), ANON, Prot::ReadWrite) {
             return (n, error);
         }
     }
@@ -22,9 +22,9 @@ fn map_all(mm: &Mm<'_>, id: SpaceId) -> (u64, Error) {
 /// Each pool has its first slab.
 fn warm(mm: &Mm<'_>) -> quietmm::Audit {
     let id = mm.create_space().unwrap();
-    mm.map(id, pages(AT, 1), ANON, Prot::ReadWrite).unwrap();
-    mm.fault(id, PageNumber(AT).addr(), UserAccess::Write).unwrap();
-    mm.destroy_space(id).unwrap();
+    mm.space(id).map(pages(AT, 1), ANON, Prot::ReadWrite).unwrap();
+    mm.space(id).fault(PageNumber(AT).addr(), UserAccess::Write).unwrap();
+    mm.space(id).destroy().unwrap();
     settled(mm)
 }
 
@@ -45,7 +45,7 @@ fn what_a_greedy_space_took_is_back_when_it_ends() {
                 assert_eq!(error, Error::OutOfMemory);
                 assert!(count > 10_000 && full.free < 16, "{count} mappings, {} frames left", full.free);
                 assert!(full.pools > before.pools + 500);
-                mm.destroy_space(id).unwrap();
+                mm.space(id).destroy().unwrap();
                 let after = settled(mm);
                 assert_eq!((after.broken, after.pools, after.free), (None, before.pools, before.free));
             }
@@ -63,23 +63,23 @@ fn a_slab_goes_when_its_last_slot_is_free() {
         // By turns, so that they share their slabs, and then the second alone.
         for n in 0..200 {
             for id in [kept, gone] {
-                mm.map(id, pages(AT + 2 * n, 1), ANON, Prot::ReadWrite).unwrap();
+                mm.space(id).map(pages(AT + 2 * n, 1), ANON, Prot::ReadWrite).unwrap();
             }
         }
         let shared = settled(mm).pools;
         for n in 200..2000 {
-            mm.map(gone, pages(AT + 2 * n, 1), ANON, Prot::ReadWrite).unwrap();
+            mm.space(gone).map(pages(AT + 2 * n, 1), ANON, Prot::ReadWrite).unwrap();
         }
         assert!(settled(mm).pools > shared + 50);
-        mm.destroy_space(gone).unwrap();
+        mm.space(gone).destroy().unwrap();
         // One slab of each pool may be kept with nothing in it.
         assert!((shared..=shared + 2).contains(&settled(mm).pools), "{} of {shared}", settled(mm).pools);
         // What is left is used first.
         let again = mm.create_space().unwrap();
-        (0..150).for_each(|n| mm.map(again, pages(AT + 2 * n, 1), ANON, Prot::ReadWrite).unwrap());
+        (0..150).for_each(|n| mm.space(again).map(pages(AT + 2 * n, 1), ANON, Prot::ReadWrite).unwrap());
         assert!(settled(mm).pools <= shared + 2);
-        mm.destroy_space(again).unwrap();
-        mm.destroy_space(kept).unwrap();
+        mm.space(again).destroy().unwrap();
+        mm.space(kept).destroy().unwrap();
         assert_eq!((settled(mm).pools, settled(mm).free), (before.pools, before.free));
     });
 }
@@ -91,10 +91,10 @@ fn a_slot_that_is_taken_and_given_back_costs_no_frame_each_time() {
         let id = mm.create_space().unwrap();
         // As many as fill slabs to the last slot.
         for count in 1..100 {
-            mm.map(id, pages(AT + 2 * count, 1), ANON, Prot::ReadWrite).unwrap();
+            mm.space(id).map(pages(AT + 2 * count, 1), ANON, Prot::ReadWrite).unwrap();
             let map = |n: u64| {
-                mm.map(id, pages(n, 1), ANON, Prot::ReadWrite).unwrap();
-                mm.unmap(id, pages(n, 1)).unwrap();
+                mm.space(id).map(pages(n, 1), ANON, Prot::ReadWrite).unwrap();
+                mm.space(id).unmap(pages(n, 1)).unwrap();
             };
             map(0x10);
             host.forget();
@@ -113,19 +113,19 @@ fn a_space_has_as_many_mappings_as_it_may() {
         let id = mm.create_space().unwrap();
         let full = Error::MapCount { most: 5 };
         assert_eq!(map_all(mm, id), (5, full));
-        mm.unmap(id, pages(AT, 1)).unwrap();
-        mm.map(id, pages(AT + 20, 3), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).unmap(pages(AT, 1)).unwrap();
+        mm.space(id).map(pages(AT + 20, 3), ANON, Prot::ReadWrite).unwrap();
         // What would make two of one, or three.
-        assert_eq!(mm.unmap(id, pages(AT + 21, 1)), Err(full));
-        assert_eq!(mm.protect(id, pages(AT + 21, 1), Prot::Read), Err(full));
-        assert_eq!(mm.move_range(id, pages(AT + 2, 1), PageNumber(AT + 40)), Err(full));
-        assert_eq!(mm.map(id, pages(AT, 1), ANON, Prot::Read), Err(full));
+        assert_eq!(mm.space(id).unmap(pages(AT + 21, 1)), Err(full));
+        assert_eq!(mm.space(id).protect(pages(AT + 21, 1), Prot::Read), Err(full));
+        assert_eq!(mm.space(id).move_range(pages(AT + 2, 1), PageNumber(AT + 40)), Err(full));
+        assert_eq!(mm.space(id).map(pages(AT, 1), ANON, Prot::Read), Err(full));
         // Nothing has changed, and another space has its own count.
-        assert_eq!(mm.unmap(id, pages(AT + 20, 3)), Ok(()));
-        let child = mm.fork(id).unwrap();
-        mm.map(child, pages(AT + 20, 3), ANON, Prot::ReadWrite).unwrap();
-        assert_eq!(mm.unmap(child, pages(AT + 21, 1)), Err(full));
-        mm.unmap(child, pages(AT + 20, 1)).unwrap();
+        assert_eq!(mm.space(id).unmap(pages(AT + 20, 3)), Ok(()));
+        let child = mm.space(id).fork().unwrap();
+        mm.space(child).map(pages(AT + 20, 3), ANON, Prot::ReadWrite).unwrap();
+        assert_eq!(mm.space(child).unmap(pages(AT + 21, 1)), Err(full));
+        mm.space(child).unmap(pages(AT + 20, 1)).unwrap();
     });
     let refused = Host::new(Setup::default());
     let none =

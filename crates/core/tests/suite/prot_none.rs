@@ -10,9 +10,8 @@ use machine::showing::{
 };
 use machine::swapping::{DEVICE, squeeze, swapping};
 use machine::{Host, Mm, Setup, bare, counted, exhaust, give_back, pages, settled};
-use quietmm::{
-    Advice, Backing, Counter, Entry, Error, FrameNumber, NodeId, PageNumber, Platform, Prot, SpaceId,
-};
+use quietmm::platform::Cpus;
+use quietmm::{Advice, Backing, Counter, Entry, Error, FrameNumber, NodeId, PageNumber, Prot, SpaceId};
 
 /// Pages that everything is about.
 const COUNT: u64 = 8;
@@ -37,20 +36,20 @@ fn written(mm: &Mm<'_>, backing: Backing) -> SpaceId {
     let (host, id) = (mm.platform(), mapped(mm, backing, COUNT));
     write_all(mm, id, COUNT);
     host.on(1, || {
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         host.write(mm, id, AT, AT).unwrap();
     });
     id
 }
 
 fn nobody(mm: &Mm<'_>, id: SpaceId) {
-    mm.protect(id, pages(AT, COUNT), Prot::None).unwrap();
+    mm.space(id).protect(pages(AT, COUNT), Prot::None).unwrap();
     (AT..AT + COUNT).for_each(|page| out_of_reach(mm, id, page));
 }
 
 /// All is as it was written.
 fn is_back(mm: &Mm<'_>, id: SpaceId, at: u64) {
-    mm.protect(id, pages(at, COUNT), Prot::ReadWrite).unwrap();
+    mm.space(id).protect(pages(at, COUNT), Prot::ReadWrite).unwrap();
     for i in 0..COUNT {
         assert_eq!(read_in(mm, id, at + i), Ok(AT + i));
         write_in(mm, id, at + i, AT + i).unwrap();
@@ -81,12 +80,12 @@ fn what_nobody_may_use_is_not_present_and_comes_back_without_a_flush() {
             assert_eq!(settled(mm), before);
             nobody(mm, id);
             host.forget();
-            mm.advise(id, pages(AT, 1), Advice::Drop).unwrap();
-            mm.move_range(id, pages(AT + 1, 1), PageNumber(TO)).unwrap();
+            mm.space(id).advise(pages(AT, 1), Advice::Drop).unwrap();
+            mm.space(id).move_range(pages(AT + 1, 1), PageNumber(TO)).unwrap();
             assert_eq!(host.interrupts(), 0, "nor does it to take it away");
-            mm.unmap(id, pages(AT, 1)).unwrap();
-            mm.unmap(id, pages(AT + 2, COUNT - 2)).unwrap();
-            mm.unmap(id, pages(TO, 1)).unwrap();
+            mm.space(id).unmap(pages(AT, 1)).unwrap();
+            mm.space(id).unmap(pages(AT + 2, COUNT - 2)).unwrap();
+            mm.space(id).unmap(pages(TO, 1)).unwrap();
             assert_eq!((settled(mm).mapped, settled(mm).anon, host.stale.get()), (0, 0, 0));
         });
     }
@@ -98,14 +97,14 @@ fn to_read_is_given_back_to_what_is_shared_and_to_write_by_a_fault() {
     host.run(bare("linux"), |mm| {
         let id = written(mm, ANON);
         nobody(mm, id);
-        let child = mm.fork(id).unwrap();
+        let child = mm.space(id).fork().unwrap();
         (AT..AT + COUNT).for_each(|page| assert!(entry(mm, child, page).is_prot_none()));
         is_back(mm, child, AT);
         let copied = counted(mm, Counter::PgCopied);
         assert_eq!(copied, COUNT, "each write finds that the page is the other's too");
         out_of_reach_in(mm, id);
-        mm.switch_to(id).unwrap();
-        mm.protect(id, pages(AT, COUNT), Prot::Read).unwrap();
+        mm.space(id).switch_to().unwrap();
+        mm.space(id).protect(pages(AT, COUNT), Prot::Read).unwrap();
         assert_eq!(host.read(mm, id, AT + 1), Ok(AT + 1));
         assert_eq!(host.write(mm, id, AT + 1, 0), Err(Error::NotPermitted(PageNumber(AT + 1))));
         is_back(mm, id, AT);
@@ -115,7 +114,7 @@ fn to_read_is_given_back_to_what_is_shared_and_to_write_by_a_fault() {
 }
 
 fn out_of_reach_in(mm: &Mm<'_>, id: SpaceId) {
-    mm.switch_to(id).unwrap();
+    mm.space(id).switch_to().unwrap();
     (AT..AT + COUNT).for_each(|page| out_of_reach(mm, id, page));
 }
 
@@ -125,10 +124,10 @@ fn it_moves_to_other_addresses_and_nodes() {
     host.run(bare("linux"), |mm| {
         let id = written(mm, ANON);
         nobody(mm, id);
-        mm.move_range(id, pages(AT, COUNT), PageNumber(TO)).unwrap();
+        mm.space(id).move_range(pages(AT, COUNT), PageNumber(TO)).unwrap();
         (TO..TO + COUNT).for_each(|page| out_of_reach(mm, id, page));
         let before = entry(mm, id, TO).frame();
-        assert_eq!(mm.migrate(id, pages(TO, COUNT), NodeId(1)), Ok(COUNT));
+        assert_eq!(mm.space(id).migrate(pages(TO, COUNT), NodeId(1)), Ok(COUNT));
         (TO..TO + COUNT).for_each(|page| out_of_reach(mm, id, page));
         assert_ne!(entry(mm, id, TO).frame(), before);
         is_back(mm, id, TO);
@@ -144,12 +143,12 @@ fn what_was_written_before_is_written_back() {
             let file = mm.create_file(COUNT).unwrap();
             let id = written(mm, shared(file));
             nobody(mm, id);
-            assert_eq!(mm.write_back(file), Ok(COUNT));
+            assert_eq!(mm.file(file).write_back(), Ok(COUNT));
             assert!((0..COUNT).all(|i| host.on_disk(file, i) == Some(AT + i)));
             (AT..AT + COUNT).for_each(|page| out_of_reach(mm, id, page));
-            assert_eq!(mm.write_back(file), Ok(0));
+            assert_eq!(mm.file(file).write_back(), Ok(0));
             is_back(mm, id, AT);
-            assert_eq!(mm.write_back(file), Ok(COUNT));
+            assert_eq!(mm.file(file).write_back(), Ok(COUNT));
         });
     }
 }
@@ -162,17 +161,17 @@ fn written_in_the_middle(guarantees: bool, nth: u32) -> Option<(Option<u64>, boo
         let file = mm.create_file(1).unwrap();
         let id = mapped(mm, shared(file), 1);
         host.on(1, || {
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
             assert_eq!(host.read(mm, id, AT), Ok(0));
         });
         let wrote = Rc::new(Cell::new(None));
         let note = Rc::clone(&wrote);
         let write = move |mm: &Mm<'_>| note.set(Some(mm.platform().on(1, || mm.platform().try_write(AT, 5))));
         host.watch(AT, nth, Box::new(write));
-        mm.protect(id, pages(AT, 1), Prot::None).unwrap();
+        mm.space(id).protect(pages(AT, 1), Prot::None).unwrap();
         host.watch_nothing();
         let wrote: bool = wrote.get()?;
-        mm.write_back(file).unwrap();
+        mm.file(file).write_back().unwrap();
         Some((host.on_disk(file, 0), wrote))
     })
 }
@@ -191,7 +190,7 @@ fn it_goes_to_swap_and_comes_back_out_of_reach() {
     for policy in ["vanilla", "linux", "quiet"] {
         let host = machine();
         host.run(swapping(policy), |mm| {
-            mm.swap_on(DEVICE, 1024, 0).unwrap();
+            mm.swap().on(DEVICE, 1024, 0).unwrap();
             let id = written(mm, ANON);
             nobody(mm, id);
             squeeze(mm);
@@ -199,16 +198,16 @@ fn it_goes_to_swap_and_comes_back_out_of_reach() {
             for page in AT..AT + COUNT {
                 assert_eq!(host.read(mm, id, page), Err(Error::NotPermitted(PageNumber(page))));
             }
-            mm.swap_off(DEVICE).unwrap();
+            mm.swap().off(DEVICE).unwrap();
             (AT..AT + COUNT).for_each(|page| out_of_reach(mm, id, page));
-            mm.swap_on(DEVICE, 1024, 0).unwrap();
+            mm.swap().on(DEVICE, 1024, 0).unwrap();
             squeeze(mm);
             // Rights that come back while the page is away are there when it is.
             is_back(mm, id, AT);
             nobody(mm, id);
-            mm.unmap(id, pages(AT, COUNT)).unwrap();
+            mm.space(id).unmap(pages(AT, COUNT)).unwrap();
             let end = settled(mm);
-            assert_eq!((end.anon, end.swapped, mm.swap_usage().used), (0, 0, 0), "{policy}");
+            assert_eq!((end.anon, end.swapped, mm.swap().usage().used), (0, 0, 0), "{policy}");
         });
     }
 }
@@ -222,7 +221,7 @@ fn clean_and_dirty_pages_of_a_file_leave_memory_and_keep_what_was_written() {
         mm.drain_lru_batch();
         nobody(mm, id);
         give_back(mm, exhaust(mm));
-        assert_eq!((mm.cached_pages(file), settled(mm).mapped), (Ok(0), 0));
+        assert_eq!((mm.file(file).cached_pages(), settled(mm).mapped), (Ok(0), 0));
         assert!((0..COUNT).all(|i| host.on_disk(file, i) == Some(AT + i)));
         is_back(mm, id, AT);
     });
@@ -232,37 +231,37 @@ fn clean_and_dirty_pages_of_a_file_leave_memory_and_keep_what_was_written() {
 fn a_large_page_goes_out_of_reach_whole_and_comes_back_in_parts() {
     let host = machine();
     host.run(swapping("linux"), |mm| {
-        mm.swap_on(DEVICE, 1024, 0).unwrap();
+        mm.swap().on(DEVICE, 1024, 0).unwrap();
         let id = mm.create_space().unwrap();
-        mm.map(id, pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
-        mm.advise(id, pages(LARGE, 512), Advice::Large).unwrap();
+        mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
         for cpu in [1, 0] {
             host.on(cpu, || {
-                mm.switch_to(id).unwrap();
+                mm.space(id).switch_to().unwrap();
                 host.write(mm, id, LARGE + 7, 7).unwrap();
             });
         }
-        mm.protect(id, pages(LARGE, 512), Prot::None).unwrap();
+        mm.space(id).protect(pages(LARGE, 512), Prot::None).unwrap();
         assert!(entry(mm, id, LARGE).has(Entry::LARGE | Entry::DIRTY));
         [0, 7, 511].into_iter().for_each(|i| out_of_reach(mm, id, LARGE + i));
         assert_eq!(entry(mm, id, LARGE + 511).frame(), entry(mm, id, LARGE).frame().add(511));
-        mm.protect(id, pages(LARGE, 512), Prot::ReadWrite).unwrap();
+        mm.space(id).protect(pages(LARGE, 512), Prot::ReadWrite).unwrap();
         assert_eq!((host.read(mm, id, LARGE + 7), counted(mm, Counter::LargeSplit)), (Ok(7), 0));
-        mm.protect(id, pages(LARGE, 512), Prot::None).unwrap();
-        mm.protect(id, pages(LARGE + 7, 1), Prot::Read).unwrap();
+        mm.space(id).protect(pages(LARGE, 512), Prot::None).unwrap();
+        mm.space(id).protect(pages(LARGE + 7, 1), Prot::Read).unwrap();
         assert_eq!((host.read(mm, id, LARGE + 7), counted(mm, Counter::LargeSplit)), (Ok(7), 1));
         [0, 6, 8, 511].into_iter().for_each(|i| out_of_reach(mm, id, LARGE + i));
         assert_eq!((settled(mm).anon, settled(mm).mapped), (512, 512));
         // Reclaim makes one small that nobody can use, too.
-        mm.unmap(id, pages(LARGE, 512)).unwrap();
-        mm.map(id, pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
-        mm.advise(id, pages(LARGE, 512), Advice::Large).unwrap();
+        mm.space(id).unmap(pages(LARGE, 512)).unwrap();
+        mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
         host.write(mm, id, LARGE + 9, 9).unwrap();
-        mm.protect(id, pages(LARGE, 512), Prot::None).unwrap();
+        mm.space(id).protect(pages(LARGE, 512), Prot::None).unwrap();
         squeeze(mm);
         squeeze(mm);
         assert_eq!((settled(mm).swapped, counted(mm, Counter::LargeSplit)), (512, 2));
-        mm.protect(id, pages(LARGE, 512), Prot::Read).unwrap();
+        mm.space(id).protect(pages(LARGE, 512), Prot::Read).unwrap();
         assert_eq!(host.read(mm, id, LARGE + 9), Ok(9));
     });
 }

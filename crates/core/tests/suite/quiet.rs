@@ -30,8 +30,8 @@ fn ticking(config: Config) -> Config {
 
 /// A task on CPU 0 needs memory, once: a batch is looked at, or some.
 fn look(mm: &Mm<'_>) {
-    if let Ok(frame) = mm.alloc_frames(0, AllocFrom::HERE) {
-        mm.free_frames(frame);
+    if let Ok(frame) = mm.frames().alloc(0, AllocFrom::HERE) {
+        mm.frames().free(frame);
     }
 }
 
@@ -55,7 +55,8 @@ fn reclaim_interrupts_nobody_where_cpus_tick() {
             host.at_cond_resched(timers);
             let before = sent(mm);
             reclaim_all(mm);
-            let left = (AT..AT + MANY).filter(|&page| mm.lookup(id, PageNumber(page)).unwrap().is_present());
+            let left =
+                (AT..AT + MANY).filter(|&page| mm.space(id).lookup(PageNumber(page)).unwrap().is_present());
             assert_eq!(left.count(), 0, "{policy}: all are gone");
             let sent = sent(mm) - before;
             // And the pages come back, with what they held.
@@ -72,7 +73,7 @@ fn reclaim_interrupts_nobody_where_cpus_tick() {
 fn what_was_written_goes_to_its_device_without_an_interrupt() {
     let host = Host::new(Setup { disk: true, ..setup(3) });
     host.run(ticking(swapping("quiet")), |mm| {
-        mm.swap_on(0, 512, 0).unwrap();
+        mm.swap().on(0, 512, 0).unwrap();
         let id = own(mm, MANY, &[0, 1, 2]);
         for page in AT..AT + MANY {
             [0, 1, 2].iter().for_each(|&cpu| host.on(cpu, || host.write(mm, id, page, page).unwrap()));
@@ -144,7 +145,7 @@ fn who_waits_for_a_sweep_is_not_kept_waiting_by_the_next() {
             mm.begin_sweep();
         });
         (0..8).for_each(|_| look(mm));
-        let left = (AT..AT + 4).filter(|&page| mm.lookup(id, PageNumber(page)).unwrap().is_present());
+        let left = (AT..AT + 4).filter(|&page| mm.space(id).lookup(PageNumber(page)).unwrap().is_present());
         assert_eq!(left.count(), 0, "all are gone");
         assert_eq!((stale(mm), sent(mm)), (0, 0));
         give_back(mm, held);
@@ -288,7 +289,7 @@ fn a_page_that_is_used_between_two_looks_stays() {
             mm.platform().on(1, || _ = mm.platform().try_read(AT));
         });
         look(mm);
-        assert!(mm.lookup(id, PageNumber(AT)).unwrap().is_present());
+        assert!(mm.space(id).lookup(PageNumber(AT)).unwrap().is_present());
         give_back(mm, held);
     });
 }
@@ -298,7 +299,7 @@ fn cost_of(policy: &str, now: bool, operation: fn(&Mm<'_>, SpaceId)) -> u64 {
     at(&setup(3), &ticking(Config { scan_batch: 4, ..bare(policy) }), None, |mm| {
         let (id, _) = showing(mm, MANY, &[1, 2]);
         // Its table stays.
-        mm.map(id, pages(AT + MANY + 8, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(AT + MANY + 8, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
         let host = mm.platform();
         host.on(1, || host.write(mm, id, AT + MANY + 8, 1).unwrap());
         [1, 2].iter().for_each(|&cpu| read_all(mm, id, cpu, MANY));
@@ -321,11 +322,11 @@ fn cost_of(policy: &str, now: bool, operation: fn(&Mm<'_>, SpaceId)) -> u64 {
 #[test]
 fn an_operation_on_what_no_cpu_has_cached_interrupts_nobody() {
     let operations: [(&str, Operation); 5] = [
-        ("unmap", |mm, id| mm.unmap(id, pages(AT, MANY)).unwrap()),
-        ("protect", |mm, id| mm.protect(id, pages(AT, MANY), Prot::None).unwrap()),
-        ("read-only", |mm, id| mm.protect(id, pages(AT, MANY), Prot::Read).unwrap()),
-        ("drop", |mm, id| mm.advise(id, pages(AT, MANY), Advice::Drop).unwrap()),
-        ("move", |mm, id| mm.move_range(id, pages(AT, MANY), PageNumber(TO)).unwrap()),
+        ("unmap", |mm, id| mm.space(id).unmap(pages(AT, MANY)).unwrap()),
+        ("protect", |mm, id| mm.space(id).protect(pages(AT, MANY), Prot::None).unwrap()),
+        ("read-only", |mm, id| mm.space(id).protect(pages(AT, MANY), Prot::Read).unwrap()),
+        ("drop", |mm, id| mm.space(id).advise(pages(AT, MANY), Advice::Drop).unwrap()),
+        ("move", |mm, id| mm.space(id).move_range(pages(AT, MANY), PageNumber(TO)).unwrap()),
     ];
     for (name, operation) in operations {
         assert_eq!(cost_of("quiet", false, operation), 0, "{name}");
@@ -354,7 +355,7 @@ fn after_kswapd(policy: &str, count: u64) -> u64 {
         let held = take_free(mm);
         mm.kswapd(NodeId(0)).unwrap();
         let left = (AT..AT + count)
-            .filter(|&page| mm.lookup(id.unwrap(), PageNumber(page)).unwrap().is_present())
+            .filter(|&page| mm.space(id.unwrap()).lookup(PageNumber(page)).unwrap().is_present())
             .count();
         give_back(mm, held);
         left as u64

@@ -18,13 +18,13 @@ fn what_a_kernel_does() -> Result<(), Error> {
     let regions = [Region { start: FrameNumber(0), frames: 2048, node: NodeId(0) }];
     let mm = Manager::new(&host, &regions, Config::new(Policy::VANILLA))?;
 
-    let space = mm.create_space()?;
-    let file = mm.create_file(4096)?;
+    let space = mm.space(mm.create_space()?);
+    let file = mm.file(mm.create_file(4096)?);
     let text = PageRange::new(PageNumber(0x40000), 4096);
-    mm.map(space, text, Backing::File { file, offset: 0 }, Prot::Read)?;
-    mm.switch_to(space)?;
-    mm.fault(space, text.start.addr(), UserAccess::Read)?; // from your page-fault handler
-    assert!(mm.lookup(space, text.start).is_ok());
+    space.map(text, Backing::File { file: file.id(), offset: 0 }, Prot::Read)?;
+    space.switch_to()?;
+    space.fault(text.start.addr(), UserAccess::Read)?; // from your page-fault handler
+    assert!(space.lookup(text.start).is_ok());
     assert_eq!(mm.validate().broken, None);
     Ok(())
 }
@@ -35,36 +35,36 @@ fn the_other_operations() -> Result<(), Error> {
     let regions = Some(vec![half(0, 0), half(2048, 1)]);
     let host = Host::new(Setup { cpus: 2, nodes: 2, base: 0, frames: 4096, regions, ..Setup::default() });
     host.run(Config::new(Policy::VANILLA), |mm| {
-        let space = mm.create_space()?;
-        let file = mm.create_file(4096)?;
+        let space = mm.space(mm.create_space()?);
+        let file = mm.file(mm.create_file(4096)?);
         let text = PageRange::new(PageNumber(0x40000), 4096);
-        mm.map(space, text, Backing::File { file, offset: 0 }, Prot::ReadWrite)?;
-        mm.switch_to(space)?;
-        host.write(mm, space, text.start.0, 7)?;
+        space.map(text, Backing::File { file: file.id(), offset: 0 }, Prot::ReadWrite)?;
+        space.switch_to()?;
+        host.write(mm, space.id(), text.start.0, 7)?;
         // README.md, the second piece.
-        let heap = PageRange::new(PageNumber(0x400), 16);    // a second range, mapped as Backing::Anonymous
-        mm.map(space, heap, Backing::Anonymous, Prot::ReadWrite)?;
-        mm.fault(space, heap.start.addr(), UserAccess::Write)?;
-        mm.protect(space, text, Prot::None)?;               // mprotect
-        mm.move_range(space, text, PageNumber(0x80000))?;   // mremap
-        let child = mm.fork(space)?;                        // copied when written
-        mm.advise(space, heap, Advice::Drop)?;              // madvise: Drop, Large, Small
-        mm.fault(space, heap.start.addr(), UserAccess::Write)?;
-        mm.migrate(space, heap, NodeId(1))?;                // move_pages
-        mm.write_file(file, 100, b"by copy")?;              // write(2); read_file, set_file_len, punch_hole
-        mm.write_back(file)?;                               // fsync, while programs go on writing
-        mm.unmap(space, heap)?;                             // when it returns, no CPU can use it
-        mm.enter_lazy();                                    // the idle loop: leave this CPU alone
+        let heap = PageRange::new(PageNumber(0x400), 16); // a second range, mapped as Backing::Anonymous
+        space.map(heap, Backing::Anonymous, Prot::ReadWrite)?;
+        space.fault(heap.start.addr(), UserAccess::Write)?;
+        space.protect(text, Prot::None)?;                 // mprotect
+        space.move_range(text, PageNumber(0x80000))?;     // mremap
+        let child = space.fork()?;                        // copied when written
+        space.advise(heap, Advice::Drop)?;                // madvise: Drop, Large, Small
+        space.fault(heap.start.addr(), UserAccess::Write)?;
+        space.migrate(heap, NodeId(1))?;                  // move_pages
+        file.write(100, b"by copy")?;                     // write(2); also read, set_size, punch_hole
+        file.write_back()?;                               // fsync, while programs go on writing
+        space.unmap(heap)?;                               // when it returns, no CPU can use it
+        mm.enter_lazy();                                  // the idle loop: leave this CPU alone
         host.on(1, || {
-            mm.cpu_offline()?;                                  // on the CPU that goes; cpu_online() when it is back
+            mm.cpu_offline()?;                                // on the CPU that goes; cpu_online() when it is back
             mm.cpu_online()
         })?;
         // What the comments say.
-        assert!(mm.fault(space, text.start.addr(), UserAccess::Read).is_err(), "it was moved");
-        assert!(mm.fault(space, heap.start.addr(), UserAccess::Read).is_err(), "it was unmapped");
-        assert_eq!(host.on_disk(file, 0), Some(7), "it was written back");
-        mm.switch_to(child)?;
-        mm.fault(child, heap.start.addr(), UserAccess::Read)?;
+        assert!(space.fault(text.start.addr(), UserAccess::Read).is_err(), "it was moved");
+        assert!(space.fault(heap.start.addr(), UserAccess::Read).is_err(), "it was unmapped");
+        assert_eq!(host.on_disk(file.id(), 0), Some(7), "it was written back");
+        mm.space(child).switch_to()?;
+        mm.space(child).fault(heap.start.addr(), UserAccess::Read)?;
         Ok(())
     })
 }
@@ -88,6 +88,6 @@ fn every_line_of_the_readmes_code_is_compiled_here() {
     assert!(README.matches("```rust\n").count() >= 2, "README.md has no code any more");
     assert_eq!(missing(README, HERE), Vec::<&str>::new());
     // The control: a line that nobody compiles is found.
-    let other = README.replacen("mm.fork(space)?", "mm.spoon(space)?", 1);
+    let other = README.replacen("space.fork()?", "space.spoon()?", 1);
     assert!(missing(&other, HERE).first().is_some_and(|line| line.contains("spoon")));
 }

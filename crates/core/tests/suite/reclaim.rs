@@ -13,8 +13,8 @@ const AT: u64 = 0x1000;
 /// A file of `count` pages, shown at `AT` in a space that `cpus` run in. Nothing is touched yet.
 fn mapped(mm: &Mm<'_>, count: u64, cpus: &[u16]) -> (SpaceId, FileId) {
     let (id, file) = (mm.create_space().unwrap(), mm.create_file(count).unwrap());
-    mm.map(id, pages(AT, count), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
-    cpus.iter().for_each(|&cpu| mm.platform().on(cpu, || mm.switch_to(id).unwrap()));
+    mm.space(id).map(pages(AT, count), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+    cpus.iter().for_each(|&cpu| mm.platform().on(cpu, || mm.space(id).switch_to().unwrap()));
     (id, file)
 }
 
@@ -34,7 +34,7 @@ fn read_all(mm: &Mm<'_>, id: SpaceId, count: u64, cpus: &[u16]) {
 }
 
 fn present(mm: &Mm<'_>, id: SpaceId, page: u64) -> bool {
-    mm.lookup(id, PageNumber(page)).unwrap().is_present()
+    mm.space(id).lookup(PageNumber(page)).unwrap().is_present()
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_first_use_rotates_and_a_second_activates() {
             // The first frame that is missing: what is reclaimed for it is one batch.
             let mut held = Vec::new();
             while mm.counter(Counter::PgStealDirect) == 0 {
-                held.push(mm.alloc_frames(0, quietmm::AllocFrom::HERE).unwrap());
+                held.push(mm.frames().alloc(0, quietmm::AllocFrom::HERE).unwrap());
             }
             assert_eq!(mm.counter(Counter::PgRotated), 32, "every page was used once");
             assert_eq!(mm.counter(Counter::PgActivate), u64::from(used_again));
@@ -73,12 +73,12 @@ fn a_page_that_two_spaces_use_is_activated_at_once() {
         let (a, file) = mapped(mm, 32, &[0]);
         read_all(mm, a, 32, &[0]);
         let b = mm.create_space().unwrap();
-        mm.map(b, pages(AT, 1), Backing::File { file, offset: 5 }, Prot::Read).unwrap();
-        mm.switch_to(b).unwrap();
+        mm.space(b).map(pages(AT, 1), Backing::File { file, offset: 5 }, Prot::Read).unwrap();
+        mm.space(b).switch_to().unwrap();
         read_all(mm, b, 1, &[0]);
         let mut held = Vec::new();
         while mm.counter(Counter::PgStealDirect) == 0 {
-            held.push(mm.alloc_frames(0, quietmm::AllocFrom::HERE).unwrap());
+            held.push(mm.frames().alloc(0, quietmm::AllocFrom::HERE).unwrap());
         }
         assert_eq!((mm.counter(Counter::PgActivate), mm.counter(Counter::PgRotated)), (1, 31));
         assert!(present(mm, a, AT + 5) && present(mm, b, AT));
@@ -93,7 +93,7 @@ fn reclaimed(policy: &str) -> (u64, u64, u64) {
         let (id, file) = mapped(mm, 128, &[1, 2]);
         read_all(mm, id, 128, &[1, 2]);
         let held = exhaust(mm);
-        assert_eq!(mm.cached_pages(file), Ok(0));
+        assert_eq!(mm.file(file).cached_pages(), Ok(0));
         assert!((0..128).all(|i| !host.caches(1, AT + i) && !host.caches(2, AT + i)));
         assert_eq!(host.interrupts_to(1), host.interrupts_to(2));
         give_back(mm, held);
@@ -156,7 +156,7 @@ fn writable_during_io(policy: &str, broken: Option<Rule>) -> u32 {
         }
         let held = exhaust(mm);
         give_back(mm, held);
-        assert_eq!((mm.counter(Counter::PgPgOut), mm.cached_pages(file)), (16, Ok(0)));
+        assert_eq!((mm.counter(Counter::PgPgOut), mm.file(file).cached_pages()), (16, Ok(0)));
         assert!((0..16).all(|i| host.on_disk(file, i) == Some(AT + i)));
         // And it comes back.
         host.on(1, || (AT..AT + 16).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(page))));
@@ -215,11 +215,11 @@ fn a_page_whose_write_fails_stays_dirty_and_in_memory() {
             host.fail_writes.set(true);
             give_back(mm, exhaust(mm));
             assert!(mm.counter(Counter::PgPgOutFailed) >= 16);
-            assert_eq!((mm.counter(Counter::PgPgOut), mm.cached_pages(file)), (0, Ok(16)));
+            assert_eq!((mm.counter(Counter::PgPgOut), mm.file(file).cached_pages()), (0, Ok(16)));
             host.on(1, || (AT..AT + 16).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(page))));
             host.fail_writes.set(false);
             give_back(mm, exhaust(mm));
-            assert_eq!(mm.cached_pages(file), Ok(0));
+            assert_eq!(mm.file(file).cached_pages(), Ok(0));
             assert!((0..16).all(|i| host.on_disk(file, i) == Some(AT + i)), "still dirty, so written now");
         });
     }
@@ -239,7 +239,7 @@ fn without_a_device_dirty_pages_stay_and_clean_ones_go() {
             done.unwrap();
         });
         give_back(mm, exhaust(mm));
-        assert_eq!(mm.cached_pages(file), Ok(16));
+        assert_eq!(mm.file(file).cached_pages(), Ok(16));
         (AT..AT + 32).for_each(|page| {
             assert_eq!(host.read(mm, id, page), Ok(if page % 2 == 0 { page } else { 0 }));
         });
@@ -254,13 +254,13 @@ fn written_to_during_its_io(broken: Option<Rule>) -> bool {
         let (id, file) = mapped(mm, 1, &[1]);
         let other = mm.create_space().unwrap();
         // A neighbour keeps the tables on the way, so that the access below needs no memory.
-        mm.map(other, pages(AT + 1, 1), Backing::Anonymous, Prot::Read).unwrap();
-        mm.map(other, pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        mm.space(other).map(pages(AT + 1, 1), Backing::Anonymous, Prot::Read).unwrap();
+        mm.space(other).map(pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
         host.on(1, || {
-            mm.switch_to(other).unwrap();
+            mm.space(other).switch_to().unwrap();
             host.read(mm, other, AT).unwrap();
-            mm.advise(other, pages(AT, 1), Advice::Drop).unwrap();
-            mm.switch_to(id).unwrap();
+            mm.space(other).advise(pages(AT, 1), Advice::Drop).unwrap();
+            mm.space(id).switch_to().unwrap();
         });
         each_page(mm, 1, &[1], |host, page| host.write(mm, id, page, 1).unwrap());
         host.on_disk_write.borrow_mut().push_back(Box::new(move |mm| {
@@ -268,10 +268,10 @@ fn written_to_during_its_io(broken: Option<Rule>) -> bool {
             host.broken.set(broken);
             host.instead_of_page_wait.set(Some(Rule::WriteWaitsForIo));
             host.on(1, || {
-                mm.switch_to(other).unwrap();
+                mm.space(other).switch_to().unwrap();
                 host.write(mm, other, AT, 2).unwrap();
-                mm.unmap(other, pages(AT, 1)).unwrap();
-                mm.switch_to(id).unwrap();
+                mm.space(other).unmap(pages(AT, 1)).unwrap();
+                mm.space(id).switch_to().unwrap();
             });
             host.broken.set(None);
         }));
@@ -306,17 +306,17 @@ fn kswapd_is_woken_below_low_and_reclaims_to_high() {
             (AT..AT + 5000).find(woken).expect("memory runs short");
         });
         let (low, high) = (u64::from(min + min / 4 + 1), u64::from(min + min / 2 + 2));
-        assert!(mm.free_frame_count() <= low && mm.free_frame_count() > u64::from(min));
+        assert!(mm.frames().available() <= low && mm.frames().available() > u64::from(min));
         assert_eq!(mm.counter(Counter::AllocStall), 0, "nobody had to reclaim for himself");
         mm.kswapd(NodeId(0)).unwrap();
-        let free = mm.free_frame_count();
+        let free = mm.frames().available();
         assert!(free >= high && free < high + 32, "{free} free, high is {high}");
         assert_eq!(mm.counter(Counter::PgStealDirect), 0);
         assert!(mm.counter(Counter::PgStealKswapd) >= high - low);
-        let cached = mm.cached_pages(file).unwrap();
+        let cached = mm.file(file).cached_pages().unwrap();
         // It stops there: the next one is woken only when memory is short again.
         host.on(1, || host.read(mm, id, AT + 4999).unwrap());
-        assert_eq!((mm.counter(Counter::KswapdWoken), mm.cached_pages(file)), (1, Ok(cached + 1)));
+        assert_eq!((mm.counter(Counter::KswapdWoken), mm.file(file).cached_pages()), (1, Ok(cached + 1)));
     });
 }
 
@@ -327,10 +327,10 @@ fn pages_on_their_way_to_a_list_are_drained_by_their_cpu() {
         let (id, file) = mapped(mm, 13, &[1]);
         host.on(1, || (AT..AT + 13).for_each(|page| assert!(host.read(mm, id, page).is_ok())));
         give_back(mm, exhaust(mm));
-        assert_eq!(mm.cached_pages(file), Ok(13), "one short of a batch: no list has them");
+        assert_eq!(mm.file(file).cached_pages(), Ok(13), "one short of a batch: no list has them");
         host.on(1, || mm.drain_lru_batch());
         give_back(mm, exhaust(mm));
-        assert_eq!(mm.cached_pages(file), Ok(0));
+        assert_eq!(mm.file(file).cached_pages(), Ok(0));
     });
 }
 
@@ -341,7 +341,7 @@ fn reclaim_begins_when_not_one_frame_is_free() {
         let (id, file) = mapped(mm, 10_000, &[0]);
         // The whole memory becomes page cache; the first reclaim comes when the last frame is gone.
         (AT..AT + 10_000).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(0)));
-        assert!(mm.cached_pages(file).unwrap() > 3900);
+        assert!(mm.file(file).cached_pages().unwrap() > 3900);
     });
 }
 
@@ -364,7 +364,7 @@ fn a_page_that_is_read_twice_at_once_is_one_page() {
                 mm.drain_lru_batch();
                 host.on(1, || mm.drain_lru_batch());
                 give_back(mm, exhaust(mm));
-                assert_eq!(mm.cached_pages(file), Ok(0));
+                assert_eq!(mm.file(file).cached_pages(), Ok(0));
                 host.resume();
                 assert_eq!(host.read(mm, id, AT), Ok(7));
             },

@@ -24,7 +24,7 @@ fn counts(mm: &Mm<'_>) -> (u64, u64) {
 /// A space with `hot` pages that reclaim has put on the active list: each was used again after it had been looked at. None
 /// goes out, since another space, which this gives too, has all slots of the one device.
 fn with_active(mm: &Mm<'_>, hot: u64) -> [SpaceId; 2] {
-    mm.swap_on(DEVICE, 512, 0).unwrap();
+    mm.swap().on(DEVICE, 512, 0).unwrap();
     let filler = anonymous(mm, 512);
     squeeze(mm);
     let id = anonymous(mm, hot.max(1));
@@ -37,14 +37,14 @@ fn with_active(mm: &Mm<'_>, hot: u64) -> [SpaceId; 2] {
 
 /// So that each of its entries is marked as used.
 fn use_all(mm: &Mm<'_>, id: SpaceId, hot: u64) {
-    mm.flush_space(id).unwrap();
+    mm.space(id).flush().unwrap();
     (AT..AT + hot).for_each(|page| assert_eq!(read(mm, id, page), Ok(page)));
 }
 
 /// A file of which `count` pages are read one after the other.
 fn stream(mm: &Mm<'_>, count: u64) -> (SpaceId, FileId) {
     let (id, file) = (mm.create_space().unwrap(), mm.create_file(count).unwrap());
-    mm.map(id, pages(AT, count), Backing::File { file, offset: 0 }, Prot::Read).unwrap();
+    mm.space(id).map(pages(AT, count), Backing::File { file, offset: 0 }, Prot::Read).unwrap();
     (id, file)
 }
 
@@ -52,7 +52,7 @@ fn stream(mm: &Mm<'_>, count: u64) -> (SpaceId, FileId) {
 fn without_shadows_nothing_is_remembered() {
     let host = host();
     host.run(config(false), |mm| {
-        mm.swap_on(DEVICE, 512, 0).unwrap();
+        mm.swap().on(DEVICE, 512, 0).unwrap();
         let id = anonymous(mm, 64);
         squeeze(mm);
         assert!((AT..AT + 64).all(|page| read(mm, id, page) == Ok(page)));
@@ -82,7 +82,7 @@ fn comes_back(hot: u64, between: u64) -> (u64, u64) {
         let read_on = || {
             assert_eq!(read(mm, id, next.get()), Ok(0));
             next.set(next.get() + 1);
-            mm.flush_space(keep).unwrap();
+            mm.space(keep).flush().unwrap();
             (AT..AT + hot).for_each(|page| assert_eq!(read(mm, keep, page), Ok(0)));
         };
         read_on();
@@ -92,7 +92,7 @@ fn comes_back(hot: u64, between: u64) -> (u64, u64) {
         (0..800).for_each(|_| read_on());
         let page = next.get();
         read_on();
-        while mm.lookup(id, PageNumber(page)).unwrap().is_present() {
+        while mm.space(id).lookup(PageNumber(page)).unwrap().is_present() {
             read_on();
         }
         (0..between).for_each(|_| read_on());
@@ -119,11 +119,11 @@ fn a_page_from_swap_that_comes_back_soon_is_activated() {
         let host = host();
         host.run(config(true), |mm| {
             let keep = with_active(mm, hot);
-            mm.swap_on(2, 512, 5).unwrap();
+            mm.swap().on(2, 512, 5).unwrap();
             let id = anonymous(mm, 1);
             let all = take_free(mm);
             for _ in 0..500 {
-                mm.free_frames(mm.alloc_frames(0, AllocFrom::HERE).unwrap());
+                mm.frames().free(mm.frames().alloc(0, AllocFrom::HERE).unwrap());
                 if is_out(mm, id, AT) {
                     break;
                 }
@@ -169,12 +169,12 @@ fn a_table_that_is_full_forgets_the_oldest() {
 fn saturated(limit: u32) -> (u64, bool) {
     let host = Host::new(Setup { cpus: 2, frames: 768, ..Setup::default() });
     host.run(Config { pageout_limit: limit, ..swapping("linux") }, |mm| {
-        mm.swap_on(DEVICE, 512, 0).unwrap();
+        mm.swap().on(DEVICE, 512, 0).unwrap();
         let id = anonymous(mm, 16);
         let all = take_free(mm);
         let done = Cell::new(false);
         let first = || {
-            mm.free_frames(mm.alloc_frames(0, AllocFrom::HERE).unwrap());
+            mm.frames().free(mm.frames().alloc(0, AllocFrom::HERE).unwrap());
             done.set(true);
         };
         host.place();
@@ -182,7 +182,7 @@ fn saturated(limit: u32) -> (u64, bool) {
             host.on_disk_write.borrow_mut().push_back(Box::new(|mm| mm.platform().stop()));
             assert!(host.resume(), "the device has a page");
             assert!(!done.get());
-            mm.free_frames(mm.alloc_frames(0, AllocFrom::HERE).unwrap());
+            mm.frames().free(mm.frames().alloc(0, AllocFrom::HERE).unwrap());
             done.get()
         });
         host.all_placed();

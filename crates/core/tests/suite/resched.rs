@@ -48,7 +48,7 @@ fn striped(mm: &Mm<'_>) -> SpaceId {
     let id = mm.create_space().unwrap();
     let file = mm.create_file(1).unwrap();
     for n in 0..VMAS {
-        mm.map(id, pages(AT + n, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(AT + n, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
     }
     id
 }
@@ -61,50 +61,52 @@ fn file_pages(mm: &Mm<'_>) -> (SpaceId, quietmm::FileId) {
 }
 
 const ALL: &[(&str, Long)] = &[
-    ("unmap", |mm| range(mm, own(mm), |mm, id| mm.unmap(id, pages(AT, COUNT)))),
+    ("unmap", |mm| range(mm, own(mm), |mm, id| mm.space(id).unmap(pages(AT, COUNT)))),
     ("unmap, tables stay", |mm| {
         let id = own(mm);
-        mm.map(id, pages(AT + COUNT, 512), ANON, Prot::Read).unwrap();
-        mm.map(id, pages(AT - 512, 512), ANON, Prot::Read).unwrap();
-        (0..COUNT).step_by(512).for_each(|n| mm.unmap(id, pages(AT + n, 1)).unwrap());
-        (0..COUNT).step_by(512).for_each(|n| mm.map(id, pages(AT + n, 1), ANON, Prot::Read).unwrap());
-        range(mm, id, |mm, id| mm.unmap(id, pages(AT, COUNT - 256)))
+        mm.space(id).map(pages(AT + COUNT, 512), ANON, Prot::Read).unwrap();
+        mm.space(id).map(pages(AT - 512, 512), ANON, Prot::Read).unwrap();
+        (0..COUNT).step_by(512).for_each(|n| mm.space(id).unmap(pages(AT + n, 1)).unwrap());
+        (0..COUNT).step_by(512).for_each(|n| mm.space(id).map(pages(AT + n, 1), ANON, Prot::Read).unwrap());
+        range(mm, id, |mm, id| mm.space(id).unmap(pages(AT, COUNT - 256)))
     }),
     ("unmap of what was never touched", |mm| {
         let id = mapped(mm, ANON, 1 << 33);
         (0..200).for_each(|n| mm.platform().write(mm, id, AT + (n << 20), n).unwrap());
-        range(mm, id, |mm, id| mm.unmap(id, pages(AT, 1 << 33)))
+        range(mm, id, |mm, id| mm.space(id).unmap(pages(AT, 1 << 33)))
     }),
-    ("unmap of many VMAs", |mm| range(mm, striped(mm), |mm, id| mm.unmap(id, pages(AT, VMAS)))),
-    ("protect", |mm| range(mm, own(mm), |mm, id| mm.protect(id, pages(AT, COUNT), Prot::Read))),
+    ("unmap of many VMAs", |mm| range(mm, striped(mm), |mm, id| mm.space(id).unmap(pages(AT, VMAS)))),
+    ("protect", |mm| range(mm, own(mm), |mm, id| mm.space(id).protect(pages(AT, COUNT), Prot::Read))),
     ("protect of many VMAs", |mm| {
-        range(mm, striped(mm), |mm, id| mm.protect(id, pages(AT, VMAS), Prot::Read))
+        range(mm, striped(mm), |mm, id| mm.space(id).protect(pages(AT, VMAS), Prot::Read))
     }),
-    ("drop", |mm| range(mm, own(mm), |mm, id| mm.advise(id, pages(AT, COUNT), Advice::Drop))),
+    ("drop", |mm| range(mm, own(mm), |mm, id| mm.space(id).advise(pages(AT, COUNT), Advice::Drop))),
     ("advice about many VMAs", |mm| {
-        range(mm, striped(mm), |mm, id| mm.advise(id, pages(AT, VMAS), Advice::Small))
+        range(mm, striped(mm), |mm, id| mm.space(id).advise(pages(AT, VMAS), Advice::Small))
     }),
-    ("move", |mm| range(mm, own(mm), |mm, id| mm.move_range(id, pages(AT, COUNT), PageNumber(TO + COUNT)))),
+    ("move", |mm| {
+        range(mm, own(mm), |mm, id| mm.space(id).move_range(pages(AT, COUNT), PageNumber(TO + COUNT)))
+    }),
     ("move of many VMAs", |mm| {
-        range(mm, striped(mm), |mm, id| mm.move_range(id, pages(AT, VMAS), PageNumber(TO + COUNT)))
+        range(mm, striped(mm), |mm, id| mm.space(id).move_range(pages(AT, VMAS), PageNumber(TO + COUNT)))
     }),
-    ("migrate", |mm| range(mm, own(mm), |mm, id| mm.migrate(id, pages(AT, COUNT), NodeId(1)))),
-    ("fork", |mm| range(mm, own(mm), |mm, id| mm.fork(id))),
-    ("fork of many VMAs", |mm| range(mm, striped(mm), |mm, id| mm.fork(id))),
+    ("migrate", |mm| range(mm, own(mm), |mm, id| mm.space(id).migrate(pages(AT, COUNT), NodeId(1)))),
+    ("fork", |mm| range(mm, own(mm), |mm, id| mm.space(id).fork())),
+    ("fork of many VMAs", |mm| range(mm, striped(mm), |mm, id| mm.space(id).fork())),
     ("destroy_space", |mm| {
         let id = own(mm);
         mm.unload();
-        range(mm, id, |mm, id| mm.destroy_space(id))
+        range(mm, id, |mm, id| mm.space(id).destroy())
     }),
-    ("destroy_space with many VMAs", |mm| range(mm, striped(mm), |mm, id| mm.destroy_space(id))),
+    ("destroy_space with many VMAs", |mm| range(mm, striped(mm), |mm, id| mm.space(id).destroy())),
     ("destroy_file", |mm| {
         let (id, file) = file_pages(mm);
-        mm.unmap(id, pages(AT, COUNT)).unwrap();
-        range(mm, id, |mm, _| mm.destroy_file(file))
+        mm.space(id).unmap(pages(AT, COUNT)).unwrap();
+        range(mm, id, |mm, _| mm.file(file).destroy())
     }),
     ("write_back", |mm| {
         let (id, file) = file_pages(mm);
-        range(mm, id, |mm, _| mm.write_back(file))
+        range(mm, id, |mm, _| mm.file(file).write_back())
     }),
     ("a walk to many", |mm| {
         let file = mm.create_file(1).unwrap();
@@ -112,17 +114,17 @@ const ALL: &[(&str, Long)] = &[
         mm.platform().write(mm, id, AT, 1).unwrap();
         for _ in 0..VMAS {
             let id = mm.create_space().unwrap();
-            mm.map(id, pages(AT, 1), shared(file), Prot::Read).unwrap();
+            mm.space(id).map(pages(AT, 1), shared(file), Prot::Read).unwrap();
         }
-        range(mm, id, |mm, _| mm.write_back(file))
+        range(mm, id, |mm, _| mm.file(file).write_back())
     }),
     ("direct reclaim", |mm| {
         file_pages(mm);
         mm.drain_lru_batch();
-        let held: Vec<_> = std::iter::from_fn(|| mm.alloc_frames(0, AllocFrom::NOW).ok()).collect();
+        let held: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::NOW).ok()).collect();
         // A block of eight does not come together by chance: batch after batch.
         let longest = mm.platform().longest_stretch(|| {
-            mm.alloc_frames(5, AllocFrom::HERE).into_iter().for_each(|block| mm.free_frames(block));
+            mm.frames().alloc(5, AllocFrom::HERE).into_iter().for_each(|block| mm.frames().free(block));
         });
         give_back(mm, held);
         longest
@@ -131,23 +133,23 @@ const ALL: &[(&str, Long)] = &[
         let (id, _) = file_pages(mm);
         mm.drain_lru_batch();
         let inside = showing::frame(mm, id, AT + COUNT / 2);
-        let busy = mm.blocks().filter(|block| block.0 <= inside.0).last().unwrap();
+        let busy = mm.frames().blocks().filter(|block| block.0 <= inside.0).last().unwrap();
         let mut left = None;
         let longest = mm.platform().longest_stretch(|| {
-            left = Some(mm.finish_offline(mm.begin_offline(busy).unwrap()));
+            left = Some(mm.frames().finish_offline(mm.frames().begin_offline(busy).unwrap()));
         });
         match left.unwrap() {
-            Ok(block) => mm.bring_online(block),
-            Err(remains) => mm.cancel_offline(remains.leaving),
+            Ok(block) => mm.frames().bring_online(block),
+            Err(remains) => mm.frames().cancel_offline(remains.leaving),
         }
         longest
     }),
     ("swap_off", |mm| {
-        mm.swap_on(DEVICE, 4096, 0).unwrap();
+        mm.swap().on(DEVICE, 4096, 0).unwrap();
         let id = swapping::anonymous(mm, 2048);
         mm.drain_lru_batch();
         give_back(mm, exhaust(mm));
-        range(mm, id, |mm, _| mm.swap_off(DEVICE))
+        range(mm, id, |mm, _| mm.swap().off(DEVICE))
     }),
 ];
 
@@ -180,9 +182,9 @@ fn a_large_page_is_cleared_in_parts() {
         let host = Host::new(Setup::default());
         host.run(Config { resched_after, ..bare("linux") }, |mm| {
             let id = mapped(mm, ANON, 2048);
-            mm.advise(id, pages(AT, 2048), Advice::Large).unwrap();
+            mm.space(id).advise(pages(AT, 2048), Advice::Large).unwrap();
             let before = host.rescheds.get();
-            mm.fault(id, PageNumber(0x10200).addr(), quietmm::UserAccess::Write).unwrap();
+            mm.space(id).fault(PageNumber(0x10200).addr(), quietmm::UserAccess::Write).unwrap();
             assert_eq!(mm.counter(quietmm::Counter::LargeFault), 1);
             host.rescheds.get() - before
         })
@@ -199,6 +201,6 @@ fn who_gives_way_with_a_spin_lock_held_is_seen() {
         let id = mapped(mm, ANON, 2);
         let lock = SpinLock::<0>::new();
         let _held = lock.lock(mm);
-        mm.unmap(id, pages(AT, 2)).unwrap();
+        mm.space(id).unmap(pages(AT, 2)).unwrap();
     });
 }

@@ -17,7 +17,7 @@ fn ordinary() -> Config {
 
 fn space_with(mm: &Mm<'_>, file: FileId, offset: u64, count: u64) -> SpaceId {
     let id = mm.create_space().unwrap();
-    mm.map(id, pages(AT, count), Backing::File { file, offset }, Prot::ReadWrite).unwrap();
+    mm.space(id).map(pages(AT, count), Backing::File { file, offset }, Prot::ReadWrite).unwrap();
     id
 }
 
@@ -39,7 +39,7 @@ fn cost_of_a_walk(here: u64, elsewhere: u64) -> u32 {
         }
         host.write(mm, first, AT + 4, 1).unwrap();
         let before = host.touches_of(0);
-        assert_eq!(mm.write_back(file), Ok(1));
+        assert_eq!(mm.file(file).write_back(), Ok(1));
         host.touches_of(0) - before
     })
 }
@@ -67,11 +67,11 @@ fn who_comes_and_goes_waits_for_a_part_of_a_walk() {
             // On a stack above the walk's: if that had the lock of the tree, this would wait for ever.
             mm.platform().on(1, || {
                 let new = space_with(mm, file, count.get(), 1);
-                mm.destroy_space(new).unwrap();
+                mm.space(new).destroy().unwrap();
             });
             count.set(count.get() + 1);
         });
-        assert_eq!(mm.write_back(file), Ok(1));
+        assert_eq!(mm.file(file).write_back(), Ok(1));
         assert!(met.get() >= 3, "{} times", met.get());
     });
 }
@@ -85,16 +85,16 @@ fn written_behind_a_walk(broken: Option<Rule>) -> bool {
     host.run(bare("linux"), |mm| {
         let file = mm.create_file(2).unwrap();
         let joins = mapped(mm, shared(file), 2);
-        mm.protect(joins, pages(AT, 1), Prot::Read).unwrap();
+        mm.space(joins).protect(pages(AT, 1), Prot::Read).unwrap();
         host.write(mm, joins, AT + 1, 1).unwrap();
         let other = space_with(mm, file, 0, 2);
-        host.on(1, || mm.switch_to(other).unwrap());
+        host.on(1, || mm.space(other).switch_to().unwrap());
         host.on(1, || host.write(mm, other, AT + 1, 2)).unwrap();
         let joined = Rc::new(Cell::new(false));
         let once = Rc::clone(&joined);
         host.at_cond_resched(move |mm| {
             if !once.replace(true) {
-                mm.protect(joins, pages(AT, 1), Prot::ReadWrite).unwrap();
+                mm.space(joins).protect(pages(AT, 1), Prot::ReadWrite).unwrap();
             }
         });
         let written = Rc::new(Cell::new(false));
@@ -102,7 +102,7 @@ fn written_behind_a_walk(broken: Option<Rule>) -> bool {
         host.on_disk_write.borrow_mut().push_back(Box::new(move |mm| {
             seen.set(mm.platform().on(0, || mm.platform().try_write(AT + 1, 3)));
         }));
-        host.on(1, || assert_eq!(mm.write_back(file), Ok(1)));
+        host.on(1, || assert_eq!(mm.file(file).write_back(), Ok(1)));
         assert!(joined.get());
         assert_eq!(written.get(), host.torn.get() > 0);
         written.get()
@@ -126,8 +126,8 @@ fn a_walk_that_is_overtaken_again_and_again_comes_to_an_end() {
         let (merges, over) = (Cell::new(0), Cell::new(false));
         let merge = || {
             while !over.get() {
-                mm.protect(joins, pages(AT, 1), Prot::Read).unwrap();
-                mm.protect(joins, pages(AT, 1), Prot::ReadWrite).unwrap();
+                mm.space(joins).protect(pages(AT, 1), Prot::Read).unwrap();
+                mm.space(joins).protect(pages(AT, 1), Prot::ReadWrite).unwrap();
                 merges.set(merges.get() + 1);
                 host.stop();
             }
@@ -139,7 +139,7 @@ fn a_walk_that_is_overtaken_again_and_again_comes_to_an_end() {
                     mm.platform().resume();
                 }
             });
-            assert_eq!(mm.write_back(file), Ok(1));
+            assert_eq!(mm.file(file).write_back(), Ok(1));
             host.on_cond_resched.take();
             // From some time on the walk kept the lock.
             assert!((3..10).contains(&merges.get()), "{} merges", merges.get());
@@ -153,9 +153,9 @@ fn a_walk_that_is_overtaken_again_and_again_comes_to_an_end() {
 fn a_walk_comes_by_an_entry_that_a_fork_copies_before_it() {
     let host = Host::new(Setup { cpus: 2, frames: 512, ..Setup::default() });
     host.run(swapping("linux"), |mm| {
-        mm.swap_on(DEVICE, 512, 0).unwrap();
+        mm.swap().on(DEVICE, 512, 0).unwrap();
         let parent = anonymous(mm, 1);
-        let child = mm.fork(parent).unwrap();
+        let child = mm.space(parent).fork().unwrap();
         mm.drain_lru_batch();
         mm.unload();
         // What the fork needs comes back in the middle.
@@ -173,7 +173,7 @@ fn a_walk_comes_by_an_entry_that_a_fork_copies_before_it() {
             {
                 host.on(1, || {
                     give_back(mm, spare);
-                    made.set(Some(mm.fork(child).unwrap()));
+                    made.set(Some(mm.space(child).fork().unwrap()));
                 });
             }
         });
@@ -210,12 +210,12 @@ fn a_page_is_found_wherever_a_move_has_got_to() {
                     assert!(!host.on(0, || host.try_write(AT + page, 1) || host.try_write(TO + page, 1)));
                 }));
             });
-            host.on(1, || mm.write_back(file)).unwrap();
+            host.on(1, || mm.file(file).write_back()).unwrap();
             host.on_disk_write.borrow_mut().clear();
             count.set(count.get() + 1);
             inside.set(false);
         });
-        mm.move_range(id, pages(AT, COUNT), PageNumber(TO)).unwrap();
+        mm.space(id).move_range(pages(AT, COUNT), PageNumber(TO)).unwrap();
         host.on_cond_resched.take();
         assert!(times.get() > 3, "{} times", times.get());
         assert!((0..COUNT).all(|n| host.read(mm, id, TO + n) == Ok(AT + n)));

@@ -5,6 +5,7 @@ use crate::machine;
 use machine::flushing::{AT, cached, shared};
 use machine::race::{at_every_touch, race};
 use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages};
+use quietmm::platform::Cpus;
 use quietmm::{Backing, Config, Counter, Error, PageNumber, Prot, Rule, SpaceId};
 
 #[test]
@@ -13,17 +14,17 @@ fn only_cpus_that_run_in_the_space_are_interrupted() {
     host.run(bare("vanilla"), |mm| {
         let other = shared(mm, 1, &[2]);
         let id = shared(mm, 4, &[0, 1, 3, 4]);
-        host.on(3, || mm.switch_to(other).unwrap());
+        host.on(3, || mm.space(other).switch_to().unwrap());
         host.on(4, || mm.unload());
         host.forget();
-        mm.unmap(id, pages(AT, 4)).unwrap();
+        mm.space(id).unmap(pages(AT, 4)).unwrap();
         assert_eq!((host.interrupts(), host.interrupts_to(1)), (1, 1));
         assert_eq!(mm.counter(Counter::IpisSent), 1);
         assert_eq!((host.flushes(0), host.flushes(1)), ((0, 4), (0, 4)));
         assert_eq!((host.flushes(2), host.flushes(3), host.flushes(4)), ((0, 0), (0, 0), (0, 0)));
         // From outside the space: two that use it would be interrupted, one is left.
         host.forget();
-        host.on(2, || mm.flush_space(id).unwrap());
+        host.on(2, || mm.space(id).flush().unwrap());
         assert_eq!((host.interrupts_to(0), host.interrupts_to(1), host.interrupts()), (1, 1, 2));
         assert_eq!(host.flushes(2), (0, 0), "it does not use the space itself");
     });
@@ -36,13 +37,14 @@ fn a_full_inbox_is_not_rung_twice() {
         host.run(bare("vanilla"), |mm| {
             let id = shared(mm, 4, &[2]);
             host.hold_interrupts.set(held);
-            let ask = move |mm: &Mm<'_>| mm.platform().on(1, || mm.flush_range(id, pages(AT, 1)).unwrap());
+            let ask =
+                move |mm: &Mm<'_>| mm.platform().on(1, || mm.space(id).flush_range(pages(AT, 1)).unwrap());
             if held {
                 // CPU 1 asks while CPU 0 waits for CPU 2, which has not looked yet.
                 host.on_pause.borrow_mut().push_back(Box::new(ask));
-                mm.flush_range(id, pages(AT + 1, 1)).unwrap();
+                mm.space(id).flush_range(pages(AT + 1, 1)).unwrap();
             } else {
-                mm.flush_range(id, pages(AT + 1, 1)).unwrap();
+                mm.space(id).flush_range(pages(AT + 1, 1)).unwrap();
                 ask(mm);
             }
             assert_eq!(host.interrupts(), interrupts);
@@ -59,8 +61,8 @@ fn lazily(broken: Option<Rule>) -> (Result<u64, Error>, u32) {
     host.run(bare("vanilla"), |mm| {
         let id = shared(mm, 4, &[0, 1]);
         host.on(1, || mm.enter_lazy());
-        mm.unmap(id, pages(AT, 2)).unwrap();
-        mm.unmap(id, pages(AT + 2, 1)).unwrap();
+        mm.space(id).unmap(pages(AT, 2)).unwrap();
+        mm.space(id).unmap(pages(AT + 2, 1)).unwrap();
         assert_eq!((host.interrupts(), mm.counter(Counter::LazySkipped)), (0, 2));
         assert!(host.caches(1, AT), "it was left alone");
         host.on(1, || {
@@ -94,7 +96,7 @@ fn a_lazy_cpu_that_missed_nothing_flushes_nothing() {
             mm.leave_lazy();
             assert!(host.caches(1, AT));
             mm.enter_lazy();
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
             assert!(host.caches(1, AT));
         });
         assert_eq!(host.flushes(1), (0, 0));
@@ -110,16 +112,16 @@ fn a_cpu_on_its_way_from_lazy_into_a_space_misses_no_flush() {
     host.run(bare("vanilla"), |mm| {
         let id = shared(mm, 2, &[0, 1]);
         let other = mm.create_space().unwrap();
-        mm.switch_to(other).unwrap();
+        mm.space(other).switch_to().unwrap();
         mm.enter_lazy();
         host.on_load.borrow_mut().push_back(Box::new(move |mm| {
             // CPU 0 has interrupts off and cannot go on in this one thread: where CPU 1 waits for it, it has to be
             // let go without the flush.
             let let_go = |mm: &Mm<'_>| mm.platform().on(0, || mm.serve());
             mm.platform().on_pause.borrow_mut().push_back(Box::new(let_go));
-            mm.platform().on(1, || mm.unmap(id, pages(AT, 1)).unwrap());
+            mm.platform().on(1, || mm.space(id).unmap(pages(AT, 1)).unwrap());
         }));
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         if host.interrupts_to(0) == 0 {
             assert_eq!(host.read(mm, id, AT), Err(Error::NotMapped(PageNumber(AT))));
             assert_eq!(host.read(mm, id, AT + 1), Ok(AT + 1));
@@ -141,7 +143,7 @@ fn up_to_the_ceiling_pages_go_one_by_one() {
         let host = Host::new(Setup { cpus: 2, ..Setup::default() });
         host.run(Config { flush_ceiling: ceiling, ..bare("vanilla") }, |mm| {
             let id = shared(mm, count, &[0, 1]);
-            mm.unmap(id, pages(AT, count)).unwrap();
+            mm.space(id).unmap(pages(AT, count)).unwrap();
             assert_eq!((host.flushes(0), host.flushes(1)), (flushes, flushes), "{count} pages");
             assert_eq!((host.interrupts(), mm.counter(Counter::RemoteFlush)), (1, 1), "one flush");
         });
@@ -154,13 +156,13 @@ fn an_unmap_costs_one_flush_however_many_pages_were_present() {
         let host = Host::new(Setup { cpus: 2, ..Setup::default() });
         host.run(bare("vanilla"), |mm| {
             let id = shared(mm, mapped, &[]);
-            host.on(1, || mm.switch_to(id).unwrap());
+            host.on(1, || mm.space(id).switch_to().unwrap());
             // Spread over the whole range, and over two tables.
             let step = mapped / present.max(1);
             (0..present).for_each(|i| {
                 host.on(1, || host.write(mm, id, AT + i * step, 1).unwrap());
             });
-            mm.unmap(id, pages(AT, mapped)).unwrap();
+            mm.space(id).unmap(pages(AT, mapped)).unwrap();
             assert_eq!(mm.counter(Counter::RemoteFlush), flushes, "{present} pages present");
             assert_eq!(host.interrupts() as u64, flushes);
             assert!((0..mapped).all(|i| !host.caches(1, AT + i)));
@@ -175,14 +177,14 @@ fn reused(broken: Option<Rule>) -> (u64, u32) {
     host.run(bare("vanilla"), |mm| {
         let old = shared(mm, 1, &[1]);
         let aside = mm.create_space().unwrap();
-        host.on(1, || mm.switch_to(aside).unwrap());
-        mm.destroy_space(old).unwrap();
+        host.on(1, || mm.space(aside).switch_to().unwrap());
+        mm.space(old).destroy().unwrap();
         assert_eq!(host.interrupts(), 0, "it does not run there");
         let new = mm.create_space().unwrap();
         assert_eq!(new.index(), old.index(), "the slot is used again");
-        mm.map(new, pages(AT, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(new).map(pages(AT, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
         host.on(1, || {
-            mm.switch_to(new).unwrap();
+            mm.space(new).switch_to().unwrap();
             (host.read(mm, new, AT).unwrap(), host.stale.get())
         })
     })
@@ -200,12 +202,12 @@ fn a_tag_that_missed_nothing_keeps_its_entries() {
     host.run(bare("vanilla"), |mm| {
         let id = shared(mm, 2, &[0]);
         let other = shared(mm, 1, &[0]);
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         assert!(host.caches(0, AT + 1));
-        mm.switch_to(other).unwrap();
-        host.on(1, || mm.unmap(id, pages(AT, 1)).unwrap());
+        mm.space(other).switch_to().unwrap();
+        host.on(1, || mm.space(id).unmap(pages(AT, 1)).unwrap());
         assert_eq!(host.interrupts(), 0, "it runs elsewhere");
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         assert!(!host.caches(0, AT) && !host.caches(0, AT + 1));
     });
 }
@@ -217,7 +219,7 @@ fn ended_under_a_lazy_cpu(broken: Option<Rule>) -> (usize, Option<SpaceId>) {
     host.run(bare("vanilla"), |mm| {
         let id = shared(mm, 4, &[1]);
         host.on(1, || mm.enter_lazy());
-        mm.destroy_space(id).unwrap();
+        mm.space(id).destroy().unwrap();
         (host.interrupts(), host.on(1, || mm.loaded_space()))
     })
 }
@@ -236,8 +238,8 @@ fn a_single_cpu_defers_nothing_and_sends_nothing() {
         host.run(bare(policy), |mm| {
             let (id, _) = cached(mm, 1000, &[0]);
             give_back(mm, exhaust(mm));
-            assert_eq!(mm.lookup(id, PageNumber(AT)).map(|entry| entry.is_present()), Ok(false));
-            mm.destroy_space(id).unwrap();
+            assert_eq!(mm.space(id).lookup(PageNumber(AT)).map(|entry| entry.is_present()), Ok(false));
+            mm.space(id).destroy().unwrap();
             assert_eq!(host.interrupts(), 0);
             assert_eq!((mm.counter(Counter::BatchPages), mm.counter(Counter::RemoteFlush)), (0, 0));
         });
@@ -248,7 +250,6 @@ fn a_single_cpu_defers_nothing_and_sends_nothing() {
 fn a_cpu_that_spins_with_interrupts_off_serves_by_hand() {
     let host = Host::new(Setup { cpus: 2, ..Setup::default() });
     host.run(bare("vanilla"), |mm| {
-        use quietmm::Platform;
         let id = shared(mm, 2, &[0, 1]);
         host.hold_interrupts.set(true);
         // Its interrupt cannot arrive: a kernel that spins on a lock of its own asks the core instead.
@@ -261,7 +262,7 @@ fn a_cpu_that_spins_with_interrupts_off_serves_by_hand() {
             });
         }));
         assert!(host.irqs_off());
-        mm.flush_range(id, pages(AT, 1)).unwrap();
+        mm.space(id).flush_range(pages(AT, 1)).unwrap();
         host.irqs_on();
         assert!(!host.caches(0, AT) && !host.caches(1, AT) && host.caches(1, AT + 1));
     });
@@ -275,7 +276,7 @@ fn a_wait_of_seconds_ends_like_any_other() {
         host.hold_interrupts.set(true);
         // Each look is 2 us later at most: together more nanoseconds than 32 bits hold.
         (0..2_200_000).for_each(|_| host.on_pause.borrow_mut().push_back(Box::new(|_| {})));
-        mm.unmap(id, pages(AT, 1)).unwrap();
+        mm.space(id).unmap(pages(AT, 1)).unwrap();
         assert!(host.on_pause.borrow().is_empty() && !host.caches(1, AT));
     });
 }
@@ -285,8 +286,8 @@ fn who_was_asked_before_is_not_asked_again_for_another() {
     let host = Host::new(Setup { cpus: 3, ..Setup::default() });
     host.run(bare("vanilla"), |mm| {
         let (one, two) = (shared(mm, 1, &[1]), shared(mm, 1, &[2]));
-        mm.flush_space(one).unwrap();
-        mm.flush_space(two).unwrap();
+        mm.space(one).flush().unwrap();
+        mm.space(two).flush().unwrap();
         assert_eq!((host.interrupts_to(1), host.interrupts_to(2)), (1, 1));
         assert_eq!((host.flushes(1), host.flushes(2)), ((1, 0), (1, 0)));
     });
@@ -310,9 +311,9 @@ fn lazy_when_asked(ask: fn(&Mm<'_>, SpaceId)) -> bool {
 
 #[test]
 fn a_lazy_cpu_lets_go_of_the_space_where_tables_go_and_only_there() {
-    assert!(lazy_when_asked(|mm, id| mm.flush_range(id, pages(AT, 1)).unwrap()));
-    assert!(lazy_when_asked(|mm, id| mm.flush_space(id).unwrap()));
-    assert!(!lazy_when_asked(|mm, id| mm.unmap(id, pages(AT, 2)).unwrap()), "its table is freed");
+    assert!(lazy_when_asked(|mm, id| mm.space(id).flush_range(pages(AT, 1)).unwrap()));
+    assert!(lazy_when_asked(|mm, id| mm.space(id).flush().unwrap()));
+    assert!(!lazy_when_asked(|mm, id| mm.space(id).unmap(pages(AT, 2)).unwrap()), "its table is freed");
 }
 
 #[test]
@@ -323,21 +324,21 @@ fn a_range_of_any_length_is_flushed_whole() {
         for bits in [8, 16, 20, 21] {
             for count in [(1 << bits) - 1, 1 << bits, (1 << bits) + 1, (1 << bits) + 5u64] {
                 let id = mm.create_space().unwrap();
-                mm.map(id, pages(AT, count + 8), Backing::Anonymous, Prot::ReadWrite).unwrap();
+                mm.space(id).map(pages(AT, count + 8), Backing::Anonymous, Prot::ReadWrite).unwrap();
                 let some = [0, 1, 4, 5, 100, count / 2, count - 2, count - 1].map(|n| AT + n.min(count - 1));
                 host.on(1, || {
-                    mm.switch_to(id).unwrap();
+                    mm.space(id).switch_to().unwrap();
                     some.iter().for_each(|&page| host.write(mm, id, page, 1).unwrap());
                     host.write(mm, id, AT + count, 1).unwrap();
                 });
                 host.forget();
-                mm.flush_range(id, pages(AT, count)).unwrap();
+                mm.space(id).flush_range(pages(AT, count)).unwrap();
                 for page in some {
                     assert!(!host.caches(1, page), "page {page:#x} of {count}");
                 }
                 assert!(host.flushes(1) == (1, 0) || host.caches(1, AT + count), "and no other");
                 host.on(1, || mm.unload());
-                mm.destroy_space(id).unwrap();
+                mm.space(id).destroy().unwrap();
             }
         }
     });
@@ -354,12 +355,12 @@ fn single_flushes_are_for_who_missed_nothing() {
                 (AT..AT + 4).for_each(|page| host.write(mm, id, page, page).unwrap());
                 mm.enter_lazy();
             });
-            (0..missed).for_each(|n| mm.flush_range(id, pages(AT + n, 1)).unwrap());
+            (0..missed).for_each(|n| mm.space(id).flush_range(pages(AT + n, 1)).unwrap());
             host.forget();
             host.on(1, || mm.leave_lazy());
             assert_eq!(host.flushes(1), (usize::from(missed > 0), 0), "{missed} missed");
             host.forget();
-            mm.flush_range(id, pages(AT + 3, 1)).unwrap();
+            mm.space(id).flush_range(pages(AT + 3, 1)).unwrap();
             assert_eq!(host.flushes(1), (0, 1));
             assert!(!host.caches(1, AT + 3));
         }
@@ -374,27 +375,27 @@ fn the_count_of_flushes_may_pass_any_number_of_bits() {
             let id = shared(mm, 4, &[]);
             let other = mm.create_space().unwrap();
             host.grow_old(mm, id, (1 << bits) - 3);
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
             // Some flushes reach CPU 1 by themselves, some while it is lazy or away under another tag.
             for n in 0..9u64 {
                 host.on(1, || {
-                    mm.switch_to(id).unwrap();
+                    mm.space(id).switch_to().unwrap();
                     assert_eq!(host.write(mm, id, AT + n % 4, n), Ok(()));
                     match n % 3 {
                         1 => mm.enter_lazy(),
-                        2 => mm.switch_to(other).unwrap(),
+                        2 => mm.space(other).switch_to().unwrap(),
                         _ => {}
                     }
                 });
                 host.forget();
                 if n % 2 == 0 {
-                    mm.flush_range(id, pages(AT + n % 4, 1)).unwrap();
+                    mm.space(id).flush_range(pages(AT + n % 4, 1)).unwrap();
                 } else {
-                    mm.flush_space(id).unwrap();
+                    mm.space(id).flush().unwrap();
                 }
                 host.on(1, || {
                     mm.leave_lazy();
-                    mm.switch_to(id).unwrap();
+                    mm.space(id).switch_to().unwrap();
                     assert!(!host.caches(1, AT + n % 4), "2^{bits}, flush {n}");
                 });
             }
@@ -412,7 +413,7 @@ fn who_waits_looks_often_at_first_and_then_every_two_microseconds() {
         host.hold_interrupts.set(true);
         (0..100).for_each(|_| host.on_pause.borrow_mut().push_back(Box::new(|_| {})));
         host.pauses.borrow_mut().clear();
-        mm.flush_space(id).unwrap();
+        mm.space(id).flush().unwrap();
         host.hold_interrupts.set(false);
         let pauses = host.pauses.borrow().clone();
         // An eighth of the time so far, and neither less than 50 ns nor more than 2 us.
@@ -433,7 +434,7 @@ fn a_cpu_that_catches_up_misses_no_flush_that_comes_meanwhile() {
         let host = mm.platform();
         let id = shared(mm, 3, &[0, 1]);
         host.on(0, || mm.enter_lazy());
-        host.on(1, || mm.flush_range(id, pages(AT, 1)).unwrap());
+        host.on(1, || mm.space(id).flush_range(pages(AT, 1)).unwrap());
         // It has missed that. While it comes back it reads ahead, as CPUs do, and then a page goes.
         let ahead = race(
             mm,
@@ -441,7 +442,7 @@ fn a_cpu_that_catches_up_misses_no_flush_that_comes_meanwhile() {
             || _ = mm.leave_lazy(),
             || {
                 let ahead = host.on(0, || host.try_read(AT + 1).is_some());
-                mm.unmap(id, pages(AT + 1, 1)).unwrap();
+                mm.space(id).unmap(pages(AT + 1, 1)).unwrap();
                 ahead
             },
         );

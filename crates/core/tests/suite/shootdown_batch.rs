@@ -20,8 +20,8 @@ fn in_the_window(broken: Option<Rule>, then: impl Fn(&Mm<'_>, SpaceId) + 'static
         let (id, file) = cached(mm, 32, &[1, 2]);
         // What CPU 1 will need is at hand there.
         host.on(1, || {
-            mm.drain_page_list();
-            mm.free_frames(mm.alloc_frames(0, AllocFrom::NOW).unwrap());
+            mm.frames().drain_here();
+            mm.frames().free(mm.frames().alloc(0, AllocFrom::NOW).unwrap());
         });
         let seen = Rc::new(Cell::new(None));
         let result = Rc::clone(&seen);
@@ -33,7 +33,7 @@ fn in_the_window(broken: Option<Rule>, then: impl Fn(&Mm<'_>, SpaceId) + 'static
             result.set(Some((host.caches(2, AT), mm.counter(Counter::DeferredCompleted) - before)));
         });
         let held = exhaust(mm);
-        assert!(mm.cached_pages(file).unwrap() <= 1);
+        assert!(mm.file(file).cached_pages().unwrap() <= 1);
         give_back(mm, held);
         seen.get().expect("the window came")
     })
@@ -41,7 +41,7 @@ fn in_the_window(broken: Option<Rule>, then: impl Fn(&Mm<'_>, SpaceId) + 'static
 
 #[test]
 fn an_unmap_completes_what_reclaim_deferred() {
-    let unmap = |mm: &Mm<'_>, id| mm.unmap(id, pages(AT, 1)).unwrap();
+    let unmap = |mm: &Mm<'_>, id| mm.space(id).unmap(pages(AT, 1)).unwrap();
     assert_eq!(in_the_window(None, unmap), (false, 1));
     assert_eq!(in_the_window(Some(Rule::DeferredBeforeUnmapReturns), unmap), (true, 0));
 }
@@ -51,7 +51,7 @@ fn an_unmap_elsewhere_in_the_space_completes_it_with_its_own_flush() {
     // The range has a page that is present: one flush does for both.
     let unmap = |mm: &Mm<'_>, id| {
         let before = mm.counter(Counter::RemoteFlush);
-        mm.unmap(id, pages(AT, 32)).unwrap();
+        mm.space(id).unmap(pages(AT, 32)).unwrap();
         assert_eq!(mm.counter(Counter::RemoteFlush) - before, 1);
     };
     assert_eq!(in_the_window(None, unmap), (false, 0));
@@ -61,8 +61,8 @@ fn an_unmap_elsewhere_in_the_space_completes_it_with_its_own_flush() {
 fn a_page_that_is_wanted_before_its_flush_is_mapped_again_without_one() {
     // It is still in its cache: what CPU 2 has cached leads to the same frame.
     let refault = |mm: &Mm<'_>, id| {
-        mm.fault(id, PageNumber(AT).addr(), quietmm::UserAccess::Read).unwrap();
-        assert!(mm.lookup(id, PageNumber(AT)).unwrap().is_present());
+        mm.space(id).fault(PageNumber(AT).addr(), quietmm::UserAccess::Read).unwrap();
+        assert!(mm.space(id).lookup(PageNumber(AT)).unwrap().is_present());
     };
     assert_eq!(in_the_window(None, refault), (true, 0));
 }
@@ -78,7 +78,7 @@ fn reclaimed_beside(count: u64, lazy: bool, check: impl FnOnce(&Mm<'_>, SpaceId)
         }
         host.forget();
         give_back(mm, exhaust(mm));
-        assert_eq!(mm.lookup(id, PageNumber(AT)).map(|entry| entry.is_present()), Ok(false));
+        assert_eq!(mm.space(id).lookup(PageNumber(AT)).map(|entry| entry.is_present()), Ok(false));
         check(mm, id);
         host.on(1, || mm.unload());
     });
@@ -111,12 +111,12 @@ fn what_a_batch_has_flushed_no_operation_flushes_again() {
             give_back(mm, exhaust(mm));
             let flushes = host.flushes(1);
             assert_eq!(flushes, (1, 0));
-            mm.unmap(id, pages(AT, 1)).unwrap();
+            mm.space(id).unmap(pages(AT, 1)).unwrap();
             assert_eq!(mm.counter(Counter::DeferredCompleted), 0, "space {n}");
             assert_eq!(host.flushes(1), flushes, "space {n}: nothing was left to flush");
             host.on(1, || mm.unload());
-            mm.destroy_space(id).unwrap();
-            mm.destroy_file(file).unwrap();
+            mm.space(id).destroy().unwrap();
+            mm.file(file).destroy().unwrap();
         }
     });
 }
@@ -129,19 +129,19 @@ fn batches_that_one_flush_answers_cost_one() {
         let files = [mm.create_file(4).unwrap(), mm.create_file(4).unwrap()];
         let id = mm.create_space().unwrap();
         for (at, file) in [AT, AT + 4].into_iter().zip(files) {
-            mm.map(id, pages(at, 4), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+            mm.space(id).map(pages(at, 4), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
         }
         host.on(3, || {
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
             (AT..AT + 8).for_each(|page| host.write(mm, id, page, page).unwrap());
             mm.drain_lru_batch();
         });
         host.forget();
         host.hold_interrupts.set(true);
         host.on_pause.borrow_mut().push_back(Box::new(move |mm| {
-            mm.platform().on(2, || assert_eq!(mm.write_back(files[1]), Ok(4)));
+            mm.platform().on(2, || assert_eq!(mm.file(files[1]).write_back(), Ok(4)));
         }));
-        host.on(1, || assert_eq!(mm.write_back(files[0]), Ok(4)));
+        host.on(1, || assert_eq!(mm.file(files[0]).write_back(), Ok(4)));
         host.hold_interrupts.set(false);
         assert_eq!((host.flushes(3), host.interrupts_to(3)), ((1, 0), 1));
         host.on(3, || mm.unload());
@@ -157,7 +157,7 @@ fn a_lazy_cpu_is_left_alone_by_a_flush_that_completes_anothers() {
         host.when_unmapped(id, AT, move |mm| {
             let host = mm.platform();
             host.forget();
-            mm.platform().on(1, || mm.unmap(id, pages(AT, 1)).unwrap());
+            mm.platform().on(1, || mm.space(id).unmap(pages(AT, 1)).unwrap());
             assert_eq!(mm.counter(Counter::DeferredCompleted), 1);
             assert_eq!(host.interrupts_to(2), 0);
             assert_eq!(host.on(2, || mm.loaded_space()), Some(id));
@@ -180,21 +180,21 @@ fn reasons(host: &Host) -> Vec<FlushReason> {
 fn each_flush_says_why() {
     type Work = fn(&Mm<'_>, SpaceId);
     let cases: [(FlushReason, Work); 9] = [
-        (FlushReason::Asked, |mm, id| mm.flush_range(id, pages(AT, 1)).unwrap()),
-        (FlushReason::Asked, |mm, id| mm.flush_space(id).unwrap()),
-        (FlushReason::Unmap, |mm, id| mm.unmap(id, pages(AT, 1)).unwrap()),
-        (FlushReason::Protect, |mm, id| mm.protect(id, pages(AT, 4), Prot::Read).unwrap()),
-        (FlushReason::Move, |mm, id| mm.move_range(id, pages(AT, 4), PageNumber(AT + 64)).unwrap()),
+        (FlushReason::Asked, |mm, id| mm.space(id).flush_range(pages(AT, 1)).unwrap()),
+        (FlushReason::Asked, |mm, id| mm.space(id).flush().unwrap()),
+        (FlushReason::Unmap, |mm, id| mm.space(id).unmap(pages(AT, 1)).unwrap()),
+        (FlushReason::Protect, |mm, id| mm.space(id).protect(pages(AT, 4), Prot::Read).unwrap()),
+        (FlushReason::Move, |mm, id| mm.space(id).move_range(pages(AT, 4), PageNumber(AT + 64)).unwrap()),
         (FlushReason::Fork, |mm, id| {
-            let child = mm.fork(id).unwrap();
-            mm.destroy_space(child).unwrap();
+            let child = mm.space(id).fork().unwrap();
+            mm.space(child).destroy().unwrap();
         }),
-        (FlushReason::Drop, |mm, id| mm.advise(id, pages(AT, 4), Advice::Drop).unwrap()),
-        (FlushReason::Migrate, |mm, id| _ = mm.migrate(id, pages(AT, 1), NodeId(0)).unwrap()),
+        (FlushReason::Drop, |mm, id| mm.space(id).advise(pages(AT, 4), Advice::Drop).unwrap()),
+        (FlushReason::Migrate, |mm, id| _ = mm.space(id).migrate(pages(AT, 1), NodeId(0)).unwrap()),
         (FlushReason::KernelUnmap, |mm, _| {
             let frames = machine::kernel::frames(mm, 1);
-            let range = mm.vmap(&frames, machine::kernel::BARE, machine::kernel::RW).unwrap();
-            mm.vunmap(range.start).unwrap();
+            let range = mm.vmap().map(&frames, machine::kernel::BARE, machine::kernel::RW).unwrap();
+            mm.vmap().unmap(range.start).unwrap();
             machine::kernel::free(mm, frames);
         }),
     ];
@@ -213,17 +213,17 @@ fn each_flush_says_why() {
     let host = Host::new(Setup { cpus: 2, ..Setup::default() });
     host.run(machine::kernel::kernel("linux", 64), |mm| {
         let frames = machine::kernel::frames(mm, 1);
-        let range = mm.vmap(&frames, machine::kernel::BARE, machine::kernel::RW).unwrap();
-        mm.vunmap(range.start).unwrap();
+        let range = mm.vmap().map(&frames, machine::kernel::BARE, machine::kernel::RW).unwrap();
+        mm.vmap().unmap(range.start).unwrap();
         host.forget();
-        mm.purge_vmap().unwrap();
+        mm.vmap().purge().unwrap();
         assert_eq!(reasons(&host), [FlushReason::Purge]);
         machine::kernel::free(mm, frames);
         // Write-back, reclaim.
         let (id, file) = cached(mm, 4, &[1]);
         host.on(1, || (AT..AT + 4).for_each(|page| host.write(mm, id, page, page).unwrap()));
         host.forget();
-        mm.write_back(file).unwrap();
+        mm.file(file).write_back().unwrap();
         assert_eq!(reasons(&host), [FlushReason::Clean]);
         host.on(1, || (AT..AT + 4).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(page))));
         host.forget();

@@ -21,7 +21,7 @@ fn refused<T: std::fmt::Debug>(mm: &Mm<'_>, error: Error, attempt: impl FnOnce()
 }
 
 fn fault(mm: &Mm<'_>, id: SpaceId, page: u64, access: UserAccess) -> Result<(), Error> {
-    mm.fault(id, PageNumber(page).addr(), access)
+    mm.space(id).fault(PageNumber(page).addr(), access)
 }
 
 #[test]
@@ -30,13 +30,13 @@ fn a_mapping_that_cannot_be_is_refused_and_changes_nothing() {
     host.run(bare("vanilla"), |mm| {
         let id = mm.create_space().unwrap();
         let f = mm.create_file(10).unwrap();
-        mm.map(id, pages(100, 10), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(100, 10), ANON, Prot::ReadWrite).unwrap();
         let end = PageNumber::USER_END.0;
-        let map = |range, backing| move || mm.map(id, range, backing, Prot::ReadWrite);
+        let map = |range, backing| move || mm.space(id).map(range, backing, Prot::ReadWrite);
         for wrong in [pages(5, 0), pages(end, 1), pages(end - 1, 2), pages(u64::MAX, 1), pages(1, u64::MAX)] {
             refused(mm, Error::BadRange, map(wrong, ANON));
-            refused(mm, Error::BadRange, || mm.unmap(id, wrong));
-            refused(mm, Error::BadRange, || mm.flush_range(id, wrong));
+            refused(mm, Error::BadRange, || mm.space(id).unmap(wrong));
+            refused(mm, Error::BadRange, || mm.space(id).flush_range(wrong));
         }
         for (wrong, at) in
             [(pages(100, 10), 100), (pages(90, 11), 100), (pages(109, 5), 109), (pages(16, 1000), 100)]
@@ -52,20 +52,20 @@ fn a_mapping_that_cannot_be_is_refused_and_changes_nothing() {
             refused(mm, Error::NoSuchFile, map(pages(500, 1), file(unknown, 0)));
         }
         for &unknown in &spaces[1..] {
-            refused(mm, Error::NoSuchSpace, || mm.map(unknown, pages(16, 1), ANON, Prot::Read));
-            refused(mm, Error::NoSuchSpace, || mm.unmap(unknown, pages(1, 1)));
-            refused(mm, Error::NoSuchSpace, || mm.switch_to(unknown));
-            refused(mm, Error::NoSuchSpace, || mm.destroy_space(unknown));
-            refused(mm, Error::NoSuchSpace, || mm.flush_space(unknown));
-            refused(mm, Error::NoSuchSpace, || mm.lookup(unknown, PageNumber(1)));
+            refused(mm, Error::NoSuchSpace, || mm.space(unknown).map(pages(16, 1), ANON, Prot::Read));
+            refused(mm, Error::NoSuchSpace, || mm.space(unknown).unmap(pages(1, 1)));
+            refused(mm, Error::NoSuchSpace, || mm.space(unknown).switch_to());
+            refused(mm, Error::NoSuchSpace, || mm.space(unknown).destroy());
+            refused(mm, Error::NoSuchSpace, || mm.space(unknown).flush());
+            refused(mm, Error::NoSuchSpace, || mm.space(unknown).lookup(PageNumber(1)));
             refused(mm, Error::NoSuchSpace, || fault(mm, unknown, 100, UserAccess::Read));
         }
         refused(mm, Error::BadRange, || mm.create_file(0));
         refused(mm, Error::BadRange, || mm.create_file((1 << 40) + 1));
         // The borders themselves are fine.
-        mm.map(id, pages(110, 1), ANON, Prot::Read).unwrap();
-        mm.map(id, pages(16, 84), ANON, Prot::Read).unwrap();
-        mm.map(id, pages(end - 11, 10), file(f, 0), Prot::Read).unwrap();
+        mm.space(id).map(pages(110, 1), ANON, Prot::Read).unwrap();
+        mm.space(id).map(pages(16, 84), ANON, Prot::Read).unwrap();
+        mm.space(id).map(pages(end - 11, 10), file(f, 0), Prot::Read).unwrap();
     });
 }
 
@@ -77,7 +77,7 @@ fn the_first_pages_and_the_last_cannot_be_mapped() {
         let (first, end) = (all.start.0, all.end().0);
         assert_eq!((first, end), (16, PageNumber::USER_END.0 - 1), "64 KiB, and a page");
         let f = mm.create_file(100).unwrap();
-        mm.map(id, pages(100, 4), file(f, 0), Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(100, 4), file(f, 0), Prot::ReadWrite).unwrap();
         for (wrong, at) in [
             (pages(0, 1), 0),
             (pages(1, 1), 1),
@@ -88,28 +88,28 @@ fn the_first_pages_and_the_last_cannot_be_mapped() {
         ] {
             let error = Error::NotMappable(PageNumber(at));
             for backing in [ANON, file(f, 0)] {
-                refused(mm, error, || mm.map(id, wrong, backing, Prot::None));
+                refused(mm, error, || mm.space(id).map(wrong, backing, Prot::None));
             }
             if wrong.pages < 4 {
-                refused(mm, error, || mm.move_range(id, pages(100, wrong.pages), wrong.start));
+                refused(mm, error, || mm.space(id).move_range(pages(100, wrong.pages), wrong.start));
             }
             refused(mm, Error::NotMapped(PageNumber(at)), || fault(mm, id, at, UserAccess::Read));
-            refused(mm, Error::NotMapped(wrong.start), || mm.unmap(id, wrong));
+            refused(mm, Error::NotMapped(wrong.start), || mm.space(id).unmap(wrong));
             assert!(
                 error.to_string().ends_with("programs may map from 0x10000 up to 0x7ffffffff000"),
                 "{error}"
             );
         }
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         for page in [first, end - 1] {
-            mm.map(id, pages(page, 1), ANON, Prot::ReadWrite).unwrap();
+            mm.space(id).map(pages(page, 1), ANON, Prot::ReadWrite).unwrap();
             host.write(mm, id, page, page).unwrap();
         }
-        mm.unmap(id, pages(end - 1, 1)).unwrap();
-        mm.move_range(id, pages(first, 1), PageNumber(end - 1)).unwrap();
+        mm.space(id).unmap(pages(end - 1, 1)).unwrap();
+        mm.space(id).move_range(pages(first, 1), PageNumber(end - 1)).unwrap();
         assert_eq!(host.read(mm, id, end - 1), Ok(first));
         let before = settled(mm).tables;
-        mm.unmap(id, pages(end - 1, 1)).unwrap();
+        mm.space(id).unmap(pages(end - 1, 1)).unwrap();
         assert_eq!(
             settled(mm).tables,
             before - 3,
@@ -132,14 +132,14 @@ fn handles_of_what_was_destroyed_are_refused() {
     host.run(bare("vanilla"), |mm| {
         let id = mm.create_space().unwrap();
         let f = mm.create_file(10).unwrap();
-        mm.map(id, pages(100, 10), file(f, 0), Prot::Read).unwrap();
-        refused(mm, Error::Busy, || mm.destroy_file(f));
-        mm.destroy_space(id).unwrap();
-        mm.destroy_file(f).unwrap();
-        refused(mm, Error::NoSuchSpace, || mm.destroy_space(id));
-        refused(mm, Error::NoSuchSpace, || mm.map(id, pages(100, 1), ANON, Prot::Read));
-        refused(mm, Error::NoSuchFile, || mm.destroy_file(f));
-        refused(mm, Error::NoSuchFile, || mm.cached_pages(f));
+        mm.space(id).map(pages(100, 10), file(f, 0), Prot::Read).unwrap();
+        refused(mm, Error::Busy, || mm.file(f).destroy());
+        mm.space(id).destroy().unwrap();
+        mm.file(f).destroy().unwrap();
+        refused(mm, Error::NoSuchSpace, || mm.space(id).destroy());
+        refused(mm, Error::NoSuchSpace, || mm.space(id).map(pages(100, 1), ANON, Prot::Read));
+        refused(mm, Error::NoSuchFile, || mm.file(f).destroy());
+        refused(mm, Error::NoSuchFile, || mm.file(f).cached_pages());
     });
 }
 
@@ -148,9 +148,9 @@ fn unmap_wants_all_of_its_range_mapped() {
     let host = Host::new(Setup::default());
     host.run(bare("vanilla"), |mm| {
         let id = mm.create_space().unwrap();
-        mm.map(id, pages(100, 10), ANON, Prot::ReadWrite).unwrap();
-        mm.map(id, pages(112, 10), ANON, Prot::ReadWrite).unwrap();
-        mm.switch_to(id).unwrap();
+        mm.space(id).map(pages(100, 10), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(112, 10), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).switch_to().unwrap();
         for page in [100, 109, 112] {
             host.write(mm, id, page, page).unwrap();
         }
@@ -158,15 +158,15 @@ fn unmap_wants_all_of_its_range_mapped() {
         for (wrong, hole) in
             [(pages(100, 22), 110), (pages(99, 3), 99), (pages(115, 10), 122), (pages(50, 1), 50)]
         {
-            refused(mm, Error::NotMapped(PageNumber(hole)), || mm.unmap(id, wrong));
+            refused(mm, Error::NotMapped(PageNumber(hole)), || mm.space(id).unmap(wrong));
         }
         assert_eq!(host.flushes(0), (0, 0), "a refused unmap flushes nothing");
         for page in [100, 109, 112] {
             assert_eq!(host.read(mm, id, page), Ok(page));
         }
         // Neighbours go in one call.
-        mm.map(id, pages(110, 2), ANON, Prot::Read).unwrap();
-        mm.unmap(id, pages(105, 12)).unwrap();
+        mm.space(id).map(pages(110, 2), ANON, Prot::Read).unwrap();
+        mm.space(id).unmap(pages(105, 12)).unwrap();
         assert_eq!(host.read(mm, id, 100), Ok(100));
         for page in 105..117 {
             assert_eq!(host.read(mm, id, page), Err(Error::NotMapped(PageNumber(page))));
@@ -180,22 +180,22 @@ fn a_region_that_is_split_shows_the_same_pages_as_before() {
     let host = Host::new(Setup::default());
     host.run(bare("vanilla"), |mm| {
         let (id, f) = (mm.create_space().unwrap(), mm.create_file(100).unwrap());
-        mm.map(id, pages(1000, 90), file(f, 10), Prot::ReadWrite).unwrap();
-        mm.map(id, pages(2000, 100), file(f, 0), Prot::Read).unwrap();
-        mm.switch_to(id).unwrap();
+        mm.space(id).map(pages(1000, 90), file(f, 10), Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(2000, 100), file(f, 0), Prot::Read).unwrap();
+        mm.space(id).switch_to().unwrap();
         for page in 0..90 {
             host.write(mm, id, 1000 + page, 10 + page).unwrap();
         }
-        mm.unmap(id, pages(1030, 20)).unwrap(); // the middle
-        mm.unmap(id, pages(1000, 5)).unwrap(); // the head
-        mm.unmap(id, pages(1080, 10)).unwrap(); // the tail
+        mm.space(id).unmap(pages(1030, 20)).unwrap(); // the middle
+        mm.space(id).unmap(pages(1000, 5)).unwrap(); // the head
+        mm.space(id).unmap(pages(1080, 10)).unwrap(); // the tail
         for page in 0..90 {
             let gone = page < 5 || (30..50).contains(&page) || page >= 80;
             let want = if gone { Err(Error::NotMapped(PageNumber(1000 + page))) } else { Ok(10 + page) };
             assert_eq!(host.read(mm, id, 1000 + page), want);
             assert_eq!(host.read(mm, id, 2010 + page), Ok(10 + page), "the other mapping is as it was");
         }
-        mm.map(id, pages(1030, 20), ANON, Prot::Read).unwrap();
+        mm.space(id).map(pages(1030, 20), ANON, Prot::Read).unwrap();
         assert_eq!(host.read(mm, id, 1030), Ok(0));
         assert_eq!(host.write(mm, id, 1030, 1), Err(Error::NotPermitted(PageNumber(1030))));
         assert_eq!(host.write(mm, id, 2010, 1), Err(Error::NotPermitted(PageNumber(2010))));
@@ -209,17 +209,17 @@ fn a_fault_outside_every_mapping_is_the_programs() {
     let host = Host::new(Setup::default());
     host.run(bare("vanilla"), |mm| {
         let id = mm.create_space().unwrap();
-        mm.map(id, pages(100, 1), ANON, Prot::Read).unwrap();
+        mm.space(id).map(pages(100, 1), ANON, Prot::Read).unwrap();
         for page in [99, 101, PageNumber::USER_END.0 - 1, PageNumber::USER_END.0, u64::MAX >> 12] {
             refused(mm, Error::NotMapped(PageNumber(page)), || fault(mm, id, page, UserAccess::Read));
         }
         refused(mm, Error::NotPermitted(PageNumber(100)), || fault(mm, id, 100, UserAccess::Write));
         let far = VirtAddr(u64::MAX);
-        refused(mm, Error::NotMapped(far.page()), || mm.fault(id, far, UserAccess::Read));
+        refused(mm, Error::NotMapped(far.page()), || mm.space(id).fault(far, UserAccess::Read));
         fault(mm, id, 100, UserAccess::Read).unwrap();
-        let entry = mm.lookup(id, PageNumber(100)).unwrap();
+        let entry = mm.space(id).lookup(PageNumber(100)).unwrap();
         assert!(entry.is_present() && !entry.has(Entry::WRITABLE));
-        assert_eq!(mm.lookup(id, PageNumber(101)), Ok(Entry::NONE));
+        assert_eq!(mm.space(id).lookup(PageNumber(101)), Ok(Entry::NONE));
     });
 }
 
@@ -228,15 +228,15 @@ fn a_lookup_beyond_user_addresses_is_refused() {
     let host = Host::new(Setup::default());
     host.run(bare("vanilla"), |mm| {
         let id = mm.create_space().unwrap();
-        mm.map(id, pages(100, 1), ANON, Prot::Read).unwrap();
+        mm.space(id).map(pages(100, 1), ANON, Prot::Read).unwrap();
         fault(mm, id, 100, UserAccess::Read).unwrap();
         let end = PageNumber::USER_END.0;
         // The second has the same place in every table as the page that is mapped.
         for beyond in [end, 2 * end + 100, u64::MAX] {
-            refused(mm, Error::BadRange, || mm.lookup(id, PageNumber(beyond)));
+            refused(mm, Error::BadRange, || mm.space(id).lookup(PageNumber(beyond)));
         }
-        assert!(mm.lookup(id, PageNumber(100)).unwrap().is_present());
-        assert_eq!(mm.lookup(id, PageNumber(end - 1)), Ok(Entry::NONE));
+        assert!(mm.space(id).lookup(PageNumber(100)).unwrap().is_present());
+        assert_eq!(mm.space(id).lookup(PageNumber(end - 1)), Ok(Entry::NONE));
     });
 }
 
@@ -256,10 +256,10 @@ fn a_fault_that_runs_out_of_memory_half_way_works_later() {
     let host = Host::new(Setup::default());
     host.run(bare("vanilla"), |mm| {
         let id = mm.create_space().unwrap();
-        mm.map(id, pages(0x1000, 1), ANON, Prot::ReadWrite).unwrap();
-        mm.map(id, pages(1 << 30, 1), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(0x1000, 1), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(1 << 30, 1), ANON, Prot::ReadWrite).unwrap();
         let start = settled(mm);
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         // Three tables and the page: what was made of them stays and is found by the next try.
         for frames in [0, 1, 1, 1] {
             let tried = with_only(mm, frames, || fault(mm, id, 0x1000, UserAccess::Write));
@@ -270,8 +270,8 @@ fn a_fault_that_runs_out_of_memory_half_way_works_later() {
         assert_eq!(with_only(mm, 3, || fault(mm, id, 1 << 30, UserAccess::Write)), Err(Error::OutOfMemory));
         assert_eq!(with_only(mm, 1, || fault(mm, id, 1 << 30, UserAccess::Write)), Ok(()));
         assert_eq!(host.read(mm, id, 0x1000), Ok(7));
-        mm.unmap(id, pages(0x1000, 1)).unwrap();
-        mm.destroy_space(id).unwrap();
+        mm.space(id).unmap(pages(0x1000, 1)).unwrap();
+        mm.space(id).destroy().unwrap();
         assert_eq!(settled(mm).free, start.free + start.tables - 1);
     });
 }
@@ -283,19 +283,19 @@ fn a_file_fault_that_runs_out_of_memory_leaves_nothing_behind() {
         let id = mm.create_space().unwrap();
         // Three levels of index.
         let f = mm.create_file(3 << 20).unwrap();
-        mm.map(id, pages(0x1000, 3 << 20), file(f, 0), Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(0x1000, 3 << 20), file(f, 0), Prot::ReadWrite).unwrap();
         fault(mm, id, 0x1000, UserAccess::Read).unwrap();
-        mm.unmap(id, pages(0x1000, 3 << 20)).unwrap();
-        mm.destroy_file(f).unwrap();
+        mm.space(id).unmap(pages(0x1000, 3 << 20)).unwrap();
+        mm.file(f).destroy().unwrap();
         let start = settled(mm);
         for frames in 0..7 {
             let f = mm.create_file(3 << 20).unwrap();
-            mm.map(id, pages(0x1000, 3 << 20), file(f, 0), Prot::ReadWrite).unwrap();
+            mm.space(id).map(pages(0x1000, 3 << 20), file(f, 0), Prot::ReadWrite).unwrap();
             let tried = with_only(mm, frames, || fault(mm, id, 0x1000, UserAccess::Read));
             assert_eq!(tried, Err(Error::OutOfMemory), "with {frames} frames");
-            assert_eq!(mm.cached_pages(f), Ok(0));
-            mm.unmap(id, pages(0x1000, 3 << 20)).unwrap();
-            mm.destroy_file(f).unwrap();
+            assert_eq!(mm.file(f).cached_pages(), Ok(0));
+            mm.space(id).unmap(pages(0x1000, 3 << 20)).unwrap();
+            mm.file(f).destroy().unwrap();
             assert_eq!(settled(mm), start, "with {frames} frames");
         }
     });
@@ -306,7 +306,7 @@ fn unmapping_a_whole_region_needs_no_memory() {
     let host = Host::new(Setup::default());
     host.run(bare("vanilla"), |mm| {
         let id = mm.create_space().unwrap();
-        let map = |i: u64| mm.map(id, pages(100 + 10 * i, 5), ANON, Prot::ReadWrite).unwrap();
+        let map = |i: u64| mm.space(id).map(pages(100 + 10 * i, 5), ANON, Prot::ReadWrite).unwrap();
         map(0);
         let one_slab = mm.validate().pools;
         let grown = (1..1000).find(|&i| {
@@ -319,12 +319,12 @@ fn unmapping_a_whole_region_needs_no_memory() {
         assert_eq!(two_slabs, one_slab + 1, "every slot of both slabs is in use");
         let held = exhaust(mm);
         // The middle of a VMA would make it two: that takes a slot.
-        refused(mm, Error::OutOfMemory, || mm.unmap(id, pages(132, 1)));
-        mm.unmap(id, pages(120, 5)).unwrap();
-        mm.unmap(id, pages(132, 1)).unwrap();
-        mm.unmap(id, pages(130, 2)).unwrap();
+        refused(mm, Error::OutOfMemory, || mm.space(id).unmap(pages(132, 1)));
+        mm.space(id).unmap(pages(120, 5)).unwrap();
+        mm.space(id).unmap(pages(132, 1)).unwrap();
+        mm.space(id).unmap(pages(130, 2)).unwrap();
         give_back(mm, held);
-        mm.destroy_space(id).unwrap();
+        mm.space(id).destroy().unwrap();
     });
 }
 
@@ -335,21 +335,21 @@ fn a_file_page_is_one_frame_in_every_space_that_shows_it() {
         let f = mm.create_file(4).unwrap();
         let [a, b] = [0x100, 0x900].map(|at| {
             let id = mm.create_space().unwrap();
-            mm.map(id, pages(at, 4), file(f, 0), Prot::ReadWrite).unwrap();
+            mm.space(id).map(pages(at, 4), file(f, 0), Prot::ReadWrite).unwrap();
             id
         });
-        mm.switch_to(a).unwrap();
+        mm.space(a).switch_to().unwrap();
         host.write(mm, a, 0x102, 77).unwrap();
         host.on(1, || {
-            mm.switch_to(b).unwrap();
+            mm.space(b).switch_to().unwrap();
             assert_eq!(host.read(mm, b, 0x902), Ok(77));
             host.write(mm, b, 0x902, 78).unwrap();
         });
         assert_eq!(host.read(mm, a, 0x102), Ok(78));
-        let frame = |id, page| mm.lookup(id, PageNumber(page)).unwrap().frame();
+        let frame = |id, page| mm.space(id).lookup(PageNumber(page)).unwrap().frame();
         assert_eq!(frame(a, 0x102), frame(b, 0x902));
-        assert_eq!((mm.cached_pages(f), mm.validate().file), (Ok(1), 1));
-        mm.unmap(a, pages(0x100, 4)).unwrap();
+        assert_eq!((mm.file(f).cached_pages(), mm.validate().file), (Ok(1), 1));
+        mm.space(a).unmap(pages(0x100, 4)).unwrap();
         assert_eq!(host.on(1, || host.read(mm, b, 0x902)), Ok(78), "the other space keeps it");
     });
 }
@@ -359,11 +359,11 @@ fn a_read_that_the_device_fails_fails_only_that_fault() {
     let host = Host::new(Setup::default());
     host.run(bare("vanilla"), |mm| {
         let (id, f) = (mm.create_space().unwrap(), mm.create_file(4).unwrap());
-        mm.map(id, pages(100, 4), file(f, 0), Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(100, 4), file(f, 0), Prot::ReadWrite).unwrap();
         fault(mm, id, 100, UserAccess::Read).unwrap();
         host.fail_reads.set(true);
         refused(mm, Error::Device, || fault(mm, id, 101, UserAccess::Read));
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         assert_eq!(host.read(mm, id, 100), Ok(0), "what is cached needs no device");
         host.fail_reads.set(false);
         fault(mm, id, 101, UserAccess::Read).unwrap();
@@ -375,14 +375,14 @@ fn a_space_in_which_another_cpu_runs_is_not_destroyed() {
     let host = Host::new(Setup { cpus: 2, ..Setup::default() });
     host.run(bare("vanilla"), |mm| {
         let id = mm.create_space().unwrap();
-        mm.map(id, pages(100, 1), ANON, Prot::ReadWrite).unwrap();
-        mm.switch_to(id).unwrap();
-        host.on(1, || mm.switch_to(id).unwrap());
+        mm.space(id).map(pages(100, 1), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).switch_to().unwrap();
+        host.on(1, || mm.space(id).switch_to().unwrap());
         host.write(mm, id, 100, 5).unwrap();
-        refused(mm, Error::Busy, || mm.destroy_space(id));
+        refused(mm, Error::Busy, || mm.space(id).destroy());
         assert_eq!(host.read(mm, id, 100), Ok(5), "this CPU still runs in it");
         host.on(1, || mm.unload());
-        mm.destroy_space(id).unwrap();
+        mm.space(id).destroy().unwrap();
         assert_eq!(mm.loaded_space(), None);
     });
 }
@@ -393,17 +393,17 @@ fn everything_comes_back_in_the_end() {
         let host = Host::new(Setup { cpus: 3, tags: 4, ..Setup::default() });
         host.run(bare(policy), |mm| {
             let (warm, f) = (mm.create_space().unwrap(), mm.create_file(1).unwrap());
-            mm.map(warm, pages(16, 1), ANON, Prot::Read).unwrap();
-            mm.destroy_file(f).unwrap();
-            mm.destroy_space(warm).unwrap();
+            mm.space(warm).map(pages(16, 1), ANON, Prot::Read).unwrap();
+            mm.file(f).destroy().unwrap();
+            mm.space(warm).destroy().unwrap();
             let start = settled(mm);
             let f = mm.create_file(3000).unwrap();
             let ids: Vec<_> = (0..3).map(|_| mm.create_space().unwrap()).collect();
             for (cpu, &id) in ids.iter().enumerate() {
-                mm.map(id, pages(0x1000, 3000), file(f, 0), Prot::ReadWrite).unwrap();
-                mm.map(id, PageRange::new(PageNumber(1 << 30), 100), ANON, Prot::ReadWrite).unwrap();
+                mm.space(id).map(pages(0x1000, 3000), file(f, 0), Prot::ReadWrite).unwrap();
+                mm.space(id).map(PageRange::new(PageNumber(1 << 30), 100), ANON, Prot::ReadWrite).unwrap();
                 host.on(cpu as u16, || {
-                    mm.switch_to(id).unwrap();
+                    mm.space(id).switch_to().unwrap();
                     (0..1000).for_each(|i| host.write(mm, id, 0x1000 + 3 * i, i).unwrap());
                     (0..100).for_each(|i| host.write(mm, id, (1 << 30) + i, i).unwrap());
                     mm.enter_lazy();
@@ -411,8 +411,8 @@ fn everything_comes_back_in_the_end() {
             }
             give_back(mm, exhaust(mm));
             let pools = mm.validate().pools;
-            ids.iter().for_each(|&id| mm.destroy_space(id).unwrap());
-            mm.destroy_file(f).unwrap();
+            ids.iter().for_each(|&id| mm.space(id).destroy().unwrap());
+            mm.file(f).destroy().unwrap();
             let end = settled(mm);
             assert_eq!(end.free + end.pools, start.free + start.pools);
             assert!(end.pools <= pools, "only pools keep what they have");
@@ -427,21 +427,21 @@ type Late = fn(&Mm<'_>, SpaceId) -> Result<(), Error>;
 #[test]
 fn who_comes_too_late_finds_no_space() {
     let late: [(&str, Late); 5] = [
-        ("destroy", |mm, id| mm.destroy_space(id)),
-        ("map", |mm, id| mm.map(id, pages(AT + 8, 1), ANON, Prot::Read)),
-        ("lookup", |mm, id| mm.lookup(id, PageNumber(AT)).map(|_| ())),
-        ("fork", |mm, id| mm.fork(id).map(|_| ())),
-        ("unmap", |mm, id| mm.unmap(id, pages(AT, 1))),
+        ("destroy", |mm, id| mm.space(id).destroy()),
+        ("map", |mm, id| mm.space(id).map(pages(AT + 8, 1), ANON, Prot::Read)),
+        ("lookup", |mm, id| mm.space(id).lookup(PageNumber(AT)).map(|_| ())),
+        ("fork", |mm, id| mm.space(id).fork().map(|_| ())),
+        ("unmap", |mm, id| mm.space(id).unmap(pages(AT, 1))),
     ];
     for (name, late) in late {
         let (results, _) = everywhere(&Setup { cpus: 2, ..Setup::default() }, None, |mm, n| {
             let host = mm.platform();
             let id = mm.create_space().unwrap();
-            mm.map(id, pages(AT, 1), ANON, Prot::ReadWrite).unwrap();
-            mm.fault(id, PageNumber(AT).addr(), UserAccess::Write).unwrap();
+            mm.space(id).map(pages(AT, 1), ANON, Prot::ReadWrite).unwrap();
+            mm.space(id).fault(PageNumber(AT).addr(), UserAccess::Write).unwrap();
             host.at_touch(0, n, move |mm| {
                 mm.platform().on(1, || {
-                    mm.destroy_space(id).ok();
+                    mm.space(id).destroy().ok();
                 })
             });
             // Who ends the space has to wait for the other: nothing to see.

@@ -17,10 +17,10 @@ const USED: u64 = LARGE + 3;
 fn idle_large(mm: &Mm<'_>) -> SpaceId {
     let host = mm.platform();
     let id = mm.create_space().unwrap();
-    mm.map(id, pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
-    mm.advise(id, pages(LARGE, 512), Advice::Large).unwrap();
-    mm.switch_to(id).unwrap();
-    host.on(1, || mm.switch_to(id).unwrap());
+    mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+    mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
+    mm.space(id).switch_to().unwrap();
+    host.on(1, || mm.space(id).switch_to().unwrap());
     assert_eq!(host.read(mm, id, USED), Ok(0));
     mm.drain_lru_batch();
     host.make_cold(LARGE);
@@ -30,7 +30,7 @@ fn idle_large(mm: &Mm<'_>) -> SpaceId {
 
 /// Makes the large page small.
 fn split(mm: &Mm<'_>, id: SpaceId) {
-    mm.protect(id, pages(LARGE + 100, 50), Prot::Read).unwrap();
+    mm.space(id).protect(pages(LARGE + 100, 50), Prot::Read).unwrap();
 }
 
 fn machine(broken: Option<Rule>) -> Host {
@@ -45,7 +45,7 @@ fn machine(broken: Option<Rule>) -> Host {
 fn reclaimed_in_a_split(broken: Option<Rule>, nth: u32, later: u32) -> Option<(bool, bool)> {
     let host = machine(broken);
     host.run(swapping("linux"), |mm| {
-        mm.swap_on(0, 2048, 0).unwrap();
+        mm.swap().on(0, 2048, 0).unwrap();
         let id = idle_large(mm);
         let mut held = take_free(mm);
         let wrote = Rc::new(Cell::new(None));
@@ -72,7 +72,7 @@ fn reclaimed_in_a_split(broken: Option<Rule>, nth: u32, later: u32) -> Option<(b
             || split(mm, id),
             |_| {
                 host.resume();
-                host.on(1, || mm.alloc_frames(0, AllocFrom::HERE))
+                host.on(1, || mm.frames().alloc(0, AllocFrom::HERE))
             },
         );
         host.all_placed();
@@ -169,7 +169,7 @@ fn small_entries_say_what_the_large_one_said_in_the_end() {
 fn written_in_a_split(policy: &str, guarantees: bool, n: u32) -> Option<(u64, u64)> {
     let host = Host::new(Setup { cpus: 2, guarantees, ..Setup::default() });
     host.run(swapping(policy), |mm| {
-        mm.swap_on(0, 2048, 0).unwrap();
+        mm.swap().on(0, 2048, 0).unwrap();
         let id = idle_large(mm);
         host.on(1, || assert_eq!(host.read(mm, id, USED), Ok(0)));
         host.place();

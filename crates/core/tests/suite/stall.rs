@@ -14,7 +14,7 @@ fn setup(cpus: u32) -> Setup {
 }
 
 fn one_frame(mm: &Mm<'_>) -> Result<Frames, Error> {
-    mm.alloc_frames(0, AllocFrom::HERE)
+    mm.frames().alloc(0, AllocFrom::HERE)
 }
 
 /// A task has sent the last pages that can be reclaimed to their device, which is at work. On CPU `cpu` another one wants a
@@ -22,7 +22,7 @@ fn one_frame(mm: &Mm<'_>) -> Result<Frames, Error> {
 fn while_pages_are_on_their_way(cpus: u32, cpu: u16, device_works: bool) -> (Result<(), Error>, u64) {
     let host = Host::new(setup(cpus));
     host.run(swapping("linux"), |mm| {
-        mm.swap_on(DEVICE, 512, 0).unwrap();
+        mm.swap().on(DEVICE, 512, 0).unwrap();
         let id = anonymous(mm, 4);
         mm.drain_lru_batch();
         let held = take_free(mm);
@@ -71,7 +71,7 @@ fn other_tasks_run_while_one_finds_nothing_on_one_cpu_too() {
             host.at_cond_resched(move |mm| {
                 let (left, frame) = &mut *own.borrow_mut();
                 match *left {
-                    0 => frame.take().into_iter().for_each(|frame| mm.free_frames(frame)),
+                    0 => frame.take().into_iter().for_each(|frame| mm.frames().free(frame)),
                     _ => *left -= 1,
                 }
             });
@@ -90,7 +90,7 @@ fn who_is_told_that_no_memory_comes_does_without_at_once() {
     host.run(config, |mm| {
         let mut held: Vec<_> = std::iter::from_fn(|| one_frame(mm).ok()).collect();
         assert_eq!(mm.counter(Counter::OutOfMemory), 1, "once for the one that failed");
-        assert_eq!(mm.free_frame_count(), 64, "what is kept free is still there");
+        assert_eq!(mm.frames().available(), 64, "what is kept free is still there");
         for more in 1..4 {
             assert_eq!(one_frame(mm).unwrap_err(), Error::OutOfMemory);
             assert_eq!(mm.counter(Counter::OutOfMemory), 1 + more);
@@ -98,12 +98,17 @@ fn who_is_told_that_no_memory_comes_does_without_at_once() {
         give_back(mm, held.split_off(held.len() - 32));
         // A fault that needs tables and a page is one failure, too.
         let id = mm.create_space().unwrap();
-        mm.map(id, machine::pages(AT, 8), quietmm::Backing::Anonymous, quietmm::Prot::ReadWrite).unwrap();
+        mm.space(id)
+            .map(machine::pages(AT, 8), quietmm::Backing::Anonymous, quietmm::Prot::ReadWrite)
+            .unwrap();
         held.extend(std::iter::from_fn(|| one_frame(mm).ok()));
         let before = mm.counter(Counter::OutOfMemory);
-        assert_eq!(mm.fault(id, quietmm::PageNumber(AT).addr(), UserAccess::Write), Err(Error::OutOfMemory));
+        assert_eq!(
+            mm.space(id).fault(quietmm::PageNumber(AT).addr(), UserAccess::Write),
+            Err(Error::OutOfMemory)
+        );
         assert_eq!(mm.counter(Counter::OutOfMemory) - before, 1);
-        mm.destroy_space(id).unwrap();
+        mm.space(id).destroy().unwrap();
         give_back(mm, held);
         let end = settled(mm);
         assert_eq!((end.broken, end.kernel, end.anon), (None, 0, 0));
@@ -122,7 +127,7 @@ fn asked(order: u8, answer: fn(&Mm<'_>, &mut Vec<Frames>, u64) -> bool) -> (u64,
             count.set(count.get() + 1);
             answer(mm, &mut own.borrow_mut(), count.get())
         }));
-        let got = mm.alloc_frames(order, AllocFrom::HERE);
+        let got = mm.frames().alloc(order, AllocFrom::HERE);
         let had = got.is_ok();
         give_back(mm, got.into_iter().collect());
         give_back(mm, held.take());
@@ -141,8 +146,8 @@ fn who_is_told_for_ever_that_memory_comes_gives_up_in_the_end() {
 fn as_long_as_something_is_freed_a_victim_is_believed_in() {
     // Each time a frame is freed, and gone again before the task looks.
     let freed: fn(&Mm<'_>, &mut Vec<Frames>, u64) -> bool = |mm, held, asked| {
-        mm.free_frames(held.pop().unwrap());
-        held.push(mm.alloc_frames(0, AllocFrom::NOW).unwrap());
+        mm.frames().free(held.pop().unwrap());
+        held.push(mm.frames().alloc(0, AllocFrom::NOW).unwrap());
         asked < 50
     };
     assert_eq!(asked(0, freed), (50, 50 * 16, false));
@@ -155,7 +160,7 @@ fn as_long_as_something_is_freed_a_victim_is_believed_in() {
 fn what_a_victim_frees_is_found() {
     let late = |mm: &Mm<'_>, held: &mut Vec<Frames>, asked| {
         if asked == 5 {
-            mm.free_frames(held.pop().unwrap());
+            mm.frames().free(held.pop().unwrap());
         }
         true
     };

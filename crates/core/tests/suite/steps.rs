@@ -25,11 +25,7 @@ const STEPS: [&str; 15] = [
 /// Functions with such a step and no rule of their own, and why.
 const WITHOUT: &[(&str, &str, &str)] = &[
     ("hotplug/mod.rs", "note_presence", "before any CPU but this one uses the manager"),
-    (
-        "space/map.rs",
-        "destroy_space",
-        "its flush is for lazy CPUs only, and asks `tables-to-lazy` in `tlb::flush`",
-    ),
+    ("space/map.rs", "destroy", "its flush is for lazy CPUs only, and asks `tables-to-lazy` in `tlb::flush`"),
     (
         "space/parked.rs",
         "park",

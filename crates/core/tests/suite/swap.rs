@@ -15,14 +15,14 @@ fn swapping(policy: &str) -> Config {
 
 /// A space with `count` anonymous pages, each written with its number, on a machine with a swap device of 1024 pages.
 fn written(mm: &Mm<'_>, count: u64) -> SpaceId {
-    mm.swap_on(DEVICE, 1024, 0).unwrap();
+    mm.swap().on(DEVICE, 1024, 0).unwrap();
     anonymous(mm, count)
 }
 
 fn anonymous(mm: &Mm<'_>, count: u64) -> SpaceId {
     let id = mm.create_space().unwrap();
-    mm.map(id, pages(AT, count), Backing::Anonymous, Prot::ReadWrite).unwrap();
-    mm.switch_to(id).unwrap();
+    mm.space(id).map(pages(AT, count), Backing::Anonymous, Prot::ReadWrite).unwrap();
+    mm.space(id).switch_to().unwrap();
     for page in AT..AT + count {
         mm.platform().write(mm, id, page, page).unwrap();
     }
@@ -38,16 +38,16 @@ fn squeeze(mm: &Mm<'_>) {
 }
 
 fn swapped(mm: &Mm<'_>, id: SpaceId, page: u64) -> bool {
-    mm.lookup(id, PageNumber(page)).unwrap().is_swapped()
+    mm.space(id).lookup(PageNumber(page)).unwrap().is_swapped()
 }
 
 fn read(mm: &Mm<'_>, id: SpaceId, page: u64) -> Result<u64, Error> {
-    mm.switch_to(id).unwrap();
+    mm.space(id).switch_to().unwrap();
     mm.platform().read(mm, id, page)
 }
 
 fn write(mm: &Mm<'_>, id: SpaceId, page: u64, value: u64) -> Result<(), Error> {
-    mm.switch_to(id).unwrap();
+    mm.space(id).switch_to().unwrap();
     mm.platform().write(mm, id, page, value)
 }
 
@@ -76,9 +76,9 @@ fn pages_go_out_and_come_back_whole() {
             squeeze(mm);
             assert_eq!((mm.counter(Counter::PswpOut), read(mm, id, AT + 3)), (65, Ok(1)));
             sound(mm);
-            mm.unmap(id, pages(AT, 64)).unwrap();
+            mm.space(id).unmap(pages(AT, 64)).unwrap();
             assert_eq!((settled(mm).swapped, settled(mm).anon, settled(mm).broken), (0, 0, None));
-            mm.swap_off(DEVICE).unwrap();
+            mm.swap().off(DEVICE).unwrap();
         });
     }
 }
@@ -99,20 +99,20 @@ fn without_a_device_or_without_swap_anonymous_pages_stay() {
 #[test]
 fn a_device_is_asked_for_once_and_only_where_swap_is() {
     let host = Host::new(Setup::default());
-    host.run(bare("linux"), |mm| assert_eq!(mm.swap_on(0, 512, 0), Err(Error::NoSwap)));
+    host.run(bare("linux"), |mm| assert_eq!(mm.swap().on(0, 512, 0), Err(Error::NoSwap)));
     let host = Host::new(Setup::default());
     host.run(swapping("linux"), |mm| {
-        assert_eq!(mm.swap_on(0, 511, 0), Err(Error::BadRange));
-        assert_eq!(mm.swap_on(0, 1 << 40, 0), Err(Error::BadRange));
-        assert_eq!(mm.swap_off(0), Err(Error::NoSuchSwapDevice));
-        assert_eq!(mm.swap_on(0, 512, 0), Ok(()));
-        assert_eq!(mm.swap_on(0, 512, 0), Err(Error::NoSuchSwapDevice));
+        assert_eq!(mm.swap().on(0, 511, 0), Err(Error::BadRange));
+        assert_eq!(mm.swap().on(0, 1 << 40, 0), Err(Error::BadRange));
+        assert_eq!(mm.swap().off(0), Err(Error::NoSuchSwapDevice));
+        assert_eq!(mm.swap().on(0, 512, 0), Ok(()));
+        assert_eq!(mm.swap().on(0, 512, 0), Err(Error::NoSuchSwapDevice));
         for device in 1..16 {
-            assert_eq!(mm.swap_on(device, 512, 0), Ok(()));
+            assert_eq!(mm.swap().on(device, 512, 0), Ok(()));
         }
-        assert_eq!(mm.swap_on(16, 512, 0), Err(Error::TooMany));
-        assert_eq!(mm.swap_off(3), Ok(()));
-        assert_eq!(mm.swap_on(16, 512, 0), Ok(()), "in the place of the one that is off");
+        assert_eq!(mm.swap().on(16, 512, 0), Err(Error::TooMany));
+        assert_eq!(mm.swap().off(3), Ok(()));
+        assert_eq!(mm.swap().on(16, 512, 0), Ok(()), "in the place of the one that is off");
         sound(mm);
     });
 }
@@ -123,7 +123,7 @@ fn fork_shares_what_is_out_and_the_last_one_frees_the_slot() {
     host.run(swapping("linux"), |mm| {
         let a = written(mm, 32);
         squeeze(mm);
-        let b = mm.fork(a).unwrap();
+        let b = mm.space(a).fork().unwrap();
         assert_eq!(settled(mm).swapped, 64);
         assert_eq!((read(mm, a, AT), read(mm, b, AT)), (Ok(AT), Ok(AT)));
         // Both have the page; who writes gets a copy.
@@ -137,12 +137,12 @@ fn fork_shares_what_is_out_and_the_last_one_frees_the_slot() {
         squeeze(mm);
         assert_eq!((read(mm, a, AT), read(mm, b, AT), read(mm, b, AT + 1)), (Ok(AT), Ok(1), Ok(2)));
         sound(mm);
-        mm.switch_to(a).unwrap();
-        mm.destroy_space(b).unwrap();
+        mm.space(a).switch_to().unwrap();
+        mm.space(b).destroy().unwrap();
         assert!((AT..AT + 32).all(|page| read(mm, a, page) == Ok(page)));
-        mm.unmap(a, pages(AT, 32)).unwrap();
+        mm.space(a).unmap(pages(AT, 32)).unwrap();
         sound(mm);
-        mm.swap_off(DEVICE).unwrap();
+        mm.swap().off(DEVICE).unwrap();
         assert_eq!(settled(mm).broken, None);
     });
 }
@@ -155,7 +155,7 @@ fn what_was_written_before_a_fork_is_not_lost_with_the_copy() {
         squeeze(mm);
         // Read back, its slot kept; then changed, and shared.
         write(mm, a, AT, 5).unwrap();
-        let b = mm.fork(a).unwrap();
+        let b = mm.space(a).fork().unwrap();
         write(mm, a, AT, 6).unwrap();
         squeeze(mm);
         assert_eq!((read(mm, a, AT), read(mm, b, AT)), (Ok(6), Ok(5)));
@@ -168,10 +168,10 @@ fn pages_are_found_where_they_were_moved() {
     let host = Host::new(Setup::default());
     host.run(swapping("linux"), |mm| {
         let id = written(mm, 32);
-        mm.move_range(id, pages(AT + 8, 8), PageNumber(0x9000)).unwrap();
+        mm.space(id).move_range(pages(AT + 8, 8), PageNumber(0x9000)).unwrap();
         squeeze(mm);
         assert!((0x9000..0x9008).all(|page| swapped(mm, id, page)), "the reverse map has found them");
-        mm.move_range(id, pages(0x9004, 4), PageNumber(0xa000)).unwrap();
+        mm.space(id).move_range(pages(0x9004, 4), PageNumber(0xa000)).unwrap();
         assert!((0..4).all(|i| read(mm, id, 0x9000 + i) == Ok(AT + 8 + i)));
         assert!((0..4).all(|i| read(mm, id, 0xa000 + i) == Ok(AT + 12 + i)));
         assert!((0..8).all(|i| read(mm, id, AT + i) == Ok(AT + i)));
@@ -185,13 +185,13 @@ fn rights_and_advice_hold_for_what_is_out() {
     host.run(swapping("linux"), |mm| {
         let id = written(mm, 32);
         squeeze(mm);
-        mm.protect(id, pages(AT, 8), Prot::Read).unwrap();
+        mm.space(id).protect(pages(AT, 8), Prot::Read).unwrap();
         assert_eq!(read(mm, id, AT), Ok(AT));
         assert_eq!(write(mm, id, AT, 1), Err(Error::NotPermitted(PageNumber(AT))));
-        mm.advise(id, pages(AT + 8, 8), Advice::Drop).unwrap();
+        mm.space(id).advise(pages(AT + 8, 8), Advice::Drop).unwrap();
         assert!((AT + 8..AT + 16).all(|page| read(mm, id, page) == Ok(0)));
         // A node is no place for what is out; the call leaves it there.
-        mm.migrate(id, pages(AT, 32), NodeId(0)).unwrap();
+        mm.space(id).migrate(pages(AT, 32), NodeId(0)).unwrap();
         assert!((AT + 16..AT + 32).all(|page| read(mm, id, page) == Ok(page)));
         sound(mm);
     });
@@ -201,15 +201,15 @@ fn rights_and_advice_hold_for_what_is_out() {
 fn copies_of_a_files_pages_go_to_swap_and_the_file_stays_as_it_was() {
     let host = Host::new(Setup::default());
     host.run(swapping("linux"), |mm| {
-        mm.swap_on(DEVICE, 1024, 0).unwrap();
+        mm.swap().on(DEVICE, 1024, 0).unwrap();
         let (id, file) = (mm.create_space().unwrap(), mm.create_file(16).unwrap());
-        mm.map(id, pages(AT, 16), Backing::Private { file, offset: 0 }, Prot::ReadWrite).unwrap();
-        mm.switch_to(id).unwrap();
+        mm.space(id).map(pages(AT, 16), Backing::Private { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        mm.space(id).switch_to().unwrap();
         (AT..AT + 8).for_each(|page| write(mm, id, page, page).unwrap());
         (AT + 8..AT + 16).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(0)));
         mm.drain_lru_batch();
         squeeze(mm);
-        assert_eq!((mm.counter(Counter::PswpOut), mm.cached_pages(file)), (8, Ok(0)));
+        assert_eq!((mm.counter(Counter::PswpOut), mm.file(file).cached_pages()), (8, Ok(0)));
         assert!((AT..AT + 8).all(|page| read(mm, id, page) == Ok(page)));
         assert!((AT + 8..AT + 16).all(|page| read(mm, id, page) == Ok(0)));
         sound(mm);
@@ -220,8 +220,8 @@ fn copies_of_a_files_pages_go_to_swap_and_the_file_stays_as_it_was() {
 fn a_full_device_takes_no_more_and_the_next_one_does() {
     let host = Host::new(Setup { frames: 2048, ..Setup::default() });
     host.run(swapping("linux"), |mm| {
-        mm.swap_on(1, 512, 5).unwrap();
-        mm.swap_on(2, 512, 1).unwrap();
+        mm.swap().on(1, 512, 5).unwrap();
+        mm.swap().on(2, 512, 1).unwrap();
         let id = anonymous(mm, 1200);
         squeeze(mm);
         let of = |device| (0..512).filter(|&block| host.kept(Store::Swap(device), block).is_some()).count();
@@ -237,7 +237,7 @@ fn a_device_of_higher_priority_is_filled_first_whichever_came_first() {
     let host = Host::new(Setup { frames: 2048, ..Setup::default() });
     host.run(swapping("linux"), |mm| {
         for (device, priority) in [(1, -2), (2, 5), (3, 1)] {
-            mm.swap_on(device, 512, priority).unwrap();
+            mm.swap().on(device, 512, priority).unwrap();
         }
         anonymous(mm, 700);
         squeeze(mm);
@@ -250,7 +250,7 @@ fn a_device_of_higher_priority_is_filled_first_whichever_came_first() {
 fn devices_of_equal_priority_share() {
     let host = Host::new(Setup { frames: 2048, ..Setup::default() });
     host.run(swapping("linux"), |mm| {
-        (0..4).for_each(|device| mm.swap_on(device, 512, 0).unwrap());
+        (0..4).for_each(|device| mm.swap().on(device, 512, 0).unwrap());
         anonymous(mm, 512);
         squeeze(mm);
         let of = |device| (0..512).filter(|&block| host.kept(Store::Swap(device), block).is_some()).count();
@@ -296,9 +296,9 @@ fn a_page_that_cannot_be_read_fails_its_fault_and_no_other() {
         squeeze(mm);
         host.fail_reads.set(true);
         assert!(read(mm, id, AT).is_err());
-        mm.advise(id, pages(AT, 1), Advice::Drop).unwrap();
+        mm.space(id).advise(pages(AT, 1), Advice::Drop).unwrap();
         assert_eq!(read(mm, id, AT), Ok(0));
-        mm.unmap(id, pages(AT, 16)).unwrap();
+        mm.space(id).unmap(pages(AT, 16)).unwrap();
         sound(mm);
     });
 }
@@ -308,24 +308,24 @@ fn a_device_that_goes_off_gives_everything_back() {
     let host = Host::new(Setup { frames: 2048, ..Setup::default() });
     host.run(swapping("linux"), |mm| {
         let a = written(mm, 64);
-        let b = mm.fork(a).unwrap();
-        mm.protect(a, pages(AT + 10, 4), Prot::None).unwrap();
+        let b = mm.space(a).fork().unwrap();
+        mm.space(a).protect(pages(AT + 10, 4), Prot::None).unwrap();
         squeeze(mm);
         assert_eq!(read(mm, a, AT), Ok(AT));
         host.fail_reads.set(true);
-        assert!(matches!(mm.swap_off(DEVICE), Err(Error::SwapDevice(_))), "not what it cannot read");
+        assert!(matches!(mm.swap().off(DEVICE), Err(Error::SwapDevice(_))), "not what it cannot read");
         host.fail_reads.set(false);
-        assert_eq!(mm.swap_off(DEVICE), Ok(()));
+        assert_eq!(mm.swap().off(DEVICE), Ok(()));
         assert!(!host.pauses.borrow().contains(&1000), "nobody works on its pages: nothing is waited for");
         assert_eq!(settled(mm).swapped, 0);
         sound(mm);
         assert_eq!(write(mm, b, AT + 1, 9), Ok(()));
-        mm.protect(a, pages(AT + 10, 4), Prot::ReadWrite).unwrap();
+        mm.space(a).protect(pages(AT + 10, 4), Prot::ReadWrite).unwrap();
         assert!((AT..AT + 64).all(|page| read(mm, a, page) == Ok(page)));
         assert_eq!((read(mm, b, AT + 1), read(mm, b, AT + 2)), (Ok(9), Ok(AT + 2)));
         squeeze(mm);
         assert_eq!(settled(mm).swapped, 0, "nothing goes there any more");
-        assert_eq!(mm.swap_on(DEVICE, 1024, 0), Ok(()));
+        assert_eq!(mm.swap().on(DEVICE, 1024, 0), Ok(()));
         squeeze(mm);
         assert!(settled(mm).swapped > 0);
         sound(mm);
@@ -340,7 +340,7 @@ fn a_batch_costs_an_interrupt_a_cpu_for_dirty_pages_too() {
             let id = written(mm, 128);
             for cpu in [1, 2] {
                 host.on(cpu, || {
-                    mm.switch_to(id).unwrap();
+                    mm.space(id).switch_to().unwrap();
                     (AT..AT + 128).for_each(|page| write(mm, id, page, page).unwrap());
                 });
             }
@@ -379,7 +379,7 @@ fn a_page_that_was_read_ahead_counts_once_however_many_want_it() {
     let host = Host::new(Setup { frames: 1024, ..Setup::default() });
     host.run(swapping("linux"), |mm| {
         let id = written(mm, 64);
-        let children = [(); 3].map(|()| mm.fork(id).unwrap());
+        let children = [(); 3].map(|()| mm.space(id).fork().unwrap());
         squeeze(mm);
         for space in [id].into_iter().chain(children) {
             assert!((AT..AT + 64).all(|page| read(mm, space, page) == Ok(page)));
@@ -395,12 +395,12 @@ fn a_page_that_was_read_ahead_counts_once_however_many_want_it() {
 fn more_than_memory_and_swap_together_is_out_of_memory() {
     let host = Host::new(Setup { frames: 1024, ..Setup::default() });
     host.run(swapping("linux"), |mm| {
-        mm.swap_on(DEVICE, 512, 0).unwrap();
+        mm.swap().on(DEVICE, 512, 0).unwrap();
         let id = mm.create_space().unwrap();
-        mm.map(id, pages(AT, 4096), Backing::Anonymous, Prot::ReadWrite).unwrap();
-        mm.switch_to(id).unwrap();
+        mm.space(id).map(pages(AT, 4096), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(id).switch_to().unwrap();
         let refused = (AT..AT + 4096).find(|&page| host.write(mm, id, page, page).is_err()).unwrap();
-        let (kept, frames) = (refused - AT, mm.free_frame_count());
+        let (kept, frames) = (refused - AT, mm.frames().available());
         assert_eq!(host.write(mm, id, refused, 1), Err(Error::OutOfMemory));
         assert!(kept > 512 + 900 && frames < 8, "{kept} pages fit, {frames} frames are free");
         sound(mm);
@@ -408,7 +408,7 @@ fn more_than_memory_and_swap_together_is_out_of_memory() {
         assert!((AT..refused).all(|page| read(mm, id, page)
             == if swapped(mm, id, page) { Err(Error::OutOfMemory) } else { Ok(page) }));
         // With a little room all of it goes round.
-        mm.unmap(id, pages(refused - 32, 4096 - kept + 32)).unwrap();
+        mm.space(id).unmap(pages(refused - 32, 4096 - kept + 32)).unwrap();
         assert!((AT..refused - 32).all(|page| read(mm, id, page) == Ok(page)));
         assert!((AT..refused - 32).rev().all(|page| read(mm, id, page) == Ok(page)));
         sound(mm);
@@ -426,29 +426,29 @@ fn the_numbers_of_devices_that_have_gone_are_used_again() {
             squeeze(mm);
             assert!((AT..AT + 64).all(|page| read(mm, id, page) == Ok(page)));
             squeeze(mm);
-            devices.iter().for_each(|&device| mm.swap_off(device).unwrap());
+            devices.iter().for_each(|&device| mm.swap().off(device).unwrap());
             assert!((AT..AT + 64).all(|page| read(mm, id, page) == Ok(page)));
             mm.unload();
-            mm.destroy_space(id).unwrap();
+            mm.space(id).destroy().unwrap();
             sound(mm);
         };
         for clusters in 1..=40 {
-            assert_eq!(mm.swap_on(DEVICE, 512 * clusters, 0), Ok(()), "{clusters} clusters");
+            assert_eq!(mm.swap().on(DEVICE, 512 * clusters, 0), Ok(()), "{clusters} clusters");
             at_work(&[DEVICE]);
         }
         let most = settled(mm).pools;
         for (one, two) in [(8, 32), (30, 10), (20, 20), (1, 39)] {
-            mm.swap_on(1, 512 * one, 0).unwrap();
-            mm.swap_on(2, 512 * two, 0).unwrap();
+            mm.swap().on(1, 512 * one, 0).unwrap();
+            mm.swap().on(2, 512 * two, 0).unwrap();
             at_work(&[2, 1]);
         }
         // A hole between two that stay is filled.
-        (1..=3).for_each(|device| mm.swap_on(device, 512, 0).unwrap());
-        mm.swap_off(2).unwrap();
-        mm.swap_on(4, 512 * 2, 0).unwrap();
-        mm.swap_on(5, 512, 0).unwrap();
+        (1..=3).for_each(|device| mm.swap().on(device, 512, 0).unwrap());
+        mm.swap().off(2).unwrap();
+        mm.swap().on(4, 512 * 2, 0).unwrap();
+        mm.swap().on(5, 512, 0).unwrap();
         at_work(&[1, 3, 4, 5]);
-        mm.swap_on(DEVICE, 512 * 40, 0).unwrap();
+        mm.swap().on(DEVICE, 512 * 40, 0).unwrap();
         at_work(&[DEVICE]);
         assert_eq!(settled(mm).pools, most, "no more frames than the largest needs");
     });
@@ -458,11 +458,11 @@ fn the_numbers_of_devices_that_have_gone_are_used_again() {
 fn a_slot_is_kept_for_a_page_that_comes_back_while_at_most_half_are_in_use() {
     let left = |count: u64| {
         Host::new(Setup::default()).run(swapping("linux"), |mm| {
-            mm.swap_on(DEVICE, 512, 0).unwrap();
+            mm.swap().on(DEVICE, 512, 0).unwrap();
             let id = anonymous(mm, count);
             squeeze(mm);
             assert_eq!(read(mm, id, AT), Ok(AT));
-            mm.swap_usage().used
+            mm.swap().usage().used
         })
     };
     assert_eq!([left(255), left(256), left(257), left(300)], [255, 256, 256, 299]);

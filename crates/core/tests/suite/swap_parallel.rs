@@ -34,7 +34,7 @@ fn access(mm: &Mm<'_>, id: SpaceId, at: PageNumber, write: Option<u64>) -> u64 {
         if let Some(value) = mm.platform().access(at, write) {
             return value;
         }
-        match mm.fault(id, at.addr(), kind) {
+        match mm.space(id).fault(at.addr(), kind) {
             Ok(()) | Err(Error::OutOfMemory) => {}
             // Another CPU's, which it is about to map again.
             Err(Error::NotMapped(_)) => {}
@@ -46,17 +46,17 @@ fn access(mm: &Mm<'_>, id: SpaceId, at: PageNumber, write: Option<u64>) -> u64 {
 }
 
 fn first(mm: &Mm<'_>, cpus: u16) -> Shared {
-    mm.swap_on(0, 1024, 0).unwrap();
-    mm.swap_on(1, 1024, 0).unwrap();
+    mm.swap().on(0, 1024, 0).unwrap();
+    mm.swap().on(1, 1024, 0).unwrap();
     let space = mm.create_space().unwrap();
     for cpu in 0..cpus {
         let own = PageRange::new(page(cpu, 0), PAGES);
-        mm.map(space, own, Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(space).map(own, Backing::Anonymous, Prot::ReadWrite).unwrap();
     }
-    let mut held: Vec<_> = std::iter::from_fn(|| mm.alloc_frames(0, AllocFrom::NOW).ok()).collect();
+    let mut held: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::NOW).ok()).collect();
     held.split_off(held.len() - MEMORY * usize::from(cpus))
         .into_iter()
-        .for_each(|frame| mm.free_frames(frame));
+        .for_each(|frame| mm.frames().free(frame));
     mm.platform().fail_one_in.store(37, Ordering::SeqCst);
     Shared { space, _held: Mutex::new(held) }
 }
@@ -66,7 +66,7 @@ fn work(mm: &Mm<'_>, shared: &Shared, cpu: u16, cpus: u16) {
     let (machine, id) = (mm.platform(), shared.space);
     let mut own = [0u64; PAGES as usize];
     let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(cpu) + 1);
-    mm.switch_to(id).unwrap();
+    mm.space(id).switch_to().unwrap();
     for step in 1..=STEPS {
         machine.got_on();
         random ^= random << 13;
@@ -78,23 +78,23 @@ fn work(mm: &Mm<'_>, shared: &Shared, cpu: u16, cpus: u16) {
         match random % 1024 {
             0..2 => {
                 // Nobody else writes to what is this CPU's: the child shows what it was.
-                let Ok(child) = mm.fork(id) else { continue };
-                mm.switch_to(child).unwrap();
+                let Ok(child) = mm.space(id).fork() else { continue };
+                mm.space(child).switch_to().unwrap();
                 for at in (pick..PAGES).step_by(7) {
                     assert_eq!(access(mm, child, page(cpu, at), None), own[at as usize]);
                     access(mm, child, page(cpu, at), Some(value));
                 }
-                mm.switch_to(id).unwrap();
-                while mm.destroy_space(child) == Err(Error::Busy) {
+                mm.space(id).switch_to().unwrap();
+                while mm.space(child).destroy() == Err(Error::Busy) {
                     machine.got_on();
                 }
             }
             2..6 => {
                 let part = PageRange::new(page(cpu, pick), (PAGES - pick).min(8));
-                if mm.unmap(id, part) == Err(Error::OutOfMemory) {
+                if mm.space(id).unmap(part) == Err(Error::OutOfMemory) {
                     continue;
                 }
-                while let Err(error) = mm.map(id, part, Backing::Anonymous, Prot::ReadWrite) {
+                while let Err(error) = mm.space(id).map(part, Backing::Anonymous, Prot::ReadWrite) {
                     assert_eq!(error, Error::OutOfMemory);
                     machine.got_on();
                 }
@@ -102,10 +102,10 @@ fn work(mm: &Mm<'_>, shared: &Shared, cpu: u16, cpus: u16) {
             }
             6 if cpu == 0 => {
                 // What it cannot read it says, and is asked again.
-                while mm.swap_off(1).is_err() {
+                while mm.swap().off(1).is_err() {
                     machine.got_on();
                 }
-                while mm.swap_on(1, 1024, 0).is_err() {
+                while mm.swap().on(1, 1024, 0).is_err() {
                     machine.got_on();
                 }
             }

@@ -26,7 +26,7 @@ fn setup(cpus: u32) -> Setup {
 fn written_during_pageout(policy: &str, broken: Option<Rule>) -> (u32, u32) {
     at(&setup(2), &Config { scan_batch: 8, ..swapping(policy) }, broken, |mm| {
         let host = mm.platform();
-        mm.swap_on(DEVICE, 512, 0).unwrap();
+        mm.swap().on(DEVICE, 512, 0).unwrap();
         let id = host.on(1, || anonymous(mm, 8));
         let done = Rc::new(Cell::new(0));
         for _ in 0..8 {
@@ -72,21 +72,21 @@ fn p04_what_an_entry_knew_of_a_page_with_a_slot_is_the_pages_before_anybody_look
     let ways: [(&str, Way); 5] = [
         ("reclaimed", |_, id| id),
         ("made read-only", |mm, id| {
-            mm.protect(id, pages(AT, 1), Prot::Read).unwrap();
+            mm.space(id).protect(pages(AT, 1), Prot::Read).unwrap();
             id
         }),
         ("unmapped by one of two", |mm, id| {
-            let child = mm.fork(id).unwrap();
-            mm.unmap(id, pages(AT, 1)).unwrap();
+            let child = mm.space(id).fork().unwrap();
+            mm.space(id).unmap(pages(AT, 1)).unwrap();
             child
         }),
         ("dropped by one of two", |mm, id| {
-            let child = mm.fork(id).unwrap();
-            mm.advise(id, pages(AT, 1), Advice::Drop).unwrap();
+            let child = mm.space(id).fork().unwrap();
+            mm.space(id).advise(pages(AT, 1), Advice::Drop).unwrap();
             child
         }),
         ("copied by one of two", |mm, id| {
-            let child = mm.fork(id).unwrap();
+            let child = mm.space(id).fork().unwrap();
             write(mm, id, AT, 6).unwrap();
             child
         }),
@@ -110,7 +110,7 @@ fn slot_beside(broken: Option<Rule>) -> (u64, bool) {
         assert!(is_out(mm, a, AT) && is_out(mm, b, AT));
         let waits = (AT..AT + 511).find(|&page| !is_out(mm, c, page)).expect("one has no slot");
         host.on_disk_read.borrow_mut().push_back(Box::new(move |mm| {
-            mm.platform().on(2, || mm.unmap(b, pages(AT, 1)).unwrap());
+            mm.platform().on(2, || mm.space(b).unmap(pages(AT, 1)).unwrap());
             mm.platform().fail_writes.set(true);
             squeeze(mm);
         }));
@@ -171,28 +171,28 @@ fn p34_a_page_that_the_device_does_not_take_is_not_lost_and_the_others_of_its_ba
 fn p34_what_failed_can_be_unmapped_dropped_forked_moved_and_brought_back() {
     let ways: [(&str, Way); 6] = [
         ("unmapped", |mm, id| {
-            mm.unmap(id, pages(AT + 4, 4)).unwrap();
+            mm.space(id).unmap(pages(AT + 4, 4)).unwrap();
             id
         }),
         ("dropped", |mm, id| {
-            mm.advise(id, pages(AT + 4, 4), Advice::Drop).unwrap();
+            mm.space(id).advise(pages(AT + 4, 4), Advice::Drop).unwrap();
             id
         }),
-        ("forked", |mm, id| mm.fork(id).unwrap()),
+        ("forked", |mm, id| mm.space(id).fork().unwrap()),
         ("forked and ended", |mm, id| {
-            let child = mm.fork(id).unwrap();
+            let child = mm.space(id).fork().unwrap();
             mm.unload();
-            mm.destroy_space(id).unwrap();
+            mm.space(id).destroy().unwrap();
             child
         }),
         ("moved", |mm, id| {
-            mm.move_range(id, pages(AT + 4, 4), PageNumber(0x9000)).unwrap();
+            mm.space(id).move_range(pages(AT + 4, 4), PageNumber(0x9000)).unwrap();
             id
         }),
         ("brought back", |mm, id| {
-            mm.swap_off(DEVICE).unwrap();
+            mm.swap().off(DEVICE).unwrap();
             assert_eq!(settled(mm).swapped, 0);
-            mm.swap_on(DEVICE, 512, 0).unwrap();
+            mm.swap().on(DEVICE, 512, 0).unwrap();
             id
         }),
     ];
@@ -220,12 +220,12 @@ fn p34_what_failed_can_be_unmapped_dropped_forked_moved_and_brought_back() {
 /// all see the same, no page changed while its device had it, and nothing was lost.
 fn back_in_the_middle(policy: &str, clean: bool, mm: &Mm<'_>, place: Place) -> bool {
     let host = mm.platform();
-    mm.swap_on(DEVICE, 512, 0).unwrap();
+    mm.swap().on(DEVICE, 512, 0).unwrap();
     let id = host.on(2, || anonymous(mm, 4));
     let other = mm.create_space().unwrap();
-    mm.map(other, pages(AT, 8), Backing::Anonymous, Prot::ReadWrite).unwrap();
+    mm.space(other).map(pages(AT, 8), Backing::Anonymous, Prot::ReadWrite).unwrap();
     assert_eq!(write(mm, other, AT + 7, 7), Ok(()), "its tables are made");
-    host.on(1, || mm.switch_to(id).unwrap());
+    host.on(1, || mm.space(id).switch_to().unwrap());
     if clean {
         squeeze(mm);
         host.on(2, || (AT..AT + 4).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(page))));
@@ -304,7 +304,7 @@ fn p35_an_error_of_the_device_in_the_middle_is_the_faults_that_waits_too() {
     let cases = at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| {
         let host = mm.platform();
         let id = written(mm, 512, 1);
-        host.on(1, || mm.switch_to(id).unwrap());
+        host.on(1, || mm.space(id).switch_to().unwrap());
         squeeze(mm);
         host.fail_reads.set(true);
         let error = Err(Error::SwapDevice(PageNumber(AT)));
@@ -324,7 +324,7 @@ fn p35_an_error_of_the_device_in_the_middle_is_the_faults_that_waits_too() {
 fn used_by_what_is_cached(policy: &str) -> (u64, usize, bool) {
     at(&setup(2), &swapping(policy), None, |mm| {
         let host = mm.platform();
-        mm.swap_on(DEVICE, 512, 0).unwrap();
+        mm.swap().on(DEVICE, 512, 0).unwrap();
         let id = host.on(1, || anonymous(mm, 4));
         let all = take_free(mm);
         // In the middle of reclaim: each time that a page has got its second chance it is used again.
@@ -335,7 +335,7 @@ fn used_by_what_is_cached(policy: &str) -> (u64, usize, bool) {
             }));
         }
         host.forget();
-        mm.free_frames(mm.alloc_frames(0, AllocFrom::HERE).unwrap());
+        mm.frames().free(mm.frames().alloc(0, AllocFrom::HERE).unwrap());
         let flushes = host.interrupts_to(1);
         give_back(mm, all);
         let out = mm.counter(Counter::PgEvicted);
@@ -367,7 +367,7 @@ fn a_page_that_is_read_ahead_can_be_let_go_of_meanwhile() {
         let host = mm.platform();
         let (a, b) = host.on(2, || (written(mm, 512, 1), anonymous(mm, 1)));
         host.on(2, || squeeze(mm));
-        let unmap = || mm.unmap(b, pages(AT, 1)).unwrap();
+        let unmap = || mm.space(b).unmap(pages(AT, 1)).unwrap();
         race(mm, place, || assert_eq!(read(mm, a, AT), Ok(AT)), unmap);
         assert!(mm.counter(Counter::PswpIn) >= 1);
         sound(mm);

@@ -5,8 +5,8 @@ use crate::machine;
 use machine::race::{Cases, Place, at_every_touch, race};
 use machine::swapping::{AT, DEVICE, anonymous, end, is_out, read, sound, squeeze, swapping, write, written};
 use machine::{Host, Mm, Setup, exhaust, give_back, pages};
-use quietmm::platform::{DeviceError, Store};
-use quietmm::{Backing, Error, NodeId, PageNumber, Platform, Prot, SpaceId};
+use quietmm::platform::{Cpus, DeviceError, Store};
+use quietmm::{Backing, Error, NodeId, PageNumber, Prot, SpaceId};
 
 fn setup(cpus: u32) -> Setup {
     Setup { cpus, frames: 256, ..Setup::default() }
@@ -15,7 +15,7 @@ fn setup(cpus: u32) -> Setup {
 /// Parent and child share a page, which the parent has read back and the child has not.
 fn shared(mm: &Mm<'_>, slots: u64) -> (SpaceId, SpaceId) {
     let parent = written(mm, slots, 1);
-    let child = mm.fork(parent).unwrap();
+    let child = mm.space(parent).fork().unwrap();
     squeeze(mm);
     assert_eq!(read(mm, parent, AT), Ok(AT));
     assert!(is_out(mm, child, AT));
@@ -27,8 +27,8 @@ fn rights_given_back_do_not_let_write_to_what_another_has_in_swap() {
     let host = Host::new(setup(1));
     host.run(swapping("linux"), |mm| {
         let (parent, child) = shared(mm, 512);
-        mm.protect(parent, pages(AT, 1), Prot::Read).unwrap();
-        mm.protect(parent, pages(AT, 1), Prot::ReadWrite).unwrap();
+        mm.space(parent).protect(pages(AT, 1), Prot::Read).unwrap();
+        mm.space(parent).protect(pages(AT, 1), Prot::ReadWrite).unwrap();
         assert_eq!(write(mm, parent, AT, 1), Ok(()));
         assert_eq!((read(mm, child, AT), read(mm, parent, AT)), (Ok(AT), Ok(1)));
         end(mm, &[parent, child], &[DEVICE]);
@@ -42,7 +42,7 @@ fn a_page_that_moved_to_another_node_goes_to_swap_too() {
         let id = written(mm, 512, 8);
         let far = |page| !(0xfc00..0x10400).contains(&machine::showing::frame(mm, id, page).0);
         let to = NodeId(u16::from(!far(AT)));
-        assert_eq!(mm.migrate(id, pages(AT, 8), to), Ok(8));
+        assert_eq!(mm.space(id).migrate(pages(AT, 8), to), Ok(8));
         squeeze(mm);
         assert!((AT..AT + 8).all(|page| is_out(mm, id, page)));
         assert!((AT..AT + 8).all(|page| read(mm, id, page) == Ok(page)));
@@ -63,10 +63,10 @@ fn a_page_that_gets_a_slot_on_its_way_to_another_node_keeps_it_to_itself() {
         let id = written(mm, 512, 2);
         let here = machine::showing::frame(mm, id, AT).0 < 0xfe00;
         let to = NodeId(u16::from(here));
-        race(mm, place, || _ = mm.migrate(id, pages(AT, 2), to).unwrap(), || squeeze(mm));
+        race(mm, place, || _ = mm.space(id).migrate(pages(AT, 2), to).unwrap(), || squeeze(mm));
         sound(mm);
         let other = mm.create_space().unwrap();
-        mm.map(other, pages(AT, 8), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(other).map(pages(AT, 8), Backing::Anonymous, Prot::ReadWrite).unwrap();
         (AT..AT + 8).for_each(|page| write(mm, other, page, 7).unwrap());
         squeeze(mm);
         sound(mm);
@@ -82,11 +82,11 @@ fn a_swap_device_for_which_memory_does_not_suffice_can_be_asked_for_later() {
     let host = Host::new(setup(1));
     host.run(swapping("linux"), |mm| {
         let all = exhaust(mm);
-        assert_eq!(mm.swap_on(DEVICE, 4096, 0), Err(Error::OutOfMemory));
+        assert_eq!(mm.swap().on(DEVICE, 4096, 0), Err(Error::OutOfMemory));
         sound(mm);
         give_back(mm, all);
         sound(mm);
-        assert_eq!(mm.swap_on(DEVICE, 4096, 0), Ok(()));
+        assert_eq!(mm.swap().on(DEVICE, 4096, 0), Ok(()));
         let id = anonymous(mm, 8);
         squeeze(mm);
         assert!((AT..AT + 8).all(|page| read(mm, id, page) == Ok(page)));
@@ -108,7 +108,7 @@ fn what_was_written_silently_before_a_fork_is_not_lost() {
             // The fork has narrowed the entry, and its flush is on its way.
             assert!(mm.platform().on(1, || mm.platform().try_write(AT, 5)));
         }));
-        let b = mm.fork(a).unwrap();
+        let b = mm.space(a).fork().unwrap();
         host.hold_interrupts.set(false);
         squeeze(mm);
         assert_eq!((read(mm, a, AT), read(mm, b, AT)), (Ok(5), Ok(5)));
@@ -120,8 +120,8 @@ fn what_was_written_silently_before_a_fork_is_not_lost() {
 fn pages_whose_device_is_gone_go_to_another_once_they_are_back() {
     let host = Host::new(setup(1));
     host.run(swapping("linux"), |mm| {
-        mm.swap_on(1, 512, 5).unwrap();
-        mm.swap_on(2, 512, 1).unwrap();
+        mm.swap().on(1, 512, 5).unwrap();
+        mm.swap().on(2, 512, 1).unwrap();
         let id = anonymous(mm, 64);
         host.refuse_writes.set(Some(|store, _| (store == Store::Swap(1)).then_some(DeviceError::Gone)));
         squeeze(mm);
@@ -132,7 +132,7 @@ fn pages_whose_device_is_gone_go_to_another_once_they_are_back() {
         squeeze(mm);
         let out = (0..512).filter(|&block| host.kept(Store::Swap(2), block).is_some()).count();
         assert_eq!(out, 64, "none of them has a slot on the device that is gone");
-        assert_eq!(mm.swap_off(1), Ok(()));
+        assert_eq!(mm.swap().off(1), Ok(()));
         assert!((AT..AT + 64).all(|page| read(mm, id, page) == Ok(page + 1)));
         end(mm, &[id], &[2]);
     });
@@ -144,7 +144,7 @@ fn written_while_shared(slots: u64) -> Cases<bool> {
     at_every_touch(&Setup { frames: 1536, ..setup(2) }, &swapping("linux"), None, |mm, place| {
         let host = mm.platform();
         let (parent, child) = shared(mm, 512);
-        host.on(1, || mm.switch_to(child).unwrap());
+        host.on(1, || mm.space(child).switch_to().unwrap());
         // Another space has all slots but so many.
         let other = anonymous(mm, 511 - slots);
         mm.unload();
@@ -204,16 +204,16 @@ const OPS: [Op; 7] = [
     Op {
         name: "unmap",
         run: |mm, id| {
-            insist(mm, || mm.unmap(id, pages(AT + 1, 2)));
+            insist(mm, || mm.space(id).unmap(pages(AT + 1, 2)));
             None
         },
         shows: |page| if (AT + 1..AT + 3).contains(&page) { NOT_THERE(page) } else { Ok(page) },
     },
-    Op { name: "fork", run: |mm, id| Some(insist(mm, || mm.fork(id))), shows: Ok },
+    Op { name: "fork", run: |mm, id| Some(insist(mm, || mm.space(id).fork())), shows: Ok },
     Op {
         name: "move",
         run: |mm, id| {
-            insist(mm, || mm.move_range(id, pages(AT + 1, 2), PageNumber(TO + 1)));
+            insist(mm, || mm.space(id).move_range(pages(AT + 1, 2), PageNumber(TO + 1)));
             None
         },
         shows: |page| match page {
@@ -225,8 +225,8 @@ const OPS: [Op; 7] = [
     Op {
         name: "protect",
         run: |mm, id| {
-            insist(mm, || mm.protect(id, pages(AT + 1, 2), Prot::Read));
-            insist(mm, || mm.protect(id, pages(AT + 1, 1), Prot::ReadWrite));
+            insist(mm, || mm.space(id).protect(pages(AT + 1, 2), Prot::Read));
+            insist(mm, || mm.space(id).protect(pages(AT + 1, 1), Prot::ReadWrite));
             None
         },
         shows: Ok,
@@ -234,7 +234,7 @@ const OPS: [Op; 7] = [
     Op {
         name: "drop",
         run: |mm, id| {
-            insist(mm, || mm.advise(id, pages(AT + 1, 2), quietmm::Advice::Drop));
+            insist(mm, || mm.space(id).advise(pages(AT + 1, 2), quietmm::Advice::Drop));
             None
         },
         shows: |page| if (AT + 1..AT + 3).contains(&page) { Ok(0) } else { Ok(page) },
@@ -242,8 +242,8 @@ const OPS: [Op; 7] = [
     Op {
         name: "swap off",
         run: |mm, _| {
-            insist(mm, || mm.swap_off(DEVICE));
-            insist(mm, || mm.swap_on(DEVICE, 512, 0));
+            insist(mm, || mm.swap().off(DEVICE));
+            insist(mm, || mm.swap().on(DEVICE, 512, 0));
             None
         },
         shows: Ok,
@@ -272,7 +272,7 @@ fn meet(mm: &Mm<'_>, place: Place, first: Op, second: Op) {
     let stride = if first.name == "reclaim" { 29 } else { 5 };
     let place = if let Place::Touch(n) = place { Place::Touch(n * stride + n % stride) } else { place };
     let id = written(mm, 512, 4);
-    host.on(1, || mm.switch_to(id).unwrap());
+    host.on(1, || mm.space(id).switch_to().unwrap());
     // So that reclaim finds no memory left, and is short.
     let mut all = exhaust(mm);
     let spare = all.split_off(all.len() - 40);

@@ -4,27 +4,27 @@ use crate::machine;
 
 use machine::kernel::{BARE, RW, START, at, frames, free, host, kernel, next, room};
 use machine::{Host, Mm, Setup, bare, counted, everywhere_as};
+use quietmm::platform::Cpus;
 use quietmm::{
-    Config, Counter, Error, FrameNumber, KernelProt, Manager, NodeId, PageNumber, PageRange, Platform,
-    VmapPlace,
+    Config, Counter, Error, FrameNumber, KernelProt, Manager, NodeId, PageNumber, PageRange, VmapPlace,
 };
 
 #[test]
 fn without_a_kernel_range_every_call_is_refused() {
     host(1).run(bare("linux"), |mm| {
         let (frame, none) = (FrameNumber(0x1000), Error::NoKernelRange);
-        assert_eq!(mm.vmap(&[frame], BARE, RW), Err(none));
-        assert_eq!(mm.vmalloc(1, BARE, RW), Err(none));
-        assert_eq!(mm.map_ram(&[frame], RW), Err(none));
-        assert_eq!(mm.vunmap(START), Err(none));
-        assert_eq!(mm.vfree(START), Err(none));
-        assert_eq!(mm.unmap_ram(at(0, 1)), Err(none));
-        assert_eq!(mm.unmap_aliases(), Err(none));
-        assert_eq!(mm.purge_vmap(), Err(none));
-        assert_eq!(mm.vmap_purger(), Err(none));
-        assert_eq!(mm.vmap_at(START), Err(none));
-        assert_eq!(mm.vmap_frame(START), Err(none));
-        assert_eq!(mm.vmap_waits(), Err(none));
+        assert_eq!(mm.vmap().map(&[frame], BARE, RW), Err(none));
+        assert_eq!(mm.vmap().alloc(1, BARE, RW), Err(none));
+        assert_eq!(mm.vmap().map_ram(&[frame], RW), Err(none));
+        assert_eq!(mm.vmap().unmap(START), Err(none));
+        assert_eq!(mm.vmap().free(START), Err(none));
+        assert_eq!(mm.vmap().unmap_ram(at(0, 1)), Err(none));
+        assert_eq!(mm.vmap().unmap_aliases(), Err(none));
+        assert_eq!(mm.vmap().purge(), Err(none));
+        assert_eq!(mm.vmap().purger(), Err(none));
+        assert_eq!(mm.vmap().find(START), Err(none));
+        assert_eq!(mm.vmap().frame_at(START), Err(none));
+        assert_eq!(mm.vmap().waits(), Err(none));
     });
 }
 
@@ -40,13 +40,13 @@ fn extents_that_lie_65536_pages_apart_are_not_joined() {
             // 16 pages, 2^16 less 16, and again.
             let mapped: Vec<_> = (0..3)
                 .flat_map(|_| [&whole[..16], &whole[16..]])
-                .map(|frames| mm.vmap(frames, BARE, RW).unwrap())
+                .map(|frames| mm.vmap().map(frames, BARE, RW).unwrap())
                 .collect();
             assert!(mapped.windows(2).all(|two| two[0].end() == two[1].start || two[0].start > two[1].start));
             // The fourth begins 2^16 pages behind the end of the first.
             for first in [0, 3, 1, 2, 5, 4] {
-                mm.vunmap(mapped[first].start).unwrap();
-                mm.purge_vmap().unwrap();
+                mm.vmap().unmap(mapped[first].start).unwrap();
+                mm.vmap().purge().unwrap();
                 assert_eq!(mm.validate().broken, None, "{policy}");
             }
             assert_eq!(room(mm, list[0], FAR), 4 * FAR, "{policy}: all of it is one extent again");
@@ -85,29 +85,29 @@ fn frames_are_seen_in_their_order_from_every_cpu_and_every_space() {
         host.run(kernel(policy, 4096), |mm| {
             let before = mm.create_space().unwrap();
             let list = frames(mm, 600);
-            let range = mm.vmap(&list, VmapPlace::ANYWHERE, RW).unwrap();
+            let range = mm.vmap().map(&list, VmapPlace::ANYWHERE, RW).unwrap();
             assert_eq!(range.pages, 600);
             let after = mm.create_space().unwrap();
-            let child = mm.fork(before).unwrap();
-            host.on(1, || mm.switch_to(before).unwrap());
+            let child = mm.space(before).fork().unwrap();
+            host.on(1, || mm.space(before).switch_to().unwrap());
             for i in [0, 255, 256, 511, 599] {
                 assert!(host.write_kernel(next(range.start, i), 100 + i));
-                assert_eq!(mm.vmap_frame(next(range.start, i)), Ok(list[i as usize]));
+                assert_eq!(mm.vmap().frame_at(next(range.start, i)), Ok(list[i as usize]));
                 assert_eq!(host.on(1, || host.read_kernel(next(range.start, i))), Some(100 + i));
                 for space in [after, child] {
                     let read = || {
-                        mm.switch_to(space).unwrap();
+                        mm.space(space).switch_to().unwrap();
                         host.read_kernel(next(range.start, i))
                     };
                     assert_eq!(host.on(2, read), Some(100 + i), "{policy}");
                 }
-                assert_eq!(mm.vmap_at(next(range.start, i)), Ok(range));
+                assert_eq!(mm.vmap().find(next(range.start, i)), Ok(range));
             }
-            assert_eq!(mm.vmap_at(range.end()), Err(Error::NotMapped(range.end())), "the guard page");
+            assert_eq!(mm.vmap().find(range.end()), Err(Error::NotMapped(range.end())), "the guard page");
             (0..3).for_each(|cpu| host.on(cpu, || mm.unload()));
-            [before, after, child].into_iter().for_each(|id| mm.destroy_space(id).unwrap());
-            mm.vunmap(range.start).unwrap();
-            mm.unmap_aliases().unwrap();
+            [before, after, child].into_iter().for_each(|id| mm.space(id).destroy().unwrap());
+            mm.vmap().unmap(range.start).unwrap();
+            mm.vmap().unmap_aliases().unwrap();
             assert_eq!(host.read_kernel(range.start), None);
             free(mm, list);
         });
@@ -122,28 +122,28 @@ fn a_lazy_unmap_interrupts_nobody_and_a_purge_each_cpu_once() {
         let mut used = Vec::new();
         host.forget();
         for _ in 0..50 {
-            let range = mm.vmap(&list, BARE, RW).unwrap();
+            let range = mm.vmap().map(&list, BARE, RW).unwrap();
             for cpu in 0..4 {
                 assert!(host.on(cpu, || host.read_kernel(range.start)).is_some());
             }
             assert!(!used.contains(&range.start), "{range:?} was given out again before its flush");
             used.push(range.start);
-            mm.vunmap(range.start).unwrap();
+            mm.vmap().unmap(range.start).unwrap();
         }
         assert_eq!(host.interrupts(), 0);
-        assert_eq!(mm.vmap_waits().unwrap().pages, 200);
+        assert_eq!(mm.vmap().waits().unwrap().pages, 200);
         assert!(host.caches_kernel(3, used[0]), "nobody has flushed");
-        assert_eq!(mm.purge_vmap(), Ok(200));
+        assert_eq!(mm.vmap().purge(), Ok(200));
         assert_eq!([0, 1, 2, 3].map(|cpu| host.interrupts_to(cpu)), [0, 1, 1, 1]);
         assert_eq!([0, 1, 2, 3].map(|cpu| host.kernel_flushes(cpu)), [(1, 0); 4]);
-        assert_eq!(mm.vmap_waits().unwrap().pages, 0);
-        assert_eq!(mm.vmap(&list, BARE, RW).unwrap().start, used[0], "the lowest is free again");
-        mm.vunmap(used[0]).unwrap();
+        assert_eq!(mm.vmap().waits().unwrap().pages, 0);
+        assert_eq!(mm.vmap().map(&list, BARE, RW).unwrap().start, used[0], "the lowest is free again");
+        mm.vmap().unmap(used[0]).unwrap();
         host.forget();
-        assert_eq!(mm.purge_vmap(), Ok(4));
+        assert_eq!(mm.vmap().purge(), Ok(4));
         assert_eq!([0, 1, 2, 3].map(|cpu| host.kernel_flushes(cpu)), [(0, 4); 4], "few: one by one");
         host.forget();
-        assert_eq!(mm.purge_vmap(), Ok(0));
+        assert_eq!(mm.vmap().purge(), Ok(0));
         assert_eq!((host.interrupts(), host.kernel_flushes(0)), (0, (0, 0)), "nothing was unmapped since");
         assert_eq!(counted(mm, Counter::VmapPurges), 2);
         assert_eq!(host.kernel_stale.get(), 0);
@@ -159,17 +159,17 @@ fn an_eager_unmap_interrupts_every_other_cpu() {
         host.on(3, || mm.cpu_offline().unwrap());
         host.forget();
         for n in 1..=10 {
-            let range = mm.vmap(&list, BARE, RW).unwrap();
+            let range = mm.vmap().map(&list, BARE, RW).unwrap();
             assert_eq!(range.start, START, "the first place is free at once");
             assert!(host.on(2, || host.read_kernel(range.start)).is_some());
-            mm.vunmap(range.start).unwrap();
+            mm.vmap().unmap(range.start).unwrap();
             assert_eq!([1, 2, 3].map(|cpu| host.interrupts_to(cpu)), [n, n, 0]);
             assert_eq!(host.on(2, || host.read_kernel(range.start)), None);
         }
-        let range = mm.map_ram(&list, RW).unwrap();
-        mm.unmap_ram(range).unwrap();
+        let range = mm.vmap().map_ram(&list, RW).unwrap();
+        mm.vmap().unmap_ram(range).unwrap();
         assert_eq!(host.interrupts_to(1), 11);
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         assert_eq!(host.interrupts_to(1), 11, "nothing waits");
         host.on(3, || mm.cpu_online().unwrap());
         free(mm, list);
@@ -182,10 +182,10 @@ fn a_flush_of_aliases_costs_what_one_eager_unmap_costs() {
         let host = host(4);
         host.run(kernel(policy, 4096), |mm| {
             let list = frames(mm, 4);
-            let range = mm.vmap(&list, BARE, RW).unwrap();
+            let range = mm.vmap().map(&list, BARE, RW).unwrap();
             host.forget();
-            mm.vunmap(range.start).unwrap();
-            mm.unmap_aliases().unwrap();
+            mm.vmap().unmap(range.start).unwrap();
+            mm.vmap().unmap_aliases().unwrap();
             free(mm, list);
             (host.interrupts(), (0..4).map(|cpu| host.kernel_flushes(cpu)).collect::<Vec<_>>())
         })
@@ -199,24 +199,24 @@ fn lazy_cpus_are_flushed_too_and_those_that_are_off_are_not_asked() {
     let host = host(4);
     host.run(kernel("linux", 4096), |mm| {
         let (list, id) = (frames(mm, 1), mm.create_space().unwrap());
-        let range = mm.vmap(&list, BARE, RW).unwrap();
+        let range = mm.vmap().map(&list, BARE, RW).unwrap();
         host.on(1, || {
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
             mm.enter_lazy();
         });
         for cpu in 0..4 {
             assert!(host.on(cpu, || host.read_kernel(range.start)).is_some());
         }
         host.on(3, || mm.cpu_offline().unwrap());
-        mm.vunmap(range.start).unwrap();
+        mm.vmap().unmap(range.start).unwrap();
         host.forget();
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         assert_eq!([1, 2, 3].map(|cpu| host.interrupts_to(cpu)), [1, 1, 0]);
         assert_eq!([0, 1, 2, 3].map(|cpu| host.caches_kernel(cpu, range.start)), [false, false, false, true]);
         host.on(3, || mm.cpu_online().unwrap());
         assert!(!host.caches_kernel(3, range.start), "who comes online starts with everything flushed");
         host.on(1, || mm.unload());
-        mm.destroy_space(id).unwrap();
+        mm.space(id).destroy().unwrap();
         free(mm, list);
     });
 }
@@ -227,36 +227,36 @@ fn frames_of_their_own_wait_for_the_purge_and_are_counted() {
         let host = host(2);
         let config = Config { vfree_at_once: at_once, ..kernel("linux", 4096) };
         host.run(config, |mm| {
-            mm.purge_vmap().unwrap();
-            let range = mm.vmalloc(10, VmapPlace::ANYWHERE, RW).unwrap();
+            mm.vmap().purge().unwrap();
+            let range = mm.vmap().alloc(10, VmapPlace::ANYWHERE, RW).unwrap();
             assert!(host.write_kernel(next(range.start, 9), 7));
             assert_eq!(host.on(1, || host.read_kernel(next(range.start, 9))), Some(7));
-            let before = mm.free_frame_count();
-            mm.vfree(range.start).unwrap();
+            let before = mm.frames().available();
+            mm.vmap().free(range.start).unwrap();
             let waits = if at_once { 0 } else { 10 };
-            assert_eq!(mm.vmap_waits().unwrap().frames, waits);
-            assert_eq!(mm.free_frame_count() - before, 10 - waits);
+            assert_eq!(mm.vmap().waits().unwrap().frames, waits);
+            assert_eq!(mm.frames().available() - before, 10 - waits);
             assert_eq!((mm.validate().vmalloc, mm.validate().unpurged), (waits, waits));
-            assert_eq!(mm.purge_vmap(), Ok(11), "with the guard page");
-            assert_eq!(mm.free_frame_count() - before, 10);
+            assert_eq!(mm.vmap().purge(), Ok(11), "with the guard page");
+            assert_eq!(mm.frames().available() - before, 10);
             // With interrupts off they wait in any case: a lock may be held by whom this interrupts.
-            let range = mm.vmalloc(10, VmapPlace::ANYWHERE, RW).unwrap();
+            let range = mm.vmap().alloc(10, VmapPlace::ANYWHERE, RW).unwrap();
             host.irqs_off();
-            mm.vfree(range.start).unwrap();
+            mm.vmap().free(range.start).unwrap();
             host.irqs_on();
-            assert_eq!(mm.vmap_waits().unwrap().frames, 10);
-            mm.purge_vmap().unwrap();
+            assert_eq!(mm.vmap().waits().unwrap().frames, 10);
+            mm.vmap().purge().unwrap();
         });
     }
     host(2).run(kernel("vanilla", 4096), |mm| {
         let before = {
-            let range = mm.vmalloc(10, BARE, RW).unwrap();
-            mm.vfree(range.start).unwrap();
-            mm.free_frame_count()
+            let range = mm.vmap().alloc(10, BARE, RW).unwrap();
+            mm.vmap().free(range.start).unwrap();
+            mm.frames().available()
         };
-        let range = mm.vmalloc(10, BARE, RW).unwrap();
-        mm.vfree(range.start).unwrap();
-        assert_eq!(mm.free_frame_count(), before, "eager: at once, and flushed");
+        let range = mm.vmap().alloc(10, BARE, RW).unwrap();
+        mm.vmap().free(range.start).unwrap();
+        assert_eq!(mm.frames().available(), before, "eager: at once, and flushed");
     });
 }
 
@@ -268,27 +268,27 @@ fn alignment_limits_and_nodes_are_kept_to() {
             let list = frames(mm, 3);
             for align in [1, 2, 64, 1024] {
                 let place = VmapPlace { align, ..VmapPlace::ANYWHERE };
-                let range = mm.vmap(&list, place, RW).unwrap();
+                let range = mm.vmap().map(&list, place, RW).unwrap();
                 assert_eq!(range.start.0 % align, 0, "{policy}");
-                mm.vunmap(range.start).unwrap();
+                mm.vmap().unmap(range.start).unwrap();
             }
             let within = at(3000, 3);
             let place = VmapPlace { within: Some(within), guard: false, ..VmapPlace::ANYWHERE };
-            assert_eq!(mm.vmap(&list, place, RW), Ok(within));
-            assert_eq!(mm.vmap(&list, place, RW), Err(Error::NoAddress), "{policy}");
-            mm.vunmap(within.start).unwrap();
+            assert_eq!(mm.vmap().map(&list, place, RW), Ok(within));
+            assert_eq!(mm.vmap().map(&list, place, RW), Err(Error::NoAddress), "{policy}");
+            mm.vmap().unmap(within.start).unwrap();
             for node in [0, 1] {
                 let place = VmapPlace { node: Some(NodeId(node)), ..VmapPlace::ANYWHERE };
-                let range = mm.vmalloc(5, place, RW).unwrap();
+                let range = mm.vmap().alloc(5, place, RW).unwrap();
                 for i in 0..5 {
-                    let frame = mm.vmap_frame(next(range.start, i)).unwrap().0;
+                    let frame = mm.vmap().frame_at(next(range.start, i)).unwrap().0;
                     assert_eq!((frame - 0xfc00) / 2048, u32::from(node), "{policy}");
                 }
-                mm.vfree(range.start).unwrap();
+                mm.vmap().free(range.start).unwrap();
             }
             let nowhere = VmapPlace { node: Some(NodeId(7)), ..VmapPlace::ANYWHERE };
-            assert_eq!(mm.vmalloc(5, nowhere, RW), Err(Error::NoSuchNode));
-            mm.unmap_aliases().unwrap();
+            assert_eq!(mm.vmap().alloc(5, nowhere, RW), Err(Error::NoSuchNode));
+            mm.vmap().unmap_aliases().unwrap();
             free(mm, list);
         });
     }
@@ -304,13 +304,13 @@ fn what_is_read_only_cannot_be_written() {
             (KernelProt::ReadWrite, true, false),
             (KernelProt::ReadExecute, false, true),
         ] {
-            let range = mm.vmap(&list, BARE, prot).unwrap();
+            let range = mm.vmap().map(&list, BARE, prot).unwrap();
             assert!(host.read_kernel(range.start).is_some());
             assert_eq!(host.write_kernel(range.start, 1), writable, "{prot:?}");
             assert_eq!(host.may_execute(range.start), executable, "{prot:?}");
-            mm.vunmap(range.start).unwrap();
+            mm.vmap().unmap(range.start).unwrap();
         }
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
     });
 }
@@ -321,52 +321,52 @@ fn nonsense_is_refused_and_changes_nothing() {
         let host = host(2);
         host.run(kernel(policy, 4096), |mm| {
             let list = frames(mm, 4);
-            let other = mm.vmap(&list, VmapPlace::ANYWHERE, RW).unwrap();
-            let own = mm.vmalloc(2, VmapPlace::ANYWHERE, RW).unwrap();
-            let ram = mm.map_ram(&list, RW).unwrap();
-            let before = (mm.validate(), mm.vmap_waits().unwrap());
+            let other = mm.vmap().map(&list, VmapPlace::ANYWHERE, RW).unwrap();
+            let own = mm.vmap().alloc(2, VmapPlace::ANYWHERE, RW).unwrap();
+            let ram = mm.vmap().map_ram(&list, RW).unwrap();
+            let before = (mm.validate(), mm.vmap().waits().unwrap());
             let place = |align| VmapPlace { align, ..BARE };
             let within = |range| VmapPlace { within: Some(range), ..BARE };
             let check = |what: Result<PageRange, Error>, error| assert_eq!(what, Err(error), "{policy}");
-            check(mm.vmap(&[], BARE, RW), Error::BadRange);
-            check(mm.vmalloc(0, BARE, RW), Error::BadRange);
-            check(mm.vmalloc(4097, BARE, RW), Error::BadRange);
-            check(mm.vmalloc(u64::MAX, BARE, RW), Error::BadRange);
+            check(mm.vmap().map(&[], BARE, RW), Error::BadRange);
+            check(mm.vmap().alloc(0, BARE, RW), Error::BadRange);
+            check(mm.vmap().alloc(4097, BARE, RW), Error::BadRange);
+            check(mm.vmap().alloc(u64::MAX, BARE, RW), Error::BadRange);
             for align in [0, 3, 1 << 40, u64::MAX] {
-                check(mm.vmap(&list, place(align), RW), Error::BadAlignment(align));
+                check(mm.vmap().map(&list, place(align), RW), Error::BadAlignment(align));
             }
-            check(mm.vmap(&list, within(at(0, 3)), RW), Error::BadRange);
-            check(mm.vmap(&list, within(at(4096, 8)), RW), Error::BadRange);
-            check(mm.vmap(&list, within(PageRange::new(START, u64::MAX)), RW), Error::BadRange);
-            check(mm.vmap(&[FrameNumber(1)], BARE, RW), Error::NoSuchFrame(FrameNumber(1)));
-            check(mm.map_ram(&[], RW), Error::BadRange);
-            check(mm.map_ram(&[list[0]; 65], RW), Error::BadRange);
+            check(mm.vmap().map(&list, within(at(0, 3)), RW), Error::BadRange);
+            check(mm.vmap().map(&list, within(at(4096, 8)), RW), Error::BadRange);
+            check(mm.vmap().map(&list, within(PageRange::new(START, u64::MAX)), RW), Error::BadRange);
+            check(mm.vmap().map(&[FrameNumber(1)], BARE, RW), Error::NoSuchFrame(FrameNumber(1)));
+            check(mm.vmap().map_ram(&[], RW), Error::BadRange);
+            check(mm.vmap().map_ram(&[list[0]; 65], RW), Error::BadRange);
             let far = PageNumber(0x1000);
             let last = next(START, 4095);
             for (what, error) in [
-                (mm.vunmap(far), Error::BadRange),
-                (mm.vunmap(next(START, 4096)), Error::BadRange),
-                (mm.vunmap(last), Error::NotMapped(last)),
-                (mm.vunmap(next(other.start, 1)), Error::WrongRelease(next(other.start, 1))),
-                (mm.vfree(other.start), Error::WrongRelease(other.start)),
-                (mm.vunmap(own.start), Error::WrongRelease(own.start)),
-                (mm.unmap_ram(own), Error::WrongRelease(own.start)),
-                (mm.unmap_ram(PageRange::new(ram.start, 3)), Error::BadRange),
-                (mm.unmap_ram(PageRange::new(last, 1)), Error::NotMapped(last)),
-                (mm.unmap_ram(PageRange::new(far, 1)), Error::BadRange),
+                (mm.vmap().unmap(far), Error::BadRange),
+                (mm.vmap().unmap(next(START, 4096)), Error::BadRange),
+                (mm.vmap().unmap(last), Error::NotMapped(last)),
+                (mm.vmap().unmap(next(other.start, 1)), Error::WrongRelease(next(other.start, 1))),
+                (mm.vmap().free(other.start), Error::WrongRelease(other.start)),
+                (mm.vmap().unmap(own.start), Error::WrongRelease(own.start)),
+                (mm.vmap().unmap_ram(own), Error::WrongRelease(own.start)),
+                (mm.vmap().unmap_ram(PageRange::new(ram.start, 3)), Error::BadRange),
+                (mm.vmap().unmap_ram(PageRange::new(last, 1)), Error::NotMapped(last)),
+                (mm.vmap().unmap_ram(PageRange::new(far, 1)), Error::BadRange),
             ] {
                 assert_eq!(what, Err(error), "{policy}");
             }
-            assert!(mm.vunmap(ram.start).is_err() && mm.vfree(ram.start).is_err(), "{policy}");
-            assert_eq!((mm.validate(), mm.vmap_waits().unwrap()), before, "{policy}");
-            assert_eq!(mm.vmap_at(next(ram.start, 2)), Ok(ram));
-            mm.unmap_ram(ram).unwrap();
-            assert_eq!(mm.unmap_ram(ram), Err(Error::NotMapped(ram.start)), "{policy}");
-            mm.vunmap(other.start).unwrap();
-            assert_eq!(mm.vunmap(other.start), Err(Error::NotMapped(other.start)), "{policy}");
-            mm.vfree(own.start).unwrap();
-            assert_eq!(mm.vfree(own.start), Err(Error::NotMapped(own.start)), "{policy}");
-            mm.unmap_aliases().unwrap();
+            assert!(mm.vmap().unmap(ram.start).is_err() && mm.vmap().free(ram.start).is_err(), "{policy}");
+            assert_eq!((mm.validate(), mm.vmap().waits().unwrap()), before, "{policy}");
+            assert_eq!(mm.vmap().find(next(ram.start, 2)), Ok(ram));
+            mm.vmap().unmap_ram(ram).unwrap();
+            assert_eq!(mm.vmap().unmap_ram(ram), Err(Error::NotMapped(ram.start)), "{policy}");
+            mm.vmap().unmap(other.start).unwrap();
+            assert_eq!(mm.vmap().unmap(other.start), Err(Error::NotMapped(other.start)), "{policy}");
+            mm.vmap().free(own.start).unwrap();
+            assert_eq!(mm.vmap().free(own.start), Err(Error::NotMapped(own.start)), "{policy}");
+            mm.vmap().unmap_aliases().unwrap();
             free(mm, list);
         });
     }
@@ -377,12 +377,12 @@ fn who_needs_interrupts_on_says_so() {
     let host = host(2);
     host.run(kernel("vanilla", 4096), |mm| {
         let list = frames(mm, 1);
-        let range = mm.vmap(&list, BARE, RW).unwrap();
+        let range = mm.vmap().map(&list, BARE, RW).unwrap();
         host.irqs_off();
-        assert_eq!(mm.vunmap(range.start), Err(Error::NeedsInterrupts));
-        assert_eq!(mm.unmap_aliases(), Err(Error::NeedsInterrupts));
+        assert_eq!(mm.vmap().unmap(range.start), Err(Error::NeedsInterrupts));
+        assert_eq!(mm.vmap().unmap_aliases(), Err(Error::NeedsInterrupts));
         host.irqs_on();
-        assert_eq!(mm.vunmap(range.start), Ok(()));
+        assert_eq!(mm.vmap().unmap(range.start), Ok(()));
         free(mm, list);
     });
 }
@@ -397,7 +397,7 @@ fn interrupted(work: Work, handler: fn(&Mm<'_>, PageRange), make: fn(&Mm<'_>, &[
     let (cases, stuck) = everywhere_as(&setup, &config, None, |mm, n| {
         let host = mm.platform();
         let list = frames(mm, 3);
-        let (mine, other) = (make(mm, &list), mm.vmap(&list, BARE, RW).unwrap());
+        let (mine, other) = (make(mm, &list), mm.vmap().map(&list, BARE, RW).unwrap());
         host.at_touch(0, n, move |mm| {
             let host = mm.platform();
             // Where they are off none can come: it comes when they are on again.
@@ -411,9 +411,9 @@ fn interrupted(work: Work, handler: fn(&Mm<'_>, PageRange), make: fn(&Mm<'_>, &[
         work(mm, &list, other);
         let all = host.all_placed();
         if all {
-            mm.unmap_aliases().unwrap();
-            assert_eq!(mm.vmap_waits().unwrap(), quietmm::Waits::default());
-            assert_eq!(mm.vmap_at(mine.start), Err(Error::NotMapped(mine.start)));
+            mm.vmap().unmap_aliases().unwrap();
+            assert_eq!(mm.vmap().waits().unwrap(), quietmm::Waits::default());
+            assert_eq!(mm.vmap().find(mine.start), Err(Error::NotMapped(mine.start)));
             free(mm, list);
         }
         all
@@ -425,34 +425,42 @@ fn interrupted(work: Work, handler: fn(&Mm<'_>, PageRange), make: fn(&Mm<'_>, &[
 #[test]
 fn an_interrupt_handler_may_unmap_in_the_middle_of_anything() {
     let works: [Work; 5] = [
-        |mm, _, other| mm.vunmap(other.start).unwrap(),
+        |mm, _, other| mm.vmap().unmap(other.start).unwrap(),
         |mm, list, other| {
-            let range = mm.vmap(list, BARE, RW).unwrap();
-            mm.vunmap(range.start).unwrap();
-            mm.vunmap(other.start).unwrap();
+            let range = mm.vmap().map(list, BARE, RW).unwrap();
+            mm.vmap().unmap(range.start).unwrap();
+            mm.vmap().unmap(other.start).unwrap();
         },
         |mm, list, other| {
-            let range = mm.map_ram(list, RW).unwrap();
-            mm.unmap_ram(range).unwrap();
-            mm.vunmap(other.start).unwrap();
+            let range = mm.vmap().map_ram(list, RW).unwrap();
+            mm.vmap().unmap_ram(range).unwrap();
+            mm.vmap().unmap(other.start).unwrap();
         },
         |mm, _, other| {
-            mm.vunmap(other.start).unwrap();
-            mm.unmap_aliases().unwrap();
+            mm.vmap().unmap(other.start).unwrap();
+            mm.vmap().unmap_aliases().unwrap();
         },
         |mm, _, other| {
-            assert_eq!(mm.vmap_at(other.start), Ok(other));
-            mm.vunmap(other.start).unwrap();
+            assert_eq!(mm.vmap().find(other.start), Ok(other));
+            mm.vmap().unmap(other.start).unwrap();
         },
     ];
     for work in works {
         interrupted(
             work,
-            |mm, mine| mm.vunmap(mine.start).unwrap(),
-            |mm, list| mm.vmap(list, BARE, RW).unwrap(),
+            |mm, mine| mm.vmap().unmap(mine.start).unwrap(),
+            |mm, list| mm.vmap().map(list, BARE, RW).unwrap(),
         );
-        interrupted(work, |mm, mine| mm.vfree(mine.start).unwrap(), |mm, _| mm.vmalloc(3, BARE, RW).unwrap());
-        interrupted(work, |mm, mine| mm.unmap_ram(mine).unwrap(), |mm, list| mm.map_ram(list, RW).unwrap());
+        interrupted(
+            work,
+            |mm, mine| mm.vmap().free(mine.start).unwrap(),
+            |mm, _| mm.vmap().alloc(3, BARE, RW).unwrap(),
+        );
+        interrupted(
+            work,
+            |mm, mine| mm.vmap().unmap_ram(mine).unwrap(),
+            |mm, list| mm.vmap().map_ram(list, RW).unwrap(),
+        );
     }
 }
 
@@ -463,13 +471,13 @@ fn exhaustion_purges_and_then_says_so() {
         let list = frames(mm, 1);
         assert_eq!(room(mm, list[0], 1), 512);
         host.forget();
-        assert_eq!(mm.vmap_waits().unwrap().pages, 512);
-        let range = mm.vmap(&[list[0]; 512], BARE, RW).unwrap();
+        assert_eq!(mm.vmap().waits().unwrap().pages, 512);
+        let range = mm.vmap().map(&[list[0]; 512], BARE, RW).unwrap();
         assert_eq!((range, host.interrupts()), (at(0, 512), 2), "one purge found room");
-        assert_eq!(mm.vmap(&list, BARE, RW), Err(Error::NoAddress));
-        mm.vunmap(range.start).unwrap();
+        assert_eq!(mm.vmap().map(&list, BARE, RW), Err(Error::NoAddress));
+        mm.vmap().unmap(range.start).unwrap();
         assert_eq!(room(mm, list[0], 4), 512);
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
     });
 }
@@ -479,23 +487,24 @@ fn an_extent_may_reach_across_shards() {
     let host = Host::new(Setup { cpus: 4, ..Setup::default() });
     host.run(Config { vmap_shards: Some(4), ..kernel("linux", 1000) }, |mm| {
         let list = frames(mm, 1);
-        let whole = mm.vmap(&[list[0]; 1000], BARE, RW).unwrap();
+        let whole = mm.vmap().map(&[list[0]; 1000], BARE, RW).unwrap();
         assert_eq!(whole, at(0, 1000));
-        assert_eq!(mm.vmap_at(next(START, 999)), Ok(whole));
-        mm.vunmap(whole.start).unwrap();
-        assert_eq!(mm.purge_vmap(), Ok(1000));
+        assert_eq!(mm.vmap().find(next(START, 999)), Ok(whole));
+        mm.vmap().unmap(whole.start).unwrap();
+        assert_eq!(mm.vmap().purge(), Ok(1000));
         // Each CPU takes from its own part; what is left reaches from one into the next.
-        let parts = [0, 1, 2, 3].map(|cpu| host.on(cpu, || mm.vmap(&[list[0]; 100], BARE, RW).unwrap()));
+        let parts =
+            [0, 1, 2, 3].map(|cpu| host.on(cpu, || mm.vmap().map(&[list[0]; 100], BARE, RW).unwrap()));
         assert_eq!(parts, [0, 250, 500, 750].map(|page| at(page, 100)));
-        host.on(1, || mm.vunmap(parts[1].start).unwrap());
-        assert_eq!(mm.vmap(&[list[0]; 400], BARE, RW), Ok(at(100, 400)), "after a purge");
-        assert_eq!(mm.vmap_at(next(START, 300)), Ok(at(100, 400)));
-        mm.vunmap(at(100, 400).start).unwrap();
-        [0, 2, 3].into_iter().for_each(|i| mm.vunmap(parts[i].start).unwrap());
-        mm.unmap_aliases().unwrap();
-        assert_eq!(mm.vmap(&[list[0]; 1000], BARE, RW), Ok(whole));
-        mm.vunmap(whole.start).unwrap();
-        mm.unmap_aliases().unwrap();
+        host.on(1, || mm.vmap().unmap(parts[1].start).unwrap());
+        assert_eq!(mm.vmap().map(&[list[0]; 400], BARE, RW), Ok(at(100, 400)), "after a purge");
+        assert_eq!(mm.vmap().find(next(START, 300)), Ok(at(100, 400)));
+        mm.vmap().unmap(at(100, 400).start).unwrap();
+        [0, 2, 3].into_iter().for_each(|i| mm.vmap().unmap(parts[i].start).unwrap());
+        mm.vmap().unmap_aliases().unwrap();
+        assert_eq!(mm.vmap().map(&[list[0]; 1000], BARE, RW), Ok(whole));
+        mm.vmap().unmap(whole.start).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
     });
 }

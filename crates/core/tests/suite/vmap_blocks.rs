@@ -10,25 +10,25 @@ fn small_maps_come_from_a_block_of_each_cpu() {
     let host = host(2);
     host.run(kernel("linux", 1 << 16), |mm| {
         let list = frames(mm, 64);
-        let [mine, other] = [0, 1].map(|cpu| host.on(cpu, || mm.map_ram(&list[..4], RW).unwrap()));
+        let [mine, other] = [0, 1].map(|cpu| host.on(cpu, || mm.vmap().map_ram(&list[..4], RW).unwrap()));
         assert_ne!(mine.start.0 / 1024, other.start.0 / 1024, "1024 pages each");
-        assert_eq!(mm.map_ram(&list[..1], RW).unwrap().start, mine.end());
+        assert_eq!(mm.vmap().map_ram(&list[..1], RW).unwrap().start, mine.end());
         host.forget();
         let mut used = Vec::new();
         for _ in 0..100 {
-            let range = mm.map_ram(&list[..4], RW).unwrap();
+            let range = mm.vmap().map_ram(&list[..4], RW).unwrap();
             assert!(host.on(1, || host.read_kernel(next(range.start, 3))).is_some());
             assert!(!used.contains(&range.start), "a slot is used again before its flush");
             used.push(range.start);
-            mm.unmap_ram(range).unwrap();
+            mm.vmap().unmap_ram(range).unwrap();
         }
         assert_eq!(host.interrupts(), 0);
-        assert_eq!(mm.purge_vmap(), Ok(400));
+        assert_eq!(mm.vmap().purge(), Ok(400));
         assert_eq!(host.interrupts_to(1), 1);
         // Its CPU looks what was flushed when its block is full.
         let mut live = Vec::new();
         let again = loop {
-            let range = mm.map_ram(&list[..4], RW).unwrap();
+            let range = mm.vmap().map_ram(&list[..4], RW).unwrap();
             if used.contains(&range.start) {
                 break range;
             }
@@ -37,22 +37,22 @@ fn small_maps_come_from_a_block_of_each_cpu() {
         };
         assert_eq!(again.start, used[0], "the slot has room again");
         assert!(live.len() < 1024 / 4);
-        live.into_iter().for_each(|range| mm.unmap_ram(range).unwrap());
+        live.into_iter().for_each(|range| mm.vmap().unmap_ram(range).unwrap());
         // All sizes; none crosses a word's end, and none touches another.
         let mut live = Vec::new();
         for pages in (1..=64).chain(1..=64) {
-            let range = mm.map_ram(&list[..pages], RW).unwrap();
+            let range = mm.vmap().map_ram(&list[..pages], RW).unwrap();
             assert_eq!(range.pages, pages as u64);
             live.push(range);
         }
         live.sort_unstable_by_key(|range| range.start);
         assert!(live.windows(2).all(|pair| pair[0].end() <= pair[1].start));
-        live.into_iter().for_each(|range| mm.unmap_ram(range).unwrap());
-        mm.unmap_ram(mine).unwrap();
-        mm.unmap_ram(other).unwrap();
-        mm.unmap_ram(PageRange::new(mine.end(), 1)).unwrap();
-        mm.unmap_ram(PageRange::new(used[0], 4)).unwrap();
-        mm.unmap_aliases().unwrap();
+        live.into_iter().for_each(|range| mm.vmap().unmap_ram(range).unwrap());
+        mm.vmap().unmap_ram(mine).unwrap();
+        mm.vmap().unmap_ram(other).unwrap();
+        mm.vmap().unmap_ram(PageRange::new(mine.end(), 1)).unwrap();
+        mm.vmap().unmap_ram(PageRange::new(used[0], 4)).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         assert_eq!(host.kernel_stale.get(), 0);
         free(mm, list);
     });
@@ -63,17 +63,17 @@ fn blocks_are_smaller_where_the_range_is_small_and_give_way_when_it_is_full() {
     let host = host(4);
     host.run(kernel("linux", 1024), |mm| {
         let list = frames(mm, 8);
-        let all = [0, 1, 2, 3].map(|cpu| host.on(cpu, || mm.map_ram(&list, RW).unwrap()));
+        let all = [0, 1, 2, 3].map(|cpu| host.on(cpu, || mm.vmap().map_ram(&list, RW).unwrap()));
         assert!(all.iter().all(|range| range.start.0 - START.0 < 4 * 64 + 64), "64 pages each: {all:?}");
         for (cpu, range) in (0..4).zip(all) {
-            host.on(cpu, || mm.unmap_ram(range).unwrap());
+            host.on(cpu, || mm.vmap().unmap_ram(range).unwrap());
         }
-        let whole = mm.vmap(&[list[0]; 1024], BARE, RW).unwrap();
-        assert_eq!(mm.map_ram(&list, RW), Err(Error::NoAddress));
-        mm.vunmap(whole.start).unwrap();
-        let range = mm.map_ram(&list, RW).unwrap();
-        mm.unmap_ram(range).unwrap();
-        mm.unmap_aliases().unwrap();
+        let whole = mm.vmap().map(&[list[0]; 1024], BARE, RW).unwrap();
+        assert_eq!(mm.vmap().map_ram(&list, RW), Err(Error::NoAddress));
+        mm.vmap().unmap(whole.start).unwrap();
+        let range = mm.vmap().map_ram(&list, RW).unwrap();
+        mm.vmap().unmap_ram(range).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
     });
 }
@@ -83,20 +83,20 @@ fn a_map_finds_room_in_whatever_block_there_is() {
     let host = host(2);
     host.run(kernel("linux", 256), |mm| {
         let list = frames(mm, 64);
-        let hog = mm.vmap(&[list[0]; 64], BARE, RW).unwrap();
-        let mut live: Vec<_> = std::iter::from_fn(|| mm.map_ram(&list[..8], RW).ok()).collect();
+        let hog = mm.vmap().map(&[list[0]; 64], BARE, RW).unwrap();
+        let mut live: Vec<_> = std::iter::from_fn(|| mm.vmap().map_ram(&list[..8], RW).ok()).collect();
         assert!(live.len() >= 16, "{} maps", live.len());
         // Room in the middle of a block of CPU 0, found by CPU 1.
         let hole = live.remove(5);
-        mm.unmap_ram(hole).unwrap();
-        let found = host.on(1, || mm.map_ram(&list[..3], RW).unwrap());
+        mm.vmap().unmap_ram(hole).unwrap();
+        let found = host.on(1, || mm.vmap().map_ram(&list[..3], RW).unwrap());
         assert!(hole.contains(found.start), "{hole:?} {found:?}");
         live.push(found);
-        live.into_iter().for_each(|range| mm.unmap_ram(range).unwrap());
-        mm.vunmap(hog.start).unwrap();
-        assert_eq!(mm.vmap(&[list[0]; 256], BARE, RW), Ok(at(0, 256)));
-        mm.vunmap(START).unwrap();
-        mm.unmap_aliases().unwrap();
+        live.into_iter().for_each(|range| mm.vmap().unmap_ram(range).unwrap());
+        mm.vmap().unmap(hog.start).unwrap();
+        assert_eq!(mm.vmap().map(&[list[0]; 256], BARE, RW), Ok(at(0, 256)));
+        mm.vmap().unmap(START).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
     });
 }
@@ -107,16 +107,16 @@ fn a_cpu_that_goes_offline_leaves_its_block_to_others() {
     host.run(kernel("linux", 4096), |mm| {
         let list = frames(mm, 2);
         let range = host.on(1, || {
-            let range = mm.map_ram(&list, RW).unwrap();
+            let range = mm.vmap().map_ram(&list, RW).unwrap();
             mm.cpu_offline().unwrap();
             range
         });
         assert_eq!(mm.validate().broken, None);
-        let next = mm.map_ram(&list, RW).unwrap();
+        let next = mm.vmap().map_ram(&list, RW).unwrap();
         assert_eq!(next.start, range.end(), "the same block");
-        [range, next].into_iter().for_each(|range| mm.unmap_ram(range).unwrap());
+        [range, next].into_iter().for_each(|range| mm.vmap().unmap_ram(range).unwrap());
         host.on(1, || mm.cpu_online().unwrap());
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
     });
 }

@@ -10,10 +10,9 @@ use machine::kernel::{RW, START, at, frames, free, kernel};
 use machine::{Host, Mm, Setup};
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use quietmm::platform::Cpus;
 use quietmm::policy::VmapPolicy;
-use quietmm::{
-    Config, Counter, Error, FrameNumber, PageNumber, PageRange, Platform, Rule, SpaceId, VmapPlace, Waits,
-};
+use quietmm::{Config, Counter, Error, FrameNumber, PageNumber, PageRange, Rule, SpaceId, VmapPlace, Waits};
 
 /// Pages of a block where the range is as small as here.
 const BLOCK: u64 = 64;
@@ -235,9 +234,9 @@ impl World<'_, '_> {
         let done = self.on(cpu, || {
             let were_on = deaf && self.host.irqs_off();
             let done = match gone.kind {
-                Kind::Map => self.mm.vunmap(gone.range.start),
-                Kind::Own => self.mm.vfree(gone.range.start),
-                Kind::Ram => self.mm.unmap_ram(gone.range),
+                Kind::Map => self.mm.vmap().unmap(gone.range.start),
+                Kind::Own => self.mm.vmap().free(gone.range.start),
+                Kind::Ram => self.mm.vmap().unmap_ram(gone.range),
             };
             if were_on {
                 self.host.irqs_on();
@@ -250,7 +249,7 @@ impl World<'_, '_> {
             self.waiting.extend(pages_of(gone.whole));
         }
         self.frames.extend(gone.frames);
-        prop_assert!(!self.knows() || self.mm.vmap_waits().unwrap().pages == self.waiting.len() as u64);
+        prop_assert!(!self.knows() || self.mm.vmap().waits().unwrap().pages == self.waiting.len() as u64);
         Ok(())
     }
 
@@ -266,8 +265,8 @@ impl World<'_, '_> {
                 let given =
                     if own { vec![] } else { self.frames.split_off(self.frames.len() - pages as usize) };
                 let done = self.on(cpu, || match own {
-                    true => self.mm.vmalloc(pages, place, RW),
-                    false => self.mm.vmap(&given, place, RW),
+                    true => self.mm.vmap().alloc(pages, place, RW),
+                    false => self.mm.vmap().map(&given, place, RW),
                 });
                 let inside = inside.filter(|inside| pages <= inside.pages);
                 let align_fits = place.align <= self.case.pages.next_power_of_two();
@@ -295,7 +294,7 @@ impl World<'_, '_> {
             }
             Step::Ram { cpu, pages } => {
                 let given = self.frames.split_off(self.frames.len() - pages as usize);
-                match self.on(cpu, || self.mm.map_ram(&given, RW)) {
+                match self.on(cpu, || self.mm.vmap().map_ram(&given, RW)) {
                     Ok(range) => {
                         prop_assert_eq!(range.pages, pages);
                         self.begin(cpu, range, range, Kind::Ram, given)?;
@@ -312,7 +311,7 @@ impl World<'_, '_> {
                 let which = usize::from(which) % self.live.len();
                 let range = self.live[which].range;
                 self.end(cpu, which, deaf)?;
-                prop_assert_eq!(self.mm.vmap_at(range.start), Err(Error::NotMapped(range.start)));
+                prop_assert_eq!(self.mm.vmap().find(range.start), Err(Error::NotMapped(range.start)));
             }
             Step::UnmapMany { cpu } => {
                 for _ in 0..self.live.len() / 2 {
@@ -320,7 +319,7 @@ impl World<'_, '_> {
                 }
             }
             Step::Purge { cpu } => {
-                let flushed = self.on(cpu, || self.mm.purge_vmap());
+                let flushed = self.on(cpu, || self.mm.vmap().purge());
                 prop_assert!(flushed.is_ok());
                 prop_assert!(!self.knows() || flushed == Ok(self.waiting.len() as u64));
                 self.note_purges();
@@ -343,17 +342,17 @@ impl World<'_, '_> {
                     "{:?}",
                     live
                 );
-                prop_assert_eq!(self.mm.vmap_at(at), Ok(live.range));
+                prop_assert_eq!(self.mm.vmap().find(at), Ok(live.range));
             }
             Step::Lazy { cpu } => self.on(cpu, || {
-                self.mm.switch_to(self.space).unwrap();
+                self.mm.space(self.space).switch_to().unwrap();
                 self.mm.enter_lazy();
             }),
             Step::GoAndCome { cpu } if self.case.cpus > 1 => {
                 // It is away for one purge of another CPU.
                 self.on(cpu, || self.mm.cpu_offline().unwrap());
                 let other = cpu % self.case.cpus + 1;
-                prop_assert!(self.on(other, || self.mm.purge_vmap()).is_ok());
+                prop_assert!(self.on(other, || self.mm.vmap().purge()).is_ok());
                 self.note_purges();
                 self.host.on((cpu % self.case.cpus).into(), || self.mm.cpu_online().unwrap());
             }
@@ -410,13 +409,13 @@ fn follow(case: &Case, broken: Option<Rule>) -> Result<(), TestCaseError> {
             world.end(0, 0, false)?;
         }
         (0..case.cpus).for_each(|cpu| world.on(cpu, || ()));
-        let whole = mm.vmap(&vec![world.frames[0]; case.pages as usize], machine::kernel::BARE, RW);
+        let whole = mm.vmap().map(&vec![world.frames[0]; case.pages as usize], machine::kernel::BARE, RW);
         prop_assert_eq!(whole, Ok(at(0, case.pages)));
-        mm.vunmap(START).unwrap();
-        mm.unmap_aliases().unwrap();
-        prop_assert_eq!(mm.vmap_waits(), Ok(Waits::default()));
+        mm.vmap().unmap(START).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
+        prop_assert_eq!(mm.vmap().waits(), Ok(Waits::default()));
         (0..case.cpus).for_each(|cpu| world.on(cpu, || mm.unload()));
-        mm.destroy_space(space).unwrap();
+        mm.space(space).destroy().unwrap();
         free(mm, world.frames);
         let end = mm.validate();
         prop_assert_eq!((end.broken, end.kernel, end.vmalloc), (None, 0, 0));

@@ -51,7 +51,7 @@ impl Own {
             let owner = shared.owners[(page - START) as usize].swap(0, Ordering::SeqCst);
             assert_eq!(owner, u32::from(self.cpu) + 1, "somebody else has page {page:#x}");
         }
-        let done = if small { mm.unmap_ram(range) } else { mm.vunmap(range.start) };
+        let done = if small { mm.vmap().unmap_ram(range) } else { mm.vmap().unmap(range.start) };
         assert_eq!(done, Ok(()));
     }
 
@@ -62,8 +62,8 @@ impl Own {
         let frames = &shared.frames[first..first + pages];
         let place = VmapPlace { align: 1 << self.draw(4), guard: false, ..VmapPlace::ANYWHERE };
         let range = match small {
-            true => mm.map_ram(frames, KernelProt::ReadWrite),
-            false => mm.vmap(frames, place, KernelProt::ReadWrite),
+            true => mm.vmap().map_ram(frames, KernelProt::ReadWrite),
+            false => mm.vmap().map(frames, place, KernelProt::ReadWrite),
         };
         let range = match range {
             Ok(range) => range,
@@ -114,7 +114,7 @@ fn run(policy: &str, broken: Option<Rule>) -> (u32, u32) {
         CPUS,
         broken,
         |mm| Shared {
-            frames: (0..100).map(|_| mm.alloc_frames(0, AllocFrom::NOW).unwrap().into_raw().0).collect(),
+            frames: (0..100).map(|_| mm.frames().alloc(0, AllocFrom::NOW).unwrap().into_raw().0).collect(),
             shown: (0..CPUS).map(|_| AtomicU64::new(0)).collect(),
             owners: (0..PAGES).map(|_| AtomicU32::new(0)).collect(),
             stale: AtomicU32::new(0),
@@ -125,7 +125,7 @@ fn run(policy: &str, broken: Option<Rule>) -> (u32, u32) {
             let mut own = Own { cpu, random: 77 + u32::from(cpu), count: 0, has: None };
             for _ in 0..ROUNDS {
                 match own.draw(40) {
-                    0 => mm.unmap_aliases().unwrap(),
+                    0 => mm.vmap().unmap_aliases().unwrap(),
                     1..20 => own.map(mm, shared),
                     20..22 => own.unmap(mm, shared),
                     _ => own.look(mm, shared),

@@ -22,19 +22,19 @@ fn mapped_again(policy: &str, broken: Option<Rule>) -> (Option<u64>, u32) {
     host.run(kernel(policy, 64), |mm| {
         let list = frames(mm, 128);
         let fill = |i: usize, value| {
-            let range = mm.vmap(&list[i..=i], BARE, RW).unwrap();
+            let range = mm.vmap().map(&list[i..=i], BARE, RW).unwrap();
             assert!(host.write_kernel(range.start, value));
             range
         };
         let old = fill(0, 1);
         assert_eq!(host.on(1, || host.read_kernel(old.start)), Some(1));
-        mm.vunmap(old.start).unwrap();
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap(old.start).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         let new = fill(1, 2);
         assert_eq!(new, old, "the same address");
         let read = host.on(1, || host.read_kernel(new.start));
-        mm.vunmap(new.start).unwrap();
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap(new.start).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
         (read, host.kernel_stale.get())
     })
@@ -58,17 +58,17 @@ fn mapped_again_under_a_lazy_cpu(broken: Option<Rule>) -> Option<u64> {
     let host = host(2, broken);
     host.run(kernel("linux", 64), |mm| {
         let (list, id) = (frames(mm, 1), mm.create_space().unwrap());
-        let range = mm.vmap(&list, BARE, RW).unwrap();
+        let range = mm.vmap().map(&list, BARE, RW).unwrap();
         host.on(1, || {
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
             mm.enter_lazy();
             assert!(host.read_kernel(range.start).is_some(), "kernel threads run there");
         });
-        mm.vunmap(range.start).unwrap();
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap(range.start).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         let read = host.on(1, || host.read_kernel(range.start));
         host.on(1, || mm.unload());
-        mm.destroy_space(id).unwrap();
+        mm.space(id).destroy().unwrap();
         free(mm, list);
         read
     })
@@ -87,14 +87,14 @@ fn comes_online(broken: Option<Rule>) -> Vec<(bool, Option<u64>)> {
     let case = |mm: &Mm<'_>, n| {
         let host = mm.platform();
         let list = frames(mm, 1);
-        let range = mm.vmap(&list, BARE, RW).unwrap();
+        let range = mm.vmap().map(&list, BARE, RW).unwrap();
         host.on(1, || {
             assert!(host.read_kernel(range.start).is_some());
             mm.cpu_offline().unwrap();
         });
-        mm.vunmap(range.start).unwrap();
+        mm.vmap().unmap(range.start).unwrap();
         host.at_touch(0, n, |mm| mm.platform().on(1, || mm.cpu_online().unwrap()));
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         let came = host.all_placed();
         let read = host.on(1, || host.read_kernel(range.start));
         free(mm, list);
@@ -119,14 +119,14 @@ fn alias_in_a_full_block(broken: Option<Rule>) -> Option<u64> {
     let host = host(2, broken);
     host.run(kernel("linux", 256), |mm| {
         let list = frames(mm, 4);
-        let all: Vec<_> = (0..16).map(|_| mm.map_ram(&list, RW).unwrap()).collect();
+        let all: Vec<_> = (0..16).map(|_| mm.vmap().map_ram(&list, RW).unwrap()).collect();
         assert!(all.iter().all(|range| range.start.0 - START.0 < 64), "they fill the block");
         assert!(host.on(1, || host.read_kernel(all[7].start)).is_some());
-        mm.unmap_ram(all[7]).unwrap();
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap_ram(all[7]).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         let read = host.on(1, || host.read_kernel(all[7].start));
-        all.iter().filter(|range| **range != all[7]).for_each(|range| mm.unmap_ram(*range).unwrap());
-        mm.unmap_aliases().unwrap();
+        all.iter().filter(|range| **range != all[7]).for_each(|range| mm.vmap().unmap_ram(*range).unwrap());
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
         read
     })
@@ -142,10 +142,10 @@ fn p21_a_block_that_is_full_and_partly_unmapped_is_flushed_too() {
 fn flushed_one_by_one(broken: Option<Rule>) -> [u64; 2] {
     host(2, broken).run(kernel("linux", 256), |mm| {
         let list = frames(mm, 4);
-        let [first, second] = [0, 1].map(|_| mm.map_ram(&list, RW).unwrap());
+        let [first, second] = [0, 1].map(|_| mm.vmap().map_ram(&list, RW).unwrap());
         let flushed = [first, second].map(|range| {
-            mm.unmap_ram(range).unwrap();
-            mm.purge_vmap().unwrap()
+            mm.vmap().unmap_ram(range).unwrap();
+            mm.vmap().purge().unwrap()
         });
         free(mm, list);
         flushed
@@ -164,16 +164,16 @@ fn all_after_a_purge(broken: Option<Rule>) -> Result<PageRange, Error> {
     let host = host(1, None);
     host.run(kernel("linux", 4096), |mm| {
         let list = frames(mm, 1);
-        let three = [0, 1, 2].map(|_| mm.vmap(&list, BARE, RW).unwrap());
+        let three = [0, 1, 2].map(|_| mm.vmap().map(&list, BARE, RW).unwrap());
         // As many slots are at hand as may be, so that one that is left over goes back to the pool.
         assert_eq!(room(mm, list[0], 1), 4093);
-        assert_eq!(mm.vmap(&[list[0]; 4096], BARE, RW), Err(Error::NoAddress));
-        three.iter().for_each(|range| mm.vunmap(range.start).unwrap());
+        assert_eq!(mm.vmap().map(&[list[0]; 4096], BARE, RW), Err(Error::NoAddress));
+        three.iter().for_each(|range| mm.vmap().unmap(range.start).unwrap());
         host.broken.set(broken);
-        let all = mm.vmap(&[list[0]; 4096], BARE, RW);
+        let all = mm.vmap().map(&[list[0]; 4096], BARE, RW);
         if let Ok(range) = all {
-            mm.vunmap(range.start).unwrap();
-            mm.unmap_aliases().unwrap();
+            mm.vmap().unmap(range.start).unwrap();
+            mm.vmap().unmap_aliases().unwrap();
         }
         free(mm, list);
         all
@@ -194,18 +194,18 @@ fn counted_while_purged(broken: Option<Rule>) -> u64 {
     let (results, _) = everywhere_as(&setup, &config, broken, |mm, n| {
         let host = mm.platform();
         let list = frames(mm, 4);
-        let (range, ram) = (mm.vmap(&list, BARE, RW).unwrap(), mm.map_ram(&list, RW).unwrap());
+        let (range, ram) = (mm.vmap().map(&list, BARE, RW).unwrap(), mm.vmap().map_ram(&list, RW).unwrap());
         let most = Rc::new(Cell::new(0));
         let seen = Rc::clone(&most);
         host.at_touch(0, n, move |mm| {
-            mm.platform().on(1, || mm.purge_vmap().unwrap());
-            seen.set(mm.vmap_waits().unwrap().pages);
+            mm.platform().on(1, || mm.vmap().purge().unwrap());
+            seen.set(mm.vmap().waits().unwrap().pages);
         });
-        mm.vunmap(range.start).unwrap();
-        mm.unmap_ram(ram).unwrap();
+        mm.vmap().unmap(range.start).unwrap();
+        mm.vmap().unmap_ram(ram).unwrap();
         if host.all_placed() {
-            mm.purge_vmap().unwrap();
-            assert_eq!(mm.vmap_waits().unwrap().pages, 0);
+            mm.vmap().purge().unwrap();
+            assert_eq!(mm.vmap().waits().unwrap().pages, 0);
         }
         free(mm, list);
         most.get()
@@ -231,19 +231,19 @@ fn maps_during_a_purge(broken: Option<Rule>) -> Result<PageRange, Error> {
         let frame = list[0];
         host.aside(
             0,
-            || found.set(Some(mm.vmap(&[frame], BARE, RW))),
+            || found.set(Some(mm.vmap().map(&[frame], BARE, RW))),
             |_| {
                 host.hold_interrupts.set(true);
                 host.on_pause.borrow_mut().push_back(Box::new(|mm| _ = mm.platform().resume()));
-                host.on(1, || mm.unmap_aliases().unwrap());
+                host.on(1, || mm.vmap().unmap_aliases().unwrap());
                 host.hold_interrupts.set(false);
             },
         );
         result.set(mine.get());
         if let Some(Ok(range)) = result.get() {
-            mm.vunmap(range.start).unwrap();
+            mm.vmap().unmap(range.start).unwrap();
         }
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
         result.get().expect("CPU 0 has an answer")
     })
@@ -260,17 +260,17 @@ fn mapped_after_a_failure(policy: &str, broken: Option<Rule>) -> Result<PageRang
     host(1, broken).run(kernel(policy, 4096), |mm| {
         let list = frames(mm, 1);
         // The slots that an extent needs are there, so that only its tables are missing.
-        let range = mm.vmap(&list, BARE, RW).unwrap();
-        mm.vunmap(range.start).unwrap();
-        mm.unmap_aliases().unwrap();
+        let range = mm.vmap().map(&list, BARE, RW).unwrap();
+        mm.vmap().unmap(range.start).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         let all = exhaust(mm);
-        assert_eq!(mm.vmap(&vec![list[0]; 2000], BARE, RW), Err(Error::OutOfMemory));
-        assert_eq!(mm.vmalloc(1, BARE, RW), Err(Error::OutOfMemory));
+        assert_eq!(mm.vmap().map(&vec![list[0]; 2000], BARE, RW), Err(Error::OutOfMemory));
+        assert_eq!(mm.vmap().alloc(1, BARE, RW), Err(Error::OutOfMemory));
         give_back(mm, all);
-        let result = mm.vmap(&vec![list[0]; 4096], BARE, RW);
+        let result = mm.vmap().map(&vec![list[0]; 4096], BARE, RW);
         if let Ok(range) = result {
-            mm.vunmap(range.start).unwrap();
-            mm.unmap_aliases().unwrap();
+            mm.vmap().unmap(range.start).unwrap();
+            mm.vmap().unmap_aliases().unwrap();
         }
         free(mm, list);
         result
@@ -293,17 +293,17 @@ fn mapped_after_blocks(broken: Option<Rule>) -> Result<PageRange, Error> {
         let list = frames(mm, 8);
         let mut live = Vec::new();
         for cpu in 0..4 {
-            host.on(cpu, || live.extend((0..12).map(|_| mm.map_ram(&list, RW).unwrap())));
+            host.on(cpu, || live.extend((0..12).map(|_| mm.vmap().map_ram(&list, RW).unwrap())));
         }
         // Not in order, so that each block is left with holes.
         for i in 0..7 {
-            live.iter().skip(i).step_by(7).for_each(|range| mm.unmap_ram(*range).unwrap());
-            mm.purge_vmap().unwrap();
+            live.iter().skip(i).step_by(7).for_each(|range| mm.vmap().unmap_ram(*range).unwrap());
+            mm.vmap().purge().unwrap();
         }
-        let result = mm.vmap(&[list[0]; 1024], BARE, RW);
+        let result = mm.vmap().map(&[list[0]; 1024], BARE, RW);
         if result.is_ok() {
-            mm.vunmap(START).unwrap();
-            mm.unmap_aliases().unwrap();
+            mm.vmap().unmap(START).unwrap();
+            mm.vmap().unmap_aliases().unwrap();
         }
         free(mm, list);
         result
@@ -321,16 +321,16 @@ fn p27_blocks_in_which_nothing_is_mapped_give_their_addresses_back() {
 fn frame_used_elsewhere(broken: Option<Rule>) -> (Option<u64>, bool) {
     let host = host(2, broken);
     host.run(kernel("linux", 64), |mm| {
-        let range = mm.vmalloc(1, BARE, RW).unwrap();
-        let frame = mm.vmap_frame(range.start).unwrap();
+        let range = mm.vmap().alloc(1, BARE, RW).unwrap();
+        let frame = mm.vmap().frame_at(range.start).unwrap();
         assert!(host.write_kernel(range.start, 1));
         assert_eq!(host.on(1, || host.read_kernel(range.start)), Some(1));
-        mm.vfree(range.start).unwrap();
-        let taken: Vec<_> = std::iter::from_fn(|| mm.alloc_frames(0, AllocFrom::NOW).ok()).collect();
+        mm.vmap().free(range.start).unwrap();
+        let taken: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::NOW).ok()).collect();
         let reused = taken.iter().any(|block| block.first() == frame);
         let read = host.on(1, || host.read_kernel(range.start));
         give_back(mm, taken);
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         assert_eq!(host.on(1, || host.read_kernel(range.start)), None, "who asks for no aliases gets none");
         let now = exhaust(mm);
         assert!(now.iter().any(|block| block.first() == frame), "and the frame is free");
@@ -351,11 +351,11 @@ fn beyond_the_end(policy: &str, broken: Option<Rule>) -> (u64, bool) {
     let host = host(1, broken);
     host.run(kernel(policy, 4), |mm| {
         let list = frames(mm, 2);
-        let [first, second] = [0, 1].map(|i| mm.vmap(&list[i..=i], VmapPlace::ANYWHERE, RW).unwrap());
+        let [first, second] = [0, 1].map(|i| mm.vmap().map(&list[i..=i], VmapPlace::ANYWHERE, RW).unwrap());
         assert_eq!((first.pages, second.pages), (1, 1));
         let hit = host.write_kernel(PageNumber(first.start.0 + 1), 7);
-        [first, second].iter().for_each(|range| mm.vunmap(range.start).unwrap());
-        mm.unmap_aliases().unwrap();
+        [first, second].iter().for_each(|range| mm.vmap().unmap(range.start).unwrap());
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
         (second.start.0 - first.start.0, hit)
     })
@@ -375,10 +375,10 @@ fn aligned_in_the_last_hole(broken: Option<Rule>) -> Result<PageRange, Error> {
         let list = frames(mm, 1);
         let wanted = |within| VmapPlace { within: Some(within), ..BARE };
         let [low, high] = [at(0, 64), at(128, 128)]
-            .map(|part| mm.vmap(&vec![list[0]; part.pages as usize], wanted(part), RW));
-        let result = mm.vmap(&[list[0]; 64], VmapPlace { align: 64, ..BARE }, RW);
-        [low, high, result].into_iter().flatten().for_each(|range| mm.vunmap(range.start).unwrap());
-        mm.unmap_aliases().unwrap();
+            .map(|part| mm.vmap().map(&vec![list[0]; part.pages as usize], wanted(part), RW));
+        let result = mm.vmap().map(&[list[0]; 64], VmapPlace { align: 64, ..BARE }, RW);
+        [low, high, result].into_iter().flatten().for_each(|range| mm.vmap().unmap(range.start).unwrap());
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
         result
     })
@@ -398,7 +398,7 @@ fn longest_hold(broken: Option<Rule>) -> u32 {
         assert_eq!(room(mm, list[0], 1), 256);
         host.forget();
         // Who finds no address purges, and makes all free that CPUs have at hand.
-        let all = mm.vmap(&[list[0]; 256], BARE, RW).unwrap();
+        let all = mm.vmap().map(&[list[0]; 256], BARE, RW).unwrap();
         let held = |what: &Happened| match what {
             Happened::Event(Event::VmapReturned { extents }) => Some(*extents),
             _ => None,
@@ -407,8 +407,8 @@ fn longest_hold(broken: Option<Rule>) -> u32 {
         assert_eq!(log.iter().filter_map(held).sum::<u32>(), 256);
         let most = log.iter().filter_map(held).max().unwrap_or(0);
         drop(log);
-        mm.vunmap(all.start).unwrap();
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap(all.start).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
         most
     })
@@ -428,19 +428,19 @@ fn block_taken_away(broken: Option<Rule>) -> usize {
         let host = mm.platform();
         let list = frames(mm, 64);
         // CPU 0 has a block, and nothing in it.
-        mm.unmap_ram(mm.map_ram(&list[..1], RW).unwrap()).unwrap();
-        mm.purge_vmap().unwrap();
+        mm.vmap().unmap_ram(mm.vmap().map_ram(&list[..1], RW).unwrap()).unwrap();
+        mm.vmap().purge().unwrap();
         let theirs = Rc::new(Cell::new(None));
         let (found, all) = (Rc::clone(&theirs), list.clone());
         host.at_touch(0, n, move |mm| {
             mm.platform().on(1, || {
                 let there = VmapPlace { within: Some(at(0, 64)), ..BARE };
-                let taken = mm.vmap(&all, there, RW).ok();
-                let ram = mm.map_ram(&all[..2], RW).unwrap();
+                let taken = mm.vmap().map(&all, there, RW).ok();
+                let ram = mm.vmap().map_ram(&all[..2], RW).unwrap();
                 found.set(Some((taken, ram)));
             });
         });
-        let mine = mm.map_ram(&list[..3], RW);
+        let mine = mm.vmap().map_ram(&list[..3], RW);
         let placed = host.all_placed();
         let Ok(mine) = mine else {
             // With the rule broken: it has set entries where it had nothing, and finds no block there.
@@ -449,10 +449,10 @@ fn block_taken_away(broken: Option<Rule>) -> usize {
         let (taken, ram) = theirs.get().unwrap_or((None, mine));
         let clash = [taken, Some(ram)].into_iter().flatten().any(|range| range.intersect(mine).is_some());
         if placed && broken.is_none() {
-            mm.unmap_ram(mine).unwrap();
-            mm.unmap_ram(ram).unwrap();
-            taken.into_iter().for_each(|range| mm.vunmap(range.start).unwrap());
-            mm.unmap_aliases().unwrap();
+            mm.vmap().unmap_ram(mine).unwrap();
+            mm.vmap().unmap_ram(ram).unwrap();
+            taken.into_iter().for_each(|range| mm.vmap().unmap(range.start).unwrap());
+            mm.vmap().unmap_aliases().unwrap();
         }
         clash && placed
     });
@@ -472,8 +472,8 @@ fn nonsense(policy: &str, broken: Option<Rule>) -> [Result<(), Error>; 2] {
         host(1, broken).run(kernel(policy, 64), |mm| work(mm).map(|_| ()))
     };
     [
-        ask(|mm| mm.vmap(&[], BARE, RW)),
-        ask(|mm| mm.vmap(&[FrameNumber(0xfc00)], VmapPlace { align: 3, ..BARE }, RW)),
+        ask(|mm| mm.vmap().map(&[], BARE, RW)),
+        ask(|mm| mm.vmap().map(&[FrameNumber(0xfc00)], VmapPlace { align: 3, ..BARE }, RW)),
     ]
 }
 

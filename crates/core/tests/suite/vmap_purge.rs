@@ -13,19 +13,19 @@ fn a_purge_is_asked_for_at_the_threshold_and_done_by_who_maps_at_twice_that() {
     host.run(Config { vmap_lazy: Some(120), ..kernel("linux", 4096) }, |mm| {
         let list = frames(mm, 1);
         // A CPU tells the others what waits as it comes to half its share: 40 pages at a time.
-        let once = || mm.vunmap(mm.vmap(&[list[0]; 10], BARE, RW).unwrap().start).unwrap();
+        let once = || mm.vmap().unmap(mm.vmap().map(&[list[0]; 10], BARE, RW).unwrap().start).unwrap();
         (0..9).for_each(|_| once());
         assert_eq!(counted(mm, Counter::VmapPurgeWanted), 0);
         (0..10).for_each(|_| once());
         assert_eq!(counted(mm, Counter::VmapPurgeWanted), 1, "asked once");
-        assert_eq!(mm.vmap_waits().unwrap().pages, 190);
-        mm.vmap_purger().unwrap();
-        assert_eq!(mm.vmap_waits().unwrap().pages, 0);
+        assert_eq!(mm.vmap().waits().unwrap().pages, 190);
+        mm.vmap().purger().unwrap();
+        assert_eq!(mm.vmap().waits().unwrap().pages, 0);
         (0..24).for_each(|_| once());
-        assert_eq!(mm.vmap_waits().unwrap().pages, 240);
+        assert_eq!(mm.vmap().waits().unwrap().pages, 240);
         once();
-        assert_eq!(mm.vmap_waits().unwrap().pages, 10, "who maps has purged first");
-        mm.unmap_aliases().unwrap();
+        assert_eq!(mm.vmap().waits().unwrap().pages, 10, "who maps has purged first");
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
     });
 }
@@ -41,11 +41,11 @@ fn the_threshold_follows_the_cpus_that_are_online() {
             let mut pages = 0;
             let before = counted(mm, Counter::VmapPurgeWanted);
             while counted(mm, Counter::VmapPurgeWanted) == before {
-                let range = mm.vmap(&[list[0]; 1024], BARE, RW).unwrap();
-                mm.vunmap(range.start).unwrap();
+                let range = mm.vmap().map(&[list[0]; 1024], BARE, RW).unwrap();
+                mm.vmap().unmap(range.start).unwrap();
                 pages += 1024;
             }
-            mm.purge_vmap().unwrap();
+            mm.vmap().purge().unwrap();
             pages
         };
         assert_eq!(asked_at(), 3 * 8192);
@@ -63,17 +63,17 @@ fn running_out_of_memory_leaves_everything_as_it_was() {
         host.run(kernel(policy, 1 << 16), |mm| {
             let list = frames(mm, 1);
             let all = exhaust(mm);
-            assert_eq!(mm.vmalloc(4, BARE, RW), Err(Error::OutOfMemory), "{policy}");
-            assert_eq!(mm.vmap(&[list[0]; 1024], BARE, RW), Err(Error::OutOfMemory), "{policy}");
-            assert_eq!(mm.map_ram(&list, RW), Err(Error::OutOfMemory), "{policy}");
+            assert_eq!(mm.vmap().alloc(4, BARE, RW), Err(Error::OutOfMemory), "{policy}");
+            assert_eq!(mm.vmap().map(&[list[0]; 1024], BARE, RW), Err(Error::OutOfMemory), "{policy}");
+            assert_eq!(mm.vmap().map_ram(&list, RW), Err(Error::OutOfMemory), "{policy}");
             assert_eq!(mm.validate().broken, None, "{policy}");
             give_back(mm, all);
-            let free_frames = mm.free_frame_count();
-            assert_eq!(mm.vmalloc(free_frames, BARE, RW), Err(Error::OutOfMemory), "{policy}");
+            let free_frames = mm.frames().available();
+            assert_eq!(mm.vmap().alloc(free_frames, BARE, RW), Err(Error::OutOfMemory), "{policy}");
             assert_eq!(mm.validate().broken, None, "{policy}");
-            assert_eq!(mm.vmap(&[list[0]; 1024], BARE, RW), Ok(at(0, 1024)), "nothing was taken");
-            mm.vunmap(START).unwrap();
-            mm.unmap_aliases().unwrap();
+            assert_eq!(mm.vmap().map(&[list[0]; 1024], BARE, RW), Ok(at(0, 1024)), "nothing was taken");
+            mm.vmap().unmap(START).unwrap();
+            mm.vmap().unmap_aliases().unwrap();
             free(mm, list);
         });
     }
@@ -85,21 +85,21 @@ fn frames_that_wait_cost_one_flush_for_many_while_other_memory_can_be_had() {
     host.run(kernel("quiet+unmap=batch+vmap=lazy", 4096), |mm| {
         let (id, file) = (mm.create_space().unwrap(), mm.create_file(512).unwrap());
         let shown = Backing::File { file, offset: 0 };
-        mm.map(id, pages(0x1000, 512), shown, Prot::ReadWrite).unwrap();
-        mm.switch_to(id).unwrap();
+        mm.space(id).map(pages(0x1000, 512), shown, Prot::ReadWrite).unwrap();
+        mm.space(id).switch_to().unwrap();
         (0x1000..0x1200).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(0)));
         let held = take_free(mm);
         let before = (counted(mm, Counter::VmapPurges), counted(mm, Counter::IpisSent));
         for _ in 0..100 {
-            let range = mm.vmalloc(1, BARE, RW).unwrap();
-            mm.vfree(range.start).unwrap();
+            let range = mm.vmap().alloc(1, BARE, RW).unwrap();
+            mm.vmap().free(range.start).unwrap();
         }
         let purges = counted(mm, Counter::VmapPurges) - before.0;
         assert!((1..=100 / 32).contains(&purges), "{purges} purges");
         // Drains ask nobody with this policy, and only this CPU uses the space.
         assert_eq!(counted(mm, Counter::IpisSent) - before.1, purges * 3);
         // A batch of the file's pages goes between two looks.
-        assert!(mm.vmap_waits().unwrap().frames <= 64);
+        assert!(mm.vmap().waits().unwrap().frames <= 64);
         give_back(mm, held);
     });
 }
@@ -108,13 +108,13 @@ fn frames_that_wait_cost_one_flush_for_many_while_other_memory_can_be_had() {
 fn frames_that_wait_are_found_when_memory_is_short() {
     let host = Host::new(Setup { cpus: 2, frames: 512, ..Setup::default() });
     host.run(kernel("linux", 1 << 16), |mm| {
-        let range = mm.vmalloc(100, BARE, RW).unwrap();
+        let range = mm.vmap().alloc(100, BARE, RW).unwrap();
         let all = exhaust(mm);
-        mm.vfree(range.start).unwrap();
-        assert_eq!(mm.vmap_waits().unwrap().frames, 100);
-        let one = mm.alloc_frames(0, AllocFrom::HERE).expect("reclaim purges");
-        assert_eq!(mm.vmap_waits().unwrap().frames, 0);
-        mm.free_frames(one);
+        mm.vmap().free(range.start).unwrap();
+        assert_eq!(mm.vmap().waits().unwrap().frames, 100);
+        let one = mm.frames().alloc(0, AllocFrom::HERE).expect("reclaim purges");
+        assert_eq!(mm.vmap().waits().unwrap().frames, 0);
+        mm.frames().free(one);
         give_back(mm, all);
     });
 }

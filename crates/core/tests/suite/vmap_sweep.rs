@@ -28,7 +28,7 @@ fn config(cpus: u64, share: u64, pages: u64) -> Config {
 
 /// Maps a frame, and uses it on all these CPUs.
 fn used(mm: &Mm<'_>, frame: FrameNumber, cpus: &[u16]) -> PageRange {
-    let range = mm.vmap(&[frame], BARE, RW).unwrap();
+    let range = mm.vmap().map(&[frame], BARE, RW).unwrap();
     for &cpu in cpus {
         assert!(mm.platform().on(cpu, || mm.platform().read_kernel(range.start)).is_some());
     }
@@ -42,8 +42,8 @@ fn cached(mm: &Mm<'_>, cpu: u16, range: PageRange) -> bool {
 
 /// A sweep that comes and goes, of which a share is unmapped.
 fn first_sweep(mm: &Mm<'_>, share: usize, frame: FrameNumber) {
-    let range = mm.vmap(&vec![frame; share], BARE, RW).unwrap();
-    mm.vunmap(range.start).unwrap();
+    let range = mm.vmap().map(&vec![frame; share], BARE, RW).unwrap();
+    mm.vmap().unmap(range.start).unwrap();
     ticks(mm, &[0, 1, 0]);
 }
 
@@ -62,7 +62,7 @@ fn addresses_come_round_and_nobody_is_interrupted() {
             assert!(host.write_kernel(range.start, n as u64));
             assert_eq!(host.on(3, || host.read_kernel(range.start)), Some(n as u64));
             seen.insert(range.start);
-            mm.vunmap(range.start).unwrap();
+            mm.vmap().unmap(range.start).unwrap();
             if n % 8 == 7 {
                 ticks(mm, &[(n / 8 % 4) as u16]);
             }
@@ -74,7 +74,7 @@ fn addresses_come_round_and_nobody_is_interrupted() {
         assert!((10..=1000 / 16).contains(&sweeps), "{sweeps} sweeps");
         assert!(flushes <= (sweeps + 1) * 4, "{flushes} flushes in {sweeps} sweeps");
         assert_eq!(counted(mm, Counter::KernelSweepForced), 0);
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
     });
 }
@@ -87,7 +87,7 @@ fn comes_round(broken: Option<Rule>) -> bool {
         let list = frames(mm, 2);
         first_sweep(mm, 4, list[0]);
         let old = used(mm, list[0], &[0, 1]);
-        mm.vunmap(old.start).unwrap();
+        mm.vmap().unmap(old.start).unwrap();
         for n in 0..100 {
             let range = used(mm, list[1], &[0]);
             if n % 3 == 0 {
@@ -96,7 +96,7 @@ fn comes_round(broken: Option<Rule>) -> bool {
             if range == old {
                 break;
             }
-            mm.vunmap(range.start).unwrap();
+            mm.vmap().unmap(range.start).unwrap();
         }
         host.on(1, || _ = host.read_kernel(old.start));
         host.kernel_stale.get() > 0
@@ -117,16 +117,16 @@ fn slot_comes_round(broken: Option<Rule>) -> bool {
     host.run(config(2, 4, 256), |mm| {
         let list = frames(mm, 2);
         first_sweep(mm, 4, list[0]);
-        let old = mm.map_ram(&list[..1], RW).unwrap();
+        let old = mm.vmap().map_ram(&list[..1], RW).unwrap();
         assert!(host.on(1, || host.read_kernel(old.start)).is_some());
-        mm.unmap_ram(old).unwrap();
+        mm.vmap().unmap_ram(old).unwrap();
         for _ in 0..600 {
-            let range = mm.map_ram(&list[1..], RW).unwrap();
+            let range = mm.vmap().map_ram(&list[1..], RW).unwrap();
             assert!(host.read_kernel(range.start).is_some());
             if range == old {
                 break;
             }
-            mm.unmap_ram(range).unwrap();
+            mm.vmap().unmap_ram(range).unwrap();
         }
         host.on(1, || _ = host.read_kernel(old.start));
         host.kernel_stale.get() > 0
@@ -147,16 +147,16 @@ fn what_is_unmapped_while_a_sweep_goes_on_waits_for_the_next() {
     host.run(config(2, 2, 64), |mm| {
         let list = frames(mm, 2);
         let all = [0; 3].map(|_| used(mm, list[0], &[0, 1]));
-        let waits = || mm.vmap_waits().unwrap().pages;
-        mm.vunmap(all[0].start).unwrap();
+        let waits = || mm.vmap().waits().unwrap().pages;
+        mm.vmap().unmap(all[0].start).unwrap();
         ticks(mm, &[0, 1]);
         assert_eq!((waits(), counted(mm, Counter::KernelSweepFlushes)), (1, 0), "nothing has begun");
-        mm.vunmap(all[1].start).unwrap();
+        mm.vmap().unmap(all[1].start).unwrap();
         ticks(mm, &[1]);
-        mm.vunmap(all[2].start).unwrap();
+        mm.vmap().unmap(all[2].start).unwrap();
         ticks(mm, &[0]);
         assert_eq!((waits(), counted(mm, Counter::KernelSweeps)), (1, 1));
-        mm.purge_vmap().unwrap();
+        mm.vmap().purge().unwrap();
         assert_eq!((waits(), sent(mm)), (0, 1));
         assert!(all.iter().all(|&range| !cached(mm, 1, range)));
         free(mm, list);
@@ -170,17 +170,17 @@ fn a_lazy_cpu_counts_and_one_that_is_idle_or_offline_does_not() {
         let (list, id) = (frames(mm, 1), mm.create_space().unwrap());
         let range = used(mm, list[0], &[0, 1, 2, 3]);
         host.on(1, || {
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
             mm.enter_lazy();
         });
         host.on(2, || mm.enter_idle());
         host.on(3, || mm.cpu_offline().unwrap());
-        mm.vunmap(range.start).unwrap();
+        mm.vmap().unmap(range.start).unwrap();
         ticks(mm, &[0, 2, 0]);
-        assert_eq!(mm.vmap_waits().unwrap().pages, 1, "the lazy one runs kernel threads");
+        assert_eq!(mm.vmap().waits().unwrap().pages, 1, "the lazy one runs kernel threads");
         assert!(cached(mm, 1, range));
         ticks(mm, &[1, 0]);
-        assert_eq!((mm.vmap_waits().unwrap().pages, sent(mm)), (0, 0));
+        assert_eq!((mm.vmap().waits().unwrap().pages, sent(mm)), (0, 0));
         assert!(!cached(mm, 1, range), "it has flushed");
         assert!(cached(mm, 2, range) && cached(mm, 3, range), "nobody has asked them");
         host.on(2, || mm.leave_idle());
@@ -195,7 +195,7 @@ fn a_lazy_cpu_counts_and_one_that_is_idle_or_offline_does_not() {
         });
         assert_eq!(counted(mm, Counter::KernelSweepFlushes), flushes);
         host.on(1, || mm.unload());
-        mm.destroy_space(id).unwrap();
+        mm.space(id).destroy().unwrap();
         free(mm, list);
     });
 }
@@ -210,10 +210,10 @@ fn used_in_the_middle(broken: Option<Rule>, before: fn(&Mm<'_>), meanwhile: fn(&
         let old = used(mm, list[0], &[0, 1]);
         host.on(1, || before(mm));
         let comes_round = || {
-            mm.vunmap(old.start).unwrap();
+            mm.vmap().unmap(old.start).unwrap();
             ticks(mm, &[0]);
             let new = used(mm, list[1], &[0]);
-            mm.vunmap(new.start).unwrap();
+            mm.vmap().unmap(new.start).unwrap();
         };
         race(mm, place, comes_round, || meanwhile(mm, old));
         let new = used(mm, list[1], &[0]);
@@ -221,8 +221,8 @@ fn used_in_the_middle(broken: Option<Rule>, before: fn(&Mm<'_>), meanwhile: fn(&
             mm.leave_idle();
             _ = host.read_kernel(old.start);
         });
-        mm.vunmap(new.start).unwrap();
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap(new.start).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
         host.kernel_stale.get() > 0
     });
@@ -266,9 +266,9 @@ fn online_in_the_middle(broken: Option<Rule>) -> Vec<Option<u64>> {
         let list = frames(mm, 1);
         let range = used(mm, list[0], &[1]);
         host.on(1, || mm.cpu_offline().unwrap());
-        mm.vunmap(range.start).unwrap();
+        mm.vmap().unmap(range.start).unwrap();
         host.at_touch(0, n, |mm| mm.platform().on(1, || mm.cpu_online().unwrap()));
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         host.all_placed();
         let read = host.on(1, || host.read_kernel(range.start));
         free(mm, list);
@@ -293,11 +293,11 @@ fn certain(broken: Option<Rule>) -> (Option<u64>, u64) {
     host.run(config(3, 1, 64), |mm| {
         let list = frames(mm, 2);
         let first = used(mm, list[0], &[0]);
-        mm.vunmap(first.start).unwrap();
+        mm.vmap().unmap(first.start).unwrap();
         ticks(mm, &[1]);
         let range = used(mm, list[1], &[1]);
-        mm.vunmap(range.start).unwrap();
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap(range.start).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         let asked = sent(mm);
         let read = host.on(1, || host.read_kernel(range.start));
         free(mm, list);
@@ -317,16 +317,16 @@ fn who_takes_too_long_is_asked_and_nobody_else() {
     host.run(config(4, 1, 64), |mm| {
         let list = frames(mm, 1);
         let range = used(mm, list[0], &[0, 1, 2, 3]);
-        mm.vunmap(range.start).unwrap();
+        mm.vmap().unmap(range.start).unwrap();
         host.clock.set(DEADLINE);
         ticks(mm, &[0, 2]);
         assert_eq!(counted(mm, Counter::VmapPurgeWanted), 0, "it may take that long");
         host.clock.set(DEADLINE + 1);
         ticks(mm, &[3]);
         assert_eq!(counted(mm, Counter::VmapPurgeWanted), 1, "who asks them was woken");
-        mm.vmap_purger().unwrap();
+        mm.vmap().purger().unwrap();
         assert_eq!((sent(mm), counted(mm, Counter::KernelSweepForced)), (1, 1), "CPU 1 does not tick");
-        assert_eq!(mm.vmap_waits().unwrap().pages, 0);
+        assert_eq!(mm.vmap().waits().unwrap().pages, 0);
         free(mm, list);
     });
 }
@@ -338,17 +338,17 @@ fn where_nobody_purges_who_maps_asks() {
         let list = frames(mm, 1);
         let cycle = || {
             let range = used(mm, list[0], &[0, 1]);
-            mm.vunmap(range.start).unwrap();
+            mm.vmap().unmap(range.start).unwrap();
         };
         (0..64).for_each(|_| cycle());
-        assert_eq!((mm.vmap_waits().unwrap().pages, sent(mm)), (64, 0));
+        assert_eq!((mm.vmap().waits().unwrap().pages, sent(mm)), (64, 0));
         host.clock.set(2 * DEADLINE + 1);
         ticks(mm, &[2]);
         assert_eq!(sent(mm), 0);
         (0..4).for_each(|_| cycle());
         assert_eq!((sent(mm), counted(mm, Counter::KernelSweepForced)), (1, 1));
-        assert!(mm.vmap_waits().unwrap().pages < 64 + 4);
-        mm.unmap_aliases().unwrap();
+        assert!(mm.vmap().waits().unwrap().pages < 64 + 4);
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
     });
 }
@@ -359,20 +359,20 @@ fn when_addresses_are_short_those_are_asked_that_have_not_taken_part() {
     host.run(config(4, 8, 16), |mm| {
         let list = frames(mm, 1);
         let old = [0; 8].map(|_| used(mm, list[0], &[0, 1, 2, 3]));
-        old.iter().for_each(|range| mm.vunmap(range.start).unwrap());
+        old.iter().for_each(|range| mm.vmap().unmap(range.start).unwrap());
         ticks(mm, &[0, 2]);
         assert_eq!(sent(mm), 0);
         // Half of the range waits for a sweep that CPUs 1 and 3 have not taken part in.
-        let all = mm.vmap(&[list[0]; 16], BARE, RW).unwrap();
+        let all = mm.vmap().map(&[list[0]; 16], BARE, RW).unwrap();
         assert_eq!((sent(mm), counted(mm, Counter::KernelSweepForced)), (2, 2));
-        assert_eq!(mm.vmap(&list, BARE, RW), Err(Error::NoAddress));
-        mm.vunmap(all.start).unwrap();
+        assert_eq!(mm.vmap().map(&list, BARE, RW), Err(Error::NoAddress));
+        mm.vmap().unmap(all.start).unwrap();
         // Nothing has begun for these: all are asked.
         let before = sent(mm);
-        let all = mm.vmap(&[list[0]; 16], BARE, RW).unwrap();
+        let all = mm.vmap().map(&[list[0]; 16], BARE, RW).unwrap();
         assert!(sent(mm) - before <= 3);
-        mm.vunmap(all.start).unwrap();
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap(all.start).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
     });
 }
@@ -381,22 +381,22 @@ fn when_addresses_are_short_those_are_asked_that_have_not_taken_part() {
 fn frames_are_free_after_the_sweep_without_an_interrupt() {
     let host = host(3, None);
     host.run(config(3, 8, 4096), |mm| {
-        let before = mm.free_frame_count();
-        let range = mm.vmalloc(8, BARE, RW).unwrap();
+        let before = mm.frames().available();
+        let range = mm.vmap().alloc(8, BARE, RW).unwrap();
         assert!(host.on(1, || host.read_kernel(range.start)).is_some());
-        let tables = before - mm.free_frame_count() - 8;
-        mm.vfree(range.start).unwrap();
-        let waits = mm.vmap_waits().unwrap();
+        let tables = before - mm.frames().available() - 8;
+        mm.vmap().free(range.start).unwrap();
+        let waits = mm.vmap().waits().unwrap();
         assert_eq!((waits.pages, waits.frames), (8, 8));
         ticks(mm, &[0, 1]);
         assert_eq!(counted(mm, Counter::VmapPurgeWanted), 0);
         ticks(mm, &[2]);
         assert_eq!(counted(mm, Counter::VmapPurgeWanted), 1, "who frees them was woken");
-        assert_eq!(mm.vmap_waits().unwrap().frames, 8, "they wait for him");
-        assert!(before - mm.free_frame_count() >= 8 + tables);
-        mm.vmap_purger().unwrap();
-        assert_eq!(mm.vmap_waits().unwrap(), quietmm::Waits::default());
-        assert_eq!((before - mm.free_frame_count(), sent(mm)), (tables, 0));
+        assert_eq!(mm.vmap().waits().unwrap().frames, 8, "they wait for him");
+        assert!(before - mm.frames().available() >= 8 + tables);
+        mm.vmap().purger().unwrap();
+        assert_eq!(mm.vmap().waits().unwrap(), quietmm::Waits::default());
+        assert_eq!((before - mm.frames().available(), sent(mm)), (tables, 0));
     });
 }
 
@@ -405,18 +405,18 @@ fn when_nothing_more_is_unmapped_no_sweep_begins_and_nobody_is_woken() {
     let host = host(2, None);
     host.run(config(2, 1, 64), |mm| {
         let list = frames(mm, 1);
-        let range = mm.vmalloc(1, BARE, RW).unwrap();
-        mm.vfree(range.start).unwrap();
+        let range = mm.vmap().alloc(1, BARE, RW).unwrap();
+        mm.vmap().free(range.start).unwrap();
         // More is unmapped while that sweep is under way: one more begins at its end, and no third.
         let range = used(mm, list[0], &[0, 1]);
-        mm.vunmap(range.start).unwrap();
+        mm.vmap().unmap(range.start).unwrap();
         (0..10).for_each(|_| ticks(mm, &[0, 1]));
         assert_eq!(counted(mm, Counter::KernelSweeps), 2);
-        mm.vmap_purger().unwrap();
+        mm.vmap().purger().unwrap();
         let woken = counted(mm, Counter::VmapPurgeWanted);
         // What is unmapped now has no frames that somebody has to free.
         let range = used(mm, list[0], &[0, 1]);
-        mm.vunmap(range.start).unwrap();
+        mm.vmap().unmap(range.start).unwrap();
         ticks(mm, &[0, 1, 0]);
         assert_eq!(counted(mm, Counter::KernelSweeps), 3);
         assert_eq!(counted(mm, Counter::VmapPurgeWanted), woken);
@@ -429,18 +429,18 @@ fn who_maps_looks_after_a_share_again_once_that_was_flushed() {
     let host = host(2, None);
     host.run(config(2, 16, 4096), |mm| {
         let list = frames(mm, 1);
-        let once = || mm.vunmap(mm.vmap(&[list[0]], BARE, RW).unwrap().start).unwrap();
+        let once = || mm.vmap().unmap(mm.vmap().map(&[list[0]], BARE, RW).unwrap().start).unwrap();
         // CPU 1 lets the first sweep wait for long, and takes part in all others at once.
         (0..200).for_each(|_| once());
         ticks(mm, &[1, 0, 1, 0]);
-        assert_eq!(mm.vmap_waits().unwrap().pages, 0);
+        assert_eq!(mm.vmap().waits().unwrap().pages, 0);
         (0..16).for_each(|_| once());
         ticks(mm, &[1]);
         (0..8).for_each(|_| once());
-        let waits = mm.vmap_waits().unwrap().pages;
+        let waits = mm.vmap().waits().unwrap().pages;
         assert!(waits < 16, "{waits} pages wait: who maps has not looked whether the sweep is over");
         assert_eq!(sent(mm), 0);
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
     });
 }
@@ -460,15 +460,15 @@ fn a_cpu_that_comes_online_counts_before_it_flushes() {
             || mm.cpu_online().unwrap(),
             || {
                 let walked = host.on(0, || host.read_kernel(old.start)).is_some();
-                mm.vunmap(old.start).unwrap();
+                mm.vmap().unmap(old.start).unwrap();
                 ticks(mm, &[1]);
                 let new = used(mm, list[1], &[1]);
                 (walked, new)
             },
         );
         _ = host.read_kernel(old.start);
-        mm.vunmap(new.start).unwrap();
-        mm.unmap_aliases().unwrap();
+        mm.vmap().unmap(new.start).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
         (walked, host.kernel_stale.get())
     });
@@ -480,15 +480,16 @@ fn a_cpu_that_comes_online_counts_before_it_flushes() {
 fn frames_that_wait_are_found_when_memory_is_short() {
     let host = Host::new(Setup { cpus: 3, frames: 512, ..Setup::default() });
     host.run(config(3, 1 << 20, 1 << 16), |mm| {
-        let range = mm.vmalloc(100, BARE, RW).unwrap();
+        let range = mm.vmap().alloc(100, BARE, RW).unwrap();
         let all = exhaust(mm);
-        mm.vfree(range.start).unwrap();
+        mm.vmap().free(range.start).unwrap();
         let one = mm
-            .alloc_frames(0, AllocFrom::HERE)
+            .frames()
+            .alloc(0, AllocFrom::HERE)
             .expect("reclaim asks for a sweep, and for those that take no part");
-        assert_eq!(mm.vmap_waits().unwrap().frames, 0);
+        assert_eq!(mm.vmap().waits().unwrap().frames, 0);
         assert_eq!((sent(mm), counted(mm, Counter::KernelSweepForced)), (2, 2));
-        mm.free_frames(one);
+        mm.frames().free(one);
         give_back(mm, all);
     });
 }
@@ -507,18 +508,18 @@ fn all_of_the_range_comes_back() {
     host.run(config(2, 8, 512), |mm| {
         let list = frames(mm, 1);
         for _ in 0..4 {
-            let all: Vec<_> = (0..32).map(|_| mm.vmap(&[list[0]; 7], BARE, RW).unwrap()).collect();
-            let rams: Vec<_> = (0..8).map(|_| mm.map_ram(&[list[0]; 3], RW).unwrap()).collect();
-            let own: Vec<_> = (0..8).map(|_| mm.vmalloc(3, BARE, RW).unwrap()).collect();
-            all.iter().for_each(|range| mm.vunmap(range.start).unwrap());
-            rams.iter().for_each(|range| mm.unmap_ram(*range).unwrap());
-            own.iter().for_each(|range| mm.vfree(range.start).unwrap());
+            let all: Vec<_> = (0..32).map(|_| mm.vmap().map(&[list[0]; 7], BARE, RW).unwrap()).collect();
+            let rams: Vec<_> = (0..8).map(|_| mm.vmap().map_ram(&[list[0]; 3], RW).unwrap()).collect();
+            let own: Vec<_> = (0..8).map(|_| mm.vmap().alloc(3, BARE, RW).unwrap()).collect();
+            all.iter().for_each(|range| mm.vmap().unmap(range.start).unwrap());
+            rams.iter().for_each(|range| mm.vmap().unmap_ram(*range).unwrap());
+            own.iter().for_each(|range| mm.vmap().free(range.start).unwrap());
             assert_eq!(mm.validate().broken, None);
             ticks(mm, &[1]);
         }
-        assert_eq!(mm.vmap(&[list[0]; 512], BARE, RW), Ok(at(0, 512)));
-        mm.vunmap(at(0, 1).start).unwrap();
-        mm.unmap_aliases().unwrap();
+        assert_eq!(mm.vmap().map(&[list[0]; 512], BARE, RW), Ok(at(0, 512)));
+        mm.vmap().unmap(at(0, 1).start).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
     });
 }

@@ -17,20 +17,20 @@ fn write_back_writes_what_is_dirty_and_costs_one_flush_for_many_pages() {
             let file = mm.create_file(64).unwrap();
             let id = mapped(mm, shared(file), 64);
             host.on(1, || {
-                mm.switch_to(id).unwrap();
+                mm.space(id).switch_to().unwrap();
                 (AT..AT + 32).for_each(|page| host.write(mm, id, page, page).unwrap());
             });
             host.forget();
-            assert_eq!(mm.write_back(file), Ok(32));
+            assert_eq!(mm.file(file).write_back(), Ok(32));
             assert_eq!(host.interrupts_to(1), 1);
             assert!((0..32).all(|i| host.on_disk(file, i) == Some(AT + i)));
             host.forget();
-            assert_eq!((mm.write_back(file), host.interrupts()), (Ok(0), 0));
+            assert_eq!((mm.file(file).write_back(), host.interrupts()), (Ok(0), 0));
             host.on(1, || host.write(mm, id, AT + 3, 5)).unwrap();
-            assert_eq!((mm.write_back(file), host.on_disk(file, 3)), (Ok(1), Some(5)));
+            assert_eq!((mm.file(file).write_back(), host.on_disk(file, 3)), (Ok(1), Some(5)));
             let other = mm.create_file(1).unwrap();
-            mm.destroy_file(other).unwrap();
-            assert_eq!(mm.write_back(other), Err(Error::NoSuchFile));
+            mm.file(other).destroy().unwrap();
+            assert_eq!(mm.file(other).write_back(), Err(Error::NoSuchFile));
             assert_eq!(host.stale.get(), 0);
         });
     }
@@ -42,13 +42,13 @@ fn each_32_pages_cost_one_flush() {
     host.run(bare("linux"), |mm| {
         let file = mm.create_file(80).unwrap();
         let id = mapped(mm, shared(file), 80);
-        host.on(1, || mm.switch_to(id).unwrap());
+        host.on(1, || mm.space(id).switch_to().unwrap());
         for count in [1, 31, 32, 33, 63, 64, 65] {
             host.on(1, || {
                 (AT..AT + count).for_each(|page| host.write(mm, id, page, page + count).unwrap());
             });
             host.forget();
-            assert_eq!(mm.write_back(file), Ok(count));
+            assert_eq!(mm.file(file).write_back(), Ok(count));
             assert_eq!(host.interrupts_to(1) as u64, count.div_ceil(32), "{count} pages");
             assert!((0..count).all(|i| host.on_disk(file, i) == Some(AT + i + count)), "{count} pages");
         }
@@ -63,9 +63,9 @@ fn what_the_device_does_not_take_stays_dirty() {
         let id = mapped(mm, shared(file), 8);
         write_all(mm, id, 3);
         host.fail_writes.set(true);
-        assert_eq!(mm.write_back(file), Err(Error::Device));
+        assert_eq!(mm.file(file).write_back(), Err(Error::Device));
         host.fail_writes.set(false);
-        assert_eq!(mm.write_back(file), Ok(3));
+        assert_eq!(mm.file(file).write_back(), Ok(3));
         assert_eq!(host.on_disk(file, 2), Some(AT + 2));
     });
 }
@@ -80,7 +80,7 @@ fn waits_during_io_of(work: impl FnOnce(&Mm<'_>, SpaceId, FileId) + 'static) -> 
     host.run(bare("linux"), |mm| {
         let file = mm.create_file(2).unwrap();
         let id = mapped(mm, shared(file), 2);
-        host.on(1, || mm.switch_to(id).unwrap());
+        host.on(1, || mm.space(id).switch_to().unwrap());
         host.write(mm, id, AT, 1).unwrap();
         host.write(mm, id, AT + 1, 1).unwrap();
         host.on_disk_write.borrow_mut().push_back(Box::new(move |mm| {
@@ -89,7 +89,7 @@ fn waits_during_io_of(work: impl FnOnce(&Mm<'_>, SpaceId, FileId) + 'static) -> 
             host.on(1, || work(mm, id, file));
             host.broken.set(None);
         }));
-        assert_eq!(mm.write_back(file), Ok(2));
+        assert_eq!(mm.file(file).write_back(), Ok(2));
         assert_eq!(host.on_disk(file, 0), Some(1), "what it was when it was flushed");
         assert_eq!(host.stale.get(), 0);
         host.instead_of_page_wait.take().is_none()
@@ -101,7 +101,7 @@ fn who_writes_to_a_page_on_its_way_to_the_device_waits_and_who_reads_does_not() 
     assert!(waits_during_io(|mm, id| mm.platform().write(mm, id, AT, 2).unwrap()));
     assert!(!waits_during_io(|mm, id| assert_eq!(mm.platform().read(mm, id, AT), Ok(1))));
     // Not mapped at the time, thus brought by the fault.
-    let dropped = |mm: &Mm<'_>, id| mm.advise(id, pages(AT, 1), Advice::Drop).unwrap();
+    let dropped = |mm: &Mm<'_>, id| mm.space(id).advise(pages(AT, 1), Advice::Drop).unwrap();
     assert!(waits_during_io(move |mm, id| {
         dropped(mm, id);
         mm.platform().write(mm, id, AT, 2).unwrap();
@@ -113,8 +113,8 @@ fn who_writes_to_a_page_on_its_way_to_the_device_waits_and_who_reads_does_not() 
     // A private copy is no business of the device.
     assert!(!waits_during_io_of(|mm, _, file| {
         let id = mm.create_space().unwrap();
-        mm.map(id, pages(AT, 1), private(file), Prot::ReadWrite).unwrap();
-        mm.switch_to(id).unwrap();
+        mm.space(id).map(pages(AT, 1), private(file), Prot::ReadWrite).unwrap();
+        mm.space(id).switch_to().unwrap();
         mm.platform().write(mm, id, AT, 2).unwrap();
     }));
 }
@@ -122,12 +122,12 @@ fn who_writes_to_a_page_on_its_way_to_the_device_waits_and_who_reads_does_not() 
 #[test]
 fn rights_that_are_given_during_the_write_out_wait_too() {
     assert!(waits_during_io(|mm, id| {
-        mm.protect(id, pages(AT, 1), Prot::Read).unwrap();
-        mm.protect(id, pages(AT, 1), Prot::ReadWrite).unwrap();
+        mm.space(id).protect(pages(AT, 1), Prot::Read).unwrap();
+        mm.space(id).protect(pages(AT, 1), Prot::ReadWrite).unwrap();
         mm.platform().write(mm, id, AT, 2).unwrap();
     }));
     assert!(waits_during_io(|mm, id| {
-        mm.move_range(id, pages(AT, 1), PageNumber(TO)).unwrap();
+        mm.space(id).move_range(pages(AT, 1), PageNumber(TO)).unwrap();
         mm.platform().write(mm, id, TO, 2).unwrap();
     }));
 }
@@ -139,7 +139,7 @@ fn writable_inside(policy: &str, operation: Operation, broken: Option<Rule>) -> 
     host.run(bare(policy), |mm| {
         let file = mm.create_file(1).unwrap();
         let id = mapped(mm, shared(file), 1);
-        host.on(1, || mm.switch_to(id).unwrap());
+        host.on(1, || mm.space(id).switch_to().unwrap());
         host.on(1, || host.write(mm, id, AT, 1)).unwrap();
         let writable = Rc::new(Cell::new(false));
         let seen = Rc::clone(&writable);
@@ -149,7 +149,7 @@ fn writable_inside(policy: &str, operation: Operation, broken: Option<Rule>) -> 
             let host = mm.platform();
             let look = move |mm: &Mm<'_>| seen.set(mm.platform().caches(1, AT));
             host.on_disk_write.borrow_mut().push_back(Box::new(look));
-            host.on(2, || assert_eq!(mm.write_back(file), Ok(1)));
+            host.on(2, || assert_eq!(mm.file(file).write_back(), Ok(1)));
         }));
         operation(mm, id);
         host.hold_interrupts.set(false);
@@ -163,10 +163,10 @@ fn writable_inside(policy: &str, operation: Operation, broken: Option<Rule>) -> 
 #[test]
 fn write_back_in_the_middle_of_an_operation_flushes_before_it_writes() {
     let operations: [(&str, Operation); 4] = [
-        ("protect", |mm, id| mm.protect(id, pages(AT, 1), Prot::Read).unwrap()),
-        ("drop", |mm, id| mm.advise(id, pages(AT, 1), Advice::Drop).unwrap()),
-        ("move", |mm, id| mm.move_range(id, pages(AT, 1), PageNumber(TO)).unwrap()),
-        ("unmap", |mm, id| mm.unmap(id, pages(AT, 1)).unwrap()),
+        ("protect", |mm, id| mm.space(id).protect(pages(AT, 1), Prot::Read).unwrap()),
+        ("drop", |mm, id| mm.space(id).advise(pages(AT, 1), Advice::Drop).unwrap()),
+        ("move", |mm, id| mm.space(id).move_range(pages(AT, 1), PageNumber(TO)).unwrap()),
+        ("unmap", |mm, id| mm.space(id).unmap(pages(AT, 1)).unwrap()),
     ];
     for (name, operation) in operations {
         for policy in ["linux", "vanilla"] {
@@ -186,13 +186,13 @@ fn waits_after_a_move_during_io(broken: Option<Rule>) -> bool {
         let file = mm.create_file(1).unwrap();
         let id = mapped(mm, shared(file), 1);
         host.write(mm, id, AT, 1).unwrap();
-        host.on(1, || mm.switch_to(id).unwrap());
+        host.on(1, || mm.space(id).switch_to().unwrap());
         host.on(1, || host.read(mm, id, AT)).unwrap();
         host.hold_interrupts.set(true);
         let moving = || {
             // The flush waits for CPU 1.
             host.on_pause.borrow_mut().push_back(Box::new(|mm| mm.platform().stop()));
-            mm.move_range(id, pages(AT, 1), PageNumber(TO)).unwrap();
+            mm.space(id).move_range(pages(AT, 1), PageNumber(TO)).unwrap();
         };
         let waited = Rc::new(Cell::new(false));
         let writing = || {
@@ -205,7 +205,7 @@ fn waits_after_a_move_during_io(broken: Option<Rule>) -> bool {
                 host.broken.set(None);
                 waited.set(host.instead_of_page_wait.take().is_none());
             }));
-            assert_eq!(mm.write_back(file), Ok(1));
+            assert_eq!(mm.file(file).write_back(), Ok(1));
         };
         host.aside(0, moving, |moving| {
             host.aside(2, writing, |writing| {
@@ -218,7 +218,7 @@ fn waits_after_a_move_during_io(broken: Option<Rule>) -> bool {
             });
         });
         assert_eq!(host.read(mm, id, TO), Ok(2));
-        assert_eq!((mm.write_back(file), host.on_disk(file, 0)), (Ok(1), Some(2)));
+        assert_eq!((mm.file(file).write_back(), host.on_disk(file, 0)), (Ok(1), Some(2)));
         assert_eq!(host.stale.get(), 0);
         waited.get()
     })
@@ -237,14 +237,14 @@ fn what_is_on_its_way_to_the_device_gets_there_before_its_file_ends() {
         let file = mm.create_file(2).unwrap();
         let id = mapped(mm, shared(file), 2);
         write_all(mm, id, 2);
-        mm.unmap(id, pages(AT, 2)).unwrap();
+        mm.space(id).unmap(pages(AT, 2)).unwrap();
         let next = Cell::new(None);
         let writing = || {
             host.on_disk_write.borrow_mut().push_back(Box::new(|mm| mm.platform().stop()));
-            assert_eq!(mm.write_back(file), Ok(2));
+            assert_eq!(mm.file(file).write_back(), Ok(2));
         };
         let ending = || {
-            mm.destroy_file(file).unwrap();
+            mm.file(file).destroy().unwrap();
             // The next file has the same slot.
             next.set(mm.create_file(2).ok());
             assert_eq!(next.get().map(FileId::index), Some(file.index()));
@@ -260,7 +260,7 @@ fn what_is_on_its_way_to_the_device_gets_there_before_its_file_ends() {
                 assert!(host.count(|what| matches!(what, Happened::DiskWrite(..))) <= 1);
             });
         });
-        assert_eq!((mm.cached_pages(next.get().unwrap()), settled(mm).file), (Ok(0), 0));
+        assert_eq!((mm.file(next.get().unwrap()).cached_pages(), settled(mm).file), (Ok(0), 0));
     });
 }
 
@@ -269,11 +269,11 @@ fn what_is_on_its_way_to_the_device_gets_there_before_its_file_ends() {
 fn written_during_pageout(mm: &Mm<'_>, n: u32) -> bool {
     let host = mm.platform();
     let (id, file) = (mm.create_space().unwrap(), mm.create_file(1).unwrap());
-    mm.map(id, pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
-    mm.switch_to(id).unwrap();
+    mm.space(id).map(pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+    mm.space(id).switch_to().unwrap();
     host.write(mm, id, AT, 1).unwrap();
     mm.drain_lru_batch();
-    mm.advise(id, pages(AT, 1), Advice::Drop).unwrap();
+    mm.space(id).advise(pages(AT, 1), Advice::Drop).unwrap();
     let in_io = Rc::new(Cell::new(false));
     let inside = Rc::clone(&in_io);
     host.on_disk_write.borrow_mut().push_back(Box::new(move |mm| {
@@ -295,7 +295,7 @@ fn written_during_pageout(mm: &Mm<'_>, n: u32) -> bool {
                 mm.platform().resume();
             }
         });
-        assert_eq!(mm.fault(id, PageNumber(AT).addr(), UserAccess::Read), Ok(()));
+        assert_eq!(mm.space(id).fault(PageNumber(AT).addr(), UserAccess::Read), Ok(()));
         host.all_placed();
         in_io.get() && host.try_write(AT, 2)
     })
@@ -315,8 +315,8 @@ fn written_during_a_protect(guarantees: bool) -> (bool, Option<u64>) {
     let host = Host::new(Setup { cpus: 2, guarantees, ..Setup::default() });
     host.run(bare("vanilla"), |mm| {
         let (id, file) = (mm.create_space().unwrap(), mm.create_file(1).unwrap());
-        mm.map(id, pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
-        host.on(1, || mm.switch_to(id).unwrap());
+        mm.space(id).map(pages(AT, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        host.on(1, || mm.space(id).switch_to().unwrap());
         host.on(1, || host.read(mm, id, AT)).unwrap();
         let wrote = Rc::new(Cell::new(false));
         let seen = Rc::clone(&wrote);
@@ -326,8 +326,8 @@ fn written_during_a_protect(guarantees: bool) -> (bool, Option<u64>) {
             seen.set(host.on(1, || host.try_write(AT, 7)));
             host.hold_interrupts.set(false);
         }));
-        mm.protect(id, pages(AT, 1), Prot::Read).unwrap();
-        mm.write_back(file).unwrap();
+        mm.space(id).protect(pages(AT, 1), Prot::Read).unwrap();
+        mm.file(file).write_back().unwrap();
         (wrote.get(), host.on_disk(file, 0))
     })
 }
@@ -350,14 +350,14 @@ fn begun_before_write_back(broken: Option<Rule>, first: bool, by_entry: bool) ->
         let other = if first { mapped(mm, shared(file), 1) } else { mm.create_space().unwrap() };
         let id = mapped(mm, shared(file), 1);
         if !first {
-            mm.map(other, pages(AT, 1), shared(file), Prot::ReadWrite).unwrap();
+            mm.space(other).map(pages(AT, 1), shared(file), Prot::ReadWrite).unwrap();
         }
         host.write(mm, id, AT, 1).unwrap();
         if !by_entry {
-            mm.advise(id, pages(AT, 1), Advice::Drop).unwrap();
+            mm.space(id).advise(pages(AT, 1), Advice::Drop).unwrap();
         }
         host.on(1, || {
-            mm.switch_to(other).unwrap();
+            mm.space(other).switch_to().unwrap();
             assert_eq!(host.read(mm, other, AT), Ok(1));
             assert!(host.begin_write(AT, 2), "its entry is writable and clean");
         });
@@ -365,10 +365,10 @@ fn begun_before_write_back(broken: Option<Rule>, first: bool, by_entry: bool) ->
         let late = Rc::new(Cell::new(false));
         let seen = Rc::clone(&late);
         host.on_disk_write.borrow_mut().push_back(Box::new(move |mm| seen.set(mm.platform().end_write(1))));
-        assert_eq!(mm.write_back(file), Ok(1));
+        assert_eq!(mm.file(file).write_back(), Ok(1));
         let interrupts = host.interrupts_to(1);
         // It has its dirty bit all the same.
-        mm.write_back(file).unwrap();
+        mm.file(file).write_back().unwrap();
         (late.get(), interrupts, host.on_disk(file, 0))
     })
 }
@@ -393,9 +393,9 @@ fn begun_before_a_protect(broken: Option<Rule>) -> bool {
         let file = mm.create_file(1).unwrap();
         let id = mapped(mm, shared(file), 1);
         host.write(mm, id, AT, 1).unwrap();
-        mm.advise(id, pages(AT, 1), Advice::Drop).unwrap();
+        mm.space(id).advise(pages(AT, 1), Advice::Drop).unwrap();
         host.on(1, || {
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
             assert_eq!(host.read(mm, id, AT), Ok(1));
             assert!(host.begin_write(AT, 2));
         });
@@ -407,9 +407,9 @@ fn begun_before_a_protect(broken: Option<Rule>) -> bool {
             host.on_disk_write
                 .borrow_mut()
                 .push_back(Box::new(move |mm| seen.set(mm.platform().end_write(1))));
-            host.on(2, || assert_eq!(mm.write_back(file), Ok(1)));
+            host.on(2, || assert_eq!(mm.file(file).write_back(), Ok(1)));
         }));
-        mm.protect(id, pages(AT, 1), Prot::Read).unwrap();
+        mm.space(id).protect(pages(AT, 1), Prot::Read).unwrap();
         late.get()
     })
 }
@@ -427,10 +427,10 @@ fn pages_that_have_nothing_to_write_cost_no_flush() {
         let file = mm.create_file(8).unwrap();
         let id = mapped(mm, shared(file), 8);
         host.on(1, || {
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
             (AT..AT + 8).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(0)));
         });
         host.forget();
-        assert_eq!((mm.write_back(file), host.interrupts()), (Ok(0), 0));
+        assert_eq!((mm.file(file).write_back(), host.interrupts()), (Ok(0), 0));
     });
 }

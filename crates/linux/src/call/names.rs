@@ -152,7 +152,7 @@ impl<M: Machine> Linux<'_, M> {
             Body::Made(made) => Kind::Text(self.make(thread, *made), inode.clone()),
             Body::File(content) => {
                 if flags & flag::TRUNCATE != 0 && writes {
-                    self.mm.set_file_len(content.file, 0)?;
+                    self.mm.file(content.file).set_size(0)?;
                     inode.modified.store(self.clock(), Ordering::Relaxed);
                 }
                 Kind::File(inode.clone())

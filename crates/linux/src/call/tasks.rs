@@ -174,7 +174,7 @@ impl<M: Machine> Linux<'_, M> {
                 if !self.machine.has_room(BYTES_OF_AREA * layout.areas.iter().count() as u64) {
                     return Err(Errno::ENOMEM);
                 }
-                let space = self.mm.fork(memory.space)?;
+                let space = self.mm.space(memory.space).fork()?;
                 Ok::<_, Errno>(Memory::new(space, layout.clone(), &self.left))
             })?
         };

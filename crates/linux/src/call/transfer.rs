@@ -115,7 +115,7 @@ impl<M: Machine> Linux<'_, M> {
             let got = match &open.kind {
                 Kind::File(inode) => {
                     let file = inode.file().ok_or(Errno::EINVAL)?;
-                    match self.mm.read_file(file, at, &mut buffer[..piece]) {
+                    match self.mm.file(file).read(at, &mut buffer[..piece]) {
                         Ok(got) => got,
                         Err(_) if done > 0 => break,
                         Err(error) => return Err(error.into()),
@@ -366,7 +366,7 @@ impl<M: Machine> Linux<'_, M> {
         while done < bytes {
             let piece = buffer.len().min((bytes - done) as usize);
             let put = from(done, &mut buffer[..piece]).and_then(|()| {
-                self.mm.write_file(file, at, &buffer[..piece]).map_err(|error| match error {
+                self.mm.file(file).write(at, &buffer[..piece]).map_err(|error| match error {
                     quietmm::Error::BadRange => Errno::EFBIG,
                     other => other.into(),
                 })
@@ -673,7 +673,7 @@ impl<M: Machine> Linux<'_, M> {
             0 if end > self.file_len(file) => self.set_len(inode, end),
             0 | KEEP => Ok(0),
             mode if mode == HOLE | KEEP => {
-                self.mm.punch_hole(file, at, bytes)?;
+                self.mm.file(file).punch_hole(at, bytes)?;
                 Ok(0)
             }
             _ => Err(Errno::EOPNOTSUPP),
@@ -682,7 +682,7 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn write_back(&self, inode: &Inode) -> Result<(), Errno> {
         if let Some(file) = inode.file() {
-            self.mm.write_back(file)?;
+            self.mm.file(file).write_back()?;
         }
         Ok(())
     }
@@ -708,7 +708,7 @@ impl<M: Machine> Linux<'_, M> {
             && let Some(file) = inode.file()
         {
             let pages = if bytes == 0 { u64::MAX } else { bytes.div_ceil(4096) };
-            self.mm.evict_file(file, at / 4096, pages)?;
+            self.mm.file(file).evict(at / 4096, pages)?;
         }
         Ok(0)
     }

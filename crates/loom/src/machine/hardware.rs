@@ -5,9 +5,10 @@ use std::sync::atomic::AtomicU64;
 use loom::sync::atomic::Ordering;
 use quietmm::addr::{PageNumber, PhysAddr};
 use quietmm::step::{Shared, Step};
-use quietmm::{Entry, FrameNumber, Platform, UserAccess};
+use quietmm::{Entry, FrameNumber, UserAccess};
 
 use super::Machine;
+use quietmm::platform::Memory;
 
 impl Machine {
     fn entry(&self, table: FrameNumber, index: usize) -> Entry {

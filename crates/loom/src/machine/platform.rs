@@ -2,7 +2,9 @@
 
 use loom::sync::atomic::Ordering;
 use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
-use quietmm::platform::{BlockDevice, DeviceError, Guarantees, Store, WaitKey};
+use quietmm::platform::{
+    BlockDevice, Cpus, DeviceError, Guarantees, Hooks, KernelTlb, Memory, Services, Store, UserTlb, WaitKey,
+};
 use quietmm::step::{Shared, Step};
 use quietmm::{CpuId, CpuSet, Event, FrameNumber, NodeId, Platform, Rule, VirtAddr};
 
@@ -10,7 +12,9 @@ use super::{BASE, FRAMES, Machine, PAGE, this_cpu};
 
 // SAFETY: `direct` checks that it stays inside the one block of memory; the current CPU is the thread's, or what the one
 // thread says that prepares; the flushes take entries out of the map.
-unsafe impl Platform for Machine {
+unsafe impl Platform for Machine {}
+
+impl Cpus for Machine {
     fn this_cpu(&self) -> CpuId {
         if self.words.playing.get() && !std::thread::panicking() {
             return CpuId(this_cpu());
@@ -29,35 +33,20 @@ unsafe impl Platform for Machine {
     fn distance(&self, _from: NodeId, _to: NodeId) -> u32 {
         10
     }
-    fn flush_page(&self, page: VirtAddr) {
-        let mut tlb = self.here().tlb.borrow_mut();
-        let tag = tlb.tag;
-        tlb.cached.remove(&(tag, page.page().0));
+    fn irqs_off(&self) -> bool {
+        self.here().irqs.replace(false)
     }
-    fn flush_space(&self) {
-        let mut tlb = self.here().tlb.borrow_mut();
-        let tag = tlb.tag;
-        tlb.cached.retain(|key, _| key.0 != tag);
+    fn irqs_on(&self) {
+        self.here().irqs.set(true);
     }
-    fn flush_kernel_page(&self, page: VirtAddr) {
-        self.here().tlb.borrow_mut().kernel.remove(&page.page().0);
+    fn now(&self) -> Nanos {
+        Nanos(0)
     }
-    fn flush_kernel(&self) {
-        self.here().tlb.borrow_mut().kernel.clear();
-    }
-    fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
-        self.walk_loaded();
-        {
-            let mut tlb = self.here().tlb.borrow_mut();
-            (tlb.root, tlb.tag) = (Some(root), tag);
+    fn pause(&self, _ns: u32) {
+        if self.played().is_some() {
+            self.deliver();
+            self.spin();
         }
-        if !keep {
-            self.flush_space();
-        }
-        self.use_frame(root, false);
-    }
-    fn tags(&self) -> u16 {
-        self.setup.tags
     }
     fn interrupt(&self, targets: &CpuSet) {
         let Some(played) = self.played() else {
@@ -79,12 +68,9 @@ unsafe impl Platform for Machine {
             }
         }
     }
-    fn irqs_off(&self) -> bool {
-        self.here().irqs.replace(false)
-    }
-    fn irqs_on(&self) {
-        self.here().irqs.set(true);
-    }
+}
+
+impl Memory for Machine {
     fn direct(&self, at: PhysAddr) -> *mut u8 {
         let offset = at.0.checked_sub(u64::from(BASE) * PAGE_SIZE).expect("below the memory");
         assert!(offset < u64::from(FRAMES) * PAGE_SIZE, "beyond the memory");
@@ -101,15 +87,59 @@ unsafe impl Platform for Machine {
         self.use_frame(from, false);
         self.use_frame(to, true);
     }
-    fn now(&self) -> Nanos {
-        Nanos(0)
+}
+
+impl KernelTlb for Machine {
+    fn flush_kernel_page(&self, page: VirtAddr) {
+        self.here().tlb.borrow_mut().kernel.remove(&page.page().0);
     }
-    fn pause(&self, _ns: u32) {
-        if self.played().is_some() {
-            self.deliver();
-            self.spin();
+    fn flush_kernel(&self) {
+        self.here().tlb.borrow_mut().kernel.clear();
+    }
+    fn prepare_root(&self, root: FrameNumber) {
+        if self.kernel_root.get().is_none() {
+            self.kernel_root.set(Some(root));
         }
     }
+}
+
+impl UserTlb for Machine {
+    fn flush_page(&self, page: VirtAddr) {
+        let mut tlb = self.here().tlb.borrow_mut();
+        let tag = tlb.tag;
+        tlb.cached.remove(&(tag, page.page().0));
+    }
+    fn flush_space(&self) {
+        let mut tlb = self.here().tlb.borrow_mut();
+        let tag = tlb.tag;
+        tlb.cached.retain(|key, _| key.0 != tag);
+    }
+    fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
+        self.walk_loaded();
+        {
+            let mut tlb = self.here().tlb.borrow_mut();
+            (tlb.root, tlb.tag) = (Some(root), tag);
+        }
+        if !keep {
+            self.flush_space();
+        }
+        self.use_frame(root, false);
+    }
+    fn tags(&self) -> u16 {
+        self.setup.tags
+    }
+    fn guarantees(&self) -> Guarantees {
+        // SAFETY: `walk_and_set` does so, and a write through what was only read walks again.
+        unsafe {
+            Guarantees::none()
+                .with_clean_write_walks()
+                .with_unflushed_accessed()
+                .with_accessed_before_cached()
+        }
+    }
+}
+
+impl Services for Machine {
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
         let Some(played) = self.played() else {
             assert!(ready(), "{key:?}: nobody else runs");
@@ -136,22 +166,11 @@ unsafe impl Platform for Machine {
     fn device(&self) -> Option<&dyn BlockDevice> {
         Some(self)
     }
-    fn guarantees(&self) -> Guarantees {
-        // SAFETY: `walk_and_set` does so, and a write through what was only read walks again.
-        unsafe {
-            Guarantees::none()
-                .with_clean_write_walks()
-                .with_unflushed_accessed()
-                .with_accessed_before_cached()
-        }
-    }
+}
+
+impl Hooks for Machine {
     fn broken(&self, rule: Rule) -> bool {
         self.broken.get() == Some(rule)
-    }
-    fn prepare_root(&self, root: FrameNumber) {
-        if self.kernel_root.get().is_none() {
-            self.kernel_root.set(Some(root));
-        }
     }
     fn observe(&self, event: &Event) {
         if let Event::Freed { frame, order: 0 } = *event {

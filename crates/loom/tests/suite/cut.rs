@@ -13,20 +13,20 @@ fn cut_and_fault(shown: fn(FileId) -> Backing) -> Model<(FileId, SpaceId)> {
         let file = mm.create_file(1).unwrap();
         let (near, far) = (mm.create_space().unwrap(), mm.create_space().unwrap());
         let shared = Backing::File { file, offset: 0 };
-        mm.map(near, PageRange::new(PageNumber(PAGE), 1), shared, Prot::ReadWrite).unwrap();
-        mm.map(far, PageRange::new(FAR, 1), shown(file), Prot::ReadWrite).unwrap();
-        mm.switch_to(near).unwrap();
-        mm.fault(near, PageNumber(PAGE).addr(), UserAccess::Read).unwrap();
-        mm.platform().on(1, || mm.switch_to(far).unwrap());
+        mm.space(near).map(PageRange::new(PageNumber(PAGE), 1), shared, Prot::ReadWrite).unwrap();
+        mm.space(far).map(PageRange::new(FAR, 1), shown(file), Prot::ReadWrite).unwrap();
+        mm.space(near).switch_to().unwrap();
+        mm.space(near).fault(PageNumber(PAGE).addr(), UserAccess::Read).unwrap();
+        mm.platform().on(1, || mm.space(far).switch_to().unwrap());
         (file, far)
     })
-    .cpu(|mm, (file, _)| mm.set_file_len(file, 0).unwrap())
-    .cpu(|mm, (_, id)| match mm.fault(id, FAR.addr(), UserAccess::Read) {
+    .cpu(|mm, (file, _)| mm.file(file).set_size(0).unwrap())
+    .cpu(|mm, (_, id)| match mm.space(id).fault(FAR.addr(), UserAccess::Read) {
         Ok(()) | Err(Error::BeyondFile) => {}
         Err(error) => panic!("{error:?}"),
     })
     .after(|mm, (_, id)| {
-        let entry = mm.lookup(id, FAR).unwrap();
+        let entry = mm.space(id).lookup(FAR).unwrap();
         assert!(!entry.is_present(), "what was cut off is mapped");
     })
     .bound(1)

@@ -12,21 +12,21 @@ fn config(policy: &str) -> Config {
 }
 
 fn take(mm: &Mm) -> FrameNumber {
-    let frame = mm.alloc_frames(0, AllocFrom::NOW).unwrap().into_raw().0;
+    let frame = mm.frames().alloc(0, AllocFrom::NOW).unwrap().into_raw().0;
     mm.platform().use_frame(frame, true);
     frame
 }
 
 fn give(mm: &Mm, frame: FrameNumber) {
     mm.platform().use_frame(frame, true);
-    mm.free_frames_at(frame, 0).unwrap();
+    mm.frames().free_at(frame, 0).unwrap();
 }
 
 /// All frames, and one that CPU 1 has.
 type Case = (u64, FrameNumber);
 
 fn at_hand_on_1(mm: &'static Mm) -> Case {
-    let all = mm.free_frame_count() + mm.frames_at_hand();
+    let all = mm.frames().available() + mm.frames().on_lists();
     mm.platform().on(1, || {
         let frames = [take(mm), take(mm)];
         give(mm, frames[0]);
@@ -36,14 +36,14 @@ fn at_hand_on_1(mm: &'static Mm) -> Case {
 
 fn all_there(mm: &'static Mm, (all, _): Case) {
     mm.platform().become_cpu(0);
-    assert_eq!(mm.free_frame_count() + mm.frames_at_hand(), all);
+    assert_eq!(mm.frames().available() + mm.frames().on_lists(), all);
 }
 
 /// CPU 0 drains and takes what it finds, while CPU 1 frees.
 fn drain_and_free(policy: &'static str) -> Model<Case> {
     Model::new(TWO, config(policy), at_hand_on_1)
         .cpu(|mm, _| {
-            mm.drain_page_lists(Certainty::Certain);
+            mm.frames().drain(Certainty::Certain);
             let frames = [take(mm), take(mm)];
             frames.into_iter().for_each(|frame| give(mm, frame));
         })
@@ -55,9 +55,9 @@ fn drain_and_free(policy: &'static str) -> Model<Case> {
 /// Two drain at the same time.
 fn two_drain(policy: &'static str) -> Model<Case> {
     Model::new(THREE, config(policy), at_hand_on_1)
-        .cpu(|mm, _| _ = mm.drain_page_lists(Certainty::Likely))
+        .cpu(|mm, _| _ = mm.frames().drain(Certainty::Likely))
         .cpu(|mm, (_, frame)| give(mm, frame))
-        .cpu(|mm, _| _ = mm.drain_page_lists(Certainty::Likely))
+        .cpu(|mm, _| _ = mm.frames().drain(Certainty::Likely))
         .after(all_there)
         .bound(2)
         .most(60_000)

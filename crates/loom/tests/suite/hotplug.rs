@@ -13,7 +13,7 @@ fn unmap_and_go() -> Model<SpaceId> {
         used_on_1(mm, id, 2);
         id
     })
-    .cpu(|mm, id| mm.unmap(id, page(0)).unwrap())
+    .cpu(|mm, id| mm.space(id).unmap(page(0)).unwrap())
     .cpu(|mm, _| {
         mm.platform().read(PAGE);
         mm.cpu_offline().unwrap();
@@ -28,15 +28,15 @@ fn unmap_and_come() -> Model<SpaceId> {
         let other = mm.create_space().unwrap();
         used_on_1(mm, id, 2);
         mm.platform().on(1, || {
-            mm.switch_to(other).unwrap();
+            mm.space(other).switch_to().unwrap();
             mm.cpu_offline().unwrap();
         });
         id
     })
-    .cpu(|mm, id| mm.unmap(id, page(0)).unwrap())
+    .cpu(|mm, id| mm.space(id).unmap(page(0)).unwrap())
     .cpu(|mm, id| {
         mm.cpu_online().unwrap();
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         mm.platform().read(PAGE);
     })
 }
@@ -48,11 +48,11 @@ fn unmap_and_go_and_come() -> Model<SpaceId> {
         used_on_1(mm, id, 2);
         id
     })
-    .cpu(|mm, id| mm.unmap(id, page(0)).unwrap())
+    .cpu(|mm, id| mm.space(id).unmap(page(0)).unwrap())
     .cpu(|mm, id| {
         mm.cpu_offline().unwrap();
         mm.cpu_online().unwrap();
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         mm.platform().read(PAGE);
     })
     .bound(3)
@@ -67,8 +67,8 @@ fn with_kernel_range(policy: &str) -> Config {
 /// CPU 1 comes back while CPU 0 unmaps a kernel page that its TLB has kept, and uses the frame otherwise.
 fn unmap_kernel_and_come() -> Model<(PageNumber, FrameNumber)> {
     Model::new(TWO, with_kernel_range("vanilla+vmap=eager"), |mm| {
-        let frame = mm.alloc_frames(0, AllocFrom::HERE).unwrap().first();
-        let start = mm.vmap(&[frame], VmapPlace::ANYWHERE, KernelProt::ReadWrite).unwrap().start;
+        let frame = mm.frames().alloc(0, AllocFrom::HERE).unwrap().first();
+        let start = mm.vmap().map(&[frame], VmapPlace::ANYWHERE, KernelProt::ReadWrite).unwrap().start;
         mm.platform().on(1, || {
             mm.platform().read_kernel(start).unwrap();
             mm.cpu_offline().unwrap();
@@ -76,7 +76,7 @@ fn unmap_kernel_and_come() -> Model<(PageNumber, FrameNumber)> {
         (start, frame)
     })
     .cpu(|mm, (start, frame)| {
-        mm.vunmap(start).unwrap();
+        mm.vmap().unmap(start).unwrap();
         mm.platform().use_frame(frame, true);
     })
     .cpu(|mm, (start, _)| {

@@ -1,6 +1,7 @@
 //! The locks: who has one has what it guards alone, and nobody sleeps for ever.
+use quietmm::platform::Memory;
 use quietmm::sync::{BiasedRwLock, RwLock, SpinLock};
-use quietmm::{AllocFrom, FrameNumber, Platform, Rule};
+use quietmm::{AllocFrom, FrameNumber, Rule};
 use quietmm_loom::case::bare;
 use quietmm_loom::{Fault, Mm, Model, Setup};
 
@@ -9,7 +10,7 @@ const THREE: Setup = Setup { cpus: 3, tags: 1 };
 
 /// A lock that is all zeros, in a frame of the machine's memory, and a frame that it guards.
 fn guarded<L: Send + Sync>(mm: &'static Mm) -> (&'static L, FrameNumber) {
-    let frame = || mm.alloc_frames(0, AllocFrom::HERE).unwrap().into_raw().0;
+    let frame = || mm.frames().alloc(0, AllocFrom::HERE).unwrap().into_raw().0;
     let at = frame();
     mm.platform().clear_frame(at);
     // SAFETY: a frame of zeros that nobody else has, aligned and large enough; all zeros is an unlocked lock, and the

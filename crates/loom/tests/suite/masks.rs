@@ -1,5 +1,6 @@
 //! The shared mask of CPUs: its summary hides nobody, and who reads that a CPU has left sees what it did before.
 use quietmm::cpumask::CpuMask;
+use quietmm::platform::Memory;
 use quietmm::{AllocFrom, CpuId, FrameNumber};
 use quietmm_loom::case::bare;
 use quietmm_loom::words::Place;
@@ -9,8 +10,7 @@ const THREE: Setup = Setup { cpus: 3, tags: 1 };
 
 /// An empty mask, in a frame of the machine's memory, and a frame that its CPUs use.
 fn mask(mm: &Mm) -> (&'static CpuMask, FrameNumber) {
-    use quietmm::Platform;
-    let frame = || mm.alloc_frames(0, AllocFrom::HERE).unwrap().into_raw().0;
+    let frame = || mm.frames().alloc(0, AllocFrom::HERE).unwrap().into_raw().0;
     let at = frame();
     mm.platform().clear_frame(at);
     // SAFETY: a frame of zeros that nobody else has, aligned and large enough; all zeros is an empty mask; the machine's

@@ -14,7 +14,7 @@ fn unmap_and_use() -> Model<SpaceId> {
         used_on_1(mm, id, 1);
         id
     })
-    .cpu(|mm, id| mm.unmap(id, pages(1)).unwrap())
+    .cpu(|mm, id| mm.space(id).unmap(pages(1)).unwrap())
     .cpu(|mm, _| {
         mm.platform().read(PAGE);
         mm.platform().deliver();
@@ -30,8 +30,8 @@ fn unmap_twice() -> Model<SpaceId> {
         id
     })
     .cpu(|mm, id| {
-        mm.unmap(id, page(0)).unwrap();
-        mm.unmap(id, page(1)).unwrap();
+        mm.space(id).unmap(page(0)).unwrap();
+        mm.space(id).unmap(page(1)).unwrap();
     })
     .cpu(|mm, _| {
         mm.platform().read(PAGE + 1);
@@ -47,8 +47,8 @@ fn flush_each_other() -> Model<SpaceId> {
         used_on_1(mm, id, 1);
         id
     })
-    .cpu(|mm, id| mm.flush_space(id).unwrap())
-    .cpu(|mm, id| mm.flush_space(id).unwrap())
+    .cpu(|mm, id| mm.space(id).flush().unwrap())
+    .cpu(|mm, id| mm.space(id).flush().unwrap())
 }
 
 /// Two want something of the third: one of them finds its inbox full, and does not ring.
@@ -58,15 +58,15 @@ fn two_ask_one() -> Model<SpaceId> {
         used_on_1(mm, id, 2);
         mm.platform().on(0, || mm.unload());
         // What CPU 1 would do if it read an old request of CPU 2's.
-        mm.platform().on(2, || mm.flush_range(id, page(0)).unwrap());
+        mm.platform().on(2, || mm.space(id).flush_range(page(0)).unwrap());
         id
     })
-    .cpu(|mm, id| mm.flush_range(id, page(0)).unwrap())
+    .cpu(|mm, id| mm.space(id).flush_range(page(0)).unwrap())
     .cpu(|mm, _| {
         mm.platform().deliver();
         mm.platform().read(PAGE + 1);
     })
-    .cpu(|mm, id| mm.unmap(id, page(1)).unwrap())
+    .cpu(|mm, id| mm.space(id).unmap(page(1)).unwrap())
     .bound(2)
 }
 

@@ -1,6 +1,6 @@
 //! Sweeps: who clears an accessed bit, who begins one, and who comes back (INV-13).
 
-use quietmm::platform::Platform;
+use quietmm::platform::Cpus;
 use quietmm::{AllocFrom, Backing, Config, FileId, FrameNumber, PageNumber, Prot, Rule, SpaceId, UserAccess};
 use quietmm_loom::case::{PAGE, bare, page};
 use quietmm_loom::{Fault, Mm, Model, Setup};
@@ -15,33 +15,33 @@ fn quiet() -> Config {
 /// memory is taken: who wants a frame looks at the first page, and gets the second.
 fn used_on_1(mm: &'static Mm) -> (SpaceId, FrameNumber) {
     let (id, file): (SpaceId, FileId) = (mm.create_space().unwrap(), mm.create_file(2).unwrap());
-    mm.map(id, page(0), Backing::File { file, offset: 0 }, Prot::Read).unwrap();
-    mm.map(id, page(1), Backing::Anonymous, Prot::ReadWrite).unwrap();
-    mm.map(id, page(2), Backing::File { file, offset: 1 }, Prot::Read).unwrap();
+    mm.space(id).map(page(0), Backing::File { file, offset: 0 }, Prot::Read).unwrap();
+    mm.space(id).map(page(1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+    mm.space(id).map(page(2), Backing::File { file, offset: 1 }, Prot::Read).unwrap();
     let p = mm.platform();
     let frame = p.on(1, || {
-        mm.switch_to(id).unwrap();
-        mm.fault(id, PageNumber(PAGE + 1).addr(), UserAccess::Write).unwrap();
+        mm.space(id).switch_to().unwrap();
+        mm.space(id).fault(PageNumber(PAGE + 1).addr(), UserAccess::Write).unwrap();
         for page in [PAGE, PAGE + 2] {
-            mm.fault(id, PageNumber(page).addr(), UserAccess::Read).unwrap();
+            mm.space(id).fault(PageNumber(page).addr(), UserAccess::Read).unwrap();
         }
-        mm.unmap(id, page(2)).unwrap();
+        mm.space(id).unmap(page(2)).unwrap();
         p.read(PAGE).unwrap()
     });
-    while mm.alloc_frames(0, AllocFrom::NOW).map(quietmm::Frames::into_raw).is_ok() {}
+    while mm.frames().alloc(0, AllocFrom::NOW).map(quietmm::Frames::into_raw).is_ok() {}
     (id, frame)
 }
 
 /// Somebody needs a frame: the first page is looked at, and was used.
 fn age(mm: &Mm) {
-    mm.alloc_frames(0, AllocFrom::HERE).unwrap().into_raw();
+    mm.frames().alloc(0, AllocFrom::HERE).unwrap().into_raw();
 }
 
 /// If the last sweep is over, the page goes without a flush, and its frame is another's.
 fn take(mm: &Mm, (id, frame): (SpaceId, FrameNumber)) {
     mm.tick();
     if mm.sweep_is_over() {
-        mm.unmap(id, page(0)).unwrap();
+        mm.space(id).unmap(page(0)).unwrap();
         mm.platform().use_frame(frame, true);
     }
 }

@@ -12,12 +12,12 @@ fn unmap_and_enter() -> Model<SpaceId> {
         let id = space(mm, 1);
         let other = mm.create_space().unwrap();
         used_on_1(mm, id, 1);
-        mm.platform().on(1, || mm.switch_to(other).unwrap());
+        mm.platform().on(1, || mm.space(other).switch_to().unwrap());
         id
     })
-    .cpu(|mm, id| mm.unmap(id, pages(1)).unwrap())
+    .cpu(|mm, id| mm.space(id).unmap(pages(1)).unwrap())
     .cpu(|mm, id| {
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         mm.platform().read(PAGE);
     })
 }
@@ -25,7 +25,7 @@ fn unmap_and_enter() -> Model<SpaceId> {
 /// Two CPUs are the first that enter a space, side by side in its mask, while CPU 0 unmaps.
 fn unmap_and_enter_first() -> Model<SpaceId> {
     let enter = |mm: &'static quietmm_loom::Mm, id| {
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         mm.platform().read(PAGE);
     };
     Model::new(Setup { cpus: 3, tags: 1 }, bare("vanilla"), |mm| {
@@ -36,7 +36,7 @@ fn unmap_and_enter_first() -> Model<SpaceId> {
         }
         id
     })
-    .cpu(|mm, id| mm.unmap(id, page(0)).unwrap())
+    .cpu(|mm, id| mm.space(id).unmap(page(0)).unwrap())
     .cpu(enter)
     .cpu(enter)
     .bound(2)
@@ -49,14 +49,14 @@ fn unmap_and_enter_from_lazy() -> Model<SpaceId> {
         let other = mm.create_space().unwrap();
         used_on_1(mm, id, 1);
         mm.platform().on(1, || {
-            mm.switch_to(other).unwrap();
+            mm.space(other).switch_to().unwrap();
             mm.enter_lazy();
         });
         id
     })
-    .cpu(|mm, id| mm.unmap(id, pages(1)).unwrap())
+    .cpu(|mm, id| mm.space(id).unmap(pages(1)).unwrap())
     .cpu(|mm, id| {
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         mm.platform().read(PAGE);
     })
 }
@@ -70,7 +70,7 @@ fn unmap_and_leave_lazy() -> Model<SpaceId> {
         mm.platform().on(1, || mm.enter_lazy());
         id
     })
-    .cpu(|mm, id| mm.unmap(id, page(0)).unwrap())
+    .cpu(|mm, id| mm.space(id).unmap(page(0)).unwrap())
     .cpu(|mm, _| {
         mm.leave_lazy();
         mm.platform().read(PAGE);
@@ -84,7 +84,7 @@ fn unmap_and_enter_lazy() -> Model<SpaceId> {
         used_on_1(mm, id, 2);
         id
     })
-    .cpu(|mm, id| mm.unmap(id, page(0)).unwrap())
+    .cpu(|mm, id| mm.space(id).unmap(page(0)).unwrap())
     .cpu(|mm, _| {
         mm.platform().read(PAGE);
         mm.enter_lazy();
@@ -99,10 +99,10 @@ fn unmap_and_leave() -> Model<(SpaceId, SpaceId)> {
         used_on_1(mm, id, 1);
         (id, other)
     })
-    .cpu(|mm, (id, _)| mm.unmap(id, pages(1)).unwrap())
+    .cpu(|mm, (id, _)| mm.space(id).unmap(pages(1)).unwrap())
     .cpu(|mm, (_, other)| {
         mm.platform().read(PAGE);
-        mm.switch_to(other).unwrap();
+        mm.space(other).switch_to().unwrap();
     })
 }
 
@@ -116,7 +116,7 @@ fn end_and_leave() -> Model<(SpaceId, SpaceId)> {
         (id, other)
     })
     .cpu(|mm, (id, _)| try_to_end(mm, id))
-    .cpu(|mm, (_, other)| mm.switch_to(other).unwrap())
+    .cpu(|mm, (_, other)| mm.space(other).switch_to().unwrap())
 }
 
 /// The same, and CPU 1 only becomes lazy in it.
@@ -144,7 +144,7 @@ fn end_and_enter() -> Model<SpaceId> {
     })
     .cpu(try_to_end)
     .cpu(|mm, id| {
-        if mm.switch_to(id).is_ok() {
+        if mm.space(id).switch_to().is_ok() {
             mm.platform().read(PAGE);
             mm.platform().deliver();
             mm.platform().walk_loaded();
@@ -172,7 +172,7 @@ fn end_and_return() -> Model<SpaceId> {
 }
 
 fn try_to_end(mm: &'static quietmm_loom::Mm, id: SpaceId) {
-    match mm.destroy_space(id) {
+    match mm.space(id).destroy() {
         Ok(()) | Err(Error::Busy) => {}
         Err(error) => panic!("{error}"),
     }

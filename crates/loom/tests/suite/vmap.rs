@@ -1,8 +1,9 @@
 //! Kernel addresses: what is unmapped is not used again before every CPU has flushed it (INV-3).
 use std::sync::atomic::Ordering;
 
+use quietmm::platform::Memory;
 use quietmm::step::Step;
-use quietmm::{AllocFrom, Config, FrameNumber, KernelProt, PageNumber, PageRange, Platform, Rule, VmapPlace};
+use quietmm::{AllocFrom, Config, FrameNumber, KernelProt, PageNumber, PageRange, Rule, VmapPlace};
 use quietmm_loom::case::bare;
 use quietmm_loom::{Fault, Mm, Model, Setup};
 
@@ -28,7 +29,7 @@ struct Case {
 
 impl Case {
     fn new(mm: &Mm, map: impl Fn(FrameNumber) -> PageRange) -> Case {
-        let frame = || mm.alloc_frames(0, AllocFrom::HERE).unwrap().into_raw().0;
+        let frame = || mm.frames().alloc(0, AllocFrom::HERE).unwrap().into_raw().0;
         let (old, new, told) = (frame(), frame(), frame());
         mm.platform().clear_frame(told);
         let range = map(old);
@@ -53,16 +54,16 @@ impl Case {
 /// CPU 0 unmaps an extent and maps another; CPU 1 purges, and has the first in its TLB.
 fn remap_and_purge() -> Model<Case> {
     Model::new(TWO, lazy(0x800), |mm| {
-        let case = Case::new(mm, |old| mm.vmap(&[old], VmapPlace::ANYWHERE, RW).unwrap());
+        let case = Case::new(mm, |old| mm.vmap().map(&[old], VmapPlace::ANYWHERE, RW).unwrap());
         mm.platform().on(1, || mm.platform().read_kernel(case.range.start).unwrap());
         case
     })
     .cpu(|mm, case| {
-        mm.vunmap(case.range.start).unwrap();
-        case.tell(mm, mm.vmap(&[case.new], VmapPlace::ANYWHERE, RW).unwrap());
+        mm.vmap().unmap(case.range.start).unwrap();
+        case.tell(mm, mm.vmap().map(&[case.new], VmapPlace::ANYWHERE, RW).unwrap());
     })
     .cpu(|mm, case| {
-        mm.purge_vmap().unwrap();
+        mm.vmap().purge().unwrap();
         case.look(mm);
     })
     .bound(4)
@@ -72,16 +73,16 @@ fn remap_and_purge() -> Model<Case> {
 fn remap_in_block_and_purge() -> Model<Case> {
     Model::new(TWO, lazy(0x800), |mm| {
         // All of the smallest block.
-        let case = Case::new(mm, |old| mm.map_ram(&[old; 64], RW).unwrap());
+        let case = Case::new(mm, |old| mm.vmap().map_ram(&[old; 64], RW).unwrap());
         mm.platform().on(1, || mm.platform().read_kernel(case.range.start).unwrap());
         case
     })
     .cpu(|mm, case| {
-        mm.unmap_ram(case.range).unwrap();
-        case.tell(mm, mm.map_ram(&[case.new; 64], RW).unwrap());
+        mm.vmap().unmap_ram(case.range).unwrap();
+        case.tell(mm, mm.vmap().map_ram(&[case.new; 64], RW).unwrap());
     })
     .cpu(|mm, case| {
-        mm.purge_vmap().unwrap();
+        mm.vmap().purge().unwrap();
         case.look(mm);
     })
     .bound(3)
@@ -94,17 +95,17 @@ fn sweeping(pages: u64) -> Config {
 
 /// A page that CPU 1 has in its TLB, and another for CPU 1 to unmap.
 fn used_on_1(mm: &'static Mm) -> (Case, PageRange) {
-    let case = Case::new(mm, |old| mm.vmap(&[old], VmapPlace::ANYWHERE, RW).unwrap());
-    let other = mm.vmap(&[case.told], VmapPlace::ANYWHERE, RW).unwrap();
+    let case = Case::new(mm, |old| mm.vmap().map(&[old], VmapPlace::ANYWHERE, RW).unwrap());
+    let other = mm.vmap().map(&[case.told], VmapPlace::ANYWHERE, RW).unwrap();
     mm.platform().on(1, || mm.platform().read_kernel(case.range.start).unwrap());
     (case, other)
 }
 
 /// Unmaps the page, takes part in the sweep, and maps another frame: where the page was, if the sweep is over.
 fn remap(mm: &'static Mm, case: Case) {
-    mm.vunmap(case.range.start).unwrap();
+    mm.vmap().unmap(case.range.start).unwrap();
     mm.tick();
-    case.tell(mm, mm.vmap(&[case.new], VmapPlace::ANYWHERE, RW).unwrap());
+    case.tell(mm, mm.vmap().map(&[case.new], VmapPlace::ANYWHERE, RW).unwrap());
 }
 
 /// CPU 1 begins a sweep and takes part in it, while CPU 0 unmaps the page that CPU 1 uses.
@@ -112,7 +113,7 @@ fn remap_and_sweep() -> Model<(Case, PageRange)> {
     Model::new(TWO, sweeping(0x800), used_on_1)
         .cpu(|mm, (case, _)| remap(mm, case))
         .cpu(|mm, (case, other)| {
-            mm.vunmap(other.start).unwrap();
+            mm.vmap().unmap(other.start).unwrap();
             mm.tick();
             mm.platform().read_kernel(case.range.start);
             case.look(mm);
@@ -138,27 +139,29 @@ fn remap_and_leave_idle() -> Model<(Case, PageRange)> {
 /// Two CPUs unmap the same: one of them does.
 fn unmap_twice() -> Model<Case> {
     let unmap = |mm: &'static Mm, case: Case| {
-        if mm.vunmap(case.range.start).is_ok() {
+        if mm.vmap().unmap(case.range.start).is_ok() {
             mm.platform().use_frame(case.told, true);
         }
     };
-    Model::new(TWO, lazy(0x800), |mm| Case::new(mm, |old| mm.vmap(&[old], VmapPlace::ANYWHERE, RW).unwrap()))
-        .cpu(unmap)
-        .cpu(unmap)
-        .bound(3)
+    Model::new(TWO, lazy(0x800), |mm| {
+        Case::new(mm, |old| mm.vmap().map(&[old], VmapPlace::ANYWHERE, RW).unwrap())
+    })
+    .cpu(unmap)
+    .cpu(unmap)
+    .bound(3)
 }
 
 /// Two CPUs make small maps in the same block and a third looks one of them up: it finds all of it, or nothing.
 fn claim() -> Model<Case> {
-    Model::new(THREE, lazy(0x800), |mm| Case::new(mm, |old| mm.map_ram(&[old], RW).unwrap()))
-        .cpu(|mm, case| case.tell(mm, mm.map_ram(&[case.new], RW).unwrap()))
+    Model::new(THREE, lazy(0x800), |mm| Case::new(mm, |old| mm.vmap().map_ram(&[old], RW).unwrap()))
+        .cpu(|mm, case| case.tell(mm, mm.vmap().map_ram(&[case.new], RW).unwrap()))
         .cpu(|mm, case| {
-            mm.unmap_ram(case.range).unwrap();
+            mm.vmap().unmap_ram(case.range).unwrap();
             case.look(mm);
         })
         .cpu(|mm, case| {
             let at = PageNumber(case.range.start.0 + 1);
-            if let Ok(found) = mm.vmap_at(at) {
+            if let Ok(found) = mm.vmap().find(at) {
                 assert_eq!(found, PageRange::new(at, 1));
                 assert_eq!(mm.platform().read_kernel(at), Some(case.new));
             }

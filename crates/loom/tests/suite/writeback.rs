@@ -13,7 +13,7 @@ fn range(page: u64, pages: u64) -> PageRange {
 
 fn write(mm: &Mm, id: SpaceId, page: u64) {
     while mm.platform().write(page).is_none() {
-        mm.fault(id, PageNumber(page).addr(), UserAccess::Write).unwrap();
+        mm.space(id).fault(PageNumber(page).addr(), UserAccess::Write).unwrap();
     }
 }
 
@@ -23,21 +23,21 @@ fn write_back_and_fault(near: u64) -> Model<(FileId, SpaceId)> {
         let file = mm.create_file(1).unwrap();
         let [first, second] = [PAGE, FAR].map(|page| {
             let id = mm.create_space().unwrap();
-            mm.map(id, range(page, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+            mm.space(id).map(range(page, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
             if near > 0 {
-                mm.map(id, range(page + 1, near), Backing::Anonymous, Prot::ReadWrite).unwrap();
+                mm.space(id).map(range(page + 1, near), Backing::Anonymous, Prot::ReadWrite).unwrap();
             }
             id
         });
-        mm.switch_to(first).unwrap();
+        mm.space(first).switch_to().unwrap();
         write(mm, first, PAGE);
         mm.platform().on(1, || {
-            mm.switch_to(second).unwrap();
+            mm.space(second).switch_to().unwrap();
             (FAR + 1..=FAR + near).for_each(|page| write(mm, second, page));
         });
         (file, second)
     })
-    .cpu(|mm, (file, _)| assert_eq!(mm.write_back(file), Ok(1)))
+    .cpu(|mm, (file, _)| assert_eq!(mm.file(file).write_back(), Ok(1)))
     .cpu(|mm, (_, id)| write(mm, id, FAR))
     .bound(2)
 }
@@ -47,14 +47,14 @@ fn write_back_and_write() -> Model<(FileId, SpaceId)> {
     Model::new(TWO, bare("vanilla"), |mm| {
         let file = mm.create_file(1).unwrap();
         let id = mm.create_space().unwrap();
-        mm.map(id, range(PAGE, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        mm.space(id).map(range(PAGE, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
         mm.platform().on(1, || {
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
             write(mm, id, PAGE);
         });
         (file, id)
     })
-    .cpu(|mm, (file, _)| assert_eq!(mm.write_back(file), Ok(1)))
+    .cpu(|mm, (file, _)| assert_eq!(mm.file(file).write_back(), Ok(1)))
     .cpu(|mm, (_, id)| {
         write(mm, id, PAGE);
         mm.platform().deliver();
@@ -69,17 +69,17 @@ fn write_back_and_enter() -> Model<(FileId, SpaceId)> {
         let file = mm.create_file(1).unwrap();
         let id = mm.create_space().unwrap();
         let other = mm.create_space().unwrap();
-        mm.map(id, range(PAGE, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        mm.space(id).map(range(PAGE, 1), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
         mm.platform().on(1, || {
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
             write(mm, id, PAGE);
-            mm.switch_to(other).unwrap();
+            mm.space(other).switch_to().unwrap();
         });
         (file, id)
     })
-    .cpu(|mm, (file, _)| assert_eq!(mm.write_back(file), Ok(1)))
+    .cpu(|mm, (file, _)| assert_eq!(mm.file(file).write_back(), Ok(1)))
     .cpu(|mm, (_, id)| {
-        mm.switch_to(id).unwrap();
+        mm.space(id).switch_to().unwrap();
         write(mm, id, PAGE);
     })
     .bound(2)

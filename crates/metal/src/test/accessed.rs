@@ -9,10 +9,8 @@ use alloc::vec::Vec;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use quietmm::platform::WaitKey;
-use quietmm::{
-    AllocFrom, Backing, Counter, Entry, Error, Frames, PageNumber, PageRange, Platform, Prot, VirtAddr,
-};
+use quietmm::platform::{Services, WaitKey};
+use quietmm::{AllocFrom, Backing, Counter, Entry, Error, Frames, PageNumber, PageRange, Prot, VirtAddr};
 use quietmm_workloads::{Kernel, Params};
 
 use super::Sys;
@@ -89,7 +87,7 @@ impl Entries {
         };
         let upper = below(below(table(paging::root() & !0xfff), 27), 18);
         let block = |word| {
-            let frames = system.mm.alloc_frames(9, AllocFrom::HERE)?;
+            let frames = system.mm.frames().alloc(9, AllocFrom::HERE)?;
             paging::fill_page(frames.first().phys().0, word);
             Ok::<_, Error>(frames)
         };
@@ -143,7 +141,7 @@ impl Entries {
             (1..=self.followers).for_each(|cpu| words[cpu as usize].store(0, Ordering::SeqCst));
         }
         for frames in [self.old, self.new] {
-            system.mm.free_frames(frames);
+            system.mm.frames().free(frames);
         }
     }
 }
@@ -164,7 +162,7 @@ fn rounds(cpus: u32) -> u32 {
 /// The space that all are in, with the one page of the core's.
 fn space(system: &Sys) -> Result<quietmm::SpaceId, Error> {
     let space = system.mm.create_space()?;
-    system.mm.map(space, PageRange::new(PAGE, 1), Backing::Anonymous, Prot::ReadWrite)?;
+    system.mm.space(space).map(PageRange::new(PAGE, 1), Backing::Anonymous, Prot::ReadWrite)?;
     Ok(space)
 }
 

@@ -4,8 +4,8 @@ use alloc::format;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use quietmm::platform::WaitKey;
-use quietmm::{Backing, Counter, CpuId, Error, PageNumber, PageRange, Platform, Prot, SpaceId};
+use quietmm::platform::{Cpus, Services, WaitKey};
+use quietmm::{Backing, Counter, CpuId, Error, PageNumber, PageRange, Prot, SpaceId};
 use quietmm_workloads::{Kernel, Params, TaskKind};
 
 use super::Sys;
@@ -72,15 +72,15 @@ fn change(system: &Sys, space: SpaceId, round: u32) -> Result<(), Error> {
     let page = PageRange::new(PAGE, 1);
     if round == 1 {
         let both = PageRange::new(PAGE, 2);
-        system.mm.map(space, both, Backing::Anonymous, Prot::ReadWrite)?;
+        system.mm.space(space).map(both, Backing::Anonymous, Prot::ReadWrite)?;
         system.store(PageNumber(PAGE.0 + 1).addr(), 1)?;
     } else {
-        system.mm.unmap(space, page)?;
+        system.mm.space(space).unmap(page)?;
         // Another page takes the frame, or the new one would lie where the old one was, and nobody could tell.
         let other = PageNumber(PAGE.0 + 1 + u64::from(round));
-        system.mm.map(space, PageRange::new(other, 1), Backing::Anonymous, Prot::ReadWrite)?;
+        system.mm.space(space).map(PageRange::new(other, 1), Backing::Anonymous, Prot::ReadWrite)?;
         system.store(other.addr(), u64::MAX)?;
-        system.mm.map(space, page, Backing::Anonymous, Prot::ReadWrite)?;
+        system.mm.space(space).map(page, Backing::Anonymous, Prot::ReadWrite)?;
     }
     system.store(PAGE.addr(), round.into())
 }

@@ -2,10 +2,11 @@
 
 use alloc::string::String;
 
-use quietmm::{CpuId, Error, Platform};
+use quietmm::{CpuId, Error};
 use quietmm_workloads::{Params, TaskKind};
 
 use super::Sys;
+use quietmm::platform::Cpus;
 
 fn on_the_last(
     system: &Sys,

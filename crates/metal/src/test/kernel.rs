@@ -4,12 +4,13 @@ use alloc::format;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use quietmm::{AllocFrom, Error, KernelProt, PageNumber, PageRange, Platform, VmapPlace};
+use quietmm::{AllocFrom, Error, KernelProt, PageNumber, PageRange, VmapPlace};
 use quietmm_workloads::Params;
 
 use super::Sys;
 use super::team::{Team, check, wrong};
 use crate::user::{self, By};
+use quietmm::platform::{Cpus, Memory};
 
 /// Pages of the range: few, so that an address comes again soon.
 pub const PAGES: u64 = 1 << 18;
@@ -24,7 +25,7 @@ pub fn vunmap(system: &Sys, _params: &Params<'static>) -> Result<(), Error> {
     let lead = move |system: &Sys, team: &Team| {
         let mm = &system.mm;
         let p = mm.platform();
-        let frames = [mm.alloc_frames(0, AllocFrom::HERE)?, mm.alloc_frames(0, AllocFrom::HERE)?];
+        let frames = [mm.frames().alloc(0, AllocFrom::HERE)?, mm.frames().alloc(0, AllocFrom::HERE)?];
         let mut last: Option<PageRange> = None;
         for round in 1..=ROUNDS {
             let frame = frames[round as usize % 2].first();
@@ -38,12 +39,12 @@ pub fn vunmap(system: &Sys, _params: &Params<'static>) -> Result<(), Error> {
             told.store(range.start.addr().0, Ordering::Relaxed);
             team.step(system);
             p.irqs_off();
-            let unmapped = mm.vunmap(range.start);
+            let unmapped = mm.vmap().unmap(range.start);
             p.irqs_on();
             unmapped?;
-            mm.purge_vmap()?;
+            mm.vmap().purge()?;
         }
-        frames.into_iter().for_each(|frame| mm.free_frames(frame));
+        frames.into_iter().for_each(|frame| mm.frames().free(frame));
         Ok(())
     };
     Team::spawn(system, space, ROUNDS, lead, move |system, step| {
@@ -64,12 +65,12 @@ fn again(system: &Sys, frame: quietmm::FrameNumber, last: Option<PageRange>) -> 
     let mut others = alloc::vec::Vec::new();
     // The allocator may go on behind what it gave last: what is not wanted is given back afterwards.
     let range = loop {
-        let range = mm.vmap(&[frame], VmapPlace::ANYWHERE, KernelProt::ReadWrite)?;
+        let range = mm.vmap().map(&[frame], VmapPlace::ANYWHERE, KernelProt::ReadWrite)?;
         if last.is_none_or(|last| last == range) || others.len() == 64 {
             break range;
         }
         others.push(range);
     };
-    others.iter().try_for_each(|range| mm.vunmap(range.start))?;
+    others.iter().try_for_each(|range| mm.vmap().unmap(range.start))?;
     Ok(range)
 }

@@ -29,8 +29,12 @@ pub fn batch(system: &Sys, params: &Params<'static>) -> Result<(), Error> {
     let pages = 2 * params.frames;
     let file = system.mm.create_file(HOT_PAGES + pages)?;
     let mm = &system.mm;
-    mm.map(space, PageRange::new(HOT, HOT_PAGES), Backing::File { file, offset: 0 }, Prot::Read)?;
-    mm.map(space, PageRange::new(COLD, pages), Backing::File { file, offset: HOT_PAGES }, Prot::Read)?;
+    mm.space(space).map(PageRange::new(HOT, HOT_PAGES), Backing::File { file, offset: 0 }, Prot::Read)?;
+    mm.space(space).map(
+        PageRange::new(COLD, pages),
+        Backing::File { file, offset: HOT_PAGES },
+        Prot::Read,
+    )?;
     let readers = (params.cpus / 2).clamp(1, MOST_READERS);
     let (left, begun) = (Arc::new(AtomicU32::new(readers)), Arc::new(AtomicU32::new(0)));
     for cpu in 0..params.cpus {
@@ -85,7 +89,7 @@ pub fn batch(system: &Sys, params: &Params<'static>) -> Result<(), Error> {
 }
 
 fn params_cpus(system: &Sys) -> u32 {
-    quietmm::Platform::possible_cpus(system.mm.platform())
+    quietmm::platform::Cpus::possible_cpus(system.mm.platform())
 }
 
 /// One program on each CPU goes on writing to its own page of a file; the leader writes the file back again and again. The
@@ -96,7 +100,7 @@ pub fn write_back(system: &Sys, params: &Params<'static>) -> Result<(), Error> {
     let cpus = u64::from(params.cpus);
     let file = system.mm.create_file(cpus)?;
     let all = PageRange::new(HOT, cpus);
-    system.mm.map(space, all, Backing::File { file, offset: 0 }, Prot::ReadWrite)?;
+    system.mm.space(space).map(all, Backing::File { file, offset: 0 }, Prot::ReadWrite)?;
     system.mm.platform().store.watch();
     let over = Arc::new(AtomicU32::new(0));
     let last: Arc<[AtomicU64]> = (0..cpus).map(|_| AtomicU64::new(0)).collect();
@@ -126,12 +130,12 @@ pub fn write_back(system: &Sys, params: &Params<'static>) -> Result<(), Error> {
         let now = |page: u64| last[page as usize].load(Ordering::Relaxed);
         for _ in 0..(256 / cpus).max(8) {
             let before: Vec<u64> = (0..cpus).map(now).collect();
-            written += mm.write_back(file)?;
+            written += mm.file(file).write_back()?;
             wait_until(system, || (1..cpus).all(|page| now(page) != before[page as usize]));
         }
         over.store(1, Ordering::Relaxed);
         wait_until(system, || ended.load(Ordering::Acquire) == writers);
-        mm.write_back(file)?;
+        mm.file(file).write_back()?;
         check(system, written > 0, || "nothing was written back: the test shows nothing".into());
         for page in 1..cpus {
             let (on_disk, last) = (mm.platform().store.first_word(file, page), now(page));

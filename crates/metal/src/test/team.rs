@@ -5,10 +5,11 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use quietmm::{CpuId, Error, Platform, SpaceId};
+use quietmm::{CpuId, Error, SpaceId};
 use quietmm_workloads::{Kernel, Machine, TaskKind};
 
 use super::Sys;
+use quietmm::platform::Cpus;
 
 /// A leader on CPU 0, and followers on all others.
 pub struct Team {

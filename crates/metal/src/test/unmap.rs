@@ -22,11 +22,11 @@ pub fn stale(system: &Sys, params: &Params<'static>) -> Result<(), Error> {
     let lead = move |system: &Sys, team: &Team| {
         for round in 0..rounds {
             let page = PageRange::new(PAGE, 1);
-            system.mm.map(space, page, Backing::Anonymous, Prot::ReadWrite)?;
+            system.mm.space(space).map(page, Backing::Anonymous, Prot::ReadWrite)?;
             system.store(PAGE.addr(), round.into())?;
             team.step(system);
             let before = system.mm.counter(Counter::IpisSent);
-            system.mm.unmap(space, page)?;
+            system.mm.space(space).unmap(page)?;
             let sent = system.mm.counter(Counter::IpisSent) - before;
             check(system, sent == u64::from(team.followers), || {
                 format!("an unmap interrupted {sent} CPUs, and {} had the page", team.followers)
@@ -66,9 +66,9 @@ fn writes_after_unmap(system: &Sys, params: &Params<'static>, dirty: bool) -> Re
     let all = PageRange::new(PAGE, cpus);
     let lead = move |system: &Sys, team: &Team| {
         for _ in 0..4 {
-            system.mm.map(space, all, Backing::File { file, offset: 0 }, Prot::ReadWrite)?;
+            system.mm.space(space).map(all, Backing::File { file, offset: 0 }, Prot::ReadWrite)?;
             team.step(system);
-            system.mm.unmap(space, all)?;
+            system.mm.space(space).unmap(all)?;
             team.step(system);
         }
         Ok(())

@@ -61,7 +61,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
             (world.clone(), turns.clone(), params.rng(cpu), params.delay(cpu));
         system.spawn(format!("dir-buffers/{cpu}"), TaskKind::User(space), CpuId(cpu as u16), move |system| {
             let mm = &system.mm;
-            let take = || mm.alloc_frames(0, AllocFrom::HERE).map(|frame| frame.into_raw().0);
+            let take = || mm.frames().alloc(0, AllocFrom::HERE).map(|frame| frame.into_raw().0);
             let frames = (0..2 * MOST_PAGES).map(|_| take()).collect::<Result<Vec<_>, _>>()?;
             for (turn, parts) in turns {
                 world.turns.wait(system, turn);
@@ -73,13 +73,13 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
                     world.left.store(world.cpus, Ordering::Relaxed);
                     if Some(turn) == last {
                         // The frames may be others' from here on: nothing leads to them any more.
-                        mm.unmap_aliases()?;
+                        mm.vmap().unmap_aliases()?;
                     }
                     world.turns.next(system);
                 }
             }
             world.turns.wait(system, end);
-            frames.into_iter().try_for_each(|frame| mm.free_frames_at(frame, 0))
+            frames.into_iter().try_for_each(|frame| mm.frames().free_at(frame, 0))
         });
     }
     Ok(world.buffers * u64::from(cpus) * count)
@@ -120,10 +120,10 @@ fn buffer<M: Machine>(
     let (mm, m) = (&system.mm, system.mm.platform());
     let random = rng.next_u64();
     let (pages, from) = (random as usize % MOST_PAGES + 1, (random >> 32) as usize % MOST_PAGES);
-    let range = mm.map_ram(&frames[from..from + pages], KernelProt::Read)?;
+    let range = mm.vmap().map_ram(&frames[from..from + pages], KernelProt::Read)?;
     (range.start.0..range.end().0)
         .try_for_each(|page| m.kernel_access(PageNumber(page).addr(), SEARCH, Access::Read))?;
-    mm.unmap_ram(range)?;
+    mm.vmap().unmap_ram(range)?;
     m.compute(parts * PART);
     // Whoever purges may want this CPU.
     m.cond_resched();

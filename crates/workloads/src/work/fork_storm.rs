@@ -35,7 +35,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
     for process in 0..processes {
         let space = system.mm.create_space()?;
         let range = PageRange::new(BASE, pages);
-        system.mm.map(space, range, Backing::Anonymous, Prot::ReadWrite)?;
+        system.mm.space(space).map(range, Backing::Anonymous, Prot::ReadWrite)?;
         let over = Arc::new(AtomicBool::new(false));
         let cpus = process * THREADS..((process + 1) * THREADS).min(params.cpus);
         for cpu in cpus.clone() {
@@ -67,7 +67,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
 fn fork_once<M: Machine>(system: &System<'_, M>, space: SpaceId, range: PageRange) -> Result<(), Error> {
     let all = || (range.start.0..range.end().0).map(PageNumber);
     all().try_for_each(|page| system.access(page.addr(), 1, UserAccess::Write))?;
-    let child = timed(system, Op::Fork, range.pages, || system.syscall(|mm| mm.fork(space)))?;
+    let child = timed(system, Op::Fork, range.pages, || system.syscall(|mm| mm.space(space).fork()))?;
     let worked = system.run_in(child, || {
         all().step_by(SPARSE as usize).try_for_each(|page| {
             timed(system, Op::Copy, 1, || system.access(page.addr(), 1, UserAccess::Write))

@@ -126,7 +126,7 @@ impl<M: Machine> Task<'_, '_, M> {
                 34..40 => self.hand_one_over(),
                 40..44 => self.free_what_was_handed(),
                 44..46 => {
-                    self.system.syscall(|mm| mm.drain_page_lists(Certainty::Likely));
+                    self.system.syscall(|mm| mm.frames().drain(Certainty::Likely));
                 }
                 46 => self.change_limits(),
                 47..60 => self.touch_the_file(),
@@ -150,7 +150,7 @@ impl<M: Machine> Task<'_, '_, M> {
         if self.frames + (1 << order) > self.world.most {
             return self.free_one_of_mine();
         }
-        let Ok(block) = self.system.syscall(|mm| mm.alloc_frames(order, from)) else { return };
+        let Ok(block) = self.system.syscall(|mm| mm.frames().alloc(order, from)) else { return };
         let wrong = self.world.ledger.with(&self.system.mm, |ledger| ledger.take((block.first(), order)));
         if let Some(wrong) = wrong {
             let story = format!("{:?} (order {order}) was handed out, and {wrong}", block.first());
@@ -169,7 +169,7 @@ impl<M: Machine> Task<'_, '_, M> {
 
     fn free(&self, block: Frames) {
         self.world.ledger.with(&self.system.mm, |ledger| ledger.taken.remove(&block.first().0));
-        self.system.syscall(|mm| mm.free_frames(block));
+        self.system.syscall(|mm| mm.frames().free(block));
     }
 
     fn free_one_of_mine(&mut self) {
@@ -205,7 +205,7 @@ impl<M: Machine> Task<'_, '_, M> {
         let m = self.system.mm.platform();
         let node = m.node_of(m.this_cpu());
         // A node may have no memory.
-        self.system.syscall(|mm| mm.set_list_limits(node, limits)).unwrap_or_default();
+        self.system.syscall(|mm| mm.frames().set_list_limits(node, limits)).unwrap_or_default();
     }
 
     fn a_cpu_goes_or_comes(&mut self) {
@@ -216,7 +216,7 @@ impl<M: Machine> Task<'_, '_, M> {
     }
 
     fn memory_goes_and_comes(&mut self) {
-        let blocks: Vec<_> = self.system.mm.blocks().collect();
+        let blocks: Vec<_> = self.system.mm.frames().blocks().collect();
         while self.world.left.load(Ordering::Relaxed) > 0 && !blocks.is_empty() {
             let first = blocks[self.pick(blocks.len() as u64) as usize];
             if let Some(block) = self.take_away(first) {
@@ -226,7 +226,7 @@ impl<M: Machine> Task<'_, '_, M> {
                 self.world
                     .ledger
                     .with(&self.system.mm, |ledger| ledger.offline.retain(|&gone| gone != first.0));
-                self.system.syscall(|mm| mm.bring_online(block));
+                self.system.syscall(|mm| mm.frames().bring_online(block));
             }
             self.system.nap(LOOK_NS);
         }
@@ -234,9 +234,9 @@ impl<M: Machine> Task<'_, '_, M> {
 
     /// Takes a block of memory offline, unless it is still in use after a number of looks, or can never go.
     fn take_away(&mut self, first: FrameNumber) -> Option<Offline> {
-        let mut leaving = self.system.syscall(|mm| mm.begin_offline(first)).ok()?;
+        let mut leaving = self.system.syscall(|mm| mm.frames().begin_offline(first)).ok()?;
         for _ in 0..LOOKS {
-            match self.system.syscall(|mm| mm.finish_offline(leaving)) {
+            match self.system.syscall(|mm| mm.frames().finish_offline(leaving)) {
                 Ok(block) => {
                     self.world.ledger.with(&self.system.mm, |ledger| ledger.offline.push(first.0));
                     return Some(block);
@@ -245,7 +245,7 @@ impl<M: Machine> Task<'_, '_, M> {
             }
             self.system.nap(LOOK_NS);
         }
-        self.system.syscall(|mm| mm.cancel_offline(leaving));
+        self.system.syscall(|mm| mm.frames().cancel_offline(leaving));
         None
     }
 }

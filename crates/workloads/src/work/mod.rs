@@ -261,6 +261,6 @@ fn map_file<M: Machine>(
     prot: Prot,
 ) -> Result<FileId, Error> {
     let file = system.mm.create_file(pages)?;
-    system.mm.map(space, PageRange::new(at, pages), Backing::File { file, offset: 0 }, prot)?;
+    system.mm.space(space).map(PageRange::new(at, pages), Backing::File { file, offset: 0 }, prot)?;
     Ok(file)
 }

@@ -153,19 +153,19 @@ impl<M: Machine> Share<'_, '_, M> {
     fn pair(&self) {
         let pair = || {
             let mm = &self.system.mm;
-            mm.alloc_frames(self.order, AllocFrom::HERE).map(|block| mm.free_frames(block))
+            mm.frames().alloc(self.order, AllocFrom::HERE).map(|block| mm.frames().free(block))
         };
         self.done(timed(self.system, Op::Pair, 1 << self.order, pair));
     }
 
     fn allocate(&self, op: Op) -> Option<Frames> {
-        let allocate = || self.system.mm.alloc_frames(self.order, AllocFrom::HERE);
+        let allocate = || self.system.mm.frames().alloc(self.order, AllocFrom::HERE);
         self.done(timed(self.system, op, 1 << self.order, allocate))
     }
 
     fn free(&self, op: Op, block: Frames) {
         let free = || {
-            self.system.mm.free_frames(block);
+            self.system.mm.frames().free(block);
             Ok(())
         };
         self.done(timed(self.system, op, 1 << self.order, free));

@@ -63,7 +63,7 @@ fn show<M: Machine>(
     window: u64,
 ) -> Result<(), Error> {
     let backing = Backing::File { file, offset: index * window };
-    mm.map(space, range(index, window), backing, Prot::ReadWrite)
+    mm.space(space).map(range(index, window), backing, Prot::ReadWrite)
 }
 
 fn worker<M: Machine>(
@@ -90,8 +90,8 @@ fn worker<M: Machine>(
                     // Another thread may have taken it away, or be about to put it back: both are in order.
                     let hot = PageRange::new(range(index, window).start, HOT);
                     let backing = Backing::File { file, offset: index * window };
-                    match system.syscall(|mm| mm.unmap(space, hot)) {
-                        Ok(()) => system.syscall(|mm| mm.map(space, hot, backing, Prot::ReadWrite))?,
+                    match system.syscall(|mm| mm.space(space).unmap(hot)) {
+                        Ok(()) => system.syscall(|mm| mm.space(space).map(hot, backing, Prot::ReadWrite))?,
                         Err(Error::NotMapped(_)) => {}
                         Err(other) => return Err(other),
                     }

@@ -61,7 +61,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
     let sweeps = (cpus / 2).max(2);
     let space = system.mm.create_space()?;
     let range = PageRange::new(BASE, hot);
-    system.mm.map(space, range, Backing::Anonymous, Prot::ReadWrite)?;
+    system.mm.space(space).map(range, Backing::Anonymous, Prot::ReadWrite)?;
     let pages = Arc::new(Checked::new(BASE, hot));
     let phase = Arc::new(Phase {
         warming: AtomicU64::new(threads),
@@ -111,7 +111,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
         );
     }
     let other = system.mm.create_space()?;
-    system.mm.map(other, PageRange::new(BASE, SMALL * threads), Backing::Anonymous, Prot::ReadWrite)?;
+    system.mm.space(other).map(PageRange::new(BASE, SMALL * threads), Backing::Anonymous, Prot::ReadWrite)?;
     for thread in 0..threads {
         let (phase, mut rng) = (phase.clone(), params.rng((threads + thread) as u32));
         let cpu = CpuId(2 * thread as u16);
@@ -131,7 +131,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
         if is_file {
             map_file(system, space, at, pages, Prot::Read)?;
         } else {
-            system.mm.map(space, PageRange::new(at, pages), Backing::Anonymous, Prot::ReadWrite)?;
+            system.mm.space(space).map(PageRange::new(at, pages), Backing::Anonymous, Prot::ReadWrite)?;
         }
         let access = if is_file { UserAccess::Read } else { UserAccess::Write };
         let phase = phase.clone();

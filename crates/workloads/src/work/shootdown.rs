@@ -125,10 +125,10 @@ fn lead<M: Machine>(
 ) -> Result<(), Error> {
     let m = system.mm.platform();
     let neighbour = PageRange::new(NEIGHBOUR, 1);
-    system.syscall(|mm| mm.map(space, neighbour, Backing::Anonymous, Prot::ReadWrite))?;
+    system.syscall(|mm| mm.space(space).map(neighbour, Backing::Anonymous, Prot::ReadWrite))?;
     for round in 0..=rounds {
         let page = PageRange::new(page_of(round), 1);
-        system.syscall(|mm| mm.map(space, page, Backing::Anonymous, Prot::ReadWrite))?;
+        system.syscall(|mm| mm.space(space).map(page, Backing::Anonymous, Prot::ReadWrite))?;
         system.access(page.start.addr(), 1, UserAccess::Write)?;
         team.touched.store(0, Ordering::Relaxed);
         // Release, and the Acquires of the others: they see the page, and the count at 0.
@@ -138,7 +138,7 @@ fn lead<M: Machine>(
         }
         let sent = system.mm.counter(Counter::IpisSent);
         let start = m.now().0;
-        system.syscall(|mm| mm.unmap(space, page))?;
+        system.syscall(|mm| mm.space(space).unmap(page))?;
         let ns = m.now().0 - start;
         if round > 0 {
             let ipis = system.mm.counter(Counter::IpisSent) - sent;

@@ -88,7 +88,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
     let threads = u64::from(params.threads);
     let (all, hot) = (TIMES_MEMORY * params.frames, params.frames / HOT);
     let space = system.mm.create_space()?;
-    system.mm.map(space, PageRange::new(BASE, all), Backing::Anonymous, Prot::ReadWrite)?;
+    system.mm.space(space).map(PageRange::new(BASE, all), Backing::Anonymous, Prot::ReadWrite)?;
     let pages = Arc::new(Checked::new(BASE, all));
     for thread in 0..threads {
         let (pages, mut rng) = (pages.clone(), params.rng(thread as u32));

@@ -92,13 +92,13 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
 fn gust<M: Machine>(system: &System<'_, M>, space: SpaceId, range: PageRange) -> Result<(), Error> {
     let m = system.mm.platform();
     timed(system, Op::Map, range.pages, || {
-        system.syscall(|mm| mm.map(space, range, Backing::Anonymous, Prot::ReadWrite))
+        system.syscall(|mm| mm.space(space).map(range, Backing::Anonymous, Prot::ReadWrite))
     })?;
     timed(system, Op::Touch, range.pages, || {
         (range.start.0..range.end().0)
             .try_for_each(|page| system.access(PageNumber(page).addr(), 1, UserAccess::Write))
     })?;
-    timed(system, Op::Unmap, range.pages, || system.syscall(|mm| mm.unmap(space, range)))?;
+    timed(system, Op::Unmap, range.pages, || system.syscall(|mm| mm.space(space).unmap(range)))?;
     m.progressed(range.pages);
     Ok(())
 }

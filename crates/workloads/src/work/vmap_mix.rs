@@ -62,7 +62,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
         system.spawn(format!("vmap-mix/{cpu}"), TaskKind::User(space), CpuId(cpu as u16), move |system| {
             let (turns, ended) = &*turns;
             let (mm, m) = (&system.mm, system.mm.platform());
-            let take = || mm.alloc_frames(0, AllocFrom::HERE).map(|frame| frame.into_raw().0);
+            let take = || mm.frames().alloc(0, AllocFrom::HERE).map(|frame| frame.into_raw().0);
             let frames = (0..MOST_PAGES).map(|_| take()).collect::<Result<Vec<_>, _>>()?;
             // Whether this CPU was the last to end this turn. AcqRel: the last one has seen what the others did.
             let last = || ended.fetch_add(1, Ordering::AcqRel) % cpus + 1 == cpus;
@@ -84,11 +84,11 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
             all.into_iter().try_for_each(|range| share.unmap(range))?;
             if last() {
                 // The frames may be others' from here on: nothing leads to them any more.
-                mm.unmap_aliases()?;
+                mm.vmap().unmap_aliases()?;
                 turns.next(system);
             }
             turns.wait(system, end);
-            frames.into_iter().try_for_each(|frame| mm.free_frames_at(frame, 0))
+            frames.into_iter().try_for_each(|frame| mm.frames().free_at(frame, 0))
         });
     }
     Ok((2 * live as u64 + 2 * u64::from(replaced)) * u64::from(cpus))
@@ -106,14 +106,15 @@ impl<M: Machine> Share<'_, '_, M> {
         let place = VmapPlace { align: 1 << (self.up_to(ALIGN + 1) - 1), ..VmapPlace::ANYWHERE };
         let frames = &self.frames[from..from + pages as usize];
         let mm = &self.system.mm;
-        let range = timed(self.system, Op::MixMap, pages, || mm.vmap(frames, place, KernelProt::ReadWrite))?;
+        let range =
+            timed(self.system, Op::MixMap, pages, || mm.vmap().map(frames, place, KernelProt::ReadWrite))?;
         self.done(range)?;
         Ok(range)
     }
 
     fn unmap(&self, range: PageRange) -> Result<(), Error> {
         let mm = &self.system.mm;
-        timed(self.system, Op::MixUnmap, range.pages, || mm.vunmap(range.start))?;
+        timed(self.system, Op::MixUnmap, range.pages, || mm.vmap().unmap(range.start))?;
         mm.platform().progressed(1);
         mm.platform().cond_resched();
         Ok(())
@@ -129,9 +130,9 @@ impl<M: Machine> Share<'_, '_, M> {
         if self.up_to(VMALLOC) == 1 {
             let pages = self.up_to(VMALLOC_PAGES);
             let mm = &self.system.mm;
-            let range = mm.vmalloc(pages, VmapPlace::ANYWHERE, KernelProt::ReadWrite)?;
+            let range = mm.vmap().alloc(pages, VmapPlace::ANYWHERE, KernelProt::ReadWrite)?;
             self.done(range)?;
-            mm.vfree(range.start)?;
+            mm.vmap().free(range.start)?;
         }
         Ok(())
     }

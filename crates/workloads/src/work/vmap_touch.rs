@@ -92,7 +92,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
         let (world, delay) = (world.clone(), params.delay(thread) % 1024);
         system.spawn(format!("vmap-touch/{thread}"), TaskKind::User(space), cpu, move |system| {
             let mm = &system.mm;
-            let take = || mm.alloc_frames(0, AllocFrom::HERE).map(|frame| frame.into_raw().0);
+            let take = || mm.frames().alloc(0, AllocFrom::HERE).map(|frame| frame.into_raw().0);
             let frames = (0..FRAMES).map(|_| take()).collect::<Result<Vec<_>, _>>()?;
             for (turn, how) in [(map, How::Map), (ram, How::Ram)] {
                 world.turns.wait(system, turn);
@@ -109,11 +109,11 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
                 world.turns.wait(system, aliases);
                 Thread { system, frames: &frames, nth: 0 }.flush_each()?;
                 // The frames of all threads may be others' from here on: nothing leads to them any more.
-                mm.unmap_aliases()?;
+                mm.vmap().unmap_aliases()?;
                 world.turns.next(system);
             }
             world.turns.wait(system, end);
-            frames.into_iter().try_for_each(|frame| mm.free_frames_at(frame, 0))
+            frames.into_iter().try_for_each(|frame| mm.frames().free_at(frame, 0))
         });
     }
     Ok(2 * u64::from(cycles) * u64::from(threads) + u64::from(ALIASES))
@@ -146,14 +146,14 @@ impl<M: Machine> Thread<'_, '_, M> {
         let (mm, frames) = (&self.system.mm, self.next());
         match how {
             How::Map => {
-                let range = mm.vmap(&frames, VmapPlace::ANYWHERE, KernelProt::ReadWrite)?;
+                let range = mm.vmap().map(&frames, VmapPlace::ANYWHERE, KernelProt::ReadWrite)?;
                 self.touch(range)?;
-                mm.vunmap(range.start)?;
+                mm.vmap().unmap(range.start)?;
             }
             How::Ram => {
-                let range = mm.map_ram(&frames, KernelProt::ReadWrite)?;
+                let range = mm.vmap().map_ram(&frames, KernelProt::ReadWrite)?;
                 self.touch(range)?;
-                mm.unmap_ram(range)?;
+                mm.vmap().unmap_ram(range)?;
             }
         }
         // Whoever purges may want this CPU.
@@ -199,12 +199,12 @@ impl<M: Machine> Thread<'_, '_, M> {
     fn flush_each(&mut self) -> Result<(), Error> {
         let system = self.system;
         let mm = &system.mm;
-        mm.unmap_aliases()?;
+        mm.vmap().unmap_aliases()?;
         for _ in 0..ALIASES {
-            let range = mm.vmap(&self.next(), VmapPlace::ANYWHERE, KernelProt::ReadWrite)?;
+            let range = mm.vmap().map(&self.next(), VmapPlace::ANYWHERE, KernelProt::ReadWrite)?;
             self.touch(range)?;
-            timed(system, Op::Vunmap, PAGES as u64, || mm.vunmap(range.start))?;
-            timed(system, Op::UnmapAliases, PAGES as u64, || mm.unmap_aliases())?;
+            timed(system, Op::Vunmap, PAGES as u64, || mm.vmap().unmap(range.start))?;
+            timed(system, Op::UnmapAliases, PAGES as u64, || mm.vmap().unmap_aliases())?;
             mm.platform().progressed(1);
         }
         Ok(())

@@ -9,7 +9,6 @@ mod remote;
 pub(crate) use interrupt::hand_over;
 
 use super::percpu::PcpAccess;
-use crate::Manager;
 use crate::charge::charge;
 use crate::event::Event;
 use crate::platform::Platform;
@@ -17,6 +16,7 @@ use crate::policy::Drain;
 use crate::profile::Scope;
 use crate::rule::Rule;
 use crate::sync::full_fence;
+use crate::view::FrameAllocator;
 
 /// Whom a drain must reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,28 +28,38 @@ pub enum Certainty {
     Certain,
 }
 
-impl<P: Platform> Manager<'_, P> {
+impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     /// Puts the frames that CPUs have at hand back into their zones. Gives how many this call has put back: another that
     /// runs at the same time may have the rest.
     ///
     /// With interrupts on, and no spin lock held. IPIs as the `drain` policy says: one per other CPU that is online, one
     /// per other CPU that holds frames (and, if it must be certain, one per other CPU that is online), or none.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// mm.frames().drain(Certainty::Certain);
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "drain_all_pages")]
-    pub fn drain_page_lists(&self, certainty: Certainty) -> u32 {
-        let _scope = charge(self.platform(), Scope::Drain);
-        let p = self.platform();
+    pub fn drain(&self, certainty: Certainty) -> u32 {
+        let mm = self.mm;
+        let _scope = charge(mm.platform(), Scope::Drain);
+        let p = mm.platform();
         let began = p.now().0;
         let force = certainty == Certainty::Certain && !p.broken(Rule::ForceAsksAll);
         // What the caller has changed before, such as limits, is seen by CPUs that come online from here on. Partner: the
         // fence in `cpu_online`.
         full_fence(p);
-        let drained = match self.config().policy.drain {
-            Drain::AllCpus => interrupt::all(self),
-            Drain::HoldingCpus => interrupt::holding(self, force),
-            Drain::Remote => remote::take(self, force),
+        let drained = match mm.config().policy.drain {
+            Drain::AllCpus => interrupt::all(mm),
+            Drain::HoldingCpus => interrupt::holding(mm, force),
+            Drain::Remote => remote::take(mm, force),
         };
-        let online = self.online_cpus();
-        self.emit(Event::Drained {
+        let online = mm.online_cpus();
+        mm.emit(Event::Drained {
             frames: drained.frames,
             sent: drained.sent,
             saved: (online - 1).saturating_sub(drained.sent),
@@ -61,8 +71,21 @@ impl<P: Platform> Manager<'_, P> {
 
     /// Puts the frames that this CPU has at hand back into their zones: before it goes offline, or because it will be
     /// idle for long. Any context but an interrupt handler. No IPI.
-    pub fn drain_page_list(&self) {
-        let chain = PcpAccess::own(self, |section| section.detach());
-        self.put_chain(chain);
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let block = mm.frames().alloc(0, AllocFrom::HERE)?;
+    /// mm.frames().free(block);
+    /// mm.frames().drain_here();
+    /// assert_eq!(mm.frames().on_lists(), 0);
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn drain_here(&self) {
+        let mm = self.mm;
+        let chain = PcpAccess::own(mm, |section| section.detach());
+        mm.put_chain(chain);
     }
 }

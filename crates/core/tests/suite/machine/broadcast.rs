@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use quietmm::platform::{Broadcast, Everywhere};
+use quietmm::platform::{Broadcast, Cpus, Everywhere};
 use quietmm::{FrameNumber, Platform};
 
 use super::translation::{Tlb, places};

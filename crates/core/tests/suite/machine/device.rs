@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use quietmm::platform::{BlockDevice, DeviceError, Store};
+use quietmm::platform::{BlockDevice, DeviceError, Memory, Store};
 use quietmm::{FileId, FrameNumber, Platform};
 
 use super::{Happened, Host};

@@ -26,7 +26,7 @@ pub fn showing(mm: &Mm<'_>, count: u64, cpus: &[u16]) -> (SpaceId, FileId) {
 /// The same of whatever is shown.
 pub fn showing_as(mm: &Mm<'_>, backing: Backing, count: u64, cpus: &[u16]) -> SpaceId {
     let id = mm.create_space().unwrap();
-    mm.map(id, pages(AT, count), backing, Prot::ReadWrite).unwrap();
+    mm.space(id).map(pages(AT, count), backing, Prot::ReadWrite).unwrap();
     run_in(mm, id, cpus);
     id
 }
@@ -34,13 +34,13 @@ pub fn showing_as(mm: &Mm<'_>, backing: Backing, count: u64, cpus: &[u16]) -> Sp
 /// A space with `count` pages of its own at `AT`, in which `cpus` run.
 pub fn own(mm: &Mm<'_>, count: u64, cpus: &[u16]) -> SpaceId {
     let id = mm.create_space().unwrap();
-    mm.map(id, pages(AT, count), Backing::Anonymous, Prot::ReadWrite).unwrap();
+    mm.space(id).map(pages(AT, count), Backing::Anonymous, Prot::ReadWrite).unwrap();
     run_in(mm, id, cpus);
     id
 }
 
 pub fn run_in(mm: &Mm<'_>, id: SpaceId, cpus: &[u16]) {
-    cpus.iter().for_each(|&cpu| mm.platform().on(cpu, || mm.switch_to(id).unwrap()));
+    cpus.iter().for_each(|&cpu| mm.platform().on(cpu, || mm.space(id).switch_to().unwrap()));
 }
 
 /// This CPU reads every page, and what it brought to the cache goes to the LRU lists.
@@ -94,8 +94,8 @@ pub fn in_the_window_of<T: Copy + 'static>(
         read_all(mm, id, 2, 32);
         // What CPU 1 will need is at hand there.
         host.on(1, || {
-            mm.drain_page_list();
-            mm.free_frames(mm.alloc_frames(0, AllocFrom::NOW).unwrap());
+            mm.frames().drain_here();
+            mm.frames().free(mm.frames().alloc(0, AllocFrom::NOW).unwrap());
         });
         let (seen, result) = found();
         host.when_unmapped(id, AT, move |mm| {

@@ -11,10 +11,10 @@ pub const AT: u64 = 0x1000;
 pub fn shared(mm: &Mm<'_>, count: u64, cpus: &[u16]) -> SpaceId {
     let host = mm.platform();
     let id = mm.create_space().unwrap();
-    mm.map(id, pages(AT, count), Backing::Anonymous, Prot::ReadWrite).unwrap();
+    mm.space(id).map(pages(AT, count), Backing::Anonymous, Prot::ReadWrite).unwrap();
     for &cpu in cpus {
         host.on(cpu, || {
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
             (AT..AT + count).for_each(|page| host.write(mm, id, page, page).unwrap());
         });
     }
@@ -26,10 +26,10 @@ pub fn shared(mm: &Mm<'_>, count: u64, cpus: &[u16]) -> SpaceId {
 pub fn cached(mm: &Mm<'_>, count: u64, cpus: &[u16]) -> (SpaceId, FileId) {
     let host = mm.platform();
     let (id, file) = (mm.create_space().unwrap(), mm.create_file(count).unwrap());
-    mm.map(id, pages(AT, count), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+    mm.space(id).map(pages(AT, count), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
     for &cpu in cpus {
         host.on(cpu, || {
-            mm.switch_to(id).unwrap();
+            mm.space(id).switch_to().unwrap();
             (AT..AT + count).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(0)));
             mm.drain_lru_batch();
         });

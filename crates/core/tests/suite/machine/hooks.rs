@@ -47,7 +47,7 @@ impl Host {
     /// Reclaim has looked at a page.
     pub(super) fn looked(&self) {
         let first = self.on_unmapped.borrow().front().map(|&(id, page, _)| (id, page));
-        let is_out = |(id, page)| !self.manager().lookup(id, PageNumber(page)).unwrap().is_present();
+        let is_out = |(id, page)| !self.manager().space(id).lookup(PageNumber(page)).unwrap().is_present();
         if first.is_some_and(is_out) {
             let found = self.on_unmapped.borrow_mut().pop_front();
             (found.expect("it was there").2)(self.manager());

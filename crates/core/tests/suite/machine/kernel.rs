@@ -17,12 +17,12 @@ pub fn kernel(policy: &str, pages: u64) -> Config {
 
 /// So many frames of the caller's own.
 pub fn frames(mm: &Mm<'_>, count: u64) -> Vec<FrameNumber> {
-    (0..count).map(|_| mm.alloc_frames(0, AllocFrom::NOW).unwrap().into_raw().0).collect()
+    (0..count).map(|_| mm.frames().alloc(0, AllocFrom::NOW).unwrap().into_raw().0).collect()
 }
 
 /// Gives them back.
 pub fn free(mm: &Mm<'_>, frames: Vec<FrameNumber>) {
-    frames.into_iter().for_each(|frame| mm.free_frames_at(frame, 0).unwrap());
+    frames.into_iter().for_each(|frame| mm.frames().free_at(frame, 0).unwrap());
 }
 
 /// Pages from the start of the range on.
@@ -33,8 +33,8 @@ pub fn at(page: u64, pages: u64) -> PageRange {
 /// How many pages can be mapped in extents of this many until there is no room; unmaps them again.
 pub fn room(mm: &Mm<'_>, frame: FrameNumber, pages: u64) -> u64 {
     let whole = vec![frame; pages as usize];
-    let mapped: Vec<_> = std::iter::from_fn(|| mm.vmap(&whole, BARE, RW).ok()).collect();
-    mapped.iter().for_each(|range| mm.vunmap(range.start).unwrap());
+    let mapped: Vec<_> = std::iter::from_fn(|| mm.vmap().map(&whole, BARE, RW).ok()).collect();
+    mapped.iter().for_each(|range| mm.vmap().unmap(range.start).unwrap());
     mapped.len() as u64 * pages
 }
 

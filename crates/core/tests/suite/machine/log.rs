@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use quietmm::platform::{Everywhere, Store, WaitKey};
+use quietmm::platform::{Everywhere, Memory, Store, WaitKey};
 use quietmm::{Event, FrameNumber, Kind, Platform};
 
 use super::Host;

@@ -3,7 +3,10 @@
 use std::panic::resume_unwind;
 
 use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
-use quietmm::platform::{Access, BlockDevice, Broadcast, Guarantees, Shortage, WaitKey};
+use quietmm::platform::{
+    Access, BlockDevice, Broadcast, Cpus, Guarantees, Hooks, KernelTlb, Memory, Services, Shortage, UserTlb,
+    WaitKey,
+};
 use quietmm::{CpuId, CpuSet, Entry, Event, FrameNumber, NodeId, Platform, Rule, VirtAddr};
 
 use super::translation::{Tlb, places};
@@ -11,7 +14,9 @@ use super::{Happened, Host, StandsStill};
 
 // SAFETY: `direct` checks that it stays inside the one block of memory, there is one thread, so the current CPU
 // is true and stable, the flushes take the entries out of the map, and the copies are of one frame.
-unsafe impl Platform for Host {
+unsafe impl Platform for Host {}
+
+impl Cpus for Host {
     fn this_cpu(&self) -> CpuId {
         CpuId(self.current.get())
     }
@@ -27,62 +32,6 @@ unsafe impl Platform for Host {
     fn distance(&self, from: NodeId, to: NodeId) -> u32 {
         if from == to { 10 } else { 20 }
     }
-    fn flush_page(&self, page: VirtAddr) {
-        let cpu = self.current.get();
-        self.note(Happened::FlushPage(cpu, page.page().0));
-        let mut tlb = self.tlbs[cpu as usize].borrow_mut();
-        let tag = tlb.tag;
-        for key in places(tag, page.page().0) {
-            tlb.cached.remove(&key);
-        }
-        tlb.forget_tables();
-    }
-    fn flush_space(&self) {
-        let cpu = self.current.get();
-        self.note(Happened::FlushSpace(cpu));
-        self.tlbs[cpu as usize].borrow_mut().flush();
-    }
-    fn flush_kernel_page(&self, page: VirtAddr) {
-        let cpu = self.current.get();
-        self.note(Happened::FlushKernelPage(cpu, page.page().0));
-        self.tlbs[cpu as usize].borrow_mut().kernel.remove(&page.page().0);
-    }
-    fn flush_kernel(&self) {
-        let cpu = self.current.get();
-        self.note(Happened::FlushKernel(cpu));
-        let mut tlb = self.tlbs[cpu as usize].borrow_mut();
-        tlb.kernel.clear();
-        tlb.cached.clear();
-        tlb.walked.clear();
-    }
-    fn prepare_root(&self, root: FrameNumber) {
-        if self.kernel_root.get().is_none() {
-            self.kernel_root.set(Some(root));
-        }
-    }
-    fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
-        self.next(&self.on_load);
-        let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
-        (tlb.root, tlb.tag) = (Some(root), tag);
-        tlb.roots.insert(tag, root);
-        if !keep {
-            tlb.flush();
-        }
-    }
-    fn tags(&self) -> u16 {
-        self.setup.tags
-    }
-    fn interrupt(&self, targets: &CpuSet) {
-        assert!(!self.irqs[self.current.get() as usize].get(), "interrupts must be off");
-        for target in targets.iter() {
-            assert_ne!(target.0, self.current.get(), "a CPU does not interrupt itself");
-            self.note(Happened::Interrupt(target.0));
-            self.pending[target.index()].set(!self.off[target.index()].get());
-        }
-        if !self.hold_interrupts.get() {
-            self.deliver_all();
-        }
-    }
     fn irqs_off(&self) -> bool {
         self.irqs[self.current.get() as usize].replace(false)
     }
@@ -97,20 +46,6 @@ unsafe impl Platform for Host {
             self.next(&self.on_irqs_on);
             self.irqs[cpu as usize].set(true);
         }
-    }
-    fn direct(&self, at: PhysAddr) -> *mut u8 {
-        let offset = at.0.checked_sub(u64::from(self.setup.base) * PAGE_SIZE).expect("below the memory");
-        assert!(offset < u64::from(self.setup.frames) * PAGE_SIZE, "beyond the memory");
-        // SAFETY: inside the block, as was just checked.
-        unsafe { self.memory.as_mut_ptr().add(offset as usize) }
-    }
-    fn clear_frame(&self, frame: FrameNumber) {
-        // SAFETY: `direct` checks the frame's first byte, and frames do not straddle the end.
-        unsafe { self.direct(frame.phys()).write_bytes(0, PAGE_SIZE as usize) }
-    }
-    fn copy_frame(&self, from: FrameNumber, to: FrameNumber) {
-        // SAFETY: as above, for both.
-        unsafe { self.direct(from.phys()).copy_to(self.direct(to.phys()), PAGE_SIZE as usize) }
     }
     fn now(&self) -> Nanos {
         Nanos(self.clock.get())
@@ -135,6 +70,103 @@ unsafe impl Platform for Host {
             assert!(self.idle_pauses.get() < 1_000_000, "somebody waits for ever");
         }
     }
+    fn interrupt(&self, targets: &CpuSet) {
+        assert!(!self.irqs[self.current.get() as usize].get(), "interrupts must be off");
+        for target in targets.iter() {
+            assert_ne!(target.0, self.current.get(), "a CPU does not interrupt itself");
+            self.note(Happened::Interrupt(target.0));
+            self.pending[target.index()].set(!self.off[target.index()].get());
+        }
+        if !self.hold_interrupts.get() {
+            self.deliver_all();
+        }
+    }
+}
+
+impl Memory for Host {
+    fn direct(&self, at: PhysAddr) -> *mut u8 {
+        let offset = at.0.checked_sub(u64::from(self.setup.base) * PAGE_SIZE).expect("below the memory");
+        assert!(offset < u64::from(self.setup.frames) * PAGE_SIZE, "beyond the memory");
+        // SAFETY: inside the block, as was just checked.
+        unsafe { self.memory.as_mut_ptr().add(offset as usize) }
+    }
+    fn clear_frame(&self, frame: FrameNumber) {
+        // SAFETY: `direct` checks the frame's first byte, and frames do not straddle the end.
+        unsafe { self.direct(frame.phys()).write_bytes(0, PAGE_SIZE as usize) }
+    }
+    fn copy_frame(&self, from: FrameNumber, to: FrameNumber) {
+        // SAFETY: as above, for both.
+        unsafe { self.direct(from.phys()).copy_to(self.direct(to.phys()), PAGE_SIZE as usize) }
+    }
+}
+
+impl KernelTlb for Host {
+    fn flush_kernel_page(&self, page: VirtAddr) {
+        let cpu = self.current.get();
+        self.note(Happened::FlushKernelPage(cpu, page.page().0));
+        self.tlbs[cpu as usize].borrow_mut().kernel.remove(&page.page().0);
+    }
+    fn flush_kernel(&self) {
+        let cpu = self.current.get();
+        self.note(Happened::FlushKernel(cpu));
+        let mut tlb = self.tlbs[cpu as usize].borrow_mut();
+        tlb.kernel.clear();
+        tlb.cached.clear();
+        tlb.walked.clear();
+    }
+    fn prepare_root(&self, root: FrameNumber) {
+        if self.kernel_root.get().is_none() {
+            self.kernel_root.set(Some(root));
+        }
+    }
+}
+
+impl UserTlb for Host {
+    fn flush_page(&self, page: VirtAddr) {
+        let cpu = self.current.get();
+        self.note(Happened::FlushPage(cpu, page.page().0));
+        let mut tlb = self.tlbs[cpu as usize].borrow_mut();
+        let tag = tlb.tag;
+        for key in places(tag, page.page().0) {
+            tlb.cached.remove(&key);
+        }
+        tlb.forget_tables();
+    }
+    fn flush_space(&self) {
+        let cpu = self.current.get();
+        self.note(Happened::FlushSpace(cpu));
+        self.tlbs[cpu as usize].borrow_mut().flush();
+    }
+    fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
+        self.next(&self.on_load);
+        let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
+        (tlb.root, tlb.tag) = (Some(root), tag);
+        tlb.roots.insert(tag, root);
+        if !keep {
+            tlb.flush();
+        }
+    }
+    fn tags(&self) -> u16 {
+        self.setup.tags
+    }
+    fn broadcast(&self) -> Option<&dyn Broadcast> {
+        self.setup.broadcast.then_some(self as &dyn Broadcast)
+    }
+    fn guarantees(&self) -> Guarantees {
+        if !self.setup.guarantees {
+            return Guarantees::none();
+        }
+        // SAFETY: `translate` does so.
+        unsafe {
+            Guarantees::none()
+                .with_clean_write_walks()
+                .with_unflushed_accessed()
+                .with_accessed_before_cached()
+        }
+    }
+}
+
+impl Services for Host {
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
         // Asleep: only `wake` ends it.
         let mut woken = true;
@@ -184,21 +216,9 @@ unsafe impl Platform for Host {
     fn device(&self) -> Option<&dyn BlockDevice> {
         self.setup.disk.then_some(self as &dyn BlockDevice)
     }
-    fn broadcast(&self) -> Option<&dyn Broadcast> {
-        self.setup.broadcast.then_some(self as &dyn Broadcast)
-    }
-    fn guarantees(&self) -> Guarantees {
-        if !self.setup.guarantees {
-            return Guarantees::none();
-        }
-        // SAFETY: `translate` does so.
-        unsafe {
-            Guarantees::none()
-                .with_clean_write_walks()
-                .with_unflushed_accessed()
-                .with_accessed_before_cached()
-        }
-    }
+}
+
+impl Hooks for Host {
     fn touch(&self, at: *const u8, _access: Access) {
         self.touched(at);
     }

@@ -24,8 +24,8 @@ pub type Operation = fn(&Mm<'_>, SpaceId);
 /// A space of this backing at `AT`, loaded on CPU 0.
 pub fn mapped(mm: &Mm<'_>, backing: Backing, count: u64) -> SpaceId {
     let id = mm.create_space().unwrap();
-    mm.map(id, pages(AT, count), backing, Prot::ReadWrite).unwrap();
-    mm.switch_to(id).unwrap();
+    mm.space(id).map(pages(AT, count), backing, Prot::ReadWrite).unwrap();
+    mm.space(id).switch_to().unwrap();
     id
 }
 
@@ -36,22 +36,22 @@ pub fn write_all(mm: &Mm<'_>, id: SpaceId, count: u64) {
 /// What a CPU that runs in the space reads.
 pub fn read_in(mm: &Mm<'_>, id: SpaceId, page: u64) -> Result<u64, Error> {
     let before = mm.loaded_space();
-    mm.switch_to(id).unwrap();
+    mm.space(id).switch_to().unwrap();
     let value = mm.platform().read(mm, id, page);
-    mm.switch_to(before.unwrap()).unwrap();
+    mm.space(before.unwrap()).switch_to().unwrap();
     value
 }
 
 pub fn write_in(mm: &Mm<'_>, id: SpaceId, page: u64, value: u64) -> Result<(), Error> {
     let before = mm.loaded_space();
-    mm.switch_to(id).unwrap();
+    mm.space(id).switch_to().unwrap();
     let done = mm.platform().write(mm, id, page, value);
-    mm.switch_to(before.unwrap()).unwrap();
+    mm.space(before.unwrap()).switch_to().unwrap();
     done
 }
 
 pub fn entry(mm: &Mm<'_>, id: SpaceId, page: u64) -> Entry {
-    mm.lookup(id, PageNumber(page)).unwrap()
+    mm.space(id).lookup(PageNumber(page)).unwrap()
 }
 
 pub fn frame(mm: &Mm<'_>, id: SpaceId, page: u64) -> FrameNumber {

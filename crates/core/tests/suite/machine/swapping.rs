@@ -15,15 +15,15 @@ pub fn swapping(policy: &str) -> Config {
 /// A space with `count` anonymous pages, which this CPU has loaded, each written with its number.
 pub fn anonymous(mm: &Mm<'_>, count: u64) -> SpaceId {
     let id = mm.create_space().unwrap();
-    mm.map(id, pages(AT, count), Backing::Anonymous, Prot::ReadWrite).unwrap();
-    mm.switch_to(id).unwrap();
+    mm.space(id).map(pages(AT, count), Backing::Anonymous, Prot::ReadWrite).unwrap();
+    mm.space(id).switch_to().unwrap();
     (AT..AT + count).for_each(|page| mm.platform().write(mm, id, page, page).unwrap());
     id
 }
 
 /// The same with a device of so many slots.
 pub fn written(mm: &Mm<'_>, slots: u64, count: u64) -> SpaceId {
-    mm.swap_on(DEVICE, slots, 0).unwrap();
+    mm.swap().on(DEVICE, slots, 0).unwrap();
     anonymous(mm, count)
 }
 
@@ -35,28 +35,28 @@ pub fn squeeze(mm: &Mm<'_>) {
 
 /// All memory that is free is taken: whoever wants a frame has to reclaim.
 pub fn take_free(mm: &Mm<'_>) -> Vec<Frames> {
-    std::iter::from_fn(|| mm.alloc_frames(0, AllocFrom::NOW).ok()).collect()
+    std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::NOW).ok()).collect()
 }
 
 /// One frame, by reclaim: a batch.
 pub fn reclaim(mm: &Mm<'_>) {
-    if let Ok(frame) = mm.alloc_frames(0, AllocFrom::HERE) {
-        mm.free_frames(frame);
+    if let Ok(frame) = mm.frames().alloc(0, AllocFrom::HERE) {
+        mm.frames().free(frame);
     }
 }
 
 pub fn is_out(mm: &Mm<'_>, id: SpaceId, page: u64) -> bool {
-    mm.lookup(id, PageNumber(page)).unwrap().is_swapped()
+    mm.space(id).lookup(PageNumber(page)).unwrap().is_swapped()
 }
 
 /// What this CPU reads there, once it runs there.
 pub fn read(mm: &Mm<'_>, id: SpaceId, page: u64) -> Result<u64, Error> {
-    mm.switch_to(id).unwrap();
+    mm.space(id).switch_to().unwrap();
     mm.platform().read(mm, id, page)
 }
 
 pub fn write(mm: &Mm<'_>, id: SpaceId, page: u64, value: u64) -> Result<(), Error> {
-    mm.switch_to(id).unwrap();
+    mm.space(id).switch_to().unwrap();
     mm.platform().write(mm, id, page, value)
 }
 
@@ -68,8 +68,8 @@ pub fn sound(mm: &Mm<'_>) {
 pub fn end(mm: &Mm<'_>, spaces: &[SpaceId], devices: &[u32]) {
     let host = mm.platform();
     (0..host.setup.cpus as u16).for_each(|cpu| host.on(cpu, || mm.unload()));
-    spaces.iter().for_each(|&id| mm.destroy_space(id).unwrap());
-    devices.iter().for_each(|&device| mm.swap_off(device).unwrap());
+    spaces.iter().for_each(|&id| mm.space(id).destroy().unwrap());
+    devices.iter().for_each(|&device| mm.swap().off(device).unwrap());
     let end = settled(mm);
     assert_eq!((end.broken, end.anon, end.swapped, end.mapped), (None, 0, 0, 0));
 }

@@ -8,6 +8,7 @@ use quietmm::addr::PhysAddr;
 use quietmm::{Entry, Error, FrameNumber, PageNumber, Platform, SpaceId, UserAccess};
 
 use super::{Host, Mm};
+use quietmm::platform::Memory;
 
 #[derive(Default)]
 pub(super) struct Tlb {
@@ -306,7 +307,7 @@ impl Host {
         let lines = (0..u64::from(frames.frames) * 64)
             .map(|line| self.word(frames.start.add((line / 64) as u32), (line % 64) as usize * 8));
         let lines: Vec<_> = lines.map(|word| (word, word.load(Ordering::SeqCst))).collect();
-        (0..5).for_each(|_| mm.flush_space(id).unwrap());
+        (0..5).for_each(|_| mm.space(id).flush().unwrap());
         let pair = |word: &AtomicU64| {
             // SAFETY: a line has eight words.
             [word, unsafe { &*(&raw const *word).add(2) }].map(|word| word.load(Ordering::SeqCst))
@@ -333,7 +334,7 @@ impl Host {
             }
             let access = if write.is_some() { UserAccess::Write } else { UserAccess::Read };
             let before = self.faulted();
-            mm.fault(id, PageNumber(page).addr(), access)?;
+            mm.space(id).fault(PageNumber(page).addr(), access)?;
             assert!(self.faulted() > before, "a fault that nobody counts");
         }
         panic!("page {page:#x} faults again and again");
@@ -362,6 +363,6 @@ impl Host {
 
     /// Whether the accessed bit is set.
     pub fn accessed(&self, mm: &Mm<'_>, id: SpaceId, page: u64) -> bool {
-        mm.lookup(id, PageNumber(page)).unwrap().has(Entry::ACCESSED)
+        mm.space(id).lookup(PageNumber(page)).unwrap().has(Entry::ACCESSED)
     }
 }

@@ -3,6 +3,7 @@
 use quietmm::{Audit, Config, Counter, ListLimits, PageNumber, PageRange, Platform, Policy};
 
 use super::Mm;
+use quietmm::platform::Cpus;
 
 /// No CPU's timer fires by itself: who waits for a sweep asks at once.
 pub fn config(policy: &str) -> Config {
@@ -36,7 +37,7 @@ pub fn settled(mm: &Mm<'_>) -> Audit {
     for cpu in 0..p.possible_cpus() as u16 {
         p.on(cpu, || {
             mm.drain_lru_batch();
-            mm.drain_page_list();
+            mm.frames().drain_here();
         });
     }
     mm.validate()
@@ -44,11 +45,11 @@ pub fn settled(mm: &Mm<'_>) -> Audit {
 
 /// Takes single frames until there are no more, reclaiming as much as can be.
 pub fn exhaust(mm: &Mm<'_>) -> Vec<quietmm::Frames> {
-    std::iter::from_fn(|| mm.alloc_frames(0, quietmm::AllocFrom::HERE).ok()).collect()
+    std::iter::from_fn(|| mm.frames().alloc(0, quietmm::AllocFrom::HERE).ok()).collect()
 }
 
 pub fn give_back(mm: &Mm<'_>, frames: Vec<quietmm::Frames>) {
-    frames.into_iter().for_each(|block| mm.free_frames(block));
+    frames.into_iter().for_each(|block| mm.frames().free(block));
 }
 
 /// The timers of these CPUs fire.

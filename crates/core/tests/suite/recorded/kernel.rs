@@ -46,13 +46,14 @@ impl Day<'_, '_> {
                 let align = 1 << (self.dice.below(12).saturating_sub(6));
                 let place = VmapPlace { align, within, guard: self.dice.one_in(2), node: None };
                 let own = self.dice.one_in(3);
-                let made = if own { mm.vmalloc(pages, place, RW) } else { mm.vmap(&list, place, RW) };
+                let made =
+                    if own { mm.vmap().alloc(pages, place, RW) } else { mm.vmap().map(&list, place, RW) };
                 self.live.extend(made.map(|range| (range, if own { Kind::Own } else { Kind::Map })));
                 said(&format!("map {pages} {place:?} {own}"), &made)
             }
             6..=11 => {
                 let few = list.len().min(1 + self.dice.below(9) as usize);
-                let made = mm.map_ram(&list[..few], RW);
+                let made = mm.vmap().map_ram(&list[..few], RW);
                 self.live.extend(made.map(|range| (range, Kind::Ram)));
                 said(&format!("ram {few}"), &made)
             }
@@ -60,9 +61,9 @@ impl Day<'_, '_> {
                 let which = self.dice.below(self.live.len() as u64) as usize;
                 let (range, kind) = self.live.swap_remove(which);
                 let done = match kind {
-                    Kind::Map => mm.vunmap(range.start),
-                    Kind::Own => mm.vfree(range.start),
-                    Kind::Ram => mm.unmap_ram(range),
+                    Kind::Map => mm.vmap().unmap(range.start),
+                    Kind::Own => mm.vmap().free(range.start),
+                    Kind::Ram => mm.vmap().unmap_ram(range),
                 };
                 said(&format!("unmap {range:?}"), &done)
             }
@@ -72,17 +73,19 @@ impl Day<'_, '_> {
                 said(
                     &format!("look {page:?}"),
                     &(
-                        mm.vmap_at(page),
-                        mm.vmap_frame(page).map(|frame| self.frames.iter().position(|own| *own == frame)),
+                        mm.vmap().find(page),
+                        mm.vmap()
+                            .frame_at(page)
+                            .map(|frame| self.frames.iter().position(|own| *own == frame)),
                         mm.platform().read_kernel(page).is_some(),
-                        mm.vunmap(PageNumber(page.0 ^ 1 << 30)),
-                        mm.vfree(PageNumber(page.0 ^ 1 << 40)),
+                        mm.vmap().unmap(PageNumber(page.0 ^ 1 << 30)),
+                        mm.vmap().free(PageNumber(page.0 ^ 1 << 40)),
                     ),
                 )
             }
-            21 => said("purge", &mm.purge_vmap()),
-            22 => said("aliases", &mm.unmap_aliases()),
-            _ => said("waits", &mm.vmap_waits()),
+            21 => said("purge", &mm.vmap().purge()),
+            22 => said("aliases", &mm.vmap().unmap_aliases()),
+            _ => said("waits", &mm.vmap().waits()),
         }
     }
 }
@@ -109,15 +112,15 @@ fn day(name: &str, policy: &str, pages: u64, config: Config, seed: u64, steps: u
             }
             for (range, kind) in day.live {
                 let done = match kind {
-                    Kind::Map => mm.vunmap(range.start),
-                    Kind::Own => mm.vfree(range.start),
-                    Kind::Ram => mm.unmap_ram(range),
+                    Kind::Map => mm.vmap().unmap(range.start),
+                    Kind::Own => mm.vmap().free(range.start),
+                    Kind::Ram => mm.vmap().unmap_ram(range),
                 };
                 assert_eq!(done, Ok(()), "{policy}");
             }
             record.step(mm, "all unmapped", 0, &());
-            mm.unmap_aliases().unwrap();
-            record.step(mm, "the end", 0, &mm.vmap_waits());
+            mm.vmap().unmap_aliases().unwrap();
+            record.step(mm, "the end", 0, &mm.vmap().waits());
             free(mm, own);
         });
     });

@@ -1,9 +1,9 @@
 //! Programs: spaces, files, faults, reclaim, swap, frames, CPUs that come and go.
 
-use quietmm::platform::DeviceError;
+use quietmm::platform::{Cpus, DeviceError};
 use quietmm::{
     Advice, AllocFrom, Backing, Certainty, Config, FileId, FrameNumber, Frames, NodeId, Offline, PageNumber,
-    Platform, Prot, Region, SpaceId,
+    Prot, Region, SpaceId,
 };
 
 use super::{Dice, Record, begin, recorded};
@@ -55,11 +55,14 @@ impl Day<'_, '_> {
         match self.dice.below(36) {
             0..=3 => {
                 let backing = self.backing();
-                said(&format!("map {at:#x}+{count} {prot:?} {backing:?}"), &mm.map(id, range, backing, prot))
+                said(
+                    &format!("map {at:#x}+{count} {prot:?} {backing:?}"),
+                    &mm.space(id).map(range, backing, prot),
+                )
             }
             4..=8 => {
                 let mut gave = Vec::new();
-                let entered = mm.switch_to(id);
+                let entered = mm.space(id).switch_to();
                 if entered.is_ok() {
                     for n in 0..count.min(24) {
                         gave.push(if (n + at) % 3 == 0 {
@@ -72,19 +75,19 @@ impl Day<'_, '_> {
                 gave.dedup();
                 said(&format!("use {at:#x}+{count}"), &(entered, gave))
             }
-            9 => said(&format!("unmap {at:#x}+{count}"), &mm.unmap(id, range)),
-            10 => said(&format!("protect {at:#x}+{count} {prot:?}"), &mm.protect(id, range, prot)),
+            9 => said(&format!("unmap {at:#x}+{count}"), &mm.space(id).unmap(range)),
+            10 => said(&format!("protect {at:#x}+{count} {prot:?}"), &mm.space(id).protect(range, prot)),
             11 => {
                 let to = PageNumber(AT + 0x400 + 16 * self.dice.below(4));
-                said(&format!("move {at:#x}+{count} to {to:?}"), &mm.move_range(id, range, to))
+                said(&format!("move {at:#x}+{count} to {to:?}"), &mm.space(id).move_range(range, to))
             }
             12 if self.spaces.len() < 5 => {
-                let made = mm.fork(id);
+                let made = mm.space(id).fork();
                 self.spaces.extend(made);
                 said("fork", &made)
             }
             13 if self.spaces.len() > 1 => {
-                let done = mm.destroy_space(id);
+                let done = mm.space(id).destroy();
                 if done.is_ok() {
                     self.spaces.retain(|&other| other != id);
                 }
@@ -96,17 +99,17 @@ impl Day<'_, '_> {
                     self.spaces.extend(made);
                     said("create", &made)
                 } else {
-                    said("create and destroy", &made.and_then(|id| mm.destroy_space(id)))
+                    said("create and destroy", &made.and_then(|id| mm.space(id).destroy()))
                 }
             }
-            15 => said("write back", &mm.write_back(self.dice.pick(&self.files))),
+            15 => said("write back", &mm.file(self.dice.pick(&self.files)).write_back()),
             16 => {
                 let advice = self.dice.pick(&[Advice::Drop, Advice::Large, Advice::Large, Advice::Small]);
-                said(&format!("advise {at:#x}+{count} {advice:?}"), &mm.advise(id, range, advice))
+                said(&format!("advise {at:#x}+{count} {advice:?}"), &mm.space(id).advise(range, advice))
             }
             17 => {
                 let node = NodeId(self.dice.below(3) as u16);
-                said(&format!("migrate {at:#x}+{count} to {node:?}"), &mm.migrate(id, range, node))
+                said(&format!("migrate {at:#x}+{count} to {node:?}"), &mm.space(id).migrate(range, node))
             }
             18 => {
                 mm.enter_lazy();
@@ -123,7 +126,7 @@ impl Day<'_, '_> {
                 host.irqs_on();
                 said("tick", &mm.sweep_is_over())
             }
-            21 => said(&format!("flush {at:#x}+{count}"), &mm.flush_range(id, range)),
+            21 => said(&format!("flush {at:#x}+{count}"), &mm.space(id).flush_range(range)),
             22 => {
                 mm.drain_lru_batches();
                 said("drain lru", &())
@@ -132,11 +135,11 @@ impl Day<'_, '_> {
                 mm.drain_lru_batch();
                 let mut held = Vec::new();
                 while held.len() < 2500 {
-                    let Ok(frame) = mm.alloc_frames(0, AllocFrom::HERE) else { break };
+                    let Ok(frame) = mm.frames().alloc(0, AllocFrom::HERE) else { break };
                     held.push(frame);
                 }
                 let got = held.len();
-                held.into_iter().for_each(|frame| mm.free_frames(frame));
+                held.into_iter().for_each(|frame| mm.frames().free(frame));
                 said("squeeze", &(got > 100))
             }
             25 if !self.kswapd.is_empty() => {
@@ -148,7 +151,7 @@ impl Day<'_, '_> {
                 let order = self.dice.below(12) as u8;
                 let node = self.dice.pick(&[None, Some(NodeId(0)), Some(NodeId(1))]);
                 let from = AllocFrom { node, may_reclaim: self.dice.one_in(2) };
-                let made = mm.alloc_frames(order, from);
+                let made = mm.frames().alloc(order, from);
                 let gave = made.as_ref().map(|_| ()).map_err(|error| *error);
                 self.frames.extend(made);
                 said(&format!("alloc {order} {from:?}"), &gave)
@@ -156,40 +159,40 @@ impl Day<'_, '_> {
             28 | 29 => {
                 let few = self.frames.len().min(3);
                 let some: Vec<_> = self.frames.drain(..few).collect();
-                some.into_iter().for_each(|block| mm.free_frames(block));
+                some.into_iter().for_each(|block| mm.frames().free(block));
                 said("free", &few)
             }
             30 => {
                 let certainty = self.dice.pick(&[Certainty::Likely, Certainty::Certain]);
-                mm.drain_page_lists(certainty);
+                mm.frames().drain(certainty);
                 said(&format!("drain {certainty:?}"), &())
             }
             31 => {
                 if mm.is_online(quietmm::CpuId(cpu)) && cpu != 0 {
                     said("offline", &mm.cpu_offline())
                 } else {
-                    said("drain own", &mm.drain_page_list())
+                    said("drain own", &mm.frames().drain_here())
                 }
             }
             32 => {
                 let (device, priority) = (self.dice.below(2) as u32, self.dice.below(2) as i16);
                 if self.dice.one_in(3) {
-                    said(&format!("swap off {device}"), &mm.swap_off(device))
+                    said(&format!("swap off {device}"), &mm.swap().off(device))
                 } else {
-                    said(&format!("swap on {device} {priority}"), &mm.swap_on(device, 1024, priority))
+                    said(&format!("swap on {device} {priority}"), &mm.swap().on(device, 1024, priority))
                 }
             }
             33 => {
                 let first = FrameNumber(0xfc00 + 1024 * self.dice.below(3) as u32);
-                match mm.begin_offline(first) {
-                    Ok(leaving) => match mm.finish_offline(leaving) {
+                match mm.frames().begin_offline(first) {
+                    Ok(leaving) => match mm.frames().finish_offline(leaving) {
                         Ok(block) => {
                             self.offline.push(block);
                             said("memory offline", &"gone")
                         }
                         Err(remains) => {
                             let said = said("memory offline", &(remains.kind, remains.frame));
-                            mm.cancel_offline(remains.leaving);
+                            mm.frames().cancel_offline(remains.leaving);
                             said
                         }
                     },
@@ -199,7 +202,7 @@ impl Day<'_, '_> {
             34 => {
                 let some = self.offline.pop();
                 let was = some.is_some();
-                some.into_iter().for_each(|block| mm.bring_online(block));
+                some.into_iter().for_each(|block| mm.frames().bring_online(block));
                 said("memory online", &was)
             }
             _ => {
@@ -244,7 +247,7 @@ fn day(name: &str, policy: &str, swap: bool, seed: u64, steps: u32) {
                 (0x1_0000, 1024, Backing::Anonymous),
                 (0x1_0400, 600, Backing::File { file: large, offset: 0 }),
             ] {
-                mm.map(spaces[0], pages(at, count), backing, Prot::ReadWrite).unwrap();
+                mm.space(spaces[0]).map(pages(at, count), backing, Prot::ReadWrite).unwrap();
             }
             let (frames, kswapd, offline) = Default::default();
             let mut day = Day { mm, dice, spaces, files, frames, kswapd, offline };
@@ -262,15 +265,15 @@ fn day(name: &str, policy: &str, swap: bool, seed: u64, steps: u32) {
             host.fail_writes.set(false);
             host.refuse_reads.set(None);
             for block in day.offline.drain(..) {
-                mm.bring_online(block);
+                mm.frames().bring_online(block);
             }
-            day.frames.drain(..).for_each(|block| mm.free_frames(block));
+            day.frames.drain(..).for_each(|block| mm.frames().free(block));
             for cpu in 0..CPUS {
                 if mm.is_online(quietmm::CpuId(cpu)) {
                     host.on(cpu, || mm.unload());
                 }
             }
-            day.spaces.iter().for_each(|&id| mm.destroy_space(id).unwrap());
+            day.spaces.iter().for_each(|&id| mm.space(id).destroy().unwrap());
             record.step(mm, "the end", 0, &());
         });
     });

@@ -12,7 +12,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
-use quietmm::platform::{Access, BlockDevice, DeviceError, Guarantees, Store};
+use quietmm::platform::{
+    Access, BlockDevice, Cpus, DeviceError, Guarantees, Hooks, KernelTlb, Memory, Services, Store, UserTlb,
+};
 use quietmm::{
     Config, CpuId, CpuSet, Entry, FileId, FrameNumber, ListLimits, Manager, NodeId, PageNumber, Platform,
     Policy, Region, Rule, UserAccess, VirtAddr,
@@ -231,7 +233,7 @@ impl Threads {
     pub fn kernel_frame(mm: &Mm<'_>, page: PageNumber) -> Option<FrameNumber> {
         let cached = KERNEL.with_borrow(|tlb| tlb.get(&page.0).copied());
         cached.or_else(|| {
-            let frame = mm.vmap_frame(page).ok()?;
+            let frame = mm.vmap().frame_at(page).ok()?;
             KERNEL.with_borrow_mut(|tlb| tlb.insert(page.0, frame));
             Some(frame)
         })
@@ -283,7 +285,9 @@ unsafe impl Sync for Shared<'_, '_> {}
 
 // SAFETY: `direct` is inside the block; each thread is one CPU and only it changes its interrupt flag; a flush empties
 // the CPU's one entry; nothing is copied.
-unsafe impl Platform for Threads {
+unsafe impl Platform for Threads {}
+
+impl Cpus for Threads {
     fn this_cpu(&self) -> CpuId {
         CpuId(CPU.get())
     }
@@ -299,28 +303,6 @@ unsafe impl Platform for Threads {
     fn distance(&self, _from: NodeId, _to: NodeId) -> u32 {
         10
     }
-    fn flush_page(&self, _page: VirtAddr) {
-        self.cache(0);
-    }
-    fn flush_space(&self) {
-        self.cache(0);
-    }
-    fn flush_kernel_page(&self, page: VirtAddr) {
-        KERNEL.with_borrow_mut(|tlb| _ = tlb.remove(&page.page().0));
-    }
-    fn flush_kernel(&self) {
-        KERNEL.with_borrow_mut(BTreeMap::clear);
-    }
-    fn load_space(&self, root: FrameNumber, _tag: u16, _keep: bool) {
-        ROOT.set(Some(root));
-        self.cache(0);
-    }
-    fn interrupt(&self, targets: &CpuSet) {
-        for target in targets.iter() {
-            self.sent.fetch_add(1, Ordering::Relaxed);
-            self.cpus[target.index()].pending.store(true, Ordering::SeqCst);
-        }
-    }
     fn irqs_off(&self) -> bool {
         IRQS.replace(false)
     }
@@ -328,6 +310,28 @@ unsafe impl Platform for Threads {
         IRQS.set(true);
         self.poll();
     }
+    fn now(&self) -> Nanos {
+        Nanos(0)
+    }
+    fn pause(&self, _ns: u32) {
+        self.poll();
+        if self.is_stuck() {
+            self.hung.store(true, Ordering::SeqCst);
+        }
+        if self.hung.load(Ordering::SeqCst) && !std::thread::panicking() {
+            std::panic::resume_unwind(Box::new(Hung));
+        }
+        std::thread::yield_now();
+    }
+    fn interrupt(&self, targets: &CpuSet) {
+        for target in targets.iter() {
+            self.sent.fetch_add(1, Ordering::Relaxed);
+            self.cpus[target.index()].pending.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Memory for Threads {
     fn direct(&self, at: PhysAddr) -> *mut u8 {
         assert!(at.0 < u64::from(FRAMES) * PAGE_SIZE);
         // SAFETY: inside the block, as was just checked.
@@ -351,8 +355,27 @@ unsafe impl Platform for Threads {
             self.word(to, 0).store(u64::from_ne_bytes(*first), Ordering::SeqCst);
         }
     }
-    fn device(&self) -> Option<&dyn BlockDevice> {
-        Some(self)
+}
+
+impl KernelTlb for Threads {
+    fn flush_kernel_page(&self, page: VirtAddr) {
+        KERNEL.with_borrow_mut(|tlb| _ = tlb.remove(&page.page().0));
+    }
+    fn flush_kernel(&self) {
+        KERNEL.with_borrow_mut(BTreeMap::clear);
+    }
+}
+
+impl UserTlb for Threads {
+    fn flush_page(&self, _page: VirtAddr) {
+        self.cache(0);
+    }
+    fn flush_space(&self) {
+        self.cache(0);
+    }
+    fn load_space(&self, root: FrameNumber, _tag: u16, _keep: bool) {
+        ROOT.set(Some(root));
+        self.cache(0);
     }
     fn guarantees(&self) -> Guarantees {
         // SAFETY: nothing is cached: `translate` walks each time.
@@ -363,19 +386,15 @@ unsafe impl Platform for Threads {
                 .with_accessed_before_cached()
         }
     }
-    fn now(&self) -> Nanos {
-        Nanos(0)
+}
+
+impl Services for Threads {
+    fn device(&self) -> Option<&dyn BlockDevice> {
+        Some(self)
     }
-    fn pause(&self, _ns: u32) {
-        self.poll();
-        if self.is_stuck() {
-            self.hung.store(true, Ordering::SeqCst);
-        }
-        if self.hung.load(Ordering::SeqCst) && !std::thread::panicking() {
-            std::panic::resume_unwind(Box::new(Hung));
-        }
-        std::thread::yield_now();
-    }
+}
+
+impl Hooks for Threads {
     fn touch(&self, _at: *const u8, _access: Access) {
         self.poll();
     }

@@ -75,7 +75,7 @@ impl<M: Machine> Thread<'_, '_, M> {
 
     pub(super) fn write_back(&mut self) {
         let file = self.world.file;
-        let done = self.system.syscall(|mm| mm.write_back(file).map(|_| ()));
+        let done = self.system.syscall(|mm| mm.file(file).write_back().map(|_| ()));
         if done != Err(Error::Device) {
             self.did("write_back", PageNumber(SHARED), done, true);
         }

@@ -10,7 +10,7 @@ impl<M: Machine> Thread<'_, '_, M> {
     /// A child that sees what was there, and writes what the parent must not see.
     pub(super) fn fork(&mut self) {
         let parent = self.process.space;
-        let child = match self.system.syscall(|mm| mm.fork(parent)) {
+        let child = match self.system.syscall(|mm| mm.space(parent).fork()) {
             Ok(child) => child,
             Err(error) => {
                 self.did("fork", self.slot(0), Err(error), true);

@@ -41,7 +41,8 @@ impl<M: Machine> Thread<'_, '_, M> {
             return;
         }
         let (space, range) = (self.process.space, self.heap_range((0, pages)));
-        let mapped = self.system.syscall(|mm| mm.map(space, range, Backing::Anonymous, Prot::ReadWrite));
+        let mapped =
+            self.system.syscall(|mm| mm.space(space).map(range, Backing::Anonymous, Prot::ReadWrite));
         if self.did("map a heap", range.start, mapped, true) {
             self.heap = vec![0; pages as usize];
         }
@@ -64,7 +65,7 @@ impl<M: Machine> Thread<'_, '_, M> {
                 self.drop_heap(run);
                 let node = NodeId(self.pick(self.world.nodes) as u16);
                 let (space, range) = (self.process.space, self.heap_range(run));
-                let done = self.system.syscall(|mm| mm.migrate(space, range, node).map(|_| ()));
+                let done = self.system.syscall(|mm| mm.space(space).migrate(range, node).map(|_| ()));
                 self.did("migrate a heap", range.start, done, true);
             }
             _ => self.move_heap(run),
@@ -111,7 +112,7 @@ impl<M: Machine> Thread<'_, '_, M> {
     /// Gives up the content of one page; it shows zeros then.
     fn drop_page(&mut self, i: u64, at: PageNumber) -> bool {
         let (space, range) = (self.process.space, PageRange::new(at, 1));
-        let done = self.system.syscall(|mm| mm.advise(space, range, Advice::Drop));
+        let done = self.system.syscall(|mm| mm.space(space).advise(range, Advice::Drop));
         let done = self.did("give up a page of a heap", at, done, true);
         if done {
             self.heap[i as usize] = 0;
@@ -121,7 +122,7 @@ impl<M: Machine> Thread<'_, '_, M> {
 
     fn drop_heap(&mut self, run: (u64, u64)) {
         let (space, range) = (self.process.space, self.heap_range(run));
-        let done = self.system.syscall(|mm| mm.advise(space, range, Advice::Drop));
+        let done = self.system.syscall(|mm| mm.space(space).advise(range, Advice::Drop));
         if self.did("drop a heap's content", range.start, done, true) {
             self.heap[run.0 as usize..(run.0 + run.1) as usize].fill(0);
         }
@@ -130,7 +131,7 @@ impl<M: Machine> Thread<'_, '_, M> {
     /// What may only be read stays as it is, in memory or not.
     fn protect_heap(&mut self, run: (u64, u64)) {
         let (space, range) = (self.process.space, self.heap_range(run));
-        let done = self.system.syscall(|mm| mm.protect(space, range, Prot::Read));
+        let done = self.system.syscall(|mm| mm.space(space).protect(range, Prot::Read));
         if !self.did("protect a heap", range.start, done, true) {
             return;
         }
@@ -138,14 +139,14 @@ impl<M: Machine> Thread<'_, '_, M> {
         let value = self.fresh();
         let stored = self.system.store(range.start.addr(), value);
         self.stored(range.start, stored, Some(Prot::Read));
-        self.until_done("protect a heap", range.start, |mm| mm.protect(space, range, Prot::ReadWrite));
+        self.until_done("protect a heap", range.start, |mm| mm.space(space).protect(range, Prot::ReadWrite));
     }
 
     /// Elsewhere, and back.
     fn move_heap(&mut self, run: (u64, u64)) {
         let (space, range) = (self.process.space, self.heap_range(run));
         let there = self.heap_page(run.0 + ELSEWHERE);
-        let done = self.system.syscall(|mm| mm.move_range(space, range, there));
+        let done = self.system.syscall(|mm| mm.space(space).move_range(range, there));
         if !self.did("move a heap", range.start, done, true) {
             return;
         }
@@ -153,7 +154,7 @@ impl<M: Machine> Thread<'_, '_, M> {
             self.check_heap_at(i, self.heap_page(i + ELSEWHERE));
         }
         let moved = PageRange::new(there, run.1);
-        self.until_done("move a heap back", there, |mm| mm.move_range(space, moved, range.start));
+        self.until_done("move a heap back", there, |mm| mm.space(space).move_range(moved, range.start));
     }
 
     /// Again while memory is short.

@@ -12,12 +12,12 @@ impl<M: Machine> Thread<'_, '_, M> {
         let space = self.process.space;
         let range = PageRange::new(PageNumber(LARGE + self.place * 1024), 1024);
         let mapped = self.system.syscall(|mm| {
-            mm.map(space, range, Backing::Anonymous, Prot::ReadWrite)?;
-            mm.advise(space, range, Advice::Large)
+            mm.space(space).map(range, Backing::Anonymous, Prot::ReadWrite)?;
+            mm.space(space).advise(range, Advice::Large)
         });
         if !self.did("map large", range.start, mapped, true) {
             // Mapped perhaps, and not advised.
-            let _ = self.system.syscall(|mm| mm.unmap(space, range));
+            let _ = self.system.syscall(|mm| mm.space(space).unmap(range));
             return;
         }
         let pages = [3, 511, 512, 700, 1023].map(|i| PageNumber(range.start.0 + i));
@@ -27,9 +27,11 @@ impl<M: Machine> Thread<'_, '_, M> {
         });
         let part = PageRange::new(PageNumber(range.start.0 + self.pick(600)), 1 + self.pick(400));
         let (done, gone) = match self.pick(4) {
-            0 => (self.system.syscall(|mm| mm.protect(space, part, Prot::Read)), None),
-            1 => (self.system.syscall(|mm| mm.advise(space, part, Advice::Drop)), Some(Shown::Value(0))),
-            2 => (self.system.syscall(|mm| mm.unmap(space, part)), Some(Shown::NotMapped)),
+            0 => (self.system.syscall(|mm| mm.space(space).protect(part, Prot::Read)), None),
+            1 => {
+                (self.system.syscall(|mm| mm.space(space).advise(part, Advice::Drop)), Some(Shown::Value(0)))
+            }
+            2 => (self.system.syscall(|mm| mm.space(space).unmap(part)), Some(Shown::NotMapped)),
             _ => (Ok(()), None),
         };
         let done = self.did("change a part of a large page", part.start, done, true);
@@ -53,7 +55,7 @@ impl<M: Machine> Thread<'_, '_, M> {
             [range, PageRange::new(range.end(), 0)]
         };
         for range in rest.into_iter().filter(|range| range.pages > 0) {
-            let ended = self.system.syscall(|mm| mm.unmap(space, range));
+            let ended = self.system.syscall(|mm| mm.space(space).unmap(range));
             self.did("unmap large", range.start, ended, true);
         }
     }

@@ -15,11 +15,11 @@ impl<M: Machine> Thread<'_, '_, M> {
         let range = PageRange::new(self.slot(0), PLAIN.min(SLOTS));
         for offset in (0..PLAIN).step_by(range.pages as usize) {
             let backing = Backing::File { file: self.world.plain, offset };
-            self.system.syscall(|mm| mm.map(self.process.space, range, backing, Prot::ReadWrite))?;
+            self.system.syscall(|mm| mm.space(self.process.space).map(range, backing, Prot::ReadWrite))?;
             for i in 0..range.pages {
                 self.system.store(PageNumber(range.start.0 + i).addr(), plain(offset + i))?;
             }
-            self.system.syscall(|mm| mm.unmap(self.process.space, range))?;
+            self.system.syscall(|mm| mm.space(self.process.space).unmap(range))?;
         }
         self.world.ready.with(&self.system.mm, |ready| *ready = true);
         Ok(())
@@ -123,7 +123,7 @@ impl<M: Machine> Thread<'_, '_, M> {
         self.system
             .syscall(|mm| {
                 let were_on = mm.platform().irqs_off();
-                let done = mm.flush_range(space, range);
+                let done = mm.space(space).flush_range(range);
                 if were_on {
                     mm.platform().irqs_on();
                 }

@@ -114,10 +114,10 @@ fn take_all_but<M: Machine>(system: &System<'_, M>, nodes: u64, spare: u64) {
     // From all nodes alike. What this CPU has at hand after that goes back to where all find it.
     for node in (0..nodes).cycle() {
         let from = AllocFrom { node: Some(NodeId(node as u16)), may_reclaim: false };
-        if mm.free_frame_count() + mm.frames_at_hand() <= spare
-            || mm.alloc_frames(0, from).map(Frames::into_raw).is_err()
+        if mm.frames().available() + mm.frames().on_lists() <= spare
+            || mm.frames().alloc(0, from).map(Frames::into_raw).is_err()
         {
-            return mm.drain_page_list();
+            return mm.frames().drain_here();
         }
     }
 }
@@ -160,7 +160,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>, kind: Kin
     for process in 0..processes {
         let space = system.mm.create_space()?;
         let backing = Backing::File { file: world.file, offset: 0 };
-        system.mm.map(space, PageRange::new(PageNumber(SHARED), pages), backing, Prot::ReadWrite)?;
+        system.mm.space(space).map(PageRange::new(PageNumber(SHARED), pages), backing, Prot::ReadWrite)?;
         let threads = (process..threads).step_by(processes as usize).count() as u64;
         let shared = Arc::new(Process {
             space,

@@ -67,7 +67,7 @@ impl<M: Machine> Thread<'_, '_, M> {
             slots,
             |state| state.prot.is_none(),
             |i, _| state(i),
-            |mm, space, range| mm.map(space, range, backing, Prot::ReadWrite),
+            |mm, space, range| mm.space(space).map(range, backing, Prot::ReadWrite),
         );
     }
 
@@ -78,7 +78,13 @@ impl<M: Machine> Thread<'_, '_, M> {
 
     pub(super) fn unmap_slots(&mut self, slots: (u64, u64)) {
         let mapped = |state: State| state.prot.is_some();
-        self.change("unmap", slots, mapped, |_, _| State::GONE, |mm, space, range| mm.unmap(space, range));
+        self.change(
+            "unmap",
+            slots,
+            mapped,
+            |_, _| State::GONE,
+            |mm, space, range| mm.space(space).unmap(range),
+        );
     }
 
     pub(super) fn protect(&mut self) {
@@ -89,7 +95,7 @@ impl<M: Machine> Thread<'_, '_, M> {
             slots,
             |state| state.prot.is_some(),
             |_, state| State { prot: Some(prot), ..state },
-            |mm, space, range| mm.protect(space, range, prot),
+            |mm, space, range| mm.space(space).protect(range, prot),
         );
     }
 
@@ -104,7 +110,7 @@ impl<M: Machine> Thread<'_, '_, M> {
             slots,
             |state| state.prot.is_some(),
             |_, state| if state.file.is_some() { state } else { State { value: state.base, ..state } },
-            |mm, space, range| mm.advise(space, range, Advice::Drop),
+            |mm, space, range| mm.space(space).advise(range, Advice::Drop),
         );
     }
 
@@ -116,7 +122,7 @@ impl<M: Machine> Thread<'_, '_, M> {
             slots,
             |state| state.prot.is_some(),
             |_, state| state,
-            |mm, space, range| mm.migrate(space, range, node).map(|_| ()),
+            |mm, space, range| mm.space(space).migrate(range, node).map(|_| ()),
         );
     }
 
@@ -153,7 +159,7 @@ impl<M: Machine> Thread<'_, '_, M> {
         };
         mark(None);
         let (range, to) = (self.range(from, count), self.slot(to));
-        let done = self.system.syscall(|mm| mm.move_range(self.process.space, range, to));
+        let done = self.system.syscall(|mm| mm.space(self.process.space).move_range(range, to));
         mark(Some(self.did("move", range.start, done, possible)));
     }
 }

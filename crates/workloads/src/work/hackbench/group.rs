@@ -45,7 +45,7 @@ impl Group {
         let member = process % MEMBERS;
         if member < RECEIVERS {
             let (frames, woken) = self.sockets[member as usize].with(&system.mm, Socket::close);
-            frames.into_iter().for_each(|frame| system.mm.free_frames(frame));
+            frames.into_iter().for_each(|frame| system.mm.frames().free(frame));
             woken.into_iter().for_each(|sender| m.wake(key(sender)));
         } else if self.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
             let first = process - member;

@@ -167,7 +167,7 @@ impl World {
             system.mm.platform().progressed(1);
             system.access(PageNumber(page).addr(), READS_PER_PAGE, UserAccess::Read)
         });
-        let gone = system.syscall(|mm| mm.unmap(space, file));
+        let gone = system.syscall(|mm| mm.space(space).unmap(file));
         if self.uncached.fetch_sub(1, Ordering::AcqRel) == 1 {
             system.mm.platform().wake(parents_key());
         }

@@ -39,11 +39,11 @@ impl Newborn {
     /// What fork does of it, in the parent.
     pub fn make<M: Machine>(system: &System<'_, M>) -> Result<Newborn, Error> {
         system.syscall(|mm| {
-            let stack = mm.alloc_frames(KERNEL_STACK, AllocFrom::HERE)?;
+            let stack = mm.frames().alloc(KERNEL_STACK, AllocFrom::HERE)?;
             match mm.create_space() {
                 Ok(space) => Ok(Newborn { stack, space }),
                 Err(error) => {
-                    mm.free_frames(stack);
+                    mm.frames().free(stack);
                     Err(error)
                 }
             }
@@ -70,7 +70,7 @@ impl World {
         });
         self.group(me).leave(system, me);
         // Out of its space again.
-        system.syscall(|mm| mm.free_frames(stack));
+        system.syscall(|mm| mm.frames().free(stack));
         let gone = system.end_space(space);
         let picked = self.victims.has_ended(me);
         self.group(me).ended(system, !picked);
@@ -84,7 +84,7 @@ impl World {
     /// Maps what it has of its own and touches all of it.
     fn settle_in<M: Machine>(&self, system: &System<'_, M>, space: SpaceId, me: u32) -> Result<(), Error> {
         for range in [PageRange::new(BASE, HEAP_PAGES), PageRange::new(STACK, STACK_PAGES)] {
-            system.syscall(|mm| mm.map(space, range, Backing::Anonymous, Prot::ReadWrite))?;
+            system.syscall(|mm| mm.space(space).map(range, Backing::Anonymous, Prot::ReadWrite))?;
             for page in range.start.0..range.end().0 {
                 self.victims.may_go_on(me)?;
                 system.access(PageNumber(page).addr(), FIRST_ACCESSES, UserAccess::Write)?;
@@ -110,7 +110,7 @@ impl World {
             .enumerate()
             .try_for_each(|(nth, socket)| self.send(system, me, (nth as u32, socket), &mut spare));
         if let Some(frame) = spare {
-            system.mm.free_frames(frame);
+            system.mm.frames().free(frame);
         }
         sent
     }
@@ -130,7 +130,7 @@ impl World {
             self.victims.may_go_on(me)?;
             match system.syscall(|mm| socket.with(mm, |socket| socket.put(me, spare))) {
                 Put::NeedsFrame => {
-                    *spare = Some(system.syscall(|mm| mm.alloc_frames(0, AllocFrom::HERE))?);
+                    *spare = Some(system.syscall(|mm| mm.frames().alloc(0, AllocFrom::HERE))?);
                 }
                 Put::Full => {
                     let blocked = || socket.with(&system.mm, |socket| socket.blocks(me));
@@ -164,7 +164,7 @@ impl World {
             let at_end = self.group(me).is_at_end();
             match system.syscall(|mm| socket.with(mm, Socket::take)) {
                 Some(taken) => {
-                    taken.freed.into_iter().for_each(|frame| system.mm.free_frames(frame));
+                    taken.freed.into_iter().for_each(|frame| system.mm.frames().free(frame));
                     taken.woken.into_iter().for_each(|sender| m.wake(key(sender)));
                     m.compute(SOCKET_WORK);
                     if let Err(error) = system.access(STACK.addr(), ACCESSES, UserAccess::Write) {

@@ -189,20 +189,22 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
             Step::Await(done) => self.await_done(done),
             Step::Map { pages, shows, prot } => {
                 let backing = shows.backing(&self.world.files);
-                self.call(Op::Map, pages.count, |mm, space| mm.map(space, range(pages), backing, prot))?;
+                self.call(Op::Map, pages.count, |mm, space| {
+                    mm.space(space).map(range(pages), backing, prot)
+                })?;
             }
             Step::Unmap(pages) => {
-                self.call(Op::Unmap, pages.count, |mm, space| mm.unmap(space, range(pages)))?;
+                self.call(Op::Unmap, pages.count, |mm, space| mm.space(space).unmap(range(pages)))?;
             }
             Step::Protect { pages, prot } => {
-                self.call(Op::Protect, pages.count, |mm, space| mm.protect(space, range(pages), prot))?;
+                self.call(Op::Protect, pages.count, |mm, space| mm.space(space).protect(range(pages), prot))?;
             }
             Step::Advise { pages, advice } => {
-                self.call(Op::Advise, pages.count, |mm, space| mm.advise(space, range(pages), advice))?;
+                self.call(Op::Advise, pages.count, |mm, space| mm.space(space).advise(range(pages), advice))?;
             }
             Step::Move { pages, to } => {
                 let to = PageNumber(to);
-                self.call(Op::Move, pages.count, |mm, space| mm.move_range(space, range(pages), to))?;
+                self.call(Op::Move, pages.count, |mm, space| mm.space(space).move_range(range(pages), to))?;
             }
             Step::Touch { page, write, count } => {
                 let access = if write { UserAccess::Write } else { UserAccess::Read };
@@ -212,7 +214,7 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
             }
             Step::Fork { to } => {
                 self.timed(Op::Fork, 0, |system| {
-                    let child = system.syscall(|mm| mm.fork(self.space))?;
+                    let child = system.syscall(|mm| mm.space(self.space).fork())?;
                     self.made(to, child);
                     Ok(())
                 })?;

@@ -1,0 +1,151 @@
+//! Parts that stand alone do what they do in the whole, and never ask for a space's flush.
+
+use crate::machine;
+
+use machine::{Host, Setup};
+use quietmm::platform::{Cpus, Hooks, KernelTlb, Memory, Services};
+use quietmm::policy::{Drain, VmapPolicy};
+use quietmm::{
+    AllocFrom, Alone, Config, Counter, Error, FrameNumber, KernelProt, Machine, PageNumber, PageRange,
+    Policy, Region, VmapPlace,
+};
+
+const FRAMES: u32 = 2048;
+
+fn with<M: Machine>(machine: &M, vmap: Option<PageRange>, work: impl FnOnce(&Alone<'_, M>)) {
+    let policy = Policy { drain: Drain::Remote, vmap: VmapPolicy::Lazy, ..Policy::VANILLA };
+    let regions = [Region { start: FrameNumber(0), frames: FRAMES, node: quietmm::NodeId(0) }];
+    // SAFETY: the test machine is a platform.
+    let alone = unsafe { Alone::new(machine, &regions, Config { vmap, ..Config::new(policy) }) };
+    work(&alone.expect("a machine that the core takes"));
+}
+
+fn host(cpus: u32) -> Host {
+    Host::new(Setup { base: 0, frames: FRAMES, cpus, ..Setup::default() })
+}
+
+#[test]
+fn frames_alone_run_out_and_come_back() {
+    let host = host(2);
+    with(&host, None, |alone| {
+        let (free, before) = (alone.frames().available(), alone.counter(Counter::PgAlloc));
+        let mut taken = Vec::new();
+        let error = loop {
+            match alone.frames().alloc(taken.len() as u8 % 3, AllocFrom::HERE) {
+                Ok(block) => taken.push(block),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error, Error::OutOfMemory);
+        let sum: u64 = taken.iter().map(|block| 1 << block.order()).sum();
+        assert_eq!(alone.counter(Counter::PgAlloc) - before, sum);
+        assert!(sum > free * 9 / 10, "{sum} of {free}");
+        // The other CPU gives them back.
+        host.on(1, || taken.drain(..).for_each(|block| alone.frames().free(block)));
+        host.on(1, || alone.frames().drain_here());
+        alone.frames().drain_here();
+        assert_eq!(alone.frames().available(), free);
+        let audit = alone.validate();
+        assert_eq!((audit.broken, audit.kernel, audit.leaked), (None, 0, 0));
+        assert_eq!(alone.counter(Counter::IpisSent), 0);
+        assert_eq!(alone.vmap().purge(), Err(Error::NoKernelRange));
+    });
+}
+
+#[test]
+fn kernel_addresses_alone_are_mapped_unmapped_and_flushed_once() {
+    let host = host(1);
+    with(&host, Some(PageRange::new(PageNumber::KERNEL_START, 1 << 14)), |alone| {
+        let block = alone.frames().alloc(1, AllocFrom::HERE).expect("plenty is free");
+        let frames = [block.first(), FrameNumber(block.first().0 + 1)];
+        for _ in 0..100 {
+            let place = VmapPlace::ANYWHERE;
+            let range = alone.vmap().map(&frames, place, KernelProt::ReadWrite).expect("there are addresses");
+            assert_eq!(alone.vmap().frame_at(PageNumber(range.start.0 + 1)), Ok(frames[1]));
+            alone.vmap().unmap(range.start).expect("just mapped");
+            assert_eq!(alone.vmap().frame_at(range.start), Err(Error::NotMapped(range.start)));
+        }
+        let waiting = alone.vmap().waits().expect("there is a range").pages;
+        assert!(waiting >= 100 * frames.len() as u64, "{waiting}");
+        alone.vmap().unmap_aliases().expect("interrupts are on");
+        assert_eq!(alone.vmap().purge(), Ok(0));
+        alone.frames().free(block);
+        assert_eq!(alone.validate().broken, None);
+    });
+}
+
+/// What a kernel writes that wants frames only.
+struct Few<'a>(&'a Host);
+
+impl Cpus for Few<'_> {
+    fn this_cpu(&self) -> quietmm::CpuId {
+        self.0.this_cpu()
+    }
+    fn possible_cpus(&self) -> u32 {
+        self.0.possible_cpus()
+    }
+    fn is_online(&self, cpu: quietmm::CpuId) -> bool {
+        self.0.is_online(cpu)
+    }
+    fn node_of(&self, cpu: quietmm::CpuId) -> quietmm::NodeId {
+        self.0.node_of(cpu)
+    }
+    fn distance(&self, from: quietmm::NodeId, to: quietmm::NodeId) -> u32 {
+        self.0.distance(from, to)
+    }
+    fn interrupt(&self, _targets: &quietmm::CpuSet) {
+        unreachable!("for frames nobody is interrupted");
+    }
+    fn irqs_off(&self) -> bool {
+        self.0.irqs_off()
+    }
+    fn irqs_on(&self) {
+        self.0.irqs_on();
+    }
+    fn now(&self) -> quietmm::addr::Nanos {
+        self.0.now()
+    }
+    fn pause(&self, ns: u32) {
+        self.0.pause(ns);
+    }
+}
+
+impl Memory for Few<'_> {
+    fn direct(&self, at: quietmm::PhysAddr) -> *mut u8 {
+        self.0.direct(at)
+    }
+    fn clear_frame(&self, frame: FrameNumber) {
+        self.0.clear_frame(frame);
+    }
+    fn copy_frame(&self, from: FrameNumber, to: FrameNumber) {
+        self.0.copy_frame(from, to);
+    }
+}
+
+impl KernelTlb for Few<'_> {}
+impl Services for Few<'_> {}
+impl Hooks for Few<'_> {}
+
+#[test]
+fn frames_alone_want_two_traits() {
+    let host = host(2);
+    with(&Few(&host), None, |alone| {
+        let blocks: Vec<_> = (0..64).map(|_| alone.frames().alloc(0, AllocFrom::HERE)).collect();
+        blocks.into_iter().for_each(|block| alone.frames().free(block.expect("plenty is free")));
+        assert_eq!(alone.validate().broken, None);
+    });
+}
+
+/// The control: who has a kernel range must say how it is flushed.
+#[test]
+#[should_panic(expected = "a platform with a kernel range says how to flush it")]
+fn a_kernel_range_wants_a_flush() {
+    let host = host(1);
+    with(&Few(&host), Some(PageRange::new(PageNumber::KERNEL_START, 1 << 14)), |alone| {
+        let block = alone.frames().alloc(0, AllocFrom::HERE).expect("plenty is free");
+        let place = VmapPlace::ANYWHERE;
+        let range = alone.vmap().map(&[block.first()], place, KernelProt::Read).expect("there are addresses");
+        alone.vmap().unmap(range.start).expect("just mapped");
+        _ = alone.vmap().unmap_aliases();
+    });
+}
