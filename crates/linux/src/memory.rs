@@ -184,7 +184,7 @@ impl<M: Machine> Linux<'_, M> {
     fn bring(&self, thread: &Thread, memory: &Memory, range: Range<u64>, write: bool) -> Result<(), Errno> {
         let access = if write { UserAccess::Write } else { UserAccess::Read };
         for at in range.step_by(PAGE as usize) {
-            self.mm.fault(memory.space, quietmm::VirtAddr(at), access)?;
+            self.mm.space(memory.space).fault(quietmm::VirtAddr(at), access)?;
             // It may be very much, and memory short.
             if thread.is_dying() {
                 return Err(Errno::EINTR);

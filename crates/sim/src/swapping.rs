@@ -14,7 +14,7 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
     /// All swap devices come into use, before the machine runs.
     ///
     /// # Errors
-    /// Those of [`Swap::on`].
+    /// Those of [`Swap::on`](quietmm::Swap::on).
     pub(crate) fn swap_on<'p>(&'p self, system: &System<'p, Self>) -> Result<(), Error> {
         let Some(swap) = &self.machine.swap else { return Ok(()) };
         for device in 0..swap.devices {

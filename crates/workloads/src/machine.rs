@@ -103,7 +103,7 @@ pub trait Machine: Platform {
 
 /// What a machine calls.
 pub trait Kernel {
-    /// An interrupt from [`Cpus::interrupt`]. Interrupts are off.
+    /// An interrupt from [`Cpus::interrupt`](quietmm::platform::Cpus::interrupt). Interrupts are off.
     fn interrupted(&self);
     /// An interrupt from [`Machine::kick`]. Interrupts are off.
     fn rescheduled(&self);
@@ -117,12 +117,12 @@ pub trait Kernel {
     /// A task's whole life. Never returns for an idle task; for others the context is never switched to
     /// again after this has switched away for the last time.
     fn run(&self, task: TaskId);
-    /// [`Services::wait`] of the task that runs here.
+    /// [`Services::wait`](quietmm::platform::Services::wait) of the task that runs here.
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool);
-    /// [`Services::wake`].
+    /// [`Services::wake`](quietmm::platform::Services::wake).
     fn wake(&self, key: WaitKey);
-    /// [`Services::cond_resched`].
+    /// [`Services::cond_resched`](quietmm::platform::Services::cond_resched).
     fn cond_resched(&self);
-    /// [`Services::out_of_memory`].
+    /// [`Services::out_of_memory`](quietmm::platform::Services::out_of_memory).
     fn out_of_memory(&self, short: &Shortage) -> bool;
 }

@@ -325,7 +325,7 @@ impl<'p, M: Machine> System<'p, M> {
     /// this moment: it is waited for.
     ///
     /// # Errors
-    /// Those of [`Space::destroy`], but for `Busy`.
+    /// Those of [`Space::destroy`](quietmm::Space::destroy), but for `Busy`.
     pub fn end_space(&self, space: SpaceId) -> Result<(), Error> {
         loop {
             match self.syscall(|mm| mm.space(space).destroy()) {

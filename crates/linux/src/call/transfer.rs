@@ -637,7 +637,7 @@ impl<M: Machine> Linux<'_, M> {
         if seals & seal::SHRINK != 0 && len < now || seals & seal::GROW != 0 && len > now {
             return Err(Errno::EPERM);
         }
-        self.mm.set_file_len(file, len).map_err(|error| match error {
+        self.mm.file(file).set_size(len).map_err(|error| match error {
             quietmm::Error::BadRange => Errno::EFBIG,
             other => other.into(),
         })?;
