@@ -16,7 +16,7 @@ pub const ONCE: u32 = 1 << 30;
 /// Flags that name no event.
 pub const FLAGS: u32 = EDGE | ONCE | 1 << 29 | 1 << 28;
 /// Sets in sets in sets.
-const DEEPEST: u32 = 5;
+pub const DEEPEST: u32 = 5;
 /// Never reported.
 const NEVER: u64 = u64::MAX;
 

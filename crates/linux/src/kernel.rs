@@ -69,6 +69,8 @@ pub struct Linux<'p, M: Machine> {
     pub(crate) names: Arc<Names>,
     /// How many wait for one of several things.
     watchers: AtomicU64,
+    /// Held while one set of watched files is put into another.
+    pub(crate) nesting: Spin<()>,
     /// Locks of files.
     pub(crate) locks: Spin<Locks>,
     /// Shared memory by number.
@@ -127,6 +129,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             futexes: Futexes::default(),
             names: Arc::default(),
             watchers: AtomicU64::new(0),
+            nesting: Spin::default(),
             locks: Spin::default(),
             segments: Spin::default(),
             next_inode: AtomicU64::new(2),
@@ -456,6 +459,10 @@ impl<'p, M: Machine> Linux<'p, M> {
             }
         }
         later.into_iter().for_each(|leaving| self.left.add(leaving));
+        // One after the other: what is in the last of them comes to the list again.
+        while let Some(open) = self.left.take_open() {
+            drop(open);
+        }
     }
 
     /// A page fault of the program that runs here.

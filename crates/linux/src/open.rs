@@ -153,8 +153,9 @@ impl Open {
     }
 }
 
-/// What a process may have open.
-pub const MOST: usize = 1024;
+/// What a process may have open, and what it may ask for.
+pub const USUAL: usize = 1024;
+pub const MOST: usize = 4096;
 
 /// Open files by number. A process's threads share them.
 #[derive(Clone)]
@@ -165,7 +166,7 @@ pub struct Files {
 
 impl Files {
     pub fn new() -> Files {
-        Files { all: Vec::new(), most: MOST }
+        Files { all: Vec::new(), most: USUAL }
     }
 
     /// Numbers from here on are not given.

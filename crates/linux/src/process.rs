@@ -118,7 +118,7 @@ pub(crate) fn first_limits() -> Limits {
     let mut limits = [[u64::MAX; 2]; 16];
     limits[limit::STACK][0] = crate::exec::STACK;
     limits[limit::CORE][0] = 0;
-    limits[limit::FILES] = [crate::open::MOST as u64; 2];
+    limits[limit::FILES] = [crate::open::USUAL as u64, crate::open::MOST as u64];
     limits
 }
 

@@ -195,16 +195,16 @@ impl Inbox {
         self.change();
     }
 
-    /// Nobody receives any more; what was there is gone.
-    pub fn close(&self) {
+    /// Nobody receives any more; what was there is gone, but for files that were on their way.
+    #[must_use = "files that lie in each other are closed one after the other"]
+    pub fn close(&self) -> Vec<Arc<Open>> {
         let gone = self.content.with(|content| {
             content.closed = true;
             content.bytes = 0;
             core::mem::take(&mut content.packets)
         });
-        // Files among it may be sockets.
-        drop(gone);
         self.change();
+        gone.into_iter().flat_map(|packet| packet.files).collect()
     }
 }
 
@@ -342,7 +342,7 @@ impl Drop for Socket {
                 }
             });
         }
-        self.inbox.close();
+        self.left.add_open(self.inbox.close());
         self.left.add(Leaving::Key(key_of(&*self.inbox)));
         if let Some(peer) = peer {
             if self.kind != kind::PACKETS {
@@ -411,6 +411,27 @@ mod tests {
         assert_eq!(sent, ROOM / (5000 + OVERHEAD));
         assert!(b.inbox.receive(1, false, false).is_some());
         assert_eq!(send(&a, &many[..5000]), Sent::Bytes(5000));
+    }
+
+    #[test]
+    fn sockets_that_lie_in_each_other_are_closed_one_after_the_other() {
+        let (names, left) = (Arc::default(), Arc::<Left>::default());
+        let new = || Socket::new(1, kind::STREAM, 1, &names, &left);
+        let mut inner: Option<Arc<Open>> = None;
+        for _ in 0..50_000 {
+            let (a, b) = (new(), new());
+            a.join(&b);
+            let files = inner.take().into_iter().collect();
+            assert_eq!(a.peer().unwrap().inbox.send(b"x", &a.own(), files, true), Sent::Bytes(1));
+            inner = Some(Open::new(crate::open::Kind::Socket(b), 2, Vec::new()));
+        }
+        drop(inner);
+        let mut closed = 0;
+        while let Some(open) = left.take_open() {
+            drop(open);
+            closed += 1;
+        }
+        assert_eq!(closed, 49_999);
     }
 
     #[test]

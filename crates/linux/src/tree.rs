@@ -9,6 +9,7 @@ use quietmm::platform::WaitKey;
 use quietmm::{FileId, SpaceId};
 
 use crate::errno::Errno;
+use crate::open::Open;
 use crate::pipe::Pipe;
 use crate::sync::{Mutex, Spin};
 
@@ -50,6 +51,7 @@ pub mod seal {
 pub struct Left {
     any: AtomicBool,
     list: Spin<Vec<Leaving>>,
+    opened: Spin<Vec<Arc<Open>>>,
 }
 
 /// One of these.
@@ -68,6 +70,17 @@ impl Left {
     pub fn add(&self, what: Leaving) {
         self.list.with(|list| list.push(what));
         self.any.store(true, Ordering::Release);
+    }
+
+    /// Open files that were on their way to somebody who is gone. Those on their way by way of these come here too, and so none is
+    /// closed inside another.
+    pub(crate) fn add_open(&self, open: Vec<Arc<Open>>) {
+        self.opened.with(|all| all.extend(open));
+    }
+
+    /// One of these, to be closed.
+    pub(crate) fn take_open(&self) -> Option<Arc<Open>> {
+        self.opened.with(Vec::pop)
     }
 
     /// All that there are.

@@ -37,6 +37,10 @@ impl<M: Machine> Linux<'_, M> {
         }
         let number = number as u32 as u64;
         match what {
+            // One at a time, where sets are put into sets: two at once could make a circle.
+            1 if matches!(open.kind, Kind::Poll(_)) => {
+                self.nesting.with(|()| epoll.add(&own, number, &open, events, data))?;
+            }
             1 => epoll.add(&own, number, &open, events, data)?,
             2 => epoll.remove(number, &open)?,
             3 => epoll.change(number, &open, events, data)?,

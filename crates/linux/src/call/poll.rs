@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use crate::epoll::DEEPEST;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{Linux, Waited};
 use crate::machine::Machine;
@@ -58,6 +59,11 @@ fn of_socket(socket: &Socket) -> u32 {
 impl<M: Machine> Linux<'_, M> {
     /// What an open file is ready for, and a number that is another one after each change, if there is one.
     pub(super) fn look(&self, thread: &Thread, open: &Open) -> (u32, Option<u64>) {
+        self.look_below(thread, open, DEEPEST)
+    }
+
+    /// The same; of sets in sets no deeper than this.
+    fn look_below(&self, thread: &Thread, open: &Open, depth: u32) -> (u32, Option<u64>) {
         let (found, changes) = match &open.kind {
             Kind::Pipe(end) => {
                 let (ready, closed) = end.pipe.ready(end.way);
@@ -89,8 +95,9 @@ impl<M: Machine> Linux<'_, M> {
                 let pending = thread.waiting_signals() & mask.load(Ordering::SeqCst);
                 (if pending != 0 { IN } else { 0 }, None)
             }
+            Kind::Poll(_) if depth == 0 => (0, None),
             Kind::Poll(epoll) => {
-                let ready = epoll.is_ready(&mut |open| self.look(thread, open));
+                let ready = epoll.is_ready(&mut |open| self.look_below(thread, open, depth - 1));
                 (if ready { IN } else { 0 }, None)
             }
             Kind::Process(process) => (if process.ended.load(Ordering::SeqCst) != 0 { IN } else { 0 }, None),
@@ -103,9 +110,13 @@ impl<M: Machine> Linux<'_, M> {
 
     /// When an open file becomes ready by itself.
     pub(super) fn due(&self, open: &Open) -> Option<u64> {
+        self.due_below(open, DEEPEST)
+    }
+
+    fn due_below(&self, open: &Open, depth: u32) -> Option<u64> {
         match &open.kind {
             Kind::Timer(timer, _) => timer.next(self.now()),
-            Kind::Poll(epoll) => epoll.first(&|open| self.due(open)),
+            Kind::Poll(epoll) if depth > 0 => epoll.first(&|open| self.due_below(open, depth - 1)),
             _ => None,
         }
     }

@@ -791,7 +791,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::ENOTCONN);
         }
         if how != 1 {
-            socket.inbox.close();
+            self.left.add_open(socket.inbox.close());
             self.changed(key_of(&*socket.inbox));
         }
         if let Some(peer) = peer.filter(|_| how != 0) {
