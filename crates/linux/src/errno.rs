@@ -42,6 +42,7 @@ numbers! {
     ESPIPE = 29, "Not a file with places in it.";
     EROFS = 30, "Nothing can be written there.";
     EPIPE = 32, "Nobody reads.";
+    EDEADLK = 35, "It would wait for itself.";
     ERANGE = 34, "Too small a buffer.";
     ENOLCK = 37, "Too many locks.";
     ENAMETOOLONG = 36, "Too long a name.";

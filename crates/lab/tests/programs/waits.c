@@ -297,6 +297,33 @@ static void *dies(void *_) {
     return NULL;
 }
 
+static int counted;
+static void *counts(void *_) {
+    for (int i = 0; i < 2000; i++) {
+        pthread_mutex_lock(lock);
+        counted++;
+        if (i % 100 == 0) sched_yield();
+        pthread_mutex_unlock(lock);
+    }
+    return NULL;
+}
+
+// A lock whose word names its owner, between four.
+static int inherits(void) {
+    pthread_mutexattr_t kind;
+    pthread_t threads[4];
+    pthread_mutex_t own;
+    lock = &own;
+    pthread_mutexattr_init(&kind);
+    pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_ERRORCHECK);
+    CHECK(pthread_mutexattr_setprotocol(&kind, PTHREAD_PRIO_INHERIT) == 0 && pthread_mutex_init(lock, &kind) == 0);
+    for (int i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, counts, NULL) == 0);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    CHECK(counted == 8000 && pthread_mutex_lock(lock) == 0 && pthread_mutex_lock(lock) == EDEADLK && pthread_mutex_unlock(lock) == 0);
+    CHECK(pthread_mutex_unlock(lock) == EPERM);
+    return 0;
+}
+
 // Whoever holds a lock dies, as a thread and as a process.
 static int heirs(void) {
     pthread_mutexattr_t kind;
@@ -439,8 +466,50 @@ static int limits(void) {
     return 0;
 }
 
+static int sets[2];
+
+static void *circles(void *way) {
+    struct epoll_event event = {.events = EPOLLIN};
+    int outer = sets[way == NULL], inner = sets[way != NULL];
+    for (int i = 0; i < 2000; i++) {
+        epoll_ctl(outer, EPOLL_CTL_ADD, inner, &event);
+        epoll_wait(outer, &event, 1, 0);
+        epoll_ctl(outer, EPOLL_CTL_DEL, inner, &event);
+    }
+    return NULL;
+}
+
+// Sets in sets, in circles if they can; and sockets that lie in each other when the last one is closed.
+static int nested(void) {
+    struct epoll_event event = {.events = EPOLLIN};
+    pthread_t threads[4];
+    int chain[300], deep = 0, last = dup(0), many = 0;
+    for (int i = 0; i < 300; i++) chain[i] = epoll_create1(0);
+    for (int i = 0; i < 299; i++) deep += epoll_ctl(chain[i], EPOLL_CTL_ADD, chain[i + 1], &event) == 0;
+    CHECK(deep > 2 && epoll_wait(chain[0], &event, 1, 0) == 0);
+    for (int i = 0; i < 300; i++) close(chain[i]);
+    for (int i = 0; i < 2; i++) sets[i] = epoll_create1(0);
+    for (long i = 0; i < 4; i++) pthread_create(&threads[i], NULL, circles, (void *)(i & 1));
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    for (; many < 5000; many++) {
+        int pair[2];
+        char control[CMSG_SPACE(sizeof(int))] = {0};
+        struct iovec part = {"x", 1};
+        struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) break;
+        *CMSG_FIRSTHDR(&message) = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+        memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &last, sizeof(int));
+        if (sendmsg(pair[0], &message, 0) != 1) break;
+        close(pair[0]);
+        close(last);
+        last = pair[1];
+    }
+    close(last);
+    return many > 100 ? 0 : 98;
+}
+
 int main(void) {
-    const struct { const char *name; int (*run)(void); } all[] = {{"events", events}, {"servers", servers}, {"packets", packets}, {"timers", timers}, {"shared", shared}, {"heirs", heirs}, {"spawns", spawns}, {"named", named}, {"carries", carries}, {"locks", locks}, {"limits", limits}};
+    const struct { const char *name; int (*run)(void); } all[] = {{"events", events}, {"servers", servers}, {"packets", packets}, {"timers", timers}, {"shared", shared}, {"inherits", inherits}, {"heirs", heirs}, {"spawns", spawns}, {"named", named}, {"carries", carries}, {"locks", locks}, {"limits", limits}, {"nested", nested}};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
         fflush(stdout);
         pid_t child = fork();

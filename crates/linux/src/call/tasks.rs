@@ -34,6 +34,10 @@ mod flag {
     pub const CLEAR_HANDLERS: u64 = 0x1_0000_0000;
 }
 
+/// In the word of a lock: others wait, and its owner has died.
+const WAITERS: u32 = 1 << 31;
+const DIED: u32 = 1 << 30;
+
 /// What an area takes of the kernel's memory, at most.
 const BYTES_OF_AREA: u64 = 192;
 
@@ -445,9 +449,78 @@ impl<M: Machine> Linux<'_, M> {
                 let woken = self.wake_futex(word(at), value as u32, u32::MAX);
                 Ok(woken + if holds { self.wake_futex(word(other), time as u32, u32::MAX) } else { 0 })
             }
+            // Locks whose word names their owner.
+            kind @ (6 | 8 | 13) => {
+                let until = match time {
+                    0 => None,
+                    time => {
+                        let time = self.time(time)?;
+                        let is_real = kind == 6 || what & REAL_TIME != 0;
+                        let ahead = if is_real { self.clock() - self.now() } else { 0 };
+                        Some(time.saturating_sub(ahead))
+                    }
+                };
+                self.lock_owned(thread, at, word(at), until, kind == 8)
+            }
+            7 => self.unlock_owned(thread, at, word(at)),
             _ => {
                 self.note_unknown(thread, super::n::futex);
                 Err(Errno::ENOSYS)
+            }
+        }
+    }
+
+    /// Takes a lock whose word names its owner. Priorities are not inherited: there are none.
+    fn lock_owned(&self, thread: &Thread, at: u64, word: Word, until: Option<u64>, at_once: bool) -> Answer {
+        let mut waited = false;
+        loop {
+            let now = self.machine.load_user(at)?;
+            let owner = now & !(WAITERS | DIED);
+            if owner == 0 {
+                // Who has waited does not know of others: it says that there are some.
+                let more = if waited || now & WAITERS != 0 { WAITERS } else { 0 };
+                if self.machine.swap_user(at, now, thread.tid | now & DIED | more)? == now {
+                    return Ok(0);
+                }
+                continue;
+            }
+            if owner == thread.tid {
+                return Err(Errno::EDEADLK);
+            }
+            if at_once {
+                return Err(Errno::EAGAIN);
+            }
+            let lives = |process: &Arc<Process>| {
+                process.threads.with(|threads| threads.iter().any(|thread| thread.tid == owner))
+            };
+            if !self.processes.with(|all| all.values().any(lives)) {
+                return Err(Errno::ESRCH);
+            }
+            if now & WAITERS == 0 && self.machine.swap_user(at, now, now | WAITERS)? != now {
+                continue;
+            }
+            let sleeper = self.futexes.stand(word, u32::MAX);
+            if self.machine.load_user(at) != Ok(now | WAITERS) && self.futexes.leave(&sleeper) {
+                continue;
+            }
+            let how = self.wait(thread, key_of(&*sleeper), until, || sleeper.is_woken());
+            waited = true;
+            if how == Waited::Ready || !self.futexes.leave(&sleeper) {
+                continue;
+            }
+            return Err(if how == Waited::Late { Errno::ETIMEDOUT } else { AGAIN });
+        }
+    }
+
+    fn unlock_owned(&self, thread: &Thread, at: u64, word: Word) -> Answer {
+        loop {
+            let now = self.machine.load_user(at)?;
+            if now & !(WAITERS | DIED) != thread.tid {
+                return Err(Errno::EPERM);
+            }
+            if self.machine.swap_user(at, now, 0)? == now {
+                self.wake_futex(word, 1, u32::MAX);
+                return Ok(0);
             }
         }
     }
@@ -478,8 +551,6 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     fn leave_lock(&self, thread: &Thread, at: u64) {
-        const WAITERS: u32 = 1 << 31;
-        const DIED: u32 = 1 << 30;
         if !at.is_multiple_of(4) {
             return;
         }
