@@ -1,7 +1,6 @@
 //! The smallest platform that works: one CPU, a block of host memory, no interrupts, no disk.
 //!
-//! Start here to embed the core; `docs/embedding.md` is the guide. Everything below `impl Platform` is what a kernel does
-//! with it.
+//! Start here to embed the core; `docs/embedding.md` is the guide. `main` is what a kernel does with it.
 //!
 //!     cargo run --example smallest
 
@@ -88,11 +87,8 @@ impl Memory for Host {
     }
 }
 
-impl KernelTlb for Host {
-    // For kernel addresses of `Config::vmap`, which are global: INVLPG, and a change of CR4.PGE. This kernel asks for none.
-    fn flush_kernel_page(&self, _page: VirtAddr) {}
-    fn flush_kernel(&self) {}
-}
+// For kernel addresses of `Config::vmap`: this kernel asks for none.
+impl KernelTlb for Host {}
 
 impl UserTlb for Host {
     // INVLPG. When it returns, this CPU uses the old translation no more: INV-1 rests on it.

@@ -3,8 +3,9 @@
 //! An interrupt is a flag that its CPU looks at where interrupts come on, and while it pauses.
 
 use std::cell::{Cell, UnsafeCell};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
 use quietmm::platform::{Cpus, Hooks, KernelTlb, Memory, Services};
@@ -22,6 +23,8 @@ struct Block(UnsafeCell<[u8; BYTES]>);
 
 // SAFETY: shared as the core shares memory: by atomics and under its locks.
 unsafe impl Sync for Block {}
+
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 static BLOCK: Block = Block(UnsafeCell::new([0; BYTES]));
 
@@ -116,7 +119,7 @@ impl Cpus for Threads {
         self.take_interrupt();
     }
     fn now(&self) -> Nanos {
-        Nanos(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64))
+        Nanos(START.elapsed().as_nanos() as u64)
     }
     fn pause(&self, _ns: u32) {
         self.take_interrupt();

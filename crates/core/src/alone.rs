@@ -7,15 +7,19 @@ use crate::cpu::{CpuId, CpuSet};
 use crate::error::Error;
 use crate::event::{Counter, Event};
 use crate::platform::{
-    Access, BlockDevice, Cpus, Hooks, KernelTlb, Memory, Platform, Services, Shortage, UserTlb, WaitKey,
+    Access, BlockDevice, Broadcast, Cpus, Hooks, KernelTlb, Memory, Platform, Services, Shortage, UserTlb,
+    WaitKey,
 };
+use crate::policy::Policy;
 use crate::profile::Scope;
 use crate::rule::Rule;
+use crate::sync::{Holder, VisibleReads};
 use crate::validate::Audit;
 use crate::view::{FrameAllocator, Vmap};
 
 /// The frame allocator with its per-CPU lists and drains and, with [`Config::vmap`](crate::Config::vmap), the allocator of kernel
-/// addresses, without spaces, files, swap and reclaim: of these nothing is linked but what [`validate`](Self::validate) looks at.
+/// addresses, without spaces, files, swap and reclaim. Hardly anything of these is linked: what [`validate`](Self::validate) looks at, and
+/// what answers interrupts.
 ///
 /// It wants less of a machine than the whole does. For frames alone that is [`Cpus`] and [`Memory`]; the other three have a
 /// default for all that they ask for. No CPU is interrupted for frames with `drain=remote`, unless memory goes offline.
@@ -31,17 +35,23 @@ pub trait Machine: Cpus + Memory + KernelTlb + Services + Hooks {}
 impl<M: Cpus + Memory + KernelTlb + Services + Hooks> Machine for M {}
 
 impl<'p, M: Machine> Alone<'p, M> {
-    /// Takes over memory, as [`Manager::new`] does.
+    /// Takes over memory, as [`Manager::new`] does. Of the policy `drain`, `vmap` and `flush` count; what the rest of it, and of the
+    /// configuration, asks for spaces is left out.
     ///
     /// # Errors
     /// Those of [`Manager::new`].
     ///
     /// # Safety
-    /// That of [`Platform`], as far as it is about what [`Machine`] has.
+    /// That of [`Platform`], as far as it is about what [`Machine`] has: who this is must be true, `direct` maps all memory that is handed
+    /// over, which is nobody else's and goes to one manager, once.
     pub unsafe fn new(machine: &'p M, regions: &[Region], config: Config) -> Result<Self, Error> {
         // SAFETY: a transparent wrapper: same layout, same life.
         let part = unsafe { &*core::ptr::from_ref(machine).cast::<Part<M>>() };
-        Ok(Alone { mm: Manager::new(part, regions, config)? })
+        let Policy { drain, vmap, flush, .. } = config.policy;
+        let policy = Policy { drain, vmap, flush, ..Policy::VANILLA };
+        Ok(Alone {
+            mm: Manager::new(part, regions, Config { policy, swap: false, shadows: false, ..config })?,
+        })
     }
 
     /// The page frames.
@@ -57,6 +67,21 @@ impl<'p, M: Machine> Alone<'p, M> {
     /// See [`Manager::on_interrupt`].
     pub fn on_interrupt(&self) {
         self.mm.on_interrupt();
+    }
+
+    /// See [`Manager::serve`].
+    pub fn serve(&self) {
+        self.mm.serve();
+    }
+
+    /// See [`Manager::enter_idle`].
+    pub fn enter_idle(&self) {
+        self.mm.enter_idle();
+    }
+
+    /// See [`Manager::leave_idle`].
+    pub fn leave_idle(&self) {
+        self.mm.leave_idle();
     }
 
     /// See [`Manager::tick`].
@@ -88,6 +113,23 @@ impl<'p, M: Machine> Alone<'p, M> {
     /// See [`Manager::validate`].
     pub fn validate(&self) -> Audit {
         self.mm.validate()
+    }
+}
+
+/// The locks of [`sync`](crate::sync) take it.
+impl<'p, M: Machine> Holder<'p, Part<M>> for Alone<'p, M> {
+    fn platform(&self) -> &'p Part<M> {
+        self.mm.platform()
+    }
+    fn serve_if_deaf(&self) {
+        self.mm.serve_if_deaf();
+    }
+    fn visible_reads(&self, cpu: CpuId) -> &'p VisibleReads {
+        self.mm.visible_reads(cpu)
+    }
+    #[cfg(debug_assertions)]
+    fn spin_locks_held(&self) -> &'p core::cell::Cell<u32> {
+        self.mm.spin_locks_held()
     }
 }
 
@@ -150,6 +192,7 @@ hand_on! {
         fn flush_kernel_page(&self, page: VirtAddr);
         fn flush_kernel(&self);
         fn prepare_root(&self, root: FrameNumber);
+        fn broadcast(&self) -> Option<&dyn Broadcast>;
     }
     Services {
         fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool);

@@ -79,7 +79,7 @@ pub trait BlockDevice {
         Err(DeviceError::Failed)
     }
     /// The file has ended, and no other will have its handle: whoever keeps its pages forgets them. Or the swap device is not
-    /// used any more; its number may come back with the next [`swap_on`](crate::Swap::on).
+    /// used any more; its number may come back with the next [`Swap::on`](crate::Swap::on).
     fn end(&self, store: Store) {
         let _ = store;
     }

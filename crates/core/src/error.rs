@@ -78,8 +78,8 @@ pub enum Error {
     BadAlignment(u64),
     /// No run of kernel addresses is long enough, not even after a purge.
     NoAddress,
-    /// The kernel pages from here on were not mapped by the call that this one belongs to: `vmap` with `vunmap`, `vmalloc`
-    /// with `vfree`, `map_ram` with `unmap_ram`.
+    /// The kernel pages from here on were not mapped by the call that this one belongs to: of [`Vmap`](crate::Vmap) `map`
+    /// with `unmap`, `alloc` with `free`, `map_ram` with `unmap_ram`.
     WrongRelease(PageNumber),
     /// This CPU is offline, or has never come online.
     NotOnline,

@@ -45,8 +45,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     /// # });
     /// ```
     pub fn on_lists(&self) -> u64 {
-        let mm = self.mm;
-        mm.carved.cpus.iter().map(|slot| u64::from(slot.pages.held(mm.p))).sum()
+        self.mm.carved.cpus.iter().map(|slot| u64::from(slot.pages.held(self.mm.p))).sum()
     }
 
     /// Free frames in all zones, without those that CPUs have at hand ([`FrameAllocator::on_lists`](crate::FrameAllocator::on_lists)).
@@ -62,8 +61,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     /// # });
     /// ```
     pub fn available(&self) -> u64 {
-        let mm = self.mm;
-        mm.zones().map(|zone| zone.free(mm.p)).sum()
+        self.mm.zones().map(|zone| zone.free(self.mm.p)).sum()
     }
 
     /// Frames that the core's bookkeeping took at start.
@@ -77,8 +75,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     /// # });
     /// ```
     pub fn reserved(&self) -> u64 {
-        let mm = self.mm;
-        mm.carved.reserved
+        self.mm.carved.reserved
     }
 }
 
@@ -175,10 +172,18 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// ```
     /// # use quietmm_doc::*;
     /// # doc(|mm| {
-    /// // A lock of the kernel's own, taken with interrupts off.
-    /// let lock = std::sync::atomic::AtomicBool::new(false);
-    /// while lock.swap(true, std::sync::atomic::Ordering::Acquire) {
+    /// // A lock of the kernel's own, for which a CPU spins with interrupts off.
+    /// let mut tries = 3;
+    /// let mut try_lock = || {
+    ///     tries -= 1;
+    ///     tries == 0
+    /// };
+    /// let on = mm.platform().irqs_off();
+    /// while !try_lock() {
     ///     mm.serve();
+    /// }
+    /// if on {
+    ///     mm.platform().irqs_on();
     /// }
     /// # Ok(())
     /// # });
@@ -193,7 +198,10 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// ```
     /// # use quietmm_doc::*;
     /// # doc(|mm| {
-    /// assert_eq!(mm.counter(Counter::IpisSent), 0);
+    /// let space = mm.space(mm.create_space()?);
+    /// space.map(PageRange::new(PageNumber(0x400), 1), Backing::Anonymous, Prot::ReadWrite)?;
+    /// space.fault(PageNumber(0x400).addr(), UserAccess::Write)?;
+    /// assert_eq!(mm.counter(Counter::PgFault), 1);
     /// # Ok(())
     /// # });
     /// ```

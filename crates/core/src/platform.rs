@@ -20,7 +20,8 @@ pub use crate::device::{BlockDevice, DeviceError, Store, Transfer};
 /// # Safety
 /// The core's memory safety rests on the answers: [`direct`](Memory::direct) must map all memory that was
 /// handed over, [`this_cpu`](Cpus::this_cpu) must be true and unique while interrupts are off, the flushes
-/// must have flushed when they return, and the copies must stay within their frames.
+/// must have flushed when they return, and the copies must stay within their frames. Memory that was handed over is nobody else's,
+/// and goes to one manager, once.
 pub unsafe trait Platform: Cpus + Memory + KernelTlb + UserTlb + Services + Hooks {}
 
 /// Which CPU this is, which there are, how they are interrupted, and their clocks.
@@ -84,7 +85,7 @@ pub trait Memory {
     }
 }
 
-/// How this CPU forgets kernel addresses, and where their tables hang. Nothing to write where [`Config::vmap`](crate::Config::vmap)
+/// How this CPU, or by hardware all of them, forget kernel addresses, and where their tables hang. Nothing to write where [`Config::vmap`](crate::Config::vmap)
 /// is `None` and spaces, if there are any, have no kernel's half.
 pub trait KernelTlb {
     /// Flush one page of the kernel range of [`Config`](crate::config::Config) on this CPU, whatever space is loaded: its entry is
@@ -102,6 +103,11 @@ pub trait KernelTlb {
     /// space yet must run on the kernel's own table before it uses an address of that range.
     fn prepare_root(&self, root: FrameNumber) {
         let _ = root;
+    }
+    /// The hardware by which one CPU flushes all, if the machine has that: `flush=broadcast` needs it. None by default. Always
+    /// the same answer.
+    fn broadcast(&self) -> Option<&dyn Broadcast> {
+        None
     }
 }
 
@@ -123,11 +129,6 @@ pub trait UserTlb {
     /// Address-space tags that each CPU can hold at once. With 1 (no tags) every load flushes.
     fn tags(&self) -> u16 {
         1
-    }
-    /// The hardware by which one CPU flushes all, if the machine has that: `flush=broadcast` needs it. None by default. Always
-    /// the same answer.
-    fn broadcast(&self) -> Option<&dyn Broadcast> {
-        None
     }
     /// What this machine's translation hardware guarantees. Nothing by default. Always the same answer.
     fn guarantees(&self) -> Guarantees {

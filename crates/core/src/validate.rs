@@ -39,7 +39,7 @@ pub struct Audit {
     pub leaked: u64,
     /// Unmap batches in use: leaks, where nobody reclaims.
     pub batches: u64,
-    /// Mapped by `vmalloc`, or waiting for the purge of its addresses.
+    /// Mapped by [`Vmap::alloc`](crate::Vmap::alloc), or waiting for the purge of its addresses.
     pub vmalloc: u64,
     /// Of these, frames that wait for a purge.
     pub unpurged: u64,

@@ -31,7 +31,7 @@ pub struct FrameAllocator<'m, 'p, P: Platform> {
     pub(crate) mm: &'m Manager<'p, P>,
 }
 
-/// The kernel range of [`Config::vmap`](crate::Config::vmap): [`Vmap::map`] makes this view.
+/// The kernel range of [`Config::vmap`](crate::Config::vmap): [`Manager::vmap`] makes this view.
 ///
 /// Every method returns [`Error::NoKernelRange`](crate::Error::NoKernelRange) where there is none.
 #[doc(alias = "vmalloc")]
@@ -121,21 +121,19 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 }
 
-impl<P: Platform> Clone for Space<'_, '_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
+macro_rules! copied {
+    ($($view:ident)*) => {$(
+        impl<P: Platform> Clone for $view<'_, '_, P> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<P: Platform> Copy for $view<'_, '_, P> {}
+    )*};
 }
 
-impl<P: Platform> Copy for Space<'_, '_, P> {}
-
-impl<P: Platform> Clone for File<'_, '_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P: Platform> Copy for File<'_, '_, P> {}
+copied!(Space File FrameAllocator Vmap Swap);
 
 impl<P: Platform> Space<'_, '_, P> {
     /// The handle.

@@ -136,6 +136,9 @@ impl<const FAULTS: bool> KernelTlb for Sim<'_, FAULTS> {
             self.kernel_root.set(root);
         }
     }
+    fn broadcast(&self) -> Option<&dyn Broadcast> {
+        (self.machine.tlb.broadcast_pages > 0).then_some(self as &dyn Broadcast)
+    }
 }
 
 impl<const FAULTS: bool> UserTlb for Sim<'_, FAULTS> {
@@ -162,9 +165,6 @@ impl<const FAULTS: bool> UserTlb for Sim<'_, FAULTS> {
     }
     fn tags(&self) -> u16 {
         self.machine.tlb.tags.min(MOST_TAGS as u32) as u16
-    }
-    fn broadcast(&self) -> Option<&dyn Broadcast> {
-        (self.machine.tlb.broadcast_pages > 0).then_some(self as &dyn Broadcast)
     }
     fn guarantees(&self) -> Guarantees {
         let (mut given, has) = (Guarantees::none(), &self.machine.guarantees);

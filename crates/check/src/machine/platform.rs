@@ -135,6 +135,9 @@ impl KernelTlb for Machine {
             self.kernel_root.set(Some(root));
         }
     }
+    fn broadcast(&self) -> Option<&dyn Broadcast> {
+        self.setup.broadcast.then_some(self as &dyn Broadcast)
+    }
 }
 
 impl UserTlb for Machine {
@@ -162,9 +165,6 @@ impl UserTlb for Machine {
     }
     fn tags(&self) -> u16 {
         self.setup.tags
-    }
-    fn broadcast(&self) -> Option<&dyn Broadcast> {
-        self.setup.broadcast.then_some(self as &dyn Broadcast)
     }
     fn guarantees(&self) -> Guarantees {
         if !self.setup.guarantees {

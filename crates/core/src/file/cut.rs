@@ -122,15 +122,15 @@ impl<'p, P: Platform> File<'_, 'p, P> {
     /// ```
     #[doc(alias = "truncate_setsize")]
     #[doc(alias = "ftruncate")]
-    pub fn set_size(&self, len: u64) -> Result<(), Error> {
+    pub fn set_size(&self, bytes: u64) -> Result<(), Error> {
         let File { mm, id } = *self;
         let _scope = charge(mm.platform(), Scope::CutFile);
         let file = mm.find_file(id)?;
-        if len > MAX_PAGES * PAGE_SIZE {
+        if bytes > MAX_PAGES * PAGE_SIZE {
             return Err(Error::BadRange);
         }
         let _alone = file.io.write(mm);
-        mm.set_len_alone((id, mm.find_file(id)?), len)
+        mm.set_len_alone((id, mm.find_file(id)?), bytes)
     }
 
     /// Makes a part of a file zeros, and lets go of the memory and of the device's blocks behind it: whole pages leave the cache, dirty

@@ -142,6 +142,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # });
     /// ```
     pub fn create_file(&self, pages: u64) -> Result<FileId, Error> {
+        const { assert!(P::SPACES, "a platform without spaces") };
         let p = self.platform();
         if pages == 0 || pages > MAX_PAGES {
             return Err(Error::BadRange);

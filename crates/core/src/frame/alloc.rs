@@ -22,7 +22,7 @@ use crate::view::FrameAllocator;
 ///     mm.frames().free(block); // error: use of moved value
 /// }
 /// ```
-#[must_use = "frames that are dropped are lost; give them back with `free_frames`"]
+#[must_use = "frames that are dropped are lost; give them back with `FrameAllocator::free`"]
 #[derive(Debug, PartialEq, Eq)]
 pub struct Frames {
     first: FrameNumber,
@@ -109,7 +109,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     /// # Ok(())
     /// # });
     /// ```
-    #[inline(always)] // As `alloc_frames`.
+    #[inline(always)] // As `alloc`.
     pub fn free(&self, block: Frames) {
         let mm = self.mm;
         let p = mm.platform();

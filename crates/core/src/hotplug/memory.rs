@@ -80,9 +80,8 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     /// # Ok(())
     /// # });
     /// ```
-    pub fn blocks(&self) -> impl Iterator<Item = FrameNumber> {
-        let mm = self.mm;
-        mm.zones().flat_map(|zone| {
+    pub fn blocks(&self) -> impl Iterator<Item = FrameNumber> + use<'p, P> {
+        self.mm.zones().flat_map(|zone| {
             let first = zone.start.0.next_multiple_of(FRAMES);
             let end = zone.end.0 - zone.end.0 % FRAMES;
             (first..end.max(first)).step_by(FRAMES as usize).map(FrameNumber)
@@ -135,12 +134,13 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
             drop(guard);
             work.did(STEP * cost::ENTRY);
         }
-        mm.frames().drain(Certainty::Certain);
+        self.drain(Certainty::Certain);
         Ok(Leaving { first })
     }
 
     /// Empties the block as far as it can, and takes it offline if nothing of it is in use any more. With interrupts on
-    /// and no lock held; may wait. IPIs: one batch for each page that is mapped.
+    /// and no lock held; may wait. IPIs: where something of it is in use, one per other CPU that is online; one batch for each page that is
+    /// mapped.
     ///
     /// # Errors
     /// What is left, with the block still isolated: to be tried again when it may have been freed, or cancelled.
@@ -163,13 +163,13 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
         let p = mm.platform();
         let first = leaving.first;
         let zone = mm.zone(Frame::zone_of(mm.memmap().get(first).state.get(p)));
-        if zone.lock(mm).left() < FRAMES {
+        if P::SPACES && zone.lock(mm).left() < FRAMES {
             // Pages on their way to a list are held by that.
             mm.drain_lru_batches();
         }
         let mut work = Work::begin(mm);
         mm.unpark(&mut work);
-        for n in (0..FRAMES).map(|i| first.add(i)) {
+        for n in (0..FRAMES).map(|i| first.add(i)).filter(|_| P::SPACES) {
             if mm.memmap().get(n).kind(p) == Kind::File || mm.is_swappable(n) {
                 crate::reclaim::evict(mm, n);
                 work.did(2 * cost::RECLAIM);
@@ -224,8 +224,9 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     /// let last = mm.frames().blocks().last().expect("there are blocks");
     /// let leaving = mm.frames().begin_offline(last)?;
     /// let offline = mm.frames().finish_offline(leaving).expect("nobody uses it");
+    /// let before = mm.frames().available();
     /// mm.frames().bring_online(offline);
-    /// assert!(mm.frames().begin_offline(last).is_ok());
+    /// assert_eq!(mm.frames().available(), before + 1024);
     /// # Ok(())
     /// # });
     /// ```

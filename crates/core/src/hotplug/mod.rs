@@ -36,9 +36,8 @@ impl<P: Platform> Manager<'_, P> {
     /// ```
     /// # use quietmm_doc::*;
     /// # doc(|mm| {
-    /// mm.cpu_offline()?;
-    /// assert_eq!(mm.cpu_offline(), Err(Error::NotOnline));
-    /// mm.cpu_online()?;
+    /// mm.cpu_offline()?; // on the CPU that goes
+    /// mm.cpu_online()?; // and when it is back
     /// # Ok(())
     /// # });
     /// ```

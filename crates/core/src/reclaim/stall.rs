@@ -117,7 +117,12 @@ impl<P: Platform> Manager<'_, P> {
         work: &mut Work<'_, '_, P>,
     ) -> (Option<FrameNumber>, u32) {
         let look = || self.take_above(request, Zone::min);
-        let reclaimed = if P::SPACES { crate::reclaim::direct(self, request.node, work) } else { 0 };
+        // Without spaces there is nothing to take but frames that wait for a flush of kernel addresses.
+        let reclaimed = if P::SPACES {
+            crate::reclaim::direct(self, request.node, work)
+        } else {
+            self.purge_frames(1, true)
+        };
         if let Some(found) = look() {
             return (Some(found), reclaimed);
         }

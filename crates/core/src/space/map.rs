@@ -226,6 +226,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # });
     /// ```
     pub fn create_space(&self) -> Result<SpaceId, Error> {
+        const { assert!(P::SPACES, "a platform without spaces") };
         let _scope = charge(self.platform(), Scope::CreateSpace);
         let p = self.platform();
         let slot = self.root.spaces.reserve(self, AllocFrom::HERE)?;

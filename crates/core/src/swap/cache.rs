@@ -60,7 +60,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
             self.swap_detach(n, slot);
             if self.slot_of(n).is_some() {
-                // Onto a device that goes off nothing is put back: where memory is short, what `swap_off` brings would go as
+                // Onto a device that goes off nothing is put back: where memory is short, what `Swap::off` brings would go as
                 // fast as it comes, for ever. And one that is gone may not give it again.
                 return if self.takes_pages(slot) { Added::Before } else { Added::Full };
             }

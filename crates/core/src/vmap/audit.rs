@@ -17,7 +17,7 @@ pub(crate) struct Findings {
     pub pools: u64,
     /// Its page tables.
     pub tables: u64,
-    /// Frames of `vmalloc`, those that wait for a purge too.
+    /// Frames of `Vmap::alloc`, those that wait for a purge too.
     pub frames: u64,
     pub waiting_frames: u64,
     /// The first thing that does not add up.

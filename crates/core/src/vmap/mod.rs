@@ -156,6 +156,9 @@ impl<'p, P: Platform> Vmap<'_, 'p, P> {
     /// let frames = [0, 1].map(|_| mm.frames().alloc(0, AllocFrom::HERE).expect("plenty is free").into_raw().0);
     /// let range = mm.vmap().map(&frames, VmapPlace::ANYWHERE, KernelProt::ReadWrite)?;
     /// assert_eq!(range.pages, 2);
+    /// mm.vmap().unmap(range.start)?;
+    /// mm.vmap().unmap_aliases()?; // before they are somebody else's
+    /// frames.into_iter().try_for_each(|frame| mm.frames().free_at(frame, 0))?;
     /// # Ok(())
     /// # });
     /// ```
@@ -266,7 +269,10 @@ impl<'p, P: Platform> Vmap<'_, 'p, P> {
     /// # doc(|mm| {
     /// let (frame, _) = mm.frames().alloc(0, AllocFrom::HERE)?.into_raw();
     /// let range = mm.vmap().map_ram(&[frame], KernelProt::ReadWrite)?;
+    /// assert_eq!(mm.vmap().find(range.start)?, range);
     /// mm.vmap().unmap_ram(range)?;
+    /// mm.vmap().unmap_aliases()?;
+    /// mm.frames().free_at(frame, 0)?;
     /// # Ok(())
     /// # });
     /// ```
@@ -300,6 +306,8 @@ impl<'p, P: Platform> Vmap<'_, 'p, P> {
     /// let range = mm.vmap().map_ram(&[frame], KernelProt::ReadWrite)?;
     /// mm.vmap().unmap_ram(range)?;
     /// assert_eq!(mm.vmap().unmap_ram(range), Err(Error::NotMapped(range.start)));
+    /// mm.vmap().unmap_aliases()?;
+    /// mm.frames().free_at(frame, 0)?;
     /// # Ok(())
     /// # });
     /// ```
@@ -338,8 +346,7 @@ impl<'p, P: Platform> Vmap<'_, 'p, P> {
     /// ```
     #[doc(alias = "vm_unmap_aliases")]
     pub fn unmap_aliases(&self) -> Result<(), Error> {
-        let mm = self.mm;
-        mm.vmap().purge().map(|_| ())
+        self.purge().map(|_| ())
     }
 
     /// Flushes all that was unmapped, once, and makes it free; returns how many pages. Context and cost as of
@@ -412,7 +419,7 @@ impl<'p, P: Platform> Vmap<'_, 'p, P> {
         Ok(pressure::waits(mm, mm.kernel_range()?))
     }
 
-    /// The kernel pages that were mapped together with this one: of `vmap`, `vmalloc` or `map_ram`. Any context but with
+    /// The kernel pages that were mapped together with this one: of `map`, `alloc` or `map_ram`. Any context but with
     /// `vmap=eager`, never delayed by a purge.
     ///
     /// # Errors
@@ -455,6 +462,9 @@ impl<'p, P: Platform> Vmap<'_, 'p, P> {
     /// let (frame, _) = mm.frames().alloc(0, AllocFrom::HERE)?.into_raw();
     /// let range = mm.vmap().map(&[frame], VmapPlace::ANYWHERE, KernelProt::Read)?;
     /// assert_eq!(mm.vmap().frame_at(range.start)?, frame);
+    /// mm.vmap().unmap(range.start)?;
+    /// mm.vmap().unmap_aliases()?;
+    /// mm.frames().free_at(frame, 0)?;
     /// # Ok(())
     /// # });
     /// ```

@@ -17,7 +17,7 @@ const LAZY: u64 = 8192;
 pub struct Waits {
     /// Pages of addresses that were unmapped and are not free yet.
     pub pages: u64,
-    /// Frames of `vmalloc` that go with them.
+    /// Frames of [`Vmap::alloc`](crate::Vmap::alloc) that go with them.
     pub frames: u64,
 }
 

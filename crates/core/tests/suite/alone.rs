@@ -12,6 +12,7 @@ use quietmm::{
 
 const FRAMES: u32 = 2048;
 
+/// With a test machine, which is a platform, or what stands on one.
 fn with<M: Machine>(machine: &M, vmap: Option<PageRange>, work: impl FnOnce(&Alone<'_, M>)) {
     let policy = Policy { drain: Drain::Remote, vmap: VmapPolicy::Lazy, ..Policy::VANILLA };
     let regions = [Region { start: FrameNumber(0), frames: FRAMES, node: quietmm::NodeId(0) }];
@@ -69,6 +70,42 @@ fn kernel_addresses_alone_are_mapped_unmapped_and_flushed_once() {
         assert!(waiting >= 100 * frames.len() as u64, "{waiting}");
         alone.vmap().unmap_aliases().expect("interrupts are on");
         assert_eq!(alone.vmap().purge(), Ok(0));
+        alone.frames().free(block);
+        assert_eq!(alone.validate().broken, None);
+    });
+}
+
+/// Frames of kernel addresses that were given back, and wait for a flush, are no loss: whoever finds no other gets them.
+#[test]
+fn what_waits_for_a_flush_is_had_before_memory_is_out() {
+    for vmap in [VmapPolicy::Lazy, VmapPolicy::Sweep] {
+        let host = host(1);
+        let policy = Policy { vmap, ..Policy::VANILLA };
+        let regions = [Region { start: FrameNumber(0), frames: FRAMES, node: quietmm::NodeId(0) }];
+        let range = PageRange::new(PageNumber::KERNEL_START, 1 << 14);
+        let config = Config { vmap: Some(range), ..Config::new(policy) };
+        // SAFETY: the test machine is a platform.
+        let alone = unsafe { Alone::new(&host, &regions, config) }.expect("a machine that the core takes");
+        for _ in 0..8 {
+            let half = alone.frames().available() / 2;
+            let taken = alone.vmap().alloc(half, VmapPlace::ANYWHERE, KernelProt::ReadWrite);
+            alone.vmap().free(taken.expect("half is free").start).expect("just mapped");
+        }
+        assert_eq!(alone.validate().broken, None, "{vmap:?}");
+    }
+}
+
+#[test]
+fn a_block_that_is_in_use_stays_and_nobody_is_interrupted() {
+    let host = host(2);
+    with(&Few(&host), None, |alone| {
+        let block = alone.frames().alloc(0, AllocFrom::HERE).expect("plenty is free");
+        let first = FrameNumber(block.first().0 & !1023);
+        if let Ok(leaving) = alone.frames().begin_offline(first) {
+            let remains = alone.frames().finish_offline(leaving).expect_err("one frame is in use");
+            assert_eq!(remains.frame, block.first());
+            alone.frames().cancel_offline(remains.leaving);
+        }
         alone.frames().free(block);
         assert_eq!(alone.validate().broken, None);
     });

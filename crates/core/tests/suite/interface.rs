@@ -73,6 +73,28 @@ fn each_method_has_its_errors_and_an_example() {
     assert!(methods.values().all(|&count| count <= 32), "{methods:?}");
 }
 
+/// Methods of the small traits that a part which stands alone does not hand on, though the machine may have its own.
+fn not_handed_on(platform: &str, alone: &str) -> Vec<String> {
+    let (_, handed) = alone.split_once("hand_on! {").expect("the list");
+    let items = syn::parse_file(platform).expect("a source").items.into_iter();
+    let traits = items.filter_map(|item| if let syn::Item::Trait(it) = item { Some(it) } else { None });
+    let wanted = traits.filter(|it| it.ident != "UserTlb" && it.ident != "Platform");
+    let methods = wanted.flat_map(|it| it.items).filter_map(|item| match item {
+        syn::TraitItem::Fn(method) => Some(method.sig.ident.to_string()),
+        _ => None,
+    });
+    methods.filter(|name| !handed.contains(&format!("fn {name}("))).collect()
+}
+
+#[test]
+fn what_stands_alone_hands_on_every_method_of_its_machine() {
+    let platform = include_str!("../../src/platform.rs");
+    let alone = include_str!("../../src/alone.rs");
+    assert_eq!(not_handed_on(platform, alone), Vec::<String>::new());
+    // The control: one that is forgotten.
+    assert_eq!(not_handed_on(platform, &alone.replace("fn now(", "fn later(")), ["now"]);
+}
+
 /// The control.
 #[test]
 fn a_method_without_them_is_seen() {

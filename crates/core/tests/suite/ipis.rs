@@ -145,22 +145,22 @@ const OPERATIONS: [Operation; 20] = [
         ..PLAIN
     },
     Operation {
-        name: "`set_file_len`",
+        name: "`File::set_size`",
         file: true,
         run: |mm, _, _, _| mm.file(FILE.get().unwrap()).set_size(0).unwrap(),
         flushes: |n| n.div_ceil(32),
         ..PLAIN
     },
     Operation {
-        name: "`destroy_space`",
+        name: "`Space::destroy`",
         needs_lazy: true,
         run: |mm, id, _, _| mm.space(id).destroy().unwrap(),
         reaches_lazy: true,
         ..PLAIN
     },
-    Operation { name: "`vmap`", run: |mm, _, _, n| vmap(mm, n), flushes: |_| 0, ..PLAIN },
+    Operation { name: "`Vmap::map`", run: |mm, _, _, n| vmap(mm, n), flushes: |_| 0, ..PLAIN },
     Operation {
-        name: "`vunmap`",
+        name: "`Vmap::unmap`",
         before: |mm, _, _, n| vmap(mm, n),
         run: |mm, _, _, _| mm.vmap().unmap(KERNEL).unwrap(),
         flushes: |_| 0,
@@ -177,7 +177,7 @@ const OPERATIONS: [Operation; 20] = [
         ..PLAIN
     },
     Operation {
-        name: "`unmap_aliases` after `vunmap`",
+        name: "`unmap_aliases` after `Vmap::unmap`",
         before: |mm, _, _, n| {
             vmap(mm, n);
             mm.vmap().unmap(KERNEL).unwrap();
@@ -187,7 +187,7 @@ const OPERATIONS: [Operation; 20] = [
         ..PLAIN
     },
     Operation {
-        name: "`purge_vmap` after 64 times `vunmap`",
+        name: "`Vmap::purge` after 64 times `Vmap::unmap`",
         before: |mm, _, _, n| {
             let frames = vec![FRAME; n as usize];
             let map = || mm.vmap().map(&frames, VmapPlace::ANYWHERE, KernelProt::ReadWrite).unwrap();
@@ -301,6 +301,6 @@ fn the_document_says_what_each_operation_costs() {
     assert!(
         held == table,
         "docs/ipis.md is not what was measured; first difference:\n{differ:#?}\n\
-         If the change is meant: UPDATE=1 cargo test -p quietmm --test ipis"
+         If the change is meant: UPDATE=1 cargo test -p quietmm --test suite ipis"
     );
 }

@@ -56,6 +56,8 @@ struct File {
     calls: BTreeSet<String>,
     /// Whether `self` is one.
     in_manager: bool,
+    /// Or which view it is.
+    in_view: Option<String>,
 }
 
 fn is_test(attributes: &[syn::Attribute]) -> bool {
@@ -124,6 +126,7 @@ impl<'ast> Visit<'ast> for File {
         let of = of.map_or(String::new(), |of| of.ident.to_string());
         self.in_manager = of == "Manager";
         let view = DOORS.iter().any(|(_, view)| *view == of);
+        self.in_view = view.then(|| of.clone());
         if item.trait_.is_none() && (self.in_manager || view) {
             let functions = item.items.iter().filter_map(|it| {
                 if let syn::ImplItem::Fn(it) = it { Some(it.sig.ident.to_string()) } else { None }
@@ -132,6 +135,7 @@ impl<'ast> Visit<'ast> for File {
         }
         visit::visit_item_impl(self, item);
         self.in_manager = false;
+        self.in_view = None;
     }
 
     fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
@@ -140,6 +144,10 @@ impl<'ast> Visit<'ast> for File {
         } else if let syn::Expr::MethodCall(door) = &*call.receiver
             && self.is_manager(&door.receiver)
             && let Some((_, view)) = DOORS.iter().find(|(name, _)| door.method == name)
+        {
+            self.calls.insert(format!("{view}::{}", call.method));
+        } else if let (syn::Expr::Path(path), Some(view)) = (&*call.receiver, &self.in_view)
+            && path.path.is_ident("self")
         {
             self.calls.insert(format!("{view}::{}", call.method));
         }

@@ -39,7 +39,10 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     /// ```
     /// # use quietmm_doc::*;
     /// # doc(|mm| {
+    /// let block = mm.frames().alloc(0, AllocFrom::HERE)?;
+    /// mm.frames().free(block);
     /// mm.frames().drain(Certainty::Certain);
+    /// assert_eq!(mm.frames().on_lists(), 0);
     /// # Ok(())
     /// # });
     /// ```

@@ -119,6 +119,9 @@ impl KernelTlb for Host {
             self.kernel_root.set(Some(root));
         }
     }
+    fn broadcast(&self) -> Option<&dyn Broadcast> {
+        self.setup.broadcast.then_some(self as &dyn Broadcast)
+    }
 }
 
 impl UserTlb for Host {
@@ -148,9 +151,6 @@ impl UserTlb for Host {
     }
     fn tags(&self) -> u16 {
         self.setup.tags
-    }
-    fn broadcast(&self) -> Option<&dyn Broadcast> {
-        self.setup.broadcast.then_some(self as &dyn Broadcast)
     }
     fn guarantees(&self) -> Guarantees {
         if !self.setup.guarantees {
