@@ -2,7 +2,6 @@
 //! print `/proc/self/maps`. The core maps what is told here, and cannot be asked for it.
 
 use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
 use core::ops::Range;
 
 /// Bytes of a page.
@@ -77,7 +76,8 @@ impl<F: Clone + PartialEq> Areas<F> {
         let (start, end) = (range.start, range.end);
         let first = self.0.range(..start).next_back().filter(|(_, area)| area.end > start);
         let first = first.map_or(start, |(&at, _)| at);
-        self.0.range(first..end.max(first)).map(|(&at, area)| (at, area))
+        let end = if range.is_empty() { first } else { end };
+        self.0.range(first..end).map(|(&at, area)| (at, area))
     }
 
     /// The area that has an address.
@@ -106,39 +106,37 @@ impl<F: Clone + PartialEq> Areas<F> {
         end.checked_sub(bytes).filter(|&start| start >= within.start)
     }
 
-    /// The parts of a range where something lies, each as long as can be.
-    pub fn parts(&self, range: &Range<u64>) -> Vec<Range<u64>> {
-        let mut parts: Vec<Range<u64>> = Vec::new();
-        for (start, area) in self.meeting(range) {
-            let (start, end) = (start.max(range.start), area.end.min(range.end));
-            match parts.last_mut() {
-                Some(last) if last.end == start => last.end = end,
-                _ => parts.push(start..end),
+    /// The first part of a range where something lies, as long as can be.
+    pub fn part(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let mut all = self.meeting(range);
+        let (start, first) = all.next()?;
+        let mut end = first.end;
+        for (start, area) in all {
+            if start != end {
+                break;
             }
+            end = area.end;
         }
-        parts
+        Some(start.max(range.start)..end.min(range.end))
     }
 
     /// Whether something lies at each address of a range.
     pub fn covers(&self, range: &Range<u64>) -> bool {
-        self.parts(range) == [range.clone()]
+        self.part(range).is_some_and(|part| part == *range)
     }
 
-    /// The areas in a range, those at its ends cut to it.
-    pub fn pieces(&self, range: &Range<u64>) -> Vec<(u64, Area<F>)> {
-        let cut = |(at, area): (u64, &Area<F>)| {
-            let start = at.max(range.start);
-            let what = area.what.from(start - at);
-            (start, Area { end: area.end.min(range.end), rights: area.rights, what })
-        };
-        self.meeting(range).map(cut).collect()
+    /// The first area in a range, cut to it. Whoever wants all asks again behind it: there may be too many for a list of them.
+    pub fn first(&self, range: &Range<u64>) -> Option<(u64, Area<F>)> {
+        let (at, area) = self.meeting(range).next()?;
+        let start = at.max(range.start);
+        let what = area.what.from(start - at);
+        Some((start, Area { end: area.end.min(range.end), rights: area.rights, what }))
     }
 
-    /// Nothing lies in this range any more; gives what did.
-    pub fn remove(&mut self, range: &Range<u64>) -> Vec<(u64, Area<F>)> {
-        let gone = self.pieces(range);
-        let whole: Vec<_> = self.meeting(range).map(|(at, area)| (at, area.clone())).collect();
-        for (at, area) in whole {
+    /// Nothing lies in this range any more.
+    pub fn remove(&mut self, range: &Range<u64>) {
+        let next = |areas: &Self| areas.meeting(range).next().map(|(at, area)| (at, area.clone()));
+        while let Some((at, area)) = next(self) {
             self.0.remove(&at);
             if area.end > range.end {
                 let what = area.what.from(range.end - at);
@@ -148,7 +146,6 @@ impl<F: Clone + PartialEq> Areas<F> {
                 self.0.insert(at, Area { end: range.start, ..area });
             }
         }
-        gone
     }
 
     /// An area where nothing lies.
@@ -173,7 +170,10 @@ impl<F: Clone + PartialEq> Areas<F> {
 
     /// Other rights for all that lies in a range.
     pub fn protect(&mut self, range: &Range<u64>, rights: u8) {
-        for (start, area) in self.remove(range) {
+        let mut at = range.start;
+        while let Some((start, area)) = self.first(&(at..range.end)) {
+            at = area.end;
+            self.remove(&(start..at));
             self.insert(start, Area { rights, ..area });
         }
     }
@@ -182,6 +182,7 @@ impl<F: Clone + PartialEq> Areas<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     fn own(end: u64) -> Area<u32> {
         Area { end, rights: 3, what: What::Own("") }
@@ -195,11 +196,13 @@ mod tests {
     fn a_hole_in_the_middle_leaves_both_ends() {
         let mut areas = Areas::default();
         areas.insert(0x1000, file(0x9000, 10));
-        let gone = areas.remove(&(0x3000..0x5000));
-        assert_eq!(gone, [(0x3000, file(0x5000, 12))]);
+        assert_eq!(areas.first(&(0x3000..0x5000)), Some((0x3000, file(0x5000, 12))));
+        areas.remove(&(0x3000..0x5000));
+        assert_eq!(areas.first(&(0x3000..0x5000)), None);
         let left: Vec<_> = areas.iter().map(|(at, area)| (at, area.clone())).collect();
         assert_eq!(left, [(0x1000, file(0x3000, 10)), (0x5000, file(0x9000, 14))]);
-        assert_eq!(areas.parts(&(0..0x10000)), [0x1000..0x3000, 0x5000..0x9000]);
+        let parts = [0, 0x2000, 0x3000, 0x9000].map(|at| areas.part(&(at..0x10000)));
+        assert_eq!(parts, [Some(0x1000..0x3000), Some(0x2000..0x3000), Some(0x5000..0x9000), None]);
         assert!(
             areas.covers(&(0x5000..0x9000))
                 && !areas.covers(&(0x4000..0x6000))
@@ -235,6 +238,18 @@ mod tests {
         assert_eq!(areas.iter().count(), 3);
         areas.protect(&(0x2000..0x3000), 3);
         assert_eq!(areas.iter().count(), 1);
+    }
+
+    #[test]
+    fn whoever_asks_again_behind_each_comes_to_the_end() {
+        let mut areas = Areas::default();
+        areas.insert(0x1000, own(0x9000));
+        // Inside one area, with the rights that it has.
+        areas.protect(&(0x2000..0x4000), 3);
+        assert_eq!(areas.iter().count(), 1);
+        assert_eq!(areas.first(&(0x4000..0x4000)), None);
+        assert!(areas.part(&(0x4000..0x4000)).is_none() && areas.is_free(&(0x4000..0x4000)));
+        assert!(!areas.covers(&(0x8000..0xa000)) && areas.covers(&(0x8000..0x9000)));
     }
 
     #[test]

@@ -35,7 +35,8 @@ impl<M: Machine> Linux<'_, M> {
         };
         infos.with(|infos| {
             // Those for real time come as often as they are sent.
-            let again = signal >= number::FIRST_REAL && infos.len() < MOST_WAITING;
+            let again =
+                signal >= number::FIRST_REAL && infos.len() < MOST_WAITING && self.machine.has_room(0);
             if again || !infos.iter().any(|other| other.signal == signal) {
                 infos.push(info);
             }

@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::ops::Bound;
 
 use crate::errno::Errno;
@@ -13,6 +14,8 @@ use crate::sync::Spin;
 pub const EDGE: u32 = 1 << 31;
 /// Reported once, until it is asked for again.
 pub const ONCE: u32 = 1 << 30;
+/// Events of who writes; all others are of who reads.
+const WRITES: u32 = 4 | 0x100 | 0x200;
 /// Flags that name no event.
 pub const FLAGS: u32 = EDGE | ONCE | 1 << 29 | 1 << 28;
 /// Sets in sets in sets.
@@ -33,8 +36,39 @@ struct Item {
 /// By number, and which file that was.
 type Key = (u64, usize);
 
-/// Says what a file is ready for, and how often it has changed, if that is known.
-pub type Look<'a> = dyn FnMut(&Arc<Open>) -> (u32, Option<u64>) + 'a;
+/// Says what a file is ready for, and how often it has changed for who reads and for who writes, if that is known.
+pub type Look<'a> = dyn FnMut(&Arc<Open>) -> (u32, Option<[u64; 2]>) + 'a;
+
+/// How many files in sets in sets one look may still see. Sets that watch all the same sets could be gone through in more ways
+/// than there is time for.
+pub struct Looks(Cell<u32>);
+
+impl Default for Looks {
+    fn default() -> Looks {
+        Looks(Cell::new(65_536))
+    }
+}
+
+impl Looks {
+    /// One more; false if there are no more.
+    pub fn take(&self) -> bool {
+        let left = self.0.get();
+        self.0.set(left.saturating_sub(1));
+        left > 0
+    }
+
+    /// Whether there are no more.
+    pub fn are_over(&self) -> bool {
+        self.0.get() == 0
+    }
+}
+
+/// How often a file has changed for who asks for these events.
+fn changes_for(changes: [u64; 2], events: u32) -> u64 {
+    let writes = events & WRITES != 0;
+    let reads = events & !WRITES & !FLAGS != 0 || !writes;
+    if reads { changes[0] } else { 0 }.wrapping_add(if writes { changes[1] } else { 0 })
+}
 
 /// The set.
 #[derive(Default)]
@@ -67,7 +101,7 @@ impl Epoll {
         /// How many sets one may watch: each takes memory of the kernel's.
         const MOST: usize = 65536;
         if let Kind::Poll(other) = &open.kind
-            && (Arc::ptr_eq(own, open) || other.reaches(own, DEEPEST))
+            && (Arc::ptr_eq(own, open) || other.reaches(own, DEEPEST, &Looks::default()))
         {
             return Err(if Arc::ptr_eq(own, open) { Errno::EINVAL } else { Errno::ELOOP });
         }
@@ -111,10 +145,13 @@ impl Epoll {
         self.0.with(|items| items.all.values().filter_map(|item| item.open.upgrade()).collect())
     }
 
-    /// Whether this watches a set, itself or through others. Too deep counts as yes.
-    fn reaches(&self, other: &Arc<Open>, depth: u32) -> bool {
+    /// Whether this watches a set, itself or through others. Too deep counts as yes, and so does too wide.
+    fn reaches(&self, other: &Arc<Open>, depth: u32, looks: &Looks) -> bool {
         let found = |open: &Arc<Open>| match &open.kind {
-            Kind::Poll(inner) => depth == 0 || Arc::ptr_eq(open, other) || inner.reaches(other, depth - 1),
+            _ if !looks.take() => true,
+            Kind::Poll(inner) => {
+                depth == 0 || Arc::ptr_eq(open, other) || inner.reaches(other, depth - 1, looks)
+            }
             _ => false,
         };
         self.members().iter().any(found)
@@ -141,6 +178,7 @@ impl Epoll {
                 // Let go outside the lock: it may be the last.
                 held.push(open);
                 let events = events & (item.events & !FLAGS | 0x18);
+                let changes = changes.map(|changes| changes_for(changes, item.events));
                 if events == 0 || item.events & EDGE != 0 && changes == Some(item.reported) {
                     continue;
                 }
@@ -162,6 +200,7 @@ impl Epoll {
                 let Some(open) = item.open.upgrade() else { return false };
                 let (events, changes) = look(&open);
                 held.push(open);
+                let changes = changes.map(|changes| changes_for(changes, item.events));
                 events & (item.events & !FLAGS | 0x18) != 0
                     && !(item.events & EDGE != 0 && changes == Some(item.reported))
             })
@@ -215,15 +254,43 @@ mod tests {
         of(&own).add(&own, 3, &file, 1 | EDGE, 9).unwrap();
         assert_eq!(of(&own).add(&own, 3, &file, 1, 9), Err(Errno::EEXIST));
         for (changes, reported) in [(1, 1), (1, 0), (2, 1), (2, 0)] {
-            let mut look = |_: &Arc<Open>| (1, Some(changes));
+            let mut look = |_: &Arc<Open>| (1, Some([changes, 7 * changes]));
             assert_eq!(of(&own).is_ready(&mut look), reported == 1);
             assert_eq!(of(&own).collect(9, &mut look).len(), reported);
         }
         of(&own).change(3, &file, 1 | ONCE, 9).unwrap();
-        let mut look = |_: &Arc<Open>| (1, Some(2));
+        let mut look = |_: &Arc<Open>| (1, Some([2, 0]));
         assert_eq!([0; 2].map(|_| of(&own).collect(9, &mut look).len()), [1, 0]);
         of(&own).remove(3, &file).unwrap();
         assert_eq!(of(&own).remove(3, &file), Err(Errno::ENOENT));
+    }
+
+    #[test]
+    fn who_reads_hears_of_no_room_and_who_writes_of_no_bytes() {
+        let (own, file) = (set(), counter());
+        of(&own).add(&own, 3, &file, 1 | EDGE, 9).unwrap();
+        of(&own).add(&own, 4, &file, 4 | EDGE, 9).unwrap();
+        for (changes, reported) in [([1, 1], 2), ([1, 1], 0), ([2, 1], 1), ([2, 2], 1), ([2, 2], 0)] {
+            assert_eq!(of(&own).collect(9, &mut |_| (5, Some(changes))).len(), reported, "{changes:?}");
+        }
+    }
+
+    /// Sixteen sets on each of five floors, and each watches all of the next: a million ways down.
+    #[test]
+    fn sets_that_watch_all_the_same_sets_are_looked_at_in_a_bounded_time() {
+        let floors: Vec<Vec<_>> = (0..5).map(|_| (0..16).map(|_| set()).collect()).collect();
+        for (above, below) in floors.iter().zip(&floors[1..]) {
+            for (own, (number, inner)) in
+                above.iter().flat_map(|own| below.iter().enumerate().map(move |at| (own, at)))
+            {
+                of(own).add(own, number as u64, inner, 1, 0).unwrap();
+            }
+        }
+        // From the lowest floor all others would be gone through.
+        let (top, wide) = (set(), &floors[0][0]);
+        assert_eq!(of(&top).add(&top, 0, wide, 1, 0), Err(Errno::ELOOP));
+        let looks = Looks::default();
+        assert!((0..65_536).all(|_| looks.take()) && looks.are_over() && !looks.take());
     }
 
     #[test]

@@ -66,6 +66,7 @@ numbers! {
     ENOTCONN = 107, "It is not connected.";
     ECONNREFUSED = 111, "Nobody listens there.";
     ETIMEDOUT = 110, "The time is over.";
+    EINPROGRESS = 115, "It goes on.";
 }
 
 impl Errno {

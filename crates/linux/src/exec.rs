@@ -218,7 +218,7 @@ impl<M: Machine> Linux<'_, M> {
                 .for_each(|action| *action = Action::default());
         });
         let closed = process.files.with(crate::open::Files::take_for_exec);
-        drop(closed);
+        closed.into_iter().for_each(|open| self.closed(thread, open));
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(&path);
         process.place.with(|place| {
             place.name = name[..name.len().min(15)].to_vec();

@@ -2,7 +2,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::sync::Spin;
 
@@ -13,6 +13,8 @@ pub type Word = (u64, u64);
 pub struct Sleeper {
     woken: AtomicBool,
     bits: u32,
+    /// It waits for a lock whose word names its owner.
+    heir: bool,
     /// Where it stands: it may be moved.
     at: Spin<Word>,
 }
@@ -26,14 +28,30 @@ impl Sleeper {
 
 /// All who sleep, in order.
 #[derive(Default)]
-pub struct Futexes(Spin<BTreeMap<Word, VecDeque<Arc<Sleeper>>>>);
+pub struct Futexes {
+    all: Spin<BTreeMap<Word, VecDeque<Arc<Sleeper>>>>,
+    /// How many ever stood for a lock whose word names its owner, less those that were woken when a thread ended.
+    heirs: AtomicU64,
+}
 
 impl Futexes {
     /// One more stands at a word. It looks at the word only now: whoever changes it and wakes finds the sleeper, or the sleeper
     /// finds the change.
     pub fn stand(&self, word: Word, bits: u32) -> Arc<Sleeper> {
-        let sleeper = Arc::new(Sleeper { woken: AtomicBool::new(false), bits, at: Spin::new(word) });
-        self.0.with(|all| all.entry(word).or_default().push_back(sleeper.clone()));
+        self.stand_as(word, bits, false)
+    }
+
+    /// The same for a lock whose word names its owner.
+    pub fn stand_as_heir(&self, word: Word) -> Arc<Sleeper> {
+        self.stand_as(word, u32::MAX, true)
+    }
+
+    fn stand_as(&self, word: Word, bits: u32, heir: bool) -> Arc<Sleeper> {
+        let sleeper = Arc::new(Sleeper { woken: AtomicBool::new(false), bits, heir, at: Spin::new(word) });
+        self.all.with(|all| {
+            all.entry(word).or_default().push_back(sleeper.clone());
+            self.heirs.fetch_add(u64::from(heir), Ordering::SeqCst);
+        });
         // Partner: the look for sleepers in `wake`, after the waker's change.
         core::sync::atomic::fence(Ordering::SeqCst);
         sleeper
@@ -41,7 +59,7 @@ impl Futexes {
 
     /// It no longer wants to sleep. False if it was woken before.
     pub fn leave(&self, sleeper: &Arc<Sleeper>) -> bool {
-        self.0.with(|all| {
+        self.all.with(|all| {
             let word = sleeper.at.with(|at| *at);
             let Some(queue) = all.get_mut(&word) else { return false };
             let before = queue.len();
@@ -56,7 +74,7 @@ impl Futexes {
 
     /// Takes out up to `count` who stand at a word for any of these bits; the caller wakes them.
     pub fn wake(&self, word: Word, count: u32, bits: u32) -> alloc::vec::Vec<Arc<Sleeper>> {
-        self.0.with(|all| {
+        self.all.with(|all| {
             let mut woken = alloc::vec::Vec::new();
             let Some(queue) = all.get_mut(&word) else { return woken };
             queue.retain(|sleeper| {
@@ -74,9 +92,33 @@ impl Futexes {
         })
     }
 
+    /// Takes out all who stand for locks whose words name their owners: an owner is gone, and they look whether it is theirs. The caller
+    /// wakes them.
+    pub fn wake_heirs(&self) -> alloc::vec::Vec<Arc<Sleeper>> {
+        // Who comes only now finds that the owner is gone.
+        if self.heirs.load(Ordering::SeqCst) == 0 {
+            return alloc::vec::Vec::new();
+        }
+        self.all.with(|all| {
+            self.heirs.store(0, Ordering::SeqCst);
+            let mut woken = alloc::vec::Vec::new();
+            all.retain(|_, queue| {
+                queue.retain(|sleeper| {
+                    if sleeper.heir {
+                        sleeper.woken.store(true, Ordering::SeqCst);
+                        woken.push(sleeper.clone());
+                    }
+                    !sleeper.heir
+                });
+                !queue.is_empty()
+            });
+            woken
+        })
+    }
+
     /// Moves up to `count` to another word; gives how many.
     pub fn requeue(&self, from: Word, to: Word, count: u32) -> u64 {
-        self.0.with(|all| {
+        self.all.with(|all| {
             let Some(mut queue) = all.remove(&from) else { return 0 };
             let moved: VecDeque<_> = queue.drain(..queue.len().min(count as usize)).collect();
             if !queue.is_empty() {
@@ -94,7 +136,7 @@ impl Futexes {
 
     /// Words at which somebody stands.
     pub fn words(&self) -> usize {
-        self.0.with(|all| all.len())
+        self.all.with(|all| all.len())
     }
 }
 
@@ -116,6 +158,15 @@ mod tests {
         assert_eq!(sleepers.each_ref().map(|s| s.is_woken()), [true, false, true]);
         assert!(futexes.leave(&sleepers[1]) && !futexes.leave(&sleepers[0]));
         assert_eq!(futexes.words(), 0);
+    }
+
+    #[test]
+    fn when_an_owner_goes_its_heirs_wake_and_no_others() {
+        let futexes = Futexes::default();
+        let (other, heirs) = (futexes.stand(A, u32::MAX), [A, B].map(|word| futexes.stand_as_heir(word)));
+        assert_eq!(futexes.wake_heirs().len(), 2);
+        assert!(heirs.iter().all(|heir| heir.is_woken()) && !other.is_woken());
+        assert_eq!((futexes.wake_heirs().len(), futexes.words()), (0, 1));
     }
 
     #[test]

@@ -71,6 +71,8 @@ pub struct Linux<'p, M: Machine> {
     watchers: AtomicU64,
     /// Held while one set of watched files is put into another.
     pub(crate) nesting: Spin<()>,
+    /// Held while a directory is moved or taken away.
+    pub(crate) moving: Spin<()>,
     /// Locks of files.
     pub(crate) locks: Spin<Locks>,
     /// Shared memory by number.
@@ -90,8 +92,8 @@ pub struct Linux<'p, M: Machine> {
 
 /// Where the archive says what is to run: arguments, an empty one, the environment, each with a zero at its end.
 pub(crate) const PROGRAM: &[u8] = b".program";
-/// Alarms of one process are no closer, in nanoseconds.
-const SHORTEST: u64 = 1_000_000;
+/// What comes by itself comes no more often, in nanoseconds: alarms and timers of a process, and looks at what a wait is not for.
+pub(crate) const SHORTEST: u64 = 1_000_000;
 /// How far ahead a wait sets an alarm, in nanoseconds: one that ends early leaves its alarm until then.
 const FARTHEST: u64 = 1_000_000_000;
 /// Calls that are not there of which a machine takes note.
@@ -130,6 +132,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             names: Arc::default(),
             watchers: AtomicU64::new(0),
             nesting: Spin::default(),
+            moving: Spin::default(),
             locks: Spin::default(),
             segments: Spin::default(),
             next_inode: AtomicU64::new(2),
@@ -339,6 +342,8 @@ impl<'p, M: Machine> Linux<'p, M> {
             }
             self.machine
                 .wait(key, &mut || self.alarms_changed.load(Ordering::SeqCst) != 0 || self.now() >= next);
+            // However many alarms there are, others have their turn.
+            self.machine.cond_resched();
         }
     }
 
@@ -407,6 +412,14 @@ impl<'p, M: Machine> Linux<'p, M> {
         how
     }
 
+    /// Waits until `ready`, whatever signals come, but for one that ends the thread.
+    pub(crate) fn wait_to_the_death(&self, thread: &Thread, key: WaitKey, mut ready: impl FnMut() -> bool) {
+        // Each signal wakes it, and it looks.
+        thread.waits.with(|waits| *waits = Some(key));
+        self.machine.wait(key, &mut || ready() || thread.is_dying());
+        thread.waits.with(|waits| *waits = None);
+    }
+
     /// Whoever waits for this looks again, and so does who waits for one of several things.
     pub(crate) fn changed(&self, key: WaitKey) {
         self.machine.wake(key);
@@ -427,12 +440,15 @@ impl<'p, M: Machine> Linux<'p, M> {
     ) -> Waited {
         self.watchers.fetch_add(1, Ordering::SeqCst);
         core::sync::atomic::fence(Ordering::SeqCst);
+        // What has come, and was not what the wait is for, may come again with each nanosecond.
+        let mut soonest = 0;
         let how = loop {
-            let look = until.into_iter().chain(due()).min();
+            let look = until.into_iter().chain(due().map(|at| at.max(soonest))).min();
             let how = self.wait(thread, key_of(&self.watchers), look, &mut ready);
             if how != Waited::Late || until.is_some_and(|until| self.now() >= until) {
                 break how;
             }
+            soonest = self.now() + SHORTEST;
         };
         self.watchers.fetch_sub(1, Ordering::SeqCst);
         how
@@ -441,27 +457,34 @@ impl<'p, M: Machine> Linux<'p, M> {
     /// Ends what nobody has any more, and wakes whoever waits for such.
     pub(crate) fn settle(&self) {
         let mut later = Vec::new();
-        for leaving in self.left.take() {
-            match leaving {
-                Leaving::Key(key) => self.changed(key),
-                Leaving::File(file) => {
-                    // A space that is about to end still shows it.
-                    if self.mm.file(file).destroy() == Err(Error::Busy) {
-                        later.push(leaving);
+        let mut closed = false;
+        self.left.add_open(self.left.flights.lost());
+        loop {
+            for leaving in self.left.take() {
+                match leaving {
+                    Leaving::Key(key) => self.changed(key),
+                    Leaving::File(file) => {
+                        // A space that is about to end still shows it.
+                        if self.mm.file(file).destroy() == Err(Error::Busy) {
+                            later.push(leaving);
+                        }
                     }
-                }
-                Leaving::Space(space) => {
-                    // A CPU that had it a moment ago may still be on its way to another.
-                    while self.mm.space(space).destroy() == Err(Error::Busy) {
-                        self.nap(1_000);
+                    Leaving::Space(space) => {
+                        // A CPU that had it a moment ago may still be on its way to another.
+                        while self.mm.space(space).destroy() == Err(Error::Busy) {
+                            self.nap(1_000);
+                        }
                     }
                 }
             }
+            // One after the other: what is in the last of them comes to the list again.
+            let Some(open) = self.left.take_open() else { break };
+            drop(open);
+            closed = true;
         }
         later.into_iter().for_each(|leaving| self.left.add(leaving));
-        // One after the other: what is in the last of them comes to the list again.
-        while let Some(open) = self.left.take_open() {
-            drop(open);
+        if closed {
+            self.unlocked();
         }
     }
 
@@ -537,6 +560,8 @@ impl<'p, M: Machine> Linux<'p, M> {
             threads.retain(|other| !Arc::ptr_eq(other, thread));
             threads.is_empty()
         });
+        // Whoever waits for a lock of its sees that it is gone.
+        self.futexes.wake_heirs().iter().for_each(|sleeper| self.machine.wake(key_of(&**sleeper)));
         if last {
             self.end_process(process);
         }
@@ -545,6 +570,7 @@ impl<'p, M: Machine> Linux<'p, M> {
 
     fn end_process(&self, process: &Arc<Process>) {
         drop(process.files.with(|files| core::mem::replace(files, Files::new())));
+        self.left.flights.let_go(true);
         process.timers.with(BTreeMap::clear);
         if self.locks.with(|locks| locks.end(process.pid)) {
             self.changed(key_of(&self.locks));

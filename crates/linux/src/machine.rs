@@ -53,9 +53,14 @@ pub trait Machine: Platform {
     fn archive(&self) -> &[u8];
     /// Memory in KiB: all, and what is free.
     fn memory(&self) -> (u64, u64);
-    /// Whether the kernel's own memory suffices to make what a program asks for, with so many bytes at once. Calls refuse what they
+    /// Whether the kernel's own memory suffices to make what a program asks for, with so many bytes in all. Calls refuse what they
     /// would keep when it does not, and so one program cannot take all of it.
     fn has_room(&self, bytes: u64) -> bool {
+        let _ = bytes;
+        true
+    }
+    /// The same of one piece of so many bytes.
+    fn has_piece(&self, bytes: u64) -> bool {
         let _ = bytes;
         true
     }

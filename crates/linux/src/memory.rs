@@ -78,9 +78,11 @@ impl<M: Machine> Linux<'_, M> {
 
     /// Unmaps whatever lies there.
     pub(crate) fn unmap(&self, space: SpaceId, layout: &mut Layout, range: &Range<u64>) -> Result<(), Error> {
-        for part in layout.areas.parts(range) {
+        let mut at = range.start;
+        while let Some(part) = layout.areas.part(&(at..range.end)) {
             self.mm.space(space).unmap(pages(&part))?;
             layout.areas.remove(&part);
+            at = part.end;
         }
         Ok(())
     }
@@ -224,9 +226,11 @@ impl<M: Machine> Linux<'_, M> {
             if !layout.areas.covers(&range) {
                 return Err(Errno::ENOMEM);
             }
-            for (start, area) in layout.areas.pieces(&range) {
-                self.mm.space(memory.space).protect(pages(&(start..area.end)), prot(of as u8))?;
-                layout.areas.protect(&(start..area.end), of as u8);
+            let mut at = range.start;
+            while let Some((start, area)) = layout.areas.first(&(at..range.end)) {
+                at = area.end;
+                self.mm.space(memory.space).protect(pages(&(start..at)), prot(of as u8))?;
+                layout.areas.protect(&(start..at), of as u8);
             }
             Ok(0)
         })
@@ -313,7 +317,8 @@ impl<M: Machine> Linux<'_, M> {
             };
             let from = at..at + len.min(new);
             self.mm.space(memory.space).move_range(pages(&from), PageNumber(place / PAGE))?;
-            for (start, piece) in layout.areas.remove(&from) {
+            while let Some((start, piece)) = layout.areas.first(&from) {
+                layout.areas.remove(&(start..piece.end));
                 let there = |address: u64| address - at + place;
                 layout.areas.insert(there(start), Area { end: there(piece.end), ..piece });
             }
@@ -345,7 +350,9 @@ impl<M: Machine> Linux<'_, M> {
         };
         memory.layout.with(self.machine, |layout| {
             if let Some(advice) = advice {
-                for (start, area) in layout.areas.pieces(&range) {
+                let mut at = range.start;
+                while let Some((start, area)) = layout.areas.first(&(at..range.end)) {
+                    at = area.end;
                     let is_file = matches!(area.what, What::File { .. });
                     if advice == Advice::Drop || !is_file {
                         self.mm.space(memory.space).advise(pages(&(start..area.end)), advice)?;
@@ -384,19 +391,16 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         let memory = thread.memory();
-        let (files, whole) = memory.layout.with(self.machine, |layout| {
-            let pieces = layout.areas.pieces(&range);
-            let files: alloc::vec::Vec<_> = pieces
-                .into_iter()
-                .filter_map(|(_, area)| match area.what {
-                    What::File { file, shared: true, .. } => Some(file),
-                    _ => None,
-                })
-                .collect();
-            (files, range.is_empty() || layout.areas.covers(&range))
-        });
-        if flags & SYNC != 0 {
-            for file in files {
+        let whole =
+            memory.layout.with(self.machine, |layout| range.is_empty() || layout.areas.covers(&range));
+        let mut at = range.start;
+        while let Some((_, area)) =
+            memory.layout.with(self.machine, |layout| layout.areas.first(&(at..range.end)))
+        {
+            at = area.end;
+            if let What::File { file, shared: true, .. } = area.what
+                && flags & SYNC != 0
+            {
                 self.write_back(&file.inode)?;
             }
         }
@@ -409,11 +413,14 @@ impl<M: Machine> Linux<'_, M> {
         let start = at & !(PAGE - 1);
         let range = range(start, bytes.saturating_add(at - start))?;
         let memory = thread.memory();
-        let pieces = memory.layout.with(self.machine, |layout| {
-            let whole = range.is_empty() || layout.areas.covers(&range);
-            if whole { Ok(layout.areas.pieces(&range)) } else { Err(Errno::ENOMEM) }
-        })?;
-        for (start, area) in pieces {
+        if !memory.layout.with(self.machine, |layout| range.is_empty() || layout.areas.covers(&range)) {
+            return Err(Errno::ENOMEM);
+        }
+        let mut at = range.start;
+        while let Some((start, area)) =
+            memory.layout.with(self.machine, |layout| layout.areas.first(&(at..range.end)))
+        {
+            at = area.end;
             if area.rights & (rights::READ | rights::WRITE) == 0 {
                 return Err(Errno::ENOMEM);
             }

@@ -67,8 +67,8 @@ pub struct Counter {
     count: AtomicU64,
     /// Each read takes one.
     pub by_one: bool,
-    /// How often it has changed.
-    pub changes: AtomicU64,
+    /// How often it grew, and how often it was taken from.
+    pub changes: [AtomicU64; 2],
 }
 
 impl Counter {
@@ -77,7 +77,7 @@ impl Counter {
 
     /// A new one.
     pub fn new(count: u64, by_one: bool) -> Counter {
-        Counter { count: AtomicU64::new(count), by_one, changes: AtomicU64::new(0) }
+        Counter { count: AtomicU64::new(count), by_one, changes: Default::default() }
     }
 
     /// What it is.
@@ -89,7 +89,7 @@ impl Counter {
     pub fn take(&self) -> Option<u64> {
         let left = |count: u64| (count > 0).then_some(if self.by_one { count - 1 } else { 0 });
         let was = self.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).ok()?;
-        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.changes[1].fetch_add(1, Ordering::SeqCst);
         Some(if self.by_one { 1 } else { was })
     }
 
@@ -97,7 +97,7 @@ impl Counter {
     pub fn add(&self, more: u64) -> bool {
         let sum = |count: u64| count.checked_add(more).filter(|&sum| sum <= Self::MOST);
         let fits = self.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, sum).is_ok();
-        self.changes.fetch_add(u64::from(fits), Ordering::SeqCst);
+        self.changes[0].fetch_add(u64::from(fits), Ordering::SeqCst);
         fits
     }
 }

@@ -49,19 +49,13 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
         return Err(Errno::ENAMETOOLONG);
     }
     let mut at = if path[0] == b'/' { from.root.clone() } else { from.directory.clone() };
-    // The names that are left, the next one last.
-    let mut left: Vec<Vec<u8>> = Vec::new();
-    let push = |left: &mut Vec<Vec<u8>>, path: &[u8]| {
-        left.extend(
-            path.split(|&byte| byte == b'/').rev().filter(|name| !name.is_empty()).map(<[u8]>::to_vec),
-        );
-    };
-    push(&mut left, path);
+    // What is left of the path, and of the links on the way, the next one last: as they are, since they may name very much.
+    let mut left: Vec<(Vec<u8>, usize)> = alloc::vec![(path.to_vec(), 0)];
     let directory_meant = path.ends_with(b"/") || path.ends_with(b"/.");
     let follow = follow || directory_meant;
     let mut links = 0;
     loop {
-        let Some(name) = left.pop() else {
+        let Some(name) = next_name(&mut left) else {
             return Ok(Found {
                 directory: at.clone(),
                 name: Vec::new(),
@@ -91,7 +85,7 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
                 found => found,
             },
         };
-        let last = left.is_empty();
+        let last = left.iter().all(|(path, at)| path[*at..].iter().all(|&byte| byte == b'/'));
         let target = match inode.as_ref().map(|inode| &inode.body) {
             Some(Body::Link(target)) if !last || follow => Some(target.as_slice()),
             Some(Body::Executable) if !last || follow => Some(from.executable),
@@ -108,13 +102,27 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
             if target[0] == b'/' {
                 at = from.root.clone();
             }
-            push(&mut left, target);
+            left.push((target.to_vec(), 0));
             continue;
         }
         if last {
             return Ok(Found { directory: at, name, inode, directory_meant });
         }
         at = inode.ok_or(Errno::ENOENT)?;
+    }
+}
+
+/// Takes the next name from what is left of paths.
+fn next_name(left: &mut Vec<(Vec<u8>, usize)>) -> Option<Vec<u8>> {
+    loop {
+        let (path, at) = left.last_mut()?;
+        let start = *at + path[*at..].iter().take_while(|&&byte| byte == b'/').count();
+        let len = path[start..].iter().take_while(|&&byte| byte != b'/').count();
+        if len > 0 {
+            *at = start + len;
+            return Some(path[start..start + len].to_vec());
+        }
+        left.pop();
     }
 }
 
@@ -133,9 +141,7 @@ pub fn path_of(directory: &Arc<Inode>) -> Vec<u8> {
     let mut names = Vec::new();
     let mut at = directory.clone();
     while let Some(parent) = at.parent() {
-        let all = parent.list().unwrap_or_default();
-        let name = all.into_iter().find(|(_, _, inode)| Arc::ptr_eq(inode, &at)).map(|(_, name, _)| name);
-        names.push(name.unwrap_or_default());
+        names.push(parent.name_of(&at).unwrap_or_default());
         at = parent;
     }
     let mut path = Vec::new();

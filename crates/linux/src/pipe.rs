@@ -20,8 +20,8 @@ pub struct Pipe {
     ends: [AtomicU32; 2],
     /// How often an end of each kind was opened.
     opened: [AtomicU64; 2],
-    /// How often something has changed.
-    pub changes: AtomicU64,
+    /// How often something has changed for whoever has an end of each kind.
+    changes: [AtomicU64; 2],
     left: Arc<Left>,
 }
 
@@ -55,7 +55,8 @@ impl Drop for End {
     fn drop(&mut self) {
         if self.pipe.ends[self.way as usize].fetch_sub(1, Ordering::SeqCst) == 1 {
             // Whoever waits at the other end waits for nothing.
-            self.pipe.changes.fetch_add(1, Ordering::SeqCst);
+            self.pipe.change(Way::Read);
+            self.pipe.change(Way::Write);
             if !self.pipe.is_open(Way::Read) && !self.pipe.is_open(Way::Write) {
                 // Whoever finds it by its name finds it empty.
                 self.pipe.bytes.with(VecDeque::clear);
@@ -78,7 +79,7 @@ impl Pipe {
             bytes: Spin::new(VecDeque::new()),
             ends: Default::default(),
             opened: Default::default(),
-            changes: AtomicU64::new(0),
+            changes: Default::default(),
             left: left.clone(),
         })
     }
@@ -87,8 +88,18 @@ impl Pipe {
     pub fn end(self: &Arc<Pipe>, way: Way) -> End {
         self.ends[way as usize].fetch_add(1, Ordering::SeqCst);
         self.opened[way as usize].fetch_add(1, Ordering::SeqCst);
-        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.change(Way::Read);
+        self.change(Way::Write);
         End { pipe: self.clone(), way }
+    }
+
+    fn change(&self, way: Way) {
+        self.changes[way as usize].fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How often something has changed for whoever has an end of this kind: bytes came, or room, or whoever is at the other end.
+    pub fn changes(&self, way: Way) -> u64 {
+        self.changes[way as usize].load(Ordering::SeqCst)
     }
 
     /// How often an end of this kind was opened.
@@ -110,7 +121,9 @@ impl Pipe {
             into.iter_mut().zip(bytes.drain(..count)).for_each(|(to, byte)| *to = byte);
             count
         });
-        self.changes.fetch_add(u64::from(count > 0), Ordering::SeqCst);
+        if count > 0 {
+            self.change(Way::Write);
+        }
         if count == 0 && written && !into.is_empty() { Done::Wait } else { Done::Bytes(count) }
     }
 
@@ -132,7 +145,9 @@ impl Pipe {
             bytes.extend(&from[..count]);
             Done::Bytes(count)
         });
-        self.changes.fetch_add(u64::from(done != Done::Wait), Ordering::SeqCst);
+        if done != Done::Wait {
+            self.change(Way::Read);
+        }
         Ok(done)
     }
 

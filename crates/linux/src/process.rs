@@ -131,8 +131,10 @@ pub(crate) struct Ringer {
     /// The thread that is meant, if not any.
     pub thread: Option<u32>,
     pub value: u64,
-    /// How often more than once it had expired when it rang.
+    /// How often more than once it had expired when it was heard.
     pub overruns: u64,
+    /// When it rang last.
+    pub rang: u64,
 }
 
 /// A thread.

@@ -17,7 +17,7 @@ impl<M: Machine> Linux<'_, M> {
         let process = &thread.process;
         let cpus = self.machine.possible_cpus();
         let (total, free) = self.machine.memory();
-        let (name, arguments) = process.place.with(|place| (text(&place.name), place.arguments.clone()));
+        let name = process.place.with(|place| text(&place.name));
         let own = || {
             let memory = thread.memory();
             memory.layout.with(self.machine, |layout| {
@@ -28,7 +28,7 @@ impl<M: Machine> Linux<'_, M> {
         let up = self.now() / 1_000_000;
         let made = match made {
             Made::Maps => self.maps(thread),
-            Made::CommandLine => return arguments,
+            Made::CommandLine => return process.place.with(|place| place.arguments.clone()),
             Made::Status => {
                 let threads = process.threads.with(|threads| threads.len());
                 let kib = own() * 4;

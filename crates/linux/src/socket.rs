@@ -47,11 +47,11 @@ struct Content {
 }
 
 /// What has been sent to a socket.
-#[derive(Default)]
 pub struct Inbox {
     content: Spin<Content>,
-    /// How often something has changed here.
-    pub changes: AtomicU64,
+    /// How often something has come here, and how often room has.
+    changes: [AtomicU64; 2],
+    left: Arc<Left>,
 }
 
 /// What came of a look into an inbox.
@@ -78,8 +78,17 @@ pub enum Sent {
 }
 
 impl Inbox {
-    fn change(&self) {
-        self.changes.fetch_add(1, Ordering::SeqCst);
+    /// An empty one.
+    pub fn new(left: &Arc<Left>) -> Arc<Inbox> {
+        Arc::new(Inbox { content: Spin::default(), changes: Default::default(), left: left.clone() })
+    }
+
+    fn comes(&self) {
+        self.changes[0].fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn goes(&self) {
+        self.changes[1].fetch_add(1, Ordering::SeqCst);
     }
 
     /// Takes up to `most` bytes: of a stream from as many packets as it takes, but for those with files; of others from one. `None`: there is
@@ -96,6 +105,9 @@ impl Inbox {
                 received.bytes.extend(packet.bytes.iter().take(most));
                 received.from = packet.from.clone();
                 received.files.clone_from(&packet.files);
+                if !packet.files.is_empty() {
+                    self.left.flights.take();
+                }
                 return true;
             }
             let mut first = true;
@@ -108,6 +120,9 @@ impl Inbox {
                     received.whole = packet.bytes.len();
                     received.from = packet.from.clone();
                     received.files = core::mem::take(&mut packet.files);
+                    if !received.files.is_empty() {
+                        self.left.flights.take();
+                    }
                 }
                 received.bytes.extend(packet.bytes.drain(..take));
                 content.bytes -= take;
@@ -125,7 +140,7 @@ impl Inbox {
             true
         });
         if found && !peek {
-            self.change();
+            self.goes();
         }
         found.then_some(received)
     }
@@ -163,7 +178,7 @@ impl Inbox {
             Sent::Bytes(fits)
         });
         if let Sent::Bytes(_) = sent {
-            self.change();
+            self.comes();
         }
         sent
     }
@@ -192,7 +207,7 @@ impl Inbox {
     /// Nobody sends any more.
     pub fn end(&self) {
         self.content.with(|content| content.ended = true);
-        self.change();
+        self.comes();
     }
 
     /// Nobody receives any more; what was there is gone, but for files that were on their way.
@@ -203,7 +218,8 @@ impl Inbox {
             content.bytes = 0;
             core::mem::take(&mut content.packets)
         });
-        self.change();
+        self.comes();
+        self.goes();
         gone.into_iter().flat_map(|packet| packet.files).collect()
     }
 }
@@ -288,7 +304,7 @@ impl Socket {
             family,
             kind,
             process,
-            inbox: Arc::default(),
+            inbox: Inbox::new(left),
             state: Spin::new(state),
             changes: AtomicU64::new(0),
             names: names.clone(),
@@ -320,14 +336,38 @@ impl Socket {
         let (mine, theirs) = (self.as_peer(self.process), other.as_peer(other.process));
         self.state.with(|state| state.peer = Some(theirs));
         other.state.with(|state| state.peer = Some(mine));
-        self.inbox.change();
-        other.inbox.change();
+        [&self.inbox, &other.inbox].iter().for_each(|inbox| {
+            inbox.comes();
+            inbox.goes();
+        });
     }
 
-    /// How often anything has changed that a wait may be for.
-    pub fn changes(&self) -> u64 {
-        let peer = self.peer().map_or(0, |peer| peer.inbox.changes.load(Ordering::SeqCst));
-        peer + self.inbox.changes.load(Ordering::SeqCst) + self.changes.load(Ordering::SeqCst)
+    /// Goes through the open files that lie in its inbox, and in those of sockets that wait to be accepted here.
+    pub fn each_file(&self, each: &mut dyn FnMut(&Arc<Open>)) {
+        let mut inbox = |inbox: &Inbox| {
+            inbox
+                .content
+                .with(|content| content.packets.iter().flat_map(|packet| &packet.files).for_each(&mut *each));
+        };
+        inbox(&self.inbox);
+        self.state.with(|state| {
+            state.waiting.iter().flat_map(|(all, _)| all).for_each(|socket| inbox(&socket.inbox));
+        });
+    }
+
+    /// Nobody will receive anything here any more. What lies there goes, and so do sockets that wait to be accepted.
+    #[must_use = "files that lie in each other are closed one after the other"]
+    pub fn empty(&self) -> Vec<Arc<Open>> {
+        let waiting = self.state.with(|state| state.waiting.take());
+        drop(waiting);
+        self.inbox.close()
+    }
+
+    /// How often anything has come, and how often room has where it sends to.
+    pub fn changes(&self) -> [u64; 2] {
+        let own = self.changes.load(Ordering::SeqCst);
+        let room = self.peer().map_or(0, |peer| peer.inbox.changes[1].load(Ordering::SeqCst));
+        [own + self.inbox.changes[0].load(Ordering::SeqCst), own + room]
     }
 }
 
@@ -350,6 +390,8 @@ impl Drop for Socket {
             }
             self.left.add(Leaving::Key(key_of(&*peer.inbox)));
         }
+        // Who waits to be taken in.
+        self.left.add(Leaving::Key(key_of(&self.changes)));
         drop(waiting);
     }
 }

@@ -19,6 +19,11 @@ fn expired((at, every): (u64, u64), now: u64) -> u64 {
     }
 }
 
+/// When it expires after so many times more. A program may ask for any time: one that no clock reaches is never.
+fn after((at, every): (u64, u64), count: u64) -> u64 {
+    at.saturating_add(count.saturating_mul(every))
+}
+
 impl Timer {
     /// Sets it; gives how long it had to go, and its repetition.
     pub fn set(&self, at: u64, every: u64, now: u64) -> (u64, u64) {
@@ -39,7 +44,7 @@ impl Timer {
         self.state.with(|state| {
             let count = expired(*state, now);
             if count > 0 {
-                state.0 = if state.1 == 0 { 0 } else { state.0 + count * state.1 };
+                state.0 = if state.1 == 0 { 0 } else { after(*state, count) };
             }
             count
         })
@@ -56,7 +61,7 @@ impl Timer {
         match expired((at, every), now) {
             0 => (at != 0).then_some(at),
             _ if every == 0 => None,
-            count => Some(at + count * every),
+            count => Some(after((at, every), count)),
         }
     }
 
@@ -87,5 +92,20 @@ mod tests {
         assert_eq!((timer.take(135), timer.take(135), timer.next(135)), (4, 0, Some(140)));
         assert_eq!(timer.set(200, 0, 135), (5, 10));
         assert_eq!((timer.next(200), timer.take(500), timer.take(500)), (None, 1, 0));
+    }
+
+    #[test]
+    fn what_repeats_after_longer_than_any_clock_goes_expires_once() {
+        let timer = Timer::default();
+        for every in [u64::MAX, u64::MAX - 100, 1 << 63] {
+            timer.set(100, every, 0);
+            assert!(timer.next(150).is_some_and(|next| next > 150));
+            assert_eq!(
+                (timer.take(150), timer.take(1 << 40), timer.is_due(1 << 62)),
+                (1, 0, false),
+                "{every:#x}"
+            );
+            assert!(timer.next(1 << 40).is_some_and(|next| next > 1 << 62));
+        }
     }
 }

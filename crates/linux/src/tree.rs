@@ -9,6 +9,7 @@ use quietmm::platform::WaitKey;
 use quietmm::{FileId, SpaceId};
 
 use crate::errno::Errno;
+use crate::flights::Flights;
 use crate::open::Open;
 use crate::pipe::Pipe;
 use crate::sync::{Mutex, Spin};
@@ -52,6 +53,8 @@ pub struct Left {
     any: AtomicBool,
     list: Spin<Vec<Leaving>>,
     opened: Spin<Vec<Arc<Open>>>,
+    /// Sockets on their way.
+    pub(crate) flights: Flights,
 }
 
 /// One of these.
@@ -178,6 +181,14 @@ pub struct Entries {
     /// The place of the next name: places go up, so that whoever reads names and takes them away meanwhile misses none.
     next: u64,
     parent: Weak<Inode>,
+    /// It has no name any more, and gets none inside.
+    gone: bool,
+}
+
+impl Entries {
+    fn empty() -> Spin<Entries> {
+        Spin::new(Entries { names: BTreeMap::new(), next: FIRST_PLACE, parent: Weak::new(), gone: false })
+    }
 }
 
 /// Something in a directory, with its place and its name.
@@ -221,14 +232,12 @@ impl Inode {
 
     /// An empty directory.
     pub fn directory(number: u64, rights: u32, modified: u64) -> Arc<Inode> {
-        let entries = Entries { names: BTreeMap::new(), next: FIRST_PLACE, parent: Weak::new() };
-        Inode::new(number, mode::DIRECTORY | rights & 0o7777, modified, Body::Directory(Spin::new(entries)))
+        Inode::new(number, mode::DIRECTORY | rights & 0o7777, modified, Body::Directory(Entries::empty()))
     }
 
     /// The directory of what whoever looks has open.
     pub fn open_files(number: u64) -> Arc<Inode> {
-        let entries = Entries { names: BTreeMap::new(), next: FIRST_PLACE, parent: Weak::new() };
-        Inode::new(number, mode::DIRECTORY | 0o500, 0, Body::OpenFiles(Spin::new(entries)))
+        Inode::new(number, mode::DIRECTORY | 0o500, 0, Body::OpenFiles(Entries::empty()))
     }
 
     /// The link to what whoever looks has open under a number.
@@ -268,28 +277,51 @@ impl Inode {
         self.entries().ok().and_then(|entries| entries.with(|entries| entries.parent.upgrade()))
     }
 
-    /// The names in a directory, with what they name, in the order in which they came.
+    /// Whether a directory has no name any more.
+    pub fn is_gone(&self) -> bool {
+        self.entries().is_ok_and(|entries| entries.with(|entries| entries.gone))
+    }
+
+    /// The next names in a directory behind a place, up to so many, with what they name, in the order in which they came.
     ///
     /// # Errors
     /// `ENOTDIR`.
-    pub fn list(&self) -> Result<Vec<Named>, Errno> {
-        let list = |entries: &mut Entries| -> Vec<Named> {
-            entries.names.iter().map(|(name, (place, inode))| (*place, name.clone(), inode.clone())).collect()
-        };
-        let mut all = self.entries()?.with(list);
-        all.sort_unstable_by_key(|&(place, ..)| place);
-        Ok(all)
+    pub fn behind(&self, place: u64, most: usize) -> Result<Vec<Named>, Errno> {
+        self.entries()?.with(|entries| {
+            // No more than are wanted are kept at a time: there may be very many.
+            let mut next = BTreeMap::new();
+            for (name, (at, inode)) in entries.names.iter().filter(|(_, (at, _))| *at > place) {
+                if next.len() < most || next.last_key_value().is_some_and(|(last, _)| at < last) {
+                    next.insert(*at, (name, inode));
+                }
+                if next.len() > most {
+                    next.pop_last();
+                }
+            }
+            Ok(next.into_iter().map(|(at, (name, inode))| (at, name.clone(), inode.clone())).collect())
+        })
+    }
+
+    /// The name that an inode has in a directory.
+    pub fn name_of(&self, inode: &Arc<Inode>) -> Option<Vec<u8>> {
+        self.entries().ok()?.with(|entries| {
+            let mut all = entries.names.iter();
+            all.find(|(_, (_, other))| Arc::ptr_eq(other, inode)).map(|(name, _)| name.clone())
+        })
     }
 
     /// Gives a name to an inode.
     ///
     /// # Errors
-    /// `EEXIST`, `ENOTDIR`; `EPERM`: its names are made up.
+    /// `EEXIST`, `ENOTDIR`; `ENOENT`: the directory is gone; `EPERM`: its names are made up.
     pub fn put(self: &Arc<Inode>, name: &[u8], inode: Arc<Inode>) -> Result<(), Errno> {
         if matches!(self.body, Body::OpenFiles(_)) {
             return Err(Errno::EPERM);
         }
         self.entries()?.with(|entries| {
+            if entries.gone {
+                return Err(Errno::ENOENT);
+            }
             if entries.names.contains_key(name) {
                 return Err(Errno::EEXIST);
             }
@@ -304,33 +336,41 @@ impl Inode {
         Ok(())
     }
 
-    /// Takes a name away; gives what had it.
+    /// Takes a name away; gives what had it. Of directories one at a time, as [`rename`](Self::rename) has it.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`; `EISDIR` and `ENOTDIR` if it is not of the kind that is meant; `ENOTEMPTY`.
     pub fn take(&self, name: &[u8], directory: bool) -> Result<Arc<Inode>, Errno> {
-        let inode = self.get(name)?.ok_or(Errno::ENOENT)?;
-        inode.may_go(directory)?;
-        self.entries()?.with(|entries| entries.names.remove(name));
+        let inode = self.entries()?.with(|entries| {
+            let (_, inode) = entries.names.get(name).ok_or(Errno::ENOENT)?;
+            let inode = inode.clone();
+            inode.go(directory)?;
+            entries.names.remove(name);
+            Ok::<_, Errno>(inode)
+        })?;
         inode.links.fetch_sub(1, Ordering::Relaxed);
         Ok(inode)
     }
 
-    /// Whether a name of it may be taken away by who means a directory, or none.
-    fn may_go(&self, directory: bool) -> Result<(), Errno> {
+    /// A name of it is about to be taken away by who means a directory, or none. A directory must be empty, and stays so.
+    fn go(&self, directory: bool) -> Result<(), Errno> {
         match &self.body {
             Body::Directory(_) if !directory => Err(Errno::EISDIR),
-            Body::Directory(below) if below.with(|below| !below.names.is_empty()) => Err(Errno::ENOTEMPTY),
-            Body::Directory(_) => Ok(()),
+            Body::Directory(below) => below.with(|below| {
+                below.gone = below.names.is_empty();
+                if below.gone { Ok(()) } else { Err(Errno::ENOTEMPTY) }
+            }),
             _ if directory => Err(Errno::ENOTDIR),
             _ => Ok(()),
         }
     }
 
-    /// Moves a name, in place of what may have the new one: whoever looks for that meanwhile finds the one or the other.
+    /// Moves a name, in place of what may have the new one: whoever looks for that meanwhile finds the one or the other. The caller
+    /// sees to it that directories are moved and taken away one at a time: two at once could be put into each other, and be a
+    /// circle that hangs nowhere.
     ///
     /// # Errors
-    /// As of [`take`](Self::take); `EINVAL`: a directory into itself.
+    /// As of [`take`](Self::take) and [`put`](Self::put); `EINVAL`: a directory into itself.
     pub fn rename(self: &Arc<Inode>, name: &[u8], to: &Arc<Inode>, new: &[u8]) -> Result<Arc<Inode>, Errno> {
         let inode = self.get(name)?.ok_or(Errno::ENOENT)?;
         if matches!(to.body, Body::OpenFiles(_)) {
@@ -343,23 +383,94 @@ impl Inode {
             }
             above = directory.parent();
         }
-        if let Some(old) = to.get(new)? {
-            if Arc::ptr_eq(&old, &inode) {
-                return Ok(inode);
-            }
-            old.may_go(inode.is_directory())?;
-        }
         let old = to.entries()?.with(|entries| {
+            if entries.gone {
+                return Err(Errno::ENOENT);
+            }
+            match entries.names.get(new) {
+                // Two names of one file both stay.
+                Some((_, old)) if Arc::ptr_eq(old, &inode) => return Ok(None),
+                Some((_, old)) => old.go(inode.is_directory())?,
+                None => {}
+            }
             entries.next += 1;
-            entries.names.insert(new.to_vec(), (entries.next - 1, inode.clone()))
-        });
+            Ok(Some(entries.names.insert(new.to_vec(), (entries.next - 1, inode.clone()))))
+        })?;
+        let Some(old) = old else { return Ok(inode) };
         if let Some((_, old)) = old {
             old.links.fetch_sub(1, Ordering::Relaxed);
         }
         if let Body::Directory(below) = &inode.body {
             below.with(|below| below.parent = Arc::downgrade(to));
         }
-        self.entries()?.with(|entries| entries.names.remove(name));
+        self.entries()?.with(|entries| {
+            // Somebody may have taken the old name, and given it to another.
+            if entries.names.get(name).is_some_and(|(_, now)| Arc::ptr_eq(now, &inode)) {
+                entries.names.remove(name);
+            }
+        });
         Ok(inode)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory() -> Arc<Inode> {
+        Inode::directory(7, 0o755, 0)
+    }
+
+    #[test]
+    fn names_come_in_pieces_in_the_order_in_which_they_were_given() {
+        let root = directory();
+        let name = |i: u64| alloc::format!("{}", i * 7919 % 1000).into_bytes();
+        (0..100).for_each(|i| root.put(&name(i), directory()).unwrap());
+        let (mut place, mut seen) = (0, Vec::new());
+        loop {
+            let some = root.behind(place, 7).unwrap();
+            assert!(some.len() <= 7);
+            let Some((last, ..)) = some.last() else { break };
+            place = *last;
+            // Whatever goes away meanwhile, no other is missed.
+            root.take(&some[0].1, true).unwrap();
+            seen.extend(some.into_iter().map(|(_, name, _)| name));
+        }
+        assert_eq!(seen, (0..100).map(name).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_directory_that_was_taken_away_gets_no_names() {
+        let (root, other) = (directory(), directory());
+        root.put(b"a", other.clone()).unwrap();
+        other.put(b"x", directory()).unwrap();
+        assert_eq!(root.take(b"a", true).err(), Some(Errno::ENOTEMPTY));
+        other.take(b"x", true).unwrap();
+        root.take(b"a", true).unwrap();
+        assert!(other.is_gone() && !root.is_gone());
+        assert_eq!(other.put(b"x", directory()), Err(Errno::ENOENT));
+        root.put(b"b", directory()).unwrap();
+        assert_eq!(root.rename(b"b", &other, b"b").err(), Some(Errno::ENOENT));
+        // One that was replaced is gone too.
+        let replaced = directory();
+        root.put(b"c", replaced.clone()).unwrap();
+        root.rename(b"b", &root, b"c").map(drop).unwrap();
+        assert_eq!(replaced.put(b"x", directory()), Err(Errno::ENOENT));
+        assert!(root.get(b"b").unwrap().is_none());
+    }
+
+    /// Names are given and taken while the directory is taken away: what is in it then would be nowhere.
+    #[test]
+    fn nothing_is_put_into_a_directory_while_it_goes() {
+        for _ in 0..2000 {
+            let (root, inner) = (directory(), directory());
+            root.put(b"a", inner.clone()).unwrap();
+            let (went, put) = std::thread::scope(|scope| {
+                let went = scope.spawn(|| root.take(b"a", true).is_ok());
+                let put = inner.put(b"x", directory()).is_ok();
+                (went.join().unwrap(), put)
+            });
+            assert!(went != put, "one of them is refused");
+        }
     }
 }

@@ -1,5 +1,8 @@
 //! The heap of tasks and reports: blocks whose sizes are powers of two, each aligned to its size. A block that is too large is halved,
 //! and halves that are both free become one again.
+//!
+//! A part of it is kept back for when the rest has no such block, however much is free there: what programs have the kernel keep may lie
+//! between all that they let go of, and what a call needs while it runs is still to be had.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr;
@@ -36,9 +39,12 @@ unsafe impl Send for Blocks {}
 #[derive(Default)]
 pub struct Heap;
 
-static BLOCKS: Lock<Blocks> =
-    Lock::new(Blocks { lists: [0; CLASSES], tags: ptr::null_mut(), start: 0, end: 0, left: 0 });
+const NONE: Blocks = Blocks { lists: [0; CLASSES], tags: ptr::null_mut(), start: 0, end: 0, left: 0 };
+static BLOCKS: Lock<Blocks> = Lock::new(NONE);
+static RESERVE: Lock<Blocks> = Lock::new(NONE);
 static SIZE: AtomicUsize = AtomicUsize::new(0);
+/// Where what is kept back begins: behind all else.
+static BACK: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 impl Blocks {
     fn links(&mut self, block: usize) -> *mut Links {
@@ -89,6 +95,21 @@ impl Blocks {
         Some(block)
     }
 
+    /// The first part is for what is kept about the rest.
+    fn give(&mut self, start: usize, bytes: usize) {
+        let tags = (bytes >> SMALLEST).next_multiple_of(1 << 12);
+        self.tags = ptr::with_exposed_provenance_mut(start);
+        // SAFETY: the caller's, and nobody uses it yet.
+        unsafe { self.tags.write_bytes(0, tags) };
+        (self.start, self.end) = (start + tags, start + bytes);
+        let mut at = self.start;
+        while at + (1 << SMALLEST) <= self.end {
+            let class = at.trailing_zeros().min((self.end - at).ilog2()).min(LARGEST);
+            self.push(at, class);
+            at += 1 << class;
+        }
+    }
+
     fn put(&mut self, mut block: usize, mut class: u32) {
         while class < LARGEST {
             let other = block ^ 1 << class;
@@ -107,20 +128,13 @@ impl Blocks {
     }
 }
 
-/// Hands over a run of memory, once. Its first part is for what is kept about the rest.
+/// Hands over a run of memory, once: a sixteenth is kept back.
 pub fn give(start: usize, bytes: usize) {
-    let tags = (bytes >> SMALLEST).next_multiple_of(1 << 12);
+    let reserve = bytes / 16;
+    RESERVE.with(|blocks| blocks.give(start + bytes - reserve, reserve));
+    BACK.store(start + bytes - reserve, Ordering::Relaxed);
     BLOCKS.with(|blocks| {
-        blocks.tags = ptr::with_exposed_provenance_mut(start);
-        // SAFETY: the caller's, and nobody uses it yet.
-        unsafe { blocks.tags.write_bytes(0, tags) };
-        (blocks.start, blocks.end) = (start + tags, start + bytes);
-        let mut at = blocks.start;
-        while at + (1 << SMALLEST) <= blocks.end {
-            let class = at.trailing_zeros().min((blocks.end - at).ilog2()).min(LARGEST);
-            blocks.push(at, class);
-            at += 1 << class;
-        }
+        blocks.give(start, bytes - reserve);
         SIZE.store(blocks.left, Ordering::Relaxed);
     });
 }
@@ -128,6 +142,12 @@ pub fn give(start: usize, bytes: usize) {
 /// Bytes that are free.
 pub fn left() -> usize {
     BLOCKS.with(|blocks| blocks.left)
+}
+
+/// Whether so many can be had in one piece.
+pub fn has_piece(bytes: usize) -> bool {
+    let class = bytes.next_power_of_two().trailing_zeros();
+    BLOCKS.with(|blocks| (class..=LARGEST).any(|class| blocks.lists[class as usize] != 0))
 }
 
 /// Bytes that there are.
@@ -150,11 +170,14 @@ fn class(layout: Layout) -> u32 {
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let class = class(layout);
-        let block = if class > LARGEST { None } else { BLOCKS.with(|blocks| blocks.get(class)) };
+        let get = |from: &Lock<Blocks>| from.with(|blocks| blocks.get(class));
+        let block = if class > LARGEST { None } else { get(&BLOCKS).or_else(|| get(&RESERVE)) };
         block.map_or(ptr::null_mut(), ptr::with_exposed_provenance_mut)
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        BLOCKS.with(|blocks| blocks.put(block.expose_provenance(), class(layout)));
+        let block = block.expose_provenance();
+        let from = if block >= BACK.load(Ordering::Relaxed) { &RESERVE } else { &BLOCKS };
+        from.with(|blocks| blocks.put(block, class(layout)));
     }
 }

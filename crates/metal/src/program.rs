@@ -393,8 +393,14 @@ impl Machine for Here {
         (crate::run::frames() * 4, free * 4)
     }
     fn has_room(&self, bytes: u64) -> bool {
-        // The last quarter is for what calls need while they run, and for where pages lie that were written out.
-        heap::left() as u64 >= (heap::size() / 4) as u64 + bytes
+        // What a call needs at once, while it runs.
+        const PIECE: u64 = 128 << 10;
+        // The last quarter is for that, and for where pages lie that were written out.
+        heap::left() as u64 >= ((heap::size() / 4) as u64).saturating_add(bytes)
+            && heap::has_piece(PIECE as usize)
+    }
+    fn has_piece(&self, bytes: u64) -> bool {
+        self.has_room(bytes) && heap::has_piece(bytes as usize)
     }
     fn note(&self, text: core::fmt::Arguments<'_>) {
         line!("{{\"note\":\"{}\"}}", Flat(text));

@@ -1,8 +1,11 @@
-// Takes as much of the kernel's own memory as it is given: of each kind until it is refused. Then it lets go, and all works again.
+// Takes as much of the kernel's own memory as it is given: of each kind until it is refused. Then it lets go, and all works again. When most
+// of it is taken it asks for what needs much at once.
 
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -93,6 +97,115 @@ static int processes(void) {
     return error;
 }
 
+// Fills a directory until it is refused, and is there then; says how many names.
+static int fill(const char *path, int len) {
+    char name[300];
+    int made = 0;
+    mkdir(path, 0700);
+    if (chdir(path)) return 0;
+    for (; made < 10000000; made++) {
+        snprintf(name, sizeof name, "%0*d", len, made);
+        if (mkdir(name, 0700)) break;
+    }
+    return made;
+}
+
+// Takes names away, but for each so many.
+static void unfill(int made, int len, int but) {
+    char name[300];
+    for (int i = 0; i < made; i++) {
+        snprintf(name, sizeof name, "%0*d", len, i);
+        if (i % but) rmdir(name);
+    }
+}
+
+// All names of a directory that has as many as can be.
+static int lists(void) {
+    mkdir("/tmp/lists", 0700);
+    DIR *all = opendir("/tmp/lists");
+    int made = fill("/tmp/lists", 200), seen = 0;
+    while (readdir(all)) seen++;
+    unfill(made, 200, 1 << 30);
+    return made < 1000 || seen != made + 2 ? 98 : 0;
+}
+
+// Very many short words.
+static int words(void) {
+    static char *all[200001];
+    for (int i = 0; i < 200000; i++) all[i] = "x";
+    int made = fill("/tmp/words", 20);
+    unfill(300, 20, 1 << 30);
+    execve("/bin/cat", all, all);
+    int error = errno;
+    unfill(made, 20, 1 << 30);
+    return error;
+}
+
+// Very many areas go at once.
+static int goes(void) {
+    long count = 60000;
+    char *all = mmap(NULL, count * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    for (long i = 0; i < count && !mprotect(all + i * PAGE, PAGE, PROT_NONE); i += 2) continue;
+    int made = fill("/tmp/goes", 20), failed = madvise(all, count * PAGE, MADV_DONTNEED) || munmap(all, count * PAGE);
+    unfill(made, 20, 1 << 30);
+    return failed;
+}
+
+// Names that stay lie between all that is free, and pipes take what is whole.
+static int pieces(void) {
+    static char piece[65536];
+    int self = open("/proc/self/exe", O_RDONLY), ends[2], made = fill("/tmp/pieces", 40), error;
+    unfill(made, 40, 100);
+    while (pipe(ends) == 0 && write(ends[1], piece, sizeof piece) == sizeof piece) continue;
+    error = errno;
+    if (read(self, piece, sizeof piece) <= 0) error = 97;
+    if (chdir("/tmp/pieces") == 0) unfill(made + 1, 40, 1 << 30), rmdir("0000000000000000000000000000000000000000");
+    for (int i = 100; i < made; i += 100) {
+        char name[64];
+        snprintf(name, sizeof name, "%040d", i);
+        rmdir(name);
+    }
+    return error;
+}
+
+static void *sleeps(void *_) {
+    for (;;) pause();
+    return NULL;
+}
+
+// As many signals as can wait, for each thread.
+static int signals(void) {
+    sigset_t set;
+    pthread_t thread;
+    int threads = 0, sent = 0, made;
+    sigfillset(&set);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    while (threads < 60 && pthread_create(&thread, NULL, sleeps, NULL) == 0) threads++;
+    made = fill("/tmp/signals", 20);
+    for (int tid = getpid(); tid < getpid() + threads; tid++)
+        for (int i = 0; i < 2000 && syscall(SYS_tgkill, getpid(), tid, 40) == 0; i++) sent++;
+    unfill(made, 20, 1 << 30);
+    return threads < 10 || sent < 1000 ? 96 : 0;
+}
+
+// Sockets that lie in themselves, which nobody has any more.
+static int circles(void) {
+    static char bytes[4000];
+    for (int i = 0; i < 3000; i++) {
+        int pair[2];
+        char control[CMSG_SPACE(sizeof(int))] = {0};
+        struct iovec part = {bytes, sizeof bytes};
+        struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) return errno;
+        *CMSG_FIRSTHDR(&message) = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+        memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &pair[1], sizeof(int));
+        if (sendmsg(pair[0], &message, 0) != sizeof bytes) return errno;
+        close(pair[0]);
+        close(pair[1]);
+    }
+    return 0;
+}
+
 int main(void) {
     for (int turn = 0; turn < 2; turn++) {
         int got[5] = {0};
@@ -107,6 +220,15 @@ int main(void) {
             got[kind] = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
         }
         printf("names %d, pipes %d, sockets %d, areas %d, processes %d\n", got[0], got[1], got[2], got[3], got[4]);
+        fflush(stdout);
+    }
+    const struct { const char *name; int (*run)(void); } all[] = {{"lists", lists}, {"words", words}, {"goes", goes}, {"pieces", pieces}, {"signals", signals}, {"circles", circles}};
+    for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
+        pid_t pid = fork();
+        if (pid == 0) _exit(all[i].run());
+        int status;
+        if (pid < 0 || waitpid(pid, &status, 0) < 0) return 1;
+        printf("%s %d%s", all[i].name, WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status), i == 5 ? "\n" : ", ");
         fflush(stdout);
     }
     return system("echo works | cat");

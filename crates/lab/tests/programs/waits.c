@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -508,8 +509,224 @@ static int nested(void) {
     return many > 100 ? 0 : 98;
 }
 
+// Timers that expire with each nanosecond, or after longer than any clock goes: others run all the same.
+static int storms(void) {
+    struct itimerspec each = {{0, 1}, {0, 1}}, never = {{INT64_MAX, 999999999}, {0, 1}};
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN + 3};
+    struct timespec second = {1, 0}, nap = {0, 30000000};
+    timer_t timer, rare;
+    sigset_t set;
+    siginfo_t info;
+    sigemptyset(&set);
+    sigaddset(&set, SIGRTMIN + 3);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 && timer_create(CLOCK_MONOTONIC, &event, &rare) == 0);
+    CHECK(timer_settime(timer, 0, &each, NULL) == 0 && timer_settime(rare, 0, &never, NULL) == 0);
+    nanosleep(&nap, NULL);
+    // What it would have said more often, it says once, and how often.
+    CHECK(sigtimedwait(&set, &info, &second) == SIGRTMIN + 3 && info.si_overrun >= 10 && timer_delete(timer) == 0 && timer_delete(rare) == 0);
+    // A wait for something else than that it expires.
+    int file = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK), all = epoll_create1(0);
+    struct epoll_event watched = {.events = EPOLLIN | EPOLLONESHOT}, got;
+    struct pollfd other = {file, POLLOUT, 0};
+    CHECK(timerfd_settime(file, 0, &each, NULL) == 0 && poll(&other, 1, 30) == 0);
+    CHECK(epoll_ctl(all, EPOLL_CTL_ADD, file, &watched) == 0 && epoll_wait(all, &got, 1, -1) == 1 && epoll_wait(all, &got, 1, 30) == 0);
+    CHECK(timerfd_settime(file, 0, &never, NULL) == 0);
+    nanosleep(&nap, NULL);
+    uint64_t count;
+    CHECK(read(file, &count, 8) == 8 && count == 1 && read(file, &count, 8) == -1 && errno == EAGAIN);
+    return 0;
+}
+
+// Who reads hears of what comes, and not of what it has left itself.
+static int edges(void) {
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET}, got;
+    int all = epoll_create1(0), ends[2], pair[2], count = eventfd(0, EFD_SEMAPHORE);
+    char buffer[8];
+    CHECK(pipe(ends) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    int reads[] = {ends[0], pair[0], count}, writes[] = {ends[1], pair[1], count};
+    for (int i = 0; i < 3; i++) {
+        uint64_t two = 2;
+        CHECK(epoll_ctl(all, EPOLL_CTL_ADD, reads[i], &event) == 0 && write(writes[i], &two, 8) == 8);
+        CHECK(epoll_wait(all, &got, 1, 0) == 1 && read(reads[i], buffer, i < 2 ? 4 : 8) > 0 && epoll_wait(all, &got, 1, 0) == 0);
+        CHECK(write(writes[i], &two, 8) == 8 && epoll_wait(all, &got, 1, 0) == 1 && epoll_wait(all, &got, 1, 0) == 0);
+        CHECK(epoll_ctl(all, EPOLL_CTL_DEL, reads[i], NULL) == 0);
+    }
+    // Sets that watch all the same sets: there are more ways down than there is time.
+    int floors[5][12];
+    for (int i = 0; i < 60; i++) floors[i / 12][i % 12] = epoll_create1(0);
+    event.events = EPOLLIN;
+    for (int i = 0; i < 48; i++)
+        for (int n = 0; n < 12; n++) epoll_ctl(floors[i / 12][i % 12], EPOLL_CTL_ADD, floors[i / 12 + 1][n], &event);
+    for (int i = 0; i < 12; i++) CHECK(epoll_wait(floors[0][i], &got, 1, 0) == 0);
+    return 0;
+}
+
+static void *moves(void *way) {
+    for (int i = 0; i < 3000; i++) way ? rename("/tmp/waits-a", "/tmp/waits-b/x") : rename("/tmp/waits-b", "/tmp/waits-a/y");
+    return NULL;
+}
+
+static void *steals(void *way) {
+    for (int i = 0; i < 3000; i++) way ? rmdir("/tmp/waits-c") : mkdir("/tmp/waits-c/d", 0700), mkdir("/tmp/waits-c", 0700), rmdir("/tmp/waits-c/d");
+    return NULL;
+}
+
+// Two directories are moved into each other, and one is taken away while it gets another.
+static int moving(void) {
+    pthread_t threads[2];
+    char path[256];
+    for (int turn = 0; turn < 20; turn++) {
+        CHECK(mkdir("/tmp/waits-a", 0700) == 0 && mkdir("/tmp/waits-b", 0700) == 0);
+        int a = open("/tmp/waits-a", O_RDONLY), b = open("/tmp/waits-b", O_RDONLY);
+        for (long i = 0; i < 2; i++) pthread_create(&threads[i], NULL, moves, (void *)i);
+        for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+        // One hangs in the other, and that where it was.
+        CHECK(fchdir(a) == 0 && getcwd(path, sizeof path) && fchdir(b) == 0 && getcwd(path, sizeof path));
+        CHECK((rmdir("/tmp/waits-b/x") == 0) + (rmdir("/tmp/waits-a/y") == 0) == 1 && (rmdir("/tmp/waits-a") == 0) + (rmdir("/tmp/waits-b") == 0) == 1);
+        CHECK(chdir("/tmp") == 0 && close(a) == 0 && close(b) == 0);
+    }
+    for (long i = 0; i < 2; i++) pthread_create(&threads[i], NULL, steals, (void *)i);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    rmdir("/tmp/waits-c/d");
+    mkdir("/tmp/waits-c", 0700);
+    CHECK(chdir("/tmp/waits-c") == 0 && rmdir("/tmp/waits-c") == 0 && getcwd(path, sizeof path) == NULL && errno == ENOENT && mkdir("x", 0700) == -1 && errno == ENOENT);
+    return 0;
+}
+
+static void nothing(int signal) {}
+
+static int *word;
+static void *owns(void *_) {
+    CHECK(syscall(SYS_futex, word, FUTEX_LOCK_PI, 0, NULL) == 0);
+    for (int i = 0; i < 5000 && !(*word & FUTEX_WAITERS); i++) usleep(1000);
+    return NULL;
+}
+
+static void *collects(void *into) {
+    int *got = into, status;
+    pid_t pid = waitpid(-1, &status, 0);
+    if (pid > 0) __atomic_fetch_add(got, 1, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+// Whoever waits hears that what it waits for is gone, and can be killed.
+static int wakes(void) {
+    int status, ends[2], gate[2];
+    char byte;
+    CHECK(pipe(ends) == 0);
+    // One whose memory is lent to its child, with a signal before the last one.
+    pid_t lender = fork();
+    if (lender == 0) {
+        signal(SIGUSR1, nothing);
+        if (vfork() == 0) {
+            close(ends[0]);
+            syscall(SYS_write, ends[1], "x", 1);
+            for (;;) syscall(SYS_pause);
+        }
+        _exit(0);
+    }
+    CHECK(read(ends[0], &byte, 1) == 1 && kill(lender, SIGUSR1) == 0);
+    usleep(20000);
+    CHECK(kill(lender, SIGKILL) == 0 && waitpid(lender, &status, 0) == lender && WIFSIGNALED(status));
+    // A lock whose owner is gone.
+    pthread_t threads[2];
+    word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pthread_create(&threads[0], NULL, owns, NULL);
+    while (!*(volatile int *)word) usleep(1000);
+    CHECK(syscall(SYS_futex, word, FUTEX_LOCK_PI, 0, NULL) == 0 && *word & FUTEX_OWNER_DIED && (*word & FUTEX_TID_MASK) == getpid());
+    pthread_join(threads[0], NULL);
+    // Of two threads that wait for a child one gets it.
+    for (int i = 0; i < 30; i++) {
+        int got = 0;
+        if (fork() == 0) _exit(0);
+        for (int n = 0; n < 2; n++) pthread_create(&threads[n], NULL, collects, &got);
+        for (int n = 0; n < 2; n++) pthread_join(threads[n], NULL);
+        CHECK(got == 1);
+    }
+    // Another file gets the number of one that was locked.
+    char name[] = "/tmp/waits-XXXXXX";
+    struct flock part = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int file = mkstemp(name);
+    CHECK(fcntl(file, F_SETLK, &part) == 0 && pipe(gate) == 0);
+    pid_t waits = fork();
+    if (waits == 0) {
+        CHECK(write(gate[1], "x", 1) == 1 && fcntl(file, F_SETLKW, &part) == 0);
+        _exit(5);
+    }
+    CHECK(read(gate[0], &byte, 1) == 1);
+    usleep(20000);
+    CHECK(dup2(0, file) == file && waitpid(waits, &status, 0) == waits && WEXITSTATUS(status) == 5 && unlink(name) == 0);
+    // Nobody is taken in any more.
+    struct sockaddr_un address = {AF_UNIX, "\0waits-closes"};
+    struct timeval soon = {0, 20000};
+    int listens = socket(AF_UNIX, SOCK_STREAM, 0), some[8];
+    CHECK(bind(listens, (struct sockaddr *)&address, sizeof address) == 0 && listen(listens, 1) == 0);
+    int late = 0;
+    for (int i = 0; i < 8 && !late; i++) {
+        some[i] = socket(AF_UNIX, SOCK_STREAM, 0);
+        setsockopt(some[i], SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof soon);
+        late = connect(some[i], (struct sockaddr *)&address, sizeof address) == -1;
+        CHECK(!late || errno == EAGAIN);
+    }
+    CHECK(late);
+    pid_t client = fork();
+    if (client == 0) {
+        int one = socket(AF_UNIX, SOCK_STREAM, 0);
+        close(listens);
+        CHECK(write(gate[1], "x", 1) == 1 && connect(one, (struct sockaddr *)&address, sizeof address) == -1);
+        _exit(errno == ECONNREFUSED ? 6 : 99);
+    }
+    CHECK(read(gate[0], &byte, 1) == 1);
+    usleep(20000);
+    CHECK(close(listens) == 0 && waitpid(client, &status, 0) == client && WEXITSTATUS(status) == 6);
+    listens = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(bind(listens, (struct sockaddr *)&address, sizeof address) == 0 && listen(listens, 1) == 0);
+    client = fork();
+    if (client == 0) {
+        CHECK(write(gate[1], "x", 1) == 1 && accept(listens, NULL, NULL) == -1);
+        _exit(errno == EINVAL ? 7 : 99);
+    }
+    CHECK(read(gate[0], &byte, 1) == 1);
+    usleep(20000);
+    CHECK(shutdown(listens, SHUT_RDWR) == 0 && waitpid(client, &status, 0) == client && WEXITSTATUS(status) == 7);
+    return 0;
+}
+
+static void brings(int to, int what) {
+    char control[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec part = {"x", 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    *CMSG_FIRSTHDR(&message) = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+    memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &what, sizeof what);
+    CHECK(sendmsg(to, &message, 0) == 1);
+}
+
+// Sockets that lie in each other, with the end of a pipe: nobody can receive it any more. And packets of the network, which may be lost.
+static int losses(void) {
+    int a[2], b[2], ends[2];
+    char byte, bytes[1000] = {0};
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, a) == 0 && socketpair(AF_UNIX, SOCK_DGRAM, 0, b) == 0 && pipe(ends) == 0);
+    brings(a[0], b[1]);
+    brings(b[0], a[1]);
+    brings(b[0], ends[1]);
+    for (int i = 0; i < 2; i++) close(a[i]), close(b[i]);
+    close(ends[1]);
+    CHECK(read(ends[0], &byte, 1) == 0);
+    struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, nobody = here;
+    socklen_t len = sizeof here;
+    int to = socket(AF_INET, SOCK_DGRAM, 0), from = socket(AF_INET, SOCK_DGRAM, 0), got = 0;
+    CHECK(bind(to, (struct sockaddr *)&here, len) == 0 && getsockname(to, (struct sockaddr *)&here, &len) == 0);
+    for (int i = 0; i < 2000; i++) CHECK(sendto(from, bytes, sizeof bytes, 0, (struct sockaddr *)&here, len) == sizeof bytes);
+    while (recv(to, bytes, sizeof bytes, MSG_DONTWAIT) > 0) got++;
+    CHECK(got > 10 && got < 2000);
+    nobody.sin_port = htons(9);
+    CHECK(sendto(from, "x", 1, 0, (struct sockaddr *)&nobody, len) == 1 && connect(from, (struct sockaddr *)&nobody, len) == 0);
+    return 0;
+}
+
 int main(void) {
-    const struct { const char *name; int (*run)(void); } all[] = {{"events", events}, {"servers", servers}, {"packets", packets}, {"timers", timers}, {"shared", shared}, {"inherits", inherits}, {"heirs", heirs}, {"spawns", spawns}, {"named", named}, {"carries", carries}, {"locks", locks}, {"limits", limits}, {"nested", nested}};
+    const struct { const char *name; int (*run)(void); } all[] = {{"events", events}, {"servers", servers}, {"packets", packets}, {"timers", timers}, {"shared", shared}, {"inherits", inherits}, {"heirs", heirs}, {"spawns", spawns}, {"named", named}, {"carries", carries}, {"locks", locks}, {"limits", limits}, {"nested", nested}, {"storms", storms}, {"edges", edges}, {"moving", moving}, {"wakes", wakes}, {"losses", losses}};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
         fflush(stdout);
         pid_t child = fork();

@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 
 use crate::errno::{Answer, Errno};
-use crate::kernel::Linux;
+use crate::kernel::{Linux, SHORTEST};
 use crate::machine::Machine;
 use crate::process::{Process, Ringer, Thread};
 use crate::signal::{Info, number};
@@ -45,8 +45,8 @@ impl<M: Machine> Linux<'_, M> {
             }
             let id = (0..).find(|id| !timers.contains_key(id)).expect("few are there");
             let value = value.unwrap_or(id.into());
-            let (timer, overruns) = (Timer::default(), 0);
-            timers.insert(id, Ringer { timer, clock, signal, thread, value, overruns });
+            let (timer, overruns, rang) = (Timer::default(), 0, 0);
+            timers.insert(id, Ringer { timer, clock, signal, thread, value, overruns, rang });
             Ok(id)
         })?;
         self.machine.write_user(to, &id.to_le_bytes()).map(|()| 0)
@@ -68,7 +68,7 @@ impl<M: Machine> Linux<'_, M> {
         let (due, every) = self.load_timer(new, flags & ABSOLUTE != 0, self.ahead(thread, clock)?)?;
         let now = self.now();
         let before = self.with_timer(thread, id, |ringer| {
-            ringer.overruns = 0;
+            (ringer.overruns, ringer.rang) = (0, 0);
             ringer.timer.set(due, every, now)
         })?;
         self.alarm_changed();
@@ -92,17 +92,20 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn ring(&self, process: &Arc<Process>, now: u64) -> Option<u64> {
         let mut due = alloc::vec::Vec::new();
         let next = process.timers.with(|timers| {
-            for (&id, ringer) in timers.iter_mut() {
-                let count = ringer.timer.take(now);
+            let ring = |(&id, ringer): (&u32, &mut Ringer)| {
+                // One that expires more often than this is late, and says how often it has.
+                let soonest = if ringer.rang == 0 { 0 } else { ringer.rang + SHORTEST };
+                let count = if now < soonest { 0 } else { ringer.timer.take(now) };
                 if count > 0 {
-                    ringer.overruns = count - 1;
-                    due.push((id, ringer.signal, ringer.thread, ringer.value, count - 1));
+                    ringer.rang = now;
+                    due.push((id, ringer.signal, ringer.thread, ringer.value, count));
                 }
-            }
-            timers.values().filter_map(|ringer| ringer.timer.next(now)).min()
+                let next = if ringer.timer.is_due(now) { Some(now) } else { ringer.timer.next(now) };
+                next.map(|next| next.max(if count > 0 { now + SHORTEST } else { soonest }))
+            };
+            timers.iter_mut().filter_map(ring).min()
         });
-        for (id, signal, tid, value, overruns) in due.into_iter().filter(|&(_, signal, ..)| signal != 0) {
-            let word = u64::from(id) | overruns << 32;
+        for (id, signal, tid, value, count) in due.into_iter().filter(|&(_, signal, ..)| signal != 0) {
             let find = |tid| process.threads.with(|all| all.iter().find(|thread| thread.tid == tid).cloned());
             let thread = match tid.map(find) {
                 // Whoever was to hear it is gone.
@@ -111,13 +114,24 @@ impl<M: Machine> Linux<'_, M> {
                 None => None,
             };
             let infos = thread.as_ref().map_or(&process.infos, |thread| &thread.infos);
-            // One that nobody has heard yet is not sent again.
+            let overruns = |before: u64, more: u64| before.saturating_add(more).min(i32::MAX as u64);
+            // One that nobody has heard yet is not sent again: it says how often it would have been.
             let waits = infos.with(|infos| {
-                infos
-                    .iter()
-                    .any(|info| info.signal == signal && info.code == BY_TIMER && info.word as u32 == id)
+                let same = |info: &&mut Info| {
+                    info.signal == signal && info.code == BY_TIMER && info.word as u32 == id
+                };
+                infos.iter_mut().find(same).map(|info| {
+                    let all = overruns(info.word >> 32, count);
+                    info.word = u64::from(id) | all << 32;
+                    all
+                })
             });
-            if !waits {
+            let all = waits.unwrap_or_else(|| overruns(0, count - 1));
+            process
+                .timers
+                .with(|timers| timers.get_mut(&id).into_iter().for_each(|ringer| ringer.overruns = all));
+            if waits.is_none() {
+                let word = u64::from(id) | all << 32;
                 self.post(process, thread.as_ref(), Info { signal, code: BY_TIMER, word, value });
             }
         }

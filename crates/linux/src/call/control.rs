@@ -46,7 +46,7 @@ impl<M: Machine> Linux<'_, M> {
             return if same { Ok(to) } else { Err(Errno::EINVAL) };
         }
         let gone = thread.process.files.with(|files| files.replace(to, open, cloexec))?;
-        drop(gone);
+        gone.into_iter().for_each(|gone| self.closed(thread, gone));
         Ok(to)
     }
 

@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 
-use crate::epoll::Epoll;
+use crate::epoll::{Epoll, Looks};
 use crate::errno::{Answer, Errno};
 use crate::kernel::{Linux, Waited};
 use crate::layout::Pack;
@@ -74,9 +74,13 @@ impl<M: Machine> Linux<'_, M> {
         let how = self.watch(
             thread,
             until,
-            || epoll.first(&|open| self.due(open)),
             || {
-                found = epoll.collect(most, &mut |open| self.look(thread, open));
+                let looks = Looks::default();
+                epoll.first(&|open| self.due(open, &looks))
+            },
+            || {
+                let looks = Looks::default();
+                found = epoll.collect(most, &mut |open| self.look(thread, open, &looks));
                 !found.is_empty()
             },
         );

@@ -124,12 +124,19 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     /// A process has closed a file: it has no locks of it any more, however often it has it open.
-    pub(super) fn closed(&self, thread: &Thread, open: Arc<Open>) {
+    pub(crate) fn closed(&self, thread: &Thread, open: Arc<Open>) {
         if let Some(inode) = open.inode() {
             let _ = self.drop_lock((inode.number, false), &Owner::Process(thread.process.pid), &ALL);
         }
+        if let Kind::Socket(_) = open.kind {
+            self.left.flights.let_go(false);
+        }
         drop(open);
-        // What was locked as a whole is free, if nobody else has it open.
+        self.unlocked();
+    }
+
+    /// Something was closed: what was locked as a whole is free, if nobody else has it open.
+    pub(crate) fn unlocked(&self) {
         if self.locks.with(|locks| locks.end(0)) {
             self.changed(key_of(&self.locks));
         }

@@ -368,9 +368,9 @@ pub fn call<M: Machine>(
         n::time => linux.time_of_day(a),
         n::nanosleep => linux.sleep(thread, [1, 0, a, b]),
         n::clock_nanosleep => linux.sleep(thread, [a, b, c, d]),
-        n::alarm => {
-            linux.set_alarm(thread, a * 1_000_000_000, 0).map(|(left, _)| left.div_ceil(1_000_000_000))
-        }
+        n::alarm => linux
+            .set_alarm(thread, u64::from(a as u32) * 1_000_000_000, 0)
+            .map(|(left, _)| left.div_ceil(1_000_000_000)),
         n::setitimer => linux.setitimer(thread, a, b, c),
         n::getitimer => linux.getitimer(thread, a, b),
 
@@ -527,6 +527,11 @@ impl<M: Machine> Linux<'_, M> {
             if text == 0 {
                 break;
             }
+            // The list grows by as much as it is, and each text takes more than its bytes.
+            let room = if texts.len() == texts.capacity() { 64 * texts.len() as u64 } else { 0 };
+            if !self.machine.has_piece(room) {
+                return Err(Errno::ENOMEM);
+            }
             texts.push(self.load_text(text, 128 << 10).map_err(|error| match error {
                 Errno::ENAMETOOLONG => Errno::E2BIG,
                 other => other,
@@ -544,9 +549,11 @@ impl<M: Machine> Linux<'_, M> {
         if count > 1024 {
             return Err(Errno::EINVAL);
         }
-        (0..count)
-            .map(|index| Ok((self.load_long(at + 16 * index)?, self.load_long(at + 16 * index + 8)?)))
-            .collect()
+        let load = |index: u64| {
+            let (at, bytes) = (self.load_long(at + 16 * index)?, self.load_long(at + 16 * index + 8)?);
+            if bytes >> 63 != 0 { Err(Errno::EINVAL) } else { Ok((at, bytes)) }
+        };
+        (0..count).map(load).collect()
     }
 
     /// A time in nanoseconds, from seconds and nanoseconds.

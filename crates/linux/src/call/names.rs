@@ -146,7 +146,14 @@ impl<M: Machine> Linux<'_, M> {
             Body::Socket if flags & flag::PATH == 0 => return Err(Errno::ENXIO),
             Body::Socket => Kind::Text(Vec::new(), inode.clone()),
             // A line for each area, and twice that while it grows.
-            Body::Made(Made::Maps) if !self.machine.has_room(self.bytes_of_maps(thread)) => {
+            Body::Made(Made::Maps) if !self.machine.has_piece(self.bytes_of_maps(thread)) => {
+                return Err(Errno::ENOMEM);
+            }
+            Body::Made(Made::CommandLine)
+                if !self
+                    .machine
+                    .has_piece(thread.process.place.with(|place| place.arguments.len()) as u64) =>
+            {
                 return Err(Errno::ENOMEM);
             }
             Body::Made(made) => Kind::Text(self.make(thread, *made), inode.clone()),
@@ -327,7 +334,11 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn getcwd(&self, thread: &Thread, to: u64, bytes: u64) -> Answer {
-        let mut path = path::path_of(&thread.process.place.with(|place| place.directory.clone()));
+        let here = thread.process.place.with(|place| place.directory.clone());
+        if here.is_gone() {
+            return Err(Errno::ENOENT);
+        }
+        let mut path = path::path_of(&here);
         path.push(0);
         if path.len() > bytes as usize {
             return Err(Errno::ERANGE);
@@ -364,7 +375,8 @@ impl<M: Machine> Linux<'_, M> {
         if found.name.is_empty() {
             return Err(if is_directory { Errno::EINVAL } else { Errno::EISDIR });
         }
-        found.directory.take(&found.name, is_directory).map(|_| 0)
+        let take = || found.directory.take(&found.name, is_directory);
+        if is_directory { self.moving.with(|()| take()) } else { take() }.map(|_| 0)
     }
 
     pub(crate) fn rename(&self, thread: &Thread, [from, path, to, new, flags]: [u64; 5]) -> Answer {
@@ -384,7 +396,7 @@ impl<M: Machine> Linux<'_, M> {
         if from.name.is_empty() || to.name.is_empty() {
             return Err(Errno::EINVAL);
         }
-        from.directory.rename(&from.name, &to.directory, &to.name).map(|_| 0)
+        self.moving.with(|()| from.directory.rename(&from.name, &to.directory, &to.name)).map(|_| 0)
     }
 
     pub(crate) fn link(&self, thread: &Thread, [from, path, to, new, flags]: [u64; 5]) -> Answer {

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use crate::epoll::DEEPEST;
+use crate::epoll::{DEEPEST, Looks};
 use crate::errno::{Answer, Errno};
 use crate::kernel::{Linux, Waited};
 use crate::machine::Machine;
@@ -57,13 +57,13 @@ fn of_socket(socket: &Socket) -> u32 {
 }
 
 impl<M: Machine> Linux<'_, M> {
-    /// What an open file is ready for, and a number that is another one after each change, if there is one.
-    pub(super) fn look(&self, thread: &Thread, open: &Open) -> (u32, Option<u64>) {
-        self.look_below(thread, open, DEEPEST)
+    /// What an open file is ready for, and how often it has changed for who reads and for who writes, if that is known.
+    pub(super) fn look(&self, thread: &Thread, open: &Open, looks: &Looks) -> (u32, Option<[u64; 2]>) {
+        self.look_below(thread, open, DEEPEST, looks)
     }
 
     /// The same; of sets in sets no deeper than this.
-    fn look_below(&self, thread: &Thread, open: &Open, depth: u32) -> (u32, Option<u64>) {
+    fn look_below(&self, thread: &Thread, open: &Open, depth: u32, looks: &Looks) -> (u32, Option<[u64; 2]>) {
         let (found, changes) = match &open.kind {
             Kind::Pipe(end) => {
                 let (ready, closed) = end.pipe.ready(end.way);
@@ -74,34 +74,38 @@ impl<M: Machine> Linux<'_, M> {
                     }
                     Way::Write => (if ready { OUT } else { 0 }) | if closed { ERROR } else { 0 },
                 };
-                (found, Some(end.pipe.changes.load(Ordering::SeqCst)))
+                (found, Some([end.pipe.changes(end.way); 2]))
             }
             Kind::Both(read, _) => {
                 let room = read.pipe.ready(Way::Write).0;
                 let found = if read.pipe.is_empty() { 0 } else { IN } | if room { OUT } else { 0 };
-                (found, Some(read.pipe.changes.load(Ordering::SeqCst)))
+                (found, Some([Way::Read, Way::Write].map(|way| read.pipe.changes(way))))
             }
             Kind::Event(counter) => {
                 let now = counter.now();
                 let found = if now > 0 { IN } else { 0 } | if now < Counter::MOST { OUT } else { 0 };
-                (found, Some(counter.changes.load(Ordering::SeqCst)))
+                (found, Some(counter.changes.each_ref().map(|changes| changes.load(Ordering::SeqCst))))
             }
             Kind::Socket(socket) => (of_socket(socket), Some(socket.changes())),
             Kind::Timer(timer, _) => {
                 let now = self.now();
-                (if timer.is_due(now) { IN } else { 0 }, Some(timer.changes(now)))
+                (if timer.is_due(now) { IN } else { 0 }, Some([timer.changes(now); 2]))
             }
             Kind::Signals(mask) => {
                 let pending = thread.waiting_signals() & mask.load(Ordering::SeqCst);
                 (if pending != 0 { IN } else { 0 }, None)
             }
-            Kind::Poll(_) if depth == 0 => (0, None),
+            Kind::Poll(_) if depth == 0 || looks.are_over() => (0, None),
             Kind::Poll(epoll) => {
-                let ready = epoll.is_ready(&mut |open| self.look_below(thread, open, depth - 1));
+                let mut look = |open: &Arc<Open>| match looks.take() {
+                    true => self.look_below(thread, open, depth - 1, looks),
+                    false => (0, None),
+                };
+                let ready = epoll.is_ready(&mut look);
                 (if ready { IN } else { 0 }, None)
             }
             Kind::Process(process) => (if process.ended.load(Ordering::SeqCst) != 0 { IN } else { 0 }, None),
-            Kind::Console(_) => (OUT, Some(0)),
+            Kind::Console(_) => (OUT, Some([0; 2])),
             _ => (IN | OUT, None),
         };
         let more = if found & IN != 0 { READ } else { 0 } | if found & OUT != 0 { WRITE } else { 0 };
@@ -109,29 +113,37 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     /// When an open file becomes ready by itself.
-    pub(super) fn due(&self, open: &Open) -> Option<u64> {
-        self.due_below(open, DEEPEST)
+    pub(super) fn due(&self, open: &Open, looks: &Looks) -> Option<u64> {
+        self.due_below(open, DEEPEST, looks)
     }
 
-    fn due_below(&self, open: &Open, depth: u32) -> Option<u64> {
+    fn due_below(&self, open: &Open, depth: u32, looks: &Looks) -> Option<u64> {
         match &open.kind {
             Kind::Timer(timer, _) => timer.next(self.now()),
-            Kind::Poll(epoll) if depth > 0 => epoll.first(&|open| self.due_below(open, depth - 1)),
+            Kind::Poll(epoll) if depth > 0 && !looks.are_over() => {
+                epoll.first(&|open| if looks.take() { self.due_below(open, depth - 1, looks) } else { None })
+            }
             _ => None,
         }
     }
 
-    fn found(&self, thread: &Thread, asked: &Asked) -> u32 {
+    fn found(&self, thread: &Thread, asked: &Asked, looks: &Looks) -> u32 {
         match &asked.open {
-            Some(open) => self.look(thread, open).0 & (asked.wanted | ERROR | HANG_UP),
+            Some(open) => self.look(thread, open, looks).0 & (asked.wanted | ERROR | HANG_UP),
             None => NOT_OPEN,
         }
     }
 
     /// Waits until one is ready.
     fn wait_for_any(&self, thread: &Thread, asked: &[Option<Asked>], time: Option<u64>) -> Result<(), Errno> {
-        let any = || asked.iter().flatten().any(|one| self.found(thread, one) != 0);
-        let due = || asked.iter().flatten().filter_map(|one| self.due(one.open.as_ref()?)).min();
+        let any = || {
+            let looks = Looks::default();
+            asked.iter().flatten().any(|one| self.found(thread, one, &looks) != 0)
+        };
+        let due = || {
+            let looks = Looks::default();
+            asked.iter().flatten().filter_map(|one| self.due(one.open.as_ref()?, &looks)).min()
+        };
         let until = time.map(|time| self.now().saturating_add(time));
         match self.watch(thread, until, due, any) {
             Waited::Interrupted => Err(Errno::EINTR),
@@ -169,9 +181,9 @@ impl<M: Machine> Linux<'_, M> {
             self.mask_meanwhile(thread, mask);
         }
         self.wait_for_any(thread, &asked, time)?;
-        let mut any = 0;
+        let (mut any, looks) = (0, Looks::default());
         for (index, one) in asked.iter().enumerate() {
-            let found = one.as_ref().map_or(0, |one| self.found(thread, one)) as u16;
+            let found = one.as_ref().map_or(0, |one| self.found(thread, one, &looks)) as u16;
             any += u64::from(found != 0);
             self.machine.write_user(at + 8 * index as u64 + 6, &found.to_le_bytes())?;
         }
@@ -224,10 +236,11 @@ impl<M: Machine> Linux<'_, M> {
             self.mask_meanwhile(thread, self.load_long(mask)?);
         }
         self.wait_for_any(thread, &asked, time)?;
+        let looks = Looks::default();
         let (mut reads, mut writes, mut any) = (alloc::vec![0_u8; bytes], alloc::vec![0_u8; bytes], 0);
         for (number, one) in asked.iter().enumerate() {
             let Some(one) = one else { continue };
-            let found = self.found(thread, one);
+            let found = self.found(thread, one, &looks);
             let mut put = |set: &mut [u8], yes: bool| {
                 set[number / 8] |= u8::from(yes) << (number % 8);
                 any += u64::from(yes);

@@ -111,7 +111,9 @@ impl<M: Machine> Linux<'_, M> {
             };
             let bytes = first.inode.file().map_or(0, |file| self.file_len(file));
             // Parts of it may be gone, or something else by now.
-            for (start, area) in layout.areas.pieces(&(at..at + bytes)) {
+            let mut next = at;
+            while let Some((start, area)) = layout.areas.first(&(next..at + bytes)) {
+                next = area.end;
                 if matches!(&area.what, What::File { file, page, .. } if *file == first && *page == (start - at) / PAGE) {
                     self.unmap(memory.space, layout, &(start..area.end))?;
                 }

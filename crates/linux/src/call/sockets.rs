@@ -27,6 +27,7 @@ mod message {
     pub const CUT: u64 = 0x20;
     pub const NO_WAIT: u64 = 0x40;
     pub const ALL: u64 = 0x100;
+    pub const ERRORS: u64 = 0x2000;
     pub const NO_SIGNAL: u64 = 0x4000;
     pub const CLOSE_ON_EXEC: u64 = 0x4000_0000;
 }
@@ -312,8 +313,18 @@ impl<M: Machine> Linux<'_, M> {
             let peer = match u16::from_le_bytes([address[0], address[1]]) {
                 0 => None,
                 _ => {
-                    let found = self.find_socket(thread, &socket, &address)?;
-                    Some(Peer { inbox: found.inbox.clone(), address: found.own(), process: found.process })
+                    Some(match self.find_socket(thread, &socket, &address) {
+                        Ok(found) => {
+                            Peer { inbox: found.inbox.clone(), address: found.own(), process: found.process }
+                        }
+                        // Of the network nobody need be there: whoever sends hears of it.
+                        Err(Errno::ECONNREFUSED) if socket.family != UNIX => {
+                            let inbox = Inbox::new(&self.left);
+                            self.left.add_open(inbox.close());
+                            Peer { inbox, address: Arc::from(address.as_slice()), process: 0 }
+                        }
+                        Err(error) => return Err(error),
+                    })
                 }
             };
             self.give_port(&socket)?;
@@ -329,41 +340,55 @@ impl<M: Machine> Linux<'_, M> {
         }
         let listener = self.find_socket(thread, &socket, &address)?;
         self.give_port(&socket)?;
+        if Arc::ptr_eq(&listener, &socket) {
+            return Err(Errno::ECONNREFUSED);
+        }
         let theirs = self.new_socket(thread, socket.family, socket.kind);
-        let mut refused = None;
+        // Whoever waits to be taken in does not keep the listener: once nobody has it open, nobody takes anybody in.
+        let (key, process) = (key_of(&listener.changes), listener.process);
+        let weak = Arc::downgrade(&listener);
+        drop(listener);
+        // Before anybody can find it, and with no lock of another socket held: two might connect to each other.
+        socket.join(&theirs);
+        socket.state.with(|state| state.peer.iter_mut().for_each(|peer| peer.process = process));
+        let alone = |error: Errno| {
+            let peer = socket.state.with(|state| state.peer.take());
+            drop(peer);
+            error
+        };
+        let mut refused = false;
         let mut try_it = || {
-            listener.state.with(|state| {
-                let own = state.own.clone();
-                let Some((waiting, most)) = &mut state.waiting else {
-                    refused = Some(Errno::ECONNREFUSED);
-                    return true;
-                };
-                if waiting.len() > *most {
-                    return false;
-                }
-                theirs.state.with(|state| state.own = own);
-                waiting.push_back(theirs.clone());
-                true
-            })
+            let taken = weak.upgrade().and_then(|listener| {
+                listener.state.with(|state| {
+                    let own = state.own.clone();
+                    let (waiting, most) = state.waiting.as_mut()?;
+                    if waiting.len() > *most {
+                        return Some(false);
+                    }
+                    theirs.state.with(|state| state.own = own);
+                    waiting.push_back(theirs.clone());
+                    listener.changes.fetch_add(1, Ordering::SeqCst);
+                    Some(true)
+                })
+            });
+            refused = taken.is_none();
+            taken.unwrap_or(true)
         };
         if !try_it() {
             if open.has(flag::NO_WAIT) {
-                return Err(Errno::EAGAIN);
+                return Err(alone(Errno::EAGAIN));
             }
-            if self.wait(thread, key_of(&listener.changes), self.until(&socket, 1), &mut try_it)
-                != Waited::Ready
-            {
-                return Err(AGAIN);
+            match self.wait(thread, key, self.until(&socket, 1), &mut try_it) {
+                Waited::Ready => {}
+                Waited::Late if socket.family == UNIX => return Err(alone(Errno::EAGAIN)),
+                Waited::Late => return Err(alone(Errno::EINPROGRESS)),
+                Waited::Interrupted => return Err(alone(AGAIN)),
             }
         }
-        if let Some(error) = refused {
-            return Err(error);
+        if refused {
+            return Err(alone(Errno::ECONNREFUSED));
         }
-        socket.join(&theirs);
-        let process = listener.process;
-        socket.state.with(|state| state.peer.iter_mut().for_each(|peer| peer.process = process));
-        listener.changes.fetch_add(1, Ordering::SeqCst);
-        self.changed(key_of(&listener.changes));
+        self.changed(key);
         Ok(0)
     }
 
@@ -383,8 +408,11 @@ impl<M: Machine> Linux<'_, M> {
                 return Err(Errno::EAGAIN);
             }
             let how = self.wait(thread, key_of(&socket.changes), self.until(&socket, 0), || {
-                found = next().flatten();
-                found.is_some()
+                let now = next();
+                // It may listen no more.
+                let over = now.is_none();
+                found = now.flatten();
+                over || found.is_some()
             });
             match how {
                 Waited::Ready => {}
@@ -438,22 +466,40 @@ impl<M: Machine> Linux<'_, M> {
     ) -> Answer {
         let Extra { flags, to, mut files } = extra;
         let stream = socket.is_stream();
+        let whole: u64 = from.iter().fold(0, |sum, &(_, bytes)| sum.saturating_add(bytes));
+        if !stream && whole as usize > crate::socket::ROOM - 512 {
+            return Err(Errno::EMSGSIZE);
+        }
+        // Packets of the network are lost where nobody is, and where there is no room.
+        let may_be_lost = socket.kind == kind::PACKETS && socket.family != UNIX;
         let inbox: Arc<Inbox> = match to {
             Some(address) if !stream => {
-                let found = self.find_socket(thread, socket, &address)?;
+                let found = self.find_socket(thread, socket, &address);
                 self.give_port(socket)?;
-                found.inbox.clone()
+                match found {
+                    Ok(found) => found.inbox.clone(),
+                    Err(Errno::ECONNREFUSED) if may_be_lost => return Ok(whole),
+                    Err(error) => return Err(error),
+                }
             }
             _ => match socket.peer() {
+                // Somebody else may have come there.
+                Some(peer) if may_be_lost && peer.inbox.state().2 => {
+                    let found = self.find_socket(thread, socket, &peer.address)?;
+                    let there =
+                        Peer { inbox: found.inbox.clone(), address: found.own(), process: found.process };
+                    let before = socket.state.with(|state| state.peer.replace(there));
+                    drop(before);
+                    found.inbox.clone()
+                }
                 Some(peer) => peer.inbox,
                 None if stream || socket.kind == kind::SEQUENCE => return Err(Errno::ENOTCONN),
                 None => return Err(Errno::EDESTADDRREQ),
             },
         };
         let own = socket.own();
-        let whole: u64 = from.iter().fold(0, |sum, &(_, bytes)| sum.saturating_add(bytes));
-        if !stream && whole as usize > crate::socket::ROOM - 512 {
-            return Err(Errno::EMSGSIZE);
+        if !files.is_empty() {
+            self.left.flights.send(&files);
         }
         let at_once = open.has(flag::NO_WAIT) || flags & message::NO_WAIT != 0;
         let until = self.until(socket, 1);
@@ -467,6 +513,9 @@ impl<M: Machine> Linux<'_, M> {
                 } else {
                     inbox.send(&piece[done..], &own, files.clone(), stream)
                 };
+                if sent == Sent::Wait && may_be_lost {
+                    return Ok(());
+                }
                 if sent == Sent::Wait {
                     if at_once {
                         return Err((done, Errno::EAGAIN));
@@ -548,6 +597,10 @@ impl<M: Machine> Linux<'_, M> {
         flags: u64,
     ) -> Result<(u64, Received), Errno> {
         let stream = socket.is_stream();
+        // Nothing is ever on the list of errors.
+        if flags & message::ERRORS != 0 {
+            return Err(Errno::EAGAIN);
+        }
         if socket.kind != kind::PACKETS && socket.peer().is_none() {
             return Err(Errno::ENOTCONN);
         }
@@ -653,6 +706,8 @@ impl<M: Machine> Linux<'_, M> {
     ) -> Answer {
         let (open, socket) = self.socket_of(thread, number)?;
         let (done, received) = self.receive(thread, &open, &socket, &[(at, bytes)], flags)?;
+        // Nobody wants them.
+        self.left.add_open(received.files);
         if socket.kind == kind::PACKETS {
             self.store_address(&received.from, to, len_at)?;
         }
@@ -791,7 +846,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::ENOTCONN);
         }
         if how != 1 {
-            self.left.add_open(socket.inbox.close());
+            self.left.add_open(socket.empty());
             self.changed(key_of(&*socket.inbox));
         }
         if let Some(peer) = peer.filter(|_| how != 0) {

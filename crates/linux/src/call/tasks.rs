@@ -135,9 +135,13 @@ impl<M: Machine> Linux<'_, M> {
         if flags & flag::PARENT_TID != 0 {
             self.machine.write_user(ask.parent_tid, &tid.to_le_bytes())?;
         }
+        let close = |number: u64| drop(parent.files.with(|files| files.take(number)));
+        let mut descriptor = None;
         if flags & flag::DESCRIPTOR != 0 {
             let number = self.open_process(thread, &process, 0)?;
-            self.machine.write_user(ask.descriptor, &(number as u32).to_le_bytes())?;
+            let at = ask.descriptor;
+            self.machine.write_user(at, &(number as u32).to_le_bytes()).inspect_err(|_| close(number))?;
+            descriptor = Some(number);
         }
         let mut registers = Box::new(*frame);
         registers.registers.rax = 0;
@@ -154,16 +158,13 @@ impl<M: Machine> Linux<'_, M> {
                 self.processes.with(|all| all.remove(&tid));
                 drop(process.memory.with(Option::take));
             }
+            descriptor.into_iter().for_each(close);
             return Err(error);
         }
         if flags & flag::VFORK != 0 {
             let lent = || !process.borrows.load(Ordering::SeqCst);
             // Its memory is the child's now: it waits, whatever comes, until that is no longer so, or it is to end.
-            while self.wait(thread, key_of(&*process), None, lent) == Waited::Interrupted
-                && !thread.is_dying()
-            {
-                self.machine.wait(key_of(&*process), &mut || lent() || thread.is_dying());
-            }
+            self.wait_to_the_death(thread, key_of(&*process), lent);
         }
         Ok(tid.into())
     }
@@ -232,7 +233,7 @@ impl<M: Machine> Linux<'_, M> {
         let (arguments, environment) = (self.load_texts(arguments)?, self.load_texts(environment)?);
         // The stack's content, and what `/proc` shows, are made of them.
         let bytes: usize = arguments.iter().chain(&environment).map(|text| 3 * text.len() + 64).sum();
-        if !self.machine.has_room(bytes as u64) {
+        if !self.machine.has_piece(bytes as u64) {
             return Err(Errno::ENOMEM);
         }
         self.exec(thread, frame, &path, arguments, environment).map(|()| 0)
@@ -291,8 +292,14 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn wait4(&self, thread: &Thread, [pid, status, options, usage]: [u64; 4]) -> Answer {
         const AT_ONCE: u64 = 1;
-        let Some(child) = self.wait_for_child(thread, pid as i32, options & AT_ONCE != 0)? else {
-            return Ok(0);
+        let child = loop {
+            let Some(child) = self.wait_for_child(thread, pid as i32, options & AT_ONCE != 0)? else {
+                return Ok(0);
+            };
+            // Of several threads that wait for it one gets it.
+            if self.processes.with(|all| all.remove(&child.pid)).is_some() {
+                break child;
+            }
         };
         let ended = child.ended.load(Ordering::SeqCst) & !ENDED;
         if status != 0 {
@@ -301,7 +308,6 @@ impl<M: Machine> Linux<'_, M> {
         if usage != 0 {
             self.machine.write_user(usage, &[0; 144])?;
         }
-        self.processes.with(|all| all.remove(&child.pid));
         Ok(child.pid.into())
     }
 
@@ -315,7 +321,15 @@ impl<M: Machine> Linux<'_, M> {
             3 => self.process_behind(thread, id)?.pid as i32,
             _ => return Err(Errno::EINVAL),
         };
-        let child = self.wait_for_child(thread, meant, options & AT_ONCE != 0)?;
+        let child = loop {
+            let child = self.wait_for_child(thread, meant, options & AT_ONCE != 0)?;
+            let taken = |child: &Arc<Process>| self.processes.with(|all| all.remove(&child.pid)).is_none();
+            // Of several threads that wait for it one gets it.
+            if options & LEAVE == 0 && child.as_ref().is_some_and(taken) {
+                continue;
+            }
+            break child;
+        };
         let Some(child) = child else {
             if info != 0 {
                 self.machine.write_user(info, &[0; 128])?;
@@ -328,9 +342,6 @@ impl<M: Machine> Linux<'_, M> {
             let head = Pack::default().word(number::CHILD).word(0).word(code).word(0);
             let all = head.word(child.pid).word(0).word(status).zeros_to(128);
             self.machine.write_user(info, &all.0)?;
-        }
-        if options & LEAVE == 0 {
-            self.processes.with(|all| all.remove(&child.pid));
         }
         Ok(0)
     }
@@ -474,6 +485,9 @@ impl<M: Machine> Linux<'_, M> {
     fn lock_owned(&self, thread: &Thread, at: u64, word: Word, until: Option<u64>, at_once: bool) -> Answer {
         let mut waited = false;
         loop {
+            if thread.is_dying() {
+                return Err(AGAIN);
+            }
             let now = self.machine.load_user(at)?;
             let owner = now & !(WAITERS | DIED);
             if owner == 0 {
@@ -493,14 +507,25 @@ impl<M: Machine> Linux<'_, M> {
             let lives = |process: &Arc<Process>| {
                 process.threads.with(|threads| threads.iter().any(|thread| thread.tid == owner))
             };
-            if !self.processes.with(|all| all.values().any(lives)) {
-                return Err(Errno::ESRCH);
+            let is_gone = || !self.processes.with(|all| all.values().any(lives));
+            if is_gone() {
+                // It has died meanwhile: whoever waited is its heir. Who only comes has named nobody.
+                if !waited {
+                    return Err(Errno::ESRCH);
+                }
+                if self.machine.swap_user(at, now, thread.tid | DIED | WAITERS)? == now {
+                    return Ok(0);
+                }
+                continue;
             }
             if now & WAITERS == 0 && self.machine.swap_user(at, now, now | WAITERS)? != now {
                 continue;
             }
-            let sleeper = self.futexes.stand(word, u32::MAX);
-            if self.machine.load_user(at) != Ok(now | WAITERS) && self.futexes.leave(&sleeper) {
+            let sleeper = self.futexes.stand_as_heir(word);
+            // An owner that ends from here on wakes it.
+            if (self.machine.load_user(at) != Ok(now | WAITERS) || is_gone()) && self.futexes.leave(&sleeper)
+            {
+                waited = true;
                 continue;
             }
             let how = self.wait(thread, key_of(&*sleeper), until, || sleeper.is_woken());
@@ -540,21 +565,26 @@ impl<M: Machine> Linux<'_, M> {
                 break;
             }
             let Ok(next) = self.load_long(at & !1) else { break };
-            if at != pending {
-                self.leave_lock(thread, (at & !1).wrapping_add(offset));
+            if at & !1 != pending & !1 {
+                self.leave_lock(thread, (at & !1).wrapping_add(offset), false);
             }
             at = next;
         }
         if pending & !1 != 0 {
-            self.leave_lock(thread, (pending & !1).wrapping_add(offset));
+            self.leave_lock(thread, (pending & !1).wrapping_add(offset), true);
         }
     }
 
-    fn leave_lock(&self, thread: &Thread, at: u64) {
+    fn leave_lock(&self, thread: &Thread, at: u64, pending: bool) {
         if !at.is_multiple_of(4) {
             return;
         }
         while let Ok(now) = self.machine.load_user(at) {
+            // It had let go of this one, and not woken anybody yet.
+            if pending && now == 0 {
+                self.wake_futex(self.futex_word(thread, at, false), 1, u32::MAX);
+                self.wake_futex(self.futex_word(thread, at, true), 1, u32::MAX);
+            }
             if now & !(WAITERS | DIED) != thread.tid {
                 return;
             }

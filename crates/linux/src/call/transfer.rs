@@ -103,6 +103,7 @@ impl<M: Machine> Linux<'_, M> {
     /// Reads bytes of something that has places, from `at`; `to` takes them.
     fn read_places(
         &self,
+        thread: &Thread,
         open: &Open,
         mut at: u64,
         bytes: u64,
@@ -110,7 +111,7 @@ impl<M: Machine> Linux<'_, M> {
     ) -> Answer {
         let mut buffer = alloc::vec![0; self.piece().min(bytes as usize)];
         let mut done = 0;
-        while done < bytes {
+        while done < bytes && !thread.is_dying() {
             let piece = buffer.len().min((bytes - done) as usize);
             let got = match &open.kind {
                 Kind::File(inode) => {
@@ -148,14 +149,14 @@ impl<M: Machine> Linux<'_, M> {
         let store = |done: u64, from: &[u8]| self.machine.write_user(to + done, from);
         match &open.kind {
             Kind::File(_) | Kind::Text(..) => match at {
-                Some(at) => self.read_places(open, at, bytes, store),
+                Some(at) => self.read_places(thread, open, at, bytes, store),
                 None => open.offset.with(self.machine, |offset| {
-                    let done = self.read_places(open, *offset, bytes, store)?;
+                    let done = self.read_places(thread, open, *offset, bytes, store)?;
                     *offset += done;
                     Ok(done)
                 }),
             },
-            Kind::Device(device, _) => self.read_device(*device, to, bytes),
+            Kind::Device(device, _) => self.read_device(thread, *device, to, bytes),
             _ if at.is_some() => Err(Errno::ESPIPE),
             Kind::Directory(_) => Err(Errno::EISDIR),
             Kind::Console(_) => Ok(0),
@@ -194,14 +195,14 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    fn read_device(&self, device: Device, to: u64, bytes: u64) -> Answer {
+    fn read_device(&self, thread: &Thread, device: Device, to: u64, bytes: u64) -> Answer {
         let mut piece = [0; 4096];
         match device {
             Device::Null | Device::Console => return Ok(0),
             Device::Zero | Device::Full | Device::Random => {}
         }
         let mut done = 0;
-        while done < bytes {
+        while done < bytes && !thread.is_dying() {
             let len = (bytes - done).min(4096) as usize;
             if device == Device::Random {
                 for word in piece.chunks_exact_mut(8) {
@@ -279,11 +280,12 @@ impl<M: Machine> Linux<'_, M> {
     ) -> Answer {
         match &open.kind {
             Kind::File(inode) => match at {
-                Some(at) if !open.has(flag::APPEND) => self.write_places(inode, at, bytes, load),
+                Some(at) if !open.has(flag::APPEND) => self.write_places(thread, inode, at, bytes, load),
                 _ => open.offset.with(self.machine, |offset| {
                     let file = inode.file().ok_or(Errno::EINVAL)?;
-                    let write =
-                        |start| Ok::<_, Errno>((start, self.write_places(inode, start, bytes, load)?));
+                    let write = |start| {
+                        Ok::<_, Errno>((start, self.write_places(thread, inode, start, bytes, load)?))
+                    };
                     let (start, done) = if open.has(flag::APPEND) {
                         inode.append.with(self.machine, |()| write(self.file_len(file)))?
                     } else {
@@ -299,9 +301,9 @@ impl<M: Machine> Linux<'_, M> {
             Kind::Directory(_) => Err(Errno::EISDIR),
             Kind::Text(..) => Ok(bytes),
             Kind::Device(Device::Full, _) => Err(Errno::ENOSPC),
-            Kind::Device(Device::Console, _) => self.print(1, bytes, load),
+            Kind::Device(Device::Console, _) => self.print(thread, 1, bytes, load),
             Kind::Device(..) => Ok(bytes),
-            Kind::Console(which) => self.print(*which, bytes, load),
+            Kind::Console(which) => self.print(thread, *which, bytes, load),
             Kind::Pipe(end) | Kind::Both(_, end) => self.write_pipe(thread, open, end, bytes, load),
             Kind::Event(counter) => {
                 if bytes < 8 {
@@ -330,10 +332,10 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    fn print(&self, which: u32, bytes: u64, load: &Load<'_>) -> Answer {
+    fn print(&self, thread: &Thread, which: u32, bytes: u64, load: &Load<'_>) -> Answer {
         let mut piece = [0; 1024];
         let mut done = 0;
-        while done < bytes {
+        while done < bytes && !thread.is_dying() {
             let len = (bytes - done).min(1024) as usize;
             match load(done, &mut piece[..len]) {
                 Ok(()) => self.machine.console(which, &piece[..len]),
@@ -349,6 +351,7 @@ impl<M: Machine> Linux<'_, M> {
     /// Writes bytes to a file, from `at`; `from` gives them.
     fn write_places(
         &self,
+        thread: &Thread,
         inode: &Inode,
         mut at: u64,
         bytes: u64,
@@ -363,7 +366,7 @@ impl<M: Machine> Linux<'_, M> {
         }
         let mut buffer = alloc::vec![0; self.piece().min(bytes as usize)];
         let mut done = 0;
-        while done < bytes {
+        while done < bytes && !thread.is_dying() {
             let piece = buffer.len().min((bytes - done) as usize);
             let put = from(done, &mut buffer[..piece]).and_then(|()| {
                 self.mm.file(file).write(at, &buffer[..piece]).map_err(|error| match error {
@@ -433,7 +436,7 @@ impl<M: Machine> Linux<'_, M> {
         match &open.kind {
             Kind::File(_) | Kind::Text(..) => {
                 let mut take = |start: u64| {
-                    self.read_places(open, start, most as u64, |_, piece| {
+                    self.read_places(thread, open, start, most as u64, |_, piece| {
                         bytes.extend_from_slice(piece);
                         Ok(())
                     })
@@ -717,22 +720,26 @@ impl<M: Machine> Linux<'_, M> {
         let open = self.open_file(thread, number)?;
         let Kind::Directory(directory) = &open.kind else { return Err(Errno::ENOTDIR) };
         open.offset.with(self.machine, |offset| {
+            // No more names at a time than there is memory for, however many there are.
+            let bytes = (bytes as usize).min(self.piece());
+            let most = bytes / 24 + 1;
             let parent = directory.parent().unwrap_or_else(|| directory.clone());
             let dots = [(1, b".".to_vec(), directory.clone()), (2, b"..".to_vec(), parent)];
             let listed = match &directory.body {
                 Body::OpenFiles(_) => {
                     let numbers = thread.process.files.with(|files| files.numbers());
                     let named = |n: u64| (FIRST_PLACE + n, n.to_string().into_bytes(), Inode::opened(n));
-                    numbers.into_iter().map(named).collect()
+                    let left = numbers.into_iter().filter(|n| FIRST_PLACE + n > *offset);
+                    left.take(most).map(named).collect()
                 }
-                _ => directory.list()?,
+                _ => directory.behind(*offset, most)?,
             };
             let all = dots.into_iter().chain(listed);
             let mut out: Vec<u8> = Vec::new();
             let mut place_now = *offset;
             for (place, name, inode) in all.filter(|&(place, ..)| place > *offset) {
                 let len = (19 + name.len() + 1).next_multiple_of(8);
-                if out.len() + len > bytes as usize {
+                if out.len() + len > bytes {
                     if out.is_empty() {
                         return Err(Errno::EINVAL);
                     }
