@@ -614,6 +614,7 @@ static void *collects(void *into) {
 static int wakes(void) {
     int status, ends[2], gate[2];
     char byte;
+    pid_t borrower;
     CHECK(pipe(ends) == 0);
     // One whose memory is lent to its child, with a signal before the last one.
     pid_t lender = fork();
@@ -621,14 +622,15 @@ static int wakes(void) {
         signal(SIGUSR1, nothing);
         if (vfork() == 0) {
             close(ends[0]);
-            syscall(SYS_write, ends[1], "x", 1);
+            pid_t own = syscall(SYS_getpid);
+            syscall(SYS_write, ends[1], &own, sizeof own);
             for (;;) syscall(SYS_pause);
         }
         _exit(0);
     }
-    CHECK(read(ends[0], &byte, 1) == 1 && kill(lender, SIGUSR1) == 0);
+    CHECK(read(ends[0], &borrower, sizeof borrower) == sizeof borrower && kill(lender, SIGUSR1) == 0);
     usleep(20000);
-    CHECK(kill(lender, SIGKILL) == 0 && waitpid(lender, &status, 0) == lender && WIFSIGNALED(status));
+    CHECK(kill(lender, SIGKILL) == 0 && waitpid(lender, &status, 0) == lender && WIFSIGNALED(status) && kill(borrower, SIGKILL) == 0);
     // A lock whose owner is gone.
     pthread_t threads[2];
     word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
