@@ -30,6 +30,7 @@ numbers! {
     ENOMEM = 12, "No memory, or nothing is mapped there.";
     EACCES = 13, "No right to.";
     EFAULT = 14, "A bad pointer.";
+    EBUSY = 16, "Somebody uses it.";
     EEXIST = 17, "It exists.";
     ENODEV = 19, "No such device.";
     ENOTDIR = 20, "Not a directory.";

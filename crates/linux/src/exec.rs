@@ -91,7 +91,11 @@ impl<M: Machine> Linux<'_, M> {
             let write = if segment.write { rights::WRITE } else { 0 };
             let execute = if segment.execute { rights::EXECUTE } else { 0 };
             let of = rights::READ | write | execute;
-            let file = Mapped { inode: program.inode.clone(), path: program.path.as_slice().into() };
+            let file = Mapped {
+                inode: program.inode.clone(),
+                path: program.path.as_slice().into(),
+                may_write: true,
+            };
             if mapped > start {
                 let page = (segment.offset - (segment.at - start)) / PAGE;
                 let what = What::File { file, page, shared: false };

@@ -114,7 +114,7 @@ impl<M: Machine> Linux<'_, M> {
                 let body = crate::tree::Body::File(content);
                 let inode = crate::tree::Inode::new(self.inode_number(), 0o100600, 0, body);
                 What::File {
-                    file: Mapped { inode, path: b"/dev/zero (deleted)"[..].into() },
+                    file: Mapped { inode, path: b"/dev/zero (deleted)"[..].into(), may_write: true },
                     page: 0,
                     shared,
                 }
@@ -128,12 +128,9 @@ impl<M: Machine> Linux<'_, M> {
                     if !open.may_read() || shared && of & rights::WRITE != 0 && !open.may_write() {
                         return Err(Errno::EACCES);
                     }
-                    let sealed = inode.seals.load(Ordering::SeqCst) & seal::WRITE != 0;
-                    if shared && of & rights::WRITE != 0 && sealed {
-                        return Err(Errno::EPERM);
-                    }
                     let path = open.path.as_slice().into();
-                    What::File { file: Mapped { inode: inode.clone(), path }, page, shared }
+                    let may_write = !shared || open.may_write();
+                    What::File { file: Mapped { inode: inode.clone(), path, may_write }, page, shared }
                 }
                 Kind::Device(crate::tree::Device::Zero, _) if !shared => What::Own(""),
                 _ => return Err(Errno::ENODEV),
@@ -141,6 +138,16 @@ impl<M: Machine> Linux<'_, M> {
         };
         let memory = thread.memory();
         let start = memory.layout.with(self.machine, |layout| {
+            // With the layout held: whoever seals the file looks there afterwards.
+            let mut what = what;
+            if let What::File { file, shared: true, .. } = &mut what
+                && file.inode.seals.load(Ordering::SeqCst) & seal::WRITE != 0
+            {
+                if of & rights::WRITE != 0 {
+                    return Err(Errno::EPERM);
+                }
+                file.may_write = false;
+            }
             let wanted = at..at.saturating_add(bytes);
             let fixed = flags & (flag::FIXED | flag::FIXED_NO_REPLACE) != 0;
             if fixed && (!at.is_multiple_of(PAGE) || wanted.end > ALL.end) {
@@ -229,6 +236,12 @@ impl<M: Machine> Linux<'_, M> {
             let mut at = range.start;
             while let Some((start, area)) = layout.areas.first(&(at..range.end)) {
                 at = area.end;
+                let is_read = |file: &Mapped, shared: bool| shared && !file.may_write;
+                if of as u8 & rights::WRITE != 0
+                    && matches!(&area.what, What::File { file, shared, .. } if is_read(file, *shared))
+                {
+                    return Err(Errno::EACCES);
+                }
                 self.mm.space(memory.space).protect(pages(&(start..at)), prot(of as u8))?;
                 layout.areas.protect(&(start..at), of as u8);
             }

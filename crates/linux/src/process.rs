@@ -20,6 +20,8 @@ use crate::tree::{Inode, Leaving, Left};
 pub(crate) struct Mapped {
     pub inode: Arc<Inode>,
     pub path: Arc<[u8]>,
+    /// What it shows with others may be written, or made so.
+    pub may_write: bool,
 }
 
 impl PartialEq for Mapped {

@@ -40,8 +40,10 @@ pub mod seal {
     pub const SHRINK: u32 = 2;
     /// Not longer.
     pub const GROW: u32 = 4;
+    /// Not written at all.
+    pub const WRITE_AT_ALL: u32 = 8;
     /// Not written, nor written any more by who maps it anew.
-    pub const WRITE: u32 = 8 | 16;
+    pub const WRITE: u32 = WRITE_AT_ALL | 16;
     /// It can have seals.
     pub const SEALABLE: u32 = 1 << 31;
 }
@@ -211,6 +213,8 @@ pub struct Inode {
     pub append: Mutex<()>,
     /// What may not be done to it: see [`seal`].
     pub seals: AtomicU32,
+    /// Held while seals are looked at and what they forbid is done, if it can have any.
+    pub sealing: Mutex<()>,
     /// What it is.
     pub body: Body,
 }
@@ -226,6 +230,7 @@ impl Inode {
             modified,
             append: Mutex::new(()),
             seals: AtomicU32::new(0),
+            sealing: Mutex::new(()),
             body,
         })
     }

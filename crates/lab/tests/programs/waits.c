@@ -257,7 +257,7 @@ static int shared(void) {
     int id = shmget(IPC_PRIVATE, 10000, IPC_CREAT | 0600), key = shmget(0x1234, 4096, IPC_CREAT | IPC_EXCL | 0600);
     CHECK(id >= 0 && key >= 0 && shmget(0x1234, 4096, IPC_CREAT | IPC_EXCL) == -1 && errno == EEXIST && shmget(0x1234, 0, 0) == key);
     CHECK(shmget(0x1234, 9999, 0) == -1 && errno == EINVAL && shmget(0x4321, 1, 0) == -1 && errno == ENOENT);
-    int *a = shmat(id, NULL, 0), *b = shmat(id, NULL, SHM_RDONLY);
+    int *a = shmat(id, NULL, 0), *b = shmat(id, NULL, SHM_RDONLY), *late;
     CHECK(a != (void *)-1 && b != a);
     struct shmid_ds state;
     CHECK(shmctl(id, IPC_STAT, &state) == 0 && state.shm_segsz == 10000 && state.shm_nattch == 2);
@@ -267,8 +267,10 @@ static int shared(void) {
     }
     int status = 1;
     wait(&status);
-    CHECK(status == 0 && b[5] == 55 && shmctl(id, IPC_RMID, NULL) == 0 && a[5] == 55 && shmdt(b) == 0 && shmdt(b + 1) == -1 && errno == EINVAL);
-    CHECK(shmctl(key, IPC_RMID, NULL) == 0 && shmget(0x1234, 0, 0) == -1);
+    // Removed, it is there for as long as somebody shows it.
+    CHECK(shmctl(id, IPC_RMID, NULL) == 0 && shmctl(id, IPC_STAT, &state) == 0 && state.shm_perm.mode & SHM_DEST && (late = shmat(id, NULL, 0)) != (void *)-1 && late[5] == 55 && shmdt(late) == 0);
+    CHECK(status == 0 && b[5] == 55 && a[5] == 55 && shmdt(b) == 0 && shmdt(b + 1) == -1 && errno == EINVAL);
+    CHECK(shmdt(a) == 0 && shmat(id, NULL, 0) == (void *)-1 && errno == EINVAL && shmctl(key, IPC_RMID, NULL) == 0 && shmget(0x1234, 0, 0) == -1);
     // By name, and without one; what is mapped stays when the name goes.
     int file = shm_open("/waits", O_CREAT | O_RDWR, 0600);
     CHECK(file >= 0 && ftruncate(file, 8192) == 0);
@@ -448,6 +450,20 @@ static int locks(void) {
     CHECK(ftruncate(memory, 1) == -1 && errno == EPERM && write(memory, "d", 1) == -1 && errno == EPERM && pwrite(memory, "x", 1, 0) == 1);
     CHECK(fcntl(memory, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) == 0 && pwrite(memory, "x", 1, 0) == -1 && fcntl(memory, F_ADD_SEALS, F_SEAL_WRITE) == -1 && errno == EPERM);
     CHECK(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0) == MAP_FAILED && errno == EPERM);
+    CHECK(fallocate(memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 2) == -1 && errno == EPERM);
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", memory);
+    CHECK(open(path, O_RDWR | O_TRUNC) == -1 && errno == EPERM && lseek(memory, 0, SEEK_END) == 3);
+    // Nor while somebody could write to it; and what shows it only to be read stays so.
+    int seen = memfd_create("x", MFD_ALLOW_SEALING);
+    CHECK(ftruncate(seen, 4096) == 0);
+    char *can = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, seen, 0);
+    CHECK(fcntl(seen, F_ADD_SEALS, F_SEAL_WRITE) == -1 && errno == EBUSY && pwrite(seen, "x", 1, 0) == 1);
+    CHECK(fcntl(seen, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) == 0 && (can[1] = 'y') == 'y' && pwrite(seen, "x", 1, 0) == -1 && errno == EPERM);
+    CHECK(munmap(can, 4096) == 0 && fcntl(seen, F_ADD_SEALS, F_SEAL_WRITE) == 0);
+    int only = open(name, O_RDONLY);
+    CHECK(ftruncate(a, 4096) == 0 && (can = mmap(NULL, 4096, PROT_READ, MAP_SHARED, only, 0)) != MAP_FAILED);
+    CHECK(mprotect(can, 4096, PROT_READ | PROT_WRITE) == -1 && errno == EACCES && pread(a, path, 1, -1) == -1 && errno == EINVAL);
     return unlink(name);
 }
 

@@ -152,10 +152,17 @@ impl<M: Machine> Linux<'_, M> {
             None => Ok(u64::from(now & !crate::tree::seal::SEALABLE)),
             Some(more) if more & !0x3f != 0 => Err(Errno::EINVAL),
             Some(_) if !open.may_write() || now & crate::tree::seal::NO_MORE != 0 => Err(Errno::EPERM),
-            Some(more) => {
-                inode.seals.fetch_or(more as u32, Ordering::SeqCst);
+            Some(more) => inode.sealing.with(self.machine, |()| {
+                let more = more as u32;
+                // First the seal and then the look: whoever maps it meanwhile finds the one, or is found.
+                let before = inode.seals.fetch_or(more, Ordering::SeqCst);
+                let denies = more & !before & crate::tree::seal::WRITE_AT_ALL != 0;
+                if denies && self.mapped(inode, &|file| file.may_write) > 0 {
+                    inode.seals.store(before, Ordering::SeqCst);
+                    return Err(Errno::EBUSY);
+                }
                 Ok(0)
-            }
+            }),
         }
     }
 }

@@ -157,10 +157,9 @@ impl<M: Machine> Linux<'_, M> {
                 return Err(Errno::ENOMEM);
             }
             Body::Made(made) => Kind::Text(self.make(thread, *made), inode.clone()),
-            Body::File(content) => {
+            Body::File(_) => {
                 if flags & flag::TRUNCATE != 0 && writes {
-                    self.mm.file(content.file).set_size(0)?;
-                    inode.modified.store(self.clock(), Ordering::Relaxed);
+                    self.set_len(&inode, 0)?;
                 }
                 Kind::File(inode.clone())
             }

@@ -2,7 +2,8 @@
 
 use core::sync::atomic::Ordering;
 
-use alloc::sync::Arc;
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
 
 use crate::areas::{PAGE, What, rights};
 use crate::errno::{Answer, Errno};
@@ -16,7 +17,9 @@ use crate::tree::{Body, Inode, mode};
 /// A piece of memory by number.
 pub struct Segment {
     key: u32,
-    inode: Arc<Inode>,
+    inode: Weak<Inode>,
+    /// Until it is removed; from then on those who show it keep it.
+    kept: Option<Arc<Inode>>,
     bytes: u64,
     made_by: u32,
 }
@@ -29,16 +32,17 @@ impl<M: Machine> Linux<'_, M> {
         const CREATE: u64 = 0o1000;
         const EXCLUSIVE: u64 = 0o2000;
         let key = key as u32;
-        let found = self.segments.with(|all| {
+        let find = |all: &BTreeMap<u32, Segment>| {
             let found = all.iter().find(|(_, segment)| key != 0 && segment.key == key);
-            found.map(|(&id, segment)| (id, segment.bytes))
-        });
-        if let Some((id, there)) = found {
-            return match () {
+            let (&id, segment) = found?;
+            Some(match () {
                 () if flags & CREATE != 0 && flags & EXCLUSIVE != 0 => Err(Errno::EEXIST),
-                () if bytes > there => Err(Errno::EINVAL),
-                () => Ok(id.into()),
-            };
+                () if bytes > segment.bytes => Err(Errno::EINVAL),
+                () => Ok(u64::from(id)),
+            })
+        };
+        if let Some(answer) = self.segments.with(|all| find(all)) {
+            return answer;
         }
         if key != 0 && flags & CREATE == 0 {
             return Err(Errno::ENOENT);
@@ -51,18 +55,27 @@ impl<M: Machine> Linux<'_, M> {
         let inode = Inode::new(self.inode_number(), rights, self.clock(), Body::File(content));
         let made_by = thread.process.pid;
         self.segments.with(|all| {
+            // Somebody may have been faster.
+            if let Some(answer) = find(all) {
+                return answer;
+            }
+            all.retain(|_, segment| segment.inode.strong_count() > 0);
             if all.len() >= MOST {
                 return Err(Errno::ENOSPC);
             }
             let id = all.last_key_value().map_or(0, |(&id, _)| id + 1);
-            all.insert(id, Segment { key, inode, bytes, made_by });
+            all.insert(
+                id,
+                Segment { key, inode: Arc::downgrade(&inode), kept: Some(inode.clone()), bytes, made_by },
+            );
             Ok(id.into())
         })
     }
 
     fn segment(&self, id: u64) -> Result<(Arc<Inode>, u64, u32, u32), Errno> {
-        let parts = |segment: &Segment| (segment.inode.clone(), segment.bytes, segment.key, segment.made_by);
-        self.segments.with(|all| all.get(&(id as u32)).map(parts)).ok_or(Errno::EINVAL)
+        let parts =
+            |segment: &Segment| Some((segment.inode.upgrade()?, segment.bytes, segment.key, segment.made_by));
+        self.segments.with(|all| all.get(&(id as u32)).and_then(parts)).ok_or(Errno::EINVAL)
     }
 
     pub(crate) fn shmat(&self, thread: &Thread, id: u64, at: u64, flags: u64) -> Answer {
@@ -77,7 +90,9 @@ impl<M: Machine> Linux<'_, M> {
         }
         let of = if flags & READ_ONLY != 0 { rights::READ } else { rights::READ | rights::WRITE };
         let path = alloc::format!("/SYSV{key:08x} (deleted)").into_bytes();
-        let what = What::File { file: Mapped { inode, path: path.into() }, page: 0, shared: true };
+        let may_write = flags & READ_ONLY == 0;
+        let file = Mapped { inode, path: path.into(), may_write };
+        let what = What::File { file, page: 0, shared: true };
         let memory = thread.memory();
         memory.layout.with(self.machine, |layout| {
             let start = if at == 0 {
@@ -122,12 +137,12 @@ impl<M: Machine> Linux<'_, M> {
         })
     }
 
-    /// How often it is mapped.
-    fn attached(&self, inode: &Arc<Inode>) -> u64 {
+    /// How often a file is mapped for others too, as far as `counts` holds.
+    pub(super) fn mapped(&self, inode: &Arc<Inode>, counts: &dyn Fn(&Mapped) -> bool) -> u64 {
         let all: alloc::vec::Vec<_> = self
             .processes
             .with(|all| all.values().filter_map(|process| process.memory.with(|it| it.clone())).collect());
-        let shows = |what: &What<Mapped>| matches!(what, What::File { file, page: 0, .. } if Arc::ptr_eq(&file.inode, inode));
+        let shows = |what: &What<Mapped>| matches!(what, What::File { file, shared: true, .. } if Arc::ptr_eq(&file.inode, inode) && counts(file));
         let count = |memory: &Arc<crate::process::Memory>| {
             memory.layout.with(self.machine, |layout| {
                 layout.areas.iter().filter(|(_, area)| shows(&area.what)).count() as u64
@@ -140,16 +155,24 @@ impl<M: Machine> Linux<'_, M> {
         const REMOVE: u64 = 0;
         const SET: u64 = 1;
         const STATE: u64 = 2;
+        /// It goes when nobody shows it any more.
+        const GOES: u32 = 0o1000;
         let (inode, bytes, key, made_by) = self.segment(id)?;
         match what {
             REMOVE => {
-                let gone = self.segments.with(|all| all.remove(&(id as u32)));
-                drop(gone);
+                let kept = self.segments.with(|all| {
+                    let segment = all.get_mut(&(id as u32))?;
+                    segment.key = 0;
+                    segment.kept.take()
+                });
+                drop(kept);
                 Ok(0)
             }
             SET => Ok(0),
             STATE => {
-                let rights = inode.mode.load(Ordering::Relaxed) & 0o777;
+                let goes =
+                    self.segments.with(|all| all.get(&(id as u32)).is_some_and(|it| it.kept.is_none()));
+                let rights = inode.mode.load(Ordering::Relaxed) & 0o777 | if goes { GOES } else { 0 };
                 let head =
                     Pack::default().word(key).word(0).word(0).word(0).word(0).word(rights).zeros_to(48);
                 let times = head
@@ -157,7 +180,8 @@ impl<M: Machine> Linux<'_, M> {
                     .long(0)
                     .long(0)
                     .long(inode.modified.load(Ordering::Relaxed) / 1_000_000_000);
-                let all = times.word(made_by).word(made_by).long(self.attached(&inode)).zeros_to(112);
+                let attached = self.mapped(&inode, &|_| true);
+                let all = times.word(made_by).word(made_by).long(attached).zeros_to(112);
                 self.machine.write_user(to, &all.0).map(|()| 0)
             }
             _ => Err(Errno::EINVAL),

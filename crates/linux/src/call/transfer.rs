@@ -39,7 +39,14 @@ impl<M: Machine> Linux<'_, M> {
             if at.is_some() {
                 return Err(Errno::ESPIPE);
             }
-            return self.receive(thread, &open, socket, into, 0).map(|(done, _)| done);
+            return self.receive(thread, &open, socket, into, 0).map(|(done, received)| {
+                // Nobody wants them.
+                self.left.add_open(received.files);
+                done
+            });
+        }
+        if at.is_some_and(|at| at >> 63 != 0) {
+            return Err(Errno::EINVAL);
         }
         let mut any = false;
         self.each(into, |to, bytes| {
@@ -70,6 +77,9 @@ impl<M: Machine> Linux<'_, M> {
                 return Err(Errno::ENOMEM);
             }
             return self.send(thread, &open, socket, from, super::sockets::Extra::default());
+        }
+        if at.is_some_and(|at| at >> 63 != 0) {
+            return Err(Errno::EINVAL);
         }
         self.each(from, |from, bytes| self.write_one(thread, &open, from, bytes, at))
     }
@@ -348,6 +358,14 @@ impl<M: Machine> Linux<'_, M> {
         Ok(done)
     }
 
+    /// Looks at the seals of a file and does what they may forbid. If it can have any, none is added meanwhile.
+    pub(super) fn unless_sealed<R>(&self, inode: &Inode, work: impl FnOnce(u32) -> R) -> R {
+        if inode.seals.load(Ordering::SeqCst) & seal::SEALABLE == 0 {
+            return work(0);
+        }
+        inode.sealing.with(self.machine, |()| work(inode.seals.load(Ordering::SeqCst)))
+    }
+
     /// Writes bytes to a file, from `at`; `from` gives them.
     fn write_places(
         &self,
@@ -358,20 +376,21 @@ impl<M: Machine> Linux<'_, M> {
         mut from: impl FnMut(u64, &mut [u8]) -> Result<(), Errno>,
     ) -> Answer {
         let file = inode.file().ok_or(Errno::EINVAL)?;
-        let seals = inode.seals.load(Ordering::SeqCst);
-        if seals & seal::WRITE != 0
-            || seals & seal::GROW != 0 && at.saturating_add(bytes) > self.file_len(file)
-        {
-            return Err(Errno::EPERM);
-        }
         let mut buffer = alloc::vec![0; self.piece().min(bytes as usize)];
         let mut done = 0;
         while done < bytes && !thread.is_dying() {
             let piece = buffer.len().min((bytes - done) as usize);
             let put = from(done, &mut buffer[..piece]).and_then(|()| {
-                self.mm.file(file).write(at, &buffer[..piece]).map_err(|error| match error {
-                    quietmm::Error::BadRange => Errno::EFBIG,
-                    other => other.into(),
+                self.unless_sealed(inode, |seals| {
+                    if seals & seal::WRITE != 0
+                        || seals & seal::GROW != 0 && at.saturating_add(piece as u64) > self.file_len(file)
+                    {
+                        return Err(Errno::EPERM);
+                    }
+                    self.mm.file(file).write(at, &buffer[..piece]).map_err(|error| match error {
+                        quietmm::Error::BadRange => Errno::EFBIG,
+                        other => other.into(),
+                    })
                 })
             });
             match put {
@@ -631,18 +650,20 @@ impl<M: Machine> Linux<'_, M> {
         })
     }
 
-    fn set_len(&self, inode: &Inode, len: u64) -> Answer {
+    pub(super) fn set_len(&self, inode: &Inode, len: u64) -> Answer {
         let file = inode.file().ok_or(if inode.is_directory() { Errno::EISDIR } else { Errno::EINVAL })?;
         if len >> 63 != 0 {
             return Err(Errno::EINVAL);
         }
-        let (seals, now) = (inode.seals.load(Ordering::SeqCst), self.file_len(file));
-        if seals & seal::SHRINK != 0 && len < now || seals & seal::GROW != 0 && len > now {
-            return Err(Errno::EPERM);
-        }
-        self.mm.file(file).set_size(len).map_err(|error| match error {
-            quietmm::Error::BadRange => Errno::EFBIG,
-            other => other.into(),
+        self.unless_sealed(inode, |seals| {
+            let now = self.file_len(file);
+            if seals & seal::SHRINK != 0 && len < now || seals & seal::GROW != 0 && len > now {
+                return Err(Errno::EPERM);
+            }
+            self.mm.file(file).set_size(len).map_err(|error| match error {
+                quietmm::Error::BadRange => Errno::EFBIG,
+                other => other.into(),
+            })
         })?;
         inode.modified.store(self.clock(), Ordering::Relaxed);
         Ok(0)
@@ -676,7 +697,12 @@ impl<M: Machine> Linux<'_, M> {
             0 if end > self.file_len(file) => self.set_len(inode, end),
             0 | KEEP => Ok(0),
             mode if mode == HOLE | KEEP => {
-                self.mm.file(file).punch_hole(at, bytes)?;
+                self.unless_sealed(inode, |seals| {
+                    if seals & seal::WRITE != 0 {
+                        return Err(Errno::EPERM);
+                    }
+                    self.mm.file(file).punch_hole(at, bytes).map_err(Errno::from)
+                })?;
                 Ok(0)
             }
             _ => Err(Errno::EOPNOTSUPP),
