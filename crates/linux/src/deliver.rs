@@ -20,6 +20,7 @@ impl<M: Machine> Linux<'_, M> {
     /// A signal, for a process or for one thread of it.
     pub(crate) fn post(&self, process: &Arc<Process>, thread: Option<&Arc<Thread>>, info: Info) {
         let signal = info.signal;
+        self.before_signal(process, signal);
         let deaf = |thread: &Arc<Thread>| thread.mask.load(Ordering::SeqCst) & bit(signal) != 0;
         let is_blocked = || match thread {
             Some(thread) => deaf(thread),
@@ -88,6 +89,10 @@ impl<M: Machine> Linux<'_, M> {
                 self.end_thread(thread);
                 return Flow::Ends;
             }
+            if thread.process.is_stopped() {
+                self.while_stopped(thread);
+                continue;
+            }
             let signals = thread.signals();
             if signals == 0 {
                 if let Some(mask) = thread.old_mask.with(Option::take) {
@@ -100,10 +105,15 @@ impl<M: Machine> Linux<'_, M> {
                 return Flow::Goes;
             }
             let signal = signals.trailing_zeros() + 1;
+            let told = self.told_to_go_on(&thread.process);
             // Another thread may have taken it.
             let Some(info) = self.take(thread, signal) else { continue };
             let action = thread.process.action(signal);
             if action.ignores(signal) {
+                continue;
+            }
+            if action.stops(signal) {
+                self.stop(&thread.process, signal, told);
                 continue;
             }
             if action.handler < 2 || signal == number::KILL {

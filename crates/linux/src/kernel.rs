@@ -232,6 +232,8 @@ impl<'p, M: Machine> Linux<'p, M> {
             threads: Spin::default(),
             dying: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            stopping: Spin::default(),
+            stopped: AtomicBool::new(false),
             borrows: AtomicBool::new(false),
             alarm: Spin::default(),
             timers: Spin::default(),
@@ -404,6 +406,11 @@ impl<'p, M: Machine> Linux<'p, M> {
                 };
                 true
             });
+            // It goes on as if nothing had been.
+            if how == Waited::Interrupted && self.stops_here(thread) {
+                thread.waits.with(|waits| *waits = Some(key));
+                continue;
+            }
             if how != Waited::Late || look == until {
                 break how;
             }
@@ -587,6 +594,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             if child.ended.load(Ordering::SeqCst) != 0 {
                 self.processes.with(|all| all.remove(&child.pid));
             }
+            self.let_orphan_go_on(&child);
         }
         let status = process.dying.load(Ordering::SeqCst) | ENDED;
         let parent = process.parent.load(Ordering::SeqCst);

@@ -6,7 +6,7 @@
 //! | [`frame`] | the registers of a program that has entered the kernel |
 //! | [`elf`], [`start`], `exec` | a program's file, the stack on which it begins, and how it comes into a space |
 //! | [`archive`], `furnish`, [`tree`], [`path`], `open` | the files: what came with the machine, what is there besides, directories, names, what is open |
-//! | [`pipe`], `socket`, `flights`, [`futex`], [`signal`], `deliver` | what programs tell each other |
+//! | [`pipe`], `socket`, `flights`, [`futex`], [`signal`], `deliver`, `stop` | what programs tell each other |
 //! | `epoll`, `timer` | what they wait for |
 //! | [`areas`], `memory` | what a program has mapped where, and the calls that change it |
 //! | `process`, `kernel` | processes and threads; what they all share |
@@ -46,6 +46,7 @@ mod procfs;
 pub mod signal;
 mod socket;
 pub mod start;
+mod stop;
 pub mod sync;
 mod timer;
 pub mod tree;

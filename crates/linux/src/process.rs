@@ -11,6 +11,7 @@ use quietmm::platform::WaitKey;
 use crate::areas::Areas;
 use crate::open::Shared;
 use crate::signal::{Action, Info, Stack};
+use crate::stop::Stopping;
 use crate::sync::{Mutex, Spin};
 use crate::timer::Timer;
 use crate::tree::{Inode, Leaving, Left};
@@ -90,6 +91,10 @@ pub(crate) struct Process {
     pub dying: AtomicU64,
     /// It has ended, likewise.
     pub ended: AtomicU64,
+    /// See [`Stopping`].
+    pub stopping: Spin<Stopping>,
+    /// It is stopped.
+    pub stopped: AtomicBool,
     /// Whoever made it waits until it has a space of its own.
     pub borrows: AtomicBool,
     /// When it gets an alarm, and how long until the next.
@@ -223,7 +228,7 @@ impl Thread {
 
     /// Whether anything is to be done before it goes on.
     pub fn has_work(&self) -> bool {
-        self.is_interrupted()
+        self.is_interrupted() || self.process.is_stopped()
     }
 }
 

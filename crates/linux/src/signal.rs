@@ -7,6 +7,7 @@ use crate::frame::{Frame, Fx, Registers};
 /// Signals that the kernel sends itself.
 #[allow(missing_docs)]
 pub mod number {
+    pub const HANG_UP: u32 = 1;
     pub const ILLEGAL: u32 = 4;
     pub const TRAP: u32 = 5;
     pub const ABORT: u32 = 6;
@@ -17,7 +18,10 @@ pub mod number {
     pub const PIPE: u32 = 13;
     pub const ALARM: u32 = 14;
     pub const CHILD: u32 = 17;
+    pub const CONTINUE: u32 = 18;
     pub const STOP: u32 = 19;
+    /// Those that stop a process: that one, and three of terminals.
+    pub const STOPS: u64 = 0b1111 << 18;
     /// The first of those that are queued.
     pub const FIRST_REAL: u32 = 32;
     /// The highest.
@@ -48,6 +52,7 @@ pub struct Action {
 /// Flags of an action.
 #[allow(missing_docs)]
 pub mod act {
+    pub const NO_STOPS: u64 = 1;
     pub const NO_WAIT: u64 = 2;
     pub const ON_STACK: u64 = 0x0800_0000;
     pub const RESTART: u64 = 0x1000_0000;
@@ -58,9 +63,14 @@ pub mod act {
 impl Action {
     /// Whether this signal does nothing.
     pub fn ignores(&self, signal: u32) -> bool {
-        // Children, continuing, urgent data, window sizes; and stops, which nobody here can continue from.
-        const USUALLY: [u32; 8] = [17, 18, 19, 20, 21, 22, 23, 28];
+        // Children, continuing, urgent data, window sizes.
+        const USUALLY: [u32; 4] = [17, 18, 23, 28];
         self.handler == 1 || self.handler == 0 && USUALLY.contains(&signal)
+    }
+
+    /// Whether this signal stops a process.
+    pub fn stops(&self, signal: u32) -> bool {
+        self.handler == 0 && bit(signal) & number::STOPS != 0
     }
 }
 
@@ -226,5 +236,10 @@ mod tests {
         assert!(usual.ignores(number::CHILD) && !usual.ignores(number::SEGMENT));
         assert!(Action { handler: 1, ..usual }.ignores(number::SEGMENT));
         assert!(!Action { handler: 0x1000, ..usual }.ignores(number::CHILD));
+        assert_eq!(
+            [18, 19, 20, 21, 22, 23].map(|signal| usual.stops(signal)),
+            [false, true, true, true, true, false]
+        );
+        assert!(!Action { handler: 1, ..usual }.stops(20) && !usual.ignores(20));
     }
 }

@@ -743,8 +743,70 @@ static int losses(void) {
     return 0;
 }
 
+static int *counters;
+static void *spins(void *at) {
+    for (;;) __atomic_fetch_add((int *)at, 1, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+// Children that are stopped, and go on.
+static int stops(void) {
+    int status, before[2];
+    siginfo_t info;
+    sigset_t set;
+    struct timespec second = {1, 0}, nap = {0, 40000000};
+    pthread_t thread;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    counters = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t child = fork();
+    if (child == 0) {
+        pthread_create(&thread, NULL, spins, counters);
+        spins(counters + 1);
+    }
+    for (int turn = 0; turn < 2; turn++) {
+        while (counters[0] == 0 || counters[1] == 0) usleep(1000);
+        CHECK(kill(child, SIGSTOP) == 0 && waitid(P_PID, child, &info, WSTOPPED | WNOWAIT) == 0 && info.si_code == CLD_STOPPED && info.si_status == SIGSTOP);
+        CHECK(sigtimedwait(&set, &info, &second) == SIGCHLD && info.si_code == CLD_STOPPED && info.si_pid == child);
+        CHECK(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP && waitpid(child, &status, WUNTRACED | WNOHANG) == 0);
+        // Both threads stand still.
+        usleep(50000);
+        memcpy(before, counters, sizeof before);
+        usleep(30000);
+        CHECK(memcmp(before, counters, sizeof before) == 0 && kill(child, SIGCONT) == 0 && waitpid(child, &status, WCONTINUED) == child && WIFCONTINUED(status));
+        CHECK(sigtimedwait(&set, &info, &second) == SIGCHLD && info.si_code == CLD_CONTINUED);
+        counters[0] = counters[1] = 0;
+    }
+    CHECK(kill(child, SIGSTOP) == 0 && waitpid(child, &status, WUNTRACED) == child && kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child && WTERMSIG(status) == SIGKILL);
+    // Who sleeps meanwhile has slept; a handler, or nothing, stops nobody; a group that nobody looks after is not stopped by a terminal.
+    child = fork();
+    if (child == 0) {
+        signal(SIGTSTP, nothing);
+        signal(SIGTTIN, SIG_IGN);
+        CHECK(raise(SIGTSTP) == 0 && raise(SIGTTIN) == 0);
+        int slept = nanosleep(&nap, NULL) == 0;
+        CHECK(setpgid(0, 0) == 0 && signal(SIGTSTP, SIG_DFL) != SIG_ERR);
+        raise(SIGTSTP);
+        if (fork() == 0) {
+            setsid();
+            raise(SIGTTOU);
+            _exit(3);
+        }
+        wait(&status);
+        _exit(slept ? 4 + WEXITSTATUS(status) : 99);
+    }
+    usleep(15000);
+    CHECK(kill(child, SIGSTOP) == 0 && waitpid(child, &status, WUNTRACED) == child && WSTOPSIG(status) == SIGSTOP);
+    usleep(10000);
+    CHECK(kill(child, SIGCONT) == 0 && waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status) && WSTOPSIG(status) == SIGTSTP);
+    CHECK(kill(-child, SIGCONT) == 0 && waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7);
+    CHECK(waitid(P_ALL, 0, &info, WNOHANG) == -1 && errno == EINVAL);
+    return 0;
+}
+
 int main(void) {
-    const struct { const char *name; int (*run)(void); } all[] = {{"events", events}, {"servers", servers}, {"packets", packets}, {"timers", timers}, {"shared", shared}, {"inherits", inherits}, {"heirs", heirs}, {"spawns", spawns}, {"named", named}, {"carries", carries}, {"locks", locks}, {"limits", limits}, {"nested", nested}, {"storms", storms}, {"edges", edges}, {"moving", moving}, {"wakes", wakes}, {"losses", losses}};
+    const struct { const char *name; int (*run)(void); } all[] = {{"events", events}, {"servers", servers}, {"packets", packets}, {"timers", timers}, {"shared", shared}, {"inherits", inherits}, {"heirs", heirs}, {"spawns", spawns}, {"named", named}, {"carries", carries}, {"locks", locks}, {"limits", limits}, {"nested", nested}, {"storms", storms}, {"edges", edges}, {"moving", moving}, {"wakes", wakes}, {"losses", losses}, {"stops", stops}};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
         fflush(stdout);
         pid_t child = fork();

@@ -14,6 +14,7 @@ use crate::machine::Machine;
 use crate::open::{Kind, Open, flag as open_flag};
 use crate::process::{ENDED, Memory, Process, Thread, limit};
 use crate::signal::{Info, number};
+use crate::stop::News;
 use crate::sync::{Spin, key_of};
 
 mod flag {
@@ -32,6 +33,26 @@ mod flag {
     pub const DESCRIPTOR: u64 = 0x1000;
     /// Signal handlers back to usual.
     pub const CLEAR_HANDLERS: u64 = 0x1_0000_0000;
+}
+
+/// What is waited for of children.
+mod children {
+    pub const AT_ONCE: u64 = 1;
+    pub const STOPPED: u64 = 2;
+    pub const ENDED: u64 = 4;
+    pub const GO_ON: u64 = 8;
+    /// Another wait hears the same.
+    pub const LEAVE: u64 = 0x100_0000;
+}
+
+/// What was heard of a child.
+struct Heard {
+    pid: u32,
+    /// As `wait4` says it.
+    code: u32,
+    /// As `waitid` says it: why, and the code or signal.
+    why: u32,
+    value: u32,
 }
 
 /// In the word of a lock: others wait, and its owner has died.
@@ -207,6 +228,8 @@ impl<M: Machine> Linux<'_, M> {
             threads: Spin::default(),
             dying: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            stopping: Spin::default(),
+            stopped: AtomicBool::new(false),
             borrows: AtomicBool::new(ask.flags & flag::VFORK != 0),
             alarm: Spin::default(),
             timers: Spin::default(),
@@ -239,8 +262,8 @@ impl<M: Machine> Linux<'_, M> {
         self.exec(thread, frame, &path, arguments, environment).map(|()| 0)
     }
 
-    /// A child that has ended, if any that is meant has; `None` while there are some that have not.
-    fn ended_child(&self, thread: &Thread, meant: i32) -> Result<Option<Arc<Process>>, Errno> {
+    /// News of a child, if there are any of one that is meant: whoever hears them has them for itself, unless they are to be left.
+    fn news_of_child(&self, thread: &Thread, meant: i32, wanted: u64) -> Result<Option<Heard>, Errno> {
         let me = &thread.process;
         let group = me.group.load(Ordering::Relaxed);
         let children: alloc::vec::Vec<_> = self.processes.with(|all| {
@@ -258,22 +281,42 @@ impl<M: Machine> Linux<'_, M> {
         if children.is_empty() {
             return Err(Errno::ECHILD);
         }
-        Ok(children.into_iter().find(|child| child.ended.load(Ordering::SeqCst) != 0))
+        let leaves = wanted & children::LEAVE != 0;
+        let heard = |child: &Arc<Process>| {
+            let ended = child.ended.load(Ordering::SeqCst);
+            if ended != 0 {
+                let first = wanted & children::ENDED != 0
+                    && (leaves || self.processes.with(|all| all.remove(&child.pid)).is_some());
+                let code = (ended & !ENDED) as u32;
+                let (why, value) = if code & 0x7f == 0 { (1, code >> 8) } else { (2, code & 0x7f) };
+                return first.then_some(Heard { pid: child.pid, code, why, value });
+            }
+            let news = child.stopping.with(|stopping| {
+                let news = stopping.news.filter(|news| match news {
+                    News::Stopped(_) => wanted & children::STOPPED != 0,
+                    News::GoesOn => wanted & children::GO_ON != 0,
+                })?;
+                if !leaves {
+                    stopping.news = None;
+                }
+                Some(news)
+            });
+            news.map(|news| match news {
+                News::Stopped(by) => Heard { pid: child.pid, code: by << 8 | 0x7f, why: 5, value: by },
+                News::GoesOn => Heard { pid: child.pid, code: 0xffff, why: 6, value: number::CONTINUE },
+            })
+        };
+        Ok(children.iter().find_map(heard))
     }
 
-    fn wait_for_child(
-        &self,
-        thread: &Thread,
-        meant: i32,
-        at_once: bool,
-    ) -> Result<Option<Arc<Process>>, Errno> {
-        let mut found = self.ended_child(thread, meant)?;
-        if found.is_some() || at_once {
+    fn wait_for_child(&self, thread: &Thread, meant: i32, wanted: u64) -> Result<Option<Heard>, Errno> {
+        let mut found = self.news_of_child(thread, meant, wanted)?;
+        if found.is_some() || wanted & children::AT_ONCE != 0 {
             return Ok(found);
         }
         let mut error = None;
-        let how =
-            self.wait(thread, key_of(&*thread.process), None, || match self.ended_child(thread, meant) {
+        let how = self.wait(thread, key_of(&*thread.process), None, || {
+            match self.news_of_child(thread, meant, wanted) {
                 Ok(child) => {
                     found = child;
                     found.is_some()
@@ -282,7 +325,8 @@ impl<M: Machine> Linux<'_, M> {
                     error = Some(why);
                     true
                 }
-            });
+            }
+        });
         match (how, error) {
             (_, Some(error)) => Err(error),
             (Waited::Ready, None) => Ok(found),
@@ -291,29 +335,25 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn wait4(&self, thread: &Thread, [pid, status, options, usage]: [u64; 4]) -> Answer {
-        const AT_ONCE: u64 = 1;
-        let child = loop {
-            let Some(child) = self.wait_for_child(thread, pid as i32, options & AT_ONCE != 0)? else {
-                return Ok(0);
-            };
-            // Of several threads that wait for it one gets it.
-            if self.processes.with(|all| all.remove(&child.pid)).is_some() {
-                break child;
-            }
+        // Threads' children and others' are all the same here.
+        const WHOSE: u64 = 0xe000_0000;
+        let options = u64::from(options as u32) & !WHOSE;
+        if options & !(children::AT_ONCE | children::STOPPED | children::GO_ON) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let Some(heard) = self.wait_for_child(thread, pid as i32, options | children::ENDED)? else {
+            return Ok(0);
         };
-        let ended = child.ended.load(Ordering::SeqCst) & !ENDED;
         if status != 0 {
-            self.machine.write_user(status, &(ended as u32).to_le_bytes())?;
+            self.machine.write_user(status, &heard.code.to_le_bytes())?;
         }
         if usage != 0 {
             self.machine.write_user(usage, &[0; 144])?;
         }
-        Ok(child.pid.into())
+        Ok(heard.pid.into())
     }
 
     pub(crate) fn waitid(&self, thread: &Thread, [kind, id, info, options, ..]: [u64; 6]) -> Answer {
-        const AT_ONCE: u64 = 1;
-        const LEAVE: u64 = 0x100_0000;
         let meant = match kind {
             0 => -1,
             1 => id as i32,
@@ -321,26 +361,18 @@ impl<M: Machine> Linux<'_, M> {
             3 => self.process_behind(thread, id)?.pid as i32,
             _ => return Err(Errno::EINVAL),
         };
-        let child = loop {
-            let child = self.wait_for_child(thread, meant, options & AT_ONCE != 0)?;
-            let taken = |child: &Arc<Process>| self.processes.with(|all| all.remove(&child.pid)).is_none();
-            // Of several threads that wait for it one gets it.
-            if options & LEAVE == 0 && child.as_ref().is_some_and(taken) {
-                continue;
-            }
-            break child;
-        };
-        let Some(child) = child else {
+        if options & (children::ENDED | children::STOPPED | children::GO_ON) == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let Some(heard) = self.wait_for_child(thread, meant, options)? else {
             if info != 0 {
                 self.machine.write_user(info, &[0; 128])?;
             }
             return Ok(0);
         };
-        let ended = (child.ended.load(Ordering::SeqCst) & !ENDED) as u32;
-        let (code, status) = if ended & 0x7f == 0 { (1, ended >> 8) } else { (2, ended & 0x7f) };
         if info != 0 {
-            let head = Pack::default().word(number::CHILD).word(0).word(code).word(0);
-            let all = head.word(child.pid).word(0).word(status).zeros_to(128);
+            let head = Pack::default().word(number::CHILD).word(0).word(heard.why).word(0);
+            let all = head.word(heard.pid).word(0).word(heard.value).zeros_to(128);
             self.machine.write_user(info, &all.0)?;
         }
         Ok(0)
