@@ -84,6 +84,7 @@ impl<M: Machine> Linux<'_, M> {
             ("proc/self", "stat", Made::Stat),
             ("proc/self", "statm", Made::Statm),
             ("proc/self", "cmdline", Made::CommandLine),
+            ("proc/self", "comm", Made::Name),
             ("proc/self", "mounts", Made::Mounts),
             ("proc/self", "oom_score_adj", Made::Number(0)),
             ("proc", "mounts", Made::Mounts),

@@ -279,6 +279,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             directory: &self.root,
             executable: b"",
             process: 0,
+            other: &|_| None,
             is_open: &|_| false,
         };
         let is_there =

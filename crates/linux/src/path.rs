@@ -19,8 +19,10 @@ pub struct From<'a> {
     pub directory: &'a Arc<Inode>,
     /// What `/proc/self/exe` leads to.
     pub executable: &'a [u8],
-    /// The number of the process that looks: below `/proc` it means `self`. Others are not shown.
+    /// The number of the process that looks: below `/proc` it means `self`.
     pub process: u64,
+    /// What is shown below `/proc` of another process.
+    pub other: &'a dyn Fn(u64) -> Option<Arc<Inode>>,
     /// Whether something is open under this number.
     pub is_open: &'a dyn Fn(u64) -> bool,
 }
@@ -81,7 +83,10 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
                 number_of(&name).filter(|&number| (from.is_open)(number)).map(Inode::opened)
             }
             _ => match at.get(&name)? {
-                None if number_of(&name) == Some(from.process) && is_proc(from, &at)? => at.get(b"self")?,
+                None if number_of(&name).is_some() && is_proc(from, &at)? => match number_of(&name) {
+                    Some(own) if own == from.process => at.get(b"self")?,
+                    number => number.and_then(from.other),
+                },
                 found => found,
             },
         };
@@ -126,6 +131,7 @@ fn next_name(left: &mut Vec<(Vec<u8>, usize)>) -> Option<Vec<u8>> {
     }
 }
 
+/// Whether a directory is the one of processes.
 fn is_proc(from: &From<'_>, directory: &Arc<Inode>) -> Result<bool, Errno> {
     Ok(from.root.get(b"proc")?.is_some_and(|proc| Arc::ptr_eq(&proc, directory)))
 }
@@ -200,6 +206,7 @@ mod tests {
             directory: root,
             executable: b"/a/b/null",
             process: 42,
+            other: &|number| (number == 7).then(|| Inode::directory(11, 0o555, 0)),
             is_open: &|number| number < 12,
         };
         walk(&from, path.as_bytes(), follow).map(|found| found.inode.map(|inode| inode.number))
@@ -277,6 +284,7 @@ mod tests {
         proc.put(b"self", own.clone()).unwrap();
         root.get(b"a").unwrap().unwrap().put(b"self", device()).unwrap();
         assert_eq!(number(&root, "/proc/42", true), Ok(Some(6)));
+        assert_eq!((number(&root, "/proc/7", true), number(&root, "/a/7", true)), (Ok(Some(11)), Ok(None)));
         for path in ["/proc/43", "/proc/042", "/a/42", "/42"] {
             assert_eq!(number(&root, path, true), Ok(None), "{path}");
         }
@@ -285,7 +293,14 @@ mod tests {
     #[test]
     fn a_directory_knows_its_path() {
         let root = tree();
-        let from = From { root: &root, directory: &root, executable: b"", process: 0, is_open: &|_| false };
+        let from = From {
+            root: &root,
+            directory: &root,
+            executable: b"",
+            process: 0,
+            other: &|_| None,
+            is_open: &|_| false,
+        };
         assert_eq!(path_of(&walk(&from, b"a/up", true).unwrap().inode.unwrap()), b"/a/b");
         assert_eq!(path_of(&root), b"/");
     }

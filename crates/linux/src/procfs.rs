@@ -2,6 +2,7 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
@@ -9,31 +10,69 @@ use crate::areas::{What, rights};
 use crate::kernel::Linux;
 use crate::layout::text;
 use crate::machine::Machine;
-use crate::process::Thread;
-use crate::tree::Made;
+use crate::path::path_of;
+use crate::process::Process;
+use crate::tree::{Body, Inode, Made, mode};
 
 impl<M: Machine> Linux<'_, M> {
-    pub(crate) fn make(&self, thread: &Thread, made: Made) -> Vec<u8> {
-        let process = &thread.process;
+    /// What is below `/proc` of a process that does not look itself.
+    pub(crate) fn shown(&self, pid: u64) -> Option<Arc<Inode>> {
+        let pid = u32::try_from(pid).ok()?;
+        let process = self.processes.with(|all| all.get(&pid).cloned())?;
+        let proc = self.root.get(b"proc").ok().flatten()?;
+        let (executable, here) =
+            process.place.with(|place| (place.executable.clone(), place.directory.clone()));
+        // No file that was made has such a number.
+        let number = |n: u64| 1 << 61 | u64::from(pid) << 8 | n;
+        let files = [
+            ("stat", Made::Stat),
+            ("status", Made::Status),
+            ("statm", Made::Statm),
+            ("cmdline", Made::CommandLine),
+            ("comm", Made::Name),
+            ("maps", Made::Maps),
+        ];
+        let links = [("exe", executable), ("cwd", path_of(&here))];
+        let file =
+            |(n, (name, made))| (name, Inode::new(number(n), mode::FILE | 0o444, 0, Body::MadeOf(pid, made)));
+        let link = |(n, (name, to))| (name, Inode::new(number(n), mode::LINK | 0o777, 0, Body::Link(to)));
+        let all = (1..).zip(files).map(file).chain((100..).zip(links).map(link));
+        Some(Inode::made(number(0), &proc, all.collect()))
+    }
+
+    pub(crate) fn make(&self, process: &Arc<Process>, made: Made) -> Vec<u8> {
         let cpus = self.machine.possible_cpus();
         let (total, free) = self.machine.memory();
         let name = process.place.with(|place| text(&place.name));
         let own = || {
-            let memory = thread.memory();
+            // Who has ended has none.
+            let Some(memory) = process.memory.with(|memory| memory.clone()) else { return 0 };
             memory.layout.with(self.machine, |layout| {
                 layout.areas.iter().map(|(at, area)| (area.end - at) / 4096).sum::<u64>()
             })
         };
         let (pid, parent) = (process.pid, process.parent.load(Ordering::Relaxed));
         let up = self.now() / 1_000_000;
+        let state = match () {
+            () if process.ended.load(Ordering::SeqCst) != 0 => "Z (zombie)",
+            () if process.is_stopped() => "T (stopped)",
+            () if process
+                .threads
+                .with(|all| all.iter().all(|one| one.waits.with(|waits| waits.is_some()))) =>
+            {
+                "S (sleeping)"
+            }
+            () => "R (running)",
+        };
         let made = match made {
-            Made::Maps => self.maps(thread),
+            Made::Name => format!("{name}\n"),
+            Made::Maps => self.maps(process),
             Made::CommandLine => return process.place.with(|place| place.arguments.clone()),
             Made::Status => {
                 let threads = process.threads.with(|threads| threads.len());
                 let kib = own() * 4;
                 format!(
-                    "Name:\t{name}\nUmask:\t0022\nState:\tR (running)\nTgid:\t{pid}\nPid:\t{pid}\nPPid:\t{parent}\nTracerPid:\t0\nUid:\t0\t0\t0\t0\n\
+                    "Name:\t{name}\nUmask:\t0022\nState:\t{state}\nTgid:\t{pid}\nPid:\t{pid}\nPPid:\t{parent}\nTracerPid:\t0\nUid:\t0\t0\t0\t0\n\
                      Gid:\t0\t0\t0\t0\nVmSize:\t{kib} kB\nVmRSS:\t{kib} kB\nThreads:\t{threads}\n"
                 )
             }
@@ -41,8 +80,8 @@ impl<M: Machine> Linux<'_, M> {
                 let (group, session) = (process.group.load(Ordering::Relaxed), process.session.load(Ordering::Relaxed));
                 let bytes = own() * 4096;
                 format!(
-                    "{pid} ({name}) R {parent} {group} {session} 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 0 {bytes} {} 18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0\n",
-                    bytes / 4096
+                    "{pid} ({name}) {} {parent} {group} {session} 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 0 {bytes} {} 18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0\n",
+                    &state[..1], bytes / 4096
                 )
             }
             Made::Statm => format!("{0} {0} 0 0 0 {0} 0\n", own()),
@@ -72,14 +111,14 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     /// Memory that it takes at most to say what is mapped.
-    pub(crate) fn bytes_of_maps(&self, thread: &Thread) -> u64 {
+    pub(crate) fn bytes_of_maps(&self, process: &Process) -> u64 {
         const LINE: u64 = 512;
-        let memory = thread.memory();
+        let Some(memory) = process.memory.with(|memory| memory.clone()) else { return 0 };
         memory.layout.with(self.machine, |layout| LINE * layout.areas.iter().count() as u64)
     }
 
-    fn maps(&self, thread: &Thread) -> String {
-        let memory = thread.memory();
+    fn maps(&self, process: &Process) -> String {
+        let Some(memory) = process.memory.with(|memory| memory.clone()) else { return String::new() };
         memory.layout.with(self.machine, |layout| {
             let line = |(at, area): (u64, &crate::areas::Area<crate::process::Mapped>)| {
                 let right = |bit: u8, letter: char| if area.rights & bit != 0 { letter } else { '-' };

@@ -141,6 +141,7 @@ pub enum Made {
     Stat,
     Statm,
     CommandLine,
+    Name,
     MemoryInfo,
     CpuInfo,
     Online,
@@ -171,6 +172,8 @@ pub enum Body {
     Device(Device),
     /// Made up.
     Made(Made),
+    /// Made up, of another process than the one that looks.
+    MadeOf(u32, Made),
     /// Where a socket can be found.
     Socket,
     /// A pipe that all who open this share.
@@ -243,6 +246,15 @@ impl Inode {
     /// The directory of what whoever looks has open.
     pub fn open_files(number: u64) -> Arc<Inode> {
         Inode::new(number, mode::DIRECTORY | 0o500, 0, Body::OpenFiles(Entries::empty()))
+    }
+
+    /// A directory that is made up: these are in it, and nothing else can be put there.
+    pub fn made(number: u64, parent: &Arc<Inode>, all: Vec<(&'static str, Arc<Inode>)>) -> Arc<Inode> {
+        let names =
+            (FIRST_PLACE..).zip(all).map(|(place, (name, inode))| (name.as_bytes().to_vec(), (place, inode)));
+        let (names, next) = (names.collect(), u64::MAX);
+        let entries = Entries { names, next, parent: Arc::downgrade(parent), gone: true };
+        Inode::new(number, mode::DIRECTORY | 0o555, 0, Body::Directory(Spin::new(entries)))
     }
 
     /// The link to what whoever looks has open under a number.

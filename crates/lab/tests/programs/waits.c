@@ -3,6 +3,7 @@
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -749,6 +750,25 @@ static void *spins(void *at) {
     return NULL;
 }
 
+// How a process is, as /proc says it.
+static char how(pid_t pid) {
+    char path[32], line[200] = {0};
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    int file = open(path, O_RDONLY);
+    if (file < 0) return 0;
+    CHECK(read(file, line, sizeof line - 1) > 0 && atoi(line) == pid && close(file) == 0);
+    char *end = strrchr(line, ')');
+    return end ? end[2] : '?';
+}
+
+static int listed(pid_t pid) {
+    DIR *all = opendir("/proc");
+    int found = 0;
+    for (struct dirent *one; (one = readdir(all));) found += atoi(one->d_name) == pid;
+    closedir(all);
+    return found;
+}
+
 // Children that are stopped, and go on.
 static int stops(void) {
     int status, before[2];
@@ -772,13 +792,15 @@ static int stops(void) {
         CHECK(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP && waitpid(child, &status, WUNTRACED | WNOHANG) == 0);
         // Both threads stand still.
         usleep(50000);
+        CHECK(how(child) == 'T' && listed(child) == 1);
         memcpy(before, counters, sizeof before);
         usleep(30000);
         CHECK(memcmp(before, counters, sizeof before) == 0 && kill(child, SIGCONT) == 0 && waitpid(child, &status, WCONTINUED) == child && WIFCONTINUED(status));
         CHECK(sigtimedwait(&set, &info, &second) == SIGCHLD && info.si_code == CLD_CONTINUED);
         counters[0] = counters[1] = 0;
     }
-    CHECK(kill(child, SIGSTOP) == 0 && waitpid(child, &status, WUNTRACED) == child && kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child && WTERMSIG(status) == SIGKILL);
+    CHECK(kill(child, SIGSTOP) == 0 && waitpid(child, &status, WUNTRACED) == child && kill(child, SIGKILL) == 0 && waitid(P_PID, child, &info, WEXITED | WNOWAIT) == 0);
+    CHECK(how(child) == 'Z' && waitpid(child, &status, 0) == child && WTERMSIG(status) == SIGKILL && how(child) == 0 && listed(child) == 0 && listed(getpid()) == 1);
     // Who sleeps meanwhile has slept; a handler, or nothing, stops nobody; a group that nobody looks after is not stopped by a terminal.
     child = fork();
     if (child == 0) {

@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::open::{Kind, Open, flag};
 use crate::path::{self, Found};
 use crate::pipe::{Pipe, Way};
-use crate::process::Thread;
+use crate::process::{Process, Thread};
 use crate::sync::key_of;
 use crate::tree::{Body, Device, Inode, Made, mode, seal};
 
@@ -34,8 +34,9 @@ impl<M: Machine> Linux<'_, M> {
         let directory = from.unwrap_or(&here);
         let is_open = |number| self.open_file(thread, number).is_ok();
         let process = thread.process.pid.into();
-        let from =
-            path::From { root: &self.root, directory, executable: &executable, process, is_open: &is_open };
+        let other = |pid| self.shown(pid);
+        let (root, executable) = (&self.root, executable.as_slice());
+        let from = path::From { root, directory, executable, process, other: &other, is_open: &is_open };
         path::walk(&from, path, follow)
     }
 
@@ -145,18 +146,11 @@ impl<M: Machine> Linux<'_, M> {
             Body::Fifo(pipe) => self.open_fifo(thread, pipe, flags)?,
             Body::Socket if flags & flag::PATH == 0 => return Err(Errno::ENXIO),
             Body::Socket => Kind::Text(Vec::new(), inode.clone()),
-            // A line for each area, and twice that while it grows.
-            Body::Made(Made::Maps) if !self.machine.has_piece(self.bytes_of_maps(thread)) => {
-                return Err(Errno::ENOMEM);
+            Body::Made(made) => Kind::Text(self.made(&thread.process, *made)?, inode.clone()),
+            Body::MadeOf(pid, made) => {
+                let process = self.processes.with(|all| all.get(pid).cloned()).ok_or(Errno::ESRCH)?;
+                Kind::Text(self.made(&process, *made)?, inode.clone())
             }
-            Body::Made(Made::CommandLine)
-                if !self
-                    .machine
-                    .has_piece(thread.process.place.with(|place| place.arguments.len()) as u64) =>
-            {
-                return Err(Errno::ENOMEM);
-            }
-            Body::Made(made) => Kind::Text(self.make(thread, *made), inode.clone()),
             Body::File(_) => {
                 if flags & flag::TRUNCATE != 0 && writes {
                     self.set_len(&inode, 0)?;
@@ -165,6 +159,21 @@ impl<M: Machine> Linux<'_, M> {
             }
         };
         Ok(Open::new(kind, flags & !(flag::CREATE | flag::EXCLUSIVE | flag::TRUNCATE), path))
+    }
+
+    /// What is shown of a process, if there is memory for it.
+    fn made(&self, process: &Arc<Process>, made: Made) -> Result<Vec<u8>, Errno> {
+        let bytes = match made {
+            // A line for each area, and twice that while it grows.
+            Made::Maps => self.bytes_of_maps(process),
+            Made::CommandLine => process.place.with(|place| place.arguments.len()) as u64,
+            _ => 0,
+        };
+        if bytes > 0 && !self.machine.has_piece(bytes) {
+            Err(Errno::ENOMEM)
+        } else {
+            Ok(self.make(process, made))
+        }
     }
 
     /// An end of a pipe with a name, once somebody has the other one.

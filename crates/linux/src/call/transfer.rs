@@ -13,7 +13,7 @@ use crate::pipe::{Done, End, ROOM, WHOLE, Way};
 use crate::process::Thread;
 use crate::signal::{Info, number};
 use crate::sync::key_of;
-use crate::tree::{Body, Device, FIRST_PLACE, Inode, seal};
+use crate::tree::{Body, Device, FIRST_PLACE, Inode, Named, seal};
 
 /// Bytes that go through the kernel's buffer at a time.
 const PIECE: usize = 64 << 10;
@@ -742,6 +742,22 @@ impl<M: Machine> Linux<'_, M> {
         Ok(0)
     }
 
+    /// The names of processes in a directory behind a place, if it is the one where they are.
+    fn numbers_behind(&self, directory: &Arc<Inode>, place: u64, most: usize) -> Vec<Named> {
+        /// Their places come behind all others.
+        const FIRST: u64 = 1 << 40;
+        let proc = self.root.get(b"proc").ok().flatten();
+        if proc.is_none_or(|proc| !Arc::ptr_eq(&proc, directory)) {
+            return Vec::new();
+        }
+        let next = (place.max(FIRST) - FIRST + 1).min(u32::MAX.into()) as u32;
+        let pids: Vec<u32> =
+            self.processes.with(|all| all.range(next..).map(|(&pid, _)| pid).take(most).collect());
+        let empty = |pid: u32| Inode::made(1 << 61 | u64::from(pid) << 8, directory, Vec::new());
+        let named = |pid: u32| (FIRST + u64::from(pid), pid.to_string().into_bytes(), empty(pid));
+        pids.into_iter().map(named).collect()
+    }
+
     pub(crate) fn getdents(&self, thread: &Thread, number: u64, to: u64, bytes: u64) -> Answer {
         let open = self.open_file(thread, number)?;
         let Kind::Directory(directory) = &open.kind else { return Err(Errno::ENOTDIR) };
@@ -758,7 +774,11 @@ impl<M: Machine> Linux<'_, M> {
                     let left = numbers.into_iter().filter(|n| FIRST_PLACE + n > *offset);
                     left.take(most).map(named).collect()
                 }
-                _ => directory.behind(*offset, most)?,
+                _ => {
+                    let mut all = directory.behind(*offset, most)?;
+                    all.extend(self.numbers_behind(directory, *offset, most));
+                    all
+                }
             };
             let all = dots.into_iter().chain(listed);
             let mut out: Vec<u8> = Vec::new();
