@@ -99,7 +99,7 @@ impl Epoll {
         data: u64,
     ) -> Result<(), Errno> {
         /// How many sets one may watch: each takes memory of the kernel's.
-        const MOST: usize = 65536;
+        const MOST: usize = 8192;
         if let Kind::Poll(other) = &open.kind
             && (Arc::ptr_eq(own, open) || other.reaches(own, DEEPEST, &Looks::default()))
         {

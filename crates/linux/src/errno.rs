@@ -47,6 +47,8 @@ numbers! {
     ERANGE = 34, "Too small a buffer.";
     ENOLCK = 37, "Too many locks.";
     ENAMETOOLONG = 36, "Too long a name.";
+    ENOMSG = 42, "No such message.";
+    EIDRM = 43, "It is gone.";
     ENOSYS = 38, "No such system call here.";
     ENOTEMPTY = 39, "The directory is not empty.";
     ELOOP = 40, "Too many symbolic links.";

@@ -20,8 +20,11 @@ use crate::futex::Futexes;
 use crate::layout::text;
 use crate::locks::Locks;
 use crate::machine::Machine;
+use crate::messages::Queue;
+use crate::numbered::Numbered;
 use crate::open::{Files, Kind, Open, flag};
 use crate::process::{ENDED, Place, Process, Thread};
+use crate::semaphores::Set;
 use crate::signal::{self, Info, act, number};
 use crate::socket::Names;
 use crate::sync::{Spin, key_of};
@@ -77,6 +80,9 @@ pub struct Linux<'p, M: Machine> {
     pub(crate) locks: Spin<Locks>,
     /// Shared memory by number.
     pub(crate) segments: Spin<BTreeMap<u32, Segment>>,
+    /// Semaphores and messages by number.
+    pub(crate) semaphores: Numbered<Set>,
+    pub(crate) queues: Numbered<Queue>,
     next_inode: AtomicU64,
     next_tid: AtomicU32,
     random: AtomicU64,
@@ -135,6 +141,8 @@ impl<'p, M: Machine> Linux<'p, M> {
             moving: Spin::default(),
             locks: Spin::default(),
             segments: Spin::default(),
+            semaphores: Numbered::default(),
+            queues: Numbered::default(),
             next_inode: AtomicU64::new(2),
             next_tid: AtomicU32::new(1),
             random: AtomicU64::new(0x9e37_79b9_7f4a_7c15),
@@ -232,6 +240,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             threads: Spin::default(),
             dying: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            undo: Spin::default(),
             stopping: Spin::default(),
             stopped: AtomicBool::new(false),
             borrows: AtomicBool::new(false),
@@ -580,6 +589,7 @@ impl<'p, M: Machine> Linux<'p, M> {
         drop(process.files.with(|files| core::mem::replace(files, Files::new())));
         self.left.flights.let_go(true);
         process.timers.with(BTreeMap::clear);
+        self.undo(process);
         if self.locks.with(|locks| locks.end(process.pid)) {
             self.changed(key_of(&self.locks));
         }

@@ -23,7 +23,9 @@
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/msg.h>
 #include <sys/resource.h>
+#include <sys/sem.h>
 #include <sys/sendfile.h>
 #include <sys/shm.h>
 #include <sys/signalfd.h>
@@ -769,6 +771,74 @@ static int listed(pid_t pid) {
     return found;
 }
 
+static int step(int set, int which, int by, int flags) {
+    struct sembuf one = {which, by, flags};
+    return semop(set, &one, 1);
+}
+
+struct said {
+    long kind;
+    char text[64];
+};
+
+// Semaphores and messages of System V.
+static int queues(void) {
+    int set = semget(IPC_PRIVATE, 3, IPC_CREAT | 0600), status, key = semget(0x5151, 1, IPC_CREAT | IPC_EXCL | 0600);
+    struct sembuf both[2] = {{0, -2, 0}, {1, -1, 0}};
+    struct timespec soon = {0, 10000000};
+    CHECK(set >= 0 && key >= 0 && semget(0x5151, 1, IPC_CREAT | IPC_EXCL) == -1 && errno == EEXIST && semget(0x5151, 2, 0) == -1 && errno == EINVAL && semget(0x5151, 0, 0) == key);
+    CHECK(semctl(key, 0, IPC_RMID) == 0 && semget(0x5151, 0, 0) == -1 && errno == ENOENT && semctl(key, 0, GETVAL) == -1 && errno == EINVAL);
+    CHECK(step(set, 0, -1, IPC_NOWAIT) == -1 && errno == EAGAIN && step(set, 3, 1, 0) == -1 && errno == EFBIG && semtimedop(set, both, 2, &soon) == -1 && errno == EAGAIN);
+    pid_t child = fork();
+    if (child == 0) _exit(semop(set, both, 2) == 0 ? 3 : 99);
+    while (semctl(set, 0, GETNCNT) != 1) usleep(1000);
+    // One of two is not enough.
+    CHECK(step(set, 0, 2, 0) == 0);
+    usleep(10000);
+    CHECK(waitpid(child, &status, WNOHANG) == 0 && semctl(set, 0, GETVAL) == 2 && step(set, 1, 1, 0) == 0 && waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 3);
+    CHECK(semctl(set, 0, GETVAL) == 0 && semctl(set, 1, GETVAL) == 0 && semctl(set, 0, GETPID) == child);
+    // What a process had is given back when it ends; and what was set since is left.
+    unsigned short values[3] = {5, 0, 7};
+    CHECK(semctl(set, 0, SETALL, values) == 0);
+    child = fork();
+    if (child == 0) {
+        CHECK(step(set, 0, -3, SEM_UNDO) == 0 && step(set, 2, -7, SEM_UNDO) == 0 && semctl(set, 2, SETVAL, 1) == 0);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0 && semctl(set, 0, GETALL, values) == 0 && values[0] == 5 && values[2] == 1);
+    child = fork();
+    if (child == 0) _exit(step(set, 0, 0, 0) == -1 && errno == EIDRM ? 4 : 99);
+    while (semctl(set, 0, GETZCNT) != 1) usleep(1000);
+    struct semid_ds about;
+    CHECK(semctl(set, 0, IPC_STAT, &about) == 0 && about.sem_nsems == 3 && semctl(set, 0, IPC_RMID) == 0 && waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 4);
+    // Messages by their kinds.
+    int queue = msgget(IPC_PRIVATE, IPC_CREAT | 0600);
+    struct said out = {5, "five"}, in;
+    CHECK(queue >= 0 && msgsnd(queue, &out, 5, 0) == 0 && (out.kind = 3) && msgsnd(queue, &out, 6, 0) == 0 && (out.kind = 0) == 0 && msgsnd(queue, &out, 1, 0) == -1 && errno == EINVAL);
+    CHECK(msgrcv(queue, &in, 64, 4, IPC_NOWAIT) == -1 && errno == ENOMSG && msgrcv(queue, &in, 2, -4, 0) == -1 && errno == E2BIG);
+    CHECK(msgrcv(queue, &in, 2, -4, MSG_NOERROR) == 2 && in.kind == 3 && msgrcv(queue, &in, 64, 0, 0) == 5 && in.kind == 5 && !strcmp(in.text, "five"));
+    child = fork();
+    if (child == 0) {
+        struct said more = {1, "more"};
+        for (int i = 0; i < 600; i++) CHECK(msgsnd(queue, &more, 64, 0) == 0);
+        _exit(msgrcv(queue, &more, 64, 2, 0) == 5 ? 6 : 99);
+    }
+    struct msqid_ds full;
+    // It has to wait until there is room.
+    do {
+        usleep(1000);
+        CHECK(msgctl(queue, IPC_STAT, &full) == 0);
+    } while (full.__msg_cbytes + 64 <= full.msg_qbytes);
+    for (int i = 0; i < 600; i++) CHECK(msgrcv(queue, &in, 64, 1, 0) == 64 && in.kind == 1);
+    out.kind = 2;
+    CHECK(msgsnd(queue, &out, 5, 0) == 0 && waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 6);
+    child = fork();
+    if (child == 0) _exit(msgrcv(queue, &in, 64, 0, 0) == -1 && errno == EIDRM ? 7 : 99);
+    while (how(child) != 'S') usleep(1000);
+    CHECK(msgctl(queue, IPC_RMID, NULL) == 0 && waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7);
+    return 0;
+}
+
 // Children that are stopped, and go on.
 static int stops(void) {
     int status, before[2];
@@ -828,7 +898,7 @@ static int stops(void) {
 }
 
 int main(void) {
-    const struct { const char *name; int (*run)(void); } all[] = {{"events", events}, {"servers", servers}, {"packets", packets}, {"timers", timers}, {"shared", shared}, {"inherits", inherits}, {"heirs", heirs}, {"spawns", spawns}, {"named", named}, {"carries", carries}, {"locks", locks}, {"limits", limits}, {"nested", nested}, {"storms", storms}, {"edges", edges}, {"moving", moving}, {"wakes", wakes}, {"losses", losses}, {"stops", stops}};
+    const struct { const char *name; int (*run)(void); } all[] = {{"events", events}, {"servers", servers}, {"packets", packets}, {"timers", timers}, {"shared", shared}, {"inherits", inherits}, {"heirs", heirs}, {"spawns", spawns}, {"named", named}, {"carries", carries}, {"locks", locks}, {"limits", limits}, {"nested", nested}, {"storms", storms}, {"edges", edges}, {"moving", moving}, {"wakes", wakes}, {"losses", losses}, {"stops", stops}, {"queues", queues}};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
         fflush(stdout);
         pid_t child = fork();

@@ -7,6 +7,7 @@ mod locks;
 mod names;
 mod number;
 mod poll;
+mod queues;
 mod shared;
 mod signals;
 mod sockets;
@@ -22,6 +23,7 @@ use core::sync::atomic::Ordering;
 
 pub use number::name;
 use number::number as n;
+pub use queues::Undo;
 pub use shared::Segment;
 
 use crate::errno::{Answer, Errno};
@@ -61,6 +63,11 @@ fn keeps(number: u64) -> bool {
             | n::timer_create
             | n::shmget
             | n::shmat
+            | n::semget
+            | n::semop
+            | n::semtimedop
+            | n::msgget
+            | n::msgsnd
             | n::pidfd_open
             | n::socket
             | n::socketpair
@@ -189,6 +196,14 @@ pub fn call<M: Machine>(
         n::timer_delete => linux.timer_delete(thread, a),
         n::shmget => linux.shmget(thread, a, b, c),
         n::shmat => linux.shmat(thread, a, b, c),
+        n::semget => linux.semget(a, b, c),
+        n::semop => linux.semop(thread, [a, b, c, 0]),
+        n::semtimedop => linux.semop(thread, [a, b, c, d]),
+        n::semctl => linux.semctl(thread, [a, b, c, d]),
+        n::msgget => linux.msgget(a, b),
+        n::msgsnd => linux.msgsnd(thread, [a, b, c, d]),
+        n::msgrcv => linux.msgrcv(thread, all),
+        n::msgctl => linux.msgctl(a, b, c),
         n::shmdt => linux.shmdt(thread, a),
         n::shmctl => linux.shmctl(a, b, c),
         n::pidfd_open => linux.pidfd_open(thread, a, b),

@@ -470,6 +470,10 @@ impl<M: Machine> Linux<'_, M> {
         if !stream && whole as usize > crate::socket::ROOM - 512 {
             return Err(Errno::EMSGSIZE);
         }
+        // A packet is one piece here, and one on its way.
+        if !stream && !self.machine.has_piece(2 * whole) {
+            return Err(Errno::ENOMEM);
+        }
         // Packets of the network are lost where nobody is, and where there is no room.
         let may_be_lost = socket.kind == kind::PACKETS && socket.family != UNIX;
         let inbox: Arc<Inbox> = match to {

@@ -228,6 +228,7 @@ impl<M: Machine> Linux<'_, M> {
             threads: Spin::default(),
             dying: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            undo: Spin::default(),
             stopping: Spin::default(),
             stopped: AtomicBool::new(false),
             borrows: AtomicBool::new(ask.flags & flag::VFORK != 0),

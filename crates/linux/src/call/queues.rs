@@ -1,0 +1,277 @@
+//! Calls about semaphores and messages of System V.
+
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+
+use crate::errno::{Answer, Errno};
+use crate::kernel::{Linux, Waited};
+use crate::layout::Pack;
+use crate::machine::Machine;
+use crate::messages::{LONGEST, Message, Queue};
+use crate::process::{Process, Thread};
+use crate::semaphores::{HIGHEST, Set, Step};
+use crate::sync::key_of;
+
+/// What a process has done to a semaphore, and what is undone when it ends.
+pub struct Undo {
+    set: Weak<Set>,
+    index: u16,
+    by: i32,
+}
+
+const REMOVE: u64 = 0;
+const SET: u64 = 1;
+const STATE: u64 = 2;
+/// Does not wait.
+const AT_ONCE: u64 = 0o4000;
+
+/// Whose it is, and who may use it: all may.
+fn rights(key: u32) -> Pack {
+    Pack::default().word(key).word(0).word(0).word(0).word(0).word(0o666).zeros_to(48)
+}
+
+impl<M: Machine> Linux<'_, M> {
+    fn seconds(&self) -> u64 {
+        self.clock() / 1_000_000_000
+    }
+
+    pub(crate) fn semget(&self, key: u64, count: u64, flags: u64) -> Answer {
+        const MOST: u64 = 32_000;
+        const BYTES: u64 = 32;
+        let count = u64::from(count as u32);
+        if count > MOST {
+            return Err(Errno::EINVAL);
+        }
+        let fits = |set: &Set| if set.count() as u64 >= count { Ok(()) } else { Err(Errno::EINVAL) };
+        let make = || match count {
+            0 => Err(Errno::EINVAL),
+            _ if !self.machine.has_piece(BYTES * count) => Err(Errno::ENOMEM),
+            _ => Ok(Set::new(count as usize, self.seconds())),
+        };
+        self.semaphores.find(key as u32, flags, fits, make).map(u64::from)
+    }
+
+    pub(crate) fn semop(&self, thread: &Thread, [id, at, count, time]: [u64; 4]) -> Answer {
+        const MOST: u64 = 500;
+        const UNDO: u16 = 0x1000;
+        if count == 0 {
+            return Err(Errno::EINVAL);
+        }
+        if count > MOST {
+            return Err(Errno::E2BIG);
+        }
+        let until = match time {
+            0 => None,
+            at => Some(self.now().saturating_add(self.time(at)?)),
+        };
+        let mut bytes = alloc::vec![0; 6 * count as usize];
+        self.machine.read_user(at, &mut bytes)?;
+        let half = |one: &[u8], at: usize| u16::from_le_bytes([one[at], one[at + 1]]);
+        let step = |one: &[u8]| Step {
+            index: half(one, 0),
+            by: half(one, 2) as i16,
+            at_once: u64::from(half(one, 4)) & AT_ONCE != 0,
+            undo: half(one, 4) & UNDO != 0,
+        };
+        let steps: Vec<Step> = bytes.chunks_exact(6).map(step).collect();
+        let (_, set) = self.semaphores.get(id)?;
+        let pid = thread.process.pid;
+        let mut blocked = None;
+        let take = |blocked: &mut Option<_>| set.take(&steps, pid, self.seconds(), blocked);
+        let mut taken = take(&mut blocked);
+        if taken == Ok(false) {
+            let how = self.wait(thread, key_of(&*set), until, || {
+                taken = take(&mut blocked);
+                taken != Ok(false)
+            });
+            set.leave(blocked.take());
+            match how {
+                Waited::Ready => {}
+                Waited::Late => return Err(Errno::EAGAIN),
+                Waited::Interrupted => return Err(Errno::EINTR),
+            }
+        }
+        taken?;
+        thread.process.undo.with(|undo| {
+            for step in steps.iter().filter(|step| step.undo && step.by != 0) {
+                let same = |one: &&mut Undo| one.index == step.index && one.set.as_ptr() == Arc::as_ptr(&set);
+                match undo.iter_mut().find(same) {
+                    Some(one) => one.by = (one.by - i32::from(step.by)).clamp(-HIGHEST, HIGHEST),
+                    None => undo.push(Undo {
+                        set: Arc::downgrade(&set),
+                        index: step.index,
+                        by: -i32::from(step.by),
+                    }),
+                }
+            }
+            undo.retain(|one| one.by != 0 && one.set.strong_count() > 0);
+        });
+        self.machine.wake(key_of(&*set));
+        Ok(0)
+    }
+
+    /// A process has ended, and what it has done is undone.
+    pub(crate) fn undo(&self, process: &Process) {
+        for Undo { set, index, by } in process.undo.with(core::mem::take) {
+            if let Some(set) = set.upgrade() {
+                set.undo(index, by, process.pid);
+                self.machine.wake(key_of(&*set));
+            }
+        }
+    }
+
+    /// Values were set: what processes had done before is nothing to be undone.
+    fn forget(&self, set: &Arc<Set>, index: Option<u64>) {
+        let all: Vec<_> = self.processes.with(|all| all.values().cloned().collect());
+        let meant = |one: &Undo| {
+            one.set.as_ptr() == Arc::as_ptr(set) && index.is_none_or(|index| u64::from(one.index) == index)
+        };
+        all.iter().for_each(|process| process.undo.with(|undo| undo.retain(|one| !meant(one))));
+        self.machine.wake(key_of(&**set));
+    }
+
+    pub(crate) fn semctl(&self, thread: &Thread, [id, index, what, with]: [u64; 4]) -> Answer {
+        const PID: u64 = 11;
+        const VALUE: u64 = 12;
+        const VALUES: u64 = 13;
+        const MORE: u64 = 14;
+        const ZERO: u64 = 15;
+        const SET_VALUE: u64 = 16;
+        const SET_VALUES: u64 = 17;
+        let (key, set) = self.semaphores.get(id)?;
+        let (pid, now) = (thread.process.pid, self.seconds());
+        match what {
+            REMOVE => {
+                let set = self.semaphores.remove(id)?;
+                set.end();
+                self.machine.wake(key_of(&*set));
+                Ok(0)
+            }
+            SET => Ok(0),
+            STATE => {
+                let [used, changed] = set.times();
+                let all = rights(key).long(used).long(0).long(changed).long(0).long(set.count() as u64);
+                self.machine.write_user(with, &all.zeros_to(104).0).map(|()| 0)
+            }
+            PID => set.get(index).map(|one| one.pid.into()),
+            VALUE => set.get(index).map(|one| one.value as u64),
+            MORE | ZERO => set.get(index).map(|one| one.waiting[usize::from(what == ZERO)].into()),
+            VALUES => {
+                let all = set.values().iter().fold(Pack::default(), |all, &value| all.half(value as u16));
+                self.machine.write_user(with, &all.0).map(|()| 0)
+            }
+            SET_VALUE => {
+                set.set(u64::from(index as u32), &[with as i32], pid, now)?;
+                self.forget(&set, Some(u64::from(index as u32)));
+                Ok(0)
+            }
+            SET_VALUES => {
+                let mut bytes = alloc::vec![0; 2 * set.count()];
+                self.machine.read_user(with, &mut bytes)?;
+                let value = |one: &[u8]| i32::from(u16::from_le_bytes([one[0], one[1]]));
+                set.set(0, &bytes.chunks_exact(2).map(value).collect::<Vec<_>>(), pid, now)?;
+                self.forget(&set, None);
+                Ok(0)
+            }
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(crate) fn msgget(&self, key: u64, flags: u64) -> Answer {
+        self.queues.find(key as u32, flags, |_| Ok(()), || Ok(Queue::new(self.seconds()))).map(u64::from)
+    }
+
+    pub(crate) fn msgsnd(&self, thread: &Thread, [id, at, bytes, flags]: [u64; 4]) -> Answer {
+        if bytes > LONGEST as u64 {
+            return Err(Errno::EINVAL);
+        }
+        let kind = self.load_long(at)? as i64;
+        let (_, queue) = self.queues.get(id)?;
+        if kind <= 0 {
+            return Err(Errno::EINVAL);
+        }
+        let mut text = alloc::vec![0; bytes as usize];
+        self.machine.read_user(at.saturating_add(8), &mut text)?;
+        let mut message = Some(Message { kind, bytes: text });
+        let pid = thread.process.pid;
+        let mut sent = queue.send(&mut message, pid, self.seconds());
+        if sent == Ok(false) {
+            if flags & AT_ONCE != 0 {
+                return Err(Errno::EAGAIN);
+            }
+            let how = self.wait(thread, key_of(&*queue), None, || {
+                sent = queue.send(&mut message, pid, self.seconds());
+                sent != Ok(false)
+            });
+            if how != Waited::Ready {
+                return Err(Errno::EINTR);
+            }
+        }
+        sent?;
+        self.machine.wake(key_of(&*queue));
+        Ok(0)
+    }
+
+    pub(crate) fn msgrcv(&self, thread: &Thread, [id, at, bytes, kind, flags, _]: [u64; 6]) -> Answer {
+        const CUT: u64 = 0o10000;
+        const EXCEPT: u64 = 0o20000;
+        const COPY: u64 = 0o40000;
+        if bytes >> 63 != 0 || flags & COPY != 0 {
+            return Err(if flags & COPY != 0 { Errno::ENOSYS } else { Errno::EINVAL });
+        }
+        let (_, queue) = self.queues.get(id)?;
+        let (wanted, pid) = ((kind as i64, flags & EXCEPT != 0), thread.process.pid);
+        let most = if flags & CUT != 0 { usize::MAX } else { bytes as usize };
+        let receive = || queue.receive(wanted, most, pid, self.seconds());
+        let mut found = receive();
+        if found == Ok(None) {
+            if flags & AT_ONCE != 0 {
+                return Err(Errno::ENOMSG);
+            }
+            let how = self.wait(thread, key_of(&*queue), None, || {
+                found = receive();
+                found != Ok(None)
+            });
+            if how != Waited::Ready {
+                return Err(Errno::EINTR);
+            }
+        }
+        let Message { kind, bytes: text } = found?.ok_or(Errno::ENOMSG)?;
+        self.machine.wake(key_of(&*queue));
+        let text = &text[..text.len().min(bytes as usize)];
+        self.machine.write_user(at, &kind.to_le_bytes())?;
+        self.machine.write_user(at.saturating_add(8), text)?;
+        Ok(text.len() as u64)
+    }
+
+    pub(crate) fn msgctl(&self, id: u64, what: u64, with: u64) -> Answer {
+        /// Where a program says how many bytes fit.
+        const MOST_AT: u64 = 88;
+        let (key, queue) = self.queues.get(id)?;
+        match what {
+            REMOVE => {
+                let queue = self.queues.remove(id)?;
+                queue.end();
+                self.machine.wake(key_of(&*queue));
+                Ok(0)
+            }
+            SET => {
+                let most = self.load_long(with.saturating_add(MOST_AT))?;
+                if most > i32::MAX as u64 {
+                    return Err(Errno::EINVAL);
+                }
+                queue.resize(most as usize, self.seconds());
+                self.machine.wake(key_of(&*queue));
+                Ok(0)
+            }
+            STATE => {
+                let known = queue.known();
+                let times = known.times.iter().fold(rights(key), |all, &time| all.long(time));
+                let counts = times.long(known.bytes as u64).long(known.count as u64).long(known.most as u64);
+                let all = known.pids.iter().fold(counts, |all, &pid| all.word(pid)).zeros_to(120);
+                self.machine.write_user(with, &all.0).map(|()| 0)
+            }
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}
