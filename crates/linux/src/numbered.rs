@@ -7,7 +7,7 @@ use crate::errno::Errno;
 use crate::sync::Spin;
 
 /// How many there may be of each kind.
-const MOST: usize = 32_000;
+pub const MOST: usize = 32_000;
 
 /// Objects by number; those with a key that is not 0 are found by it.
 pub struct Numbered<T>(Spin<Table<T>>);
@@ -73,6 +73,17 @@ impl<T> Numbered<T> {
     /// `EINVAL`.
     pub fn get(&self, id: u64) -> Result<(u32, Arc<T>), Errno> {
         self.0.with(|table| table.all.get(&(id as u32)).cloned()).ok_or(Errno::EINVAL)
+    }
+
+    /// The number of the one at a place among all; how many there are.
+    pub fn nth(&self, place: u64) -> (Option<u32>, usize) {
+        let nth = |table: &Table<T>| table.all.keys().nth(usize::try_from(place).ok()?).copied();
+        self.0.with(|table| (nth(table), table.all.len()))
+    }
+
+    /// All there are.
+    pub fn sum(&self, of: impl Fn(&T) -> usize) -> usize {
+        self.0.with(|table| table.all.values().map(|(_, object)| of(object)).sum())
     }
 
     /// Nobody finds it any more.

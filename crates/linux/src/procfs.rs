@@ -14,6 +14,15 @@ use crate::path::path_of;
 use crate::process::Process;
 use crate::tree::{Body, Inode, Made, mode};
 
+/// In the numbers of what is shown of processes. No file that was made has such a number.
+pub(crate) const SHOWN: u64 = 1 << 61;
+
+/// The process whose directory this is.
+pub(crate) fn shows(directory: &Inode) -> Option<u32> {
+    let is_one = directory.number & SHOWN != 0 && directory.number & 0xff == 0;
+    is_one.then_some((directory.number >> 8) as u32)
+}
+
 impl<M: Machine> Linux<'_, M> {
     /// What is below `/proc` of a process that does not look itself.
     pub(crate) fn shown(&self, pid: u64) -> Option<Arc<Inode>> {
@@ -22,8 +31,7 @@ impl<M: Machine> Linux<'_, M> {
         let proc = self.root.get(b"proc").ok().flatten()?;
         let (executable, here) =
             process.place.with(|place| (place.executable.clone(), place.directory.clone()));
-        // No file that was made has such a number.
-        let number = |n: u64| 1 << 61 | u64::from(pid) << 8 | n;
+        let number = |n: u64| SHOWN | u64::from(pid) << 8 | n;
         let files = [
             ("stat", Made::Stat),
             ("status", Made::Status),

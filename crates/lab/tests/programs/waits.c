@@ -797,6 +797,8 @@ static int queues(void) {
     usleep(10000);
     CHECK(waitpid(child, &status, WNOHANG) == 0 && semctl(set, 0, GETVAL) == 2 && step(set, 1, 1, 0) == 0 && waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 3);
     CHECK(semctl(set, 0, GETVAL) == 0 && semctl(set, 1, GETVAL) == 0 && semctl(set, 0, GETPID) == child);
+    struct seminfo info;
+    CHECK(semctl(0, 0, SEM_INFO, &info) >= 0 && info.semusz >= 1 && info.semaem >= 3 && semctl(0, 0, IPC_INFO, &info) >= 0 && info.semvmx == 32767);
     // What a process had is given back when it ends; and what was set since is left.
     unsigned short values[3] = {5, 0, 7};
     CHECK(semctl(set, 0, SETALL, values) == 0);

@@ -8,6 +8,7 @@ use crate::kernel::{Linux, Waited};
 use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::messages::{LONGEST, Message, Queue};
+use crate::numbered::MOST;
 use crate::process::{Process, Thread};
 use crate::semaphores::{HIGHEST, Set, Step};
 use crate::sync::key_of;
@@ -22,6 +23,10 @@ pub struct Undo {
 const REMOVE: u64 = 0;
 const SET: u64 = 1;
 const STATE: u64 = 2;
+const LIMITS: u64 = 3;
+/// Semaphores in a set, and steps of an operation.
+const MOST_IN_SET: u64 = 32_000;
+const MOST_STEPS: u64 = 500;
 /// Does not wait.
 const AT_ONCE: u64 = 0o4000;
 
@@ -36,10 +41,9 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn semget(&self, key: u64, count: u64, flags: u64) -> Answer {
-        const MOST: u64 = 32_000;
         const BYTES: u64 = 32;
         let count = u64::from(count as u32);
-        if count > MOST {
+        if count > MOST_IN_SET {
             return Err(Errno::EINVAL);
         }
         let fits = |set: &Set| if set.count() as u64 >= count { Ok(()) } else { Err(Errno::EINVAL) };
@@ -52,12 +56,11 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn semop(&self, thread: &Thread, [id, at, count, time]: [u64; 4]) -> Answer {
-        const MOST: u64 = 500;
         const UNDO: u16 = 0x1000;
         if count == 0 {
             return Err(Errno::EINVAL);
         }
-        if count > MOST {
+        if count > MOST_STEPS {
             return Err(Errno::E2BIG);
         }
         let until = match time {
@@ -138,6 +141,28 @@ impl<M: Machine> Linux<'_, M> {
         const ZERO: u64 = 15;
         const SET_VALUE: u64 = 16;
         const SET_VALUES: u64 = 17;
+        const STATE_OF: u64 = 18;
+        const USED: u64 = 19;
+        const STATE_OF_ANY: u64 = 20;
+        let (nth, count) = self.semaphores.nth(id);
+        match what {
+            // Limits; and how much there is, where others have what nobody uses.
+            LIMITS | USED => {
+                let sum = self.semaphores.sum(Set::count) as u32;
+                let most = (MOST as u32, MOST_IN_SET as u32, MOST_STEPS as u32);
+                let (sets, all) = if what == USED { (count as u32, sum) } else { (20, HIGHEST as u32) };
+                let head = Pack::default().word(0).word(most.0).word(u32::MAX >> 1).word(u32::MAX >> 1);
+                let info =
+                    head.word(most.1).word(most.2).word(most.2).word(sets).word(HIGHEST as u32).word(all);
+                self.machine.write_user(with, &info.0)?;
+                return Ok(count.saturating_sub(1) as u64);
+            }
+            STATE_OF | STATE_OF_ANY => {
+                let id = nth.ok_or(Errno::EINVAL)?;
+                return self.semctl(thread, [id.into(), index, STATE, with]).map(|_| id.into());
+            }
+            _ => {}
+        }
         let (key, set) = self.semaphores.get(id)?;
         let (pid, now) = (thread.process.pid, self.seconds());
         match what {
@@ -247,6 +272,26 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn msgctl(&self, id: u64, what: u64, with: u64) -> Answer {
         /// Where a program says how many bytes fit.
         const MOST_AT: u64 = 88;
+        const STATE_OF: u64 = 11;
+        const USED: u64 = 12;
+        const STATE_OF_ANY: u64 = 13;
+        let (nth, count) = self.queues.nth(id);
+        match what {
+            LIMITS | USED => {
+                let messages = self.queues.sum(|queue| queue.known().count) as u32;
+                let bytes = self.queues.sum(|queue| queue.known().bytes) as u32;
+                let used = if what == USED { (count as u32, messages, bytes) } else { (0, 0, 0) };
+                let head = Pack::default().word(used.0).word(used.1).word(LONGEST as u32);
+                let info = head.word(16384).word(MOST as u32).word(16).word(used.2).word(0xffff);
+                self.machine.write_user(with, &info.0)?;
+                return Ok(count.saturating_sub(1) as u64);
+            }
+            STATE_OF | STATE_OF_ANY => {
+                let id = nth.ok_or(Errno::EINVAL)?;
+                return self.msgctl(id.into(), STATE, with).map(|_| id.into());
+            }
+            _ => {}
+        }
         let (key, queue) = self.queues.get(id)?;
         match what {
             REMOVE => {

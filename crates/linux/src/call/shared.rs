@@ -157,6 +157,31 @@ impl<M: Machine> Linux<'_, M> {
         const STATE: u64 = 2;
         /// It goes when nobody shows it any more.
         const GOES: u32 = 0o1000;
+        const LIMITS: u64 = 3;
+        const STATE_OF: u64 = 13;
+        const USED: u64 = 14;
+        const STATE_OF_ANY: u64 = 15;
+        let (nth, count, pages) = self.segments.with(|all| {
+            all.retain(|_, segment| segment.inode.strong_count() > 0);
+            let pages: u64 = all.values().map(|segment| segment.bytes.div_ceil(PAGE)).sum();
+            (usize::try_from(id).ok().and_then(|id| all.keys().nth(id).copied()), all.len(), pages)
+        });
+        match what {
+            LIMITS | USED => {
+                let most = MOST as u64;
+                let limits =
+                    || Pack::default().long(1 << 46).long(1).long(most).long(most).long(1 << 34).zeros_to(72);
+                let used = || Pack::default().word(count as u32).word(0).long(pages).long(pages).zeros_to(48);
+                let info = if what == USED { used() } else { limits() };
+                self.machine.write_user(to, &info.0)?;
+                return Ok(count.saturating_sub(1) as u64);
+            }
+            STATE_OF | STATE_OF_ANY => {
+                let id = nth.ok_or(Errno::EINVAL)?;
+                return self.shmctl(id.into(), STATE, to).map(|_| id.into());
+            }
+            _ => {}
+        }
         let (inode, bytes, key, made_by) = self.segment(id)?;
         match what {
             REMOVE => {

@@ -674,6 +674,11 @@ impl<M: Machine> Linux<'_, M> {
     fn process_behind(&self, thread: &Thread, number: u64) -> Result<Arc<Process>, Errno> {
         match &self.open_file(thread, number)?.kind {
             Kind::Process(process) => Ok(process.clone()),
+            // Its directory below `/proc`.
+            Kind::Directory(inode) if crate::procfs::shows(inode).is_some() => {
+                let pid = crate::procfs::shows(inode).unwrap_or_default();
+                self.processes.with(|all| all.get(&pid).cloned()).ok_or(Errno::ESRCH)
+            }
             _ => Err(Errno::EBADF),
         }
     }

@@ -11,6 +11,7 @@ use crate::machine::Machine;
 use crate::open::{Counter, Kind, Open, flag};
 use crate::pipe::{Done, End, ROOM, WHOLE, Way};
 use crate::process::Thread;
+use crate::procfs::SHOWN;
 use crate::signal::{Info, number};
 use crate::sync::key_of;
 use crate::tree::{Body, Device, FIRST_PLACE, Inode, Named, seal};
@@ -753,7 +754,7 @@ impl<M: Machine> Linux<'_, M> {
         let next = (place.max(FIRST) - FIRST + 1).min(u32::MAX.into()) as u32;
         let pids: Vec<u32> =
             self.processes.with(|all| all.range(next..).map(|(&pid, _)| pid).take(most).collect());
-        let empty = |pid: u32| Inode::made(1 << 61 | u64::from(pid) << 8, directory, Vec::new());
+        let empty = |pid: u32| Inode::made(SHOWN | u64::from(pid) << 8, directory, Vec::new());
         let named = |pid: u32| (FIRST + u64::from(pid), pid.to_string().into_bytes(), empty(pid));
         pids.into_iter().map(named).collect()
     }
