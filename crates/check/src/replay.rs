@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use quietmm::Rule;
+use quietmm::{Architecture, Rule};
 use serde::{Deserialize, Serialize};
 
 use crate::act::Act;
@@ -23,6 +23,9 @@ const MOST: usize = 200_000;
 struct File {
     format: u32,
     scenario: String,
+    /// x86-64 where none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    architecture: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rule: Option<String>,
     hardware: String,
@@ -41,7 +44,7 @@ pub enum Unreadable {
     Syntax(String),
     /// It was written by another version.
     Format(u32),
-    /// There is no such scenario, rule, hardware or act.
+    /// There is no such scenario, architecture, rule, hardware or act.
     Unknown(&'static str, String),
     /// Too many departures, or not in order.
     Departures(String),
@@ -62,6 +65,8 @@ impl fmt::Display for Unreadable {
 pub struct Replay {
     /// The scenario's name.
     pub scenario: String,
+    /// The machine's architecture.
+    pub architecture: Architecture,
     /// What is left out.
     pub broken: Option<Rule>,
     /// What hardware does.
@@ -82,6 +87,10 @@ impl Replay {
         if file.format != FORMAT {
             return Err(Unreadable::Format(file.format));
         }
+        let architecture = match file.architecture {
+            None => Architecture::X86_64,
+            Some(name) => Architecture::parse(&name).ok_or(Unreadable::Unknown("architecture", name))?,
+        };
         let broken = match file.rule {
             None => None,
             Some(name) => Some(Rule::parse(&name).ok_or(Unreadable::Unknown("rule", name))?),
@@ -104,12 +113,13 @@ impl Replay {
             let act = Act::parse(&act).ok_or(Unreadable::Unknown("act", act))?;
             schedule.push(Deviation { at, act });
         }
-        Ok(Replay { scenario: file.scenario, broken, hardware, schedule, invariant: file.invariant })
+        let (scenario, invariant) = (file.scenario, file.invariant);
+        Ok(Replay { scenario, architecture, broken, hardware, schedule, invariant })
     }
 
     /// Runs it, and keeps what happens.
     pub fn run(&self, scenario: &Scenario) -> Outcome {
-        Runner::new(scenario).run(Order {
+        Runner::new(&scenario.clone().on(self.architecture)).run(Order {
             strategy: Strategy::Follow(self.schedule.clone()),
             hardware: self.hardware,
             broken: self.broken,
@@ -123,6 +133,7 @@ impl From<&Counterexample> for Replay {
     fn from(found: &Counterexample) -> Replay {
         Replay {
             scenario: found.scenario.to_string(),
+            architecture: found.architecture,
             broken: found.broken,
             hardware: found.hardware,
             schedule: found.schedule.clone(),
@@ -139,6 +150,7 @@ pub fn write(found: &Counterexample) -> String {
     let file = File {
         format: FORMAT,
         scenario: found.scenario.to_string(),
+        architecture: (found.architecture != Architecture::X86_64).then(|| found.architecture.name().to_string()),
         rule: found.broken.map(|rule| rule.name().to_string()),
         hardware: found.hardware.name().to_string(),
         invariant: found.violation.invariant.to_string(),

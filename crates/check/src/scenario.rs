@@ -1,6 +1,6 @@
 //! A small situation: what is there before, what each CPU does, and what must hold afterwards.
 
-use quietmm::{Config, ListLimits, PageNumber, Policy, Rule};
+use quietmm::{Architecture, Config, ListLimits, PageNumber, Policy, Rule};
 
 use crate::machine::Setup;
 use crate::task::Task;
@@ -73,6 +73,12 @@ impl Scenario {
     /// The timer of each CPU fires so often.
     pub fn ticks(mut self, ticks: u32) -> Self {
         self.setup.ticks = ticks;
+        self
+    }
+
+    /// The same on a machine of this architecture.
+    pub fn on(mut self, architecture: Architecture) -> Self {
+        self.setup.architecture = architecture;
         self
     }
 

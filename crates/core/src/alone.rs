@@ -1,6 +1,7 @@
 //! Parts that stand alone: frames, and kernel addresses, for a kernel that keeps its own address spaces, or has none.
 
 use crate::Manager;
+use crate::architecture::Architecture;
 use crate::addr::{FrameNumber, Nanos, NodeId, PhysAddr, VirtAddr};
 use crate::config::{Config, Region};
 use crate::cpu::{CpuId, CpuSet};
@@ -182,6 +183,7 @@ hand_on! {
         fn pause(&self, ns: u32);
     }
     Memory {
+        fn architecture(&self) -> Architecture;
         fn direct(&self, at: PhysAddr) -> *mut u8;
         fn clear_frame(&self, frame: FrameNumber);
         fn copy_frame(&self, from: FrameNumber, to: FrameNumber);

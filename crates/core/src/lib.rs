@@ -33,6 +33,7 @@ extern crate std;
 
 pub mod addr;
 mod alone;
+mod architecture;
 mod boot;
 mod broadcast;
 mod charge;
@@ -79,6 +80,7 @@ mod zeroed;
 
 pub use addr::{FrameNumber, NodeId, PageNumber, PageRange, PhysAddr, VirtAddr};
 pub use alone::{Alone, Machine, Part};
+pub use architecture::Architecture;
 pub use config::{Config, ListLimits, Region};
 pub use cpu::{CpuId, CpuSet};
 pub use error::Error;

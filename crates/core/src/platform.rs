@@ -1,6 +1,7 @@
 //! All that a machine must offer: six small traits, to be written in an afternoon, and one promise about them.
 
 use crate::addr::{FrameNumber, Nanos, NodeId, PAGE_SIZE, PhysAddr, VirtAddr};
+use crate::architecture::Architecture;
 use crate::cpu::{CpuId, CpuSet};
 use crate::event::Event;
 use crate::kind::Kind;
@@ -57,8 +58,13 @@ pub trait Cpus {
     fn pause(&self, ns: u32);
 }
 
-/// Where memory is, and how a frame is filled.
+/// Where memory is, how a frame is filled, and how tables in it are written.
 pub trait Memory {
+    /// How the hardware wants page tables. Always the same answer.
+    #[inline(always)]
+    fn architecture(&self) -> Architecture {
+        Architecture::X86_64
+    }
     /// Where a physical address is mapped for the core: writable, on every CPU, whatever space is loaded, for as long as the
     /// manager lives. Each region that was handed over is mapped in one piece, as contiguous as it is physically, and
     /// pages lie at page borders.

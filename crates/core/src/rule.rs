@@ -222,6 +222,8 @@ rules! {
         "let go of a shard's lock after some extents of a purge";
     ClaimBeforeAddress, "claim-before-address", "INV-3",
         "read where a block lies only after a slot of it was claimed";
+    ForgetRefusals, "forget-refusals", "none",
+        "flush the page of a fault on the CPU that faulted, where the hardware keeps that it refused the access";
     CheckRequest, "check-request", "none",
         "refuse a length or an alignment that makes no sense";
 }

@@ -5,7 +5,7 @@ pub mod order;
 
 use std::collections::BTreeSet;
 
-use quietmm::Rule;
+use quietmm::{Architecture, Rule};
 
 pub use exhaustive::Exhaustive;
 
@@ -98,6 +98,8 @@ impl Tally {
 pub struct Counterexample {
     /// The scenario's name.
     pub scenario: &'static str,
+    /// The machine's architecture.
+    pub architecture: Architecture,
     /// What is left out.
     pub broken: Option<Rule>,
     /// What hardware does.
@@ -216,6 +218,7 @@ impl<'s> Search<'s> {
         after: u64,
     ) -> Counterexample {
         let (scenario, broken) = (self.scenario.name, self.broken);
-        Counterexample { scenario, broken, hardware, schedule, violation, way, after }
+        let architecture = self.scenario.setup.architecture;
+        Counterexample { scenario, architecture, broken, hardware, schedule, violation, way, after }
     }
 }

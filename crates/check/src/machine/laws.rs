@@ -112,8 +112,8 @@ impl Machine {
                 continue;
             }
             let tlb = cpu.tlb.borrow();
-            let theirs =
-                tlb.find(cached.page).filter(|_| tlb.root == root).map(|theirs| theirs.frame(cached.page));
+            let theirs = tlb.find(cached.page).filter(|theirs| tlb.root == root && theirs.entry.is_present());
+            let theirs = theirs.map(|theirs| theirs.frame(cached.page));
             if let Some(theirs) = theirs.filter(|&theirs| theirs != cached.frame(cached.page)) {
                 let (page, mine) = (cached.page, cached.frame(cached.page));
                 let said = format!("page {page:#x} is {mine:?} for CPU {id}, and {theirs:?} for CPU {other}");
@@ -177,7 +177,7 @@ impl Machine {
                 Some(("INV-9", format!("the page table in {frame:?} is freed, and CPU {id} {how}")))
             } else if !state.lent.get()
                 && cpu.in_kernel()
-                && let Some(cached) = tlb.kernel.iter().find(|cached| cached.entry.frame() == frame)
+                && let Some(cached) = tlb.kernel_usable().find(|cached| cached.entry.frame() == frame)
             {
                 let page = cached.page;
                 Some((
@@ -241,16 +241,20 @@ impl Machine {
     pub(crate) fn will_change(&self, at: *const u8) {
         // An entry has 8 bytes; the lock in a table's frame is no entry.
         let aligned = at.addr().is_multiple_of(8);
-        // SAFETY: a word of a table, in the machine's memory, which one host thread uses.
-        self.changing.set(aligned.then(|| (at, Entry(unsafe { *at.cast::<u64>() }))));
+        self.changing.set(aligned.then(|| (at, self.entry_in(at))));
+    }
+
+    /// What a word of a table says: of a table of small pages, but for its size the same of one of large ones.
+    fn entry_in(&self, at: *const u8) -> Entry {
+        // SAFETY: a word of a table, aligned, in the machine's memory, which one host thread uses.
+        Entry::decode(unsafe { *at.cast::<u64>() }, self.setup.architecture, 0)
     }
 
     /// And has changed it: no dirty bit is gone while the entry still allows writes, by which it would be lost that the page
     /// was written (INV-11), be it that only the accessed bit was to be cleared (INV-10).
     pub(crate) fn judge_change(&self) {
         let Some((at, old)) = self.changing.take() else { return };
-        // SAFETY: as above.
-        let new = Entry(unsafe { *at.cast::<u64>() });
+        let new = self.entry_in(at);
         let bits = Entry::PRESENT | Entry::USER;
         let same = old.has(bits | Entry::DIRTY) && new.has(bits) && old.frame() == new.frame();
         if same && !new.has(Entry::DIRTY) && new.has(Entry::WRITABLE) {
@@ -266,8 +270,7 @@ impl Machine {
     /// What is not present leads nowhere: a CPU that speculates takes its address bits for an address (L1TF). By what stands
     /// in the word until it is changed.
     pub(crate) fn judge_entry(&self, at: *const u8) {
-        // SAFETY: a word of a table, aligned, in the machine's memory, which one host thread uses.
-        let entry = Entry(unsafe { *at.cast::<u64>() });
+        let entry = self.entry_in(at);
         let address = entry.0 >> 12 & 0xff_ffff_ffff;
         if !entry.is_present() && entry != Entry::NONE && address < u64::from(FrameNumber::END.0) {
             let said =
@@ -340,7 +343,7 @@ impl Machine {
                 range.contains(PageNumber(cached.page))
                     && self.kernel_entry(cached.page).is_none_or(|now| now.frame() != cached.entry.frame())
             };
-            let found = cpu.tlb.borrow().kernel.iter().find(stale).copied();
+            let found = cpu.tlb.borrow().kernel_usable().find(stale).copied();
             if let Some(CachedKernel { page, entry, .. }) = found {
                 let frame = entry.frame();
                 let said =
@@ -359,7 +362,7 @@ impl Machine {
             self.kernel_entry(cached.page).is_some_and(|now| now.frame() != frame)
                 || self.memory.state(frame).is_some_and(|state| state.life.get() != cached.life)
         };
-        let found = self.cpus[usize::from(id)].tlb.borrow().kernel.iter().find(stale).copied();
+        let found = self.cpus[usize::from(id)].tlb.borrow().kernel_usable().find(stale).copied();
         if let Some(CachedKernel { page, entry, .. }) = found {
             let frame = entry.frame();
             let said = format!(
@@ -373,7 +376,7 @@ impl Machine {
     pub(crate) fn judge_no_alias(&self, frame: FrameNumber) {
         self.looks_at_all();
         for (id, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.in_kernel()) {
-            let found = cpu.tlb.borrow().kernel.iter().find(|cached| cached.entry.frame() == frame).copied();
+            let found = cpu.tlb.borrow().kernel_usable().find(|cached| cached.entry.frame() == frame).copied();
             if let Some(CachedKernel { page, .. }) = found {
                 let said = format!(
                     "CPU {id} still has {frame:?} at kernel page {page:#x}, after all aliases were unmapped"

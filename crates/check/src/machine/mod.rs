@@ -21,7 +21,8 @@ use std::collections::BTreeMap;
 use corosensei::Yielder;
 use quietmm::addr::{FrameNumber, NodeId, PageNumber, PageRange};
 use quietmm::platform::{Everywhere, Store, WaitKey};
-use quietmm::{Entry, Manager, Region, Rule};
+use quietmm::{Architecture, Entry, Manager, Region, Rule};
+use quietmm_hardware::Rules;
 
 use crate::act::Act;
 use crate::driver::Driver;
@@ -48,6 +49,8 @@ pub struct Setup {
     pub frames: u32,
     /// Nodes of equal size; CPU n is on node n modulo this.
     pub nodes: u16,
+    /// How tables are written, and what the hardware does of itself with them.
+    pub architecture: Architecture,
     /// Address-space tags of each CPU.
     pub tags: u16,
     /// How often the timer of each CPU fires: when the schedule says so, at the latest when nobody else can go on.
@@ -69,6 +72,7 @@ impl Default for Setup {
             offline: 0,
             frames: 512,
             nodes: 1,
+            architecture: Architecture::X86_64,
             tags: 1,
             ticks: 0,
             guarantees: true,
@@ -344,6 +348,12 @@ impl Machine {
     /// What the machine is made of.
     pub fn setup(&self) -> &Setup {
         &self.setup
+    }
+
+    /// What its hardware does.
+    #[inline]
+    pub(crate) fn rules(&self) -> Rules {
+        Rules { architecture: self.setup.architecture, clean_write_walks: self.setup.guarantees }
     }
 
     #[inline]

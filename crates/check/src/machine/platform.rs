@@ -6,7 +6,7 @@ use quietmm::addr::{FrameNumber, Nanos, NodeId, PAGE_SIZE, PhysAddr, VirtAddr};
 use quietmm::platform::{
     Access, BlockDevice, Broadcast, Cpus, Guarantees, Hooks, KernelTlb, Memory, Services, UserTlb, WaitKey,
 };
-use quietmm::{CpuId, CpuSet, Event, Kind, Platform, Rule};
+use quietmm::{Architecture, CpuId, CpuSet, Event, Kind, Platform, Rule};
 
 use super::{Machine, Place, What};
 use crate::violation::Violation;
@@ -74,6 +74,9 @@ impl Cpus for Machine {
 }
 
 impl Memory for Machine {
+    fn architecture(&self) -> Architecture {
+        self.setup.architecture
+    }
     fn direct(&self, at: PhysAddr) -> *mut u8 {
         self.memory.direct(at)
     }

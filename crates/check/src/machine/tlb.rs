@@ -2,12 +2,12 @@
 
 use quietmm::addr::{FrameNumber, PageNumber, PageRange};
 use quietmm::event::Revoked;
-use quietmm::{Entry, UserAccess};
+use quietmm::Entry;
 
-/// Pages in a large one.
-pub const LARGE_PAGES: u64 = 512;
+pub use quietmm_hardware::walk::LARGE_PAGES;
+use quietmm_hardware::walk::frame_for;
 
-/// A cached translation of a program's page.
+/// A cached translation of a program's page, or that there was none ([`Entry::NONE`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Cached {
     /// The tag under which it was cached.
@@ -31,11 +31,7 @@ pub struct Cached {
 impl Cached {
     /// The frame for one small page.
     pub fn frame(&self, page: u64) -> FrameNumber {
-        if self.large {
-            FrameNumber(self.entry.frame().0 & !(LARGE_PAGES as u32 - 1)).add((page % LARGE_PAGES) as u32)
-        } else {
-            self.entry.frame()
-        }
+        frame_for(self.entry, self.large, PageNumber(page))
     }
 
     /// Whether it translates this page.
@@ -49,14 +45,9 @@ impl Cached {
         let frames = if self.large { LARGE_PAGES as u32 } else { 1 };
         (first.0..first.0 + frames).contains(&frame.0)
     }
-
-    /// Whether a program may do this through it.
-    pub fn permits(&self, access: UserAccess) -> bool {
-        self.entry.permits(access)
-    }
 }
 
-/// A cached translation of the kernel's own range: global.
+/// A cached translation of the kernel's own range, or that there was none: global.
 #[derive(Clone, Copy, Debug)]
 pub struct CachedKernel {
     /// The page.
@@ -117,9 +108,20 @@ impl Tlb {
         self.user.iter().find(|cached| cached.tag == self.tag && cached.covers(page))
     }
 
+    /// The same, to change it.
+    pub fn find_mut(&mut self, page: u64) -> Option<&mut Cached> {
+        let tag = self.tag;
+        self.user.iter_mut().find(|cached| cached.tag == tag && cached.covers(page))
+    }
+
     /// What a program of the loaded space can use.
     pub fn usable(&self) -> impl Iterator<Item = &Cached> {
-        self.user.iter().filter(|cached| cached.tag == self.tag)
+        self.user.iter().filter(|cached| cached.tag == self.tag && cached.entry.is_present())
+    }
+
+    /// What the kernel can use of its own range.
+    pub fn kernel_usable(&self) -> impl Iterator<Item = &CachedKernel> {
+        self.kernel.iter().filter(|cached| cached.entry.is_present())
     }
 
     /// Forgets one page under the tag in use, and all tables on the way to it.

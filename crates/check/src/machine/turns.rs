@@ -344,7 +344,7 @@ impl Machine {
             self.current.set(id as u16);
             self.note(|| {
                 let tlb = cpu.tlb.borrow();
-                let kernel = tlb.kernel.iter().map(|cached| (cached.page, cached.entry));
+                let kernel = tlb.kernel_usable().map(|cached| (cached.page, cached.entry));
                 let all = tlb.usable().map(|cached| (cached.page, cached.entry)).chain(kernel);
                 What::Has(all.map(|(page, entry)| (page, entry.frame(), entry.has(Entry::DIRTY))).collect())
             });

@@ -1,7 +1,9 @@
 //! What programs, the kernel and the hardware itself do with addresses.
 
 use quietmm::addr::{FrameNumber, PAGE_SIZE, PageNumber};
-use quietmm::{Entry, UserAccess};
+use quietmm::{Architecture, Entry};
+use quietmm_hardware::walk::bits_of;
+use quietmm_hardware::{Access, Found, Hit, walk};
 
 use super::tlb::{Cached, CachedKernel, Tlb, Walked};
 use super::{Hardware, Machine, Place, What};
@@ -10,17 +12,21 @@ use crate::violation::Violation;
 /// Where a walk of the tables ends.
 struct Leaf {
     word: *mut u64,
-    large: bool,
+    level: u32,
+    architecture: Architecture,
 }
 
 impl Leaf {
     fn read(&self) -> Entry {
         // SAFETY: an aligned word of the machine's memory, which one host thread uses.
-        Entry(unsafe { *self.word })
+        Entry::decode(unsafe { *self.word }, self.architecture, self.level)
     }
     fn set(&self, bits: u64) {
         // SAFETY: as above.
-        unsafe { *self.word |= bits };
+        unsafe { *self.word |= bits_of(self.architecture, bits) };
+    }
+    fn is_large(&self) -> bool {
+        self.level > 0
     }
 }
 
@@ -34,25 +40,18 @@ struct Way {
 impl Machine {
     /// Walks as far as the tables lead.
     fn walk(&self, root: FrameNumber, page: u64) -> (Way, Option<Leaf>) {
-        let mut way = Way::default();
-        let mut table = root;
-        for level in (0..4).rev() {
-            let Some(word) = self.memory.word(table, PageNumber(page).index(level)) else {
-                return (way, None);
-            };
+        let (mut way, architecture) = (Way::default(), self.setup.architecture);
+        let leaf = walk(architecture, root, PageNumber(page), |level, table, index| {
+            let word = self.memory.word(table, index)?;
             way.tables[level as usize] = Some(table);
             way.words[level as usize] = Some(word);
-            let leaf = Leaf { word, large: level == 1 };
-            let entry = leaf.read();
-            if level == 0 || level == 1 && entry.has(Entry::PRESENT | Entry::LARGE) {
-                return (way, Some(leaf));
-            }
-            if !entry.is_present() {
-                return (way, None);
-            }
-            table = entry.frame();
-        }
-        (way, None)
+            // SAFETY: an aligned word of the machine's memory, which one host thread uses.
+            Some(unsafe { *word })
+        });
+        let leaf = leaf.and_then(|leaf| {
+            Some(Leaf { word: way.words[leaf.level as usize]?, level: leaf.level, architecture })
+        });
+        (way, leaf)
     }
 
     fn life(&self, frame: FrameNumber) -> u32 {
@@ -83,57 +82,65 @@ impl Machine {
     }
 
     /// Translates as the hardware does, in one step; nothing is a page fault.
-    fn translate(&self, page: u64, write: bool) -> Option<FrameNumber> {
-        let id = self.current.get();
-        let access = if write { UserAccess::Write } else { UserAccess::Read };
-        let (root, hit) = {
+    fn translate(&self, page: u64, access: Access) -> Option<FrameNumber> {
+        let (id, rules) = (self.current.get(), self.rules());
+        let (root, cached) = {
             let tlb = self.cpu().tlb.borrow();
-            (tlb.root?, tlb.find(page).filter(|cached| cached.permits(access)).copied())
+            (tlb.root?, tlb.find(page).copied())
         };
-        if let Some(cached) = hit {
-            let dirty = cached.entry.has(Entry::DIRTY);
-            if write && !dirty && !self.setup.guarantees {
-                // Without the guarantee the CPU writes at once, and nobody but its own entry hears of it.
-                let mut tlb = self.cpu().tlb.borrow_mut();
-                let tag = tlb.tag;
-                let mine = tlb
-                    .user
-                    .iter_mut()
-                    .find(|c| c.tag == tag && c.page == cached.page && c.large == cached.large);
-                mine.into_iter().for_each(|mine| mine.entry = Entry(mine.entry.0 | Entry::DIRTY));
-            }
-            if !write || dirty || !self.setup.guarantees {
+        let hit = rules.hit(cached.map(|cached| cached.entry), access);
+        if hit == Hit::UseUnseen {
+            let mut tlb = self.cpu().tlb.borrow_mut();
+            tlb.find_mut(page).into_iter().for_each(|mine| mine.entry = Entry(mine.entry.0 | Entry::DIRTY));
+        }
+        match (hit, cached) {
+            (Hit::Use | Hit::UseUnseen, Some(cached)) => {
                 let frame = cached.frame(page);
-                self.note(|| What::Access { page, frame, write, cached: true });
+                self.note(|| What::Access { page, frame, write: access.write, cached: true });
                 return Some(frame);
             }
+            (Hit::Fault, _) => return None,
+            _ => {}
         }
         let (way, leaf) = self.walk(root, page);
         for word in way.words.iter().flatten() {
             self.record_word(word.cast(), false);
         }
-        let leaf = leaf.filter(|leaf| leaf.read().permits(access));
-        if !write && leaf.as_ref().is_some_and(|leaf| !self.is_as_read(leaf)) {
-            return self.translate(page, write);
-        }
-        let leaf = leaf.filter(|leaf| !write || self.may_go_on(page, leaf));
-        let Some(leaf) = leaf else {
-            // The hardware drops what it had cached of a page for which it faults.
-            self.cpu().tlb.borrow_mut().flush_page(page);
-            return None;
+        let found = leaf.as_ref().map_or(Found::Fault, |leaf| rules.found(leaf.read(), access));
+        let (Some(leaf), Found::Use { sets }) = (&leaf, found) else {
+            return self.faults(page, leaf.as_ref(), &way);
         };
-        self.use_entry(&leaf, if write { Entry::DIRTY } else { 0 });
-        self.cache(id, page, leaf.large, leaf.read(), &way);
+        if !access.write && !self.is_as_read(leaf) {
+            return self.translate(page, access);
+        }
+        if access.write && !self.may_go_on(page, leaf) {
+            return self.faults(page, None, &way);
+        }
+        self.use_entry(leaf, sets);
+        self.cache(id, page, leaf.is_large(), leaf.read(), &way);
         let frame = self.cpu().tlb.borrow().find(page)?.frame(page);
-        self.note(|| What::Access { page, frame, write, cached: false });
+        self.note(|| What::Access { page, frame, write: access.write, cached: false });
         Some(frame)
+    }
+
+    /// A page fault, and what the CPU keeps of it: no translation of the page, or that there was none.
+    fn faults(&self, page: u64, found: Option<&Leaf>, way: &Way) -> Option<FrameNumber> {
+        let entry = found.map(Leaf::read);
+        match self.rules().refusal(entry) {
+            None => self.cpu().tlb.borrow_mut().flush_page(page),
+            Some(entry) => {
+                let large = found.is_some_and(Leaf::is_large) && entry.is_present();
+                self.cache(self.current.get(), page, large, entry, way);
+            }
+        }
+        None
     }
 
     /// A write has found an entry that allows it, and its dirty bit clear. Whether the entry is still there when the dirty bit
     /// is set: more than that [`Hardware::Grasping`] does not look at by then. An interrupt comes before the write or after it.
     fn may_go_on(&self, page: u64, leaf: &Leaf) -> bool {
         let entry = leaf.read();
-        let part = if leaf.large { PageNumber(page).index(0) as u32 } else { 0 };
+        let part = if leaf.is_large() { PageNumber(page).index(0) as u32 } else { 0 };
         if self.hardware.get() != Hardware::Grasping || entry.has(Entry::DIRTY) || !self.running.get() {
             return true;
         }
@@ -170,7 +177,7 @@ impl Machine {
     pub(crate) fn access(&self, page: u64, write: Option<u64>) -> Option<u64> {
         let id = self.current.get();
         self.point(Place::Tlb(id), false);
-        let frame = self.translate(page, write.is_some())?;
+        let frame = self.translate(page, Access::user(write.is_some()))?;
         // Whatever the program could use, it has just used some of it.
         self.judge_user(id);
         let state = self.memory.state(frame)?;
@@ -209,24 +216,13 @@ impl Machine {
     pub(crate) fn kernel_reads(&self, page: u64) -> Option<u64> {
         let id = self.current.get();
         self.point(Place::Tlb(id), false);
-        let root = self.cpu().tlb.borrow().root?;
-        let cached = self.cpu().tlb.borrow().find(page).copied();
-        let hit = cached.is_some();
-        if !hit {
-            let (way, leaf) = self.walk(root, page);
-            way.words.iter().flatten().for_each(|word| self.record_word(word.cast(), false));
-            let leaf = leaf.filter(|leaf| leaf.read().is_present())?;
-            self.use_entry(&leaf, 0);
-            self.cache(id, page, leaf.large, leaf.read(), &way);
-        }
-        let frame = self.cpu().tlb.borrow().find(page)?.frame(page);
-        self.note(|| What::Access { page, frame, write: false, cached: hit });
+        let frame = self.translate(page, Access::kernel(false))?;
         self.judge_user(id);
         self.record(Place::Content(frame.0, id), false);
         Some(self.memory.state(frame)?.content.get()[usize::from(id)])
     }
 
-    /// The entry of a kernel page, if it is mapped.
+    /// The entry of a kernel page, if it is there.
     pub(crate) fn kernel_entry(&self, page: u64) -> Option<Entry> {
         let (_, leaf) = self.walk(self.kernel_root.get()?, page);
         leaf.map(|leaf| leaf.read()).filter(|entry| entry.is_present())
@@ -241,20 +237,26 @@ impl Machine {
         }
     }
 
-    /// The kernel on this CPU uses one of its pages; gives the frame that it finds there.
+    /// The kernel on this CPU uses one of its pages; returns the frame that it finds there. Nothing for a page fault.
     pub(crate) fn kernel_access(&self, page: u64) -> Option<FrameNumber> {
-        let id = self.current.get();
+        let (id, rules, access) = (self.current.get(), self.rules(), Access::kernel(false));
         self.point(Place::Tlb(id), false);
         let cached =
             self.cpu().tlb.borrow().kernel.iter().find(|cached| cached.page == page).map(|c| c.entry);
-        if cached.is_none()
-            && let Some(root) = self.kernel_root.get()
-        {
-            let (way, _) = self.walk(root, page);
-            way.words.iter().flatten().for_each(|word| self.record_word(word.cast(), false));
-        }
-        let entry = cached.or_else(|| self.kernel_entry(page))?;
-        self.cache_kernel(id, page, entry);
+        let entry = match rules.hit(cached, access) {
+            Hit::Fault => return None,
+            Hit::Use | Hit::UseUnseen => cached?,
+            Hit::Walk => {
+                if let Some(root) = self.kernel_root.get() {
+                    let (way, _) = self.walk(root, page);
+                    way.words.iter().flatten().for_each(|word| self.record_word(word.cast(), false));
+                }
+                let entry = self.kernel_entry(page);
+                let kept = entry.or_else(|| rules.refusal(None));
+                kept.into_iter().for_each(|entry| self.cache_kernel(id, page, entry));
+                entry?
+            }
+        };
         self.note(|| What::Access { page, frame: entry.frame(), write: false, cached: cached.is_some() });
         Some(entry.frame())
     }
@@ -296,37 +298,39 @@ impl Machine {
         }
         // Tables are remembered only once an entry in them was used, as far down as it is present.
         self.remember(&mut cpu.tlb.borrow_mut(), page, &way);
-        let access = if to_write { UserAccess::Write } else { UserAccess::Read };
-        let Some(leaf) = leaf.filter(|leaf| leaf.read().permits(access)) else { return };
+        let (rules, access) = (self.rules(), Access::user(to_write));
         let known =
             cpu.tlb.borrow().find(page).is_some_and(|cached| !to_write || cached.entry.has(Entry::DIRTY));
-        let bits = if to_write { Entry::DIRTY } else { 0 };
         if known {
             return;
         }
+        let found = leaf.as_ref().map_or(Found::Fault, |leaf| rules.found(leaf.read(), access));
+        let (Some(leaf), Found::Use { sets }) = (&leaf, found) else {
+            let refusal = rules.refusal(leaf.as_ref().map(Leaf::read)).filter(|entry| !entry.is_present());
+            refusal.into_iter().for_each(|entry| self.cache(id, page, false, entry, &way));
+            return;
+        };
         // Without the guarantee it is cached first, and the accessed bit set some time, or never.
-        let sets = self.setup.guarantees || bits != 0;
-        if sets && !leaf.read().has(Entry::ACCESSED | bits) {
+        if sets != 0 && (self.setup.guarantees || to_write) {
             if only.is_some() || cpu.stray.get() == 0 {
                 return;
             }
             cpu.stray.set(cpu.stray.get() - 1);
-            self.use_entry(&leaf, bits);
+            self.use_entry(leaf, sets);
         }
         let entry = leaf.read();
-        self.cache(id, page, leaf.large, entry, &way);
+        self.cache(id, page, leaf.is_large(), entry, &way);
         self.note(|| What::Fetched { page, frame: entry.frame() });
         if cpu.in_user_mode() {
             self.judge_user(id);
         }
     }
 
-    /// Before an entry is cached its accessed bit is set, and other bits with it: of the entry as it is at this moment.
-    fn use_entry(&self, leaf: &Leaf, bits: u64) {
-        let bits = Entry::ACCESSED | bits;
-        if !leaf.read().has(bits) {
+    /// Before an entry is cached these bits are set in it: of the entry as it is at this moment.
+    fn use_entry(&self, leaf: &Leaf, sets: u64) {
+        if !leaf.read().has(sets) {
             self.record_word(leaf.word.cast(), true);
-            leaf.set(bits);
+            leaf.set(sets);
         }
     }
 
@@ -343,9 +347,9 @@ impl Machine {
             if only.is_some_and(|at| !is_it(at)) {
                 continue;
             }
-            if let Some(entry) = leaf.map(|leaf| leaf.read()).filter(|entry| entry.is_present()) {
-                self.cache_kernel(id, page, entry);
-            }
+            let entry = leaf.map(|leaf| leaf.read()).filter(|entry| entry.is_present());
+            let kept = entry.or_else(|| self.rules().refusal(None));
+            kept.into_iter().for_each(|entry| self.cache_kernel(id, page, entry));
         }
     }
 

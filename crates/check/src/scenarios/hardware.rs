@@ -1,16 +1,17 @@
 //! What the hardware guarantees, and what the core makes of it.
 
-use quietmm::{Advice, Entry, PageNumber, Prot, Rule};
+use quietmm::{Advice, Architecture, Entry, PageNumber, Prot, Rule};
 
-use super::before::{AT, make_idle, showing, small, spare};
+use super::before::{AT, FIRST, make_idle, own, showing, small, spare};
 use crate::scenario::Scenario;
+use crate::task::vmap::{BARE, kernel_range};
 use crate::task::{Task, range};
 
 /// Where a large page lies.
 const LARGE: u64 = 0x4000;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![no_guarantees(), age_large(), split("split-reclaim", "linux")]
+    vec![no_guarantees(), age_large(), split("split-reclaim", "linux"), refusals()]
 }
 
 fn no_guarantees() -> Scenario {
@@ -130,6 +131,40 @@ pub(super) fn split(name: &'static str, policy: &str) -> Scenario {
         let _ = task.write(0, USED);
     })
     .after(|task| task.give_back(usize::MAX))
+}
+
+fn refusals() -> Scenario {
+    Scenario::new(
+        "refusals",
+        "CPUs keep that a page was not there, or could not be written to, while others map it and give rights",
+        "linux",
+    )
+    .on(Architecture::Sv48)
+    .config(|config| kernel_range(config, 64))
+    .watch(AT, 2)
+    .shows(&[Rule::ForgetRefusals])
+    .before(|task| {
+        own(task, 2);
+        task.unmap(0, AT, 1);
+        task.protect(0, FIRST, 1, Prot::Read);
+        task.take_frames(1);
+    })
+    .cpu(|task| {
+        task.map(0, AT, 1);
+        let _ = task.write(0, AT);
+        task.protect(0, FIRST, 1, Prot::ReadWrite);
+        task.keep(task.vmap(0, 1, BARE));
+    })
+    .cpu(|task| {
+        let _ = task.peek(0, AT);
+        let _ = task.write(0, FIRST);
+        let _ = task.read(0, FIRST);
+    })
+    .after(|task| {
+        for cpu in 0..2 {
+            task.as_cpu(cpu, |task| task.use_kernel(task.kept(0).start, task.frame(0)));
+        }
+    })
 }
 
 /// A large page that is used is found in use by whoever looks next.

@@ -6,7 +6,7 @@ use super::{Task, range};
 use crate::machine::What;
 
 /// Faults at one access after which it will never succeed.
-const FAULTS: u32 = 50;
+pub(super) const FAULTS: u32 = 50;
 
 impl Task<'_> {
     /// The `n`th space.

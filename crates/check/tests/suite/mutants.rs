@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use quietmm::Rule;
+use quietmm::{Architecture, Rule};
 use quietmm_check::explore::{Budget, Counterexample, Way};
 use quietmm_check::machine::Hardware;
 use quietmm_check::replay::{self, Replay};
@@ -28,20 +28,40 @@ fn found(all: &[Scenario], rule: Rule) -> Option<Counterexample> {
 
 #[test]
 fn every_rule_is_shown() {
-    let all = scenarios::all();
+    assert_eq!(not_shown(&scenarios::all()), Vec::<&str>::new(), "of {}", Rule::ALL.len());
+}
+
+/// What a rule is for is the same where tables are written otherwise. With Svade no CPU sets bits of an entry: a fault does, under
+/// the table's lock. What is there only because a CPU may set them at any moment cannot be seen missing.
+#[test]
+#[ignore = "long: make soak"]
+fn every_rule_is_shown_on_another_architecture() {
+    let on = |architecture| {
+        let all: Vec<_> = scenarios::all().into_iter().map(|scenario| scenario.on(architecture)).collect();
+        not_shown(&all)
+    };
+    assert_eq!(on(Architecture::Sv48Adu), Vec::<&str>::new());
+    let mut not_shown = on(Architecture::Sv48);
+    not_shown.sort_unstable();
+    let needless =
+        ["ask-guarantees", "atomic-accessed-clear", "flush-writable", "split-whole", "take-what-was-judged"];
+    assert_eq!(not_shown, needless);
+}
+
+fn not_shown(all: &[Scenario]) -> Vec<&'static str> {
     let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while let Some(&rule) = Rule::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if found(&all, rule).is_none() {
+                    if found(all, rule).is_none() {
                         missed.lock().unwrap().push(rule.name());
                     }
                 }
             });
         }
     });
-    assert_eq!(missed.into_inner().unwrap(), Vec::<&str>::new(), "of {}", Rule::ALL.len());
+    missed.into_inner().unwrap()
 }
 
 fn counterexample(rule: Rule) -> (Scenario, Counterexample) {
@@ -156,6 +176,7 @@ fn a_flush_by_hardware_leads_to_all_who_are_there() {
     for scenario in all.iter().filter(|scenario| scenario.setup.broadcast) {
         let ordinary = Replay {
             scenario: scenario.name.to_string(),
+            architecture: scenario.setup.architecture,
             broken: None,
             hardware: Hardware::Quiet,
             invariant: String::new(),

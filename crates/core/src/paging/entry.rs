@@ -1,4 +1,4 @@
-//! One word of an x86-64 page table.
+//! What an entry of a page table says, in x86-64's bits. How other architectures write it down is in `encoding.rs`.
 //!
 //! **What is not present leads nowhere.** A CPU with the L1 terminal fault (CVE-2018-3620) uses the address bits of an entry
 //! that is not present on paths that it only speculates on: whoever chooses what lies there reads, with patience, whatever the
@@ -214,7 +214,12 @@ impl Entry {
 
     /// The same, not accessed, and stamped (INV-13).
     pub(crate) const fn aged(self, stamp: Stamp) -> Entry {
-        Entry(self.0 & !(Self::ACCESSED | Self::STAMP) | (stamp.0 as u64) << STAMP_SHIFT)
+        Entry(self.0 & !Self::ACCESSED).with_stamp(stamp.0)
+    }
+
+    /// The same with another stamp.
+    pub(super) const fn with_stamp(self, stamp: u8) -> Entry {
+        Entry(self.0 & !Self::STAMP | (stamp as u64) << STAMP_SHIFT)
     }
 
     /// When its accessed bit was last cleared.

@@ -1,5 +1,6 @@
 //! Page tables: an entry, the tables, and the words for what may be done with a page.
 
+mod encoding;
 mod entry;
 mod prot;
 mod stamp;

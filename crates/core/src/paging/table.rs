@@ -1,4 +1,4 @@
-//! Four-level x86-64 tables on the direct map.
+//! Four-level tables on the direct map.
 //!
 //! A walk reads without a lock. Tables are added while their space's VMAs are shared; they are taken out of the
 //! tree only by who has the VMAs alone, and freed only when no CPU and no reverse map can be in them any more
@@ -9,6 +9,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::Manager;
+use crate::architecture::Architecture;
 use crate::addr::{FrameNumber, LARGE_PAGES, PageNumber, PageRange, PhysAddr};
 use crate::error::Error;
 use crate::frame::AllocFrom;
@@ -52,12 +53,103 @@ pub(crate) struct LockedLeaf<'a, 'p, P: Platform> {
     _lock: SpinGuard<'a, P>,
 }
 
-fn word<'p, P: Platform>(mm: &Manager<'p, P>, table: FrameNumber, index: usize) -> &'p Word64 {
+/// The place of an entry in a table, where it lies as the architecture wants it.
+struct Slot<'p, P> {
+    p: &'p P,
+    word: &'p Word64,
+    level: u32,
+}
+
+fn slot<'p, P: Platform>(mm: &Manager<'p, P>, (table, level): (FrameNumber, u32), index: usize) -> Slot<'p, P> {
+    let p = mm.platform();
     let at = PhysAddr(table.phys().0 + 8 * index as u64);
     // SAFETY: `table` is a frame of kind `Table`, which the direct map covers and which nobody frees while a
     // walk can reach it (INV-9); the entry lies inside, aligned. `Word64` is an atomic, as the hardware's
     // own updates of accessed and dirty bits demand.
-    unsafe { &*mm.platform().direct(at).cast() }
+    Slot { p, word: unsafe { &*p.direct(at).cast() }, level }
+}
+
+impl<P: Platform> Slot<'_, P> {
+    #[inline(always)]
+    fn encode(&self, entry: Entry) -> u64 {
+        entry.encode(self.p.architecture(), self.level)
+    }
+
+    #[inline(always)]
+    fn decode(&self, word: u64) -> Entry {
+        Entry::decode(word, self.p.architecture(), self.level)
+    }
+
+    #[cfg_attr(loom, track_caller)]
+    #[inline(always)]
+    fn load(&self) -> Entry {
+        // Acquire: partner of the Release that published the table.
+        self.decode(self.word.load(self.p, Ordering::Acquire))
+    }
+
+    /// Where nobody else changes it.
+    #[cfg_attr(loom, track_caller)]
+    #[inline(always)]
+    fn get(&self) -> Entry {
+        self.decode(self.word.get(self.p))
+    }
+
+    /// Where nobody else sees it.
+    #[cfg_attr(loom, track_caller)]
+    #[inline(always)]
+    fn set(&self, entry: Entry) {
+        self.word.set(self.p, self.encode(entry));
+    }
+
+    #[cfg_attr(loom, track_caller)]
+    #[inline(always)]
+    fn store(&self, entry: Entry) {
+        self.word.store(self.p, self.encode(entry), Ordering::Release);
+    }
+
+    #[cfg_attr(loom, track_caller)]
+    #[inline(always)]
+    fn swap(&self, entry: Entry) -> Entry {
+        self.decode(self.word.swap(self.p, self.encode(entry), Ordering::AcqRel))
+    }
+
+    /// Puts `new` in the place of `old`, or returns what is there instead.
+    #[cfg_attr(loom, track_caller)]
+    #[inline(always)]
+    fn replace(&self, old: Entry, new: Entry) -> Result<(), Entry> {
+        let replaced = self.word.replace(self.p, self.encode(old), self.encode(new), Ordering::AcqRel);
+        replaced.map(drop).map_err(|now| self.decode(now))
+    }
+
+    /// Changes what it says, in one step of which no bit that the hardware sets meanwhile is lost; returns what was there.
+    #[cfg_attr(loom, track_caller)]
+    #[inline(always)]
+    fn update(&self, change: impl Fn(Entry) -> Entry) -> Entry {
+        let mut seen = self.load();
+        while let Err(now) = self.replace(seen, change(seen)) {
+            seen = now;
+        }
+        seen
+    }
+
+    /// The same, of bits: by one instruction where they lie in the word as they do in the entry.
+    #[cfg_attr(loom, track_caller)]
+    #[inline(always)]
+    fn clear_bits(&self, bits: u64) -> Entry {
+        match self.p.architecture() {
+            Architecture::X86_64 => Entry(self.word.fetch_and(self.p, !bits, Ordering::AcqRel)),
+            _ => self.update(|entry| Entry(entry.0 & !bits)),
+        }
+    }
+
+    #[cfg_attr(loom, track_caller)]
+    #[inline(always)]
+    fn set_bits(&self, bits: u64) {
+        match self.p.architecture() {
+            Architecture::X86_64 => drop(self.word.fetch_or(self.p, bits, Ordering::AcqRel)),
+            _ => drop(self.update(|entry| Entry(entry.0 | bits))),
+        }
+    }
 }
 
 /// Whether an entry of a table of this level is, or was until it was taken, a large page.
@@ -69,8 +161,7 @@ fn is_large(entry: Entry, level: u32) -> bool {
 pub(crate) fn find<P: Platform>(mm: &Manager<'_, P>, root: FrameNumber, page: PageNumber) -> Way {
     let mut table = root;
     for level in (1..=ROOT_LEVEL).rev() {
-        // Acquire: partner of the Release that published the table.
-        let entry = Entry(word(mm, table, page.index(level)).load(mm.platform(), Ordering::Acquire));
+        let entry = slot(mm, (table, level), page.index(level)).load();
         if is_large(entry, level) {
             return Way::Large(Leaf { table, level });
         }
@@ -122,9 +213,8 @@ fn step<P: Platform>(
     level: u32,
     page: PageNumber,
 ) -> Result<Result<FrameNumber, Leaf>, Error> {
-    let p = mm.platform();
-    let slot = word(mm, table, page.index(level));
-    let entry = Entry(slot.load(p, Ordering::Acquire));
+    let slot = slot(mm, (table, level), page.index(level));
+    let entry = slot.load();
     if is_large(entry, level) {
         return Ok(Err(Leaf { table, level }));
     }
@@ -133,9 +223,9 @@ fn step<P: Platform>(
     }
     let new = make_table(mm, AllocFrom::HERE)?;
     // Release: the table is zeroed and its lock ready, before anybody can walk into it.
-    match slot.replace(p, entry.0, Entry::table(new).0, Ordering::AcqRel) {
-        Ok(_) => {
-            mm.memmap().get(table).refs.fetch_add(p, 1, Ordering::Relaxed);
+    match slot.replace(entry, Entry::table(new)) {
+        Ok(()) => {
+            mm.memmap().get(table).refs.fetch_add(mm.platform(), 1, Ordering::Relaxed);
             Ok(Ok(new))
         }
         Err(_) => {
@@ -153,9 +243,8 @@ pub(crate) fn make_kernel_top<P: Platform>(
     range: PageRange,
 ) -> Result<(), Error> {
     for slot in kernel_slots(mm, root, range) {
-        if !Entry(slot.get(mm.platform())).is_present() {
-            let table = make_table(mm, AllocFrom::NOW)?;
-            slot.store(mm.platform(), Entry::table(table).0, Ordering::Release);
+        if !slot.get().is_present() {
+            slot.store(Entry::table(make_table(mm, AllocFrom::NOW)?));
         }
     }
     Ok(())
@@ -169,7 +258,7 @@ pub(crate) fn share_kernel_top<P: Platform>(
     range: PageRange,
 ) {
     for (from, to) in kernel_slots(mm, from, range).zip(kernel_slots(mm, to, range)) {
-        to.set(mm.platform(), from.get(mm.platform()));
+        to.set(from.get());
     }
 }
 
@@ -178,9 +267,9 @@ fn kernel_slots<'p, P: Platform>(
     mm: &Manager<'p, P>,
     root: FrameNumber,
     range: PageRange,
-) -> impl Iterator<Item = &'p Word64> {
+) -> impl Iterator<Item = Slot<'p, P>> {
     let last = PageNumber(range.end().0 - 1).index(ROOT_LEVEL);
-    (range.start.index(ROOT_LEVEL)..=last).map(move |index| word(mm, root, index))
+    (range.start.index(ROOT_LEVEL)..=last).map(move |index| slot(mm, (root, ROOT_LEVEL), index))
 }
 
 /// An empty table.
@@ -233,14 +322,14 @@ pub(crate) fn unhook<P: Platform>(
         let first = range.start.0.max(base);
         let last = (range.end().0 - 1).min(base + span * 512 - 1);
         for i in (first - base) / span..=(last - base) / span {
-            let slot = word(mm, table, i as usize);
-            let entry = Entry(slot.load(p, Ordering::Acquire));
+            let slot = slot(mm, (table, level), i as usize);
+            let entry = slot.load();
             if !entry.is_present() || is_large(entry, level) {
                 continue;
             }
             let (child, at) = (entry.frame(), base + i * span);
             if gap.covers(PageRange::new(PageNumber(at), span)) {
-                slot.store(p, 0, Ordering::Release);
+                slot.store(Entry::NONE);
                 mm.memmap().get(table).refs.fetch_sub(p, 1, Ordering::Relaxed);
                 let frame = mm.memmap().get(child);
                 frame.owner.set(p, chain.first.0);
@@ -304,7 +393,7 @@ fn free_below<P: Platform>(
         if tables == 0 && !inside.contains(&i) {
             break;
         }
-        let entry = Entry(word(mm, table, i as usize).load(p, Ordering::Acquire));
+        let entry = slot(mm, (table, level), i as usize).load();
         if level == 0 || is_large(entry, level) {
             each(entry);
             work.did(if entry == Entry::NONE { 1 } else { cost::FRAME });
@@ -350,7 +439,7 @@ fn count_below<P: Platform>(
 ) -> (u64, bool) {
     let (mut found, mut own, mut good) = (0, 0, true);
     for i in first..=last {
-        let entry = Entry(word(mm, table, i as usize).get(mm.platform()));
+        let entry = slot(mm, (table, level), i as usize).get();
         let at = base + (i << (9 * level));
         if level == 0 || is_large(entry, level) {
             visit(PageNumber(at), entry);
@@ -385,17 +474,21 @@ impl Leaf {
 
     /// What an entry says, without the lock: it may be another a moment later.
     pub fn peek<P: Platform>(self, mm: &Manager<'_, P>, page: PageNumber) -> Entry {
-        Entry(word(mm, self.table, page.index(self.level)).load(mm.platform(), Ordering::Acquire))
+        self.slot(mm, page).load()
+    }
+
+    fn slot<'p, P: Platform>(self, mm: &Manager<'p, P>, page: PageNumber) -> Slot<'p, P> {
+        slot(mm, (self.table, self.level), page.index(self.level))
     }
 
     /// Sets an entry of a kernel range, without a lock: it belongs to who has its extent.
     pub fn put<P: Platform>(self, mm: &Manager<'_, P>, page: PageNumber, entry: Entry) {
-        word(mm, self.table, page.index(0)).store(mm.platform(), entry.0, Ordering::Release);
+        self.slot(mm, page).store(entry);
     }
 
-    /// Writes an entry of a table that nobody can see yet.
+    /// Writes an entry of a table of small pages that nobody can see yet.
     pub fn prepare<P: Platform>(mm: &Manager<'_, P>, table: FrameNumber, index: usize, entry: Entry) {
-        word(mm, table, index).set(mm.platform(), entry.0);
+        slot(mm, (table, 0), index).set(entry);
     }
 }
 
@@ -405,30 +498,30 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
         self.leaf.is_large()
     }
 
-    fn word(&self, page: PageNumber) -> &Word64 {
-        word(self.mm, self.leaf.table, page.index(self.leaf.level))
+    fn slot(&self, page: PageNumber) -> Slot<'_, P> {
+        self.leaf.slot(self.mm, page)
     }
 
     /// What the entry says now. The hardware may set accessed and dirty bits at any time.
     pub fn read(&self, page: PageNumber) -> Entry {
-        Entry(self.word(page).load(self.mm.platform(), Ordering::Acquire))
+        self.slot(page).load()
     }
 
     /// Makes a page present where none is, or says in an entry that is not present what the next one must know.
     pub fn write(&self, page: PageNumber, entry: Entry) {
-        self.word(page).store(self.mm.platform(), entry.0, Ordering::Release);
+        self.slot(page).store(entry);
     }
 
     /// Makes a large page present where nothing is, not even a table.
     pub fn fill_empty(&self, page: PageNumber, entry: Entry) -> bool {
-        self.word(page).replace(self.mm.platform(), 0, entry.0, Ordering::AcqRel).is_ok()
+        self.slot(page).replace(Entry::NONE, entry).is_ok()
     }
 
     /// Puts a table of small pages, which says what the large one said when it was `seen`, in its place. If that says something
     /// else by then, `fill` makes the table say so before: from the step on in which it takes its place others change what is
     /// in it, under its own lock.
     pub fn put_table(&self, page: PageNumber, mut seen: Entry, table: FrameNumber, fill: impl Fn(Entry)) {
-        let (p, word, new) = (self.mm.platform(), self.word(page), Entry::table(table));
+        let (p, slot, new) = (self.mm.platform(), self.slot(page), Entry::table(table));
         if p.broken(Rule::SplitWhole) {
             // It is finished where others find it already.
             let now = self.replace(page, new);
@@ -437,8 +530,8 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
             }
         } else {
             // Release: partner of the Acquire of a walk. The hardware sets two bits at most meanwhile, each once.
-            while let Err(now) = word.replace(p, seen.0, new.0, Ordering::AcqRel) {
-                seen = Entry(now);
+            while let Err(now) = slot.replace(seen, new) {
+                seen = now;
                 fill(seen);
             }
         }
@@ -452,12 +545,12 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
 
     /// The same, with an entry that is not present in its place.
     pub fn replace(&self, page: PageNumber, with: Entry) -> Entry {
-        Entry(self.word(page).swap(self.mm.platform(), with.0, Ordering::AcqRel))
+        self.slot(page).swap(with)
     }
 
     /// Clears bits of a present entry in one step (INV-10); gives what was there.
     pub fn clear_bits(&self, page: PageNumber, bits: u64) -> Entry {
-        Entry(self.word(page).fetch_and(self.mm.platform(), !bits, Ordering::AcqRel))
+        self.slot(page).clear_bits(bits)
     }
 
     /// Clears the accessed bit, in steps of which no bit that the hardware sets meanwhile is lost (INV-10), and stamps the
@@ -486,12 +579,7 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
         }
         let mut epoch = mm.epoch();
         loop {
-            let mut seen = self.read(page);
-            while let Err(now) =
-                self.word(page).replace(p, seen.0, seen.aged(Stamp::after(p, epoch)).0, Ordering::AcqRel)
-            {
-                seen = Entry(now);
-            }
+            self.slot(page).update(|seen| seen.aged(Stamp::after(p, epoch)));
             full_fence(p);
             let now = mm.epoch();
             if now == epoch || p.broken(Rule::EpochAgainAfterClear) {
@@ -508,24 +596,17 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
             self.replace(page, with);
             return true;
         }
-        self.word(page).replace(p, judged.0, with.0, Ordering::AcqRel).is_ok()
+        self.slot(page).replace(judged, with).is_ok()
     }
 
     /// Changes what may be done with a mapped page, in one step of which no bit that the hardware sets meanwhile is lost;
     /// gives what was there.
     pub fn set_prot(&self, page: PageNumber, prot: Prot) -> Entry {
-        let mut seen = self.read(page);
-        loop {
-            let new = seen.with_prot(prot);
-            match self.word(page).replace(self.mm.platform(), seen.0, new.0, Ordering::AcqRel) {
-                Ok(_) => return seen,
-                Err(now) => seen = Entry(now),
-            }
-        }
+        self.slot(page).update(|seen| seen.with_prot(prot))
     }
 
     /// Sets bits of a present entry in one step.
     pub fn set_bits(&self, page: PageNumber, bits: u64) {
-        self.word(page).fetch_or(self.mm.platform(), bits, Ordering::AcqRel);
+        self.slot(page).set_bits(bits);
     }
 }

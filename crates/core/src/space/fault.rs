@@ -12,6 +12,7 @@ use crate::frame::AllocFrom;
 use crate::handle::SpaceId;
 use crate::kind::Kind;
 use crate::memmap::flag;
+use crate::percpu::CpuGuard;
 use crate::paging::table::{self, Leaf, Way};
 use crate::paging::{Entry, Prot, UserAccess};
 use crate::platform::Platform;
@@ -60,6 +61,9 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     /// Sends no IPI, unless it reclaims, or the address still waits for a deferred flush (INV-12), or a write copies a page
     /// that another space shares: then at most one per CPU that uses the space and is neither lazy nor this one.
     ///
+    /// Where the hardware does not set accessed and dirty bits, this does, so it is called for these too; and where the hardware
+    /// keeps that it refused an access, this CPU has forgotten that when it returns ([`Architecture`](crate::Architecture)).
+    ///
     /// # Errors
     /// [`Error::NotMapped`], [`Error::NotPermitted`] and [`Error::BeyondFile`] are the program's fault; [`Error::OutOfMemory`],
     /// [`Error::Device`] and [`Error::SwapDevice`] are not. [`Error::NoSuchSpace`]. [`Error::NotOnline`] on a CPU that has not
@@ -86,6 +90,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         mm.with_vmas(id, page, &mut major, |space, kept, major| {
             mm.resolve((id, space), page, access, kept, major)
         })?;
+        mm.forget_refusal(page);
         mm.emit(Event::Faulted { major });
         Ok(())
     }
@@ -127,6 +132,30 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
+    /// This CPU may keep that it found no entry, or one that forbade the access: it would fault for ever. So may others, who
+    /// come here when they fault.
+    fn forget_refusal(&self, page: PageNumber) {
+        let p = self.platform();
+        if p.architecture().keeps_refusals() && !p.broken(Rule::ForgetRefusals) {
+            let _here = CpuGuard::new(self);
+            p.flush_page(page.addr());
+        }
+    }
+
+    /// An entry that permits an access is used: sets the bits that say so, where the hardware does not. Under the table's lock,
+    /// so no bit is set in what another has put in its place.
+    fn mark_used(&self, leaf: Leaf, page: PageNumber, access: UserAccess) {
+        if self.platform().architecture().sets_accessed() {
+            return;
+        }
+        let bits = Entry::ACCESSED | if access == UserAccess::Write { Entry::DIRTY } else { 0 };
+        let locked = leaf.lock(self);
+        let now = locked.read(page);
+        if now.permits(access) && !now.has(bits) {
+            locked.set_bits(page, bits);
+        }
+    }
+
     /// Resolves it as far as nothing is to be waited for. By who shares the VMAs.
     fn resolve(
         &self,
@@ -147,11 +176,14 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         if self.fault_large(id, space, vma, page)? {
             *major = true;
-            return Ok(None);
+            if p.architecture().sets_accessed() {
+                return Ok(None);
+            }
         }
         let leaf = table::find_or_make(self, space.root(p), page)?;
         if leaf.is_large() {
             self.fault_on_large(leaf, page, vma, access);
+            self.mark_used(leaf, page, access);
             return Ok(None);
         }
         let fault = Fault { id, space, vma, page, leaf, access };
@@ -160,6 +192,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             // It may permit the access by now: another thread was faster, or rights were given and this CPU still
             // had the old ones.
             if now.permits(access) {
+                self.mark_used(leaf, page, access);
                 return Ok(None);
             }
             let step = if let Some(slot) = now.swap_slot() {
@@ -172,8 +205,8 @@ impl<'p, P: Platform> Manager<'p, P> {
                 FaultStep::Again
             };
             match step {
-                FaultStep::Done => return Ok(None),
-                FaultStep::Again => {}
+                FaultStep::Done if p.architecture().sets_accessed() => return Ok(None),
+                FaultStep::Done | FaultStep::Again => {}
                 FaultStep::Outside(outside) => return Ok(Some(outside)),
             }
         }

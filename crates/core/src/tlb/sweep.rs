@@ -100,7 +100,7 @@ impl<P: Platform> Manager<'_, P> {
         let completed = self.sweeps_over();
         match entry.stamp() {
             stamp if !stamp.is_over(p, completed) => Idle::Unswept,
-            stamp if stamp == Stamp::of(completed) => Idle::UncachedSince,
+            stamp if stamp == Stamp::of(p, completed) => Idle::UncachedSince,
             _ => Idle::Uncached,
         }
     }

@@ -60,16 +60,18 @@ pub(crate) use sweep::{come_back, go_away, join_sweep, start_empty, ticked};
 use sweeping::Sweeping;
 
 use crate::Manager;
-use crate::addr::{FrameNumber, PageNumber, PageRange};
+use crate::addr::{FrameNumber, PageNumber, PageRange, VirtAddr};
 use crate::charge::charge;
 use crate::config::Config;
 use crate::cpu::CpuId;
 use crate::error::Error;
 use crate::frame::{AllocFrom, order_of, own};
-use crate::paging::{KernelProt, table};
+use crate::paging::{Entry, KernelProt, UserAccess, table};
+use crate::percpu::CpuGuard;
 use crate::platform::Platform;
 use crate::policy::VmapPolicy;
 use crate::profile::Scope;
+use crate::rule::Rule;
 use crate::sync::Word32;
 use crate::view::Vmap;
 
@@ -321,6 +323,43 @@ impl<'p, P: Platform> Vmap<'_, 'p, P> {
             VmapPolicy::Eager => eager::unmap_ram(mm, v, range),
             VmapPolicy::Lazy | VmapPolicy::Sweep => block::unmap(mm, v, range),
         }
+    }
+
+    /// Says whether an access of the kernel to an address of the range may be tried again after a fault: what is mapped there
+    /// permits it, and this CPU has forgotten that it found something else. Call it from the page-fault handler of an
+    /// [`Architecture`](crate::Architecture) that keeps refusals; on others such a fault is an error of the kernel. Any context,
+    /// interrupts on or off. No IPI.
+    ///
+    /// # Errors
+    /// [`Error::NoKernelRange`]; [`Error::NotMapped`], [`Error::NotPermitted`]: the fault is an error of the kernel.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let table = mm.vmap().alloc(1, VmapPlace::ANYWHERE, KernelProt::Read)?;
+    /// let at = table.start.addr();
+    /// mm.vmap().fault(at, UserAccess::Read)?;
+    /// assert_eq!(mm.vmap().fault(at, UserAccess::Write), Err(Error::NotPermitted(table.start)));
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn fault(&self, at: VirtAddr, access: UserAccess) -> Result<(), Error> {
+        let mm = self.mm;
+        let page = at.page();
+        mm.kernel_range()?.check_page(page)?;
+        let entry = entries::peek(mm, page);
+        if !entry.is_present() {
+            return Err(Error::NotMapped(page));
+        }
+        if access == UserAccess::Write && !entry.has(Entry::WRITABLE) {
+            return Err(Error::NotPermitted(page));
+        }
+        if !mm.platform().broken(Rule::ForgetRefusals) {
+            let _here = CpuGuard::new(mm);
+            mm.platform().flush_kernel_page(page.addr());
+        }
+        Ok(())
     }
 
     /// When it returns no CPU can use any address that was unmapped before it was called: for who gives frames to somebody
