@@ -13,7 +13,8 @@ pub enum Architecture {
     /// faults where the accessed bit is clear, or at a write the dirty bit, and the fault sets them. It may keep that an entry
     /// forbids an access until it is flushed (12.2.1).
     Sv48,
-    /// The same with Svadu: the CPU sets the bits, in an atomic step that looks whether the entry is still valid.
+    /// The same with Svadu: the CPU sets the bits, in an atomic step that looks whether the entry is still valid. And with
+    /// Svrsw60t59b: an entry has four bits for software, not two.
     Sv48Adu,
 }
 
@@ -50,12 +51,13 @@ impl Architecture {
         !matches!(self, Architecture::X86_64)
     }
 
-    /// How many values the stamp of an entry has, beside none (INV-13): 7 bits that the hardware ignores, or 2.
+    /// How many values the stamp of an entry has, beside none (INV-13): of 7 bits that the hardware ignores, 2, or 4.
     #[inline(always)]
     pub(crate) const fn stamps(self) -> u64 {
         match self {
             Architecture::X86_64 => 127,
-            Architecture::Sv48 | Architecture::Sv48Adu => 3,
+            Architecture::Sv48 => 3,
+            Architecture::Sv48Adu => 15,
         }
     }
 }

@@ -65,7 +65,7 @@ pub use figures::{Better, Figure, Group, Metric, Value};
 pub use latency::{Bin, Latencies, Latency, Shot};
 pub use profile::{Own, Place, Profile, Row, Slept, Spent, Wait};
 pub use quietmm::profile::{Room, Scope};
-pub use quietmm::{Counter, Policy, Rule};
+pub use quietmm::{Architecture, Counter, Policy, Rule};
 pub use quietmm_workloads::{Op, Tally, Workload};
 pub use run::{Host, Report, RunError, RunSpec, least_memory, run};
 pub use sim::Watch;

@@ -6,7 +6,7 @@ use quietmm::platform::{
     Access, BlockDevice, Broadcast, Cpus, Guarantees, Hooks, KernelTlb, Memory, Services, Shortage, UserTlb,
     WaitKey,
 };
-use quietmm::{CpuId, CpuSet, Event, Kind, Platform, Rule, Scope, VirtAddr};
+use quietmm::{Architecture, CpuId, CpuSet, Event, Kind, Platform, Rule, Scope, VirtAddr};
 use quietmm_workloads::Op;
 
 use crate::cpu::MOST_TAGS;
@@ -86,6 +86,10 @@ impl<const FAULTS: bool> Cpus for Sim<'_, FAULTS> {
 }
 
 impl<const FAULTS: bool> Memory for Sim<'_, FAULTS> {
+    #[inline]
+    fn architecture(&self) -> Architecture {
+        self.machine.architecture
+    }
     #[inline]
     fn direct(&self, at: PhysAddr) -> *mut u8 {
         // With a rule broken the core may come to believe anything. That ends its run, not the host's process.

@@ -3,15 +3,17 @@
 
 use corosensei::{Coroutine, Yielder};
 use quietmm::addr::{FrameNumber, Nanos};
-use quietmm::platform::{Access, Cpus, WaitKey};
-use quietmm::{CpuId, Entry, Error, PageNumber, UserAccess, VirtAddr};
+use quietmm::platform::{Access as Touch, Cpus, WaitKey};
+use quietmm::{Architecture, CpuId, Entry, Error, PageNumber, UserAccess, VirtAddr};
+use quietmm_hardware::walk::{bits_of, frame_for};
+use quietmm_hardware::{Access, Found, Rules, walk};
 use quietmm_workloads::{Machine as Runs, Op, Pace, Shootdown, Tally, TaskId};
 
 use crate::cpu::{Cpu, Mode};
 use crate::order::NEVER;
 use crate::profile::Own;
 use crate::sim::{Sim, Stop};
-use crate::tlb::{GLOBAL, Hit, LARGE_PAGES, Translation};
+use crate::tlb::{GLOBAL, Hit, Translation};
 use crate::truth::Use;
 
 fn used_by(cpu: &Cpu, page: PageNumber, write: bool) -> Use {
@@ -33,10 +35,8 @@ impl Whose {
         if self == Whose::User { cpu.tag.get() } else { GLOBAL }
     }
 
-    /// The rights that an entry must give.
-    fn needs(self, write: bool) -> u64 {
-        let user = if self == Whose::User { Entry::USER } else { 0 };
-        Entry::PRESENT | user | if write { Entry::WRITABLE } else { 0 }
+    fn access(self, write: bool) -> Access {
+        Access { user: self == Whose::User, write }
     }
 }
 
@@ -47,33 +47,37 @@ struct Leaf {
     word: *mut u64,
     /// The table that it is in.
     table: FrameNumber,
-    /// It stands for a large page, one level up.
-    large: bool,
+    /// That table's level: 1 for a large page.
+    level: u32,
+    architecture: Architecture,
 }
 
 impl Leaf {
     /// What the entry says now.
     fn read(self) -> Entry {
         // SAFETY: an aligned word of a table frame in the machine's memory; one host thread.
-        Entry(unsafe { *self.word })
+        Entry::decode(unsafe { *self.word }, self.architecture, self.level)
     }
 
     /// Sets bits, as the hardware does.
     fn set(self, bits: u64) {
         // SAFETY: as in `read`.
-        unsafe { *self.word |= bits };
+        unsafe { *self.word |= bits_of(self.architecture, bits) };
+    }
+
+    /// It stands for a large page, one level up.
+    fn is_large(self) -> bool {
+        self.level > 0
     }
 
     /// The frame that an entry leads to; of a large page the first.
     fn head(self, entry: Entry) -> FrameNumber {
-        let frame = entry.frame();
-        if self.large { FrameNumber(frame.0 & !(LARGE_PAGES as u32 - 1)) } else { frame }
+        frame_for(entry, self.is_large(), PageNumber(0))
     }
 
     /// The frame that an entry leads to for one small page.
     fn frame(self, entry: Entry, page: PageNumber) -> FrameNumber {
-        let inside = if self.large { page.0 % LARGE_PAGES } else { 0 };
-        self.head(entry).add(inside as u32)
+        frame_for(entry, self.is_large(), page)
     }
 }
 
@@ -119,13 +123,13 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
         if remembered {
             steps = 1;
         } else if let Some(leaf) = leaf {
-            if leaf.large {
+            if leaf.is_large() {
                 steps = 3;
             } else {
                 self.tlb(cpu).walks.remember(tag, page, leaf.table, self.truth());
             }
         }
-        let line = leaf.map_or(0, |leaf| self.line(leaf.word.cast(), Access::Read));
+        let line = leaf.map_or(0, |leaf| self.line(leaf.word.cast(), Touch::Read));
         self.advance(cost.walk_step * steps + line);
         // Time has passed: the walk that counts is the one now, in one step with the fill.
         let cpu = self.cpu();
@@ -135,10 +139,11 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
         }
         let Some(leaf) = self.leaf(cpu, whose, page) else { return self.missed(cpu, tag, page) };
         let entry = leaf.read();
-        if !entry.has(whose.needs(write)) {
+        let rules = Rules { architecture: self.machine.architecture, clean_write_walks: true };
+        let Found::Use { sets } = rules.found(entry, whose.access(write)) else {
             return self.missed(cpu, tag, page);
-        }
-        leaf.set(Entry::ACCESSED | if write { Entry::DIRTY } else { 0 });
+        };
+        leaf.set(sets);
         let to = Translation {
             frame: leaf.head(entry),
             filled: self.truth().now(),
@@ -146,7 +151,7 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
             dirty: write || entry.has(Entry::DIRTY),
             revoked: false,
         };
-        if leaf.large {
+        if leaf.is_large() {
             self.tlb(cpu).fill_large(tag, page, to);
         } else {
             self.tlb(cpu).fill(tag, page, to);
@@ -214,33 +219,31 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
 
     /// The leaf entry on the way to a page, as this CPU finds it: in the table that it remembers, or from the root.
     fn leaf(&self, cpu: &Cpu, whose: Whose, page: PageNumber) -> Option<Leaf> {
+        let architecture = self.machine.architecture;
         match self.tlb(cpu).walks.find(whose.tag(cpu), page) {
-            Some((table, _)) => Some(Leaf { word: self.entry_word(table, page, 0)?, table, large: false }),
+            Some((table, _)) => {
+                let word = self.entry_word(table, page.index(0))?;
+                Some(Leaf { word, table, level: 0, architecture })
+            }
             None => self.walk(self.root(cpu), page),
         }
     }
 
     /// The leaf entry on the way to a page, from the root.
     fn walk(&self, root: FrameNumber, page: PageNumber) -> Option<Leaf> {
-        let mut table = root;
-        for level in (1..4).rev() {
-            let word = self.entry_word(table, page, level)?;
-            let leaf = Leaf { word, table, large: true };
-            let entry = leaf.read();
-            if !entry.is_present() {
-                return None;
-            }
-            if level == 1 && entry.has(Entry::LARGE) {
-                return Some(leaf);
-            }
-            table = entry.frame();
-        }
-        Some(Leaf { word: self.entry_word(table, page, 0)?, table, large: false })
+        let architecture = self.machine.architecture;
+        let leaf = walk(architecture, root, page, |_, table, index| {
+            // SAFETY: as in `Leaf::read`.
+            self.entry_word(table, index).map(|word| unsafe { *word })
+        })?;
+        let word = self.entry_word(leaf.table, leaf.index)?;
+        Some(Leaf { word, table: leaf.table, level: leaf.level, architecture })
     }
 
-    /// Where a table's entry for a page is; nowhere outside the machine's memory.
-    fn entry_word(&self, table: FrameNumber, page: PageNumber, level: u32) -> Option<*mut u64> {
-        let at = table.phys().0 + 8 * page.index(level) as u64;
+    /// Where an entry of a table is; nowhere outside the machine's memory.
+    #[inline]
+    fn entry_word(&self, table: FrameNumber, index: usize) -> Option<*mut u64> {
+        let at = table.phys().0 + 8 * index as u64;
         // SAFETY: inside the machine's memory.
         (at + 8 <= self.bytes).then(|| unsafe { self.base.add(at as usize) }.cast())
     }
@@ -441,8 +444,8 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         Ok(())
     }
 
-    fn kernel_access(&self, at: VirtAddr, count: u32, access: Access) -> Result<(), Error> {
-        let (page, write) = (at.page(), access != Access::Read);
+    fn kernel_access(&self, at: VirtAddr, count: u32, access: Touch) -> Result<(), Error> {
+        let (page, write) = (at.page(), access != Touch::Read);
         let mut left = u64::from(count).saturating_mul(self.machine.cost.user_access);
         let _access = self.within(Own::KernelAccess);
         while left > 0 {

@@ -18,11 +18,22 @@ mod sv48 {
     pub const GLOBAL: u64 = 1 << 5;
     pub const ACCESSED: u64 = 1 << 6;
     pub const DIRTY: u64 = 1 << 7;
-    /// Two bits for software.
-    pub const STAMP_SHIFT: u32 = 8;
-    pub const STAMP: u64 = 3;
+    /// Two bits for software, and with Svrsw60t59b two more; without it no stamp reaches these.
+    const LOW_SHIFT: u32 = 8;
+    const HIGH_SHIFT: u32 = 59;
+    const TWO: u64 = 3;
     pub const FRAME_SHIFT: u32 = 10;
     pub const FRAME: u64 = (1 << 44) - 1;
+
+    /// Where a stamp lies.
+    pub const fn with_stamp(word: u64, stamp: u8) -> u64 {
+        let stamp = stamp as u64;
+        word | (stamp & TWO) << LOW_SHIFT | (stamp >> 2 & TWO) << HIGH_SHIFT
+    }
+
+    pub const fn stamp(word: u64) -> u8 {
+        (word >> LOW_SHIFT & TWO | (word >> HIGH_SHIFT & TWO) << 2) as u8
+    }
 }
 
 /// Bits that an entry has on both sides.
@@ -62,10 +73,8 @@ impl Entry {
             // The entry of a table has no other bits.
             return word;
         }
-        let stamp = self.stamp().0 as u64;
-        debug_assert!(stamp <= sv48::STAMP, "so many stamps there are");
         let execute = if self.has(Entry::NO_EXECUTE) { 0 } else { sv48::EXECUTE };
-        let mut word = word | sv48::READ | execute | stamp << sv48::STAMP_SHIFT;
+        let mut word = sv48::with_stamp(word | sv48::READ | execute, self.stamp().0);
         let mut i = 0;
         while i < PAIRS.len() {
             if self.has(PAIRS[i].0) {
@@ -94,7 +103,7 @@ impl Entry {
             }
             i += 1;
         }
-        Entry(bits).with_stamp((word >> sv48::STAMP_SHIFT & sv48::STAMP) as u8)
+        Entry(bits).with_stamp(sv48::stamp(word))
     }
 }
 
@@ -112,7 +121,7 @@ mod tests {
             let kernel = [KernelProt::Read, KernelProt::ReadWrite, KernelProt::ReadExecute]
                 .map(|prot| Entry::kernel(frame, prot));
             let written = user.map(|entry| Entry(entry.0 | Entry::DIRTY));
-            let aged = [0, 1, 2, 3].map(|n| Entry::page(frame, Prot::ReadWrite).aged(Stamp(n)));
+            let aged = [0, 1, 2, 3, 15].map(|n| Entry::page(frame, Prot::ReadWrite).aged(Stamp(n)));
             let pages = user.into_iter().chain(written).chain(kernel).chain(aged);
             pages.flat_map(|entry| [entry, entry.taken()])
         })
@@ -144,6 +153,7 @@ mod tests {
         assert_eq!(word(page, 0), 0x345 << 10 | 0b0101_1111);
         assert_eq!(word(Entry(page.0 | Entry::DIRTY), 0), 0x345 << 10 | 0b1101_1111);
         assert_eq!(word(page.aged(Stamp(2)), 0), 0x345 << 10 | 2 << 8 | 0b0001_1111);
+        assert_eq!(word(page.aged(Stamp(6)), 0), 1 << 59 | 0x345 << 10 | 2 << 8 | 0b0001_1111);
         // Not the program's, not executable, global: V R W G A D.
         let kernel = Entry::kernel(FrameNumber(1), KernelProt::ReadWrite);
         assert_eq!(word(kernel, 0), 1 << 10 | 0b1110_0111);

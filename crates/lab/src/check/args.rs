@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, value_parser};
+use quietmm_sim::Architecture;
 
 use crate::cli::flags;
 
@@ -20,12 +22,21 @@ Write the counterexample, or what a file of --replay does, as a sequence diagram
 with its words for those who do not see it, in light and dark. Of several counterexamples the first; where nothing is broken nothing is \
 written, and that is said";
 
+/// An architecture by its name.
+fn architecture() -> impl TypedValueParser<Value = Architecture> {
+    let named = |name: String| Architecture::parse(&name).ok_or("no architecture");
+    PossibleValuesParser::new(Architecture::ALL.map(Architecture::name)).try_map(named)
+}
+
 /// `quietmm check`
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// The scenarios (default: all; see `quietmm list`)
     #[arg(value_name = "SCENARIO")]
     pub scenarios: Vec<String>,
+    /// Run them all on machines of this architecture (default: x86-64, but for the scenarios that are about another)
+    #[arg(long, value_name = "NAME", value_parser = architecture(), conflicts_with = "replay")]
+    pub architecture: Option<Architecture>,
     /// Break this rule, or each rule in turn, and look for a schedule that shows it
     #[arg(long, value_name = "RULE|all", conflicts_with_all = ["deep", "replay"])]
     pub mutant: Option<String>,

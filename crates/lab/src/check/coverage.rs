@@ -123,6 +123,7 @@ fn report(
         ]);
         list.push(json!({
             "scenario": scenario.name,
+            "architecture": scenario.setup.architecture.name(),
             "schedules": tally.schedules,
             "distinct": tally.distinct,
             "steps": tally.steps,
@@ -154,8 +155,9 @@ fn report(
     } else {
         output.text(&grid("lrrrrrr", &rows))?;
         output.text(&format!(
-            "\n{} scenarios, {} schedules, {} points passed; of {points} decisions of the ordinary runs {} were made otherwise.\n",
+            "\n{} scenarios{}, {} schedules, {} points passed; of {points} decisions of the ordinary runs {} were made otherwise.\n",
             scenarios.len(),
+            args.architecture.map_or(String::new(), |architecture| format!(" on {}", architecture.name())),
             total.schedules,
             total.steps,
             percent(departed, points)

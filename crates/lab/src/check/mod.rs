@@ -27,7 +27,10 @@ pub fn check(args: &CheckArgs, output: &mut Output) -> Result<Ending, Failure> {
     if let Some(file) = &args.replay {
         return replay::replay(args, file, &files, output);
     }
-    let scenarios = chosen(&args.scenarios)?;
+    let mut scenarios = chosen(&args.scenarios)?;
+    if let Some(architecture) = args.architecture {
+        scenarios = scenarios.into_iter().map(|scenario| scenario.on(architecture)).collect();
+    }
     match &args.mutant {
         Some(name) => mutants::mutants(args, &scenarios, name, &files, output),
         None => coverage::coverage(args, &scenarios, &files, output),

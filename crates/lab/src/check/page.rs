@@ -316,6 +316,7 @@ fn meaning(words: &[(&str, &str)]) -> Markup {
 fn from(args: &CheckArgs) -> Markup {
     let mut command = CommandLine::of("check");
     args.scenarios.iter().for_each(|name| command.word(name));
+    command.option("--architecture", args.architecture.map(|architecture| architecture.name()));
     command.option("--mutant", args.mutant.as_ref());
     command.option("--schedules", (args.schedules != SCHEDULES).then_some(args.schedules));
     command.option("--departures", (args.departures != DEPARTURES).then_some(args.departures));
@@ -327,6 +328,7 @@ fn from(args: &CheckArgs) -> Markup {
         h3 { "Where this is from" }
         dl {
             dt { "schedules" } dd { (count(args.schedules as f64)) " of each random way and scenario; for each kind of hardware twice as many of the exhaustive way" }
+            @if let Some(architecture) = args.architecture { dt { "architecture" } dd { (architecture.name()) } }
             dt { "departures" } dd { "at most " (args.departures) " in the exhaustive way" }
             dt { "seed" } dd { (args.seed) }
             dt { "repeat" } dd { code class="command" { (command) } }

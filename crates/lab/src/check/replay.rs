@@ -45,6 +45,7 @@ pub fn replay(args: &CheckArgs, file: &Path, files: &Files, output: &mut Output)
     let story = Story::of(scenario, &outcome);
     let out = json!({
         "scenario": scenario.name,
+        "architecture": replay.architecture.name(),
         "rule": replay.broken.map(|rule| rule.name()),
         "invariant": seen.map(|violation| violation.invariant),
         "what": seen.map(|violation| violation.what.clone()),

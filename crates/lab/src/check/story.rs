@@ -71,6 +71,7 @@ impl Story {
         let found = &self.found;
         json!({
             "scenario": found.scenario,
+            "architecture": found.architecture.name(),
             "rule": found.broken.map(|rule| rule.name()),
             "invariant": found.violation.invariant,
             "what": found.violation.what,

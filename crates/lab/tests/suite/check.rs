@@ -66,6 +66,22 @@ fn a_broken_rule_is_found_drawn_saved_and_played_again() {
 }
 
 #[test]
+fn another_architecture_has_its_scenarios_and_its_files() {
+    let text = good(&["check", "unmap-lazy", "--architecture", "riscv-sv48", "--schedules", "40"]);
+    assert!(text.contains("1 scenarios on riscv-sv48") && text.ends_with("No violation.\n"), "{text}");
+    let folder = folder("check", "architecture");
+    let save = folder.to_str().unwrap();
+    let args = ["check", "--mutant", "forget-refusals", "--schedules", "200", "--save", save];
+    let text = good(&args);
+    assert!(text.contains("1 of 1 found") && text.contains("faults again and again"), "{text}");
+    let file = folder.join("refusals.forget-refusals.replay.toml");
+    assert!(std::fs::read_to_string(&file).unwrap().contains("architecture = \"riscv-sv48\""));
+    let again = json(&good(&["check", "--replay", file.to_str().unwrap(), "--json"]));
+    assert_eq!((&again["as_saved"], &again["architecture"]), (&Value::Bool(true), &"riscv-sv48".into()));
+    assert!(refused(&["check", "--architecture", "vax"]).contains("riscv-sv48"));
+}
+
+#[test]
 fn a_mutants_counterexample_is_kept_only_where_one_says() {
     let folder = folder("check", "nothing-left");
     let args = ["check", "--mutant", "tables-to-lazy", "--schedules", "50"];

@@ -29,6 +29,8 @@ mod set;
 #[cfg(test)]
 mod tests;
 
+use quietmm::Architecture;
+
 pub use error::MachineError;
 pub use measure::{Amount, Measure};
 
@@ -58,6 +60,8 @@ pub struct Machine {
     pub about: String,
     /// The year whose hardware it describes.
     pub year: u32,
+    /// How page tables are written, and what a CPU does of itself with them. x86-64 unless the file says otherwise.
+    pub architecture: Architecture,
     /// CPUs (hardware threads), 1 to [`MAX_CPUS`].
     pub cpus: u32,
     /// Memory nodes, 1 to [`MAX_NODES`], at most one a CPU.
@@ -346,6 +350,7 @@ impl Machine {
             name: String::new(),
             about: String::new(),
             year: 0,
+            architecture: Architecture::X86_64,
             cpus: 0,
             nodes: 0,
             memory: 0,

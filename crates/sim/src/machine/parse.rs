@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 
+use quietmm::Architecture;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -18,7 +19,7 @@ const SHAPE: &str = "{ value = 100, unit = \"ns\", source = \"where it is from\"
 const DISTANCE: &str = "`distance = { value = [[10, 20], [20, 10]], unit = \"SLIT\", source = \"...\" }`";
 
 /// What stands at the top of a file besides the sections.
-const HEAD: [&str; 4] = ["base", "name", "about", "year"];
+const HEAD: [&str; 5] = ["base", "name", "about", "year", "architecture"];
 
 /// Longest source text, in bytes.
 const MOST_SOURCE: usize = 2000;
@@ -74,6 +75,9 @@ impl<'t> Reader<'t> {
         machine.name = self.name(root).unwrap_or_default();
         machine.about = about.unwrap_or_default();
         machine.year = year.unwrap_or(machine.year);
+        if let Some(architecture) = self.architecture(root) {
+            machine.architecture = architecture;
+        }
 
         // Where each constant stands, for what is checked at the end; the distances first, as in the notes.
         let mut lines = vec![1; KEYS.len() + 1];
@@ -115,6 +119,17 @@ impl<'t> Reader<'t> {
             return self.refuse(line, format!("the name {}", quoted(&name)), right);
         }
         Some(name)
+    }
+
+    fn architecture(&self, root: &DeTable<'t>) -> Option<Architecture> {
+        let names = || Architecture::ALL.into_iter().map(Architecture::name);
+        let node = root.get("architecture")?;
+        let right = format!("one of {}", names().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "));
+        let name = self.text_of(node, "architecture", &right)?;
+        Architecture::parse(&name).or_else(|| {
+            let right = near(&name, names()).unwrap_or(right);
+            self.refuse(self.line_of(node), format!("no architecture is called {}", quoted(&name)), right)
+        })
     }
 
     fn head_text(&self, root: &DeTable<'t>, key: &str, right: &str) -> Option<String> {

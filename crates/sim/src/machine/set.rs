@@ -1,5 +1,7 @@
 //! Changes to a machine: one constant, the number of CPUs.
 
+use quietmm::Architecture;
+
 use super::error::{MachineError, near, one_line, quoted};
 use super::key::{self, KEYS, Key};
 use super::parse::put;
@@ -15,7 +17,8 @@ impl Machine {
     ///
     /// The same checks hold as in a file, after each change. Setting `cpus` is [`Machine::with_cpus`]; `nodes`
     /// can only become fewer, since a file alone knows distances. Setting `mhz` changes what is given in cycles. What
-    /// several sections have needs the section's name on a machine with swap devices, and is the first without.
+    /// several sections have needs the section's name on a machine with swap devices, and is the first without. `architecture` is no
+    /// constant, and can be set too.
     ///
     /// # Errors
     /// An unknown key (with the near names), a bad value. The machine is then unchanged.
@@ -23,6 +26,14 @@ impl Machine {
         let text = key.trim();
         let origin = format!("--set {}={}", one_line(text, 60), one_line(value, 60));
         let error = |wrong: String, right: String| MachineError::new(&origin, None, wrong, right);
+        if text == "architecture" {
+            let named = Architecture::parse(value.trim()).ok_or_else(|| {
+                let names = Architecture::ALL.map(|known| format!("`{}`", known.name())).join(", ");
+                error(format!("no architecture is called {}", quoted(value)), format!("one of {names}"))
+            })?;
+            self.architecture = named;
+            return Ok(());
+        }
         let Some(at) = key::find(text) else {
             return Err(match text {
                 "distance" | "memory.distance" => {
