@@ -96,7 +96,7 @@ impl Host {
     /// Runs `hook` just before the core's `nth` access from now on to the entry of a page of this CPU's space.
     pub fn watch(&self, page: u64, nth: u32, hook: Hook) {
         let root = self.tlbs[self.current.get() as usize].borrow().root.expect("it runs in a space");
-        let word: *const AtomicU64 = self.walk(root, page).0.expect("the page has a table");
+        let word: *const AtomicU64 = self.walk(root, page).0.expect("the page has a table").word;
         self.watched.set((word.cast(), nth));
         self.on_touch.borrow_mut().push_back(hook);
     }

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use memmap2::MmapMut;
 use quietmm::platform::{Store, WaitKey};
-use quietmm::{Config, FrameNumber, Manager, NodeId, Region, Rule, SpaceId};
+use quietmm::{Architecture, Config, FrameNumber, Manager, NodeId, Region, Rule, SpaceId};
 
 pub use aside::Aside;
 pub use device::Refuse;
@@ -44,6 +44,7 @@ pub type Victim = Box<dyn FnMut(&Mm<'_>) -> bool>;
 pub struct Setup {
     pub cpus: u32,
     pub nodes: u16,
+    pub architecture: Architecture,
     pub tags: u16,
     /// Whether both guarantees are declared. Where they are not, the hardware lacks the first: a write through a cached
     /// clean entry looks at no table.
@@ -66,8 +67,8 @@ impl Default for Setup {
         // Frame numbers pass 2^16, so that one that is cut is seen.
         let (base, frames) = (0xfc00, 4096);
         let (guarantees, broadcast, disk, first_alone, soiled) = (true, false, true, false, false);
-        let (cpus, nodes, tags, regions) = (1, 1, 1, None);
-        Setup { cpus, nodes, tags, guarantees, broadcast, disk, first_alone, soiled, base, frames, regions }
+        let (cpus, nodes, architecture, tags, regions) = (1, 1, Architecture::X86_64, 1, None);
+        Setup { cpus, nodes, architecture, tags, guarantees, broadcast, disk, first_alone, soiled, base, frames, regions }
     }
 }
 

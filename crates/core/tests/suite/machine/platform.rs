@@ -7,7 +7,7 @@ use quietmm::platform::{
     Access, BlockDevice, Broadcast, Cpus, Guarantees, Hooks, KernelTlb, Memory, Services, Shortage, UserTlb,
     WaitKey,
 };
-use quietmm::{CpuId, CpuSet, Entry, Event, FrameNumber, NodeId, Platform, Rule, VirtAddr};
+use quietmm::{Architecture, CpuId, CpuSet, Entry, Event, FrameNumber, NodeId, Platform, Rule, VirtAddr};
 
 use super::translation::{Tlb, places};
 use super::{Happened, Host, StandsStill};
@@ -84,6 +84,9 @@ impl Cpus for Host {
 }
 
 impl Memory for Host {
+    fn architecture(&self) -> Architecture {
+        self.setup.architecture
+    }
     fn direct(&self, at: PhysAddr) -> *mut u8 {
         let offset = at.0.checked_sub(u64::from(self.setup.base) * PAGE_SIZE).expect("below the memory");
         assert!(offset < u64::from(self.setup.frames) * PAGE_SIZE, "beyond the memory");

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quietmm::addr::PhysAddr;
-use quietmm::{Entry, Error, FrameNumber, PageNumber, Platform, SpaceId, UserAccess};
+use quietmm::{Architecture, Entry, Error, FrameNumber, PageNumber, Platform, SpaceId, UserAccess};
+use quietmm_hardware::{Access, Hit, Rules, rules, walk};
 
 use super::{Host, Mm};
 use quietmm::platform::Memory;
@@ -65,8 +66,33 @@ fn is_parked(entry: Entry) -> bool {
 
 /// The frame that an entry, small or large, gives for `page`.
 fn frame_for(entry: Entry, page: u64) -> FrameNumber {
-    let part = if entry.has(Entry::LARGE) { PageNumber(page).index(0) as u32 } else { 0 };
-    entry.frame().add(part)
+    walk::frame_for(entry, entry.has(Entry::LARGE), PageNumber(page))
+}
+
+/// An entry's word.
+#[derive(Clone, Copy)]
+pub(super) struct Found<'m> {
+    pub(super) word: &'m AtomicU64,
+    architecture: Architecture,
+    level: u32,
+}
+
+impl Found<'_> {
+    /// What it says now.
+    pub(super) fn entry(self) -> Entry {
+        Entry::decode(self.word.load(Ordering::SeqCst), self.architecture, self.level)
+    }
+
+    /// The hardware sets bits; returns what it says then.
+    fn set(self, bits: u64) -> Entry {
+        self.word.fetch_or(walk::bits_of(self.architecture, bits), Ordering::SeqCst);
+        self.entry()
+    }
+}
+
+/// What an entry says, of which nothing may be there.
+fn said(found: Option<Found<'_>>) -> Entry {
+    found.map_or(Entry::NONE, Found::entry)
 }
 
 impl Tlb {
@@ -93,20 +119,21 @@ impl Host {
     }
 
     /// The entry for a page, small or large, as the hardware finds it, and the tables on the way.
-    pub(super) fn walk(&self, root: FrameNumber, page: u64) -> (Option<&AtomicU64>, Vec<FrameNumber>) {
-        let mut way = vec![root];
-        for level in (1..4).rev() {
-            let word = self.word(way[way.len() - 1], PageNumber(page).index(level));
-            let entry = Entry(word.load(Ordering::SeqCst));
-            if !entry.is_present() {
-                return (None, way);
-            }
-            if level == 1 && entry.has(Entry::LARGE) {
-                return (Some(word), way);
-            }
-            way.push(entry.frame());
-        }
-        (Some(self.word(way[3], PageNumber(page).index(0))), way)
+    pub(super) fn walk(&self, root: FrameNumber, page: u64) -> (Option<Found<'_>>, Vec<FrameNumber>) {
+        let (mut way, architecture) = (Vec::new(), self.setup.architecture);
+        let leaf = walk(architecture, root, PageNumber(page), |_, table, index| {
+            way.push(table);
+            Some(self.word(table, index).load(Ordering::SeqCst))
+        });
+        let found = leaf.map(|leaf| {
+            let word = self.word(leaf.table, leaf.index);
+            Found { word, architecture, level: leaf.level }
+        });
+        (found, way)
+    }
+
+    fn rules(&self) -> Rules {
+        Rules { architecture: self.setup.architecture, clean_write_walks: self.setup.guarantees }
     }
 
     /// Whether the frame of a translation was freed since it was cached.
@@ -119,25 +146,22 @@ impl Host {
         let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
         let (root, tag) = (tlb.root?, tlb.tag);
         let (found, way) = self.walk(root, page);
-        let now = found.map_or(Entry::NONE, |word| Entry(word.load(Ordering::SeqCst)));
-        let access = if write { UserAccess::Write } else { UserAccess::Read };
+        let (now, rules, access) = (said(found), self.rules(), Access::user(write));
         for key in places(tag, page) {
-            let Some(entry) = tlb.cached.get(&key).copied().filter(|entry| entry.permits(access)) else {
-                continue;
-            };
-            let clean = write && !entry.has(Entry::DIRTY);
-            // A write through a clean entry walks again: that is the guarantee, where it is declared.
-            if clean && self.setup.guarantees {
-                continue;
+            let cached = tlb.cached.get(&key).copied();
+            let hit = rules.hit(cached, access);
+            let Some(entry) = cached.filter(|_| hit != Hit::Walk) else { continue };
+            if hit == Hit::Fault {
+                return None;
             }
             // No longer there, somewhere else, or no longer permitted.
-            if !now.permits(access) || frame_for(now, page) != frame_for(entry, page) {
+            if !access.is_permitted(now) || frame_for(now, page) != frame_for(entry, page) {
                 let waits = is_parked(now) && !self.was_freed(&tlb, &key);
                 let uses = if waits { &self.parked_uses } else { &self.stale };
                 uses.set(uses.get() + 1);
                 return Some(frame_for(entry, page));
             }
-            if !clean {
+            if hit == Hit::Use {
                 return Some(frame_for(entry, page));
             }
         }
@@ -145,14 +169,17 @@ impl Host {
             tlb.cached.remove(&key);
         }
         tlb.walked.extend(way.into_iter().map(|table| (tag, table)));
-        if !now.permits(access) {
+        let keep = |tlb: &mut Tlb, entry: Entry| {
+            let key = places(tag, page)[usize::from(entry.has(Entry::LARGE))];
+            tlb.since.insert(key, self.frees.borrow().count);
+            tlb.cached.insert(key, entry);
+        };
+        let (Some(found), rules::Found::Use { sets }) = (found, rules.found(now, access)) else {
+            rules.refusal(found.map(Found::entry)).into_iter().for_each(|refusal| keep(&mut tlb, refusal));
             return None;
-        }
-        let bits = Entry::ACCESSED | if write { Entry::DIRTY } else { 0 };
-        let entry = Entry(found?.fetch_or(bits, Ordering::SeqCst) | bits);
-        let key = places(tag, page)[usize::from(entry.has(Entry::LARGE))];
-        tlb.since.insert(key, self.frees.borrow().count);
-        tlb.cached.insert(key, entry);
+        };
+        let entry = found.set(sets);
+        keep(&mut tlb, entry);
         Some(frame_for(entry, page))
     }
 
@@ -160,12 +187,10 @@ impl Host {
     /// What waits for a flush of kernel addresses, with nothing else in its place, may be there.
     pub(super) fn stale_translation(&self) -> Option<(u64, Entry, Entry)> {
         let tlb = self.tlbs[self.current.get() as usize].borrow();
-        let now = |root, page| {
-            let found = self.walk(root, page).0;
-            found.map_or(Entry::NONE, |word| Entry(word.load(Ordering::SeqCst)))
-        };
+        let now = |root, page| said(self.walk(root, page).0);
         let user = tlb.root.and_then(|root| {
-            let own = tlb.cached.iter().filter(|(key, _)| key.0 == tlb.tag);
+            let usable = |(key, entry): &(&(u16, _, _), &Entry)| key.0 == tlb.tag && entry.is_present();
+            let own = tlb.cached.iter().filter(usable);
             let seen = own.map(|(key, &entry)| (*key, (key.1, entry, now(root, key.1))));
             let waits = |key: &_, now| is_parked(now) && !self.was_freed(&tlb, key);
             let mut seen = seen.filter(|(key, (.., now))| !waits(key, *now)).map(|(_, seen)| seen);
@@ -182,7 +207,8 @@ impl Host {
         let root = tlb.root.or(self.kernel_root.get());
         let kernel = || {
             let root = root?;
-            let mut seen = tlb.kernel.iter().map(|(&page, &entry)| (page, entry, now(root, page)));
+            let usable = tlb.kernel.iter().filter(|(_, entry)| entry.is_present());
+            let mut seen = usable.map(|(&page, &entry)| (page, entry, now(root, page)));
             seen.find(|(_, entry, now)| now.is_present() && now.frame() != entry.frame())
         };
         user.or_else(kernel)
@@ -192,33 +218,51 @@ impl Host {
     fn translate_kernel(&self, page: u64, write: bool) -> Option<FrameNumber> {
         let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
         let root = tlb.root.or(self.kernel_root.get())?;
-        let (found, _) = self.walk(root, page);
-        let now = found.map_or(Entry::NONE, |word| Entry(word.load(Ordering::SeqCst)));
-        let permits = |entry: Entry| entry.is_present() && (!write || entry.has(Entry::WRITABLE));
-        if let Some(cached) = tlb.kernel.get(&page).copied().filter(|&entry| permits(entry)) {
-            if !now.is_present() {
-                self.kernel_window.set(self.kernel_window.get() + 1);
-            } else if now.frame() != cached.frame() {
-                self.kernel_stale.set(self.kernel_stale.get() + 1);
+        let (now, rules, access) = (said(self.walk(root, page).0), self.rules(), Access::kernel(write));
+        let cached = tlb.kernel.get(&page).copied();
+        match (rules.hit(cached, access), cached) {
+            (Hit::Fault, _) => return None,
+            (Hit::Use, Some(cached)) => {
+                if !now.is_present() {
+                    self.kernel_window.set(self.kernel_window.get() + 1);
+                } else if now.frame() != cached.frame() {
+                    self.kernel_stale.set(self.kernel_stale.get() + 1);
+                }
+                return Some(cached.frame());
             }
-            return Some(cached.frame());
+            _ => {}
         }
         assert!(now == Entry::NONE || now.is_taken() || now.has(Entry::GLOBAL | Entry::ACCESSED), "{now:?}");
-        permits(now).then(|| {
-            tlb.kernel.insert(page, now);
-            now.frame()
-        })
+        let permitted = access.is_permitted(now);
+        let kept = if permitted { Some(now) } else { rules.refusal(Some(now)) };
+        kept.into_iter().for_each(|entry| _ = tlb.kernel.insert(page, entry));
+        permitted.then(|| now.frame())
+    }
+
+    /// The kernel's handler of a fault at an address of its own, where CPUs keep refusals.
+    fn kernel_fault(&self, page: PageNumber, write: bool) -> bool {
+        // SAFETY: set for as long as the manager lives.
+        let mm = unsafe { self.manager.get().cast::<Mm<'_>>().as_ref() };
+        let access = if write { UserAccess::Write } else { UserAccess::Read };
+        self.setup.architecture.keeps_refusals()
+            && mm.is_some_and(|mm| mm.vmap().fault(page.addr(), access).is_ok())
+    }
+
+    /// Translates, again where the fault was none.
+    fn reach_kernel(&self, page: PageNumber, write: bool) -> Option<FrameNumber> {
+        let first = self.translate_kernel(page.0, write);
+        first.or_else(|| self.kernel_fault(page, write).then(|| self.translate_kernel(page.0, write))?)
     }
 
     /// What this CPU reads at the start of a kernel page; `None` is a fault.
     pub fn read_kernel(&self, page: PageNumber) -> Option<u64> {
-        let frame = self.translate_kernel(page.0, false)?;
+        let frame = self.reach_kernel(page, false)?;
         Some(self.word(frame, 0).load(Ordering::SeqCst))
     }
 
     /// Writes there; says whether it could.
     pub fn write_kernel(&self, page: PageNumber, value: u64) -> bool {
-        let Some(frame) = self.translate_kernel(page.0, true) else { return false };
+        let Some(frame) = self.reach_kernel(page, true) else { return false };
         self.word(frame, 0).store(value, Ordering::SeqCst);
         true
     }
@@ -227,10 +271,8 @@ impl Host {
     pub fn may_execute(&self, page: PageNumber) -> bool {
         let root = self.kernel_root.get().expect("a kernel root");
         let (found, _) = self.walk(root, page.0);
-        found.is_some_and(|word| {
-            let entry = Entry(word.load(Ordering::SeqCst));
-            entry.is_present() && !entry.has(Entry::NO_EXECUTE)
-        })
+        let entry = said(found);
+        entry.is_present() && !entry.has(Entry::NO_EXECUTE)
     }
 
     /// Whether this CPU still has a translation of the kernel page.
@@ -256,7 +298,7 @@ impl Host {
     pub fn begin_write(&self, page: u64, value: u64) -> bool {
         let cpu = self.current.get() as usize;
         let root = self.tlbs[cpu].borrow().root.expect("it runs in a space");
-        let entry = self.walk(root, page).0.map_or(Entry::NONE, |word| Entry(word.load(Ordering::SeqCst)));
+        let entry = said(self.walk(root, page).0);
         let begins = entry.permits(UserAccess::Write) && !entry.has(Entry::DIRTY);
         self.begun[cpu].set(begins.then(|| Begun { page, frame: frame_for(entry, page), value }));
         begins
@@ -267,12 +309,12 @@ impl Host {
     pub fn end_write(&self, cpu: u16) -> bool {
         let Some(Begun { page, frame, value }) = self.begun[cpu as usize].take() else { return false };
         let root = self.tlbs[cpu as usize].borrow().root.expect("it runs in a space");
-        let Some(word) = self.walk(root, page).0 else { return false };
-        let now = Entry(word.load(Ordering::SeqCst));
+        let Some(found) = self.walk(root, page).0 else { return false };
+        let now = found.entry();
         if !now.is_present() || frame_for(now, page) != frame {
             return false;
         }
-        word.fetch_or(Entry::ACCESSED | Entry::DIRTY, Ordering::SeqCst);
+        found.set(Entry::ACCESSED | Entry::DIRTY);
         self.word(frame, 0).store(value, Ordering::SeqCst);
         true
     }
@@ -281,7 +323,7 @@ impl Host {
     pub fn try_read_as_kernel(&self, page: u64) -> Option<u64> {
         let tlb = self.tlbs[self.current.get() as usize].borrow();
         let cached = places(tlb.tag, page).iter().find_map(|key| tlb.cached.get(key).copied());
-        let walked = || self.walk(tlb.root?, page).0.map(|word| Entry(word.load(Ordering::SeqCst)));
+        let walked = || self.walk(tlb.root?, page).0.map(Found::entry);
         let entry = cached.or_else(walked).filter(|entry| entry.is_present())?;
         Some(self.word(frame_for(entry, page), 0).load(Ordering::SeqCst))
     }
@@ -289,14 +331,14 @@ impl Host {
     /// The word of a page's entry, as it lies in memory.
     pub fn raw_entry(&self, page: u64) -> u64 {
         let root = self.tlbs[self.current.get() as usize].borrow().root.expect("it runs in a space");
-        self.walk(root, page).0.map_or(0, |word| word.load(Ordering::SeqCst))
+        self.walk(root, page).0.map_or(0, |found| found.word.load(Ordering::SeqCst))
     }
 
     /// The page looks as if nobody had used it for long: its accessed bit is clear, and no CPU has it cached.
     pub fn make_cold(&self, page: u64) {
         let root = self.tlbs[self.current.get() as usize].borrow().root.expect("it runs in a space");
-        let word = self.walk(root, page).0.expect("it is mapped");
-        word.fetch_and(!Entry::ACCESSED, Ordering::SeqCst);
+        let found = self.walk(root, page).0.expect("it is mapped");
+        found.word.fetch_and(!walk::bits_of(self.setup.architecture, Entry::ACCESSED), Ordering::SeqCst);
         self.tlbs.iter().for_each(|tlb| tlb.borrow_mut().flush());
     }
 
@@ -358,7 +400,8 @@ impl Host {
     /// The entry of a page of this CPU's space looks unused since it was last looked at; what is cached of it stays.
     pub fn make_idle(&self, page: u64) {
         let root = self.tlbs[self.current.get() as usize].borrow().root.expect("it runs in a space");
-        self.walk(root, page).0.expect("the page has a table").fetch_and(!Entry::ACCESSED, Ordering::SeqCst);
+        let found = self.walk(root, page).0.expect("the page has a table");
+        found.word.fetch_and(!walk::bits_of(self.setup.architecture, Entry::ACCESSED), Ordering::SeqCst);
     }
 
     /// Whether the accessed bit is set.
