@@ -12,7 +12,6 @@ use crate::frame::AllocFrom;
 use crate::handle::SpaceId;
 use crate::kind::Kind;
 use crate::memmap::flag;
-use crate::percpu::CpuGuard;
 use crate::paging::table::{self, Leaf, Way};
 use crate::paging::{Entry, Prot, UserAccess};
 use crate::platform::Platform;
@@ -90,7 +89,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         mm.with_vmas(id, page, &mut major, |space, kept, major| {
             mm.resolve((id, space), page, access, kept, major)
         })?;
-        mm.forget_refusal(page);
+        tlb::forget_refusal(mm, page);
         mm.emit(Event::Faulted { major });
         Ok(())
     }
@@ -132,16 +131,6 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// This CPU may keep that it found no entry, or one that forbade the access: it would fault for ever. So may others, who
-    /// come here when they fault.
-    fn forget_refusal(&self, page: PageNumber) {
-        let p = self.platform();
-        if p.architecture().keeps_refusals() && !p.broken(Rule::ForgetRefusals) {
-            let _here = CpuGuard::new(self);
-            p.flush_page(page.addr());
-        }
-    }
-
     /// An entry that permits an access is used: sets the bits that say so, where the hardware does not. Under the table's lock,
     /// so no bit is set in what another has put in its place.
     fn mark_used(&self, leaf: Leaf, page: PageNumber, access: UserAccess) {

@@ -57,6 +57,17 @@ pub(crate) fn local<P: Platform>(
     }
 }
 
+/// An access of the program on this CPU faulted, and is permitted by now. The CPU may keep that it found no entry, or one that
+/// forbade it: then it would fault for ever. So may others, who come here when they fault.
+pub(crate) fn forget_refusal<P: Platform>(mm: &Manager<'_, P>, page: PageNumber) {
+    let p = mm.platform();
+    if p.architecture().keeps_refusals() && !p.broken(Rule::ForgetRefusals) {
+        let _here = CpuGuard::new(mm);
+        p.flush_page(page.addr());
+        mm.emit(Event::FlushedPages { pages: 1 });
+    }
+}
+
 /// Flushes all that user addresses left on this CPU, and notes the generation that this covers.
 pub(crate) fn catch_up<P: Platform>(here: &CpuGuard<'_, '_, P>) {
     let (mm, p, tlb) = (here.mm, here.mm.platform(), &here.slot().tlb);

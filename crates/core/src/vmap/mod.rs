@@ -73,6 +73,7 @@ use crate::policy::VmapPolicy;
 use crate::profile::Scope;
 use crate::rule::Rule;
 use crate::sync::Word32;
+use crate::tlb::kernel;
 use crate::view::Vmap;
 
 /// The most frames that [`Vmap::map_ram`] takes.
@@ -356,8 +357,7 @@ impl<'p, P: Platform> Vmap<'_, 'p, P> {
             return Err(Error::NotPermitted(page));
         }
         if !mm.platform().broken(Rule::ForgetRefusals) {
-            let _here = CpuGuard::new(mm);
-            mm.platform().flush_kernel_page(page.addr());
+            kernel::local(&CpuGuard::new(mm), Some(PageRange::new(page, 1)));
         }
         Ok(())
     }
