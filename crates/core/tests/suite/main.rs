@@ -2,6 +2,7 @@
 
 mod allocation;
 mod alone;
+mod architectures;
 mod audits;
 mod backoff;
 mod biased;

@@ -5,50 +5,41 @@ use std::sync::atomic::AtomicU64;
 use loom::sync::atomic::Ordering;
 use quietmm::addr::{PageNumber, PhysAddr};
 use quietmm::step::{Shared, Step};
-use quietmm::{Entry, FrameNumber, UserAccess};
+use quietmm::{Architecture, Entry, FrameNumber};
+use quietmm_hardware::{Access, Found, Rules, walk};
 
 use super::Machine;
 use quietmm::platform::Memory;
 
+/// Of the models' machine: an entry's word is the entry.
+const ARCHITECTURE: Architecture = Architecture::X86_64;
+
 impl Machine {
-    fn entry(&self, table: FrameNumber, index: usize) -> Entry {
-        self.use_frame(table, false);
+    fn entry_word(&self, table: FrameNumber, index: usize) -> &AtomicU64 {
         let at = self.direct(PhysAddr(table.phys().0 + 8 * index as u64));
         // SAFETY: inside the memory (`direct` checks), aligned, and only used as an atomic.
-        let word = unsafe { AtomicU64::from_ptr(at.cast()) };
-        // Acquire: hardware reads the next table by what it found in this one.
-        Entry(self.words.step(Shared::Wide(word), Step::Load, Ordering::Acquire).unwrap_or_default())
+        unsafe { AtomicU64::from_ptr(at.cast()) }
     }
 
     fn walk(&self, root: FrameNumber, page: u64) -> Option<FrameNumber> {
-        self.walk_and_set(root, page, UserAccess::Read, Entry::ACCESSED)
+        self.walk_and_set(root, page, Access::kernel(false))
     }
 
-    /// The frame of a page whose entry permits this, and in which all of these bits are set by then: in one step with the look.
-    fn walk_and_set(
-        &self,
-        root: FrameNumber,
-        page: u64,
-        access: UserAccess,
-        bits: u64,
-    ) -> Option<FrameNumber> {
-        let mut table = root;
-        for level in (1..4).rev() {
-            let entry = self.entry(table, PageNumber(page).index(level));
-            if !entry.is_present() {
-                return None;
-            }
-            table = entry.frame();
-        }
-        let at = self.direct(PhysAddr(table.phys().0 + 8 * PageNumber(page).index(0) as u64));
-        // SAFETY: as in `entry`.
-        let word = unsafe { AtomicU64::from_ptr(at.cast()) };
-        let mut entry = self.entry(table, PageNumber(page).index(0));
-        while entry.is_present() && (access == UserAccess::Read || entry.permits(access)) {
-            if entry.has(bits) {
+    /// The frame of a page whose entry permits this, and in which the bits for it are set by then: in one step with the look.
+    fn walk_and_set(&self, root: FrameNumber, page: u64, access: Access) -> Option<FrameNumber> {
+        let leaf = walk(ARCHITECTURE, root, PageNumber(page), |_, table, index| {
+            self.use_frame(table, false);
+            // Acquire: hardware reads the next table by what it found in this one.
+            let word = Shared::Wide(self.entry_word(table, index));
+            Some(self.words.step(word, Step::Load, Ordering::Acquire).unwrap_or_default())
+        })?;
+        let (word, mut entry) = (self.entry_word(leaf.table, leaf.index), leaf.entry);
+        let rules = Rules { architecture: ARCHITECTURE, clean_write_walks: true };
+        while let Found::Use { sets } = rules.found(entry, access) {
+            if sets == 0 {
                 return Some(entry.frame());
             }
-            let set = Step::Replace(entry.0, entry.0 | bits);
+            let set = Step::Replace(entry.0, entry.0 | sets);
             // Relaxed: hardware orders nothing by it.
             match self.words.step(Shared::Wide(word), set, Ordering::Relaxed) {
                 Ok(_) => return Some(entry.frame()),
@@ -93,8 +84,7 @@ impl Machine {
         let frame = match cached {
             Some((frame, true)) => frame,
             _ => {
-                let bits = Entry::ACCESSED | Entry::DIRTY;
-                let frame = self.walk_and_set(root, page, UserAccess::Write, bits)?;
+                let frame = self.walk_and_set(root, page, Access::user(true))?;
                 tlb.borrow_mut().cached.insert((tag, page), (frame, true));
                 frame
             }

@@ -62,12 +62,21 @@ pub struct Setup {
     pub regions: Option<Vec<Region>>,
 }
 
+/// The environment's variable that has all machines be of another architecture.
+pub const ARCHITECTURE: &str = "QUIETMM_TEST_ARCHITECTURE";
+
+/// x86-64, unless the environment says otherwise (`make soak`).
+fn architecture() -> Architecture {
+    let Ok(name) = std::env::var(ARCHITECTURE) else { return Architecture::X86_64 };
+    Architecture::parse(&name).unwrap_or_else(|| panic!("{ARCHITECTURE}: no architecture is called {name:?}"))
+}
+
 impl Default for Setup {
     fn default() -> Self {
         // Frame numbers pass 2^16, so that one that is cut is seen.
         let (base, frames) = (0xfc00, 4096);
         let (guarantees, broadcast, disk, first_alone, soiled) = (true, false, true, false, false);
-        let (cpus, nodes, architecture, tags, regions) = (1, 1, Architecture::X86_64, 1, None);
+        let (cpus, nodes, architecture, tags, regions) = (1, 1, architecture(), 1, None);
         Setup { cpus, nodes, architecture, tags, guarantees, broadcast, disk, first_alone, soiled, base, frames, regions }
     }
 }
