@@ -150,7 +150,8 @@ pub fn write(found: &Counterexample) -> String {
     let file = File {
         format: FORMAT,
         scenario: found.scenario.to_string(),
-        architecture: (found.architecture != Architecture::X86_64).then(|| found.architecture.name().to_string()),
+        architecture: (found.architecture != Architecture::X86_64)
+            .then(|| found.architecture.name().to_string()),
         rule: found.broken.map(|rule| rule.name().to_string()),
         hardware: found.hardware.name().to_string(),
         invariant: found.violation.invariant.to_string(),

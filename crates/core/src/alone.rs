@@ -1,8 +1,8 @@
 //! Parts that stand alone: frames, and kernel addresses, for a kernel that keeps its own address spaces, or has none.
 
 use crate::Manager;
-use crate::architecture::Architecture;
 use crate::addr::{FrameNumber, Nanos, NodeId, PhysAddr, VirtAddr};
+use crate::architecture::Architecture;
 use crate::config::{Config, Region};
 use crate::cpu::{CpuId, CpuSet};
 use crate::error::Error;

@@ -17,7 +17,8 @@ impl Arena {
     /// # Errors
     /// The host has no room for them.
     pub fn new(first: FrameNumber, frames: u32) -> std::io::Result<Arena> {
-        let memory = MmapOptions::new().len(frames as usize * PAGE_SIZE as usize).no_reserve_swap().map_anon()?;
+        let memory =
+            MmapOptions::new().len(frames as usize * PAGE_SIZE as usize).no_reserve_swap().map_anon()?;
         Ok(Arena { memory: memory.into(), first, frames })
     }
 
@@ -80,8 +81,12 @@ mod tests {
         // SAFETY: inside the memory, aligned.
         assert_eq!(unsafe { *at.cast::<u64>() }, 0);
         let outside = [0xfff, 0x1003].map(FrameNumber);
-        assert!(outside.iter().all(|&frame| arena.word(frame, 0).is_none() && arena.index_of(frame).is_none()));
-        assert!(arena.word(FrameNumber(0x1002), 511).is_some() && arena.word(FrameNumber(0x1002), 512).is_none());
+        assert!(
+            outside.iter().all(|&frame| arena.word(frame, 0).is_none() && arena.index_of(frame).is_none())
+        );
+        assert!(
+            arena.word(FrameNumber(0x1002), 511).is_some() && arena.word(FrameNumber(0x1002), 512).is_none()
+        );
         assert_eq!(arena.frame_of(std::ptr::null()), None);
     }
 

@@ -170,7 +170,10 @@ mod tests {
         assert_eq!(found(idle, WRITE), [sets, sets, Found::Fault, sets]);
 
         assert_eq!(all.map(|rules| rules.refusal(None)), [None, None, Some(Entry::NONE), Some(Entry::NONE)]);
-        assert_eq!((adu.refusal(Some(read_only)), ade.refusal(Some(idle))), (Some(read_only), Some(Entry::NONE)));
+        assert_eq!(
+            (adu.refusal(Some(read_only)), ade.refusal(Some(idle))),
+            (Some(read_only), Some(Entry::NONE))
+        );
         // The kernel may use what programs may not.
         let kernel = Entry(dirty.0 & !Entry::USER);
         assert!(!READ.is_permitted(kernel) && Access::kernel(true).is_permitted(kernel));

@@ -109,7 +109,10 @@ mod tests {
                 assert_eq!(seen, way);
             }
             let gap = tables(architecture, 2, Entry::NONE);
-            assert_eq!(walk(architecture, FrameNumber(97), PAGE, |_, t, i| gap.get(&(t.0, i)).copied()), None);
+            assert_eq!(
+                walk(architecture, FrameNumber(97), PAGE, |_, t, i| gap.get(&(t.0, i)).copied()),
+                None
+            );
             assert_eq!(walk(architecture, FrameNumber(97), PAGE, |_, _, _| None), None, "no memory");
         }
     }

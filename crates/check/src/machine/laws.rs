@@ -376,7 +376,8 @@ impl Machine {
     pub(crate) fn judge_no_alias(&self, frame: FrameNumber) {
         self.looks_at_all();
         for (id, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.in_kernel()) {
-            let found = cpu.tlb.borrow().kernel_usable().find(|cached| cached.entry.frame() == frame).copied();
+            let found =
+                cpu.tlb.borrow().kernel_usable().find(|cached| cached.entry.frame() == frame).copied();
             if let Some(CachedKernel { page, .. }) = found {
                 let said = format!(
                     "CPU {id} still has {frame:?} at kernel page {page:#x}, after all aliases were unmapped"

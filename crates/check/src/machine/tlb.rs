@@ -1,8 +1,8 @@
 //! What a CPU has cached of the tables: whatever it may keep, it keeps, until it is flushed or the schedule says otherwise.
 
+use quietmm::Entry;
 use quietmm::addr::{FrameNumber, PageNumber, PageRange};
 use quietmm::event::Revoked;
-use quietmm::Entry;
 
 pub use quietmm_hardware::walk::LARGE_PAGES;
 use quietmm_hardware::walk::frame_for;

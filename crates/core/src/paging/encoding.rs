@@ -129,7 +129,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        let absent = [Entry::NONE, Entry::swapped(77), Entry::deferred(Generation(5)), Entry::parked(1 << 40)];
+        let absent =
+            [Entry::NONE, Entry::swapped(77), Entry::deferred(Generation(5)), Entry::parked(1 << 40)];
         for architecture in Architecture::ALL {
             for entry in entries().chain(absent) {
                 let word = entry.encode(architecture, 0);

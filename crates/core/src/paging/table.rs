@@ -9,8 +9,8 @@
 use core::sync::atomic::Ordering;
 
 use crate::Manager;
-use crate::architecture::Architecture;
 use crate::addr::{FrameNumber, LARGE_PAGES, PageNumber, PageRange, PhysAddr};
+use crate::architecture::Architecture;
 use crate::error::Error;
 use crate::frame::AllocFrom;
 use crate::kind::Kind;
@@ -60,7 +60,11 @@ struct Slot<'p, P> {
     level: u32,
 }
 
-fn slot<'p, P: Platform>(mm: &Manager<'p, P>, (table, level): (FrameNumber, u32), index: usize) -> Slot<'p, P> {
+fn slot<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    (table, level): (FrameNumber, u32),
+    index: usize,
+) -> Slot<'p, P> {
     let p = mm.platform();
     let at = PhysAddr(table.phys().0 + 8 * index as u64);
     // SAFETY: `table` is a frame of kind `Table`, which the direct map covers and which nobody frees while a

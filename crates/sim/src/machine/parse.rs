@@ -124,7 +124,8 @@ impl<'t> Reader<'t> {
     fn architecture(&self, root: &DeTable<'t>) -> Option<Architecture> {
         let names = || Architecture::ALL.into_iter().map(Architecture::name);
         let node = root.get("architecture")?;
-        let right = format!("one of {}", names().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "));
+        let right =
+            format!("one of {}", names().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "));
         let name = self.text_of(node, "architecture", &right)?;
         Architecture::parse(&name).or_else(|| {
             let right = near(&name, names()).unwrap_or(right);

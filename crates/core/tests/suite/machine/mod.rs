@@ -77,7 +77,20 @@ impl Default for Setup {
         let (base, frames) = (0xfc00, 4096);
         let (guarantees, broadcast, disk, first_alone, soiled) = (true, false, true, false, false);
         let (cpus, nodes, architecture, tags, regions) = (1, 1, architecture(), 1, None);
-        Setup { cpus, nodes, architecture, tags, guarantees, broadcast, disk, first_alone, soiled, base, frames, regions }
+        Setup {
+            cpus,
+            nodes,
+            architecture,
+            tags,
+            guarantees,
+            broadcast,
+            disk,
+            first_alone,
+            soiled,
+            base,
+            frames,
+            regions,
+        }
     }
 }
 
