@@ -3,7 +3,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`walk`] | the way from a top table to an entry |
+//! | [`mod@walk`] | the way from a top table to an entry |
 //! | [`rules`] | what a CPU does with what it has cached, and with what a walk has found: a table for each architecture |
 //! | [`arena`] | memory on the host, at physical addresses |
 //!
