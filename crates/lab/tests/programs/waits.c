@@ -846,7 +846,7 @@ static int stops(void) {
     int status, before[2];
     siginfo_t info;
     sigset_t set;
-    struct timespec second = {1, 0}, nap = {0, 40000000};
+    struct timespec second = {1, 0}, nap = {0, 200000000};
     pthread_t thread;
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
@@ -862,11 +862,13 @@ static int stops(void) {
         CHECK(kill(child, SIGSTOP) == 0 && waitid(P_PID, child, &info, WSTOPPED | WNOWAIT) == 0 && info.si_code == CLD_STOPPED && info.si_status == SIGSTOP);
         CHECK(sigtimedwait(&set, &info, &second) == SIGCHLD && info.si_code == CLD_STOPPED && info.si_pid == child);
         CHECK(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP && waitpid(child, &status, WUNTRACED | WNOHANG) == 0);
-        // Both threads stand still.
-        usleep(50000);
+        // Both threads stand still, as soon as their CPUs have heard of it.
         CHECK(how(child) == 'T' && listed(child) == 1);
-        memcpy(before, counters, sizeof before);
-        usleep(30000);
+        int looks = 0;
+        do {
+            memcpy(before, counters, sizeof before);
+            usleep(30000);
+        } while (memcmp(before, counters, sizeof before) && ++looks < 100);
         CHECK(memcmp(before, counters, sizeof before) == 0 && kill(child, SIGCONT) == 0 && waitpid(child, &status, WCONTINUED) == child && WIFCONTINUED(status));
         CHECK(sigtimedwait(&set, &info, &second) == SIGCHLD && info.si_code == CLD_CONTINUED);
         counters[0] = counters[1] = 0;
