@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use crate::mutant::Mutant;
 
 /// The rooms whose faults corrupt memory or lose it.
-pub const ROOMS: [&str; 29] = [
+pub const ROOMS: [&str; 31] = [
     "addr",
+    "alone",
     "boot",
     "config",
     "cpu",
@@ -32,6 +33,7 @@ pub const ROOMS: [&str; 29] = [
     "sync",
     "tlb",
     "tree",
+    "view",
     "vma",
     "vmap",
     "writeback",
@@ -56,6 +58,23 @@ pub fn counts(mutants: &[Mutant]) -> BTreeMap<String, usize> {
 
 /// Whether a file is mutated when these rooms are asked for: none means all. A file or folder may be named too.
 pub fn is_wanted(path: &str, rooms: &[String]) -> bool {
-    let asked = || rooms.iter().any(|asked| room(path) == asked || path.starts_with(asked.as_str()));
+    let is_below = |asked: &String| {
+        path.strip_prefix(asked.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let asked = || rooms.iter().any(|asked| room(path) == asked || is_below(asked));
     ROOMS.contains(&room(path)) && !NOT.contains(&path) && (rooms.is_empty() || asked())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_room_is_no_other_whose_name_begins_like_it() {
+        let vma = ["vma".to_string()];
+        assert!(is_wanted("vma/area.rs", &vma) && !is_wanted("vmap/purge.rs", &vma));
+        let (file, folder) = (["vmap/purge.rs".to_string()], ["rmap/unmap".to_string()]);
+        assert!(is_wanted("vmap/purge.rs", &file) && is_wanted("rmap/unmap/take.rs", &folder));
+        assert!(is_wanted("vma/area.rs", &[]) && !is_wanted("vmap/audit.rs", &[]));
+    }
 }
