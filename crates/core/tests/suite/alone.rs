@@ -2,9 +2,10 @@
 
 use crate::machine;
 
-use machine::{Host, Setup};
+use machine::{Happened, Host, Setup};
 use quietmm::platform::{Cpus, Hooks, KernelTlb, Memory, Services};
 use quietmm::policy::{Drain, VmapPolicy};
+use quietmm::sync::SpinLock;
 use quietmm::{
     AllocFrom, Alone, Config, Counter, Error, FrameNumber, KernelProt, Machine, PageNumber, PageRange,
     Policy, Region, VmapPlace,
@@ -185,4 +186,177 @@ fn a_kernel_range_wants_a_flush() {
         alone.vmap().unmap(range.start).expect("just mapped");
         _ = alone.vmap().unmap_aliases();
     });
+}
+
+/// A machine of which somebody else carries interrupts to where they go: what a test has put on the side runs while others wait.
+struct Slow<'a>(&'a Host);
+
+impl Cpus for Slow<'_> {
+    fn this_cpu(&self) -> quietmm::CpuId {
+        self.0.this_cpu()
+    }
+    fn possible_cpus(&self) -> u32 {
+        self.0.possible_cpus()
+    }
+    fn is_online(&self, cpu: quietmm::CpuId) -> bool {
+        self.0.is_online(cpu)
+    }
+    fn node_of(&self, cpu: quietmm::CpuId) -> quietmm::NodeId {
+        self.0.node_of(cpu)
+    }
+    fn distance(&self, from: quietmm::NodeId, to: quietmm::NodeId) -> u32 {
+        self.0.distance(from, to)
+    }
+    fn interrupt(&self, _targets: &quietmm::CpuSet) {}
+    fn irqs_off(&self) -> bool {
+        self.0.irqs_off()
+    }
+    fn irqs_on(&self) {
+        self.0.irqs_on();
+    }
+    fn now(&self) -> quietmm::addr::Nanos {
+        self.0.now()
+    }
+    fn pause(&self, _ns: u32) {
+        if self.0.is_aside() {
+            self.0.stop();
+        } else {
+            assert!(self.0.resume_any(), "waits for ever");
+        }
+    }
+}
+
+impl Memory for Slow<'_> {
+    fn direct(&self, at: quietmm::PhysAddr) -> *mut u8 {
+        self.0.direct(at)
+    }
+    fn clear_frame(&self, frame: FrameNumber) {
+        self.0.clear_frame(frame);
+    }
+    fn copy_frame(&self, from: FrameNumber, to: FrameNumber) {
+        self.0.copy_frame(from, to);
+    }
+}
+
+impl KernelTlb for Slow<'_> {
+    fn flush_kernel_page(&self, page: quietmm::VirtAddr) {
+        self.0.flush_kernel_page(page);
+    }
+    fn flush_kernel(&self) {
+        self.0.flush_kernel();
+    }
+}
+impl Services for Slow<'_> {}
+impl Hooks for Slow<'_> {}
+
+/// Full flushes of kernel addresses by this CPU.
+fn flushes(host: &Host, cpu: u16) -> usize {
+    host.count(|what| matches!(what, Happened::FlushKernel(by) if *by == cpu))
+}
+
+#[test]
+fn a_part_alone_sweeps_and_counts_cpus_like_the_whole() {
+    let host = host(4);
+    let policy = Policy { vmap: VmapPolicy::Sweep, ..Policy::VANILLA };
+    let regions = [Region { start: FrameNumber(0), frames: FRAMES, node: quietmm::NodeId(0) }];
+    let range = PageRange::new(PageNumber::KERNEL_START, 1 << 10);
+    let config = Config { vmap: Some(range), vmap_lazy: Some(4), ..Config::new(policy) };
+    // SAFETY: the test machine is a platform.
+    let alone = unsafe { Alone::new(&host, &regions, config) }.expect("a machine that the core takes");
+    let tick = |cpu: u16| {
+        host.on(cpu, || {
+            host.irqs_off();
+            alone.tick();
+            host.irqs_on();
+        });
+    };
+    let waits = || alone.vmap().waits().expect("there is a range").pages;
+    let block = alone.frames().alloc(0, AllocFrom::HERE).expect("plenty is free");
+    let anywhere = VmapPlace { guard: false, ..VmapPlace::ANYWHERE };
+    let unmap_one = || {
+        let range = alone.vmap().map(&[block.first()], anywhere, KernelProt::ReadWrite).expect("room");
+        alone.vmap().unmap(range.start).expect("just mapped");
+    };
+    assert_eq!(host.on(3, || alone.cpu_online()), Err(Error::AlreadyOnline));
+    assert_eq!(host.on(3, || alone.cpu_offline()), Ok(()));
+    assert_eq!(host.on(3, || alone.cpu_offline()), Err(Error::NotOnline));
+    host.on(2, || alone.enter_idle());
+    unmap_one();
+    // One that is idle, and one that is offline, do not count; the others do.
+    tick(0);
+    tick(2);
+    tick(0);
+    assert_eq!(waits(), 1);
+    tick(1);
+    tick(0);
+    assert_eq!((waits(), alone.counter(Counter::KernelSweeps)), (0, 1));
+    assert_eq!([0, 1, 2, 3].map(|cpu| flushes(&host, cpu)), [1, 1, 0, 0]);
+    // They have missed it, and catch up as they come back.
+    host.on(2, || alone.leave_idle());
+    assert_eq!(host.on(3, || alone.cpu_online()), Ok(()));
+    assert_eq!([2, 3].map(|cpu| flushes(&host, cpu) > 0), [true, true]);
+    // From now on they count.
+    unmap_one();
+    [0, 1, 0].into_iter().for_each(tick);
+    assert_eq!(waits(), 1);
+    [2, 3, 0].into_iter().for_each(tick);
+    assert_eq!((waits(), alone.counter(Counter::KernelSweeps)), (0, 2));
+    assert_eq!(alone.counter(Counter::IpisSent), 0);
+    alone.frames().free(block);
+    assert_eq!(alone.validate().broken, None);
+}
+
+/// CPU 2 wants the frames that CPU 1 has at hand, and that one, with interrupts off, a lock that CPU 0 has: a lock of the
+/// kernel's own, by a part that stands alone.
+#[test]
+fn who_spins_for_a_lock_serves_what_is_asked_of_a_part_alone() {
+    let host = host(3);
+    let slow = Slow(&host);
+    let policy = Policy { drain: Drain::HoldingCpus, ..Policy::VANILLA };
+    let regions = [Region { start: FrameNumber(0), frames: FRAMES, node: quietmm::NodeId(0) }];
+    // SAFETY: the test machine is a platform.
+    let alone = unsafe { Alone::new(&slow, &regions, Config::new(policy)) }.expect("it takes the machine");
+    host.on(1, || {
+        let block = alone.frames().alloc(0, AllocFrom::HERE).expect("plenty is free");
+        alone.frames().free(block);
+    });
+    assert!(alone.frames().on_lists() > 0);
+    let lock = SpinLock::<0>::new();
+    let drain = || _ = alone.frames().drain(quietmm::Certainty::Likely);
+    host.aside(2, drain, |_| {
+        assert!(host.resume(), "it waits for CPU 1");
+        let holds = || {
+            let held = lock.lock(&alone);
+            host.stop();
+            drop(held);
+        };
+        host.aside(0, holds, |_| {
+            host.resume();
+            host.on(1, || {
+                host.irqs_off();
+                assert!(alone.frames().on_lists() > 0);
+                drop(lock.lock(&alone));
+                assert_eq!(alone.frames().on_lists(), 0, "it has handed them over");
+                host.irqs_on();
+            });
+        });
+    });
+    assert_eq!(alone.validate().broken, None);
+}
+
+/// What the configuration asks for spaces takes no memory of a part that has none.
+#[test]
+fn what_is_asked_for_spaces_costs_a_part_alone_nothing() {
+    let reserved = |asked: Config| {
+        let host = host(2);
+        let regions = [Region { start: FrameNumber(0), frames: FRAMES, node: quietmm::NodeId(0) }];
+        // SAFETY: the test machine is a platform.
+        let alone = unsafe { Alone::new(&host, &regions, asked) }.expect("it takes the machine");
+        (alone.frames().reserved(), alone.frames().available())
+    };
+    let plain = Config::new(Policy::VANILLA);
+    let quiet = Policy::parse("quiet").expect("a policy");
+    for asked in [Config { swap: true, ..plain }, Config { shadows: true, ..plain }, Config::new(quiet)] {
+        assert_eq!(reserved(asked), reserved(Config { swap: false, shadows: false, ..plain }));
+    }
 }

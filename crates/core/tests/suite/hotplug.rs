@@ -375,8 +375,9 @@ fn away_for(flushes: u32, lazily: bool, broken: Option<Rule>) -> u32 {
 #[test]
 fn p15_a_cpu_that_was_away_for_256_flushes_does_not_believe_itself_current() {
     for lazily in [true, false] {
-        for flushes in [1, 255, 256, 257, 512] {
-            assert_eq!(away_for(flushes, lazily, None), 0);
+        // Numbers of 8 bits, and of 16, would come round.
+        for flushes in [1, 255, 256, 257, 512, 1 << 16] {
+            assert_eq!(away_for(flushes, lazily, None), 0, "{flushes} flushes");
             let stale = u32::from(flushes % 256 == 0);
             assert_eq!(away_for(flushes, lazily, Some(Rule::WholeGeneration)), stale, "{flushes} flushes");
         }

@@ -6,9 +6,11 @@ use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::rc::Rc;
 
+use machine::faults::own;
 use machine::{Aside, Host, Setup, bare};
-use quietmm::platform::WaitKey;
-use quietmm::sync::RwLock;
+use quietmm::platform::{Cpus, WaitKey};
+use quietmm::sync::{RwLock, SpinLock};
+use quietmm::{Counter, Rule};
 
 type Guards = Rc<RefCell<Vec<Box<dyn Held>>>>;
 
@@ -276,4 +278,75 @@ fn who_got_a_lock_by_a_try_has_it_alone() {
     }));
     drop(lock.write(host));
     assert!(!*inside.borrow());
+}
+
+/// CPU 0 holds a spin lock, and CPU 2 waits for a flush by CPU 1, which has its interrupts off and wants the lock. How many requests
+/// that one had carried out when it got it.
+fn served_while_spinning(broken: Option<Rule>) -> u64 {
+    let host = Host::new(Setup { cpus: 3, frames: 1024, ..Setup::default() });
+    host.broken.set(broken);
+    host.run(bare("vanilla"), |mm| {
+        let (id, lock) = (own(mm, 1, &[1]), SpinLock::<0>::new());
+        let served = || mm.counter(Counter::RemoteFlushReceived);
+        host.place();
+        host.on(1, || host.irqs_off());
+        let flush = || mm.space(id).flush().unwrap();
+        let seen = host.aside(2, flush, |_| {
+            assert!(host.resume(), "it waits for CPU 1");
+            let holds = || {
+                let held = lock.lock(mm);
+                host.stop();
+                drop(held);
+            };
+            host.aside(0, holds, |_| {
+                host.resume();
+                host.on(1, || {
+                    drop(lock.lock(mm));
+                    let seen = served();
+                    host.irqs_on();
+                    seen
+                })
+            })
+        });
+        host.all_placed();
+        assert_eq!(served(), 1);
+        seen
+    })
+}
+
+#[test]
+fn who_spins_with_interrupts_off_serves_what_others_want() {
+    assert_eq!(served_while_spinning(None), 1);
+    assert_eq!(served_while_spinning(Some(Rule::ServeWhileWaiting)), 0);
+}
+
+/// So many stand in line behind the holder: each has the lock in its turn, and looks the less often the longer the line is.
+#[test]
+fn a_spin_lock_goes_to_each_in_its_turn() {
+    let host = Host::new(Setup { cpus: 8, frames: 1024, ..Setup::default() });
+    host.run(bare("vanilla"), |mm| {
+        let (lock, went) = (SpinLock::<0>::new(), RefCell::new(Vec::new()));
+        let take = |n: u16| {
+            let (lock, went) = (&lock, &went);
+            move || {
+                let _held = lock.lock(mm);
+                went.borrow_mut().push(n);
+            }
+        };
+        host.place();
+        let all: Vec<_> = (1..=5).map(take).collect();
+        let each: Vec<&dyn Fn()> = all.iter().map(|each| each as &dyn Fn()).collect();
+        let held = RefCell::new(Some(lock.lock(mm)));
+        host.pauses.borrow_mut().clear();
+        one_after_the_other(&host, &each, &[], &|| {
+            // One, two, ... ahead of each: so many times what a holder takes.
+            assert_eq!(*host.pauses.borrow(), [100, 200, 300, 400, 500]);
+            drop(held.take());
+        });
+        host.all_placed();
+        assert_eq!(*went.borrow(), [1, 2, 3, 4, 5]);
+        host.pauses.borrow_mut().clear();
+        drop(lock.lock(mm));
+        assert!(host.pauses.borrow().is_empty(), "it is free");
+    });
 }

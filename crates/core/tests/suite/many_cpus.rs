@@ -5,7 +5,8 @@ use crate::machine;
 
 use machine::{Happened, Host, Mm, Setup, at_hand, bare, pages, settled};
 use quietmm::{
-    AllocFrom, Backing, Certainty, Config, Counter, CpuId, CpuSet, Error, PageNumber, Prot, SpaceId,
+    AllocFrom, Backing, Certainty, Config, Counter, CpuId, CpuSet, Error, FrameNumber, NodeId, PageNumber,
+    Prot, Region, SpaceId,
 };
 
 const AT: u64 = 0x1000;
@@ -252,4 +253,33 @@ fn a_set_holds_each_cpu_by_itself() {
 fn zeroed() -> Box<CpuSet> {
     // SAFETY: all zeros is the empty set, as its document says.
     unsafe { Box::<CpuSet>::new_zeroed().assume_init() }
+}
+
+/// What each CPU keeps at hand is its share of its node, whatever the numbers of the node's CPUs are.
+#[test]
+fn lists_are_as_long_as_the_cpus_of_their_node_allow() {
+    for (nodes, cpus) in [(3, 300), (3, 255), (3, 256), (3, 257), (2, 600), (5, 1021)] {
+        let part = 16 << 10;
+        let setup = Setup { nodes, cpus, frames: part * u32::from(nodes), ..Setup::default() };
+        let region = |node: u16| Region {
+            start: FrameNumber(setup.base + u32::from(node) * part),
+            frames: part,
+            node: NodeId(node),
+        };
+        let host = Host::new(Setup { regions: Some((0..nodes).map(region).collect()), ..setup.clone() });
+        // Plenty is kept free, so that one CPU more or less shows.
+        let min_free = 2000 * u64::from(nodes);
+        let config = Config { page_lists: None, min_free: Some(min_free as u32), ..bare("vanilla") };
+        host.run(config, |mm| {
+            for node in 0..nodes {
+                let own = (0..cpus).filter(|cpu| cpu % u32::from(nodes) == u32::from(node)).count();
+                let limits = Config::linux_page_lists(part.into(), 2000, own as u32);
+                assert_eq!(
+                    mm.frames().list_limits(NodeId(node)),
+                    Some(limits),
+                    "node {node} of {nodes}, {own} CPUs"
+                );
+            }
+        });
+    }
 }

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use machine::faults::{AT, read_all, showing};
+use machine::race::{at_every_touch, race};
 use machine::{Host, Mm, Setup, at_hand, bare, everywhere_as, give_back, settled};
 use proptest::prelude::*;
 use quietmm::{
@@ -403,5 +404,24 @@ proptest! {
             gone.into_iter().for_each(|block| mm.frames().bring_online(block));
             assert_eq!(settled(mm), start);
         });
+    }
+}
+
+/// CPU 0 frees a frame of a block that CPU 1 begins to take offline meanwhile: wherever it stood, the frame is not at hand anywhere
+/// when both are through, so the block goes.
+#[test]
+fn a_block_goes_whatever_was_being_freed_as_it_began_to() {
+    for policy in POLICIES {
+        let cases = at_every_touch(&cpus(2), &small(policy), None, |mm, place| {
+            let mut frames = all(mm);
+            let at = frames.iter().position(|frame| is_in(LAST, frame.first())).unwrap();
+            let one = Cell::new(Some(frames.swap_remove(at)));
+            give_back(mm, frames);
+            (0..2).for_each(|cpu| mm.platform().on(cpu, || mm.frames().drain_here()));
+            let free = || mm.frames().free(one.take().unwrap());
+            let leaving = race(mm, place, free, || mm.frames().begin_offline(LAST).unwrap());
+            mm.frames().bring_online(finished(mm, leaving));
+        });
+        assert!(cases.results.len() > 5, "{policy}: {} cases", cases.results.len());
     }
 }

@@ -2,8 +2,11 @@
 
 use crate::machine;
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use machine::showing::ANON;
-use machine::swapping::swapping;
+use machine::swapping::{squeeze, swapping};
 use machine::{Host, Mm, Setup, bare, pages, settled};
 use quietmm::{Config, Error, PageNumber, Prot, SpaceId, UserAccess};
 
@@ -131,4 +134,47 @@ fn a_space_has_as_many_mappings_as_it_may() {
     let none =
         quietmm::Manager::new(&refused, &refused.regions(), Config { max_map_count: 0, ..bare("linux") });
     assert_eq!(none.err(), Some(Error::BadSetting("max_map_count must be at least 1")));
+}
+
+/// While a walk looks at `anon_vma`s many of them end: their slabs stay with the pool until nobody looks, and then go.
+#[test]
+fn slabs_that_somebody_may_look_into_go_later() {
+    let host = Host::new(Setup { frames: 2048, ..Setup::default() });
+    host.run(greedy(true), |mm| {
+        mm.swap().on(7, 512, 0).unwrap();
+        let before = warm(mm);
+        let (looked_at, goes) = (mm.create_space().unwrap(), mm.create_space().unwrap());
+        mm.space(looked_at).map(pages(AT, 1), ANON, Prot::ReadWrite).unwrap();
+        mm.space(looked_at).fault(PageNumber(AT).addr(), UserAccess::Write).unwrap();
+        mm.drain_lru_batch();
+        let child = mm.space(looked_at).fork().unwrap();
+        let small = settled(mm).pools;
+        let map_many = |id| {
+            (0..600).for_each(|n| mm.space(id).map(pages(AT + 2 * n, 1), ANON, Prot::ReadWrite).unwrap());
+        };
+        map_many(goes);
+        let large = settled(mm).pools;
+        assert!(large > small + 10, "{large} frames, {small} before");
+        let kept = Rc::new(Cell::new(None));
+        let seen = Rc::clone(&kept);
+        // Between the two spaces that the walk comes by.
+        host.at_cond_resched(move |mm| {
+            if seen.get().is_none() && mm.space(goes).destroy().is_ok() {
+                seen.set(Some(mm.validate().pools));
+            }
+        });
+        squeeze(mm);
+        *host.on_cond_resched.borrow_mut() = None;
+        let kept = kept.get().expect("the walk gave way");
+        assert!(kept <= large, "{kept} of {large} frames while it looked");
+        // Whoever is next takes them along.
+        let again = mm.create_space().unwrap();
+        map_many(again);
+        mm.space(again).destroy().unwrap();
+        [looked_at, child].into_iter().for_each(|id| mm.space(id).destroy().unwrap());
+        mm.swap().off(7).unwrap();
+        let after = settled(mm);
+        assert_eq!((after.broken, after.anon), (None, 0));
+        assert!(after.pools <= before.pools + 2, "{} frames, {} before", after.pools, before.pools);
+    });
 }

@@ -353,7 +353,12 @@ fn after_kswapd(policy: &str, count: u64) -> u64 {
         id.inspect(|&id| read_all(mm, id, 1, count));
         mm.platform().at_cond_resched(|mm| ticks(mm, &[1]));
         let held = take_free(mm);
+        let looks = || mm.counter(Counter::PgScanKswapd);
+        let before = looks();
         mm.kswapd(NodeId(0)).unwrap();
+        // It waits where there is nothing to be had before a sweep is over, and does not look all the time.
+        let looks = looks() - before;
+        assert!(looks <= 4 * count, "{looks} looks at {count} pages");
         let left = (AT..AT + count)
             .filter(|&page| mm.space(id.unwrap()).lookup(PageNumber(page)).unwrap().is_present())
             .count();

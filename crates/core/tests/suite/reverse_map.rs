@@ -223,3 +223,30 @@ fn a_page_is_found_wherever_a_move_has_got_to() {
         assert_eq!((host.torn.get(), host.stale.get()), (0, 0));
     });
 }
+
+/// Touches of shared memory that it takes to reclaim the page of a file which one space has used, of so many that map it.
+fn cost_of_reclaim(mapping: u64) -> u32 {
+    let host = Host::new(Setup { frames: 4096, ..Setup::default() });
+    host.run(ordinary(), |mm| {
+        let file = mm.create_file(1).unwrap();
+        let first = mapped(mm, shared(file), 1);
+        (1..mapping).for_each(|_| _ = space_with(mm, file, 0, 1));
+        assert_eq!(host.read(mm, first, AT), Ok(0));
+        mm.drain_lru_batch();
+        let held = take_free(mm);
+        let before = host.touches_of(0);
+        let freed = mm.frames().alloc(0, quietmm::AllocFrom::HERE);
+        let cost = host.touches_of(0) - before;
+        give_back(mm, held);
+        mm.frames().free(freed.unwrap());
+        assert!(!mm.space(first).lookup(PageNumber(AT)).unwrap().is_present());
+        cost
+    })
+}
+
+/// It is found in the space that was there first, and others are not asked any more.
+#[test]
+fn a_page_that_no_entry_leads_to_any_more_is_looked_for_no_further() {
+    let (alone, among) = (cost_of_reclaim(1), cost_of_reclaim(200));
+    assert!(among < alone + 100, "{alone} touches where one space maps the file, {among} where 200 do");
+}

@@ -5,7 +5,9 @@ use crate::machine;
 use std::panic::resume_unwind;
 
 use machine::{Host, Mm, Setup, StandsStill, bare, everywhere, exhaust, give_back, pages, settled};
-use quietmm::{Backing, Entry, Error, FileId, PageNumber, PageRange, Prot, SpaceId, UserAccess, VirtAddr};
+use quietmm::{
+    Advice, Backing, Entry, Error, FileId, NodeId, PageNumber, PageRange, Prot, SpaceId, UserAccess, VirtAddr,
+};
 
 const ANON: Backing = Backing::Anonymous;
 const AT: u64 = 0x1000;
@@ -426,12 +428,22 @@ type Late = fn(&Mm<'_>, SpaceId) -> Result<(), Error>;
 
 #[test]
 fn who_comes_too_late_finds_no_space() {
-    let late: [(&str, Late); 5] = [
+    let late: [(&str, Late); 11] = [
         ("destroy", |mm, id| mm.space(id).destroy()),
         ("map", |mm, id| mm.space(id).map(pages(AT + 8, 1), ANON, Prot::Read)),
         ("lookup", |mm, id| mm.space(id).lookup(PageNumber(AT)).map(|_| ())),
         ("fork", |mm, id| mm.space(id).fork().map(|_| ())),
         ("unmap", |mm, id| mm.space(id).unmap(pages(AT, 1))),
+        ("protect", |mm, id| mm.space(id).protect(pages(AT, 1), Prot::Read)),
+        ("move", |mm, id| mm.space(id).move_range(pages(AT, 1), PageNumber(AT + 8))),
+        ("migrate", |mm, id| mm.space(id).migrate(pages(AT, 1), NodeId(0)).map(|_| ())),
+        ("drop", |mm, id| mm.space(id).advise(pages(AT, 1), Advice::Drop)),
+        ("fault", |mm, id| mm.space(id).fault(PageNumber(AT).addr(), UserAccess::Write)),
+        ("run in", |mm, id| {
+            let entered = mm.space(id).switch_to();
+            mm.unload();
+            entered
+        }),
     ];
     for (name, late) in late {
         let (results, _) = everywhere(&Setup { cpus: 2, ..Setup::default() }, None, |mm, n| {
@@ -451,5 +463,7 @@ fn who_comes_too_late_finds_no_space() {
             result
         });
         assert!(results.contains(&Err(Error::NoSuchSpace)), "{name}");
+        let others = results.iter().find(|result| !matches!(result, Ok(()) | Err(Error::NoSuchSpace)));
+        assert_eq!(others, None, "{name}");
     }
 }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use machine::swapping::{AT, DEVICE, anonymous, end, read, swapping, take_free};
 use machine::{Host, Mm, Setup, bare, give_back, settled};
+use quietmm::platform::WaitKey;
 use quietmm::{AllocFrom, Config, Counter, Error, Frames, UserAccess};
 
 fn setup(cpus: u32) -> Setup {
@@ -165,4 +166,43 @@ fn what_a_victim_frees_is_found() {
         true
     };
     assert_eq!(asked(0, late), (5, 16, true));
+}
+
+/// Who waited for pages on their way is woken when they are through, and nobody from then on.
+#[test]
+fn what_comes_back_from_a_device_wakes_those_who_wait_and_nobody_else() {
+    let host = Host::new(setup(2));
+    host.run(swapping("linux"), |mm| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let id = anonymous(mm, 4);
+        let mut wakes = Vec::new();
+        for waits in [false, true, false, false] {
+            (AT..AT + 4).for_each(|page| host.write(mm, id, page, page + 1).unwrap());
+            mm.drain_lru_batch();
+            let (mut held, mut more) = (take_free(mm), Vec::new());
+            host.take_woken();
+            if waits {
+                host.place();
+                let last = host.aside(
+                    0,
+                    || more.extend(one_frame(mm)),
+                    |first| {
+                        host.on_disk_write.borrow_mut().push_back(Box::new(|mm| mm.platform().stop()));
+                        assert!(host.resume_one(first), "the device is at work");
+                        host.on(1, || one_frame(mm))
+                    },
+                );
+                host.all_placed();
+                held.extend(last);
+            } else {
+                held.extend(one_frame(mm));
+            }
+            let woken = host.take_woken();
+            wakes.push(woken.into_iter().filter(|key| *key == WaitKey::PageOut).count());
+            give_back(mm, held);
+            give_back(mm, more);
+        }
+        assert_eq!(wakes, [0, 1, 0, 0]);
+        end(mm, &[id], &[DEVICE]);
+    });
 }
