@@ -14,10 +14,29 @@ use quietmm::{Advice, AllocFrom, Backing, Config, Counter, Event, NodeId, PageNu
 /// does `then`. Says whether CPU 2 still has that page when `then` is done, and how many flushes were completed
 /// early.
 fn in_the_window(broken: Option<Rule>, then: impl Fn(&Mm<'_>, SpaceId) + 'static) -> (bool, u64) {
+    in_the_window_after(0, broken, then)
+}
+
+/// The same in a space that was flushed so often before.
+fn in_the_window_after(
+    flushes: u32,
+    broken: Option<Rule>,
+    then: impl Fn(&Mm<'_>, SpaceId) + 'static,
+) -> (bool, u64) {
     let host = Host::new(Setup { cpus: 3, ..Setup::default() });
     host.broken.set(broken);
     host.run(Config { page_lists: at_hand(31), ..bare("linux") }, |mm| {
         let (id, file) = cached(mm, 32, &[1, 2]);
+        if flushes > 0 {
+            [1, 2].iter().for_each(|&cpu| host.on(cpu, || mm.unload()));
+            (0..flushes).for_each(|_| mm.space(id).flush().unwrap());
+            for cpu in [1, 2] {
+                host.on(cpu, || {
+                    mm.space(id).switch_to().unwrap();
+                    (AT..AT + 32).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(0)));
+                });
+            }
+        }
         // What CPU 1 will need is at hand there.
         host.on(1, || {
             mm.frames().drain_here();
@@ -44,6 +63,10 @@ fn an_unmap_completes_what_reclaim_deferred() {
     let unmap = |mm: &Mm<'_>, id| mm.space(id).unmap(pages(AT, 1)).unwrap();
     assert_eq!(in_the_window(None, unmap), (false, 1));
     assert_eq!(in_the_window(Some(Rule::DeferredBeforeUnmapReturns), unmap), (true, 0));
+    // Also where numbers of 16 bits would come round between the last flush and what is deferred.
+    for flushes in (1 << 16) - 3..=1 << 16 {
+        assert_eq!(in_the_window_after(flushes, None, unmap), (false, 1), "{flushes} flushes before");
+    }
 }
 
 #[test]
