@@ -247,7 +247,7 @@ impl<T: Pooled> Pool<T> {
     /// Takes up to `most` free slots of one slab; gives how many. Under the lock.
     fn take_of_one<P: Platform>(&self, mm: &Manager<'_, P>, most: u32, each: &mut dyn FnMut(u32)) -> u32 {
         let (p, frames) = (mm.platform(), mm.memmap());
-        let (list, n) = match self.open.first(p) {
+        let (list, n): (&List, _) = match self.open.first(p) {
             FrameNumber::NONE => (&self.idle, self.idle.first(p)),
             n => (&self.open, n),
         };

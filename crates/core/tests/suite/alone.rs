@@ -306,42 +306,58 @@ fn a_part_alone_sweeps_and_counts_cpus_like_the_whole() {
     assert_eq!(alone.validate().broken, None);
 }
 
-/// CPU 2 wants the frames that CPU 1 has at hand, and that one, with interrupts off, a lock that CPU 0 has: a lock of the
-/// kernel's own, by a part that stands alone.
+/// How a CPU comes to serve what others ask of it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Serves {
+    Lock,
+    ByHand,
+    Interrupted,
+}
+
+/// CPU 2 wants the frames that CPU 1 has at hand. That one has interrupts off, and wants a lock that CPU 0 has: a lock of the
+/// kernel's own, taken by a part that stands alone. Or it serves by hand, or in the end the interrupt comes.
 #[test]
-fn who_spins_for_a_lock_serves_what_is_asked_of_a_part_alone() {
-    let host = host(3);
-    let slow = Slow(&host);
-    let policy = Policy { drain: Drain::HoldingCpus, ..Policy::VANILLA };
-    let regions = [Region { start: FrameNumber(0), frames: FRAMES, node: quietmm::NodeId(0) }];
-    // SAFETY: the test machine is a platform.
-    let alone = unsafe { Alone::new(&slow, &regions, Config::new(policy)) }.expect("it takes the machine");
-    host.on(1, || {
-        let block = alone.frames().alloc(0, AllocFrom::HERE).expect("plenty is free");
-        alone.frames().free(block);
-    });
-    assert!(alone.frames().on_lists() > 0);
-    let lock = SpinLock::<0>::new();
-    let drain = || _ = alone.frames().drain(quietmm::Certainty::Likely);
-    host.aside(2, drain, |_| {
-        assert!(host.resume(), "it waits for CPU 1");
-        let holds = || {
-            let held = lock.lock(&alone);
-            host.stop();
-            drop(held);
-        };
-        host.aside(0, holds, |_| {
-            host.resume();
-            host.on(1, || {
-                host.irqs_off();
-                assert!(alone.frames().on_lists() > 0);
-                drop(lock.lock(&alone));
-                assert_eq!(alone.frames().on_lists(), 0, "it has handed them over");
-                host.irqs_on();
+fn a_part_alone_serves_what_is_asked_of_it() {
+    for how in [Serves::Lock, Serves::ByHand, Serves::Interrupted] {
+        let host = host(3);
+        let slow = Slow(&host);
+        let policy = Policy { drain: Drain::HoldingCpus, ..Policy::VANILLA };
+        let regions = [Region { start: FrameNumber(0), frames: FRAMES, node: quietmm::NodeId(0) }];
+        // SAFETY: the test machine is a platform.
+        let alone = unsafe { Alone::new(&slow, &regions, Config::new(policy)) }
+            .expect("a machine that the core takes");
+        host.on(1, || {
+            let block = alone.frames().alloc(0, AllocFrom::HERE).expect("plenty is free");
+            alone.frames().free(block);
+        });
+        let lock = SpinLock::<0>::new();
+        let drain = || assert!(alone.frames().drain(quietmm::Certainty::Likely) > 0);
+        host.aside(2, drain, |_| {
+            assert!(host.resume(), "it waits for CPU 1");
+            let holds = || {
+                let held = lock.lock(&alone);
+                host.stop();
+                drop(held);
+            };
+            host.aside(0, holds, |_| {
+                host.resume();
+                host.on(1, || {
+                    host.irqs_off();
+                    assert!(alone.frames().on_lists() > 0);
+                    match how {
+                        Serves::Lock => drop(lock.lock(&alone)),
+                        Serves::ByHand => alone.serve(),
+                        Serves::Interrupted => alone.on_interrupt(),
+                    }
+                    assert_eq!(alone.frames().on_lists(), 0, "it has handed them over: {how:?}");
+                    host.irqs_on();
+                });
             });
         });
-    });
-    assert_eq!(alone.validate().broken, None);
+        let interrupted = u64::from(how == Serves::Interrupted);
+        assert_eq!(alone.counter(Counter::IpisReceived), interrupted);
+        assert_eq!(alone.validate().broken, None);
+    }
 }
 
 /// What the configuration asks for spaces takes no memory of a part that has none.

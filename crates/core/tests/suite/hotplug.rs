@@ -445,3 +445,27 @@ fn two_cpus_that_go_at_once_leave_their_blocks_to_one_that_stays() {
     });
     assert!(cases.results.len() > 30, "{}", cases.results.len());
 }
+
+/// What a TLB holds that was off is nobody's promise: of no space is anything kept, under whatever tag.
+#[test]
+fn who_comes_online_keeps_nothing_of_any_space() {
+    let host = Host::new(Setup { frames: 1024, ..two() });
+    host.run(bare("vanilla"), |mm| {
+        let spaces = [shared(mm, &[1]), shared(mm, &[1])];
+        assert!(
+            host.on(1, || spaces.iter().all(|&id| {
+                mm.space(id).switch_to().unwrap();
+                host.caches(1, AT)
+            })),
+            "both are known by their tags"
+        );
+        host.on(1, || {
+            mm.cpu_offline().unwrap();
+            mm.cpu_online().unwrap();
+        });
+        for id in spaces {
+            host.on(1, || mm.space(id).switch_to().unwrap());
+            assert!((AT..AT + 4).all(|page| !host.caches(1, page)));
+        }
+    });
+}

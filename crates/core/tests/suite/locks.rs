@@ -350,3 +350,18 @@ fn a_spin_lock_goes_to_each_in_its_turn() {
         assert!(host.pauses.borrow().is_empty(), "it is free");
     });
 }
+
+/// Of those who stand in line for a lock that may be held for long only the next one spins before it sleeps.
+#[test]
+fn only_who_is_next_in_line_spins() {
+    let (host, lock, guards) = setting();
+    host.place();
+    guards.borrow_mut().push(Box::new(lock.write(host)));
+    let wait = || drop(lock.write(host));
+    host.pauses.borrow_mut().clear();
+    one_after_the_other(host, &[&wait, &wait, &wait], &[], &|| {
+        assert_eq!(*host.pauses.borrow(), [500; 40]);
+        guards.borrow_mut().clear();
+    });
+    drop(lock.try_write(host).expect("all have gone"));
+}

@@ -54,6 +54,7 @@ mod swap;
 mod swap_parallel;
 mod swap_pitfalls;
 mod swap_races;
+mod swap_ranges;
 mod tables;
 mod threads;
 mod vmap;

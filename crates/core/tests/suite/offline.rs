@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use machine::faults::{AT, read_all, showing};
 use machine::race::{at_every_touch, race};
-use machine::{Host, Mm, Setup, at_hand, bare, everywhere_as, give_back, settled};
+use machine::{Host, Mm, Setup, at_hand, bare, everywhere_as, give_back, keep_batches, settled};
 use proptest::prelude::*;
 use quietmm::{
     AllocFrom, Config, Counter, Error, FrameNumber, Frames, Kind, Leaving, NodeId, Offline, Region, Rule,
@@ -423,5 +423,37 @@ fn a_block_goes_whatever_was_being_freed_as_it_began_to() {
             mm.frames().bring_online(finished(mm, leaving));
         });
         assert!(cases.results.len() > 5, "{policy}: {} cases", cases.results.len());
+    }
+}
+
+/// Where there is not a single frame for a batch of pages that are to go, none goes and none is left locked; later they do.
+#[test]
+fn pages_stay_where_there_is_no_memory_for_their_batch() {
+    for policy in ["linux", "quiet"] {
+        let host = Host::new(cpus(5));
+        host.run(bare(policy), |mm| {
+            keep_batches(mm);
+            let (in_block, others): (Vec<_>, Vec<_>) =
+                all(mm).into_iter().partition(|frame| is_in(LAST, frame.first()));
+            let (keep, near): (Vec<_>, Vec<_>) = others.into_iter().enumerate().partition(|(n, _)| *n >= 64);
+            give_back(mm, near.into_iter().map(|(_, frame)| frame).collect());
+            let (id, _) = showing(mm, 8, &[0]);
+            // What is needed beside the pages.
+            host.write(mm, id, AT, 5).unwrap();
+            let rest = all(mm);
+            give_back(mm, in_block);
+            read_all(mm, id, 0, 8);
+            let leaving = mm.frames().begin_offline(LAST).unwrap();
+            assert_eq!(all(mm).len(), 0, "not one is free");
+            let remains = mm.frames().finish_offline(leaving).expect_err("nothing could go");
+            assert_eq!(remains.kind, Kind::File);
+            let audit = mm.validate();
+            assert_eq!((audit.broken, audit.mapped), (None, 8));
+            (AT..AT + 8).for_each(|page| assert!(host.try_read(page).is_some(), "{policy}"));
+            give_back(mm, rest);
+            mm.frames().bring_online(finished(mm, remains.leaving));
+            assert_eq!(host.read(mm, id, AT), Ok(5));
+            give_back(mm, keep.into_iter().map(|(_, frame)| frame).collect());
+        });
     }
 }

@@ -5,9 +5,10 @@ use crate::machine;
 use std::cell::Cell;
 use std::rc::Rc;
 
-use machine::race::{Place, at, race};
+use machine::faults::showing;
+use machine::race::{Place, at, at_every_touch, race};
 use machine::swapping::{reclaim, take_free};
-use machine::{Mm, Setup, at_hand, bare, give_back, pages, settled};
+use machine::{Host, Mm, Setup, at_hand, bare, give_back, pages, settled};
 use quietmm::{
     AllocFrom, Backing, Config, Counter, FileId, Frames, PageNumber, Prot, Rule, SpaceId, UserAccess,
 };
@@ -207,5 +208,101 @@ fn a_page_leaves_its_cache_when_no_cpu_can_use_it() {
         assert_eq!(still_used(None), [false; 2], "{policy}");
         let old = if policy == "vanilla" { [false; 2] } else { [true; 2] };
         assert_eq!(still_used(Some(Rule::CacheUntilFlush)), old, "{policy}");
+    }
+}
+
+/// CPU 1 writes to a clean page of a file, of which it has no entry, and unmaps it; it stands still at its touch `n`. CPU 0 takes the
+/// page out of its cache meanwhile, and at its own touch `m` the other goes on to its end. Whether what was written is there
+/// in the end; `None` if there are no such touches.
+fn written_as_it_leaves(n: u32, m: u32, broken: Option<Rule>) -> Option<bool> {
+    let host = Host::new(Setup { cpus: 2, frames: 128, ..Setup::default() });
+    host.broken.set(broken);
+    host.patient.set(true);
+    host.run(bare("linux"), |mm| {
+        let (id, file) = showing(mm, 2, &[1]);
+        // Its table is there.
+        host.on(1, || host.write(mm, id, AT + 1, 1).unwrap());
+        let mut word = [0; 8];
+        mm.file(file).read(0, &mut word).unwrap();
+        [0, 1].into_iter().for_each(|cpu| host.on(cpu, || mm.drain_lru_batch()));
+        let work = || {
+            host.write(mm, id, AT, 7).unwrap();
+            mm.space(id).unmap(pages(AT, 1)).unwrap();
+        };
+        host.place();
+        host.at_touch(1, n, |mm| {
+            if mm.platform().is_aside() {
+                mm.platform().stop();
+            }
+        });
+        let came = host.aside(1, work, |first| {
+            let more = host.resume_one(first);
+            host.at_touch(0, m, |mm| _ = mm.platform().resume_any());
+            mm.file(file).evict(0, 1).unwrap();
+            more && host.all_placed()
+        });
+        if !came {
+            host.all_placed();
+            host.forget_placed();
+            return None;
+        }
+        mm.file(file).read(0, &mut word).unwrap();
+        Some(u64::from_ne_bytes(word) == 7)
+    })
+}
+
+/// How many cases there are, and how many of them lose what was written.
+fn lost_as_they_leave(broken: Option<Rule>) -> (u32, u32) {
+    let (mut all, mut lost) = (0, 0);
+    for n in 0.. {
+        let before = all;
+        for m in 0.. {
+            let case = std::panic::AssertUnwindSafe(|| written_as_it_leaves(n, m, broken));
+            let kept = match std::panic::catch_unwind(case) {
+                Ok(Some(kept)) => kept,
+                Ok(None) => break,
+                Err(_) if broken.is_some() => false,
+                Err(payload) => std::panic::resume_unwind(payload),
+            };
+            (all, lost) = (all + 1, lost + u32::from(!kept));
+        }
+        // With a rule broken one is enough.
+        if all == before || broken.is_some() && lost > 0 {
+            break;
+        }
+    }
+    (all, lost)
+}
+
+/// A page that is being written to stays, or is in memory anew with what was written; and whether it was is known only when
+/// nobody can come to it any more.
+#[test]
+fn a_page_that_is_written_to_as_it_leaves_its_cache_is_not_lost() {
+    let (all, lost) = lost_as_they_leave(None);
+    assert!(all > 200 && lost == 0, "{lost} of {all}");
+    assert!(lost_as_they_leave(Some(Rule::FreezeBeforeFree)).1 > 0);
+}
+
+/// Two CPUs read the same page of a file for the first time, the second while the first stands still: by copy, or through a mapping.
+#[test]
+fn a_page_that_two_read_at_once_is_read_into_one_frame() {
+    type Read = fn(&Mm<'_>, FileId);
+    let by_copy: Read = |mm, file| {
+        let mut word = [1; 8];
+        assert_eq!((mm.file(file).read(0, &mut word), u64::from_ne_bytes(word)), (Ok(8), 0));
+    };
+    let fault: Read = |mm, _| {
+        let id = mm.loaded_space().unwrap();
+        assert_eq!(mm.platform().read(mm, id, AT), Ok(0));
+    };
+    let setup = Setup { cpus: 2, frames: 256, ..Setup::default() };
+    for (first, second) in [(by_copy, by_copy), (fault, by_copy), (by_copy, fault), (fault, fault)] {
+        let cases = at_every_touch(&setup, &bare("linux"), None, |mm, place| {
+            let (_, file) = showing(mm, 1, &[0, 1]);
+            race(mm, place, || first(mm, file), || second(mm, file));
+            let audit = settled(mm);
+            assert_eq!((audit.broken, audit.file, mm.file(file).cached_pages()), (None, 1, Ok(1)));
+        });
+        assert!(cases.results.len() > 20, "{} cases", cases.results.len());
     }
 }

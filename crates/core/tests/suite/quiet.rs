@@ -374,3 +374,33 @@ fn kswapd_waits_for_a_sweep_that_frees_pages_and_for_none_that_would_not() {
         assert!(after_kswapd(policy, MANY) < MANY, "{policy}");
     }
 }
+
+/// What nobody may use any more was flushed when it became so: it goes at once, though it was used until then.
+#[test]
+fn a_page_that_nobody_may_use_goes_without_a_sweep_and_without_an_interrupt() {
+    let config = Config { scan_batch: 4, ..swapping("quiet") };
+    at(&Setup { cpus: 3, frames: 768, ..Setup::default() }, &config, None, |mm| {
+        let host = mm.platform();
+        let id = written(mm, 512, 8);
+        [1, 2].iter().for_each(|&cpu| {
+            host.on(cpu, || {
+                mm.space(id).switch_to().unwrap();
+                (AT..AT + 8).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(page)));
+            });
+        });
+        mm.drain_lru_batch();
+        mm.space(id).protect(pages(AT, 8), Prot::None).unwrap();
+        let (before, sweeps) = (sent(mm), mm.counter(Counter::Sweeps));
+        let held = take_free(mm);
+        look(mm);
+        look(mm);
+        let out = (AT..AT + 8).filter(|&page| is_out(mm, id, page)).count();
+        assert!(out >= 4, "{out} are out");
+        assert_eq!((sent(mm) - before, mm.counter(Counter::Sweeps) - sweeps), (0, 0));
+        give_back(mm, held);
+        mm.space(id).protect(pages(AT, 8), Prot::ReadWrite).unwrap();
+        assert!((AT..AT + 8).all(|page| read(mm, id, page) == Ok(page)));
+        assert_eq!(stale(mm), 0);
+        end(mm, &[id], &[DEVICE]);
+    });
+}

@@ -482,6 +482,31 @@ fn exhaustion_purges_and_then_says_so() {
     });
 }
 
+/// Whatever its size, it may begin with the last page of a part, and end with the first of another.
+#[test]
+fn an_extent_may_reach_into_as_many_shards_as_it_can() {
+    let host = Host::new(Setup { cpus: 8, ..Setup::default() });
+    host.run(Config { vmap_shards: Some(8), ..kernel("linux", 800) }, |mm| {
+        let list = frames(mm, 1);
+        for whole in 0..=6 {
+            for pages in [whole * 100 + 1, whole * 100 + 2, whole * 100 + 99, whole * 100 + 100] {
+                for start in [0, 1, 98, 99] {
+                    let within = at(start, pages);
+                    let place = VmapPlace { within: Some(within), ..BARE };
+                    let got = mm.vmap().map(&vec![list[0]; pages as usize], place, RW);
+                    assert_eq!(got, Ok(within));
+                    mm.vmap().unmap(within.start).unwrap();
+                    mm.vmap().unmap_aliases().unwrap();
+                }
+            }
+        }
+        assert_eq!(mm.vmap().map(&[list[0]; 800], BARE, RW), Ok(at(0, 800)));
+        mm.vmap().unmap(at(0, 800).start).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
+        free(mm, list);
+    });
+}
+
 #[test]
 fn an_extent_may_reach_across_shards() {
     let host = Host::new(Setup { cpus: 4, ..Setup::default() });

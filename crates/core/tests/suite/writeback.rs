@@ -6,8 +6,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use machine::showing::{AT, Operation, TO, mapped, private, shared, write_all};
-use machine::{Happened, Host, Mm, Setup, bare, everywhere, exhaust, give_back, pages, settled};
-use quietmm::{Advice, Backing, Error, FileId, PageNumber, Prot, Rule, SpaceId, UserAccess};
+use machine::swapping::take_free;
+use machine::{
+    Happened, Host, Mm, Setup, bare, everywhere, exhaust, give_back, keep_batches, pages, settled,
+};
+use quietmm::addr::PAGE_SIZE;
+use quietmm::{Advice, AllocFrom, Backing, Error, FileId, PageNumber, Prot, Rule, SpaceId, UserAccess};
 
 #[test]
 fn write_back_writes_what_is_dirty_and_costs_one_flush_for_many_pages() {
@@ -433,4 +437,38 @@ fn pages_that_have_nothing_to_write_cost_no_flush() {
         host.forget();
         assert_eq!((mm.file(file).write_back(), host.interrupts()), (Ok(0), 0));
     });
+}
+
+/// Where there is not a single frame for a batch nothing is written, reclaimed or left locked; what is cut off goes all the same,
+/// flushed page by page.
+#[test]
+fn without_memory_for_a_batch_pages_stay_as_they_are() {
+    for policy in ["linux", "vanilla", "quiet"] {
+        let host = Host::new(Setup { cpus: 5, frames: 1024, ..Setup::default() });
+        host.run(bare(policy), |mm| {
+            keep_batches(mm);
+            let file = mm.create_file(8).unwrap();
+            let id = mapped(mm, shared(file), 8);
+            write_all(mm, id, 8);
+            host.on(1, || {
+                mm.space(id).switch_to().unwrap();
+                (AT..AT + 8).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(page)));
+            });
+            mm.drain_lru_batch();
+            let held = take_free(mm);
+            assert_eq!(mm.file(file).write_back(), Err(Error::OutOfMemory));
+            assert_eq!(mm.frames().alloc(0, AllocFrom::HERE).unwrap_err(), Error::OutOfMemory);
+            let audit = mm.validate();
+            assert_eq!((audit.broken, audit.mapped, mm.file(file).cached_pages()), (None, 8, Ok(8)));
+            assert!((0..8).all(|n| host.on_disk(file, n).is_none()), "nothing was written");
+            mm.file(file).set_size(4 * PAGE_SIZE).unwrap();
+            let cached =
+                (AT + 4..AT + 8).filter(|&page| host.caches(1, page) || host.caches(0, page)).count();
+            assert_eq!((cached, mm.file(file).cached_pages()), (0, Ok(4)), "{policy}");
+            give_back(mm, held);
+            assert_eq!(mm.file(file).write_back(), Ok(4));
+            assert!((0..4).all(|n| host.on_disk(file, n) == Some(AT + n)));
+            assert_eq!(host.stale.get(), 0);
+        });
+    }
 }

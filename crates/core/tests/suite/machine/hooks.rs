@@ -87,6 +87,11 @@ impl Host {
         self.stretch.set((now, longest.max(now.saturating_sub(began))));
     }
 
+    /// What was placed and has not come will not.
+    pub fn forget_placed(&self) {
+        self.at_touch.borrow_mut().clear();
+    }
+
     /// The end of what hooks are placed in; says whether all of them came.
     pub fn all_placed(&self) -> bool {
         self.placing.set(false);

@@ -33,7 +33,9 @@ pub use hooks::{StandsStill, everywhere, everywhere_as};
 pub use log::Happened;
 use log::Log;
 use translation::{Begun, Frees, Tlb};
-pub use words::{NONE_AT_HAND, at_hand, bare, config, counted, exhaust, give_back, pages, settled, ticks};
+pub use words::{
+    NONE_AT_HAND, at_hand, bare, config, counted, exhaust, give_back, keep_batches, pages, settled, ticks,
+};
 
 pub type Mm<'p> = Manager<'p, Host>;
 /// Whether memory comes.

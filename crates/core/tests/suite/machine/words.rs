@@ -43,6 +43,13 @@ pub fn settled(mm: &Mm<'_>) -> Audit {
     mm.validate()
 }
 
+/// CPUs 1 to 4 have a batch each for what they write out or reclaim next, and no further one is made ready.
+pub fn keep_batches(mm: &Mm<'_>) {
+    let file = mm.create_file(1).unwrap();
+    (1..=4).for_each(|cpu| assert_eq!(mm.platform().on(cpu, || mm.file(file).write_back()), Ok(0)));
+    mm.file(file).destroy().unwrap();
+}
+
 /// Takes single frames until there are no more, reclaiming as much as can be.
 pub fn exhaust(mm: &Mm<'_>) -> Vec<quietmm::Frames> {
     std::iter::from_fn(|| mm.frames().alloc(0, quietmm::AllocFrom::HERE).ok()).collect()
