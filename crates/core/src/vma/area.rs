@@ -194,8 +194,8 @@ impl Vma {
         self.file.set(p, whole.file.get(p));
         self.flags.set(p, whole.flags.get(p));
         self.anon_vma.set(p, whole.anon_vma.get(p));
-        self.index
-            .set(p, if whole.anon_vma.get(p) == 0 { 0 } else { whole.index.get(p) + (range.start.0 - at) });
+        // Without an `anon_vma` nobody asks for it.
+        self.index.set(p, whole.index.get(p) + (range.start.0 - at));
         self.space.set(p, space.index());
     }
 
