@@ -283,3 +283,21 @@ fn lists_are_as_long_as_the_cpus_of_their_node_allow() {
         });
     }
 }
+
+/// A batch of pages that are made clean reaches each CPU that has written to them, and not the one that asks, whatever their numbers.
+#[test]
+fn a_batch_is_flushed_on_whoever_uses_its_pages_and_on_nobody_else() {
+    let host = Host::new(large());
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(2).unwrap();
+        let id = mm.create_space().unwrap();
+        mm.space(id).map(pages(AT, 2), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        for asks in [0, 1, 255, 256, 257, 300, 4095] {
+            SOME.iter().for_each(|&cpu| cache(mm, id, 2, cpu));
+            host.forget();
+            assert_eq!(host.on(asks, || mm.file(file).write_back()), Ok(2));
+            assert_eq!(interrupted(&host), others(&SOME, asks), "CPU {asks} asks");
+            assert!(SOME.iter().all(|&cpu| !host.caches(cpu, AT)), "CPU {asks} asks");
+        }
+    });
+}
