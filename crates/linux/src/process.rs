@@ -102,7 +102,7 @@ pub(crate) struct Process {
     /// Its timers, by number.
     pub timers: Spin<BTreeMap<u32, Ringer>>,
     /// What is undone of semaphores when it ends.
-    pub undo: Spin<Vec<crate::call::Undo>>,
+    pub undo: Spin<Vec<crate::semaphores::Undo>>,
     /// Times in a program, of all its threads, are not kept: since when it is.
     pub began: u64,
     /// Its limits, soft and hard, by their numbers.

@@ -1,9 +1,17 @@
 //! Sets of semaphores (System V): several are changed in one step, or none is.
 
+use alloc::sync::Weak;
 use alloc::vec::Vec;
 
 use crate::errno::Errno;
 use crate::sync::Spin;
+
+/// What a process has done to a semaphore, and what is undone when it ends.
+pub struct Undo {
+    pub set: Weak<Set>,
+    pub index: u16,
+    pub by: i32,
+}
 
 /// The highest value.
 pub const HIGHEST: i32 = 32767;

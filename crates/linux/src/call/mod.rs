@@ -23,7 +23,6 @@ use core::sync::atomic::Ordering;
 
 pub use number::name;
 use number::number as n;
-pub use queues::Undo;
 pub use shared::Segment;
 
 use crate::errno::{Answer, Errno};

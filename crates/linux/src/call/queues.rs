@@ -1,6 +1,6 @@
 //! Calls about semaphores and messages of System V.
 
-use alloc::sync::{Arc, Weak};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::errno::{Answer, Errno};
@@ -10,15 +10,8 @@ use crate::machine::Machine;
 use crate::messages::{LONGEST, Message, Queue};
 use crate::numbered::MOST;
 use crate::process::{Process, Thread};
-use crate::semaphores::{HIGHEST, Set, Step};
+use crate::semaphores::{HIGHEST, Set, Step, Undo};
 use crate::sync::key_of;
-
-/// What a process has done to a semaphore, and what is undone when it ends.
-pub struct Undo {
-    set: Weak<Set>,
-    index: u16,
-    by: i32,
-}
 
 const REMOVE: u64 = 0;
 const SET: u64 = 1;
