@@ -32,7 +32,7 @@ impl Leaf {
 /// Walks from `root` to `page`. `word` reads an entry's word, with the level of its table; without one there is no memory. Nothing
 /// where no table leads to the page.
 ///
-/// Each entry counts as it is at that moment. The rights of the tables above are not looked at: the core gives all there.
+/// Each entry counts as it is at that moment. The core gives all rights in the tables above; one that does not leads nowhere, here.
 #[inline]
 pub fn walk(
     architecture: Architecture,
@@ -47,7 +47,8 @@ pub fn walk(
         if level == 0 || level == LARGE_LEVEL && entry.has(Entry::PRESENT | Entry::LARGE) {
             return Some(Leaf { table, index, level, entry });
         }
-        if !entry.is_present() {
+        // On x86-64 the rights of each table count; RISC-V's tables have none, and are read as if they had all.
+        if !entry.has(Entry::PRESENT | Entry::USER | Entry::WRITABLE) {
             return None;
         }
         table = entry.frame();
@@ -115,6 +116,11 @@ mod tests {
             );
             assert_eq!(walk(architecture, FrameNumber(97), PAGE, |_, _, _| None), None, "no memory");
         }
+        let mut narrow = tables(Architecture::X86_64, 0, small);
+        *narrow.get_mut(&(98, PAGE.index(2))).unwrap() &= !Entry::USER;
+        let found =
+            walk(Architecture::X86_64, FrameNumber(97), PAGE, |_, t, i| narrow.get(&(t.0, i)).copied());
+        assert_eq!(found, None, "a table without a right");
     }
 
     #[test]
