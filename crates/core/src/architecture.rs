@@ -44,11 +44,19 @@ impl Architecture {
     }
 
     /// Whether a CPU may keep that an entry forbids an access, or that there is none, until it is flushed: then
-    /// [`Space::fault`](crate::Space::fault) and [`Vmap::fault`](crate::Vmap::fault) flush the page on the CPU that
-    /// faulted, and no other.
+    /// [`Space::fault`](crate::Space::fault) and [`Vmap::fault`](crate::Vmap::fault) flush on the CPU that faulted, and on no
+    /// other.
     #[inline(always)]
     pub const fn keeps_refusals(self) -> bool {
         !matches!(self, Architecture::X86_64)
+    }
+
+    /// Whether a flush of one page takes with it what the CPU keeps of the tables on the way: INVLPG does, SFENCE.VMA with an
+    /// address is only about the entry of the page (12.2.1). Where it does not, the core flushes all of a space before tables
+    /// are freed, and where a fault finds nothing to do.
+    #[inline(always)]
+    pub const fn page_flush_reaches_tables(self) -> bool {
+        matches!(self, Architecture::X86_64)
     }
 
     /// How many values the stamp of an entry has, beside none (INV-13): of 7 bits that the hardware ignores, 2, or 4.

@@ -122,8 +122,9 @@ pub trait UserTlb {
     /// Whether there are address spaces at all. Without them reclaim has nothing to do, and is not linked
     /// ([`Alone`](crate::Alone)).
     const SPACES: bool = true;
-    /// Flush one page of the loaded space on this CPU (INVLPG), of whatever size its entry is, and all that this CPU keeps of
-    /// the tables on the way to it: these may be freed next (INV-9). Interrupts are off.
+    /// Flush one page of the loaded space on this CPU (INVLPG; SFENCE.VMA with its address), of whatever size its entry is, and all
+    /// that this CPU keeps of the tables on the way to it: these may be freed next (INV-9). The tables may stay where
+    /// [`page_flush_reaches_tables`](crate::Architecture::page_flush_reaches_tables) says so. Interrupts are off.
     fn flush_page(&self, page: VirtAddr);
     /// Flush all non-global entries of the loaded space on this CPU, and what it keeps of its tables. Interrupts are off.
     #[doc(alias = "flush_tlb_local")]
@@ -297,10 +298,11 @@ impl Guarantees {
     }
 
     /// Declares that a write through a cached clean entry walks the table again, and faults if the entry
-    /// is gone. `unmap=batch-clean` and `unmap=batch` need it.
+    /// is gone; or faults at once. `unmap=batch-clean` and `unmap=batch` need it.
     ///
     /// # Safety
-    /// The hardware must do so. x86-64 does (Intel SDM 3A 4.10.4.3; AMD64 APM 2 5.5.2).
+    /// The hardware must do so. x86-64 does (Intel SDM 3A 4.10.4.3; AMD64 APM 2 5.5.2). RISC-V with Svade faults; with Svadu it sets
+    /// the dirty bit of the entry that is there, in a step that looks whether that permits the write (12.4.1).
     pub const unsafe fn with_clean_write_walks(mut self) -> Self {
         self.clean_write_walks = true;
         self
@@ -317,12 +319,12 @@ impl Guarantees {
     }
 
     /// Declares that a CPU caches no entry of a page whose accessed bit is clear: it sets the bit before, in an atomic step
-    /// that fails where the entry is not the one any more that it has read. `unmap=quiet` needs it.
+    /// that fails where the entry is not the one any more that it has read; or that it can use none. `unmap=quiet` needs it.
     ///
     /// # Safety
     /// The hardware must do so, also for what it reads ahead and for what it may have cached under another tag. Intel's does
     /// (SDM 3A 4.10.2.3), and Arm's where it manages the flag (DDI 0487, D8.5: a translation whose access flag is 0 is not
-    /// held in a TLB). AMD says it less plainly (APM 2 5.4.2): `docs/quiet.md` says what to look at.
+    /// held in a TLB). RISC-V's faults (Svade) or sets the bit before (Svadu). AMD says it less plainly (APM 2 5.4.2): `docs/quiet.md` says what to look at.
     pub const unsafe fn with_accessed_before_cached(mut self) -> Self {
         self.accessed_before_cached = true;
         self

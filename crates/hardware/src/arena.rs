@@ -31,7 +31,7 @@ impl Arena {
     pub fn direct(&self, at: PhysAddr) -> *mut u8 {
         let offset = at.0.wrapping_sub(self.first.phys().0);
         assert!(offset < self.bytes(), "the core reaches outside the memory, to {at:?}");
-        self.memory.as_mut_ptr().wrapping_add(offset as usize)
+        self.start().wrapping_add(offset as usize)
     }
 
     /// The frame in which an address of the host lies.
@@ -43,7 +43,7 @@ impl Arena {
     /// How far into the memory an address of the host lies.
     #[inline]
     pub fn offset_of(&self, at: *const u8) -> Option<u64> {
-        let offset = at.addr().wrapping_sub(self.memory.as_ptr().addr()) as u64;
+        let offset = at.addr().wrapping_sub(self.start().addr()) as u64;
         (offset < self.bytes()).then_some(offset)
     }
 
@@ -57,7 +57,13 @@ impl Arena {
     #[inline]
     pub fn word(&self, frame: FrameNumber, index: usize) -> Option<*mut u64> {
         let at = self.index_of(frame)? * PAGE_SIZE as usize + 8 * index;
-        (at + 8 <= self.bytes() as usize).then(|| self.memory.as_mut_ptr().wrapping_add(at).cast())
+        (at + 8 <= self.bytes() as usize).then(|| self.start().wrapping_add(at).cast())
+    }
+
+    /// Where it begins on the host.
+    #[inline]
+    pub fn start(&self) -> *mut u8 {
+        self.memory.as_mut_ptr()
     }
 
     /// How large it is.

@@ -14,8 +14,8 @@
 //! | it permits, and has them | cache and use it | cache and use it |
 //!
 //! A fault of x86-64 leaves nothing cached for the page (Intel SDM 3A 4.10.2.3, 4.10.4.3). One of RISC-V may leave what was
-//! found, be it nothing: a refusal, which lasts until the page is flushed (privileged specification, 12.2.1). Machines here do the
-//! worst that they may: they keep it.
+//! found, be it nothing: a refusal, which lasts until the page is flushed (privileged specification, 12.2.1). The checker and the
+//! core's tests do the worst that they may: they keep it. The simulator keeps none, and walks where a fault without a look is allowed.
 
 use quietmm::{Architecture, Entry};
 

@@ -1,6 +1,5 @@
 //! The machine of a model: memory on the host, CPUs that are threads of `loom`.
 
-use std::alloc::{Layout, alloc_zeroed};
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -11,6 +10,7 @@ use loom::thread::Thread;
 use quietmm::addr::PAGE_SIZE;
 use quietmm::platform::{Cpus, WaitKey};
 use quietmm::{FrameNumber, Manager, NodeId, Region, Rule};
+use quietmm_hardware::Arena;
 
 use crate::words::Words;
 
@@ -79,7 +79,7 @@ struct Played {
 /// The platform.
 pub struct Machine {
     setup: Setup,
-    memory: *mut u8,
+    memory: Arena,
     /// Pages of memory as they were when all was prepared: those that hold anything.
     saved: RefCell<BTreeMap<usize, Box<[u8; PAGE]>>>,
     cleared: RefCell<BTreeSet<usize>>,
@@ -144,10 +144,7 @@ impl Played {
 impl Machine {
     /// A machine for the rest of the process: models are few, and managers borrow it.
     pub fn new(setup: Setup) -> &'static Machine {
-        let layout = Layout::from_size_align(FRAMES as usize * PAGE, PAGE).expect("a size that fits");
-        // SAFETY: the size is not zero.
-        let memory = unsafe { alloc_zeroed(layout) };
-        assert!(!memory.is_null(), "no memory");
+        let memory = Arena::new(FrameNumber(BASE), FRAMES).expect("4 MiB");
         Box::leak(Box::new(Machine {
             setup,
             memory,
@@ -191,7 +188,7 @@ impl Machine {
         for page in 0..FRAMES as usize {
             let mut bytes = Box::new([0; PAGE]);
             // SAFETY: inside the memory; nobody else runs.
-            unsafe { bytes.as_mut_ptr().copy_from(self.memory.add(page * PAGE), PAGE) };
+            unsafe { bytes.as_mut_ptr().copy_from(self.memory.start().add(page * PAGE), PAGE) };
             if bytes.iter().any(|&byte| byte != 0) {
                 self.saved.borrow_mut().insert(page, bytes);
             }
@@ -210,9 +207,9 @@ impl Machine {
             // SAFETY: inside the memory; nobody else runs.
             unsafe {
                 match saved.get(&page) {
-                    Some(bytes) => self.memory.add(page * PAGE).copy_from(bytes.as_ptr(), PAGE),
+                    Some(bytes) => self.memory.start().add(page * PAGE).copy_from(bytes.as_ptr(), PAGE),
                     None if all || cleared.contains(&page) => {
-                        self.memory.add(page * PAGE).write_bytes(0, PAGE);
+                        self.memory.start().add(page * PAGE).write_bytes(0, PAGE);
                     }
                     None => {}
                 }

@@ -112,7 +112,7 @@ impl Machine {
                 continue;
             }
             let tlb = cpu.tlb.borrow();
-            let theirs = tlb.find(cached.page).filter(|theirs| tlb.root == root && theirs.entry.is_present());
+            let theirs = tlb.usable().find(|theirs| tlb.root == root && theirs.covers(cached.page));
             let theirs = theirs.map(|theirs| theirs.frame(cached.page));
             if let Some(theirs) = theirs.filter(|&theirs| theirs != cached.frame(cached.page)) {
                 let (page, mine) = (cached.page, cached.frame(cached.page));

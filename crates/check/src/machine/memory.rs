@@ -1,10 +1,10 @@
 //! The memory of the machine: real for tables and for the core's own, one number for each CPU where a page's content is.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
 
 use quietmm::addr::{FrameNumber, PAGE_SIZE, PhysAddr};
 use quietmm::platform::Store;
+use quietmm_hardware::Arena;
 
 /// CPUs at most, and so the numbers that a page holds: each CPU writes its own.
 pub const LANES: usize = 4;
@@ -40,8 +40,7 @@ pub struct FrameState {
 
 /// All frames.
 pub struct Memory {
-    at: *mut u8,
-    layout: Layout,
+    arena: Arena,
     states: Vec<FrameState>,
     dirty: Cell<Vec<u32>>,
 }
@@ -49,13 +48,9 @@ pub struct Memory {
 impl Memory {
     /// So many frames, all zeros.
     pub fn new(frames: u32) -> Memory {
-        let bytes = frames as usize * PAGE_SIZE as usize;
-        let layout = Layout::from_size_align(bytes, PAGE_SIZE as usize).expect("a few megabytes");
-        // SAFETY: there is at least one frame, so the size is not zero.
-        let at = unsafe { alloc_zeroed(layout) };
-        assert!(!at.is_null(), "the host has no memory");
+        let arena = Arena::new(FrameNumber(BASE), frames).expect("a few megabytes");
         let states = (0..frames).map(|_| FrameState { free: Cell::new(true), ..FrameState::default() });
-        Memory { at, layout, states: states.collect(), dirty: Cell::default() }
+        Memory { arena, states: states.collect(), dirty: Cell::default() }
     }
 
     /// As it was when it was new.
@@ -76,7 +71,9 @@ impl Memory {
         for frame in self.dirty.take() {
             self.states[frame as usize].dirty.set(false);
             // SAFETY: a frame of the block.
-            unsafe { self.at.add(frame as usize * PAGE_SIZE as usize).write_bytes(0, PAGE_SIZE as usize) };
+            unsafe {
+                self.arena.start().add(frame as usize * PAGE_SIZE as usize).write_bytes(0, PAGE_SIZE as usize)
+            };
         }
     }
 
@@ -84,13 +81,13 @@ impl Memory {
     pub fn is_wiped(&self) -> bool {
         let words = self.states.len() * (PAGE_SIZE as usize / 8);
         // SAFETY: the whole block, aligned, and initialised from the start.
-        let words = unsafe { std::slice::from_raw_parts(self.at.cast::<u64>(), words) };
+        let words = unsafe { std::slice::from_raw_parts(self.arena.start().cast::<u64>(), words) };
         words.iter().all(|&word| word == 0)
     }
 
     /// What is known of a frame; nothing of one outside.
     pub fn state(&self, frame: FrameNumber) -> Option<&FrameState> {
-        self.states.get(frame.0.checked_sub(BASE)? as usize)
+        self.states.get(self.arena.index_of(frame)?)
     }
 
     /// From here on the page is in this frame. What swap keeps is of one page at a time: another that was there before is
@@ -126,38 +123,23 @@ impl Memory {
 
     /// Where a physical address is. Panics outside the memory: the core must never ask.
     pub fn direct(&self, at: PhysAddr) -> *mut u8 {
-        let offset = at.0.wrapping_sub(u64::from(BASE) * PAGE_SIZE);
-        assert!(
-            offset < self.layout.size() as u64,
-            "the core reaches outside the machine's memory, to {at:?}"
-        );
         self.will_be_written(FrameNumber((at.0 / PAGE_SIZE) as u32));
-        self.at.wrapping_add(offset as usize)
+        self.arena.direct(at)
     }
 
     /// The frame in which an address of the host lies.
     pub fn frame_of(&self, at: *const u8) -> Option<FrameNumber> {
-        let offset = at.addr().wrapping_sub(self.at.addr());
-        (offset < self.layout.size()).then(|| FrameNumber(BASE + (offset / PAGE_SIZE as usize) as u32))
+        self.arena.frame_of(at)
     }
 
     /// How far into the memory an address of the host lies.
     #[inline]
     pub fn offset_of(&self, at: *const u8) -> Option<u64> {
-        let offset = at.addr().wrapping_sub(self.at.addr());
-        (offset < self.layout.size()).then_some(offset as u64)
+        self.arena.offset_of(at)
     }
 
     /// A word of a table; nothing outside the memory.
     pub fn word(&self, table: FrameNumber, index: usize) -> Option<*mut u64> {
-        let offset = table.0.checked_sub(BASE)? as usize * PAGE_SIZE as usize + 8 * index;
-        (offset + 8 <= self.layout.size()).then(|| self.at.wrapping_add(offset).cast())
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout; no manager outlives the machine that it borrows.
-        unsafe { dealloc(self.at, self.layout) }
+        self.arena.word(table, index)
     }
 }

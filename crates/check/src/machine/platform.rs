@@ -8,6 +8,7 @@ use quietmm::platform::{
 };
 use quietmm::{Architecture, CpuId, CpuSet, Event, Kind, Platform, Rule};
 
+use super::tlb::CachedKernel;
 use super::{Machine, Place, What};
 use crate::violation::Violation;
 
@@ -125,7 +126,9 @@ impl KernelTlb for Machine {
     fn flush_kernel_page(&self, page: VirtAddr) {
         self.point(Place::Tlb(self.current.get()), true);
         self.note(|| What::FlushKernelPage(page.page().0));
-        self.cpu().tlb.borrow_mut().kernel.retain(|cached| cached.page != page.page().0);
+        let stays =
+            |cached: &CachedKernel| cached.above && !self.setup.architecture.page_flush_reaches_tables();
+        self.cpu().tlb.borrow_mut().kernel.retain(|cached| cached.page != page.page().0 || stays(cached));
     }
     fn flush_kernel(&self) {
         self.point(Place::Tlb(self.current.get()), true);
@@ -147,7 +150,8 @@ impl UserTlb for Machine {
     fn flush_page(&self, page: VirtAddr) {
         self.point(Place::Tlb(self.current.get()), true);
         self.note(|| What::FlushPage(page.page().0));
-        self.cpu().tlb.borrow_mut().flush_page(page.page().0);
+        let reaches_tables = self.setup.architecture.page_flush_reaches_tables();
+        self.cpu().tlb.borrow_mut().flush_page(page.page().0, reaches_tables);
     }
     fn flush_space(&self) {
         self.point(Place::Tlb(self.current.get()), true);

@@ -18,6 +18,8 @@ pub struct Cached {
     pub large: bool,
     /// The entry as it was, with what the CPU set since.
     pub entry: Entry,
+    /// No table led to the page.
+    pub above: bool,
     /// How often its frame had been freed.
     pub life: u32,
     /// How many flushes everywhere had begun.
@@ -54,6 +56,8 @@ pub struct CachedKernel {
     pub page: u64,
     /// The entry as it was.
     pub entry: Entry,
+    /// No table led to the page.
+    pub above: bool,
     /// How often its frame had been freed.
     pub life: u32,
     /// How many flushes everywhere had begun.
@@ -124,11 +128,12 @@ impl Tlb {
         self.kernel.iter().filter(|cached| cached.entry.is_present())
     }
 
-    /// Forgets one page under the tag in use, and all tables on the way to it.
-    pub fn flush_page(&mut self, page: u64) {
+    /// Forgets one page under the tag in use, and all tables on the way to it, if it reaches them.
+    pub fn flush_page(&mut self, page: u64, reaches_tables: bool) {
         let tag = self.tag;
-        self.user.retain(|cached| cached.tag != tag || !cached.covers(page));
-        self.walked.retain(|walked| walked.tag != tag || !walked.leads_to(page));
+        let stays = |cached: &Cached| cached.above && !reaches_tables;
+        self.user.retain(|cached| cached.tag != tag || !cached.covers(page) || stays(cached));
+        self.walked.retain(|walked| walked.tag != tag || !walked.leads_to(page) || !reaches_tables);
     }
 
     /// Forgets all of a tag.

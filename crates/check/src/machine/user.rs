@@ -66,7 +66,8 @@ impl Machine {
         tlb.user.retain(|cached| cached.tag != tag || cached.page != first || cached.large != large);
         let life = self.life(entry.frame());
         let (root, since) = (tlb.root, self.broadcasts.get());
-        tlb.user.push(Cached { tag, page: first, large, entry, life, since, root, revoked: None });
+        let above = !entry.is_present() && way.words[0].is_none();
+        tlb.user.push(Cached { tag, page: first, large, entry, above, life, since, root, revoked: None });
         // Who judges what this CPU could use reads it.
         self.record(Place::Tlb(id), true);
         self.remember(&mut tlb, page, way);
@@ -127,7 +128,7 @@ impl Machine {
     fn faults(&self, page: u64, found: Option<&Leaf>, way: &Way) -> Option<FrameNumber> {
         let entry = found.map(Leaf::read);
         match self.rules().refusal(entry) {
-            None => self.cpu().tlb.borrow_mut().flush_page(page),
+            None => self.cpu().tlb.borrow_mut().flush_page(page, true),
             Some(entry) => {
                 let large = found.is_some_and(Leaf::is_large) && entry.is_present();
                 self.cache(self.current.get(), page, large, entry, way);
@@ -228,11 +229,15 @@ impl Machine {
         leaf.map(|leaf| leaf.read()).filter(|entry| entry.is_present())
     }
 
-    fn cache_kernel(&self, id: u16, page: u64, entry: Entry) {
-        let life = self.life(entry.frame());
+    /// Caches what a walk has found of a kernel page, or that it has found nothing, unless there is a translation already.
+    fn cache_kernel(&self, id: u16, page: u64, found: Option<&Leaf>) {
+        let entry = found.map(Leaf::read).filter(|entry| entry.is_present());
+        let Some(entry) = entry.or_else(|| self.rules().refusal(None)) else { return };
+        let (above, life, since) = (found.is_none(), self.life(entry.frame()), self.broadcasts.get());
         let mut tlb = self.cpus[usize::from(id)].tlb.borrow_mut();
-        if !tlb.kernel.iter().any(|cached| cached.page == page) {
-            tlb.kernel.push(CachedKernel { page, entry, life, since: self.broadcasts.get() });
+        if !tlb.kernel.iter().any(|cached| cached.page == page && cached.entry.is_present()) {
+            tlb.kernel.retain(|cached| cached.page != page);
+            tlb.kernel.push(CachedKernel { page, entry, above, life, since });
             self.record(Place::Tlb(id), true);
         }
     }
@@ -247,14 +252,10 @@ impl Machine {
             Hit::Fault => return None,
             Hit::Use | Hit::UseUnseen => cached?,
             Hit::Walk => {
-                if let Some(root) = self.kernel_root.get() {
-                    let (way, _) = self.walk(root, page);
-                    way.words.iter().flatten().for_each(|word| self.record_word(word.cast(), false));
-                }
-                let entry = self.kernel_entry(page);
-                let kept = entry.or_else(|| rules.refusal(None));
-                kept.into_iter().for_each(|entry| self.cache_kernel(id, page, entry));
-                entry?
+                let (way, leaf) = self.walk(self.kernel_root.get()?, page);
+                way.words.iter().flatten().for_each(|word| self.record_word(word.cast(), false));
+                self.cache_kernel(id, page, leaf.as_ref());
+                leaf.map(|leaf| leaf.read()).filter(|entry| entry.is_present())?
             }
         };
         self.note(|| What::Access { page, frame: entry.frame(), write: false, cached: cached.is_some() });
@@ -299,8 +300,10 @@ impl Machine {
         // Tables are remembered only once an entry in them was used, as far down as it is present.
         self.remember(&mut cpu.tlb.borrow_mut(), page, &way);
         let (rules, access) = (self.rules(), Access::user(to_write));
-        let known =
-            cpu.tlb.borrow().find(page).is_some_and(|cached| !to_write || cached.entry.has(Entry::DIRTY));
+        // A refusal may be forgotten at any time.
+        let usable =
+            |cached: &Cached| cached.entry.is_present() && (!to_write || cached.entry.has(Entry::DIRTY));
+        let known = cpu.tlb.borrow().find(page).is_some_and(usable);
         if known {
             return;
         }
@@ -347,9 +350,7 @@ impl Machine {
             if only.is_some_and(|at| !is_it(at)) {
                 continue;
             }
-            let entry = leaf.map(|leaf| leaf.read()).filter(|entry| entry.is_present());
-            let kept = entry.or_else(|| self.rules().refusal(None));
-            kept.into_iter().for_each(|entry| self.cache_kernel(id, page, entry));
+            self.cache_kernel(id, page, leaf.as_ref());
         }
     }
 

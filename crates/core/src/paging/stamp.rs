@@ -20,7 +20,7 @@ impl Stamp {
 
     /// Whether its sweep is over, where so many are. Of the sweeps that are not, a stamp names the next or the one after it,
     /// since one at most is under way: all other numbers are from before. One that is very old may look like those: then its
-    /// entry waits for a sweep once more. With three values, as on RISC-V without more bits, only one of the last sweep is known to be from before.
+    /// entry waits for a sweep once more. With three values, as on RISC-V without more bits, only the stamp of the last sweep that is over counts as over.
     pub(crate) fn is_over<P: Platform>(self, p: &P, completed: u64) -> bool {
         let next = Stamp::of(p, completed + 1) == self;
         let one_after = Stamp::of(p, completed + 2) == self && !p.broken(Rule::StampsOfTwoSweeps);

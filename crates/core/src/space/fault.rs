@@ -132,17 +132,19 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
 
 impl<'p, P: Platform> Manager<'p, P> {
     /// An entry that permits an access is used: sets the bits that say so, where the hardware does not. Under the table's lock,
-    /// so no bit is set in what another has put in its place.
-    fn mark_used(&self, leaf: Leaf, page: PageNumber, access: UserAccess) {
-        if self.platform().architecture().sets_accessed() {
-            return;
-        }
+    /// so no bit is set in what another has put in its place. Returns whether it did.
+    fn mark_used(&self, leaf: Leaf, page: PageNumber, access: UserAccess) -> bool {
         let bits = Entry::ACCESSED | if access == UserAccess::Write { Entry::DIRTY } else { 0 };
+        if self.platform().architecture().sets_accessed() || leaf.peek(self, page).has(bits) {
+            return false;
+        }
         let locked = leaf.lock(self);
         let now = locked.read(page);
-        if now.permits(access) && !now.has(bits) {
+        let marks = now.permits(access) && !now.has(bits);
+        if marks {
             locked.set_bits(page, bits);
         }
+        marks
     }
 
     /// Resolves it as far as nothing is to be waited for. By who shares the VMAs.
@@ -163,7 +165,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         if !vma.prot(p).permits(access) {
             return Err(Error::NotPermitted(page));
         }
-        if self.fault_large(id, space, vma, page)? {
+        let mut changed = self.fault_large(id, space, vma, page)?;
+        if changed {
             *major = true;
             if p.architecture().sets_accessed() {
                 return Ok(None);
@@ -171,8 +174,10 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let leaf = table::find_or_make(self, space.root(p), page)?;
         if leaf.is_large() {
-            self.fault_on_large(leaf, page, vma, access);
-            self.mark_used(leaf, page, access);
+            changed |= self.fault_on_large(leaf, page, vma, access);
+            if !(self.mark_used(leaf, page, access) || changed) {
+                tlb::forget_refusals_above(self);
+            }
             return Ok(None);
         }
         let fault = Fault { id, space, vma, page, leaf, access };
@@ -181,7 +186,9 @@ impl<'p, P: Platform> Manager<'p, P> {
             // It may permit the access by now: another thread was faster, or rights were given and this CPU still
             // had the old ones.
             if now.permits(access) {
-                self.mark_used(leaf, page, access);
+                if !(self.mark_used(leaf, page, access) || changed) {
+                    tlb::forget_refusals_above(self);
+                }
                 return Ok(None);
             }
             let step = if let Some(slot) = now.swap_slot() {
@@ -195,7 +202,8 @@ impl<'p, P: Platform> Manager<'p, P> {
             };
             match step {
                 FaultStep::Done if p.architecture().sets_accessed() => return Ok(None),
-                FaultStep::Done | FaultStep::Again => {}
+                FaultStep::Done => changed = true,
+                FaultStep::Again => {}
                 FaultStep::Outside(outside) => return Ok(Some(outside)),
             }
         }

@@ -236,11 +236,14 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// A fault on a large page that is there: another thread was faster, or rights were given since.
-    pub(super) fn fault_on_large(&self, leaf: Leaf, page: PageNumber, vma: &Vma, access: UserAccess) {
+    /// Returns whether the entry was changed.
+    pub(super) fn fault_on_large(&self, leaf: Leaf, page: PageNumber, vma: &Vma, access: UserAccess) -> bool {
         let locked = leaf.lock(self);
         let entry = locked.read(page);
-        if entry.is_present() && !entry.permits(access) {
+        let gives = entry.is_present() && !entry.permits(access);
+        if gives {
             locked.set_bits(page, vma.prot(self.platform()).bits());
         }
+        gives
     }
 }

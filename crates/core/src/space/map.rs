@@ -63,8 +63,8 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         Ok(())
     }
 
-    /// Maps `range`, which must lie in [`PageRange::MAPPABLE`]; pages come when they are touched. May wait. Costs no IPI and no flush: what was not
-    /// present is cached by nobody. A file may be mapped beyond its end: an access there is [`Error::BeyondFile`] until the file
+    /// Maps `range`, which must lie in [`PageRange::MAPPABLE`]; pages come when they are touched. May wait. Costs no IPI and no flush: no CPU keeps more of
+    /// what was not present than that it was not. A file may be mapped beyond its end: an access there is [`Error::BeyondFile`] until the file
     /// has become longer.
     ///
     /// # Errors

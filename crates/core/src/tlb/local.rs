@@ -44,9 +44,11 @@ pub(crate) fn local<P: Platform>(
         return;
     }
     let ceiling = u64::from(mm.config().flush_ceiling);
+    // INV-9: what is kept of tables goes too.
+    let by_page = !tables || p.architecture().page_flush_reaches_tables();
     match range {
         // All before was flushed here, so these pages are all that is missing.
-        Some(range) if range.pages <= ceiling && mine.0 + 1 == until.0 => {
+        Some(range) if range.pages <= ceiling && mine.0 + 1 == until.0 && by_page => {
             for page in range.start.0..range.end().0 {
                 p.flush_page(PageNumber(page).addr());
             }
@@ -65,6 +67,15 @@ pub(crate) fn forget_refusal<P: Platform>(mm: &Manager<'_, P>, page: PageNumber)
         let _here = CpuGuard::new(mm);
         p.flush_page(page.addr());
         mm.emit(Event::FlushedPages { pages: 1 });
+    }
+}
+
+/// A fault found nothing to do: the CPU may keep a refusal of a table that has come since, which the flush of a page does not
+/// reach.
+pub(crate) fn forget_refusals_above<P: Platform>(mm: &Manager<'_, P>) {
+    let (p, how) = (mm.platform(), mm.platform().architecture());
+    if how.keeps_refusals() && !how.page_flush_reaches_tables() && !p.broken(Rule::ForgetRefusals) {
+        catch_up(&CpuGuard::new(mm));
     }
 }
 

@@ -18,5 +18,5 @@ pub(crate) use batch::{BatchSlot, Fate, UnmapBatch};
 pub(crate) use broadcast::Swept;
 pub(crate) use epochs::{Epochs, Look};
 pub(crate) use flush::{complete_deferred, flush};
-pub(crate) use local::{catch_up, flush_here, forget_refusal, local, unload};
+pub(crate) use local::{catch_up, flush_here, forget_refusal, forget_refusals_above, local, unload};
 pub(crate) use sweep::{Idle, Sweeps};

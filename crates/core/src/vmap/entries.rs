@@ -47,7 +47,7 @@ pub(super) fn make_tables<P: Platform>(mm: &Manager<'_, P>, range: PageRange) ->
 }
 
 /// Makes the pages of a range present, and its tables where they are missing; or does nothing. May wait for memory.
-/// Nothing is there: no CPU can have cached anything.
+/// Nothing is there: no CPU can have cached anything but that ([`Vmap::fault`](crate::Vmap::fault)).
 pub(super) fn set<P: Platform>(
     mm: &Manager<'_, P>,
     range: PageRange,

@@ -328,11 +328,12 @@ impl<'p, P: Platform> Vmap<'_, 'p, P> {
 
     /// Says whether an access of the kernel to an address of the range may be tried again after a fault: what is mapped there
     /// permits it, and this CPU has forgotten that it found something else. Call it from the page-fault handler of an
-    /// [`Architecture`](crate::Architecture) that keeps refusals; on others such a fault is an error of the kernel. Any context,
-    /// interrupts on or off. No IPI.
+    /// [`Architecture`](crate::Architecture) that keeps refusals; on others a fault there is an error of the kernel, whatever this
+    /// says. A fetch is none that it can judge, unless the address is known to be of [`KernelProt::ReadExecute`]: then it is a
+    /// read. Any context, interrupts on or off. No IPI.
     ///
     /// # Errors
-    /// [`Error::NoKernelRange`]; [`Error::NotMapped`], [`Error::NotPermitted`]: the fault is an error of the kernel.
+    /// [`Error::NoKernelRange`], [`Error::BadRange`]; [`Error::NotMapped`], [`Error::NotPermitted`]: the fault is an error of the kernel.
     ///
     /// # Examples
     /// ```
@@ -356,8 +357,11 @@ impl<'p, P: Platform> Vmap<'_, 'p, P> {
         if access == UserAccess::Write && !entry.has(Entry::WRITABLE) {
             return Err(Error::NotPermitted(page));
         }
-        if !mm.platform().broken(Rule::ForgetRefusals) {
-            kernel::local(&CpuGuard::new(mm), Some(PageRange::new(page, 1)));
+        let p = mm.platform();
+        if p.architecture().keeps_refusals() && !p.broken(Rule::ForgetRefusals) {
+            // The refusal may be of a table that was not there.
+            let page_is_enough = p.architecture().page_flush_reaches_tables();
+            kernel::local(&CpuGuard::new(mm), page_is_enough.then_some(PageRange::new(page, 1)));
         }
         Ok(())
     }

@@ -172,3 +172,37 @@ fn a_fault_reports_its_flush() {
         assert_eq!(mm.counter(Counter::LocalFlushOne), before + 1);
     });
 }
+
+/// Flushes of all of a space, and page by page, for an unmap with which tables go.
+fn flushes_of_tables(architecture: Architecture) -> (u64, u64) {
+    let host = on(architecture);
+    host.run(bare("linux"), |mm| {
+        let id = space(mm);
+        (0..2).for_each(|cpu| host.on(cpu, || host.write(mm, id, AT, 1).unwrap()));
+        let before = [Counter::LocalFlushAll, Counter::LocalFlushOne].map(|counter| mm.counter(counter));
+        mm.space(id).unmap(pages(AT, 4)).unwrap();
+        assert_eq!(host.stale.get(), 0, "{architecture:?}: a table is freed under a CPU that can walk it");
+        let after = [Counter::LocalFlushAll, Counter::LocalFlushOne].map(|counter| mm.counter(counter));
+        (after[0] - before[0], after[1] - before[1])
+    })
+}
+
+#[test]
+fn what_a_cpu_keeps_of_tables_goes_with_them() {
+    assert_eq!(flushes_of_tables(Architecture::X86_64), (0, 8), "two CPUs, four pages");
+    assert_eq!(flushes_of_tables(Architecture::Sv48), (2, 0), "a page's flush does not reach them");
+}
+
+#[test]
+fn a_fault_that_finds_nothing_to_do_forgets_what_is_kept_of_tables() {
+    let host = on(Architecture::Sv48Adu);
+    host.run(bare("linux"), |mm| {
+        let id = space(mm);
+        host.write(mm, id, AT, 1).unwrap();
+        let all = mm.counter(Counter::LocalFlushAll);
+        mm.space(id).fault(PageNumber(AT + 1).addr(), UserAccess::Write).unwrap();
+        assert_eq!(mm.counter(Counter::LocalFlushAll), all, "a page was missing");
+        mm.space(id).fault(PageNumber(AT + 1).addr(), UserAccess::Write).unwrap();
+        assert_eq!(mm.counter(Counter::LocalFlushAll), all + 1, "nothing was");
+    });
+}

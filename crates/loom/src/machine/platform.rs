@@ -8,7 +8,7 @@ use quietmm::platform::{
 use quietmm::step::{Shared, Step};
 use quietmm::{CpuId, CpuSet, Event, FrameNumber, NodeId, Platform, Rule, VirtAddr};
 
-use super::{BASE, FRAMES, Machine, PAGE, this_cpu};
+use super::{Machine, PAGE, this_cpu};
 
 // SAFETY: `direct` checks that it stays inside the one block of memory; the current CPU is the thread's, or what the one
 // thread says that prepares; the flushes take entries out of the map.
@@ -72,10 +72,7 @@ impl Cpus for Machine {
 
 impl Memory for Machine {
     fn direct(&self, at: PhysAddr) -> *mut u8 {
-        let offset = at.0.checked_sub(u64::from(BASE) * PAGE_SIZE).expect("below the memory");
-        assert!(offset < u64::from(FRAMES) * PAGE_SIZE, "beyond the memory");
-        // SAFETY: inside the block, as was just checked.
-        unsafe { self.memory.add(offset as usize) }
+        self.memory.direct(at)
     }
     fn clear_frame(&self, frame: FrameNumber) {
         self.use_frame(frame, true);

@@ -130,6 +130,7 @@ def _checked(words: list[str], progress: Progress) -> Any:
 
 def check(
     *scenarios: str,
+    architecture: str | None = None,
     mutant: str | None = None,
     schedules: int | None = None,
     departures: int | None = None,
@@ -140,11 +141,13 @@ def check(
 ) -> Checked:
     """Looks for a schedule that breaks an invariant: ``quietmm check``.
 
-    ``scenarios`` are all unless named. ``schedules`` are tried by each random way, twice as many for each kind of hardware by the exhaustive one, which
+    ``scenarios`` are all unless named, on machines of that ``architecture``: x86-64, but for those that are about another.
+    ``schedules`` are tried by each random way, twice as many for each kind of hardware by the exhaustive one, which
     departs from the ordinary order at so many ``departures``. With ``mutant`` that rule is left out (``"all"``: each in turn), and a schedule must show
     it. Counterexamples are put into the folder ``save``, where you are if none is named. What is found is in the result and raises nothing: ``.ok``.
     """
-    words = [*map(str, scenarios), *flags(None, None, mutant=mutant, schedules=schedules, departures=departures, seed=seed, jobs=jobs)]
+    words = [*map(str, scenarios), *flags(None, None, architecture=architecture, mutant=mutant, schedules=schedules, departures=departures)]
+    words += flags(None, None, seed=seed, jobs=jobs)
     words += [f"--save={os.fspath(save)}"] if save is not None else []
     return Checked.of(_checked(words, progress))
 

@@ -163,10 +163,11 @@ class Comparison(Frame):
 
 @dataclass(frozen=True)
 class Coverage:
-    """What was tried of a scenario: schedules, how many of these were different, decisions of the ordinary runs and how many were made otherwise;
-    ``complete`` if all schedules with so few departures were tried."""
+    """What was tried of a scenario, on a machine of this ``architecture``: schedules, how many of these were different, decisions of the ordinary
+    runs and how many were made otherwise; ``complete`` if all schedules with so few departures were tried."""
 
     scenario: str
+    architecture: str
     schedules: int
     distinct: int
     steps: int
@@ -181,6 +182,7 @@ class Violation:
     """A schedule that breaks an invariant, as short as it became: its ``departures`` from the ordinary order, and its file for ``replay``."""
 
     scenario: str
+    architecture: str
     invariant: str
     what: str
     rule: str | None
@@ -192,7 +194,7 @@ class Violation:
     def of(cls, json: Json) -> Violation:
         """From the command's JSON."""
         made = tuple((at, act) for at, act in json["departures"])
-        return cls(json["scenario"], json["invariant"], json["what"], json["rule"], made, json["file"], json)
+        return cls(json["scenario"], json["architecture"], json["invariant"], json["what"], json["rule"], made, json["file"], json)
 
 
 @dataclass(frozen=True)

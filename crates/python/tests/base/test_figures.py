@@ -58,6 +58,8 @@ def test_machines_and_policies_are_objects_with_their_sources(command):
 def test_a_check_is_the_commands(command, tmp_path):
     words = ["check", "reclaim-unmap", "--schedules", 50]
     assert quietmm.check("reclaim-unmap", schedules=50).json == command.json(*words)
+    other = quietmm.check("unmap-lazy", schedules=20, architecture="riscv-sv48")
+    assert other.ok and other.coverage[0].architecture == "riscv-sv48"
     found = quietmm.check("reclaim-unmap", schedules=50, mutant="flush-before-free", save=tmp_path)
     assert found.json == command.json(*words, "--mutant", "flush-before-free", "--save", tmp_path)
     assert found.ok and found.violations[0].invariant == "INV-1"

@@ -22,9 +22,9 @@ mod words;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 
-use memmap2::MmapMut;
 use quietmm::platform::{Store, WaitKey};
 use quietmm::{Architecture, Config, FrameNumber, Manager, NodeId, Region, Rule, SpaceId};
+use quietmm_hardware::Arena;
 
 pub use aside::Aside;
 pub use device::Refuse;
@@ -97,7 +97,7 @@ impl Default for Setup {
 }
 
 pub struct Host {
-    memory: memmap2::MmapRaw,
+    memory: Arena,
     setup: Setup,
     current: Cell<u16>,
     irqs: Vec<Cell<bool>>,
@@ -195,13 +195,14 @@ pub struct Host {
 impl Host {
     pub fn new(setup: Setup) -> Host {
         // From the host's system, page by page as it is touched: an allocator would clear it all for each machine.
-        let mut memory = MmapMut::map_anon(setup.frames as usize * 4096).expect("so much memory");
+        let memory = Arena::new(FrameNumber(setup.base), setup.frames).expect("so much memory");
         if setup.soiled {
-            memory.fill(0x5a);
+            // SAFETY: all of it.
+            unsafe { memory.start().write_bytes(0x5a, memory.bytes() as usize) };
         }
         let cpus = setup.cpus.min(4096) as usize;
         Host {
-            memory: memory.into(),
+            memory,
             current: Cell::new(0),
             irqs: vec![Cell::new(true); cpus],
             pending: vec![Cell::new(false); cpus],

@@ -88,10 +88,7 @@ impl Memory for Host {
         self.setup.architecture
     }
     fn direct(&self, at: PhysAddr) -> *mut u8 {
-        let offset = at.0.checked_sub(u64::from(self.setup.base) * PAGE_SIZE).expect("below the memory");
-        assert!(offset < u64::from(self.setup.frames) * PAGE_SIZE, "beyond the memory");
-        // SAFETY: inside the block, as was just checked.
-        unsafe { self.memory.as_mut_ptr().add(offset as usize) }
+        self.memory.direct(at)
     }
     fn clear_frame(&self, frame: FrameNumber) {
         // SAFETY: `direct` checks the frame's first byte, and frames do not straddle the end.
@@ -136,7 +133,9 @@ impl UserTlb for Host {
         for key in places(tag, page.page().0) {
             tlb.cached.remove(&key);
         }
-        tlb.forget_tables();
+        if self.setup.architecture.page_flush_reaches_tables() {
+            tlb.forget_tables();
+        }
     }
     fn flush_space(&self) {
         let cpu = self.current.get();
