@@ -1,14 +1,14 @@
 //! The machine as the core sees it.
 
 use loom::sync::atomic::Ordering;
-use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
+use quietmm::addr::{Nanos, PhysAddr};
 use quietmm::platform::{
     BlockDevice, Cpus, DeviceError, Guarantees, Hooks, KernelTlb, Memory, Services, Store, UserTlb, WaitKey,
 };
 use quietmm::step::{Shared, Step};
 use quietmm::{CpuId, CpuSet, Event, FrameNumber, NodeId, Platform, Rule, VirtAddr};
 
-use super::{Machine, PAGE, this_cpu};
+use super::{BASE, Machine, PAGE, this_cpu};
 
 // SAFETY: `direct` checks that it stays inside the one block of memory; the current CPU is the thread's, or what the one
 // thread says that prepares; the flushes take entries out of the map.
