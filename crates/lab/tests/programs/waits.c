@@ -912,7 +912,7 @@ int main(void) {
         fflush(stdout);
         pid_t child = fork();
         if (child == 0) {
-            alarm(20);
+            alarm(100);
             exit(all[i].run());
         }
         int status = 0;
