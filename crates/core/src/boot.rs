@@ -5,12 +5,14 @@ use crate::config::{Config, ListLimits, Region};
 use crate::cpu::{CpuId, MAX_CPUS};
 use crate::error::Error;
 use crate::frame::{Zone, set_watermarks, watermarks};
+use crate::group::Groups;
 use crate::kind::Kind;
 use crate::memmap::{Frame, FrameTable, MAX_ORDER, NODE_SHIFT, SECTION, ZONE_SHIFT};
 use crate::percpu::{CpuSlot, ZoneLists};
 use crate::platform::Platform;
-use crate::reclaim::{Bucket, Node, PER_BUCKET, Shadows};
+use crate::reclaim::{Bucket, GroupLists, Node, PER_BUCKET, Shadows};
 use crate::root::Root;
+use crate::sync::Word32;
 
 /// The most nodes.
 pub(crate) const MAX_NODES: usize = 64;
@@ -28,6 +30,9 @@ pub(crate) struct Carved<'p> {
     pub fallback: &'p [u8],
     pub root: &'p Root,
     pub shadows: Shadows<'p>,
+    pub groups: Groups<'p>,
+    /// Of groups, by node; empty where there are none.
+    pub group_lists: &'p [Option<GroupLists<'p>>],
     pub reserved: u64,
 }
 
@@ -141,6 +146,8 @@ pub(crate) fn carve<'p, P: Platform>(
     // SAFETY: each non-null entry holds SECTION frames that stay for as long as the platform's memory.
     let frames = unsafe { FrameTable::new(sections.as_ptr().cast(), count) };
 
+    let charged = if config.groups > 0 { Some(carve_charged(regions, count, &with, &mut at)?) } else { None };
+
     let mut nodes = [None::<&'p Node>; MAX_NODES];
     let mut zones = [None::<&'p Zone>; MAX_ZONES];
     let all = regions.iter().map(|r| u64::from(r.frames)).sum();
@@ -198,6 +205,25 @@ pub(crate) fn carve<'p, P: Platform>(
         place_of_slot.write(slot);
         at[index] = carver.next;
     }
+    let mut group_lists = [None; MAX_NODES];
+    let mut groups = Groups::NONE;
+    if let Some(pages) = charged {
+        for (node, lists) in group_lists.iter_mut().enumerate().filter(|&(node, _)| nodes[node].is_some()) {
+            let index = place(NodeId(node as u16));
+            let mut carver = with(index, &at);
+            let (of, turn) = (carver.zeroed(config.groups as usize)?, &carver.zeroed(1)?[0]);
+            *lists = Some(GroupLists { of, turn });
+            at[index] = carver.next;
+        }
+        let mut first = with(0, &at);
+        groups = Groups {
+            states: first.zeroed(config.groups as usize)?,
+            stocks: first.zeroed(cpu_count)?,
+            members: Some(&first.zeroed(1)?[0]),
+            pages,
+        };
+        at[0] = first.next;
+    }
     let mut parts: [&'p [Bucket]; MAX_ZONES] = [&[]; MAX_ZONES];
     let with_shadows = if config.shadows { regions.len() } else { 0 };
     for (i, region) in regions[..with_shadows].iter().enumerate() {
@@ -210,6 +236,8 @@ pub(crate) fn carve<'p, P: Platform>(
     let shadows = Shadows::new(parts, regions.iter().map(|r| u64::from(r.frames)).sum());
     let zone_list = first.filled(regions.len(), |i| zones[i].expect("written above"))?;
     let node_list = &first.filled(1, |_| nodes)?[0];
+    let group_lists =
+        first.filled(if config.groups > 0 { MAX_NODES } else { 0 }, |node| group_lists[node])?;
     let root = &first.zeroed::<Root>(1)?[0];
     let order = first.carve::<u8>(MAX_NODES * regions.len())?;
     at[0] = first.next;
@@ -243,7 +271,46 @@ pub(crate) fn carve<'p, P: Platform>(
         let node = p.node_of(CpuId(c as u16));
         slot.pages.set_nearest(fallback[usize::from(node.0) * regions.len()].into());
     }
-    Ok(Carved { frames, zones: zone_list, cpus, nodes: node_list, fallback, root, shadows, reserved })
+    Ok(Carved {
+        frames,
+        zones: zone_list,
+        cpus,
+        nodes: node_list,
+        fallback,
+        root,
+        shadows,
+        groups,
+        group_lists,
+        reserved,
+    })
+}
+
+/// For each frame of each region the word that says which group is charged with it.
+fn carve_charged<'p, P: Platform + 'p>(
+    regions: &[Region],
+    count: u32,
+    with: &impl Fn(usize, &[u64; MAX_ZONES]) -> Carver<'p, P>,
+    at: &mut [u64; MAX_ZONES],
+) -> Result<&'p [Option<&'p [Word32]>], Error> {
+    let mut first = with(0, at);
+    let sections = first.carve::<Option<&'p [Word32]>>(count as usize)?;
+    at[0] = first.next;
+    sections.iter_mut().for_each(|slot| {
+        slot.write(None);
+    });
+    // SAFETY: every element was just written.
+    let sections = unsafe { &mut *(core::ptr::from_mut(sections) as *mut [Option<&'p [Word32]>]) };
+    for (i, region) in regions.iter().enumerate() {
+        let mut carver = with(i, at);
+        let last = (region.start.0 + region.frames - 1) / SECTION;
+        for slot in &mut sections[(region.start.0 / SECTION) as usize..=last as usize] {
+            if slot.is_none() {
+                *slot = Some(carver.zeroed(SECTION as usize)?);
+            }
+        }
+        at[i] = carver.next;
+    }
+    Ok(sections)
 }
 
 /// Gives each frame of a region its place; the carved ones stay reserved.

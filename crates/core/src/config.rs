@@ -9,6 +9,9 @@ pub(crate) const MAX_LRU_BATCH: usize = 64;
 /// The largest batch, in frames.
 pub(crate) const MAX_PAGE_BATCH: u32 = 63;
 
+/// The most groups that may be asked for.
+const MAX_GROUPS: u32 = 1 << 16;
+
 /// How many free frames of a zone a CPU keeps at hand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ListLimits {
@@ -88,11 +91,23 @@ pub struct Config {
     /// one space takes for its mappings: 128 bytes each, and with [`swap`](Self::swap) another 128. Linux
     /// (`vm.max_map_count`): 65530.
     pub max_map_count: u32,
+    /// Pages of the largest window that is read ahead of a sequential use of a file: 0 for none, or a power of two up to 512. Linux:
+    /// [32](Self::LINUX_READ_AHEAD), 128 KiB. Whoever maps a file has it read ahead, and who reads it by [`File::read_with`](crate::File::read_with).
+    pub read_ahead: u32,
+    /// Pages of the aligned window in which a read fault on a page of a file maps those that are in the file's cache: a power of two from 1,
+    /// for the page alone, to 64. Linux: [16](Self::LINUX_FAULT_AROUND), 64 KiB.
+    pub fault_around: u32,
+    /// The most groups of spaces that there may be at once: see [`Manager::create_group`](crate::Manager::create_group). 0: none, which costs nothing. Others cost 4
+    /// bytes for each frame, a cache line for each CPU, and for each group 128 bytes and 128 more on each node. Linux: 65535.
+    pub groups: u32,
     /// How much a task does in the core before it lets others run ([`Services::cond_resched`](crate::platform::Services::cond_resched)), in looks at page-table
     /// entries: at least 1. What is dearer counts for more: 1024 is some 64 VMAs, or 64 frames that are freed or copied.
     pub resched_after: u32,
     /// [`Vmap::free`](crate::Vmap::free) frees frames before their addresses are flushed, as Linux does: a CPU may still use them (INV-1).
     pub vfree_at_once: bool,
+    /// W^X: no mapping may be written and executed at the same time ([`Prot::ReadWriteExecute`](crate::Prot::ReadWriteExecute) is [`Error::WriteAndExecute`]). One may become
+    /// the other by [`Space::protect`](crate::Space::protect); and a file that is mapped twice, once each way, is not found.
+    pub write_xor_execute: bool,
     /// How long a sweep is waited for before those CPUs are interrupted that have not taken part, in nanoseconds: by a task that
     /// needs memory with `unmap=quiet`, by who purges with `vmap=sweep`. More than a period of their timers, or sweeps come by
     /// interrupt.
@@ -100,7 +115,13 @@ pub struct Config {
 }
 
 impl Config {
-    /// Linux's settings with this policy.
+    /// Linux's largest window of [`read_ahead`](Self::read_ahead).
+    pub const LINUX_READ_AHEAD: u32 = 32;
+
+    /// Linux's window of [`fault_around`](Self::fault_around).
+    pub const LINUX_FAULT_AROUND: u32 = 16;
+
+    /// Linux's settings with this policy; but nothing is read ahead, and a fault maps its page alone.
     pub const fn new(policy: Policy) -> Self {
         Config {
             policy,
@@ -116,8 +137,12 @@ impl Config {
             shadows: false,
             swap: false,
             max_map_count: 65_530,
+            read_ahead: 0,
+            fault_around: 1,
+            groups: 0,
             resched_after: 1024,
             vfree_at_once: false,
+            write_xor_execute: false,
             sweep_deadline: 25_000_000,
         }
     }
@@ -150,6 +175,15 @@ impl Config {
         }
         if self.max_map_count == 0 {
             return Err(Error::BadSetting("max_map_count must be at least 1"));
+        }
+        if self.read_ahead != 0 && (!self.read_ahead.is_power_of_two() || self.read_ahead > 512) {
+            return Err(Error::BadSetting("read_ahead must be 0, or a power of two up to 512"));
+        }
+        if !self.fault_around.is_power_of_two() || self.fault_around > 64 {
+            return Err(Error::BadSetting("fault_around must be a power of two up to 64"));
+        }
+        if self.groups > MAX_GROUPS {
+            return Err(Error::BadSetting("groups must be at most 65536"));
         }
         if self.resched_after == 0 {
             return Err(Error::BadSetting("resched_after must be at least 1"));

@@ -78,12 +78,29 @@ pub trait BlockDevice {
         let _ = (file, blocks);
         Err(DeviceError::Failed)
     }
+    /// A page of a file that [`File::watch_writes`](crate::File::watch_writes) is about is to become writable through a shared
+    /// mapping: a file system finds it a block, or refuses. From then on the page is dirty, and this is not called for it again
+    /// until it has been written out. May wait.
+    ///
+    /// The page is locked meanwhile: nobody reads it, writes it out or cuts it off. So nothing of a
+    /// [`File`](crate::File) is called in here, and no lock is taken that is held around such a call.
+    ///
+    /// # Errors
+    /// When the page cannot be kept: the fault gets [`Error::WriteRefused`](crate::Error::WriteRefused).
+    fn page_mkwrite(&self, file: FileId, block: u64) -> Result<(), WriteRefused> {
+        let _ = (file, block);
+        Ok(())
+    }
     /// The file has ended, and no other will have its handle: whoever keeps its pages forgets them. Or the swap device is not
     /// used any more; its number may come back with the next [`Swap::on`](crate::Swap::on).
     fn end(&self, store: Store) {
         let _ = store;
     }
 }
+
+/// A file system lets nobody write to a page: it has no room for it, say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WriteRefused;
 
 /// Why a device could not do it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

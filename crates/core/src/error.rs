@@ -3,6 +3,7 @@
 use core::fmt;
 
 use crate::addr::{FrameNumber, PageNumber, PageRange};
+use crate::handle::GroupId;
 
 /// Why an operation was refused. Nothing has changed, unless the variant says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +33,13 @@ pub enum Error {
     NoSuchSpace,
     /// Not a live file.
     NoSuchFile,
+    /// There can be no groups.
+    NoGroups,
+    /// Not a live group.
+    NoSuchGroup,
+    /// The group is charged with as much memory as it may be, none of it could be reclaimed, and
+    /// [`Services::out_of_memory`](crate::platform::Services::out_of_memory) found no victim.
+    LimitReached(GroupId),
     /// The range is empty, reaches beyond user addresses, or wraps.
     BadRange,
     /// No program may map this page: it lies outside [`PageRange::MAPPABLE`](crate::PageRange::MAPPABLE).
@@ -49,6 +57,12 @@ pub enum Error {
     NotMapped(PageNumber),
     /// The mapping does not allow this access.
     NotPermitted(PageNumber),
+    /// Pages may not be written and executed at once: [`Config::write_xor_execute`](crate::config::Config::write_xor_execute).
+    WriteAndExecute,
+    /// A device may not write to this page for an unbounded time: it is a file's, and write-back would never end.
+    NotPinnable(PageNumber),
+    /// The page has as many pins as can be counted.
+    TooManyPins(PageNumber),
     /// A CPU still runs in this space, a mapping still uses this file, or another block of the region is on its way
     /// offline.
     Busy,
@@ -66,6 +80,8 @@ pub enum Error {
     NoSuchNode,
     /// The device could not read the page.
     Device,
+    /// The file system lets nobody write to the page of its file that is shown here.
+    WriteRefused(PageNumber),
     /// The swap device that has this page cannot give it back.
     SwapDevice(PageNumber),
     /// Swap was not asked for when the manager was made.
@@ -107,6 +123,14 @@ impl fmt::Display for Error {
             }
             Error::NoSuchSpace => f.write_str("not a live address space"),
             Error::NoSuchFile => f.write_str("not a live file"),
+            Error::NoGroups => f.write_str("groups were not asked for: set `groups` in the configuration"),
+            Error::NoSuchGroup => f.write_str("not a live group"),
+            Error::LimitReached(group) => {
+                write!(
+                    f,
+                    "{group:?} is charged with all the memory that it may have, and none could be reclaimed"
+                )
+            }
             Error::BadRange => f.write_str("the range must be non-empty and inside user addresses"),
             Error::NotMappable(page) => {
                 let all = PageRange::MAPPABLE;
@@ -122,6 +146,13 @@ impl fmt::Display for Error {
             Error::NotPermitted(page) => {
                 write!(f, "the mapping of {:#x} does not allow this access", page.addr().0)
             }
+            Error::WriteAndExecute => {
+                f.write_str("the configuration lets no page be written and executed at once")
+            }
+            Error::NotPinnable(page) => {
+                write!(f, "{:#x} is a page of a file, which cannot be pinned long for writing", page.addr().0)
+            }
+            Error::TooManyPins(page) => write!(f, "{:#x} is pinned too often already", page.addr().0),
             Error::Busy => f.write_str("still in use"),
             Error::NoSuchFrame(frame) => write!(f, "{frame:?} is not managed"),
             Error::NotAllocated(frame) => write!(f, "{frame:?} is not allocated in this order"),
@@ -135,6 +166,9 @@ impl fmt::Display for Error {
             }
             Error::NoSuchNode => f.write_str("no such node"),
             Error::Device => f.write_str("the device could not read the page"),
+            Error::WriteRefused(page) => {
+                write!(f, "the file system lets nobody write to the page at {:#x}", page.addr().0)
+            }
             Error::SwapDevice(page) => {
                 write!(f, "the swap device cannot give back the page at {:#x}", page.addr().0)
             }

@@ -66,6 +66,8 @@ pub enum Revoked {
     All,
     /// Write.
     Writes,
+    /// Execute.
+    Execution,
 }
 
 /// Something that happened on the CPU that reports it.
@@ -215,8 +217,31 @@ pub enum Event {
     CpuOnline,
     /// A write fault copied a page.
     Copied,
+    /// A file system was asked whether a page may be written to through a mapping.
+    WriteAsked {
+        /// What it said.
+        may: bool,
+    },
     /// A page was moved to another frame.
     Migrated,
+    /// A page was pinned: from here on a device may use its frame.
+    Pinned {
+        /// The space.
+        space: SpaceId,
+        /// The page.
+        page: PageNumber,
+        /// Its frame.
+        frame: FrameNumber,
+        /// Whether the device may write to it.
+        writes: bool,
+    },
+    /// A pin is given back.
+    Unpinned {
+        /// The frame.
+        frame: FrameNumber,
+    },
+    /// Reclaim or a migration left a page where it is, because it is pinned.
+    PinnedKept,
     /// A large page was mapped.
     LargeFaulted,
     /// A large page was made small.
@@ -272,6 +297,16 @@ pub enum Event {
     },
     /// A page that was read ahead is wanted.
     AheadUsed,
+    /// Reclaim dropped the content of a page that was not wanted.
+    LazyFreed,
+    /// A page of a file was mapped because it lies beside one that a fault wanted, and was in memory.
+    MappedAround,
+    /// A page of a file was read because the use of those before it was sequential, or somebody said that it would be wanted.
+    ReadAhead,
+    /// Such a page is wanted.
+    ReadAheadUsed,
+    /// Such a page has left memory, and nobody wanted it.
+    ReadAheadUnused,
     /// A swap device did not give a page back.
     SwapLost,
     /// No swap device had a slot for a page.
@@ -425,7 +460,12 @@ counters! {
     PgAlloc, "pgalloc", "frames taken from the allocator";
     PgFree, "pgfree", "frames given back to the allocator";
     PgCopied, "pgcopied", "pages copied by a write fault";
+    MkwriteAsked, "page_mkwrite", "times that a file system was asked whether a page may be written to through a mapping";
+    MkwriteRefused, "page_mkwrite_refused", "of these, times that it said no";
     PgMigrated, "pgmigrate_success", "pages moved to another frame";
+    Pinned, "nr_foll_pin_acquired", "pages pinned for devices, or for the kernel's own look";
+    Unpinned, "nr_foll_pin_released", "pins given back";
+    PinnedKept, "pinned_kept", "pages that reclaim or a migration left where they are, because they are pinned";
     LargeFault, "thp_fault_alloc", "large pages mapped by a fault";
     LargeSplit, "thp_split_page", "large pages made small";
     PgMapped, "pgmapped", "entries set";
@@ -446,6 +486,11 @@ counters! {
     PswpIn, "pswpin", "pages read from swap devices";
     SwapRa, "swap_ra", "of these, pages read ahead";
     SwapRaHit, "swap_ra_hit", "pages read ahead that were wanted";
+    LazyFreed, "pglazyfreed", "pages whose content reclaim dropped, since nobody wanted it";
+    FaultAround, "fault_around", "pages of files mapped because they lay beside one that was wanted";
+    FileRa, "file_ra", "pages of files read ahead of those who would want them";
+    FileRaHit, "file_ra_hit", "of these, pages that were wanted";
+    FileRaUnused, "file_ra_unused", "of these, pages that left memory before anybody wanted them";
     SwapLost, "swap_lost", "pages that a swap device did not give back";
     SwapFull, "swap_full", "pages that found no slot on a swap device";
     PageoutDeferred, "pageout_deferred", "pages that were not written, because their device takes none at the moment";
@@ -512,7 +557,14 @@ impl Counters {
             Event::CpuOffline => self.add(C::CpuOffline, 1),
             Event::CpuOnline => self.add(C::CpuOnline, 1),
             Event::Copied => self.add(C::PgCopied, 1),
+            Event::WriteAsked { may } => {
+                self.add(C::MkwriteAsked, 1);
+                self.add(C::MkwriteRefused, (!may).into());
+            }
             Event::Migrated => self.add(C::PgMigrated, 1),
+            Event::Pinned { .. } => self.add(C::Pinned, 1),
+            Event::Unpinned { .. } => self.add(C::Unpinned, 1),
+            Event::PinnedKept => self.add(C::PinnedKept, 1),
             Event::LargeFaulted => self.add(C::LargeFault, 1),
             Event::LargeSplit => self.add(C::LargeSplit, 1),
             Event::DeferredCompleted => self.add(C::DeferredCompleted, 1),
@@ -540,6 +592,11 @@ impl Counters {
                 self.add(C::SwapRa, ahead.into());
             }
             Event::AheadUsed => self.add(C::SwapRaHit, 1),
+            Event::LazyFreed => self.add(C::LazyFreed, 1),
+            Event::MappedAround => self.add(C::FaultAround, 1),
+            Event::ReadAhead => self.add(C::FileRa, 1),
+            Event::ReadAheadUsed => self.add(C::FileRaHit, 1),
+            Event::ReadAheadUnused => self.add(C::FileRaUnused, 1),
             Event::SwapLost => self.add(C::SwapLost, 1),
             Event::SwapFull => self.add(C::SwapFull, 1),
             Event::PageoutDeferred => self.add(C::PageoutDeferred, 1),

@@ -1,4 +1,4 @@
-//! Handles: what callers name spaces and files by, and where the core keeps these.
+//! Handles: what callers name spaces, files and groups by, and where the core keeps these.
 //!
 //! A handle names one life of a slot, and no later one (`life.rs`).
 
@@ -18,6 +18,31 @@ impl SpaceId {
     /// A small number that no other living space has; a later one may. For tables of the embedding kernel.
     pub const fn index(self) -> u32 {
         self.slot.0
+    }
+
+    /// The handle as numbers, for a language that cannot keep it otherwise: its index, and which use of that this is.
+    pub const fn into_raw(self) -> (u32, u64) {
+        (self.slot.0, self.life)
+    }
+
+    /// The handle of such numbers. `None` if no handle has them; else it names what it named before, or nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let id = mm.create_space()?;
+    /// let (index, life) = id.into_raw();
+    /// assert_eq!(SpaceId::from_raw(index, life), Some(id));
+    /// assert_eq!(SpaceId::from_raw(0, 0), None);
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub const fn from_raw(index: u32, life: u64) -> Option<SpaceId> {
+        if !names_a_life(life) {
+            return None;
+        }
+        Some(SpaceId { slot: SpaceSlot(index), life })
     }
 
     pub(crate) const fn slot(self) -> SpaceSlot {
@@ -60,6 +85,31 @@ impl FileId {
         self.slot.0
     }
 
+    /// The handle as numbers, for a language that cannot keep it otherwise: its index, and which use of that this is.
+    pub const fn into_raw(self) -> (u32, u64) {
+        (self.slot.0, self.life)
+    }
+
+    /// The handle of such numbers. `None` if no handle has them; else it names what it named before, or nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let id = mm.create_file(1)?;
+    /// let (index, life) = id.into_raw();
+    /// assert_eq!(FileId::from_raw(index, life), Some(id));
+    /// assert_eq!(FileId::from_raw(0, 0), None);
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub const fn from_raw(index: u32, life: u64) -> Option<FileId> {
+        if !names_a_life(life) {
+            return None;
+        }
+        Some(FileId { slot: FileSlot(index), life })
+    }
+
     pub(crate) const fn slot(self) -> FileSlot {
         self.slot
     }
@@ -86,6 +136,70 @@ impl From<FileId> for FileSlot {
     fn from(id: FileId) -> FileSlot {
         id.slot
     }
+}
+
+/// A handle to a group of spaces: [`Manager::create_group`](crate::Manager::create_group) returns it.
+///
+/// It names this group only. Once the group has ended the handle names nothing, for ever: every call gets
+/// [`Error::NoSuchGroup`](crate::Error::NoSuchGroup), also when a new group has the old one's place in memory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId {
+    pub(crate) slot: GroupSlot,
+    pub(crate) life: u64,
+}
+
+impl GroupId {
+    /// A small number, from 1 on, that no other living group has; a later one may. For tables of the embedding kernel.
+    pub const fn index(self) -> u32 {
+        self.slot.0
+    }
+
+    /// The handle as numbers, for a language that cannot keep it otherwise: its index, and which use of that this is.
+    pub const fn into_raw(self) -> (u32, u64) {
+        (self.slot.0, self.life)
+    }
+
+    /// The handle of such numbers. `None` if no handle has them; else it names what it named before, or nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let id = mm.create_group(100)?;
+    /// let (index, life) = id.into_raw();
+    /// assert_eq!(GroupId::from_raw(index, life), Some(id));
+    /// assert_eq!(GroupId::from_raw(0, life), None);
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub const fn from_raw(index: u32, life: u64) -> Option<GroupId> {
+        if index == 0 || !names_a_life(life) {
+            return None;
+        }
+        Some(GroupId { slot: GroupSlot(index), life })
+    }
+}
+
+impl fmt::Debug for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "group {}.{}", self.slot.0, nth(self.life))
+    }
+}
+
+/// Where the core keeps a group, from 1 on: what it stores instead of a handle.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(transparent)]
+pub(crate) struct GroupSlot(pub u32);
+
+impl GroupSlot {
+    /// What belongs to no group.
+    pub const NONE: GroupSlot = GroupSlot(0);
+}
+
+/// Whether a handle may have this number: it is odd while something lives in the slot, and its last bit is the slot's own (`life.rs`). An
+/// even one would find a slot in which nothing lives.
+const fn names_a_life(life: u64) -> bool {
+    life < 1 << 63 && !life.is_multiple_of(2)
 }
 
 /// Counts the lives of a slot from 1, for people.

@@ -10,7 +10,9 @@
 //! | choose | [`Config`], [`Policy`], [`policy`] |
 //! | make the manager, and call it from interrupts, ticks, idle loops, CPUs that come and go | [`Manager`] |
 //! | have address spaces: map, fault, protect, fork | [`Space`], by [`Manager::space`] |
+//! | let devices, or itself, at the memory of programs | [`Space::pin`], [`Manager::unpin`] |
 //! | have files: read, write, truncate, write back | [`File`], by [`Manager::file`] |
+//! | give spaces a share of memory that they cannot exceed | [`Group`], by [`Manager::create_group`] |
 //! | have frames, and memory that goes and comes | [`FrameAllocator`], by [`Manager::frames`] |
 //! | have contiguous kernel addresses | [`Vmap`], by [`Manager::vmap`] |
 //! | swap | [`Swap`], by [`Manager::swap`] |
@@ -45,6 +47,7 @@ pub mod error;
 pub mod event;
 mod file;
 mod frame;
+mod group;
 mod handle;
 mod handlers;
 mod hotplug;
@@ -85,8 +88,9 @@ pub use config::{Config, ListLimits, Region};
 pub use cpu::{CpuId, CpuSet};
 pub use error::Error;
 pub use event::{Counter, Event};
+pub use file::ReadAhead;
 pub use frame::{AllocFrom, Certainty, Frames};
-pub use handle::{FileId, SpaceId};
+pub use handle::{FileId, GroupId, SpaceId};
 pub use hotplug::{Leaving, Offline, Remains};
 pub use kind::Kind;
 pub use manager::Manager;
@@ -96,9 +100,10 @@ pub use platform::Platform;
 pub use policy::Policy;
 pub use profile::Scope;
 pub use rule::Rule;
+pub use space::{GroupUsage, Pins, SpaceUsage, Term};
 pub use swap::SwapUsage;
 pub use validate::Audit;
-pub use view::{File, FrameAllocator, Space, Swap, Vmap};
+pub use view::{File, FrameAllocator, Group, Space, Swap, Vmap};
 pub use vmap::{VmapPlace, Waits};
 
 // The guide's examples are compiled by `cargo test`.

@@ -8,10 +8,12 @@ use crate::cpumask::CpuMask;
 use crate::error::Error;
 use crate::event::{Counter, Event};
 use crate::frame::{AllocFrom, Zone, own};
+use crate::group::Groups;
+use crate::handle::GroupSlot;
 use crate::memmap::FrameTable;
 use crate::percpu::{CpuGuard, CpuSlot};
 use crate::platform::Platform;
-use crate::reclaim::{Node, Shadows};
+use crate::reclaim::{LruVec, Node, Shadows, Turn};
 use crate::root::Root;
 use crate::rule::Rule;
 use crate::space::Parked;
@@ -98,10 +100,11 @@ impl<'p, P: Platform> Manager<'p, P> {
             Manager { p, config, carved, root, kernel_root: FrameNumber::NONE, vmap: None, parked: &[] };
         root.init(p);
         mm.nodes().for_each(|node| node.init(p));
+        mm.carved.group_lists.iter().flatten().for_each(|lists| lists.init(p));
         mm.note_presence();
         boot::fill(&mm);
-        mm.kernel_root =
-            crate::paging::table::make_table(&mm, AllocFrom::NOW).map_err(|_| Error::TooLittleMemory)?;
+        mm.kernel_root = crate::paging::table::make_table(&mm, AllocFrom::NOW, GroupSlot::NONE)
+            .map_err(|_| Error::TooLittleMemory)?;
         p.prepare_root(mm.kernel_root);
         if mm.parks() {
             mm.parked = own(&mm, p.possible_cpus() as usize)?;
@@ -261,6 +264,29 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     pub(crate) fn nodes(&self) -> impl Iterator<Item = &'p Node> + use<'p, P> {
         self.carved.nodes.iter().filter_map(|node| *node)
+    }
+
+    #[inline(always)]
+    pub(crate) fn groups(&self) -> &Groups<'p> {
+        &self.carved.groups
+    }
+
+    /// The lists of a group on a node.
+    pub(crate) fn lists(&self, node: NodeId, group: GroupSlot) -> &'p LruVec {
+        match self.carved.group_lists.get(usize::from(node.0)) {
+            Some(Some(lists)) if group != GroupSlot::NONE => lists.of(group),
+            _ => &self.node(node).lists,
+        }
+    }
+
+    /// Whose turn it is on a node to give up pages, where there can be groups.
+    pub(crate) fn turn(&self, node: NodeId) -> Option<&'p Turn> {
+        self.carved.group_lists.get(usize::from(node.0)).copied().flatten().map(|lists| lists.turn)
+    }
+
+    pub(crate) fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<'p, P> {
+        let nodes = self.carved.nodes.iter().enumerate();
+        nodes.filter(|(_, node)| node.is_some()).map(|(number, _)| NodeId(number as u16))
     }
 
     pub(crate) fn node_here(&self) -> NodeId {

@@ -4,12 +4,13 @@ use crate::addr::{FrameNumber, Nanos, NodeId, PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::architecture::Architecture;
 use crate::cpu::{CpuId, CpuSet};
 use crate::event::Event;
+use crate::handle::GroupId;
 use crate::kind::Kind;
 use crate::profile::Scope;
 use crate::rule::Rule;
 
 pub use crate::broadcast::{Broadcast, Everywhere};
-pub use crate::device::{BlockDevice, DeviceError, Store, Transfer};
+pub use crate::device::{BlockDevice, DeviceError, Store, Transfer, WriteRefused};
 
 /// The machine under the core: all of [`Cpus`], [`Memory`], [`KernelTlb`], [`UserTlb`], [`Services`] and [`Hooks`].
 ///
@@ -248,6 +249,9 @@ pub struct Shortage {
     pub node: NodeId,
     /// What the block was for.
     pub kind: Kind,
+    /// The group that is charged with all that it may have, where that is what is short: a victim is to be found in it. There may be memory
+    /// in plenty otherwise.
+    pub group: Option<GroupId>,
 }
 
 /// How an access touches memory.

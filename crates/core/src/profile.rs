@@ -46,6 +46,7 @@ scopes! {
     TableLock, Locks, "spin_lock(table)", "taking the lock of a page table's entries";
     FileTreeLock, Locks, "spin_lock(file's tree)", "taking the lock of a page cache's tree";
     NodeListsLock, Locks, "spin_lock(node's lists)", "taking the lock of a node's LRU lists";
+    GroupsLock, Locks, "spin_lock(groups)", "taking the lock of which groups there are, and who belongs to them";
     FreeExtentsLock, Locks, "spin_lock(free extents)", "taking the lock of a shard's free kernel extents";
     StockLock, Locks, "spin_lock(CPU's extents)", "taking the lock of what a CPU has unmapped and has at hand";
     ParkedLock, Locks, "spin_lock(CPU's parked)", "taking the lock of pages that a CPU has unmapped and nobody has swept yet";
@@ -66,6 +67,7 @@ scopes! {
     MoveRange, Paging, "move_range", "moving a range to other addresses";
     Migrate, Paging, "migrate", "moving pages to another node";
     Fork, Paging, "fork", "copying a space";
+    Pin, Paging, "pin", "taking the frames of a range for a device";
     CreateSpace, Paging, "create_space", "making a space";
     DestroySpace, Paging, "destroy_space", "ending a space";
     SwitchTo, Paging, "switch_to", "loading a space, or finding that it is loaded";

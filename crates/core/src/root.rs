@@ -1,5 +1,7 @@
 //! The pools, and what else there is once: in the platform's memory like everything that CPUs share.
 
+use core::sync::atomic::AtomicU32;
+
 use crate::cpumask::CpuMask;
 use crate::file::FileState;
 use crate::platform::Platform;
@@ -37,6 +39,10 @@ pub(crate) struct Root {
     pub holders: Holders,
     /// Whoever works out the watermarks. Zones' locks are taken inside.
     pub watermarks: SpinLock<{ Scope::ZoneLock as u8 }>,
+    /// Not 0 once a range was locked: till then nobody looks whether one is.
+    pub locks: AtomicU32,
+    /// The same of pages that were made lazy.
+    pub lazy: AtomicU32,
 }
 
 // SAFETY: pools are.

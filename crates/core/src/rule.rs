@@ -192,12 +192,30 @@ rules! {
         "begin a sweep for who must be certain, even if one is under way, in which some CPUs have taken part before";
     FramesWaitForPurge, "frames-wait-for-purge", "INV-1",
         "free the frames of a kernel range only after its flush";
+    PinnedIsMapped, "pinned-is-mapped", "INV-15",
+        "leave a pinned page in its tables, where reclaim and migrations look for pages to take or to move";
+    ForkCopiesPinned, "fork-copies-pinned", "INV-15",
+        "copy a page that is pinned for the child of a fork, so that its owner never has to";
+    PinOwnPage, "pin-own-page", "INV-15",
+        "copy a page of a space's own that others have too before it is pinned";
+    DirtyBeforeUnpin, "dirty-before-unpin", "INV-15",
+        "note that a page was written to before a pin by which it may be is let go";
+    CutStaysClean, "cut-stays-clean", "INV-15",
+        "make no page dirty that was cut off its file while it was pinned";
     LookForCut, "look-for-cut", "INV-12",
         "look under the table's lock whether a page of a file has been cut off, before it is mapped";
+    AroundLooksAtPages, "around-looks-at-pages", "INV-12",
+        "map a page that lies beside one that is wanted only if nobody works on it, or has cut it off";
     CutPagesAreUnmapped, "cut-pages-are-unmapped", "INV-12",
         "take every entry of a page out, and flush, before it leaves its file's cache though others hold it";
     ClosedWhileDiscarded, "closed-while-discarded", "none",
         "let no page of a hole into the cache until the device knows of the hole";
+    LockedStays, "locked-stays", "none",
+        "leave every page in memory that a locked range shows";
+    AskBeforeWrite, "ask-before-write", "none",
+        "ask the file system before a page of a file that it watches becomes writable in a shared mapping";
+    MovedIsReadOnly, "moved-is-read-only", "none",
+        "take the right to write from an entry that moves, if its page was written out on the way and its file system asks to know";
     WriteLocksPage, "write-locks-page", "INV-2",
         "lock a page of the cache before the kernel writes to it: a device may be reading it";
     AliasesInFullBlocks, "aliases-in-full-blocks", "INV-3",
@@ -224,6 +242,8 @@ rules! {
         "read where a block lies only after a slot of it was claimed";
     ForgetRefusals, "forget-refusals", "none",
         "flush the page of a fault on the CPU that faulted, where the hardware keeps that it refused the access";
+    StocksBeforeRefusal, "stocks-before-refusal", "none",
+        "take back what CPUs may hand out of a group before its pages are reclaimed, or nobody gets more";
     CheckRequest, "check-request", "none",
         "refuse a length or an alignment that makes no sense";
 }

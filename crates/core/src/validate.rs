@@ -8,7 +8,7 @@ use crate::addr::PageNumber;
 use crate::cpu::CpuId;
 use crate::frame::percpu::PcpAccess;
 use crate::kind::Kind;
-use crate::memmap::flag;
+use crate::memmap::{PIN, flag};
 use crate::paging::{Entry, table};
 use crate::platform::Platform;
 
@@ -45,6 +45,8 @@ pub struct Audit {
     pub unpurged: u64,
     /// Anonymous pages that programs unmapped or dropped, and that wait for a sweep.
     pub parked: u64,
+    /// Pins that are out ([`Space::pin`](crate::Space::pin)).
+    pub pinned: u64,
     /// Entries in all spaces that lead to pages, those of [`Prot::None`](crate::Prot::None) too.
     pub mapped: u64,
     /// Entries in all spaces that name swap slots.
@@ -105,7 +107,10 @@ impl<P: Platform> Manager<'_, P> {
                 maps += u64::from(frame.maps.get(p));
             }
             match self.audit_frame(n, frame) {
-                Ok(batched) => holds += batched,
+                Ok(held) => {
+                    holds += held % u64::from(PIN);
+                    audit.pinned += held / u64::from(PIN);
+                }
                 Err(wrong) => wrong_frame = Some(wrong),
             }
         }
@@ -179,6 +184,7 @@ impl<P: Platform> Manager<'_, P> {
             (tables == audit.tables, "page tables that no space reaches"),
             (maps == audit.mapped + audit.parked, "mapping counts and entries that lead to pages differ"),
             (cached + cut == audit.file, "file pages that no cache holds"),
+            (self.audit_groups(), "what a group is charged with, and its pages and stocks, differ"),
             (self.online_adds_up(), "CPUs that are online, and their mask or their count, differ"),
             (wrong_frame.is_none(), wrong_frame.unwrap_or_default()),
             (

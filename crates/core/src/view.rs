@@ -1,10 +1,10 @@
-//! What callers do with a space, a file, frames, kernel ranges and swap: each through a view of the manager.
+//! What callers do with a space, a file, a group, frames, kernel ranges and swap: each through a view of the manager.
 //!
 //! A view is a reference and at most a handle: it costs nothing to make, owns nothing and promises nothing, so make one where
 //! it is needed. A kernel keeps handles. Each room writes its own methods.
 
 use crate::Manager;
-use crate::handle::{FileId, SpaceId};
+use crate::handle::{FileId, GroupId, SpaceId};
 use crate::platform::Platform;
 
 /// An address space, named by its handle: [`Manager::space`] makes this view.
@@ -44,6 +44,15 @@ pub struct Swap<'m, 'p, P: Platform> {
     pub(crate) mm: &'m Manager<'p, P>,
 }
 
+/// A group of spaces with a limit on their memory, named by its handle: [`Manager::group`] makes this view.
+///
+/// Every method returns [`Error::NoSuchGroup`](crate::Error::NoSuchGroup) once the group has ended.
+#[doc(alias = "mem_cgroup")]
+pub struct Group<'m, 'p, P: Platform> {
+    pub(crate) mm: &'m Manager<'p, P>,
+    pub(crate) id: GroupId,
+}
+
 impl<'p, P: Platform> Manager<'p, P> {
     /// The space of this handle, whether it lives or not: the view's methods look.
     ///
@@ -74,6 +83,21 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// ```
     pub fn file(&self, id: FileId) -> File<'_, 'p, P> {
         File { mm: self, id }
+    }
+
+    /// The group of this handle, whether it lives or not: the view's methods look.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let id = mm.create_group(256)?;
+    /// mm.group(id).set_limit(512)?;
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn group(&self, id: GroupId) -> Group<'_, 'p, P> {
+        Group { mm: self, id }
     }
 
     /// The page frames.
@@ -133,7 +157,7 @@ macro_rules! copied {
     )*};
 }
 
-copied!(Space File FrameAllocator Vmap Swap);
+copied!(Space File Group FrameAllocator Vmap Swap);
 
 impl<P: Platform> Space<'_, '_, P> {
     /// The handle.
@@ -165,6 +189,23 @@ impl<P: Platform> File<'_, '_, P> {
     /// # });
     /// ```
     pub fn id(&self) -> FileId {
+        self.id
+    }
+}
+
+impl<P: Platform> Group<'_, '_, P> {
+    /// The handle.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let id = mm.create_group(256)?;
+    /// assert_eq!(mm.group(id).id(), id);
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn id(&self) -> GroupId {
         self.id
     }
 }

@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::rc::Rc;
 
 use quietmm::addr::Nanos;
 pub use quietmm::addr::PAGE_SIZE;
@@ -17,7 +18,13 @@ pub use quietmm::*;
 pub struct Host {
     memory: *mut u8,
     interrupts_on: Cell<bool>,
-    disk: RefCell<BTreeMap<(Store, u64), Vec<u8>>>,
+    device: Rc<dyn BlockDevice>,
+}
+
+/// Keeps pages by their places.
+struct Disk {
+    memory: *mut u8,
+    pages: RefCell<BTreeMap<(Store, u64), Vec<u8>>>,
 }
 
 const FRAMES: u32 = 4096;
@@ -27,16 +34,31 @@ const FRAMES: u32 = 4096;
 /// # Panics
 /// If it returns an error.
 pub fn doc(example: impl FnOnce(&Manager<'_, Host>) -> Result<(), Error>) {
+    doc_on(|memory| Rc::new(Disk { memory, pages: RefCell::default() }), example);
+}
+
+/// The same with a device of one's own, made of the start of memory: there frame 0 lies, and behind it the others.
+///
+/// # Panics
+/// If it returns an error.
+pub fn doc_on(
+    device: impl FnOnce(*mut u8) -> Rc<dyn BlockDevice>,
+    example: impl FnOnce(&Manager<'_, Host>) -> Result<(), Error>,
+) {
     let bytes = (FRAMES as usize + 1) * PAGE_SIZE as usize;
     let mut block = vec![0_u8; bytes];
     let memory = block.as_mut_ptr();
     // SAFETY: less than a page into a block that is a page longer than the memory.
     let memory = unsafe { memory.add(memory.align_offset(PAGE_SIZE as usize)) };
-    let host = Host { memory, interrupts_on: true.into(), disk: Default::default() };
+    let host = Host { memory, interrupts_on: true.into(), device: device(memory) };
     let regions = [Region { start: FrameNumber(0), frames: FRAMES, node: NodeId(0) }];
     let policy = Policy { vmap: VmapPolicy::Lazy, ..Policy::VANILLA };
     let vmap = Some(PageRange::new(PageNumber::KERNEL_START, 1 << 16));
-    let mm = Manager::new(&host, &regions, Config { vmap, swap: true, ..Config::new(policy) });
+    let mm = Manager::new(
+        &host,
+        &regions,
+        Config { vmap, swap: true, groups: 4, read_ahead: Config::LINUX_READ_AHEAD, ..Config::new(policy) },
+    );
     mm.and_then(|mm| example(&mm)).expect("the example holds");
 }
 
@@ -105,28 +127,36 @@ impl UserTlb for Host {
 
 impl Services for Host {
     fn device(&self) -> Option<&dyn BlockDevice> {
-        Some(self)
+        Some(&*self.device)
     }
 }
 
 impl Hooks for Host {}
 
-impl BlockDevice for Host {
+impl Disk {
+    fn frame(&self, frame: FrameNumber) -> *mut u8 {
+        self.memory.wrapping_add(frame.phys().0 as usize)
+    }
+}
+
+impl BlockDevice for Disk {
     fn read(&self, from: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
         let zeros = || vec![0; PAGE_SIZE as usize];
-        let page = self.disk.borrow().get(&(from, block)).cloned().unwrap_or_else(zeros);
-        self.write_frame(frame, 0, &page);
+        let page = self.pages.borrow().get(&(from, block)).cloned().unwrap_or_else(zeros);
+        // SAFETY: a frame of the block, and the core's own until this returns.
+        unsafe { self.frame(frame).copy_from(page.as_ptr(), page.len()) };
         Ok(())
     }
     fn write(&self, to: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
         let mut page = vec![0; PAGE_SIZE as usize];
-        self.read_frame(frame, 0, &mut page);
-        self.disk.borrow_mut().insert((to, block), page);
+        // SAFETY: as above.
+        unsafe { self.frame(frame).copy_to(page.as_mut_ptr(), page.len()) };
+        self.pages.borrow_mut().insert((to, block), page);
         Ok(())
     }
     fn discard(&self, file: FileId, blocks: Range<u64>) -> Result<(), DeviceError> {
         let kept = |store, block| store != Store::File(file) || !blocks.contains(&block);
-        self.disk.borrow_mut().retain(|&(store, block), _| kept(store, block));
+        self.pages.borrow_mut().retain(|&(store, block), _| kept(store, block));
         Ok(())
     }
 }

@@ -26,17 +26,24 @@ pub struct Access {
     pub user: bool,
     /// It writes.
     pub write: bool,
+    /// It fetches an instruction.
+    pub fetch: bool,
 }
 
 impl Access {
     /// A program's.
     pub const fn user(write: bool) -> Access {
-        Access { user: true, write }
+        Access { user: true, write, fetch: false }
+    }
+
+    /// A program's next instruction.
+    pub const fn fetch() -> Access {
+        Access { user: true, write: false, fetch: true }
     }
 
     /// The kernel's.
     pub const fn kernel(write: bool) -> Access {
-        Access { user: false, write }
+        Access { user: false, write, fetch: false }
     }
 
     /// Whether an entry permits it.
@@ -44,7 +51,7 @@ impl Access {
     pub const fn is_permitted(self, entry: Entry) -> bool {
         let user = if self.user { Entry::USER } else { 0 };
         let write = if self.write { Entry::WRITABLE } else { 0 };
-        entry.has(Entry::PRESENT | user | write)
+        entry.has(Entry::PRESENT | user | write) && !(self.fetch && entry.has(Entry::NO_EXECUTE))
     }
 
     /// The bits that an entry must have when it is used for it.
@@ -174,6 +181,12 @@ mod tests {
             (adu.refusal(Some(read_only)), ade.refusal(Some(idle))),
             (Some(read_only), Some(Entry::NONE))
         );
+        // What is fetched is what is read, where that may be executed.
+        let code = Entry::page(FrameNumber(5), Prot::ReadExecute);
+        assert_eq!(hits(Some(code), Access::fetch()), [Use; 4]);
+        assert_eq!(hits(Some(dirty), Access::fetch()), [Walk, Walk, Fault, Fault]);
+        assert_eq!(found(code, Access::fetch()), [Found::Use { sets: 0 }; 4]);
+        assert_eq!(found(dirty, Access::fetch()), [Found::Fault; 4]);
         // The kernel may use what programs may not.
         let kernel = Entry(dirty.0 & !Entry::USER);
         assert!(!READ.is_permitted(kernel) && Access::kernel(true).is_permitted(kernel));

@@ -54,6 +54,8 @@ pub struct Plan {
     pub interpreter: Option<(u64, usize)>,
     /// The address of the table of segments, as loaded.
     pub table: u64,
+    /// Its stack may be executed: it says so. What says nothing has none on this architecture.
+    pub stack_execute: bool,
 }
 
 impl Plan {
@@ -109,11 +111,12 @@ impl Header {
 pub fn plan(header: &Header, table: &[u8], file_len: u64) -> Result<Plan, Errno> {
     const LOAD: u32 = 1;
     const INTERPRETER: u32 = 3;
+    const GNU_STACK: u32 = 0x6474_e551;
     const LONGEST_NAME: u64 = 4096;
     if table.len() < header.count * ENTRY {
         return Err(Errno::ENOEXEC);
     }
-    let mut plan = Plan { segments: Vec::new(), interpreter: None, table: 0 };
+    let mut plan = Plan { segments: Vec::new(), interpreter: None, table: 0, stack_execute: false };
     for entry in table.chunks_exact(ENTRY).take(header.count) {
         let (offset, at, bytes, room) = (long(entry, 8), long(entry, 16), long(entry, 32), long(entry, 40));
         let in_file = offset.checked_add(bytes).is_some_and(|end| end <= file_len);
@@ -142,6 +145,7 @@ pub fn plan(header: &Header, table: &[u8], file_len: u64) -> Result<Plan, Errno>
                 }
                 plan.interpreter = Some((offset, bytes as usize));
             }
+            GNU_STACK => plan.stack_execute = word(entry, 4) & 1 != 0,
             _ => {}
         }
     }
@@ -251,6 +255,21 @@ mod tests {
         for wrong in [[0x100, 0, 1, 1], [0xff8, 0, 9, 9], [u64::MAX, 0, 9, 9], [0, 0, 5000, 5000]] {
             assert_eq!(with(wrong), Err(Errno::ENOEXEC), "{wrong:x?}");
         }
+    }
+
+    #[test]
+    fn a_stack_is_executed_only_where_the_program_says_so() {
+        let header = Header { count: 2, ..Header::parse(&header()).unwrap() };
+        let with = |flags: Option<u8>| {
+            let mut stack = entry(0x6474_e551, [0; 4]);
+            match flags {
+                Some(flags) => stack[4] = flags,
+                None => stack[0] = 0,
+            }
+            let table = [entry(1, [0, 0x40_0000, 0x10, 0x10]), stack].concat();
+            plan(&header, &table, 0x1000).unwrap().stack_execute
+        };
+        assert_eq!([None, Some(6), Some(7)].map(with), [false, false, true]);
     }
 
     #[test]

@@ -242,7 +242,8 @@ impl<M: Machine> Linux<'_, M> {
         interpreter: Option<&Program>,
     ) -> Result<((u64, u64), Vec<(u64, u64)>), Errno> {
         let stack = STACK_END - STACK..STACK_END;
-        self.map(space, layout, stack, rights::READ | rights::WRITE, What::Own("[stack]"))?;
+        let execute = if program.plan.stack_execute { rights::EXECUTE } else { 0 };
+        self.map(space, layout, stack, rights::READ | rights::WRITE | execute, What::Own("[stack]"))?;
         let (bias, mut clear) = self.load(space, layout, program, true)?;
         let base = match interpreter {
             None => 0,

@@ -526,7 +526,7 @@ impl<'p, M: Machine> Linux<'p, M> {
         let (signal, code) = match error {
             Error::NotMapped(_) => (number::SEGMENT, 1),
             Error::NotPermitted(_) => (number::SEGMENT, 2),
-            Error::BeyondFile => (number::BUS, 2),
+            Error::BeyondFile | Error::WriteRefused(_) => (number::BUS, 2),
             Error::OutOfMemory => (number::KILL, 0),
             _ => (number::BUS, 3),
         };

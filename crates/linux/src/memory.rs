@@ -32,12 +32,14 @@ pub fn pages(range: &Range<u64>) -> PageRange {
     PageRange::between(PageNumber(range.start / PAGE), PageNumber(range.end / PAGE))
 }
 
-/// The core knows three of the eight combinations.
+/// The core knows five of the eight combinations: who may write or execute may read.
 pub fn prot(of: u8) -> Prot {
-    match of {
-        0 => Prot::None,
-        of if of & rights::WRITE != 0 => Prot::ReadWrite,
-        _ => Prot::Read,
+    match (of & rights::WRITE != 0, of & rights::EXECUTE != 0) {
+        (true, true) => Prot::ReadWriteExecute,
+        (true, false) => Prot::ReadWrite,
+        (false, true) => Prot::ReadExecute,
+        (false, false) if of == 0 => Prot::None,
+        (false, false) => Prot::Read,
     }
 }
 
@@ -329,14 +331,16 @@ impl<M: Machine> Linux<'_, M> {
                 layout.areas.find_free(new, &WITHIN).ok_or(Errno::ENOMEM)?
             };
             let from = at..at + len.min(new);
-            self.mm.space(memory.space).move_range(pages(&from), PageNumber(place / PAGE))?;
+            // With what it gains, or not at all.
+            self.mm.space(memory.space).remap(pages(&from), pages(&(place..place + new)))?;
             while let Some((start, piece)) = layout.areas.first(&from) {
                 layout.areas.remove(&(start..piece.end));
                 let there = |address: u64| address - at + place;
                 layout.areas.insert(there(start), Area { end: there(piece.end), ..piece });
             }
             if new > len {
-                self.map(memory.space, layout, place + len..place + new, area.rights, tail(was.end))?;
+                let gained = Area { end: place + new, rights: area.rights, what: tail(was.end) };
+                layout.areas.insert(place + len, gained);
             }
             Ok(place)
         })
@@ -346,8 +350,11 @@ impl<M: Machine> Linux<'_, M> {
         let range = range(at, bytes)?;
         let memory = thread.memory();
         let advice = match advice {
-            // Usual, at random, in order, soon; not in a core file, or again; cold, and out, which are hints.
-            0..=3 | 16 | 17 | 20 | 21 => None,
+            // Usual, at random, in order; not in a core file, or again.
+            0..=2 | 16 | 17 => None,
+            3 => return self.advise_pages(&memory, range, Advice::WillNeed),
+            20 => return self.advise_pages(&memory, range, Advice::Cold),
+            21 => return self.advise_pages(&memory, range, Advice::PageOut),
             4 | 8 => Some(Advice::Drop),
             14 => Some(Advice::Large),
             15 => Some(Advice::Small),
@@ -376,19 +383,39 @@ impl<M: Machine> Linux<'_, M> {
         })
     }
 
+    /// Advice that may have devices waited for: with the layout let go.
+    fn advise_pages(&self, memory: &Memory, range: Range<u64>, advice: Advice) -> Answer {
+        let layout = &memory.layout;
+        let whole = layout.with(self.machine, |layout| range.is_empty() || layout.areas.covers(&range));
+        let mut at = range.start;
+        while let Some((start, area)) =
+            layout.with(self.machine, |layout| layout.areas.first(&(at..range.end)))
+        {
+            at = area.end;
+            match self.mm.space(memory.space).advise(pages(&(start..area.end)), advice) {
+                // Another thread has unmapped it.
+                Ok(()) | Err(Error::NotMapped(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if whole { Ok(0) } else { Err(Errno::ENOMEM) }
+    }
+
     pub(crate) fn mincore(&self, thread: &Thread, [at, bytes, to, ..]: [u64; 6]) -> Answer {
         let range = range(at, bytes)?;
         let memory = thread.memory();
         if !range.is_empty() && !memory.layout.with(self.machine, |layout| layout.areas.covers(&range)) {
             return Err(Errno::ENOMEM);
         }
-        for (index, at) in range.step_by(PAGE as usize).enumerate() {
-            let there = self
-                .mm
-                .space(memory.space)
-                .lookup(PageNumber(at / PAGE))
-                .is_ok_and(|entry| entry.is_present());
-            self.machine.write_user(to + index as u64, &[u8::from(there)])?;
+        const AT_ONCE: u64 = 256;
+        let mut bytes = [0; AT_ONCE as usize];
+        for at in range.clone().step_by((AT_ONCE * PAGE) as usize) {
+            let part = at..range.end.min(at + AT_ONCE * PAGE);
+            let bytes = &mut bytes[..((part.end - at) / PAGE) as usize];
+            let said = self.mm.space(memory.space).residency(pages(&part), bytes);
+            // Another thread may have unmapped it.
+            said.map_err(|_| Errno::ENOMEM)?;
+            self.machine.write_user(to + (at - range.start) / PAGE, bytes)?;
             if thread.is_dying() {
                 return Err(Errno::EINTR);
             }
@@ -420,8 +447,8 @@ impl<M: Machine> Linux<'_, M> {
         if whole { Ok(0) } else { Err(Errno::ENOMEM) }
     }
 
-    /// What is locked is brought in. The core keeps no page for ever: reclaim may take it again, which costs time and
-    /// changes nothing that a program can see but that.
+    /// What is locked is brought in. The core could keep it, but there is no limit here to what a program may lock: reclaim may take it
+    /// again, which costs time and changes nothing that a program can see but that.
     pub(crate) fn mlock(&self, thread: &Thread, [at, bytes, ..]: [u64; 6]) -> Answer {
         let start = at & !(PAGE - 1);
         let range = range(start, bytes.saturating_add(at - start))?;

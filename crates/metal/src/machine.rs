@@ -157,6 +157,7 @@ impl<const FAULTS: bool> Machine for Metal<FAULTS> {
                 Ok(())
             }
             UserAccess::Write => write(By::Program, at, count),
+            UserAccess::Execute => (0..count).try_for_each(|_| user::execute(at).map(drop)),
         })
     }
     fn kernel_access(&self, at: VirtAddr, count: u32, access: Access) -> Result<(), Error> {

@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use quietmm::addr::Nanos;
 use quietmm::platform::WaitKey;
-use quietmm::{CpuId, Error, FileId, SpaceId, UserAccess, VirtAddr};
+use quietmm::{CpuId, Error, FileId, SpaceId, VirtAddr};
 use quietmm_linux::{Ending, Errno, Flow, Frame, Linux, Machine, Thread};
 use quietmm_workloads::{System, TaskKind};
 
@@ -228,7 +228,6 @@ fn thread() -> &'static Arc<Thread> {
 
 const SYSTEM_CALL: u64 = 256;
 const PAGE_FAULT: u64 = 14;
-const WRITE: u64 = 2;
 
 fn fault_address() -> u64 {
     let address;
@@ -267,9 +266,7 @@ extern "C" fn on_program(frame: &mut Frame) -> u32 {
             SYSTEM_CALL => linux.syscall(thread, frame),
             PAGE_FAULT => {
                 count_one(&cpu::here().faults);
-                let access =
-                    if frame.registers.error & WRITE != 0 { UserAccess::Write } else { UserAccess::Read };
-                linux.fault(thread, frame, address, access)
+                linux.fault(thread, frame, address, user::tried(frame.registers.error))
             }
             other => linux.trap(thread, frame, other),
         };
@@ -291,7 +288,7 @@ extern "C" fn on_kernel(frame: &mut quietmm_linux::frame::Registers) {
     }
     if frame.vector == PAGE_FAULT && user::is_access(frame.rip) {
         count_one(&cpu::here().faults);
-        let access = if frame.error & WRITE != 0 { UserAccess::Write } else { UserAccess::Read };
+        let access = user::tried(frame.error);
         irqs_on();
         let resolved = if address < VirtAddr::USER_END.0 {
             kernel().expect("programs run after the kernel does").fault(VirtAddr(address), access)

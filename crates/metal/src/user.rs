@@ -20,6 +20,7 @@ unsafe extern "C" {
     fn user_read(at: u64, count: u64, unused: u64, unused2: u64, error: *mut ()) -> Given;
     fn user_write(at: u64, count: u64, unused: u64, unused2: u64, error: *mut ()) -> Given;
     fn user_load(at: u64, unused: u64, unused2: u64, unused3: u64, error: *mut ()) -> Given;
+    fn user_execute(at: u64, unused: u64, unused2: u64, unused3: u64, error: *mut ()) -> Given;
     fn user_store(at: u64, value: u64, unused: u64, unused2: u64, error: *mut ()) -> Given;
     fn enter_user(at: u64, n: u64, function: u64, unused: u64, error: *mut ()) -> Given;
     fn user_access_failed();
@@ -43,14 +44,23 @@ pub struct Frame {
     ss: u64,
 }
 
-const WRITE: u64 = 2;
+/// What a page fault's error code says was tried.
+pub fn tried(error: u64) -> UserAccess {
+    const WRITE: u64 = 1 << 1;
+    const FETCH: u64 = 1 << 4;
+    match error {
+        _ if error & WRITE != 0 => UserAccess::Write,
+        _ if error & FETCH != 0 => UserAccess::Execute,
+        _ => UserAccess::Read,
+    }
+}
 
 /// A page fault at one of the accesses below. On the stack of the task, which may wait here and go on elsewhere.
 pub fn faulted(frame: &mut Frame) {
     count_one(&cpu::here().faults);
     let at = VirtAddr(frame.address);
     let result = if at < VirtAddr::USER_END {
-        let access = if frame.error & WRITE != 0 { UserAccess::Write } else { UserAccess::Read };
+        let access = tried(frame.error);
         cpu::irqs_on();
         let kernel = kernel().expect("programs run after the kernel does");
         kernel.fault(at, access)
@@ -154,4 +164,17 @@ pub fn load_by(by: By, at: VirtAddr) -> Result<u64, Error> {
 /// What the fault handler said.
 pub fn store(at: VirtAddr, value: u64) -> Result<(), Error> {
     access(By::Program, user_store, [at.0, value, 0]).map(drop)
+}
+
+/// A program executes a word or two there: what [`code`] gives. Gives the number in it.
+///
+/// # Errors
+/// What the fault handler said.
+pub fn execute(at: VirtAddr) -> Result<u64, Error> {
+    access(By::Program, user_execute, [at.0, 0, 0])
+}
+
+/// What [`execute`] executes: `mov $number, %edx; jmp *%rsi`.
+pub fn code(number: u32) -> u64 {
+    0xba | u64::from(number) << 8 | 0xe6ff << 40
 }

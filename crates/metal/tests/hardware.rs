@@ -74,6 +74,15 @@ fn a_write_through_a_clean_entry_faults_and_through_a_dirty_one_does_not() {
 
 #[test]
 #[ignore = "boots machines: scripts/test-metal"]
+fn data_is_not_executed_and_code_that_becomes_data_is_not_either() {
+    concurrently(|m| {
+        m.passes("test=execute");
+        m.fails("test=execute break=flush-before-protect-returns", WRONG);
+    });
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn what_reclaim_takes_in_a_batch_is_gone_after_the_batchs_flush() {
     concurrently(|m| {
         let m = scarce(m);

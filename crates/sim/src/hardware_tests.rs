@@ -6,11 +6,14 @@ use std::rc::Rc;
 
 use quietmm::addr::{FrameNumber, PageRange};
 use quietmm::platform::{Access, Hooks, KernelTlb, Memory, UserTlb};
-use quietmm::{Backing, Config, CpuId, Entry, Error, Event, Kind, PageNumber, Policy, Prot, VirtAddr};
+use quietmm::{
+    Backing, Config, CpuId, Entry, Error, Event, Kind, PageNumber, Policy, Prot, UserAccess, VirtAddr,
+};
 use quietmm_workloads::{Machine as _, System, TaskKind};
 
 use crate::machine::Machine;
 use crate::sim::{Sim, Stop, Watch};
+use crate::story::Story;
 
 struct Nobody;
 
@@ -83,7 +86,7 @@ fn at(page: u64) -> VirtAddr {
 
 /// The frame that an access uses.
 fn used(sim: &Sim<'_, true>, page: u64, write: bool) -> Option<u32> {
-    sim.translate(at(page), write, |frame| frame.0)
+    sim.translate(at(page), if write { UserAccess::Write } else { UserAccess::Read }, |frame| frame.0)
 }
 
 /// The core's `Unmapped` of a page.
@@ -104,6 +107,21 @@ fn a_walk_sets_accessed_and_dirty_bits_and_needs_rights() {
     assert!(used(&sim, 2, false).is_some() && used(&sim, 2, true).is_none(), "it may be read only");
     put(&sim, LEAF, 3, Entry(Entry::page(DATA, Prot::ReadWrite).0 & !Entry::USER));
     assert_eq!(used(&sim, 3, false), None, "it is not the user's");
+}
+
+#[test]
+fn what_is_data_is_not_executed_though_it_is_cached() {
+    let sim = mapped(&[]);
+    let executed = |page| sim.translate(at(page), UserAccess::Execute, |frame| frame.0);
+    assert_eq!((used(&sim, 0, true), executed(0)), (Some(DATA.0), None));
+    put(&sim, LEAF, 2, Entry::page(DATA, Prot::ReadExecute));
+    assert_eq!((executed(2), used(&sim, 2, false), used(&sim, 2, true)), (Some(DATA.0), Some(DATA.0), None));
+    // It stays cached as code until the flush, or until a fault.
+    assert_eq!(executed(2), Some(DATA.0));
+    put(&sim, LEAF, 2, Entry::page(DATA, Prot::Read));
+    assert_eq!(executed(2), Some(DATA.0));
+    sim.flush_page(at(2));
+    assert_eq!(executed(2), None);
 }
 
 #[test]
@@ -177,10 +195,10 @@ fn a_table_freed_while_a_cpu_remembers_it_is_stale_at_once_and_when_it_is_walked
     assert!(used(&sim, 0, false).is_some());
     sim.observe(&Event::Freed { frame: LEAF, order: 0 });
     assert_eq!(sim.truth().stale, 1);
-    assert!(sim.truth().stories[0].contains("CPU 0 remembers"), "{:?}", sim.truth().stories);
+    assert!(sim.truth().stories[0].said.contains("CPU 0 remembers"), "{:?}", sim.truth().stories);
     assert!(used(&sim, 1, false).is_some());
     assert_eq!(sim.truth().stale, 2);
-    assert!(sim.truth().stories[1].contains("by way of frame 0x13"), "{:?}", sim.truth().stories);
+    assert!(sim.truth().stories[1].said.contains("by way of frame 0x13"), "{:?}", sim.truth().stories);
 }
 
 #[test]
@@ -204,7 +222,7 @@ fn a_root_freed_while_a_cpu_has_it_loaded_is_stale() {
     sim.current.set(1);
     sim.observe(&Event::Freed { frame: ROOT, order: 0 });
     assert_eq!(sim.truth().stale, 1);
-    assert!(sim.truth().stories[0].contains("CPU 0 has loaded"), "{:?}", sim.truth().stories);
+    assert!(sim.truth().stories[0].said.contains("CPU 0 has loaded"), "{:?}", sim.truth().stories);
 
     let sim = mapped(&[]);
     sim.load_space(FrameNumber(30), 0, false);
@@ -233,7 +251,7 @@ fn a_write_to_a_page_that_is_being_written_out_is_stale_even_where_it_is_mapped(
     assert_eq!(sim.truth().stale, 0, "reads do no harm, nor do writes to other pages");
     assert!(used(&sim, 0, true).is_some());
     assert_eq!(sim.truth().stale, 1);
-    assert!(sim.truth().stories[0].contains("through a valid mapping"), "{:?}", sim.truth().stories);
+    assert!(sim.truth().stories[0].said.contains("through a valid mapping"), "{:?}", sim.truth().stories);
     sim.observe(&Event::WriteEnds { frame: DATA, ok: true });
     assert!(used(&sim, 0, true).is_some());
     assert_eq!(sim.truth().stale, 1);
@@ -345,7 +363,7 @@ fn a_global_entry_outlives_spaces_and_goes_with_a_flush_of_kernel_addresses() {
     sim.flush_kernel();
     touch().unwrap();
     assert_eq!(seen(&sim), [4, 0, 0]);
-    assert_eq!(sim.translate(at, false, |_| ()), None, "it is not the user's");
+    assert_eq!(sim.translate(at, UserAccess::Read, |_| ()), None, "it is not the user's");
 }
 
 #[test]
@@ -364,7 +382,7 @@ fn a_stale_use_of_a_kernel_address_is_seen() {
     sim.observe(&Event::Freed { frame: DATA, order: 0 });
     touch().unwrap();
     assert_eq!(seen(&sim), [1, 4, 2], "the frame is free");
-    let stories = sim.truth().stories.join("\n");
+    let stories = sim.truth().stories.iter().map(Story::to_string).collect::<Vec<_>>().join("\n");
     for part in ["though the address leads to frame 0x65 by now", "after the frame was freed"] {
         assert!(stories.contains(part), "{part}: {stories}");
     }

@@ -10,6 +10,7 @@ use rand_core::{Rng, SeedableRng};
 
 use crate::machine::Machine;
 use crate::sim::{Sim, Stop, Watch};
+use crate::story::Story;
 
 struct Nobody;
 
@@ -29,7 +30,7 @@ struct Outcome {
     /// How often a CPU went.
     went: u64,
     broken: Option<&'static str>,
-    stories: Vec<String>,
+    stories: Vec<Story>,
 }
 
 /// `revisit` on eight CPUs with little memory, and a task that takes CPUs away and brings them back.

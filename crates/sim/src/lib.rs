@@ -52,6 +52,7 @@ mod sim;
 mod ssd;
 mod stacks;
 mod stalls;
+pub mod story;
 mod swapping;
 pub mod timeline;
 mod tlb;

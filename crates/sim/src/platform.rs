@@ -248,6 +248,8 @@ impl<const FAULTS: bool> Hooks for Sim<'_, FAULTS> {
                 }
                 self.truth().observe(event, cpu.id, cpu.now.get());
             }
+            // What is cached may still be read: the account knows of one right only, and no workload fetches.
+            Event::Revoked { what: Revoked::Execution, .. } => {}
             Event::Revoked { root, range, what, .. } => {
                 for cpu in &self.cpus {
                     for tag in 0..self.tags() {

@@ -13,6 +13,7 @@ use crate::latency::Latencies;
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::sim::{END, Sim, Stop, Watch};
+use crate::story::Story;
 use crate::timeline::{Timeline, Wanted};
 use crate::traffic::Traffic;
 use quietmm_workloads::trace::AnyTrace;
@@ -66,7 +67,7 @@ pub struct Report {
     /// What each CPU did when, if that was asked for.
     pub timeline: Option<Timeline>,
     /// The first stale accesses, several lines each.
-    pub stories: Vec<String>,
+    pub stories: Vec<Story>,
     /// What a reader must know of the scale.
     pub notes: Vec<String>,
 }

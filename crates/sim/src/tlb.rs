@@ -21,6 +21,8 @@ pub struct Translation {
     pub filled: u64,
     /// The table entry allowed writes then.
     pub writable: bool,
+    /// It allowed instructions to be fetched then.
+    pub executable: bool,
     /// The table entry's dirty bit was set when it was filled or since: writes do not walk again.
     pub dirty: bool,
     /// An operation that took this mapping away has returned: any use is stale.
@@ -88,6 +90,7 @@ impl Level {
             frame: FrameNumber::NONE,
             filled: 0,
             writable: false,
+            executable: false,
             dirty: false,
             revoked: false,
         };
@@ -321,7 +324,14 @@ mod tests {
     }
 
     fn to(frame: u32) -> Translation {
-        Translation { frame: FrameNumber(frame), filled: 0, writable: true, dirty: false, revoked: false }
+        Translation {
+            frame: FrameNumber(frame),
+            filled: 0,
+            writable: true,
+            executable: false,
+            dirty: false,
+            revoked: false,
+        }
     }
 
     fn fill(tlb: &mut Tlb, tag: u16, page: u64) {

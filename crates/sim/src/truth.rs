@@ -23,6 +23,7 @@
 use quietmm::addr::{FrameNumber, PageNumber};
 use quietmm::{Event, Kind, Rule};
 
+use crate::story::{Step, StepKind, Story, us};
 use crate::tlb::Translation;
 use crate::zeroed::{Zero, Zeroed};
 
@@ -92,7 +93,7 @@ pub struct Truth {
     /// Pages that were reclaimed as idle and were not.
     pub wrong_reclaims: u64,
     /// The first stale accesses, told.
-    pub stories: Vec<String>,
+    pub stories: Vec<Story>,
     /// The last step that was left out: rule, CPU, time.
     pub skipped: Option<(Rule, u16, u64)>,
 }
@@ -113,10 +114,10 @@ impl Use {
     fn verb(&self) -> &'static str {
         if self.write { "wrote to" } else { "read" }
     }
-}
 
-fn us(ps: u64) -> String {
-    format!("{}.{:03} us", ps / 1_000_000, ps / 1000 % 1000)
+    fn step(&self, said: String) -> Step {
+        Step { at: self.now, cpu: self.cpu, kind: StepKind::Use { write: self.write }, said }
+    }
 }
 
 impl Truth {
@@ -224,7 +225,7 @@ impl Truth {
     pub fn found_wrong(&mut self, story: &str) {
         self.wrong += 1;
         if self.stories.len() < STORIES {
-            self.stories.push(format!("Wrong content: {story}."));
+            self.stories.push(format!("Wrong content: {story}.").into());
         }
     }
 
@@ -232,7 +233,7 @@ impl Truth {
         self.lost += 1;
         if self.stories.len() < STORIES {
             let by = self.rests();
-            self.stories.push(format!(
+            let said = format!(
                 "A write of CPU {} to {n:?} (page {:#x} of space {}) was lost: CPU {} freed the frame at {}, and it was \
                  not written out since.{by}",
                 f.written_by - 1,
@@ -240,7 +241,9 @@ impl Truth {
                 f.space,
                 f.freed_by,
                 us(f.freed_at)
-            ));
+            );
+            let lost = format!("freed {n:?}, and with it what CPU {} had written", f.written_by - 1);
+            self.told(said, vec![Step::new(f.freed_at, f.freed_by, lost)], None);
         }
     }
 
@@ -276,12 +279,11 @@ impl Truth {
         };
         self.stale += 1;
         if self.stories.len() < STORIES {
-            let story = if valid {
-                self.tell_valid(entry, by, &frame, what)
+            if valid {
+                self.tell_valid(entry, by, &frame, what);
             } else {
-                self.tell_user(entry, by, &frame, what)
-            };
-            self.stories.push(story);
+                self.tell_user(entry, by, &frame, what);
+            }
         }
     }
 
@@ -304,71 +306,61 @@ impl Truth {
         };
         self.stale += 1;
         if self.stories.len() < STORIES {
-            let story = self.tell(entry, by, &frame, Vec::new(), &what);
-            self.stories.push(story);
+            self.tell(entry, by, &frame, Vec::new(), &what);
         }
     }
 
-    fn tell_user(&self, entry: &Translation, by: &Use, f: &Frame, what: &str) -> String {
-        let cleared = (
-            f.unmapped_at,
-            format!("CPU {} cleared the entry of {:#x} in space {}", f.unmapped_by, f.page << 12, f.space),
-        );
-        self.tell(entry, by, f, vec![cleared], what)
+    /// Keeps a story with what led to it, the step that was left out among it.
+    fn told(&mut self, said: String, mut steps: Vec<Step>, below: Option<String>) {
+        if let Some((rule, cpu, at)) = self.skipped {
+            let said = format!("skipped a step: {rule}, \"{}\" (latest)", rule.about());
+            steps.push(Step { at, cpu, kind: StepKind::Skip, said });
+        }
+        steps.sort_by_key(|step| step.at);
+        self.stories.push(Story { said, steps, broken: self.skipped.map(|(rule, ..)| rule), below });
     }
 
-    /// What happened `when`, and before and after.
-    fn tell(
-        &self,
-        entry: &Translation,
-        by: &Use,
-        f: &Frame,
-        mut when: Vec<(u64, String)>,
-        what: &str,
-    ) -> String {
+    fn tell_user(&mut self, entry: &Translation, by: &Use, f: &Frame, what: &str) {
+        let cleared = format!("cleared the entry of {:#x} in space {}", f.page << 12, f.space);
+        self.tell(entry, by, f, vec![Step::new(f.unmapped_at, f.unmapped_by, cleared)], what);
+    }
+
+    /// What happened, and before and after.
+    fn tell(&mut self, entry: &Translation, by: &Use, f: &Frame, mut steps: Vec<Step>, what: &str) {
         let verb = by.verb();
-        let mut lines = vec![format!(
+        let said = format!(
             "CPU {} {verb} {:#x} ({:?}) through a stale TLB entry, {what}.",
             by.cpu,
             by.page.addr().0,
             entry.frame
-        )];
+        );
         if f.freed > entry.filled {
-            when.push((
-                f.freed_at,
-                format!("CPU {} gave {:?} back to the allocator", f.freed_by, entry.frame),
-            ));
+            let freed = format!("gave {:?} back to the allocator", entry.frame);
+            steps.push(Step::new(f.freed_at, f.freed_by, freed));
         }
-        when.push((by.now, format!("CPU {} {verb} it all the same", by.cpu)));
-        if let Some((rule, cpu, at)) = self.skipped {
-            when.push((at, format!("CPU {cpu} skipped a step: {rule}, \"{}\" (latest)", rule.about())));
-        }
-        when.sort_by_key(|w| w.0);
-        lines.extend(when.into_iter().map(|(at, text)| format!("  {:>16}  {text}", us(at))));
-        if let Some((rule, ..)) = self.skipped {
-            lines.push(format!(
-                "  {} rests on that step: CPU {} had to be flushed first.",
-                rule.invariant(),
-                by.cpu
-            ));
-        }
-        lines.join("\n")
+        steps.push(by.step(format!("{verb} it all the same")));
+        let below = self.skipped.map_or(String::new(), |(rule, ..)| {
+            format!("\n  {} rests on that step: CPU {} had to be flushed first.", rule.invariant(), by.cpu)
+        });
+        self.told(said, steps, Some(below));
     }
 
     /// A use through an entry that the tables bear out.
-    fn tell_valid(&self, entry: &Translation, by: &Use, f: &Frame, what: &str) -> String {
+    fn tell_valid(&mut self, entry: &Translation, by: &Use, f: &Frame, what: &str) {
         let (since, who) = if f.free { (f.freed_at, f.freed_by) } else { (f.io_at, f.io_by) };
-        format!(
-            "CPU {} {} {:#x} ({:?}) through a valid mapping at {}, {what} since {} by CPU {who} ({}).{}",
+        let (verb, at) = (by.verb(), by.page.addr().0);
+        let said = format!(
+            "CPU {} {verb} {at:#x} ({:?}) through a valid mapping at {}, {what} since {} by CPU {who} ({}).{}",
             by.cpu,
-            by.verb(),
-            by.page.addr().0,
             entry.frame,
             us(by.now),
             us(since),
             if f.free { "INV-1" } else { "INV-2" },
             self.rests()
-        )
+        );
+        let does = if f.free { "freed" } else { "began to write out" };
+        let begun = Step::new(since, who, format!("{does} {:?}", entry.frame));
+        self.told(said, vec![begun, by.step(format!("{verb} {at:#x} through a valid mapping"))], None);
     }
 
     /// A CPU has a table in one more place: loaded, or remembered.
@@ -396,11 +388,15 @@ impl Truth {
         self.stale += 1;
         if self.stories.len() < STORIES {
             let by = self.rests();
-            self.stories.push(format!(
+            let said = format!(
                 "CPU {cpu} freed {table:?} at {}, a page table that CPU {walker} {how}: its hardware may walk it at any \
                  time (INV-9).{by}",
                 us(now)
-            ));
+            );
+            let freed = Step::new(now, cpu, format!("freed {table:?}, a page table"));
+            let walks = format!("{how} it, and may walk it at any time");
+            let kind = StepKind::Use { write: false };
+            self.told(said, vec![freed, Step { at: now, cpu: walker, kind, said: walks }], None);
         }
     }
 
@@ -413,17 +409,19 @@ impl Truth {
         }
         self.stale += 1;
         if self.stories.len() < STORIES {
-            self.stories.push(format!(
-                "CPU {} {} {:#x} at {} by way of {table:?}, a page table that it remembered and CPU {} had freed at {} \
+            let (verb, at) = (by.verb(), by.page.addr().0);
+            let said = format!(
+                "CPU {} {verb} {at:#x} at {} by way of {table:?}, a page table that it remembered and CPU {} had freed at {} \
                  (INV-9).{}",
                 by.cpu,
-                by.verb(),
-                by.page.addr().0,
                 us(by.now),
                 f.freed_by,
                 us(f.freed_at),
                 self.rests()
-            ));
+            );
+            let freed = Step::new(f.freed_at, f.freed_by, format!("freed {table:?}, a page table"));
+            let walked = by.step(format!("{verb} {at:#x} by way of it"));
+            self.told(said, vec![freed, walked], None);
         }
     }
 }

@@ -35,8 +35,9 @@ impl Whose {
         if self == Whose::User { cpu.tag.get() } else { GLOBAL }
     }
 
-    fn access(self, write: bool) -> Access {
-        Access { user: self == Whose::User, write }
+    fn access(self, access: UserAccess) -> Access {
+        let (write, fetch) = (access == UserAccess::Write, access == UserAccess::Execute);
+        Access { user: self == Whose::User, write, fetch }
     }
 }
 
@@ -89,10 +90,10 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
     pub(crate) fn translate<R>(
         &self,
         at: VirtAddr,
-        write: bool,
+        access: UserAccess,
         each: impl Fn(FrameNumber) -> R,
     ) -> Option<R> {
-        self.look_up(Whose::User, at.page(), write, each)
+        self.look_up(Whose::User, at.page(), access, each)
     }
 
     /// The same for any address.
@@ -101,14 +102,15 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
         &self,
         whose: Whose,
         page: PageNumber,
-        write: bool,
+        access: UserAccess,
         each: impl Fn(FrameNumber) -> R,
     ) -> Option<R> {
-        let cost = &self.machine.cost;
+        let (cost, write) = (&self.machine.cost, access == UserAccess::Write);
         let cpu = self.cpu();
         let tag = whose.tag(cpu);
         if let Some((to, hit)) = self.tlb(cpu).find(tag, page)
             && (!write || self.may_write(cpu, page, &to))
+            && (access != UserAccess::Execute || to.executable)
         {
             self.uses(cpu, whose, page, &to, write);
             let result = each(to.frame);
@@ -140,7 +142,7 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
         let Some(leaf) = self.leaf(cpu, whose, page) else { return self.missed(cpu, tag, page) };
         let entry = leaf.read();
         let rules = Rules { architecture: self.machine.architecture, clean_write_walks: true };
-        let Found::Use { sets } = rules.found(entry, whose.access(write)) else {
+        let Found::Use { sets } = rules.found(entry, whose.access(access)) else {
             return self.missed(cpu, tag, page);
         };
         leaf.set(sets);
@@ -148,6 +150,7 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
             frame: leaf.head(entry),
             filled: self.truth().now(),
             writable: entry.has(Entry::WRITABLE),
+            executable: !entry.has(Entry::NO_EXECUTE),
             dirty: write || entry.has(Entry::DIRTY),
             revoked: false,
         };
@@ -284,7 +287,7 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
         let _user = self.within(Own::User);
         self.cpu().enter(Mode::User);
         loop {
-            if let Some(result) = self.translate(at, access == UserAccess::Write, &each) {
+            if let Some(result) = self.translate(at, access, &each) {
                 self.work_through(self.machine.cost.user_access);
                 self.cpu().enter(Mode::System);
                 return Ok(result);
@@ -427,7 +430,7 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         let _user = self.within(Own::User);
         self.cpu().enter(Mode::User);
         while left > 0 {
-            if self.translate(at, write, |_| ()).is_none() {
+            if self.translate(at, access, |_| ()).is_none() {
                 self.page_fault(at, access)?;
                 continue;
             }
@@ -446,10 +449,11 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
 
     fn kernel_access(&self, at: VirtAddr, count: u32, access: Touch) -> Result<(), Error> {
         let (page, write) = (at.page(), access != Touch::Read);
+        let access = if write { UserAccess::Write } else { UserAccess::Read };
         let mut left = u64::from(count).saturating_mul(self.machine.cost.user_access);
         let _access = self.within(Own::KernelAccess);
         while left > 0 {
-            self.look_up(Whose::Kernel, page, write, |_| ()).ok_or(Error::NotMapped(page))?;
+            self.look_up(Whose::Kernel, page, access, |_| ()).ok_or(Error::NotMapped(page))?;
             self.work(&mut left);
             // What is used for a while is used until its end.
             let cpu = self.cpu();

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use quietmm::FileId;
 use quietmm::addr::FrameNumber;
-use quietmm::platform::{BlockDevice, DeviceError, Store};
+use quietmm::platform::{BlockDevice, DeviceError, Store, WriteRefused};
 
-use super::{Machine, Place, What};
+use super::{Content, Machine, Place, What};
 use crate::act::Act;
 use crate::violation::Violation;
 
@@ -19,6 +19,18 @@ impl Machine {
         let ordinary = Act::run(self.current.get());
         let act = self.driver.borrow_mut().decide(ordinary.bit() | Act::DEVICE_FAILS.bit(), ordinary);
         act == Act::DEVICE_FAILS
+    }
+
+    /// A page of a watched file, to which only programs write, is out: if it has changed, the file system had been asked. Whoever writes
+    /// to it from here on asks anew.
+    fn judge_leave(&self, to: Store, block: u64, content: &Content) {
+        let asked = self.leave.borrow_mut().remove(&(to, block));
+        let Store::File(file) = to else { return };
+        let before = self.disk.borrow().get(&(to, block)).copied().unwrap_or_default();
+        if !asked && before != *content && self.asking.borrow().contains(&file) {
+            let said = format!("page {block} of {file:?} was written to, and its file system was not asked");
+            self.fail(Violation::new("promise", self.current.get(), said));
+        }
     }
 
     fn going_out(&self, frame: FrameNumber, by: i32) {
@@ -57,13 +69,16 @@ impl BlockDevice for Machine {
         self.point(Place::Disk, true);
         self.note(|| What::GoesOut(to, block, frame));
         let content = self.memory.state(frame).map(|state| state.content.get()).unwrap_or_default();
+        let device_wrote = || self.memory.state(frame).is_some_and(|state| state.device_wrote.replace(false));
+        device_wrote();
         self.going_out(frame, 1);
         self.judge_going_out(frame);
         let fails = self.device_fails();
         self.point(Place::Disk, true);
         (0..self.setup.cpus).for_each(|lane| self.record(Place::Content(frame.0, lane), false));
         let after = self.memory.state(frame).map(|state| state.content.get()).unwrap_or_default();
-        if after != content {
+        // What another device writes through a pin is written out again when that is through.
+        if after != content && !device_wrote() {
             let said = format!("{frame:?} changed while a device read it");
             self.fail(Violation::new("INV-2", self.current.get(), said));
         }
@@ -73,6 +88,7 @@ impl BlockDevice for Machine {
             self.device_errors.set(self.device_errors.get() + 1);
             return Err(DeviceError::Failed);
         }
+        self.judge_leave(to, block, &content);
         self.disk.borrow_mut().insert((to, block), content);
         self.memory.set_holds(frame, to, block);
         Ok(())
@@ -84,6 +100,12 @@ impl BlockDevice for Machine {
         self.point(Place::Disk, true);
         let here = |&(store, block): &(Store, u64)| store == Store::File(file) && blocks.contains(&block);
         self.disk.borrow_mut().retain(|key, _| !here(key));
+        self.leave.borrow_mut().retain(|key| !here(key));
+        Ok(())
+    }
+    fn page_mkwrite(&self, file: FileId, block: u64) -> Result<(), WriteRefused> {
+        self.point(Place::Disk, true);
+        self.leave.borrow_mut().insert((Store::File(file), block));
         Ok(())
     }
     fn end(&self, store: Store) {

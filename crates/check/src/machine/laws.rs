@@ -6,7 +6,7 @@
 
 use quietmm::addr::{FrameNumber, PageRange};
 use quietmm::event::Revoked;
-use quietmm::{Entry, PageNumber, Rule};
+use quietmm::{Entry, PageNumber, Rule, UserAccess};
 
 use super::tlb::{Cached, CachedKernel, LARGE_PAGES, Tlb, Walked};
 use super::{Cpu, Machine, What};
@@ -75,6 +75,12 @@ impl Machine {
         if state.free.get() || state.life.get() != cached.life {
             let now = if state.free.get() { "is free" } else { "is somebody else's by now" };
             return says("INV-1", format!("CPU {id} can use page {page:#x} in {frame:?}, which {now}"));
+        }
+        if cached.execution_revoked && cached.entry.permits(UserAccess::Execute) {
+            let what = format!(
+                "CPU {id} can execute page {page:#x} ({frame:?}) after the operation that forbade it"
+            );
+            return says("INV-4", what);
         }
         match cached.revoked {
             Some(Revoked::All) => {
@@ -392,7 +398,7 @@ impl Machine {
 fn allows(now: Option<Entry>, cached: &Cached, page: u64) -> bool {
     now.is_some_and(|now| {
         let as_cached = Cached { entry: now, ..*cached };
-        let rights = |entry: Entry| entry.0 & (Entry::PRESENT | Entry::USER | Entry::WRITABLE);
-        as_cached.frame(page) == cached.frame(page) && rights(cached.entry) & !rights(now) == 0
+        let less = |access| cached.entry.permits(access) && !now.permits(access);
+        as_cached.frame(page) == cached.frame(page) && !UserAccess::ALL.into_iter().any(less)
     })
 }

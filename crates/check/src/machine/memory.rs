@@ -30,6 +30,8 @@ pub struct FrameState {
     pub lent: Cell<bool>,
     /// Devices that read from it now.
     pub going_out: Cell<u32>,
+    /// Another device has written to it since one began to read it.
+    pub device_wrote: Cell<bool>,
     /// Its content.
     pub content: Cell<Content>,
     /// The page of a file, or of a swap device, that it holds: it was read from there, or written there, in this life.
@@ -66,6 +68,7 @@ impl Memory {
             state.table.set(false);
             state.lent.set(false);
             state.going_out.set(0);
+            state.device_wrote.set(false);
             state.holds.set(None);
         }
         for frame in self.dirty.take() {

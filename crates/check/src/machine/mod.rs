@@ -16,12 +16,12 @@ mod turns;
 mod user;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use corosensei::Yielder;
 use quietmm::addr::{FrameNumber, NodeId, PageNumber, PageRange};
 use quietmm::platform::{Everywhere, Store, WaitKey};
-use quietmm::{Architecture, Entry, Manager, Region, Rule};
+use quietmm::{Architecture, Entry, FileId, Manager, Region, Rule};
 use quietmm_hardware::Rules;
 
 use crate::act::Act;
@@ -229,6 +229,9 @@ pub struct Machine {
     pub(crate) violation: RefCell<Option<Violation>>,
     pub(crate) log: RefCell<Option<Vec<LogEntry>>>,
     pub(crate) disk: RefCell<BTreeMap<(Store, u64), Content>>,
+    /// Files whose file system is asked before a program writes, and pages for which it was and that were not written out since.
+    pub(crate) asking: RefCell<BTreeSet<FileId>>,
+    leave: RefCell<BTreeSet<(Store, u64)>>,
     /// Pages of which a device has lost the content, and said so.
     pub(crate) device_errors: Cell<u32>,
     /// What the core has said.
@@ -273,6 +276,8 @@ impl Machine {
             violation: RefCell::default(),
             log: RefCell::default(),
             disk: RefCell::default(),
+            asking: RefCell::default(),
+            leave: RefCell::default(),
             device_errors: Cell::new(0),
             told: Told::default(),
             setup,
@@ -303,6 +308,8 @@ impl Machine {
         self.violation = RefCell::default();
         self.log = RefCell::new(keep_log.then(Vec::new));
         self.disk = RefCell::default();
+        self.asking = RefCell::default();
+        self.leave = RefCell::default();
         self.driver = RefCell::default();
         self.broadcasts.set(0);
         self.sleepers = RefCell::default();

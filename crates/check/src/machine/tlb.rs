@@ -28,6 +28,8 @@ pub struct Cached {
     pub root: Option<FrameNumber>,
     /// An operation that took the page away, or the right to write to it, has returned.
     pub revoked: Option<Revoked>,
+    /// One that took the right to execute it away has.
+    pub execution_revoked: bool,
 }
 
 impl Cached {
@@ -167,8 +169,11 @@ impl Tlb {
             } else {
                 inside(cached.page)
             };
-            if hit && tags(cached.tag) && cached.revoked != Some(Revoked::All) {
-                cached.revoked = Some(what);
+            match what {
+                _ if !hit || !tags(cached.tag) => {}
+                Revoked::Execution => cached.execution_revoked = true,
+                what if cached.revoked != Some(Revoked::All) => cached.revoked = Some(what),
+                _ => {}
             }
         }
     }

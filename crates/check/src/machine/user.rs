@@ -67,7 +67,19 @@ impl Machine {
         let life = self.life(entry.frame());
         let (root, since) = (tlb.root, self.broadcasts.get());
         let above = !entry.is_present() && way.words[0].is_none();
-        tlb.user.push(Cached { tag, page: first, large, entry, above, life, since, root, revoked: None });
+        let (revoked, execution_revoked) = (None, false);
+        tlb.user.push(Cached {
+            tag,
+            page: first,
+            large,
+            entry,
+            above,
+            life,
+            since,
+            root,
+            revoked,
+            execution_revoked,
+        });
         // Who judges what this CPU could use reads it.
         self.record(Place::Tlb(id), true);
         self.remember(&mut tlb, page, way);
@@ -198,6 +210,36 @@ impl Machine {
             }
         }
         Some(now)
+    }
+
+    /// A program on this CPU fetches an instruction from a page. Nothing for a page fault.
+    pub(crate) fn fetch_from(&self, page: u64) -> Option<u64> {
+        let id = self.current.get();
+        self.point(Place::Tlb(id), false);
+        let frame = self.translate(page, Access::fetch())?;
+        self.judge_user(id);
+        self.record(Place::Content(frame.0, id), false);
+        Some(self.memory.state(frame)?.content.get()[usize::from(id)])
+    }
+
+    /// A device reads this CPU's number in a frame, or writes it.
+    pub(crate) fn device_access(&self, frame: FrameNumber, write: Option<u64>) -> u64 {
+        let id = self.current.get();
+        self.point(Place::Content(frame.0, id), write.is_some());
+        let Some(state) = self.memory.state(frame).filter(|state| !state.free.get()) else {
+            let said = format!("a device uses {frame:?}, which was freed");
+            self.fail(Violation::new("INV-15", id, said));
+        };
+        let mut content = state.content.get();
+        let lane = &mut content[usize::from(id)];
+        if let Some(value) = write {
+            *lane = value;
+            state.device_wrote.set(true);
+        }
+        let now = *lane;
+        state.content.set(content);
+        self.record(Place::Content(frame.0, id), write.is_some());
+        now
     }
 
     /// The frame of a page that is present in these tables, whoever may use it.

@@ -50,7 +50,18 @@ pub(super) fn showing(task: &Task<'_>, cpus: u16) {
 
 /// The same of whatever shows the file.
 pub(super) fn showing_as(task: &Task<'_>, cpus: u16, shown: fn(FileId) -> Backing) {
-    let (space, _) = (task.create_space(), task.create_file(8));
+    task.create_file(8);
+    showing_first(task, cpus, shown);
+}
+
+/// The same, and its file system is asked before a program writes to it.
+pub(super) fn showing_watched(task: &Task<'_>, cpus: u16) {
+    task.create_watched_file(8);
+    showing_first(task, cpus, |file| Backing::File { file, offset: 0 });
+}
+
+fn showing_first(task: &Task<'_>, cpus: u16, shown: fn(FileId) -> Backing) {
+    let space = task.create_space();
     task.map_as(space, AT, 4, shown(task.file(0)), Prot::ReadWrite);
     for cpu in (0..cpus).rev() {
         task.as_cpu(cpu, |task| {

@@ -1,15 +1,18 @@
 //! The situations that come along.
 
+mod around;
 mod before;
 mod blocks;
 mod broadcast;
 mod cut;
 mod drain;
 mod faults;
+mod groups;
 mod hardware;
 mod hotplug;
 mod pageout;
 mod parked;
+mod pins;
 mod quiet;
 mod ranges;
 mod reclaim;
@@ -24,8 +27,8 @@ use crate::scenario::Scenario;
 /// All of them, by room.
 pub fn all() -> Vec<Scenario> {
     let paging = [ranges::all(), faults::all(), switching::all(), hotplug::all(), hardware::all()];
-    let memory = [reclaim::all(), pageout::all(), writeback::all(), cut::all()];
+    let memory = [reclaim::all(), pageout::all(), writeback::all(), cut::all(), around::all(), groups::all()];
     let quiet = [quiet::all(), broadcast::all(), parked::all()];
-    let rest = [drain::all(), swap::all(), vmap::all(), blocks::all(), sweeps::all()];
+    let rest = [pins::all(), drain::all(), swap::all(), vmap::all(), blocks::all(), sweeps::all()];
     paging.into_iter().chain(memory).chain(quiet).chain(rest).flatten().collect()
 }

@@ -12,6 +12,7 @@ pub(super) fn all() -> Vec<Scenario> {
         unmap_fault(),
         protect_write(),
         protect_kernel(),
+        protect_execute(),
         drop_write(),
         move_write(),
         migrate_write(),
@@ -70,6 +71,26 @@ fn protect_write() -> Scenario {
         })
         .cpu(uses)
         .after(|task| task.protect(0, FIRST, 2, Prot::ReadWrite))
+}
+
+fn protect_execute() -> Scenario {
+    two(
+        "protect-execute",
+        "a CPU makes code of what another writes to, and data of it again, while that executes it",
+    )
+    .shows(&[Rule::FlushBeforeProtectReturns])
+    .repeats(&[1])
+    .cpu(|task| {
+        task.protect(0, FIRST, 2, Prot::ReadExecute);
+        task.promise(task.execute(0, FIRST).is_ok(), "it is code");
+        task.protect(0, FIRST, 2, Prot::ReadWrite);
+        task.promise(task.execute(0, SECOND).is_err(), "it is data");
+    })
+    .cpu(|task| {
+        let _ = task.execute(0, FIRST);
+        let _ = task.write(0, FIRST);
+        let _ = task.execute(0, SECOND);
+    })
 }
 
 fn protect_kernel() -> Scenario {

@@ -2,12 +2,26 @@
 
 use quietmm::{Prot, Rule};
 
-use super::before::{AT, FIRST, SECOND, TO, at_hand, backing, crowded, showing, small, written};
+use super::before::{
+    AT, FIRST, SECOND, TO, at_hand, backing, crowded, showing, showing_watched, small, written,
+};
 use crate::scenario::Scenario;
 use crate::task::Task;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![write(), begun(), unmap(), protect(), protect_unsure(), moving(), merging(), remap(), reclaim()]
+    vec![
+        write(),
+        begun(),
+        unmap(),
+        protect(),
+        protect_unsure(),
+        moving(),
+        merging(),
+        remap(),
+        reclaim(),
+        asked(),
+        asked_moving(),
+    ]
 }
 
 /// CPUs 0 and 1 have written to pages of a file.
@@ -193,4 +207,44 @@ fn reclaim() -> Scenario {
             task.reclaim();
         })
         .after(|task| task.give_back(usize::MAX))
+}
+
+/// A watched file, to the first page in the middle of which CPU 0 has written.
+fn one_asked_for(task: &Task<'_>) {
+    showing_watched(task, 2);
+    task.promise(task.write(0, FIRST).is_ok(), "it is mapped");
+}
+
+fn asked() -> Scenario {
+    dirty(
+        "mkwrite-writeback",
+        "a watched file is written back while programs write to it: its file system is asked again",
+    )
+    .shows(&[Rule::AskBeforeWrite])
+    .before(one_asked_for)
+    .cpu(|task| {
+        let _ = task.write(0, FIRST);
+        let _ = task.write(0, SECOND);
+    })
+    .cpu(|task| {
+        let _ = task.write(0, FIRST);
+    })
+    .cpu(writes_back)
+    .after(writes_back)
+}
+
+fn asked_moving() -> Scenario {
+    dirty(
+        "mkwrite-move",
+        "a page of a watched file is written back while another CPU moves it, and then writes to it",
+    )
+    .shows(&[Rule::MovedIsReadOnly])
+    .before(one_asked_for)
+    .cpu(|task| {
+        task.move_pages(0, FIRST, 1, TO);
+        let _ = task.write(0, TO);
+    })
+    .cpu(|_| ())
+    .cpu(writes_back)
+    .after(writes_back)
 }

@@ -33,6 +33,15 @@ impl Task<'_> {
         self.world.files.borrow().len() - 1
     }
 
+    /// The same, and its file system is asked before a program writes to it.
+    pub fn create_watched_file(&self, pages: u64) -> usize {
+        let file = self.create_file(pages);
+        let id = self.file(file);
+        self.must("watch_writes", |mm| mm.file(id).watch_writes());
+        self.machine.asking.borrow_mut().insert(id);
+        file
+    }
+
     /// Maps anonymous memory in the `n`th space, to read and write.
     pub fn map(&self, n: usize, page: u64, pages: u64) {
         self.map_as(n, page, pages, Backing::Anonymous, Prot::ReadWrite);
@@ -117,6 +126,11 @@ impl Task<'_> {
                 }
             }
         }
+    }
+
+    /// The program executes what lies in a page; an error where that is not allowed (any more).
+    pub fn execute(&self, n: usize, page: u64) -> Result<u64, Error> {
+        self.try_until(n, page, UserAccess::Execute, || self.machine.fetch_from(page))
     }
 
     fn access(&self, n: usize, page: u64, write: Option<u64>) -> Result<u64, Error> {

@@ -3,6 +3,7 @@
 mod cpu;
 mod kernel;
 mod memory;
+mod pins;
 mod ranges;
 pub mod swap;
 pub mod vmap;
@@ -10,7 +11,7 @@ pub mod vmap;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use quietmm::{Error, FileId, Frames, Leaving, PageNumber, PageRange, SpaceId};
+use quietmm::{Error, FileId, Frames, Leaving, PageNumber, PageRange, Pins, SpaceId};
 
 use crate::machine::{Machine, Mm, What};
 use crate::violation::Violation;
@@ -26,6 +27,8 @@ pub struct World {
     pub frames: RefCell<Vec<Frames>>,
     /// A block of memory on its way offline.
     pub leaving: Cell<Option<Leaving>>,
+    /// What devices use.
+    pub pins: RefCell<Vec<Pins>>,
     /// Kernel ranges.
     pub ranges: RefCell<Vec<PageRange>>,
     /// Numbers, for whatever a scenario wants to remember.

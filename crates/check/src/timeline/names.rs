@@ -130,7 +130,11 @@ impl Names {
                 format!("takes {} for {kind:?}", self.frame(frame))
             }
             Event::Revoked { range, what, .. } => {
-                let what = if what == Revoked::All { "" } else { ", writes" };
+                let what = match what {
+                    Revoked::All => "",
+                    Revoked::Writes => ", writes",
+                    Revoked::Execution => ", execution",
+                };
                 format!("promises: {} pages from {:#x}{what}", range.pages, range.start.0)
             }
             Event::RemoteFlush { reason, targets } => format!("asks {targets} CPUs to flush ({reason:?})"),

@@ -342,7 +342,7 @@ impl<P: Platform> Manager<'_, P> {
             for &n in cut {
                 // What entries knew is known by now, and of no use.
                 let frame = self.memmap().get(n);
-                frame.clear_flags(self.platform(), flag::DIRTY);
+                self.note_unused(frame.clear_flags(self.platform(), flag::DIRTY | flag::UNUSED));
                 // Unless the page could not be read, and has left the cache for that.
                 let was_there = self.detach_cached(id, frame.index.get(self.platform()), n);
                 self.unlock_page(n);

@@ -13,7 +13,7 @@ use crate::charge::charge;
 use crate::error::Error;
 use crate::handle::FileId;
 use crate::memmap::flag;
-use crate::platform::Platform;
+use crate::platform::{Platform, Store};
 use crate::profile::Scope;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
@@ -28,7 +28,7 @@ struct Part {
 }
 
 /// A page that nobody else works on, held.
-enum Whole {
+pub(super) enum Whole {
     /// With its content.
     Read(FrameNumber),
     /// In the cache now, locked, and without content.
@@ -67,6 +67,16 @@ impl<'p, P: Platform> File<'_, 'p, P> {
     #[doc(alias = "pread")]
     #[doc(alias = "generic_file_read_iter")]
     pub fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Error> {
+        self.read_by(at, into, |index, _| self.mm.read_page(self.id, index))
+    }
+
+    /// The same with pages as `page` returns them, held, which hears how many are wanted from there on.
+    pub(super) fn read_by(
+        &self,
+        at: u64,
+        into: &mut [u8],
+        page: impl Fn(u64, u64) -> Result<FrameNumber, Error>,
+    ) -> Result<usize, Error> {
         let File { mm, id } = *self;
         let p = mm.platform();
         let _scope = charge(p, Scope::ReadFile);
@@ -77,7 +87,8 @@ impl<'p, P: Platform> File<'_, 'p, P> {
         let (mut done, mut work) = (0, Work::begin(mm));
         while done < all {
             let part = Part::first(at + done as u64, (all - done) as u64);
-            let n = match mm.read_page(id, part.index) {
+            let asked = (at + all as u64).div_ceil(PAGE_SIZE) - part.index;
+            let n = match page(part.index, asked) {
                 Ok(n) => n,
                 Err(error) => return if done > 0 { Ok(done) } else { Err(error) },
             };
@@ -175,7 +186,8 @@ impl<P: Platform> Manager<'_, P> {
                 Whole::Empty(n) => {
                     p.write_frame(n, 0, from);
                     self.memmap().get(n).set_flags(p, flag::DIRTY);
-                    self.has_content(id, part.index, n);
+                    self.note_refault(n, Store::File(id), part.index);
+                    self.has_content(n);
                     self.put_page(n);
                     return Ok(());
                 }
@@ -209,7 +221,7 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     /// The same, or one without content.
-    fn whole_page(&self, id: FileId, index: u64) -> Result<Whole, Error> {
+    pub(super) fn whole_page(&self, id: FileId, index: u64) -> Result<Whole, Error> {
         loop {
             match self.file_page(id.slot(), index)? {
                 FilePage::Found(n) => return Ok(Whole::Read(n)),

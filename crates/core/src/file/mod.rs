@@ -2,8 +2,11 @@
 
 mod cut;
 mod io;
+mod readahead;
 mod state;
 mod tree;
+mod watch;
+mod window;
 mod writeback;
 
 use core::sync::atomic::Ordering;
@@ -11,17 +14,20 @@ use core::sync::atomic::Ordering;
 use crate::Manager;
 use crate::addr::{FrameNumber, PAGE_SIZE};
 use crate::error::Error;
+use crate::event::Event;
 use crate::frame::AllocFrom;
 use crate::handle::{FileId, FileSlot};
 use crate::kind::Kind;
 use crate::memmap::{Frame, flag};
-use crate::platform::{Platform, Store};
+use crate::platform::{Platform, Store, Transfer};
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::view::File;
 use state::CACHE_AND_CALLER;
 pub(crate) use state::{FilePage, FileState, MAX_PAGES};
 use tree::Insert;
+pub use window::ReadAhead;
+pub(crate) use window::Window;
 
 impl<'p, P: Platform> File<'_, 'p, P> {
     /// Ends a file that nobody maps, and lets go of its cached pages. May wait, for who reads or writes it too.
@@ -61,7 +67,9 @@ impl<'p, P: Platform> File<'_, 'p, P> {
             at = index + 1;
             // Who writes the page out, or reads it, does so of this file: that ends first, and none begins.
             mm.lock_page(n);
-            mm.memmap().get(n).clear_flags(p, flag::DIRTY);
+            // Whoever has pinned it, and writes to it, makes it dirty no more.
+            mm.memmap().get(n).set_flags(p, flag::CUT);
+            mm.note_unused(mm.memmap().get(n).clear_flags(p, flag::DIRTY | flag::UNUSED));
             let was_there = mm.detach_cached(id.slot, index, n);
             mm.unlock_page(n);
             // Its own hold and the cache's, unless the page could not be read, and has left the cache for that. Whoever
@@ -100,7 +108,7 @@ impl<'p, P: Platform> File<'_, 'p, P> {
         let (p, file) = (mm.platform(), mm.find_file(id)?);
         let cached = file.cached.load(p, Ordering::Acquire);
         // It may have ended meanwhile, and this be of the next.
-        if file.is(p, id) { Ok(cached) } else { Err(Error::NoSuchFile) }
+        if file.is(p, id) { Ok(cached.into()) } else { Err(Error::NoSuchFile) }
     }
 }
 
@@ -152,10 +160,14 @@ impl<'p, P: Platform> Manager<'p, P> {
         file.root.set(p, FrameNumber::NONE.0);
         file.levels.set(p, tree::levels(pages));
         file.cached.set(p, 0);
+        file.watched.store(0, Ordering::Relaxed);
         file.backoff.clear(p);
         file.rmap.clear(p);
         file.len.set(p, pages * PAGE_SIZE);
         file.closed.iter().for_each(|end| end.set(p, 0));
+        if self.config().read_ahead > 0 {
+            file.mapped.clear(p);
+        }
         file.life.begin(p);
         Ok(self.file_id(slot))
     }
@@ -175,8 +187,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         if index >= self.file_at(id).pages(self.platform()) {
             return Err(Error::BeyondFile);
         }
-        let n = self.new_file_page(id, index)?;
-        match self.insert_cached(id, index, n) {
+        self.new_page_in_cache(id, index, AllocFrom::HERE)
+    }
+
+    /// The same where none seems to be there, with no more memory than may be had so.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; [`Error::BeyondFile`].
+    fn new_page_in_cache(&self, id: FileSlot, index: u64, from: AllocFrom) -> Result<FilePage, Error> {
+        let n = self.new_file_page(id, index, from)?;
+        match self.insert_cached(id, index, n, from) {
             Ok(Insert::Done) => Ok(FilePage::New(n)),
             // Another CPU was faster.
             Ok(Insert::There(theirs)) => {
@@ -196,6 +216,9 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     fn as_found(&self, n: FrameNumber) -> FilePage {
         let state = self.memmap().get(n).state.load(self.platform(), Ordering::Acquire);
+        if state & flag::UNUSED != 0 {
+            self.note_used(n);
+        }
         // One that leaves the cache is locked until it has.
         if state & (flag::UNREAD | flag::CUT) == 0 { FilePage::Found(n) } else { FilePage::Busy(n) }
     }
@@ -213,9 +236,9 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// A frame for a page of a file that nobody sees yet: locked and without content, with the cache's hold and the
     /// caller's.
-    fn new_file_page(&self, id: FileSlot, index: u64) -> Result<FrameNumber, Error> {
+    fn new_file_page(&self, id: FileSlot, index: u64, from: AllocFrom) -> Result<FrameNumber, Error> {
         let p = self.platform();
-        let n = self.alloc_one(Kind::File, AllocFrom::HERE)?;
+        let n = self.alloc_charged(Kind::File, from, self.group_here())?;
         let frame = self.memmap().get(n);
         frame.owner.set(p, id.0);
         frame.index.set(p, index);
@@ -230,34 +253,70 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::Device`]: the page has left the cache, and the hold is gone.
     pub(crate) fn read_in(&self, id: FileId, index: u64, n: FrameNumber) -> Result<(), Error> {
-        let p = self.platform();
-        let store = Store::File(id);
-        let read = match p.device() {
-            Some(device) => device.read(store, index, n),
-            None => {
-                p.clear_frame(n);
-                Ok(())
-            }
-        };
-        if read.is_ok() {
-            self.has_content(id, index, n);
+        let mut one = [Transfer::new(Store::File(id), index, n)];
+        self.read_from_device(&mut one);
+        if self.settle_read(id, &one[0], false) {
             return Ok(());
         }
-        self.detach_cached(id.slot, index, n);
-        self.unlock_page(n);
-        // The cache's hold, and the caller's. Those who wait have their own, and try for themselves.
-        self.put_page(n);
         self.put_page(n);
         Err(Error::Device)
     }
 
+    fn read_from_device(&self, transfers: &mut [Transfer]) {
+        let p = self.platform();
+        match (p.device(), transfers) {
+            (_, []) => {}
+            (Some(device), [one]) => one.result = device.read(one.store, one.block, one.frame),
+            (Some(device), several) => device.read_all(several),
+            (None, holes) => holes.iter_mut().for_each(|one| {
+                p.clear_frame(one.frame);
+                one.result = Ok(());
+            }),
+        }
+    }
+
+    /// What came of a read, of a page that was asked for or one `ahead`: lets go of the lock. The caller's hold stays; without its content the
+    /// page has left the cache.
+    fn settle_read(&self, id: FileId, one: &Transfer, ahead: bool) -> bool {
+        let (index, n) = (one.block, one.frame);
+        if one.result.is_ok() {
+            if ahead {
+                self.memmap().get(n).set_flags(self.platform(), flag::UNUSED);
+                self.emit(Event::ReadAhead);
+            } else {
+                self.note_refault(n, Store::File(id), index);
+            }
+            self.has_content(n);
+            return true;
+        }
+        self.detach_cached(id.slot, index, n);
+        self.unlock_page(n);
+        // The cache's hold. Those who wait have their own, and try for themselves.
+        self.put_page(n);
+        false
+    }
+
     /// A page that is in the cache, locked, has its content now: lets go of the lock.
-    fn has_content(&self, id: FileId, index: u64, n: FrameNumber) {
-        self.note_refault(n, Store::File(id), index);
+    fn has_content(&self, n: FrameNumber) {
         // Release, with the unlock: who finds it read finds its content.
         self.memmap().get(n).clear_flags(self.platform(), flag::UNREAD);
         self.unlock_page(n);
         self.lru_add(n);
+    }
+
+    /// Somebody uses a page that may have been read ahead.
+    pub(crate) fn note_used(&self, n: FrameNumber) {
+        let (p, frame) = (self.platform(), self.memmap().get(n));
+        if frame.state.fetch_and(p, !flag::UNUSED, Ordering::Relaxed) & flag::UNUSED != 0 {
+            self.emit(Event::ReadAheadUsed);
+        }
+    }
+
+    /// A page leaves the cache that was in this state.
+    fn note_unused(&self, state: u32) {
+        if state & flag::UNUSED != 0 {
+            self.emit(Event::ReadAheadUnused);
+        }
     }
 
     /// Takes a page out of the cache if nobody but the cache and the caller holds it and nobody made it
@@ -280,12 +339,14 @@ impl<'p, P: Platform> Manager<'p, P> {
         // Only now that nobody can reach the page: it may have been mapped, written and unmapped again since
         // the caller looked, and its dirtiness came before those holds were dropped.
         let frame = self.memmap().get(n);
-        if frame.state.load(p, Ordering::Acquire) & flag::DIRTY != 0 {
+        let state = frame.state.load(p, Ordering::Acquire);
+        if state & flag::DIRTY != 0 {
             frame.refs.store(p, CACHE_AND_CALLER, Ordering::Release);
             return false;
         }
         self.tree_remove(file, index);
         file.cached.set(p, file.cached.get(p) - 1);
+        self.note_unused(state);
         true
     }
 }

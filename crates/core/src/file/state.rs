@@ -1,7 +1,8 @@
 //! What the core keeps about a file.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
+use super::window::ReadAhead;
 use crate::addr::{FrameNumber, PAGE_SIZE};
 use crate::handle::FileId;
 use crate::life::Life;
@@ -12,6 +13,8 @@ use crate::sync::{BiasedRwLock, SpinLock, Word32, Word64};
 use crate::vma::RmapTree;
 use crate::writeback::Backoff;
 use crate::zeroed::Zeroed;
+
+const _: () = assert!(size_of::<FileState>() == 128);
 
 /// What the core keeps about a file.
 #[repr(C, align(64))]
@@ -26,13 +29,18 @@ pub(crate) struct FileState {
     pub(super) lock: SpinLock<{ Scope::FileTreeLock as u8 }>,
     pub(super) root: Word32,
     pub(super) levels: Word32,
-    pub(super) cached: Word64,
+    pub(super) cached: Word32,
+    /// Not 0: it is known before a page of it can be written to through a mapping. Changes while no VMA shows it, under the lock of `rmap`:
+    /// it orders nothing, and to look at it, where a VMA is made or a page was written to, costs nothing that the machine counts.
+    pub(super) watched: AtomicU32,
     /// What came of its pages' writes.
     pub backoff: Backoff,
     /// The VMAs that show it.
     pub rmap: RmapTree,
     /// Which use of the slot this is. It ends, under the lock of `rmap`, before its pages are let go.
     pub(super) life: Life,
+    /// Where those who map it read.
+    pub(crate) mapped: ReadAhead,
 }
 
 // SAFETY: atomics and locks only.

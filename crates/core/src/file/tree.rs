@@ -8,7 +8,7 @@ use crate::Manager;
 use crate::addr::{FrameNumber, PhysAddr};
 use crate::error::Error;
 use crate::frame::AllocFrom;
-use crate::handle::FileSlot;
+use crate::handle::{FileId, FileSlot};
 use crate::memmap::FrameVec;
 use crate::platform::Platform;
 use crate::sync::Word32;
@@ -74,12 +74,34 @@ impl<'p, P: Platform> Manager<'p, P> {
         unpack(slot(self, self.tree_leaf(file, index)?, index, 0).get(self.platform()))
     }
 
+    /// Whether a page is in the cache. A moment's truth.
+    pub(crate) fn is_cached(&self, id: FileSlot, index: u64) -> bool {
+        let file = self.file_at(id);
+        let _guard = file.lock.lock(self);
+        self.cached_at(file, index).is_some()
+    }
+
+    /// How many pages right before this one are in the cache, of `most`. A moment's truth.
+    pub(super) fn cached_before(&self, id: FileSlot, index: u64, most: u64) -> u64 {
+        let file = self.file_at(id);
+        let _guard = file.lock.lock(self);
+        let before = (index.saturating_sub(most)..index).rev();
+        before.take_while(|&at| self.cached_at(file, at).is_some()).count() as u64
+    }
+
     /// Whether a page of a file is in its cache. On a quiet system.
     pub(crate) fn audit_cached(&self, n: FrameNumber) -> bool {
         let (p, frame) = (self.platform(), self.memmap().get(n));
         let file = self.file_at(crate::handle::FileSlot(frame.owner.get(p)));
         let _guard = file.lock.lock(self);
         self.cached_at(file, frame.index.get(p)) == Some(n)
+    }
+
+    /// Whether a page that the caller holds is in the cache of a file that lives.
+    pub(super) fn is_page_of(&self, id: FileId, index: u64, n: FrameNumber) -> bool {
+        let file = self.file_at(id.slot());
+        let _guard = file.lock.lock(self);
+        file.is(self.platform(), id) && self.cached_at(file, index) == Some(n)
     }
 
     /// Takes a page out without a look at who holds it; the cache's hold is the caller's now. Returns whether it was there.
@@ -95,11 +117,17 @@ impl<'p, P: Platform> Manager<'p, P> {
         true
     }
 
-    /// Puts a page in, or returns the one that is there, with a hold for the caller. May wait for nodes.
+    /// Puts a page in, or returns the one that is there, with a hold for the caller. May wait for nodes if `from` says so.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::BeyondFile`].
-    pub(super) fn insert_cached(&self, id: FileSlot, index: u64, n: FrameNumber) -> Result<Insert, Error> {
+    pub(super) fn insert_cached(
+        &self,
+        id: FileSlot,
+        index: u64,
+        n: FrameNumber,
+        from: AllocFrom,
+    ) -> Result<Insert, Error> {
         let p = self.platform();
         let file = self.file_at(id);
         let mut spare = [FrameNumber::NONE; MAX_LEVELS];
@@ -122,7 +150,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 }
             }
             // Reserved outside the lock, then tried again.
-            match self.alloc_own(AllocFrom::HERE) {
+            match self.alloc_own(from) {
                 Ok(node) => {
                     self.memmap().get(node).refs.set(p, 0);
                     spare[spares] = node;
@@ -285,7 +313,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// The first `most` cached pages of a range, each with a hold for the caller; returns where the next ones begin.
     /// Takes the lock once for all of them: it is the whole file's.
-    pub(super) fn hold_next_few_cached(
+    pub(crate) fn hold_next_few_cached(
         &self,
         id: FileSlot,
         range: Range<u64>,

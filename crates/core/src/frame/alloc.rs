@@ -6,6 +6,7 @@ use crate::addr::{FrameNumber, NodeId};
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::Event;
+use crate::handle::GroupSlot;
 use crate::kind::Kind;
 use crate::memmap::{Frame, FrameBlock, MAX_ORDER, flag};
 use crate::platform::Platform;
@@ -172,6 +173,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             let run = rest.iter().take_while(|&&n| place(n) == (zone, order)).count();
             let (run, after) = rest.split_at(run);
             run.iter().for_each(|&frame| self.emit(Event::Freed { frame, order }));
+            self.uncharge_all(run, order);
             self.give_all(self.zone(zone), run, order);
             rest = after;
         }
@@ -200,6 +202,19 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     pub(crate) fn alloc_one(&self, kind: Kind, from: AllocFrom) -> Result<FrameNumber, Error> {
         self.alloc(0, kind, from)
+    }
+
+    /// A frame that a group is charged with.
+    pub(crate) fn alloc_charged(
+        &self,
+        kind: Kind,
+        from: AllocFrom,
+        group: GroupSlot,
+    ) -> Result<FrameNumber, Error> {
+        let charge = self.charge_group(group, 1, from.may_reclaim)?;
+        let n = self.alloc(0, kind, from)?;
+        charge.put_on(n);
+        Ok(n)
     }
 
     /// A block of this CPU's node, if it has plenty: for who can do without.

@@ -66,6 +66,8 @@ pub struct Remains {
     pub frame: FrameNumber,
     /// What for.
     pub kind: Kind,
+    /// How often it is [pinned](crate::Space::pin): it stays until these are given back.
+    pub pins: u32,
 }
 
 impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
@@ -192,7 +194,8 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
         // A tail alone: it is being freed at this moment, or belongs to a block that is named instead.
         let frame = (0..FRAMES).map(|i| first.add(i)).find(in_use).unwrap_or(first);
         let kind = mm.memmap().get(frame).kind(p);
-        Err(Remains { leaving, frame, kind })
+        let pins = mm.memmap().get(frame).pins(p);
+        Err(Remains { leaving, frame, kind, pins })
     }
 
     /// Gives up: the block is as any other again. Any context but an interrupt handler. No IPI.

@@ -6,6 +6,7 @@ use crate::addr::{FrameNumber, NodeId};
 use crate::kind::Kind;
 use crate::platform::Hooks;
 use crate::profile::Scope;
+use crate::rule::Rule;
 use crate::sync::{SpinLock, Word32, Word64};
 use crate::zeroed::Zeroed;
 
@@ -39,15 +40,24 @@ pub(crate) mod flag {
     pub const AHEAD: u32 = 1 << 14;
     /// A page of a file that leaves its cache, or has left it, though others hold it: it is mapped no more.
     pub const CUT: u32 = 1 << 14;
+    /// A page of a file that was read ahead, and that nobody has used yet. Above its node.
+    pub const UNUSED: u32 = 1 << 30;
+    /// An anonymous page whose content is not wanted any more, unless it is written again.
+    pub const LAZY: u32 = 1 << 31;
 }
+
+/// The holds on a frame that one pin is (Linux: `GUP_PIN_COUNTING_BIAS`): so a pin costs no word, and whoever counts holds counts it.
+pub(crate) const PIN: u32 = 1 << 16;
 
 pub(crate) const NODE_SHIFT: u32 = 24;
 pub(crate) const ZONE_SHIFT: u32 = 16;
+/// What of a frame's state word never changes: its zone, and its node, which is below 64.
+const PLACE: u32 = 0x3fff << ZONE_SHIFT;
 
 /// What the core keeps about one frame.
 #[repr(C, align(32))]
 pub(crate) struct Frame {
-    /// Kind, order, flags, zone (bits 16-23) and node (bits 24-31).
+    /// Kind, order, flags, zone (bits 16-23) and node (bits 24-29).
     pub state: Word32,
     /// Holders: the page cache, each mapping, whoever works on it. A table's: entries in use.
     pub refs: Word32,
@@ -84,7 +94,7 @@ impl Frame {
     }
 
     pub const fn node_of(state: u32) -> NodeId {
-        NodeId((state >> NODE_SHIFT) as u16)
+        NodeId(((state & PLACE) >> NODE_SHIFT) as u16)
     }
 
     pub const fn zone_of(state: u32) -> usize {
@@ -93,7 +103,7 @@ impl Frame {
 
     /// Gives a block's first frame a new use; keeps its zone and node, drops all flags.
     pub fn set_kind<P: Hooks>(&self, p: &P, kind: Kind, order: u8) {
-        let place = self.state.get(p) & (u32::MAX << ZONE_SHIFT);
+        let place = self.state.get(p) & PLACE;
         self.state.set(p, place | (order as u32) << 4 | kind as u32);
     }
 
@@ -109,7 +119,7 @@ impl Frame {
 
     /// Makes the first frame of a free block one that a CPU keeps at hand.
     pub fn set_at_hand<P: Hooks>(&self, p: &P, order: u8) {
-        let place = self.state.get(p) & (u32::MAX << ZONE_SHIFT);
+        let place = self.state.get(p) & PLACE;
         self.state.set(p, place | flag::LISTED | (order as u32) << 4 | Kind::Tail as u32);
     }
 
@@ -123,7 +133,7 @@ impl Frame {
     /// meanwhile: of two who free it, one does.
     pub fn claim<P: Hooks>(&self, p: &P, order: u8) -> bool {
         let state = self.state.get(p);
-        let freed = state & (u32::MAX << ZONE_SHIFT) | Kind::Tail as u32;
+        let freed = state & PLACE | Kind::Tail as u32;
         Self::is_given_out(state, order) && self.state.replace(p, state, freed, Ordering::AcqRel).is_ok()
     }
 
@@ -152,8 +162,45 @@ impl Frame {
         self.state.fetch_or(p, flags, Ordering::AcqRel);
     }
 
-    pub fn clear_flags<P: Hooks>(&self, p: &P, flags: u32) {
-        self.state.fetch_and(p, !flags, Ordering::AcqRel);
+    /// Returns the state before.
+    pub fn clear_flags<P: Hooks>(&self, p: &P, flags: u32) -> u32 {
+        self.state.fetch_and(p, !flags, Ordering::AcqRel)
+    }
+
+    /// Whether somebody has pinned the page.
+    pub fn is_pinned<P: Hooks>(&self, p: &P) -> bool {
+        // Acquire: partner of the Release in `space/pin.rs`, so that who finds no pin finds the page dirty by what came through it.
+        let refs = self.refs.load(p, Ordering::Acquire);
+        Self::tells_pin(refs, self.maps.get(p))
+    }
+
+    /// How often it is, with nobody at work on it.
+    pub fn pins<P: Hooks>(&self, p: &P) -> u32 {
+        match self.kind(p) {
+            Kind::Anon | Kind::File => self.refs.get(p).saturating_sub(self.maps.get(p)) / PIN,
+            _ => 0,
+        }
+    }
+
+    /// Whether one of so many holds is a pin, when so many are mappings. Half a pin is enough: what comes and goes between two
+    /// looks is not that much.
+    pub const fn tells_pin(refs: u32, maps: u32) -> bool {
+        refs.saturating_sub(maps) >= PIN / 2
+    }
+
+    /// Notes that what the page holds is newer than its file's, or its slot's: unless it has been cut off, since nobody wants it
+    /// then, and what its file has in its place must not be written over. Any context.
+    pub fn note_written<P: Hooks>(&self, p: &P) {
+        let mut state = self.state.get(p);
+        let is_cut = |state| {
+            state & flag::CUT != 0 && Self::kind_of(state) == Kind::File && !p.broken(Rule::CutStaysClean)
+        };
+        while state & flag::DIRTY == 0 && !is_cut(state) {
+            match self.state.replace(p, state, state | flag::DIRTY, Ordering::AcqRel) {
+                Ok(_) => return,
+                Err(now) => state = now,
+            }
+        }
     }
 
     /// Takes the page lock if it is free.

@@ -117,7 +117,7 @@ mod tests {
     fn entries() -> impl Iterator<Item = Entry> {
         let frames = [1, 0x1234, FrameNumber::END.0 - 1].map(FrameNumber);
         frames.into_iter().flat_map(|frame| {
-            let user = [Prot::None, Prot::Read, Prot::ReadWrite].map(|prot| Entry::page(frame, prot));
+            let user = Prot::ALL.map(|prot| Entry::page(frame, prot));
             let kernel = [KernelProt::Read, KernelProt::ReadWrite, KernelProt::ReadExecute]
                 .map(|prot| Entry::kernel(frame, prot));
             let written = user.map(|entry| Entry(entry.0 | Entry::DIRTY));
@@ -150,7 +150,10 @@ mod tests {
     fn an_sv48_word_is_what_the_specification_says() {
         let word = |entry: Entry, level| entry.encode(Architecture::Sv48, level);
         // V R W X U A, and D; the frame from bit 10 on.
-        let page = Entry::page(FrameNumber(0x345), Prot::ReadWrite);
+        let data = Entry::page(FrameNumber(0x345), Prot::ReadWrite);
+        assert_eq!(word(data, 0), 0x345 << 10 | 0b0101_0111, "not to be executed");
+        assert_eq!(word(Entry::page(FrameNumber(0x345), Prot::ReadExecute), 0), 0x345 << 10 | 0b0101_1011);
+        let page = Entry::page(FrameNumber(0x345), Prot::ReadWriteExecute);
         assert_eq!(word(page, 0), 0x345 << 10 | 0b0101_1111);
         assert_eq!(word(Entry(page.0 | Entry::DIRTY), 0), 0x345 << 10 | 0b1101_1111);
         assert_eq!(word(page.aged(Stamp(2)), 0), 0x345 << 10 | 2 << 8 | 0b0001_1111);

@@ -23,8 +23,10 @@ impl Prot {
     pub(crate) const fn bits(self) -> u64 {
         match self {
             Prot::None => 0,
-            Prot::Read => Entry::USER,
-            Prot::ReadWrite => Entry::USER | Entry::WRITABLE,
+            Prot::Read => Entry::USER | Entry::NO_EXECUTE,
+            Prot::ReadWrite => Entry::USER | Entry::WRITABLE | Entry::NO_EXECUTE,
+            Prot::ReadExecute => Entry::USER,
+            Prot::ReadWriteExecute => Entry::USER | Entry::WRITABLE,
         }
     }
 }
@@ -63,7 +65,7 @@ impl Entry {
     /// [`Stamp`]. The hardware ignores these bits of an entry that leads to a page.
     const STAMP: u64 = 0x7f << STAMP_SHIFT;
     /// What decides who may do what.
-    pub(crate) const RIGHTS: u64 = Self::USER | Self::WRITABLE;
+    pub(crate) const RIGHTS: u64 = Self::USER | Self::WRITABLE | Self::NO_EXECUTE;
     /// What the hardware takes for a physical address.
     const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
     /// In an entry that is not present: reclaim took the page, and the flush was deferred until the
@@ -259,7 +261,13 @@ impl Entry {
         match access {
             UserAccess::Read => self.has(Self::PRESENT | Self::USER),
             UserAccess::Write => self.has(Self::PRESENT | Self::USER | Self::WRITABLE),
+            UserAccess::Execute => self.has(Self::PRESENT | Self::USER) && !self.has(Self::NO_EXECUTE),
         }
+    }
+
+    /// Whether programs may do something through it that these rights do not permit.
+    pub(crate) fn exceeds(self, prot: Prot) -> bool {
+        UserAccess::ALL.into_iter().any(|access| self.permits(access) && !prot.permits(access))
     }
 
     /// The frame that an entry leads to, if it is mapped or taken.
@@ -363,7 +371,7 @@ mod tests {
     #[test]
     fn a_page_that_is_hidden_keeps_its_frame_and_its_bits_and_leads_nowhere() {
         for (frame, others) in frames().flat_map(|frame| OTHERS.map(|others| (frame, others))) {
-            for prot in [Prot::None, Prot::Read, Prot::ReadWrite] {
+            for prot in Prot::ALL {
                 let page = Entry(Entry::page(frame, prot).0 & !Entry::ACCESSED | others);
                 assert_eq!((page.frame(), page.is_mapped()), (frame, true));
                 assert_eq!(
@@ -383,7 +391,7 @@ mod tests {
                 leads_nowhere(none);
                 assert_eq!((none.frame(), none.0 & others), (frame, others));
                 assert_eq!(none, none.with_prot(Prot::None));
-                for next in [Prot::Read, Prot::ReadWrite] {
+                for next in Prot::ALL.into_iter().filter(|&next| next != Prot::None) {
                     let again = none.with_prot(next);
                     assert_eq!(again, Entry(Entry::page(frame, next).0 | others), "accessed, and as it was");
                     assert_eq!(page.with_prot(next).0 | Entry::ACCESSED, again.0);

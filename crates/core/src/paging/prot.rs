@@ -2,7 +2,7 @@
 
 use crate::handle::FileId;
 
-/// What programs may do with mapped pages.
+/// What programs may do with mapped pages. Instructions are fetched only where that is said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Prot {
     /// Nothing: every access is an error. The pages keep their content.
@@ -11,22 +11,32 @@ pub enum Prot {
     Read,
     /// Read and write.
     ReadWrite,
+    /// Read and execute: code.
+    ReadExecute,
+    /// All of it: for programs that make code where it lies, unless [`Config::write_xor_execute`](crate::Config::write_xor_execute) forbids it.
+    ReadWriteExecute,
 }
 
 impl Prot {
+    /// All of them.
+    pub const ALL: [Prot; 5] =
+        [Prot::None, Prot::Read, Prot::ReadWrite, Prot::ReadExecute, Prot::ReadWriteExecute];
+
     /// Without the right to write.
     pub(crate) const fn read_only(self) -> Prot {
         match self {
             Prot::ReadWrite => Prot::Read,
+            Prot::ReadWriteExecute => Prot::ReadExecute,
             other => other,
         }
     }
 
     /// Whether it permits the access.
-    pub(crate) const fn permits(self, access: UserAccess) -> bool {
+    pub const fn permits(self, access: UserAccess) -> bool {
         match access {
             UserAccess::Read => !matches!(self, Prot::None),
-            UserAccess::Write => matches!(self, Prot::ReadWrite),
+            UserAccess::Write => matches!(self, Prot::ReadWrite | Prot::ReadWriteExecute),
+            UserAccess::Execute => matches!(self, Prot::ReadExecute | Prot::ReadWriteExecute),
         }
     }
 }
@@ -49,6 +59,13 @@ pub enum UserAccess {
     Read,
     /// It writes.
     Write,
+    /// It fetches an instruction.
+    Execute,
+}
+
+impl UserAccess {
+    /// All of them.
+    pub const ALL: [UserAccess; 3] = [UserAccess::Read, UserAccess::Write, UserAccess::Execute];
 }
 
 /// What a mapping shows.
@@ -96,4 +113,24 @@ pub enum Advice {
     /// Small pages, from the next touch on; large pages that are there stay.
     #[doc(alias = "MADV_NOHUGEPAGE")]
     Small,
+    /// It will be wanted soon: what is on devices is read, of files as much as needs no reclaim.
+    #[doc(alias = "MADV_WILLNEED")]
+    WillNeed,
+    /// It will not be wanted soon: reclaim takes it first.
+    #[doc(alias = "MADV_COLD")]
+    Cold,
+    /// It will not be wanted for a while: it goes to its devices now.
+    #[doc(alias = "MADV_PAGEOUT")]
+    PageOut,
+    /// Its content is not needed, unless it is written again: reclaim drops pages of a program's own memory without a look at swap. What is
+    /// read meanwhile is what was there, or zeros. Without [`Config::swap`](crate::Config::swap) nothing would take them, and it is
+    /// [`Drop`](Self::Drop).
+    #[doc(alias = "MADV_FREE")]
+    Free,
+    /// It is wanted now, for reading: [`Space::populate`](crate::Space::populate).
+    #[doc(alias = "MADV_POPULATE_READ")]
+    PopulateRead,
+    /// It is wanted now, for writing.
+    #[doc(alias = "MADV_POPULATE_WRITE")]
+    PopulateWrite,
 }

@@ -13,6 +13,7 @@ use crate::addr::{FrameNumber, LARGE_PAGES, PageNumber, PageRange, PhysAddr};
 use crate::architecture::Architecture;
 use crate::error::Error;
 use crate::frame::AllocFrom;
+use crate::handle::GroupSlot;
 use crate::kind::Kind;
 use crate::memmap::Frame;
 use crate::paging::{Entry, Prot, Stamp};
@@ -225,7 +226,8 @@ fn step<P: Platform>(
     if entry.is_present() {
         return Ok(Ok(entry.frame()));
     }
-    let new = make_table(mm, AllocFrom::HERE)?;
+    let group = if page < PageNumber::USER_END { mm.group_here() } else { GroupSlot::NONE };
+    let new = make_table(mm, AllocFrom::HERE, group)?;
     // Release: the table is zeroed and its lock ready, before anybody can walk into it.
     match slot.replace(entry, Entry::table(new)) {
         Ok(()) => {
@@ -248,7 +250,7 @@ pub(crate) fn make_kernel_top<P: Platform>(
 ) -> Result<(), Error> {
     for slot in kernel_slots(mm, root, range) {
         if !slot.get().is_present() {
-            slot.store(Entry::table(make_table(mm, AllocFrom::NOW)?));
+            slot.store(Entry::table(make_table(mm, AllocFrom::NOW, GroupSlot::NONE)?));
         }
     }
     Ok(())
@@ -276,9 +278,13 @@ fn kernel_slots<'p, P: Platform>(
     (range.start.index(ROOT_LEVEL)..=last).map(move |index| slot(mm, (root, ROOT_LEVEL), index))
 }
 
-/// An empty table.
-pub(crate) fn make_table<P: Platform>(mm: &Manager<'_, P>, from: AllocFrom) -> Result<FrameNumber, Error> {
-    let table = mm.alloc_one(Kind::Table, from)?;
+/// An empty table, with which this group is charged.
+pub(crate) fn make_table<P: Platform>(
+    mm: &Manager<'_, P>,
+    from: AllocFrom,
+    group: GroupSlot,
+) -> Result<FrameNumber, Error> {
+    let table = mm.alloc_charged(Kind::Table, from, group)?;
     mm.platform().clear_frame(table);
     mm.memmap().get(table).prepare_table(mm.platform());
     Ok(table)
@@ -408,6 +414,30 @@ fn free_below<P: Platform>(
     }
     mm.free_one(table);
     work.did(cost::FRAME);
+}
+
+/// How many tables there are under `root`, with it. By who shares the VMAs: none goes meanwhile. Gives way between tables.
+pub(crate) fn count_tables<P: Platform>(
+    mm: &Manager<'_, P>,
+    root: FrameNumber,
+    work: &mut Work<'_, '_, P>,
+) -> u64 {
+    fn below<P: Platform>(
+        mm: &Manager<'_, P>,
+        (table, level): (FrameNumber, u32),
+        work: &mut Work<'_, '_, P>,
+    ) -> u64 {
+        work.did(cost::TABLE);
+        let children = u64::from(mm.memmap().get(table).refs.load(mm.platform(), Ordering::Relaxed));
+        if level == 1 || children == 0 {
+            return children;
+        }
+        let slots = if level == ROOT_LEVEL { USER_ROOT_ENTRIES } else { 512 };
+        let entries = (0..slots).map(|i| slot(mm, (table, level), i as usize).load());
+        let tables = entries.filter(|&entry| entry.is_present() && !is_large(entry, level));
+        children + tables.map(|entry| below(mm, (entry.frame(), level - 1), work)).sum::<u64>()
+    }
+    1 + below(mm, (root, ROOT_LEVEL), work)
 }
 
 /// Tables under `root`, with it, and every entry of a page; and whether each table counts those below it: for audits of a quiet
@@ -569,7 +599,8 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
     ///   entry: until sweep 6
     /// ```
     ///
-    /// Nobody judges the first stamp meanwhile: that takes the lock of this table.
+    /// Nobody judges the first stamp meanwhile: that takes the lock of this table. A bit that the hardware sets between two of these steps is
+    /// cleared by the second, as by the first.
     pub fn age(&self, page: PageNumber) {
         let (mm, p) = (self.mm, self.mm.platform());
         if p.broken(Rule::AtomicAccessedClear) {
@@ -581,15 +612,32 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
             self.clear_bits(page, Entry::ACCESSED);
             return;
         }
+        self.stamp(page, |stamp| _ = self.slot(page).update(|seen| seen.aged(stamp)));
+    }
+
+    /// Makes a page present, where nothing is, by an entry that looks as if aging had cleared its accessed bit now: stamped as one, though
+    /// no CPU has cached it yet (INV-13).
+    pub fn write_idle(&self, page: PageNumber, entry: Entry) {
+        if self.mm.stamps() {
+            self.stamp(page, |stamp| self.write(page, entry.aged(stamp)));
+        } else {
+            self.write(page, Entry(entry.0 & !Entry::ACCESSED));
+        }
+    }
+
+    /// The steps that `age` draws. The first makes the entry not accessed, and each later one stamps it anew.
+    fn stamp(&self, page: PageNumber, first: impl FnOnce(Stamp)) {
+        let (mm, p) = (self.mm, self.mm.platform());
         let mut epoch = mm.epoch();
+        first(Stamp::after(p, epoch));
         loop {
-            self.slot(page).update(|seen| seen.aged(Stamp::after(p, epoch)));
             full_fence(p);
             let now = mm.epoch();
             if now == epoch || p.broken(Rule::EpochAgainAfterClear) {
                 return;
             }
             epoch = now;
+            self.slot(page).update(|seen| seen.aged(Stamp::after(p, epoch)));
         }
     }
 

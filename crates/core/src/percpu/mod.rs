@@ -66,7 +66,7 @@ pub(crate) struct CpuSlot {
 }
 
 // With debug assertions or without, so that a simulated machine has the same memory in both.
-const _: () = assert!(size_of::<CpuSlot>() == 26 * 128);
+const _: () = assert!(size_of::<CpuSlot>() == 27 * 128);
 
 // SAFETY: everything in it is a cell or an atomic of integers, for which zeros are values: no space loaded
 // (`SpaceSlot` plus one is stored), no request, empty sets.

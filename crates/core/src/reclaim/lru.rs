@@ -3,9 +3,10 @@
 use core::sync::atomic::Ordering;
 
 use crate::Manager;
-use crate::addr::{FrameNumber, NodeId};
+use crate::addr::FrameNumber;
 use crate::config::MAX_LRU_BATCH;
 use crate::cpu::CpuId;
+use crate::handle::GroupSlot;
 use crate::ipi;
 use crate::kind::Kind;
 use crate::memmap::{Frame, FrameChain, FrameVec, KIND, List, flag};
@@ -18,13 +19,44 @@ use crate::zeroed::Zeroed;
 /// What reclaim keeps about a node.
 #[repr(C, align(128))]
 pub(crate) struct Node {
+    /// Of pages that are charged to no group.
+    pub lists: LruVec,
+    /// Whether somebody wants this node's `kswapd` to run.
+    pub wanted: Wanted,
+}
+
+/// The lists of a node's pages that are charged to one group, or to none.
+#[repr(C)]
+#[doc(alias = "lruvec")]
+pub(crate) struct LruVec {
     lock: SpinLock<{ Scope::NodeListsLock as u8 }>,
     files: Lists,
     anon: Lists,
     /// How many pages of each were looked at lately: files, and anonymous ones.
     looked: [Word32; 2],
-    /// Whether somebody wants this node's `kswapd` to run.
-    pub wanted: Wanted,
+}
+
+/// The lists of all groups on a node, and whose turn it is.
+#[derive(Clone, Copy)]
+pub(crate) struct GroupLists<'p> {
+    pub of: &'p [OwnLines<LruVec>],
+    pub turn: &'p Turn,
+}
+
+/// With cache lines of its own.
+#[repr(C, align(128))]
+pub(crate) struct OwnLines<T>(T);
+
+/// Whose turn it is to give up pages.
+#[repr(C, align(64))]
+pub(crate) struct Turn(Word32);
+
+impl Turn {
+    /// A place among so many pages, near none of those that came last: multiples of the golden ratio fill the circle evenly.
+    pub fn next<P: Platform>(&self, p: &P, pages: u64) -> u64 {
+        let place = self.0.fetch_add(p, 0x9e37_79b9, core::sync::atomic::Ordering::Relaxed);
+        ((u128::from(place) * u128::from(pages)) >> 32) as u64
+    }
 }
 
 /// Two lists of pages of one sort.
@@ -49,9 +81,29 @@ pub(crate) struct Wanted(pub Word32);
 
 // SAFETY: atomics and locks only; `init` makes the lists.
 unsafe impl Zeroed for Node {}
+// SAFETY: as above.
+unsafe impl Zeroed for OwnLines<LruVec> {}
+// SAFETY: atomics.
+unsafe impl Zeroed for Turn {}
 
 impl Node {
     pub fn init<P: Platform>(&self, p: &P) {
+        self.lists.init(p);
+    }
+}
+
+impl<'p> GroupLists<'p> {
+    pub fn init<P: Platform>(&self, p: &P) {
+        self.of.iter().for_each(|lists| lists.0.init(p));
+    }
+
+    pub fn of(&self, group: GroupSlot) -> &'p LruVec {
+        &self.of[group.0 as usize - 1].0
+    }
+}
+
+impl LruVec {
+    fn init<P: Platform>(&self, p: &P) {
         for lists in [&self.files, &self.anon] {
             lists.inactive.init(p);
             lists.active.init(p);
@@ -84,17 +136,31 @@ impl Node {
         }
     }
 
+    /// What there is to be reclaimed, in the order in which to look.
+    pub fn types<P: Platform>(&self, mm: &Manager<'_, P>) -> &'static [LruType] {
+        if mm.config().swap { self.scan_balance(mm.platform()) } else { &[LruType::Files] }
+    }
+
+    /// How many pages are on them.
+    pub fn pages<P: Platform>(&self, p: &P) -> u64 {
+        let of = |kind| {
+            let (inactive, active) = self.lens(p, kind);
+            inactive + active
+        };
+        of(LruType::Files) + of(LruType::Anon)
+    }
+
     /// Both sorts, first the one of which fewer pages were looked at lately for the pages that there are.
-    pub fn scan_balance<P: Platform>(&self, p: &P) -> [LruType; 2] {
+    fn scan_balance<P: Platform>(&self, p: &P) -> &'static [LruType] {
         let all = |kind| {
             let (inactive, active) = self.lens(p, kind);
             inactive + active
         };
         let looked = |kind: LruType| u64::from(self.looked[kind as usize].get(p));
         if looked(LruType::Files) * all(LruType::Anon) <= looked(LruType::Anon) * all(LruType::Files) {
-            [LruType::Files, LruType::Anon]
+            &[LruType::Files, LruType::Anon]
         } else {
-            [LruType::Anon, LruType::Files]
+            &[LruType::Anon, LruType::Files]
         }
     }
 }
@@ -109,8 +175,10 @@ impl Lists {
 const LATELY: u32 = 4096;
 
 impl<'p, P: Platform> Manager<'p, P> {
-    fn node_of(&self, n: FrameNumber) -> &'p Node {
-        self.node(Frame::node_of(self.memmap().get(n).state.get(self.platform())))
+    /// The lists of a page: of its node, and of the group that is charged with it.
+    fn lists_of(&self, n: FrameNumber) -> &'p LruVec {
+        let p = self.platform();
+        self.lists(Frame::node_of(self.memmap().get(n).state.get(p)), self.groups().of_frame(p, n))
     }
 
     /// A new page of a file, bound for its list. The batch has its own hold on the page until then.
@@ -169,20 +237,20 @@ impl<'p, P: Platform> Manager<'p, P> {
         // Nobody else changes these bits of a page that is on no list and in our hands.
         let place = |n: FrameNumber| {
             let state = self.memmap().get(n).state.get(p);
-            (Frame::node_of(state), state & (flag::ACTIVE | KIND))
+            (Frame::node_of(state), self.groups().of_frame(p, n), state & (flag::ACTIVE | KIND))
         };
         let mut rest = pages;
         while let Some(&first) = rest.first() {
             // A run of pages bound for one list costs one hold of its lock.
-            let (node, list) = place(first);
-            let run = rest.iter().take_while(|&&n| place(n) == (node, list)).count();
+            let (node, group, list) = place(first);
+            let run = rest.iter().take_while(|&&n| place(n) == (node, group, list)).count();
             let (run, after) = rest.split_at(run);
-            let node = self.node(node);
-            let _guard = node.lock.lock(self);
+            let lists = self.lists(node, group);
+            let _guard = lists.lock.lock(self);
             for &n in run {
                 self.memmap().get(n).set_flags(p, flag::LISTED);
             }
-            join(node.list(list), run);
+            join(lists.list(list), run);
             rest = after;
         }
         pages.iter().for_each(|&n| self.put_page(n));
@@ -195,25 +263,24 @@ impl<'p, P: Platform> Manager<'p, P> {
         if frame.state.load(p, Ordering::Acquire) & flag::LISTED == 0 {
             return;
         }
-        let node = self.node_of(n);
-        let _guard = node.lock.lock(self);
+        let lists = self.lists_of(n);
+        let _guard = lists.lock.lock(self);
         let state = frame.state.fetch_and(p, !flag::LISTED, Ordering::AcqRel);
         if state & flag::LISTED != 0 {
-            node.list(state).remove(p, &self.memmap(), n);
+            lists.list(state).remove(p, &self.memmap(), n);
         }
     }
 
     /// Takes up to `want` pages off the old end of a list, each with a hold for the caller.
-    pub(crate) fn isolate(&self, id: NodeId, kind: LruType, active: bool, want: usize) -> FrameVec {
+    pub(crate) fn isolate(&self, lists: &LruVec, kind: LruType, active: bool, want: usize) -> FrameVec {
         let p = self.platform();
-        let node = self.node(id);
         let mut pages = FrameVec::new();
-        let list = node.lists(kind).list(active);
+        let list = lists.lists(kind).list(active);
         if list.len(p) == 0 {
             return pages;
         }
         let mut cut = [FrameNumber::NONE; MAX_LRU_BATCH];
-        let _guard = node.lock.lock(self);
+        let _guard = lists.lock.lock(self);
         let count = list.cut_back(p, &self.memmap(), &mut cut[..want.min(MAX_LRU_BATCH)]);
         for &n in &cut[..count] {
             let frame = self.memmap().get(n);
@@ -228,11 +295,12 @@ impl<'p, P: Platform> Manager<'p, P> {
         pages
     }
 
-    /// Takes this page off its list, with a hold for the caller, if it is on one.
+    /// Takes this page off its list, with a hold for the caller, if it is on one. The caller holds it, or its frame is not
+    /// allocated anew: or it could become another group's page meanwhile, and be on another list.
     pub(crate) fn isolate_one(&self, n: FrameNumber) -> bool {
         let p = self.platform();
-        let (frame, node) = (self.memmap().get(n), self.node_of(n));
-        let _guard = node.lock.lock(self);
+        let (frame, lists) = (self.memmap().get(n), self.lists_of(n));
+        let _guard = lists.lock.lock(self);
         // Only who holds this lock takes it off: it stays what it is, and on this list.
         let state = frame.state.load(p, Ordering::Acquire);
         let page = matches!(Frame::kind_of(state), Kind::File | Kind::Anon);
@@ -240,7 +308,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let mine = listed && get_unless_free(p, frame);
         if mine {
             frame.clear_flags(p, flag::LISTED);
-            node.list(state).remove(p, &self.memmap(), n);
+            lists.list(state).remove(p, &self.memmap(), n);
         }
         mine
     }
@@ -280,19 +348,22 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub(crate) fn audit_lists(&self) -> (u64, bool) {
         let p = self.platform();
         let (mut total, mut good) = (0, true);
-        for node in self.nodes() {
-            let _guard = node.lock.lock(self);
+        let slots = || core::iter::once(GroupSlot::NONE).chain(self.groups().slots(p));
+        for (node, group) in self.node_ids().flat_map(|node| slots().map(move |group| (node, group))) {
+            let lists = self.lists(node, group);
+            let _guard = lists.lock.lock(self);
             let (file, anon) = (Kind::File as u32, Kind::Anon as u32);
             for (list, want) in [
-                (&node.files.inactive, file),
-                (&node.files.active, file | flag::ACTIVE),
-                (&node.anon.inactive, anon),
-                (&node.anon.active, anon | flag::ACTIVE),
+                (&lists.files.inactive, file),
+                (&lists.files.active, file | flag::ACTIVE),
+                (&lists.anon.inactive, anon),
+                (&lists.anon.active, anon | flag::ACTIVE),
             ] {
                 let (mut n, mut len) = (list.first(p), 0);
                 while n != FrameNumber::NONE && len <= list.len(p) {
                     let state = self.memmap().get(n).state.get(p);
                     good &= state & (flag::LISTED | flag::ACTIVE | KIND) == flag::LISTED | want;
+                    good &= Frame::node_of(state) == node && self.groups().of_frame(p, n) == group;
                     len += 1;
                     n = self.memmap().get(n).next(p);
                 }

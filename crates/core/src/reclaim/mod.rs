@@ -5,12 +5,15 @@
 //! into one [`UnmapBatch`](crate::tlb::UnmapBatch), flushes that once, and only then frees them.
 
 mod aging;
+mod asked;
 mod kswapd;
+mod limit;
 mod lru;
 mod scan;
 mod shadow;
 mod stall;
 
-pub(crate) use lru::{Node, hand_over};
-pub(crate) use scan::{direct, evict};
+pub(crate) use asked::{deactivate, evict, page_out};
+pub(crate) use lru::{GroupLists, LruVec, Node, Turn, hand_over};
+pub(crate) use scan::direct;
 pub(crate) use shadow::{Bucket, Clock, PER_BUCKET, Shadows};

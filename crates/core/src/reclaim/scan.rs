@@ -2,18 +2,19 @@
 
 use core::cell::Cell;
 use core::ops::ControlFlow;
+use core::sync::atomic::Ordering;
 
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::{Event, FlushReason, Reclaimer};
-use crate::handle::FileSlot;
+use crate::handle::{FileSlot, GroupSlot};
 use crate::memmap::{Frame, FrameVec, flag};
 use crate::platform::{Platform, Store};
 use crate::profile::Scope;
 use crate::reclaim::aging::{self, Seen, Uses, Verdict};
-use crate::reclaim::lru::LruType;
+use crate::reclaim::lru::{LruType, LruVec, Turn};
 use crate::resched::{Work, cost};
 use crate::rmap;
 use crate::rule::Rule;
@@ -33,29 +34,62 @@ pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId, work: &mut 
     let want = mm.config().scan_batch;
     mm.throttle();
     // Frames that wait for a flush of kernel addresses cost one flush, however many: enough of them are worth it.
-    let mut reclaimed = mm.purge_frames(want, false);
-    // Where it has looked in vain, and found pages that wait for a sweep, it looks again when that is over.
-    for sweep in 0..=SWEEPS {
-        let (mut last, mut waiting) = (None, false);
+    let purged = mm.purge_frames(want, false);
+    let shrunk = over_sweeps(mm, work, |work| {
+        let (mut last, mut all) = (None, Shrunk::default());
         for zone in mm.fallback(from) {
-            if reclaimed >= want {
+            if purged + all.freed >= want {
                 break;
             }
             if last.replace(zone.node) != Some(zone.node) {
-                let shrunk = shrink_node(mm, zone.node, Reclaimer::Direct, want, work);
-                reclaimed += shrunk.freed;
-                waiting |= shrunk.waiting > 0;
+                all.add(shrink_node(mm, zone.node, Reclaimer::Direct, want, work));
             }
         }
-        if reclaimed > 0 || !waiting || sweep == SWEEPS {
-            break;
+        // What was purged is enough not to wait for more.
+        if purged > 0 { Shrunk { waiting: 0, ..all } } else { all }
+    });
+    let reclaimed = purged + shrunk;
+    if reclaimed > 0 { reclaimed } else { mm.purge_frames(1, true) }
+}
+
+/// The same from the pages of a group that is close to its limit, on all nodes from this one on.
+pub(super) fn of_group<P: Platform>(
+    mm: &Manager<'_, P>,
+    group: GroupSlot,
+    work: &mut Work<'_, '_, P>,
+) -> u32 {
+    let _scope = charge(mm.platform(), Scope::DirectReclaim);
+    let want = mm.config().scan_batch;
+    mm.throttle();
+    mm.sweep_here();
+    over_sweeps(mm, work, |work| {
+        let (here, mut all) = (mm.node_here(), Shrunk::default());
+        let nodes = || mm.node_ids();
+        for node in nodes().filter(|&node| node >= here).chain(nodes().filter(|&node| node < here)) {
+            if all.freed >= want {
+                break;
+            }
+            let lists = mm.lists(node, group);
+            all.add(shrink_types(mm, lists, Reclaimer::Direct, want, lists.types(mm), work));
+        }
+        all
+    })
+}
+
+/// Looks for pages; where that has found none but pages that wait for a sweep, again when the sweep is over. Gives how many are free.
+fn over_sweeps<'w, 'p, P: Platform>(
+    mm: &Manager<'_, P>,
+    work: &mut Work<'w, 'p, P>,
+    mut look: impl FnMut(&mut Work<'w, 'p, P>) -> Shrunk,
+) -> u32 {
+    for _ in 0..SWEEPS {
+        let shrunk = look(work);
+        if shrunk.freed > 0 || shrunk.waiting == 0 {
+            return shrunk.freed;
         }
         mm.await_sweep(work);
     }
-    if reclaimed == 0 {
-        reclaimed = mm.purge_frames(1, true);
-    }
-    reclaimed
+    look(work).freed
 }
 
 /// Reclaims from a node until `want` pages are free or a full look at its lists has found no more; pages that wait for a
@@ -69,16 +103,97 @@ pub(super) fn shrink_node<P: Platform>(
 ) -> Shrunk {
     // Where memory is short each CPU comes by here often: it takes part in a sweep before its timer asks.
     mm.sweep_here();
-    if !mm.config().swap {
-        return shrink_types(mm, id, by, want, &[LruType::Files], work);
+    let Some(turn) = mm.turn(id) else {
+        let lists = mm.lists(id, GroupSlot::NONE);
+        return shrink_types(mm, lists, by, want, lists.types(mm), work);
+    };
+    shrink_groups(mm, id, turn, by, want, work)
+}
+
+/// Looks at the pages of all groups, and at those of none: each batch at those of one, whose turn comes as often as it has pages.
+fn shrink_groups<P: Platform>(
+    mm: &Manager<'_, P>,
+    id: NodeId,
+    turn: &Turn,
+    by: Reclaimer,
+    want: u32,
+    work: &mut Work<'_, '_, P>,
+) -> Shrunk {
+    let p = mm.platform();
+    let step = u64::from(mm.config().scan_batch);
+    let groups = || core::iter::once(GroupSlot::NONE).chain(mm.groups().slots(p));
+    let pages = |group| mm.lists(id, group).pages(p);
+    let all_pages: u64 = groups().map(pages).sum();
+    let mut all = Shrunk::default();
+    for priority in (1..=PRIORITY).rev() {
+        let mut left = (all_pages >> priority).max(step).min(all_pages);
+        while left > 0 {
+            let mut at = turn.next(p, all_pages);
+            let chosen = groups().find(|&group| {
+                let here = pages(group);
+                let found = at < here;
+                at = at.saturating_sub(here);
+                found
+            });
+            let Some(group) = chosen else { break };
+            let lists = mm.lists(id, group);
+            let sorts = lists.types(mm).iter().filter(|&&kind| may_shrink(mm, kind));
+            let Some(&kind) = sorts.into_iter().find(|&&kind| lists.lens(p, kind) != (0, 0)) else {
+                left = left.saturating_sub(step);
+                continue;
+            };
+            let one = shrink_once(mm, lists, kind, by, lists.lens(p, kind).1, work);
+            all.add(one);
+            if all.freed >= want {
+                return all;
+            }
+            if one.waiting > 0 && one.freed == 0 && !mm.sweep_is_over() {
+                break;
+            }
+            left = left.saturating_sub(u64::from(one.scanned).max(1));
+        }
+        if all.waiting > 0 {
+            return all;
+        }
     }
-    let types = mm.node(id).scan_balance(mm.platform());
-    shrink_types(mm, id, by, want, &types, work)
+    // The last look is at all that each has.
+    for group in groups() {
+        let lists = mm.lists(id, group);
+        all.add(shrink_at(mm, lists, 0, by, want - all.freed, lists.types(mm), work));
+        if all.freed >= want {
+            break;
+        }
+    }
+    all
+}
+
+fn may_shrink<P: Platform>(mm: &Manager<'_, P>, kind: LruType) -> bool {
+    kind == LruType::Files || mm.swap_may_shrink()
 }
 
 fn shrink_types<P: Platform>(
     mm: &Manager<'_, P>,
-    id: NodeId,
+    lists: &LruVec,
+    by: Reclaimer,
+    want: u32,
+    types: &[LruType],
+    work: &mut Work<'_, '_, P>,
+) -> Shrunk {
+    let mut all = Shrunk::default();
+    for priority in (0..=PRIORITY).rev() {
+        all.add(shrink_at(mm, lists, priority, by, want - all.freed, types, work));
+        if all.freed >= want || all.waiting > 0 {
+            break;
+        }
+    }
+    all
+}
+
+/// Looks at 2^-`priority` of the pages, or a batch.
+fn shrink_at<P: Platform>(
+    mm: &Manager<'_, P>,
+    lists: &LruVec,
+    priority: u32,
     by: Reclaimer,
     want: u32,
     types: &[LruType],
@@ -87,49 +202,57 @@ fn shrink_types<P: Platform>(
     let p = mm.platform();
     let step = u64::from(mm.config().scan_batch);
     let mut all = Shrunk::default();
-    for priority in (0..=PRIORITY).rev() {
-        for &kind in types {
-            if kind == LruType::Anon && !mm.swap_may_shrink() {
-                continue;
-            }
-            let (inactive, active) = mm.node(id).lens(p, kind);
-            let mut left = (inactive >> priority).max(step).min(inactive.max(step));
-            while left > 0 {
-                // Before the next batch, not after the last: whoever has what it wants goes on with it.
-                work.did(0);
-                if active > 0 && mm.node(id).lens(p, kind).0 < mm.node(id).lens(p, kind).1 {
-                    shrink_active(mm, id, kind, by);
-                }
-                let one = shrink_inactive(mm, id, kind, by);
-                all.freed += one.freed;
-                all.waiting += one.waiting;
-                if one.scanned == 0 {
-                    break;
-                }
-                work.count(one.scanned * cost::RECLAIM);
-                left = left.saturating_sub(one.scanned.into());
-                if all.freed >= want {
-                    return all;
-                }
-                if one.waiting > 0 && one.freed == 0 && !mm.sweep_is_over() {
-                    // Those behind have waited less long.
-                    break;
-                }
-            }
+    for &kind in types {
+        if !may_shrink(mm, kind) {
+            continue;
         }
-        if all.waiting > 0 {
-            return all;
+        let (inactive, active) = lists.lens(p, kind);
+        let mut left = (inactive >> priority).max(step).min(inactive.max(step));
+        while left > 0 {
+            let one = shrink_once(mm, lists, kind, by, active, work);
+            all.add(one);
+            if one.scanned == 0 {
+                break;
+            }
+            left = left.saturating_sub(one.scanned.into());
+            if all.freed >= want {
+                return all;
+            }
+            if one.waiting > 0 && one.freed == 0 && !mm.sweep_is_over() {
+                // Those behind have waited less long.
+                break;
+            }
         }
     }
     all
 }
 
+/// One batch of a sort, after one from the active list if that is the longer one.
+fn shrink_once<P: Platform>(
+    mm: &Manager<'_, P>,
+    lists: &LruVec,
+    kind: LruType,
+    by: Reclaimer,
+    active: u64,
+    work: &mut Work<'_, '_, P>,
+) -> Shrunk {
+    let p = mm.platform();
+    // Before the next batch, not after the last: whoever has what it wants goes on with it.
+    work.did(0);
+    if active > 0 && lists.lens(p, kind).0 < lists.lens(p, kind).1 {
+        shrink_active(mm, lists, kind, by);
+    }
+    let one = shrink_inactive(mm, lists, kind, by);
+    work.count(one.scanned * cost::RECLAIM);
+    one
+}
+
 /// Moves pages from the old end of the active list to the inactive list. Their accessed bits are cleared,
 /// so that what counts there is use from now on.
-fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, kind: LruType, by: Reclaimer) {
+fn shrink_active<P: Platform>(mm: &Manager<'_, P>, lists: &LruVec, kind: LruType, by: Reclaimer) {
     let _scope = charge(mm.platform(), Scope::ShrinkActive);
     let p = mm.platform();
-    let pages = mm.isolate(id, kind, true, mm.config().scan_batch as usize);
+    let pages = mm.isolate(lists, kind, true, mm.config().scan_batch as usize);
     mm.emit(Event::Scanned { by, pages: pages.as_slice().len() as u32 });
     for &n in pages.as_slice() {
         let frame = mm.memmap().get(n);
@@ -146,14 +269,14 @@ fn shrink_active<P: Platform>(mm: &Manager<'_, P>, id: NodeId, kind: LruType, by
 
 /// One batch from the old end of the inactive list. Gives how many were looked at, and how many are free; of those looked at
 /// the pages do not count that wait for a sweep.
-fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, id: NodeId, kind: LruType, by: Reclaimer) -> Shrunk {
+fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, lists: &LruVec, kind: LruType, by: Reclaimer) -> Shrunk {
     let _scope = charge(mm.platform(), Scope::ShrinkInactive);
     let p = mm.platform();
     let looked = take_out(mm, |batch| {
-        let pages = mm.isolate(id, kind, false, mm.config().scan_batch as usize);
+        let pages = mm.isolate(lists, kind, false, mm.config().scan_batch as usize);
         let scanned = pages.as_slice().len() as u32;
         if mm.config().swap {
-            mm.node(id).note_looked(p, kind, scanned);
+            lists.note_looked(p, kind, scanned);
         }
         mm.emit(Event::Scanned { by, pages: scanned });
         let (mut back, mut wait) = (FrameVec::new(), FrameVec::new());
@@ -194,6 +317,14 @@ pub(super) struct Shrunk {
     pub waiting: u32,
 }
 
+impl Shrunk {
+    fn add(&mut self, other: Shrunk) {
+        self.scanned += other.scanned;
+        self.freed += other.freed;
+        self.waiting += other.waiting;
+    }
+}
+
 /// What is to become of a page.
 enum Considered {
     /// After the flush.
@@ -232,31 +363,10 @@ fn consider<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Consi
     if batch.cleared() > before { Considered::Goes(Fate::Keep) } else { Considered::Stays }
 }
 
-/// Reclaims this page, in use or not, if it is on a list and nobody works on it. May wait.
-pub(crate) fn evict<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) {
-    let p = mm.platform();
-    if !mm.isolate_one(n) {
-        return;
-    }
-    let frame = mm.memmap().get(n);
-    if !frame.try_lock(p) {
-        return mm.put_back(&[n]);
-    }
-    frame.clear_flags(p, flag::REFERENCED | flag::ACTIVE);
-    let gone = take_out(mm, |batch| {
-        let fate = detach(batch, &Leave::of(mm, n), true);
-        batch.push(n, fate);
-    });
-    if gone.is_err() {
-        mm.unlock_page(n);
-        mm.put_back(&[n]);
-    }
-}
-
 /// Has pages unmapped into a batch, flushes it, and does what their fates say: frees those that nobody holds, writes the
 /// dirty ones out and frees those too if it can, puts all others back on their lists. Gives what `unmap` gave, and how many
 /// are free. May wait.
-fn take_out<'p, P: Platform, R>(
+pub(super) fn take_out<'p, P: Platform, R>(
     mm: &Manager<'p, P>,
     unmap: impl FnOnce(&UnmapBatch<'_, 'p, P>) -> R,
 ) -> Result<(R, u32), Error> {
@@ -288,14 +398,14 @@ fn take_out<'p, P: Platform, R>(
 }
 
 /// What stands in the way of a locked page that is to leave memory. Asked as often as one likes, and counted once.
-struct Leave<'a, 'p, P: Platform> {
+pub(super) struct Leave<'a, 'p, P: Platform> {
     mm: &'a Manager<'p, P>,
     page: FrameNumber,
     may_write: Cell<Option<bool>>,
 }
 
 impl<'a, 'p, P: Platform> Leave<'a, 'p, P> {
-    fn of(mm: &'a Manager<'p, P>, page: FrameNumber) -> Self {
+    pub fn of(mm: &'a Manager<'p, P>, page: FrameNumber) -> Self {
         Leave { mm, page, may_write: Cell::new(None) }
     }
 
@@ -337,12 +447,15 @@ fn look<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>) ->
             let mut uses = Uses::default();
             rmap::walk(mm, n, |mapping| {
                 let mut seen = aging::look(mm, &mapping);
-                if seen == Seen::Idle
-                    && !mapping.leaf.is_large()
-                    && leave.may_unmap(mapping.entry.may_be_dirty(mm.platform())).is_ok()
-                    && !rmap::clear(batch, n, &mapping, false)
-                {
-                    // At this moment.
+                let stays = || {
+                    // What is lazy here is so until its entry is gone: it needs no place.
+                    let may_unmap = || {
+                        mm.is_lazy(n) || leave.may_unmap(mapping.entry.may_be_dirty(mm.platform())).is_ok()
+                    };
+                    rmap::is_kept(mm, n) || may_unmap() && !rmap::clear(batch, n, &mapping, false)
+                };
+                if seen == Seen::Idle && !mapping.leaf.is_large() && stays() {
+                    // By a device, or at this moment.
                     seen = Seen::Used;
                 }
                 uses.add(seen);
@@ -355,7 +468,11 @@ fn look<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>) ->
 }
 
 /// Unmaps a page, also from who uses it if it `must` go, and says what is to become of it after the flush.
-fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>, must: bool) -> Fate {
+pub(super) fn detach<P: Platform>(
+    batch: &UnmapBatch<'_, '_, P>,
+    leave: &Leave<'_, '_, P>,
+    must: bool,
+) -> Fate {
     let (mm, n) = (batch.manager(), leave.page);
     let p = mm.platform();
     let frame = mm.memmap().get(n);
@@ -378,6 +495,10 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>, 
     //
     // A fault that brings an anonymous page back has the page's lock.
     let look = frame.maps.get(p) > 0 || !anon && is_dirty() && !p.broken(Rule::WalkBeforeIo);
+    if look && rmap::is_kept(mm, n) {
+        // A hint: of what is left it needs no slot. It is asked again at each entry.
+        return Fate::Keep;
+    }
     if look && let Err(why) = leave.may_unmap(false) {
         mm.emit(why);
         return Fate::Keep;
@@ -409,13 +530,22 @@ fn detach<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>, 
     Fate::Leave
 }
 
+/// A page without a place on a device goes only if its content is not wanted, and nobody but the caller holds it.
+fn drop_content<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Fate {
+    if !mm.is_lazy(n) || mm.memmap().get(n).refs.replace(mm.platform(), 1, 0, Ordering::AcqRel).is_err() {
+        return Fate::Keep;
+    }
+    mm.emit(Event::LazyFreed);
+    Fate::Free
+}
+
 /// Takes a clean page from its file or from the swap cache, if nobody else holds it.
 fn uncache<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Fate {
     let p = mm.platform();
     let frame = mm.memmap().get(n);
     let (taken, store, block) = if mm.is_swappable(n) {
         // None: it was never given a slot, and whoever drops its last hold frees it.
-        let Some(slot) = mm.slot_of(n) else { return Fate::Keep };
+        let Some(slot) = mm.slot_of(n) else { return drop_content(mm, n) };
         let (store, block) = mm.place_of(slot);
         (mm.swap_remove(n, slot), store, block)
     } else {

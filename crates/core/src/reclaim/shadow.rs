@@ -122,8 +122,9 @@ impl<P: Platform> Manager<'_, P> {
         });
         let Some(ticks) = found else { return };
         let distance = u64::from(ticks) << self.shadows().tick;
-        let of_node = |kind| self.nodes().map(move |node| node.lens(p, kind).1).sum::<u64>();
-        let activated = distance < of_node(LruType::Files) + of_node(LruType::Anon);
+        let group = self.groups().of_frame(p, n);
+        let active = |kind| self.node_ids().map(|node| self.lists(node, group).lens(p, kind).1).sum::<u64>();
+        let activated = distance < active(LruType::Files) + active(LruType::Anon);
         if activated {
             self.memmap().get(n).set_flags(p, flag::ACTIVE);
         }

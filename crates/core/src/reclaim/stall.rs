@@ -17,12 +17,12 @@ use crate::profile::Scope;
 use crate::resched::Work;
 
 /// How many looks in a row find nothing before the embedding kernel is asked for a victim. Linux: 16.
-const RETRIES: u32 = 16;
+pub(super) const RETRIES: u32 = 16;
 /// How long a task leaves others to finish when it finds nothing, in nanoseconds: about a write to a fast device.
-const RETRY_NS: u32 = 20_000;
+pub(super) const RETRY_NS: u32 = 20_000;
 /// How many times in a row the embedding kernel is believed that memory comes, and none does. The wait doubles each time: more
 /// than a second in all.
-const VAIN: u32 = 12;
+pub(super) const VAIN: u32 = 12;
 /// The largest order for which frames that others free are progress. Linux: the same, its costly order.
 const COSTLY: u8 = 3;
 
@@ -56,7 +56,7 @@ impl<P: Platform> Manager<'_, P> {
             }
             loop {
                 let before = self.counter(Counter::PgFree);
-                let again = p.out_of_memory(&Shortage { order, node, kind });
+                let again = p.out_of_memory(&Shortage { order, node, kind, group: None });
                 self.emit(Event::OutOfMemory { again });
                 if !again {
                     return Err(Error::OutOfMemory);

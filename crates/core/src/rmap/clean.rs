@@ -60,7 +60,7 @@ pub(crate) fn clean<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) 
             let old = mapping.leaf.clear_bits(mapping.page, Entry::WRITABLE | Entry::DIRTY);
             let written = old.may_be_dirty(p);
             if written {
-                frame.set_flags(p, flag::DIRTY);
+                mm.note_dirty(n, old.has(Entry::WRITABLE));
                 dirty = true;
             }
             let begun = !written && (old.has(Entry::WRITABLE) || mapping.space.is_changing(p));

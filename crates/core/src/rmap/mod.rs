@@ -5,5 +5,5 @@ mod unmap;
 mod walk;
 
 pub(crate) use clean::clean;
-pub(crate) use unmap::{clear, is_uncached, unmap, unmap_all, unmap_now};
+pub(crate) use unmap::{clear, is_kept, is_uncached, unmap, unmap_all, unmap_now};
 pub(crate) use walk::{Mapping, mapped_at, walk};

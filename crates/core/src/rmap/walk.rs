@@ -1,6 +1,7 @@
 //! The reverse map: from a page to every entry that leads to it.
 
 use core::ops::ControlFlow;
+use core::sync::atomic::Ordering;
 
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber};
@@ -12,6 +13,7 @@ use crate::paging::table::{self, LockedLeaf, Way};
 use crate::platform::Platform;
 use crate::pool::Reading;
 use crate::profile::Scope;
+use crate::rule::Rule;
 use crate::sync::full_fence;
 use crate::vma::{Of, SpaceState, Vma};
 
@@ -22,6 +24,8 @@ pub(crate) struct Mapping<'a, 'p, P: Platform> {
     pub page: PageNumber,
     pub leaf: LockedLeaf<'a, 'p, P>,
     pub entry: Entry,
+    /// Whether the page has to stay in memory for it.
+    pub locked: bool,
 }
 
 /// Visits the entries that lead to `n`, also those that let nobody use it ([`Prot::None`](crate::Prot::None)), until `visit`
@@ -33,6 +37,14 @@ pub(crate) fn walk<'p, P: Platform>(
     visit: impl FnMut(Mapping<'_, 'p, P>) -> ControlFlow<()>,
 ) {
     walk_all(mm, n, visit, |_, _| {});
+}
+
+impl<P: Platform> Manager<'_, P> {
+    /// Whether pages that a VMA shows stay in memory. Under the lock of their table.
+    pub(crate) fn stays(&self, vma: &Vma) -> bool {
+        let p = self.platform();
+        self.root.locks.load(Ordering::Relaxed) != 0 && vma.is_locked(p) && !p.broken(Rule::LockedStays)
+    }
 }
 
 /// Where a page is shown that only one space shows: of a large page, its first small one.
@@ -70,7 +82,8 @@ pub(crate) fn walk_all<'p, P: Platform>(
             && entry.is_mapped()
             && entry.frame() == n
         {
-            return visit(Mapping { id, space, page, leaf, entry });
+            let locked = mm.stays(vma);
+            return visit(Mapping { id, space, page, leaf, entry, locked });
         }
         missing(id, space);
         ControlFlow::Continue(())

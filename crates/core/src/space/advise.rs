@@ -4,13 +4,14 @@ use crate::addr::PageRange;
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::{FlushReason, Revoked};
-use crate::paging::Advice;
+use crate::paging::{Advice, UserAccess};
 use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::space::parking::Parking;
 use crate::space::range::Gather;
+use crate::space::residency::Unwanted;
 use crate::view::Space;
 use crate::vma::check_range;
 
@@ -22,9 +23,14 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     /// deferred. With `free=sweep` as for [`Space::unmap`](crate::Space::unmap): until the next sweep another CPU may find the old content,
     /// unless it has switched to the space since, or the page was touched anew. [`Advice::Large`] and [`Advice::Small`] say how pages come from now on, and cost no flush.
     ///
+    /// [`Advice::PageOut`] takes the pages that no other space has out of memory, in use or not: one flush for each batch of reclaim, thus at
+    /// most one IPI per CPU that uses the space; [`Advice::Cold`] has reclaim take them first, at no flush, unless aging flushes. Pages that another
+    /// CPU has brought a moment ago may stay. [`Advice::Free`] takes the right to write away until the next
+    /// fault: one flush, none if nothing was writable. [`Advice::WillNeed`] costs no IPI; what cannot be read is not its error.
+    ///
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a VMA or a large
-    /// page must be split.
+    /// page must be split, and with [`Advice::WillNeed`] where swap is read; what [`Space::populate`](crate::Space::populate) says.
     ///
     /// # Examples
     /// ```
@@ -45,6 +51,16 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         let _scope = charge(mm.platform(), Scope::Advise);
         let p = mm.platform();
         let range = check_range(range)?;
+        let advice = if advice == Advice::Free && !mm.config().swap { Advice::Drop } else { advice };
+        match advice {
+            Advice::Free => return mm.free_lazily(id, range),
+            Advice::WillNeed => return mm.bring_in(id, range),
+            Advice::Cold => return mm.let_pages_go(id, range, Unwanted::Soon),
+            Advice::PageOut => return mm.let_pages_go(id, range, Unwanted::Now),
+            Advice::PopulateRead => return self.populate(range, UserAccess::Read),
+            Advice::PopulateWrite => return self.populate(range, UserAccess::Write),
+            Advice::Drop | Advice::Large | Advice::Small => {}
+        }
         let mut work = Work::begin(mm);
         let (space, _alone) = mm.write_lock(id)?;
         match advice {
@@ -65,7 +81,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
                 mm.drop_taken(space, range, flushed, &mut work);
                 mm.revoke(id, space, range, Revoked::All);
             }
-            Advice::Large | Advice::Small => {
+            _ => {
                 mm.split_vmas(id, space, range, &mut work)?;
                 for (_, vma) in mm.vmas_from(space, range.start) {
                     if vma.range(p).start >= range.end() {

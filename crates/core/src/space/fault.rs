@@ -7,11 +7,11 @@ use crate::addr::{FrameNumber, PageNumber, PageRange, VirtAddr};
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::{Event, FlushReason};
-use crate::file::FilePage;
+use crate::file::{FilePage, Window};
 use crate::frame::AllocFrom;
-use crate::handle::SpaceId;
+use crate::handle::{FileId, FileSlot, SpaceId};
 use crate::kind::Kind;
-use crate::memmap::flag;
+use crate::memmap::{Frame, flag};
 use crate::paging::table::{self, Leaf, Way};
 use crate::paging::{Entry, Prot, UserAccess};
 use crate::platform::Platform;
@@ -26,7 +26,7 @@ use crate::view::Space;
 use crate::vma::{SpaceState, Vma};
 
 /// Where a fault stands.
-enum FaultStep {
+pub(super) enum FaultStep {
     /// The access may be tried again.
     Done,
     /// Something changed under way: look again.
@@ -43,14 +43,19 @@ enum Got {
     Outside(Outside),
 }
 
+/// What to read of a file once the fault is resolved: it came to the mark of a window.
+type Ahead = Option<(FileId, Window)>;
+
 /// A fault, on its way.
-struct Fault<'a> {
-    id: SpaceId,
-    space: &'a SpaceState,
-    vma: &'a Vma,
-    page: PageNumber,
-    leaf: Leaf,
-    access: UserAccess,
+pub(super) struct Fault<'a> {
+    pub id: SpaceId,
+    pub space: &'a SpaceState,
+    pub vma: &'a Vma,
+    pub page: PageNumber,
+    pub leaf: Leaf,
+    pub access: UserAccess,
+    /// What [`Vma::rights`] says.
+    pub watched: bool,
 }
 
 impl<'p, P: Platform> Space<'_, 'p, P> {
@@ -65,7 +70,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     ///
     /// # Errors
     /// [`Error::NotMapped`], [`Error::NotPermitted`] and [`Error::BeyondFile`] are the program's fault; [`Error::OutOfMemory`],
-    /// [`Error::Device`] and [`Error::SwapDevice`] are not. [`Error::NoSuchSpace`]. [`Error::NotOnline`] on a CPU that has not
+    /// [`Error::Device`], [`Error::WriteRefused`] and [`Error::SwapDevice`] are not. [`Error::NoSuchSpace`]. [`Error::NotOnline`] on a CPU that has not
     /// called [`cpu_online`](crate::Manager::cpu_online): nobody would flush what it caches.
     ///
     /// # Examples
@@ -85,11 +90,14 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         let Space { mm, id } = *self;
         let _scope = charge(mm.platform(), Scope::Fault);
         let page = at.page();
-        let mut major = false;
+        let (mut major, mut ahead) = (false, None);
         mm.with_vmas(id, page, &mut major, |space, kept, major| {
-            mm.resolve((id, space), page, access, kept, major)
+            mm.resolve((id, space), page, access, (kept, &mut ahead), major)
         })?;
         tlb::forget_refusal(mm, page);
+        if let Some((file, window)) = ahead {
+            mm.read_next(file, window);
+        }
         mm.emit(Event::Faulted { major });
         Ok(())
     }
@@ -148,12 +156,12 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Resolves it as far as nothing is to be waited for. By who shares the VMAs.
-    fn resolve(
+    pub(super) fn resolve(
         &self,
         (id, space): (SpaceId, &SpaceState),
         page: PageNumber,
         access: UserAccess,
-        kept: &mut Kept<'_, 'p, P>,
+        (kept, ahead): (&mut Kept<'_, 'p, P>, &mut Ahead),
         major: &mut bool,
     ) -> Result<Option<Outside>, Error> {
         let p = self.platform();
@@ -162,7 +170,8 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Err(Error::NotOnline);
         }
         let (_, vma) = self.find_vma(id, space, page).ok_or(Error::NotMapped(page))?;
-        if !vma.prot(p).permits(access) {
+        let (prot, watched) = vma.rights(p);
+        if !prot.permits(access) {
             return Err(Error::NotPermitted(page));
         }
         let mut changed = self.fault_large(id, space, vma, page)?;
@@ -180,7 +189,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
             return Ok(None);
         }
-        let fault = Fault { id, space, vma, page, leaf, access };
+        let fault = Fault { id, space, vma, page, leaf, access, watched };
         loop {
             let now = leaf.peek(self, page);
             // It may permit the access by now: another thread was faster, or rights were given and this CPU still
@@ -194,7 +203,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             let step = if let Some(slot) = now.swap_slot() {
                 self.map_swapped(&fault, slot)?
             } else if !now.is_mapped() {
-                self.map_missing(&fault, kept, major)?
+                self.map_missing(&fault, (kept, ahead), major)?
             } else if access == UserAccess::Write {
                 self.copy_on_write(&fault)?
             } else {
@@ -213,11 +222,11 @@ impl<'p, P: Platform> Manager<'p, P> {
     fn map_missing(
         &self,
         fault: &Fault<'_>,
-        kept: &mut Kept<'_, 'p, P>,
+        (kept, ahead): (&mut Kept<'_, 'p, P>, &mut Ahead),
         major: &mut bool,
     ) -> Result<FaultStep, Error> {
         let p = self.platform();
-        let (frame, prot, made) = match self.page_for(fault, kept)? {
+        let (frame, prot, made) = match self.page_for(fault, kept, ahead)? {
             Got::Page(frame, prot, made) => (frame, prot, made),
             Got::Outside(outside) => return Ok(FaultStep::Outside(outside)),
         };
@@ -254,10 +263,12 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
             // INV-2: while the page is being written out nobody may begin to write to it. Looked at under the lock
             // under which write-back takes such rights away, after it has locked the page.
-            let busy = self.is_page_locked(frame) && !fault.vma.is_private(p);
-            let prot = if busy && !p.broken(Rule::WriteWaitsForIo) { prot.read_only() } else { prot };
-            if !prot.permits(fault.access) {
-                return Ok(FaultStep::Outside(Outside::Page(frame)));
+            let bar = self.write_bar(fault, frame, prot);
+            let prot = if bar.is_some() { prot.read_only() } else { prot };
+            if let Some(bar) = bar
+                && fault.access == UserAccess::Write
+            {
+                return Ok(FaultStep::Outside(bar));
             }
             if now.parked_until().is_some() {
                 // INV-14: a CPU may still see there what was dropped.
@@ -272,6 +283,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             if list {
                 self.list_held(frame);
             }
+            self.map_around(fault);
             return Ok(FaultStep::Done);
         }
     }
@@ -299,6 +311,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             frame.owner.set(p, anon_vma.0);
             frame.set_anon_index(p, fault.vma.anon_index(p, fault.page));
         }
+        self.keep_content(n);
         let before = frame.maps.fetch_add(p, 1, Ordering::Relaxed);
         let others = self.swap_undo(slot);
         let prot = fault.vma.prot(p);
@@ -349,7 +362,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.with_vmas(id, page, &mut false, |space, _, _| {
             let (_, vma) = self.find_vma(id, space, page).ok_or(Error::NotMapped(page))?;
             let leaf = table::find_or_make(self, space.root(self.platform()), page)?;
-            let fault = Fault { id, space, vma, page, leaf, access: UserAccess::Read };
+            let fault = Fault { id, space, vma, page, leaf, access: UserAccess::Read, watched: false };
             while let Some(slot) = leaf.peek(self, page).swap_slot() {
                 if let FaultStep::Outside(outside) = self.map_swapped(&fault, slot)? {
                     return Ok(Some(outside));
@@ -360,11 +373,16 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The frame for a missing page.
-    fn page_for(&self, fault: &Fault<'_>, kept: &mut Kept<'_, 'p, P>) -> Result<Got, Error> {
+    fn page_for(
+        &self,
+        fault: &Fault<'_>,
+        kept: &mut Kept<'_, 'p, P>,
+        ahead: &mut Ahead,
+    ) -> Result<Got, Error> {
         let p = self.platform();
         let prot = fault.vma.prot(p);
         let Some(file) = fault.vma.file(p) else {
-            let n = self.new_anon(fault)?;
+            let n = self.new_anon(fault.space, fault.vma, fault.page)?;
             p.clear_frame(n);
             return Ok(Got::Page(n, prot, true));
         };
@@ -372,16 +390,27 @@ impl<'p, P: Platform> Manager<'p, P> {
         let n = match kept.take_if_mapped(fault.vma, fault.page) {
             Some(read) => read,
             None => match self.file_page(file, index)? {
-                FilePage::Found(n) => n,
+                FilePage::Found(n) => {
+                    if self.config().read_ahead > 0 {
+                        let id = self.file_id(file);
+                        let window = self.window_of_fault(id, index, true);
+                        *ahead = (!window.is_empty()).then_some((id, window)).or(ahead.take());
+                    }
+                    n
+                }
                 FilePage::Busy(n) => return Ok(Got::Outside(Outside::Page(n))),
-                FilePage::New(n) => return Ok(Got::Outside(Outside::File(self.file_id(file), index, n))),
+                FilePage::New(n) => {
+                    let id = self.file_id(file);
+                    let window = self.window_of_fault(id, index, false);
+                    return Ok(Got::Outside(Outside::File((id, index), n, window)));
+                }
                 FilePage::Closed => return Ok(Got::Outside(Outside::Hole(file))),
             },
         };
         if self.is_cut(n) && !p.broken(Rule::LookForCut) {
             return Ok(Got::Outside(Outside::Page(n)));
         }
-        if !fault.vma.is_private(p) || fault.access == UserAccess::Read {
+        if !fault.vma.is_private(p) || fault.access != UserAccess::Write {
             // INV-2: before the look at the page's lock, and INV-12: at its mark. The reverse map may not see a table yet that this fault has made,
             // or found; where it does, the table's lock orders the two.
             //
@@ -398,7 +427,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Ok(Got::Page(n, prot, false));
         }
         // The first access is a write: the copy is mapped at once, and no CPU ever sees the original here.
-        let copy = self.new_anon(fault);
+        let copy = self.new_anon(fault.space, fault.vma, fault.page);
         if let Ok(copy) = copy {
             p.copy_frame(n, copy);
             if self.is_cut(n) {
@@ -412,13 +441,18 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(Got::Page(copy?, prot, true))
     }
 
-    /// An anonymous frame, not cleared, with one hold.
-    fn new_anon(&self, fault: &Fault<'_>) -> Result<FrameNumber, Error> {
+    /// An anonymous frame for a page of a space's VMA, not cleared, with one hold.
+    pub(super) fn new_anon(
+        &self,
+        space: &SpaceState,
+        vma: &Vma,
+        page: PageNumber,
+    ) -> Result<FrameNumber, Error> {
         let p = self.platform();
-        let n = self.alloc_one(Kind::Anon, AllocFrom::HERE)?;
+        let n = self.alloc_charged(Kind::Anon, AllocFrom::HERE, space.group_slot(p))?;
         let frame = self.memmap().get(n);
-        frame.owner.set(p, fault.vma.anon_vma(p).map_or(0, |anon_vma| anon_vma.0));
-        frame.index.set(p, fault.vma.anon_index(p, fault.page));
+        frame.owner.set(p, vma.anon_vma(p).map_or(0, |anon_vma| anon_vma.0));
+        frame.index.set(p, vma.anon_index(p, page));
         frame.maps.set(p, 0);
         frame.refs.set(p, 1);
         Ok(n)
@@ -436,16 +470,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         let frame = self.memmap().get(n);
         if !fault.vma.is_private(p) {
             // No fence here: whoever mapped the page for reading has passed the one in `page_for`, under this table's lock.
-            if !self.is_page_locked(n) || p.broken(Rule::WriteWaitsForIo) {
+            let Some(bar) = self.write_bar(fault, n, Prot::ReadWrite) else {
                 locked.set_bits(fault.page, Entry::WRITABLE);
                 return Ok(FaultStep::Done);
-            }
-            // INV-2: it is being written out.
+            };
             frame.refs.fetch_add(p, 1, Ordering::Relaxed);
-            return Ok(FaultStep::Outside(Outside::Page(n)));
+            return Ok(FaultStep::Outside(bar));
         }
         match self.has_only_mapping(n) {
             Some(true) => {
+                self.keep_content(n);
                 locked.set_bits(fault.page, Entry::WRITABLE);
                 return Ok(FaultStep::Done);
             }
@@ -460,6 +494,25 @@ impl<'p, P: Platform> Manager<'p, P> {
         let done = self.copy_and_replace(fault, now, n);
         self.put_page(n);
         done
+    }
+
+    /// What must be waited for before a program may write to a page of a file that it shares, held by the caller or its entry; nothing
+    /// where it may not anyway, or the page is its own. Under the lock of the table whose entry leads, or is to lead, there.
+    ///
+    /// A page of a watched file is dirty from the time when its file system was asked, until it is written out: then its right to write
+    /// is gone from all entries, under their tables' locks, and it is locked until it is clean. One look at its state finds it
+    /// locked, or as it is after that.
+    fn write_bar(&self, fault: &Fault<'_>, n: FrameNumber, prot: Prot) -> Option<Outside> {
+        let (p, frame) = (self.platform(), self.memmap().get(n));
+        let state = frame.state.load(p, Ordering::Acquire);
+        if Frame::kind_of(state) != Kind::File || !prot.permits(UserAccess::Write) {
+            return None;
+        }
+        if state & flag::LOCKED != 0 && !fault.vma.is_private(p) && !p.broken(Rule::WriteWaitsForIo) {
+            return Some(Outside::Page(n));
+        }
+        let asks = fault.watched && state & flag::DIRTY == 0 && !p.broken(Rule::AskBeforeWrite);
+        asks.then(|| Outside::Write(self.file_id(FileSlot(frame.owner.get(p))), frame.index.get(p), n))
     }
 
     /// Whether nobody but the one entry that leads to a page, under the lock of its table, has the page; `None` if somebody
@@ -486,9 +539,14 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Copies a page that others have too, and maps the copy in its place.
-    fn copy_and_replace(&self, fault: &Fault<'_>, seen: Entry, old: FrameNumber) -> Result<FaultStep, Error> {
+    pub(super) fn copy_and_replace(
+        &self,
+        fault: &Fault<'_>,
+        seen: Entry,
+        old: FrameNumber,
+    ) -> Result<FaultStep, Error> {
         let p = self.platform();
-        let copy = self.new_anon(fault)?;
+        let copy = self.new_anon(fault.space, fault.vma, fault.page)?;
         p.copy_frame(old, copy);
         let locked = fault.leaf.lock(self);
         let now = locked.read(fault.page);

@@ -1,13 +1,13 @@
 //! Fork: a second space that shows the same, and copies what either writes.
 
 use crate::Manager;
-use crate::addr::PageNumber;
+use crate::addr::{PageNumber, PageRange};
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::{Event, FlushReason, Revoked};
 use crate::handle::SpaceId;
 use crate::kind::Kind;
-use crate::memmap::flag;
+use crate::memmap::{Frame, flag};
 use crate::paging::Entry;
 use crate::paging::table::{self, Way};
 use crate::platform::Platform;
@@ -26,7 +26,8 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     ///
     /// One flush of the old space, thus at most one IPI per CPU that uses it and is neither lazy nor this one; none if
     /// none of its own pages was writable and nothing is deferred. A later write fault on a page that both have costs
-    /// one flush of that page in the space that writes; if the other has let go of it meanwhile, none.
+    /// one flush of that page in the space that writes; if the other has let go of it meanwhile, none. A page of its own that
+    /// is [pinned](crate::Space::pin) is copied for the new space at once.
     ///
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::OutOfMemory`]: there is no new space then, and the old one shows what it did.
@@ -60,9 +61,13 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
                 return Err(error);
             }
         };
+        mm.join_group(mm.space_at(child), parent.group_slot(p));
         let (mut gather, mut work) = (Gather::begin(p, parent), Work::begin(mm));
         let copied = mm.copy_vmas(parent, child, &mut gather, &mut work);
         gather.flush(mm, id, FlushReason::Fork, Rule::FlushBeforeForkReturns).done();
+        // Those that are pinned now that nobody can write to them: no CPU, that is.
+        let copied =
+            copied.and_then(|pinned| if pinned { mm.copy_pinned(parent, child, &mut work) } else { Ok(()) });
         for (_, vma) in mm.vmas_of(parent) {
             if vma.is_private(p) {
                 mm.revoke(id, parent, vma.range(p), Revoked::Writes);
@@ -80,33 +85,38 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
+    /// Returns whether pages are left to be copied, after the flush.
     fn copy_vmas(
         &self,
         parent: &SpaceState,
         id: SpaceId,
         gather: &mut Gather<'_>,
         work: &mut Work<'_, 'p, P>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let p = self.platform();
         let child = self.space_at(id);
+        let mut pinned = false;
         for (_, vma) in self.vmas_of(parent) {
             let handle = self.new_vma(child)?;
             let range = vma.range(p);
             self.vma(handle).describe_part(p, vma, range, id);
+            if self.root.locks.load(Ordering::Relaxed) != 0 {
+                self.vma(handle).end_lock(p, false);
+            }
             let alone = self.lock_rmap(vma);
             self.link_vma(child, handle);
             drop(alone);
             work.did(cost::LINK);
             if vma.is_private(p) {
                 self.split_all_large(parent, range, work)?;
-                self.copy_entries(parent, (id, child), vma, gather, work)?;
+                pinned |= self.copy_entries(parent, (id, child), vma, gather, work)?;
             }
         }
-        Ok(())
+        Ok(pinned)
     }
 
     /// Lets the child have every anonymous page that the parent has in a VMA, and neither write to it. Pages of a
-    /// file come by fault.
+    /// file come by fault. Returns whether one is pinned, and left out.
     fn copy_entries(
         &self,
         parent: &SpaceState,
@@ -114,10 +124,10 @@ impl<'p, P: Platform> Manager<'p, P> {
         vma: &Vma,
         gather: &mut Gather<'_>,
         work: &mut Work<'_, 'p, P>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let p = self.platform();
         let range = vma.range(p);
-        let mut page = range.start;
+        let (mut page, mut pinned) = (range.start, false);
         while page < range.end() {
             work.did(cost::TABLE);
             let from = match table::find(self, parent.root(p), page) {
@@ -158,11 +168,87 @@ impl<'p, P: Platform> Manager<'p, P> {
                     }
                 }
                 // Relaxed: the parent's mapping keeps the page meanwhile.
-                frame.maps.fetch_add(p, 1, Ordering::Relaxed);
-                frame.refs.fetch_add(p, 1, Ordering::Relaxed);
+                let maps = frame.maps.fetch_add(p, 1, Ordering::Relaxed);
+                let refs = frame.refs.fetch_add(p, 1, Ordering::Relaxed);
+                if Frame::tells_pin(refs, maps) && !p.broken(Rule::ForkCopiesPinned) {
+                    // INV-15. Pins are taken by who shares the VMAs: none comes meanwhile. So a fork in which nothing is pinned looks at
+                    // no more words than it writes.
+                    frame.maps.fetch_sub(p, 1, Ordering::Relaxed);
+                    frame.refs.fetch_sub(p, 1, Ordering::Relaxed);
+                    pinned = true;
+                    continue;
+                }
                 to.write(at, Entry(entry.0 & !(Entry::WRITABLE | Entry::DIRTY)));
                 self.emit(Event::Mapped { space: id, page: at, frame: entry.frame(), pages: 1 });
             }
+        }
+        Ok(pinned)
+    }
+
+    /// Copies the pages that were left out for the child. Neither space is anybody else's, and no CPU can write to what is copied; the device
+    /// whose pins these are may: what it writes at this moment the child has or has not.
+    fn copy_pinned(&self, parent: &SpaceState, id: SpaceId, work: &mut Work<'_, 'p, P>) -> Result<(), Error> {
+        let (p, child) = (self.platform(), self.space_at(id));
+        let is_left = |page: PageNumber, entry: Entry| {
+            let here = entry.is_mapped() && self.memmap().get(entry.frame()).kind(p) == Kind::Anon;
+            let there = || match table::find(self, child.root(p), page) {
+                Way::Small(leaf) | Way::Large(leaf) => leaf.peek(self, page) != Entry::NONE,
+                Way::Gap(_) => false,
+            };
+            (here || entry.is_swapped()) && !there()
+        };
+        for (_, vma) in self.vmas_of(parent) {
+            let mut range = vma.range(p);
+            if !vma.is_private(p) {
+                continue;
+            }
+            while let Some(page) =
+                self.visit_until(parent, range, (&mut *work, cost::ENTRY), |_, page, entry, _| {
+                    !is_left(page, entry)
+                })
+            {
+                self.copy_for(parent, (id, child), vma, page)?;
+                range = PageRange::between(PageNumber(page.0 + 1), range.end());
+                work.did(cost::FRAME);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the child a copy of a page of the parent's own; or its slot, if it was unpinned meanwhile and reclaim took it.
+    fn copy_for(
+        &self,
+        parent: &SpaceState,
+        (id, child): (SpaceId, &SpaceState),
+        vma: &Vma,
+        page: PageNumber,
+    ) -> Result<(), Error> {
+        let p = self.platform();
+        let (Way::Small(from), to) =
+            (table::find(self, parent.root(p), page), table::find_or_make(self, child.root(p), page)?)
+        else {
+            return Ok(());
+        };
+        let copy = self.new_anon(child, vma, page)?;
+        let locked = from.lock(self);
+        let entry = locked.read(page);
+        if let Some(slot) = entry.swap_slot() {
+            self.swap_dup(slot);
+            to.lock(self).write(page, entry);
+            drop(locked);
+            self.free_one(copy);
+            return Ok(());
+        }
+        // Under the lock: reclaim does not take it meanwhile.
+        p.copy_frame(entry.frame(), copy);
+        drop(locked);
+        let list = self.hold_for_list(copy);
+        self.memmap().get(copy).maps.set(p, 1);
+        to.lock(self).write(page, Entry::page(copy, vma.prot(p)));
+        self.emit(Event::Mapped { space: id, page, frame: copy, pages: 1 });
+        self.emit(Event::Copied);
+        if list {
+            self.list_held(copy);
         }
         Ok(())
     }

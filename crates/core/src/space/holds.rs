@@ -34,7 +34,7 @@ impl Gone {
     pub fn add<P: Platform>(&mut self, mm: &Manager<'_, P>, n: FrameNumber) {
         mm.memmap().get(n).maps.fetch_sub(mm.platform(), 1, Ordering::Release);
         let slot = mm.slot_without_mapping(n);
-        if !mm.is_last_hold(n) {
+        if !mm.are_last_holds(n, 1) {
             return mm.trim(n, slot);
         }
         if self.free.is_full() {
@@ -59,8 +59,13 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Lets go of one hold on a page; the last one frees it.
     pub(crate) fn put_page(&self, n: FrameNumber) {
+        self.put_holds(n, 1);
+    }
+
+    /// The same for so many at once.
+    pub(super) fn put_holds(&self, n: FrameNumber, holds: u32) {
         let slot = self.slot_without_mapping(n);
-        if self.is_last_hold(n) {
+        if self.are_last_holds(n, holds) {
             self.free_one(n);
         } else {
             self.trim(n, slot);
@@ -81,12 +86,12 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// Lets go of one hold; whether the page is the caller's to free now.
-    fn is_last_hold(&self, n: FrameNumber) -> bool {
+    /// Lets go of so many holds; whether the page is the caller's to free now.
+    fn are_last_holds(&self, n: FrameNumber, holds: u32) -> bool {
         let p = self.platform();
         let frame: &Frame = self.memmap().get(n);
         // AcqRel: every other holder's last use comes before the free.
-        if frame.refs.fetch_sub(p, 1, Ordering::AcqRel) != 1 {
+        if frame.refs.fetch_sub(p, holds, Ordering::AcqRel) != holds {
             return false;
         }
         debug_assert!(matches!(frame.kind(p), Kind::Anon | Kind::File));

@@ -96,7 +96,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             return true;
         }
         let from = AllocFrom { node: None, may_reclaim: false };
-        let Ok(table) = table::make_table(self, from) else { return false };
+        let Ok(table) = table::make_table(self, from, self.group_here()) else { return false };
         self.deposit(first).set(self.platform(), table.0 + 1);
         true
     }
@@ -130,7 +130,8 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// The table for a large page that an operation makes small: the one that it has with it, or a new one.
     fn table_for(&self, first: FrameNumber) -> Result<FrameNumber, Error> {
-        self.take_deposit(first).map_or_else(|| table::make_table(self, AllocFrom::HERE), Ok)
+        self.take_deposit(first)
+            .map_or_else(|| table::make_table(self, AllocFrom::HERE, self.group_here()), Ok)
     }
 
     /// Puts a table of small pages in place of a large one. By who has the VMAs alone.
@@ -169,6 +170,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         fill(large);
         let head = self.memmap().get(first);
         let (owner, index) = (head.owner.get(p), head.anon_index(p));
+        self.split_charge(first, LARGE_PAGES as u32);
         // The first stays where it is, on a list or in the hands of reclaim: only its size is another.
         head.make_small(p);
         for i in 1..LARGE_PAGES as u32 {
@@ -205,7 +207,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         if leaf.peek(self, page) != Entry::NONE {
             return Ok(false);
         }
+        let Ok(charge) = self.charge_group(space.group_slot(p), LARGE_PAGES, false) else { return Ok(false) };
         let Some(first) = self.alloc_spare(LARGE_ORDER, Kind::Anon) else { return Ok(false) };
+        charge.put_on(first);
         if !self.deposit_table(first) {
             self.free_one(first);
             return Ok(false);
@@ -242,7 +246,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let entry = locked.read(page);
         let gives = entry.is_present() && !entry.permits(access);
         if gives {
-            locked.set_bits(page, vma.prot(self.platform()).bits());
+            locked.set_prot(page, vma.prot(self.platform()));
         }
         gives
     }

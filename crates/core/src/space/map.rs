@@ -17,7 +17,7 @@ use crate::space::parking::Parking;
 use crate::space::range::Gather;
 use crate::tlb;
 use crate::view::Space;
-use crate::vma::{Vma, check_mappable, check_range};
+use crate::vma::{SpaceState, Vma, check_mappable, check_range};
 
 impl<'p, P: Platform> Space<'_, 'p, P> {
     /// Ends a space: makes lazy CPUs let go of it, unmaps all, and frees its tables (INV-9). A CPU that switches to it
@@ -58,6 +58,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
             work.did(cost::LINK);
         }
         table::free_tables(mm, space.root(p), &mut work);
+        mm.leave_group(space);
         drop(alone);
         mm.root.spaces.release(mm, id.index());
         Ok(())
@@ -69,7 +70,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     ///
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::NoSuchFile`], [`Error::BadRange`] (also beyond page 2^40 of a file), [`Error::NotMappable`],
-    /// [`Error::Overlaps`], [`Error::MapCount`], [`Error::OutOfMemory`].
+    /// [`Error::Overlaps`], [`Error::MapCount`], [`Error::OutOfMemory`]; [`Error::WriteAndExecute`] where the configuration forbids both.
     ///
     /// # Examples
     /// ```
@@ -88,6 +89,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         let _scope = charge(mm.platform(), Scope::Map);
         let p = mm.platform();
         let range = check_mappable(range)?;
+        mm.check_prot(prot)?;
         mm.find_space(id)?;
         if let Some((file, offset)) = backing.file() {
             mm.find_file(file)?;
@@ -136,6 +138,11 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
             give_back();
             return Err(error);
         }
+        if let Backing::File { file, .. } = backing
+            && mm.file_at(file.slot()).is_watched()
+        {
+            vma.watch(p);
+        }
         mm.link_vma(space, handle);
         drop(alone);
         spare.into_iter().for_each(|anon_vma| mm.release_anon_vma(anon_vma));
@@ -173,13 +180,28 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     pub fn unmap(&self, range: PageRange) -> Result<(), Error> {
         let Space { mm, id } = *self;
         let _scope = charge(mm.platform(), Scope::Unmap);
-        let p = mm.platform();
         let range = check_range(range)?;
         let mut work = Work::begin(mm);
         let (space, _alone) = mm.write_lock(id)?;
         if let Some(hole) = mm.first_unmapped(space, range, &mut work) {
             return Err(Error::NotMapped(hole));
         }
+        mm.unmap_alone((id, space), range, &mut work)
+    }
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Unmaps a range, all of which is mapped. By who has the VMAs alone. May wait.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] and [`Error::MapCount`] where something lies across an end of it.
+    pub(super) fn unmap_alone(
+        &self,
+        (id, space): (SpaceId, &'p SpaceState),
+        range: PageRange,
+        work: &mut Work<'_, 'p, P>,
+    ) -> Result<(), Error> {
+        let (mm, p) = (self, self.platform());
         // A VMA that goes on at both ends becomes two, and only that one needs a slot.
         let inside =
             |(_, vma): (u32, &Vma)| vma.range(p).start < range.start && vma.range(p).end() > range.end();
@@ -194,23 +216,21 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         }
         let mut gather = Gather::begin(p, space);
         let mut parking = Parking::begin(mm);
-        mm.take_range(id, space, range, (&mut gather, &mut parking), &mut work);
+        mm.take_range(id, space, range, (&mut gather, &mut parking), work);
         let gap = mm.gap_around(space, range);
-        if !table::goes(range, gap) && mm.park((id, space), range, &parking, &gather, &mut work) {
+        if !table::goes(range, gap) && mm.park((id, space), range, &parking, &gather, work) {
             gather.already_flushed(p).done();
-            mm.cut_vmas(id, space, range, spare, &mut work);
+            mm.cut_vmas(id, space, range, spare, work);
             return Ok(());
         }
         gather.add_tables(table::unhook(mm, space.root(p), range, gap), range);
         let flushed = gather.flush(mm, id, FlushReason::Unmap, Rule::FlushBeforeUnmapReturns);
-        mm.cut_vmas(id, space, range, spare, &mut work);
-        mm.drop_taken(space, range, flushed, &mut work);
+        mm.cut_vmas(id, space, range, spare, work);
+        mm.drop_taken(space, range, flushed, work);
         mm.revoke(id, space, range, Revoked::All);
         Ok(())
     }
-}
 
-impl<'p, P: Platform> Manager<'p, P> {
     /// A new, empty address space. May wait for memory.
     ///
     /// # Errors
@@ -230,7 +250,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let _scope = charge(self.platform(), Scope::CreateSpace);
         let p = self.platform();
         let slot = self.root.spaces.reserve(self, AllocFrom::HERE)?;
-        let root = match table::make_table(self, AllocFrom::HERE) {
+        let root = match table::make_table(self, AllocFrom::HERE, self.group_here()) {
             Ok(root) => root,
             Err(error) => {
                 self.root.spaces.release(self, slot.commit());

@@ -1,16 +1,27 @@
 //! Address spaces: faults, and the operations on ranges.
 
 mod advise;
+mod around;
 mod fault;
 mod fork;
+mod groups;
 mod holds;
 mod large;
+mod lazy;
+mod lock;
 mod map;
 mod moving;
 mod outside;
 mod parked;
 mod parking;
+mod pin;
 mod protect;
 mod range;
+mod remap;
+mod residency;
+mod usage;
 
+pub use groups::GroupUsage;
 pub(crate) use parked::Parked;
+pub use pin::{Pins, Term};
+pub use usage::SpaceUsage;

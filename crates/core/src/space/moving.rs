@@ -1,15 +1,18 @@
 //! Move a range to another address, and pages to other frames: what is taken out in one place appears in another, and
 //! between the two lies the flush.
 
+use core::sync::atomic::Ordering;
+
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId, PageNumber, PageRange};
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::{Event, FlushReason, Revoked};
 use crate::frame::AllocFrom;
+use crate::group::Charge;
 use crate::handle::SpaceId;
 use crate::kind::Kind;
-use crate::memmap::Frame;
+use crate::memmap::{Frame, flag};
 use crate::paging::Entry;
 use crate::paging::table::{self, Way};
 use crate::platform::Platform;
@@ -66,51 +69,16 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     pub fn move_range(&self, from: PageRange, to: PageNumber) -> Result<(), Error> {
         let Space { mm, id } = *self;
         let _scope = charge(mm.platform(), Scope::MoveRange);
-        let p = mm.platform();
         let from = check_range(from)?;
-        let target = check_mappable(PageRange::new(to, from.pages))?;
+        check_mappable(PageRange::new(to, from.pages))?;
         let mut work = Work::begin(mm);
         let (space, _alone) = mm.write_lock(id)?;
-        if let Some(clash) = mm.first_mapped(space, target) {
-            return Err(Error::Overlaps(clash));
-        }
-        mm.split_vmas(id, space, from, &mut work)?;
-        let ready = mm
-            .split_all_large(space, from, &mut work)
-            .and_then(|()| mm.make_way(space, from, to, &mut work))
-            .and_then(|()| mm.link_moved((id, space), from, to, &mut work));
-        if let Err(error) = ready {
-            mm.merge_vmas(space, from, &mut work);
-            return Err(error);
-        }
-        let mut gather = Gather::begin(p, space);
-        mm.settle(id, space, target, &mut work);
-        mm.take_range(id, space, from, (&mut gather, &mut Parking::never()), &mut work);
-        gather.flush(mm, id, FlushReason::Move, Rule::FlushBeforeMove).done();
-        let there = |page: PageNumber| PageNumber(page.0 - from.start.0 + to.0);
-        while let Some((handle, vma)) = mm.vma_inside(space, from) {
-            let together = || mm.lock_rmap(vma);
-            let units = cost::ENTRY;
-            mm.carry(space, vma.range(p), (&mut work, units), together, |page, entry| {
-                let new = there(page);
-                let moved = if entry.is_taken() { mm.without_busy_write(entry.restored()) } else { entry };
-                if let Way::Small(leaf) = table::find(mm, space.root(p), new) {
-                    leaf.lock(mm).write(new, moved);
-                }
-                if moved.is_mapped() {
-                    mm.emit(Event::Mapped { space: id, page: new, frame: entry.frame(), pages: 1 });
-                }
-            });
-            mm.remove_vma(space, handle, mm.lock_rmap(vma));
-            work.did(cost::LINK);
-        }
-        mm.revoke(id, space, from, Revoked::All);
-        mm.merge_vmas(space, target, &mut work);
-        Ok(())
+        mm.move_alone((id, space), from, to, &mut work)
     }
 
     /// Moves the pages of `range` that are anonymous, present and no other space's to frames of node `to`, as many as
-    /// have room there; gives how many. Large pages become small ones. May wait.
+    /// have room there; gives how many. Those that are [pinned](crate::Space::pin) stay, and are counted
+    /// ([`Counter::PinnedKept`](crate::Counter::PinnedKept)). Large pages become small ones. May wait.
     ///
     /// One flush, thus at most one IPI per CPU that uses the space and is neither lazy nor this one; none if there is
     /// nothing to move.
@@ -159,6 +127,10 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
             if !elsewhere || frame.kind(p) != Kind::Anon || frame.maps.get(p) != 1 || in_swap {
                 return;
             }
+            // INV-15. A pin is taken by who shares the VMAs, so none comes meanwhile.
+            if frame.is_pinned(p) && !p.broken(Rule::PinnedIsMapped) {
+                return mm.emit(Event::PinnedKept);
+            }
             let old = leaf.take(page);
             leaf.write(page, old.taken());
             mm.emit(Event::Unmapped { space: id, page, frame: old.frame(), pages: 1, deferred: false });
@@ -205,10 +177,64 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
+    /// Moves a range to where nothing is mapped. By who has the VMAs alone. May wait.
+    ///
+    /// # Errors
+    /// [`Error::NotMapped`], [`Error::Overlaps`], [`Error::MapCount`], [`Error::OutOfMemory`].
+    pub(super) fn move_alone(
+        &self,
+        (id, space): (SpaceId, &'p SpaceState),
+        from: PageRange,
+        to: PageNumber,
+        work: &mut Work<'_, 'p, P>,
+    ) -> Result<(), Error> {
+        let (mm, p) = (self, self.platform());
+        let target = PageRange::new(to, from.pages);
+        if let Some(clash) = mm.first_mapped(space, target) {
+            return Err(Error::Overlaps(clash));
+        }
+        mm.split_vmas(id, space, from, work)?;
+        let ready = mm
+            .split_all_large(space, from, work)
+            .and_then(|()| mm.make_way(space, from, to, work))
+            .and_then(|()| mm.link_moved((id, space), from, to, work));
+        if let Err(error) = ready {
+            mm.merge_vmas(space, from, work);
+            return Err(error);
+        }
+        let mut gather = Gather::begin(p, space);
+        mm.settle(id, space, target, work);
+        mm.take_range(id, space, from, (&mut gather, &mut Parking::never()), work);
+        gather.flush(mm, id, FlushReason::Move, Rule::FlushBeforeMove).done();
+        let there = |page: PageNumber| PageNumber(page.0 - from.start.0 + to.0);
+        while let Some((handle, vma)) = mm.vma_inside(space, from) {
+            let together = || mm.lock_rmap(vma);
+            let units = cost::ENTRY;
+            mm.carry(space, vma.range(p), (work, units), together, |page, entry| {
+                let new = there(page);
+                let moved =
+                    if entry.is_taken() { mm.without_stale_write(vma, entry.restored()) } else { entry };
+                if let Way::Small(leaf) = table::find(mm, space.root(p), new) {
+                    leaf.lock(mm).write(new, moved);
+                }
+                if moved.is_mapped() {
+                    mm.emit(Event::Mapped { space: id, page: new, frame: entry.frame(), pages: 1 });
+                }
+            });
+            mm.remove_vma(space, handle, mm.lock_rmap(vma));
+            work.did(cost::LINK);
+        }
+        mm.revoke(id, space, from, Revoked::All);
+        mm.merge_vmas(space, target, work);
+        Ok(())
+    }
+
     /// A copy of an anonymous page that nobody can write to now, on this node; it has the mapping's hold.
     fn copy_to(&self, old: FrameNumber, to: NodeId) -> Option<FrameNumber> {
         let p = self.platform();
+        let charge = Charge::regardless(self, self.groups().of_frame(p, old), 1);
         let new = self.alloc_one(Kind::Anon, AllocFrom { node: Some(to), may_reclaim: false }).ok()?;
+        charge.put_on(new);
         if Frame::node_of(self.memmap().get(new).state.get(p)) != to {
             self.free_one(new);
             return None;
@@ -305,8 +331,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// The entry, without the right to write if its page is being written out (INV-2): write-back, which found it taken
-    /// out, flushed the space and left it alone.
+    /// The entry, without the right to write if its page is being written out (INV-2), or was and is of a watched file: write-back,
+    /// which found it taken out, flushed the space and left it alone.
     ///
     /// ```text
     ///   this CPU                           write-back
@@ -320,11 +346,15 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// It locks a page before it looks for entries, and looks with the tree of the file's VMAs shared, which is this CPU's
     /// alone here: so it has locked this one by now, or finds the entry at its new place.
-    fn without_busy_write(&self, entry: Entry) -> Entry {
+    fn without_stale_write(&self, vma: &Vma, entry: Entry) -> Entry {
         let p = self.platform();
-        let n = entry.frame();
-        let busy = self.memmap().get(n).kind(p) == Kind::File && self.is_page_locked(n);
-        if busy && !p.broken(Rule::WriteWaitsForIo) { entry.read_only() } else { entry }
+        let state = self.memmap().get(entry.frame()).state.load(p, Ordering::Acquire);
+        if Frame::kind_of(state) != Kind::File {
+            return entry;
+        }
+        let busy = state & flag::LOCKED != 0 && !p.broken(Rule::WriteWaitsForIo);
+        let clean = state & flag::DIRTY == 0 && vma.is_watched(p) && !p.broken(Rule::MovedIsReadOnly);
+        if busy || clean { entry.read_only() } else { entry }
     }
 
     /// Makes the tables to which the entries of `from` will move.

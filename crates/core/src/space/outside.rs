@@ -8,6 +8,7 @@
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber};
 use crate::error::Error;
+use crate::file::Window;
 use crate::handle::{FileId, FileSlot, SpaceId};
 use crate::platform::Platform;
 use crate::rule::Rule;
@@ -18,10 +19,12 @@ use crate::vma::{SpaceState, Vma};
 pub(super) enum Outside {
     /// Whoever has locked this page. It is held.
     Page(FrameNumber),
-    /// A page of a file: in its cache, held, locked, and yet to be read.
-    File(FileId, u64, FrameNumber),
+    /// A page of a file: in its cache, held, locked, and yet to be read, with others.
+    File((FileId, u64), FrameNumber, Window),
     /// The same of a swap slot.
     Swap(u32, FrameNumber),
+    /// The file system, which is asked whether this page of a file may be written to. It is held.
+    Write(FileId, u64, FrameNumber),
     /// The hole that is made in a file.
     Hole(FileSlot),
 }
@@ -60,7 +63,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// page that it is about; `major` becomes true if something was read. May wait.
     ///
     /// # Errors
-    /// [`Error::NoSuchSpace`], also if it ends meanwhile; what `work` says; [`Error::Device`], [`Error::SwapDevice`].
+    /// [`Error::NoSuchSpace`], also if it ends meanwhile; what `work` says; [`Error::Device`], [`Error::SwapDevice`],
+    /// [`Error::WriteRefused`].
     pub(super) fn with_vmas<'m>(
         &'m self,
         id: SpaceId,
@@ -93,10 +97,17 @@ impl<'p, P: Platform> Manager<'p, P> {
                 self.wait_page(page);
                 (page, None)
             }
-            Outside::File(file, index, page) => {
-                self.read_in(file, index, page)?;
+            Outside::File(place, page, window) => {
+                self.read_in_with(place, page, window)?;
                 *major = true;
-                (page, Some((file, index)))
+                (page, Some(place))
+            }
+            Outside::Write(file, index, page) => {
+                if !self.ask_to_write(file, index, page) {
+                    self.put_page(page);
+                    return Err(Error::WriteRefused(at));
+                }
+                (page, None)
             }
             Outside::Swap(slot, page) => {
                 self.swap_read(slot, page, at)?;

@@ -1,11 +1,11 @@
 //! Change what may be done with a range.
 
+use crate::Manager;
 use crate::addr::PageRange;
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::{FlushReason, Revoked};
-use crate::memmap::flag;
-use crate::paging::{Entry, Prot};
+use crate::paging::{Entry, Prot, UserAccess};
 use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::resched::{Work, cost};
@@ -18,13 +18,16 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     /// Changes what may be done with `range`, all of which must be mapped. When it returns no CPU can do what is no
     /// longer permitted (INV-4). May wait.
     ///
+    /// Code that was written somewhere is executed once the pages are [`Prot::ReadExecute`]: on x86-64 by all CPUs, elsewhere (RISC-V) once the kernel has
+    /// had each CPU that runs the program fetch anew (FENCE.I), which is no affair of the core's.
+    ///
     /// Where rights are taken away: one flush, thus at most one IPI per CPU that uses the space and is neither lazy nor
     /// this one. None if no page that is present loses a right and nothing is deferred: rights that are only given cost
     /// nothing, since a CPU that still has the old ones faults and looks again.
     ///
     /// # Errors
-    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a VMA or a large
-    /// page must be split.
+    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::WriteAndExecute`] where the configuration forbids both;
+    /// [`Error::OutOfMemory`] when a VMA or a large page must be split.
     ///
     /// # Examples
     /// ```
@@ -44,13 +47,16 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         let _scope = charge(mm.platform(), Scope::Protect);
         let p = mm.platform();
         let range = check_range(range)?;
+        mm.check_prot(prot)?;
         let mut work = Work::begin(mm);
         let (space, _alone) = mm.write_lock(id)?;
         mm.split_vmas(id, space, range, &mut work)?;
+        let mut executable = false;
         for (_, vma) in mm.vmas_from(space, range.start) {
             if vma.range(p).start >= range.end() {
                 break;
             }
+            executable |= vma.prot(p).permits(UserAccess::Execute);
             vma.set_prot(p, prot);
             work.did(cost::VMA);
         }
@@ -59,45 +65,63 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
             if !entry.is_mapped() {
                 return;
             }
-            let lost = entry.0 & Entry::RIGHTS & !prot.bits();
-            if lost != 0 {
+            let gains = |access| prot.permits(access) && !entry.permits(access);
+            if entry.exceeds(prot) {
+                // Writing is given below, if at all.
+                let less = if gains(UserAccess::Write) { prot.read_only() } else { prot };
                 // What nobody may use is not present: rights alone would leave it to the kernel.
+                let executes = entry.permits(UserAccess::Execute) && !prot.permits(UserAccess::Execute);
                 let old = match prot {
+                    _ if executes => leaf.set_prot(page, less),
                     Prot::None => leaf.set_prot(page, prot),
-                    _ => leaf.clear_bits(page, lost),
+                    _ => leaf.clear_bits(page, Entry::WRITABLE),
                 };
                 // Until the flush a CPU may go on writing; where a clean entry lets it, no dirty bit will tell (INV-11).
                 if old.may_be_dirty(p) && !p.broken(Rule::DirtyBeforeUnlock) {
-                    mm.memmap().get(old.frame()).set_flags(p, flag::DIRTY);
+                    mm.note_dirty(old.frame(), old.has(Entry::WRITABLE));
                 }
                 if mm.may_be_cached(space, page, old) {
                     gather.add(page, pages);
                 }
             }
-            let gained = prot.bits() & !entry.0;
             // Who may write is decided by a fault, where a page may have to be copied, or its device waited for; but
             // what is this space's alone has nobody to ask.
             let own = || {
                 // A large page is never shared. Of a page that somebody works on a fault will see.
-                pages > 1 || mm.has_only_mapping(entry.frame()) == Some(true)
+                let n = entry.frame();
+                pages > 1 || mm.has_only_mapping(n) == Some(true) && !mm.is_lazy(n)
             };
-            let read_only = gained & Entry::WRITABLE != 0 && !own();
-            let (gained, prot) =
-                if read_only { (gained & !Entry::WRITABLE, prot.read_only()) } else { (gained, prot) };
+            let writes = gains(UserAccess::Write) && own();
+            let prot = if gains(UserAccess::Write) && !writes { prot.read_only() } else { prot };
             if entry.is_prot_none() {
                 // It is not present: no CPU changes it, nor has it.
                 leaf.write(page, entry.with_prot(prot));
-            } else if gained != 0 {
-                leaf.set_bits(page, gained);
+            } else if gains(UserAccess::Execute) {
+                leaf.set_prot(page, prot);
+            } else if writes {
+                leaf.set_bits(page, Entry::WRITABLE);
             }
         });
         gather.flush(mm, id, FlushReason::Protect, Rule::FlushBeforeProtectReturns).done();
-        match prot {
-            Prot::None => mm.revoke(id, space, range, Revoked::All),
-            Prot::Read => mm.revoke(id, space, range, Revoked::Writes),
-            Prot::ReadWrite => {}
+        if prot == Prot::None {
+            mm.revoke(id, space, range, Revoked::All);
+        } else {
+            if !prot.permits(UserAccess::Write) {
+                mm.revoke(id, space, range, Revoked::Writes);
+            }
+            if executable && !prot.permits(UserAccess::Execute) {
+                mm.revoke(id, space, range, Revoked::Execution);
+            }
         }
         mm.merge_vmas(space, range, &mut work);
         Ok(())
+    }
+}
+
+impl<P: Platform> Manager<'_, P> {
+    /// Whether a mapping may have these rights.
+    pub(super) fn check_prot(&self, prot: Prot) -> Result<(), Error> {
+        let both = self.config().write_xor_execute && prot == Prot::ReadWriteExecute;
+        if both { Err(Error::WriteAndExecute) } else { Ok(()) }
     }
 }

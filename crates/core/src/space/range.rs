@@ -12,7 +12,6 @@ use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;
 use crate::event::{Event, FlushReason, Revoked};
 use crate::handle::SpaceId;
-use crate::memmap::flag;
 use crate::paging::Entry;
 use crate::paging::table::{self, LockedLeaf, Unhooked, Way};
 use crate::platform::Platform;
@@ -232,7 +231,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             let old = leaf.take(page);
             leaf.write(page, old.taken());
             if old.may_be_dirty(p) && !p.broken(Rule::DirtyBeforeUnlock) {
-                self.memmap().get(old.frame()).set_flags(p, flag::DIRTY);
+                self.note_dirty(old.frame(), old.has(Entry::WRITABLE));
             }
             self.emit(Event::Unmapped {
                 space: id,

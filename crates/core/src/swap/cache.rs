@@ -126,7 +126,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Whether a slot waits to be read: entries name it, and its page is not in memory.
-    pub(super) fn swap_is_out(&self, slot: u32) -> bool {
+    pub(crate) fn swap_is_out(&self, slot: u32) -> bool {
         let cluster = Cluster::of(self, slot);
         cluster.users(slot) > 0 && cluster.page(slot).is_none()
     }

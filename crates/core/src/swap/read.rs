@@ -98,7 +98,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// to is known when it is mapped.
     fn new_swap_page(&self, from: AllocFrom) -> Result<FrameNumber, Error> {
         let p = self.platform();
-        let n = self.alloc_one(Kind::Anon, from)?;
+        let n = self.alloc_charged(Kind::Anon, from, self.group_here())?;
         let frame = self.memmap().get(n);
         frame.owner.set(p, 0);
         frame.index.set(p, 0);

@@ -63,6 +63,15 @@ impl<const WHICH: u8> BiasedRwLock<WHICH> {
         (&raw const *self).addr()
     }
 
+    /// Shares it if nobody has it alone, or wants that. Never waits.
+    pub fn try_read<'a, 'p: 'a, P: Platform + 'p>(
+        &'a self,
+        mm: &impl Holder<'p, P>,
+    ) -> Option<SharedGuard<'a, P>> {
+        let guard = self.counted.try_read(mm.platform())?;
+        Some(SharedGuard { _how: How::Counted { _guard: guard } })
+    }
+
     /// Shares it. May wait.
     pub fn read<'a, 'p: 'a, P: Platform + 'p>(&'a self, mm: &impl Holder<'p, P>) -> SharedGuard<'a, P> {
         let p = mm.platform();

@@ -65,6 +65,12 @@ impl<const WHICH: u8> RwLock<WHICH> {
         self.words.read(p)
     }
 
+    /// Shares it if no writer has it or waits for it. Never waits.
+    pub fn try_read<'a, P: Platform>(&'a self, p: &'a P) -> Option<ReadGuard<'a, P>> {
+        let _taking = charge(p, Self::SCOPE);
+        self.words.try_read(p)
+    }
+
     /// Has it alone. May wait.
     pub fn write<'a, P: Platform>(&'a self, p: &'a P) -> WriteGuard<'a, P> {
         let _taking = charge(p, Self::SCOPE);
@@ -97,6 +103,17 @@ impl Words {
             return (ReadGuard { lock: self, p }, 0);
         }
         (ReadGuard { lock: self, p }, found / SINCE)
+    }
+
+    fn try_read<'a, P: Platform>(&'a self, p: &'a P) -> Option<ReadGuard<'a, P>> {
+        let mut seen = self.state.load(p, Ordering::Relaxed);
+        while seen & WRITER == 0 {
+            match self.state.replace(p, seen, seen.wrapping_add(READER + SINCE), Ordering::Acquire) {
+                Ok(_) => return Some(ReadGuard { lock: self, p }),
+                Err(now) => seen = now,
+            }
+        }
+        None
     }
 
     /// Waits for the writer of this phase to leave. This reader is counted as one that has the lock; if the writer leaves

@@ -6,13 +6,13 @@ use crate::Manager;
 use crate::addr::{FrameNumber, LARGE_ORDER, PageNumber};
 use crate::handle::SpaceId;
 use crate::kind::Kind;
-use crate::memmap::{Frame, flag};
+use crate::memmap::{Frame, PIN, flag};
 use crate::paging::{Entry, Prot, UserAccess};
 use crate::platform::Platform;
 use crate::vma::Vma;
 
 impl<P: Platform> Manager<'_, P> {
-    /// The holds on a frame that belong to no mapping and no cache; or what is wrong with it.
+    /// The holds on a frame that belong to no mapping and no cache, pins among them; or what is wrong with it.
     pub(super) fn audit_frame(&self, n: FrameNumber, frame: &Frame) -> Result<u64, &'static str> {
         let p = self.platform();
         let state = frame.state.load(p, Ordering::Acquire);
@@ -33,7 +33,12 @@ impl<P: Platform> Manager<'_, P> {
             return Err("a page that is locked, or was never read, and nobody works on it");
         }
         let held = frame.refs.get(p).checked_sub(frame.maps.get(p) + cached);
-        held.map(u64::from).ok_or("a page with fewer holds than mappings and caches")
+        let held = held.ok_or("a page with fewer holds than mappings and caches")?;
+        let own = Frame::kind_of(state) == Kind::Anon;
+        if held >= PIN && own && (frame.maps.get(p) > 1 || self.slot_is_used(n)) {
+            return Err("a page of a space's own is pinned, and others have it too");
+        }
+        Ok(u64::from(held))
     }
 
     /// What is wrong with an entry that is not empty.
@@ -59,11 +64,13 @@ impl<P: Platform> Manager<'_, P> {
             return Some("an entry that says nothing");
         }
         let writable = entry.permits(UserAccess::Write);
-        let rights = match vma.prot(p) {
+        let prot = vma.prot(p);
+        // The right to write may come later, by a fault.
+        let rights = match prot {
             Prot::None => entry.is_prot_none(),
-            Prot::Read => entry.permits(UserAccess::Read) && !writable,
-            Prot::ReadWrite => entry.permits(UserAccess::Read),
+            _ => entry.permits(UserAccess::Read) && !entry.exceeds(prot),
         };
+        let rights = rights && entry.permits(UserAccess::Execute) == prot.permits(UserAccess::Execute);
         if !rights {
             return Some("an entry with other rights than its VMA");
         }
@@ -83,7 +90,7 @@ impl<P: Platform> Manager<'_, P> {
             return Some("an entry that leads to no frame");
         };
         let state = frame.state.get(p);
-        let large = entry.is_present() && entry.has(Entry::LARGE);
+        let large = entry.has(Entry::LARGE);
         let order = if large { LARGE_ORDER } else { 0 };
         if Frame::order_of(state) != order {
             return Some("an entry of another size than its page");
@@ -95,8 +102,11 @@ impl<P: Platform> Manager<'_, P> {
                 if !index {
                     return Some("an entry leads to another page of a file than its VMA shows");
                 }
-                (writable && vma.is_private(p))
-                    .then_some("a page of a file that is written to instead of a copy")
+                if writable && vma.is_private(p) {
+                    return Some("a page of a file that is written to instead of a copy");
+                }
+                let unasked = writable && vma.is_watched(p) && state & flag::DIRTY == 0;
+                unasked.then_some("a clean page of a watched file that can be written to")
             }
             Kind::Anon => {
                 if !vma.is_private(p) {

@@ -72,6 +72,16 @@ mod flag {
     pub const PRIVATE: u32 = 4;
     /// Large pages are wanted.
     pub const LARGE: u32 = 8;
+    /// Instructions are fetched.
+    pub const EXECUTE: u32 = 16;
+    /// What programs may do.
+    pub const RIGHTS: u32 = READ | WRITE | EXECUTE;
+    /// The file is known to be written to before it is.
+    pub const WATCHED: u32 = 32;
+    /// Its pages stay in memory.
+    pub const LOCKED: u32 = 64;
+    /// The same, while it is looked whether all of them are there.
+    pub const LOCKING: u32 = 128;
 }
 
 const fn prot_flags(prot: Prot) -> u32 {
@@ -79,6 +89,8 @@ const fn prot_flags(prot: Prot) -> u32 {
         Prot::None => 0,
         Prot::Read => flag::READ,
         Prot::ReadWrite => flag::READ | flag::WRITE,
+        Prot::ReadExecute => flag::READ | flag::EXECUTE,
+        Prot::ReadWriteExecute => flag::RIGHTS,
     }
 }
 
@@ -96,15 +108,26 @@ impl Vma {
     }
 
     pub fn prot<P: Platform>(&self, p: &P) -> Prot {
-        match self.flags.get(p) & (flag::READ | flag::WRITE) {
+        self.rights(p).0
+    }
+
+    /// What may be done with its pages, and whether they are dirty before this lets a program write to them: of a watched file, shared.
+    pub fn rights<P: Platform>(&self, p: &P) -> (Prot, bool) {
+        const WRITABLE: u32 = flag::READ | flag::WRITE;
+        const EXECUTABLE: u32 = flag::READ | flag::EXECUTE;
+        let flags = self.flags.get(p);
+        let prot = match flags & flag::RIGHTS {
             0 => Prot::None,
             flag::READ => Prot::Read,
-            _ => Prot::ReadWrite,
-        }
+            WRITABLE => Prot::ReadWrite,
+            EXECUTABLE => Prot::ReadExecute,
+            _ => Prot::ReadWriteExecute,
+        };
+        (prot, flags & flag::WATCHED != 0)
     }
 
     pub fn set_prot<P: Platform>(&self, p: &P, prot: Prot) {
-        self.flags.set(p, self.flags.get(p) & !(flag::READ | flag::WRITE) | prot_flags(prot));
+        self.flags.set(p, self.flags.get(p) & !flag::RIGHTS | prot_flags(prot));
     }
 
     /// Whether large pages are wanted.
@@ -117,9 +140,37 @@ impl Vma {
         self.flags.set(p, others | if want { flag::LARGE } else { 0 });
     }
 
+    /// Whether its pages stay in memory.
+    pub fn is_locked<P: Platform>(&self, p: &P) -> bool {
+        self.flags.get(p) & (flag::LOCKED | flag::LOCKING) != 0
+    }
+
+    /// Its pages stay in memory while it is looked whether all of them are there.
+    pub fn begin_lock<P: Platform>(&self, p: &P) {
+        self.flags.set(p, self.flags.get(p) | flag::LOCKING);
+    }
+
+    /// From then on they do if they are; else it is as it was. Unless it was being locked: then it is not locked any more.
+    pub fn end_lock<P: Platform>(&self, p: &P, locked: bool) {
+        let was = self.flags.get(p);
+        let stays = locked || was & (flag::LOCKED | flag::LOCKING) == flag::LOCKED | flag::LOCKING;
+        let others = was & !(flag::LOCKED | flag::LOCKING);
+        self.flags.set(p, others | if stays { flag::LOCKED } else { 0 });
+    }
+
     /// Whether what is written here is this space's own: anonymous memory, or copies of a file's pages.
     pub fn is_private<P: Platform>(&self, p: &P) -> bool {
         self.file(p).is_none() || self.flags.get(p) & flag::PRIVATE != 0
+    }
+
+    /// See [`rights`](Self::rights).
+    pub fn is_watched<P: Platform>(&self, p: &P) -> bool {
+        self.rights(p).1
+    }
+
+    /// The file is watched, and shared. Before it is linked.
+    pub fn watch<P: Platform>(&self, p: &P) {
+        self.flags.set(p, self.flags.get(p) | flag::WATCHED);
     }
 
     /// The page of the file that `page` shows.

@@ -6,8 +6,9 @@ use crate::Manager;
 use crate::addr::{FrameNumber, Generation};
 use crate::cpumask::CpuMask;
 use crate::error::Error;
-use crate::handle::{SpaceId, SpaceSlot};
+use crate::handle::{GroupSlot, SpaceId, SpaceSlot};
 use crate::life::Life;
+use crate::percpu::{CpuGuard, Presence};
 use crate::platform::Platform;
 use crate::pool::{Goes, Pooled};
 use crate::profile::Scope;
@@ -38,6 +39,8 @@ pub(crate) struct SpaceState {
     pub changing: Word32,
     /// How often a VMA has left it.
     pub shape: Word64,
+    /// The group that is charged with what it wants: 0 is none.
+    pub group: Word32,
     /// Shared by faults, had alone by whoever changes the VMAs.
     pub vmas: Vmas,
     pub cpus: Mask,
@@ -85,6 +88,10 @@ impl SpaceState {
         self.life.is(p, id.life)
     }
 
+    pub fn group_slot<P: Platform>(&self, p: &P) -> GroupSlot {
+        GroupSlot(self.group.get(p))
+    }
+
     pub fn generation<P: Platform>(&self, p: &P) -> Generation {
         Generation(self.generation.load(p, Ordering::SeqCst))
     }
@@ -129,6 +136,17 @@ impl SpaceState {
 impl<'p, P: Platform> Manager<'p, P> {
     pub(crate) fn space_at(&self, slot: impl Into<SpaceSlot>) -> &'p SpaceState {
         self.root.spaces.get(self, slot.into().0)
+    }
+
+    /// The group that is charged with what the caller wants: that of the space which this CPU uses.
+    pub(crate) fn group_here(&self) -> GroupSlot {
+        if !self.groups().exist() {
+            return GroupSlot::NONE;
+        }
+        let (p, here) = (self.platform(), CpuGuard::new(self));
+        let slot = here.slot();
+        let loaded = slot.tlb.loaded().filter(|_| slot.presence.word.get(p) == Presence::ACTIVE);
+        loaded.map_or(GroupSlot::NONE, |space| self.space_at(space).group_slot(p))
     }
 
     /// A space, by the handle that a caller gave.

@@ -354,7 +354,12 @@ impl<'p, P: Platform> Vmap<'_, 'p, P> {
         if !entry.is_present() {
             return Err(Error::NotMapped(page));
         }
-        if access == UserAccess::Write && !entry.has(Entry::WRITABLE) {
+        let permitted = match access {
+            UserAccess::Read => true,
+            UserAccess::Write => entry.has(Entry::WRITABLE),
+            UserAccess::Execute => !entry.has(Entry::NO_EXECUTE),
+        };
+        if !permitted {
             return Err(Error::NotPermitted(page));
         }
         let p = mm.platform();

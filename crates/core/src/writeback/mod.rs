@@ -1,6 +1,7 @@
 //! Pages on their way to what keeps them.
 
 mod backoff;
+mod dirty;
 mod out;
 mod pageout;
 

@@ -29,6 +29,31 @@ fn reused(mm: &Mm<'_>) -> (SpaceId, SpaceId) {
     (old, new)
 }
 
+/// Numbers that somebody made up name nothing but what lives: not a slot in which nothing does, nor one that there is not.
+#[test]
+fn numbers_name_what_their_handle_named_or_nothing() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let (old, new) = reused(mm);
+        let named = |(index, life)| SpaceId::from_raw(index, life);
+        assert_eq!((named(old.into_raw()), named(new.into_raw())), (Some(old), Some(new)));
+        let (index, life) = new.into_raw();
+        // The control: this one lives.
+        assert!(mm.space(new).flush().is_ok());
+        mm.space(new).destroy().unwrap();
+        // Even numbers are those of a slot that is free, as this one is now; the last bit is the slot's own.
+        for made_up in [0, life - 1, life + 1, life | 1 << 63] {
+            assert_eq!(SpaceId::from_raw(index, made_up), None);
+        }
+        for (index, made_up) in [(index, life), (index, life + 2), (u32::MAX, 1), (1 << 20, 1)] {
+            let space = SpaceId::from_raw(index, made_up).expect("a handle looks so");
+            assert_eq!(mm.space(space).destroy(), Err(Error::NoSuchSpace));
+            let file = FileId::from_raw(index, made_up).expect("a handle looks so");
+            assert_eq!(mm.file(file).destroy(), Err(Error::NoSuchFile));
+        }
+    });
+}
+
 #[test]
 fn an_old_handle_does_not_reach_the_next_space() {
     let host = Host::new(Setup { nodes: 2, cpus: 2, ..Setup::default() });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-const TYPES: [&str; 7] = ["Alone", "File", "FrameAllocator", "Manager", "Space", "Swap", "Vmap"];
+const TYPES: [&str; 8] = ["Alone", "File", "FrameAllocator", "Group", "Manager", "Space", "Swap", "Vmap"];
 
 /// Of `Alone` each method names the one that it is in the whole, with its example.
 const WITHOUT_EXAMPLE: [&str; 2] = ["Alone", "Manager::new"];
@@ -70,7 +70,7 @@ fn each_method_has_its_errors_and_an_example() {
     assert_eq!(missing, Vec::<String>::new());
     // One type is not all of it any more: an embedder sees a page for each thing.
     assert_eq!(methods.keys().collect::<Vec<_>>(), TYPES.iter().collect::<Vec<_>>());
-    assert!(methods.values().all(|&count| count <= 32), "{methods:?}");
+    assert!(methods.values().all(|&count| count <= 36), "{methods:?}");
 }
 
 /// Methods of the small traits that a part which stands alone does not hand on, though the machine may have its own.

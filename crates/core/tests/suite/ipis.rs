@@ -7,8 +7,8 @@ use std::fmt::Write;
 
 use machine::{Host, Mm, Setup, bare, pages};
 use quietmm::{
-    Advice, Backing, Config, Counter, FileId, FrameNumber, KernelProt, NodeId, PageNumber, PageRange, Prot,
-    Region, SpaceId, UserAccess, VmapPlace,
+    Advice, Backing, Config, Counter, FileId, FrameNumber, KernelProt, NodeId, PageNumber, PageRange, Pins,
+    Prot, Region, SpaceId, Term, UserAccess, VmapPlace,
 };
 
 /// A range is in the middle of a mapping of this many pages, so that its table stays in use; but what is to empty whole
@@ -78,7 +78,7 @@ const PLAIN: Operation = Operation {
     most: 512,
 };
 
-const OPERATIONS: [Operation; 20] = [
+const OPERATIONS: [Operation; 26] = [
     Operation {
         name: "`map`",
         run: |mm, id, _, n| mm.space(id).map(pages(TO, n), Backing::Anonymous, Prot::ReadWrite).unwrap(),
@@ -112,6 +112,17 @@ const OPERATIONS: [Operation; 20] = [
     },
     Operation { name: "`fork`", run: |mm, id, _, _| _ = mm.space(id).fork().unwrap(), ..PLAIN },
     Operation {
+        name: "`pin` and `unpin`",
+        run: |mm, id, at, n| {
+            for at in (at..at + n).step_by(Pins::MOST) {
+                let some = pages(at, n.min(Pins::MOST as u64));
+                mm.unpin(mm.space(id).pin(some, UserAccess::Write, Term::Long).unwrap());
+            }
+        },
+        flushes: |_| 0,
+        ..PLAIN
+    },
+    Operation {
         name: "write faults after a fork",
         before: |mm, id, _, _| _ = mm.space(id).fork().unwrap(),
         run: |mm, id, at, n| {
@@ -130,6 +141,37 @@ const OPERATIONS: [Operation; 20] = [
         name: "`advise(Large)`",
         run: |mm, id, at, n| mm.space(id).advise(pages(at, n), Advice::Large).unwrap(),
         flushes: |_| 0,
+        ..PLAIN
+    },
+    Operation {
+        name: "`advise(Cold)`",
+        file: true,
+        run: |mm, id, at, n| mm.space(id).advise(pages(at, n), Advice::Cold).unwrap(),
+        flushes: |_| 0,
+        ..PLAIN
+    },
+    Operation {
+        name: "`advise(PageOut)`",
+        file: true,
+        run: |mm, id, at, n| mm.space(id).advise(pages(at, n), Advice::PageOut).unwrap(),
+        flushes: |n| n.div_ceil(32),
+        ..PLAIN
+    },
+    Operation {
+        name: "`populate`",
+        run: |mm, id, _, n| mm.space(id).populate(pages(AT + MAPPED - n, n), UserAccess::Write).unwrap(),
+        flushes: |_| 0,
+        ..PLAIN
+    },
+    Operation {
+        name: "`remap`, longer in place",
+        run: |mm, id, _, n| mm.space(id).remap(pages(AT, MAPPED), pages(AT, MAPPED + n)).unwrap(),
+        flushes: |_| 0,
+        ..PLAIN
+    },
+    Operation {
+        name: "`remap`, elsewhere and longer",
+        run: |mm, id, at, n| mm.space(id).remap(pages(at, n), pages(TO, n + 8)).unwrap(),
         ..PLAIN
     },
     Operation {

@@ -2,6 +2,7 @@
 //! Whatever a page holds in the end, and whatever the two returned, is what one after the other leaves.
 
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::Ordering;
 
 use crate::machine;
 
@@ -11,7 +12,8 @@ use machine::swapping::{DEVICE, reclaim, sound, squeeze, take_free};
 use machine::{Mm, Setup, at_hand, bare, give_back, pages};
 use quietmm::addr::PAGE_SIZE;
 use quietmm::{
-    Advice, Backing, Config, Error, FileId, FrameNumber, Frames, NodeId, PageNumber, Prot, Region, SpaceId,
+    Advice, Backing, Config, Error, FileId, FrameNumber, Frames, NodeId, PageNumber, PageRange, Pins, Prot,
+    Region, SpaceId, Term, UserAccess,
 };
 
 /// Pages before the end of a table, and of the range that large pages may be in.
@@ -27,13 +29,16 @@ struct Scene {
     spaces: RefCell<Vec<SpaceId>>,
     file: Option<FileId>,
     held: RefCell<Vec<Frames>>,
+    /// What a device uses.
+    pins: RefCell<Vec<Pins>>,
     /// Whether the first operation has begun: from then on a task does not take memory away to make it short.
     begun: Cell<bool>,
 }
 
 impl Scene {
     fn of(at: u64, spaces: Vec<SpaceId>, file: Option<FileId>) -> Scene {
-        Scene { at, spaces: RefCell::new(spaces), file, held: RefCell::default(), begun: Cell::new(false) }
+        let (held, pins, begun) = Default::default();
+        Scene { at, spaces: RefCell::new(spaces), file, held, pins, begun }
     }
 
     fn id(&self) -> SpaceId {
@@ -113,7 +118,7 @@ fn touch(mm: &Mm<'_>, scene: &Scene, page: u64, value: Option<u64>) -> Result<()
     }
 }
 
-const OPERATIONS: [Operation; 22] = [
+const OPERATIONS: [Operation; 26] = [
     ("read", &[|mm, scene| touch(mm, scene, 1, None)]),
     ("write", &[|mm, scene| touch(mm, scene, 1, Some(71))]),
     ("write elsewhere", &[|mm, scene| touch(mm, scene, 2, Some(72))]),
@@ -145,6 +150,14 @@ const OPERATIONS: [Operation; 22] = [
     ),
     ("drop", &[|mm, scene| mm.space(scene.id()).advise(scene.part(1, 2), Advice::Drop)]),
     ("small", &[|mm, scene| mm.space(scene.id()).advise(scene.part(0, COUNT), Advice::Small)]),
+    ("page out", &[|mm, scene| mm.space(scene.id()).advise(scene.part(0, COUNT), Advice::PageOut)]),
+    ("will need", &[|mm, scene| mm.space(scene.id()).advise(scene.part(0, COUNT), Advice::WillNeed)]),
+    (
+        "remap: shorter and away",
+        &[|mm, scene| {
+            mm.space(scene.id()).remap(scene.part(1, 2), PageRange::new(PageNumber(scene.at + AWAY), 1))
+        }],
+    ),
     (
         "fork",
         &[|mm, scene| {
@@ -185,6 +198,23 @@ const OPERATIONS: [Operation; 22] = [
         }],
     ),
     (
+        "a device writes",
+        &[
+            |mm, scene| {
+                let pins = mm.space(scene.id()).pin(scene.part(1, 1), UserAccess::Write, Term::Short)?;
+                scene.pins.borrow_mut().push(pins);
+                Ok(())
+            },
+            |mm, scene| {
+                for pins in scene.pins.take() {
+                    mm.platform().word(pins.frames()[0], 0).store(81, Ordering::SeqCst);
+                    mm.unpin(pins);
+                }
+                Ok(())
+            },
+        ],
+    ),
+    (
         "go and come back",
         &[|mm, scene| {
             mm.cpu_offline()?;
@@ -195,7 +225,7 @@ const OPERATIONS: [Operation; 22] = [
 ];
 
 /// The same, where a file is shown.
-const OF_FILES: [Operation; 4] = [
+const OF_FILES: [Operation; 5] = [
     (
         "empty and make longer",
         &[
@@ -212,6 +242,7 @@ const OF_FILES: [Operation; 4] = [
                 .map(|written| assert_eq!(written, 8))
         }],
     ),
+    ("bring in", &[|mm, scene| mm.file(scene.file.unwrap()).read_ahead(0, 8).map(|_| ())]),
     ("copy out", &[|mm, scene| mm.file(scene.file.unwrap()).read(PAGE_SIZE, &mut [0; 8]).map(|_| ())]),
 ];
 

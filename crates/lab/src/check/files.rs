@@ -35,6 +35,11 @@ impl Files {
         Ok(files)
     }
 
+    /// Whether a page is wanted.
+    pub fn has_report(&self) -> bool {
+        self.report.is_some()
+    }
+
     /// Writes them. Says what is not there to be written.
     pub fn write(
         &self,

@@ -9,6 +9,7 @@ use serde_json::{Value as Json, json};
 
 use super::args::CheckArgs;
 use super::files::Files;
+use super::story::Story;
 use super::{budget, page, story};
 use crate::process::ending::{Ending, Failure};
 use crate::process::output::Output;
@@ -103,7 +104,10 @@ fn report(
         out["counterexample"] = story.json();
     }
     let told = story.as_ref().map(|story| (story.name(), &story.told));
-    let said = files.write(|| page::mutants(args, rows, &out, story.as_ref()), told);
+    // Of many rules each has its picture on the page, and nowhere else.
+    let others =
+        if rows.len() > 1 && files.has_report() { told_each(args, scenarios, rows)? } else { Vec::new() };
+    let said = files.write(|| page::mutants(args, rows, &out, (story.as_ref(), &others)), told);
     if args.json {
         output.data(&pretty(&out))?;
     } else {
@@ -134,6 +138,22 @@ fn report(
         (false, false) => Ending::Missed,
         (false, true) => Ending::Good,
     })
+}
+
+/// What is found of each rule, made short and told, on all cores.
+fn told_each(args: &CheckArgs, scenarios: &[Scenario], rows: &[Row]) -> Result<Vec<Story>, Failure> {
+    let found: Vec<_> = rows.iter().filter_map(|row| row.first()?.found.as_ref()).collect();
+    let workers = jobs::workers(args.jobs);
+    let progress = Progress::new(found.len(), workers);
+    let job = |nth: usize| {
+        let scenario = scenarios.iter().find(|scenario| scenario.name == found[nth].scenario);
+        let told = scenario.map(|scenario| story::tell(scenario, found[nth].clone(), None));
+        progress.lane(nth, found[nth].scenario).done();
+        Ok::<_, Failure>(told)
+    };
+    let told = jobs::in_order(found.len(), workers, interrupt::requested, job)?;
+    progress.clear();
+    Ok(told.into_iter().flatten().collect())
 }
 
 fn table(rows: &[Row]) -> Vec<Vec<String>> {

@@ -139,8 +139,13 @@ fn covered(values: Values<'_>, nth: usize, scenario: &Scenario) -> Markup {
     }
 }
 
-/// Each rule left out in turn.
-pub fn mutants(args: &CheckArgs, rows: &[Row], out: &Json, story: Option<&Story>) -> Drawn<Page> {
+/// Each rule left out in turn: the story of the only one, or those of all that were seen.
+pub fn mutants(
+    args: &CheckArgs,
+    rows: &[Row],
+    out: &Json,
+    (story, others): (Option<&Story>, &[Story]),
+) -> Drawn<Page> {
     let values = Values(out);
     let title = match rows {
         [row] => row.rule.name().to_string(),
@@ -148,6 +153,7 @@ pub fn mutants(args: &CheckArgs, rows: &[Row], out: &Json, story: Option<&Story>
     };
     let found = rows.iter().filter(|row| row.first().is_some()).count();
     let drawn = story.map(|story| counterexample(values, "/counterexample", story, None)).transpose()?;
+    let others = others.iter().map(folded).collect::<Drawn<Vec<Markup>>>()?;
     let by_way = if rows.len() > 1 { Some(found_by(rows)?) } else { None };
     let list = |key: &str| -> Vec<&str> {
         out[key].as_array().map_or(Vec::new(), |all| all.iter().filter_map(Json::as_str).collect())
@@ -186,6 +192,10 @@ pub fn mutants(args: &CheckArgs, rows: &[Row], out: &Json, story: Option<&Story>
                 ("priorities", "random priorities, with one to four changes"),
                 ("exhaustive", "all that departs from the ordinary order at few decisions, where the order of two accesses changes"),
             ]))
+            @if !others.is_empty() {
+                h3 { "How each goes" }
+                @for other in &others { (other) }
+            }
             (from(args))
         }
     };
@@ -280,6 +290,23 @@ fn counterexample(values: Values<'_>, at: &str, story: &Story, scenario: Option<
         }
         @if let Some(Ok(file)) = &story.saved {
             dl { dt { "play it again" } dd { code class="command" { "quietmm check --replay " (file.display()) } } }
+        }
+    })
+}
+
+/// One of many counterexamples: its picture, behind a line that says whose it is.
+fn folded(story: &Story) -> Drawn<Markup> {
+    let found = &story.found;
+    let rule = found.broken.map_or("no rule", |rule| rule.name());
+    Ok(html! {
+        details {
+            summary { (rule) ": " (found.violation.invariant) " in " (found.scenario) }
+            @if let Some(rule) = found.broken { p { "Left out: " (rule.about()) "." } }
+            div class="pictures" { (sequence::picture(story.name(), &story.told)?) }
+            p class="dim" {
+                "Found by " (found.way.name()) ", with hardware that is " (found.hardware.name()) ", and shrunk from " (story.was) " to "
+                (found.schedule.len()) (if found.schedule.len() == 1 { " departure." } else { " departures." })
+            }
         }
     })
 }

@@ -33,6 +33,9 @@ and arrows from who interrupts to who is interrupted. Each CPU keeps its last no
 clocks tell when; to note takes time too, so figures of time, and with icount all figures, are others than without. Of the first seed. A file of that name is \
 replaced, in one step at the end";
 
+const SVG_HELP: &str = "\
+Draw how what the broken rule did came about, as a sequence diagram (SVG), to this file: the first story that the terminal tells, with a lane for \
+each CPU in it, and its words for those who do not see it, in light and dark. Where nothing was seen nothing is written, and that is said";
 const TIMELINE_HELP: &str = "\
 Write what each CPU did when, as a trace for the viewer at ui.perfetto.dev, which works offline once it is loaded, or for \
 chrome://tracing: user work, the kernel's functions, waiting for locks and for acknowledgements, interrupts off; arrows from who \
@@ -199,6 +202,9 @@ pub struct SimArgs {
     /// Write what each CPU did when to this file, for Perfetto's and Chrome's trace viewers
     #[arg(long, value_name = "FILE", long_help = TIMELINE_HELP)]
     pub timeline: Option<PathBuf>,
+    /// Draw how what the broken rule did came about, as a sequence diagram, to this file
+    #[arg(long, value_name = "FILE", requires = "broken", long_help = SVG_HELP)]
+    pub svg: Option<PathBuf>,
     /// The timeline is of so much before the run's end: 500us, 3ms (default: 2ms)
     #[arg(long, value_name = "TIME", value_parser = time, requires = "timeline", conflicts_with_all = ["from", "to"], allow_negative_numbers = true)]
     pub last: Option<u64>,
@@ -279,6 +285,7 @@ impl SimArgs {
             ("--profile", self.profile),
             // One that boots keeps its last notes, and no window.
             ("--timeline", self.timeline.is_some() && beside),
+            ("--svg", self.svg.is_some()),
             ("--last", self.last.is_some()),
             ("--from", self.from.is_some()),
             ("--to", self.to.is_some()),

@@ -12,6 +12,7 @@ pub mod plot;
 pub mod policies;
 mod published;
 pub mod section;
+pub mod stories;
 pub mod table;
 pub mod value;
 

@@ -3,21 +3,17 @@
 use maud::{Markup, html};
 
 use super::plot::{Drawn, palette};
-use super::{causes, heat, latencies, machine, memory, policies, published, table};
+use super::{causes, heat, latencies, machine, memory, policies, published, stories, table};
 use crate::cli::flags::On;
 use crate::process::output::WIDTH;
 use crate::show::{profile, text};
 use crate::study::Form;
 use crate::study::result::{Column, Comparison};
 
-/// More stories than this are only counted.
-const STORIES: usize = 3;
-
 /// The `nth` comparison of a page.
 pub fn section(of: &Comparison, nth: usize, form: Form) -> Drawn<Markup> {
     let columns = of.columns();
     let both = of.place.on == On::Both;
-    let harm = text::harm(of, STORIES, WIDTH);
     Ok(html! {
         section id={ "s" (nth) } aria-labelledby={ "q" (nth) } {
             h2 id={ "q" (nth) } { (question(of)) }
@@ -45,10 +41,7 @@ pub fn section(of: &Comparison, nth: usize, form: Form) -> Drawn<Markup> {
                     (accounts(&columns))
                 }
             }
-            @if !harm.is_empty() {
-                h3 { "What was seen that must never be" }
-                pre { (harm.trim()) }
-            }
+            (stories::part(of)?)
             (machine::part(of, nth))
         }
     })

@@ -39,6 +39,7 @@ pub fn run(
     }
     // Before the first line: a reader of that may leave early. And what went wrong is said after the last.
     let report = files.report.as_ref().map_or(Ok(()), |target| report::write(target, &all, form));
+    let svg = files.svg.as_ref().map_or(Ok(""), |target| report::stories::write(target, &all));
     let timeline = files.timeline.as_ref().map_or(Ok(()), |target| timeline::write(target, &all));
     if common.json {
         output.data(&json::pretty(&all))?;
@@ -59,8 +60,10 @@ pub fn run(
             }
             output.text(&text::comparison(comparison, &depth))?;
         }
+        output.text(svg.as_ref().map_or("", |said| *said))?;
     }
     report.and(timeline)?;
+    svg?;
     Ok(ending(&all))
 }
 

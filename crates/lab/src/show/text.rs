@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use quietmm_sim::story::Story;
 use quietmm_sim::{Better, Figure, Value};
 
 use crate::cli::flags::{AccelName, On};
@@ -238,19 +239,24 @@ pub fn harm(of: &Comparison, most: usize, width: usize) -> String {
     for run in of.runs.iter().filter(ended) {
         out += &hanging(width, &format!("{} ", name(run)), run.end.as_deref().unwrap_or(""));
     }
-    let mut all: Vec<(&crate::study::Run, &String)> =
-        of.runs.iter().flat_map(|run| run.stories.iter().map(move |story| (run, story))).collect();
-    let told = all.len();
-    // A CPU that reads the same page again and again has one story.
-    all.dedup_by_key(|(run, story)| (run.column, run.seed, story.lines().next()));
+    let told = of.runs.iter().map(|run| run.stories.len()).sum::<usize>();
+    let all = stories(of);
     let shown = all.len().min(most);
     for (run, story) in &all[..shown] {
-        let _ = write!(out, "\n{}\n{}", name(run), wrap::story(width, story));
+        let _ = write!(out, "\n{}\n{}", name(run), wrap::story(width, &story.to_string()));
     }
     if told > shown {
         let _ = writeln!(out, "\n(The first {told} are kept in full: --json prints them.)");
     }
     out
+}
+
+/// What was seen in each run. A CPU that reads the same page again and again has one story.
+pub fn stories(of: &Comparison) -> Vec<(&crate::study::Run, &Story)> {
+    let mut all: Vec<_> =
+        of.runs.iter().flat_map(|run| run.stories.iter().map(move |story| (run, story))).collect();
+    all.dedup_by_key(|(run, story)| (run.column, run.seed, story.said.lines().next()));
+    all
 }
 
 /// What each row means.

@@ -22,6 +22,8 @@ pub struct Targets {
     pub report: Option<Target>,
     /// The trace of what each CPU did.
     pub timeline: Option<Target>,
+    /// How what a broken rule did came about, as a picture.
+    pub svg: Option<Target>,
 }
 
 impl Targets {
@@ -34,11 +36,13 @@ impl Targets {
         let targets = Targets {
             report: target("--report", &ask.common.report)?,
             timeline: target("--timeline", &ask.sim.timeline)?,
+            svg: target("--svg", &ask.sim.svg)?,
         };
-        match &targets {
-            Targets { report: Some(a), timeline: Some(b) } => b.beside(a).map(|()| targets),
-            _ => Ok(targets),
+        let all: Vec<&Target> = targets.report.iter().chain(&targets.timeline).chain(&targets.svg).collect();
+        for (nth, one) in all.iter().enumerate() {
+            all[..nth].iter().try_for_each(|other| one.beside(other))?;
         }
+        Ok(targets)
     }
 }
 

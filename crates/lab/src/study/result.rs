@@ -1,6 +1,7 @@
 //! What came of a plan: what text, JSON and CSV are rendered from. Its serialised form is an element of the list that `--json`
 //! prints, the same for every command, backend and number of workloads.
 
+use quietmm_sim::story::Story;
 use quietmm_sim::timeline::Timeline;
 use quietmm_sim::{Bin, Figure, Latency, Metric, Profile, Rule, Traffic, Value, figures};
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -130,8 +131,8 @@ pub struct Run {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<Account>,
     /// The first accesses that must never be, several lines each.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub stories: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "told")]
+    pub stories: Vec<Story>,
     /// How a booted machine with a broken rule ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<String>,
@@ -387,6 +388,11 @@ fn trace_name<S: Serializer>(trace: &Option<Recorded>, to: S) -> Result<S::Ok, S
 }
 
 /// By operation, then by pages, and for all.
+/// As text.
+fn told<S: Serializer>(stories: &[Story], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(stories.iter().map(Story::to_string))
+}
+
 fn timings<S: Serializer>(timings: &[Timing], to: S) -> Result<S::Ok, S::Error> {
     struct Pages<'a>(&'a Timing);
     impl Serialize for Pages<'_> {

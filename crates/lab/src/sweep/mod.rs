@@ -25,7 +25,7 @@ use std::sync::Mutex;
 
 use crate::process::ending::{Ending, Failure};
 use crate::process::output::Output;
-use crate::process::progress::Progress;
+use crate::process::progress::{Lane, Progress};
 use crate::process::{interrupt, jobs};
 use crate::show::wrap::hanging;
 use crate::study::file::Target;
@@ -51,7 +51,7 @@ pub fn sweep(args: &SweepArgs, output: &mut Output) -> Result<Ending, Failure> {
         return merged(args, output);
     }
     let (grid, mut opened) = Opened::of(args)?;
-    measure(&grid, &mut opened.lines, args.machine.jobs)?;
+    measure(&grid, &mut opened.lines, args.machine.jobs, point::run)?;
     opened.conclude(output)
 }
 
@@ -98,8 +98,13 @@ fn one_that_runs(grid: &Grid, part: part::Part) -> Result<(), Failure> {
     if points.any(|point| point::refused(grid, point).is_none()) { Ok(()) } else { Err(why) }
 }
 
-/// Runs what is missing.
-fn measure(grid: &Grid, lines: &mut Lines, asked: Option<u16>) -> Result<(), Failure> {
+/// Runs what is missing, each by `run`.
+fn measure(
+    grid: &Grid,
+    lines: &mut Lines,
+    asked: Option<u16>,
+    run: impl Fn(&Grid, u64, &Lane<'_>) -> Result<Option<String>, Failure> + Sync,
+) -> Result<(), Failure> {
     interrupt::listen();
     let missing = lines.missing();
     let workers = jobs::workers(asked);
@@ -108,7 +113,7 @@ fn measure(grid: &Grid, lines: &mut Lines, asked: Option<u16>) -> Result<(), Fai
     let job = |nth: usize| {
         let point = missing[nth];
         let lane = progress.lane(nth, &header::said(&grid.values, point));
-        let Some(line) = point::run(grid, point, &lane)? else { return Ok(None) };
+        let Some(line) = run(grid, point, &lane)? else { return Ok(None) };
         lines.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).add(point, &line)?;
         lane.done();
         Ok(Some(()))
@@ -215,5 +220,53 @@ impl Targets {
             all[..nth].iter().try_for_each(|other| one.beside(other))?;
         }
         Ok(Targets { csv, report })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{self, Command};
+
+    /// What a sweep of four points leaves in its file, of which some panic.
+    fn swept(name: &str, jobs: u16, panics: &[u64]) -> (String, Option<Failure>) {
+        let out = std::env::temp_dir().join(format!("quietmm-{}-{name}.jsonl", std::process::id()));
+        let words = "sweep no-pressure --machine uma-8 --scale 2048 --vary cpus=1,2 --vary seed=1,2 --out";
+        let words: Vec<String> =
+            words.split(' ').map(str::to_string).chain([out.display().to_string()]).collect();
+        let Ok(Command::Sweep(args)) = cli::read(&words) else { unreachable!("a sweep") };
+        let Ok((grid, mut opened)) = Opened::of(&args) else { unreachable!("it can be run") };
+        let run = |grid: &Grid, point: u64, lane: &Lane<'_>| {
+            if panics.contains(&point) {
+                return point::told(grid, point, || panic!("frame {point} is nobody's"));
+            }
+            point::run(grid, point, lane)
+        };
+        measure(&grid, &mut opened.lines, Some(jobs), run).unwrap_or_else(|_| unreachable!("it goes on"));
+        let ended = opened.conclude(&mut Output::kept()).err();
+        let file = std::fs::read_to_string(&out).expect("it was written");
+        std::fs::remove_file(&out).expect("it is there");
+        (file, ended)
+    }
+
+    #[test]
+    fn a_panic_is_its_point_s_error_and_the_others_know_nothing_of_it() {
+        let (sound, ended) = swept("sound", 1, &[]);
+        assert!(ended.is_none(), "the control: without it all is well");
+        for jobs in [1, 3] {
+            let (file, ended) = swept("panics", jobs, &[1, 2]);
+            let (lines, all): (Vec<&str>, Vec<&str>) = (file.lines().collect(), sound.lines().collect());
+            assert_eq!(lines.len(), 5, "the header, and a line for each point");
+            assert_eq!((lines[0], lines[1], lines[4]), (all[0], all[1], all[4]));
+            assert!(
+                lines[2].contains(r#""error":"a panic, which is a bug: frame 1 is nobody's""#),
+                "{}",
+                lines[2]
+            );
+            assert!(lines[3].contains("frame 2 is nobody's"), "{}", lines[3]);
+            assert!(
+                matches!(ended, Some(Failure::Run(why)) if why.starts_with("2 of 4 points failed; the first, point 1"))
+            );
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! One point: a run, and the line that says what came of it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use quietmm_workloads::trace::Checksum;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -8,7 +10,7 @@ use crate::process::ending::Failure;
 use crate::process::plain;
 use crate::process::progress::Lane;
 use crate::study::measure;
-use crate::study::{Place, Run};
+use crate::study::{Place, Plan, Run};
 use crate::sweep::grid::Grid;
 use crate::sweep::header;
 
@@ -45,11 +47,26 @@ pub struct Read {
 
 /// Runs a point. Its line, or nothing after Ctrl-C.
 pub fn run(grid: &Grid, point: u64, lane: &Lane<'_>) -> Result<Option<String>, Failure> {
-    let at = header::at(&grid.values, point);
-    let none = Line { point, at: &at, error: None, workload: None, place: None, run: None, command: None };
-    let done = grid.plan(point).and_then(|plan| {
+    told(grid, point, || {
+        let plan = grid.plan(point)?;
         let run = measure::one(&plan, 0, plan.seed, lane)?;
         Ok(run.map(|run| (plan, run)))
+    })
+}
+
+/// The line of what a point's work comes to. One that panics is a point that failed, and no other's affair: it has nothing that
+/// others have.
+pub fn told(
+    grid: &Grid,
+    point: u64,
+    work: impl FnOnce() -> Result<Option<(Plan, Run)>, Failure>,
+) -> Result<Option<String>, Failure> {
+    let at = header::at(&grid.values, point);
+    let none = Line { point, at: &at, error: None, workload: None, place: None, run: None, command: None };
+    let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|what| {
+        let said = what.downcast_ref::<String>().map(String::as_str);
+        let said = said.or_else(|| what.downcast_ref::<&str>().copied());
+        Err(Failure::Run(format!("a panic, which is a bug: {}", said.unwrap_or("it does not say why"))))
     });
     let failed = |why: &str| Ok(Some(line(&Line { error: Some(why), ..none })));
     match done {

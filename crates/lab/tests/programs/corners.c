@@ -202,9 +202,59 @@ static int beyond(void) {
     return before + 2 * failed + 4 * after + 8 * (touch(all + 8192) == 72) + 16 * (touch(all) == 0);
 }
 
+// What comes of a call to code that gives 7: that, or the signal and its reason.
+static int call(void *at) {
+    int how = sigsetjmp(back, 1);
+    return how == 0 ? ((int (*)(void))at)() : how;
+}
+
+// Code is written, and executed only once it may be: on the heap, on the stack, in a file.
+static int executes(void) {
+    struct sigaction action = {.sa_sigaction = jump, .sa_flags = SA_SIGINFO};
+    static const char code[] = "\xb8\x07\x00\x00\x00\xc3";
+    char name[] = "/tmp/corners-XXXXXX", stack[64];
+    int file = mkstemp(name), refused = 10 * SIGSEGV + SEGV_ACCERR;
+    unlink(name);
+    sigaction(SIGSEGV, &action, NULL);
+    memcpy(stack, code, sizeof code);
+    char *own = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memcpy(own, code, sizeof code);
+    if (write(file, code, sizeof code) != sizeof code) return 99;
+    char *mapped = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, file, 0);
+    int data = call(own) == refused && call(stack) == refused && call(mapped) == refused;
+    int given = mprotect(own, 4096, PROT_READ | PROT_EXEC) == 0 && mprotect(mapped, 4096, PROT_EXEC) == 0;
+    int runs = call(own) == 7 && call(mapped) == 7 && touch(own) == refused;
+    int taken = mprotect(own, 4096, PROT_READ | PROT_WRITE) == 0 && call(own) == refused && touch(own + 8) == 0;
+    int both = mprotect(own, 4096, PROT_READ | PROT_WRITE | PROT_EXEC) == 0 && call(own) == 7 && touch(own + 8) == 0;
+    return data + 2 * given + 4 * runs + 8 * taken + 16 * both;
+}
+
+static volatile char far[3 * 4096];
+
+// A process writes to the memory of its child, and reads it: to pages that both still share, and not to its own.
+static int reaches(void) {
+    int ends[2], status = 0;
+    far[4090] = 1;
+    if (pipe(ends)) return 99;
+    pid_t child = fork();
+    if (child == 0) {
+        char byte;
+        _exit(read(ends[0], &byte, 1) == 1 ? far[4090] + far[4105] : 98);
+    }
+    char out[16] = {[0] = 4, [15] = 5}, in[16] = {0};
+    struct iovec own[2] = {{out, 7}, {out + 7, 9}}, back[1] = {{in, 16}}, theirs[1] = {{(void *)(far + 4090), 16}}, nowhere[1] = {{(void *)8, 4}};
+    int wrote = process_vm_writev(child, own, 2, theirs, 1, 0) == 16, kept = far[4090] == 1 && far[4105] == 0;
+    int reads = process_vm_readv(child, back, 1, theirs, 1, 0) == 16 && memcmp(in, out, 16) == 0;
+    int refused = process_vm_readv(child, back, 1, nowhere, 1, 0) == -1 && errno == EFAULT;
+    int gone = process_vm_readv(0x3ffffff, back, 1, theirs, 1, 0) == -1 && errno == ESRCH;
+    if (write(ends[1], "", 1) != 1) return 99;
+    waitpid(child, &status, 0);
+    return wrote + 2 * kept + 4 * reads + 8 * refused + 16 * gone + 32 * (WEXITSTATUS(status) == 9);
+}
+
 int main(int count, char **words) {
     const struct { const char *name; int (*run)(void); } all[] = {{"nowhere", nowhere}, {"torn", torn}, {"becomes", becomes},
-        {"waits", waits}, {"reads", reads}, {"selects", selects}, {"alarms", alarms}, {"renames", renames}, {"empties", empties}, {"appends", appends}, {"replaces", replaces}, {"sleeps", sleeps_long}, {"beyond", beyond}};
+        {"waits", waits}, {"reads", reads}, {"selects", selects}, {"alarms", alarms}, {"renames", renames}, {"empties", empties}, {"appends", appends}, {"replaces", replaces}, {"sleeps", sleeps_long}, {"beyond", beyond}, {"executes", executes}, {"reaches", reaches}};
     self = words[0];
     if (count > 1) {
         printf("%s\n", words[1]);

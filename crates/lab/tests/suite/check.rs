@@ -154,7 +154,7 @@ fn both(args: &[&str], name: &str) -> (String, Value) {
 #[test]
 fn a_page_has_the_numbers_of_json_and_the_counterexample_as_a_picture() {
     for (name, args, numbers, pictures) in
-        [("page-one", MUTANT, 4, 1), ("page-sound", SOUND, 12, 1), ("page-all", SEVERAL, 80, 1)]
+        [("page-one", MUTANT, 4, 1), ("page-sound", SOUND, 12, 1), ("page-all", SEVERAL, 80, 3)]
     {
         let (page, json) = both(args, name);
         let count = pointers(&page, &json);
@@ -167,6 +167,35 @@ fn a_page_has_the_numbers_of_json_and_the_counterexample_as_a_picture() {
     let first = std::fs::read(&path).unwrap();
     good(&with(MUTANT, &["--report", text(&path), "--jobs", "1"]));
     assert_eq!(first, std::fs::read(&path).unwrap());
+}
+
+/// Of many rules each that was seen has its picture, which is that of the rule alone.
+#[test]
+fn the_page_of_all_rules_draws_each_that_was_seen() {
+    let (page, json) = both(SEVERAL, "page-each");
+    let found: Vec<&str> = json["rules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|rule| {
+            ["random", "priorities", "exhaustive"].iter().any(|way| rule[way]["scenario"].is_string())
+        })
+        .map(|rule| rule["rule"].as_str().unwrap())
+        .collect();
+    assert!(found.len() >= 2, "{found:?}");
+    let titles = |page: &str| {
+        let mut titles = Vec::new();
+        read(page, |page| {
+            let title = |svg| of(svg, "title").next().and_then(|title| title.text()).map(str::to_string);
+            titles = of(page.root_element(), "svg").filter_map(title).collect();
+        });
+        titles
+    };
+    let all = titles(&page);
+    for rule in &found {
+        assert!(all.contains(&format!("tables-lazy, {rule} broken")), "{rule}: {all:?}");
+    }
+    assert_eq!(all.iter().filter(|title| title.ends_with(" broken")).count(), found.len(), "and no other");
 }
 
 #[test]

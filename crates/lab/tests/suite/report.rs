@@ -7,7 +7,7 @@ use std::process::Stdio;
 use roxmltree::Node;
 use serde_json::Value;
 
-use crate::common::page::{of, read, stands_alone};
+use crate::common::page::{of, read, speaks, stands_alone};
 use crate::common::{QUICK, folder, good, output, quietmm, refused, studies, text, with};
 
 /// The page of this command line, and its JSON.
@@ -184,6 +184,61 @@ fn four_thousand_cpus_fit_a_page() {
             "from where to where: {said:?}"
         );
     });
+}
+
+const BROKEN: &[&str] =
+    &["run", "tlb-bystander", "--machine", "uma-8", "--scale", "2048", "--break", "flush-before-free"];
+
+/// What a story says of each CPU, as the terminal has it.
+fn told(story: &str) -> Vec<&str> {
+    let rows = story.lines().skip(1).filter_map(|line| line.split_once(" us  CPU "));
+    rows.filter_map(|(_, said)| Some(said.split_once(' ')?.1)).collect()
+}
+
+/// Those that the words of a picture lack.
+fn lacks<'a>(svg: &str, rows: &[&'a str]) -> Vec<&'a str> {
+    let mut words = String::new();
+    read(svg, |svg| {
+        let all = of(svg.root_element(), "text").filter_map(|text| text.text());
+        words = all.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ").replace("- ", "-");
+    });
+    rows.iter().copied().filter(|row| !words.contains(&row.replace("- ", "-"))).collect()
+}
+
+#[test]
+fn what_a_broken_rule_did_is_a_picture_that_says_what_the_terminal_says() {
+    let folder = folder("report", "broken");
+    let (svg, page) = (folder.join("story.svg"), folder.join("page.html"));
+    let files = ["--svg", text(&svg), "--report", text(&page)];
+    assert_eq!(good(BROKEN), good(&with(BROKEN, &files)), "what is printed is the same");
+    let all: Value = serde_json::from_str(&good(&with(BROKEN, &["--json"]))).unwrap();
+    let stories = all[0]["runs"][0]["stories"].as_array().unwrap();
+    let rows = told(stories[0].as_str().unwrap());
+    assert!(rows.len() >= 3 && rows.iter().any(|row| row.starts_with("skipped a step")), "{rows:?}");
+    let drawn = fs::read_to_string(&svg).unwrap();
+    read(&drawn, |svg| speaks(svg.root_element()));
+    assert_eq!(lacks(&drawn, &rows), Vec::<&str>::new());
+    assert!(drawn.contains("Broken here: INV-1") && drawn.contains("prefers-color-scheme: dark"));
+    // The page has it too, and the text; a control knows another story's words.
+    let page = fs::read_to_string(&page).unwrap();
+    stands_alone(&page, 7);
+    assert!(page.contains("How it came to that: linux, seed 1") && page.contains("skipped a step"));
+    let other = good(&with(&[&BROKEN[..7], &["flush-before-io"]].concat(), &["--json"]));
+    assert_eq!(lacks(&drawn, &["cleared the entry of 0xbad000 in space 7"]).len(), 1);
+    assert!(!other.contains(rows[0]), "{other}");
+}
+
+#[test]
+fn where_nothing_was_seen_no_picture_is_written_and_it_says_so() {
+    let path = folder("report", "nothing").join("story.svg");
+    let quiet =
+        ["run", "page-alloc", "--machine", "uma-8", "--scale", "2048", "--break", "flush-before-free"];
+    assert!(good(&with(&quiet, &["--svg", text(&path)])).contains("No picture was written"));
+    assert!(!path.exists());
+    let sound = &BROKEN[..6];
+    assert!(refused(&with(sound, &["--svg", text(&path)])).contains("--break"));
+    let both = ["--svg", text(&path), "--report", text(&path)];
+    assert!(refused(&with(BROKEN, &both)).contains("another name"));
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod names;
 mod number;
 mod poll;
 mod queues;
+mod remote;
 mod shared;
 mod signals;
 mod sockets;
@@ -278,6 +279,8 @@ pub fn call<M: Machine>(
         n::brk => linux.brk(thread, all),
         n::mremap => linux.mremap(thread, all),
         n::madvise => linux.madvise(thread, all),
+        n::process_vm_readv => linux.copy_remote(all, false),
+        n::process_vm_writev => linux.copy_remote(all, true),
         n::mincore => linux.mincore(thread, all),
         n::msync => linux.msync(thread, all),
         n::mlock => linux.mlock(thread, all),

@@ -4,6 +4,7 @@
 mod accessed;
 mod away;
 mod ends;
+mod execute;
 mod kernel;
 mod reclaim;
 mod team;
@@ -46,6 +47,7 @@ static ALL: &[Test] = &[
     Test::new("stale-unmap", unmap::stale),
     Test::new("clean-write", unmap::clean_write),
     Test::new("dirty-write", unmap::dirty_write),
+    Test::new("execute", execute::rights),
     Test { tags: true, ..Test::new("batch", reclaim::batch) },
     Test::new("write-back", reclaim::write_back),
     Test::new("accessed-first", accessed::first),

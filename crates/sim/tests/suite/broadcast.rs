@@ -65,7 +65,7 @@ fn what_is_not_waited_for_is_used() {
         |rule| RunSpec { broken: Some(rule), ..on(Workload::Revisit, "linux+flush=broadcast", 8, 32) };
     let report = run(&broken(Rule::SyncBroadcast));
     assert!(report.count("stale_accesses") > 1000, "{}", report.count("stale_accesses"));
-    assert!(report.stories[0].contains("sync-broadcast"), "{}", report.stories[0]);
+    assert!(report.stories[0].to_string().contains("sync-broadcast"), "{}", report.stories[0]);
     let mut touch = on(Workload::VmapTouch, "linux+flush=broadcast", 8, 128);
     touch.machine.set("vmap_lazy_kib", "512").expect("a constant");
     sound(&touch);

@@ -44,7 +44,7 @@ fn cpus(text: &str) -> Vec<u32> {
 
 /// A story that tells which page was used, by whom, who took it away, and which step was left out.
 fn is_told(report: &Report, rule: Rule) -> bool {
-    let whole = |story: &&String| {
+    let whole = |story: &str| {
         let first = story.lines().next().unwrap_or("");
         let cleared = story.lines().find(|line| line.contains("cleared the entry of"));
         let skipped = format!("skipped a step: {rule}, \"{}\"", rule.about());
@@ -55,7 +55,7 @@ fn is_told(report: &Report, rule: Rule) -> bool {
             && story.contains(&skipped)
             && story.contains(&rests)
     };
-    report.stories.iter().any(|story| whole(&story))
+    report.stories.iter().any(|story| whole(&story.to_string()))
 }
 
 fn assert_stale(rule: Rule) {

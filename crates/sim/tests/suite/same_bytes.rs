@@ -3,8 +3,11 @@
 
 use crate::common;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use common::{Figures, machine, policy, run, spec};
-use quietmm_sim::{Report, Rule, RunSpec, Workload};
+use quietmm_sim::{Report, Rule, RunSpec, Watch, Workload};
 
 /// Everything in a report that must not depend on the host, as text that shows every bit of every figure.
 fn bytes(report: &Report) -> String {
@@ -38,6 +41,30 @@ fn specs() -> Vec<RunSpec> {
         storm,
         broken,
     ]
+}
+
+/// Panics in the middle of a run, while others wait on stacks of their own.
+struct Falls(AtomicU32);
+
+impl Watch for Falls {
+    fn progress(&self, _done: u64, _total: u64) {
+        assert!(self.0.fetch_add(1, Ordering::Relaxed) < 5, "it falls");
+    }
+    fn cancelled(&self) -> bool {
+        false
+    }
+}
+
+/// A sweep has one point's panic written down, and goes on in the same process.
+#[test]
+fn a_run_that_panics_leaves_nothing_behind() {
+    for spec in &specs()[..3] {
+        let before = bytes(&run(spec));
+        let fell = catch_unwind(AssertUnwindSafe(|| quietmm_sim::run(spec, &Falls(AtomicU32::new(0)))));
+        let said = fell.err().and_then(|what| what.downcast_ref::<&str>().map(|said| (*said).to_string()));
+        assert_eq!(said.as_deref(), Some("it falls"), "{}", common::what(spec));
+        assert_eq!(before, bytes(&run(spec)), "{}", common::what(spec));
+    }
 }
 
 #[test]

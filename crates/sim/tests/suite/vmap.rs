@@ -163,7 +163,7 @@ fn without_the_flush_before_reuse_old_translations_are_used() {
         spec.machine.set("vmap_lazy_kib", "512").expect("a constant");
         let report = run(&spec);
         assert!(report.count("stale_accesses") > 1000, "{text}: {}", report.count("stale_accesses"));
-        let story = &report.stories[0];
+        let story = report.stories[0].to_string();
         for part in ["wrote to 0xffffc9", "though the address leads to", "flush-before-reuse", "INV-3 rests"]
         {
             assert!(story.contains(part), "{text}: {part} is not in {story}");

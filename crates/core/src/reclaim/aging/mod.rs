@@ -61,6 +61,10 @@ impl Uses {
 /// stay clear for as long as the page is in use, and the hottest memory would look idlest. The price is one flush for
 /// 512 pages. With `unmap=quiet` a sweep is that flush, of all pages.
 pub(super) fn look<P: Platform>(mm: &Manager<'_, P>, mapping: &Mapping<'_, '_, P>) -> Seen {
+    if mapping.locked {
+        // Whatever its bit says.
+        return Seen::Used;
+    }
     let sweeps = mm.stamps();
     if !mapping.entry.has(Entry::ACCESSED) {
         return if sweeps && !rmap::is_uncached(mm, mapping) { Seen::Unswept } else { Seen::Idle };
@@ -90,7 +94,11 @@ pub(super) fn uses<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Uses {
 pub(super) fn judge<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber, used: u32) -> Verdict {
     let p = mm.platform();
     let frame = mm.memmap().get(n);
-    let before = frame.state.get(p) & flag::REFERENCED != 0;
+    let state = frame.state.get(p);
+    let before = state & flag::REFERENCED != 0;
+    if used > 0 && state & flag::UNUSED != 0 {
+        mm.note_used(n);
+    }
     match used {
         0 => Verdict::Reclaim,
         1 if !before => {

@@ -11,14 +11,17 @@ use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
 
 use crate::addr::FrameNumber;
+use crate::event::Event;
 use crate::paging::Entry;
 use crate::platform::Platform;
 use crate::policy::Unmap;
 use crate::rmap::walk::{Mapping, walk};
+use crate::rule::Rule;
 use crate::tlb::UnmapBatch;
 
-/// Clears every entry that leads to a page, flushed or left to the batch as the policy says. Gives whether
-/// no entry is left; where the policy says that only idle ones go, it stops at the first that is not, unless they `must`.
+/// Clears every entry that leads to a page, flushed or left to the batch as the policy says, unless it is pinned. Gives whether
+/// no entry is left; where the policy says that only idle ones go, it stops at the first that is not, unless they `must`. At one of a locked
+/// range it stops in any case.
 /// The caller holds and has locked the page. May wait.
 pub(crate) fn unmap<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber, must: bool) -> bool {
     let mm = batch.manager();
@@ -26,7 +29,7 @@ pub(crate) fn unmap<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber, 
     let frame = mm.memmap().get(n);
     let is_unmapped = || frame.maps.load(p, Ordering::Acquire) == 0;
     walk(mm, n, |mapping| {
-        if !clear(batch, n, &mapping, must) || is_unmapped() {
+        if mapping.locked || is_kept(mm, n) || !clear(batch, n, &mapping, must) || is_unmapped() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
@@ -35,7 +38,7 @@ pub(crate) fn unmap<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber, 
     is_unmapped()
 }
 
-/// Clears every entry that leads to a page of a file, whatever programs do with it, and leaves the flush to the batch as the policy
+/// Clears every entry that leads to a page of a file, whatever programs and devices do with it, and leaves the flush to the batch as the policy
 /// says; returns whether none is left. An operation that has taken one out, and not let go of the page yet, is as one that is left. The
 /// caller holds and has locked the page. May wait.
 ///
@@ -64,6 +67,18 @@ fn let_go<P: Platform>(mm: &crate::Manager<'_, P>, n: FrameNumber) {
     let frame = mm.memmap().get(n);
     frame.maps.fetch_sub(mm.platform(), 1, Ordering::Release);
     frame.refs.fetch_sub(mm.platform(), 1, Ordering::Release);
+}
+
+/// Whether a page must stay where programs see it, because it is pinned: counted. Under the lock of the table whose entry is to go.
+///
+/// INV-15: pins are taken under that lock, where an entry leads to the page. So either this finds the pin, or who pins finds no entry.
+pub(crate) fn is_kept<P: Platform>(mm: &crate::Manager<'_, P>, n: FrameNumber) -> bool {
+    let p = mm.platform();
+    let kept = mm.memmap().get(n).is_pinned(p) && !p.broken(Rule::PinnedIsMapped);
+    if kept {
+        mm.emit(Event::PinnedKept);
+    }
+    kept
 }
 
 /// Clears one entry, flushed or left to the batch as the policy says; gives whether it did, which where it `must` it does.

@@ -2,7 +2,6 @@
 
 use crate::addr::FrameNumber;
 use crate::event::Event;
-use crate::memmap::flag;
 use crate::paging::Entry;
 use crate::platform::Platform;
 use crate::rmap::walk::Mapping;
@@ -43,7 +42,7 @@ pub(super) fn note_taken<P: Platform>(
     // Who defers the flush relies on the dirty bit, and was refused without the guarantee for it (PITFALLS 39).
     let dirty = if deferred { old.has(Entry::DIRTY) } else { old.may_be_dirty(p) };
     if dirty && !p.broken(Rule::DirtyBeforeUnlock) {
-        mm.memmap().get(n).set_flags(p, flag::DIRTY);
+        mm.note_dirty(n, old.has(Entry::WRITABLE));
     }
     mm.emit(Event::Unmapped { space: mapping.id, page: mapping.page, frame: n, pages: 1, deferred });
 }

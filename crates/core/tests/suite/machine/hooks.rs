@@ -17,6 +17,9 @@ pub(super) type Hook = Box<dyn FnOnce(&Mm<'_>)>;
 /// Something that happens again and again.
 pub(super) type Always = Rc<dyn Fn(&Mm<'_>)>;
 
+/// So often no CPU touches shared memory in one case.
+const ENDLESS: u32 = 50_000_000;
+
 /// What a case ends with (by unwinding) that cannot be played in one thread: a CPU waits for one that stands still in
 /// the middle of something, with interrupts off or with a lock.
 pub struct StandsStill;
@@ -126,6 +129,8 @@ impl Host {
         if !self.placing.get() {
             return;
         }
+        // Once: what unwinds touches too.
+        assert!(touches.get() != ENDLESS, "the work has no end");
         let due = |placed: &mut Placed| {
             let mine = placed.cpu == self.current.get();
             let due = mine && placed.left == 0;

@@ -19,11 +19,12 @@ pub mod swapping;
 mod translation;
 mod words;
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 
-use quietmm::platform::{Store, WaitKey};
-use quietmm::{Architecture, Config, FrameNumber, Manager, NodeId, Region, Rule, SpaceId};
+use quietmm::platform::{BlockDevice, Shortage, Store, WaitKey};
+use quietmm::{Architecture, Config, FileId, FrameNumber, Manager, NodeId, Region, Rule, SpaceId};
 use quietmm_hardware::Arena;
 
 pub use aside::Aside;
@@ -115,12 +116,16 @@ pub struct Host {
     /// Of these, so many were looked at.
     looked_at: Cell<usize>,
     disk: RefCell<BTreeMap<(Store, u64), device::Kept>>,
+    /// Another device that keeps the pages in its place.
+    device: OnceCell<Rc<dyn BlockDevice>>,
     /// Interrupts stay on their way until somebody waits.
     pub hold_interrupts: Cell<bool>,
     pub broken: Cell<Option<Rule>>,
     pub fail_reads: Cell<bool>,
     pub fail_writes: Cell<bool>,
     pub fail_discards: Cell<bool>,
+    /// Commands to read that the device got: of a page, or of several at once.
+    pub read_commands: Cell<u32>,
     /// The same for one page, or one device: what the device says.
     pub refuse_reads: Cell<Option<Refuse>>,
     pub refuse_writes: Cell<Option<Refuse>>,
@@ -155,6 +160,15 @@ pub struct Host {
     /// What happens while a page is being written out, or has been read.
     pub on_disk_write: RefCell<VecDeque<Hook>>,
     pub on_disk_read: RefCell<VecDeque<Hook>>,
+    /// What a file system was asked, in order, and what it gave leave for that has not been written out since.
+    pub mkwrites: RefCell<Vec<(FileId, u64)>>,
+    granted: RefCell<BTreeSet<(FileId, u64)>>,
+    pub refuse_mkwrite: Cell<bool>,
+    /// A file whose pages only programs write to, through mappings: so many were written out, changed, without leave.
+    pub watched_file: Cell<Option<FileId>>,
+    pub unasked: Cell<u32>,
+    /// What happens while the file system is asked.
+    pub on_mkwrite: RefCell<VecDeque<Hook>>,
     /// What happens before the device forgets blocks.
     pub on_discard: RefCell<VecDeque<Hook>>,
     /// What happens when a page has left its cache.
@@ -164,6 +178,8 @@ pub struct Host {
     on_unmapped: RefCell<VecDeque<(SpaceId, u64, Hook)>>,
     /// Who is asked for a victim; by default nobody.
     pub on_out_of_memory: RefCell<Option<Victim>>,
+    /// What was short each time that somebody was asked.
+    pub shortages: RefCell<Vec<Shortage>>,
     /// What happens when reclaim gives a page a second chance. Must not take a lock of the core.
     pub on_rotated: RefCell<VecDeque<Hook>>,
     /// What happens in the middle of what a CPU does, one after the other.
@@ -171,6 +187,8 @@ pub struct Host {
     placing: Cell<bool>,
     /// Who pauses while hooks are placed, and nobody stands still, may do so: to let others get on.
     pub patient: Cell<bool>,
+    /// Who sleeps on the side goes on when he is woken, and not before.
+    pub sound_sleep: Cell<bool>,
     touches: Vec<Cell<u32>>,
     /// CPUs that are switched off: interrupts to them are lost.
     pub off: Vec<Cell<bool>>,
@@ -215,11 +233,13 @@ impl Host {
             woken: RefCell::default(),
             looked_at: Cell::new(0),
             disk: RefCell::default(),
+            device: OnceCell::new(),
             hold_interrupts: Cell::new(false),
             broken: Cell::new(None),
             fail_reads: Cell::new(false),
             fail_writes: Cell::new(false),
             fail_discards: Cell::new(false),
+            read_commands: Cell::new(0),
             refuse_reads: Cell::new(None),
             refuse_writes: Cell::new(None),
             torn: Cell::new(0),
@@ -238,10 +258,17 @@ impl Host {
             on_load: RefCell::default(),
             on_disk_write: RefCell::default(),
             on_disk_read: RefCell::default(),
+            mkwrites: RefCell::default(),
+            granted: RefCell::default(),
+            refuse_mkwrite: Cell::new(false),
+            watched_file: Cell::new(None),
+            unasked: Cell::new(0),
+            on_mkwrite: RefCell::default(),
             on_discard: RefCell::default(),
             on_forget: RefCell::default(),
             on_unmapped: RefCell::default(),
             on_out_of_memory: RefCell::default(),
+            shortages: RefCell::default(),
             on_rotated: RefCell::default(),
             on_touch: RefCell::default(),
             watched: Cell::new((std::ptr::null(), 0)),
@@ -254,6 +281,7 @@ impl Host {
             at_touch: RefCell::default(),
             placing: Cell::new(false),
             patient: Cell::new(false),
+            sound_sleep: Cell::new(false),
             touches: vec![Cell::new(0); cpus],
             off: vec![Cell::new(false); cpus],
             instead_of_page_wait: Cell::new(None),

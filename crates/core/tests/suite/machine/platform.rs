@@ -168,10 +168,26 @@ impl UserTlb for Host {
     }
 }
 
+impl Host {
+    /// Others go on; and where sleepers sleep soundly, until this one is woken.
+    fn sleep(&self, before: usize, key: WaitKey) {
+        if !self.sound_sleep.get() {
+            return self.stop();
+        }
+        while !self.woken.borrow()[before..].contains(&key) {
+            self.idle_pauses.set(self.idle_pauses.get() + 1);
+            assert!(self.idle_pauses.get() < 1_000_000, "{key:?}: nobody wakes the sleeper");
+            self.stop();
+        }
+    }
+}
+
 impl Services for Host {
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
         // Asleep: only `wake` ends it.
         let mut woken = true;
+        // Whoever wakes while `ready` looks has found the sleeper.
+        let mut before = self.woken.borrow().len();
         while !ready() {
             if matches!(key, WaitKey::Page(_))
                 && let Some(rule) = self.instead_of_page_wait.take()
@@ -179,17 +195,17 @@ impl Services for Host {
                 return self.broken.set(Some(rule));
             }
             assert!(woken || self.placing.get(), "{key:?}: somebody else was woken");
-            let before = self.woken.borrow().len();
             let other = self.on_wait.borrow_mut().pop_front();
             match other {
                 Some(other) => other(),
-                None if self.is_aside() => self.stop(),
+                None if self.is_aside() => self.sleep(before, key),
                 None if self.placing.get() && self.resume_any() => {}
                 None => panic!("sleeps, and nobody else is there"),
             }
             self.idle_pauses.set(self.idle_pauses.get() + 1);
             assert!(self.idle_pauses.get() < 1_000_000, "somebody sleeps for ever");
             woken = self.woken.borrow()[before..].contains(&key);
+            before = self.woken.borrow().len();
         }
         let said = format!("{key:?} became ready and nobody woke the sleeper");
         match self.broken.get() {
@@ -205,7 +221,8 @@ impl Services for Host {
         let happens = self.on_cond_resched.borrow().clone();
         happens.into_iter().for_each(|happens| happens(self.manager()));
     }
-    fn out_of_memory(&self, _short: &Shortage) -> bool {
+    fn out_of_memory(&self, short: &Shortage) -> bool {
+        self.shortages.borrow_mut().push(*short);
         let asked = self.on_out_of_memory.borrow_mut().take();
         let Some(mut asked) = asked else { return false };
         let answer = asked(self.manager());

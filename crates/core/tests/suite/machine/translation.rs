@@ -142,11 +142,11 @@ impl Host {
     }
 
     /// Translates as the hardware does: `None` is a page fault.
-    fn translate(&self, page: u64, write: bool) -> Option<FrameNumber> {
+    fn translate(&self, page: u64, access: Access) -> Option<FrameNumber> {
         let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
         let (root, tag) = (tlb.root?, tlb.tag);
         let (found, way) = self.walk(root, page);
-        let (now, rules, access) = (said(found), self.rules(), Access::user(write));
+        let (now, rules) = (said(found), self.rules());
         for key in places(tag, page) {
             let cached = tlb.cached.get(&key).copied();
             let hit = rules.hit(cached, access);
@@ -201,7 +201,8 @@ impl Host {
                     true => UserAccess::Write,
                     false => UserAccess::Read,
                 };
-                !now.permits(access) || frame_for(now, page) != frame_for(entry, page)
+                let executes = entry.permits(UserAccess::Execute) && !now.permits(UserAccess::Execute);
+                executes || !now.permits(access) || frame_for(now, page) != frame_for(entry, page)
             })
         });
         let root = tlb.root.or(self.kernel_root.get());
@@ -282,13 +283,13 @@ impl Host {
 
     /// What this CPU reads, if it reads on without a page fault.
     pub fn try_read(&self, page: u64) -> Option<u64> {
-        let frame = self.translate(page, false)?;
+        let frame = self.translate(page, Access::user(false))?;
         Some(self.word(frame, 0).load(Ordering::SeqCst))
     }
 
     /// Writes, if that needs no page fault; says whether it did. The program stands at the access otherwise.
     pub fn try_write(&self, page: u64, value: u64) -> bool {
-        let Some(frame) = self.translate(page, true) else { return false };
+        let Some(frame) = self.translate(page, Access::user(true)) else { return false };
         self.word(frame, 0).store(value, Ordering::SeqCst);
         true
     }
@@ -354,7 +355,7 @@ impl Host {
             // SAFETY: a line has eight words.
             [word, unsafe { &*(&raw const *word).add(2) }].map(|word| word.load(Ordering::SeqCst))
         };
-        let raised = |&&(word, before): &&(&AtomicU64, u64)| pair(word) == [before + 5; 2];
+        let raised = |&&(word, before): &&(&AtomicU64, u64)| pair(word) == [before.wrapping_add(5); 2];
         let space: Vec<_> = lines.iter().filter(raised).collect();
         assert_eq!(space.len(), 1, "a space, and nothing else");
         let word = space[0].0;
@@ -364,22 +365,48 @@ impl Host {
     }
 
     fn access(&self, mm: &Mm<'_>, id: SpaceId, page: u64, write: Option<u64>) -> Result<u64, Error> {
+        self.access_as(mm, id, page, Access::user(write.is_some()), write)
+    }
+
+    fn access_as(
+        &self,
+        mm: &Mm<'_>,
+        id: SpaceId,
+        page: u64,
+        access: Access,
+        write: Option<u64>,
+    ) -> Result<u64, Error> {
         assert_eq!(mm.loaded_space(), Some(id), "this CPU runs elsewhere");
         // One fault brings a page, another lets write to it; and each time somebody else may have taken it away meanwhile.
         for _ in 0..8 {
-            if let Some(frame) = self.translate(page, write.is_some()) {
+            if let Some(frame) = self.translate(page, access) {
                 let word = self.word(frame, 0);
                 if let Some(value) = write {
                     word.store(value, Ordering::SeqCst);
                 }
                 return Ok(word.load(Ordering::SeqCst));
             }
-            let access = if write.is_some() { UserAccess::Write } else { UserAccess::Read };
+            let tried = match access {
+                Access { write: true, .. } => UserAccess::Write,
+                Access { fetch: true, .. } => UserAccess::Execute,
+                _ => UserAccess::Read,
+            };
             let before = self.faulted();
-            mm.space(id).fault(PageNumber(page).addr(), access)?;
+            mm.space(id).fault(PageNumber(page).addr(), tried)?;
             assert!(self.faulted() > before, "a fault that nobody counts");
         }
         panic!("page {page:#x} faults again and again");
+    }
+
+    /// This CPU executes what lies at the start of a page of its space; returns what it has fetched.
+    pub fn execute(&self, mm: &Mm<'_>, id: SpaceId, page: u64) -> Result<u64, Error> {
+        self.access_as(mm, id, page, Access::fetch(), None)
+    }
+
+    /// What this CPU fetches there, if that needs no page fault.
+    pub fn try_execute(&self, page: u64) -> Option<u64> {
+        let frame = self.translate(page, Access::fetch())?;
+        Some(self.word(frame, 0).load(Ordering::SeqCst))
     }
 
     /// What this CPU reads at the start of a page of its space.

@@ -234,7 +234,7 @@ impl Backend for Booted {
             shootdowns: printed.shootdowns,
             paces: printed.paces,
             end: plan.broken.map(|_| end.unwrap_or_else(|| "well".to_string())),
-            stories: printed.wrong,
+            stories: printed.wrong.into_iter().map(Into::into).collect(),
             timeline: timeline::timeline(&printed.timeline, self.machine.cpus),
             host: Some(Host { host_s: outcome.took.as_secs_f64(), ..Host::default() }),
             ..Run::default()

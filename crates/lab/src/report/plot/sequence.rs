@@ -1,17 +1,23 @@
-//! What a run on the machine without time has to tell, as a sequence diagram: a lane for each CPU, time downwards, arrows from who
-//! interrupts to where it arrives. It draws [`Story`] as [`Story::text`] does, and knows nothing else of the run.
+//! What a run has to tell, as a sequence diagram: a lane for each CPU, time downwards, arrows from who interrupts to where it
+//! arrives. Of the machine without time it draws [`Story`] as [`Story::text`] does, and knows nothing else of the run; of the simulation it
+//! draws the lines that the terminal has, for those CPUs that are in them.
 
 use plotters::prelude::*;
 use plotters::style::FontStyle;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use quietmm_check::timeline::Broken;
 use quietmm_check::timeline::{Arrow, Event, Kind, Lasting, Reach, Row, Span, Story};
+use quietmm_check::violation::sentence;
+use quietmm_sim::story::{self, StepKind};
 use textwrap::{Options, WordSplitter};
 
 use super::palette::{EMPTY, GRID, INK, QUIET, REST, colour};
 use super::{Canvas, Drawn, LETTER, LETTERS, Picture, WIDE, draw, letters};
 
-/// Units left of the lanes, for the steps.
+/// Units left of the lanes, for the steps, at least.
 const STEPS: i32 = 48;
+/// From the steps to the lanes.
+const APART: i32 = 12;
 /// A lane is at least so wide.
 const LANE: i32 = 172;
 /// From a lane's left edge to its line, and from that to its words.
@@ -37,19 +43,72 @@ fn wrong() -> RGBColor {
 
 /// The picture.
 pub fn picture(title: impl Into<String>, story: &Story) -> Drawn<Picture> {
-    let plan = Plan::of(story);
+    let step = |event: &Event| event.step.to_string();
+    drawn(title, story, &Names { steps: "step", step: &step, cpus: (0..story.cpus).collect() })
+}
+
+/// That of the simulation, if it says how it came to what was seen.
+pub fn of_run(title: impl Into<String>, told: &story::Story) -> Drawn<Option<Picture>> {
+    if told.steps.is_empty() {
+        return Ok(None);
+    }
+    let mut cpus: Vec<u16> = told.steps.iter().map(|step| step.cpu).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    let row = |(nth, step): (usize, &story::Step)| {
+        let kind = match step.kind {
+            StepKind::Skip => Kind::Skip,
+            StepKind::Use { .. } => Kind::Broken,
+            StepKind::Other => Kind::Other,
+        };
+        let cpu = cpus.binary_search(&step.cpu).unwrap_or(0) as u16;
+        Row::Of(Event { step: nth as u32, cpu, kind, said: step.said.clone() })
+    };
+    let broken = told.broken.map(|rule| {
+        let said = vec![format!("Left out: {} (`{rule}`).", rule.about()), format!("Seen: {}", told.said)];
+        Broken { invariant: rule.invariant(), sentence: sentence(rule.invariant()), said }
+    });
+    let rows = told.steps.iter().enumerate().map(row).collect();
+    let same = Story { cpus: cpus.len() as u16, rows, arrows: Vec::new(), spans: Vec::new(), broken };
+    let step = |event: &Event| {
+        let at = story::us(told.steps[event.step as usize].at);
+        at.trim_end_matches(" us").to_string()
+    };
+    drawn(title, &same, &Names { steps: "us", step: &step, cpus }).map(Some)
+}
+
+fn drawn(title: impl Into<String>, story: &Story, names: &Names<'_>) -> Drawn<Picture> {
+    let plan = Plan::of(story, names);
     let size = (plan.width as u32, plan.height as u32);
-    draw(title, about(story), size, |canvas| plan.draw(canvas))
+    draw(title, about(story, names), size, |canvas| plan.draw(canvas))
+}
+
+/// How steps and lanes are called.
+struct Names<'a> {
+    /// What steps are counted in.
+    steps: &'static str,
+    /// When something happened.
+    step: &'a dyn Fn(&Event) -> String,
+    /// The number of each lane's CPU.
+    cpus: Vec<u16>,
 }
 
 /// The story in words, for who does not see it.
-fn about(story: &Story) -> String {
+fn about(story: &Story, names: &Names<'_>) -> String {
     let row = |row: &Row| match row {
         Row::Across(said) => format!("Then {said}."),
-        Row::Of(Event { step, cpu, said, .. }) => format!("Step {step}, CPU {cpu}: {said}."),
+        Row::Of(event) => {
+            let (step, cpu) = ((names.step)(event), names.cpus[usize::from(event.cpu)]);
+            let step = if names.steps == "step" {
+                format!("Step {step}")
+            } else {
+                format!("At {step} {}", names.steps)
+            };
+            format!("{step}, CPU {cpu}: {}.", event.said)
+        }
     };
     let skipped = story.rows.len().saturating_sub(READ);
-    let mut text = format!("{} CPUs, time downwards.", story.cpus);
+    let mut text = format!("{} CPU{}, time downwards.", story.cpus, if story.cpus == 1 { "" } else { "s" });
     if skipped > 0 {
         text += &format!(" The first {skipped} rows are left out here.");
     }
@@ -72,6 +131,9 @@ fn about(story: &Story) -> String {
 /// Where everything is.
 struct Plan<'a> {
     story: &'a Story,
+    names: &'a Names<'a>,
+    /// Where the lanes begin.
+    lanes: i32,
     width: i32,
     height: i32,
     lane: i32,
@@ -90,10 +152,15 @@ struct Place {
 }
 
 impl<'a> Plan<'a> {
-    fn of(story: &'a Story) -> Plan<'a> {
+    fn of(story: &'a Story, names: &'a Names<'a>) -> Plan<'a> {
         let cpus = i32::from(story.cpus);
-        let lane = ((WIDE as i32 - STEPS) / cpus).max(LANE);
-        let width = (STEPS + lane * cpus).max(WIDE as i32);
+        let step = |row: &Row| match row {
+            Row::Across(_) => 0,
+            Row::Of(event) => LETTER as i32 * (names.step)(event).chars().count() as i32,
+        };
+        let lanes = (story.rows.iter().map(step).max().unwrap_or(0) + APART + 4).max(STEPS);
+        let lane = ((WIDE as i32 - lanes) / cpus).max(LANE);
+        let width = (lanes + lane * cpus).max(WIDE as i32);
         let mut y = HEAD;
         let mut rows = Vec::new();
         for (nth, row) in story.rows.iter().enumerate() {
@@ -116,7 +183,7 @@ impl<'a> Plan<'a> {
             below.extend(said.flat_map(|said| wrapped(&said, room)).map(|line| (line, false)));
             y += PITCH * below.len() as i32 + 3 * GAP;
         }
-        let mut plan = Plan { story, width, height: 0, lane, rows, end, below };
+        let mut plan = Plan { story, names, lanes, width, height: 0, lane, rows, end, below };
         let key = plan.key().last().map_or(0, |(_, (_, row), _)| PITCH * (row + 1) + GAP);
         plan.height = y + 2 * GAP + key + GAP;
         plan
@@ -124,17 +191,18 @@ impl<'a> Plan<'a> {
 
     /// Where a CPU's line is.
     fn line(&self, cpu: u16) -> i32 {
-        STEPS + self.lane * i32::from(cpu) + LINE
+        self.lanes + self.lane * i32::from(cpu) + LINE
     }
 
     fn draw(&self, canvas: &Canvas<'_>) -> Drawn<()> {
         for cpu in 0..self.story.cpus {
             let x = self.line(cpu);
             canvas.draw(&PathElement::new([(x, HEAD - 6), (x, self.end)], REST.stroke_width(1)))?;
-            canvas.draw(&Text::new(format!("CPU {cpu}"), (x - 5, 10), left(true, &INK)))?;
+            let name = format!("CPU {}", self.names.cpus[usize::from(cpu)]);
+            canvas.draw(&Text::new(name, (x - 5, 10), left(true, &INK)))?;
         }
         canvas.draw(&PathElement::new([(0, HEAD - 8), (self.width, HEAD - 8)], GRID.stroke_width(2)))?;
-        canvas.draw(&Text::new("step", (STEPS - 12, 10), right()))?;
+        canvas.draw(&Text::new(self.names.steps, (self.lanes - APART, 10), right()))?;
         for span in &self.story.spans {
             self.span(canvas, span)?;
         }
@@ -153,8 +221,8 @@ impl<'a> Plan<'a> {
 
     fn across(&self, canvas: &Canvas<'_>, said: &str, y: i32) -> Drawn<()> {
         let half = LETTER as i32 * said.chars().count() as i32 / 2 + 8;
-        let middle = STEPS + (self.width - STEPS) / 2;
-        for ends in [(STEPS, middle - half), (middle + half, self.width)] {
+        let middle = self.lanes + (self.width - self.lanes) / 2;
+        for ends in [(self.lanes, middle - half), (middle + half, self.width)] {
             broken_line(canvas, (ends.0, y), (ends.1, y), &REST)?;
         }
         let style = letters(&QUIET).pos(Pos::new(HPos::Center, VPos::Center));
@@ -163,7 +231,7 @@ impl<'a> Plan<'a> {
 
     fn event(&self, canvas: &Canvas<'_>, event: &Event, place: &Place) -> Drawn<()> {
         let (x, y) = (self.line(event.cpu), place.words);
-        canvas.draw(&Text::new(event.step.to_string(), (STEPS - 12, y), right()))?;
+        canvas.draw(&Text::new((self.names.step)(event), (self.lanes - APART, y), right()))?;
         let loud = matches!(event.kind, Kind::Skip | Kind::Broken);
         let ink = if event.kind == Kind::Waits { QUIET } else { INK };
         for (nth, line) in place.lines.iter().enumerate() {

@@ -1,0 +1,104 @@
+//! What is behind file pages and swap.
+
+use core::ffi::c_void;
+use core::ops::Range;
+
+use quietmm::platform::{self, BlockDevice, DeviceError};
+use quietmm::{FileId, FrameNumber};
+
+use crate::file::File;
+use crate::platform::{Machine, call};
+
+/// What keeps a page.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Store {
+    /// One of `enum quietmm_store_kind`.
+    pub kind: u32,
+    /// The number of a swap device, as it came to `quietmm_swap_on`.
+    pub device: u32,
+    /// The file. No later one has this handle; its `slot` is small, and is used again.
+    pub file: File,
+}
+
+/// The kinds of what keeps pages.
+#[repr(C)]
+pub enum StoreKind {
+    /// A file.
+    File = 0,
+    /// A swap device.
+    Swap = 1,
+}
+
+/// What came of a transfer.
+#[repr(C)]
+pub enum Io {
+    /// It is done.
+    Done = 0,
+    /// Not this block, not this time.
+    Failed = 1,
+    /// The device is not there any more.
+    Gone = 2,
+}
+
+/// Transfers of pages, each with the `context` of the platform. On, no spin lock held; they may wait. **When one returns the device
+/// is done with the frame**, also after an error. A write must not need memory that only reclaim can free.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Device {
+    /// Fill a frame with the page; a hole of a file is zeros. Answers with one of `enum quietmm_io`.
+    pub read: Option<unsafe extern "C" fn(context: *mut c_void, from: Store, block: u64, frame: u32) -> u32>,
+    /// Write a frame out. Answers with one of `enum quietmm_io`.
+    pub write: Option<unsafe extern "C" fn(context: *mut c_void, to: Store, block: u64, frame: u32) -> u32>,
+    /// These blocks of a file are zeros from now on, until they are written again. NULL: files neither grow nor get holes.
+    pub discard:
+        Option<unsafe extern "C" fn(context: *mut c_void, file: File, first: u64, count: u64) -> u32>,
+    /// The page has left memory, for who keeps something for cached pages. May be NULL.
+    pub forget: Option<unsafe extern "C" fn(context: *mut c_void, store: Store, block: u64)>,
+    /// The file has ended, or the swap device is not used any more. May be NULL.
+    pub end: Option<unsafe extern "C" fn(context: *mut c_void, store: Store)>,
+}
+
+impl From<platform::Store> for Store {
+    fn from(store: platform::Store) -> Self {
+        match store {
+            platform::Store::File(file) => {
+                Store { kind: StoreKind::File as u32, device: 0, file: file.into() }
+            }
+            platform::Store::Swap(device) => Store { kind: StoreKind::Swap as u32, device, file: File::NONE },
+        }
+    }
+}
+
+fn result(io: u32) -> Result<(), DeviceError> {
+    match io {
+        0 => Ok(()),
+        2 => Err(DeviceError::Gone),
+        _ => Err(DeviceError::Failed),
+    }
+}
+
+impl BlockDevice for Machine {
+    fn read(&self, from: platform::Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        result(call!(self.device.read(from.into(), block, frame.0)))
+    }
+    fn write(&self, to: platform::Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        result(call!(self.device.write(to.into(), block, frame.0)))
+    }
+    fn forget(&self, store: platform::Store, block: u64) {
+        if self.0.device.forget.is_some() {
+            call!(self.device.forget(store.into(), block));
+        }
+    }
+    fn discard(&self, file: FileId, blocks: Range<u64>) -> Result<(), DeviceError> {
+        if self.0.device.discard.is_none() {
+            return Err(DeviceError::Failed);
+        }
+        result(call!(self.device.discard(file.into(), blocks.start, blocks.end - blocks.start)))
+    }
+    fn end(&self, store: platform::Store) {
+        if self.0.device.end.is_some() {
+            call!(self.device.end(store.into()));
+        }
+    }
+}

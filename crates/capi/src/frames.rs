@@ -1,0 +1,86 @@
+//! Page frames.
+
+use core::mem::MaybeUninit;
+
+use quietmm::{AllocFrom, Certainty, FrameNumber, ListLimits, NodeId};
+
+use crate::error::{Error, answer, number};
+use crate::kernel::Kernel;
+
+/// How an allocation looks for frames.
+#[repr(C)]
+pub enum Look {
+    /// Nobody waits: any context but a handler.
+    Now = 0,
+    /// It may wait while pages are reclaimed for it: on, no spin lock.
+    MayReclaim = 1,
+}
+
+/// No node in particular: that of this CPU first.
+pub const ANY_NODE: u16 = 0xffff;
+
+pub(crate) fn node(number: u16) -> Option<NodeId> {
+    (number != ANY_NODE).then_some(NodeId(number))
+}
+
+/// Allocates 2^`order` frames, not cleared, `node` or QUIETMM_ANY_NODE first; `first` gets the first. `look` is one of `enum quietmm_look`, which says in
+/// what context. BAD_ORDER, BAD_VALUE, NO_SUCH_NODE, OUT_OF_MEMORY.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_frames_alloc(
+    mm: &Kernel,
+    order: u8,
+    node: u16,
+    look: u32,
+    first: &mut MaybeUninit<u32>,
+) -> Error {
+    if look > Look::MayReclaim as u32 {
+        return Error::BadValue;
+    }
+    let from = AllocFrom { node: self::node(node), may_reclaim: look != 0 };
+    let block = mm.mm().frames().alloc(order, from);
+    answer(block.map(|block| block.into_raw().0.0), Some(first))
+}
+
+/// Gives a block back, of the order in which it was allocated. Any context but a handler. NO_SUCH_FRAME, NOT_ALLOCATED, BAD_ORDER.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_frames_free(mm: &Kernel, first: u32, order: u8) -> Error {
+    number(mm.mm().frames().free_at(FrameNumber(first), order))
+}
+
+/// Puts the frames that CPUs have at hand back into their zones: with `certain` every one that was there when it was called. Answers how
+/// many. On, no spin lock; it may interrupt CPUs, as the policy says.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_frames_drain(mm: &Kernel, certain: bool) -> u32 {
+    mm.mm().frames().drain(if certain { Certainty::Certain } else { Certainty::Likely })
+}
+
+/// The same for this CPU alone. Any context but a handler.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_frames_drain_here(mm: &Kernel) {
+    mm.mm().frames().drain_here();
+}
+
+/// Free frames in all zones, without those that CPUs have at hand.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_frames_available(mm: &Kernel) -> u64 {
+    mm.mm().frames().available()
+}
+
+/// Free frames that CPUs have at hand.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_frames_on_lists(mm: &Kernel) -> u64 {
+    mm.mm().frames().on_lists()
+}
+
+/// Frames that the core's books took at start.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_frames_reserved(mm: &Kernel) -> u64 {
+    mm.mm().frames().reserved()
+}
+
+/// How many free frames of a node each CPU keeps at hand: `batch` go from the zone or back at a time, 1 to 63; more than `high`, and one goes
+/// back. Any context but a handler. BAD_SETTING, NO_SUCH_NODE.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_frames_set_list_limits(mm: &Kernel, node: u16, batch: u32, high: u32) -> Error {
+    number(mm.mm().frames().set_list_limits(NodeId(node), ListLimits { batch, high }))
+}

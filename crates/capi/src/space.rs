@@ -1,0 +1,344 @@
+//! Address spaces.
+
+use core::mem::MaybeUninit;
+
+use quietmm::{Advice, NodeId, PageNumber, Prot, SpaceId, UserAccess, VirtAddr};
+
+use crate::error::{Error, answer, number};
+use crate::file::File;
+use crate::kernel::Kernel;
+use crate::platform::Range;
+
+/// An address space. It names this one only: once it has ended every call gets NO_SUCH_SPACE, for ever. All zeros is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Space {
+    /// Which use of the place this is.
+    pub life: u64,
+    /// A small number that no other living space has; a later one may.
+    pub slot: u32,
+}
+
+impl From<SpaceId> for Space {
+    fn from(id: SpaceId) -> Self {
+        let (slot, life) = id.into_raw();
+        Space { life, slot }
+    }
+}
+
+impl Space {
+    const NONE: Space = Space { life: 0, slot: 0 };
+
+    pub(crate) fn of(
+        self,
+        mm: &Kernel,
+    ) -> Result<quietmm::Space<'_, 'static, crate::platform::Machine>, quietmm::Error> {
+        let id = SpaceId::from_raw(self.slot, self.life).ok_or(quietmm::Error::NoSuchSpace)?;
+        Ok(mm.mm().space(id))
+    }
+}
+
+/// What may be done with a page.
+#[repr(C)]
+pub enum Protection {
+    /// Nothing: its content is kept.
+    None = 0,
+    /// Read.
+    Read = 1,
+    /// Read and write.
+    ReadWrite = 2,
+    /// Read and execute.
+    ReadExecute = 3,
+    /// All of it, unless `write_xor_execute` forbids it.
+    ReadWriteExecute = 4,
+}
+
+fn prot(number: u32) -> Option<Prot> {
+    Prot::ALL.get(number as usize).copied()
+}
+
+/// What is behind a range.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Backing {
+    /// One of `enum quietmm_backing_kind`.
+    pub kind: u32,
+    /// The file, where there is one.
+    pub file: File,
+    /// The file's page that the first one shows.
+    pub offset: u64,
+}
+
+/// The kinds of what is behind a range.
+#[repr(C)]
+pub enum BackingKind {
+    /// Memory of the space's own, zeros at first.
+    Anonymous = 0,
+    /// A file's pages, shared with all who map it.
+    File = 1,
+    /// A file's pages, and copies of the space's own of those that it writes.
+    Private = 2,
+}
+
+/// What a space is told about a range.
+#[repr(C)]
+pub enum Advised {
+    /// The content is not wanted any more (MADV_DONTNEED).
+    Drop = 0,
+    /// Large pages, where they can be had (MADV_HUGEPAGE).
+    Large = 1,
+    /// Small pages only (MADV_NOHUGEPAGE).
+    Small = 2,
+    /// It will be wanted soon (MADV_WILLNEED).
+    WillNeed = 3,
+    /// It will not be wanted soon (MADV_COLD).
+    Cold = 4,
+    /// It goes to its devices now (MADV_PAGEOUT).
+    PageOut = 5,
+    /// It is wanted now, for reading (MADV_POPULATE_READ).
+    PopulateRead = 6,
+    /// It is wanted now, for writing (MADV_POPULATE_WRITE).
+    PopulateWrite = 7,
+}
+
+/// What the tables say of a page.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Entry {
+    /// The frame, where there is one.
+    pub frame: u32,
+    /// Whether programs may read it.
+    pub readable: bool,
+    /// Whether programs may write it.
+    pub writable: bool,
+    /// Whether it is on a swap device.
+    pub swapped: bool,
+}
+
+/// Makes an empty space. On; it may wait for memory. OUT_OF_MEMORY.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_create_space(mm: &Kernel, space: &mut MaybeUninit<Space>) -> Error {
+    answer(mm.mm().create_space().map(Space::from), Some(space))
+}
+
+/// Ends a space, with all that is mapped in it: one flush. On; it may wait. BUSY while a CPU runs in it.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_destroy(mm: &Kernel, space: Space) -> Error {
+    number(space.of(mm).and_then(|space| space.destroy()))
+}
+
+/// Maps a range; pages come by faults. `protection` is one of `enum quietmm_protection`. On; it may wait. No CPU is interrupted. OVERLAPS,
+/// NOT_MAPPABLE, BAD_RANGE, NO_SUCH_FILE, MAP_COUNT, BAD_VALUE, OUT_OF_MEMORY. A file may be mapped beyond its end: an access there is BEYOND_FILE.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_map(
+    mm: &Kernel,
+    space: Space,
+    range: Range,
+    backing: Backing,
+    protection: u32,
+) -> Error {
+    let file = File::id(backing.file).ok_or(quietmm::Error::NoSuchFile);
+    let offset = backing.offset;
+    let backing = match backing.kind {
+        0 => Ok(quietmm::Backing::Anonymous),
+        1 => file.map(|file| quietmm::Backing::File { file, offset }),
+        2 => file.map(|file| quietmm::Backing::Private { file, offset }),
+        _ => return Error::BadValue,
+    };
+    let Some(prot) = prot(protection) else { return Error::BadValue };
+    number(space.of(mm).and_then(|space| space.map(range.into(), backing?, prot)))
+}
+
+/// Unmaps a range, all of which is mapped. When it returns no CPU can use any of it. On; it may wait. NOT_MAPPED, BAD_RANGE, MAP_COUNT,
+/// OUT_OF_MEMORY.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_unmap(mm: &Kernel, space: Space, range: Range) -> Error {
+    number(space.of(mm).and_then(|space| space.unmap(range.into())))
+}
+
+/// Changes what may be done with a range, all of which is mapped. When it returns no CPU has rights that were taken away. On; it may
+/// wait. NOT_MAPPED, BAD_RANGE, BAD_VALUE, OUT_OF_MEMORY.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_protect(mm: &Kernel, space: Space, range: Range, protection: u32) -> Error {
+    let Some(prot) = prot(protection) else { return Error::BadValue };
+    number(space.of(mm).and_then(|space| space.protect(range.into(), prot)))
+}
+
+/// Makes a space that has the same mapped: memory of its own is copied when one of the two writes. On; it may wait.
+/// OUT_OF_MEMORY.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_fork(mm: &Kernel, space: Space, child: &mut MaybeUninit<Space>) -> Error {
+    answer(space.of(mm).and_then(|space| space.fork()).map(Space::from), Some(child))
+}
+
+/// Says what a range is for: `advice` is one of `enum quietmm_advised`. On; it may wait. NOT_MAPPED, BAD_RANGE, BAD_VALUE, OUT_OF_MEMORY; what
+/// is to be there now, also what `quietmm_space_fault` says of the first page that cannot be.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_advise(mm: &Kernel, space: Space, range: Range, advice: u32) -> Error {
+    let known = [
+        Advice::Drop,
+        Advice::Large,
+        Advice::Small,
+        Advice::WillNeed,
+        Advice::Cold,
+        Advice::PageOut,
+        Advice::PopulateRead,
+        Advice::PopulateWrite,
+    ];
+    let Some(&advice) = known.get(advice as usize) else { return Error::BadValue };
+    number(space.of(mm).and_then(|space| space.advise(range.into(), advice)))
+}
+
+/// Moves what is mapped in a range to where `first` is its first page, with its content. On; it may wait. NOT_MAPPED, OVERLAPS, NOT_MAPPABLE,
+/// BAD_RANGE, OUT_OF_MEMORY.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_move(mm: &Kernel, space: Space, range: Range, first: u64) -> Error {
+    number(space.of(mm).and_then(|space| space.move_range(range.into(), PageNumber(first))))
+}
+
+/// Makes what is mapped in a range longer or shorter, and moves it if `to` begins elsewhere; or leaves all as it was. On; it may wait. NOT_MAPPED,
+/// OVERLAPS, NOT_MAPPABLE, BAD_RANGE, MAP_COUNT, OUT_OF_MEMORY.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_remap(mm: &Kernel, space: Space, range: Range, to: Range) -> Error {
+    number(space.of(mm).and_then(|space| space.remap(range.into(), to.into())))
+}
+
+/// Brings all of a range, and keeps its pages in memory until they are unlocked or unmapped. On; it may wait. NOT_MAPPED, BAD_RANGE, MAP_COUNT,
+/// OUT_OF_MEMORY; what `quietmm_space_fault` says of a page that cannot be had. Then no more is locked than was.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_lock(mm: &Kernel, space: Space, range: Range) -> Error {
+    number(space.of(mm).and_then(|space| space.lock(range.into())))
+}
+
+/// Lets pages of a range be reclaimed again. On; it may wait. NOT_MAPPED, BAD_RANGE, MAP_COUNT, OUT_OF_MEMORY.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_unlock(mm: &Kernel, space: Space, range: Range) -> Error {
+    number(space.of(mm).and_then(|space| space.unlock(range.into())))
+}
+
+/// How many pages of a space are locked. On; it may wait for who changes the space.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_locked_pages(
+    mm: &Kernel,
+    space: Space,
+    pages: &mut MaybeUninit<u64>,
+) -> Error {
+    answer(space.of(mm).and_then(|space| space.locked_pages()), Some(pages))
+}
+
+/// Says for each page of a range whether it is in memory: 1 or 0 in a byte each. On; it may wait. NOT_MAPPED, BAD_RANGE.
+///
+/// # Safety
+/// `into` has a byte for each page.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quietmm_space_residency(
+    mm: &Kernel,
+    space: Space,
+    range: Range,
+    into: *mut u8,
+) -> Error {
+    let Ok(len) = usize::try_from(range.pages) else { return Error::BadRange };
+    if len == 0 || into.is_null() {
+        return Error::BadRange;
+    }
+    // SAFETY: the caller's promise. They are zeroed first, since C may not have written them yet.
+    let into = unsafe {
+        into.write_bytes(0, len);
+        core::slice::from_raw_parts_mut(into, len)
+    };
+    number(space.of(mm).and_then(|space| space.residency(range.into(), into).map(drop)))
+}
+
+/// Moves the pages of a range to frames of another node; `moved`, unless it is NULL, gets how many. On; it may wait. NO_SUCH_NODE,
+/// BAD_RANGE, NOT_MAPPED, OUT_OF_MEMORY.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_migrate(
+    mm: &Kernel,
+    space: Space,
+    range: Range,
+    node: u16,
+    moved: Option<&mut MaybeUninit<u64>>,
+) -> Error {
+    answer(space.of(mm).and_then(|space| space.migrate(range.into(), NodeId(node))), moved)
+}
+
+/// Resolves a page fault at an address in bytes: `access` is one of `enum quietmm_access`. On, on a task's stack, no spin lock: it may wait
+/// for memory and for devices. OK: the program tries again. NOT_MAPPED, NOT_PERMITTED, BEYOND_FILE: its own fault. DEVICE, SWAP_DEVICE: its
+/// content cannot be had. OUT_OF_MEMORY. NOT_ONLINE.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_fault(mm: &Kernel, space: Space, at: u64, access: u32) -> Error {
+    let Some(access) = user_access(access) else { return Error::BadValue };
+    number(space.of(mm).and_then(|space| space.fault(VirtAddr(at), access)))
+}
+
+pub(crate) fn user_access(number: u32) -> Option<UserAccess> {
+    UserAccess::ALL.get(number as usize).copied()
+}
+
+/// What the tables say of a page now. On; it may wait for who changes the space. BAD_RANGE.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_lookup(
+    mm: &Kernel,
+    space: Space,
+    page: u64,
+    entry: &mut MaybeUninit<Entry>,
+) -> Error {
+    let found = space.of(mm).and_then(|space| space.lookup(PageNumber(page)));
+    let seen = found.map(|found| Entry {
+        frame: if found.is_present() { found.frame().0 } else { u32::MAX },
+        readable: found.permits(UserAccess::Read),
+        writable: found.permits(UserAccess::Write),
+        swapped: found.is_swapped(),
+    });
+    answer(seen, Some(entry))
+}
+
+/// Flushes a range on every CPU that may have it. Any context but a handler. BAD_RANGE.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_flush_range(mm: &Kernel, space: Space, range: Range) -> Error {
+    number(space.of(mm).and_then(|space| space.flush_range(range.into())))
+}
+
+/// Flushes all of a space on every CPU that may have it. Any context but a handler.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_flush(mm: &Kernel, space: Space) -> Error {
+    number(space.of(mm).and_then(|space| space.flush()))
+}
+
+/// Loads a space on this CPU, and leaves lazy mode. Any context but a handler; it does not wait. NOT_ONLINE.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_switch_to(mm: &Kernel, space: Space) -> Error {
+    number(space.of(mm).and_then(|space| space.switch_to()))
+}
+
+/// This CPU touches no user address until `quietmm_leave_lazy` has returned or `quietmm_space_switch_to` has: flushes pass it by. Any
+/// context but a handler.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_enter_lazy(mm: &Kernel) {
+    mm.mm().enter_lazy();
+}
+
+/// This CPU catches up with what it missed. Answers whether a space is loaded, which `space`, unless it is NULL, gets. Any context but a handler.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_leave_lazy(mm: &Kernel, space: Option<&mut MaybeUninit<Space>>) -> bool {
+    tell(mm.mm().leave_lazy(), space)
+}
+
+/// Lets go of the loaded space: this CPU runs on the kernel's own root. Any context but a handler.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_unload(mm: &Kernel) {
+    mm.mm().unload();
+}
+
+/// Answers whether a space is loaded on this CPU, which `space`, unless it is NULL, gets.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_loaded_space(mm: &Kernel, space: Option<&mut MaybeUninit<Space>>) -> bool {
+    tell(mm.mm().loaded_space(), space)
+}
+
+fn tell(loaded: Option<SpaceId>, space: Option<&mut MaybeUninit<Space>>) -> bool {
+    if let Some(space) = space {
+        space.write(loaded.map_or(Space::NONE, Space::from));
+    }
+    loaded.is_some()
+}

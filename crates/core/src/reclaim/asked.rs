@@ -1,0 +1,74 @@
+//! Pages of which a program says that it will not want them soon.
+
+use super::aging;
+use super::scan::{Leave, detach, take_out};
+use crate::Manager;
+use crate::addr::FrameNumber;
+use crate::event::Event;
+use crate::memmap::{FrameVec, flag};
+use crate::platform::Platform;
+
+/// Reclaims this page, in use or not, if it is on a list and nobody works on it. May wait.
+pub(crate) fn evict<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) {
+    if isolate_locked(mm, n) {
+        take(mm, &[n]);
+    }
+}
+
+/// The same for pages that the caller holds, as many as a batch takes, with one flush; lets go of the holds.
+pub(crate) fn page_out<P: Platform>(mm: &Manager<'_, P>, held: &[FrameNumber]) {
+    let mut mine = FrameVec::new();
+    for &n in held {
+        if isolate_locked(mm, n) {
+            mine.push(n);
+        }
+        mm.put_page(n);
+    }
+    if !mine.as_slice().is_empty() {
+        take(mm, mine.as_slice());
+    }
+}
+
+/// Puts pages that the caller holds where reclaim looks next, as if nobody had used them; lets go of the holds. One flush for each page
+/// that was used, where aging flushes.
+pub(crate) fn deactivate<P: Platform>(mm: &Manager<'_, P>, held: &[FrameNumber]) {
+    let mut old = FrameVec::new();
+    for &n in held {
+        if isolate_locked(mm, n) {
+            aging::uses(mm, n);
+            mm.emit(Event::Deactivated);
+            mm.unlock_page(n);
+            old.push(n);
+        }
+        mm.put_page(n);
+    }
+    mm.put_back_old(old.as_slice());
+}
+
+/// Takes a page off its list, with a hold, and locks it, if it is on one and nobody works on it. From there on it counts as not used.
+fn isolate_locked<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> bool {
+    if !mm.isolate_one(n) {
+        return false;
+    }
+    let (p, frame) = (mm.platform(), mm.memmap().get(n));
+    if !frame.try_lock(p) {
+        mm.put_back(&[n]);
+        return false;
+    }
+    frame.clear_flags(p, flag::REFERENCED | flag::ACTIVE);
+    true
+}
+
+/// Takes pages out of memory that are isolated and locked.
+fn take<P: Platform>(mm: &Manager<'_, P>, pages: &[FrameNumber]) {
+    let gone = take_out(mm, |batch| {
+        for &n in pages {
+            let fate = detach(batch, &Leave::of(mm, n), true);
+            batch.push(n, fate);
+        }
+    });
+    if gone.is_err() {
+        pages.iter().for_each(|&n| mm.unlock_page(n));
+        mm.put_back(pages);
+    }
+}

@@ -1,0 +1,188 @@
+//! Ranges whose pages stay in memory.
+
+use core::sync::atomic::Ordering;
+
+use crate::Manager;
+use crate::addr::PageRange;
+use crate::charge::charge;
+use crate::error::Error;
+use crate::handle::SpaceId;
+use crate::paging::UserAccess;
+use crate::platform::Platform;
+use crate::profile::Scope;
+use crate::resched::{Work, cost};
+use crate::view::Space;
+use crate::vma::{SpaceState, Vma, check_range};
+
+/// How often reclaim may be faster than who brings a range.
+const TRIES: u32 = 16;
+
+impl<'p, P: Platform> Space<'_, 'p, P> {
+    /// Brings all of a range, and has its pages stay in memory until it is unlocked or unmapped: reclaim takes none of them, nor does memory
+    /// that goes offline. What may be written and is this space's own is this space's own when it returns. A fork does not hand the lock
+    /// on; what is moved keeps it, and what a locked mapping gains comes when it is touched. How much a program may lock is the kernel's
+    /// affair: [`Space::locked_pages`](crate::Space::locked_pages) says how much it has. May wait for memory and I/O. IPIs as
+    /// [`Space::populate`](crate::Space::populate).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`], [`Error::MapCount`], [`Error::OutOfMemory`]; what
+    /// [`Space::populate`](crate::Space::populate) says of a page that cannot be had. Then no more is locked than was.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// let keys = PageRange::new(PageNumber(0x400), 2);
+    /// space.map(keys, Backing::Anonymous, Prot::ReadWrite)?;
+    /// space.lock(keys)?;
+    /// assert_eq!(space.residency(keys, &mut [0; 2])?, 2);
+    /// space.unlock(keys)?;
+    /// # Ok(())
+    /// # });
+    /// ```
+    #[doc(alias = "mlock")]
+    pub fn lock(&self, range: PageRange) -> Result<(), Error> {
+        let Space { mm, id } = *self;
+        let range = check_range(range)?;
+        for _ in 0..TRIES {
+            mm.bring_all(id, range)?;
+            if mm.lock_what_is_there(id, range)? {
+                return Ok(());
+            }
+        }
+        // What comes goes again at once.
+        Err(Error::OutOfMemory)
+    }
+
+    /// Lets reclaim take pages of a range again. May wait. No IPI.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::MapCount`] and [`Error::OutOfMemory`] when a VMA must be
+    /// split.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// let keys = PageRange::new(PageNumber(0x400), 2);
+    /// space.map(keys, Backing::Anonymous, Prot::ReadWrite)?;
+    /// space.lock(keys)?;
+    /// space.unlock(PageRange::new(keys.start, 1))?;
+    /// assert_eq!(space.locked_pages()?, 1);
+    /// # Ok(())
+    /// # });
+    /// ```
+    #[doc(alias = "munlock")]
+    pub fn unlock(&self, range: PageRange) -> Result<(), Error> {
+        let Space { mm, id } = *self;
+        let _scope = charge(mm.platform(), Scope::Advise);
+        let range = check_range(range)?;
+        let (space, _alone) = mm.write_lock(id)?;
+        let mut work = Work::begin(mm);
+        mm.split_vmas(id, space, range, &mut work)?;
+        mm.each_part(space, range, &mut work, |vma| vma.end_lock(mm.platform(), false));
+        mm.merge_vmas(space, range, &mut work);
+        Ok(())
+    }
+
+    /// Pages of the ranges that are locked. May wait for a lock. No IPI.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// assert_eq!(space.locked_pages()?, 0);
+    /// # Ok(())
+    /// # });
+    /// ```
+    #[doc(alias = "locked_vm")]
+    pub fn locked_pages(&self) -> Result<u64, Error> {
+        let Space { mm, id } = *self;
+        let p = mm.platform();
+        let (space, _shared) = mm.read_lock(id)?;
+        let locked = mm.vmas_of(space).filter(|(_, vma)| vma.is_locked(p));
+        Ok(locked.map(|(_, vma)| vma.range(p).pages).sum())
+    }
+}
+
+/// What must be possible with a locked page at once: a copy of what is shared would be another page.
+fn access_of<P: Platform>(p: &P, vma: &Vma) -> UserAccess {
+    let copies = vma.is_private(p) && vma.prot(p).permits(UserAccess::Write);
+    if copies { UserAccess::Write } else { UserAccess::Read }
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Populates each part of a range as its lock wants it. May wait.
+    fn bring_all(&self, id: SpaceId, range: PageRange) -> Result<(), Error> {
+        let p = self.platform();
+        let mut at = range.start;
+        while at < range.end() {
+            let (part, access) = {
+                let (space, _shared) = self.read_lock(id)?;
+                let (_, vma) = self.find_vma(id, space, at).ok_or(Error::NotMapped(at))?;
+                (PageRange::between(at, vma.range(p).end().min(range.end())), access_of(p, vma))
+            };
+            self.space(id).populate(part, access)?;
+            at = part.end();
+        }
+        Ok(())
+    }
+
+    /// Locks a range if all of it is there; whether it was.
+    ///
+    /// ```text
+    ///   this CPU                         reclaim
+    ///   VMAs marked                      table locked
+    ///   table locked                       marked?
+    ///     is the page there?                 yes: it stays
+    ///       no: not all is                   no: its entry goes
+    /// ```
+    ///
+    /// Whoever has the table's lock first is seen by the other.
+    fn lock_what_is_there(&self, id: SpaceId, range: PageRange) -> Result<bool, Error> {
+        let _scope = charge(self.platform(), Scope::Advise);
+        let p = self.platform();
+        let mut work = Work::begin(self);
+        let (space, _alone) = self.write_lock(id)?;
+        self.split_vmas(id, space, range, &mut work)?;
+        self.root.locks.store(1, Ordering::Relaxed);
+        self.each_part(space, range, &mut work, |vma| vma.begin_lock(p));
+        let mut there = 0;
+        let mut at = range.start;
+        while let Some((_, vma)) = self.vma_from(space, at).filter(|_| at < range.end()) {
+            let (part, access) = (vma.range(p), access_of(p, vma));
+            self.look_through(space, part, &mut work, |_, _, entry, pages| {
+                there += if entry.permits(access) { pages } else { 0 };
+                true
+            });
+            at = part.end();
+        }
+        let all = there == range.pages;
+        self.each_part(space, range, &mut work, |vma| vma.end_lock(p, all));
+        self.merge_vmas(space, range, &mut work);
+        Ok(all)
+    }
+
+    /// Each VMA in a range that begins and ends at borders of VMAs.
+    fn each_part(
+        &self,
+        space: &SpaceState,
+        range: PageRange,
+        work: &mut Work<'_, 'p, P>,
+        each: impl Fn(&Vma),
+    ) {
+        for (_, vma) in self.vmas_from(space, range.start) {
+            if vma.range(self.platform()).start >= range.end() {
+                break;
+            }
+            each(vma);
+            work.did(cost::VMA);
+        }
+    }
+}

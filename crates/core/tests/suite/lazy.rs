@@ -1,0 +1,208 @@
+//! Memory whose content is not wanted any more unless it is written again: reclaim drops it without I/O, and nothing that was
+//! written since.
+
+use crate::machine;
+
+use machine::race::{at_every_touch, race};
+use machine::swapping::{AT, is_out, sound, squeeze, swapping, written};
+use machine::{Host, Mm, Setup, bare, pages};
+use quietmm::{Advice, Counter, Error, PageNumber, Prot, Rule, SpaceId};
+
+const POLICIES: [&str; 4] = ["linux", "vanilla", "quiet", "linux+unmap=batch-clean"];
+
+fn free(mm: &Mm<'_>, id: SpaceId, at: u64, count: u64) {
+    mm.space(id).advise(pages(at, count), Advice::Free).unwrap();
+}
+
+/// Pages written to swap, and dropped, when memory is wanted three times; and what 16 pages show then.
+fn after(policy: &str, before: fn(&Mm<'_>, SpaceId)) -> (u64, u64, Vec<u64>) {
+    let host = Host::new(Setup { cpus: 2, frames: 512, ..Setup::default() });
+    host.run(swapping(policy), |mm| {
+        let id = written(mm, 512, 16);
+        mm.drain_lru_batch();
+        before(mm, id);
+        (0..3).for_each(|_| squeeze(mm));
+        let counts = [Counter::PswpOut, Counter::LazyFreed].map(|counter| mm.counter(counter));
+        let shows = (AT..AT + 16).map(|page| host.read(mm, id, page).unwrap()).collect();
+        sound(mm);
+        (counts[0], counts[1], shows)
+    })
+}
+
+#[test]
+fn what_is_not_wanted_is_dropped_and_nothing_is_written() {
+    for policy in POLICIES {
+        assert_eq!(after(policy, |mm, id| free(mm, id, AT, 16)), (0, 16, vec![0; 16]), "{policy}");
+        let (out, dropped, shows) = after(policy, |_, _| ());
+        assert_eq!((out, dropped, shows), (16, 0, (AT..AT + 16).collect()), "{policy}: control");
+    }
+}
+
+#[test]
+fn what_is_written_again_is_wanted_and_what_is_read_is_not() {
+    for policy in POLICIES {
+        let (out, dropped, shows) = after(policy, |mm, id| {
+            free(mm, id, AT, 16);
+            mm.platform().write(mm, id, AT + 3, 33).unwrap();
+            assert_eq!(mm.platform().read(mm, id, AT + 5), Ok(AT + 5), "until it goes it is what was there");
+        });
+        let mut want = vec![0; 16];
+        want[3] = 33;
+        assert_eq!((out, dropped, shows), (1, 15, want), "{policy}");
+    }
+}
+
+#[test]
+fn what_others_have_or_use_or_must_stay_is_left_alone() {
+    let all: Vec<u64> = (AT..AT + 16).collect();
+    // Shared with a child that was there before.
+    let (_, dropped, shows) = after("linux", |mm, id| {
+        mm.space(id).fork().unwrap();
+        free(mm, id, AT, 16);
+    });
+    assert_eq!((dropped, shows), (0, all.clone()));
+    // Locked.
+    let (_, dropped, shows) = after("linux", |mm, id| {
+        mm.space(id).lock(pages(AT, 16)).unwrap();
+        free(mm, id, AT, 16);
+        mm.space(id).unlock(pages(AT, 16)).unwrap();
+    });
+    assert_eq!((dropped, shows), (0, all.clone()));
+    // Asked for at once, it goes as what is wanted does.
+    let (out, dropped, shows) = after("linux", |mm, id| {
+        free(mm, id, AT, 16);
+        mm.space(id).advise(pages(AT, 16), Advice::PageOut).unwrap();
+    });
+    assert_eq!((out, dropped, shows), (16, 0, all));
+}
+
+#[test]
+fn rights_that_come_back_do_not_make_it_wanted_and_a_write_does() {
+    for prot in [Prot::Read, Prot::None] {
+        let change = match prot {
+            Prot::Read => |mm: &Mm<'_>, id: SpaceId| {
+                free(mm, id, AT, 16);
+                mm.space(id).protect(pages(AT, 16), Prot::Read).unwrap();
+                mm.space(id).protect(pages(AT, 16), Prot::ReadWrite).unwrap();
+                mm.platform().write(mm, id, AT, 1).unwrap();
+            },
+            _ => |mm: &Mm<'_>, id: SpaceId| {
+                free(mm, id, AT, 16);
+                mm.space(id).protect(pages(AT, 16), Prot::None).unwrap();
+                mm.space(id).protect(pages(AT, 16), Prot::ReadWrite).unwrap();
+                mm.platform().write(mm, id, AT, 1).unwrap();
+            },
+        };
+        let (out, dropped, shows) = after("linux", change);
+        let mut want = vec![0; 16];
+        want[0] = 1;
+        assert_eq!((out, dropped, shows), (1, 15, want), "{prot:?}");
+    }
+}
+
+#[test]
+fn a_child_that_comes_later_has_what_is_not_wanted_too() {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let id = written(mm, 512, 8);
+        free(mm, id, AT, 8);
+        let child = mm.space(id).fork().unwrap();
+        host.write(mm, id, AT, 7).unwrap();
+        (0..3).for_each(|_| squeeze(mm));
+        assert_eq!(host.read(mm, id, AT), Ok(7));
+        mm.space(child).switch_to().unwrap();
+        for page in AT..AT + 8 {
+            let shows = host.read(mm, child, page).unwrap();
+            assert!(shows == 0 || shows == page);
+        }
+        host.write(mm, child, AT + 1, 8).unwrap();
+        (0..3).for_each(|_| squeeze(mm));
+        assert_eq!(host.read(mm, child, AT + 1), Ok(8));
+        sound(mm);
+    });
+}
+
+#[test]
+fn without_swap_it_goes_at_once() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let id = machine::swapping::anonymous(mm, 4);
+        free(mm, id, AT, 4);
+        assert_eq!(mm.space(id).residency(pages(AT, 4), &mut [0; 4]), Ok(0));
+        let hole = Err(Error::NotMapped(PageNumber(AT + 4)));
+        assert_eq!(mm.space(id).advise(pages(AT, 8), Advice::Free), hole);
+    });
+}
+
+/// CPU 1 writes to a page that was made lazy while CPU 0 reclaims, or the other way; whether it shows what was written.
+fn written_while_reclaimed(policy: &str, write_first: bool) -> usize {
+    let setup = Setup { cpus: 2, frames: 144, ..Setup::default() };
+    let cases = at_every_touch(&setup, &swapping(policy), None, |mm, place| {
+        let host = mm.platform();
+        let id = written(mm, 512, 4);
+        mm.drain_lru_batch();
+        host.on(1, || {
+            mm.space(id).switch_to().unwrap();
+            host.write(mm, id, AT + 1, 5).unwrap();
+        });
+        free(mm, id, AT, 4);
+        // In the middle of reclaim there may be no frame for it.
+        let refused = std::cell::Cell::new(false);
+        let write = || match host.write(mm, id, AT + 1, 6) {
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error, Error::OutOfMemory);
+                refused.set(true);
+            }
+        };
+        if write_first {
+            race(mm, place, write, || squeeze(mm));
+        } else {
+            race(mm, place, || squeeze(mm), || host.on(1, write));
+        }
+        if refused.get() {
+            host.write(mm, id, AT + 1, 6).unwrap();
+        }
+        (0..2).for_each(|_| squeeze(mm));
+        let shows = [0, 1].map(|cpu| host.on(cpu, || host.read(mm, id, AT + 1)));
+        shows == [Ok(6); 2] && host.stale.get() == 0
+    });
+    assert!(cases.results.len() > 10, "{} places", cases.results.len());
+    cases.count(|sound| !sound)
+}
+
+#[test]
+fn a_write_that_meets_reclaim_is_not_lost() {
+    for policy in ["linux", "quiet", "vanilla"] {
+        assert_eq!(written_while_reclaimed(policy, false), 0, "{policy}: reclaim first");
+        assert_eq!(written_while_reclaimed(policy, true), 0, "{policy}: the write first");
+    }
+}
+
+#[test]
+fn a_cpu_that_could_write_cannot_any_more_when_it_returns() {
+    let lost = |broken: Option<Rule>| {
+        let host = Host::new(Setup { cpus: 2, frames: 512, ..Setup::default() });
+        host.broken.set(broken);
+        host.run(swapping("linux"), |mm| {
+            let id = written(mm, 512, 4);
+            host.on(1, || {
+                mm.space(id).switch_to().unwrap();
+                host.write(mm, id, AT, 5).unwrap();
+                mm.drain_lru_batch();
+            });
+            mm.drain_lru_batch();
+            let sent = mm.counter(Counter::IpisSent);
+            free(mm, id, AT, 4);
+            let sent = mm.counter(Counter::IpisSent) - sent;
+            host.on(1, || host.write(mm, id, AT, 6).unwrap());
+            (0..3).for_each(|_| squeeze(mm));
+            let out = is_out(mm, id, AT);
+            let shows = host.on(1, || host.read(mm, id, AT));
+            (sent, out, shows != Ok(6))
+        })
+    };
+    assert_eq!(lost(None), (1, true, false));
+    let (sent, _, lost) = lost(Some(Rule::FlushBeforeDropReturns));
+    assert_eq!((sent, lost), (0, true));
+}

@@ -1,0 +1,166 @@
+//! Ranges that are locked: their pages stay, whoever wants memory, and for no longer than they are locked.
+
+use crate::machine;
+
+use machine::race::{at_every_touch, race};
+use machine::showing::{AT as MAPPED, mapped, private, shared};
+use machine::swapping::{AT, anonymous, is_out, sound, squeeze, swapping, written};
+use machine::{Host, Mm, Setup, bare, pages, settled};
+use quietmm::addr::PAGE_SIZE;
+use quietmm::{Advice, Counter, Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
+
+fn resident(mm: &Mm<'_>, id: SpaceId, at: u64, count: u64) -> u64 {
+    mm.space(id).residency(pages(at, count), &mut vec![0; count as usize]).unwrap()
+}
+
+/// Of 16 pages of which some were locked, those that stay when memory is wanted.
+fn stay(policy: &str, broken: Option<Rule>, lock: fn(&Mm<'_>, SpaceId)) -> Vec<u64> {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.broken.set(broken);
+    host.run(swapping(policy), |mm| {
+        let id = written(mm, 512, 16);
+        lock(mm, id);
+        (0..3).for_each(|_| squeeze(mm));
+        let stay = (0..16).filter(|&page| !is_out(mm, id, AT + page)).collect();
+        assert!((AT..AT + 16).all(|page| host.read(mm, id, page) == Ok(page)), "{policy}");
+        sound(mm);
+        stay
+    })
+}
+
+#[test]
+fn what_is_locked_stays_and_what_is_not_goes() {
+    for policy in ["linux", "vanilla", "quiet"] {
+        let lock = |mm: &Mm<'_>, id| mm.space(id).lock(pages(AT + 4, 5)).unwrap();
+        assert_eq!(stay(policy, None, lock), [4, 5, 6, 7, 8], "{policy}");
+        assert!(stay(policy, Some(Rule::LockedStays), lock).is_empty(), "{policy}");
+        let half = |mm: &Mm<'_>, id| {
+            mm.space(id).lock(pages(AT + 4, 5)).unwrap();
+            mm.space(id).unlock(pages(AT, 7)).unwrap();
+            assert_eq!(mm.space(id).locked_pages(), Ok(2));
+        };
+        assert_eq!(stay(policy, None, half), [7, 8], "{policy}");
+        // Nor by advice.
+        let advised = |mm: &Mm<'_>, id| {
+            mm.space(id).lock(pages(AT, 16)).unwrap();
+            mm.drain_lru_batch();
+            mm.space(id).advise(pages(AT, 16), Advice::PageOut).unwrap();
+        };
+        assert_eq!(stay(policy, None, advised), (0..16).collect::<Vec<_>>(), "{policy}");
+    }
+}
+
+#[test]
+fn a_lock_brings_what_is_missing() {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let id = written(mm, 512, 8);
+        squeeze(mm);
+        assert_eq!(resident(mm, id, AT, 8), 0);
+        mm.space(id).lock(pages(AT, 8)).unwrap();
+        assert_eq!(resident(mm, id, AT, 8), 8);
+        let file = mm.create_file(8).unwrap();
+        for shown in [shared(file), private(file)] {
+            let shows = mapped(mm, shown, 8);
+            mm.space(shows).lock(pages(MAPPED, 8)).unwrap();
+            let faults = mm.counter(Counter::PgMajFault);
+            (0..3).for_each(|_| squeeze(mm));
+            for page in MAPPED..MAPPED + 8 {
+                assert_eq!(host.read(mm, shows, page), Ok(0));
+                // What is this space's own is so by now.
+                assert!(mm.space(shows).lookup(PageNumber(page)).unwrap().permits(UserAccess::Write));
+            }
+            assert_eq!(mm.counter(Counter::PgMajFault), faults, "nothing was read or copied");
+            mm.unload();
+            mm.space(shows).destroy().unwrap();
+        }
+        // A file that is cut takes its pages along.
+        let shows = mapped(mm, shared(file), 8);
+        mm.space(shows).lock(pages(MAPPED, 8)).unwrap();
+        mm.file(file).set_size(2 * PAGE_SIZE).unwrap();
+        assert_eq!(
+            (resident(mm, shows, MAPPED, 8), host.read(mm, shows, MAPPED + 3)),
+            (2, Err(Error::BeyondFile))
+        );
+        sound(mm);
+    });
+}
+
+#[test]
+fn a_lock_goes_with_its_range_and_not_with_a_fork() {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let id = written(mm, 512, 8);
+        let space = mm.space(id);
+        space.lock(pages(AT, 8)).unwrap();
+        let child = space.fork().unwrap();
+        assert_eq!((space.locked_pages(), mm.space(child).locked_pages()), (Ok(8), Ok(0)));
+        // The pages that both have stay, for the parent.
+        squeeze(mm);
+        assert_eq!(resident(mm, id, AT, 8), 8);
+        // The child's copies do not.
+        mm.space(child).switch_to().unwrap();
+        (AT..AT + 8).for_each(|page| host.write(mm, child, page, page + 1).unwrap());
+        (0..3).for_each(|_| squeeze(mm));
+        assert_eq!((resident(mm, id, AT, 8), resident(mm, child, AT, 8)), (8, 0));
+        // Moved, split and made longer it stays; and unmapped it is gone.
+        space.remap(pages(AT, 8), pages(AT + 100, 12)).unwrap();
+        assert_eq!(space.locked_pages(), Ok(12));
+        space.protect(pages(AT + 102, 2), Prot::Read).unwrap();
+        space.unmap(pages(AT + 106, 6)).unwrap();
+        assert_eq!(space.locked_pages(), Ok(6));
+        (0..3).for_each(|_| squeeze(mm));
+        assert_eq!(resident(mm, id, AT + 100, 6), 6);
+        sound(mm);
+    });
+}
+
+#[test]
+fn what_cannot_be_had_whole_is_not_locked() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let id = anonymous(mm, 8);
+        let space = mm.space(id);
+        space.lock(pages(AT, 2)).unwrap();
+        let not = |range, error| {
+            assert_eq!(space.lock(range), Err(error));
+            assert_eq!(space.locked_pages(), Ok(2));
+        };
+        not(pages(AT + 4, 8), Error::NotMapped(PageNumber(AT + 8)));
+        space.protect(pages(AT + 5, 1), Prot::None).unwrap();
+        not(pages(AT, 8), Error::NotPermitted(PageNumber(AT + 5)));
+        not(pages(AT, 0), Error::BadRange);
+        assert_eq!(space.unlock(pages(AT, 9)), Err(Error::NotMapped(PageNumber(AT + 8))));
+        let file = mm.create_file(2).unwrap();
+        space.map(pages(AT + 16, 4), shared(file), Prot::Read).unwrap();
+        not(pages(AT + 16, 4), Error::BeyondFile);
+        space.unlock(pages(AT, 8)).unwrap();
+        assert_eq!(space.locked_pages(), Ok(0));
+        settled(mm);
+    });
+}
+
+/// CPU 0 locks a range while CPU 1 reclaims, at every place; whether all of it is there afterwards.
+fn locked_while_reclaimed(broken: Option<Rule>) -> usize {
+    let setup = Setup { cpus: 2, frames: 256, ..Setup::default() };
+    let cases = at_every_touch(&setup, &swapping("linux"), broken, |mm, place| {
+        let id = written(mm, 512, 4);
+        mm.platform().on(1, || mm.space(id).switch_to().unwrap());
+        let done = std::cell::Cell::new(false);
+        let locks = || done.set(mm.space(id).lock(pages(AT, 4)).is_ok());
+        race(mm, place, locks, || squeeze(mm));
+        let there = resident(mm, id, AT, 4);
+        mm.platform().on(0, || mm.unload());
+        mm.platform().on(1, || mm.unload());
+        mm.space(id).destroy().unwrap();
+        !done.get() || there == 4
+    });
+    assert!(broken.is_some() || cases.results.len() > 50);
+    cases.count(|sound| !sound)
+}
+
+#[test]
+fn what_is_locked_while_it_is_reclaimed_is_there_in_the_end() {
+    assert_eq!(locked_while_reclaimed(None), 0);
+    assert!(locked_while_reclaimed(Some(Rule::LockedStays)) > 0);
+}

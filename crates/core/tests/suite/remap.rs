@@ -1,0 +1,178 @@
+//! A mapping becomes longer, shorter, or another place's, in one step.
+
+use crate::machine;
+
+use machine::showing::{ANON, AT, TO, entry, mapped, private, shared};
+use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages, settled};
+use quietmm::{Advice, Backing, Config, Counter, Error, PageNumber, PageRange, Prot, SpaceId};
+
+fn with<R>(config: Config, work: impl FnOnce(&Host, &Mm<'_>) -> R) -> R {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(config, |mm| {
+        let result = work(&host, mm);
+        assert_eq!((settled(mm).broken, host.stale.get()), (None, 0));
+        result
+    })
+}
+
+fn swapping() -> Config {
+    Config { swap: true, ..bare("linux") }
+}
+
+fn remap(mm: &Mm<'_>, id: SpaceId, from: PageRange, to: PageRange) -> Result<(), Error> {
+    mm.space(id).remap(from, to)
+}
+
+/// A space with 8 pages there, each of which has its number; CPU 1 has them cached too.
+fn eight(host: &Host, mm: &Mm<'_>, backing: Backing) -> SpaceId {
+    let id = mapped(mm, backing, 8);
+    (0..8).for_each(|page| host.write(mm, id, AT + page, page).unwrap());
+    host.on(1, || {
+        mm.space(id).switch_to().unwrap();
+        (0..8).for_each(|page| assert_eq!(host.read(mm, id, AT + page), Ok(page)));
+    });
+    id
+}
+
+fn has(host: &Host, mm: &Mm<'_>, id: SpaceId, at: u64, want: impl IntoIterator<Item = u64>) {
+    want.into_iter()
+        .enumerate()
+        .for_each(|(i, value)| assert_eq!(host.read(mm, id, at + i as u64), Ok(value)));
+}
+
+#[test]
+fn what_grows_in_place_goes_on_with_the_same() {
+    for config in [bare("linux"), swapping(), Config { ..bare("quiet+free=sweep") }] {
+        with(config, |host, mm| {
+            let file = mm.create_file(32).unwrap();
+            for backing in [ANON, shared(file), private(file)] {
+                let id = eight(host, mm, backing);
+                let sent = mm.counter(Counter::IpisSent);
+                remap(mm, id, pages(AT, 8), pages(AT, 20)).unwrap();
+                assert_eq!(mm.counter(Counter::IpisSent), sent);
+                has(host, mm, id, AT, 0..8);
+                (8..20).for_each(|page| host.write(mm, id, AT + page, 100 + page).unwrap());
+                has(host, mm, id, AT + 8, 108..120);
+                if backing == shared(file) {
+                    let mut word = [0; 8];
+                    mm.file(file).read(15 * 4096, &mut word).unwrap();
+                    assert_eq!(u64::from_ne_bytes(word), 115);
+                }
+                assert!(host.read(mm, id, AT + 20).is_err());
+                host.on(1, || mm.unload());
+                mm.unload();
+                mm.space(id).destroy().unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn what_becomes_shorter_is_unmapped_for_all() {
+    with(bare("linux"), |host, mm| {
+        let id = eight(host, mm, ANON);
+        remap(mm, id, pages(AT, 8), pages(AT, 3)).unwrap();
+        has(host, mm, id, AT, 0..3);
+        for cpu in 0..2 {
+            host.on(cpu, || assert_eq!(host.read(mm, id, AT + 3), Err(Error::NotMapped(PageNumber(AT + 3)))));
+        }
+        // From the middle: what follows stays.
+        mm.space(id).map(pages(AT + 3, 8), ANON, Prot::ReadWrite).unwrap();
+        remap(mm, id, pages(AT + 1, 4), pages(AT + 1, 1)).unwrap();
+        assert_eq!(host.read(mm, id, AT + 2), Err(Error::NotMapped(PageNumber(AT + 2))));
+        assert_eq!(host.read(mm, id, AT + 5), Ok(0));
+        remap(mm, id, pages(AT, 2), pages(AT, 2)).unwrap();
+        has(host, mm, id, AT, 0..2);
+    });
+}
+
+#[test]
+fn what_moves_becomes_longer_or_shorter_on_the_way() {
+    for config in [bare("linux"), bare("quiet"), swapping()] {
+        with(config, |host, mm| {
+            let file = mm.create_file(32).unwrap();
+            for backing in [ANON, shared(file), private(file)] {
+                let id = eight(host, mm, backing);
+                let frame = entry(mm, id, AT + 5).frame();
+                remap(mm, id, pages(AT, 8), pages(TO, 12)).unwrap();
+                assert_eq!(entry(mm, id, TO + 5).frame(), frame);
+                has(host, mm, id, TO, 0..8);
+                host.write(mm, id, TO + 11, 11).unwrap();
+                assert!(host.read(mm, id, AT).is_err() && host.read(mm, id, TO + 12).is_err());
+                remap(mm, id, pages(TO, 12), pages(AT, 2)).unwrap();
+                has(host, mm, id, AT, 0..2);
+                let gone = [TO, TO + 1, TO + 11, AT + 2];
+                assert!(gone.into_iter().all(|page| host.read(mm, id, page).is_err()));
+                host.on(1, || mm.unload());
+                mm.unload();
+                mm.space(id).destroy().unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_part_that_moves_leaves_the_rest_and_grows_by_itself() {
+    with(swapping(), |host, mm| {
+        let id = eight(host, mm, ANON);
+        remap(mm, id, pages(AT + 4, 4), pages(TO, 8)).unwrap();
+        remap(mm, id, pages(AT, 4), pages(AT, 8)).unwrap();
+        has(host, mm, id, AT, [0, 1, 2, 3, 0, 0, 0, 0]);
+        has(host, mm, id, TO, [4, 5, 6, 7, 0, 0, 0, 0]);
+        (0..4).for_each(|page| host.write(mm, id, AT + 4 + page, 50 + page).unwrap());
+        (0..4).for_each(|page| host.write(mm, id, TO + 4 + page, 70 + page).unwrap());
+        mm.swap().on(1, 512, 0).unwrap();
+        for at in [AT, TO] {
+            mm.drain_lru_batch();
+            mm.space(id).advise(pages(at, 8), Advice::PageOut).unwrap();
+        }
+        has(host, mm, id, AT, [0, 1, 2, 3, 50, 51, 52, 53]);
+        has(host, mm, id, TO, [4, 5, 6, 7, 70, 71, 72, 73]);
+    });
+}
+
+#[test]
+fn what_is_refused_changes_nothing() {
+    with(Config { max_map_count: 3, ..bare("linux") }, |host, mm| {
+        let id = eight(host, mm, ANON);
+        let space = mm.space(id);
+        space.map(pages(AT + 12, 4), ANON, Prot::Read).unwrap();
+        let same = |from: PageRange, to: PageRange, error: Error| {
+            assert_eq!(remap(mm, id, from, to), Err(error));
+            has(host, mm, id, AT, 0..8);
+            assert_eq!(host.read(mm, id, AT + 12), Ok(0));
+        };
+        same(pages(AT, 8), pages(AT, 13), Error::Overlaps(PageNumber(AT + 12)));
+        same(pages(AT, 4), pages(AT, 8), Error::Overlaps(PageNumber(AT + 4)));
+        same(pages(AT, 8), pages(AT + 4, 8), Error::Overlaps(PageNumber(AT + 4)));
+        same(pages(AT, 8), pages(AT + 10, 8), Error::Overlaps(PageNumber(AT + 12)));
+        same(pages(AT + 6, 4), pages(TO, 4), Error::NotMapped(PageNumber(AT + 8)));
+        same(pages(AT, 8), pages(AT, 0), Error::BadRange);
+        let end = PageNumber::USER_END.0;
+        assert!(remap(mm, id, pages(AT, 8), pages(end - 4, 8)).is_err());
+        // In the middle of a VMA two borders more would be needed, and one may be.
+        same(pages(AT + 2, 4), pages(TO, 2), Error::MapCount { most: 3 });
+        // Beyond what a file can have.
+        let file = mm.create_file(1).unwrap();
+        space.unmap(pages(AT + 12, 4)).unwrap();
+        space.map(pages(TO, 2), Backing::File { file, offset: (1 << 40) - 2 }, Prot::Read).unwrap();
+        assert_eq!(remap(mm, id, pages(TO, 2), pages(TO, 3)), Err(Error::BadRange));
+        assert_eq!(remap(mm, id, pages(TO, 2), pages(TO + 8, 3)), Err(Error::BadRange));
+        remap(mm, id, pages(TO, 2), pages(TO + 8, 2)).unwrap();
+    });
+}
+
+#[test]
+fn without_memory_for_tables_it_stays_where_it_is() {
+    with(bare("linux"), |host, mm| {
+        let id = eight(host, mm, ANON);
+        // In a table that there is not.
+        let away = PageNumber(1 << 30).0;
+        let held = exhaust(mm);
+        assert_eq!(remap(mm, id, pages(AT, 8), pages(away, 16)), Err(Error::OutOfMemory));
+        has(host, mm, id, AT, 0..8);
+        give_back(mm, held);
+        remap(mm, id, pages(AT, 8), pages(away, 16)).unwrap();
+        has(host, mm, id, away, 0..8);
+    });
+}

@@ -1,0 +1,365 @@
+// A kernel in C around the core, on threads: four CPUs share a space that is larger than memory, a file, and a swap device, and look at
+// each other's pages. A fifth runs kswapd.
+//
+//     scripts/c-library            builds the library and runs this, with its controls
+//     embed [POLICY] [BROKEN]      BROKEN: no-flush, false-cpu, early-wait, no-memory
+#define _POSIX_C_SOURCE 200809L
+#include "machine.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Each worker has a part of the memory that all see. Together it does not fit.
+enum { OWN = 700, PAGES = WORKERS * OWN, ROUNDS = 20000, CHUNK = 8 };
+static const uint64_t HEAP = 0x400, TEXT = 0x40000, ELSEWHERE = 0x80000;
+
+static const struct quietmm *mm;
+static struct quietmm_space shared;
+static struct quietmm_file file;
+
+#define CHECK(that)                                                                       \
+    do {                                                                                  \
+        if (!(that)) {                                                                    \
+            fprintf(stderr, "%s:%d: CPU %u: %s\n", __FILE__, __LINE__, machine_cpu(), #that); \
+            _Exit(2);                                                                     \
+        }                                                                                 \
+    } while (0)
+#define DONE(call) CHECK((call) == QUIETMM_ERROR_OK)
+#define REFUSED(call, error) CHECK((call) == QUIETMM_ERROR_##error)
+
+// What each page may show: in its first word the number of the last write, in the second whose page it is. `issued` is told before a
+// write, `gone` after the page was unmapped or dropped: nobody who looks later may see an older write.
+static _Atomic uint64_t issued[PAGES], gone[PAGES];
+
+static struct quietmm_range pages(uint64_t first, uint64_t count) {
+    return (struct quietmm_range){.first = first, .pages = count};
+}
+static uint64_t address(uint64_t page) { return (HEAP + page) * PAGE; }
+
+static uint64_t chance(uint64_t *seed) {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    return *seed >> 11;
+}
+
+static void write_page(uint64_t page) {
+    uint64_t next = atomic_load(&issued[page]) + 1;
+    atomic_store(&issued[page], next);
+    CHECK(machine_write(address(page) + 8, page + 1));
+    CHECK(machine_write(address(page), next));
+}
+
+// A page of one's own shows the last write, or zeros if that is gone; a page of another's, whatever may be there by now.
+static void look_at(uint64_t page, bool own, uint64_t *seen) {
+    uint64_t least = atomic_load(&gone[page]), version, whose;
+    if (!machine_read(address(page), &version) || !machine_read(address(page) + 8, &whose)) {
+        CHECK(!own); // its owner has it unmapped
+        return;
+    }
+    uint64_t most = atomic_load(&issued[page]);
+    CHECK(whose == 0 || whose == page + 1);
+    CHECK(version <= most && (version == 0 || (version > least && version >= seen[page])));
+    if (own) CHECK(version == (most == least ? 0 : most));
+    if (version > seen[page]) seen[page] = version;
+}
+
+// Both CPUs that see the file agree, by whatever way they look.
+static void use_file(const struct quietmm_read_ahead *open, uint64_t page, uint64_t word) {
+    uint64_t back = 0;
+    size_t moved;
+    DONE(quietmm_file_write(mm, file, page * PAGE, &word, sizeof word, &moved));
+    CHECK(moved == sizeof word && machine_read((TEXT + page) * PAGE, &back) && back == word);
+    CHECK(machine_write((TEXT + page) * PAGE, word + 1));
+    if (word % 3 == 0) DONE(quietmm_file_evict(mm, file, page, 1, NULL));
+    DONE(quietmm_file_read_with(mm, file, open, page * PAGE, &back, sizeof back, &moved));
+    CHECK(moved == sizeof back && back == word + 1);
+}
+
+// A child sees what its parent had, and the parent nothing of what it writes.
+static void fork_one(uint64_t page) {
+    struct quietmm_space child;
+    uint64_t before, now;
+    CHECK(machine_read(address(page), &before));
+    DONE(quietmm_space_fork(mm, shared, &child));
+    DONE(quietmm_space_switch_to(mm, child));
+    CHECK(machine_read(address(page), &now) && now == before);
+    CHECK(machine_write(address(page), 1ull << 60));
+    CHECK(machine_read(address(page), &now) && now == 1ull << 60);
+    DONE(quietmm_space_switch_to(mm, shared));
+    CHECK(machine_read(address(page), &now) && now == before);
+    DONE(quietmm_space_destroy(mm, child));
+    REFUSED(quietmm_space_switch_to(mm, child), NO_SUCH_SPACE);
+}
+
+// A device writes to memory of the program's, by its frames, while the program goes on and memory is short.
+static void device_writes(uint64_t page, uint64_t word) {
+    struct quietmm_pins pins;
+    struct quietmm_range buffer = pages(HEAP + page, 2);
+    uint64_t there;
+    DONE(quietmm_space_pin(mm, shared, buffer, QUIETMM_ACCESS_WRITE, QUIETMM_PIN_TERM_SHORT, &pins));
+    CHECK(pins.count == 2);
+    for (uint64_t n = 0; n < 2; n++) {
+        machine_frame(pins.frames[n])[2] = word + n;
+        for (uint64_t other = 0; other < 8; other++) write_page(page / OWN * OWN + (page + word + other * 61) % OWN);
+        CHECK(machine_read(address(page + n) + 16, &there) && there == word + n);
+        CHECK(machine_write(address(page + n) + 16, word + n + 1) && machine_frame(pins.frames[n])[2] == word + n + 1);
+    }
+    DONE(quietmm_unpin(mm, &pins));
+    REFUSED(quietmm_unpin(mm, &pins), BAD_VALUE);
+    CHECK(machine_read(address(page) + 16, &there) && there == word + 1);
+}
+
+// What is locked stays in memory while all else goes.
+static void lock_some(uint64_t page, uint64_t round) {
+    struct quietmm_range some = pages(HEAP + page, CHUNK);
+    uint8_t there[CHUNK];
+    DONE(quietmm_space_lock(mm, shared, some));
+    for (uint64_t other = 0; other < 32; other++) write_page(page / OWN * OWN + (page + round + other * 61) % OWN);
+    DONE(quietmm_space_residency(mm, shared, some, there));
+    for (int n = 0; n < CHUNK; n++) CHECK(there[n] == 1);
+    DONE(quietmm_space_unlock(mm, shared, some));
+}
+
+static void work(unsigned cpu) {
+    uint64_t seed = 0x9e3779b97f4a7c15 + cpu, mine = (uint64_t)cpu * OWN;
+    uint64_t *seen = calloc(PAGES, sizeof *seen);
+    struct quietmm_read_ahead open;
+    quietmm_read_ahead_begin(&open);
+    CHECK(seen);
+    DONE(quietmm_space_switch_to(mm, shared));
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        uint64_t page = mine + chance(&seed) % OWN, chunk = mine + chance(&seed) % (OWN - CHUNK);
+        struct quietmm_range part = pages(HEAP + chunk, CHUNK);
+        switch (chance(&seed) % 256) {
+        case 0: // what it unmaps is gone for all
+            DONE(quietmm_space_unmap(mm, shared, part));
+            CHECK(!machine_write(address(chunk), 1));
+            for (uint64_t n = chunk; n < chunk + CHUNK; n++) atomic_store(&gone[n], atomic_load(&issued[n]));
+            DONE(quietmm_space_map(mm, shared, part, (struct quietmm_backing){.kind = QUIETMM_BACKING_KIND_ANONYMOUS},
+                                   QUIETMM_PROTECTION_READ_WRITE));
+            break;
+        case 1:
+            DONE(quietmm_space_advise(mm, shared, part, QUIETMM_ADVISED_DROP));
+            for (uint64_t n = chunk; n < chunk + CHUNK; n++) atomic_store(&gone[n], atomic_load(&issued[n]));
+            break;
+        case 2: // what may not be written is not
+            DONE(quietmm_space_protect(mm, shared, part, QUIETMM_PROTECTION_READ));
+            CHECK(!machine_write(address(chunk), 1));
+            look_at(chunk, true, seen);
+            DONE(quietmm_space_protect(mm, shared, part, QUIETMM_PROTECTION_READ_WRITE));
+            break;
+        case 3:
+            if (round % 8 == 0) fork_one(page);
+            break;
+        case 4: { // there and back
+            DONE(quietmm_space_move(mm, shared, part, ELSEWHERE + chunk));
+            CHECK(!machine_write(address(chunk), 1));
+            DONE(quietmm_space_move(mm, shared, pages(ELSEWHERE + chunk, CHUNK), HEAP + chunk));
+            look_at(chunk, true, seen);
+            break;
+        }
+        case 5:
+        case 6: use_file(&open, cpu * (FILE_PAGES / WORKERS) + round % (FILE_PAGES / WORKERS), round); break;
+        case 7: { // a kernel's own
+            uint32_t frame;
+            struct quietmm_range there;
+            DONE(quietmm_frames_alloc(mm, 1, QUIETMM_ANY_NODE, QUIETMM_LOOK_MAY_RECLAIM, &frame));
+            DONE(quietmm_vmap_map(mm, (uint32_t[]){frame + 1, frame}, 2, NULL, QUIETMM_KERNEL_PROTECTION_READ_WRITE, &there));
+            uint32_t found;
+            DONE(quietmm_vmap_frame_at(mm, there.first + 1, &found));
+            CHECK(found == frame);
+            DONE(quietmm_vmap_unmap(mm, there.first));
+            DONE(quietmm_vmap_unmap_aliases(mm));
+            DONE(quietmm_frames_free(mm, frame, 1));
+            break;
+        }
+        case 8: device_writes(chunk, round); break;
+        case 9: lock_some(chunk, round); break;
+        default:
+            if (chance(&seed) % 4) {
+                write_page(page);
+            } else {
+                uint64_t any = chance(&seed) % PAGES;
+                look_at(any, any / OWN == cpu, seen);
+            }
+        }
+    }
+    for (uint64_t page = mine; page < mine + OWN; page++) look_at(page, true, seen);
+    free(seen);
+    quietmm_unload(mm);
+}
+
+// CPUs come, work, and go.
+static atomic_uint working = WORKERS;
+
+static void *cpu_begins(void *number) {
+    machine_be((unsigned)(uintptr_t)number, mm);
+    DONE(quietmm_cpu_online(mm));
+    REFUSED(quietmm_cpu_online(mm), ALREADY_ONLINE);
+    if (machine_cpu() == KSWAPD) {
+        quietmm_enter_lazy(mm);
+        for (;;) DONE(quietmm_kswapd(mm, 0));
+    }
+    work(machine_cpu());
+    DONE(quietmm_cpu_offline(mm));
+    atomic_fetch_sub(&working, 1);
+    return NULL;
+}
+
+static uint64_t counter(const char *name) {
+    uint64_t value;
+    DONE(quietmm_counter(mm, name, &value));
+    return value;
+}
+
+// Nothing of what is wrong is carried out, and each has its number.
+static void refuse(void) {
+    struct quietmm_space none = {0}, ended, forged;
+    struct quietmm_entry entry;
+    uint32_t frame;
+    uint64_t value;
+    struct quietmm_backing own = {.kind = QUIETMM_BACKING_KIND_ANONYMOUS};
+    REFUSED(quietmm_space_fault(mm, none, PAGE, QUIETMM_ACCESS_READ), NO_SUCH_SPACE);
+    DONE(quietmm_create_space(mm, &ended));
+    DONE(quietmm_space_destroy(mm, ended));
+    REFUSED(quietmm_space_destroy(mm, ended), NO_SUCH_SPACE);
+    forged = (struct quietmm_space){.slot = ended.slot, .life = ended.life + 1}; // the number of a place in which nothing lives
+    REFUSED(quietmm_space_destroy(mm, forged), NO_SUCH_SPACE);
+    forged = (struct quietmm_space){.slot = 1u << 30, .life = 1};
+    REFUSED(quietmm_space_switch_to(mm, forged), NO_SUCH_SPACE);
+    REFUSED(quietmm_file_destroy(mm, (struct quietmm_file){0}), NO_SUCH_FILE);
+    REFUSED(quietmm_space_map(mm, shared, pages(HEAP, 1), own, 99), BAD_VALUE);
+    REFUSED(quietmm_space_map(mm, shared, pages(0, 1), own, QUIETMM_PROTECTION_READ), NOT_MAPPABLE);
+    REFUSED(quietmm_space_map(mm, shared, pages(HEAP, UINT64_MAX), own, QUIETMM_PROTECTION_READ), BAD_RANGE);
+    REFUSED(quietmm_space_map(mm, shared, pages(HEAP, 1), own, QUIETMM_PROTECTION_READ), OVERLAPS);
+    REFUSED(quietmm_space_fault(mm, shared, ELSEWHERE * PAGE, QUIETMM_ACCESS_READ), NOT_MAPPED);
+    REFUSED(quietmm_space_lookup(mm, shared, 1ull << 40, &entry), BAD_RANGE);
+    REFUSED(quietmm_frames_alloc(mm, 11, QUIETMM_ANY_NODE, QUIETMM_LOOK_NOW, &frame), BAD_ORDER);
+    DONE(quietmm_frames_alloc(mm, 0, QUIETMM_ANY_NODE, QUIETMM_LOOK_NOW, &frame));
+    DONE(quietmm_frames_free(mm, frame, 0));
+    REFUSED(quietmm_frames_free(mm, frame, 0), NOT_ALLOCATED);
+    REFUSED(quietmm_frames_free(mm, FRAMES, 0), NO_SUCH_FRAME);
+    REFUSED(quietmm_counter(mm, "no such", &value), NO_SUCH_COUNTER);
+    CHECK(strcmp(quietmm_error_text(QUIETMM_ERROR_NO_SUCH_SPACE), "not a live address space") == 0);
+}
+
+// Memory goes, block by block, and comes back; what is in use keeps its block here: later it would be all of them.
+static void memory_goes(void) {
+    struct quietmm_block block = {0};
+    uint32_t first, used, held, went = 0;
+    REFUSED(quietmm_memory_finish_offline(mm, &block, NULL), BAD_VALUE);
+    DONE(quietmm_frames_alloc(mm, 0, QUIETMM_ANY_NODE, QUIETMM_LOOK_NOW, &held));
+    quietmm_frames_drain(mm, true);
+    uint64_t before = quietmm_frames_available(mm);
+    for (size_t place = 0; quietmm_memory_block(mm, place, &first) == QUIETMM_ERROR_OK; place++) {
+        REFUSED(quietmm_memory_begin_offline(mm, first + 1, &block), BAD_BLOCK);
+        enum quietmm_error begun = quietmm_memory_begin_offline(mm, first, &block);
+        if (begun == QUIETMM_ERROR_NOT_MOVABLE) continue; // the core's books
+        DONE(begun);
+        if (quietmm_memory_finish_offline(mm, &block, &used) == QUIETMM_ERROR_BUSY) {
+            CHECK(used / 1024 == first / 1024);
+            DONE(quietmm_memory_cancel_offline(mm, &block));
+            continue;
+        }
+        CHECK(block.state == QUIETMM_BLOCK_STATE_OFFLINE && held / 1024 != first / 1024);
+        CHECK(quietmm_frames_available(mm) == before - 1024);
+        REFUSED(quietmm_memory_begin_offline(mm, first, &(struct quietmm_block){0}), NO_SUCH_FRAME);
+        DONE(quietmm_memory_bring_online(mm, &block));
+        went++;
+    }
+    CHECK(went > 0 && quietmm_frames_available(mm) == before);
+    DONE(quietmm_frames_free(mm, held, 0));
+    quietmm_frames_drain(mm, true);
+}
+
+// A start that is refused says why, and leaves the storage as good as new.
+static void start(struct quietmm_platform platform, const char *policy) {
+    size_t align = quietmm_storage_align(), size = (quietmm_storage_size() + align - 1) / align * align;
+    uint8_t *storage = aligned_alloc(align, size);
+    struct quietmm_config config;
+    char why[200];
+    CHECK(storage);
+    quietmm_config(&config);
+    config.policy = "linux+drain=never";
+    REFUSED(quietmm_init(storage, size, &platform, &machine_memory, 1, &config, why, sizeof why, &mm), BAD_POLICY);
+    CHECK(strstr(why, "remote"));
+    config.policy = policy;
+    config.swap = true;
+    config.read_ahead = 32;
+    config.fault_around = 16;
+    config.vmap = pages(0xffff900000000, 1 << 16);
+    REFUSED(quietmm_init(storage + 1, size, &platform, &machine_memory, 1, &config, why, sizeof why, &mm), BAD_STORAGE);
+    struct quietmm_platform lacking = platform;
+    lacking.flush_space = NULL;
+    REFUSED(quietmm_init(storage, size, &lacking, &machine_memory, 1, &config, why, sizeof why, &mm), NO_CALLBACK);
+    CHECK(strstr(why, "flush_space"));
+    config.scan_batch = 0;
+    REFUSED(quietmm_init(storage, size, &platform, &machine_memory, 1, &config, why, sizeof why, &mm), BAD_SETTING);
+    CHECK(strstr(why, "scan_batch"));
+    config.scan_batch = 32;
+    enum quietmm_error made = quietmm_init(storage, size, &platform, &machine_memory, 1, &config, why, sizeof why, &mm);
+    if (made) fprintf(stderr, "%s: %s\n", quietmm_error_text(made), why);
+    DONE(made);
+}
+
+static enum broken broken(const char *name) {
+    static const char *const names[] = {"nothing", "no-flush", "false-cpu", "early-wait", "no-memory"};
+    for (int n = 0; n < 5; n++) {
+        if (strcmp(name, names[n]) == 0) return (enum broken)n;
+    }
+    fprintf(stderr, "nothing that can be broken: %s\n", name);
+    _Exit(1);
+}
+
+int main(int count, char **arguments) {
+    const char *policy = count > 1 ? arguments[1] : "quiet";
+    start(machine(broken(count > 2 ? arguments[2] : "nothing")), policy);
+    machine_be(0, mm);
+    memory_goes();
+
+    struct quietmm_backing own = {.kind = QUIETMM_BACKING_KIND_ANONYMOUS};
+    DONE(quietmm_swap_on(mm, 0, SWAP_PAGES, 0));
+    DONE(quietmm_create_file(mm, FILE_PAGES, &file));
+    DONE(quietmm_create_space(mm, &shared));
+    DONE(quietmm_space_map(mm, shared, pages(HEAP, PAGES), own, QUIETMM_PROTECTION_READ_WRITE));
+    struct quietmm_backing of_file = {.kind = QUIETMM_BACKING_KIND_FILE, .file = file};
+    DONE(quietmm_space_map(mm, shared, pages(TEXT, FILE_PAGES), of_file, QUIETMM_PROTECTION_READ_WRITE));
+    refuse();
+
+    pthread_t threads[CPUS];
+    for (uintptr_t cpu = 1; cpu < CPUS; cpu++) CHECK(pthread_create(&threads[cpu], NULL, cpu_begins, (void *)cpu) == 0);
+    work(0);
+    // Others may still want an answer of this one.
+    for (atomic_fetch_sub(&working, 1); atomic_load(&working); ) machine_step();
+
+    CHECK(counter("pswpout") > 0 && counter("pswpin") > 0 && counter("pgevicted") > 0 && counter("swap_lost") == 0);
+    printf("%s: %llu faults, %llu pages reclaimed, %llu swapped in, %u interrupts sent\n", policy,
+           (unsigned long long)counter("pgfault"), (unsigned long long)counter("pgevicted"),
+           (unsigned long long)counter("pswpin"), machine_interrupts());
+
+    // The end: nothing is left, and all adds up.
+    struct quietmm_audit audit;
+    struct quietmm_swap_usage swap;
+    uint64_t locked;
+    DONE(quietmm_space_locked_pages(mm, shared, &locked));
+    CHECK(locked == 0);
+    DONE(quietmm_space_destroy(mm, shared));
+    DONE(quietmm_file_write_back(mm, file, NULL));
+    DONE(quietmm_file_destroy(mm, file));
+    quietmm_drain_lru_batches(mm);
+    quietmm_swap_usage(mm, &swap);
+    CHECK(swap.slots == SWAP_PAGES && swap.used == 0);
+    DONE(quietmm_swap_off(mm, 0));
+    DONE(quietmm_vmap_purge(mm, NULL));
+    quietmm_frames_drain(mm, true);
+    if (!quietmm_validate(mm, &audit)) {
+        fprintf(stderr, "%s\n", audit.broken);
+        return 2;
+    }
+    CHECK(audit.anon == 0 && audit.file == 0 && audit.kernel == 0 && audit.mapped == 0 && audit.pinned == 0);
+    return 0;
+}
