@@ -215,7 +215,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(())
     }
 
-    /// Gives the child a copy of a page of the parent's own; or its slot, if it was unpinned meanwhile and reclaim took it.
+    /// Gives the child a copy of a page of the parent's own; or its slot, if it was unpinned meanwhile and reclaim took it; or nothing, if its
+    /// content was not wanted and reclaim dropped it.
     fn copy_for(
         &self,
         parent: &SpaceState,
@@ -235,6 +236,11 @@ impl<'p, P: Platform> Manager<'p, P> {
         if let Some(slot) = entry.swap_slot() {
             self.swap_dup(slot);
             to.lock(self).write(page, entry);
+            drop(locked);
+            self.free_one(copy);
+            return Ok(());
+        }
+        if !entry.is_mapped() {
             drop(locked);
             self.free_one(copy);
             return Ok(());

@@ -6,11 +6,12 @@ use crate::charge::charge;
 use crate::error::Error;
 use crate::file::MAX_PAGES;
 use crate::handle::SpaceId;
+use crate::memmap::MAX_INDEX;
 use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::resched::Work;
 use crate::view::Space;
-use crate::vma::{SpaceState, check_mappable, check_range};
+use crate::vma::{SpaceState, Vma, check_mappable, check_range};
 
 impl<P: Platform> Space<'_, '_, P> {
     /// Makes the mapping at `from`, all of which must be mapped, the one at `to`: from the same first page on it becomes longer or
@@ -21,7 +22,8 @@ impl<P: Platform> Space<'_, '_, P> {
     /// [`Space::move_range`](crate::Space::move_range) does; both, two flushes.
     ///
     /// # Errors
-    /// [`Error::NoSuchSpace`], [`Error::BadRange`] (also beyond page 2^40 of a file), [`Error::NotMappable`], [`Error::NotMapped`],
+    /// [`Error::NoSuchSpace`], [`Error::BadRange`] (also beyond page 2^40 of a file, and for
+    /// anonymous memory that moved and grew until it is 2^36 pages from where it began), [`Error::NotMappable`], [`Error::NotMapped`],
     /// [`Error::Overlaps`]: something is mapped where it would grow or move to, which may be a part of `from`; [`Error::MapCount`],
     /// [`Error::OutOfMemory`].
     ///
@@ -89,14 +91,16 @@ impl<P: Platform> Space<'_, '_, P> {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// Whether what a range shows in the end could go on for so many pages.
+    /// Whether what a range shows in the end could go on for so many pages: a file, and what its anonymous pages can say of their place.
     fn check_growth(&self, space: &SpaceState, from: PageRange, pages: u64) -> Result<(), Error> {
         let p = self.platform();
         let last = PageNumber(from.end().0 - 1);
+        let goes_on = |vma: &Vma| {
+            let file = vma.file(p).is_none() || vma.file_page(p, last) + pages < MAX_PAGES;
+            file && (vma.anon_vma(p).is_none() || vma.anon_index(p, last) + pages < MAX_INDEX)
+        };
         match self.vma_from(space, last) {
-            Some((_, vma)) if vma.file(p).is_some() && vma.file_page(p, last) + 1 + pages > MAX_PAGES => {
-                Err(Error::BadRange)
-            }
+            Some((_, vma)) if !goes_on(vma) => Err(Error::BadRange),
             _ => Ok(()),
         }
     }

@@ -1,12 +1,14 @@
 //! Memory whose content is not wanted any more unless it is written again: reclaim drops it without I/O, and nothing that was
 //! written since.
 
+use std::cell::Cell;
+
 use crate::machine;
 
 use machine::race::{at_every_touch, race};
 use machine::swapping::{AT, is_out, sound, squeeze, swapping, written};
-use machine::{Host, Mm, Setup, bare, pages};
-use quietmm::{Advice, Counter, Error, PageNumber, Prot, Rule, SpaceId};
+use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages};
+use quietmm::{Advice, Counter, Error, PageNumber, Prot, Rule, SpaceId, Term, UserAccess};
 
 const POLICIES: [&str; 4] = ["linux", "vanilla", "quiet", "linux+unmap=batch-clean"];
 
@@ -147,7 +149,7 @@ fn written_while_reclaimed(policy: &str, write_first: bool) -> usize {
         });
         free(mm, id, AT, 4);
         // In the middle of reclaim there may be no frame for it.
-        let refused = std::cell::Cell::new(false);
+        let refused = Cell::new(false);
         let write = || match host.write(mm, id, AT + 1, 6) {
             Ok(()) => {}
             Err(error) => {
@@ -177,6 +179,41 @@ fn a_write_that_meets_reclaim_is_not_lost() {
         assert_eq!(written_while_reclaimed(policy, false), 0, "{policy}: reclaim first");
         assert_eq!(written_while_reclaimed(policy, true), 0, "{policy}: the write first");
     }
+}
+
+/// A fork waits for memory for the copy of a page that is pinned and not wanted; it is let go meanwhile, and reclaim drops it.
+#[test]
+fn what_is_dropped_while_a_fork_is_to_copy_it_is_not_copied() {
+    let setup = Setup { cpus: 2, frames: 144, ..Setup::default() };
+    let dropped = Cell::new(0);
+    let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
+        let host = mm.platform();
+        let id = written(mm, 512, 4);
+        // What reclaim may drop later is behind the pinned page.
+        free(mm, id, AT, 4);
+        mm.drain_lru_batch();
+        let pins = Cell::new(Some(mm.space(id).pin(pages(AT, 1), UserAccess::Read, Term::Short).unwrap()));
+        let held = Cell::new(Vec::new());
+        let let_go = || {
+            host.on(1, || {
+                pins.take().into_iter().for_each(|pins| mm.unpin(pins));
+                held.set(exhaust(mm));
+            });
+        };
+        let child = Cell::new(None);
+        race(mm, place, || child.set(Some(mm.space(id).fork())), let_go);
+        give_back(mm, held.take());
+        pins.take().into_iter().for_each(|pins| mm.unpin(pins));
+        dropped.set(dropped.get().max(mm.counter(Counter::LazyFreed)));
+        let shows = child.take().unwrap().map(|child| {
+            mm.space(child).switch_to().unwrap();
+            [0, 1, 2, 3].map(|n| host.read(mm, child, AT + n).unwrap())
+        });
+        sound(mm);
+        shows.is_err() || shows.unwrap().iter().zip(AT..).all(|(&shows, was)| shows == 0 || shows == was)
+    });
+    assert_eq!(cases.count(|sound| !sound), 0);
+    assert!(cases.results.len() > 10 && dropped.get() == 4, "{} places, {dropped:?}", cases.results.len());
 }
 
 #[test]

@@ -162,6 +162,33 @@ fn what_is_refused_changes_nothing() {
     });
 }
 
+/// Each round it moves down and becomes longer by as much again: only as far as a page can say where it is.
+#[test]
+fn what_moves_and_grows_again_and_again_is_refused_before_its_pages_cannot_say_where_they_are() {
+    const LONG: u64 = 1 << 33;
+    with(swapping(), |host, mm| {
+        mm.swap().on(7, 512, 0).unwrap();
+        let id = mapped(mm, ANON, 1);
+        let (mut rounds, end) = (0, AT + LONG);
+        let refused = loop {
+            if let Err(error) = remap(mm, id, pages(AT, 1), pages(AT, LONG)) {
+                break error;
+            }
+            mm.space(id).unmap(pages(AT, LONG - 1)).unwrap();
+            host.write(mm, id, end - 1, rounds).unwrap();
+            mm.space(id).move_range(pages(end - 1, 1), PageNumber(AT)).unwrap();
+            rounds += 1;
+            mm.drain_lru_batch();
+            give_back(mm, exhaust(mm));
+            assert!(mm.space(id).lookup(PageNumber(AT)).unwrap().is_swapped());
+            assert_eq!(host.read(mm, id, AT), Ok(rounds - 1));
+        };
+        assert_eq!((refused, rounds), (Error::BadRange, 7));
+        assert_eq!(remap(mm, id, pages(AT, 1), pages(TO + LONG, LONG)), Err(Error::BadRange));
+        remap(mm, id, pages(AT, 1), pages(AT, 9)).unwrap();
+    });
+}
+
 #[test]
 fn without_memory_for_tables_it_stays_where_it_is() {
     with(bare("linux"), |host, mm| {
