@@ -219,6 +219,7 @@ static uint64_t counter(const char *name) {
 // Nothing of what is wrong is carried out, and each has its number.
 static void refuse(void) {
     struct quietmm_space none = {0}, ended, forged;
+    size_t moved;
     struct quietmm_entry entry;
     uint32_t frame;
     uint64_t value;
@@ -232,6 +233,10 @@ static void refuse(void) {
     forged = (struct quietmm_space){.slot = 1u << 30, .life = 1};
     REFUSED(quietmm_space_switch_to(mm, forged), NO_SUCH_SPACE);
     REFUSED(quietmm_file_destroy(mm, (struct quietmm_file){0}), NO_SUCH_FILE);
+    REFUSED(quietmm_file_read(mm, file, 0, NULL, 8, &moved), BAD_VALUE);
+    REFUSED(quietmm_file_write(mm, file, 0, NULL, 8, &moved), BAD_VALUE);
+    DONE(quietmm_file_read(mm, file, 0, NULL, 0, &moved));
+    REFUSED(quietmm_space_set_group(mm, shared, (struct quietmm_group){.slot = 3, .life = 1}), NO_SUCH_GROUP);
     REFUSED(quietmm_space_map(mm, shared, pages(HEAP, 1), own, 99), BAD_VALUE);
     REFUSED(quietmm_space_map(mm, shared, pages(0, 1), own, QUIETMM_PROTECTION_READ), NOT_MAPPABLE);
     REFUSED(quietmm_space_map(mm, shared, pages(HEAP, UINT64_MAX), own, QUIETMM_PROTECTION_READ), BAD_RANGE);
@@ -276,6 +281,68 @@ static void memory_goes(void) {
     quietmm_frames_drain(mm, true);
 }
 
+// A group has no more than its limit, and what it has not in memory is in swap; what it frees is charged to it no more.
+static void limited(void) {
+    enum { LIMIT = 96, MOST = 400 };
+    struct quietmm_backing own = {.kind = QUIETMM_BACKING_KIND_ANONYMOUS};
+    struct quietmm_group group, found;
+    struct quietmm_group_usage charged;
+    struct quietmm_space_usage uses;
+    struct quietmm_space space;
+    uint64_t word;
+    DONE(quietmm_create_group(mm, LIMIT, &group));
+    DONE(quietmm_create_space(mm, &space));
+    DONE(quietmm_space_set_group(mm, space, group));
+    DONE(quietmm_space_group(mm, space, &found));
+    CHECK(found.slot == group.slot && found.life == group.life);
+    DONE(quietmm_space_map(mm, space, pages(HEAP, MOST), own, QUIETMM_PROTECTION_READ_WRITE));
+    DONE(quietmm_space_switch_to(mm, space));
+    for (uint64_t n = 0; n < MOST; n++) {
+        CHECK(machine_write(address(n), n + 1));
+        DONE(quietmm_group_usage(mm, group, &charged));
+        CHECK(charged.charged <= LIMIT && charged.spaces == 1);
+    }
+    CHECK(charged.hits > 0);
+    DONE(quietmm_space_usage(mm, space, &uses));
+    CHECK(uses.anon + uses.swapped == MOST && uses.anon + uses.tables <= LIMIT && uses.file == 0 && uses.shared == 0);
+    for (uint64_t n = 0; n < MOST; n++) CHECK(machine_read(address(n), &word) && word == n + 1);
+    DONE(quietmm_space_advise(mm, space, pages(HEAP, MOST), QUIETMM_ADVISED_FREE));
+    for (uint64_t n = 0; n < MOST; n++) CHECK(machine_read(address(n), &word) && (word == n + 1 || word == 0));
+    REFUSED(quietmm_group_destroy(mm, group), BUSY);
+    DONE(quietmm_space_set_group(mm, space, (struct quietmm_group){0}));
+    quietmm_unload(mm);
+    DONE(quietmm_space_destroy(mm, space));
+    quietmm_drain_lru_batches(mm);
+    DONE(quietmm_group_usage(mm, group, &charged));
+    CHECK(charged.spaces == 0 && charged.charged == charged.stocked);
+    DONE(quietmm_group_set_limit(mm, group, LIMIT / 2));
+    DONE(quietmm_group_destroy(mm, group));
+    REFUSED(quietmm_group_usage(mm, group, &charged), NO_SUCH_GROUP);
+}
+
+// The file system hears of the first write to a page, and may refuse it.
+static void watched(void) {
+    struct quietmm_file watched;
+    struct quietmm_space space;
+    uint64_t written;
+    DONE(quietmm_create_file(mm, 2, &watched));
+    DONE(quietmm_file_watch_writes(mm, watched));
+    DONE(quietmm_create_space(mm, &space));
+    struct quietmm_backing of_file = {.kind = QUIETMM_BACKING_KIND_FILE, .file = watched};
+    DONE(quietmm_space_map(mm, space, pages(HEAP, 2), of_file, QUIETMM_PROTECTION_READ_WRITE));
+    REFUSED(quietmm_file_watch_writes(mm, watched), BUSY);
+    DONE(quietmm_space_switch_to(mm, space));
+    for (uint64_t n = 1; n <= 3; n++) {
+        CHECK(machine_write(address(0), n) && machine_write(address(0), n) && machine_asked() == n);
+        DONE(quietmm_file_write_back(mm, watched, &written));
+        CHECK(written == 1);
+    }
+    REFUSED(quietmm_space_fault(mm, space, address(1), QUIETMM_ACCESS_WRITE), WRITE_REFUSED);
+    quietmm_unload(mm);
+    DONE(quietmm_space_destroy(mm, space));
+    DONE(quietmm_file_destroy(mm, watched));
+}
+
 // A start that is refused says why, and leaves the storage as good as new.
 static void start(struct quietmm_platform platform, const char *policy) {
     size_t align = quietmm_storage_align(), size = (quietmm_storage_size() + align - 1) / align * align;
@@ -291,8 +358,11 @@ static void start(struct quietmm_platform platform, const char *policy) {
     config.swap = true;
     config.read_ahead = 32;
     config.fault_around = 16;
+    config.groups = 4;
     config.vmap = pages(0xffff900000000, 1 << 16);
     REFUSED(quietmm_init(storage + 1, size, &platform, &machine_memory, 1, &config, why, sizeof why, &mm), BAD_STORAGE);
+    REFUSED(quietmm_init(storage, size, &platform, NULL, 1, &config, why, sizeof why, &mm), BAD_REGION);
+    CHECK(strstr(why, "NULL"));
     struct quietmm_platform lacking = platform;
     lacking.flush_space = NULL;
     REFUSED(quietmm_init(storage, size, &lacking, &machine_memory, 1, &config, why, sizeof why, &mm), NO_CALLBACK);
@@ -323,6 +393,8 @@ int main(int count, char **arguments) {
 
     struct quietmm_backing own = {.kind = QUIETMM_BACKING_KIND_ANONYMOUS};
     DONE(quietmm_swap_on(mm, 0, SWAP_PAGES, 0));
+    limited();
+    watched();
     DONE(quietmm_create_file(mm, FILE_PAGES, &file));
     DONE(quietmm_create_space(mm, &shared));
     DONE(quietmm_space_map(mm, shared, pages(HEAP, PAGES), own, QUIETMM_PROTECTION_READ_WRITE));

@@ -242,6 +242,17 @@ static uint32_t discard(void *context, struct quietmm_file file, uint64_t first,
     return QUIETMM_IO_DONE;
 }
 
+// A file system that lets the first page be written, and no other.
+static unsigned asked;
+
+static bool page_mkwrite(void *context, struct quietmm_file file, uint64_t block) {
+    (void)context;
+    (void)file;
+    asked++;
+    return block == 0;
+}
+unsigned machine_asked(void) { return asked; }
+
 // No thread translates kernel addresses here, so there is nothing to forget.
 static void flush_kernel_page(void *context, uint64_t page) {
     (void)context;
@@ -273,7 +284,7 @@ struct quietmm_platform machine(enum broken broken) {
         .load_space = load_space,
         .wait = wait_for,
         .wake = wake,
-        .device = {.read = read_block, .write = write_block, .discard = discard},
+        .device = {.read = read_block, .write = write_block, .discard = discard, .page_mkwrite = page_mkwrite},
     };
 }
 

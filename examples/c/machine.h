@@ -41,5 +41,7 @@ volatile uint64_t *machine_frame(uint32_t frame);
 
 // How many interrupts were sent.
 unsigned machine_interrupts(void);
+// How often a file system was asked whether a page may be written.
+unsigned machine_asked(void);
 
 #endif

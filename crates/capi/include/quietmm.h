@@ -272,6 +272,8 @@ enum quietmm_advised {
     QUIETMM_ADVISED_POPULATE_READ = 6,
     // It is wanted now, for writing (MADV_POPULATE_WRITE).
     QUIETMM_ADVISED_POPULATE_WRITE = 7,
+    // The content is not wanted any more, unless it is written again before memory is short (MADV_FREE).
+    QUIETMM_ADVISED_FREE = 8,
 };
 
 // How an allocation looks for frames.
@@ -351,6 +353,8 @@ struct quietmm_config {
     uint32_t read_ahead;
     // Pages of the aligned window in which a read fault maps what is in a file's cache: a power of two up to 64. Linux: 16.
     uint32_t fault_around;
+    // The most groups of spaces that there may be at once, up to 65536. 0: none, which costs nothing.
+    uint32_t groups;
     // How much a task does in the core before it calls `cond_resched`, in looks at page-table entries: at least 1.
     uint32_t resched_after;
     // How long a sweep is waited for before CPUs that have not taken part are interrupted, in nanoseconds.
@@ -375,6 +379,14 @@ struct quietmm_wait_key {
     uint64_t what;
 };
 
+// A group of spaces. It names this one only: once it has ended every call gets NO_SUCH_GROUP, for ever. All zeros is none.
+struct quietmm_group {
+    // Which use of the place this is.
+    uint64_t life;
+    // A small number, from 1 on, that no other living group has; a later one may.
+    uint32_t slot;
+};
+
 // What could not be had.
 struct quietmm_shortage {
     // One of `enum quietmm_kind`.
@@ -383,6 +395,8 @@ struct quietmm_shortage {
     uint32_t order;
     // The node that was asked first; all others were asked too.
     uint32_t node;
+    // The group that has all that it may have, where that is what is short: a victim is to be found in it. All zeros: memory is short.
+    struct quietmm_group group;
 };
 
 // What is flushed on every CPU.
@@ -422,6 +436,9 @@ struct quietmm_device {
     uint32_t (*write)(void *context, struct quietmm_store to, uint64_t block, uint32_t frame);
     // These blocks of a file are zeros from now on, until they are written again. NULL: files neither grow nor get holes.
     uint32_t (*discard)(void *context, struct quietmm_file file, uint64_t first, uint64_t count);
+    // A page of a file that `quietmm_file_watch_writes` was called for is about to become writable through a shared mapping: true if it may. The page
+    // is locked: call nothing of its file. NULL: all may.
+    bool (*page_mkwrite)(void *context, struct quietmm_file file, uint64_t block);
     // The page has left memory, for who keeps something for cached pages. May be NULL.
     void (*forget)(void *context, struct quietmm_store store, uint64_t block);
     // The file has ended, or the swap device is not used any more. May be NULL.
@@ -573,6 +590,20 @@ struct quietmm_backing {
     uint64_t offset;
 };
 
+// What memory a space uses, in pages.
+struct quietmm_space_usage {
+    // Pages of its own in memory that it shows: copies that it made of files' pages too.
+    uint64_t anon;
+    // Pages of files in memory that it shows.
+    uint64_t file;
+    // Of both, those that are shown somewhere else too.
+    uint64_t shared;
+    // Pages that are in swap, and not in memory at the moment.
+    uint64_t swapped;
+    // Page tables.
+    uint64_t tables;
+};
+
 // What the tables say of a page.
 struct quietmm_entry {
     // The frame, where there is one.
@@ -583,6 +614,20 @@ struct quietmm_entry {
     bool writable;
     // Whether it is on a swap device.
     bool swapped;
+};
+
+// What a group has, in pages.
+struct quietmm_group_usage {
+    // What it is charged with: its stocks too.
+    uint64_t charged;
+    // Of that, what CPUs keep in stock for it, and nobody uses.
+    uint64_t stocked;
+    // What it may be charged with.
+    uint64_t limit;
+    // How often somebody found it at its limit.
+    uint64_t hits;
+    // Spaces that belong to it.
+    uint32_t spaces;
 };
 
 // Frames that are pinned. It goes with the request to the device; it may be moved, and only one of its copies is used.
@@ -806,7 +851,12 @@ enum quietmm_error quietmm_space_locked_pages(const struct quietmm *mm,
                                               struct quietmm_space space,
                                               uint64_t *pages);
 
-// Says for each page of a range whether it is in memory: 1 or 0 in a byte each. On; it may wait. NOT_MAPPED, BAD_RANGE.
+// Counts what memory a space uses: it looks at each entry. On; it may wait, also for who changes the space: not from `out_of_memory`.
+enum quietmm_error quietmm_space_usage(const struct quietmm *mm,
+                                       struct quietmm_space space,
+                                       struct quietmm_space_usage *usage);
+
+// Says for each page of a range whether it is in memory: 1 or 0 in a byte each, all 0 after an error. On; it may wait. NOT_MAPPED, BAD_RANGE.
 //
 // # Safety
 // `into` has a byte for each page.
@@ -862,6 +912,37 @@ void quietmm_unload(const struct quietmm *mm);
 // Answers whether a space is loaded on this CPU, which `space`, unless it is NULL, gets.
 bool quietmm_loaded_space(const struct quietmm *mm, struct quietmm_space *space);
 
+// Makes a group, without spaces, that may be charged with `limit` pages. On; it may wait. NO_GROUPS unless `groups` was set when the manager was
+// made; TOO_MANY.
+enum quietmm_error quietmm_create_group(const struct quietmm *mm,
+                                        uint64_t limit,
+                                        struct quietmm_group *group);
+
+// Ends a group. Pages that it is still charged with stay until reclaim takes them. On. NO_SUCH_GROUP; BUSY while spaces belong to it.
+enum quietmm_error quietmm_group_destroy(const struct quietmm *mm,
+                                         struct quietmm_group group);
+
+// Changes what a group may be charged with, and reclaims what is above it as far as it can. On; it may wait. NO_SUCH_GROUP.
+enum quietmm_error quietmm_group_set_limit(const struct quietmm *mm,
+                                           struct quietmm_group group,
+                                           uint64_t pages);
+
+// What a group is charged with now. A moment's truth. Any context but a handler. NO_SUCH_GROUP.
+enum quietmm_error quietmm_group_usage(const struct quietmm *mm,
+                                       struct quietmm_group group,
+                                       struct quietmm_group_usage *usage);
+
+// Makes a space one of a group's, or of none if `group` is all zeros: from then on that is charged with what the space wants anew. A fork of it
+// belongs there too. On; it may wait. NO_SUCH_SPACE, NO_SUCH_GROUP.
+enum quietmm_error quietmm_space_set_group(const struct quietmm *mm,
+                                           struct quietmm_space space,
+                                           struct quietmm_group group);
+
+// The group that a space belongs to: all zeros if to none. Any context but a handler. NO_SUCH_SPACE.
+enum quietmm_error quietmm_space_group(const struct quietmm *mm,
+                                       struct quietmm_space space,
+                                       struct quietmm_group *group);
+
 // Pins the frames of a range of at most 32 pages for a device: `access`, one of `enum quietmm_access`, is what the device does; `term` is one
 // of `enum quietmm_pin_term`. Until `quietmm_unpin` they are nobody else's, and the program goes on to see its own memory there. On; it may
 // wait. All or nothing: BAD_RANGE, BAD_VALUE, NOT_PINNABLE, TOO_MANY_PINS, and all that `quietmm_space_fault` says.
@@ -895,8 +976,9 @@ enum quietmm_error quietmm_create_file(const struct quietmm *mm,
 // Ends a file; what is still dirty is dropped. On; it may wait. BUSY while something maps it.
 enum quietmm_error quietmm_file_destroy(const struct quietmm *mm, struct quietmm_file file);
 
-// Reads `len` bytes from the byte `at` on; `got` gets how many came: fewer where the file ends, or where a page could not be had. `into` is
-// no program's memory. On; it may wait. DEVICE, OUT_OF_MEMORY if not a single byte came.
+// Reads `len` bytes from the byte `at` on; `got` gets how many came: fewer where the file ends, or where a page could not be had. What lies behind these
+// is zeros then, all of it after an error. `into` is no program's memory. On; it may wait. BAD_VALUE if it is NULL; DEVICE, OUT_OF_MEMORY if not a
+// single byte came.
 //
 // # Safety
 // `into` has `len` bytes.
@@ -930,8 +1012,13 @@ enum quietmm_error quietmm_file_read_ahead(const struct quietmm *mm,
                                            uint64_t pages,
                                            uint64_t *came);
 
+// From now on the device's `page_mkwrite` is called before a page of this file becomes writable through a shared mapping, each time anew once it was
+// written out. On; it may wait. BUSY while something maps the file: best done when it is made.
+enum quietmm_error quietmm_file_watch_writes(const struct quietmm *mm,
+                                             struct quietmm_file file);
+
 // Writes `len` bytes from the byte `at` on; the file becomes longer where it has to. `put` gets how many went: fewer where a page could not be
-// had. `from` is no program's memory. On; it may wait. BAD_RANGE; DEVICE, OUT_OF_MEMORY if not a single byte went.
+// had. `from` is no program's memory. On; it may wait. BAD_RANGE; BAD_VALUE if it is NULL; DEVICE, OUT_OF_MEMORY if not a single byte went.
 //
 // # Safety
 // `from` has `len` bytes.

@@ -59,6 +59,8 @@ pub struct Config {
     pub read_ahead: u32,
     /// Pages of the aligned window in which a read fault maps what is in a file's cache: a power of two up to 64. Linux: 16.
     pub fault_around: u32,
+    /// The most groups of spaces that there may be at once, up to 65536. 0: none, which costs nothing.
+    pub groups: u32,
     /// How much a task does in the core before it calls `cond_resched`, in looks at page-table entries: at least 1.
     pub resched_after: u32,
     /// How long a sweep is waited for before CPUs that have not taken part are interrupted, in nanoseconds.
@@ -92,6 +94,7 @@ pub extern "C" fn quietmm_config(config: &mut MaybeUninit<Config>) {
         max_map_count: linux.max_map_count,
         read_ahead: linux.read_ahead,
         fault_around: linux.fault_around,
+        groups: linux.groups,
         resched_after: linux.resched_after,
         sweep_deadline: linux.sweep_deadline,
         shadows: linux.shadows,
@@ -128,6 +131,7 @@ impl Config {
             max_map_count: self.max_map_count,
             read_ahead: self.read_ahead,
             fault_around: self.fault_around,
+            groups: self.groups,
             resched_after: self.resched_after,
             vfree_at_once: self.vfree_at_once,
             write_xor_execute: self.write_xor_execute,

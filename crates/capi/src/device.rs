@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 use core::ops::Range;
 
-use quietmm::platform::{self, BlockDevice, DeviceError};
+use quietmm::platform::{self, BlockDevice, DeviceError, WriteRefused};
 use quietmm::{FileId, FrameNumber};
 
 use crate::file::File;
@@ -53,6 +53,9 @@ pub struct Device {
     /// These blocks of a file are zeros from now on, until they are written again. NULL: files neither grow nor get holes.
     pub discard:
         Option<unsafe extern "C" fn(context: *mut c_void, file: File, first: u64, count: u64) -> u32>,
+    /// A page of a file that `quietmm_file_watch_writes` was called for is about to become writable through a shared mapping: true if it may. The page
+    /// is locked: call nothing of its file. NULL: all may.
+    pub page_mkwrite: Option<unsafe extern "C" fn(context: *mut c_void, file: File, block: u64) -> bool>,
     /// The page has left memory, for who keeps something for cached pages. May be NULL.
     pub forget: Option<unsafe extern "C" fn(context: *mut c_void, store: Store, block: u64)>,
     /// The file has ended, or the swap device is not used any more. May be NULL.
@@ -95,6 +98,12 @@ impl BlockDevice for Machine {
             return Err(DeviceError::Failed);
         }
         result(call!(self.device.discard(file.into(), blocks.start, blocks.end - blocks.start)))
+    }
+    fn page_mkwrite(&self, file: FileId, block: u64) -> Result<(), WriteRefused> {
+        if self.0.device.page_mkwrite.is_none() || call!(self.device.page_mkwrite(file.into(), block)) {
+            return Ok(());
+        }
+        Err(WriteRefused)
     }
     fn end(&self, store: platform::Store) {
         if self.0.device.end.is_some() {

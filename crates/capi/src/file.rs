@@ -50,8 +50,9 @@ pub extern "C" fn quietmm_file_destroy(mm: &Kernel, file: File) -> Error {
     number(file.of(mm).and_then(|file| file.destroy()))
 }
 
-/// Reads `len` bytes from the byte `at` on; `got` gets how many came: fewer where the file ends, or where a page could not be had. `into` is
-/// no program's memory. On; it may wait. DEVICE, OUT_OF_MEMORY if not a single byte came.
+/// Reads `len` bytes from the byte `at` on; `got` gets how many came: fewer where the file ends, or where a page could not be had. What lies behind these
+/// is zeros then, all of it after an error. `into` is no program's memory. On; it may wait. BAD_VALUE if it is NULL; DEVICE, OUT_OF_MEMORY if not a
+/// single byte came.
 ///
 /// # Safety
 /// `into` has `len` bytes.
@@ -66,7 +67,7 @@ pub unsafe extern "C" fn quietmm_file_read(
 ) -> Error {
     got.write(0);
     // SAFETY: the caller's promise.
-    let into = unsafe { buffer(into, len) };
+    let Some(into) = (unsafe { buffer(into, len) }) else { return Error::BadValue };
     answer(file.of(mm).and_then(|file| file.read(at, into)), Some(got))
 }
 
@@ -101,9 +102,10 @@ pub unsafe extern "C" fn quietmm_file_read_with(
     len: usize,
     got: &mut MaybeUninit<usize>,
 ) -> Error {
+    got.write(0);
     // SAFETY: the caller's promise.
     let (open, into) = unsafe { (&*open.cast::<quietmm::ReadAhead>(), buffer(into, len)) };
-    got.write(0);
+    let Some(into) = into else { return Error::BadValue };
     answer(file.of(mm).and_then(|file| file.read_with(open, at, into)), Some(got))
 }
 
@@ -120,23 +122,33 @@ pub extern "C" fn quietmm_file_read_ahead(
     answer(file.of(mm).and_then(|file| file.read_ahead(first, pages)), came)
 }
 
-/// Bytes of C's to be written to: zeros first, since C may not have written them yet.
+/// From now on the device's `page_mkwrite` is called before a page of this file becomes writable through a shared mapping, each time anew once it was
+/// written out. On; it may wait. BUSY while something maps the file: best done when it is made.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_file_watch_writes(mm: &Kernel, file: File) -> Error {
+    number(file.of(mm).and_then(|file| file.watch_writes()))
+}
+
+/// Bytes of C's to be written to: zeros first, since C may not have written them yet. `None` if they are nowhere.
 ///
 /// # Safety
 /// There are `len`, and nobody else uses them meanwhile.
-unsafe fn buffer<'b>(into: *mut c_void, len: usize) -> &'b mut [u8] {
-    if into.is_null() || len == 0 {
-        return &mut [];
+unsafe fn buffer<'b>(into: *mut c_void, len: usize) -> Option<&'b mut [u8]> {
+    if len == 0 {
+        return Some(&mut []);
+    }
+    if into.is_null() {
+        return None;
     }
     // SAFETY: the caller's promise.
     unsafe {
         into.cast::<u8>().write_bytes(0, len);
-        core::slice::from_raw_parts_mut(into.cast(), len)
+        Some(core::slice::from_raw_parts_mut(into.cast(), len))
     }
 }
 
 /// Writes `len` bytes from the byte `at` on; the file becomes longer where it has to. `put` gets how many went: fewer where a page could not be
-/// had. `from` is no program's memory. On; it may wait. BAD_RANGE; DEVICE, OUT_OF_MEMORY if not a single byte went.
+/// had. `from` is no program's memory. On; it may wait. BAD_RANGE; BAD_VALUE if it is NULL; DEVICE, OUT_OF_MEMORY if not a single byte went.
 ///
 /// # Safety
 /// `from` has `len` bytes.
@@ -150,7 +162,10 @@ pub unsafe extern "C" fn quietmm_file_write(
     put: &mut MaybeUninit<usize>,
 ) -> Error {
     put.write(0);
-    if len == 0 || from.is_null() {
+    if len > 0 && from.is_null() {
+        return Error::BadValue;
+    }
+    if len == 0 {
         return number(file.of(mm).and_then(|file| file.size().map(drop)));
     }
     // SAFETY: the caller's promise.

@@ -89,6 +89,10 @@ pub unsafe extern "C" fn quietmm_init(
             return Error::NoCallback;
         }
     };
+    if regions.is_null() && count > 0 {
+        tell(format_args!("regions is NULL"));
+        return Error::BadRegion;
+    }
     // The core takes no more.
     let mut handed = [quietmm::Region { start: quietmm::FrameNumber(0), frames: 0, node: NodeId(0) }; 255];
     let Some(handed) = handed.get_mut(..count) else {

@@ -9,6 +9,7 @@ use quietmm::platform::{
 use quietmm::{CpuId, CpuSet, FrameNumber, NodeId, PageNumber, PageRange, VirtAddr};
 
 use crate::device::Device;
+use crate::group::Group;
 
 /// A half-open range of virtual pages: addresses divided by 4096.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,6 +139,8 @@ pub struct Shortage {
     pub order: u32,
     /// The node that was asked first; all others were asked too.
     pub node: u32,
+    /// The group that has all that it may have, where that is what is short: a victim is to be found in it. All zeros: memory is short.
+    pub group: Group,
 }
 
 /// What is flushed on every CPU.
@@ -528,8 +531,12 @@ impl Services for Machine {
         }
     }
     fn out_of_memory(&self, short: &platform::Shortage) -> bool {
-        let short =
-            Shortage { kind: short.kind as u32, order: short.order.into(), node: short.node.0.into() };
+        let short = Shortage {
+            kind: short.kind as u32,
+            order: short.order.into(),
+            node: short.node.0.into(),
+            group: short.group.into(),
+        };
         self.0.out_of_memory.is_some() && call!(self.out_of_memory(short))
     }
     fn device(&self) -> Option<&dyn BlockDevice> {

@@ -99,6 +99,8 @@ pub enum Advised {
     PopulateRead = 6,
     /// It is wanted now, for writing (MADV_POPULATE_WRITE).
     PopulateWrite = 7,
+    /// The content is not wanted any more, unless it is written again before memory is short (MADV_FREE).
+    Free = 8,
 }
 
 /// What the tables say of a page.
@@ -184,6 +186,7 @@ pub extern "C" fn quietmm_space_advise(mm: &Kernel, space: Space, range: Range, 
         Advice::PageOut,
         Advice::PopulateRead,
         Advice::PopulateWrite,
+        Advice::Free,
     ];
     let Some(&advice) = known.get(advice as usize) else { return Error::BadValue };
     number(space.of(mm).and_then(|space| space.advise(range.into(), advice)))
@@ -226,7 +229,40 @@ pub extern "C" fn quietmm_space_locked_pages(
     answer(space.of(mm).and_then(|space| space.locked_pages()), Some(pages))
 }
 
-/// Says for each page of a range whether it is in memory: 1 or 0 in a byte each. On; it may wait. NOT_MAPPED, BAD_RANGE.
+/// What memory a space uses, in pages.
+#[repr(C)]
+pub struct SpaceUsage {
+    /// Pages of its own in memory that it shows: copies that it made of files' pages too.
+    pub anon: u64,
+    /// Pages of files in memory that it shows.
+    pub file: u64,
+    /// Of both, those that are shown somewhere else too.
+    pub shared: u64,
+    /// Pages that are in swap, and not in memory at the moment.
+    pub swapped: u64,
+    /// Page tables.
+    pub tables: u64,
+}
+
+/// Counts what memory a space uses: it looks at each entry. On; it may wait, also for who changes the space: not from `out_of_memory`.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_usage(
+    mm: &Kernel,
+    space: Space,
+    usage: &mut MaybeUninit<SpaceUsage>,
+) -> Error {
+    let now = space.of(mm).and_then(|space| space.usage());
+    let now = now.map(|now| SpaceUsage {
+        anon: now.anon,
+        file: now.file,
+        shared: now.shared,
+        swapped: now.swapped,
+        tables: now.tables,
+    });
+    answer(now, Some(usage))
+}
+
+/// Says for each page of a range whether it is in memory: 1 or 0 in a byte each, all 0 after an error. On; it may wait. NOT_MAPPED, BAD_RANGE.
 ///
 /// # Safety
 /// `into` has a byte for each page.

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The rooms, in the order of the header.
-const ROOMS: [&str; 12] = [
-    "error", "config", "platform", "device", "kernel", "space", "pins", "file", "frames", "memory", "vmap",
-    "swap",
+const ROOMS: [&str; 13] = [
+    "error", "config", "platform", "device", "kernel", "space", "group", "pins", "file", "frames", "memory",
+    "vmap", "swap",
 ];
 
 fn room(name: &str) -> PathBuf {
