@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::mutant::Mutant;
 
 /// The rooms whose faults corrupt memory or lose it.
-pub const ROOMS: [&str; 31] = [
+pub const ROOMS: [&str; 32] = [
     "addr",
     "alone",
     "boot",
@@ -15,6 +15,7 @@ pub const ROOMS: [&str; 31] = [
     "device",
     "file",
     "frame",
+    "group",
     "handlers",
     "handle",
     "hotplug",

@@ -227,6 +227,17 @@ mod tests {
     }
 
     #[test]
+    fn a_use_that_comes_back_to_where_it_was_long_ago_does_not_go_on() {
+        let mut open = Use::default();
+        (0..12).for_each(|at| _ = open.reads(at, 1));
+        // The page that was used last is where it is, and those before it are not.
+        assert_eq!(open.reads(11, 1), 0);
+        assert!(open.run.goes_on_at(11) && !open.run.goes_on_at(10));
+        open.reads(3, 1);
+        assert_eq!(open.run, Run { next: 4, end: 4, window: 0 });
+    }
+
+    #[test]
     fn the_end_of_the_longest_file_is_packed_without_a_panic() {
         let mut open = Use::default();
         let last = crate::file::MAX_PAGES - 1;

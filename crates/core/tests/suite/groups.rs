@@ -6,10 +6,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use machine::race::{at_every_touch, race};
+use machine::showing::LARGE;
 use machine::swapping::{AT, DEVICE, end, is_out, read, sound, swapping, take_free, write};
 use machine::{Host, Mm, Setup, bare, give_back, pages, settled};
 use quietmm::{
-    Advice, AllocFrom, Backing, Config, Error, GroupId, NodeId, PageNumber, Prot, Rule, SpaceId, UserAccess,
+    Advice, AllocFrom, Backing, Config, Counter, Error, GroupId, NodeId, PageNumber, Prot, Rule, SpaceId,
+    UserAccess,
 };
 
 /// Page tables of a space with pages at one place: the root, and one on each level below.
@@ -555,5 +557,41 @@ fn usage_says_what_a_space_has_and_where() {
         // The root, one on each of the two levels above large pages, and the one that lies ready for the page.
         assert_eq!((usage.anon, usage.tables), (512, 4));
         end(mm, &[id, large], &[DEVICE]);
+    });
+}
+
+/// Where a large page has room only with what all CPUs have in stock.
+#[test]
+fn all_stocks_come_back_for_a_large_page() {
+    let host = Host::new(Setup { cpus: 4, ..Setup::default() });
+    host.run(Config { groups: 1, ..swapping("linux") }, |mm| {
+        let group = mm.create_group(4000).unwrap();
+        let space_of = |page: u64, count: u64| -> SpaceId {
+            let id = mm.create_space().unwrap();
+            mm.space(id).set_group(Some(group)).unwrap();
+            mm.space(id).map(pages(page, count), Backing::Anonymous, Prot::ReadWrite).unwrap();
+            mm.space(id).switch_to().unwrap();
+            id
+        };
+        for cpu in 1..4 {
+            host.on(cpu, || {
+                let id = space_of(AT, 1);
+                host.write(mm, id, AT, 1).unwrap();
+            });
+        }
+        let id = space_of(LARGE, 512);
+        mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
+        let usage = mm.group(group).usage().unwrap();
+        assert!(usage.stocked > 64, "{usage:?}");
+        // Beside the page itself, tables on the way there, and one for the time when it is split.
+        mm.group(group).set_limit(usage.charged - usage.stocked + 512 + 3).unwrap();
+        host.write(mm, id, LARGE, 1).unwrap();
+        assert_eq!(mm.counter(Counter::LargeFault), 1);
+        // It goes as a whole, and so does its charge.
+        let with = charged(mm, group);
+        mm.space(id).unmap(pages(LARGE, 512)).unwrap();
+        assert!(charged(mm, group) + 512 <= with);
+        (1..4).for_each(|cpu| host.on(cpu, || mm.unload()));
+        assert_eq!(settled(mm).broken, None);
     });
 }

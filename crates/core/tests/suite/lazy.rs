@@ -2,13 +2,14 @@
 //! written since.
 
 use std::cell::Cell;
+use std::sync::atomic::Ordering;
 
 use crate::machine;
 
 use machine::race::{at_every_touch, race};
 use machine::swapping::{AT, is_out, sound, squeeze, swapping, written};
 use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages};
-use quietmm::{Advice, Counter, Error, PageNumber, Prot, Rule, SpaceId, Term, UserAccess};
+use quietmm::{Advice, Backing, Counter, Error, PageNumber, Prot, Rule, SpaceId, Term, UserAccess};
 
 const POLICIES: [&str; 4] = ["linux", "vanilla", "quiet", "linux+unmap=batch-clean"];
 
@@ -242,4 +243,42 @@ fn a_cpu_that_could_write_cannot_any_more_when_it_returns() {
     assert_eq!(lost(None), (1, true, false));
     let (sent, _, lost) = lost(Some(Rule::FlushBeforeDropReturns));
     assert_eq!((sent, lost), (0, true));
+}
+
+/// A page that was only read is clean, and its entry may be writable all the same.
+#[test]
+fn who_has_read_a_page_cannot_write_to_it_without_a_fault_once_it_is_lazy() {
+    for guarantees in [true, false] {
+        let host = Host::new(Setup { cpus: 2, guarantees, ..Setup::default() });
+        host.run(swapping("vanilla"), |mm| {
+            let id = mm.create_space().unwrap();
+            mm.space(id).map(pages(AT, 4), Backing::Anonymous, Prot::ReadWrite).unwrap();
+            for cpu in [0, 1] {
+                host.on(cpu, || {
+                    mm.space(id).switch_to().unwrap();
+                    (AT..AT + 4).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(0)));
+                });
+            }
+            assert!(mm.space(id).lookup(PageNumber(AT)).unwrap().permits(UserAccess::Write));
+            assert!(host.caches(1, AT));
+            mm.space(id).advise(pages(AT, 4), Advice::Free).unwrap();
+            assert!((AT..AT + 4).all(|page| !host.caches(0, page) && !host.caches(1, page)));
+            host.on(1, || mm.unload());
+        });
+    }
+}
+
+/// What a device writes to a page that was not wanted when it was pinned is wanted.
+#[test]
+fn what_a_device_writes_is_not_dropped() {
+    let (_, dropped, shows) = after("linux", |mm, id| {
+        let pins = mm.space(id).pin(pages(AT + 3, 2), UserAccess::Write, Term::Long).unwrap();
+        free(mm, id, AT, 16);
+        mm.platform().word(pins.frames()[0], 0).store(83, Ordering::SeqCst);
+        mm.platform().word(pins.frames()[1], 0).store(84, Ordering::SeqCst);
+        mm.unpin(pins);
+    });
+    let mut want = vec![0; 16];
+    want[3..5].copy_from_slice(&[83, 84]);
+    assert_eq!((dropped, shows), (14, want));
 }

@@ -164,3 +164,26 @@ fn what_is_locked_while_it_is_reclaimed_is_there_in_the_end() {
     assert_eq!(locked_while_reclaimed(None), 0);
     assert!(locked_while_reclaimed(Some(Rule::LockedStays)) > 0);
 }
+
+/// Of a range that is locked pages go as fast as they come, and then cannot be read any more: nothing is locked.
+#[test]
+fn what_goes_again_before_all_is_there_and_cannot_be_read_is_not_locked() {
+    let setup = Setup { cpus: 2, frames: 512, ..Setup::default() };
+    let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
+        let host = mm.platform();
+        let id = written(mm, 512, 2);
+        mm.drain_lru_batch();
+        let locked = std::cell::Cell::new(Ok(()));
+        let take = || {
+            mm.space(id).advise(pages(AT, 2), Advice::PageOut).unwrap();
+            host.fail_reads.set(true);
+        };
+        race(mm, place, || locked.set(mm.space(id).lock(pages(AT, 2))), take);
+        host.fail_reads.set(false);
+        let pages = if locked.get().is_ok() { 2 } else { 0 };
+        assert_eq!(mm.space(id).locked_pages(), Ok(pages), "{:?}", locked.get());
+        locked.get().is_err()
+    });
+    let failed = cases.count(|&failed| failed);
+    assert!(failed > 0 && failed < cases.results.len(), "{failed} failed");
+}

@@ -52,6 +52,7 @@ mod reclaim;
 #[cfg(debug_assertions)]
 mod recorded;
 mod refaults;
+mod refusals;
 mod remap;
 mod resched;
 mod residency;

@@ -17,56 +17,56 @@ use quietmm::{
 };
 
 /// Pages before the end of a table, and of the range that large pages may be in.
-const SMALL: u64 = 0xfffe;
-const COUNT: u64 = 4;
+pub const SMALL: u64 = 0xfffe;
+pub const COUNT: u64 = 4;
 /// How far away a range is moved to.
-const AWAY: u64 = 0x2400;
+pub const AWAY: u64 = 0x2400;
 
 /// What is there at the start.
-struct Scene {
+pub struct Scene {
     /// The first page of those that the operations are about.
-    at: u64,
-    spaces: RefCell<Vec<SpaceId>>,
-    file: Option<FileId>,
+    pub at: u64,
+    pub spaces: RefCell<Vec<SpaceId>>,
+    pub file: Option<FileId>,
     held: RefCell<Vec<Frames>>,
     /// What a device uses.
-    pins: RefCell<Vec<Pins>>,
+    pub pins: RefCell<Vec<Pins>>,
     /// Whether the first operation has begun: from then on a task does not take memory away to make it short.
     begun: Cell<bool>,
 }
 
 impl Scene {
-    fn of(at: u64, spaces: Vec<SpaceId>, file: Option<FileId>) -> Scene {
+    pub fn of(at: u64, spaces: Vec<SpaceId>, file: Option<FileId>) -> Scene {
         let (held, pins, begun) = Default::default();
         Scene { at, spaces: RefCell::new(spaces), file, held, pins, begun }
     }
 
-    fn id(&self) -> SpaceId {
+    pub fn id(&self) -> SpaceId {
         self.spaces.borrow()[0]
     }
 
     /// So many pages, from this one of its pages on.
-    fn part(&self, from: u64, count: u64) -> quietmm::PageRange {
+    pub fn part(&self, from: u64, count: u64) -> quietmm::PageRange {
         pages(self.at + from, count)
     }
 }
 
-fn space(mm: &Mm<'_>, backing: Backing, at: u64, count: u64) -> SpaceId {
+pub fn space(mm: &Mm<'_>, backing: Backing, at: u64, count: u64) -> SpaceId {
     let id = mm.create_space().unwrap();
     mm.space(id).map(pages(at, count), backing, Prot::ReadWrite).unwrap();
     id
 }
 
-fn fill(mm: &Mm<'_>, id: SpaceId, at: u64, count: u64) {
+pub fn fill(mm: &Mm<'_>, id: SpaceId, at: u64, count: u64) {
     mm.space(id).switch_to().unwrap();
     (at..at + count).for_each(|page| mm.platform().write(mm, id, page, page).unwrap());
     mm.drain_lru_batch();
 }
 
 /// A space, its backing and what is in it.
-type Make = fn(&Mm<'_>) -> Scene;
+pub type Make = fn(&Mm<'_>) -> Scene;
 
-const SCENES: [(&str, Make); 5] = [
+pub const SCENES: [(&str, Make); 5] = [
     ("pages of its own", |mm| {
         let id = space(mm, Backing::Anonymous, SMALL, COUNT);
         fill(mm, id, SMALL, COUNT);
@@ -105,10 +105,10 @@ const SCENES: [(&str, Make); 5] = [
 ];
 
 /// Something done by the CPU that this is, which runs in the scene's first space.
-type Do = fn(&Mm<'_>, &Scene) -> Result<(), Error>;
+pub type Do = fn(&Mm<'_>, &Scene) -> Result<(), Error>;
 
 /// A name, and steps: between two of them others may see what they like.
-type Operation = (&'static str, &'static [Do]);
+pub type Operation = (&'static str, &'static [Do]);
 
 fn touch(mm: &Mm<'_>, scene: &Scene, page: u64, value: Option<u64>) -> Result<(), Error> {
     let (host, page) = (mm.platform(), scene.at + page);
@@ -247,7 +247,7 @@ const OF_FILES: [Operation; 5] = [
 ];
 
 /// What can be done in a scene.
-fn operations((_, make): &(&str, Make)) -> impl Iterator<Item = &'static Operation> + Clone {
+pub fn operations((_, make): &(&str, Make)) -> impl Iterator<Item = &'static Operation> + Clone {
     let shows = at(&setup(), &config("linux"), None, |mm| {
         mm.swap().on(DEVICE, 512, 0).unwrap();
         let scene = make(mm);
@@ -272,7 +272,7 @@ fn orders(one: usize, two: usize) -> Vec<Vec<bool>> {
 type Seen = ([Vec<Result<(), Error>>; 2], Vec<Vec<Result<u64, Error>>>);
 
 /// What the pages hold, by a CPU that reads them now, and by one that has been in the space all along.
-fn look(mm: &Mm<'_>, scene: &Scene) -> Vec<Vec<Result<u64, Error>>> {
+pub fn look(mm: &Mm<'_>, scene: &Scene) -> Vec<Vec<Result<u64, Error>>> {
     let host = mm.platform();
     let all = || [0, AWAY].into_iter().flat_map(|away| (0..COUNT).map(move |page| scene.at + away + page));
     let cached: Vec<_> = host.on(2, || all().map(|page| host.try_read(page)).collect());
@@ -292,7 +292,7 @@ fn look(mm: &Mm<'_>, scene: &Scene) -> Vec<Vec<Result<u64, Error>>> {
 }
 
 /// The end: all goes, and nothing is left.
-fn end(mm: &Mm<'_>, scene: &Scene) {
+pub fn end(mm: &Mm<'_>, scene: &Scene) {
     let host = mm.platform();
     sound(mm);
     (0..3).for_each(|cpu| host.on(cpu, || mm.unload()));
@@ -303,7 +303,7 @@ fn end(mm: &Mm<'_>, scene: &Scene) {
 }
 
 /// Two nodes, on each of which a large page fits.
-fn setup() -> Setup {
+pub fn setup() -> Setup {
     let node = |node: u16| Region {
         start: FrameNumber(0xfc00 + 1024 * u32::from(node)),
         frames: 1024,
@@ -312,7 +312,7 @@ fn setup() -> Setup {
     Setup { cpus: 3, nodes: 2, frames: 2048, regions: Some(vec![node(0), node(1)]), ..Setup::default() }
 }
 
-fn config(policy: &str) -> Config {
+pub fn config(policy: &str) -> Config {
     Config { swap: true, lru_batch: 1, scan_batch: 4, page_lists: at_hand(1), ..bare(policy) }
 }
 
@@ -340,7 +340,7 @@ fn play(policy: &str, make: Make, work: impl FnOnce(&Mm<'_>, &Scene) -> [Vec<Res
 }
 
 /// Tells which case it was, if it panics.
-struct Telling(String);
+pub struct Telling(pub String);
 
 impl Drop for Telling {
     fn drop(&mut self) {

@@ -371,3 +371,20 @@ fn a_page_that_is_read_twice_at_once_is_one_page() {
         );
     });
 }
+
+/// More pages than one batch takes are on their way to lists on other CPUs: all of them come there.
+#[test]
+fn pages_on_their_way_to_lists_on_many_cpus_all_come_there() {
+    const EACH: u64 = 30;
+    let host = Host::new(Setup { cpus: 5, ..Setup::default() });
+    host.run(Config { lru_batch: 31, ..bare("linux") }, |mm| {
+        let file = mm.create_file(4 * EACH).unwrap();
+        for cpu in 1..5 {
+            let first = (u64::from(cpu) - 1) * EACH;
+            host.on(cpu, || assert_eq!(mm.file(file).read_ahead(first, EACH), Ok(EACH)));
+        }
+        assert_eq!(mm.file(file).evict(0, 4 * EACH), Ok(0), "each waits on its CPU");
+        mm.drain_lru_batches();
+        assert_eq!(mm.file(file).evict(0, 4 * EACH), Ok(4 * EACH));
+    });
+}

@@ -146,6 +146,8 @@ fn what_is_refused_changes_nothing() {
         same(pages(AT, 4), pages(AT, 8), Error::Overlaps(PageNumber(AT + 4)));
         same(pages(AT, 8), pages(AT + 4, 8), Error::Overlaps(PageNumber(AT + 4)));
         same(pages(AT, 8), pages(AT + 10, 8), Error::Overlaps(PageNumber(AT + 12)));
+        // Only what it would gain elsewhere is in the way.
+        same(pages(AT, 4), pages(AT + 8, 8), Error::Overlaps(PageNumber(AT + 12)));
         same(pages(AT + 6, 4), pages(TO, 4), Error::NotMapped(PageNumber(AT + 8)));
         same(pages(AT, 8), pages(AT, 0), Error::BadRange);
         let end = PageNumber::USER_END.0;
@@ -191,14 +193,19 @@ fn what_moves_and_grows_again_and_again_is_refused_before_its_pages_cannot_say_w
 
 #[test]
 fn without_memory_for_tables_it_stays_where_it_is() {
-    with(bare("linux"), |host, mm| {
+    with(Config { max_map_count: 2, ..bare("linux") }, |host, mm| {
         let id = eight(host, mm, ANON);
         // In a table that there is not.
         let away = PageNumber(1 << 30).0;
         let held = exhaust(mm);
         assert_eq!(remap(mm, id, pages(AT, 8), pages(away, 16)), Err(Error::OutOfMemory));
+        assert_eq!(remap(mm, id, pages(AT, 8), pages(away, 4)), Err(Error::OutOfMemory));
         has(host, mm, id, AT, 0..8);
         give_back(mm, held);
+        // It is one mapping still: there may be one more, and no third.
+        let more = |at: u64| mm.space(id).map(pages(at, 1), ANON, Prot::Read);
+        assert_eq!([more(TO), more(TO + 2)], [Ok(()), Err(Error::MapCount { most: 2 })]);
+        mm.space(id).unmap(pages(TO, 1)).unwrap();
         remap(mm, id, pages(AT, 8), pages(away, 16)).unwrap();
         has(host, mm, id, away, 0..8);
     });

@@ -256,3 +256,23 @@ fn without_swap_memory_of_ones_own_stays_and_advice_about_nothing_is_refused() {
         settled(mm);
     });
 }
+
+/// A page that is in the cache of swap, where no entry leads to it yet, is in memory.
+#[test]
+fn pages_that_were_read_back_with_others_are_in_memory() {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let id = written(mm, 512, 32);
+        (0..3).for_each(|_| swapping::squeeze(mm));
+        assert_eq!(resident(mm, id, OWN, 32), [0; 32]);
+        (OWN..OWN + 5).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(page)));
+        let there = resident(mm, id, OWN, 32);
+        let ahead = (0..32).filter(|&page| there[page as usize] == 1 && is_out(mm, id, OWN + page));
+        let ahead: Vec<u64> = ahead.collect();
+        assert!(!ahead.is_empty(), "none was read ahead");
+        let commands = host.read_commands.get();
+        ahead.iter().for_each(|page| assert_eq!(host.read(mm, id, OWN + page), Ok(OWN + page)));
+        assert_eq!(host.read_commands.get(), commands, "they were there");
+        sound(mm);
+    });
+}

@@ -4,9 +4,12 @@ use crate::machine;
 
 use machine::flushing::{AT, cached, shared};
 use machine::race::{at_every_touch, race};
-use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages};
+use machine::{Happened, Host, Mm, Setup, bare, exhaust, give_back, pages};
 use quietmm::platform::Cpus;
-use quietmm::{Backing, Config, Counter, Error, PageNumber, Prot, Rule, SpaceId};
+use quietmm::{
+    Backing, Config, Counter, Error, FrameNumber, KernelProt, PageNumber, PageRange, Prot, Rule, SpaceId,
+    VmapPlace,
+};
 
 #[test]
 fn only_cpus_that_run_in_the_space_are_interrupted() {
@@ -451,4 +454,48 @@ fn a_cpu_that_catches_up_misses_no_flush_that_comes_meanwhile() {
         ahead
     });
     assert!(cases.count(|&ahead| ahead) > 0, "of {}", cases.results.len());
+}
+
+/// What CPU 2 does for two who ask it for different things before it looks.
+#[test]
+fn requests_of_two_kinds_that_one_look_finds_are_both_carried_out() {
+    const KERNEL: PageNumber = PageNumber(0xf_fff8_0000_0000);
+    for batch_first in [true, false] {
+        let host = Host::new(Setup { cpus: 3, ..Setup::default() });
+        host.run(Config { vmap: Some(PageRange::new(KERNEL, 1 << 12)), ..bare("linux") }, |mm| {
+            let file = mm.create_file(4).unwrap();
+            let id = mm.create_space().unwrap();
+            mm.space(id).map(pages(AT, 4), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
+            host.on(2, || {
+                mm.space(id).switch_to().unwrap();
+                (AT..AT + 4).for_each(|page| host.write(mm, id, page, page).unwrap());
+                mm.drain_lru_batch();
+            });
+            // More pages than are flushed one by one.
+            let frames = [FrameNumber(0xfc00); 64];
+            let mapped = mm.vmap().map(&frames, VmapPlace::ANYWHERE, KernelProt::ReadWrite).unwrap();
+            mm.vmap().unmap(mapped.start).unwrap();
+            host.forget();
+            host.hold_interrupts.set(true);
+            let batch = move |mm: &Mm<'_>| assert_eq!(mm.file(file).write_back(), Ok(4));
+            let aliases = |mm: &Mm<'_>| mm.vmap().unmap_aliases().unwrap();
+            host.on_pause.borrow_mut().push_back(Box::new(move |mm| {
+                mm.platform().on(1, || if batch_first { aliases(mm) } else { batch(mm) });
+            }));
+            if batch_first {
+                batch(mm)
+            } else {
+                aliases(mm)
+            }
+            host.hold_interrupts.set(false);
+            let log = host.log.borrow();
+            let count =
+                |what: &dyn Fn(&Happened) -> bool| log.iter().filter(|&happened| what(happened)).count();
+            let of_space = count(&|happened| matches!(happened, Happened::FlushSpace(cpu) if *cpu == 2));
+            let of_kernel = count(&|happened| matches!(happened, Happened::FlushKernel(cpu) if *cpu == 2));
+            assert_eq!((of_space, of_kernel), (1, 1), "batch first: {batch_first}");
+            drop(log);
+            host.on(2, || mm.unload());
+        });
+    }
 }
