@@ -57,6 +57,25 @@ fn a_full_inbox_is_not_rung_twice() {
     }
 }
 
+/// Requests are carried out in the order of their senders. The one that is carried out first may be the later one.
+#[test]
+fn a_later_flush_of_a_page_that_is_carried_out_first_makes_good_the_earlier() {
+    for (first, second) in [(0, 1), (1, 0)] {
+        let host = Host::new(Setup { cpus: 3, ..Setup::default() });
+        host.run(bare("vanilla"), |mm| {
+            let id = shared(mm, 4, &[2]);
+            host.hold_interrupts.set(true);
+            let ask = move |mm: &Mm<'_>, cpu: u16, page: u64| {
+                mm.platform().on(cpu, || mm.space(id).flush_range(pages(page, 1)).unwrap());
+            };
+            host.on_pause.borrow_mut().push_back(Box::new(move |mm| ask(mm, second, AT + 1)));
+            ask(mm, first, AT);
+            assert_eq!(host.interrupts(), 1, "CPU 2 looks once");
+            assert!(!host.caches(2, AT) && !host.caches(2, AT + 1), "CPU {first} asked first");
+        });
+    }
+}
+
 /// CPU 1 is lazy while CPU 0 unmaps; says how often CPU 1 then used what is gone.
 fn lazily(broken: Option<Rule>) -> (Result<u64, Error>, u32) {
     let host = Host::new(Setup { cpus: 2, ..Setup::default() });
