@@ -300,3 +300,26 @@ fn what_is_cut_off_goes_where_there_is_no_memory_for_a_batch() {
         settled(mm);
     });
 }
+
+/// To the byte, and nothing beside it.
+#[test]
+fn a_hole_and_an_end_in_the_middle_of_a_page_are_exact() {
+    at(&setup(), &config(), None, |mm| {
+        let all = 3 * PAGE as usize;
+        for (from, to) in [(100, 4246), (1, 2), (4095, 4097), (0, 4096), (4096, 8193), (4095, 12287)] {
+            let file = mm.file(mm.create_file(3).unwrap());
+            let (mut want, mut shows) = (vec![0xaa; all], vec![0; all]);
+            assert_eq!(file.write(0, &want), Ok(all));
+            file.punch_hole(from, to - from).unwrap();
+            want[from as usize..to as usize].fill(0);
+            assert_eq!(file.read(0, &mut shows), Ok(all));
+            assert!(shows == want, "a hole from {from} to {to}");
+            file.set_size(from).unwrap();
+            file.set_size(all as u64).unwrap();
+            want[from as usize..].fill(0);
+            assert_eq!(file.read(0, &mut shows), Ok(all));
+            assert!(shows == want, "an end at {from}");
+            file.destroy().unwrap();
+        }
+    });
+}
