@@ -194,6 +194,11 @@ pub(crate) struct GroupSlot(pub u32);
 impl GroupSlot {
     /// What belongs to no group.
     pub const NONE: GroupSlot = GroupSlot(0);
+
+    /// One of 32 bits, by which sets of groups are noted roughly. None for no group.
+    pub(crate) const fn bit(self) -> u32 {
+        if self.0 == 0 { 0 } else { 1 << (self.0 % 32) }
+    }
 }
 
 /// Whether a handle may have this number: it is odd while something lives in the slot, and its last bit is the slot's own (`life.rs`). An

@@ -244,6 +244,8 @@ rules! {
         "flush the page of a fault on the CPU that faulted, where the hardware keeps that it refused the access";
     StocksBeforeRefusal, "stocks-before-refusal", "none",
         "take back what CPUs may hand out of a group before its pages are reclaimed, or nobody gets more";
+    ListsBeforeRefusal, "lists-before-refusal", "none",
+        "put pages of a group that CPUs have on their way to its lists there before anybody is refused one";
     CheckRequest, "check-request", "none",
         "refuse a length or an alignment that makes no sense";
 }

@@ -8,7 +8,7 @@ use crate::task::Task;
 use crate::task::swap::{DEVICE, swapping};
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![stock(), limit(), leaves()]
+    vec![stock(), lists(), limit(), leaves()]
 }
 
 /// Charged first, far from its limit: 32 pages in stock where that CPU runs.
@@ -58,6 +58,29 @@ fn stock() -> Scenario {
     })
     .cpu(|task| (AT + 1..AT + 4).for_each(|page| task.promise(task.write(0, page).is_ok(), "there is room")))
     .cpu(|task| (AT + 4..AT + 6).for_each(|page| task.promise(task.write(0, page).is_ok(), "there is room")))
+}
+
+fn lists() -> Scenario {
+    Scenario::new(
+        "group-lists",
+        "a CPU wants a page of its group, which is full of pages that another CPU has on their way to a list",
+        "linux",
+    )
+    .config(|config| {
+        config.groups = 1;
+        config.lru_batch = 8;
+    })
+    .shows(&[Rule::ListsBeforeRefusal])
+    .before(|task| {
+        let group = member(task);
+        let file = task.create_file(3);
+        task.as_cpu(1, |task| (0..3).for_each(|page| _ = task.read_file(file, page)));
+        let usage = task.must("usage", |mm| mm.group(group).usage());
+        task.run_in(0);
+        limit_to(task, usage.charged - usage.stocked);
+    })
+    .cpu(|task| task.promise(task.write(0, AT + 1).is_ok(), "a page of the file goes for it"))
+    .cpu(|task| _ = task.read_file(0, 1))
 }
 
 fn limit() -> Scenario {

@@ -14,6 +14,16 @@ use crate::rule::Rule;
 /// Pages that a CPU takes at once, far from the limit.
 const STOCK: u64 = 32;
 
+/// What became of a task that wanted room in a group.
+pub(crate) enum Room {
+    /// The group is charged.
+    Charged,
+    /// The group has ended: nobody's limit is in the way.
+    Ended,
+    /// Nothing could be had.
+    None,
+}
+
 /// A group is charged with some pages, for which there is no frame yet.
 #[must_use = "charged for no frame: put it on one, or drop it"]
 pub(crate) struct Charge<'m, 'p, P: Platform> {
@@ -22,8 +32,17 @@ pub(crate) struct Charge<'m, 'p, P: Platform> {
     pages: u64,
 }
 
+/// The group that is charged with a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Payer {
+    /// Within its limit.
+    Within(GroupSlot),
+    /// Whether there is room or not.
+    Regardless(GroupSlot),
+}
+
 impl<'m, 'p, P: Platform> Charge<'m, 'p, P> {
-    /// The page that takes another's place is charged to the same group, whether there is room or not: the other goes.
+    /// Whether there is room or not: for a page that takes the place of another, which goes, and for one whose place on a device ends.
     pub fn regardless(mm: &'m Manager<'p, P>, group: GroupSlot, pages: u64) -> Self {
         if group != GroupSlot::NONE {
             mm.groups().state(group).charged.pages.fetch_add(mm.platform(), pages, Ordering::Relaxed);
@@ -82,15 +101,20 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Ok(charged);
         }
         core::mem::forget(charged);
-        let found = || self.try_charge(group, pages).then_some(());
-        let found = if may_reclaim {
-            self.make_room(group, pages, found)
+        // From here on the caller may wait, while the group ends and its place becomes another's.
+        let id = self.groups().id(self.platform(), group);
+        let try_charge = || self.try_charge(group, pages);
+        let room = if may_reclaim {
+            self.make_room(id, pages, try_charge)
+        } else if self.return_stocks(group) && try_charge() {
+            Room::Charged
         } else {
-            self.return_stocks(group).then(found).flatten()
+            Room::None
         };
-        match found {
-            Some(()) => Ok(Charge { mm: self, group, pages }),
-            None => Err(Error::LimitReached(self.groups().id(self.platform(), group))),
+        match room {
+            Room::Charged => Ok(Charge { mm: self, group, pages }),
+            Room::Ended => Ok(Charge { mm: self, group: GroupSlot::NONE, pages }),
+            Room::None => Err(Error::LimitReached(id)),
         }
     }
 

@@ -180,15 +180,17 @@ pub(crate) fn find<P: Platform>(mm: &Manager<'_, P>, root: FrameNumber, page: Pa
 }
 
 /// The table with the entry of `page`, small or large, made with those above it where it is missing. May reclaim; no
-/// spin lock may be held. Tables that were made before memory ran out stay, empty, and are found the next time.
+/// spin lock may be held. Tables that were made before memory ran out stay, empty, and are found the next time. `payer` is asked who is
+/// charged with a table that is made.
 pub(crate) fn find_or_make<P: Platform>(
     mm: &Manager<'_, P>,
     root: FrameNumber,
     page: PageNumber,
+    payer: &impl Fn() -> GroupSlot,
 ) -> Result<Leaf, Error> {
     let mut table = root;
     for level in (1..=ROOT_LEVEL).rev() {
-        table = match step(mm, table, level, page)? {
+        table = match step(mm, table, level, page, payer)? {
             Ok(next) => next,
             Err(large) => return Ok(large),
         };
@@ -201,10 +203,11 @@ pub(crate) fn find_or_make_large<P: Platform>(
     mm: &Manager<'_, P>,
     root: FrameNumber,
     page: PageNumber,
+    payer: &impl Fn() -> GroupSlot,
 ) -> Result<Leaf, Error> {
     let mut table = root;
     for level in (LARGE_LEVEL + 1..=ROOT_LEVEL).rev() {
-        if let Ok(next) = step(mm, table, level, page)? {
+        if let Ok(next) = step(mm, table, level, page, payer)? {
             table = next;
         }
     }
@@ -217,6 +220,7 @@ fn step<P: Platform>(
     table: FrameNumber,
     level: u32,
     page: PageNumber,
+    payer: &impl Fn() -> GroupSlot,
 ) -> Result<Result<FrameNumber, Leaf>, Error> {
     let slot = slot(mm, (table, level), page.index(level));
     let entry = slot.load();
@@ -226,8 +230,7 @@ fn step<P: Platform>(
     if entry.is_present() {
         return Ok(Ok(entry.frame()));
     }
-    let group = if page < PageNumber::USER_END { mm.group_here() } else { GroupSlot::NONE };
-    let new = make_table(mm, AllocFrom::HERE, group)?;
+    let new = make_table(mm, AllocFrom::HERE, payer())?;
     // Release: the table is zeroed and its lock ready, before anybody can walk into it.
     match slot.replace(entry, Entry::table(new)) {
         Ok(()) => {
@@ -236,7 +239,7 @@ fn step<P: Platform>(
         }
         Err(_) => {
             mm.free_one(new);
-            step(mm, table, level, page)
+            step(mm, table, level, page, payer)
         }
     }
 }

@@ -20,10 +20,10 @@ use crate::addr::{FrameNumber, Generation};
 use crate::config::MAX_LRU_BATCH;
 use crate::cpu::{CpuId, CpuSet};
 use crate::event::Counters;
-use crate::handle::SpaceSlot;
+use crate::handle::{GroupSlot, SpaceSlot};
 use crate::memmap::FrameStack;
 use crate::platform::Platform;
-use crate::sync::VisibleReads;
+use crate::sync::{VisibleReads, Word32};
 use crate::zeroed::Zeroed;
 
 /// The most address-space tags that the core uses on a CPU.
@@ -108,9 +108,29 @@ impl TlbState {
 pub(crate) struct LruBatch {
     len: Cell<u32>,
     pages: [Cell<u32>; MAX_LRU_BATCH],
+    /// Groups that are charged with some of them: a bit for each, which it shares with every 32nd. Others read it.
+    groups: Word32,
 }
 
 impl LruBatch {
+    /// Notes that a page which was added is charged to a group.
+    pub fn note_group<P: Platform>(&self, p: &P, group: GroupSlot) {
+        let (groups, bit) = (self.groups.get(p), group.bit());
+        if groups & bit == 0 {
+            self.groups.set(p, groups | bit);
+        }
+    }
+
+    /// The batch is empty, where there are groups.
+    pub fn note_empty<P: Platform>(&self, p: &P) {
+        self.groups.set(p, 0);
+    }
+
+    /// Whether a CPU may have pages of a group's in its batch: a moment's truth.
+    pub fn may_have<P: Platform>(&self, p: &P, group: GroupSlot) -> bool {
+        self.groups.get(p) & group.bit() != 0
+    }
+
     pub fn len(&self) -> usize {
         self.len.get() as usize
     }

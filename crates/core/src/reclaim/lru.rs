@@ -13,6 +13,7 @@ use crate::memmap::{Frame, FrameChain, FrameVec, KIND, List, flag};
 use crate::percpu::{CpuGuard, Work};
 use crate::platform::Platform;
 use crate::profile::Scope;
+use crate::rule::Rule;
 use crate::sync::{SpinLock, Word32};
 use crate::zeroed::Zeroed;
 
@@ -141,13 +142,13 @@ impl LruVec {
         if mm.config().swap { self.scan_balance(mm.platform()) } else { &[LruType::Files] }
     }
 
-    /// How many pages are on them.
-    pub fn pages<P: Platform>(&self, p: &P) -> u64 {
+    /// How many pages of these types are on them.
+    pub fn pages_of<P: Platform>(&self, p: &P, counts: impl Fn(LruType) -> bool) -> u64 {
         let of = |kind| {
             let (inactive, active) = self.lens(p, kind);
             inactive + active
         };
-        of(LruType::Files) + of(LruType::Anon)
+        [LruType::Files, LruType::Anon].into_iter().filter(|&kind| counts(kind)).map(of).sum()
     }
 
     /// Both sorts, first the one of which fewer pages were looked at lately for the pages that there are.
@@ -189,6 +190,10 @@ impl<'p, P: Platform> Manager<'p, P> {
             let here = CpuGuard::new(self);
             let batch = &here.slot().lru;
             batch.push(n);
+            let group = self.groups().of_frame(p, n);
+            if group != GroupSlot::NONE {
+                batch.note_group(p, group);
+            }
             batch.len() >= self.config().lru_batch as usize
         };
         if full {
@@ -213,6 +218,9 @@ impl<'p, P: Platform> Manager<'p, P> {
             let here = CpuGuard::new(self);
             while let Some(n) = here.slot().lru.pop() {
                 pages.push(n);
+            }
+            if self.groups().exist() {
+                here.slot().lru.note_empty(self.platform());
             }
         }
         // The batch is a stack: the oldest page is the last to be taken out and goes first.
@@ -326,12 +334,38 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// ```
     #[doc(alias = "lru_add_drain_all")]
     pub fn drain_lru_batches(&self) {
-        let p = self.platform();
         self.drain_lru_batch();
+        self.drain_lru_from(|_| true);
+    }
+
+    /// Puts pages of a group's that are on their way to their lists there. Returns whether there seemed to be any. With interrupts on
+    /// and no lock held. One IPI for each other CPU that has some in its batch.
+    pub(crate) fn drain_lru_of(&self, group: GroupSlot) -> bool {
+        let p = self.platform();
+        if p.broken(Rule::ListsBeforeRefusal) {
+            return false;
+        }
+        let here = CpuGuard::new(self).slot().lru.may_have(p, group);
+        if here {
+            self.drain_lru_batch();
+        }
+        // Relaxed: who adds a page at this moment is still about to use it.
+        self.drain_lru_from(|cpu| self.slot(cpu).lru.may_have(p, group)) || here
+    }
+
+    /// Has those of the other CPUs that are online and have something that is `wanted` hand over their batches. Returns whether one did.
+    fn drain_lru_from(&self, wanted: impl Fn(CpuId) -> bool) -> bool {
+        let p = self.platform();
         let here = CpuGuard::new(self);
-        let me = here.cpu;
-        self.online().add_to(p, &here.slot().targets);
-        here.slot().targets.remove(me);
+        let (me, targets) = (here.cpu, &here.slot().targets);
+        self.online().add_to(p, targets);
+        targets.remove(me);
+        for cpu in targets.iter().filter(|&cpu| !wanted(cpu)) {
+            targets.remove(cpu);
+        }
+        if targets.is_empty() {
+            return false;
+        }
         ipi::call(here, Work::DrainLru, |_| {});
         let mut n = self.slot(me).returned_lru.take(p).first();
         while n != FrameNumber::NONE {
@@ -342,6 +376,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
             self.put_back(pages.as_slice());
         }
+        true
     }
 
     /// Pages on the lists of all nodes, and whether each list is as long as it says: for audits.
@@ -380,6 +415,9 @@ pub(crate) fn hand_over<P: Platform>(here: &CpuGuard<'_, '_, P>, to: CpuId) {
     let mut loose = FrameChain::NONE;
     while let Some(n) = here.slot().lru.pop() {
         loose.append(here.mm, n, n);
+    }
+    if here.mm.groups().exist() {
+        here.slot().lru.note_empty(here.mm.platform());
     }
     here.mm.slot(to).returned_lru.push(here.mm, &loose);
 }

@@ -52,10 +52,12 @@ pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId, work: &mut 
     if reclaimed > 0 { reclaimed } else { mm.purge_frames(1, true) }
 }
 
-/// The same from the pages of a group that is close to its limit, on all nodes from this one on.
+/// The same from the pages of a group that is close to its limit, on all nodes from this one on,
+/// for as long as these are `wanted`: looked at again after each point where it may have given way.
 pub(super) fn of_group<P: Platform>(
     mm: &Manager<'_, P>,
     group: GroupSlot,
+    wanted: &dyn Fn() -> bool,
     work: &mut Work<'_, '_, P>,
 ) -> u32 {
     let _scope = charge(mm.platform(), Scope::DirectReclaim);
@@ -69,8 +71,8 @@ pub(super) fn of_group<P: Platform>(
             if all.freed >= want {
                 break;
             }
-            let lists = mm.lists(node, group);
-            all.add(shrink_types(mm, lists, Reclaimer::Direct, want, lists.types(mm), work));
+            let scan = Scan { wanted, ..Scan::of(mm, mm.lists(node, group), Reclaimer::Direct) };
+            all.add(shrink_types(mm, &scan, want, work));
         }
         all
     })
@@ -104,8 +106,7 @@ pub(super) fn shrink_node<P: Platform>(
     // Where memory is short each CPU comes by here often: it takes part in a sweep before its timer asks.
     mm.sweep_here();
     let Some(turn) = mm.turn(id) else {
-        let lists = mm.lists(id, GroupSlot::NONE);
-        return shrink_types(mm, lists, by, want, lists.types(mm), work);
+        return shrink_types(mm, &Scan::of(mm, mm.lists(id, GroupSlot::NONE), by), want, work);
     };
     shrink_groups(mm, id, turn, by, want, work)
 }
@@ -122,7 +123,9 @@ fn shrink_groups<P: Platform>(
     let p = mm.platform();
     let step = u64::from(mm.config().scan_batch);
     let groups = || core::iter::once(GroupSlot::NONE).chain(mm.groups().slots(p));
-    let pages = |group| mm.lists(id, group).pages(p);
+    // Those that nothing can take are not counted: where there are only such, nobody looks for a turn.
+    let anon = may_shrink(mm, LruType::Anon);
+    let pages = |group| mm.lists(id, group).pages_of(p, |kind| kind == LruType::Files || anon);
     let all_pages: u64 = groups().map(pages).sum();
     let mut all = Shrunk::default();
     for priority in (1..=PRIORITY).rev() {
@@ -136,13 +139,14 @@ fn shrink_groups<P: Platform>(
                 found
             });
             let Some(group) = chosen else { break };
-            let lists = mm.lists(id, group);
-            let sorts = lists.types(mm).iter().filter(|&&kind| may_shrink(mm, kind));
-            let Some(&kind) = sorts.into_iter().find(|&&kind| lists.lens(p, kind) != (0, 0)) else {
+            let scan = Scan::of(mm, mm.lists(id, group), by);
+            let mut sorts = scan.types.iter().filter(|&&kind| may_shrink(mm, kind));
+            let Some(&kind) = sorts.find(|&&kind| scan.lists.lens(p, kind) != (0, 0)) else {
                 left = left.saturating_sub(step);
+                work.did(cost::RECLAIM);
                 continue;
             };
-            let one = shrink_once(mm, lists, kind, by, lists.lens(p, kind).1, work);
+            let one = shrink_once(mm, &scan, kind, scan.lists.lens(p, kind).1, work);
             all.add(one);
             if all.freed >= want {
                 return all;
@@ -158,8 +162,7 @@ fn shrink_groups<P: Platform>(
     }
     // The last look is at all that each has.
     for group in groups() {
-        let lists = mm.lists(id, group);
-        all.add(shrink_at(mm, lists, 0, by, want - all.freed, lists.types(mm), work));
+        all.add(shrink_at(mm, &Scan::of(mm, mm.lists(id, group), by), 0, want - all.freed, work));
         if all.freed >= want {
             break;
         }
@@ -171,17 +174,31 @@ fn may_shrink<P: Platform>(mm: &Manager<'_, P>, kind: LruType) -> bool {
     kind == LruType::Files || mm.swap_may_shrink()
 }
 
+/// Which pages a scan looks at, and for whom.
+struct Scan<'a> {
+    lists: &'a LruVec,
+    /// In the order in which to look.
+    types: &'static [LruType],
+    by: Reclaimer,
+    /// Whether they are wanted still.
+    wanted: &'a dyn Fn() -> bool,
+}
+
+impl<'a> Scan<'a> {
+    fn of<P: Platform>(mm: &Manager<'_, P>, lists: &'a LruVec, by: Reclaimer) -> Self {
+        Scan { lists, types: lists.types(mm), by, wanted: &|| true }
+    }
+}
+
 fn shrink_types<P: Platform>(
     mm: &Manager<'_, P>,
-    lists: &LruVec,
-    by: Reclaimer,
+    scan: &Scan<'_>,
     want: u32,
-    types: &[LruType],
     work: &mut Work<'_, '_, P>,
 ) -> Shrunk {
     let mut all = Shrunk::default();
     for priority in (0..=PRIORITY).rev() {
-        all.add(shrink_at(mm, lists, priority, by, want - all.freed, types, work));
+        all.add(shrink_at(mm, scan, priority, want - all.freed, work));
         if all.freed >= want || all.waiting > 0 {
             break;
         }
@@ -192,24 +209,22 @@ fn shrink_types<P: Platform>(
 /// Looks at 2^-`priority` of the pages, or a batch.
 fn shrink_at<P: Platform>(
     mm: &Manager<'_, P>,
-    lists: &LruVec,
+    scan: &Scan<'_>,
     priority: u32,
-    by: Reclaimer,
     want: u32,
-    types: &[LruType],
     work: &mut Work<'_, '_, P>,
 ) -> Shrunk {
     let p = mm.platform();
     let step = u64::from(mm.config().scan_batch);
     let mut all = Shrunk::default();
-    for &kind in types {
+    for &kind in scan.types {
         if !may_shrink(mm, kind) {
             continue;
         }
-        let (inactive, active) = lists.lens(p, kind);
+        let (inactive, active) = scan.lists.lens(p, kind);
         let mut left = (inactive >> priority).max(step).min(inactive.max(step));
         while left > 0 {
-            let one = shrink_once(mm, lists, kind, by, active, work);
+            let one = shrink_once(mm, scan, kind, active, work);
             all.add(one);
             if one.scanned == 0 {
                 break;
@@ -227,18 +242,20 @@ fn shrink_at<P: Platform>(
     all
 }
 
-/// One batch of a sort, after one from the active list if that is the longer one.
+/// One batch of a sort, after one from the active list if that is the longer one; none if they are not wanted any more.
 fn shrink_once<P: Platform>(
     mm: &Manager<'_, P>,
-    lists: &LruVec,
+    scan: &Scan<'_>,
     kind: LruType,
-    by: Reclaimer,
     active: u64,
     work: &mut Work<'_, '_, P>,
 ) -> Shrunk {
-    let p = mm.platform();
+    let (p, &Scan { lists, by, .. }) = (mm.platform(), scan);
     // Before the next batch, not after the last: whoever has what it wants goes on with it.
     work.did(0);
+    if !(scan.wanted)() {
+        return Shrunk::default();
+    }
     if active > 0 && lists.lens(p, kind).0 < lists.lens(p, kind).1 {
         shrink_active(mm, lists, kind, by);
     }

@@ -9,7 +9,8 @@ use crate::error::Error;
 use crate::event::{Event, FlushReason};
 use crate::file::{FilePage, Window};
 use crate::frame::AllocFrom;
-use crate::handle::{FileId, FileSlot, SpaceId};
+use crate::group::Payer;
+use crate::handle::{FileId, FileSlot, GroupSlot, SpaceId};
 use crate::kind::Kind;
 use crate::memmap::{Frame, flag};
 use crate::paging::table::{self, Leaf, Way};
@@ -181,7 +182,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 return Ok(None);
             }
         }
-        let leaf = table::find_or_make(self, space.root(p), page)?;
+        let leaf = table::find_or_make(self, space.root(p), page, &|| self.group_of(space))?;
         if leaf.is_large() {
             changed |= self.fault_on_large(leaf, page, vma, access);
             if !(self.mark_used(leaf, page, access) || changed) {
@@ -201,7 +202,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 return Ok(None);
             }
             let step = if let Some(slot) = now.swap_slot() {
-                self.map_swapped(&fault, slot)?
+                self.map_swapped(&fault, slot, Payer::Within)?
             } else if !now.is_mapped() {
                 self.map_missing(&fault, (kept, ahead), major)?
             } else if access == UserAccess::Write {
@@ -289,9 +290,14 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Maps the page of a swap slot again.
-    fn map_swapped(&self, fault: &Fault<'_>, slot: u32) -> Result<FaultStep, Error> {
+    fn map_swapped(
+        &self,
+        fault: &Fault<'_>,
+        slot: u32,
+        payer: fn(GroupSlot) -> Payer,
+    ) -> Result<FaultStep, Error> {
         let p = self.platform();
-        let n = match self.swap_in(slot)? {
+        let n = match self.swap_in(slot, || payer(self.group_of(fault.space)))? {
             SwapIn::Found(n) => n,
             SwapIn::Busy(n) => return Ok(FaultStep::Outside(Outside::Page(n))),
             SwapIn::New(n) => return Ok(FaultStep::Outside(Outside::Swap(slot, n))),
@@ -357,14 +363,23 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.visit_until(space, range, (work, 1), |_, _, entry, _| !entry.swap_slot().is_some_and(&own))
     }
 
-    /// Brings the page of an entry that names a swap slot back, whatever programs may do with it. May wait.
-    pub(crate) fn swap_in_at(&self, id: SpaceId, page: PageNumber) -> Result<(), Error> {
+    /// Brings the page of an entry that names a swap slot back, whatever programs may do with it, and has its space's group charged so.
+    /// May wait.
+    pub(crate) fn swap_in_at(
+        &self,
+        id: SpaceId,
+        page: PageNumber,
+        payer: fn(GroupSlot) -> Payer,
+    ) -> Result<(), Error> {
         self.with_vmas(id, page, &mut false, |space, _, _| {
             let (_, vma) = self.find_vma(id, space, page).ok_or(Error::NotMapped(page))?;
-            let leaf = table::find_or_make(self, space.root(self.platform()), page)?;
+            // It may be another VMA by now: then there may be no table, and nothing in it.
+            let Way::Small(leaf) = table::find(self, space.root(self.platform()), page) else {
+                return Ok(None);
+            };
             let fault = Fault { id, space, vma, page, leaf, access: UserAccess::Read, watched: false };
             while let Some(slot) = leaf.peek(self, page).swap_slot() {
-                if let FaultStep::Outside(outside) = self.map_swapped(&fault, slot)? {
+                if let FaultStep::Outside(outside) = self.map_swapped(&fault, slot, payer)? {
                     return Ok(Some(outside));
                 }
             }

@@ -52,8 +52,9 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         let Space { mm, id } = *self;
         let _scope = charge(mm.platform(), Scope::Fork);
         let p = mm.platform();
-        mm.find_space(id)?;
-        let child = mm.create_space()?;
+        // Its root is charged where its pages will be.
+        let group = mm.group_of(mm.find_space(id)?);
+        let child = mm.new_space(group)?;
         let (parent, alone) = match mm.write_lock(id) {
             Ok(found) => found,
             Err(error) => {
@@ -137,7 +138,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 }
                 Way::Small(leaf) | Way::Large(leaf) => leaf,
             };
-            let to = table::find_or_make(self, child.root(p), page)?;
+            let to = table::find_or_make(self, child.root(p), page, &|| self.group_of(child))?;
             let end = from.end(page).min(range.end());
             let (from, to) = (from.lock(self), to.lock(self));
             let mut due = false;
@@ -225,11 +226,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         page: PageNumber,
     ) -> Result<(), Error> {
         let p = self.platform();
-        let (Way::Small(from), to) =
-            (table::find(self, parent.root(p), page), table::find_or_make(self, child.root(p), page)?)
-        else {
-            return Ok(());
-        };
+        let to = table::find_or_make(self, child.root(p), page, &|| self.group_of(child))?;
+        let Way::Small(from) = table::find(self, parent.root(p), page) else { return Ok(()) };
         let copy = self.new_anon(child, vma, page)?;
         let locked = from.lock(self);
         let entry = locked.read(page);

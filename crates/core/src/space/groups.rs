@@ -31,7 +31,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// A new group, without spaces, that may be charged with `limit` pages. What is charged to a group is listed for reclaim apart from all
     /// else; where no frame is free, reclaim takes of all groups in proportion to what they have.
     ///
-    /// Where the places of all groups that ended are still charged with pages, it reclaims those first, and may wait.
+    /// Where the places of all groups that ended are still charged with pages, it reclaims those of one after the other, until a place is
+    /// free, and may wait.
     ///
     /// # Errors
     /// [`Error::NoGroups`] without [`Config::groups`](crate::Config::groups); [`Error::TooMany`] where so many exist.
@@ -52,11 +53,19 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Ok(group);
         }
         let p = self.platform();
-        for group in self.groups().slots(p).filter(|&group| !self.groups().state(group).life.goes_on(p)) {
+        for group in self.groups().slots(p) {
+            // While this one waits another may have its place.
+            let has_ended = || !self.groups().state(group).life.goes_on(p);
+            if !has_ended() {
+                continue;
+            }
             self.return_stocks(group);
-            while self.shrink_group(group, work) > 0 {}
+            self.shrink_group_while(group, &has_ended, work);
+            if let Some(new) = self.begin_group(limit)? {
+                return Ok(new);
+            }
         }
-        self.begin_group(limit)?.ok_or(Error::TooMany)
+        Err(Error::TooMany)
     }
 
     /// Begins a group in a place that nobody has, and with which nobody is charged any more.
@@ -80,6 +89,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(Some(groups.id(p, group)))
     }
 
+    /// A group, by the handle that a caller gave; its place may be another's at any moment, but for who has the lock.
     fn find_group(&self, id: GroupId) -> Result<&'p GroupState, Error> {
         let found = self.groups().states.get(id.slot.0 as usize - 1).ok_or(Error::NoSuchGroup)?;
         if found.life.is(self.platform(), id.life) { Ok(found) } else { Err(Error::NoSuchGroup) }
@@ -129,10 +139,13 @@ impl<P: Platform> Group<'_, '_, P> {
     /// # });
     /// ```
     pub fn usage(&self) -> Result<GroupUsage, Error> {
-        let (p, state) = (self.mm.platform(), self.mm.find_group(self.id)?);
+        let (mm, p) = (self.mm, self.mm.platform());
+        let stocked = mm.stocked(self.id.slot);
+        let _guard = mm.groups().members.map(|members| members.lock.lock(mm));
+        let state = mm.find_group(self.id)?;
         Ok(GroupUsage {
             charged: state.charged.pages.get(p),
-            stocked: self.mm.stocked(self.id.slot),
+            stocked,
             limit: state.limit.get(p),
             hits: state.hits.get(p),
             spaces: state.members.get(p),
@@ -157,14 +170,18 @@ impl<P: Platform> Group<'_, '_, P> {
     /// ```
     pub fn set_limit(&self, pages: u64) -> Result<(), Error> {
         let (mm, p) = (self.mm, self.mm.platform());
-        let state = mm.find_group(self.id)?;
-        state.limit.set(p, pages);
-        let work = &mut Work::begin(mm);
-        let is_above = || state.charged.pages.get(p) > state.limit.get(p);
+        let state = {
+            let _guard = mm.groups().members.map(|members| members.lock.lock(mm));
+            let state = mm.find_group(self.id)?;
+            state.limit.set(p, pages);
+            state
+        };
+        // Who has ended it meanwhile, and begun another in its place, has said what that may have.
+        let is_above = || state.life.is(p, self.id.life) && state.charged.pages.get(p) > state.limit.get(p);
         if is_above() {
             mm.return_stocks(self.id.slot);
+            mm.shrink_group_while(self.id.slot, &is_above, &mut Work::begin(mm));
         }
-        while is_above() && mm.shrink_group(self.id.slot, work) > 0 {}
         Ok(())
     }
 
@@ -249,8 +266,10 @@ impl<P: Platform> Space<'_, '_, P> {
     /// # });
     /// ```
     pub fn group(&self) -> Result<Option<GroupId>, Error> {
-        let p = self.mm.platform();
-        let group = self.mm.find_space(self.id)?.group_slot(p);
-        Ok((group != GroupSlot::NONE).then(|| self.mm.groups().id(p, group)))
+        let (mm, p) = (self.mm, self.mm.platform());
+        // A group ends, or a space leaves it, only under this lock.
+        let _guard = mm.groups().members.map(|members| members.lock.lock(mm));
+        let group = mm.find_space(self.id)?.group_slot(p);
+        Ok((group != GroupSlot::NONE).then(|| mm.groups().id(p, group)))
     }
 }

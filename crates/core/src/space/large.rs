@@ -35,7 +35,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         match table::find(self, space.root(self.platform()), page) {
             Way::Large(leaf) => {
                 let first = leaf.peek(self, page.large()).frame();
-                self.split_large(leaf, page.large(), self.table_for(first)?);
+                self.split_large(leaf, page.large(), self.table_for(space, first)?);
                 Ok(())
             }
             _ => Ok(()),
@@ -56,7 +56,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 Way::Small(leaf) => leaf.end(page),
                 Way::Large(leaf) => {
                     let first = leaf.peek(self, page.large()).frame();
-                    self.split_large(leaf, page.large(), self.table_for(first)?);
+                    self.split_large(leaf, page.large(), self.table_for(space, first)?);
                     work.did(LARGE_PAGES as u32);
                     leaf.end(page)
                 }
@@ -91,12 +91,12 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Where memory may go to swap, each large page has the table with it that will take its place: reclaim makes it small
     /// when no frame is free. Gives whether that is so.
-    fn deposit_table(&self, first: FrameNumber) -> bool {
+    fn deposit_table(&self, space: &SpaceState, first: FrameNumber) -> bool {
         if !self.config().swap {
             return true;
         }
         let from = AllocFrom { node: None, may_reclaim: false };
-        let Ok(table) = table::make_table(self, from, self.group_here()) else { return false };
+        let Ok(table) = table::make_table(self, from, self.group_of(space)) else { return false };
         self.deposit(first).set(self.platform(), table.0 + 1);
         true
     }
@@ -129,9 +129,9 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The table for a large page that an operation makes small: the one that it has with it, or a new one.
-    fn table_for(&self, first: FrameNumber) -> Result<FrameNumber, Error> {
-        self.take_deposit(first)
-            .map_or_else(|| table::make_table(self, AllocFrom::HERE, self.group_here()), Ok)
+    fn table_for(&self, space: &SpaceState, first: FrameNumber) -> Result<FrameNumber, Error> {
+        let make = || table::make_table(self, AllocFrom::HERE, self.group_of(space));
+        self.take_deposit(first).map_or_else(make, Ok)
     }
 
     /// Puts a table of small pages in place of a large one. By who has the VMAs alone.
@@ -203,14 +203,14 @@ impl<'p, P: Platform> Manager<'p, P> {
         if !vma.wants_large(p) || !vma.range(p).covers(span) {
             return Ok(false);
         }
-        let leaf = table::find_or_make_large(self, space.root(p), page)?;
+        let leaf = table::find_or_make_large(self, space.root(p), page, &|| self.group_of(space))?;
         if leaf.peek(self, page) != Entry::NONE {
             return Ok(false);
         }
         let Ok(charge) = self.charge_group(space.group_slot(p), LARGE_PAGES, false) else { return Ok(false) };
         let Some(first) = self.alloc_spare(LARGE_ORDER, Kind::Anon) else { return Ok(false) };
         charge.put_on(first);
-        if !self.deposit_table(first) {
+        if !self.deposit_table(space, first) {
             self.free_one(first);
             return Ok(false);
         }

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::event::{FlushReason, Revoked};
 use crate::file::MAX_PAGES;
 use crate::frame::AllocFrom;
-use crate::handle::{SpaceId, SpaceSlot};
+use crate::handle::{GroupSlot, SpaceId, SpaceSlot};
 use crate::paging::{Backing, Prot, table};
 use crate::platform::Platform;
 use crate::profile::Scope;
@@ -246,11 +246,16 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # });
     /// ```
     pub fn create_space(&self) -> Result<SpaceId, Error> {
+        self.new_space(self.group_here())
+    }
+
+    /// The same, with a group that is charged with its first table; it does not belong there yet.
+    pub(super) fn new_space(&self, group: GroupSlot) -> Result<SpaceId, Error> {
         const { assert!(P::SPACES, "a platform without spaces") };
         let _scope = charge(self.platform(), Scope::CreateSpace);
         let p = self.platform();
         let slot = self.root.spaces.reserve(self, AllocFrom::HERE)?;
-        let root = match table::make_table(self, AllocFrom::HERE, self.group_here()) {
+        let root = match table::make_table(self, AllocFrom::HERE, group) {
             Ok(root) => root,
             Err(error) => {
                 self.root.spaces.release(self, slot.commit());

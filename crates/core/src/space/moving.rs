@@ -365,7 +365,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         to: PageNumber,
         work: &mut Work<'_, 'p, P>,
     ) -> Result<(), Error> {
-        let root = space.root(self.platform());
+        let p = self.platform();
+        let (root, payer) = (space.root(p), || self.group_of(space));
         let there = |page: PageNumber| PageNumber(page.0 - from.start.0 + to.0);
         let mut page = from.start;
         while page < from.end() {
@@ -375,8 +376,8 @@ impl<'p, P: Platform> Manager<'p, P> {
                 Way::Small(leaf) | Way::Large(leaf) => {
                     let end = leaf.end(page).min(from.end());
                     // What one table holds goes to two at most.
-                    table::find_or_make(self, root, there(page))?;
-                    table::find_or_make(self, root, there(PageNumber(end.0 - 1)))?;
+                    table::find_or_make(self, root, there(page), &payer)?;
+                    table::find_or_make(self, root, there(PageNumber(end.0 - 1)), &payer)?;
                     page = end;
                 }
             }

@@ -6,6 +6,7 @@ use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::charge::charge;
 use crate::error::Error;
+use crate::group::Payer;
 use crate::handle::{FileId, SpaceId};
 use crate::kind::Kind;
 use crate::memmap::{Frame, FrameVec};
@@ -135,7 +136,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let mut rest = range;
         while let Some(page) = self.first_in_swap(id, rest, &mut work)? {
-            match self.swap_in_at(id, page) {
+            match self.swap_in_at(id, page, Payer::Within) {
                 // Nobody has asked for it yet.
                 Ok(()) | Err(Error::SwapDevice(_) | Error::NotMapped(_)) => {}
                 Err(error) => return Err(error),

@@ -9,6 +9,7 @@ use crate::addr::{FrameNumber, PageNumber, PhysAddr};
 use crate::charge::charge;
 use crate::error::Error;
 use crate::frame::AllocFrom;
+use crate::group::Payer;
 use crate::handle::SpaceId;
 use crate::memmap::MAX_SLOT;
 use crate::percpu::MAX_AREAS;
@@ -124,7 +125,8 @@ impl<'p, P: Platform> Swap<'_, 'p, P> {
     }
 
     /// Brings all pages of a swap device back into memory, and uses it no more. May wait, and takes long; pages that the
-    /// device cannot give back stay where they are, and so does the device then.
+    /// device cannot give back stay where they are, and so does the device then. Each page is charged to the group of its space, above
+    /// its limit if need be: that group reclaims when it next wants a page.
     ///
     /// # Errors
     /// [`Error::NoSuchSwapDevice`]; [`Error::SwapDevice`] for the first page that could not be read: nothing goes to the
@@ -353,7 +355,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Brings the page of one entry back. An entry that leads elsewhere by now is left alone.
     fn bring_back_at(&self, id: SpaceId, page: PageNumber) -> Result<(), Error> {
-        match self.swap_in_at(id, page) {
+        match self.swap_in_at(id, page, Payer::Regardless) {
             Err(Error::NoSuchSpace | Error::NotMapped(_)) => Ok(()),
             other => other,
         }

@@ -11,6 +11,8 @@ use crate::charge::charge;
 use crate::error::Error;
 use crate::event::Event;
 use crate::frame::AllocFrom;
+use crate::group::{Charge, Payer};
+use crate::handle::GroupSlot;
 use crate::kind::Kind;
 use crate::memmap::flag;
 use crate::percpu::CpuGuard;
@@ -39,16 +41,17 @@ pub(crate) enum SwapIn {
 
 impl<'p, P: Platform> Manager<'p, P> {
     /// The page of a slot that an entry names, from the cache or on its way there. Interrupts on, no spin lock held. May
-    /// wait for memory. The caller has a VMA with that entry, or the slot's device could go off meanwhile.
+    /// wait for memory. The caller has a VMA with that entry, or the slot's device could go off meanwhile. Who is charged: the group of
+    /// that VMA's space.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
-    pub(crate) fn swap_in(&self, slot: u32) -> Result<SwapIn, Error> {
+    /// [`Error::OutOfMemory`], [`Error::LimitReached`].
+    pub(crate) fn swap_in(&self, slot: u32, payer: impl FnOnce() -> Payer) -> Result<SwapIn, Error> {
         let _scope = charge(self.platform(), Scope::SwapIn);
         if let Some(page) = self.swap_find(slot) {
             return Ok(self.lock_cached(page, slot));
         }
-        let page = self.new_swap_page(AllocFrom::HERE)?;
+        let page = self.new_swap_page(AllocFrom::HERE, payer())?;
         Ok(match self.swap_insert(slot, page) {
             Inserted::Now => SwapIn::New(page),
             Inserted::Already(there) => {
@@ -74,7 +77,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (store, block) = self.place_of(slot);
         let mut transfers = [Transfer::new(store, block, page); WINDOW as usize];
         let mut slots = [slot; WINDOW as usize];
-        let count = self.gather_ahead(slot, &mut slots, &mut transfers);
+        // What comes with a page is charged where that is: pages that went out together, and so lie together, were of one group.
+        let group = self.groups().of_frame(p, page);
+        let count = self.gather_ahead(slot, group, &mut slots, &mut transfers);
         match p.device() {
             Some(device) => device.read_all(&mut transfers[..count]),
             None => transfers.iter_mut().for_each(|one| one.result = Err(DeviceError::Gone)),
@@ -96,9 +101,17 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// A page for content that is yet to be read: locked, with the cache's hold and the caller's. Which `anon_vma` it belongs
     /// to is known when it is mapped.
-    fn new_swap_page(&self, from: AllocFrom) -> Result<FrameNumber, Error> {
+    fn new_swap_page(&self, from: AllocFrom, payer: Payer) -> Result<FrameNumber, Error> {
         let p = self.platform();
-        let n = self.alloc_charged(Kind::Anon, from, self.group_here())?;
+        let n = match payer {
+            Payer::Within(group) => self.alloc_charged(Kind::Anon, from, group)?,
+            Payer::Regardless(group) => {
+                let charge = Charge::regardless(self, group, 1);
+                let n = self.alloc_one(Kind::Anon, from)?;
+                charge.put_on(n);
+                n
+            }
+        };
         let frame = self.memmap().get(n);
         frame.owner.set(p, 0);
         frame.index.set(p, 0);
@@ -179,7 +192,13 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Makes ready what lies around a slot, in the same aligned run, and is not in memory. The first is there already.
     /// Gives how many there are.
-    fn gather_ahead(&self, slot: u32, slots: &mut [u32], transfers: &mut [Transfer]) -> usize {
+    fn gather_ahead(
+        &self,
+        slot: u32,
+        group: GroupSlot,
+        slots: &mut [u32],
+        transfers: &mut [Transfer],
+    ) -> usize {
         let window = self.window();
         let first = slot / window * window;
         debug_assert!(CLUSTER.is_multiple_of(WINDOW));
@@ -189,7 +208,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 continue;
             }
             // Only what is to be had for nothing: nobody reclaims for pages that nobody has asked for.
-            let Some(page) = self.new_page_to_spare() else { break };
+            let Some(page) = self.new_page_to_spare(group) else { break };
             match self.swap_insert(beside, page) {
                 Inserted::Now => {
                     let (store, block) = self.place_of(beside);
@@ -207,9 +226,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         count
     }
 
-    fn new_page_to_spare(&self) -> Option<FrameNumber> {
+    fn new_page_to_spare(&self, group: GroupSlot) -> Option<FrameNumber> {
         // Above the min watermark. Where pages are read back memory is short all the time, and a page read ahead saves a
         // command and a wait: asking for plenty here leaves most threads waiting for single pages.
-        self.new_swap_page(AllocFrom { node: None, may_reclaim: false }).ok()
+        self.new_swap_page(AllocFrom { node: None, may_reclaim: false }, Payer::Within(group)).ok()
     }
 }

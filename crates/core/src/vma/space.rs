@@ -149,6 +149,11 @@ impl<'p, P: Platform> Manager<'p, P> {
         loaded.map_or(GroupSlot::NONE, |space| self.space_at(space).group_slot(p))
     }
 
+    /// The group that is charged with what a space wants.
+    pub(crate) fn group_of(&self, space: &SpaceState) -> GroupSlot {
+        if self.groups().exist() { space.group_slot(self.platform()) } else { GroupSlot::NONE }
+    }
+
     /// A space, by the handle that a caller gave.
     pub(crate) fn find_space(&self, id: SpaceId) -> Result<&'p SpaceState, Error> {
         let found = self.root.spaces.made(self, id.slot.0);

@@ -7,11 +7,17 @@ use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PageRange};
 use crate::error::Error;
 use crate::frame::AllocFrom;
+use crate::handle::GroupSlot;
 use crate::kind::Kind;
 use crate::memmap::{FrameVec, flag};
 use crate::paging::table::{Leaf, Way, find, find_or_make};
 use crate::paging::{Entry, KernelProt};
 use crate::platform::Platform;
+
+/// No group is charged with tables of the kernel's.
+fn nobody() -> GroupSlot {
+    GroupSlot::NONE
+}
 
 /// Calls `each` for every page of a range whose table exists.
 fn each<P: Platform>(mm: &Manager<'_, P>, range: PageRange, mut each: impl FnMut(Leaf, PageNumber)) {
@@ -41,7 +47,7 @@ pub(super) fn peek<P: Platform>(mm: &Manager<'_, P>, page: PageNumber) -> Entry 
 pub(super) fn make_tables<P: Platform>(mm: &Manager<'_, P>, range: PageRange) -> Result<(), Error> {
     let mut at = range.start;
     while at < range.end() {
-        at = find_or_make(mm, mm.kernel_root(), at)?.end(at);
+        at = find_or_make(mm, mm.kernel_root(), at, &nobody)?.end(at);
     }
     Ok(())
 }
@@ -60,7 +66,7 @@ pub(super) fn set<P: Platform>(
             leaf.put(mm, PageNumber(page), Entry::kernel(frame, prot));
         }
     };
-    let first = find_or_make(mm, mm.kernel_root(), range.start)?;
+    let first = find_or_make(mm, mm.kernel_root(), range.start, &nobody)?;
     if first.end(range.start) >= range.end() {
         put(first, range.start, range.end());
         return Ok(());
@@ -69,7 +75,7 @@ pub(super) fn set<P: Platform>(
     make_tables(mm, range)?;
     let mut at = range.start;
     while at < range.end() {
-        let leaf = find_or_make(mm, mm.kernel_root(), at)?;
+        let leaf = find_or_make(mm, mm.kernel_root(), at, &nobody)?;
         let end = leaf.end(at).min(range.end());
         put(leaf, at, end);
         at = end;

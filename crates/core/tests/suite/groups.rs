@@ -15,18 +15,18 @@ use quietmm::{
 };
 
 /// Page tables of a space with pages at one place: the root, and one on each level below.
-const TABLES: u64 = 4;
+pub(crate) const TABLES: u64 = 4;
 
-fn config(groups: u32) -> Config {
+pub(crate) fn config(groups: u32) -> Config {
     Config { groups, ..swapping("linux") }
 }
 
-fn host(frames: u32) -> Host {
+pub(crate) fn host(frames: u32) -> Host {
     Host::new(Setup { frames, ..Setup::default() })
 }
 
 /// A space of a group's, which this CPU has loaded, with room for `count` anonymous pages. Its root was made before it belonged there.
-fn space_in(mm: &Mm<'_>, group: Option<GroupId>, count: u64) -> SpaceId {
+pub(crate) fn space_in(mm: &Mm<'_>, group: Option<GroupId>, count: u64) -> SpaceId {
     mm.unload();
     let id = mm.create_space().unwrap();
     mm.space(id).set_group(group).unwrap();
@@ -35,11 +35,11 @@ fn space_in(mm: &Mm<'_>, group: Option<GroupId>, count: u64) -> SpaceId {
     id
 }
 
-fn write_all(mm: &Mm<'_>, id: SpaceId, count: u64) {
+pub(crate) fn write_all(mm: &Mm<'_>, id: SpaceId, count: u64) {
     (AT..AT + count).for_each(|page| write(mm, id, page, page).unwrap());
 }
 
-fn charged(mm: &Mm<'_>, group: GroupId) -> u64 {
+pub(crate) fn charged(mm: &Mm<'_>, group: GroupId) -> u64 {
     let usage = mm.group(group).usage().unwrap();
     usage.charged - usage.stocked
 }

@@ -1,0 +1,350 @@
+//! Limits of groups where others are in the way: pages that are on their way to lists, groups that end, victims, swap devices that go.
+
+use crate::groups::{TABLES, charged, config, host, space_in, write_all};
+use crate::machine;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use machine::race::{at_every_touch, race};
+use machine::swapping::{AT, DEVICE, end, is_out, read, sound, take_free, write};
+use machine::{Host, Mm, Setup, bare, give_back, pages};
+use quietmm::{
+    Advice, AllocFrom, Backing, Config, Error, FileId, GroupId, PageNumber, Prot, Rule, UserAccess,
+};
+
+/// A file of so many pages, all read by whoever runs here.
+fn read_file(mm: &Mm<'_>, count: u64) -> FileId {
+    let file = mm.create_file(count).unwrap();
+    (0..count).for_each(|page| _ = mm.file(file).read(page * 4096, &mut [0; 4096]).unwrap());
+    file
+}
+
+/// The group may have what it has, and no more.
+fn fill(mm: &Mm<'_>, group: GroupId) {
+    mm.group(group).set_limit(charged(mm, group)).unwrap();
+    let usage = mm.group(group).usage().unwrap();
+    assert_eq!((usage.charged, usage.stocked), (usage.limit, 0));
+}
+
+/// CPU 1 has read pages of a file for a group, and CPU 2 for another; they are on their way to their lists. CPU 0 wants memory for the first
+/// group, which is full. What comes of it, and interrupts to both CPUs.
+fn behind_a_batch(broken: Option<Rule>) -> (Result<(), Error>, [usize; 2]) {
+    let host = Host::new(Setup { cpus: 3, ..Setup::default() });
+    host.broken.set(broken);
+    host.run(Config { groups: 2, lru_batch: 16, ..bare("linux") }, |mm| {
+        let groups = [0; 2].map(|_| mm.create_group(1000).unwrap());
+        let spaces = groups.map(|group| space_in(mm, Some(group), 8));
+        mm.unload();
+        for (cpu, space) in (1..).zip(spaces) {
+            host.on(cpu, || {
+                mm.space(space).switch_to().unwrap();
+                read_file(mm, 12);
+            });
+        }
+        mm.space(spaces[0]).switch_to().unwrap();
+        fill(mm, groups[0]);
+        host.forget();
+        let done = write(mm, spaces[0], AT, 1);
+        let interrupts = [1, 2].map(|cpu| host.interrupts_to(cpu));
+        sound(mm);
+        (done, interrupts)
+    })
+}
+
+#[test]
+fn pages_on_their_way_to_a_list_go_before_anybody_is_refused_and_who_has_none_is_left_alone() {
+    assert_eq!(behind_a_batch(None), (Ok(()), [1, 0]));
+    let (done, interrupts) = behind_a_batch(Some(Rule::ListsBeforeRefusal));
+    assert!(matches!(done, Err(Error::LimitReached(_))), "{done:?}");
+    assert_eq!(interrupts, [0, 0]);
+}
+
+#[test]
+fn a_lower_limit_takes_what_is_on_its_way_to_a_list() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(Config { groups: 1, lru_batch: 16, ..bare("linux") }, |mm| {
+        let group = mm.create_group(1000).unwrap();
+        let id = space_in(mm, Some(group), 8);
+        read_file(mm, 5);
+        mm.unload();
+        host.on(1, || {
+            mm.space(id).switch_to().unwrap();
+            read_file(mm, 12);
+        });
+        mm.group(group).set_limit(0).unwrap();
+        assert_eq!(charged(mm, group), 0);
+        sound(mm);
+    });
+}
+
+#[test]
+fn what_nothing_can_take_is_not_looked_for() {
+    // Anonymous pages, and no device.
+    let host = host(4096);
+    host.run(config(2), |mm| {
+        let groups = [0; 2].map(|_| mm.create_group(2000).unwrap());
+        let spaces = groups.map(|group| space_in(mm, Some(group), 1000));
+        for id in spaces {
+            write_all(mm, id, 1000);
+        }
+        let all = take_free(mm);
+        let longest = host.longest_stretch(|| {
+            assert_eq!(mm.frames().alloc(0, AllocFrom::HERE).unwrap_err(), Error::OutOfMemory);
+        });
+        assert!(longest < 1000, "{longest} touches of shared memory before another task may run");
+        give_back(mm, all);
+        end(mm, &spaces, &[]);
+    });
+}
+
+/// A group has 16 pages of a file, and somebody reclaims them for this reason. Where he first gives way they are gone, the group ends,
+/// and another has its place and pages of a file: how many of those are left.
+fn another_has_the_place(why: impl Fn(&Mm<'_>, GroupId)) -> u64 {
+    let host = host(4096);
+    host.run(config(1), |mm| {
+        let group = mm.create_group(100).unwrap();
+        let id = space_in(mm, Some(group), 8);
+        let file = read_file(mm, 16);
+        let files = Rc::new(Cell::new(None));
+        let found = files.clone();
+        host.at_cond_resched(move |mm| {
+            if found.get().is_some() {
+                return;
+            }
+            found.set(Some(file));
+            mm.file(file).evict(0, 16).unwrap();
+            mm.space(id).set_group(None).unwrap();
+            // It may have ended already: that may be why.
+            _ = mm.group(group).destroy();
+            let next = mm.create_group(100).unwrap();
+            assert_eq!(next.index(), group.index());
+            mm.space(id).set_group(Some(next)).unwrap();
+            found.set(Some(read_file(mm, 16)));
+        });
+        why(mm, group);
+        let file = files.get().expect("it gave way");
+        let next = mm.space(id).group().unwrap().unwrap();
+        assert_ne!(next, group);
+        assert_eq!(mm.group(next).usage().unwrap().limit, 100);
+        sound(mm);
+        mm.file(file).cached_pages().unwrap()
+    })
+}
+
+#[test]
+fn who_reclaims_of_a_group_that_ends_takes_nothing_of_the_next_in_its_place() {
+    let lowered = another_has_the_place(|mm, group| mm.group(group).set_limit(0).unwrap());
+    assert_eq!(lowered, 16);
+    let created = another_has_the_place(|mm, group| {
+        let id = mm.loaded_space().unwrap();
+        mm.space(id).set_group(None).unwrap();
+        mm.group(group).destroy().unwrap();
+        assert_eq!(mm.create_group(7), Err(Error::TooMany));
+    });
+    assert_eq!(created, 16);
+}
+
+#[test]
+fn a_task_that_waits_for_room_in_a_group_that_ends_is_not_refused() {
+    let host = host(4096);
+    host.run(Config { groups: 1, ..bare("linux") }, |mm| {
+        let group = mm.create_group(1000).unwrap();
+        let id = space_in(mm, Some(group), 8);
+        write_all(mm, id, 8);
+        fill(mm, group);
+        host.on_pause.borrow_mut().push_back(Box::new(move |mm| {
+            mm.space(id).set_group(None).unwrap();
+            mm.group(group).destroy().unwrap();
+        }));
+        read_file(mm, 1);
+        assert!(mm.platform().shortages.borrow().is_empty());
+        assert_eq!(mm.space(id).group(), Ok(None));
+        sound(mm);
+        end(mm, &[id], &[]);
+    });
+}
+
+/// Two spaces of a full group, of 20 pages each, and room for nothing more.
+fn two_in_a_full_group(work: impl FnOnce(&Mm<'_>, [quietmm::SpaceId; 2])) {
+    let host = host(4096);
+    host.run(Config { groups: 1, ..bare("linux") }, |mm| {
+        let group = mm.create_group(1000).unwrap();
+        let spaces = [0; 2].map(|_| space_in(mm, Some(group), 64));
+        for id in spaces {
+            write(mm, id, AT, 0).unwrap();
+            write_all(mm, id, 20);
+        }
+        fill(mm, group);
+        host.pauses.borrow_mut().clear();
+        work(mm, spaces);
+        sound(mm);
+        end(mm, &spaces, &[]);
+    });
+}
+
+fn drop_one(mm: &Mm<'_>, id: quietmm::SpaceId) {
+    mm.space(id).advise(pages(AT, 1), Advice::Drop).unwrap();
+}
+
+#[test]
+fn what_a_victim_has_freed_is_found_before_another_is_chosen_or_anybody_is_refused() {
+    // While the caller waits for the last time before it asks for one.
+    two_in_a_full_group(|mm, [victim, id]| {
+        let times = Cell::new(0);
+        mm.platform().at_cond_resched(move |mm| {
+            times.set(times.get() + 1);
+            if times.get() == 16 {
+                drop_one(mm, victim);
+            }
+        });
+        assert_eq!(write(mm, id, AT + 20, 1), Ok(()));
+        assert!(mm.platform().shortages.borrow().is_empty(), "nobody else has to end");
+    });
+    // While it is decided that nobody ends.
+    two_in_a_full_group(|mm, [victim, id]| {
+        mm.platform().on_out_of_memory.replace(Some(Box::new(move |mm| {
+            drop_one(mm, victim);
+            false
+        })));
+        assert_eq!(write(mm, id, AT + 20, 1), Ok(()));
+    });
+    // At once: nobody waits for it.
+    two_in_a_full_group(|mm, [victim, id]| {
+        mm.platform().on_out_of_memory.replace(Some(Box::new(move |mm| {
+            mm.platform().pauses.borrow_mut().clear();
+            drop_one(mm, victim);
+            true
+        })));
+        assert_eq!(write(mm, id, AT + 20, 1), Ok(()));
+        assert!(mm.platform().pauses.borrow().is_empty());
+    });
+}
+
+#[test]
+fn a_new_group_takes_the_pages_of_no_more_groups_than_it_must() {
+    let host = host(4096);
+    host.run(config(3), |mm| {
+        let files = [0; 3].map(|_| {
+            let group = mm.create_group(100).unwrap();
+            let id = space_in(mm, Some(group), 1);
+            let file = read_file(mm, 16);
+            mm.unload();
+            mm.space(id).destroy().unwrap();
+            mm.group(group).destroy().unwrap();
+            file
+        });
+        // The first has a page that nothing can take.
+        let kept = mm.space(mm.create_space().unwrap());
+        let held = Backing::File { file: files[0], offset: 0 };
+        kept.map(pages(AT, 16), held, Prot::Read).unwrap();
+        kept.fault(PageNumber(AT).addr(), UserAccess::Read).unwrap();
+        let pins = kept.pin(pages(AT, 1), UserAccess::Read, quietmm::Term::Short).unwrap();
+        assert_eq!(mm.create_group(10).unwrap().index(), 2);
+        assert_eq!(files.map(|file| mm.file(file).cached_pages().unwrap()), [1, 0, 16]);
+        mm.unpin(pins);
+        sound(mm);
+    });
+}
+
+#[test]
+fn what_is_said_of_a_group_is_never_said_of_the_next_in_its_place() {
+    let setup = Setup { cpus: 2, frames: 512, ..Setup::default() };
+    let config = Config { groups: 1, ..bare("linux") };
+    let next = |mm: &Mm<'_>, group: GroupId| {
+        mm.group(group).destroy().unwrap();
+        mm.create_group(50).unwrap()
+    };
+    let limits = at_every_touch(&setup, &config, None, |mm, place| {
+        let group = mm.create_group(10).unwrap();
+        let next = race(mm, place, || _ = mm.group(group).set_limit(77), || next(mm, group));
+        mm.group(next).usage().unwrap().limit
+    });
+    assert!(limits.results.len() > 4 && limits.results.iter().all(|&limit| limit == 50));
+    let usages = at_every_touch(&setup, &config, None, |mm, place| {
+        let group = mm.create_group(10).unwrap();
+        let found = Cell::new(None);
+        race(mm, place, || found.set(Some(mm.group(group).usage())), || _ = next(mm, group));
+        found.get().unwrap().map(|usage| usage.limit)
+    });
+    let one = |limit: &Result<u64, Error>| matches!(limit, Ok(10) | Err(Error::NoSuchGroup));
+    assert!(usages.results.len() > 4 && usages.results.iter().all(one), "{:?}", usages.results);
+    let groups = at_every_touch(&setup, &config, None, |mm, place| {
+        let group = mm.create_group(10).unwrap();
+        let id = space_in(mm, Some(group), 1);
+        mm.unload();
+        let found = Cell::new(None);
+        let end = || {
+            mm.space(id).set_group(None).unwrap();
+            next(mm, group)
+        };
+        let next = race(mm, place, || found.set(Some(mm.space(id).group())), end);
+        found.get().unwrap().unwrap() == Some(next)
+    });
+    assert!(groups.results.len() > 4 && groups.results.iter().all(|&wrong| !wrong));
+}
+
+#[test]
+fn a_device_goes_off_although_groups_are_full() {
+    let host = host(4096);
+    host.run(config(2), |mm| {
+        mm.swap().on(DEVICE, 1024, 0).unwrap();
+        let [a, b] = [24, 1000].map(|limit| mm.create_group(limit).unwrap());
+        let [in_a, in_b] = [a, b].map(|group| space_in(mm, Some(group), 64));
+        write_all(mm, in_a, 64);
+        write_all(mm, in_b, 8);
+        assert!((AT..AT + 64).filter(|&page| is_out(mm, in_a, page)).count() > 40);
+        // By a task of a full group, which has to do with none of it.
+        fill(mm, b);
+        mm.space(in_b).switch_to().unwrap();
+        assert_eq!(mm.swap().off(DEVICE), Ok(()));
+        assert_eq!((charged(mm, a), charged(mm, b)), (64 + TABLES - 1, 8 + TABLES - 1));
+        assert_eq!(mm.group(a).usage().unwrap().limit, 24);
+        assert!((AT..AT + 64).all(|page| read(mm, in_a, page) == Ok(page)));
+        // What it wants from now on finds no room.
+        mm.space(in_a).unmap(pages(AT, 1)).unwrap();
+        mm.space(in_a).map(pages(AT, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        assert_eq!(write(mm, in_a, AT, 1), Err(Error::LimitReached(a)));
+        sound(mm);
+        end(mm, &[in_a, in_b], &[]);
+    });
+}
+
+#[test]
+fn what_is_done_to_a_space_is_charged_to_its_group_and_not_to_who_does_it() {
+    let host = Host::new(Setup { frames: 8192, ..Setup::default() });
+    host.run(config(2), |mm| {
+        mm.swap().on(DEVICE, 1024, 0).unwrap();
+        let [a, b] = [0; 2].map(|_| mm.create_group(2000).unwrap());
+        let in_a = space_in(mm, Some(a), 64);
+        write_all(mm, in_a, 64);
+        let in_b = space_in(mm, Some(b), 1);
+        write(mm, in_b, AT, 0).unwrap();
+        let (before_a, before_b) = (charged(mm, a), charged(mm, b));
+        // CPU 0 runs in `b` from here on.
+        let space = mm.space(in_a);
+        space.advise(pages(AT, 64), Advice::PageOut).unwrap();
+        assert_eq!(charged(mm, a), TABLES - 1);
+        // Pages from swap, with those beside them.
+        space.advise(pages(AT, 64), Advice::WillNeed).unwrap();
+        assert_eq!((charged(mm, a), charged(mm, b)), (before_a, before_b));
+        // Tables, of a fault and where pages move to.
+        space.map(pages(100 * AT, 8), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        space.fault(PageNumber(100 * AT).addr(), UserAccess::Write).unwrap();
+        assert_eq!((charged(mm, a), charged(mm, b)), (before_a + 3, before_b));
+        space.move_range(pages(100 * AT, 8), PageNumber(200 * AT)).unwrap();
+        assert_eq!(charged(mm, b), before_b);
+        // A large page, and the table that takes its place.
+        let range = pages(300 * 512, 512);
+        space.map(range, Backing::Anonymous, Prot::ReadWrite).unwrap();
+        space.advise(range, Advice::Large).unwrap();
+        space.fault(range.start.addr(), UserAccess::Write).unwrap();
+        space.unmap(pages(range.start.0, 1)).unwrap();
+        assert_eq!(charged(mm, b), before_b);
+        let child = space.fork().unwrap();
+        assert_eq!(charged(mm, b), before_b);
+        sound(mm);
+        end(mm, &[in_a, in_b, child], &[DEVICE]);
+        assert_eq!((charged(mm, a), charged(mm, b)), (0, 0));
+    });
+}
