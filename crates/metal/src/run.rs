@@ -85,7 +85,8 @@ fn workload<const FAULTS: bool>(
     let frames: u64 = regions(0).iter().map(|region| u64::from(region.frames)).sum();
     let tasks = cpus + work.tasks(cpus, command.work.unwrap_or(frames));
     let swap = work.needs_swap();
-    let config = Config { swap, shadows: swap, ..config(command, work.kernel_pages(cpus)) };
+    let config =
+        Config { swap, shadows: swap, groups: work.groups(), ..config(command, work.kernel_pages(cpus)) };
     let run = make::<FAULTS>(command, config, tasks, disk, regions);
     if swap {
         let Some(disk) = disk else { refuse(format!("{} needs a disk to swap to", work.name())) };

@@ -204,6 +204,30 @@ figures! {
         HOT_REFAULTS "scan_hot_refaults" "hot pages back" "" 0 Less
             "times that a hot page had been reclaimed and was wanted during the sweeps";
         HOT_LOST "scan_hot_lost" "hot pages lost" "" 0 Less "hot pages that were gone when the sweeps were over";
+        GROUP_LIMIT "group_limit" "limit" "" 0 Neither
+            "pages that the group which sweeps may be charged with";
+        GROUP_MOST "group_most_charged" "most charged" "" 0 Less
+            "the most pages that it was charged with while it had that limit";
+        GROUP_SWEPT "group_swept" "pages swept" "" 0 Neither
+            "pages that it went through while it had that limit";
+        ALONE_NS "group_neighbour_alone_ns" "neighbour, alone" "ns" 0 Less
+            "time of all threads of a neighbour group for its work, alone";
+        LIMITED_NS "group_neighbour_limited_ns" "neighbour, others limited" "ns" 0 Less
+            "the same work beside the group that sweeps and has a limit";
+        UNLIMITED_NS "group_neighbour_unlimited_ns" "neighbour, no limit" "ns" 0 Less
+            "the same work beside the group that sweeps and has none";
+        ALONE_IPIS "group_alone_ipis" "IPIs, alone" "" 0 Less
+            "interrupts received while the neighbour worked alone";
+        LIMITED_IPIS "group_limited_ipis" "IPIs, others limited" "" 0 Less
+            "the same beside the group that sweeps and has a limit";
+        UNLIMITED_IPIS "group_unlimited_ipis" "IPIs, no limit" "" 0 Less
+            "the same beside the group that sweeps and has none";
+        ALONE_LOST "group_alone_lost" "pages lost, alone" "" 0 Less
+            "pages of the neighbour that were gone when it had worked alone";
+        LIMITED_LOST "group_limited_lost" "pages lost, others limited" "" 0 Less
+            "the same beside the group that sweeps and has a limit";
+        UNLIMITED_LOST "group_unlimited_lost" "pages lost, no limit" "" 0 Less
+            "the same beside the group that sweeps and has none";
         STEPS_MENDED "trace_steps_mended" "steps mended" "" 0 Neither
             "steps of a recording that were impossible, or added because they must have been";
         SHOOTDOWN_16 "shootdown_16_cpus_2_sockets_us" "shootdown 16 CPUs/2 sockets" "us" 2 Less
@@ -321,6 +345,18 @@ pub fn of_tally(what: Tally) -> &'static Figure {
         Tally::HotPages => &HOT_PAGES,
         Tally::HotRefaults => &HOT_REFAULTS,
         Tally::HotLost => &HOT_LOST,
+        Tally::GroupLimit => &GROUP_LIMIT,
+        Tally::GroupMost => &GROUP_MOST,
+        Tally::GroupSwept => &GROUP_SWEPT,
+        Tally::AloneNs => &ALONE_NS,
+        Tally::LimitedNs => &LIMITED_NS,
+        Tally::UnlimitedNs => &UNLIMITED_NS,
+        Tally::AloneIpis => &ALONE_IPIS,
+        Tally::LimitedIpis => &LIMITED_IPIS,
+        Tally::UnlimitedIpis => &UNLIMITED_IPIS,
+        Tally::AloneLost => &ALONE_LOST,
+        Tally::LimitedLost => &LIMITED_LOST,
+        Tally::UnlimitedLost => &UNLIMITED_LOST,
         Tally::StepsMended => &STEPS_MENDED,
     }
 }

@@ -225,6 +225,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         vmap_lazy: machine.kernel.vmap_lazy_kib.map(|kib| kib / 4),
         swap: machine.swap.is_some(),
         shadows: machine.swap.is_some(),
+        groups: spec.workload.groups(),
         ..Config::new(spec.policy)
     };
     let purgers = u32::from(kernel_pages.is_some());

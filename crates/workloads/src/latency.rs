@@ -111,13 +111,37 @@ pub enum Tally {
     HotRefaults,
     /// And those that were gone when the sweeps were over.
     HotLost,
+    /// Pages that the group of sweeps of `groups` may be charged with.
+    GroupLimit,
+    /// The most that it was charged with whenever somebody asked.
+    GroupMost,
+    /// Pages that were swept while it had that limit.
+    GroupSwept,
+    /// Nanoseconds that the neighbour's threads took alone, all together.
+    AloneNs,
+    /// The same beside the sweeps with their limit.
+    LimitedNs,
+    /// And without.
+    UnlimitedNs,
+    /// Interrupts of other CPUs received while it worked alone.
+    AloneIpis,
+    /// And beside the sweeps with their limit.
+    LimitedIpis,
+    /// And without.
+    UnlimitedIpis,
+    /// Pages of the neighbour that were gone when it had worked alone.
+    AloneLost,
+    /// And beside the sweeps with their limit.
+    LimitedLost,
+    /// And without.
+    UnlimitedLost,
     /// Operations of a recording that were left out because they were impossible there, or added because they must have been.
     StepsMended,
 }
 
 impl Tally {
     /// All of them.
-    pub const ALL: [Tally; 9] = [
+    pub const ALL: [Tally; 21] = [
         Tally::GroupsCompleted,
         Tally::ProcessesKilled,
         Tally::ForksFailed,
@@ -126,6 +150,18 @@ impl Tally {
         Tally::HotPages,
         Tally::HotRefaults,
         Tally::HotLost,
+        Tally::GroupLimit,
+        Tally::GroupMost,
+        Tally::GroupSwept,
+        Tally::AloneNs,
+        Tally::LimitedNs,
+        Tally::UnlimitedNs,
+        Tally::AloneIpis,
+        Tally::LimitedIpis,
+        Tally::UnlimitedIpis,
+        Tally::AloneLost,
+        Tally::LimitedLost,
+        Tally::UnlimitedLost,
         Tally::StepsMended,
     ];
 
@@ -140,6 +176,18 @@ impl Tally {
             Tally::HotPages => "hot_pages",
             Tally::HotRefaults => "hot_refaults",
             Tally::HotLost => "hot_lost",
+            Tally::GroupLimit => "group_limit",
+            Tally::GroupMost => "group_most_charged",
+            Tally::GroupSwept => "group_swept",
+            Tally::AloneNs => "neighbour_alone_ns",
+            Tally::LimitedNs => "neighbour_limited_ns",
+            Tally::UnlimitedNs => "neighbour_unlimited_ns",
+            Tally::AloneIpis => "alone_ipis",
+            Tally::LimitedIpis => "limited_ipis",
+            Tally::UnlimitedIpis => "unlimited_ipis",
+            Tally::AloneLost => "alone_lost",
+            Tally::LimitedLost => "limited_lost",
+            Tally::UnlimitedLost => "unlimited_lost",
             Tally::StepsMended => "steps_mended",
         }
     }

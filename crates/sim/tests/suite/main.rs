@@ -3,6 +3,7 @@
 mod broadcast;
 mod churn;
 mod common;
+mod groups;
 mod hackbench;
 mod hardware;
 mod hostile_machines;

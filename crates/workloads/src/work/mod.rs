@@ -4,6 +4,7 @@ mod bystander;
 mod churn;
 mod dir_buffers;
 mod fork_storm;
+mod groups;
 mod hackbench;
 mod hotplug;
 mod page_alloc;
@@ -102,6 +103,8 @@ workloads! {
         "a thread per CPU of one process sweeps through memory of 2 x the machine's, a hot part beside it, contents checked";
     ScanResist, "scan-resist", "ssd-8", 32,
         "threads use a hot set of 3/8 of memory while others sweep once through files and new memory: what is lost of it";
+    Groups, "groups", "uma-8", 512,
+        "a group uses its memory alone, beside one that wants far more than its limit, and beside the same without a limit";
     SwapChurn, "swap-churn", "stress-swap", 1,
         "churn with more anonymous memory than fits, swap devices that fail at random, and pages given up that are lost";
     Revisit, "revisit", "uma-8", 1024,
@@ -157,6 +160,11 @@ impl Workload {
         }
     }
 
+    /// Groups of spaces that it makes; none for most.
+    pub const fn groups(self) -> u32 {
+        if matches!(self, Workload::Groups) { 2 } else { 0 }
+    }
+
     /// Whether it says nothing on a machine without swap devices.
     pub const fn needs_swap(self) -> bool {
         matches!(self, Workload::SwapThreads | Workload::ScanResist | Workload::SwapChurn)
@@ -186,6 +194,7 @@ impl Workload {
             Workload::Churn | Workload::SwapChurn => 2 * cpus,
             Workload::ScanResist => cpus + cpus.div_ceil(2) + 2,
             Workload::Hotplug => cpus + 1,
+            Workload::Groups if cpus == 1 => 2,
             Workload::UnmapStorm => unmap_storm::tasks(cpus),
             Workload::HackbenchOom => hackbench::tasks(cpus, frames),
             _ => cpus,
@@ -208,6 +217,7 @@ impl Workload {
             Workload::SwapChurn => churn::set_up(system, params, churn::Kind::Swap),
             Workload::SwapThreads => swap_threads::set_up(system, params),
             Workload::ScanResist => scan_resist::set_up(system, params),
+            Workload::Groups => groups::set_up(system, params),
             Workload::Revisit => revisit::set_up(system, params),
             Workload::ForkStorm => fork_storm::set_up(system, params),
             Workload::Hotplug => hotplug::set_up(system, params),
