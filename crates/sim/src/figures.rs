@@ -215,7 +215,7 @@ figures! {
         LIMITED_NS "group_neighbour_limited_ns" "neighbour, others limited" "ns" 0 Less
             "the same work beside the group that sweeps and has a limit";
         UNLIMITED_NS "group_neighbour_unlimited_ns" "neighbour, no limit" "ns" 0 Less
-            "the same work beside the group that sweeps and has none";
+            "the same beside the group that sweeps and has none, by what it did in a time";
         ALONE_IPIS "group_alone_ipis" "IPIs, alone" "" 0 Less
             "interrupts received while the neighbour worked alone";
         LIMITED_IPIS "group_limited_ipis" "IPIs, others limited" "" 0 Less

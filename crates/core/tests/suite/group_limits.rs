@@ -348,3 +348,113 @@ fn what_is_done_to_a_space_is_charged_to_its_group_and_not_to_who_does_it() {
         assert_eq!((charged(mm, a), charged(mm, b)), (0, 0));
     });
 }
+
+/// How many times in a row a victim is believed to be on its way, and looks in a row that find nothing before one is asked for.
+const VAIN: usize = 12;
+const RETRIES: usize = 16;
+
+/// Has `victim` asked, with its number and how long the machine had paused by then.
+fn asks(
+    mm: &Mm<'_>,
+    mut victim: impl FnMut(&Mm<'_>, usize) -> bool + 'static,
+) -> Rc<std::cell::RefCell<Vec<usize>>> {
+    let asked = Rc::new(std::cell::RefCell::new(Vec::new()));
+    let times = asked.clone();
+    mm.platform().on_out_of_memory.replace(Some(Box::new(move |mm| {
+        times.borrow_mut().push(mm.platform().pauses.borrow().len());
+        let number = times.borrow().len();
+        victim(mm, number)
+    })));
+    asked
+}
+
+/// The machine has paused so often, and something happens `after` some more pauses.
+fn after_pauses(mm: &Mm<'_>, after: usize, what: impl FnOnce(&Mm<'_>) + 'static) {
+    let mut next = mm.platform().on_pause.borrow_mut();
+    (1..after).for_each(|_| next.push_back(Box::new(|_| ())));
+    next.push_back(Box::new(what));
+}
+
+#[test]
+fn who_waits_for_a_victim_waits_twice_as_long_each_time_and_is_refused_in_the_end() {
+    two_in_a_full_group(|mm, [_, id]| {
+        let asked = asks(mm, |_, _| true);
+        assert!(matches!(write(mm, id, AT + 20, 1), Err(Error::LimitReached(_))));
+        let mut pauses = 0;
+        let expected: Vec<usize> = (0..VAIN)
+            .map(|vain| {
+                // The first look of a wait needs no pause before it.
+                pauses += RETRIES;
+                let asked = pauses;
+                pauses += (RETRIES << vain) - 1;
+                asked
+            })
+            .collect();
+        assert_eq!(*asked.borrow(), expected);
+        let all = mm.platform().pauses.borrow();
+        assert_eq!((all.len(), all.iter().all(|&ns| ns == 20_000)), (pauses + RETRIES, true));
+    });
+}
+
+#[test]
+fn who_waits_for_a_victim_goes_on_when_that_has_freed_something() {
+    two_in_a_full_group(|mm, [victim, id]| {
+        let asked = asks(mm, move |mm, _| {
+            after_pauses(mm, 7, move |mm| drop_one(mm, victim));
+            true
+        });
+        assert_eq!(write(mm, id, AT + 20, 1), Ok(()));
+        assert_eq!((&**asked.borrow(), mm.platform().pauses.borrow().len()), (&[RETRIES][..], RETRIES + 7));
+    });
+}
+
+#[test]
+fn who_waits_for_a_victim_begins_anew_where_others_had_what_it_freed() {
+    two_in_a_full_group(|mm, [victim, id]| {
+        // The first three free nothing; then something is freed, and another is charged with it, or as good as that; then nothing again.
+        let asked = asks(mm, move |mm, number| {
+            if number == 4 {
+                after_pauses(mm, 5, move |mm| {
+                    let group = mm.space(victim).group().unwrap().unwrap();
+                    let now = mm.group(group).usage().unwrap();
+                    drop_one(mm, victim);
+                    mm.group(group).set_limit(now.limit - 1).unwrap();
+                });
+            }
+            number < 6
+        });
+        assert!(matches!(write(mm, id, AT + 20, 1), Err(Error::LimitReached(_))));
+        let waits: Vec<usize> = asked.borrow().windows(2).map(|two| two[1] - two[0]).collect();
+        let wait = |vain: usize| RETRIES + (RETRIES << vain) - 1;
+        // From the fourth it is five pauses, and it counts from the start.
+        assert_eq!(waits, [wait(0), wait(1), wait(2), RETRIES + 5, wait(0)]);
+    });
+}
+
+#[test]
+fn a_victim_is_asked_for_with_what_is_wanted_and_where() {
+    let host = Host::new(machine::showing::two_nodes());
+    host.run(Config { groups: 1, ..bare("linux") }, |mm| {
+        let group = mm.create_group(1000).unwrap();
+        let id = space_in(mm, Some(group), 64);
+        write_all(mm, id, 20);
+        fill(mm, group);
+        let hits = mm.group(group).usage().unwrap().hits;
+        mm.unload();
+        for cpu in 0..2 {
+            host.on(cpu, || {
+                mm.space(id).switch_to().unwrap();
+                assert_eq!(host.write(mm, id, AT + 30, 1), Err(Error::LimitReached(group)));
+                mm.unload();
+            });
+        }
+        let asked = host.shortages.take();
+        let said: Vec<_> = asked.iter().map(|short| (short.order, short.node, short.group)).collect();
+        let nodes: Vec<_> =
+            (0..2).map(|cpu| quietmm::platform::Cpus::node_of(&host, quietmm::CpuId(cpu))).collect();
+        assert_eq!(said, [(0, nodes[0], Some(group)), (0, nodes[1], Some(group))]);
+        assert_ne!(nodes[0], nodes[1]);
+        assert_eq!(mm.group(group).usage().unwrap().hits, hits + 2);
+        sound(mm);
+    });
+}
