@@ -7,7 +7,7 @@ use quietmm_sim::{Report, RunSpec, Workload};
 
 /// A run of `groups` under a policy, and how many times as long the neighbour took beside a group with a limit, and without.
 fn beside(text: &str, seed: u64) -> (Report, f64, f64) {
-    let report = run(&RunSpec { scale: 2048, policy: policy(text), seed, ..spec(Workload::Groups) });
+    let report = run(&RunSpec { scale: 1024, policy: policy(text), seed, ..spec(Workload::Groups) });
     let harm = ["stale_accesses", "lost_writes", "wrong_contents"].map(|key| report.count(key));
     assert_eq!(harm, [0; 3], "{text}: {:#?}", report.stories);
     let took = |key: &str| report.count(key) as f64;
