@@ -80,7 +80,8 @@ pub trait BlockDevice {
     }
     /// A page of a file that [`File::watch_writes`](crate::File::watch_writes) is about is to become writable through a shared
     /// mapping: a file system finds it a block, or refuses. From then on the page is dirty, and this is not called for it again
-    /// until it has been written out. May wait.
+    /// until it has been written out. Where a device has the page pinned then, and may write to it without a fault, it is asked for as soon as
+    /// it is written out; who refuses that cannot keep what the device writes later. May wait.
     ///
     /// The page is locked meanwhile: nobody reads it, writes it out or cuts it off. So nothing of a
     /// [`File`](crate::File) is called in here, and no lock is taken that is held around such a call.

@@ -3,7 +3,8 @@
 //! A program writes to a page that it shares without a word to anybody. In a watched file a page is therefore read-only in all entries
 //! while it is clean. The fault that wants to write has the file system asked, with the VMAs let go and the page locked, and makes the page
 //! dirty; then it looks again, and only a page that is dirty, and not locked, becomes writable. Write-back locks the page, takes
-//! the right to write away from all entries, and makes it clean: the next write is a fault again.
+//! the right to write away from all entries, and makes it clean: the next write is a fault again. A device that has the page pinned may
+//! write on without a fault: for such a page the file system is asked anew as soon as it is written out, and it is dirty again.
 
 use core::sync::atomic::Ordering;
 
@@ -69,23 +70,25 @@ impl<'p, P: Platform> File<'_, 'p, P> {
 
 impl<P: Platform> Manager<'_, P> {
     /// Asks the file system whether a page, which the caller holds, may be written to, and makes it dirty if so: the caller looks at
-    /// it again. Returns false if not. The file may have lost the page, or ended, meanwhile: then nobody is asked. No lock is held. May
-    /// wait.
+    /// it again. Returns false if not. The file may have lost the page, or ended, meanwhile, and somebody else may have asked: then nobody is
+    /// asked. No lock is held. May wait.
     pub(crate) fn ask_to_write(&self, id: FileId, index: u64, n: FrameNumber) -> bool {
-        let p = self.platform();
+        let is_dirty = || self.memmap().get(n).state.get(self.platform()) & flag::DIRTY != 0;
         self.lock_page(n);
         // Who takes it out of the cache locks it first.
-        let may = if !self.is_page_of(id, index, n) {
-            true
-        } else {
-            let may = p.device().is_none_or(|device| device.page_mkwrite(id, index).is_ok());
-            self.emit(Event::WriteAsked { may });
-            if may {
-                self.memmap().get(n).set_flags(p, flag::DIRTY);
-            }
-            may
-        };
+        let may = !self.is_page_of(id, index, n) || is_dirty() || self.ask_for_locked(id, index, n);
         self.unlock_page(n);
+        may
+    }
+
+    /// Asks for a page of a file that the caller has locked, and makes it dirty if it may be written to. May wait.
+    pub(super) fn ask_for_locked(&self, id: FileId, index: u64, n: FrameNumber) -> bool {
+        let p = self.platform();
+        let may = p.device().is_none_or(|device| device.page_mkwrite(id, index).is_ok());
+        self.emit(Event::WriteAsked { may });
+        if may {
+            self.memmap().get(n).set_flags(p, flag::DIRTY);
+        }
         may
     }
 }

@@ -109,7 +109,6 @@ impl ReadAhead {
         self.0.set(p, 0);
     }
 
-    /// Two who change it at once: one of them is forgotten.
     /// What to read now that the use comes to a page that is in the cache; no window is larger than `most`.
     pub(crate) fn hit<P: Hooks>(&self, p: &P, index: u64, most: u64) -> Window {
         self.step(p, |run| run.hit(index, most))
@@ -126,6 +125,7 @@ impl ReadAhead {
         self.step(p, |run| run.miss(index, asked, most, before))
     }
 
+    /// Of two who change it at once one is forgotten.
     fn step<P: Hooks>(&self, p: &P, step: impl FnOnce(Run) -> (Run, Window)) -> Window {
         let was = self.0.load(p, Ordering::Relaxed);
         let (run, window) = step(Run::unpack(was));

@@ -25,6 +25,9 @@ impl<'p, P: Platform> File<'_, 'p, P> {
     /// written to, and is neither lazy nor this one (INV-11, INV-2); none for pages that nobody has written to through a
     /// mapping.
     ///
+    /// What a device that has a page pinned writes after that is not in it: of a watched file such a page stays dirty, and its file system is
+    /// asked anew.
+    ///
     /// # Errors
     /// [`Error::NoSuchFile`], [`Error::OutOfMemory`]; [`Error::Device`] when the device did not take a page, or there is
     /// none: the others are written, that one stays dirty.
@@ -68,7 +71,13 @@ impl<'p, P: Platform> File<'_, 'p, P> {
                     }
                 }
             };
-            UnmapBatch::fill(mm, FlushReason::Clean, make_clean, |n, _| dirty.push(n))?;
+            // Of those that nobody but a device can write to any more, by place. Looked at while they are dirty: who unpins
+            // one later finds it so, or is counted here.
+            let mut pinned = 0u32;
+            UnmapBatch::fill(mm, FlushReason::Clean, make_clean, |n, _| {
+                pinned |= u32::from(mm.is_watched_and_pinned(n)) << dirty.as_slice().len();
+                dirty.push(n);
+            })?;
             let writing = dirty.as_slice().len() as u32;
             mm.pageout_begins(writing);
             writeback::write_all(mm, dirty.as_slice(), |n, ok| {
@@ -76,6 +85,10 @@ impl<'p, P: Platform> File<'_, 'p, P> {
                     true => written += 1,
                     false => failed = true,
                 }
+                if ok && pinned & 1 != 0 {
+                    mm.ask_for_locked(id, mm.memmap().get(n).index.get(mm.platform()), n);
+                }
+                pinned >>= 1;
                 mm.let_go(n);
             });
             mm.pageout_ends(writing);
@@ -91,6 +104,11 @@ impl<'p, P: Platform> File<'_, 'p, P> {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
+    /// Whether a device may write to a page of a watched file that the caller has locked, and that no entry lets anybody write to.
+    fn is_watched_and_pinned(&self, n: FrameNumber) -> bool {
+        self.memmap().get(n).is_pinned(self.platform()) && self.is_page_watched(n)
+    }
+
     fn let_go(&self, n: FrameNumber) {
         self.unlock_page(n);
         self.put_page(n);

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::event::{Event, FlushReason, Reclaimer};
 use crate::handle::{FileSlot, GroupSlot};
 use crate::memmap::{Frame, FrameVec, flag};
+use crate::paging::Entry;
 use crate::platform::{Platform, Store};
 use crate::profile::Scope;
 use crate::reclaim::aging::{self, Seen, Uses, Verdict};
@@ -445,6 +446,12 @@ impl<'a, 'p, P: Platform> Leave<'a, 'p, P> {
         if (dirty || is_dirty()) && !self.may_write() { Err(Event::PageoutDeferred) } else { Ok(()) }
     }
 
+    /// Whether this entry may be taken out, which leads to it. Under the lock of its table: what is lazy there is so until the entry is
+    /// gone, and needs no place.
+    fn may_take(&self, entry: Entry) -> bool {
+        self.mm.is_lazy(self.page) || self.may_unmap(entry.may_be_dirty(self.mm.platform())).is_ok()
+    }
+
     /// Whether its device takes it now. For a page with a place there.
     fn may_write(&self) -> bool {
         let ask = || self.mm.backoff_of(self.page).may_write(self.mm.platform());
@@ -465,11 +472,8 @@ fn look<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>) ->
             rmap::walk(mm, n, |mapping| {
                 let mut seen = aging::look(mm, &mapping);
                 let stays = || {
-                    // What is lazy here is so until its entry is gone: it needs no place.
-                    let may_unmap = || {
-                        mm.is_lazy(n) || leave.may_unmap(mapping.entry.may_be_dirty(mm.platform())).is_ok()
-                    };
-                    rmap::is_kept(mm, n) || may_unmap() && !rmap::clear(batch, n, &mapping, false)
+                    rmap::is_kept(mm, n)
+                        || leave.may_take(mapping.entry) && !rmap::clear(batch, n, &mapping, false)
                 };
                 if seen == Seen::Idle && !mapping.leaf.is_large() && stays() {
                     // By a device, or at this moment.
@@ -516,11 +520,16 @@ pub(super) fn detach<P: Platform>(
         // A hint: of what is left it needs no slot. It is asked again at each entry.
         return Fate::Keep;
     }
-    if look && let Err(why) = leave.may_unmap(false) {
+    // What is lazy may be so no longer, or not everywhere, when its entries are looked at: it is asked again at each.
+    let lazy = mm.is_lazy(n);
+    if look
+        && !lazy
+        && let Err(why) = leave.may_unmap(false)
+    {
         mm.emit(why);
         return Fate::Keep;
     }
-    if look && !rmap::unmap(batch, n, must) {
+    if look && !rmap::unmap(batch, n, must, |entry| !lazy || leave.may_take(entry)) {
         return Fate::Keep;
     }
     if anon && !mm.slot_is_used(n) {

@@ -9,7 +9,7 @@ use crate::platform::Platform;
 
 impl<P: Platform> Manager<'_, P> {
     /// Whether a page that the caller holds, or has an entry of, is of a watched file.
-    fn is_page_watched(&self, n: FrameNumber) -> bool {
+    pub(crate) fn is_page_watched(&self, n: FrameNumber) -> bool {
         let (p, frame) = (self.platform(), self.memmap().get(n));
         frame.kind(p) == Kind::File && self.file_at(FileSlot(frame.owner.get(p))).is_watched()
     }

@@ -71,12 +71,30 @@ fn what_others_have_or_use_or_must_stay_is_left_alone() {
         mm.space(id).unlock(pages(AT, 16)).unwrap();
     });
     assert_eq!((dropped, shows), (0, all.clone()));
-    // Asked for at once, it goes as what is wanted does.
-    let (out, dropped, shows) = after("linux", |mm, id| {
-        free(mm, id, AT, 16);
-        mm.space(id).advise(pages(AT, 16), Advice::PageOut).unwrap();
-    });
-    assert_eq!((out, dropped, shows), (16, 0, all));
+}
+
+#[test]
+fn whatever_takes_it_drops_it() {
+    for policy in POLICIES {
+        // Asked for at once.
+        let (out, dropped, shows) = after(policy, |mm, id| {
+            free(mm, id, AT, 16);
+            mm.platform().write(mm, id, AT + 3, 33).unwrap();
+            mm.space(id).advise(pages(AT, 16), Advice::PageOut).unwrap();
+        });
+        let mut want = vec![0; 16];
+        want[3] = 33;
+        assert_eq!((out, dropped, shows), (1, 15, want), "{policy}");
+        // Shown by a child that came later, too, which has written to one.
+        let (out, dropped, shows) = after(policy, |mm, id| {
+            free(mm, id, AT, 16);
+            let child = mm.space(id).fork().unwrap();
+            mm.space(child).switch_to().unwrap();
+            mm.platform().write(mm, child, AT + 5, 55).unwrap();
+            mm.space(id).switch_to().unwrap();
+        });
+        assert_eq!((out, dropped, shows), (1, 16, vec![0; 16]), "{policy}: with a child");
+    }
 }
 
 #[test]

@@ -21,15 +21,21 @@ use crate::tlb::UnmapBatch;
 
 /// Clears every entry that leads to a page, flushed or left to the batch as the policy says, unless it is pinned. Gives whether
 /// no entry is left; where the policy says that only idle ones go, it stops at the first that is not, unless they `must`. At one of a locked
-/// range it stops in any case.
+/// range it stops in any case, and at one that may not go for the caller: asked under the lock of its table.
 /// The caller holds and has locked the page. May wait.
-pub(crate) fn unmap<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber, must: bool) -> bool {
+pub(crate) fn unmap<P: Platform>(
+    batch: &UnmapBatch<'_, '_, P>,
+    n: FrameNumber,
+    must: bool,
+    may_go: impl Fn(Entry) -> bool,
+) -> bool {
     let mm = batch.manager();
     let p = mm.platform();
     let frame = mm.memmap().get(n);
     let is_unmapped = || frame.maps.load(p, Ordering::Acquire) == 0;
     walk(mm, n, |mapping| {
-        if mapping.locked || is_kept(mm, n) || !clear(batch, n, &mapping, must) || is_unmapped() {
+        let stays = mapping.locked || is_kept(mm, n) || !may_go(mapping.entry);
+        if stays || !clear(batch, n, &mapping, must) || is_unmapped() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
