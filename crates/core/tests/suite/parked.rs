@@ -394,3 +394,23 @@ fn memory_goes_offline_with_what_is_parked_in_it() {
         mm.frames().bring_online(offline);
     });
 }
+
+#[test]
+fn a_mapping_that_grows_over_what_is_parked_shows_nobody_what_was_there() {
+    host().run(config(), |mm| {
+        let id = own(mm, 8, &CPUS);
+        for cpu in CPUS {
+            mm.platform().on(cpu, || {
+                (AT..AT + 8).for_each(|page| mm.platform().write(mm, id, page, page).unwrap());
+            });
+        }
+        mm.space(id).unmap(pages(AT + 4, 4)).unwrap();
+        assert_eq!(sees(mm, 1, AT + 5), Some(AT + 5), "it waits for a sweep");
+        mm.space(id).remap(pages(AT, 4), pages(AT, 8)).unwrap();
+        assert!(CPUS.iter().all(|&cpu| sees(mm, cpu, AT + 5).is_none()));
+        assert!(
+            CPUS.iter().all(|&cpu| mm.platform().on(cpu, || mm.platform().read(mm, id, AT + 5)) == Ok(0))
+        );
+        assert_eq!(stale(mm), 0);
+    });
+}

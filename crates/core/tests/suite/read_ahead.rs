@@ -3,6 +3,7 @@
 use crate::machine;
 
 use machine::faults::reclaim_all;
+use machine::race::{at_every_touch, race};
 use machine::showing::{AT, mapped, private, shared};
 use machine::{Host, Mm, Setup, bare, exhaust, give_back, settled};
 use quietmm::addr::PAGE_SIZE;
@@ -272,4 +273,75 @@ fn only_a_power_of_two_is_taken_for_a_window() {
         let made = quietmm::Manager::new(&host, &host.regions(), ahead(most));
         assert_eq!(made.is_ok(), good, "{most}");
     }
+}
+
+/// Eight pages of a file, read ahead by CPU 0, while CPU 1 does something in the midst of it; what is found out afterwards, in each case.
+fn read_ahead_while<R>(other: fn(&Mm<'_>, FileId), found: fn(&Mm<'_>, FileId) -> R) -> Vec<R> {
+    let setup = Setup { cpus: 2, frames: 256, ..Setup::default() };
+    let cases = at_every_touch(&setup, &ahead(LINUX), None, |mm, place| {
+        let file = mm.create_file(8).unwrap();
+        for page in 0..8 {
+            mm.file(file).write(page * PAGE_SIZE, &(page + 1).to_ne_bytes()).unwrap();
+        }
+        mm.file(file).write_back().unwrap();
+        mm.drain_lru_batch();
+        assert_eq!(mm.file(file).evict(0, 8), Ok(8));
+        let reads = || match mm.file(file).read_ahead(0, 8) {
+            Ok(_) | Err(Error::NoSuchFile) => {}
+            Err(error) => panic!("{error}"),
+        };
+        race(mm, place, reads, || other(mm, file));
+        let found = found(mm, file);
+        assert_eq!(settled(mm).broken, None);
+        found
+    });
+    assert!(cases.results.len() > 20, "{} places", cases.results.len());
+    cases.results
+}
+
+fn shows(mm: &Mm<'_>, file: FileId) -> [u64; 8] {
+    [0, 1, 2, 3, 4, 5, 6, 7].map(|page| {
+        let mut word = [0; 8];
+        mm.file(file).read(page * PAGE_SIZE, &mut word).unwrap();
+        u64::from_ne_bytes(word)
+    })
+}
+
+#[test]
+fn two_who_read_ahead_at_once_bring_each_page_once_and_hold_none() {
+    let cases = read_ahead_while(
+        |mm, file| _ = mm.file(file).read_ahead(2, 8).unwrap(),
+        |mm, file| {
+            (0..2).for_each(|cpu| mm.platform().on(cpu, || mm.drain_lru_batch()));
+            let all = (mm.counter(Counter::FileRa), mm.file(file).cached_pages().unwrap());
+            (all, mm.file(file).evict(0, 8).unwrap(), shows(mm, file))
+        },
+    );
+    let sound = ((8, 8), 8, [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert!(cases.iter().all(|found| *found == sound), "{cases:?}");
+}
+
+#[test]
+fn what_is_cut_off_or_ends_while_it_is_read_ahead_is_gone() {
+    let cut = read_ahead_while(
+        |mm, file| mm.file(file).set_size(3 * PAGE_SIZE).unwrap(),
+        |mm, file| {
+            mm.file(file).set_size(8 * PAGE_SIZE).unwrap();
+            shows(mm, file)
+        },
+    );
+    assert!(cut.iter().all(|found| *found == [1, 2, 3, 0, 0, 0, 0, 0]), "{cut:?}");
+    let hole =
+        read_ahead_while(|mm, file| mm.file(file).punch_hole(PAGE_SIZE, 5 * PAGE_SIZE).unwrap(), shows);
+    assert!(hole.iter().all(|found| *found == [1, 0, 0, 0, 0, 0, 7, 8]), "{hole:?}");
+    let ended = read_ahead_while(
+        |mm, file| mm.file(file).destroy().unwrap(),
+        |mm, _| {
+            (0..2).for_each(|cpu| mm.platform().on(cpu, || mm.drain_lru_batch()));
+            // Whoever has its place finds nothing of it.
+            let next = mm.create_file(8).unwrap();
+            (mm.file(next).cached_pages().unwrap(), mm.validate().file)
+        },
+    );
+    assert!(ended.iter().all(|found| *found == (0, 0)), "{ended:?}");
 }
