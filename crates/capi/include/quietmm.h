@@ -399,6 +399,16 @@ struct quietmm_shortage {
     struct quietmm_group group;
 };
 
+// How much of what the kernel keeps for itself is to go: `scanned` of `pages`, rounded up.
+struct quietmm_shrink {
+    // The node on which memory is short. Frames of others are welcome too.
+    uint32_t node;
+    // So many pages of programs and files were looked at,
+    uint64_t scanned;
+    // out of so many. At least one.
+    uint64_t pages;
+};
+
 // What is flushed on every CPU.
 struct quietmm_everywhere {
     // One of `enum quietmm_everywhere_kind`.
@@ -449,7 +459,7 @@ struct quietmm_device {
 //
 // "Off" and "on" are interrupts when the core calls. The guide, docs/embedding.md, says of each what must be true when it returns,
 // and what breaks otherwise: the core's memory safety rests on it. A function may be NULL where it says so, else `quietmm_init`
-// refuses. A CPU that is inside the core switches no task but in `wait`, `cond_resched`, `out_of_memory` and the device's functions.
+// refuses. A CPU that is inside the core switches no task but in `wait`, `cond_resched`, `out_of_memory`, `shrink` and the device's functions.
 struct quietmm_platform {
     // The first argument of each function.
     void *context;
@@ -511,6 +521,9 @@ struct quietmm_platform {
     void (*cond_resched)(void *context);
     // No frame can be had. Pick a victim and answer true: try again; false: this task gets the error. NULL: false.
     bool (*out_of_memory)(void *context, struct quietmm_shortage short_of);
+    // Memory is short: give up this share of what the kernel keeps for itself, with `quietmm_frames_free`, and answer how many frames went
+    // back. On, no spin lock held; the task may hold whatever the kernel held when it asked for memory. NULL: there are no such caches.
+    uint32_t (*shrink)(void *context, struct quietmm_shrink ask);
     // Begin a flush on every CPU by hardware (INVLPGB). NULL: there is no such hardware.
     void (*broadcast)(void *context, struct quietmm_everywhere what);
     // Wait until all that this CPU has begun are done on every CPU (TLBSYNC). NULL with `broadcast`.

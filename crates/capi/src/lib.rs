@@ -34,8 +34,8 @@ pub use kernel::*;
 pub use memory::*;
 pub use pins::*;
 pub use platform::{
-    Access, Architecture, Everywhere, EverywhereKind, Guarantee, Kind, Platform, Range, Shortage, WaitKey,
-    WaitKind,
+    Access, Architecture, Everywhere, EverywhereKind, Guarantee, Kind, Platform, Range, Shortage, Shrink,
+    WaitKey, WaitKind,
 };
 pub use space::*;
 pub use swap::*;

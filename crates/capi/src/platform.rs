@@ -143,6 +143,18 @@ pub struct Shortage {
     pub group: Group,
 }
 
+/// How much of what the kernel keeps for itself is to go: `scanned` of `pages`, rounded up.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Shrink {
+    /// The node on which memory is short. Frames of others are welcome too.
+    pub node: u32,
+    /// So many pages of programs and files were looked at,
+    pub scanned: u64,
+    /// out of so many. At least one.
+    pub pages: u64,
+}
+
 /// What is flushed on every CPU.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -189,7 +201,7 @@ impl From<platform::Everywhere> for Everywhere {
 ///
 /// "Off" and "on" are interrupts when the core calls. The guide, docs/embedding.md, says of each what must be true when it returns,
 /// and what breaks otherwise: the core's memory safety rests on it. A function may be NULL where it says so, else `quietmm_init`
-/// refuses. A CPU that is inside the core switches no task but in `wait`, `cond_resched`, `out_of_memory` and the device's functions.
+/// refuses. A CPU that is inside the core switches no task but in `wait`, `cond_resched`, `out_of_memory`, `shrink` and the device's functions.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Platform {
@@ -269,6 +281,9 @@ pub struct Platform {
     pub cond_resched: Option<unsafe extern "C" fn(context: *mut c_void)>,
     /// No frame can be had. Pick a victim and answer true: try again; false: this task gets the error. NULL: false.
     pub out_of_memory: Option<unsafe extern "C" fn(context: *mut c_void, short_of: Shortage) -> bool>,
+    /// Memory is short: give up this share of what the kernel keeps for itself, with `quietmm_frames_free`, and answer how many frames went
+    /// back. On, no spin lock held; the task may hold whatever the kernel held when it asked for memory. NULL: there are no such caches.
+    pub shrink: Option<unsafe extern "C" fn(context: *mut c_void, ask: Shrink) -> u32>,
 
     /// Begin a flush on every CPU by hardware (INVLPGB). NULL: there is no such hardware.
     pub broadcast: Option<unsafe extern "C" fn(context: *mut c_void, what: Everywhere)>,
@@ -539,8 +554,18 @@ impl Services for Machine {
         };
         self.0.out_of_memory.is_some() && call!(self.out_of_memory(short))
     }
+    fn shrinker(&self) -> Option<&dyn platform::Shrinker> {
+        self.0.shrink.is_some().then_some(self as _)
+    }
     fn device(&self) -> Option<&dyn BlockDevice> {
         self.0.device.read.is_some().then_some(self as _)
+    }
+}
+
+impl platform::Shrinker for Machine {
+    fn shrink(&self, ask: &platform::Shrink) -> u32 {
+        let ask = Shrink { node: ask.node.0.into(), scanned: ask.scanned, pages: ask.pages };
+        call!(self.shrink(ask))
     }
 }
 

@@ -8,8 +8,8 @@ use crate::cpu::{CpuId, CpuSet};
 use crate::error::Error;
 use crate::event::{Counter, Event};
 use crate::platform::{
-    Access, BlockDevice, Broadcast, Cpus, Hooks, KernelTlb, Memory, Platform, Services, Shortage, UserTlb,
-    WaitKey,
+    Access, BlockDevice, Broadcast, Cpus, Hooks, KernelTlb, Memory, Platform, Services, Shortage, Shrinker,
+    UserTlb, WaitKey,
 };
 use crate::policy::Policy;
 use crate::profile::Scope;
@@ -201,6 +201,7 @@ hand_on! {
         fn wake(&self, key: WaitKey);
         fn cond_resched(&self);
         fn out_of_memory(&self, short: &Shortage) -> bool;
+        fn shrinker(&self) -> Option<&dyn Shrinker>;
         fn device(&self) -> Option<&dyn BlockDevice>;
     }
     Hooks {

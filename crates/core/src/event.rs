@@ -265,6 +265,11 @@ pub enum Event {
         /// How many.
         pages: u32,
     },
+    /// The embedding kernel's caches were asked for memory.
+    CachesAsked {
+        /// How many frames they gave back.
+        frames: u32,
+    },
     /// A page was found in use and moved to the active list.
     Activated,
     /// A page was moved from the active to the inactive list.
@@ -474,6 +479,8 @@ counters! {
     PgScanDirect, "pgscan_direct", "pages looked at by tasks that needed a frame";
     PgStealKswapd, "pgsteal_kswapd", "pages reclaimed by kswapd";
     PgStealDirect, "pgsteal_direct", "pages reclaimed by tasks that needed a frame";
+    CachesAsked, "shrinker_asked", "times that the embedding kernel's caches were asked for memory";
+    CachesFreed, "shrinker_freed", "frames that they gave back";
     PgActivate, "pgactivate", "pages moved to the active list";
     PgDeactivate, "pgdeactivate", "pages moved to the inactive list";
     PgRotated, "pgrotated", "pages in use once that go round again";
@@ -577,6 +584,10 @@ impl Counters {
             Event::Scanned { by: Reclaimer::Direct, pages } => self.add(C::PgScanDirect, pages.into()),
             Event::Reclaimed { by: Reclaimer::Kswapd, pages } => self.add(C::PgStealKswapd, pages.into()),
             Event::Reclaimed { by: Reclaimer::Direct, pages } => self.add(C::PgStealDirect, pages.into()),
+            Event::CachesAsked { frames } => {
+                self.add(C::CachesAsked, 1);
+                self.add(C::CachesFreed, frames.into());
+            }
             Event::Activated => self.add(C::PgActivate, 1),
             Event::Deactivated => self.add(C::PgDeactivate, 1),
             Event::Rotated => self.add(C::PgRotated, 1),

@@ -67,6 +67,7 @@ mod resched;
 mod rmap;
 mod root;
 pub mod rule;
+mod shrinker;
 mod space;
 #[cfg(loom)]
 pub mod step;

@@ -11,12 +11,13 @@ use crate::rule::Rule;
 
 pub use crate::broadcast::{Broadcast, Everywhere};
 pub use crate::device::{BlockDevice, DeviceError, Store, Transfer, WriteRefused};
+pub use crate::shrinker::{Shrink, Shrinker};
 
 /// The machine under the core: all of [`Cpus`], [`Memory`], [`KernelTlb`], [`UserTlb`], [`Services`] and [`Hooks`].
 ///
 /// The core calls these from every CPU at once. The kernel around it must not switch tasks on a CPU that is inside the
 /// core, except in [`wait`](Services::wait), [`cond_resched`](Services::cond_resched), [`out_of_memory`](Services::out_of_memory) and the
-/// methods of [`BlockDevice`]: no spin lock is held there, but sleeping locks may be. Interrupts may arrive wherever
+/// methods of [`BlockDevice`] and [`Shrinker`]: no spin lock is held there, but sleeping locks may be. Interrupts may arrive wherever
 /// they are on, and must come back to where they came from. `docs/embedding.md` is the guide.
 ///
 /// # Safety
@@ -179,6 +180,12 @@ pub trait Services: Cpus {
     fn out_of_memory(&self, short: &Shortage) -> bool {
         let _ = short;
         false
+    }
+    /// The caches of the embedding kernel's own, if they can give memory back where it is short: names, inodes, buffers. None by
+    /// default. Always the same answer.
+    #[doc(alias = "register_shrinker")]
+    fn shrinker(&self) -> Option<&dyn Shrinker> {
+        None
     }
     /// The devices behind file pages and swap, where there are any. Without it files are all holes, and pages that
     /// were written stay in memory.

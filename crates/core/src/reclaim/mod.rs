@@ -6,6 +6,7 @@
 
 mod aging;
 mod asked;
+mod caches;
 mod kswapd;
 mod limit;
 mod lru;

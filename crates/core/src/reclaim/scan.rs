@@ -15,6 +15,7 @@ use crate::paging::Entry;
 use crate::platform::{Platform, Store};
 use crate::profile::Scope;
 use crate::reclaim::aging::{self, Seen, Uses, Verdict};
+use crate::reclaim::caches::{self, Share};
 use crate::reclaim::lru::{LruType, LruVec, Turn};
 use crate::resched::{Work, cost};
 use crate::rmap;
@@ -106,10 +107,16 @@ pub(super) fn shrink_node<P: Platform>(
 ) -> Shrunk {
     // Where memory is short each CPU comes by here often: it takes part in a sweep before its timer asks.
     mm.sweep_here();
-    let Some(turn) = mm.turn(id) else {
-        return shrink_types(mm, &Scan::of(mm, mm.lists(id, GroupSlot::NONE), by), want, work);
+    let pages = caches::pages_before(mm, id);
+    let mut all = match mm.turn(id) {
+        None => shrink_types(mm, &Scan::of(mm, mm.lists(id, GroupSlot::NONE), by), want, work),
+        Some(turn) => shrink_groups(mm, id, turn, by, want, work),
     };
-    shrink_groups(mm, id, turn, by, want, work)
+    let yields = all.freed >= want || all.waiting > 0;
+    let share =
+        if yields { Share::Of { scanned: all.scanned, pages } } else { Share::Until(want - all.freed) };
+    all.freed += caches::ask(mm, id, share, work);
+    all
 }
 
 /// Looks at the pages of all groups, and at those of none: each batch at those of one, whose turn comes as often as it has pages.

@@ -121,7 +121,10 @@ impl<P: Platform> Manager<'_, P> {
         let reclaimed = if P::SPACES {
             crate::reclaim::direct(self, request.node, work)
         } else {
-            self.purge_frames(1, true)
+            match self.purge_frames(1, true) {
+                0 => crate::reclaim::caches::ask_all(self, request.node, work),
+                purged => purged,
+            }
         };
         if let Some(found) = look() {
             return (Some(found), reclaimed);

@@ -60,6 +60,7 @@ mod residency;
 mod reverse_map;
 mod shootdown;
 mod shootdown_batch;
+mod shrinker;
 mod spaces;
 mod split;
 mod stall;

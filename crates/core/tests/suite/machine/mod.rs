@@ -23,7 +23,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use quietmm::platform::{BlockDevice, Shortage, Store, WaitKey};
+use quietmm::platform::{BlockDevice, Shortage, Shrink, Store, WaitKey};
 use quietmm::{Architecture, Config, FileId, FrameNumber, Manager, NodeId, Region, Rule, SpaceId};
 use quietmm_hardware::Arena;
 
@@ -41,6 +41,8 @@ pub use words::{
 pub type Mm<'p> = Manager<'p, Host>;
 /// Whether memory comes.
 pub type Victim = Box<dyn FnMut(&Mm<'_>) -> bool>;
+/// How many frames come back.
+pub type Shrinks = Rc<dyn Fn(&Shrink) -> u32>;
 
 /// What the machine is made of.
 #[derive(Clone)]
@@ -178,6 +180,10 @@ pub struct Host {
     on_unmapped: RefCell<VecDeque<(SpaceId, u64, Hook)>>,
     /// Who is asked for a victim; by default nobody.
     pub on_out_of_memory: RefCell<Option<Victim>>,
+    /// The kernel's own caches, where there are any, and what they were asked for.
+    pub shrinker: Cell<bool>,
+    pub on_shrink: RefCell<Option<Shrinks>>,
+    pub asks: RefCell<Vec<Shrink>>,
     /// What was short each time that somebody was asked.
     pub shortages: RefCell<Vec<Shortage>>,
     /// What happens when reclaim gives a page a second chance. Must not take a lock of the core.
@@ -268,6 +274,9 @@ impl Host {
             on_forget: RefCell::default(),
             on_unmapped: RefCell::default(),
             on_out_of_memory: RefCell::default(),
+            shrinker: Cell::new(false),
+            on_shrink: RefCell::default(),
+            asks: RefCell::default(),
             shortages: RefCell::default(),
             on_rotated: RefCell::default(),
             on_touch: RefCell::default(),

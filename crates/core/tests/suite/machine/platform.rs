@@ -4,8 +4,8 @@ use std::panic::resume_unwind;
 
 use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
 use quietmm::platform::{
-    Access, BlockDevice, Broadcast, Cpus, Guarantees, Hooks, KernelTlb, Memory, Services, Shortage, UserTlb,
-    WaitKey,
+    Access, BlockDevice, Broadcast, Cpus, Guarantees, Hooks, KernelTlb, Memory, Services, Shortage, Shrink,
+    Shrinker, UserTlb, WaitKey,
 };
 use quietmm::{Architecture, CpuId, CpuSet, Entry, Event, FrameNumber, NodeId, Platform, Rule, VirtAddr};
 
@@ -232,8 +232,20 @@ impl Services for Host {
     fn wake(&self, key: WaitKey) {
         self.woken.borrow_mut().push(key);
     }
+    fn shrinker(&self) -> Option<&dyn Shrinker> {
+        self.shrinker.get().then_some(self as &dyn Shrinker)
+    }
     fn device(&self) -> Option<&dyn BlockDevice> {
         self.setup.disk.then_some(self as &dyn BlockDevice)
+    }
+}
+
+impl Shrinker for Host {
+    fn shrink(&self, ask: &Shrink) -> u32 {
+        assert!(self.irqs[self.current.get() as usize].get(), "the kernel may wait here");
+        self.asks.borrow_mut().push(*ask);
+        let shrinks = self.on_shrink.borrow().clone();
+        shrinks.map_or(0, |shrinks| shrinks(ask))
     }
 }
 
