@@ -184,6 +184,8 @@ enum quietmm_wait_kind {
     QUIETMM_WAIT_KIND_PAGE_OUT = 6,
     // Something of the platform's own.
     QUIETMM_WAIT_KIND_OWN = 7,
+    // Too many pages of files are dirty.
+    QUIETMM_WAIT_KIND_FLUSHER = 8,
 };
 
 // What a frame is used for.
@@ -355,6 +357,12 @@ struct quietmm_config {
     uint32_t fault_around;
     // The most groups of spaces that there may be at once, up to 65536. 0: none, which costs nothing.
     uint32_t groups;
+    // Dirty pages of files above which `quietmm_flusher` writes some back. 0: it does not look at their number.
+    uint64_t dirty_background;
+    // Dirty pages of files at which who writes to one more writes some back first. 0: no limit.
+    uint64_t dirty_limit;
+    // How long a page of a file may be dirty before `quietmm_flusher` writes it back, in nanoseconds. 0: it does not look at their age.
+    uint64_t dirty_expire;
     // How much a task does in the core before it calls `cond_resched`, in looks at page-table entries: at least 1.
     uint32_t resched_after;
     // How long a sweep is waited for before CPUs that have not taken part are interrupted, in nanoseconds.
@@ -758,6 +766,13 @@ enum quietmm_error quietmm_cpu_offline(const struct quietmm *mm);
 // waits until there is work. NO_SUCH_NODE.
 enum quietmm_error quietmm_kswapd(const struct quietmm *mm,
                                   uint16_t node);
+
+// Writes back files of which a page is dirty for too long, or as long as too many are, as the configuration says: for a kernel thread, every
+// few seconds, and when it is woken with `QUIETMM_WAIT_KIND_FLUSHER`. Returns how many pages were written. On; it may wait.
+uint64_t quietmm_flusher(const struct quietmm *mm);
+
+// Pages of files that are dirty, where the configuration has them counted. Any context.
+uint64_t quietmm_dirty_pages(const struct quietmm *mm);
 
 // Puts the pages that this CPU has gathered onto the LRU lists. Any context but a handler.
 void quietmm_drain_lru_batch(const struct quietmm *mm);

@@ -61,6 +61,12 @@ pub struct Config {
     pub fault_around: u32,
     /// The most groups of spaces that there may be at once, up to 65536. 0: none, which costs nothing.
     pub groups: u32,
+    /// Dirty pages of files above which `quietmm_flusher` writes some back. 0: it does not look at their number.
+    pub dirty_background: u64,
+    /// Dirty pages of files at which who writes to one more writes some back first. 0: no limit.
+    pub dirty_limit: u64,
+    /// How long a page of a file may be dirty before `quietmm_flusher` writes it back, in nanoseconds. 0: it does not look at their age.
+    pub dirty_expire: u64,
     /// How much a task does in the core before it calls `cond_resched`, in looks at page-table entries: at least 1.
     pub resched_after: u32,
     /// How long a sweep is waited for before CPUs that have not taken part are interrupted, in nanoseconds.
@@ -95,6 +101,9 @@ pub extern "C" fn quietmm_config(config: &mut MaybeUninit<Config>) {
         read_ahead: linux.read_ahead,
         fault_around: linux.fault_around,
         groups: linux.groups,
+        dirty_background: linux.dirty_background,
+        dirty_limit: linux.dirty_limit,
+        dirty_expire: linux.dirty_expire,
         resched_after: linux.resched_after,
         sweep_deadline: linux.sweep_deadline,
         shadows: linux.shadows,
@@ -132,6 +141,9 @@ impl Config {
             read_ahead: self.read_ahead,
             fault_around: self.fault_around,
             groups: self.groups,
+            dirty_background: self.dirty_background,
+            dirty_limit: self.dirty_limit,
+            dirty_expire: self.dirty_expire,
             resched_after: self.resched_after,
             vfree_at_once: self.vfree_at_once,
             write_xor_execute: self.write_xor_execute,

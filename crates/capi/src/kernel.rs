@@ -174,6 +174,19 @@ pub extern "C" fn quietmm_kswapd(mm: &Kernel, node: u16) -> Error {
     number(mm.mm().kswapd(NodeId(node)))
 }
 
+/// Writes back files of which a page is dirty for too long, or as long as too many are, as the configuration says: for a kernel thread, every
+/// few seconds, and when it is woken with `QUIETMM_WAIT_KIND_FLUSHER`. Returns how many pages were written. On; it may wait.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_flusher(mm: &Kernel) -> u64 {
+    mm.mm().flusher()
+}
+
+/// Pages of files that are dirty, where the configuration has them counted. Any context.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_dirty_pages(mm: &Kernel) -> u64 {
+    mm.mm().dirty_pages()
+}
+
 /// Puts the pages that this CPU has gathered onto the LRU lists. Any context but a handler.
 #[unsafe(no_mangle)]
 pub extern "C" fn quietmm_drain_lru_batch(mm: &Kernel) {

@@ -97,6 +97,8 @@ pub enum WaitKind {
     PageOut = 6,
     /// Something of the platform's own.
     Own = 7,
+    /// Too many pages of files are dirty.
+    Flusher = 8,
 }
 
 impl From<platform::WaitKey> for WaitKey {
@@ -110,6 +112,7 @@ impl From<platform::WaitKey> for WaitKey {
             K::Page(frame) => (WaitKind::Page, frame.0.into(), 0),
             K::VmapPurge => (WaitKind::VmapPurge, 0, 0),
             K::PageOut => (WaitKind::PageOut, 0, 0),
+            K::Flusher => (WaitKind::Flusher, 0, 0),
             K::Own(what) => (WaitKind::Own, what, 0),
         };
         WaitKey { kind: kind as u32, ticket, what }

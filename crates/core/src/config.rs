@@ -100,6 +100,18 @@ pub struct Config {
     /// The most groups of spaces that there may be at once: see [`Manager::create_group`](crate::Manager::create_group). 0: none, which costs nothing. Others cost 4
     /// bytes for each frame, a cache line for each CPU, and for each group 128 bytes and 128 more on each node. Linux: 65535.
     pub groups: u32,
+    /// Dirty pages of files above which [`Manager::flusher`](crate::Manager::flusher) writes some back. 0: it does not look at their number.
+    ///
+    /// This, [`dirty_limit`](Self::dirty_limit) and [`dirty_expire`](Self::dirty_expire) have dirty pages counted as soon as one of them is not 0. Then
+    /// a page of any file is read-only in all mappings while it is clean: the first write to it is a fault (Linux: the same). If all
+    /// are 0 nothing is counted, and that costs nothing. Linux (`vm.dirty_background_ratio`): 10 % of memory.
+    pub dirty_background: u64,
+    /// Dirty pages of files at which who writes to one more writes some back first, by [`File::write`](crate::File::write) or through a mapping. 0: no
+    /// limit. Linux (`vm.dirty_ratio`): 20 % of memory.
+    pub dirty_limit: u64,
+    /// How long a page of a file may be dirty before [`Manager::flusher`](crate::Manager::flusher) writes it back, in nanoseconds. 0: it does not look
+    /// at their age. Linux (`vm.dirty_expire_centisecs`): 30 s.
+    pub dirty_expire: u64,
     /// How much a task does in the core before it lets others run ([`Services::cond_resched`](crate::platform::Services::cond_resched)), in looks at page-table
     /// entries: at least 1. What is dearer counts for more: 1024 is some 64 VMAs, or 64 frames that are freed or copied.
     pub resched_after: u32,
@@ -140,6 +152,9 @@ impl Config {
             read_ahead: 0,
             fault_around: 1,
             groups: 0,
+            dirty_background: 0,
+            dirty_limit: 0,
+            dirty_expire: 0,
             resched_after: 1024,
             vfree_at_once: false,
             write_xor_execute: false,
@@ -184,6 +199,9 @@ impl Config {
         }
         if self.groups > MAX_GROUPS {
             return Err(Error::BadSetting("groups must be at most 65536"));
+        }
+        if self.dirty_limit != 0 && self.dirty_background > self.dirty_limit {
+            return Err(Error::BadSetting("dirty_background must be at most dirty_limit"));
         }
         if self.resched_after == 0 {
             return Err(Error::BadSetting("resched_after must be at least 1"));

@@ -289,6 +289,8 @@ pub enum WaitKey {
     VmapPurge,
     /// Fewer pages are being written out.
     PageOut,
+    /// More pages of files are dirty than [`Config::dirty_background`](crate::Config::dirty_background).
+    Flusher,
     /// Something of the platform's own: a device, a timer.
     Own(u64),
 }

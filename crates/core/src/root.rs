@@ -12,7 +12,7 @@ use crate::swap::SwapDevices;
 use crate::sync::{SpinLock, Word32};
 use crate::tlb::{BatchSlot, Sweeps, Swept};
 use crate::vma::{AnonVma, SpaceState, Vma};
-use crate::writeback::Writing;
+use crate::writeback::{Dirty, Writing};
 use crate::zeroed::Zeroed;
 
 /// CPUs that may have frames at hand: set by the CPU that gets its first, cleared by whoever empties its lists.
@@ -30,6 +30,8 @@ pub(crate) struct Root {
     pub swap: SwapDevices,
     /// Pages that are being written out, to any device.
     pub writing: Writing,
+    /// Pages of files that are dirty.
+    pub dirty: Dirty,
     pub clock: Clock,
     pub sweeps: Sweeps,
     pub swept: Swept,

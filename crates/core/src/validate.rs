@@ -77,6 +77,7 @@ impl<P: Platform> Manager<'_, P> {
         audit.total = audit.offline;
         let (mut allocated, mut owned, mut listed, mut maps, mut deposited) = (0, 0, 0, 0, 0);
         let (mut holds, mut wrong_frame) = (0, None);
+        let mut dirty = 0;
         // Pages that have left their caches, or whose file has ended, and wait in LRU batches: those hold them.
         let mut cut = 0;
         for (n, frame) in self.memmap().iter(p) {
@@ -95,6 +96,7 @@ impl<P: Platform> Manager<'_, P> {
                 }
                 Kind::File => {
                     audit.file += 1;
+                    dirty += u64::from(state & flag::DIRTY != 0);
                     let waits = || frame.refs.get(p) > 0 && !self.audit_cached(n);
                     cut += u64::from(state & flag::CUT != 0 || waits());
                 }
@@ -184,6 +186,10 @@ impl<P: Platform> Manager<'_, P> {
             (tables == audit.tables, "page tables that no space reaches"),
             (maps == audit.mapped + audit.parked, "mapping counts and entries that lead to pages differ"),
             (cached + cut == audit.file, "file pages that no cache holds"),
+            (
+                !self.counts_dirty() || dirty == self.dirty_pages(),
+                "pages of files that are dirty, and their count, differ",
+            ),
             (self.audit_groups(), "what a group is charged with, and its pages and stocks, differ"),
             (self.online_adds_up(), "CPUs that are online, and their mask or their count, differ"),
             (wrong_frame.is_none(), wrong_frame.unwrap_or_default()),

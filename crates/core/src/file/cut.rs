@@ -318,7 +318,7 @@ impl<P: Platform> Manager<'_, P> {
             bytes.start as usize,
             &ZEROS[bytes.start as usize..bytes.end as usize],
         );
-        self.memmap().get(n).set_flags(self.platform(), flag::DIRTY);
+        self.make_dirty(n);
         self.unlock_page(n);
     }
 
@@ -342,7 +342,9 @@ impl<P: Platform> Manager<'_, P> {
             for &n in cut {
                 // What entries knew is known by now, and of no use.
                 let frame = self.memmap().get(n);
-                self.note_unused(frame.clear_flags(self.platform(), flag::DIRTY | flag::UNUSED));
+                let before = frame.clear_flags(self.platform(), flag::DIRTY | flag::UNUSED);
+                self.note_unused(before);
+                self.count_clean(before);
                 // Unless the page could not be read, and has left the cache for that.
                 let was_there = self.detach_cached(id, frame.index.get(self.platform()), n);
                 self.unlock_page(n);

@@ -180,12 +180,13 @@ impl<P: Platform> Manager<'_, P> {
 
     fn write_part(&self, id: FileId, part: &Part, from: &[u8]) -> Result<(), Error> {
         let p = self.platform();
+        self.balance_dirty(id);
         let n = if from.len() as u64 == PAGE_SIZE {
             match self.whole_page(id, part.index)? {
                 // Nothing of it is there yet, and nothing needs to be read.
                 Whole::Empty(n) => {
                     p.write_frame(n, 0, from);
-                    self.memmap().get(n).set_flags(p, flag::DIRTY);
+                    self.make_dirty(n);
                     self.note_refault(n, Store::File(id), part.index);
                     self.has_content(n);
                     self.put_page(n);
@@ -202,7 +203,7 @@ impl<P: Platform> Manager<'_, P> {
             self.lock_page(n);
         }
         p.write_frame(n, part.at, from);
-        self.memmap().get(n).set_flags(p, flag::DIRTY);
+        self.make_dirty(n);
         if locks {
             self.unlock_page(n);
         }

@@ -1,6 +1,7 @@
 //! Files: a page cache each, and the VMAs that show them.
 
 mod cut;
+mod flusher;
 mod io;
 mod readahead;
 mod state;
@@ -69,7 +70,9 @@ impl<'p, P: Platform> File<'_, 'p, P> {
             mm.lock_page(n);
             // Whoever has pinned it, and writes to it, makes it dirty no more.
             mm.memmap().get(n).set_flags(p, flag::CUT);
-            mm.note_unused(mm.memmap().get(n).clear_flags(p, flag::DIRTY | flag::UNUSED));
+            let before = mm.memmap().get(n).clear_flags(p, flag::DIRTY | flag::UNUSED);
+            mm.note_unused(before);
+            mm.count_clean(before);
             let was_there = mm.detach_cached(id.slot, index, n);
             mm.unlock_page(n);
             // Its own hold and the cache's, unless the page could not be read, and has left the cache for that. Whoever
@@ -160,7 +163,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         file.root.set(p, FrameNumber::NONE.0);
         file.levels.set(p, tree::levels(pages));
         file.cached.set(p, 0);
-        file.watched.store(0, Ordering::Relaxed);
+        file.watched.store(if self.counts_dirty() { watch::COUNTED } else { 0 }, Ordering::Relaxed);
+        file.dirty_since.set(p, 0);
+        file.written_to.set(p, 0);
         file.backoff.clear(p);
         file.rmap.clear(p);
         file.len.set(p, pages * PAGE_SIZE);

@@ -14,7 +14,7 @@ use crate::vma::RmapTree;
 use crate::writeback::Backoff;
 use crate::zeroed::Zeroed;
 
-const _: () = assert!(size_of::<FileState>() == 128);
+const _: () = assert!(size_of::<FileState>() == 192);
 
 /// What the core keeps about a file.
 #[repr(C, align(64))]
@@ -30,7 +30,7 @@ pub(crate) struct FileState {
     pub(super) root: Word32,
     pub(super) levels: Word32,
     pub(super) cached: Word32,
-    /// Not 0: it is known before a page of it can be written to through a mapping. Changes while no VMA shows it, under the lock of `rmap`:
+    /// Not 0: it is known before a page of it can be written to through a mapping, and why (`watch.rs`). Changes while no VMA shows it, under the lock of `rmap`:
     /// it orders nothing, and to look at it, where a VMA is made or a page was written to, costs nothing that the machine counts.
     pub(super) watched: AtomicU32,
     /// What came of its pages' writes.
@@ -41,6 +41,10 @@ pub(crate) struct FileState {
     pub(super) life: Life,
     /// Where those who map it read.
     pub(crate) mapped: ReadAhead,
+    /// Where pages are counted that are dirty: since when one may be, in nanoseconds; 0 if none is.
+    pub(crate) dirty_since: Word64,
+    /// How far who was at the limit has written it back. Advice.
+    pub(super) written_to: Word64,
 }
 
 // SAFETY: atomics and locks only.

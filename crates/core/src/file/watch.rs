@@ -19,10 +19,20 @@ use crate::view::File;
 
 use super::state::FileState;
 
+/// Why it is known: dirty pages are counted,
+pub(super) const COUNTED: u32 = 1;
+/// or the file system is asked.
+const ASKED: u32 = 2;
+
 impl FileState {
     /// Whether it is known before a page of it can be written to. Under the lock of `rmap`, or by who has a VMA that shows it.
     pub(crate) fn is_watched(&self) -> bool {
         self.watched.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether its file system is asked. As above.
+    pub(super) fn is_asked_for(&self) -> bool {
+        self.watched.load(Ordering::Relaxed) & ASKED != 0
     }
 }
 
@@ -63,7 +73,7 @@ impl<'p, P: Platform> File<'_, 'p, P> {
         if !file.rmap.is_empty(p) {
             return Err(Error::Busy);
         }
-        file.watched.store(1, Ordering::Relaxed);
+        file.watched.fetch_or(ASKED, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -73,6 +83,7 @@ impl<P: Platform> Manager<'_, P> {
     /// it again. Returns false if not. The file may have lost the page, or ended, meanwhile, and somebody else may have asked: then nobody is
     /// asked. No lock is held. May wait.
     pub(crate) fn ask_to_write(&self, id: FileId, index: u64, n: FrameNumber) -> bool {
+        self.balance_dirty(id);
         let is_dirty = || self.memmap().get(n).state.get(self.platform()) & flag::DIRTY != 0;
         self.lock_page(n);
         // Who takes it out of the cache locks it first.
@@ -83,11 +94,13 @@ impl<P: Platform> Manager<'_, P> {
 
     /// Asks for a page of a file that the caller has locked, and makes it dirty if it may be written to. May wait.
     pub(super) fn ask_for_locked(&self, id: FileId, index: u64, n: FrameNumber) -> bool {
-        let p = self.platform();
-        let may = p.device().is_none_or(|device| device.page_mkwrite(id, index).is_ok());
-        self.emit(Event::WriteAsked { may });
+        let mut may = true;
+        if self.file_at(id.slot()).is_asked_for() {
+            may = self.platform().device().is_none_or(|device| device.page_mkwrite(id, index).is_ok());
+            self.emit(Event::WriteAsked { may });
+        }
         if may {
-            self.memmap().get(n).set_flags(p, flag::DIRTY);
+            self.make_dirty(n);
         }
         may
     }

@@ -5,6 +5,7 @@ use crate::addr::FrameNumber;
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::FlushReason;
+use crate::handle::FileId;
 use crate::memmap::FrameVec;
 use crate::platform::Platform;
 use crate::profile::Scope;
@@ -15,7 +16,7 @@ use crate::view::File;
 use crate::writeback;
 
 /// Pages made clean together, and flushed once.
-const TOGETHER: usize = 32;
+pub(super) const TOGETHER: usize = 32;
 
 impl<'p, P: Platform> File<'_, 'p, P> {
     /// Writes every page of a file that was dirty when this was called to its device; gives how many. Programs may go on
@@ -47,55 +48,13 @@ impl<'p, P: Platform> File<'_, 'p, P> {
     #[doc(alias = "page_mkclean")]
     pub fn write_back(&self) -> Result<u64, Error> {
         let File { mm, id } = *self;
-        let _scope = charge(mm.platform(), Scope::WriteBack);
-        let file = mm.find_file(id)?;
         let (mut at, mut written, mut failed) = (0, 0, false);
         let mut work = Work::begin(mm);
         loop {
-            let (mut looked, mut ended, mut dirty) = (FrameVec::new(), false, FrameVec::new());
-            let make_clean = |batch: &UnmapBatch<'_, '_, P>| {
-                let pages = at..file.pages(mm.platform());
-                at = mm.hold_next_few_cached(id.slot(), pages, TOGETHER, &mut looked);
-                ended = mm.find_file(id).is_err();
-                for &n in looked.as_slice() {
-                    if ended {
-                        // Perhaps another file's page: this one's were all let go before.
-                        mm.put_page(n);
-                        continue;
-                    }
-                    mm.lock_page(n);
-                    if rmap::clean(batch, n) {
-                        batch.push(n, Fate::WriteBack);
-                    } else {
-                        mm.let_go(n);
-                    }
-                }
-            };
-            // Of those that nobody but a device can write to any more, by place. Looked at while they are dirty: who unpins
-            // one later finds it so, or is counted here.
-            let mut pinned = 0u32;
-            UnmapBatch::fill(mm, FlushReason::Clean, make_clean, |n, _| {
-                pinned |= u32::from(mm.is_watched_and_pinned(n)) << dirty.as_slice().len();
-                dirty.push(n);
-            })?;
-            let writing = dirty.as_slice().len() as u32;
-            mm.pageout_begins(writing);
-            writeback::write_all(mm, dirty.as_slice(), |n, ok| {
-                match ok {
-                    true => written += 1,
-                    false => failed = true,
-                }
-                if ok && pinned & 1 != 0 {
-                    mm.ask_for_locked(id, mm.memmap().get(n).index.get(mm.platform()), n);
-                }
-                pinned >>= 1;
-                mm.let_go(n);
-            });
-            mm.pageout_ends(writing);
-            if ended {
-                return Err(Error::NoSuchFile);
-            }
-            if looked.as_slice().len() < TOGETHER {
+            let round = mm.write_next(id, &mut at)?;
+            written += u64::from(round.written);
+            failed |= round.failed;
+            if round.was_last {
                 return if failed { Err(Error::Device) } else { Ok(written) };
             }
             work.did(TOGETHER as u32 * cost::FRAME);
@@ -103,7 +62,72 @@ impl<'p, P: Platform> File<'_, 'p, P> {
     }
 }
 
+/// What came of some pages of a file.
+pub(super) struct Round {
+    pub written: u32,
+    /// A device did not take one, which stays dirty.
+    pub failed: bool,
+    /// No page of the file lies behind them.
+    pub was_last: bool,
+}
+
 impl<'p, P: Platform> Manager<'p, P> {
+    /// Looks at the next few pages of a file that are in its cache, from `at` on, which moves behind them, and writes those out that are dirty. No
+    /// lock is held. May wait.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchFile`], [`Error::OutOfMemory`].
+    pub(super) fn write_next(&self, id: FileId, at: &mut u64) -> Result<Round, Error> {
+        let mm = self;
+        let _scope = charge(mm.platform(), Scope::WriteBack);
+        let file = mm.find_file(id)?;
+        let (mut looked, mut ended, mut dirty) = (FrameVec::new(), false, FrameVec::new());
+        let make_clean = |batch: &UnmapBatch<'_, '_, P>| {
+            let pages = *at..file.pages(mm.platform());
+            *at = mm.hold_next_few_cached(id.slot(), pages, TOGETHER, &mut looked);
+            ended = mm.find_file(id).is_err();
+            for &n in looked.as_slice() {
+                if ended {
+                    // Perhaps another file's page: this one's were all let go before.
+                    mm.put_page(n);
+                    continue;
+                }
+                mm.lock_page(n);
+                if rmap::clean(batch, n) {
+                    batch.push(n, Fate::WriteBack);
+                } else {
+                    mm.let_go(n);
+                }
+            }
+        };
+        // Of those that nobody but a device can write to any more, by place. Looked at while they are dirty: who unpins
+        // one later finds it so, or is counted here.
+        let mut pinned = 0u32;
+        UnmapBatch::fill(mm, FlushReason::Clean, make_clean, |n, _| {
+            pinned |= u32::from(mm.is_watched_and_pinned(n)) << dirty.as_slice().len();
+            dirty.push(n);
+        })?;
+        let writing = dirty.as_slice().len() as u32;
+        let (mut written, mut failed) = (0, false);
+        mm.pageout_begins(writing);
+        writeback::write_all(mm, dirty.as_slice(), |n, ok| {
+            match ok {
+                true => written += 1,
+                false => failed = true,
+            }
+            if ok && pinned & 1 != 0 {
+                mm.ask_for_locked(id, mm.memmap().get(n).index.get(mm.platform()), n);
+            }
+            pinned >>= 1;
+            mm.let_go(n);
+        });
+        mm.pageout_ends(writing);
+        if ended {
+            return Err(Error::NoSuchFile);
+        }
+        Ok(Round { written, failed, was_last: looked.as_slice().len() < TOGETHER })
+    }
+
     /// Whether a device may write to a page of a watched file that the caller has locked, and that no entry lets anybody write to.
     fn is_watched_and_pinned(&self, n: FrameNumber) -> bool {
         self.memmap().get(n).is_pinned(self.platform()) && self.is_page_watched(n)

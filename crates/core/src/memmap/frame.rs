@@ -190,17 +190,20 @@ impl Frame {
 
     /// Notes that what the page holds is newer than its file's, or its slot's: unless it has been cut off, since nobody wants it
     /// then, and what its file has in its place must not be written over. Any context.
-    pub fn note_written<P: Hooks>(&self, p: &P) {
+    ///
+    /// Returns the state before, if it was not dirty then and is so now.
+    pub fn note_written<P: Hooks>(&self, p: &P) -> Option<u32> {
         let mut state = self.state.get(p);
         let is_cut = |state| {
             state & flag::CUT != 0 && Self::kind_of(state) == Kind::File && !p.broken(Rule::CutStaysClean)
         };
         while state & flag::DIRTY == 0 && !is_cut(state) {
             match self.state.replace(p, state, state | flag::DIRTY, Ordering::AcqRel) {
-                Ok(_) => return,
+                Ok(_) => return Some(state),
                 Err(now) => state = now,
             }
         }
+        None
     }
 
     /// Takes the page lock if it is free.

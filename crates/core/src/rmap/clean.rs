@@ -53,7 +53,7 @@ pub(crate) fn clean<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) 
             if p.broken(Rule::CleanProtects) {
                 // PITFALLS 36: only the bit.
                 if mapping.leaf.clear_bits(mapping.page, Entry::DIRTY).has(Entry::DIRTY) {
-                    frame.set_flags(p, flag::DIRTY);
+                    mm.make_dirty(n);
                 }
                 return ControlFlow::Continue(());
             }

@@ -231,8 +231,11 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// INV-15: before the pin goes.
     fn note_device_wrote(&self, n: FrameNumber, wrote: bool) {
         let p = self.platform();
-        if wrote && !p.broken(Rule::DirtyBeforeUnpin) {
-            self.memmap().get(n).note_written(p);
+        if wrote
+            && !p.broken(Rule::DirtyBeforeUnpin)
+            && let Some(before) = self.memmap().get(n).note_written(p)
+        {
+            self.count_dirty(n, before);
         }
     }
 

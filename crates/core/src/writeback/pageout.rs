@@ -30,7 +30,7 @@ pub(crate) fn write_all<P: Platform>(
         let transfers = &mut transfers[..some.len()];
         for (one, &n) in transfers.iter_mut().zip(some) {
             // Before the write: who dirties the page from here on finds it clean and makes it dirty again.
-            mm.memmap().get(n).clear_flags(p, flag::DIRTY);
+            mm.count_clean(mm.memmap().get(n).clear_flags(p, flag::DIRTY));
             mm.emit(Event::WriteBegins { frame: n });
             let (store, block) = mm.kept_in(n);
             *one = Transfer::new(store, block, n);
@@ -45,7 +45,7 @@ pub(crate) fn write_all<P: Platform>(
             mm.backoff_of(n).note(p, one.result.is_ok());
             let kept = one.result.is_ok() || p.broken(Rule::KeepWhatFailed);
             if !kept {
-                mm.memmap().get(n).set_flags(p, flag::DIRTY);
+                mm.make_dirty(n);
             }
             each(n, kept);
         }

@@ -155,6 +155,19 @@ fn without_swap_it_goes_at_once() {
     });
 }
 
+#[test]
+fn what_is_not_mapped_cannot_be_freed_lazily() {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let id = written(mm, 512, 8);
+        mm.space(id).unmap(pages(AT + 3, 1)).unwrap();
+        let hole = Err(Error::NotMapped(PageNumber(AT + 3)));
+        assert_eq!(mm.space(id).advise(pages(AT, 8), Advice::Free), hole);
+        (0..3).for_each(|_| squeeze(mm));
+        assert_eq!(mm.counter(Counter::LazyFreed), 0, "nothing was done");
+    });
+}
+
 /// CPU 1 writes to a page that was made lazy while CPU 0 reclaims, or the other way; whether it shows what was written.
 fn written_while_reclaimed(policy: &str, write_first: bool) -> usize {
     let setup = Setup { cpus: 2, frames: 144, ..Setup::default() };

@@ -18,6 +18,7 @@ mod file_cut;
 mod file_io;
 mod file_parallel;
 mod filesystem;
+mod flusher;
 mod group_limits;
 mod groups;
 mod handles;

@@ -210,3 +210,19 @@ fn without_memory_for_tables_it_stays_where_it_is() {
         has(host, mm, id, away, 0..8);
     });
 }
+
+#[test]
+fn a_range_with_a_hole_is_not_remapped_wherever_it_is_to_be() {
+    with(bare("linux"), |host, mm| {
+        let id = eight(host, mm, ANON);
+        mm.space(id).unmap(pages(AT + 3, 1)).unwrap();
+        let hole = Err(Error::NotMapped(PageNumber(AT + 3)));
+        for to in [pages(AT, 12), pages(AT, 6), pages(AT, 8), pages(TO, 12), pages(TO, 8), pages(TO, 6)] {
+            assert_eq!(remap(mm, id, pages(AT, 8), to), hole, "{to:?}");
+            has(host, mm, id, AT, 0..3);
+            has(host, mm, id, AT + 4, 4..8);
+            let beyond = [AT + 8, TO, TO + 11].map(|page| host.read(mm, id, page).is_err());
+            assert_eq!(beyond, [true; 3], "{to:?}");
+        }
+    });
+}

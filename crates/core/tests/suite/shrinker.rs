@@ -107,6 +107,22 @@ fn more_and_more_is_asked_for_until_it_is_enough() {
     });
 }
 
+#[test]
+fn all_is_asked_for_in_the_end() {
+    let host = Host::new(setup());
+    host.run(bare("linux"), |mm| {
+        let held = take_free(mm);
+        // It has something, and cannot give it.
+        host.shrinker.set(true);
+        assert_eq!(mm.frames().alloc(0, AllocFrom::HERE), Err(Error::OutOfMemory));
+        let asks: Vec<_> = host.asks.take().iter().map(|ask| (ask.scanned, ask.pages)).collect();
+        let once: Vec<_> = (0..=12).rev().map(|priority| (1, 1 << priority)).collect();
+        assert_eq!(asks[..13], once);
+        assert!(asks.chunks(13).all(|asks| *asks == once) && asks.len() >= 16 * 13, "{}", asks.len());
+        give_back(mm, held);
+    });
+}
+
 /// So many pages of a file in memory, all idle.
 fn cached(mm: &Mm<'_>, count: u64) -> quietmm::FileId {
     let file = mm.create_file(count).unwrap();

@@ -1,0 +1,166 @@
+//! Dirty pages of files, by their number and age: who writes them back, and who must do so before he may make another.
+//!
+//! The core owns no thread and no timer: the embedding kernel calls [`Manager::flusher`] in a task. Who writes faster than that comes to the
+//! limit, and writes some pages back himself before he goes on: first of the file that he writes to, then of others. So
+//! the number passes the limit by no more than the pages that writers make dirty at the same time, one each.
+//!
+//! Nobody waits for ever: who finds nothing that can be written back, because devices do not take it or others have it on its way, has tried
+//! some times, and goes on. Then reclaim finds the pages dirty, as it would without a limit.
+
+use core::sync::atomic::Ordering;
+
+use super::writeback::TOGETHER;
+use crate::Manager;
+use crate::handle::FileId;
+use crate::platform::Platform;
+use crate::resched::{Work, cost};
+
+/// How often who is at the limit looks for pages that can be written back.
+const TRIES: u32 = 8;
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Pages of files that are dirty: what [`Config::dirty_limit`](crate::Config::dirty_limit) is about. 0 where nothing of these settings is chosen.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// // Nobody counts them here.
+    /// assert_eq!(mm.dirty_pages(), 0);
+    /// # Ok(())
+    /// # });
+    /// ```
+    #[doc(alias = "NR_FILE_DIRTY")]
+    pub fn dirty_pages(&self) -> u64 {
+        self.count_of_dirty()
+    }
+
+    /// Writes back the files of which a page is dirty for longer than [`Config::dirty_expire`](crate::Config::dirty_expire), and others as long as more pages are dirty than
+    /// [`Config::dirty_background`](crate::Config::dirty_background). Returns how many pages were written. What a device does not take stays
+    /// dirty, and is tried again when it is as old once more.
+    ///
+    /// For a task that runs in no user space, again and again: it sleeps a part of the age in between, and no longer than until it is woken by
+    /// [`WaitKey::Flusher`](crate::platform::WaitKey::Flusher), when there are too many dirty pages. Looks at each file. One at a time is
+    /// enough. May wait. IPIs as [`File::write_back`](crate::File::write_back).
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// // A kernel's thread: sleeps, say for five seconds or until it is woken, and then
+    /// mm.flusher();
+    /// # Ok(())
+    /// # });
+    /// ```
+    #[doc(alias = "wb_workfn")]
+    pub fn flusher(&self) -> u64 {
+        let mut written = 0;
+        for id in self.live_files() {
+            if self.is_expired(id) {
+                written += self.flush_while(id, || true);
+            }
+        }
+        for id in self.live_files() {
+            if !self.is_above_background() {
+                break;
+            }
+            written += self.flush_while(id, || self.is_above_background());
+        }
+        written
+    }
+
+    fn is_above_background(&self) -> bool {
+        let background = self.config().dirty_background;
+        background > 0 && self.count_of_dirty() > background
+    }
+
+    fn is_expired(&self, id: FileId) -> bool {
+        let (p, expire) = (self.platform(), self.config().dirty_expire);
+        let since = self.file_at(id.slot()).dirty_since.load(p, Ordering::Relaxed);
+        expire > 0 && since != 0 && p.now().0.saturating_sub(since) >= expire
+    }
+
+    /// Writes a file back as long as its pages are to go. Returns how many were written.
+    fn flush_while(&self, id: FileId, goes_on: impl Fn() -> bool) -> u64 {
+        let (p, since) = (self.platform(), &self.file_at(id.slot()).dirty_since);
+        // Before the pages: who makes one dirty from here on says so again.
+        let before = since.swap(p, 0, Ordering::Relaxed);
+        if before == 0 {
+            return 0;
+        }
+        let (mut at, mut written, mut work) = (0, 0, Work::begin(self));
+        loop {
+            let round = self.write_next(id, &mut at);
+            written += round.as_ref().map_or(0, |round| u64::from(round.written));
+            let Ok(round) = round else { break };
+            if round.was_last {
+                return written;
+            }
+            work.did(TOGETHER as u32 * cost::FRAME);
+            if !goes_on() {
+                break;
+            }
+        }
+        // What is left is as old as it was.
+        let _ = since.replace(p, 0, before, Ordering::Relaxed);
+        written
+    }
+
+    /// Before somebody makes a page of a file dirty: where as many are as may be he writes some back first. No lock is held but the file's `io`,
+    /// shared or alone. May wait.
+    pub(super) fn balance_dirty(&self, id: FileId) {
+        let limit = self.config().dirty_limit;
+        if limit == 0 {
+            return;
+        }
+        for _ in 0..TRIES {
+            if self.count_of_dirty() < limit {
+                return;
+            }
+            // Others have them on their way: they are clean soon.
+            if !self.write_some(id) && !self.await_pageout() {
+                return;
+            }
+        }
+    }
+
+    /// Writes a few pages back, of this file or, if it has none, of the next that has; says whether one was written.
+    fn write_some(&self, id: FileId) -> bool {
+        let p = self.platform();
+        let next = &self.root.dirty.next;
+        if self.write_some_of(id) {
+            return true;
+        }
+        let from = next.load(p, Ordering::Relaxed);
+        let files = || self.live_files();
+        let mut others =
+            files().filter(|id| id.slot().0 >= from).chain(files().filter(|id| id.slot().0 < from));
+        let found = others.find(|&other| other != id && self.write_some_of(other));
+        found.into_iter().for_each(|other| next.store(p, other.slot().0, Ordering::Relaxed));
+        found.is_some()
+    }
+
+    /// Goes on where the last one left off, and once around.
+    fn write_some_of(&self, id: FileId) -> bool {
+        let (p, file) = (self.platform(), self.file_at(id.slot()));
+        if file.dirty_since.load(p, Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let from = file.written_to.load(p, Ordering::Relaxed);
+        let (mut at, mut around, mut work) = (from, from == 0, Work::begin(self));
+        loop {
+            let Ok(round) = self.write_next(id, &mut at) else { return false };
+            if round.written > 0 {
+                file.written_to.store(p, at, Ordering::Relaxed);
+                return true;
+            }
+            if round.was_last {
+                if around {
+                    return false;
+                }
+                (at, around) = (0, true);
+            }
+            work.did(TOGETHER as u32 * cost::FRAME);
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Dirty pages of files: their number, who writes them back and when, and that no writer waits for ever.
+
+use crate::machine;
+
+use machine::faults::{AT, reclaim_all, showing_as};
+use machine::race::{at_every_touch, race};
+use machine::showing::shared;
+use machine::{Host, Mm, Setup, bare, pages, settled};
+use quietmm::addr::PAGE_SIZE;
+use quietmm::platform::WaitKey;
+use quietmm::{Config, Counter, Error, FileId, SpaceId, Term, UserAccess};
+
+const LIMIT: u64 = 16;
+const SECOND: u64 = 1_000_000_000;
+
+fn setup() -> Setup {
+    Setup { cpus: 2, frames: 512, ..Setup::default() }
+}
+
+fn limit(dirty_limit: u64) -> Config {
+    Config { dirty_limit, ..bare("linux") }
+}
+
+/// Of no effect, but for the count.
+fn counting() -> Config {
+    limit(u64::MAX)
+}
+
+fn write(mm: &Mm<'_>, file: FileId, page: u64, value: u64) {
+    assert_eq!(mm.file(file).write(page * PAGE_SIZE, &value.to_ne_bytes()), Ok(8));
+}
+
+fn shows(mm: &Mm<'_>, file: FileId, page: u64) -> u64 {
+    let mut word = [0; 8];
+    mm.file(file).read(page * PAGE_SIZE, &mut word).unwrap();
+    u64::from_ne_bytes(word)
+}
+
+/// A file of so many pages, and a space that shows it, in which CPU 0 runs.
+fn mapped(mm: &Mm<'_>, count: u64) -> (FileId, SpaceId) {
+    let file = mm.create_file(count).unwrap();
+    (file, showing_as(mm, shared(file), count, &[0]))
+}
+
+#[test]
+fn each_page_of_a_file_that_is_dirty_is_counted_once_however_it_became_so() {
+    let host = Host::new(setup());
+    host.run(counting(), |mm| {
+        let (file, id) = mapped(mm, 32);
+        let dirty = |want: u64| {
+            assert_eq!(mm.dirty_pages(), want);
+            assert_eq!(settled(mm).broken, None);
+        };
+        // By calls, through mappings, by devices, by what a shorter length leaves of a page.
+        (0..4).for_each(|page| write(mm, file, page, page));
+        dirty(4);
+        (2..8).for_each(|page| host.write(mm, id, AT + page, page).unwrap());
+        dirty(8);
+        host.read(mm, id, AT + 8).unwrap();
+        dirty(8);
+        let pins = mm.space(id).pin(pages(AT + 8, 2), UserAccess::Write, Term::Short).unwrap();
+        dirty(10);
+        assert_eq!(mm.file(file).write_back(), Ok(10));
+        // A device may write on.
+        dirty(2);
+        mm.unpin(pins);
+        dirty(2);
+        assert_eq!(mm.file(file).write_back(), Ok(2));
+        dirty(0);
+        assert_eq!(host.write(mm, id, AT, 5), Ok(()));
+        dirty(1);
+        mm.file(file).set_size(9 * PAGE_SIZE + 100).unwrap();
+        dirty(2);
+        // By a hole, a cut, and the end; what a device does not take stays.
+        mm.file(file).punch_hole(0, 4096).unwrap();
+        dirty(1);
+        (0..6).for_each(|page| write(mm, file, page, page));
+        host.fail_writes.set(true);
+        assert_eq!(mm.file(file).write_back(), Err(Error::Device));
+        dirty(7);
+        host.fail_writes.set(false);
+        mm.file(file).set_size(3 * PAGE_SIZE).unwrap();
+        dirty(3);
+        mm.drain_lru_batch();
+        reclaim_all(mm);
+        dirty(0);
+        write(mm, file, 1, 1);
+        mm.unload();
+        mm.space(id).destroy().unwrap();
+        mm.file(file).destroy().unwrap();
+        dirty(0);
+    });
+}
+
+#[test]
+fn where_nobody_counts_nothing_is_counted_and_no_write_is_a_fault_of_its_own() {
+    let faults = |config| {
+        let host = Host::new(setup());
+        host.run(config, |mm| {
+            let (_, id) = mapped(mm, 4);
+            host.read(mm, id, AT).unwrap();
+            host.write(mm, id, AT, 1).unwrap();
+            (mm.counter(Counter::PgFault), mm.dirty_pages(), mm.flusher())
+        })
+    };
+    assert_eq!(faults(bare("linux")), (1, 0, 0));
+    assert_eq!(faults(counting()), (2, 1, 0));
+    // No file system is asked for that.
+    let host = Host::new(setup());
+    host.run(counting(), |mm| {
+        let (_, id) = mapped(mm, 4);
+        host.write(mm, id, AT, 1).unwrap();
+        assert_eq!((host.mkwrites.take().len(), mm.counter(Counter::MkwriteAsked)), (0, 0));
+    });
+}
+
+/// The most pages that were dirty while 100 were written, half by calls and half through mappings; all is in the files afterwards.
+fn most_dirty(config: Config, fail: bool) -> (u64, u64) {
+    let host = Host::new(setup());
+    host.run(config, |mm| {
+        let (shown, id) = mapped(mm, 50);
+        let called = mm.create_file(50).unwrap();
+        host.fail_writes.set(fail);
+        let mut most = 0;
+        for page in 0..50 {
+            write(mm, called, page, 100 + page);
+            most = most.max(mm.dirty_pages());
+            host.write(mm, id, AT + page, 200 + page).unwrap();
+            most = most.max(mm.dirty_pages());
+        }
+        host.fail_writes.set(false);
+        for page in 0..50 {
+            assert_eq!((shows(mm, called, page), shows(mm, shown, page)), (100 + page, 200 + page));
+        }
+        let out = mm.counter(Counter::PgPgOut);
+        mm.file(called).write_back().unwrap();
+        mm.file(shown).write_back().unwrap();
+        assert!((0..50).all(|page| host.on_disk(called, page) == Some(100 + page)));
+        assert!((0..50).all(|page| host.on_disk(shown, page) == Some(200 + page)));
+        assert_eq!((mm.dirty_pages(), host.torn.get(), settled(mm).broken), (0, 0, None));
+        (most, out)
+    })
+}
+
+#[test]
+fn a_limit_on_dirty_pages_holds_and_whoever_writes_writes_back() {
+    let (most, out) = most_dirty(limit(LIMIT), false);
+    assert_eq!(most, LIMIT);
+    assert!((100 - LIMIT..=100).contains(&out), "each page goes once: {out}");
+    assert_eq!(most_dirty(limit(1), false).0, 1);
+    // The control.
+    assert_eq!(most_dirty(counting(), false), (100, 0));
+}
+
+#[test]
+fn a_device_that_takes_nothing_stops_no_writer() {
+    assert_eq!(most_dirty(limit(LIMIT), true).0, 100);
+}
+
+#[test]
+fn who_writes_to_one_file_writes_others_back_where_it_has_nothing_itself() {
+    let host = Host::new(setup());
+    host.run(limit(LIMIT), |mm| {
+        let files = [0; 3].map(|_| mm.create_file(16).unwrap());
+        (0..LIMIT).for_each(|page| write(mm, files[(page % 2) as usize], page, page + 1));
+        assert_eq!(mm.dirty_pages(), LIMIT);
+        (0..8).for_each(|page| write(mm, files[2], page, 7));
+        assert!(mm.dirty_pages() <= LIMIT);
+        let clean =
+            (0..LIMIT).filter(|&page| host.on_disk(files[(page % 2) as usize], page) == Some(page + 1));
+        assert_eq!(clean.count(), 8, "one file of the two, whole");
+        assert_eq!(settled(mm).broken, None);
+    });
+}
+
+#[test]
+fn pages_go_when_they_are_old_and_no_sooner() {
+    let host = Host::new(setup());
+    host.run(Config { dirty_expire: 30 * SECOND, ..bare("linux") }, |mm| {
+        let files = [0; 2].map(|_| mm.create_file(64).unwrap());
+        host.clock.set(SECOND);
+        (0..40).for_each(|page| write(mm, files[0], page, 1));
+        host.clock.set(20 * SECOND);
+        write(mm, files[1], 0, 2);
+        // What becomes dirty later makes the file no younger.
+        write(mm, files[0], 50, 3);
+        host.clock.set(31 * SECOND - 1);
+        assert_eq!((mm.flusher(), mm.dirty_pages()), (0, 42));
+        host.clock.set(31 * SECOND + 1);
+        assert_eq!((mm.flusher(), mm.dirty_pages()), (41, 1));
+        assert_eq!((host.on_disk(files[0], 50), host.on_disk(files[1], 0)), (Some(3), None));
+        assert_eq!(mm.flusher(), 0);
+        host.clock.set(51 * SECOND);
+        host.fail_writes.set(true);
+        assert_eq!((mm.flusher(), mm.dirty_pages()), (0, 1));
+        // It is tried again when it is as old once more.
+        host.fail_writes.set(false);
+        host.clock.set(60 * SECOND);
+        assert_eq!((mm.flusher(), mm.dirty_pages()), (0, 1));
+        host.clock.set(81 * SECOND + 1);
+        assert_eq!((mm.flusher(), mm.dirty_pages()), (1, 0));
+    });
+}
+
+#[test]
+fn pages_go_when_they_are_too_many_and_somebody_is_woken_for_it_once() {
+    let host = Host::new(setup());
+    host.run(Config { dirty_background: 40, ..bare("linux") }, |mm| {
+        let files = [0; 2].map(|_| mm.create_file(200).unwrap());
+        let woken = || host.take_woken().into_iter().filter(|&key| key == WaitKey::Flusher).count();
+        (0..20).for_each(|page| write(mm, files[0], page, 1));
+        (0..20).for_each(|page| write(mm, files[1], page, 1));
+        assert_eq!((woken(), mm.flusher()), (0, 0));
+        (20..120).for_each(|page| write(mm, files[1], page, 1));
+        assert_eq!((woken(), mm.dirty_pages()), (1, 140));
+        let written = mm.flusher();
+        assert_eq!((mm.dirty_pages(), mm.flusher()), (140 - written, 0));
+        assert!((100..100 + 32).contains(&written), "no more than it must, and a batch: {written}");
+        // What is left goes when there are too many again.
+        (120..180).for_each(|page| write(mm, files[1], page, 1));
+        assert_eq!(woken(), 1);
+        assert!(mm.flusher() > 0 && mm.dirty_pages() <= 40);
+        assert_eq!(settled(mm).broken, None);
+    });
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused() {
+    let host = Host::new(setup());
+    let config = Config { dirty_background: 17, dirty_limit: 16, ..bare("linux") };
+    let refused = quietmm::Manager::new(&host, &host.regions(), config).map(drop);
+    assert_eq!(refused, Err(Error::BadSetting("dirty_background must be at most dirty_limit")));
+    for (dirty_background, dirty_limit) in [(16, 16), (17, 0)] {
+        let config = Config { dirty_background, dirty_limit, ..bare("linux") };
+        assert!(Host::new(setup()).run(config, |mm| mm.dirty_pages()) == 0);
+    }
+}
+
+/// CPU 0 writes through a mapping and by calls, near the limit, while CPU 1 does something, in the midst of it at every place; in how many
+/// cases the count was wrong afterwards, the limit did not hold, or something was lost.
+fn while_writing(other: fn(&Mm<'_>, FileId)) -> usize {
+    let cases = at_every_touch(&setup(), &limit(2), None, |mm, place| {
+        let (file, id) = mapped(mm, 8);
+        let host = mm.platform();
+        (0..2).for_each(|page| host.write(mm, id, AT + page, page + 1).unwrap());
+        let work = || {
+            host.write(mm, id, AT + 2, 3).unwrap();
+            write(mm, file, 3, 4);
+        };
+        race(mm, place, work, || other(mm, file));
+        // Two may be on their way at once.
+        let held = mm.dirty_pages() <= 3;
+        let kept = (0..4).all(|page| shows(mm, file, page) == page + 1);
+        mm.file(file).write_back().unwrap();
+        let out = (0..4).all(|page| host.on_disk(file, page) == Some(page + 1));
+        let settled = settled(mm).broken;
+        (held && kept && out && mm.dirty_pages() == 0 && host.torn.get() == 0, settled)
+    });
+    assert!(cases.results.len() > 50, "{}", cases.results.len());
+    cases.count(|&(good, broken)| !good || broken.is_some())
+}
+
+#[test]
+fn who_writes_back_at_the_same_time_loses_nothing_and_the_count_stays_right() {
+    assert_eq!(while_writing(|mm, file| _ = mm.file(file).write_back().unwrap()), 0);
+    assert_eq!(while_writing(|mm, file| (0..2).for_each(|page| write(mm, file, page, page + 1))), 0);
+    assert_eq!(while_writing(|mm, file| _ = mm.file(file).evict(0, 8).unwrap()), 0);
+}
