@@ -12,6 +12,7 @@ pub fn key(key: &WaitKey) -> String {
         WaitKey::Kswapd(_) => "work".to_string(),
         WaitKey::VmapPurge => "enough to purge".to_string(),
         WaitKey::PageOut => "pages to be out".to_string(),
+        WaitKey::Flusher => "too many dirty pages".to_string(),
         WaitKey::Own(n) => format!("event {n}"),
     }
 }
