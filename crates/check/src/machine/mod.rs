@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use corosensei::Yielder;
 use quietmm::addr::{FrameNumber, NodeId, PageNumber, PageRange};
 use quietmm::platform::{Everywhere, Store, WaitKey};
-use quietmm::{Architecture, Entry, FileId, Manager, Region, Rule};
+use quietmm::{Architecture, Entry, FileId, Frames, Manager, Region, Rule};
 use quietmm_hardware::Rules;
 
 use crate::act::Act;
@@ -59,6 +59,8 @@ pub struct Setup {
     pub guarantees: bool,
     /// Whether the hardware can flush all CPUs.
     pub broadcast: bool,
+    /// Whether the kernel has a cache of its own that gives frames back.
+    pub caches: bool,
     /// Whether devices may fail, where the schedule says so.
     pub devices_fail: bool,
     /// The pages of programs that matter: what hardware may fetch before it is asked to.
@@ -77,6 +79,7 @@ impl Default for Setup {
             ticks: 0,
             guarantees: true,
             broadcast: false,
+            caches: false,
             devices_fail: false,
             watched: Vec::new(),
         }
@@ -234,6 +237,8 @@ pub struct Machine {
     leave: RefCell<BTreeSet<(Store, u64)>>,
     /// Pages of which a device has lost the content, and said so.
     pub(crate) device_errors: Cell<u32>,
+    /// What the kernel's own cache keeps.
+    pub(crate) cache: RefCell<Vec<Frames>>,
     /// What the core has said.
     pub told: Told,
 }
@@ -279,6 +284,7 @@ impl Machine {
             asking: RefCell::default(),
             leave: RefCell::default(),
             device_errors: Cell::new(0),
+            cache: RefCell::default(),
             told: Told::default(),
             setup,
         }
@@ -314,6 +320,7 @@ impl Machine {
         self.broadcasts.set(0);
         self.sleepers = RefCell::default();
         self.device_errors.set(0);
+        self.cache = RefCell::default();
         self.told = Told::default();
     }
 

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use quietmm::addr::{FrameNumber, Nanos, NodeId, PAGE_SIZE, PhysAddr, VirtAddr};
 use quietmm::platform::{
-    Access, BlockDevice, Broadcast, Cpus, Guarantees, Hooks, KernelTlb, Memory, Services, UserTlb, WaitKey,
+    Access, BlockDevice, Broadcast, Cpus, Guarantees, Hooks, KernelTlb, Memory, Services, Shrink, Shrinker,
+    UserTlb, WaitKey,
 };
 use quietmm::{Architecture, CpuId, CpuSet, Event, Kind, Platform, Rule};
 
@@ -199,8 +200,23 @@ impl Services for Machine {
             self.arbitrate();
         }
     }
+    fn shrinker(&self) -> Option<&dyn Shrinker> {
+        self.setup.caches.then_some(self as &dyn Shrinker)
+    }
     fn device(&self) -> Option<&dyn BlockDevice> {
         Some(self)
+    }
+}
+
+impl Shrinker for Machine {
+    fn shrink(&self, ask: &Shrink) -> u32 {
+        self.point(Place::World, true);
+        let goes = {
+            let mut cache = self.cache.borrow_mut();
+            let len = cache.len() as u64;
+            cache.split_off((len - ask.share(len)) as usize)
+        };
+        goes.into_iter().map(|frames| self.mm().frames().free(frames)).count() as u32
     }
 }
 

@@ -20,6 +20,8 @@ pub(super) fn all() -> Vec<Scenario> {
         share(),
         offline(),
         stall(),
+        caches("caches-stall", "linux", 2),
+        caches("caches-one", "quiet", 1),
         fork(),
         exit(),
         lazy(),
@@ -226,6 +228,42 @@ fn offline() -> Scenario {
         task.cancel_offline();
         give_all_back(task);
     })
+}
+
+fn caches(name: &'static str, policy: &str, keeps: usize) -> Scenario {
+    let config = if keeps == 1 { |task: &Task<'_>| keep(task, 1) } else { |task: &Task<'_>| keep(task, 2) };
+    Scenario::new(
+        name,
+        "two tasks find no frame but in the kernel's own cache, and a third one drains",
+        policy,
+    )
+    .cpus(3)
+    .machine(|setup| {
+        small(setup);
+        setup.caches = true;
+    })
+    .before(config)
+    .cpu(|task| task.reclaim_one())
+    .cpu(|task| task.reclaim_one())
+    .cpu(|task| task.drain(quietmm::Certainty::Likely))
+    .after(|task| {
+        let (had, wanted) = (task.world.frames.borrow().len(), task.world.numbers[0].get() as usize);
+        task.promise(
+            had == wanted + task.world.numbers[1].get() as usize,
+            "what the cache has kept is theirs",
+        );
+        give_all_back(task);
+        task.empty_cache();
+    })
+}
+
+/// The kernel's cache has these, and the scenario all others.
+fn keep(task: &Task<'_>, frames: usize) {
+    task.take_frames(frames);
+    task.cache_all();
+    task.take_all_memory();
+    task.world.numbers[0].set(task.world.frames.borrow().len() as u64);
+    task.world.numbers[1].set(frames as u64);
 }
 
 fn stall() -> Scenario {

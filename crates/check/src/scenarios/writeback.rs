@@ -21,6 +21,7 @@ pub(super) fn all() -> Vec<Scenario> {
         reclaim(),
         asked(),
         asked_moving(),
+        few_dirty(),
     ]
 }
 
@@ -247,4 +248,31 @@ fn asked_moving() -> Scenario {
     .cpu(|_| ())
     .cpu(writes_back)
     .after(writes_back)
+}
+
+fn few_dirty() -> Scenario {
+    Scenario::new(
+        "dirty-limit",
+        "one page may be dirty: two CPUs write to a file through mappings and by a call, and a third writes back what is too much",
+        "linux",
+    )
+    .cpus(3)
+    .machine(small)
+    .watch(AT, 4)
+    .config(|config| (config.dirty_limit, config.dirty_background) = (1, 1))
+    .before(|task| showing(task, 2))
+    .cpu(|task| {
+        let _ = task.write(0, AT);
+        let _ = task.write(0, FIRST);
+    })
+    .cpu(|task| {
+        let _ = task.write(0, FIRST);
+        task.write_file(0, 2, 5);
+    })
+    .cpu(|task| _ = task.flush_dirty())
+    .after(|task| {
+        task.promise(task.dirty_pages() <= 2, "no more pages are dirty than two who write at once make so");
+        task.write_back(0);
+        task.promise(task.dirty_pages() == 0, "all are clean, and counted so");
+    })
 }

@@ -68,6 +68,19 @@ impl Task<'_> {
         self.world.leaving.take().into_iter().for_each(|leaving| self.mm.frames().cancel_offline(leaving));
     }
 
+    /// What the scenario holds is from now on in the kernel's own cache, which gives it back when it is asked.
+    pub fn cache_all(&self) {
+        self.machine.record(Place::World, true);
+        let frames = self.world.frames.take();
+        self.machine.cache.borrow_mut().extend(frames);
+    }
+
+    /// The cache ends.
+    pub fn empty_cache(&self) {
+        let frames = self.machine.cache.take();
+        frames.into_iter().for_each(|frames| self.mm.frames().free(frames));
+    }
+
     /// One frame for the scenario, by reclaim if there is no other; says whether there was one.
     pub fn reclaim(&self) -> bool {
         let frames = self.call("alloc_frames", |mm| mm.frames().alloc(0, AllocFrom::HERE));

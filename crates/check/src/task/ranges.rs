@@ -67,6 +67,16 @@ impl Task<'_> {
         self.must("write_back", |mm| mm.file(id).write_back())
     }
 
+    /// What the kernel's flusher does each time.
+    pub fn flush_dirty(&self) -> u64 {
+        self.must("flusher", |mm| Ok(mm.flusher()))
+    }
+
+    /// Pages of files that are dirty.
+    pub fn dirty_pages(&self) -> u64 {
+        self.mm.dirty_pages()
+    }
+
     /// Makes a file as long as so many pages.
     pub fn set_file_len(&self, file: usize, pages: u64) {
         let id = self.file(file);
