@@ -238,3 +238,23 @@ fn the_model_sees_what_stays_mapped_when_it_is_cut_off() {
     let play = |seed| catch_unwind(|| play("linux", seed, false, Some(Rule::CutPagesAreUnmapped))).is_err();
     assert!((0..20).any(play));
 }
+
+#[test]
+fn a_write_that_gets_half_of_its_pages_leaves_the_file_as_long_as_what_it_got() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        for old in [PAGE, PAGE - 100, 5 * PAGE] {
+            let file = mm.create_file(old.div_ceil(PAGE)).unwrap();
+            mm.file(file).set_size(old).unwrap();
+            host.fail_reads.set(true);
+            // Whole pages are not read before they are written, and a part of one is.
+            let written = mm.file(file).write(4 * PAGE, &[7; 2 * PAGE as usize + 100]);
+            host.fail_reads.set(false);
+            assert_eq!(written, Ok(2 * PAGE as usize));
+            assert_eq!(mm.file(file).size(), Ok(6 * PAGE), "of {old}");
+            let mut bytes = [1; 2 * PAGE as usize];
+            assert_eq!(mm.file(file).read(4 * PAGE, &mut bytes), Ok(bytes.len()));
+            assert!(bytes.iter().all(|&byte| byte == 7));
+        }
+    });
+}

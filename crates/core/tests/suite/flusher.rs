@@ -5,6 +5,7 @@ use crate::machine;
 use machine::faults::{AT, reclaim_all, showing_as};
 use machine::race::{at_every_touch, race};
 use machine::showing::shared;
+use machine::swapping::{AT as ANON, squeeze, swapping, written};
 use machine::{Host, Mm, Setup, bare, pages, settled};
 use quietmm::addr::PAGE_SIZE;
 use quietmm::platform::WaitKey;
@@ -265,4 +266,23 @@ fn who_writes_back_at_the_same_time_loses_nothing_and_the_count_stays_right() {
     assert_eq!(while_writing(|mm, file| _ = mm.file(file).write_back().unwrap()), 0);
     assert_eq!(while_writing(|mm, file| (0..2).for_each(|page| write(mm, file, page, page + 1))), 0);
     assert_eq!(while_writing(|mm, file| _ = mm.file(file).evict(0, 8).unwrap()), 0);
+}
+
+#[test]
+fn memory_that_is_no_files_is_not_counted_wherever_it_goes() {
+    let host = Host::new(setup());
+    host.run(Config { dirty_limit: u64::MAX, ..swapping("linux") }, |mm| {
+        let id = written(mm, 512, 8);
+        let file = mm.create_file(4).unwrap();
+        write(mm, file, 0, 1);
+        assert_eq!(mm.dirty_pages(), 1);
+        // Out, and what is not in its slot any more out again.
+        for value in 0..2 {
+            squeeze(mm);
+            (0..8).for_each(|page| host.write(mm, id, ANON + page, value).unwrap());
+            write(mm, file, 0, 1);
+            assert_eq!((mm.dirty_pages(), settled(mm).broken), (1, None));
+        }
+        assert!(mm.counter(Counter::PswpOut) >= 8);
+    });
 }

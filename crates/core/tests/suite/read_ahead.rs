@@ -345,3 +345,14 @@ fn what_is_cut_off_or_ends_while_it_is_read_ahead_is_gone() {
     );
     assert!(ended.iter().all(|found| *found == (0, 0)), "{ended:?}");
 }
+
+#[test]
+fn pages_that_cannot_be_read_did_not_come() {
+    with_file(ahead(0), 8, |host, mm, file| {
+        host.refuse_reads.set(Some(|_, block| (block == 3).then_some(DeviceError::Failed)));
+        assert_eq!(mm.file(file).read_ahead(0, 8), Ok(7));
+        host.refuse_reads.set(None);
+        assert_eq!(mm.file(file).cached_pages(), Ok(7));
+        assert_eq!(mm.file(file).read_ahead(0, 8), Ok(1));
+    });
+}

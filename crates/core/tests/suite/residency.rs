@@ -276,3 +276,19 @@ fn pages_that_were_read_back_with_others_are_in_memory() {
         sound(mm);
     });
 }
+
+#[test]
+fn a_copy_that_is_in_memory_counts_where_the_files_page_is_not() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(4).unwrap();
+        let id = mapped(mm, private(file), 4);
+        host.write(mm, id, AT + 1, 5).unwrap();
+        mm.drain_lru_batch();
+        mm.file(file).evict(0, 4).unwrap();
+        assert_eq!(mm.file(file).cached_pages(), Ok(0));
+        let mut there = [9; 4];
+        assert_eq!(mm.space(id).residency(pages(AT, 4), &mut there), Ok(1));
+        assert_eq!(there, [0, 1, 0, 0]);
+    });
+}
