@@ -80,30 +80,14 @@ impl<'p, P: Platform> Manager<'p, P> {
         expire > 0 && since != 0 && p.now().0.saturating_sub(since) >= expire
     }
 
-    /// Writes a file back as long as its pages are to go. Returns how many were written.
+    /// Writes a file back of which a page is dirty, as long as its pages are to go. Returns how many were written.
     fn flush_while(&self, id: FileId, goes_on: impl Fn() -> bool) -> u64 {
-        let (p, since) = (self.platform(), &self.file_at(id.slot()).dirty_since);
-        // Before the pages: who makes one dirty from here on says so again.
-        let before = since.swap(p, 0, Ordering::Relaxed);
-        if before == 0 {
-            return 0;
+        let mut all = (0, false);
+        if self.file_at(id.slot()).dirty_since.load(self.platform(), Ordering::Relaxed) != 0 {
+            // What a device does not take is tried again later; a file that ended has no pages.
+            let _ = self.write_while(id, &mut all, goes_on);
         }
-        let (mut at, mut written, mut work) = (0, 0, Work::begin(self));
-        loop {
-            let round = self.write_next(id, &mut at);
-            written += round.as_ref().map_or(0, |round| u64::from(round.written));
-            let Ok(round) = round else { break };
-            if round.was_last {
-                return written;
-            }
-            work.did(TOGETHER as u32 * cost::FRAME);
-            if !goes_on() {
-                break;
-            }
-        }
-        // What is left is as old as it was.
-        let _ = since.replace(p, 0, before, Ordering::Relaxed);
-        written
+        all.0
     }
 
     /// Before somebody makes a page of a file dirty: where as many are as may be he writes some back first. No lock is held but the file's `io`,

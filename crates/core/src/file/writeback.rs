@@ -1,5 +1,7 @@
 //! Write-back: the dirty pages of a file to its device, while programs go on.
 
+use core::sync::atomic::Ordering;
+
 use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::charge::charge;
@@ -48,17 +50,9 @@ impl<'p, P: Platform> File<'_, 'p, P> {
     #[doc(alias = "page_mkclean")]
     pub fn write_back(&self) -> Result<u64, Error> {
         let File { mm, id } = *self;
-        let (mut at, mut written, mut failed) = (0, 0, false);
-        let mut work = Work::begin(mm);
-        loop {
-            let round = mm.write_next(id, &mut at)?;
-            written += u64::from(round.written);
-            failed |= round.failed;
-            if round.was_last {
-                return if failed { Err(Error::Device) } else { Ok(written) };
-            }
-            work.did(TOGETHER as u32 * cost::FRAME);
-        }
+        let mut all = (0, false);
+        mm.write_while(id, &mut all, || true)?;
+        if all.1 { Err(Error::Device) } else { Ok(all.0) }
     }
 }
 
@@ -72,6 +66,45 @@ pub(super) struct Round {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
+    /// Writes a file's dirty pages back, in their order, for as long as they are to go, and adds how many were written and whether a device did not take
+    /// one. May wait.
+    ///
+    /// # Errors
+    /// As [`write_next`](Self::write_next).
+    pub(super) fn write_while(
+        &self,
+        id: FileId,
+        (written, failed): &mut (u64, bool),
+        goes_on: impl Fn() -> bool,
+    ) -> Result<(), Error> {
+        let p = self.platform();
+        let since =
+            self.counts_dirty().then(|| self.find_file(id)).transpose()?.map(|file| &file.dirty_since);
+        // Before the pages: who makes one dirty from here on says so again.
+        let before = since.map_or(0, |since| since.swap(p, 0, Ordering::Relaxed));
+        let (mut at, mut work) = (0, Work::begin(self));
+        let done = loop {
+            let round = match self.write_next(id, &mut at) {
+                Ok(round) => round,
+                Err(error) => break Err(error),
+            };
+            *written += u64::from(round.written);
+            *failed |= round.failed;
+            if round.was_last {
+                return Ok(());
+            }
+            work.did(TOGETHER as u32 * cost::FRAME);
+            if !goes_on() {
+                break Ok(());
+            }
+        };
+        if let Some(since) = since {
+            // What is left is as old as it was.
+            let _ = since.replace(p, 0, before, Ordering::Relaxed);
+        }
+        done
+    }
+
     /// Looks at the next few pages of a file that are in its cache, from `at` on, which moves behind them, and writes those out that are dirty. No
     /// lock is held. May wait.
     ///

@@ -204,6 +204,23 @@ fn pages_go_when_they_are_old_and_no_sooner() {
 }
 
 #[test]
+fn a_file_that_was_written_back_is_as_old_as_what_became_dirty_since() {
+    let host = Host::new(setup());
+    host.run(Config { dirty_expire: 30 * SECOND, ..bare("linux") }, |mm| {
+        let file = mm.create_file(64).unwrap();
+        host.clock.set(SECOND);
+        write(mm, file, 0, 1);
+        mm.file(file).write_back().unwrap();
+        host.clock.set(20 * SECOND);
+        write(mm, file, 1, 1);
+        host.clock.set(40 * SECOND);
+        assert_eq!((mm.flusher(), mm.dirty_pages()), (0, 1));
+        host.clock.set(51 * SECOND);
+        assert_eq!((mm.flusher(), mm.dirty_pages()), (1, 0));
+    });
+}
+
+#[test]
 fn pages_go_when_they_are_too_many_and_somebody_is_woken_for_it_once() {
     let host = Host::new(setup());
     host.run(Config { dirty_background: 40, ..bare("linux") }, |mm| {
