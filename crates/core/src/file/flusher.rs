@@ -5,7 +5,7 @@
 //! the number passes the limit by no more than the pages that writers make dirty at the same time, one each.
 //!
 //! Nobody waits for ever: who finds nothing that can be written back, because devices do not take it or others have it on its way, has tried
-//! some times, and goes on. Then reclaim finds the pages dirty, as it would without a limit.
+//! some times, and goes on; a device that does not take a batch is left alone for a while (`writeback/backoff.rs`). Then reclaim finds the pages dirty, as it would without a limit.
 
 use core::sync::atomic::Ordering;
 
@@ -127,7 +127,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Goes on where the last one left off, and once around.
     fn write_some_of(&self, id: FileId) -> bool {
         let (p, file) = (self.platform(), self.file_at(id.slot()));
-        if file.dirty_since.load(p, Ordering::Relaxed) == 0 {
+        if file.dirty_since.load(p, Ordering::Relaxed) == 0 || !file.backoff.may_write(p) {
             return false;
         }
         let from = file.written_to.load(p, Ordering::Relaxed);
@@ -137,6 +137,10 @@ impl<'p, P: Platform> Manager<'p, P> {
             if round.written > 0 {
                 file.written_to.store(p, at, Ordering::Relaxed);
                 return true;
+            }
+            // A device that takes nothing is not asked for every page, by every writer.
+            if file.backoff.is_failing(p) {
+                return false;
             }
             if round.was_last {
                 if around {

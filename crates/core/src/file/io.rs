@@ -103,7 +103,8 @@ impl<'p, P: Platform> File<'_, 'p, P> {
 
     /// Copies a buffer into a file from byte `at` on; returns how many bytes: fewer than there are where a page could not be had. The
     /// file becomes longer where it has to; what lies between its old end and `at` is zeros. The content is in memory, dirty, when this
-    /// returns: [`File::write_back`](crate::File::write_back) writes it out. May wait for memory and I/O. No IPI, unless it reclaims.
+    /// returns: [`File::write_back`](crate::File::write_back) writes it out. May wait for memory and I/O. No IPI, unless it reclaims, or has to write back
+    /// itself ([`Config::dirty_limit`](crate::Config::dirty_limit)): then those of `File::write_back`.
     ///
     /// A write inside a file shares it with other reads and writes: of two at the same place each page is one's or the other's. One that makes it
     /// longer has it alone; where it fails half-way programs may have seen the file longer for a moment.

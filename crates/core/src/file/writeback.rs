@@ -98,9 +98,9 @@ impl<'p, P: Platform> Manager<'p, P> {
                 break Ok(());
             }
         };
-        if let Some(since) = since {
-            // What is left is as old as it was.
-            let _ = since.replace(p, 0, before, Ordering::Relaxed);
+        if let Some(since) = since.filter(|_| before != 0 && done != Err(Error::NoSuchFile)) {
+            // What is left is as old as it was, also where another page became dirty meanwhile, or one stayed so: that is younger.
+            since.store(p, before, Ordering::Relaxed);
         }
         done
     }

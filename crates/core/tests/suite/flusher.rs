@@ -2,13 +2,15 @@
 
 use crate::machine;
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use machine::faults::{AT, reclaim_all, showing_as};
 use machine::race::{at_every_touch, race};
 use machine::showing::shared;
 use machine::swapping::{AT as ANON, squeeze, swapping, written};
 use machine::{Host, Mm, Setup, bare, pages, settled};
 use quietmm::addr::PAGE_SIZE;
-use quietmm::platform::WaitKey;
+use quietmm::platform::{DeviceError, WaitKey};
 use quietmm::{Config, Counter, Error, FileId, SpaceId, Term, UserAccess};
 
 const LIMIT: u64 = 16;
@@ -238,6 +240,52 @@ fn pages_go_when_they_are_too_many_and_somebody_is_woken_for_it_once() {
         (120..180).for_each(|page| write(mm, files[1], page, 1));
         assert_eq!(woken(), 1);
         assert!(mm.flusher() > 0 && mm.dirty_pages() <= 40);
+        assert_eq!(settled(mm).broken, None);
+    });
+}
+
+#[test]
+fn who_writes_on_makes_what_is_left_of_a_file_no_younger() {
+    let host = Host::new(setup());
+    let config = Config { dirty_background: 40, dirty_expire: 30 * SECOND, ..bare("linux") };
+    host.run(config, |mm| {
+        let file = mm.create_file(100).unwrap();
+        host.clock.set(SECOND);
+        (0..50).for_each(|page| write(mm, file, page, page + 1));
+        // One of the first pages stays dirty, and says so while the file is written back for its number: the last ones stay as old as they are.
+        host.refuse_writes.set(Some(|_, block| (block == 0).then_some(DeviceError::Failed)));
+        host.clock.set(20 * SECOND);
+        assert_eq!((mm.flusher(), mm.dirty_pages()), (31, 19));
+        host.refuse_writes.set(None);
+        host.clock.set(31 * SECOND + 1);
+        assert_eq!((mm.flusher(), mm.dirty_pages()), (19, 0));
+        assert!((0..50).all(|page| host.on_disk(file, page) == Some(page + 1)));
+        assert_eq!(settled(mm).broken, None);
+    });
+}
+
+#[test]
+fn a_device_that_takes_nothing_is_not_asked_for_every_page_by_every_writer() {
+    static TRIES: AtomicUsize = AtomicUsize::new(0);
+    const PAGES: u64 = 256;
+    let host = Host::new(setup());
+    host.run(limit(LIMIT), |mm| {
+        let file = mm.create_file(PAGES).unwrap();
+        host.refuse_writes.set(Some(|_, _| {
+            TRIES.fetch_add(1, Relaxed);
+            Some(DeviceError::Failed)
+        }));
+        (0..PAGES).for_each(|page| write(mm, file, page, 1));
+        // Each write would try all that are dirty: some 30 000.
+        let tries = TRIES.load(Relaxed);
+        assert!((LIMIT as usize..PAGES as usize).contains(&tries), "{tries}");
+        // Once it takes a page the limit is what it was.
+        host.refuse_writes.set(None);
+        assert_eq!(mm.file(file).write_back(), Ok(PAGES));
+        (0..PAGES).for_each(|page| {
+            write(mm, file, page, 2);
+            assert!(mm.dirty_pages() <= LIMIT);
+        });
         assert_eq!(settled(mm).broken, None);
     });
 }
