@@ -126,7 +126,8 @@ fn main() -> Result<(), quietmm::Error> {
     };
     let regions = [Region { start: FrameNumber(0), frames: FRAMES, node: NodeId(0) }];
     // `vanilla` needs no guarantee of the hardware. Declare what yours does, then ask for `quiet`.
-    let mm = Manager::new(&host, &regions, Config::new(Policy::VANILLA))?;
+    // SAFETY: the memory was allocated for this, and no other manager has it.
+    let mm = unsafe { Manager::new(&host, &regions, Config::new(Policy::VANILLA))? };
     println!("{FRAMES} frames, {} for bookkeeping, {} free", mm.frames().reserved(), mm.frames().available());
 
     // A process: 16 pages of its own at 4 MiB, and a file larger than memory at 1 GiB.

@@ -108,7 +108,8 @@ pub unsafe extern "C" fn quietmm_init(
     let kernel = kernel.write(Kernel { machine, mm: MaybeUninit::uninit() });
     let kernel: *mut Kernel = kernel;
     // SAFETY: the machine stays where it is for ever, unchanged; only the field beside it is written yet.
-    let made_now = Manager::new(unsafe { &(*kernel).machine }, handed, config);
+    // The regions are the kernel's to hand over, once: it promises so.
+    let made_now = unsafe { Manager::new(&(*kernel).machine, handed, config) };
     match made_now {
         Ok(mm) => {
             // SAFETY: nobody reads this field yet.

@@ -102,7 +102,8 @@ impl<'s> Runner<'s> {
 fn play(scenario: &Scenario, machine: &Machine, stacks: &mut Vec<DefaultStack>, world: &World) {
     let mut made = None;
     alone(machine, stacks, || {
-        match Manager::new(machine, &machine.regions(), scenario.config) {
+        // SAFETY: each play has a machine of its own, and one manager.
+        match unsafe { Manager::new(machine, &machine.regions(), scenario.config) } {
             Err(Error::GuaranteeMissing { .. }) if scenario.refused => {}
             Err(error) => panic!("the manager cannot be made: {error}"),
             // With a rule broken the laws say what comes of it.

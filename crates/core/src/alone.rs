@@ -50,9 +50,9 @@ impl<'p, M: Machine> Alone<'p, M> {
         let part = unsafe { &*core::ptr::from_ref(machine).cast::<Part<M>>() };
         let Policy { drain, vmap, flush, .. } = config.policy;
         let policy = Policy { drain, vmap, flush, ..Policy::VANILLA };
-        Ok(Alone {
-            mm: Manager::new(part, regions, Config { policy, swap: false, shadows: false, ..config })?,
-        })
+        let config = Config { policy, swap: false, shadows: false, ..config };
+        // SAFETY: as the caller promises.
+        Ok(Alone { mm: unsafe { Manager::new(part, regions, config)? } })
     }
 
     /// The page frames.
@@ -129,7 +129,7 @@ impl<'p, M: Machine> Holder<'p, Part<M>> for Alone<'p, M> {
         self.mm.visible_reads(cpu)
     }
     #[cfg(debug_assertions)]
-    fn spin_locks_held(&self) -> &'p core::cell::Cell<u32> {
+    fn spin_locks_held(&self) -> &'p crate::own::OwnU32 {
         self.mm.spin_locks_held()
     }
 }

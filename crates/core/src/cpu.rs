@@ -3,7 +3,7 @@
 //! A set holds 4096 bits under one summary word, so that an empty or small one is read in a line or two. It is not `Copy`, and
 //! never lives on a stack: it is half a kilobyte.
 
-use core::cell::Cell;
+use crate::own::OwnU64;
 
 /// The most CPUs that the core knows.
 pub const MAX_CPUS: u32 = 4096;
@@ -41,8 +41,8 @@ pub(crate) fn bits(mut word: u64) -> impl Iterator<Item = u32> {
 /// A set of CPUs that one owner writes and reads. All zeros is the empty set.
 #[repr(C)]
 pub struct CpuSet {
-    summary: Cell<u64>,
-    words: [Cell<u64>; WORDS],
+    summary: OwnU64,
+    words: [OwnU64; WORDS],
 }
 
 impl CpuSet {
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     fn empty() -> CpuSet {
-        CpuSet { summary: Cell::new(0), words: [const { Cell::new(0) }; WORDS] }
+        CpuSet { summary: OwnU64::new(0), words: [const { OwnU64::new(0) }; WORDS] }
     }
 
     #[test]

@@ -10,14 +10,14 @@
 //! A CPU that goes offline says so, and looks into its inbox for the last time; who posts looks whether it is gone
 //! (`take_back`). So nobody waits for a CPU that is off.
 
-#[cfg(debug_assertions)]
-use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
 use crate::Manager;
 use crate::charge::charge;
 use crate::cpu::{CpuId, bits};
 use crate::event::Event;
+#[cfg(debug_assertions)]
+use crate::own::OwnU32;
 use crate::percpu::{CpuGuard, IpiRequest, Presence, Work};
 use crate::platform::Platform;
 use crate::profile::Scope;
@@ -191,7 +191,7 @@ impl<'p, P: Platform> Holder<'p, P> for Manager<'p, P> {
     }
 
     #[cfg(debug_assertions)]
-    fn spin_locks_held(&self) -> &'p Cell<u32> {
+    fn spin_locks_held(&self) -> &'p OwnU32 {
         &self.slot(Manager::platform(self).this_cpu()).spin_locks
     }
 }

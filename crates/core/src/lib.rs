@@ -56,6 +56,7 @@ mod kind;
 mod life;
 mod manager;
 mod memmap;
+mod own;
 mod paging;
 mod percpu;
 pub mod platform;

@@ -89,7 +89,11 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::TooLittleMemory`], [`Error::BadRegion`], [`Error::BadTopology`], [`Error::BadSetting`], and
     /// [`Error::GuaranteeMissing`] for a policy that needs what the platform does not guarantee.
-    pub fn new(p: &'p P, regions: &[Region], config: Config) -> Result<Self, Error> {
+    ///
+    /// # Safety
+    /// The regions are memory that nobody else uses, and they go to one manager, once: not to a second one while this one lives, nor after it,
+    /// while a CPU still walks its tables or something still holds a block of it.
+    pub unsafe fn new(p: &'p P, regions: &[Region], config: Config) -> Result<Self, Error> {
         config.check()?;
         if !p.broken(Rule::AskGuarantees) {
             config.policy.check(p.guarantees(), p.broadcast().is_some())?;

@@ -54,11 +54,10 @@ pub fn doc_on(
     let regions = [Region { start: FrameNumber(0), frames: FRAMES, node: NodeId(0) }];
     let policy = Policy { vmap: VmapPolicy::Lazy, ..Policy::VANILLA };
     let vmap = Some(PageRange::new(PageNumber::KERNEL_START, 1 << 16));
-    let mm = Manager::new(
-        &host,
-        &regions,
-        Config { vmap, swap: true, groups: 4, read_ahead: Config::LINUX_READ_AHEAD, ..Config::new(policy) },
-    );
+    let read_ahead = Config::LINUX_READ_AHEAD;
+    let config = Config { vmap, swap: true, groups: 4, read_ahead, ..Config::new(policy) };
+    // SAFETY: the memory was allocated for this host, and this is its one manager.
+    let mm = unsafe { Manager::new(&host, &regions, config) };
     mm.and_then(|mm| example(&mm)).expect("the example holds");
 }
 

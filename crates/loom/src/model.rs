@@ -108,7 +108,9 @@ impl<S: Copy + Send + Sync + 'static> Model<S> {
     /// What went wrong in an execution.
     pub fn play(&self, fault: &Fault) -> Result<Checked, String> {
         let machine = Machine::new(self.setup);
-        let mm = Manager::new(machine, &Machine::regions(), self.config).expect("a configuration that works");
+        // SAFETY: each machine has memory of its own, and one manager.
+        let mm = unsafe { Manager::new(machine, &Machine::regions(), self.config) };
+        let mm = mm.expect("a configuration that works");
         let mm: &'static Mm = Box::leak(Box::new(mm));
         machine.serve(mm);
         let state = (self.prepare)(mm);

@@ -156,7 +156,8 @@ fn make<const FAULTS: bool>(
         Box::leak(Box::new(Metal::<FAULTS>::new(command.broken, cpu::count() - command.late, store)));
     let regions = regions(stacks.into());
     let frames = regions.iter().map(|region| u64::from(region.frames)).sum();
-    let system = System::new(machine, &regions, config).unwrap_or_else(|error| refuse(error));
+    // SAFETY: what the image does not use of the machine's memory, once.
+    let system = unsafe { System::new(machine, &regions, config) }.unwrap_or_else(|error| refuse(error));
     Box::new(Running { command: *command, machine, system, frames })
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use quietmm::addr::FrameNumber;
 use quietmm::platform::{BlockDevice, Cpus, DeviceError, Hooks, Store, Transfer};
 use quietmm::{Config, CpuId, Event, Kind, Policy};
-use quietmm_workloads::{System, TaskKind};
+use quietmm_workloads::TaskKind;
 
 use crate::machine::Machine;
 use crate::sim::{Sim, Stop, Watch};
@@ -51,7 +51,7 @@ fn with<R: 'static>(
     work: impl FnOnce(&Machined) -> R + 'static,
 ) -> (R, u64, (Done, u64)) {
     let sim = Sim::<true>::new(machine(changes), 8, 1, None, &Nobody).unwrap();
-    let system = System::new(&sim, &sim.regions(), Config::new(Policy::parse("linux").unwrap())).unwrap();
+    let system = sim.system(Config::new(Policy::parse("linux").unwrap())).unwrap();
     let space = system.mm.create_space().unwrap();
     let seen = Rc::new(RefCell::new(None));
     let told = Rc::clone(&seen);

@@ -9,7 +9,7 @@ use quietmm::platform::{Access, Hooks, KernelTlb, Memory, UserTlb};
 use quietmm::{
     Backing, Config, CpuId, Entry, Error, Event, Kind, PageNumber, Policy, Prot, UserAccess, VirtAddr,
 };
-use quietmm_workloads::{Machine as _, System, TaskKind};
+use quietmm_workloads::{Machine as _, TaskKind};
 
 use crate::machine::Machine;
 use crate::sim::{Sim, Stop, Watch};
@@ -291,7 +291,7 @@ fn clearing_and_copying_a_frame_moves_its_content() {
 fn what_is_stored_is_loaded_after_it_was_on_the_disk() {
     let sim = sim(2, &[]);
     let config = Config { min_free: Some(64), ..Config::new(Policy::parse("linux").unwrap()) };
-    let system = System::new(&sim, &sim.regions(), config).unwrap();
+    let system = sim.system(config).unwrap();
     let space = system.mm.create_space().unwrap();
     let pages = 2 * sim.machine.memory / 4096;
     let file = system.mm.create_file(pages).unwrap();

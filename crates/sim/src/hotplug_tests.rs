@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use quietmm::{Config, CpuId, Policy, Rule};
-use quietmm_workloads::{Params, System, TaskKind, Workload};
+use quietmm_workloads::{Params, TaskKind, Workload};
 use rand_core::{Rng, SeedableRng};
 
 use crate::machine::Machine;
@@ -42,7 +42,7 @@ fn play(seed: u64, broken: Option<Rule>, rounds: u64) -> Outcome {
     let sim = Sim::<true>::new(machine, tasks as usize, seed, broken, &Nobody).expect("memory of the host");
     let config =
         Config { min_free: Some(256), ..Config::new(Policy::parse("linux").expect("a policy of this name")) };
-    let system = System::new(&sim, &sim.regions(), config).expect("enough memory");
+    let system = sim.system(config).expect("enough memory");
     let params =
         Params { cpus, frames: sim.machine.memory / 4096, seed, trace: None, threads: cpus, parts: None };
     Workload::Revisit.set_up(&system, &params).expect("enough memory");

@@ -1,7 +1,7 @@
 //! `hackbench-oom` needs somebody who picks victims: without, it fails.
 
 use quietmm::{Config, Error, Policy};
-use quietmm_workloads::{Params, System, Workload};
+use quietmm_workloads::{Params, Workload};
 
 use crate::machine::Machine;
 use crate::sim::{Sim, Stop, Watch};
@@ -23,7 +23,7 @@ fn play(picks: bool) -> (Stop, Vec<Error>) {
     let tasks = cpus + machine.nodes + Workload::HackbenchOom.tasks(cpus, frames);
     let sim = Sim::<true>::new(machine, tasks as usize, 1, None, &Nobody).expect("memory of the host");
     let policy = Policy::parse("linux").expect("a policy of this name");
-    let system = System::new(&sim, &sim.regions(), Config::new(policy)).expect("enough memory");
+    let system = sim.system(Config::new(policy)).expect("enough memory");
     if !picks {
         // The first one counts: the workload's own is not asked.
         system.pick_victims(|_, _| false);

@@ -1,7 +1,7 @@
 //! When a run is given up: by events, not by the host's time, so that it ends everywhere at the same place.
 
 use quietmm::{Config, CpuId, Policy};
-use quietmm_workloads::{Machine as _, System, TaskKind};
+use quietmm_workloads::{Machine as _, TaskKind};
 
 use crate::machine::Machine;
 use crate::sim::{STUCK, STUCK_EACH, Sim, Stop, Watch};
@@ -21,7 +21,7 @@ fn play(total: u64, pages: u64, events: u64) -> Stop {
     let mut machine = Machine::builtin("uma-8").unwrap().with_cpus(1).unwrap();
     machine.memory = 8 << 20;
     let sim = Sim::<false>::new(machine, 8, 1, None, &Nobody).unwrap();
-    let system = System::new(&sim, &sim.regions(), Config::new(Policy::parse("linux").unwrap())).unwrap();
+    let system = sim.system(Config::new(Policy::parse("linux").unwrap())).unwrap();
     let space = system.mm.create_space().unwrap();
     system.spawn("worker".into(), TaskKind::User(space), CpuId(0), move |system| {
         let machine = system.mm.platform();

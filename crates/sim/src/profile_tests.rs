@@ -1,7 +1,7 @@
 //! The account of CPU time against what else the machine knows of it: clocks, modes, ticks.
 
 use quietmm::{Config, CpuId, NodeId, Policy, Scope};
-use quietmm_workloads::{Machine as _, Params, System, TaskKind, Workload};
+use quietmm_workloads::{Machine as _, Params, TaskKind, Workload};
 
 use crate::cpu::Mode;
 use crate::machine::Machine;
@@ -67,7 +67,7 @@ fn play(workload: Workload, machine: Machine, policy: &str) -> Profile {
     let policy = Policy::parse(policy).expect("a policy of this name");
     let range = |pages| quietmm::PageRange::new(quietmm::PageNumber(0xf_fffc_9000_0000), pages);
     let config = Config { vmap: kernel.map(range), ..Config::new(policy) };
-    let system = System::new(&sim, &sim.regions(), config).expect("enough memory");
+    let system = sim.system(config).expect("enough memory");
     let params = Params { cpus, frames, seed: 1, trace: None, threads: cpus, parts: None };
     workload.set_up(&system, &params).expect("enough memory");
     assert_eq!(sim.run(&system), Stop::Finished, "{}", workload.name());
@@ -106,7 +106,7 @@ fn an_interrupt_in_the_middle_of_user_work_is_no_user_work() {
     let (cost, tick) = (machine.cost.user_access, machine.cost.tick_work);
     let sim = sim(machine, 4);
     let config = Config::new(Policy::parse("linux").expect("a policy of this name"));
-    let system = System::new(&sim, &sim.regions(), config).expect("enough memory");
+    let system = sim.system(config).expect("enough memory");
     let space = system.mm.create_space().expect("enough memory");
     let count = 20_000_000;
     system.spawn("worker".into(), TaskKind::User(space), CpuId(0), move |system| {
@@ -129,7 +129,7 @@ fn a_task_that_waits_on_one_cpu_and_goes_on_on_another_is_still_where_it_was() {
     let sim = sim(machine("uma-8", 4, 8), 8);
     let cost = sim.machine.cost.user_access;
     let config = Config::new(Policy::parse("linux").expect("a policy of this name"));
-    let system = System::new(&sim, &sim.regions(), config).expect("enough memory");
+    let system = sim.system(config).expect("enough memory");
     let space = system.mm.create_space().expect("enough memory");
     let (nap, count) = (50_000, 1000);
     // A kernel task goes on wherever there is room; this one sleeps and computes within one scope.

@@ -271,7 +271,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
             spec.scale
         ))
     };
-    let system = System::new(&sim, &sim.regions(), config).map_err(refused)?;
+    let system = sim.system(config).map_err(refused)?;
     sim.swap_on(&system).map_err(refused)?;
     let params = Params {
         cpus: sim.machine.cpus,

@@ -12,7 +12,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 use quietmm::Rule;
 use quietmm::addr::{FrameNumber, NodeId};
 use quietmm::platform::{Access, Store};
-use quietmm_workloads::{Kernel, Tally};
+use quietmm_workloads::{Kernel, System, Tally};
 use rand_core::{Rng, SeedableRng};
 
 use crate::cpu::{Cpu, Mode};
@@ -237,6 +237,15 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         (0..nodes)
             .map(|n| quietmm::Region { start: FrameNumber(n * each), frames: each, node: NodeId(n as u16) })
             .collect()
+    }
+
+    /// The system that runs on it: one, since it takes over the memory.
+    ///
+    /// # Errors
+    /// Those of [`Manager::new`](quietmm::Manager::new).
+    pub fn system(&self, config: quietmm::Config) -> Result<System<'_, Self>, quietmm::Error> {
+        // SAFETY: the memory is this machine's, and no machine is run twice.
+        unsafe { System::new(self, &self.regions(), config) }
     }
 
     /// Runs until all user tasks have ended. `kernel` hears interrupts, ticks and faults.

@@ -67,8 +67,12 @@ impl<'p, M: Machine> System<'p, M> {
     ///
     /// # Errors
     /// Those of [`Manager::new`].
-    pub fn new(machine: &'p M, regions: &[Region], config: Config) -> Result<Self, Error> {
-        let mm = Manager::new(machine, regions, config)?;
+    ///
+    /// # Safety
+    /// Those of [`Manager::new`].
+    pub unsafe fn new(machine: &'p M, regions: &[Region], config: Config) -> Result<Self, Error> {
+        // SAFETY: as the caller promises.
+        let mm = unsafe { Manager::new(machine, regions, config)? };
         let cpus = machine.possible_cpus() as usize;
         let sched = Scheduler {
             tasks: Vec::new(),

@@ -94,7 +94,8 @@ impl Host {
         let part = FRAMES / u32::from(nodes);
         let region = |n| Region { start: FrameNumber(u32::from(n) * part), frames: part, node: NodeId(n) };
         let regions: Vec<_> = (0..nodes).map(region).collect();
-        let mm = Manager::new(&host, &regions, config).expect("a machine that the core takes");
+        // SAFETY: the memory was allocated for this host, and this is its one manager.
+        let mm = unsafe { Manager::new(&host, &regions, config) }.expect("a machine that the core takes");
         host.manager.store((&raw const mm).cast_mut().cast(), Ordering::Release);
         let result = work(&Shared(&mm));
         host.manager.store(std::ptr::null_mut(), Ordering::Release);

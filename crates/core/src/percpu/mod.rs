@@ -22,6 +22,7 @@ use crate::cpu::{CpuId, CpuSet};
 use crate::event::Counters;
 use crate::handle::{GroupSlot, SpaceSlot};
 use crate::memmap::FrameStack;
+use crate::own::OwnU32;
 use crate::platform::Platform;
 use crate::sync::{VisibleReads, Word32};
 use crate::zeroed::Zeroed;
@@ -62,7 +63,7 @@ pub(crate) struct CpuSlot {
     pub counters: Counters,
     /// Spin locks that this CPU holds.
     #[cfg(debug_assertions)]
-    pub spin_locks: Cell<u32>,
+    pub spin_locks: OwnU32,
 }
 
 // With debug assertions or without, so that a simulated machine has the same memory in both.
@@ -72,14 +73,14 @@ const _: () = assert!(size_of::<CpuSlot>() == 27 * 128);
 // (`SpaceSlot` plus one is stored), no request, empty sets.
 unsafe impl Zeroed for CpuSlot {}
 // SAFETY: `Cell`s are reached only through `CpuGuard`, which proves that this CPU is the slot's own and takes no
-// interrupt meanwhile; all else is atomic.
+// interrupt meanwhile; all else is atomic, `Manager::validate` reads no more than that of other CPUs.
 unsafe impl Sync for CpuSlot {}
 
 /// What this CPU's TLB may hold.
 #[repr(C, align(64))]
 pub(crate) struct TlbState {
     /// The loaded space plus one; 0 is the kernel's own table.
-    pub loaded: Cell<u32>,
+    pub loaded: OwnU32,
     /// The tag under which it is loaded.
     pub tag: Cell<u16>,
     /// The tag that is taken next when a space has none.
@@ -106,7 +107,7 @@ impl TlbState {
 /// Pages that wait to be put on an LRU list together.
 #[repr(C)]
 pub(crate) struct LruBatch {
-    len: Cell<u32>,
+    len: OwnU32,
     pages: [Cell<u32>; MAX_LRU_BATCH],
     /// Groups that are charged with some of them: a bit for each, which it shares with every 32nd. Others read it.
     groups: Word32,

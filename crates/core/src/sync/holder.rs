@@ -1,10 +1,9 @@
 //! What locks want of whoever takes them.
 
-#[cfg(debug_assertions)]
-use core::cell::Cell;
-
 use super::word::Word64;
 use crate::cpu::CpuId;
+#[cfg(debug_assertions)]
+use crate::own::OwnU32;
 use crate::platform::Platform;
 
 /// What locks want of whoever takes them: [`Manager`](crate::Manager) is that.
@@ -17,7 +16,7 @@ pub trait Holder<'p, P: Platform> {
     fn visible_reads(&self, cpu: CpuId) -> &'p VisibleReads;
     /// How many spin locks this CPU holds.
     #[cfg(debug_assertions)]
-    fn spin_locks_held(&self) -> &'p Cell<u32>;
+    fn spin_locks_held(&self) -> &'p OwnU32;
 }
 
 /// The locks that tasks began to share on this CPU: the address of each, plus 1 once a writer waits for it to go; else 0. More than

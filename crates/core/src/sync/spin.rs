@@ -4,13 +4,13 @@
 //! and `tlb`. Where a caller has them off anyway, a spinning CPU serves the flush requests that reach it
 //! (INV-8, PITFALLS 14).
 
-#[cfg(debug_assertions)]
-use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
 use super::holder::Holder;
 use super::word::Word32;
 use crate::charge::charge;
+#[cfg(debug_assertions)]
+use crate::own::OwnU32;
 use crate::platform::Platform;
 use crate::profile::Scope;
 
@@ -74,7 +74,7 @@ impl<const WHICH: u8> SpinLock<WHICH> {
 
 /// A handler that interrupts this leaves the count as it found it.
 #[cfg(debug_assertions)]
-fn count(held: &Cell<u32>, by: i32) {
+fn count(held: &OwnU32, by: i32) {
     held.set(held.get().wrapping_add_signed(by));
 }
 
@@ -129,7 +129,7 @@ pub struct SpinGuard<'a, P: Platform> {
     ticket: Ticket,
     /// How many this CPU holds.
     #[cfg(debug_assertions)]
-    held: &'a Cell<u32>,
+    held: &'a OwnU32,
 }
 
 impl<P: Platform> Drop for SpinGuard<'_, P> {

@@ -8,8 +8,7 @@ use std::sync::atomic::Ordering;
 use machine::{Host, Mm, NONE_AT_HAND, Setup, at_hand, bare, config, exhaust, give_back, pages, settled};
 use proptest::prelude::*;
 use quietmm::{
-    AllocFrom, Backing, Config, Error, FrameNumber, Kind, ListLimits, Manager, NodeId, PageRange, Prot,
-    Region,
+    AllocFrom, Backing, Config, Error, FrameNumber, Kind, ListLimits, NodeId, PageRange, Prot, Region,
 };
 
 const BASE: u32 = 0xfc00;
@@ -245,7 +244,7 @@ fn frames_come_from_the_node_that_was_asked_for_and_then_from_the_next() {
 
 fn made(setup: Setup, config: Config) -> Result<(), Error> {
     let host = Host::new(setup);
-    Manager::new(&host, &host.regions(), config).map(|_| ())
+    host.make(config).map(|_| ())
 }
 
 fn with_regions(regions: &[(u32, u32)]) -> Result<(), Error> {

@@ -385,7 +385,7 @@ fn a_cpu_that_comes_online_in_the_middle_of_a_purge_is_reached() {
 fn without_the_hardware_it_is_refused_or_cpus_are_interrupted() {
     let host = Host::new(Setup { broadcast: false, ..setup(2) });
     let refused = Error::GuaranteeMissing { policy: "flush=broadcast", guarantee: "broadcast" };
-    assert_eq!(quietmm::Manager::new(&host, &host.regions(), bare(POLICY)).err(), Some(refused));
+    assert_eq!(host.make(bare(POLICY)).err(), Some(refused));
     for (policy, broadcast, asked) in
         [("quiet", false, (1, 0)), ("quiet", true, (0, 1)), ("quiet+flush=ipi", true, (1, 0))]
     {

@@ -10,7 +10,7 @@ use machine::faults::{
     AT, TO, found, in_the_window_of, machine, own, read_all, reclaim_all, run_in, showing, write_first,
 };
 use machine::{Host, Mm, Setup, at_hand, bare, pages};
-use quietmm::{AllocFrom, Backing, Config, Error, Manager, PageNumber, Prot, Rule};
+use quietmm::{AllocFrom, Backing, Config, Error, PageNumber, Prot, Rule};
 
 /// CPU 1 writes, CPU 0 writes the file back, CPU 1 writes again, CPU 0 reclaims: what CPU 1 reads in the end.
 fn written_after_write_back(broken: Option<Rule>, guarantees: bool) -> u64 {
@@ -301,7 +301,7 @@ fn p39_a_policy_without_its_guarantee_is_refused() {
         ("vanilla+unmap=batch-clean", "unmap=batch-clean", "with_clean_write_walks"),
         ("vanilla+aging=no-flush", "aging=no-flush", "with_unflushed_accessed"),
     ] {
-        let refused = Manager::new(&host, &host.regions(), bare(policy)).err();
+        let refused = host.make(bare(policy)).err();
         assert_eq!(refused, Some(Error::GuaranteeMissing { policy: name, guarantee }));
     }
     assert_eq!(written_without_a_walk(None, "vanilla", false), (false, false), "flushed before it leaves");

@@ -242,6 +242,6 @@ fn neighbours_that_are_reclaimed_unmapped_or_written_meanwhile_are_one_page() {
 fn only_a_power_of_two_is_taken_for_a_window() {
     for (pages, good) in [(0, false), (1, true), (12, false), (64, true), (128, false)] {
         let host = Host::new(Setup::default());
-        assert_eq!(quietmm::Manager::new(&host, &host.regions(), around("linux", pages)).is_ok(), good);
+        assert_eq!(host.make(around("linux", pages)).is_ok(), good);
     }
 }

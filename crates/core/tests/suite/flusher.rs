@@ -294,7 +294,7 @@ fn a_device_that_takes_nothing_is_not_asked_for_every_page_by_every_writer() {
 fn settings_that_contradict_each_other_are_refused() {
     let host = Host::new(setup());
     let config = Config { dirty_background: 17, dirty_limit: 16, ..bare("linux") };
-    let refused = quietmm::Manager::new(&host, &host.regions(), config).map(drop);
+    let refused = host.make(config).map(drop);
     assert_eq!(refused, Err(Error::BadSetting("dirty_background must be at most dirty_limit")));
     for (dirty_background, dirty_limit) in [(16, 16), (17, 0)] {
         let config = Config { dirty_background, dirty_limit, ..bare("linux") };

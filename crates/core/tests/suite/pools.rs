@@ -131,8 +131,7 @@ fn a_space_has_as_many_mappings_as_it_may() {
         mm.space(child).unmap(pages(AT + 20, 1)).unwrap();
     });
     let refused = Host::new(Setup::default());
-    let none =
-        quietmm::Manager::new(&refused, &refused.regions(), Config { max_map_count: 0, ..bare("linux") });
+    let none = refused.make(Config { max_map_count: 0, ..bare("linux") });
     assert_eq!(none.err(), Some(Error::BadSetting("max_map_count must be at least 1")));
 }
 

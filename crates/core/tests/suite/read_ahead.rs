@@ -270,7 +270,7 @@ fn what_is_said_to_be_wanted_comes_in_commands_of_32() {
 fn only_a_power_of_two_is_taken_for_a_window() {
     for (most, good) in [(0, true), (1, true), (3, false), (512, true), (1024, false)] {
         let host = Host::new(Setup::default());
-        let made = quietmm::Manager::new(&host, &host.regions(), ahead(most));
+        let made = host.make(ahead(most));
         assert_eq!(made.is_ok(), good, "{most}");
     }
 }

@@ -16,7 +16,8 @@ fn what_a_kernel_does() -> Result<(), Error> {
     // README.md, the first piece.
     #[rustfmt::skip]
     let regions = [Region { start: FrameNumber(0), frames: 2048, node: NodeId(0) }];
-    let mm = Manager::new(&host, &regions, Config::new(Policy::VANILLA))?;
+    // SAFETY: this memory is nobody else's, and goes to one manager.
+    let mm = unsafe { Manager::new(&host, &regions, Config::new(Policy::VANILLA))? };
 
     let space = mm.space(mm.create_space()?);
     let file = mm.file(mm.create_file(4096)?);

@@ -5,9 +5,7 @@ use crate::machine;
 use machine::kernel::{BARE, RW, START, at, frames, free, host, kernel, next, room};
 use machine::{Host, Mm, Setup, bare, counted, everywhere_as};
 use quietmm::platform::Cpus;
-use quietmm::{
-    Config, Counter, Error, FrameNumber, KernelProt, Manager, NodeId, PageNumber, PageRange, VmapPlace,
-};
+use quietmm::{Config, Counter, Error, FrameNumber, KernelProt, NodeId, PageNumber, PageRange, VmapPlace};
 
 #[test]
 fn without_a_kernel_range_every_call_is_refused() {
@@ -68,12 +66,12 @@ fn a_kernel_range_must_lie_in_the_upper_half() {
         PageRange::new(START, u64::MAX),
     ] {
         let config = Config { vmap: Some(range), ..bare("linux") };
-        let made = Manager::new(&host, &host.regions(), config).map(|_| ());
+        let made = host.make(config).map(|_| ());
         assert!(matches!(made, Err(Error::BadSetting(_))), "{range:?}: {made:?}");
     }
     for shards in [0, 4097] {
         let config = Config { vmap_shards: Some(shards), ..kernel("linux", 4096) };
-        let made = Manager::new(&host, &host.regions(), config).map(|_| ());
+        let made = host.make(config).map(|_| ());
         assert!(matches!(made, Err(Error::BadSetting(_))), "{shards} shards: {made:?}");
     }
 }

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use quietmm::platform::{BlockDevice, Shortage, Shrink, Store, WaitKey};
-use quietmm::{Architecture, Config, FileId, FrameNumber, Manager, NodeId, Region, Rule, SpaceId};
+use quietmm::{Architecture, Config, Error, FileId, FrameNumber, Manager, NodeId, Region, Rule, SpaceId};
 use quietmm_hardware::Arena;
 
 pub use aside::Aside;
@@ -303,9 +303,15 @@ impl Host {
         self.setup.regions.clone().unwrap_or_else(|| vec![Region { start, frames, node: NodeId(0) }])
     }
 
+    /// Makes a manager of all regions.
+    pub fn make(&self, config: Config) -> Result<Mm<'_>, Error> {
+        // SAFETY: the memory is this machine's own, which has no other manager at work.
+        unsafe { Manager::new(self, &self.regions(), config) }
+    }
+
     /// Makes a manager, gives it to `work`, and checks that everything adds up afterwards.
     pub fn run<R>(&self, config: Config, work: impl FnOnce(&Mm<'_>) -> R) -> R {
-        let mm = Manager::new(self, &self.regions(), config).unwrap();
+        let mm = self.make(config).unwrap();
         self.manager.set((&raw const mm).cast());
         let result = work(&mm);
         self.current.set(0);

@@ -125,7 +125,8 @@ impl Threads {
             manager: Cell::new(std::ptr::null()),
         };
         let region = Region { start: FrameNumber(0), frames: FRAMES, node: NodeId(0) };
-        let mm = Manager::new(&machine, &[region], config).unwrap();
+        // SAFETY: the memory is the machine's own, and this is its one manager.
+        let mm = unsafe { Manager::new(&machine, &[region], config) }.unwrap();
         machine.manager.set((&raw const mm).cast());
         machine.got_on();
         let shared = first(&mm);
