@@ -28,8 +28,11 @@ const BLOCKS: usize = 12;
 /// Frames for pages and tables.
 const MEMORY: usize = 26;
 const STEPS: u32 = 50;
-/// Plays, some 40 ms each.
-const SEEDS: u64 = 1000;
+/// Plays, some 40 ms each; those of `make soak` are a thousand.
+fn seeds() -> u64 {
+    if machine::soaks() { 1000 } else { 250 }
+}
+
 /// The words of a page that are looked at: the first, which programs use, and one in its middle.
 const WORDS: [u64; 2] = [0, 2048];
 
@@ -498,7 +501,7 @@ fn play(seed: u64, wrong: Wrong, tally: &Tally) -> Result<(), String> {
 #[test]
 fn a_file_systems_files_hold_what_was_written_to_them_whatever_goes_on() {
     let tally = Tally::default();
-    for seed in 0..SEEDS {
+    for seed in 0..seeds() {
         if let Err(wrong) = play(seed, Wrong::Nothing, &tally) {
             panic!("seed {seed}: {wrong}");
         }
@@ -507,7 +510,7 @@ fn a_file_systems_files_hold_what_was_written_to_them_whatever_goes_on() {
     let Tally { full, refused, beyond, evicted, failed, asked } = &tally;
     let counts = [full, refused, beyond, failed].map(Cell::get);
     let all = counts.map(u64::from).into_iter().chain([evicted.get(), asked.get()]).collect::<Vec<_>>();
-    assert!(all.iter().all(|&count| count > SEEDS / 4), "{all:?}");
+    assert!(all.iter().all(|&count| count > seeds() / 4), "{all:?}");
 }
 
 /// The first of so many seeds that shows it.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::machine;
 
-use machine::race::{at_every_touch, race};
+use machine::race::{at_every_touch, every_third, race};
 use machine::swapping::{AT, is_out, sound, squeeze, swapping, written};
 use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages};
 use quietmm::{Advice, Backing, Counter, Error, PageNumber, Prot, Rule, SpaceId, Term, UserAccess};
@@ -192,7 +192,7 @@ fn written_while_reclaimed(policy: &str, write_first: bool) -> usize {
         if write_first {
             race(mm, place, write, || squeeze(mm));
         } else {
-            race(mm, place, || squeeze(mm), || host.on(1, write));
+            race(mm, every_third(place), || squeeze(mm), || host.on(1, write));
         }
         if refused.get() {
             host.write(mm, id, AT + 1, 6).unwrap();

@@ -4,7 +4,7 @@ use crate::machine;
 
 use std::sync::atomic::Ordering;
 
-use machine::race::{at, at_every_touch, race};
+use machine::race::{at, at_every_touch, every_third, race};
 use machine::showing::{AT, LARGE, frame, mapped, private, shared, write_all};
 use machine::swapping::{DEVICE, is_out, read, squeeze, swapping, write};
 use machine::{Mm, Setup, bare, exhaust, give_back, pages, settled};
@@ -282,7 +282,7 @@ fn reclaim_writes_nothing_of_a_page_that_was_cut_off() {
             mm.file(file).read(PAGE_SIZE, &mut [0; 3 * PAGE_SIZE as usize]).unwrap();
             mm.drain_lru_batch();
             let held = machine::swapping::take_free(mm);
-            race(mm, place, || machine::swapping::reclaim(mm), || mm.unpin(pins));
+            race(mm, every_third(place), || machine::swapping::reclaim(mm), || mm.unpin(pins));
             give_back(mm, held);
             read(mm, id, AT) == Ok(0) && mm.platform().on_disk(file, 0).is_none()
         });

@@ -216,6 +216,11 @@ pub struct Host {
     pub instead_of_page_wait: Cell<Option<Rule>>,
 }
 
+/// Whether `make soak` runs this: all places and all seeds, where `make test` takes some.
+pub fn soaks() -> bool {
+    std::env::var_os("QUIETMM_SOAK").is_some()
+}
+
 impl Host {
     pub fn new(setup: Setup) -> Host {
         // From the host's system, page by page as it is touched: an allocator would clear it all for each machine.

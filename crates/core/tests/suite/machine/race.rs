@@ -49,6 +49,15 @@ pub fn race<R>(mm: &Mm<'_>, place: Place, first: impl FnOnce(), second: impl FnO
     result
 }
 
+/// Of long pieces of work, in which hardly a step is like its neighbours' and each comes round often, every third touch; all of them
+/// in `make soak`.
+pub fn every_third(place: Place) -> Place {
+    match place {
+        Place::Touch(n) if !super::soaks() => Place::Touch(3 * n),
+        place => place,
+    }
+}
+
 /// What came of each case.
 pub struct Cases<R> {
     pub results: Vec<R>,
