@@ -246,6 +246,8 @@ rules! {
         "take back what CPUs may hand out of a group before its pages are reclaimed, or nobody gets more";
     ListsBeforeRefusal, "lists-before-refusal", "none",
         "put pages of a group that CPUs have on their way to its lists there before anybody is refused one";
+    WriteBackAtLimit, "write-back-at-limit", "none",
+        "write some pages back before another becomes dirty, where as many are as may be";
     CheckRequest, "check-request", "none",
         "refuse a length or an alignment that makes no sense";
 }
