@@ -114,6 +114,10 @@ rules! {
         "flush a range whose content is given up before its frames are let go";
     FlushBeforeMigrate, "flush-before-migrate", "INV-2",
         "flush a page that moves to another frame before it is copied";
+    FlushBeforeCollapse, "flush-before-collapse", "INV-2",
+        "flush small pages before they are copied into a large one";
+    CollapseIsAlone, "collapse-is-alone", "INV-12",
+        "have the reverse map alone while small pages, and their table, are taken out for a large one";
     FlushNarrowed, "flush-narrowed", "INV-1",
         "flush a read-only entry too before its page moves and its old frame is freed";
     FlushBeforeCopyMaps, "flush-before-copy-maps", "INV-12",

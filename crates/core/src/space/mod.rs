@@ -2,6 +2,7 @@
 
 mod advise;
 mod around;
+mod collapse;
 mod fault;
 mod fork;
 mod groups;

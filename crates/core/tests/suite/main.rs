@@ -7,6 +7,7 @@ mod audits;
 mod backoff;
 mod biased;
 mod broadcast;
+mod collapse;
 mod documents;
 mod drain;
 mod ends;
