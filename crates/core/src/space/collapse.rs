@@ -38,7 +38,7 @@ const TOGETHER: usize = 16;
 /// Entries that are looked at, or taken, under one hold of their table's lock.
 const HELD: u64 = 64;
 /// How often reclaim may be faster than who brings a range back from swap.
-const TRIES: u32 = 16;
+const TRIES: u32 = 4;
 
 /// A large page that is on its way: its small pages are taken out.
 #[derive(Clone, Copy)]
