@@ -214,6 +214,8 @@ rules! {
         "take every entry of a page out, and flush, before it leaves its file's cache though others hold it";
     ClosedWhileDiscarded, "closed-while-discarded", "none",
         "let no page of a hole into the cache until the device knows of the hole";
+    StackGap, "stack-gap", "none",
+        "leave room between a mapping that grows downwards and the one below it";
     LockedStays, "locked-stays", "none",
         "leave every page in memory that a locked range shows";
     AskBeforeWrite, "ask-before-write", "none",

@@ -6,6 +6,7 @@ mod collapse;
 mod fault;
 mod fork;
 mod groups;
+mod grow;
 mod holds;
 mod large;
 mod lazy;

@@ -260,7 +260,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     fn pin_page(&self, id: SpaceId, page: PageNumber, want: Want) -> Result<FrameNumber, Error> {
         loop {
             let mut pinned = None;
-            self.with_vmas(id, page, &mut false, |space, kept, major| {
+            let done = self.with_vmas(id, page, &mut false, |space, kept, major| {
                 Ok(match self.pin_step((id, space), page, want, kept, major)? {
                     PinStep::Pinned(n) => {
                         pinned = Some(n);
@@ -269,7 +269,11 @@ impl<'p, P: Platform> Manager<'p, P> {
                     PinStep::Large => None,
                     PinStep::Outside(outside) => Some(outside),
                 })
-            })?;
+            });
+            match done {
+                Err(Error::NotMapped(hole)) if hole == page && self.grow_to(id, page)? => continue,
+                done => done?,
+            }
             if let Some(n) = pinned {
                 return Ok(n);
             }

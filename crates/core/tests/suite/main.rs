@@ -22,6 +22,7 @@ mod filesystem;
 mod flusher;
 mod group_limits;
 mod groups;
+mod grow;
 mod handles;
 mod hotplug;
 mod interface;
