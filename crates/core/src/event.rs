@@ -242,7 +242,7 @@ pub enum Event {
         /// The frame.
         frame: FrameNumber,
     },
-    /// Reclaim or a migration left a page where it is, because it is pinned.
+    /// Reclaim, a migration or a collapse left a page where it is, because it is pinned.
     PinnedKept,
     /// A large page was mapped.
     LargeFaulted,
@@ -474,7 +474,7 @@ counters! {
     PgMigrated, "pgmigrate_success", "pages moved to another frame";
     Pinned, "nr_foll_pin_acquired", "pages pinned for devices, or for the kernel's own look";
     Unpinned, "nr_foll_pin_released", "pins given back";
-    PinnedKept, "pinned_kept", "pages that reclaim or a migration left where they are, because they are pinned";
+    PinnedKept, "pinned_kept", "pages that reclaim, a migration or a collapse left where they are, because they are pinned";
     LargeFault, "thp_fault_alloc", "large pages mapped by a fault";
     LargeSplit, "thp_split_page", "large pages made small";
     LargeCollapse, "thp_collapse_alloc", "large pages made of small ones";

@@ -52,6 +52,20 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     /// # Ok(())
     /// # });
     /// ```
+    ///
+    /// Large pages, made of small ones:
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// let heap = PageRange::new(PageNumber(0x400), 512);
+    /// space.map(heap, Backing::Anonymous, Prot::ReadWrite)?;
+    /// space.fault(heap.start.addr(), UserAccess::Write)?;
+    /// space.advise(heap, Advice::Collapse)?;
+    /// assert!(space.lookup(PageNumber(0x5ff))?.has(Entry::LARGE));
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "madvise")]
     pub fn advise(&self, range: PageRange, advice: Advice) -> Result<(), Error> {
         let Space { mm, id } = *self;

@@ -11,7 +11,7 @@
 //! | who pins | makes a page that others have too the space's own first: a later write would copy it |
 //! | fork | copies it for the child, after its flush |
 //! | reclaim, memory that goes offline | leaves its entries: looked at under the lock of each entry's table, where pins are taken |
-//! | `migrate` | leaves it |
+//! | `migrate`, `Advice::Collapse` | leave it |
 //! | large pages | become small before one of their pages is pinned: each frame counts for itself |
 //! | `unmap`, `advise(Drop)`, a file that is cut, the end of the space | go on: the frame is free with the last pin |
 //!

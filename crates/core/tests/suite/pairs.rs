@@ -123,7 +123,7 @@ fn touch(mm: &Mm<'_>, scene: &Scene, page: u64, value: Option<u64>) -> Result<()
     }
 }
 
-const OPERATIONS: [Operation; 27] = [
+const OPERATIONS: [Operation; 28] = [
     ("read", &[|mm, scene| touch(mm, scene, 1, None)]),
     ("write", &[|mm, scene| touch(mm, scene, 1, Some(71))]),
     ("write elsewhere", &[|mm, scene| touch(mm, scene, 2, Some(72))]),
@@ -162,6 +162,15 @@ const OPERATIONS: [Operation; 27] = [
                 Err(Error::NotMapped(_) | Error::NotCollapsible(_)) => Ok(()),
                 result => result,
             }
+        }],
+    ),
+    (
+        "grow",
+        &[|mm, scene| {
+            // Where what begins there is a file's, or gone, it does not.
+            let _ = mm.space(scene.id()).grow_down(PageNumber(scene.at), COUNT + 8);
+            let _ = mm.platform().write(mm, scene.id(), scene.at - 3, 70);
+            Ok(())
         }],
     ),
     ("small", &[|mm, scene| mm.space(scene.id()).advise(scene.part(0, COUNT), Advice::Small)]),
