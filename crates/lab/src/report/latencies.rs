@@ -248,12 +248,16 @@ fn curve(firsts: &[First<'_>]) -> Drawn<Markup> {
                         @for first in &with {
                             @for (nth, point) in first.run.curve.iter().enumerate() {
                                 tr {
-                                    th scope="row" { (first.name) } td { (point.cpus) } td { (point.sockets) }
+                                    th scope="row" { (first.name) }
+                                    @for (key, count) in [("cpus", point.cpus), ("sockets", point.sockets)] {
+                                        td data-curve=(nth) data-policy=(first.policy) data-key=(key) data-value=(count) { (count) }
+                                    }
                                     @for (key, us) in [("mean_us", point.mean_us), ("p50_us", point.p50_us), ("p99_us", point.p99_us)] {
                                         td data-curve=(nth) data-policy=(first.policy) data-key=(key)
                                             data-value=(number(Value::Real(us))) { (time(us * 1e3)) }
                                     }
-                                    td { (format!("{:.1}", point.ipis)) }
+                                    td data-curve=(nth) data-policy=(first.policy) data-key="ipis"
+                                        data-value=(number(Value::Real(point.ipis))) { (format!("{:.1}", point.ipis)) }
                                 }
                             }
                         }

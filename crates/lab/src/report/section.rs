@@ -23,7 +23,7 @@ pub fn section(of: &Comparison, nth: usize, form: Form) -> Drawn<Markup> {
             @if let Some(short) = text::never_short(of) {
                 p class="loud" { "Nothing was reclaimed: " (short) }
             }
-            ul class="verdict" { @for said in &of.verdict { li { (capital(said)) "." } } }
+            ul class="verdict" { @for said in &of.verdict { li { (capital(&said.replace(" -> ", "\u{a0}→ "))) "." } } }
             @if columns.is_empty() {
                 p { "No run finished." }
             } @else {

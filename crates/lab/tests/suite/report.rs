@@ -87,8 +87,22 @@ const STORM: &[&str] = &["compare", "unmap-storm", "--machine", "uma-8", "--scal
 #[test]
 fn every_number_is_that_of_json() {
     let several = with(QUICK, &["--runs", "2"]);
-    let two = ["compare", "no-pressure", "tlb-bystander", "--machine", "uma-8", "--scale", "2048"];
-    for (name, args) in [("one", QUICK), ("several", &several), ("storm", STORM), ("two", &two)] {
+    // Six workloads with that of QUICK and STORM; a seventh that replays.
+    let four = [
+        "compare",
+        "no-pressure",
+        "tlb-bystander",
+        "fork-storm",
+        "page-alloc",
+        "--machine",
+        "uma-8",
+        "--scale",
+        "2048",
+    ];
+    let trace = ["run", "trace", "--trace", "sort"];
+    for (name, args) in
+        [("one", QUICK), ("several", &several), ("storm", STORM), ("four", &four), ("trace", &trace)]
+    {
         let (page, all) = both(args, name);
         let count = numbers(&page, &all);
         assert!(count > 50, "{name}: {count}");
@@ -102,6 +116,55 @@ fn a_number_that_is_another_is_found() {
     let elapsed = &mut all[0]["runs"][1]["metrics"]["elapsed_s"];
     *elapsed = (elapsed.as_f64().unwrap() * 1.000_001).into();
     numbers(&page, &all);
+}
+
+/// Holds the numbers at the ends of bars, and those of their words, against the table; says how many there were.
+fn drawn(page: &str) -> usize {
+    let mut count = 0;
+    read(page, |page| {
+        for section in of(page.root_element(), "section") {
+            let row = |label: &str| {
+                of(section, "tr").find(|row| {
+                    let named = row.children().find(|head| head.has_tag_name("th"));
+                    let named: String = named
+                        .iter()
+                        .flat_map(|head| head.children())
+                        .filter(|one| one.is_text())
+                        .filter_map(|one| one.text())
+                        .collect();
+                    row.children().any(|cell| cell.has_attribute("data-figure"))
+                        && (named == label || named.starts_with(&format!("{label}, ")))
+                })
+            };
+            for svg in of(section, "svg") {
+                let title = of(svg, "title").next().and_then(|title| title.text()).expect("a title");
+                let Some(row) = title.rsplit_once(" (").and_then(|(label, _)| row(label)) else { continue };
+                let words: Vec<&str> =
+                    of(svg, "text").filter_map(|word| word.text()).map(str::trim).collect();
+                let told = of(svg, "desc").next().and_then(|said| said.text()).expect("words");
+                for cell in row.children().filter(|cell| cell.has_attribute("data-figure")) {
+                    let shown = cell.text().expect("a number").trim();
+                    assert!(words.contains(&shown), "{title}: {shown} {words:?}");
+                    assert!(told.contains(&format!(" {shown}")), "{title}: {shown} {told}");
+                    count += 1;
+                }
+            }
+        }
+    });
+    count
+}
+
+#[test]
+fn a_picture_has_the_numbers_of_its_row() {
+    for (name, args) in [("bars", QUICK), ("bars-several", &with(QUICK, &["--runs", "2"]))] {
+        let (page, _) = both(args, name);
+        assert!(drawn(&page) > 5);
+        // The control: another number in the table.
+        let at = page.find("data-figure=\"elapsed_s\"").expect("a cell");
+        let (from, to) = (at + page[at..].find('>').unwrap() + 1, at + page[at..].find("</td>").unwrap());
+        let other = format!("{}7{}", &page[..from], &page[to..]);
+        assert!(std::panic::catch_unwind(|| drawn(&other)).is_err());
+    }
 }
 
 #[test]
