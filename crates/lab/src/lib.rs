@@ -9,7 +9,7 @@
 //! [`program`] boots programs of Linux. [`demo`] is what `make run` shows.
 //!
 //! What is public is the command, whole ([`main`]) and inside another program ([`obey`]), the points of a sweep one by one ([`Sweep`]),
-//! and what figures mean ([`figures`]). So another program comes to what the command prints, and to nothing else.
+//! its file line by line ([`SweepReader`]), lines with a checksum ([`sealed`]), and what figures mean ([`figures`]). So another program comes to what the command prints, and to nothing else.
 
 // The way through is for those who change it, and what they read has these pages.
 #![allow(rustdoc::private_intra_doc_links)]
@@ -43,8 +43,10 @@ use study::file::Targets;
 use study::{Ask, Study};
 
 pub use process::caller::Caller;
+pub use process::sealed::{opened, sealed};
 pub use quietmm_sim::figures;
 pub use sweep::embedded::Sweep;
+pub use sweep::reader::SweepReader;
 
 /// Of which revision this build is: see `build.rs`.
 pub const REVISION: &str = env!("QUIETMM_REVISION");

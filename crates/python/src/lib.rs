@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyRuntimeError};
+use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use quietmm_lab::{Answer, Caller, figures};
@@ -103,6 +103,42 @@ fn figure(key: &str) -> Option<(&'static str, &'static str, &'static str, &'stat
     Some((figure.label, figure.unit, better, figure.about))
 }
 
+/// The line of a JSON object, with a checksum at its end.
+#[pyfunction]
+fn sealed(json: &str) -> String {
+    quietmm_lab::sealed(json)
+}
+
+/// The text of such a line, or nothing if it is not as it was written.
+#[pyfunction]
+fn opened(line: &[u8]) -> Option<&str> {
+    quietmm_lab::opened(line)
+}
+
+/// The lines of a sweep's file: see `quietmm_lab::SweepReader`. What is wrong with one is a `ValueError`.
+#[pyclass(frozen)]
+struct SweepReader(quietmm_lab::SweepReader);
+
+#[pymethods]
+impl SweepReader {
+    /// Of a file with this first line.
+    #[new]
+    fn new(line: &[u8]) -> PyResult<SweepReader> {
+        quietmm_lab::SweepReader::of(line).map(SweepReader).map_err(PyValueError::new_err)
+    }
+
+    /// How many points it has when it is done.
+    #[getter]
+    fn count(&self) -> u64 {
+        self.0.count()
+    }
+
+    /// The point of another of its lines.
+    fn point(&self, line: &[u8]) -> PyResult<u64> {
+        self.0.point(line).map_err(PyValueError::new_err)
+    }
+}
+
 /// The points of a sweep, one by one: see `quietmm_lab::Sweep`.
 #[pyclass(frozen)]
 struct Sweep(RwLock<quietmm_lab::Sweep>);
@@ -187,5 +223,8 @@ fn extension(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__revision__", quietmm_lab::REVISION)?;
     module.add_function(wrap_pyfunction!(obey, module)?)?;
     module.add_function(wrap_pyfunction!(figure, module)?)?;
+    module.add_function(wrap_pyfunction!(sealed, module)?)?;
+    module.add_function(wrap_pyfunction!(opened, module)?)?;
+    module.add_class::<SweepReader>()?;
     module.add_class::<Sweep>()
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, value_parser};
+use quietmm_check::explore::Way;
 use quietmm_sim::Architecture;
 
 use crate::cli::flags;
@@ -28,6 +29,12 @@ fn architecture() -> impl TypedValueParser<Value = Architecture> {
     PossibleValuesParser::new(Architecture::ALL.map(Architecture::name)).try_map(named)
 }
 
+/// A way to choose schedules by its name.
+fn way() -> impl TypedValueParser<Value = Way> {
+    let named = |name: String| Way::ALL.into_iter().find(|way| way.name() == name).ok_or("no way");
+    PossibleValuesParser::new(Way::ALL.map(Way::name)).try_map(named)
+}
+
 /// `quietmm check`
 #[derive(Debug, Args)]
 pub struct CheckArgs {
@@ -46,6 +53,9 @@ pub struct CheckArgs {
     /// Explore more and more until Ctrl-C, then report what was covered
     #[arg(long)]
     pub deep: bool,
+    /// Choose schedules in these ways alone (default: all); the exhaustive one is the same with every seed
+    #[arg(long, value_name = "WAY,...", value_delimiter = ',', value_parser = way(), conflicts_with = "replay")]
+    pub way: Vec<Way>,
     /// Random schedules of each way and scenario, at least 1; the exhaustive way gets twice as many for each kind of hardware
     #[arg(long, value_name = "N", default_value_t = SCHEDULES, value_parser = flags::schedules(), allow_negative_numbers = true)]
     pub schedules: u64,
@@ -73,4 +83,11 @@ pub struct CheckArgs {
     /// How many host threads search side by side (default: every core); changes no figure
     #[arg(long, value_name = "N", value_parser = flags::jobs(), allow_negative_numbers = true)]
     pub jobs: Option<u16>,
+}
+
+impl CheckArgs {
+    /// The ways that were asked for, each once, in their order.
+    pub fn ways(&self) -> impl Iterator<Item = Way> + Clone {
+        Way::ALL.into_iter().filter(|way| self.way.is_empty() || self.way.contains(way))
+    }
 }

@@ -57,7 +57,8 @@ pub fn coverage(
 
 /// One round: each scenario in each way.
 fn explore(args: &CheckArgs, scenarios: &[Scenario], budget: &Budget, seed: u64, all: &mut [Covered]) {
-    let work: Vec<(usize, Way)> = (0..scenarios.len()).flat_map(|n| Way::ALL.map(|way| (n, way))).collect();
+    let work: Vec<(usize, Way)> =
+        (0..scenarios.len()).flat_map(|n| args.ways().map(move |way| (n, way))).collect();
     let progress = Progress::new(work.len(), jobs::workers(args.jobs));
     // What a search that was stopped has covered is told, too.
     let merged = Mutex::new(&mut *all);

@@ -23,19 +23,21 @@ use crate::show::wrap::hanging;
 pub struct Row {
     /// The rule.
     pub rule: Rule,
-    ways: Vec<Option<Hunted>>,
+    /// Nothing of a way that was stopped.
+    ways: Vec<(Way, Option<Hunted>)>,
 }
 
 impl Row {
     /// What the first way found that found something.
     pub fn first(&self) -> Option<&Hunted> {
-        self.ways.iter().flatten().find(|hunted| hunted.found.is_some())
+        self.ways.iter().flat_map(|(_, hunted)| hunted).find(|hunted| hunted.found.is_some())
     }
 
     /// Whether this way found it.
     pub fn found_by(&self, way: Way) -> bool {
-        let n = Way::ALL.iter().position(|&known| known == way);
-        n.and_then(|n| self.ways[n].as_ref()).is_some_and(|hunted| hunted.found.is_some())
+        self.ways.iter().any(|(known, hunted)| {
+            *known == way && hunted.as_ref().is_some_and(|hunted| hunted.found.is_some())
+        })
     }
 }
 
@@ -55,7 +57,8 @@ pub fn mutants(
     };
     interrupt::listen();
     let budget = budget(args);
-    let work: Vec<(Rule, Way)> = rules.iter().flat_map(|&rule| Way::ALL.map(|way| (rule, way))).collect();
+    let work: Vec<(Rule, Way)> =
+        rules.iter().flat_map(|&rule| args.ways().map(move |way| (rule, way))).collect();
     let progress = Progress::new(work.len(), jobs::workers(args.jobs));
     let job = |index: usize| {
         let (rule, way) = work[index];
@@ -66,9 +69,8 @@ pub fn mutants(
     let mut results =
         jobs::in_order(work.len(), jobs::workers(args.jobs), interrupt::requested, job)?.into_iter();
     progress.clear();
-    let ways = Way::ALL.len();
-    let rows: Vec<Row> =
-        rules.iter().map(|&rule| Row { rule, ways: results.by_ref().take(ways).collect() }).collect();
+    let row = |&rule: &Rule| Row { rule, ways: args.ways().zip(results.by_ref()).collect() };
+    let rows: Vec<Row> = rules.iter().map(row).collect();
     report(args, scenarios, &rows, files, output)
 }
 
@@ -82,6 +84,7 @@ fn report(
     let missed: Vec<&Row> = rows.iter().filter(|row| row.first().is_none()).collect();
     let only_exhaustive: Vec<&str> = rows
         .iter()
+        .filter(|_| args.ways().any(|way| way == Way::Random))
         .filter(|row| !row.found_by(Way::Random) && row.found_by(Way::Exhaustive))
         .map(|row| row.rule.name())
         .collect();
@@ -111,7 +114,7 @@ fn report(
     if args.json {
         output.data(&pretty(&out))?;
     } else {
-        output.text(&grid(&format!("l{}", "r".repeat(2 + Way::ALL.len())), &table(rows)))?;
+        output.text(&grid(&format!("l{}", "r".repeat(2 + args.ways().count())), &table(args, rows)))?;
         output.text(&format!("\n{} of {} found.", rows.len() - missed.len(), rows.len()))?;
         output.text(" Schedules until one showed it; `-N`: none of N did.\n")?;
         if !only_exhaustive.is_empty() {
@@ -156,14 +159,14 @@ fn told_each(args: &CheckArgs, scenarios: &[Scenario], rows: &[Row]) -> Result<V
     Ok(told.into_iter().flatten().collect())
 }
 
-fn table(rows: &[Row]) -> Vec<Vec<String>> {
+fn table(args: &CheckArgs, rows: &[Row]) -> Vec<Vec<String>> {
     let mut table = vec![["rule", "breaks", "in scenario"].map(String::from).to_vec()];
-    table[0].extend(Way::ALL.map(|way| way.name().to_string()));
+    table[0].extend(args.ways().map(|way| way.name().to_string()));
     for row in rows {
         let found = row.first().and_then(|hunted| hunted.found.as_ref());
         let (broke, scenario) = found.map_or(("-", "-"), |found| (found.violation.invariant, found.scenario));
         let mut cells = vec![row.rule.name().to_string(), broke.to_string(), scenario.to_string()];
-        cells.extend(row.ways.iter().map(|hunted| match hunted {
+        cells.extend(row.ways.iter().map(|(_, hunted)| match hunted {
             None => "?".to_string(),
             Some(Hunted { found: Some(_), schedules, .. }) => schedules.to_string(),
             Some(Hunted { found: None, schedules: 0, .. }) => "-".to_string(),
@@ -176,7 +179,7 @@ fn table(rows: &[Row]) -> Vec<Vec<String>> {
 
 fn as_json(row: &Row) -> Json {
     let mut out = json!({ "rule": row.rule.name(), "about": row.rule.about() });
-    for (way, hunted) in Way::ALL.iter().zip(&row.ways) {
+    for (way, hunted) in &row.ways {
         out[way.name()] = match hunted {
             None => Json::Null,
             Some(hunted) => json!({

@@ -63,7 +63,7 @@ pub fn coverage(args: &CheckArgs, scenarios: &[Scenario], out: &Json, stories: &
                      " passed " (number("/steps")) " points." }
                 li { "Of " (number("/points")) " decisions of the ordinary runs " (number("/departed")) " were made otherwise: "
                      (percent(out["departed"].as_u64().unwrap_or(0), points)) "." }
-                @if !args.deep {
+                @if !args.deep && args.ways().any(|way| way == Way::Exhaustive) {
                     li { "All orders with at most " (args.departures) (if args.departures == 1 { " departure" } else { " departures" })
                         " that could matter were tried in " (complete) " of " (scenarios.len()) "." }
                 }
@@ -154,7 +154,7 @@ pub fn mutants(
     let found = rows.iter().filter(|row| row.first().is_some()).count();
     let drawn = story.map(|story| counterexample(values, "/counterexample", story, None)).transpose()?;
     let others = others.iter().map(folded).collect::<Drawn<Vec<Markup>>>()?;
-    let by_way = if rows.len() > 1 { Some(found_by(rows)?) } else { None };
+    let by_way = if rows.len() > 1 { Some(found_by(args, rows)?) } else { None };
     let list = |key: &str| -> Vec<&str> {
         out[key].as_array().map_or(Vec::new(), |all| all.iter().filter_map(Json::as_str).collect())
     };
@@ -181,10 +181,10 @@ pub fn mutants(
                     thead {
                         tr {
                             th scope="col" { "rule" } th scope="col" class="name" { "breaks" } th scope="col" class="name" { "in scenario" }
-                            @for way in Way::ALL { th scope="col" { (way.name()) } }
+                            @for way in args.ways() { th scope="col" { (way.name()) } }
                         }
                     }
-                    tbody { @for (nth, row) in rows.iter().enumerate() { (hunted(values, nth, row)) } }
+                    tbody { @for (nth, row) in rows.iter().enumerate() { (hunted(args, values, nth, row)) } }
                 }
             }
             (meaning(&[
@@ -203,7 +203,7 @@ pub fn mutants(
 }
 
 /// How many each way found.
-fn found_by(rows: &[Row]) -> Drawn<Picture> {
+fn found_by(args: &CheckArgs, rows: &[Row]) -> Drawn<Picture> {
     let bar = |(nth, way): (usize, Way)| {
         let found = rows.iter().filter(|row| row.found_by(way)).count();
         Bar {
@@ -213,7 +213,7 @@ fn found_by(rows: &[Row]) -> Drawn<Picture> {
             value: format!("{found} of {}", rows.len()),
         }
     };
-    let bars: Vec<Bar> = Way::ALL.into_iter().enumerate().map(bar).collect();
+    let bars: Vec<Bar> = args.ways().enumerate().map(bar).collect();
     by_name("Rules that each way found".to_string(), "rules", &bars)
 }
 
@@ -225,7 +225,7 @@ fn by_name(title: String, label: &str, bars: &[Bar]) -> Drawn<Picture> {
     })
 }
 
-fn hunted(values: Values<'_>, nth: usize, row: &Row) -> Markup {
+fn hunted(args: &CheckArgs, values: Values<'_>, nth: usize, row: &Row) -> Markup {
     let found = row.first().and_then(|hunted| hunted.found.as_ref());
     let (broke, scenario) = found.map_or(("–", "–"), |found| (found.violation.invariant, found.scenario));
     html! {
@@ -233,7 +233,7 @@ fn hunted(values: Values<'_>, nth: usize, row: &Row) -> Markup {
             th scope="row" { abbr title=(row.rule.about()) { (row.rule.name()) } }
             td class="name" { (broke) }
             td class="name" { (scenario) }
-            @for way in Way::ALL {
+            @for way in args.ways() {
                 (values.cell_as(&format!("/rules/{nth}/{}/schedules", way.name()), |schedules| {
                     let said = count(schedules);
                     if row.found_by(way) { said } else { format!("({said})") }
@@ -345,6 +345,10 @@ fn from(args: &CheckArgs) -> Markup {
     args.scenarios.iter().for_each(|name| command.word(name));
     command.option("--architecture", args.architecture.map(|architecture| architecture.name()));
     command.option("--mutant", args.mutant.as_ref());
+    command.option(
+        "--way",
+        (!args.way.is_empty()).then(|| args.ways().map(Way::name).collect::<Vec<_>>().join(",")),
+    );
     command.option("--schedules", (args.schedules != SCHEDULES).then_some(args.schedules));
     command.option("--departures", (args.departures != DEPARTURES).then_some(args.departures));
     command.option("--seed", (args.seed != 1).then_some(args.seed));

@@ -9,3 +9,4 @@ mod paint;
 pub mod plain;
 pub mod progress;
 pub mod replace;
+pub mod sealed;

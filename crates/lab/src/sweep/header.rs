@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Map;
 
 use crate::REVISION;
-use crate::process::plain;
+use crate::process::{plain, sealed};
 use crate::sweep::part::Part;
 use crate::sweep::values::Value;
 
@@ -73,6 +73,11 @@ impl Header {
             Some(_) => {}
         }
         let damaged = || "its first line is damaged; another name".to_string();
+        // Files of before have no checksum there.
+        let text = str::from_utf8(line).map_err(|_| damaged())?;
+        if sealed::has_sum(text) && sealed::opened(line).is_none() {
+            return Err(damaged());
+        }
         let header: Header = serde_json::from_value(json).map_err(|_| damaged())?;
         let product = header
             .axes()
@@ -88,7 +93,7 @@ impl Header {
     /// As it stands in the file.
     pub fn line(&self) -> String {
         let json = serde_json::to_string(self).unwrap_or_default();
-        format!("{}\n", plain::plain(&json))
+        sealed::sealed(&plain::plain(&json))
     }
 
     /// The axes, from the outermost; `None` if one has no values of these kinds.
@@ -236,7 +241,11 @@ mod tests {
             assert!(Header::read(line.as_bytes()).unwrap_err().contains(why), "{line}");
         }
         let header = Header::of(&axes(), Map::new(), None);
-        let line = header.line().replace("\"points\":6", "\"points\":7");
-        assert!(Header::read(line.as_bytes()).unwrap_err().contains("damaged"), "a grid of another size");
+        let without = header.line().split(",\"sum\"").next().unwrap().to_string() + "}";
+        assert_eq!(Header::read(without.as_bytes()), Ok(header.clone()), "files of before");
+        let other = without.replace("\"points\":6", "\"points\":7");
+        assert!(Header::read(other.as_bytes()).unwrap_err().contains("damaged"), "a grid of another size");
+        let other = header.line().replace("[1,2,4]", "[1,2,5]");
+        assert!(Header::read(other.as_bytes()).unwrap_err().contains("damaged"), "another grid of that size");
     }
 }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use crate::process::ending::Failure;
 use crate::process::{interrupt, replace};
-use crate::sweep::header::{self, Header, Values};
+use crate::sweep::header::{Header, Values};
 use crate::sweep::part::Part;
-use crate::sweep::point::Read;
+use crate::sweep::point::{self, Read};
 
 /// No line is longer: a header of a million values, a run of some thousand latencies.
 const LONGEST: u64 = 64 << 20;
@@ -174,15 +174,8 @@ impl Lines {
 
     /// Notes where the line of a point is, or says what is wrong with it.
     fn check(&mut self, line: &[u8], place: Place) -> Result<u64, String> {
-        let read = Read::of(line).ok_or("is not as it was written")?;
-        let point = read.point;
-        let index = (point < self.header.points).then(|| self.part.index(point)).flatten();
-        let slot = index.and_then(|index| self.places.get_mut(index as usize));
-        let slot = slot.ok_or_else(|| format!("is of point {point}, which is not of this file"))?;
-        if read.at != header::at(&self.axes, point) {
-            return Err(format!("is of point {point}, which is at {}", header::said(&self.axes, point)));
-        }
-        if slot.replace(place).is_some() {
+        let (point, index) = point::whose(line, &self.axes, self.header.points, self.part)?;
+        if self.places[index as usize].replace(place).is_some() {
             return Err(format!("is of point {point}, which was there before"));
         }
         self.done += 1;

@@ -16,6 +16,7 @@ mod merge;
 mod page;
 mod part;
 mod point;
+pub mod reader;
 mod table;
 mod tally;
 mod values;

@@ -2,20 +2,18 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use quietmm_workloads::trace::Checksum;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use crate::process::ending::Failure;
 use crate::process::plain;
 use crate::process::progress::Lane;
+use crate::process::sealed;
 use crate::study::measure;
 use crate::study::{Place, Plan, Run};
 use crate::sweep::grid::Grid;
 use crate::sweep::header;
-
-/// What stands before the checksum at the end of a line.
-const SUM: &str = ",\"sum\":\"";
+use crate::sweep::part::Part;
 
 /// A point's line: where it stands, what `run --json` has for it, and the command. One that failed has an error instead.
 #[derive(Serialize)]
@@ -94,19 +92,26 @@ pub fn refused(grid: &Grid, point: u64) -> Option<Failure> {
 /// With a checksum at its end: whatever is changed in it is noticed.
 fn line(line: &Line<'_>) -> String {
     let json = serde_json::to_string(line).unwrap_or_default();
-    let json = plain::plain(&json);
-    let all = json.strip_suffix('}').unwrap_or(&json);
-    format!("{all}{SUM}{:016x}\"}}\n", Checksum::of(&[all.as_bytes()]))
+    sealed::sealed(&plain::plain(&json))
 }
 
 impl Read {
     /// What is in a line, if it is as it was written.
     pub fn of(line: &[u8]) -> Option<Read> {
-        let text = str::from_utf8(line).ok()?.strip_suffix('\n')?;
-        let (all, sum) = text.rsplit_once(SUM)?;
-        let sum = u64::from_str_radix(sum.strip_suffix("\"}")?, 16).ok()?;
-        (sum == Checksum::of(&[all.as_bytes()])).then(|| serde_json::from_str(text).ok())?
+        serde_json::from_str(sealed::opened(line.ends_with(b"\n").then_some(line)?)?).ok()
     }
+}
+
+/// Whose line this is: its point, and where that stands in the part; or what is wrong with it, behind "line N".
+pub fn whose(line: &[u8], axes: &[header::Values], points: u64, part: Part) -> Result<(u64, u64), String> {
+    let read = Read::of(line).ok_or("is not as it was written")?;
+    let point = read.point;
+    let index = (point < points).then(|| part.index(point)).flatten();
+    let index = index.ok_or_else(|| format!("is of point {point}, which is not of this file"))?;
+    if read.at != header::at(axes, point) {
+        return Err(format!("is of point {point}, which is at {}", header::said(axes, point)));
+    }
+    Ok((point, index))
 }
 
 #[cfg(test)]

@@ -37,6 +37,28 @@ fn the_same_seed_prints_the_same_bytes_with_any_number_of_threads() {
 }
 
 #[test]
+fn a_way_alone_does_its_part_and_all_of_them_are_the_whole() {
+    let tried = |more: &[&str]| {
+        let args = [&["check", "unmap-switch", "--schedules", "50", "--json"], more].concat();
+        json(&good(&args))["schedules"].as_u64().unwrap()
+    };
+    let ways = ["random", "priorities", "exhaustive"];
+    let each = ways.map(|way| tried(&["--way", way]));
+    assert_eq!(each[..2], [50, 50]);
+    assert_eq!(each[2], tried(&["--way", "exhaustive", "--seed", "7"]), "whatever the seed");
+    assert_eq!(each.iter().sum::<u64>(), tried(&[]));
+    assert_eq!(tried(&["--way", "exhaustive,random"]), each[0] + each[2]);
+    let mutant = ["check", "--mutant", "flush-before-unmap-returns", "--schedules", "200"];
+    let text = good(&[&mutant[..], &["--way", "priorities"]].concat());
+    assert!(text.contains("priorities") && !text.contains("exhaustive"), "{text}");
+    let as_json = json(&good(&[&mutant[..], &["--way", "exhaustive", "--json"]].concat()));
+    assert_eq!((&as_json["rules"][0]["random"], &as_json["found"]), (&Value::Null, &1.into()));
+    assert_eq!(as_json["missed_by_random_found_by_exhaustive"], Value::Array(Vec::new()), "nobody has tried");
+    let said = refused(&["check", "--way", "cleverly"]);
+    assert!(said.contains("random, priorities, exhaustive"), "{said}");
+}
+
+#[test]
 fn a_broken_rule_is_found_drawn_saved_and_played_again() {
     let folder = folder("check", "mutant");
     let save = folder.to_str().unwrap();

@@ -19,6 +19,20 @@ def obey(words: Sequence[str], tell: Tell | None = None) -> tuple[int, bytes, li
 def figure(key: str) -> tuple[str, str, str, str] | None:
     """The label, unit, better direction and meaning of a figure."""
 
+def sealed(json: str) -> str:
+    """The line of a JSON object, with a checksum at its end."""
+
+def opened(line: bytes) -> str | None:
+    """The text of such a line, or ``None`` if it is not as it was written."""
+
+class SweepReader:
+    """The lines of a sweep's file. What is wrong with one is a ``ValueError``."""
+
+    def __new__(cls, line: bytes) -> SweepReader: ...
+    @property
+    def count(self) -> int: ...
+    def point(self, line: bytes) -> int: ...
+
 class Sweep:
     """The points of a sweep, one by one."""
 

@@ -134,6 +134,7 @@ def check(
     mutant: str | None = None,
     schedules: int | None = None,
     departures: int | None = None,
+    ways: str | Iterable[str] | None = None,
     seed: int = 1,
     save: str | os.PathLike[str] | None = None,
     jobs: int | None = None,
@@ -143,11 +144,11 @@ def check(
 
     ``scenarios`` are all unless named, on machines of that ``architecture``: x86-64, but for those that are about another.
     ``schedules`` are tried by each random way, twice as many for each kind of hardware by the exhaustive one, which
-    departs from the ordinary order at so many ``departures``. With ``mutant`` that rule is left out (``"all"``: each in turn), and a schedule must show
+    departs from the ordinary order at so many ``departures``; ``ways`` are ``random``, ``priorities`` and ``exhaustive``, all unless some are named. With ``mutant`` that rule is left out (``"all"``: each in turn), and a schedule must show
     it. Counterexamples are put into the folder ``save``, where you are if none is named. What is found is in the result and raises nothing: ``.ok``.
     """
     words = [*map(str, scenarios), *flags(None, None, architecture=architecture, mutant=mutant, schedules=schedules, departures=departures)]
-    words += flags(None, None, seed=seed, jobs=jobs)
+    words += flags(None, None, seed=seed, way=None if ways is None else ",".join(names(ways)), jobs=jobs)
     words += [f"--save={os.fspath(save)}"] if save is not None else []
     return Checked.of(_checked(words, progress))
 

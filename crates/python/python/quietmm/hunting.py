@@ -6,6 +6,7 @@ import json
 import os
 import re
 import tempfile
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,15 +61,23 @@ class Hunt:
 
 @dataclass(frozen=True)
 class HuntJob:
-    """All searches: each of these, with the first seed, then with the second."""
+    """All searches: what is the same with every seed once, then each of the others with the first seed, then with the second."""
 
+    once: tuple[tuple[str, ...], ...]
     each: tuple[tuple[str, ...], ...]
     seeds: Sequence[int]
     revision: str
 
     def words(self, item: int) -> list[str]:
         """The command line of a search."""
+        if item < len(self.once):
+            return list(self.once[item])
+        item -= len(self.once)
         return [*self.each[item % len(self.each)], f"--seed={self.seeds[item // len(self.each)]}"]
+
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.once) + len(self.each) * len(self.seeds)
 
     def run(self, items: Sequence[int], tell: Callable[[int, int], object] | None = None) -> list[str]:
         """A line for each search."""
@@ -95,7 +104,7 @@ class HuntJob:
                 line["findings"] = [_finding_of(story) for story in stories]
             else:
                 line["findings"] = [one for run in json.loads(output)[0]["runs"] for one in _harm(words[1], run)]
-        return json.dumps(line, separators=(",", ":")) + "\n"
+        return _quietmm.sealed(json.dumps(line, separators=(",", ":")))
 
 
 def _tried(found: Mapping[str, Any]) -> int:
@@ -128,9 +137,10 @@ def _harm(workload: str, run: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 class _File:
     """The lines of a hunt: a header, then a line for each search that is done; in order when all are."""
 
-    def __init__(self, path: Path, header: str) -> None:
-        self.path, self.header = path, header
-        self.done: set[int] = set()
+    def __init__(self, path: Path, header: str, count: int) -> None:
+        self.path, self.header, self.count = path, header, count
+        # Of each search, whether it is done: a byte.
+        self.done = bytearray(count)
         try:
             self._file: TextIO = open(path, "a+", encoding="utf-8", errors="replace", newline="\n")
         except OSError as why:
@@ -164,15 +174,30 @@ class _File:
             nth = 1
             while (line := self._file.readline()).endswith("\n"):
                 nth += 1
-                try:
-                    found = json.loads(line)
-                    self.done.add(found["item"])
-                    found["findings"]
-                except (ValueError, KeyError, TypeError):
-                    raise InputError(f"{path}: line {nth} is not as it was written; take the line out, and its search is done again") from None
+                wrong = "is not as it was written"
+                if (text := _quietmm.opened(line.encode())) is not None:
+                    item = json.loads(text)["item"]
+                    wrong = self._note(item)
+                if wrong:
+                    raise InputError(f"{path}: line {nth} {wrong}; take the line out, and its search is done again")
                 end = self._file.tell()
             self._file.truncate(end)
         self._file.flush()
+
+    def _note(self, item: int) -> str:
+        """This search is done; or why it cannot be."""
+        if not 0 <= item < self.count:
+            return f"is of search {item}, and there are {self.count}, from 0"
+        if self.done[item]:
+            return f"is of search {item}, which was there before"
+        self.done[item] = 1
+        return ""
+
+    def missing(self) -> Sequence[int]:
+        """Searches that are not done."""
+        if not any(self.done):
+            return range(self.count)
+        return array("Q", (item for item, done in enumerate(self.done) if not done))
 
     def _locked(self) -> None:
         try:
@@ -201,19 +226,23 @@ class _File:
 
     def finish(self) -> None:
         """Puts all lines in order, in one step."""
-        places = []
+        # Where the line of each search begins: eight bytes each, however many there are.
+        places = array("Q", bytes(8 * self.count))
+        last, ordered = -1, True
         with open(self.path, "rb") as file:
             at = len(file.readline())
             for line in file:
-                places.append((json.loads(line)["item"], at, len(line)))
+                item = json.loads(line)["item"]
+                places[item] = at
+                last, ordered = item, ordered and last < item
                 at += len(line)
-            if places != sorted(places):
+            if not ordered:
                 beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
                 with open(beside, "wb") as to:
                     to.write(self.header.encode())
-                    for _, at, length in sorted(places):
-                        file.seek(at)
-                        to.write(file.read(length))
+                    for place in filter(None, places):
+                        file.seek(place)
+                        to.write(file.readline())
                     to.flush()
                     os.fsync(to.fileno())
                 os.replace(beside, self.path)
@@ -240,33 +269,33 @@ def hunt(
     progress: Progress = None,
 ) -> Hunt:
     """Looks for what breaks an invariant: ``check`` of each of ``scenarios`` (all), and a run of each of ``workloads`` under each of ``policies``, with
-    each of ``seeds``.
+    each of ``seeds``. The exhaustive way of ``check``, which is the same with every seed, is gone once.
 
     ``schedules`` and ``departures`` are those of ``check``, ``scale`` that of the runs. ``mutant`` leaves a rule out everywhere: then something must be
     found. ``address`` is a Ray cluster, as for ``sweep``. ``out`` is the file, a line for each search, the same bytes with any number of workers; one
     that is there is gone on with. The replay file of each finding is put into the folder ``save``.
     """
     checked = list(all_scenarios()) if scenarios is None else names(scenarios)
-    each = [("check", name, *flags(None, None, mutant=mutant, schedules=schedules, departures=departures)) for name in checked]
+    far = flags(None, None, mutant=mutant, schedules=schedules)
+    once = [("check", name, "--way=exhaustive", *far, *flags(None, None, departures=departures)) for name in checked]
+    each = [("check", name, "--way=random,priorities", *far) for name in checked]
     broken = [f"--break={mutant}"] if mutant is not None else []
     runs = [(work, one) for work in names(workloads) for one in names(policies)]
     each += [("run", work, f"--policy={one}", *flags(None, None, scale=scale), *broken) for work, one in runs]
     seeds = seeds if isinstance(seeds, range) else list(seeds)
-    count = len(each) * len(seeds)
-    if not count:
+    if not each or not len(seeds):
         raise InputError("nothing to look at: no scenario and no workload, or no seed")
-    job = HuntJob(tuple(each), seeds, _quietmm.__revision__)
+    job = HuntJob(tuple(once), tuple(each), seeds, _quietmm.__revision__)
     kept = None
     if out is None:
         kept = tempfile.TemporaryDirectory(prefix="quietmm-")
         out = os.path.join(kept.name, "hunt.jsonl")
-    asked = {"hunt": 1, "program": f"quietmm {_quietmm.__version__}", "revision": _quietmm.__revision__, "each": each}
+    asked = {"hunt": 1, "program": f"quietmm {_quietmm.__version__}", "revision": _quietmm.__revision__, "once": once, "each": each}
     told_seeds = f"{seeds.start}..{seeds.stop}:+{seeds.step}" if isinstance(seeds, range) else seeds
-    file = _File(Path(out), json.dumps({**asked, "seeds": told_seeds}, separators=(",", ":")) + "\n")
+    file = _File(Path(out), json.dumps({**asked, "seeds": told_seeds}, separators=(",", ":")) + "\n", job.count())
     try:
-        missing = [item for item in range(count) if item not in file.done] if file.done else range(count)
         with teller(progress, "searches") as tell:
-            spread(job, missing, crew_at(address, jobs), file.take, tell)
+            spread(job, file.missing(), crew_at(address, jobs), file.take, tell)
         found = _told(file, Path(save) if save is not None else None)
         file.finish()
     finally:

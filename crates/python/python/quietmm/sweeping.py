@@ -47,10 +47,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Study(Frame):
-    """The file of a sweep. Its points are read as they are looked at, never all at once."""
+    """The file of a sweep. Its points are read as they are looked at, never all at once. Its length is how many it has when it is done: of a shard those
+    of that part."""
 
     path: Path
     header: Mapping[str, Any] = field(repr=False)
+    _count: int = field(repr=False)
     _kept: object = field(default=None, repr=False, compare=False)
 
     @property
@@ -59,21 +61,21 @@ class Study(Frame):
         return dict(self.header["vary"])
 
     def __len__(self) -> int:
-        return int(self.header["points"])
+        return self._count
 
     def __iter__(self) -> Iterator[Point]:
-        """The points that are there, in the order of the file."""
+        """The points that are there, in the order of the file. A line that is not as it was written raises ``InputError``, with its number."""
         with open(self.path, "rb") as file:
-            next(file)
+            reader, _ = _headed(self.path, file.readline())
             for nth, line in enumerate(file, 2):
                 # The last may be on its way.
                 if not line.endswith(b"\n"):
                     break
                 try:
-                    one = Point.of(json.loads(line))
-                except (ValueError, KeyError, TypeError):
-                    raise InputError(f"{self.path}: line {nth} is not as it was written; take the line out, and its point is run again") from None
-                yield one
+                    reader.point(line)
+                except ValueError as why:
+                    raise InputError(f"{self.path}: line {nth} {why}; take the line out, and its point is run again") from None
+                yield Point.of(json.loads(line))
 
     def rows(self) -> list[dict[str, Any]]:
         """A dictionary for each point: where it stands, its error, its figures."""
@@ -134,14 +136,24 @@ class Study(Frame):
 
 def study(path: str | os.PathLike[str]) -> Study:
     """The file of a sweep that is there."""
-    with open(path, encoding="utf-8") as file:
-        try:
-            header = json.loads(file.readline())
-            if not {"sweep", "vary", "points"} <= set(header):
-                raise ValueError
-        except (ValueError, TypeError):
-            raise InputError(f"{os.fspath(path)}: it is no file of a sweep") from None
-    return Study(Path(path), header)
+    with open(path, "rb") as file:
+        reader, header = _headed(path, file.readline())
+    return Study(Path(path), header, reader.count)
+
+
+def _headed(path: str | os.PathLike[str], line: bytes) -> tuple[_quietmm.SweepReader, dict[str, Any]]:
+    """What reads the other lines of a file with this first one, and what that says."""
+    try:
+        return _quietmm.SweepReader(line), _asked_of(line)
+    except ValueError as why:
+        raise InputError(f"{os.fspath(path)}: {why}") from None
+
+
+def _asked_of(header: str | bytes) -> dict[str, Any]:
+    """What a first line says, without its checksum."""
+    asked: dict[str, Any] = json.loads(header)
+    asked.pop("sum", None)
+    return asked
 
 
 @functools.lru_cache(maxsize=4)
@@ -166,7 +178,7 @@ class SweepJob:
             _grid.cache_clear()
             grid = _grid(self.words)
         if grid.header != self.header:
-            here, there = json.loads(grid.header), json.loads(self.header)
+            here, there = _asked_of(grid.header), _asked_of(self.header)
             differ = [f"{key} is {here.get(key)} on a worker and {there[key]} here" for key in there if here.get(key) != there[key]]
             raise InputError(f"all machines need the same build, and the same files: {', '.join(differ)}")
         with translated():
@@ -240,7 +252,8 @@ def sweep(
     if code == 2:
         raise error_of(code, complaints)
     try:
-        result = Study(Path(out), study(out).header, kept)
+        found = study(out)
+        result = Study(Path(out), found.header, len(found), kept)
     except (OSError, InputError):
         if code == 0:
             raise

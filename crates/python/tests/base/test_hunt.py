@@ -18,7 +18,7 @@ def broken(tmp_path_factory):
 
 
 def test_a_rule_that_is_left_out_is_found_by_both_and_each_place_is_told_once(broken):
-    assert not broken.ok and (broken.searches, broken.runs) == (9, 3)
+    assert not broken.ok and (broken.searches, broken.runs) == (11, 3)
     keys = [(one.invariant, one.place) for one in broken.findings]
     assert len(keys) == len(set(keys)) < sum(one.seen for one in broken.findings)
     checked = [one for one in broken.findings if one.file]
@@ -41,7 +41,7 @@ def lines(hunt):
 
 def test_nothing_is_found_where_nothing_is_broken():
     sound = quietmm.hunt(WHERE, **SMALL)
-    assert sound.ok and sound.findings == () and sound.searches == 9 and sound.schedules >= 2 * 3 * 10
+    assert sound.ok and sound.findings == () and sound.searches == 11 and sound.schedules >= 2 * 3 * 10
 
 
 def test_the_file_is_the_same_with_any_number_of_workers_and_after_a_stop(broken, tmp_path):
@@ -55,6 +55,14 @@ def test_the_file_is_the_same_with_any_number_of_workers_and_after_a_stop(broken
         quietmm.hunt(WHERE, **SMALL, out=out)
     out.write_bytes(b"".join([*whole.splitlines(keepends=True)[:3], b"no line\n"]))
     with pytest.raises(quietmm.InputError, match="line 4 is not as it was written"):
+        quietmm.hunt(WHERE, mutant=MUTANT, **SMALL, out=out)
+    out.write_bytes(b"".join([*whole.splitlines(keepends=True)[:3], whole.splitlines(keepends=True)[2]]))
+    with pytest.raises(quietmm.InputError, match="line 4 is of search 1, which was there before"):
+        quietmm.hunt(WHERE, mutant=MUTANT, **SMALL, out=out)
+    text = broken.path.read_text()
+    assert text.count('"schedules":') == 8
+    out.write_text(text.replace('"schedules":', '"schedules":1', 1))
+    with pytest.raises(quietmm.InputError, match="line 2 is not as it was written"):
         quietmm.hunt(WHERE, mutant=MUTANT, **SMALL, out=out)
     out.write_text("mine\n")
     with pytest.raises(quietmm.InputError):
@@ -75,4 +83,17 @@ def test_what_cannot_be_is_refused(tmp_path):
 
 def test_names_may_be_given_as_the_command_takes_them():
     one = quietmm.hunt("unmap-write,reclaim-unmap", workloads="unmap-storm", policies="linux", seeds=[1], schedules=5, scale=4096)
-    assert (one.searches, one.runs) == (3, 1)
+    assert (one.searches, one.runs) == (5, 1)
+
+
+def test_what_is_the_same_with_every_seed_is_gone_once():
+    few = {"schedules": 5, "workloads": []}
+    two, three = (quietmm.hunt(["unmap-write"], seeds=range(many), **few) for many in (2, 3))
+    exhaustive = [one["schedules"] for one in lines(three) if "--way=exhaustive" in one["command"]]
+    assert len(exhaustive) == 1 and three.searches == 4
+    # Another seed adds the schedules of the two random ways, and no others.
+    assert three.schedules - two.schedules == 2 * 5
+    alone = quietmm.check("unmap-write", schedules=5, ways=["exhaustive"])
+    assert alone.coverage[0].schedules == exhaustive[0] == quietmm.check("unmap-write", schedules=5, seed=9, ways="exhaustive").coverage[0].schedules
+    whole = quietmm.check("unmap-write", schedules=5)
+    assert whole.coverage[0].schedules == exhaustive[0] + 2 * 5

@@ -59,10 +59,45 @@ def test_a_file_that_is_broken_is_told_by_its_line(by_command, tmp_path):
         list(quietmm.study(out))
     with pytest.raises(quietmm.InputError, match=said):
         quietmm.sweep(GRID, **FEW, out=out)
-    for text in (b"", b"[]\n", b"\xff\n", b'{"sweep":1}\n'):
+    for text, why in ((b"", "no file of a sweep"), (b"[]\n", "no file of a sweep"), (b"\xff\n", "no file of a sweep"), (b'{"sweep":1}\n', "damaged")):
         out.write_bytes(text)
-        with pytest.raises(quietmm.InputError, match="it is no file of a sweep"):
+        with pytest.raises(quietmm.InputError, match=why):
             quietmm.study(out)
+
+
+def digits(line):
+    """The line, with one of its digits another: each in turn, but for some of many."""
+    places = [nth for nth, byte in enumerate(line) if chr(byte).isdigit()]
+    for nth in places[:: max(1, len(places) // 40)]:
+        yield line[:nth] + bytes([ord("0") + (line[nth] - ord("0") + 1) % 10]) + line[nth + 1 :]
+
+
+def test_a_digit_that_is_changed_is_noticed_by_whoever_reads(by_command, tmp_path):
+    head, *lines = by_command.read_bytes().splitlines(keepends=True)
+    out = tmp_path / "study.jsonl"
+    out.write_bytes(head + lines[4])
+    assert [one.point for one in quietmm.study(out)] == [4], "as it is it can be read"
+    for changed in digits(lines[4]):
+        out.write_bytes(head + changed)
+        with pytest.raises(quietmm.InputError, match="line 2 is"):
+            list(quietmm.study(out))
+    for changed in digits(head):
+        out.write_bytes(changed + lines[4])
+        with pytest.raises(quietmm.InputError, match="it is of form 2|its first line is damaged"):
+            quietmm.study(out)
+    # A line that is whole, and in another file.
+    other = quietmm.sweep({"seed": range(1, 6)}, **FEW)
+    out.write_bytes(other.path.read_bytes().splitlines(keepends=True)[0] + lines[4])
+    with pytest.raises(quietmm.InputError, match="line 2 is of point 4, which is at seed=5"):
+        list(quietmm.study(out))
+
+
+def test_a_shard_has_the_points_of_its_part(by_command):
+    shards = [quietmm.sweep(GRID, **FEW, shard=f"{nth}/2") for nth in (1, 2)]
+    assert sorted(map(len, shards)) == [4, 5]
+    points = [[one.point for one in shard] for shard in shards]
+    assert [len(part) for part in points] == [len(shard) for shard in shards]
+    assert sorted(points[0] + points[1]) == list(range(len(quietmm.study(by_command))))
 
 
 def test_points_that_fail_are_told_at_the_end_and_the_study_is_there():
