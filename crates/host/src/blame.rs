@@ -1,10 +1,10 @@
 //! Who interrupts whom in a recording, by which call, and what it took: the shootdowns that the kernel counted, each with the
 //! call of its sender in which it fell.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quietmm_workloads::trace::Recording;
-use quietmm_workloads::trace::recording::{Call, Victim, What};
+use quietmm_workloads::trace::recording::{Call, Pages, Victim, What};
 
 use crate::syscall::takes;
 
@@ -12,6 +12,8 @@ use crate::syscall::takes;
 const BURST: u64 = 1_000_000;
 /// A shootdown so soon after a fault is the fault's.
 const FAULT: u64 = 100_000;
+/// Fewer calls, of those that interrupt or of the others, say nothing of how long such calls take.
+const FEW: usize = 5;
 
 macro_rules! causes {
     ($($variant:ident $key:literal $name:literal $about:literal $advice:literal;)*) => {
@@ -95,6 +97,8 @@ pub struct Group {
     pub took: [u64; 2],
     /// So many nanoseconds half of the calls that interrupted somebody took at most, and half of the others.
     pub medians: [Option<u64>; 2],
+    /// What an interrupt adds to a call, where calls can be compared.
+    pub alike: Option<Alike>,
     /// How many there would be if of the guilty ones those that follow each other at once were one.
     pub bursts: u64,
     /// Pages of the guilty ones.
@@ -103,6 +107,15 @@ pub struct Group {
     pub victims: Vec<(Whom, u64)>,
     /// Interrupts by call stack, where recorded, most often first.
     pub stacks: Vec<(String, u64)>,
+}
+
+/// Calls that interrupted somebody beside calls that did not and took out about as many pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Alike {
+    /// So many nanoseconds half of the former take longer than half of the latter; less if negative.
+    pub longer: i64,
+    /// Calls that interrupted somebody and have others like them.
+    pub calls: u64,
 }
 
 impl Group {
@@ -158,6 +171,8 @@ struct Done {
     at: u64,
     call: Call,
     pages: u64,
+    /// Pages that faults had brought there, as far as they were recorded.
+    present: u64,
 }
 
 /// Whom somebody interrupted, threads by the number of their name.
@@ -176,8 +191,8 @@ struct Tally {
     guilty: u64,
     shootdowns: u64,
     took: [u64; 2],
-    /// Of each call that interrupted somebody, and of each that did not.
-    times: [Vec<u64>; 2],
+    /// Of each call that interrupted somebody, and of each that did not; calls with about as many pages present together.
+    times: BTreeMap<u32, [Vec<u64>; 2]>,
     bursts: u64,
     pages: u64,
     victims: BTreeMap<Hit, u64>,
@@ -191,6 +206,8 @@ struct Court {
     threads: Vec<Thread>,
     /// Threads that live in each space.
     spaces: Vec<u32>,
+    /// Pages of each that faults have brought and nothing has taken away. What a fork copies is not known.
+    present: Vec<BTreeSet<u64>>,
     stacks: Vec<String>,
     tallies: BTreeMap<(usize, Cause), Tally>,
     shootdowns: u64,
@@ -210,7 +227,10 @@ impl Court {
                 let name = maker.as_ref().map_or(0, |maker| maker.name);
                 self.threads.push(Thread { name, space, ..Thread::default() });
                 if maker.is_some() && !shares {
-                    self.settle(by as usize, Some(Done { cause: Cause::Fork, at, call, pages: 0 }));
+                    self.settle(
+                        by as usize,
+                        Some(Done { cause: Cause::Fork, at, call, pages: 0, present: 0 }),
+                    );
                 }
             }
             What::Name(name) => self.threads[me].name = self.name(name),
@@ -227,9 +247,10 @@ impl Court {
                 self.shootdowns += 1;
                 self.threads[me].open.push((at, victim));
             }
-            What::Fault { .. } => {
+            What::Fault { page, .. } => {
                 self.settle(me, None);
                 self.threads[me].fault = Some(at);
+                self.present[self.threads[me].space].insert(page);
             }
             What::End => {
                 self.settle(me, None);
@@ -240,7 +261,8 @@ impl Court {
             }
             ref what => {
                 if let Some((cause, call, pages)) = cause(what) {
-                    self.settle(me, Some(Done { cause, at, call, pages }));
+                    let present = self.change(me, what);
+                    self.settle(me, Some(Done { cause, at, call, pages, present }));
                 }
             }
         }
@@ -255,14 +277,48 @@ impl Court {
         self.names.len() - 1
     }
 
+    /// A call changes what is there. Returns how many pages it found.
+    fn change(&mut self, thread: usize, what: &What<'_>) -> u64 {
+        let present = &mut self.present[self.threads[thread].space];
+        let mut found = |pages: Pages, leave: bool| {
+            let all: Vec<u64> = present.range(pages.start..pages.end()).copied().collect();
+            if !leave {
+                all.iter().for_each(|page| {
+                    present.remove(page);
+                });
+            }
+            all
+        };
+        match *what {
+            What::Protect { pages, .. } => found(pages, true).len() as u64,
+            What::Unmap { pages, .. } | What::Advise { pages, .. } | What::Map { pages, .. } => {
+                found(pages, false).len() as u64
+            }
+            What::Move { from, to, .. } => {
+                let moved = found(from, false);
+                if from.start != to.start {
+                    found(to, false);
+                }
+                let there = moved.iter().map(|page| page - from.start).filter(|&nth| nth < to.count);
+                present.extend(there.map(|nth| to.start + nth));
+                moved.len() as u64
+            }
+            _ => 0,
+        }
+    }
+
     fn new_space(&mut self) -> usize {
         self.spaces.push(0);
+        self.present.push(BTreeSet::new());
         self.spaces.len() - 1
     }
 
     fn leave(&mut self, thread: usize) {
-        let users = &mut self.spaces[self.threads[thread].space];
-        *users = users.saturating_sub(1);
+        let space = self.threads[thread].space;
+        self.spaces[space] = self.spaces[space].saturating_sub(1);
+        if self.spaces[space] == 0 {
+            self.present[space] = BTreeSet::new();
+        }
     }
 
     fn hit(&self, victim: Victim) -> Hit {
@@ -291,7 +347,7 @@ impl Court {
             }
             *tally.victims.entry(hit).or_default() += 1;
         }
-        let Some(Done { cause, at, call, pages }) = done else { return };
+        let Some(Done { cause, at, call, pages, present }) = done else { return };
         // A map that covers nothing, which is most of them, flushes nothing.
         let shared = self.spaces[space] > 1 && cause != Cause::Mmap;
         let hits: Vec<Hit> = inside.iter().map(|&(_, victim)| self.hit(victim)).collect();
@@ -299,7 +355,9 @@ impl Court {
         tally.calls += 1;
         tally.shared += u64::from(shared);
         tally.took[0] = tally.took[0].saturating_add(call.took);
-        tally.times[usize::from(hits.is_empty())].push(call.took);
+        // 0, 1, 2 and 3, 4 to 7, ...
+        let size = u64::BITS - present.leading_zeros();
+        tally.times.entry(size).or_default()[usize::from(hits.is_empty())].push(call.took);
         if hits.is_empty() {
             return;
         }
@@ -335,7 +393,9 @@ impl Court {
             guilty: tally.guilty,
             shootdowns: tally.shootdowns,
             took: tally.took,
-            medians: tally.times.clone().map(median),
+            medians: [0, 1]
+                .map(|which| median(tally.times.values().flat_map(|times| &times[which]).copied().collect())),
+            alike: alike(tally.times.values()),
             bursts: tally.bursts,
             pages: tally.pages,
             victims: most_first(tally.victims.iter().map(|(&hit, &count)| (whom(hit), count))),
@@ -348,6 +408,25 @@ impl Court {
         });
         Blame { groups, shootdowns: self.shootdowns }
     }
+}
+
+/// Of each size the difference, and of these the one that half of the calls have at most.
+fn alike<'t>(sizes: impl Iterator<Item = &'t [Vec<u64>; 2]>) -> Option<Alike> {
+    let mut differences: Vec<(i64, u64)> = sizes
+        .filter(|times| times.iter().all(|times| times.len() >= FEW))
+        .filter_map(|[guilty, others]| {
+            let (longer, than) = (median(guilty.clone())?, median(others.clone())?);
+            Some((longer as i64 - than as i64, guilty.len() as u64))
+        })
+        .collect();
+    differences.sort_unstable();
+    let calls = differences.iter().map(|(_, calls)| calls).sum();
+    let mut before = 0;
+    let middle = differences.iter().find(|(_, weight)| {
+        before += weight;
+        before * 2 >= calls
+    });
+    middle.map(|&(longer, _)| Alike { longer, calls })
 }
 
 /// Half of them are no larger.

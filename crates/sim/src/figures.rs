@@ -230,6 +230,10 @@ figures! {
             "the same beside the group that sweeps and has none";
         STEPS_MENDED "trace_steps_mended" "steps mended" "" 0 Neither
             "steps of a recording that were impossible, or added because they must have been";
+        ZEROS_REPLACED "trace_zeros_replaced" "zeros replaced" "" 0 Neither
+            "first writes to pages that were only read: Linux flushes its page of zeros there";
+        NESTED_FLUSHES "trace_nested_flushes" "nested flushes" "" 0 Neither
+            "calls that took out nothing while others took out something: Linux flushes all then";
         SHOOTDOWN_16 "shootdown_16_cpus_2_sockets_us" "shootdown 16 CPUs/2 sockets" "us" 2 Less
             "mean time to unmap one page that 16 CPUs on 2 sockets have cached, 8 on each";
         SHOOTDOWN_ALL "shootdown_all_cpus_us" "shootdown all CPUs" "us" 2 Less
@@ -358,6 +362,8 @@ pub fn of_tally(what: Tally) -> &'static Figure {
         Tally::LimitedLost => &LIMITED_LOST,
         Tally::UnlimitedLost => &UNLIMITED_LOST,
         Tally::StepsMended => &STEPS_MENDED,
+        Tally::ZerosReplaced => &ZEROS_REPLACED,
+        Tally::NestedFlushes => &NESTED_FLUSHES,
     }
 }
 

@@ -492,8 +492,9 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
 
     fn alarm(&self, at: Nanos, key: WaitKey) {
         let cpu = self.cpu();
-        cpu.alarms.borrow_mut().insert((at.0 * 1000, key));
-        cpu.alarm_at.set(cpu.alarm_at.get().min(at.0 * 1000));
+        let at = at.0.saturating_mul(1000);
+        cpu.alarms.borrow_mut().insert((at, key));
+        cpu.alarm_at.set(cpu.alarm_at.get().min(at));
         self.set_limit(cpu);
     }
     fn wrong_content(&self, story: &str) {

@@ -137,11 +137,15 @@ pub enum Tally {
     UnlimitedLost,
     /// Operations of a recording that were left out because they were impossible there, or added because they must have been.
     StepsMended,
+    /// Pages of a recording that were read, and then written to: flushes that Linux does then, and this core does not.
+    ZerosReplaced,
+    /// Calls of a recording that took out nothing and ended while others were under way: flushes of Linux likewise.
+    NestedFlushes,
 }
 
 impl Tally {
     /// All of them.
-    pub const ALL: [Tally; 21] = [
+    pub const ALL: [Tally; 23] = [
         Tally::GroupsCompleted,
         Tally::ProcessesKilled,
         Tally::ForksFailed,
@@ -163,6 +167,8 @@ impl Tally {
         Tally::LimitedLost,
         Tally::UnlimitedLost,
         Tally::StepsMended,
+        Tally::ZerosReplaced,
+        Tally::NestedFlushes,
     ];
 
     /// Its name where a machine prints it.
@@ -189,6 +195,8 @@ impl Tally {
             Tally::LimitedLost => "limited_lost",
             Tally::UnlimitedLost => "unlimited_lost",
             Tally::StepsMended => "steps_mended",
+            Tally::ZerosReplaced => "zeros_replaced",
+            Tally::NestedFlushes => "nested_flushes",
         }
     }
 }

@@ -376,7 +376,7 @@ impl<'p, M: Machine> System<'p, M> {
     /// This task sleeps for so many nanoseconds.
     pub fn nap(&self, ns: u64) {
         let m = self.machine();
-        let until = Nanos(m.now().0 + ns);
+        let until = Nanos(m.now().0.saturating_add(ns));
         let key = WaitKey::Own(self.current().0.into());
         m.alarm(until, key);
         m.wait(key, &mut || m.now() >= until);

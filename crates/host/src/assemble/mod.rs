@@ -19,6 +19,13 @@ use task::{Off, Pending, Task};
 const SHORTEST_SLEEP: u64 = 2_000;
 /// Flush requests of threads that are not recorded are forgotten after this time.
 const LONGEST_FLIGHT: u64 = 50_000_000;
+/// So much may clocks of two CPUs differ.
+const SKEW: u64 = 1_000_000;
+/// A clock that is further behind or ahead may have been set: if the next events agree.
+const SET_BACK: u64 = 1_000_000_000;
+const SET_AHEAD: u64 = 86_400 * SET_BACK;
+/// So many must agree, one after another.
+const AGREE: u32 = 16;
 
 /// Where the events go.
 pub trait Sink {
@@ -69,6 +76,8 @@ impl Sink for Vec<Event<'static>> {
 pub struct Oddities {
     /// Times that went back by more than clocks of CPUs differ, and were taken for the latest before.
     pub back_in_time: u64,
+    /// Times that were more than a day ahead, and were taken for the latest before.
+    pub far_ahead: u64,
     /// Calls that ended without having begun, or began and did not end.
     pub halves: u64,
     /// Threads that were there without anybody having made them.
@@ -99,6 +108,10 @@ pub struct Assembly<S> {
     switches: bool,
     first: Option<u64>,
     now: u64,
+    /// What the source's clock was set back by, all in all, modulo 2^64.
+    set_back: u64,
+    /// Of times that do not fit, in the order of time: the latest by the source's clock, and how many in a row.
+    unfit: Option<(u64, u32)>,
     tasks: BTreeMap<i32, Task>,
     /// Threads that have ended, for those who wait for them.
     ended: BTreeMap<i32, u32>,
@@ -142,6 +155,8 @@ impl<S: Sink> Assembly<S> {
             switches,
             first: None,
             now: 0,
+            set_back: 0,
+            unfit: None,
             tasks: BTreeMap::new(),
             ended: BTreeMap::new(),
             threads: 0,
@@ -257,15 +272,39 @@ impl<S: Sink> Assembly<S> {
         self.odd
     }
 
-    /// Time does not go back.
+    /// Time does not go back, nor ahead by more than a day at once. A clock that was set is followed, once enough events agree on it: one
+    /// bad time must not make those that follow late.
     fn time(&mut self, at: u64) -> u64 {
-        /// So much may clocks of two CPUs differ.
-        const SKEW: u64 = 1_000_000;
+        let first = self.first.is_none();
         self.first.get_or_insert(at);
-        if at.saturating_add(SKEW) < self.now {
+        let time = at.wrapping_add(self.set_back);
+        // How far ahead it is, where neither has gone round.
+        let (behind, ahead) = (self.now.saturating_sub(time), time.saturating_sub(self.now));
+        if first || behind <= SKEW && ahead <= SET_AHEAD {
+            self.unfit = None;
+            self.now = self.now.max(time);
+            return self.now;
+        }
+        if ahead > 0 {
+            self.odd.far_ahead += 1;
+        } else {
             self.odd.back_in_time += 1;
         }
-        self.now = self.now.max(at);
+        if ahead > 0 || behind > SET_BACK {
+            let agree = match self.unfit {
+                Some((last, many))
+                    if last <= at.saturating_add(SKEW) && at.saturating_sub(last) <= SET_AHEAD =>
+                {
+                    many + 1
+                }
+                _ => 1,
+            };
+            self.unfit = Some((at, agree));
+            if agree >= AGREE {
+                self.set_back = self.now.wrapping_sub(at);
+                self.unfit = None;
+            }
+        }
         self.now
     }
 

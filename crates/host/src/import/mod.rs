@@ -203,6 +203,11 @@ impl Notes {
         }
         for (before, after, what) in [
             (old.back_in_time, odd.back_in_time, "the clock jumps back; taken for the latest time before"),
+            (
+                old.far_ahead,
+                odd.far_ahead,
+                "the clock jumps ahead by more than a day; taken for the latest time before",
+            ),
             (old.halves, odd.halves, "a call without its beginning or end; left out"),
             (old.again, odd.again, "a thread's number begins again, and its end was not seen"),
             (

@@ -1,6 +1,6 @@
 //! Who interrupts whom: each shootdown belongs to the call of its sender in which it fell.
 
-use quietmm_host::blame::{Blame, Cause, Group, Whom};
+use quietmm_host::blame::{Alike, Blame, Cause, Group, Whom};
 use quietmm_workloads::trace::AnyTrace;
 use quietmm_workloads::trace::recording::{
     About, Call, Event, Pages, RecordingEncoder, RecordingHeader, Rights, Shootdowns, Victim, What,
@@ -123,4 +123,33 @@ fn a_fork_interrupts_for_its_maker_and_a_space_without_others_is_not_shared() {
     assert_eq!((unmap.calls, unmap.shared), (2, 0));
     assert_eq!(group(&blame, "sh", Cause::Mprotect).shared, 0);
     assert_eq!(group(&blame, "program", Cause::Other).shootdowns, 1);
+}
+
+#[test]
+fn calls_are_held_against_those_that_found_as_many_pages() {
+    // Unmaps of pages that were touched take 40 us, and 50 where they interrupt, as every second one does. Where nobody has touched
+    // anything they take 1 us.
+    let mut events = vec![(0, 0, start(0, false)), (1, 1, start(0, true))];
+    let unmap = |took| What::Unmap { pages: pages(3), call: call(took) };
+    for round in 0..10u64 {
+        let at = 1000 * (round + 1);
+        for page in 0x100..0x103 {
+            events.push((at, 0, What::Fault { page, write: true }));
+        }
+        let interrupts = round % 2 == 0;
+        if interrupts {
+            events.push((at + 290, 0, shot(Victim::Thread(1))));
+        }
+        events.push((at + 300, 0, unmap(if interrupts { 50 } else { 40 })));
+        // They were unmapped: there is nothing any more.
+        events.extend((0..3).map(|nth| (at + 400 + 10 * nth, 0, unmap(1))));
+    }
+    let told = blame(&events);
+    let of = group(&told, "program", Cause::Munmap);
+    assert_eq!(of.took_each(), Some([50_000, 1_000]), "what interrupts has more to do besides");
+    assert_eq!(of.alike, Some(Alike { longer: 10_000, calls: 5 }));
+    // With four on one side nothing is said.
+    let fewer: Vec<_> = events.iter().filter(|(at, ..)| *at < 9000).copied().collect();
+    let told = blame(&fewer);
+    assert_eq!(group(&told, "program", Cause::Munmap).alike, None);
 }

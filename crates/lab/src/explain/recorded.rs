@@ -137,6 +137,12 @@ pub fn beside(group: &Group) -> String {
             time(innocent as f64)
         );
     }
+    if let Some(alike) = group.alike.filter(|alike| alike.longer > 0) {
+        said += &format!(
+            " Beside calls that found about as many pages there: {} longer.",
+            time(alike.longer as f64)
+        );
+    }
     if let Some((stack, count)) = group.stacks.first() {
         said += &format!(" Most often ({count}) from {}.", stack.replace(';', " < "));
     }
@@ -208,6 +214,8 @@ pub fn group_json(group: &Group) -> Value {
         "ns_interrupting": group.took[1],
         "median_ns_interrupting": group.medians[0],
         "median_ns_others": group.medians[1],
+        "ns_longer_than_alike": group.alike.map(|alike| alike.longer),
+        "calls_with_others_alike": group.alike.map(|alike| alike.calls),
         "bursts": group.bursts,
         "pages": group.pages,
         "victims": victims.collect::<Vec<_>>(),

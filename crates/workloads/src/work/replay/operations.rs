@@ -8,7 +8,8 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use quietmm::platform::WaitKey;
-use quietmm::{CpuId, Error, FileId, Manager, PageNumber, PageRange, SpaceId, UserAccess};
+use quietmm::policy::Unmap;
+use quietmm::{Advice, CpuId, Error, FileId, Manager, PageNumber, PageRange, SpaceId, UserAccess};
 
 use super::order::Done;
 use super::plan::{Life, Plan, Step, plan};
@@ -22,6 +23,8 @@ use crate::trace::recording::Pages;
 
 /// A thread that runs looks so often whether another one's turn has come, in nanoseconds.
 const PIECE: u64 = 100_000;
+/// Of one run, however long: more than six seconds in which the program asks for nothing are made of longer ones.
+const MOST_PIECES: u64 = 1 << 16;
 /// A page fault takes no more of what the thread then need not run: what is longer was waiting.
 const MOST_FAULT: u64 = 10_000;
 
@@ -37,6 +40,8 @@ struct World {
     nursery: SpaceId,
     /// There are as many CPUs as there were: threads run where they ran. Otherwise the scheduler finds a place.
     keeps_cpus: bool,
+    /// Of each space, how many calls take pages out of it at this moment, if Linux's own flushes are played.
+    taking: Option<Vec<AtomicU32>>,
     /// When the replay began, and how far it has been behind the recording where a thread began to sleep, at most: nanoseconds.
     began: AtomicU64,
     behind: AtomicU64,
@@ -51,6 +56,12 @@ const fn key(thread: u32) -> WaitKey {
 pub fn set_up<M: Machine>(system: &System<'_, M>, recording: &Recording<'_>) -> Result<u64, Error> {
     let Plan { lives, seats, spaces, files, mended, knows_cpus } = plan(recording);
     system.mm.platform().tally(Tally::StepsMended, mended);
+    // What Linux flushes besides, and this core has no need to, its own policy does not flush.
+    let as_linux = system.mm.config().policy.unmap != Unmap::Quiet;
+    if as_linux {
+        system.mm.platform().tally(Tally::ZerosReplaced, 0);
+        system.mm.platform().tally(Tally::NestedFlushes, 0);
+    }
     let mut made = alloc::vec![None; spaces as usize];
     for life in lives.iter().filter(|life| life.founds) {
         made[life.space as usize] = Some(system.mm.create_space()?);
@@ -64,6 +75,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, recording: &Recording<'_>) -> 
         files: files.iter().map(|&pages| system.mm.create_file(pages.max(1))).collect::<Result<_, _>>()?,
         nursery: system.mm.create_space()?,
         keeps_cpus,
+        taking: as_linux.then(|| (0..spaces).map(|_| AtomicU32::new(0)).collect()),
         began: AtomicU64::new(u64::MAX),
         behind: AtomicU64::new(0),
         lives,
@@ -94,6 +106,8 @@ struct Thread<'a, 'p, M: Machine> {
     world: &'a World,
     me: u32,
     space: SpaceId,
+    /// The same space's number in the recording; none in the nursery.
+    number: Option<u32>,
     /// Nanoseconds that page faults have taken here: the recorded time on a CPU has those of the recorded machine.
     owed: u64,
 }
@@ -104,7 +118,7 @@ fn range(pages: Pages) -> PageRange {
 
 impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
     fn new(system: &'a System<'p, M>, world: &'a World, me: u32) -> Self {
-        Thread { system, world, me, space: world.nursery, owed: 0 }
+        Thread { system, world, me, space: world.nursery, number: None, owed: 0 }
     }
 
     fn machine(&self) -> &'p M {
@@ -141,6 +155,7 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
         let there = self.world.spaces.with(&self.system.mm, |spaces| spaces[space as usize]);
         // Whoever makes it is waited for.
         self.space = there.unwrap_or(self.world.nursery);
+        self.number = there.is_some().then_some(space);
         self.system.change_space(self.space);
     }
 
@@ -193,24 +208,30 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
                     mm.space(space).map(range(pages), backing, prot)
                 })?;
             }
-            Step::Unmap(pages) => {
-                self.call(Op::Unmap, pages.count, |mm, space| mm.space(space).unmap(range(pages)))?;
+            Step::Unmap { pages, empty } => {
+                self.call(Op::Unmap, pages.count, |mm, space| {
+                    self.take_out(mm, empty, || mm.space(space).unmap(range(pages)))
+                })?;
             }
             Step::Protect { pages, prot } => {
                 self.call(Op::Protect, pages.count, |mm, space| mm.space(space).protect(range(pages), prot))?;
             }
-            Step::Advise { pages, advice } => {
+            Step::Advise { pages, advice: Advice::Drop, empty } => {
+                self.call(Op::Advise, pages.count, |mm, space| {
+                    self.take_out(mm, empty, || mm.space(space).advise(range(pages), Advice::Drop))
+                })?;
+            }
+            Step::Advise { pages, advice, .. } => {
                 self.call(Op::Advise, pages.count, |mm, space| mm.space(space).advise(range(pages), advice))?;
             }
             Step::Move { pages, to } => {
                 let to = PageNumber(to);
                 self.call(Op::Move, pages.count, |mm, space| mm.space(space).move_range(range(pages), to))?;
             }
+            Step::Replace { page } => self.faulted(|thread| thread.replace_zeros(page))?,
             Step::Touch { page, write, count } => {
                 let access = if write { UserAccess::Write } else { UserAccess::Read };
-                let begin = self.machine().now().0;
-                self.system.access(PageNumber(page).addr(), count, access)?;
-                self.owed += (self.machine().now().0 - begin).min(MOST_FAULT);
+                self.faulted(|thread| thread.system.access(PageNumber(page).addr(), count, access))?;
             }
             Step::Fork { to } => {
                 self.timed(Op::Fork, 0, |system| {
@@ -228,6 +249,48 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
             Step::End { ends } => self.leave(ends)?,
         }
         Ok(())
+    }
+
+    /// A page fault, which is a part of the recorded time on a CPU.
+    fn faulted(&mut self, fault: impl FnOnce(&Self) -> Result<(), Error>) -> Result<(), Error> {
+        let begin = self.machine().now().0;
+        fault(self)?;
+        self.owed += (self.machine().now().0 - begin).min(MOST_FAULT);
+        Ok(())
+    }
+
+    /// A call takes pages out of the space. Linux counts such calls (`tlb_flush_pending`): one that ends while another is under way
+    /// cannot know which entries the other has cleared and not flushed, so it flushes everything, even if it found nothing itself
+    /// (`mm_tlb_flush_nested`). Of this core's calls each has the VMAs alone. One that finds something flushes by itself.
+    fn take_out(
+        &self,
+        mm: &Manager<'p, M>,
+        empty: bool,
+        work: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let taking = self.world.taking.as_ref().zip(self.number);
+        let Some(taking) = taking.map(|(taking, number)| &taking[number as usize]) else { return work() };
+        // Relaxed, all three: a number that says nothing of other memory.
+        taking.fetch_add(1, Ordering::Relaxed);
+        let done = work();
+        let flushed = if empty && taking.load(Ordering::Relaxed) > 1 {
+            self.machine().tally(Tally::NestedFlushes, 1);
+            mm.space(self.space).flush()
+        } else {
+            Ok(())
+        };
+        taking.fetch_sub(1, Ordering::Relaxed);
+        done.and(flushed)
+    }
+
+    /// The next write finds what was only read. Linux shows the one page of zeros there until then, takes it out, flushes the page,
+    /// and has another in its place (`wp_page_copy`). This core's page was the program's own from the beginning.
+    fn replace_zeros(&self, page: u64) -> Result<(), Error> {
+        if self.world.taking.is_none() {
+            return Ok(());
+        }
+        self.machine().tally(Tally::ZerosReplaced, 1);
+        self.system.syscall(|mm| mm.space(self.space).flush_range(PageRange::new(PageNumber(page), 1)))
     }
 
     /// Where it was woken in the recording, it is here, if there are as many CPUs.
@@ -255,16 +318,16 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
         let now = self.machine().now().0.saturating_sub(self.world.began.load(Ordering::Relaxed));
         let late = now.saturating_sub(since);
         let behind = self.world.behind.fetch_max(late, Ordering::Relaxed).max(late);
-        match (until + behind).saturating_sub(now) {
+        match until.saturating_add(behind).saturating_sub(now) {
             0 => self.system.give_way(),
             ns => self.system.nap(ns),
         }
     }
 
     fn run(&self, ns: u64) {
-        let mut left = ns;
+        let (mut left, most) = (ns, PIECE.max(ns / MOST_PIECES));
         while left > 0 {
-            let piece = left.min(PIECE);
+            let piece = left.min(most);
             self.machine().run_for(piece);
             self.system.give_way();
             left -= piece;

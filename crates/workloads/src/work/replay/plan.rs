@@ -15,6 +15,10 @@ const MOST_POPULATED: u64 = 1 << 18;
 /// The most pages of a file.
 const MOST_FILE: u64 = 1 << 40;
 
+/// Nothing is further from the event before than so many nanoseconds, and no thread runs for longer between two: an hour in which no
+/// thread asks for anything says no more than a minute, and a clock that was set must not be waited for.
+const LONGEST: u64 = 60_000_000_000;
+
 /// One step of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
@@ -28,14 +32,16 @@ pub enum Step {
     Await(Done),
     /// A new mapping. Nothing is mapped there.
     Map { pages: Pages, shows: Shows, prot: Prot },
-    /// All is mapped.
-    Unmap(Pages),
+    /// All is mapped. Nothing is known to be there if `empty`.
+    Unmap { pages: Pages, empty: bool },
     /// All is mapped.
     Protect { pages: Pages, prot: Prot },
-    /// All is mapped.
-    Advise { pages: Pages, advice: Advice },
+    /// All is mapped. Nothing is known to be there if `empty`.
+    Advise { pages: Pages, advice: Advice, empty: bool },
     /// All is mapped, and nothing is at `to`.
     Move { pages: Pages, to: u64 },
+    /// The next step writes to a page that was only read: on Linux it replaces the page of zeros that all share.
+    Replace { page: u64 },
     /// So many accesses to a page that is mapped with the right to do this.
     Touch { page: u64, write: bool, count: u32 },
     /// The thread makes space `to` of its own.
@@ -128,6 +134,9 @@ struct Planner {
     order: Order,
     mended: u64,
     knows_cpus: bool,
+    /// When the last event was, and by how much it is earlier in the replay than it was.
+    last: u64,
+    skipped: u64,
 }
 
 fn prot(rights: Rights) -> Prot {
@@ -168,11 +177,18 @@ impl Planner {
             order: Order::default(),
             mended: 0,
             knows_cpus: false,
+            last: 0,
+            skipped: 0,
         }
     }
 
     fn take(&mut self, event: &Event<'_>) {
         let Event { at, thread, cpu, ran, ref what } = *event;
+        let too_long = (at - self.last).saturating_sub(LONGEST);
+        self.last = at;
+        self.skipped += too_long;
+        self.mended += u64::from(too_long > 0 || ran > LONGEST);
+        let (at, ran) = (at - self.skipped, ran.min(LONGEST));
         if let What::Start { by, shares, .. } = *what {
             return self.start(thread, by, shares);
         }
@@ -188,7 +204,7 @@ impl Planner {
             self.step(thread, Step::Run(ran));
         }
         match *what {
-            What::Sleep { ns } => self.step(thread, Step::Sleep { ns, until: at, cpu }),
+            What::Sleep { ns } => self.step(thread, Step::Sleep { ns: ns.min(LONGEST), until: at, cpu }),
             What::Join(other) => self.join(thread, other),
             What::Exec(_) => self.exec(thread, space),
             What::End => self.end(thread, space),
@@ -376,7 +392,8 @@ impl Planner {
         self.after(thread, before);
         for run in runs {
             let done = self.next(thread);
-            self.step(thread, Step::Unmap(run));
+            let empty = self.spaces[space as usize].is_empty(run);
+            self.step(thread, Step::Unmap { pages: run, empty });
             self.spaces[space as usize].set(run, None, done);
         }
     }
@@ -411,8 +428,13 @@ impl Planner {
         self.after(thread, before);
         for run in runs {
             let done = self.next(thread);
-            self.step(thread, Step::Advise { pages: run, advice });
-            self.spaces[space as usize].advise(run, done);
+            let now = &mut self.spaces[space as usize];
+            let empty = now.is_empty(run);
+            now.advise(run, done);
+            if advice == Advice::Drop {
+                now.drop_all(run);
+            }
+            self.step(thread, Step::Advise { pages: run, advice, empty });
         }
     }
 
@@ -436,8 +458,11 @@ impl Planner {
                 self.after(thread, before);
                 let done = self.next(thread);
                 self.step(thread, Step::Move { pages: part, to: there.start });
-                self.spaces[space as usize].set(part, None, done);
-                self.spaces[space as usize].set(there, Some(mapped), done);
+                let now = &mut self.spaces[space as usize];
+                let moved = now.drop_all(part);
+                now.set(part, None, done);
+                now.set(there, Some(mapped), done);
+                now.put_all(moved, part.start, there.start);
             }
         }
         if let Some(rest) = Pages::new(from.start + common, from.count - common) {
@@ -476,9 +501,12 @@ impl Planner {
         };
         let before: Vec<Done> = now.before_touch(page).collect();
         self.after(thread, before);
+        if write && self.spaces[space as usize].shows_zeros(page) {
+            self.step(thread, Step::Replace { page });
+        }
         let done = self.next(thread);
         self.step(thread, Step::Touch { page, write, count });
-        self.spaces[space as usize].touch(page, done);
+        self.spaces[space as usize].touch(page, write, done);
     }
 
     /// Threads that go on when the recording ends end here, so that all comes to rest.

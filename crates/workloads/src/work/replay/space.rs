@@ -1,7 +1,7 @@
 //! What is mapped in a recorded space at each moment, so that what is replayed is always possible: recordings begin late,
 //! lose events, and order those of different CPUs by clocks that agree only roughly.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -67,6 +67,10 @@ pub struct Space {
     pieces: BTreeMap<u64, Piece>,
     /// Who touched a page last since it was last changed.
     touched: BTreeMap<u64, Done>,
+    /// Anonymous pages that were read and never written: Linux shows one page of zeros there, which all share.
+    zeros: BTreeSet<u64>,
+    /// Other pages that were touched since they were mapped or dropped, so that something is there. A copy begins with none.
+    filled: BTreeSet<u64>,
     /// The latest of each thread.
     latest: BTreeMap<u32, u32>,
     /// All that is done here comes after this: the fork that made it, or that copied it.
@@ -87,7 +91,8 @@ impl Space {
         self.touched.clear();
         let by = |piece: &Piece| Piece { by, ..*piece };
         let pieces = self.pieces.iter().filter(|(_, piece)| piece.mapped.is_some());
-        Space { pieces: pieces.map(|(&at, piece)| (at, by(piece))).collect(), ..Space::new(self.since) }
+        let (pieces, zeros) = (pieces.map(|(&at, piece)| (at, by(piece))).collect(), self.zeros.clone());
+        Space { pieces, zeros, ..Space::new(self.since) }
     }
 
     /// Everything that was done here so far.
@@ -115,9 +120,45 @@ impl Space {
     }
 
     /// The page was touched.
-    pub fn touch(&mut self, page: u64, by: Done) {
+    pub fn touch(&mut self, page: u64, write: bool, by: Done) {
         self.touched.insert(page, by);
+        let anonymous = self.at(page).is_some_and(|mapped| mapped.backing == Shows::Anonymous);
+        if !write && anonymous && !self.filled.contains(&page) {
+            self.zeros.insert(page);
+        } else {
+            self.zeros.remove(&page);
+            self.filled.insert(page);
+        }
         self.note(by);
+    }
+
+    /// Whether Linux would show the page of zeros there, which a write replaces.
+    pub fn shows_zeros(&self, page: u64) -> bool {
+        self.zeros.contains(&page)
+    }
+
+    /// Whether nothing is known to be there, mapped or not.
+    pub fn is_empty(&self, pages: Pages) -> bool {
+        let range = || pages.start..pages.end();
+        self.zeros.range(range()).next().is_none() && self.filled.range(range()).next().is_none()
+    }
+
+    /// What was there is gone. Returns it: pages of zeros, and others.
+    pub fn drop_all(&mut self, pages: Pages) -> [Vec<u64>; 2] {
+        [&mut self.zeros, &mut self.filled].map(|set| {
+            let gone: Vec<u64> = set.range(pages.start..pages.end()).copied().collect();
+            gone.iter().for_each(|page| {
+                set.remove(page);
+            });
+            gone
+        })
+    }
+
+    /// These pages are there now, this far from where they were.
+    pub fn put_all(&mut self, pages: [Vec<u64>; 2], from: u64, to: u64) {
+        for (set, pages) in [&mut self.zeros, &mut self.filled].into_iter().zip(pages) {
+            set.extend(pages.into_iter().map(|page| page - from + to));
+        }
     }
 
     /// What is mapped at a page.
@@ -158,6 +199,7 @@ impl Space {
             self.pieces.remove(&at);
         }
         self.pieces.insert(pages.start, Piece { end: pages.end(), mapped, by });
+        self.drop_all(pages);
         self.changed(pages, by);
     }
 

@@ -20,10 +20,15 @@ use crate::trace::recording::{
 };
 
 fn recorded(events: &[(u32, u64, What<'_>)]) -> Vec<u8> {
+    let timed: Vec<_> = (0..).zip(events).map(|(at, &(thread, ran, what))| (at, thread, ran, what)).collect();
+    recorded_at(&timed)
+}
+
+/// The same, each with its time.
+fn recorded_at(events: &[(u64, u32, u64, What<'_>)]) -> Vec<u8> {
     let (mut body, mut encoder) = (Vec::new(), RecordingEncoder::new(2));
-    for (at, &(thread, ran, what)) in events.iter().enumerate() {
-        let event = Event { at: at as u64, thread, cpu: 0, ran, what };
-        encoder.push(&event, &mut body).unwrap();
+    for &(at, thread, ran, what) in events {
+        encoder.push(&Event { at, thread, cpu: 0, ran, what }, &mut body).unwrap();
     }
     let about = About {
         program: "test",
@@ -34,7 +39,7 @@ fn recorded(events: &[(u32, u64, What<'_>)]) -> Vec<u8> {
         times: true,
         shootdowns: false,
         cpus: 2,
-        duration: events.len() as u64,
+        duration: encoder.last(),
         lost: 0,
         received: Shootdowns::default(),
     };
@@ -45,8 +50,11 @@ fn recorded(events: &[(u32, u64, What<'_>)]) -> Vec<u8> {
 }
 
 fn planned(events: &[(u32, u64, What<'_>)]) -> Plan {
-    let file = recorded(events);
-    match AnyTrace::parse(&file).unwrap() {
+    plan_of(&recorded(events))
+}
+
+fn plan_of(file: &[u8]) -> Plan {
+    match AnyTrace::parse(file).unwrap() {
         AnyTrace::Operations(recording) => plan(&recording),
         AnyTrace::Accesses(_) => panic!("a recording was read as accesses"),
     }
@@ -151,7 +159,7 @@ impl<'a> Model<'a> {
                     assert_eq!(space.insert(page, prot), None, "{page} is mapped already");
                 }
             }
-            Step::Unmap(pages) => {
+            Step::Unmap { pages, .. } => {
                 all(pages).for_each(|page| assert!(space.remove(&page).is_some(), "{page} is not mapped"));
             }
             Step::Protect { pages, prot } => {
@@ -165,6 +173,7 @@ impl<'a> Model<'a> {
                     assert_eq!(space.insert(page, prot), None, "{page} is mapped already");
                 }
             }
+            Step::Replace { page } => assert_eq!(space[&page], Prot::ReadWrite, "it is about to be written"),
             Step::Touch { page, write, .. } => {
                 let prot = space[&page];
                 assert!(prot == Prot::ReadWrite || (prot == Prot::Read && !write), "no right to {page}");
@@ -362,7 +371,7 @@ fn pages_that_nobody_can_have_are_left_out_and_counted() {
     );
     assert_eq!(steps[1..3], [16, 17].map(|page| Step::Touch { page, write: true, count: 1 }));
     assert!(matches!(steps[3], Step::Map { pages: Pages { start: 18, count: 14 }, .. }), "{steps:?}");
-    assert_eq!(steps[5], Step::Unmap(inside));
+    assert_eq!(steps[5], Step::Unmap { pages: inside, empty: false });
 }
 
 #[test]
@@ -378,5 +387,126 @@ fn what_must_have_been_there_is_added_and_counted() {
     assert_eq!(plan.mended, 2);
     let steps = &plan.lives[0].steps;
     assert!(matches!(steps[0], Step::Map { pages: Pages { start: 96, count: 16 }, .. }), "{steps:?}");
-    assert!(matches!(steps[2], Step::Unmap(Pages { start: 96, count: 14 })), "what lies under it: {steps:?}");
+    assert!(
+        matches!(steps[2], Step::Unmap { pages: Pages { start: 96, count: 14 }, empty: false }),
+        "what lies under it: {steps:?}"
+    );
+}
+
+/// Pages at which Linux replaces the page of zeros, by thread, in the order of its steps.
+fn replaced(plan: &Plan) -> Vec<Vec<u64>> {
+    let pages = |step: &Step| if let Step::Replace { page } = *step { Some(page) } else { None };
+    plan.lives.iter().map(|life| life.steps.iter().filter_map(pages).collect()).collect()
+}
+
+fn read(page: u64) -> What<'static> {
+    What::Fault { page, write: false }
+}
+
+fn advise(start: u64, count: u64, advice: u32) -> What<'static> {
+    What::Advise { pages: pages(start, count), advice, call: NO_CALL }
+}
+
+#[test]
+fn the_first_write_to_what_was_only_read_replaces_the_page_of_zeros_and_no_other_does() {
+    let rights = Rights::from_bits(3);
+    let of_file = What::Map {
+        pages: pages(300, 1),
+        rights,
+        backing: Backing::Private { file: 0, offset: 0 },
+        populate: false,
+        call: NO_CALL,
+    };
+    let plan = planned(&[
+        (0, 0, start(0, false)),
+        (1, 0, start(0, true)),
+        (0, 0, map(100, 50)),
+        // Read by one and written by another, twice: once.
+        (0, 0, read(100)),
+        (1, 0, touch(100)),
+        (1, 0, touch(100)),
+        // Written first, or read twice: never.
+        (0, 0, touch(101)),
+        (0, 0, read(101)),
+        (0, 0, touch(101)),
+        (0, 0, read(102)),
+        (0, 0, read(102)),
+        // Dropped or mapped anew in between: what comes then is no page of zeros.
+        (0, 0, read(103)),
+        (0, 0, advise(103, 1, 4)),
+        (0, 0, touch(103)),
+        (0, 0, read(104)),
+        (0, 0, map(104, 1)),
+        (0, 0, touch(104)),
+        // Advice that takes nothing away, other rights, and a move leave it there.
+        (0, 0, read(105)),
+        (0, 0, advise(105, 1, 15)),
+        (0, 0, What::Protect { pages: pages(105, 1), rights: Rights::from_bits(1), call: NO_CALL }),
+        (0, 0, What::Protect { pages: pages(105, 1), rights, call: NO_CALL }),
+        (0, 0, What::Move { from: pages(105, 1), to: pages(205, 1), call: NO_CALL }),
+        (0, 0, touch(205)),
+        // A file has no page of zeros: the core copies its page itself.
+        (0, 0, What::File("/file")),
+        (0, 0, of_file),
+        (0, 0, read(300)),
+        (0, 0, touch(300)),
+        // After a fork each has one of its own to replace.
+        (0, 0, read(120)),
+        (2, 0, start(0, false)),
+        (2, 0, touch(120)),
+        (0, 0, touch(120)),
+    ]);
+    assert_eq!(replaced(&plan), [vec![205, 120], vec![100], vec![120]]);
+}
+
+#[test]
+fn a_call_that_finds_nothing_is_told_from_one_that_does() {
+    let plan = planned(&[
+        (0, 0, start(0, false)),
+        (0, 0, map(100, 8)),
+        (0, 0, advise(100, 8, 4)),
+        (0, 0, read(101)),
+        (0, 0, touch(102)),
+        (0, 0, advise(100, 1, 4)),
+        (0, 0, advise(101, 1, 4)),
+        (0, 0, advise(100, 8, 4)),
+        (0, 0, advise(100, 8, 4)),
+        (0, 0, touch(103)),
+        (0, 0, unmap(100, 2)),
+        (0, 0, unmap(100, 8)),
+    ]);
+    let empty = plan.lives[0].steps.iter().filter_map(|step| match *step {
+        Step::Advise { empty, .. } | Step::Unmap { empty, .. } => Some(empty),
+        _ => None,
+    });
+    assert_eq!(empty.collect::<Vec<_>>(), [true, true, false, false, true, true, false]);
+}
+
+#[test]
+fn hours_in_which_nothing_happens_are_cut_and_the_order_of_sleeps_stays() {
+    const SECOND: u64 = 1_000_000_000;
+    let sleep = |seconds: u64| What::Sleep { ns: seconds * SECOND };
+    let file = recorded_at(&[
+        (0, 0, 0, start(0, false)),
+        (0, 1, 0, start(0, true)),
+        // Fifty seconds are nothing to cut; three hours are. The other thread slept through both.
+        (50 * SECOND, 0, 0, sleep(50)),
+        (10_850 * SECOND, 0, 10_800 * SECOND, sleep(5)),
+        (10_851 * SECOND, 1, 0, sleep(10_851)),
+        // As far as times go.
+        (u64::MAX - 1, 0, u64::MAX, sleep(1)),
+        (u64::MAX, 1, 0, What::Sleep { ns: u64::MAX }),
+    ]);
+    let plan = plan_of(&file);
+    assert_eq!(plan.mended, 2);
+    let times = |thread: usize| -> Vec<(u64, u64)> {
+        let seconds = |step: &Step| match *step {
+            Step::Sleep { ns, until, .. } => Some((ns / SECOND, until / SECOND)),
+            Step::Run(ns) => Some((ns / SECOND, 0)),
+            _ => None,
+        };
+        plan.lives[thread].steps.iter().filter_map(seconds).collect()
+    };
+    assert_eq!(times(0), [(50, 50), (60, 0), (5, 110), (60, 0), (1, 171)]);
+    assert_eq!(times(1), [(60, 111), (60, 171)]);
 }
