@@ -233,7 +233,7 @@ figures! {
         ZEROS_REPLACED "trace_zeros_replaced" "zeros replaced" "" 0 Neither
             "first writes to pages that were only read: Linux flushes its page of zeros there";
         NESTED_FLUSHES "trace_nested_flushes" "nested flushes" "" 0 Neither
-            "calls that took out nothing while others took out something: Linux flushes all then";
+            "calls that found nothing while others were under way: Linux may flush all then, and this counts only";
         SHOOTDOWN_16 "shootdown_16_cpus_2_sockets_us" "shootdown 16 CPUs/2 sockets" "us" 2 Less
             "mean time to unmap one page that 16 CPUs on 2 sockets have cached, 8 on each";
         SHOOTDOWN_ALL "shootdown_all_cpus_us" "shootdown all CPUs" "us" 2 Less

@@ -350,7 +350,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     if let Some(mended) = mended.map(|metric| metric.value.number()).filter(|&mended| mended > 0.0) {
         notes.push(format!(
             "{mended} steps of the recording were left out or added, because they cannot be: pages below 0x10000, faults where nothing \
-             was known to be mapped, accesses without the right to"
+             was known to be mapped, accesses without the right to, minutes in which nothing happens"
         ));
     }
     let stories = sim.truth().stories.clone();

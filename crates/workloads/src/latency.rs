@@ -139,7 +139,7 @@ pub enum Tally {
     StepsMended,
     /// Pages of a recording that were read, and then written to: flushes that Linux does then, and this core does not.
     ZerosReplaced,
-    /// Calls of a recording that took out nothing and ended while others were under way: flushes of Linux likewise.
+    /// Calls of a recording that took out nothing and ended while others were under way: the most of them that Linux flushes for.
     NestedFlushes,
 }
 

@@ -195,7 +195,7 @@ pub fn notes(rows: &[Row]) -> String {
     let mut said = String::from(
         "received: flush requests that CPUs received; asked: flushes that interrupted somebody; IPIs: CPU time of senders and \
          receivers; kernel: all CPU time there; per-page: linux+unmap=per-page. Policies differ in how they reclaim, and quiet in that it leaves out flushes of what no CPU \
-         can have: where memory is not short they come to the same. The program has as many threads on a larger machine as here.",
+         can have: where memory is not short they come to the same, but for Linux's page of zeros, which only the others replace and flush. The program has as many threads on a larger machine as here.",
     );
     if rows.iter().any(|row| row.policy.ends_with(BATCHED)) {
         said += " One call: the row above it without the interrupts that one process_madvise for each burst of madvise would \
