@@ -154,6 +154,7 @@ mod tests {
             medians: [None; 2],
             bursts: 0,
             pages: 0,
+            alike: None,
             victims: victims
                 .iter()
                 .map(|(name, count)| (Whom::Threads((*name).to_owned()), *count))
