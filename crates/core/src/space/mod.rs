@@ -2,11 +2,9 @@
 
 mod advise;
 mod around;
-mod collapse;
 mod fault;
 mod fork;
 mod groups;
-mod grow;
 mod holds;
 mod large;
 mod lazy;

@@ -201,12 +201,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok((next, large))
     }
 
-    pub(super) fn check_mapped(
-        &self,
-        id: SpaceId,
-        range: PageRange,
-        work: &mut Work<'_, 'p, P>,
-    ) -> Result<(), Error> {
+    fn check_mapped(&self, id: SpaceId, range: PageRange, work: &mut Work<'_, 'p, P>) -> Result<(), Error> {
         let (space, _shared) = self.read_lock(id)?;
         self.first_unmapped(space, range, work).map_or(Ok(()), |hole| Err(Error::NotMapped(hole)))
     }
@@ -223,8 +218,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(found)
     }
 
-    /// The first page of a range that is in swap.
-    pub(super) fn first_in_swap(
+    fn first_in_swap(
         &self,
         id: SpaceId,
         range: PageRange,
