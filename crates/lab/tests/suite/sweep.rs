@@ -199,8 +199,8 @@ fn a_file_that_is_another_s_stays_as_it_is() {
     for (there, why) in [
         ("name = \"mine\"\n".to_string(), "no file of a sweep"),
         ("mine".to_string(), "no file of a sweep"),
-        (lines[0].replace("\"sweep\":1", "\"sweep\":2"), "its first line is damaged"),
-        (bare.replace("\"sweep\":1", "\"sweep\":2"), "of form 2"),
+        (lines[0].replace(&revision, "of yore"), "its first line is damaged"),
+        (lines[0].replace("\"sweep\":1", "\"sweep\":2"), "of form 2"),
         (bare.replace(&revision, "of yore"), "the revision is of yore there"),
         (lines[..2].concat() + &lines[1..].concat(), "line 3 is of point 0, which was there before"),
         (lines[..3].concat() + "{}\n", "line 4 is not as it was written"),
