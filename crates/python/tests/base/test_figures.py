@@ -16,12 +16,12 @@ FLAGS = ["--machine", "uma-8", "--scale", "2048"]
 
 
 def test_compare_is_the_command_to_the_last_bit(command):
-    there = command.json("compare", "lru-file-mmap-read", *FLAGS, "--policies", "linux+unmap=per-page,linux,quiet", "--runs", 2)
-    here = quietmm.compare(**SMALL, runs=2, jobs=1)
+    there = command.json("compare", "lru-file-mmap-read", *FLAGS, "--cpus", 4, "--policies", "linux+unmap=per-page,linux,quiet", "--runs", 2)
+    here = quietmm.compare(**SMALL, cpus=4, runs=2, jobs=1)
     assert here.json == there[0]
     assert here.policies == ("linux+unmap=per-page", "linux", "quiet")
     assert [run.metrics for run in here.runs] == [run["metrics"] for run in there[0]["runs"]]
-    other = quietmm.run(policy=here.policies[0], **SMALL, seed=3)
+    other = quietmm.run(policy=here.policies[0], **SMALL, cpus=4, seed=3)
     assert other.metrics != here.runs[0].metrics, "another seed comes to other figures: the comparison can fail"
     # What the command sums up is summed up alike.
     for summary in there[0]["summary"]:
@@ -77,7 +77,7 @@ def test_whoever_waits_lets_others_run_and_hears_how_far_it_is():
     other = threading.Thread(target=count)
     other.start()
     try:
-        quietmm.compare(machine="uma-8", scale=256, jobs=1, progress=lambda done, all: told.append((done, all)))
+        quietmm.compare(machine="uma-8", scale=1024, jobs=1, progress=lambda done, all: told.append((done, all)))
     finally:
         over.set()
         other.join()

@@ -40,8 +40,8 @@ def lines(hunt):
 
 
 def test_nothing_is_found_where_nothing_is_broken():
-    sound = quietmm.hunt(WHERE, **SMALL)
-    assert sound.ok and sound.findings == () and sound.searches == 11 and sound.schedules >= 2 * 3 * 10
+    sound = quietmm.hunt(WHERE, **{**SMALL, "seeds": [1]})
+    assert sound.ok and sound.findings == () and sound.searches == 5 and sound.schedules >= 2 * 2 * 10
 
 
 def test_the_file_is_the_same_with_any_number_of_workers_and_after_a_stop(broken, tmp_path):
