@@ -122,6 +122,8 @@ enum quietmm_error {
     QUIETMM_ERROR_NO_SUCH_GROUP = 40,
     // The space's group is charged with all the memory that it may have, and none of it could be reclaimed.
     QUIETMM_ERROR_LIMIT_REACHED = 41,
+    // These 2 MiB cannot be a large page: a page is pinned, or not all of it is one mapping of the program's own memory.
+    QUIETMM_ERROR_NOT_COLLAPSIBLE = 42,
     // An error that this header does not know yet.
     QUIETMM_ERROR_OTHER = 255,
     // The storage is too small, or not aligned: see `quietmm_storage_size`.
@@ -276,6 +278,8 @@ enum quietmm_advised {
     QUIETMM_ADVISED_POPULATE_WRITE = 7,
     // The content is not wanted any more, unless it is written again before memory is short (MADV_FREE).
     QUIETMM_ADVISED_FREE = 8,
+    // Small pages become large ones now (MADV_COLLAPSE).
+    QUIETMM_ADVISED_COLLAPSE = 9,
 };
 
 // How an allocation looks for frames.
@@ -842,7 +846,15 @@ enum quietmm_error quietmm_space_fork(const struct quietmm *mm,
                                       struct quietmm_space space,
                                       struct quietmm_space *child);
 
-// Says what a range is for: `advice` is one of `enum quietmm_advised`. On; it may wait. NOT_MAPPED, BAD_RANGE, BAD_VALUE, OUT_OF_MEMORY; what
+// Has the mapping that begins at page `start`, which is no file's, grow downwards when something below it is touched, until it has `most` pages. On; it may
+// wait. NOT_MAPPED, BAD_RANGE.
+enum quietmm_error quietmm_space_grow_down(const struct quietmm *mm,
+                                           struct quietmm_space space,
+                                           uint64_t start,
+                                           uint64_t most);
+
+// Says what a range is for: `advice` is one of `enum quietmm_advised`. On; it may wait. NOT_MAPPED, BAD_RANGE, BAD_VALUE, OUT_OF_MEMORY; to
+// make large pages, NOT_COLLAPSIBLE for the first 2 MiB that stay small; what
 // is to be there now, also what `quietmm_space_fault` says of the first page that cannot be.
 enum quietmm_error quietmm_space_advise(const struct quietmm *mm,
                                         struct quietmm_space space,

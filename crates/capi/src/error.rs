@@ -93,6 +93,8 @@ pub enum Error {
     NoSuchGroup = 40,
     /// The space's group is charged with all the memory that it may have, and none of it could be reclaimed.
     LimitReached = 41,
+    /// These 2 MiB cannot be a large page: a page is pinned, or not all of it is one mapping of the program's own memory.
+    NotCollapsible = 42,
     /// An error that this header does not know yet.
     Other = 255,
     /// The storage is too small, or not aligned: see `quietmm_storage_size`.
@@ -163,6 +165,7 @@ numbers!(
     NoGroups,
     NoSuchGroup,
     LimitReached(_),
+    NotCollapsible(_),
 );
 
 /// Each in words.
@@ -211,6 +214,10 @@ const TEXTS: &[(Error, &CStr)] = &[
     (
         Error::LimitReached,
         c"the group is charged with all the memory that it may have, and none could be reclaimed",
+    ),
+    (
+        Error::NotCollapsible,
+        c"it cannot be a large page: a page is pinned, or not all of it is one mapping of own memory",
     ),
     (Error::Other, c"an error that this header does not know yet"),
     (Error::BadStorage, c"the storage is too small or not aligned"),

@@ -101,6 +101,8 @@ pub enum Advised {
     PopulateWrite = 7,
     /// The content is not wanted any more, unless it is written again before memory is short (MADV_FREE).
     Free = 8,
+    /// Small pages become large ones now (MADV_COLLAPSE).
+    Collapse = 9,
 }
 
 /// What the tables say of a page.
@@ -173,7 +175,15 @@ pub extern "C" fn quietmm_space_fork(mm: &Kernel, space: Space, child: &mut Mayb
     answer(space.of(mm).and_then(|space| space.fork()).map(Space::from), Some(child))
 }
 
-/// Says what a range is for: `advice` is one of `enum quietmm_advised`. On; it may wait. NOT_MAPPED, BAD_RANGE, BAD_VALUE, OUT_OF_MEMORY; what
+/// Has the mapping that begins at page `start`, which is no file's, grow downwards when something below it is touched, until it has `most` pages. On; it may
+/// wait. NOT_MAPPED, BAD_RANGE.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_grow_down(mm: &Kernel, space: Space, start: u64, most: u64) -> Error {
+    number(space.of(mm).and_then(|space| space.grow_down(PageNumber(start), most)))
+}
+
+/// Says what a range is for: `advice` is one of `enum quietmm_advised`. On; it may wait. NOT_MAPPED, BAD_RANGE, BAD_VALUE, OUT_OF_MEMORY; to
+/// make large pages, NOT_COLLAPSIBLE for the first 2 MiB that stay small; what
 /// is to be there now, also what `quietmm_space_fault` says of the first page that cannot be.
 #[unsafe(no_mangle)]
 pub extern "C" fn quietmm_space_advise(mm: &Kernel, space: Space, range: Range, advice: u32) -> Error {
@@ -187,6 +197,7 @@ pub extern "C" fn quietmm_space_advise(mm: &Kernel, space: Space, range: Range, 
         Advice::PopulateRead,
         Advice::PopulateWrite,
         Advice::Free,
+        Advice::Collapse,
     ];
     let Some(&advice) = known.get(advice as usize) else { return Error::BadValue };
     number(space.of(mm).and_then(|space| space.advise(range.into(), advice)))

@@ -63,6 +63,8 @@ pub enum Error {
     NotPinnable(PageNumber),
     /// The page has as many pins as can be counted.
     TooManyPins(PageNumber),
+    /// These 2 MiB, or the page of them that is pinned, cannot be a large page: one mapping must show all of it, of memory of the program's own.
+    NotCollapsible(PageNumber),
     /// A CPU still runs in this space, a mapping still uses this file, or another block of the region is on its way
     /// offline.
     Busy,
@@ -152,6 +154,11 @@ impl fmt::Display for Error {
             Error::NotPinnable(page) => {
                 write!(f, "{:#x} is a page of a file, which cannot be pinned long for writing", page.addr().0)
             }
+            Error::NotCollapsible(page) => write!(
+                f,
+                "{:#x} cannot become part of a large page: it is pinned, or a file's, or not all of the 2 MiB is one mapping",
+                page.addr().0
+            ),
             Error::TooManyPins(page) => write!(f, "{:#x} is pinned too often already", page.addr().0),
             Error::Busy => f.write_str("still in use"),
             Error::NoSuchFrame(frame) => write!(f, "{frame:?} is not managed"),

@@ -36,6 +36,8 @@ pub enum FlushReason {
     Cut,
     /// Pages were moved to other frames.
     Migrate,
+    /// Small pages become a large one.
+    Collapse,
     /// Aging cleared an accessed bit.
     Aging,
     /// Page tables are about to be freed.
@@ -240,12 +242,14 @@ pub enum Event {
         /// The frame.
         frame: FrameNumber,
     },
-    /// Reclaim or a migration left a page where it is, because it is pinned.
+    /// Reclaim, a migration or a collapse left a page where it is, because it is pinned.
     PinnedKept,
     /// A large page was mapped.
     LargeFaulted,
     /// A large page was made small.
     LargeSplit,
+    /// Small pages were made a large one.
+    LargeCollapsed,
     /// A page fault was resolved.
     Faulted {
         /// Whether a page had to be made or read.
@@ -470,9 +474,10 @@ counters! {
     PgMigrated, "pgmigrate_success", "pages moved to another frame";
     Pinned, "nr_foll_pin_acquired", "pages pinned for devices, or for the kernel's own look";
     Unpinned, "nr_foll_pin_released", "pins given back";
-    PinnedKept, "pinned_kept", "pages that reclaim or a migration left where they are, because they are pinned";
+    PinnedKept, "pinned_kept", "pages that reclaim, a migration or a collapse left where they are, because they are pinned";
     LargeFault, "thp_fault_alloc", "large pages mapped by a fault";
     LargeSplit, "thp_split_page", "large pages made small";
+    LargeCollapse, "thp_collapse_alloc", "large pages made of small ones";
     PgMapped, "pgmapped", "entries set";
     PgUnmapped, "pgunmapped", "entries cleared";
     PgScanKswapd, "pgscan_kswapd", "pages looked at by kswapd";
@@ -574,6 +579,7 @@ impl Counters {
             Event::PinnedKept => self.add(C::PinnedKept, 1),
             Event::LargeFaulted => self.add(C::LargeFault, 1),
             Event::LargeSplit => self.add(C::LargeSplit, 1),
+            Event::LargeCollapsed => self.add(C::LargeCollapse, 1),
             Event::DeferredCompleted => self.add(C::DeferredCompleted, 1),
             Event::WriteEnds { ok, .. } => self.add(if ok { C::PgPgOut } else { C::PgPgOutFailed }, 1),
             Event::Faulted { major } => {

@@ -114,6 +114,10 @@ rules! {
         "flush a range whose content is given up before its frames are let go";
     FlushBeforeMigrate, "flush-before-migrate", "INV-2",
         "flush a page that moves to another frame before it is copied";
+    FlushBeforeCollapse, "flush-before-collapse", "INV-2",
+        "flush small pages before they are copied into a large one";
+    CollapseIsAlone, "collapse-is-alone", "INV-12",
+        "have the reverse map alone while small pages, and their table, are taken out for a large one";
     FlushNarrowed, "flush-narrowed", "INV-1",
         "flush a read-only entry too before its page moves and its old frame is freed";
     FlushBeforeCopyMaps, "flush-before-copy-maps", "INV-12",
@@ -210,6 +214,8 @@ rules! {
         "take every entry of a page out, and flush, before it leaves its file's cache though others hold it";
     ClosedWhileDiscarded, "closed-while-discarded", "none",
         "let no page of a hole into the cache until the device knows of the hole";
+    StackGap, "stack-gap", "none",
+        "leave room between a mapping that grows downwards and the one below it";
     LockedStays, "locked-stays", "none",
         "leave every page in memory that a locked range shows";
     AskBeforeWrite, "ask-before-write", "none",
@@ -246,6 +252,8 @@ rules! {
         "take back what CPUs may hand out of a group before its pages are reclaimed, or nobody gets more";
     ListsBeforeRefusal, "lists-before-refusal", "none",
         "put pages of a group that CPUs have on their way to its lists there before anybody is refused one";
+    WriteBackAtLimit, "write-back-at-limit", "none",
+        "write some pages back before another becomes dirty, where as many are as may be";
     CheckRequest, "check-request", "none",
         "refuse a length or an alignment that makes no sense";
 }

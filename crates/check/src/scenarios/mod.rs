@@ -4,6 +4,7 @@ mod around;
 mod before;
 mod blocks;
 mod broadcast;
+mod collapse;
 mod cut;
 mod drain;
 mod faults;
@@ -16,6 +17,7 @@ mod pins;
 mod quiet;
 mod ranges;
 mod reclaim;
+mod stacks;
 mod swap;
 mod sweeps;
 mod switching;
@@ -29,6 +31,7 @@ pub fn all() -> Vec<Scenario> {
     let paging = [ranges::all(), faults::all(), switching::all(), hotplug::all(), hardware::all()];
     let memory = [reclaim::all(), pageout::all(), writeback::all(), cut::all(), around::all(), groups::all()];
     let quiet = [quiet::all(), broadcast::all(), parked::all()];
-    let rest = [pins::all(), drain::all(), swap::all(), vmap::all(), blocks::all(), sweeps::all()];
-    paging.into_iter().chain(memory).chain(quiet).chain(rest).flatten().collect()
+    let programs = [pins::all(), collapse::all(), stacks::all()];
+    let rest = [drain::all(), swap::all(), vmap::all(), blocks::all(), sweeps::all()];
+    paging.into_iter().chain(memory).chain(quiet).chain(programs).chain(rest).flatten().collect()
 }

@@ -259,6 +259,7 @@ fn few_dirty() -> Scenario {
     .cpus(3)
     .machine(small)
     .watch(AT, 4)
+    .shows(&[Rule::WriteBackAtLimit])
     .config(|config| (config.dirty_limit, config.dirty_background) = (1, 1))
     .before(|task| showing(task, 2))
     .cpu(|task| {

@@ -33,6 +33,12 @@ impl Task<'_> {
         self.moved(n, from, to, pages);
     }
 
+    /// Makes the small pages of an aligned 2 MiB a large one, if they may be and there is a frame.
+    pub fn collapse(&self, n: usize, page: u64) {
+        let id = self.space(n);
+        let _ = self.call("advise", |mm| mm.space(id).advise(range(page, 512), Advice::Collapse));
+    }
+
     /// Moves pages to frames of another node; gives how many went.
     pub fn migrate(&self, n: usize, page: u64, pages: u64, node: u16) -> u64 {
         let id = self.space(n);

@@ -14,6 +14,7 @@ use crate::Manager;
 use crate::handle::FileId;
 use crate::platform::Platform;
 use crate::resched::{Work, cost};
+use crate::rule::Rule;
 
 /// How often who is at the limit looks for pages that can be written back.
 const TRIES: u32 = 8;
@@ -94,7 +95,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// shared or alone. May wait.
     pub(super) fn balance_dirty(&self, id: FileId) {
         let limit = self.config().dirty_limit;
-        if limit == 0 {
+        if limit == 0 || self.platform().broken(Rule::WriteBackAtLimit) {
             return;
         }
         for _ in 0..TRIES {

@@ -203,6 +203,15 @@ mod tests {
     }
 
     #[test]
+    fn what_is_read_with_a_miss_is_at_most_twice_the_bound() {
+        let open = Use::default();
+        for asked in [MOST, MOST + 1, 8 * MOST] {
+            let (run, window) = open.run.miss(0, asked, MOST, || 0);
+            assert_eq!((window.ahead, window.pages, run.window), (MOST, 1..2 * MOST, MOST), "{asked}");
+        }
+    }
+
+    #[test]
     fn a_jump_behind_a_run_that_is_in_the_cache_goes_on_with_it() {
         let mut shared = Use::default();
         let mut ahead = 0;

@@ -13,6 +13,7 @@ use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::resched::{Work, cost};
 use crate::rmap;
+use crate::sync::full_fence;
 use crate::tlb::{Fate, UnmapBatch};
 use crate::view::File;
 use crate::writeback;
@@ -82,6 +83,10 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.counts_dirty().then(|| self.find_file(id)).transpose()?.map(|file| &file.dirty_since);
         // Before the pages: who makes one dirty from here on says so again.
         let before = since.map_or(0, |since| since.swap(p, 0, Ordering::Relaxed));
+        if since.is_some() {
+            // Partner: the fence in `count_dirty`.
+            full_fence(p);
+        }
         let (mut at, mut work) = (0, Work::begin(self));
         let done = loop {
             let round = match self.write_next(id, &mut at) {
@@ -98,8 +103,9 @@ impl<'p, P: Platform> Manager<'p, P> {
                 break Ok(());
             }
         };
-        if let Some(since) = since.filter(|_| before != 0 && done != Err(Error::NoSuchFile)) {
-            // What is left is as old as it was, also where another page became dirty meanwhile, or one stayed so: that is younger.
+        if let Some(since) = since.filter(|_| before != 0) {
+            // What is left is as old as it was, also where another page became dirty meanwhile, or one stayed so: that is younger. And where the
+            // file has ended this may be the age of the next one in its slot, which nobody else would know.
             since.store(p, before, Ordering::Relaxed);
         }
         done

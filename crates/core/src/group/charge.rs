@@ -50,6 +50,14 @@ impl<'m, 'p, P: Platform> Charge<'m, 'p, P> {
         Charge { mm, group, pages }
     }
 
+    /// Both at once. They are of one group.
+    pub fn and(mut self, other: Self) -> Self {
+        debug_assert!(self.group == other.group, "of two groups");
+        self.pages += other.pages;
+        core::mem::forget(other);
+        self
+    }
+
     /// These are the pages.
     pub fn put_on(self, first: FrameNumber) {
         if self.group != GroupSlot::NONE {

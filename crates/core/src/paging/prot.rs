@@ -127,6 +127,10 @@ pub enum Advice {
     /// [`Drop`](Self::Drop).
     #[doc(alias = "MADV_FREE")]
     Free,
+    /// It is to be in large pages now, where it is in small ones: each aligned 2 MiB of memory of the program's own that one mapping shows, and of which some
+    /// page is in memory or in swap. What was not touched is zeros then, and takes memory.
+    #[doc(alias = "MADV_COLLAPSE")]
+    Collapse,
     /// It is wanted now, for reading: [`Space::populate`](crate::Space::populate).
     #[doc(alias = "MADV_POPULATE_READ")]
     PopulateRead,

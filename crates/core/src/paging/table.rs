@@ -214,6 +214,27 @@ pub(crate) fn find_or_make_large<P: Platform>(
     Ok(Leaf { table, level: LARGE_LEVEL })
 }
 
+/// The table whose entry for `page` may be a large page, where the tables above it are there. By who has the VMAs alone.
+pub(crate) fn large_of<P: Platform>(mm: &Manager<'_, P>, root: FrameNumber, page: PageNumber) -> Leaf {
+    let above = (LARGE_LEVEL + 1..=ROOT_LEVEL).rev();
+    let table = above.fold(root, |table, level| slot(mm, (table, level), page.index(level)).load().frame());
+    Leaf { table, level: LARGE_LEVEL }
+}
+
+/// Takes the table of small pages that `page` is in out of the tree; nothing takes its place. What is in it can be looked at until it is freed: when
+/// no CPU and no reverse map can be in it any more (INV-9). By who has the VMAs alone.
+pub(crate) fn unhook_small<P: Platform>(mm: &Manager<'_, P>, root: FrameNumber, page: PageNumber) {
+    let above = large_of(mm, root, page);
+    above.lock(mm).take(page);
+    mm.memmap().get(above.table).refs.fetch_sub(mm.platform(), 1, Ordering::Relaxed);
+}
+
+/// Makes a table empty that no CPU can walk any more, and that is kept for later.
+pub(crate) fn empty<P: Platform>(mm: &Manager<'_, P>, table: FrameNumber) {
+    mm.platform().clear_frame(table);
+    mm.memmap().get(table).prepare_table(mm.platform());
+}
+
 /// From a table to the next one below, made if it is missing; the inner error is a large page in its place.
 fn step<P: Platform>(
     mm: &Manager<'_, P>,
@@ -288,8 +309,7 @@ pub(crate) fn make_table<P: Platform>(
     group: GroupSlot,
 ) -> Result<FrameNumber, Error> {
     let table = mm.alloc_charged(Kind::Table, from, group)?;
-    mm.platform().clear_frame(table);
-    mm.memmap().get(table).prepare_table(mm.platform());
+    empty(mm, table);
     Ok(table)
 }
 
@@ -492,6 +512,11 @@ impl Leaf {
     pub fn lock<'a, 'p, P: Platform>(self, mm: &'a Manager<'p, P>) -> LockedLeaf<'a, 'p, P> {
         let frame: &'p Frame = mm.memmap().get(self.table);
         LockedLeaf { mm, leaf: self, _lock: frame.table_lock().lock(mm) }
+    }
+
+    /// The frame of the table.
+    pub fn frame(self) -> FrameNumber {
+        self.table
     }
 
     /// Pages that each of its entries covers.

@@ -28,7 +28,14 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     /// CPU has brought a moment ago may stay. [`Advice::Free`] takes the right to write away until the next
     /// fault: one flush, none if nothing was writable. [`Advice::WillNeed`] costs no IPI; what cannot be read is not its error.
     ///
+    /// [`Advice::Collapse`] makes large pages of small ones: one flush for up to 16 of them, thus at most one IPI per CPU that uses the space, the lazy
+    /// ones too, since page tables go (INV-9); none where nothing becomes large.
+    ///
     /// # Errors
+    /// With [`Advice::Collapse`] each aligned 2 MiB becomes large, or stays as it was, and all are tried; then the first error is told:
+    /// [`Error::NotCollapsible`], [`Error::OutOfMemory`] without a large frame to spare on this CPU's node, [`Error::LimitReached`], or
+    /// [`Error::SwapDevice`].
+    ///
     /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a VMA or a large
     /// page must be split, and with [`Advice::WillNeed`] where swap is read; what [`Space::populate`](crate::Space::populate) says.
     ///
@@ -45,6 +52,20 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     /// # Ok(())
     /// # });
     /// ```
+    ///
+    /// Large pages, made of small ones:
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// let heap = PageRange::new(PageNumber(0x400), 512);
+    /// space.map(heap, Backing::Anonymous, Prot::ReadWrite)?;
+    /// space.fault(heap.start.addr(), UserAccess::Write)?;
+    /// space.advise(heap, Advice::Collapse)?;
+    /// assert!(space.lookup(PageNumber(0x5ff))?.has(Entry::LARGE));
+    /// # Ok(())
+    /// # });
+    /// ```
     #[doc(alias = "madvise")]
     pub fn advise(&self, range: PageRange, advice: Advice) -> Result<(), Error> {
         let Space { mm, id } = *self;
@@ -53,6 +74,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         let range = check_range(range)?;
         let advice = if advice == Advice::Free && !mm.config().swap { Advice::Drop } else { advice };
         match advice {
+            Advice::Collapse => return mm.collapse(id, range),
             Advice::Free => return mm.free_lazily(id, range),
             Advice::WillNeed => return mm.bring_in(id, range),
             Advice::Cold => return mm.let_pages_go(id, range, Unwanted::Soon),

@@ -92,9 +92,15 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         let _scope = charge(mm.platform(), Scope::Fault);
         let page = at.page();
         let (mut major, mut ahead) = (false, None);
-        mm.with_vmas(id, page, &mut major, |space, kept, major| {
-            mm.resolve((id, space), page, access, (kept, &mut ahead), major)
-        })?;
+        loop {
+            let resolved = mm.with_vmas(id, page, &mut major, |space, kept, major| {
+                mm.resolve((id, space), page, access, (kept, &mut ahead), major)
+            });
+            match resolved {
+                Err(Error::NotMapped(hole)) if hole == page && mm.grow_to(id, page)? => {}
+                result => break result?,
+            }
+        }
         tlb::forget_refusal(mm, page);
         if let Some((file, window)) = ahead {
             mm.read_next(file, window);

@@ -91,7 +91,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let frame: &Frame = self.memmap().get(n);
         // AcqRel: every other holder's last use comes before the free.
-        if frame.refs.fetch_sub(p, holds, Ordering::AcqRel) != holds {
+        let before = frame.refs.fetch_sub(p, holds, Ordering::AcqRel);
+        debug_assert!(before >= holds, "more holds are let go of than there are");
+        if before != holds {
             return false;
         }
         debug_assert!(matches!(frame.kind(p), Kind::Anon | Kind::File));

@@ -116,6 +116,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.deposit(first).swap(p, 0, Ordering::AcqRel).checked_sub(1).map(FrameNumber)
     }
 
+    /// The table of small pages that become this large one: it stays with it where it may be wanted again. No CPU can walk it any more (INV-9).
+    pub(super) fn keep_table(&self, first: FrameNumber, table: FrameNumber) {
+        if self.config().swap {
+            table::empty(self, table);
+            self.deposit(first).set(self.platform(), table.0 + 1);
+        } else {
+            self.free_one(table);
+        }
+    }
+
     /// A large page is about to be freed whole.
     pub(super) fn free_deposit(&self, first: FrameNumber) {
         if let Some(table) = self.take_deposit(first) {
@@ -219,24 +229,39 @@ impl<'p, P: Platform> Manager<'p, P> {
             p.clear_frame(first.add(i));
             work.did(cost::FRAME);
         }
-        let frame = self.memmap().get(first);
-        frame.owner.set(p, vma.anon_vma(p).map_or(0, |anon_vma| anon_vma.0));
-        frame.index.set(p, vma.anon_index(p, span.start));
-        frame.maps.set(p, 1);
-        frame.refs.set(p, 1);
-        let entry = Entry(Entry::page(first, vma.prot(p)).0 | Entry::LARGE);
-        let list = self.hold_for_list(first);
-        if !leaf.lock(self).fill_empty(span.start, entry) {
+        if !self.map_large(id, vma, leaf, (span.start, first)) {
             self.free_deposit(first);
             self.free_one(first);
             return Ok(false);
         }
+        self.emit(Event::LargeFaulted);
+        Ok(true)
+    }
+
+    /// Maps a large frame that has its content, and its table, where nothing is. Returns whether there was nothing.
+    pub(super) fn map_large(
+        &self,
+        id: SpaceId,
+        vma: &Vma,
+        leaf: Leaf,
+        (page, first): (PageNumber, FrameNumber),
+    ) -> bool {
+        let p = self.platform();
+        let frame = self.memmap().get(first);
+        frame.owner.set(p, vma.anon_vma(p).map_or(0, |anon_vma| anon_vma.0));
+        frame.index.set(p, vma.anon_index(p, page));
+        frame.maps.set(p, 1);
+        frame.refs.set(p, 1);
+        let entry = Entry(Entry::page(first, vma.prot(p)).0 | Entry::LARGE);
+        let list = self.hold_for_list(first);
+        if !leaf.lock(self).fill_empty(page, entry) {
+            return false;
+        }
         if list {
             self.list_held(first);
         }
-        self.emit(Event::LargeFaulted);
-        self.emit(Event::Mapped { space: id, page: span.start, frame: first, pages: LARGE_PAGES as u32 });
-        Ok(true)
+        self.emit(Event::Mapped { space: id, page, frame: first, pages: LARGE_PAGES as u32 });
+        true
     }
 
     /// A fault on a large page that is there: another thread was faster, or rights were given since.

@@ -2,9 +2,11 @@
 
 mod advise;
 mod around;
+mod collapse;
 mod fault;
 mod fork;
 mod groups;
+mod grow;
 mod holds;
 mod large;
 mod lazy;

@@ -11,7 +11,7 @@
 //! | who pins | makes a page that others have too the space's own first: a later write would copy it |
 //! | fork | copies it for the child, after its flush |
 //! | reclaim, memory that goes offline | leaves its entries: looked at under the lock of each entry's table, where pins are taken |
-//! | `migrate` | leaves it |
+//! | `migrate`, `Advice::Collapse` | leave it |
 //! | large pages | become small before one of their pages is pinned: each frame counts for itself |
 //! | `unmap`, `advise(Drop)`, a file that is cut, the end of the space | go on: the frame is free with the last pin |
 //!
@@ -260,7 +260,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     fn pin_page(&self, id: SpaceId, page: PageNumber, want: Want) -> Result<FrameNumber, Error> {
         loop {
             let mut pinned = None;
-            self.with_vmas(id, page, &mut false, |space, kept, major| {
+            let done = self.with_vmas(id, page, &mut false, |space, kept, major| {
                 Ok(match self.pin_step((id, space), page, want, kept, major)? {
                     PinStep::Pinned(n) => {
                         pinned = Some(n);
@@ -269,7 +269,11 @@ impl<'p, P: Platform> Manager<'p, P> {
                     PinStep::Large => None,
                     PinStep::Outside(outside) => Some(outside),
                 })
-            })?;
+            });
+            match done {
+                Err(Error::NotMapped(hole)) if hole == page && self.grow_to(id, page)? => continue,
+                done => done?,
+            }
             if let Some(n) = pinned {
                 return Ok(n);
             }

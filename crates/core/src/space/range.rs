@@ -32,6 +32,8 @@ pub(super) struct Gather<'p> {
     tables: Unhooked,
     /// Pages on the way to which these lie.
     under_tables: PageRange,
+    /// Whether tables go that the operation keeps itself.
+    others_go: bool,
 }
 
 /// No CPU can use what the operation took out or narrowed.
@@ -45,7 +47,7 @@ impl<'p> Gather<'p> {
     pub fn begin<P: Platform>(p: &P, space: &'p SpaceState) -> Gather<'p> {
         space.changing.set(p, 1);
         let under_tables = PageRange::new(PageNumber(0), 0);
-        Gather { space, changed: None, tables: Unhooked::NONE, under_tables }
+        Gather { space, changed: None, tables: Unhooked::NONE, under_tables, others_go: false }
     }
 
     /// Whether nothing was changed that another CPU may have cached.
@@ -71,6 +73,12 @@ impl<'p> Gather<'p> {
         (self.tables, self.under_tables) = (tables, range);
     }
 
+    /// A table whose entries are pages of `span` has gone, and the operation does with it what is to be done after the flush.
+    pub fn add_table(&mut self, span: PageRange) {
+        self.add(span.start, span.pages);
+        self.others_go = true;
+    }
+
     /// Flushes all of it at once, with whatever reclaim deferred in the space (INV-4): at most one IPI per CPU that
     /// uses the space and, unless tables go, is not lazy; none if nothing was changed and nothing is deferred.
     /// `rule` is the rule by which this flush can be left out.
@@ -82,8 +90,8 @@ impl<'p> Gather<'p> {
         rule: Rule,
     ) -> FlushedGather {
         let p = mm.platform();
-        let tables = !self.tables.is_empty() && !p.broken(Rule::TablesAfterFlush);
-        if tables {
+        let tables = (!self.tables.is_empty() || self.others_go) && !p.broken(Rule::TablesAfterFlush);
+        if tables && !self.tables.is_empty() {
             // INV-9: a flush of a page reaches what CPUs keep of the tables on the way to it, and of no others. So all
             // pages are flushed, changed or not.
             self.add(self.under_tables.start, self.under_tables.pages);

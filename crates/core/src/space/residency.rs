@@ -201,7 +201,12 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok((next, large))
     }
 
-    fn check_mapped(&self, id: SpaceId, range: PageRange, work: &mut Work<'_, 'p, P>) -> Result<(), Error> {
+    pub(super) fn check_mapped(
+        &self,
+        id: SpaceId,
+        range: PageRange,
+        work: &mut Work<'_, 'p, P>,
+    ) -> Result<(), Error> {
         let (space, _shared) = self.read_lock(id)?;
         self.first_unmapped(space, range, work).map_or(Ok(()), |hole| Err(Error::NotMapped(hole)))
     }
@@ -218,7 +223,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(found)
     }
 
-    fn first_in_swap(
+    /// The first page of a range that is in swap.
+    pub(super) fn first_in_swap(
         &self,
         id: SpaceId,
         range: PageRange,

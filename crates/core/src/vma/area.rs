@@ -22,7 +22,7 @@ use crate::zeroed::Zeroed;
 pub(crate) struct Vma {
     pub start: Word64,
     pub pages: Word64,
-    /// The page of the file at `start`.
+    /// The page of the file at `start`; or, of one that grows downwards, how many pages it may grow.
     offset: Word64,
     /// The index in the `anon_vma` at `start`.
     index: Word64,
@@ -82,6 +82,8 @@ mod flag {
     pub const LOCKED: u32 = 64;
     /// The same, while it is looked whether all of them are there.
     pub const LOCKING: u32 = 128;
+    /// It grows downwards.
+    pub const GROWS: u32 = 256;
 }
 
 const fn prot_flags(prot: Prot) -> u32 {
@@ -138,6 +140,28 @@ impl Vma {
     pub fn want_large<P: Platform>(&self, p: &P, want: bool) {
         let others = self.flags.get(p) & !flag::LARGE;
         self.flags.set(p, others | if want { flag::LARGE } else { 0 });
+    }
+
+    /// How many pages it may grow downwards.
+    pub fn room_below<P: Platform>(&self, p: &P) -> u64 {
+        if self.flags.get(p) & flag::GROWS != 0 { self.offset.get(p) } else { 0 }
+    }
+
+    /// It may grow downwards so far from now on. It is no file's.
+    pub fn set_room_below<P: Platform>(&self, p: &P, pages: u64) {
+        let others = self.flags.get(p) & !flag::GROWS;
+        self.flags.set(p, others | if pages > 0 { flag::GROWS } else { 0 });
+        self.offset.set(p, pages);
+    }
+
+    /// Whether pages so far below it have an index.
+    pub fn has_index_below<P: Platform>(&self, p: &P, pages: u64) -> bool {
+        self.anon_vma.get(p) == 0 || self.index.get(p) >= pages
+    }
+
+    /// Whether its offset is that of its first page.
+    fn has_offset<P: Platform>(&self, p: &P) -> bool {
+        self.file.get(p) != 0 || self.flags.get(p) & flag::GROWS != 0
     }
 
     /// Whether its pages stay in memory.
@@ -237,8 +261,8 @@ impl Vma {
     /// Makes this the part `range` of what `whole` shows, in `space`.
     pub fn describe_part<P: Platform>(&self, p: &P, whole: &Vma, range: PageRange, space: SpaceId) {
         let at = whole.start.get(p);
-        // Anonymous memory has no offset; it stays 0, so that neighbours of equal flags can be merged.
-        let offset = if whole.file.get(p) == 0 { 0 } else { whole.offset.get(p) + (range.start.0 - at) };
+        // Other memory has no offset; it stays 0.
+        let offset = if whole.has_offset(p) { whole.offset.get(p) + (range.start.0 - at) } else { 0 };
         self.start.set(p, range.start.0);
         self.pages.set(p, range.pages);
         self.offset.set(p, offset);
@@ -263,7 +287,7 @@ impl Vma {
 
     /// Moves its borders; what it shows where stays. While it is in no tree where that changes its place.
     pub(crate) fn trim<P: Platform>(&self, p: &P, to: PageRange) {
-        if self.file.get(p) != 0 {
+        if self.has_offset(p) {
             self.offset.set(p, (self.offset.get(p) + to.start.0).wrapping_sub(self.start.get(p)));
         }
         if self.anon_vma.get(p) != 0 {

@@ -12,7 +12,7 @@ use crate::handle::FileSlot;
 use crate::kind::Kind;
 use crate::memmap::{Frame, flag};
 use crate::platform::{Platform, WaitKey};
-use crate::sync::{Word32, Word64};
+use crate::sync::{Word32, Word64, full_fence};
 
 /// Pages of files that are dirty. On a line of its own.
 #[repr(C, align(64))]
@@ -60,6 +60,9 @@ impl<P: Platform> Manager<'_, P> {
         }
         let p = self.platform();
         let since = &self.file_at(FileSlot(self.memmap().get(n).owner.get(p))).dirty_since;
+        // Partner: the fence in `write_while`. Either this finds that nothing is known to be dirty, or whoever writes the file back finds the
+        // page so.
+        full_fence(p);
         if since.load(p, Ordering::Relaxed) == 0 {
             // Of two who are first either is right.
             since.store(p, p.now().0 | 1, Ordering::Relaxed);

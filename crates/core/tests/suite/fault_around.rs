@@ -245,3 +245,21 @@ fn only_a_power_of_two_is_taken_for_a_window() {
         assert_eq!(host.make(around("linux", pages)).is_ok(), good);
     }
 }
+
+/// Of what a space has in swap, or has said that nobody may use, nothing is lost to a neighbour's fault.
+#[test]
+fn a_copy_that_is_in_swap_stays_there() {
+    let host = small(1, None);
+    host.run(Config { swap: true, lru_batch: 1, ..around("linux", 16) }, |mm| {
+        mm.swap().on(machine::swapping::DEVICE, 512, 0).unwrap();
+        let file = cached(mm, 8);
+        let id = mapped(mm, private(file), 8);
+        host.write(mm, id, AT + 3, 33).unwrap();
+        mm.space(id).advise(pages(AT + 3, 1), quietmm::Advice::PageOut).unwrap();
+        assert!(entry(mm, id, AT + 3).is_swapped());
+        assert_eq!(host.read(mm, id, AT + 2), Ok(2));
+        assert_eq!(present(mm, id, 8), [0, 1, 2, 4, 5, 6, 7]);
+        assert_eq!(host.read(mm, id, AT + 3), Ok(33));
+        settled(mm);
+    });
+}

@@ -323,3 +323,44 @@ fn a_hole_and_an_end_in_the_middle_of_a_page_are_exact() {
         }
     });
 }
+
+#[test]
+fn what_is_let_go_of_is_told_to_the_device_and_needs_no_list() {
+    at(&setup(), &config(), None, |mm| {
+        let host = mm.platform();
+        let file = mm.create_file(4).unwrap();
+        write_word(mm, file, 7);
+        mm.file(file).write_back().unwrap();
+        // On its way to a list, where this CPU has it.
+        let told = std::rc::Rc::new(Cell::new(false));
+        let tells = told.clone();
+        host.on_forget.borrow_mut().push_back(Box::new(move |_| tells.set(true)));
+        assert_eq!((mm.file(file).evict(0, 4), told.get()), (Ok(1), true));
+        // What a file loses its device loses, too, when it loses it.
+        assert_eq!(host.on_disk(file, 0), Some(7));
+        mm.file(file).set_size(0).unwrap();
+        assert_eq!(host.on_disk(file, 0), None);
+        settled(mm);
+    });
+}
+
+/// A page that cannot be read leaves the cache by itself, and is cut off meanwhile.
+#[test]
+fn a_page_that_cannot_be_read_and_is_cut_off_is_let_go_of_once() {
+    let cases = at_every_touch(&setup(), &config(), None, |mm, place| {
+        let host = mm.platform();
+        let (id, file) = showing(mm, 2, &[0, 1]);
+        host.fail_reads.set(true);
+        let reads = || match host.read(mm, id, AT) {
+            Err(Error::Device | Error::BeyondFile) => {}
+            other => panic!("{other:?}"),
+        };
+        race(mm, place, reads, || mm.file(file).set_size(0).unwrap());
+        host.fail_reads.set(false);
+        mm.file(file).set_size(2 * PAGE).unwrap();
+        assert_eq!(settled(mm).broken, None);
+        write_word(mm, file, 9);
+        [0, 1].map(|cpu| shows(mm, id, cpu)) == [Ok(9); 2] && mm.file(file).cached_pages() == Ok(1)
+    });
+    assert!(cases.results.len() > 20 && cases.count(|sound| !sound) == 0);
+}

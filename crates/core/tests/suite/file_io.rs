@@ -258,3 +258,25 @@ fn a_write_that_gets_half_of_its_pages_leaves_the_file_as_long_as_what_it_got() 
         }
     });
 }
+
+/// A page that a program has used, and that was read or written by copy too, was used twice.
+#[test]
+fn what_is_used_by_copy_counts_as_a_use() {
+    let activated = |by_copy: fn(&Mm<'_>, FileId)| {
+        let host = Host::new(Setup { frames: 256, ..Setup::default() });
+        host.run(bare("linux"), |mm| {
+            let file = mm.create_file(2).unwrap();
+            let id = mapped(mm, shared(file), 2);
+            host.read(mm, id, AT).unwrap();
+            by_copy(mm, file);
+            mm.drain_lru_batch();
+            let held = machine::swapping::take_free(mm);
+            machine::swapping::reclaim(mm);
+            machine::give_back(mm, held);
+            mm.counter(quietmm::Counter::PgActivate)
+        })
+    };
+    assert_eq!(activated(|_, _| ()), 0);
+    assert_eq!(activated(|mm, file| _ = mm.file(file).read(0, &mut [0; 8]).unwrap()), 1);
+    assert_eq!(activated(|mm, file| _ = mm.file(file).write(0, &[1; 8]).unwrap()), 1);
+}

@@ -11,7 +11,7 @@ use machine::swapping::{AT as ANON, squeeze, swapping, written};
 use machine::{Host, Mm, Setup, bare, pages, settled};
 use quietmm::addr::PAGE_SIZE;
 use quietmm::platform::{DeviceError, WaitKey};
-use quietmm::{Config, Counter, Error, FileId, SpaceId, Term, UserAccess};
+use quietmm::{Config, Counter, Error, FileId, Rule, SpaceId, Term, UserAccess};
 
 const LIMIT: u64 = 16;
 const SECOND: u64 = 1_000_000_000;
@@ -118,8 +118,9 @@ fn where_nobody_counts_nothing_is_counted_and_no_write_is_a_fault_of_its_own() {
 }
 
 /// The most pages that were dirty while 100 were written, half by calls and half through mappings; all is in the files afterwards.
-fn most_dirty(config: Config, fail: bool) -> (u64, u64) {
+fn most_dirty(config: Config, fail: bool, broken: Option<Rule>) -> (u64, u64) {
     let host = Host::new(setup());
+    host.broken.set(broken);
     host.run(config, |mm| {
         let (shown, id) = mapped(mm, 50);
         let called = mm.create_file(50).unwrap();
@@ -147,17 +148,18 @@ fn most_dirty(config: Config, fail: bool) -> (u64, u64) {
 
 #[test]
 fn a_limit_on_dirty_pages_holds_and_whoever_writes_writes_back() {
-    let (most, out) = most_dirty(limit(LIMIT), false);
+    let (most, out) = most_dirty(limit(LIMIT), false, None);
     assert_eq!(most, LIMIT);
     assert!((100 - LIMIT..=100).contains(&out), "each page goes once: {out}");
-    assert_eq!(most_dirty(limit(1), false).0, 1);
-    // The control.
-    assert_eq!(most_dirty(counting(), false), (100, 0));
+    assert_eq!(most_dirty(limit(1), false, None).0, 1);
+    // The controls.
+    assert_eq!(most_dirty(limit(LIMIT), false, Some(Rule::WriteBackAtLimit)), (100, 0));
+    assert_eq!(most_dirty(counting(), false, None), (100, 0));
 }
 
 #[test]
 fn a_device_that_takes_nothing_stops_no_writer() {
-    assert_eq!(most_dirty(limit(LIMIT), true).0, 100);
+    assert_eq!(most_dirty(limit(LIMIT), true, None).0, 100);
 }
 
 #[test]
@@ -350,4 +352,97 @@ fn memory_that_is_no_files_is_not_counted_wherever_it_goes() {
         }
         assert!(mm.counter(Counter::PswpOut) >= 8);
     });
+}
+
+/// Numbers by chance, always the same.
+fn chance(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) % below
+    }
+}
+
+#[test]
+fn the_limit_holds_in_whatever_order_files_are_written_to() {
+    const FEW: u64 = 5;
+    for seed in 1..4 {
+        let host = Host::new(setup());
+        host.run(limit(FEW), |mm| {
+            let (files, mut random) = ([0; 4].map(|_| mm.create_file(64).unwrap()), chance(seed));
+            let mut model = [[0; 64]; 4];
+            // Some in a row to one file, and then to the next.
+            let mut file = 0;
+            for value in 1..300 {
+                if random(7) == 0 {
+                    file = random(4) as usize;
+                }
+                let page = random(64);
+                write(mm, files[file], page, value);
+                model[file][page as usize] = value;
+                assert!(mm.dirty_pages() <= FEW, "{} at write {value}", mm.dirty_pages());
+            }
+            for (file, model) in files.into_iter().zip(model) {
+                assert!((0..64).all(|page| shows(mm, file, page) == model[page as usize]));
+                mm.file(file).write_back().unwrap();
+                assert!((0..64).all(|page| host.on_disk(file, page).unwrap_or(0) == model[page as usize]));
+            }
+            assert_eq!((mm.dirty_pages(), settled(mm).broken), (0, None));
+        });
+    }
+}
+
+/// Whatever was known of a file that ended is not known of the next one in its slot.
+#[test]
+fn a_file_begins_with_nothing_of_the_one_that_had_its_slot() {
+    let host = Host::new(setup());
+    host.run(Config { dirty_expire: 30 * SECOND, ..limit(LIMIT) }, |mm| {
+        let old = mm.create_file(64).unwrap();
+        host.clock.set(SECOND);
+        host.fail_writes.set(true);
+        (0..64).for_each(|page| write(mm, old, page, 1));
+        for _ in 0..8 {
+            assert_eq!(mm.file(old).write_back(), Err(Error::Device));
+        }
+        host.fail_writes.set(false);
+        mm.file(old).destroy().unwrap();
+        assert_eq!(mm.dirty_pages(), 0);
+        // Its device takes what it gets, and it is not old.
+        let next = mm.create_file(64).unwrap();
+        assert_eq!(next.index(), old.index());
+        host.clock.set(20 * SECOND);
+        for page in 0..64 {
+            write(mm, next, page, page);
+            assert!(mm.dirty_pages() <= LIMIT);
+        }
+        let dirty = mm.dirty_pages();
+        assert!(dirty > 0);
+        host.clock.set(32 * SECOND);
+        assert_eq!((mm.flusher(), mm.dirty_pages()), (0, dirty));
+        host.clock.set(51 * SECOND);
+        assert_eq!((mm.flusher(), mm.dirty_pages()), (dirty, 0));
+    });
+}
+
+/// A device lets go of a page while the page is written back, at every place; and when its file has ended.
+#[test]
+fn what_devices_write_is_counted_once_whenever_they_let_go() {
+    let cases = at_every_touch(&setup(), &counting(), None, |mm, place| {
+        let (file, id) = mapped(mm, 4);
+        let pin = || mm.space(id).pin(pages(AT, 2), UserAccess::Write, Term::Short).unwrap();
+        let pins = pin();
+        race(mm, place, || _ = mm.file(file).write_back().unwrap(), || mm.unpin(pins));
+        let dirty = mm.dirty_pages();
+        let written = mm.file(file).write_back().unwrap();
+        assert_eq!((dirty, mm.dirty_pages()), (written, 0));
+        let pins = pin();
+        mm.unload();
+        mm.space(id).destroy().unwrap();
+        mm.file(file).destroy().unwrap();
+        mm.unpin(pins);
+        (mm.dirty_pages(), settled(mm).broken)
+    });
+    assert!(cases.results.len() > 20 && cases.results.iter().all(|found| *found == (0, None)));
 }

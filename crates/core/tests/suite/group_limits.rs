@@ -458,3 +458,61 @@ fn a_victim_is_asked_for_with_what_is_wanted_and_where() {
         sound(mm);
     });
 }
+
+#[test]
+fn what_waits_for_a_sweep_comes_back_before_anybody_is_refused() {
+    let host = host(4096);
+    host.run(Config { groups: 1, ..bare("quiet+free=sweep") }, |mm| {
+        let group = mm.create_group(1000).unwrap();
+        let id = space_in(mm, Some(group), 64);
+        write_all(mm, id, 20);
+        mm.drain_lru_batch();
+        fill(mm, group);
+        let before = charged(mm, group);
+        mm.space(id).unmap(pages(AT, 8)).unwrap();
+        assert_eq!(charged(mm, group), before, "they wait");
+        for page in AT + 20..AT + 28 {
+            assert_eq!(write(mm, id, page, 1), Ok(()));
+        }
+        assert!(mm.platform().shortages.borrow().is_empty(), "nobody has to end");
+        sound(mm);
+        end(mm, &[id], &[]);
+    });
+}
+
+/// A task of a full group while CPU 1, of the same, has pages on their way to the device: how often it waited, and whether its memory came
+/// after the device was done.
+fn saturated(limit: u32) -> (u64, bool) {
+    let host = Host::new(Setup { cpus: 2, frames: 768, ..Setup::default() });
+    host.run(Config { pageout_limit: limit, ..config(1) }, |mm| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let group = mm.create_group(1000).unwrap();
+        let id = space_in(mm, Some(group), 64);
+        write_all(mm, id, 16);
+        fill(mm, group);
+        let done = Cell::new(false);
+        let first = || {
+            write(mm, id, AT + 16, AT + 16).unwrap();
+            done.set(true);
+        };
+        host.place();
+        let after = host.aside(1, first, |_| {
+            host.on_disk_write.borrow_mut().push_back(Box::new(|mm| mm.platform().stop()));
+            assert!(host.resume(), "the device has a page");
+            assert!(!done.get());
+            write(mm, id, AT + 17, AT + 17).unwrap();
+            done.get()
+        });
+        host.all_placed();
+        assert!((AT..AT + 18).all(|page| read(mm, id, page) == Ok(page)));
+        let waited = mm.counter(quietmm::Counter::Throttled);
+        end(mm, &[id], &[DEVICE]);
+        (waited, after)
+    })
+}
+
+#[test]
+fn a_task_of_a_full_group_waits_while_its_devices_are_saturated() {
+    assert_eq!(saturated(4), (1, true), "a batch of four is on its way");
+    assert_eq!(saturated(5), (0, false), "there is room for one more");
+}

@@ -595,3 +595,138 @@ fn all_stocks_come_back_for_a_large_page() {
         assert_eq!(settled(mm).broken, None);
     });
 }
+
+/// Groups whose numbers are alike in some of their bits have nothing of each other's.
+#[test]
+fn groups_that_are_many_are_charged_each_for_itself() {
+    let host = host(4096);
+    host.run(Config { groups: 300, ..bare("linux") }, |mm| {
+        let groups: Vec<GroupId> = (0..300).map(|_| mm.create_group(1000).unwrap()).collect();
+        assert_eq!(mm.create_group(1000), Err(Error::TooMany));
+        let id = space_in(mm, Some(groups[0]), 64);
+        let mut expected = vec![0; groups.len()];
+        expected[0] = TABLES - 1;
+        for (page, group) in (0..).zip([0, 256, 0, 16, 0, 4, 0, 1, 0, 64, 0, 2, 0, 299, 43, 299, 0, 8, 0, 32])
+        {
+            mm.space(id).set_group(Some(groups[group])).unwrap();
+            write(mm, id, AT + page, page).unwrap();
+            expected[group] += 1;
+        }
+        let found: Vec<u64> = groups.iter().map(|&group| charged(mm, group)).collect();
+        assert_eq!(found, expected);
+        sound(mm);
+        end(mm, &[id], &[]);
+        assert!(groups.iter().all(|&group| charged(mm, group) == 0));
+        sound(mm);
+    });
+}
+
+#[test]
+fn a_limit_that_is_what_a_group_has_takes_nothing_from_it() {
+    let host = host(4096);
+    host.run(config(1), |mm| {
+        let group = mm.create_group(1000).unwrap();
+        let id = space_in(mm, Some(group), 1);
+        let file = mm.create_file(16).unwrap();
+        mm.file(file).read(0, &mut [0; 16 * 4096]).unwrap();
+        mm.drain_lru_batch();
+        let before = mm.group(group).usage().unwrap();
+        assert!(before.stocked > 0, "{before:?}");
+        mm.group(group).set_limit(before.charged).unwrap();
+        assert_eq!(mm.group(group).usage().unwrap().stocked, before.stocked, "it has that");
+        // What CPUs may hand out goes before pages do.
+        mm.group(group).set_limit(before.charged - before.stocked).unwrap();
+        assert_eq!((mm.file(file).cached_pages(), mm.group(group).usage().unwrap().stocked), (Ok(16), 0));
+        // Control.
+        mm.group(group).set_limit(before.charged - before.stocked - 1).unwrap();
+        assert!(mm.file(file).cached_pages().unwrap() < 16);
+        sound(mm);
+        mm.file(file).destroy().unwrap();
+        end(mm, &[id], &[]);
+    });
+}
+
+#[test]
+fn what_is_to_be_had_for_nothing_is_what_other_cpus_have_in_stock_too() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(Config { groups: 1, ..bare("linux") }, |mm| {
+        let file = mm.create_file(16).unwrap();
+        let group = mm.create_group(1000).unwrap();
+        let id = space_in(mm, Some(group), 8);
+        host.on(1, || write(mm, id, AT, 1)).unwrap();
+        let usage = mm.group(group).usage().unwrap();
+        assert!(usage.stocked > 8, "{usage:?}");
+        mm.group(group).set_limit(usage.charged).unwrap();
+        // Nobody reclaims for it, and nobody has to.
+        assert_eq!(mm.file(file).read_ahead(0, 8), Ok(8));
+        let usage = mm.group(group).usage().unwrap();
+        mm.group(group).set_limit(usage.charged - usage.stocked).unwrap();
+        assert_eq!(mm.file(file).read_ahead(8, 8), Ok(0), "control");
+        sound(mm);
+        host.on(1, || mm.unload());
+        mm.file(file).destroy().unwrap();
+        end(mm, &[id], &[]);
+    });
+}
+
+/// A group has all its pages on node 0, and a CPU of node 1 wants one more; and the other way round.
+#[test]
+fn a_full_group_gives_pages_of_whatever_node() {
+    for cpu in [0, 1] {
+        let host = Host::new(machine::showing::two_nodes());
+        host.run(config(1), |mm| {
+            mm.swap().on(DEVICE, 512, 0).unwrap();
+            let group = mm.create_group(1000).unwrap();
+            let id = space_in(mm, Some(group), 64);
+            host.on(cpu, || write_all(mm, id, 16));
+            host.on(cpu, || mm.drain_lru_batch());
+            mm.group(group).set_limit(charged(mm, group)).unwrap();
+            for page in AT + 16..AT + 32 {
+                assert_eq!(host.on(1 - cpu, || write(mm, id, page, page)), Ok(()));
+            }
+            assert!((AT..AT + 32).all(|page| host.on(cpu, || read(mm, id, page)) == Ok(page)));
+            sound(mm);
+            end(mm, &[id], &[DEVICE]);
+        });
+    }
+}
+
+#[test]
+fn a_group_begins_with_nothing_of_the_one_that_had_its_place() {
+    let host = host(4096);
+    host.run(Config { groups: 1, ..bare("linux") }, |mm| {
+        let group = mm.create_group(8).unwrap();
+        let id = space_in(mm, Some(group), 16);
+        let refused = (AT..AT + 16).filter(|&page| write(mm, id, page, 1).is_err()).count();
+        assert_eq!(mm.group(group).usage().unwrap().hits, refused as u64);
+        assert!(refused > 0);
+        mm.unload();
+        mm.space(id).destroy().unwrap();
+        mm.group(group).destroy().unwrap();
+        let next = mm.create_group(50).unwrap();
+        let usage = mm.group(next).usage().unwrap();
+        assert_eq!((next.index(), usage.hits, usage.charged, usage.spaces), (group.index(), 0, 0, 0));
+        sound(mm);
+    });
+}
+
+#[test]
+fn who_finds_no_frame_is_charged_with_none() {
+    let host = host(1024);
+    host.run(Config { groups: 1, ..bare("linux") }, |mm| {
+        let group = mm.create_group(100_000).unwrap();
+        let id = space_in(mm, Some(group), 64);
+        write_all(mm, id, 8);
+        let held = take_free(mm);
+        let before = charged(mm, group);
+        for page in AT + 8..AT + 12 {
+            assert_eq!(write(mm, id, page, 1), Err(Error::OutOfMemory));
+        }
+        assert_eq!(charged(mm, group), before);
+        sound(mm);
+        give_back(mm, held);
+        write_all(mm, id, 12);
+        assert_eq!(charged(mm, group), before + 4);
+        end(mm, &[id], &[]);
+    });
+}

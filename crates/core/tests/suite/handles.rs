@@ -7,8 +7,12 @@ use std::cell::Cell;
 use machine::race::{Cases, at_every_touch, race};
 use machine::showing::ANON;
 use machine::{Host, Mm, Setup, bare, pages, settled};
+use quietmm::addr::PAGE_SIZE;
 use quietmm::platform::Store;
-use quietmm::{Advice, Backing, Error, FileId, NodeId, PageNumber, Prot, SpaceId, UserAccess, VirtAddr};
+use quietmm::{
+    Advice, Backing, Config, Error, FileId, NodeId, PageNumber, Prot, ReadAhead, SpaceId, UserAccess,
+    VirtAddr,
+};
 
 const AT: u64 = 0x1000;
 
@@ -161,4 +165,80 @@ fn write_back_does_not_go_on_with_the_next_file() {
     let in_the_middle = results.iter().filter(|(reused, _)| *reused);
     assert!(in_the_middle.clone().count() > 10, "a new file in the old one's place");
     assert!(in_the_middle.clone().any(|(_, result)| *result == Err(Error::NoSuchFile)));
+}
+
+/// What is done with a file of two pages, and what it says: the length, or how many, or what is in its first page.
+type Use = (&'static str, fn(&Mm<'_>, FileId) -> Result<u64, Error>);
+
+fn first_word(read: impl FnOnce(&mut [u8]) -> Result<usize, Error>) -> Result<u64, Error> {
+    let mut bytes = [0; PAGE_SIZE as usize + 8];
+    read(&mut bytes).map(|_| u64::from_ne_bytes(*bytes.first_chunk().unwrap()))
+}
+
+const USES: [Use; 13] = [
+    ("read", |mm, file| first_word(|into| mm.file(file).read(0, into))),
+    ("read ahead of", |mm, file| first_word(|into| mm.file(file).read_with(&ReadAhead::new(), 0, into))),
+    ("write", |mm, file| mm.file(file).write(PAGE_SIZE - 4, &[9; 8]).map(|_| 0)),
+    ("write behind the end", |mm, file| mm.file(file).write(2 * PAGE_SIZE - 4, &[9; 8]).map(|_| 0)),
+    ("make shorter", |mm, file| mm.file(file).set_size(1).map(|()| 0)),
+    ("make longer", |mm, file| mm.file(file).set_size(9 * PAGE_SIZE).map(|()| 0)),
+    ("punch", |mm, file| mm.file(file).punch_hole(4, 2 * PAGE_SIZE).map(|()| 0)),
+    ("evict", |mm, file| mm.file(file).evict(0, 9)),
+    ("bring", |mm, file| mm.file(file).read_ahead(0, 9)),
+    ("write back", |mm, file| mm.file(file).write_back()),
+    ("watch", |mm, file| mm.file(file).watch_writes().map(|()| 0)),
+    ("count", |mm, file| mm.file(file).cached_pages()),
+    ("measure", |mm, file| mm.file(file).size().map(|bytes| bytes / PAGE_SIZE)),
+];
+
+/// CPU 0 uses a file that ends meanwhile, at every place, and CPU 1 makes another in its slot, which is as if nobody had.
+#[test]
+fn whoever_uses_a_file_that_ends_does_nothing_to_the_next() {
+    const SECOND: u64 = 1_000_000_000;
+    let setup = Setup { cpus: 2, frames: 256, ..Setup::default() };
+    let config = Config { read_ahead: 8, lru_batch: 1, dirty_expire: 30 * SECOND, ..bare("linux") };
+    for (name, uses) in USES {
+        let Cases { results, .. } = at_every_touch(&setup, &config, None, |mm, place| {
+            let host = mm.platform();
+            let word = |file, page: u64, value: u64| {
+                assert_eq!(mm.file(file).write(page * PAGE_SIZE, &value.to_ne_bytes()), Ok(8));
+            };
+            host.clock.set(SECOND);
+            let old = mm.create_file(2).unwrap();
+            word(old, 0, 1);
+            let said = Cell::new(Ok(0));
+            // Of its six pages three are in memory, and one is dirty.
+            let next = race(
+                mm,
+                place,
+                || said.set(uses(mm, old)),
+                || {
+                    mm.file(old).destroy().unwrap();
+                    let next = mm.create_file(6).unwrap();
+                    (0..2).for_each(|page| word(next, page, 7));
+                    mm.file(next).write_back().unwrap();
+                    word(next, 2, 7);
+                    next
+                },
+            );
+            assert!(matches!(said.get(), Ok(0..=2) | Err(Error::NoSuchFile)), "{name}: {said:?}");
+            let next_is = (mm.file(next).size(), mm.file(next).cached_pages(), mm.dirty_pages());
+            assert_eq!(next_is, (Ok(6 * PAGE_SIZE), Ok(3), 1), "{name}");
+            assert_eq!(host.on_disk(next, 2), None, "{name}: nobody has asked for that");
+            // By age it goes as any other.
+            host.clock.set(32 * SECOND);
+            assert_eq!((mm.flusher(), mm.dirty_pages()), (1, 0), "{name}");
+            let kept = [0, 1, 2, 3].map(|page| host.on_disk(next, page));
+            assert_eq!(kept, [Some(7), Some(7), Some(7), None], "{name}");
+            // Nobody has asked for leave to write to it.
+            let id = mm.create_space().unwrap();
+            mm.space(id).map(pages(AT, 1), file(next), Prot::ReadWrite).unwrap();
+            mm.space(id).switch_to().unwrap();
+            host.write(mm, id, AT, 9).unwrap();
+            assert_eq!(host.mkwrites.take(), [], "{name}");
+            assert_eq!(settled(mm).broken, None, "{name}");
+            (next.index() == old.index(), said.get())
+        });
+        assert!(results.iter().any(|(reused, _)| *reused), "{name}: a new file in the old one's place");
+    }
 }

@@ -78,7 +78,7 @@ const PLAIN: Operation = Operation {
     most: 512,
 };
 
-const OPERATIONS: [Operation; 26] = [
+const OPERATIONS: [Operation; 27] = [
     Operation {
         name: "`map`",
         run: |mm, id, _, n| mm.space(id).map(pages(TO, n), Backing::Anonymous, Prot::ReadWrite).unwrap(),
@@ -141,6 +141,13 @@ const OPERATIONS: [Operation; 26] = [
         name: "`advise(Large)`",
         run: |mm, id, at, n| mm.space(id).advise(pages(at, n), Advice::Large).unwrap(),
         flushes: |_| 0,
+        ..PLAIN
+    },
+    Operation {
+        name: "`advise(Collapse)`",
+        tables: true,
+        run: |mm, id, at, n| mm.space(id).advise(pages(at, n), Advice::Collapse).unwrap(),
+        reaches_lazy: true,
         ..PLAIN
     },
     Operation {

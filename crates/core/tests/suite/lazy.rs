@@ -313,3 +313,67 @@ fn what_a_device_writes_is_not_dropped() {
     want[3..5].copy_from_slice(&[83, 84]);
     assert_eq!((dropped, shows), (14, want));
 }
+
+#[test]
+fn copies_of_a_files_pages_are_wanted() {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        mm.swap().on(machine::swapping::DEVICE, 512, 0).unwrap();
+        let file = mm.create_file(4).unwrap();
+        let id = mm.create_space().unwrap();
+        mm.space(id).map(pages(AT, 4), Backing::Private { file, offset: 0 }, Prot::ReadWrite).unwrap();
+        mm.space(id).switch_to().unwrap();
+        (AT..AT + 4).for_each(|page| host.write(mm, id, page, page).unwrap());
+        free(mm, id, AT, 4);
+        (0..3).for_each(|_| squeeze(mm));
+        assert_eq!(mm.counter(Counter::LazyFreed), 0);
+        assert!((AT..AT + 4).all(|page| host.read(mm, id, page) == Ok(page)));
+        sound(mm);
+    });
+}
+
+/// From the middle of one large page to the middle of the next: all of it, and nothing beside it.
+#[test]
+fn parts_of_large_pages_go_to_the_page() {
+    const LARGE: u64 = 0x40000;
+    let host = Host::new(Setup { frames: 4096, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        mm.swap().on(machine::swapping::DEVICE, 2048, 0).unwrap();
+        let id = mm.create_space().unwrap();
+        mm.space(id).map(pages(LARGE, 1024), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(LARGE, 1024), Advice::Large).unwrap();
+        mm.space(id).switch_to().unwrap();
+        (LARGE..LARGE + 1024).for_each(|page| host.write(mm, id, page, page).unwrap());
+        assert_eq!(mm.counter(Counter::LargeFault), 2);
+        mm.drain_lru_batch();
+        free(mm, id, LARGE + 500, 30);
+        mm.space(id).advise(pages(LARGE + 490, 50), Advice::PageOut).unwrap();
+        assert_eq!(mm.counter(Counter::LazyFreed), 30);
+        for page in LARGE + 490..LARGE + 540 {
+            let goes = (LARGE + 500..LARGE + 530).contains(&page);
+            assert_eq!(host.read(mm, id, page), Ok(if goes { 0 } else { page }));
+        }
+        sound(mm);
+    });
+}
+
+/// A page is made lazy in the midst of being written out, and is written to again.
+#[test]
+fn what_becomes_lazy_on_its_way_out_and_is_written_again_is_wanted() {
+    let setup = Setup { cpus: 2, frames: 256, ..Setup::default() };
+    let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
+        let host = mm.platform();
+        let id = written(mm, 512, 2);
+        host.on(1, || mm.space(id).switch_to().unwrap());
+        let goes = || mm.space(id).advise(pages(AT, 1), Advice::PageOut).unwrap();
+        race(mm, place, goes, || {
+            free(mm, id, AT, 1);
+            host.write(mm, id, AT, 6).unwrap();
+        });
+        goes();
+        let shows = [0, 1].map(|cpu| host.on(cpu, || host.read(mm, id, AT)));
+        sound(mm);
+        shows == [Ok(6); 2] && host.stale.get() == 0
+    });
+    assert!(cases.results.len() > 50 && cases.count(|sound| !sound) == 0, "{}", cases.results.len());
+}

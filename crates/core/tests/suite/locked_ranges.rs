@@ -7,7 +7,7 @@ use machine::showing::{AT as MAPPED, mapped, private, shared};
 use machine::swapping::{AT, anonymous, is_out, sound, squeeze, swapping, written};
 use machine::{Host, Mm, Setup, bare, pages, settled};
 use quietmm::addr::PAGE_SIZE;
-use quietmm::{Advice, Counter, Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
+use quietmm::{Advice, Backing, Config, Counter, Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
 
 fn resident(mm: &Mm<'_>, id: SpaceId, at: u64, count: u64) -> u64 {
     mm.space(id).residency(pages(at, count), &mut vec![0; count as usize]).unwrap()
@@ -186,4 +186,33 @@ fn what_goes_again_before_all_is_there_and_cannot_be_read_is_not_locked() {
     });
     let failed = cases.count(|&failed| failed);
     assert!(failed > 0 && failed < cases.results.len(), "{failed} failed");
+}
+
+#[test]
+fn a_lock_brings_its_range_and_nothing_beside_it_and_leaves_one_mapping() {
+    let host = Host::new(Setup::default());
+    host.run(Config { max_map_count: 3, ..bare("linux") }, |mm| {
+        let id = mm.create_space().unwrap();
+        let space = mm.space(id);
+        space.switch_to().unwrap();
+        space.map(pages(AT, 16), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        let is_one_mapping = || {
+            let places = [0, 4, 8].map(|n| pages(AT + 100 + n, 1));
+            let more = places.map(|place| space.map(place, Backing::Anonymous, Prot::Read).is_ok());
+            places.into_iter().zip(more).filter(|(_, is)| *is).for_each(|(at, _)| space.unmap(at).unwrap());
+            assert_eq!(more, [true, true, false]);
+        };
+        space.lock(pages(AT + 4, 5)).unwrap();
+        let mut there = [9; 16];
+        assert_eq!(space.residency(pages(AT, 16), &mut there), Ok(5));
+        assert_eq!((there[3], there[4], there[8], there[9]), (0, 1, 1, 0));
+        // Three parts by now, and one again when nothing is locked, or all.
+        space.unlock(pages(AT + 4, 5)).unwrap();
+        is_one_mapping();
+        space.lock(pages(AT, 8)).unwrap();
+        space.lock(pages(AT + 8, 8)).unwrap();
+        is_one_mapping();
+        assert_eq!(space.locked_pages(), Ok(16));
+        settled(mm);
+    });
 }

@@ -526,3 +526,34 @@ fn frame_or_none(mm: &Mm<'_>, id: SpaceId) -> Option<FrameNumber> {
     let entry = mm.space(id).lookup(PageNumber(AT)).unwrap();
     entry.is_present().then(|| entry.frame())
 }
+
+#[test]
+fn as_many_pages_as_fit_are_pinned_by_one_call() {
+    at(&setup(), &config(), None, |mm| {
+        let most = Pins::MOST as u64;
+        let id = mapped(mm, Backing::Anonymous, most + 1);
+        let pins = mm.space(id).pin(pages(AT, most), Write, Term::Short).unwrap();
+        assert_eq!((pins.frames().len() as u64, settled(mm).pinned), (most, most));
+        mm.unpin(pins);
+        assert_eq!(mm.space(id).pin(pages(AT, most + 1), Write, Term::Short), Err(Error::BadRange));
+    });
+}
+
+/// The page is the parent's alone in memory; the child's entry names its slot.
+#[test]
+fn a_page_of_which_another_space_has_the_slot_is_copied_before_it_is_pinned() {
+    for broken in [None, Some(Rule::PinOwnPage)] {
+        let seen = at(&setup(), &config(), broken, |mm| {
+            let id = own(mm);
+            let child = mm.space(id).fork().unwrap();
+            squeeze(mm);
+            assert!(is_out(mm, id, AT) && is_out(mm, child, AT));
+            assert_eq!(read(mm, id, AT), Ok(AT));
+            let pins = short(mm, id, AT, Read);
+            let seen = (both_see(mm, id, &pins), read(mm, child, AT));
+            mm.unpin(pins);
+            seen
+        });
+        assert_eq!(seen == ((5, 7), Ok(AT)), broken.is_none(), "{broken:?}: {seen:?}");
+    }
+}

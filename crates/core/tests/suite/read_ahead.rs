@@ -356,3 +356,55 @@ fn pages_that_cannot_be_read_did_not_come() {
         assert_eq!(mm.file(file).read_ahead(0, 8), Ok(1));
     });
 }
+
+/// A program comes to the mark of a window; before it reads on the file ends, and another has its slot.
+#[test]
+fn nothing_is_read_ahead_for_a_file_that_ended() {
+    let setup = Setup { cpus: 2, frames: 512, ..Setup::default() };
+    let config = ahead(LINUX);
+    let cases = at_every_touch(&setup, &config, None, |mm, place| {
+        let host = mm.platform();
+        let file = mm.create_file(16).unwrap();
+        for page in 0..16 {
+            mm.file(file).write(page * PAGE_SIZE, &99_u64.to_ne_bytes()).unwrap();
+        }
+        mm.file(file).write_back().unwrap();
+        mm.drain_lru_batch();
+        assert_eq!(mm.file(file).evict(0, 16), Ok(16));
+        let id = mapped(mm, shared(file), 16);
+        assert_eq!(host.read(mm, id, AT), Ok(99));
+        let other = mm.create_space().unwrap();
+        host.on(1, || mm.space(other).switch_to().unwrap());
+        let reads = || match host.read(mm, id, AT + 1) {
+            Ok(99) | Err(Error::NotMapped(_)) => {}
+            other => panic!("{other:?}"),
+        };
+        let next = race(mm, place, reads, || {
+            mm.space(id).unmap(machine::pages(AT, 16)).unwrap();
+            mm.file(file).destroy().unwrap();
+            mm.create_file(16).unwrap()
+        });
+        let came = mm.file(next).cached_pages();
+        let mut word = [9; 8];
+        assert_eq!(mm.file(next).read(6 * PAGE_SIZE, &mut word), Ok(8));
+        assert_eq!(settled(mm).broken, None);
+        (came, word) == (Ok(0), [0; 8])
+    });
+    assert!(cases.results.len() > 20 && cases.count(|sound| !sound) == 0);
+}
+
+/// Where the one before it was read tells nothing of where a file is read.
+#[test]
+fn a_file_is_not_read_ahead_because_the_one_before_it_in_its_slot_was() {
+    with_file(ahead(LINUX), PAGES, |host, mm, file| {
+        let id = mapped(mm, shared(file), PAGES);
+        (0..5).for_each(|page| assert_eq!(host.read(mm, id, AT + page), Ok(page)));
+        mm.space(id).unmap(machine::pages(AT, PAGES)).unwrap();
+        mm.file(file).destroy().unwrap();
+        let next = mm.create_file(PAGES).unwrap();
+        assert_eq!(next.index(), file.index());
+        mm.space(id).map(machine::pages(AT, PAGES), shared(next), quietmm::Prot::Read).unwrap();
+        assert_eq!(host.read(mm, id, AT + 5), Ok(0));
+        assert_eq!(mm.file(next).cached_pages(), Ok(1));
+    });
+}

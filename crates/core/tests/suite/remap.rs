@@ -2,6 +2,7 @@
 
 use crate::machine;
 
+use machine::race::{at_every_touch, race};
 use machine::showing::{ANON, AT, TO, entry, mapped, private, shared};
 use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages, settled};
 use quietmm::{Advice, Backing, Config, Counter, Error, PageNumber, PageRange, Prot, SpaceId};
@@ -195,7 +196,9 @@ fn what_moves_and_grows_again_and_again_is_refused_before_its_pages_cannot_say_w
 fn without_memory_for_tables_it_stays_where_it_is() {
     with(Config { max_map_count: 2, ..bare("linux") }, |host, mm| {
         let id = eight(host, mm, ANON);
-        // In a table that there is not.
+        // There is a slot for a mapping, and none for tables.
+        mm.space(id).map(pages(TO, 1), ANON, Prot::Read).unwrap();
+        mm.space(id).unmap(pages(TO, 1)).unwrap();
         let away = PageNumber(1 << 30).0;
         let held = exhaust(mm);
         assert_eq!(remap(mm, id, pages(AT, 8), pages(away, 16)), Err(Error::OutOfMemory));
@@ -225,4 +228,82 @@ fn a_range_with_a_hole_is_not_remapped_wherever_it_is_to_be() {
             assert_eq!(beyond, [true; 3], "{to:?}");
         }
     });
+}
+
+#[test]
+fn what_grows_up_to_what_goes_on_with_the_same_is_one_mapping_with_it() {
+    with(Config { max_map_count: 3, ..bare("linux") }, |host, mm| {
+        let file = mm.create_file(32).unwrap();
+        let id = eight(host, mm, shared(file));
+        let space = mm.space(id);
+        space.map(pages(AT + 12, 4), Backing::File { file, offset: 12 }, Prot::ReadWrite).unwrap();
+        remap(mm, id, pages(AT, 8), pages(AT, 12)).unwrap();
+        // One, and two more may be.
+        let more = [0, 4, 8].map(|n| space.map(pages(TO + n, 1), ANON, Prot::Read).is_ok());
+        assert_eq!(more, [true, true, false]);
+        host.write(mm, id, AT + 11, 11).unwrap();
+        has(host, mm, id, AT, (0..8).chain([0, 0, 0, 11]));
+    });
+}
+
+#[test]
+fn however_few_mappings_are_allowed_all_is_done_or_nothing() {
+    let mut refused = 0;
+    for most in 1..=5 {
+        for (from, to) in [
+            (pages(AT, 4), pages(TO, 2)),
+            (pages(AT + 4, 4), pages(TO, 2)),
+            (pages(AT + 2, 4), pages(TO, 2)),
+            (pages(AT + 2, 4), pages(TO, 6)),
+            (pages(AT, 8), pages(TO, 3)),
+            (pages(AT + 2, 3), pages(AT + 2, 1)),
+        ] {
+            with(Config { max_map_count: most, ..bare("linux") }, |host, mm| {
+                let id = eight(host, mm, ANON);
+                let done = remap(mm, id, from, to);
+                let goes = |page: u64| (from.start.0..from.end().0).contains(&(AT + page));
+                for page in 0..8 {
+                    let here = host.read(mm, id, AT + page);
+                    let stays = to.start == from.start && AT + page < to.end().0;
+                    if done.is_err() || !goes(page) || stays {
+                        assert_eq!(here, Ok(page), "{most}: {from:?} to {to:?}, page {page}");
+                    } else {
+                        assert_eq!(here, Err(Error::NotMapped(PageNumber(AT + page))));
+                        let place = page - (from.start.0 - AT);
+                        if place < to.pages {
+                            assert_eq!(host.read(mm, id, to.start.0 + place), Ok(page));
+                        }
+                    }
+                }
+                match done {
+                    Ok(()) => {}
+                    Err(Error::MapCount { .. }) => {
+                        refused += 1;
+                        assert!(to.start == from.start || host.read(mm, id, to.start.0).is_err());
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            });
+        }
+    }
+    assert!((4..26).contains(&refused), "{refused}");
+}
+
+/// A mapping grows while its file is emptied, at every place: no CPU sees afterwards what was there.
+#[test]
+fn what_grows_while_its_file_is_cut_shows_nothing_that_was_cut_off() {
+    let setup = Setup { cpus: 2, frames: 512, ..Setup::default() };
+    let cases = at_every_touch(&setup, &bare("linux"), None, |mm, place| {
+        let host = mm.platform();
+        let file = mm.create_file(16).unwrap();
+        let id = eight(host, mm, shared(file));
+        let grows = || remap(mm, id, pages(AT, 8), pages(AT, 12)).unwrap();
+        race(mm, place, grows, || mm.file(file).set_size(0).unwrap());
+        mm.file(file).set_size(16 * 4096).unwrap();
+        let shows = [0, 1].map(|cpu| host.on(cpu, || host.read(mm, id, AT + 3)));
+        host.write(mm, id, AT + 11, 11).unwrap();
+        assert_eq!(settled(mm).broken, None);
+        shows == [Ok(0); 2] && host.stale.get() == 0
+    });
+    assert!(cases.results.len() > 20 && cases.count(|sound| !sound) == 0);
 }

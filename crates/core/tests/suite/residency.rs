@@ -292,3 +292,34 @@ fn a_copy_that_is_in_memory_counts_where_the_files_page_is_not() {
         assert_eq!(there, [0, 1, 0, 0]);
     });
 }
+
+#[test]
+fn pages_on_their_way_to_a_list_go_when_they_are_not_wanted() {
+    let host = Host::new(Setup::default());
+    host.run(Config { lru_batch: 16, ..swapping("linux") }, |mm| {
+        let id = written(mm, 512, 8);
+        advise(mm, id, OWN, 8, Advice::PageOut);
+        assert!((OWN..OWN + 8).all(|page| is_out(mm, id, page)));
+        assert!((OWN..OWN + 8).all(|page| host.read(mm, id, page) == Ok(page)));
+        sound(mm);
+    });
+}
+
+#[test]
+fn what_a_program_will_need_and_cannot_be_read_is_its_error_when_it_is_used() {
+    let host = Host::new(Setup::default());
+    host.run(swapping("linux"), |mm| {
+        let id = written(mm, 512, 8);
+        let file = on_device(mm, 8);
+        mm.space(id).map(pages(OWN + 8, 8), shared(file), Prot::Read).unwrap();
+        advise(mm, id, OWN, 8, Advice::PageOut);
+        host.fail_reads.set(true);
+        advise(mm, id, OWN, 16, Advice::WillNeed);
+        assert!(matches!(host.read(mm, id, OWN + 3), Err(Error::SwapDevice(_))));
+        host.fail_reads.set(false);
+        advise(mm, id, OWN, 16, Advice::WillNeed);
+        assert_eq!(resident(mm, id, OWN, 16), [1; 16]);
+        assert!((OWN..OWN + 8).all(|page| host.read(mm, id, page) == Ok(page)));
+        sound(mm);
+    });
+}

@@ -269,3 +269,59 @@ fn frames_alone_ask_caches_too() {
     cache.take().into_iter().for_each(|frame| alone.frames().free(frame));
     assert_eq!(alone.validate().broken, None);
 }
+
+#[test]
+fn caches_give_in_proportion_to_all_that_could_be_looked_at() {
+    let host = Host::new(setup());
+    host.run(Config { groups: 1, scan_batch: 8, ..swapping("linux") }, |mm| {
+        mm.swap().on(7, 512, 0).unwrap();
+        // 64 pages of a program, and 40 of files, of which 24 are a group's.
+        let id = anonymous(mm, 64);
+        let file = cached(mm, 16);
+        let group = mm.create_group(1000).unwrap();
+        mm.space(id).set_group(Some(group)).unwrap();
+        let groups_file = cached(mm, 24);
+        let mut held = take_free(mm);
+        let cache = Cache::of(mm, held.split_off(held.len() - 16));
+        held.extend(mm.frames().alloc(0, AllocFrom::HERE));
+        assert_eq!(host.asks.borrow().first().map(|ask| ask.pages), Some(64 + 16 + 24));
+        give_back(mm, held);
+        cache.end(mm);
+        mm.unload();
+        mm.space(id).destroy().unwrap();
+        [file, groups_file].into_iter().for_each(|file| mm.file(file).destroy().unwrap());
+        mm.swap().off(7).unwrap();
+        mm.group(group).destroy().unwrap();
+    });
+}
+
+#[test]
+fn caches_are_asked_for_what_the_pages_did_not_give_and_no_more() {
+    let host = Host::new(setup());
+    host.run(Config { scan_batch: 8, lru_batch: 1, ..bare("linux") }, |mm| {
+        let file = cached(mm, 3);
+        let mut held = take_free(mm);
+        let cache = Cache::of(mm, held.split_off(held.len() - 64));
+        held.extend(mm.frames().alloc(0, AllocFrom::HERE));
+        assert_eq!((&**cache.gave.borrow(), mm.file(file).cached_pages()), (&[1; 5][..], Ok(0)));
+        give_back(mm, held);
+        cache.end(mm);
+    });
+}
+
+#[test]
+fn caches_hear_of_which_node_memory_is_short() {
+    let host = Host::new(machine::showing::two_nodes());
+    host.run(bare("linux"), |mm| {
+        let held = take_free(mm);
+        host.shrinker.set(true);
+        for cpu in 0..2 {
+            host.asks.take();
+            host.on(cpu, || assert_eq!(mm.frames().alloc(0, AllocFrom::HERE), Err(Error::OutOfMemory)));
+            let nodes: Vec<u16> = host.asks.take().iter().map(|ask| ask.node.0).collect();
+            // The near one first, and then the other.
+            assert_eq!((nodes[0], nodes[13], nodes.len() % 26), (cpu, 1 - cpu, 0));
+        }
+        give_back(mm, held);
+    });
+}

@@ -1,0 +1,174 @@
+//! Stacks: mappings that grow downwards when a program, or a device, uses what lies below them.
+
+use crate::machine;
+
+use machine::race::{at_every_touch, race};
+use machine::showing::{ANON, shared};
+use machine::swapping::{DEVICE, end, is_out, read, squeeze, swapping, write};
+use machine::{Host, Mm, Setup, bare, pages, settled};
+use quietmm::{Advice, Error, PageNumber, Prot, Rule, Space, SpaceId, Term, UserAccess};
+
+/// The first page of a stack of two, where it may be 40.
+const STACK: u64 = 0x10100;
+const MOST: u64 = 40;
+/// The lowest page that it may have.
+const LOWEST: u64 = STACK + 2 - MOST;
+const GAP: u64 = Space::<Host>::STACK_GAP;
+
+fn stack(mm: &Mm<'_>) -> SpaceId {
+    let id = mm.create_space().unwrap();
+    mm.space(id).map(pages(STACK, 2), ANON, Prot::ReadWrite).unwrap();
+    mm.space(id).grow_down(PageNumber(STACK), MOST).unwrap();
+    mm.space(id).switch_to().unwrap();
+    id
+}
+
+fn refused(mm: &Mm<'_>, id: SpaceId, page: u64) -> bool {
+    write(mm, id, page, 1) == Err(Error::NotMapped(PageNumber(page)))
+}
+
+fn run<R>(work: impl FnOnce(&Mm<'_>) -> R) -> R {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    let result = host.run(swapping("linux"), work);
+    assert_eq!(host.stale.get(), 0);
+    result
+}
+
+#[test]
+fn a_stack_grows_to_the_page_that_is_touched_and_to_its_limit() {
+    run(|mm| {
+        let id = stack(mm);
+        mm.platform().forget();
+        write(mm, id, STACK - 3, 3).unwrap();
+        assert_eq!(mm.platform().interrupts(), 0);
+        // What lies between is there, and zeros; what lies below is not.
+        assert_eq!((read(mm, id, STACK - 1), read(mm, id, STACK - 3)), (Ok(0), Ok(3)));
+        assert_eq!(
+            mm.space(id).protect(pages(STACK - 4, 1), Prot::Read),
+            Err(Error::NotMapped(PageNumber(STACK - 4)))
+        );
+        assert!(refused(mm, id, LOWEST - 1) && refused(mm, id, STACK + 2));
+        write(mm, id, LOWEST, 4).unwrap();
+        assert!(refused(mm, id, LOWEST - 1));
+        assert_eq!((read(mm, id, LOWEST), read(mm, id, STACK - 3)), (Ok(4), Ok(3)));
+        mm.space(id).unmap(pages(LOWEST, MOST)).unwrap();
+        assert!(refused(mm, id, STACK - 1), "there is nothing that grows");
+        assert_eq!(settled(mm).anon, 0);
+    });
+}
+
+#[test]
+fn it_keeps_away_from_what_lies_below() {
+    for broken in [None, Some(Rule::StackGap)] {
+        let host = Host::new(Setup::default());
+        host.broken.set(broken);
+        host.run(bare("linux"), |mm| {
+            let id = stack(mm);
+            mm.space(id).map(pages(STACK - GAP - 10, 1), ANON, Prot::Read).unwrap();
+            write(mm, id, STACK - 9, 9).unwrap();
+            assert_eq!(refused(mm, id, STACK - 10), broken.is_none(), "{broken:?}");
+        });
+    }
+    run(|mm| {
+        let id = stack(mm);
+        // Nobody can use it, so nobody comes from there.
+        mm.space(id).map(pages(STACK - 10, 1), ANON, Prot::None).unwrap();
+        write(mm, id, STACK - 9, 9).unwrap();
+        assert_eq!(write(mm, id, STACK - 10, 1), Err(Error::NotPermitted(PageNumber(STACK - 10))));
+        // What lies there is unmapped, and it grows on.
+        mm.space(id).unmap(pages(STACK - 10, 1)).unwrap();
+        write(mm, id, STACK - 12, 12).unwrap();
+    });
+}
+
+#[test]
+fn what_is_split_cut_moved_or_forked_grows_as_it_did() {
+    run(|mm| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let id = stack(mm);
+        write(mm, id, STACK - 8, 8).unwrap();
+        // Its lower part goes, and may come again.
+        mm.space(id).unmap(pages(STACK - 8, 4)).unwrap();
+        write(mm, id, LOWEST, 1).unwrap();
+        assert!(refused(mm, id, LOWEST - 1));
+        assert_eq!(read(mm, id, STACK - 8), Ok(0));
+        mm.space(id).unmap(pages(LOWEST, 20)).unwrap();
+        // In two, and one again.
+        mm.space(id).protect(pages(STACK, 1), Prot::Read).unwrap();
+        write(mm, id, LOWEST + 10, 10).unwrap();
+        mm.space(id).protect(pages(STACK, 1), Prot::ReadWrite).unwrap();
+        let child = mm.space(id).fork().unwrap();
+        write(mm, child, LOWEST, 2).unwrap();
+        assert!(refused(mm, child, LOWEST - 1));
+        assert_eq!((read(mm, child, LOWEST + 10), read(mm, id, LOWEST + 9)), (Ok(10), Ok(0)));
+        end(mm, &[id, child], &[DEVICE]);
+    });
+}
+
+#[test]
+fn what_it_has_grown_by_goes_to_swap_and_comes_back() {
+    run(|mm| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let id = stack(mm);
+        (LOWEST..STACK + 2).rev().for_each(|page| write(mm, id, page, page).unwrap());
+        (0..3).for_each(|_| squeeze(mm));
+        assert!((LOWEST..STACK + 2).all(|page| is_out(mm, id, page)));
+        assert!((LOWEST..STACK + 2).all(|page| read(mm, id, page) == Ok(page)));
+        // Moved far down, its pages have no lower place than they had.
+        mm.space(id).move_range(pages(LOWEST, MOST), PageNumber(0x4000)).unwrap();
+        assert_eq!(read(mm, id, 0x4000), Ok(LOWEST));
+        assert!(refused(mm, id, 0x3fff));
+        end(mm, &[id], &[DEVICE]);
+    });
+}
+
+#[test]
+fn devices_and_limits() {
+    run(|mm| {
+        let id = stack(mm);
+        let pins = mm.space(id).pin(pages(STACK - 2, 1), UserAccess::Write, Term::Short).unwrap();
+        mm.unpin(pins);
+        assert_eq!(mm.space(id).advise(pages(STACK - 2, 4), Advice::Cold), Ok(()));
+        // With what it has it grows no longer.
+        mm.space(id).grow_down(PageNumber(STACK - 2), 4).unwrap();
+        assert!(refused(mm, id, STACK - 3));
+        mm.space(id).grow_down(PageNumber(STACK - 2), 5).unwrap();
+        assert_eq!((write(mm, id, STACK - 3, 1), refused(mm, id, STACK - 4)), (Ok(()), true));
+        let none = Err(Error::NotMapped(PageNumber(STACK)));
+        assert_eq!(mm.space(id).grow_down(PageNumber(STACK), MOST), none, "it begins lower");
+        let file = mm.create_file(1).unwrap();
+        mm.space(id).map(pages(0x4000, 1), shared(file), Prot::Read).unwrap();
+        assert_eq!(mm.space(id).grow_down(PageNumber(0x4000), 8), Err(Error::BadRange));
+        // Not to where nobody may map anything.
+        let first = quietmm::PageRange::MAPPABLE.start.0;
+        mm.space(id).map(pages(first + 1, 1), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).grow_down(PageNumber(first + 1), 1000).unwrap();
+        assert_eq!(write(mm, id, first, 1), Ok(()));
+        assert!(refused(mm, id, first - 1));
+        mm.space(id).unmap(pages(0x4000, 1)).unwrap();
+        mm.file(file).destroy().unwrap();
+    });
+}
+
+#[test]
+fn two_threads_that_touch_it_at_once_both_find_it() {
+    let setup = Setup { cpus: 2, frames: 512, ..Setup::default() };
+    let cases = at_every_touch(&setup, &swapping("quiet"), None, |mm, place| {
+        let host = mm.platform();
+        let id = stack(mm);
+        host.on(1, || mm.space(id).switch_to().unwrap());
+        race(
+            mm,
+            place,
+            || host.write(mm, id, STACK - 5, 5).unwrap(),
+            || {
+                host.write(mm, id, STACK - 3, 3).unwrap();
+                let _ = mm.space(id).unmap(pages(STACK, 1));
+                host.write(mm, id, STACK - 7, 7).unwrap();
+            },
+        );
+        let seen = [5, 3, 7].map(|n| host.read(mm, id, STACK - n));
+        assert_eq!((seen, settled(mm).broken), ([Ok(5), Ok(3), Ok(7)], None));
+    });
+    assert!(cases.results.len() > 50, "{}", cases.results.len());
+}
