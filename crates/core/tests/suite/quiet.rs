@@ -410,3 +410,56 @@ fn a_page_that_nobody_may_use_goes_without_a_sweep_and_without_an_interrupt() {
         end(mm, &[id], &[DEVICE]);
     });
 }
+
+/// While an operation changes another part of the space, which may wait for memory itself, what nobody may use goes with a sweep: nobody has
+/// to wait for the operation.
+#[test]
+fn a_page_that_nobody_may_use_waits_for_no_operation() {
+    let config = Config { scan_batch: 4, page_lists: at_hand(1), ..swapping("quiet") };
+    let setup = Setup { cpus: 2, frames: 768, ..Setup::default() };
+    let cases = at_every_touch(&setup, &config, None, |mm, place| {
+        let (host, done) = (mm.platform(), std::cell::Cell::new(false));
+        let id = written(mm, 512, 8);
+        mm.drain_lru_batch();
+        mm.space(id).protect(pages(AT, 4), Prot::None).unwrap();
+        let held = take_free(mm);
+        let changes = || {
+            mm.space(id).protect(pages(AT + 4, 4), Prot::Read).unwrap();
+            done.set(true);
+        };
+        let (out, swept) = race(mm, place, changes, || {
+            let sweeps = mm.counter(Counter::Sweeps);
+            (0..2).for_each(|_| look(mm));
+            let (before, swept) = (!done.get(), mm.counter(Counter::Sweeps) > sweeps);
+            // This waits for the operation.
+            let out = (AT..AT + 4).filter(|&page| is_out(mm, id, page)).count();
+            (if before { out } else { 0 }, swept)
+        });
+        give_back(mm, held);
+        mm.space(id).protect(pages(AT, 8), Prot::ReadWrite).unwrap();
+        assert!((AT..AT + 8).all(|page| host.on(0, || read(mm, id, page)) == Ok(page)));
+        end(mm, &[id], &[DEVICE]);
+        (out, swept)
+    });
+    let with_some_out = |swept| cases.results.iter().filter(|case| case.0 > 0 && case.1 == swept).count();
+    assert!(with_some_out(false) > 0 && with_some_out(true) > 0, "{:?}", cases.results);
+}
+
+/// While rights are taken away, a CPU may have what nobody may use any more cached, until the flush or a sweep.
+#[test]
+fn a_page_that_nobody_may_use_from_now_on_is_not_taken_before_it_is_flushed() {
+    let cases = at_every_touch(&setup(2), &config(), None, |mm, place| {
+        let (id, _) = showing(mm, 4, &[1]);
+        read_all(mm, id, 1, 4);
+        let held = take_free(mm);
+        let takes_away = || mm.space(id).protect(pages(AT, 4), Prot::None).unwrap();
+        let uses_again = || {
+            (0..2).for_each(|_| look(mm));
+            (AT..AT + 4).for_each(|page| _ = mm.platform().try_read(page));
+        };
+        race(mm, place, takes_away, uses_again);
+        give_back(mm, held);
+        stale(mm)
+    });
+    assert_eq!(cases.count(|&stale| stale > 0), 0);
+}

@@ -30,11 +30,13 @@ pub(super) fn clear<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber, mapping: &
 }
 
 /// Whether no CPU that may use the entry has it cached, and none will without setting its accessed bit (INV-13). An entry
-/// that lets nobody use it was flushed when it became so, unless that is going on.
+/// that lets nobody use it was flushed when it became so. While that may be going on its bit and its stamp say it, as they say
+/// it of others: what CPUs have of it is from before, and goes with the next sweep. So who reclaims waits for a sweep, and never
+/// for an operation, which may wait for memory itself.
 pub(crate) fn is_uncached<P: Platform>(mm: &Manager<'_, P>, mapping: &Mapping<'_, '_, P>) -> bool {
     let Mapping { entry, space, .. } = mapping;
-    if !entry.is_present() {
-        return !space.is_changing(mm.platform());
+    if !entry.is_present() && !space.is_changing(mm.platform()) {
+        return true;
     }
     if entry.has(Entry::ACCESSED) {
         return false;
