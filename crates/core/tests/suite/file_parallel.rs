@@ -1,6 +1,7 @@
 //! One file, on CPUs that are threads of the host: each reads and writes it by copy and by mapping, while it becomes shorter and
 //! longer, gets holes, is written back and reclaimed, and its device fails now and then.
 
+use crate::machine::soaks;
 use crate::threads;
 
 use std::sync::Mutex;
@@ -86,12 +87,12 @@ fn is_of(page: u64, value: u64) -> bool {
 }
 
 fn work(mm: &Mm<'_>, shared: &Shared, cpu: u16, cpus: u16) {
-    const STEPS: u64 = 6000;
+    let steps = if soaks() { 6000 } else { 2000 };
     let (machine, id, file) = (mm.platform(), shared.space, shared.file);
     let mut own = [0u64; STAY as usize];
     let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(cpu) + 1);
     mm.space(id).switch_to().unwrap();
-    for step in 1..=STEPS {
+    for step in 1..=steps {
         machine.got_on();
         random ^= random << 13;
         random ^= random >> 7;

@@ -1,6 +1,7 @@
 //! Swap on CPUs that are threads of the host: faults, writes, reclaim, forks and unmaps in whatever order it happens, each
 //! page's content checked when it is read.
 
+use crate::machine::soaks;
 use crate::threads;
 
 use std::sync::Mutex;
@@ -61,13 +62,12 @@ fn first(mm: &Mm<'_>, cpus: u16) -> Shared {
     Shared { space, _held: Mutex::new(held) }
 }
 
-fn work(mm: &Mm<'_>, shared: &Shared, cpu: u16, cpus: u16) {
-    const STEPS: u64 = 20_000;
+fn work(mm: &Mm<'_>, shared: &Shared, (cpu, cpus): (u16, u16), steps: u64) {
     let (machine, id) = (mm.platform(), shared.space);
     let mut own = [0u64; PAGES as usize];
     let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(cpu) + 1);
     mm.space(id).switch_to().unwrap();
-    for step in 1..=STEPS {
+    for step in 1..=steps {
         machine.got_on();
         random ^= random << 13;
         random ^= random >> 7;
@@ -146,12 +146,14 @@ fn run(policy: &'static str, cpus: u16, broken: Option<Rule>) -> bool {
         sweep_deadline: 0,
         ..Config::new(Policy::parse(policy).unwrap())
     };
+    // With a rule broken what is wrong must come up.
+    let steps = if broken.is_some() || soaks() { 20_000 } else { 5000 };
     Threads::run_as(
         config,
         cpus,
         broken,
         |mm| first(mm, cpus),
-        |mm, shared, cpu| work(mm, shared, cpu, cpus),
+        |mm, shared, cpu| work(mm, shared, (cpu, cpus), steps),
         |mm| {
             if broken.is_none() {
                 last(mm, policy);
