@@ -208,7 +208,7 @@ pub(super) fn wait<'p, P: Platform>(
     let p = mm.platform();
     // Partner: the fence in `join_sweep`: drawn above.
     full_fence(p);
-    let (next, enough) = v.own(mm, |cache| {
+    let (next, begins, enough) = v.own(mm, |cache| {
         let (turned, waiting) = (cache.turn(mm, v), s.waiting(p));
         waiting.turn(mm, v, turned);
         let next = if p.broken(Rule::NextKernelSweep) { turned - 1 } else { turned };
@@ -219,12 +219,12 @@ pub(super) fn wait<'p, P: Platform>(
         put(cache, next);
         // Once in a share, not at each unmap: many CPUs may come to this at once.
         let enough = share == 0 || before / share != (before + range.pages) / share;
-        (next, enough.then_some(before < share))
+        (next, turned, enough.then_some(before < share))
     });
     // For the first share one of a group is enough. Who has unmapped another one since asks again: what the first has asked for may have been
     // overlooked, because the last sweep was over at that moment.
     if let Some(first) = enough
-        && !(first && s.group(p).has_asked(p, next))
+        && !(first && s.group(p).has_asked(p, begins))
     {
         want(mm, v, s);
     }
