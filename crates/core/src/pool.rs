@@ -4,9 +4,12 @@
 //! the state unchanged. Slots are zeroed once, when their slab is made, and keep their content from one use
 //! to the next: what must survive (a space's generation) does, what must not is reset by its owner.
 //!
+//! Who uses many slots makes slabs of its own, without the pool's lock, where slots never go: [`Pool::reserve_some`].
+//!
 //! A slab in which no slot is in use goes back to the allocator, if whoever may still look at such a slot allows it:
 //! [`Goes`]. One stays, so that a slot that is taken and given back again and again costs no frame each time.
 
+mod claim;
 mod reading;
 
 use core::marker::PhantomData;
@@ -22,6 +25,7 @@ use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32};
 use crate::zeroed::Zeroed;
 
+pub(crate) use claim::Claim;
 pub(crate) use reading::{Reading, nobody_reads};
 
 /// When the memory of slots that nobody uses goes back to the allocator. Until then an old handle finds a slot.
@@ -46,6 +50,8 @@ pub(crate) trait Pooled: Zeroed {
 const PER_DIRECTORY: u32 = (PAGE_SIZE / 4) as u32;
 /// Directories of one pool: 524,288 slabs.
 const DIRECTORIES: u32 = 512;
+/// Numbers of slabs.
+const NUMBERS: u32 = DIRECTORIES * PER_DIRECTORY;
 
 /// A pool of `T`. Needs [`Pool::init`].
 ///
@@ -59,9 +65,12 @@ pub(crate) struct Pool<T> {
     open: List,
     /// Slabs with no slot in use.
     idle: List,
-    /// One more than the highest number that a slab ever had.
+    /// One more than the highest number that a slab ever had, or that somebody has [claimed](Claim).
     numbers: Word32,
+    /// Slabs that there are, where they may go.
     slabs: Word32,
+    /// Numbers for slabs that are made under the lock, where slabs never go.
+    own: Claim,
     /// Their frames plus one.
     directories: [Word32; DIRECTORIES as usize],
     holds: PhantomData<T>,
@@ -187,27 +196,39 @@ impl<T: Pooled> Pool<T> {
             }
             match found {
                 Some(handle) => return Ok(Reserved(handle)),
-                None => drop(self.grow(mm, &[frame()?], false)?),
+                None => self.grow(mm, frame()?)?,
             }
         }
     }
 
-    /// Reserves some slots under one hold of the lock: at most `most` of those that are free, or all of at most so many `slabs`
-    /// that it makes; `each` gets them, in use. For who uses many: the pool's lock is the whole machine's. As
-    /// [`reserve`](Self::reserve) otherwise.
+    /// Reserves some slots: at most `most` of those that are free, under one hold of the lock, or all of at most so many `slabs`
+    /// that it makes, without the lock; `each` gets them, in use. For who uses many: the pool's lock is the whole machine's.
+    /// `number` returns one for a slab, which nobody else has. As [`reserve`](Self::reserve) otherwise.
+    ///
+    /// A directory that is missing is made by whoever comes first:
+    ///
+    /// ```text
+    ///   one CPU, with slab 5               another, with slab 6
+    ///   no directory for 5                 no directory for 6
+    ///   directory = a, if there is none
+    ///                                      directory = b, if there is none: there is a
+    ///   word 5 of a names its slab         word 6 of a names its slab
+    /// ```
     pub fn reserve_some<P: Platform>(
         &self,
         mm: &Manager<'_, P>,
         from: AllocFrom,
         (most, slabs): (u32, u32),
+        number: impl Fn() -> Result<u32, Error>,
         mut each: impl FnMut(u32),
     ) -> Result<(), Error> {
+        const { assert!(matches!(T::GOES, Goes::Never), "a number that was given up could be found free") }
         // Nothing is free, and a slab has to be made: no need to stand in line to see that.
         if self.has_room(mm) && self.take(mm, most, &mut each) {
             return Ok(());
         }
-        // Who makes slabs has them all: on many CPUs at once each would find the others', and its own one too many.
-        loop {
+        let (mut made, mut kept) = (0, None);
+        while made == 0 {
             let mut new = FrameVec::new();
             new.push(mm.alloc_own(from)?);
             while new.as_slice().len() < slabs as usize
@@ -215,19 +236,34 @@ impl<T: Pooled> Pool<T> {
             {
                 new.push(n);
             }
-            let made = self.grow(mm, new.as_slice(), true)?;
-            for n in &new.as_slice()[..made] {
-                let first = mm.memmap().get(*n).owner.get(mm.platform()) * Self::PER_SLAB;
-                (first..first + Self::PER_SLAB).for_each(&mut each);
-            }
-            if made > 0 {
-                return Ok(());
+            let mut end = new.as_slice().len();
+            while made < end {
+                let number = match kept.take().map_or_else(&number, Ok) {
+                    Ok(number) => number,
+                    Err(error) => {
+                        mm.free_all(&new.as_slice()[made..end]);
+                        return if made == 0 { Err(error) } else { Ok(()) };
+                    }
+                };
+                if !self.has_directory(mm, number) && self.add_directory(mm, new.as_slice()[end - 1], number)
+                {
+                    end -= 1;
+                    // If that was the last frame it is the number of the first slab of the next.
+                    if made == end {
+                        kept = Some(number);
+                        break;
+                    }
+                }
+                self.make_mine(mm, new.as_slice()[made], number);
+                (number * Self::PER_SLAB..(number + 1) * Self::PER_SLAB).for_each(&mut each);
+                made += 1;
             }
         }
+        Ok(())
     }
 
     /// Whether a slot is free. Without the lock a guess.
-    fn has_room<P: Platform>(&self, mm: &Manager<'_, P>) -> bool {
+    pub fn has_room<P: Platform>(&self, mm: &Manager<'_, P>) -> bool {
         self.open.len(mm.platform()) > 0 || self.idle.len(mm.platform()) > 0
     }
 
@@ -278,64 +314,63 @@ impl<T: Pooled> Pool<T> {
         taken
     }
 
-    /// Makes slabs of these frames, and says of how many: the first ones. Their slots are the caller's (`mine`), or free: then only
-    /// until there is room, which others may have made meanwhile. The last ones may become directories; frames that are not
-    /// needed go back.
-    fn grow<P: Platform>(
-        &self,
-        mm: &Manager<'_, P>,
-        new: &[FrameNumber],
-        mine: bool,
-    ) -> Result<usize, Error> {
+    /// Makes a slab of this frame, unless there is room by now: others may have made one. Its slots are free. The frame may become a
+    /// directory, or go back: who wants a slot looks again.
+    fn grow<P: Platform>(&self, mm: &Manager<'_, P>, new: FrameNumber) -> Result<(), Error> {
         let p = mm.platform();
         // Nobody else knows of the slots yet, and their lines come from memory: not under the lock.
-        for &n in new {
-            for place in 0..Self::PER_SLAB {
-                let next = if place + 1 < Self::PER_SLAB { place + 2 } else { 0 };
-                Self::slot_in(p, n, place).link.set(p, if mine { LIVE } else { next });
-            }
-            mm.memmap().get(n).maps.set(p, u32::from(!mine));
+        for place in 0..Self::PER_SLAB {
+            let next = if place + 1 < Self::PER_SLAB { place + 2 } else { 0 };
+            Self::slot_in(p, new, place).link.set(p, next);
         }
-        let (mut made, mut end, mut refused) = (0, new.len(), None);
-        {
+        mm.memmap().get(new).maps.set(p, 1);
+        let used = {
             let _guard = self.lock.lock(mm);
-            while made < end && refused.is_none() && (mine || !self.has_room(mm)) {
-                match self.free_number(mm) {
-                    Err(error) => refused = Some(error),
-                    Ok(number) if self.directories[(number / PER_DIRECTORY) as usize].get(p) != 0 => {
-                        self.publish(mm, new[made], number, if mine { Self::PER_SLAB } else { 0 });
-                        made += 1;
+            if self.has_room(mm) {
+                Ok(false)
+            } else {
+                self.free_number(mm).map(|number| {
+                    let is_slab = self.has_directory(mm, number) || {
+                        // Now: of many who stand in line each would find it missing, and come again.
+                        p.clear_frame(new);
+                        !self.add_directory(mm, new, number)
+                    };
+                    if is_slab {
+                        self.publish(mm, new, number);
                     }
-                    // Now: of many who stand in line each would find it missing, and come again.
-                    Ok(number) => {
-                        end -= 1;
-                        self.add_directory(mm, new[end], number);
-                    }
-                }
+                    true
+                })
             }
+        };
+        if used != Ok(true) {
+            mm.free_one(new);
         }
-        mm.free_all(&new[made..end]);
-        match refused {
-            Some(error) if made == 0 => Err(error),
-            _ => Ok(made),
-        }
+        used.map(drop)
     }
 
-    /// Makes a frame that was to be a slab the directory of a slab's number. Under the lock.
-    fn add_directory<P: Platform>(&self, mm: &Manager<'_, P>, new: FrameNumber, number: u32) {
+    fn has_directory<P: Platform>(&self, mm: &Manager<'_, P>, number: u32) -> bool {
+        // Acquire: partner of the Release in `add_directory`.
+        self.directories[(number / PER_DIRECTORY) as usize].load(mm.platform(), Ordering::Acquire) != 0
+    }
+
+    /// Makes a cleared frame the directory of a slab's number, unless somebody else has made one; says whether.
+    fn add_directory<P: Platform>(&self, mm: &Manager<'_, P>, new: FrameNumber, number: u32) -> bool {
         let p = mm.platform();
-        p.clear_frame(new);
         mm.memmap().get(new).refs.set(p, 0);
-        // Release: partner of the Acquire in `slab`: it was cleared before.
-        self.directories[(number / PER_DIRECTORY) as usize].store(p, new.0 + 1, Ordering::Release);
+        // Release: partner of the Acquires in `slab` and `has_directory`: it was cleared before.
+        self.directories[(number / PER_DIRECTORY) as usize]
+            .replace(p, 0, new.0 + 1, Ordering::Release)
+            .is_ok()
     }
 
     /// A number that no slab has: the lowest where some went back. Its directory may be missing. Under the lock.
     fn free_number<P: Platform>(&self, mm: &Manager<'_, P>) -> Result<u32, Error> {
         let (p, numbers) = (mm.platform(), self.numbers.get(mm.platform()));
+        if T::GOES == Goes::Never {
+            return self.own.next(p, self, 1);
+        }
         if self.slabs.get(p) == numbers {
-            let most = DIRECTORIES * PER_DIRECTORY;
-            return if numbers < most { Ok(numbers) } else { Err(Error::TooMany) };
+            return if numbers < NUMBERS { Ok(numbers) } else { Err(Error::TooMany) };
         }
         for (first, directory) in (0..numbers).step_by(PER_DIRECTORY as usize).zip(&self.directories) {
             let Some(directory) = named(directory.get(p)) else { return Ok(first) };
@@ -348,22 +383,43 @@ impl<T: Pooled> Pool<T> {
         Ok(numbers)
     }
 
-    /// A slab in which all slots are in use or none begins, under a number of which the directory is there. Under the lock.
-    fn publish<P: Platform>(&self, mm: &Manager<'_, P>, n: FrameNumber, number: u32, used: u32) {
+    /// A slab with free slots alone begins, under a number of which the directory is there. Under the lock.
+    fn publish<P: Platform>(&self, mm: &Manager<'_, P>, n: FrameNumber, number: u32) {
+        let p = mm.platform();
+        self.name(mm, n, number, 0);
+        if T::GOES == Goes::Never {
+            self.own.used(p);
+        } else {
+            self.slabs.set(p, self.slabs.get(p) + 1);
+            self.numbers.store(p, self.numbers.get(p).max(number + 1), Ordering::Release);
+        }
+        self.idle.push_front(p, &mm.memmap(), n);
+    }
+
+    /// A slab of which all slots are the caller's begins, under a number of which the directory is there, and which nobody else has.
+    /// No lock.
+    fn make_mine<P: Platform>(&self, mm: &Manager<'_, P>, n: FrameNumber, number: u32) {
+        let p = mm.platform();
+        for place in 0..Self::PER_SLAB {
+            Self::slot_in(p, n, place).link.set(p, LIVE);
+        }
+        mm.memmap().get(n).maps.set(p, 0);
+        self.name(mm, n, number, Self::PER_SLAB);
+    }
+
+    /// A slab is found by its number from here on.
+    fn name<P: Platform>(&self, mm: &Manager<'_, P>, n: FrameNumber, number: u32, used: u32) {
         let (p, frames) = (mm.platform(), mm.memmap());
         let slab = frames.get(n);
         slab.owner.set(p, number);
         slab.refs.set(p, used);
-        let directory = FrameNumber(self.directories[(number / PER_DIRECTORY) as usize].get(p) - 1);
+        // Acquire: partner of the Release in `add_directory`.
+        let word = self.directories[(number / PER_DIRECTORY) as usize].load(p, Ordering::Acquire);
+        let Some(directory) = named(word) else { no_slot(number * Self::PER_SLAB) };
         // Release: partner of the Acquire in `slab`: it was cleared before.
         word_in(p, directory, number).store(p, n.0 + 1, Ordering::Release);
-        let count = &frames.get(directory).refs;
-        count.set(p, count.get(p) + 1);
-        self.slabs.set(p, self.slabs.get(p) + 1);
-        self.numbers.store(p, self.numbers.get(p).max(number + 1), Ordering::Release);
-        if used == 0 {
-            self.idle.push_front(p, &frames, n);
-        }
+        // Relaxed: who reads it has the lock, or a quiet system.
+        frames.get(directory).refs.fetch_add(p, 1, Ordering::Relaxed);
     }
 
     /// The other way round: nobody finds it from here on. Gives its directory too, if that has no other slab, and may go.
@@ -441,25 +497,33 @@ impl<T: Pooled> Pool<T> {
         for &n in surplus.as_slice() {
             // Directories stay, and a number was just given up.
             let Ok(number) = self.free_number(mm) else { return };
-            self.publish(mm, n, number, 0);
+            self.publish(mm, n, number);
         }
     }
 
-    /// Handles below this exist, or existed; not all are in use.
+    /// Handles below this exist, or existed, or will; not all are in use.
     pub fn bound<P: Platform>(&self, mm: &Manager<'_, P>) -> u32 {
-        self.numbers.load(mm.platform(), Ordering::Acquire) * Self::PER_SLAB
+        self.numbers.load(mm.platform(), Ordering::Acquire).min(NUMBERS) * Self::PER_SLAB
     }
 
-    /// Slots in use. On a quiet system.
+    /// The slots that are in use: a moment's truth.
+    pub fn used<'a, P: Platform>(&'a self, mm: &'a Manager<'_, P>) -> impl Iterator<Item = u32> + 'a {
+        let slabs =
+            (0..self.bound(mm) / Self::PER_SLAB).filter(|&slab| self.slab(mm.platform(), slab).is_some());
+        let slots = slabs.flat_map(|slab| slab * Self::PER_SLAB..(slab + 1) * Self::PER_SLAB);
+        slots.filter(|&handle| self.is_used(mm, handle))
+    }
+
+    /// How many. On a quiet system.
     pub fn audit_used<P: Platform>(&self, mm: &Manager<'_, P>) -> u64 {
-        (0..self.bound(mm)).filter(|&handle| self.is_used(mm, handle)).count() as u64
+        self.used(mm).count() as u64
     }
 
     /// Frames that the pool owns. On a quiet system.
     pub fn frames<P: Platform>(&self, mm: &Manager<'_, P>) -> u64 {
-        let p = mm.platform();
-        let directories = self.directories.iter().filter(|word| word.get(p) != 0).count();
-        u64::from(self.slabs.get(p)) + directories as u64
+        let (p, frames) = (mm.platform(), mm.memmap());
+        let directories = self.directories.iter().filter_map(|word| named(word.get(p)));
+        directories.map(|directory| 1 + u64::from(frames.get(directory).refs.get(p))).sum()
     }
 }
 

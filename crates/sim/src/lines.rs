@@ -12,12 +12,14 @@ struct Line {
     /// CPUs that have it, see `bit_of`: with more than 64 some hits are assumed that are none.
     holders: u64,
     /// When its last move ended, or about when it was used last, in picoseconds; in the low bits who wrote it
-    /// last, plus one.
+    /// last, plus one, and whether another CPU has read it since.
     since_writer: u64,
 }
 
-/// Room for 4096 CPUs and none; 51 bits remain for picoseconds: 37 minutes.
-const WRITER_BITS: u32 = 13;
+/// Room for 4096 CPUs and none, and a bit; 50 bits remain for picoseconds: 18 minutes.
+const WRITER_BITS: u32 = 14;
+/// Another CPU than the writer has a copy, be it that the two share a bit of `Line::holders`.
+const SHARED: u64 = 1 << 13;
 
 impl Line {
     fn since(&self) -> u64 {
@@ -25,11 +27,16 @@ impl Line {
     }
 
     fn writer(&self) -> Option<u16> {
-        ((self.since_writer & ((1 << WRITER_BITS) - 1)) as u16).checked_sub(1)
+        ((self.since_writer & (SHARED - 1)) as u16).checked_sub(1)
     }
 
-    fn set(&mut self, since: u64, writer: Option<u16>) {
-        self.since_writer = since << WRITER_BITS | writer.map_or(0, |cpu| u64::from(cpu) + 1);
+    fn is_shared(&self) -> bool {
+        self.since_writer & SHARED != 0
+    }
+
+    fn set(&mut self, since: u64, writer: Option<u16>, shared: bool) {
+        let shared = if shared { SHARED } else { 0 };
+        self.since_writer = since << WRITER_BITS | shared | writer.map_or(0, |cpu| u64::from(cpu) + 1);
     }
 }
 
@@ -103,18 +110,20 @@ impl Lines {
         // SAFETY: the mapping holds `count` lines, page-aligned, and zeros are a line nobody has.
         let line = unsafe { &mut *self.lines.as_mut_ptr().cast::<Line>().add(index) };
         let mine = self.bit_of[cpu as usize];
-        let (since, writer) = (line.since(), line.writer());
+        let (since, writer, shared) = (line.since(), line.writer(), line.is_shared());
         let alive = now < since + self.lifetime;
         let other = writer.filter(|&writer| writer != cpu);
         let hit = match access {
             // One that another CPU alone has is none, even if the two share a bit.
-            Access::Read => line.holders & mine != 0 && !(line.holders == mine && other.is_some()),
-            Access::Write | Access::Rmw => line.holders == mine && writer == Some(cpu),
+            Access::Read => {
+                line.holders & mine != 0 && (shared || !(line.holders == mine && other.is_some()))
+            }
+            Access::Write | Access::Rmw => line.holders == mine && writer == Some(cpu) && !shared,
         };
         if hit && alive {
             // A line in steady use is not written for each use.
             if now > since + self.lifetime / 16 {
-                line.set(now, writer);
+                line.set(now, writer, shared);
             }
             return self.hit;
         }
@@ -124,7 +133,7 @@ impl Lines {
             let home = ((offset / self.node_bytes) as usize).min(self.nodes - 1);
             let cost = self.dram[node * self.nodes + home];
             line.holders = mine;
-            line.set(now + cost, new_writer);
+            line.set(now + cost, new_writer, false);
             return cost;
         }
         let busy = since.saturating_sub(now);
@@ -133,10 +142,10 @@ impl Lines {
                 // From whoever wrote it last, who must give it up first; once it is shared, any copy serves.
                 let from = writer.map_or(node, |w| self.node_of[w as usize] as usize);
                 let cost = self.line[node * self.nodes + from];
-                let exclusive = line.holders.count_ones() == 1 && writer.is_some();
+                let exclusive = line.holders.count_ones() == 1 && writer.is_some() && !shared;
                 let wait = if exclusive { busy } else { 0 };
                 line.holders |= mine;
-                line.set(since.max(now + wait + cost), writer);
+                line.set(since.max(now + wait + cost), writer, shared || other.is_some());
                 wait + cost
             }
             Access::Write | Access::Rmw => {
@@ -144,12 +153,12 @@ impl Lines {
                 let others = line.holders & !mine;
                 let last = other.map(|writer| self.node_of[writer as usize] as usize);
                 let far = (0..self.nodes)
-                    .filter(|&n| others & self.node_cpus[n] != 0 || last == Some(n))
+                    .filter(|&n| others & self.node_cpus[n] != 0 || last == Some(n) || shared && n == node)
                     .map(|n| self.line[node * self.nodes + n])
                     .max()
                     .unwrap_or(self.hit);
                 line.holders = mine;
-                line.set(now + busy + far, new_writer);
+                line.set(now + busy + far, new_writer, false);
                 busy + far
             }
         }
@@ -218,6 +227,29 @@ mod tests {
             lines.access(15, 0, Access::Rmw, 20_000_000),
             machine.cost.line_local + machine.cost.line_hop
         );
+    }
+
+    #[test]
+    fn with_more_cpus_than_bits_what_one_has_written_is_read_by_all_of_its_node() {
+        let machine = Machine::builtin("many-32x128").unwrap();
+        let mut lines = Lines::new(&machine, 4 << 20).unwrap();
+        // All of one socket, and of one bit.
+        let readers: Vec<u16> = (2..128).step_by(2).collect();
+        lines.access(0, 0, Access::Write, 0);
+        for &cpu in &readers {
+            lines.access(cpu, 0, Access::Read, 1_000_000);
+        }
+        for cpu in readers.into_iter().chain([0]) {
+            assert_eq!(
+                lines.access(cpu, 0, Access::Read, 2_000_000),
+                machine.cost.cache_hit,
+                "read by {cpu}"
+            );
+        }
+        // They have copies, which must go; then they have none.
+        assert_eq!(lines.access(0, 0, Access::Write, 3_000_000), machine.cost.line_local);
+        assert_eq!(lines.access(0, 0, Access::Write, 4_000_000), machine.cost.cache_hit);
+        assert_eq!(lines.access(2, 0, Access::Read, 5_000_000), machine.cost.line_local);
     }
 
     #[test]

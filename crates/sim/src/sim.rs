@@ -33,9 +33,9 @@ use crate::zeroed::Zeroed;
 /// How far a CPU may run ahead of the slowest, in picoseconds: a few moves of a line. A third of it changes
 /// times by some percent and gains by less than a point, and takes half as long again.
 const SLACK: u64 = 600_000;
-/// A run that lasts longer is given up, after 37 minutes of simulated time: it waits in vain, or its machine is far too
+/// A run that lasts longer is given up, after 18 minutes of simulated time: it waits in vain, or its machine is far too
 /// slow for its work. A clock that went on would reach [`NEVER`].
-pub(crate) const END: u64 = NEVER / 2;
+pub(crate) const END: u64 = NEVER / 4;
 /// Events without progress after which a run is given up, and as many again for each CPU: with thousands of them the first page
 /// takes long. Five times what any workload that comes along needs on its machine.
 pub(crate) const STUCK: u64 = 50_000_000;

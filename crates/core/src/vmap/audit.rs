@@ -53,7 +53,7 @@ pub(super) fn look<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) ->
     });
     let lazy = mm.config().policy.vmap != VmapPolicy::Eager;
     let sums = if lazy { lazy_sums(mm, v) } else { eager_sums(mm, v) };
-    let in_use = (0..state.extents.bound(mm)).filter(|&slot| state.extents.is_used(mm, slot)).count();
+    let in_use = state.extents.audit_used(mm);
     let waits = pressure::waits(mm, v);
     let all = sums.free + sums.used + sums.waiting + sums.at_hand + sums.blocks;
     // Slots of blocks that were flushed and not looked at since are dirty, too.
@@ -63,7 +63,7 @@ pub(super) fn look<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) ->
         (present == sums.present, "present kernel pages are not those of the extents in use"),
         (taken == sums.taken, "frames kept in kernel entries are not those that wait for a purge"),
         (!lazy || all == v.range.pages, "kernel pages that are neither free nor in use nor waiting"),
-        (in_use == sums.slots as usize, "slots of extents that nobody has"),
+        (in_use == u64::from(sums.slots), "slots of extents that nobody has"),
         (sums.tree_good, "free kernel extents that touch, or a largest gap that is wrong"),
         (counted, "kernel pages that wait and their count differ"),
         (waits.frames == sums.taken, "frames that wait for a purge and their count differ"),

@@ -14,7 +14,7 @@
 use core::sync::atomic::Ordering;
 
 use super::bitmap::{Part, VmapBlock, WORD, run};
-use super::blocks::{LOOKS, block, freshen_one};
+use super::blocks::{LOOKS, NUMBERS, block, freshen_one};
 use super::cpu::Blocks;
 use super::extent::{Purpose, Want};
 use super::extent_cache::defer_slots;
@@ -124,8 +124,9 @@ fn reserve<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Result<
     if let Some(slot) = v.own(mm, |cache| cache.blocks.spare.pop(p, link)) {
         return Ok(slot);
     }
-    let (mut first, more) = (None, HandleList::default());
-    v.state.blocks.reserve_some(mm, AllocFrom::HERE, (1, 1), |slot| match first {
+    let (mut first, more, pool) = (None, HandleList::default(), &v.state.blocks);
+    let number = || v.own(mm, |cache| cache.blocks.numbers.take(p, pool, NUMBERS));
+    pool.reserve_some(mm, AllocFrom::HERE, (1, 1), number, |slot| match first {
         None => first = Some(slot),
         Some(_) => more.push(p, link, slot),
     })?;
@@ -173,9 +174,7 @@ fn make<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Result<u32
 
 /// Claims wherever there is room, in the block of any CPU. For who would get nothing else. No lock.
 fn anywhere<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, pages: u64) -> Option<PageNumber> {
-    let blocks = &v.state.blocks;
-    let all = (0..blocks.bound(mm)).filter(|&handle| blocks.is_used(mm, handle));
-    all.into_iter().find_map(|handle| claim_in(mm, v, handle + 1, pages))
+    v.state.blocks.used(mm).find_map(|handle| claim_in(mm, v, handle + 1, pages))
 }
 
 /// The block of this page, the part of it that says about the page, and its bit.

@@ -14,6 +14,8 @@ use crate::sync::Word64;
 
 /// Blocks that a map looks into before it makes a new one, and that are looked at under one hold of a CPU's lock.
 pub(super) const LOOKS: usize = 8;
+/// Numbers of slabs for blocks that a CPU has to itself from the start, and claims when it has used them.
+pub(super) const NUMBERS: u32 = 16;
 
 impl Blocks {
     pub(super) fn push<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>, handle: u32) {
@@ -165,7 +167,7 @@ pub(super) fn each<'p, P: Platform>(
     mut each: impl FnMut(u32, u64, u64),
 ) {
     let p = mm.platform();
-    for handle in (0..v.state.blocks.bound(mm)).filter(|&handle| v.state.blocks.is_used(mm, handle)) {
+    for handle in v.state.blocks.used(mm) {
         let found = block(mm, v, handle);
         // A slot at hand, which was never a block.
         if found.start.get(p) == 0 {

@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 
 use super::list::HandleList;
 use crate::platform::Platform;
+use crate::pool::Claim;
 use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32, Word64};
 use crate::tlb::Epochs;
@@ -29,6 +30,8 @@ pub(super) struct Blocks {
     pub(super) len: Word32,
     /// Slots at hand, which were never blocks.
     pub(super) spare: HandleList,
+    /// Numbers of slabs for more.
+    pub(super) numbers: Claim,
 }
 
 impl Blocks {

@@ -135,6 +135,9 @@ impl<'p> KernelRange<'p> {
         v.state.blocks.init(mm.platform());
         table::make_kernel_top(mm, mm.kernel_root(), range).map_err(|_| Error::TooLittleMemory)?;
         if mm.config().policy.vmap != VmapPolicy::Eager {
+            for cache in v.cpus {
+                cache.blocks.numbers.next(mm.platform(), &v.state.blocks, blocks::NUMBERS)?;
+            }
             v.fill(mm).map_err(|_| Error::TooLittleMemory)?;
         }
         v.set_threshold(mm);

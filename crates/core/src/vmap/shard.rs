@@ -24,10 +24,13 @@ const SHORTEST: u64 = 1 << 14;
 /// Extents that come back under one hold of a shard's lock.
 pub(super) const HOLD: u32 = 32;
 /// Slots that a shard takes from the pool at a time, unless it makes new slabs of them, and keeps at most. It keeps many, and makes twice
-/// as many slabs each time: the pool's lock is the whole machine's.
+/// as many slabs each time: a slot of the pool costs a look at the whole machine's lock.
 const REFILL: u32 = 16;
 const MOST_SLABS: u32 = 16;
 pub(super) const KEEP: u32 = 2048;
+/// Numbers of slabs that a shard has to itself from the start, and claims when it has used them: at one word of the pool's that all write. The
+/// words of a directory that 16 slabs share a line with are mostly of the same shard so.
+pub(super) const NUMBERS: u32 = 64;
 /// Slots that taking one extent can need: its own, and that of the rest behind it.
 const SLOTS: u32 = 2;
 
@@ -67,10 +70,18 @@ impl<'p> KernelRange<'p> {
 
     /// Makes every shard's part free. Before any CPU uses the manager.
     pub(super) fn fill<P: Platform>(&self, mm: &Manager<'p, P>) -> Result<(), Error> {
+        let (p, pool) = (mm.platform(), &self.state.extents);
+        for shard in self.shards {
+            shard.numbers.next(p, pool, NUMBERS)?;
+        }
         for (index, shard) in self.shards.iter().enumerate() {
-            let handle = self.state.extents.reserve(mm, AllocFrom::NOW)?.commit();
-            self.extent(mm, handle).place(mm.platform(), self.part(index));
-            shard.holes.insert(mm.platform(), &self.free_by_address(mm), handle);
+            let handle = pool.reserve(mm, AllocFrom::NOW)?.commit();
+            self.extent(mm, handle).place(p, self.part(index));
+            shard.holes.insert(p, &self.free_by_address(mm), handle);
+        }
+        // What is free of the last slab: otherwise all CPUs would stand in line for it at first.
+        while pool.has_room(mm) {
+            self.shards[0].spare.push(mm, self, pool.reserve(mm, AllocFrom::NOW)?.commit());
         }
         Ok(())
     }
@@ -152,7 +163,7 @@ impl<'p> KernelRange<'p> {
     fn refill<P: Platform>(&self, mm: &Manager<'p, P>, index: usize) -> Result<(), Error> {
         let (p, shard) = (mm.platform(), &self.shards[index]);
         let slabs = (2 * shard.slabs.get(p)).clamp(1, MOST_SLABS);
-        let new = Pile::some(mm, self, (REFILL, slabs))?;
+        let new = Pile::some(mm, self, shard, (REFILL, slabs))?;
         shard.slabs.set(p, slabs);
         let _guard = shard.free.lock(mm);
         while let Some(slot) = new.pop(mm, self) {

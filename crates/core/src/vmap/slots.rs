@@ -2,7 +2,8 @@
 
 use core::cell::Cell;
 
-use super::state::{KernelRange, SlotChain};
+use super::shard::NUMBERS;
+use super::state::{KernelRange, Shard, SlotChain};
 use crate::Manager;
 use crate::error::Error;
 use crate::frame::AllocFrom;
@@ -62,14 +63,20 @@ impl Pile {
         Ok(pile)
     }
 
-    /// Reserves some slots, at least one: at most so many, or all of at most so many slabs. No lock is held; may wait for memory.
+    /// Reserves some slots for a shard, at least one: at most so many, or all of at most so many slabs. No lock is held; may wait
+    /// for memory.
     pub fn some<'p, P: Platform>(
         mm: &Manager<'p, P>,
         v: &KernelRange<'p>,
-        (most, slabs): (u32, u32),
+        shard: &Shard,
+        most: (u32, u32),
     ) -> Result<Pile, Error> {
-        let pile = Pile::default();
-        v.state.extents.reserve_some(mm, AllocFrom::HERE, (most, slabs), |slot| pile.push(mm, v, slot))?;
+        let (pile, pool) = (Pile::default(), &v.state.extents);
+        let number = || {
+            let _guard = shard.free.lock(mm);
+            shard.numbers.take(mm.platform(), pool, NUMBERS)
+        };
+        pool.reserve_some(mm, AllocFrom::HERE, most, number, |slot| pile.push(mm, v, slot))?;
         Ok(pile)
     }
 

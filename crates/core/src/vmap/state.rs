@@ -8,7 +8,7 @@ use super::sweeping::Sweeping;
 use crate::Manager;
 use crate::addr::PageRange;
 use crate::platform::Platform;
-use crate::pool::Pool;
+use crate::pool::{Claim, Pool};
 use crate::profile::Scope;
 use crate::sync::{RwLock, SpinLock, Word32, Word64};
 use crate::tree::Tree;
@@ -87,6 +87,8 @@ pub(crate) struct Shard {
     pub(super) spare: SlotChain,
     /// Slabs that the last refill might make.
     pub(super) slabs: Word32,
+    /// Numbers for more. Under the lock of `free`.
+    pub(super) numbers: Claim,
 }
 
 // SAFETY: atomics, locks and trees.

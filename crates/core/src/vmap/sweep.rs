@@ -26,7 +26,7 @@ use core::sync::atomic::Ordering;
 
 use super::cpu::ExtentCache;
 use super::state::KernelRange;
-use super::sweeping::{AWAY, Owned, Part, Shared, Sweeping, Waiting};
+use super::sweeping::{AWAY, GROUP, Group, Owned, Part, Shared, Sweeping, Waiting};
 use crate::Manager;
 use crate::addr::PageRange;
 use crate::cpu::CpuId;
@@ -112,8 +112,12 @@ impl<'p> Sweeping<'p> {
     pub fn new<P: Platform>(mm: &Manager<'p, P>) -> Result<Self, Error> {
         let p = mm.platform();
         let cpus = p.possible_cpus() as usize;
-        let sweeping =
-            Sweeping { shared: &own::<P, Shared>(mm, 1)?[0], swept: own(mm, cpus)?, waiting: own(mm, cpus)? };
+        let sweeping = Sweeping {
+            shared: &own::<P, Shared>(mm, 1)?[0],
+            swept: own(mm, cpus)?,
+            waiting: own(mm, cpus)?,
+            groups: own(mm, cpus.div_ceil(GROUP))?,
+        };
         for (cpu, swept) in sweeping.swept.iter().enumerate() {
             swept.set(p, if p.is_online(CpuId(cpu as u16)) { 0 } else { AWAY });
         }
@@ -126,12 +130,18 @@ impl<'p> Sweeping<'p> {
             order_of::<Shared>(1),
             order_of::<Word64>(self.swept.len()),
             order_of::<Waiting>(self.waiting.len()),
+            order_of::<Group>(self.groups.len()),
         ];
         orders.iter().map(|order| 1 << order).sum()
     }
 
     fn waiting<P: Platform>(&self, p: &P) -> &'p Waiting {
         &self.waiting[p.this_cpu().index()]
+    }
+
+    /// Those that this CPU is one of. A hint where the task may go on elsewhere.
+    fn group<P: Platform>(&self, p: &P) -> &'p Group {
+        &self.groups[p.this_cpu().index() / GROUP]
     }
 
     /// Whether a CPU has taken part in a sweep, or will before it uses a kernel address.
@@ -198,7 +208,7 @@ pub(super) fn wait<'p, P: Platform>(
     let p = mm.platform();
     // Partner: the fence in `join_sweep`: drawn above.
     full_fence(p);
-    let (next, enough) = v.own(mm, |cache| {
+    let (next, begins, enough) = v.own(mm, |cache| {
         let (turned, waiting) = (cache.turn(mm, v), s.waiting(p));
         waiting.turn(mm, v, turned);
         let next = if p.broken(Rule::NextKernelSweep) { turned - 1 } else { turned };
@@ -208,12 +218,26 @@ pub(super) fn wait<'p, P: Platform>(
         add(p, &fresh.pages, range.pages);
         put(cache, next);
         // Once in a share, not at each unmap: many CPUs may come to this at once.
-        (next, share == 0 || before / share != (before + range.pages) / share)
+        let enough = share == 0 || before / share != (before + range.pages) / share;
+        (next, turned, enough.then_some(before < share))
     });
-    if enough {
+    // For the first share one of a group is enough. Who has unmapped another one since asks again: what the first has asked for may have been
+    // overlooked, because the last sweep was over at that moment.
+    if let Some(first) = enough
+        && !(first && s.group(p).has_asked(p, begins))
+    {
         want(mm, v, s);
     }
     next
+}
+
+impl Group {
+    /// Whether one of them has asked for this sweep; if not, the caller does.
+    fn has_asked<P: Platform>(&self, p: &P, sweep: u64) -> bool {
+        // Relaxed: a hint. Read before it is written.
+        self.asked.load(p, Ordering::Relaxed) >= sweep
+            || self.asked.fetch_max(p, sweep, Ordering::Relaxed) >= sweep
+    }
 }
 
 /// Begins a sweep, or has it begin when that which is under way is over. Any context.
@@ -291,11 +315,22 @@ pub(super) fn throttle<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>
 /// Looks whether the sweep that is under way is over, at some CPUs; wakes who frees what was flushed, or who asks those that it
 /// waits for. Gives for how long it has been waited for. Any context.
 fn help<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, s: &Sweeping<'p>, most: u32) -> u64 {
-    let (p, Shared { look, demand, .. }) = (mm.platform(), s.shared);
-    // Read before it is written: many may come at once, and one is enough.
-    if look.is_busy(p) {
+    let (p, looks) = (mm.platform(), &s.group(mm.platform()).looks);
+    // Read before it is written: many may come at once, and one is enough. Relaxed: a hint.
+    if s.shared.look.is_busy(p)
+        || looks.load(p, Ordering::Relaxed) != 0
+        || looks.replace(p, 0, 1, Ordering::Relaxed).is_err()
+    {
         return 0;
     }
+    let waited = help_alone(mm, v, s, most);
+    looks.store(p, 0, Ordering::Relaxed);
+    waited
+}
+
+/// The same by the only one of its group.
+fn help_alone<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, s: &Sweeping<'p>, most: u32) -> u64 {
+    let (p, Shared { look, demand, .. }) = (mm.platform(), s.shared);
     let begun_at = demand.begun_at.load(p, Ordering::Relaxed);
     let goes_on = || {
         let more = demand.more.load(p, Ordering::Relaxed) != 0;

@@ -17,6 +17,7 @@ pub(super) struct Sweeping<'p> {
     /// as it comes and goes. They lie close together, for whoever looks at all of them.
     pub(super) swept: &'p [Word64],
     pub(super) waiting: &'p [Waiting],
+    pub(super) groups: &'p [Group],
 }
 
 /// A CPU that is away has taken part in whatever sweep there is.
@@ -41,6 +42,23 @@ pub(super) struct Demand {
 
 // SAFETY: atomics only.
 unsafe impl Zeroed for Shared {}
+
+/// CPUs of a [`Group`].
+pub(super) const GROUP: usize = 64;
+
+/// CPUs with numbers next to each other, of which one at a time comes to the words that all CPUs share. Many find at the same moment that
+/// a sweep should begin, or might be over, since the last one let all of them go on at once; where 4096 write a line one after the other, who
+/// only reads it waits for all of them. Hints: no invariant rests on it.
+#[repr(C, align(64))]
+pub(super) struct Group {
+    /// The last sweep that one of them has asked for.
+    pub(super) asked: Word64,
+    /// One of them looks whether a sweep is over.
+    pub(super) looks: Word32,
+}
+
+// SAFETY: atomics only.
+unsafe impl Zeroed for Group {}
 
 /// What of a CPU's waits. Under its extent cache's lock, but for sums.
 #[repr(C, align(64))]

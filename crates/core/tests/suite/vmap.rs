@@ -3,6 +3,7 @@
 use crate::machine;
 
 use machine::kernel::{BARE, RW, START, at, frames, free, host, kernel, next, room};
+use machine::race::{at_every_touch, race};
 use machine::{Host, Mm, Setup, bare, counted, everywhere_as};
 use quietmm::platform::Cpus;
 use quietmm::{Config, Counter, Error, FrameNumber, KernelProt, NodeId, PageNumber, PageRange, VmapPlace};
@@ -530,4 +531,35 @@ fn an_extent_may_reach_across_shards() {
         mm.vmap().unmap_aliases().unwrap();
         free(mm, list);
     });
+}
+
+/// Two shards whose extents lie in slabs of a directory that is not there yet: whoever comes second finds that of the first.
+#[test]
+fn shards_that_need_a_directory_at_once_make_one() {
+    // So many that what is made at the start lies in the second directory.
+    const SHARDS: u32 = 18;
+    let setup = Setup { cpus: 2, ..Setup::default() };
+    let config = Config { vmap_shards: Some(SHARDS), ..kernel("linux", 100 * u64::from(SHARDS)) };
+    let cases = at_every_touch(&setup, &config, None, |mm, place| {
+        let list = frames(mm, 1);
+        let map = |shard: u64| {
+            let within = Some(at(100 * shard, 100));
+            mm.vmap().map(&list, VmapPlace { within, ..BARE }, RW).unwrap()
+        };
+        let before = mm.frames().available();
+        let first = std::cell::Cell::new(None);
+        let second = race(mm, place, || first.set(Some(map(1))), || map(2));
+        let took = before - mm.frames().available();
+        for (range, shard) in [(first.get().unwrap(), 1), (second, 2)] {
+            assert_eq!(range, at(100 * shard, 1));
+            assert_eq!(mm.vmap().find(range.start), Ok(range));
+            mm.vmap().unmap(range.start).unwrap();
+        }
+        mm.vmap().unmap_aliases().unwrap();
+        assert_eq!(mm.validate().broken, None);
+        free(mm, list);
+        took
+    });
+    let fewest = cases.results.iter().min().unwrap();
+    assert!(cases.results.iter().all(|took| took == fewest), "{:?}: no frame is lost", cases.results);
 }

@@ -342,7 +342,7 @@ fn time(text: &str) -> Result<u64, String> {
     let ps = unit
         .filter(|(number, _)| digits(number))
         .and_then(|(number, ps)| Some(number.parse::<f64>().ok()? * ps));
-    // A run has 37 minutes at most.
+    // A run has 18 minutes at most.
     let ps = ps.filter(|ps| (0.0..=1e16).contains(ps)).map(|ps| ps.round() as u64);
     ps.ok_or_else(|| "must be a time of at most 10000s, as 500us or 2.5ms".to_string())
 }
