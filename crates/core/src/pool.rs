@@ -9,7 +9,7 @@
 //! A slab in which no slot is in use goes back to the allocator, if whoever may still look at such a slot allows it:
 //! [`Goes`]. One stays, so that a slot that is taken and given back again and again costs no frame each time.
 
-mod claim;
+mod numbers;
 mod reading;
 
 use core::marker::PhantomData;
@@ -25,7 +25,7 @@ use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32};
 use crate::zeroed::Zeroed;
 
-pub(crate) use claim::Claim;
+pub(crate) use numbers::{Claim, SlabNumbers};
 pub(crate) use reading::{Reading, nobody_reads};
 
 /// When the memory of slots that nobody uses goes back to the allocator. Until then an old handle finds a slot.
@@ -48,10 +48,8 @@ pub(crate) trait Pooled: Zeroed {
 
 /// Slabs that a directory names: a frame of their numbers.
 const PER_DIRECTORY: u32 = (PAGE_SIZE / 4) as u32;
-/// Directories of one pool: 524,288 slabs.
-const DIRECTORIES: u32 = 512;
-/// Numbers of slabs.
-const NUMBERS: u32 = DIRECTORIES * PER_DIRECTORY;
+/// Directories of one pool.
+const DIRECTORIES: u32 = SlabNumbers::MOST / PER_DIRECTORY;
 
 /// A pool of `T`. Needs [`Pool::init`].
 ///
@@ -65,8 +63,7 @@ pub(crate) struct Pool<T> {
     open: List,
     /// Slabs with no slot in use.
     idle: List,
-    /// One more than the highest number that a slab ever had, or that somebody has [claimed](Claim).
-    numbers: Word32,
+    numbers: SlabNumbers,
     /// Slabs that there are, where they may go.
     slabs: Word32,
     /// Numbers for slabs that are made under the lock, where slabs never go.
@@ -262,6 +259,11 @@ impl<T: Pooled> Pool<T> {
         Ok(())
     }
 
+    /// Which numbers its slabs have: for who [claims](Claim) some.
+    pub fn numbers(&self) -> &SlabNumbers {
+        &self.numbers
+    }
+
     /// Whether a slot is free. Without the lock a guess.
     pub fn has_room<P: Platform>(&self, mm: &Manager<'_, P>) -> bool {
         self.open.len(mm.platform()) > 0 || self.idle.len(mm.platform()) > 0
@@ -365,12 +367,12 @@ impl<T: Pooled> Pool<T> {
 
     /// A number that no slab has: the lowest where some went back. Its directory may be missing. Under the lock.
     fn free_number<P: Platform>(&self, mm: &Manager<'_, P>) -> Result<u32, Error> {
-        let (p, numbers) = (mm.platform(), self.numbers.get(mm.platform()));
+        let (p, numbers) = (mm.platform(), self.numbers.end(mm.platform()));
         if T::GOES == Goes::Never {
-            return self.own.next(p, self, 1);
+            return self.own.next(p, &self.numbers, 1);
         }
         if self.slabs.get(p) == numbers {
-            return if numbers < NUMBERS { Ok(numbers) } else { Err(Error::TooMany) };
+            return if numbers < SlabNumbers::MOST { Ok(numbers) } else { Err(Error::TooMany) };
         }
         for (first, directory) in (0..numbers).step_by(PER_DIRECTORY as usize).zip(&self.directories) {
             let Some(directory) = named(directory.get(p)) else { return Ok(first) };
@@ -391,7 +393,7 @@ impl<T: Pooled> Pool<T> {
             self.own.used(p);
         } else {
             self.slabs.set(p, self.slabs.get(p) + 1);
-            self.numbers.store(p, self.numbers.get(p).max(number + 1), Ordering::Release);
+            self.numbers.given(p, number);
         }
         self.idle.push_front(p, &mm.memmap(), n);
     }
@@ -503,7 +505,7 @@ impl<T: Pooled> Pool<T> {
 
     /// Handles below this exist, or existed, or will; not all are in use.
     pub fn bound<P: Platform>(&self, mm: &Manager<'_, P>) -> u32 {
-        self.numbers.load(mm.platform(), Ordering::Acquire).min(NUMBERS) * Self::PER_SLAB
+        self.numbers.end(mm.platform()) * Self::PER_SLAB
     }
 
     /// The slots that are in use: a moment's truth.

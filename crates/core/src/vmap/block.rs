@@ -125,7 +125,7 @@ fn reserve<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Result<
         return Ok(slot);
     }
     let (mut first, more, pool) = (None, HandleList::default(), &v.state.blocks);
-    let number = || v.own(mm, |cache| cache.blocks.numbers.take(p, pool, NUMBERS));
+    let number = || v.own(mm, |cache| cache.blocks.numbers.take(p, pool.numbers(), NUMBERS));
     pool.reserve_some(mm, AllocFrom::HERE, (1, 1), number, |slot| match first {
         None => first = Some(slot),
         Some(_) => more.push(p, link, slot),

@@ -136,7 +136,7 @@ impl<'p> KernelRange<'p> {
         table::make_kernel_top(mm, mm.kernel_root(), range).map_err(|_| Error::TooLittleMemory)?;
         if mm.config().policy.vmap != VmapPolicy::Eager {
             for cache in v.cpus {
-                cache.blocks.numbers.next(mm.platform(), &v.state.blocks, blocks::NUMBERS)?;
+                cache.blocks.numbers.next(mm.platform(), v.state.blocks.numbers(), blocks::NUMBERS)?;
             }
             v.fill(mm).map_err(|_| Error::TooLittleMemory)?;
         }

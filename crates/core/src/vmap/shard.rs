@@ -72,7 +72,7 @@ impl<'p> KernelRange<'p> {
     pub(super) fn fill<P: Platform>(&self, mm: &Manager<'p, P>) -> Result<(), Error> {
         let (p, pool) = (mm.platform(), &self.state.extents);
         for shard in self.shards {
-            shard.numbers.next(p, pool, NUMBERS)?;
+            shard.numbers.next(p, pool.numbers(), NUMBERS)?;
         }
         for (index, shard) in self.shards.iter().enumerate() {
             let handle = pool.reserve(mm, AllocFrom::NOW)?.commit();
@@ -163,7 +163,11 @@ impl<'p> KernelRange<'p> {
     fn refill<P: Platform>(&self, mm: &Manager<'p, P>, index: usize) -> Result<(), Error> {
         let (p, shard) = (mm.platform(), &self.shards[index]);
         let slabs = (2 * shard.slabs.get(p)).clamp(1, MOST_SLABS);
-        let new = Pile::some(mm, self, shard, (REFILL, slabs))?;
+        let number = || {
+            let _guard = shard.free.lock(mm);
+            shard.numbers.take(p, self.state.extents.numbers(), NUMBERS)
+        };
+        let new = Pile::some(mm, self, (REFILL, slabs), number)?;
         shard.slabs.set(p, slabs);
         let _guard = shard.free.lock(mm);
         while let Some(slot) = new.pop(mm, self) {

@@ -2,8 +2,7 @@
 
 use core::cell::Cell;
 
-use super::shard::NUMBERS;
-use super::state::{KernelRange, Shard, SlotChain};
+use super::state::{KernelRange, SlotChain};
 use crate::Manager;
 use crate::error::Error;
 use crate::frame::AllocFrom;
@@ -63,19 +62,15 @@ impl Pile {
         Ok(pile)
     }
 
-    /// Reserves some slots for a shard, at least one: at most so many, or all of at most so many slabs. No lock is held; may wait
-    /// for memory.
+    /// Reserves some slots, at least one: at most so many, or all of at most so many slabs, for which `number` returns numbers.
+    /// No lock is held; may wait for memory.
     pub fn some<'p, P: Platform>(
         mm: &Manager<'p, P>,
         v: &KernelRange<'p>,
-        shard: &Shard,
         most: (u32, u32),
+        number: impl Fn() -> Result<u32, Error>,
     ) -> Result<Pile, Error> {
         let (pile, pool) = (Pile::default(), &v.state.extents);
-        let number = || {
-            let _guard = shard.free.lock(mm);
-            shard.numbers.take(mm.platform(), pool, NUMBERS)
-        };
         pool.reserve_some(mm, AllocFrom::HERE, most, number, |slot| pile.push(mm, v, slot))?;
         Ok(pile)
     }
