@@ -93,14 +93,14 @@ fn obey(py: Python<'_>, words: Vec<String>, tell: Option<&Bound<'_, PyAny>>) -> 
 
 /// What the figure with this key is: its label, unit, which way is better ("less", "more" or ""), and what it means.
 #[pyfunction]
-fn figure(key: &str) -> Option<(&'static str, &'static str, &'static str, &'static str)> {
-    let figure = figures::find(key)?;
+fn figure(key: &str) -> PyResult<(&'static str, &'static str, &'static str, &'static str)> {
+    let figure = figures::named(key).map_err(PyValueError::new_err)?;
     let better = match figure.better {
         figures::Better::Less => "less",
         figures::Better::More => "more",
         figures::Better::Neither => "",
     };
-    Some((figure.label, figure.unit, better, figure.about))
+    Ok((figure.label, figure.unit, better, figure.about))
 }
 
 /// The line of a JSON object, with a checksum at its end.

@@ -6,6 +6,8 @@
 use quietmm::Counter;
 use quietmm_workloads::Tally;
 
+use crate::near::near;
+
 /// Which way is better.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Better {
@@ -309,6 +311,17 @@ pub fn find(key: &str) -> Option<&'static Figure> {
         .copied()
         .find(|figure| figure.key == key)
         .or_else(|| counters().find(|figure| figure.key == key))
+}
+
+/// The same, or what to say of a key that no figure has.
+pub fn named(key: &str) -> Result<&'static Figure, String> {
+    find(key).ok_or_else(|| {
+        let keys = ALL.iter().map(|figure| figure.key);
+        match &near(key, keys.chain(Counter::ALL.iter().map(|&counter| of(counter).key)))[..] {
+            [] => format!("unknown figure '{key}'; those of a run are in its metrics"),
+            near => format!("unknown figure '{key}'; did you mean {}?", near.join(" or ")),
+        }
+    })
 }
 
 /// The figure of a counter of the core: under its own name, which is Linux's where Linux counts the same.

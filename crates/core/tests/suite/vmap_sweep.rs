@@ -424,6 +424,33 @@ fn when_nothing_more_is_unmapped_no_sweep_begins_and_nobody_is_woken() {
     });
 }
 
+/// CPU 0 asks for the next sweep, and at every place in the middle CPU 1 ends the one that is under way. Where it does so between a look
+/// and a word nobody sees that word.
+#[test]
+fn a_sweep_that_was_asked_for_as_the_last_one_ended_begins_after_another_share() {
+    let cases = at_every_touch(&setup(2), &config(2, 4, 256), None, |mm, place| {
+        let list = frames(mm, 1);
+        let share = |cpu| {
+            mm.platform().on(cpu, || {
+                let range = mm.vmap().map(&[list[0]; 4], BARE, RW).unwrap();
+                mm.vmap().unmap(range.start).unwrap();
+            });
+        };
+        share(1);
+        ticks(mm, &[0]);
+        race(mm, place, || share(0), || ticks(mm, &[1]));
+        ticks(mm, &[0, 1, 0, 1]);
+        let overlooked = counted(mm, Counter::KernelSweeps) == 1;
+        share(0);
+        ticks(mm, &[0, 1, 0, 1]);
+        assert!(counted(mm, Counter::KernelSweeps) > 1, "{place:?}: no sweep begins");
+        assert_eq!((mm.vmap().waits().unwrap().pages, sent(mm)), (0, 0), "{place:?}");
+        free(mm, list);
+        overlooked
+    });
+    assert!(cases.count(|&overlooked| overlooked) > 0, "of {}", cases.results.len());
+}
+
 #[test]
 fn who_maps_looks_after_a_share_again_once_that_was_flushed() {
     let host = host(2, None);

@@ -1,6 +1,6 @@
 //! A counterexample's file, run again.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use quietmm_check::replay::Replay;
@@ -28,9 +28,12 @@ pub fn replay(args: &CheckArgs, file: &Path, files: &Files, output: &mut Output)
     if std::fs::metadata(file).is_ok_and(|found| !found.is_file()) {
         return Err(input("not a regular file".to_string()));
     }
-    std::fs::File::open(file)
-        .and_then(|open| open.take(MOST + 1).read_to_string(&mut text))
-        .map_err(|error| input(error.to_string()))?;
+    std::fs::File::open(file).and_then(|open| open.take(MOST + 1).read_to_string(&mut text)).map_err(
+        |error| match error.kind() {
+            ErrorKind::InvalidData => input("not UTF-8; a file that `check --save` wrote".to_string()),
+            _ => input(error.to_string()),
+        },
+    )?;
     if text.len() as u64 > MOST {
         return Err(input(format!("more than {} MiB, which no counterexample has", MOST >> 20)));
     }

@@ -147,6 +147,9 @@ fn what_cannot_be_is_refused_in_a_line() {
         std::fs::write(&path, text).unwrap();
         assert!(refused(&["check", "--replay", path.to_str().unwrap()]).contains(name));
     }
+    let path = folder.join("bytes");
+    std::fs::write(&path, [0xff, 0xfe, 0]).unwrap();
+    assert!(refused(&["check", "--replay", path.to_str().unwrap()]).contains("not UTF-8; a file that"));
     let unknown =
         "format = 1\nscenario = \"unmap-lzay\"\nhardware = \"quiet\"\ninvariant = \"INV-1\"\nwhat = \"\"\n";
     let path = folder.join("unknown");

@@ -16,7 +16,7 @@ def obey(words: Sequence[str], tell: Tell | None = None) -> tuple[int, bytes, li
     ``tell(done, all)`` is called some times a second, in thousandths of runs. What it raises stops the command, as a signal's handler does.
     """
 
-def figure(key: str) -> tuple[str, str, str, str] | None:
+def figure(key: str) -> tuple[str, str, str, str]:
     """The label, unit, better direction and meaning of a figure."""
 
 def sealed(json: str) -> str:

@@ -114,7 +114,10 @@ def compare(
     progress: Progress = None,
 ) -> Comparison:
     """Runs the same work under several policies, of which the first is the baseline: ``quietmm compare``. Parameters and errors are those of ``run``."""
-    words = ["compare", str(workload), f"--policies={','.join(names(policies))}"]
+    chosen = names(policies)
+    if not chosen:
+        raise InputError("no policies; one at least, of which the first is the baseline")
+    words = ["compare", str(workload), f"--policies={','.join(chosen)}"]
     words += flags(machine, sets, cpus=cpus, scale=scale, threads=threads, parts=parts, trace=trace, seed=seed, runs=runs, jobs=jobs)
     words += [f"--break={broken}"] if broken is not None else []
     words += ["--profile"] if profile else []

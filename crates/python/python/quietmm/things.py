@@ -206,8 +206,8 @@ def rules() -> dict[str, Named]:
 
 def figure(key: str) -> Figure:
     """What the figure with this key is."""
-    found = _quietmm.figure(key)
-    if found is None:
-        raise InputError(f"unknown figure '{key}'")
-    label, unit, better, about = found
+    try:
+        label, unit, better, about = _quietmm.figure(key)
+    except ValueError as error:
+        raise InputError(str(error)) from None
     return Figure(key, label, unit, better, about)

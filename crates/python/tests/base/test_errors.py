@@ -49,6 +49,16 @@ def test_a_machine_that_is_not_there_is_told_with_those_that_are():
     assert "uma-88" not in quietmm.machines()
 
 
+@pytest.mark.parametrize("call, says", [
+    (lambda: quietmm.compare(policies=[]), "no policies; one at least"),
+    (lambda: quietmm.figure("elapsed"), "unknown figure 'elapsed'; did you mean elapsed_s"),
+    (lambda: quietmm.figure("xyzzy"), "unknown figure 'xyzzy'; those of a run are in its metrics"),
+])
+def test_what_only_python_can_ask_wrongly_is_told(call, says):
+    with pytest.raises(quietmm.InputError, match=says):
+        call()
+
+
 def test_an_error_survives_a_process_border():
     error = pickle.loads(pickle.dumps(quietmm.RunError("why", 3)))
     assert str(error) == "why"
