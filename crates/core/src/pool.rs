@@ -185,15 +185,15 @@ impl<T: Pooled> Pool<T> {
         mm: &Manager<'_, P>,
         frame: impl Fn() -> Result<FrameNumber, Error>,
     ) -> Result<Reserved, Error> {
+        let mut found = None;
+        // Where many find nothing at once they had better not stand in line for it.
+        if self.has_room(mm) {
+            self.take(mm, 1, &mut |handle| found = Some(handle));
+        }
         loop {
-            let mut found = None;
-            // Where many find nothing at once they had better not stand in line for it.
-            if self.has_room(mm) {
-                self.take(mm, 1, &mut |handle| found = Some(handle));
-            }
             match found {
                 Some(handle) => return Ok(Reserved(handle)),
-                None => self.grow(mm, frame()?)?,
+                None => found = self.grow(mm, frame()?)?,
             }
         }
     }
@@ -316,9 +316,10 @@ impl<T: Pooled> Pool<T> {
         taken
     }
 
-    /// Makes a slab of this frame, unless there is room by now: others may have made one. Its slots are free. The frame may become a
-    /// directory, or go back: who wants a slot looks again.
-    fn grow<P: Platform>(&self, mm: &Manager<'_, P>, new: FrameNumber) -> Result<(), Error> {
+    /// Takes a slot of a slab that others have made by now, or makes one of this frame, and takes a slot of that. Under one hold of the
+    /// lock: who only made it, and came again, would find it taken by those who stand in line before him. Returns none where the
+    /// frame became a directory. If it is not needed it goes back.
+    fn grow<P: Platform>(&self, mm: &Manager<'_, P>, new: FrameNumber) -> Result<Option<u32>, Error> {
         let p = mm.platform();
         // Nobody else knows of the slots yet, and their lines come from memory: not under the lock.
         for place in 0..Self::PER_SLAB {
@@ -326,9 +327,11 @@ impl<T: Pooled> Pool<T> {
             Self::slot_in(p, new, place).link.set(p, next);
         }
         mm.memmap().get(new).maps.set(p, 1);
+        let mut found = None;
         let used = {
             let _guard = self.lock.lock(mm);
-            if self.has_room(mm) {
+            let mut each = |handle| found = Some(handle);
+            if self.take_of_one(mm, 1, &mut each) > 0 {
                 Ok(false)
             } else {
                 self.free_number(mm).map(|number| {
@@ -339,6 +342,7 @@ impl<T: Pooled> Pool<T> {
                     };
                     if is_slab {
                         self.publish(mm, new, number);
+                        self.take_of_one(mm, 1, &mut each);
                     }
                     true
                 })
@@ -347,7 +351,7 @@ impl<T: Pooled> Pool<T> {
         if used != Ok(true) {
             mm.free_one(new);
         }
-        used.map(drop)
+        used.map(|_| found)
     }
 
     fn has_directory<P: Platform>(&self, mm: &Manager<'_, P>, number: u32) -> bool {
