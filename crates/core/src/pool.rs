@@ -321,11 +321,14 @@ impl<T: Pooled> Pool<T> {
     /// frame became a directory. If it is not needed it goes back.
     fn grow<P: Platform>(&self, mm: &Manager<'_, P>, new: FrameNumber) -> Result<Option<u32>, Error> {
         let p = mm.platform();
+        let link = || {
+            for place in 0..Self::PER_SLAB {
+                let next = if place + 1 < Self::PER_SLAB { place + 2 } else { 0 };
+                Self::slot_in(p, new, place).link.set(p, next);
+            }
+        };
         // Nobody else knows of the slots yet, and their lines come from memory: not under the lock.
-        for place in 0..Self::PER_SLAB {
-            let next = if place + 1 < Self::PER_SLAB { place + 2 } else { 0 };
-            Self::slot_in(p, new, place).link.set(p, next);
-        }
+        link();
         mm.memmap().get(new).maps.set(p, 1);
         let mut found = None;
         let used = {
@@ -338,7 +341,12 @@ impl<T: Pooled> Pool<T> {
                     let is_slab = self.has_directory(mm, number) || {
                         // Now: of many who stand in line each would find it missing, and come again.
                         p.clear_frame(new);
-                        !self.add_directory(mm, new, number)
+                        let made = self.add_directory(mm, new, number);
+                        if !made {
+                            // Who makes slabs without the lock was first.
+                            link();
+                        }
+                        !made
                     };
                     if is_slab {
                         self.publish(mm, new, number);
