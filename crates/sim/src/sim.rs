@@ -38,8 +38,11 @@ const SLACK: u64 = 600_000;
 pub(crate) const END: u64 = NEVER / 4;
 /// Events without progress after which a run is given up, and as many again for each CPU: with thousands of them the first page
 /// takes long. Five times what any workload that comes along needs on its machine.
-pub(crate) const STUCK: u64 = 50_000_000;
-pub(crate) const STUCK_EACH: u64 = 100_000;
+const STUCK: u64 = 50_000_000;
+const STUCK_EACH: u64 = 100_000;
+/// Besides these, events without progress for each page of the memory and each CPU: where aging flushes, reclaim may look at
+/// every page once before it finds the first that nobody has used, and each look may interrupt every CPU.
+const STUCK_PASS: u64 = 64;
 /// Events for each page of work, beyond the above, after which a run is given up, and as many again for each CPU. Three times
 /// what `churn` may need, of all workloads most: where memory is to spare, a file that is written back is all there.
 const SLOW: u64 = 65_536;
@@ -48,6 +51,11 @@ const SLOW_EACH: u64 = 64;
 const LOOK: u64 = 1 << 20;
 /// Events after the end of the last user task within which all others must come to rest.
 const RESTLESS: u64 = 20_000_000;
+
+/// Events without progress after which a run on a machine of so many CPUs and pages is given up.
+pub(crate) const fn patience(cpus: u64, pages: u64) -> u64 {
+    STUCK + cpus * (STUCK_EACH + STUCK_PASS * pages)
+}
 
 pub(crate) type Context = Coroutine<(), (), (), Piece>;
 
@@ -254,7 +262,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             self.order().set(cpu.id, 0);
         }
         let cpus = self.cpus.len() as u64;
-        let stuck = STUCK + STUCK_EACH * cpus;
+        let stuck = patience(cpus, self.bytes / 4096);
         // Who does not say how much work there is has all the time.
         let slow = match self.total.get() {
             0 => u64::MAX,
