@@ -144,6 +144,13 @@ impl PageRange {
         self.start.0 <= other.start.0 && other.end().0 <= self.end().0
     }
 
+    /// From the start of whichever begins first to the end of whichever ends last.
+    pub(crate) const fn hull(self, other: PageRange) -> PageRange {
+        let start = if self.start.0 < other.start.0 { self.start } else { other.start };
+        let end = if self.end().0 > other.end().0 { self.end() } else { other.end() };
+        PageRange::between(start, end)
+    }
+
     /// The part that both ranges cover, if there is one.
     pub fn intersect(self, other: PageRange) -> Option<PageRange> {
         let start = self.start.max(other.start);

@@ -140,6 +140,10 @@ rules! {
         "look for the entries of a dirty page before it is written out even if it seems to have none";
     RewalkAfterMerge, "rewalk-after-merge", "INV-2",
         "begin a reverse-map walk anew when VMAs were merged while it gave way: what they show may lie behind it";
+    WaitUntilInsideLeave, "wait-until-inside-leave", "INV-4",
+        "wait until the faults in a VMA have left it before it is changed";
+    LookAgainInside, "look-again-inside", "INV-4",
+        "look whether a VMA that a CPU remembers still holds the page, once nobody can change it";
     LookForVisibleReaders, "look-for-visible-readers", "INV-4",
         "wait for those who share a space's VMAs without being counted before the VMAs are changed";
     RetryLooksAnew, "retry-looks-anew", "INV-4",

@@ -10,6 +10,8 @@ pub(super) fn all() -> Vec<Scenario> {
     vec![
         unmap_write(),
         unmap_fault(),
+        unmap_entered(),
+        enter_another(),
         protect_write(),
         protect_kernel(),
         protect_execute(),
@@ -58,6 +60,47 @@ fn unmap_fault() -> Scenario {
             }
         })
         .cpu(|task| task.unmap(0, FIRST, 2))
+        .cpu(uses)
+}
+
+fn unmap_entered() -> Scenario {
+    let about = "a CPU unmaps a mapping in which a fault is that did not wait for who maps another";
+    Scenario::new("unmap-entered", about, "linux")
+        .cpus(3)
+        .machine(small)
+        .watch(AT, 4)
+        .shows(&[Rule::WaitUntilInsideLeave])
+        .before(|task| {
+            let space = task.create_space();
+            task.map(space, AT, 4);
+            for cpu in [2, 1, 0] {
+                task.as_cpu(cpu, |task| task.run_in(space));
+            }
+            // So that CPU 1 remembers the mapping.
+            task.as_cpu(1, |task| task.promise(task.write(space, AT + 3).is_ok(), "it is mapped"));
+        })
+        .cpu(|task| task.unmap(0, AT, 4))
+        .cpu(uses)
+        .cpu(|task| task.map(0, TO, 1))
+}
+
+fn enter_another() -> Scenario {
+    let about = "a CPU that remembers a mapping touches where that was, while another maps; its slot is another mapping's";
+    Scenario::new("enter-another", about, "linux")
+        .machine(small)
+        .watch(AT, 4)
+        .shows(&[Rule::LookAgainInside])
+        .before(|task| {
+            let space = task.create_space();
+            task.map(space, AT, 4);
+            for cpu in [1, 0] {
+                task.as_cpu(cpu, |task| task.run_in(space));
+            }
+            task.as_cpu(1, |task| task.promise(task.write(space, AT + 3).is_ok(), "it is mapped"));
+            task.unmap(space, AT, 4);
+            task.map(space, TO, 1);
+        })
+        .cpu(|task| task.map(0, TO + 1, 1))
         .cpu(uses)
 }
 

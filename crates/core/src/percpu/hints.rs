@@ -22,6 +22,11 @@ impl LastVma {
         if same { self.vma.get().checked_sub(1) } else { None }
     }
 
+    /// The VMA of the space's last fault, or what has become of its slot.
+    pub fn last(&self, space: SpaceSlot) -> Option<u32> {
+        if self.space.get() == space.0 + 1 { self.vma.get().checked_sub(1) } else { None }
+    }
+
     pub fn set(&self, space: SpaceSlot, shape: u64, vma: u32) {
         self.space.set(space.0 + 1);
         self.shape.set(shape);

@@ -84,7 +84,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
             Advice::Drop | Advice::Large | Advice::Small => {}
         }
         let mut work = Work::begin(mm);
-        let (space, _alone) = mm.write_lock(id)?;
+        let (space, _alone) = mm.write_lock(id, range)?;
         match advice {
             Advice::Drop => {
                 if let Some(hole) = mm.first_unmapped(space, range, &mut work) {

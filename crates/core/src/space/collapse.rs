@@ -112,7 +112,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
             Err((page, _)) => PageRange::between(some.start, page.large()),
         };
-        let (space, _alone) = self.write_lock(id)?;
+        let (space, _alone) = self.write_lock(id, some)?;
         let mut gather = Gather::begin(p, space);
         let mut begun: [Option<Begun>; TOGETHER] = [None; TOGETHER];
         let (mut next, mut len, mut kept) = (ready.start, 0, None);

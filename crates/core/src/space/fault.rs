@@ -93,8 +93,8 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         let page = at.page();
         let (mut major, mut ahead) = (false, None);
         loop {
-            let resolved = mm.with_vmas(id, page, &mut major, |space, kept, major| {
-                mm.resolve((id, space), page, access, (kept, &mut ahead), major)
+            let resolved = mm.with_vma(id, page, &mut major, |(space, vma), kept, major| {
+                mm.resolve((id, space, vma), page, access, (kept, &mut ahead), major)
             });
             match resolved {
                 Err(Error::NotMapped(hole)) if hole == page && mm.grow_to(id, page)? => {}
@@ -162,10 +162,10 @@ impl<'p, P: Platform> Manager<'p, P> {
         marks
     }
 
-    /// Resolves it as far as nothing is to be waited for. By who shares the VMAs.
+    /// Resolves it as far as nothing is to be waited for. By who shares the VMA.
     pub(super) fn resolve(
         &self,
-        (id, space): (SpaceId, &SpaceState),
+        (id, space, vma): (SpaceId, &SpaceState, &Vma),
         page: PageNumber,
         access: UserAccess,
         (kept, ahead): (&mut Kept<'_, 'p, P>, &mut Ahead),
@@ -176,7 +176,6 @@ impl<'p, P: Platform> Manager<'p, P> {
         if !self.is_online(p.this_cpu()) {
             return Err(Error::NotOnline);
         }
-        let (_, vma) = self.find_vma(id, space, page).ok_or(Error::NotMapped(page))?;
         let (prot, watched) = vma.rights(p);
         if !prot.permits(access) {
             return Err(Error::NotPermitted(page));
@@ -377,8 +376,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         page: PageNumber,
         payer: fn(GroupSlot) -> Payer,
     ) -> Result<(), Error> {
-        self.with_vmas(id, page, &mut false, |space, _, _| {
-            let (_, vma) = self.find_vma(id, space, page).ok_or(Error::NotMapped(page))?;
+        self.with_vma(id, page, &mut false, |(space, vma), _, _| {
             // It may be another VMA by now: then there may be no table, and nothing in it.
             let Way::Small(leaf) = table::find(self, space.root(self.platform()), page) else {
                 return Ok(None);

@@ -55,7 +55,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         // Its root is charged where its pages will be.
         let group = mm.group_of(mm.find_space(id)?);
         let child = mm.new_space(group)?;
-        let (parent, alone) = match mm.write_lock(id) {
+        let (parent, alone) = match mm.write_lock(id, PageRange::MAPPABLE) {
             Ok(found) => found,
             Err(error) => {
                 mm.space(child).destroy()?;
@@ -69,6 +69,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         // Those that are pinned now that nobody can write to them: no CPU, that is.
         let copied =
             copied.and_then(|pinned| if pinned { mm.copy_pinned(parent, child, &mut work) } else { Ok(()) });
+        mm.open_vmas(mm.space_at(child), PageRange::MAPPABLE);
         for (_, vma) in mm.vmas_of(parent) {
             if vma.is_private(p) {
                 mm.revoke(id, parent, vma.range(p), Revoked::Writes);

@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::Manager;
+use crate::addr::PageRange;
 use crate::error::Error;
 use crate::group::GroupState;
 use crate::handle::{GroupId, GroupSlot};
@@ -234,7 +235,7 @@ impl<P: Platform> Space<'_, '_, P> {
     /// ```
     pub fn set_group(&self, group: Option<GroupId>) -> Result<(), Error> {
         let mm = self.mm;
-        let (space, _alone) = mm.write_lock(self.id)?;
+        let (space, _alone) = mm.write_lock(self.id, PageRange::MAPPABLE)?;
         let Some(id) = group else {
             mm.leave_group(space);
             return Ok(());

@@ -49,7 +49,7 @@ impl<P: Platform> Space<'_, '_, P> {
         let Space { mm, id } = *self;
         let _scope = charge(mm.platform(), Scope::Advise);
         let p = mm.platform();
-        let (space, _alone) = mm.write_lock(id)?;
+        let (space, _alone) = mm.write_lock(id, PageRange::new(start, 1))?;
         let found = mm.find_vma(id, space, start).filter(|(_, vma)| vma.range(p).start == start);
         let (_, vma) = found.ok_or(Error::NotMapped(start))?;
         if vma.file(p).is_some() {
@@ -66,20 +66,26 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::NoSuchSpace`].
     pub(super) fn grow_to(&self, id: SpaceId, page: PageNumber) -> Result<bool, Error> {
-        {
+        let p = self.platform();
+        let start = {
             // An access that is only wrong has nobody wait.
             let (space, _shared) = self.read_lock(id)?;
-            if self.find_vma(id, space, page).is_none() && self.grows_to(space, page).is_none() {
-                return Ok(false);
+            if self.find_vma(id, space, page).is_some() {
+                return Ok(true);
             }
-        }
-        let p = self.platform();
-        let (space, _alone) = self.write_lock(id)?;
+            let Some((_, vma)) = self.grows_to(space, page) else { return Ok(false) };
+            vma.range(p).start
+        };
+        let (space, _alone) = self.write_lock(id, PageRange::between(page, start))?;
         if self.find_vma(id, space, page).is_some() {
             return Ok(true);
         }
         let Some((handle, vma)) = self.grows_to(space, page) else { return Ok(false) };
         let range = vma.range(p);
+        if range.start > start {
+            // Another one, further up: looked at anew.
+            return Ok(true);
+        }
         self.settle(id, space, PageRange::between(page, range.start), &mut Work::begin(self));
         let _alone = self.lock_rmap(vma);
         // A walk that gave way finds it again, at its new place.

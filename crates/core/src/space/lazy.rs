@@ -48,7 +48,7 @@ impl<P: Platform> Manager<'_, P> {
     pub(super) fn free_lazily(&self, id: SpaceId, range: PageRange) -> Result<(), Error> {
         let p = self.platform();
         let mut work = Work::begin(self);
-        let (space, _alone) = self.write_lock(id)?;
+        let (space, _alone) = self.write_lock(id, range)?;
         if let Some(hole) = self.first_unmapped(space, range, &mut work) {
             return Err(Error::NotMapped(hole));
         }

@@ -79,7 +79,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         let Space { mm, id } = *self;
         let _scope = charge(mm.platform(), Scope::Advise);
         let range = check_range(range)?;
-        let (space, _alone) = mm.write_lock(id)?;
+        let (space, _alone) = mm.write_lock(id, range)?;
         let mut work = Work::begin(mm);
         mm.split_vmas(id, space, range, &mut work)?;
         mm.each_part(space, range, &mut work, |vma| vma.end_lock(mm.platform(), false));
@@ -149,7 +149,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let _scope = charge(self.platform(), Scope::Advise);
         let p = self.platform();
         let mut work = Work::begin(self);
-        let (space, _alone) = self.write_lock(id)?;
+        let (space, _alone) = self.write_lock(id, range)?;
         self.split_vmas(id, space, range, &mut work)?;
         self.root.locks.store(1, Ordering::Relaxed);
         self.each_part(space, range, &mut work, |vma| vma.begin_lock(p));

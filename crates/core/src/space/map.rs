@@ -42,7 +42,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         let Space { mm, id } = *self;
         let _scope = charge(mm.platform(), Scope::DestroySpace);
         let p = mm.platform();
-        let (space, alone) = mm.write_lock(id)?;
+        let (space, alone) = mm.write_lock(id, PageRange::MAPPABLE)?;
         mm.end_unless_used(id, space)?;
         // INV-9: whoever still has the tables loaded, lazily, lets go of them. After that no CPU can use anything of
         // this space: what a CPU has left under a tag is older than this generation.
@@ -110,7 +110,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
             mm.release_vma(handle);
             anon_vma.into_iter().for_each(|anon_vma| mm.release_anon_vma(anon_vma));
         };
-        let free = mm.write_lock(id).and_then(|(space, alone)| match mm.first_mapped(space, range) {
+        let free = mm.write_lock(id, range).and_then(|(space, alone)| match mm.first_mapped(space, range) {
             Some(clash) => Err(Error::Overlaps(clash)),
             None => mm.check_map_count(space).map(|()| (space, alone)),
         });
@@ -145,6 +145,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         }
         mm.link_vma(space, handle);
         drop(alone);
+        mm.remember_vma(id, space, handle);
         spare.into_iter().for_each(|anon_vma| mm.release_anon_vma(anon_vma));
         mm.merge_vmas(space, range, &mut Work::begin(mm));
         Ok(())
@@ -182,7 +183,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         let _scope = charge(mm.platform(), Scope::Unmap);
         let range = check_range(range)?;
         let mut work = Work::begin(mm);
-        let (space, _alone) = mm.write_lock(id)?;
+        let (space, _alone) = mm.write_lock(id, range)?;
         if let Some(hole) = mm.first_unmapped(space, range, &mut work) {
             return Err(Error::NotMapped(hole));
         }

@@ -72,7 +72,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         let from = check_range(from)?;
         check_mappable(PageRange::new(to, from.pages))?;
         let mut work = Work::begin(mm);
-        let (space, _alone) = mm.write_lock(id)?;
+        let (space, _alone) = mm.write_lock(id, from.hull(PageRange::new(to, from.pages)))?;
         mm.move_alone((id, space), from, to, &mut work)
     }
 
@@ -107,7 +107,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         let p = mm.platform();
         let range = check_range(range)?;
         let mut work = Work::begin(mm);
-        let (space, _alone) = mm.write_lock(id)?;
+        let (space, _alone) = mm.write_lock(id, range)?;
         if !mm.has_node(to) {
             return Err(Error::NoSuchNode);
         }

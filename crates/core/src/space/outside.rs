@@ -59,23 +59,27 @@ impl<P: Platform> Drop for Kept<'_, '_, P> {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// Does `work` with the VMAs of a space shared, again and again until it has to wait for nothing outside. `at` is the
-    /// page that it is about; `major` becomes true if something was read. May wait.
+    /// Does `work` with the VMA that holds the page `at` while nobody changes it, again and again until it has to wait for nothing outside.
+    /// `major` becomes true if something was read. May wait.
     ///
     /// # Errors
-    /// [`Error::NoSuchSpace`], also if it ends meanwhile; what `work` says; [`Error::Device`], [`Error::SwapDevice`],
-    /// [`Error::WriteRefused`].
-    pub(super) fn with_vmas<'m>(
+    /// [`Error::NoSuchSpace`], also if it ends meanwhile; [`Error::NotMapped`]; what `work` says; [`Error::Device`],
+    /// [`Error::SwapDevice`], [`Error::WriteRefused`].
+    pub(super) fn with_vma<'m>(
         &'m self,
         id: SpaceId,
         at: PageNumber,
         major: &mut bool,
-        mut work: impl FnMut(&'p SpaceState, &mut Kept<'m, 'p, P>, &mut bool) -> Result<Option<Outside>, Error>,
+        mut work: impl FnMut(
+            (&'p SpaceState, &'p Vma),
+            &mut Kept<'m, 'p, P>,
+            &mut bool,
+        ) -> Result<Option<Outside>, Error>,
     ) -> Result<(), Error> {
         let mut kept = Kept { mm: self, page: None, file: None };
         loop {
-            let (space, shared) = self.read_lock(id)?;
-            let outside = work(space, &mut kept, major)?;
+            let (space, vma, shared) = self.share_vma(id, at)?;
+            let outside = work((space, vma), &mut kept, major)?;
             drop(shared);
             let Some(outside) = outside else { return Ok(()) };
             kept = self.wait_outside(outside, at, major)?;

@@ -260,8 +260,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     fn pin_page(&self, id: SpaceId, page: PageNumber, want: Want) -> Result<FrameNumber, Error> {
         loop {
             let mut pinned = None;
-            let done = self.with_vmas(id, page, &mut false, |space, kept, major| {
-                Ok(match self.pin_step((id, space), page, want, kept, major)? {
+            let done = self.with_vma(id, page, &mut false, |(space, vma), kept, major| {
+                Ok(match self.pin_step((id, space, vma), page, want, kept, major)? {
                     PinStep::Pinned(n) => {
                         pinned = Some(n);
                         None
@@ -277,22 +277,22 @@ impl<'p, P: Platform> Manager<'p, P> {
             if let Some(n) = pinned {
                 return Ok(n);
             }
-            let (space, _alone) = self.write_lock(id)?;
-            self.split_all_large(space, PageRange::new(page, 1), &mut Work::begin(self))?;
+            let at = PageRange::new(page, 1);
+            let (space, _alone) = self.write_lock(id, at)?;
+            self.split_all_large(space, at, &mut Work::begin(self))?;
         }
     }
 
     /// Pins a page as far as nothing is to be waited for. By who shares the VMAs.
     fn pin_step(
         &self,
-        (id, space): (SpaceId, &SpaceState),
+        (id, space, vma): (SpaceId, &SpaceState, &Vma),
         page: PageNumber,
         want: Want,
         kept: &mut Kept<'_, 'p, P>,
         major: &mut bool,
     ) -> Result<PinStep, Error> {
         let p = self.platform();
-        let (_, vma) = self.find_vma(id, space, page).ok_or(Error::NotMapped(page))?;
         if want.term == Term::Long && want.access == UserAccess::Write && !vma.is_private(p) {
             return Err(Error::NotPinnable(page));
         }
@@ -346,7 +346,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
             // Whoever pins says himself what he wants next.
             let ahead = &mut None;
-            if let Some(outside) = self.resolve((id, space), page, want.access, (kept, ahead), major)? {
+            if let Some(outside) = self.resolve((id, space, vma), page, want.access, (kept, ahead), major)? {
                 return Ok(PinStep::Outside(outside));
             }
         }

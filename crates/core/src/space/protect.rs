@@ -49,7 +49,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         let range = check_range(range)?;
         mm.check_prot(prot)?;
         let mut work = Work::begin(mm);
-        let (space, _alone) = mm.write_lock(id)?;
+        let (space, _alone) = mm.write_lock(id, range)?;
         mm.split_vmas(id, space, range, &mut work)?;
         let mut executable = false;
         for (_, vma) in mm.vmas_from(space, range.start) {

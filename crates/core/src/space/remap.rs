@@ -47,7 +47,7 @@ impl<P: Platform> Space<'_, '_, P> {
         let _scope = charge(mm.platform(), Scope::MoveRange);
         let (from, to) = (check_range(from)?, check_mappable(to)?);
         let mut work = Work::begin(mm);
-        let (space, _alone) = mm.write_lock(id)?;
+        let (space, _alone) = mm.write_lock(id, from.hull(to))?;
         let who = (id, space);
         if let Some(hole) = mm.first_unmapped(space, from, &mut work) {
             return Err(Error::NotMapped(hole));

@@ -4,6 +4,7 @@
 //! may switch to another CPU. Nothing may bypass it.
 
 mod biased;
+mod gate;
 mod holder;
 #[cfg(loom)]
 mod modelled;
@@ -12,6 +13,7 @@ mod spin;
 mod word;
 
 pub use biased::{BiasedRwLock, SharedGuard};
+pub use gate::{Gate, Inside};
 pub use holder::{Holder, VisibleReads};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub(crate) use spin::Ticket;

@@ -83,6 +83,11 @@ impl<const WHICH: u8> RwLock<WHICH> {
         self.words.try_write(p)
     }
 
+    /// Whether a writer has it, or waits for readers to leave. A moment's truth.
+    pub(super) fn is_alone<P: Platform>(&self, p: &P) -> bool {
+        self.words.state.load(p, Ordering::Relaxed) & WRITER != 0
+    }
+
     /// Whether nobody has it or wants it. A moment's truth.
     pub(crate) fn audit_free<P: Platform>(&self, p: &P) -> bool {
         let Words { state, next, turn } = &self.words;

@@ -84,6 +84,10 @@ impl<P: Platform> Manager<'_, P> {
         let newest = space.generation(p);
         let checks = [
             (space.vmas.0.audit_free(p), "a space's VMAs are locked"),
+            (
+                self.vmas_of(space).all(|(_, vma)| vma.gate.audit_free(p)),
+                "a VMA whose gate is shut, or in which a fault is",
+            ),
             (!space.is_changing(p), "an operation on a space that never ends"),
             (space.deferred(p) <= newest, "a flush was deferred until a generation that never comes"),
             (

@@ -12,7 +12,8 @@ use crate::percpu::CpuGuard;
 use crate::platform::Platform;
 use crate::pool::{Goes, Pooled};
 use crate::resched::{Work, cost};
-use crate::sync::{Word32, Word64};
+use crate::rule::Rule;
+use crate::sync::{Gate, Word32, Word64};
 use crate::tree::{Links, Nodes};
 use crate::zeroed::Zeroed;
 
@@ -27,6 +28,9 @@ pub(crate) struct Vma {
     /// The index in the `anon_vma` at `start`.
     index: Word64,
     pub space: Word32,
+    /// Shut while the VMA changes, or what is mapped in it other than by faults, and while it is in no space. Who is inside may rely on
+    /// all that it says, and on its space.
+    pub gate: Gate,
     /// The file plus one; 0 is anonymous memory.
     file: Word32,
     /// The `anon_vma` of its anonymous pages plus one; 0 if it has none, or none can be reclaimed.
@@ -45,8 +49,8 @@ pub(crate) struct Vma {
 unsafe impl Zeroed for Vma {}
 
 impl Pooled for Vma {
-    // Who looks at one has its space's VMA lock, or that of a tree in which it is.
-    const GOES: Goes = Goes::AtOnce;
+    // Who looks at one has its space's VMA lock, or that of a tree in which it is, or is inside; or reads, and is about to enter.
+    const GOES: Goes = Goes::Unread;
 }
 
 /// The VMAs of a space are sorted by their first page.
@@ -129,6 +133,7 @@ impl Vma {
     }
 
     pub fn set_prot<P: Platform>(&self, p: &P, prot: Prot) {
+        self.assert_shut(p);
         self.flags.set(p, self.flags.get(p) & !flag::RIGHTS | prot_flags(prot));
     }
 
@@ -138,6 +143,7 @@ impl Vma {
     }
 
     pub fn want_large<P: Platform>(&self, p: &P, want: bool) {
+        self.assert_shut(p);
         let others = self.flags.get(p) & !flag::LARGE;
         self.flags.set(p, others | if want { flag::LARGE } else { 0 });
     }
@@ -149,6 +155,7 @@ impl Vma {
 
     /// It may grow downwards so far from now on. It is no file's.
     pub fn set_room_below<P: Platform>(&self, p: &P, pages: u64) {
+        self.assert_shut(p);
         let others = self.flags.get(p) & !flag::GROWS;
         self.flags.set(p, others | if pages > 0 { flag::GROWS } else { 0 });
         self.offset.set(p, pages);
@@ -171,11 +178,13 @@ impl Vma {
 
     /// Its pages stay in memory while it is looked whether all of them are there.
     pub fn begin_lock<P: Platform>(&self, p: &P) {
+        self.assert_shut(p);
         self.flags.set(p, self.flags.get(p) | flag::LOCKING);
     }
 
     /// From then on they do if they are; else it is as it was. Unless it was being locked: then it is not locked any more.
     pub fn end_lock<P: Platform>(&self, p: &P, locked: bool) {
+        self.assert_shut(p);
         let was = self.flags.get(p);
         let stays = locked || was & (flag::LOCKED | flag::LOCKING) == flag::LOCKED | flag::LOCKING;
         let others = was & !(flag::LOCKED | flag::LOCKING);
@@ -194,6 +203,7 @@ impl Vma {
 
     /// The file is watched, and shared. Before it is linked.
     pub fn watch<P: Platform>(&self, p: &P) {
+        self.assert_shut(p);
         self.flags.set(p, self.flags.get(p) | flag::WATCHED);
     }
 
@@ -225,6 +235,7 @@ impl Vma {
 
     /// Its anonymous pages belong to this `anon_vma` from now on. Before it is linked.
     pub fn join<P: Platform>(&self, p: &P, anon_vma: AnonVmaId, index: u64) {
+        self.assert_shut(p);
         self.anon_vma.set(p, anon_vma.0 + 1);
         self.index.set(p, index);
     }
@@ -237,6 +248,7 @@ impl Vma {
         backing: Backing,
         prot: Prot,
     ) {
+        self.assert_shut(p);
         let (file, offset, private) = match backing {
             Backing::Anonymous => (0, 0, 0),
             Backing::File { file, offset } => (file.index() + 1, offset, 0),
@@ -260,6 +272,7 @@ impl Vma {
 
     /// Makes this the part `range` of what `whole` shows, in `space`.
     pub fn describe_part<P: Platform>(&self, p: &P, whole: &Vma, range: PageRange, space: SpaceId) {
+        self.assert_shut(p);
         let at = whole.start.get(p);
         // Other memory has no offset; it stays 0.
         let offset = if whole.has_offset(p) { whole.offset.get(p) + (range.start.0 - at) } else { 0 };
@@ -272,6 +285,11 @@ impl Vma {
         // Without an `anon_vma` nobody asks for it.
         self.index.set(p, whole.index.get(p) + (range.start.0 - at));
         self.space.set(p, space.index());
+    }
+
+    /// Who changes it has shut its gate.
+    fn assert_shut<P: Platform>(&self, p: &P) {
+        debug_assert!(self.gate.is_shut(p) || p.broken(Rule::WaitUntilInsideLeave), "a fault may be in a VMA that is changed");
     }
 
     /// Whether `next` goes on where this ends, in every respect.
@@ -287,6 +305,7 @@ impl Vma {
 
     /// Moves its borders; what it shows where stays. While it is in no tree where that changes its place.
     pub(crate) fn trim<P: Platform>(&self, p: &P, to: PageRange) {
+        self.assert_shut(p);
         if self.has_offset(p) {
             self.offset.set(p, (self.offset.get(p) + to.start.0).wrapping_sub(self.start.get(p)));
         }
@@ -324,8 +343,14 @@ impl<'p, P: Platform> Manager<'p, P> {
         if !vma.range(p).contains(page) {
             return None;
         }
-        CpuGuard::new(self).slot().last_vma.set(id.slot(), shape, handle);
+        self.remember_vma(id, space, handle);
         Some((handle, vma))
+    }
+
+    /// This CPU's next fault in a space will probably be in this VMA. Under the VMA lock.
+    pub(crate) fn remember_vma(&self, id: SpaceId, space: &SpaceState, handle: u32) {
+        let shape = space.shape.get(self.platform());
+        CpuGuard::new(self).slot().last_vma.set(id.slot(), shape, handle);
     }
 
     /// The VMAs of a space by address. Under the VMA lock.
@@ -384,6 +409,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     fn displace_vma(&self, space: &SpaceState, handle: u32) {
         let p = self.platform();
+        self.vma(handle).assert_shut(p);
         space.by_address.remove(p, &ByAddress(self), handle);
         space.map_count.set(p, space.map_count.get(p) - 1);
         space.shape.set(p, space.shape.get(p) + 1);

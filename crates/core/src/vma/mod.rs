@@ -3,6 +3,7 @@
 
 mod anon_vma;
 mod area;
+mod enter;
 mod rmap_tree;
 mod space;
 

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::Manager;
-use crate::addr::{FrameNumber, Generation};
+use crate::addr::{FrameNumber, Generation, PageRange};
 use crate::cpumask::CpuMask;
 use crate::error::Error;
 use crate::handle::{GroupSlot, SpaceId, SpaceSlot};
@@ -84,7 +84,7 @@ impl SpaceState {
         self.life.goes_on(p)
     }
 
-    fn is<P: Platform>(&self, p: &P, id: SpaceId) -> bool {
+    pub(super) fn is<P: Platform>(&self, p: &P, id: SpaceId) -> bool {
         self.life.is(p, id.life)
     }
 
@@ -133,6 +133,22 @@ impl SpaceState {
     }
 }
 
+/// The VMAs of a space alone, until dropped: those that touch a range are shut, and open again then.
+#[must_use]
+pub(crate) struct SpaceAlone<'m, 'p, P: Platform> {
+    mm: &'m Manager<'p, P>,
+    space: &'p SpaceState,
+    range: PageRange,
+    // Dropped last.
+    _vmas: WriteGuard<'p, P>,
+}
+
+impl<P: Platform> Drop for SpaceAlone<'_, '_, P> {
+    fn drop(&mut self) {
+        self.mm.open_vmas(self.space, self.range);
+    }
+}
+
 impl<'p, P: Platform> Manager<'p, P> {
     pub(crate) fn space_at(&self, slot: impl Into<SpaceSlot>) -> &'p SpaceState {
         self.root.spaces.get(self, slot.into().0)
@@ -171,11 +187,28 @@ impl<'p, P: Platform> Manager<'p, P> {
         slots.map(|slot| self.space_id(slot)).filter(|&id| self.find_space(id).is_ok())
     }
 
-    /// A space with its VMAs alone. May wait; who waited for somebody that ended the space finds none.
-    pub(crate) fn write_lock(&self, id: SpaceId) -> Result<(&'p SpaceState, WriteGuard<'p, P>), Error> {
+    /// A space with its VMAs alone: what touches `range` may be changed, and what is mapped there. May wait; who waited for somebody
+    /// that ended the space finds none.
+    pub(crate) fn write_lock(
+        &self,
+        id: SpaceId,
+        range: PageRange,
+    ) -> Result<(&'p SpaceState, SpaceAlone<'_, 'p, P>), Error> {
         let space = self.find_space(id)?;
-        let alone = space.vmas.0.write(self);
-        if space.is(self.platform(), id) { Ok((space, alone)) } else { Err(Error::NoSuchSpace) }
+        let vmas = space.vmas.0.write(self);
+        if !space.is(self.platform(), id) {
+            return Err(Error::NoSuchSpace);
+        }
+        self.shut_vmas(space, range);
+        Ok((space, SpaceAlone { mm: self, space, range, _vmas: vmas }))
+    }
+
+    /// The same if nobody has them, and no fault is at what touches `range`. Never waits.
+    pub(crate) fn try_write_lock(&self, id: SpaceId, range: PageRange) -> Option<SpaceAlone<'_, 'p, P>> {
+        let space = self.find_space(id).ok()?;
+        let vmas = space.vmas.0.try_write(self)?;
+        (space.is(self.platform(), id) && self.try_shut_vmas(space, range))
+            .then(|| SpaceAlone { mm: self, space, range, _vmas: vmas })
     }
 
     /// A space with its VMAs shared, likewise.

@@ -41,12 +41,15 @@ fn waits_behind_a_map((config, prepare, access): Wanted, stands: Stands) -> bool
         let host = Host::new(Setup { cpus: 3, frames: 512, ..Setup::default() });
         host.run(config(), |mm| {
             let id = prepare(mm);
-            mm.space(id).map(pages(ELSEWHERE, 1), ANON, Prot::ReadWrite).unwrap();
+            // CPU 0 must not remember that VMA, which it would enter by its gate; nor one whose slot that VMA has now.
+            for at in [ELSEWHERE + 10, ELSEWHERE] {
+                host.on(2, || mm.space(id).map(pages(at, 1), ANON, Prot::ReadWrite)).unwrap();
+            }
             host.place();
             match stands {
                 Stands::Outside => host.on_disk_read.borrow_mut().push_back(Box::new(stop)),
                 // Behind the lock of the VMAs, and before anything that could be waited for.
-                Stands::Inside => host.at_touch(1, 8, stop),
+                Stands::Inside => host.at_touch(1, 10, stop),
             }
             let faults = || fault(mm, id, AT, access).unwrap();
             let maps = || mm.space(id).map(pages(TO, 1), ANON, Prot::ReadWrite).unwrap();

@@ -75,6 +75,7 @@ mod swap_races;
 mod swap_ranges;
 mod tables;
 mod threads;
+mod vma_gates;
 mod vmap;
 mod vmap_blocks;
 mod vmap_model;

@@ -1,6 +1,6 @@
 //! The locks: who has one has what it guards alone, and nobody sleeps for ever.
 use quietmm::platform::Memory;
-use quietmm::sync::{BiasedRwLock, RwLock, SpinLock};
+use quietmm::sync::{BiasedRwLock, Gate, RwLock, SpinLock};
 use quietmm::{AllocFrom, FrameNumber, Rule};
 use quietmm_loom::case::bare;
 use quietmm_loom::{Fault, Mm, Model, Setup};
@@ -136,6 +136,62 @@ fn orderings_of_visible_readers_that_are_missing_are_seen() {
     visible_reader_and_writer().fails(Fault::Broken(Rule::LookForVisibleReaders));
 }
 
+type Gated = (&'static Gate, FrameNumber);
+
+fn goes_in(mm: &'static Mm, (gate, frame): Gated) {
+    if let Some(_inside) = gate.enter(mm.platform()) {
+        mm.platform().use_frame(frame, false);
+    }
+}
+
+fn shuts(mm: &'static Mm, (gate, frame): Gated) {
+    gate.shut(mm.platform());
+    gate.wait_empty(mm.platform());
+    mm.platform().use_frame(frame, true);
+    gate.open(mm.platform());
+}
+
+fn tries_to_shut(mm: &'static Mm, (gate, frame): Gated) {
+    if gate.try_shut(mm.platform()) {
+        mm.platform().use_frame(frame, true);
+        gate.open(mm.platform());
+    }
+}
+
+fn gate(setup: Setup, cpus: &[fn(&'static Mm, Gated)]) -> Model<Gated> {
+    let make = |mm| {
+        let (gate, frame): Gated = guarded(mm);
+        gate.open(mm.platform());
+        (gate, frame)
+    };
+    cpus.iter().fold(Model::new(setup, bare("vanilla"), make), |model, work| model.cpu(*work))
+}
+
+fn two_go_in_and_one_shuts() -> Model<Gated> {
+    gate(THREE, &[goes_in, shuts, goes_in]).bound(3)
+}
+
+fn one_goes_in_and_one_tries_to_shut() -> Model<Gated> {
+    gate(TWO, &[goes_in, |mm, at| (0..2).for_each(|_| tries_to_shut(mm, at))])
+}
+
+#[test]
+fn nobody_is_inside_a_gate_that_is_shut() {
+    two_go_in_and_one_shuts().holds();
+    one_goes_in_and_one_tries_to_shut().holds();
+}
+
+#[test]
+fn orderings_of_gates_that_are_missing_are_seen() {
+    let without = |code| Fault::without("sync/gate.rs", code);
+    two_go_in_and_one_shuts().fails(without("self.word.replace(p, seen, seen + 1, Ordering::Acquire)"));
+    two_go_in_and_one_shuts().fails(without("fetch_sub(self.p, 1, Ordering::Release)"));
+    two_go_in_and_one_shuts().fails(without("self.word.load(p, Ordering::Acquire) & !OPEN == 0"));
+    two_go_in_and_one_shuts().fails(without("self.word.fetch_or(p, OPEN, Ordering::Release)"));
+    two_go_in_and_one_shuts().fails(Fault::Broken(Rule::WaitUntilInsideLeave));
+    one_goes_in_and_one_tries_to_shut().fails(without("self.word.replace(p, OPEN, 0, Ordering::Acquire)"));
+}
+
 #[test]
 fn one_at_a_time_has_a_spin_lock() {
     three_spin().holds();
@@ -170,6 +226,8 @@ fn orderings_that_are_missing_are_seen() {
 #[ignore = "long: says which orderings these cases miss"]
 fn sweep() {
     three_spin().sweep("three_spin");
+    two_go_in_and_one_shuts().sweep("two_go_in_and_one_shuts");
+    one_goes_in_and_one_tries_to_shut().sweep("one_goes_in_and_one_tries_to_shut");
     writers().sweep("writers");
     reader_and_writer().sweep("reader_and_writer");
     readers_and_writer().sweep("readers_and_writer");

@@ -1,0 +1,122 @@
+//! Faults in one VMA while others change other VMAs of its space (Linux: per-VMA locks).
+//!
+//! A fault shares the VMAs of its space. While somebody has them alone it would wait, though he is mostly concerned with other VMAs. So it
+//! *enters* the VMA that this CPU remembers, by its gate, without the lock and without a look at the tree. Who has the VMAs alone has shut
+//! the gates of all that he may change: those that touch his range.
+//!
+//! ```text
+//!   fault                              who has the VMAs alone
+//!   the gate is open: enters           shuts the gates in his range
+//!   is it a VMA of this space, and     waits until nobody is inside
+//!     does it hold the page?           changes VMAs, entries, tables
+//!   finds no table of it gone          opens the gates
+//! ```
+//!
+//! While a fault is inside, its VMA stays in the tree with the borders that it has: so no table on the way to its pages is unhooked,
+//! since those go only where no VMA lies.
+
+use super::area::Vma;
+use super::space::SpaceState;
+use crate::Manager;
+use crate::addr::{PageNumber, PageRange};
+use crate::error::Error;
+use crate::handle::SpaceId;
+use crate::percpu::CpuGuard;
+use crate::platform::Platform;
+use crate::pool::Reading;
+use crate::resched::{Work, cost};
+use crate::rule::Rule;
+use crate::sync::{Gate, Inside, SharedGuard};
+
+/// Nobody changes a VMA, until dropped.
+#[must_use]
+pub(crate) enum VmaGuard<'p, P: Platform> {
+    /// None of its space.
+    All { _shared: SharedGuard<'p, P> },
+    /// This one.
+    One { _inside: Inside<'p, P> },
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// The VMA of a space that holds `page`, and nobody changes it. May wait; who waited for somebody that ended the space finds none.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`], [`Error::NotMapped`].
+    pub(crate) fn share_vma(
+        &self,
+        id: SpaceId,
+        page: PageNumber,
+    ) -> Result<(&'p SpaceState, &'p Vma, VmaGuard<'p, P>), Error> {
+        let space = self.find_space(id)?;
+        if space.vmas.0.is_alone(self.platform())
+            && let Some((vma, inside)) = self.enter_last(id, space, page)
+        {
+            return Ok((space, vma, VmaGuard::One { _inside: inside }));
+        }
+        let (space, shared) = self.read_lock(id)?;
+        let (_, vma) = self.find_vma(id, space, page).ok_or(Error::NotMapped(page))?;
+        Ok((space, vma, VmaGuard::All { _shared: shared }))
+    }
+
+    /// The VMA in which this CPU's last fault in a space lay, entered, if it is open and holds the page. Never waits.
+    fn enter_last(
+        &self,
+        id: SpaceId,
+        space: &SpaceState,
+        page: PageNumber,
+    ) -> Option<(&'p Vma, Inside<'p, P>)> {
+        let p = self.platform();
+        let hint = CpuGuard::new(self).slot().last_vma.last(id.slot())?;
+        let reading = Reading::begin(self);
+        if !self.root.vmas.read(&reading, hint)?.gate.count_in(p) {
+            return None;
+        }
+        // A VMA that is open is in a space: its slot is in use from here on.
+        drop(reading);
+        let vma = self.vma(hint);
+        let inside = vma.gate.inside(p);
+        // Only now that nobody changes it: it may be another VMA than it was, and the space may have ended.
+        let holds = vma.space.get(p) == id.index() && vma.range(p).contains(page) && space.is(p, id);
+        (holds || p.broken(Rule::LookAgainInside)).then_some((vma, inside))
+    }
+
+    /// The VMAs that touch a range. Under the VMA lock.
+    fn vmas_at(&self, space: &SpaceState, range: PageRange) -> impl Iterator<Item = &'p Vma> {
+        let p = self.platform();
+        let first = PageNumber(range.start.0.saturating_sub(1));
+        self.vmas_from(space, first).map(|(_, vma)| vma).take_while(move |vma| vma.range(p).start <= range.end())
+    }
+
+    /// Shuts the VMAs that touch a range, and waits until no fault is inside. By who has the VMAs alone. May wait.
+    pub(super) fn shut_vmas(&self, space: &SpaceState, range: PageRange) {
+        let p = self.platform();
+        let mut work = Work::begin(self);
+        let mut each = |does: fn(&Gate, &P)| {
+            self.vmas_at(space, range).for_each(|vma| {
+                does(&vma.gate, p);
+                work.did(cost::VMA);
+            });
+        };
+        each(Gate::shut);
+        each(Gate::wait_empty);
+    }
+
+    /// Shuts them if no fault is inside; whether it did. By who has the VMAs alone. Never waits.
+    pub(super) fn try_shut_vmas(&self, space: &SpaceState, range: PageRange) -> bool {
+        let p = self.platform();
+        let shut = self.vmas_at(space, range).all(|vma| vma.gate.try_shut(p));
+        if !shut {
+            self.open_vmas(space, range);
+        }
+        shut
+    }
+
+    /// Opens those that touch a range. By who has the VMAs alone, and has changed what he wanted to.
+    pub(crate) fn open_vmas(&self, space: &SpaceState, range: PageRange) {
+        let (p, mut work) = (self.platform(), Work::begin(self));
+        self.vmas_at(space, range).for_each(|vma| {
+            vma.gate.open(p);
+            work.did(cost::VMA);
+        });
+    }
+}
