@@ -49,11 +49,13 @@ scopes! {
     GroupsLock, Locks, "spin_lock(groups)", "taking the lock of which groups there are, and who belongs to them";
     FreeExtentsLock, Locks, "spin_lock(free extents)", "taking the lock of a shard's free kernel extents";
     StockLock, Locks, "spin_lock(CPU's extents)", "taking the lock of what a CPU has unmapped and has at hand";
+    TogetherLock, Locks, "spin_lock(flushes together)", "taking the lock of what waits to be flushed in a space";
     ParkedLock, Locks, "spin_lock(CPU's parked)", "taking the lock of pages that a CPU has unmapped and nobody has swept yet";
     EagerListLock, Locks, "spin_lock(eager list)", "taking the one lock of vmap=eager";
     // The first is what an `RwLock` is that says nothing of itself.
     OtherRwLock, Locks, "rw_lock(other)", "taking a sleeping lock that has no name";
     VmasLock, Locks, "rw_lock(space's VMAs)", "taking the lock of a space's VMAs";
+    UnmapsLock, Locks, "rw_lock(unmaps)", "taking the lock of a space's unmaps that are under way";
     ReverseMapLock, Locks, "rw_lock(reverse map)", "taking the lock of the VMAs that show a file, or pages of an `anon_vma`";
     FileLock, Locks, "rw_lock(file)", "taking the lock of a file's length, and of who reads and writes it";
     PurgeLock, Locks, "rw_lock(purge)", "taking the lock of who purges kernel addresses";

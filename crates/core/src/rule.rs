@@ -44,6 +44,12 @@ rules! {
         "flush every CPU that may hold an unmapped page before its frame is freed";
     FlushBeforeUnmapReturns, "flush-before-unmap-returns", "INV-4",
         "flush the unmapped range before unmap returns to its caller";
+    WaitForWhoFlushes, "wait-for-who-flushes", "INV-4",
+        "wait until whoever flushes a space at the moment has flushed for this unmap too";
+    FlushedIsWhatWasTaken, "flushed-is-what-was-taken", "INV-4",
+        "count who asked before a flush of several unmaps began, not who asks during it, as flushed";
+    LeavingIsUnmapped, "leaving-is-unmapped", "INV-4",
+        "refuse a fault in a VMA that is being unmapped";
     DeferredBeforeUnmapReturns, "deferred-before-unmap-returns", "INV-4",
         "complete the flush that reclaim deferred for this space before unmap returns";
     FlushBeforeIo, "flush-before-io", "INV-2",

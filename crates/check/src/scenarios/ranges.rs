@@ -10,6 +10,7 @@ pub(super) fn all() -> Vec<Scenario> {
     vec![
         unmap_write(),
         unmap_fault(),
+        unmap_unmap(),
         unmap_entered(),
         enter_another(),
         protect_write(),
@@ -47,7 +48,7 @@ fn unmap_fault() -> Scenario {
     Scenario::new("unmap-fault", "a CPU unmaps what another touches for the first time", "linux")
         .machine(small)
         .watch(AT, 4)
-        .shows(&[Rule::LookForVisibleReaders])
+        .shows(&[Rule::LookForVisibleReaders, Rule::LeavingIsUnmapped])
         .before(|task| {
             let space = task.create_space();
             task.map(space, AT, 8);
@@ -60,6 +61,18 @@ fn unmap_fault() -> Scenario {
             }
         })
         .cpu(|task| task.unmap(0, FIRST, 2))
+        .cpu(uses)
+}
+
+fn unmap_unmap() -> Scenario {
+    Scenario::new("unmap-unmap", "two CPUs unmap at the same time what a third writes to", "linux")
+        .cpus(3)
+        .machine(small)
+        .watch(AT, 4)
+        .shows(&[Rule::WaitForWhoFlushes, Rule::FlushedIsWhatWasTaken])
+        .before(|task| own(task, 3))
+        .cpu(|task| task.unmap(0, FIRST, 1))
+        .cpu(|task| task.unmap(0, SECOND, 1))
         .cpu(uses)
 }
 

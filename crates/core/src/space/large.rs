@@ -74,7 +74,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let Some((id, page)) = crate::rmap::mapped_at(self, n) else { return false };
         let Ok(space) = self.find_space(id) else { return false };
         // Reclaim may wait for nobody who may wait for it: a fault that has the VMAs may wait for this very page.
-        let Some(_alone) = self.try_write_lock(id, PageRange::new(page, 1)) else { return false };
+        let Some(_alone) = self.try_lock_vmas(id, PageRange::new(page, 1)) else { return false };
         let still = |leaf: &Leaf| {
             let entry = leaf.peek(self, page);
             entry.is_mapped() && entry.frame() == n

@@ -10,9 +10,9 @@ use crate::handle::SpaceId;
 use crate::paging::UserAccess;
 use crate::platform::Platform;
 use crate::profile::Scope;
-use crate::resched::{Work, cost};
+use crate::resched::Work;
 use crate::view::Space;
-use crate::vma::{SpaceState, Vma, check_range};
+use crate::vma::{Vma, check_range};
 
 /// How often reclaim may be faster than who brings a range.
 const TRIES: u32 = 16;
@@ -167,22 +167,5 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.each_part(space, range, &mut work, |vma| vma.end_lock(p, all));
         self.merge_vmas(space, range, &mut work);
         Ok(all)
-    }
-
-    /// Each VMA in a range that begins and ends at borders of VMAs.
-    fn each_part(
-        &self,
-        space: &SpaceState,
-        range: PageRange,
-        work: &mut Work<'_, 'p, P>,
-        each: impl Fn(&Vma),
-    ) {
-        for (_, vma) in self.vmas_from(space, range.start) {
-            if vma.range(self.platform()).start >= range.end() {
-                break;
-            }
-            each(vma);
-            work.did(cost::VMA);
-        }
     }
 }

@@ -4,7 +4,7 @@ use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::charge::charge;
 use crate::error::Error;
-use crate::event::{FlushReason, Revoked};
+use crate::event::FlushReason;
 use crate::file::MAX_PAGES;
 use crate::frame::AllocFrom;
 use crate::handle::{GroupSlot, SpaceId, SpaceSlot};
@@ -12,12 +12,11 @@ use crate::paging::{Backing, Prot, table};
 use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::resched::{Work, cost};
-use crate::rule::Rule;
 use crate::space::parking::Parking;
 use crate::space::range::Gather;
 use crate::tlb;
 use crate::view::Space;
-use crate::vma::{SpaceState, Vma, check_mappable, check_range};
+use crate::vma::check_mappable;
 
 impl<'p, P: Platform> Space<'_, 'p, P> {
     /// Ends a space: makes lazy CPUs let go of it, unmaps all, and frees its tables (INV-9). A CPU that switches to it
@@ -110,11 +109,11 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
             mm.release_vma(handle);
             anon_vma.into_iter().for_each(|anon_vma| mm.release_anon_vma(anon_vma));
         };
-        let free = mm.write_lock(id, range).and_then(|(space, alone)| match mm.first_mapped(space, range) {
+        let free = mm.lock_vmas(id, range).and_then(|(space, vmas)| match mm.first_mapped(space, range) {
             Some(clash) => Err(Error::Overlaps(clash)),
-            None => mm.check_map_count(space).map(|()| (space, alone)),
+            None => mm.check_map_count(space).map(|()| (space, vmas)),
         });
-        let (space, _alone) = match free {
+        let (space, _vmas) = match free {
             Ok(found) => found,
             Err(error) => {
                 give_back();
@@ -150,88 +149,9 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         mm.merge_vmas(space, range, &mut Work::begin(mm));
         Ok(())
     }
-
-    /// Unmaps `range`, all of which must be mapped. When it returns no CPU can use any of it, not even by an
-    /// entry that reclaim cleared and left for later (INV-4). May wait.
-    ///
-    /// One flush, however many pages: at most one IPI per CPU that uses the space and is neither lazy nor this one.
-    /// Where whole page tables become empty they are freed, and lazy CPUs are interrupted too (INV-9). None if no page
-    /// was present, no table goes and nothing is deferred.
-    ///
-    /// With `free=sweep` small anonymous pages cost none, unless a table goes: other CPUs may use them until their next sweep,
-    /// and nobody else gets their frames or their addresses before that (INV-14).
-    ///
-    /// # Errors
-    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a VMA or a large
-    /// page must be split, and [`Error::MapCount`] when a VMA must.
-    ///
-    /// # Examples
-    /// ```
-    /// # use quietmm_doc::*;
-    /// # doc(|mm| {
-    /// let space = mm.space(mm.create_space()?);
-    /// let heap = PageRange::new(PageNumber(0x400), 16);
-    /// space.map(heap, Backing::Anonymous, Prot::ReadWrite)?;
-    /// space.fault(heap.start.addr(), UserAccess::Write)?;
-    /// space.unmap(heap)?;
-    /// assert!(space.fault(heap.start.addr(), UserAccess::Write).is_err());
-    /// # Ok(())
-    /// # });
-    /// ```
-    pub fn unmap(&self, range: PageRange) -> Result<(), Error> {
-        let Space { mm, id } = *self;
-        let _scope = charge(mm.platform(), Scope::Unmap);
-        let range = check_range(range)?;
-        let mut work = Work::begin(mm);
-        let (space, _alone) = mm.write_lock(id, range)?;
-        if let Some(hole) = mm.first_unmapped(space, range, &mut work) {
-            return Err(Error::NotMapped(hole));
-        }
-        mm.unmap_alone((id, space), range, &mut work)
-    }
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// Unmaps a range, all of which is mapped. By who has the VMAs alone. May wait.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] and [`Error::MapCount`] where something lies across an end of it.
-    pub(super) fn unmap_alone(
-        &self,
-        (id, space): (SpaceId, &'p SpaceState),
-        range: PageRange,
-        work: &mut Work<'_, 'p, P>,
-    ) -> Result<(), Error> {
-        let (mm, p) = (self, self.platform());
-        // A VMA that goes on at both ends becomes two, and only that one needs a slot.
-        let inside =
-            |(_, vma): (u32, &Vma)| vma.range(p).start < range.start && vma.range(p).end() > range.end();
-        let spare = match mm.vma_from(space, range.start).is_some_and(inside) {
-            true => Some(mm.new_vma(space)?),
-            false => None,
-        };
-        let ends = [range.start, range.end()];
-        if let Err(error) = ends.into_iter().try_for_each(|at| mm.split_large_at(space, at)) {
-            spare.into_iter().for_each(|spare| mm.release_vma(spare));
-            return Err(error);
-        }
-        let mut gather = Gather::begin(p, space);
-        let mut parking = Parking::begin(mm);
-        mm.take_range(id, space, range, (&mut gather, &mut parking), work);
-        let gap = mm.gap_around(space, range);
-        if !table::goes(range, gap) && mm.park((id, space), range, &parking, &gather, work) {
-            gather.already_flushed(p).done();
-            mm.cut_vmas(id, space, range, spare, work);
-            return Ok(());
-        }
-        gather.add_tables(table::unhook(mm, space.root(p), range, gap), range);
-        let flushed = gather.flush(mm, id, FlushReason::Unmap, Rule::FlushBeforeUnmapReturns);
-        mm.cut_vmas(id, space, range, spare, work);
-        mm.drop_taken(space, range, flushed, work);
-        mm.revoke(id, space, range, Revoked::All);
-        Ok(())
-    }
-
     /// A new, empty address space. May wait for memory.
     ///
     /// # Errors

@@ -21,6 +21,7 @@ mod protect;
 mod range;
 mod remap;
 mod residency;
+mod unmap;
 mod usage;
 
 pub use groups::GroupUsage;

@@ -20,7 +20,7 @@ use crate::rule::Rule;
 use crate::space::holds::Gone;
 use crate::space::parking::Parking;
 use crate::tlb;
-use crate::vma::SpaceState;
+use crate::vma::{SpaceState, Vma};
 
 /// The flush that an operation owes for the entries that it changed.
 #[must_use = "the entries are changed and not flushed"]
@@ -43,9 +43,9 @@ pub(super) struct FlushedGather {
 }
 
 impl<'p> Gather<'p> {
-    /// An operation begins to change entries. By who has the space's VMAs alone, until the flush.
+    /// An operation begins to change entries. By who has the space's VMAs alone, until those that it changes are leaving or flushed.
     pub fn begin<P: Platform>(p: &P, space: &'p SpaceState) -> Gather<'p> {
-        space.changing.set(p, 1);
+        space.changing.fetch_add(p, 1, Ordering::Relaxed);
         let under_tables = PageRange::new(PageNumber(0), 0);
         Gather { space, changed: None, tables: Unhooked::NONE, under_tables, others_go: false }
     }
@@ -83,11 +83,32 @@ impl<'p> Gather<'p> {
     /// uses the space and, unless tables go, is not lazy; none if nothing was changed and nothing is deferred.
     /// `rule` is the rule by which this flush can be left out.
     pub fn flush<P: Platform>(
-        mut self,
+        self,
         mm: &Manager<'_, P>,
         id: SpaceId,
         reason: FlushReason,
         rule: Rule,
+    ) -> FlushedGather {
+        self.flush_by(mm, id, rule, |range, tables| tlb::flush(mm, id, range, reason, tables))
+    }
+
+    /// The same at once with those who unmap other ranges of the space. With no VMA held.
+    pub fn flush_together<P: Platform>(
+        self,
+        mm: &Manager<'_, P>,
+        id: SpaceId,
+        reason: FlushReason,
+        rule: Rule,
+    ) -> FlushedGather {
+        self.flush_by(mm, id, rule, |range, tables| tlb::flush_together(mm, id, range, reason, tables))
+    }
+
+    fn flush_by<P: Platform>(
+        mut self,
+        mm: &Manager<'_, P>,
+        id: SpaceId,
+        rule: Rule,
+        flush: impl FnOnce(Option<PageRange>, bool),
     ) -> FlushedGather {
         let p = mm.platform();
         let tables = (!self.tables.is_empty() || self.others_go) && !p.broken(Rule::TablesAfterFlush);
@@ -101,7 +122,7 @@ impl<'p> Gather<'p> {
             // narrowed by this operation before: the caller was not promised anything about it.
             // With tables go their marks of what is parked (INV-14).
             let range = self.changed.filter(|_| !(tables && mm.parks()));
-            tlb::flush(mm, id, range, reason, tables);
+            flush(range, tables);
         } else if !p.broken(Rule::DeferredBeforeUnmapReturns) {
             // What reclaim cleared in this space and did not flush yet is gone too before the operation returns.
             tlb::complete_deferred(mm, id);
@@ -112,7 +133,7 @@ impl<'p> Gather<'p> {
     /// For who has made all CPUs let go of the space before it took anything out.
     pub fn already_flushed<P: Platform>(self, p: &P) -> FlushedGather {
         // Release: whoever finds the space at rest finds every CPU flushed.
-        self.space.changing.store(p, 0, Ordering::Release);
+        self.space.changing.fetch_sub(p, 1, Ordering::Release);
         FlushedGather { tables: self.tables }
     }
 }
@@ -150,6 +171,23 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.merge_vmas(space, range, work);
         }
         done
+    }
+
+    /// Each VMA in a range that begins and ends at borders of VMAs.
+    pub(super) fn each_part(
+        &self,
+        space: &SpaceState,
+        range: PageRange,
+        work: &mut Work<'_, 'p, P>,
+        each: impl Fn(&Vma),
+    ) {
+        for (_, vma) in self.vmas_from(space, range.start) {
+            if vma.range(self.platform()).start >= range.end() {
+                break;
+            }
+            each(vma);
+            work.did(cost::VMA);
+        }
     }
 
     /// Joins the VMAs of a range with each other and with their neighbours where they are alike.
@@ -257,7 +295,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         });
     }
 
-    /// Lets go of the pages that an operation took out of a range, of those that are in swap, and of its tables.
+    /// Lets go of the pages that an operation took out of a range, of those that are in swap, and of its tables. No reverse map leads
+    /// to those.
     pub(super) fn drop_taken(
         &self,
         space: &SpaceState,
@@ -266,13 +305,35 @@ impl<'p, P: Platform> Manager<'p, P> {
         work: &mut Work<'_, 'p, P>,
     ) {
         let mut gone = Gone::new();
+        self.drop_tables(flushed, range, &mut gone, work);
+        self.drop_entries(space, range, &mut gone, work);
+        gone.free(self);
+    }
+
+    /// The tables, with what is in them.
+    pub(super) fn drop_tables(
+        &self,
+        flushed: FlushedGather,
+        range: PageRange,
+        gone: &mut Gone,
+        work: &mut Work<'_, 'p, P>,
+    ) {
         table::free_unhooked(self, flushed.tables, range, work, &mut |entry| gone.add_entry(self, entry));
+    }
+
+    /// What is in the tables that stay. By who has the VMAs alone, or while those of the range are leaving.
+    pub(super) fn drop_entries(
+        &self,
+        space: &SpaceState,
+        range: PageRange,
+        gone: &mut Gone,
+        work: &mut Work<'_, 'p, P>,
+    ) {
         self.visit(space, range, (work, cost::FRAME), |leaf, page, entry, _| {
             // What reclaim left behind goes, too: its flush is done.
             leaf.write(page, Entry::NONE);
             gone.add_entry(self, entry);
         });
-        gone.free(self);
     }
 
     /// Tells that an operation which promises a changed mapping has flushed and will return (INV-4).

@@ -154,9 +154,9 @@ impl<const WHICH: u8> BiasedRwLock<WHICH> {
         cpus.flat_map(|cpu| &mm.visible_reads(cpu).0).all(look)
     }
 
-    /// Whether somebody has it alone, or is about to. A moment's truth.
-    pub fn is_alone<P: Platform>(&self, p: &P) -> bool {
-        self.counted.is_alone(p)
+    /// Whether somebody has it alone, or waits for that. A moment's truth.
+    pub fn is_written<P: Platform>(&self, p: &P) -> bool {
+        self.counted.is_written(p)
     }
 
     /// Whether nobody has it or wants it. A moment's truth.

@@ -52,14 +52,15 @@ impl Gate {
         Inside { gate: self, p }
     }
 
-    /// From here on nobody enters. Never waits; those who are inside stay.
-    pub fn shut<P: Platform>(&self, p: &P) {
-        self.word.fetch_and(p, !OPEN, Ordering::Relaxed);
+    /// From here on nobody enters; returns whether nobody is inside. Never waits; those who are inside stay.
+    pub fn shut<P: Platform>(&self, p: &P) -> bool {
+        // Acquire: partner of the Release of who leaves.
+        self.word.fetch_and(p, !OPEN, Ordering::Acquire) & !OPEN == 0
     }
 
     /// Waits until nobody is inside. By who has shut it. May wait.
     pub fn wait_empty<P: Platform>(&self, p: &P) {
-        // Acquire: partner of the Release of who leaves.
+        // Acquire: as above.
         let is_empty = || self.word.load(p, Ordering::Acquire) & !OPEN == 0;
         if !is_empty() && !p.broken(Rule::WaitUntilInsideLeave) {
             p.wait(self.key(), &mut || is_empty());

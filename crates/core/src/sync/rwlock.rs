@@ -1,9 +1,9 @@
 //! A lock for many readers or one writer, whose holders may wait.
 //!
 //! Fair by phases: readers that come while a writer has the lock or waits for it stand behind that one writer and no
-//! other; when it leaves they all have the lock at once. Writers go in the order in which they came. Who is next in
-//! line spins for a while, so that the lock does not lie idle while a sleeper is woken; all others sleep until they are
-//! next: with a thousand waiting, one is woken each time.
+//! other; when it leaves they all have the lock at once. Writers go in the order in which they came. The next few in
+//! line spin for a while, so that the lock does not lie idle while a sleeper is woken, which takes as long as some short holds; all
+//! others sleep until they are among these: with a thousand waiting, one is woken each time.
 
 use core::sync::atomic::Ordering;
 
@@ -37,8 +37,11 @@ const WAITING: u64 = 1 << 20;
 const WRITER: u64 = 1 << 40;
 const PHASE: u64 = 1 << 41;
 
-/// How long the next in line spins before it sleeps, and how often it looks, in nanoseconds: about what it costs to put a
-/// task to sleep and to wake it.
+/// Writers that spin.
+const NEAR: u32 = 4;
+
+/// How long they spin before they sleep, from when the line last moved on, and how often they look, in nanoseconds: about what it
+/// costs to put a task to sleep and to wake it.
 const SPIN_NS: u32 = 20_000;
 const LOOK_NS: u32 = 500;
 
@@ -83,9 +86,11 @@ impl<const WHICH: u8> RwLock<WHICH> {
         self.words.try_write(p)
     }
 
-    /// Whether a writer has it, or waits for readers to leave. A moment's truth.
-    pub(super) fn is_alone<P: Platform>(&self, p: &P) -> bool {
-        self.words.state.load(p, Ordering::Relaxed) & WRITER != 0
+    /// Whether a writer has it or waits for it. A moment's truth.
+    pub(super) fn is_written<P: Platform>(&self, p: &P) -> bool {
+        let Words { state, next, turn } = &self.words;
+        state.load(p, Ordering::Relaxed) & WRITER != 0
+            || next.load(p, Ordering::Relaxed) != turn.load(p, Ordering::Relaxed)
     }
 
     /// Whether nobody has it or wants it. A moment's truth.
@@ -153,7 +158,10 @@ impl Words {
         }
         let found = self.state.fetch_or(p, WRITER, Ordering::Acquire);
         if readers(found).0 > 0 {
-            p.wait(WaitKey::Lock(self.at()), &mut || readers(self.state.load(p, Ordering::Acquire)).0 == 0);
+            let have_left = || readers(self.state.load(p, Ordering::Acquire)).0 == 0;
+            if !spin(p, &have_left) {
+                p.wait(WaitKey::Lock(self.at()), &mut || have_left());
+            }
         }
         WriteGuard { lock: self, p }
     }
@@ -177,9 +185,9 @@ impl Words {
         let next = self.turn.get(p).wrapping_add(1);
         self.turn.store(p, next, Ordering::Release);
         full_fence(p);
-        // The next one, if it has stopped spinning; and the one after it, which is next in line now.
+        // The next one, if it has stopped spinning; and the one that is near now.
         let waiting = self.next.load(p, Ordering::Relaxed).wrapping_sub(next);
-        for ticket in 0..waiting.min(2) {
+        for ticket in [0, NEAR].into_iter().filter(|&ticket| ticket < waiting) {
             p.wake(WaitKey::Turn(self.at(), next.wrapping_add(ticket)));
         }
     }
@@ -188,20 +196,27 @@ impl Words {
     #[cold]
     fn queue<P: Platform>(&self, p: &P, ticket: u32, ahead: &dyn Fn() -> u32) {
         let key = WaitKey::Turn(self.at(), ticket);
-        if ahead() > 1 {
-            p.wait(key, &mut || ahead() <= 1);
+        if ahead() > NEAR {
+            p.wait(key, &mut || ahead() <= NEAR);
         }
-        // In a model it sleeps at once: there it is whether it is woken that counts.
-        if !cfg!(loom) {
-            for _ in 0..SPIN_NS / LOOK_NS {
-                if ahead() == 0 {
-                    return;
-                }
-                p.pause(LOOK_NS);
+        loop {
+            let before = ahead();
+            if before == 0 {
+                return;
+            }
+            if !spin(p, &|| ahead() < before) {
+                return p.wait(key, &mut || ahead() == 0);
             }
         }
-        p.wait(key, &mut || ahead() == 0);
     }
+}
+
+/// Looks for a while whether something is so; whether it was. In a model it does not: there it is whether sleepers are woken that counts.
+fn spin<P: Platform>(p: &P, ready: &dyn Fn() -> bool) -> bool {
+    (0..if cfg!(loom) { 0 } else { SPIN_NS / LOOK_NS }).any(|_| {
+        p.pause(LOOK_NS);
+        ready()
+    })
 }
 
 /// Shared until dropped.

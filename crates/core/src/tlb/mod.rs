@@ -13,6 +13,7 @@ mod local;
 pub(crate) mod sweep;
 mod switch;
 mod targets;
+mod together;
 
 pub(crate) use batch::{BatchSlot, Fate, UnmapBatch};
 pub(crate) use broadcast::Swept;
@@ -20,3 +21,4 @@ pub(crate) use epochs::{Epochs, Look};
 pub(crate) use flush::{complete_deferred, flush};
 pub(crate) use local::{catch_up, flush_here, forget_refusal, forget_refusals_above, local, unload};
 pub(crate) use sweep::{Idle, Sweeps};
+pub(crate) use together::flush_together;

@@ -83,7 +83,13 @@ impl<P: Platform> Manager<'_, P> {
         let (p, space) = (self.platform(), self.space_at(id));
         let newest = space.generation(p);
         let checks = [
-            (space.vmas.0.audit_free(p), "a space's VMAs are locked"),
+            (
+                space.vmas.0.audit_free(p)
+                    && space.unmaps.under_way.audit_free(p)
+                    && space.leaving.get(p) == 0,
+                "a space's VMAs are locked",
+            ),
+            (space.unmaps.together.audit_free(p), "a flush that somebody waits for, and nobody makes"),
             (
                 self.vmas_of(space).all(|(_, vma)| vma.gate.audit_free(p)),
                 "a VMA whose gate is shut, or in which a fault is",

@@ -88,6 +88,8 @@ mod flag {
     pub const LOCKING: u32 = 128;
     /// It grows downwards.
     pub const GROWS: u32 = 256;
+    /// It is being unmapped, and holds its place until no CPU can use its pages.
+    pub const LEAVING: u32 = 512;
 }
 
 const fn prot_flags(prot: Prot) -> u32 {
@@ -191,6 +193,17 @@ impl Vma {
         self.flags.set(p, others | if stays { flag::LOCKED } else { 0 });
     }
 
+    /// Whether it is being unmapped: it holds its place, and nothing is mapped in it any more.
+    pub fn is_leaving<P: Platform>(&self, p: &P) -> bool {
+        self.flags.get(p) & flag::LEAVING != 0
+    }
+
+    /// From now on it is.
+    pub fn leave<P: Platform>(&self, p: &P) {
+        self.assert_shut(p);
+        self.flags.set(p, self.flags.get(p) | flag::LEAVING);
+    }
+
     /// Whether what is written here is this space's own: anonymous memory, or copies of a file's pages.
     pub fn is_private<P: Platform>(&self, p: &P) -> bool {
         self.file(p).is_none() || self.flags.get(p) & flag::PRIVATE != 0
@@ -289,7 +302,10 @@ impl Vma {
 
     /// Who changes it has shut its gate.
     fn assert_shut<P: Platform>(&self, p: &P) {
-        debug_assert!(self.gate.is_shut(p) || p.broken(Rule::WaitUntilInsideLeave), "a fault may be in a VMA that is changed");
+        debug_assert!(
+            self.gate.is_shut(p) || p.broken(Rule::WaitUntilInsideLeave),
+            "a fault may be in a VMA that is changed"
+        );
     }
 
     /// Whether `next` goes on where this ends, in every respect.
@@ -322,13 +338,19 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.root.vmas.get(self, handle)
     }
 
-    /// The VMA that holds `page`. Under the VMA lock.
+    /// The VMA that holds `page`, unless it is leaving. Under the VMA lock.
     pub(crate) fn find_vma(
         &self,
         id: SpaceId,
         space: &SpaceState,
         page: PageNumber,
     ) -> Option<(u32, &'p Vma)> {
+        let p = self.platform();
+        self.find_holder(id, space, page)
+            .filter(|(_, vma)| !vma.is_leaving(p) || p.broken(Rule::LeavingIsUnmapped))
+    }
+
+    fn find_holder(&self, id: SpaceId, space: &SpaceState, page: PageNumber) -> Option<(u32, &'p Vma)> {
         let p = self.platform();
         // This CPU's last fault was probably in the same VMA.
         let shape = space.shape.get(p);
@@ -505,6 +527,19 @@ impl<'p, P: Platform> Manager<'p, P> {
             before.map_or(PageNumber(0), |end| end.min(range.start)),
             after.map_or(PageNumber::USER_END, |start| start.max(range.end())),
         )
+    }
+
+    /// What will lie between VMAs around `range`, which holds none then, when those that are leaving have left. Under the VMA lock.
+    pub(crate) fn gap_left_around(&self, space: &SpaceState, range: PageRange) -> PageRange {
+        let p = self.platform();
+        let mut gap = self.gap_around(space, range);
+        while let Some((_, vma)) = self.vma_before(space, gap.start).filter(|(_, vma)| vma.is_leaving(p)) {
+            gap = self.gap_around(space, vma.range(p).hull(gap));
+        }
+        while let Some((_, vma)) = self.vma_from(space, gap.end()).filter(|(_, vma)| vma.is_leaving(p)) {
+            gap = self.gap_around(space, gap.hull(vma.range(p)));
+        }
+        gap
     }
 
     /// Takes `range` out of all VMAs, with nothing mapped in it any more. `spare` is the slot for the second half of

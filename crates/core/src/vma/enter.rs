@@ -26,7 +26,7 @@ use crate::platform::Platform;
 use crate::pool::Reading;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
-use crate::sync::{Gate, Inside, SharedGuard};
+use crate::sync::{Inside, SharedGuard};
 
 /// Nobody changes a VMA, until dropped.
 #[must_use]
@@ -48,7 +48,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         page: PageNumber,
     ) -> Result<(&'p SpaceState, &'p Vma, VmaGuard<'p, P>), Error> {
         let space = self.find_space(id)?;
-        if space.vmas.0.is_alone(self.platform())
+        if space.vmas.0.is_written(self.platform())
             && let Some((vma, inside)) = self.enter_last(id, space, page)
         {
             return Ok((space, vma, VmaGuard::One { _inside: inside }));
@@ -84,21 +84,23 @@ impl<'p, P: Platform> Manager<'p, P> {
     fn vmas_at(&self, space: &SpaceState, range: PageRange) -> impl Iterator<Item = &'p Vma> {
         let p = self.platform();
         let first = PageNumber(range.start.0.saturating_sub(1));
-        self.vmas_from(space, first).map(|(_, vma)| vma).take_while(move |vma| vma.range(p).start <= range.end())
+        self.vmas_from(space, first)
+            .map(|(_, vma)| vma)
+            .take_while(move |vma| vma.range(p).start <= range.end())
     }
 
     /// Shuts the VMAs that touch a range, and waits until no fault is inside. By who has the VMAs alone. May wait.
     pub(super) fn shut_vmas(&self, space: &SpaceState, range: PageRange) {
         let p = self.platform();
         let mut work = Work::begin(self);
-        let mut each = |does: fn(&Gate, &P)| {
-            self.vmas_at(space, range).for_each(|vma| {
-                does(&vma.gate, p);
-                work.did(cost::VMA);
-            });
-        };
-        each(Gate::shut);
-        each(Gate::wait_empty);
+        let mut empty = true;
+        for vma in self.vmas_at(space, range) {
+            empty &= vma.gate.shut(p);
+            work.did(cost::VMA);
+        }
+        if !empty {
+            self.vmas_at(space, range).for_each(|vma| vma.gate.wait_empty(p));
+        }
     }
 
     /// Shuts them if no fault is inside; whether it did. By who has the VMAs alone. Never waits.
@@ -111,11 +113,13 @@ impl<'p, P: Platform> Manager<'p, P> {
         shut
     }
 
-    /// Opens those that touch a range. By who has the VMAs alone, and has changed what he wanted to.
+    /// Opens those that touch a range, but for those that are leaving. By who has the VMAs alone, and has changed what he wanted to.
     pub(crate) fn open_vmas(&self, space: &SpaceState, range: PageRange) {
         let (p, mut work) = (self.platform(), Work::begin(self));
         self.vmas_at(space, range).for_each(|vma| {
-            vma.gate.open(p);
+            if !vma.is_leaving(p) {
+                vma.gate.open(p);
+            }
             work.did(cost::VMA);
         });
     }

@@ -6,10 +6,11 @@ mod area;
 mod enter;
 mod rmap_tree;
 mod space;
+mod together;
 
 pub(crate) use anon_vma::{AnonVma, Of, RmapTree};
 pub(crate) use area::Vma;
-pub(crate) use space::SpaceState;
+pub(crate) use space::{SpaceState, VmasAlone};
 
 use crate::addr::{PageNumber, PageRange};
 use crate::error::Error;

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use super::together::Together;
 use crate::Manager;
 use crate::addr::{FrameNumber, Generation, PageRange};
 use crate::cpumask::CpuMask;
@@ -12,7 +13,7 @@ use crate::percpu::{CpuGuard, Presence};
 use crate::platform::Platform;
 use crate::pool::{Goes, Pooled};
 use crate::profile::Scope;
-use crate::sync::{BiasedRwLock, SharedGuard, Word32, Word64, WriteGuard};
+use crate::sync::{BiasedRwLock, RwLock, SharedGuard, Word32, Word64, WriteGuard};
 use crate::tree::Tree;
 use crate::zeroed::Zeroed;
 
@@ -35,7 +36,7 @@ pub(crate) struct SpaceState {
     pub(crate) life: Life,
     /// The frame of its top table.
     root: Word32,
-    /// Not 0 while an operation has changed entries of a range and not flushed them yet.
+    /// How many operations have changed entries of a range and not flushed them yet.
     pub changing: Word32,
     /// How often a VMA has left it.
     pub shape: Word64,
@@ -48,6 +49,19 @@ pub(crate) struct SpaceState {
     pub by_address: Tree,
     /// How many there are.
     pub map_count: Word32,
+    /// How many unmaps have marked VMAs as leaving that are still there. Under the VMA lock.
+    pub leaving: Word32,
+    pub unmaps: Unmaps,
+}
+
+/// Those who unmap at the same time. On lines of their own: faults do not write them.
+#[repr(C, align(64))]
+pub(crate) struct Unmaps {
+    /// Shared by each unmap while VMAs of its range are leaving; had alone by who waits until none is. Taken before `vmas`, but by who only
+    /// tries.
+    pub under_way: RwLock<{ Scope::UnmapsLock as u8 }>,
+    /// Their flushes.
+    pub together: Together,
 }
 
 /// On a line of its own: faults write it, but for those whose readers are visible, and read the rest.
@@ -58,7 +72,7 @@ pub(crate) struct Vmas(pub BiasedRwLock<{ Scope::VmasLock as u8 }>);
 #[repr(transparent)]
 pub(crate) struct Mask(pub CpuMask);
 
-const _: () = assert!(core::mem::offset_of!(SpaceState, cpus) == 128 && size_of::<SpaceState>() == 704);
+const _: () = assert!(core::mem::offset_of!(SpaceState, cpus) == 128 && size_of::<SpaceState>() == 768);
 
 // SAFETY: atomics and locks only.
 unsafe impl Zeroed for SpaceState {}
@@ -133,9 +147,9 @@ impl SpaceState {
     }
 }
 
-/// The VMAs of a space alone, until dropped: those that touch a range are shut, and open again then.
+/// The VMAs of a space alone, until dropped: those that touch a range are shut, and open again then, but for those that are leaving.
 #[must_use]
-pub(crate) struct SpaceAlone<'m, 'p, P: Platform> {
+pub(crate) struct VmasAlone<'m, 'p, P: Platform> {
     mm: &'m Manager<'p, P>,
     space: &'p SpaceState,
     range: PageRange,
@@ -143,10 +157,17 @@ pub(crate) struct SpaceAlone<'m, 'p, P: Platform> {
     _vmas: WriteGuard<'p, P>,
 }
 
-impl<P: Platform> Drop for SpaceAlone<'_, '_, P> {
+impl<P: Platform> Drop for VmasAlone<'_, '_, P> {
     fn drop(&mut self) {
         self.mm.open_vmas(self.space, self.range);
     }
+}
+
+/// The same, and none of the space is leaving.
+#[must_use]
+pub(crate) struct SpaceAlone<'m, 'p, P: Platform> {
+    _vmas: VmasAlone<'m, 'p, P>,
+    _unmaps: Option<WriteGuard<'p, P>>,
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
@@ -187,28 +208,51 @@ impl<'p, P: Platform> Manager<'p, P> {
         slots.map(|slot| self.space_id(slot)).filter(|&id| self.find_space(id).is_ok())
     }
 
-    /// A space with its VMAs alone: what touches `range` may be changed, and what is mapped there. May wait; who waited for somebody
-    /// that ended the space finds none.
+    /// A space with its VMAs alone, none of which is leaving: what touches `range` may be changed, and what is mapped there. May wait; who
+    /// waited for somebody that ended the space finds none.
     pub(crate) fn write_lock(
         &self,
         id: SpaceId,
         range: PageRange,
     ) -> Result<(&'p SpaceState, SpaceAlone<'_, 'p, P>), Error> {
+        let p = self.platform();
+        let (space, vmas) = self.lock_vmas(id, range)?;
+        if space.leaving.get(p) == 0 {
+            return Ok((space, SpaceAlone { _vmas: vmas, _unmaps: None }));
+        }
+        drop(vmas);
+        // Until it is let go no VMA begins to leave.
+        let unmaps = space.unmaps.under_way.write(p);
+        let (space, vmas) = self.lock_vmas(id, range)?;
+        debug_assert_eq!(space.leaving.get(p), 0, "a VMA leaves, and its unmap is over");
+        Ok((space, SpaceAlone { _vmas: vmas, _unmaps: Some(unmaps) }))
+    }
+
+    /// The same, but that some may be leaving: nothing may be done with those. May wait, likewise.
+    pub(crate) fn lock_vmas(
+        &self,
+        id: SpaceId,
+        range: PageRange,
+    ) -> Result<(&'p SpaceState, VmasAlone<'_, 'p, P>), Error> {
         let space = self.find_space(id)?;
         let vmas = space.vmas.0.write(self);
         if !space.is(self.platform(), id) {
             return Err(Error::NoSuchSpace);
         }
         self.shut_vmas(space, range);
-        Ok((space, SpaceAlone { mm: self, space, range, _vmas: vmas }))
+        Ok((space, VmasAlone { mm: self, space, range, _vmas: vmas }))
     }
 
-    /// The same if nobody has them, and no fault is at what touches `range`. Never waits.
-    pub(crate) fn try_write_lock(&self, id: SpaceId, range: PageRange) -> Option<SpaceAlone<'_, 'p, P>> {
+    /// The same if nobody has the VMAs, and no fault is in one that touches `range`. Never waits.
+    pub(crate) fn try_lock_vmas(&self, id: SpaceId, range: PageRange) -> Option<VmasAlone<'_, 'p, P>> {
         let space = self.find_space(id).ok()?;
         let vmas = space.vmas.0.try_write(self)?;
-        (space.is(self.platform(), id) && self.try_shut_vmas(space, range))
-            .then(|| SpaceAlone { mm: self, space, range, _vmas: vmas })
+        (space.is(self.platform(), id) && self.try_shut_vmas(space, range)).then(|| VmasAlone {
+            mm: self,
+            space,
+            range,
+            _vmas: vmas,
+        })
     }
 
     /// A space with its VMAs shared, likewise.

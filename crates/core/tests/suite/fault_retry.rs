@@ -49,7 +49,7 @@ fn waits_behind_a_map((config, prepare, access): Wanted, stands: Stands) -> bool
             match stands {
                 Stands::Outside => host.on_disk_read.borrow_mut().push_back(Box::new(stop)),
                 // Behind the lock of the VMAs, and before anything that could be waited for.
-                Stands::Inside => host.at_touch(1, 10, stop),
+                Stands::Inside => host.at_touch(1, 12, stop),
             }
             let faults = || fault(mm, id, AT, access).unwrap();
             let maps = || mm.space(id).map(pages(TO, 1), ANON, Prot::ReadWrite).unwrap();

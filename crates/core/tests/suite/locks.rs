@@ -351,16 +351,16 @@ fn a_spin_lock_goes_to_each_in_its_turn() {
     });
 }
 
-/// Of those who stand in line for a lock that may be held for long only the next one spins before it sleeps.
+/// Of those who stand in line for a lock that may be held for long only the next four spin before they sleep.
 #[test]
-fn only_who_is_next_in_line_spins() {
+fn only_the_next_few_in_line_spin() {
     let (host, lock, guards) = setting();
     host.place();
     guards.borrow_mut().push(Box::new(lock.write(host)));
     let wait = || drop(lock.write(host));
     host.pauses.borrow_mut().clear();
-    one_after_the_other(host, &[&wait, &wait, &wait], &[], &|| {
-        assert_eq!(*host.pauses.borrow(), [500; 40]);
+    one_after_the_other(host, &[&wait as &dyn Fn(); 6], &[], &|| {
+        assert_eq!(*host.pauses.borrow(), [500; 4 * 40]);
         guards.borrow_mut().clear();
     });
     drop(lock.try_write(host).expect("all have gone"));

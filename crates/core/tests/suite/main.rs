@@ -75,6 +75,7 @@ mod swap_races;
 mod swap_ranges;
 mod tables;
 mod threads;
+mod unmap_beside;
 mod vma_gates;
 mod vmap;
 mod vmap_blocks;

@@ -33,6 +33,7 @@ const WITHOUT: &[(&str, &str, &str)] = &[
     ),
     ("space/parked.rs", "settle", "asks `parked-address-flushed` in `may_be_used`"),
     ("space/parked.rs", "settle_one", "the same"),
+    ("space/range.rs", "flush", "asks the rule of whoever calls it, in `flush_by`"),
     ("tlb/local.rs", "mark_lazy", "a CPU that is not marked as lazy is flushed: nothing is lost without it"),
     ("reclaim/aging/flush.rs", "clear", "a policy: nothing rests on it, `aging=no-flush` does without"),
     ("tlb/kernel.rs", "local", "does what it was asked to; who asks has the rule"),

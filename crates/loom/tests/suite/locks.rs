@@ -145,8 +145,9 @@ fn goes_in(mm: &'static Mm, (gate, frame): Gated) {
 }
 
 fn shuts(mm: &'static Mm, (gate, frame): Gated) {
-    gate.shut(mm.platform());
-    gate.wait_empty(mm.platform());
+    if !gate.shut(mm.platform()) {
+        gate.wait_empty(mm.platform());
+    }
     mm.platform().use_frame(frame, true);
     gate.open(mm.platform());
 }
@@ -187,6 +188,7 @@ fn orderings_of_gates_that_are_missing_are_seen() {
     two_go_in_and_one_shuts().fails(without("self.word.replace(p, seen, seen + 1, Ordering::Acquire)"));
     two_go_in_and_one_shuts().fails(without("fetch_sub(self.p, 1, Ordering::Release)"));
     two_go_in_and_one_shuts().fails(without("self.word.load(p, Ordering::Acquire) & !OPEN == 0"));
+    two_go_in_and_one_shuts().fails(without("self.word.fetch_and(p, !OPEN, Ordering::Acquire)"));
     two_go_in_and_one_shuts().fails(without("self.word.fetch_or(p, OPEN, Ordering::Release)"));
     two_go_in_and_one_shuts().fails(Fault::Broken(Rule::WaitUntilInsideLeave));
     one_goes_in_and_one_tries_to_shut().fails(without("self.word.replace(p, OPEN, 0, Ordering::Acquire)"));

@@ -206,6 +206,7 @@ pub struct Host {
     pub on_irqs_on: RefCell<VecDeque<Hook>>,
     /// What happens wherever the core lets other tasks run.
     pub on_cond_resched: RefCell<Option<Always>>,
+    happening: Cell<bool>,
     /// How often it has, and by touches: when it last did, and the most in between.
     pub rescheds: Cell<u32>,
     stretch: Cell<(u32, u32)>,
@@ -289,6 +290,7 @@ impl Host {
             asides: aside::Asides::default(),
             on_irqs_on: RefCell::default(),
             on_cond_resched: RefCell::default(),
+            happening: Cell::new(false),
             rescheds: Cell::new(0),
             stretch: Cell::new((0, 0)),
             on_wait: RefCell::default(),

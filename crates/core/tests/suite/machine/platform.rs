@@ -218,8 +218,13 @@ impl Services for Host {
     fn cond_resched(&self) {
         self.rescheds.set(self.rescheds.get() + 1);
         self.end_stretch();
-        let happens = self.on_cond_resched.borrow().clone();
-        happens.into_iter().for_each(|happens| happens(self.manager()));
+        // Who gives way while it happens gives way to nobody.
+        if let Some(happens) = self.on_cond_resched.borrow().clone()
+            && !self.happening.replace(true)
+        {
+            happens(self.manager());
+            self.happening.set(false);
+        }
     }
     fn out_of_memory(&self, short: &Shortage) -> bool {
         self.shortages.borrow_mut().push(*short);

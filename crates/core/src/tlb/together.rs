@@ -1,0 +1,59 @@
+//! Flushes of one space that several CPUs want at the same time, made one.
+//!
+//! Who wants a flush adds its pages to those that wait. Whoever finds nobody flushing takes all that wait, flushes them at once,
+//! and says up to whom that was. The others wait for it. So however many unmap at the same time, a CPU is interrupted once for all who
+//! came while it answered the last time.
+//!
+//! ```text
+//!   this CPU                           who flushes
+//!   entries cleared                    takes the pages, and reads how many have asked
+//!   under the lock: pages added,       flushes
+//!     I am the n-th who asks           done = as many as had asked
+//!   done >= n: they are gone
+//! ```
+//!
+//! Entries are cleared before their pages are added, and the flush begins after they are taken: so it covers them.
+
+use super::flush::flush;
+use crate::Manager;
+use crate::addr::{PageNumber, PageRange};
+use crate::charge::charge;
+use crate::event::FlushReason;
+use crate::handle::SpaceId;
+use crate::platform::Platform;
+use crate::profile::Scope;
+use crate::rule::Rule;
+
+/// Flushes pages of a space as [`flush`] does, with those that others want flushed in it. With interrupts on; may wait.
+///
+/// At most one IPI per CPU that uses the space, for all who are served.
+pub(crate) fn flush_together<P: Platform>(
+    mm: &Manager<'_, P>,
+    id: SpaceId,
+    range: Option<PageRange>,
+    reason: FlushReason,
+    tables: bool,
+) {
+    const ALL: PageRange = PageRange::between(PageNumber(0), PageNumber::USER_END);
+    let (p, all) = (mm.platform(), &mm.space_at(id).unmaps.together);
+    let mine = all.add(mm, range.unwrap_or(ALL), tables);
+    let mut flushes = all.begin(p);
+    if !flushes {
+        let _waiting = charge(p, Scope::IpiWait);
+        p.wait(all.key(), &mut || {
+            let is_done = all.is_done(p, mine) || p.broken(Rule::WaitForWhoFlushes);
+            flushes = !is_done && all.begin(p);
+            is_done || flushes
+        });
+    }
+    if !flushes {
+        return;
+    }
+    // Whoever ended before this one began may have flushed for it too.
+    if !all.is_done(p, mine) {
+        let (range, tables, asked) = all.take(mm);
+        flush(mm, id, Some(range).filter(|&range| range != ALL), reason, tables);
+        all.done(p, if p.broken(Rule::FlushedIsWhatWasTaken) { all.asked(p) } else { asked });
+    }
+    all.end(p);
+}

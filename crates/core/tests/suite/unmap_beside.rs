@@ -1,0 +1,144 @@
+//! Unmaps of one space at the same time: they flush together, with no VMA held, and what they unmap holds its place until then.
+
+use crate::machine;
+
+use std::cell::Cell;
+
+use machine::race::{Cases, at_every_touch, race};
+use machine::showing::{ANON, AT};
+use machine::{Mm, Setup, bare, pages, settled};
+use quietmm::{Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
+
+/// Under another table than `AT`.
+const FAR: u64 = AT + 0x1000;
+/// Under another one, and the tables above are the same.
+const STAYS: u64 = AT + 0x2000;
+
+fn setup() -> Setup {
+    Setup { cpus: 2, frames: 512, ..Setup::default() }
+}
+
+fn fault(mm: &Mm<'_>, id: SpaceId, page: u64) -> Result<(), Error> {
+    mm.space(id).fault(PageNumber(page).addr(), UserAccess::Write)
+}
+
+/// A space in which both CPUs run, with a VMA of two pages at each of these places, which both have cached.
+fn cached(mm: &Mm<'_>, places: &[u64]) -> SpaceId {
+    let (host, id) = (mm.platform(), mm.create_space().unwrap());
+    for &at in places {
+        mm.space(id).map(pages(at, 2), ANON, Prot::ReadWrite).unwrap();
+    }
+    for cpu in [1, 0] {
+        host.on(cpu, || {
+            mm.space(id).switch_to().unwrap();
+            for page in places.iter().flat_map(|&at| [at, at + 1]) {
+                host.write(mm, id, page, page).unwrap();
+            }
+        });
+    }
+    id
+}
+
+/// How many CPUs have one of two pages cached.
+fn caching(mm: &Mm<'_>, at: u64) -> usize {
+    let host = mm.platform();
+    host.deliver_all();
+    [0, 1].iter().filter(|&&cpu| host.caches(cpu, at) || host.caches(cpu, at + 1)).count()
+}
+
+fn leaves(mm: &Mm<'_>) {
+    let host = mm.platform();
+    [0, 1].iter().for_each(|&cpu| host.on(cpu, || mm.unload()));
+}
+
+/// CPU 0 unmaps at `AT`, CPU 1 at `other`; a third VMA may stay. How many CPUs could use what was unmapped when either was told that it is.
+fn two_unmaps(other: u64, stays: bool, broken: Option<Rule>) -> Cases<usize> {
+    at_every_touch(&setup(), &bare("linux"), broken, |mm, place| {
+        let id = cached(mm, &[AT, other, STAYS][..if stays { 3 } else { 2 }]);
+        let late = Cell::new(0);
+        let unmap = |at| {
+            mm.space(id).unmap(pages(at, 2)).unwrap();
+            late.set(late.get() + caching(mm, at));
+        };
+        race(mm, place, || unmap(AT), || unmap(other));
+        let tables = mm.space(id).usage().unwrap().tables;
+        assert!(broken.is_some() || tables == if stays { 4 } else { 1 }, "{tables} tables are left");
+        leaves(mm);
+        mm.space(id).destroy().unwrap();
+        if broken.is_none() {
+            assert_eq!(settled(mm).broken, None);
+        }
+        late.get()
+    })
+}
+
+#[test]
+fn what_is_unmapped_at_the_same_time_nobody_can_use_when_either_returns() {
+    for other in [FAR, AT + 2, AT + 100, AT + (1 << 27)] {
+        for stays in [false, true] {
+            let cases = two_unmaps(other, stays, None);
+            assert!(cases.results.len() > 100);
+            assert_eq!(cases.count(|&late| late > 0), 0, "{other:#x}: {:?}", cases.results);
+        }
+    }
+    for rule in [Rule::WaitForWhoFlushes, Rule::FlushedIsWhatWasTaken, Rule::FlushBeforeUnmapReturns] {
+        assert!(two_unmaps(FAR, true, Some(rule)).count(|&late| late > 0) > 0, "{rule}");
+    }
+}
+
+/// CPU 0 unmaps what CPU 1 touches.
+fn touched_while_it_leaves(broken: Option<Rule>) -> Cases<Result<(), Error>> {
+    at_every_touch(&setup(), &bare("linux"), broken, |mm, place| {
+        let id = cached(mm, &[AT, FAR]);
+        // CPU 1 does not remember the VMA: it looks for it.
+        mm.platform().on(1, || fault(mm, id, FAR)).unwrap();
+        let told = race(mm, place, || mm.space(id).unmap(pages(AT, 2)).unwrap(), || fault(mm, id, AT));
+        assert_eq!(fault(mm, id, AT), Err(Error::NotMapped(PageNumber(AT))));
+        leaves(mm);
+        assert_eq!(settled(mm).broken, None);
+        told
+    })
+}
+
+#[test]
+fn to_a_fault_what_leaves_is_not_there() {
+    let cases = touched_while_it_leaves(None);
+    let told = |right| cases.count(|&told| told == right);
+    let (there, gone) = (told(Ok(())), told(Err(Error::NotMapped(PageNumber(AT)))));
+    assert!(there > 5 && gone > 50 && there + gone == cases.results.len(), "{there} {gone}");
+    assert!(touched_while_it_leaves(Some(Rule::LeavingIsUnmapped)).fell > 0);
+}
+
+type Op = fn(&Mm<'_>, SpaceId) -> Result<(), Error>;
+
+#[test]
+fn what_leaves_is_in_the_way_of_a_map_and_others_wait_until_it_has_left() {
+    let gone = Err(Error::NotMapped(PageNumber(AT)));
+    let ops: [(&str, Op, Result<(), Error>); 4] = [
+        (
+            "map",
+            |mm, id| mm.space(id).map(pages(AT, 2), ANON, Prot::Read),
+            Err(Error::Overlaps(PageNumber(AT))),
+        ),
+        ("unmap", |mm, id| mm.space(id).unmap(pages(AT, 2)), gone),
+        ("unmap more", |mm, id| mm.space(id).unmap(pages(AT, 4)), gone),
+        ("protect", |mm, id| mm.space(id).protect(pages(AT, 2), Prot::Read), gone),
+    ];
+    for (name, op, other) in ops {
+        let cases = at_every_touch(&setup(), &bare("linux"), None, |mm, place| {
+            let id = cached(mm, &[AT, AT + 2, FAR]);
+            let unmaps = || mm.space(id).unmap(pages(AT, 2));
+            let first = Cell::new(Ok(()));
+            let told = race(mm, place, || first.set(unmaps()), || op(mm, id));
+            let late = caching(mm, AT);
+            leaves(mm);
+            assert_eq!(settled(mm).broken, None);
+            (first.get(), told, late)
+        });
+        let is_right = |&(first, told, late): &(Result<(), Error>, Result<(), Error>, usize)| {
+            late == 0 && (told == Ok(()) || told == other) && (first == Ok(()) || first == gone)
+        };
+        assert_eq!(cases.count(|case| !is_right(case)), 0, "{name}: {:?}", cases.results);
+        assert!(cases.count(|case| case.1 == other) > 20, "{name}: {:?}", cases.results);
+    }
+}
