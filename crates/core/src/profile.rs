@@ -55,7 +55,6 @@ scopes! {
     // The first is what an `RwLock` is that says nothing of itself.
     OtherRwLock, Locks, "rw_lock(other)", "taking a sleeping lock that has no name";
     VmasLock, Locks, "rw_lock(space's VMAs)", "taking the lock of a space's VMAs";
-    UnmapsLock, Locks, "rw_lock(unmaps)", "taking the lock of a space's unmaps that are under way";
     ReverseMapLock, Locks, "rw_lock(reverse map)", "taking the lock of the VMAs that show a file, or pages of an `anon_vma`";
     FileLock, Locks, "rw_lock(file)", "taking the lock of a file's length, and of who reads and writes it";
     PurgeLock, Locks, "rw_lock(purge)", "taking the lock of who purges kernel addresses";

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A VMA that is *leaving* holds its place: nothing is mapped there, no table on the way to it goes with another range, and to a fault it
-//! is not there. Whoever changes VMAs in any other way waits until none is leaving (`Unmaps::under_way`).
+//! is not there. Whoever changes VMAs in any other way waits until none is leaving (`write_lock`).
 
 use crate::Manager;
 use crate::addr::PageRange;
@@ -24,7 +24,6 @@ use crate::rule::Rule;
 use crate::space::holds::Gone;
 use crate::space::parking::Parking;
 use crate::space::range::Gather;
-use crate::sync::ReadGuard;
 use crate::view::Space;
 use crate::vma::{SpaceState, Vma, VmasAlone, check_range};
 
@@ -73,10 +72,10 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
                 None => mm.unmap_alone((id, space), range, &mut work),
             };
         }
-        match mm.may_leave((id, space), range, &mut work) {
-            Some(under_way) => mm.unmap_leaving((id, space), range, vmas, under_way, &mut work),
-            None => mm.unmap_alone((id, space), range, &mut work)?,
+        if !mm.may_leave((id, space), range, &mut work) {
+            return mm.unmap_alone((id, space), range, &mut work);
         }
+        mm.unmap_leaving((id, space), range, vmas, &mut work);
         Ok(())
     }
 }
@@ -119,7 +118,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Whether a VMA is leaving in a range, or under a table that goes once both have left: the last to go takes that along.
     fn meets_what_leaves(&self, space: &SpaceState, range: PageRange, work: &mut Work<'_, 'p, P>) -> bool {
         let p = self.platform();
-        if space.leaving.get(p) == 0 {
+        if space.unmaps.leaving.get(p) == 0 {
             return false;
         }
         let mut inside =
@@ -139,13 +138,10 @@ impl<'p, P: Platform> Manager<'p, P> {
         (id, space): (SpaceId, &'p SpaceState),
         range: PageRange,
         work: &mut Work<'_, 'p, P>,
-    ) -> Option<ReadGuard<'p, P>> {
+    ) -> bool {
         let p = self.platform();
-        if space.cpus.0.is_empty_but(p, p.this_cpu()) {
-            return None;
-        }
-        let under_way = space.unmaps.under_way.try_read(p)?;
-        self.split_vmas(id, space, range, work).is_ok().then_some(under_way)
+        let better = !space.cpus.0.is_empty_but(p, p.this_cpu()) && space.unmaps.waiting.get(p) == 0;
+        better && self.split_vmas(id, space, range, work).is_ok()
     }
 
     /// Unmaps whole VMAs while others map and unmap. May wait.
@@ -154,7 +150,6 @@ impl<'p, P: Platform> Manager<'p, P> {
         (id, space): (SpaceId, &'p SpaceState),
         range: PageRange,
         vmas: VmasAlone<'_, 'p, P>,
-        _under_way: ReadGuard<'p, P>,
         work: &mut Work<'_, 'p, P>,
     ) {
         let p = self.platform();
@@ -162,15 +157,21 @@ impl<'p, P: Platform> Manager<'p, P> {
             return self.cut_vmas(id, space, range, None, work);
         };
         self.each_part(space, range, work, |vma| vma.leave(p));
-        space.leaving.set(p, space.leaving.get(p) + 1);
+        let leaving = &space.unmaps.leaving;
+        leaving.set(p, leaving.get(p) + 1);
         drop(vmas);
         let flushed = gather.flush_together(self, id, FlushReason::Unmap, Rule::FlushBeforeUnmapReturns);
         let mut gone = Gone::new();
         self.drop_entries(space, range, &mut gone, work);
         let vmas = space.vmas.0.write(self);
         self.cut_vmas(id, space, range, None, work);
-        space.leaving.set(p, space.leaving.get(p) - 1);
+        let others = leaving.get(p) - 1;
+        leaving.set(p, others);
+        let awaited = others == 0 && space.unmaps.waiting.get(p) > 0;
         drop(vmas);
+        if awaited {
+            p.wake(space.unmaps.key());
+        }
         self.drop_tables(flushed, range, &mut gone, work);
         gone.free(self);
         self.revoke(id, space, range, Revoked::All);

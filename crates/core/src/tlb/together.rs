@@ -36,24 +36,29 @@ pub(crate) fn flush_together<P: Platform>(
 ) {
     const ALL: PageRange = PageRange::between(PageNumber(0), PageNumber::USER_END);
     let (p, all) = (mm.platform(), &mm.space_at(id).unmaps.together);
-    let mine = all.add(mm, range.unwrap_or(ALL), tables);
-    let mut flushes = all.begin(p);
-    if !flushes {
-        let _waiting = charge(p, Scope::IpiWait);
+    let range = range.unwrap_or(ALL);
+    let (range, tables, asked) = if all.begin(p) {
+        all.take_with(mm, range, tables)
+    } else {
+        let mine = all.add(mm, range, tables);
+        let mut flushes = false;
+        let waiting = charge(p, Scope::IpiWait);
         p.wait(all.key(), &mut || {
             let is_done = all.is_done(p, mine) || p.broken(Rule::WaitForWhoFlushes);
             flushes = !is_done && all.begin(p);
             is_done || flushes
         });
-    }
-    if !flushes {
-        return;
-    }
-    // Whoever ended before this one began may have flushed for it too.
-    if !all.is_done(p, mine) {
-        let (range, tables, asked) = all.take(mm);
-        flush(mm, id, Some(range).filter(|&range| range != ALL), reason, tables);
-        all.done(p, if p.broken(Rule::FlushedIsWhatWasTaken) { all.asked(p) } else { asked });
-    }
+        drop(waiting);
+        if !flushes {
+            return;
+        }
+        // Whoever ended just before this one began may have flushed for it too.
+        if all.is_done(p, mine) {
+            return all.end(p);
+        }
+        all.take(mm)
+    };
+    flush(mm, id, Some(range).filter(|&range| range != ALL), reason, tables);
+    all.done(p, if p.broken(Rule::FlushedIsWhatWasTaken) { all.asked(p) } else { asked });
     all.end(p);
 }

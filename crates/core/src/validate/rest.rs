@@ -85,8 +85,8 @@ impl<P: Platform> Manager<'_, P> {
         let checks = [
             (
                 space.vmas.0.audit_free(p)
-                    && space.unmaps.under_way.audit_free(p)
-                    && space.leaving.get(p) == 0,
+                    && space.unmaps.leaving.get(p) == 0
+                    && space.unmaps.waiting.get(p) == 0,
                 "a space's VMAs are locked",
             ),
             (space.unmaps.together.audit_free(p), "a flush that somebody waits for, and nobody makes"),

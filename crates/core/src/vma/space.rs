@@ -10,10 +10,10 @@ use crate::error::Error;
 use crate::handle::{GroupSlot, SpaceId, SpaceSlot};
 use crate::life::Life;
 use crate::percpu::{CpuGuard, Presence};
-use crate::platform::Platform;
+use crate::platform::{Platform, WaitKey};
 use crate::pool::{Goes, Pooled};
 use crate::profile::Scope;
-use crate::sync::{BiasedRwLock, RwLock, SharedGuard, Word32, Word64, WriteGuard};
+use crate::sync::{BiasedRwLock, SharedGuard, Word32, Word64, WriteGuard};
 use crate::tree::Tree;
 use crate::zeroed::Zeroed;
 
@@ -49,19 +49,25 @@ pub(crate) struct SpaceState {
     pub by_address: Tree,
     /// How many there are.
     pub map_count: Word32,
-    /// How many unmaps have marked VMAs as leaving that are still there. Under the VMA lock.
-    pub leaving: Word32,
     pub unmaps: Unmaps,
 }
 
 /// Those who unmap at the same time. On lines of their own: faults do not write them.
 #[repr(C, align(64))]
 pub(crate) struct Unmaps {
-    /// Shared by each unmap while VMAs of its range are leaving; had alone by who waits until none is. Taken before `vmas`, but by who only
-    /// tries.
-    pub under_way: RwLock<{ Scope::UnmapsLock as u8 }>,
+    /// How many unmaps have marked VMAs as leaving that are still there. Under the VMA lock.
+    pub leaving: Word32,
+    /// How many wait until there are none: none begins to leave meanwhile. Under the VMA lock.
+    pub waiting: Word32,
     /// Their flushes.
     pub together: Together,
+}
+
+impl Unmaps {
+    /// What those who wait until no VMA is leaving wait for.
+    pub fn key(&self) -> WaitKey {
+        WaitKey::Lock((&raw const *self).addr())
+    }
 }
 
 /// On a line of its own: faults write it, but for those whose readers are visible, and read the rest.
@@ -163,13 +169,6 @@ impl<P: Platform> Drop for VmasAlone<'_, '_, P> {
     }
 }
 
-/// The same, and none of the space is leaving.
-#[must_use]
-pub(crate) struct SpaceAlone<'m, 'p, P: Platform> {
-    _vmas: VmasAlone<'m, 'p, P>,
-    _unmaps: Option<WriteGuard<'p, P>>,
-}
-
 impl<'p, P: Platform> Manager<'p, P> {
     pub(crate) fn space_at(&self, slot: impl Into<SpaceSlot>) -> &'p SpaceState {
         self.root.spaces.get(self, slot.into().0)
@@ -214,18 +213,20 @@ impl<'p, P: Platform> Manager<'p, P> {
         &self,
         id: SpaceId,
         range: PageRange,
-    ) -> Result<(&'p SpaceState, SpaceAlone<'_, 'p, P>), Error> {
+    ) -> Result<(&'p SpaceState, VmasAlone<'_, 'p, P>), Error> {
         let p = self.platform();
         let (space, vmas) = self.lock_vmas(id, range)?;
-        if space.leaving.get(p) == 0 {
-            return Ok((space, SpaceAlone { _vmas: vmas, _unmaps: None }));
+        let Unmaps { leaving, waiting, .. } = &space.unmaps;
+        if leaving.get(p) == 0 {
+            return Ok((space, vmas));
         }
+        // From here on none begins to leave.
+        waiting.set(p, waiting.get(p) + 1);
         drop(vmas);
-        // Until it is let go no VMA begins to leave.
-        let unmaps = space.unmaps.under_way.write(p);
-        let (space, vmas) = self.lock_vmas(id, range)?;
-        debug_assert_eq!(space.leaving.get(p), 0, "a VMA leaves, and its unmap is over");
-        Ok((space, SpaceAlone { _vmas: vmas, _unmaps: Some(unmaps) }))
+        p.wait(space.unmaps.key(), &mut || leaving.load(p, Ordering::Relaxed) == 0);
+        let vmas = space.vmas.0.write(self);
+        waiting.set(p, waiting.get(p) - 1);
+        Ok((space, self.shut(id, (space, vmas), range)?))
     }
 
     /// The same, but that some may be leaving: nothing may be done with those. May wait, likewise.
@@ -236,11 +237,20 @@ impl<'p, P: Platform> Manager<'p, P> {
     ) -> Result<(&'p SpaceState, VmasAlone<'_, 'p, P>), Error> {
         let space = self.find_space(id)?;
         let vmas = space.vmas.0.write(self);
+        Ok((space, self.shut(id, (space, vmas), range)?))
+    }
+
+    fn shut(
+        &self,
+        id: SpaceId,
+        (space, vmas): (&'p SpaceState, WriteGuard<'p, P>),
+        range: PageRange,
+    ) -> Result<VmasAlone<'_, 'p, P>, Error> {
         if !space.is(self.platform(), id) {
             return Err(Error::NoSuchSpace);
         }
         self.shut_vmas(space, range);
-        Ok((space, VmasAlone { mm: self, space, range, _vmas: vmas }))
+        Ok(VmasAlone { mm: self, space, range, _vmas: vmas })
     }
 
     /// The same if nobody has the VMAs, and no fault is in one that touches `range`. Never waits.

@@ -45,10 +45,34 @@ impl Together {
         let p = mm.platform();
         let _lock = self.lock.lock(mm);
         let range = PageRange::between(PageNumber(self.start.get(p)), PageNumber(self.end.get(p)));
-        self.end.set(p, 0);
         let tables = self.tables.get(p) != 0;
-        self.tables.set(p, 0);
+        self.nothing_waits(p);
         (range, tables, self.asked.get(p))
+    }
+
+    /// The same with these pages, which are asked for now.
+    pub fn take_with<P: Platform>(
+        &self,
+        mm: &Manager<'_, P>,
+        range: PageRange,
+        tables: bool,
+    ) -> (PageRange, bool, u64) {
+        let p = mm.platform();
+        let _lock = self.lock.lock(mm);
+        let asked = self.asked.get(p) + 1;
+        self.asked.set(p, asked);
+        let (start, end) = (PageNumber(self.start.get(p)), PageNumber(self.end.get(p)));
+        if end.0 == 0 {
+            return (range, tables, asked);
+        }
+        let tables = tables || self.tables.get(p) != 0;
+        self.nothing_waits(p);
+        (PageRange::between(start, end).hull(range), tables, asked)
+    }
+
+    fn nothing_waits<P: Platform>(&self, p: &P) {
+        self.end.set(p, 0);
+        self.tables.set(p, 0);
     }
 
     /// How many have asked so far.
