@@ -18,13 +18,16 @@ pub(crate) struct Together {
     end: Word64,
     /// Whether tables go.
     tables: Word32,
-    /// Not 0 while somebody flushes.
+    /// Not 0 while somebody flushes, and whether somebody waits for that.
     flushing: Word32,
     /// How many have asked.
     asked: Word64,
     /// As many of those who asked first have their pages flushed.
     done: Word64,
 }
+
+const FLUSHES: u32 = 1;
+const AWAITED: u32 = 2;
 
 impl Together {
     /// Adds to what waits; returns how many have asked, with this one.
@@ -86,11 +89,20 @@ impl Together {
         self.done.load(p, Ordering::Acquire) >= nth
     }
 
-    /// Whether nobody flushed, and the caller does now.
+    /// Whether nobody flushed, and the caller does now; if not, whoever does will wake those who wait.
     pub fn begin<P: Platform>(&self, p: &P) -> bool {
-        // Acquire: partner of the Release in `end`: what was done before is seen.
-        self.flushing.load(p, Ordering::Relaxed) == 0
-            && self.flushing.replace(p, 0, 1, Ordering::Acquire).is_ok()
+        loop {
+            // Acquire: partner of the Release in `end`: what was done before is seen.
+            match self.flushing.replace(p, 0, FLUSHES, Ordering::Acquire) {
+                Ok(_) => return true,
+                Err(FLUSHES) => {
+                    if self.flushing.replace(p, FLUSHES, AWAITED, Ordering::Relaxed).is_ok() {
+                        return false;
+                    }
+                }
+                Err(_) => return false,
+            }
+        }
     }
 
     /// What so many have asked for is flushed. By who flushes.
@@ -100,8 +112,9 @@ impl Together {
 
     /// Nobody flushes any more.
     pub fn end<P: Platform>(&self, p: &P) {
-        self.flushing.store(p, 0, Ordering::Release);
-        p.wake(self.key());
+        if self.flushing.swap(p, 0, Ordering::Release) == AWAITED {
+            p.wake(self.key());
+        }
     }
 
     /// What those who do not flush themselves wait for.
