@@ -11,6 +11,7 @@ pub(super) fn all() -> Vec<Scenario> {
         unmap_write(),
         unmap_fault(),
         unmap_unmap(),
+        unmap_map(),
         unmap_entered(),
         enter_another(),
         protect_write(),
@@ -74,6 +75,30 @@ fn unmap_unmap() -> Scenario {
         .cpu(|task| task.unmap(0, FIRST, 1))
         .cpu(|task| task.unmap(0, SECOND, 1))
         .cpu(uses)
+}
+
+fn unmap_map() -> Scenario {
+    let about = "a CPU unmaps all that lies under a table, and another maps something there and writes to it";
+    Scenario::new("unmap-map", about, "linux")
+        .machine(small)
+        .watch(TO, 4)
+        .shows(&[Rule::TablesAfterFlush])
+        .before(|task| {
+            let space = task.create_space();
+            task.map(space, TO, 2);
+            for cpu in [1, 0] {
+                task.as_cpu(cpu, |task| {
+                    task.run_in(space);
+                    task.promise(task.write(space, TO).is_ok(), "it is mapped");
+                });
+            }
+        })
+        .cpu(|task| task.unmap(0, TO, 2))
+        .cpu(|task| {
+            task.map(0, TO + 2, 2);
+            task.promise(task.write(0, TO + 2).is_ok(), "it is mapped");
+            let _ = task.read(0, TO);
+        })
 }
 
 fn unmap_entered() -> Scenario {
