@@ -164,6 +164,11 @@ impl<T: Pooled> Pool<T> {
         Some(&self.slot(reading.manager(), handle)?.value)
     }
 
+    /// The same for who makes sure that it stays in use before he ends to read. Not by its handle: that may be another slot's by then.
+    pub fn read_to_keep<'p, P: Platform>(&self, reading: &Reading<'_, 'p, P>, handle: u32) -> Option<&'p T> {
+        Some(&self.slot(reading.manager(), handle)?.value)
+    }
+
     /// Whether a slot is in use. A moment's truth.
     pub fn is_used<P: Platform>(&self, mm: &Manager<'_, P>, handle: u32) -> bool {
         // Acquire: partner of the Release in `take`.

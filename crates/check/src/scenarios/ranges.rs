@@ -66,7 +66,8 @@ fn unmap_fault() -> Scenario {
 }
 
 fn unmap_unmap() -> Scenario {
-    Scenario::new("unmap-unmap", "two CPUs unmap at the same time what a third writes to", "linux")
+    // Who unmaps lets go of the VMAs for the flush where another waits for them: so three.
+    Scenario::new("unmap-unmap", "three CPUs unmap at the same time what all have cached", "linux")
         .cpus(3)
         .machine(small)
         .watch(AT, 4)
@@ -74,7 +75,7 @@ fn unmap_unmap() -> Scenario {
         .before(|task| own(task, 3))
         .cpu(|task| task.unmap(0, FIRST, 1))
         .cpu(|task| task.unmap(0, SECOND, 1))
-        .cpu(uses)
+        .cpu(|task| task.unmap(0, AT, 1))
 }
 
 fn unmap_map() -> Scenario {

@@ -134,14 +134,17 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         if page >= PageNumber::USER_END {
             return Err(Error::BadRange);
         }
-        Ok(match table::find(mm, space.root(mm.platform()), page) {
+        let entry = match table::find(mm, space.root(mm.platform()), page) {
             Way::Gap(_) => Entry::NONE,
             Way::Small(leaf) => leaf.lock(mm).read(page),
             Way::Large(leaf) => {
                 let entry = leaf.lock(mm).read(page);
-                entry.leading_to(entry.frame().add(page.index(0) as u32))
+                // It may be about to go, or have gone: an unmap does not hold the VMAs all the time.
+                let part = || entry.leading_to(entry.frame().add(page.index(0) as u32));
+                if entry.is_mapped() { part() } else { Entry::NONE }
             }
-        })
+        };
+        Ok(if entry.is_taken() { Entry::NONE } else { entry })
     }
 }
 

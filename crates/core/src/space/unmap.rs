@@ -15,6 +15,7 @@ use crate::addr::PageRange;
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::{FlushReason, Revoked};
+use crate::frame::AllocFrom;
 use crate::handle::SpaceId;
 use crate::paging::table;
 use crate::platform::Platform;
@@ -131,8 +132,8 @@ impl<'p, P: Platform> Manager<'p, P> {
             || table::goes_with_more(range, self.gap_around(space, range), self.gap_left_around(space, range))
     }
 
-    /// Makes a range whole VMAs that can be left to themselves during the flush, unless that is more trouble than it is worth: no other
-    /// CPU uses the space, somebody waits until nothing is leaving, or there is no memory. By who has the VMAs alone.
+    /// Makes a range whole VMAs that can be left to themselves during the flush, if that is worth the trouble: somebody waits for the
+    /// VMAs, nobody waits until nothing is leaving, and there is memory. By who has the VMAs alone.
     fn may_leave(
         &self,
         (id, space): (SpaceId, &'p SpaceState),
@@ -140,8 +141,21 @@ impl<'p, P: Platform> Manager<'p, P> {
         work: &mut Work<'_, 'p, P>,
     ) -> bool {
         let p = self.platform();
-        let better = !space.cpus.0.is_empty_but(p, p.this_cpu()) && space.unmaps.waiting.get(p) == 0;
-        better && self.split_vmas(id, space, range, work).is_ok()
+        // With tables go their marks of what is parked, and nobody may map there before the flush (INV-14).
+        let better = space.vmas.0.is_awaited(p) && space.unmaps.waiting.get(p) == 0 && !self.parks();
+        if !better {
+            return false;
+        }
+        // Who unmaps may be short of memory: what only this needs nobody reclaims for.
+        let cut = |at| {
+            self.split_vma_from(id, space, at, AllocFrom::NOW)?;
+            self.split_large_at(space, at)
+        };
+        let done = [range.start, range.end()].into_iter().try_for_each(cut).is_ok();
+        if !done {
+            self.merge_vmas(space, range, work);
+        }
+        done
     }
 
     /// Unmaps whole VMAs while others map and unmap. May wait.
@@ -165,6 +179,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.drop_entries(space, range, &mut gone, work);
         let vmas = space.vmas.0.write(self);
         self.cut_vmas(id, space, range, None, work);
+        self.revoke(id, space, range, Revoked::All);
         let others = leaving.get(p) - 1;
         leaving.set(p, others);
         let awaited = others == 0 && space.unmaps.waiting.get(p) > 0;
@@ -174,7 +189,6 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         self.drop_tables(flushed, range, &mut gone, work);
         gone.free(self);
-        self.revoke(id, space, range, Revoked::All);
     }
 
     /// Takes the entries of a range out, and the tables that go with it; what is owed for them. None if all was parked: nothing is

@@ -333,6 +333,10 @@ impl<'p, P: Platform> Manager<'p, P> {
                 while let Some(page) = self.next_swapped(id, from, |slot| area.has(p, slot)) {
                     found += 1;
                     self.bring_back_at(id, page)?;
+                    if from == page {
+                        // Still there: it is being unmapped.
+                        p.pause(1000);
+                    }
                     from = page;
                     p.cond_resched();
                 }

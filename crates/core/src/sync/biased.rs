@@ -159,6 +159,11 @@ impl<const WHICH: u8> BiasedRwLock<WHICH> {
         self.counted.is_written(p)
     }
 
+    /// Whether anybody waits for who has it alone, and asks. A moment's truth.
+    pub fn is_awaited<P: Platform>(&self, p: &P) -> bool {
+        self.counted.is_awaited(p)
+    }
+
     /// Whether nobody has it or wants it. A moment's truth.
     pub(crate) fn audit_free<P: Platform>(&self, p: &P) -> bool {
         self.counted.audit_free(p)

@@ -31,25 +31,15 @@ const OPEN: u32 = 1 << 31;
 impl Gate {
     /// Enters if it is open. Never waits.
     pub fn enter<'a, P: Platform>(&'a self, p: &'a P) -> Option<Inside<'a, P>> {
-        self.count_in(p).then(|| self.inside(p))
-    }
-
-    /// The same without a guard, for who takes [`inside`](Self::inside) later.
-    pub(crate) fn count_in<P: Platform>(&self, p: &P) -> bool {
         let mut seen = self.word.load(p, Ordering::Relaxed);
         while seen & OPEN != 0 {
             // Acquire: partner of the Release in `open`: what was changed while it was shut comes before.
             match self.word.replace(p, seen, seen + 1, Ordering::Acquire) {
-                Ok(_) => return true,
+                Ok(_) => return Some(Inside { gate: self, p }),
                 Err(now) => seen = now,
             }
         }
-        false
-    }
-
-    /// The guard of who has counted himself in.
-    pub(crate) fn inside<'a, P: Platform>(&'a self, p: &'a P) -> Inside<'a, P> {
-        Inside { gate: self, p }
+        None
     }
 
     /// From here on nobody enters; returns whether nobody is inside. Never waits; those who are inside stay.

@@ -93,6 +93,14 @@ impl<const WHICH: u8> RwLock<WHICH> {
             || next.load(p, Ordering::Relaxed) != turn.load(p, Ordering::Relaxed)
     }
 
+    /// Whether anybody waits for who has it alone, and who asks is that. A moment's truth.
+    pub(super) fn is_awaited<P: Platform>(&self, p: &P) -> bool {
+        let Words { state, next, turn } = &self.words;
+        // Those who stand behind the writer are counted among who has it until they sleep.
+        readers(state.load(p, Ordering::Relaxed)) != (0, 0)
+            || next.load(p, Ordering::Relaxed).wrapping_sub(turn.load(p, Ordering::Relaxed)) > 1
+    }
+
     /// Whether nobody has it or wants it. A moment's truth.
     pub(crate) fn audit_free<P: Platform>(&self, p: &P) -> bool {
         let Words { state, next, turn } = &self.words;

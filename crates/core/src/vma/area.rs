@@ -28,9 +28,6 @@ pub(crate) struct Vma {
     /// The index in the `anon_vma` at `start`.
     index: Word64,
     pub space: Word32,
-    /// Shut while the VMA changes, or what is mapped in it other than by faults, and while it is in no space. Who is inside may rely on
-    /// all that it says, and on its space.
-    pub gate: Gate,
     /// The file plus one; 0 is anonymous memory.
     file: Word32,
     /// The `anon_vma` of its anonymous pages plus one; 0 if it has none, or none can be reclaimed.
@@ -39,6 +36,9 @@ pub(crate) struct Vma {
     flags: Word32,
     /// Its place in the space's tree.
     links: Links,
+    /// Shut while the VMA changes, or what is mapped in it other than by faults, and while it is in no space. Who is inside may rely on
+    /// all that it says, and on its space. Beside what changes when its neighbours do, and not beside what faults read.
+    pub gate: Gate,
     of_file: Place,
     of_anon_vma: Place,
     /// Among those that show the same from the same index on: a later one has a higher number.
@@ -412,7 +412,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Takes a VMA out of all, and lets go of `alone` and of the VMA. Under the VMA lock, held alone. Afterwards
-    /// no reverse map finds it, and no CPU's hint leads to it.
+    /// no reverse map finds it, and a CPU that remembers it finds its gate shut.
     pub(crate) fn remove_vma(&self, space: &SpaceState, handle: u32, alone: Alone<'p, P>) {
         self.displace_vma(space, handle);
         let childless = self.unlink_rmap(handle);
@@ -439,8 +439,12 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// A slot for one VMA more of a space. Under its VMA lock, held alone. May wait for memory.
     pub(crate) fn new_vma(&self, space: &SpaceState) -> Result<u32, Error> {
+        self.new_vma_from(space, AllocFrom::HERE)
+    }
+
+    fn new_vma_from(&self, space: &SpaceState, from: AllocFrom) -> Result<u32, Error> {
         self.check_map_count(space)?;
-        Ok(self.root.vmas.reserve(self, AllocFrom::HERE)?.commit())
+        Ok(self.root.vmas.reserve(self, from)?.commit())
     }
 
     /// Whether a space may have one VMA more. Under its VMA lock, held alone.
@@ -461,13 +465,24 @@ impl<'p, P: Platform> Manager<'p, P> {
         space: &SpaceState,
         page: PageNumber,
     ) -> Result<(), Error> {
+        self.split_vma_from(id, space, page, AllocFrom::HERE)
+    }
+
+    /// The same with memory that comes from there.
+    pub(crate) fn split_vma_from(
+        &self,
+        id: SpaceId,
+        space: &SpaceState,
+        page: PageNumber,
+        from: AllocFrom,
+    ) -> Result<(), Error> {
         let p = self.platform();
         let Some((handle, vma)) = self.vma_from(space, page) else { return Ok(()) };
         let whole = vma.range(p);
         if whole.start >= page {
             return Ok(());
         }
-        let tail = self.new_vma(space)?;
+        let tail = self.new_vma_from(space, from)?;
         let _alone = self.lock_rmap(vma);
         self.vma(tail).describe_part(p, vma, PageRange::between(page, whole.end()), id);
         self.trim_rmap(handle, PageRange::between(whole.start, page));

@@ -68,13 +68,10 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let hint = CpuGuard::new(self).slot().last_vma.last(id.slot())?;
         let reading = Reading::begin(self);
-        if !self.root.vmas.read(&reading, hint)?.gate.count_in(p) {
-            return None;
-        }
-        // A VMA that is open is in a space: its slot is in use from here on.
+        let vma = self.root.vmas.read_to_keep(&reading, hint)?;
+        // A VMA that is open is in a space: its slot is in use while this is inside.
+        let inside = vma.gate.enter(p)?;
         drop(reading);
-        let vma = self.vma(hint);
-        let inside = vma.gate.inside(p);
         // Only now that nobody changes it: it may be another VMA than it was, and the space may have ended.
         let holds = vma.space.get(p) == id.index() && vma.range(p).contains(page) && space.is(p, id);
         (holds || p.broken(Rule::LookAgainInside)).then_some((vma, inside))

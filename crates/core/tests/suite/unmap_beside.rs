@@ -4,18 +4,20 @@ use crate::machine;
 
 use std::cell::Cell;
 
-use machine::race::{Cases, at_every_touch, race};
+use machine::race::{Cases, Place, at_every_touch};
 use machine::showing::{ANON, AT};
 use machine::{Mm, Setup, bare, pages, settled};
 use quietmm::{Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
 
 /// Under another table than `AT`.
 const FAR: u64 = AT + 0x1000;
+/// Where nothing is touched.
+const APART: u64 = AT + 0x8000;
 /// Under another one, and the tables above are the same.
 const STAYS: u64 = AT + 0x2000;
 
 fn setup() -> Setup {
-    Setup { cpus: 2, frames: 512, ..Setup::default() }
+    Setup { cpus: 4, frames: 512, ..Setup::default() }
 }
 
 fn fault(mm: &Mm<'_>, id: SpaceId, page: u64) -> Result<(), Error> {
@@ -51,7 +53,52 @@ fn leaves(mm: &Mm<'_>) {
     [0, 1].iter().for_each(|&cpu| host.on(cpu, || mm.unload()));
 }
 
-/// CPU 0 unmaps at `AT`, CPU 1 at `other`; a third VMA may stay. How many CPUs could use what was unmapped when either was told that it is.
+fn stop(mm: &Mm<'_>) {
+    // An interrupt that another CPU sends is served on that one's stack.
+    if mm.platform().is_aside() {
+        mm.platform().stop();
+    }
+}
+
+/// A touch of an unmap at which it has the VMAs alone, and has not looked yet whether others wait.
+const ALONE: u32 = 16;
+
+/// CPU 0 unmaps, and CPUs 2 and 3 wait for the VMAs meanwhile: so it lets go of them for its flush. It stands still at a place after that.
+/// CPU 2 does what it wants them for as far as it can, and then CPU 1 does `second`.
+fn beside<R>(
+    (mm, id): (&Mm<'_>, SpaceId),
+    place: Place,
+    unmaps: impl FnOnce(),
+    behind: impl FnOnce(),
+    second: impl FnOnce() -> R,
+) -> R {
+    let Place::Touch(n) = place else { panic!("{place:?}") };
+    let host = mm.platform();
+    host.place();
+    host.at_touch(0, ALONE, stop);
+    let result = host.aside(3, maps(mm, id, APART), |third| {
+        host.aside(2, behind, |other| {
+            host.aside(0, unmaps, |first| {
+                assert!(host.resume_one(first), "it stands still");
+                assert!(host.resume_one(other) && host.resume_one(third), "they wait");
+                host.at_touch(0, n, stop);
+                host.resume_one(first);
+                host.resume_one(other);
+                let result = host.on(1, second);
+                while [first, other, third].map(|aside| host.resume_one(aside)).contains(&true) {}
+                result
+            })
+        })
+    });
+    host.all_placed();
+    result
+}
+
+fn maps<'m>(mm: &'m Mm<'_>, id: SpaceId, at: u64) -> impl FnOnce() + 'm {
+    move || mm.space(id).map(pages(at, 1), ANON, Prot::ReadWrite).unwrap()
+}
+
+/// CPU 0 unmaps at `AT`, CPU 2 at `other`; a third VMA may stay. How many CPUs could use what was unmapped when either was told that it is.
 fn two_unmaps(other: u64, stays: bool, broken: Option<Rule>) -> Cases<usize> {
     at_every_touch(&setup(), &bare("linux"), broken, |mm, place| {
         let id = cached(mm, &[AT, other, STAYS][..if stays { 3 } else { 2 }]);
@@ -60,9 +107,11 @@ fn two_unmaps(other: u64, stays: bool, broken: Option<Rule>) -> Cases<usize> {
             mm.space(id).unmap(pages(at, 2)).unwrap();
             late.set(late.get() + caching(mm, at));
         };
-        race(mm, place, || unmap(AT), || unmap(other));
+        beside((mm, id), place, || unmap(AT), || unmap(other), || ());
         let tables = mm.space(id).usage().unwrap().tables;
-        assert!(broken.is_some() || tables == if stays { 4 } else { 1 }, "{tables} tables are left");
+        // No table of entries but that of what stays; those above may lead to where CPUs 2 and 3 have mapped.
+        let right = if stays { tables == 4 } else { tables <= 3 };
+        assert!(broken.is_some() || right, "{tables} tables are left");
         leaves(mm);
         mm.space(id).destroy().unwrap();
         if broken.is_none() {
@@ -92,7 +141,13 @@ fn touched_while_it_leaves(broken: Option<Rule>) -> Cases<Result<(), Error>> {
         let id = cached(mm, &[AT, FAR]);
         // CPU 1 does not remember the VMA: it looks for it.
         mm.platform().on(1, || fault(mm, id, FAR)).unwrap();
-        let told = race(mm, place, || mm.space(id).unmap(pages(AT, 2)).unwrap(), || fault(mm, id, AT));
+        let told = beside(
+            (mm, id),
+            place,
+            || mm.space(id).unmap(pages(AT, 2)).unwrap(),
+            maps(mm, id, APART + 2),
+            || fault(mm, id, AT),
+        );
         assert_eq!(fault(mm, id, AT), Err(Error::NotMapped(PageNumber(AT))));
         leaves(mm);
         assert_eq!(settled(mm).broken, None);
@@ -103,9 +158,8 @@ fn touched_while_it_leaves(broken: Option<Rule>) -> Cases<Result<(), Error>> {
 #[test]
 fn to_a_fault_what_leaves_is_not_there() {
     let cases = touched_while_it_leaves(None);
-    let told = |right| cases.count(|&told| told == right);
-    let (there, gone) = (told(Ok(())), told(Err(Error::NotMapped(PageNumber(AT)))));
-    assert!(there > 5 && gone > 50 && there + gone == cases.results.len(), "{there} {gone}");
+    let gone = Err(Error::NotMapped(PageNumber(AT)));
+    assert!(cases.results.len() > 50 && cases.count(|&told| told != gone) == 0, "{:?}", cases.results);
     assert!(touched_while_it_leaves(Some(Rule::LeavingIsUnmapped)).fell > 0);
 }
 
@@ -129,7 +183,8 @@ fn what_leaves_is_in_the_way_of_a_map_and_others_wait_until_it_has_left() {
             let id = cached(mm, &[AT, AT + 2, FAR]);
             let unmaps = || mm.space(id).unmap(pages(AT, 2));
             let first = Cell::new(Ok(()));
-            let told = race(mm, place, || first.set(unmaps()), || op(mm, id));
+            let told =
+                beside((mm, id), place, || first.set(unmaps()), maps(mm, id, APART + 2), || op(mm, id));
             let late = caching(mm, AT);
             leaves(mm);
             assert_eq!(settled(mm).broken, None);

@@ -43,6 +43,8 @@ pub struct Asides {
     all: RefCell<Vec<Rc<Aside>>>,
     /// Those that run now: each was resumed by the one before.
     running: RefCell<Vec<Rc<Aside>>>,
+    /// How often one of them was resumed, whichever.
+    resumed: Cell<usize>,
 }
 
 /// Takes the stack back.
@@ -95,13 +97,15 @@ impl Host {
 
     /// The same, if there is any on the side: false if there is none, or it has ended.
     pub fn resume_any(&self) -> bool {
-        let last = self.asides.all.borrow().last().cloned();
-        last.is_some_and(|aside| {
-            aside.turn.get() == Turn::Main && {
-                self.resume_one(&aside);
-                true
-            }
-        })
+        // One after the other: one may wait for another.
+        let waits = |aside: &&Rc<Aside>| aside.turn.get() == Turn::Main;
+        let waiting: Vec<_> = self.asides.all.borrow().iter().rev().filter(waits).cloned().collect();
+        let nth = self.asides.resumed.replace(self.asides.resumed.get() + 1);
+        if waiting.is_empty() {
+            return false;
+        }
+        self.resume_one(&waiting[nth % waiting.len()]);
+        true
     }
 
     /// The same, for this one. Where it panics this does.
