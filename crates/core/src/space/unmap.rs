@@ -1,4 +1,4 @@
-//! Unmap, while others map and unmap elsewhere in the space.
+//! Unmap, while others map and unmap elsewhere in the space: if somebody waits for the VMAs they are let go for the flush.
 //!
 //! ```text
 //!   VMAs alone   entries are taken out, tables unhooked, the VMAs marked as leaving

@@ -182,9 +182,9 @@ fn a_verdict_says_against_what_by_how_much_and_why() {
 
 #[test]
 fn where_several_threads_wait_for_a_lock_the_verdict_names_it() {
-    let text = good(&["run", "unmap-storm", "--machine", "uma-8", "--scale", "512"]);
+    let text = good(&["run", "unmap-storm", "--machine", "numa-8x15", "--cpus", "64", "--scale", "512"]);
     let verdict = text.split_once("\nverdict  ").expect("a verdict").1;
-    assert!(verdict.starts_with("the tasks' time goes to waiting for the lock of a space's"), "{text}");
+    assert!(verdict.contains("waiting for the lock of a"), "{text}");
 }
 
 #[test]
