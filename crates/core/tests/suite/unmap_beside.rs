@@ -7,7 +7,7 @@ use std::cell::Cell;
 use machine::race::{Cases, Place, at_every_touch};
 use machine::showing::{ANON, AT};
 use machine::{Mm, Setup, bare, pages, settled};
-use quietmm::{Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
+use quietmm::{Advice, Entry, Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
 
 /// Under another table than `AT`.
 const FAR: u64 = AT + 0x1000;
@@ -196,4 +196,50 @@ fn what_leaves_is_in_the_way_of_a_map_and_others_wait_until_it_has_left() {
         assert_eq!(cases.count(|case| !is_right(case)), 0, "{name}: {:?}", cases.results);
         assert!(cases.count(|case| case.1 == other) > 20, "{name}: {:?}", cases.results);
     }
+}
+
+/// The first page of a large one.
+const LARGE: u64 = AT.next_multiple_of(512) + 0x4000;
+
+#[test]
+fn a_look_at_a_large_page_that_leaves_finds_nothing() {
+    let setup = Setup { frames: 4096, ..setup() };
+    let cases = at_every_touch(&setup, &bare("linux"), None, |mm, place| {
+        let id = cached(mm, &[FAR]);
+        mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
+        fault(mm, id, LARGE).unwrap();
+        assert!(mm.space(id).lookup(PageNumber(LARGE + 5)).unwrap().is_present());
+        let unmaps = || mm.space(id).unmap(pages(LARGE, 512)).unwrap();
+        let look = || mm.space(id).lookup(PageNumber(LARGE + 5)).unwrap();
+        let seen = beside((mm, id), place, unmaps, maps(mm, id, APART + 2), look);
+        leaves(mm);
+        assert_eq!(settled(mm).broken, None);
+        seen
+    });
+    assert!(cases.results.len() > 50);
+    assert_eq!(cases.count(|&seen| seen != Entry::NONE), 0, "{:?}", cases.results);
+}
+
+#[test]
+fn where_parked_pages_lose_their_table_nothing_is_mapped_before_the_flush() {
+    let cases = at_every_touch(&setup(), &bare("linux+free=sweep"), None, |mm, place| {
+        let (host, other) = (mm.platform(), AT + 4);
+        let id = cached(mm, &[AT, other]);
+        [0, 1].iter().for_each(|&cpu| host.on(cpu, || mm.drain_lru_batch()));
+        // Parked: CPU 1 may use it still.
+        mm.space(id).unmap(pages(AT, 2)).unwrap();
+        let parked = host.caches(1, AT);
+        let unmaps = || mm.space(id).unmap(pages(other, 2)).unwrap();
+        let old = beside((mm, id), place, unmaps, maps(mm, id, APART + 2), || {
+            mm.space(id).map(pages(AT, 2), ANON, Prot::ReadWrite).unwrap();
+            fault(mm, id, AT).unwrap();
+            host.caches(1, AT)
+        });
+        leaves(mm);
+        mm.space(id).destroy().unwrap();
+        (parked, old)
+    });
+    assert!(cases.results.len() > 50);
+    assert_eq!(cases.count(|&case| case != (true, false)), 0, "{:?}", cases.results);
 }

@@ -72,8 +72,11 @@ fn numbers(page: &str, all: &[Value]) -> usize {
                     let (nth, key) = (point.parse::<usize>().unwrap(), node.attribute("data-key").unwrap());
                     same(&node, &first["curve"][nth][key], key);
                 } else {
+                    // A run may end where a CPU has counted whom it is about to interrupt: at most all others of eight.
                     let key = node.attribute("data-sum").expect("a name");
-                    same(&node, &first["metrics"][key], key);
+                    let sum: u64 = node.attribute("data-value").unwrap().parse().expect("a number");
+                    let counted = first["metrics"][key].as_u64().expect("a number");
+                    assert!(sum <= counted && counted - sum < 8, "{key}: {sum} of {counted}");
                 }
                 count += 1;
             }
