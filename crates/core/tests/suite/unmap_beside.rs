@@ -83,7 +83,7 @@ fn beside<R>(
                 assert!(host.resume_one(other) && host.resume_one(third), "they wait");
                 host.at_touch(0, n, stop);
                 host.resume_one(first);
-                host.resume_one(other);
+                [other, third].map(|aside| host.resume_one(aside));
                 let result = host.on(1, second);
                 while [first, other, third].map(|aside| host.resume_one(aside)).contains(&true) {}
                 result
