@@ -83,7 +83,9 @@ fn beside<R>(
                 assert!(host.resume_one(other) && host.resume_one(third), "they wait");
                 host.at_touch(0, n, stop);
                 host.resume_one(first);
-                [other, third].map(|aside| host.resume_one(aside));
+                for aside in [other, third] {
+                    host.resume_one(aside);
+                }
                 let result = host.on(1, second);
                 while [first, other, third].map(|aside| host.resume_one(aside)).contains(&true) {}
                 result
