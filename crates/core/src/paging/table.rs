@@ -1,7 +1,7 @@
 //! Four-level tables on the direct map.
 //!
-//! A walk reads without a lock. Tables are added while their space's VMAs are shared; they are taken out of the
-//! tree only by who has the VMAs alone, and freed only when no CPU and no reverse map can be in them any more
+//! A walk reads without a lock. Tables are added while their space's VMAs are shared, or by who is in one of them; they are
+//! taken out of the tree only by who has the VMAs alone, where no VMA lies, and freed only when no CPU and no reverse map can be in them any more
 //! (INV-9). What a leaf table holds is changed under that table's own lock, which lies in its frame's bookkeeping;
 //! an entry for a large page under the lock of the table that holds it. The `refs` of a table's frame count the tables
 //! below it.

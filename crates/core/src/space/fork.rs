@@ -69,6 +69,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         // Those that are pinned now that nobody can write to them: no CPU, that is.
         let copied =
             copied.and_then(|pinned| if pinned { mm.copy_pinned(parent, child, &mut work) } else { Ok(()) });
+        // Nobody else has seen the child, so nobody changes its VMAs.
         mm.open_vmas(mm.space_at(child), PageRange::MAPPABLE);
         for (_, vma) in mm.vmas_of(parent) {
             if vma.is_private(p) {

@@ -61,7 +61,7 @@ impl<P: Platform> Space<'_, '_, P> {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// Has a mapping grow down to a page where nothing is mapped, if there is one that may. Returns whether something is mapped there now. May wait.
+    /// Has a mapping grow down to a page where nothing is mapped, if there is one that may. Returns whether something is mapped there now, or it is to be looked for anew. May wait.
     ///
     /// # Errors
     /// [`Error::NoSuchSpace`].

@@ -64,7 +64,8 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     }
 
     /// Maps `range`, which must lie in [`PageRange::MAPPABLE`]; pages come when they are touched. May wait. Costs no IPI and no flush: no CPU keeps more of
-    /// what was not present than that it was not. A file may be mapped beyond its end: an access there is [`Error::BeyondFile`] until the file
+    /// what was not present than that it was not. What another thread is about to unmap is in the way until its
+    /// [`unmap`](Self::unmap) returns. A file may be mapped beyond its end: an access there is [`Error::BeyondFile`] until the file
     /// has become longer.
     ///
     /// # Errors

@@ -36,6 +36,9 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     /// Where whole page tables become empty they are freed, and lazy CPUs are interrupted too (INV-9). None if no page
     /// was present, no table goes and nothing is deferred.
     ///
+    /// Where others wait for the space's VMAs they have them during the flush; for all who unmap then one flush is made. Meanwhile the
+    /// range is still taken, and an access to it fails as one to what is not mapped.
+    ///
     /// With `free=sweep` small anonymous pages cost none, unless a table goes: other CPUs may use them until their next sweep,
     /// and nobody else gets their frames or their addresses before that (INV-14).
     ///

@@ -110,7 +110,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         shut
     }
 
-    /// Opens those that touch a range, but for those that are leaving. By who has the VMAs alone, and has changed what he wanted to.
+    /// Opens those that touch a range, but for those that are leaving. By who has the VMAs alone, or the whole space, and has changed what he wanted to.
     pub(crate) fn open_vmas(&self, space: &SpaceState, range: PageRange) {
         let (p, mut work) = (self.platform(), Work::begin(self));
         self.vmas_at(space, range).for_each(|vma| {

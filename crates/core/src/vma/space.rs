@@ -226,6 +226,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         p.wait(space.unmaps.key(), &mut || leaving.load(p, Ordering::Relaxed) == 0);
         let vmas = space.vmas.0.write(self);
         waiting.set(p, waiting.get(p) - 1);
+        debug_assert_eq!(leaving.get(p), 0, "a VMA began to leave while somebody waited until none was");
         Ok((space, self.shut(id, (space, vmas), range)?))
     }
 
