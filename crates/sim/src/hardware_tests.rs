@@ -219,7 +219,7 @@ fn a_table_that_was_flushed_or_belongs_to_another_tag_may_be_freed() {
 #[test]
 fn a_root_freed_while_a_cpu_has_it_loaded_is_stale() {
     let sim = mapped(&[]);
-    sim.current.set(1);
+    sim.make_current(1);
     sim.observe(&Event::Freed { frame: ROOT, order: 0 });
     assert_eq!(sim.truth().stale, 1);
     assert!(sim.truth().stories[0].said.contains("CPU 0 has loaded"), "{:?}", sim.truth().stories);

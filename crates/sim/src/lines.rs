@@ -57,6 +57,8 @@ pub struct Lines {
     node_bytes: u64,
     hit: u64,
     lifetime: u64,
+    /// A line in steady use is not written for each use: so long its last one may be told as an earlier one.
+    steady: u64,
 }
 
 impl Lines {
@@ -97,17 +99,39 @@ impl Lines {
             node_bytes: (bytes / nodes as u64).max(1),
             hit: machine.cost.cache_hit,
             lifetime: machine.cost.cache_lifetime,
+            steady: machine.cost.cache_lifetime / 16,
         })
     }
 
     /// The cost of an access at byte `offset` by `cpu` at time `now`, in picoseconds.
-    #[inline]
+    ///
+    /// Most are of a line that the CPU has used a moment ago: those end here, in some twenty instructions.
+    #[inline(always)]
     pub fn access(&mut self, cpu: u16, offset: u64, access: Access, now: u64) -> u64 {
         let index = (offset / 64) as usize;
         if index >= self.count {
             return 0;
         }
         // SAFETY: the mapping holds `count` lines, page-aligned, and zeros are a line nobody has.
+        let line = unsafe { &mut *self.lines.as_mut_ptr().cast::<Line>().add(index) };
+        let mine = self.bit_of[cpu as usize];
+        let who = line.since_writer & (2 * SHARED - 1);
+        let read = access == Access::Read;
+        let has = if read && (who & SHARED != 0 || line.holders != mine) {
+            line.holders & mine != 0
+        } else {
+            line.holders == mine && (who == u64::from(cpu) + 1 || read && who == 0)
+        };
+        if has && now < line.since() + self.steady {
+            return self.hit;
+        }
+        self.move_line(index, cpu, offset, access, now)
+    }
+
+    /// The same, of any line.
+    #[inline(never)]
+    fn move_line(&mut self, index: usize, cpu: u16, offset: u64, access: Access, now: u64) -> u64 {
+        // SAFETY: see `access`.
         let line = unsafe { &mut *self.lines.as_mut_ptr().cast::<Line>().add(index) };
         let mine = self.bit_of[cpu as usize];
         let (since, writer, shared) = (line.since(), line.writer(), line.is_shared());
@@ -121,8 +145,7 @@ impl Lines {
             Access::Write | Access::Rmw => line.holders == mine && writer == Some(cpu) && !shared,
         };
         if hit && alive {
-            // A line in steady use is not written for each use.
-            if now > since + self.lifetime / 16 {
+            if now > since + self.steady {
                 line.set(now, writer, shared);
             }
             return self.hit;

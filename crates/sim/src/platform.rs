@@ -28,7 +28,7 @@ unsafe impl<const FAULTS: bool> Platform for Sim<'_, FAULTS> {}
 impl<const FAULTS: bool> Cpus for Sim<'_, FAULTS> {
     #[inline]
     fn this_cpu(&self) -> CpuId {
-        CpuId(self.current.get())
+        CpuId(self.cpu().id)
     }
     fn possible_cpus(&self) -> u32 {
         self.machine.cpus
@@ -212,11 +212,7 @@ impl<const FAULTS: bool> Services for Sim<'_, FAULTS> {
 impl<const FAULTS: bool> Hooks for Sim<'_, FAULTS> {
     #[inline]
     fn touch(&self, at: *const u8, access: Access) {
-        if self.running.get() {
-            self.count_access(at, access);
-            let cost = self.line(at, access);
-            self.advance(cost);
-        }
+        self.shared_access(at, access);
     }
     #[inline(always)]
     fn broken(&self, rule: Rule) -> bool {

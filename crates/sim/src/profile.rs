@@ -208,8 +208,8 @@ impl Profile {
 /// Where one task is.
 #[derive(Clone, Default)]
 struct Stack {
-    /// Indices of places, the innermost last. Outside of all, a task is in the kernel round the core.
-    places: Vec<u8>,
+    /// Indices of contexts, the innermost last. Outside of all, a task is in the kernel round the core.
+    contexts: Vec<u32>,
     /// What it is about to sleep for, or sleeps for.
     wait: Option<Wait>,
     /// When it left its CPU, if it sleeps.
@@ -226,13 +226,38 @@ struct Sum {
 /// The account of one run. Cells: the simulator is one host thread.
 pub(crate) struct Account(RefCell<Books>);
 
+/// A place with all that it is in: a node of the tree of such. What comes between begins at the root, since what it interrupts has no part in it.
+///
+/// Time is added here only, to the innermost: what is in the totals of places and rooms is summed up at the end.
+#[derive(Clone)]
+struct Context {
+    own: u64,
+    calls: u64,
+    parent: u32,
+    place: u8,
+    /// For each place the context that is entered there, `OUTSIDE` if none was yet.
+    children: [u32; PLACES],
+}
+
+/// The root: the kernel round the core.
+const OUTSIDE: u32 = 0;
+
+impl Context {
+    fn new(parent: u32, place: Place) -> Context {
+        Context { own: 0, calls: 0, parent, place: place.index() as u8, children: [OUTSIDE; PLACES] }
+    }
+
+    fn place(&self) -> Place {
+        Place::at(self.place.into())
+    }
+}
+
 #[derive(Clone)]
 struct Books {
     /// For each CPU until when its time is charged.
     since: Vec<u64>,
     stacks: Vec<Stack>,
-    places: [Sum; PLACES],
-    rooms: [u64; Room::ALL.len()],
+    contexts: Vec<Context>,
     waits: [(u64, u64); Wait::COUNT],
 }
 
@@ -249,32 +274,32 @@ impl Account {
         Account(RefCell::new(Books {
             since: vec![0; cpus],
             stacks: (0..tasks).map(|_| Stack::default()).collect(),
-            places: [Sum::default(); PLACES],
-            rooms: [0; Room::ALL.len()],
+            contexts: vec![Context::new(OUTSIDE, Place::Own(Own::Kernel))],
             waits: [(0, 0); Wait::COUNT],
         }))
     }
 
     /// The task goes into a place.
     pub fn enter(&self, now: Now, place: Place) {
-        let mut books = self.0.borrow_mut();
-        books.charge(now);
-        books.places[place.index()].calls += 1;
-        books.stacks[now.task as usize].places.push(place.index() as u8);
+        let books = &mut *self.0.borrow_mut();
+        let within = books.charge(now);
+        let entered = books.child(within, place);
+        books.contexts[entered as usize].calls += 1;
+        books.stacks[now.task as usize].contexts.push(entered);
     }
 
     /// And out again.
     pub fn leave(&self, now: Now, place: Place) {
         let mut books = self.0.borrow_mut();
-        books.charge(now);
-        let left = books.stacks[now.task as usize].places.pop();
-        debug_assert_eq!(left, Some(place.index() as u8), "places nest");
+        let _ = books.charge(now);
+        let left = books.stacks[now.task as usize].contexts.pop();
+        debug_assert_eq!(left.map(|left| books.contexts[left as usize].place()), Some(place), "places nest");
     }
 
     /// The CPU leaves the task's context for another's.
     pub fn depart(&self, now: Now) {
         let mut books = self.0.borrow_mut();
-        books.charge(now);
+        let _ = books.charge(now);
         let stack = &mut books.stacks[now.task as usize];
         stack.left = stack.wait.map(|_| now.ps);
     }
@@ -290,9 +315,9 @@ impl Account {
 
     /// The task is about to sleep until somebody wakes `key`; gives what it was about to sleep for before.
     pub fn begin_wait(&self, task: u32, key: WaitKey) -> Option<Wait> {
-        let mut books = self.0.borrow_mut();
+        let books = &mut *self.0.borrow_mut();
         let stack = &mut books.stacks[task as usize];
-        let innermost = stack.places.last().map(|&index| Place::at(index.into()));
+        let innermost = stack.contexts.last().map(|&context| books.contexts[context as usize].place());
         let wait = match (key, innermost) {
             // It has nothing to do.
             (WaitKey::Kswapd(_) | WaitKey::VmapPurge, _) => None,
@@ -315,7 +340,9 @@ impl Account {
         let mut books = self.0.borrow().clone();
         let at: Vec<Now> = at.collect();
         let span = at.iter().map(|now| now.ps).max().unwrap_or(0);
-        at.iter().for_each(|&now| books.charge(Now { ps: span, ..now }));
+        for &now in &at {
+            let _ = books.charge(Now { ps: span, ..now });
+        }
         for task in 0..books.stacks.len() {
             let stack = &mut books.stacks[task];
             if let (Some(wait), Some(left)) = (stack.wait, stack.left.replace(span)) {
@@ -327,38 +354,59 @@ impl Account {
 }
 
 impl Books {
-    /// Charges a CPU's time up to now.
-    fn charge(&mut self, now: Now) {
+    /// Charges a CPU's time up to now. Returns the context that its task is in.
+    #[inline]
+    fn charge(&mut self, now: Now) -> u32 {
         let since = std::mem::replace(&mut self.since[now.cpu as usize], now.ps);
-        let ps = now.ps - since;
-        if ps == 0 {
-            return;
+        let innermost = self.stacks[now.task as usize].contexts.last().copied().unwrap_or(OUTSIDE);
+        self.contexts[innermost as usize].own += now.ps - since;
+        innermost
+    }
+
+    /// The context of a place that is entered from another context.
+    #[inline]
+    fn child(&mut self, within: u32, place: Place) -> u32 {
+        let parent = if place.interrupts() { OUTSIDE } else { within };
+        match self.contexts[parent as usize].children[place.index()] {
+            OUTSIDE => self.new_child(parent, place),
+            child => child,
         }
-        let places = &self.stacks[now.task as usize].places;
-        let innermost = places.last().map_or(Place::Own(Own::Kernel).index(), |&index| index.into());
-        self.places[innermost].own += ps;
-        if places.is_empty() {
-            self.places[innermost].total += ps;
-        }
-        const { assert!(Room::ALL.len() <= u32::BITS as usize) };
-        let (mut seen, mut rooms) = (0u128, 0u32);
-        for &index in places.iter().rev() {
+    }
+
+    #[cold]
+    fn new_child(&mut self, parent: u32, place: Place) -> u32 {
+        let child = self.contexts.len() as u32;
+        self.contexts.push(Context::new(parent, place));
+        self.contexts[parent as usize].children[place.index()] = child;
+        child
+    }
+
+    /// Sums over all contexts: of each place, and of each room of the core.
+    fn sums(&self) -> ([Sum; PLACES], [u64; Room::ALL.len()]) {
+        let (mut places, mut rooms) = ([Sum::default(); PLACES], [0u64; Room::ALL.len()]);
+        places[self.contexts[0].place as usize].total += self.contexts[0].own;
+        for (mut at, context) in (OUTSIDE..).zip(&self.contexts) {
+            places[context.place as usize].own += context.own;
+            places[context.place as usize].calls += context.calls;
             // One that is in itself counts once.
-            if seen & 1 << index == 0 {
-                seen |= 1 << index;
-                self.places[index as usize].total += ps;
+            let (mut seen, mut seen_rooms) = (0u128, 0u32);
+            const { assert!(Room::ALL.len() <= u32::BITS as usize) };
+            while at != OUTSIDE {
+                let Context { place, parent, .. } = self.contexts[at as usize];
+                if seen & 1 << place == 0 {
+                    seen |= 1 << place;
+                    places[place as usize].total += context.own;
+                }
+                if let Place::Core(scope) = Place::at(place.into()) {
+                    seen_rooms |= 1 << scope.room() as u32;
+                }
+                at = parent;
             }
-            let place = Place::at(index.into());
-            if let Place::Core(scope) = place {
-                rooms |= 1 << scope.room() as u32;
-            }
-            if place.interrupts() {
-                break;
+            for room in Room::ALL.iter().filter(|&&room| seen_rooms & 1 << room as u32 != 0) {
+                rooms[*room as usize] += context.own;
             }
         }
-        for room in Room::ALL.iter().filter(|&&room| rooms & 1 << room as u32 != 0) {
-            self.rooms[*room as usize] += ps;
-        }
+        (places, rooms)
     }
 
     fn slept(&mut self, wait: Wait, from: u64, to: u64) {
@@ -375,7 +423,8 @@ impl Books {
             total_ps: total,
             calls,
         };
-        let mut rows: Vec<Row> = self.places.iter().enumerate().map(row).collect();
+        let (places, rooms) = self.sums();
+        let mut rows: Vec<Row> = places.iter().enumerate().map(row).collect();
         rows.retain(|row| row.calls > 0 || row.own_ps > 0);
         rows.sort_by_key(|row| (u64::MAX - row.own_ps, row.place));
         let waits = Scope::ALL.iter().map(|&scope| Wait::Core(scope)).chain([Wait::Device, Wait::Workload]);
@@ -383,7 +432,7 @@ impl Books {
             |wait: Wait| Slept { wait, ps: self.waits[wait.index()].0, count: self.waits[wait.index()].1 };
         let mut slept: Vec<Slept> = waits.map(slept).filter(|slept| slept.count > 0).collect();
         slept.sort_by_key(|slept| (u64::MAX - slept.ps, slept.wait));
-        let rooms = Room::ALL.iter().map(|&room| (room, self.rooms[room as usize]));
+        let rooms = Room::ALL.iter().map(|&room| (room, rooms[room as usize]));
         Profile {
             cpus: self.since.len() as u32,
             span_ps,

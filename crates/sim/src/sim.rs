@@ -101,8 +101,9 @@ pub struct Sim<'w, const FAULTS: bool> {
     /// That number.
     pub(crate) contents: Zeroed<Cell<u64>>,
     /// All CPUs.
-    pub cpus: Vec<Cpu>,
-    pub(crate) current: Cell<u16>,
+    pub cpus: Box<[Cpu]>,
+    /// The one whose turn it is, among them.
+    current: Cell<*const Cpu>,
     /// For each CPU about where its stack pointer stood when it gave way.
     pub(crate) left_at: Vec<Cell<usize>>,
     /// The earliest time of any other CPU.
@@ -130,7 +131,7 @@ pub struct Sim<'w, const FAULTS: bool> {
     /// Events so far, and at the last progress.
     pub events: Cell<u64>,
     pub(crate) last_progress: Cell<u64>,
-    /// The number of events at which something must be looked at: each, where there is a timeline.
+    /// The number of events at which something must be looked at: each, where there is a timeline or the machine stands still.
     look_at: Cell<u64>,
     /// The number of events at which `go` looks whether to go on.
     look_whether: Cell<u64>,
@@ -181,7 +182,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
                 let stalls = Stalls::new(&machine.cost, seed, id);
                 Cpu::new(id as u16, rng.next_u64() % tick_period, Tlb::new(&machine.tlb), stalls)
             })
-            .collect();
+            .collect::<Box<[Cpu]>>();
         let by_distance = |local: u64, hop: u64| {
             machine.distance.iter().flatten().map(|&d| local + hop * u64::from(d - 10) / 10).collect()
         };
@@ -196,8 +197,8 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             truth: UnsafeCell::new(Truth::new(frames)?),
             data: Zeroed::new(frames)?,
             contents: Zeroed::new(frames)?,
+            current: Cell::new(&raw const cpus[0]),
             cpus,
-            current: Cell::new(0),
             left_at: vec![Cell::new(0); machine.cpus as usize],
             horizon: Cell::new(NEVER),
             kernel_root: Cell::new(FrameNumber::NONE),
@@ -258,7 +259,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
 
     /// Runs until all user tasks have ended. `kernel` hears interrupts, ticks and faults.
     pub fn run(&self, kernel: &dyn Kernel) -> Stop {
-        for cpu in &self.cpus {
+        for cpu in &*self.cpus {
             self.order().set(cpu.id, 0);
         }
         let cpus = self.cpus.len() as u64;
@@ -322,6 +323,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             }
         };
         self.running.set(false);
+        self.look_at.set(0);
         stop
     }
 
@@ -339,11 +341,24 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         }
     }
 
-    /// The same for an access to memory that CPUs share.
+    /// An access to memory that CPUs share, of a machine that runs.
     #[inline]
-    pub(crate) fn count_access(&self, at: *const u8, access: Access) {
-        if self.is_look_due() {
+    pub(crate) fn shared_access(&self, at: *const u8, access: Access) {
+        let events = self.events.get() + 1;
+        if events >= self.look_at.get() {
+            if !self.running.get() {
+                return;
+            }
+            self.events.set(events);
             self.look_at_access(at, access);
+        } else {
+            self.events.set(events);
+        }
+        let cpu = self.cpu();
+        let now = cpu.now.get() + self.line(cpu, at, access);
+        cpu.now.set(now);
+        if now >= cpu.limit.get() && self.running.get() {
+            self.settle();
         }
     }
 
@@ -378,10 +393,16 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         (cpu.now.get(), cpu.id)
     }
 
+    /// It is this CPU's turn.
+    pub(crate) fn make_current(&self, id: u16) -> &Cpu {
+        let cpu = &self.cpus[id as usize];
+        self.current.set(cpu);
+        cpu
+    }
+
     /// One CPU's turn, until it gives way.
     pub(crate) fn turn(&self, id: u16, time: u64) {
-        let cpu = &self.cpus[id as usize];
-        self.current.set(id);
+        let cpu = self.make_current(id);
         let (horizon, next) = self.order().first_but(id);
         self.horizon.set(horizon);
         self.fetch_ahead(next);
@@ -437,7 +458,8 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
 
     #[inline]
     pub(crate) fn cpu(&self) -> &Cpu {
-        &self.cpus[self.current.get() as usize]
+        // SAFETY: it is one of `cpus`, which has its place for as long as the machine is there, and of which only cells change.
+        unsafe { &*self.current.get() }
     }
 
     #[inline]
@@ -482,7 +504,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
     /// Suspends this context; the CPU's time is in the order.
     pub(crate) fn give_way(&self) {
         let here = 0u8;
-        self.left_at[self.current.get() as usize].set(std::ptr::from_ref(&here).addr());
+        self.left_at[self.cpu().id as usize].set(std::ptr::from_ref(&here).addr());
         let task = self.cpu().task.get().0 as usize;
         let yielder = self.yielders[task].get();
         // SAFETY: set by this very context when it began, and it lives as long as the context.
@@ -623,9 +645,8 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
 
     /// What a line's access costs, by address; nothing outside the machine's memory.
     #[inline]
-    pub(crate) fn line(&self, at: *const u8, access: Access) -> u64 {
+    pub(crate) fn line(&self, cpu: &Cpu, at: *const u8, access: Access) -> u64 {
         let offset = (at.addr()).wrapping_sub(self.base.addr()) as u64;
-        let cpu = self.cpu();
         // SAFETY: one host thread; `access` does not come back here.
         unsafe { &mut *self.lines.get() }.access(cpu.id, offset, access, cpu.now.get())
     }

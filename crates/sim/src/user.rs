@@ -131,7 +131,7 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
                 self.tlb(cpu).walks.remember(tag, page, leaf.table, self.truth());
             }
         }
-        let line = leaf.map_or(0, |leaf| self.line(leaf.word.cast(), Touch::Read));
+        let line = leaf.map_or(0, |leaf| self.line(cpu, leaf.word.cast(), Touch::Read));
         self.advance(cost.walk_step * steps + line);
         // Time has passed: the walk that counts is the one now, in one step with the fill.
         let cpu = self.cpu();
