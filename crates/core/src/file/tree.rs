@@ -167,7 +167,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         done
     }
 
-    /// Inserts with the nodes at hand; `None` if there are too few, with nothing changed but nodes used.
+    /// Inserts with the spare nodes; `None` if there are too few, with nothing changed but nodes used.
     fn insert_with(
         &self,
         file: &FileState,

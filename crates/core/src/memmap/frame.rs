@@ -26,7 +26,8 @@ pub(crate) mod flag {
     pub const REFERENCED: u32 = 1 << 9;
     /// On, or bound for, the active list.
     pub const ACTIVE: u32 = 1 << 10;
-    /// On a list of its node; clear while isolated or in a per-CPU batch. A free block, of kind `Tail`: at hand on a CPU.
+    /// On a list of its node; clear while isolated or in a per-CPU batch. A free block, of kind `Tail`: on a per-CPU
+    /// list.
     pub const LISTED: u32 = 1 << 11;
     /// Its content is newer than its file's.
     pub const DIRTY: u32 = 1 << 12;
@@ -117,8 +118,8 @@ impl Frame {
         self.set_kind(p, Kind::Absent, 0);
     }
 
-    /// Makes the first frame of a free block one that a CPU keeps at hand.
-    pub fn set_at_hand<P: Hooks>(&self, p: &P, order: u8) {
+    /// Makes the first frame of a free block one that is on a per-CPU list.
+    pub fn set_pcp<P: Hooks>(&self, p: &P, order: u8) {
         let place = self.state.get(p) & PLACE;
         self.state.set(p, place | flag::LISTED | (order as u32) << 4 | Kind::Tail as u32);
     }

@@ -22,7 +22,7 @@ impl<P: Platform> Manager<'_, P> {
             Kind::File => u32::from(self.audit_cached(n)),
             Kind::Anon => u32::from(self.slot_of(n).is_some()),
             Kind::Free | Kind::Tail | Kind::Absent | Kind::Reserved => {
-                // A tail with that flag is at hand on a CPU.
+                // A tail with that flag is on a per-CPU list.
                 let free = flags & !flag::LISTED == 0;
                 return if free { Ok(0) } else { Err("a frame that is no page's, with flags of one") };
             }
