@@ -75,7 +75,7 @@ impl<P: Platform> Manager<'_, P> {
         audit.offline = self.offline_frames();
         audit.total = audit.offline;
         let (mut allocated, mut owned, mut listed, mut maps, mut deposited) = (0, 0, 0, 0, 0);
-        let (mut holds, mut wrong_frame) = (0, None);
+        let (mut refs, mut wrong_frame) = (0, None);
         let mut dirty = 0;
         // Pages that have left their caches, or whose file has ended, and wait in LRU batches: those hold them.
         let mut cut = 0;
@@ -109,7 +109,7 @@ impl<P: Platform> Manager<'_, P> {
             }
             match self.audit_frame(n, frame) {
                 Ok(held) => {
-                    holds += held % u64::from(PIN);
+                    refs += held % u64::from(PIN);
                     audit.pinned += held / u64::from(PIN);
                 }
                 Err(wrong) => wrong_frame = Some(wrong),
@@ -193,8 +193,8 @@ impl<P: Platform> Manager<'_, P> {
             (self.online_adds_up(), "CPUs that are online, and their mask or their count, differ"),
             (wrong_frame.is_none(), wrong_frame.unwrap_or_default()),
             (
-                holds == self.held_by_batches(),
-                "holds on pages that neither a mapping, a cache nor a batch has",
+                refs == self.batch_refs(),
+                "references to pages that neither a mapping, a cache nor a batch has",
             ),
             (wrong_entry.is_none(), wrong_entry.unwrap_or_default()),
             (under_way.is_none(), under_way.unwrap_or_default()),

@@ -1,4 +1,4 @@
-//! What is kept about one frame: its state, its holders, its neighbours, what it belongs to. 32 bytes.
+//! What is kept about one frame: its state, its references, its neighbours, what it belongs to. 32 bytes.
 
 use core::sync::atomic::Ordering;
 
@@ -47,7 +47,8 @@ pub(crate) mod flag {
     pub const LAZY: u32 = 1 << 31;
 }
 
-/// The holds on a frame that one pin is (Linux: `GUP_PIN_COUNTING_BIAS`): so a pin costs no word, and whoever counts holds counts it.
+/// The references to a frame that one pin is (Linux: `GUP_PIN_COUNTING_BIAS`): so a pin costs no word, and whoever
+/// counts references counts it.
 pub(crate) const PIN: u32 = 1 << 16;
 
 pub(crate) const NODE_SHIFT: u32 = 24;
@@ -60,7 +61,7 @@ const PLACE: u32 = 0x3fff << ZONE_SHIFT;
 pub(crate) struct Frame {
     /// Kind, order, flags, zone (bits 16-23) and node (bits 24-29).
     pub state: Word32,
-    /// Holders: the page cache, each mapping, whoever works on it. A table's: entries in use.
+    /// References: the page cache's, each mapping's, those of whoever works on it. A table's: entries in use.
     pub refs: Word32,
     /// The neighbours on whatever list this frame is on. A table's: its lock.
     pub(super) link: Link,
@@ -183,8 +184,8 @@ impl Frame {
         }
     }
 
-    /// Whether one of so many holds is a pin, when so many are mappings. Half a pin is enough: what comes and goes between two
-    /// looks is not that much.
+    /// Whether one of so many references is a pin, when so many are mappings. Half a pin is enough: what comes and goes
+    /// between two looks is not that much.
     pub const fn tells_pin(refs: u32, maps: u32) -> bool {
         refs.saturating_sub(maps) >= PIN / 2
     }

@@ -126,7 +126,7 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     /// Pages in the batches that are bound for lists, of all CPUs.
-    pub(super) fn held_by_batches(&self) -> u64 {
+    pub(super) fn batch_refs(&self) -> u64 {
         let cpus = (0..self.platform().possible_cpus()).map(|cpu| CpuId(cpu as u16));
         cpus.map(|cpu| self.slot(cpu).lru.len() as u64).sum()
     }
