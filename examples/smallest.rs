@@ -156,7 +156,7 @@ fn main() -> Result<(), quietmm::Error> {
     space.unmap(heap)?;
     space.destroy()?;
     file.destroy()?;
-    // What this CPU has at hand goes back, as `cpu_offline` would see to, so that the audit finds it free.
+    // What is on this CPU's lists goes back, as `cpu_offline` would see to, so that the audit finds it free.
     mm.drain_lru_batch();
     mm.frames().drain_here();
 

@@ -347,7 +347,7 @@ struct quietmm_config {
     uint32_t flush_ceiling;
     // Frames that go from a zone to a CPU's list, or back, at a time: 1 to 63. 0: by the size of the zone.
     uint32_t page_list_batch;
-    // With a batch: more frames on a list than this, and a batch goes back. 0: none is kept at hand.
+    // With a batch: more frames on a list than this, and a batch goes back. 0: none is kept on lists.
     uint32_t page_list_high;
     // Frames kept free in all zones together. 0: by the size of memory.
     uint32_t min_free;
@@ -565,8 +565,8 @@ struct quietmm_audit {
     uint64_t free;
     // Offline, or isolated on the way there.
     uint64_t offline;
-    // Of those that are free, at hand on CPUs.
-    uint64_t at_hand;
+    // Of those that are free, on per-CPU lists.
+    uint64_t pcp;
     // Page tables.
     uint64_t tables;
     // In the core's pools and page-cache indexes.
@@ -1117,7 +1117,7 @@ enum quietmm_error quietmm_frames_free(const struct quietmm *mm,
                                        uint32_t first,
                                        uint8_t order);
 
-// Puts the frames that CPUs have at hand back into their zones: with `certain` every one that was there when it was called. Answers how
+// Puts the frames on per-CPU lists back into their zones: with `certain` every one that was there when it was called. Answers how
 // many. On, no spin lock; it may interrupt CPUs, as the policy says.
 uint32_t quietmm_frames_drain(const struct quietmm *mm,
                               bool certain);
@@ -1125,16 +1125,16 @@ uint32_t quietmm_frames_drain(const struct quietmm *mm,
 // The same for this CPU alone. Any context but a handler.
 void quietmm_frames_drain_here(const struct quietmm *mm);
 
-// Free frames in all zones, without those that CPUs have at hand.
+// Free frames in all zones, without those on per-CPU lists.
 uint64_t quietmm_frames_available(const struct quietmm *mm);
 
-// Free frames that CPUs have at hand.
+// Free frames on per-CPU lists.
 uint64_t quietmm_frames_on_lists(const struct quietmm *mm);
 
 // Frames that the core's books took at start.
 uint64_t quietmm_frames_reserved(const struct quietmm *mm);
 
-// How many free frames of a node each CPU keeps at hand: `batch` go from the zone or back at a time, 1 to 63; more than `high`, and one goes
+// How many free frames of a node each CPU keeps on its lists: `batch` go from the zone or back at a time, 1 to 63; more than `high`, and one goes
 // back. Any context but a handler. BAD_SETTING, NO_SUCH_NODE.
 enum quietmm_error quietmm_frames_set_list_limits(const struct quietmm *mm,
                                                   uint16_t node,

@@ -47,7 +47,7 @@ pub struct Config {
     pub flush_ceiling: u32,
     /// Frames that go from a zone to a CPU's list, or back, at a time: 1 to 63. 0: by the size of the zone.
     pub page_list_batch: u32,
-    /// With a batch: more frames on a list than this, and a batch goes back. 0: none is kept at hand.
+    /// With a batch: more frames on a list than this, and a batch goes back. 0: none is kept on lists.
     pub page_list_high: u32,
     /// Frames kept free in all zones together. 0: by the size of memory.
     pub min_free: u32,

@@ -47,7 +47,7 @@ pub extern "C" fn quietmm_frames_free(mm: &Kernel, first: u32, order: u8) -> Err
     number(mm.mm().frames().free_at(FrameNumber(first), order))
 }
 
-/// Puts the frames that CPUs have at hand back into their zones: with `certain` every one that was there when it was called. Answers how
+/// Puts the frames on per-CPU lists back into their zones: with `certain` every one that was there when it was called. Answers how
 /// many. On, no spin lock; it may interrupt CPUs, as the policy says.
 #[unsafe(no_mangle)]
 pub extern "C" fn quietmm_frames_drain(mm: &Kernel, certain: bool) -> u32 {
@@ -60,13 +60,13 @@ pub extern "C" fn quietmm_frames_drain_here(mm: &Kernel) {
     mm.mm().frames().drain_here();
 }
 
-/// Free frames in all zones, without those that CPUs have at hand.
+/// Free frames in all zones, without those on per-CPU lists.
 #[unsafe(no_mangle)]
 pub extern "C" fn quietmm_frames_available(mm: &Kernel) -> u64 {
     mm.mm().frames().available()
 }
 
-/// Free frames that CPUs have at hand.
+/// Free frames on per-CPU lists.
 #[unsafe(no_mangle)]
 pub extern "C" fn quietmm_frames_on_lists(mm: &Kernel) -> u64 {
     mm.mm().frames().on_lists()
@@ -78,7 +78,7 @@ pub extern "C" fn quietmm_frames_reserved(mm: &Kernel) -> u64 {
     mm.mm().frames().reserved()
 }
 
-/// How many free frames of a node each CPU keeps at hand: `batch` go from the zone or back at a time, 1 to 63; more than `high`, and one goes
+/// How many free frames of a node each CPU keeps on its lists: `batch` go from the zone or back at a time, 1 to 63; more than `high`, and one goes
 /// back. Any context but a handler. BAD_SETTING, NO_SUCH_NODE.
 #[unsafe(no_mangle)]
 pub extern "C" fn quietmm_frames_set_list_limits(mm: &Kernel, node: u16, batch: u32, high: u32) -> Error {

@@ -262,8 +262,8 @@ pub struct Audit {
     pub free: u64,
     /// Offline, or isolated on the way there.
     pub offline: u64,
-    /// Of those that are free, at hand on CPUs.
-    pub at_hand: u64,
+    /// Of those that are free, on per-CPU lists.
+    pub pcp: u64,
     /// Page tables.
     pub tables: u64,
     /// In the core's pools and page-cache indexes.
@@ -308,7 +308,7 @@ pub extern "C" fn quietmm_validate(mm: &Kernel, audit: &mut MaybeUninit<Audit>) 
         reserved: found.reserved,
         free: found.free,
         offline: found.offline,
-        at_hand: found.at_hand,
+        pcp: found.pcp,
         tables: found.tables,
         pools: found.pools,
         kernel: found.kernel,

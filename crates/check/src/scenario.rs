@@ -34,8 +34,8 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// One of two CPUs under this policy, with no frames at hand, no watermarks, and short lists: everything happens at once,
-    /// and the core gives way wherever it may.
+    /// One of two CPUs under this policy, with no frames on per-CPU lists, no watermarks, and short lists: everything
+    /// happens at once, and the core gives way wherever it may.
     ///
     /// # Panics
     /// When the policy has no such name.

@@ -12,12 +12,12 @@ pub(crate) const MAX_PAGE_BATCH: u32 = 63;
 /// The most groups that may be asked for.
 const MAX_GROUPS: u32 = 1 << 16;
 
-/// How many free frames of a zone a CPU keeps at hand.
+/// How many free frames of a zone a CPU keeps on its lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ListLimits {
     /// Frames that go from the zone to the list, or back, at a time: 1 to 63.
     pub batch: u32,
-    /// More frames than this, and a batch goes back; at least `batch`. 0: nothing is kept at hand.
+    /// More frames than this, and a batch goes back; at least `batch`. 0: nothing is kept on lists.
     pub high: u32,
 }
 
@@ -67,7 +67,7 @@ pub struct Config {
     pub scan_batch: u32,
     /// Pages above which a flush takes everything: at least 1. Linux: 33.
     pub flush_ceiling: u32,
-    /// How many free frames of each zone a CPU keeps at hand. `None`: Linux's rule, by the size of the zone.
+    /// How many free frames of each zone a CPU keeps on its lists. `None`: Linux's rule, by the size of the zone.
     pub page_lists: Option<ListLimits>,
     /// Frames kept free in all zones together (the sum of the min watermarks), instead of Linux's rule.
     pub min_free: Option<u32>,

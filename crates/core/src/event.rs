@@ -336,17 +336,17 @@ pub enum Event {
         /// How long it took, in nanoseconds.
         ns: u64,
     },
-    /// A CPU took a batch of frames from a zone, to have them at hand.
+    /// A CPU took a batch of frames from a zone, for its list.
     Refilled {
         /// How many.
         frames: u32,
     },
-    /// Frames that CPUs had at hand went back to a zone, under one hold of its lock.
+    /// Frames on per-CPU lists went back to a zone, under one hold of its lock.
     Spilled {
         /// How many.
         frames: u32,
     },
-    /// The frames that CPUs had at hand were drained.
+    /// The per-CPU lists of frames were drained.
     Drained {
         /// How many went back to their zones.
         frames: u32,
@@ -456,10 +456,10 @@ counters! {
     DeferredCompleted, "tlb_deferred_completed", "deferred flushes completed early by an operation or a fault";
     CpuOffline, "cpus_offline", "CPUs that went offline";
     CpuOnline, "cpus_online", "CPUs that came online";
-    PcpRefill, "pcp_refill", "frames that CPUs took from zones to have them at hand";
-    PcpSpill, "pcp_spill", "frames at hand that went back to their zones";
-    PcpGlobalDrain, "pcp_global_drain", "drains of the frames that CPUs have at hand";
-    PcpGlobalIpiSaved, "pcp_global_ipi_saved", "drains in which at most half of the CPUs had frames at hand";
+    PcpRefill, "pcp_refill", "frames that CPUs took from zones for their per-CPU lists";
+    PcpSpill, "pcp_spill", "frames on per-CPU lists that went back to their zones";
+    PcpGlobalDrain, "pcp_global_drain", "drains of the per-CPU lists of frames";
+    PcpGlobalIpiSaved, "pcp_global_ipi_saved", "drains in which at most half of the CPUs had frames on their lists";
     DrainIpisSent, "drain_ipis_sent", "CPUs asked by interrupt for a drain";
     DrainIpisSaved, "drain_ipis_saved", "other CPUs online and not asked for a drain";
     MemoryOffline, "memory_blocks_offline", "blocks of memory that went offline";

@@ -33,7 +33,7 @@ pub struct Manager<'p, P: Platform> {
 }
 
 impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
-    /// Free frames that CPUs have at hand, which only they can use until the lists are drained. While they run it is a
+    /// Free frames on per-CPU lists, which only their CPUs can use until the lists are drained. While they run it is a
     /// sum of moments.
     ///
     /// # Examples
@@ -50,7 +50,8 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
         self.mm.carved.cpus.iter().map(|slot| u64::from(slot.pages.held(self.mm.p))).sum()
     }
 
-    /// Free frames in all zones, without those that CPUs have at hand ([`FrameAllocator::on_lists`](crate::FrameAllocator::on_lists)).
+    /// Free frames in all zones, without those on per-CPU lists
+    /// ([`FrameAllocator::on_lists`](crate::FrameAllocator::on_lists)).
     ///
     /// # Examples
     /// ```
@@ -221,7 +222,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.emit_at(self.slot(self.p.this_cpu()), event);
     }
 
-    /// The same for who has this CPU's slot at hand.
+    /// The same for who has this CPU's slot already.
     #[inline(always)]
     pub(crate) fn emit_at(&self, slot: &CpuSlot, event: Event) {
         slot.counters.fold(&event);

@@ -29,13 +29,13 @@ pub enum Flush {
     BroadcastOrIpi,
 }
 
-/// How the free frames that CPUs have at hand go back to their zones.
+/// How the free frames on per-CPU lists go back to their zones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Drain {
     /// Interrupt every CPU that is online.
     #[doc(alias = "drain_all_pages")]
     AllCpus,
-    /// Interrupt those that have frames at hand (Linux 3.4).
+    /// Interrupt those that have frames on their lists (Linux 3.4).
     HoldingCpus,
     /// Take the frames without an interrupt: each CPU's lists have a lock (Linux 6.2 does likewise).
     Remote,
@@ -91,7 +91,7 @@ pub struct Policy {
     pub unmap: Unmap,
     /// How a flush reaches other CPUs.
     pub flush: Flush,
-    /// The drain of the frames at hand.
+    /// The drain of the per-CPU lists.
     pub drain: Drain,
     /// Aging's flush.
     pub aging: Aging,
@@ -129,10 +129,10 @@ const MECHANISMS: &[Mechanism] = &[
     },
     Mechanism {
         name: "drain",
-        about: "how free frames at hand on CPUs go back to where others find them",
+        about: "how free frames on per-CPU lists go back to where others find them",
         choices: &[
             ("all-cpus", "interrupt every CPU that is online"),
-            ("holding-cpus", "interrupt the CPUs that have frames at hand (Linux 3.4)"),
+            ("holding-cpus", "interrupt the CPUs that have frames on their lists (Linux 3.4)"),
             ("remote", "take them without an interrupt"),
         ],
     },

@@ -41,14 +41,14 @@ scopes! {
     SwapLock, Locks, "spin_lock(swap devices)", "taking the lock of which swap devices there are";
     ClusterLock, Locks, "spin_lock(swap cluster)", "taking the lock of a cluster of swap slots";
     SwapOpenLock, Locks, "spin_lock(swap device)", "taking the lock of a swap device's clusters with room";
-    CpuListsLock, Locks, "spin_lock(CPU's lists)", "taking the lock of frames that a CPU has at hand";
+    CpuListsLock, Locks, "spin_lock(CPU's lists)", "taking the lock of a CPU's lists of free frames";
     PoolLock, Locks, "spin_lock(pool)", "taking the lock of a pool's free slots";
     TableLock, Locks, "spin_lock(table)", "taking the lock of a page table's entries";
     FileTreeLock, Locks, "spin_lock(file's tree)", "taking the lock of a page cache's tree";
     NodeListsLock, Locks, "spin_lock(node's lists)", "taking the lock of a node's LRU lists";
     GroupsLock, Locks, "spin_lock(groups)", "taking the lock of which groups there are, and who belongs to them";
     FreeExtentsLock, Locks, "spin_lock(free extents)", "taking the lock of a shard's free kernel extents";
-    StockLock, Locks, "spin_lock(CPU's extents)", "taking the lock of what a CPU has unmapped and has at hand";
+    StockLock, Locks, "spin_lock(CPU's extents)", "taking the lock of what a CPU has unmapped and has in its cache";
     TogetherLock, Locks, "spin_lock(flushes together)", "taking the lock of what waits to be flushed in a space";
     ParkedLock, Locks, "spin_lock(CPU's parked)", "taking the lock of pages that a CPU has unmapped and nobody has swept yet";
     EagerListLock, Locks, "spin_lock(eager list)", "taking the one lock of vmap=eager";
@@ -79,10 +79,10 @@ scopes! {
     CutFile, File, "cut_file", "cutting pages off a file, or out of it";
     WriteBack, File, "write_back", "a file's dirty pages to their device";
 
-    AllocFrame, Frame, "alloc_frame", "taking frames: lists at hand, then zones";
+    AllocFrame, Frame, "alloc_frame", "taking frames: per-CPU lists, then zones";
     AllocStall, Frame, "alloc_stall", "a task that found no frame reclaims, drains and looks again";
     FreeFrame, Frame, "free_frame", "giving frames back";
-    Drain, Frame, "drain_page_lists", "putting frames that CPUs have at hand back into their zones";
+    Drain, Frame, "drain_page_lists", "putting frames on per-CPU lists back into their zones";
 
     Kswapd, Reclaim, "kswapd", "reclaim ahead of need";
     DirectReclaim, Reclaim, "direct_reclaim", "reclaim by a task that needs a frame";

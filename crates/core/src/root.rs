@@ -15,7 +15,7 @@ use crate::vma::{AnonVma, SpaceState, Vma};
 use crate::writeback::{Dirty, Writing};
 use crate::zeroed::Zeroed;
 
-/// CPUs that may have frames at hand: set by the CPU that gets its first, cleared by whoever empties its lists.
+/// CPUs that may have frames on their lists: set by the CPU that gets its first, cleared by whoever empties its lists.
 #[repr(C, align(64))]
 pub(crate) struct Holders(pub CpuMask);
 

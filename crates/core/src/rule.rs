@@ -175,7 +175,7 @@ rules! {
     ForceAsksAll, "force-asks-all", "INV-7",
         "ask every CPU when a drain must be certain, whether it seems to hold frames or not";
     OfflineDrainsLists, "offline-drains-lists", "INV-7",
-        "give back the frames at hand before a CPU goes offline";
+        "give back the frames on a CPU's lists before it goes offline";
     DrainInChunks, "drain-in-chunks", "latency",
         "hold a zone's lock for a bounded number of drained frames at a time";
     CountWithList, "count-with-list", "INV-7",

@@ -23,8 +23,8 @@ pub struct Audit {
     pub free: u64,
     /// Offline, or isolated on the way there.
     pub offline: u64,
-    /// Of those that are free, at hand on CPUs.
-    pub at_hand: u64,
+    /// Of those that are free, on per-CPU lists.
+    pub pcp: u64,
     /// Page tables.
     pub tables: u64,
     /// In the core's pools and page-cache indexes.
@@ -70,13 +70,12 @@ impl<P: Platform> Manager<'_, P> {
     /// ```
     pub fn validate(&self) -> Audit {
         let p = self.platform();
-        let at_hand = self.frames().on_lists();
-        let mut audit =
-            Audit { reserved: self.frames().reserved(), free: at_hand, at_hand, ..Audit::default() };
+        let pcp = self.frames().on_lists();
+        let mut audit = Audit { reserved: self.frames().reserved(), free: pcp, pcp, ..Audit::default() };
         audit.offline = self.offline_frames();
         audit.total = audit.offline;
         let (mut allocated, mut owned, mut listed, mut maps, mut deposited) = (0, 0, 0, 0, 0);
-        let (mut holds, mut wrong_frame) = (0, None);
+        let (mut refs, mut wrong_frame) = (0, None);
         let mut dirty = 0;
         // Pages that have left their caches, or whose file has ended, and wait in LRU batches: those hold them.
         let mut cut = 0;
@@ -110,7 +109,7 @@ impl<P: Platform> Manager<'_, P> {
             }
             match self.audit_frame(n, frame) {
                 Ok(held) => {
-                    holds += held % u64::from(PIN);
+                    refs += held % u64::from(PIN);
                     audit.pinned += held / u64::from(PIN);
                 }
                 Err(wrong) => wrong_frame = Some(wrong),
@@ -158,7 +157,7 @@ impl<P: Platform> Manager<'_, P> {
         audit.kernel = allocated - own.min(allocated);
         let zones_good = self.zones().all(|zone| zone.lock(self).audit().1);
         let mut cpus = (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16));
-        let at_hand_good = cpus.all(|cpu| PcpAccess::of(self, cpu, |section| section.audit()));
+        let pcp_good = cpus.all(|cpu| PcpAccess::of(self, cpu, |section| section.audit()));
         let (on_lists, lists_good) = self.audit_lists();
         let sum = audit.reserved
             + audit.free
@@ -174,7 +173,7 @@ impl<P: Platform> Manager<'_, P> {
         let under_way = self.audit_rest();
         let checks = [
             (zones_good, "a zone's free lists and its count differ"),
-            (at_hand_good, "a CPU's list of free frames and its count differ"),
+            (pcp_good, "a CPU's list of free frames and its count differ"),
             (lists_good, "an LRU list and its count differ"),
             (on_lists == listed, "pages marked as listed are not the pages on the lists"),
             (audit.leaked == 0, "pages of an unmap batch that was never flushed"),
@@ -194,8 +193,8 @@ impl<P: Platform> Manager<'_, P> {
             (self.online_adds_up(), "CPUs that are online, and their mask or their count, differ"),
             (wrong_frame.is_none(), wrong_frame.unwrap_or_default()),
             (
-                holds == self.held_by_batches(),
-                "holds on pages that neither a mapping, a cache nor a batch has",
+                refs == self.batch_refs(),
+                "references to pages that neither a mapping, a cache nor a batch has",
             ),
             (wrong_entry.is_none(), wrong_entry.unwrap_or_default()),
             (under_way.is_none(), under_way.unwrap_or_default()),

@@ -95,7 +95,7 @@ impl Flights {
             });
         }
         meanwhile();
-        // One hold is ours.
+        // One reference is ours.
         let elsewhere = |(at, open): &(&usize, &Arc<Open>)| {
             Arc::strong_count(open) > 1 + inside.get(*at).copied().unwrap_or(0)
         };

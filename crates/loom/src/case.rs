@@ -7,7 +7,7 @@ use crate::machine::Mm;
 /// The first user page of every case.
 pub const PAGE: u64 = 0x400;
 
-/// A configuration without watermarks and without frames at hand: few words.
+/// A configuration without watermarks and without frames on per-CPU lists: few words.
 pub fn bare(policy: &str) -> Config {
     let policy = Policy::parse(policy).expect("a policy");
     Config { page_lists: Some(ListLimits { batch: 1, high: 0 }), min_free: Some(0), ..Config::new(policy) }

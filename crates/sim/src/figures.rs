@@ -244,7 +244,7 @@ figures! {
             "how long a task took to reclaim once for itself, to have lists drained, and to look again";
         DIRECT_RECLAIM_P50 "direct_reclaim_p50_us" "direct reclaim, p50" "us" 2 Less "half of them took no longer";
         DIRECT_RECLAIM_P99 "direct_reclaim_p99_us" "direct reclaim, p99" "us" 2 Less "99 of 100 took no longer";
-        DRAIN_P50 "drain_p50_us" "drain, p50" "us" 2 Less "how long it took to drain the frames that CPUs have at hand";
+        DRAIN_P50 "drain_p50_us" "drain, p50" "us" 2 Less "how long it took to drain the per-CPU lists";
         DRAIN_P99 "drain_p99_us" "drain, p99" "us" 2 Less "99 of 100 took no longer";
         ALLOC_STALL_P50 "alloc_stall_p50_us" "allocation stall, p50" "us" 2 Less
             "how long a task waited for frames in all, until it had them or was refused" = "direct_reclaim_p50_us";

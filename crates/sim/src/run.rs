@@ -176,8 +176,8 @@ fn min_free(spec: &RunSpec, shrunk: &Machine) -> u64 {
     spec.machine.kernel.min_free_kib.map_or(full, |kib| kib / 4).min(shrunk.memory / 4096 / 8)
 }
 
-/// What a CPU keeps at hand of each zone: as on the machine at full size, for the same reason, but all CPUs together at
-/// most a sixteenth of the memory.
+/// What a CPU keeps on its lists of each zone: as on the machine at full size, for the same reason, but all CPUs
+/// together at most a sixteenth of the memory.
 fn page_lists(spec: &RunSpec, shrunk: &Machine) -> ListLimits {
     let (machine, nodes) = (&spec.machine, u64::from(spec.machine.nodes));
     let frames = machine.memory / 4096;

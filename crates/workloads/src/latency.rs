@@ -24,7 +24,7 @@ pub enum Op {
     /// A task that wanted frames reclaimed once for itself, had lists drained, and looked again. The core's own
     /// measurement, like the next, with any workload.
     DirectReclaim,
-    /// The frames that CPUs have at hand were drained; alone, or as a part of that.
+    /// The per-CPU lists of frames were drained; alone, or as a part of that.
     Drain,
     /// All of that until it had its frames or was refused, with whatever it waited for in between.
     AllocStall,

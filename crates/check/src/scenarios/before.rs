@@ -109,8 +109,8 @@ pub(super) fn crowded(task: &Task<'_>, spares: u64) {
     task.take_all_memory();
 }
 
-/// What a CPU frees stays at hand there, for its own next fault.
-pub(super) fn at_hand(config: &mut Config) {
+/// What a CPU frees stays on its lists, for its own next fault.
+pub(super) fn pcp(config: &mut Config) {
     config.page_lists = Some(ListLimits { batch: 1, high: 4 });
 }
 

@@ -1,4 +1,4 @@
-//! The frames that CPUs have at hand: drains against allocation, against each other, and against CPUs that come and go.
+//! The frames on per-CPU lists: drains against allocation, against each other, and against CPUs that come and go.
 
 use quietmm::{AllocFrom, Certainty, Config, Frames, ListLimits, Rule};
 
@@ -37,7 +37,7 @@ fn keeps_some(config: &mut Config) {
     config.page_lists = Some(ListLimits { batch: 2, high: 8 });
 }
 
-/// Leaves frames at hand of a CPU: it takes so many blocks, and frees them.
+/// Leaves frames on a CPU's lists: it takes so many blocks, and frees them.
 fn hold(task: &Task<'_>, cpu: u16, blocks: usize, order: u8) {
     task.as_cpu(cpu, |task| {
         let take = || task.must("alloc_frames", |mm| mm.frames().alloc(order, AllocFrom::NOW));
@@ -47,22 +47,26 @@ fn hold(task: &Task<'_>, cpu: u16, blocks: usize, order: u8) {
 }
 
 fn together() -> Scenario {
-    Scenario::new("drain-drain", "two CPUs drain at the same time, and a third has frames at hand", "linux")
-        .cpus(3)
-        .config(keeps_some)
-        .shows(&[Rule::OwnDrainSet, Rule::CountWithList])
-        .repeats(&[16, 19])
-        .before(|task| hold(task, 2, 2, 0))
-        .cpu(drain_all)
-        .cpu(drain_all)
+    Scenario::new(
+        "drain-drain",
+        "two CPUs drain at the same time, and a third has frames on its lists",
+        "linux",
+    )
+    .cpus(3)
+    .config(keeps_some)
+    .shows(&[Rule::OwnDrainSet, Rule::CountWithList])
+    .repeats(&[16, 19])
+    .before(|task| hold(task, 2, 2, 0))
+    .cpu(drain_all)
+    .cpu(drain_all)
 }
 
 fn drain_all(task: &Task<'_>) {
     task.drain(Certainty::Likely);
-    task.nothing_at_hand();
+    task.nothing_on_pcp();
 }
 
-/// Nothing is to be kept at hand any more, and nothing is from then on.
+/// Nothing is to be kept on per-CPU lists any more, and nothing is from then on.
 fn switch_off(task: &Task<'_>) {
     task.limit_lists(1, 0);
     task.drain(Certainty::Certain);
@@ -75,17 +79,17 @@ fn take_and_give(task: &Task<'_>) {
 }
 
 fn against_alloc(name: &'static str, policy: &str) -> Scenario {
-    Scenario::new(name, "frames at hand are switched off while another CPU takes and frees some", policy)
+    Scenario::new(name, "per-CPU lists are switched off while another CPU takes and frees some", policy)
         .config(keeps_some)
         .repeats(&[17, 19, 20])
         .before(|task| hold(task, 0, 1, 0))
         .cpu(switch_off)
         .cpu(take_and_give)
-        .after(|task| task.nothing_at_hand())
+        .after(|task| task.nothing_on_pcp())
 }
 
 fn offline(name: &'static str, policy: &str) -> Scenario {
-    Scenario::new(name, "a CPU goes offline with frames at hand in the middle of two drains", policy)
+    Scenario::new(name, "a CPU goes offline with frames on its lists in the middle of two drains", policy)
         .cpus(3)
         .config(keeps_some)
         .repeats(&[18])
@@ -93,13 +97,13 @@ fn offline(name: &'static str, policy: &str) -> Scenario {
         .cpu(|task| task.drain(Certainty::Certain))
         .cpu(|task| task.go_offline())
         .cpu(|task| task.drain(Certainty::Likely))
-        .after(|task| task.nothing_at_hand())
+        .after(|task| task.nothing_on_pcp())
 }
 
 fn online(name: &'static str, policy: &str) -> Scenario {
     Scenario::new(
         name,
-        "frames at hand are switched off while a CPU comes online, and takes and frees some",
+        "per-CPU lists are switched off while a CPU comes online, and takes and frees some",
         policy,
     )
     .machine(|setup| setup.offline = 1)
@@ -110,11 +114,11 @@ fn online(name: &'static str, policy: &str) -> Scenario {
         task.come_online();
         take_and_give(task);
     })
-    .after(|task| task.nothing_at_hand())
+    .after(|task| task.nothing_on_pcp())
 }
 
 fn many(name: &'static str, policy: &str) -> Scenario {
-    Scenario::new(name, "a CPU has more frames at hand than go back under one hold of a lock", policy)
+    Scenario::new(name, "a CPU has more frames on its lists than go back under one hold of a lock", policy)
         .config(|config| config.page_lists = Some(ListLimits { batch: 8, high: 200 }))
         .repeats(&[19])
         .before(|task| hold(task, 1, 9, 3))

@@ -2,7 +2,7 @@
 
 use quietmm::{Policy, Rule};
 
-use super::before::{AT, FIRST, at_hand, crowded, make_idle, showing, written};
+use super::before::{AT, FIRST, crowded, make_idle, pcp, showing, written};
 use super::reclaim::{idle, reclaims};
 use crate::scenario::Scenario;
 
@@ -14,7 +14,7 @@ fn write() -> Scenario {
     idle("reclaim-write", "reclaim writes out pages that programs go on writing to")
         .shows(&[Rule::FlushBeforeIo, Rule::DirtyBeforeUnlock, Rule::FreezeBeforeFree])
         .repeats(&[3, 4])
-        .config(at_hand)
+        .config(pcp)
         .before(|task| {
             written(task, 2);
             make_idle(task);

@@ -3,9 +3,7 @@
 
 use quietmm::{Backing, Entry, PageNumber, Prot, Rule};
 
-use super::before::{
-    AT, SECOND, TO, at_hand, backing, crowded, make_idle, own, showing, small, spare, tagged,
-};
+use super::before::{AT, SECOND, TO, backing, crowded, make_idle, own, pcp, showing, small, spare, tagged};
 use super::hardware;
 use super::reclaim::reclaims;
 use crate::scenario::Scenario;
@@ -107,7 +105,7 @@ fn unsure() -> Scenario {
 fn write() -> Scenario {
     quiet("quiet-write", "reclaim takes pages that were written, while one CPU reads them and another writes")
         .shows(&[Rule::CountEveryCpu, Rule::FlushBeforeSwept, Rule::TakeWhatWasJudged])
-        .config(at_hand)
+        .config(pcp)
         .before(|task| {
             showing(task, 2);
             task.promise(task.write(0, AT).is_ok(), "it is mapped");
@@ -186,7 +184,7 @@ fn lazy() -> Scenario {
 
 fn share() -> Scenario {
     quiet("quiet-share", "reclaim takes a page of a file that two spaces show, and both write to")
-        .config(at_hand)
+        .config(pcp)
         .before(|task| {
             for cpu in 0..2 {
                 let space = task.create_space();
@@ -347,7 +345,7 @@ fn ranges() -> Vec<Scenario> {
                 task.give_back(usize::MAX);
             }),
         quiet("quiet-drop", "such pages are given up and mapped again, while a CPU writes to them")
-            .config(at_hand)
+            .config(pcp)
             .shows(&[Rule::FlushBeforeSwept])
             .before(|task| {
                 swept(task);
@@ -396,7 +394,7 @@ fn ranges() -> Vec<Scenario> {
             .cpu(writes)
             .cpu(|_| ()),
         quiet("quiet-copy", "reclaim takes a page of which a CPU makes its own copy, while another reads it")
-            .config(at_hand)
+            .config(pcp)
             .shows(&[Rule::FlushBeforeSwept])
             .before(|task| {
                 super::before::showing_as(task, 2, |file| Backing::Private { file, offset: 0 });

@@ -3,7 +3,7 @@
 use quietmm::{Backing, FrameNumber, Prot, Rule};
 
 use super::before::{
-    AT, SECOND, TO, at_hand, backing, crowded, make_idle, showing, showing_as, small, tagged, written,
+    AT, SECOND, TO, backing, crowded, make_idle, pcp, showing, showing_as, small, tagged, written,
 };
 use crate::scenario::Scenario;
 use crate::task::Task;
@@ -97,7 +97,7 @@ fn drop() -> Scenario {
     idle("reclaim-drop", "reclaim takes a page that another CPU gives up, and maps again")
         .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::DirtyBeforeUnlock])
         .repeats(&[1, 4])
-        .config(at_hand)
+        .config(pcp)
         .before(|task| {
             written(task, 2);
             make_idle(task);
@@ -115,7 +115,7 @@ fn fault() -> Scenario {
     idle("reclaim-fault", "reclaim takes a page that one CPU has cached, and another faults in again")
         .shows(&[Rule::CacheUntilFlush, Rule::FreezeBeforeFree])
         .repeats(&[35])
-        .config(at_hand)
+        .config(pcp)
         .before(|task| {
             showing(task, 2);
             make_idle(task);
@@ -139,7 +139,7 @@ fn copy() -> Scenario {
     )
     .shows(&[Rule::RefaultAfterFlush])
     .repeats(&[37])
-    .config(at_hand)
+    .config(pcp)
     .before(|task| {
         showing_as(task, 2, |file| Backing::Private { file, offset: 0 });
         make_idle(task);
@@ -159,7 +159,7 @@ fn share() -> Scenario {
     idle("reclaim-share", "reclaim takes a page of a file that two spaces show, and both write to")
         .shows(&[Rule::CacheUntilFlush, Rule::FreezeBeforeFree])
         .repeats(&[35])
-        .config(at_hand)
+        .config(pcp)
         .before(|task| {
             // CPU 0 has cached nothing: CPU 1's is the only use that a look finds.
             for cpu in 0..2 {

@@ -228,7 +228,7 @@ fn many() -> Scenario {
             task.unmap_aliases();
         })
         .cpu(|task| {
-            // No CPU has two pages in a row at hand.
+            // No CPU has two pages in a row in its cache.
             task.vmap_filled(0, 2, BARE);
         })
         .cpu(|task| {

@@ -2,9 +2,7 @@
 
 use quietmm::{Prot, Rule};
 
-use super::before::{
-    AT, FIRST, SECOND, TO, at_hand, backing, crowded, showing, showing_watched, small, written,
-};
+use super::before::{AT, FIRST, SECOND, TO, backing, crowded, pcp, showing, showing_watched, small, written};
 use crate::scenario::Scenario;
 use crate::task::Task;
 
@@ -192,7 +190,7 @@ fn reclaim() -> Scenario {
         .shows(&[Rule::WalkBeforeIo, Rule::FreezeBeforeFree])
         .repeats(&[35, 36])
         .config(|config| config.scan_batch = 1)
-        .config(at_hand)
+        .config(pcp)
         .before(|task| {
             showing(task, 1);
             let _ = task.write(0, AT);

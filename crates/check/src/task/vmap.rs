@@ -1,4 +1,4 @@
-//! What a script can do with kernel addresses, and with the frames that CPUs have at hand.
+//! What a script can do with kernel addresses, and with the frames on per-CPU lists.
 
 use quietmm::addr::FrameNumber;
 use quietmm::{Certainty, Config, Error, KernelProt, ListLimits, NodeId, PageNumber, PageRange, VmapPlace};
@@ -124,19 +124,19 @@ impl Task<'_> {
         self.world.ranges.borrow()[n]
     }
 
-    /// Puts the frames that CPUs have at hand into their zones.
+    /// Puts the frames on per-CPU lists into their zones.
     pub fn drain(&self, certainty: Certainty) {
         let _ = self.call("drain_page_lists", |mm| Ok(mm.frames().drain(certainty)));
     }
 
-    /// From now on each CPU keeps so many frames at hand.
+    /// From now on each CPU keeps so many frames on its lists.
     pub fn limit_lists(&self, batch: u32, high: u32) {
         self.must("set_list_limits", |mm| mm.frames().set_list_limits(NodeId(0), ListLimits { batch, high }));
     }
 
-    /// Promises that no CPU has any frame at hand.
-    pub fn nothing_at_hand(&self) {
+    /// Promises that no frame is on a CPU's lists.
+    pub fn nothing_on_pcp(&self) {
         let held = self.mm().frames().on_lists();
-        self.promise(held == 0, "no frame is left at hand of a CPU");
+        self.promise(held == 0, "no frame is left on a CPU's lists");
     }
 }

@@ -228,7 +228,7 @@ impl<'p, P: Platform> File<'_, 'p, P> {
         mm.drain_lru_batch();
         let (mut at, mut gone, mut work) = (first, 0, Work::begin(mm));
         let end = first.saturating_add(pages).min(file.pages(p));
-        while let Some((index, n)) = mm.hold_next_cached(id.slot(), at..end) {
+        while let Some((index, n)) = mm.ref_next_cached(id.slot(), at..end) {
             at = index + 1;
             gone += u64::from(mm.evict_held(id, index, n));
             work.did(cost::FRAME);
@@ -283,7 +283,7 @@ impl<P: Platform> Manager<'_, P> {
             self.put_page(n);
             return false;
         }
-        // A mapping is a hold.
+        // A mapping has a reference.
         if !self.remove_cached(id.slot(), index, n) {
             self.unlock_page(n);
             self.put_page(n);
@@ -328,7 +328,7 @@ impl<P: Platform> Manager<'_, P> {
         let (mut at, mut work) = (pages.start, Work::begin(self));
         while at < pages.end {
             let mut held = FrameVec::new();
-            at = self.hold_next_few_cached(id, at..pages.end, TOGETHER, &mut held);
+            at = self.ref_next_few_cached(id, at..pages.end, TOGETHER, &mut held);
             let cut = held.as_slice();
             if cut.is_empty() {
                 return;

@@ -64,7 +64,7 @@ impl<'p, P: Platform> File<'_, 'p, P> {
             file.life.end(p);
         }
         let (mut at, mut work) = (0, Work::begin(mm));
-        while let Some((index, n)) = mm.hold_next_cached(id.slot, at..file.pages(p)) {
+        while let Some((index, n)) = mm.ref_next_cached(id.slot, at..file.pages(p)) {
             at = index + 1;
             // Who writes the page out, or reads it, does so of this file: that ends first, and none begins.
             mm.lock_page(n);
@@ -75,8 +75,8 @@ impl<'p, P: Platform> File<'_, 'p, P> {
             mm.count_clean(before);
             let was_there = mm.detach_cached(id.slot, index, n);
             mm.unlock_page(n);
-            // Its own hold and the cache's, unless the page could not be read, and has left the cache for that. Whoever
-            // still works on it (an LRU batch, reclaim) frees it when it lets go.
+            // Its own reference and the cache's, unless the page could not be read, and has left the cache for that.
+            // Whoever still works on it (an LRU batch, reclaim) frees it when it lets go.
             mm.put_page(n);
             if was_there {
                 mm.put_page(n);
@@ -239,8 +239,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         drop(self.file_at(id).io.read(self));
     }
 
-    /// A frame for a page of a file that nobody sees yet: locked and without content, with the cache's hold and the
-    /// caller's.
+    /// A frame for a page of a file that nobody sees yet: locked and without content, with the cache's reference and
+    /// the caller's.
     fn new_file_page(&self, id: FileSlot, index: u64, from: AllocFrom) -> Result<FrameNumber, Error> {
         let p = self.platform();
         let n = self.alloc_charged(Kind::File, from, self.group_here())?;
@@ -253,10 +253,11 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(n)
     }
 
-    /// Reads a page that is in the cache, locked, and lets go of the lock; the hold stays. No lock is held. May wait.
+    /// Reads a page that is in the cache, locked, and lets go of the lock; the reference stays. No lock is held. May
+    /// wait.
     ///
     /// # Errors
-    /// [`Error::Device`]: the page has left the cache, and the hold is gone.
+    /// [`Error::Device`]: the page has left the cache, and the reference is gone.
     pub(crate) fn read_in(&self, id: FileId, index: u64, n: FrameNumber) -> Result<(), Error> {
         let mut one = [Transfer::new(Store::File(id), index, n)];
         self.read_from_device(&mut one);
@@ -280,8 +281,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// What came of a read, of a page that was asked for or one `ahead`: lets go of the lock. The caller's hold stays; without its content the
-    /// page has left the cache.
+    /// What came of a read, of a page that was asked for or one `ahead`: lets go of the lock. The caller's reference
+    /// stays; without its content the page has left the cache.
     fn settle_read(&self, id: FileId, one: &Transfer, ahead: bool) -> bool {
         let (index, n) = (one.block, one.frame);
         if one.result.is_ok() {
@@ -296,7 +297,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         self.detach_cached(id.slot, index, n);
         self.unlock_page(n);
-        // The cache's hold. Those who wait have their own, and try for themselves.
+        // The cache's reference. Those who wait have their own, and try for themselves.
         self.put_page(n);
         false
     }
@@ -326,7 +327,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Takes a page out of the cache if nobody but the cache and the caller holds it and nobody made it
     /// dirty; the caller then owns it alone. The look and the taking are one step under the tree's lock,
-    /// where every new hold is taken too (PITFALLS 35).
+    /// where every new reference is taken too (PITFALLS 35).
     pub(crate) fn remove_cached(&self, id: FileSlot, index: u64, n: FrameNumber) -> bool {
         let p = self.platform();
         let file = self.file_at(id);
@@ -342,7 +343,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             return false;
         }
         // Only now that nobody can reach the page: it may have been mapped, written and unmapped again since
-        // the caller looked, and its dirtiness came before those holds were dropped.
+        // the caller looked, and its dirtiness came before those references were dropped.
         let frame = self.memmap().get(n);
         let state = frame.state.load(p, Ordering::Acquire);
         if state & flag::DIRTY != 0 {

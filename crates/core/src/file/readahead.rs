@@ -187,11 +187,12 @@ impl<P: Platform> Manager<'_, P> {
         }
     }
 
-    /// Reads a page that is wanted, if one is: it is in the cache, locked; its hold stays. With it what of a window is not in memory, and
-    /// for which there is some. Returns how many of those came. The caller shares the file's `io`. May wait for I/O.
+    /// Reads a page that is wanted, if one is: it is in the cache, locked; the reference to it stays. With it what of a
+    /// window is not in memory, and for which there is some. Returns how many of those came. The caller shares the
+    /// file's `io`. May wait for I/O.
     ///
     /// # Errors
-    /// [`Error::Device`], of the page that is wanted: it has left the cache, and the hold is gone.
+    /// [`Error::Device`], of the page that is wanted: it has left the cache, and the reference is gone.
     fn read_window(
         &self,
         id: FileId,

@@ -71,7 +71,7 @@ pub(crate) enum FilePage {
 /// Pages of the longest file.
 pub(crate) const MAX_PAGES: u64 = 1 << 40;
 
-/// The holds on a page that only reclaim and the cache hold.
+/// The references to a page that only reclaim and the cache hold.
 pub(super) const CACHE_AND_CALLER: u32 = 2;
 
 impl FileState {

@@ -59,7 +59,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         Some(node)
     }
 
-    /// The cached page, with a hold for the caller.
+    /// The cached page, with a reference for the caller.
     pub(super) fn find_cached(&self, id: FileSlot, index: u64) -> Option<FrameNumber> {
         let p = self.platform();
         let file = self.file_at(id);
@@ -104,7 +104,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         file.is(self.platform(), id) && self.cached_at(file, index) == Some(n)
     }
 
-    /// Takes a page out without a look at who holds it; the cache's hold is the caller's now. Returns whether it was there.
+    /// Takes a page out without a look at who holds it; the cache's reference is the caller's now. Returns whether it
+    /// was there.
     pub(super) fn detach_cached(&self, id: FileSlot, index: u64, n: FrameNumber) -> bool {
         let p = self.platform();
         let file = self.file_at(id);
@@ -117,7 +118,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         true
     }
 
-    /// Puts a page in, or returns the one that is there, with a hold for the caller. May wait for nodes if `from` says so.
+    /// Puts a page in, or returns the one that is there, with a reference for the caller. May wait for nodes if `from`
+    /// says so.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::BeyondFile`].
@@ -167,7 +169,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         done
     }
 
-    /// Inserts with the nodes at hand; `None` if there are too few, with nothing changed but nodes used.
+    /// Inserts with the spare nodes; `None` if there are too few, with nothing changed but nodes used.
     fn insert_with(
         &self,
         file: &FileState,
@@ -302,8 +304,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         file.root.set(p, FrameNumber::NONE.0);
     }
 
-    /// The first cached page of a range, and its index, with a hold for the caller.
-    pub(super) fn hold_next_cached(&self, id: FileSlot, range: Range<u64>) -> Option<(u64, FrameNumber)> {
+    /// The first cached page of a range, and its index, with a reference for the caller.
+    pub(super) fn ref_next_cached(&self, id: FileSlot, range: Range<u64>) -> Option<(u64, FrameNumber)> {
         let file = self.file_at(id);
         let _guard = file.lock.lock(self);
         let (index, n) = self.next_cached_at(file, range)?;
@@ -311,9 +313,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         Some((index, n))
     }
 
-    /// The first `most` cached pages of a range, each with a hold for the caller; returns where the next ones begin.
-    /// Takes the lock once for all of them: it is the whole file's.
-    pub(crate) fn hold_next_few_cached(
+    /// The first `most` cached pages of a range, each with a reference for the caller; returns where the next ones
+    /// begin. Takes the lock once for all of them: it is the whole file's.
+    pub(crate) fn ref_next_few_cached(
         &self,
         id: FileSlot,
         range: Range<u64>,

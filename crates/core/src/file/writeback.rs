@@ -123,7 +123,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (mut looked, mut ended, mut dirty) = (FrameVec::new(), false, FrameVec::new());
         let make_clean = |batch: &UnmapBatch<'_, '_, P>| {
             let pages = *at..file.pages(mm.platform());
-            *at = mm.hold_next_few_cached(id.slot(), pages, TOGETHER, &mut looked);
+            *at = mm.ref_next_few_cached(id.slot(), pages, TOGETHER, &mut looked);
             ended = mm.find_file(id).is_err();
             for &n in looked.as_slice() {
                 if ended {

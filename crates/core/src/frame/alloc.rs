@@ -188,7 +188,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// that finds no frame waking another, for ever.
     pub(crate) fn alloc_for_reclaim(&self) -> Result<FrameNumber, Error> {
         let (order, kind) = (0, Kind::Kernel);
-        let any = |zone| self.take_at_hand(zone, order, kind).or_else(|| zone.take(self, order, kind, 0));
+        let any = |zone| self.take_pcp(zone, order, kind).or_else(|| zone.take(self, order, kind, 0));
         let frame = self.fallback(self.node_here()).find_map(any).ok_or(Error::OutOfMemory)?;
         self.emit(Event::Taken { frame, order, kind });
         Ok(self.make_own(frame))
@@ -257,7 +257,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         for zone in self.fallback(node) {
             let found = if zone.is_short(p) {
-                self.take_at_hand(zone, order, kind)
+                self.take_pcp(zone, order, kind)
             } else {
                 self.take_from(zone, order, kind, zone.low(p))
             };
@@ -277,7 +277,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.stall(&request)
     }
 
-    /// A block of the nearest zone that has one at hand here, or keeps at least `floor` frames.
+    /// A block of the nearest zone of which one is on this CPU's list, or that keeps at least `floor` frames.
     pub(crate) fn take_above(
         &self,
         request: &AllocRequest,

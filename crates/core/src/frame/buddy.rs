@@ -99,7 +99,7 @@ impl Zone {
         self.hot.free.get(p)
     }
 
-    /// Tasks wait for frames: until the low watermark is reached again, CPUs keep nothing of this zone at hand.
+    /// Tasks wait for frames: until the low watermark is reached again, CPUs keep nothing of this zone on their lists.
     pub fn starve<P: Platform>(&self, mm: &Manager<'_, P>) {
         let p = mm.platform();
         if !self.limits.is_paused(p, Pause::Starved) && self.free(p) < self.low(p) {

@@ -1,10 +1,10 @@
-//! How many free frames of a zone each CPU keeps at hand, and when it keeps none.
+//! How many free frames of a zone each CPU keeps on its lists, and when it keeps none.
 
 use crate::config::ListLimits;
 use crate::platform::Platform;
 use crate::sync::{Word32, Word64};
 
-/// Why nothing is kept at hand for now.
+/// Why nothing is kept on per-CPU lists for now.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub(crate) enum Pause {
@@ -50,7 +50,7 @@ impl Limits {
         self.paused.get(p) & why as u32 != 0
     }
 
-    /// From now on nothing is kept at hand.
+    /// From now on nothing is kept on per-CPU lists.
     pub fn pause<P: Platform>(&self, p: &P, why: Pause) {
         self.paused.set(p, self.paused.get(p) | why as u32);
         self.set(p, self.chosen(p));

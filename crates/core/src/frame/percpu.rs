@@ -1,4 +1,4 @@
-//! Free frames at hand on each CPU, so that most allocations and frees touch nothing that other CPUs touch.
+//! Free frames on per-CPU lists, so that most allocations and frees touch nothing that other CPUs touch.
 //!
 //! Each CPU has, for each zone, a list for each of the small orders. A list that runs dry takes a batch from its zone; a
 //! CPU that holds more of a zone than it may gives the oldest batch back. What is on a list is free, and nobody else can
@@ -143,7 +143,7 @@ impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
             return Kept::Not;
         }
         let (p, mm, lists) = (self.mm.platform(), self.mm, self.of_zone(zone));
-        block.frame.set_at_hand(p, order);
+        block.frame.set_pcp(p, order);
         lists.chains[usize::from(order)].push_front(p, &mm.memmap(), block);
         let before = lists.count.get(p);
         lists.count.set(p, before + (1 << order));
@@ -167,7 +167,7 @@ impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
         }
     }
 
-    /// Leaves the mask, if nothing is at hand. Only where that lasts: else each refill would have to enter it again.
+    /// Leaves the mask, if the lists are empty. Only where that lasts: else each refill would have to enter it again.
     fn leave_holders(&self) {
         let (p, pages) = (self.mm.platform(), &self.slot.pages);
         if pages.zones.get(p) != 0 && pages.held.get(p) == 0 {
@@ -260,9 +260,9 @@ impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
 }
 
 impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
-    /// Changes how many free frames each CPU keeps at hand of each zone of a node. Lists that are too long then shrink
-    /// with the next free; [`FrameAllocator::drain`](crate::FrameAllocator::drain) empties them at once. Any context but an
-    /// interrupt handler, while all CPUs allocate and free. No IPI.
+    /// Changes how many free frames of each zone of a node each CPU keeps on its lists. Lists that are too long then
+    /// shrink with the next free; [`FrameAllocator::drain`](crate::FrameAllocator::drain) empties them at once. Any
+    /// context but an interrupt handler, while all CPUs allocate and free. No IPI.
     ///
     /// # Errors
     /// [`Error::BadSetting`], [`Error::NoSuchNode`].
@@ -308,7 +308,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
 }
 
 impl<P: Platform> Manager<'_, P> {
-    /// What most allocations need: a block that this CPU has at hand of the zone that is nearest to it. Counts it.
+    /// What most allocations need: a block from this CPU's list of the zone that is nearest to it. Counts it.
     #[inline(always)]
     pub(super) fn take_nearest(&self, order: u8, kind: Kind) -> Option<FrameNumber> {
         if usize::from(order) >= ORDERS {
@@ -324,7 +324,7 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     /// A block from this CPU's list.
-    pub(super) fn take_at_hand(&self, zone: &Zone, order: u8, kind: Kind) -> Option<FrameNumber> {
+    pub(super) fn take_pcp(&self, zone: &Zone, order: u8, kind: Kind) -> Option<FrameNumber> {
         if usize::from(order) >= ORDERS {
             return None;
         }
@@ -333,7 +333,7 @@ impl<P: Platform> Manager<'_, P> {
 
     /// A block from this CPU's lists or, `floor` frames left, from the zone itself; with a batch for the list.
     pub(super) fn take_from(&self, zone: &Zone, order: u8, kind: Kind, floor: u64) -> Option<FrameNumber> {
-        self.take_at_hand(zone, order, kind).or_else(|| self.take_fresh(zone, order, kind, floor))
+        self.take_pcp(zone, order, kind).or_else(|| self.take_fresh(zone, order, kind, floor))
     }
 
     /// A block from the zone, with a batch for this CPU's list.
@@ -384,7 +384,7 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     /// Puts a block that was just freed where it is needed next: on this CPU's list or, if it is large or nothing is kept
-    /// at hand, into its zone. Counts it.
+    /// on lists, into its zone. Counts it.
     #[inline(always)]
     pub(super) fn give(&self, zone: &Zone, block: FrameBlock<'_>, order: u8) {
         let _scope = charge(self.platform(), Scope::FreeFrame);

@@ -4,8 +4,8 @@
 //! lists, and what is freed into it from then on is retired too. Then what is still in use has to go: pages of files are
 //! reclaimed, all else has to be freed by whoever uses it. When the last frame is retired the block is offline.
 //!
-//! While a block leaves, CPUs keep nothing of its zone at hand. So one certain drain after the isolation is enough
-//! (INV-7), and no frame of the block hides on a list.
+//! While a block leaves, CPUs keep nothing of its zone on their lists. So one certain drain after the isolation is
+//! enough (INV-7), and no frame of the block hides on a list.
 
 use crate::Manager;
 use crate::addr::FrameNumber;

@@ -46,7 +46,7 @@ impl<P: Platform> Manager<'_, P> {
         if !self.is_online(p.this_cpu()) {
             return Err(Error::NotOnline);
         }
-        // The pages and the batch first: what is freed with them goes to the frames at hand. Nothing comes after
+        // The pages and the batch first: what is freed with them goes to the lists of frames. Nothing comes after
         // those, since this CPU runs nothing else and interrupt handlers take no frames.
         self.drain_lru_batch();
         self.drain_batch();

@@ -1,4 +1,4 @@
-//! What is kept about one frame: its state, its holders, its neighbours, what it belongs to. 32 bytes.
+//! What is kept about one frame: its state, its references, its neighbours, what it belongs to. 32 bytes.
 
 use core::sync::atomic::Ordering;
 
@@ -26,7 +26,8 @@ pub(crate) mod flag {
     pub const REFERENCED: u32 = 1 << 9;
     /// On, or bound for, the active list.
     pub const ACTIVE: u32 = 1 << 10;
-    /// On a list of its node; clear while isolated or in a per-CPU batch. A free block, of kind `Tail`: at hand on a CPU.
+    /// On a list of its node; clear while isolated or in a per-CPU batch. A free block, of kind `Tail`: on a per-CPU
+    /// list.
     pub const LISTED: u32 = 1 << 11;
     /// Its content is newer than its file's.
     pub const DIRTY: u32 = 1 << 12;
@@ -46,7 +47,8 @@ pub(crate) mod flag {
     pub const LAZY: u32 = 1 << 31;
 }
 
-/// The holds on a frame that one pin is (Linux: `GUP_PIN_COUNTING_BIAS`): so a pin costs no word, and whoever counts holds counts it.
+/// The references to a frame that one pin is (Linux: `GUP_PIN_COUNTING_BIAS`): so a pin costs no word, and whoever
+/// counts references counts it.
 pub(crate) const PIN: u32 = 1 << 16;
 
 pub(crate) const NODE_SHIFT: u32 = 24;
@@ -59,7 +61,7 @@ const PLACE: u32 = 0x3fff << ZONE_SHIFT;
 pub(crate) struct Frame {
     /// Kind, order, flags, zone (bits 16-23) and node (bits 24-29).
     pub state: Word32,
-    /// Holders: the page cache, each mapping, whoever works on it. A table's: entries in use.
+    /// References: the page cache's, each mapping's, those of whoever works on it. A table's: entries in use.
     pub refs: Word32,
     /// The neighbours on whatever list this frame is on. A table's: its lock.
     pub(super) link: Link,
@@ -117,8 +119,8 @@ impl Frame {
         self.set_kind(p, Kind::Absent, 0);
     }
 
-    /// Makes the first frame of a free block one that a CPU keeps at hand.
-    pub fn set_at_hand<P: Hooks>(&self, p: &P, order: u8) {
+    /// Makes the first frame of a free block one that is on a per-CPU list.
+    pub fn set_pcp<P: Hooks>(&self, p: &P, order: u8) {
         let place = self.state.get(p) & PLACE;
         self.state.set(p, place | flag::LISTED | (order as u32) << 4 | Kind::Tail as u32);
     }
@@ -182,8 +184,8 @@ impl Frame {
         }
     }
 
-    /// Whether one of so many holds is a pin, when so many are mappings. Half a pin is enough: what comes and goes between two
-    /// looks is not that much.
+    /// Whether one of so many references is a pin, when so many are mappings. Half a pin is enough: what comes and goes
+    /// between two looks is not that much.
     pub const fn tells_pin(refs: u32, maps: u32) -> bool {
         refs.saturating_sub(maps) >= PIN / 2
     }

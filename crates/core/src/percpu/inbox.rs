@@ -25,7 +25,7 @@ impl Inbox {
 #[repr(C, align(64))]
 pub(crate) struct IpiRequest {
     /// The space plus one, and `TABLES`; 0 asks for everything that user addresses may have left, `DRAIN` for the frames
-    /// at hand, `DRAIN_LRU` for the pages bound for their lists.
+    /// on its lists, `DRAIN_LRU` for the pages bound for their lists.
     space: Word64,
     /// The first page, and in the low bits how many; 0 pages are the whole space.
     range: Word64,
@@ -35,7 +35,7 @@ pub(crate) struct IpiRequest {
 
 /// Page tables go too: lazy CPUs must let go of the space.
 const TABLES: u64 = 1 << 32;
-/// No flush: the frames at hand.
+/// No flush: the frames on the CPU's lists.
 const DRAIN: u64 = 1 << 33;
 /// No flush: the pages bound for their lists.
 const DRAIN_LRU: u64 = 1 << 34;
@@ -56,7 +56,7 @@ pub(crate) struct Awaited(pub Word32);
 /// What can be asked of other CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
-    /// Give up the free frames at hand, to whoever asks.
+    /// Give up the free frames on the CPU's lists, to whoever asks.
     Drain,
     /// Give up the pages that are bound for their lists, to whoever asks.
     DrainLru,

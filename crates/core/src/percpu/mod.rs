@@ -42,7 +42,7 @@ pub(crate) struct CpuSlot {
     pub targets: CpuSet,
     pub sending: CpuSet,
     pub tlb: TlbState,
-    /// Free frames at hand.
+    /// Lists of free frames.
     pub pages: PageLists,
     /// Free frames that other CPUs have handed to this one.
     pub returned: FrameStack,

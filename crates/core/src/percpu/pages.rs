@@ -1,4 +1,5 @@
-//! The free frames that a CPU has at hand: a list for each zone and each of the small orders. `frame/percpu.rs` changes them.
+//! A CPU's lists of free frames (Linux: `per_cpu_pages`): a list for each zone and each of the small orders.
+//! `frame/percpu.rs` changes them.
 
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -8,10 +9,10 @@ use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32, Word64};
 use crate::zeroed::Zeroed;
 
-/// Orders 0 to 3 are kept at hand. Linux: up to `PAGE_ALLOC_COSTLY_ORDER`.
+/// Orders 0 to 3 are kept on lists. Linux: up to `PAGE_ALLOC_COSTLY_ORDER`.
 pub(crate) const ORDERS: usize = 4;
 
-/// What a CPU has at hand, all zones together. One line: drainers look at it.
+/// The free frames of a CPU, all zones together. One line: drainers look at it.
 #[repr(C, align(64))]
 pub(crate) struct PageLists {
     /// Taken only with `drain=remote`.
@@ -61,7 +62,7 @@ impl PageLists {
     }
 }
 
-/// What a CPU has at hand of one zone.
+/// The free frames of a CPU, of one zone.
 #[repr(C, align(64))]
 pub(crate) struct ZoneLists {
     /// Frames, not blocks.

@@ -15,7 +15,7 @@ pub(crate) fn evict<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) {
     }
 }
 
-/// The same for pages that the caller holds, as many as a batch takes, with one flush; lets go of the holds.
+/// The same for pages that the caller holds, as many as a batch takes, with one flush; drops the references.
 pub(crate) fn page_out<P: Platform>(mm: &Manager<'_, P>, held: &[FrameNumber]) {
     let mut mine = FrameVec::new();
     for &n in held {
@@ -29,8 +29,8 @@ pub(crate) fn page_out<P: Platform>(mm: &Manager<'_, P>, held: &[FrameNumber]) {
     }
 }
 
-/// Puts pages that the caller holds where reclaim looks next, as if nobody had used them; lets go of the holds. One flush for each page
-/// that was used, where aging flushes.
+/// Puts pages that the caller holds where reclaim looks next, as if nobody had used them; drops the references. One
+/// flush for each page that was used, where aging flushes.
 pub(crate) fn deactivate<P: Platform>(mm: &Manager<'_, P>, held: &[FrameNumber]) {
     let mut old = FrameVec::new();
     for &n in held {
@@ -45,7 +45,8 @@ pub(crate) fn deactivate<P: Platform>(mm: &Manager<'_, P>, held: &[FrameNumber])
     mm.put_back_old(old.as_slice());
 }
 
-/// Takes a page off its list, with a hold, and locks it, if it is on one and nobody works on it. From there on it counts as not used.
+/// Takes a page off its list, with a reference, and locks it, if it is on one and nobody works on it. From there on it
+/// counts as not used.
 fn isolate_locked<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> bool {
     if !mm.isolate_one(n) {
         return false;

@@ -182,7 +182,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.lists(Frame::node_of(self.memmap().get(n).state.get(p)), self.groups().of_frame(p, n))
     }
 
-    /// A new page of a file, bound for its list. The batch has its own hold on the page until then.
+    /// A new page of a file, bound for its list. The batch has its own reference to the page until then.
     pub(crate) fn lru_add(&self, n: FrameNumber) {
         let p = self.platform();
         self.memmap().get(n).refs.fetch_add(p, 1, Ordering::Relaxed);
@@ -279,7 +279,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// Takes up to `want` pages off the old end of a list, each with a hold for the caller.
+    /// Takes up to `want` pages off the old end of a list, each with a reference for the caller.
     pub(crate) fn isolate(&self, lists: &LruVec, kind: LruType, active: bool, want: usize) -> FrameVec {
         let p = self.platform();
         let mut pages = FrameVec::new();
@@ -292,7 +292,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let count = list.cut_back(p, &self.memmap(), &mut cut[..want.min(MAX_LRU_BATCH)]);
         for &n in &cut[..count] {
             let frame = self.memmap().get(n);
-            // A page whose last hold is gone is being freed by whoever dropped it, who waits for this lock.
+            // A page whose last reference is gone is being freed by whoever dropped it, who waits for this lock.
             if get_unless_free(p, frame) {
                 frame.clear_flags(p, flag::LISTED);
                 pages.push(n);
@@ -303,8 +303,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         pages
     }
 
-    /// Takes this page off its list, with a hold for the caller, if it is on one. The caller holds it, or its frame is not
-    /// allocated anew: or it could become another group's page meanwhile, and be on another list.
+    /// Takes this page off its list, with a reference for the caller, if it is on one. The caller holds it, or its
+    /// frame is not allocated anew: or it could become another group's page meanwhile, and be on another list.
     pub(crate) fn isolate_one(&self, n: FrameNumber) -> bool {
         let p = self.platform();
         let (frame, lists) = (self.memmap().get(n), self.lists_of(n));
@@ -422,7 +422,7 @@ pub(crate) fn hand_over<P: Platform>(here: &CpuGuard<'_, '_, P>, to: CpuId) {
     here.mm.slot(to).returned_lru.push(here.mm, &loose);
 }
 
-/// Takes a hold, unless the last one is gone already.
+/// Takes a reference, unless the last one is gone already.
 fn get_unless_free<P: Platform>(p: &P, frame: &Frame) -> bool {
     let mut seen = frame.refs.get(p);
     while seen != 0 {

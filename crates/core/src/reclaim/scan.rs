@@ -559,7 +559,7 @@ pub(super) fn detach<P: Platform>(
     }
     // INV-12: it is found in its cache until the flush. Were it not, a fault would read a second frame, in this space (an
     // entry names its slot) or in another that maps the file, while a CPU still uses this one. A fault that finds it takes
-    // a hold, and so keeps it: `uncache` leaves it alone then.
+    // a reference, and so keeps it: `uncache` leaves it alone then.
     Fate::Leave
 }
 
@@ -577,7 +577,7 @@ fn uncache<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Fate {
     let p = mm.platform();
     let frame = mm.memmap().get(n);
     let (taken, store, block) = if mm.is_swappable(n) {
-        // None: it was never given a slot, and whoever drops its last hold frees it.
+        // None: it was never given a slot, and whoever drops its last reference frees it.
         let Some(slot) = mm.slot_of(n) else { return drop_content(mm, n) };
         let (store, block) = mm.place_of(slot);
         (mm.swap_remove(n, slot), store, block)

@@ -1,10 +1,11 @@
 //! The slow path: what becomes of a task that wants frames where no zone has any above its mark.
 //!
-//! It reclaims for itself and looks, has the frames that CPUs keep at hand drained and looks again, a number of times.
+//! It reclaims for itself and looks, has the per-CPU lists of frames drained and looks again, a number of times.
 //! Where nothing was found it lets others finish: what could be reclaimed is in other hands, or on its way to a device.
-//! From the first drain on, until the zones have their low watermark free again, CPUs keep nothing at hand: what is freed
-//! is found by all, and the next drain has nobody to ask. In the end the task asks the embedding kernel for a victim
-//! ([`Services::out_of_memory`](crate::platform::Services::out_of_memory)): then it waits for what that frees and begins anew, or has to do without.
+//! From the first drain on, until the zones have their low watermark free again, CPUs keep nothing on their lists: what
+//! is freed is found by all, and the next drain has nobody to ask. In the end the task asks the embedding kernel for a
+//! victim ([`Services::out_of_memory`](crate::platform::Services::out_of_memory)): then it waits for what that frees
+//! and begins anew, or has to do without.
 
 use crate::Manager;
 use crate::addr::FrameNumber;
@@ -129,8 +130,8 @@ impl<P: Platform> Manager<'_, P> {
         if let Some(found) = look() {
             return (Some(found), reclaimed);
         }
-        // What was reclaimed, and all else that is free, may be at hand on other CPUs. Where nothing was, the first round
-        // has seen to that; the last one sees to it again, before anybody has to end for it.
+        // What was reclaimed, and all else that is free, may be on the lists of other CPUs. Where nothing was, the
+        // first round has seen to that; the last one sees to it again, before anybody has to end for it.
         if reclaimed == 0 && round > 0 && round + 1 < RETRIES {
             return (None, 0);
         }

@@ -30,7 +30,7 @@ impl<P: Platform> Manager<'_, P> {
         let Some(window) = window.intersect(vma.range(p)) else { return };
         let first = vma.file_page(p, window.start);
         let (mut held, mut left) = (FrameVec::new(), FrameVec::new());
-        self.hold_next_few_cached(file, first..first + window.pages, around as usize, &mut held);
+        self.ref_next_few_cached(file, first..first + window.pages, around as usize, &mut held);
         // INV-12: who cuts a page off marks it before he looks for its entries, and this looks after the fence of `page_for`: he finds the entry, or
         // this the mark.
         let locked = fault.leaf.lock(self);
@@ -53,7 +53,7 @@ impl<P: Platform> Manager<'_, P> {
             self.emit(Event::MappedAround);
         }
         drop(locked);
-        // The others' holds are their mappings' now.
+        // The others' references are their mappings' now.
         left.as_slice().iter().for_each(|&n| self.put_page(n));
     }
 

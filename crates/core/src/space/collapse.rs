@@ -29,8 +29,8 @@ use crate::platform::Platform;
 use crate::resched::{Work, cost};
 use crate::rmap;
 use crate::rule::Rule;
-use crate::space::holds::Gone;
 use crate::space::range::Gather;
+use crate::space::refs::Gone;
 use crate::vma::{SpaceState, Vma};
 
 /// Large pages that are made under one flush: 32 MiB. So much memory is taken twice for a moment, where there is as much.

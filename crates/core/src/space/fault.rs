@@ -240,7 +240,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             Got::Outside(outside) => return Ok(FaultStep::Outside(outside)),
         };
         *major |= made;
-        let list = made && self.hold_for_list(frame);
+        let list = made && self.ref_for_list(frame);
         loop {
             let locked = fault.leaf.lock(self);
             let now = locked.read(fault.page);
@@ -337,14 +337,14 @@ impl<'p, P: Platform> Manager<'p, P> {
             frame.set_flags(p, flag::DIRTY);
             self.swap_detach(n, slot);
         }
-        // The mapping has the caller's hold now: the page may be gone as soon as others reach the entry.
+        // The mapping has the caller's reference now: the page may be gone as soon as others reach the entry.
         self.unlock_page(n);
         drop(locked);
         Ok(FaultStep::Done)
     }
 
     /// Whether a new page goes to a list of its own once it is mapped: then it is held until it is on its way.
-    pub(super) fn hold_for_list(&self, n: FrameNumber) -> bool {
+    pub(super) fn ref_for_list(&self, n: FrameNumber) -> bool {
         let (p, frame) = (self.platform(), self.memmap().get(n));
         let list = self.config().swap && frame.kind(p) == Kind::Anon;
         if list {
@@ -463,7 +463,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(Got::Page(copy?, prot, true))
     }
 
-    /// An anonymous frame for a page of a space's VMA, not cleared, with one hold.
+    /// An anonymous frame for a page of a space's VMA, not cleared, with one reference.
     pub(super) fn new_anon(
         &self,
         space: &SpaceState,
@@ -596,7 +596,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             let range = PageRange::new(fault.page, 1);
             tlb::flush(self, fault.id, Some(range), FlushReason::Copy, false);
         }
-        let list = self.hold_for_list(copy);
+        let list = self.ref_for_list(copy);
         self.memmap().get(copy).maps.set(p, 1);
         locked.write(fault.page, Entry::page(copy, fault.vma.prot(p)));
         self.emit(Event::Mapped { space: fault.id, page: fault.page, frame: copy, pages: 1 });

@@ -248,7 +248,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         // Under the lock: reclaim does not take it meanwhile.
         p.copy_frame(entry.frame(), copy);
         drop(locked);
-        let list = self.hold_for_list(copy);
+        let list = self.ref_for_list(copy);
         self.memmap().get(copy).maps.set(p, 1);
         to.lock(self).write(page, Entry::page(copy, vma.prot(p)));
         self.emit(Event::Mapped { space: id, page, frame: copy, pages: 1 });

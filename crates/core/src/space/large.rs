@@ -253,7 +253,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         frame.maps.set(p, 1);
         frame.refs.set(p, 1);
         let entry = Entry(Entry::page(first, vma.prot(p)).0 | Entry::LARGE);
-        let list = self.hold_for_list(first);
+        let list = self.ref_for_list(first);
         if !leaf.lock(self).fill_empty(page, entry) {
             return false;
         }

@@ -229,7 +229,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(())
     }
 
-    /// A copy of an anonymous page that nobody can write to now, on this node; it has the mapping's hold.
+    /// A copy of an anonymous page that nobody can write to now, on this node; it has the mapping's reference.
     fn copy_to(&self, old: FrameNumber, to: NodeId) -> Option<FrameNumber> {
         let p = self.platform();
         let charge = Charge::regardless(self, self.groups().of_frame(p, old), 1);

@@ -38,8 +38,8 @@ pub(super) struct Kept<'m, 'p, P: Platform> {
 }
 
 impl<P: Platform> Kept<'_, '_, P> {
-    /// The page of the file that `page` shows, with the hold, if it is the one that this fault has read: while the file lives
-    /// a page that is held stays in its cache, unless it is cut off. By who has the VMAs.
+    /// The page of the file that `page` shows, with the reference, if it is the one that this fault has read: while the
+    /// file lives a page that is held stays in its cache, unless it is cut off. By who has the VMAs.
     pub fn take_if_mapped(&mut self, vma: &Vma, page: PageNumber) -> Option<FrameNumber> {
         let p = self.mm.platform();
         let (file, index) = self.file?;

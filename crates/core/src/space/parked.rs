@@ -5,9 +5,9 @@
 //! nothing else is mapped at its address.** So a thread that races with `unmap` or with [`Advice::Drop`](crate::Advice::Drop)
 //! may read and write the old page a tick or two longer than POSIX has it, and never anybody else's.
 //!
-//! A page is parked in two places. Its frame, with the hold and the count of the mapping that it was, lies in its CPU's
-//! [`Parked`]; who shares it after a fork finds that it is not alone, and copies. Its entry keeps the number of the sweep:
-//! whoever maps something there first flushes the address, if that sweep is not over.
+//! A page is parked in two places. Its frame, with the reference and the count of the mapping that it was, lies in its
+//! CPU's [`Parked`]; who shares it after a fork finds that it is not alone, and copies. Its entry keeps the number of
+//! the sweep: whoever maps something there first flushes the address, if that sweep is not over.
 //!
 //! ```text
 //!   who unmaps                      a CPU that uses the space
@@ -37,9 +37,9 @@ use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
-use crate::space::holds::Gone;
 use crate::space::parking::Parking;
 use crate::space::range::Gather;
+use crate::space::refs::Gone;
 use crate::sync::{SpinLock, Word32, Word64, full_fence};
 use crate::tlb;
 use crate::vma::SpaceState;

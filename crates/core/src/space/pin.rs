@@ -3,8 +3,9 @@
 //! **INV-15: while a page is pinned its frame is not freed, and a page of a space's own stays at the address where it was pinned, and that space's
 //! alone, until the program itself unmaps or drops it.** So what the program writes there the device sees, and the other way round.
 //!
-//! A pin is [`PIN`] holds on the frame. Reclaim, caches and write-back free a page only if they count no hold but theirs: so they need
-//! not know of pins. What is left is that the page must not go away from the program while the frame is the device's:
+//! A pin is [`PIN`] references to the frame. Reclaim, caches and write-back free a page only if they count no reference
+//! but theirs: so they need not know of pins. What is left is that the page must not go away from the program while the
+//! frame is the device's:
 //!
 //! | who | does |
 //! |---|---|
@@ -18,7 +19,7 @@
 //! ```text
 //!   who pins                             reclaim
 //!   table locked: entry leads to n       page n locked
-//!   n: PIN holds more                    table locked: is n pinned?
+//!   n: PIN references more               table locked: is n pinned?
 //!   table unlocked                         yes: the entry stays
 //!                                          no: the entry goes; who pins finds none, and faults
 //! ```
@@ -47,8 +48,9 @@ use crate::space::outside::{Kept, Outside};
 use crate::view::Space;
 use crate::vma::{SpaceState, Vma, check_range};
 
-/// With so many holds no pin is added: far from where the count would pass its end, also by those that come meanwhile.
-const MOST_HOLDS: u32 = 1 << 31;
+/// With so many references no pin is added: far from where the count would pass its end, also by those that come
+/// meanwhile.
+const MOST_REFS: u32 = 1 << 31;
 
 /// How long pins last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -225,7 +227,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.note_device_wrote(n, wrote);
         self.emit(Event::Unpinned { frame: n });
         // Release, in there: partner of the Acquire in `Frame::is_pinned`.
-        self.put_holds(n, PIN);
+        self.put_refs(n, PIN);
     }
 
     /// INV-15: before the pin goes.
@@ -306,7 +308,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                         let n = now.frame();
                         let frame = self.memmap().get(n);
                         match self.may_pin(vma, n, want) {
-                            Some(true) if frame.refs.get(p) >= MOST_HOLDS => {
+                            Some(true) if frame.refs.get(p) >= MOST_REFS => {
                                 return Err(Error::TooManyPins(page));
                             }
                             Some(true) => {

@@ -17,8 +17,8 @@ use crate::paging::table::{self, LockedLeaf, Unhooked, Way};
 use crate::platform::Platform;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
-use crate::space::holds::Gone;
 use crate::space::parking::Parking;
+use crate::space::refs::Gone;
 use crate::tlb;
 use crate::vma::{SpaceState, Vma};
 

@@ -155,7 +155,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (mut rest, mut again) = (range, false);
         while rest.pages > 0 {
             let mut held = FrameVec::new();
-            let (next, large) = self.hold_own(id, rest, &mut held, &mut work)?;
+            let (next, large) = self.ref_own(id, rest, &mut held, &mut work)?;
             match when {
                 Unwanted::Soon => reclaim::deactivate(self, held.as_slice()),
                 Unwanted::Now => reclaim::page_out(self, held.as_slice()),
@@ -170,9 +170,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(())
     }
 
-    /// Holds pages of a range that no other space has, as many as one batch takes; returns behind which page this stopped, and whether
-    /// there is a large one among them.
-    fn hold_own(
+    /// Takes references to pages of a range that no other space has, as many as one batch takes; returns behind which
+    /// page this stopped, and whether there is a large one among them.
+    fn ref_own(
         &self,
         id: SpaceId,
         range: PageRange,
@@ -191,7 +191,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             let own =
                 |frame: &&Frame| matches!(frame.kind(p), Kind::File | Kind::Anon) && frame.maps.get(p) == 1;
             if let Some(frame) = frame.filter(own) {
-                // The mapping's hold keeps it while its table's lock is held.
+                // The mapping's reference keeps it while its table's lock is held.
                 frame.refs.fetch_add(p, 1, Ordering::Relaxed);
                 held.push(entry.frame());
                 large |= leaf.is_large();

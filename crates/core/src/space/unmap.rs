@@ -22,9 +22,9 @@ use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
-use crate::space::holds::Gone;
 use crate::space::parking::Parking;
 use crate::space::range::Gather;
+use crate::space::refs::Gone;
 use crate::view::Space;
 use crate::vma::{SpaceState, Vma, VmasAlone, check_range};
 

@@ -13,7 +13,7 @@ use crate::memmap::flag;
 use crate::platform::{Platform, Store};
 use crate::rule::Rule;
 
-/// The holds on a page that only reclaim and the swap cache hold.
+/// The references to a page that only reclaim and the swap cache hold.
 const CACHE_AND_CALLER: u32 = 2;
 
 /// What came of putting a page into the swap cache.
@@ -65,7 +65,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 return if self.takes_pages(slot) { Added::Before } else { Added::Full };
             }
         }
-        // The cache's hold comes first: whoever finds the page there has its own on top.
+        // The cache's reference comes first: whoever finds the page there has its own on top.
         frame.refs.fetch_add(p, 1, Ordering::Relaxed);
         let Some(slot) = self.take_slot(n) else {
             frame.refs.fetch_sub(p, 1, Ordering::Relaxed);
@@ -100,16 +100,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         Cluster::of(self, slot).users(slot)
     }
 
-    /// The page in a slot, with a hold for the caller.
+    /// The page in a slot, with a reference for the caller.
     pub(super) fn swap_find(&self, slot: u32) -> Option<FrameNumber> {
         let cluster = Cluster::of(self, slot);
         let n = cluster.page(slot)?;
-        // Relaxed: the cache has a hold, and lets go of it only under this lock.
+        // Relaxed: the cache has a reference, and drops it only under this lock.
         self.memmap().get(n).refs.fetch_add(self.platform(), 1, Ordering::Relaxed);
         Some(n)
     }
 
-    /// Puts a page into the cache that is to be read from this slot. It is locked and has the cache's hold.
+    /// Puts a page into the cache that is to be read from this slot. It is locked and has the cache's reference.
     pub(super) fn swap_insert(&self, slot: u32, n: FrameNumber) -> Inserted {
         let p = self.platform();
         let cluster = Cluster::of(self, slot);
@@ -181,7 +181,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Takes a page out of the cache if nobody but the cache and the caller, who has locked it, holds it, and if its
     /// slot has its content, or nobody wants that; the caller then owns the page alone. The look and the taking are one
-    /// step under the lock under which every hold by the cache's way is taken (PITFALLS 35).
+    /// step under the lock under which every reference by the cache's way is taken (PITFALLS 35).
     pub(crate) fn swap_remove(&self, n: FrameNumber, slot: u32) -> bool {
         let p = self.platform();
         let cluster = Cluster::of(self, slot);

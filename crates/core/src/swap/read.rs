@@ -65,12 +65,13 @@ impl<'p, P: Platform> Manager<'p, P> {
         })
     }
 
-    /// Reads a page that [`swap_in`](Self::swap_in) has made, with what lies beside it, and lets go of its lock; the hold
-    /// stays. The device stays in use meanwhile: it goes off only when nobody has a page of it locked. Interrupts on, no lock
-    /// held. Waits for the device.
+    /// Reads a page that [`swap_in`](Self::swap_in) has made, with what lies beside it, and lets go of its lock; the
+    /// reference stays. The device stays in use meanwhile: it goes off only when nobody has a page of it locked.
+    /// Interrupts on, no lock held. Waits for the device.
     ///
     /// # Errors
-    /// [`Error::SwapDevice`], with the address `at` where it is wanted, if the device cannot give it; the hold is gone.
+    /// [`Error::SwapDevice`], with the address `at` where it is wanted, if the device cannot give it; the reference is
+    /// gone.
     pub(crate) fn swap_read(&self, slot: u32, page: FrameNumber, at: PageNumber) -> Result<(), Error> {
         let p = self.platform();
         let _scope = charge(p, Scope::SwapIn);
@@ -99,8 +100,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         Err(Error::SwapDevice(at))
     }
 
-    /// A page for content that is yet to be read: locked, with the cache's hold and the caller's. Which `anon_vma` it belongs
-    /// to is known when it is mapped.
+    /// A page for content that is yet to be read: locked, with the cache's reference and the caller's. Which `anon_vma`
+    /// it belongs to is known when it is mapped.
     fn new_swap_page(&self, from: AllocFrom, payer: Payer) -> Result<FrameNumber, Error> {
         let p = self.platform();
         let n = match payer {
@@ -157,7 +158,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 self.note_gone(slot);
             }
             self.swap_forget(n, slot);
-            // The cache's. Whoever waits for the page has its own hold, and finds it unread.
+            // The cache's. Whoever waits for the page has its own reference, and finds it unread.
             self.put_page(n);
             return false;
         }

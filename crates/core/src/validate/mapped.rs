@@ -12,7 +12,7 @@ use crate::platform::Platform;
 use crate::vma::Vma;
 
 impl<P: Platform> Manager<'_, P> {
-    /// The holds on a frame that belong to no mapping and no cache, pins among them; or what is wrong with it.
+    /// The references to a frame that belong to no mapping and no cache, pins among them; or what is wrong with it.
     pub(super) fn audit_frame(&self, n: FrameNumber, frame: &Frame) -> Result<u64, &'static str> {
         let p = self.platform();
         let state = frame.state.load(p, Ordering::Acquire);
@@ -22,7 +22,7 @@ impl<P: Platform> Manager<'_, P> {
             Kind::File => u32::from(self.audit_cached(n)),
             Kind::Anon => u32::from(self.slot_of(n).is_some()),
             Kind::Free | Kind::Tail | Kind::Absent | Kind::Reserved => {
-                // A tail with that flag is at hand on a CPU.
+                // A tail with that flag is on a per-CPU list.
                 let free = flags & !flag::LISTED == 0;
                 return if free { Ok(0) } else { Err("a frame that is no page's, with flags of one") };
             }
@@ -33,7 +33,7 @@ impl<P: Platform> Manager<'_, P> {
             return Err("a page that is locked, or was never read, and nobody works on it");
         }
         let held = frame.refs.get(p).checked_sub(frame.maps.get(p) + cached);
-        let held = held.ok_or("a page with fewer holds than mappings and caches")?;
+        let held = held.ok_or("a page with fewer references than mappings and caches")?;
         let own = Frame::kind_of(state) == Kind::Anon;
         if held >= PIN && own && (frame.maps.get(p) > 1 || self.slot_is_used(n)) {
             return Err("a page of a space's own is pinned, and others have it too");

@@ -116,14 +116,17 @@ impl<P: Platform> Manager<'_, P> {
             (free >= zone.low(p) || zone.is_short(p), "a zone below its low watermark that is not short"),
             (free < zone.high(p) || !zone.is_short(p), "a zone above its high watermark that is short"),
             (free < zone.low(p) || !starved, "a zone above its low watermark whose CPUs keep nothing"),
-            (leaving == zone.leaving(p).is_some(), "a zone keeps nothing at hand, and no block of it leaves"),
-            (now.high == high, "a zone's limits for what is kept at hand are not those that count"),
+            (
+                leaving == zone.leaving(p).is_some(),
+                "a zone keeps nothing on per-CPU lists, and no block of it leaves",
+            ),
+            (now.high == high, "a zone's limits for per-CPU lists are not those that count"),
         ];
         checks.iter().find(|(good, _)| !good).map(|(_, what)| *what)
     }
 
     /// Pages in the batches that are bound for lists, of all CPUs.
-    pub(super) fn held_by_batches(&self) -> u64 {
+    pub(super) fn batch_refs(&self) -> u64 {
         let cpus = (0..self.platform().possible_cpus()).map(|cpu| CpuId(cpu as u16));
         cpus.map(|cpu| self.slot(cpu).lru.len() as u64).sum()
     }

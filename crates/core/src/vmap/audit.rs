@@ -31,7 +31,7 @@ struct Sums {
     free: u64,
     used: u64,
     waiting: u64,
-    at_hand: u64,
+    cached: u64,
     blocks: u64,
     /// Pages that should be present, and those whose frames should be kept in taken entries.
     present: u64,
@@ -55,7 +55,7 @@ pub(super) fn look<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) ->
     let sums = if lazy { lazy_sums(mm, v) } else { eager_sums(mm, v) };
     let in_use = state.extents.audit_used(mm);
     let waits = pressure::waits(mm, v);
-    let all = sums.free + sums.used + sums.waiting + sums.at_hand + sums.blocks;
+    let all = sums.free + sums.used + sums.waiting + sums.cached + sums.blocks;
     // Slots of blocks that were flushed and not looked at since are dirty, too.
     let counted = waits.pages.checked_sub(sums.waiting).is_some_and(|slots| slots <= sums.dirty);
     let checks = [
@@ -96,7 +96,7 @@ fn lazy_sums<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Sums 
         let (whole, mapped) = (extent.range(p).pages, extent.mapped(p).pages);
         let own = extent.purpose(p) == Purpose::Alloc;
         sums.slots +=
-            if matches!(place, Place::Used | Place::Waits | Place::AtHand) { slots_of(handle) } else { 1 };
+            if matches!(place, Place::Used | Place::Waits | Place::Cached) { slots_of(handle) } else { 1 };
         match place {
             Place::Free => sums.free += whole,
             Place::Used => {
@@ -108,7 +108,7 @@ fn lazy_sums<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Sums 
                 sums.waiting += whole;
                 sums.taken += purge::own_frames(mm, v, handle);
             }
-            Place::AtHand => sums.at_hand += whole,
+            Place::Cached => sums.cached += whole,
             Place::Spare => {}
         }
     });

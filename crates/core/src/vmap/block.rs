@@ -117,8 +117,8 @@ fn claim_in<'p, P: Platform>(
     Some(PageNumber(start + at))
 }
 
-/// A slot for a block: one at hand, else from the pool. Who makes a slab of them keeps them all, because the pool's lock is
-/// the whole machine's. May wait.
+/// A slot for a block: a spare one of this CPU's, else from the pool. Who makes a slab of them keeps them all, because
+/// the pool's lock is the whole machine's. May wait.
 fn reserve<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Result<u32, Error> {
     let (p, link) = (mm.platform(), |handle| &block(mm, v, handle).next);
     if let Some(slot) = v.own(mm, |cache| cache.blocks.spare.pop(p, link)) {

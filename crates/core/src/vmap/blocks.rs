@@ -169,7 +169,7 @@ pub(super) fn each<'p, P: Platform>(
     let p = mm.platform();
     for handle in v.state.blocks.used(mm) {
         let found = block(mm, v, handle);
-        // A slot at hand, which was never a block.
+        // A spare slot, which was never a block.
         if found.start.get(p) == 0 {
             continue;
         }

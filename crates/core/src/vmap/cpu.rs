@@ -28,7 +28,7 @@ pub(super) struct Blocks {
     pub(super) current: Word32,
     pub(super) line: HandleList,
     pub(super) len: Word32,
-    /// Slots at hand, which were never blocks.
+    /// Spare slots, which were never blocks.
     pub(super) spare: HandleList,
     /// Numbers of slabs for more.
     pub(super) numbers: Claim,
@@ -62,7 +62,7 @@ pub(crate) struct ExtentCache {
     pub(super) sealed: Batch,
     /// Extents with frames of their own, for the next purge to free.
     pub(super) owning: HandleList,
-    /// Flushed, and at hand.
+    /// Flushed, and ready for use.
     pub(super) ready: Bins,
     /// The same, and not wanted from one purge to the next; some of it was there at this purge, and since.
     pub(super) surplus: Bins,

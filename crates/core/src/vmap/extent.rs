@@ -185,5 +185,5 @@ pub(super) enum Place {
     Spare,
     Waits,
     /// Flushed, and some CPU's.
-    AtHand,
+    Cached,
 }

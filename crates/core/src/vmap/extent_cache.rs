@@ -33,12 +33,12 @@ use crate::rule::Rule;
 use crate::sync::full_fence;
 use crate::tlb::kernel::may_wait;
 
-/// Extents at hand that a map looks at for one of just its size, where sizes share a list or an alignment is asked for.
+/// Cached extents that a map looks at for one of just its size, where sizes share a list or an alignment is asked for.
 const LOOKS: usize = 32;
 /// What is not wanted goes back to its shard, so many at a time.
 const BACK: usize = 2;
-/// Purges after which a CPU gives back what it has had at hand all the time. With many CPUs they come fast, and some have
-/// less to do than others in between.
+/// Purges after which a CPU gives back what has been in its cache all the time. With many CPUs they come fast, and some
+/// have less to do than others in between.
 const LONG: u64 = 16;
 /// Each CPU tells all others what it has unmapped when it comes to this part of its share of the threshold.
 const PART: u64 = 2;
@@ -294,7 +294,7 @@ pub(super) fn defer_slots<'p, P: Platform>(
     wait_for_purge(mm, v, range, |_, _| ())
 }
 
-/// Takes an extent of just this size that this CPU has at hand. If it has only others, some of them go back: longer ones,
+/// Takes an extent of just this size from this CPU's cache. If it has only others, some of them go back: longer ones,
 /// or such as nobody has wanted for long. Small sizes come round, and a list of them that has run out once does so less and
 /// less often if others stay.
 pub(super) fn take<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, want: &Want) -> Option<Owned> {

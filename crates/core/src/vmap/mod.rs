@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `state.rs`, `cpu.rs` | all that there is: of the whole range, and of each CPU |
 //! | `extent.rs` | runs of kernel pages, and what each may do next, as types |
-//! | `shard.rs`, `slots.rs` | the free ones, in parts of the range with locks of their own; slots at hand |
-//! | `extent_cache.rs`, `bins.rs`, `list.rs` | what each CPU has unmapped, and what of it was flushed and is at hand |
+//! | `shard.rs`, `slots.rs` | the free ones, in parts of the range with locks of their own; spare slots |
+//! | `extent_cache.rs`, `bins.rs`, `list.rs` | what each CPU has unmapped, and what of it was flushed and is in the CPU's cache |
 //! | `across.rs`, `free.rs`, `returning.rs` | what reaches across their borders; finding a free one; how extents become free |
 //! | `used.rs` | the ones in use, by address |
 //! | `request.rs` | what may be asked for |

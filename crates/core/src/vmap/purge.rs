@@ -32,7 +32,7 @@ pub(super) enum Effort {
     Soft,
     /// What waits for the sweep that is under way, if one is, and what else `Hard` finds.
     Begun,
-    /// Also what CPUs have at hand, and blocks in which nothing is mapped.
+    /// Also what CPUs have in their caches, and blocks in which nothing is mapped.
     Hard,
 }
 

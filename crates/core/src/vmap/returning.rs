@@ -81,7 +81,7 @@ impl<'p> KernelRange<'p> {
     }
 
     /// Adds to a shard's free extents, merged with its neighbours. Under the shard's lock; the slots that are left over
-    /// stay at hand, or go into `surplus`.
+    /// stay with the shard, or go into `surplus`.
     fn join<P: Platform>(
         &self,
         mm: &Manager<'p, P>,

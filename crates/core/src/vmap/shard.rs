@@ -38,7 +38,7 @@ const SLOTS: u32 = 2;
 enum Look {
     Found(Owned),
     NoRoom,
-    /// It has too few slots at hand.
+    /// It has too few spare slots.
     NoSlots,
 }
 
@@ -159,7 +159,7 @@ impl<'p> KernelRange<'p> {
         Some(taken)
     }
 
-    /// Puts slots at hand. No lock is held; may wait for memory.
+    /// Adds spare slots. No lock is held; may wait for memory.
     fn refill<P: Platform>(&self, mm: &Manager<'p, P>, index: usize) -> Result<(), Error> {
         let (p, shard) = (mm.platform(), &self.shards[index]);
         let slabs = (2 * shard.slabs.get(p)).clamp(1, MOST_SLABS);
@@ -195,7 +195,7 @@ impl<'p> KernelRange<'p> {
         self.each_used(mm, |handle| each(handle, Place::Used));
         for cache in self.cpus {
             cache.each(mm, self, |handle, waits| {
-                each(handle, if waits { Place::Waits } else { Place::AtHand })
+                each(handle, if waits { Place::Waits } else { Place::Cached })
             });
         }
         if let Some(sweeping) = &self.sweeping {

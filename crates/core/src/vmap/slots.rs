@@ -1,4 +1,4 @@
-//! Slots of extents that describe nothing: at hand in a shard, or on their way.
+//! Slots of extents that describe nothing: spare in a shard, or on their way.
 
 use core::cell::Cell;
 

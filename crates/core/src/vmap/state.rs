@@ -83,7 +83,7 @@ pub(crate) struct Shard {
     pub(super) ticket: Word32,
     /// Free extents, by address.
     pub(super) holes: Tree,
-    /// Slots at hand.
+    /// Spare slots.
     pub(super) spare: SlotChain,
     /// Slabs that the last refill might make.
     pub(super) slabs: Word32,

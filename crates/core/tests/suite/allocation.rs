@@ -5,7 +5,7 @@ use crate::machine;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use machine::{Host, Mm, NONE_AT_HAND, Setup, at_hand, bare, config, exhaust, give_back, pages, settled};
+use machine::{Host, Mm, NO_PCP, Setup, bare, config, exhaust, give_back, pages, pcp, settled};
 use proptest::prelude::*;
 use quietmm::{
     AllocFrom, Backing, Config, Error, FrameNumber, Kind, ListLimits, NodeId, PageRange, Prot, Region,
@@ -91,7 +91,7 @@ proptest! {
     #[test]
     fn blocks_never_overlap_and_merge_back_to_the_start(
         steps in prop::collection::vec((0u8..=21, any::<u16>()), 1..60),
-        page_lists in prop::sample::select(vec![Some(NONE_AT_HAND), at_hand(1), at_hand(31), None]),
+        page_lists in prop::sample::select(vec![Some(NO_PCP), pcp(1), pcp(31), None]),
     ) {
         follow(&steps, page_lists);
     }
@@ -100,7 +100,7 @@ proptest! {
 /// What random blocks once found.
 #[test]
 fn a_block_of_one_frame_merges_back_from_a_list() {
-    follow(&[(0, 0)], at_hand(31));
+    follow(&[(0, 0)], pcp(31));
 }
 
 /// Runs `attempt`, which must be refused with `error` and must leave everything as it was.
@@ -189,7 +189,7 @@ fn frames_of_the_core_itself_cannot_be_freed() {
 
 #[test]
 fn without_memory_each_order_is_refused_and_comes_back() {
-    for page_lists in [Some(NONE_AT_HAND), at_hand(31)] {
+    for page_lists in [Some(NO_PCP), pcp(31)] {
         let host = Host::new(Setup::default());
         host.run(Config { page_lists, ..bare("vanilla") }, |mm| {
             let all = exhaust(mm);
@@ -335,8 +335,8 @@ fn settings_out_of_range_are_named() {
         (Config { lru_batch: 65, ..base }, "lru_batch"),
         (Config { scan_batch: 0, ..base }, "scan_batch"),
         (Config { scan_batch: 65, ..base }, "scan_batch"),
-        (Config { page_lists: at_hand(0), ..base }, "batch"),
-        (Config { page_lists: at_hand(64), ..base }, "batch"),
+        (Config { page_lists: pcp(0), ..base }, "batch"),
+        (Config { page_lists: pcp(64), ..base }, "batch"),
         (Config { page_lists: Some(ListLimits { batch: 8, high: 7 }), ..base }, "high"),
         (Config { flush_ceiling: 0, ..base }, "flush_ceiling"),
     ] {
@@ -344,8 +344,8 @@ fn settings_out_of_range_are_named() {
         assert!(matches!(error, Error::BadSetting(text) if text.contains(name)), "{error}");
     }
     for right in [
-        Config { lru_batch: 1, scan_batch: 1, page_lists: Some(NONE_AT_HAND), flush_ceiling: 1, ..base },
-        Config { lru_batch: 64, scan_batch: 64, page_lists: at_hand(63), flush_ceiling: u32::MAX, ..base },
+        Config { lru_batch: 1, scan_batch: 1, page_lists: Some(NO_PCP), flush_ceiling: 1, ..base },
+        Config { lru_batch: 64, scan_batch: 64, page_lists: pcp(63), flush_ceiling: u32::MAX, ..base },
         Config { min_free: Some(u32::MAX), ..base },
     ] {
         assert_eq!(made(Setup::default(), right), Ok(()));
@@ -399,11 +399,11 @@ fn what_a_frame_is_for_is_counted() {
 }
 
 #[test]
-fn frames_at_hand_are_near_ones() {
+fn frames_on_per_cpu_lists_are_near_ones() {
     let region = |start, node| Region { start: FrameNumber(BASE + start), frames: 2048, node: NodeId(node) };
     let regions = Some(vec![region(0, 0), region(2048, 1)]);
     let host = Host::new(Setup { cpus: 2, nodes: 2, regions, ..Setup::default() });
-    host.run(Config { page_lists: at_hand(31), ..bare("vanilla") }, |mm| {
+    host.run(Config { page_lists: pcp(31), ..bare("vanilla") }, |mm| {
         let far = AllocFrom { node: Some(NodeId(1)), may_reclaim: false };
         let block = mm.frames().alloc(0, far).unwrap();
         assert!(block.first().0 >= BASE + 2048);

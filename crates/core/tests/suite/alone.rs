@@ -314,7 +314,7 @@ enum Serves {
     Interrupted,
 }
 
-/// CPU 2 wants the frames that CPU 1 has at hand. That one has interrupts off, and wants a lock that CPU 0 has: a lock of the
+/// CPU 2 wants the frames on CPU 1's lists. That one has interrupts off, and wants a lock that CPU 0 has: a lock of the
 /// kernel's own, taken by a part that stands alone. Or it serves by hand, or in the end the interrupt comes.
 #[test]
 fn a_part_alone_serves_what_is_asked_of_it() {

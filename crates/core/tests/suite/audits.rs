@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use machine::showing::{LARGE, private, shared};
 use machine::swapping::{DEVICE, squeeze, swapping};
-use machine::{Host, Mm, Setup, at_hand, pages};
+use machine::{Host, Mm, Setup, pages, pcp};
 use quietmm::{Advice, Backing, Config, PageNumber, Prot};
 
 const AT: u64 = 0x1000;
@@ -51,7 +51,7 @@ fn quiet(mm: &Mm<'_>) {
 fn an_audit_in_the_middle_of_something_says_so() {
     let host = Host::new(Setup { cpus: 2, frames: 2048, ..Setup::default() });
     let said = Said::default();
-    let config = Config { page_lists: at_hand(1), ..swapping("linux") };
+    let config = Config { page_lists: pcp(1), ..swapping("linux") };
     host.run(config, |mm| {
         mm.swap().on(DEVICE, 512, 0).unwrap();
         let file = mm.create_file(PAGES).unwrap();

@@ -5,7 +5,7 @@ use crate::machine;
 use machine::faults::{AT, found, own, read_all, reclaim_all, run_in, showing};
 use machine::kernel::{BARE, RW, frames, free, kernel};
 use machine::race::{at, at_every_touch, race};
-use machine::{Host, Mm, Setup, at_hand, bare, everywhere_as, pages};
+use machine::{Host, Mm, Setup, bare, everywhere_as, pages, pcp};
 use quietmm::platform::Everywhere;
 use quietmm::{Advice, Backing, Config, Counter, Error, PageNumber, Prot, Rule, SpaceId};
 
@@ -157,7 +157,7 @@ fn what_is_flushed_is_waited_for() {
 /// returns: how often CPU 2 then uses what is gone.
 fn stale_after_deferral(broken: Option<Rule>) -> u32 {
     let host = machine(3, broken);
-    host.run(Config { page_lists: at_hand(31), ..bare(POLICY) }, |mm| {
+    host.run(Config { page_lists: pcp(31), ..bare(POLICY) }, |mm| {
         let (id, _) = showing(mm, 32, &[1, 2]);
         [1, 2].iter().for_each(|&cpu| read_all(mm, id, cpu, 32));
         let (seen, result) = found();
@@ -403,7 +403,7 @@ fn without_the_hardware_it_is_refused_or_cpus_are_interrupted() {
 
 /// CPU 1 has a page cached. CPU 0 needs all memory, twice, and no timer fires. Interrupts; sweeps; how often CPU 1 uses what is gone.
 fn swept(policy: &str, broken: Option<Rule>) -> (u64, u64, u32) {
-    let config = Config { page_lists: at_hand(1), lru_batch: 1, scan_batch: 4, ..bare(policy) };
+    let config = Config { page_lists: pcp(1), lru_batch: 1, scan_batch: 4, ..bare(policy) };
     at(&Setup { frames: 512, ..setup(3) }, &config, broken, |mm| {
         let host = mm.platform();
         let (id, _) = showing(mm, 4, &[1, 2]);

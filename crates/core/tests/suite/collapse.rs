@@ -7,7 +7,7 @@ use crate::machine;
 use machine::race::{Place, at, at_every_touch, race};
 use machine::showing::{ANON, LARGE, entry, frame, shared};
 use machine::swapping::{DEVICE, is_out, read, reclaim, sound, squeeze, take_free, write};
-use machine::{Host, Mm, Setup, at_hand, bare, counted, exhaust, give_back, pages, settled};
+use machine::{Host, Mm, Setup, bare, counted, exhaust, give_back, pages, pcp, settled};
 use quietmm::platform::DeviceError;
 use quietmm::{
     Advice, Config, Counter, Entry, Error, FileId, PageNumber, Prot, Rule, SpaceId, Term, UserAccess,
@@ -22,7 +22,7 @@ fn setup(cpus: u32) -> Setup {
 }
 
 fn config(policy: &str, swap: bool) -> Config {
-    Config { swap, lru_batch: 1, scan_batch: 4, page_lists: at_hand(1), ..bare(policy) }
+    Config { swap, lru_batch: 1, scan_batch: 4, page_lists: pcp(1), ..bare(policy) }
 }
 
 /// A space with room for so many large pages, in each of which small ones are written, with their numbers.

@@ -1,4 +1,4 @@
-//! The frames that CPUs keep at hand, and the drain that gives them back: who is interrupted for it, and that no frame is
+//! The frames on per-CPU lists, and the drain that gives them back: who is interrupted for it, and that no frame is
 //! lost or left behind, whatever happens in the middle.
 
 use crate::machine;
@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
-use machine::{Happened, Host, Mm, Setup, StandsStill, at_hand, bare, everywhere_as, settled};
+use machine::{Happened, Host, Mm, Setup, StandsStill, bare, everywhere_as, pcp, settled};
 use quietmm::platform::Cpus;
 use quietmm::{AllocFrom, Certainty, Config, Counter, CpuId, Error, Event, Frames, ListLimits, NodeId, Rule};
 
@@ -20,7 +20,7 @@ fn cpus(cpus: u32) -> Setup {
 }
 
 fn small(policy: &str) -> Config {
-    Config { page_lists: at_hand(8), ..bare(policy) }
+    Config { page_lists: pcp(8), ..bare(policy) }
 }
 
 fn take(mm: &Mm<'_>, cpu: u16, count: usize) -> Vec<Frames> {
@@ -31,7 +31,7 @@ fn give(mm: &Mm<'_>, cpu: u16, frames: Vec<Frames>) {
     mm.platform().on(cpu, || frames.into_iter().for_each(|block| mm.frames().free(block)));
 }
 
-/// Leaves this many frames at hand on a CPU: it takes and frees them.
+/// Leaves this many frames on a CPU's lists: it takes and frees them.
 fn hold(mm: &Mm<'_>, cpu: u16, frames: usize) {
     let before = mm.frames().on_lists();
     let taken = take(mm, cpu, frames);
@@ -110,7 +110,7 @@ fn lists_keep_orders_0_to_3_within_their_limits() {
             assert!(!blocks.is_empty());
             for block in blocks {
                 mm.frames().free(block);
-                assert!(mm.frames().on_lists() <= 32, "order {order}: {} at hand", mm.frames().on_lists());
+                assert!(mm.frames().on_lists() <= 32, "order {order}: {} on lists", mm.frames().on_lists());
                 assert_eq!(mm.validate().broken, None);
             }
             assert_eq!(mm.frames().on_lists() > 0, order <= 3, "order {order}");
@@ -150,7 +150,7 @@ fn frames_go_to_the_lists_of_their_own_zone() {
         let near = mm.frames().alloc(0, AllocFrom::NOW).unwrap();
         assert!(
             near.first() < quietmm::FrameNumber(0xfc00 + 2048),
-            "what is at hand of a far zone is for later"
+            "what is on the list of a far zone is for later"
         );
         let again = mm.frames().alloc(0, far).unwrap();
         assert_eq!(again.first(), first, "whoever asks for it gets it from the list");
@@ -159,7 +159,7 @@ fn frames_go_to_the_lists_of_their_own_zone() {
         // Limits are per node.
         mm.frames().set_list_limits(NodeId(1), NOTHING).unwrap();
         assert_eq!(mm.frames().list_limits(NodeId(1)), Some(NOTHING));
-        assert_eq!(mm.frames().list_limits(NodeId(0)), at_hand(8));
+        assert_eq!(mm.frames().list_limits(NodeId(0)), pcp(8));
     });
 }
 
@@ -179,21 +179,21 @@ fn wrong_limits_are_refused_and_change_nothing() {
             ),
         ] {
             assert_eq!(mm.frames().set_list_limits(NodeId(node), limits), Err(error));
-            assert_eq!(mm.frames().list_limits(NodeId(0)), at_hand(8));
+            assert_eq!(mm.frames().list_limits(NodeId(0)), pcp(8));
         }
         assert_eq!(mm.frames().list_limits(NodeId(7)), None);
     });
 }
 
 #[test]
-fn a_task_that_finds_no_memory_gets_what_others_have_at_hand() {
+fn a_task_that_finds_no_memory_gets_what_is_on_per_cpu_lists_of_others() {
     for policy in POLICIES {
         let host = Host::new(cpus(2));
         host.run(small(policy), |mm| {
             hold(mm, 1, 16);
             let all = machine::exhaust(mm);
             assert_eq!((mm.frames().available(), mm.frames().on_lists()), (0, 0), "{policy}");
-            // The same without a drain: what CPU 1 has at hand is out of reach.
+            // The same without a drain: what is on CPU 1's lists is out of reach.
             give(mm, 1, all);
             settled(mm);
             hold(mm, 1, 16);
@@ -207,15 +207,15 @@ fn a_task_that_finds_no_memory_gets_what_others_have_at_hand() {
 
 /// Until the low watermark is reached again, what is freed is where all find it, without a drain.
 #[test]
-fn while_tasks_wait_for_memory_nothing_is_kept_at_hand() {
+fn while_tasks_wait_for_memory_nothing_is_kept_on_per_cpu_lists() {
     let host = Host::new(cpus(2));
-    host.run(Config { page_lists: at_hand(8), min_free: Some(64), ..machine::config("linux") }, |mm| {
+    host.run(Config { page_lists: pcp(8), min_free: Some(64), ..machine::config("linux") }, |mm| {
         let mut all = machine::exhaust(mm);
         assert_eq!(mm.frames().on_lists(), 0);
         let drains = mm.counter(Counter::PcpGlobalDrain);
         let mut freed = 0;
         while mm.frames().on_lists() == 0 {
-            assert_eq!(mm.frames().list_limits(NodeId(0)), at_hand(8), "what was chosen stays so");
+            assert_eq!(mm.frames().list_limits(NodeId(0)), pcp(8), "what was chosen stays so");
             let block = all.pop().unwrap();
             host.on(1, || mm.frames().free(block));
             freed += 1;
@@ -246,7 +246,7 @@ fn a_cpu_that_waits_with_interrupts_off_serves_a_drain() {
 }
 
 /// CPU 2 drains. At its touch `m` CPU 1 begins to drain too, and stops at touch `n`; CPU 2 goes on to the end. Frames
-/// that CPU 3 had at hand before either began, and has when CPU 2 has drained. `None`: there is no such touch.
+/// that CPU 3 had on its lists before either began, and has when CPU 2 has drained. `None`: there is no such touch.
 fn drained_twice(broken: Option<Rule>, m: u32, n: u32) -> Option<u64> {
     let host = Host::new(cpus(4));
     host.broken.set(broken);
@@ -305,8 +305,8 @@ fn handlers_that_hand_frames_to_one_cpu_at_the_same_time_lose_none() {
     }
 }
 
-/// At each touch of what CPU 1 does, CPU 0 wants nothing kept at hand any more, and drains with certainty: frames that
-/// CPU 1 still has at hand in the end. And cases in which CPU 0 has to wait for CPU 1, which cannot be played.
+/// At each touch of what CPU 1 does, CPU 0 wants nothing kept on lists any more, and drains with certainty: frames
+/// that are still on CPU 1's lists in the end. And cases in which CPU 0 has to wait for CPU 1, which cannot be played.
 fn switched_off(policy: &str, broken: Option<Rule>, work: impl Fn(&Mm<'_>)) -> (Vec<u64>, u32) {
     let policy = format!("{policy}+unmap=per-page+aging=flush");
     everywhere_as(&cpus(2), &small(&policy), broken, |mm, n| {
@@ -347,7 +347,7 @@ fn p20_limits_that_change_in_the_middle_hold_for_what_comes_after() {
     }
 }
 
-/// At each touch of CPU 0's drain, CPU 1, which holds frames, goes offline. Frames that are still at hand then.
+/// At each touch of CPU 0's drain, CPU 1, which holds frames, goes offline. Frames that are still on its lists then.
 fn left_in_a_drain(policy: &str, broken: Option<Rule>) -> (Vec<u64>, u32) {
     everywhere_as(&cpus(3), &small(policy), broken, |mm, n| {
         settled(mm);
@@ -397,8 +397,8 @@ fn p18_a_cpu_that_leaves_in_a_drain_leaves_no_frame_and_is_not_waited_for() {
     }
 }
 
-/// CPU 1 has this many frames at hand, and CPU 0 drains them: touches of CPU 1 in its handler, and the most frames that
-/// went back under one hold of the zone's lock.
+/// CPU 1 has this many frames on its lists, and CPU 0 drains them: touches of CPU 1 in its handler, and the most frames
+/// that went back under one hold of the zone's lock.
 fn drained_many(policy: &str, frames: usize, broken: Option<Rule>) -> (u32, u32) {
     let host = Host::new(cpus(2));
     host.broken.set(broken);

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use machine::faults::{
     AT, TO, found, in_the_window_of, machine, own, read_all, reclaim_all, run_in, showing, write_first,
 };
-use machine::{Host, Mm, Setup, at_hand, bare, pages};
+use machine::{Host, Mm, Setup, bare, pages, pcp};
 use quietmm::{AllocFrom, Backing, Config, Error, PageNumber, Prot, Rule};
 
 /// CPU 1 writes, CPU 0 writes the file back, CPU 1 writes again, CPU 0 reclaims: what CPU 1 reads in the end.
@@ -177,14 +177,14 @@ fn p37_an_address_is_flushed_before_a_copy_is_mapped_there() {
 /// before. CPU 0 has cleared its entry and waits for the flush. Whether CPU 2 still has the page when CPU 3 has mapped a copy.
 fn copied_when_old(broken: Option<Rule>, generation: u64) -> bool {
     let host = machine(4, broken);
-    host.run(Config { page_lists: at_hand(31), ..bare("linux") }, |mm| {
+    host.run(Config { page_lists: pcp(31), ..bare("linux") }, |mm| {
         let (id, file) = (mm.create_space().unwrap(), mm.create_file(32).unwrap());
         mm.space(id).map(pages(AT, 32), Backing::Private { file, offset: 0 }, Prot::ReadWrite).unwrap();
         run_in(mm, id, &[1, 2, 3]);
         host.on(1, || host.grow_old(mm, id, generation));
         read_all(mm, id, 1, 32);
         read_all(mm, id, 2, 32);
-        // What CPU 3 will need is at hand there.
+        // What CPU 3 will need is on its lists.
         host.on(3, || {
             mm.frames().drain_here();
             mm.frames().free(mm.frames().alloc(0, AllocFrom::NOW).unwrap());

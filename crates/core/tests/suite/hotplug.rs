@@ -244,7 +244,7 @@ fn p11_a_space_ends_without_the_cpus_that_are_offline() {
 #[test]
 fn p11_a_cpu_that_goes_offline_gives_its_frames_and_pages_back() {
     let host = Host::new(two());
-    host.run(quietmm::Config { page_lists: machine::at_hand(31), ..bare("linux") }, |mm| {
+    host.run(quietmm::Config { page_lists: machine::pcp(31), ..bare("linux") }, |mm| {
         let file = mm.create_file(4).unwrap();
         let id = mm.create_space().unwrap();
         mm.space(id).map(pages(AT, 4), Backing::File { file, offset: 0 }, Prot::ReadWrite).unwrap();
@@ -252,7 +252,7 @@ fn p11_a_cpu_that_goes_offline_gives_its_frames_and_pages_back() {
         (AT..AT + 4).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(0)));
         let free = mm.frames().available();
         go_offline(mm);
-        assert!(mm.frames().available() > free, "frames at hand went back");
+        assert!(mm.frames().available() > free, "frames on its lists went back");
         assert_eq!(mm.validate().broken, None);
         assert!(!mm.is_online(CpuId(0)) && mm.is_online(CpuId(1)));
         // Reclaim on another CPU finds the pages that waited for their list.

@@ -225,7 +225,7 @@ fn a_large_page_for_which_there_is_no_table_stays_and_goes_later() {
             let host = Host::new(Setup::default());
             let done = host.run(bare("linux"), |mm| {
                 let id = large(mm);
-                // A slot for a VMA is at hand, and one for a space.
+                // A slot for a VMA is there, and one for a space.
                 mm.space(mm.create_space().unwrap()).destroy().unwrap();
                 let mut held = exhaust(mm);
                 give_back(mm, held.split_off(held.len() - frames));

@@ -1,9 +1,9 @@
-//! A machine of 4096 CPUs: who is asked, who asks, who is waited for and what each has at hand does not depend on a CPU's
-//! number.
+//! A machine of 4096 CPUs: who is asked, who asks, who is waited for and what is on each one's lists does not depend on
+//! a CPU's number.
 
 use crate::machine;
 
-use machine::{Happened, Host, Mm, Setup, at_hand, bare, pages, settled};
+use machine::{Happened, Host, Mm, Setup, bare, pages, pcp, settled};
 use quietmm::{
     AllocFrom, Backing, Certainty, Config, Counter, CpuId, CpuSet, Error, FrameNumber, NodeId, PageNumber,
     Prot, Region, SpaceId,
@@ -167,11 +167,11 @@ fn a_request_to_a_cpu_that_has_just_gone_is_taken_back_whatever_the_numbers() {
 }
 
 #[test]
-fn frames_at_hand_on_any_cpu_are_drained() {
+fn frames_on_the_lists_of_any_cpu_are_drained() {
     for policy in ["linux+drain=all-cpus", "linux+drain=holding-cpus", "linux+drain=remote"] {
         for certainty in [Certainty::Likely, Certainty::Certain] {
             let host = Host::new(large());
-            host.run(Config { page_lists: at_hand(8), ..bare(policy) }, |mm| {
+            host.run(Config { page_lists: pcp(8), ..bare(policy) }, |mm| {
                 settled(mm);
                 for cpu in SOME {
                     host.on(cpu, || mm.frames().free(mm.frames().alloc(0, AllocFrom::NOW).unwrap()));
@@ -255,7 +255,7 @@ fn zeroed() -> Box<CpuSet> {
     unsafe { Box::<CpuSet>::new_zeroed().assume_init() }
 }
 
-/// What each CPU keeps at hand is its share of its node, whatever the numbers of the node's CPUs are.
+/// What each CPU keeps on its lists is its share of its node, whatever the numbers of the node's CPUs are.
 #[test]
 fn lists_are_as_long_as_the_cpus_of_their_node_allow() {
     for (nodes, cpus) in [(3, 300), (3, 255), (3, 256), (3, 257), (2, 600), (5, 1021)] {

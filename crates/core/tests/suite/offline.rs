@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use machine::faults::{AT, read_all, showing};
 use machine::race::{at_every_touch, race};
-use machine::{Host, Mm, Setup, at_hand, bare, everywhere_as, give_back, keep_batches, settled};
+use machine::{Host, Mm, Setup, bare, everywhere_as, give_back, keep_batches, pcp, settled};
 use proptest::prelude::*;
 use quietmm::{
     AllocFrom, Config, Counter, Error, FrameNumber, Frames, Kind, Leaving, NodeId, Offline, Region, Rule,
@@ -22,7 +22,7 @@ const LAST: FrameNumber = FrameNumber(0x10800);
 const POLICIES: [&str; 3] = ["linux+drain=all-cpus", "linux+drain=holding-cpus", "linux+drain=remote"];
 
 fn small(policy: &str) -> Config {
-    Config { page_lists: at_hand(8), ..bare(policy) }
+    Config { page_lists: pcp(8), ..bare(policy) }
 }
 
 fn cpus(cpus: u32) -> Setup {
@@ -121,7 +121,7 @@ fn a_frame_in_use_is_named_and_the_block_waits_for_it_or_stays() {
         // Given up: all is as it was.
         mm.frames().cancel_offline(remains.leaving);
         assert_eq!(settled(mm).free, start.free - 1);
-        assert_eq!(mm.frames().list_limits(quietmm::NodeId(0)), at_hand(8));
+        assert_eq!(mm.frames().list_limits(quietmm::NodeId(0)), pcp(8));
         // Freed while it is on its way: it is not handed out again.
         let leaving = mm.frames().begin_offline(LAST).unwrap();
         mm.frames().free(one);
@@ -181,8 +181,7 @@ fn the_watermarks_follow_the_memory_that_is_online() {
     };
     for (nodes, regions) in [(1, None), (2, Some(vec![half(0), half(1)]))] {
         let host = Host::new(Setup { cpus: 2, nodes, regions, ..Setup::default() });
-        let config =
-            Config { min_free: None, page_lists: Some(machine::NONE_AT_HAND), ..machine::config("linux") };
+        let config = Config { min_free: None, page_lists: Some(machine::NO_PCP), ..machine::config("linux") };
         host.run(config, |mm| {
             // Shared out by size, and rounded for each zone.
             let linux = |frames| Config::linux_min_free(frames);
@@ -218,14 +217,14 @@ fn the_watermarks_follow_the_memory_that_is_online() {
 #[test]
 fn memory_that_is_no_longer_short_is_not_taken_for_it() {
     let host = Host::new(cpus(2));
-    host.run(Config { min_free: None, page_lists: at_hand(8), ..machine::config("linux") }, |mm| {
+    host.run(Config { min_free: None, page_lists: pcp(8), ..machine::config("linux") }, |mm| {
         let leaving = mm.frames().begin_offline(LAST).unwrap();
         let block = finished(mm, leaving);
         // Short for 3072 frames, and more so for 4096.
         let mut held = all(mm);
         mm.frames().bring_online(block);
         assert!(mm.frames().available() > 1024);
-        // Plenty: CPUs take frames in batches again, to have them at hand.
+        // Plenty: CPUs take frames in batches again, for their lists.
         held.push(mm.frames().alloc(0, AllocFrom::NOW).unwrap());
         assert!(mm.frames().on_lists() > 0);
         give_back(mm, held);
@@ -407,8 +406,8 @@ proptest! {
     }
 }
 
-/// CPU 0 frees a frame of a block that CPU 1 begins to take offline meanwhile: wherever it stood, the frame is not at hand anywhere
-/// when both are through, so the block goes.
+/// CPU 0 frees a frame of a block that CPU 1 begins to take offline meanwhile: wherever it stood, the frame is on no
+/// CPU's list when both are through, so the block goes.
 #[test]
 fn a_block_goes_whatever_was_being_freed_as_it_began_to() {
     for policy in POLICIES {

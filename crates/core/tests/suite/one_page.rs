@@ -8,7 +8,7 @@ use std::rc::Rc;
 use machine::faults::showing;
 use machine::race::{Place, at, at_every_touch, race};
 use machine::swapping::{reclaim, take_free};
-use machine::{Host, Mm, Setup, at_hand, bare, give_back, pages, settled};
+use machine::{Host, Mm, Setup, bare, give_back, pages, pcp, settled};
 use quietmm::{
     AllocFrom, Backing, Config, Counter, FileId, Frames, PageNumber, Prot, Rule, SpaceId, UserAccess,
 };
@@ -23,7 +23,7 @@ fn setup() -> Setup {
 }
 
 fn config(policy: &str) -> Config {
-    Config { page_lists: at_hand(1), lru_batch: 1, scan_batch: 4, ..bare(policy) }
+    Config { page_lists: pcp(1), lru_batch: 1, scan_batch: 4, ..bare(policy) }
 }
 
 struct Shared {
@@ -34,8 +34,8 @@ struct Shared {
 }
 
 /// Two spaces show a page of a file, above the first block of memory if there is more, which was not used since the last
-/// look. Its next pages are in memory too, and nobody shows them. All other memory is the test's, but what CPU 1 has at
-/// hand.
+/// look. Its next pages are in memory too, and nobody shows them. All other memory is the test's, but what is on CPU
+/// 1's lists.
 fn shared(mm: &Mm<'_>) -> Shared {
     let host = mm.platform();
     let (mut held, high): (Vec<_>, _) = take_free(mm).into_iter().partition(in_first_block);

@@ -9,7 +9,7 @@ use crate::machine;
 use machine::race::{Place, at, race};
 use machine::showing::{LARGE, private, shared};
 use machine::swapping::{DEVICE, reclaim, sound, squeeze, take_free};
-use machine::{Mm, Setup, at_hand, bare, give_back, pages};
+use machine::{Mm, Setup, bare, give_back, pages, pcp};
 use quietmm::addr::PAGE_SIZE;
 use quietmm::{
     Advice, Backing, Config, Error, FileId, FrameNumber, Frames, NodeId, PageNumber, PageRange, Pins, Prot,
@@ -337,7 +337,7 @@ pub fn setup() -> Setup {
 }
 
 pub fn config(policy: &str) -> Config {
-    Config { swap: true, lru_batch: 1, scan_batch: 4, page_lists: at_hand(1), ..bare(policy) }
+    Config { swap: true, lru_batch: 1, scan_batch: 4, page_lists: pcp(1), ..bare(policy) }
 }
 
 /// Makes the scene, with CPUs 0, 1 and 2 in its first space, and has the work done.

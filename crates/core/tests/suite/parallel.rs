@@ -226,7 +226,7 @@ fn frames_add_up_when_cpus_are_threads_whatever_the_drain() {
         };
         let last = |mm: &Mm<'_>| {
             let audit = mm.validate();
-            assert_eq!((audit.broken, audit.at_hand), (None, 0), "{drain}");
+            assert_eq!((audit.broken, audit.pcp), (None, 0), "{drain}");
             assert_eq!(mm.online_cpus(), 0);
         };
         assert!(

@@ -6,7 +6,7 @@ use machine::faults::{AT, TO, own, read_all, reclaim_all, run_in, showing};
 use machine::race::{at, at_every_touch, race};
 use machine::showing::Operation;
 use machine::swapping::{DEVICE, end, is_out, read, swapping, take_free, written};
-use machine::{Host, Mm, Setup, at_hand, bare, give_back, pages, ticks};
+use machine::{Host, Mm, Setup, bare, give_back, pages, pcp, ticks};
 use quietmm::platform::Guarantees;
 use quietmm::{
     Advice, AllocFrom, Backing, Config, Counter, Error, NodeId, PageNumber, Policy, Prot, Rule, SpaceId,
@@ -16,7 +16,7 @@ use quietmm::{
 const MANY: u64 = 32;
 
 fn config() -> Config {
-    Config { page_lists: at_hand(1), lru_batch: 1, scan_batch: 4, ..bare("quiet") }
+    Config { page_lists: pcp(1), lru_batch: 1, scan_batch: 4, ..bare("quiet") }
 }
 
 fn setup(cpus: u32) -> Setup {
@@ -206,7 +206,7 @@ fn a_sweep_that_begins_while_an_entry_is_cleared_does_not_count() {
 
 #[test]
 fn a_page_that_is_used_while_it_is_taken_gives_its_slot_back() {
-    let config = Config { page_lists: at_hand(1), ..swapping("quiet") };
+    let config = Config { page_lists: pcp(1), ..swapping("quiet") };
     let cases = at_every_touch(&setup(2), &config, None, |mm, place| {
         let id = on_cpu_1_written(mm);
         let held = take_free(mm);
@@ -415,7 +415,7 @@ fn a_page_that_nobody_may_use_goes_without_a_sweep_and_without_an_interrupt() {
 /// to wait for the operation.
 #[test]
 fn a_page_that_nobody_may_use_waits_for_no_operation() {
-    let config = Config { scan_batch: 4, page_lists: at_hand(1), ..swapping("quiet") };
+    let config = Config { scan_batch: 4, page_lists: pcp(1), ..swapping("quiet") };
     let setup = Setup { cpus: 2, frames: 768, ..Setup::default() };
     let cases = at_every_touch(&setup, &config, None, |mm, place| {
         let (host, done) = (mm.platform(), std::cell::Cell::new(false));

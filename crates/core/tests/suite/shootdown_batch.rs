@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use machine::flushing::{AT, cached, shared};
-use machine::{Happened, Host, Mm, Setup, at_hand, bare, exhaust, give_back, pages};
+use machine::{Happened, Host, Mm, Setup, bare, exhaust, give_back, pages, pcp};
 use quietmm::event::FlushReason;
 use quietmm::{Advice, AllocFrom, Backing, Config, Counter, Event, NodeId, PageNumber, Prot, Rule, SpaceId};
 
@@ -25,7 +25,7 @@ fn in_the_window_after(
 ) -> (bool, u64) {
     let host = Host::new(Setup { cpus: 3, ..Setup::default() });
     host.broken.set(broken);
-    host.run(Config { page_lists: at_hand(31), ..bare("linux") }, |mm| {
+    host.run(Config { page_lists: pcp(31), ..bare("linux") }, |mm| {
         let (id, file) = cached(mm, 32, &[1, 2]);
         if flushes > 0 {
             [1, 2].iter().for_each(|&cpu| host.on(cpu, || mm.unload()));
@@ -37,7 +37,7 @@ fn in_the_window_after(
                 });
             }
         }
-        // What CPU 1 will need is at hand there.
+        // What CPU 1 will need is on its lists.
         host.on(1, || {
             mm.frames().drain_here();
             mm.frames().free(mm.frames().alloc(0, AllocFrom::NOW).unwrap());

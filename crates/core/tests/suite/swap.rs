@@ -404,7 +404,7 @@ fn more_than_memory_and_swap_together_is_out_of_memory() {
         assert_eq!(host.write(mm, id, refused, 1), Err(Error::OutOfMemory));
         assert!(kept > 512 + 900 && frames < 8, "{kept} pages fit, {frames} frames are free");
         sound(mm);
-        // What is out finds no frame, and nothing can go for it; what is in memory is at hand.
+        // What is out finds no frame, and nothing can go for it; what is in memory can be used.
         assert!((AT..refused).all(|page| read(mm, id, page)
             == if swapped(mm, id, page) { Err(Error::OutOfMemory) } else { Ok(page) }));
         // With a little room all of it goes round.

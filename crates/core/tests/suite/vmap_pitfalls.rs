@@ -165,7 +165,7 @@ fn all_after_a_purge(broken: Option<Rule>) -> Result<PageRange, Error> {
     host.run(kernel("linux", 4096), |mm| {
         let list = frames(mm, 1);
         let three = [0, 1, 2].map(|_| mm.vmap().map(&list, BARE, RW).unwrap());
-        // As many slots are at hand as may be, so that one that is left over goes back to the pool.
+        // As many slots are spare as may be, so that one that is left over goes back to the pool.
         assert_eq!(room(mm, list[0], 1), 4093);
         assert_eq!(mm.vmap().map(&[list[0]; 4096], BARE, RW), Err(Error::NoAddress));
         three.iter().for_each(|range| mm.vmap().unmap(range.start).unwrap());
@@ -397,7 +397,7 @@ fn longest_hold(broken: Option<Rule>) -> u32 {
         let list = frames(mm, 1);
         assert_eq!(room(mm, list[0], 1), 256);
         host.forget();
-        // Who finds no address purges, and makes all free that CPUs have at hand.
+        // Who finds no address purges, and makes all free that CPUs have in their caches.
         let all = mm.vmap().map(&[list[0]; 256], BARE, RW).unwrap();
         let held = |what: &Happened| match what {
             Happened::Event(Event::VmapReturned { extents }) => Some(*extents),

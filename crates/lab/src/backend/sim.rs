@@ -94,7 +94,7 @@ fn default_scale(workload: Workload, machine: &Machine, trace: Option<&Recorded>
     let own = if trace.is_some() { 1 } else { workload.default_scale() };
     match trace.and_then(|trace| footprint(machine, trace)) {
         Some(bytes) if bytes > 0 => too_small(machine.memory, bytes, quietmm_sim::least_memory(machine)),
-        // A recorded program has the memory that it needs: pages, their tables, and what CPUs have at hand.
+        // A recorded program has the memory that it needs: pages, their tables, and what is on per-CPU lists.
         _ => {
             let needed = trace.and_then(recorded::brought_in).unwrap_or(0).saturating_mul(2);
             let scale = own.max(divisor(machine.memory, needed.clamp(MOST_MEMORY, MOST_FOR_RECORDING)));

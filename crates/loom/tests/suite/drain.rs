@@ -1,4 +1,4 @@
-//! Frames that one CPU has at hand and another one drains: each is somebody's, once, and whole (INV-7).
+//! Frames on one CPU's lists that another one drains: each is somebody's, once, and whole (INV-7).
 use quietmm::{AllocFrom, Certainty, Config, FrameNumber, ListLimits, Rule};
 use quietmm_loom::case::bare;
 use quietmm_loom::words::Place;
@@ -25,7 +25,7 @@ fn give(mm: &Mm, frame: FrameNumber) {
 /// All frames, and one that CPU 1 has.
 type Case = (u64, FrameNumber);
 
-fn at_hand_on_1(mm: &'static Mm) -> Case {
+fn pcp_on_1(mm: &'static Mm) -> Case {
     let all = mm.frames().available() + mm.frames().on_lists();
     mm.platform().on(1, || {
         let frames = [take(mm), take(mm)];
@@ -41,7 +41,7 @@ fn all_there(mm: &'static Mm, (all, _): Case) {
 
 /// CPU 0 drains and takes what it finds, while CPU 1 frees.
 fn drain_and_free(policy: &'static str) -> Model<Case> {
-    Model::new(TWO, config(policy), at_hand_on_1)
+    Model::new(TWO, config(policy), pcp_on_1)
         .cpu(|mm, _| {
             mm.frames().drain(Certainty::Certain);
             let frames = [take(mm), take(mm)];
@@ -54,7 +54,7 @@ fn drain_and_free(policy: &'static str) -> Model<Case> {
 
 /// Two drain at the same time.
 fn two_drain(policy: &'static str) -> Model<Case> {
-    Model::new(THREE, config(policy), at_hand_on_1)
+    Model::new(THREE, config(policy), pcp_on_1)
         .cpu(|mm, _| _ = mm.frames().drain(Certainty::Likely))
         .cpu(|mm, (_, frame)| give(mm, frame))
         .cpu(|mm, _| _ = mm.frames().drain(Certainty::Likely))

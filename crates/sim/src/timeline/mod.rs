@@ -126,7 +126,7 @@ pub enum What {
         /// CPUs that had to be interrupted.
         forced: u32,
     },
-    /// So many pages are free from here on, in zones and at hand. Once a microsecond, at most.
+    /// So many pages are free from here on, in zones and on per-CPU lists. Once a microsecond, at most.
     Free {
         /// How many.
         pages: u32,

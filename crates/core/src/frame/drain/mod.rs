@@ -1,4 +1,4 @@
-//! Draining: the frames that CPUs have at hand go back to their zones, for somebody who finds nothing elsewhere.
+//! Draining: the frames on per-CPU lists go back to their zones, for somebody who finds nothing elsewhere.
 //!
 //! The policies differ in whom they bother: every CPU, those that hold frames, or none.
 
@@ -29,7 +29,7 @@ pub enum Certainty {
 }
 
 impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
-    /// Puts the frames that CPUs have at hand back into their zones. Gives how many this call has put back: another that
+    /// Puts the frames on per-CPU lists back into their zones. Gives how many this call has put back: another that
     /// runs at the same time may have the rest.
     ///
     /// With interrupts on, and no spin lock held. IPIs as the `drain` policy says: one per other CPU that is online, one
@@ -72,7 +72,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
         drained.frames
     }
 
-    /// Puts the frames that this CPU has at hand back into their zones: before it goes offline, or because it will be
+    /// Puts the frames on this CPU's lists back into their zones: before it goes offline, or because it will be
     /// idle for long. Any context but an interrupt handler. No IPI.
     ///
     /// # Examples

@@ -68,7 +68,7 @@ pub(crate) fn unmap_now<P: Platform>(mm: &crate::Manager<'_, P>, n: FrameNumber)
     mm.memmap().get(n).maps.load(mm.platform(), Ordering::Acquire) == 0
 }
 
-/// An entry that led to the page is gone. The caller's own hold keeps this from being the last.
+/// An entry that led to the page is gone. The caller's own reference keeps this from being the last.
 fn let_go<P: Platform>(mm: &crate::Manager<'_, P>, n: FrameNumber) {
     let frame = mm.memmap().get(n);
     frame.maps.fetch_sub(mm.platform(), 1, Ordering::Release);

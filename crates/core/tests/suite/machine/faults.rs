@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use quietmm::{AllocFrom, Backing, Config, FileId, Prot, Rule, SpaceId};
 
-use super::{Host, Mm, Setup, at_hand, bare, exhaust, give_back, pages};
+use super::{Host, Mm, Setup, bare, exhaust, give_back, pages, pcp};
 
 pub const AT: u64 = 0x1000;
 /// Where ranges are moved to: in another table.
@@ -88,11 +88,11 @@ pub fn in_the_window_of<T: Copy + 'static>(
     then: impl FnOnce(&Mm<'_>, SpaceId) -> T + 'static,
 ) -> T {
     let host = machine(3, broken);
-    host.run(Config { page_lists: at_hand(31), ..bare("linux") }, |mm| {
+    host.run(Config { page_lists: pcp(31), ..bare("linux") }, |mm| {
         let id = showing_as(mm, shown(mm.create_file(32).unwrap()), 32, &[1, 2]);
         read_all(mm, id, 1, 32);
         read_all(mm, id, 2, 32);
-        // What CPU 1 will need is at hand there.
+        // What CPU 1 will need is on its lists.
         host.on(1, || {
             mm.frames().drain_here();
             mm.frames().free(mm.frames().alloc(0, AllocFrom::NOW).unwrap());

@@ -35,7 +35,7 @@ pub use log::Happened;
 use log::Log;
 use translation::{Begun, Frees, Tlb};
 pub use words::{
-    NONE_AT_HAND, at_hand, bare, config, counted, exhaust, give_back, keep_batches, pages, settled, ticks,
+    NO_PCP, bare, config, counted, exhaust, give_back, keep_batches, pages, pcp, settled, ticks,
 };
 
 pub type Mm<'p> = Manager<'p, Host>;

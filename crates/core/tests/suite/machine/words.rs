@@ -10,16 +10,16 @@ pub fn config(policy: &str) -> Config {
     Config { sweep_deadline: 0, ..Config::new(Policy::parse(policy).unwrap()) }
 }
 
-/// No watermarks and no frames at hand: every frame can be had, and counts are exact.
+/// No watermarks and no frames on per-CPU lists: every frame can be had, and counts are exact.
 pub fn bare(policy: &str) -> Config {
-    Config { page_lists: Some(NONE_AT_HAND), min_free: Some(0), resched_after: 1, ..config(policy) }
+    Config { page_lists: Some(NO_PCP), min_free: Some(0), resched_after: 1, ..config(policy) }
 }
 
-/// CPUs keep no frames at hand.
-pub const NONE_AT_HAND: ListLimits = ListLimits { batch: 1, high: 0 };
+/// CPUs keep no frames on their lists.
+pub const NO_PCP: ListLimits = ListLimits { batch: 1, high: 0 };
 
-/// CPUs take frames in such batches, and keep four at hand.
-pub fn at_hand(batch: u32) -> Option<ListLimits> {
+/// CPUs take frames in such batches, and keep four on their lists.
+pub fn pcp(batch: u32) -> Option<ListLimits> {
     Some(ListLimits { batch, high: 4 * batch })
 }
 

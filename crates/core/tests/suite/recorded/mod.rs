@@ -100,7 +100,7 @@ impl Record {
             let audit = mm.validate();
             assert_eq!(audit.broken, None, "after step {}, {name}", self.steps);
             let sums = [
-                audit.at_hand,
+                audit.pcp,
                 audit.tables,
                 audit.pools,
                 audit.kernel,

@@ -7,7 +7,7 @@ use quietmm::{
 };
 
 use super::{Dice, Record, begin, recorded};
-use crate::machine::{Host, Mm, Setup, at_hand, bare, pages};
+use crate::machine::{Host, Mm, Setup, bare, pages, pcp};
 
 const CPUS: u16 = 4;
 /// A little before the end of a table, and before page numbers pass 2^16; beside large pages.
@@ -228,7 +228,7 @@ fn day(name: &str, policy: &str, swap: bool, seed: u64, steps: u32) {
     let config = Config {
         swap,
         shadows: swap,
-        page_lists: at_hand(4),
+        page_lists: pcp(4),
         min_free: Some(40),
         lru_batch: 3,
         scan_batch: 8,

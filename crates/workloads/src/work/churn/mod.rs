@@ -111,7 +111,7 @@ const HEAPS: u64 = 2;
 /// Frames for the kernel's own use, for good.
 fn take_all_but<M: Machine>(system: &System<'_, M>, nodes: u64, spare: u64) {
     let mm = &system.mm;
-    // From all nodes alike. What this CPU has at hand after that goes back to where all find it.
+    // From all nodes alike. What is on this CPU's lists after that goes back to where all find it.
     for node in (0..nodes).cycle() {
         let from = AllocFrom { node: Some(NodeId(node as u16)), may_reclaim: false };
         if mm.frames().available() + mm.frames().on_lists() <= spare

@@ -1,4 +1,4 @@
-//! Holds on pages: each mapping has one, and the last to go frees the page.
+//! References to pages: each mapping has one, and the last to go frees the page.
 
 use core::sync::atomic::Ordering;
 
@@ -34,7 +34,7 @@ impl Gone {
     pub fn add<P: Platform>(&mut self, mm: &Manager<'_, P>, n: FrameNumber) {
         mm.memmap().get(n).maps.fetch_sub(mm.platform(), 1, Ordering::Release);
         let slot = mm.slot_without_mapping(n);
-        if !mm.are_last_holds(n, 1) {
+        if !mm.are_last_refs(n, 1) {
             return mm.trim(n, slot);
         }
         if self.free.is_full() {
@@ -51,21 +51,21 @@ impl Gone {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// A mapping of the page is gone and flushed: lets go of its hold.
+    /// A mapping of the page is gone and flushed: drops its reference.
     pub(crate) fn drop_mapping(&self, n: FrameNumber) {
         self.memmap().get(n).maps.fetch_sub(self.platform(), 1, Ordering::Release);
         self.put_page(n);
     }
 
-    /// Lets go of one hold on a page; the last one frees it.
+    /// Drops one reference to a page; the last one frees it.
     pub(crate) fn put_page(&self, n: FrameNumber) {
-        self.put_holds(n, 1);
+        self.put_refs(n, 1);
     }
 
     /// The same for so many at once.
-    pub(super) fn put_holds(&self, n: FrameNumber, holds: u32) {
+    pub(super) fn put_refs(&self, n: FrameNumber, refs: u32) {
         let slot = self.slot_without_mapping(n);
-        if self.are_last_holds(n, holds) {
+        if self.are_last_refs(n, refs) {
             self.free_one(n);
         } else {
             self.trim(n, slot);
@@ -86,14 +86,14 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// Lets go of so many holds; whether the page is the caller's to free now.
-    fn are_last_holds(&self, n: FrameNumber, holds: u32) -> bool {
+    /// Drops so many references; whether the page is the caller's to free now.
+    fn are_last_refs(&self, n: FrameNumber, refs: u32) -> bool {
         let p = self.platform();
         let frame: &Frame = self.memmap().get(n);
         // AcqRel: every other holder's last use comes before the free.
-        let before = frame.refs.fetch_sub(p, holds, Ordering::AcqRel);
-        debug_assert!(before >= holds, "more holds are let go of than there are");
-        if before != holds {
+        let before = frame.refs.fetch_sub(p, refs, Ordering::AcqRel);
+        debug_assert!(before >= refs, "more references are dropped than there are");
+        if before != refs {
             return false;
         }
         debug_assert!(matches!(frame.kind(p), Kind::Anon | Kind::File));
