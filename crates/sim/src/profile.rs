@@ -208,8 +208,8 @@ impl Profile {
 /// Where one task is.
 #[derive(Clone, Default)]
 struct Stack {
-    /// Indices of contexts, the innermost last. Outside of all, a task is in the kernel round the core.
-    contexts: Vec<u32>,
+    /// Contexts that were interrupted, the innermost last.
+    interrupted: Vec<u32>,
     /// What it is about to sleep for, or sleeps for.
     wait: Option<Wait>,
     /// When it left its CPU, if it sleeps.
@@ -235,16 +235,14 @@ struct Context {
     calls: u64,
     parent: u32,
     place: u8,
-    /// For each place the context that is entered there, `OUTSIDE` if none was yet.
-    children: [u32; PLACES],
 }
 
-/// The root: the kernel round the core.
+/// The root: outside of all, a task is in the kernel round the core.
 const OUTSIDE: u32 = 0;
 
 impl Context {
     fn new(parent: u32, place: Place) -> Context {
-        Context { own: 0, calls: 0, parent, place: place.index() as u8, children: [OUTSIDE; PLACES] }
+        Context { own: 0, calls: 0, parent, place: place.index() as u8 }
     }
 
     fn place(&self) -> Place {
@@ -256,8 +254,12 @@ impl Context {
 struct Books {
     /// For each CPU until when its time is charged.
     since: Vec<u64>,
+    /// For each task the context that it is in.
+    at: Vec<u32>,
     stacks: Vec<Stack>,
     contexts: Vec<Context>,
+    /// For each context, and each place that may be entered from there, the context that this is: `OUTSIDE` if it never was.
+    entered: Vec<[u32; PLACES]>,
     waits: [(u64, u64); Wait::COUNT],
 }
 
@@ -273,8 +275,10 @@ impl Account {
     pub fn new(cpus: usize, tasks: usize) -> Account {
         Account(RefCell::new(Books {
             since: vec![0; cpus],
+            at: vec![OUTSIDE; tasks],
             stacks: (0..tasks).map(|_| Stack::default()).collect(),
             contexts: vec![Context::new(OUTSIDE, Place::Own(Own::Kernel))],
+            entered: vec![[OUTSIDE; PLACES]],
             waits: [(0, 0); Wait::COUNT],
         }))
     }
@@ -283,17 +287,28 @@ impl Account {
     pub fn enter(&self, now: Now, place: Place) {
         let books = &mut *self.0.borrow_mut();
         let within = books.charge(now);
-        let entered = books.child(within, place);
+        let parent = if place.interrupts() {
+            books.stacks[now.task as usize].interrupted.push(within);
+            OUTSIDE
+        } else {
+            within
+        };
+        let entered = books.child(parent, place);
         books.contexts[entered as usize].calls += 1;
-        books.stacks[now.task as usize].contexts.push(entered);
+        books.at[now.task as usize] = entered;
     }
 
     /// And out again.
     pub fn leave(&self, now: Now, place: Place) {
-        let mut books = self.0.borrow_mut();
-        let _ = books.charge(now);
-        let left = books.stacks[now.task as usize].contexts.pop();
-        debug_assert_eq!(left.map(|left| books.contexts[left as usize].place()), Some(place), "places nest");
+        let books = &mut *self.0.borrow_mut();
+        let innermost = books.charge(now);
+        let left = &books.contexts[innermost as usize];
+        debug_assert_eq!(left.place(), place, "places nest");
+        books.at[now.task as usize] = if place.interrupts() {
+            books.stacks[now.task as usize].interrupted.pop().unwrap_or(OUTSIDE)
+        } else {
+            left.parent
+        };
     }
 
     /// The CPU leaves the task's context for another's.
@@ -317,7 +332,10 @@ impl Account {
     pub fn begin_wait(&self, task: u32, key: WaitKey) -> Option<Wait> {
         let books = &mut *self.0.borrow_mut();
         let stack = &mut books.stacks[task as usize];
-        let innermost = stack.contexts.last().map(|&context| books.contexts[context as usize].place());
+        let innermost = match books.at[task as usize] {
+            OUTSIDE => None,
+            context => Some(books.contexts[context as usize].place()),
+        };
         let wait = match (key, innermost) {
             // It has nothing to do.
             (WaitKey::Kswapd(_) | WaitKey::VmapPurge, _) => None,
@@ -358,16 +376,15 @@ impl Books {
     #[inline]
     fn charge(&mut self, now: Now) -> u32 {
         let since = std::mem::replace(&mut self.since[now.cpu as usize], now.ps);
-        let innermost = self.stacks[now.task as usize].contexts.last().copied().unwrap_or(OUTSIDE);
+        let innermost = self.at[now.task as usize];
         self.contexts[innermost as usize].own += now.ps - since;
         innermost
     }
 
     /// The context of a place that is entered from another context.
     #[inline]
-    fn child(&mut self, within: u32, place: Place) -> u32 {
-        let parent = if place.interrupts() { OUTSIDE } else { within };
-        match self.contexts[parent as usize].children[place.index()] {
+    fn child(&mut self, parent: u32, place: Place) -> u32 {
+        match self.entered[parent as usize][place.index()] {
             OUTSIDE => self.new_child(parent, place),
             child => child,
         }
@@ -377,7 +394,8 @@ impl Books {
     fn new_child(&mut self, parent: u32, place: Place) -> u32 {
         let child = self.contexts.len() as u32;
         self.contexts.push(Context::new(parent, place));
-        self.contexts[parent as usize].children[place.index()] = child;
+        self.entered.push([OUTSIDE; PLACES]);
+        self.entered[parent as usize][place.index()] = child;
         child
     }
 
