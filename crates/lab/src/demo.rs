@@ -27,7 +27,7 @@ const LEFT_OUT: &str = "Half the threads of a process use the same few pages ove
     reclaim takes such pages away. Now the flush that must come before a page's frame is freed is left out:";
 
 const NEXT: [(&str, &str); 3] = [
-    ("quietmm compare --explain", "part 1 again, and what each row means"),
+    ("quietmm compare --explain", "part 1 with twice the memory, each row explained"),
     ("quietmm compare tlb-bystander", "who pays for a batch: refills elsewhere"),
     ("quietmm list", "workloads, machines, policies, rules to break"),
 ];
@@ -42,11 +42,11 @@ struct Part {
 fn parts() -> [Part; 4] {
     let about = SHIPPED.first().map_or("", |trace| trace.about);
     [
-        Part { title: "One reader per CPU", lead: READERS.to_string(), line: "compare lru-file-mmap-read" },
+        Part { title: "One reader per CPU", lead: READERS.to_string(), line: "compare lru-file-mmap-read --scale 128" },
         Part {
             title: "Nobody is interrupted",
             lead: THREADS.to_string(),
-            line: "compare lru-file-mmap-read-shared --policies linux,quiet",
+            line: "compare lru-file-mmap-read-shared --policies linux,quiet --scale 256",
         },
         Part {
             title: "The recorded accesses of a real program",
