@@ -42,7 +42,11 @@ struct Part {
 fn parts() -> [Part; 4] {
     let about = SHIPPED.first().map_or("", |trace| trace.about);
     [
-        Part { title: "One reader per CPU", lead: READERS.to_string(), line: "compare lru-file-mmap-read --scale 128" },
+        Part {
+            title: "One reader per CPU",
+            lead: READERS.to_string(),
+            line: "compare lru-file-mmap-read --scale 128",
+        },
         Part {
             title: "Nobody is interrupted",
             lead: THREADS.to_string(),

@@ -157,7 +157,7 @@ figures! {
         FLUSHES_PER_PAGE "flushes_received_per_reclaimed_page" "flush requests/page" "" 4 Less
             "flushes that other CPUs asked for, received, for each page reclaimed: what Linux's TLB line counts"
             = "ipis_per_reclaimed_page";
-        PAGES_PER_FLUSH "pages_per_flush" "pages/flush" "" 2 More "entries cleared for each flush asked of other CPUs";
+        PAGES_PER_FLUSH "pages_per_flush" "pages/flush" "" 2 Neither "entries cleared for each flush asked of other CPUs";
         FLUSHES_FULL "flushes_full" "full flushes" "" 0 Less "flushes of a CPU's whole TLB but the global entries";
         FLUSHES_PAGE "flushes_page" "single flushes" "" 0 Less "pages flushed one by one";
         FLUSH_TARGETS "flush_targets" "CPUs flushed or lazy" "" 0 Less

@@ -220,7 +220,7 @@ impl<const FAULTS: bool> Hooks for Sim<'_, FAULTS> {
             return false;
         }
         let cpu = self.cpu();
-        self.truth().skipped = Some((rule, cpu.id, cpu.now.get()));
+        self.truth().skip(rule, cpu.id, cpu.now.get());
         true
     }
     #[inline]

@@ -49,7 +49,7 @@ own! {
     User, Busy, "user work", "programs, with their TLB misses";
     Kernel, Busy, "kernel round the core", "the scheduler, and what a workload does in the kernel";
     KernelAccess, Busy, "use of kernel addresses", "what a workload does with pages that are mapped in the kernel";
-    OtherWork, Busy, "other_kernel_work", "the declared constant for what is not modelled: file system, accounting";
+    OtherWork, Busy, "other kernel work", "the declared constant for what is not modelled: file system, accounting";
     Syscall, Busy, "system call", "into the kernel and back";
     Trap, Busy, "trap", "into a page fault and back";
     Interrupt, Busy, "interrupt", "into an interrupt and back";

@@ -20,6 +20,8 @@
 //! The account has its own clock, which counts frees and cleared entries: whatever a CPU caches is stamped
 //! with it, and what happened to a frame later makes it old.
 
+use std::collections::VecDeque;
+
 use quietmm::addr::{FrameNumber, PageNumber};
 use quietmm::{Event, Kind, Rule};
 
@@ -94,9 +96,15 @@ pub struct Truth {
     pub wrong_reclaims: u64,
     /// The first stale accesses, told.
     pub stories: Vec<Story>,
-    /// The last step that was left out: rule, CPU, time.
-    pub skipped: Option<(Rule, u16, u64)>,
+    /// The last steps that were left out, as long as stories are told.
+    skipped: VecDeque<Skip>,
 }
+
+/// A step that was left out: rule, CPU, time.
+type Skip = (Rule, u16, u64);
+
+/// So many of them are kept: some milliseconds of many CPUs.
+const SKIPS: usize = 4096;
 
 /// A use through a cached entry.
 pub struct Use {
@@ -136,7 +144,7 @@ impl Truth {
             wrong: 0,
             wrong_reclaims: 0,
             stories: Vec::new(),
-            skipped: None,
+            skipped: VecDeque::new(),
         })
     }
 
@@ -243,12 +251,31 @@ impl Truth {
                 us(f.freed_at)
             );
             let lost = format!("freed {n:?}, and with it what CPU {} had written", f.written_by - 1);
-            self.told(said, vec![Step::new(f.freed_at, f.freed_by, lost)], None);
+            self.told(said, vec![Step::new(f.freed_at, f.freed_by, lost)], (f.freed_at, f.freed_by), None);
         }
     }
 
     fn rests(&self) -> String {
-        self.skipped.map_or(String::new(), |(rule, ..)| format!(" {} rests on: {rule}.", rule.invariant()))
+        self.skipped
+            .back()
+            .map_or(String::new(), |(rule, ..)| format!(" {} rests on: {rule}.", rule.invariant()))
+    }
+
+    /// A step is left out.
+    pub fn skip(&mut self, rule: Rule, cpu: u16, now: u64) {
+        if self.stories.len() < STORIES {
+            if self.skipped.len() == SKIPS {
+                self.skipped.pop_front();
+            }
+            self.skipped.push_back((rule, cpu, now));
+        }
+    }
+
+    /// The step that was left out before a CPU did what was wrong then: its own last one, or anybody's.
+    fn cause(&self, (until, cpu): (u64, u16)) -> Option<Skip> {
+        let before = || self.skipped.iter().rev().filter(|(.., at)| *at <= until);
+        let own = before().find(|(_, who, _)| *who == cpu);
+        own.or_else(|| before().next()).or(self.skipped.back()).copied()
     }
 
     /// Judges a use. `elsewhere` says whether the address leads to another frame now.
@@ -311,13 +338,16 @@ impl Truth {
     }
 
     /// Keeps a story with what led to it, the step that was left out among it.
-    fn told(&mut self, said: String, mut steps: Vec<Step>, below: Option<String>) {
-        if let Some((rule, cpu, at)) = self.skipped {
+    /// `wrong` is when what should not have been done was, and by which CPU.
+    fn told(&mut self, said: String, mut steps: Vec<Step>, wrong: (u64, u16), below: Option<String>) {
+        let cause = self.cause(wrong);
+        if let Some((rule, cpu, at)) = cause {
             let said = format!("skipped a step: {rule}, \"{}\" (latest)", rule.about());
-            steps.push(Step { at, cpu, kind: StepKind::Skip, said });
+            // In front of what comes at the same time.
+            steps.insert(0, Step { at, cpu, kind: StepKind::Skip, said });
         }
         steps.sort_by_key(|step| step.at);
-        self.stories.push(Story { said, steps, broken: self.skipped.map(|(rule, ..)| rule), below });
+        self.stories.push(Story { said, steps, broken: cause.map(|(rule, ..)| rule), below });
     }
 
     fn tell_user(&mut self, entry: &Translation, by: &Use, f: &Frame, what: &str) {
@@ -339,10 +369,11 @@ impl Truth {
             steps.push(Step::new(f.freed_at, f.freed_by, freed));
         }
         steps.push(by.step(format!("{verb} it all the same")));
-        let below = self.skipped.map_or(String::new(), |(rule, ..)| {
+        let below = self.skipped.back().map_or(String::new(), |(rule, ..)| {
             format!("\n  {} rests on that step: CPU {} had to be flushed first.", rule.invariant(), by.cpu)
         });
-        self.told(said, steps, Some(below));
+        let wrong = if f.freed > entry.filled { (f.freed_at, f.freed_by) } else { (by.now, f.unmapped_by) };
+        self.told(said, steps, wrong, Some(below));
     }
 
     /// A use through an entry that the tables bear out.
@@ -360,7 +391,8 @@ impl Truth {
         );
         let does = if f.free { "freed" } else { "began to write out" };
         let begun = Step::new(since, who, format!("{does} {:?}", entry.frame));
-        self.told(said, vec![begun, by.step(format!("{verb} {at:#x} through a valid mapping"))], None);
+        let used = by.step(format!("{verb} {at:#x} through a valid mapping"));
+        self.told(said, vec![begun, used], (since, who), None);
     }
 
     /// A CPU has a table in one more place: loaded, or remembered.
@@ -396,7 +428,8 @@ impl Truth {
             let freed = Step::new(now, cpu, format!("freed {table:?}, a page table"));
             let walks = format!("{how} it, and may walk it at any time");
             let kind = StepKind::Use { write: false };
-            self.told(said, vec![freed, Step { at: now, cpu: walker, kind, said: walks }], None);
+            let walks = Step { at: now, cpu: walker, kind, said: walks };
+            self.told(said, vec![freed, walks], (now, cpu), None);
         }
     }
 
@@ -421,7 +454,25 @@ impl Truth {
             );
             let freed = Step::new(f.freed_at, f.freed_by, format!("freed {table:?}, a page table"));
             let walked = by.step(format!("{verb} {at:#x} by way of it"));
-            self.told(said, vec![freed, walked], None);
+            self.told(said, vec![freed, walked], (f.freed_at, f.freed_by), None);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_story_names_the_step_that_was_left_out_before_it_by_whoever_did_what_was_wrong() {
+        let rule = Rule::FlushBeforeFree;
+        let mut truth = Truth::new(1).unwrap();
+        assert_eq!(truth.cause((200, 2)), None);
+        for (cpu, at) in [(2, 100), (1, 150), (2, 300), (0, 400)] {
+            truth.skip(rule, cpu, at);
+        }
+        assert_eq!(truth.cause((200, 2)), Some((rule, 2, 100)), "its own last one before");
+        assert_eq!(truth.cause((200, 3)), Some((rule, 1, 150)), "or anybody's");
+        assert_eq!(truth.cause((50, 2)), Some((rule, 0, 400)), "or the last one");
     }
 }

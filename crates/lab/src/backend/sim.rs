@@ -188,17 +188,25 @@ impl Backend for Simulated {
         if !plan.workload.needs_pressure() {
             return None;
         }
-        let larger = self.scale.saturating_mul(4);
+        // A larger one is refused.
+        let most = smallest(&self.machine);
+        let larger = self.scale.saturating_mul(4).min(most);
         let Some(trace) = &self.trace else {
-            return Some(format!("try --scale {larger}, or less with --set memory="));
+            return Some(if larger > self.scale {
+                format!("try --scale {larger}, or less with --set memory=")
+            } else {
+                "memory is as small as it can be with so many CPUs and nodes".to_string()
+            });
         };
         let touched = footprint(&self.machine, trace)?;
         let enough = too_small(self.machine.memory, touched, quietmm_sim::least_memory(&self.machine));
-        let (touched, larger) = (touched >> 20, if enough > self.scale { enough } else { larger });
-        let memory = (self.machine.memory / u64::from(self.scale)) >> 20;
+        let larger = if enough > self.scale { enough } else { larger };
+        let memory = self.machine.memory / u64::from(self.scale);
+        let (unit, shift) = if touched.max(memory) >= 10 << 20 { ("MiB", 20) } else { ("KiB", 10) };
+        let [touched, memory] = [touched, memory].map(|bytes| bytes >> shift);
+        let scale = if larger > self.scale { format!("--scale {larger}, ") } else { String::new() };
         Some(format!(
-            "the traces of all CPUs touch {touched} MiB and memory has {memory}; try --scale {larger}, more --cpus, or a \
-             longer trace"
+            "the traces of all CPUs touch {touched} {unit} and memory has {memory}; try {scale}more --cpus, or a longer trace"
         ))
     }
 }

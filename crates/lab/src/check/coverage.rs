@@ -11,13 +11,15 @@ use serde_json::{Value as Json, json};
 
 use super::args::CheckArgs;
 use super::files::Files;
-use super::{budget, page, rate, story};
+use super::{budget, page, rate, several, story};
 use crate::process::ending::{Ending, Failure};
 use crate::process::output::Output;
 use crate::process::progress::Progress;
 use crate::process::{interrupt, jobs};
+use crate::report::value::count;
 use crate::show::json::pretty;
 use crate::show::table::grid;
+use crate::show::wrap::hanging;
 
 /// What one scenario was put through.
 #[derive(Clone, Default)]
@@ -99,6 +101,16 @@ fn report(
     files: &Files,
     output: &mut Output,
 ) -> Result<Ending, Failure> {
+    // What a search that was stopped never came to is no result, and no row.
+    let asked = scenarios.len();
+    let tried = |covered: &Covered| covered.tally.schedules > 0 || covered.found.is_some();
+    let (scenarios, all): (Vec<Scenario>, Vec<Covered>) = scenarios
+        .iter()
+        .cloned()
+        .zip(all)
+        .filter(|(_, covered)| !interrupt::requested() || tried(covered))
+        .unzip();
+    let scenarios = &scenarios[..];
     let mut total = Tally::default();
     let mut rows = vec![
         ["scenario", "schedules", "distinct", "points", "departed", "all", "violations"]
@@ -144,6 +156,7 @@ fn report(
         "points": points,
         "departed": departed,
         "violations": stories.iter().map(story::Story::json).collect::<Json>(),
+        "not_tried": asked - scenarios.len(),
         "interrupted": interrupt::requested(),
     });
     if args.stats || args.deep {
@@ -154,15 +167,23 @@ fn report(
     if args.json {
         output.data(&pretty(&out))?;
     } else {
+        if interrupt::requested() && !args.deep {
+            let of =
+                format!("{} of {asked} scenarios were tried, and those not to their end", scenarios.len());
+            output.text(&hanging(output.width(), "INTERRUPTED  ", &of))?;
+            output.text("\n")?;
+        }
         output.text(&grid("lrrrrrr", &rows))?;
-        output.text(&format!(
-            "\n{} scenarios{}, {} schedules, {} points passed; of {points} decisions of the ordinary runs {} were made otherwise.\n",
-            scenarios.len(),
+        let summary = format!(
+            "{}{}, {} schedules, {} points passed; of {} decisions of the ordinary runs {} were made otherwise.",
+            several(scenarios.len(), "scenario"),
             args.architecture.map_or(String::new(), |architecture| format!(" on {}", architecture.name())),
-            total.schedules,
-            total.steps,
+            count(total.schedules as f64),
+            count(total.steps as f64),
+            count(points as f64),
             percent(departed, points)
-        ))?;
+        );
+        output.text(&format!("\n{}", hanging(output.width(), "", &summary)))?;
         if args.stats || args.deep {
             let (seconds, a_second) = (since.elapsed().as_secs(), rate(total.schedules, since));
             let workers = jobs::workers(args.jobs);
@@ -172,7 +193,11 @@ fn report(
             output.text(&format!("\n{}", story.text()))?;
         }
         if stories.is_empty() {
-            output.text("No violation.\n")?;
+            output.text(if interrupt::requested() && !args.deep {
+                "No violation so far.\n"
+            } else {
+                "No violation.\n"
+            })?;
         }
         output.text(said.as_ref().map_or("", |said| *said))?;
     }

@@ -60,6 +60,11 @@ fn budget(args: &CheckArgs) -> Budget {
     Budget { random: args.schedules, exhaustive: 2 * args.schedules, departures: args.departures.into() }
 }
 
+/// So many of what is called so, of which one has no `s` at its end.
+fn several(number: usize, name: &str) -> String {
+    format!("{number} {name}{}", if number == 1 { "" } else { "s" })
+}
+
 /// So many of something a second, for people.
 fn rate(count: u64, since: Instant) -> String {
     let seconds = since.elapsed().as_secs_f64().max(1e-3);

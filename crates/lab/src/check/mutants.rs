@@ -33,6 +33,11 @@ impl Row {
         self.ways.iter().flat_map(|(_, hunted)| hunted).find(|hunted| hunted.found.is_some())
     }
 
+    /// Nothing was found, and not all that was to be tried was.
+    pub fn is_open(&self) -> bool {
+        self.first().is_none() && self.ways.iter().any(|(_, hunted)| hunted.is_none())
+    }
+
     /// Whether this way found it.
     pub fn found_by(&self, way: Way) -> bool {
         self.ways.iter().any(|(known, hunted)| {
@@ -81,7 +86,9 @@ fn report(
     files: &Files,
     output: &mut Output,
 ) -> Result<Ending, Failure> {
-    let missed: Vec<&Row> = rows.iter().filter(|row| row.first().is_none()).collect();
+    let open: Vec<&str> = rows.iter().filter(|row| row.is_open()).map(|row| row.rule.name()).collect();
+    let missed: Vec<&Row> = rows.iter().filter(|row| row.first().is_none() && !row.is_open()).collect();
+    let found = rows.iter().filter(|row| row.first().is_some()).count();
     let only_exhaustive: Vec<&str> = rows
         .iter()
         .filter(|_| args.ways().any(|way| way == Way::Random))
@@ -97,8 +104,9 @@ fn report(
     }
     let mut out = json!({
         "mutants": rows.len(),
-        "found": rows.len() - missed.len(),
+        "found": found,
         "missed": missed.iter().map(|row| row.rule.name()).collect::<Json>(),
+        "not_tried": open,
         "missed_by_random_found_by_exhaustive": only_exhaustive,
         "rules": rows.iter().map(as_json).collect::<Json>(),
         "interrupted": interrupt::requested(),
@@ -115,7 +123,11 @@ fn report(
         output.data(&pretty(&out))?;
     } else {
         output.text(&grid(&format!("l{}", "r".repeat(2 + args.ways().count())), &table(args, rows)))?;
-        output.text(&format!("\n{} of {} found.", rows.len() - missed.len(), rows.len()))?;
+        if !open.is_empty() {
+            let of = format!("{} of {} rules were tried to the end", rows.len() - open.len(), rows.len());
+            output.text(&format!("\n{}", hanging(output.width(), "INTERRUPTED  ", &of)))?;
+        }
+        output.text(&format!("\n{found} of {} found.", rows.len() - open.len()))?;
         output.text(" Schedules until one showed it; `-N`: none of N did.\n")?;
         if !only_exhaustive.is_empty() {
             let text = format!(

@@ -52,6 +52,9 @@ pub fn coverage(args: &CheckArgs, scenarios: &[Scenario], out: &Json, stories: &
             h2 id="q0" { "Does any order of what CPUs do break an invariant?" }
             (interrupted(out))
             ul class="verdict" {
+                @if out["not_tried"].as_u64().is_some_and(|missing| missing > 0) {
+                    li { (values.said("/not_tried", count)) " more scenarios were not tried." }
+                }
                 @if stories.is_empty() {
                     li { "No violation was found." }
                 } @else {
@@ -159,6 +162,7 @@ pub fn mutants(
         out[key].as_array().map_or(Vec::new(), |all| all.iter().filter_map(Json::as_str).collect())
     };
     let (missed, blind) = (list("missed"), list("missed_by_random_found_by_exhaustive"));
+    let open = list("not_tried");
     let part = html! {
         section id="s0" aria-labelledby="q0" {
             h2 id="q0" { (if rows.len() == 1 { "Is it seen when this step is left out?" } else { "Is it seen when a step is left out?" }) }
@@ -169,6 +173,7 @@ pub fn mutants(
                     _ => li { (values.said("/found", count)) " of " (values.said("/mutants", count)) " were seen." },
                 }
                 @if let Some(broken) = story.and_then(|story| story.told.broken.as_ref()) { li { (broken.law()) } }
+                @if !open.is_empty() { li { "Not tried to the end: " (open.join(", ")) "." } }
                 @if !missed.is_empty() && rows.len() > 1 { li { "Missed: " (missed.join(", ")) "." } }
                 @if !blind.is_empty() { li { "Missed by the random walk, found by the exhaustive way: " (blind.join(", ")) "." } }
             }

@@ -65,11 +65,14 @@ pub enum Failure {
 /// Prints what is left to say on standard error, and returns the exit code.
 pub fn exit_code(ended: Result<Ending, Failure>) -> ExitCode {
     let (code, lines) = said(ended);
-    for line in lines {
-        // A closed standard error is nothing to fail for.
-        let _ = writeln!(io::stderr(), "quietmm: {line}");
-    }
+    lines.iter().for_each(|line| note(line));
     ExitCode::from(code)
+}
+
+/// Says something on standard error that is no result.
+pub fn note(line: &str) {
+    // A closed standard error is nothing to fail for.
+    let _ = writeln!(io::stderr(), "quietmm: {line}");
 }
 
 /// The exit code, and what is left to say: a line each.

@@ -13,6 +13,7 @@ pub fn replace(path: &Path, pieces: &[&[u8]]) -> io::Result<()> {
 
 /// The same with whatever `write` writes, piece by piece.
 pub fn replace_with(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let path = &followed(path);
     let (partial, file) = beside(path)?;
     let mut to = BufWriter::new(file);
     write(&mut to)?;
@@ -25,7 +26,12 @@ pub fn replace_with(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Resul
 
 /// Whether a file could be written there: one is begun beside it, and removed.
 pub fn can(path: &Path) -> io::Result<()> {
-    beside(path).map(|_| ())
+    beside(&followed(path)).map(|_| ())
+}
+
+/// Where a link leads to, if it is one: the file is replaced, not the link.
+fn followed(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
 /// A new file beside `path`, on the same file system.

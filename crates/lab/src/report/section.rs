@@ -80,7 +80,7 @@ pub fn key(names: &[(usize, &str)], of: &str) -> Markup {
         @if names.len() > 1 {
             ul class="key" aria-label={ "Colours of the " (of) } {
                 @for (nth, name) in names {
-                    li { span class={ "mark m" (nth % 3) " " (palette::class(*nth)) } aria-hidden="true" {} (name) }
+                    li { span class={ "mark m" (palette::mark(*nth)) " " (palette::class(*nth)) } aria-hidden="true" {} (name) }
                 }
             }
         }

@@ -57,6 +57,9 @@ pub fn verdict(of: &Comparison) -> Vec<String> {
 /// One policy against the first.
 fn against(of: &Comparison, base: &Column<'_>, other: &Column<'_>, published: Option<&Published>) -> String {
     let name = other.name;
+    if of.policies[base.policy].policy == of.policies[other.policy].policy {
+        return format!("{name} is {}, by another name", base.name);
+    }
     if same_in_everything(base, other) {
         let differ = difference(&of.policies[base.policy].policy, &of.policies[other.policy].policy);
         return format!(
@@ -174,7 +177,7 @@ fn same_in_everything(base: &Column<'_>, other: &Column<'_>) -> bool {
 fn difference(a: &Policy, b: &Policy) -> String {
     let pairs = Policy::mechanisms().iter().zip(a.choices().into_iter().zip(b.choices()));
     let names: Vec<&str> = pairs.filter(|(_, (a, b))| a != b).map(|(mechanism, _)| mechanism.name).collect();
-    if names.is_empty() { "nothing in them".to_string() } else { names.join(", ") }
+    names.join(", ")
 }
 
 fn short(value: f64) -> String {

@@ -104,10 +104,9 @@ impl Target {
         Failure::Input(format!("{} {}: {why}", self.flag, self.path.display()))
     }
 
-    /// Whether both lead to one file.
+    /// Whether both lead to one file, be it that it is not there yet.
     fn is(&self, other: &Path) -> bool {
-        self.path == other
-            || matches!((fs::canonicalize(&self.path), fs::canonicalize(other)), (Ok(a), Ok(b)) if a == b)
+        self.path == other || matches!((whole(&self.path), whole(other)), (Some(a), Some(b)) if a == b)
     }
 
     /// Has the file written, whole or not at all; what was there is replaced. `what` it is, for a message.
@@ -122,4 +121,13 @@ impl Target {
             Failure::Run(format!("the {what} {} cannot be written: {error}", self.path.display()))
         })
     }
+}
+
+/// The path by which one file has one name.
+fn whole(path: &Path) -> Option<PathBuf> {
+    let there = fs::canonicalize(path).ok();
+    there.or_else(|| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Some(fs::canonicalize(folder).ok()?.join(path.file_name()?))
+    })
 }

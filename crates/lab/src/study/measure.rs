@@ -85,6 +85,18 @@ pub fn comparison(plan: &Plan, mut runs: Vec<Run>) -> Comparison {
     };
     if plan.runs > 1 {
         comparison.summary = comparison.summaries();
+        if comparison.interrupted {
+            let (seeds, last) = (comparison.compared().len(), plan.seed_of(plan.runs - 1));
+            let said = format!(
+                "{} to {last} were asked for; mean ± standard deviation of {seeds} that all have",
+                plan.seed
+            );
+            comparison
+                .origin
+                .iter_mut()
+                .filter(|(name, _)| *name == "seeds")
+                .for_each(|(_, of)| of.clone_from(&said));
+        }
     }
     comparison.verdict = verdict::verdict(&comparison);
     comparison

@@ -19,6 +19,11 @@ impl Study {
         let workloads =
             ask.workloads.iter().map(|name| named::workload(name)).collect::<Result<Vec<_>, _>>()?;
         let policies = ask.policies.iter().map(|name| named::policy(name)).collect::<Result<Vec<_>, _>>()?;
+        for (nth, name) in ask.policies.iter().enumerate() {
+            if ask.policies[..nth].contains(name) {
+                return Err(Failure::Input(format!("{name} is there twice; once is enough")));
+            }
+        }
         let (runs, &WorkArgs { seed, threads, .. }) = (ask.common.runs, &ask.common.work);
         let broken = ask.common.work.broken.as_deref().map(named::rule).transpose()?;
         let wrong = |why: String| Err(Failure::Input(why));

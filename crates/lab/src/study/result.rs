@@ -1,6 +1,8 @@
 //! What came of a plan: what text, JSON and CSV are rendered from. Its serialised form is an element of the list that `--json`
 //! prints, the same for every command, backend and number of workloads.
 
+use std::collections::BTreeSet;
+
 use quietmm_sim::story::Story;
 use quietmm_sim::timeline::Timeline;
 use quietmm_sim::{Bin, Figure, Latency, Metric, Profile, Rule, Traffic, Value, figures};
@@ -9,6 +11,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use crate::backend::recorded::Recorded;
 use crate::cli::flags::{AccelName, On};
 use crate::process::ending::Ending;
+use crate::show::units::grouped;
 use crate::study::account::Account;
 use crate::study::named::Named;
 use crate::study::sample::{self, Sample, mean_and_spread};
@@ -292,10 +295,12 @@ impl Column<'_> {
 }
 
 impl Comparison {
-    /// The policies of which at least one run finished.
+    /// The policies of which at least one run finished; by the seeds that all of these have, if there are such.
     pub fn columns(&self) -> Vec<Column<'_>> {
+        let seeds = self.compared();
         let all = self.policies.iter().enumerate().map(|(policy, named)| {
-            let runs: Vec<&Run> = self.runs.iter().filter(|run| run.column == policy).collect();
+            let counts = |run: &&Run| run.column == policy && seeds.contains(&run.seed);
+            let runs: Vec<&Run> = self.runs.iter().filter(counts).collect();
             let of = |metrics: fn(&Run) -> &Metrics| {
                 sample::samples(&runs.iter().map(|run| &metrics(run).0[..]).collect::<Vec<_>>())
             };
@@ -303,6 +308,12 @@ impl Comparison {
             Column { policy, name: &named.name, samples, simulated, runs }
         });
         all.filter(|column| !column.runs.is_empty()).collect()
+    }
+
+    /// The seeds whose runs are compared: where some runs did not finish, those that all policies have of which one did.
+    pub fn compared(&self) -> BTreeSet<u64> {
+        let of = |policy| self.runs.iter().filter(move |run| run.column == policy).map(|run| run.seed);
+        in_common((0..self.policies.len()).map(|policy| of(policy).collect()))
     }
 
     /// Mean and spread by policy.
@@ -334,7 +345,9 @@ impl Comparison {
             (count, if count == 1 { one } else { many })
         });
         let seen = counted.iter().filter(|(count, _)| *count > 0);
-        seen.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
+        seen.map(|(count, what)| format!("{} {what}", grouped(&count.to_string())))
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// How the command ends because of this. With a broken rule harm is what was asked for.
@@ -402,4 +415,27 @@ fn timings<S: Serializer>(timings: &[Timing], to: S) -> Result<S::Ok, S::Error> 
         }
     }
     to.collect_map(timings.iter().map(|timing| (timing.op, Pages(timing))))
+}
+
+/// What all of these have that have anything; if that is nothing, what any has.
+fn in_common(each: impl Iterator<Item = BTreeSet<u64>>) -> BTreeSet<u64> {
+    let each: Vec<BTreeSet<u64>> = each.filter(|seeds| !seeds.is_empty()).collect();
+    let common = each.iter().cloned().reduce(|some, more| &some & &more).filter(|common| !common.is_empty());
+    common.unwrap_or_else(|| each.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_that_all_have_are_those_that_are_compared() {
+        let common = |each: &[&[u64]]| -> Vec<u64> {
+            in_common(each.iter().map(|seeds| seeds.iter().copied().collect())).into_iter().collect()
+        };
+        assert_eq!(common(&[&[1, 2, 3], &[1, 2]]), [1, 2]);
+        assert_eq!(common(&[&[1, 2, 3], &[1, 2, 3]]), [1, 2, 3]);
+        assert_eq!(common(&[&[1, 2], &[]]), [1, 2], "one that has none takes nothing from the others");
+        assert_eq!(common(&[&[1], &[2]]), [1, 2]);
+    }
 }

@@ -36,9 +36,12 @@ pub struct Roles {
 /// All figures that are drawn.
 pub struct Curves {
     pub roles: Roles,
-    pub figures: Vec<&'static Figure>,
+    /// Of each workload, by its place.
+    figures: Vec<Vec<&'static Figure>>,
     /// By the place on each axis, with 0 for the seed's.
     pub groups: BTreeMap<Vec<usize>, Group>,
+    /// Points that have figures and are in no mean: not every line has their seeds.
+    pub left_out: usize,
 }
 
 /// What all seeds of one point came to.
@@ -46,8 +49,10 @@ pub struct Curves {
 pub struct Group {
     /// The first of them.
     pub point: u64,
-    /// Of each figure those that there are.
-    values: Vec<Vec<Number>>,
+    /// Which seeds, by their places.
+    seeds: BTreeSet<usize>,
+    /// Of each figure those that there are, with the place of their seed.
+    values: Vec<Vec<(usize, Number)>>,
 }
 
 impl Roles {
@@ -91,31 +96,64 @@ impl Curves {
     pub fn of(lines: &mut Lines, tally: &Tally) -> Result<Curves, Failure> {
         let axes = lines.axes().to_vec();
         let roles = Roles::of(&axes);
-        let shown: Vec<&'static Figure> = tally
-            .keys
-            .iter()
-            .filter(|key| tally.telling.contains(*key))
-            .filter_map(|key| figures::find(key))
-            .collect();
-        let figures = policies::chosen(&shown);
+        let chosen = |telling: &BTreeSet<String>| {
+            let shown = tally.keys.iter().filter(|key| telling.contains(*key));
+            policies::chosen(&shown.filter_map(|key| figures::find(key)).collect::<Vec<_>>())
+        };
+        let figures: Vec<Vec<&'static Figure>> = tally.telling.iter().map(chosen).collect();
         let mut groups: BTreeMap<Vec<usize>, Group> = BTreeMap::new();
         lines.each(|point, line| {
             let Some(read) = Read::of(line).filter(|read| read.error.is_none()) else { return Ok(()) };
             let mut places = header::places(&axes, point);
-            if let Some(seed) = roles.seed {
-                places[seed] = 0;
-            }
-            let group = groups
-                .entry(places)
-                .or_insert_with(|| Group { point, values: vec![Vec::new(); figures.len()] });
+            let seed = roles.seed.map_or(0, |seed| std::mem::take(&mut places[seed]));
+            let Some(figures) = figures.get(roles.workload.map_or(0, |axis| places[axis])) else {
+                return Ok(());
+            };
+            let empty = || Group { point, values: vec![Vec::new(); figures.len()], ..Group::default() };
+            let group = groups.entry(places).or_insert_with(empty);
+            group.seeds.insert(seed);
             for (figure, values) in figures.iter().zip(&mut group.values) {
                 let value = read.metrics.get(figure.key);
                 let exact = value.and_then(serde_json::Value::as_u64).map(Number::Int);
-                values.extend(exact.or_else(|| value?.as_f64().map(Number::Real)));
+                let number = exact.or_else(|| value?.as_f64().map(Number::Real));
+                values.extend(number.map(|number| (seed, number)));
             }
             Ok(())
         })?;
-        Ok(Curves { roles, figures, groups })
+        let mut curves = Curves { roles, figures, groups, left_out: 0 };
+        curves.keep_common();
+        Ok(curves)
+    }
+
+    /// Lines are compared: at each place by those seeds alone that all of them have, where a sweep was interrupted, or points failed. One that has
+    /// none in common with those before it has no value there.
+    fn keep_common(&mut self) {
+        let Some(axis) = self.roles.lines else { return };
+        let without = |places: &Vec<usize>| {
+            let mut places = places.clone();
+            places[axis] = 0;
+            places
+        };
+        let mut common: BTreeMap<Vec<usize>, BTreeSet<usize>> = BTreeMap::new();
+        for (places, group) in &self.groups {
+            let seeds = common.entry(without(places)).or_insert_with(|| group.seeds.clone());
+            let both: BTreeSet<usize> = seeds.intersection(&group.seeds).copied().collect();
+            if !both.is_empty() {
+                *seeds = both;
+            }
+        }
+        for (places, group) in &mut self.groups {
+            self.left_out += group.keep(&common[&without(places)]);
+        }
+        self.groups.retain(|_, group| !group.seeds.is_empty());
+    }
+
+    /// What is to be said of points that are in no mean, if there are any.
+    pub fn unpaired(&self) -> Option<String> {
+        let (points, are) = if self.left_out == 1 { ("point", "is") } else { ("points", "are") };
+        (self.left_out > 0).then(|| {
+            format!("{} {points} {are} left out: only seeds that all lines have are compared", self.left_out)
+        })
     }
 }
 
@@ -124,6 +162,8 @@ pub struct View<'a> {
     pub workload: String,
     pub axes: &'a [Values],
     pub curves: &'a Curves,
+    /// What is drawn of it.
+    pub figures: &'a [&'static Figure],
     pub mine: Vec<(&'a Vec<usize>, &'a Group)>,
 }
 
@@ -141,7 +181,8 @@ impl Curves {
         let view = |(nth, workload): (usize, String)| {
             let mine = |places: &Vec<usize>| self.roles.workload.is_none_or(|axis| places[axis] == nth);
             let mine = self.groups.iter().filter(|(places, _)| mine(places)).collect();
-            View { workload, axes, curves: self, mine }
+            let figures = self.figures.get(nth).map_or(&[][..], Vec::as_slice);
+            View { workload, axes, curves: self, figures, mine }
         };
         names.into_iter().enumerate().map(view).collect()
     }
@@ -195,17 +236,25 @@ impl View<'_> {
 impl Group {
     /// How many seeds there are.
     pub fn seeds(&self) -> usize {
-        self.values.iter().map(Vec::len).max().unwrap_or(0)
+        self.seeds.len()
+    }
+
+    /// Forgets all seeds but these; returns how many those are.
+    fn keep(&mut self, common: &BTreeSet<usize>) -> usize {
+        let before = self.seeds.len();
+        self.seeds.retain(|seed| common.contains(seed));
+        self.values.iter_mut().for_each(|values| values.retain(|(seed, _)| common.contains(seed)));
+        before - self.seeds.len()
     }
 
     /// The `nth` of the figures: as it is, or mean and spread.
     pub fn sample(&self, nth: usize, figure: &'static Figure) -> Option<Sample> {
         match &self.values[nth][..] {
             [] => None,
-            [one] => Some(Sample { figure, value: *one, spread: None }),
+            [(_, one)] => Some(Sample { figure, value: *one, spread: None }),
             all => {
                 let (mean, spread) =
-                    mean_and_spread(&all.iter().map(|value| value.number()).collect::<Vec<_>>());
+                    mean_and_spread(&all.iter().map(|(_, value)| value.number()).collect::<Vec<_>>());
                 Some(Sample { figure, value: Number::Real(mean), spread: Some(spread) })
             }
         }
@@ -240,6 +289,38 @@ mod tests {
             roles(&[axis("cpus", &["8"]), axis("workload", &["a", "b"]), send()]),
             (Some(1), Some(2), None, vec![], None)
         );
+    }
+
+    /// Of a grid of policies and seeds with one figure: these seeds of each policy, whose figures are their number.
+    fn of_seeds(each: &[&[usize]]) -> Curves {
+        let roles = Roles { lines: Some(0), seed: Some(1), ..Roles::default() };
+        let group = |seeds: &[usize]| Group {
+            seeds: seeds.iter().copied().collect(),
+            values: vec![seeds.iter().map(|&seed| (seed, Number::Int(seed as u64))).collect()],
+            ..Group::default()
+        };
+        let groups = each.iter().enumerate().filter(|(_, seeds)| !seeds.is_empty());
+        let groups = groups.map(|(policy, seeds)| (vec![policy, 0], group(seeds))).collect();
+        let mut curves = Curves { roles, figures: vec![vec![&figures::ELAPSED]], groups, left_out: 0 };
+        curves.keep_common();
+        curves
+    }
+
+    #[test]
+    fn policies_are_compared_by_the_seeds_that_all_have() {
+        let means = |each: &[&[usize]]| {
+            let curves = of_seeds(each);
+            let mean = |group: &Group| group.sample(0, &figures::ELAPSED).map(|sample| sample.number());
+            (curves.left_out, curves.groups.values().map(mean).collect::<Vec<_>>())
+        };
+        // Interrupted in the second policy, and not at all.
+        assert_eq!(means(&[&[1, 2, 3, 9], &[1, 3]]), (2, vec![Some(2.0), Some(2.0)]));
+        assert_eq!(means(&[&[1, 3], &[1, 3]]), (0, vec![Some(2.0), Some(2.0)]));
+        // One that was not begun takes nothing from the others; one that has no seed of theirs is not shown.
+        assert_eq!(means(&[&[1, 3], &[]]), (0, vec![Some(2.0)]));
+        assert_eq!(means(&[&[1, 3], &[5, 6]]), (2, vec![Some(2.0)]));
+        assert!(of_seeds(&[&[1, 3], &[3]]).unpaired().unwrap().starts_with("1 point is left out"));
+        assert_eq!(of_seeds(&[&[1], &[1]]).unpaired(), None);
     }
 
     #[test]

@@ -167,7 +167,7 @@ impl Section<'_> {
     fn pictures(&self) -> Drawn<Markup> {
         let frames = self.0.frames();
         let mut parts = Vec::new();
-        for (nth, figure) in self.0.curves.figures.iter().enumerate() {
+        for (nth, figure) in self.0.figures.iter().enumerate() {
             let drawn: Vec<Drawing> =
                 frames.iter().take(MOST_PICTURES).map(|frame| self.drawing(nth, figure, frame)).collect();
             // All pictures of a figure have one axis, so that they can be compared.
@@ -277,7 +277,7 @@ impl Section<'_> {
     }
 
     fn table(&self) -> Markup {
-        let (roles, figures) = (&self.0.curves.roles, &self.0.curves.figures);
+        let (roles, figures) = (&self.0.curves.roles, self.0.figures);
         let hidden = |axis: usize| Some(axis) == roles.workload || Some(axis) == roles.seed;
         let axes: Vec<usize> = (0..self.0.axes.len()).filter(|&axis| !hidden(axis)).collect();
         let samples: Vec<Vec<Option<Sample>>> = self
@@ -296,19 +296,23 @@ impl Section<'_> {
                 Scale::of(figure, &samples.iter().filter_map(|row| row[nth].as_ref()).collect::<Vec<_>>())
             })
             .collect();
-        let seeds = self.0.mine.iter().map(|(_, group)| group.seeds()).max().unwrap_or(0);
+        let seeds = || self.0.mine.iter().map(|(_, group)| group.seeds());
+        let (fewest, most) = (seeds().min().unwrap_or(0), seeds().max().unwrap_or(0));
         let rows = self.0.mine.iter().zip(&samples);
         html! {
             h3 { "In figures" }
             div class="wide" {
                 table {
                     caption {
-                        @if seeds > 1 { "Means of " (seeds) " seeds ± standard deviation. " }
+                        @if most > 1 && fewest == most { "Means of " (most) " seeds ± standard deviation. " }
+                        @if fewest != most { "Means of " (fewest) " to " (most) " seeds ± standard deviation. " }
+                        @if let Some(said) = self.0.curves.unpaired() { (said) ". " }
                         @if self.0.mine.len() > MOST_ROWS { "The first " (MOST_ROWS) " of " (self.0.mine.len()) " rows; all are in the results." }
                     }
                     thead {
                         tr {
                             @for &axis in &axes { th scope="col" class="name" { (self.0.axes[axis].0) } }
+                            @if fewest != most { th scope="col" { "seeds" } }
                             @for (figure, scale) in figures.iter().zip(&scales) {
                                 th scope="col" { (figure.label) @if !scale.unit.is_empty() { ", " (scale.unit) } }
                             }
@@ -321,6 +325,7 @@ impl Section<'_> {
                                     @let value = self.0.axes[axis].1[places[axis]].to_string();
                                     @if nth == 0 { th scope="row" { (breakable(&value)) } } @else { td class="name" { (breakable(&value)) } }
                                 }
+                                @if fewest != most { td { (group.seeds()) } }
                                 @for ((figure, scale), sample) in figures.iter().zip(&scales).zip(samples) {
                                     @match sample {
                                         None => td { "–" },

@@ -6,6 +6,7 @@ use crate::report::policies::title;
 use crate::show::gain::Gain;
 use crate::show::table::{Cell, Line, lay_out};
 use crate::show::units::Scale;
+use crate::show::wrap::hanging;
 use crate::study::sample::Sample;
 use crate::sweep::curves::{Curves, View};
 use crate::sweep::lines::Lines;
@@ -29,6 +30,9 @@ pub fn tables(lines: &Lines, curves: &Curves, width: usize) -> String {
     if all.len() > MOST {
         text += &format!("\nand {} more such tables: --report and --csv have all\n", all.len() - MOST);
     }
+    if let Some(said) = curves.unpaired() {
+        text += &format!("\n{}", hanging(width, "", &said));
+    }
     text
 }
 
@@ -36,7 +40,7 @@ fn table(view: &View<'_>, frame: &[usize], width: usize) -> String {
     let lines = view.lines();
     let names: Vec<&str> = lines.iter().map(|(_, name)| name.as_str()).collect();
     let mut rows = Vec::new();
-    for (nth, &figure) in view.curves.figures.iter().take(FIGURES).enumerate() {
+    for (nth, &figure) in view.figures.iter().take(FIGURES).enumerate() {
         let columns: Vec<Vec<(usize, Sample)>> =
             lines.iter().map(|(line, _)| view.samples(nth, figure, frame, *line)).collect();
         let all: Vec<&Sample> = columns.iter().flatten().map(|(_, sample)| sample).collect();

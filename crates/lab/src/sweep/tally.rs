@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use quietmm_sim::figures;
 
 use crate::process::ending::Failure;
+use crate::sweep::curves::Roles;
+use crate::sweep::header;
 use crate::sweep::lines::Lines;
 use crate::sweep::point::Read;
 
@@ -24,14 +26,17 @@ pub struct Tally {
     pub harmed: u64,
     /// Keys of all figures, in the order in which they come.
     pub keys: Vec<String>,
-    /// Those that are not zero everywhere.
-    pub telling: BTreeSet<String>,
+    /// Of each workload, by its place on their axis, those that are not zero everywhere.
+    pub telling: Vec<BTreeSet<String>>,
 }
 
 impl Tally {
     /// Counts.
     pub fn of(lines: &mut Lines) -> Result<Tally, Failure> {
-        let mut tally = Tally::default();
+        let axes = lines.axes().to_vec();
+        let workload = Roles::of(&axes).workload;
+        let workloads = workload.map_or(1, |axis| axes[axis].1.len());
+        let mut tally = Tally { telling: vec![BTreeSet::new(); workloads], ..Tally::default() };
         let mut known: BTreeSet<String> = BTreeSet::new();
         let mut changed = Ok(());
         let name = lines.name();
@@ -53,13 +58,14 @@ impl Tally {
             let number = |key: &str| read.metrics.get(key).and_then(serde_json::Value::as_f64).unwrap_or(0.0);
             let harm = [&figures::STALE_ACCESSES, &figures::LOST_WRITES, &figures::WRONG_CONTENTS];
             tally.harmed += u64::from(harm.iter().any(|figure| number(figure.key) > 0.0));
+            let telling = &mut tally.telling[workload.map_or(0, |axis| header::places(&axes, point)[axis])];
             for key in read.metrics.keys() {
                 if !known.contains(key) {
                     known.insert(key.clone());
                     tally.keys.push(key.clone());
                 }
-                if number(key) != 0.0 && !tally.telling.contains(key) {
-                    tally.telling.insert(key.clone());
+                if number(key) != 0.0 && !telling.contains(key) {
+                    telling.insert(key.clone());
                 }
             }
             Ok(())

@@ -10,8 +10,9 @@ use quietmm_sim::timeline::{Wanted, Window};
 use serde_json::json;
 
 use crate::REVISION;
-use crate::process::ending::Failure;
+use crate::process::ending::{Failure, note};
 use crate::process::plain;
+use crate::show::units::grouped;
 use crate::study::Ask;
 use crate::study::file::Target;
 use crate::study::result::{Comparison, Run};
@@ -54,9 +55,18 @@ pub fn write(target: &Target, all: &[Comparison]) -> Result<(), Failure> {
     let timelines = || runs.iter().filter_map(|(_, run)| run.timeline.as_ref());
     if timelines().all(|timeline| timeline.records.is_empty()) {
         let ended = timelines().map(|timeline| timeline.ended_ps).max().unwrap_or(0);
-        let why =
-            format!("the timeline has nothing to show: the longest run ended after {} ns", ended / 1000);
+        let why = format!(
+            "the timeline has nothing to show: the longest run ended after {} us",
+            grouped(&(ended / 1_000_000).to_string())
+        );
         return Err(Failure::Run(why));
+    }
+    let gone: u64 = timelines().map(|timeline| timeline.gone).sum();
+    if gone > 0 {
+        let (gone, most) = (grouped(&gone.to_string()), grouped(&MOST.to_string()));
+        note(&format!(
+            "the timeline has the last {most} records at most: {gone} before them did not fit; a smaller window, with --from and --to"
+        ));
     }
     target.write("timeline", |to| {
         let mut events = Events::begin(to)?;

@@ -36,6 +36,23 @@ fn an_empty_policy_is_refused() {
 }
 
 #[test]
+fn a_policy_that_is_there_twice_is_refused_and_one_of_another_name_is_called_so() {
+    names(&["compare", "--policies", "linux,quiet,linux"], "linux is there twice");
+    let small = [
+        "compare",
+        "no-pressure",
+        "--machine",
+        "uma-8",
+        "--scale",
+        "2048",
+        "--policies",
+        "linux,linux+unmap=batch",
+    ];
+    let said = common::good(&small);
+    assert!(said.contains("linux+unmap=batch is linux, by another name"), "{said}");
+}
+
+#[test]
 fn threads_are_for_who_takes_them_and_at_most_one_a_cpu() {
     names(&["run", "no-pressure", "--threads", "2"], "only swap-threads and vmap-touch");
     names(&["run", "vmap-touch", "--machine", "uma-8", "--threads", "9"], "1 to 8");
@@ -160,4 +177,22 @@ fn what_is_missing_is_said_in_one_line() {
     names(&["compar"], "compare");
     names(&["xyzzy"], "demo");
     names(&["trace", "import"], "--output");
+}
+
+/// Memory that is small enough for a trace of a few pages is less than CPUs need: no such scale is offered.
+#[test]
+fn what_is_advised_where_memory_was_never_short_is_not_refused() {
+    let trace = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/traces/small.qtrace");
+    let run = ["run", "trace", "--trace", common::text(&trace), "--machine", "uma-8"];
+    let said = |args: &[&str]| common::good(args).split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut told = said(&run);
+    assert!(told.contains("memory was never short"), "{told}");
+    for _ in 0..8 {
+        let advised = told
+            .split_once("try --scale ")
+            .map(|(_, rest)| rest.split([',', ' ']).next().unwrap().to_string());
+        let Some(scale) = advised else { break };
+        told = said(&common::with(&run, &["--scale", &scale]));
+    }
+    assert!(told.contains("try more --cpus, or a longer trace"), "{told}");
 }

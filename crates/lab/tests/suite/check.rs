@@ -90,7 +90,7 @@ fn a_broken_rule_is_found_drawn_saved_and_played_again() {
 #[test]
 fn another_architecture_has_its_scenarios_and_its_files() {
     let text = good(&["check", "unmap-lazy", "--architecture", "riscv-sv48", "--schedules", "40"]);
-    assert!(text.contains("1 scenarios on riscv-sv48") && text.ends_with("No violation.\n"), "{text}");
+    assert!(text.contains("1 scenario on riscv-sv48") && text.ends_with("No violation.\n"), "{text}");
     let folder = folder("check", "architecture");
     let save = folder.to_str().unwrap();
     let args = ["check", "--mutant", "forget-refusals", "--schedules", "200", "--save", save];
@@ -292,6 +292,10 @@ fn where_nothing_is_broken_no_picture_is_written_and_it_says_so() {
     assert!(refused(&["check", "--deep", "--svg", text(&none)]).contains("there is no directory"));
     assert!(refused(&["check", "--mutant", "all", "--svg", text(&path)]).contains("--mutant RULE"));
     let both = ["check", "--svg", text(&path), "--report", text(&path)];
+    assert!(refused(&both).contains("another name"));
+    // By another way to it, be it that it is not there yet.
+    let round = folder.join("../nothing-to-draw/one.svg");
+    let both = ["check", "--svg", text(&path), "--report", text(&round)];
     assert!(refused(&both).contains("another name"));
     let file = folder.join("mine.replay.toml");
     std::fs::write(&file, "mine").unwrap();

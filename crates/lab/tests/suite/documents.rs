@@ -90,7 +90,8 @@ impl Block {
             !begins(&self.dropped) && (self.kept.is_empty() || begins(&self.kept))
         });
         let body = kept.collect::<Vec<_>>().join("\n\n");
-        let mut lines: Vec<String> = body.trim_end().trim_start_matches('\n').lines().map(str::to_string).collect();
+        let mut lines: Vec<String> =
+            body.trim_end().trim_start_matches('\n').lines().map(str::to_string).collect();
         if fenced {
             let head = [format!("```text\n$ {}", self.command)];
             lines = head.into_iter().chain(lines).chain(["```".to_string()]).collect();

@@ -12,6 +12,10 @@ use common::quietmm;
 /// Work that takes much longer than the test waits.
 const LONG: &[&str] = &["compare", "lru-file-mmap-read", "--machine", "uma-8", "--scale", "1", "--jobs", "1"];
 
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
 fn interrupt(child: &Child) {
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
@@ -84,4 +88,28 @@ fn an_interruption_before_anything_has_finished_leaves_the_files_that_were_there
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
     [&page, &trace].iter().for_each(|path| assert_eq!(fs::read_to_string(path).unwrap(), "mine"));
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing is left beside it");
+}
+
+/// What a search that was stopped never came to is told neither as tried nor as missed.
+#[test]
+fn an_interrupted_check_tells_what_was_not_tried() {
+    let stopped = |args: &[&str]| {
+        let mut child = quietmm(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        until_it_listens(&mut child);
+        interrupt(&child);
+        let got = child.wait_with_output().unwrap();
+        assert_eq!(got.status.code(), Some(130), "{args:?}");
+        String::from_utf8(got.stdout).unwrap()
+    };
+    let said = stopped(&["check", "--schedules", "1000000", "--jobs", "1"]);
+    assert!(said.contains("INTERRUPTED") && said.ends_with("No violation so far.\n"), "{said}");
+    let all = json(&common::good(&["list", "--json"]))["scenarios"].as_array().unwrap().len();
+    let rows = said.lines().take_while(|line| !line.is_empty()).count();
+    assert!(rows < all / 2, "rows of what was tried: {rows} lines, {all} scenarios");
+    let rules = stopped(&["check", "--mutant", "all", "--schedules", "1000000", "--jobs", "1", "--json"]);
+    let rules = json(&rules);
+    let number = |key: &str| rules[key].as_array().unwrap().len();
+    let asked = rules["mutants"].as_u64().unwrap() as usize;
+    assert!(number("not_tried") > asked / 2, "{} of {asked}", number("not_tried"));
+    assert_eq!(number("missed"), 0, "{}", rules["missed"]);
 }

@@ -97,7 +97,7 @@ fn json_has_every_place_and_adds_up() {
 fn what_is_shown_is_explained_if_asked() {
     let text = good(&with(QUICK, &["--profile", "--explain"]));
     let (before, meanings) = text.split_once("What time is charged to").expect("explanations");
-    for name in ["other_kernel_work", "spin_lock(zone)", "ipi_wait", "idle"] {
+    for name in ["other kernel work", "spin_lock(zone)", "ipi_wait", "idle"] {
         assert!(before.contains(name) && meanings.contains(&format!("\n  {name}\n")), "{name}: {text}");
     }
     assert!(!good(&with(QUICK, &["--explain"])).contains("What time is charged to"));

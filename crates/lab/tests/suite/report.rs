@@ -308,6 +308,18 @@ fn where_nothing_was_seen_no_picture_is_written_and_it_says_so() {
 }
 
 #[test]
+fn a_link_to_a_page_stays_one() {
+    let folder = folder("report", "link");
+    let [page, link] = ["page.html", "link.html"].map(|name| folder.join(name));
+    std::fs::write(&page, "mine").unwrap();
+    std::os::unix::fs::symlink(&page, &link).unwrap();
+    let run = ["run", "no-pressure", "--machine", "uma-8", "--scale", "2048", "--report", text(&link)];
+    good(&run);
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(std::fs::read_to_string(&page).unwrap().starts_with("<!DOCTYPE html>"));
+}
+
+#[test]
 fn a_place_that_cannot_be_written_is_refused_before_anything_runs() {
     let folder = folder("report", "wrong");
     let file = folder.join("file");

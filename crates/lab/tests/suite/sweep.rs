@@ -98,6 +98,20 @@ fn the_same_bytes_come_from_any_number_of_jobs_and_without_a_file() {
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing is left beside them");
 }
 
+/// `unmap-storm` reclaims nothing: what goes by reclaimed pages is the other workload's.
+#[test]
+fn each_workload_shows_what_it_is_about() {
+    let of = |words: &[&str]| {
+        let grid = ["--machine", "uma-8", "--scale", "2048", "--vary", "policy=linux,quiet", "--out"];
+        let out = folder("about").join("all.jsonl");
+        let said = good(&[&["sweep"], words, &grid, &[text(&out)]].concat());
+        said.split_once("\nunmap-storm").expect("its table").1.to_string()
+    };
+    let (alone, beside) = (of(&["unmap-storm"]), of(&["lru-file-mmap-read", "unmap-storm"]));
+    assert!(!beside.contains("IPIs received/page"), "{beside}");
+    assert_eq!(alone.trim(), beside.trim());
+}
+
 #[test]
 fn what_was_stopped_goes_on_and_ends_with_the_same_bytes() {
     let folder = folder("resume");

@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 
 use super::axis::Axis;
-use super::palette::{GRID, QUIET, colour};
+use super::palette::{GRID, QUIET, colour, mark as mark_of};
 use super::{Canvas, Drawn, LETTER, letters};
 
 /// Units of the half of the mark that is drawn last; those below are larger, so that each is seen where all are in one place.
@@ -52,7 +52,7 @@ pub fn draw(canvas: &Canvas<'_>, lines: &[Line], (x, y): (&Axis, &Axis), told: T
         let mark = (MARK + LARGER * (lines.len() - 1 - nth) as i32).min(LARGEST);
         let (points, colour) = (line.points.iter().copied(), colour(line.nth));
         let style = colour.stroke_width(2);
-        match (told, line.nth % 3) {
+        match (told, mark_of(line.nth)) {
             (Told::ByStrokes, 1) => chart.draw_series(DashedLineSeries::new(points, 8, 5, style))?,
             (Told::ByStrokes, 2) => chart.draw_series(DashedLineSeries::new(points, 2, 4, style))?,
             _ => chart.draw_series(LineSeries::new(points, style))?,
@@ -60,7 +60,7 @@ pub fn draw(canvas: &Canvas<'_>, lines: &[Line], (x, y): (&Axis, &Axis), told: T
         if told == Told::ByMarks {
             let filled = colour.filled();
             for &at in &line.points {
-                match line.nth % 3 {
+                match mark_of(line.nth) {
                     0 => chart.draw_series([Circle::new(at, mark, filled)])?,
                     1 => chart.draw_series([TriangleMarker::new(at, mark + 1, filled)])?,
                     _ => {

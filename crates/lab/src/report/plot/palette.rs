@@ -34,9 +34,20 @@ pub fn class(nth: usize) -> String {
     format!("c{}", nth % COLOURS.len())
 }
 
+/// The mark of the `nth`, or its stroke, of three: where a colour comes again it has another one.
+pub fn mark(nth: usize) -> usize {
+    (nth + nth / COLOURS.len()) % 3
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn eighteen_lines_look_different() {
+        let all: std::collections::BTreeSet<_> = (0..18).map(|nth| (class(nth), mark(nth))).collect();
+        assert_eq!(all.len(), 18);
+    }
 
     #[test]
     fn each_colour_has_one_for_dark_pages_in_the_style_sheet() {
