@@ -6,8 +6,8 @@ use quietmm_host::blame::{Blame, Group, Whom};
 use textwrap::Options;
 
 use super::recorded;
-use crate::report::plot::cells::{self, darkness};
-use crate::report::plot::palette::{EMPTY, INK};
+use crate::report::plot::cells;
+use crate::report::plot::palette::INK;
 use crate::report::plot::{Canvas, Drawn, LETTER, Picture, WIDE, draw, letters};
 use crate::report::value::count;
 
@@ -20,8 +20,8 @@ const LINE: i32 = 16;
 const COLUMN: i32 = 110;
 /// The letters of a row's name, at most.
 const LETTERS: usize = 22;
-/// In darker cells words are light.
-const DARK: f64 = 0.55;
+/// No cell is as dark as one can be: its number has to stand out, on light pages and on dark ones.
+const LIGHTER: f64 = 5.0;
 
 /// Counts by who and whom.
 pub struct Matrix {
@@ -65,7 +65,7 @@ impl Matrix {
         let column = ((WIDE as i32 - left) / self.columns.len() as i32).min(COLUMN);
         let heads: Vec<Vec<String>> = self.columns.iter().map(|name| wrapped(name, column)).collect();
         let top = LINE * heads.iter().map(Vec::len).max().unwrap_or(1) as i32 + 8;
-        let height = top + (ROW + 2) * self.rows.len() as i32 + 36;
+        let height = top + (ROW + 2) * self.rows.len() as i32;
         let width = (left + column * self.columns.len() as i32).max(left + 240);
         let most = self.counts.iter().flatten().copied().max().unwrap_or(0) as f64;
         let about = self.rows.iter().zip(&self.counts).map(|(row, counts)| {
@@ -88,7 +88,7 @@ impl Matrix {
                     cell(canvas, (left + column * nth as i32, y), column - 2, count, most)?;
                 }
             }
-            cells::key(canvas, (left, height - 16), &format!("{} interrupts", count(most)))
+            Ok(())
         })
         .map(Some)
     }
@@ -96,10 +96,9 @@ impl Matrix {
 
 fn cell(canvas: &Canvas<'_>, (x, y): (i32, i32), width: i32, held: u64, most: f64) -> Drawn<()> {
     cells::ground(canvas, (x, y), (width, ROW))?;
-    cells::row(canvas, (x, y), (width, ROW), &[held as f64], most)?;
+    cells::row(canvas, (x, y), (width, ROW), &[held as f64], LIGHTER * most)?;
     if held > 0 {
-        let ink = if darkness(held as f64, most) > DARK { EMPTY } else { INK };
-        let style = letters(&ink).pos(Pos::new(HPos::Center, VPos::Center));
+        let style = letters(&INK).pos(Pos::new(HPos::Center, VPos::Center));
         canvas.draw(&Text::new(count(held as f64), (x + width / 2, y + ROW / 2), style))?;
     }
     Ok(())
