@@ -40,7 +40,12 @@ fn found(tlb: &Tlb, what: Everywhere) -> Vec<Kept> {
         is_its(tag) && range.is_none_or(inside)
     };
     let entries = tlb.cached.keys().filter(|key| covers(key)).map(|&key| Kept::Entry(key));
-    let tables = tlb.walked.iter().filter(|key| is_its(key.0)).map(|&key| Kept::Table(key));
+    // No more than the contract says: tables on the way to these pages.
+    let on_the_way = |(first, pages): (u64, u64)| {
+        range.is_none_or(|range| range.start.0 < first + pages && first < range.end().0)
+    };
+    let tables = tlb.walked.iter().filter(|&(key, &span)| is_its(key.0) && on_the_way(span));
+    let tables = tables.map(|(&key, _)| Kept::Table(key));
     entries.chain(tables).collect()
 }
 

@@ -21,8 +21,9 @@ pub(super) struct Tlb {
     pub(super) cached: BTreeMap<(u16, u64, bool), Entry>,
     /// How many frames had been freed when it was cached.
     since: BTreeMap<(u16, u64, bool), u64>,
-    /// By tag: the tables that the CPU has walked since its last flush, and may walk again without a look above.
-    pub(super) walked: BTreeSet<(u16, FrameNumber)>,
+    /// By tag: the tables that the CPU has walked since its last flush, and may walk again without a look above; and on the way to which
+    /// pages each lies: the first page, and how many.
+    pub(super) walked: BTreeMap<(u16, FrameNumber), (u64, u64)>,
     /// By page: entries of kernel addresses, which are global.
     pub(super) kernel: BTreeMap<u64, Entry>,
 }
@@ -106,7 +107,7 @@ impl Tlb {
     /// What every flush does, of a single page too (Intel SDM 3A 4.10.4.1).
     pub(super) fn forget_tables(&mut self) {
         let tag = self.tag;
-        self.walked.retain(|key| key.0 != tag);
+        self.walked.retain(|key, _| key.0 != tag);
     }
 }
 
@@ -168,7 +169,9 @@ impl Host {
         for key in places(tag, page) {
             tlb.cached.remove(&key);
         }
-        tlb.walked.extend(way.into_iter().map(|table| (tag, table)));
+        // The root leads to all pages, each table below to a 512th of that.
+        let spans = [36, 27, 18, 9].map(|bits| (page >> bits << bits, 1 << bits));
+        tlb.walked.extend(way.into_iter().zip(spans).map(|(table, span)| ((tag, table), span)));
         let keep = |tlb: &mut Tlb, entry: Entry| {
             let key = places(tag, page)[usize::from(entry.has(Entry::LARGE))];
             tlb.since.insert(key, self.frees.borrow().count);
