@@ -50,7 +50,7 @@ impl<'p, M: Machine> Alone<'p, M> {
         let part = unsafe { &*core::ptr::from_ref(machine).cast::<Part<M>>() };
         let Policy { drain, vmap, flush, .. } = config.policy;
         let policy = Policy { drain, vmap, flush, ..Policy::VANILLA };
-        let config = Config { policy, swap: false, shadows: false, ..config };
+        let config = Config { policy, swap: false, shadows: false, groups: 0, ..config };
         // SAFETY: as the caller promises.
         Ok(Alone { mm: unsafe { Manager::new(part, regions, config)? } })
     }

@@ -230,10 +230,15 @@ impl<T: Pooled> Pool<T> {
             return Ok(());
         }
         let (mut made, mut kept) = (0, None);
-        while made == 0 {
+        // A number that was given is used: nobody gives it again.
+        while made == 0 || kept.is_some() {
             let mut new = FrameVec::new();
-            new.push(mm.alloc_own(from)?);
-            while new.as_slice().len() < slabs as usize
+            match mm.alloc_own(from) {
+                Ok(n) => new.push(n),
+                Err(error) => return if made == 0 { Err(error) } else { Ok(()) },
+            }
+            while made == 0
+                && new.as_slice().len() < slabs as usize
                 && let Ok(n) = mm.alloc_own(AllocFrom::NOW)
             {
                 new.push(n);

@@ -25,6 +25,8 @@ pub(crate) mod cost {
     pub const LINK: u32 = 128;
     /// A frame that is made, copied or freed.
     pub const FRAME: u32 = 16;
+    /// A fault that makes its page, or finds it.
+    pub const FAULT: u32 = 64;
     /// One that reclaim judges, and takes.
     pub const RECLAIM: u32 = 64;
 }

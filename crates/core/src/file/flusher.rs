@@ -55,13 +55,15 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// ```
     #[doc(alias = "wb_workfn")]
     pub fn flusher(&self) -> u64 {
-        let mut written = 0;
+        let (mut written, mut work) = (0, Work::begin(self));
         for id in self.live_files() {
+            work.did(cost::TABLE);
             if self.is_expired(id) {
                 written += self.flush_while(id, || true);
             }
         }
         for id in self.live_files() {
+            work.did(cost::TABLE);
             if !self.is_above_background() {
                 break;
             }
@@ -120,8 +122,12 @@ impl<'p, P: Platform> Manager<'p, P> {
         let files = || self.live_files();
         let mut others =
             files().filter(|id| id.slot().0 >= from).chain(files().filter(|id| id.slot().0 < from));
-        let found = others.find(|&other| other != id && self.write_some_of(other));
-        found.into_iter().for_each(|other| next.store(p, other.slot().0, Ordering::Relaxed));
+        let mut work = Work::begin(self);
+        let found = others.find(|&other| {
+            work.did(cost::TABLE);
+            other != id && self.write_some_of(other)
+        });
+        found.into_iter().for_each(|other| next.store(p, other.slot().0 + 1, Ordering::Relaxed));
         found.is_some()
     }
 

@@ -204,7 +204,7 @@ impl<P: Platform> Manager<'_, P> {
             let mut batch = Batch::new();
             let first = wanted.take();
             first.into_iter().for_each(|(index, n)| batch.push(id, index, n));
-            let more = self.gather(id, &mut window, &mut batch);
+            let more = self.gather(id, &mut window, &mut batch, &mut work);
             let transfers = &mut batch.transfers[..batch.len];
             self.read_from_device(transfers);
             for (at, one) in transfers.iter().enumerate() {
@@ -227,11 +227,12 @@ impl<P: Platform> Manager<'_, P> {
 
     /// Puts pages of a window that are not in the cache there, and into the batch, until that is full; the window is what is left of it. Returns
     /// whether there is memory for more.
-    fn gather(&self, id: FileId, window: &mut Window, batch: &mut Batch) -> bool {
+    fn gather(&self, id: FileId, window: &mut Window, batch: &mut Batch, work: &mut Work<'_, '_, P>) -> bool {
         window.pages.end = window.pages.end.min(self.file_at(id.slot()).pages(self.platform()));
         while !batch.is_full()
             && let Some(index) = window.pages.next()
         {
+            work.did(cost::TABLE);
             if self.is_cached(id.slot(), index) {
                 continue;
             }

@@ -441,6 +441,11 @@ fn free_below<P: Platform>(
             each(entry);
             work.did(if entry == Entry::NONE { 1 } else { cost::FRAME });
         } else if entry.is_present() {
+            // INV-9: the flush was of the tables on the way to the range. Of a whole space's there is no range.
+            debug_assert!(
+                range.pages == 0 || inside.contains(&i),
+                "a table goes that is on the way to no page of the range"
+            );
             tables -= 1;
             free_below(mm, entry.frame(), (level - 1, base + i * span), range, work, each);
         }

@@ -115,7 +115,8 @@ pub(super) fn shrink_node<P: Platform>(
     let yields = all.freed >= want || all.waiting > 0;
     let share =
         if yields { Share::Of { scanned: all.scanned, pages } } else { Share::Until(want - all.freed) };
-    all.freed += caches::ask(mm, id, share, work);
+    // What a cache says is only believed.
+    all.freed = all.freed.saturating_add(caches::ask(mm, id, share, work));
     all
 }
 

@@ -62,6 +62,8 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
                 return Err(error);
             }
         };
+        // Nobody has been told of the child, but who looks at all spaces finds it (`Swap::off`), with VMAs and entries that come one by one.
+        let (_, child_alone) = mm.write_lock(child, PageRange::MAPPABLE)?;
         mm.join_group(mm.space_at(child), parent.group_slot(p));
         let (mut gather, mut work) = (Gather::begin(p, parent), Work::begin(mm));
         let copied = mm.copy_vmas(parent, child, &mut gather, &mut work);
@@ -69,8 +71,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         // Those that are pinned now that nobody can write to them: no CPU, that is.
         let copied =
             copied.and_then(|pinned| if pinned { mm.copy_pinned(parent, child, &mut work) } else { Ok(()) });
-        // Nobody else has seen the child, so nobody changes its VMAs.
-        mm.open_vmas(mm.space_at(child), PageRange::MAPPABLE);
+        drop(child_alone);
         for (_, vma) in mm.vmas_of(parent) {
             if vma.is_private(p) {
                 mm.revoke(id, parent, vma.range(p), Revoked::Writes);

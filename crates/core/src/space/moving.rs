@@ -45,7 +45,8 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     /// CPU could use both at any time (PITFALLS 5). May wait.
     ///
     /// One flush, thus at most one IPI per CPU that uses the space and is neither lazy nor this one; none if no page
-    /// was present and nothing is deferred.
+    /// was present and nothing is deferred. Where whole page tables become empty they are freed, behind a second flush that lazy CPUs
+    /// hear too (INV-9): the first has to be over before an entry is at its new place.
     ///
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMappable`], [`Error::NotMapped`], [`Error::Overlaps`] (also
@@ -200,6 +201,8 @@ impl<'p, P: Platform> Manager<'p, P> {
             .and_then(|()| mm.link_moved((id, space), from, to, work));
         if let Err(error) = ready {
             mm.merge_vmas(space, from, work);
+            // Tables that were made for it.
+            mm.drop_emptied((id, space), target, FlushReason::Move, work);
             return Err(error);
         }
         let mut gather = Gather::begin(p, space);
@@ -224,6 +227,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             mm.remove_vma(space, handle, mm.lock_rmap(vma));
             work.did(cost::LINK);
         }
+        mm.drop_emptied((id, space), from, FlushReason::Move, work);
         mm.revoke(id, space, from, Revoked::All);
         mm.merge_vmas(space, target, work);
         Ok(())

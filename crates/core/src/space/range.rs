@@ -321,6 +321,31 @@ impl<'p, P: Platform> Manager<'p, P> {
         table::free_unhooked(self, flushed.tables, range, work, &mut |entry| gone.add_entry(self, entry));
     }
 
+    /// Lets go of the tables that lead to nothing any more, since nothing is mapped in `range` and no entry is left there. By who has the VMAs alone.
+    /// At most one IPI for each CPU that uses the space, lazy ones too (INV-9); none if no table goes.
+    pub(super) fn drop_emptied(
+        &self,
+        (id, space): (SpaceId, &'p SpaceState),
+        range: PageRange,
+        reason: FlushReason,
+        work: &mut Work<'_, 'p, P>,
+    ) {
+        let gap = self.gap_around(space, range);
+        if !table::goes(range, gap) {
+            return;
+        }
+        let tables = table::unhook(self, space.root(self.platform()), range, gap);
+        if tables.is_empty() {
+            return;
+        }
+        let mut gather = Gather::begin(self.platform(), space);
+        gather.add_tables(tables, range);
+        let flushed = gather.flush(self, id, reason, Rule::TablesAfterFlush);
+        let mut gone = Gone::new();
+        self.drop_tables(flushed, range, &mut gone, work);
+        gone.free(self);
+    }
+
     /// What is in the tables that stay. By who has the VMAs alone, or while those of the range are leaving.
     pub(super) fn drop_entries(
         &self,

@@ -46,6 +46,7 @@ impl<P: Platform> Space<'_, '_, P> {
         let (mut rest, mut work) = (range, Work::begin(mm));
         while let Some(page) = mm.first_not_ready(id, rest, access, &mut work)? {
             self.fault(page.addr(), access)?;
+            work.did(cost::FAULT);
             // It may be gone again by now: who wants more than that locks it.
             rest = PageRange::between(PageNumber(page.0 + 1), range.end());
         }
@@ -161,9 +162,11 @@ impl<'p, P: Platform> Manager<'p, P> {
                 Unwanted::Now => reclaim::page_out(self, held.as_slice()),
             }
             work.did(held.as_slice().len() as u32 * cost::RECLAIM);
-            // A large page has become small ones, and those are what goes.
+            // A large page has become small ones, and those are what goes: the last of them are on their way to a list.
             again = large && when == Unwanted::Now && !again;
-            if !again {
+            if again {
+                self.drain_lru_batch();
+            } else {
                 rest = PageRange::between(next, range.end());
             }
         }
@@ -286,6 +289,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                     return page;
                 }
                 page = PageNumber(page.0 + pages);
+                work.count(1);
             }
         }
         page

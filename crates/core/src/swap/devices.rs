@@ -278,8 +278,9 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Makes an area's clusters, all free. What was made stays if memory runs out, and is found the next time.
     fn make_clusters(&self, index: usize, clusters: u32) -> Result<(), Error> {
         let (p, area) = (self.platform(), self.area(index));
-        let first = area.first.get(p);
+        let (first, mut work) = (area.first.get(p), Work::begin(self));
         for number in first..first + clusters {
+            work.did(2 * cost::FRAME);
             let directory = &self.root.swap.directories[(number / PER_DIRECTORY) as usize];
             if directory.load(p, Ordering::Acquire) == 0 {
                 let made = self.alloc_own(AllocFrom::HERE)?;
@@ -324,7 +325,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     fn bring_all_back(&self, area: &Area) -> Result<(), Error> {
         let p = self.platform();
         // Who takes a slot does so under its cluster's lock and looks whether the area is open: none does after this.
-        self.each_cluster(area, |cluster| _ = cluster.used());
+        let mut work = Work::begin(self);
+        self.count_used(area, &mut work);
         // A space that forks meanwhile may have given entries to one that was looked at: so again until none is found.
         loop {
             let mut found = 0;
@@ -341,8 +343,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                     p.cond_resched();
                 }
             }
-            let mut held = 0;
-            self.each_cluster(area, |cluster| held += cluster.used());
+            let mut held = self.count_used(area, &mut work);
             if held > 0 {
                 held = self.let_go_of_slots(area);
             }
@@ -379,6 +380,16 @@ impl<'p, P: Platform> Manager<'p, P> {
             work.did(cost::FRAME);
         }
         left
+    }
+
+    /// Slots of an area that somebody has, each cluster under its lock.
+    fn count_used(&self, area: &Area, work: &mut Work<'_, 'p, P>) -> u32 {
+        let mut used = 0;
+        for slot in area.slots(self.platform()).step_by(CLUSTER as usize) {
+            used += Cluster::of(self, slot).used();
+            work.did(cost::FRAME);
+        }
+        used
     }
 
     pub(super) fn each_cluster(&self, area: &Area, mut each: impl FnMut(&Cluster<'_, 'p, P>)) {

@@ -160,7 +160,8 @@ impl Vma {
         self.assert_shut(p);
         let others = self.flags.get(p) & !flag::GROWS;
         self.flags.set(p, others | if pages > 0 { flag::GROWS } else { 0 });
-        self.offset.set(p, pages);
+        // There is no more room than that, and it is counted up and down from here on.
+        self.offset.set(p, pages.min(PageNumber::USER_END.0));
     }
 
     /// Whether pages so far below it have an index.

@@ -13,6 +13,7 @@ use crate::memmap::{FrameVec, flag};
 use crate::paging::table::{Leaf, Way, find, find_or_make};
 use crate::paging::{Entry, KernelProt};
 use crate::platform::Platform;
+use crate::resched::{Work, cost};
 
 /// No group is charged with tables of the kernel's.
 fn nobody() -> GroupSlot {
@@ -45,9 +46,10 @@ pub(super) fn peek<P: Platform>(mm: &Manager<'_, P>, page: PageNumber) -> Entry 
 
 /// Makes the tables of a range. May wait for memory. Those that were made before it ran out stay.
 pub(super) fn make_tables<P: Platform>(mm: &Manager<'_, P>, range: PageRange) -> Result<(), Error> {
-    let mut at = range.start;
+    let (mut at, mut work) = (range.start, Work::begin(mm));
     while at < range.end() {
         at = find_or_make(mm, mm.kernel_root(), at, &nobody)?.end(at);
+        work.did(cost::FRAME);
     }
     Ok(())
 }
@@ -73,11 +75,12 @@ pub(super) fn set<P: Platform>(
     }
     // All of them before the first page is present.
     make_tables(mm, range)?;
-    let mut at = range.start;
+    let (mut at, mut work) = (range.start, Work::begin(mm));
     while at < range.end() {
         let leaf = find_or_make(mm, mm.kernel_root(), at, &nobody)?;
         let end = leaf.end(at).min(range.end());
         put(leaf, at, end);
+        work.did((end.0 - at.0) as u32 * cost::ENTRY);
         at = end;
     }
     Ok(())
@@ -92,13 +95,13 @@ pub(super) fn set_own<P: Platform>(
     from: AllocFrom,
     prot: KernelProt,
 ) -> Result<(), Error> {
-    let p = mm.platform();
+    let (p, mut work) = (mm.platform(), Work::begin(mm));
     make_tables(mm, range)?;
     for page in (range.start.0..range.end().0).map(PageNumber) {
         let frame = match mm.alloc_one(Kind::Kernel, from) {
             Ok(frame) => frame,
             Err(error) => {
-                free_taken(mm, PageRange::between(range.start, page));
+                free_taken_parts(mm, PageRange::between(range.start, page), &mut work);
                 return Err(error);
             }
         };
@@ -106,8 +109,12 @@ pub(super) fn set_own<P: Platform>(
         each(mm, PageRange::new(page, 1), |leaf, page| {
             leaf.put(mm, page, Entry::kernel(frame, prot).taken());
         });
+        work.did(cost::FRAME + cost::TABLE);
     }
-    each(mm, range, |leaf, page| leaf.put(mm, page, leaf.peek(mm, page).restored()));
+    for part in parts(range) {
+        each(mm, part, |leaf, page| leaf.put(mm, page, leaf.peek(mm, page).restored()));
+        work.did(part.pages as u32 * cost::ENTRY);
+    }
     Ok(())
 }
 
@@ -119,6 +126,27 @@ pub(super) fn clear<P: Platform>(mm: &Manager<'_, P>, range: PageRange) {
 /// The same for frames that go with the range: their numbers stay.
 pub(super) fn take<P: Platform>(mm: &Manager<'_, P>, range: PageRange) {
     each(mm, range, |leaf, page| leaf.put(mm, page, leaf.peek(mm, page).taken()));
+}
+
+/// A range in parts that are worked on at once.
+fn parts(range: PageRange) -> impl Iterator<Item = PageRange> {
+    const PART: usize = 64;
+    let ends = move |start: u64| PageNumber((start + PART as u64).min(range.end().0));
+    (range.start.0..range.end().0)
+        .step_by(PART)
+        .map(move |start| PageRange::between(PageNumber(start), ends(start)))
+}
+
+/// As [`free_taken`]. Gives way between parts.
+pub(super) fn free_taken_parts<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    range: PageRange,
+    work: &mut Work<'_, 'p, P>,
+) {
+    for part in parts(range) {
+        free_taken(mm, part);
+        work.did(part.pages as u32 * cost::FRAME);
+    }
 }
 
 /// Frees the frames of taken entries, some at a time. Who calls it answers for INV-1.

@@ -21,6 +21,7 @@ use crate::charge::charge;
 use crate::event::{Event, FlushReason};
 use crate::platform::Platform;
 use crate::profile::Scope;
+use crate::resched::Work;
 use crate::rule::Rule;
 use crate::sync::full_fence;
 use crate::tlb::kernel;
@@ -232,12 +233,12 @@ impl FlushedExtents {
 fn free_owning<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> u64 {
     let p = mm.platform();
     let owning = v.state.owning.take_all(p);
-    let (mut next, mut frames) = (owning, 0);
+    let (mut next, mut frames, mut work) = (owning, 0, Work::begin(mm));
     // Frames first, without any shard's lock.
     while let Some(handle) = next.checked_sub(1) {
         let extent = v.extent(mm, handle);
         let range = extent.mapped(p);
-        entries::free_taken(mm, range);
+        entries::free_taken_parts(mm, range, &mut work);
         frames += range.pages;
         next = extent.next.get(p);
     }

@@ -172,3 +172,17 @@ fn two_threads_that_touch_it_at_once_both_find_it() {
     });
     assert!(cases.results.len() > 50, "{}", cases.results.len());
 }
+
+#[test]
+fn a_stack_without_a_limit_grows_and_is_split() {
+    run(|mm| {
+        let id = mm.create_space().unwrap();
+        mm.space(id).map(pages(STACK, 2), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).grow_down(PageNumber(STACK), u64::MAX).unwrap();
+        mm.space(id).switch_to().unwrap();
+        write(mm, id, STACK - 3, 3).unwrap();
+        mm.space(id).protect(pages(STACK, 1), Prot::Read).unwrap();
+        write(mm, id, STACK - 9, 9).unwrap();
+        assert_eq!((read(mm, id, STACK - 3), read(mm, id, STACK - 9)), (Ok(3), Ok(9)));
+    });
+}

@@ -6,7 +6,10 @@ use machine::showing::{self, ANON, AT, TO, mapped, shared, write_all};
 use machine::swapping::{self, DEVICE};
 use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages};
 use quietmm::sync::SpinLock;
-use quietmm::{Advice, AllocFrom, Backing, Config, FrameNumber, NodeId, PageNumber, Prot, Region, SpaceId};
+use quietmm::{
+    Advice, AllocFrom, Backing, Config, FrameNumber, KernelProt, NodeId, PageNumber, PageRange, Prot, Region,
+    SpaceId, UserAccess, VmapPlace,
+};
 
 /// Pages of a long range: 32 MiB.
 const COUNT: u64 = 8192;
@@ -15,6 +18,11 @@ const VMAS: u64 = 1500;
 /// No piece of work touches shared memory more often than this. A table of 512 pages that are let go one by one, with the
 /// caches of the machine off, takes about half as many.
 const MOST: u32 = 8000;
+
+thread_local! {
+    /// Where kernel pages begin that were just made.
+    static KERNEL: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
 
 /// Does something long; returns the most touches of shared memory between two places where others may run.
 type Long = fn(&Mm<'_>) -> u32;
@@ -144,6 +152,54 @@ const ALL: &[(&str, Long)] = &[
         }
         longest
     }),
+    ("populate", |mm| {
+        let id = mapped(mm, ANON, COUNT);
+        range(mm, id, |mm, id| mm.space(id).populate(pages(AT, COUNT), UserAccess::Write))
+    }),
+    ("lock", |mm| {
+        let id = mapped(mm, ANON, COUNT);
+        range(mm, id, |mm, id| mm.space(id).lock(pages(AT, COUNT)))
+    }),
+    ("read_ahead of what is cached", |mm| {
+        let (id, file) = file_pages(mm);
+        range(mm, id, |mm, _| mm.file(file).read_ahead(0, COUNT))
+    }),
+    ("the flusher, with many files", |mm| {
+        (0..VMAS).for_each(|_| _ = mm.create_file(1).unwrap());
+        mm.platform().longest_stretch(|| _ = mm.flusher())
+    }),
+    ("kernel pages", |mm| {
+        let longest = mm.platform().longest_stretch(|| {
+            let made = mm.vmap().alloc(COUNT, VmapPlace::ANYWHERE, KernelProt::ReadWrite).unwrap();
+            KERNEL.set(made.start.0);
+        });
+        mm.vmap().free(PageNumber(KERNEL.take())).unwrap();
+        mm.vmap().purge().unwrap();
+        longest
+    }),
+    ("a purge of kernel pages", |mm| {
+        let made = mm.vmap().alloc(COUNT, VmapPlace::ANYWHERE, KernelProt::ReadWrite).unwrap();
+        mm.vmap().free(made.start).unwrap();
+        mm.platform().longest_stretch(|| _ = mm.vmap().purge().unwrap())
+    }),
+    ("kernel pages of frames", |mm| {
+        let blocks: Vec<_> =
+            (0..COUNT >> 9).map(|_| mm.frames().alloc(9, AllocFrom::HERE).unwrap()).collect();
+        let first = blocks.iter().map(|block| block.first().0);
+        let frames: Vec<_> = first.flat_map(|first| (first..first + 512).map(FrameNumber)).collect();
+        let longest = mm.platform().longest_stretch(|| {
+            let made = mm.vmap().map(&frames, VmapPlace::ANYWHERE, KernelProt::ReadWrite).unwrap();
+            KERNEL.set(made.start.0);
+        });
+        mm.vmap().unmap(PageNumber(KERNEL.take())).unwrap();
+        give_back(mm, blocks);
+        longest
+    }),
+    ("swap_on", |mm| {
+        let longest = mm.platform().longest_stretch(|| mm.swap().on(DEVICE, 1 << 22, 0).unwrap());
+        mm.swap().off(DEVICE).unwrap();
+        longest
+    }),
     ("swap_off", |mm| {
         mm.swap().on(DEVICE, 4096, 0).unwrap();
         let id = swapping::anonymous(mm, 2048);
@@ -155,8 +211,9 @@ const ALL: &[(&str, Long)] = &[
 
 fn longest(name: &str, resched_after: u32) -> u32 {
     let (_, long) = ALL.iter().find(|(known, _)| *known == name).expect("one of them");
-    let swap = name == "swap_off";
-    Host::new(machine()).run(Config { resched_after, swap, ..bare("linux") }, |mm| {
+    let swap = name.starts_with("swap");
+    let vmap = Some(PageRange::new(PageNumber::KERNEL_START, 1 << 20));
+    Host::new(machine()).run(Config { resched_after, swap, vmap, ..bare("linux") }, |mm| {
         let longest = long(mm);
         mm.drain_lru_batch();
         longest

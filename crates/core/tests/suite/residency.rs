@@ -323,3 +323,22 @@ fn what_a_program_will_need_and_cannot_be_read_is_its_error_when_it_is_used() {
         sound(mm);
     });
 }
+
+/// A large page has become small ones by then, of which this CPU had some on their way to a list.
+#[test]
+fn all_of_a_large_page_goes_when_it_is_not_wanted() {
+    const LARGE: u64 = 0x40000;
+    let host = Host::new(Setup { frames: 4096, ..Setup::default() });
+    host.run(Config { swap: true, ..bare("linux") }, |mm| {
+        mm.swap().on(DEVICE, 2048, 0).unwrap();
+        let id = mm.create_space().unwrap();
+        mm.space(id).map(pages(LARGE, 512), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        advise(mm, id, LARGE, 512, Advice::Large);
+        mm.space(id).switch_to().unwrap();
+        (LARGE..LARGE + 512).for_each(|page| host.write(mm, id, page, page).unwrap());
+        assert_eq!(mm.counter(Counter::LargeFault), 1);
+        advise(mm, id, LARGE, 512, Advice::PageOut);
+        assert_eq!(mm.space(id).usage().unwrap().anon, 0);
+        mm.drain_lru_batch();
+    });
+}

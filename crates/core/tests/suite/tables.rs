@@ -4,8 +4,9 @@ use crate::machine;
 
 use std::collections::BTreeSet;
 
-use machine::{Host, Mm, Setup, bare, pages};
-use quietmm::{Backing, Config, PageNumber, Prot, SpaceId, UserAccess};
+use machine::faults::{AT, own};
+use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages};
+use quietmm::{Advice, Backing, Config, PageNumber, PageRange, Prot, Rule, SpaceId, UserAccess};
 
 /// Bits of a page number that a table of each level is found by, and levels below the root.
 const SHIFT: u32 = 9;
@@ -33,7 +34,7 @@ fn places() -> Vec<u64> {
             }
         }
     }
-    all.retain(|&page| page > 0);
+    all.retain(|&page| page >= PageRange::MAPPABLE.start.0);
     all.sort_unstable();
     all.dedup();
     all
@@ -74,6 +75,26 @@ impl Model {
     }
 }
 
+impl Model {
+    /// Where there are tables at the old place there are some at the new one, pages or not.
+    fn move_to(&mut self, (from, end): (u64, u64), to: u64) {
+        let there = |page: u64| page - from + to;
+        let of_pages = self.tables.iter().filter(|(level, _)| *level == 0);
+        let parts: Vec<(u64, u64)> = of_pages
+            .map(|&(_, number)| ((number << SHIFT).max(from), ((number + 1) << SHIFT).min(end)))
+            .filter(|(first, end)| first < end)
+            .collect();
+        for page in parts.into_iter().flat_map(|(first, end)| [there(first), there(end - 1)]) {
+            self.tables.extend((0..LEVELS).map(|level| (level, page >> (SHIFT * (level + 1)))));
+        }
+        let touched: Vec<u64> = self.touched.range(from..end).copied().collect();
+        self.mapped.push((to, there(end)));
+        self.mapped.sort_unstable();
+        self.unmap((from, end));
+        self.touched.extend(touched.into_iter().map(there));
+    }
+}
+
 struct Case<'m, 'p> {
     mm: &'m Mm<'p>,
     id: SpaceId,
@@ -87,10 +108,10 @@ impl Case<'_, '_> {
         let mut place = || all[chance(all.len() as u64) as usize];
         let (one, two) = (place(), place());
         let (from, to) = (one.min(two), one.max(two) + 1);
-        match chance(8) {
+        match chance(10) {
             0..3 => {
                 let done = space.map(pages(from, to - from), Backing::Anonymous, Prot::ReadWrite);
-                assert_eq!(done.is_ok(), self.model.is_free((from, to)));
+                assert_eq!(done.is_ok(), self.model.is_free((from, to)), "{done:?}");
                 if done.is_ok() {
                     self.model.mapped.push((from, to));
                     self.model.mapped.sort_unstable();
@@ -101,6 +122,18 @@ impl Case<'_, '_> {
                 assert_eq!(space.fault(PageNumber(one).addr(), UserAccess::Write).is_ok(), mapped);
                 if mapped {
                     self.model.touch(one);
+                }
+            }
+            8.. => {
+                let Some(&(start, end)) = self.model.mapped.iter().find(|&&(_, end)| end > two) else {
+                    return;
+                };
+                let (start, end) = (start.max(two), end.min(two.max(start) + 1024));
+                let is_free = self.model.is_free((one, one + end - start));
+                let moved = space.move_range(pages(start, end - start), PageNumber(one));
+                assert_eq!(moved.is_ok(), is_free, "{moved:?}");
+                if is_free {
+                    self.model.move_to((start, end), one);
                 }
             }
             // A range as it was mapped, or to or from somewhere in its middle; or the pages around one.
@@ -154,4 +187,90 @@ fn tables_that_lead_to_nothing_mapped_go_with_the_range_and_no_others() {
             assert_eq!((after.tables, after.anon, after.mapped), (before.tables, 0, 0));
         });
     }
+}
+
+/// A page is moved away, or a place without one, and with it goes the last that its table led to; a CPU touches the old place before and after. Returns tables that
+/// were freed under a CPU, flushes of others for the move, and the tables that are left.
+fn moved_away(policy: &str, present: bool, broken: Option<Rule>) -> (u32, usize, u64) {
+    const BESIDE: u64 = AT + 0x400;
+    let host = Host::new(Setup { cpus: 2, tags: 2, frames: 1024, broadcast: true, ..Setup::default() });
+    host.broken.set(broken);
+    host.run(bare(policy), |mm| {
+        let id = own(mm, 2, &[0, 1]);
+        mm.space(id).map(pages(BESIDE, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        for (cpu, page) in [(0, AT), (1, AT), (1, BESIDE)] {
+            host.on(cpu, || host.write(mm, id, page, 7).unwrap());
+        }
+        if !present {
+            mm.space(id).advise(pages(BESIDE, 1), Advice::Drop).unwrap();
+            host.on(1, || assert_eq!(host.try_read(BESIDE), None, "it walks, and finds no page"));
+        }
+        host.forget();
+        // Under the same upper tables.
+        mm.space(id).move_range(pages(BESIDE, 1), PageNumber(AT + 0x800)).unwrap();
+        let flushes = host.interrupts() + host.broadcasts().len();
+        // Nothing is mapped there: the program has an error, and the CPU would keep the way if there were one.
+        host.on(1, || assert_eq!(host.try_read(BESIDE), None));
+        mm.space(id).unmap(pages(AT, 2)).unwrap();
+        (host.stale.get(), flushes, mm.space(id).usage().unwrap().tables)
+    })
+}
+
+#[test]
+fn tables_that_a_move_has_emptied_go_with_it_after_a_flush() {
+    for policy in ["linux", "linux+flush=broadcast"] {
+        // The root, two above, and the one of what was moved.
+        assert_eq!(
+            moved_away(policy, true, None),
+            (0, 2, 4),
+            "{policy}: before entries move, before the table goes"
+        );
+        assert_eq!(moved_away(policy, false, None), (0, 1, 4), "{policy}: before the table goes");
+        let (stale, ..) = moved_away(policy, false, Some(Rule::TablesAfterFlush));
+        assert!(stale > 0, "{policy}");
+    }
+}
+
+#[test]
+fn a_page_that_is_moved_on_and_on_has_no_more_tables_than_it_needs() {
+    let host = Host::new(Setup { frames: 1024, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let id = own(mm, 1, &[0]);
+        host.write(mm, id, AT, 1).unwrap();
+        let tables = mm.space(id).usage().unwrap().tables;
+        for n in 0..50 {
+            mm.space(id).move_range(pages(AT + 0x200 * n, 1), PageNumber(AT + 0x200 * (n + 1))).unwrap();
+            assert_eq!(mm.space(id).usage().unwrap().tables, tables, "after {n}");
+        }
+    });
+}
+
+#[test]
+fn a_move_for_which_there_is_no_memory_leaves_no_tables() {
+    let host = Host::new(Setup { frames: 1024, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        // Two pages that lie in two tables, and would lie in two at the new place, where there is none at all.
+        let id = own(mm, 0x400, &[0]);
+        [AT, AT + 0x3ff].iter().for_each(|&page| host.write(mm, id, page, 1).unwrap());
+        let free = |leave: usize| {
+            let mut held = exhaust(mm);
+            let left = held.split_off(held.len() - leave);
+            give_back(mm, left);
+            held
+        };
+        let before = mm.space(id).usage().unwrap();
+        let mut failed = 0;
+        for leave in 0..6 {
+            let held = free(leave);
+            if mm.space(id).move_range(pages(AT, 0x400), PageNumber(AT << 18)).is_ok() {
+                give_back(mm, held);
+                break;
+            }
+            failed += 1;
+            assert_eq!(mm.space(id).usage().unwrap(), before, "with {leave} frames");
+            give_back(mm, held);
+        }
+        assert!((3..6).contains(&failed), "{failed} failed");
+        assert_eq!(mm.validate().broken, None);
+    });
 }

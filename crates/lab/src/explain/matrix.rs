@@ -21,7 +21,7 @@ const COLUMN: i32 = 110;
 /// The letters of a row's name, at most.
 const LETTERS: usize = 22;
 /// No cell is as dark as one can be: its number has to stand out, on light pages and on dark ones.
-const LIGHTER: f64 = 5.0;
+const LIGHTER: f64 = 7.0;
 
 /// Counts by who and whom.
 pub struct Matrix {

@@ -268,7 +268,8 @@ impl Hooks for Host {
             Event::Looked { .. } => self.looked(),
             // INV-9: a CPU could still walk these tables.
             Event::Freed { frame, order: 0 } => {
-                let may_walk = |tlb: &Tlb| tlb.root == Some(frame) || tlb.walked.contains_key(&(tlb.tag, frame));
+                let may_walk =
+                    |tlb: &Tlb| tlb.root == Some(frame) || tlb.walked.contains_key(&(tlb.tag, frame));
                 let walked = self.tlbs.iter().filter(|tlb| may_walk(&tlb.borrow())).count();
                 self.stale.set(self.stale.get() + walked as u32);
                 self.frees.borrow_mut().enter(frame);
