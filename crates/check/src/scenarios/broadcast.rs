@@ -12,7 +12,19 @@ use crate::task::vmap::{BARE, kernel_range};
 const POLICY: &str = "linux+flush=broadcast";
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![unmap(), lazy(), switch(), online(), tables(), exit(), deferred(), batch(), sweep(), purge()]
+    vec![
+        unmap(),
+        lazy(),
+        switch(),
+        online(),
+        tables(),
+        moved(),
+        exit(),
+        deferred(),
+        batch(),
+        sweep(),
+        purge(),
+    ]
 }
 
 fn broadcast(name: &'static str, about: &'static str) -> Scenario {
@@ -100,6 +112,32 @@ fn online() -> Scenario {
         .cpu(|task| task.unmap(0, FIRST, 1))
         .cpu(comes_back)
         .cpu(looks)
+}
+
+/// What is moved leaves a table that leads to nothing, beside one that is in use, under the same tables.
+fn moved() -> Scenario {
+    const BESIDE: u64 = AT + 0x400;
+    // Under tables of its own.
+    const FAR: u64 = AT + (1 << 27);
+    broadcast("broadcast-moved", "a page moves away, and then its neighbours go, with the tables above all of them, while CPUs walk there")
+        .shows(&[Rule::TablesAfterFlush])
+        .before(|task| {
+            own(task, 3);
+            task.map(0, BESIDE, 1);
+            task.as_cpu(1, |task| _ = task.write(0, BESIDE));
+        })
+        .cpu(|task| {
+            task.move_pages(0, BESIDE, 1, FAR);
+            task.unmap(0, AT, 4);
+        })
+        .cpu(|task| {
+            let _ = task.peek(0, BESIDE);
+            let _ = task.peek(0, AT);
+        })
+        .cpu(|task| {
+            let _ = task.peek(0, AT);
+            let _ = task.peek(0, FAR);
+        })
 }
 
 fn tables() -> Scenario {
