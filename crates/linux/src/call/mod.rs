@@ -3,6 +3,7 @@
 mod clocks;
 mod control;
 mod epoll;
+mod futex;
 mod locks;
 mod names;
 mod number;
