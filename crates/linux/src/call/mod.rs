@@ -4,6 +4,7 @@ mod clocks;
 mod control;
 mod epoll;
 mod futex;
+mod listing;
 mod locks;
 mod names;
 mod number;
