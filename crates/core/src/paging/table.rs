@@ -6,11 +6,16 @@
 //! an entry for a large page under the lock of the table that holds it. The `refs` of a table's frame count the tables
 //! below it.
 
+mod count;
+mod slot;
+mod unhook;
+
 use core::sync::atomic::Ordering;
 
+use slot::{Slot, slot};
+
 use crate::Manager;
-use crate::addr::{FrameNumber, LARGE_PAGES, PageNumber, PageRange, PhysAddr};
-use crate::architecture::Architecture;
+use crate::addr::{FrameNumber, LARGE_PAGES, PageNumber, PageRange};
 use crate::error::Error;
 use crate::frame::AllocFrom;
 use crate::handle::GroupSlot;
@@ -18,9 +23,11 @@ use crate::kind::Kind;
 use crate::memmap::Frame;
 use crate::paging::{Entry, Prot, Stamp};
 use crate::platform::Platform;
-use crate::resched::{Work, cost};
 use crate::rule::Rule;
-use crate::sync::{SpinGuard, Word64, full_fence};
+use crate::sync::{SpinGuard, full_fence};
+
+pub(crate) use count::{count, count_kernel, count_tables};
+pub(crate) use unhook::{Unhooked, free_tables, free_unhooked, goes, goes_with_more, unhook, unhook_small};
 
 /// The level of the table to which the root's entries lead to: 3 is the root's own.
 const ROOT_LEVEL: u32 = 3;
@@ -52,109 +59,6 @@ pub(crate) struct LockedLeaf<'a, 'p, P: Platform> {
     mm: &'a Manager<'p, P>,
     leaf: Leaf,
     _lock: SpinGuard<'a, P>,
-}
-
-/// The place of an entry in a table, where it lies as the architecture wants it.
-struct Slot<'p, P> {
-    p: &'p P,
-    word: &'p Word64,
-    level: u32,
-}
-
-fn slot<'p, P: Platform>(
-    mm: &Manager<'p, P>,
-    (table, level): (FrameNumber, u32),
-    index: usize,
-) -> Slot<'p, P> {
-    let p = mm.platform();
-    let at = PhysAddr(table.phys().0 + 8 * index as u64);
-    // SAFETY: `table` is a frame of kind `Table`, which the direct map covers and which nobody frees while a
-    // walk can reach it (INV-9); the entry lies inside, aligned. `Word64` is an atomic, as the hardware's
-    // own updates of accessed and dirty bits demand.
-    Slot { p, word: unsafe { &*p.direct(at).cast() }, level }
-}
-
-impl<P: Platform> Slot<'_, P> {
-    #[inline(always)]
-    fn encode(&self, entry: Entry) -> u64 {
-        entry.encode(self.p.architecture(), self.level)
-    }
-
-    #[inline(always)]
-    fn decode(&self, word: u64) -> Entry {
-        Entry::decode(word, self.p.architecture(), self.level)
-    }
-
-    #[cfg_attr(loom, track_caller)]
-    #[inline(always)]
-    fn load(&self) -> Entry {
-        // Acquire: partner of the Release that published the table.
-        self.decode(self.word.load(self.p, Ordering::Acquire))
-    }
-
-    /// Where nobody else changes it.
-    #[cfg_attr(loom, track_caller)]
-    #[inline(always)]
-    fn get(&self) -> Entry {
-        self.decode(self.word.get(self.p))
-    }
-
-    /// Where nobody else sees it.
-    #[cfg_attr(loom, track_caller)]
-    #[inline(always)]
-    fn set(&self, entry: Entry) {
-        self.word.set(self.p, self.encode(entry));
-    }
-
-    #[cfg_attr(loom, track_caller)]
-    #[inline(always)]
-    fn store(&self, entry: Entry) {
-        self.word.store(self.p, self.encode(entry), Ordering::Release);
-    }
-
-    #[cfg_attr(loom, track_caller)]
-    #[inline(always)]
-    fn swap(&self, entry: Entry) -> Entry {
-        self.decode(self.word.swap(self.p, self.encode(entry), Ordering::AcqRel))
-    }
-
-    /// Puts `new` in the place of `old`, or returns what is there instead.
-    #[cfg_attr(loom, track_caller)]
-    #[inline(always)]
-    fn replace(&self, old: Entry, new: Entry) -> Result<(), Entry> {
-        let replaced = self.word.replace(self.p, self.encode(old), self.encode(new), Ordering::AcqRel);
-        replaced.map(drop).map_err(|now| self.decode(now))
-    }
-
-    /// Changes what it says, in one step of which no bit that the hardware sets meanwhile is lost; returns what was there.
-    #[cfg_attr(loom, track_caller)]
-    #[inline(always)]
-    fn update(&self, change: impl Fn(Entry) -> Entry) -> Entry {
-        let mut seen = self.load();
-        while let Err(now) = self.replace(seen, change(seen)) {
-            seen = now;
-        }
-        seen
-    }
-
-    /// The same, of bits: by one instruction where they lie in the word as they do in the entry.
-    #[cfg_attr(loom, track_caller)]
-    #[inline(always)]
-    fn clear_bits(&self, bits: u64) -> Entry {
-        match self.p.architecture() {
-            Architecture::X86_64 => Entry(self.word.fetch_and(self.p, !bits, Ordering::AcqRel)),
-            _ => self.update(|entry| Entry(entry.0 & !bits)),
-        }
-    }
-
-    #[cfg_attr(loom, track_caller)]
-    #[inline(always)]
-    fn set_bits(&self, bits: u64) {
-        match self.p.architecture() {
-            Architecture::X86_64 => drop(self.word.fetch_or(self.p, bits, Ordering::AcqRel)),
-            _ => drop(self.update(|entry| Entry(entry.0 | bits))),
-        }
-    }
 }
 
 /// Whether an entry of a table of this level is, or was until it was taken, a large page.
@@ -219,14 +123,6 @@ pub(crate) fn large_of<P: Platform>(mm: &Manager<'_, P>, root: FrameNumber, page
     let above = (LARGE_LEVEL + 1..=ROOT_LEVEL).rev();
     let table = above.fold(root, |table, level| slot(mm, (table, level), page.index(level)).load().frame());
     Leaf { table, level: LARGE_LEVEL }
-}
-
-/// Takes the table of small pages that `page` is in out of the tree; nothing takes its place. What is in it can be looked at until it is freed: when
-/// no CPU and no reverse map can be in it any more (INV-9). By who has the VMAs alone.
-pub(crate) fn unhook_small<P: Platform>(mm: &Manager<'_, P>, root: FrameNumber, page: PageNumber) {
-    let above = large_of(mm, root, page);
-    above.lock(mm).take(page);
-    mm.memmap().get(above.table).refs.fetch_sub(mm.platform(), 1, Ordering::Relaxed);
 }
 
 /// Makes a table empty that no CPU can walk any more, and that is kept for later.
@@ -311,216 +207,6 @@ pub(crate) fn make_table<P: Platform>(
     let table = mm.alloc_charged(Kind::Table, from, group)?;
     empty(mm, table);
     Ok(table)
-}
-
-/// Tables that hang on no tree any more, with what is under them. CPUs may still walk them until a flush that lazy
-/// CPUs hear too.
-#[must_use = "these tables are lost unless they are freed"]
-pub(crate) struct Unhooked {
-    first: FrameNumber,
-}
-
-impl Unhooked {
-    pub const NONE: Unhooked = Unhooked { first: FrameNumber::NONE };
-
-    pub fn is_empty(&self) -> bool {
-        self.first == FrameNumber::NONE
-    }
-}
-
-/// Whether a table may go with a range: one that leads to nothing but pages in `gap`.
-pub(crate) fn goes(range: PageRange, gap: PageRange) -> bool {
-    let ends = [range.start, PageNumber(range.end().0 - 1)];
-    ends.into_iter().any(|page| gap.covers(PageRange::new(page.large(), LARGE_PAGES)))
-        || range.pages > 2 * LARGE_PAGES
-}
-
-/// Whether a table on the way to an end of `range` leads to others than pages in `gap`, and to none but those in `wider`.
-pub(crate) fn goes_with_more(range: PageRange, gap: PageRange, wider: PageRange) -> bool {
-    let ends = [range.start, PageNumber(range.end().0 - 1)];
-    (1..=ROOT_LEVEL).any(|level| {
-        let span = 1u64 << (9 * level);
-        let under = ends.map(|page| PageRange::new(PageNumber(page.0 / span * span), span));
-        under.iter().any(|&under| wider.covers(under) && !gap.covers(under))
-    })
-}
-
-/// Takes every table on the way to `range` that leads to nothing but pages in `gap` out of the tree of `root`. By who
-/// has the VMAs alone, none of which lies in `gap` but those of `range`, which are being unmapped.
-pub(crate) fn unhook<P: Platform>(
-    mm: &Manager<'_, P>,
-    root: FrameNumber,
-    range: PageRange,
-    gap: PageRange,
-) -> Unhooked {
-    fn below<P: Platform>(
-        mm: &Manager<'_, P>,
-        table: FrameNumber,
-        (level, base): (u32, u64),
-        (range, gap): (PageRange, PageRange),
-        chain: &mut Unhooked,
-    ) {
-        let p = mm.platform();
-        let span = 1u64 << (9 * level);
-        let first = range.start.0.max(base);
-        let last = (range.end().0 - 1).min(base + span * 512 - 1);
-        for i in (first - base) / span..=(last - base) / span {
-            let slot = slot(mm, (table, level), i as usize);
-            let entry = slot.load();
-            if !entry.is_present() || is_large(entry, level) {
-                continue;
-            }
-            let (child, at) = (entry.frame(), base + i * span);
-            if gap.covers(PageRange::new(PageNumber(at), span)) {
-                slot.store(Entry::NONE);
-                mm.memmap().get(table).refs.fetch_sub(p, 1, Ordering::Relaxed);
-                let frame = mm.memmap().get(child);
-                frame.owner.set(p, chain.first.0);
-                // Its first page, and, in the low bits that are 0 there, its level.
-                frame.index.set(p, at | u64::from(level - 1));
-                chain.first = child;
-            } else if level > 1 {
-                below(mm, child, (level - 1, at), (range, gap), chain);
-            }
-        }
-    }
-    let mut chain = Unhooked::NONE;
-    below(mm, root, (ROOT_LEVEL, 0), (range, gap), &mut chain);
-    chain
-}
-
-/// Frees unhooked tables; `each` gets every entry of `range` that is still in them, and there are no others. No CPU can
-/// walk them any more, and no reverse map leads to them (INV-9). Gives way between entries.
-pub(crate) fn free_unhooked<P: Platform>(
-    mm: &Manager<'_, P>,
-    tables: Unhooked,
-    range: PageRange,
-    work: &mut Work<'_, '_, P>,
-    each: &mut dyn FnMut(Entry),
-) {
-    let p = mm.platform();
-    let mut at = tables.first;
-    while at != FrameNumber::NONE {
-        let frame = mm.memmap().get(at);
-        let (next, place) = (FrameNumber(frame.owner.get(p)), frame.index.get(p));
-        free_below(mm, at, ((place & 511) as u32, place & !511), range, work, each);
-        at = next;
-    }
-}
-
-/// Frees the tables under `root` and `root` itself. No CPU can walk them any more (INV-9), and no entry of a page is
-/// left. Gives way between tables.
-pub(crate) fn free_tables<P: Platform>(mm: &Manager<'_, P>, root: FrameNumber, work: &mut Work<'_, '_, P>) {
-    free_below(mm, root, (ROOT_LEVEL, 0), PageRange::new(PageNumber(0), 0), work, &mut |_| {});
-}
-
-/// Looks only where there may be something: at the entries of `range`, and further only for tables that are counted and
-/// were not found there.
-fn free_below<P: Platform>(
-    mm: &Manager<'_, P>,
-    table: FrameNumber,
-    (level, base): (u32, u64),
-    range: PageRange,
-    work: &mut Work<'_, '_, P>,
-    each: &mut dyn FnMut(Entry),
-) {
-    let p = mm.platform();
-    let span = 1u64 << (9 * level);
-    let slots = if level == ROOT_LEVEL { USER_ROOT_ENTRIES } else { 512 };
-    let inside = PageRange::new(PageNumber(base), slots * span).intersect(range);
-    let inside =
-        inside.map_or(0..0, |part| (part.start.0 - base) / span..(part.end().0 - 1 - base) / span + 1);
-    let outside = (0..slots).filter(|i| !inside.contains(i));
-    let mut tables = if level == 0 { 0 } else { mm.memmap().get(table).refs.load(p, Ordering::Acquire) };
-    for i in inside.clone().chain(outside) {
-        if tables == 0 && !inside.contains(&i) {
-            break;
-        }
-        let entry = slot(mm, (table, level), i as usize).load();
-        if level == 0 || is_large(entry, level) {
-            each(entry);
-            work.did(if entry == Entry::NONE { 1 } else { cost::FRAME });
-        } else if entry.is_present() {
-            // INV-9: the flush was of the tables on the way to the range. Of a whole space's there is no range.
-            debug_assert!(
-                range.pages == 0 || inside.contains(&i),
-                "a table goes that is on the way to no page of the range"
-            );
-            tables -= 1;
-            free_below(mm, entry.frame(), (level - 1, base + i * span), range, work, each);
-        }
-    }
-    mm.free_one(table);
-    work.did(cost::FRAME);
-}
-
-/// How many tables there are under `root`, with it. By who shares the VMAs: none goes meanwhile. Gives way between tables.
-pub(crate) fn count_tables<P: Platform>(
-    mm: &Manager<'_, P>,
-    root: FrameNumber,
-    work: &mut Work<'_, '_, P>,
-) -> u64 {
-    fn below<P: Platform>(
-        mm: &Manager<'_, P>,
-        (table, level): (FrameNumber, u32),
-        work: &mut Work<'_, '_, P>,
-    ) -> u64 {
-        work.did(cost::TABLE);
-        let children = u64::from(mm.memmap().get(table).refs.load(mm.platform(), Ordering::Relaxed));
-        if level == 1 || children == 0 {
-            return children;
-        }
-        let slots = if level == ROOT_LEVEL { USER_ROOT_ENTRIES } else { 512 };
-        let entries = (0..slots).map(|i| slot(mm, (table, level), i as usize).load());
-        let tables = entries.filter(|&entry| entry.is_present() && !is_large(entry, level));
-        children + tables.map(|entry| below(mm, (entry.frame(), level - 1), work)).sum::<u64>()
-    }
-    1 + below(mm, (root, ROOT_LEVEL), work)
-}
-
-/// Tables under `root`, with it, and every entry of a page; and whether each table counts those below it: for audits of a quiet
-/// system.
-pub(crate) fn count<P: Platform>(
-    mm: &Manager<'_, P>,
-    root: FrameNumber,
-    visit: &mut dyn FnMut(PageNumber, Entry),
-) -> (u64, bool) {
-    let (found, good) = count_below(mm, root, (ROOT_LEVEL, 0), (0, USER_ROOT_ENTRIES - 1), visit);
-    (1 + found, good)
-}
-
-/// The same below the part of the kernel's root that belongs to a kernel range, without the root, which counts none of them.
-pub(crate) fn count_kernel<P: Platform>(
-    mm: &Manager<'_, P>,
-    root: FrameNumber,
-    range: PageRange,
-    visit: &mut dyn FnMut(PageNumber, Entry),
-) -> u64 {
-    let [first, last] = [range.start.0, range.end().0 - 1].map(|at| PageNumber(at).index(ROOT_LEVEL) as u64);
-    // Addresses of the upper half are those of the lower with all bits above set.
-    let base = PageNumber::KERNEL_START.0 - (USER_ROOT_ENTRIES << (9 * ROOT_LEVEL));
-    count_below(mm, root, (ROOT_LEVEL, base), (first, last), visit).0
-}
-
-fn count_below<P: Platform>(
-    mm: &Manager<'_, P>,
-    table: FrameNumber,
-    (level, base): (u32, u64),
-    (first, last): (u64, u64),
-    visit: &mut dyn FnMut(PageNumber, Entry),
-) -> (u64, bool) {
-    let (mut found, mut own, mut good) = (0, 0, true);
-    for i in first..=last {
-        let entry = slot(mm, (table, level), i as usize).get();
-        let at = base + (i << (9 * level));
-        if level == 0 || is_large(entry, level) {
-            visit(PageNumber(at), entry);
-        } else if entry.is_present() {
-            let (below, below_good) = count_below(mm, entry.frame(), (level - 1, at), (0, 511), visit);
-            (found, own, good) = (found + 1 + below, own + 1, good && below_good);
-        }
-    }
-    (found, good && (level == 0 || own == mm.memmap().get(table).refs.get(mm.platform())))
 }
 
 impl Leaf {

@@ -3,6 +3,8 @@
 mod clocks;
 mod control;
 mod epoll;
+mod futex;
+mod listing;
 mod locks;
 mod names;
 mod number;

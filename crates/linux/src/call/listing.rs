@@ -1,0 +1,80 @@
+//! What a directory lists.
+
+use alloc::string::ToString;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use crate::errno::{Answer, Errno};
+use crate::kernel::Linux;
+use crate::machine::Machine;
+use crate::open::Kind;
+use crate::process::Thread;
+use crate::procfs::SHOWN;
+use crate::tree::{Body, FIRST_PLACE, Inode, Named};
+
+impl<M: Machine> Linux<'_, M> {
+    /// The names of processes in a directory behind a place, if it is the one where they are.
+    fn numbers_behind(&self, directory: &Arc<Inode>, place: u64, most: usize) -> Vec<Named> {
+        /// Their places come behind all others.
+        const FIRST: u64 = 1 << 40;
+        let proc = self.root.get(b"proc").ok().flatten();
+        if proc.is_none_or(|proc| !Arc::ptr_eq(&proc, directory)) {
+            return Vec::new();
+        }
+        let next = (place.max(FIRST) - FIRST + 1).min(u32::MAX.into()) as u32;
+        let pids: Vec<u32> =
+            self.processes.with(|all| all.range(next..).map(|(&pid, _)| pid).take(most).collect());
+        let empty = |pid: u32| Inode::made(SHOWN | u64::from(pid) << 8, directory, Vec::new());
+        let named = |pid: u32| (FIRST + u64::from(pid), pid.to_string().into_bytes(), empty(pid));
+        pids.into_iter().map(named).collect()
+    }
+
+    pub(crate) fn getdents(&self, thread: &Thread, number: u64, to: u64, bytes: u64) -> Answer {
+        let open = self.open_file(thread, number)?;
+        let Kind::Directory(directory) = &open.kind else { return Err(Errno::ENOTDIR) };
+        open.offset.with(self.machine, |offset| {
+            // No more names at a time than there is memory for, however many there are.
+            let bytes = (bytes as usize).min(self.piece());
+            let most = bytes / 24 + 1;
+            let parent = directory.parent().unwrap_or_else(|| directory.clone());
+            let dots = [(1, b".".to_vec(), directory.clone()), (2, b"..".to_vec(), parent)];
+            let listed = match &directory.body {
+                Body::OpenFiles(_) => {
+                    let numbers = thread.process.files.with(|files| files.numbers());
+                    let named = |n: u64| (FIRST_PLACE + n, n.to_string().into_bytes(), Inode::opened(n));
+                    let left = numbers.into_iter().filter(|n| FIRST_PLACE + n > *offset);
+                    left.take(most).map(named).collect()
+                }
+                _ => {
+                    let mut all = directory.behind(*offset, most)?;
+                    all.extend(self.numbers_behind(directory, *offset, most));
+                    all
+                }
+            };
+            let all = dots.into_iter().chain(listed);
+            let mut out: Vec<u8> = Vec::new();
+            let mut place_now = *offset;
+            for (place, name, inode) in all.filter(|&(place, ..)| place > *offset) {
+                let len = (19 + name.len() + 1).next_multiple_of(8);
+                if out.len() + len > bytes {
+                    if out.is_empty() {
+                        return Err(Errno::EINVAL);
+                    }
+                    break;
+                }
+                let start = out.len();
+                out.extend(inode.number.to_le_bytes());
+                out.extend(place.to_le_bytes());
+                out.extend((len as u16).to_le_bytes());
+                out.push((inode.mode.load(Ordering::Relaxed) >> 12) as u8);
+                out.extend_from_slice(&name);
+                out.resize(start + len, 0);
+                place_now = place;
+            }
+            self.machine.write_user(to, &out)?;
+            *offset = place_now;
+            Ok(out.len() as u64)
+        })
+    }
+}

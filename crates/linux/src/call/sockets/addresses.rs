@@ -1,0 +1,197 @@
+//! Addresses of sockets: which one has which, and who is found by one.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{INET, INET6, UNIX};
+use crate::errno::{Answer, Errno};
+use crate::kernel::Linux;
+use crate::layout::Pack;
+use crate::machine::Machine;
+use crate::process::Thread;
+use crate::socket::Socket;
+use crate::tree::{Body, Inode, mode};
+
+/// The address of a socket of the network, on this machine.
+fn local(family: u16, port: u16) -> Arc<[u8]> {
+    let head = Pack::default().half(family).half(port.to_be());
+    let all = match family {
+        INET => head.word(u32::from_be_bytes([127, 0, 0, 1]).to_be()).zeros_to(16),
+        _ => head.word(0).long(0).long(1_u64.to_be()).word(0),
+    };
+    Arc::from(all.0)
+}
+
+/// The port of an address, if it is one of this machine.
+fn port_of(family: u16, address: &[u8]) -> Result<u16, Errno> {
+    let len = if family == INET { 16 } else { 28 };
+    if address.len() < len {
+        return Err(Errno::EINVAL);
+    }
+    let here = match family {
+        INET => address[4] == 127 || address[4..8] == [0; 4],
+        // `::`, `::1`, and what is mapped of the others.
+        _ => {
+            let (head, last) = (&address[8..20], &address[20..24]);
+            head == [0; 12] && matches!(last, [0, 0, 0, 0 | 1])
+                || head == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] && (last[0] == 127 || last == [0; 4])
+        }
+    };
+    if here { Ok(u16::from_be_bytes([address[2], address[3]])) } else { Err(Errno::ENETUNREACH) }
+}
+
+/// The name under which a port stands.
+fn name_of_port(socket: &Socket, port: u16) -> Vec<u8> {
+    [b'p', socket.kind as u8, (port >> 8) as u8, port as u8].to_vec()
+}
+
+impl<M: Machine> Linux<'_, M> {
+    pub(super) fn load_address(&self, at: u64, len: u64) -> Result<Vec<u8>, Errno> {
+        if !(2..=128).contains(&(len as u32)) {
+            return Err(Errno::EINVAL);
+        }
+        let mut address = alloc::vec![0; len as u32 as usize];
+        self.machine.read_user(at, &mut address)?;
+        Ok(address)
+    }
+
+    /// Writes an address, as much of it as there is room for, and how long it is.
+    pub(super) fn store_address(&self, address: &[u8], to: u64, len_at: u64) -> Result<(), Errno> {
+        if to == 0 {
+            return Ok(());
+        }
+        let room = self.load_word(len_at)? as i32;
+        let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
+        self.machine.write_user(to, &address[..address.len().min(room)])?;
+        self.machine.write_user(len_at, &(address.len() as u32).to_le_bytes())
+    }
+
+    /// The path or the name of an address of the Unix kind; `None` if it has none.
+    fn unix_name(address: &[u8]) -> Option<(bool, &[u8])> {
+        let name = address.get(2..).filter(|name| !name.is_empty())?;
+        if name[0] == 0 {
+            return Some((true, &name[1..]));
+        }
+        Some((false, name.split(|&byte| byte == 0).next().unwrap_or(name)))
+    }
+
+    pub(crate) fn bind(&self, thread: &Thread, number: u64, at: u64, len: u64) -> Answer {
+        let (_, socket) = self.socket_of(thread, number)?;
+        let address = self.load_address(at, len)?;
+        let family = u16::from_le_bytes([address[0], address[1]]);
+        if family != socket.family {
+            return Err(if socket.family == UNIX { Errno::EINVAL } else { Errno::EAFNOSUPPORT });
+        }
+        if socket.state.with(|state| state.name.is_some()) {
+            return Err(Errno::EINVAL);
+        }
+        if family != UNIX {
+            let port = port_of(family, &address).map_err(|error| match error {
+                Errno::ENETUNREACH => Errno::EADDRNOTAVAIL,
+                other => other,
+            })?;
+            let port = match port {
+                0 => self.free_port(&socket)?,
+                port if self.names.put(&name_of_port(&socket, port), &socket) => port,
+                _ => return Err(Errno::EADDRINUSE),
+            };
+            let mut own = address[..if family == INET { 16 } else { 28 }].to_vec();
+            own[2..4].copy_from_slice(&port.to_be_bytes());
+            socket.state.with(|state| state.own = Arc::from(own));
+            return Ok(0);
+        }
+        match Self::unix_name(&address) {
+            None => {
+                // A name of the kernel's choice.
+                let name = alloc::format!("{:05x}", self.random() & 0xf_ffff);
+                let own = [&address[..2], &[0], name.as_bytes()].concat();
+                if !self.names.put(&[b"a", name.as_bytes()].concat(), &socket) {
+                    return Err(Errno::EADDRINUSE);
+                }
+                socket.state.with(|state| state.own = Arc::from(own));
+            }
+            Some((true, name)) => {
+                if !self.names.put(&[b"a", name].concat(), &socket) {
+                    return Err(Errno::EADDRINUSE);
+                }
+                socket.state.with(|state| state.own = Arc::from(address.as_slice()));
+            }
+            Some((false, path)) => {
+                let found = self.walk(thread, None, path, false)?;
+                if found.inode.is_some() || found.name.is_empty() {
+                    return Err(Errno::EADDRINUSE);
+                }
+                let rights = self.umask(thread, 0o777);
+                let inode =
+                    Inode::new(self.inode_number(), mode::SOCKET | rights, self.clock(), Body::Socket);
+                let name = [b"i", &inode.number.to_le_bytes()[..]].concat();
+                found.directory.put(&found.name, inode).map_err(|error| match error {
+                    Errno::EEXIST => Errno::EADDRINUSE,
+                    other => other,
+                })?;
+                self.names.put(&name, &socket);
+                let own = [&address[..2], path, &[0]].concat();
+                socket.state.with(|state| state.own = Arc::from(own));
+            }
+        }
+        Ok(0)
+    }
+
+    /// Gives a port that nobody has.
+    fn free_port(&self, socket: &Arc<Socket>) -> Result<u16, Errno> {
+        let first = self.random() as u16 % 28_000;
+        let ports = (0..28_000).map(|at| 32_768 + (first + at) % 28_000);
+        let mut free = ports.filter(|&port| self.names.put(&name_of_port(socket, port), socket));
+        free.next().ok_or(Errno::EADDRINUSE)
+    }
+
+    /// A socket of the network has an address from its first use on.
+    pub(super) fn give_port(&self, socket: &Arc<Socket>) -> Result<(), Errno> {
+        if socket.family == UNIX || socket.state.with(|state| state.name.is_some()) {
+            return Ok(());
+        }
+        let port = self.free_port(socket)?;
+        socket.state.with(|state| state.own = local(socket.family, port));
+        Ok(())
+    }
+
+    /// Who has an address.
+    pub(super) fn find_socket(
+        &self,
+        thread: &Thread,
+        socket: &Socket,
+        address: &[u8],
+    ) -> Result<Arc<Socket>, Errno> {
+        let family = u16::from_le_bytes([address[0], address[1]]);
+        if family != socket.family && !(socket.family == INET6 && family == INET) {
+            return Err(if socket.family == UNIX { Errno::EINVAL } else { Errno::EAFNOSUPPORT });
+        }
+        let name = if family != UNIX {
+            name_of_port(socket, port_of(family, address)?)
+        } else {
+            match Self::unix_name(address).ok_or(Errno::EINVAL)? {
+                (true, name) => [b"a", name].concat(),
+                (false, path) => {
+                    let inode = self.walk(thread, None, path, true)?.inode.ok_or(Errno::ENOENT)?;
+                    [b"i", &inode.number.to_le_bytes()[..]].concat()
+                }
+            }
+        };
+        let found = self.names.find(&name).ok_or(Errno::ECONNREFUSED)?;
+        if found.kind == socket.kind { Ok(found) } else { Err(Errno::EPROTOTYPE) }
+    }
+
+    pub(crate) fn socket_name(&self, thread: &Thread, [number, to, len_at]: [u64; 3], peer: bool) -> Answer {
+        let (_, socket) = self.socket_of(thread, number)?;
+        let address = match peer {
+            true => socket.peer().ok_or(Errno::ENOTCONN)?.address,
+            false if socket.family != UNIX && socket.own().len() == 2 => {
+                let mut none = local(socket.family, 0).to_vec();
+                none[4..].fill(0);
+                Arc::from(none)
+            }
+            false => socket.own(),
+        };
+        self.store_address(&address, to, len_at).map(|()| 0)
+    }
+}

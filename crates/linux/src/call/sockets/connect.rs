@@ -1,0 +1,178 @@
+//! Connections of sockets: to listen, to connect, to take in who has connected, and to say no more.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use super::UNIX;
+use crate::errno::{Answer, Errno};
+use crate::kernel::{AGAIN, Linux, Waited};
+use crate::machine::Machine;
+use crate::open::flag;
+use crate::process::Thread;
+use crate::socket::{Inbox, Peer, kind};
+use crate::sync::key_of;
+
+impl<M: Machine> Linux<'_, M> {
+    pub(crate) fn listen(&self, thread: &Thread, number: u64, most: u64) -> Answer {
+        let (_, socket) = self.socket_of(thread, number)?;
+        if socket.kind == kind::PACKETS {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if socket.family == UNIX && socket.state.with(|state| state.name.is_none()) || socket.peer().is_some()
+        {
+            return Err(Errno::EINVAL);
+        }
+        self.give_port(&socket)?;
+        let most = (most as i32).clamp(1, 4096) as usize;
+        socket.state.with(|state| match &mut state.waiting {
+            Some((_, now)) => *now = most,
+            none => *none = Some((alloc::collections::VecDeque::new(), most)),
+        });
+        Ok(0)
+    }
+
+    pub(crate) fn connect(&self, thread: &Thread, number: u64, at: u64, len: u64) -> Answer {
+        let (open, socket) = self.socket_of(thread, number)?;
+        let address = self.load_address(at, len)?;
+        if socket.kind == kind::PACKETS {
+            let peer = match u16::from_le_bytes([address[0], address[1]]) {
+                0 => None,
+                _ => {
+                    Some(match self.find_socket(thread, &socket, &address) {
+                        Ok(found) => {
+                            Peer { inbox: found.inbox.clone(), address: found.own(), process: found.process }
+                        }
+                        // Of the network nobody need be there: whoever sends hears of it.
+                        Err(Errno::ECONNREFUSED) if socket.family != UNIX => {
+                            let inbox = Inbox::new(&self.left);
+                            self.left.add_open(inbox.close());
+                            Peer { inbox, address: Arc::from(address.as_slice()), process: 0 }
+                        }
+                        Err(error) => return Err(error),
+                    })
+                }
+            };
+            self.give_port(&socket)?;
+            let before = socket.state.with(|state| core::mem::replace(&mut state.peer, peer));
+            drop(before);
+            return Ok(0);
+        }
+        if socket.state.with(|state| state.waiting.is_some()) {
+            return Err(Errno::EINVAL);
+        }
+        if socket.peer().is_some() {
+            return Err(Errno::EISCONN);
+        }
+        let listener = self.find_socket(thread, &socket, &address)?;
+        self.give_port(&socket)?;
+        if Arc::ptr_eq(&listener, &socket) {
+            return Err(Errno::ECONNREFUSED);
+        }
+        let theirs = self.new_socket(thread, socket.family, socket.kind);
+        // Whoever waits to be taken in does not keep the listener: once nobody has it open, nobody takes anybody in.
+        let (key, process) = (key_of(&listener.changes), listener.process);
+        let weak = Arc::downgrade(&listener);
+        drop(listener);
+        // Before anybody can find it, and with no lock of another socket held: two might connect to each other.
+        socket.join(&theirs);
+        socket.state.with(|state| state.peer.iter_mut().for_each(|peer| peer.process = process));
+        let alone = |error: Errno| {
+            let peer = socket.state.with(|state| state.peer.take());
+            drop(peer);
+            error
+        };
+        let mut refused = false;
+        let mut try_it = || {
+            let taken = weak.upgrade().and_then(|listener| {
+                listener.state.with(|state| {
+                    let own = state.own.clone();
+                    let (waiting, most) = state.waiting.as_mut()?;
+                    if waiting.len() > *most {
+                        return Some(false);
+                    }
+                    theirs.state.with(|state| state.own = own);
+                    waiting.push_back(theirs.clone());
+                    listener.changes.fetch_add(1, Ordering::SeqCst);
+                    Some(true)
+                })
+            });
+            refused = taken.is_none();
+            taken.unwrap_or(true)
+        };
+        if !try_it() {
+            if open.has(flag::NO_WAIT) {
+                return Err(alone(Errno::EAGAIN));
+            }
+            match self.wait(thread, key, self.until(&socket, 1), &mut try_it) {
+                Waited::Ready => {}
+                Waited::Late if socket.family == UNIX => return Err(alone(Errno::EAGAIN)),
+                Waited::Late => return Err(alone(Errno::EINPROGRESS)),
+                Waited::Interrupted => return Err(alone(AGAIN)),
+            }
+        }
+        if refused {
+            return Err(alone(Errno::ECONNREFUSED));
+        }
+        self.changed(key);
+        Ok(0)
+    }
+
+    pub(crate) fn accept(&self, thread: &Thread, [number, to, len_at, flags]: [u64; 4]) -> Answer {
+        let flags = flags as u32;
+        if flags & !(flag::NO_WAIT | flag::CLOSE_ON_EXEC) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let (open, socket) = self.socket_of(thread, number)?;
+        if socket.kind == kind::PACKETS {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let next = || socket.state.with(|state| state.waiting.as_mut().map(|(all, _)| all.pop_front()));
+        let mut found = next().ok_or(Errno::EINVAL)?;
+        if found.is_none() {
+            if open.has(flag::NO_WAIT) {
+                return Err(Errno::EAGAIN);
+            }
+            let how = self.wait(thread, key_of(&socket.changes), self.until(&socket, 0), || {
+                let now = next();
+                // It may listen no more.
+                let over = now.is_none();
+                found = now.flatten();
+                over || found.is_some()
+            });
+            match how {
+                Waited::Ready => {}
+                Waited::Late => return Err(Errno::EAGAIN),
+                Waited::Interrupted => return Err(AGAIN),
+            }
+        }
+        let found = found.ok_or(Errno::EINVAL)?;
+        socket.changes.fetch_add(1, Ordering::SeqCst);
+        self.changed(key_of(&socket.changes));
+        let address = found.peer().map_or(found.own(), |peer| peer.address);
+        self.store_address(&address, to, len_at)?;
+        self.open_socket(thread, found, flags)
+    }
+
+    pub(crate) fn shutdown(&self, thread: &Thread, number: u64, how: u64) -> Answer {
+        let (_, socket) = self.socket_of(thread, number)?;
+        let peer = socket.peer();
+        if how > 2 {
+            return Err(Errno::EINVAL);
+        }
+        if peer.is_none() && socket.state.with(|state| state.waiting.is_none()) {
+            return Err(Errno::ENOTCONN);
+        }
+        if how != 1 {
+            self.left.add_open(socket.empty());
+            self.changed(key_of(&*socket.inbox));
+        }
+        if let Some(peer) = peer.filter(|_| how != 0) {
+            socket.state.with(|state| state.silent = true);
+            peer.inbox.end();
+            self.changed(key_of(&*peer.inbox));
+        }
+        socket.changes.fetch_add(1, Ordering::SeqCst);
+        self.changed(key_of(&socket.changes));
+        Ok(0)
+    }
+}

@@ -1,0 +1,121 @@
+//! Bytes on their way out of a socket.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::message;
+use crate::errno::Errno;
+use crate::kernel::{AGAIN, Linux, Waited};
+use crate::machine::Machine;
+use crate::open::{Open, flag};
+use crate::process::Thread;
+use crate::socket::{Received, Socket, kind};
+use crate::sync::key_of;
+
+impl<M: Machine> Linux<'_, M> {
+    /// Receives into several buffers; gives how many bytes, and what else came.
+    pub(in crate::call) fn receive(
+        &self,
+        thread: &Thread,
+        open: &Open,
+        socket: &Socket,
+        into: &[(u64, u64)],
+        flags: u64,
+    ) -> Result<(u64, Received), Errno> {
+        let stream = socket.is_stream();
+        // Nothing is ever on the list of errors.
+        if flags & message::ERRORS != 0 {
+            return Err(Errno::EAGAIN);
+        }
+        if socket.kind != kind::PACKETS && socket.peer().is_none() {
+            return Err(Errno::ENOTCONN);
+        }
+        let room: u64 = into.iter().fold(0, |sum, &(_, bytes)| sum.saturating_add(bytes));
+        let at_once = open.has(flag::NO_WAIT) || flags & message::NO_WAIT != 0;
+        let peek = flags & message::PEEK != 0;
+        let until = self.until(socket, 0);
+        let mut all: Option<Received> = None;
+        let mut done = 0;
+        loop {
+            let want =
+                (room - done).min(if stream { self.piece() as u64 } else { crate::socket::ROOM as u64 })
+                    as usize;
+            let mut found = socket.inbox.receive(want, stream, peek);
+            if found.is_none() {
+                if done > 0 && flags & message::ALL == 0 {
+                    break;
+                }
+                if at_once {
+                    if done > 0 {
+                        break;
+                    }
+                    return Err(Errno::EAGAIN);
+                }
+                let how = self.wait(thread, key_of(&*socket.inbox), until, || {
+                    found = socket.inbox.receive(want, stream, peek);
+                    found.is_some()
+                });
+                match how {
+                    Waited::Ready => {}
+                    _ if done > 0 => break,
+                    Waited::Late => return Err(Errno::EAGAIN),
+                    Waited::Interrupted => return Err(AGAIN),
+                }
+            }
+            let Some(found) = found else { break };
+            self.changed(key_of(&*socket.inbox));
+            self.scatter(into, done, &found.bytes)?;
+            let count = found.bytes.len() as u64;
+            done += count;
+            let last = !stream || peek || count == 0 || done == room || !found.files.is_empty();
+            match &mut all {
+                Some(all) => all.files.extend(found.files),
+                None => all = Some(found),
+            }
+            if last {
+                break;
+            }
+        }
+        Ok((
+            done,
+            all.unwrap_or(Received { bytes: Vec::new(), whole: 0, from: Arc::from([]), files: Vec::new() }),
+        ))
+    }
+
+    /// Up to so many bytes, once there are any.
+    pub(in crate::call) fn receive_bytes(
+        &self,
+        thread: &Thread,
+        open: &Open,
+        socket: &Socket,
+        most: usize,
+    ) -> Result<Vec<u8>, Errno> {
+        let mut found = socket.inbox.receive(most, socket.is_stream(), false);
+        if found.is_none() {
+            if open.has(flag::NO_WAIT) {
+                return Err(Errno::EAGAIN);
+            }
+            let how = self.wait(thread, key_of(&*socket.inbox), self.until(socket, 0), || {
+                found = socket.inbox.receive(most, socket.is_stream(), false);
+                found.is_some()
+            });
+            if how == Waited::Interrupted {
+                return Err(AGAIN);
+            }
+        }
+        self.changed(key_of(&*socket.inbox));
+        Ok(found.ok_or(Errno::EAGAIN)?.bytes)
+    }
+
+    /// Writes bytes to buffers, from a place in all of them on.
+    fn scatter(&self, into: &[(u64, u64)], mut skip: u64, mut bytes: &[u8]) -> Result<(), Errno> {
+        for &(at, len) in into {
+            let here = skip.min(len);
+            skip -= here;
+            let count = bytes.len().min((len - here) as usize);
+            self.machine.write_user(at + here, &bytes[..count])?;
+            bytes = &bytes[count..];
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,165 @@
+//! Bytes on their way into a socket.
+
+use alloc::sync::Arc;
+
+use super::{Extra, UNIX, message};
+use crate::call::transfer::Load;
+use crate::errno::{Answer, Errno};
+use crate::kernel::{AGAIN, Linux, Waited};
+use crate::machine::Machine;
+use crate::open::{Open, flag};
+use crate::process::Thread;
+use crate::signal::{Info, number};
+use crate::socket::{Inbox, Peer, Sent, Socket, kind};
+use crate::sync::key_of;
+
+impl<M: Machine> Linux<'_, M> {
+    /// Sends the bytes of several buffers.
+    pub(in crate::call) fn send(
+        &self,
+        thread: &Thread,
+        open: &Open,
+        socket: &Arc<Socket>,
+        from: &[(u64, u64)],
+        extra: Extra,
+    ) -> Answer {
+        self.send_from(thread, open, socket, from, extra, &|at, into| self.machine.read_user(at, into))
+    }
+
+    /// The same of bytes that `load` gives, by their place.
+    pub(in crate::call) fn send_from(
+        &self,
+        thread: &Thread,
+        open: &Open,
+        socket: &Arc<Socket>,
+        from: &[(u64, u64)],
+        extra: Extra,
+        load: &Load<'_>,
+    ) -> Answer {
+        let Extra { flags, to, mut files } = extra;
+        let stream = socket.is_stream();
+        let whole: u64 = from.iter().fold(0, |sum, &(_, bytes)| sum.saturating_add(bytes));
+        if !stream && whole as usize > crate::socket::ROOM - 512 {
+            return Err(Errno::EMSGSIZE);
+        }
+        // A packet is one piece here, and one on its way.
+        if !stream && !self.machine.has_piece(2 * whole) {
+            return Err(Errno::ENOMEM);
+        }
+        // Packets of the network are lost where nobody is, and where there is no room.
+        let may_be_lost = socket.kind == kind::PACKETS && socket.family != UNIX;
+        let inbox: Arc<Inbox> = match to {
+            Some(address) if !stream => {
+                let found = self.find_socket(thread, socket, &address);
+                self.give_port(socket)?;
+                match found {
+                    Ok(found) => found.inbox.clone(),
+                    Err(Errno::ECONNREFUSED) if may_be_lost => return Ok(whole),
+                    Err(error) => return Err(error),
+                }
+            }
+            _ => match socket.peer() {
+                // Somebody else may have come there.
+                Some(peer) if may_be_lost && peer.inbox.state().2 => {
+                    let found = self.find_socket(thread, socket, &peer.address)?;
+                    let there =
+                        Peer { inbox: found.inbox.clone(), address: found.own(), process: found.process };
+                    let before = socket.state.with(|state| state.peer.replace(there));
+                    drop(before);
+                    found.inbox.clone()
+                }
+                Some(peer) => peer.inbox,
+                None if stream || socket.kind == kind::SEQUENCE => return Err(Errno::ENOTCONN),
+                None => return Err(Errno::EDESTADDRREQ),
+            },
+        };
+        let own = socket.own();
+        if !files.is_empty() {
+            self.left.flights.send(&files);
+        }
+        let at_once = open.has(flag::NO_WAIT) || flags & message::NO_WAIT != 0;
+        let until = self.until(socket, 1);
+        // Puts one piece in, all of it.
+        let mut put = |piece: &[u8]| -> Result<(), (usize, Errno)> {
+            let mut done = 0;
+            loop {
+                let silent = socket.state.with(|state| state.silent);
+                let mut sent = if silent {
+                    Sent::Closed
+                } else {
+                    inbox.send(&piece[done..], &own, files.clone(), stream)
+                };
+                if sent == Sent::Wait && may_be_lost {
+                    return Ok(());
+                }
+                if sent == Sent::Wait {
+                    if at_once {
+                        return Err((done, Errno::EAGAIN));
+                    }
+                    let how = self.wait(thread, key_of(&*inbox), until, || {
+                        sent = inbox.send(&piece[done..], &own, files.clone(), stream);
+                        sent != Sent::Wait
+                    });
+                    match how {
+                        Waited::Ready => {}
+                        Waited::Late => return Err((done, Errno::EAGAIN)),
+                        Waited::Interrupted => return Err((done, AGAIN)),
+                    }
+                }
+                match sent {
+                    Sent::Bytes(count) => done += count,
+                    Sent::Closed if socket.kind == kind::PACKETS => return Err((done, Errno::ECONNREFUSED)),
+                    _ => return Err((done, Errno::EPIPE)),
+                }
+                files.clear();
+                self.changed(key_of(&*inbox));
+                if done == piece.len() {
+                    return Ok(());
+                }
+            }
+        };
+        let mut sum = 0;
+        let mut failed = None;
+        if stream {
+            'all: for &(at, bytes) in from {
+                let mut done = 0;
+                while done < bytes {
+                    let mut piece = alloc::vec![0; ((bytes - done) as usize).min(self.piece())];
+                    let put = match load(at + done, &mut piece) {
+                        Ok(()) => put(&piece),
+                        Err(error) => Err((0, error)),
+                    };
+                    if let Err((part, error)) = put {
+                        sum += part as u64;
+                        failed = Some(error);
+                        break 'all;
+                    }
+                    done += piece.len() as u64;
+                    sum += piece.len() as u64;
+                    self.machine.cond_resched();
+                }
+            }
+        } else {
+            let mut piece = alloc::vec![0; whole as usize];
+            let mut place = 0;
+            for &(at, bytes) in from {
+                load(at, &mut piece[place..place + bytes as usize])?;
+                place += bytes as usize;
+            }
+            match put(&piece) {
+                Ok(()) => sum = whole,
+                Err((_, error)) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if sum == 0 => {
+                if error == Errno::EPIPE && stream && flags & message::NO_SIGNAL == 0 {
+                    let word = u64::from(thread.process.pid);
+                    self.post(&thread.process, None, Info { signal: number::PIPE, word, ..Info::default() });
+                }
+                Err(error)
+            }
+            _ => Ok(sum),
+        }
+    }
+}

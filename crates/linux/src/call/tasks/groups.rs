@@ -1,0 +1,54 @@
+//! Groups of processes, and sessions.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use crate::errno::{Answer, Errno};
+use crate::kernel::Linux;
+use crate::machine::Machine;
+use crate::process::{Process, Thread};
+
+impl<M: Machine> Linux<'_, M> {
+    pub(crate) fn group_of(&self, thread: &Thread, pid: u64) -> Answer {
+        self.process_of(thread, pid).map(|process| process.group.load(Ordering::Relaxed).into())
+    }
+
+    pub(crate) fn set_group(&self, thread: &Thread, pid: u64, group: u64) -> Answer {
+        let me = &thread.process;
+        let process = self.process_of(thread, u64::from(pid as u32))?;
+        if pid as i32 > 0 && process.pid != me.pid && process.parent.load(Ordering::SeqCst) != me.pid {
+            return Err(Errno::ESRCH);
+        }
+        let group = if group as u32 == 0 { process.pid } else { group as u32 };
+        if group as i32 <= 0 {
+            return Err(Errno::EINVAL);
+        }
+        let session = process.session.load(Ordering::Relaxed);
+        let in_it = |other: &Arc<Process>| {
+            other.group.load(Ordering::Relaxed) == group && other.session.load(Ordering::Relaxed) == session
+        };
+        let exists = group == process.pid || self.processes.with(|all| all.values().any(in_it));
+        if session == process.pid || session != me.session.load(Ordering::Relaxed) || !exists {
+            return Err(Errno::EPERM);
+        }
+        process.group.store(group, Ordering::Relaxed);
+        Ok(0)
+    }
+
+    pub(crate) fn session_of(&self, thread: &Thread, pid: u64) -> Answer {
+        let process = self.process_of(thread, u64::from(pid as u32))?;
+        Ok(process.session.load(Ordering::Relaxed).into())
+    }
+
+    /// A session of its own, and a group.
+    pub(crate) fn set_session(&self, thread: &Thread) -> Answer {
+        let me = &thread.process;
+        let leads = |other: &Arc<Process>| other.group.load(Ordering::Relaxed) == me.pid;
+        if self.processes.with(|all| all.values().any(leads)) {
+            return Err(Errno::EPERM);
+        }
+        me.session.store(me.pid, Ordering::Relaxed);
+        me.group.store(me.pid, Ordering::Relaxed);
+        Ok(me.pid.into())
+    }
+}

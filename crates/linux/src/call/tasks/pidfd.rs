@@ -1,0 +1,66 @@
+//! Processes as open files.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use crate::errno::{Answer, Errno};
+use crate::kernel::Linux;
+use crate::machine::Machine;
+use crate::open::{Kind, Open, flag as open_flag};
+use crate::process::{Process, Thread};
+use crate::signal::{Info, number};
+
+impl<M: Machine> Linux<'_, M> {
+    /// A process as an open file: it can be read, as `poll` has it, once it has ended.
+    pub(super) fn open_process(&self, thread: &Thread, process: &Arc<Process>, flags: u32) -> Answer {
+        let open = Open::new(
+            Kind::Process(process.clone()),
+            flags & open_flag::NO_WAIT | open_flag::READ_WRITE,
+            b"anon_inode:[pidfd]".to_vec(),
+        );
+        thread.process.files.with(|files| files.add(open, true, 0))
+    }
+
+    pub(crate) fn pidfd_open(&self, thread: &Thread, pid: u64, flags: u64) -> Answer {
+        if flags & !u64::from(open_flag::NO_WAIT) != 0 || pid as i32 <= 0 {
+            return Err(Errno::EINVAL);
+        }
+        let process = self.process_of(thread, pid)?;
+        self.open_process(thread, &process, flags as u32)
+    }
+
+    pub(super) fn process_behind(&self, thread: &Thread, number: u64) -> Result<Arc<Process>, Errno> {
+        match &self.open_file(thread, number)?.kind {
+            Kind::Process(process) => Ok(process.clone()),
+            // Its directory below `/proc`.
+            Kind::Directory(inode) if crate::procfs::shows(inode).is_some() => {
+                let pid = crate::procfs::shows(inode).unwrap_or_default();
+                self.processes.with(|all| all.get(&pid).cloned()).ok_or(Errno::ESRCH)
+            }
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    pub(crate) fn pidfd_send_signal(
+        &self,
+        thread: &Thread,
+        [number, signal, info, flags]: [u64; 4],
+    ) -> Answer {
+        let process = self.process_behind(thread, number)?;
+        if flags != 0 || signal > u64::from(number::LAST) {
+            return Err(Errno::EINVAL);
+        }
+        if process.ended.load(Ordering::SeqCst) != 0 {
+            // Until it was waited for, it is there.
+            return self.processes.with(|all| all.get(&process.pid).map(|_| 0)).ok_or(Errno::ESRCH);
+        }
+        if info != 0 {
+            return self.sigqueue(thread, None, [process.pid.into(), signal, info]);
+        }
+        if signal != 0 {
+            let word = u64::from(thread.process.pid);
+            self.post(&process, None, Info { signal: signal as u32, word, ..Info::default() });
+        }
+        Ok(0)
+    }
+}

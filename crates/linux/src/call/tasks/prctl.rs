@@ -1,0 +1,73 @@
+//! What a process says of itself: the base of `fs`, its name, its limits.
+
+use core::sync::atomic::Ordering;
+
+use crate::errno::{Answer, Errno};
+use crate::kernel::Linux;
+use crate::layout::Pack;
+use crate::machine::Machine;
+use crate::process::{Thread, limit};
+
+impl<M: Machine> Linux<'_, M> {
+    pub(crate) fn arch_prctl(&self, thread: &Thread, what: u64, value: u64) -> Answer {
+        const SET_FS: u64 = 0x1002;
+        const GET_FS: u64 = 0x1003;
+        match what {
+            SET_FS if value >> 47 != 0 => Err(Errno::EPERM),
+            SET_FS => {
+                thread.fs.store(value, Ordering::Relaxed);
+                self.machine.set_fs(value);
+                Ok(0)
+            }
+            GET_FS => self.machine.write_user(value, &thread.fs().to_le_bytes()).map(|()| 0),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(crate) fn prctl(&self, thread: &Thread, what: u64, value: u64) -> Answer {
+        const SET_NAME: u64 = 15;
+        const GET_NAME: u64 = 16;
+        match what {
+            SET_NAME => {
+                let mut name = self.load_text(value, 64)?;
+                name.truncate(15);
+                if thread.tid == thread.process.pid {
+                    thread.process.place.with(|place| place.name = name);
+                }
+                Ok(0)
+            }
+            GET_NAME => {
+                let mut name = thread.process.place.with(|place| place.name.clone());
+                name.resize(16, 0);
+                self.machine.write_user(value, &name).map(|()| 0)
+            }
+            // Core files, timer slack, large pages, parents' deaths, and names of memory: nothing depends on them.
+            3 | 4 | 1 | 2 | 29 | 30 | 38 | 39 | 41 | 42 | 36 | 37 => Ok(0),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(crate) fn prlimit(&self, thread: &Thread, [pid, what, new, old]: [u64; 4]) -> Answer {
+        let process = self.process_of(thread, pid)?;
+        let what = what as u32 as usize;
+        let now = process.limits.with(|limits| limits.get(what).copied()).ok_or(Errno::EINVAL)?;
+        if new != 0 {
+            let wanted = [self.load_long(new)?, self.load_long(new + 8)?];
+            if wanted[0] > wanted[1] {
+                return Err(Errno::EINVAL);
+            }
+            // As many as there can be, whoever asks.
+            if what == limit::FILES && wanted[1] > crate::open::MOST as u64 {
+                return Err(Errno::EPERM);
+            }
+            process.limits.with(|limits| limits[what] = wanted);
+            if what == limit::FILES {
+                process.files.with(|files| files.limit(wanted[0]));
+            }
+        }
+        if old != 0 {
+            self.machine.write_user(old, &Pack::default().long(now[0]).long(now[1]).0)?;
+        }
+        Ok(0)
+    }
+}

@@ -1,0 +1,203 @@
+//! Bytes from one open file to another, by way of the kernel alone.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::MOST;
+use crate::call::sockets::Extra;
+use crate::errno::{Answer, Errno};
+use crate::kernel::Linux;
+use crate::machine::Machine;
+use crate::open::{Kind, Open, flag};
+use crate::pipe::{ROOM, WHOLE, Way};
+use crate::process::Thread;
+use crate::tree::Device;
+
+impl<M: Machine> Linux<'_, M> {
+    /// Up to so many bytes of what is open, as a read would have them: of a file from `at`, or from where it is, which moves on.
+    fn get(&self, thread: &Thread, open: &Open, most: usize, at: Option<u64>) -> Result<Vec<u8>, Errno> {
+        let mut bytes = Vec::new();
+        match &open.kind {
+            Kind::File(_) | Kind::Text(..) => {
+                let mut take = |start: u64| {
+                    self.read_places(thread, open, start, most as u64, |_, piece| {
+                        bytes.extend_from_slice(piece);
+                        Ok(())
+                    })
+                };
+                match at {
+                    Some(at) => take(at)?,
+                    None => open.offset.with(self.machine, |offset| {
+                        let done = take(*offset)?;
+                        *offset += done;
+                        Ok::<u64, Errno>(done)
+                    })?,
+                };
+            }
+            _ if at.is_some() => return Err(Errno::ESPIPE),
+            Kind::Pipe(end) | Kind::Both(end, _) => {
+                bytes.resize(most.min(ROOM), 0);
+                let count = self.take_from_pipe(thread, open, end, &mut bytes)?;
+                bytes.truncate(count);
+            }
+            Kind::Socket(socket) => bytes = self.receive_bytes(thread, open, socket, most)?,
+            Kind::Device(Device::Zero, _) => bytes.resize(most, 0),
+            Kind::Directory(_) => return Err(Errno::EISDIR),
+            _ => return Err(Errno::EINVAL),
+        }
+        Ok(bytes)
+    }
+
+    /// Writes bytes of the kernel's own.
+    fn put(&self, thread: &Thread, open: &Arc<Open>, bytes: &[u8], at: Option<u64>) -> Answer {
+        let load = |done: u64, into: &mut [u8]| {
+            into.copy_from_slice(&bytes[done as usize..done as usize + into.len()]);
+            Ok(())
+        };
+        let len = bytes.len() as u64;
+        match &open.kind {
+            Kind::Socket(socket) => {
+                self.send_from(thread, open, socket, &[(0, len)], Extra::default(), &load)
+            }
+            _ => self.write_from(thread, open, len, at, &load),
+        }
+    }
+
+    /// Moves bytes from one open file to another, with places or without; gives how many, and the places after that.
+    fn carry(
+        &self,
+        thread: &Thread,
+        (from, to): (&Arc<Open>, &Arc<Open>),
+        mut places: [Option<u64>; 2],
+        bytes: u64,
+    ) -> Result<(u64, [Option<u64>; 2]), Errno> {
+        let mut done = 0;
+        while done < bytes {
+            let most = ((bytes - done) as usize).min(self.piece());
+            let piece = match self.get(thread, from, most, places[0]) {
+                Ok(piece) => piece,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            };
+            if piece.is_empty() {
+                break;
+            }
+            let mut put = 0;
+            while put < piece.len() {
+                match self.put(thread, to, &piece[put..], places[1]) {
+                    Ok(count) => {
+                        put += count as usize;
+                        places[1] = places[1].map(|at| at + count);
+                    }
+                    Err(error) => {
+                        // What was not taken is read again.
+                        let back = (piece.len() - put) as u64;
+                        if places[0].is_none() && matches!(from.kind, Kind::File(_)) {
+                            from.offset.with(self.machine, |offset| *offset -= back);
+                        }
+                        done += put as u64;
+                        places[0] = places[0].map(|at| at + put as u64);
+                        return if done > 0 { Ok((done, places)) } else { Err(error) };
+                    }
+                }
+            }
+            done += piece.len() as u64;
+            places[0] = places[0].map(|at| at + piece.len() as u64);
+            // Who has something from a pipe waits for no more.
+            if !matches!(from.kind, Kind::File(_) | Kind::Text(..)) || thread.is_dying() {
+                break;
+            }
+            self.machine.cond_resched();
+        }
+        Ok((done, places))
+    }
+
+    fn load_place(&self, at: u64) -> Result<Option<u64>, Errno> {
+        if at == 0 { Ok(None) } else { self.load_long(at).map(Some) }
+    }
+
+    /// Moves bytes, with places that a program keeps, or the files.
+    fn carry_at(&self, thread: &Thread, files: (&Arc<Open>, &Arc<Open>), at: [u64; 2], bytes: u64) -> Answer {
+        let places = [self.load_place(at[0])?, self.load_place(at[1])?];
+        let (done, places) = self.carry(thread, files, places, bytes.min(MOST))?;
+        for (at, place) in at.into_iter().zip(places) {
+            if let Some(place) = place {
+                self.machine.write_user(at, &place.to_le_bytes())?;
+            }
+        }
+        Ok(done)
+    }
+
+    /// From a file to anything.
+    pub(crate) fn sendfile(&self, thread: &Thread, [to, from, at, bytes, ..]: [u64; 6]) -> Answer {
+        let (to, from) = (self.open_file(thread, to)?, self.open_file(thread, from)?);
+        if !from.may_read() || !to.may_write() {
+            return Err(Errno::EBADF);
+        }
+        if !matches!(from.kind, Kind::File(_) | Kind::Text(..)) || to.has(flag::APPEND) {
+            return Err(Errno::EINVAL);
+        }
+        self.carry_at(thread, (&from, &to), [at, 0], bytes)
+    }
+
+    pub(crate) fn copy_file_range(
+        &self,
+        thread: &Thread,
+        [from, from_at, to, to_at, bytes, flags]: [u64; 6],
+    ) -> Answer {
+        let (to, from) = (self.open_file(thread, to)?, self.open_file(thread, from)?);
+        let (Kind::File(target), Kind::File(source)) = (&to.kind, &from.kind) else {
+            let directory = matches!(to.kind, Kind::Directory(_)) || matches!(from.kind, Kind::Directory(_));
+            return Err(if directory { Errno::EISDIR } else { Errno::EINVAL });
+        };
+        if !from.may_read() || !to.may_write() || to.has(flag::APPEND) {
+            return Err(Errno::EBADF);
+        }
+        let places = [self.load_place(from_at)?, self.load_place(to_at)?];
+        let start = |open: &Open, place: Option<u64>| {
+            place.unwrap_or_else(|| open.offset.with(self.machine, |offset| *offset))
+        };
+        let (a, b) = (start(&from, places[0]), start(&to, places[1]));
+        let overlap = a < b.saturating_add(bytes) && b < a.saturating_add(bytes);
+        if flags != 0 || Arc::ptr_eq(target, source) && overlap {
+            return Err(Errno::EINVAL);
+        }
+        self.carry_at(thread, (&from, &to), [from_at, to_at], bytes)
+    }
+
+    /// Between a pipe and anything.
+    pub(crate) fn splice(
+        &self,
+        thread: &Thread,
+        [from, from_at, to, to_at, bytes, flags]: [u64; 6],
+    ) -> Answer {
+        const NO_WAIT: u64 = 2;
+        let (from, to) = (self.open_file(thread, from)?, self.open_file(thread, to)?);
+        let pipe = |open: &Open| match &open.kind {
+            Kind::Pipe(end) | Kind::Both(end, _) => Some(end.pipe.clone()),
+            _ => None,
+        };
+        let (source, target) = (pipe(&from), pipe(&to));
+        if !from.may_read() || !to.may_write() {
+            return Err(Errno::EBADF);
+        }
+        if flags & !15 != 0 || source.is_none() && target.is_none() || to.has(flag::APPEND) {
+            return Err(Errno::EINVAL);
+        }
+        if source.is_some() && from_at != 0 || target.is_some() && to_at != 0 {
+            return Err(Errno::ESPIPE);
+        }
+        let mut bytes = bytes;
+        if let Some(target) = target {
+            // What does not fit waits for the next call: as much as there is room for, or a piece once there is.
+            bytes = bytes.min((ROOM - target.len()).max(WHOLE) as u64);
+            if flags & NO_WAIT != 0 && !target.ready(Way::Write).0 {
+                return Err(Errno::EAGAIN);
+            }
+        }
+        if flags & NO_WAIT != 0 && source.is_some_and(|source| !source.ready(Way::Read).0) {
+            return Err(Errno::EAGAIN);
+        }
+        self.carry_at(thread, (&from, &to), [from_at, to_at], bytes.min(ROOM as u64))
+    }
+}

@@ -1,0 +1,108 @@
+//! Where in a file one is, and how long it is: unless its seals forbid it, it becomes longer or shorter, or gets a hole.
+
+use core::sync::atomic::Ordering;
+
+use crate::errno::{Answer, Errno};
+use crate::kernel::Linux;
+use crate::machine::Machine;
+use crate::open::Kind;
+use crate::process::Thread;
+use crate::tree::{Inode, seal};
+
+impl<M: Machine> Linux<'_, M> {
+    /// Looks at the seals of a file and does what they may forbid. If it can have any, none is added meanwhile.
+    pub(in crate::call) fn unless_sealed<R>(&self, inode: &Inode, work: impl FnOnce(u32) -> R) -> R {
+        if inode.seals.load(Ordering::SeqCst) & seal::SEALABLE == 0 {
+            return work(0);
+        }
+        inode.sealing.with(self.machine, |()| work(inode.seals.load(Ordering::SeqCst)))
+    }
+
+    pub(crate) fn lseek(&self, thread: &Thread, number: u64, by: i64, whence: u64) -> Answer {
+        let open = self.open_file(thread, number)?;
+        let end = match &open.kind {
+            Kind::File(inode) => inode.file().map_or(0, |file| self.file_len(file)),
+            Kind::Text(text, _) => text.len() as u64,
+            Kind::Directory(_) => i64::MAX as u64,
+            Kind::Device(..) => return Ok(0),
+            _ => return Err(Errno::ESPIPE),
+        };
+        open.offset.with(self.machine, |offset| {
+            let base = match whence {
+                0 => 0,
+                1 => *offset as i64,
+                2 => end as i64,
+                // Data everywhere, and one hole, at the end.
+                3 | 4 if by < 0 || by as u64 >= end => return Err(Errno::ENXIO),
+                3 => 0,
+                4 => {
+                    *offset = end;
+                    return Ok(end);
+                }
+                _ => return Err(Errno::EINVAL),
+            };
+            let new = base.checked_add(by).filter(|&new| new >= 0).ok_or(Errno::EINVAL)?;
+            *offset = new as u64;
+            Ok(*offset)
+        })
+    }
+
+    pub(in crate::call) fn set_len(&self, inode: &Inode, len: u64) -> Answer {
+        let file = inode.file().ok_or(if inode.is_directory() { Errno::EISDIR } else { Errno::EINVAL })?;
+        if len >> 63 != 0 {
+            return Err(Errno::EINVAL);
+        }
+        self.unless_sealed(inode, |seals| {
+            let now = self.file_len(file);
+            if seals & seal::SHRINK != 0 && len < now || seals & seal::GROW != 0 && len > now {
+                return Err(Errno::EPERM);
+            }
+            self.mm.file(file).set_size(len).map_err(|error| match error {
+                quietmm::Error::BadRange => Errno::EFBIG,
+                other => other.into(),
+            })
+        })?;
+        inode.modified.store(self.clock(), Ordering::Relaxed);
+        Ok(0)
+    }
+
+    pub(crate) fn ftruncate(&self, thread: &Thread, number: u64, len: u64) -> Answer {
+        let open = self.open_file(thread, number)?;
+        match &open.kind {
+            Kind::File(inode) if open.may_write() => self.set_len(inode, len),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(crate) fn truncate(&self, thread: &Thread, path: u64, len: u64) -> Answer {
+        let path = self.load_path(path)?;
+        let inode = self.walk(thread, None, &path, true)?.inode.ok_or(Errno::ENOENT)?;
+        self.set_len(&inode, len)
+    }
+
+    pub(crate) fn fallocate(&self, thread: &Thread, number: u64, mode: u64, at: u64, bytes: u64) -> Answer {
+        const KEEP: u64 = 1;
+        const HOLE: u64 = 2;
+        let open = self.open_file(thread, number)?;
+        let Kind::File(inode) = &open.kind else { return Err(Errno::ENODEV) };
+        let file = inode.file().ok_or(Errno::ENODEV)?;
+        let end = at.checked_add(bytes).filter(|&end| bytes > 0 && end >> 63 == 0).ok_or(Errno::EINVAL)?;
+        if !open.may_write() {
+            return Err(Errno::EBADF);
+        }
+        match mode {
+            0 if end > self.file_len(file) => self.set_len(inode, end),
+            0 | KEEP => Ok(0),
+            mode if mode == HOLE | KEEP => {
+                self.unless_sealed(inode, |seals| {
+                    if seals & seal::WRITE != 0 {
+                        return Err(Errno::EPERM);
+                    }
+                    self.mm.file(file).punch_hole(at, bytes).map_err(Errno::from)
+                })?;
+                Ok(0)
+            }
+            _ => Err(Errno::EOPNOTSUPP),
+        }
+    }
+}

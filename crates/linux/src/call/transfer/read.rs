@@ -1,0 +1,197 @@
+//! Bytes from what is open to a program.
+
+use core::sync::atomic::Ordering;
+
+use crate::errno::{Answer, Errno};
+use crate::kernel::{AGAIN, Linux, Waited};
+use crate::machine::Machine;
+use crate::open::{Kind, Open, flag};
+use crate::pipe::{Done, End};
+use crate::process::Thread;
+use crate::sync::key_of;
+use crate::tree::Device;
+
+impl<M: Machine> Linux<'_, M> {
+    pub(crate) fn read(&self, thread: &Thread, number: u64, into: &[(u64, u64)], at: Option<u64>) -> Answer {
+        let open = self.open_file(thread, number)?;
+        if !open.may_read() || open.has(flag::PATH) {
+            return Err(Errno::EBADF);
+        }
+        if let Kind::Socket(socket) = &open.kind {
+            if at.is_some() {
+                return Err(Errno::ESPIPE);
+            }
+            return self.receive(thread, &open, socket, into, 0).map(|(done, received)| {
+                // Nobody wants them.
+                self.left.add_open(received.files);
+                done
+            });
+        }
+        if at.is_some_and(|at| at >> 63 != 0) {
+            return Err(Errno::EINVAL);
+        }
+        let mut any = false;
+        self.each(into, |to, bytes| {
+            // Who has got something waits for no more.
+            let is_drained = match &open.kind {
+                Kind::Pipe(end) | Kind::Both(end, _) => end.pipe.is_empty(),
+                Kind::Event(_) | Kind::Timer(..) | Kind::Signals(_) => true,
+                _ => false,
+            };
+            if any && is_drained {
+                return Ok(0);
+            }
+            any = true;
+            self.read_one(thread, &open, to, bytes, at)
+        })
+    }
+
+    /// Reads bytes of something that has places, from `at`; `to` takes them.
+    pub(super) fn read_places(
+        &self,
+        thread: &Thread,
+        open: &Open,
+        mut at: u64,
+        bytes: u64,
+        mut to: impl FnMut(u64, &[u8]) -> Result<(), Errno>,
+    ) -> Answer {
+        let mut buffer = alloc::vec![0; self.piece().min(bytes as usize)];
+        let mut done = 0;
+        while done < bytes && !thread.is_dying() {
+            let piece = buffer.len().min((bytes - done) as usize);
+            let got = match &open.kind {
+                Kind::File(inode) => {
+                    let file = inode.file().ok_or(Errno::EINVAL)?;
+                    match self.mm.file(file).read(at, &mut buffer[..piece]) {
+                        Ok(got) => got,
+                        Err(_) if done > 0 => break,
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                Kind::Text(text, _) => {
+                    let rest = text.get(at.min(text.len() as u64) as usize..).unwrap_or_default();
+                    let got = rest.len().min(piece);
+                    buffer[..got].copy_from_slice(&rest[..got]);
+                    got
+                }
+                _ => return Err(Errno::ESPIPE),
+            };
+            if got == 0 {
+                break;
+            }
+            match to(done, &buffer[..got]) {
+                Ok(()) => {}
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+            done += got as u64;
+            at += got as u64;
+            self.machine.cond_resched();
+        }
+        Ok(done)
+    }
+
+    fn read_one(&self, thread: &Thread, open: &Open, to: u64, bytes: u64, at: Option<u64>) -> Answer {
+        let store = |done: u64, from: &[u8]| self.machine.write_user(to + done, from);
+        match &open.kind {
+            Kind::File(_) | Kind::Text(..) => match at {
+                Some(at) => self.read_places(thread, open, at, bytes, store),
+                None => open.offset.with(self.machine, |offset| {
+                    let done = self.read_places(thread, open, *offset, bytes, store)?;
+                    *offset += done;
+                    Ok(done)
+                }),
+            },
+            Kind::Device(device, _) => self.read_device(thread, *device, to, bytes),
+            _ if at.is_some() => Err(Errno::ESPIPE),
+            Kind::Directory(_) => Err(Errno::EISDIR),
+            Kind::Console(_) => Ok(0),
+            Kind::Pipe(end) | Kind::Both(end, _) => self.read_pipe(thread, open, end, to, bytes),
+            Kind::Event(counter) => {
+                if bytes < 8 {
+                    return Err(Errno::EINVAL);
+                }
+                let mut value = counter.take();
+                if value.is_none() && !open.has(flag::NO_WAIT) {
+                    let how = self.wait(thread, key_of(counter), None, || {
+                        value = counter.take();
+                        value.is_some()
+                    });
+                    if how != Waited::Ready {
+                        return Err(AGAIN);
+                    }
+                }
+                let value = value.ok_or(Errno::EAGAIN)?;
+                self.changed(key_of(counter));
+                self.machine.write_user(to, &value.to_le_bytes())?;
+                Ok(8)
+            }
+            Kind::Timer(timer, _) => {
+                if bytes < 8 {
+                    return Err(Errno::EINVAL);
+                }
+                let count = self.read_timer(thread, open, timer)?;
+                self.machine.write_user(to, &count.to_le_bytes()).map(|()| 8)
+            }
+            Kind::Signals(mask) => {
+                let all = self.read_signals(thread, open, mask.load(Ordering::SeqCst), bytes)?;
+                self.machine.write_user(to, &all).map(|()| all.len() as u64)
+            }
+            Kind::Socket(_) | Kind::Poll(_) | Kind::Process(_) => Err(Errno::EINVAL),
+        }
+    }
+
+    fn read_device(&self, thread: &Thread, device: Device, to: u64, bytes: u64) -> Answer {
+        let mut piece = [0; 4096];
+        match device {
+            Device::Null | Device::Console => return Ok(0),
+            Device::Zero | Device::Full | Device::Random => {}
+        }
+        let mut done = 0;
+        while done < bytes && !thread.is_dying() {
+            let len = (bytes - done).min(4096) as usize;
+            if device == Device::Random {
+                for word in piece.chunks_exact_mut(8) {
+                    word.copy_from_slice(&self.random().to_le_bytes());
+                }
+            }
+            self.machine.write_user(to + done, &piece[..len])?;
+            done += len as u64;
+            self.machine.cond_resched();
+        }
+        Ok(done)
+    }
+
+    fn read_pipe(&self, thread: &Thread, open: &Open, end: &End, to: u64, bytes: u64) -> Answer {
+        let mut buffer = alloc::vec![0; (bytes as usize).min(self.piece())];
+        let count = self.take_from_pipe(thread, open, end, &mut buffer)?;
+        self.machine.write_user(to, &buffer[..count])?;
+        Ok(count as u64)
+    }
+
+    /// Takes bytes out of a pipe, once there are any.
+    pub(super) fn take_from_pipe(
+        &self,
+        thread: &Thread,
+        open: &Open,
+        end: &End,
+        into: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let mut done = end.pipe.read(into);
+        if done == Done::Wait {
+            if open.has(flag::NO_WAIT) {
+                return Err(Errno::EAGAIN);
+            }
+            let how = self.wait(thread, key_of(&*end.pipe), None, || {
+                done = end.pipe.read(into);
+                done != Done::Wait
+            });
+            if how != Waited::Ready {
+                return Err(AGAIN);
+            }
+        }
+        let Done::Bytes(count) = done else { return Err(Errno::EAGAIN) };
+        self.changed(key_of(&*end.pipe));
+        Ok(count)
+    }
+}

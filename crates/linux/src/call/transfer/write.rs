@@ -1,0 +1,204 @@
+//! Bytes from a program to what is open.
+
+use core::sync::atomic::Ordering;
+
+use super::Load;
+use crate::call::sockets::Extra;
+use crate::errno::{Answer, Errno};
+use crate::kernel::{AGAIN, Linux, Waited};
+use crate::machine::Machine;
+use crate::open::{Counter, Kind, Open, flag};
+use crate::pipe::{Done, End, WHOLE};
+use crate::process::Thread;
+use crate::signal::{Info, number};
+use crate::sync::key_of;
+use crate::tree::{Device, Inode, seal};
+
+impl<M: Machine> Linux<'_, M> {
+    pub(crate) fn write(&self, thread: &Thread, number: u64, from: &[(u64, u64)], at: Option<u64>) -> Answer {
+        let open = self.open_file(thread, number)?;
+        if !open.may_write() || open.has(flag::PATH) {
+            return Err(Errno::EBADF);
+        }
+        if let Kind::Socket(socket) = &open.kind {
+            if at.is_some() {
+                return Err(Errno::ESPIPE);
+            }
+            if !self.machine.has_room(0) {
+                return Err(Errno::ENOMEM);
+            }
+            return self.send(thread, &open, socket, from, Extra::default());
+        }
+        if at.is_some_and(|at| at >> 63 != 0) {
+            return Err(Errno::EINVAL);
+        }
+        self.each(from, |from, bytes| self.write_one(thread, &open, from, bytes, at))
+    }
+
+    fn write_one(&self, thread: &Thread, open: &Open, from: u64, bytes: u64, at: Option<u64>) -> Answer {
+        let load = |done: u64, into: &mut [u8]| self.machine.read_user(from + done, into);
+        self.write_from(thread, open, bytes, at, &load)
+    }
+
+    /// Writes bytes that `load` gives, by their place.
+    pub(super) fn write_from(
+        &self,
+        thread: &Thread,
+        open: &Open,
+        bytes: u64,
+        at: Option<u64>,
+        load: &Load<'_>,
+    ) -> Answer {
+        match &open.kind {
+            Kind::File(inode) => match at {
+                Some(at) if !open.has(flag::APPEND) => self.write_places(thread, inode, at, bytes, load),
+                _ => open.offset.with(self.machine, |offset| {
+                    let file = inode.file().ok_or(Errno::EINVAL)?;
+                    let write = |start| {
+                        Ok::<_, Errno>((start, self.write_places(thread, inode, start, bytes, load)?))
+                    };
+                    let (start, done) = if open.has(flag::APPEND) {
+                        inode.append.with(self.machine, |()| write(self.file_len(file)))?
+                    } else {
+                        write(*offset)?
+                    };
+                    if at.is_none() {
+                        *offset = start + done;
+                    }
+                    Ok(done)
+                }),
+            },
+            _ if at.is_some() => Err(Errno::ESPIPE),
+            Kind::Directory(_) => Err(Errno::EISDIR),
+            Kind::Text(..) => Ok(bytes),
+            Kind::Device(Device::Full, _) => Err(Errno::ENOSPC),
+            Kind::Device(Device::Console, _) => self.print(thread, 1, bytes, load),
+            Kind::Device(..) => Ok(bytes),
+            Kind::Console(which) => self.print(thread, *which, bytes, load),
+            Kind::Pipe(end) | Kind::Both(_, end) => self.write_pipe(thread, open, end, bytes, load),
+            Kind::Event(counter) => {
+                if bytes < 8 {
+                    return Err(Errno::EINVAL);
+                }
+                let mut more = [0; 8];
+                load(0, &mut more)?;
+                let more = u64::from_le_bytes(more);
+                if more > Counter::MOST {
+                    return Err(Errno::EINVAL);
+                }
+                if !counter.add(more) {
+                    if open.has(flag::NO_WAIT) {
+                        return Err(Errno::EAGAIN);
+                    }
+                    if self.wait(thread, key_of(counter), None, || counter.add(more)) != Waited::Ready {
+                        return Err(AGAIN);
+                    }
+                }
+                self.changed(key_of(counter));
+                Ok(8)
+            }
+            Kind::Timer(..) | Kind::Signals(_) | Kind::Socket(_) | Kind::Poll(_) | Kind::Process(_) => {
+                Err(Errno::EINVAL)
+            }
+        }
+    }
+
+    fn print(&self, thread: &Thread, which: u32, bytes: u64, load: &Load<'_>) -> Answer {
+        let mut piece = [0; 1024];
+        let mut done = 0;
+        while done < bytes && !thread.is_dying() {
+            let len = (bytes - done).min(1024) as usize;
+            match load(done, &mut piece[..len]) {
+                Ok(()) => self.machine.console(which, &piece[..len]),
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+            done += len as u64;
+            self.machine.cond_resched();
+        }
+        Ok(done)
+    }
+
+    /// Writes bytes to a file, from `at`; `from` gives them.
+    fn write_places(
+        &self,
+        thread: &Thread,
+        inode: &Inode,
+        mut at: u64,
+        bytes: u64,
+        mut from: impl FnMut(u64, &mut [u8]) -> Result<(), Errno>,
+    ) -> Answer {
+        let file = inode.file().ok_or(Errno::EINVAL)?;
+        let mut buffer = alloc::vec![0; self.piece().min(bytes as usize)];
+        let mut done = 0;
+        while done < bytes && !thread.is_dying() {
+            let piece = buffer.len().min((bytes - done) as usize);
+            let put = from(done, &mut buffer[..piece]).and_then(|()| {
+                self.unless_sealed(inode, |seals| {
+                    if seals & seal::WRITE != 0
+                        || seals & seal::GROW != 0 && at.saturating_add(piece as u64) > self.file_len(file)
+                    {
+                        return Err(Errno::EPERM);
+                    }
+                    self.mm.file(file).write(at, &buffer[..piece]).map_err(|error| match error {
+                        quietmm::Error::BadRange => Errno::EFBIG,
+                        other => other.into(),
+                    })
+                })
+            });
+            match put {
+                Ok(0) => break,
+                Ok(put) => {
+                    done += put as u64;
+                    at += put as u64;
+                }
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+            self.machine.cond_resched();
+        }
+        inode.modified.store(self.clock(), Ordering::Relaxed);
+        Ok(done)
+    }
+
+    fn write_pipe(&self, thread: &Thread, open: &Open, end: &End, bytes: u64, load: &Load<'_>) -> Answer {
+        let mut buffer = alloc::vec![0; (bytes as usize).min(self.piece())];
+        let mut done = 0;
+        if !self.machine.has_room(0) && bytes > 0 {
+            return Err(Errno::ENOMEM);
+        }
+        while done < bytes {
+            let len = buffer.len().min((bytes - done) as usize);
+            // Up to so many bytes go in one piece.
+            debug_assert!(len <= WHOLE || len == buffer.len() || done > 0);
+            load(done, &mut buffer[..len])?;
+            let mut put = end.pipe.write(&buffer[..len]);
+            if put == Ok(Done::Wait) {
+                if open.has(flag::NO_WAIT) {
+                    return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
+                }
+                let how = self.wait(thread, key_of(&*end.pipe), None, || {
+                    put = end.pipe.write(&buffer[..len]);
+                    put != Ok(Done::Wait)
+                });
+                if how != Waited::Ready {
+                    return if done > 0 { Ok(done) } else { Err(AGAIN) };
+                }
+            }
+            match put {
+                Ok(Done::Bytes(count)) => done += count as u64,
+                Ok(Done::Wait) => {}
+                Err(error) => {
+                    if done > 0 {
+                        break;
+                    }
+                    let word = u64::from(thread.process.pid);
+                    self.post(&thread.process, None, Info { signal: number::PIPE, word, ..Info::default() });
+                    return Err(error);
+                }
+            }
+            self.changed(key_of(&*end.pipe));
+        }
+        Ok(done)
+    }
+}
