@@ -194,7 +194,10 @@ impl<const FAULTS: bool> Services for Sim<'_, FAULTS> {
         }
     }
     fn cond_resched(&self) {
-        self.kernel().cond_resched();
+        // While the machine is made there is nobody else.
+        if self.running.get() {
+            self.kernel().cond_resched();
+        }
     }
     fn out_of_memory(&self, short: &Shortage) -> bool {
         self.running.get() && self.kernel().out_of_memory(short)
