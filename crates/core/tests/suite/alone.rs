@@ -383,3 +383,50 @@ fn what_is_asked_for_spaces_costs_a_part_alone_nothing() {
     }
     assert!(of_the_whole(Config { swap: true, shadows: true, ..plain }) > least);
 }
+
+/// A part alone with this policy, all of memory and a kernel range, or why the machine is refused.
+fn part<'p>(machine: &'p Host, policy: &str) -> Result<Alone<'p, Host>, Error> {
+    let regions = [Region { start: FrameNumber(0), frames: FRAMES, node: quietmm::NodeId(0) }];
+    let vmap = Some(PageRange::new(PageNumber::KERNEL_START, 1 << 10));
+    let policy = Policy::parse(policy).expect("a policy");
+    // SAFETY: the test machine is a platform.
+    unsafe { Alone::new(machine, &regions, Config { vmap, ..Config::new(policy) }) }
+}
+
+/// How kernel addresses are flushed on other CPUs is the policy's choice, as in the whole.
+#[test]
+fn a_part_alone_is_flushed_by_the_hardware_where_its_policy_says_so_and_refused_without_it() {
+    for (policy, broadcast, works) in [
+        ("vanilla+flush=broadcast", false, false),
+        ("vanilla+flush=broadcast", true, true),
+        ("vanilla+flush=broadcast-or-ipi", true, true),
+        ("quiet+flush=broadcast", true, true),
+    ] {
+        let host = Host::new(Setup { base: 0, frames: FRAMES, cpus: 4, broadcast, ..Setup::default() });
+        let alone = part(&host, policy);
+        let refused = Error::GuaranteeMissing { policy: "flush=broadcast", guarantee: "broadcast" };
+        assert_eq!(alone.as_ref().err(), if works { None } else { Some(&refused) }, "{policy}");
+        let Ok(alone) = alone else { continue };
+        let block = alone.frames().alloc(0, AllocFrom::HERE).expect("plenty is free");
+        let range = alone.vmap().map(&[block.first()], VmapPlace::ANYWHERE, KernelProt::ReadWrite);
+        host.forget();
+        alone.vmap().unmap(range.expect("there are addresses").start).expect("just mapped");
+        alone.vmap().unmap_aliases().expect("interrupts are on");
+        assert_eq!((host.broadcasts().len(), host.interrupts()), (1, 0), "{policy}");
+        alone.frames().free(block);
+        assert_eq!(alone.validate().broken, None);
+    }
+}
+
+/// What a policy needs for spaces nobody has to promise who makes none.
+#[test]
+fn a_part_alone_asks_no_more_of_the_machine_than_frames_and_kernel_addresses_need() {
+    for policy in ["linux", "quiet", "vanilla+free=sweep"] {
+        let setup = Setup { base: 0, frames: FRAMES, guarantees: false, ..Setup::default() };
+        let host = Host::new(setup);
+        let alone = part(&host, policy).expect("no space, no guarantee");
+        let block = alone.frames().alloc(0, AllocFrom::HERE).expect("plenty is free");
+        alone.frames().free(block);
+        assert_eq!(alone.validate().broken, None, "{policy}");
+    }
+}

@@ -47,6 +47,9 @@ fn behind_a_batch(broken: Option<Rule>) -> (Result<(), Error>, [usize; 2]) {
         host.forget();
         let done = write(mm, spaces[0], AT, 1);
         let interrupts = [1, 2].map(|cpu| host.interrupts_to(cpu));
+        // Before anybody waits.
+        let waited = host.pauses.borrow().iter().filter(|&&ns| ns == 20_000).count();
+        assert!(done.is_err() || waited == 0, "{waited} times");
         sound(mm);
         (done, interrupts)
     })
@@ -516,4 +519,28 @@ fn saturated(limit: u32) -> (u64, bool) {
 fn a_task_of_a_full_group_waits_while_its_devices_are_saturated() {
     assert_eq!(saturated(4), (1, true), "a batch of four is on its way");
     assert_eq!(saturated(5), (0, false), "there is room for one more");
+}
+
+/// A group's pages lie on two nodes: who wants one takes a batch of the nearest, and none of the other.
+#[test]
+fn a_task_of_a_full_group_takes_a_batch_from_the_nearest_node() {
+    let host = Host::new(machine::showing::two_nodes());
+    host.run(config(1), |mm| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let group = mm.create_group(1000).unwrap();
+        let id = space_in(mm, Some(group), 64);
+        write_all(mm, id, 20);
+        host.on(1, || {
+            mm.space(id).switch_to().unwrap();
+            (AT + 20..AT + 40).for_each(|page| host.write(mm, id, page, page).unwrap());
+            mm.unload();
+        });
+        mm.drain_lru_batch();
+        fill(mm, group);
+        write(mm, id, AT + 50, 1).unwrap();
+        let out = |from: u64| (from..from + 20).filter(|&page| is_out(mm, id, page)).count();
+        assert_eq!((out(AT), out(AT + 20)), (4, 0));
+        end(mm, &[id], &[DEVICE]);
+        mm.group(group).destroy().unwrap();
+    });
 }

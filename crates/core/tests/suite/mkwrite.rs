@@ -363,3 +363,27 @@ fn what_a_device_may_write_to_is_asked_for_again_as_soon_as_it_is_written_out() 
         });
     }
 }
+
+/// Of a page that is pinned the file system is asked anew because it is clean: not of one that its device did not take.
+#[test]
+fn what_a_device_may_write_to_and_was_not_written_out_is_not_asked_for_again() {
+    at(&setup(), &config(), None, |mm| {
+        let host = mm.platform();
+        let (id, file) = watched(mm, 40, &[0]);
+        (0..40).for_each(|page| host.write(mm, id, AT + page, page + 1).unwrap());
+        let pins = [2, 5, 30, 31, 32, 39]
+            .map(|page| mm.space(id).pin(pages(AT + page, 1), UserAccess::Write, Term::Short).unwrap());
+        assert_eq!(asked(mm), 40);
+        host.refuse_writes.set(Some(|_, block| {
+            [2, 31, 32].contains(&block).then_some(quietmm::platform::DeviceError::Failed)
+        }));
+        assert_eq!(mm.file(file).write_back(), Err(Error::Device));
+        let again: Vec<u64> = host.mkwrites.take().iter().map(|&(_, index)| index).collect();
+        assert_eq!(again, [5, 30, 39]);
+        host.refuse_writes.set(None);
+        pins.into_iter().for_each(|pins| mm.unpin(pins));
+        // Three that were not taken, and three that their device may have written to.
+        assert_eq!(mm.file(file).write_back(), Ok(6));
+        assert_eq!((mm.file(file).write_back(), host.unasked.get()), (Ok(0), 0));
+    });
+}

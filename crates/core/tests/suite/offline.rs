@@ -456,3 +456,35 @@ fn pages_stay_where_there_is_no_memory_for_their_batch() {
         });
     }
 }
+
+/// A block is one that lies whole in a region: from the first frame to the last.
+#[test]
+fn blocks_are_those_that_lie_whole_in_a_region() {
+    const FRAMES: u32 = 1024;
+    let start = 64 * FRAMES;
+    for (at, frames, first, count) in [
+        (start, 4 * FRAMES, start, 4),
+        (start + 1, 4 * FRAMES - 1, start + FRAMES, 3),
+        (start, 4 * FRAMES - 1, start, 3),
+        (start + FRAMES - 1, 2 * FRAMES + 2, start + FRAMES, 2),
+        (start + 1, 2 * FRAMES - 2, 0, 0),
+    ] {
+        let regions =
+            Some(vec![quietmm::Region { start: FrameNumber(at), frames, node: quietmm::NodeId(0) }]);
+        let host = Host::new(Setup { base: start, frames: 4 * FRAMES, regions, ..Setup::default() });
+        host.run(bare("linux"), |mm| {
+            let blocks: Vec<u32> = mm.frames().blocks().map(|block| block.0).collect();
+            assert_eq!(
+                blocks,
+                (0..count).map(|n| first + n * FRAMES).collect::<Vec<_>>(),
+                "{frames} from {at:#x}"
+            );
+            for other in [at, at + 1, first + count * FRAMES, first.wrapping_sub(FRAMES)] {
+                if !blocks.contains(&other) {
+                    let told = mm.frames().begin_offline(FrameNumber(other)).map(drop);
+                    assert_eq!(told, Err(quietmm::Error::BadBlock(FrameNumber(other))), "{other:#x}");
+                }
+            }
+        });
+    }
+}

@@ -388,3 +388,41 @@ fn pages_on_their_way_to_lists_on_many_cpus_all_come_there() {
         assert_eq!(mm.file(file).evict(0, 4 * EACH), Ok(4 * EACH));
     });
 }
+
+/// Each look at a page is counted, on whatever list it is, and what came of it: it goes round, becomes active or no longer is, or leaves.
+#[test]
+fn what_comes_of_each_look_at_a_page_is_counted() {
+    const AT: u64 = 0x1000;
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(Config { lru_batch: 1, scan_batch: 4, ..bare("vanilla") }, |mm| {
+        let file = mm.create_file(16).unwrap();
+        let id = machine::faults::showing_as(mm, machine::showing::shared(file), 16, &[0]);
+        (AT..AT + 16).for_each(|page| _ = host.read(mm, id, page).unwrap());
+        mm.drain_lru_batch();
+        // They are used again before they are looked at a second time.
+        for _ in 0..6 {
+            host.on_rotated.borrow_mut().push_back(Box::new(move |mm: &Mm<'_>| {
+                for page in AT..AT + 16 {
+                    if mm.space(id).lookup(PageNumber(page)).unwrap().is_present() {
+                        mm.platform().read(mm, id, page).unwrap();
+                    }
+                }
+            }));
+        }
+        let counters = [
+            Counter::PgScanDirect,
+            Counter::PgActivate,
+            Counter::PgDeactivate,
+            Counter::PgStealDirect,
+            Counter::PgRotated,
+        ];
+        let before = counters.map(|counter| mm.counter(counter));
+        machine::swapping::squeeze(mm);
+        let mut after =
+            counters.map(|counter| mm.counter(counter)).into_iter().zip(before).map(|(now, then)| now - then);
+        let [looks, active, inactive, freed, round] = [(); 5].map(|()| after.next().unwrap());
+        assert!(active > 0 && freed == 16, "{active} became active, {freed} went");
+        assert_eq!(inactive, active, "who leaves is not active");
+        assert_eq!(looks, round + active + inactive + freed);
+    });
+}

@@ -154,6 +154,43 @@ fn who_enters_a_vma_looks_again_what_it_is() {
     assert!(cases.count(|told| told.is_ok()) > 0);
 }
 
+/// CPU 0 remembers a VMA that goes, and one of another space takes its slot, at the same place.
+#[test]
+fn who_enters_a_vma_looks_again_whose_it_is() {
+    let cases = at_every_touch(&setup(3), &bare("linux"), None, |mm, place| {
+        let (host, id) = (mm.platform(), two_vmas(mm, 0));
+        host.on(1, || {
+            let other = mm.create_space().unwrap();
+            mm.space(id).unmap(pages(AT, 8)).unwrap();
+            mm.space(other).map(pages(AT, 8), ANON, Prot::ReadWrite).unwrap();
+        });
+        let told = Cell::new(Ok(()));
+        let maps = || mm.space(id).map(pages(TO, 8), ANON, Prot::ReadWrite).unwrap();
+        host.place();
+        race(mm, place, maps, || host.on(0, || told.set(fault(mm, id, AT))));
+        assert_eq!(machine::settled(mm).broken, None);
+        told.get()
+    });
+    assert_eq!(cases.count(|&told| told != Err(Error::NotMapped(PageNumber(AT)))), 0, "{:?}", cases.results);
+}
+
+/// Two VMAs go at once; a fault is in the first, and nobody in the second.
+#[test]
+fn who_shuts_several_vmas_waits_for_faults_in_each() {
+    let next = AT + 8;
+    let cases = at_every_touch(&setup(3), &bare("linux"), None, |mm, place| {
+        mm.platform().on(1, || fault(mm, two_vmas(mm, 1), AT)).unwrap();
+        let told = changed_under_a_fault(mm, place, &|mm, id| {
+            mm.space(id).map(pages(next, 8), ANON, Prot::Read)?;
+            mm.space(id).unmap(pages(AT, 16))
+        });
+        assert_eq!(machine::settled(mm).broken, None);
+        told
+    });
+    let good = cases.count(|told| told.is_ok());
+    assert!(good > 20 && good < cases.results.len(), "{:?}", cases.results);
+}
+
 fn gate() -> &'static Gate {
     // SAFETY: all zeros is shut, as the type's documentation says.
     Box::leak(Box::new(unsafe { MaybeUninit::<Gate>::zeroed().assume_init() }))

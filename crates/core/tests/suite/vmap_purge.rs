@@ -118,3 +118,30 @@ fn frames_that_wait_are_found_when_memory_is_short() {
         give_back(mm, all);
     });
 }
+
+/// The more CPUs are online, the more may wait for a purge: whoever comes back counts again.
+#[test]
+fn a_cpu_that_comes_back_lets_as_much_wait_as_before() {
+    const PAGES: u64 = 512;
+    let host = machine::kernel::host(4);
+    let config = quietmm::Config { vmap_lazy: None, ..kernel("linux", 1 << 18) };
+    host.run(config, |mm| {
+        let taken = frames(mm, 1);
+        let all = vec![taken[0]; PAGES as usize];
+        let wanted_after = |times: u64| {
+            mm.vmap().purge().unwrap();
+            let before = mm.counter(Counter::VmapPurgeWanted);
+            let mapped: Vec<_> = (0..times).map(|_| mm.vmap().map(&all, BARE, RW).unwrap()).collect();
+            mapped.iter().for_each(|range| mm.vmap().unmap(range.start).unwrap());
+            mm.counter(Counter::VmapPurgeWanted) - before
+        };
+        // 8192 pages for each doubling: three with four CPUs, two with three. And what a CPU has not told others of yet.
+        let [less, more] = [5 * 4096 / PAGES, 7 * 4096 / PAGES];
+        assert_eq!([less, more].map(wanted_after), [0, 1]);
+        host.on(3, || mm.cpu_offline()).unwrap();
+        assert_eq!(wanted_after(less), 1);
+        host.on(3, || mm.cpu_online()).unwrap();
+        assert_eq!([less, more].map(wanted_after), [0, 1]);
+        free(mm, taken);
+    });
+}

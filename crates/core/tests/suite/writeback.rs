@@ -472,3 +472,18 @@ fn without_memory_for_a_batch_pages_stay_as_they_are() {
         });
     }
 }
+
+/// Whoever reads by a device makes nothing dirty: of a file that nobody watches a page that is pinned is clean once it is out.
+#[test]
+fn a_page_that_a_device_reads_is_clean_once_it_was_written_out() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(8).unwrap();
+        let id = mapped(mm, shared(file), 8);
+        write_all(mm, id, 8);
+        let pins = mm.space(id).pin(pages(AT, 3), UserAccess::Read, quietmm::Term::Short).unwrap();
+        assert_eq!([(); 2].map(|()| mm.file(file).write_back()), [Ok(8), Ok(0)]);
+        mm.unpin(pins);
+        assert_eq!(mm.file(file).write_back(), Ok(0));
+    });
+}

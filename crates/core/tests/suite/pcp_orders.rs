@@ -1,0 +1,216 @@
+//! Per-CPU lists that hold blocks of several orders and zones at once: each is counted and each goes; limits and batches are of
+//! frames, whatever the order.
+
+use crate::machine;
+
+use machine::{Host, Mm, Setup, bare, give_back, settled};
+use quietmm::{AllocFrom, Certainty, Config, Counter, FrameNumber, Frames, ListLimits, NodeId, Region};
+
+/// More than there is.
+const ALL: u32 = 1 << 20;
+
+fn config(policy: &str, batch: u32, high: u32) -> Config {
+    Config { page_lists: Some(ListLimits { batch, high }), ..bare(policy) }
+}
+
+/// Two nodes, each of two zones; CPU 0 is on the first.
+fn four_zones(cpus: u32) -> Setup {
+    let zone =
+        |n: u32| Region { start: FrameNumber(0xfc00 + 512 * n), frames: 512, node: NodeId(n as u16 / 2) };
+    let regions = Some((0..4).map(zone).collect());
+    Setup { cpus, nodes: 2, frames: 2048, regions, ..Setup::default() }
+}
+
+fn frames(blocks: &[Frames]) -> u64 {
+    blocks.iter().map(|block| 1 << block.order()).sum()
+}
+
+/// All that is free, in blocks of the orders that lists keep, by turns.
+fn take_all(mm: &Mm<'_>) -> Vec<Frames> {
+    let mut taken = Vec::new();
+    while let Ok(block) = mm.frames().alloc(taken.len() as u8 % 4, AllocFrom::NOW) {
+        taken.push(block);
+    }
+    // What else is on this CPU's lists is of other orders.
+    mm.frames().drain_here();
+    taken.extend(std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::NOW).ok()));
+    taken
+}
+
+/// CPU `cpu` has all free frames on its lists: of each zone, and of each order. Returns how many.
+fn hold_all(mm: &Mm<'_>, cpu: u16) -> u64 {
+    let taken = take_all(mm);
+    let count = frames(&taken);
+    mm.platform().on(cpu, || give_back(mm, taken));
+    assert_eq!((mm.frames().on_lists(), mm.validate().broken), (count, None));
+    count
+}
+
+/// How a CPU's lists are emptied, and how many frames that is said to be.
+type Empties = fn(&Mm<'_>) -> Option<u32>;
+
+const EMPTIES: [(&str, Empties); 4] = [
+    ("a drain", |mm| Some(mm.frames().drain(Certainty::Likely))),
+    ("a certain drain", |mm| Some(mm.frames().drain(Certainty::Certain))),
+    ("its own drain", |mm| {
+        mm.platform().on(1, || mm.frames().drain_here());
+        None
+    }),
+    ("it goes", |mm| {
+        let host = mm.platform();
+        host.on(1, || mm.cpu_offline()).unwrap();
+        host.on(1, || mm.cpu_online()).unwrap();
+        None
+    }),
+];
+
+#[test]
+fn all_orders_of_all_zones_go_at_once_and_as_often_as_they_come() {
+    for policy in ["linux+drain=all-cpus", "linux+drain=holding-cpus", "linux+drain=remote"] {
+        let host = Host::new(four_zones(3));
+        host.run(config(policy, 8, ALL), |mm| {
+            let free = settled(mm).free;
+            for (name, empties) in EMPTIES.iter().chain(&EMPTIES) {
+                let held = hold_all(mm, 1);
+                let spilled = mm.counter(Counter::PcpSpill);
+                let told = empties(mm);
+                assert_eq!(mm.frames().on_lists(), 0, "{policy}, {name}");
+                assert!(told.is_none_or(|told| u64::from(told) == held), "{told:?} of {held}");
+                assert_eq!(mm.counter(Counter::PcpSpill) - spilled, held, "{policy}, {name}");
+                let audit = mm.validate();
+                assert_eq!((audit.broken, audit.free), (None, free), "{policy}, {name}");
+            }
+        });
+    }
+}
+
+/// Whoever holds frames of one zone only is found, whichever it is, and after he had none.
+#[test]
+fn who_holds_frames_of_any_zone_is_found_by_a_drain() {
+    for policy in ["linux+drain=holding-cpus", "linux+drain=remote"] {
+        let host = Host::new(four_zones(2));
+        host.run(config(policy, 1, ALL), |mm| {
+            let mut all = take_all(mm);
+            for zone in [3, 0, 2, 1, 3, 1] {
+                let of_zone = |block: &Frames| (block.first().0 - 0xfc00) / 512 == zone;
+                let at = all.iter().position(of_zone).expect("each zone has some");
+                let block = all.swap_remove(at);
+                let size = frames(std::slice::from_ref(&block));
+                host.on(1, || mm.frames().free(block));
+                assert_eq!(u64::from(mm.frames().drain(Certainty::Likely)), size, "{policy}, zone {zone}");
+                assert_eq!((mm.frames().on_lists(), mm.validate().broken), (0, None));
+            }
+            give_back(mm, all);
+        });
+    }
+}
+
+/// Frames on the list of this CPU after so many blocks of an order are taken, and given back one by one.
+fn refilled(batch: u32, order: u8) -> (u64, u64) {
+    let host = Host::new(Setup::default());
+    host.run(config("linux", batch, 4 * batch), |mm| {
+        settled(mm);
+        let before = mm.counter(Counter::PcpRefill);
+        let block = mm.frames().alloc(order, AllocFrom::NOW).unwrap();
+        let (came, held) = (mm.counter(Counter::PcpRefill) - before, mm.frames().on_lists());
+        mm.frames().free(block);
+        (came, held)
+    })
+}
+
+#[test]
+fn a_batch_is_as_many_frames_of_each_order() {
+    for (batch, order, more) in [
+        (8, 0, 7),
+        (8, 1, 3 * 2),
+        (8, 2, 4),
+        (8, 3, 0),
+        (7, 1, 2 * 2),
+        (3, 2, 0),
+        (1, 0, 0),
+        (63, 0, 62),
+        (63, 3, 6 * 8),
+        (63, 4, 0),
+    ] {
+        assert_eq!(refilled(batch, order), (more, more), "order {order} in batches of {batch}");
+    }
+}
+
+#[test]
+fn a_list_keeps_what_just_fits_and_gives_back_a_batch_from_there_on() {
+    let host = Host::new(Setup::default());
+    host.run(config("linux", 8, 32), |mm| {
+        settled(mm);
+        let blocks: Vec<_> = (0..5).map(|_| mm.frames().alloc(3, AllocFrom::NOW).unwrap()).collect();
+        let one = mm.frames().alloc(0, AllocFrom::NOW).unwrap();
+        mm.frames().drain_here();
+        let held = |block: Frames| {
+            mm.frames().free(block);
+            assert_eq!(mm.validate().broken, None);
+            mm.frames().on_lists()
+        };
+        let spilled = mm.counter(Counter::PcpSpill);
+        // The fifth is one too many: the oldest goes.
+        assert_eq!(blocks.into_iter().map(held).collect::<Vec<_>>(), [8, 16, 24, 32, 32]);
+        // Of its own order there is no more than one frame: the rest of the batch is of another order, as a whole block.
+        assert_eq!(held(one), 24);
+        assert_eq!(mm.counter(Counter::PcpSpill) - spilled, 8 + 1 + 8);
+    });
+}
+
+#[test]
+fn a_block_that_is_larger_than_the_limit_is_kept_on_no_list() {
+    for (high, order, kept) in
+        [(8, 3, 8), (7, 3, 0), (4, 2, 4), (3, 2, 0), (2, 1, 2), (1, 1, 0), (1, 0, 1), (0, 0, 0)]
+    {
+        let host = Host::new(Setup::default());
+        host.run(config("linux", 1, high), |mm| {
+            settled(mm);
+            let block = mm.frames().alloc(order, AllocFrom::NOW).unwrap();
+            mm.frames().drain_here();
+            mm.frames().free(block);
+            assert_eq!(mm.frames().on_lists(), kept, "order {order}, at most {high}");
+        });
+    }
+}
+
+/// Limits are of all zones of a node, and of no other's.
+#[test]
+fn limits_of_a_node_hold_for_each_of_its_zones() {
+    let host = Host::new(four_zones(1));
+    host.run(config("linux", 1, ALL), |mm| {
+        let taken = take_all(mm);
+        mm.frames().set_list_limits(NodeId(1), ListLimits { batch: 1, high: 0 }).unwrap();
+        let first: u64 = frames(&taken)
+            - taken
+                .iter()
+                .filter(|block| block.first().0 >= 0xfc00 + 1024)
+                .map(|block| 1 << block.order())
+                .sum::<u64>();
+        give_back(mm, taken);
+        assert_eq!(mm.frames().on_lists(), first);
+    });
+}
+
+/// A zone that has just what is wanted gives it, and one that has a frame less does not.
+#[test]
+fn the_last_block_of_a_zone_can_be_had_at_each_order() {
+    for order in 0..=4 {
+        let host = Host::new(Setup::default());
+        host.run(config("linux", 1, 4), |mm| {
+            let mut taken: Vec<_> =
+                std::iter::from_fn(|| mm.frames().alloc(order, AllocFrom::NOW).ok()).collect();
+            let last = taken.pop().unwrap().into_raw();
+            let rest: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::NOW).ok()).collect();
+            mm.frames().free_at(last.0, last.1).unwrap();
+            mm.frames().drain_here();
+            assert_eq!(mm.frames().available(), 1 << order);
+            let again = mm.frames().alloc(order, AllocFrom::NOW).map(Frames::into_raw);
+            assert_eq!(again, Ok(last), "all that there is");
+            assert!(mm.frames().alloc(0, AllocFrom::NOW).is_err());
+            mm.frames().free_at(last.0, last.1).unwrap();
+            give_back(mm, taken);
+            give_back(mm, rest);
+        });
+    }
+}

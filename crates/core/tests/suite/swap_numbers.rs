@@ -1,0 +1,203 @@
+//! Swap devices that come and go: the numbers of their slots, whose clusters these are, and what is known of a device's writes. What one
+//! leaves behind is no other's.
+
+use crate::machine;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use machine::swapping::{AT, anonymous, end, read, sound, squeeze, swapping, take_free};
+use machine::{Host, Mm, Setup, give_back, settled};
+use quietmm::platform::{BlockDevice, DeviceError, Store};
+use quietmm::{Error, FrameNumber};
+
+/// Slots of a cluster, and clusters that there may be.
+const CLUSTER: u64 = 512;
+const CLUSTERS: u64 = ((1 << 28) - 1) / CLUSTER;
+
+fn on(mm: &Mm<'_>, device: u32, clusters: u64) {
+    mm.swap().on(device, clusters * CLUSTER, 0).unwrap();
+}
+
+/// 64 pages go out and come back whole; returns the devices that they went to.
+fn goes_to(mm: &Mm<'_>) -> Vec<Store> {
+    let host = mm.platform();
+    let id = anonymous(mm, 64);
+    host.forget();
+    squeeze(mm);
+    let mut stores: Vec<Store> = host
+        .log
+        .borrow()
+        .iter()
+        .filter_map(
+            |what| if let machine::Happened::DiskWrite(store, _) = what { Some(*store) } else { None },
+        )
+        .collect();
+    stores.dedup();
+    assert!((AT..AT + 64).all(|page| read(mm, id, page) == Ok(page)));
+    mm.unload();
+    mm.space(id).destroy().unwrap();
+    sound(mm);
+    stores
+}
+
+/// A device takes the first numbers that are free and enough: it needs no frames if others have left as many in a row.
+#[test]
+fn a_device_takes_the_first_numbers_that_are_enough() {
+    let host = Host::new(Setup { frames: 1024, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        (1..).zip([1, 2, 1, 3, 1]).for_each(|(device, clusters)| on(mm, device, clusters));
+        let free = settled(mm).free;
+        // At the start, in the middle, and one that is larger than a hole, and just as large as the next.
+        for (goes, comes) in [
+            (&[(1, 1)][..], &[(11, 1)][..]),
+            (&[(2, 2)], &[(12, 2)]),
+            (&[(11, 1), (12, 2)], &[(13, 3)]),
+            (&[(13, 3)], &[(14, 2), (15, 1)]),
+            (&[(14, 2), (4, 3)], &[(16, 3), (17, 2)]),
+            (&[(5, 1)], &[(18, 1)]),
+        ] {
+            goes.iter().for_each(|&(device, _)| mm.swap().off(device).unwrap());
+            comes.iter().for_each(|&(device, clusters)| on(mm, device, clusters));
+            assert_eq!(settled(mm).free, free, "{goes:?}, {comes:?}");
+            assert_eq!(mm.swap().usage().slots, 8 * CLUSTER);
+        }
+        on(mm, 19, 1);
+        assert_eq!(settled(mm).free, free - 1, "nothing is left: a cluster more");
+    });
+}
+
+/// Of a device that comes all slots are its own, also those that several others had.
+#[test]
+fn slots_of_devices_that_have_gone_belong_to_the_one_that_came() {
+    let host = Host::new(Setup { frames: 1024, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        // Each of the first three has a place and a cluster; those that come are in other places.
+        (1..=4).for_each(|device| on(mm, device, 1));
+        [1, 2, 3].into_iter().for_each(|device| mm.swap().off(device).unwrap());
+        on(mm, 5, 3);
+        mm.swap().off(4).unwrap();
+        assert_eq!(goes_to(mm), [Store::Swap(5)]);
+        mm.swap().off(5).unwrap();
+        on(mm, 6, 1);
+        on(mm, 7, 2);
+        mm.swap().off(6).unwrap();
+        assert_eq!(goes_to(mm), [Store::Swap(7)]);
+        mm.swap().off(7).unwrap();
+        assert_eq!(mm.swap().usage(), quietmm::SwapUsage::default());
+    });
+}
+
+#[test]
+fn a_device_is_refused_for_its_length_only_where_there_are_no_such_numbers() {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let on = |device, pages| mm.swap().on(device, pages, 0);
+        for pages in [0, 1, CLUSTER - 1, (CLUSTERS + 1) * CLUSTER, u64::MAX] {
+            assert_eq!(on(1, pages), Err(Error::BadRange), "{pages}");
+        }
+        assert_eq!(on(1, CLUSTER), Ok(()));
+        assert_eq!(on(2, CLUSTERS * CLUSTER), Err(Error::BadRange), "one has a number");
+        assert_eq!(on(1, CLUSTER), Err(Error::NoSuchSwapDevice), "it is in use");
+        mm.swap().off(1).unwrap();
+        // The rest of the last cluster does not count. There is no memory for so many, and no trace of them is left.
+        let held = take_free(mm);
+        for pages in [CLUSTERS * CLUSTER, CLUSTERS * CLUSTER + CLUSTER - 1] {
+            assert_eq!(on(2, pages), Err(Error::OutOfMemory), "{pages}");
+            assert_eq!(mm.swap().usage().slots, 0);
+            assert_eq!(mm.swap().off(2), Err(Error::NoSuchSwapDevice));
+        }
+        give_back(mm, held);
+        assert_eq!(on(2, 2 * CLUSTER - 1), Ok(()));
+        assert_eq!(mm.swap().usage().slots, CLUSTER);
+    });
+}
+
+/// As many devices as may be: the next is refused, until one has gone.
+#[test]
+fn there_are_as_many_devices_at_once_as_may_be() {
+    let host = Host::new(Setup::default());
+    host.run(swapping("linux"), |mm| {
+        (0..16).for_each(|device| on(mm, device, 1));
+        assert_eq!(mm.swap().on(16, CLUSTER, 0), Err(Error::TooMany));
+        mm.swap().off(7).unwrap();
+        on(mm, 16, 1);
+        assert_eq!(mm.swap().on(7, CLUSTER, 0), Err(Error::TooMany));
+    });
+}
+
+/// So many failures in a row are a device that fails; the next one, in the same place, is not.
+#[test]
+fn what_is_known_of_a_devices_writes_goes_with_it() {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        on(mm, 1, 1);
+        let id = anonymous(mm, 40);
+        host.refuse_writes.set(Some(|_, _| Some(DeviceError::Failed)));
+        squeeze(mm);
+        assert_eq!(mm.swap().usage().failing, CLUSTER);
+        host.refuse_writes.set(None);
+        mm.swap().off(1).unwrap();
+        on(mm, 2, 1);
+        assert_eq!(mm.swap().usage().failing, 0);
+        end(mm, &[id], &[2]);
+    });
+}
+
+/// Keeps pages, and writes down what has ended.
+#[derive(Default)]
+struct Ends(RefCell<Vec<Store>>);
+
+impl BlockDevice for Ends {
+    fn read(&self, _: Store, _: u64, _: FrameNumber) -> Result<(), DeviceError> {
+        Err(DeviceError::Failed)
+    }
+    fn write(&self, _: Store, _: u64, _: FrameNumber) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    fn end(&self, store: Store) {
+        self.0.borrow_mut().push(store);
+    }
+}
+
+#[test]
+fn the_machine_hears_once_that_a_device_has_gone_and_not_before() {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    let ends = Rc::new(Ends::default());
+    host.set_device(Rc::<Ends>::clone(&ends));
+    host.run(swapping("linux"), |mm| {
+        on(mm, 3, 1);
+        let id = anonymous(mm, 4);
+        squeeze(mm);
+        // Its pages cannot be read.
+        assert!(matches!(mm.swap().off(3), Err(Error::SwapDevice { .. })), "{:?}", mm.swap().usage());
+        assert_eq!(*ends.0.borrow(), []);
+        mm.unload();
+        mm.space(id).destroy().unwrap();
+        assert_eq!(mm.swap().off(3), Ok(()));
+        assert_eq!(*ends.0.borrow(), [Store::Swap(3)]);
+        assert_eq!(mm.swap().off(3), Err(Error::NoSuchSwapDevice));
+        assert_eq!(ends.0.borrow().len(), 1);
+    });
+}
+
+/// While its pages come back it is nobody else's, and goes once.
+#[test]
+fn a_device_that_is_going_is_neither_taken_nor_sent_away_by_another() {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        on(mm, 3, 1);
+        let id = anonymous(mm, 4);
+        squeeze(mm);
+        let said = Rc::new(RefCell::new(Vec::new()));
+        let says = Rc::clone(&said);
+        host.on_disk_read.borrow_mut().push_back(Box::new(move |mm: &Mm<'_>| {
+            says.borrow_mut().push(mm.swap().off(3));
+            says.borrow_mut().push(mm.swap().on(3, CLUSTER, 0));
+        }));
+        assert_eq!(mm.swap().off(3), Ok(()));
+        assert_eq!(*said.borrow(), [Err(Error::NoSuchSwapDevice); 2]);
+        on(mm, 3, 1);
+        end(mm, &[id], &[3]);
+    });
+}
