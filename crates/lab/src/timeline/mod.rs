@@ -10,6 +10,7 @@ use quietmm_sim::timeline::{Wanted, Window};
 use serde_json::json;
 
 use crate::REVISION;
+use crate::cli::flags::On;
 use crate::process::ending::{Failure, note};
 use crate::process::plain;
 use crate::show::units::grouped;
@@ -61,7 +62,10 @@ pub fn write(target: &Target, all: &[Comparison]) -> Result<(), Failure> {
         );
         return Err(Failure::Run(why));
     }
-    let gone: u64 = timelines().map(|timeline| timeline.gone).sum();
+    // A machine that boots keeps the last of what it does, however long it runs, and is not asked for more.
+    let simulated = runs.iter().filter(|(of, _)| of.place.on == On::Sim);
+    let gone: u64 =
+        simulated.filter_map(|(_, run)| run.timeline.as_ref()).map(|timeline| timeline.gone).sum();
     if gone > 0 {
         let (gone, most) = (grouped(&gone.to_string()), grouped(&MOST.to_string()));
         note(&format!(
