@@ -314,6 +314,13 @@ static void *counts(void *_) {
     return NULL;
 }
 
+static void *locks_once(void *none) {
+    pthread_mutex_lock(lock);
+    counted++;
+    pthread_mutex_unlock(lock);
+    return none;
+}
+
 // A lock whose word names its owner, between four.
 static int inherits(void) {
     pthread_mutexattr_t kind;
@@ -327,6 +334,12 @@ static int inherits(void) {
     for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
     CHECK(counted == 8000 && pthread_mutex_lock(lock) == 0 && pthread_mutex_lock(lock) == EDEADLK && pthread_mutex_unlock(lock) == 0);
     CHECK(pthread_mutex_unlock(lock) == EPERM);
+    // Owners that end as soon as they have let go: whoever comes then finds no owner, and not one that has died.
+    for (int round = 0; round < 100; round++) {
+        for (int i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, locks_once, NULL) == 0);
+        for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    }
+    CHECK(pthread_mutex_trylock(lock) == 0 && pthread_mutex_unlock(lock) == 0);
     return 0;
 }
 

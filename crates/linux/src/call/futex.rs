@@ -179,6 +179,10 @@ impl<M: Machine> Linux<'_, M> {
             };
             let is_gone = || !self.processes.with(|all| all.values().any(lives));
             if is_gone() {
+                // Or it has let go, as its last deed, since the word was read.
+                if self.machine.load_user(at)? != now {
+                    continue;
+                }
                 // It has died meanwhile: whoever waited is its heir. Who only comes has named nobody.
                 if !waited {
                     return Err(Errno::ESRCH);
