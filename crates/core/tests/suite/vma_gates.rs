@@ -174,23 +174,6 @@ fn who_enters_a_vma_looks_again_whose_it_is() {
     assert_eq!(cases.count(|&told| told != Err(Error::NotMapped(PageNumber(AT)))), 0, "{:?}", cases.results);
 }
 
-/// Two VMAs go at once; a fault is in the first, and nobody in the second.
-#[test]
-fn who_shuts_several_vmas_waits_for_faults_in_each() {
-    let next = AT + 8;
-    let cases = at_every_touch(&setup(3), &bare("linux"), None, |mm, place| {
-        mm.platform().on(1, || fault(mm, two_vmas(mm, 1), AT)).unwrap();
-        let told = changed_under_a_fault(mm, place, &|mm, id| {
-            mm.space(id).map(pages(next, 8), ANON, Prot::Read)?;
-            mm.space(id).unmap(pages(AT, 16))
-        });
-        assert_eq!(machine::settled(mm).broken, None);
-        told
-    });
-    let good = cases.count(|told| told.is_ok());
-    assert!(good > 20 && good < cases.results.len(), "{:?}", cases.results);
-}
-
 fn gate() -> &'static Gate {
     // SAFETY: all zeros is shut, as the type's documentation says.
     Box::leak(Box::new(unsafe { MaybeUninit::<Gate>::zeroed().assume_init() }))
