@@ -170,6 +170,7 @@ pub(crate) fn carve<'p, P: Platform>(
             let local = cpus.filter(|&c| p.node_of(c) == region.node).count() as u32;
             // Memory without CPUs is everybody's.
             let cpus = if local == 0 { p.possible_cpus() } else { local };
+            zone.limits.share_large(p, region.frames, cpus);
             ListLimits::linux(region.frames.into(), watermarks(config, region.frames, all).low.into(), cpus)
         };
         zone.limits.set(p, config.page_lists.unwrap_or_else(limits));

@@ -222,7 +222,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (p, here) = (self.platform(), self.node_here());
         let low = |zone: &Zone| zone.low(p);
         let plenty = self.zones().filter(|zone| zone.node == here && !zone.is_short(p));
-        let frame = plenty.filter_map(|zone| zone.take(self, order, kind, low(zone))).next()?;
+        let frame = plenty.filter_map(|zone| self.take_from(zone, order, kind, low(zone))).next()?;
         self.emit(Event::Taken { frame, order, kind });
         Some(frame)
     }

@@ -1,5 +1,6 @@
 //! How many free frames of a zone each CPU keeps on its lists, and when it keeps none.
 
+use crate::addr::{LARGE_ORDER, LARGE_PAGES};
 use crate::config::ListLimits;
 use crate::platform::Platform;
 use crate::sync::{Word32, Word64};
@@ -23,7 +24,12 @@ pub(crate) struct Limits {
     high: Word32,
     /// A bit for each reason why it does not.
     paused: Word32,
+    /// Frames in large pages that may be kept where more may than `high` says: set at start.
+    large: Word32,
 }
+
+/// Large pages that go from the zone to a list, or back, at a time: at most so many.
+const LARGE_BATCH: u32 = 8;
 
 impl Limits {
     /// Those that count now.
@@ -31,6 +37,24 @@ impl Limits {
     pub fn get<P: Platform>(&self, p: &P) -> ListLimits {
         let now = self.now.get(p);
         ListLimits { batch: now as u32, high: (now >> 32) as u32 }
+    }
+
+    /// Those that count now for blocks of this order.
+    #[inline(always)]
+    pub fn of<P: Platform>(&self, p: &P, order: u8) -> ListLimits {
+        let limits = self.get(p);
+        if order == LARGE_ORDER && limits.high != 0 { self.of_large(p, limits.high) } else { limits }
+    }
+
+    fn of_large<P: Platform>(&self, p: &P, high: u32) -> ListLimits {
+        let large = LARGE_PAGES as u32;
+        let high = high.max(self.large.get(p)) / large;
+        ListLimits { batch: (high / 2).clamp(1, LARGE_BATCH) * large, high: high * large }
+    }
+
+    /// At start: each of so many CPUs may keep large pages, together a sixty-fourth of the zone.
+    pub fn share_large<P: Platform>(&self, p: &P, frames: u32, cpus: u32) {
+        self.large.set(p, frames / 64 / cpus.max(1));
     }
 
     /// Those that were set.

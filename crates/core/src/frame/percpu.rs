@@ -1,6 +1,6 @@
 //! Free frames on per-CPU lists, so that most allocations and frees touch nothing that other CPUs touch.
 //!
-//! Each CPU has, for each zone, a list for each of the small orders. A list that runs dry takes a batch from its zone; a
+//! Each CPU has, for each zone, a list for each of the small orders, and one for large pages. A list that runs dry takes a batch from its zone; a
 //! CPU that holds more of a zone than it may gives the oldest batch back. What is on a list is free, and nobody else can
 //! have it until the list is drained (see [`drain`](super::drain)).
 //!
@@ -10,7 +10,7 @@
 
 use super::buddy::Zone;
 use crate::Manager;
-use crate::addr::FrameNumber;
+use crate::addr::{FrameNumber, LARGE_ORDER};
 use crate::charge::charge;
 use crate::config::{ListLimits, MAX_PAGE_BATCH};
 use crate::cpu::CpuId;
@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::kind::Kind;
 use crate::memmap::{Frame, FrameBlock, FrameChain, FrameVec, flag};
-use crate::percpu::{CpuGuard, CpuSlot, ORDERS, ZoneLists};
+use crate::percpu::{CpuGuard, CpuSlot, ORDERS, ZoneLists, list_of};
 use crate::platform::Platform;
 use crate::policy::Drain;
 use crate::profile::Scope;
@@ -127,9 +127,10 @@ impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
     #[inline(always)]
     fn pop(&self, lists: &ZoneLists, order: u8, kind: Kind) -> Option<FrameNumber> {
         let p = self.mm.platform();
-        let FrameBlock { n, frame } = lists.chains[usize::from(order)].pop_front(p, &self.mm.memmap())?;
+        let FrameBlock { n, frame } = lists.chains[list_of(order)?].pop_front(p, &self.mm.memmap())?;
         frame.set_kind(p, kind, order);
-        lists.count.set(p, lists.count.get(p) - (1 << order));
+        let count = lists.count(order);
+        count.set(p, count.get(p) - (1 << order));
         let held = &self.slot.pages.held;
         held.set(p, held.get(p) - (1 << order));
         Some(n)
@@ -139,14 +140,13 @@ impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
     /// a drain that comes after they were changed cannot come between.
     #[inline(always)]
     fn keep(&self, zone: usize, block: FrameBlock<'_>, order: u8, limits: ListLimits) -> Kept {
-        if limits.high < 1 << order {
-            return Kept::Not;
-        }
         let (p, mm, lists) = (self.mm.platform(), self.mm, self.of_zone(zone));
+        let Some(list) = list_of(order).filter(|_| limits.high >= 1 << order) else { return Kept::Not };
         block.frame.set_pcp(p, order);
-        lists.chains[usize::from(order)].push_front(p, &mm.memmap(), block);
-        let before = lists.count.get(p);
-        lists.count.set(p, before + (1 << order));
+        lists.chains[list].push_front(p, &mm.memmap(), block);
+        let count = lists.count(order);
+        let before = count.get(p);
+        count.set(p, before + (1 << order));
         let held = &self.slot.pages.held;
         held.set(p, held.get(p) + (1 << order));
         if before == 0 {
@@ -176,21 +176,24 @@ impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
         }
     }
 
-    /// Cuts off about a batch of frames, the oldest of this order first, then of the others.
+    /// Cuts off about a batch of frames, the oldest of this order first, then of the others that share its limits.
     pub fn cut(&self, zone: usize, order: u8, batch: u32) -> FrameVec {
         let (p, mm, lists) = (self.mm.platform(), self.mm, self.of_zone(zone));
         let (mut cut, mut frames) = (FrameVec::new(), 0);
-        for o in (0..ORDERS).map(|i| (usize::from(order) + i) % ORDERS) {
-            lists.chains[o].cut_back(p, &mm.memmap(), |n| {
+        let (small, list) = (ORDERS.len() - 1, list_of(order).unwrap_or(0));
+        let alike = if list == small { 1 } else { small };
+        for list in (0..alike).map(|i| if list == small { list } else { (list + i) % small }) {
+            lists.chains[list].cut_back(p, &mm.memmap(), |n| {
                 let more = frames < batch;
                 if more {
                     cut.push(n);
-                    frames += 1 << o;
+                    frames += 1 << ORDERS[list];
                 }
                 more
             });
         }
-        lists.count.set(p, lists.count.get(p) - frames);
+        let count = lists.count(order);
+        count.set(p, count.get(p) - frames);
         self.slot.pages.held.set(p, self.slot.pages.held.get(p) - frames);
         cut
     }
@@ -212,7 +215,7 @@ impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
             .filter(|(z, _)| zones & 1 << (z % 64) != 0)
             .map(|(_, l)| l)
         {
-            if lists.count.get(p) == 0 {
+            if lists.frames(p) == 0 {
                 continue;
             }
             for chain in &lists.chains {
@@ -223,7 +226,7 @@ impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
             }
             // PITFALLS 19: the count goes with what it counts.
             if !p.broken(Rule::CountWithList) {
-                lists.count.set(p, 0);
+                lists.counts.iter().for_each(|count| count.set(p, 0));
             }
         }
         self.slot.pages.held.set(p, 0);
@@ -238,20 +241,21 @@ impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
         let mut held = 0;
         let mut good = true;
         for (z, lists) in self.slot.pages.lists().iter().enumerate() {
-            let mut count = 0;
-            for (order, chain) in lists.chains.iter().enumerate() {
-                let mut n = chain.first(p);
-                while n != FrameNumber::NONE && count <= lists.count.get(p) {
+            let mut counts = [0; 2];
+            for (order, chain) in ORDERS.into_iter().zip(&lists.chains) {
+                let (mut n, count) = (chain.first(p), &mut counts[usize::from(order == LARGE_ORDER)]);
+                while n != FrameNumber::NONE && *count <= lists.count(order).get(p) {
                     let state = mm.memmap().get(n).state.get(p);
                     good &= Frame::kind_of(state) == Kind::Tail
                         && state & flag::LISTED != 0
-                        && usize::from(Frame::order_of(state)) == order
+                        && Frame::order_of(state) == order
                         && Frame::zone_of(state) == z;
-                    count += 1 << order;
+                    *count += 1 << order;
                     n = mm.memmap().get(n).next(p);
                 }
             }
-            good &= count == lists.count.get(p);
+            good &= counts == [0, 1].map(|i: usize| lists.counts[i].get(p));
+            let count: u32 = counts.iter().sum();
             good &= count == 0 || self.slot.pages.zones.get(p) & 1 << (z % 64) != 0;
             held += count;
         }
@@ -311,9 +315,7 @@ impl<P: Platform> Manager<'_, P> {
     /// What most allocations need: a block from this CPU's list of the zone that is nearest to it. Counts it.
     #[inline(always)]
     pub(super) fn take_nearest(&self, order: u8, kind: Kind) -> Option<FrameNumber> {
-        if usize::from(order) >= ORDERS {
-            return None;
-        }
+        list_of(order)?;
         let (section, leave) = PcpAccess::enter(self);
         let found = section.pop(section.nearest(), order, kind);
         if let Some(frame) = found {
@@ -325,9 +327,7 @@ impl<P: Platform> Manager<'_, P> {
 
     /// A block from this CPU's list.
     pub(super) fn take_pcp(&self, zone: &Zone, order: u8, kind: Kind) -> Option<FrameNumber> {
-        if usize::from(order) >= ORDERS {
-            return None;
-        }
+        list_of(order)?;
         PcpAccess::own(self, |section| section.pop(section.of_zone(zone.index()), order, kind))
     }
 
@@ -338,12 +338,12 @@ impl<P: Platform> Manager<'_, P> {
 
     /// A block from the zone, with a batch for this CPU's list.
     fn take_fresh(&self, zone: &Zone, order: u8, kind: Kind, floor: u64) -> Option<FrameNumber> {
-        let limits = zone.limits.get(self.platform());
+        let limits = zone.limits.of(self.platform(), order);
         if limits.high == 0 {
             // Its lists stay empty for a while: drains need not look at this CPU.
             PcpAccess::own(self, PcpAccess::leave_holders);
         }
-        if usize::from(order) >= ORDERS || limits.high == 0 {
+        if list_of(order).is_none() || limits.high == 0 {
             return zone.take(self, order, kind, floor);
         }
         self.refill(zone, order, kind, floor, limits)
@@ -379,7 +379,7 @@ impl<P: Platform> Manager<'_, P> {
         self.emit(Event::Refilled { frames: (more.as_slice().len() as u32) << order });
         more.reverse();
         let seen = p.broken(Rule::LimitsAtPush).then_some(limits);
-        self.give_within(zone, more.as_slice(), order, || seen.unwrap_or_else(|| zone.limits.get(p)));
+        self.give_within(zone, more.as_slice(), order, || seen.unwrap_or_else(|| zone.limits.of(p, order)));
         Some(taken)
     }
 
@@ -388,13 +388,13 @@ impl<P: Platform> Manager<'_, P> {
     #[inline(always)]
     pub(super) fn give(&self, zone: &Zone, block: FrameBlock<'_>, order: u8) {
         let _scope = charge(self.platform(), Scope::FreeFrame);
-        if usize::from(order) >= ORDERS {
+        if list_of(order).is_none() {
             self.emit(Event::Freed { frame: block.n, order });
             return self.give_zone(zone, block.n, order);
         }
         let (section, leave) = PcpAccess::enter(self);
         section.emit(Event::Freed { frame: block.n, order });
-        let kept = section.keep(zone.index(), block, order, zone.limits.get(self.platform()));
+        let kept = section.keep(zone.index(), block, order, zone.limits.of(self.platform(), order));
         section.leave(leave);
         match kept {
             Kept::Within => {}
@@ -411,11 +411,11 @@ impl<P: Platform> Manager<'_, P> {
     /// The same for free blocks of a zone that are counted already, all of one order.
     pub(super) fn give_all(&self, zone: &Zone, blocks: &[FrameNumber], order: u8) {
         let _scope = charge(self.platform(), Scope::FreeFrame);
-        if usize::from(order) >= ORDERS {
+        if list_of(order).is_none() {
             let guard = zone.lock(self);
             return blocks.iter().for_each(|&n| guard.put(n, order));
         }
-        self.give_within(zone, blocks, order, || zone.limits.get(self.platform()));
+        self.give_within(zone, blocks, order, || zone.limits.of(self.platform(), order));
     }
 
     fn give_within(&self, zone: &Zone, blocks: &[FrameNumber], order: u8, limits: impl Fn() -> ListLimits) {
@@ -449,7 +449,7 @@ impl<P: Platform> Manager<'_, P> {
     fn spill(&self, zone: &Zone, order: u8) {
         let p = self.platform();
         let blocks =
-            PcpAccess::own(self, |section| section.cut(zone.index(), order, zone.limits.get(p).batch));
+            PcpAccess::own(self, |section| section.cut(zone.index(), order, zone.limits.of(p, order).batch));
         if blocks.as_slice().is_empty() {
             return; // Somebody has drained them since.
         }

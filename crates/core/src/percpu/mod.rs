@@ -11,7 +11,7 @@ mod reads;
 
 pub(crate) use hints::{LastVma, MAX_AREAS, SwapHint};
 pub(crate) use inbox::{Inbox, IpiRequest, Work};
-pub(crate) use pages::{ORDERS, PageLists, ZoneLists};
+pub(crate) use pages::{ORDERS, PageLists, ZoneLists, list_of};
 pub(crate) use presence::Presence;
 pub(crate) use reads::Reads;
 

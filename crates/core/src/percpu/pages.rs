@@ -1,16 +1,28 @@
-//! A CPU's lists of free frames (Linux: `per_cpu_pages`): a list for each zone and each of the small orders.
+//! A CPU's lists of free frames (Linux: `per_cpu_pages`): a list for each zone and each of some orders.
 //! `frame/percpu.rs` changes them.
 
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use crate::addr::LARGE_ORDER;
 use crate::memmap::Chain;
 use crate::platform::Hooks;
 use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32, Word64};
 use crate::zeroed::Zeroed;
 
-/// Orders 0 to 3 are kept on lists. Linux: up to `PAGE_ALLOC_COSTLY_ORDER`.
-pub(crate) const ORDERS: usize = 4;
+/// The orders that are kept on lists, in this order: small ones, and that of large pages. Linux: up to
+/// `PAGE_ALLOC_COSTLY_ORDER`, and `HPAGE_PMD_ORDER`.
+pub(crate) const ORDERS: [u8; 5] = [0, 1, 2, 3, LARGE_ORDER];
+
+/// Which list is that of this order; `None` if there is none.
+#[inline(always)]
+pub(crate) fn list_of(order: u8) -> Option<usize> {
+    match order {
+        0..=3 => Some(usize::from(order)),
+        LARGE_ORDER => Some(4),
+        _ => None,
+    }
+}
 
 /// The free frames of a CPU, all zones together. One line: drainers look at it.
 #[repr(C, align(64))]
@@ -65,10 +77,24 @@ impl PageLists {
 /// The free frames of a CPU, of one zone.
 #[repr(C, align(64))]
 pub(crate) struct ZoneLists {
-    /// Frames, not blocks.
-    pub count: Word32,
-    /// By order, the youngest first.
-    pub chains: [Chain; ORDERS],
+    /// Frames, not blocks, of small orders and of large pages: each is held against limits of its own. [`ZoneLists::count`]
+    /// finds the right one.
+    pub counts: [Word32; 2],
+    /// By order, as in [`ORDERS`]; the youngest block first.
+    pub chains: [Chain; ORDERS.len()],
+}
+
+impl ZoneLists {
+    /// Frames on the lists that share this order's limits.
+    #[inline(always)]
+    pub fn count(&self, order: u8) -> &Word32 {
+        &self.counts[usize::from(order == LARGE_ORDER)]
+    }
+
+    /// Frames on all lists.
+    pub fn frames<P: Hooks>(&self, p: &P) -> u32 {
+        self.counts.iter().map(|count| count.get(p)).sum()
+    }
 }
 
 // SAFETY: atomics; `PageLists::init` makes the chains.

@@ -214,3 +214,110 @@ fn the_last_block_of_a_zone_can_be_had_at_each_order() {
         });
     }
 }
+
+/// 1,024 large pages, so that each of so many CPUs keeps some without being told to.
+fn large(cpus: u32) -> Setup {
+    Setup { cpus, frames: 1024 * 512, ..Setup::default() }
+}
+
+/// `n` large pages, of this CPU's list or of the zone.
+fn take_large(mm: &Mm<'_>, n: usize) -> Vec<Frames> {
+    (0..n).map(|_| mm.frames().alloc(9, AllocFrom::NOW).unwrap()).collect()
+}
+
+#[test]
+fn a_cpu_keeps_large_pages_a_sixty_fourth_of_the_zone_in_all() {
+    // 16 in all; what goes to the zone goes in batches of half of a CPU's share, of eight at most.
+    for (cpus, share, batch) in [(1, 16_u64, 8_u64), (2, 8, 4), (5, 3, 1), (16, 1, 1), (17, 0, 0)] {
+        let host = Host::new(large(cpus));
+        host.run(Config { page_lists: None, ..bare("linux") }, |mm| {
+            settled(mm);
+            mm.frames().drain_here();
+            let blocks = take_large(mm, 40);
+            mm.frames().drain_here();
+            let small = mm.frames().alloc(0, AllocFrom::NOW).unwrap();
+            mm.frames().drain_here();
+            let held = |block: Frames| {
+                mm.frames().free(block);
+                mm.frames().on_lists() / 512
+            };
+            let held: Vec<_> = blocks.into_iter().map(held).collect();
+            let expected = (1..=40).scan(0, |held, _| {
+                *held = if *held == share { share + 1 - batch.max(1) } else { *held + 1 };
+                Some(*held)
+            });
+            assert_eq!(held, expected.collect::<Vec<_>>(), "{cpus} CPUs");
+            assert_eq!(mm.validate().broken, None);
+            // Large pages take no room from small ones, nor small ones from them.
+            let before = mm.frames().on_lists();
+            mm.frames().free(small);
+            assert_eq!(mm.frames().on_lists(), before + 1);
+            // The youngest is taken first, and what is taken is counted off.
+            let taken = take_large(mm, 1);
+            assert_eq!(mm.frames().on_lists(), if share == 0 { 1 } else { before + 1 - 512 });
+            give_back(mm, taken);
+            mm.frames().drain(Certainty::Certain);
+            assert_eq!((mm.frames().on_lists(), mm.validate().broken), (0, None));
+        });
+    }
+}
+
+/// What is asked for comes with a batch for the list, and the next one without the zone.
+#[test]
+fn large_pages_come_in_batches() {
+    let host = Host::new(large(2));
+    host.run(Config { page_lists: None, ..bare("linux") }, |mm| {
+        settled(mm);
+        mm.frames().drain_here();
+        let before = mm.counter(Counter::PcpRefill);
+        let taken = take_large(mm, 1);
+        assert_eq!((mm.counter(Counter::PcpRefill) - before, mm.frames().on_lists()), (3 * 512, 3 * 512));
+        let more = take_large(mm, 3);
+        assert_eq!((mm.counter(Counter::PcpRefill) - before, mm.frames().on_lists()), (3 * 512, 0));
+        give_back(mm, taken);
+        give_back(mm, more);
+    });
+}
+
+/// Large pages alone make a CPU one that a drain asks, under each policy; and where nothing is to be kept they are not.
+#[test]
+fn large_pages_on_lists_are_found_by_whoever_needs_them() {
+    for policy in ["linux+drain=all-cpus", "linux+drain=holding-cpus", "linux+drain=remote"] {
+        let host = Host::new(large(2));
+        host.run(Config { page_lists: None, ..bare(policy) }, |mm| {
+            settled(mm);
+            mm.frames().drain_here();
+            for (name, empties) in EMPTIES {
+                let blocks = take_large(mm, 5);
+                mm.frames().drain_here();
+                host.on(1, || give_back(mm, blocks));
+                assert_eq!(mm.frames().on_lists(), 5 * 512);
+                let told = empties(mm);
+                assert_eq!(mm.frames().on_lists(), 0, "{policy}, {name}");
+                assert!(told.is_none_or(|told| told == 5 * 512), "{told:?}");
+                assert_eq!(mm.validate().broken, None);
+            }
+            let limits = mm.frames().list_limits(NodeId(0)).unwrap();
+            mm.frames().set_list_limits(NodeId(0), ListLimits { high: 0, ..limits }).unwrap();
+            let blocks = take_large(mm, 2);
+            assert_eq!(mm.frames().on_lists(), 0, "nothing is taken for the list");
+            give_back(mm, blocks);
+            assert_eq!(mm.frames().on_lists(), 0, "nothing is kept");
+        });
+    }
+}
+
+/// Who says how much is kept is heard for large pages too: those that fit.
+#[test]
+fn limits_that_are_set_hold_for_large_pages() {
+    for (high, kept) in [(511, 0), (512, 1), (1023, 1), (1024, 2), (3000, 5)] {
+        let host = Host::new(large(1));
+        host.run(config("linux", 1, high), |mm| {
+            settled(mm);
+            let blocks = take_large(mm, 5);
+            mm.frames().drain_here();
+            give_back(mm, blocks);
+            assert_eq!(mm.frames().on_lists() / 512, kept, "at most {high}");
+        });
+    }
+}
