@@ -13,7 +13,6 @@ use quietmm::platform::WaitKey;
 use quietmm::{Error, FileId, Manager, UserAccess, VirtAddr};
 
 use crate::archive;
-use crate::call::Segment;
 use crate::errno::Errno;
 use crate::frame::Frame;
 use crate::futex::Futexes;
@@ -25,6 +24,7 @@ use crate::numbered::Numbered;
 use crate::open::{Files, Kind, Open, flag};
 use crate::process::{ENDED, Place, Process, Thread};
 use crate::semaphores::Set;
+use crate::shared::Segment;
 use crate::signal::{self, Info, act, number};
 use crate::socket::Names;
 use crate::sync::{Spin, key_of};

@@ -7,7 +7,7 @@
 //! | [`elf`], [`start`], `exec` | a program's file, the stack on which it begins, and how it comes into a space |
 //! | [`archive`], `furnish`, [`tree`], [`path`], `open` | the files: what came with the machine, what is there besides, directories, names, what is open |
 //! | [`pipe`], `socket`, `flights`, [`futex`], [`signal`], `deliver`, `stop` | what programs tell each other |
-//! | `numbered`, `semaphores`, `messages` | the same by System V |
+//! | `numbered`, `semaphores`, `messages`, `shared` | the same by System V |
 //! | `epoll`, `timer` | what they wait for |
 //! | [`areas`], `memory` | what a program has mapped where, and the calls that change it |
 //! | `process`, `kernel` | processes and threads; what they all share |
@@ -47,6 +47,7 @@ pub mod pipe;
 mod process;
 mod procfs;
 mod semaphores;
+mod shared;
 pub mod signal;
 mod socket;
 pub mod start;

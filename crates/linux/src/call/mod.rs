@@ -26,7 +26,6 @@ use core::sync::atomic::Ordering;
 
 pub use number::name;
 use number::number as n;
-pub use shared::Segment;
 
 use crate::errno::{Answer, Errno};
 use crate::frame::Frame;

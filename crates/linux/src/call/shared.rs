@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use alloc::collections::BTreeMap;
-use alloc::sync::{Arc, Weak};
+use alloc::sync::Arc;
 
 use crate::areas::{PAGE, What, rights};
 use crate::errno::{Answer, Errno};
@@ -12,17 +12,8 @@ use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::memory::{ALL, WITHIN};
 use crate::process::{Mapped, Thread};
+use crate::shared::Segment;
 use crate::tree::{Body, Inode, mode};
-
-/// A piece of memory by number.
-pub struct Segment {
-    key: u32,
-    inode: Weak<Inode>,
-    /// Until it is removed; from then on those who show it keep it.
-    kept: Option<Arc<Inode>>,
-    bytes: u64,
-    made_by: u32,
-}
 
 /// How many there may be.
 const MOST: usize = 4096;
