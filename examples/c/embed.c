@@ -247,6 +247,13 @@ static void refuse(void) {
     DONE(quietmm_frames_alloc(mm, 0, QUIETMM_ANY_NODE, QUIETMM_LOOK_NOW, &frame));
     DONE(quietmm_frames_free(mm, frame, 0));
     REFUSED(quietmm_frames_free(mm, frame, 0), NOT_ALLOCATED);
+    DONE(quietmm_frames_alloc_below(mm, 2, UINT64_C(1) << 32, QUIETMM_ANY_NODE, QUIETMM_LOOK_NOW, &frame));
+    DONE(quietmm_frames_free(mm, frame, 2));
+    REFUSED(quietmm_frames_alloc_below(mm, 0, 0, QUIETMM_ANY_NODE, QUIETMM_LOOK_NOW, &frame), OUT_OF_MEMORY);
+    REFUSED(quietmm_frames_alloc_contiguous(mm, 0, UINT64_MAX, &frame), BAD_SETTING);
+    DONE(quietmm_frames_alloc_contiguous(mm, 100, UINT64_MAX, &frame));
+    for (uint32_t i = 0; i < 100; i++)
+        DONE(quietmm_frames_free(mm, frame + i, 0));
     REFUSED(quietmm_frames_free(mm, FRAMES, 0), NO_SUCH_FRAME);
     REFUSED(quietmm_counter(mm, "no such", &value), NO_SUCH_COUNTER);
     CHECK(strcmp(quietmm_error_text(QUIETMM_ERROR_NO_SUCH_SPACE), "not a live address space") == 0);

@@ -1112,6 +1112,23 @@ enum quietmm_error quietmm_frames_alloc(const struct quietmm *mm,
                                         uint32_t look,
                                         uint32_t *first);
 
+// The same below the physical address `below`, as a whole: in regions that end there at the latest. With `look` MAY_RECLAIM pages are moved out of 4 MiB
+// if need be. BAD_ORDER, BAD_VALUE, NO_SUCH_NODE, OUT_OF_MEMORY.
+enum quietmm_error quietmm_frames_alloc_below(const struct quietmm *mm,
+                                              uint8_t order,
+                                              uint64_t below,
+                                              uint16_t node,
+                                              uint32_t look,
+                                              uint32_t *first);
+
+// Allocates `frames` frames in one piece that begins at a multiple of 4 MiB and lies below the physical address `below` (UINT64_MAX: anywhere), not cleared;
+// `first` gets the first. Each goes back by itself, with order 0. On, no spin lock; pages may have to move, and CPUs be interrupted.
+// BAD_SETTING, OUT_OF_MEMORY.
+enum quietmm_error quietmm_frames_alloc_contiguous(const struct quietmm *mm,
+                                                   uint32_t frames,
+                                                   uint64_t below,
+                                                   uint32_t *first);
+
 // Gives a block back, of the order in which it was allocated. Any context but a handler. NO_SUCH_FRAME, NOT_ALLOCATED, BAD_ORDER.
 enum quietmm_error quietmm_frames_free(const struct quietmm *mm,
                                        uint32_t first,

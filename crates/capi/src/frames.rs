@@ -2,6 +2,7 @@
 
 use core::mem::MaybeUninit;
 
+use quietmm::addr::PhysAddr;
 use quietmm::{AllocFrom, Certainty, FrameNumber, ListLimits, NodeId};
 
 use crate::error::{Error, answer, number};
@@ -39,6 +40,39 @@ pub extern "C" fn quietmm_frames_alloc(
     let from = AllocFrom { node: self::node(node), may_reclaim: look != 0 };
     let block = mm.mm().frames().alloc(order, from);
     answer(block.map(|block| block.into_raw().0.0), Some(first))
+}
+
+/// The same below the physical address `below`, as a whole: in regions that end there at the latest. With `look` MAY_RECLAIM pages are moved out of 4 MiB
+/// if need be. BAD_ORDER, BAD_VALUE, NO_SUCH_NODE, OUT_OF_MEMORY.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_frames_alloc_below(
+    mm: &Kernel,
+    order: u8,
+    below: u64,
+    node: u16,
+    look: u32,
+    first: &mut MaybeUninit<u32>,
+) -> Error {
+    if look > Look::MayReclaim as u32 {
+        return Error::BadValue;
+    }
+    let from = AllocFrom { node: self::node(node), may_reclaim: look != 0 };
+    let block = mm.mm().frames().alloc_below(order, PhysAddr(below), from);
+    answer(block.map(|block| block.into_raw().0.0), Some(first))
+}
+
+/// Allocates `frames` frames in one piece that begins at a multiple of 4 MiB and lies below the physical address `below` (UINT64_MAX: anywhere), not cleared;
+/// `first` gets the first. Each goes back by itself, with order 0. On, no spin lock; pages may have to move, and CPUs be interrupted.
+/// BAD_SETTING, OUT_OF_MEMORY.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_frames_alloc_contiguous(
+    mm: &Kernel,
+    frames: u32,
+    below: u64,
+    first: &mut MaybeUninit<u32>,
+) -> Error {
+    let piece = mm.mm().frames().alloc_contiguous(frames, PhysAddr(below));
+    answer(piece.map(|piece| piece.into_raw().0.0), Some(first))
 }
 
 /// Gives a block back, of the order in which it was allocated. Any context but a handler. NO_SUCH_FRAME, NOT_ALLOCATED, BAD_ORDER.

@@ -93,7 +93,7 @@ pub use event::{Counter, Event};
 pub use file::ReadAhead;
 pub use frame::{AllocFrom, Certainty, Frames};
 pub use handle::{FileId, GroupId, SpaceId};
-pub use hotplug::{Leaving, Offline, Remains};
+pub use hotplug::{Contiguous, Leaving, Offline, Remains};
 pub use kind::Kind;
 pub use manager::Manager;
 pub use memmap::MAX_ORDER;

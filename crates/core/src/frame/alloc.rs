@@ -41,6 +41,11 @@ impl Frames {
         self.order
     }
 
+    /// A block that was allocated for whoever gets this.
+    pub(crate) fn of(first: FrameNumber, order: u8) -> Frames {
+        Frames { first, order }
+    }
+
     /// Forgets the ownership, to keep the number elsewhere. Back by [`FrameAllocator::free_at`].
     pub fn into_raw(self) -> (FrameNumber, u8) {
         (self.first, self.order)
@@ -96,7 +101,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     pub fn alloc(&self, order: u8, from: AllocFrom) -> Result<Frames, Error> {
         let mm = self.mm;
         let first = mm.alloc(order, Kind::Kernel, from)?;
-        Ok(Frames { first, order })
+        Ok(Frames::of(first, order))
     }
 
     /// Gives a block back. Any context but an interrupt handler. Costs no IPI.

@@ -332,7 +332,7 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     /// A block from this CPU's lists or, `floor` frames left, from the zone itself; with a batch for the list.
-    pub(super) fn take_from(&self, zone: &Zone, order: u8, kind: Kind, floor: u64) -> Option<FrameNumber> {
+    pub(crate) fn take_from(&self, zone: &Zone, order: u8, kind: Kind, floor: u64) -> Option<FrameNumber> {
         self.take_pcp(zone, order, kind).or_else(|| self.take_fresh(zone, order, kind, floor))
     }
 

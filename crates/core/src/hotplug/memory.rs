@@ -1,8 +1,9 @@
 //! Memory that goes offline and comes back, in blocks of the largest order.
 //!
 //! A block that leaves is isolated first: nothing more is handed out of it, what is free in it is taken off the zone's
-//! lists, and what is freed into it from then on is retired too. Then what is still in use has to go: pages of files are
-//! reclaimed, all else has to be freed by whoever uses it. When the last frame is retired the block is offline.
+//! lists, and what is freed into it from then on is retired too. Then what is still in use has to go: anonymous pages that one
+//! space shows move to other frames, others and pages of files are reclaimed, all else has to be freed by whoever uses it. When the last
+//! frame is retired the block is offline.
 //!
 //! While a block leaves, CPUs keep nothing of its zone on their lists. So one certain drain after the isolation is
 //! enough (INV-7), and no frame of the block hides on a list.
@@ -21,9 +22,9 @@ use crate::resched::{Work, cost};
 use crate::view::FrameAllocator;
 
 /// Frames of a block.
-const FRAMES: u32 = 1 << MAX_ORDER;
+pub(super) const FRAMES: u32 = 1 << MAX_ORDER;
 /// Frames that are looked at under one hold of the zone's lock.
-const STEP: u32 = 64;
+pub(super) const STEP: u32 = 64;
 
 /// A block on its way offline: isolated, and perhaps not empty yet.
 ///
@@ -164,26 +165,8 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
         let mm = self.mm;
         let p = mm.platform();
         let first = leaving.first;
-        let zone = mm.zone(Frame::zone_of(mm.memmap().get(first).state.get(p)));
-        if P::SPACES && zone.lock(mm).left() < FRAMES {
-            // Pages on their way to a list are held by that.
-            mm.drain_lru_batches();
-        }
         let mut work = Work::begin(mm);
-        mm.unpark(&mut work);
-        for n in (0..FRAMES).map(|i| first.add(i)).filter(|_| P::SPACES) {
-            if mm.memmap().get(n).kind(p) == Kind::File || mm.is_swappable(n) {
-                crate::reclaim::evict(mm, n);
-                work.did(2 * cost::RECLAIM);
-            }
-        }
-        // What eviction has freed was freed here, into the block.
-        let is_offline = {
-            let guard = zone.lock(mm);
-            let empty = guard.end_leave(FRAMES);
-            guard.count_offline(if empty { FRAMES as i32 } else { 0 });
-            empty
-        };
+        let is_offline = mm.vacate(first, true, &mut work);
         if is_offline {
             set_watermarks(mm);
             mm.emit(Event::MemoryOffline { first, frames: FRAMES });
@@ -244,8 +227,35 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     }
 }
 
-impl<P: Platform> Manager<'_, P> {
-    fn put_back_retired(&self, zone: &Zone, first: FrameNumber) {
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Empties a block that is isolated as far as it can, and ends its way if nothing of it is in use any more: all its frames are out of use
+    /// then, and whoever called counts them as `offline`, or uses them. May wait.
+    pub(super) fn vacate(&self, first: FrameNumber, offline: bool, work: &mut Work<'_, 'p, P>) -> bool {
+        let (mm, p) = (self, self.platform());
+        let zone = mm.zone(Frame::zone_of(mm.memmap().get(first).state.get(p)));
+        if P::SPACES && zone.lock(mm).left() < FRAMES {
+            // Pages on their way to a list are held by that.
+            mm.drain_lru_batches();
+        }
+        mm.unpark(work);
+        for n in (0..FRAMES).map(|i| first.add(i)).filter(|_| P::SPACES) {
+            if mm.is_swappable(n) {
+                mm.move_out_of(first, n, work);
+                work.did(2 * cost::RECLAIM);
+            }
+            if mm.memmap().get(n).kind(p) == Kind::File || mm.is_swappable(n) {
+                crate::reclaim::evict(mm, n);
+                work.did(2 * cost::RECLAIM);
+            }
+        }
+        // What has gone was freed here, into the block.
+        let guard = zone.lock(mm);
+        let empty = guard.end_leave(FRAMES);
+        guard.count_offline(if empty && offline { FRAMES as i32 } else { 0 });
+        empty
+    }
+
+    pub(super) fn put_back_retired(&self, zone: &Zone, first: FrameNumber) {
         let p = self.platform();
         for step in (0..FRAMES).step_by(STEP as usize) {
             let guard = zone.lock(self);

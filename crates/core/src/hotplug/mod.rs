@@ -3,8 +3,10 @@
 //! A CPU that is offline is in no mask, holds no frame and no page, and answers nothing. It says so in its presence
 //! word, which whoever flushes reads anyway. `ipi` draws the race with those who were about to ask it.
 
+mod contiguous;
 mod memory;
 
+pub use contiguous::Contiguous;
 pub use memory::{Leaving, Offline, Remains};
 
 use core::sync::atomic::Ordering;

@@ -3,10 +3,13 @@
 use super::aging;
 use super::scan::{Leave, detach, take_out};
 use crate::Manager;
-use crate::addr::FrameNumber;
+use crate::addr::{FrameNumber, PageNumber};
 use crate::event::Event;
+use crate::handle::SpaceId;
+use crate::kind::Kind;
 use crate::memmap::{FrameVec, flag};
 use crate::platform::Platform;
+use crate::rmap::mapped_at;
 
 /// Reclaims this page, in use or not, if it is on a list and nobody works on it. May wait.
 pub(crate) fn evict<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) {
@@ -43,6 +46,23 @@ pub(crate) fn deactivate<P: Platform>(mm: &Manager<'_, P>, held: &[FrameNumber])
         mm.put_page(n);
     }
     mm.put_back_old(old.as_slice());
+}
+
+/// Where the one space that shows an anonymous page shows it, if the page is on a list and nobody works on it: a moment's truth. May wait.
+pub(crate) fn place_of<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Option<(SpaceId, PageNumber)> {
+    let p = mm.platform();
+    if !mm.isolate_one(n) {
+        return None;
+    }
+    let frame = mm.memmap().get(n);
+    let place = frame.try_lock(p).then(|| {
+        let alone = frame.kind(p) == Kind::Anon && frame.maps.get(p) == 1;
+        let place = if alone { mapped_at(mm, n) } else { None };
+        mm.unlock_page(n);
+        place
+    });
+    mm.put_back(&[n]);
+    place.flatten()
 }
 
 /// Takes a page off its list, with a reference, and locks it, if it is on one and nobody works on it. From there on it

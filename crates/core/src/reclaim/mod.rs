@@ -14,7 +14,7 @@ mod scan;
 mod shadow;
 mod stall;
 
-pub(crate) use asked::{deactivate, evict, page_out};
+pub(crate) use asked::{deactivate, evict, page_out, place_of};
 pub(crate) use lru::{GroupLists, LruVec, Node, Turn, hand_over};
 pub(crate) use scan::direct;
 pub(crate) use shadow::{Bucket, Clock, PER_BUCKET, Shadows};

@@ -12,7 +12,7 @@ use crate::frame::AllocFrom;
 use crate::group::Charge;
 use crate::handle::SpaceId;
 use crate::kind::Kind;
-use crate::memmap::{Frame, flag};
+use crate::memmap::{Frame, MAX_ORDER, flag};
 use crate::paging::Entry;
 use crate::paging::table::{self, Way};
 use crate::platform::Platform;
@@ -105,7 +105,6 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     pub fn migrate(&self, range: PageRange, to: NodeId) -> Result<u64, Error> {
         let Space { mm, id } = *self;
         let _scope = charge(mm.platform(), Scope::Migrate);
-        let p = mm.platform();
         let range = check_range(range)?;
         let mut work = Work::begin(mm);
         let (space, _alone) = mm.write_lock(id, range)?;
@@ -115,17 +114,68 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         if let Some(hole) = mm.first_unmapped(space, range, &mut work) {
             return Err(Error::NotMapped(hole));
         }
-        mm.split_all_large(space, range, &mut work)?;
+        mm.migrate_alone((id, space), range, Moves::To(to), &mut work)
+    }
+}
+
+/// Which pages are to move, and where to.
+#[derive(Clone, Copy)]
+enum Moves {
+    /// Those of other nodes, to this one.
+    To(NodeId),
+    /// Those of the block of the largest order that begins here, to wherever there is room. Nothing is allocated from it.
+    OutOf(FrameNumber),
+}
+
+impl Moves {
+    fn concerns<P: Platform>(self, p: &P, n: FrameNumber, frame: &Frame) -> bool {
+        match self {
+            Moves::To(node) => Frame::node_of(frame.state.get(p)) != node,
+            Moves::OutOf(block) => (n.0 ^ block.0) >> MAX_ORDER == 0,
+        }
+    }
+}
+
+impl<'p, P: Platform> Manager<'p, P> {
+    /// Moves the page in `n` out of a block from which nothing is allocated, if it is an anonymous one that one space shows. One flush.
+    /// With no lock held. May wait.
+    pub(crate) fn move_out_of(&self, block: FrameNumber, n: FrameNumber, work: &mut Work<'_, 'p, P>) {
+        let p = self.platform();
+        let Some((id, page)) = crate::reclaim::place_of(self, n) else { return };
+        let pages = 1 << Frame::order_of(self.memmap().get(n).state.get(p));
+        let _scope = charge(p, Scope::Migrate);
+        // The place was a moment's truth: what is there now may be another page, and stays if it is none of the block.
+        let Ok(range) = check_range(PageRange::new(page, pages)) else { return };
+        let Ok((space, _alone)) = self.write_lock(id, range) else { return };
+        if self.first_unmapped(space, range, work).is_none() {
+            // Without a table to make a large page small it stays.
+            let _stays = self.migrate_alone((id, space), range, Moves::OutOf(block), work);
+        }
+    }
+
+    /// Moves the pages of a range, all of which is mapped. By who has the VMAs alone. Returns how many.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]: no table to make a large page small.
+    fn migrate_alone(
+        &self,
+        (id, space): (SpaceId, &'p SpaceState),
+        range: PageRange,
+        moves: Moves,
+        work: &mut Work<'_, 'p, P>,
+    ) -> Result<u64, Error> {
+        let (mm, p) = (self, self.platform());
+        mm.split_all_large(space, range, work)?;
         let mut gather = Gather::begin(p, space);
-        mm.visit(space, range, (&mut work, cost::ENTRY), |leaf, page, entry, pages| {
+        mm.visit(space, range, (work, cost::ENTRY), |leaf, page, entry, pages| {
             if !entry.is_mapped() {
                 return;
             }
             let frame = mm.memmap().get(entry.frame());
-            let elsewhere = Frame::node_of(frame.state.get(p)) != to;
+            let concerns = moves.concerns(p, entry.frame(), frame);
             // What has a swap slot stays where it is: the slot would lead to the old frame.
             let in_swap = mm.slot_of(entry.frame()).is_some();
-            if !elsewhere || frame.kind(p) != Kind::Anon || frame.maps.get(p) != 1 || in_swap {
+            if !concerns || frame.kind(p) != Kind::Anon || frame.maps.get(p) != 1 || in_swap {
                 return;
             }
             // INV-15. A pin is taken by who shares the VMAs, so none comes meanwhile.
@@ -147,7 +197,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         mm.carry(
             space,
             range,
-            (&mut work, cost::FRAME),
+            (work, cost::FRAME),
             || (),
             |page, entry| {
                 if entry.is_swapped() {
@@ -157,7 +207,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
                     return;
                 }
                 let old = entry.frame();
-                let new = mm.copy_to(old, to);
+                let new = mm.copy_of(old, moves);
                 moved += u64::from(new.is_some());
                 let frame = new.unwrap_or(old);
                 if let Way::Small(leaf) = table::find(mm, space.root(p), page) {
@@ -175,9 +225,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         );
         Ok(moved)
     }
-}
 
-impl<'p, P: Platform> Manager<'p, P> {
     /// Moves a range to where nothing is mapped. By who has the VMAs alone. May wait.
     ///
     /// # Errors
@@ -233,13 +281,15 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(())
     }
 
-    /// A copy of an anonymous page that nobody can write to now, on this node; it has the mapping's reference.
-    fn copy_to(&self, old: FrameNumber, to: NodeId) -> Option<FrameNumber> {
+    /// A copy of an anonymous page that nobody can write to now, where it is to go; it has the mapping's reference.
+    fn copy_of(&self, old: FrameNumber, moves: Moves) -> Option<FrameNumber> {
         let p = self.platform();
+        let node_of = |n: FrameNumber| Frame::node_of(self.memmap().get(n).state.get(p));
+        let node = if let Moves::To(node) = moves { node } else { node_of(old) };
         let charge = Charge::regardless(self, self.groups().of_frame(p, old), 1);
-        let new = self.alloc_one(Kind::Anon, AllocFrom { node: Some(to), may_reclaim: false }).ok()?;
+        let new = self.alloc_one(Kind::Anon, AllocFrom { node: Some(node), may_reclaim: false }).ok()?;
         charge.put_on(new);
-        if Frame::node_of(self.memmap().get(new).state.get(p)) != to {
+        if matches!(moves, Moves::To(node) if node_of(new) != node) {
             self.free_one(new);
             return None;
         }

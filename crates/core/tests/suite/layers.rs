@@ -16,7 +16,7 @@ const CALLS_UP: &[(&str, &str, &[&str])] = &[
     ("file", "space", &["put_page"]),
     ("frame", "reclaim", &["stall", "wake_kswapd"]),
     ("group", "reclaim", &["make_room"]),
-    ("hotplug", "space", &["unpark"]),
+    ("hotplug", "space", &["move_out_of", "unpark"]),
     ("ipi", "handlers", &["carry_out"]),
     ("paging", "tlb", &["epoch", "stamps"]),
     ("reclaim", "file", &["file_id", "note_used", "remove_cached"]),

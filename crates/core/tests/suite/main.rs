@@ -8,6 +8,7 @@ mod backoff;
 mod biased;
 mod broadcast;
 mod collapse;
+mod contiguous;
 mod documents;
 mod drain;
 mod ends;

@@ -1,0 +1,258 @@
+//! Frames in one piece, and below an address: whoever asks has them alone, and pages that were in the way are elsewhere, with what was in them.
+
+use crate::machine;
+
+use machine::faults::{AT, own, showing};
+use machine::swapping::swapping;
+use machine::{Host, Mm, Setup, bare, give_back, settled};
+use quietmm::addr::PhysAddr;
+use quietmm::{
+    AllocFrom, Counter, Error, FrameNumber, Frames, NodeId, PageNumber, PageRange, Region, Term, UserAccess,
+};
+
+const ANYWHERE: PhysAddr = PhysAddr(u64::MAX);
+/// The first of three blocks without bookkeeping.
+const SECOND: FrameNumber = FrameNumber(0x10000);
+
+fn below(frame: u32) -> PhysAddr {
+    FrameNumber(frame).phys()
+}
+
+fn all(mm: &Mm<'_>) -> Vec<Frames> {
+    std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::NOW).ok()).collect()
+}
+
+#[test]
+fn a_piece_of_any_size_is_one_owners_alone_and_comes_back() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let start = settled(mm);
+        for frames in [1, 63, 64, 65, 1023, 1024, 1025, 2048, 3000, 3 * 1024] {
+            let piece = mm.frames().alloc_contiguous(frames, ANYWHERE).unwrap();
+            assert_eq!((piece.first().0 % 1024, piece.frames()), (0, frames));
+            let audit = settled(mm);
+            assert_eq!((audit.broken, audit.offline), (None, 0));
+            assert_eq!(mm.frames().available(), start.free - u64::from(frames));
+            let inside = piece.first().0..piece.first().0 + frames;
+            let rest = all(mm);
+            assert!(!rest.iter().any(|frame| inside.contains(&frame.first().0)), "nobody else has it");
+            give_back(mm, rest);
+            mm.frames().free_contiguous(piece);
+            assert_eq!(settled(mm), start, "{frames} frames");
+        }
+        // Not one more than there are, and none at all.
+        assert_eq!(mm.frames().alloc_contiguous(3 * 1024 + 1, ANYWHERE), Err(Error::OutOfMemory));
+        assert_eq!(mm.frames().alloc_contiguous(u32::MAX, ANYWHERE), Err(Error::OutOfMemory));
+        assert!(matches!(mm.frames().alloc_contiguous(0, ANYWHERE), Err(Error::BadSetting(_))));
+        assert_eq!(settled(mm), start);
+        // Its memory is whole again.
+        let blocks: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(10, AllocFrom::NOW).ok()).collect();
+        assert_eq!(blocks.len(), 3);
+        give_back(mm, blocks);
+    });
+}
+
+/// Frame by frame, or as a whole; what was freed behind the owner's back stays whose it is.
+#[test]
+fn a_piece_goes_back_once() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let start = settled(mm);
+        let (first, frames) = mm.frames().alloc_contiguous(100, ANYWHERE).unwrap().into_raw();
+        (0..frames).for_each(|i| mm.frames().free_at(first.add(i), 0).unwrap());
+        assert_eq!(mm.frames().free_at(first, 0), Err(Error::NotAllocated(first)));
+        assert_eq!(settled(mm), start);
+        let piece = mm.frames().alloc_contiguous(100, ANYWHERE).unwrap();
+        let freed = piece.first().add(40);
+        mm.frames().free_at(freed, 0).unwrap();
+        mm.frames().free_contiguous(piece);
+        assert_eq!(settled(mm), start);
+    });
+}
+
+#[test]
+fn a_piece_lies_below_the_address_as_a_whole() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let start = settled(mm);
+        let end = below(SECOND.0 + 1024);
+        for limit in [end, PhysAddr(end.0 + 4095), below(SECOND.0 + 2047)] {
+            let piece = mm.frames().alloc_contiguous(1024, limit).unwrap();
+            assert_eq!(piece.first(), SECOND);
+            assert_eq!(mm.frames().alloc_contiguous(1, limit), Err(Error::OutOfMemory));
+            mm.frames().free_contiguous(piece);
+        }
+        for limit in [PhysAddr(end.0 - 1), below(SECOND.0), PhysAddr(0)] {
+            assert_eq!(mm.frames().alloc_contiguous(1024, limit), Err(Error::OutOfMemory));
+        }
+        assert_eq!(settled(mm), start);
+    });
+}
+
+/// What is allocated by others in the middle of a piece leaves the rest of it: the piece lies behind it.
+#[test]
+fn a_piece_lies_beside_what_does_not_move() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        for (taken, size, first) in
+            [(0, 2048, 1024), (1, 1024, 0), (1, 2048, u32::MAX), (2, 2048, 0), (2, 3072, u32::MAX)]
+        {
+            let mut frames = all(mm);
+            let at =
+                frames.iter().position(|frame| frame.first().0 == SECOND.0 + 1024 * taken + 500).unwrap();
+            let stays = frames.swap_remove(at);
+            give_back(mm, frames);
+            let start = settled(mm);
+            match mm.frames().alloc_contiguous(size, ANYWHERE) {
+                Ok(piece) => {
+                    assert_eq!(piece.first().0, SECOND.0 + first, "{size} beside block {taken}");
+                    mm.frames().free_contiguous(piece);
+                }
+                Err(error) => assert_eq!((error, first), (Error::OutOfMemory, u32::MAX)),
+            }
+            assert_eq!(settled(mm), start);
+            mm.frames().free(stays);
+        }
+    });
+}
+
+/// Anonymous pages and pages of a file in every block, so that no piece of a block is free.
+fn littered<R>(work: impl FnOnce(&Mm<'_>, &dyn Fn(), quietmm::SpaceId) -> R) -> R {
+    let host = Host::new(Setup { cpus: 2, disk: true, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let host = mm.platform();
+        let (shown, _file) = showing(mm, 150, &[1]);
+        let space = own(mm, 450, &[0]);
+        // Every fifth frame is to be had.
+        let (near, far): (Vec<_>, Vec<_>) = all(mm).into_iter().partition(|frame| frame.first().0 % 5 == 0);
+        give_back(mm, near);
+        for i in 0..450 {
+            host.on(0, || host.write(mm, space, AT + i, 7000 + i)).unwrap();
+            if i < 150 {
+                host.on(1, || host.write(mm, shown, AT + i, 9000 + i)).unwrap();
+            }
+        }
+        mm.drain_lru_batches();
+        give_back(mm, far);
+        let check = || {
+            for i in 0..450 {
+                assert_eq!(host.on(0, || host.read(mm, space, AT + i)), Ok(7000 + i));
+                if i < 150 {
+                    assert_eq!(host.on(1, || host.read(mm, shown, AT + i)), Ok(9000 + i));
+                }
+            }
+        };
+        work(mm, &check, space)
+    })
+}
+
+#[test]
+fn pages_in_the_way_are_elsewhere_with_what_was_in_them() {
+    littered(|mm, check, space| {
+        let frame = |i: u64| mm.space(space).lookup(PageNumber(AT + i)).unwrap().frame();
+        let blocks = |i: u64| (frame(i).0 - SECOND.0) / 1024;
+        let used: std::collections::BTreeSet<_> = (0..450).map(blocks).collect();
+        assert!(used.len() >= 3, "pages are everywhere");
+        let (moved, started) = (mm.counter(Counter::PgMigrated), mm.counter(Counter::PswpOut));
+        let piece = mm.frames().alloc_contiguous(2 * 1024 - 7, ANYWHERE).unwrap();
+        let inside = piece.first().0..piece.first().0 + piece.frames();
+        assert!((0..450).all(|i| !inside.contains(&frame(i).0)), "none is in the piece");
+        assert!(mm.counter(Counter::PgMigrated) - moved >= 100, "they have moved");
+        assert_eq!(mm.counter(Counter::PswpOut), started, "and were not written out");
+        check();
+        assert_eq!(mm.validate().broken, None);
+        mm.frames().free_contiguous(piece);
+        check();
+        assert_eq!(mm.validate().broken, None);
+    });
+}
+
+/// The control: what may not move keeps each piece from being had, and nothing is lost on the way.
+#[test]
+fn a_pinned_page_in_each_block_is_in_the_way_until_it_is_let_go() {
+    littered(|mm, check, space| {
+        let frame = |i: u64| mm.space(space).lookup(PageNumber(AT + i)).unwrap().frame();
+        let one_of = |block: u32| {
+            (0..450).find(|&i| frame(i).0 / 1024 == SECOND.0 / 1024 + block).expect("pages are everywhere")
+        };
+        let pins: Vec<_> = (0..3)
+            .map(|block| {
+                let page = PageRange::new(PageNumber(AT + one_of(block)), 1);
+                mm.space(space).pin(page, UserAccess::Read, Term::Short).unwrap()
+            })
+            .collect();
+        let free = mm.frames().available();
+        assert_eq!(mm.frames().alloc_contiguous(1024, ANYWHERE), Err(Error::OutOfMemory));
+        assert_eq!(mm.validate().broken, None);
+        assert!(mm.frames().available() >= free);
+        check();
+        pins.into_iter().for_each(|pins| mm.unpin(pins));
+        let piece = mm.frames().alloc_contiguous(1024, ANYWHERE).unwrap();
+        check();
+        mm.frames().free_contiguous(piece);
+    });
+}
+
+/// Memory of a node that low devices reach, and as much above it.
+fn two_zones() -> Setup {
+    let zone = |n: u32| Region { start: FrameNumber(0xfc00 + 2048 * n), frames: 2048, node: NodeId(0) };
+    Setup { cpus: 1, regions: Some(vec![zone(0), zone(1)]), ..Setup::default() }
+}
+
+#[test]
+fn blocks_below_an_address_come_from_there_and_others_from_above() {
+    let host = Host::new(two_zones());
+    host.run(swapping("linux"), |mm| {
+        let (frames, border) = (mm.frames(), 0xfc00 + 2048);
+        let start = settled(mm);
+        let other = frames.alloc(0, AllocFrom::NOW).unwrap();
+        assert!(other.first().0 >= border, "low memory is kept for those who need it");
+        for order in 0..=10 {
+            let block = frames.alloc_below(order, below(border), AllocFrom::NOW).unwrap();
+            assert!(block.first().0 + (1 << order) <= border && block.order() == order);
+            frames.free(block);
+        }
+        for limit in [PhysAddr(below(border).0 - 1), PhysAddr(0)] {
+            assert_eq!(frames.alloc_below(0, limit, AllocFrom::NOW), Err(Error::OutOfMemory));
+        }
+        assert_eq!(frames.alloc_below(11, below(border), AllocFrom::HERE), Err(Error::BadOrder(11)));
+        let nowhere = AllocFrom { node: Some(NodeId(9)), may_reclaim: false };
+        assert_eq!(frames.alloc_below(0, below(border), nowhere), Err(Error::NoSuchNode));
+        frames.free(other);
+        assert_eq!(settled(mm), start);
+    });
+}
+
+#[test]
+fn pages_make_room_for_who_needs_memory_below_an_address() {
+    let host = Host::new(two_zones());
+    host.run(swapping("linux"), |mm| {
+        let (host, frames, border) = (mm.platform(), mm.frames(), 0xfc00 + 2048);
+        let (low, high): (Vec<_>, Vec<_>) = all(mm).into_iter().partition(|frame| frame.first().0 < border);
+        let count = 400;
+        // All of low memory is full of pages, but for what their tables take.
+        let (few, rest) =
+            low.into_iter().enumerate().partition::<Vec<_>, _>(|(i, _)| *i < count as usize + 50);
+        give_back(mm, few.into_iter().map(|(_, frame)| frame).collect());
+        let space = own(mm, count, &[0]);
+        (0..count).for_each(|i| host.write(mm, space, AT + i, i).unwrap());
+        mm.drain_lru_batches();
+        let left: Vec<_> = all(mm);
+        assert!(left.iter().all(|frame| frame.first().0 < border));
+        assert_eq!(frames.alloc_below(0, below(border), AllocFrom::NOW), Err(Error::OutOfMemory));
+        give_back(mm, high);
+        // Those who cannot wait get none, and those who can get any.
+        assert_eq!(frames.alloc_below(0, below(border), AllocFrom::NOW), Err(Error::OutOfMemory));
+        give_back(mm, rest.into_iter().map(|(_, frame)| frame).collect());
+        let blocks: Vec<_> =
+            std::iter::from_fn(|| frames.alloc_below(10, below(border), AllocFrom::HERE).ok()).collect();
+        assert_eq!(blocks.len(), 1, "the other has the core's bookkeeping");
+        assert_eq!(blocks[0].first(), SECOND);
+        assert_eq!(frames.free_at(SECOND, 0), Err(Error::NotAllocated(SECOND)));
+        (0..count).for_each(|i| assert_eq!(host.read(mm, space, AT + i), Ok(i)));
+        assert_eq!(mm.validate().broken, None);
+        give_back(mm, blocks);
+        give_back(mm, left);
+        assert_eq!(mm.validate().broken, None);
+    });
+}
