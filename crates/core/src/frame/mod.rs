@@ -4,6 +4,7 @@ mod alloc;
 mod buddy;
 mod drain;
 mod fixed;
+mod handler;
 mod limits;
 mod lock;
 pub(crate) mod percpu;

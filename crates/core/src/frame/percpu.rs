@@ -113,19 +113,19 @@ impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
     }
 
     #[inline(always)]
-    fn of_zone(&self, zone: usize) -> &'p ZoneLists {
+    pub(super) fn of_zone(&self, zone: usize) -> &'p ZoneLists {
         &self.slot.pages.lists()[zone]
     }
 
     /// Counts what this CPU does in a section of its own.
     #[inline(always)]
-    fn emit(&self, event: Event) {
+    pub(super) fn emit(&self, event: Event) {
         self.mm.emit_at(self.slot, event);
     }
 
     /// The youngest block of this order, now used for this.
     #[inline(always)]
-    fn pop(&self, lists: &ZoneLists, order: u8, kind: Kind) -> Option<FrameNumber> {
+    pub(super) fn pop(&self, lists: &ZoneLists, order: u8, kind: Kind) -> Option<FrameNumber> {
         let p = self.mm.platform();
         let FrameBlock { n, frame } = lists.chains[list_of(order)?].pop_front(p, &self.mm.memmap())?;
         frame.set_kind(p, kind, order);
@@ -153,6 +153,16 @@ impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
             Self::note_holder(mm, self.slot, self.cpu, zone);
         }
         if before + (1 << order) > limits.high { Kept::Above } else { Kept::Within }
+    }
+
+    /// The same for who cannot let go of what is too much; says whether it is kept.
+    pub(super) fn keeps(&self, zone: usize, block: FrameBlock<'_>, order: u8, limits: ListLimits) -> bool {
+        self.keep(zone, block, order, limits) != Kept::Not
+    }
+
+    /// Whether there is room for a block, if so many frames may be there.
+    pub(super) fn has_room(&self, zone: usize, order: u8, most: u32) -> bool {
+        self.of_zone(zone).count(order).get(self.mm.platform()) + (1 << order) <= most
     }
 
     /// Marks that there are frames of this zone here.

@@ -24,6 +24,7 @@ mod flusher;
 mod group_limits;
 mod groups;
 mod grow;
+mod handler_frames;
 mod handles;
 mod hotplug;
 mod interface;
