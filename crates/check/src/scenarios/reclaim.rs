@@ -7,7 +7,7 @@ use super::before::{
 };
 use crate::scenario::Scenario;
 use crate::task::Task;
-use crate::task::swap::DEVICE;
+use crate::task::swap::{DEVICE, swapping};
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
@@ -19,6 +19,7 @@ pub(super) fn all() -> Vec<Scenario> {
         copy(),
         share(),
         offline(),
+        offline_own(),
         stall(),
         caches("caches-stall", "linux", 2),
         caches("caches-one", "quiet", 1),
@@ -225,6 +226,50 @@ fn offline() -> Scenario {
     })
     .cpu(|task| task.finish_offline())
     .after(|task| {
+        task.cancel_offline();
+        give_all_back(task);
+    })
+}
+
+fn offline_own() -> Scenario {
+    Scenario::new(
+        "offline-own",
+        "memory goes offline with pages of a space that two CPUs write to: they move",
+        "linux",
+    )
+    .cpus(3)
+    .machine(|setup| setup.frames = 2048)
+    .config(swapping)
+    .watch(AT, 4)
+    .shows(&[Rule::FlushBeforeMigrate])
+    .before(|task| {
+        let space = task.create_space();
+        task.map(space, AT, 4);
+        (0..2).for_each(|cpu| task.as_cpu(cpu, |task| task.run_in(space)));
+        // The table.
+        task.bring(space, AT + 2);
+        // The pages are in the second block, and nothing else of theirs.
+        task.take_all_below(SECOND_BLOCK);
+        for cpu in 0..2 {
+            task.as_cpu(cpu, |task| {
+                (AT..AT + 2).for_each(|page| task.promise(task.write(0, page).is_ok(), "there is room"))
+            });
+        }
+        task.settle();
+        task.begin_offline(SECOND_BLOCK);
+        // Room for them elsewhere, and for what reclaim needs.
+        task.give_back(8);
+    })
+    .cpu(|task| {
+        let _ = task.write(0, AT);
+        let _ = task.read(0, AT);
+    })
+    .cpu(|task| {
+        let _ = task.write(0, AT + 1);
+    })
+    .cpu(|task| task.finish_offline())
+    .after(|task| {
+        (AT..AT + 2).for_each(|page| task.promise(task.read(0, page).is_ok(), "it is somewhere"));
         task.cancel_offline();
         give_all_back(task);
     })
