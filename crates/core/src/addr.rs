@@ -164,6 +164,51 @@ impl PageRange {
 #[repr(transparent)]
 pub struct NodeId(pub u16);
 
+/// A set of NUMA nodes.
+///
+/// ```
+/// use quietmm::NodeSet;
+/// use quietmm::addr::NodeId;
+/// let near = NodeSet::of(&[NodeId(0), NodeId(2)]).expect("nodes are 0 to 63");
+/// assert!(near.contains(NodeId(2)) && !near.contains(NodeId(1)));
+/// assert_eq!(near.iter().count(), 2);
+/// assert_eq!(NodeSet::of(&[NodeId(64)]), None);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct NodeSet(u64);
+
+impl NodeSet {
+    pub(crate) const ALL: NodeSet = NodeSet(u64::MAX);
+
+    /// These. `None` if one is beyond 63, the highest that there may be.
+    pub fn of(nodes: &[NodeId]) -> Option<NodeSet> {
+        nodes.iter().try_fold(NodeSet(0), |set, node| Some(NodeSet(set.0 | 1u64.checked_shl(node.0.into())?)))
+    }
+
+    /// Whether the node is one of them.
+    pub fn contains(self, node: NodeId) -> bool {
+        1u64.checked_shl(node.0.into()).is_some_and(|bit| self.0 & bit != 0)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The nodes, from the lowest on.
+    pub fn iter(self) -> impl Iterator<Item = NodeId> {
+        (0..64).map(NodeId).filter(move |&node| self.contains(node))
+    }
+
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) const fn from_bits(bits: u64) -> NodeSet {
+        NodeSet(bits)
+    }
+}
+
 /// How often the translations of a space were taken away or narrowed. Only grows.
 ///
 /// 64 bits: at a billion steps a second it wraps after 584 years (PITFALLS 15 is a smaller number that

@@ -83,7 +83,7 @@ mod vmap;
 mod writeback;
 mod zeroed;
 
-pub use addr::{FrameNumber, NodeId, PageNumber, PageRange, PhysAddr, VirtAddr};
+pub use addr::{FrameNumber, NodeId, NodeSet, PageNumber, PageRange, PhysAddr, VirtAddr};
 pub use alone::{Alone, Machine, Part};
 pub use architecture::Architecture;
 pub use config::{Config, ListLimits, Region};
@@ -97,7 +97,7 @@ pub use hotplug::{Contiguous, Leaving, Offline, Remains};
 pub use kind::Kind;
 pub use manager::Manager;
 pub use memmap::MAX_ORDER;
-pub use paging::{Advice, Backing, Entry, KernelProt, Prot, UserAccess};
+pub use paging::{Advice, Backing, Entry, KernelProt, NodePolicy, Prot, UserAccess};
 pub use platform::Platform;
 pub use policy::Policy;
 pub use profile::Scope;

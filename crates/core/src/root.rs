@@ -1,6 +1,6 @@
 //! The pools, and what else there is once: in the platform's memory like everything that CPUs share.
 
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::cpumask::CpuMask;
 use crate::file::FileState;
@@ -45,6 +45,10 @@ pub(crate) struct Root {
     pub locks: AtomicU32,
     /// The same of pages that were made lazy.
     pub lazy: AtomicU32,
+    /// And of ranges that have a policy for nodes.
+    pub placed: AtomicU32,
+    /// Sets of nodes that policies of ranges name by their place here, each once. One that was never named is 0.
+    pub node_sets: [AtomicU64; 63],
 }
 
 // SAFETY: pools are.

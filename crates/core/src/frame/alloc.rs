@@ -2,7 +2,7 @@
 
 use super::buddy::Zone;
 use crate::Manager;
-use crate::addr::{FrameNumber, NodeId};
+use crate::addr::{FrameNumber, NodeId, NodeSet};
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::Event;
@@ -74,6 +74,8 @@ pub(crate) struct AllocRequest {
     pub kind: Kind,
     /// The node that comes first.
     pub node: NodeId,
+    /// From no others.
+    pub nodes: NodeSet,
 }
 
 impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
@@ -222,11 +224,25 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(n)
     }
 
-    /// A block of this CPU's node, if it has plenty: for who can do without.
-    pub(crate) fn alloc_spare(&self, order: u8, kind: Kind) -> Option<FrameNumber> {
-        let (p, here) = (self.platform(), self.node_here());
+    /// The same from these nodes alone.
+    pub(crate) fn alloc_charged_on(
+        &self,
+        kind: Kind,
+        (from, nodes): (AllocFrom, NodeSet),
+        group: GroupSlot,
+    ) -> Result<FrameNumber, Error> {
+        let charge = self.charge_group(group, 1, from.may_reclaim)?;
+        let frame = self.find_block(0, kind, from, nodes)?;
+        self.emit(Event::Taken { frame, order: 0, kind });
+        charge.put_on(frame);
+        Ok(frame)
+    }
+
+    /// A block of one of these nodes, if it has plenty: for who can do without.
+    pub(crate) fn alloc_spare(&self, order: u8, kind: Kind, nodes: NodeSet) -> Option<FrameNumber> {
+        let p = self.platform();
         let low = |zone: &Zone| zone.low(p);
-        let plenty = self.zones().filter(|zone| zone.node == here && !zone.is_short(p));
+        let plenty = self.zones().filter(|zone| nodes.contains(zone.node) && !zone.is_short(p));
         let frame = plenty.filter_map(|zone| self.take_from(zone, order, kind, low(zone))).next()?;
         self.emit(Event::Taken { frame, order, kind });
         Some(frame)
@@ -245,12 +261,18 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     #[inline(never)]
     fn alloc_anywhere(&self, order: u8, kind: Kind, from: AllocFrom) -> Result<FrameNumber, Error> {
-        let frame = self.find_block(order, kind, from)?;
+        let frame = self.find_block(order, kind, from, NodeSet::ALL)?;
         self.emit(Event::Taken { frame, order, kind });
         Ok(frame)
     }
 
-    fn find_block(&self, order: u8, kind: Kind, from: AllocFrom) -> Result<FrameNumber, Error> {
+    fn find_block(
+        &self,
+        order: u8,
+        kind: Kind,
+        from: AllocFrom,
+        nodes: NodeSet,
+    ) -> Result<FrameNumber, Error> {
         if order > MAX_ORDER {
             return Err(Error::BadOrder(order));
         }
@@ -258,9 +280,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         if !self.has_node(node) {
             return Err(Error::NoSuchNode);
         }
-        let request = AllocRequest { order, kind, node };
+        let request = AllocRequest { order, kind, node, nodes };
         let p = self.platform();
-        for zone in self.fallback(node) {
+        for zone in self.zones_for(&request) {
             let found = if zone.is_short(p) {
                 self.take_pcp(zone, order, kind)
             } else {
@@ -270,7 +292,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 return Ok(found);
             }
         }
-        self.fallback(node).for_each(|zone| self.wake_kswapd(zone));
+        self.zones_for(&request).for_each(|zone| self.wake_kswapd(zone));
         if let Some(found) = self.take_above(&request, Zone::min) {
             return Ok(found);
         }
@@ -288,8 +310,14 @@ impl<'p, P: Platform> Manager<'p, P> {
         request: &AllocRequest,
         floor: fn(&Zone, &P) -> u32,
     ) -> Option<FrameNumber> {
-        let &AllocRequest { order, kind, node } = request;
+        let &AllocRequest { order, kind, .. } = request;
         let p = self.platform();
-        self.fallback(node).find_map(|zone| self.take_from(zone, order, kind, floor(zone, p).into()))
+        self.zones_for(request).find_map(|zone| self.take_from(zone, order, kind, floor(zone, p).into()))
+    }
+
+    /// The zones that may be asked, by distance.
+    pub(crate) fn zones_for(&self, request: &AllocRequest) -> impl Iterator<Item = &'p Zone> + use<'p, P> {
+        let nodes = request.nodes;
+        self.fallback(request.node).filter(move |zone| nodes.contains(zone.node))
     }
 }

@@ -7,5 +7,5 @@ mod stamp;
 pub(crate) mod table;
 
 pub use entry::Entry;
-pub use prot::{Advice, Backing, KernelProt, Prot, UserAccess};
+pub use prot::{Advice, Backing, KernelProt, NodePolicy, Prot, UserAccess};
 pub(crate) use stamp::Stamp;

@@ -1,5 +1,6 @@
 //! What is mapped, and what may be done with it: the words of the public interface.
 
+use crate::addr::{NodeId, NodeSet};
 use crate::handle::FileId;
 
 /// What programs may do with mapped pages. Instructions are fetched only where that is said.
@@ -98,6 +99,25 @@ impl Backing {
             Backing::File { file, offset } | Backing::Private { file, offset } => Some((file, offset)),
         }
     }
+}
+
+/// On which nodes the anonymous pages of a range come (Linux: its memory policy).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[doc(alias = "mempolicy")]
+pub enum NodePolicy {
+    /// On the node of the CPU that touches them, or the nearest that has memory.
+    #[default]
+    #[doc(alias = "MPOL_LOCAL")]
+    Local,
+    /// On this node, or the nearest to it that has memory.
+    #[doc(alias = "MPOL_PREFERRED")]
+    Preferred(NodeId),
+    /// On these, and on no other: memory is reclaimed there, and if none comes a fault fails.
+    #[doc(alias = "MPOL_BIND")]
+    Bind(NodeSet),
+    /// On these by turns, one page after the other; large pages too. Where one has no memory, on the nearest to it.
+    #[doc(alias = "MPOL_INTERLEAVE")]
+    Interleave(NodeSet),
 }
 
 /// What a program says of the use that it will make of a range.

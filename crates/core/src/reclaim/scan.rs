@@ -9,6 +9,7 @@ use crate::addr::{FrameNumber, NodeId};
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::{Event, FlushReason, Reclaimer};
+use crate::frame::AllocRequest;
 use crate::handle::{FileSlot, GroupSlot};
 use crate::memmap::{Frame, FrameVec, flag};
 use crate::paging::Entry;
@@ -31,7 +32,11 @@ const SWEEPS: u32 = 3;
 
 /// Reclaims for a task that needs a frame: a batch from the nearest node that yields one. Gives how many.
 /// Needs interrupts on and no spin lock held. May wait.
-pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId, work: &mut Work<'_, '_, P>) -> u32 {
+pub(crate) fn direct<P: Platform>(
+    mm: &Manager<'_, P>,
+    request: &AllocRequest,
+    work: &mut Work<'_, '_, P>,
+) -> u32 {
     let _scope = charge(mm.platform(), Scope::DirectReclaim);
     let want = mm.config().scan_batch;
     mm.throttle();
@@ -39,7 +44,7 @@ pub(crate) fn direct<P: Platform>(mm: &Manager<'_, P>, from: NodeId, work: &mut 
     let purged = mm.purge_frames(want, false);
     let shrunk = over_sweeps(mm, work, |work| {
         let (mut last, mut all) = (None, Shrunk::default());
-        for zone in mm.fallback(from) {
+        for zone in mm.zones_for(request) {
             if purged + all.freed >= want {
                 break;
             }

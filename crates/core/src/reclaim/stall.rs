@@ -42,7 +42,7 @@ impl<P: Platform> Manager<'_, P> {
 
     fn struggle(&self, request: &AllocRequest) -> Result<FrameNumber, Error> {
         let p = self.platform();
-        let &AllocRequest { order, kind, node } = request;
+        let &AllocRequest { order, kind, node, .. } = request;
         let mut vain = 0;
         let mut work = Work::begin(self);
         if self.parks() {
@@ -120,7 +120,7 @@ impl<P: Platform> Manager<'_, P> {
         let look = || self.take_above(request, Zone::min);
         // Without spaces there is nothing to take but frames that wait for a flush of kernel addresses.
         let reclaimed = if P::SPACES {
-            crate::reclaim::direct(self, request.node, work)
+            crate::reclaim::direct(self, request, work)
         } else {
             match self.purge_frames(1, true) {
                 0 => crate::reclaim::caches::ask_all(self, request.node, work),
@@ -135,7 +135,7 @@ impl<P: Platform> Manager<'_, P> {
         if reclaimed == 0 && round > 0 && round + 1 < RETRIES {
             return (None, 0);
         }
-        self.fallback(request.node).for_each(|zone| zone.starve(self));
+        self.zones_for(request).for_each(|zone| zone.starve(self));
         self.frames().drain(Certainty::Likely);
         (look(), reclaimed)
     }

@@ -179,7 +179,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         let group = self.group_of(space);
         let charge = self.charge_group(group, LARGE_PAGES - there.paid, false)?;
         let charge = charge.and(Charge::regardless(self, group, there.paid));
-        let large = self.alloc_spare(LARGE_ORDER, Kind::Anon).ok_or(Error::OutOfMemory)?;
+        let large = self
+            .alloc_spare(LARGE_ORDER, Kind::Anon, self.spare_nodes(vma, span.start))
+            .ok_or(Error::OutOfMemory)?;
         charge.put_on(large);
         // INV-9, INV-12: with it no walk is in the table, and no entry becomes one that names a swap slot.
         let alone = (!p.broken(Rule::CollapseIsAlone)).then(|| self.lock_rmap(vma));

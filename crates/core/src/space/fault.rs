@@ -471,7 +471,11 @@ impl<'p, P: Platform> Manager<'p, P> {
         page: PageNumber,
     ) -> Result<FrameNumber, Error> {
         let p = self.platform();
-        let n = self.alloc_charged(Kind::Anon, AllocFrom::HERE, space.group_slot(p))?;
+        let group = space.group_slot(p);
+        let n = match self.nodes_of(vma) {
+            0 => self.alloc_charged(Kind::Anon, AllocFrom::HERE, group)?,
+            nodes => self.alloc_charged_on(Kind::Anon, self.placement(nodes, page.0), group)?,
+        };
         let frame = self.memmap().get(n);
         frame.owner.set(p, vma.anon_vma(p).map_or(0, |anon_vma| anon_vma.0));
         frame.index.set(p, vma.anon_index(p, page));

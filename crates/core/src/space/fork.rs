@@ -65,6 +65,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         // Nobody has been told of the child, but who looks at all spaces finds it (`Swap::off`), with VMAs and entries that come one by one.
         let (_, child_alone) = mm.write_lock(child, PageRange::MAPPABLE)?;
         mm.join_group(mm.space_at(child), parent.group_slot(p));
+        mm.space_at(child).nodes.store(parent.nodes.load(Ordering::Relaxed), Ordering::Relaxed);
         let (mut gather, mut work) = (Gather::begin(p, parent), Work::begin(mm));
         let copied = mm.copy_vmas(parent, child, &mut gather, &mut work);
         gather.flush(mm, id, FlushReason::Fork, Rule::FlushBeforeForkReturns).done();

@@ -218,7 +218,8 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Ok(false);
         }
         let Ok(charge) = self.charge_group(space.group_slot(p), LARGE_PAGES, false) else { return Ok(false) };
-        let Some(first) = self.alloc_spare(LARGE_ORDER, Kind::Anon) else { return Ok(false) };
+        let nodes = self.spare_nodes(vma, span.start);
+        let Some(first) = self.alloc_spare(LARGE_ORDER, Kind::Anon, nodes) else { return Ok(false) };
         charge.put_on(first);
         if !self.deposit_table(space, first) {
             self.free_one(first);

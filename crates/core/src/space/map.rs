@@ -1,5 +1,7 @@
 //! Map, unmap, and the life of a space.
 
+use core::sync::atomic::Ordering;
+
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::charge::charge;
@@ -124,6 +126,9 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         mm.settle(id, space, range, &mut Work::begin(mm));
         let vma = mm.vma(handle);
         vma.describe(p, id, range, backing, prot);
+        if let nodes @ 1.. = space.nodes.load(Ordering::Relaxed) {
+            vma.set_nodes(p, nodes as u8);
+        }
         let mut spare = None;
         if let Some(own) = anon_vma {
             let neighbour = mm.neighbours_anon_vma(space, range);

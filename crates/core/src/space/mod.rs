@@ -12,6 +12,7 @@ mod lazy;
 mod lock;
 mod map;
 mod moving;
+mod nodes;
 mod outside;
 mod parked;
 mod parking;

@@ -90,6 +90,9 @@ mod flag {
     pub const GROWS: u32 = 256;
     /// It is being unmapped, and holds its place until no CPU can use its pages.
     pub const LEAVING: u32 = 512;
+    /// On which nodes its anonymous pages come: a number that `space/nodes.rs` reads, from this bit on. 0: where they are touched.
+    pub const NODES_SHIFT: u32 = 16;
+    pub const NODES: u32 = 0xff << NODES_SHIFT;
 }
 
 const fn prot_flags(prot: Prot) -> u32 {
@@ -148,6 +151,17 @@ impl Vma {
         self.assert_shut(p);
         let others = self.flags.get(p) & !flag::LARGE;
         self.flags.set(p, others | if want { flag::LARGE } else { 0 });
+    }
+
+    /// On which nodes its anonymous pages come: see `space/nodes.rs`.
+    pub fn nodes<P: Platform>(&self, p: &P) -> u8 {
+        (self.flags.get(p) >> flag::NODES_SHIFT) as u8
+    }
+
+    pub fn set_nodes<P: Platform>(&self, p: &P, nodes: u8) {
+        self.assert_shut(p);
+        let others = self.flags.get(p) & !flag::NODES;
+        self.flags.set(p, others | u32::from(nodes) << flag::NODES_SHIFT);
     }
 
     /// How many pages it may grow downwards.

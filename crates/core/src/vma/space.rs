@@ -1,6 +1,6 @@
 //! An address space: its tables, the CPUs that use it, and how far it has been flushed.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::together::Together;
 use crate::Manager;
@@ -42,6 +42,8 @@ pub(crate) struct SpaceState {
     pub shape: Word64,
     /// The group that is charged with what it wants: 0 is none.
     pub group: Word32,
+    /// On which nodes the pages of what is mapped in it come: see `space/nodes.rs`. Under the VMA lock; nobody else looks.
+    pub nodes: AtomicU32,
     /// Shared by faults, had alone by whoever changes the VMAs.
     pub vmas: Vmas,
     pub cpus: Mask,
@@ -96,6 +98,7 @@ impl SpaceState {
     /// From now on the space can be used.
     pub fn begin<P: Platform>(&self, p: &P, root: FrameNumber) {
         self.root.set(p, root.0);
+        self.nodes.store(0, Ordering::Relaxed);
         self.life.begin(p);
     }
 

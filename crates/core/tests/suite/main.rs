@@ -38,6 +38,7 @@ mod machine;
 mod many_cpus;
 mod mkwrite;
 mod model;
+mod node_policy;
 mod obligations;
 mod offline;
 mod one_page;

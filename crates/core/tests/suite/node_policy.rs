@@ -1,0 +1,241 @@
+//! On which nodes pages come: each policy, for each way in which a page comes, and what becomes of it as ranges change.
+
+use crate::machine;
+
+use machine::faults::AT;
+use machine::swapping::swapping;
+use machine::{Host, Mm, Setup, bare, give_back, pages, settled};
+use quietmm::{
+    Advice, AllocFrom, Backing, Config, Error, FrameNumber, Frames, NodeId, NodePolicy, NodeSet, PageNumber,
+    Prot, Region, SpaceId,
+};
+
+const BASE: u32 = 0xfc00;
+/// Frames of a node.
+const NODE: u32 = 2048;
+
+/// Four nodes; CPU 0 is on the first.
+fn four() -> Setup {
+    let node =
+        |n: u16| Region { start: FrameNumber(BASE + NODE * u32::from(n)), frames: NODE, node: NodeId(n) };
+    Setup {
+        cpus: 4,
+        nodes: 4,
+        frames: 4 * NODE,
+        regions: Some((0..4).map(node).collect()),
+        ..Setup::default()
+    }
+}
+
+fn set(nodes: &[u16]) -> NodeSet {
+    NodeSet::of(&nodes.iter().copied().map(NodeId).collect::<Vec<_>>()).unwrap()
+}
+
+fn mapped(mm: &Mm<'_>, count: u64) -> SpaceId {
+    let id = mm.create_space().unwrap();
+    mm.space(id).map(pages(AT, count), Backing::Anonymous, Prot::ReadWrite).unwrap();
+    mm.space(id).switch_to().unwrap();
+    id
+}
+
+fn node_of(mm: &Mm<'_>, id: SpaceId, page: u64) -> u32 {
+    (mm.space(id).lookup(PageNumber(page)).unwrap().frame().0 - BASE) / NODE
+}
+
+/// Touches so many pages; on which nodes they are then.
+fn touched(mm: &Mm<'_>, id: SpaceId, from: u64, count: u64) -> Vec<u32> {
+    (from..from + count).for_each(|page| mm.platform().write(mm, id, page, page).unwrap());
+    (from..from + count).map(|page| node_of(mm, id, page)).collect()
+}
+
+fn with<R>(work: impl FnOnce(&Mm<'_>) -> R) -> R {
+    Host::new(four()).run(swapping("linux"), work)
+}
+
+#[test]
+fn pages_come_where_the_policy_says() {
+    with(|mm| {
+        for (policy, expected) in [
+            (NodePolicy::Local, [0; 6]),
+            (NodePolicy::Preferred(NodeId(2)), [2; 6]),
+            (NodePolicy::Preferred(NodeId(0)), [0; 6]),
+            (NodePolicy::Bind(set(&[3])), [3; 6]),
+            (NodePolicy::Bind(set(&[0, 1])), [0; 6]),
+            (NodePolicy::Interleave(set(&[1, 3])), [1, 3, 1, 3, 1, 3]),
+            (NodePolicy::Interleave(set(&[0, 1, 2])), [1, 2, 0, 1, 2, 0]),
+        ] {
+            let id = mapped(mm, 6);
+            mm.space(id).set_node_policy(pages(AT, 6), policy).unwrap();
+            assert_eq!(mm.space(id).node_policy(PageNumber(AT + 5)), Ok(policy));
+            assert_eq!(touched(mm, id, AT, 6), expected, "{policy:?}, from page {}", AT % 3);
+            mm.space(id).destroy().unwrap();
+        }
+        assert_eq!(mm.validate().broken, None);
+    });
+}
+
+/// The most VMAs of a space, where they are counted.
+const MOST: u32 = 16;
+
+/// How many VMAs a space has: it may have as many more as are missing.
+fn vmas(mm: &Mm<'_>, id: SpaceId) -> u32 {
+    let map = |i: u64| mm.space(id).map(pages(AT + 0x4000 + 2 * i, 1), Backing::Anonymous, Prot::Read);
+    let more = (0..).take_while(|&i| map(i).is_ok()).count();
+    (0..more as u64).for_each(|i| mm.space(id).unmap(pages(AT + 0x4000 + 2 * i, 1)).unwrap());
+    MOST - more as u32
+}
+
+/// A part of a range has its own, the rest keeps its; alike again they are one VMA again.
+#[test]
+fn a_policy_is_that_of_its_range() {
+    let config = Config { max_map_count: MOST, ..swapping("linux") };
+    Host::new(four()).run(config, |mm| {
+        let id = mapped(mm, 9);
+        let space = mm.space(id);
+        space.set_node_policy(pages(AT + 3, 3), NodePolicy::Preferred(NodeId(3))).unwrap();
+        assert_eq!(touched(mm, id, AT, 9), [0, 0, 0, 3, 3, 3, 0, 0, 0]);
+        assert_eq!(vmas(mm, id), 3);
+        // It goes along: moved, forked, with other rights.
+        space.move_range(pages(AT, 9), PageNumber(AT + 0x800)).unwrap();
+        assert_eq!(space.node_policy(PageNumber(AT + 0x804)), Ok(NodePolicy::Preferred(NodeId(3))));
+        space.protect(pages(AT + 0x803, 3), Prot::Read).unwrap();
+        assert_eq!(space.node_policy(PageNumber(AT + 0x803)), Ok(NodePolicy::Preferred(NodeId(3))));
+        space.protect(pages(AT + 0x803, 3), Prot::ReadWrite).unwrap();
+        let child = space.fork().unwrap();
+        mm.space(child).switch_to().unwrap();
+        // Copies of what is written to come where the policy says.
+        assert_eq!(touched(mm, child, AT + 0x800, 9), [0, 0, 0, 3, 3, 3, 0, 0, 0]);
+        space.switch_to().unwrap();
+        assert_eq!(vmas(mm, id), 3);
+        space.set_node_policy(pages(AT + 0x803, 3), NodePolicy::Local).unwrap();
+        assert_eq!(vmas(mm, id), 1);
+        assert_eq!(mm.validate().broken, None);
+    });
+}
+
+#[test]
+fn what_is_mapped_from_now_on_has_the_policy_of_its_space() {
+    with(|mm| {
+        let id = mapped(mm, 2);
+        let space = mm.space(id);
+        space.set_default_node_policy(NodePolicy::Preferred(NodeId(1))).unwrap();
+        space.map(pages(AT + 8, 2), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        assert_eq!(touched(mm, id, AT, 2), [0, 0], "what was mapped before has its own");
+        assert_eq!(touched(mm, id, AT + 8, 2), [1, 1]);
+        let child = space.fork().unwrap();
+        mm.space(child).map(pages(AT + 16, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        assert_eq!(mm.space(child).node_policy(PageNumber(AT + 16)), Ok(NodePolicy::Preferred(NodeId(1))));
+        // A space that begins in the same slot begins anew.
+        mm.space(child).destroy().unwrap();
+        let other = mapped(mm, 2);
+        assert_eq!(mm.space(other).node_policy(PageNumber(AT)), Ok(NodePolicy::Local));
+        assert_eq!(touched(mm, other, AT, 2), [0, 0]);
+    });
+}
+
+/// All frames of a node.
+fn fill(mm: &Mm<'_>, node: u32) -> Vec<Frames> {
+    let all: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::NOW).ok()).collect();
+    let (own, others) = all.into_iter().partition(|frame| (frame.first().0 - BASE) / NODE == node);
+    give_back(mm, others);
+    own
+}
+
+/// Where a node is full others serve, but for who is bound: he gets what can be reclaimed there, and in the end nothing.
+#[test]
+fn where_a_node_is_full_only_those_who_are_bound_do_without() {
+    Host::new(four()).run(bare("linux"), |mm| {
+        let held = fill(mm, 2);
+        for policy in [NodePolicy::Preferred(NodeId(2)), NodePolicy::Interleave(set(&[2]))] {
+            let id = mapped(mm, 1);
+            mm.space(id).set_node_policy(pages(AT, 1), policy).unwrap();
+            assert_ne!(touched(mm, id, AT, 1), [2], "{policy:?}");
+            mm.space(id).destroy().unwrap();
+        }
+        let id = mapped(mm, 2);
+        mm.space(id).set_node_policy(pages(AT, 2), NodePolicy::Bind(set(&[2]))).unwrap();
+        assert_eq!(mm.platform().write(mm, id, AT, 1), Err(Error::OutOfMemory));
+        give_back(mm, held);
+        assert_eq!(touched(mm, id, AT, 2), [2, 2]);
+        mm.space(id).destroy().unwrap();
+        let audit = settled(mm);
+        assert_eq!((audit.broken, audit.anon, audit.kernel), (None, 0, 0));
+    });
+}
+
+#[test]
+fn who_is_bound_has_memory_reclaimed_on_his_nodes() {
+    with(|mm| {
+        mm.swap().on(7, 4096, 0).unwrap();
+        let id = mapped(mm, 2 * u64::from(NODE));
+        mm.space(id).set_node_policy(pages(AT, 2 * u64::from(NODE)), NodePolicy::Bind(set(&[1, 2]))).unwrap();
+        for page in AT..AT + 2 * u64::from(NODE) {
+            mm.platform().write(mm, id, page, page).unwrap();
+            let node = node_of(mm, id, page);
+            assert!(node == 1 || node == 2, "page {page:#x} is on {node}");
+        }
+        assert_eq!(mm.validate().broken, None);
+    });
+}
+
+#[test]
+fn large_pages_come_where_the_policy_says() {
+    with(|mm| {
+        for (policy, expected) in [
+            (NodePolicy::Local, [0, 0]),
+            (NodePolicy::Preferred(NodeId(3)), [3, 3]),
+            (NodePolicy::Bind(set(&[2])), [2, 2]),
+            (NodePolicy::Interleave(set(&[1, 2])), [1, 2]),
+        ] {
+            let id = mapped(mm, 1024);
+            let space = mm.space(id);
+            space.set_node_policy(pages(AT, 1024), policy).unwrap();
+            space.advise(pages(AT, 1024), Advice::Large).unwrap();
+            mm.platform().write(mm, id, AT, 1).unwrap();
+            mm.platform().write(mm, id, AT + 512, 1).unwrap();
+            assert!(space.lookup(PageNumber(AT + 512)).unwrap().has(quietmm::Entry::LARGE));
+            assert_eq!([node_of(mm, id, AT), node_of(mm, id, AT + 512)], expected, "{policy:?}");
+            // Made small, elsewhere, and large again.
+            space.migrate(pages(AT, 1024), NodeId(0)).unwrap();
+            space.advise(pages(AT, 1024), Advice::Collapse).unwrap();
+            assert_eq!([node_of(mm, id, AT), node_of(mm, id, AT + 512)], expected, "{policy:?}, collapsed");
+            space.destroy().unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_and_changes_nothing() {
+    with(|mm| {
+        let id = mapped(mm, 4);
+        let space = mm.space(id);
+        let kept = NodePolicy::Preferred(NodeId(1));
+        space.set_node_policy(pages(AT, 4), kept).unwrap();
+        let all = pages(AT, 4);
+        assert_eq!(space.set_node_policy(all, NodePolicy::Preferred(NodeId(4))), Err(Error::NoSuchNode));
+        assert_eq!(space.set_node_policy(all, NodePolicy::Bind(set(&[0, 63]))), Err(Error::NoSuchNode));
+        assert!(matches!(
+            space.set_node_policy(all, NodePolicy::Interleave(NodeSet::default())),
+            Err(Error::BadSetting(_))
+        ));
+        assert_eq!(space.set_default_node_policy(NodePolicy::Preferred(NodeId(9))), Err(Error::NoSuchNode));
+        let hole = PageNumber(AT + 4);
+        assert_eq!(space.set_node_policy(pages(AT, 5), NodePolicy::Local), Err(Error::NotMapped(hole)));
+        assert_eq!(space.node_policy(hole), Err(Error::NotMapped(hole)));
+        assert_eq!(space.set_node_policy(pages(AT, 0), NodePolicy::Local), Err(Error::BadRange));
+        assert_eq!(space.node_policy(PageNumber(AT)), Ok(kept));
+        assert_eq!(NodeSet::of(&[NodeId(64)]), None);
+        assert_eq!(set(&[5, 0]).iter().collect::<Vec<_>>(), [NodeId(0), NodeId(5)]);
+        // Each set is kept once, however often it is named: all fifteen that there are of four nodes, again and again.
+        for bits in (1..16_u16).chain(1..16).chain(1..16) {
+            let nodes: Vec<_> = (0..4).filter(|node| bits & 1 << node != 0).collect();
+            let policy = NodePolicy::Bind(set(&nodes));
+            space.set_node_policy(all, policy).unwrap();
+            assert_eq!(space.node_policy(PageNumber(AT)), Ok(policy));
+        }
+        let ended = mapped(mm, 1);
+        mm.space(ended).destroy().unwrap();
+        assert_eq!(mm.space(ended).set_node_policy(pages(AT, 1), kept), Err(Error::NoSuchSpace));
+        assert_eq!(mm.space(ended).set_default_node_policy(kept), Err(Error::NoSuchSpace));
+    });
+}
