@@ -201,11 +201,12 @@ impl<'p, P: Platform> Manager<'p, P> {
         (Store::Swap(area.device.get(p)), u64::from(slot - area.slots(p).start))
     }
 
-    /// Whether an anonymous page could leave memory: a slot is free, or some page in memory has one. A moment's truth.
+    /// Whether an anonymous page could leave memory: a slot is free, or some page in memory has one, or may be lazy, and needs none. A moment's
+    /// truth.
     pub(crate) fn swap_may_shrink(&self) -> bool {
         let p = self.platform();
         let some = |area: &Area| area.has_room(p) || area.is_used(p) && area.counts.cached.get(p) > 0;
-        self.areas().any(|index| some(self.area(index)))
+        self.root.lazy.load(Ordering::Relaxed) != 0 || self.areas().any(|index| some(self.area(index)))
     }
 
     /// Whether slots are short: more than half are in use. Then who has a page in memory does not keep its slot for
