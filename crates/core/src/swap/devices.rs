@@ -331,7 +331,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         // A space that forks meanwhile may have given entries to one that was looked at: so again until none is found.
         loop {
             let mut found = 0;
-            for id in self.live_spaces() {
+            for slot in self.space_slots() {
+                work.did(cost::TABLE);
+                let Some(id) = self.live_space(slot) else { continue };
                 let mut from = PageNumber(0);
                 while let Some(page) = self.next_swapped(id, from, |slot| area.has(p, slot)) {
                     found += 1;
