@@ -353,7 +353,8 @@ impl<P: Platform> Manager<'_, P> {
                     self.put_page(n);
                 }
             }
-            work.did(TOGETHER as u32 * cost::FRAME);
+            // Each has left the tables that showed it, too.
+            work.did(cut.len() as u32 * cost::RECLAIM);
         }
     }
 

@@ -56,18 +56,20 @@ impl<'p, P: Platform> Manager<'p, P> {
     #[doc(alias = "wb_workfn")]
     pub fn flusher(&self) -> u64 {
         let (mut written, mut work) = (0, Work::begin(self));
-        for id in self.live_files() {
+        for slot in self.file_slots() {
             work.did(cost::TABLE);
-            if self.is_expired(id) {
+            if let Some(id) = self.live_file(slot).filter(|&id| self.is_expired(id)) {
                 written += self.flush_while(id, || true);
             }
         }
-        for id in self.live_files() {
+        for slot in self.file_slots() {
             work.did(cost::TABLE);
             if !self.is_above_background() {
                 break;
             }
-            written += self.flush_while(id, || self.is_above_background());
+            if let Some(id) = self.live_file(slot) {
+                written += self.flush_while(id, || self.is_above_background());
+            }
         }
         written
     }
@@ -119,15 +121,14 @@ impl<'p, P: Platform> Manager<'p, P> {
             return true;
         }
         let from = next.load(p, Ordering::Relaxed);
-        let files = || self.live_files();
-        let mut others =
-            files().filter(|id| id.slot().0 >= from).chain(files().filter(|id| id.slot().0 < from));
+        let slots = || self.file_slots();
+        let mut others = slots().filter(|slot| slot.0 >= from).chain(slots().filter(|slot| slot.0 < from));
         let mut work = Work::begin(self);
-        let found = others.find(|&other| {
+        let found = others.find(|&slot| {
             work.did(cost::TABLE);
-            other != id && self.write_some_of(other)
+            self.live_file(slot).is_some_and(|other| other != id && self.write_some_of(other))
         });
-        found.into_iter().for_each(|other| next.store(p, other.slot().0 + 1, Ordering::Relaxed));
+        found.into_iter().for_each(|slot| next.store(p, slot.0 + 1, Ordering::Relaxed));
         found.is_some()
     }
 

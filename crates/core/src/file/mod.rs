@@ -133,8 +133,17 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// The files that live. A moment's truth for each.
     pub(crate) fn live_files(&self) -> impl Iterator<Item = FileId> {
-        let slots = (0..self.root.files.bound(self)).map(FileSlot);
-        slots.map(|slot| self.file_id(slot)).filter(|&id| self.find_file(id).is_ok())
+        self.file_slots().filter_map(|slot| self.live_file(slot))
+    }
+
+    /// Where files are, or were: there may be many of which none lives.
+    pub(crate) fn file_slots(&self) -> impl DoubleEndedIterator<Item = FileSlot> + use<P> {
+        (0..self.root.files.bound(self)).map(FileSlot)
+    }
+
+    /// The file in a slot, if one lives there.
+    pub(crate) fn live_file(&self, slot: FileSlot) -> Option<FileId> {
+        Some(self.file_id(slot)).filter(|&id| self.find_file(id).is_ok())
     }
 
     /// A new file of `pages` pages, all holes. The [`BlockDevice`](crate::platform::BlockDevice) is asked with the handle.

@@ -161,7 +161,8 @@ impl<'p, P: Platform> Manager<'p, P> {
             mm.let_go(n);
         });
         mm.pageout_ends(writing);
-        if ended {
+        // It may have ended since that look: what it had then was dropped, unless this has it.
+        if ended || writing == 0 && mm.find_file(id).is_err() {
             return Err(Error::NoSuchFile);
         }
         Ok(Round { written, failed, was_last: looked.as_slice().len() < TOGETHER })

@@ -15,4 +15,4 @@ mod charge;
 mod state;
 
 pub(crate) use charge::{Charge, Payer, Room};
-pub(crate) use state::{GroupState, Groups};
+pub(crate) use state::{GroupState, Groups, Members};

@@ -22,14 +22,23 @@ pub(super) enum Share {
 }
 
 /// How many pages of a node there are to look at, before somebody does; where there are no caches nobody wants to know.
-pub(super) fn pages_before<P: Platform>(mm: &Manager<'_, P>, node: NodeId) -> u64 {
+pub(super) fn pages_before<P: Platform>(
+    mm: &Manager<'_, P>,
+    node: NodeId,
+    work: &mut Work<'_, '_, P>,
+) -> u64 {
     let p = mm.platform();
     if p.shrinker().is_none() {
         return 0;
     }
     let anon = mm.swap_may_shrink();
     let groups = core::iter::once(GroupSlot::NONE).chain(mm.groups().slots(p));
-    groups.map(|group| mm.lists(node, group).pages_of(p, |kind| kind == LruType::Files || anon)).sum()
+    let mut pages = 0;
+    for group in groups {
+        pages += mm.lists(node, group).pages_of(p, |kind| kind == LruType::Files || anon);
+        work.did(cost::ENTRY);
+    }
+    pages
 }
 
 /// Asks the caches. Gives how many frames came back. Needs interrupts on and no spin lock held. May wait.

@@ -15,8 +15,8 @@ use crate::reclaim::scan::shrink_node;
 use crate::resched::Work;
 
 impl<P: Platform> Manager<'_, P> {
-    /// Waits until the node's memory runs short, then reclaims until each of its zones has its high
-    /// watermark free or nothing more is found. Call it in a loop from a task that runs in no user space
+    /// Waits until the node's memory runs short, then reclaims until as much is free there as the high watermarks of its zones add up
+    /// to, or nothing more is found. Call it in a loop from a task that runs in no user space
     /// ([`enter_lazy`](Manager::enter_lazy)). May wait. IPIs as the `unmap` policy says.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl<P: Platform> Manager<'_, P> {
         p.wait(WaitKey::Kswapd(node), &mut || wanted.load(p, Ordering::Acquire) != 0);
         let mut work = Work::begin(self);
         self.unpark(&mut work);
-        while self.zones_of(node).any(|zone| zone.free(p) < zone.high(p)) {
+        while self.is_unbalanced(node) {
             let scope = charge(p, Scope::Kswapd);
             let shrunk = shrink_node(self, node, Reclaimer::Kswapd, self.config().scan_batch, &mut work);
             drop(scope);
@@ -72,7 +72,12 @@ impl<P: Platform> Manager<'_, P> {
         }
     }
 
-    fn zones_of(&self, node: NodeId) -> impl Iterator<Item = &Zone> {
-        self.zones().filter(move |zone| zone.node == node)
+    /// Whether less is free on a node than its zones should have, all together: whoever wants a frame takes it from whichever has one. A zone of
+    /// which nothing can be taken (it is full of what stays, or offline) never has what it should: the pages of all others would go for it in vain.
+    #[doc(alias = "pgdat_balanced")]
+    fn is_unbalanced(&self, node: NodeId) -> bool {
+        let p = self.platform();
+        let zones = || self.zones().filter(|zone| zone.node == node);
+        zones().map(|zone| zone.free(p)).sum::<u64>() < zones().map(|zone| zone.high(p)).sum()
     }
 }

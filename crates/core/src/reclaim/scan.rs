@@ -112,7 +112,7 @@ pub(super) fn shrink_node<P: Platform>(
 ) -> Shrunk {
     // Where memory is short each CPU comes by here often: it takes part in a sweep before its timer asks.
     mm.sweep_here();
-    let pages = caches::pages_before(mm, id);
+    let pages = caches::pages_before(mm, id, work);
     let mut all = match mm.turn(id) {
         None => shrink_types(mm, &Scan::of(mm, mm.lists(id, GroupSlot::NONE), by), want, work),
         Some(turn) => shrink_groups(mm, id, turn, by, want, work),
@@ -140,13 +140,19 @@ fn shrink_groups<P: Platform>(
     // Those that nothing can take are not counted: where there are only such, nobody looks for a turn.
     let anon = may_shrink(mm, LruType::Anon);
     let pages = |group| mm.lists(id, group).pages_of(p, |kind| kind == LruType::Files || anon);
-    let all_pages: u64 = groups().map(pages).sum();
+    // There may be many: each of these sums is one of moments.
+    let mut all_pages = 0;
+    for group in groups() {
+        all_pages += pages(group);
+        work.did(cost::ENTRY);
+    }
     let mut all = Shrunk::default();
     for priority in (1..=PRIORITY).rev() {
         let mut left = (all_pages >> priority).max(step).min(all_pages);
         while left > 0 {
             let mut at = turn.next(p, all_pages);
             let chosen = groups().find(|&group| {
+                work.did(cost::ENTRY);
                 let here = pages(group);
                 let found = at < here;
                 at = at.saturating_sub(here);
@@ -168,7 +174,13 @@ fn shrink_groups<P: Platform>(
             if one.waiting > 0 && one.freed == 0 && !mm.sweep_is_over() {
                 break;
             }
-            left = left.saturating_sub(u64::from(one.scanned).max(1));
+            if one.scanned == 0 {
+                // None was to be had, or no batch.
+                left = left.saturating_sub(step);
+                work.did(cost::RECLAIM);
+                continue;
+            }
+            left = left.saturating_sub(one.scanned.into());
         }
         if all.waiting > 0 {
             return all;
@@ -176,6 +188,7 @@ fn shrink_groups<P: Platform>(
     }
     // The last look is at all that each has.
     for group in groups() {
+        work.did(cost::TABLE);
         all.add(shrink_at(mm, &Scan::of(mm, mm.lists(id, group), by), 0, want - all.freed, work));
         if all.freed >= want {
             break;
@@ -236,6 +249,9 @@ fn shrink_at<P: Platform>(
             continue;
         }
         let (inactive, active) = scan.lists.lens(p, kind);
+        if (inactive, active) == (0, 0) {
+            continue;
+        }
         let mut left = (inactive >> priority).max(step).min(inactive.max(step));
         while left > 0 {
             let one = shrink_once(mm, scan, kind, active, work);

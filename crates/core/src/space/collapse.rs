@@ -21,7 +21,7 @@ use crate::addr::{FrameNumber, LARGE_ORDER, LARGE_PAGES, PageNumber, PageRange};
 use crate::error::Error;
 use crate::event::{Event, FlushReason};
 use crate::group::{Charge, Payer};
-use crate::handle::SpaceId;
+use crate::handle::{GroupSlot, SpaceId};
 use crate::kind::Kind;
 use crate::paging::Entry;
 use crate::paging::table::{self, Leaf, LockedLeaf, Way};
@@ -87,6 +87,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             let rest = PageRange::between(at, end);
             let (next, error) = self.collapse_some(id, rest, tries < TRIES, &mut work)?;
             kept = kept.or(error);
+            work.did(cost::VMA);
             tries = if next == at { tries + 1 } else { 0 };
             at = next;
         }
@@ -152,6 +153,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let first = |rest: PageRange, work: &mut _| self.first_in_swap(id, rest, work);
         while let Some(page) = first(rest, work).map_err(|error| (rest.start, error))? {
             self.swap_in_at(id, page, Payer::Within).map_err(|error| (page, error))?;
+            work.did(cost::FAULT);
             rest = PageRange::between(PageNumber(page.0 + 1), range.end());
         }
         Ok(())
@@ -171,8 +173,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         let vma = self.collapsible(id, space, span).ok_or(Error::NotCollapsible(span.start))?;
         let Way::Small(table) = table::find(self, space.root(p), span.start) else { return Ok(None) };
         // A first look, before memory is taken for it.
-        let there = self.look_at_small(table, space, span)?;
-        work.did(LARGE_PAGES as u32);
+        let there = self.look_at_small(table, span, Some(self.group_of(space)))?;
+        work.did(LARGE_PAGES as u32 * cost::ENTRY);
         if there.pages == 0 {
             return Ok(None);
         }
@@ -185,7 +187,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         charge.put_on(large);
         // INV-9, INV-12: with it no walk is in the table, and no entry becomes one that names a swap slot.
         let alone = (!p.broken(Rule::CollapseIsAlone)).then(|| self.lock_rmap(vma));
-        if let Err(hitch) = self.look_at_small(table, space, span) {
+        if let Err(hitch) = self.look_at_small(table, span, None) {
             drop(alone);
             self.free_one(large);
             return Err(hitch);
@@ -240,9 +242,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         (vma.file(p).is_none() && vma.range(p).covers(span)).then_some(vma)
     }
 
-    /// What there is of a range of small pages, if nothing is in the way.
-    fn look_at_small(&self, table: Leaf, space: &SpaceState, span: PageRange) -> Result<There, Hitch> {
-        let (p, group) = (self.platform(), self.group_of(space));
+    /// What there is of a range of small pages, if nothing is in the way; and what a group pays of it.
+    fn look_at_small(&self, table: Leaf, span: PageRange, group: Option<GroupSlot>) -> Result<There, Hitch> {
+        let p = self.platform();
         let mut there = There::default();
         let mut hitch = None;
         self.each_small(table, span, |_, page, entry| {
@@ -258,8 +260,13 @@ impl<'p, P: Platform> Manager<'p, P> {
                 hitch = Some(Hitch::Error(Error::NotCollapsible(page)));
             }
             there.pages += 1;
-            let own = self.memmap().get(n).maps.get(p) == 1 && self.groups().of_frame(p, n) == group;
-            there.paid += u64::from(own);
+            // One whose slot another space's entry names stays for that.
+            let paid = group.is_some_and(|group| {
+                self.memmap().get(n).maps.get(p) == 1
+                    && self.groups().of_frame(p, n) == group
+                    && !self.slot_is_used(n)
+            });
+            there.paid += u64::from(paid);
         });
         hitch.map_or(Ok(there), Err)
     }

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use crate::Manager;
 use crate::addr::PageRange;
 use crate::error::Error;
-use crate::group::GroupState;
+use crate::group::{GroupState, Members};
 use crate::handle::{GroupId, GroupSlot};
 use crate::platform::Platform;
 use crate::resched::Work;
@@ -49,12 +49,23 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # });
     /// ```
     pub fn create_group(&self, limit: u64) -> Result<GroupId, Error> {
+        let (p, groups) = (self.platform(), self.groups());
+        let members = groups.members.ok_or(Error::NoGroups)?;
         let work = &mut Work::begin(self);
-        if let Some(group) = self.begin_group(limit)? {
-            return Ok(group);
+        // Of many that there may be, without the lock.
+        for group in groups.slots(p) {
+            if self.is_unused(group)
+                && let Some(new) = self.begin_group((members, group), limit)
+            {
+                return Ok(new);
+            }
+            work.did(1);
         }
-        let p = self.platform();
-        for group in self.groups().slots(p) {
+        if let Some(new) = self.begin_another(members, limit) {
+            return Ok(new);
+        }
+        for group in groups.slots(p) {
+            work.did(1);
             // While this one waits another may have its place.
             let has_ended = || !self.groups().state(group).life.goes_on(p);
             if !has_ended() {
@@ -62,32 +73,44 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
             self.return_stocks(group);
             self.shrink_group_while(group, &has_ended, work);
-            if let Some(new) = self.begin_group(limit)? {
+            if let Some(new) = self.begin_group((members, group), limit) {
                 return Ok(new);
             }
         }
         Err(Error::TooMany)
     }
 
-    /// Begins a group in a place that nobody has, and with which nobody is charged any more.
-    fn begin_group(&self, limit: u64) -> Result<Option<GroupId>, Error> {
-        let (p, groups) = (self.platform(), self.groups());
-        let members = groups.members.ok_or(Error::NoGroups)?;
+    /// Whether nobody has a group's place, and nobody is charged there any more.
+    fn is_unused(&self, group: GroupSlot) -> bool {
+        let (p, state) = (self.platform(), self.groups().state(group));
+        !state.life.goes_on(p) && state.charged.pages.load(p, Ordering::Acquire) == 0
+    }
+
+    /// Begins a group in this place, if it is unused still.
+    fn begin_group(&self, (members, group): (&Members, GroupSlot), limit: u64) -> Option<GroupId> {
+        let _guard = members.lock.lock(self);
+        self.is_unused(group).then(|| self.begin_in(group, limit))
+    }
+
+    /// The same in one that nobody has had yet, if there is any.
+    fn begin_another(&self, members: &Members, limit: u64) -> Option<GroupId> {
+        let p = self.platform();
         let _guard = members.lock.lock(self);
         let bound = members.bound.get(p);
-        let unused = |group: &GroupSlot| {
-            let state = groups.state(*group);
-            !state.life.goes_on(p) && state.charged.pages.load(p, Ordering::Acquire) == 0
-        };
-        let new = (bound < groups.states.len() as u32).then_some(GroupSlot(bound + 1));
-        let Some(group) = groups.slots(p).find(unused).or(new) else { return Ok(None) };
-        members.bound.set(p, bound.max(group.0));
-        let state = groups.state(group);
+        (bound < self.groups().states.len() as u32).then(|| {
+            members.bound.set(p, bound + 1);
+            self.begin_in(GroupSlot(bound + 1), limit)
+        })
+    }
+
+    /// Under the lock.
+    fn begin_in(&self, group: GroupSlot, limit: u64) -> GroupId {
+        let (p, state) = (self.platform(), self.groups().state(group));
         state.limit.set(p, limit);
         state.hits.set(p, 0);
         state.members.set(p, 0);
         state.life.begin(p);
-        Ok(Some(groups.id(p, group)))
+        self.groups().id(p, group)
     }
 
     /// A group, by the handle that a caller gave; its place may be another's at any moment, but for who has the lock.

@@ -144,7 +144,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.take_deposit(first).map_or_else(make, Ok)
     }
 
-    /// Puts a table of small pages in place of a large one. By who has the VMAs alone.
+    /// Puts a table of small pages in place of a large one. By who has the VMAs alone. Gives way.
     ///
     /// Reclaim asks nobody for the VMAs: from the step on in which the table takes its place, it takes entries out of it.
     /// So all is ready before (INV-1), also what the hardware has said in the large entry until then:
@@ -194,8 +194,12 @@ impl<'p, P: Platform> Manager<'p, P> {
         locked.put_table(page, large, small, fill);
         drop(locked);
         if self.config().swap {
-            // The caller has the VMAs alone: nobody lets go of them meanwhile.
-            (1..LARGE_PAGES as u32).for_each(|i| self.lru_add(first.add(i)));
+            let mut work = Work::begin(self);
+            for i in 1..LARGE_PAGES as u32 {
+                // The caller has the VMAs alone: nobody lets go of them meanwhile.
+                self.lru_add(first.add(i));
+                work.did(cost::FRAME);
+            }
         }
         self.emit(Event::LargeSplit);
     }

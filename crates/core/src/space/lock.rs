@@ -10,7 +10,7 @@ use crate::handle::SpaceId;
 use crate::paging::UserAccess;
 use crate::platform::Platform;
 use crate::profile::Scope;
-use crate::resched::Work;
+use crate::resched::{Work, cost};
 use crate::view::Space;
 use crate::vma::{Vma, check_range};
 
@@ -106,8 +106,12 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         let Space { mm, id } = *self;
         let p = mm.platform();
         let (space, _shared) = mm.read_lock(id)?;
-        let locked = mm.vmas_of(space).filter(|(_, vma)| vma.is_locked(p));
-        Ok(locked.map(|(_, vma)| vma.range(p).pages).sum())
+        let (mut locked, mut work) = (0, Work::begin(mm));
+        for (_, vma) in mm.vmas_of(space) {
+            locked += if vma.is_locked(p) { vma.range(p).pages } else { 0 };
+            work.did(cost::VMA);
+        }
+        Ok(locked)
     }
 }
 

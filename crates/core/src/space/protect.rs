@@ -22,7 +22,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     /// had each CPU that runs the program fetch anew (FENCE.I), which is no affair of the core's.
     ///
     /// Where rights are taken away: one flush, thus at most one IPI per CPU that uses the space and is neither lazy nor
-    /// this one. None if no page that is present loses a right and nothing is deferred: rights that are only given cost
+    /// this one. None if no page loses a right that is present, or was dropped and waits for a sweep (`free=sweep`), and nothing is deferred: rights that are only given cost
     /// nothing, since a CPU that still has the old ones faults and looks again.
     ///
     /// # Errors
@@ -51,18 +51,26 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         let mut work = Work::begin(mm);
         let (space, _alone) = mm.write_lock(id, range)?;
         mm.split_vmas(id, space, range, &mut work)?;
-        let mut executable = false;
+        let (mut executable, mut narrows) = (false, false);
         for (_, vma) in mm.vmas_from(space, range.start) {
             if vma.range(p).start >= range.end() {
                 break;
             }
-            executable |= vma.prot(p).permits(UserAccess::Execute);
+            let before = vma.prot(p);
+            executable |= before.permits(UserAccess::Execute);
+            narrows |=
+                UserAccess::ALL.into_iter().any(|access| before.permits(access) && !prot.permits(access));
             vma.set_prot(p, prot);
             work.did(cost::VMA);
         }
         let mut gather = Gather::begin(p, space);
         mm.visit(space, range, (&mut work, cost::ENTRY), |leaf, page, entry, pages| {
             if !entry.is_mapped() {
+                // INV-4: what was dropped, and a CPU may still use (INV-14), it may use no longer than the rights last.
+                if narrows && entry.parked_until().is_some_and(|until| mm.may_be_used(until)) {
+                    leaf.write(page, Entry::NONE);
+                    gather.add(page, pages);
+                }
                 return;
             }
             let gains = |access| prot.permits(access) && !entry.permits(access);

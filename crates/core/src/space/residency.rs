@@ -102,6 +102,7 @@ impl<P: Platform> Space<'_, '_, P> {
                 // A private page in swap is no page of the file; it would be shown as one that is in memory, if that is.
                 if *there == 0 {
                     *there = u8::from(mm.is_cached(file, vma.file_page(p, page)));
+                    work.did(cost::TABLE);
                 }
                 work.did(1);
             }
@@ -142,6 +143,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 Ok(()) | Err(Error::SwapDevice(_) | Error::NotMapped(_)) => {}
                 Err(error) => return Err(error),
             }
+            work.did(cost::FAULT);
             rest = PageRange::between(PageNumber(page.0 + 1), range.end());
         }
         Ok(())

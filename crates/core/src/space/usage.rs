@@ -58,7 +58,7 @@ impl<P: Platform> Space<'_, '_, P> {
         let mut usage = SpaceUsage::default();
         let mut work = Work::begin(mm);
         mm.visit(space, PageRange::MAPPABLE, (&mut work, cost::ENTRY), |_, _, entry, pages| {
-            usage.swapped += u64::from(entry.is_swapped());
+            usage.swapped += u64::from(entry.swap_slot().is_some_and(|slot| mm.swap_is_out(slot)));
             if !entry.is_mapped() {
                 return;
             }

@@ -201,11 +201,12 @@ impl<'p, P: Platform> Manager<'p, P> {
         (Store::Swap(area.device.get(p)), u64::from(slot - area.slots(p).start))
     }
 
-    /// Whether an anonymous page could leave memory: a slot is free, or some page in memory has one. A moment's truth.
+    /// Whether an anonymous page could leave memory: a slot is free, or some page in memory has one, or may be lazy, and needs none. A moment's
+    /// truth.
     pub(crate) fn swap_may_shrink(&self) -> bool {
         let p = self.platform();
         let some = |area: &Area| area.has_room(p) || area.is_used(p) && area.counts.cached.get(p) > 0;
-        self.areas().any(|index| some(self.area(index)))
+        self.root.lazy.load(Ordering::Relaxed) != 0 || self.areas().any(|index| some(self.area(index)))
     }
 
     /// Whether slots are short: more than half are in use. Then who has a page in memory does not keep its slot for
@@ -330,7 +331,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         // A space that forks meanwhile may have given entries to one that was looked at: so again until none is found.
         loop {
             let mut found = 0;
-            for id in self.live_spaces() {
+            for slot in self.space_slots() {
+                work.did(cost::TABLE);
+                let Some(id) = self.live_space(slot) else { continue };
                 let mut from = PageNumber(0);
                 while let Some(page) = self.next_swapped(id, from, |slot| area.has(p, slot)) {
                     found += 1;

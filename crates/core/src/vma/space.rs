@@ -206,8 +206,17 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// The spaces that live. A moment's truth for each.
     pub(crate) fn live_spaces(&self) -> impl Iterator<Item = SpaceId> {
-        let slots = (0..self.root.spaces.bound(self)).map(SpaceSlot);
-        slots.map(|slot| self.space_id(slot)).filter(|&id| self.find_space(id).is_ok())
+        self.space_slots().filter_map(|slot| self.live_space(slot))
+    }
+
+    /// Where spaces are, or were: there may be many of which none lives.
+    pub(crate) fn space_slots(&self) -> impl Iterator<Item = SpaceSlot> + use<P> {
+        (0..self.root.spaces.bound(self)).map(SpaceSlot)
+    }
+
+    /// The space in a slot, if one lives there.
+    pub(crate) fn live_space(&self, slot: SpaceSlot) -> Option<SpaceId> {
+        Some(self.space_id(slot)).filter(|&id| self.find_space(id).is_ok())
     }
 
     /// A space with its VMAs alone, none of which is leaving: what touches `range` may be changed, and what is mapped there. May wait; who

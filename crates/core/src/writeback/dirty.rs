@@ -81,8 +81,9 @@ impl<P: Platform> Manager<'_, P> {
         }
     }
 
-    /// Pages of files that are dirty now.
+    /// Pages of files that are dirty now. Who makes one dirty counts it a moment later, and another may have made it clean by then, and counted that.
     pub(crate) fn count_of_dirty(&self) -> u64 {
-        self.root.dirty.pages.load(self.platform(), Ordering::Relaxed)
+        let pages = self.root.dirty.pages.load(self.platform(), Ordering::Relaxed);
+        if pages > i64::MAX as u64 { 0 } else { pages }
     }
 }

@@ -324,6 +324,41 @@ fn a_group_is_charged_with_what_is_gained_within_its_limit() {
     });
 }
 
+/// A page that came back from swap, and whose slot another space names still, stays for that when its large page is there: there must be room
+/// for both.
+#[test]
+fn what_stays_for_another_space_makes_no_room() {
+    let host = Host::new(setup(1));
+    host.run(Config { groups: 1, ..config("linux", true) }, |mm| {
+        mm.swap().on(DEVICE, 1024, 0).unwrap();
+        let group = mm.create_group(3000).unwrap();
+        let id = mm.create_space().unwrap();
+        mm.space(id).set_group(Some(group)).unwrap();
+        mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).switch_to().unwrap();
+        (LARGE..LARGE + 400).for_each(|page| host.write(mm, id, page, page).unwrap());
+        mm.drain_lru_batch();
+        let child = mm.space(id).fork().unwrap();
+        (0..3).for_each(|_| squeeze(mm));
+        assert!((LARGE..LARGE + 400).all(|page| is_out(mm, id, page) && is_out(mm, child, page)));
+        (LARGE..LARGE + 400).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(page)));
+        assert!((LARGE..LARGE + 400).all(|page| is_out(mm, child, page)));
+        let charged = || {
+            let now = mm.group(group).usage().unwrap();
+            now.charged - now.stocked
+        };
+        let before = charged();
+        mm.group(group).set_limit(before + 511).unwrap();
+        assert_eq!(collapse(mm, id, 1), Err(Error::LimitReached(group)));
+        assert_eq!((charged(), is_large(mm, id, LARGE)), (before, false));
+        mm.group(group).set_limit(before + 512).unwrap();
+        assert_eq!(collapse(mm, id, 1), Ok(()));
+        assert!(charged() <= before + 512 && is_large(mm, id, LARGE), "{}", charged());
+        assert!((LARGE..LARGE + 400).all(|page| read(mm, child, page) == Ok(page)));
+        machine::swapping::end(mm, &[id, child], &[DEVICE]);
+    });
+}
+
 /// Reclaim takes small pages out, and what is wanted meanwhile is made large; then that goes, with its table, and others use the memory.
 fn reclaimed_meanwhile(broken: Option<Rule>) -> usize {
     let setup = Setup { frames: 2048, ..setup(2) };

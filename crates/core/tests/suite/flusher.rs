@@ -5,7 +5,7 @@ use crate::machine;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use machine::faults::{AT, reclaim_all, showing_as};
-use machine::race::{at_every_touch, race};
+use machine::race::{Cases, at_every_touch, race};
 use machine::showing::shared;
 use machine::swapping::{AT as ANON, squeeze, swapping, written};
 use machine::{Host, Mm, Setup, bare, pages, settled};
@@ -92,6 +92,50 @@ fn each_page_of_a_file_that_is_dirty_is_counted_once_however_it_became_so() {
         mm.space(id).destroy().unwrap();
         mm.file(file).destroy().unwrap();
         dirty(0);
+    });
+}
+
+/// A device lets go of a page, which is dirty by that, and another CPU writes it back, at every place.
+#[test]
+fn nobody_finds_fewer_dirty_pages_than_none() {
+    let Cases { results, .. } = at_every_touch(&setup(), &limit(LIMIT), None, |mm, place| {
+        let host = mm.platform();
+        let file = mm.create_file(4).unwrap();
+        mm.file(file).watch_writes().unwrap();
+        let id = showing_as(mm, shared(file), 4, &[0]);
+        let pins = mm.space(id).pin(pages(AT, 1), UserAccess::Write, Term::Short).unwrap();
+        // Nobody gives leave for what the device writes on: the page is clean while it is pinned.
+        host.refuse_mkwrite.set(true);
+        assert_eq!((mm.file(file).write_back(), mm.dirty_pages()), (Ok(1), 0));
+        let written = || (mm.file(file).write_back().unwrap(), mm.dirty_pages());
+        let seen = race(mm, place, || mm.unpin(pins), written);
+        assert_eq!((mm.file(file).write_back().unwrap() + seen.0, mm.dirty_pages()), (1, 0));
+        seen
+    });
+    assert!(results.iter().all(|&(_, dirty)| dirty <= 1), "{results:?}");
+    assert!(results.iter().any(|&(written, _)| written == 1));
+}
+
+/// Files that have ended leave their places behind.
+#[test]
+fn who_looks_for_pages_of_other_files_lets_others_run() {
+    let host = Host::new(Setup { frames: 2048, ..setup() });
+    host.run(Config { resched_after: 1024, ..limit(LIMIT) }, |mm| {
+        let file = mm.create_file(LIMIT + 1).unwrap();
+        let ended: Vec<_> = (0..3000).map(|_| mm.create_file(1).unwrap()).collect();
+        let others = [0; 2].map(|_| mm.create_file(1).unwrap());
+        ended.into_iter().for_each(|file| mm.file(file).destroy().unwrap());
+        (0..LIMIT).for_each(|page| write(mm, file, page, 1));
+        write(mm, others[0], 0, 1);
+        assert_eq!(
+            mm.dirty_pages(),
+            1,
+            "the first file's pages were written back, and the next in line is behind it"
+        );
+        (0..LIMIT - 1).for_each(|page| write(mm, file, page, 1));
+        let longest = host.longest_stretch(|| write(mm, others[1], 0, 1));
+        assert!(longest < 8000, "{longest} touches of shared memory before another task may run");
+        assert_eq!((mm.dirty_pages(), host.on_disk(others[0], 0)), (LIMIT, Some(1)));
     });
 }
 

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use machine::race::{at_every_touch, race};
 use machine::swapping::{AT, DEVICE, end, is_out, read, sound, take_free, write};
-use machine::{Host, Mm, Setup, bare, give_back, pages};
+use machine::{Host, Mm, Setup, bare, give_back, keep_batches, pages};
 use quietmm::{
     Advice, AllocFrom, Backing, Config, Error, FileId, GroupId, PageNumber, Prot, Rule, UserAccess,
 };
@@ -98,6 +98,52 @@ fn what_nothing_can_take_is_not_looked_for() {
         assert!(longest < 1000, "{longest} touches of shared memory before another task may run");
         give_back(mm, all);
         end(mm, &spaces, &[]);
+    });
+}
+
+/// No frame is free, not even for a batch: nothing can be unmapped.
+#[test]
+fn who_finds_no_room_for_a_batch_lets_others_run_too() {
+    let host = Host::new(Setup { cpus: 5, frames: 8192, ..Setup::default() });
+    host.run(Config { groups: 1, lru_batch: 1, resched_after: 1024, ..bare("linux") }, |mm| {
+        keep_batches(mm);
+        read_file(mm, 7000);
+        let all = take_free(mm);
+        let longest = host.longest_stretch(|| {
+            assert_eq!(mm.frames().alloc(0, AllocFrom::HERE).unwrap_err(), Error::OutOfMemory);
+        });
+        assert!(longest < 8000, "{longest} touches of shared memory before another task may run");
+        give_back(mm, all);
+    });
+}
+
+#[test]
+fn who_looks_through_many_groups_lets_others_run() {
+    let host = host(8192);
+    host.run(Config { resched_after: 64, ..config(2000) }, |mm| {
+        let groups: Vec<_> = (0..1999).map(|_| mm.create_group(100).unwrap()).collect();
+        let bounded = |what: &str, work: &mut dyn FnMut()| {
+            let longest = host.longest_stretch(work);
+            assert!(longest < 1000, "{what}: {longest} touches of shared memory before another task may run");
+        };
+        bounded("one more", &mut || _ = mm.create_group(100).unwrap());
+        bounded("one too many", &mut || assert_eq!(mm.create_group(100), Err(Error::TooMany)));
+        mm.group(groups[1500]).destroy().unwrap();
+        bounded("in a place", &mut || assert_eq!(mm.create_group(100).unwrap().index(), 1501));
+        let file = read_file(mm, 100);
+        let mut all = take_free(mm);
+        bounded("reclaim", &mut || all.push(mm.frames().alloc(0, AllocFrom::HERE).unwrap()));
+        mm.file(file).evict(0, 100).unwrap();
+        all.extend(take_free(mm));
+        bounded("reclaim in vain", &mut || {
+            assert_eq!(mm.frames().alloc(0, AllocFrom::HERE).unwrap_err(), Error::OutOfMemory);
+        });
+        host.shrinker.set(true);
+        bounded("reclaim with caches", &mut || {
+            assert_eq!(mm.frames().alloc(0, AllocFrom::HERE).unwrap_err(), Error::OutOfMemory);
+        });
+        host.shrinker.set(false);
+        give_back(mm, all);
     });
 }
 

@@ -547,6 +547,15 @@ fn usage_says_what_a_space_has_and_where() {
         let usage = mm.space(id).usage().unwrap();
         assert_eq!((usage.anon, usage.file, usage.swapped), (0, 0, 32));
         assert_eq!(mm.validate().swapped, 32);
+        // What a child names, and another space has in memory, is not in swap.
+        let child = mm.space(id).fork().unwrap();
+        (AT..AT + 10).for_each(|page| _ = read(mm, id, page).unwrap());
+        let usage = mm.space(child).usage().unwrap();
+        let cached = mm.swap().usage().cached;
+        assert!((10..32).contains(&cached), "{cached}");
+        assert_eq!((usage.anon, usage.swapped), (0, 32 - cached));
+        assert_eq!(mm.space(id).usage().unwrap().swapped, 32 - cached);
+        mm.space(child).destroy().unwrap();
         assert_eq!(mm.space(child).usage(), Err(Error::NoSuchSpace));
         let large = mm.create_space().unwrap();
         let range = pages(0x1000, 512);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use crate::machine;
 
 use machine::race::{at_every_touch, every_third, race};
-use machine::swapping::{AT, is_out, sound, squeeze, swapping, written};
+use machine::swapping::{AT, anonymous, is_out, sound, squeeze, swapping, written};
 use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages};
 use quietmm::{Advice, Backing, Counter, Error, PageNumber, Prot, Rule, SpaceId, Term, UserAccess};
 
@@ -141,6 +141,36 @@ fn a_child_that_comes_later_has_what_is_not_wanted_too() {
         assert_eq!(host.read(mm, child, AT + 1), Ok(8));
         sound(mm);
     });
+}
+
+/// What needs no place on a device goes where there is none: no device, or a full one.
+#[test]
+fn it_goes_where_swap_has_no_room() {
+    for policy in POLICIES {
+        for slots in [0, 512] {
+            let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+            host.run(swapping(policy), |mm| {
+                if slots > 0 {
+                    mm.swap().on(machine::swapping::DEVICE, slots, 0).unwrap();
+                }
+                if slots > 0 {
+                    // All that swap has room for is there.
+                    let full = anonymous(mm, slots);
+                    (0..3).for_each(|_| squeeze(mm));
+                    assert!((AT..AT + slots).all(|page| is_out(mm, full, page)), "{policy}");
+                }
+                let id = anonymous(mm, 200);
+                mm.drain_lru_batch();
+                free(mm, id, AT, 200);
+                host.write(mm, id, AT + 7, 77).unwrap();
+                (0..3).for_each(|_| squeeze(mm));
+                assert_eq!(mm.counter(Counter::LazyFreed), 199, "{policy}, {slots}");
+                let shows = [AT, AT + 7, AT + 199].map(|page| host.read(mm, id, page));
+                assert_eq!(shows, [Ok(0), Ok(77), Ok(0)], "{policy}, {slots}");
+                sound(mm);
+            });
+        }
+    }
 }
 
 #[test]

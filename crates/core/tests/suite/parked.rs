@@ -197,6 +197,43 @@ fn nothing_else_is_mapped_at_a_parked_address() {
     assert!(put_anew(&setup(), Some(Rule::ParkedAddressFlushed), mapped).1 > 0);
 }
 
+/// What was dropped is nobody else's, and it is no more the program's than its rights say.
+#[test]
+fn rights_that_are_taken_away_hold_for_what_was_dropped_too() {
+    for broadcast in [false, true] {
+        let flush = if broadcast { "+flush=broadcast" } else { "" };
+        let after = |prot: Prot, sweep: bool| {
+            Host::new(Setup { broadcast, ..setup() }).run(bare(&format!("linux+free=sweep{flush}")), |mm| {
+                let id = written(mm, 4);
+                mm.space(id).advise(pages(AT, 4), Advice::Drop).unwrap();
+                if sweep {
+                    swept(mm);
+                }
+                let before = mm.counter(Counter::IpisSent) + mm.counter(Counter::Broadcasts);
+                mm.space(id).protect(pages(AT, 4), prot).unwrap();
+                let asked = mm.counter(Counter::IpisSent) + mm.counter(Counter::Broadcasts) - before;
+                let writes = mm.platform().on(1, || mm.platform().try_write(AT, 9));
+                let reads = sees(mm, 1, AT + 1);
+                mm.space(id).protect(pages(AT, 4), Prot::ReadWrite).unwrap();
+                assert_eq!((read_in(mm, id, AT), stale(mm)), (Ok(0), 0));
+                (asked > 0, writes, reads)
+            })
+        };
+        assert_eq!(after(Prot::Read, false), (true, false, None), "{flush}");
+        assert_eq!(after(Prot::None, false), (true, false, None), "{flush}");
+        // What gives rights asks nobody, and after the sweep there is nothing to ask for.
+        assert_eq!(after(Prot::ReadWriteExecute, false), (false, true, Some(AT + 1)), "{flush}");
+        assert_eq!(after(Prot::Read, true), (false, false, None), "{flush}");
+    }
+    // The control.
+    assert!(at(&setup(), &config(), Some(Rule::ParkedAddressFlushed), |mm| {
+        let id = written(mm, 4);
+        mm.space(id).advise(pages(AT, 4), Advice::Drop).unwrap();
+        mm.space(id).protect(pages(AT, 4), Prot::Read).unwrap();
+        mm.platform().on(1, || mm.platform().try_write(AT, 9))
+    }));
+}
+
 #[test]
 fn an_address_whose_sweep_is_over_costs_no_flush() {
     host().run(config(), |mm| {

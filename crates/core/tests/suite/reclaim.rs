@@ -6,7 +6,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use machine::{Happened, Host, Mm, Setup, bare, exhaust, give_back, pages};
-use quietmm::{Advice, Backing, Config, Counter, Event, FileId, NodeId, PageNumber, Prot, Rule, SpaceId};
+use quietmm::{
+    Advice, AllocFrom, Backing, Config, Counter, Event, FileId, FrameNumber, NodeId, PageNumber, Prot,
+    Region, Rule, SpaceId,
+};
 
 const AT: u64 = 0x1000;
 
@@ -317,6 +320,40 @@ fn kswapd_is_woken_below_low_and_reclaims_to_high() {
         // It stops there: the next one is woken only when memory is short again.
         host.on(1, || host.read(mm, id, AT + 4999).unwrap());
         assert_eq!((mm.counter(Counter::KswapdWoken), mm.file(file).cached_pages()), (1, Ok(cached + 1)));
+    });
+}
+
+/// A node of two zones, of which the second is full of what nobody can take: it never has as much free as it should.
+#[test]
+fn kswapd_takes_no_more_where_a_zone_is_full_of_what_stays() {
+    let base = Setup::default().base;
+    let region = |from: u32, frames: u32| Region { start: FrameNumber(base + from), frames, node: NodeId(0) };
+    let regions = Some(vec![region(0, 3072), region(3072, 512)]);
+    let host = Host::new(Setup { cpus: 2, regions, ..Setup::default() });
+    host.run(Config { min_free: Some(100), lru_batch: 1, ..bare("linux") }, |mm| {
+        let all: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::NOW).ok()).collect();
+        let (stay, go): (Vec<_>, Vec<_>) = all.into_iter().partition(|frame| frame.first().0 >= base + 3072);
+        assert!(stay.len() > 400);
+        give_back(mm, go);
+        mm.kswapd(NodeId(0)).unwrap();
+        let woken = mm.counter(Counter::KswapdWoken);
+        let (id, file) = mapped(mm, 5000, &[1]);
+        host.on(1, || {
+            let wakes = |page: &u64| {
+                host.read(mm, id, *page).unwrap();
+                mm.counter(Counter::KswapdWoken) > woken
+            };
+            (AT..AT + 5000).find(wakes).expect("memory runs short");
+        });
+        let cached = mm.file(file).cached_pages().unwrap();
+        mm.kswapd(NodeId(0)).unwrap();
+        let gone = cached - mm.file(file).cached_pages().unwrap();
+        // The high watermarks of both, less what is free of either, and a batch.
+        assert!((1..200).contains(&gone), "{gone} of {cached} pages");
+        // Who wants a frame finds one, and wakes nobody.
+        host.on(1, || host.read(mm, id, AT + 4999).unwrap());
+        assert_eq!((mm.counter(Counter::KswapdWoken), mm.counter(Counter::AllocStall)), (woken + 1, 0));
+        give_back(mm, stay);
     });
 }
 

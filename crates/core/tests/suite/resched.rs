@@ -168,6 +168,12 @@ const ALL: &[(&str, Long)] = &[
         (0..VMAS).for_each(|_| _ = mm.create_file(1).unwrap());
         mm.platform().longest_stretch(|| _ = mm.flusher())
     }),
+    ("the flusher, with many files that have ended", |mm| {
+        let files: Vec<_> = (0..VMAS).map(|_| mm.create_file(1).unwrap()).collect();
+        files.into_iter().for_each(|file| mm.file(file).destroy().unwrap());
+        mm.platform().longest_stretch(|| _ = mm.flusher())
+    }),
+    ("locked_pages of many VMAs", |mm| range(mm, striped(mm), |mm, id| mm.space(id).locked_pages())),
     ("kernel pages", |mm| {
         let longest = mm.platform().longest_stretch(|| {
             let made = mm.vmap().alloc(COUNT, VmapPlace::ANYWHERE, KernelProt::ReadWrite).unwrap();
@@ -206,6 +212,46 @@ const ALL: &[(&str, Long)] = &[
         mm.drain_lru_batch();
         give_back(mm, exhaust(mm));
         range(mm, id, |mm, _| mm.swap().off(DEVICE))
+    }),
+    ("residency of a file that is cached", |mm| {
+        let (_, file) = file_pages(mm);
+        let id = mapped(mm, shared(file), COUNT);
+        let mut into = vec![0; COUNT as usize];
+        range(mm, id, |mm, id| mm.space(id).residency(pages(AT, COUNT), &mut into))
+    }),
+    ("a hole in what is mapped", |mm| {
+        let (id, file) = file_pages(mm);
+        range(mm, id, |mm, _| mm.file(file).punch_hole(0, COUNT * 4096))
+    }),
+    ("a shorter file that is mapped", |mm| {
+        let (id, file) = file_pages(mm);
+        range(mm, id, |mm, _| mm.file(file).set_size(0))
+    }),
+    ("swap: a fork of large pages", |mm| {
+        let id = mapped(mm, ANON, COUNT);
+        mm.space(id).advise(pages(AT, COUNT), Advice::Large).unwrap();
+        (AT + 8..AT + COUNT - 512)
+            .step_by(512)
+            .for_each(|page| mm.platform().write(mm, id, page, 1).unwrap());
+        range(mm, id, |mm, id| mm.space(id).fork())
+    }),
+    ("swap: a collapse", |mm| {
+        range(mm, own(mm), |mm, id| mm.space(id).advise(pages(AT, COUNT), Advice::Collapse))
+    }),
+    ("swap: WillNeed of what another space has in memory", |mm| {
+        mm.swap().on(DEVICE, 4096, 0).unwrap();
+        let id = swapping::anonymous(mm, 2048);
+        mm.drain_lru_batch();
+        let child = mm.space(id).fork().unwrap();
+        give_back(mm, exhaust(mm));
+        (swapping::AT..swapping::AT + 2048).for_each(|page| _ = mm.platform().read(mm, id, page).unwrap());
+        range(mm, child, |mm, id| mm.space(id).advise(pages(swapping::AT, 2048), Advice::WillNeed))
+    }),
+    ("swap_off, with many spaces that have ended", |mm| {
+        let spaces: Vec<_> = (0..2 * VMAS).map(|_| mm.create_space().unwrap()).collect();
+        spaces.into_iter().for_each(|id| mm.space(id).destroy().unwrap());
+        mm.swap().on(DEVICE, 1024, 0).unwrap();
+        mm.platform().longest_stretch(|| mm.swap().off(DEVICE).unwrap())
     }),
 ];
 
