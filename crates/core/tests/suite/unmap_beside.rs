@@ -1,13 +1,16 @@
 //! Unmaps of one space at the same time: they flush together, with no VMA held, and what they unmap holds its place until then.
 
 use crate::machine;
+use crate::revoked::told;
 
 use std::cell::Cell;
 
 use machine::race::{Cases, Place, at_every_touch};
 use machine::showing::{ANON, AT};
-use machine::{Mm, Setup, bare, pages, settled};
-use quietmm::{Advice, Entry, Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
+use machine::swapping::take_free;
+use machine::{Host, Mm, Setup, bare, give_back, pages, settled};
+use quietmm::event::Revoked;
+use quietmm::{Advice, Config, Counter, Entry, Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
 
 /// Under another table than `AT`.
 const FAR: u64 = AT + 0x1000;
@@ -137,6 +140,21 @@ fn what_is_unmapped_at_the_same_time_nobody_can_use_when_either_returns() {
     }
 }
 
+#[test]
+fn what_leaves_is_told_of_once() {
+    let host = Host::new(setup());
+    host.patient.set(true);
+    host.run(bare("linux"), |mm| {
+        let id = cached(mm, &[AT, FAR]);
+        host.forget();
+        let unmap = |at| mm.space(id).unmap(pages(at, 2)).unwrap();
+        beside((mm, id), Place::Touch(0), || unmap(AT), || unmap(FAR), || ());
+        assert_eq!(told(&host), [AT, FAR].map(|at| (id, pages(at, 2), Revoked::All)));
+        leaves(mm);
+        assert_eq!(settled(mm).broken, None);
+    });
+}
+
 /// CPU 0 unmaps what CPU 1 touches.
 fn touched_while_it_leaves(broken: Option<Rule>) -> Cases<Result<(), Error>> {
     at_every_touch(&setup(), &bare("linux"), broken, |mm, place| {
@@ -193,7 +211,9 @@ fn what_leaves_is_in_the_way_of_a_map_and_others_wait_until_it_has_left() {
             (first.get(), told, late)
         });
         let is_right = |&(first, told, late): &(Result<(), Error>, Result<(), Error>, usize)| {
-            late == 0 && (told == Ok(()) || told == other) && (first == Ok(()) || first == gone)
+            // One page is unmapped once, and whoever finds it gone is told so.
+            let once = !name.starts_with("unmap") || first.is_ok() != told.is_ok();
+            late == 0 && (told == Ok(()) || told == other) && (first == Ok(()) || first == gone) && once
         };
         assert_eq!(cases.count(|case| !is_right(case)), 0, "{name}: {:?}", cases.results);
         assert!(cases.count(|case| case.1 == other) > 20, "{name}: {:?}", cases.results);
@@ -208,10 +228,7 @@ fn a_look_at_a_large_page_that_leaves_finds_nothing() {
     let setup = Setup { frames: 4096, ..setup() };
     let cases = at_every_touch(&setup, &bare("linux"), None, |mm, place| {
         let id = cached(mm, &[FAR]);
-        mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
-        mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
-        fault(mm, id, LARGE).unwrap();
-        assert!(mm.space(id).lookup(PageNumber(LARGE + 5)).unwrap().is_present());
+        large_page(mm, id);
         let unmaps = || mm.space(id).unmap(pages(LARGE, 512)).unwrap();
         let look = || mm.space(id).lookup(PageNumber(LARGE + 5)).unwrap();
         let seen = beside((mm, id), place, unmaps, maps(mm, id, APART + 2), look);
@@ -221,6 +238,74 @@ fn a_look_at_a_large_page_that_leaves_finds_nothing() {
     });
     assert!(cases.results.len() > 50);
     assert_eq!(cases.count(|&seen| seen != Entry::NONE), 0, "{:?}", cases.results);
+}
+
+/// Whoever must split a large page to unmap a part of it does so also where it lets others go on meanwhile: the rest is as it was.
+#[test]
+fn what_lies_around_a_part_of_a_large_page_that_leaves_stays() {
+    let setup = Setup { frames: 4096, ..setup() };
+    for (from, count) in [(100, 100), (0, 100), (100, 412), (511, 1)] {
+        let host = Host::new(setup.clone());
+        host.patient.set(true);
+        host.run(bare("linux"), |mm| {
+            let id = cached(mm, &[FAR]);
+            large_page(mm, id);
+            (0..512).for_each(|page| host.write(mm, id, LARGE + page, page + 1).unwrap());
+            let part = pages(LARGE + from, count);
+            let unmaps = || mm.space(id).unmap(part).unwrap();
+            beside((mm, id), Place::Touch(0), unmaps, maps(mm, id, APART + 2), || ());
+            for page in 0..512 {
+                let seen = host.read(mm, id, LARGE + page);
+                let gone = Error::NotMapped(PageNumber(LARGE + page));
+                let is_gone = part.contains(PageNumber(LARGE + page));
+                assert_eq!(seen, if is_gone { Err(gone) } else { Ok(page + 1) }, "{from}, {count}: {page}");
+            }
+            assert_eq!(mm.counter(Counter::LargeSplit), 1);
+            leaves(mm);
+            assert_eq!(settled(mm).broken, None);
+        });
+    }
+}
+
+fn large_page(mm: &Mm<'_>, id: SpaceId) {
+    mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+    mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
+    fault(mm, id, LARGE).unwrap();
+    assert!(mm.space(id).lookup(PageNumber(LARGE + 5)).unwrap().is_present());
+}
+
+/// How many mappings a space may have more.
+fn mappings_left(mm: &Mm<'_>, id: SpaceId) -> u64 {
+    let place = |n| pages(APART + 0x1000 + 2 * n, 1);
+    let count = (0..).take_while(|&n| mm.space(id).map(place(n), ANON, Prot::Read).is_ok()).count() as u64;
+    (0..count).for_each(|n| mm.space(id).unmap(place(n)).unwrap());
+    count
+}
+
+/// There is no memory to split a large page: nothing is unmapped, nor is anything cut that was in one piece.
+#[test]
+fn an_unmap_that_is_refused_where_others_wait_leaves_mappings_in_one_piece() {
+    let host = Host::new(Setup { frames: 4096, ..setup() });
+    host.patient.set(true);
+    host.run(Config { max_map_count: 12, ..bare("linux") }, |mm| {
+        let id = cached(mm, &[FAR]);
+        large_page(mm, id);
+        let left = mappings_left(mm, id);
+        let held = take_free(mm);
+        for (from, count) in [(100, 100), (0, 100), (100, 412)] {
+            let told = Cell::new(Ok(()));
+            let unmaps = || told.set(mm.space(id).unmap(pages(LARGE + from, count)));
+            beside((mm, id), Place::Touch(0), unmaps, || _ = mm.space(id).usage(), || ());
+            assert_eq!(told.get(), Err(Error::OutOfMemory), "{from}, {count}");
+            mm.space(id).unmap(pages(APART, 1)).unwrap();
+            assert_eq!(mappings_left(mm, id), left, "{from}, {count}");
+        }
+        give_back(mm, held);
+        mm.space(id).unmap(pages(LARGE + 100, 100)).unwrap();
+        assert_eq!(mappings_left(mm, id), left - 1);
+        leaves(mm);
+        assert_eq!(settled(mm).broken, None);
+    });
 }
 
 #[test]

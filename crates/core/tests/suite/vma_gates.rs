@@ -84,10 +84,11 @@ fn a_fault_waits_for_who_forks() {
 /// and CPU 1 changes that VMA. What CPU 0 was told.
 fn changed_under_a_fault(
     mm: &Mm<'_>,
+    id: SpaceId,
     place: Place,
     change: &dyn Fn(&Mm<'_>, SpaceId) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let (host, id) = (mm.platform(), two_vmas(mm, 0));
+    let host = mm.platform();
     host.place();
     host.at_touch(2, ALONE, |mm| mm.platform().stop());
     let maps = || mm.space(id).map(pages(TO, 8), ANON, Prot::ReadWrite).unwrap();
@@ -112,7 +113,8 @@ const ALONE: u32 = 30;
 
 fn changes_under_a_fault(broken: Option<Rule>) -> Cases<Result<(), Error>> {
     at_every_touch(&setup(3), &bare("linux"), broken, |mm, place| {
-        let told = changed_under_a_fault(mm, place, &|mm, id| mm.space(id).unmap(pages(AT, 8)));
+        let id = two_vmas(mm, 0);
+        let told = changed_under_a_fault(mm, id, place, &|mm, id| mm.space(id).unmap(pages(AT, 8)));
         assert_eq!(machine::settled(mm).broken, None);
         told
     })
@@ -126,6 +128,25 @@ fn a_vma_goes_when_no_fault_is_in_it_any_more() {
     assert!(good > 20 && good + late == cases.results.len(), "{:?}", cases.results);
     // The control.
     assert!(changes_under_a_fault(Some(Rule::WaitUntilInsideLeave)).fell > 0);
+}
+
+/// Who changes several VMAs waits for a fault in each of them, the first and the last.
+#[test]
+fn who_changes_several_vmas_waits_for_faults_in_each() {
+    for before in [true, false] {
+        let cases = at_every_touch(&setup(3), &bare("linux"), None, |mm, place| {
+            // Beside the one in which the fault is.
+            let (id, beside) = (two_vmas(mm, 0), if before { AT - 8 } else { AT + 8 });
+            mm.space(id).map(pages(beside, 8), ANON, Prot::Read).unwrap();
+            let unmaps = |mm: &Mm<'_>, id| mm.space(id).unmap(pages(beside.min(AT), 16));
+            let told = changed_under_a_fault(mm, id, place, &unmaps);
+            assert_eq!(machine::settled(mm).broken, None);
+            told
+        });
+        let told = |right| cases.count(|&told| told == right);
+        let (good, late) = (told(Ok(())), told(Err(Error::NotMapped(PageNumber(AT)))));
+        assert!(good > 20 && good + late == cases.results.len(), "{:?}", cases.results);
+    }
 }
 
 /// CPU 0 remembers a VMA that goes, and another takes its slot. Whether its fault at the old place is refused while CPU 2 has the
