@@ -429,3 +429,37 @@ fn a_sweep_that_is_waited_for_is_one_broadcast() {
     assert_eq!(stale, 0);
     assert!(swept("quiet", Some(Rule::SyncBroadcast)).2 > 0);
 }
+
+/// The next sweep asks each CPU, also those that had taken part in the one that the hardware ended.
+#[test]
+fn a_sweep_after_one_that_the_hardware_has_ended_counts_every_cpu() {
+    let host = machine(3, None);
+    let config =
+        Config { vmap_lazy: Some(3), sweep_deadline: 1000, ..kernel("linux+vmap=sweep+flush=broadcast", 64) };
+    host.run(config, |mm| {
+        let list = frames(mm, 1);
+        let unmapped = || {
+            let range = mm.vmap().map(&list, BARE, RW).unwrap();
+            (0..3).for_each(|cpu| host.on(cpu, || assert!(host.read_kernel(range.start).is_some())));
+            mm.vmap().unmap(range.start).unwrap();
+            range
+        };
+        let waits = || mm.vmap().waits().unwrap().pages;
+        for first in [&[0_u16][..], &[0, 1]] {
+            unmapped();
+            machine::ticks(mm, first);
+            host.clock.set(host.clock.get() + 1001);
+            machine::ticks(mm, &[2]);
+            if waits() > 0 {
+                mm.vmap().purger().unwrap();
+            }
+            assert_eq!(waits(), 0);
+            let range = unmapped();
+            machine::ticks(mm, &[2, 1]);
+            assert_eq!((waits(), host.caches_kernel(0, range.start)), (1, true), "CPU 0 has not flushed");
+            machine::ticks(mm, &[0]);
+            assert_eq!((waits(), host.caches_kernel(0, range.start)), (0, false));
+        }
+        free(mm, list);
+    });
+}

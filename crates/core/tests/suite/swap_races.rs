@@ -336,3 +336,51 @@ fn faults_in_the_middle_of_whatever_is_done_find_every_page() {
         at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, faults, op));
     }
 }
+
+/// Whoever goes round and round gives way each time; others get on meanwhile.
+fn gives_up_after(mm: &Mm<'_>, times: u32) {
+    let before = mm.platform().rescheds.get();
+    mm.platform().at_cond_resched(move |mm| {
+        assert!(mm.platform().rescheds.get() - before < times, "it goes round, and the others stand still");
+    });
+}
+
+/// What a space has in swap is nowhere to be found while it ends, and is in use until it has.
+#[test]
+fn a_device_goes_off_while_a_space_ends_that_has_pages_there() {
+    let cases = at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| {
+        let id = written(mm, 512, 4);
+        squeeze(mm);
+        mm.unload();
+        assert!((AT..AT + 4).all(|page| is_out(mm, id, page)));
+        gives_up_after(mm, 100_000);
+        let ends = || mm.space(id).destroy().unwrap();
+        assert_eq!(race(mm, place, ends, || mm.swap().off(DEVICE)), Ok(()));
+        assert_eq!(mm.swap().usage(), quietmm::SwapUsage::default());
+        sound(mm);
+    });
+    assert!(cases.results.len() > 50);
+}
+
+/// Two who touch a page for the first time at once get one page, and the other goes back.
+#[test]
+fn a_page_that_two_touch_first_at_once_is_one_page() {
+    let cases = at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| {
+        let host = mm.platform();
+        let id = anonymous(mm, 1);
+        mm.space(id).map(pages(AT + 1, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        host.on(1, || mm.space(id).switch_to().unwrap());
+        let before = sound_counts(mm);
+        race(mm, place, || host.write(mm, id, AT + 1, 1).unwrap(), || host.write(mm, id, AT + 1, 2).unwrap());
+        let [anon, free] = sound_counts(mm);
+        assert_eq!([anon, free], [before[0] + 1, before[1] - 1]);
+        end(mm, &[id], &[]);
+    });
+    assert!(cases.results.len() > 20);
+}
+
+fn sound_counts(mm: &Mm<'_>) -> [u64; 2] {
+    let audit = machine::settled(mm);
+    assert_eq!((audit.broken, audit.leaked), (None, 0));
+    [audit.anon, audit.free]
+}

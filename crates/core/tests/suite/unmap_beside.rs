@@ -7,15 +7,15 @@ use std::cell::Cell;
 
 use machine::race::{Cases, Place, at_every_touch};
 use machine::showing::{ANON, AT};
-use machine::swapping::take_free;
+use machine::swapping::{DEVICE, is_out, squeeze, swapping, take_free};
 use machine::{Host, Mm, Setup, bare, give_back, pages, settled};
 use quietmm::event::Revoked;
 use quietmm::{Advice, Config, Counter, Entry, Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
 
 /// Under another table than `AT`.
 const FAR: u64 = AT + 0x1000;
-/// Where nothing is touched.
-const APART: u64 = AT + 0x8000;
+/// Where nothing is touched, and under no table that leads to the others but the first.
+const APART: u64 = AT + (3 << 27);
 /// Under another one, and the tables above are the same.
 const STAYS: u64 = AT + 0x2000;
 
@@ -103,19 +103,20 @@ fn maps<'m>(mm: &'m Mm<'_>, id: SpaceId, at: u64) -> impl FnOnce() + 'm {
     move || mm.space(id).map(pages(at, 1), ANON, Prot::ReadWrite).unwrap()
 }
 
-/// CPU 0 unmaps at `AT`, CPU 2 at `other`; a third VMA may stay. How many CPUs could use what was unmapped when either was told that it is.
-fn two_unmaps(other: u64, stays: bool, broken: Option<Rule>) -> Cases<usize> {
+/// CPU 0 unmaps at the first place, CPU 2 at the other; a third VMA may stay. How many CPUs could use what was unmapped when either was told that it is.
+fn two_unmaps([first, other]: [u64; 2], stays: Option<u64>, broken: Option<Rule>) -> Cases<usize> {
     at_every_touch(&setup(), &bare("linux"), broken, |mm, place| {
-        let id = cached(mm, &[AT, other, STAYS][..if stays { 3 } else { 2 }]);
+        let places: Vec<u64> = [first, other].into_iter().chain(stays).collect();
+        let id = cached(mm, &places);
         let late = Cell::new(0);
         let unmap = |at| {
             mm.space(id).unmap(pages(at, 2)).unwrap();
             late.set(late.get() + caching(mm, at));
         };
-        beside((mm, id), place, || unmap(AT), || unmap(other), || ());
+        beside((mm, id), place, || unmap(first), || unmap(other), || ());
         let tables = mm.space(id).usage().unwrap().tables;
-        // No table of entries but that of what stays; those above may lead to where CPUs 2 and 3 have mapped.
-        let right = if stays { tables == 4 } else { tables <= 3 };
+        // No table but those on the way to what stays: where CPU 3 has mapped nothing is touched.
+        let right = tables == if stays.is_some() { 4 } else { 1 };
         assert!(broken.is_some() || right, "{tables} tables are left");
         leaves(mm);
         mm.space(id).destroy().unwrap();
@@ -129,14 +130,31 @@ fn two_unmaps(other: u64, stays: bool, broken: Option<Rule>) -> Cases<usize> {
 #[test]
 fn what_is_unmapped_at_the_same_time_nobody_can_use_when_either_returns() {
     for other in [FAR, AT + 2, AT + 100, AT + (1 << 27)] {
-        for stays in [false, true] {
-            let cases = two_unmaps(other, stays, None);
+        for stays in [None, Some(STAYS)] {
+            let cases = two_unmaps([AT, other], stays, None);
             assert!(cases.results.len() > 100);
             assert_eq!(cases.count(|&late| late > 0), 0, "{other:#x}: {:?}", cases.results);
         }
     }
     for rule in [Rule::WaitForWhoFlushes, Rule::FlushedIsWhatWasTaken, Rule::FlushBeforeUnmapReturns] {
-        assert!(two_unmaps(FAR, true, Some(rule)).count(|&late| late > 0) > 0, "{rule}");
+        assert!(two_unmaps([AT, FAR], Some(STAYS), Some(rule)).count(|&late| late > 0) > 0, "{rule}");
+    }
+}
+
+/// A table that goes when both have left, and with neither alone, goes: of whatever level, and whichever end of a range lies under it.
+#[test]
+fn what_two_leave_together_goes_with_the_last() {
+    // Over the end of a table.
+    let across = AT + 7;
+    for (places, stays) in [
+        ([AT, AT + (1 << 18)], None),
+        ([AT + 10, across], Some(AT)),
+        ([across, AT + 10], Some(AT)),
+        ([AT, across], Some(AT + 10)),
+        ([across, AT], Some(AT + 10)),
+    ] {
+        let cases = two_unmaps(places, stays, None);
+        assert_eq!(cases.count(|&late| late > 0), 0, "{places:x?}: {:?}", cases.results);
     }
 }
 
@@ -329,4 +347,31 @@ fn where_parked_pages_lose_their_table_nothing_is_mapped_before_the_flush() {
     });
     assert!(cases.results.len() > 50);
     assert_eq!(cases.count(|&case| case != (true, false)), 0, "{:?}", cases.results);
+}
+
+/// What leaves is still in swap, and a device that goes off waits until it has left.
+#[test]
+fn a_device_goes_off_while_what_it_has_leaves() {
+    let cases = at_every_touch(&setup(), &swapping("linux"), None, |mm, place| {
+        let host = mm.platform();
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let id = cached(mm, &[AT, FAR]);
+        squeeze(mm);
+        assert!(is_out(mm, id, AT) && is_out(mm, id, AT + 1));
+        for cpu in [1, 0] {
+            host.on(cpu, || host.read(mm, id, FAR).unwrap());
+        }
+        let before = host.rescheds.get();
+        host.at_cond_resched(move |mm| {
+            assert!(mm.platform().rescheds.get() - before < 100_000, "it goes round")
+        });
+        let unmaps = || mm.space(id).unmap(pages(AT, 2)).unwrap();
+        let off = beside((mm, id), place, unmaps, maps(mm, id, APART + 2), || mm.swap().off(DEVICE));
+        assert_eq!(off, Ok(()));
+        assert_eq!(host.read(mm, id, FAR + 1), Ok(FAR + 1));
+        leaves(mm);
+        mm.space(id).destroy().unwrap();
+        assert_eq!(settled(mm).broken, None);
+    });
+    assert!(cases.results.len() > 50);
 }
