@@ -7,10 +7,11 @@ use std::mem::MaybeUninit;
 use std::rc::Rc;
 
 use machine::race::{Cases, Place, at_every_touch, race};
-use machine::showing::{ANON, AT, TO};
+use machine::showing::{ANON, AT, LARGE, TO};
+use machine::swapping::{DEVICE, squeeze, swapping};
 use machine::{Host, Mm, Setup, bare, pages};
 use quietmm::sync::Gate;
-use quietmm::{Advice, Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
+use quietmm::{Advice, Counter, Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
 
 /// A VMA beside which others change.
 const ELSEWHERE: u64 = AT + 100;
@@ -84,7 +85,7 @@ fn a_fault_waits_for_who_forks() {
 /// and CPU 1 changes that VMA. What CPU 0 was told.
 fn changed_under_a_fault(
     mm: &Mm<'_>,
-    id: SpaceId,
+    (id, page): (SpaceId, u64),
     place: Place,
     change: &dyn Fn(&Mm<'_>, SpaceId) -> Result<(), Error>,
 ) -> Result<(), Error> {
@@ -98,7 +99,7 @@ fn changed_under_a_fault(
         race(
             mm,
             place,
-            || told.set(fault(mm, id, AT)),
+            || told.set(fault(mm, id, page)),
             || {
                 host.resume_one(mapping);
                 change(mm, id).unwrap();
@@ -114,7 +115,7 @@ const ALONE: u32 = 30;
 fn changes_under_a_fault(broken: Option<Rule>) -> Cases<Result<(), Error>> {
     at_every_touch(&setup(3), &bare("linux"), broken, |mm, place| {
         let id = two_vmas(mm, 0);
-        let told = changed_under_a_fault(mm, id, place, &|mm, id| mm.space(id).unmap(pages(AT, 8)));
+        let told = changed_under_a_fault(mm, (id, AT), place, &|mm, id| mm.space(id).unmap(pages(AT, 8)));
         assert_eq!(machine::settled(mm).broken, None);
         told
     })
@@ -139,7 +140,7 @@ fn who_changes_several_vmas_waits_for_faults_in_each() {
             let (id, beside) = (two_vmas(mm, 0), if before { AT - 8 } else { AT + 8 });
             mm.space(id).map(pages(beside, 8), ANON, Prot::Read).unwrap();
             let unmaps = |mm: &Mm<'_>, id| mm.space(id).unmap(pages(beside.min(AT), 16));
-            let told = changed_under_a_fault(mm, id, place, &unmaps);
+            let told = changed_under_a_fault(mm, (id, AT), place, &unmaps);
             assert_eq!(machine::settled(mm).broken, None);
             told
         });
@@ -233,4 +234,30 @@ fn who_shuts_a_gate_waits_for_each_who_is_inside_and_is_woken_by_the_last() {
     assert!(gate.shut(host) && gate.try_shut(host), "it is shut");
     gate.open(host);
     assert!(gate.try_shut(host) && gate.enter(host).is_none());
+}
+
+/// Reclaim only tries to have VMAs alone. Where a fault is inside one of them it lets all be as they were, also those beside it.
+#[test]
+fn who_only_tries_and_finds_a_fault_inside_leaves_all_open() {
+    let setup = Setup { frames: 2048, ..setup(3) };
+    let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
+        let host = mm.platform();
+        mm.swap().on(DEVICE, 1024, 0).unwrap();
+        let id = mm.create_space().unwrap();
+        mm.space(id).map(pages(LARGE - 8, 8), ANON, Prot::Read).unwrap();
+        mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
+        host.on(0, || fault(mm, id, LARGE + 7)).unwrap();
+        host.on(0, || mm.drain_lru_batch());
+        let reclaims = |mm: &Mm<'_>, _| {
+            squeeze(mm);
+            Ok(())
+        };
+        let told = changed_under_a_fault(mm, (id, LARGE + 7), place, &reclaims);
+        assert!(matches!(told, Ok(()) | Err(Error::OutOfMemory)), "{told:?}");
+        assert_eq!(machine::settled(mm).broken, None);
+        mm.counter(Counter::LargeSplit)
+    });
+    assert!(cases.results.len() > 10);
+    assert!(cases.count(|&split| split > 0) > 0, "no large page was split");
 }

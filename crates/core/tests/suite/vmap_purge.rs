@@ -211,18 +211,23 @@ fn a_slot_that_was_given_back_during_a_purge_is_used_again_after_the_next() {
 /// Blocks that cannot be made for want of a page table leave nothing: how many frames the core keeps for itself in the end.
 fn pools_after(refused: u32) -> u64 {
     let host = Host::new(Setup { frames: 512, ..Setup::default() });
-    host.run(kernel("linux", 4096), |mm| {
-        let list = frames(mm, 1);
+    host.run(kernel("linux", 1 << 16), |mm| {
+        let list = vec![frames(mm, 1)[0]; 64];
+        let map = || mm.vmap().map_ram(&list, RW);
+        let first = map().unwrap();
+        // Up to the end of the first block: the next needs tables.
+        let mut live: Vec<_> = (1..1024 / 64).map(|_| map().unwrap()).collect();
+        assert!(live.iter().all(|range| range.start.0 - first.start.0 < 1024));
         let held = take_free(mm);
         for _ in 0..refused {
-            assert_eq!(mm.vmap().map_ram(&list, RW), Err(Error::OutOfMemory));
+            assert_eq!(map(), Err(Error::OutOfMemory));
         }
         give_back(mm, held);
-        let range = mm.vmap().map_ram(&list, RW).unwrap();
+        live.extend([first, map().unwrap()]);
         let pools = mm.validate().pools;
-        mm.vmap().unmap_ram(range).unwrap();
+        live.into_iter().for_each(|range| mm.vmap().unmap_ram(range).unwrap());
         mm.vmap().unmap_aliases().unwrap();
-        free(mm, list);
+        free(mm, list[..1].to_vec());
         pools
     })
 }
