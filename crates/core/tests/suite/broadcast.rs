@@ -463,3 +463,32 @@ fn a_sweep_after_one_that_the_hardware_has_ended_counts_every_cpu() {
         free(mm, list);
     });
 }
+
+/// A broadcast ends the sweep that had begun, and is none for the next.
+#[test]
+fn a_broadcast_counts_for_the_sweep_before_it_and_not_for_the_next() {
+    let host = machine(2, None);
+    host.run(Config { sweep_deadline: 0, ..bare("linux+free=sweep+flush=broadcast") }, |mm| {
+        let id = own(mm, 3, &[0, 1]);
+        for cpu in [1, 0] {
+            host.on(cpu, || {
+                (AT..AT + 3).for_each(|page| host.write(mm, id, page, 1).unwrap());
+                mm.drain_lru_batch();
+            });
+        }
+        mm.space(id).unmap(pages(AT, 1)).unwrap();
+        assert_eq!(mm.counter(Counter::Parked), 1);
+        // Memory is short: who wants some waits for the sweep.
+        machine::give_back(mm, machine::exhaust(mm));
+        assert!(host.broadcasts().contains(&Everywhere::Spaces), "{:?}", host.broadcasts());
+        assert!(mm.sweep_is_over());
+        mm.begin_sweep();
+        for cpu in [0, 1] {
+            assert!(!mm.sweep_is_over(), "CPU {cpu} has not flushed");
+            machine::ticks(mm, &[cpu]);
+        }
+        assert!(mm.sweep_is_over());
+        [0, 1].into_iter().for_each(|cpu| host.on(cpu, || mm.unload()));
+        mm.space(id).destroy().unwrap();
+    });
+}

@@ -484,3 +484,25 @@ fn who_parks_a_page_completes_the_flush_of_what_reclaim_took_there() {
         assert_eq!((stale(mm), settled(mm).broken), (0, None));
     });
 }
+
+/// Where something else comes to some of the pages that are parked, each of these is flushed, and the others wait on.
+#[test]
+fn each_parked_page_to_whose_address_something_comes_is_flushed() {
+    for (from, count) in [(0, 4), (0, 3), (1, 2), (1, 3), (3, 1)] {
+        // By the hardware: a CPU that is interrupted flushes all that it has, since it has missed the unmap.
+        let host = Host::new(Setup { broadcast: true, ..setup() });
+        host.run(bare("linux+free=sweep+flush=broadcast"), |mm| {
+            let id = written(mm, 4);
+            mm.space(id).unmap(pages(AT, 4)).unwrap();
+            assert!((AT..AT + 4).all(|page| [1, 2].iter().all(|&cpu| host.caches(cpu, page))));
+            let comes = pages(AT + from, count);
+            mm.space(id).map(comes, Backing::Anonymous, Prot::ReadWrite).unwrap();
+            for (cpu, page) in [1, 2].into_iter().flat_map(|cpu| (AT..AT + 4).map(move |page| (cpu, page))) {
+                let waits = !comes.contains(PageNumber(page));
+                assert_eq!(host.caches(cpu, page), waits, "{comes:?}: CPU {cpu}, page {page:#x}");
+            }
+            (0..3).for_each(|cpu| host.on(cpu, || mm.unload()));
+            mm.space(id).destroy().unwrap();
+        });
+    }
+}
