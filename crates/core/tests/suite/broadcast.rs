@@ -429,3 +429,66 @@ fn a_sweep_that_is_waited_for_is_one_broadcast() {
     assert_eq!(stale, 0);
     assert!(swept("quiet", Some(Rule::SyncBroadcast)).2 > 0);
 }
+
+/// The next sweep asks each CPU, also those that had taken part in the one that the hardware ended.
+#[test]
+fn a_sweep_after_one_that_the_hardware_has_ended_counts_every_cpu() {
+    let host = machine(3, None);
+    let config =
+        Config { vmap_lazy: Some(3), sweep_deadline: 1000, ..kernel("linux+vmap=sweep+flush=broadcast", 64) };
+    host.run(config, |mm| {
+        let list = frames(mm, 1);
+        let unmapped = || {
+            let range = mm.vmap().map(&list, BARE, RW).unwrap();
+            (0..3).for_each(|cpu| host.on(cpu, || assert!(host.read_kernel(range.start).is_some())));
+            mm.vmap().unmap(range.start).unwrap();
+            range
+        };
+        let waits = || mm.vmap().waits().unwrap().pages;
+        for first in [&[0_u16][..], &[0, 1]] {
+            unmapped();
+            machine::ticks(mm, first);
+            host.clock.set(host.clock.get() + 1001);
+            machine::ticks(mm, &[2]);
+            if waits() > 0 {
+                mm.vmap().purger().unwrap();
+            }
+            assert_eq!(waits(), 0);
+            let range = unmapped();
+            machine::ticks(mm, &[2, 1]);
+            assert_eq!((waits(), host.caches_kernel(0, range.start)), (1, true), "CPU 0 has not flushed");
+            machine::ticks(mm, &[0]);
+            assert_eq!((waits(), host.caches_kernel(0, range.start)), (0, false));
+        }
+        free(mm, list);
+    });
+}
+
+/// A broadcast ends the sweep that had begun, and is none for the next.
+#[test]
+fn a_broadcast_counts_for_the_sweep_before_it_and_not_for_the_next() {
+    let host = machine(2, None);
+    host.run(Config { sweep_deadline: 0, ..bare("linux+free=sweep+flush=broadcast") }, |mm| {
+        let id = own(mm, 3, &[0, 1]);
+        for cpu in [1, 0] {
+            host.on(cpu, || {
+                (AT..AT + 3).for_each(|page| host.write(mm, id, page, 1).unwrap());
+                mm.drain_lru_batch();
+            });
+        }
+        mm.space(id).unmap(pages(AT, 1)).unwrap();
+        assert_eq!(mm.counter(Counter::Parked), 1);
+        // Memory is short: who wants some waits for the sweep.
+        machine::give_back(mm, machine::exhaust(mm));
+        assert!(host.broadcasts().contains(&Everywhere::Spaces), "{:?}", host.broadcasts());
+        assert!(mm.sweep_is_over());
+        mm.begin_sweep();
+        for cpu in [0, 1] {
+            assert!(!mm.sweep_is_over(), "CPU {cpu} has not flushed");
+            machine::ticks(mm, &[cpu]);
+        }
+        assert!(mm.sweep_is_over());
+        [0, 1].into_iter().for_each(|cpu| host.on(cpu, || mm.unload()));
+        mm.space(id).destroy().unwrap();
+    });
+}

@@ -364,3 +364,68 @@ fn a_page_that_cannot_be_read_and_is_cut_off_is_let_go_of_once() {
     });
     assert!(cases.results.len() > 20 && cases.count(|sound| !sound) == 0);
 }
+
+/// A device that does not let go of the blocks still has them: then nothing is cleared in the pages at the ends either.
+#[test]
+fn a_hole_that_the_device_refuses_clears_no_byte() {
+    const HALF: u64 = PAGE / 2;
+    at(&setup(), &config(), None, |mm| {
+        let (host, file) = (mm.platform(), mm.create_file(4).unwrap());
+        let all = |mm: &Mm<'_>| {
+            let mut bytes = vec![0; 4 * PAGE as usize];
+            assert_eq!(mm.file(file).read(0, &mut bytes), Ok(bytes.len()));
+            bytes
+        };
+        mm.file(file).write(0, &[9; 4 * PAGE as usize]).unwrap();
+        mm.file(file).write_back().unwrap();
+        host.fail_discards.set(true);
+        for (start, len) in [(HALF, 3 * PAGE), (0, PAGE + HALF), (HALF, PAGE + HALF)] {
+            assert_eq!(mm.file(file).punch_hole(start, len), Err(Error::Device));
+            assert!(all(mm).iter().all(|&byte| byte == 9), "{start} and {len} more");
+        }
+        host.fail_discards.set(false);
+        mm.file(file).punch_hole(HALF, 3 * PAGE).unwrap();
+        let is_gone = |at| (HALF..HALF + 3 * PAGE).contains(&at);
+        assert!((0..).zip(all(mm)).all(|(at, byte)| byte == if is_gone(at) { 0 } else { 9 }));
+    });
+}
+
+/// A page is looked for that another cuts off meanwhile, in a part of the tree that is made for it: what was made goes again.
+#[test]
+fn a_part_of_the_tree_for_a_page_that_was_cut_off_goes_again() {
+    let cases = at_every_touch(&setup(), &config(), None, |mm, place| {
+        let file = mm.create_file(1).unwrap();
+        let id = showing_as(mm, Backing::File { file, offset: 2000 }, 1, &[0]);
+        let host = mm.platform();
+        mm.file(file).set_size(3000 * PAGE).unwrap();
+        let free = settled(mm).free;
+        let found = Cell::new(Ok(0));
+        race(mm, place, || found.set(host.read(mm, id, AT)), || mm.file(file).set_size(PAGE).unwrap());
+        assert!(matches!(found.get(), Ok(0) | Err(Error::BeyondFile)), "{found:?}");
+        // But for the tables of the space.
+        let tables = mm.space(id).usage().unwrap().tables - 1;
+        assert_eq!(settled(mm).free + tables, free);
+        found.get().is_ok()
+    });
+    assert!(cases.count(|&is_ok| is_ok) > 0 && cases.count(|&is_ok| !is_ok) > 0, "{:?}", cases.results);
+}
+
+/// Files that just fill a tree of so many levels, and those that need one more: their first page and their last are two.
+#[test]
+fn the_first_and_the_last_page_of_a_file_are_two_however_long_it_is() {
+    for pages in [2, 1023, 1024, 1025, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, (1 << 30) + 1] {
+        for grows in [false, true] {
+            at(&setup(), &config(), None, |mm| {
+                let file = mm.create_file(if grows { 1 } else { pages }).unwrap();
+                write_word(mm, file, 1);
+                mm.file(file).set_size(pages * PAGE).unwrap();
+                let last = (pages - 1) * PAGE;
+                assert_eq!(mm.file(file).write(last, &2_u64.to_ne_bytes()), Ok(8));
+                let mut read = [0; 8];
+                assert_eq!(mm.file(file).read(last, &mut read), Ok(8));
+                assert_eq!((word(mm, file), u64::from_ne_bytes(read)), (1, 2), "{pages} pages");
+                assert_eq!((mm.file(file).cached_pages(), settled(mm).broken), (Ok(2), None));
+            });
+        }
+    }
+}

@@ -63,6 +63,34 @@ fn pages_on_their_way_to_a_list_go_before_anybody_is_refused_and_who_has_none_is
     assert_eq!(interrupts, [0, 0]);
 }
 
+/// Whoever has brought its pages to their lists, by itself or because it was asked, is not asked again.
+#[test]
+fn who_had_pages_on_their_way_to_a_list_and_has_none_is_left_alone() {
+    let host = Host::new(Setup { cpus: 3, ..Setup::default() });
+    host.run(Config { groups: 1, lru_batch: 16, ..bare("linux") }, |mm| {
+        let group = mm.create_group(1000).unwrap();
+        let id = space_in(mm, Some(group), 8);
+        mm.unload();
+        for cpu in [1, 2] {
+            host.on(cpu, || {
+                mm.space(id).switch_to().unwrap();
+                read_file(mm, 12);
+            });
+        }
+        host.on(1, || mm.drain_lru_batch());
+        // There is no device for this one: the limit is never reached.
+        write(mm, id, AT, 1).unwrap();
+        let asked = || {
+            host.forget();
+            mm.group(group).set_limit(0).unwrap();
+            [1, 2].map(|cpu| host.interrupts_to(cpu))
+        };
+        // CPU 1 has brought its own; those of CPU 2 are there when it was asked once.
+        assert_eq!((asked(), asked()), ([0, 1], [0, 0]));
+        sound(mm);
+    });
+}
+
 #[test]
 fn a_lower_limit_takes_what_is_on_its_way_to_a_list() {
     let host = Host::new(Setup { cpus: 2, ..Setup::default() });

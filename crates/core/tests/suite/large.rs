@@ -5,7 +5,7 @@ use crate::machine;
 use machine::race::{at_every_touch, race};
 use machine::showing::{ANON, LARGE, Operation, TO, entry};
 use machine::{Host, Mm, Setup, bare, counted, exhaust, give_back, pages, settled};
-use quietmm::{Advice, Config, Counter, Entry, Error, NodeId, PageNumber, Prot, Rule, SpaceId};
+use quietmm::{Advice, AllocFrom, Config, Counter, Entry, Error, NodeId, PageNumber, Prot, Rule, SpaceId};
 
 /// A space of two large pages, advised and touched.
 fn large(mm: &Mm<'_>) -> SpaceId {
@@ -293,4 +293,27 @@ fn of_two_faults_one_may_make_the_page_large_while_the_other_is_on_its_way_to_a_
     });
     let large = cases.count(|&large| large);
     assert!(large > 0 && large < cases.results.len(), "{large} of {}", cases.results.len());
+}
+
+/// Where this CPU's node has none, the pages are small, whatever others have.
+#[test]
+fn a_large_page_is_of_the_node_that_wants_it() {
+    let host = Host::new(machine::showing::two_nodes());
+    host.run(bare("linux"), |mm| {
+        let own = |block: &quietmm::Frames| block.first().0 < Setup::default().base + 2048;
+        let from = AllocFrom { node: Some(NodeId(0)), may_reclaim: false };
+        let take = || mm.frames().alloc(0, from).unwrap();
+        let mut held: Vec<_> = std::iter::from_fn(|| Some(take())).take(1700).collect();
+        assert!(held.iter().all(own));
+        let id = mm.create_space().unwrap();
+        mm.space(id).map(pages(LARGE, 1024), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(LARGE, 1024), Advice::Large).unwrap();
+        mm.space(id).switch_to().unwrap();
+        mm.platform().write(mm, id, LARGE, 1).unwrap();
+        assert_eq!(counted(mm, Counter::LargeFault), 0);
+        assert!(!entry(mm, id, LARGE).has(Entry::LARGE));
+        held.drain(..).for_each(|block| mm.frames().free(block));
+        mm.platform().write(mm, id, LARGE + 512, 1).unwrap();
+        assert_eq!(counted(mm, Counter::LargeFault), 1);
+    });
 }

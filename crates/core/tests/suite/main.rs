@@ -66,6 +66,7 @@ mod remap;
 mod resched;
 mod residency;
 mod reverse_map;
+mod revoked;
 mod shootdown;
 mod shootdown_batch;
 mod shrinker;

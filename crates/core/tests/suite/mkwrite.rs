@@ -387,3 +387,39 @@ fn what_a_device_may_write_to_and_was_not_written_out_is_not_asked_for_again() {
         assert_eq!((mm.file(file).write_back(), host.unasked.get()), (Ok(0), 0));
     });
 }
+
+/// A CPU began to write while it might, and ended before the page was written out: what it wrote is on the device, and whatever is done
+/// with the entry afterwards, which is dirty, the page is as it is there.
+#[test]
+fn what_was_written_out_is_not_dirty_again_because_an_entry_is() {
+    let ways: [Way; 4] = [
+        |mm, id| {
+            mm.space(id).unmap(pages(AT, 1)).unwrap();
+            AT
+        },
+        |mm, id| {
+            mm.space(id).protect(pages(AT, 1), Prot::None).unwrap();
+            AT
+        },
+        |mm, id| {
+            mm.space(id).move_range(pages(AT, 1), PageNumber(TO)).unwrap();
+            TO
+        },
+        |mm, id| {
+            mm.space(id).advise(pages(AT, 1), quietmm::Advice::Drop).unwrap();
+            AT
+        },
+    ];
+    for (n, way) in ways.into_iter().enumerate() {
+        at(&setup(), &config(), None, |mm| {
+            let (host, (id, file)) = (mm.platform(), watched(mm, 1, &[0, 1]));
+            mm.space(id).fault(PageNumber(AT).addr(), UserAccess::Write).unwrap();
+            assert!(host.on(1, || host.begin_write(AT, 7)), "it may write, and has not yet");
+            assert_eq!((mm.file(file).write_back(), host.on_disk(file, 0)), (Ok(1), Some(7)));
+            let entry = entry(mm, id, AT);
+            assert!(!entry.permits(UserAccess::Write) && entry.has(quietmm::Entry::DIRTY), "{entry:?}");
+            way(mm, id);
+            assert_eq!((mm.file(file).write_back(), host.unasked.get()), (Ok(0), 0), "way {n}");
+        });
+    }
+}

@@ -9,7 +9,10 @@ use machine::showing::{
     ANON, AT, LARGE, TO, frame, mapped, private, read_in, shared, two_nodes, write_all, write_in,
 };
 use machine::{Host, Mm, Setup, bare, counted, exhaust, give_back, pages, settled};
-use quietmm::{Advice, Audit, Counter, Error, FrameNumber, NodeId, PageNumber, Prot, Region, Rule, SpaceId};
+use quietmm::{
+    Advice, Audit, Backing, Config, Counter, Error, FrameNumber, NodeId, PageNumber, Prot, Region, Rule,
+    SpaceId,
+};
 
 /// Tries with 0, 1, 2 … frames free until it works; after each failure `check` must hold. Gives how often it failed.
 fn until_it_fits<T>(
@@ -547,4 +550,38 @@ fn a_page_may_get_one_more_user_at_any_moment_while_it_migrates() {
         assert_eq!([id, child].map(|id| read_in(mm, id, AT)), [Ok(AT), Ok(AT)]);
     });
     assert!(cases.results.len() > 50, "{}", cases.results.len());
+}
+
+/// Mappings that touch are one if they show pages of a file that follow each other, and two if not, whatever is done to both at once.
+#[test]
+fn mappings_side_by_side_show_each_its_own_pages_of_a_file() {
+    for (offset, mappings) in [(4, 1), (8, 2), (3, 2), (5, 2)] {
+        for private in [false, true] {
+            let host = Host::new(Setup::default());
+            host.run(Config { max_map_count: 10, ..bare("linux") }, |mm| {
+                let (id, file) = (mm.create_space().unwrap(), mm.create_file(16).unwrap());
+                for page in 0..16 {
+                    mm.file(file).write(page * 4096, &page.to_ne_bytes()).unwrap();
+                }
+                mm.space(id).switch_to().unwrap();
+                for (at, offset) in [(0x1000, 0), (0x1004, offset)] {
+                    let backing = if private {
+                        Backing::Private { file, offset }
+                    } else {
+                        Backing::File { file, offset }
+                    };
+                    mm.space(id).map(pages(at, 4), backing, Prot::ReadWrite).unwrap();
+                }
+                mm.space(id).protect(pages(0x1000, 8), Prot::Read).unwrap();
+                let shown = (0..4).chain(offset..offset + 4);
+                for (page, shown) in (0x1000..).zip(shown) {
+                    assert_eq!(host.read(mm, id, page), Ok(shown), "from {offset} on");
+                }
+                let more = (0..).take_while(|n| {
+                    mm.space(id).map(pages(0x9000 + 2 * n, 1), Backing::Anonymous, Prot::Read).is_ok()
+                });
+                assert_eq!(more.count(), 10 - mappings, "from {offset} on");
+            });
+        }
+    }
 }

@@ -451,3 +451,58 @@ fn a_mapping_that_grows_over_what_is_parked_shows_nobody_what_was_there() {
         assert_eq!(stale(mm), 0);
     });
 }
+
+/// Reclaim has cleared the entry of a file's page, and its flush waits for the batch. Who unmaps that page and one of its own, which is
+/// parked, returns when no CPU can use the file's page any more (INV-4).
+#[test]
+fn who_parks_a_page_completes_the_flush_of_what_reclaim_took_there() {
+    at(&setup(), &config(), None, |mm| {
+        let host = mm.platform();
+        let file = mm.create_file(32).unwrap();
+        let id = machine::faults::showing_as(mm, Backing::File { file, offset: 0 }, 32, &CPUS);
+        // The rest stay, and with them the table.
+        mm.space(id).map(pages(AT - 2, 2), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        for cpu in CPUS {
+            machine::faults::read_all(mm, id, cpu, 32);
+            host.on(cpu, || {
+                host.write(mm, id, AT - 1, 1).unwrap();
+                mm.drain_lru_batch();
+                mm.frames().drain_here();
+            });
+        }
+        let (seen, result) = machine::faults::found();
+        host.when_unmapped(id, AT, move |mm| {
+            let host = mm.platform();
+            assert!(host.caches(2, AT), "the window is open");
+            let before = mm.counter(Counter::Parked);
+            host.on(1, || mm.space(id).unmap(pages(AT - 1, 2)).unwrap());
+            host.deliver_all();
+            seen.set(Some((host.caches(2, AT), mm.counter(Counter::Parked) - before)));
+        });
+        give_back(mm, exhaust(mm));
+        assert_eq!(result(), (false, 1), "cached by CPU 2, and parked");
+        assert_eq!((stale(mm), settled(mm).broken), (0, None));
+    });
+}
+
+/// Where something else comes to some of the pages that are parked, each of these is flushed, and the others wait on.
+#[test]
+fn each_parked_page_to_whose_address_something_comes_is_flushed() {
+    for (from, count) in [(0, 4), (0, 3), (1, 2), (1, 3), (3, 1)] {
+        // By the hardware: a CPU that is interrupted flushes all that it has, since it has missed the unmap.
+        let host = Host::new(Setup { broadcast: true, ..setup() });
+        host.run(bare("linux+free=sweep+flush=broadcast"), |mm| {
+            let id = written(mm, 4);
+            mm.space(id).unmap(pages(AT, 4)).unwrap();
+            assert!((AT..AT + 4).all(|page| [1, 2].iter().all(|&cpu| host.caches(cpu, page))));
+            let comes = pages(AT + from, count);
+            mm.space(id).map(comes, Backing::Anonymous, Prot::ReadWrite).unwrap();
+            for (cpu, page) in [1, 2].into_iter().flat_map(|cpu| (AT..AT + 4).map(move |page| (cpu, page))) {
+                let waits = !comes.contains(PageNumber(page));
+                assert_eq!(host.caches(cpu, page), waits, "{comes:?}: CPU {cpu}, page {page:#x}");
+            }
+            (0..3).for_each(|cpu| host.on(cpu, || mm.unload()));
+            mm.space(id).destroy().unwrap();
+        });
+    }
+}

@@ -463,3 +463,33 @@ fn what_comes_of_each_look_at_a_page_is_counted() {
         assert_eq!(looks, round + active + inactive + freed);
     });
 }
+
+/// Pages that are used again whenever somebody gives way, and what is done with them there; how often one was rotated, and one activated.
+fn used_all_the_time(also: fn(&Mm<'_>, SpaceId)) -> (u64, u64) {
+    const COUNT: u64 = 32;
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(Config { scan_batch: 4, lru_batch: 1, ..bare("linux+aging=flush") }, |mm| {
+        let (id, _) = mapped(mm, COUNT, &[0]);
+        read_all(mm, id, COUNT, &[0]);
+        let held = machine::swapping::take_free(mm);
+        host.at_cond_resched(move |mm| {
+            also(mm, id);
+            (AT..AT + COUNT).for_each(|page| _ = mm.platform().try_read(page));
+        });
+        let more = mm.frames().alloc(0, AllocFrom::HERE);
+        *host.on_cond_resched.borrow_mut() = None;
+        more.into_iter().for_each(|frame| mm.frames().free(frame));
+        give_back(mm, held);
+        (mm.counter(Counter::PgRotated), mm.counter(Counter::PgActivate))
+    })
+}
+
+/// A page is active once it was used twice: since it was last deactivated, too, by whomever.
+#[test]
+fn what_was_deactivated_begins_anew() {
+    let (rotated, activated) = used_all_the_time(|_, _| {});
+    assert!(activated > 64 && activated <= rotated, "{activated} of {rotated}");
+    let cold = |mm: &Mm<'_>, id| mm.space(id).advise(pages(AT, 32), Advice::Cold).unwrap();
+    let (rotated, activated) = used_all_the_time(cold);
+    assert!(rotated > 64 && activated == 0, "{activated} of {rotated}");
+}

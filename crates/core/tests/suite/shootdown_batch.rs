@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use machine::flushing::{AT, cached, shared};
-use machine::{Happened, Host, Mm, Setup, bare, exhaust, give_back, pages, pcp};
+use machine::{Happened, Host, Mm, Setup, bare, exhaust, give_back, pages, pcp, settled};
 use quietmm::event::FlushReason;
 use quietmm::{Advice, AllocFrom, Backing, Config, Counter, Event, NodeId, PageNumber, Prot, Rule, SpaceId};
 
@@ -254,5 +254,42 @@ fn each_flush_says_why() {
         let told = reasons(&host);
         assert!(!told.is_empty() && told.iter().all(|why| *why == FlushReason::ReclaimBatch), "{told:?}");
         host.on(1, || mm.unload());
+    });
+}
+
+/// A task of CPU 1 waits for a page in the middle of a batch, and another one on this CPU makes a batch meanwhile: a CPU keeps one of them,
+/// and the other goes back.
+#[test]
+fn batches_of_two_tasks_of_one_cpu_are_given_back() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.patient.set(true);
+    host.run(bare("linux"), |mm| {
+        let files = [0; 2].map(|_| {
+            let file = mm.create_file(1).unwrap();
+            mm.file(file).write(0, &[3; 8]).unwrap();
+            file
+        });
+        let write_back = |file| mm.file(file).write_back().unwrap();
+        host.place();
+        host.on_disk_write.borrow_mut().push_back(Box::new(|mm| mm.platform().stop()));
+        host.aside(
+            0,
+            || assert_eq!(write_back(files[0]), 1),
+            |first| {
+                assert!(host.resume_one(first), "the device has the page");
+                host.aside(
+                    1,
+                    || _ = write_back(files[0]),
+                    |second| {
+                        assert!(host.resume_one(second), "it waits for the page");
+                        assert_eq!(host.on(1, || write_back(files[1])), 1);
+                        while [first, second].map(|aside| host.resume_one(aside)).contains(&true) {}
+                    },
+                );
+            },
+        );
+        host.all_placed();
+        let end = settled(mm);
+        assert_eq!((end.broken, end.batches), (None, 0));
     });
 }

@@ -467,3 +467,26 @@ fn a_slot_is_kept_for_a_page_that_comes_back_while_at_most_half_are_in_use() {
     };
     assert_eq!([left(255), left(256), left(257), left(300)], [255, 256, 256, 299]);
 }
+
+/// All slots are in use: what has one and is as it was on the device goes, though nothing can be written out.
+#[test]
+fn where_no_slot_is_free_pages_that_have_one_go() {
+    let host = Host::new(Setup { frames: 1024, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        mm.swap().on(7, 512, 0).unwrap();
+        let id = anonymous(mm, 512);
+        // Others use the slots, too: who brings a page back does not let go of its slot.
+        let child = mm.space(id).fork().unwrap();
+        squeeze(mm);
+        assert_eq!(mm.swap().usage().used, 512);
+        assert!((AT..AT + 64).all(|page| read(mm, id, page) == Ok(page)));
+        assert!((AT..AT + 64).all(|page| !swapped(mm, id, page)));
+        host.forget();
+        squeeze(mm);
+        assert!((AT..AT + 64).all(|page| swapped(mm, id, page)));
+        assert_eq!(host.count(|what| matches!(what, machine::Happened::DiskWrite(..))), 0);
+        sound(mm);
+        mm.unload();
+        [id, child].into_iter().for_each(|id| mm.space(id).destroy().unwrap());
+    });
+}

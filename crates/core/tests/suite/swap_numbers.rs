@@ -84,6 +84,14 @@ fn slots_of_devices_that_have_gone_belong_to_the_one_that_came() {
         mm.swap().off(6).unwrap();
         assert_eq!(goes_to(mm), [Store::Swap(7)]);
         mm.swap().off(7).unwrap();
+        // The second takes the slots that the first had, and another is in the first one's place among the devices.
+        [1, 2].into_iter().for_each(|device| on(mm, device, 1));
+        mm.swap().off(1).unwrap();
+        mm.swap().on(3, 2 * CLUSTER, -1).unwrap();
+        mm.swap().off(2).unwrap();
+        on(mm, 4, 1);
+        assert_eq!(goes_to(mm), [Store::Swap(4)]);
+        [3, 4].into_iter().for_each(|device| mm.swap().off(device).unwrap());
         assert_eq!(mm.swap().usage(), quietmm::SwapUsage::default());
     });
 }

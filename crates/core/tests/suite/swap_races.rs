@@ -336,3 +336,118 @@ fn faults_in_the_middle_of_whatever_is_done_find_every_page() {
         at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, faults, op));
     }
 }
+
+/// Whoever goes round and round gives way each time; others get on meanwhile.
+fn gives_up_after(mm: &Mm<'_>, times: u32) {
+    let before = mm.platform().rescheds.get();
+    mm.platform().at_cond_resched(move |mm| {
+        assert!(mm.platform().rescheds.get() - before < times, "it goes round, and the others stand still");
+    });
+}
+
+/// What a space has in swap is nowhere to be found while it ends, and is in use until it has.
+#[test]
+fn a_device_goes_off_while_a_space_ends_that_has_pages_there() {
+    let cases = at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| {
+        let id = written(mm, 512, 4);
+        squeeze(mm);
+        mm.unload();
+        assert!((AT..AT + 4).all(|page| is_out(mm, id, page)));
+        gives_up_after(mm, 100_000);
+        let ends = || mm.space(id).destroy().unwrap();
+        assert_eq!(race(mm, place, ends, || mm.swap().off(DEVICE)), Ok(()));
+        assert_eq!(mm.swap().usage(), quietmm::SwapUsage::default());
+        sound(mm);
+    });
+    assert!(cases.results.len() > 50);
+}
+
+/// Two who touch a page for the first time at once get one page, and the other goes back.
+#[test]
+fn a_page_that_two_touch_first_at_once_is_one_page() {
+    let cases = at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| {
+        let host = mm.platform();
+        let id = anonymous(mm, 1);
+        mm.space(id).map(pages(AT + 1, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        host.on(1, || mm.space(id).switch_to().unwrap());
+        let before = sound_counts(mm);
+        race(mm, place, || host.write(mm, id, AT + 1, 1).unwrap(), || host.write(mm, id, AT + 1, 2).unwrap());
+        let [anon, free] = sound_counts(mm);
+        assert_eq!([anon, free], [before[0] + 1, before[1] - 1]);
+        end(mm, &[id], &[]);
+    });
+    assert!(cases.results.len() > 20);
+}
+
+fn sound_counts(mm: &Mm<'_>) -> [u64; 2] {
+    let audit = machine::settled(mm);
+    assert_eq!((audit.broken, audit.leaked), (None, 0));
+    [audit.anon, audit.free]
+}
+
+/// A page comes back, and the one beside it with it, to which another CPU does this meanwhile: nothing of it is left in the end.
+fn comes_back_with_another(second: fn(&Mm<'_>, SpaceId)) {
+    let cases = at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| {
+        let host = mm.platform();
+        let id = written(mm, 512, 2);
+        host.on(1, || mm.space(id).switch_to().unwrap());
+        squeeze(mm);
+        assert!(is_out(mm, id, AT) && is_out(mm, id, AT + 1));
+        race(mm, place, || assert_eq!(host.read(mm, id, AT), Ok(AT)), || second(mm, id));
+        sound(mm);
+        end(mm, &[id], &[DEVICE]);
+        mm.counter(quietmm::Counter::SwapRa)
+    });
+    assert!(cases.results.len() > 50);
+    assert!(cases.count(|&ahead| ahead > 0) > 0, "nothing was read ahead");
+}
+
+#[test]
+fn what_is_read_ahead_meets_who_wants_it_and_who_drops_it() {
+    comes_back_with_another(|mm, id| assert_eq!(mm.platform().read(mm, id, AT + 1), Ok(AT + 1)));
+    comes_back_with_another(|mm, id| mm.space(id).unmap(pages(AT + 1, 1)).unwrap());
+}
+
+/// A write began before a fork, and the dirty bit comes after the entry was narrowed. The parent takes a copy, and the original, which
+/// is the child's then, goes to the device with what was written.
+#[test]
+fn what_was_begun_before_a_fork_is_not_lost_with_the_copy() {
+    let host = Host::new(setup(2));
+    host.run(swapping("linux"), |mm| {
+        let id = written(mm, 512, 1);
+        squeeze(mm);
+        host.on(1, || {
+            assert_eq!(read(mm, id, AT), Ok(AT));
+            assert!(host.begin_write(AT, 5), "its slot is kept, and the entry is clean");
+        });
+        let child = mm.space(id).fork().unwrap();
+        host.end_write(1);
+        assert_eq!((write(mm, id, AT, 9), read(mm, child, AT)), (Ok(()), Ok(5)));
+        squeeze(mm);
+        assert!(is_out(mm, child, AT));
+        assert_eq!((read(mm, id, AT), read(mm, child, AT)), (Ok(9), Ok(5)));
+        end(mm, &[id, child], &[DEVICE]);
+    });
+}
+
+/// The node is full: nothing moves there, and what was found elsewhere goes back.
+#[test]
+fn where_the_other_node_is_full_nothing_moves_and_nothing_is_lost() {
+    let host = Host::new(machine::showing::two_nodes());
+    host.run(swapping("linux"), |mm| {
+        let id = anonymous(mm, 4);
+        let from = quietmm::AllocFrom { node: Some(NodeId(1)), may_reclaim: false };
+        let mut held: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(0, from).ok()).collect();
+        // Some of this node are free.
+        let near = |block: &quietmm::Frames| block.first().0 < host.regions()[1].start.0;
+        let (mine, far): (Vec<_>, Vec<_>) = held.drain(..).partition(near);
+        give_back(mm, mine);
+        let free = machine::settled(mm).free;
+        assert!(free > 16);
+        assert_eq!(mm.space(id).migrate(pages(AT, 4), NodeId(1)), Ok(0));
+        assert_eq!(machine::settled(mm).free, free);
+        give_back(mm, far);
+        assert_eq!(mm.space(id).migrate(pages(AT, 4), NodeId(1)), Ok(4));
+        assert_eq!(machine::settled(mm).broken, None);
+    });
+}

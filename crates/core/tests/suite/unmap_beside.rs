@@ -1,18 +1,21 @@
 //! Unmaps of one space at the same time: they flush together, with no VMA held, and what they unmap holds its place until then.
 
 use crate::machine;
+use crate::revoked::told;
 
 use std::cell::Cell;
 
-use machine::race::{Cases, Place, at_every_touch};
+use machine::race::{Cases, Place, at_every_touch, every_third};
 use machine::showing::{ANON, AT};
-use machine::{Mm, Setup, bare, pages, settled};
-use quietmm::{Advice, Entry, Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
+use machine::swapping::{DEVICE, is_out, squeeze, swapping, take_free};
+use machine::{Host, Mm, Setup, bare, give_back, pages, settled};
+use quietmm::event::Revoked;
+use quietmm::{Advice, Config, Counter, Entry, Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
 
 /// Under another table than `AT`.
 const FAR: u64 = AT + 0x1000;
-/// Where nothing is touched.
-const APART: u64 = AT + 0x8000;
+/// Where nothing is touched, and under no table that leads to the others but the first.
+const APART: u64 = AT + (3 << 27);
 /// Under another one, and the tables above are the same.
 const STAYS: u64 = AT + 0x2000;
 
@@ -100,19 +103,20 @@ fn maps<'m>(mm: &'m Mm<'_>, id: SpaceId, at: u64) -> impl FnOnce() + 'm {
     move || mm.space(id).map(pages(at, 1), ANON, Prot::ReadWrite).unwrap()
 }
 
-/// CPU 0 unmaps at `AT`, CPU 2 at `other`; a third VMA may stay. How many CPUs could use what was unmapped when either was told that it is.
-fn two_unmaps(other: u64, stays: bool, broken: Option<Rule>) -> Cases<usize> {
+/// CPU 0 unmaps at the first place, CPU 2 at the other; a third VMA may stay. How many CPUs could use what was unmapped when either was told that it is.
+fn two_unmaps([first, other]: [u64; 2], stays: Option<u64>, broken: Option<Rule>) -> Cases<usize> {
     at_every_touch(&setup(), &bare("linux"), broken, |mm, place| {
-        let id = cached(mm, &[AT, other, STAYS][..if stays { 3 } else { 2 }]);
+        let places: Vec<u64> = [first, other].into_iter().chain(stays).collect();
+        let id = cached(mm, &places);
         let late = Cell::new(0);
         let unmap = |at| {
             mm.space(id).unmap(pages(at, 2)).unwrap();
             late.set(late.get() + caching(mm, at));
         };
-        beside((mm, id), place, || unmap(AT), || unmap(other), || ());
+        beside((mm, id), place, || unmap(first), || unmap(other), || ());
         let tables = mm.space(id).usage().unwrap().tables;
-        // No table of entries but that of what stays; those above may lead to where CPUs 2 and 3 have mapped.
-        let right = if stays { tables == 4 } else { tables <= 3 };
+        // No table but those on the way to what stays: where CPU 3 has mapped nothing is touched.
+        let right = tables == if stays.is_some() { 4 } else { 1 };
         assert!(broken.is_some() || right, "{tables} tables are left");
         leaves(mm);
         mm.space(id).destroy().unwrap();
@@ -126,15 +130,47 @@ fn two_unmaps(other: u64, stays: bool, broken: Option<Rule>) -> Cases<usize> {
 #[test]
 fn what_is_unmapped_at_the_same_time_nobody_can_use_when_either_returns() {
     for other in [FAR, AT + 2, AT + 100, AT + (1 << 27)] {
-        for stays in [false, true] {
-            let cases = two_unmaps(other, stays, None);
+        for stays in [None, Some(STAYS)] {
+            let cases = two_unmaps([AT, other], stays, None);
             assert!(cases.results.len() > 100);
             assert_eq!(cases.count(|&late| late > 0), 0, "{other:#x}: {:?}", cases.results);
         }
     }
     for rule in [Rule::WaitForWhoFlushes, Rule::FlushedIsWhatWasTaken, Rule::FlushBeforeUnmapReturns] {
-        assert!(two_unmaps(FAR, true, Some(rule)).count(|&late| late > 0) > 0, "{rule}");
+        assert!(two_unmaps([AT, FAR], Some(STAYS), Some(rule)).count(|&late| late > 0) > 0, "{rule}");
     }
+}
+
+/// A table that goes when both have left, and with neither alone, goes: of whatever level, and whichever end of a range lies under it.
+#[test]
+fn what_two_leave_together_goes_with_the_last() {
+    // Over the end of a table.
+    let across = AT + 7;
+    for (places, stays) in [
+        ([AT, AT + (1 << 18)], None),
+        ([AT + 10, across], Some(AT)),
+        ([across, AT + 10], Some(AT)),
+        ([AT, across], Some(AT + 10)),
+        ([across, AT], Some(AT + 10)),
+    ] {
+        let cases = two_unmaps(places, stays, None);
+        assert_eq!(cases.count(|&late| late > 0), 0, "{places:x?}: {:?}", cases.results);
+    }
+}
+
+#[test]
+fn what_leaves_is_told_of_once() {
+    let host = Host::new(setup());
+    host.patient.set(true);
+    host.run(bare("linux"), |mm| {
+        let id = cached(mm, &[AT, FAR]);
+        host.forget();
+        let unmap = |at| mm.space(id).unmap(pages(at, 2)).unwrap();
+        beside((mm, id), Place::Touch(0), || unmap(AT), || unmap(FAR), || ());
+        assert_eq!(told(&host), [AT, FAR].map(|at| (id, pages(at, 2), Revoked::All)));
+        leaves(mm);
+        assert_eq!(settled(mm).broken, None);
+    });
 }
 
 /// CPU 0 unmaps what CPU 1 touches.
@@ -193,7 +229,9 @@ fn what_leaves_is_in_the_way_of_a_map_and_others_wait_until_it_has_left() {
             (first.get(), told, late)
         });
         let is_right = |&(first, told, late): &(Result<(), Error>, Result<(), Error>, usize)| {
-            late == 0 && (told == Ok(()) || told == other) && (first == Ok(()) || first == gone)
+            // One page is unmapped once, and whoever finds it gone is told so.
+            let once = !name.starts_with("unmap") || first.is_ok() != told.is_ok();
+            late == 0 && (told == Ok(()) || told == other) && (first == Ok(()) || first == gone) && once
         };
         assert_eq!(cases.count(|case| !is_right(case)), 0, "{name}: {:?}", cases.results);
         assert!(cases.count(|case| case.1 == other) > 20, "{name}: {:?}", cases.results);
@@ -208,10 +246,7 @@ fn a_look_at_a_large_page_that_leaves_finds_nothing() {
     let setup = Setup { frames: 4096, ..setup() };
     let cases = at_every_touch(&setup, &bare("linux"), None, |mm, place| {
         let id = cached(mm, &[FAR]);
-        mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
-        mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
-        fault(mm, id, LARGE).unwrap();
-        assert!(mm.space(id).lookup(PageNumber(LARGE + 5)).unwrap().is_present());
+        large_page(mm, id);
         let unmaps = || mm.space(id).unmap(pages(LARGE, 512)).unwrap();
         let look = || mm.space(id).lookup(PageNumber(LARGE + 5)).unwrap();
         let seen = beside((mm, id), place, unmaps, maps(mm, id, APART + 2), look);
@@ -221,6 +256,74 @@ fn a_look_at_a_large_page_that_leaves_finds_nothing() {
     });
     assert!(cases.results.len() > 50);
     assert_eq!(cases.count(|&seen| seen != Entry::NONE), 0, "{:?}", cases.results);
+}
+
+/// Whoever must split a large page to unmap a part of it does so also where it lets others go on meanwhile: the rest is as it was.
+#[test]
+fn what_lies_around_a_part_of_a_large_page_that_leaves_stays() {
+    let setup = Setup { frames: 4096, ..setup() };
+    for (from, count) in [(100, 100), (0, 100), (100, 412), (511, 1)] {
+        let host = Host::new(setup.clone());
+        host.patient.set(true);
+        host.run(bare("linux"), |mm| {
+            let id = cached(mm, &[FAR]);
+            large_page(mm, id);
+            (0..512).for_each(|page| host.write(mm, id, LARGE + page, page + 1).unwrap());
+            let part = pages(LARGE + from, count);
+            let unmaps = || mm.space(id).unmap(part).unwrap();
+            beside((mm, id), Place::Touch(0), unmaps, maps(mm, id, APART + 2), || ());
+            for page in 0..512 {
+                let seen = host.read(mm, id, LARGE + page);
+                let gone = Error::NotMapped(PageNumber(LARGE + page));
+                let is_gone = part.contains(PageNumber(LARGE + page));
+                assert_eq!(seen, if is_gone { Err(gone) } else { Ok(page + 1) }, "{from}, {count}: {page}");
+            }
+            assert_eq!(mm.counter(Counter::LargeSplit), 1);
+            leaves(mm);
+            assert_eq!(settled(mm).broken, None);
+        });
+    }
+}
+
+fn large_page(mm: &Mm<'_>, id: SpaceId) {
+    mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+    mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
+    fault(mm, id, LARGE).unwrap();
+    assert!(mm.space(id).lookup(PageNumber(LARGE + 5)).unwrap().is_present());
+}
+
+/// How many mappings a space may have more.
+fn mappings_left(mm: &Mm<'_>, id: SpaceId) -> u64 {
+    let place = |n| pages(APART + 0x1000 + 2 * n, 1);
+    let count = (0..).take_while(|&n| mm.space(id).map(place(n), ANON, Prot::Read).is_ok()).count() as u64;
+    (0..count).for_each(|n| mm.space(id).unmap(place(n)).unwrap());
+    count
+}
+
+/// There is no memory to split a large page: nothing is unmapped, nor is anything cut that was in one piece.
+#[test]
+fn an_unmap_that_is_refused_where_others_wait_leaves_mappings_in_one_piece() {
+    let host = Host::new(Setup { frames: 4096, ..setup() });
+    host.patient.set(true);
+    host.run(Config { max_map_count: 12, ..bare("linux") }, |mm| {
+        let id = cached(mm, &[FAR]);
+        large_page(mm, id);
+        let left = mappings_left(mm, id);
+        let held = take_free(mm);
+        for (from, count) in [(100, 100), (0, 100), (100, 412)] {
+            let told = Cell::new(Ok(()));
+            let unmaps = || told.set(mm.space(id).unmap(pages(LARGE + from, count)));
+            beside((mm, id), Place::Touch(0), unmaps, || _ = mm.space(id).usage(), || ());
+            assert_eq!(told.get(), Err(Error::OutOfMemory), "{from}, {count}");
+            mm.space(id).unmap(pages(APART, 1)).unwrap();
+            assert_eq!(mappings_left(mm, id), left, "{from}, {count}");
+        }
+        give_back(mm, held);
+        mm.space(id).unmap(pages(LARGE + 100, 100)).unwrap();
+        assert_eq!(mappings_left(mm, id), left - 1);
+        leaves(mm);
+        assert_eq!(settled(mm).broken, None);
+    });
 }
 
 #[test]
@@ -244,4 +347,36 @@ fn where_parked_pages_lose_their_table_nothing_is_mapped_before_the_flush() {
     });
     assert!(cases.results.len() > 50);
     assert_eq!(cases.count(|&case| case != (true, false)), 0, "{:?}", cases.results);
+}
+
+/// What leaves is still in swap, in a table that goes along or in one that stays, and a device that goes off waits until it has left.
+#[test]
+fn a_device_goes_off_while_what_it_has_leaves() {
+    for other in [FAR, AT + 4] {
+        let cases = at_every_touch(&setup(), &swapping("linux"), None, |mm, place| {
+            let host = mm.platform();
+            mm.swap().on(DEVICE, 512, 0).unwrap();
+            let id = cached(mm, &[AT, other]);
+            squeeze(mm);
+            assert!(is_out(mm, id, AT) && is_out(mm, id, AT + 1));
+            for cpu in [1, 0] {
+                host.on(cpu, || host.read(mm, id, other).unwrap());
+            }
+            let before = host.rescheds.get();
+            host.at_cond_resched(move |mm| {
+                assert!(
+                    mm.platform().rescheds.get() - before < 100_000,
+                    "it goes round, and the others stand still"
+                );
+            });
+            let unmaps = || mm.space(id).unmap(pages(AT, 2)).unwrap();
+            let off = || mm.swap().off(DEVICE);
+            assert_eq!(beside((mm, id), every_third(place), unmaps, maps(mm, id, APART + 2), off), Ok(()));
+            assert_eq!(host.read(mm, id, other + 1), Ok(other + 1));
+            leaves(mm);
+            mm.space(id).destroy().unwrap();
+            assert_eq!(settled(mm).broken, None);
+        });
+        assert!(cases.results.len() > 20);
+    }
 }

@@ -7,10 +7,11 @@ use std::mem::MaybeUninit;
 use std::rc::Rc;
 
 use machine::race::{Cases, Place, at_every_touch, race};
-use machine::showing::{ANON, AT, TO};
+use machine::showing::{ANON, AT, LARGE, TO};
+use machine::swapping::{DEVICE, swapping};
 use machine::{Host, Mm, Setup, bare, pages};
 use quietmm::sync::Gate;
-use quietmm::{Advice, Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
+use quietmm::{Advice, Counter, Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
 
 /// A VMA beside which others change.
 const ELSEWHERE: u64 = AT + 100;
@@ -80,39 +81,47 @@ fn a_fault_waits_for_who_forks() {
     assert!(cases.results.len() > 50);
 }
 
-/// CPU 2 begins to map and stands still with the VMAs alone, CPU 0 comes to `AT` by its gate and stands still in it, CPU 2 ends,
-/// and CPU 1 changes that VMA. What CPU 0 was told.
+/// CPU 2 begins to change another VMA and stands still with the VMAs alone, CPU 0 comes to this page by its VMA's gate and stands still in it,
+/// CPU 2 ends, and CPU 1 changes that VMA. What CPU 0 was told.
 fn changed_under_a_fault(
     mm: &Mm<'_>,
+    (id, page, other): (SpaceId, u64, Change),
     place: Place,
     change: &dyn Fn(&Mm<'_>, SpaceId) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let (host, id) = (mm.platform(), two_vmas(mm, 0));
+    let host = mm.platform();
     host.place();
     host.at_touch(2, ALONE, |mm| mm.platform().stop());
-    let maps = || mm.space(id).map(pages(TO, 8), ANON, Prot::ReadWrite).unwrap();
-    host.aside(2, maps, |mapping| {
-        assert!(host.resume_one(mapping), "it stands still");
-        let told = Cell::new(Ok(()));
-        race(
-            mm,
-            place,
-            || told.set(fault(mm, id, AT)),
-            || {
-                host.resume_one(mapping);
-                change(mm, id).unwrap();
-            },
-        );
-        told.get()
-    })
+    host.aside(
+        2,
+        || other(mm, id).unwrap(),
+        |mapping| {
+            assert!(host.resume_one(mapping), "it stands still");
+            let told = Cell::new(Ok(()));
+            race(
+                mm,
+                place,
+                || told.set(fault(mm, id, page)),
+                || {
+                    host.resume_one(mapping);
+                    change(mm, id).unwrap();
+                },
+            );
+            told.get()
+        },
+    )
 }
 
-/// A touch of `map` at which it has the VMAs alone, and has shut what it shuts.
+/// A touch of `map`, and of `protect`, at which it has the VMAs alone, and has shut what it shuts.
 const ALONE: u32 = 30;
+
+const MAPS: Change = CHANGES[0].1;
 
 fn changes_under_a_fault(broken: Option<Rule>) -> Cases<Result<(), Error>> {
     at_every_touch(&setup(3), &bare("linux"), broken, |mm, place| {
-        let told = changed_under_a_fault(mm, place, &|mm, id| mm.space(id).unmap(pages(AT, 8)));
+        let id = two_vmas(mm, 0);
+        let told =
+            changed_under_a_fault(mm, (id, AT, MAPS), place, &|mm, id| mm.space(id).unmap(pages(AT, 8)));
         assert_eq!(machine::settled(mm).broken, None);
         told
     })
@@ -126,6 +135,25 @@ fn a_vma_goes_when_no_fault_is_in_it_any_more() {
     assert!(good > 20 && good + late == cases.results.len(), "{:?}", cases.results);
     // The control.
     assert!(changes_under_a_fault(Some(Rule::WaitUntilInsideLeave)).fell > 0);
+}
+
+/// Who changes several VMAs waits for a fault in each of them, the first and the last.
+#[test]
+fn who_changes_several_vmas_waits_for_faults_in_each() {
+    for before in [true, false] {
+        let cases = at_every_touch(&setup(3), &bare("linux"), None, |mm, place| {
+            // Beside the one in which the fault is.
+            let (id, beside) = (two_vmas(mm, 0), if before { AT - 8 } else { AT + 8 });
+            mm.space(id).map(pages(beside, 8), ANON, Prot::Read).unwrap();
+            let unmaps = |mm: &Mm<'_>, id| mm.space(id).unmap(pages(beside.min(AT), 16));
+            let told = changed_under_a_fault(mm, (id, AT, MAPS), place, &unmaps);
+            assert_eq!(machine::settled(mm).broken, None);
+            told
+        });
+        let told = |right| cases.count(|&told| told == right);
+        let (good, late) = (told(Ok(())), told(Err(Error::NotMapped(PageNumber(AT)))));
+        assert!(good > 20 && good + late == cases.results.len(), "{:?}", cases.results);
+    }
 }
 
 /// CPU 0 remembers a VMA that goes, and another takes its slot. Whether its fault at the old place is refused while CPU 2 has the
@@ -212,4 +240,30 @@ fn who_shuts_a_gate_waits_for_each_who_is_inside_and_is_woken_by_the_last() {
     assert!(gate.shut(host) && gate.try_shut(host), "it is shut");
     gate.open(host);
     assert!(gate.try_shut(host) && gate.enter(host).is_none());
+}
+
+/// Reclaim only tries to have VMAs alone. Where a fault is inside one of them it lets all be as they were, also those beside it.
+#[test]
+fn who_only_tries_and_finds_a_fault_inside_leaves_all_open() {
+    let setup = Setup { frames: 2048, ..setup(3) };
+    let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
+        let host = mm.platform();
+        mm.swap().on(DEVICE, 1024, 0).unwrap();
+        let id = mm.create_space().unwrap();
+        mm.space(id).map(pages(LARGE - 8, 8), ANON, Prot::Read).unwrap();
+        mm.space(id).map(pages(ELSEWHERE, 8), ANON, Prot::ReadWrite).unwrap();
+        let protects: Change = |mm, id| mm.space(id).protect(pages(ELSEWHERE, 8), Prot::Read);
+        mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
+        host.on(0, || fault(mm, id, LARGE + 7)).unwrap();
+        host.on(0, || mm.drain_lru_batch());
+        // It waits for nobody.
+        let reclaims = |mm: &Mm<'_>, id| mm.space(id).advise(pages(LARGE, 512), Advice::PageOut);
+        let told = changed_under_a_fault(mm, (id, LARGE + 7, protects), place, &reclaims);
+        assert_eq!(told, Ok(()));
+        assert_eq!(machine::settled(mm).broken, None);
+        mm.counter(Counter::LargeSplit)
+    });
+    assert!(cases.results.len() > 10);
+    assert!(cases.count(|&split| split > 0) > 0, "no large page was split");
 }

@@ -3,9 +3,10 @@
 use crate::machine;
 
 use machine::kernel::{BARE, RW, START, at, frames, free, host, kernel};
+use machine::race::{at_every_touch, race};
 use machine::swapping::take_free;
 use machine::{Host, Setup, counted, exhaust, give_back, pages};
-use quietmm::{AllocFrom, Backing, Config, Counter, Error, Prot};
+use quietmm::{AllocFrom, Backing, Config, Counter, Error, PageRange, Prot};
 
 #[test]
 fn a_purge_is_asked_for_at_the_threshold_and_done_by_who_maps_at_twice_that() {
@@ -144,4 +145,94 @@ fn a_cpu_that_comes_back_lets_as_much_wait_as_before() {
         assert_eq!([less, more].map(wanted_after), [0, 1]);
         free(mm, taken);
     });
+}
+
+/// As many pages as may be flushed one by one are; one more, and all is.
+#[test]
+fn kernel_pages_are_flushed_one_by_one_up_to_the_ceiling() {
+    for policy in ["linux", "linux+vmap=eager"] {
+        for (pages, flushes) in [(7, (0, 7)), (8, (0, 8)), (9, (1, 0))] {
+            let host = host(2);
+            host.run(Config { flush_ceiling: 8, ..kernel(policy, 64) }, |mm| {
+                let list = frames(mm, pages);
+                let range = mm.vmap().map(&list, BARE, RW).unwrap();
+                host.forget();
+                mm.vmap().unmap(range.start).unwrap();
+                mm.vmap().unmap_aliases().unwrap();
+                for cpu in [0, 1] {
+                    assert_eq!(host.kernel_flushes(cpu), flushes, "{policy}, {pages} pages, CPU {cpu}");
+                }
+                free(mm, list);
+            });
+        }
+    }
+}
+
+/// What was unmapped of a block while a purge went on waits for the next, whoever notes last for which one a slot waits.
+#[test]
+fn a_slot_that_was_given_back_during_a_purge_is_used_again_after_the_next() {
+    let setup = Setup { cpus: 3, frames: 512, ..Setup::default() };
+    let cases = at_every_touch(&setup, &kernel("linux", 512), None, |mm, place| {
+        let (host, list) = (mm.platform(), frames(mm, 2));
+        let [one, other] = [0, 1].map(|_| mm.vmap().map_ram(&list[..1], RW).unwrap());
+        let reads = || host.on(2, || _ = host.read_kernel(other.start));
+        reads();
+        let unmap = |range| mm.vmap().unmap_ram(range).unwrap();
+        race(
+            mm,
+            place,
+            || unmap(one),
+            || {
+                mm.vmap().purge().unwrap();
+                reads();
+                unmap(other);
+            },
+        );
+        // Until its slot comes round, or there is no room in the block.
+        let block = |range: PageRange| (range.start.0 - one.start.0) / 64;
+        let mut live = Vec::new();
+        loop {
+            let range = mm.vmap().map_ram(&list[1..], RW).unwrap();
+            live.push(range);
+            if range == other || block(range) > 0 {
+                break;
+            }
+        }
+        reads();
+        live.into_iter().for_each(unmap);
+        mm.vmap().unmap_aliases().unwrap();
+        free(mm, list);
+        host.kernel_stale.get()
+    });
+    assert!(cases.results.len() > 20);
+    assert_eq!(cases.count(|&stale| stale > 0), 0, "{:?}", cases.results);
+}
+
+/// Blocks that cannot be made for want of a page table leave nothing: how many frames the core keeps for itself in the end.
+fn pools_after(refused: u32) -> u64 {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(kernel("linux", 1 << 16), |mm| {
+        let list = vec![frames(mm, 1)[0]; 64];
+        let map = || mm.vmap().map_ram(&list, RW);
+        let first = map().unwrap();
+        // Up to the end of the first block: the next needs tables.
+        let mut live: Vec<_> = (1..1024 / 64).map(|_| map().unwrap()).collect();
+        assert!(live.iter().all(|range| range.start.0 - first.start.0 < 1024));
+        let held = take_free(mm);
+        for _ in 0..refused {
+            assert_eq!(map(), Err(Error::OutOfMemory));
+        }
+        give_back(mm, held);
+        live.extend([first, map().unwrap()]);
+        let pools = mm.validate().pools;
+        live.into_iter().for_each(|range| mm.vmap().unmap_ram(range).unwrap());
+        mm.vmap().unmap_aliases().unwrap();
+        free(mm, list[..1].to_vec());
+        pools
+    })
+}
+
+#[test]
+fn a_block_that_cannot_be_made_leaves_nothing() {
+    assert_eq!(pools_after(40), pools_after(0));
 }

@@ -550,3 +550,64 @@ fn all_of_the_range_comes_back() {
         free(mm, list);
     });
 }
+
+/// A sweep has come half round when one begins anew, for what was unmapped since: it asks each CPU again. CPU 1 takes part in it, and
+/// looks whether it is over, before CPU 0 has.
+#[test]
+fn a_sweep_that_begins_anew_counts_nobody_who_had_taken_part_in_the_one_before() {
+    let cases = at_every_touch(&setup(2), &config(2, 1, 64), None, |mm, place| {
+        let list = frames(mm, 2);
+        let first = used(mm, list[0], &[0, 1]);
+        mm.vmap().unmap(first.start).unwrap();
+        ticks(mm, &[0]);
+        let range = used(mm, list[1], &[0, 1]);
+        let late = std::cell::Cell::new(false);
+        let purges = || {
+            mm.vmap().unmap(range.start).unwrap();
+            mm.vmap().unmap_aliases().unwrap();
+            late.set(cached(mm, 0, range) || cached(mm, 1, range));
+        };
+        race(mm, place, purges, || ticks(mm, &[1]));
+        free(mm, list);
+        late.get()
+    });
+    assert!(cases.results.len() > 50);
+    assert_eq!(cases.count(|&late| late), 0);
+}
+
+/// CPU 0 does something in which it flushes kernel addresses; at each place in that it has another page cached, which CPU 1 unmaps, and
+/// waits until nobody has it. Whether CPU 0 has it in the end.
+fn cached_in_the_middle(before: fn(&Mm<'_>), flushes: fn(&Mm<'_>)) -> usize {
+    let cases = at_every_touch(&setup(2), &config(2, 1, 64), None, |mm, place| {
+        let list = frames(mm, 2);
+        let [first, other] = [0, 1].map(|n| used(mm, list[n], &[1]));
+        before(mm);
+        // A sweep begins.
+        mm.platform().on(1, || mm.vmap().unmap(first.start).unwrap());
+        race(
+            mm,
+            place,
+            || flushes(mm),
+            || {
+                _ = mm.platform().on(0, || mm.platform().read_kernel(other.start));
+                mm.vmap().unmap(other.start).unwrap();
+                mm.vmap().unmap_aliases().unwrap();
+            },
+        );
+        free(mm, list);
+        cached(mm, 0, other)
+    });
+    assert!(cases.results.len() > 5);
+    cases.count(|&late| late)
+}
+
+#[test]
+fn who_flushes_counts_for_the_sweep_that_had_begun_before_it_did() {
+    assert_eq!(cached_in_the_middle(|_| {}, |mm| ticks(mm, &[0])), 0, "a timer");
+    assert_eq!(cached_in_the_middle(|mm| mm.enter_idle(), |mm| mm.leave_idle()), 0, "it was idle");
+    assert_eq!(
+        cached_in_the_middle(|mm| mm.cpu_offline().unwrap(), |mm| mm.cpu_online().unwrap()),
+        0,
+        "it was offline"
+    );
+}
