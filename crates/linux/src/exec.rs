@@ -62,7 +62,7 @@ impl<M: Machine> Linux<'_, M> {
         let whole = crate::path::whole(&found);
         let mut inode = found.inode.ok_or(Errno::ENOENT)?;
         if let crate::tree::Body::Opened(number) = inode.body {
-            inode = self.open_file(thread, number)?.inode().cloned().ok_or(Errno::EACCES)?;
+            inode = self.opened(thread, &inode, number)?.inode().cloned().ok_or(Errno::EACCES)?;
         }
         let mode = inode.mode.load(Ordering::Relaxed);
         if inode.is_directory() || mode & 0o111 == 0 { Err(Errno::EACCES) } else { Ok((inode, whole)) }
@@ -124,7 +124,7 @@ impl<M: Machine> Linux<'_, M> {
         mut arguments: Vec<Vec<u8>>,
         environment: Vec<Vec<u8>>,
     ) -> Result<(), Errno> {
-        let mut path = path.to_vec();
+        let (first_path, mut path) = (path.to_vec(), path.to_vec());
         let mut depth = 0;
         let program = loop {
             let (inode, whole) = self.find_program(thread, &path)?;
@@ -168,6 +168,10 @@ impl<M: Machine> Linux<'_, M> {
             }
         };
         let (bias, base) = biases;
+        let (users, groups) = thread.process.owner.with(|owner| {
+            (owner.users[2], owner.groups[2]) = (owner.users[1], owner.groups[1]);
+            (owner.users, owner.groups)
+        });
         let aux = [
             (Aux::Hardware, 0x078b_fbff),
             (Aux::PageBytes, PAGE),
@@ -177,16 +181,16 @@ impl<M: Machine> Linux<'_, M> {
             (Aux::Entries, program.header.count as u64),
             (Aux::Base, base),
             (Aux::Entry, program.header.entry + bias),
-            (Aux::User, 0),
-            (Aux::EffectiveUser, 0),
-            (Aux::Group, 0),
-            (Aux::EffectiveGroup, 0),
+            (Aux::User, users[0].into()),
+            (Aux::EffectiveUser, users[1].into()),
+            (Aux::Group, groups[0].into()),
+            (Aux::EffectiveGroup, groups[1].into()),
             (Aux::Secure, 0),
         ];
         let mut random = [0; 16];
         random[..8].copy_from_slice(&self.random().to_le_bytes());
         random[8..].copy_from_slice(&self.random().to_le_bytes());
-        let stack = start::pack(STACK_END, &arguments, &environment, &path, random, &aux)
+        let stack = start::pack(STACK_END, &arguments, &environment, &first_path, random, &aux)
             .inspect_err(|_| self.left.add(crate::tree::Leaving::Space(space)))?;
         layout.heap = program.plan.bounds().1 + bias;
         layout.heap_end = layout.heap;
@@ -221,13 +225,15 @@ impl<M: Machine> Linux<'_, M> {
                 .filter(|action| action.handler != 1)
                 .for_each(|action| *action = Action::default());
         });
+        let environment = environment.iter().flat_map(|word| word.iter().copied().chain([0])).collect();
         let closed = process.files.with(crate::open::Files::take_for_exec);
         closed.into_iter().for_each(|open| self.closed(thread, open));
-        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(&path);
+        let name = first_path.rsplit(|&byte| byte == b'/').next().unwrap_or(&first_path);
         process.place.with(|place| {
             place.name = name[..name.len().min(15)].to_vec();
             place.arguments = arguments.iter().flat_map(|word| word.iter().copied().chain([0])).collect();
             place.executable.clone_from(&program.path);
+            (place.environment, place.auxiliary) = (environment, stack.aux);
         });
         self.no_longer_borrows(process);
         Ok(())

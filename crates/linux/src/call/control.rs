@@ -67,6 +67,12 @@ impl<M: Machine> Linux<'_, M> {
                 open.flags.store(keep | with as u32 & flag::LATER, Ordering::Relaxed);
                 Ok(0)
             }
+            // Who is to hear of it.
+            8 => {
+                open.hearer.store(with as u32, Ordering::Relaxed);
+                Ok(0)
+            }
+            9 => Ok(open.hearer.load(Ordering::Relaxed).into()),
             5..=7 | 36..=38 => self.record_lock(thread, &open, what, with),
             1033 => self.seals(&open, Some(with)),
             1034 => self.seals(&open, None),
@@ -78,6 +84,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn ioctl(&self, thread: &Thread, number: u64, what: u64, with: u64) -> Answer {
         const BYTES_TO_READ: u64 = 0x541b;
         const NO_WAIT: u64 = 0x5421;
+        const SIGNALS: u64 = 0x5452;
         const CLOSE_ON_EXEC: u64 = 0x5451;
         const NOT_ON_EXEC: u64 = 0x5450;
         let open = self.open_file(thread, number)?;
@@ -106,6 +113,13 @@ impl<M: Machine> Linux<'_, M> {
                     .process
                     .files
                     .with(|files| files.close_on_exec(number).map(|cloexec| *cloexec = on))?;
+                Ok(0)
+            }
+            // Whoever waits for signals of it waits in vain: they are sent of nothing.
+            (SIGNALS, _) => {
+                let on = self.load_word(with)? != 0;
+                let keep = open.flags.load(Ordering::Relaxed) & !flag::SIGNALS;
+                open.flags.store(keep | if on { flag::SIGNALS } else { 0 }, Ordering::Relaxed);
                 Ok(0)
             }
             // Nothing here is a terminal.

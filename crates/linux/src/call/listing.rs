@@ -30,7 +30,8 @@ impl<M: Machine> Linux<'_, M> {
         pids.into_iter().map(named).collect()
     }
 
-    pub(crate) fn getdents(&self, thread: &Thread, number: u64, to: u64, bytes: u64) -> Answer {
+    /// Names in a directory. In the old form their kind stands behind them.
+    pub(crate) fn getdents(&self, thread: &Thread, number: u64, to: u64, bytes: u64, old: bool) -> Answer {
         let open = self.open_file(thread, number)?;
         let Kind::Directory(directory) = &open.kind else { return Err(Errno::ENOTDIR) };
         open.offset.with(self.machine, |offset| {
@@ -41,8 +42,10 @@ impl<M: Machine> Linux<'_, M> {
             let dots = [(1, b".".to_vec(), directory.clone()), (2, b"..".to_vec(), parent)];
             let listed = match &directory.body {
                 Body::OpenFiles(_) => {
-                    let numbers = thread.process.files.with(|files| files.numbers());
-                    let named = |n: u64| (FIRST_PLACE + n, n.to_string().into_bytes(), Inode::opened(n));
+                    let pid = crate::procfs::process_of(directory).unwrap_or(thread.process.pid);
+                    let process = self.processes.with(|all| all.get(&pid).cloned()).ok_or(Errno::ENOENT)?;
+                    let numbers = process.files.with(|files| files.numbers());
+                    let named = |n: u64| (FIRST_PLACE + n, n.to_string().into_bytes(), Inode::opened_by(pid, n));
                     let left = numbers.into_iter().filter(|n| FIRST_PLACE + n > *offset);
                     left.take(most).map(named).collect()
                 }
@@ -67,12 +70,19 @@ impl<M: Machine> Linux<'_, M> {
                 out.extend(inode.number.to_le_bytes());
                 out.extend(place.to_le_bytes());
                 out.extend((len as u16).to_le_bytes());
-                out.push((inode.mode.load(Ordering::Relaxed) >> 12) as u8);
+                let kind = (inode.mode.load(Ordering::Relaxed) >> 12) as u8;
+                if !old {
+                    out.push(kind);
+                }
                 out.extend_from_slice(&name);
                 out.resize(start + len, 0);
+                if old {
+                    out[start + len - 1] = kind;
+                }
                 place_now = place;
             }
             self.machine.write_user(to, &out)?;
+            directory.note_read(self.clock());
             *offset = place_now;
             Ok(out.len() as u64)
         })

@@ -62,7 +62,7 @@ impl<M: Machine> Linux<'_, M> {
                 other => other.into(),
             })
         })?;
-        inode.modified.store(self.clock(), Ordering::Relaxed);
+        inode.touch(self.clock());
         Ok(0)
     }
 

@@ -57,6 +57,9 @@ impl<M: Machine> Linux<'_, M> {
     ) -> Answer {
         let mut buffer = alloc::vec![0; self.piece().min(bytes as usize)];
         let mut done = 0;
+        if let Kind::File(inode) = &open.kind {
+            inode.note_read(self.clock());
+        }
         while done < bytes && !thread.is_dying() {
             let piece = buffer.len().min((bytes - done) as usize);
             let got = match &open.kind {

@@ -1,7 +1,5 @@
 //! Bytes from a program to what is open.
 
-use core::sync::atomic::Ordering;
-
 use super::Load;
 use crate::call::sockets::Extra;
 use crate::errno::{Answer, Errno};
@@ -70,7 +68,18 @@ impl<M: Machine> Linux<'_, M> {
             },
             _ if at.is_some() => Err(Errno::ESPIPE),
             Kind::Directory(_) => Err(Errno::EISDIR),
-            Kind::Text(..) => Ok(bytes),
+            Kind::Text(_, inode) => {
+                // What can be written there is a name; everything else is taken, and changes nothing.
+                if let crate::tree::Body::MadeOf(pid, tid, crate::tree::Made::Name) = &inode.body {
+                    let mut name = alloc::vec![0; bytes.min(16) as usize];
+                    load(0, &mut name)?;
+                    let end = name.iter().position(|&byte| byte == 0 || byte == b'\n').unwrap_or(name.len());
+                    name.truncate(end.min(15));
+                    let process = self.processes.with(|all| all.get(pid).cloned()).ok_or(Errno::ESRCH)?;
+                    self.set_name(&process, tid.unwrap_or(*pid), name);
+                }
+                Ok(bytes)
+            }
             Kind::Device(Device::Full, _) => Err(Errno::ENOSPC),
             Kind::Device(Device::Console, _) => self.print(thread, 1, bytes, load),
             Kind::Device(..) => Ok(bytes),
@@ -157,7 +166,7 @@ impl<M: Machine> Linux<'_, M> {
             }
             self.machine.cond_resched();
         }
-        inode.modified.store(self.clock(), Ordering::Relaxed);
+        inode.touch(self.clock());
         Ok(done)
     }
 
