@@ -21,6 +21,9 @@ use crate::tree::Inode;
 /// Where the stack ends, and how long it may become.
 const STACK_END: u64 = 0x7fff_ffff_f000;
 pub(crate) const STACK: u64 = 8 << 20;
+/// Whatever the limit says: arguments fit, and it ends above what is mapped by `mmap`.
+const LEAST_STACK: u64 = start::MOST as u64 + (1 << 20);
+const MOST_STACK: u64 = 120 << 20;
 /// Where a program lies that may lie anywhere.
 const ANYWHERE: u64 = 0x5555_5555_4000;
 /// Scripts that name scripts.
@@ -156,9 +159,11 @@ impl<M: Machine> Linux<'_, M> {
                 Some(self.read_program(inode, &whole)?)
             }
         };
+        let room = thread.process.limits.with(|limits| limits[crate::process::limit::STACK][0]);
+        let room = room.clamp(LEAST_STACK, MOST_STACK).next_multiple_of(PAGE);
         let space = self.mm.create_space()?;
         let mut layout = Layout::default();
-        let loaded = self.prepare(space, &mut layout, &program, interpreter.as_ref());
+        let loaded = self.prepare(space, &mut layout, &program, interpreter.as_ref(), room);
         let (biases, clear) = match loaded {
             Ok(loaded) => loaded,
             Err(error) => {
@@ -246,8 +251,9 @@ impl<M: Machine> Linux<'_, M> {
         layout: &mut Layout,
         program: &Program,
         interpreter: Option<&Program>,
+        room: u64,
     ) -> Result<((u64, u64), Vec<(u64, u64)>), Errno> {
-        let stack = STACK_END - STACK..STACK_END;
+        let stack = STACK_END - room..STACK_END;
         let execute = if program.plan.stack_execute { rights::EXECUTE } else { 0 };
         self.map(space, layout, stack, rights::READ | rights::WRITE | execute, What::Own("[stack]"))?;
         let (bias, mut clear) = self.load(space, layout, program, true)?;

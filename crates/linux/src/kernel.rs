@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -29,6 +29,7 @@ use crate::signal::{self, Info, act, number};
 use crate::socket::Names;
 use crate::sync::{Spin, key_of};
 use crate::tree::{Body, Content, Device, Inode, Leaving, Left, mode};
+use crate::watches::Watches;
 
 /// Whether a thread goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +77,9 @@ pub struct Linux<'p, M: Machine> {
     pub(crate) nesting: Spin<()>,
     /// Held while a directory is moved or taken away.
     pub(crate) moving: Spin<()>,
+    /// Who wants to hear what happens to files, and how many there are.
+    pub(crate) watches: Spin<Vec<Weak<Watches>>>,
+    pub(crate) watching: AtomicU32,
     /// Locks of files.
     pub(crate) locks: Spin<Locks>,
     /// Shared memory by number.
@@ -139,6 +143,8 @@ impl<'p, M: Machine> Linux<'p, M> {
             watchers: AtomicU64::new(0),
             nesting: Spin::default(),
             moving: Spin::default(),
+            watches: Spin::default(),
+            watching: AtomicU32::new(0),
             locks: Spin::default(),
             segments: Spin::default(),
             semaphores: Numbered::default(),
@@ -634,7 +640,9 @@ impl<'p, M: Machine> Linux<'p, M> {
     }
 
     fn end_process(&self, process: &Arc<Process>) {
-        drop(process.files.with(|files| core::mem::replace(files, Files::new())));
+        let files = process.files.with(|files| core::mem::replace(files, Files::new()));
+        files.each(|open| self.closes(open));
+        drop(files);
         self.left.flights.let_go(true);
         process.timers.with(BTreeMap::clear);
         self.undo(process);

@@ -99,16 +99,15 @@ mod tests {
 
     #[test]
     fn a_stat_has_its_words_where_programs_look() {
-        let stat =
-            Stat {
-                number: 7,
-                mode: 0o100644,
-                links: 3,
-                device: 0x105,
-                bytes: 5000,
-                times: [1_000_000_003, 2_000_000_005, 3_000_000_007],
-                owner: [11, 12],
-            };
+        let stat = Stat {
+            number: 7,
+            mode: 0o100644,
+            links: 3,
+            device: 0x105,
+            bytes: 5000,
+            times: [1_000_000_003, 2_000_000_005, 3_000_000_007],
+            owner: [11, 12],
+        };
         let plain = stat.pack();
         let long = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
         assert_eq!(plain.len(), 144);

@@ -322,7 +322,8 @@ impl<M: Machine> Linux<'_, M> {
                     0 => layout.areas.find_free(new, &WITHIN).ok_or(Errno::ENOMEM)?,
                     _ => range(to, new).map(|place| place.start)?,
                 };
-                let place = place..place.checked_add(new).filter(|&end| end <= ALL.end).ok_or(Errno::EINVAL)?;
+                let place =
+                    place..place.checked_add(new).filter(|&end| end <= ALL.end).ok_or(Errno::EINVAL)?;
                 let what = What::File { file: file.clone(), page: page + (at - first) / PAGE, shared: true };
                 self.unmap(memory.space, layout, &place)?;
                 self.map(memory.space, layout, place.clone(), area.rights & rights::ALL, what)?;
@@ -357,7 +358,9 @@ impl<M: Machine> Linux<'_, M> {
             if !moves && beside {
                 let (gained, of) = (was.end..growth, area.rights & rights::ALL);
                 self.map(memory.space, layout, gained.clone(), of, tail(was.end))?;
-                if area.rights & rights::LOCKED != 0 && self.mm.space(memory.space).lock(pages(&gained)).is_ok() {
+                if area.rights & rights::LOCKED != 0
+                    && self.mm.space(memory.space).lock(pages(&gained)).is_ok()
+                {
                     layout.areas.lock(&gained, true);
                 }
                 return Ok(at);
@@ -516,7 +519,9 @@ impl<M: Machine> Linux<'_, M> {
         let mut at = range.start;
         while at < range.end {
             let next = memory.layout.with(self.machine, |layout| layout.areas.first(&(at..range.end)));
-            let Some((start, area)) = next.filter(|(start, _)| *start == at) else { return Err(Errno::ENOMEM) };
+            let Some((start, area)) = next.filter(|(start, _)| *start == at) else {
+                return Err(Errno::ENOMEM);
+            };
             let locked = self.mm.space(memory.space).lock(pages(&(start..area.end)));
             locked.map_err(|error| match error {
                 Error::OutOfMemory => Errno::EAGAIN,
@@ -693,9 +698,8 @@ impl<M: Machine> Linux<'_, M> {
         if of_range {
             let range = range(all[0], all[1])?;
             let memory = thread.memory();
-            let covers = memory
-                .layout
-                .with(self.machine, |layout| range.is_empty() || layout.areas.covers(&range));
+            let covers =
+                memory.layout.with(self.machine, |layout| range.is_empty() || layout.areas.covers(&range));
             return if covers { Ok(0) } else { Err(Errno::EFAULT) };
         }
         let kept = mode as u32 | (first as u32 & 1) << 16;

@@ -1,7 +1,7 @@
 //! What programs have open.
 
 use alloc::collections::BTreeMap;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -13,6 +13,7 @@ use crate::socket::Socket;
 use crate::sync::{Mutex, Spin};
 use crate::timer::Timer;
 use crate::tree::{Device, Inode};
+use crate::watches::Watches;
 
 /// Flags of `open`.
 pub mod flag {
@@ -64,6 +65,8 @@ pub enum Kind {
     Signals(AtomicU64),
     /// A process (`pidfd`).
     Process(Arc<Process>),
+    /// What is to be heard of files (`inotify`).
+    Watches(Arc<Watches>),
 }
 
 /// A counter that can be waited for.
@@ -116,6 +119,8 @@ pub struct Open {
     pub offset: Mutex<u64>,
     /// Its path, for `/proc`, and for directories that paths begin at.
     pub path: Vec<u8>,
+    /// The directory in which it was found, if it was found by a name.
+    pub above: Spin<Option<Weak<Inode>>>,
     /// Who is to hear when something has come, if anybody ever did.
     pub hearer: AtomicU32,
 }
@@ -127,6 +132,7 @@ impl Open {
             flags: AtomicU32::new(flags & !flag::CLOSE_ON_EXEC),
             offset: Mutex::new(0),
             path,
+            above: Spin::default(),
             hearer: AtomicU32::new(0),
         })
     }
@@ -159,7 +165,9 @@ impl Open {
             }
             Kind::Console(_) => alloc::format!("pipe:[{}]", number()).into_bytes(),
             Kind::Socket(_) => alloc::format!("socket:[{}]", number()).into_bytes(),
-            Kind::Event(_) | Kind::Poll(_) | Kind::Timer(..) | Kind::Signals(_) => {
+            Kind::Event(_) | Kind::Poll(_) | Kind::Timer(..) | Kind::Signals(_) | Kind::Watches(_)
+                if !self.path.starts_with(b"anon_inode") =>
+            {
                 [b"anon_inode:[", self.path.as_slice(), b"]"].concat()
             }
             _ => self.path.clone(),
@@ -259,6 +267,11 @@ impl Files {
         gone.into_iter().filter_map(|number| self.take(number as u64).ok()).collect()
     }
 
+    /// Each that is open.
+    pub fn each(&self, mut work: impl FnMut(&Arc<Open>)) {
+        self.all.values().for_each(|(open, _)| work(open));
+    }
+
     pub fn numbers(&self) -> Vec<u64> {
         self.all.keys().map(|&number| number as u64).collect()
     }
@@ -291,6 +304,9 @@ mod tests {
         assert_eq!(files.take_for_exec().len(), 1);
         assert_eq!(files.add(open(), false, 99), Ok(99));
         files.limit(8);
-        assert_eq!((files.add(open(), false, 0), files.get(100).err()), (Err(Errno::EMFILE), Some(Errno::EBADF)));
+        assert_eq!(
+            (files.add(open(), false, 0), files.get(100).err()),
+            (Err(Errno::EMFILE), Some(Errno::EBADF))
+        );
     }
 }

@@ -299,7 +299,10 @@ mod tests {
         proc.put(b"self", Inode::new(6, mode::LINK | 0o777, 0, Body::Itself(false))).unwrap();
         root.get(b"a").unwrap().unwrap().put(b"self", device()).unwrap();
         assert_eq!(number(&root, "/proc/42", true), Ok(Some(46)));
-        assert_eq!((number(&root, "/proc/self", true), number(&root, "/proc/self", false)), (Ok(Some(46)), Ok(Some(6))));
+        assert_eq!(
+            (number(&root, "/proc/self", true), number(&root, "/proc/self", false)),
+            (Ok(Some(46)), Ok(Some(6)))
+        );
         assert_eq!((number(&root, "/proc/7", true), number(&root, "/a/7", true)), (Ok(Some(11)), Ok(None)));
         for path in ["/proc/43", "/proc/042", "/a/42", "/42"] {
             assert_eq!(number(&root, path, true), Ok(None), "{path}");

@@ -114,7 +114,8 @@ impl<M: Machine> Linux<'_, M> {
         };
         // Of very many, those that there is memory for.
         threads.truncate(64);
-        let threads = Inode::made(SHOWN | u64::from(pid) << 8 | THREADS, &proc, threads.into_iter().map(of).collect());
+        let threads =
+            Inode::made(SHOWN | u64::from(pid) << 8 | THREADS, &proc, threads.into_iter().map(of).collect());
         all.push((b"task".to_vec(), threads));
         Some(Inode::made(SHOWN | u64::from(pid) << 8, &proc, all))
     }
@@ -145,7 +146,10 @@ impl<M: Machine> Linux<'_, M> {
     /// What a thread is called: its process's name, unless it has another.
     pub(crate) fn name_of(&self, process: &Arc<Process>, tid: u32) -> Vec<u8> {
         let find = |threads: &mut Vec<Arc<Thread>>| {
-            threads.iter().find(|thread| thread.tid == tid).map(|thread| thread.name.with(|name| name.clone()))
+            threads
+                .iter()
+                .find(|thread| thread.tid == tid)
+                .map(|thread| thread.name.with(|name| name.clone()))
         };
         let own = if tid == process.pid { None } else { process.threads.with(find) };
         own.filter(|name| !name.is_empty()).unwrap_or_else(|| process.place.with(|place| place.name.clone()))
@@ -238,7 +242,9 @@ impl<M: Machine> Linux<'_, M> {
     fn mapped_pages(&self, process: &Process) -> u64 {
         // Who has ended has none.
         let Some(memory) = process.memory.with(|memory| memory.clone()) else { return 0 };
-        memory.layout.with(self.machine, |layout| layout.areas.iter().map(|(at, area)| (area.end - at) / PAGE).sum())
+        memory
+            .layout
+            .with(self.machine, |layout| layout.areas.iter().map(|(at, area)| (area.end - at) / PAGE).sum())
     }
 
     fn usage_of(&self, process: &Process) -> SpaceUsage {
@@ -265,8 +271,11 @@ impl<M: Machine> Linux<'_, M> {
         let owner = process.owner.with(|owner| owner.clone());
         let tabs = |ids: [u32; 4]| format!("{}\t{}\t{}\t{}", ids[0], ids[1], ids[2], ids[3]);
         let more: String = owner.more.iter().map(|group| format!("{group} ")).collect();
-        let (group, session) = (process.group.load(Ordering::Relaxed), process.session.load(Ordering::Relaxed));
-        let slots = process.files.with(|files| files.numbers().last().map_or(64, |last| (last + 1).next_power_of_two().max(64)));
+        let (group, session) =
+            (process.group.load(Ordering::Relaxed), process.session.load(Ordering::Relaxed));
+        let slots = process
+            .files
+            .with(|files| files.numbers().last().map_or(64, |last| (last + 1).next_power_of_two().max(64)));
         let usage = self.usage_of(process);
         let (size, resident) = (self.mapped_pages(process) * 4, usage.resident() * 4);
         let memory = process.memory.with(|memory| memory.clone());
@@ -279,13 +288,20 @@ impl<M: Machine> Linux<'_, M> {
         });
         let shared = process.pending.load(Ordering::SeqCst);
         let (ignored, caught) = process.actions.with(|actions| {
-            (signals(|signal| actions[signal as usize].handler == 1), signals(|signal| actions[signal as usize].handler > 1))
+            (
+                signals(|signal| actions[signal as usize].handler == 1),
+                signals(|signal| actions[signal as usize].handler > 1),
+            )
         });
         let waiting = process.infos.with(|infos| infos.len());
         let cpus = self.machine.possible_cpus();
         let has = |cpu: u32| within.get(cpu as usize / 64).is_none_or(|word| word >> (cpu % 64) & 1 != 0);
         let words = cpus.div_ceil(32);
-        let word = |at: u32| (0..32).filter(|bit| 32 * at + bit < cpus && has(32 * at + bit)).fold(0_u32, |word, bit| word | 1 << bit);
+        let word = |at: u32| {
+            (0..32)
+                .filter(|bit| 32 * at + bit < cpus && has(32 * at + bit))
+                .fold(0_u32, |word, bit| word | 1 << bit)
+        };
         let digits = if cpus < 32 { cpus.div_ceil(4) as usize } else { 8 };
         let allowed: Vec<String> = (0..words).rev().map(|at| format!("{:0digits$x}", word(at))).collect();
         let allowed = allowed.join(",");
@@ -299,15 +315,31 @@ impl<M: Machine> Linux<'_, M> {
              SigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\nCapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t0\n\
              Seccomp:\t0\nSeccomp_filters:\t0\nCpus_allowed:\t{allowed}\nCpus_allowed_list:\t{list}\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
              voluntary_ctxt_switches:\t0\nnonvoluntary_ctxt_switches:\t0\n",
-            tabs(owner.users), tabs(owner.groups), 0, usage.anon * 4, usage.file * 4, usage.shared * 4, 132, 0, 0, usage.tables * 4, usage.swapped * 4,
-            0, 0, 0, 0, 0, 0,
+            tabs(owner.users),
+            tabs(owner.groups),
+            0,
+            usage.anon * 4,
+            usage.file * 4,
+            usage.shared * 4,
+            132,
+            0,
+            0,
+            usage.tables * 4,
+            usage.swapped * 4,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
         )
     }
 
     fn stat_line(&self, process: &Arc<Process>, tid: Option<u32>, name: &str) -> String {
         let (pid, parent) = (process.pid, process.parent.load(Ordering::Relaxed));
         let state = &self.state_of(process, tid)[..1];
-        let (group, session) = (process.group.load(Ordering::Relaxed), process.session.load(Ordering::Relaxed));
+        let (group, session) =
+            (process.group.load(Ordering::Relaxed), process.session.load(Ordering::Relaxed));
         let threads = process.threads.with(|threads| threads.len());
         let nice = 20 - i64::from(process.nice.load(Ordering::Relaxed));
         let (bytes, resident) = (self.mapped_pages(process) * PAGE, self.usage_of(process).resident());
@@ -317,7 +349,8 @@ impl<M: Machine> Linux<'_, M> {
         format!(
             "{} ({name}) {state} {parent} {group} {session} 0 -1 4194304 0 0 0 0 {ticks} 0 0 0 {} {nice} {threads} 0 {began} {bytes} {resident} 18446744073709551615 \
              0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 {code}\n",
-            tid.unwrap_or(pid), 20 + nice,
+            tid.unwrap_or(pid),
+            20 + nice,
         )
     }
 
@@ -363,10 +396,17 @@ impl<M: Machine> Linux<'_, M> {
                     page * PAGE,
                     u8::from(number != 0),
                 );
-                let mut line = if path.is_empty() { format!("{head} \n") } else { format!("{head:<72} {path}\n") };
+                let mut line =
+                    if path.is_empty() { format!("{head} \n") } else { format!("{head:<72} {path}\n") };
                 if more {
                     let own = matches!(area.what, What::Own(_));
-                    self.tell_area(&mut line, (area.end - at) / 1024, 4 * self.resident(memory.space, at..area.end), area.rights, own);
+                    self.tell_area(
+                        &mut line,
+                        (area.end - at) / 1024,
+                        4 * self.resident(memory.space, at..area.end),
+                        area.rights,
+                        own,
+                    );
                 }
                 line
             };
@@ -379,10 +419,28 @@ impl<M: Machine> Linux<'_, M> {
         let (own_kib, file) = if own { (resident, 0) } else { (0, resident) };
         let locked = if of & rights::LOCKED != 0 { resident } else { 0 };
         let lines = [
-            ("Size", kib), ("KernelPageSize", 4), ("MMUPageSize", 4), ("Rss", resident), ("Pss", resident), ("Pss_Dirty", own_kib), ("Shared_Clean", 0),
-            ("Shared_Dirty", 0), ("Private_Clean", file), ("Private_Dirty", own_kib), ("Referenced", resident), ("Anonymous", own_kib), ("KSM", 0),
-            ("LazyFree", 0), ("AnonHugePages", 0), ("ShmemPmdMapped", 0), ("FilePmdMapped", 0), ("Shared_Hugetlb", 0), ("Private_Hugetlb", 0), ("Swap", 0),
-            ("SwapPss", 0), ("Locked", locked),
+            ("Size", kib),
+            ("KernelPageSize", 4),
+            ("MMUPageSize", 4),
+            ("Rss", resident),
+            ("Pss", resident),
+            ("Pss_Dirty", own_kib),
+            ("Shared_Clean", 0),
+            ("Shared_Dirty", 0),
+            ("Private_Clean", file),
+            ("Private_Dirty", own_kib),
+            ("Referenced", resident),
+            ("Anonymous", own_kib),
+            ("KSM", 0),
+            ("LazyFree", 0),
+            ("AnonHugePages", 0),
+            ("ShmemPmdMapped", 0),
+            ("FilePmdMapped", 0),
+            ("Shared_Hugetlb", 0),
+            ("Private_Hugetlb", 0),
+            ("Swap", 0),
+            ("SwapPss", 0),
+            ("Locked", locked),
         ];
         for (name, kib) in lines {
             let name = format!("{name}:");

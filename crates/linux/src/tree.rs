@@ -522,9 +522,7 @@ impl Inode {
                 above = directory.parent();
             }
         }
-        for (directory, name, new, old) in
-            [(self, name, &both[1], &both[0]), (to, new, &both[0], &both[1])]
-        {
+        for (directory, name, new, old) in [(self, name, &both[1], &both[0]), (to, new, &both[0], &both[1])] {
             directory.entries()?.with(|entries| {
                 // Somebody may have taken it meanwhile.
                 let (_, slot) = entries.names.get_mut(name).ok_or(Errno::ENOENT)?;

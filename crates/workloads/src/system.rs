@@ -233,7 +233,17 @@ impl<'p, M: Machine> System<'p, M> {
             let state = if asleep.is_some() { State::Waiting } else { State::Runnable };
             let idle = kind == TaskKind::Idle;
             let queued = !idle && asleep.is_none();
-            s.tasks.push(Task { report, state, home, cpu, on_cpu: idle, queued, roams: false, within: Cpus::ALL, body });
+            s.tasks.push(Task {
+                report,
+                state,
+                home,
+                cpu,
+                on_cpu: idle,
+                queued,
+                roams: false,
+                within: Cpus::ALL,
+                body,
+            });
             s.users += u32::from(matches!(kind, TaskKind::User(_)));
             if queued {
                 s.queues[cpu.index()].ready.push_back(id);
@@ -511,7 +521,9 @@ impl<M: Machine> Scheduler<'_, M> {
         let idle = |cpu: usize| {
             let queue = &self.queues[cpu];
             task.within.has(CpuId(cpu as u16))
-                && queue.power == Power::On && queue.current == TaskId(cpu as u32) && queue.ready.is_empty()
+                && queue.power == Power::On
+                && queue.current == TaskId(cpu as u32)
+                && queue.ready.is_empty()
         };
         if !task.roams || idle(task.home.index()) {
             return;

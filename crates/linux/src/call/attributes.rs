@@ -34,9 +34,7 @@ impl<M: Machine> Linux<'_, M> {
     fn of(&self, thread: &Thread, of: Of) -> Result<Arc<Inode>, Errno> {
         match of {
             Of::Path(at, follow) => self.there(thread, HERE, at, follow),
-            Of::Open(number) => {
-                self.open_file(thread, number)?.inode().cloned().ok_or(Errno::EOPNOTSUPP)
-            }
+            Of::Open(number) => self.open_file(thread, number)?.inode().cloned().ok_or(Errno::EOPNOTSUPP),
         }
     }
 
@@ -60,7 +58,12 @@ impl<M: Machine> Linux<'_, M> {
         Ok(name)
     }
 
-    pub(crate) fn set_attribute(&self, thread: &Thread, of: Of, [name, from, bytes, flags]: [u64; 4]) -> Answer {
+    pub(crate) fn set_attribute(
+        &self,
+        thread: &Thread,
+        of: Of,
+        [name, from, bytes, flags]: [u64; 4],
+    ) -> Answer {
         const NEW: u64 = 1;
         const OTHER: u64 = 2;
         if flags & !(NEW | OTHER) != 0 {
@@ -81,7 +84,8 @@ impl<M: Machine> Linux<'_, M> {
             if flags & OTHER != 0 && !is_there {
                 return Err(Errno::ENODATA);
             }
-            let now: usize = all.iter().filter(|(other, _)| **other != name).map(|(a, b)| a.len() + b.len()).sum();
+            let now: usize =
+                all.iter().filter(|(other, _)| **other != name).map(|(a, b)| a.len() + b.len()).sum();
             if (now + name.len() + value.len()) as u64 > LONGEST {
                 return Err(Errno::ENOSPC);
             }

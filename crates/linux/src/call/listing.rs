@@ -45,7 +45,8 @@ impl<M: Machine> Linux<'_, M> {
                     let pid = crate::procfs::process_of(directory).unwrap_or(thread.process.pid);
                     let process = self.processes.with(|all| all.get(&pid).cloned()).ok_or(Errno::ENOENT)?;
                     let numbers = process.files.with(|files| files.numbers());
-                    let named = |n: u64| (FIRST_PLACE + n, n.to_string().into_bytes(), Inode::opened_by(pid, n));
+                    let named =
+                        |n: u64| (FIRST_PLACE + n, n.to_string().into_bytes(), Inode::opened_by(pid, n));
                     let left = numbers.into_iter().filter(|n| FIRST_PLACE + n > *offset);
                     left.take(most).map(named).collect()
                 }

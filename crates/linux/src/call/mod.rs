@@ -19,17 +19,18 @@ mod tasks;
 mod time;
 mod timers;
 mod transfer;
+mod watches;
 
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use attributes::Of;
+use names::Times;
 pub use number::name;
 use number::number as n;
 pub use shared::Segment;
-use attributes::Of;
-use names::Times;
 use tasks::users::Which;
 
 use crate::errno::{Answer, Errno};
@@ -75,6 +76,10 @@ fn keeps(number: u64) -> bool {
             | n::msgget
             | n::msgsnd
             | n::pidfd_open
+            | n::pidfd_getfd
+            | n::inotify_init
+            | n::inotify_init1
+            | n::inotify_add_watch
             | n::socket
             | n::socketpair
             | n::accept
@@ -202,6 +207,10 @@ pub fn call<M: Machine>(
             let mask = if e == 0 { None } else { Some(linux.load_long(e)?) };
             linux.epoll_wait(thread, [a, b, c], time, mask)
         }
+        n::inotify_init => linux.inotify(thread, 0),
+        n::inotify_init1 => linux.inotify(thread, a),
+        n::inotify_add_watch => linux.add_watch(thread, a, b, c),
+        n::inotify_rm_watch => linux.leave_watch(thread, a, b),
         n::timer_create => linux.timer_create(thread, a, b, c),
         n::timer_settime => linux.timer_settime(thread, [a, b, c, d]),
         n::timer_gettime => linux.timer_gettime(thread, a, b),
@@ -278,13 +287,21 @@ pub fn call<M: Machine>(
         n::futimesat => linux.utimens(thread, [a, b, c, 0], Times::Microseconds),
         n::utimes => linux.utimens(thread, [HERE, a, b, 0], Times::Microseconds),
         n::utime => linux.utimens(thread, [HERE, a, b, 0], Times::Seconds),
-        n::setxattr | n::lsetxattr => linux.set_attribute(thread, Of::path(a, number == n::setxattr), [b, c, d, e]),
+        n::setxattr | n::lsetxattr => {
+            linux.set_attribute(thread, Of::path(a, number == n::setxattr), [b, c, d, e])
+        }
         n::fsetxattr => linux.set_attribute(thread, Of::Open(a), [b, c, d, e]),
-        n::getxattr | n::lgetxattr => linux.get_attribute(thread, Of::path(a, number == n::getxattr), [b, c, d]),
+        n::getxattr | n::lgetxattr => {
+            linux.get_attribute(thread, Of::path(a, number == n::getxattr), [b, c, d])
+        }
         n::fgetxattr => linux.get_attribute(thread, Of::Open(a), [b, c, d]),
-        n::listxattr | n::llistxattr => linux.list_attributes(thread, Of::path(a, number == n::listxattr), b, c),
+        n::listxattr | n::llistxattr => {
+            linux.list_attributes(thread, Of::path(a, number == n::listxattr), b, c)
+        }
         n::flistxattr => linux.list_attributes(thread, Of::Open(a), b, c),
-        n::removexattr | n::lremovexattr => linux.remove_attribute(thread, Of::path(a, number == n::removexattr), b),
+        n::removexattr | n::lremovexattr => {
+            linux.remove_attribute(thread, Of::path(a, number == n::removexattr), b)
+        }
         n::fremovexattr => linux.remove_attribute(thread, Of::Open(a), b),
 
         n::mmap => linux.mmap(thread, all),

@@ -15,6 +15,7 @@ use crate::pipe::{Pipe, Way};
 use crate::process::{Process, Thread};
 use crate::sync::key_of;
 use crate::tree::{Body, Device, Inode, Made, mode, seal};
+use crate::watches::event;
 
 /// The file itself that has a number, with an empty path.
 const EMPTY_PATH: u64 = 0x1000;
@@ -67,7 +68,13 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     /// What is there.
-    pub(super) fn there(&self, thread: &Thread, directory: u64, path: u64, follow: bool) -> Result<Arc<Inode>, Errno> {
+    pub(super) fn there(
+        &self,
+        thread: &Thread,
+        directory: u64,
+        path: u64,
+        follow: bool,
+    ) -> Result<Arc<Inode>, Errno> {
         let path = self.load_path(path)?;
         let found = self.walk_at(thread, directory, &path, follow)?;
         let inode = found.inode.ok_or(Errno::ENOENT)?;
@@ -92,8 +99,9 @@ impl<M: Machine> Linux<'_, M> {
         if inherits && new.is_directory() {
             new.mode.fetch_or(GROUP_OF_DIRECTORY, Ordering::Relaxed);
         }
-        found.directory.put(&found.name, new)?;
+        found.directory.put(&found.name, new.clone())?;
         found.directory.touch(self.clock());
+        self.happened(Some(&new), Some((&found.directory, &found.name)), event::CREATE, 0);
         Ok(())
     }
 
@@ -126,22 +134,21 @@ impl<M: Machine> Linux<'_, M> {
                 }
             }
         };
+        let above = found.directory.clone();
         let opened = match &inode.body {
             Body::Opened(number) if follow => self.open_again(thread, &inode, *number, flags)?,
             _ => self.open_inode(thread, inode, flags, path::whole(&found))?,
         };
+        opened.above.with(|kept| *kept = Some(Arc::downgrade(&above)));
+        if flags & flag::PATH == 0 {
+            self.happened_to(&opened, event::OPEN);
+        }
         let cloexec = flags & flag::CLOSE_ON_EXEC != 0;
         thread.process.files.with(|files| files.add(opened, cloexec, 0))
     }
 
     /// Opens what is open under a number once more.
-    fn open_again(
-        &self,
-        thread: &Thread,
-        link: &Inode,
-        number: u64,
-        flags: u32,
-    ) -> Result<Arc<Open>, Errno> {
+    fn open_again(&self, thread: &Thread, link: &Inode, number: u64, flags: u32) -> Result<Arc<Open>, Errno> {
         let open = self.opened(thread, link, number)?;
         if flags & flag::DIRECTORY != 0 && !matches!(open.kind, Kind::Directory(_)) {
             return Err(Errno::ENOTDIR);
@@ -193,7 +200,7 @@ impl<M: Machine> Linux<'_, M> {
             }
             Body::File(_) => {
                 if flags & flag::TRUNCATE != 0 && writes {
-                    self.set_len(&inode, 0)?;
+                    self.set_len(thread, &inode, 0)?;
                 }
                 Kind::File(inode.clone())
             }
@@ -456,6 +463,14 @@ impl<M: Machine> Linux<'_, M> {
         let now = self.clock();
         found.directory.touch(now);
         gone.changed.store(now, Ordering::Relaxed);
+        let last = is_directory || gone.links.load(Ordering::Relaxed) == 0;
+        if !is_directory {
+            self.happened(Some(&gone), None, event::ATTRIBUTES, 0);
+        }
+        if last {
+            self.happened(Some(&gone), None, event::DELETE_SELF, 0);
+        }
+        self.happened(Some(&gone), Some((&found.directory, &found.name)), event::DELETE, 0);
         Ok(0)
     }
 
@@ -484,6 +499,12 @@ impl<M: Machine> Linux<'_, M> {
             from.directory.rename(&from.name, &to.directory, &to.name).map(Some)
         })?;
         let now = self.clock();
+        if let Some(inode) = &from.inode {
+            let cookie = self.random() as u32 | 1;
+            self.happened(Some(inode), Some((&from.directory, &from.name)), event::MOVED_FROM, cookie);
+            self.happened(Some(inode), Some((&to.directory, &to.name)), event::MOVED_TO, cookie);
+            self.happened(Some(inode), None, event::MOVE_SELF, 0);
+        }
         for directory in [&from.directory, &to.directory] {
             directory.touch(now);
         }
@@ -504,6 +525,8 @@ impl<M: Machine> Linux<'_, M> {
         let now = self.clock();
         found.directory.touch(now);
         inode.changed.store(now, Ordering::Relaxed);
+        self.happened(Some(&inode), None, event::ATTRIBUTES, 0);
+        self.happened(Some(&inode), Some((&found.directory, &found.name)), event::CREATE, 0);
         Ok(0)
     }
 
@@ -524,17 +547,27 @@ impl<M: Machine> Linux<'_, M> {
         if owns { Ok(()) } else { Err(Errno::EPERM) }
     }
 
-    pub(crate) fn chown(&self, thread: &Thread, directory: u64, path: u64, to: [u64; 2], flags: u64) -> Answer {
+    pub(crate) fn chown(
+        &self,
+        thread: &Thread,
+        directory: u64,
+        path: u64,
+        to: [u64; 2],
+        flags: u64,
+    ) -> Answer {
         /// Runs as its owner, and as its group if that may run it.
         const AS_USER: u32 = 0o4000;
         const AS_GROUP: u32 = 0o2010;
-        let set = |inode: &Inode| {
+        let set = |inode: &Arc<Inode>| {
             self.owns(thread, inode)?;
             let fits = |owner: &crate::process::Owner| {
                 let (user, group) = (to[0] as u32, to[1] as u32);
-                let same = |which: usize, id: u32| id == u32::MAX || id == inode.owner[which].load(Ordering::Relaxed);
+                let same = |which: usize, id: u32| {
+                    id == u32::MAX || id == inode.owner[which].load(Ordering::Relaxed)
+                };
                 owner.is_root()
-                    || same(0, user) && (same(1, group) || group == owner.groups[3] || owner.more.contains(&group))
+                    || same(0, user)
+                        && (same(1, group) || group == owner.groups[3] || owner.more.contains(&group))
             };
             if !thread.process.owner.with(|owner| fits(owner)) {
                 return Err(Errno::EPERM);
@@ -548,6 +581,7 @@ impl<M: Machine> Linux<'_, M> {
                 inode.mode.store(rights & !(AS_USER | group), Ordering::Relaxed);
             }
             inode.changed.store(self.clock(), Ordering::Relaxed);
+            self.happened(Some(inode), None, event::ATTRIBUTES, 0);
             Ok(0)
         };
         if flags & !(EMPTY_PATH | NO_FOLLOW) != 0 {
@@ -563,8 +597,9 @@ impl<M: Machine> Linux<'_, M> {
         self.there(thread, directory, path, flags & NO_FOLLOW == 0).and_then(|inode| set(&inode))
     }
 
-    fn set_rights(&self, thread: &Thread, inode: &Inode, rights: u32) -> Answer {
+    fn set_rights(&self, thread: &Thread, inode: &Arc<Inode>, rights: u32) -> Answer {
         self.owns(thread, inode)?;
+        self.happened(Some(inode), None, event::ATTRIBUTES, 0);
         inode.changed.store(self.clock(), Ordering::Relaxed);
         let kind = inode.mode.load(Ordering::Relaxed) & mode::KIND;
         inode.mode.store(kind | rights & 0o7777, Ordering::Relaxed);
@@ -581,7 +616,12 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     /// Sets when a file was read and modified: as a program says, or now, each.
-    pub(crate) fn utimens(&self, thread: &Thread, [directory, path, times, flags]: [u64; 4], form: Times) -> Answer {
+    pub(crate) fn utimens(
+        &self,
+        thread: &Thread,
+        [directory, path, times, flags]: [u64; 4],
+        form: Times,
+    ) -> Answer {
         const NOW: u64 = 0x3fff_ffff;
         const OMIT: u64 = 0x3fff_fffe;
         const SECOND: u64 = 1_000_000_000;
@@ -605,7 +645,7 @@ impl<M: Machine> Linux<'_, M> {
         };
         let second = if matches!(form, Times::Seconds) { 8 } else { 16 };
         let new = if times == 0 { [Some(now); 2] } else { [load(times)?, load(times + second)?] };
-        let set = |inode: &Inode| {
+        let set = |inode: &Arc<Inode>| {
             if new == [None; 2] {
                 return Ok(0);
             }
@@ -616,6 +656,7 @@ impl<M: Machine> Linux<'_, M> {
                 new.into_iter().for_each(|new| time.store(new, Ordering::Relaxed));
             }
             inode.changed.store(now, Ordering::Relaxed);
+            self.happened(Some(inode), None, event::ATTRIBUTES, 0);
             Ok(0)
         };
         if path == 0 || flags & EMPTY_PATH != 0 && self.load_path(path)?.is_empty() {

@@ -52,7 +52,9 @@ impl<M: Machine> Linux<'_, M> {
                 };
                 match of_thread {
                     true if number == 0 => Ok(thread.spent(self.now())),
-                    true => all.iter().find_map(find).map(|found| found.spent(self.now())).ok_or(Errno::EINVAL),
+                    true => {
+                        all.iter().find_map(find).map(|found| found.spent(self.now())).ok_or(Errno::EINVAL)
+                    }
                     false if number == 0 => Ok(self.spent(&thread.process)),
                     false => {
                         let found = all.iter().find(|process| process.pid == number).ok_or(Errno::EINVAL)?;
@@ -169,7 +171,8 @@ impl<M: Machine> Linux<'_, M> {
                 let now = self.spent(&thread.process);
                 let new = if first == 0 { 0 } else { now.saturating_add(first) };
                 let timers = &thread.process.meters;
-                let (at, old) = timers.with(|all| core::mem::replace(&mut all[which as usize - 1], (new, every)));
+                let (at, old) =
+                    timers.with(|all| core::mem::replace(&mut all[which as usize - 1], (new, every)));
                 self.alarm_changed();
                 (if at == 0 { 0 } else { at.saturating_sub(now).max(1) }, old)
             }
@@ -183,9 +186,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn getitimer(&self, thread: &Thread, which: u64, to: u64) -> Answer {
         let ((at, every), now) = match which {
             0 => (thread.process.alarm.with(|alarm| *alarm), self.now()),
-            1 | 2 => {
-                (thread.process.meters.with(|all| all[which as usize - 1]), self.spent(&thread.process))
-            }
+            1 | 2 => (thread.process.meters.with(|all| all[which as usize - 1]), self.spent(&thread.process)),
             _ => return Err(Errno::EINVAL),
         };
         let left = if at == 0 { 0 } else { at.saturating_sub(now).max(1) };

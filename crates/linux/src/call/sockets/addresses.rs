@@ -64,7 +64,11 @@ pub(super) fn as_seen(family: u16, address: &Arc<[u8]>) -> Arc<[u8]> {
             Arc::from([&head.0[..], &MAPPED, &address[4..8], &[0; 4]].concat())
         }
         (INET, 28) => {
-            let host = if address[8..20] == MAPPED { [address[20], address[21], address[22], address[23]] } else { [127, 0, 0, 1] };
+            let host = if address[8..20] == MAPPED {
+                [address[20], address[21], address[22], address[23]]
+            } else {
+                [127, 0, 0, 1]
+            };
             let head = Pack::default().half(INET).half(port_in(address).to_be());
             Arc::from([&head.0[..], &host, &[0; 8]].concat())
         }
@@ -100,7 +104,8 @@ fn name_of_port(kind: u32, family: u16, port: u16) -> Vec<u8> {
 
 /// Those under which a socket with this port stands: one of the longer addresses has the shorter ones too, unless it wants to have not.
 fn names_of_port(socket: &Socket, port: u16) -> Vec<Vec<u8>> {
-    let only = socket.state.with(|state| state.options.get(&ONLY).is_some_and(|word| word.first() != Some(&0)));
+    let only =
+        socket.state.with(|state| state.options.get(&ONLY).is_some_and(|word| word.first() != Some(&0)));
     let mut all = alloc::vec![name_of_port(socket.kind, socket.family, port)];
     if socket.family == INET6 && !only {
         all.push(name_of_port(socket.kind, INET, port));

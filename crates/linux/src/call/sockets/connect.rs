@@ -18,7 +18,8 @@ impl<M: Machine> Linux<'_, M> {
         if socket.kind == kind::PACKETS {
             return Err(Errno::EOPNOTSUPP);
         }
-        if socket.family == UNIX && socket.state.with(|state| state.names.is_empty()) || socket.peer().is_some()
+        if socket.family == UNIX && socket.state.with(|state| state.names.is_empty())
+            || socket.peer().is_some()
         {
             return Err(Errno::EINVAL);
         }

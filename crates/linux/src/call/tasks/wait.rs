@@ -80,7 +80,9 @@ impl<M: Machine> Linux<'_, M> {
                 Some(news)
             });
             news.map(|news| match news {
-                News::Stopped(by) => Heard { pid: child.pid, code: by << 8 | 0x7f, why: 5, value: by, spent: 0 },
+                News::Stopped(by) => {
+                    Heard { pid: child.pid, code: by << 8 | 0x7f, why: 5, value: by, spent: 0 }
+                }
                 News::GoesOn => {
                     Heard { pid: child.pid, code: 0xffff, why: 6, value: number::CONTINUE, spent: 0 }
                 }

@@ -47,6 +47,14 @@ impl<M: Machine> Linux<'_, M> {
         at: Option<u64>,
         load: &Load<'_>,
     ) -> Answer {
+        let done = self.write_it(thread, open, bytes, at, load)?;
+        if done > 0 {
+            self.happened_to(open, crate::watches::event::MODIFY);
+        }
+        Ok(done)
+    }
+
+    fn write_it(&self, thread: &Thread, open: &Open, bytes: u64, at: Option<u64>, load: &Load<'_>) -> Answer {
         match &open.kind {
             Kind::File(inode) => match at {
                 Some(at) if !open.has(flag::APPEND) => self.write_places(thread, inode, at, bytes, load),
@@ -106,9 +114,12 @@ impl<M: Machine> Linux<'_, M> {
                 self.changed(key_of(counter));
                 Ok(8)
             }
-            Kind::Timer(..) | Kind::Signals(_) | Kind::Socket(_) | Kind::Poll(_) | Kind::Process(_) => {
-                Err(Errno::EINVAL)
-            }
+            Kind::Timer(..)
+            | Kind::Signals(_)
+            | Kind::Socket(_)
+            | Kind::Poll(_)
+            | Kind::Process(_)
+            | Kind::Watches(_) => Err(Errno::EINVAL),
         }
     }
 
@@ -138,6 +149,7 @@ impl<M: Machine> Linux<'_, M> {
         mut from: impl FnMut(u64, &mut [u8]) -> Result<(), Errno>,
     ) -> Answer {
         let file = inode.file().ok_or(Errno::EINVAL)?;
+        let bytes = self.within_limit(thread, at, bytes)?;
         let mut buffer = alloc::vec![0; self.piece().min(bytes as usize)];
         let mut done = 0;
         while done < bytes && !thread.is_dying() {
