@@ -146,6 +146,7 @@ impl<M: Machine> Linux<'_, M> {
             ("sys/devices/system/node", "has_cpu", Made::Number(0)),
             ("sys/devices/system/node", "has_memory", Made::Number(0)),
             ("sys/devices/system/node/node0", "cpulist", Made::Online),
+            ("sys/devices/system/node/node0", "cpumap", Made::Mask(0, self.machine.possible_cpus())),
             ("sys/devices/system/node/node0", "distance", Made::Number(10)),
             ("sys/kernel/mm/transparent_hugepage", "enabled", Made::Fixed("always [madvise] never\n")),
             ("sys/kernel/mm/transparent_hugepage", "hpage_pmd_size", Made::Number(2 << 20)),
@@ -155,7 +156,21 @@ impl<M: Machine> Linux<'_, M> {
             let _ = self.directories(directory.as_bytes()).put(name.as_bytes(), inode);
         }
         for cpu in 0..self.machine.possible_cpus() {
-            self.directories(alloc::format!("sys/devices/system/cpu/cpu{cpu}").as_bytes());
+            // Each is a core of its own, in a package of its own.
+            let place = alloc::format!("sys/devices/system/cpu/cpu{cpu}/topology");
+            let files = [
+                ("core_id", Made::Number(0)),
+                ("physical_package_id", Made::Number(cpu.into())),
+                ("thread_siblings_list", Made::Number(cpu.into())),
+                ("core_siblings_list", Made::Number(cpu.into())),
+                ("thread_siblings", Made::Mask(cpu, cpu + 1)),
+                ("core_siblings", Made::Mask(cpu, cpu + 1)),
+            ];
+            for (name, made) in files {
+                let inode =
+                    Inode::new(self.inode_number(), mode::FILE | 0o444, self.clock(), Body::Made(made));
+                let _ = self.directories(place.as_bytes()).put(name.as_bytes(), inode);
+            }
         }
         let link =
             |to: &[u8]| Inode::new(self.inode_number(), mode::LINK | 0o777, 0, Body::Link(to.to_vec()));

@@ -51,7 +51,9 @@ pub struct Stat {
 impl Stat {
     /// Blocks of 512 bytes: whole pages.
     fn blocks(&self) -> u64 {
-        self.bytes.div_ceil(4096) * 8
+        // A link's target lies beside the link.
+        let is_link = self.mode & crate::tree::mode::KIND == crate::tree::mode::LINK;
+        if is_link { 0 } else { self.bytes.div_ceil(4096) * 8 }
     }
 
     /// `struct stat`.

@@ -92,6 +92,16 @@ fn listed(cpus: u32, has: impl Fn(u32) -> bool) -> String {
     out
 }
 
+/// The same as words, a bit each: `f,ffffffff`.
+fn masked(cpus: u32, has: impl Fn(u32) -> bool) -> String {
+    let bits = |at: u32| (0..32).filter(move |bit| 32 * at + bit < cpus);
+    let word = |at: u32| bits(at).filter(|bit| has(32 * at + bit)).fold(0_u32, |word, bit| word | 1 << bit);
+    let digits = if cpus < 32 { cpus.div_ceil(4) as usize } else { 8 };
+    let words: Vec<String> =
+        (0..cpus.div_ceil(32)).rev().map(|at| format!("{:0digits$x}", word(at))).collect();
+    words.join(",")
+}
+
 impl<M: Machine> Linux<'_, M> {
     /// What is below `/proc` of a process, or, found by its number but listed nowhere, of a thread.
     pub(crate) fn shown(&self, number: u64) -> Option<Arc<Inode>> {
@@ -234,6 +244,7 @@ impl<M: Machine> Linux<'_, M> {
             Made::Version => String::from("Linux version 6.12.0 (quietmm) #1 SMP\n"),
             Made::Number(number) => format!("{number}\n"),
             Made::Fixed(text) => String::from(text),
+            Made::Mask(from, to) => masked(cpus, |cpu| (from..to).contains(&cpu)) + "\n",
         };
         made.into_bytes()
     }
@@ -296,15 +307,7 @@ impl<M: Machine> Linux<'_, M> {
         let waiting = process.infos.with(|infos| infos.len());
         let cpus = self.machine.possible_cpus();
         let has = |cpu: u32| within.get(cpu as usize / 64).is_none_or(|word| word >> (cpu % 64) & 1 != 0);
-        let words = cpus.div_ceil(32);
-        let word = |at: u32| {
-            (0..32)
-                .filter(|bit| 32 * at + bit < cpus && has(32 * at + bit))
-                .fold(0_u32, |word, bit| word | 1 << bit)
-        };
-        let digits = if cpus < 32 { cpus.div_ceil(4) as usize } else { 8 };
-        let allowed: Vec<String> = (0..words).rev().map(|at| format!("{:0digits$x}", word(at))).collect();
-        let allowed = allowed.join(",");
+        let allowed = masked(cpus, has);
         let list = listed(cpus, has);
         format!(
             "Name:\t{name}\nUmask:\t{umask:04o}\nState:\t{state}\nTgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\nPPid:\t{parent}\nTracerPid:\t0\nUid:\t{}\nGid:\t{}\n\
@@ -495,6 +498,7 @@ mod tests {
     #[test]
     fn cpus_are_listed_as_runs() {
         let list = |word: u32, cpus| listed(cpus, |cpu| word >> cpu & 1 != 0);
+        assert_eq!([masked(4, |cpu| cpu != 1), masked(48, |cpu| cpu > 30)], ["d", "0000ffff,80000000"]);
         assert_eq!([list(1, 1), list(0xf, 4), list(0b1011, 4), list(0, 4)], ["0", "0-3", "0-1,3", ""]);
     }
 }

@@ -241,6 +241,8 @@ pub struct State {
     pub own: Arc<[u8]>,
     /// Under which it stands among the names: one of the network may have its port in both kinds of addresses.
     pub names: Vec<Vec<u8>>,
+    /// It was given its address by its program.
+    pub bound: bool,
     /// Options that were set, by level and number: nothing else depends on them.
     pub options: BTreeMap<(u32, u32), Vec<u8>>,
     /// Whom it is connected to.
@@ -309,7 +311,7 @@ impl Socket {
         let own = Arc::from(family.to_le_bytes());
         let (names_now, options) = (Vec::new(), BTreeMap::new());
         let (peer, waiting, silent, times) = (None, None, false, [0; 2]);
-        let state = State { own, names: names_now, options, peer, waiting, silent, times };
+        let state = State { own, names: names_now, bound: false, options, peer, waiting, silent, times };
         Arc::new(Socket {
             family,
             kind,

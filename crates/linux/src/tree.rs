@@ -153,6 +153,8 @@ pub enum Made {
     /// A number that never changes, and a text.
     Number(u64),
     Fixed(&'static str),
+    /// CPUs from one up to another, a bit each.
+    Mask(u32, u32),
     Limits,
     Environment,
     Auxiliary,

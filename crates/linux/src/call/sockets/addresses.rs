@@ -165,7 +165,7 @@ impl<M: Machine> Linux<'_, M> {
             };
             let mut own = address[..if family == INET { 16 } else { 28 }].to_vec();
             own[2..4].copy_from_slice(&port.to_be_bytes());
-            socket.state.with(|state| state.own = Arc::from(own));
+            socket.state.with(|state| (state.own, state.bound) = (Arc::from(own), true));
             return Ok(0);
         }
         match Self::unix_name(&address) {
@@ -232,7 +232,12 @@ impl<M: Machine> Linux<'_, M> {
         }
         if socket.state.with(|state| !state.names.is_empty()) {
             // Where it is now that it has somebody to talk to.
-            socket.state.with(|state| state.own = where_found(&state.own, to));
+            socket.state.with(|state| {
+                state.own = match state.bound {
+                    true => where_found(&state.own, to),
+                    false => opposite(socket.family, port_in(&state.own), to),
+                };
+            });
             return Ok(());
         }
         let port = self.free_port(socket)?;
