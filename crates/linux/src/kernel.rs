@@ -303,7 +303,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             directory: &self.root,
             process: 0,
             thread: 0,
-            shown: &|_| None,
+            shown: &|_, _| None,
             is_open: &|_, _| false,
         };
         let is_there =

@@ -21,8 +21,8 @@ pub struct From<'a> {
     pub process: u32,
     /// Its thread: what `/proc/thread-self` leads to.
     pub thread: u32,
-    /// What is shown below `/proc` of a process.
-    pub shown: &'a dyn Fn(u64) -> Option<Arc<Inode>>,
+    /// What is shown below `/proc` of a process, and below its `task` of a thread.
+    pub shown: &'a dyn Fn(&Inode, u64) -> Option<Arc<Inode>>,
     /// Whether something is open under this number, by a process; of 0, by the one that looks.
     pub is_open: &'a dyn Fn(u32, u64) -> bool,
 }
@@ -88,7 +88,7 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
             }
             _ => match at.get(&name)? {
                 None if number_of(&name).is_some() && is_proc(from, &at)? => {
-                    number_of(&name).and_then(from.shown)
+                    number_of(&name).and_then(|number| (from.shown)(&at, number))
                 }
                 found => found,
             },
@@ -145,9 +145,10 @@ fn next_name(left: &mut Vec<(Vec<u8>, usize)>) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether a directory is the one of processes.
+/// Whether a directory is the one of processes, or one of threads.
 fn is_proc(from: &From<'_>, directory: &Arc<Inode>) -> Result<bool, Errno> {
-    Ok(from.root.get(b"proc")?.is_some_and(|proc| Arc::ptr_eq(&proc, directory)))
+    let is_proc = from.root.get(b"proc")?.is_some_and(|proc| Arc::ptr_eq(&proc, directory));
+    Ok(is_proc || crate::procfs::threads_of(directory).is_some())
 }
 
 /// A name that is a number, as it is written.
@@ -221,7 +222,7 @@ mod tests {
             directory: root,
             process: 42,
             thread: 43,
-            shown: &|number| [7, 42].contains(&number).then(|| Inode::directory(number + 4, 0o555, 0)),
+            shown: &|_, number| [7, 42].contains(&number).then(|| Inode::directory(number + 4, 0o555, 0)),
             is_open: &|process, number| process == 0 && number < 12,
         };
         walk(&from, path.as_bytes(), follow).map(|found| found.inode.map(|inode| inode.number))
@@ -325,7 +326,7 @@ mod tests {
             directory: &root,
             process: 0,
             thread: 0,
-            shown: &|_| None,
+            shown: &|_, _| None,
             is_open: &|_, _| false,
         };
         assert_eq!(path_of(&walk(&from, b"a/up", true).unwrap().inode.unwrap()), b"/a/b");

@@ -35,7 +35,12 @@ pub(crate) fn process_of(inode: &Inode) -> Option<u32> {
     (inode.number & SHOWN != 0).then_some((inode.number >> 8) as u32)
 }
 
-/// What is shown of each process, and of each thread but the last two.
+/// The process whose threads a directory has.
+pub(crate) fn threads_of(directory: &Inode) -> Option<u32> {
+    process_of(directory).filter(|_| directory.number & 0xff == THREADS)
+}
+
+/// What is shown of each process, and of each thread.
 const FILES: [(&str, Made); 23] = [
     ("stat", Made::Stat),
     ("status", Made::Status),
@@ -103,31 +108,38 @@ fn masked(cpus: u32, has: impl Fn(u32) -> bool) -> String {
 }
 
 impl<M: Machine> Linux<'_, M> {
-    /// What is below `/proc` of a process, or, found by its number but listed nowhere, of a thread.
-    pub(crate) fn shown(&self, number: u64) -> Option<Arc<Inode>> {
-        let pid = u32::try_from(number).ok()?;
+    /// What is below `/proc` of a process, or below its `task` of a thread of it.
+    pub(crate) fn shown(&self, directory: &Inode, number: u64) -> Option<Arc<Inode>> {
+        let number = u32::try_from(number).ok()?;
+        let pid = threads_of(directory).unwrap_or(number);
         let process = self.processes.with(|all| all.get(&pid).cloned())?;
         let proc = self.root.get(b"proc").ok().flatten()?;
         let (executable, here, root) = process
             .place
             .with(|place| (place.executable.clone(), place.directory.clone(), place.root.clone()));
         let links = [("exe", executable), ("cwd", path_of(&here)), ("root", path_of(&root))];
-        let mut all = self.shown_of(pid, pid, None, &links);
-        let mut threads: Vec<u32> = process.threads.with(|all| all.iter().map(|thread| thread.tid).collect());
-        if threads.is_empty() {
-            threads.push(pid);
+        if threads_of(directory).is_some() {
+            self.tids_behind(pid, number.checked_sub(1)?, 1).first().filter(|tid| **tid == number)?;
+            let below = self.shown_of(number, pid, Some(number), &links);
+            return Some(Inode::made(SHOWN | u64::from(number) << 8 | THREAD, &proc, below));
         }
-        let of = |tid: u32| {
-            let number = SHOWN | u64::from(tid) << 8 | THREAD;
-            let below = self.shown_of(tid, pid, Some(tid), &links);
-            (format!("{tid}").into_bytes(), Inode::made(number, &proc, below))
-        };
-        // Of very many, those that there is memory for.
-        threads.truncate(64);
-        let threads =
-            Inode::made(SHOWN | u64::from(pid) << 8 | THREADS, &proc, threads.into_iter().map(of).collect());
-        all.push((b"task".to_vec(), threads));
+        let mut all = self.shown_of(pid, pid, None, &links);
+        all.push((b"task".to_vec(), Inode::made(SHOWN | u64::from(pid) << 8 | THREADS, &proc, Vec::new())));
         Some(Inode::made(SHOWN | u64::from(pid) << 8, &proc, all))
+    }
+
+    /// Threads of a process behind one, up to so many, in order.
+    pub(crate) fn tids_behind(&self, pid: u32, last: u32, most: usize) -> Vec<u32> {
+        let Some(process) = self.processes.with(|all| all.get(&pid).cloned()) else { return Vec::new() };
+        let mut all: Vec<u32> = process.threads.with(|all| all.iter().map(|thread| thread.tid).collect());
+        if all.is_empty() {
+            // Who has ended is there until it was waited for.
+            all.push(pid);
+        }
+        all.retain(|&tid| tid > last);
+        all.sort_unstable();
+        all.truncate(most);
+        all
     }
 
     /// What is in the directory of a process, or of a thread of it.

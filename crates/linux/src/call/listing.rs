@@ -10,7 +10,7 @@ use crate::kernel::Linux;
 use crate::machine::Machine;
 use crate::open::Kind;
 use crate::process::Thread;
-use crate::procfs::SHOWN;
+use crate::procfs::{SHOWN, threads_of};
 use crate::tree::{Body, FIRST_PLACE, Inode, Named};
 
 impl<M: Machine> Linux<'_, M> {
@@ -18,16 +18,25 @@ impl<M: Machine> Linux<'_, M> {
     fn numbers_behind(&self, directory: &Arc<Inode>, place: u64, most: usize) -> Vec<Named> {
         /// Their places come behind all others.
         const FIRST: u64 = 1 << 40;
+        let named_by = |below: fn(u32) -> u64| {
+            move |number: u32| {
+                let inode = Inode::made(below(number), directory, Vec::new());
+                (FIRST + u64::from(number), number.to_string().into_bytes(), inode)
+            }
+        };
+        let last = (place.max(FIRST) - FIRST).min(u32::MAX.into()) as u32;
+        if let Some(pid) = threads_of(directory) {
+            let tids = self.tids_behind(pid, last, most);
+            return tids.into_iter().map(named_by(|tid| SHOWN | u64::from(tid) << 8 | 0xff)).collect();
+        }
         let proc = self.root.get(b"proc").ok().flatten();
         if proc.is_none_or(|proc| !Arc::ptr_eq(&proc, directory)) {
             return Vec::new();
         }
-        let next = (place.max(FIRST) - FIRST + 1).min(u32::MAX.into()) as u32;
+        let next = last.saturating_add(1);
         let pids: Vec<u32> =
             self.processes.with(|all| all.range(next..).map(|(&pid, _)| pid).take(most).collect());
-        let empty = |pid: u32| Inode::made(SHOWN | u64::from(pid) << 8, directory, Vec::new());
-        let named = |pid: u32| (FIRST + u64::from(pid), pid.to_string().into_bytes(), empty(pid));
-        pids.into_iter().map(named).collect()
+        pids.into_iter().map(named_by(|pid| SHOWN | u64::from(pid) << 8)).collect()
     }
 
     /// Names in a directory. In the old form their kind stands behind them.

@@ -33,7 +33,8 @@ impl<M: Machine> Linux<'_, M> {
         let (here, root) = thread.process.place.with(|place| (place.directory.clone(), place.root.clone()));
         let directory = from.unwrap_or(&here);
         let is_open = |process, number| self.opened_by(thread, process, number).is_ok();
-        let (process, shown) = (thread.process.pid, |pid| self.shown(pid));
+        let (process, shown) =
+            (thread.process.pid, |directory: &Inode, number| self.shown(directory, number));
         let (root, thread) = (&root, thread.tid);
         let from = path::From { root, directory, process, thread, shown: &shown, is_open: &is_open };
         path::walk(&from, path, follow)

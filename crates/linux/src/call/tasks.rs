@@ -272,7 +272,7 @@ impl<M: Machine> Linux<'_, M> {
         }
         let (arguments, environment) = (self.load_texts(arguments)?, self.load_texts(environment)?);
         // The stack's content, and what `/proc` shows, are made of them.
-        let bytes: usize = arguments.iter().chain(&environment).map(|text| 3 * text.len() + 64).sum();
+        let bytes: usize = arguments.iter().chain(&environment).map(|text| 4 * text.len() + 64).sum();
         if !self.machine.has_piece(bytes as u64) {
             return Err(Errno::ENOMEM);
         }
