@@ -593,7 +593,7 @@ impl<M: Machine> Linux<'_, M> {
                 return set(&thread.process.place.with(|place| place.directory.clone()));
             }
             let open = self.open_file(thread, directory)?;
-            return open.inode().map_or(Ok(0), |inode| set(inode));
+            return open.inode().map_or(Ok(0), set);
         }
         self.there(thread, directory, path, flags & NO_FOLLOW == 0).and_then(|inode| set(&inode))
     }
@@ -665,12 +665,12 @@ impl<M: Machine> Linux<'_, M> {
                 return Err(Errno::EFAULT);
             }
             let open = self.open_file(thread, directory)?;
-            return open.inode().map_or(Ok(0), |inode| set(inode));
+            return open.inode().map_or(Ok(0), set);
         }
         let inode = self.there(thread, directory, path, flags & NO_FOLLOW == 0)?;
         match &inode.body {
             Body::Opened(number) if flags & NO_FOLLOW == 0 => {
-                self.opened(thread, &inode, *number)?.inode().map_or(Ok(0), |inode| set(inode))
+                self.opened(thread, &inode, *number)?.inode().map_or(Ok(0), set)
             }
             _ => set(&inode),
         }
