@@ -22,6 +22,9 @@ pub const PACKAGE: &str = "qemu-system-x86";
 /// The most CPUs: what the image's APIC can name.
 pub const MOST_CPUS: u32 = 255;
 
+/// Registers that the image does not keep for programs: some look for what works on them, and not whether the kernel lets them.
+const WITHOUT: &str = ",-xsave,-xsaveopt,-xsavec,-xgetbv1,-xsaves,-avx,-avx2,-f16c,-fma,-vaes,-vpclmulqdq,-avx512f,-fma4,-xop,-pku";
+
 /// More of what a machine prints is thrown away, in bytes. A run prints some kilobytes.
 const MOST_PRINTED: u64 = 16 << 20;
 /// How often is looked whether the machine has ended, or should.
@@ -174,13 +177,16 @@ impl Machine {
         command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]);
         command.args(["-smp", &self.cpus.to_string(), "-m", &format!("{}M", self.mib)]);
         command.args(match self.accel {
-            Accel::Threads => &["-cpu", "max", "-accel", "tcg,thread=multi"][..],
-            Accel::Instructions => {
-                &["-cpu", "max", "-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"]
-            }
-            // Some hosts announce registers of theirs that they do not let the emulator set.
-            Accel::Kvm => &["-cpu", "host,-arch-capabilities", "-accel", "kvm"],
+            Accel::Threads => &["-accel", "tcg,thread=multi"][..],
+            Accel::Instructions => &["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"],
+            Accel::Kvm => &["-accel", "kvm"],
         });
+        let cpu = match self.accel {
+            // Some hosts announce registers of theirs that they do not let the emulator set.
+            Accel::Kvm => "host,-arch-capabilities",
+            Accel::Threads | Accel::Instructions => "max",
+        };
+        command.args(["-cpu", &format!("{cpu}{WITHOUT}")]);
         command.arg("-kernel").arg(image).args(["-append", words]);
         // Not by `stdio`: standard input may be the disk.
         command.args(["-serial", "file:/proc/self/fd/1"]);

@@ -15,6 +15,10 @@ pub mod rights {
     pub const WRITE: u8 = 2;
     /// It may be executed.
     pub const EXECUTE: u8 = 4;
+    /// All of these.
+    pub const ALL: u8 = 7;
+    /// It stays in memory.
+    pub const LOCKED: u8 = 8;
 }
 
 /// What an area shows; `F` is a file.
@@ -168,14 +172,36 @@ impl<F: Clone + PartialEq> Areas<F> {
         self.0.insert(start, area);
     }
 
-    /// Other rights for all that lies in a range.
+    /// Other rights for all that lies in a range. What is locked stays locked.
     pub fn protect(&mut self, range: &Range<u64>, rights: u8) {
+        self.change(range, |now| now & rights::LOCKED | rights);
+    }
+
+    /// All that lies in a range is locked, or not any more.
+    pub fn lock(&mut self, range: &Range<u64>, on: bool) {
+        self.change(range, |now| if on { now | rights::LOCKED } else { now & !rights::LOCKED });
+    }
+
+    fn change(&mut self, range: &Range<u64>, to: impl Fn(u8) -> u8) {
         let mut at = range.start;
         while let Some((start, area)) = self.first(&(at..range.end)) {
             at = area.end;
-            self.remove(&(start..at));
-            self.insert(start, Area { rights, ..area });
+            let rights = to(area.rights);
+            if rights != area.rights {
+                self.remove(&(start..at));
+                self.insert(start, Area { rights, ..area });
+            }
         }
+    }
+
+    /// Whether anything in a range is locked.
+    pub fn is_locked(&self, range: &Range<u64>) -> bool {
+        self.meeting(range).any(|(_, area)| area.rights & rights::LOCKED != 0)
+    }
+
+    /// Nothing is locked any more.
+    pub fn unlock_all(&mut self) {
+        self.0.values_mut().for_each(|area| area.rights &= !rights::LOCKED);
     }
 }
 
@@ -237,6 +263,20 @@ mod tests {
         areas.protect(&(0x2000..0x3000), 1);
         assert_eq!(areas.iter().count(), 3);
         areas.protect(&(0x2000..0x3000), 3);
+        assert_eq!(areas.iter().count(), 1);
+    }
+
+    #[test]
+    fn what_is_locked_stays_so_whatever_its_rights() {
+        let mut areas = Areas::default();
+        areas.insert(0x1000, own(0x9000));
+        areas.lock(&(0x2000..0x4000), true);
+        areas.protect(&(0x3000..0x6000), 1);
+        let rights = |areas: &Areas<u32>, at| areas.at(at).unwrap().1.rights;
+        assert_eq!([0x1000, 0x2000, 0x3000, 0x4000].map(|at| rights(&areas, at)), [3, 11, 9, 1]);
+        assert!(areas.is_locked(&(0x1000..0x3000)) && !areas.is_locked(&(0x4000..0x9000)));
+        areas.lock(&(0x1000..0x9000), false);
+        areas.protect(&(0x1000..0x9000), 3);
         assert_eq!(areas.iter().count(), 1);
     }
 

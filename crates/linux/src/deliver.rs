@@ -93,6 +93,9 @@ impl<M: Machine> Linux<'_, M> {
                 self.while_stopped(thread);
                 continue;
             }
+            if thread.moves.swap(false, Ordering::SeqCst) {
+                self.machine.stay_within(thread.within.with(|within| *within));
+            }
             let signals = thread.signals();
             if signals == 0 {
                 if let Some(mask) = thread.old_mask.with(Option::take) {

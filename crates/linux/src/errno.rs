@@ -46,6 +46,7 @@ numbers! {
     EDEADLK = 35, "It would wait for itself.";
     ERANGE = 34, "Too small a buffer.";
     ENOLCK = 37, "Too many locks.";
+    ENODATA = 61, "No such attribute.";
     ENAMETOOLONG = 36, "Too long a name.";
     ENOMSG = 42, "No such message.";
     EIDRM = 43, "It is gone.";

@@ -21,6 +21,9 @@ use crate::tree::Inode;
 /// Where the stack ends, and how long it may become.
 const STACK_END: u64 = 0x7fff_ffff_f000;
 pub(crate) const STACK: u64 = 8 << 20;
+/// Whatever the limit says: arguments fit, and it ends above what is mapped by `mmap`.
+const LEAST_STACK: u64 = start::MOST as u64 + (1 << 20);
+const MOST_STACK: u64 = 120 << 20;
 /// Where a program lies that may lie anywhere.
 const ANYWHERE: u64 = 0x5555_5555_4000;
 /// Scripts that name scripts.
@@ -62,7 +65,7 @@ impl<M: Machine> Linux<'_, M> {
         let whole = crate::path::whole(&found);
         let mut inode = found.inode.ok_or(Errno::ENOENT)?;
         if let crate::tree::Body::Opened(number) = inode.body {
-            inode = self.open_file(thread, number)?.inode().cloned().ok_or(Errno::EACCES)?;
+            inode = self.opened(thread, &inode, number)?.inode().cloned().ok_or(Errno::EACCES)?;
         }
         let mode = inode.mode.load(Ordering::Relaxed);
         if inode.is_directory() || mode & 0o111 == 0 { Err(Errno::EACCES) } else { Ok((inode, whole)) }
@@ -124,7 +127,7 @@ impl<M: Machine> Linux<'_, M> {
         mut arguments: Vec<Vec<u8>>,
         environment: Vec<Vec<u8>>,
     ) -> Result<(), Errno> {
-        let mut path = path.to_vec();
+        let (first_path, mut path) = (path.to_vec(), path.to_vec());
         let mut depth = 0;
         let program = loop {
             let (inode, whole) = self.find_program(thread, &path)?;
@@ -156,9 +159,11 @@ impl<M: Machine> Linux<'_, M> {
                 Some(self.read_program(inode, &whole)?)
             }
         };
+        let room = thread.process.limits.with(|limits| limits[crate::process::limit::STACK][0]);
+        let room = room.clamp(LEAST_STACK, MOST_STACK).next_multiple_of(PAGE);
         let space = self.mm.create_space()?;
         let mut layout = Layout::default();
-        let loaded = self.prepare(space, &mut layout, &program, interpreter.as_ref());
+        let loaded = self.prepare(space, &mut layout, &program, interpreter.as_ref(), room);
         let (biases, clear) = match loaded {
             Ok(loaded) => loaded,
             Err(error) => {
@@ -168,6 +173,10 @@ impl<M: Machine> Linux<'_, M> {
             }
         };
         let (bias, base) = biases;
+        let (users, groups) = thread.process.owner.with(|owner| {
+            (owner.users[2], owner.groups[2]) = (owner.users[1], owner.groups[1]);
+            (owner.users, owner.groups)
+        });
         let aux = [
             (Aux::Hardware, 0x078b_fbff),
             (Aux::PageBytes, PAGE),
@@ -177,16 +186,16 @@ impl<M: Machine> Linux<'_, M> {
             (Aux::Entries, program.header.count as u64),
             (Aux::Base, base),
             (Aux::Entry, program.header.entry + bias),
-            (Aux::User, 0),
-            (Aux::EffectiveUser, 0),
-            (Aux::Group, 0),
-            (Aux::EffectiveGroup, 0),
+            (Aux::User, users[0].into()),
+            (Aux::EffectiveUser, users[1].into()),
+            (Aux::Group, groups[0].into()),
+            (Aux::EffectiveGroup, groups[1].into()),
             (Aux::Secure, 0),
         ];
         let mut random = [0; 16];
         random[..8].copy_from_slice(&self.random().to_le_bytes());
         random[8..].copy_from_slice(&self.random().to_le_bytes());
-        let stack = start::pack(STACK_END, &arguments, &environment, &path, random, &aux)
+        let stack = start::pack(STACK_END, &arguments, &environment, &first_path, random, &aux)
             .inspect_err(|_| self.left.add(crate::tree::Leaving::Space(space)))?;
         layout.heap = program.plan.bounds().1 + bias;
         layout.heap_end = layout.heap;
@@ -221,13 +230,15 @@ impl<M: Machine> Linux<'_, M> {
                 .filter(|action| action.handler != 1)
                 .for_each(|action| *action = Action::default());
         });
+        let environment = environment.iter().flat_map(|word| word.iter().copied().chain([0])).collect();
         let closed = process.files.with(crate::open::Files::take_for_exec);
         closed.into_iter().for_each(|open| self.closed(thread, open));
-        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(&path);
+        let name = first_path.rsplit(|&byte| byte == b'/').next().unwrap_or(&first_path);
         process.place.with(|place| {
             place.name = name[..name.len().min(15)].to_vec();
             place.arguments = arguments.iter().flat_map(|word| word.iter().copied().chain([0])).collect();
             place.executable.clone_from(&program.path);
+            (place.environment, place.auxiliary) = (environment, stack.aux);
         });
         self.no_longer_borrows(process);
         Ok(())
@@ -240,8 +251,9 @@ impl<M: Machine> Linux<'_, M> {
         layout: &mut Layout,
         program: &Program,
         interpreter: Option<&Program>,
+        room: u64,
     ) -> Result<((u64, u64), Vec<(u64, u64)>), Errno> {
-        let stack = STACK_END - STACK..STACK_END;
+        let stack = STACK_END - room..STACK_END;
         let execute = if program.plan.stack_execute { rights::EXECUTE } else { 0 };
         self.map(space, layout, stack, rights::READ | rights::WRITE | execute, What::Own("[stack]"))?;
         let (bias, mut clear) = self.load(space, layout, program, true)?;

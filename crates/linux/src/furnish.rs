@@ -10,6 +10,11 @@ use crate::kernel::{Linux, PROGRAM};
 use crate::machine::Machine;
 use crate::tree::{Body, Device, Inode, Made, mode};
 
+/// What there is of a network.
+const INTERFACES: &str = "Inter-|   Receive                                                |  Transmit\n face |bytes    packets errs drop fifo frame compressed multicast|bytes    \
+                          packets errs drop fifo colls carrier compressed\n    lo:       0       0    0    0    0     0          0         0        0       0    0    \
+                          0    0     0       0          0\n";
+
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn unpack(&self) -> Result<(), Error> {
         for member in archive::members(self.machine.archive()) {
@@ -78,43 +83,103 @@ impl<M: Machine> Linux<'_, M> {
             let _ = dev.put(name.as_bytes(), inode);
         }
         let made = [
-            ("proc/self", "maps", Made::Maps),
-            ("proc/self", "smaps", Made::Maps),
-            ("proc/self", "status", Made::Status),
-            ("proc/self", "stat", Made::Stat),
-            ("proc/self", "statm", Made::Statm),
-            ("proc/self", "cmdline", Made::CommandLine),
-            ("proc/self", "comm", Made::Name),
-            ("proc/self", "mounts", Made::Mounts),
-            ("proc/self", "oom_score_adj", Made::Number(0)),
-            ("proc", "mounts", Made::Mounts),
             ("proc", "meminfo", Made::MemoryInfo),
             ("proc", "cpuinfo", Made::CpuInfo),
             ("proc", "uptime", Made::Uptime),
             ("proc", "loadavg", Made::LoadAverage),
             ("proc", "stat", Made::SystemStat),
             ("proc", "version", Made::Version),
+            ("proc", "filesystems", Made::Fixed("nodev\ttmpfs\nnodev\tproc\nnodev\tsysfs\n")),
+            ("proc", "cmdline", Made::Fixed("quietmm\n")),
+            ("proc", "swaps", Made::Fixed("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n")),
+            ("proc", "devices", Made::Fixed("Character devices:\n  1 mem\n  5 /dev/tty\n\nBlock devices:\n")),
+            ("proc", "partitions", Made::Fixed("major minor  #blocks  name\n\n")),
+            ("proc", "modules", Made::Fixed("")),
+            ("proc", "diskstats", Made::Fixed("")),
+            (
+                "proc",
+                "vmstat",
+                Made::Fixed(
+                    "nr_free_pages 0\npgpgin 0\npgpgout 0\npswpin 0\npswpout 0\npgfault 0\npgmajfault 0\n",
+                ),
+            ),
+            ("proc/net", "dev", Made::Fixed(INTERFACES)),
             ("proc/sys/vm", "overcommit_memory", Made::Number(1)),
+            ("proc/sys/vm", "overcommit_ratio", Made::Number(50)),
+            ("proc/sys/vm", "swappiness", Made::Number(60)),
+            ("proc/sys/vm", "nr_hugepages", Made::Number(0)),
+            ("proc/sys/vm", "mmap_min_addr", Made::Number(65536)),
             ("proc/sys/vm", "max_map_count", Made::Number(self.mm.config().max_map_count.into())),
+            ("proc/sys/fs", "file-max", Made::Fixed("9223372036854775807\n")),
+            ("proc/sys/fs", "nr_open", Made::Number(crate::open::MOST as u64)),
+            ("proc/sys/fs", "pipe-max-size", Made::Number(crate::pipe::ROOM as u64)),
+            ("proc/sys/net/core", "somaxconn", Made::Number(4096)),
+            ("proc/sys/net/core", "rmem_max", Made::Number(crate::socket::ROOM as u64)),
+            ("proc/sys/net/core", "wmem_max", Made::Number(crate::socket::ROOM as u64)),
+            ("proc/sys/net/ipv4", "ip_local_port_range", Made::Fixed("32768\t60999\n")),
             ("proc/sys/kernel", "pid_max", Made::Number(32768)),
+            ("proc/sys/kernel", "threads-max", Made::Number(32768)),
+            ("proc/sys/kernel", "ngroups_max", Made::Number(65536)),
+            ("proc/sys/kernel", "cap_last_cap", Made::Number(40)),
+            ("proc/sys/kernel", "randomize_va_space", Made::Number(0)),
+            ("proc/sys/kernel", "ostype", Made::Fixed("Linux\n")),
+            ("proc/sys/kernel", "osrelease", Made::Fixed("6.12.0\n")),
+            ("proc/sys/kernel", "version", Made::Fixed("#1 SMP\n")),
+            ("proc/sys/kernel", "hostname", Made::Fixed("quietmm\n")),
+            ("proc/sys/kernel", "domainname", Made::Fixed("(none)\n")),
+            ("proc/sys/kernel", "core_pattern", Made::Fixed("core\n")),
+            ("proc/sys/kernel", "shmmax", Made::Fixed("18446744073692774399\n")),
+            ("proc/sys/kernel", "shmall", Made::Fixed("18446744073692774399\n")),
+            ("proc/sys/kernel", "shmmni", Made::Number(4096)),
+            ("proc/sys/kernel", "sem", Made::Fixed("32000\t1024000000\t500\t32000\n")),
+            ("proc/sys/kernel", "msgmax", Made::Number(8192)),
+            ("proc/sys/kernel", "msgmnb", Made::Number(16384)),
+            ("proc/sys/kernel", "msgmni", Made::Number(32000)),
+            ("proc/sys/kernel/random", "uuid", Made::Host),
+            ("proc/sys/kernel/random", "boot_id", Made::Fixed("6b1f7a20-3c4d-4e5f-8a9b-0c1d2e3f4a5b\n")),
+            ("proc/sys/kernel/random", "entropy_avail", Made::Number(256)),
             ("sys/devices/system/cpu", "online", Made::Online),
             ("sys/devices/system/cpu", "possible", Made::Online),
             ("sys/devices/system/cpu", "present", Made::Online),
+            ("sys/devices/system/node", "online", Made::Number(0)),
+            ("sys/devices/system/node", "possible", Made::Number(0)),
+            ("sys/devices/system/node", "has_cpu", Made::Number(0)),
+            ("sys/devices/system/node", "has_memory", Made::Number(0)),
+            ("sys/devices/system/node/node0", "cpulist", Made::Online),
+            ("sys/devices/system/node/node0", "cpumap", Made::Mask(0, self.machine.possible_cpus())),
+            ("sys/devices/system/node/node0", "distance", Made::Number(10)),
+            ("sys/kernel/mm/transparent_hugepage", "enabled", Made::Fixed("always [madvise] never\n")),
+            ("sys/kernel/mm/transparent_hugepage", "hpage_pmd_size", Made::Number(2 << 20)),
         ];
         for (directory, name, made) in made {
-            let inode = Inode::new(self.inode_number(), mode::FILE | 0o444, 0, Body::Made(made));
+            let inode = Inode::new(self.inode_number(), mode::FILE | 0o444, self.clock(), Body::Made(made));
             let _ = self.directories(directory.as_bytes()).put(name.as_bytes(), inode);
         }
         for cpu in 0..self.machine.possible_cpus() {
-            self.directories(alloc::format!("sys/devices/system/cpu/cpu{cpu}").as_bytes());
+            // Each is a core of its own, in a package of its own.
+            let place = alloc::format!("sys/devices/system/cpu/cpu{cpu}/topology");
+            let files = [
+                ("core_id", Made::Number(0)),
+                ("physical_package_id", Made::Number(cpu.into())),
+                ("thread_siblings_list", Made::Number(cpu.into())),
+                ("core_siblings_list", Made::Number(cpu.into())),
+                ("thread_siblings", Made::Mask(cpu, cpu + 1)),
+                ("core_siblings", Made::Mask(cpu, cpu + 1)),
+            ];
+            for (name, made) in files {
+                let inode =
+                    Inode::new(self.inode_number(), mode::FILE | 0o444, self.clock(), Body::Made(made));
+                let _ = self.directories(place.as_bytes()).put(name.as_bytes(), inode);
+            }
         }
         let link =
             |to: &[u8]| Inode::new(self.inode_number(), mode::LINK | 0o777, 0, Body::Link(to.to_vec()));
         let proc = self.directories(b"proc");
-        let _ = proc.put(b"thread-self", link(b"self"));
-        let executable = Inode::new(self.inode_number(), mode::LINK | 0o777, 0, Body::Executable);
-        let _ = self.directories(b"proc/self").put(b"exe", executable);
-        let _ = self.directories(b"proc/self").put(b"fd", Inode::open_files(self.inode_number()));
+        for (name, of_thread) in [("self", false), ("thread-self", true)] {
+            let body = Body::Itself(of_thread);
+            let _ = proc.put(name.as_bytes(), Inode::new(self.inode_number(), mode::LINK | 0o777, 0, body));
+        }
+        let _ = proc.put(b"mounts", link(b"self/mounts"));
         for (name, target) in [("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")] {
             let _ = dev.put(name.as_bytes(), link(alloc::format!("/proc/self/fd{target}").as_bytes()));
         }

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -29,6 +29,7 @@ use crate::signal::{self, Info, act, number};
 use crate::socket::Names;
 use crate::sync::{Spin, key_of};
 use crate::tree::{Body, Content, Device, Inode, Leaving, Left, mode};
+use crate::watches::Watches;
 
 /// Whether a thread goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +77,9 @@ pub struct Linux<'p, M: Machine> {
     pub(crate) nesting: Spin<()>,
     /// Held while a directory is moved or taken away.
     pub(crate) moving: Spin<()>,
+    /// Who wants to hear what happens to files, and how many there are.
+    pub(crate) watches: Spin<Vec<Weak<Watches>>>,
+    pub(crate) watching: AtomicU32,
     /// Locks of files.
     pub(crate) locks: Spin<Locks>,
     /// Shared memory by number.
@@ -139,6 +143,8 @@ impl<'p, M: Machine> Linux<'p, M> {
             watchers: AtomicU64::new(0),
             nesting: Spin::default(),
             moving: Spin::default(),
+            watches: Spin::default(),
+            watching: AtomicU32::new(0),
             locks: Spin::default(),
             segments: Spin::default(),
             semaphores: Numbered::default(),
@@ -220,9 +226,12 @@ impl<'p, M: Machine> Linux<'p, M> {
         let pid = self.new_tid();
         let place = Place {
             directory: self.root.clone(),
+            root: self.root.clone(),
             umask: 0o022,
             executable: Vec::new(),
             arguments: Vec::new(),
+            environment: Vec::new(),
+            auxiliary: Vec::new(),
             name: b"kernel".to_vec(),
         };
         let process = Arc::new(Process {
@@ -234,6 +243,10 @@ impl<'p, M: Machine> Linux<'p, M> {
             memory: Spin::default(),
             files: Spin::new(Files::new()),
             place: Spin::new(place),
+            owner: Spin::default(),
+            nice: AtomicU32::new(20),
+            personality: AtomicU32::new(0),
+            policy: AtomicU32::new(0),
             actions: Spin::new([signal::Action::default(); 65]),
             pending: AtomicU64::new(0),
             infos: Spin::default(),
@@ -245,9 +258,11 @@ impl<'p, M: Machine> Linux<'p, M> {
             stopped: AtomicBool::new(false),
             borrows: AtomicBool::new(false),
             alarm: Spin::default(),
+            meters: Spin::default(),
             timers: Spin::default(),
             limits: Spin::new(crate::process::first_limits()),
             began: self.now(),
+            spent: Default::default(),
             ends_with: 0,
         });
         let null = self.directories(b"dev").get(b"null").ok().flatten().ok_or("no /dev/null")?;
@@ -259,7 +274,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             }
             Ok::<(), &str>(())
         })?;
-        let thread = Thread::new(pid, &process, 0);
+        let thread = Thread::new(pid, &process, 0, self.now());
         process.threads.with(|threads| threads.push(thread.clone()));
         self.processes.with(|all| all.insert(pid, process.clone()));
         let program = words.first().cloned().ok_or("no program is named")?;
@@ -286,10 +301,10 @@ impl<'p, M: Machine> Linux<'p, M> {
         let from = crate::path::From {
             root: &self.root,
             directory: &self.root,
-            executable: b"",
             process: 0,
-            other: &|_| None,
-            is_open: &|_| false,
+            thread: 0,
+            shown: &|_, _| None,
+            is_open: &|_, _| false,
         };
         let is_there =
             |path: &Vec<u8>| crate::path::walk(&from, path, true).is_ok_and(|found| found.inode.is_some());
@@ -341,6 +356,7 @@ impl<'p, M: Machine> Linux<'p, M> {
                     due
                 });
                 next = next.min(self.ring(&process, now).unwrap_or(u64::MAX));
+                next = next.min(self.look_at_meters(&process, now));
                 if due {
                     self.post(&process, None, Info { signal: number::ALARM, code: 128, ..Info::default() });
                 }
@@ -357,6 +373,35 @@ impl<'p, M: Machine> Linux<'p, M> {
             // However many alarms there are, others have their turn.
             self.machine.cond_resched();
         }
+    }
+
+    /// Sends what is due of what a process has used of CPUs; gives when to look again.
+    fn look_at_meters(&self, process: &Arc<Process>, now: u64) -> u64 {
+        const SIGNALS: [u32; 2] = [26, 27];
+        if process.meters.with(|all| all.iter().all(|(at, _)| *at == 0)) {
+            return u64::MAX;
+        }
+        let spent = self.spent(process);
+        let mut next = u64::MAX;
+        let due = process.meters.with(|all| {
+            let mut look = |(at, every): &mut (u64, u64)| {
+                let due = *at != 0 && *at <= spent;
+                if due {
+                    *at = if *every > 0 { spent.saturating_add((*every).max(SHORTEST)) } else { 0 };
+                }
+                if *at != 0 {
+                    // No sooner than that, if all of its threads run all the time.
+                    next = next.min(now.saturating_add((*at - spent).max(SHORTEST)));
+                }
+                due
+            };
+            let [first, second] = all;
+            [look(first), look(second)]
+        });
+        for (signal, _) in SIGNALS.into_iter().zip(due).filter(|(_, due)| *due) {
+            self.post(process, None, Info { signal, code: 128, ..Info::default() });
+        }
+        next
     }
 
     /// Somebody has set an alarm.
@@ -398,6 +443,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             return Waited::Ready;
         }
         thread.waits.with(|waits| *waits = Some(key));
+        thread.note_wait(self.now(), true);
         let how = loop {
             let look = until.map(|until| until.min(self.now().saturating_add(FARTHEST)));
             if let Some(look) = look {
@@ -426,6 +472,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             }
         };
         thread.waits.with(|waits| *waits = None);
+        thread.note_wait(self.now(), false);
         how
     }
 
@@ -433,7 +480,9 @@ impl<'p, M: Machine> Linux<'p, M> {
     pub(crate) fn wait_to_the_death(&self, thread: &Thread, key: WaitKey, mut ready: impl FnMut() -> bool) {
         // Each signal wakes it, and it looks.
         thread.waits.with(|waits| *waits = Some(key));
+        thread.note_wait(self.now(), true);
         self.machine.wait(key, &mut || ready() || thread.is_dying());
+        thread.note_wait(self.now(), false);
         thread.waits.with(|waits| *waits = None);
     }
 
@@ -572,7 +621,12 @@ impl<'p, M: Machine> Linux<'p, M> {
             let word = self.futex_word(thread, clear, false);
             self.wake_futex(word, 1, u32::MAX);
         }
+        if thread.within.with(|within| *within) != [u64::MAX; 4] {
+            // Another thread has its task next.
+            self.machine.stay_within([u64::MAX; 4]);
+        }
         self.machine.enter_space(None);
+        process.spent[0].fetch_add(thread.spent(self.now()), Ordering::Relaxed);
         let last = process.threads.with(|threads| {
             threads.retain(|other| !Arc::ptr_eq(other, thread));
             threads.is_empty()
@@ -586,7 +640,9 @@ impl<'p, M: Machine> Linux<'p, M> {
     }
 
     fn end_process(&self, process: &Arc<Process>) {
-        drop(process.files.with(|files| core::mem::replace(files, Files::new())));
+        let files = process.files.with(|files| core::mem::replace(files, Files::new()));
+        files.each(|open| self.closes(open));
+        drop(files);
         self.left.flights.let_go(true);
         process.timers.with(BTreeMap::clear);
         self.undo(process);

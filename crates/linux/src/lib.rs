@@ -55,6 +55,7 @@ mod stop;
 pub mod sync;
 mod timer;
 pub mod tree;
+mod watches;
 
 pub use errno::Errno;
 pub use frame::Frame;

@@ -66,8 +66,8 @@ pub trait Machine: Platform {
     }
     /// A line on the kernel's own console: a program ended in a way that wants an explanation.
     fn note(&self, text: core::fmt::Arguments<'_>);
-    /// The task that runs here prefers this CPU; all are as good with `None`.
-    fn prefer(&self, cpu: Option<u32>) {
-        let _ = cpu;
+    /// The task that runs here runs on these CPUs from now on, a bit each.
+    fn stay_within(&self, cpus: [u64; 4]) {
+        let _ = cpus;
     }
 }

@@ -24,6 +24,7 @@ mod flag {
     pub const KIND: u64 = 3;
     pub const FIXED: u64 = 0x10;
     pub const ANONYMOUS: u64 = 0x20;
+    pub const LOCKED: u64 = 0x2000;
     pub const POPULATE: u64 = 0x8000;
     pub const FIXED_NO_REPLACE: u64 = 0x10_0000;
 }
@@ -34,6 +35,7 @@ pub fn pages(range: &Range<u64>) -> PageRange {
 
 /// The core knows five of the eight combinations: who may write or execute may read.
 pub fn prot(of: u8) -> Prot {
+    let of = of & rights::ALL;
     match (of & rights::WRITE != 0, of & rights::EXECUTE != 0) {
         (true, true) => Prot::ReadWriteExecute,
         (true, false) => Prot::ReadWrite,
@@ -159,6 +161,9 @@ impl<M: Machine> Linux<'_, M> {
                 return Err(Errno::EPERM);
             }
             self.may_have(thread, layout, bytes)?;
+            if layout.locks_more || flags & flag::LOCKED != 0 {
+                self.may_lock(thread, &memory, bytes).map_err(|_| Errno::EAGAIN)?;
+            }
             let start = if fixed {
                 if flags & flag::FIXED_NO_REPLACE != 0 && !layout.areas.is_free(&wanted) {
                     return Err(Errno::EEXIST);
@@ -174,7 +179,10 @@ impl<M: Machine> Linux<'_, M> {
             self.map(memory.space, layout, start..start + bytes, of, what)?;
             Ok(start)
         })?;
-        if flags & flag::POPULATE != 0 {
+        if flags & flag::LOCKED != 0 || memory.layout.with(self.machine, |layout| layout.locks_more) {
+            // As much of it as can be had.
+            let _ = self.lock(&memory, start..start + bytes);
+        } else if flags & flag::POPULATE != 0 {
             // What cannot be had now will be asked for again.
             let _ = self.bring(thread, &memory, start..start + bytes, of & rights::WRITE != 0);
         }
@@ -264,8 +272,14 @@ impl<M: Machine> Linux<'_, M> {
                     return Ok(now);
                 }
                 let what = What::Own("[heap]");
+                if layout.locks_more && self.may_lock(thread, &memory, new - old).is_err() {
+                    return Ok(now);
+                }
                 if self.map(memory.space, layout, old..new, rights::READ | rights::WRITE, what).is_err() {
                     return Ok(now);
+                }
+                if layout.locks_more && self.mm.space(memory.space).lock(pages(&(old..new))).is_ok() {
+                    layout.areas.lock(&(old..new), true);
                 }
             } else if new < old && self.unmap(memory.space, layout, &(new..old)).is_err() {
                 return Ok(now);
@@ -278,21 +292,52 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn mremap(&self, thread: &Thread, [at, old, new, flags, to, _]: [u64; 6]) -> Answer {
         const MAY_MOVE: u64 = 1;
         const FIXED: u64 = 2;
+        /// What was there stays mapped, and is empty.
+        const LEAVE: u64 = 4;
         let was = range(at, old)?;
         let new = new.checked_next_multiple_of(PAGE).filter(|&new| new > 0).ok_or(Errno::EINVAL)?;
-        // Without an old length a second mapping is made; and a mapping may be left behind: neither is known here.
-        if was.is_empty() || flags & !(MAY_MOVE | FIXED) != 0 || flags & FIXED != 0 && flags & MAY_MOVE == 0 {
+        let moves = flags & (FIXED | LEAVE) != 0;
+        if flags & !(MAY_MOVE | FIXED | LEAVE) != 0
+            || moves && flags & MAY_MOVE == 0
+            || flags & LEAVE != 0 && new != was.end - was.start
+        {
             return Err(Errno::EINVAL);
         }
         let memory = thread.memory();
         memory.layout.with(self.machine, |layout| {
             let (first, area) = layout.areas.at(at).ok_or(Errno::EFAULT)?;
             let area = Area { end: area.end, ..area.clone() };
+            if area.rights & rights::LOCKED != 0 {
+                let more = new.saturating_sub(was.end - was.start);
+                self.may_lock(thread, &memory, more).map_err(|_| Errno::EAGAIN)?;
+            }
+            if was.is_empty() {
+                // Without an old length it is what others see too, a second time.
+                let What::File { file, page, shared: true } = &area.what else { return Err(Errno::EINVAL) };
+                if flags & MAY_MOVE == 0 {
+                    return Err(Errno::EINVAL);
+                }
+                self.may_have(thread, layout, new)?;
+                let place = match flags & FIXED {
+                    0 => layout.areas.find_free(new, &WITHIN).ok_or(Errno::ENOMEM)?,
+                    _ => range(to, new).map(|place| place.start)?,
+                };
+                let place =
+                    place..place.checked_add(new).filter(|&end| end <= ALL.end).ok_or(Errno::EINVAL)?;
+                let what = What::File { file: file.clone(), page: page + (at - first) / PAGE, shared: true };
+                self.unmap(memory.space, layout, &place)?;
+                self.map(memory.space, layout, place.clone(), area.rights & rights::ALL, what)?;
+                return Ok(place.start);
+            }
             if !layout.areas.covers(&was) {
                 return Err(Errno::EFAULT);
             }
             let len = was.end - was.start;
-            if flags & FIXED == 0 && new <= len {
+            // Only one thing can be left behind.
+            if flags & LEAVE != 0 && area.end < was.end {
+                return Err(Errno::EINVAL);
+            }
+            if !moves && new <= len {
                 self.unmap(memory.space, layout, &(at + new..was.end))?;
                 return Ok(at);
             }
@@ -308,10 +353,16 @@ impl<M: Machine> Linux<'_, M> {
                 other => other.clone(),
             };
             let growth = at.checked_add(new).ok_or(Errno::EINVAL)?;
-            self.may_have(thread, layout, new.saturating_sub(len))?;
+            self.may_have(thread, layout, if flags & LEAVE != 0 { new } else { new.saturating_sub(len) })?;
             let beside = area.end == was.end && growth <= ALL.end && layout.areas.is_free(&(was.end..growth));
-            if flags & FIXED == 0 && beside {
-                self.map(memory.space, layout, was.end..growth, area.rights, tail(was.end))?;
+            if !moves && beside {
+                let (gained, of) = (was.end..growth, area.rights & rights::ALL);
+                self.map(memory.space, layout, gained.clone(), of, tail(was.end))?;
+                if area.rights & rights::LOCKED != 0
+                    && self.mm.space(memory.space).lock(pages(&gained)).is_ok()
+                {
+                    layout.areas.lock(&gained, true);
+                }
                 return Ok(at);
             }
             if flags & MAY_MOVE == 0 {
@@ -342,6 +393,9 @@ impl<M: Machine> Linux<'_, M> {
                 let gained = Area { end: place + new, rights: area.rights, what: tail(was.end) };
                 layout.areas.insert(place + len, gained);
             }
+            if flags & LEAVE != 0 {
+                self.map(memory.space, layout, was, area.rights & rights::ALL, tail(at))?;
+            }
             Ok(place)
         })
     }
@@ -369,6 +423,9 @@ impl<M: Machine> Linux<'_, M> {
             _ => return Err(Errno::EINVAL),
         };
         memory.layout.with(self.machine, |layout| {
+            if advice == Some(Advice::Drop) && layout.areas.is_locked(&range) {
+                return Err(Errno::EINVAL);
+            }
             if let Some(advice) = advice {
                 let mut at = range.start;
                 while let Some((start, area)) = layout.areas.first(&(at..range.end)) {
@@ -392,6 +449,9 @@ impl<M: Machine> Linux<'_, M> {
             layout.with(self.machine, |layout| layout.areas.first(&(at..range.end)))
         {
             at = area.end;
+            if advice != Advice::WillNeed && area.rights & rights::LOCKED != 0 {
+                return Err(Errno::EINVAL);
+            }
             match self.mm.space(memory.space).advise(pages(&(start..area.end)), advice) {
                 // Another thread has unmapped it.
                 Ok(()) | Err(Error::NotMapped(_)) => {}
@@ -447,26 +507,232 @@ impl<M: Machine> Linux<'_, M> {
         if whole { Ok(0) } else { Err(Errno::ENOMEM) }
     }
 
-    /// What is locked is brought in. The core could keep it, but there is no limit here to what a program may lock: reclaim may take it
-    /// again, which costs time and changes nothing that a program can see but that.
-    pub(crate) fn mlock(&self, thread: &Thread, [at, bytes, ..]: [u64; 6]) -> Answer {
+    /// Whether a program may lock so many bytes more.
+    fn may_lock(&self, thread: &Thread, memory: &Memory, more: u64) -> Result<(), Errno> {
+        let most = thread.process.limits.with(|limits| limits[limit::LOCKED][0]);
+        let now = self.mm.space(memory.space).locked_pages()?.saturating_mul(PAGE);
+        if now.saturating_add(more) > most { Err(Errno::ENOMEM) } else { Ok(()) }
+    }
+
+    /// Locks what lies in a range, up to the first hole or what cannot be had.
+    fn lock(&self, memory: &Memory, range: Range<u64>) -> Result<(), Errno> {
+        let mut at = range.start;
+        while at < range.end {
+            let next = memory.layout.with(self.machine, |layout| layout.areas.first(&(at..range.end)));
+            let Some((start, area)) = next.filter(|(start, _)| *start == at) else {
+                return Err(Errno::ENOMEM);
+            };
+            let locked = self.mm.space(memory.space).lock(pages(&(start..area.end)));
+            locked.map_err(|error| match error {
+                Error::OutOfMemory => Errno::EAGAIN,
+                _ => Errno::ENOMEM,
+            })?;
+            // What another thread has unmapped meanwhile is not there any more.
+            memory.layout.with(self.machine, |layout| layout.areas.lock(&(start..area.end), true));
+            at = area.end;
+        }
+        Ok(())
+    }
+
+    /// Pages stay in memory: up to the limit, whoever asks. With `used`, those that are used are to stay, from then on: they are there
+    /// when they are used, and may go again.
+    pub(crate) fn mlock(&self, thread: &Thread, at: u64, bytes: u64, used: bool) -> Answer {
+        let start = at & !(PAGE - 1);
+        let range = range(start, bytes.saturating_add(at - start))?;
+        let most = thread.process.limits.with(|limits| limits[limit::LOCKED][0]);
+        if most == 0 {
+            return Err(Errno::EPERM);
+        }
+        let memory = thread.memory();
+        let len = range.end - range.start;
+        if self.may_lock(thread, &memory, len).is_err() {
+            // What is locked there already counts once.
+            let there: u64 = memory.layout.with(self.machine, |layout| {
+                let mut there = 0;
+                let mut at = range.start;
+                while let Some((start, area)) = layout.areas.first(&(at..range.end)) {
+                    at = area.end;
+                    there += if area.rights & rights::LOCKED != 0 { at - start } else { 0 };
+                }
+                there
+            });
+            self.may_lock(thread, &memory, len - there)?;
+        }
+        if range.is_empty() {
+            return Ok(0);
+        }
+        if used {
+            let covers = memory.layout.with(self.machine, |layout| layout.areas.covers(&range));
+            return if covers { Ok(0) } else { Err(Errno::ENOMEM) };
+        }
+        self.lock(&memory, range).map(|()| 0)
+    }
+
+    pub(crate) fn munlock(&self, thread: &Thread, at: u64, bytes: u64) -> Answer {
         let start = at & !(PAGE - 1);
         let range = range(start, bytes.saturating_add(at - start))?;
         let memory = thread.memory();
-        if !memory.layout.with(self.machine, |layout| range.is_empty() || layout.areas.covers(&range)) {
-            return Err(Errno::ENOMEM);
-        }
+        memory.layout.with(self.machine, |layout| {
+            let covers = range.is_empty() || layout.areas.covers(&range);
+            self.unlock(&memory, layout, &range)?;
+            if covers { Ok(0) } else { Err(Errno::ENOMEM) }
+        })
+    }
+
+    fn unlock(&self, memory: &Memory, layout: &mut Layout, range: &Range<u64>) -> Result<(), Errno> {
         let mut at = range.start;
-        while let Some((start, area)) =
-            memory.layout.with(self.machine, |layout| layout.areas.first(&(at..range.end)))
-        {
+        while let Some((start, area)) = layout.areas.first(&(at..range.end)) {
             at = area.end;
-            if area.rights & (rights::READ | rights::WRITE) == 0 {
+            if area.rights & rights::LOCKED != 0 {
+                self.mm.space(memory.space).unlock(pages(&(start..at)))?;
+                layout.areas.lock(&(start..at), false);
+            }
+        }
+        Ok(())
+    }
+
+    /// Locks all that is mapped, or what will be; of the stack what is used of it, from `pointer` on.
+    pub(crate) fn mlockall(&self, thread: &Thread, flags: u64, pointer: u64) -> Answer {
+        const NOW: u64 = 1;
+        const LATER: u64 = 2;
+        const USED: u64 = 4;
+        if flags == 0 || flags & !(NOW | LATER | USED) != 0 || flags == USED {
+            return Err(Errno::EINVAL);
+        }
+        let most = thread.process.limits.with(|limits| limits[limit::LOCKED][0]);
+        if most == 0 {
+            return Err(Errno::EPERM);
+        }
+        let memory = thread.memory();
+        let parts: alloc::vec::Vec<Range<u64>> = memory.layout.with(self.machine, |layout| {
+            // A list of all areas would be too long where there are very many: as a whole then.
+            let part = |(start, area): (u64, &Area<Mapped>)| {
+                let stack = matches!(area.what, What::Own("[stack]")) && (start..area.end).contains(&pointer);
+                (if stack { pointer & !(PAGE - 1) } else { start })..area.end
+            };
+            if !self.machine.has_piece(32 * layout.areas.iter().count() as u64) {
                 return Err(Errno::ENOMEM);
             }
-            let write =
-                area.rights & rights::WRITE != 0 && !matches!(area.what, What::File { shared: true, .. });
-            self.bring(thread, &memory, start..area.end, write).map_err(|_| Errno::ENOMEM)?;
+            Ok(layout.areas.iter().map(part).collect())
+        })?;
+        let all: u64 = parts.iter().map(|part| part.end - part.start).sum();
+        if flags & NOW != 0 && all > most {
+            return Err(Errno::ENOMEM);
+        }
+        memory.layout.with(self.machine, |layout| layout.locks_more = flags & (LATER | USED) == LATER);
+        if flags & (NOW | USED) == NOW {
+            for part in parts {
+                // As much of it as can be had.
+                let _ = self.lock(&memory, part);
+                if thread.is_dying() {
+                    return Err(Errno::EINTR);
+                }
+            }
+        }
+        Ok(0)
+    }
+
+    pub(crate) fn munlockall(&self, thread: &Thread) -> Answer {
+        let memory = thread.memory();
+        memory.layout.with(self.machine, |layout| {
+            layout.locks_more = false;
+            self.unlock(&memory, layout, &ALL)
+        })?;
+        Ok(0)
+    }
+
+    /// Advice about the memory of another process, or of one's own; says for how many bytes it was taken.
+    pub(crate) fn process_madvise(
+        &self,
+        thread: &Thread,
+        [number, at, count, advice, flags]: [u64; 5],
+    ) -> Answer {
+        if flags != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let vectors = self.vectors(at, count)?;
+        let process = match &self.open_file(thread, number)?.kind {
+            Kind::Process(process) => process.clone(),
+            _ => return Err(Errno::EBADF),
+        };
+        let advice = match advice {
+            3 => Advice::WillNeed,
+            20 => Advice::Cold,
+            21 => Advice::PageOut,
+            _ => return Err(Errno::EINVAL),
+        };
+        let memory = process.memory.with(|memory| memory.clone()).ok_or(Errno::ESRCH)?;
+        let mut done = 0;
+        for (at, bytes) in vectors {
+            let advised = range(at, bytes).and_then(|range| self.advise_pages(&memory, range, advice));
+            match advised {
+                Ok(_) => done += bytes,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Where memory is to be had from: there is one node, and it may be any that has this one.
+    pub(crate) fn set_policy(&self, thread: &Thread, of_range: bool, all: [u64; 6]) -> Answer {
+        const HIGHEST: u64 = 6;
+        /// Of these no node need be named.
+        const USUAL: u64 = 0;
+        const PREFERRED: u64 = 1;
+        const LOCAL: u64 = 4;
+        let [mode, mask, bits] = if of_range { [all[2], all[3], all[4]] } else { [all[0], all[1], all[2]] };
+        let mode = mode & !0xe000;
+        if mode > HIGHEST {
+            return Err(Errno::EINVAL);
+        }
+        let first = if mask == 0 || bits == 0 { 0 } else { self.load_long(mask)? };
+        let fits = match mode {
+            USUAL | LOCAL => first == 0,
+            PREFERRED => first <= 1,
+            _ => first & 1 != 0,
+        };
+        if !fits {
+            return Err(Errno::EINVAL);
+        }
+        if of_range {
+            let range = range(all[0], all[1])?;
+            let memory = thread.memory();
+            let covers =
+                memory.layout.with(self.machine, |layout| range.is_empty() || layout.areas.covers(&range));
+            return if covers { Ok(0) } else { Err(Errno::EFAULT) };
+        }
+        let kept = mode as u32 | (first as u32 & 1) << 16;
+        thread.process.policy.store(kept, Ordering::Relaxed);
+        Ok(0)
+    }
+
+    pub(crate) fn get_policy(&self, thread: &Thread, [mode, mask, bits, at, flags, _]: [u64; 6]) -> Answer {
+        const NODE: u64 = 1;
+        const AT: u64 = 2;
+        const ALLOWED: u64 = 4;
+        if flags & !(NODE | AT | ALLOWED) != 0 || flags & AT == 0 && at != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let kept = thread.process.policy.load(Ordering::Relaxed);
+        let (now, nodes) = match flags {
+            ALLOWED => (0, 1),
+            flags if flags & NODE != 0 => (0, 0),
+            flags if flags & AT != 0 => (0, 0),
+            _ => (kept & 0xffff, kept >> 16),
+        };
+        if flags & AT != 0
+            && !thread.memory().layout.with(self.machine, |layout| layout.areas.at(at).is_some())
+        {
+            return Err(Errno::EFAULT);
+        }
+        if mode != 0 {
+            self.machine.write_user(mode, &now.to_le_bytes())?;
+        }
+        if mask != 0 && bits != 0 {
+            let mut set = alloc::vec![0; (bits.div_ceil(64) * 8).min(4096) as usize];
+            set[0] = nodes as u8;
+            self.machine.write_user(mask, &set)?;
         }
         Ok(0)
     }

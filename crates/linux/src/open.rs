@@ -1,6 +1,7 @@
 //! What programs have open.
 
-use alloc::sync::Arc;
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -12,6 +13,7 @@ use crate::socket::Socket;
 use crate::sync::{Mutex, Spin};
 use crate::timer::Timer;
 use crate::tree::{Device, Inode};
+use crate::watches::Watches;
 
 /// Flags of `open`.
 pub mod flag {
@@ -23,13 +25,16 @@ pub mod flag {
     pub const TRUNCATE: u32 = 0o1000;
     pub const APPEND: u32 = 0o2000;
     pub const NO_WAIT: u32 = 0o4000;
+    pub const SIGNALS: u32 = 0o20_000;
+    pub const DIRECT: u32 = 0o40_000;
+    pub const NO_TIME: u32 = 0o1_000_000;
     pub const DIRECTORY: u32 = 0o200_000;
     pub const NO_FOLLOW: u32 = 0o400_000;
     pub const CLOSE_ON_EXEC: u32 = 0o2_000_000;
     pub const PATH: u32 = 0o10_000_000;
     pub const TEMPORARY: u32 = 0o20_000_000;
     /// Those that can be changed later.
-    pub const LATER: u32 = APPEND | NO_WAIT;
+    pub const LATER: u32 = APPEND | NO_WAIT | SIGNALS | DIRECT | NO_TIME;
 }
 
 /// What it is that is open.
@@ -60,6 +65,8 @@ pub enum Kind {
     Signals(AtomicU64),
     /// A process (`pidfd`).
     Process(Arc<Process>),
+    /// What is to be heard of files (`inotify`).
+    Watches(Arc<Watches>),
 }
 
 /// A counter that can be waited for.
@@ -112,6 +119,10 @@ pub struct Open {
     pub offset: Mutex<u64>,
     /// Its path, for `/proc`, and for directories that paths begin at.
     pub path: Vec<u8>,
+    /// The directory in which it was found, if it was found by a name.
+    pub above: Spin<Option<Weak<Inode>>>,
+    /// Who is to hear when something has come, if anybody ever did.
+    pub hearer: AtomicU32,
 }
 
 impl Open {
@@ -121,6 +132,8 @@ impl Open {
             flags: AtomicU32::new(flags & !flag::CLOSE_ON_EXEC),
             offset: Mutex::new(0),
             path,
+            above: Spin::default(),
+            hearer: AtomicU32::new(0),
         })
     }
 
@@ -142,6 +155,25 @@ impl Open {
         }
     }
 
+    /// Its path, as `/proc` shows it: of what has no name, what it is.
+    pub fn shown(&self) -> Vec<u8> {
+        let number = || core::ptr::from_ref(self).addr() as u64 >> 4 & 0xffff_ffff;
+        match &self.kind {
+            Kind::Pipe(end) if self.path == b"pipe" => {
+                let number = Arc::as_ptr(&end.pipe).addr() as u64 >> 4 & 0xffff_ffff;
+                alloc::format!("pipe:[{number}]").into_bytes()
+            }
+            Kind::Console(_) => alloc::format!("pipe:[{}]", number()).into_bytes(),
+            Kind::Socket(_) => alloc::format!("socket:[{}]", number()).into_bytes(),
+            Kind::Event(_) | Kind::Poll(_) | Kind::Timer(..) | Kind::Signals(_) | Kind::Watches(_)
+                if !self.path.starts_with(b"anon_inode") =>
+            {
+                [b"anon_inode:[", self.path.as_slice(), b"]"].concat()
+            }
+            _ => self.path.clone(),
+        }
+    }
+
     /// Its inode, if it has one.
     pub fn inode(&self) -> Option<&Arc<Inode>> {
         match &self.kind {
@@ -155,18 +187,20 @@ impl Open {
 
 /// What a process may have open, and what it may ask for.
 pub const USUAL: usize = 1024;
-pub const MOST: usize = 4096;
+pub const MOST: usize = 524_288;
 
 /// Open files by number. A process's threads share them.
 #[derive(Clone)]
 pub struct Files {
-    all: Vec<Option<(Arc<Open>, bool)>>,
+    all: BTreeMap<usize, (Arc<Open>, bool)>,
+    /// No number below this one is free.
+    first: usize,
     most: usize,
 }
 
 impl Files {
     pub fn new() -> Files {
-        Files { all: Vec::new(), most: USUAL }
+        Files { all: BTreeMap::new(), first: 0, most: USUAL }
     }
 
     /// Numbers from here on are not given.
@@ -178,24 +212,29 @@ impl Files {
         self.most
     }
 
+    /// How many are open.
+    pub fn count(&self) -> usize {
+        self.all.len()
+    }
+
     pub fn get(&self, number: u64) -> Result<Arc<Open>, Errno> {
-        let slot = usize::try_from(number).ok().and_then(|number| self.all.get(number));
-        slot.and_then(|slot| slot.as_ref()).map(|(open, _)| open.clone()).ok_or(Errno::EBADF)
+        let slot = usize::try_from(number as u32).ok().and_then(|number| self.all.get(&number));
+        slot.map(|(open, _)| open.clone()).ok_or(Errno::EBADF)
     }
 
     /// The lowest number that is free, from `least` on.
     pub fn add(&mut self, open: Arc<Open>, close_on_exec: bool, least: usize) -> Result<u64, Errno> {
-        let free = (least..).find(|&number| self.all.get(number).is_none_or(Option::is_none));
-        let number = free.filter(|&number| number < self.most).ok_or(Errno::EMFILE)?;
-        self.put(number, open, close_on_exec);
-        Ok(number as u64)
-    }
-
-    fn put(&mut self, number: usize, open: Arc<Open>, close_on_exec: bool) -> Option<Arc<Open>> {
-        if self.all.len() <= number {
-            self.all.resize_with(number + 1, || None);
+        let from = least.max(self.first);
+        let taken = self.all.range(from..).zip(from..).take_while(|((number, _), free)| *number == free);
+        let number = from + taken.count();
+        if number >= self.most {
+            return Err(Errno::EMFILE);
         }
-        self.all[number].replace((open, close_on_exec)).map(|(open, _)| open)
+        if from == self.first {
+            self.first = number + 1;
+        }
+        self.all.insert(number, (open, close_on_exec));
+        Ok(number as u64)
     }
 
     /// In place of whatever has this number, which is given back: the caller drops it outside all locks.
@@ -205,32 +244,69 @@ impl Files {
         open: Arc<Open>,
         cloexec: bool,
     ) -> Result<Option<Arc<Open>>, Errno> {
-        let number = usize::try_from(number).ok().filter(|&number| number < self.most).ok_or(Errno::EBADF)?;
-        Ok(self.put(number, open, cloexec))
+        let number =
+            usize::try_from(number as u32).ok().filter(|&number| number < self.most).ok_or(Errno::EBADF)?;
+        Ok(self.all.insert(number, (open, cloexec)).map(|(open, _)| open))
     }
 
     pub fn take(&mut self, number: u64) -> Result<Arc<Open>, Errno> {
-        let slot = usize::try_from(number).ok().and_then(|number| self.all.get_mut(number));
-        slot.and_then(Option::take).map(|(open, _)| open).ok_or(Errno::EBADF)
+        let number = number as u32 as usize;
+        let (open, _) = self.all.remove(&number).ok_or(Errno::EBADF)?;
+        self.first = self.first.min(number);
+        Ok(open)
     }
 
     pub fn close_on_exec(&mut self, number: u64) -> Result<&mut bool, Errno> {
-        let slot = usize::try_from(number).ok().and_then(|number| self.all.get_mut(number));
-        slot.and_then(Option::as_mut).map(|(_, cloexec)| cloexec).ok_or(Errno::EBADF)
+        self.all.get_mut(&(number as u32 as usize)).map(|(_, cloexec)| cloexec).ok_or(Errno::EBADF)
     }
 
     /// Takes out those that a new program does not get.
     pub fn take_for_exec(&mut self) -> Vec<Arc<Open>> {
-        let gone = |slot: &mut Option<(Arc<Open>, bool)>| {
-            slot.take_if(|(_, cloexec)| *cloexec).map(|(open, _)| open)
-        };
-        self.all.iter_mut().filter_map(gone).collect()
+        let gone: Vec<usize> =
+            self.all.iter().filter(|(_, (_, cloexec))| *cloexec).map(|(&number, _)| number).collect();
+        gone.into_iter().filter_map(|number| self.take(number as u64).ok()).collect()
+    }
+
+    /// Each that is open.
+    pub fn each(&self, mut work: impl FnMut(&Arc<Open>)) {
+        self.all.values().for_each(|(open, _)| work(open));
     }
 
     pub fn numbers(&self) -> Vec<u64> {
-        (0..self.all.len()).filter(|&number| self.all[number].is_some()).map(|number| number as u64).collect()
+        self.all.keys().map(|&number| number as u64).collect()
     }
 }
 
 /// What a process has open.
 pub type Shared = Spin<Files>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open() -> Arc<Open> {
+        Open::new(Kind::Console(1), 0, Vec::new())
+    }
+
+    #[test]
+    fn the_lowest_number_that_is_free_is_given() {
+        let mut files = Files::new();
+        let numbers: Vec<_> = (0..5).map(|_| files.add(open(), false, 0).unwrap()).collect();
+        assert_eq!(numbers, [0, 1, 2, 3, 4]);
+        assert_eq!(files.add(open(), true, 100), Ok(100));
+        files.take(3).unwrap();
+        files.take(1).unwrap();
+        assert_eq!((files.add(open(), false, 2), files.add(open(), false, 0)), (Ok(3), Ok(1)));
+        assert_eq!(files.add(open(), false, 0), Ok(5));
+        assert!(files.replace(7, open(), false).unwrap().is_none());
+        assert!(files.replace(7, open(), false).unwrap().is_some());
+        assert_eq!((files.add(open(), false, 0), files.add(open(), false, 0)), (Ok(6), Ok(8)));
+        assert_eq!(files.take_for_exec().len(), 1);
+        assert_eq!(files.add(open(), false, 99), Ok(99));
+        files.limit(8);
+        assert_eq!(
+            (files.add(open(), false, 0), files.get(100).err()),
+            (Err(Errno::EMFILE), Some(Errno::EBADF))
+        );
+    }
+}

@@ -13,18 +13,18 @@ const LONGEST_NAME: usize = 255;
 
 /// Where a way begins.
 pub struct From<'a> {
-    /// The root.
+    /// The root: nothing lies above it.
     pub root: &'a Arc<Inode>,
     /// The directory that paths without a slash at their start begin at.
     pub directory: &'a Arc<Inode>,
-    /// What `/proc/self/exe` leads to.
-    pub executable: &'a [u8],
-    /// The number of the process that looks: below `/proc` it means `self`.
-    pub process: u64,
-    /// What is shown below `/proc` of another process.
-    pub other: &'a dyn Fn(u64) -> Option<Arc<Inode>>,
-    /// Whether something is open under this number.
-    pub is_open: &'a dyn Fn(u64) -> bool,
+    /// The process that looks: what `/proc/self` leads to.
+    pub process: u32,
+    /// Its thread: what `/proc/thread-self` leads to.
+    pub thread: u32,
+    /// What is shown below `/proc` of a process, and below its `task` of a thread.
+    pub shown: &'a dyn Fn(&Inode, u64) -> Option<Arc<Inode>>,
+    /// Whether something is open under this number, by a process; of 0, by the one that looks.
+    pub is_open: &'a dyn Fn(u32, u64) -> bool,
 }
 
 /// Where a way ends.
@@ -75,25 +75,30 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
             continue;
         }
         if name == b".." {
-            at = at.parent().unwrap_or(at);
+            if !Arc::ptr_eq(&at, from.root) {
+                at = at.parent().unwrap_or(at);
+            }
             continue;
         }
         let inode = match &at.body {
             Body::OpenFiles(_) => {
-                number_of(&name).filter(|&number| (from.is_open)(number)).map(Inode::opened)
+                let process = crate::procfs::process_of(&at).unwrap_or(0);
+                let number = number_of(&name).filter(|&number| (from.is_open)(process, number));
+                number.map(|number| Inode::opened_by(process, number))
             }
             _ => match at.get(&name)? {
-                None if number_of(&name).is_some() && is_proc(from, &at)? => match number_of(&name) {
-                    Some(own) if own == from.process => at.get(b"self")?,
-                    number => number.and_then(from.other),
-                },
+                None if number_of(&name).is_some() && is_proc(from, &at)? => {
+                    number_of(&name).and_then(|number| (from.shown)(&at, number))
+                }
                 found => found,
             },
         };
         let last = left.iter().all(|(path, at)| path[*at..].iter().all(|&byte| byte == b'/'));
         let target = match inode.as_ref().map(|inode| &inode.body) {
-            Some(Body::Link(target)) if !last || follow => Some(target.as_slice()),
-            Some(Body::Executable) if !last || follow => Some(from.executable),
+            Some(Body::Link(target)) if !last || follow => Some(target.clone()),
+            Some(Body::Itself(thread)) if !last || follow => {
+                Some(itself(from.process, thread.then_some(from.thread)))
+            }
             _ => None,
         };
         if let Some(target) = target {
@@ -107,7 +112,7 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
             if target[0] == b'/' {
                 at = from.root.clone();
             }
-            left.push((target.to_vec(), 0));
+            left.push((target, 0));
             continue;
         }
         if last {
@@ -115,6 +120,15 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
         }
         at = inode.ok_or(Errno::ENOENT)?;
     }
+}
+
+/// Where a process, or its thread, is shown below `/proc`.
+pub fn itself(process: u32, thread: Option<u32>) -> Vec<u8> {
+    match thread {
+        None => alloc::format!("{process}"),
+        Some(thread) => alloc::format!("{process}/task/{thread}"),
+    }
+    .into_bytes()
 }
 
 /// Takes the next name from what is left of paths.
@@ -131,9 +145,10 @@ fn next_name(left: &mut Vec<(Vec<u8>, usize)>) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether a directory is the one of processes.
+/// Whether a directory is the one of processes, or one of threads.
 fn is_proc(from: &From<'_>, directory: &Arc<Inode>) -> Result<bool, Errno> {
-    Ok(from.root.get(b"proc")?.is_some_and(|proc| Arc::ptr_eq(&proc, directory)))
+    let is_proc = from.root.get(b"proc")?.is_some_and(|proc| Arc::ptr_eq(&proc, directory));
+    Ok(is_proc || crate::procfs::threads_of(directory).is_some())
 }
 
 /// A name that is a number, as it is written.
@@ -147,7 +162,8 @@ pub fn path_of(directory: &Arc<Inode>) -> Vec<u8> {
     let mut names = Vec::new();
     let mut at = directory.clone();
     while let Some(parent) = at.parent() {
-        names.push(parent.name_of(&at).unwrap_or_default());
+        let shown = || crate::procfs::shows(&at).map(|pid| alloc::format!("{pid}").into_bytes());
+        names.push(parent.name_of(&at).or_else(shown).unwrap_or_default());
         at = parent;
     }
     let mut path = Vec::new();
@@ -204,10 +220,10 @@ mod tests {
         let from = From {
             root,
             directory: root,
-            executable: b"/a/b/null",
             process: 42,
-            other: &|number| (number == 7).then(|| Inode::directory(11, 0o555, 0)),
-            is_open: &|number| number < 12,
+            thread: 43,
+            shown: &|_, number| [7, 42].contains(&number).then(|| Inode::directory(number + 4, 0o555, 0)),
+            is_open: &|process, number| process == 0 && number < 12,
         };
         walk(&from, path.as_bytes(), follow).map(|found| found.inode.map(|inode| inode.number))
     }
@@ -279,15 +295,27 @@ mod tests {
     #[test]
     fn the_number_of_who_looks_means_itself_below_proc_alone() {
         let root = tree();
-        let (proc, own) = (Inode::directory(5, 0o755, 0), Inode::directory(6, 0o755, 0));
+        let proc = Inode::directory(5, 0o755, 0);
         root.put(b"proc", proc.clone()).unwrap();
-        proc.put(b"self", own.clone()).unwrap();
+        proc.put(b"self", Inode::new(6, mode::LINK | 0o777, 0, Body::Itself(false))).unwrap();
         root.get(b"a").unwrap().unwrap().put(b"self", device()).unwrap();
-        assert_eq!(number(&root, "/proc/42", true), Ok(Some(6)));
+        assert_eq!(number(&root, "/proc/42", true), Ok(Some(46)));
+        assert_eq!(
+            (number(&root, "/proc/self", true), number(&root, "/proc/self", false)),
+            (Ok(Some(46)), Ok(Some(6)))
+        );
         assert_eq!((number(&root, "/proc/7", true), number(&root, "/a/7", true)), (Ok(Some(11)), Ok(None)));
         for path in ["/proc/43", "/proc/042", "/a/42", "/42"] {
             assert_eq!(number(&root, path, true), Ok(None), "{path}");
         }
+    }
+
+    #[test]
+    fn nothing_lies_above_a_root() {
+        let root = tree();
+        let a = root.get(b"a").unwrap().unwrap();
+        assert_eq!(number(&a, "/../b/../../b/null", true), Ok(Some(9)));
+        assert_eq!(number(&a, "/up", true), Err(Errno::ENOENT), "by a link neither");
     }
 
     #[test]
@@ -296,10 +324,10 @@ mod tests {
         let from = From {
             root: &root,
             directory: &root,
-            executable: b"",
             process: 0,
-            other: &|_| None,
-            is_open: &|_| false,
+            thread: 0,
+            shown: &|_, _| None,
+            is_open: &|_, _| false,
         };
         assert_eq!(path_of(&walk(&from, b"a/up", true).unwrap().inode.unwrap()), b"/a/b");
         assert_eq!(path_of(&root), b"/");

@@ -2,6 +2,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::errno::Errno;
@@ -53,14 +54,18 @@ pub enum Done {
 
 impl Drop for End {
     fn drop(&mut self) {
-        if self.pipe.ends[self.way as usize].fetch_sub(1, Ordering::SeqCst) == 1 {
+        let last = self.pipe.bytes.with(|bytes| {
+            let last = self.pipe.ends[self.way as usize].fetch_sub(1, Ordering::SeqCst) == 1;
+            if last && !self.pipe.is_open(Way::Read) && !self.pipe.is_open(Way::Write) {
+                // Whoever finds it by its name finds it empty.
+                bytes.clear();
+            }
+            last
+        });
+        if last {
             // Whoever waits at the other end waits for nothing.
             self.pipe.change(Way::Read);
             self.pipe.change(Way::Write);
-            if !self.pipe.is_open(Way::Read) && !self.pipe.is_open(Way::Write) {
-                // Whoever finds it by its name finds it empty.
-                self.pipe.bytes.with(VecDeque::clear);
-            }
             self.pipe.left.add(Leaving::Key(key_of(&*self.pipe)));
         }
     }
@@ -86,11 +91,21 @@ impl Pipe {
 
     /// One more end that is open.
     pub fn end(self: &Arc<Pipe>, way: Way) -> End {
-        self.ends[way as usize].fetch_add(1, Ordering::SeqCst);
-        self.opened[way as usize].fetch_add(1, Ordering::SeqCst);
+        self.end_before(way, way).0
+    }
+
+    /// One more end that is open; and how often one of the `other` kind was opened before, if none was open then. In one step: who
+    /// waits for this end, and goes as soon as it is there, was there before or is counted.
+    pub fn end_before(self: &Arc<Pipe>, way: Way, other: Way) -> (End, Option<u64>) {
+        let before = self.bytes.with(|_| {
+            let before = (!self.is_open(other)).then(|| self.opened(other));
+            self.ends[way as usize].fetch_add(1, Ordering::SeqCst);
+            self.opened[way as usize].fetch_add(1, Ordering::SeqCst);
+            before
+        });
         self.change(Way::Read);
         self.change(Way::Write);
-        End { pipe: self.clone(), way }
+        (End { pipe: self.clone(), way }, before)
     }
 
     fn change(&self, way: Way) {
@@ -125,6 +140,11 @@ impl Pipe {
             self.change(Way::Write);
         }
         if count == 0 && written && !into.is_empty() { Done::Wait } else { Done::Bytes(count) }
+    }
+
+    /// What there is, up to so many bytes; it stays there.
+    pub fn look(&self, most: usize) -> Vec<u8> {
+        self.bytes.with(|bytes| bytes.iter().take(most).copied().collect())
     }
 
     /// Puts in what fits; up to [`WHOLE`] bytes go in one piece.
@@ -230,6 +250,18 @@ mod tests {
         assert_eq!((pipe.len(), pipe.opened(Way::Read)), (0, 1));
         let _reader = pipe.end(Way::Read);
         assert_eq!(pipe.read(&mut [0; 4]), Done::Bytes(0));
+    }
+
+    /// Whoever opens one end while somebody waits at the other has met it, though it goes at once.
+    #[test]
+    fn who_was_there_when_an_end_was_opened_has_been_met() {
+        let pipe = Pipe::named(&Arc::default());
+        let (writer, before) = pipe.end_before(Way::Write, Way::Read);
+        assert_eq!(before, Some(0));
+        let (reader, before) = pipe.end_before(Way::Read, Way::Write);
+        assert_eq!((before, pipe.opened(Way::Read)), (None, 1), "each sees the other");
+        drop((reader, writer));
+        assert_eq!(pipe.end_before(Way::Read, Way::Write).1, Some(1));
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub(crate) struct Layout {
     pub areas: Areas<Mapped>,
     pub heap: u64,
     pub heap_end: u64,
+    /// What is mapped from now on is locked.
+    pub locks_more: bool,
 }
 
 /// A space, and what lies in it. It ends when nobody has this any more.
@@ -62,13 +64,35 @@ impl Drop for Memory {
 #[derive(Clone)]
 pub(crate) struct Place {
     pub directory: Arc<Inode>,
+    /// Where its paths begin that begin with a slash.
+    pub root: Arc<Inode>,
     pub umask: u32,
     /// The path of its program.
     pub executable: Vec<u8>,
     /// Its arguments, with zeros between.
     pub arguments: Vec<u8>,
+    /// Its environment, likewise, and what the kernel told it, when it began.
+    pub environment: Vec<u8>,
+    pub auxiliary: Vec<u8>,
     /// The name that it has given itself, or its program's.
     pub name: Vec<u8>,
+}
+
+/// For whom a process acts: each real, effective, saved, and the one that files look at. Only what `chown`, `kill` and these calls themselves
+/// ask depends on it: all files are everybody's.
+#[derive(Clone, Default)]
+pub(crate) struct Owner {
+    pub users: [u32; 4],
+    pub groups: [u32; 4],
+    /// More groups that it is in.
+    pub more: Vec<u32>,
+}
+
+impl Owner {
+    /// It may do everything.
+    pub fn is_root(&self) -> bool {
+        self.users[1] == 0
+    }
 }
 
 /// It has ended, with this status as `wait4` has it.
@@ -82,6 +106,13 @@ pub(crate) struct Process {
     pub memory: Spin<Option<Arc<Memory>>>,
     pub files: Shared,
     pub place: Spin<Place>,
+    pub owner: Spin<Owner>,
+    /// How willing it is that others run before it: 20 and that number, as `getpriority` has it, is 40 at most and 1 at least.
+    pub nice: AtomicU32,
+    /// What it has said of how it wants to be run.
+    pub personality: AtomicU32,
+    /// Where it wants its memory from: how, and the first node in the upper half.
+    pub policy: AtomicU32,
     pub actions: Spin<[Action; 65]>,
     pub pending: AtomicU64,
     /// What is known of pending signals.
@@ -99,12 +130,16 @@ pub(crate) struct Process {
     pub borrows: AtomicBool,
     /// When it gets an alarm, and how long until the next.
     pub alarm: Spin<(u64, u64)>,
+    /// When it has used so much of CPUs that it gets a signal, and how much until the next: of the two kinds.
+    pub meters: Spin<[(u64, u64); 2]>,
     /// Its timers, by number.
     pub timers: Spin<BTreeMap<u32, Ringer>>,
     /// What is undone of semaphores when it ends.
     pub undo: Spin<Vec<crate::semaphores::Undo>>,
-    /// Times in a program, of all its threads, are not kept: since when it is.
+    /// Since when it is.
     pub began: u64,
+    /// How long threads of it that have ended did not wait, and children that were waited for.
+    pub spent: [AtomicU64; 2],
     /// Its limits, soft and hard, by their numbers.
     pub limits: Spin<Limits>,
     /// The signal by which its parent hears that it has ended.
@@ -118,15 +153,21 @@ pub(crate) type Limits = [[u64; 2]; 16];
 pub(crate) mod limit {
     pub const STACK: usize = 3;
     pub const CORE: usize = 4;
+    pub const BYTES_OF_FILE: usize = 1;
     pub const FILES: usize = 7;
+    pub const LOCKED: usize = 8;
     pub const SPACE: usize = 9;
 }
+
+/// Bytes that a program may lock, as Linux has it of those that may not lock all; and, here, that it may be allowed to.
+pub(crate) const MOST_LOCKED: u64 = 8 << 20;
 
 /// Those of the first program.
 pub(crate) fn first_limits() -> Limits {
     let mut limits = [[u64::MAX; 2]; 16];
     limits[limit::STACK][0] = crate::exec::STACK;
     limits[limit::CORE][0] = 0;
+    limits[limit::LOCKED] = [MOST_LOCKED; 2];
     limits[limit::FILES] = [crate::open::USUAL as u64, crate::open::MOST as u64];
     limits
 }
@@ -164,14 +205,24 @@ pub struct Thread {
     pub(crate) fs: AtomicU64,
     /// What it waits for, where a signal may end that.
     pub(crate) waits: Spin<Option<WaitKey>>,
+    /// The name that it has given itself, if it is not its process's first.
+    pub(crate) name: Spin<Vec<u8>>,
     /// What it wants of the scheduler, and its priority.
     pub(crate) scheduling: Spin<(u32, u32)>,
+    /// CPUs on which it may run, a bit each.
+    pub(crate) within: Spin<[u64; 4]>,
+    /// They have changed, and it does not know yet.
+    pub(crate) moves: AtomicBool,
+    /// Since when it is, how long it has waited, and since when it waits, or 0: what it has done besides counts as what it has used of a CPU.
+    pub(crate) began: u64,
+    pub(crate) waited: AtomicU64,
+    pub(crate) waits_since: AtomicU64,
     /// This thread alone is to end: another one runs a new program.
     pub(crate) dying: AtomicBool,
 }
 
 impl Thread {
-    pub(crate) fn new(tid: u32, process: &Arc<Process>, mask: u64) -> Arc<Thread> {
+    pub(crate) fn new(tid: u32, process: &Arc<Process>, mask: u64, now: u64) -> Arc<Thread> {
         Arc::new(Thread {
             tid,
             process: process.clone(),
@@ -186,8 +237,32 @@ impl Thread {
             fs: AtomicU64::new(0),
             waits: Spin::default(),
             scheduling: Spin::default(),
+            name: Spin::default(),
+            within: Spin::new([u64::MAX; 4]),
+            moves: AtomicBool::new(false),
+            began: now,
+            waited: AtomicU64::new(0),
+            waits_since: AtomicU64::new(0),
             dying: AtomicBool::new(false),
         })
+    }
+
+    /// How long it has been there and has not waited.
+    pub(crate) fn spent(&self, now: u64) -> u64 {
+        let since = self.waits_since.load(Ordering::Relaxed);
+        let waits = if since == 0 { 0 } else { now.saturating_sub(since) };
+        let waited = self.waited.load(Ordering::Relaxed).saturating_add(waits);
+        now.saturating_sub(self.began).saturating_sub(waited)
+    }
+
+    /// It begins to wait, or has waited.
+    pub(crate) fn note_wait(&self, now: u64, begins: bool) {
+        if begins {
+            self.waits_since.store(now.max(1), Ordering::Relaxed);
+        } else {
+            let since = self.waits_since.swap(0, Ordering::Relaxed);
+            self.waited.fetch_add(now.saturating_sub(since), Ordering::Relaxed);
+        }
     }
 
     /// Its number.
@@ -230,7 +305,7 @@ impl Thread {
 
     /// Whether anything is to be done before it goes on.
     pub fn has_work(&self) -> bool {
-        self.is_interrupted() || self.process.is_stopped()
+        self.is_interrupted() || self.process.is_stopped() || self.moves.load(Ordering::Relaxed)
     }
 }
 

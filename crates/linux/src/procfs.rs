@@ -4,100 +4,237 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt::Write;
 use core::sync::atomic::Ordering;
 
-use crate::areas::{What, rights};
+use quietmm::{PageNumber, PageRange, SpaceUsage};
+
+use crate::areas::{Area, PAGE, What, rights};
 use crate::kernel::Linux;
 use crate::layout::text;
 use crate::machine::Machine;
 use crate::path::path_of;
-use crate::process::Process;
+use crate::process::{Mapped, Process, Thread, limit};
 use crate::tree::{Body, Inode, Made, mode};
 
 /// In the numbers of what is shown of processes. No file that was made has such a number.
 pub(crate) const SHOWN: u64 = 1 << 61;
+/// Below the directory of a process: its links, what it has open, its threads; and a thread's own directory.
+const LINKS: u64 = 100;
+const OPENED: u64 = 110;
+const THREADS: u64 = 111;
+const THREAD: u64 = 112;
 
 /// The process whose directory this is.
 pub(crate) fn shows(directory: &Inode) -> Option<u32> {
-    let is_one = directory.number & SHOWN != 0 && directory.number & 0xff == 0;
-    is_one.then_some((directory.number >> 8) as u32)
+    process_of(directory).filter(|_| directory.number & 0xff == 0)
+}
+
+/// The process, or the thread, below whose directory something lies.
+pub(crate) fn process_of(inode: &Inode) -> Option<u32> {
+    (inode.number & SHOWN != 0).then_some((inode.number >> 8) as u32)
+}
+
+/// The process whose threads a directory has.
+pub(crate) fn threads_of(directory: &Inode) -> Option<u32> {
+    process_of(directory).filter(|_| directory.number & 0xff == THREADS)
+}
+
+/// What is shown of each process, and of each thread.
+const FILES: [(&str, Made); 23] = [
+    ("stat", Made::Stat),
+    ("status", Made::Status),
+    ("statm", Made::Statm),
+    ("cmdline", Made::CommandLine),
+    ("comm", Made::Name),
+    ("maps", Made::Maps),
+    ("smaps", Made::Areas),
+    ("environ", Made::Environment),
+    ("auxv", Made::Auxiliary),
+    ("limits", Made::Limits),
+    ("io", Made::Counts),
+    ("cgroup", Made::Fixed("0::/\n")),
+    ("wchan", Made::Fixed("0")),
+    ("oom_score", Made::Fixed("0\n")),
+    ("oom_score_adj", Made::Number(0)),
+    ("loginuid", Made::Fixed("4294967295")),
+    ("sessionid", Made::Fixed("4294967295")),
+    ("personality", Made::Identity),
+    ("schedstat", Made::Fixed("0 0 0\n")),
+    ("smaps_rollup", Made::Memory),
+    ("mountinfo", Made::Fixed(MOUNTS)),
+    ("mounts", Made::Mounts),
+    ("coredump_filter", Made::Fixed("00000033\n")),
+];
+
+const MOUNTS: &str = "1 0 0:1 / / rw - tmpfs none rw\n2 1 0:2 / /proc rw - proc proc rw\n";
+
+/// Places in the list of signals that processes hear of in one word.
+fn signals(of: impl Fn(u32) -> bool) -> u64 {
+    (1..=64).filter(|&signal| of(signal)).map(|signal| 1 << (signal - 1)).sum()
+}
+
+/// CPUs that a set has, as `/proc` lists them: `0-3,5`.
+fn listed(cpus: u32, has: impl Fn(u32) -> bool) -> String {
+    let mut out = String::new();
+    let mut cpu = 0;
+    while cpu < cpus {
+        if !has(cpu) {
+            cpu += 1;
+            continue;
+        }
+        let first = cpu;
+        while cpu < cpus && has(cpu) {
+            cpu += 1;
+        }
+        let comma = if out.is_empty() { "" } else { "," };
+        // A string takes what it is given.
+        let _ = match cpu - first {
+            1 => write!(out, "{comma}{first}"),
+            _ => write!(out, "{comma}{first}-{}", cpu - 1),
+        };
+    }
+    out
+}
+
+/// The same as words, a bit each: `f,ffffffff`.
+fn masked(cpus: u32, has: impl Fn(u32) -> bool) -> String {
+    let bits = |at: u32| (0..32).filter(move |bit| 32 * at + bit < cpus);
+    let word = |at: u32| bits(at).filter(|bit| has(32 * at + bit)).fold(0_u32, |word, bit| word | 1 << bit);
+    let digits = if cpus < 32 { cpus.div_ceil(4) as usize } else { 8 };
+    let words: Vec<String> =
+        (0..cpus.div_ceil(32)).rev().map(|at| format!("{:0digits$x}", word(at))).collect();
+    words.join(",")
 }
 
 impl<M: Machine> Linux<'_, M> {
-    /// What is below `/proc` of a process that does not look itself.
-    pub(crate) fn shown(&self, pid: u64) -> Option<Arc<Inode>> {
-        let pid = u32::try_from(pid).ok()?;
+    /// What is below `/proc` of a process, or below its `task` of a thread of it.
+    pub(crate) fn shown(&self, directory: &Inode, number: u64) -> Option<Arc<Inode>> {
+        let number = u32::try_from(number).ok()?;
+        let pid = threads_of(directory).unwrap_or(number);
         let process = self.processes.with(|all| all.get(&pid).cloned())?;
         let proc = self.root.get(b"proc").ok().flatten()?;
-        let (executable, here) =
-            process.place.with(|place| (place.executable.clone(), place.directory.clone()));
-        let number = |n: u64| SHOWN | u64::from(pid) << 8 | n;
-        let files = [
-            ("stat", Made::Stat),
-            ("status", Made::Status),
-            ("statm", Made::Statm),
-            ("cmdline", Made::CommandLine),
-            ("comm", Made::Name),
-            ("maps", Made::Maps),
-        ];
-        let links = [("exe", executable), ("cwd", path_of(&here))];
-        let file =
-            |(n, (name, made))| (name, Inode::new(number(n), mode::FILE | 0o444, 0, Body::MadeOf(pid, made)));
-        let link = |(n, (name, to))| (name, Inode::new(number(n), mode::LINK | 0o777, 0, Body::Link(to)));
-        let all = (1..).zip(files).map(file).chain((100..).zip(links).map(link));
-        Some(Inode::made(number(0), &proc, all.collect()))
+        let (executable, here, root) = process
+            .place
+            .with(|place| (place.executable.clone(), place.directory.clone(), place.root.clone()));
+        let links = [("exe", executable), ("cwd", path_of(&here)), ("root", path_of(&root))];
+        if threads_of(directory).is_some() {
+            self.tids_behind(pid, number.checked_sub(1)?, 1).first().filter(|tid| **tid == number)?;
+            let below = self.shown_of(number, pid, Some(number), &links);
+            return Some(Inode::made(SHOWN | u64::from(number) << 8 | THREAD, &proc, below));
+        }
+        let mut all = self.shown_of(pid, pid, None, &links);
+        all.push((b"task".to_vec(), Inode::made(SHOWN | u64::from(pid) << 8 | THREADS, &proc, Vec::new())));
+        Some(Inode::made(SHOWN | u64::from(pid) << 8, &proc, all))
     }
 
-    pub(crate) fn make(&self, process: &Arc<Process>, made: Made) -> Vec<u8> {
+    /// Threads of a process behind one, up to so many, in order.
+    pub(crate) fn tids_behind(&self, pid: u32, last: u32, most: usize) -> Vec<u32> {
+        let Some(process) = self.processes.with(|all| all.get(&pid).cloned()) else { return Vec::new() };
+        let mut all: Vec<u32> = process.threads.with(|all| all.iter().map(|thread| thread.tid).collect());
+        if all.is_empty() {
+            // Who has ended is there until it was waited for.
+            all.push(pid);
+        }
+        all.retain(|&tid| tid > last);
+        all.sort_unstable();
+        all.truncate(most);
+        all
+    }
+
+    /// What is in the directory of a process, or of a thread of it.
+    fn shown_of(
+        &self,
+        number: u32,
+        pid: u32,
+        tid: Option<u32>,
+        links: &[(&str, Vec<u8>)],
+    ) -> Vec<(Vec<u8>, Arc<Inode>)> {
+        let number = |n: u64| SHOWN | u64::from(number) << 8 | n;
+        let file = |(n, (name, made)): (u64, (&str, Made))| {
+            let rights = if matches!(made, Made::Name | Made::Number(_)) { 0o644 } else { 0o444 };
+            let body = Body::MadeOf(pid, tid, made);
+            (name.as_bytes().to_vec(), Inode::new(number(n), mode::FILE | rights, self.clock(), body))
+        };
+        let link = |(n, (name, to)): (u64, &(&str, Vec<u8>))| {
+            (name.as_bytes().to_vec(), Inode::new(number(n), mode::LINK | 0o777, 0, Body::Link(to.clone())))
+        };
+        let files = (1..).zip(FILES).map(file);
+        let mut all: Vec<_> = files.chain((LINKS..).zip(links).map(link)).collect();
+        all.push((b"fd".to_vec(), Inode::open_files(SHOWN | u64::from(pid) << 8 | OPENED)));
+        all
+    }
+
+    /// What a thread is called: its process's name, unless it has another.
+    pub(crate) fn name_of(&self, process: &Arc<Process>, tid: u32) -> Vec<u8> {
+        let find = |threads: &mut Vec<Arc<Thread>>| {
+            threads
+                .iter()
+                .find(|thread| thread.tid == tid)
+                .map(|thread| thread.name.with(|name| name.clone()))
+        };
+        let own = if tid == process.pid { None } else { process.threads.with(find) };
+        own.filter(|name| !name.is_empty()).unwrap_or_else(|| process.place.with(|place| place.name.clone()))
+    }
+
+    pub(crate) fn set_name(&self, process: &Arc<Process>, tid: u32, name: Vec<u8>) {
+        if tid == process.pid {
+            process.place.with(|place| place.name = name);
+            return;
+        }
+        let thread = process.threads.with(|all| all.iter().find(|thread| thread.tid == tid).cloned());
+        if let Some(thread) = thread {
+            thread.name.with(|now| *now = name);
+        }
+    }
+
+    pub(crate) fn make(&self, process: &Arc<Process>, tid: Option<u32>, made: Made) -> Vec<u8> {
         let cpus = self.machine.possible_cpus();
         let (total, free) = self.machine.memory();
-        let name = process.place.with(|place| text(&place.name));
-        let own = || {
-            // Who has ended has none.
-            let Some(memory) = process.memory.with(|memory| memory.clone()) else { return 0 };
-            memory.layout.with(self.machine, |layout| {
-                layout.areas.iter().map(|(at, area)| (area.end - at) / 4096).sum::<u64>()
-            })
-        };
-        let (pid, parent) = (process.pid, process.parent.load(Ordering::Relaxed));
+        let name = text(&self.name_of(process, tid.unwrap_or(process.pid)));
         let up = self.now() / 1_000_000;
-        let state = match () {
-            () if process.ended.load(Ordering::SeqCst) != 0 => "Z (zombie)",
-            () if process.is_stopped() => "T (stopped)",
-            () if process
-                .threads
-                .with(|all| all.iter().all(|one| one.waits.with(|waits| waits.is_some()))) =>
-            {
-                "S (sleeping)"
-            }
-            () => "R (running)",
-        };
         let made = match made {
-            Made::Name => format!("{name}\n"),
-            Made::Maps => self.maps(process),
+            Made::Name => return [self.name_of(process, tid.unwrap_or(process.pid)), b"\n".to_vec()].concat(),
+            Made::Maps => self.maps(process, false),
+            Made::Areas => self.maps(process, true),
+            Made::Memory => {
+                let kib = self.usage_of(process).resident() * 4;
+                format!("00400000-7ffffffff000 ---p 00000000 00:00 0 {:>27} [rollup]\nRss:            {kib:>8} kB\nPss:            {kib:>8} kB\n", "")
+            }
             Made::CommandLine => return process.place.with(|place| place.arguments.clone()),
-            Made::Status => {
-                let threads = process.threads.with(|threads| threads.len());
-                let kib = own() * 4;
-                format!(
-                    "Name:\t{name}\nUmask:\t0022\nState:\t{state}\nTgid:\t{pid}\nPid:\t{pid}\nPPid:\t{parent}\nTracerPid:\t0\nUid:\t0\t0\t0\t0\n\
-                     Gid:\t0\t0\t0\t0\nVmSize:\t{kib} kB\nVmRSS:\t{kib} kB\nThreads:\t{threads}\n"
-                )
+            Made::Environment => return process.place.with(|place| place.environment.clone()),
+            Made::Auxiliary => return process.place.with(|place| place.auxiliary.clone()),
+            Made::Status => self.status(process, tid, &name),
+            Made::Stat => self.stat_line(process, tid, &name),
+            Made::Statm => {
+                let usage = self.usage_of(process);
+                format!("{} {} {} 0 0 {} 0\n", self.mapped_pages(process), usage.resident(), usage.file, usage.anon)
             }
-            Made::Stat => {
-                let (group, session) = (process.group.load(Ordering::Relaxed), process.session.load(Ordering::Relaxed));
-                let bytes = own() * 4096;
-                format!(
-                    "{pid} ({name}) {} {parent} {group} {session} 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 0 {bytes} {} 18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0\n",
-                    &state[..1], bytes / 4096
-                )
+            Made::Limits => limits(process),
+            Made::Identity => format!("{:08x}\n", process.personality.load(Ordering::Relaxed)),
+            Made::Counts => ["rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes", "cancelled_write_bytes"]
+                .map(|name| format!("{name}: 0\n"))
+                .concat(),
+            Made::Host => {
+                let [a, b] = [self.random(), self.random()];
+                let (c, d) = (a & 0xfff | 0x4000, b >> 48 & 0x3fff | 0x8000);
+                format!("{:08x}-{:04x}-{c:04x}-{d:04x}-{:012x}\n", a >> 32, a >> 16 & 0xffff, b & 0xffff_ffff_ffff)
             }
-            Made::Statm => format!("{0} {0} 0 0 0 {0} 0\n", own()),
             Made::Mounts => String::from("none / tmpfs rw 0 0\nproc /proc proc rw 0 0\n"),
-            Made::MemoryInfo => format!(
-                "MemTotal:       {total:>8} kB\nMemFree:        {free:>8} kB\nMemAvailable:   {free:>8} kB\nBuffers:               0 kB\n\
-                 Cached:                0 kB\nSwapCached:            0 kB\nSwapTotal:             0 kB\nSwapFree:              0 kB\n"
-            ),
+            Made::MemoryInfo => {
+                let line = |(name, kib): (&str, u64)| format!("{:<15} {kib:>8} kB\n", format!("{name}:"));
+                let used = total.saturating_sub(free);
+                let some = [("MemTotal", total), ("MemFree", free), ("MemAvailable", free), ("Buffers", 0), ("Cached", 0), ("SwapCached", 0)];
+                let more = [
+                    ("Active", used), ("Inactive", 0), ("Active(anon)", used), ("Inactive(anon)", 0), ("Active(file)", 0), ("Inactive(file)", 0),
+                    ("Unevictable", 0), ("Mlocked", 0), ("SwapTotal", 0), ("SwapFree", 0), ("Dirty", 0), ("Writeback", 0), ("AnonPages", used),
+                    ("Mapped", 0), ("Shmem", 0), ("KReclaimable", 0), ("Slab", 0), ("SReclaimable", 0), ("SUnreclaim", 0), ("KernelStack", 0),
+                    ("PageTables", 0), ("NFS_Unstable", 0), ("Bounce", 0), ("WritebackTmp", 0), ("CommitLimit", total), ("Committed_AS", used),
+                    ("VmallocTotal", 34_359_738_367), ("VmallocUsed", 0), ("VmallocChunk", 0), ("Percpu", 0), ("AnonHugePages", 0),
+                ];
+                let pages = "HugePages_Total:       0\nHugePages_Free:        0\nHugePages_Rsvd:        0\nHugePages_Surp:        0\nHugepagesize:       2048 kB\n";
+                some.into_iter().chain(more).map(line).chain([String::from(pages)]).collect()
+            }
             Made::CpuInfo => (0..cpus)
                 .map(|cpu| {
                     format!(
@@ -107,28 +244,157 @@ impl<M: Machine> Linux<'_, M> {
                 .collect(),
             Made::Online => if cpus == 1 { String::from("0\n") } else { format!("0-{}\n", cpus - 1) },
             Made::Uptime => format!("{0}.{1:02} {0}.{1:02}\n", up / 1000, up / 10 % 100),
-            Made::LoadAverage => format!("0.00 0.00 0.00 1/1 {pid}\n"),
+            Made::LoadAverage => {
+                let processes = self.processes.with(|all| all.len());
+                format!("0.00 0.00 0.00 1/{processes} {}\n", process.pid)
+            }
             Made::SystemStat => {
                 let lines: String = (0..cpus).map(|cpu| format!("cpu{cpu} 0 0 0 0 0 0 0 0 0 0\n")).collect();
-                format!("cpu  0 0 0 0 0 0 0 0 0 0\n{lines}intr 0\nctxt 0\nbtime 0\nprocesses 1\n")
+                let began = self.clock() / 1_000_000_000 - self.now() / 1_000_000_000;
+                format!("cpu  0 0 0 0 0 0 0 0 0 0\n{lines}intr 0\nctxt 0\nbtime {began}\nprocesses 1\nprocs_running 1\nprocs_blocked 0\n")
             }
-            Made::Version => String::from("Linux version 6.12.0\n"),
+            Made::Version => String::from("Linux version 6.12.0 (quietmm) #1 SMP\n"),
             Made::Number(number) => format!("{number}\n"),
+            Made::Fixed(text) => String::from(text),
+            Made::Mask(from, to) => masked(cpus, |cpu| (from..to).contains(&cpu)) + "\n",
         };
         made.into_bytes()
     }
 
-    /// Memory that it takes at most to say what is mapped.
-    pub(crate) fn bytes_of_maps(&self, process: &Process) -> u64 {
-        const LINE: u64 = 512;
+    /// Pages that are mapped.
+    fn mapped_pages(&self, process: &Process) -> u64 {
+        // Who has ended has none.
         let Some(memory) = process.memory.with(|memory| memory.clone()) else { return 0 };
-        memory.layout.with(self.machine, |layout| LINE * layout.areas.iter().count() as u64)
+        memory
+            .layout
+            .with(self.machine, |layout| layout.areas.iter().map(|(at, area)| (area.end - at) / PAGE).sum())
     }
 
-    fn maps(&self, process: &Process) -> String {
+    fn usage_of(&self, process: &Process) -> SpaceUsage {
+        let memory = process.memory.with(|memory| memory.clone());
+        memory.and_then(|memory| self.mm.space(memory.space).usage().ok()).unwrap_or_default()
+    }
+
+    fn state_of(&self, process: &Process, tid: Option<u32>) -> &'static str {
+        let sleeps = |thread: &Arc<Thread>| thread.waits.with(|waits| waits.is_some());
+        let meant = |thread: &&Arc<Thread>| tid.is_none_or(|tid| thread.tid == tid);
+        match () {
+            () if process.ended.load(Ordering::SeqCst) != 0 => "Z (zombie)",
+            () if process.is_stopped() => "T (stopped)",
+            () if process.threads.with(|all| all.iter().filter(meant).all(sleeps)) => "S (sleeping)",
+            () => "R (running)",
+        }
+    }
+
+    fn status(&self, process: &Arc<Process>, tid: Option<u32>, name: &str) -> String {
+        let (pid, parent) = (process.pid, process.parent.load(Ordering::Relaxed));
+        let tid = tid.unwrap_or(pid);
+        let state = self.state_of(process, Some(tid));
+        let umask = process.place.with(|place| place.umask);
+        let owner = process.owner.with(|owner| owner.clone());
+        let tabs = |ids: [u32; 4]| format!("{}\t{}\t{}\t{}", ids[0], ids[1], ids[2], ids[3]);
+        let more: String = owner.more.iter().map(|group| format!("{group} ")).collect();
+        let (group, session) =
+            (process.group.load(Ordering::Relaxed), process.session.load(Ordering::Relaxed));
+        let slots = process
+            .files
+            .with(|files| files.numbers().last().map_or(64, |last| (last + 1).next_power_of_two().max(64)));
+        let usage = self.usage_of(process);
+        let (size, resident) = (self.mapped_pages(process) * 4, usage.resident() * 4);
+        let memory = process.memory.with(|memory| memory.clone());
+        let locked = memory.map_or(0, |memory| self.mm.space(memory.space).locked_pages().unwrap_or(0) * 4);
+        let threads = process.threads.with(|threads| threads.len());
+        let thread = process.threads.with(|all| all.iter().find(|thread| thread.tid == tid).cloned());
+        let (pending, mask, within) = thread.as_ref().map_or((0, 0, [u64::MAX; 4]), |thread| {
+            let mask = thread.mask.load(Ordering::SeqCst);
+            (thread.pending.load(Ordering::SeqCst), mask, thread.within.with(|within| *within))
+        });
+        let shared = process.pending.load(Ordering::SeqCst);
+        let (ignored, caught) = process.actions.with(|actions| {
+            (
+                signals(|signal| actions[signal as usize].handler == 1),
+                signals(|signal| actions[signal as usize].handler > 1),
+            )
+        });
+        let waiting = process.infos.with(|infos| infos.len());
+        let cpus = self.machine.possible_cpus();
+        let has = |cpu: u32| within.get(cpu as usize / 64).is_none_or(|word| word >> (cpu % 64) & 1 != 0);
+        let allowed = masked(cpus, has);
+        let list = listed(cpus, has);
+        format!(
+            "Name:\t{name}\nUmask:\t{umask:04o}\nState:\t{state}\nTgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\nPPid:\t{parent}\nTracerPid:\t0\nUid:\t{}\nGid:\t{}\n\
+             FDSize:\t{slots}\nGroups:\t{more}\nNStgid:\t{pid}\nNSpid:\t{tid}\nNSpgid:\t{group}\nNSsid:\t{session}\nVmPeak:\t{size:>8} kB\nVmSize:\t{size:>8} kB\n\
+             VmLck:\t{locked:>8} kB\nVmPin:\t{:>8} kB\nVmHWM:\t{resident:>8} kB\nVmRSS:\t{resident:>8} kB\nRssAnon:\t{:>8} kB\nRssFile:\t{:>8} kB\nRssShmem:\t{:>8} kB\n\
+             VmData:\t{size:>8} kB\nVmStk:\t{:>8} kB\nVmExe:\t{:>8} kB\nVmLib:\t{:>8} kB\nVmPTE:\t{:>8} kB\nVmSwap:\t{:>8} kB\nHugetlbPages:\t{:>8} kB\n\
+             CoreDumping:\t0\nTHP_enabled:\t1\nThreads:\t{threads}\nSigQ:\t{waiting}/65536\nSigPnd:\t{pending:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{mask:016x}\n\
+             SigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\nCapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t0\n\
+             Seccomp:\t0\nSeccomp_filters:\t0\nCpus_allowed:\t{allowed}\nCpus_allowed_list:\t{list}\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
+             voluntary_ctxt_switches:\t0\nnonvoluntary_ctxt_switches:\t0\n",
+            tabs(owner.users),
+            tabs(owner.groups),
+            0,
+            usage.anon * 4,
+            usage.file * 4,
+            usage.shared * 4,
+            132,
+            0,
+            0,
+            usage.tables * 4,
+            usage.swapped * 4,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+        )
+    }
+
+    fn stat_line(&self, process: &Arc<Process>, tid: Option<u32>, name: &str) -> String {
+        let (pid, parent) = (process.pid, process.parent.load(Ordering::Relaxed));
+        let state = &self.state_of(process, tid)[..1];
+        let (group, session) =
+            (process.group.load(Ordering::Relaxed), process.session.load(Ordering::Relaxed));
+        let threads = process.threads.with(|threads| threads.len());
+        let nice = 20 - i64::from(process.nice.load(Ordering::Relaxed));
+        let (bytes, resident) = (self.mapped_pages(process) * PAGE, self.usage_of(process).resident());
+        let began = process.began / 10_000_000;
+        let ticks = self.spent(process) / 10_000_000;
+        let code = process.ended.load(Ordering::SeqCst) as u32 & 0xffff;
+        format!(
+            "{} ({name}) {state} {parent} {group} {session} 0 -1 4194304 0 0 0 0 {ticks} 0 0 0 {} {nice} {threads} 0 {began} {bytes} {resident} 18446744073709551615 \
+             0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 {code}\n",
+            tid.unwrap_or(pid),
+            20 + nice,
+        )
+    }
+
+    /// Memory that it takes at most to say what is mapped, with so many bytes for each area.
+    pub(crate) fn bytes_of_maps(&self, process: &Process, each: u64) -> u64 {
+        let Some(memory) = process.memory.with(|memory| memory.clone()) else { return 0 };
+        memory.layout.with(self.machine, |layout| each * layout.areas.iter().count() as u64)
+    }
+
+    /// Pages of a range that are there.
+    fn resident(&self, space: quietmm::SpaceId, range: core::ops::Range<u64>) -> u64 {
+        const AT_ONCE: u64 = 512;
+        let mut bytes = [0; AT_ONCE as usize];
+        let (mut at, end) = (range.start / PAGE, range.end / PAGE);
+        let mut sum = 0;
+        while at < end {
+            let pages = (end - at).min(AT_ONCE);
+            let part = PageRange::new(PageNumber(at), pages);
+            sum += self.mm.space(space).residency(part, &mut bytes[..pages as usize]).unwrap_or(0);
+            at += pages;
+            self.machine.cond_resched();
+        }
+        sum
+    }
+
+    fn maps(&self, process: &Process, more: bool) -> String {
         let Some(memory) = process.memory.with(|memory| memory.clone()) else { return String::new() };
         memory.layout.with(self.machine, |layout| {
-            let line = |(at, area): (u64, &crate::areas::Area<crate::process::Mapped>)| {
+            let line = |(at, area): (u64, &Area<Mapped>)| {
                 let right = |bit: u8, letter: char| if area.rights & bit != 0 { letter } else { '-' };
                 let (shared, page, number, path) = match &area.what {
                     What::Own(name) => ('p', 0, 0, String::from(*name)),
@@ -142,12 +408,109 @@ impl<M: Machine> Linux<'_, M> {
                     right(rights::READ, 'r'),
                     right(rights::WRITE, 'w'),
                     right(rights::EXECUTE, 'x'),
-                    page * 4096,
+                    page * PAGE,
                     u8::from(number != 0),
                 );
-                if path.is_empty() { format!("{head} \n") } else { format!("{head:<72} {path}\n") }
+                let mut line =
+                    if path.is_empty() { format!("{head} \n") } else { format!("{head:<72} {path}\n") };
+                if more {
+                    let own = matches!(area.what, What::Own(_));
+                    self.tell_area(
+                        &mut line,
+                        (area.end - at) / 1024,
+                        4 * self.resident(memory.space, at..area.end),
+                        area.rights,
+                        own,
+                    );
+                }
+                line
             };
             layout.areas.iter().map(line).collect()
         })
+    }
+
+    /// What `smaps` says of an area.
+    fn tell_area(&self, out: &mut String, kib: u64, resident: u64, of: u8, own: bool) {
+        let (own_kib, file) = if own { (resident, 0) } else { (0, resident) };
+        let locked = if of & rights::LOCKED != 0 { resident } else { 0 };
+        let lines = [
+            ("Size", kib),
+            ("KernelPageSize", 4),
+            ("MMUPageSize", 4),
+            ("Rss", resident),
+            ("Pss", resident),
+            ("Pss_Dirty", own_kib),
+            ("Shared_Clean", 0),
+            ("Shared_Dirty", 0),
+            ("Private_Clean", file),
+            ("Private_Dirty", own_kib),
+            ("Referenced", resident),
+            ("Anonymous", own_kib),
+            ("KSM", 0),
+            ("LazyFree", 0),
+            ("AnonHugePages", 0),
+            ("ShmemPmdMapped", 0),
+            ("FilePmdMapped", 0),
+            ("Shared_Hugetlb", 0),
+            ("Private_Hugetlb", 0),
+            ("Swap", 0),
+            ("SwapPss", 0),
+            ("Locked", locked),
+        ];
+        for (name, kib) in lines {
+            let name = format!("{name}:");
+            // A string takes what it is given.
+            let _ = writeln!(out, "{name:<15} {kib:>8} kB");
+        }
+        let flags = [(rights::READ, "rd "), (rights::WRITE, "wr "), (rights::EXECUTE, "ex ")];
+        let flags: String = flags.iter().filter(|(bit, _)| of & bit != 0).map(|(_, flag)| *flag).collect();
+        let lo = if of & rights::LOCKED != 0 { "lo " } else { "" };
+        let _ = writeln!(out, "THPeligible:           0\nVmFlags: {flags}mr mw me {lo}ac ");
+    }
+}
+
+/// Limits, as a table.
+fn limits(process: &Process) -> String {
+    const NAMES: [(usize, &str, &str); 16] = [
+        (0, "Max cpu time", "seconds"),
+        (limit::BYTES_OF_FILE, "Max file size", "bytes"),
+        (2, "Max data size", "bytes"),
+        (limit::STACK, "Max stack size", "bytes"),
+        (limit::CORE, "Max core file size", "bytes"),
+        (5, "Max resident set", "bytes"),
+        (6, "Max processes", "processes"),
+        (limit::FILES, "Max open files", "files"),
+        (limit::LOCKED, "Max locked memory", "bytes"),
+        (limit::SPACE, "Max address space", "bytes"),
+        (10, "Max file locks", "locks"),
+        (11, "Max pending signals", "signals"),
+        (12, "Max msgqueue size", "bytes"),
+        (13, "Max nice priority", ""),
+        (14, "Max realtime priority", ""),
+        (15, "Max realtime timeout", "us"),
+    ];
+    let all = process.limits.with(|limits| *limits);
+    let value = |value: u64| if value == u64::MAX { String::from("unlimited") } else { format!("{value}") };
+    let mut out = format!("{:<25} {:<20} {:<20} {:<10}\n", "Limit", "Soft Limit", "Hard Limit", "Units");
+    for (at, name, unit) in NAMES {
+        let [soft, hard] = all[at].map(value);
+        // A string takes what it is given.
+        let _ = match unit {
+            "" => writeln!(out, "{name:<25} {soft:<20} {hard:<20} "),
+            _ => writeln!(out, "{name:<25} {soft:<20} {hard:<20} {unit:<10}"),
+        };
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_are_listed_as_runs() {
+        let list = |word: u32, cpus| listed(cpus, |cpu| word >> cpu & 1 != 0);
+        assert_eq!([masked(4, |cpu| cpu != 1), masked(48, |cpu| cpu > 30)], ["d", "0000ffff,80000000"]);
+        assert_eq!([list(1, 1), list(0xf, 4), list(0b1011, 4), list(0, 4)], ["0", "0-3", "0-1,3", ""]);
     }
 }

@@ -17,6 +17,7 @@ pub mod number {
     pub const SEGMENT: u32 = 11;
     pub const PIPE: u32 = 13;
     pub const ALARM: u32 = 14;
+    pub const FILE_SIZE: u32 = 25;
     pub const CHILD: u32 = 17;
     pub const CONTINUE: u32 = 18;
     pub const STOP: u32 = 19;

@@ -239,8 +239,12 @@ pub struct Peer {
 pub struct State {
     /// Its address; of one without, the family only.
     pub own: Arc<[u8]>,
-    /// Under which it stands among the names.
-    pub name: Option<Vec<u8>>,
+    /// Under which it stands among the names: one of the network may have its port in both kinds of addresses.
+    pub names: Vec<Vec<u8>>,
+    /// It was given its address by its program.
+    pub bound: bool,
+    /// Options that were set, by level and number: nothing else depends on them.
+    pub options: BTreeMap<(u32, u32), Vec<u8>>,
     /// Whom it is connected to.
     pub peer: Option<Peer>,
     /// Sockets that wait to be accepted, and how many may; `None` if it does not listen.
@@ -281,15 +285,21 @@ impl Names {
 
     /// Gives a name; false if somebody has it.
     pub fn put(&self, name: &[u8], socket: &Arc<Socket>) -> bool {
+        self.put_all(&[name.to_vec()], socket)
+    }
+
+    /// Gives all of these names, or none.
+    pub fn put_all(&self, names: &[Vec<u8>], socket: &Arc<Socket>) -> bool {
         let free = self.0.with(|all| {
-            let free = all.get(name).is_none_or(|other| other.strong_count() == 0);
+            let is_free = |name: &Vec<u8>| all.get(name).is_none_or(|other| other.strong_count() == 0);
+            let free = names.iter().all(is_free);
             if free {
-                all.insert(name.to_vec(), Arc::downgrade(socket));
+                all.extend(names.iter().map(|name| (name.clone(), Arc::downgrade(socket))));
             }
             free
         });
         if free {
-            socket.state.with(|state| state.name = Some(name.to_vec()));
+            socket.state.with(|state| state.names = names.to_vec());
         }
         free
     }
@@ -299,7 +309,9 @@ impl Socket {
     /// A new one, with nobody at the other end.
     pub fn new(family: u16, kind: u32, process: u32, names: &Arc<Names>, left: &Arc<Left>) -> Arc<Socket> {
         let own = Arc::from(family.to_le_bytes());
-        let state = State { own, name: None, peer: None, waiting: None, silent: false, times: [0; 2] };
+        let (names_now, options) = (Vec::new(), BTreeMap::new());
+        let (peer, waiting, silent, times) = (None, None, false, [0; 2]);
+        let state = State { own, names: names_now, bound: false, options, peer, waiting, silent, times };
         Arc::new(Socket {
             family,
             kind,
@@ -373,9 +385,10 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        let (name, peer, waiting) =
-            self.state.with(|state| (state.name.take(), state.peer.take(), state.waiting.take()));
-        if let Some(name) = name {
+        let (names, peer, waiting) = self
+            .state
+            .with(|state| (core::mem::take(&mut state.names), state.peer.take(), state.waiting.take()));
+        for name in names {
             self.names.0.with(|all| {
                 if all.get(&name).is_some_and(|other| other.strong_count() == 0) {
                     all.remove(&name);

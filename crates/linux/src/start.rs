@@ -36,6 +36,8 @@ pub struct Start {
     pub bytes: Vec<u8>,
     /// The stack pointer.
     pub pointer: u64,
+    /// The words about itself, as they lie there.
+    pub aux: Vec<u8>,
 }
 
 /// Packs a stack that ends at `end`. `Aux::Random`, `Aux::Name` and `Aux::Platform` are added here.
@@ -75,6 +77,7 @@ pub fn pack(
     words.push(0);
     words.extend((0..environment.len()).map(|i| place(texts.len() + arguments.len() + i)));
     words.push(0);
+    let aux_at = words.len();
     let own = [(Aux::Random, base + random_at), (Aux::Name, place(0)), (Aux::Platform, place(1))];
     for &(key, value) in aux.iter().chain(&own) {
         words.extend([key as u64, value]);
@@ -84,9 +87,10 @@ pub fn pack(
         words.push(0);
     }
     let pointer = base - 8 * words.len() as u64;
+    let told: Vec<u8> = words[aux_at..].iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
     bytes.extend_from_slice(&upper);
-    Ok(Start { bytes, pointer })
+    Ok(Start { bytes, pointer, aux: told })
 }
 
 #[cfg(test)]

@@ -150,8 +150,19 @@ pub enum Made {
     LoadAverage,
     SystemStat,
     Version,
-    /// A number that never changes.
+    /// A number that never changes, and a text.
     Number(u64),
+    Fixed(&'static str),
+    /// CPUs from one up to another, a bit each.
+    Mask(u32, u32),
+    Limits,
+    Environment,
+    Auxiliary,
+    Areas,
+    Counts,
+    Host,
+    Identity,
+    Memory,
 }
 
 /// What an inode is.
@@ -166,14 +177,14 @@ pub enum Body {
     Opened(u64),
     /// A symbolic link.
     Link(Vec<u8>),
-    /// A symbolic link to whoever runs.
-    Executable,
+    /// A symbolic link to the process that looks, or to its thread.
+    Itself(bool),
     /// A device.
     Device(Device),
     /// Made up.
     Made(Made),
-    /// Made up, of another process than the one that looks.
-    MadeOf(u32, Made),
+    /// Made up, of a process, or of a thread of it.
+    MadeOf(u32, Option<u32>, Made),
     /// Where a socket can be found.
     Socket,
     /// A pipe that all who open this share.
@@ -188,11 +199,19 @@ pub struct Entries {
     parent: Weak<Inode>,
     /// It has no name any more, and gets none inside.
     gone: bool,
+    /// Directories in it.
+    directories: u32,
 }
 
 impl Entries {
     fn empty() -> Spin<Entries> {
-        Spin::new(Entries { names: BTreeMap::new(), next: FIRST_PLACE, parent: Weak::new(), gone: false })
+        Spin::new(Entries {
+            names: BTreeMap::new(),
+            next: FIRST_PLACE,
+            parent: Weak::new(),
+            gone: false,
+            directories: 0,
+        })
     }
 }
 
@@ -210,8 +229,16 @@ pub struct Inode {
     pub mode: AtomicU32,
     /// Names that it has.
     pub links: AtomicU32,
-    /// When it was last changed, in nanoseconds since 1970.
+    /// When what is in it was last changed, in nanoseconds since 1970.
     pub modified: AtomicU64,
+    /// When it was last read, as far as that is kept: once after each change.
+    pub accessed: AtomicU64,
+    /// When something about it was last changed.
+    pub changed: AtomicU64,
+    /// Whose it is: a user and a group.
+    pub owner: [AtomicU32; 2],
+    /// Attributes that programs gave it, by name.
+    pub extended: Spin<BTreeMap<Vec<u8>, Vec<u8>>>,
     /// Held by whoever writes at its end.
     pub append: Mutex<()>,
     /// What may not be done to it: see [`seal`].
@@ -225,12 +252,16 @@ pub struct Inode {
 impl Inode {
     /// A new one, without a name.
     pub fn new(number: u64, mode: u32, modified: u64, body: Body) -> Arc<Inode> {
-        let (mode, links, modified) = (AtomicU32::new(mode), AtomicU32::new(0), AtomicU64::new(modified));
+        let [modified, accessed, changed] = [modified; 3].map(AtomicU64::new);
         Arc::new(Inode {
             number,
-            mode,
-            links,
+            mode: AtomicU32::new(mode),
+            links: AtomicU32::new(0),
             modified,
+            accessed,
+            changed,
+            owner: Default::default(),
+            extended: Spin::default(),
             append: Mutex::new(()),
             seals: AtomicU32::new(0),
             sealing: Mutex::new(()),
@@ -249,18 +280,59 @@ impl Inode {
     }
 
     /// A directory that is made up: these are in it, and nothing else can be put there.
-    pub fn made(number: u64, parent: &Arc<Inode>, all: Vec<(&'static str, Arc<Inode>)>) -> Arc<Inode> {
-        let names =
-            (FIRST_PLACE..).zip(all).map(|(place, (name, inode))| (name.as_bytes().to_vec(), (place, inode)));
+    pub fn made(number: u64, parent: &Arc<Inode>, all: Vec<(Vec<u8>, Arc<Inode>)>) -> Arc<Inode> {
+        let below: Vec<_> = all.iter().map(|(_, inode)| inode.clone()).collect();
+        let names = (FIRST_PLACE..).zip(all).map(|(place, (name, inode))| (name, (place, inode)));
         let (names, next) = (names.collect(), u64::MAX);
-        let entries = Entries { names, next, parent: Arc::downgrade(parent), gone: true };
-        Inode::new(number, mode::DIRECTORY | 0o555, 0, Body::Directory(Spin::new(entries)))
+        let directories = below.iter().filter(|inode| inode.is_directory()).count() as u32;
+        let entries = Entries { names, next, parent: Arc::downgrade(parent), gone: true, directories };
+        let made = Inode::new(number, mode::DIRECTORY | 0o555, 0, Body::Directory(Spin::new(entries)));
+        for inode in below {
+            if let Body::Directory(entries) | Body::OpenFiles(entries) = &inode.body {
+                entries.with(|entries| entries.parent = Arc::downgrade(&made));
+            }
+        }
+        made
     }
 
     /// The link to what whoever looks has open under a number.
     pub fn opened(number: u64) -> Arc<Inode> {
+        Inode::opened_by(0, number)
+    }
+
+    /// The link to what a process has open under a number; of 0, whoever looks.
+    pub fn opened_by(process: u32, number: u64) -> Arc<Inode> {
         // No file that was made has such a number.
-        Inode::new(1 << 62 | number, mode::LINK | 0o700, 0, Body::Opened(number))
+        let own = 1 << 62 | u64::from(process) << 32 | number & 0xffff_ffff;
+        Inode::new(own, mode::LINK | 0o700, 0, Body::Opened(number))
+    }
+
+    /// The process whose link this is, or 0.
+    pub fn opener(&self) -> u32 {
+        (self.number >> 32) as u32 & 0x3fff_ffff
+    }
+
+    /// What is in it has changed just now.
+    pub fn touch(&self, now: u64) {
+        self.modified.store(now, Ordering::Relaxed);
+        self.changed.store(now, Ordering::Relaxed);
+    }
+
+    /// It has been read just now: that is kept if it has changed since it was read last.
+    pub fn note_read(&self, now: u64) {
+        let read = self.accessed.load(Ordering::Relaxed);
+        if self.modified.load(Ordering::Relaxed).max(self.changed.load(Ordering::Relaxed)) >= read {
+            self.accessed.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Names of it that there are: of a directory also its own, and those of what lies below.
+    pub fn names(&self) -> u32 {
+        match &self.body {
+            Body::Directory(entries) => entries.with(|entries| 2 + entries.directories),
+            Body::OpenFiles(_) => 2,
+            _ => self.links.load(Ordering::Relaxed),
+        }
     }
 
     /// Whether it is a directory.
@@ -344,6 +416,7 @@ impl Inode {
             }
             entries.names.insert(name.to_vec(), (entries.next, inode.clone()));
             entries.next += 1;
+            entries.directories += u32::from(inode.is_directory());
             Ok(())
         })?;
         inode.links.fetch_add(1, Ordering::Relaxed);
@@ -363,6 +436,7 @@ impl Inode {
             let inode = inode.clone();
             inode.go(directory)?;
             entries.names.remove(name);
+            entries.directories -= u32::from(inode.is_directory());
             Ok::<_, Errno>(inode)
         })?;
         inode.links.fetch_sub(1, Ordering::Relaxed);
@@ -411,7 +485,11 @@ impl Inode {
                 None => {}
             }
             entries.next += 1;
-            Ok(Some(entries.names.insert(new.to_vec(), (entries.next - 1, inode.clone()))))
+            let old = entries.names.insert(new.to_vec(), (entries.next - 1, inode.clone()));
+            if inode.is_directory() && old.is_none() {
+                entries.directories += 1;
+            }
+            Ok(Some(old))
         })?;
         let Some(old) = old else { return Ok(inode) };
         if let Some((_, old)) = old {
@@ -424,9 +502,42 @@ impl Inode {
             // Somebody may have taken the old name, and given it to another.
             if entries.names.get(name).is_some_and(|(_, now)| Arc::ptr_eq(now, &inode)) {
                 entries.names.remove(name);
+                entries.directories -= u32::from(inode.is_directory());
             }
         });
         Ok(inode)
+    }
+
+    /// Each of two names gets what the other has; both directories may be one. The caller has directories moved one at a time, as of
+    /// [`rename`](Self::rename).
+    ///
+    /// # Errors
+    /// `ENOENT`; `EINVAL`: a directory into itself; `EPERM`: a directory's names are made up.
+    pub fn exchange(self: &Arc<Inode>, name: &[u8], to: &Arc<Inode>, new: &[u8]) -> Result<(), Errno> {
+        let both = [self.get(name)?.ok_or(Errno::ENOENT)?, to.get(new)?.ok_or(Errno::ENOENT)?];
+        for (inode, directory) in both.iter().zip([to, self]) {
+            let mut above = Some(directory.clone());
+            while let Some(directory) = above {
+                if Arc::ptr_eq(&directory, inode) {
+                    return Err(Errno::EINVAL);
+                }
+                above = directory.parent();
+            }
+        }
+        for (directory, name, new, old) in [(self, name, &both[1], &both[0]), (to, new, &both[0], &both[1])] {
+            directory.entries()?.with(|entries| {
+                // Somebody may have taken it meanwhile.
+                let (_, slot) = entries.names.get_mut(name).ok_or(Errno::ENOENT)?;
+                *slot = new.clone();
+                entries.directories += u32::from(new.is_directory());
+                entries.directories -= u32::from(old.is_directory());
+                Ok::<_, Errno>(())
+            })?;
+            if let Body::Directory(below) = &new.body {
+                below.with(|below| below.parent = Arc::downgrade(directory));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -22,7 +22,7 @@ use quietmm::addr::Nanos;
 use quietmm::platform::WaitKey;
 use quietmm::{CpuId, Error, FileId, SpaceId, VirtAddr};
 use quietmm_linux::{Ending, Errno, Flow, Frame, Linux, Machine, Thread};
-use quietmm_workloads::{System, TaskKind};
+use quietmm_workloads::{Cpus, System, TaskKind};
 
 use crate::command::Command;
 use crate::cpu::{self, count_one, irqs_off, irqs_on};
@@ -402,7 +402,7 @@ impl Machine for Here {
     fn note(&self, text: core::fmt::Arguments<'_>) {
         line!("{{\"note\":\"{}\"}}", Flat(text));
     }
-    fn prefer(&self, cpu: Option<u32>) {
-        programs().system.stay_on(cpu.map(|cpu| CpuId(cpu as u16)));
+    fn stay_within(&self, cpus: [u64; 4]) {
+        programs().system.stay_within(Cpus(cpus));
     }
 }

@@ -22,5 +22,5 @@ pub mod work;
 pub use latency::{Op, Pace, Shootdown, Tally};
 pub use machine::{Kernel, Machine};
 pub use system::System;
-pub use task::{TaskId, TaskKind, TaskReport};
+pub use task::{Cpus, TaskId, TaskKind, TaskReport};
 pub use work::{Params, Workload};

@@ -20,7 +20,7 @@ use quietmm::{Config, CpuId, Error, Manager, NodeId, Region, SpaceId, UserAccess
 use crate::guarded::Guarded;
 use crate::machine::{Kernel, Machine};
 use crate::power::Power;
-use crate::task::{Body, State, Task, TaskId, TaskKind, TaskReport};
+use crate::task::{Body, Cpus, State, Task, TaskId, TaskKind, TaskReport};
 
 /// One CPU's share of the scheduler.
 pub(crate) struct Queue {
@@ -178,15 +178,20 @@ impl<'p, M: Machine> System<'p, M> {
         self.mm.space(space).switch_to()
     }
 
-    /// The calling task runs on this CPU from now on, or, with `None`, goes to another when its own is busy and that one is not.
-    pub fn stay_on(&self, cpu: Option<CpuId>) {
+    /// The calling task runs on these CPUs from now on: it goes from one to another when its own is busy and that one is not.
+    pub fn stay_within(&self, cpus: Cpus) {
         let me = self.current();
         let here = self.machine().this_cpu();
         self.with(|s| {
+            let mut all = (0..s.queues.len() as u16).map(CpuId).filter(|&cpu| cpus.has(cpu));
+            let Some(first) = all.next() else { return };
+            let alone = all.next().is_none();
             let task = &mut s.tasks[me.0 as usize];
-            task.roams = cpu.is_none();
-            task.home = cpu.unwrap_or(task.home);
-            if task.home != here {
+            (task.within, task.roams) = (cpus, !alone);
+            if !cpus.has(task.home) {
+                task.home = if cpus.has(here) { here } else { first };
+            }
+            if !cpus.has(here) {
                 // It is placed there once this CPU has left it.
                 s.queues[here.index()].resched = true;
             }
@@ -228,7 +233,17 @@ impl<'p, M: Machine> System<'p, M> {
             let state = if asleep.is_some() { State::Waiting } else { State::Runnable };
             let idle = kind == TaskKind::Idle;
             let queued = !idle && asleep.is_none();
-            s.tasks.push(Task { report, state, home, cpu, on_cpu: idle, queued, roams: false, body });
+            s.tasks.push(Task {
+                report,
+                state,
+                home,
+                cpu,
+                on_cpu: idle,
+                queued,
+                roams: false,
+                within: Cpus::ALL,
+                body,
+            });
             s.users += u32::from(matches!(kind, TaskKind::User(_)));
             if queued {
                 s.queues[cpu.index()].ready.push_back(id);
@@ -485,7 +500,10 @@ impl<M: Machine> Scheduler<'_, M> {
         }
         let tasks = &self.tasks;
         // One that stands in a queue may not have left its CPU's context yet.
-        let roams = |id: &&TaskId| tasks[id.0 as usize].roams && !tasks[id.0 as usize].on_cpu;
+        let roams = |id: &&TaskId| {
+            let task = &tasks[id.0 as usize];
+            task.roams && !task.on_cpu && task.within.has(to)
+        };
         let of = |queue: &Queue| queue.ready.iter().filter(roams).count();
         let most =
             self.queues.iter().map(of).enumerate().max_by_key(|&(cpu, count)| (count, usize::MAX - cpu));
@@ -502,7 +520,10 @@ impl<M: Machine> Scheduler<'_, M> {
         let task = &self.tasks[id.0 as usize];
         let idle = |cpu: usize| {
             let queue = &self.queues[cpu];
-            queue.power == Power::On && queue.current == TaskId(cpu as u32) && queue.ready.is_empty()
+            task.within.has(CpuId(cpu as u16))
+                && queue.power == Power::On
+                && queue.current == TaskId(cpu as u32)
+                && queue.ready.is_empty()
         };
         if !task.roams || idle(task.home.index()) {
             return;

@@ -53,6 +53,20 @@ pub struct TaskReport {
     pub result: Result<(), Error>,
 }
 
+/// A set of CPUs, a bit each. Those that have no bit here are in each set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cpus(pub [u64; 4]);
+
+impl Cpus {
+    /// All of them.
+    pub const ALL: Cpus = Cpus([u64::MAX; 4]);
+
+    /// Whether this one is in it.
+    pub fn has(&self, cpu: CpuId) -> bool {
+        self.0.get(cpu.index() / 64).is_none_or(|word| word >> (cpu.index() % 64) & 1 != 0)
+    }
+}
+
 /// Whether a task wants to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
@@ -70,8 +84,9 @@ pub(crate) struct Task<'p, M: Machine> {
     pub cpu: CpuId,
     /// It is on a CPU, or that CPU has not left its context yet.
     pub on_cpu: bool,
-    /// It may go to another CPU when its own is busy.
+    /// It may go to another CPU when its own is busy: to one of these.
     pub roams: bool,
+    pub within: Cpus,
     /// It stands in a run queue.
     pub queued: bool,
     pub body: Option<Body<'p, M>>,

@@ -30,6 +30,16 @@ const SETS: [&str; 7] = [
     "UTF-7.so",
     "CP1252.so",
 ];
+/// What the C library looks up for programs: who there is, which machines and services. Of the host's, where the directory has none.
+const TABLES: [&str; 7] = [
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/services",
+    "/etc/protocols",
+    "/etc/localtime",
+];
 /// Links that are followed on one way.
 const MOST_LINKS: u32 = 40;
 /// An archive that no machine has memory for, in bytes.
@@ -175,7 +185,18 @@ impl Pack {
             host.to_string_lossy().into_owned()
         };
         let resolved = self.resolve(&place);
-        self.take_file(&host, &resolved)?;
+        // One that is a link lies elsewhere, and looks for what it needs from there.
+        let real = fs::canonicalize(&host).map_err(|error| unreadable(&host, &error))?;
+        let real = real.to_string_lossy().into_owned();
+        let there = self.resolve(&real);
+        if there != resolved && fs::symlink_metadata(&host).is_ok_and(|found| found.is_symlink()) {
+            if !self.has(&real) {
+                self.take_file(&host, &there)?;
+            }
+            self.put(&resolved, Member::Link(real))?;
+        } else {
+            self.take_file(&host, &resolved)?;
+        }
         if let Some(base) = place.strip_prefix("/usr/bin/") {
             // Where both are directories it is found in both.
             let other = self.resolve(&format!("/bin/{base}"));
@@ -247,6 +268,11 @@ impl Pack {
             }
         }
         if self.has(&format!("/lib/x86_64-linux-gnu/{C_LIBRARY}")) {
+            for path in TABLES {
+                if Path::new(path).is_file() && !self.members.contains_key(&self.resolve(path)) {
+                    self.take_file(Path::new(path), &self.resolve(path))?;
+                }
+            }
             for name in SETS {
                 let path = format!("{CHARACTERS}/{name}");
                 if Path::new(&path).is_file() && !self.has(&path) {

@@ -111,6 +111,27 @@ fn what_programs_wait_for_and_tell_each_other_is_as_on_the_host() {
     }
 }
 
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn what_programs_ask_of_the_system_is_answered_as_on_the_host() {
+    let scratch = Scratch::new("answers");
+    let program = built("answers", &scratch);
+    let host = Command::new(&program).output().expect("it runs");
+    assert!(text(&host.stdout).lines().all(|line| line.ends_with(": 0")), "{}", text(&host.stdout));
+    for cpus in ["1", "4"] {
+        // Asked for all of it, whatever the host leaves out.
+        let ran = boot(&format!("{program} all"), &["--cpus", cpus, "--memory", "128M"]);
+        assert_eq!(text(&ran.stdout), text(&host.stdout), "{cpus} CPUs: {}", text(&ran.stderr));
+        assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    }
+    // A program of Debian's that uses what works on long registers where a CPU has it, and does not ask whether the kernel keeps them.
+    let sum = Command::new("cksum").arg(&program).output().expect("cksum");
+    let ran =
+        boot("cksum /answers", &["--root", &scratch.0.to_string_lossy(), "--cpus", "1", "--memory", "64M"]);
+    let first = |bytes: &[u8]| text(bytes).split(' ').next().map(String::from);
+    assert_eq!(first(&ran.stdout), first(&sum.stdout), "{}", text(&ran.stderr));
+}
+
 /// What is refused has an error of its own, 12: `ENOMEM`. The last kind of it ends itself.
 #[test]
 #[ignore = "boots machines: scripts/test-metal"]

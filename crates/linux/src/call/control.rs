@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
+use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::open::{Counter, Kind, Open, flag};
 use crate::pipe::Pipe;
@@ -67,6 +68,31 @@ impl<M: Machine> Linux<'_, M> {
                 open.flags.store(keep | with as u32 & flag::LATER, Ordering::Relaxed);
                 Ok(0)
             }
+            // Who is to hear of it.
+            8 => {
+                open.hearer.store(with as u32, Ordering::Relaxed);
+                Ok(0)
+            }
+            9 => Ok(open.hearer.load(Ordering::Relaxed).into()),
+            // The same with its kind: a thread, a process, or a group, whose number is negative.
+            15 => {
+                let (kind, who) = (self.load_word(with)?, self.load_word(with + 4)?);
+                if kind > 2 {
+                    return Err(Errno::EINVAL);
+                }
+                let who = if kind == 2 { who.wrapping_neg() } else { who };
+                open.hearer.store(who, Ordering::Relaxed);
+                Ok(0)
+            }
+            16 => {
+                let who = open.hearer.load(Ordering::Relaxed) as i32;
+                let kind = if who < 0 { 2 } else { 1 };
+                self.machine
+                    .write_user(with, &Pack::default().word(kind).word(who.unsigned_abs()).0)
+                    .map(|()| 0)
+            }
+            10 => Ok(0),
+            11 => Ok(0),
             5..=7 | 36..=38 => self.record_lock(thread, &open, what, with),
             1033 => self.seals(&open, Some(with)),
             1034 => self.seals(&open, None),
@@ -78,12 +104,16 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn ioctl(&self, thread: &Thread, number: u64, what: u64, with: u64) -> Answer {
         const BYTES_TO_READ: u64 = 0x541b;
         const NO_WAIT: u64 = 0x5421;
+        const SIGNALS: u64 = 0x5452;
         const CLOSE_ON_EXEC: u64 = 0x5451;
         const NOT_ON_EXEC: u64 = 0x5450;
         let open = self.open_file(thread, number)?;
         match (what, &open.kind) {
             (BYTES_TO_READ, Kind::Pipe(end)) => {
                 self.machine.write_user(with, &(end.pipe.len() as u32).to_le_bytes()).map(|()| 0)
+            }
+            (BYTES_TO_READ, Kind::Watches(watches)) => {
+                self.machine.write_user(with, &(watches.bytes() as u32).to_le_bytes()).map(|()| 0)
             }
             (BYTES_TO_READ, Kind::Socket(socket)) => {
                 let bytes = socket.inbox.len(socket.is_stream()) as u32;
@@ -106,6 +136,13 @@ impl<M: Machine> Linux<'_, M> {
                     .process
                     .files
                     .with(|files| files.close_on_exec(number).map(|cloexec| *cloexec = on))?;
+                Ok(0)
+            }
+            // Whoever waits for signals of it waits in vain: they are sent of nothing.
+            (SIGNALS, _) => {
+                let on = self.load_word(with)? != 0;
+                let keep = open.flags.load(Ordering::Relaxed) & !flag::SIGNALS;
+                open.flags.store(keep | if on { flag::SIGNALS } else { 0 }, Ordering::Relaxed);
                 Ok(0)
             }
             // Nothing here is a terminal.

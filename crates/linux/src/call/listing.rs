@@ -10,7 +10,7 @@ use crate::kernel::Linux;
 use crate::machine::Machine;
 use crate::open::Kind;
 use crate::process::Thread;
-use crate::procfs::SHOWN;
+use crate::procfs::{SHOWN, threads_of};
 use crate::tree::{Body, FIRST_PLACE, Inode, Named};
 
 impl<M: Machine> Linux<'_, M> {
@@ -18,19 +18,29 @@ impl<M: Machine> Linux<'_, M> {
     fn numbers_behind(&self, directory: &Arc<Inode>, place: u64, most: usize) -> Vec<Named> {
         /// Their places come behind all others.
         const FIRST: u64 = 1 << 40;
+        let named_by = |below: fn(u32) -> u64| {
+            move |number: u32| {
+                let inode = Inode::made(below(number), directory, Vec::new());
+                (FIRST + u64::from(number), number.to_string().into_bytes(), inode)
+            }
+        };
+        let last = (place.max(FIRST) - FIRST).min(u32::MAX.into()) as u32;
+        if let Some(pid) = threads_of(directory) {
+            let tids = self.tids_behind(pid, last, most);
+            return tids.into_iter().map(named_by(|tid| SHOWN | u64::from(tid) << 8 | 0xff)).collect();
+        }
         let proc = self.root.get(b"proc").ok().flatten();
         if proc.is_none_or(|proc| !Arc::ptr_eq(&proc, directory)) {
             return Vec::new();
         }
-        let next = (place.max(FIRST) - FIRST + 1).min(u32::MAX.into()) as u32;
+        let next = last.saturating_add(1);
         let pids: Vec<u32> =
             self.processes.with(|all| all.range(next..).map(|(&pid, _)| pid).take(most).collect());
-        let empty = |pid: u32| Inode::made(SHOWN | u64::from(pid) << 8, directory, Vec::new());
-        let named = |pid: u32| (FIRST + u64::from(pid), pid.to_string().into_bytes(), empty(pid));
-        pids.into_iter().map(named).collect()
+        pids.into_iter().map(named_by(|pid| SHOWN | u64::from(pid) << 8)).collect()
     }
 
-    pub(crate) fn getdents(&self, thread: &Thread, number: u64, to: u64, bytes: u64) -> Answer {
+    /// Names in a directory. In the old form their kind stands behind them.
+    pub(crate) fn getdents(&self, thread: &Thread, number: u64, to: u64, bytes: u64, old: bool) -> Answer {
         let open = self.open_file(thread, number)?;
         let Kind::Directory(directory) = &open.kind else { return Err(Errno::ENOTDIR) };
         open.offset.with(self.machine, |offset| {
@@ -41,8 +51,11 @@ impl<M: Machine> Linux<'_, M> {
             let dots = [(1, b".".to_vec(), directory.clone()), (2, b"..".to_vec(), parent)];
             let listed = match &directory.body {
                 Body::OpenFiles(_) => {
-                    let numbers = thread.process.files.with(|files| files.numbers());
-                    let named = |n: u64| (FIRST_PLACE + n, n.to_string().into_bytes(), Inode::opened(n));
+                    let pid = crate::procfs::process_of(directory).unwrap_or(thread.process.pid);
+                    let process = self.processes.with(|all| all.get(&pid).cloned()).ok_or(Errno::ENOENT)?;
+                    let numbers = process.files.with(|files| files.numbers());
+                    let named =
+                        |n: u64| (FIRST_PLACE + n, n.to_string().into_bytes(), Inode::opened_by(pid, n));
                     let left = numbers.into_iter().filter(|n| FIRST_PLACE + n > *offset);
                     left.take(most).map(named).collect()
                 }
@@ -67,12 +80,19 @@ impl<M: Machine> Linux<'_, M> {
                 out.extend(inode.number.to_le_bytes());
                 out.extend(place.to_le_bytes());
                 out.extend((len as u16).to_le_bytes());
-                out.push((inode.mode.load(Ordering::Relaxed) >> 12) as u8);
+                let kind = (inode.mode.load(Ordering::Relaxed) >> 12) as u8;
+                if !old {
+                    out.push(kind);
+                }
                 out.extend_from_slice(&name);
                 out.resize(start + len, 0);
+                if old {
+                    out[start + len - 1] = kind;
+                }
                 place_now = place;
             }
             self.machine.write_user(to, &out)?;
+            directory.note_read(self.clock());
             *offset = place_now;
             Ok(out.len() as u64)
         })

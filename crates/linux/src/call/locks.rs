@@ -128,6 +128,7 @@ impl<M: Machine> Linux<'_, M> {
         if let Some(inode) = open.inode() {
             let _ = self.drop_lock((inode.number, false), &Owner::Process(thread.process.pid), &ALL);
         }
+        self.closes(&open);
         if let Kind::Socket(_) = open.kind {
             self.left.flights.let_go(false);
         }

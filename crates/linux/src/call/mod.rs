@@ -1,5 +1,6 @@
 //! The system calls, by number.
 
+mod attributes;
 mod clocks;
 mod control;
 mod epoll;
@@ -18,14 +19,18 @@ mod tasks;
 mod time;
 mod timers;
 mod transfer;
+mod watches;
 
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use attributes::Of;
+use names::Times;
 pub use number::name;
 use number::number as n;
+use tasks::users::Which;
 
 use crate::errno::{Answer, Errno};
 use crate::frame::Frame;
@@ -70,6 +75,10 @@ fn keeps(number: u64) -> bool {
             | n::msgget
             | n::msgsnd
             | n::pidfd_open
+            | n::pidfd_getfd
+            | n::inotify_init
+            | n::inotify_init1
+            | n::inotify_add_watch
             | n::socket
             | n::socketpair
             | n::accept
@@ -79,6 +88,9 @@ fn keeps(number: u64) -> bool {
             | n::sendto
             | n::sendmsg
             | n::sendmmsg
+            | n::setxattr
+            | n::lsetxattr
+            | n::fsetxattr
             | n::mkdir
             | n::mknod
             | n::mknodat
@@ -144,6 +156,7 @@ pub fn call<M: Machine>(
                 linux.read(thread, a, &vectors, None)
             }
         }
+        n::tee => linux.tee(thread, [a, b, c, d]),
         n::copy_file_range => linux.copy_file_range(thread, all),
         n::lseek => linux.lseek(thread, a, b as i64, c),
         n::ftruncate => linux.ftruncate(thread, a, b),
@@ -151,9 +164,12 @@ pub fn call<M: Machine>(
         n::fallocate => linux.fallocate(thread, a, b, c, d),
         n::fsync | n::fdatasync => linux.fsync(thread, a),
         n::sync => Ok(0),
-        n::syncfs | n::readahead => linux.open_file(thread, a).map(|_| 0),
+        n::syncfs => linux.open_file(thread, a).map(|_| 0),
+        n::readahead => linux.readahead(thread, a),
+        n::sync_file_range => linux.sync_file_range(thread, [a, b, c, d]),
         n::fadvise64 => linux.fadvise(thread, all),
-        n::getdents64 => linux.getdents(thread, a, b, c),
+        n::getdents64 => linux.getdents(thread, a, b, c, false),
+        n::getdents => linux.getdents(thread, a, b, c, true),
 
         n::open => linux.open(thread, HERE, a, b as u32, c as u32),
         n::openat => linux.open(thread, a, b, c as u32, d as u32),
@@ -190,6 +206,10 @@ pub fn call<M: Machine>(
             let mask = if e == 0 { None } else { Some(linux.load_long(e)?) };
             linux.epoll_wait(thread, [a, b, c], time, mask)
         }
+        n::inotify_init => linux.inotify(thread, 0),
+        n::inotify_init1 => linux.inotify(thread, a),
+        n::inotify_add_watch => linux.add_watch(thread, a, b, c),
+        n::inotify_rm_watch => linux.leave_watch(thread, a, b),
         n::timer_create => linux.timer_create(thread, a, b, c),
         n::timer_settime => linux.timer_settime(thread, [a, b, c, d]),
         n::timer_gettime => linux.timer_gettime(thread, a, b),
@@ -208,6 +228,8 @@ pub fn call<M: Machine>(
         n::shmdt => linux.shmdt(thread, a),
         n::shmctl => linux.shmctl(a, b, c),
         n::pidfd_open => linux.pidfd_open(thread, a, b),
+        n::pidfd_getfd => linux.pidfd_getfd(thread, [a, b, c]),
+        n::process_madvise => linux.process_madvise(thread, [a, b, c, d, e]),
         n::pidfd_send_signal => linux.pidfd_send_signal(thread, [a, b, c, d]),
         n::timerfd_create => linux.timerfd(thread, a, b as u32),
         n::timerfd_settime => linux.timerfd_settime(thread, [a, b, c, d]),
@@ -256,23 +278,30 @@ pub fn call<M: Machine>(
         n::chmod => linux.chmod(thread, HERE, a, b as u32),
         n::fchmodat => linux.chmod(thread, a, b, c as u32),
         n::fchmod => linux.fchmod(thread, a, b as u32),
-        n::chown | n::lchown => linux.access(thread, HERE, a, 0),
-        n::fchownat if e & 0x1000 != 0 => linux.open_file(thread, a).map(|_| 0),
-        n::fchownat => linux.access(thread, a, b, 0),
-        n::fchown => linux.open_file(thread, a).map(|_| 0),
-        n::utimensat => linux.utimens(thread, a, b, c),
-        n::getxattr
-        | n::lgetxattr
-        | n::fgetxattr
-        | n::listxattr
-        | n::llistxattr
-        | n::flistxattr
-        | n::setxattr
-        | n::lsetxattr
-        | n::fsetxattr
-        | n::removexattr
-        | n::lremovexattr
-        | n::fremovexattr => Err(Errno::EOPNOTSUPP),
+        n::chown => linux.chown(thread, HERE, a, [b, c], 0),
+        n::lchown => linux.chown(thread, HERE, a, [b, c], 0x100),
+        n::fchownat => linux.chown(thread, a, b, [c, d], e),
+        n::fchown => linux.chown(thread, a, 0, [b, c], 0x1000),
+        n::utimensat => linux.utimens(thread, [a, b, c, d], Times::Nanoseconds),
+        n::futimesat => linux.utimens(thread, [a, b, c, 0], Times::Microseconds),
+        n::utimes => linux.utimens(thread, [HERE, a, b, 0], Times::Microseconds),
+        n::utime => linux.utimens(thread, [HERE, a, b, 0], Times::Seconds),
+        n::setxattr | n::lsetxattr => {
+            linux.set_attribute(thread, Of::path(a, number == n::setxattr), [b, c, d, e])
+        }
+        n::fsetxattr => linux.set_attribute(thread, Of::Open(a), [b, c, d, e]),
+        n::getxattr | n::lgetxattr => {
+            linux.get_attribute(thread, Of::path(a, number == n::getxattr), [b, c, d])
+        }
+        n::fgetxattr => linux.get_attribute(thread, Of::Open(a), [b, c, d]),
+        n::listxattr | n::llistxattr => {
+            linux.list_attributes(thread, Of::path(a, number == n::listxattr), b, c)
+        }
+        n::flistxattr => linux.list_attributes(thread, Of::Open(a), b, c),
+        n::removexattr | n::lremovexattr => {
+            linux.remove_attribute(thread, Of::path(a, number == n::removexattr), b)
+        }
+        n::fremovexattr => linux.remove_attribute(thread, Of::Open(a), b),
 
         n::mmap => linux.mmap(thread, all),
         n::munmap => linux.munmap(thread, all),
@@ -284,13 +313,12 @@ pub fn call<M: Machine>(
         n::process_vm_writev => linux.copy_remote(all, true),
         n::mincore => linux.mincore(thread, all),
         n::msync => linux.msync(thread, all),
-        n::mlock => linux.mlock(thread, all),
+        n::mlock => linux.mlock(thread, a, b, false),
         n::mlock2 if c & !1 != 0 => Err(Errno::EINVAL),
-        // When it is used: then it is there.
-        n::mlock2 if c == 1 => Ok(0),
-        n::mlock2 => linux.mlock(thread, all),
-        n::mlockall if a == 0 || a & !7 != 0 => Err(Errno::EINVAL),
-        n::mlockall | n::munlock | n::munlockall => Ok(0),
+        n::mlock2 => linux.mlock(thread, a, b, c == 1),
+        n::munlock => linux.munlock(thread, a, b),
+        n::mlockall => linux.mlockall(thread, a, frame.registers.rsp),
+        n::munlockall => linux.munlockall(thread),
 
         n::fork => linux.clone_(thread, frame, &tasks::Clone::fork()),
         n::vfork => linux.clone_(thread, frame, &tasks::Clone::vfork()),
@@ -299,7 +327,8 @@ pub fn call<M: Machine>(
             let ask = linux.clone_arguments(a, b)?;
             linux.clone_(thread, frame, &ask)
         }
-        n::execve => linux.execve(thread, frame, [a, b, c]),
+        n::execve => linux.execve(thread, frame, [HERE, a, b, c, 0]),
+        n::execveat => linux.execve(thread, frame, [a, b, c, d, e]),
         n::exit => {
             let last = process.threads.with(|threads| threads.len() == 1);
             if last {
@@ -331,7 +360,7 @@ pub fn call<M: Machine>(
             linux.machine.cond_resched();
             Ok(0)
         }
-        n::sched_getaffinity => linux.get_affinity(b, c),
+        n::sched_getaffinity => linux.get_affinity(thread, a, b, c),
         n::sched_setaffinity => linux.set_affinity(thread, a, b, c),
         n::sched_getscheduler => linux.scheduling(thread, a, None).map(|(how, _)| how.into()),
         n::sched_setscheduler => {
@@ -342,8 +371,12 @@ pub fn call<M: Machine>(
             linux.machine.write_user(b, &priority.to_le_bytes()).map(|()| 0)
         }
         n::sched_setparam => linux.scheduling(thread, a, Some((None, linux.load_word(b)?))).map(|_| 0),
-        n::setpriority => Ok(0),
-        n::getpriority => Ok(20),
+        n::setpriority => linux.set_priority(thread, a, b, c),
+        n::getpriority => linux.get_priority(thread, a, b),
+        n::sched_getattr => linux.get_scheduling(thread, [a, b, c, d]),
+        n::sched_setattr => linux.set_scheduling(thread, [a, b, c]),
+        n::sched_get_priority_max if a > 6 || a == 4 => Err(Errno::EINVAL),
+        n::sched_get_priority_min if a > 6 || a == 4 => Err(Errno::EINVAL),
         n::sched_get_priority_max => Ok(if a == 1 || a == 2 { 99 } else { 0 }),
         n::sched_get_priority_min => Ok(u64::from(a == 1 || a == 2)),
         n::getcpu => linux.getcpu(a, b),
@@ -355,12 +388,22 @@ pub fn call<M: Machine>(
         n::setpgid => linux.set_group(thread, a, b),
         n::getsid => linux.session_of(thread, a),
         n::setsid => linux.set_session(thread),
-        n::getuid | n::geteuid | n::getgid | n::getegid | n::setuid | n::setgid => Ok(0),
-        n::setresuid | n::setresgid | n::setreuid | n::setregid => Ok(0),
-        n::getresuid | n::getresgid => {
-            [a, b, c].iter().try_for_each(|&at| linux.machine.write_user(at, &[0; 4])).map(|()| 0)
-        }
-        n::getgroups | n::setgroups => Ok(0),
+        n::getuid => Ok(linux.ids(thread, Which::User)[0].into()),
+        n::geteuid => Ok(linux.ids(thread, Which::User)[1].into()),
+        n::getgid => Ok(linux.ids(thread, Which::Group)[0].into()),
+        n::getegid => Ok(linux.ids(thread, Which::Group)[1].into()),
+        n::setuid => linux.set_id(thread, Which::User, a),
+        n::setgid => linux.set_id(thread, Which::Group, a),
+        n::setreuid => linux.set_two_ids(thread, Which::User, [a, b]),
+        n::setregid => linux.set_two_ids(thread, Which::Group, [a, b]),
+        n::setresuid => linux.set_all_ids(thread, Which::User, [a, b, c]),
+        n::setresgid => linux.set_all_ids(thread, Which::Group, [a, b, c]),
+        n::setfsuid => linux.set_file_id(thread, Which::User, a),
+        n::setfsgid => linux.set_file_id(thread, Which::Group, a),
+        n::getresuid => linux.get_all_ids(thread, Which::User, [a, b, c]),
+        n::getresgid => linux.get_all_ids(thread, Which::Group, [a, b, c]),
+        n::getgroups => linux.get_groups(thread, a, b),
+        n::setgroups => linux.set_groups(thread, a, b),
         // Nobody has more rights than another, and none has any of these.
         n::capget => {
             linux.load_word(a)?;
@@ -372,9 +415,9 @@ pub fn call<M: Machine>(
         n::prlimit64 => linux.prlimit(thread, [a, b, c, d]),
         n::getrlimit => linux.prlimit(thread, [0, a, 0, b]),
         n::setrlimit => linux.prlimit(thread, [0, a, b, 0]),
-        n::getrusage => linux.machine.write_user(b, &[0; 144]).map(|()| 0),
+        n::getrusage => linux.getrusage(thread, a, b),
         n::sysinfo => linux.sysinfo(a),
-        n::times => linux.times(a),
+        n::times => linux.times(thread, a),
         n::uname => linux.uname(a),
         n::getrandom => linux.getrandom(a, b),
 
@@ -435,8 +478,43 @@ pub fn call<M: Machine>(
         }
         n::ioprio_get | n::ioprio_set => Ok(0),
         n::sched_rr_get_interval => linux.machine.write_user(b, &[0; 16]).map(|()| 0),
-        // How addresses are chosen, and the like: one way only.
-        n::personality => Ok(0),
+        // How addresses are chosen, and the like: one way only. It is kept.
+        n::personality if a as u32 == u32::MAX => Ok(process.personality.load(Ordering::Relaxed).into()),
+        n::personality => Ok(process.personality.swap(a as u32, Ordering::Relaxed).into()),
+        // Nobody is logged in.
+        n::vhangup => Ok(0),
+        n::chroot => linux.chroot(thread, a),
+        // There is one node.
+        n::set_mempolicy | n::mbind => linux.set_policy(thread, number == n::mbind, all),
+        n::get_mempolicy => linux.get_policy(thread, all),
+        // What nobody may who has not got the machine for itself.
+        n::mount
+        | n::umount2
+        | n::pivot_root
+        | n::swapon
+        | n::swapoff
+        | n::sethostname
+        | n::setdomainname
+        | n::settimeofday
+        | n::clock_settime
+        | n::setns
+        | n::init_module
+        | n::finit_module
+        | n::delete_module
+        | n::kexec_load
+        | n::acct
+        | n::quotactl
+        | n::iopl
+        | n::ioperm
+        | n::syslog
+        | n::fanotify_init
+        | n::open_by_handle_at
+        | n::add_key
+        | n::request_key
+        | n::keyctl
+        | n::kcmp => Err(Errno::EPERM),
+        n::unshare => linux.unshare(a),
+        n::name_to_handle_at => Err(Errno::EOPNOTSUPP),
         _ => {
             linux.note_unknown(thread, number);
             Err(Errno::ENOSYS)
@@ -563,7 +641,7 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     /// Where several buffers lie, and how long they are.
-    fn vectors(&self, at: u64, count: u64) -> Result<Vec<(u64, u64)>, Errno> {
+    pub(crate) fn vectors(&self, at: u64, count: u64) -> Result<Vec<(u64, u64)>, Errno> {
         if count > 1024 {
             return Err(Errno::EINVAL);
         }

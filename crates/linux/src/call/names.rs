@@ -15,6 +15,7 @@ use crate::pipe::{Pipe, Way};
 use crate::process::{Process, Thread};
 use crate::sync::key_of;
 use crate::tree::{Body, Device, Inode, Made, mode, seal};
+use crate::watches::event;
 
 /// The file itself that has a number, with an empty path.
 const EMPTY_PATH: u64 = 0x1000;
@@ -29,15 +30,31 @@ impl<M: Machine> Linux<'_, M> {
         path: &[u8],
         follow: bool,
     ) -> Result<Found, Errno> {
-        let (here, executable) =
-            thread.process.place.with(|place| (place.directory.clone(), place.executable.clone()));
+        let (here, root) = thread.process.place.with(|place| (place.directory.clone(), place.root.clone()));
         let directory = from.unwrap_or(&here);
-        let is_open = |number| self.open_file(thread, number).is_ok();
-        let process = thread.process.pid.into();
-        let other = |pid| self.shown(pid);
-        let (root, executable) = (&self.root, executable.as_slice());
-        let from = path::From { root, directory, executable, process, other: &other, is_open: &is_open };
+        let is_open = |process, number| self.opened_by(thread, process, number).is_ok();
+        let (process, shown) =
+            (thread.process.pid, |directory: &Inode, number| self.shown(directory, number));
+        let (root, thread) = (&root, thread.tid);
+        let from = path::From { root, directory, process, thread, shown: &shown, is_open: &is_open };
         path::walk(&from, path, follow)
+    }
+
+    /// What a process has open under a number; of 0, the one that looks.
+    fn opened_by(&self, thread: &Thread, process: u32, number: u64) -> Result<Arc<Open>, Errno> {
+        match process {
+            0 => self.open_file(thread, number),
+            own if own == thread.process.pid => self.open_file(thread, number),
+            other => {
+                let process = self.processes.with(|all| all.get(&other).cloned()).ok_or(Errno::ENOENT)?;
+                process.files.with(|files| files.get(number))
+            }
+        }
+    }
+
+    /// What such a link leads to.
+    pub(crate) fn opened(&self, thread: &Thread, link: &Inode, number: u64) -> Result<Arc<Open>, Errno> {
+        self.opened_by(thread, link.opener(), number)
     }
 
     fn walk_at(&self, thread: &Thread, directory: u64, path: &[u8], follow: bool) -> Result<Found, Errno> {
@@ -52,7 +69,13 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     /// What is there.
-    fn there(&self, thread: &Thread, directory: u64, path: u64, follow: bool) -> Result<Arc<Inode>, Errno> {
+    pub(super) fn there(
+        &self,
+        thread: &Thread,
+        directory: u64,
+        path: u64,
+        follow: bool,
+    ) -> Result<Arc<Inode>, Errno> {
         let path = self.load_path(path)?;
         let found = self.walk_at(thread, directory, &path, follow)?;
         let inode = found.inode.ok_or(Errno::ENOENT)?;
@@ -64,6 +87,23 @@ impl<M: Machine> Linux<'_, M> {
         let path = self.load_path(path)?;
         let found = self.walk_at(thread, directory, &path, false)?;
         if found.inode.is_some() || found.name.is_empty() { Err(Errno::EEXIST) } else { Ok(found) }
+    }
+
+    /// Gives a new thing its name, and its owner.
+    pub(super) fn name_it(&self, thread: &Thread, found: &Found, new: Arc<Inode>) -> Result<(), Errno> {
+        const GROUP_OF_DIRECTORY: u32 = 0o2000;
+        let (user, group) = thread.process.owner.with(|owner| (owner.users[3], owner.groups[3]));
+        let inherits = found.directory.mode.load(Ordering::Relaxed) & GROUP_OF_DIRECTORY != 0;
+        let group = if inherits { found.directory.owner[1].load(Ordering::Relaxed) } else { group };
+        new.owner[0].store(user, Ordering::Relaxed);
+        new.owner[1].store(group, Ordering::Relaxed);
+        if inherits && new.is_directory() {
+            new.mode.fetch_or(GROUP_OF_DIRECTORY, Ordering::Relaxed);
+        }
+        found.directory.put(&found.name, new.clone())?;
+        found.directory.touch(self.clock());
+        self.happened(Some(&new), Some((&found.directory, &found.name)), event::CREATE, 0);
+        Ok(())
     }
 
     pub(super) fn umask(&self, thread: &Thread, rights: u32) -> u32 {
@@ -85,7 +125,7 @@ impl<M: Machine> Linux<'_, M> {
             None if found.directory_meant => return Err(Errno::EISDIR),
             None => {
                 let new = self.new_file(self.umask(thread, rights))?;
-                match found.directory.put(&found.name, new.clone()) {
+                match self.name_it(thread, &found, new.clone()) {
                     Ok(()) => new,
                     // Somebody was faster.
                     Err(Errno::EEXIST) if !exclusive => {
@@ -95,17 +135,25 @@ impl<M: Machine> Linux<'_, M> {
                 }
             }
         };
+        let above = found.directory.clone();
         let opened = match &inode.body {
-            Body::Opened(number) if follow => self.open_again(thread, *number, flags)?,
+            Body::Opened(number) if follow => self.open_again(thread, &inode, *number, flags)?,
             _ => self.open_inode(thread, inode, flags, path::whole(&found))?,
         };
+        opened.above.with(|kept| *kept = Some(Arc::downgrade(&above)));
+        if flags & flag::PATH == 0 {
+            self.happened_to(&opened, event::OPEN);
+        }
         let cloexec = flags & flag::CLOSE_ON_EXEC != 0;
         thread.process.files.with(|files| files.add(opened, cloexec, 0))
     }
 
     /// Opens what is open under a number once more.
-    fn open_again(&self, thread: &Thread, number: u64, flags: u32) -> Result<Arc<Open>, Errno> {
-        let open = self.open_file(thread, number)?;
+    fn open_again(&self, thread: &Thread, link: &Inode, number: u64, flags: u32) -> Result<Arc<Open>, Errno> {
+        let open = self.opened(thread, link, number)?;
+        if flags & flag::DIRECTORY != 0 && !matches!(open.kind, Kind::Directory(_)) {
+            return Err(Errno::ENOTDIR);
+        }
         let kind = match &open.kind {
             Kind::Pipe(end) => {
                 let writes = flags & flag::ACCESS == flag::WRITE_ONLY;
@@ -136,24 +184,24 @@ impl<M: Machine> Linux<'_, M> {
                 return Err(Errno::EISDIR);
             }
             Body::Directory(_) | Body::OpenFiles(_) => Kind::Directory(inode.clone()),
-            Body::Link(_) | Body::Executable | Body::Opened(_) if flags & flag::PATH == 0 => {
+            Body::Link(_) | Body::Itself(_) | Body::Opened(_) if flags & flag::PATH == 0 => {
                 return Err(Errno::ELOOP);
             }
-            Body::Link(_) | Body::Executable | Body::Opened(_) => Kind::Text(Vec::new(), inode.clone()),
+            Body::Link(_) | Body::Itself(_) | Body::Opened(_) => Kind::Text(Vec::new(), inode.clone()),
             Body::Device(Device::Console) => Kind::Device(Device::Console, inode.clone()),
             Body::Device(device) => Kind::Device(*device, inode.clone()),
             Body::Fifo(_) if flags & flag::PATH != 0 => Kind::Text(Vec::new(), inode.clone()),
             Body::Fifo(pipe) => self.open_fifo(thread, pipe, flags)?,
             Body::Socket if flags & flag::PATH == 0 => return Err(Errno::ENXIO),
             Body::Socket => Kind::Text(Vec::new(), inode.clone()),
-            Body::Made(made) => Kind::Text(self.made(&thread.process, *made)?, inode.clone()),
-            Body::MadeOf(pid, made) => {
+            Body::Made(made) => Kind::Text(self.made(&thread.process, None, *made)?, inode.clone()),
+            Body::MadeOf(pid, tid, made) => {
                 let process = self.processes.with(|all| all.get(pid).cloned()).ok_or(Errno::ESRCH)?;
-                Kind::Text(self.made(&process, *made)?, inode.clone())
+                Kind::Text(self.made(&process, *tid, *made)?, inode.clone())
             }
             Body::File(_) => {
                 if flags & flag::TRUNCATE != 0 && writes {
-                    self.set_len(&inode, 0)?;
+                    self.set_len(thread, &inode, 0)?;
                 }
                 Kind::File(inode.clone())
             }
@@ -162,17 +210,19 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     /// What is shown of a process, if there is memory for it.
-    fn made(&self, process: &Arc<Process>, made: Made) -> Result<Vec<u8>, Errno> {
+    fn made(&self, process: &Arc<Process>, tid: Option<u32>, made: Made) -> Result<Vec<u8>, Errno> {
         let bytes = match made {
             // A line for each area, and twice that while it grows.
-            Made::Maps => self.bytes_of_maps(process),
+            Made::Maps => self.bytes_of_maps(process, 512),
+            Made::Areas => self.bytes_of_maps(process, 3072),
             Made::CommandLine => process.place.with(|place| place.arguments.len()) as u64,
+            Made::Environment => process.place.with(|place| place.environment.len()) as u64,
             _ => 0,
         };
         if bytes > 0 && !self.machine.has_piece(bytes) {
             Err(Errno::ENOMEM)
         } else {
-            Ok(self.make(process, made))
+            Ok(self.make(process, tid, made))
         }
     }
 
@@ -187,11 +237,9 @@ impl<M: Machine> Linux<'_, M> {
         if at_once && way == Way::Write && !pipe.is_open(Way::Read) {
             return Err(Errno::ENXIO);
         }
-        // Before this end is open: who comes for that, and goes, has been there.
-        let before = pipe.opened(other);
-        let end = pipe.end(way);
+        let (end, before) = pipe.end_before(way, other);
         self.changed(key_of(&**pipe));
-        let met = || pipe.is_open(other) || pipe.opened(other) != before;
+        let met = || before.is_none_or(|before| pipe.is_open(other) || pipe.opened(other) != before);
         if !at_once && self.wait(thread, key_of(&**pipe), None, met) != Waited::Ready {
             return Err(AGAIN);
         }
@@ -219,7 +267,7 @@ impl<M: Machine> Linux<'_, M> {
             }
             _ => return Err(Errno::EPERM),
         };
-        found.directory.put(&found.name, inode).map(|()| 0)
+        self.name_it(thread, &found, inode).map(|()| 0)
     }
 
     pub(crate) fn memfd(&self, thread: &Thread, flags: u64) -> Answer {
@@ -249,15 +297,16 @@ impl<M: Machine> Linux<'_, M> {
             Body::Device(Device::Console) => 0x501,
             _ => 0,
         };
-        let links = if inode.is_directory() { 2 } else { inode.links.load(Ordering::Relaxed) };
         let mode = inode.mode.load(Ordering::Relaxed);
+        let times = [&inode.accessed, &inode.modified, &inode.changed];
         Stat {
             number: inode.number,
             mode,
-            links,
+            links: inode.names(),
             device,
             bytes,
-            modified: inode.modified.load(Ordering::Relaxed),
+            times: times.map(|time| time.load(Ordering::Relaxed)),
+            owner: [0, 1].map(|which| inode.owner[which].load(Ordering::Relaxed)),
         }
     }
 
@@ -272,8 +321,13 @@ impl<M: Machine> Linux<'_, M> {
             Kind::Socket(_) => (mode::SOCKET | 0o777, 0),
             _ => (0o600, 0),
         };
-        let number = core::ptr::from_ref(open).addr() as u64 >> 4 & 0xffff_ffff;
-        Stat { number, mode, links: 1, device, bytes: 0, modified: self.clock() }
+        let own = match &open.kind {
+            // Both ends are one file.
+            Kind::Pipe(end) | Kind::Both(end, _) => Arc::as_ptr(&end.pipe).addr(),
+            _ => core::ptr::from_ref(open).addr(),
+        };
+        let number = own as u64 >> 4 & 0xffff_ffff;
+        Stat { number, mode, links: 1, device, bytes: 0, times: [self.clock(); 3], owner: [0; 2] }
     }
 
     fn stat_at(&self, thread: &Thread, directory: u64, path: u64, flags: u64) -> Result<Stat, Errno> {
@@ -288,7 +342,7 @@ impl<M: Machine> Linux<'_, M> {
         let inode = self.there(thread, directory, path, follow)?;
         match &inode.body {
             Body::Opened(number) if follow => {
-                self.open_file(thread, *number).map(|open| self.stat_open(&open))
+                self.opened(thread, &inode, *number).map(|open| self.stat_open(&open))
             }
             _ => Ok(self.stat_of(&inode)),
         }
@@ -332,8 +386,8 @@ impl<M: Machine> Linux<'_, M> {
         let inode = self.there(thread, directory, path, false)?;
         let target = match &inode.body {
             Body::Link(target) => target.clone(),
-            Body::Executable => thread.process.place.with(|place| place.executable.clone()),
-            Body::Opened(number) => self.open_file(thread, *number)?.path.clone(),
+            Body::Itself(of_thread) => path::itself(thread.process.pid, of_thread.then_some(thread.tid)),
+            Body::Opened(number) => self.opened(thread, &inode, *number)?.shown(),
             _ => return Err(Errno::EINVAL),
         };
         let len = target.len().min(bytes as usize);
@@ -346,7 +400,16 @@ impl<M: Machine> Linux<'_, M> {
         if here.is_gone() {
             return Err(Errno::ENOENT);
         }
+        let root = thread.process.place.with(|place| place.root.clone());
         let mut path = path::path_of(&here);
+        if !Arc::ptr_eq(&root, &self.root) {
+            let above = path::path_of(&root);
+            path = match path.strip_prefix(above.as_slice()) {
+                Some(b"") => b"/".to_vec(),
+                Some(below) if below.starts_with(b"/") => below.to_vec(),
+                _ => [b"(unreachable)", path.as_slice()].concat(),
+            };
+        }
         path.push(0);
         if path.len() > bytes as usize {
             return Err(Errno::ERANGE);
@@ -364,6 +427,19 @@ impl<M: Machine> Linux<'_, M> {
         Ok(0)
     }
 
+    /// Paths begin there from now on.
+    pub(crate) fn chroot(&self, thread: &Thread, path: u64) -> Answer {
+        let inode = self.there(thread, HERE, path, true)?;
+        if !inode.is_directory() {
+            return Err(Errno::ENOTDIR);
+        }
+        if !thread.process.owner.with(|owner| owner.is_root()) {
+            return Err(Errno::EPERM);
+        }
+        thread.process.place.with(|place| place.root = inode);
+        Ok(0)
+    }
+
     pub(crate) fn fchdir(&self, thread: &Thread, number: u64) -> Answer {
         let open = self.open_file(thread, number)?;
         let Kind::Directory(inode) = &open.kind else { return Err(Errno::ENOTDIR) };
@@ -374,7 +450,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn mkdir(&self, thread: &Thread, directory: u64, path: u64, rights: u32) -> Answer {
         let found = self.place(thread, directory, path)?;
         let new = Inode::directory(self.inode_number(), self.umask(thread, rights), self.clock());
-        found.directory.put(&found.name, new).map(|()| 0)
+        self.name_it(thread, &found, new).map(|()| 0)
     }
 
     pub(crate) fn unlink(&self, thread: &Thread, directory: u64, path: u64, is_directory: bool) -> Answer {
@@ -384,15 +460,28 @@ impl<M: Machine> Linux<'_, M> {
             return Err(if is_directory { Errno::EINVAL } else { Errno::EISDIR });
         }
         let take = || found.directory.take(&found.name, is_directory);
-        if is_directory { self.moving.with(|()| take()) } else { take() }.map(|_| 0)
+        let gone = if is_directory { self.moving.with(|()| take()) } else { take() }?;
+        let now = self.clock();
+        found.directory.touch(now);
+        gone.changed.store(now, Ordering::Relaxed);
+        let last = is_directory || gone.links.load(Ordering::Relaxed) == 0;
+        if !is_directory {
+            self.happened(Some(&gone), None, event::ATTRIBUTES, 0);
+        }
+        if last {
+            self.happened(Some(&gone), None, event::DELETE_SELF, 0);
+        }
+        self.happened(Some(&gone), Some((&found.directory, &found.name)), event::DELETE, 0);
+        Ok(0)
     }
 
     pub(crate) fn rename(&self, thread: &Thread, [from, path, to, new, flags]: [u64; 5]) -> Answer {
         const NO_REPLACE: u64 = 1;
+        const EXCHANGE: u64 = 2;
         let (path, new) = (self.load_path(path)?, self.load_path(new)?);
         let from = self.walk_at(thread, from, &path, false)?;
         let to = self.walk_at(thread, to, &new, false)?;
-        if flags & !NO_REPLACE != 0 {
+        if flags & !(NO_REPLACE | EXCHANGE) != 0 || flags == NO_REPLACE | EXCHANGE {
             return Err(Errno::EINVAL);
         }
         if from.inode.is_none() {
@@ -404,7 +493,26 @@ impl<M: Machine> Linux<'_, M> {
         if from.name.is_empty() || to.name.is_empty() {
             return Err(Errno::EINVAL);
         }
-        self.moving.with(|()| from.directory.rename(&from.name, &to.directory, &to.name)).map(|_| 0)
+        let moved = self.moving.with(|()| {
+            if flags & EXCHANGE != 0 {
+                return from.directory.exchange(&from.name, &to.directory, &to.name).map(|()| None);
+            }
+            from.directory.rename(&from.name, &to.directory, &to.name).map(Some)
+        })?;
+        let now = self.clock();
+        if let Some(inode) = &from.inode {
+            let cookie = self.random() as u32 | 1;
+            self.happened(Some(inode), Some((&from.directory, &from.name)), event::MOVED_FROM, cookie);
+            self.happened(Some(inode), Some((&to.directory, &to.name)), event::MOVED_TO, cookie);
+            self.happened(Some(inode), None, event::MOVE_SELF, 0);
+        }
+        for directory in [&from.directory, &to.directory] {
+            directory.touch(now);
+        }
+        for inode in moved.iter().chain(&from.inode) {
+            inode.changed.store(now, Ordering::Relaxed);
+        }
+        Ok(0)
     }
 
     pub(crate) fn link(&self, thread: &Thread, [from, path, to, new, flags]: [u64; 5]) -> Answer {
@@ -414,7 +522,13 @@ impl<M: Machine> Linux<'_, M> {
         if inode.is_directory() {
             return Err(Errno::EPERM);
         }
-        found.directory.put(&found.name, inode).map(|()| 0)
+        found.directory.put(&found.name, inode.clone())?;
+        let now = self.clock();
+        found.directory.touch(now);
+        inode.changed.store(now, Ordering::Relaxed);
+        self.happened(Some(&inode), None, event::ATTRIBUTES, 0);
+        self.happened(Some(&inode), Some((&found.directory, &found.name)), event::CREATE, 0);
+        Ok(0)
     }
 
     pub(crate) fn symlink(&self, thread: &Thread, target: u64, directory: u64, path: u64) -> Answer {
@@ -424,44 +538,149 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::ENOENT);
         }
         let link = Inode::new(self.inode_number(), mode::LINK | 0o777, self.clock(), Body::Link(target));
-        found.directory.put(&found.name, link).map(|()| 0)
+        self.name_it(thread, &found, link).map(|()| 0)
     }
 
-    fn set_rights(&self, inode: &Inode, rights: u32) -> Answer {
+    /// Whether a process may say whose a file is, and what may be done with it.
+    fn owns(&self, thread: &Thread, inode: &Inode) -> Result<(), Errno> {
+        let user = inode.owner[0].load(Ordering::Relaxed);
+        let owns = thread.process.owner.with(|owner| owner.is_root() || owner.users[3] == user);
+        if owns { Ok(()) } else { Err(Errno::EPERM) }
+    }
+
+    pub(crate) fn chown(
+        &self,
+        thread: &Thread,
+        directory: u64,
+        path: u64,
+        to: [u64; 2],
+        flags: u64,
+    ) -> Answer {
+        /// Runs as its owner, and as its group if that may run it.
+        const AS_USER: u32 = 0o4000;
+        const AS_GROUP: u32 = 0o2010;
+        let set = |inode: &Arc<Inode>| {
+            self.owns(thread, inode)?;
+            let fits = |owner: &crate::process::Owner| {
+                let (user, group) = (to[0] as u32, to[1] as u32);
+                let same = |which: usize, id: u32| {
+                    id == u32::MAX || id == inode.owner[which].load(Ordering::Relaxed)
+                };
+                owner.is_root()
+                    || same(0, user)
+                        && (same(1, group) || group == owner.groups[3] || owner.more.contains(&group))
+            };
+            if !thread.process.owner.with(|owner| fits(owner)) {
+                return Err(Errno::EPERM);
+            }
+            for (owner, id) in inode.owner.iter().zip(to).filter(|(_, id)| *id as u32 != u32::MAX) {
+                owner.store(id as u32, Ordering::Relaxed);
+            }
+            let rights = inode.mode.load(Ordering::Relaxed);
+            if !inode.is_directory() {
+                let group = if rights & AS_GROUP == AS_GROUP { 0o2000 } else { 0 };
+                inode.mode.store(rights & !(AS_USER | group), Ordering::Relaxed);
+            }
+            inode.changed.store(self.clock(), Ordering::Relaxed);
+            self.happened(Some(inode), None, event::ATTRIBUTES, 0);
+            Ok(0)
+        };
+        if flags & !(EMPTY_PATH | NO_FOLLOW) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if flags & EMPTY_PATH != 0 && (path == 0 || self.load_path(path)?.is_empty()) {
+            if directory as u32 == HERE as u32 {
+                return set(&thread.process.place.with(|place| place.directory.clone()));
+            }
+            let open = self.open_file(thread, directory)?;
+            return open.inode().map_or(Ok(0), set);
+        }
+        self.there(thread, directory, path, flags & NO_FOLLOW == 0).and_then(|inode| set(&inode))
+    }
+
+    fn set_rights(&self, thread: &Thread, inode: &Arc<Inode>, rights: u32) -> Answer {
+        self.owns(thread, inode)?;
+        self.happened(Some(inode), None, event::ATTRIBUTES, 0);
+        inode.changed.store(self.clock(), Ordering::Relaxed);
         let kind = inode.mode.load(Ordering::Relaxed) & mode::KIND;
         inode.mode.store(kind | rights & 0o7777, Ordering::Relaxed);
         Ok(0)
     }
 
     pub(crate) fn chmod(&self, thread: &Thread, directory: u64, path: u64, rights: u32) -> Answer {
-        self.there(thread, directory, path, true).and_then(|inode| self.set_rights(&inode, rights))
+        self.there(thread, directory, path, true).and_then(|inode| self.set_rights(thread, &inode, rights))
     }
 
     pub(crate) fn fchmod(&self, thread: &Thread, number: u64, rights: u32) -> Answer {
         let open = self.open_file(thread, number)?;
-        open.inode().map_or(Ok(0), |inode| self.set_rights(inode, rights))
+        open.inode().map_or(Ok(0), |inode| self.set_rights(thread, inode, rights))
     }
 
-    pub(crate) fn utimens(&self, thread: &Thread, directory: u64, path: u64, times: u64) -> Answer {
+    /// Sets when a file was read and modified: as a program says, or now, each.
+    pub(crate) fn utimens(
+        &self,
+        thread: &Thread,
+        [directory, path, times, flags]: [u64; 4],
+        form: Times,
+    ) -> Answer {
         const NOW: u64 = 0x3fff_ffff;
         const OMIT: u64 = 0x3fff_fffe;
-        let set = |inode: &Inode| {
-            let modified = if times == 0 {
-                self.clock()
-            } else {
-                match (self.load_long(times + 16)?, self.load_long(times + 24)?) {
-                    (_, NOW) => self.clock(),
-                    (_, OMIT) => return Ok(0),
-                    (seconds, ns) => seconds.saturating_mul(1_000_000_000).saturating_add(ns),
-                }
+        const SECOND: u64 = 1_000_000_000;
+        if flags & !(NO_FOLLOW | EMPTY_PATH) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let now = self.clock();
+        let load = |at: u64| {
+            let seconds = self.load_long(at)?;
+            let (part, most, unit) = match form {
+                Times::Nanoseconds => (self.load_long(at + 8)?, SECOND, 1),
+                Times::Microseconds => (self.load_long(at + 8)?, SECOND / 1000, 1000),
+                Times::Seconds => (0, 1, 0),
             };
-            inode.modified.store(modified, Ordering::Relaxed);
+            match (form, part) {
+                (Times::Nanoseconds, NOW) => Ok(Some(now)),
+                (Times::Nanoseconds, OMIT) => Ok(None),
+                (_, part) if part >= most => Err(Errno::EINVAL),
+                (_, part) => Ok(Some(seconds.wrapping_mul(SECOND).wrapping_add(part * unit))),
+            }
+        };
+        let second = if matches!(form, Times::Seconds) { 8 } else { 16 };
+        let new = if times == 0 { [Some(now); 2] } else { [load(times)?, load(times + second)?] };
+        let set = |inode: &Arc<Inode>| {
+            if new == [None; 2] {
+                return Ok(0);
+            }
+            if times != 0 {
+                self.owns(thread, inode)?;
+            }
+            for (time, new) in [&inode.accessed, &inode.modified].into_iter().zip(new) {
+                new.into_iter().for_each(|new| time.store(new, Ordering::Relaxed));
+            }
+            inode.changed.store(now, Ordering::Relaxed);
+            self.happened(Some(inode), None, event::ATTRIBUTES, 0);
             Ok(0)
         };
-        if path == 0 {
+        if path == 0 || flags & EMPTY_PATH != 0 && self.load_path(path)?.is_empty() {
+            if path == 0 && directory as u32 == HERE as u32 {
+                return Err(Errno::EFAULT);
+            }
             let open = self.open_file(thread, directory)?;
-            return open.inode().map_or(Ok(0), |inode| set(inode));
+            return open.inode().map_or(Ok(0), set);
         }
-        self.there(thread, directory, path, true).and_then(|inode| set(&inode))
+        let inode = self.there(thread, directory, path, flags & NO_FOLLOW == 0)?;
+        match &inode.body {
+            Body::Opened(number) if flags & NO_FOLLOW == 0 => {
+                self.opened(thread, &inode, *number)?.inode().map_or(Ok(0), set)
+            }
+            _ => set(&inode),
+        }
     }
+}
+
+/// How times are written: each as seconds and a part of one, or seconds alone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Times {
+    Nanoseconds,
+    Microseconds,
+    Seconds,
 }

@@ -105,6 +105,10 @@ impl<M: Machine> Linux<'_, M> {
                 (if ready { IN } else { 0 }, None)
             }
             Kind::Process(process) => (if process.ended.load(Ordering::SeqCst) != 0 { IN } else { 0 }, None),
+            Kind::Watches(watches) => {
+                let changes = watches.changes.load(Ordering::SeqCst);
+                (if watches.any() { IN } else { 0 }, Some([changes; 2]))
+            }
             Kind::Console(_) => (OUT, Some([0; 2])),
             _ => (IN | OUT, None),
         };

@@ -4,6 +4,7 @@ mod groups;
 mod pidfd;
 mod prctl;
 mod scheduling;
+pub(super) mod users;
 mod wait;
 
 use alloc::boxed::Box;
@@ -14,9 +15,11 @@ use crate::errno::{Answer, Errno};
 use crate::frame::Frame;
 use crate::kernel::Linux;
 use crate::machine::Machine;
+use crate::open::Kind;
 use crate::process::{Memory, Process, Thread};
 use crate::signal::number;
 use crate::sync::{Spin, key_of};
+use crate::tree::Body;
 
 mod flag {
     pub const MEMORY: u64 = 0x100;
@@ -38,6 +41,9 @@ mod flag {
 
 /// What an area takes of the kernel's memory, at most.
 const BYTES_OF_AREA: u64 = 192;
+
+/// What the number of an open file takes.
+const BYTES_OF_FILE: u64 = 64;
 
 /// What `clone` is asked for.
 pub struct Clone {
@@ -119,7 +125,11 @@ impl<M: Machine> Linux<'_, M> {
         let tid = self.new_tid();
         let mask = thread.mask.load(Ordering::SeqCst);
         let process = if is_thread { parent.clone() } else { self.new_process(thread, tid, ask)? };
-        let new = Thread::new(tid, &process, mask);
+        let new = Thread::new(tid, &process, mask, self.now());
+        new.scheduling.with(|new| *new = thread.scheduling.with(|now| *now));
+        let within = thread.within.with(|within| *within);
+        new.within.with(|new| *new = within);
+        new.moves.store(within != [u64::MAX; 4], Ordering::SeqCst);
         new.fs.store(if flags & flag::TLS != 0 { ask.tls } else { thread.fs() }, Ordering::Relaxed);
         if flags & flag::CLEAR_TID != 0 {
             new.clear_tid.store(ask.child_tid, Ordering::SeqCst);
@@ -174,11 +184,17 @@ impl<M: Machine> Linux<'_, M> {
             memory
         } else {
             memory.layout.with(self.machine, |layout| {
-                if !self.machine.has_room(BYTES_OF_AREA * layout.areas.iter().count() as u64) {
+                let files = parent.files.with(|files| files.count()) as u64;
+                let areas = layout.areas.iter().count() as u64;
+                if !self.machine.has_room(BYTES_OF_AREA * areas + BYTES_OF_FILE * files) {
                     return Err(Errno::ENOMEM);
                 }
                 let space = self.mm.space(memory.space).fork()?;
-                Ok::<_, Errno>(Memory::new(space, layout.clone(), &self.left))
+                // Of what is locked, the copies are not.
+                let mut copy = layout.clone();
+                copy.areas.unlock_all();
+                copy.locks_more = false;
+                Ok::<_, Errno>(Memory::new(space, copy, &self.left))
             })?
         };
         if ask.flags & flag::FILES != 0 && ask.flags & flag::VFORK == 0 {
@@ -199,6 +215,10 @@ impl<M: Machine> Linux<'_, M> {
             memory: Spin::new(Some(memory)),
             files: Spin::new(parent.files.with(|files| files.clone())),
             place: Spin::new(parent.place.with(|place| place.clone())),
+            owner: Spin::new(parent.owner.with(|owner| owner.clone())),
+            nice: AtomicU32::new(parent.nice.load(Ordering::Relaxed)),
+            personality: AtomicU32::new(parent.personality.load(Ordering::Relaxed)),
+            policy: AtomicU32::new(parent.policy.load(Ordering::Relaxed)),
             actions: Spin::new(actions),
             pending: AtomicU64::new(0),
             infos: Spin::default(),
@@ -210,9 +230,11 @@ impl<M: Machine> Linux<'_, M> {
             stopped: AtomicBool::new(false),
             borrows: AtomicBool::new(ask.flags & flag::VFORK != 0),
             alarm: Spin::default(),
+            meters: Spin::default(),
             timers: Spin::default(),
             limits: Spin::new(parent.limits.with(|limits| *limits)),
             began: self.now(),
+            spent: Default::default(),
             ends_with: ask.ends_with,
         }))
     }
@@ -228,16 +250,43 @@ impl<M: Machine> Linux<'_, M> {
         &self,
         thread: &Arc<Thread>,
         frame: &mut Frame,
-        [path, arguments, environment]: [u64; 3],
+        [directory, path, arguments, environment, flags]: [u64; 5],
     ) -> Answer {
-        let path = self.load_path(path)?;
+        const EMPTY_PATH: u64 = 0x1000;
+        const NO_FOLLOW: u64 = 0x100;
+        if flags & !(EMPTY_PATH | NO_FOLLOW) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let mut path = self.load_path(path)?;
+        if path.is_empty() && flags & EMPTY_PATH != 0 {
+            path = alloc::format!("/proc/self/fd/{}", directory as u32).into_bytes();
+        } else if !path.starts_with(b"/") && directory as u32 != super::HERE as u32 {
+            let open = self.open_file(thread, directory)?;
+            let Kind::Directory(inode) = &open.kind else { return Err(Errno::ENOTDIR) };
+            path = [crate::path::path_of(inode), path].join(&b'/');
+        }
+        if flags & NO_FOLLOW != 0
+            && self.walk(thread, None, &path, false)?.inode.is_some_and(|it| matches!(it.body, Body::Link(_)))
+        {
+            return Err(Errno::ELOOP);
+        }
         let (arguments, environment) = (self.load_texts(arguments)?, self.load_texts(environment)?);
         // The stack's content, and what `/proc` shows, are made of them.
-        let bytes: usize = arguments.iter().chain(&environment).map(|text| 3 * text.len() + 64).sum();
+        let bytes: usize = arguments.iter().chain(&environment).map(|text| 4 * text.len() + 64).sum();
         if !self.machine.has_piece(bytes as u64) {
             return Err(Errno::ENOMEM);
         }
         self.exec(thread, frame, &path, arguments, environment).map(|()| 0)
+    }
+
+    /// Shares files and the like with nobody any more; namespaces are not here.
+    pub(crate) fn unshare(&self, flags: u64) -> Answer {
+        const ALONE: u64 = 0x200 | 0x400 | 0x4_0000 | 0x1_0000 | 0x100 | 0x800;
+        match flags {
+            flags if flags & !(ALONE | flag::UNKNOWN | 0x80) != 0 => Err(Errno::EINVAL),
+            flags if flags & (flag::UNKNOWN | 0x80) != 0 => Err(Errno::EPERM),
+            _ => Ok(0),
+        }
     }
 
     fn process_of(&self, thread: &Thread, pid: u64) -> Result<Arc<Process>, Errno> {

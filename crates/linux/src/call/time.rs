@@ -1,24 +1,67 @@
 //! Calls about time, and about the system as a whole.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
 use crate::errno::{Answer, Errno};
 use crate::kernel::{Linux, Waited};
 use crate::layout::Pack;
 use crate::machine::Machine;
-use crate::process::Thread;
+use crate::process::{Process, Thread};
 use crate::sync::key_of;
 
 impl<M: Machine> Linux<'_, M> {
-    /// A clock in nanoseconds: of the wall, or of the machine. What a program has used of a CPU is not kept: it is told how
-    /// long it has been there.
+    /// What a process has used of CPUs: how long its threads did not wait.
+    pub(crate) fn spent(&self, process: &Process) -> u64 {
+        let now = self.now();
+        let threads: u64 = process.threads.with(|all| all.iter().map(|thread| thread.spent(now)).sum());
+        threads + process.spent[0].load(Ordering::Relaxed)
+    }
+
+    /// What was used of CPUs, as `getrusage` has it.
+    pub(crate) fn store_usage(&self, to: u64, spent: u64) -> Result<(), Errno> {
+        let used = Pack::default().long(spent / 1_000_000_000).long(spent % 1_000_000_000 / 1000);
+        self.machine.write_user(to, &used.zeros_to(144).0)
+    }
+
+    pub(crate) fn getrusage(&self, thread: &Thread, whose: u64, to: u64) -> Answer {
+        let spent = match whose as i32 {
+            0 => self.spent(&thread.process),
+            -1 => thread.process.spent[1].load(Ordering::Relaxed),
+            1 => thread.spent(self.now()),
+            _ => return Err(Errno::EINVAL),
+        };
+        self.store_usage(to, spent).map(|()| 0)
+    }
+
+    /// A clock in nanoseconds: of the wall, of the machine, or of what a process or a thread has used.
     pub(super) fn clock_of(&self, thread: &Thread, clock: u64) -> Result<u64, Errno> {
         match clock as u32 as i32 {
             0 | 5 | 11 => Ok(self.clock()),
             1 | 4 | 6 | 7 => Ok(self.now()),
-            2 | 3 => Ok(self.now() - thread.process.began),
+            2 => Ok(self.spent(&thread.process)),
+            3 => Ok(thread.spent(self.now())),
             // Of a process or a thread by number.
-            clock if clock < 0 => Ok(self.now() - thread.process.began),
+            clock if clock < 0 => {
+                let number = !(clock >> 3) as u32;
+                let of_thread = clock & 4 != 0;
+                let all: Vec<_> = self.processes.with(|all| all.values().cloned().collect());
+                let find = |process: &Arc<Process>| {
+                    process.threads.with(|all| all.iter().find(|one| one.tid == number).cloned())
+                };
+                match of_thread {
+                    true if number == 0 => Ok(thread.spent(self.now())),
+                    true => {
+                        all.iter().find_map(find).map(|found| found.spent(self.now())).ok_or(Errno::EINVAL)
+                    }
+                    false if number == 0 => Ok(self.spent(&thread.process)),
+                    false => {
+                        let found = all.iter().find(|process| process.pid == number).ok_or(Errno::EINVAL)?;
+                        Ok(self.spent(found))
+                    }
+                }
+            }
             _ => Err(Errno::EINVAL),
         }
     }
@@ -110,8 +153,7 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn setitimer(&self, thread: &Thread, which: u64, new: u64, old: u64) -> Answer {
-        if which != 0 {
-            // Times of CPUs are not kept.
+        if which > 2 {
             return Err(Errno::EINVAL);
         }
         let micros = |at: u64| {
@@ -122,7 +164,19 @@ impl<M: Machine> Linux<'_, M> {
             Ok(seconds.saturating_mul(1_000_000_000).saturating_add(micros * 1000))
         };
         let (every, first) = if new == 0 { (0, 0) } else { (micros(new)?, micros(new + 16)?) };
-        let before = self.set_alarm(thread, first, every)?;
+        let before = match which {
+            0 => self.set_alarm(thread, first, every)?,
+            // By what the process uses of CPUs.
+            _ => {
+                let now = self.spent(&thread.process);
+                let new = if first == 0 { 0 } else { now.saturating_add(first) };
+                let timers = &thread.process.meters;
+                let (at, old) =
+                    timers.with(|all| core::mem::replace(&mut all[which as usize - 1], (new, every)));
+                self.alarm_changed();
+                (if at == 0 { 0 } else { at.saturating_sub(now).max(1) }, old)
+            }
+        };
         if old != 0 {
             self.machine.write_user(old, &self.pack_timer(before))?;
         }
@@ -130,20 +184,23 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn getitimer(&self, thread: &Thread, which: u64, to: u64) -> Answer {
-        if which != 0 {
-            return Err(Errno::EINVAL);
-        }
-        let (at, every) = thread.process.alarm.with(|alarm| *alarm);
-        let left = if at == 0 { 0 } else { at.saturating_sub(self.now()).max(1) };
+        let ((at, every), now) = match which {
+            0 => (thread.process.alarm.with(|alarm| *alarm), self.now()),
+            1 | 2 => (thread.process.meters.with(|all| all[which as usize - 1]), self.spent(&thread.process)),
+            _ => return Err(Errno::EINVAL),
+        };
+        let left = if at == 0 { 0 } else { at.saturating_sub(now).max(1) };
         self.machine.write_user(to, &self.pack_timer((left, every))).map(|()| 0)
     }
 
-    pub(crate) fn times(&self, to: u64) -> Answer {
-        let ticks = self.now() / 10_000_000;
+    pub(crate) fn times(&self, thread: &Thread, to: u64) -> Answer {
+        const TICK: u64 = 10_000_000;
         if to != 0 {
-            self.machine.write_user(to, &Pack::default().long(ticks).long(0).long(0).long(0).0)?;
+            let children = thread.process.spent[1].load(Ordering::Relaxed);
+            let used = Pack::default().long(self.spent(&thread.process) / TICK).long(0);
+            self.machine.write_user(to, &used.long(children / TICK).long(0).0)?;
         }
-        Ok(ticks)
+        Ok(self.now() / TICK)
     }
 
     pub(crate) fn uname(&self, to: u64) -> Answer {

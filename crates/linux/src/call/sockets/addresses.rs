@@ -22,6 +22,60 @@ fn local(family: u16, port: u16) -> Arc<[u8]> {
     Arc::from(all.0)
 }
 
+/// What stands before an address of four bytes where one of sixteen is meant.
+const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+
+/// The address of a socket that talks to this one of this machine: of the same kind.
+pub(super) fn opposite(family: u16, port: u16, to: &[u8]) -> Arc<[u8]> {
+    let mut own = local(family, port).to_vec();
+    let is_mapped = to.len() >= 20 && to[8..20] == MAPPED;
+    if family == INET6 && (to.len() == 16 || is_mapped) {
+        own[8..20].copy_from_slice(&MAPPED);
+        own[20..24].copy_from_slice(&[127, 0, 0, 1]);
+    }
+    Arc::from(own)
+}
+
+/// The port of an address of the network.
+fn port_in(address: &[u8]) -> u16 {
+    u16::from_be_bytes([address[2], address[3]])
+}
+
+/// Where a socket is that is bound to all addresses, for who has come to it by this one.
+pub(super) fn where_found(own: &Arc<[u8]>, by: &[u8]) -> Arc<[u8]> {
+    let family = u16::from_le_bytes([own[0], own[1]]);
+    let host = match family {
+        INET => own.get(4..8),
+        INET6 => own.get(8..24),
+        _ => None,
+    };
+    if host.is_some_and(|host| host.iter().all(|&byte| byte == 0)) {
+        let by = if by.len() >= 16 { by } else { own };
+        return opposite(family, port_in(own), by);
+    }
+    own.clone()
+}
+
+/// An address as a socket of this family has it: one of four bytes stands in one of sixteen, and the other way round.
+pub(super) fn as_seen(family: u16, address: &Arc<[u8]>) -> Arc<[u8]> {
+    match (family, address.len()) {
+        (INET6, 16) => {
+            let head = Pack::default().half(INET6).half(port_in(address).to_be()).word(0);
+            Arc::from([&head.0[..], &MAPPED, &address[4..8], &[0; 4]].concat())
+        }
+        (INET, 28) => {
+            let host = if address[8..20] == MAPPED {
+                [address[20], address[21], address[22], address[23]]
+            } else {
+                [127, 0, 0, 1]
+            };
+            let head = Pack::default().half(INET).half(port_in(address).to_be());
+            Arc::from([&head.0[..], &host, &[0; 8]].concat())
+        }
+        _ => address.clone(),
+    }
+}
+
 /// The port of an address, if it is one of this machine.
 fn port_of(family: u16, address: &[u8]) -> Result<u16, Errno> {
     let len = if family == INET { 16 } else { 28 };
@@ -40,9 +94,23 @@ fn port_of(family: u16, address: &[u8]) -> Result<u16, Errno> {
     if here { Ok(u16::from_be_bytes([address[2], address[3]])) } else { Err(Errno::ENETUNREACH) }
 }
 
-/// The name under which a port stands.
-fn name_of_port(socket: &Socket, port: u16) -> Vec<u8> {
-    [b'p', socket.kind as u8, (port >> 8) as u8, port as u8].to_vec()
+/// The level and number of the option by which a socket is of the longer addresses alone.
+const ONLY: (u32, u32) = (41, 26);
+
+/// The name under which a port of a kind of addresses stands.
+fn name_of_port(kind: u32, family: u16, port: u16) -> Vec<u8> {
+    [b'p', kind as u8, family as u8, (port >> 8) as u8, port as u8].to_vec()
+}
+
+/// Those under which a socket with this port stands: one of the longer addresses has the shorter ones too, unless it wants to have not.
+fn names_of_port(socket: &Socket, port: u16) -> Vec<Vec<u8>> {
+    let only =
+        socket.state.with(|state| state.options.get(&ONLY).is_some_and(|word| word.first() != Some(&0)));
+    let mut all = alloc::vec![name_of_port(socket.kind, socket.family, port)];
+    if socket.family == INET6 && !only {
+        all.push(name_of_port(socket.kind, INET, port));
+    }
+    all
 }
 
 impl<M: Machine> Linux<'_, M> {
@@ -82,7 +150,7 @@ impl<M: Machine> Linux<'_, M> {
         if family != socket.family {
             return Err(if socket.family == UNIX { Errno::EINVAL } else { Errno::EAFNOSUPPORT });
         }
-        if socket.state.with(|state| state.name.is_some()) {
+        if socket.state.with(|state| !state.names.is_empty()) {
             return Err(Errno::EINVAL);
         }
         if family != UNIX {
@@ -92,12 +160,12 @@ impl<M: Machine> Linux<'_, M> {
             })?;
             let port = match port {
                 0 => self.free_port(&socket)?,
-                port if self.names.put(&name_of_port(&socket, port), &socket) => port,
+                port if self.names.put_all(&names_of_port(&socket, port), &socket) => port,
                 _ => return Err(Errno::EADDRINUSE),
             };
             let mut own = address[..if family == INET { 16 } else { 28 }].to_vec();
             own[2..4].copy_from_slice(&port.to_be_bytes());
-            socket.state.with(|state| state.own = Arc::from(own));
+            socket.state.with(|state| (state.own, state.bound) = (Arc::from(own), true));
             return Ok(0);
         }
         match Self::unix_name(&address) {
@@ -125,7 +193,7 @@ impl<M: Machine> Linux<'_, M> {
                 let inode =
                     Inode::new(self.inode_number(), mode::SOCKET | rights, self.clock(), Body::Socket);
                 let name = [b"i", &inode.number.to_le_bytes()[..]].concat();
-                found.directory.put(&found.name, inode).map_err(|error| match error {
+                self.name_it(thread, &found, inode).map_err(|error| match error {
                     Errno::EEXIST => Errno::EADDRINUSE,
                     other => other,
                 })?;
@@ -141,17 +209,39 @@ impl<M: Machine> Linux<'_, M> {
     fn free_port(&self, socket: &Arc<Socket>) -> Result<u16, Errno> {
         let first = self.random() as u16 % 28_000;
         let ports = (0..28_000).map(|at| 32_768 + (first + at) % 28_000);
-        let mut free = ports.filter(|&port| self.names.put(&name_of_port(socket, port), socket));
+        let mut free = ports.filter(|&port| self.names.put_all(&names_of_port(socket, port), socket));
         free.next().ok_or(Errno::EADDRINUSE)
     }
 
-    /// A socket of the network has an address from its first use on.
-    pub(super) fn give_port(&self, socket: &Arc<Socket>) -> Result<(), Errno> {
-        if socket.family == UNIX || socket.state.with(|state| state.name.is_some()) {
+    /// One that listens without an address is found by all of this machine.
+    pub(super) fn give_any_port(&self, socket: &Arc<Socket>) -> Result<(), Errno> {
+        if socket.family == UNIX || socket.state.with(|state| !state.names.is_empty()) {
             return Ok(());
         }
         let port = self.free_port(socket)?;
-        socket.state.with(|state| state.own = local(socket.family, port));
+        let mut own = local(socket.family, port).to_vec();
+        own[4..].fill(0);
+        socket.state.with(|state| state.own = Arc::from(own));
+        Ok(())
+    }
+
+    /// A socket of the network has an address from its first use on: of the kind to which it sends.
+    pub(super) fn give_port(&self, socket: &Arc<Socket>, to: &[u8]) -> Result<(), Errno> {
+        if socket.family == UNIX || to.len() < 16 {
+            return Ok(());
+        }
+        if socket.state.with(|state| !state.names.is_empty()) {
+            // Where it is now that it has somebody to talk to.
+            socket.state.with(|state| {
+                state.own = match state.bound {
+                    true => where_found(&state.own, to),
+                    false => opposite(socket.family, port_in(&state.own), to),
+                };
+            });
+            return Ok(());
+        }
+        let port = self.free_port(socket)?;
+        socket.state.with(|state| state.own = opposite(socket.family, port, to));
         Ok(())
     }
 
@@ -167,7 +257,8 @@ impl<M: Machine> Linux<'_, M> {
             return Err(if socket.family == UNIX { Errno::EINVAL } else { Errno::EAFNOSUPPORT });
         }
         let name = if family != UNIX {
-            name_of_port(socket, port_of(family, address)?)
+            let is_mapped = family == INET6 && address.get(8..20) == Some(&MAPPED);
+            name_of_port(socket.kind, if is_mapped { INET } else { family }, port_of(family, address)?)
         } else {
             match Self::unix_name(address).ok_or(Errno::EINVAL)? {
                 (true, name) => [b"a", name].concat(),
@@ -184,7 +275,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn socket_name(&self, thread: &Thread, [number, to, len_at]: [u64; 3], peer: bool) -> Answer {
         let (_, socket) = self.socket_of(thread, number)?;
         let address = match peer {
-            true => socket.peer().ok_or(Errno::ENOTCONN)?.address,
+            true => as_seen(socket.family, &socket.peer().ok_or(Errno::ENOTCONN)?.address),
             false if socket.family != UNIX && socket.own().len() == 2 => {
                 let mut none = local(socket.family, 0).to_vec();
                 none[4..].fill(0);

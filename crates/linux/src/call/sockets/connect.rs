@@ -18,11 +18,12 @@ impl<M: Machine> Linux<'_, M> {
         if socket.kind == kind::PACKETS {
             return Err(Errno::EOPNOTSUPP);
         }
-        if socket.family == UNIX && socket.state.with(|state| state.name.is_none()) || socket.peer().is_some()
+        if socket.family == UNIX && socket.state.with(|state| state.names.is_empty())
+            || socket.peer().is_some()
         {
             return Err(Errno::EINVAL);
         }
-        self.give_port(&socket)?;
+        self.give_any_port(&socket)?;
         let most = (most as i32).clamp(1, 4096) as usize;
         socket.state.with(|state| match &mut state.waiting {
             Some((_, now)) => *now = most,
@@ -52,7 +53,7 @@ impl<M: Machine> Linux<'_, M> {
                     })
                 }
             };
-            self.give_port(&socket)?;
+            self.give_port(&socket, &address)?;
             let before = socket.state.with(|state| core::mem::replace(&mut state.peer, peer));
             drop(before);
             return Ok(0);
@@ -64,7 +65,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EISCONN);
         }
         let listener = self.find_socket(thread, &socket, &address)?;
-        self.give_port(&socket)?;
+        self.give_port(&socket, &address)?;
         if Arc::ptr_eq(&listener, &socket) {
             return Err(Errno::ECONNREFUSED);
         }
@@ -90,6 +91,7 @@ impl<M: Machine> Linux<'_, M> {
                     if waiting.len() > *most {
                         return Some(false);
                     }
+                    let own = super::addresses::where_found(&own, &address);
                     theirs.state.with(|state| state.own = own);
                     waiting.push_back(theirs.clone());
                     listener.changes.fetch_add(1, Ordering::SeqCst);
@@ -149,6 +151,7 @@ impl<M: Machine> Linux<'_, M> {
         socket.changes.fetch_add(1, Ordering::SeqCst);
         self.changed(key_of(&socket.changes));
         let address = found.peer().map_or(found.own(), |peer| peer.address);
+        let address = super::addresses::as_seen(socket.family, &address);
         self.store_address(&address, to, len_at)?;
         self.open_socket(thread, found, flags)
     }

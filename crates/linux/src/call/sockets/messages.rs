@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use super::addresses::as_seen;
 use super::{Extra, UNIX, message};
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
@@ -41,7 +42,7 @@ impl<M: Machine> Linux<'_, M> {
         // Nobody wants them.
         self.left.add_open(received.files);
         if socket.kind == kind::PACKETS {
-            self.store_address(&received.from, to, len_at)?;
+            self.store_address(&as_seen(socket.family, &received.from), to, len_at)?;
         }
         Ok(if flags & message::CUT != 0 && !socket.is_stream() { received.whole as u64 } else { done })
     }
@@ -110,9 +111,10 @@ impl<M: Machine> Linux<'_, M> {
         }
         let mut name_len = 0;
         if header.name != 0 && socket.kind == kind::PACKETS {
-            let len = received.from.len().min(header.name_len as usize);
-            self.machine.write_user(header.name, &received.from[..len])?;
-            name_len = received.from.len();
+            let from = as_seen(socket.family, &received.from);
+            let len = from.len().min(header.name_len as usize);
+            self.machine.write_user(header.name, &from[..len])?;
+            name_len = from.len();
         }
         let mut control_len = 0;
         if !received.files.is_empty() {

@@ -11,7 +11,10 @@ use crate::socket::kind;
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn setsockopt(&self, thread: &Thread, [number, level, what, at, len]: [u64; 5]) -> Answer {
         let (_, socket) = self.socket_of(thread, number)?;
-        // How long receives and sends wait; nothing that can be seen depends on the others.
+        /// Options and bytes of one that are kept.
+        const MOST: usize = 64;
+        const LONGEST: u64 = 16;
+        // How long receives and sends wait; nothing that can be seen depends on the others, but what they are.
         if let (1, 20 | 21) = (level, what) {
             if len < 16 {
                 return Err(Errno::EINVAL);
@@ -19,21 +22,53 @@ impl<M: Machine> Linux<'_, M> {
             let (seconds, micros) = (self.load_long(at)?, self.load_long(at + 8)?);
             let time = seconds.saturating_mul(1_000_000_000).saturating_add(micros.saturating_mul(1000));
             socket.state.with(|state| state.times[what as usize - 20] = time);
-        } else {
-            self.load_word(at)?;
+            return Ok(0);
         }
+        let mut value = alloc::vec![0; len.min(LONGEST) as usize];
+        self.machine.read_user(at, &mut value)?;
+        if level == 1 && value.len() < 4 {
+            return Err(Errno::EINVAL);
+        }
+        // Room is counted with what the kernel needs for itself.
+        if let (1, 7 | 8) = (level, what) {
+            let room = u32::from_le_bytes([value[0], value[1], value[2], value[3]]).clamp(1152, 1 << 22);
+            value = (2 * room.min(crate::socket::ROOM as u32)).to_le_bytes().to_vec();
+        }
+        let key = (level as u32, what as u32);
+        socket.state.with(|state| {
+            if state.options.len() < MOST || state.options.contains_key(&key) {
+                state.options.insert(key, value);
+            }
+        });
         Ok(0)
     }
 
     pub(crate) fn getsockopt(&self, thread: &Thread, [number, level, what, to, len_at]: [u64; 5]) -> Answer {
         let (_, socket) = self.socket_of(thread, number)?;
         let word = |word: u32| Pack::default().word(word).0;
+        let kept = socket.state.with(|state| state.options.get(&(level as u32, what as u32)).cloned());
         let value = match (level, what) {
+            (1, 3 | 4 | 17 | 20 | 21 | 30 | 38 | 39) | (6, 11) => None,
+            _ => kept,
+        };
+        let value = match (level, what) {
+            _ if value.is_some() => value.unwrap_or_default(),
+            (1, 13) => alloc::vec![0; 8],
             (1, 3) => word(socket.kind),
             // Errors are told at once; and what was set is not kept.
-            (1, 4 | 2 | 5 | 6 | 9 | 10 | 13 | 15 | 16) => word(0),
+            (1, 4 | 2 | 5 | 6 | 9 | 10 | 12 | 15 | 16 | 29 | 34..=36 | 42 | 46) => word(0),
             (1, 7 | 8) => word(crate::socket::ROOM as u32),
-            (1, 17) => word(socket.peer().map_or(0, |peer| peer.process)).into_iter().chain([0; 8]).collect(),
+            (1, 17) => {
+                let pid = socket.peer().map_or(0, |peer| peer.process);
+                let of = |process: &alloc::sync::Arc<crate::process::Process>| {
+                    process.owner.with(|owner| (owner.users[1], owner.groups[1]))
+                };
+                let (user, group) = match pid {
+                    0 => (u32::MAX, u32::MAX),
+                    pid => self.processes.with(|all| all.get(&pid).map(of)).unwrap_or_default(),
+                };
+                Pack::default().word(pid).word(user).word(group).0
+            }
             (1, 20 | 21) => {
                 let time = socket.state.with(|state| state.times[what as usize - 20]);
                 Pack::default().long(time / 1_000_000_000).long(time % 1_000_000_000 / 1000).0

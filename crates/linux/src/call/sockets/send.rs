@@ -51,7 +51,7 @@ impl<M: Machine> Linux<'_, M> {
         let inbox: Arc<Inbox> = match to {
             Some(address) if !stream => {
                 let found = self.find_socket(thread, socket, &address);
-                self.give_port(socket)?;
+                self.give_port(socket, &address)?;
                 match found {
                     Ok(found) => found.inbox.clone(),
                     Err(Errno::ECONNREFUSED) if may_be_lost => return Ok(whole),

@@ -41,6 +41,22 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
+    /// What another process has open, here too.
+    pub(crate) fn pidfd_getfd(&self, thread: &Thread, [number, theirs, flags]: [u64; 3]) -> Answer {
+        if flags != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let process = match &self.open_file(thread, number)?.kind {
+            Kind::Process(process) => process.clone(),
+            _ => return Err(Errno::EBADF),
+        };
+        if process.ended.load(Ordering::SeqCst) != 0 {
+            return Err(Errno::ESRCH);
+        }
+        let open = process.files.with(|files| files.get(theirs))?;
+        thread.process.files.with(|files| files.add(open, true, 0))
+    }
+
     pub(crate) fn pidfd_send_signal(
         &self,
         thread: &Thread,

@@ -6,7 +6,7 @@ use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::layout::Pack;
 use crate::machine::Machine;
-use crate::process::{Thread, limit};
+use crate::process::{MOST_LOCKED, Thread, limit};
 
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn arch_prctl(&self, thread: &Thread, what: u64, value: u64) -> Answer {
@@ -31,13 +31,11 @@ impl<M: Machine> Linux<'_, M> {
             SET_NAME => {
                 let mut name = self.load_text(value, 64)?;
                 name.truncate(15);
-                if thread.tid == thread.process.pid {
-                    thread.process.place.with(|place| place.name = name);
-                }
+                self.set_name(&thread.process, thread.tid, name);
                 Ok(0)
             }
             GET_NAME => {
-                let mut name = thread.process.place.with(|place| place.name.clone());
+                let mut name = self.name_of(&thread.process, thread.tid);
                 name.resize(16, 0);
                 self.machine.write_user(value, &name).map(|()| 0)
             }
@@ -58,6 +56,10 @@ impl<M: Machine> Linux<'_, M> {
             }
             // As many as there can be, whoever asks.
             if what == limit::FILES && wanted[1] > crate::open::MOST as u64 {
+                return Err(Errno::EPERM);
+            }
+            // Nobody takes all memory from all others for ever.
+            if what == limit::LOCKED && wanted[1] > MOST_LOCKED.max(self.machine.memory().0 << 10 >> 3) {
                 return Err(Errno::EPERM);
             }
             process.limits.with(|limits| limits[what] = wanted);

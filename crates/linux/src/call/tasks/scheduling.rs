@@ -1,35 +1,99 @@
 //! On which CPUs threads run, what they want of the scheduler, and a barrier of all CPUs.
 
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
 
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
+use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::process::{Process, Thread};
 
 impl<M: Machine> Linux<'_, M> {
-    pub(crate) fn get_affinity(&self, bytes: u64, to: u64) -> Answer {
+    /// A thread by its number, or the one that asks.
+    fn thread_of(&self, thread: &Thread, tid: u64) -> Result<Option<Arc<Thread>>, Errno> {
+        let tid = tid as u32;
+        if tid == 0 || tid == thread.tid {
+            return Ok(None);
+        }
+        if tid as i32 <= 0 {
+            return Err(Errno::EINVAL);
+        }
+        let all: alloc::vec::Vec<_> = self.processes.with(|all| all.values().cloned().collect());
+        let find = |process: &Arc<Process>| {
+            process.threads.with(|all| all.iter().find(|one| one.tid == tid).cloned())
+        };
+        all.iter().find_map(find).map(Some).ok_or(Errno::ESRCH)
+    }
+
+    pub(crate) fn get_affinity(&self, thread: &Thread, tid: u64, bytes: u64, to: u64) -> Answer {
         let cpus = self.machine.possible_cpus() as usize;
         let len = cpus.div_ceil(64) * 8;
         if (bytes as usize) < len || !bytes.is_multiple_of(8) {
             return Err(Errno::EINVAL);
         }
+        let other = self.thread_of(thread, tid)?;
+        let within = other.as_deref().unwrap_or(thread).within.with(|within| *within);
         let mut set = alloc::vec![0_u8; len];
-        (0..cpus).for_each(|cpu| set[cpu / 8] |= 1 << (cpu % 8));
+        let has = |cpu: &usize| within.get(cpu / 64).is_none_or(|word| word >> (cpu % 64) & 1 != 0);
+        (0..cpus).filter(has).for_each(|cpu| set[cpu / 8] |= 1 << (cpu % 8));
         self.machine.write_user(to, &set)?;
         Ok(len as u64)
     }
 
-    /// A set of one CPU is where the calling thread goes; of others it is taken as all CPUs.
+    /// On which CPUs a thread runs from now on: another one as soon as it is back in its program.
     pub(crate) fn set_affinity(&self, thread: &Thread, tid: u64, bytes: u64, from: u64) -> Answer {
-        let mut set = alloc::vec![0; (bytes as usize).min(512)];
-        self.machine.read_user(from, &mut set)?;
+        let mut set = [0; 32];
+        let len = (bytes as usize).min(set.len());
+        self.machine.read_user(from, &mut set[..len])?;
+        let other = self.thread_of(thread, tid)?;
+        let mut within = [0_u64; 4];
+        for (word, bytes) in within.iter_mut().zip(set.chunks_exact(8)) {
+            *word = bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        }
         let cpus = self.machine.possible_cpus() as usize;
-        let mut meant =
-            (0..cpus).filter(|cpu| set.get(cpu / 8).is_some_and(|byte| byte >> (cpu % 8) & 1 != 0));
-        let first = meant.next().ok_or(Errno::EINVAL)?;
-        if tid == 0 || tid == u64::from(thread.tid) {
-            self.machine.prefer(meant.next().is_none().then_some(first as u32));
+        let possible = |at: usize| match cpus.saturating_sub(64 * at) {
+            0 => 0,
+            left @ 1..64 => (1_u64 << left) - 1,
+            _ => u64::MAX,
+        };
+        (0..4).for_each(|at| within[at] &= possible(at));
+        if within == [0; 4] {
+            return Err(Errno::EINVAL);
+        }
+        if (0..4).all(|at| within[at] == possible(at)) {
+            within = [u64::MAX; 4];
+        }
+        let meant = other.as_deref().unwrap_or(thread);
+        meant.within.with(|now| *now = within);
+        meant.moves.store(true, Ordering::SeqCst);
+        Ok(0)
+    }
+
+    /// `sched_getattr`: what it wants, and what does not matter here.
+    pub(crate) fn get_scheduling(&self, thread: &Thread, [tid, to, bytes, flags]: [u64; 4]) -> Answer {
+        const BYTES: u64 = 56;
+        if flags != 0 || !(48..=4096).contains(&(bytes as u32)) {
+            return Err(Errno::EINVAL);
+        }
+        let (how, priority) = self.scheduling(thread, tid, None)?;
+        let other = self.thread_of(thread, tid)?;
+        let nice = other.as_deref().unwrap_or(thread).process.nice.load(Ordering::Relaxed);
+        let nice = if how == 0 || how == 3 { 20_u32.wrapping_sub(nice) } else { 0 };
+        let len = bytes.min(BYTES);
+        let head = Pack::default().word(len as u32).word(how).long(0).word(nice).word(priority);
+        self.machine.write_user(to, &head.zeros_to(len as usize).0).map(|()| 0)
+    }
+
+    pub(crate) fn set_scheduling(&self, thread: &Thread, [tid, from, flags]: [u64; 3]) -> Answer {
+        if flags != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let (how, nice, priority) =
+            (self.load_word(from + 4)?, self.load_word(from + 16)?, self.load_word(from + 20)?);
+        self.scheduling(thread, tid, Some((Some(how), priority)))?;
+        if how == 0 || how == 3 {
+            self.set_priority(thread, 0, tid, nice.into())?;
         }
         Ok(0)
     }

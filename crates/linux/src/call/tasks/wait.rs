@@ -30,6 +30,8 @@ struct Heard {
     /// As `waitid` says it: why, and the code or signal.
     why: u32,
     value: u32,
+    /// What it has used of CPUs.
+    spent: u64,
 }
 
 impl<M: Machine> Linux<'_, M> {
@@ -58,9 +60,14 @@ impl<M: Machine> Linux<'_, M> {
             if ended != 0 {
                 let first = wanted & children::ENDED != 0
                     && (leaves || self.processes.with(|all| all.remove(&child.pid)).is_some());
+                if first && !leaves {
+                    let spent = child.spent.iter().map(|spent| spent.load(Ordering::Relaxed)).sum();
+                    me.spent[1].fetch_add(spent, Ordering::Relaxed);
+                }
                 let code = (ended & !ENDED) as u32;
                 let (why, value) = if code & 0x7f == 0 { (1, code >> 8) } else { (2, code & 0x7f) };
-                return first.then_some(Heard { pid: child.pid, code, why, value });
+                let spent = child.spent.iter().map(|spent| spent.load(Ordering::Relaxed)).sum();
+                return first.then_some(Heard { pid: child.pid, code, why, value, spent });
             }
             let news = child.stopping.with(|stopping| {
                 let news = stopping.news.filter(|news| match news {
@@ -73,8 +80,12 @@ impl<M: Machine> Linux<'_, M> {
                 Some(news)
             });
             news.map(|news| match news {
-                News::Stopped(by) => Heard { pid: child.pid, code: by << 8 | 0x7f, why: 5, value: by },
-                News::GoesOn => Heard { pid: child.pid, code: 0xffff, why: 6, value: number::CONTINUE },
+                News::Stopped(by) => {
+                    Heard { pid: child.pid, code: by << 8 | 0x7f, why: 5, value: by, spent: 0 }
+                }
+                News::GoesOn => {
+                    Heard { pid: child.pid, code: 0xffff, why: 6, value: number::CONTINUE, spent: 0 }
+                }
             })
         };
         Ok(children.iter().find_map(heard))
@@ -119,12 +130,12 @@ impl<M: Machine> Linux<'_, M> {
             self.machine.write_user(status, &heard.code.to_le_bytes())?;
         }
         if usage != 0 {
-            self.machine.write_user(usage, &[0; 144])?;
+            self.store_usage(usage, heard.spent)?;
         }
         Ok(heard.pid.into())
     }
 
-    pub(crate) fn waitid(&self, thread: &Thread, [kind, id, info, options, ..]: [u64; 6]) -> Answer {
+    pub(crate) fn waitid(&self, thread: &Thread, [kind, id, info, options, usage, _]: [u64; 6]) -> Answer {
         let meant = match kind {
             0 => -1,
             1 => id as i32,
@@ -141,6 +152,9 @@ impl<M: Machine> Linux<'_, M> {
             }
             return Ok(0);
         };
+        if usage != 0 {
+            self.store_usage(usage, heard.spent)?;
+        }
         if info != 0 {
             let head = Pack::default().word(number::CHILD).word(0).word(heard.why).word(0);
             let all = head.word(heard.pid).word(0).word(heard.value).zeros_to(128);

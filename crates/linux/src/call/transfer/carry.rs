@@ -6,11 +6,13 @@ use alloc::vec::Vec;
 use super::MOST;
 use crate::call::sockets::Extra;
 use crate::errno::{Answer, Errno};
-use crate::kernel::Linux;
+use crate::kernel::{AGAIN, Linux, Waited};
 use crate::machine::Machine;
 use crate::open::{Kind, Open, flag};
-use crate::pipe::{ROOM, WHOLE, Way};
+use crate::pipe::{Done, ROOM, WHOLE, Way};
 use crate::process::Thread;
+use crate::signal::{Info, number};
+use crate::sync::key_of;
 use crate::tree::Device;
 
 impl<M: Machine> Linux<'_, M> {
@@ -163,6 +165,67 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         self.carry_at(thread, (&from, &to), [from_at, to_at], bytes)
+    }
+
+    /// Copies what lies in a pipe to another, and leaves it there.
+    pub(crate) fn tee(&self, thread: &Thread, [from, to, bytes, flags]: [u64; 4]) -> Answer {
+        const NO_WAIT: u64 = 2;
+        let (from, to) = (self.open_file(thread, from)?, self.open_file(thread, to)?);
+        let source = match &from.kind {
+            Kind::Pipe(end) | Kind::Both(end, _) => end.pipe.clone(),
+            _ => return Err(Errno::EINVAL),
+        };
+        let target = match &to.kind {
+            Kind::Pipe(end) | Kind::Both(_, end) => end.pipe.clone(),
+            _ => return Err(Errno::EINVAL),
+        };
+        if !from.may_read() || !to.may_write() {
+            return Err(Errno::EBADF);
+        }
+        if flags & !15 != 0 || Arc::ptr_eq(&source, &target) {
+            return Err(Errno::EINVAL);
+        }
+        if bytes == 0 {
+            return Ok(0);
+        }
+        if !self.machine.has_piece(ROOM as u64) {
+            return Err(Errno::ENOMEM);
+        }
+        let at_once = flags & NO_WAIT != 0 || from.has(flag::NO_WAIT) || to.has(flag::NO_WAIT);
+        loop {
+            // Something there, and room for it.
+            for (pipe, way) in [(&source, Way::Read), (&target, Way::Write)] {
+                if !pipe.ready(way).0 {
+                    if at_once {
+                        return Err(Errno::EAGAIN);
+                    }
+                    if self.wait(thread, key_of(&**pipe), None, || pipe.ready(way).0) != Waited::Ready {
+                        return Err(AGAIN);
+                    }
+                }
+            }
+            let most = (ROOM - target.len()).min(bytes as usize);
+            let piece = source.look(most);
+            if piece.is_empty() {
+                // Nobody writes any more, or somebody else was faster.
+                if source.is_open(Way::Write) && most > 0 {
+                    continue;
+                }
+                return Ok(0);
+            }
+            match target.write(&piece) {
+                Ok(Done::Bytes(count)) => {
+                    self.changed(key_of(&*target));
+                    return Ok(count as u64);
+                }
+                Ok(Done::Wait) => {}
+                Err(error) => {
+                    let word = u64::from(thread.process.pid);
+                    self.post(&thread.process, None, Info { signal: number::PIPE, word, ..Info::default() });
+                    return Err(error);
+                }
+            }
+        }
     }
 
     /// Between a pipe and anything.

@@ -1,12 +1,14 @@
 //! Where in a file one is, and how long it is: unless its seals forbid it, it becomes longer or shorter, or gets a hole.
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
 use crate::open::Kind;
-use crate::process::Thread;
+use crate::process::{Thread, limit};
+use crate::signal::{Info, number};
 use crate::tree::{Inode, seal};
 
 impl<M: Machine> Linux<'_, M> {
@@ -47,10 +49,26 @@ impl<M: Machine> Linux<'_, M> {
         })
     }
 
-    pub(in crate::call) fn set_len(&self, inode: &Inode, len: u64) -> Answer {
+    /// How much of a write from `at` a process may still do; who may do nothing hears of it.
+    pub(in crate::call) fn within_limit(&self, thread: &Thread, at: u64, bytes: u64) -> Result<u64, Errno> {
+        let most = thread.process.limits.with(|limits| limits[limit::BYTES_OF_FILE][0]);
+        if bytes == 0 || most.saturating_sub(at) > 0 {
+            return Ok(bytes.min(most.saturating_sub(at)));
+        }
+        let process = &thread.process;
+        let me = process.threads.with(|all| all.iter().find(|one| one.tid == thread.tid).cloned());
+        let word = u64::from(process.pid);
+        self.post(process, me.as_ref(), Info { signal: number::FILE_SIZE, word, ..Info::default() });
+        Err(Errno::EFBIG)
+    }
+
+    pub(in crate::call) fn set_len(&self, thread: &Thread, inode: &Arc<Inode>, len: u64) -> Answer {
         let file = inode.file().ok_or(if inode.is_directory() { Errno::EISDIR } else { Errno::EINVAL })?;
         if len >> 63 != 0 {
             return Err(Errno::EINVAL);
+        }
+        if len > self.file_len(file) {
+            self.within_limit(thread, len - 1, 1)?;
         }
         self.unless_sealed(inode, |seals| {
             let now = self.file_len(file);
@@ -62,14 +80,15 @@ impl<M: Machine> Linux<'_, M> {
                 other => other.into(),
             })
         })?;
-        inode.modified.store(self.clock(), Ordering::Relaxed);
+        inode.touch(self.clock());
+        self.happened(Some(inode), None, crate::watches::event::MODIFY, 0);
         Ok(0)
     }
 
     pub(crate) fn ftruncate(&self, thread: &Thread, number: u64, len: u64) -> Answer {
         let open = self.open_file(thread, number)?;
         match &open.kind {
-            Kind::File(inode) if open.may_write() => self.set_len(inode, len),
+            Kind::File(inode) if open.may_write() => self.set_len(thread, inode, len),
             _ => Err(Errno::EINVAL),
         }
     }
@@ -77,7 +96,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn truncate(&self, thread: &Thread, path: u64, len: u64) -> Answer {
         let path = self.load_path(path)?;
         let inode = self.walk(thread, None, &path, true)?.inode.ok_or(Errno::ENOENT)?;
-        self.set_len(&inode, len)
+        self.set_len(thread, &inode, len)
     }
 
     pub(crate) fn fallocate(&self, thread: &Thread, number: u64, mode: u64, at: u64, bytes: u64) -> Answer {
@@ -91,7 +110,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EBADF);
         }
         match mode {
-            0 if end > self.file_len(file) => self.set_len(inode, end),
+            0 if end > self.file_len(file) => self.set_len(thread, inode, end),
             0 | KEEP => Ok(0),
             mode if mode == HOLE | KEEP => {
                 self.unless_sealed(inode, |seals| {

@@ -35,7 +35,7 @@ impl<M: Machine> Linux<'_, M> {
             // Who has got something waits for no more.
             let is_drained = match &open.kind {
                 Kind::Pipe(end) | Kind::Both(end, _) => end.pipe.is_empty(),
-                Kind::Event(_) | Kind::Timer(..) | Kind::Signals(_) => true,
+                Kind::Event(_) | Kind::Timer(..) | Kind::Signals(_) | Kind::Watches(_) => true,
                 _ => false,
             };
             if any && is_drained {
@@ -57,6 +57,9 @@ impl<M: Machine> Linux<'_, M> {
     ) -> Answer {
         let mut buffer = alloc::vec![0; self.piece().min(bytes as usize)];
         let mut done = 0;
+        if let Kind::File(inode) = &open.kind {
+            inode.note_read(self.clock());
+        }
         while done < bytes && !thread.is_dying() {
             let piece = buffer.len().min((bytes - done) as usize);
             let got = match &open.kind {
@@ -87,6 +90,9 @@ impl<M: Machine> Linux<'_, M> {
             done += got as u64;
             at += got as u64;
             self.machine.cond_resched();
+        }
+        if done > 0 {
+            self.happened_to(open, crate::watches::event::ACCESS);
         }
         Ok(done)
     }
@@ -135,6 +141,10 @@ impl<M: Machine> Linux<'_, M> {
             }
             Kind::Signals(mask) => {
                 let all = self.read_signals(thread, open, mask.load(Ordering::SeqCst), bytes)?;
+                self.machine.write_user(to, &all).map(|()| all.len() as u64)
+            }
+            Kind::Watches(watches) => {
+                let all = self.read_watches(thread, open, watches, bytes)?;
                 self.machine.write_user(to, &all).map(|()| all.len() as u64)
             }
             Kind::Socket(_) | Kind::Poll(_) | Kind::Process(_) => Err(Errno::EINVAL),

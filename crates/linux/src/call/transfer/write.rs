@@ -1,7 +1,5 @@
 //! Bytes from a program to what is open.
 
-use core::sync::atomic::Ordering;
-
 use super::Load;
 use crate::call::sockets::Extra;
 use crate::errno::{Answer, Errno};
@@ -49,6 +47,14 @@ impl<M: Machine> Linux<'_, M> {
         at: Option<u64>,
         load: &Load<'_>,
     ) -> Answer {
+        let done = self.write_it(thread, open, bytes, at, load)?;
+        if done > 0 {
+            self.happened_to(open, crate::watches::event::MODIFY);
+        }
+        Ok(done)
+    }
+
+    fn write_it(&self, thread: &Thread, open: &Open, bytes: u64, at: Option<u64>, load: &Load<'_>) -> Answer {
         match &open.kind {
             Kind::File(inode) => match at {
                 Some(at) if !open.has(flag::APPEND) => self.write_places(thread, inode, at, bytes, load),
@@ -70,7 +76,18 @@ impl<M: Machine> Linux<'_, M> {
             },
             _ if at.is_some() => Err(Errno::ESPIPE),
             Kind::Directory(_) => Err(Errno::EISDIR),
-            Kind::Text(..) => Ok(bytes),
+            Kind::Text(_, inode) => {
+                // What can be written there is a name; everything else is taken, and changes nothing.
+                if let crate::tree::Body::MadeOf(pid, tid, crate::tree::Made::Name) = &inode.body {
+                    let mut name = alloc::vec![0; bytes.min(16) as usize];
+                    load(0, &mut name)?;
+                    let end = name.iter().position(|&byte| byte == 0 || byte == b'\n').unwrap_or(name.len());
+                    name.truncate(end.min(15));
+                    let process = self.processes.with(|all| all.get(pid).cloned()).ok_or(Errno::ESRCH)?;
+                    self.set_name(&process, tid.unwrap_or(*pid), name);
+                }
+                Ok(bytes)
+            }
             Kind::Device(Device::Full, _) => Err(Errno::ENOSPC),
             Kind::Device(Device::Console, _) => self.print(thread, 1, bytes, load),
             Kind::Device(..) => Ok(bytes),
@@ -97,9 +114,12 @@ impl<M: Machine> Linux<'_, M> {
                 self.changed(key_of(counter));
                 Ok(8)
             }
-            Kind::Timer(..) | Kind::Signals(_) | Kind::Socket(_) | Kind::Poll(_) | Kind::Process(_) => {
-                Err(Errno::EINVAL)
-            }
+            Kind::Timer(..)
+            | Kind::Signals(_)
+            | Kind::Socket(_)
+            | Kind::Poll(_)
+            | Kind::Process(_)
+            | Kind::Watches(_) => Err(Errno::EINVAL),
         }
     }
 
@@ -129,6 +149,7 @@ impl<M: Machine> Linux<'_, M> {
         mut from: impl FnMut(u64, &mut [u8]) -> Result<(), Errno>,
     ) -> Answer {
         let file = inode.file().ok_or(Errno::EINVAL)?;
+        let bytes = self.within_limit(thread, at, bytes)?;
         let mut buffer = alloc::vec![0; self.piece().min(bytes as usize)];
         let mut done = 0;
         while done < bytes && !thread.is_dying() {
@@ -157,7 +178,7 @@ impl<M: Machine> Linux<'_, M> {
             }
             self.machine.cond_resched();
         }
-        inode.modified.store(self.clock(), Ordering::Relaxed);
+        inode.touch(self.clock());
         Ok(done)
     }
 
