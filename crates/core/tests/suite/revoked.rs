@@ -45,6 +45,9 @@ fn anonymous(_: &Mm<'_>) -> Backing {
     ANON
 }
 
+/// What is told, in order.
+type Told = Vec<(PageRange, Revoked)>;
+
 fn of_a_file(mm: &Mm<'_>) -> Backing {
     shared(mm.create_file(COUNT).unwrap())
 }
@@ -56,7 +59,7 @@ fn copies(mm: &Mm<'_>) -> Backing {
 #[test]
 fn what_an_operation_takes_away_is_told_once() {
     let all = |at, count| vec![(pages(at, count), Revoked::All)];
-    let ops: [(&str, Op, Vec<(PageRange, Revoked)>); 7] = [
+    let ops: [(&str, Op, Told); 7] = [
         ("unmap", |mm, id| mm.space(id).unmap(pages(AT, COUNT)).unwrap(), all(AT, COUNT)),
         ("unmap a part", |mm, id| mm.space(id).unmap(pages(AT + 2, 3)).unwrap(), all(AT + 2, 3)),
         ("drop", |mm, id| mm.space(id).advise(pages(AT + 1, 6), Advice::Drop).unwrap(), all(AT + 1, 6)),
