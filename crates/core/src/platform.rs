@@ -173,7 +173,8 @@ pub trait Services: Cpus {
     ///
     /// True is believed as long as anything is freed anywhere. After the twelfth in a row that nothing came of, with waits that
     /// double from one to the next, more than a second in all, the task gets its error too. For a block of more than eight
-    /// frames twelve are the most in any case: what others free may never make one.
+    /// frames, or a page that may come on some nodes alone ([`NodePolicy::Bind`](crate::NodePolicy::Bind)), twelve are the most in any case:
+    /// what others free may never be one.
     ///
     /// Interrupts are on and no spin lock is held; it may wait, and may free frames, but must not ask for any. The task may
     /// have the VMAs of its space: no space is changed or ended here, and a victim ends by itself, later.
@@ -252,7 +253,8 @@ pub trait Hooks {
 pub struct Shortage {
     /// log2 of the frames in the block.
     pub order: u8,
-    /// The node that was asked first; all others were asked too.
+    /// The node that was asked first; all others were asked too, but for those on which the page may not come
+    /// ([`NodePolicy::Bind`](crate::NodePolicy::Bind)).
     pub node: NodeId,
     /// What the block was for.
     pub kind: Kind,

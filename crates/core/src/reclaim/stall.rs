@@ -8,7 +8,7 @@
 //! and begins anew, or has to do without.
 
 use crate::Manager;
-use crate::addr::FrameNumber;
+use crate::addr::{FrameNumber, NodeSet};
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::{Counter, Event};
@@ -42,7 +42,9 @@ impl<P: Platform> Manager<'_, P> {
 
     fn struggle(&self, request: &AllocRequest) -> Result<FrameNumber, Error> {
         let p = self.platform();
-        let &AllocRequest { order, kind, node, .. } = request;
+        let &AllocRequest { order, kind, node, nodes } = request;
+        // What is freed may be of no use: it is of another node, or too small.
+        let helps = order <= COSTLY && nodes == NodeSet::ALL;
         let mut vain = 0;
         let mut work = Work::begin(self);
         if self.parks() {
@@ -63,8 +65,7 @@ impl<P: Platform> Manager<'_, P> {
                     return Err(Error::OutOfMemory);
                 }
                 let freed = self.await_freed(before, RETRIES << vain, &mut work);
-                // However much is freed, a large block may never come.
-                vain = if freed && order <= COSTLY { 0 } else { vain + 1 };
+                vain = if freed && helps { 0 } else { vain + 1 };
                 // Memory that has come online was not freed.
                 if let Some(found) = self.take_above(request, Zone::min) {
                     return Ok(found);

@@ -32,7 +32,8 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     ///
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`], [`Error::OutOfMemory`] and [`Error::MapCount`] where VMAs are split;
-    /// [`Error::NoSuchNode`], [`Error::BadSetting`] for no node at all, [`Error::TooMany`] for the 64th set of nodes.
+    /// [`Error::NoSuchNode`], also for [`NodePolicy::Bind`] to nodes that have no memory; [`Error::BadSetting`] for no node at all,
+    /// [`Error::TooMany`] for the 64th set of nodes.
     ///
     /// # Examples
     /// ```
@@ -127,6 +128,10 @@ impl<P: Platform> Manager<'_, P> {
             NodePolicy::Local => return Ok(0),
             NodePolicy::Preferred(node) if self.has_node(node) => PREFERRED | node.0 as u8,
             NodePolicy::Preferred(_) => return Err(Error::NoSuchNode),
+            // Of a set without memory no page would ever come.
+            NodePolicy::Bind(set) if !set.is_empty() && !self.zones().any(|zone| set.contains(zone.node)) => {
+                return Err(Error::NoSuchNode);
+            }
             NodePolicy::Bind(set) => BIND | self.number_of_set(set)?,
             NodePolicy::Interleave(set) => INTERLEAVE | self.number_of_set(set)?,
         };

@@ -1,5 +1,8 @@
 //! On which nodes pages come: each policy, for each way in which a page comes, and what becomes of it as ranges change.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use crate::machine;
 
 use machine::faults::AT;
@@ -237,5 +240,47 @@ fn what_cannot_be_meant_is_refused_and_changes_nothing() {
         mm.space(ended).destroy().unwrap();
         assert_eq!(mm.space(ended).set_node_policy(pages(AT, 1), kept), Err(Error::NoSuchSpace));
         assert_eq!(mm.space(ended).set_default_node_policy(kept), Err(Error::NoSuchSpace));
+    });
+}
+
+/// All of a node belongs to the kernel; others free memory elsewhere all the time.
+#[test]
+fn victims_are_not_asked_for_without_end_where_only_some_nodes_will_do() {
+    let host = Host::new(four());
+    host.run(swapping("linux"), |mm| {
+        let id = mapped(mm, 8);
+        mm.platform().write(mm, id, AT, 1).unwrap();
+        mm.space(id).set_node_policy(pages(AT, 8), NodePolicy::Bind(set(&[1]))).unwrap();
+        let all: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::NOW).ok()).collect();
+        let (full, rest): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|frame| (frame.first().0 - BASE) / NODE == 1);
+        give_back(mm, rest);
+        let others: Vec<_> = (0..200).map(|_| mm.frames().alloc(0, AllocFrom::NOW).unwrap()).collect();
+        let others = Rc::new(RefCell::new(others));
+        let goes = others.clone();
+        // Each victim frees a frame, of another node.
+        *host.on_out_of_memory.borrow_mut() = Some(Box::new(move |mm: &Mm<'_>| {
+            goes.borrow_mut().pop().map(|frame| mm.frames().free(frame)).is_some()
+        }));
+        assert_eq!(mm.platform().write(mm, id, AT + 1, 1), Err(Error::OutOfMemory));
+        assert_eq!(others.borrow().len(), 200 - 12, "victims");
+        give_back(mm, others.take());
+        give_back(mm, full);
+        assert_eq!(touched(mm, id, AT + 1, 2), [1, 1]);
+        *host.on_out_of_memory.borrow_mut() = None;
+    });
+}
+
+#[test]
+fn pages_can_not_be_bound_to_nodes_without_memory() {
+    let region = Region { start: FrameNumber(BASE), frames: NODE, node: NodeId(0) };
+    let setup = Setup { cpus: 2, nodes: 2, frames: NODE, regions: Some(vec![region]), ..Setup::default() };
+    Host::new(setup).run(swapping("linux"), |mm| {
+        let id = mapped(mm, 8);
+        let policy = |policy| mm.space(id).set_node_policy(pages(AT, 8), policy);
+        assert_eq!(policy(NodePolicy::Preferred(NodeId(1))), Ok(()), "there is such a node");
+        assert_eq!(policy(NodePolicy::Bind(set(&[1]))), Err(Error::NoSuchNode));
+        assert_eq!(policy(NodePolicy::Bind(set(&[0, 1]))), Ok(()));
+        assert_eq!(touched(mm, id, AT, 2), [0, 0]);
     });
 }
