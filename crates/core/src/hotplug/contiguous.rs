@@ -3,7 +3,7 @@
 //! Blocks of the largest order are emptied as if they went offline ([`memory`](super::memory)), one after the other, and belong to whoever
 //! asked in the end. Free ones are taken first; then those from which something can move.
 
-use super::memory::{FRAMES, STEP};
+use super::memory::{FRAMES, Leaving, STEP};
 use crate::Manager;
 use crate::addr::{FrameNumber, PAGE_SIZE, PhysAddr};
 use crate::error::Error;
@@ -40,6 +40,11 @@ impl Contiguous {
     }
 }
 
+/// How often, and for how long each time, in nanoseconds, somebody is waited for who empties a block of the same region: less than a tenth of a
+/// second in all. A kernel may keep one on its way offline for as long as it likes.
+const PATIENCE: u32 = 4096;
+const MOMENT: u32 = 20_000;
+
 /// What may be in blocks that are taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Among {
@@ -55,7 +60,8 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     /// [`alloc`](FrameAllocator::alloc).
     ///
     /// Where there is no piece that is free, pages are moved out of one and reclaimed. That may wait for devices, and takes long: allocate
-    /// early. With interrupts on and no lock held.
+    /// early. Of two at once in one region the second waits for the first; where the kernel has a block of it on its way offline, not for long. With
+    /// interrupts on and no lock held.
     ///
     /// IPIs: for each 4 MiB those of a certain [`FrameAllocator::drain`](crate::FrameAllocator::drain); where something has to move, one
     /// flush for each page, and one per other CPU that is online.
@@ -161,7 +167,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     /// So many frames in whole blocks, which are the caller's alone; what is left of the last one goes back.
     fn take_run(&self, frames: u32, below: PhysAddr) -> Result<FrameNumber, Error> {
         let mm = self.mm;
-        let mut work = Work::begin(mm);
+        let (mut work, mut patience) = (Work::begin(mm), PATIENCE);
         let blocks = frames.div_ceil(FRAMES);
         let end = (below.0 / PAGE_SIZE).min(u32::MAX.into());
         for among in [Among::Free, Among::Used] {
@@ -175,7 +181,12 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
                 let end = end.min(zone.end.0.into());
                 let mut first = zone.start.0.next_multiple_of(FRAMES);
                 while u64::from(first) + whole <= end {
-                    match self.take_blocks(zone, FrameNumber(first), (blocks, among), &mut work) {
+                    match self.take_blocks(
+                        zone,
+                        FrameNumber(first),
+                        (blocks, among),
+                        (&mut work, &mut patience),
+                    ) {
                         Ok(()) => {
                             let first = FrameNumber(first);
                             mm.own_run(first, frames, &mut work);
@@ -202,7 +213,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
         zone: &Zone,
         first: FrameNumber,
         (blocks, among): (u32, Among),
-        work: &mut Work<'_, 'p, P>,
+        (work, patience): (&mut Work<'_, 'p, P>, &mut u32),
     ) -> Result<(), FrameNumber> {
         let mm = self.mm;
         let block = |i: u32| first.add(i * FRAMES);
@@ -211,7 +222,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
             return Err(block(i));
         }
         for i in 0..blocks {
-            let taken = self.begin_offline(block(i)).is_ok_and(|leaving| {
+            let taken = self.begin_patiently(block(i), (&mut *work, &mut *patience)).is_ok_and(|leaving| {
                 let empty = mm.vacate(leaving.first(), false, work);
                 if !empty {
                     self.cancel_offline(leaving);
@@ -224,6 +235,26 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
             }
         }
         Ok(())
+    }
+}
+
+impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
+    /// [`begin_offline`](FrameAllocator::begin_offline), once nobody else has a block of the region on its way, if that is soon.
+    fn begin_patiently(
+        &self,
+        block: FrameNumber,
+        (work, patience): (&mut Work<'_, 'p, P>, &mut u32),
+    ) -> Result<Leaving, Error> {
+        loop {
+            match self.begin_offline(block) {
+                Err(Error::Busy) if *patience > 0 => {
+                    *patience -= 1;
+                    work.give_way();
+                    self.mm.platform().pause(MOMENT);
+                }
+                done => return done,
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::machine;
 
 use machine::faults::{AT, own, showing};
+use machine::race::{Place, at, race};
 use machine::swapping::swapping;
 use machine::{Host, Mm, Setup, bare, give_back, settled};
 use quietmm::addr::PhysAddr;
@@ -254,5 +255,40 @@ fn pages_make_room_for_who_needs_memory_below_an_address() {
         give_back(mm, blocks);
         give_back(mm, left);
         assert_eq!(mm.validate().broken, None);
+    });
+}
+
+/// Two want pieces at once, and there are blocks for both, of which each has one page in it.
+#[test]
+fn two_at_once_get_a_piece_each() {
+    let setup = Setup { cpus: 2, ..Setup::default() };
+    for n in (0..20_000).step_by(499) {
+        at(&setup, &swapping("linux"), None, |mm| {
+            let id = own(mm, 8, &[0]);
+            (AT..AT + 8).for_each(|page| mm.platform().write(mm, id, page, page).unwrap());
+            mm.drain_lru_batch();
+            let first = std::cell::Cell::new(None);
+            let piece = || mm.frames().alloc_contiguous(1024, ANYWHERE);
+            let second = race(mm, Place::Touch(n), || first.set(Some(piece())), piece);
+            let pieces =
+                [first.take().unwrap(), second].map(|piece| piece.unwrap_or_else(|e| panic!("{n}: {e:?}")));
+            assert_ne!(pieces[0].first(), pieces[1].first());
+            pieces.into_iter().for_each(|piece| mm.frames().free_contiguous(piece));
+            assert_eq!(settled(mm).broken, None);
+        });
+    }
+}
+
+/// A block of the region is on its way offline, for as long as the kernel likes.
+#[test]
+fn who_keeps_a_block_on_its_way_offline_is_not_waited_for_long() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let leaving = mm.frames().begin_offline(SECOND).unwrap();
+        assert_eq!(mm.frames().alloc_contiguous(1024, ANYWHERE), Err(Error::OutOfMemory));
+        assert!(host.pauses.borrow().iter().map(|&ns| u64::from(ns)).sum::<u64>() < 100_000_000);
+        mm.frames().cancel_offline(leaving);
+        let piece = mm.frames().alloc_contiguous(1024, ANYWHERE).unwrap();
+        mm.frames().free_contiguous(piece);
     });
 }
