@@ -25,7 +25,7 @@ const CALLS_UP: &[(&str, &str, &[&str])] = &[
     ("swap", "file", &["file_id"]),
     ("swap", "reclaim", &["lru_add", "note_refault", "unlist"]),
     ("swap", "space", &["next_swapped", "put_page", "swap_in_at"]),
-    ("swap", "vma", &["live_spaces"]),
+    ("swap", "vma", &["live_space", "space_slots"]),
     ("vma", "file", &["file_at"]),
     ("writeback", "file", &["file_at"]),
     ("writeback", "swap", &["is_swappable", "kept_in", "note_gone", "slot_of", "swap_backoff"]),
