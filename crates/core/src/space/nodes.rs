@@ -55,9 +55,13 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         let _scope = charge(mm.platform(), Scope::Advise);
         let p = mm.platform();
         let range = check_range(range)?;
-        let nodes = mm.number_of(policy)?;
         let mut work = Work::begin(mm);
         let (space, _alone) = mm.write_lock(id, range)?;
+        // First: a set that is named stays named.
+        if let Some(hole) = mm.first_unmapped(space, range, &mut work) {
+            return Err(Error::NotMapped(hole));
+        }
+        let nodes = mm.number_of(policy)?;
         mm.split_vmas(id, space, range, &mut work)?;
         for (_, vma) in mm.vmas_from(space, range.start) {
             if vma.range(p).start >= range.end() {
@@ -92,8 +96,8 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     #[doc(alias = "set_mempolicy")]
     pub fn set_default_node_policy(&self, policy: NodePolicy) -> Result<(), Error> {
         let Space { mm, id } = *self;
-        let nodes = mm.number_of(policy)?;
         let (space, _alone) = mm.write_lock(id, PageRange::new(PageNumber(0), 1))?;
+        let nodes = mm.number_of(policy)?;
         space.nodes.store(nodes.into(), Ordering::Relaxed);
         Ok(())
     }
