@@ -241,6 +241,8 @@ pub struct State {
     pub own: Arc<[u8]>,
     /// Under which it stands among the names: one of the network may have its port in both kinds of addresses.
     pub names: Vec<Vec<u8>>,
+    /// What it sent last came to nobody, and it has not heard of that.
+    pub refused: bool,
     /// It was given its address by its program.
     pub bound: bool,
     /// Options that were set, by level and number: nothing else depends on them.
@@ -311,7 +313,17 @@ impl Socket {
         let own = Arc::from(family.to_le_bytes());
         let (names_now, options) = (Vec::new(), BTreeMap::new());
         let (peer, waiting, silent, times) = (None, None, false, [0; 2]);
-        let state = State { own, names: names_now, bound: false, options, peer, waiting, silent, times };
+        let state = State {
+            own,
+            names: names_now,
+            bound: false,
+            refused: false,
+            options,
+            peer,
+            waiting,
+            silent,
+            times,
+        };
         Arc::new(Socket {
             family,
             kind,

@@ -429,3 +429,58 @@ fn the_first_and_the_last_page_of_a_file_are_two_however_long_it_is() {
         }
     }
 }
+
+/// Whoever looks for pages of a file finds those behind what is missing, also where a part of the tree begins with them.
+#[test]
+fn pages_behind_parts_of_the_tree_that_are_missing_are_found() {
+    for indices in [&[1024][..], &[1023, 2048], &[1 << 20], &[5, 1024, 1 << 20, (1 << 20) + 1024]] {
+        at(&setup(), &config(), None, |mm| {
+            let file = mm.create_file((1 << 20) + 3000).unwrap();
+            for index in indices {
+                assert_eq!(mm.file(file).write(index * PAGE, &[1; 8]), Ok(8));
+            }
+            let count = indices.len() as u64;
+            assert_eq!(mm.file(file).write_back(), Ok(count));
+            assert_eq!(mm.file(file).evict(0, 1 << 30), Ok(count));
+        });
+    }
+}
+
+/// What a file that cannot be made longer, or in which no hole can be made, has in memory is nobody's but the cache's.
+#[test]
+fn a_change_that_a_device_refuses_keeps_no_page() {
+    type Change = fn(&Mm<'_>, FileId) -> Result<(), Error>;
+    // What is cut off for the hole has left memory by then.
+    let changes: [(Change, u64); 2] = [
+        (|mm, file| mm.file(file).set_size(5 * PAGE), 2),
+        (|mm, file| mm.file(file).punch_hole(PAGE / 2, 3 * PAGE), 1),
+    ];
+    for (change, left) in changes {
+        at(&setup(), &config(), None, |mm| {
+            let file = mm.create_file(2).unwrap();
+            mm.file(file).write(0, &[1; 2 * PAGE as usize]).unwrap();
+            mm.file(file).set_size(PAGE + 100).unwrap();
+            mm.file(file).write_back().unwrap();
+            mm.platform().fail_discards.set(true);
+            assert_eq!(change(mm, file), Err(Error::Device));
+            mm.platform().fail_discards.set(false);
+            assert_eq!(mm.file(file).evict(0, 2), Ok(left));
+        });
+    }
+}
+
+/// The page at one end of a hole was found, and that at the other cannot be read: the first is the cache's alone again.
+#[test]
+fn a_hole_of_which_one_end_cannot_be_read_keeps_no_page() {
+    at(&setup(), &config(), None, |mm| {
+        let (host, file) = (mm.platform(), mm.create_file(4).unwrap());
+        mm.file(file).write(0, &[1; 4 * PAGE as usize]).unwrap();
+        mm.file(file).write_back().unwrap();
+        assert_eq!(mm.file(file).evict(0, 4), Ok(4));
+        host.refuse_reads
+            .set(Some(|_, block| (block == 3).then_some(quietmm::platform::DeviceError::Failed)));
+        assert_eq!(mm.file(file).punch_hole(PAGE / 2, 3 * PAGE), Err(Error::Device));
+        host.refuse_reads.set(None);
+        assert_eq!((mm.file(file).cached_pages(), mm.file(file).evict(0, 4)), (Ok(1), Ok(1)));
+    });
+}

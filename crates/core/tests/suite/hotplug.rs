@@ -8,7 +8,9 @@ use std::rc::Rc;
 
 use machine::race::{at_every_touch, race};
 use machine::{Host, Mm, Setup, bare, everywhere, pages};
-use quietmm::{AllocFrom, Backing, Counter, CpuId, Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
+use quietmm::{
+    AllocFrom, Backing, Counter, CpuId, Error, FrameNumber, PageNumber, Prot, Rule, SpaceId, UserAccess,
+};
 
 const AT: u64 = 0x1000;
 
@@ -468,4 +470,29 @@ fn who_comes_online_keeps_nothing_of_any_space() {
             assert!((AT..AT + 4).all(|page| !host.caches(1, page)));
         }
     });
+}
+
+/// A block leaves of which single frames are free, at any place: they are gone at once, and the others when they are given back.
+#[test]
+fn single_free_frames_of_a_block_that_leaves_are_retired() {
+    for place in [0, 1, 31, 62, 63] {
+        let host = Host::new(Setup { frames: 4096, ..Setup::default() });
+        host.run(bare("linux"), |mm| {
+            let all: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::NOW).ok()).collect();
+            let block = |n: FrameNumber| n.0 / 1024 * 1024;
+            let whole =
+                |at: &FrameNumber| all.iter().filter(|one| block(one.first()) == at.0).count() == 1024;
+            let first = mm.frames().blocks().find(whole).expect("one without what the core keeps");
+            let inside = |n: FrameNumber| block(n) == first.0;
+            let (mine, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|block| inside(block.first()));
+            let (free, rest): (Vec<_>, Vec<_>) =
+                mine.into_iter().partition(|block| (block.first().0 - first.0) % 64 == place);
+            free.into_iter().for_each(|block| mm.frames().free(block));
+            let leaving = mm.frames().begin_offline(first).unwrap();
+            rest.into_iter().for_each(|block| mm.frames().free(block));
+            let gone = mm.frames().finish_offline(leaving).expect("nothing of it is in use");
+            mm.frames().bring_online(gone);
+            others.into_iter().for_each(|block| mm.frames().free(block));
+        });
+    }
 }

@@ -3,7 +3,7 @@
 
 use crate::machine;
 
-use machine::{Host, Mm, Setup, bare, give_back, settled};
+use machine::{Host, Mm, NO_PCP, Setup, bare, give_back, settled};
 use quietmm::{AllocFrom, Certainty, Config, Counter, FrameNumber, Frames, ListLimits, NodeId, Region};
 
 /// More than there is.
@@ -318,6 +318,25 @@ fn limits_that_are_set_hold_for_large_pages() {
             mm.frames().drain_here();
             give_back(mm, blocks);
             assert_eq!(mm.frames().on_lists() / 512, kept, "at most {high}");
+        });
+    }
+}
+
+/// A CPU whose lists may hold nothing any more, and still hold something, is among those that are asked for it.
+#[test]
+fn who_takes_past_its_lists_is_still_known_to_hold_what_they_have() {
+    for policy in ["linux", "linux+drain=remote", "linux+drain=all-cpus"] {
+        let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+        host.run(config(policy, 4, 16), |mm| {
+            let alloc = |order| mm.frames().alloc(order, AllocFrom::NOW).unwrap();
+            // What there was before.
+            mm.frames().drain(Certainty::Certain);
+            let mut held = host.on(1, || vec![alloc(0)]);
+            mm.frames().set_list_limits(NodeId(0), NO_PCP).unwrap();
+            held.push(host.on(1, || alloc(3)));
+            let drained = mm.frames().drain(Certainty::Likely);
+            assert!((3..=4).contains(&drained), "{policy}: {drained}");
+            held.into_iter().for_each(|block| mm.frames().free(block));
         });
     }
 }

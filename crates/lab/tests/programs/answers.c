@@ -17,6 +17,7 @@
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -254,6 +255,7 @@ static int places(void) {
     CHECK(getpriority(PRIO_PROCESS, 0) >= -20 && setpriority(PRIO_PROCESS, 0, 15) == 0 && getpriority(PRIO_PROCESS, 0) == 15 && nice(2) == 17);
     if (fork() == 0) _exit(getpriority(PRIO_PROCESS, 0));
     wait(&status);
+    CHECK(prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) == 0 && prctl(PR_CAPBSET_READ, 1000, 0, 0, 0) == -1 && errno == EINVAL);
     CHECK(WEXITSTATUS(status) == 17 && setpriority(PRIO_PROCESS, 1 << 28, 0) == -1 && errno == ESRCH);
     return 0;
 }
@@ -375,6 +377,8 @@ static int both_kinds(void) {
         CHECK(connect(guest, (void *)&mapped, sizeof mapped) == 0);
         len = sizeof got;
         CHECK(getsockname(guest, (void *)&got, &len) == 0 && len == sizeof got && memcmp(&got.sin6_addr, &mapped.sin6_addr, 16) == 0 && got.sin6_port);
+        // Nobody is there: the next send says so.
+        if (kind) CHECK(send(guest, "x", 1, 0) == 1 && send(guest, "x", 1, 0) == -1 && errno == ECONNREFUSED && send(guest, "x", 1, 0) == 1);
         if (kind) continue;
         len = sizeof short_one;
         CHECK(accept(first, (void *)&short_one, &len) >= 0 && len == sizeof short_one && short_one.sin_family == AF_INET && short_one.sin_port == got.sin6_port);

@@ -80,6 +80,8 @@ impl<M: Machine> Linux<'_, M> {
                 _ => 17,
             }),
             (1, 39) => word(socket.family.into()),
+            // The longest piece that goes at once: of this machine's own network.
+            (6, 2) if socket.family != UNIX && socket.is_stream() => word(65_483),
             (6, _) if socket.family != UNIX && socket.is_stream() => word(0),
             (0 | 41, _) if socket.family != UNIX => word(0),
             _ => return Err(Errno::ENOPROTOOPT),

@@ -61,7 +61,18 @@ impl<M: Machine> Linux<'_, M> {
             _ => match socket.peer() {
                 // Somebody else may have come there.
                 Some(peer) if may_be_lost && peer.inbox.state().2 => {
-                    let found = self.find_socket(thread, socket, &peer.address)?;
+                    let found = match self.find_socket(thread, socket, &peer.address) {
+                        Ok(found) => found,
+                        // It hears of the one before: the first is on its way when that comes back.
+                        Err(Errno::ECONNREFUSED) => {
+                            let heard = socket.state.with(|state| {
+                                state.refused = !state.refused;
+                                !state.refused
+                            });
+                            return if heard { Err(Errno::ECONNREFUSED) } else { Ok(whole) };
+                        }
+                        Err(error) => return Err(error),
+                    };
                     let there =
                         Peer { inbox: found.inbox.clone(), address: found.own(), process: found.process };
                     let before = socket.state.with(|state| state.peer.replace(there));
