@@ -189,6 +189,9 @@ fn shrink_groups<P: Platform>(
     // The last look is at all that each has.
     for group in groups() {
         work.did(cost::TABLE);
+        if pages(group) == 0 {
+            continue;
+        }
         all.add(shrink_at(mm, &Scan::of(mm, mm.lists(id, group), by), 0, want - all.freed, work));
         if all.freed >= want {
             break;
@@ -249,9 +252,6 @@ fn shrink_at<P: Platform>(
             continue;
         }
         let (inactive, active) = scan.lists.lens(p, kind);
-        if (inactive, active) == (0, 0) {
-            continue;
-        }
         let mut left = (inactive >> priority).max(step).min(inactive.max(step));
         while left > 0 {
             let one = shrink_once(mm, scan, kind, active, work);
