@@ -24,6 +24,11 @@ pub(crate) fn node(number: u16) -> Option<NodeId> {
     (number != ANY_NODE).then_some(NodeId(number))
 }
 
+/// Where to look, if `look` is one of [`Look`].
+fn from(node: u16, look: u32) -> Option<AllocFrom> {
+    (look <= Look::MayReclaim as u32).then(|| AllocFrom { node: self::node(node), may_reclaim: look != 0 })
+}
+
 /// Allocates 2^`order` frames, not cleared, `node` or QUIETMM_ANY_NODE first; `first` gets the first. `look` is one of `enum quietmm_look`, which says in
 /// what context. BAD_ORDER, BAD_VALUE, NO_SUCH_NODE, OUT_OF_MEMORY.
 #[unsafe(no_mangle)]
@@ -34,10 +39,7 @@ pub extern "C" fn quietmm_frames_alloc(
     look: u32,
     first: &mut MaybeUninit<u32>,
 ) -> Error {
-    if look > Look::MayReclaim as u32 {
-        return Error::BadValue;
-    }
-    let from = AllocFrom { node: self::node(node), may_reclaim: look != 0 };
+    let Some(from) = from(node, look) else { return Error::BadValue };
     let block = mm.mm().frames().alloc(order, from);
     answer(block.map(|block| block.into_raw().0.0), Some(first))
 }
@@ -53,10 +55,7 @@ pub extern "C" fn quietmm_frames_alloc_below(
     look: u32,
     first: &mut MaybeUninit<u32>,
 ) -> Error {
-    if look > Look::MayReclaim as u32 {
-        return Error::BadValue;
-    }
-    let from = AllocFrom { node: self::node(node), may_reclaim: look != 0 };
+    let Some(from) = from(node, look) else { return Error::BadValue };
     let block = mm.mm().frames().alloc_below(order, PhysAddr(below), from);
     answer(block.map(|block| block.into_raw().0.0), Some(first))
 }

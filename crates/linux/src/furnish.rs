@@ -96,13 +96,7 @@ impl<M: Machine> Linux<'_, M> {
             ("proc", "partitions", Made::Fixed("major minor  #blocks  name\n\n")),
             ("proc", "modules", Made::Fixed("")),
             ("proc", "diskstats", Made::Fixed("")),
-            (
-                "proc",
-                "vmstat",
-                Made::Fixed(
-                    "nr_free_pages 0\npgpgin 0\npgpgout 0\npswpin 0\npswpout 0\npgfault 0\npgmajfault 0\n",
-                ),
-            ),
+            ("proc", "vmstat", Made::Counters),
             ("proc/net", "dev", Made::Fixed(INTERFACES)),
             ("proc/sys/vm", "overcommit_memory", Made::Number(1)),
             ("proc/sys/vm", "overcommit_ratio", Made::Number(50)),

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
 
-use quietmm::{PageNumber, PageRange, SpaceUsage};
+use quietmm::{Counter, PageNumber, PageRange, SpaceUsage};
 
 use crate::areas::{Area, PAGE, What, rights};
 use crate::kernel::Linux;
@@ -252,6 +252,11 @@ impl<M: Machine> Linux<'_, M> {
                 let lines: String = (0..cpus).map(|cpu| format!("cpu{cpu} 0 0 0 0 0 0 0 0 0 0\n")).collect();
                 let began = self.clock() / 1_000_000_000 - self.now() / 1_000_000_000;
                 format!("cpu  0 0 0 0 0 0 0 0 0 0\n{lines}intr 0\nctxt 0\nbtime {began}\nprocesses 1\nprocs_running 1\nprocs_blocked 0\n")
+            }
+            Made::Counters => {
+                let line = |name: &str, count: u64| format!("{name} {count}\n");
+                let counted = Counter::ALL.iter().map(|&counter| line(counter.name(), self.mm.counter(counter)));
+                core::iter::once(line("nr_free_pages", self.mm.frames().available())).chain(counted).collect()
             }
             Made::Version => String::from("Linux version 6.12.0 (quietmm) #1 SMP\n"),
             Made::Number(number) => format!("{number}\n"),

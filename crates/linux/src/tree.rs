@@ -149,6 +149,8 @@ pub enum Made {
     Uptime,
     LoadAverage,
     SystemStat,
+    /// What the core has counted.
+    Counters,
     Version,
     /// A number that never changes, and a text.
     Number(u64),

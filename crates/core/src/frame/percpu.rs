@@ -190,9 +190,10 @@ impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
     pub fn cut(&self, zone: usize, order: u8, batch: u32) -> FrameVec {
         let (p, mm, lists) = (self.mm.platform(), self.mm, self.of_zone(zone));
         let (mut cut, mut frames) = (FrameVec::new(), 0);
-        let (small, list) = (ORDERS.len() - 1, list_of(order).unwrap_or(0));
-        let alike = if list == small { 1 } else { small };
-        for list in (0..alike).map(|i| if list == small { list } else { (list + i) % small }) {
+        let first = list_of(order).unwrap_or(0);
+        // Large pages alone, or all small orders.
+        let alike = if order == LARGE_ORDER { first..first + 1 } else { 0..ORDERS.len() - 1 };
+        for list in (first..alike.end).chain(alike.start..first) {
             lists.chains[list].cut_back(p, &mm.memmap(), |n| {
                 let more = frames < batch;
                 if more {
