@@ -8,7 +8,8 @@ use machine::swapping::swapping;
 use machine::{Host, Mm, Setup, bare, give_back, settled};
 use quietmm::addr::PhysAddr;
 use quietmm::{
-    AllocFrom, Counter, Error, FrameNumber, Frames, NodeId, PageNumber, PageRange, Region, Term, UserAccess,
+    AllocFrom, Config, Counter, Error, FrameNumber, Frames, NodeId, PageNumber, PageRange, Region, Term,
+    UserAccess,
 };
 
 const ANYWHERE: PhysAddr = PhysAddr(u64::MAX);
@@ -290,5 +291,24 @@ fn who_keeps_a_block_on_its_way_offline_is_not_waited_for_long() {
         mm.frames().cancel_offline(leaving);
         let piece = mm.frames().alloc_contiguous(1024, ANYWHERE).unwrap();
         mm.frames().free_contiguous(piece);
+    });
+}
+
+/// Who takes so much that memory runs short has it reclaimed for those who come next.
+#[test]
+fn a_piece_that_leaves_little_wakes_kswapd() {
+    let host = Host::new(Setup::default());
+    host.run(Config { min_free: None, ..bare("linux") }, |mm| {
+        let woken = || mm.counter(Counter::KswapdWoken);
+        let mut held = Vec::new();
+        // Blocks stay whole as long as there are frames in the first one; then one of the three is taken for good.
+        while mm.frames().available() > 1024 + Config::linux_min_free(4096) + 8 {
+            held.push(mm.frames().alloc(0, AllocFrom::NOW).unwrap());
+        }
+        let before = woken();
+        let piece = mm.frames().alloc_contiguous(1024, ANYWHERE).unwrap();
+        assert_eq!(woken() - before, 1, "{} are free", mm.frames().available());
+        mm.frames().free_contiguous(piece);
+        give_back(mm, held);
     });
 }
