@@ -57,16 +57,24 @@ impl Links {
 pub(crate) trait Nodes {
     /// What the nodes are sorted by.
     type Key: Ord + Copy;
+    /// What a node lies in.
+    type Node;
+    /// The node of a handle. To find it costs some loads: each search does it once for a node.
+    fn node(&self, handle: u32) -> &Self::Node;
     /// The links inside a node.
-    fn links(&self, handle: u32) -> &Links;
+    fn links<'n>(&self, node: &'n Self::Node) -> &'n Links;
     /// The key of a node.
-    fn key(&self, handle: u32) -> Self::Key;
+    fn key(&self, node: &Self::Node) -> Self::Key;
     /// The node or something below it changed, and its children are up to date: compute anew what the node keeps
     /// about all below it, and say whether that is something new. Called bottom-up, and sometimes twice for the same node.
     /// Best writes only what is new, because every CPU that searches reads the same lines.
-    fn update(&self, handle: u32) -> bool {
-        let _ = handle;
+    fn update(&self, node: &Self::Node) -> bool {
+        let _ = node;
         false
+    }
+    /// The links of a handle's node.
+    fn links_of(&self, handle: u32) -> &Links {
+        self.links(self.node(handle))
     }
 }
 
@@ -105,7 +113,8 @@ impl Tree {
     /// The node with the highest key that is at most `key`. O(log n).
     pub fn at_or_before<P: Hooks, N: Nodes>(&self, p: &P, nodes: &N, key: N::Key) -> Option<u32> {
         let (mut at, mut best) = (self.top(p), None);
-        while let Some(node) = at {
+        while let Some(handle) = at {
+            let node = nodes.node(handle);
             let fits = nodes.key(node) <= key;
             if fits {
                 best = at;
@@ -118,7 +127,8 @@ impl Tree {
     /// The node with the lowest key that is at least `key`. O(log n).
     pub fn at_or_after<P: Hooks, N: Nodes>(&self, p: &P, nodes: &N, key: N::Key) -> Option<u32> {
         let (mut at, mut best) = (self.top(p), None);
-        while let Some(node) = at {
+        while let Some(handle) = at {
+            let node = nodes.node(handle);
             let fits = nodes.key(node) >= key;
             if fits {
                 best = at;
@@ -130,7 +140,7 @@ impl Tree {
 
     /// The node that follows one of the tree. O(log n), but k steps in a row cost O(k + log n).
     pub fn next<P: Hooks>(&self, p: &P, nodes: &impl Nodes, handle: u32) -> Option<u32> {
-        if let Some(right) = nodes.links(handle).child(p, RIGHT) {
+        if let Some(right) = nodes.links_of(handle).child(p, RIGHT) {
             return Some(leftmost(p, nodes, right));
         }
         // All below is done.
@@ -139,14 +149,15 @@ impl Tree {
 
     /// Adds a node that is in no tree, and whose key no other node of this one has. O(log n).
     pub fn insert<P: Hooks>(&self, p: &P, nodes: &impl Nodes, handle: u32) {
-        let key = nodes.key(handle);
-        let links = nodes.links(handle);
+        let new = nodes.node(handle);
+        let (key, links) = (nodes.key(new), nodes.links(new));
         links.children.iter().for_each(|child| child.set(p, 0));
         links.parent.set(p, 0);
         let (mut at, mut place) = (self.top(p), None);
-        while let Some(node) = at {
+        while let Some(above) = at {
+            let node = nodes.node(above);
             let side = if key < nodes.key(node) { LEFT } else { RIGHT };
-            place = Some((node, side));
+            place = Some((above, side));
             at = nodes.links(node).child(p, side);
         }
         match place {
@@ -161,14 +172,14 @@ impl Tree {
 
     /// Takes a node of the tree out. O(log n).
     pub fn remove<P: Hooks>(&self, p: &P, nodes: &impl Nodes, handle: u32) {
-        let links = nodes.links(handle);
+        let links = nodes.links_of(handle);
         // The lowest node that has something else below it afterwards, and one that has taken another's place.
         let (changed, moved) = match links.children(p) {
             [Some(_), Some(right)] => {
                 // The node that follows has no left child: it is taken out where it is, and takes this one's place.
                 let heir = leftmost(p, nodes, right);
-                let above = nodes.links(heir).parent(p);
-                self.replace(p, nodes, heir, nodes.links(heir).child(p, RIGHT));
+                let above = nodes.links_of(heir).parent(p);
+                self.replace(p, nodes, heir, nodes.links_of(heir).child(p, RIGHT));
                 self.replace(p, nodes, handle, Some(heir));
                 for (side, child) in links.children(p).into_iter().enumerate() {
                     attach(p, nodes, heir, side, child);
@@ -195,7 +206,7 @@ impl Tree {
     fn refresh_past<P: Hooks>(&self, p: &P, nodes: &impl Nodes, handle: u32, mut moved: Option<u32>) {
         let mut at = Some(handle);
         while let Some(node) = at {
-            let [left, right] = heights(p, nodes, node);
+            let [left, right] = heights(p, nodes, nodes.links_of(node));
             let (top, mut changed) = if left > right + 1 {
                 (self.lower(p, nodes, node, LEFT), true)
             } else if right > left + 1 {
@@ -210,7 +221,7 @@ impl Tree {
             if !changed {
                 break;
             }
-            at = nodes.links(top).parent(p);
+            at = nodes.links_of(top).parent(p);
         }
     }
 
@@ -218,8 +229,8 @@ impl Tree {
     fn lower<P: Hooks>(&self, p: &P, nodes: &impl Nodes, node: u32, high: usize) -> u32 {
         // What lies inside, next to the node, stays as low as it is when the child is lifted, so it may not be
         // the higher part.
-        if let Some(child) = nodes.links(node).child(p, high) {
-            let below = heights(p, nodes, child);
+        if let Some(child) = nodes.links_of(node).child(p, high) {
+            let below = heights(p, nodes, nodes.links_of(child));
             if below[1 - high] > below[high] {
                 self.rotate(p, nodes, child, 1 - high);
             }
@@ -229,8 +240,8 @@ impl Tree {
 
     /// Lifts a node's child over it; gives the child. The order stays: what lay between them changes sides.
     fn rotate<P: Hooks>(&self, p: &P, nodes: &impl Nodes, node: u32, side: usize) -> u32 {
-        let Some(child) = nodes.links(node).child(p, side) else { return node };
-        let between = nodes.links(child).child(p, 1 - side);
+        let Some(child) = nodes.links_of(node).child(p, side) else { return node };
+        let between = nodes.links_of(child).child(p, 1 - side);
         self.replace(p, nodes, node, Some(child));
         attach(p, nodes, node, side, between);
         attach(p, nodes, child, 1 - side, Some(node));
@@ -241,15 +252,15 @@ impl Tree {
 
     /// Hangs `new` where `old` hangs. `old` keeps its links.
     fn replace<P: Hooks>(&self, p: &P, nodes: &impl Nodes, old: u32, new: Option<u32>) {
-        match nodes.links(old).parent(p) {
+        match nodes.links_of(old).parent(p) {
             Some(parent) => {
-                let is_left = nodes.links(parent).child(p, LEFT) == Some(old);
+                let is_left = nodes.links_of(parent).child(p, LEFT) == Some(old);
                 attach(p, nodes, parent, if is_left { LEFT } else { RIGHT }, new);
             }
             None => {
                 self.root.set(p, word(new));
                 if let Some(new) = new {
-                    nodes.links(new).parent.set(p, 0);
+                    nodes.links_of(new).parent.set(p, 0);
                 }
             }
         }
@@ -263,8 +274,8 @@ fn word(handle: Option<u32>) -> u32 {
 /// The lowest node above this one that has it on its left.
 fn first_above<P: Hooks>(p: &P, nodes: &impl Nodes, mut below: u32) -> Option<u32> {
     loop {
-        let parent = nodes.links(below).parent(p)?;
-        if nodes.links(parent).child(p, LEFT) == Some(below) {
+        let parent = nodes.links_of(below).parent(p)?;
+        if nodes.links_of(parent).child(p, LEFT) == Some(below) {
             return Some(parent);
         }
         below = parent;
@@ -272,28 +283,30 @@ fn first_above<P: Hooks>(p: &P, nodes: &impl Nodes, mut below: u32) -> Option<u3
 }
 
 fn leftmost<P: Hooks>(p: &P, nodes: &impl Nodes, mut node: u32) -> u32 {
-    while let Some(left) = nodes.links(node).child(p, LEFT) {
+    while let Some(left) = nodes.links_of(node).child(p, LEFT) {
         node = left;
     }
     node
 }
 
 fn attach<P: Hooks>(p: &P, nodes: &impl Nodes, parent: u32, side: usize, child: Option<u32>) {
-    nodes.links(parent).children[side].set(p, word(child));
+    nodes.links_of(parent).children[side].set(p, word(child));
     if let Some(child) = child {
-        nodes.links(child).parent.set(p, parent + 1);
+        nodes.links_of(child).parent.set(p, parent + 1);
     }
 }
 
 /// How high a node is on its two sides.
-fn heights<P: Hooks>(p: &P, nodes: &impl Nodes, node: u32) -> [u32; 2] {
-    nodes.links(node).children(p).map(|child| child.map_or(0, |child| nodes.links(child).height.get(p)))
+fn heights<P: Hooks>(p: &P, nodes: &impl Nodes, links: &Links) -> [u32; 2] {
+    links.children(p).map(|child| child.map_or(0, |child| nodes.links_of(child).height.get(p)))
 }
 
 /// Computes anew what a node knows about all below it; says whether that is something new.
-fn settle<P: Hooks>(p: &P, nodes: &impl Nodes, node: u32) -> bool {
-    let [left, right] = heights(p, nodes, node);
-    let height = &nodes.links(node).height;
+fn settle<P: Hooks>(p: &P, nodes: &impl Nodes, handle: u32) -> bool {
+    let node = nodes.node(handle);
+    let links = nodes.links(node);
+    let [left, right] = heights(p, nodes, links);
+    let height = &links.height;
     // Most heights stay: a line that is only read need not come from another CPU's cache.
     let higher = height.get(p) != left.max(right) + 1;
     if higher {

@@ -284,7 +284,7 @@ impl<P: Platform> Manager<'_, P> {
             return false;
         }
         // A mapping has a reference.
-        if !self.remove_cached(id.slot(), index, n) {
+        if !self.remove_cached(self.file_at(id), index, n) {
             self.unlock_page(n);
             self.put_page(n);
             return false;

@@ -224,8 +224,9 @@ impl<P: Platform> Manager<'_, P> {
 
     /// The same, or one without content.
     pub(super) fn whole_page(&self, id: FileId, index: u64) -> Result<Whole, Error> {
+        let file = (id.slot(), self.file_at(id));
         loop {
-            match self.file_page(id.slot(), index)? {
+            match self.file_page(file, index)? {
                 FilePage::Found(n) => return Ok(Whole::Read(n)),
                 FilePage::New(n) => return Ok(Whole::Empty(n)),
                 FilePage::Busy(n) => {

@@ -25,7 +25,7 @@ use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::view::File;
 use state::CACHE_AND_CALLER;
-pub(crate) use state::{FilePage, FileState, MAX_PAGES};
+pub(crate) use state::{FileAt, FilePage, FileState, MAX_PAGES};
 use tree::Insert;
 pub use window::ReadAhead;
 pub(crate) use window::Window;
@@ -128,7 +128,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// The handle of the file that is in a slot, also while it ends.
     pub(crate) fn file_id(&self, slot: FileSlot) -> FileId {
-        FileId { slot, life: self.file_at(slot).life.now(self.platform()) }
+        self.file_at(slot).id(self.platform(), slot)
     }
 
     /// The files that live. A moment's truth for each.
@@ -194,23 +194,28 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::BeyondFile`].
-    pub(crate) fn file_page(&self, id: FileSlot, index: u64) -> Result<FilePage, Error> {
-        if let Some(n) = self.find_cached(id, index) {
+    pub(crate) fn file_page(&self, file: FileAt<'_>, index: u64) -> Result<FilePage, Error> {
+        if let Some(n) = self.find_cached(file.1, index) {
             return Ok(self.as_found(n));
         }
-        if index >= self.file_at(id).pages(self.platform()) {
+        if index >= file.1.pages(self.platform()) {
             return Err(Error::BeyondFile);
         }
-        self.new_page_in_cache(id, index, AllocFrom::HERE)
+        self.new_page_in_cache(file, index, AllocFrom::HERE)
     }
 
     /// The same where none seems to be there, with no more memory than may be had so.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::BeyondFile`].
-    fn new_page_in_cache(&self, id: FileSlot, index: u64, from: AllocFrom) -> Result<FilePage, Error> {
-        let n = self.new_file_page(id, index, from)?;
-        match self.insert_cached(id, index, n, from) {
+    fn new_page_in_cache(
+        &self,
+        (slot, file): FileAt<'_>,
+        index: u64,
+        from: AllocFrom,
+    ) -> Result<FilePage, Error> {
+        let n = self.new_file_page(slot, index, from)?;
+        match self.insert_cached(file, index, n, from) {
             Ok(Insert::Done) => Ok(FilePage::New(n)),
             // Another CPU was faster.
             Ok(Insert::There(theirs)) => {
@@ -337,9 +342,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Takes a page out of the cache if nobody but the cache and the caller holds it and nobody made it
     /// dirty; the caller then owns it alone. The look and the taking are one step under the tree's lock,
     /// where every new reference is taken too (PITFALLS 35).
-    pub(crate) fn remove_cached(&self, id: FileSlot, index: u64, n: FrameNumber) -> bool {
+    pub(crate) fn remove_cached(&self, file: &FileState, index: u64, n: FrameNumber) -> bool {
         let p = self.platform();
-        let file = self.file_at(id);
         let _guard = file.lock.lock(self);
         let refs = &self.memmap().get(n).refs;
         // The file may have ended, and its slot may be another file's by now.

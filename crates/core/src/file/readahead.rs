@@ -228,7 +228,8 @@ impl<P: Platform> Manager<'_, P> {
     /// Puts pages of a window that are not in the cache there, and into the batch, until that is full; the window is what is left of it. Returns
     /// whether there is memory for more.
     fn gather(&self, id: FileId, window: &mut Window, batch: &mut Batch, work: &mut Work<'_, '_, P>) -> bool {
-        window.pages.end = window.pages.end.min(self.file_at(id.slot()).pages(self.platform()));
+        let file = self.file_at(id);
+        window.pages.end = window.pages.end.min(file.pages(self.platform()));
         while !batch.is_full()
             && let Some(index) = window.pages.next()
         {
@@ -237,7 +238,7 @@ impl<P: Platform> Manager<'_, P> {
                 continue;
             }
             // Only what is to be had for nothing: nobody reclaims for pages that nobody has asked for.
-            match self.new_page_in_cache(id.slot(), index, AllocFrom::NOW) {
+            match self.new_page_in_cache((id.slot(), file), index, AllocFrom::NOW) {
                 Ok(FilePage::New(n)) => batch.push(id, index, n),
                 Ok(FilePage::Found(there) | FilePage::Busy(there)) => self.put_page(there),
                 Ok(FilePage::Closed) | Err(_) => return false,

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::window::ReadAhead;
 use crate::addr::{FrameNumber, PAGE_SIZE};
-use crate::handle::FileId;
+use crate::handle::{FileId, FileSlot};
 use crate::life::Life;
 use crate::platform::Platform;
 use crate::pool::{Goes, Pooled};
@@ -55,6 +55,9 @@ impl Pooled for FileState {
     const GOES: Goes = Goes::Never;
 }
 
+/// A file's slot, and the file.
+pub(crate) type FileAt<'p> = (FileSlot, &'p FileState);
+
 /// A page of a file, held for whoever wanted it.
 #[must_use = "it is held"]
 pub(crate) enum FilePage {
@@ -75,6 +78,11 @@ pub(crate) const MAX_PAGES: u64 = 1 << 40;
 pub(super) const CACHE_AND_CALLER: u32 = 2;
 
 impl FileState {
+    /// The handle of the file that is here, in this slot, also while it ends.
+    pub fn id<P: Platform>(&self, p: &P, slot: FileSlot) -> FileId {
+        FileId { slot, life: self.life.now(p) }
+    }
+
     /// Whether this is still the file that a handle names.
     pub fn is<P: Platform>(&self, p: &P, id: FileId) -> bool {
         self.life.is(p, id.life)

@@ -60,9 +60,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The cached page, with a reference for the caller.
-    pub(super) fn find_cached(&self, id: FileSlot, index: u64) -> Option<FrameNumber> {
+    pub(super) fn find_cached(&self, file: &FileState, index: u64) -> Option<FrameNumber> {
         let p = self.platform();
-        let file = self.file_at(id);
         let _guard = file.lock.lock(self);
         let found = self.cached_at(file, index)?;
         self.memmap().get(found).refs.fetch_add(p, 1, Ordering::Relaxed);
@@ -125,13 +124,12 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::OutOfMemory`]; [`Error::BeyondFile`].
     pub(super) fn insert_cached(
         &self,
-        id: FileSlot,
+        file: &FileState,
         index: u64,
         n: FrameNumber,
         from: AllocFrom,
     ) -> Result<Insert, Error> {
         let p = self.platform();
-        let file = self.file_at(id);
         let mut spare = [FrameNumber::NONE; MAX_LEVELS];
         let mut spares = 0;
         let done = loop {

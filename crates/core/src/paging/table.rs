@@ -68,19 +68,21 @@ fn is_large(entry: Entry, level: u32) -> bool {
 
 /// The way to `page`, as far as it goes.
 pub(crate) fn find<P: Platform>(mm: &Manager<'_, P>, root: FrameNumber, page: PageNumber) -> Way {
-    let mut table = root;
-    for level in (1..=ROOT_LEVEL).rev() {
+    let below = |table, level| {
         let entry = slot(mm, (table, level), page.index(level)).load();
-        if is_large(entry, level) {
-            return Way::Large(Leaf { table, level });
+        match there(entry, (table, level)) {
+            Some(Ok(next)) => Ok(next),
+            Some(Err(large)) => Err(Way::Large(large)),
+            None => {
+                let span = 1 << (9 * level);
+                Err(Way::Gap(PageNumber((page.0 / span + 1) * span)))
+            }
         }
-        if !entry.is_present() {
-            let span = 1 << (9 * level);
-            return Way::Gap(PageNumber((page.0 / span + 1) * span));
-        }
-        table = entry.frame();
-    }
-    Way::Small(Leaf { table, level: 0 })
+    };
+    // Each level by itself: the compiler then knows its shifts.
+    let leaf =
+        below(root, ROOT_LEVEL).and_then(|table| below(table, 2)).and_then(|table| below(table, LARGE_LEVEL));
+    leaf.map_or_else(|way| way, |table| Way::Small(Leaf { table, level: 0 }))
 }
 
 /// The table with the entry of `page`, small or large, made with those above it where it is missing. May reclaim; no
@@ -92,14 +94,22 @@ pub(crate) fn find_or_make<P: Platform>(
     page: PageNumber,
     payer: &impl Fn() -> GroupSlot,
 ) -> Result<Leaf, Error> {
-    let mut table = root;
-    for level in (1..=ROOT_LEVEL).rev() {
-        table = match step(mm, table, level, page, payer)? {
-            Ok(next) => next,
-            Err(large) => return Ok(large),
-        };
+    let below = |table, level| {
+        let entry = slot(mm, (table, level), page.index(level)).load();
+        match there(entry, (table, level)) {
+            Some(there) => there.map_err(Ok),
+            None => match make(mm, (table, level), entry, page, payer) {
+                Ok(there) => there.map_err(Ok),
+                Err(error) => Err(Err(error)),
+            },
+        }
+    };
+    let leaf =
+        below(root, ROOT_LEVEL).and_then(|table| below(table, 2)).and_then(|table| below(table, LARGE_LEVEL));
+    match leaf {
+        Ok(table) => Ok(Leaf { table, level: 0 }),
+        Err(large) => large,
     }
-    Ok(Leaf { table, level: 0 })
 }
 
 /// The table whose entry for `page` may be a large page, with the tables above it.
@@ -111,9 +121,12 @@ pub(crate) fn find_or_make_large<P: Platform>(
 ) -> Result<Leaf, Error> {
     let mut table = root;
     for level in (LARGE_LEVEL + 1..=ROOT_LEVEL).rev() {
-        if let Ok(next) = step(mm, table, level, page, payer)? {
-            table = next;
-        }
+        let entry = slot(mm, (table, level), page.index(level)).load();
+        let next = match there(entry, (table, level)) {
+            Some(next) => next,
+            None => make(mm, (table, level), entry, page, payer)?,
+        };
+        table = next.unwrap_or(table);
     }
     Ok(Leaf { table, level: LARGE_LEVEL })
 }
@@ -131,32 +144,36 @@ pub(crate) fn empty<P: Platform>(mm: &Manager<'_, P>, table: FrameNumber) {
     mm.memmap().get(table).prepare_table(mm.platform());
 }
 
-/// From a table to the next one below, made if it is missing; the inner error is a large page in its place.
-fn step<P: Platform>(
+/// Where an entry of a table leads: to the next one below, or to a large page in its place.
+#[inline(always)]
+fn there(entry: Entry, (table, level): (FrameNumber, u32)) -> Option<Result<FrameNumber, Leaf>> {
+    if is_large(entry, level) {
+        return Some(Err(Leaf { table, level }));
+    }
+    entry.is_present().then(|| Ok(entry.frame()))
+}
+
+/// Makes a table where an entry led nowhere, unless somebody else is faster.
+#[inline(never)]
+fn make<P: Platform>(
     mm: &Manager<'_, P>,
-    table: FrameNumber,
-    level: u32,
+    (table, level): (FrameNumber, u32),
+    mut entry: Entry,
     page: PageNumber,
     payer: &impl Fn() -> GroupSlot,
 ) -> Result<Result<FrameNumber, Leaf>, Error> {
     let slot = slot(mm, (table, level), page.index(level));
-    let entry = slot.load();
-    if is_large(entry, level) {
-        return Ok(Err(Leaf { table, level }));
-    }
-    if entry.is_present() {
-        return Ok(Ok(entry.frame()));
-    }
-    let new = make_table(mm, AllocFrom::HERE, payer())?;
-    // Release: the table is zeroed and its lock ready, before anybody can walk into it.
-    match slot.replace(entry, Entry::table(new)) {
-        Ok(()) => {
+    loop {
+        let new = make_table(mm, AllocFrom::HERE, payer())?;
+        // Release: the table is zeroed and its lock ready, before anybody can walk into it.
+        if slot.replace(entry, Entry::table(new)).is_ok() {
             mm.memmap().get(table).refs.fetch_add(mm.platform(), 1, Ordering::Relaxed);
-            Ok(Ok(new))
+            return Ok(Ok(new));
         }
-        Err(_) => {
-            mm.free_one(new);
-            step(mm, table, level, page, payer)
+        mm.free_one(new);
+        entry = slot.load();
+        if let Some(there) = there(entry, (table, level)) {
+            return Ok(there);
         }
     }
 }

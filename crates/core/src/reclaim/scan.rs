@@ -604,8 +604,9 @@ fn uncache<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Fate {
         let (store, block) = mm.place_of(slot);
         (mm.swap_remove(n, slot), store, block)
     } else {
-        let (file, index) = (FileSlot(frame.owner.get(p)), frame.index.get(p));
-        let id = mm.file_id(file);
+        let (slot, index) = (FileSlot(frame.owner.get(p)), frame.index.get(p));
+        let file = mm.file_at(slot);
+        let id = file.id(p, slot);
         (mm.remove_cached(file, index, n), Store::File(id), index)
     };
     if !taken {

@@ -69,8 +69,9 @@ pub(crate) fn walk_all<'p, P: Platform>(
     let frame = mm.memmap().get(n);
     let owner = frame.owner.get(p);
     let look = |vma: &Vma, page: PageNumber| {
-        let id = mm.space_id(SpaceSlot(vma.space.get(p)));
-        let space = mm.space_at(id);
+        let slot = SpaceSlot(vma.space.get(p));
+        let space = mm.space_at(slot);
+        let id = space.id(p, slot);
         let leaf = match table::find(mm, space.root(p), page) {
             // The entry of a large page begins at its own first page; whoever shows a part of it shows no page of ours.
             Way::Large(_) if page != page.large() => None,

@@ -43,7 +43,7 @@ impl<P: Platform> Manager<'_, P> {
                 continue;
             }
             frame.maps.fetch_add(p, 1, Ordering::Relaxed);
-            let entry = Entry::page(n, vma.prot(p).read_only());
+            let entry = Entry::page(n, fault.prot.read_only());
             if p.architecture().sets_accessed() {
                 locked.write_idle(page, entry);
             } else {

@@ -56,6 +56,7 @@ pub(super) struct Fault<'a> {
     pub leaf: Leaf,
     pub access: UserAccess,
     /// What [`Vma::rights`] says.
+    pub prot: Prot,
     pub watched: bool,
 }
 
@@ -198,7 +199,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
             return Ok(None);
         }
-        let fault = Fault { id, space, vma, page, leaf, access, watched };
+        let fault = Fault { id, space, vma, page, leaf, access, prot, watched };
         loop {
             let now = leaf.peek(self, page);
             // It may permit the access by now: another thread was faster, or rights were given and this CPU still
@@ -228,6 +229,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Maps a page where none is.
+    #[inline(never)]
     fn map_missing(
         &self,
         fault: &Fault<'_>,
@@ -298,6 +300,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Maps the page of a swap slot again.
+    #[inline(never)]
     fn map_swapped(
         &self,
         fault: &Fault<'_>,
@@ -328,8 +331,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.keep_content(n);
         let before = frame.maps.fetch_add(p, 1, Ordering::Relaxed);
         let others = self.swap_undo(slot);
-        let prot = fault.vma.prot(p);
-        let prot = if before == 0 && others == 0 { prot } else { prot.read_only() };
+        let prot = if before == 0 && others == 0 { fault.prot } else { fault.prot.read_only() };
         locked.write(fault.page, Entry::page(n, prot));
         self.emit(Event::Mapped { space: fault.id, page: fault.page, frame: n, pages: 1 });
         if others == 0 && self.swap_is_tight() {
@@ -383,7 +385,8 @@ impl<'p, P: Platform> Manager<'p, P> {
             let Way::Small(leaf) = table::find(self, space.root(self.platform()), page) else {
                 return Ok(None);
             };
-            let fault = Fault { id, space, vma, page, leaf, access: UserAccess::Read, watched: false };
+            let (access, prot) = (UserAccess::Read, vma.prot(self.platform()));
+            let fault = Fault { id, space, vma, page, leaf, access, prot, watched: false };
             while let Some(slot) = leaf.peek(self, page).swap_slot() {
                 if let FaultStep::Outside(outside) = self.map_swapped(&fault, slot, payer)? {
                     return Ok(Some(outside));
@@ -401,19 +404,21 @@ impl<'p, P: Platform> Manager<'p, P> {
         ahead: &mut Ahead,
     ) -> Result<Got, Error> {
         let p = self.platform();
-        let prot = fault.vma.prot(p);
-        let Some(file) = fault.vma.file(p) else {
+        let prot = fault.prot;
+        let Some(slot) = fault.vma.file(p) else {
             let n = self.new_anon(fault.space, fault.vma, fault.page)?;
             p.clear_frame(n);
             return Ok(Got::Page(n, prot, true));
         };
         let index = fault.vma.file_page(p, fault.page);
-        let n = match kept.take_if_mapped(fault.vma, fault.page) {
+        let file = (slot, self.file_at(slot));
+        let id = || file.1.id(p, slot);
+        let n = match kept.take_if(file, index) {
             Some(read) => read,
             None => match self.file_page(file, index)? {
                 FilePage::Found(n) => {
                     if self.config().read_ahead > 0 {
-                        let id = self.file_id(file);
+                        let id = id();
                         let window = self.window_of_fault(id, index, true);
                         *ahead = (!window.is_empty()).then_some((id, window)).or(ahead.take());
                     }
@@ -421,11 +426,11 @@ impl<'p, P: Platform> Manager<'p, P> {
                 }
                 FilePage::Busy(n) => return Ok(Got::Outside(Outside::Page(n))),
                 FilePage::New(n) => {
-                    let id = self.file_id(file);
+                    let id = id();
                     let window = self.window_of_fault(id, index, false);
                     return Ok(Got::Outside(Outside::File((id, index), n, window)));
                 }
-                FilePage::Closed => return Ok(Got::Outside(Outside::Hole(file))),
+                FilePage::Closed => return Ok(Got::Outside(Outside::Hole(slot))),
             },
         };
         if self.is_cut(n) && !p.broken(Rule::LookForCut) {
@@ -447,7 +452,14 @@ impl<'p, P: Platform> Manager<'p, P> {
             let prot = if fault.vma.is_private(p) { prot.read_only() } else { prot };
             return Ok(Got::Page(n, prot, false));
         }
-        // The first access is a write: the copy is mapped at once, and no CPU ever sees the original here.
+        self.first_copy(fault, n)
+    }
+
+    /// A copy of a page of a file, held, for a mapping's own. The first access is a write: the copy is mapped at once, and no CPU ever sees
+    /// the original here.
+    #[inline(never)]
+    fn first_copy(&self, fault: &Fault<'_>, n: FrameNumber) -> Result<Got, Error> {
+        let p = self.platform();
         let copy = self.new_anon(fault.space, fault.vma, fault.page);
         if let Ok(copy) = copy {
             p.copy_frame(n, copy);
@@ -459,7 +471,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.emit(Event::Copied);
         }
         self.put_page(n);
-        Ok(Got::Page(copy?, prot, true))
+        Ok(Got::Page(copy?, fault.prot, true))
     }
 
     /// An anonymous frame for a page of a space's VMA, not cleared, with one reference.
@@ -484,6 +496,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Lets the program write to a page that is there and read-only, or to its copy.
+    #[inline(never)]
     fn copy_on_write(&self, fault: &Fault<'_>) -> Result<FaultStep, Error> {
         let p = self.platform();
         let locked = fault.leaf.lock(self);
@@ -564,6 +577,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Copies a page that others have too, and maps the copy in its place.
+    #[inline(never)]
     pub(super) fn copy_and_replace(
         &self,
         fault: &Fault<'_>,
@@ -601,7 +615,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let list = self.ref_for_list(copy);
         self.memmap().get(copy).maps.set(p, 1);
-        locked.write(fault.page, Entry::page(copy, fault.vma.prot(p)));
+        locked.write(fault.page, Entry::page(copy, fault.prot));
         self.emit(Event::Mapped { space: fault.id, page: fault.page, frame: copy, pages: 1 });
         self.emit(Event::Copied);
         drop(locked);

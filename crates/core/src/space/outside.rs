@@ -8,7 +8,7 @@
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber};
 use crate::error::Error;
-use crate::file::Window;
+use crate::file::{FileAt, Window};
 use crate::handle::{FileId, FileSlot, SpaceId};
 use crate::platform::Platform;
 use crate::rule::Rule;
@@ -38,13 +38,12 @@ pub(super) struct Kept<'m, 'p, P: Platform> {
 }
 
 impl<P: Platform> Kept<'_, '_, P> {
-    /// The page of the file that `page` shows, with the reference, if it is the one that this fault has read: while the
-    /// file lives a page that is held stays in its cache, unless it is cut off. By who has the VMAs.
-    pub fn take_if_mapped(&mut self, vma: &Vma, page: PageNumber) -> Option<FrameNumber> {
+    /// This page of a file, with the reference, if it is the one that this fault has read: while the file lives a page that is
+    /// held stays in its cache, unless it is cut off. By who has the VMAs, of which one shows it.
+    pub fn take_if(&mut self, (slot, file): FileAt<'_>, index: u64) -> Option<FrameNumber> {
         let p = self.mm.platform();
-        let (file, index) = self.file?;
-        let shown = vma.file(p).map(|file| (self.mm.file_id(file), vma.file_page(p, page)));
-        if shown != Some((file, index)) && !p.broken(Rule::RetryLooksAnew) {
+        let read = self.file?;
+        if read != (file.id(p, slot), index) && !p.broken(Rule::RetryLooksAnew) {
             return None;
         }
         self.file = None;

@@ -328,6 +328,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                                     page,
                                     leaf,
                                     access: UserAccess::Read,
+                                    prot: vma.prot(p),
                                     watched: false,
                                 };
                                 let done = self.copy_and_replace(&fault, now, n);

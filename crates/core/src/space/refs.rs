@@ -87,20 +87,28 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Drops so many references; whether the page is the caller's to free now.
+    #[inline(always)]
     fn are_last_refs(&self, n: FrameNumber, refs: u32) -> bool {
         let p = self.platform();
         let frame: &Frame = self.memmap().get(n);
         // AcqRel: every other holder's last use comes before the free.
         let before = frame.refs.fetch_sub(p, refs, Ordering::AcqRel);
         debug_assert!(before >= refs, "more references are dropped than there are");
-        if before != refs {
-            return false;
+        if before == refs {
+            self.leave_lists(n);
         }
+        before == refs
+    }
+
+    /// A page that nobody holds any more leaves what leads to it: it is the caller's to free.
+    #[inline(never)]
+    fn leave_lists(&self, n: FrameNumber) {
+        let p = self.platform();
+        let frame = self.memmap().get(n);
         debug_assert!(matches!(frame.kind(p), Kind::Anon | Kind::File));
         self.unlist(n);
         if Frame::order_of(frame.state.get(p)) > 0 {
             self.free_deposit(n);
         }
-        true
     }
 }

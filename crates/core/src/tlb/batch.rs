@@ -87,6 +87,7 @@ impl Pooled for BatchSlot {
 pub(crate) struct UnmapBatch<'m, 'p, P: Platform> {
     mm: &'m Manager<'p, P>,
     handle: u32,
+    slot: &'p BatchSlot,
 }
 
 /// The pages of a batch, every CPU flushed.
@@ -94,6 +95,7 @@ pub(crate) struct UnmapBatch<'m, 'p, P: Platform> {
 struct FlushedBatch<'m, 'p, P: Platform> {
     mm: &'m Manager<'p, P>,
     handle: u32,
+    slot: &'p BatchSlot,
 }
 
 impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
@@ -123,17 +125,12 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
             Some(handle) => handle,
             None => mm.root.batches.reserve_for_reclaim(mm)?.commit(),
         };
-        let batch = UnmapBatch { mm, handle };
-        let slot = batch.slot();
+        let slot = mm.root.batches.get(mm, handle);
         slot.cpus.clear();
         slot.cleared.set(0);
         slot.space_count.set(0);
         slot.len.set(0);
-        Ok(batch)
-    }
-
-    fn slot(&self) -> &'p BatchSlot {
-        self.mm.root.batches.get(self.mm, self.handle)
+        Ok(UnmapBatch { mm, handle, slot })
     }
 
     pub(crate) fn manager(&self) -> &'m Manager<'p, P> {
@@ -145,7 +142,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
     #[doc(alias = "arch_tlbbatch_add_pending")]
     pub(crate) fn defer(&self, id: SpaceId, space: &SpaceState) -> Generation {
         let _scope = charge(self.mm.platform(), Scope::UnmapDefer);
-        let (p, slot) = (self.mm.platform(), self.slot());
+        let (p, slot) = (self.mm.platform(), self.slot);
         if p.broken(Rule::GenerationBeforeMask) {
             space.cpus.0.add_to(p, &slot.cpus);
         }
@@ -174,12 +171,12 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
 
     /// Entries that were cleared and whose flush this owes.
     pub(crate) fn cleared(&self) -> u32 {
-        self.slot().cleared.get()
+        self.slot.cleared.get()
     }
 
     /// Hands a page over, isolated and locked.
     pub(crate) fn push(&self, page: FrameNumber, fate: Fate) {
-        let (p, slot) = (self.mm.platform(), self.slot());
+        let (p, slot) = (self.mm.platform(), self.slot);
         self.mm.memmap().get(page).set_flags(p, flag::UNFLUSHED);
         let len = slot.len.get();
         slot.pages[len as usize].set((page.0, fate as u8));
@@ -188,7 +185,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
 
     fn flush(self, reason: FlushReason) -> FlushedBatch<'m, 'p, P> {
         let _scope = charge(self.mm.platform(), Scope::UnmapFlush);
-        let (mm, p, slot) = (self.mm, self.mm.platform(), self.slot());
+        let (mm, p, slot) = (self.mm, self.mm.platform(), self.slot);
         if slot.cleared.get() > 0 {
             let here = CpuGuard::new(mm);
             let targets = &here.slot().targets;
@@ -224,18 +221,14 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
                 mm.space_at(SpaceSlot(id.get())).flushed(p, Generation(newest.get()));
             }
         }
-        FlushedBatch { mm, handle: self.handle }
+        FlushedBatch { mm, handle: self.handle, slot }
     }
 }
 
 impl<'m, 'p, P: Platform> FlushedBatch<'m, 'p, P> {
-    fn slot(&self) -> &'p BatchSlot {
-        self.mm.root.batches.get(self.mm, self.handle)
-    }
-
     /// Takes each page out, and keeps the empty batch for this CPU's next.
     fn hand_on(self, mut each: impl FnMut(FrameNumber, Fate)) {
-        let (p, slot) = (self.mm.platform(), self.slot());
+        let (p, slot) = (self.mm.platform(), self.slot);
         for page in &slot.pages[..slot.len.get() as usize] {
             let (page, fate) = page.get();
             let fate = Fate::ALL[fate as usize];

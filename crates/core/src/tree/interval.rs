@@ -13,18 +13,19 @@ use crate::sync::Word64;
 /// keys of their own; [`Nodes::update`] calls [`update_end`].
 pub(crate) trait Intervals: Nodes {
     /// The first point of a range.
-    fn start(&self, handle: u32) -> u64;
+    fn start(&self, node: &Self::Node) -> u64;
     /// The first point after it.
-    fn end(&self, handle: u32) -> u64;
+    fn end(&self, node: &Self::Node) -> u64;
     /// Where the node keeps the highest end of its own range and of all below it.
-    fn highest_end(&self, handle: u32) -> &Word64;
+    fn highest_end<'n>(&self, node: &'n Self::Node) -> &'n Word64;
 }
 
 /// Computes anew what a node keeps about all below it; says whether that is something new.
-pub(crate) fn update_end<P: Hooks>(p: &P, nodes: &impl Intervals, handle: u32) -> bool {
-    let below = nodes.links(handle).children(p).into_iter().flatten();
-    let highest = below.map(|child| nodes.highest_end(child).get(p)).fold(nodes.end(handle), u64::max);
-    let kept = nodes.highest_end(handle);
+pub(crate) fn update_end<P: Hooks, N: Intervals>(p: &P, nodes: &N, node: &N::Node) -> bool {
+    let below = nodes.links(node).children(p).into_iter().flatten();
+    let highest =
+        below.map(|child| nodes.highest_end(nodes.node(child)).get(p)).fold(nodes.end(node), u64::max);
+    let kept = nodes.highest_end(node);
     // Every search reads the line: it is written only with something new.
     let is_new = kept.get(p) != highest;
     if is_new {
@@ -33,61 +34,94 @@ pub(crate) fn update_end<P: Hooks>(p: &P, nodes: &impl Intervals, handle: u32) -
     is_new
 }
 
+/// A range that was found: its handle, and the node.
+pub(crate) type Found<'n, N> = (u32, &'n <N as Nodes>::Node);
+
 impl Tree {
     /// The first range that holds `at`, in the order of keys. O(log n).
-    pub fn first_over<P: Hooks>(&self, p: &P, nodes: &impl Intervals, at: u64) -> Option<u32> {
-        let top = self.top(p).filter(|&top| reaches(p, nodes, top, at))?;
-        first_reaching(p, nodes, top, at).filter(|&found| nodes.start(found) <= at)
+    pub fn first_over<'n, P: Hooks, N: Intervals>(
+        &self,
+        p: &P,
+        nodes: &'n N,
+        at: u64,
+    ) -> Option<Found<'n, N>> {
+        let top = reaching(p, nodes, self.top(p), at)?;
+        first_reaching(p, nodes, top, at).filter(|&(_, found)| nodes.start(found) <= at)
     }
 
     /// The same of those whose key is at least `from`. O(log n).
-    pub fn first_over_from<P: Hooks, N: Intervals>(
+    pub fn first_over_from<'n, P: Hooks, N: Intervals>(
         &self,
         p: &P,
-        nodes: &N,
+        nodes: &'n N,
         from: N::Key,
         at: u64,
-    ) -> Option<u32> {
-        let first = self.at_or_after(p, nodes, from).filter(|&first| nodes.start(first) <= at)?;
-        if nodes.end(first) > at { Some(first) } else { self.next_over(p, nodes, first, at) }
+    ) -> Option<Found<'n, N>> {
+        let handle = self.at_or_after(p, nodes, from)?;
+        let first = nodes.node(handle);
+        if nodes.start(first) > at {
+            return None;
+        }
+        if nodes.end(first) > at {
+            Some((handle, first))
+        } else {
+            self.next_over(p, nodes, (handle, first), at)
+        }
     }
 
     /// The next range that holds `at`, after a node of the tree. O(log n).
-    pub fn next_over<P: Hooks>(&self, p: &P, nodes: &impl Intervals, handle: u32, at: u64) -> Option<u32> {
-        let mut passed = handle;
+    pub fn next_over<'n, P: Hooks, N: Intervals>(
+        &self,
+        p: &P,
+        nodes: &'n N,
+        (mut passed, mut node): Found<'n, N>,
+        at: u64,
+    ) -> Option<Found<'n, N>> {
         loop {
             // All at the left of `passed`, and itself, is done.
-            if let Some(right) = right_reaching(p, nodes, passed, at) {
-                return first_reaching(p, nodes, right, at).filter(|&found| nodes.start(found) <= at);
+            if let Some(right) = reaching(p, nodes, nodes.links(node).child(p, RIGHT), at) {
+                return first_reaching(p, nodes, right, at).filter(|&(_, found)| nodes.start(found) <= at);
             }
             let above = first_above(p, nodes, passed)?;
-            if nodes.start(above) > at {
+            let found = nodes.node(above);
+            if nodes.start(found) > at {
                 return None;
             }
-            if nodes.end(above) > at {
-                return Some(above);
+            if nodes.end(found) > at {
+                return Some((above, found));
             }
-            passed = above;
+            (passed, node) = (above, found);
         }
     }
 }
 
-/// Whether a range at or below a node ends after `at`.
-fn reaches<P: Hooks>(p: &P, nodes: &impl Intervals, handle: u32, at: u64) -> bool {
-    nodes.highest_end(handle).get(p) > at
+/// A node, if a range at or below it ends after `at`.
+fn reaching<'n, P: Hooks, N: Intervals>(
+    p: &P,
+    nodes: &'n N,
+    handle: Option<u32>,
+    at: u64,
+) -> Option<Found<'n, N>> {
+    let node = nodes.node(handle?);
+    (nodes.highest_end(node).get(p) > at).then_some((handle?, node))
 }
 
-fn right_reaching<P: Hooks>(p: &P, nodes: &impl Intervals, handle: u32, at: u64) -> Option<u32> {
-    nodes.links(handle).child(p, RIGHT).filter(|&right| reaches(p, nodes, right, at))
-}
-
-/// The first range at or below a node, which [`reaches`] so far, that ends after `at`.
-fn first_reaching<P: Hooks>(p: &P, nodes: &impl Intervals, mut node: u32, at: u64) -> Option<u32> {
+/// The first range at or below a node, which is [`reaching`] so far, that ends after `at`.
+fn first_reaching<'n, P: Hooks, N: Intervals>(
+    p: &P,
+    nodes: &'n N,
+    (mut handle, mut node): Found<'n, N>,
+    at: u64,
+) -> Option<Found<'n, N>> {
     loop {
-        match nodes.links(node).child(p, LEFT) {
-            Some(left) if reaches(p, nodes, left, at) => node = left,
-            _ if nodes.end(node) > at => return Some(node),
-            _ => node = nodes.links(node).child(p, RIGHT)?,
+        let links = nodes.links(node);
+        if let Some(left) = reaching(p, nodes, links.child(p, LEFT), at) {
+            (handle, node) = left;
+        } else if nodes.end(node) > at {
+            return Some((handle, node));
+        } else {
+            handle = links.child(p, RIGHT)?;
+            node = nodes.node(handle);
         }
     }
 }
@@ -106,6 +140,7 @@ mod tests {
     #[derive(Default)]
     struct Range {
         links: Links,
+        handle: u32,
         start: Word64,
         end: Word64,
         highest_end: Word64,
@@ -120,32 +155,36 @@ mod tests {
 
     impl Nodes for Ranges {
         type Key = (u64, u32);
-        fn links(&self, handle: u32) -> &Links {
-            &self.all[handle as usize].links
+        type Node = Range;
+        fn node(&self, handle: u32) -> &Range {
+            &self.all[handle as usize]
         }
-        fn key(&self, handle: u32) -> (u64, u32) {
-            (self.start(handle), handle)
+        fn links<'n>(&self, range: &'n Range) -> &'n Links {
+            &range.links
         }
-        fn update(&self, handle: u32) -> bool {
-            update_end(&self.p, self, handle)
+        fn key(&self, range: &Range) -> (u64, u32) {
+            (self.start(range), range.handle)
+        }
+        fn update(&self, range: &Range) -> bool {
+            update_end(&self.p, self, range)
         }
     }
 
     impl Intervals for Ranges {
-        fn start(&self, handle: u32) -> u64 {
-            self.all[handle as usize].start.get(&self.p)
+        fn start(&self, range: &Range) -> u64 {
+            range.start.get(&self.p)
         }
-        fn end(&self, handle: u32) -> u64 {
-            self.all[handle as usize].end.get(&self.p)
+        fn end(&self, range: &Range) -> u64 {
+            range.end.get(&self.p)
         }
-        fn highest_end(&self, handle: u32) -> &Word64 {
-            &self.all[handle as usize].highest_end
+        fn highest_end<'n>(&self, range: &'n Range) -> &'n Word64 {
+            &range.highest_end
         }
     }
 
     impl Ranges {
         fn new(slots: u32) -> Ranges {
-            let all = (0..slots).map(|_| Range::default()).collect();
+            let all = (0..slots).map(|handle| Range { handle, ..Range::default() }).collect();
             Ranges { p: Touches::default(), tree: Tree::default(), all }
         }
 
@@ -157,7 +196,9 @@ mod tests {
 
         fn over(&self, at: u64) -> Vec<u32> {
             let first = self.tree.first_over(&self.p, self, at);
-            core::iter::successors(first, |&handle| self.tree.next_over(&self.p, self, handle, at)).collect()
+            core::iter::successors(first, |&found| self.tree.next_over(&self.p, self, found, at))
+                .map(|(handle, _)| handle)
+                .collect()
         }
     }
 
@@ -232,7 +273,7 @@ mod tests {
                 for (from, at) in [((0, 0), 9), ((7, 3), 11), ((13, 40), 13), ((20, 0), 25), ((39, 47), 45)] {
                     let next = model.iter().find(|known| (known.0, known.1) >= from && known.0 <= at && known.2 > at);
                     prop_assert_eq!(
-                        ranges.tree.first_over_from(&ranges.p, &ranges, from, at),
+                        ranges.tree.first_over_from(&ranges.p, &ranges, from, at).map(|found| found.0),
                         next.map(|known| known.1)
                     );
                 }

@@ -46,24 +46,29 @@ struct Ranges {
 
 impl Nodes for Ranges {
     type Key = u64;
-    fn links(&self, handle: u32) -> &Links {
-        &self.all[handle as usize].links
+    type Node = Range;
+    fn node(&self, handle: u32) -> &Range {
+        &self.all[handle as usize]
     }
-    fn key(&self, handle: u32) -> u64 {
-        self.all[handle as usize].start.get(&self.p)
+    fn links<'n>(&self, range: &'n Range) -> &'n Links {
+        &range.links
     }
-    fn update(&self, handle: u32) -> bool {
-        let (start, end) = self.range(handle);
+    fn key(&self, range: &Range) -> u64 {
+        range.start.get(&self.p)
+    }
+    fn update(&self, range: &Range) -> bool {
+        let start = range.start.get(&self.p);
+        let end = start + range.pages.get(&self.p);
         let mut kept = [start, end, 0];
-        let [left, right] = self.links(handle).children(&self.p);
+        let [left, right] = range.links.children(&self.p);
         if let Some([first, last, gap]) = left.map(|left| self.kept(left)) {
             kept = [first, kept[1], kept[2].max(gap).max(start - last)];
         }
         if let Some([first, last, gap]) = right.map(|right| self.kept(right)) {
             kept = [kept[0], last, kept[2].max(gap).max(first - end)];
         }
-        let is_new = self.kept(handle) != kept;
-        for (word, value) in self.all[handle as usize].below.iter().zip(kept) {
+        let is_new = range.below.each_ref().map(|word| word.get(&self.p)) != kept;
+        for (word, value) in range.below.iter().zip(kept) {
             word.set(&self.p, value);
         }
         is_new
@@ -131,7 +136,7 @@ impl Ranges {
         if order.len() > self.all.len() {
             return Err("a node comes twice");
         }
-        if !order.is_sorted_by(|&a, &b| self.key(a) < self.key(b)) {
+        if !order.is_sorted_by(|&a, &b| self.key(self.node(a)) < self.key(self.node(b))) {
             return Err("the order is wrong");
         }
         // Each subtree is a run of the order: how far it reaches follows from the children's sizes.
@@ -140,8 +145,8 @@ impl Ranges {
         let mut top_down = Vec::new();
         while let Some(node) = todo.pop() {
             top_down.push(node);
-            for child in self.links(node).children(&self.p).into_iter().flatten() {
-                if self.links(child).parent(&self.p) != Some(node) {
+            for child in self.links_of(node).children(&self.p).into_iter().flatten() {
+                if self.links_of(child).parent(&self.p) != Some(node) {
                     return Err("a parent is wrong");
                 }
                 todo.push(child);
@@ -151,13 +156,13 @@ impl Ranges {
             return Err("the order misses a node");
         }
         for &node in top_down.iter().rev() {
-            let below = self.links(node).children(&self.p);
+            let below = self.links_of(node).children(&self.p);
             let [left, right] = below.map(|child| child.map_or((0, 0), |child| sizes[&child]));
             if left.1.abs_diff(right.1) > 1 {
                 return Err("a node is out of balance");
             }
             let height = left.1.max(right.1) + 1;
-            if self.links(node).height.get(&self.p) != height {
+            if self.links_of(node).height.get(&self.p) != height {
                 return Err("a height is wrong");
             }
             sizes.insert(node, (left.0 + 1 + right.0, height));

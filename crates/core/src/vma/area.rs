@@ -58,13 +58,18 @@ struct ByAddress<'a, 'p, P: Platform>(&'a Manager<'p, P>);
 
 impl<P: Platform> Nodes for ByAddress<'_, '_, P> {
     type Key = u64;
+    type Node = Vma;
 
-    fn links(&self, handle: u32) -> &Links {
-        &self.0.vma(handle).links
+    fn node(&self, handle: u32) -> &Vma {
+        self.0.vma(handle)
     }
 
-    fn key(&self, handle: u32) -> u64 {
-        self.0.vma(handle).start.get(self.0.platform())
+    fn links<'n>(&self, vma: &'n Vma) -> &'n Links {
+        &vma.links
+    }
+
+    fn key(&self, vma: &Vma) -> u64 {
+        vma.start.get(self.0.platform())
     }
 }
 
@@ -365,6 +370,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             .filter(|(_, vma)| !vma.is_leaving(p) || p.broken(Rule::LeavingIsUnmapped))
     }
 
+    #[inline(always)]
     fn find_holder(&self, id: SpaceId, space: &SpaceState, page: PageNumber) -> Option<(u32, &'p Vma)> {
         let p = self.platform();
         // This CPU's last fault was probably in the same VMA.
@@ -375,6 +381,13 @@ impl<'p, P: Platform> Manager<'p, P> {
         {
             return Some((hint, vma));
         }
+        self.search_holder(id, space, page)
+    }
+
+    /// The same by the tree; this CPU remembers it.
+    #[inline(never)]
+    fn search_holder(&self, id: SpaceId, space: &SpaceState, page: PageNumber) -> Option<(u32, &'p Vma)> {
+        let p = self.platform();
         let handle = space.by_address.at_or_before(p, &ByAddress(self), page.0)?;
         let vma = self.vma(handle);
         if !vma.range(p).contains(page) {

@@ -53,7 +53,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         {
             return Ok((space, vma, VmaGuard::One { _inside: inside }));
         }
-        let (space, shared) = self.read_lock(id)?;
+        let shared = self.share(id, space)?;
         let (_, vma) = self.find_vma(id, space, page).ok_or(Error::NotMapped(page))?;
         Ok((space, vma, VmaGuard::All { _shared: shared }))
     }

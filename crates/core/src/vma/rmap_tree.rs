@@ -52,28 +52,33 @@ impl<P: Platform> Nodes for ByIndex<'_, '_, P> {
     /// The first index; the serial number.
     type Key = (u64, u64);
 
-    fn links(&self, handle: u32) -> &Links {
-        &self.mm.vma(handle).place(self.of).links
+    type Node = Vma;
+
+    fn node(&self, handle: u32) -> &Vma {
+        self.mm.vma(handle)
     }
-    fn key(&self, handle: u32) -> (u64, u64) {
-        let (p, vma) = (self.mm.platform(), self.mm.vma(handle));
+    fn links<'n>(&self, vma: &'n Vma) -> &'n Links {
+        &vma.place(self.of).links
+    }
+    fn key(&self, vma: &Vma) -> (u64, u64) {
+        let p = self.mm.platform();
         (vma.first_index(p, self.of), vma.serial.get(p))
     }
-    fn update(&self, handle: u32) -> bool {
-        update_end(self.mm.platform(), self, handle)
+    fn update(&self, vma: &Vma) -> bool {
+        update_end(self.mm.platform(), self, vma)
     }
 }
 
 impl<P: Platform> Intervals for ByIndex<'_, '_, P> {
-    fn start(&self, handle: u32) -> u64 {
-        self.mm.vma(handle).first_index(self.mm.platform(), self.of)
+    fn start(&self, vma: &Vma) -> u64 {
+        vma.first_index(self.mm.platform(), self.of)
     }
-    fn end(&self, handle: u32) -> u64 {
-        let (p, vma) = (self.mm.platform(), self.mm.vma(handle));
+    fn end(&self, vma: &Vma) -> u64 {
+        let p = self.mm.platform();
         vma.first_index(p, self.of) + vma.pages.get(p)
     }
-    fn highest_end(&self, handle: u32) -> &Word64 {
-        &self.mm.vma(handle).place(self.of).highest_end
+    fn highest_end<'n>(&self, vma: &'n Vma) -> &'n Word64 {
+        &vma.place(self.of).highest_end
     }
 }
 
@@ -211,7 +216,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         rmap: &RmapTree,
         of: Of,
         index: u64,
-        mut each: impl FnMut(&'p Vma, PageNumber) -> ControlFlow<()>,
+        mut each: impl FnMut(&Vma, PageNumber) -> ControlFlow<()>,
     ) {
         let (p, nodes) = (self.platform(), ByIndex { mm: self, of });
         let tree = &rmap.by_index;
@@ -229,20 +234,20 @@ impl<'p, P: Platform> Manager<'p, P> {
                 Some((start, serial)) => tree.first_over_from(p, &nodes, (start, serial + 1), index),
             };
             loop {
-                let Some(handle) = at else { return };
-                let vma = self.vma(handle);
+                let Some(found) = at else { return };
+                let (_, vma) = found;
                 let page = PageNumber(vma.start.get(p) + (index - vma.first_index(p, of)));
                 if each(vma, page).is_break() {
                     return;
                 }
                 if work.is_due(cost::VMA) {
                     if rewalks < REWALKS {
-                        after = Some(nodes.key(handle));
+                        after = Some(nodes.key(vma));
                         break;
                     }
                     work.give_way();
                 }
-                at = tree.next_over(p, &nodes, handle, index);
+                at = tree.next_over(p, &nodes, found, index);
             }
             drop(shared);
             work.give_way();

@@ -107,6 +107,11 @@ impl SpaceState {
         self.life.goes_on(p)
     }
 
+    /// The handle of the space that lives here, in this slot.
+    pub(crate) fn id<P: Platform>(&self, p: &P, slot: SpaceSlot) -> SpaceId {
+        SpaceId { slot, life: self.life.now(p) }
+    }
+
     pub(super) fn is<P: Platform>(&self, p: &P, id: SpaceId) -> bool {
         self.life.is(p, id.life)
     }
@@ -201,7 +206,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// The handle of the space that lives in a slot.
     pub(crate) fn space_id(&self, slot: SpaceSlot) -> SpaceId {
-        SpaceId { slot, life: self.space_at(slot).life.now(self.platform()) }
+        self.space_at(slot).id(self.platform(), slot)
     }
 
     /// The spaces that live. A moment's truth for each.
@@ -281,7 +286,13 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// A space with its VMAs shared, likewise.
     pub(crate) fn read_lock(&self, id: SpaceId) -> Result<(&'p SpaceState, SharedGuard<'p, P>), Error> {
         let space = self.find_space(id)?;
+        Ok((space, self.share(id, space)?))
+    }
+
+    /// The same of one that was found.
+    #[inline(always)]
+    pub(super) fn share(&self, id: SpaceId, space: &'p SpaceState) -> Result<SharedGuard<'p, P>, Error> {
         let shared = space.vmas.0.read(self);
-        if space.is(self.platform(), id) { Ok((space, shared)) } else { Err(Error::NoSuchSpace) }
+        if space.is(self.platform(), id) { Ok(shared) } else { Err(Error::NoSuchSpace) }
     }
 }

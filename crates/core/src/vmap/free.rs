@@ -26,14 +26,18 @@ impl<P: Platform> ByAddress<'_, '_, P> {
 
 impl<P: Platform> Nodes for ByAddress<'_, '_, P> {
     type Key = u64;
-    fn links(&self, handle: u32) -> &Links {
-        &self.pool.get(self.mm, handle).links
+    type Node = Extent;
+    fn node(&self, handle: u32) -> &Extent {
+        self.pool.get(self.mm, handle)
     }
-    fn key(&self, handle: u32) -> u64 {
-        self.pool.get(self.mm, handle).start.get(self.mm.platform())
+    fn links<'n>(&self, extent: &'n Extent) -> &'n Links {
+        &extent.links
     }
-    fn update(&self, handle: u32) -> bool {
-        let (p, extent) = (self.mm.platform(), self.pool.get(self.mm, handle));
+    fn key(&self, extent: &Extent) -> u64 {
+        extent.start.get(self.mm.platform())
+    }
+    fn update(&self, extent: &Extent) -> bool {
+        let p = self.mm.platform();
         let below = extent.links.children(p).into_iter().flatten().map(|child| self.longest(child));
         let longest = below.fold(extent.pages.get(p), u64::max);
         let is_new = extent.longest.get(p) != longest;
@@ -89,7 +93,7 @@ impl<'p> KernelRange<'p> {
             }
             let range = self.extent(mm, handle).range(p);
             let below =
-                nodes.links(handle).children(p).into_iter().flatten().map(|child| nodes.longest(child));
+                nodes.links_of(handle).children(p).into_iter().flatten().map(|child| nodes.longest(child));
             // At a border between shards two may touch.
             let touches =
                 end == Some(range.start) && self.part(self.shard_of(range.start)).start != range.start;
@@ -130,13 +134,13 @@ impl<'p> KernelRange<'p> {
     ) -> Option<u32> {
         let (p, nodes) = (mm.platform(), self.free_by_address(mm));
         let right =
-            |node: u32| nodes.links(node).children(p)[1].filter(|&right| nodes.longest(right) >= pages);
+            |node: u32| nodes.links_of(node).children(p)[1].filter(|&right| nodes.longest(right) >= pages);
         if let Some(right) = right(handle) {
             return Some(self.lowest_long(mm, right, pages));
         }
         let mut below = handle;
-        while let Some(parent) = nodes.links(below).parent(p) {
-            let from_left = nodes.links(parent).children(p)[0] == Some(below);
+        while let Some(parent) = nodes.links_of(below).parent(p) {
+            let from_left = nodes.links_of(parent).children(p)[0] == Some(below);
             if from_left && self.extent(mm, parent).pages.get(p) >= pages {
                 return Some(parent);
             }
@@ -153,7 +157,7 @@ impl<'p> KernelRange<'p> {
         let (p, nodes) = (mm.platform(), self.free_by_address(mm));
         let mut at = top;
         loop {
-            let [left, right] = nodes.links(at).children(p);
+            let [left, right] = nodes.links_of(at).children(p);
             if let Some(left) = left.filter(|&left| nodes.longest(left) >= pages) {
                 at = left;
             } else if self.extent(mm, at).pages.get(p) >= pages {

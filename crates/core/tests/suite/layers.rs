@@ -19,7 +19,7 @@ const CALLS_UP: &[(&str, &str, &[&str])] = &[
     ("hotplug", "space", &["move_out_of", "unpark"]),
     ("ipi", "handlers", &["carry_out"]),
     ("paging", "tlb", &["epoch", "stamps"]),
-    ("reclaim", "file", &["file_id", "note_used", "remove_cached"]),
+    ("reclaim", "file", &["file_at", "note_used", "remove_cached"]),
     ("reclaim", "space", &["is_lazy", "put_page", "split_idle", "unpark"]),
     ("rmap", "file", &["file_at"]),
     ("swap", "file", &["file_id"]),
