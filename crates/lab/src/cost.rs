@@ -1,5 +1,5 @@
 //! `quietmm machine cost`: what so many flush requests a second cost a machine, and where it goes. No run: only the machine's
-//! constants, for who has a rate, from `/proc/interrupts` or perf, and no recording.
+//! constants, for whoever has a rate, from `/proc/interrupts` or perf, and no recording.
 
 use clap::Args;
 use quietmm_sim::machine::Machine;

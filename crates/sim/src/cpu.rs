@@ -128,7 +128,7 @@ impl Cpu {
         }
     }
 
-    /// From now on time counts as `mode`; gives what it counted as.
+    /// From now on time counts as `mode`; returns what it counted as.
     pub fn enter(&self, mode: Mode) -> Mode {
         let (old, now) = (self.mode.get(), self.now.get());
         let spent = &self.spent[old as usize];

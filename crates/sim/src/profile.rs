@@ -328,7 +328,7 @@ impl Account {
         }
     }
 
-    /// The task is about to sleep until somebody wakes `key`; gives what it was about to sleep for before.
+    /// The task is about to sleep until somebody wakes `key`; returns what it was about to sleep for before.
     pub fn begin_wait(&self, task: u32, key: WaitKey) -> Option<Wait> {
         let books = &mut *self.0.borrow_mut();
         let stack = &mut books.stacks[task as usize];

@@ -511,7 +511,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         unsafe { &*yielder }.suspend(());
     }
 
-    /// Stays at one thing until `until`, interrupts permitting; gives the time at which it stopped.
+    /// Stays at one thing until `until`, interrupts permitting; returns the time at which it stopped.
     pub(crate) fn park(&self, until: u64) -> u64 {
         let cpu = self.cpu();
         let until = until.min(cpu.next_irq()).max(cpu.now.get());
@@ -525,7 +525,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         self.cpu().now.get()
     }
 
-    /// One piece of work of `ps`, which interrupts can split. Gives false if one came before the end; then
+    /// One piece of work of `ps`, which interrupts can split. Returns false if one came before the end; then
     /// `ps` holds what is left.
     pub(crate) fn work(&self, ps: &mut u64) -> bool {
         self.count();

@@ -42,7 +42,7 @@ impl Stalls {
         self.next.get()
     }
 
-    /// Takes the one that is due at `now`; gives when it ends.
+    /// Takes the one that is due at `now`; returns when it ends.
     pub fn take(&self, now: u64) -> u64 {
         let end = now + 1 + self.rng.borrow_mut().next_u64() % self.longest;
         self.after(end);

@@ -125,7 +125,7 @@ impl<M: Machine> Scheduler<'_, M> {
         queue.changes
     }
 
-    /// Moves one of the tasks that are ready on a CPU that leaves; gives the CPU to interrupt for it, if any. What runs
+    /// Moves one of the tasks that are ready on a CPU that leaves; returns the CPU to interrupt for it, if any. What runs
     /// there moves when the CPU leaves its context, and what waits when it is woken.
     fn move_one(
         &mut self,

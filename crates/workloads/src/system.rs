@@ -535,7 +535,7 @@ impl<M: Machine> Scheduler<'_, M> {
         }
     }
 
-    /// Makes a waiting task ready; gives the CPU to interrupt, if it is not this one.
+    /// Makes a waiting task ready; returns the CPU to interrupt, if it is not this one.
     fn ready(&mut self, id: TaskId, here: CpuId, node_of: impl Fn(CpuId) -> NodeId) -> Option<CpuId> {
         let task = &mut self.tasks[id.0 as usize];
         if task.state != State::Waiting {
@@ -547,7 +547,7 @@ impl<M: Machine> Scheduler<'_, M> {
         if task.on_cpu { None } else { self.place(id, here, node_of) }
     }
 
-    /// Puts a task that is on no CPU into a queue; gives the CPU to interrupt, if it is not this one.
+    /// Puts a task that is on no CPU into a queue; returns the CPU to interrupt, if it is not this one.
     pub fn place(&mut self, id: TaskId, here: CpuId, node_of: impl Fn(CpuId) -> NodeId) -> Option<CpuId> {
         self.roam(id);
         let cpus = self.queues.len() as u16;

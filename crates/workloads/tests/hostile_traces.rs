@@ -132,7 +132,7 @@ fn field() -> impl Strategy<Value = Field> {
     (select(FIELDS.to_vec()), value).prop_map(|((at, width), value)| (at, width, value))
 }
 
-/// What must hold whatever the bytes. Gives what `parse` says.
+/// What must hold whatever the bytes. Returns what `parse` says.
 fn judge(bytes: &[u8]) -> Result<Result<(), TraceError>, TestCaseError> {
     let (parsed, memory) = allocated(|| Trace::parse(bytes));
     prop_assert_eq!(memory, 0, "parse allocates");

@@ -134,7 +134,7 @@ fn a_start_can_be_skipped() {
     );
 }
 
-/// Gives its text, then fails.
+/// Returns its text, then fails.
 struct Failing<'a>(&'a [u8]);
 
 impl Read for Failing<'_> {

@@ -56,7 +56,7 @@ impl Machine {
         root.into_iter().for_each(|root| self.use_frame(root, false));
     }
 
-    /// This CPU reads a page of its space through its TLB; gives its frame. `None` is a page fault.
+    /// This CPU reads a page of its space through its TLB; returns its frame. `None` is a page fault.
     #[track_caller]
     pub fn read(&self, page: u64) -> Option<FrameNumber> {
         let tlb = &self.here().tlb;

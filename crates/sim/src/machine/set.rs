@@ -156,7 +156,7 @@ pub(super) fn number_and_unit(key: &Key, value: &str) -> Result<(String, String)
             let right = format!("`{name}={number}{}`; {}", key.kind.natural_unit(), key.kind.unit_names());
             return Err((format!("`{name}` of {number} has no unit"), right));
         }
-        // Nothing is nothing in every unit, and what is no number is refused by who reads it.
+        // Nothing is nothing in every unit, and what is no number is refused by whoever reads it.
         ("", None) => key.kind.natural_unit(),
         (unit, _) => unit,
     };

@@ -531,7 +531,7 @@ impl State {
 }
 
 impl Sweeps {
-    /// One begins; gives the one before, if nobody knew that it was over.
+    /// One begins; returns the one before, if nobody knew that it was over.
     fn begins(&mut self, now: Now) -> Option<(Record, [u32; 3])> {
         let before = self.ends(now);
         self.number += 1;

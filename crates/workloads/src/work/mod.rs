@@ -201,7 +201,7 @@ impl Workload {
         }
     }
 
-    /// Makes the spaces, files and tasks on a machine that does not run yet. Gives the pages of work, for
+    /// Makes the spaces, files and tasks on a machine that does not run yet. Returns the pages of work, for
     /// whoever shows progress.
     ///
     /// # Errors

@@ -80,7 +80,7 @@ struct Team {
     touched: AtomicU32,
 }
 
-/// Makes the processes of all points, each with a turn of its own. Gives the rounds.
+/// Makes the processes of all points, each with a turn of its own. Returns the rounds.
 pub fn set_up<M: Machine>(system: &System<'_, M>, turns: &Arc<Turns>) -> Result<u64, Error> {
     let sockets = sockets(system.mm.platform());
     let socket = sockets.iter().map(Vec::len).min().unwrap_or(0) as u32;

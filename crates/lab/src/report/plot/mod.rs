@@ -1,4 +1,4 @@
-//! Pictures, drawn by a library. Each is an image with a title and a description for who does not see it; its colours are those of
+//! Pictures, drawn by a library. Each is an image with a title and a description for whoever does not see it; its colours are those of
 //! a light page, and [`DARK`] has for each what stands for it on a dark one.
 
 pub mod axis;
@@ -56,7 +56,7 @@ pub fn draw(
         canvas.present()?;
     }
     let (title, about) = (title.into(), about.into());
-    // What the library begins with says nothing to who does not see.
+    // What the library begins with says nothing to whoever does not see.
     let inside = svg.split_once('>').map_or("", |(_, inside)| inside);
     let named = html! { title { (title) } desc { (about) } }.into_string();
     let svg = format!(

@@ -93,7 +93,7 @@ struct Names<'a> {
     cpus: Vec<u16>,
 }
 
-/// The story in words, for who does not see it.
+/// The story in words, for whoever does not see it.
 fn about(story: &Story, names: &Names<'_>) -> String {
     let row = |row: &Row| match row {
         Row::Across(said) => format!("Then {said}."),

@@ -59,7 +59,7 @@ pub fn limited(program: &str, args: &[String], patience: Duration) -> io::Result
     Ok(Ended { status, stdout: bytes(stdout), stderr: bytes(stderr) })
 }
 
-/// Runs `quietmm` under the limits. Gives its exit code, or what it did that it must never do.
+/// Runs `quietmm` under the limits. Returns its exit code, or what it did that it must never do.
 pub fn behaves(args: &[String]) -> Result<i32, String> {
     let ended = limited(env!("CARGO_BIN_EXE_quietmm"), args, PATIENCE);
     ended.map_err(|error| error.to_string())?.judged()

@@ -48,7 +48,7 @@ pub fn stands_alone(page: &str, at_least: usize) {
     });
 }
 
-/// A picture says what it shows to who does not see it.
+/// A picture says what it shows to whoever does not see it.
 pub fn speaks(svg: Node<'_, '_>) {
     assert_eq!(svg.attribute("role"), Some("img"));
     let said = |name| of(svg, name).next().and_then(|node| node.text()).unwrap_or("");

@@ -85,7 +85,7 @@ impl Socket {
         })
     }
 
-    /// The receiver goes. Gives the frames of what nobody has read, and whom to wake.
+    /// The receiver goes. Returns the frames of what nobody has read, and whom to wake.
     pub fn close(&mut self) -> (VecDeque<Frames>, Vec<u32>) {
         self.closed = true;
         self.taken = self.put;
