@@ -85,6 +85,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
+    #[inline(always)]
     fn wait_outside(
         &self,
         outside: Outside,

@@ -42,6 +42,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::NotMapped`].
+    #[inline(always)]
     pub(crate) fn share_vma(
         &self,
         id: SpaceId,
@@ -59,6 +60,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The VMA in which this CPU's last fault in a space lay, entered, if it is open and holds the page. Never waits.
+    #[inline(never)]
     fn enter_last(
         &self,
         id: SpaceId,

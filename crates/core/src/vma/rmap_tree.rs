@@ -34,8 +34,8 @@ use crate::memmap::MAX_INDEX;
 use crate::platform::Platform;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
-use crate::sync::Word64;
-use crate::tree::interval::{Intervals, update_end};
+use crate::sync::{ReadGuard, Word64};
+use crate::tree::interval::{Found, Intervals, update_end};
 use crate::tree::{Links, Nodes};
 use crate::vma::{SpaceState, Vma};
 
@@ -66,6 +66,14 @@ impl<P: Platform> Nodes for ByIndex<'_, '_, P> {
     }
     fn update(&self, vma: &Vma) -> bool {
         update_end(self.mm.platform(), self, vma)
+    }
+}
+
+impl<P: Platform> ByIndex<'_, '_, P> {
+    /// Where a VMA shows an index that it has.
+    fn page(&self, vma: &Vma, index: u64) -> PageNumber {
+        let p = self.mm.platform();
+        PageNumber(vma.start.get(p) + (index - vma.first_index(p, self.of)))
     }
 }
 
@@ -219,38 +227,53 @@ impl<'p, P: Platform> Manager<'p, P> {
         mut each: impl FnMut(&Vma, PageNumber) -> ControlFlow<()>,
     ) {
         let (p, nodes) = (self.platform(), ByIndex { mm: self, of });
-        let tree = &rmap.by_index;
+        let shared = rmap.lock.read(p);
+        let lowered = rmap.lowered.get(p);
+        // Most pages are shown once: what follows is not made ready for them.
+        if let Some(first) = rmap.by_index.first_over(p, &nodes, index)
+            && each(first.1, nodes.page(first.1, index)).is_continue()
+        {
+            self.each_vma_after(rmap, &nodes, index, (first, lowered, shared), &mut each);
+        }
+    }
+
+    /// The same behind the first one, which was found, with the lock held since then, when `lowered` was this.
+    #[inline(never)]
+    fn each_vma_after<'n>(
+        &self,
+        rmap: &'n RmapTree,
+        nodes: &'n ByIndex<'_, 'p, P>,
+        index: u64,
+        (first, mut lowered, mut shared): (Found<'n, ByIndex<'_, 'p, P>>, u32, ReadGuard<'n, P>),
+        each: &mut dyn FnMut(&Vma, PageNumber) -> ControlFlow<()>,
+    ) {
+        let (p, tree) = (self.platform(), &rmap.by_index);
         let mut work = Work::begin(self);
-        let (mut after, mut rewalks) = (None, 0);
-        let mut lowered = None;
+        let (mut passed, mut rewalks) = (first, 0);
         loop {
-            let shared = rmap.lock.read(p);
-            let now = rmap.lowered.get(p);
-            if lowered.replace(now).is_some_and(|before| before != now) && !p.broken(Rule::RewalkAfterMerge) {
-                (after, rewalks) = (None, rewalks + 1);
-            }
-            let mut at = match after {
-                None => tree.first_over(p, &nodes, index),
-                Some((start, serial)) => tree.first_over_from(p, &nodes, (start, serial + 1), index),
+            let next = if !work.is_due(cost::VMA) {
+                tree.next_over(p, nodes, passed, index)
+            } else if rewalks >= REWALKS {
+                work.give_way();
+                tree.next_over(p, nodes, passed, index)
+            } else {
+                let (start, serial) = nodes.key(passed.1);
+                drop(shared);
+                work.give_way();
+                shared = rmap.lock.read(p);
+                let before = core::mem::replace(&mut lowered, rmap.lowered.get(p));
+                if before != lowered && !p.broken(Rule::RewalkAfterMerge) {
+                    rewalks += 1;
+                    tree.first_over(p, nodes, index)
+                } else {
+                    tree.first_over_from(p, nodes, (start, serial + 1), index)
+                }
             };
-            loop {
-                let Some(found) = at else { return };
-                let (_, vma) = found;
-                let page = PageNumber(vma.start.get(p) + (index - vma.first_index(p, of)));
-                if each(vma, page).is_break() {
-                    return;
-                }
-                if work.is_due(cost::VMA) {
-                    if rewalks < REWALKS {
-                        after = Some(nodes.key(vma));
-                        break;
-                    }
-                    work.give_way();
-                }
-                at = tree.next_over(p, &nodes, found, index);
+            let Some(found) = next else { return };
+            passed = found;
+            if each(passed.1, nodes.page(passed.1, index)).is_break() {
+                return;
             }
-            drop(shared);
-            work.give_way();
         }
     }
 }
